@@ -1,0 +1,301 @@
+// Package graph turns a computation into a plan. It is the only package that imports Gorgonia.
+//
+// A Builder records kernel applications in a Gorgonia expression graph, Gorgonia differentiates it
+// symbolically, and Compile makes a Plan of it: an ordered list of kernel calls over memory laid out before
+// anything is allocated. A Plan bound to Memory runs without allocating.
+package graph
+
+import (
+	"fmt"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// Kind is where a value's memory comes from.
+type Kind uint8
+
+const (
+	Computed Kind = iota // written by a call; lives in the arena for as long as it is read
+	Batch                // written by the host before a run
+	Frozen               // written once, at loading
+	State                // kept between runs and updated by them: parameters, moments, caches
+)
+
+// Value is a tensor of the computation: typed, without memory until a plan gives it some.
+type Value struct {
+	Type kernel.Type
+	Name string
+
+	kind     Kind
+	group    string // State only: values of one group lie side by side
+	span     bool   // the whole of a group
+	requires bool   // a gradient reaches it
+	node     *gorgonia.Node
+	call     *call // Computed only
+	out      int   // which output of call
+}
+
+// Kind tells where the value's memory comes from.
+func (v *Value) Kind() Kind { return v.kind }
+
+// call is one kernel application.
+type call struct {
+	kernel  kernel.Kernel
+	in, out []*Value
+	scope   string
+	segment int
+}
+
+func (c *call) String() string {
+	if c.scope == "" {
+		return c.kernel.Name()
+	}
+	return c.scope + ": " + c.kernel.Name()
+}
+
+// Builder records a computation. It keeps the first error, with the scope it happened in, and ignores what
+// follows; Err and Compile report it. So code that builds layers reads like the formula.
+type Builder struct {
+	g        *gorgonia.ExprGraph
+	float    kernel.DType
+	scopes   []string
+	err      error
+	inputs   []*Value // Batch, Frozen, State in order of creation
+	byName   map[string]*Value
+	byNode   map[*gorgonia.Node]*Value
+	calls    []*call
+	segments []string
+	one      *Value
+}
+
+// NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.
+func NewBuilder(float kernel.DType) *Builder {
+	b := &Builder{
+		g: gorgonia.NewGraph(), float: float,
+		byName: map[string]*Value{}, byNode: map[*gorgonia.Node]*Value{}, segments: []string{"main"},
+	}
+	if float != kernel.F32 && float != kernel.F64 {
+		b.Fail(fmt.Errorf("a computation runs in f32 or f64, not %v", float))
+	}
+	return b
+}
+
+// Float is the element type of the computation's real numbers.
+func (b *Builder) Float() kernel.DType { return b.float }
+
+// Fail records an error at the current scope.
+func (b *Builder) Fail(err error) {
+	if b.err != nil || err == nil {
+		return
+	}
+	if s := b.scope(); s != "" {
+		err = fmt.Errorf("%s: %w", s, err)
+	}
+	b.err = err
+}
+
+// Err is the first error, or nil.
+func (b *Builder) Err() error { return b.err }
+
+// In runs f with name appended to the scope.
+func (b *Builder) In(name string, f func()) {
+	b.scopes = append(b.scopes, name)
+	f()
+	b.scopes = b.scopes[:len(b.scopes)-1]
+}
+
+func (b *Builder) scope() string { return strings.Join(b.scopes, ".") }
+
+// Segment starts a part of the computation that is run on its own, after those before it. Computed values
+// do not cross from one segment to another; State does.
+func (b *Builder) Segment(name string) {
+	if len(b.calls) == 0 && len(b.segments) == 1 {
+		b.segments[0] = name
+		return
+	}
+	b.segments = append(b.segments, name)
+}
+
+// Batch declares data that the host writes before each run.
+func (b *Builder) Batch(name string, t kernel.Type) *Value {
+	return b.input(&Value{Type: t, Name: name, kind: Batch})
+}
+
+// Frozen declares data written once, at loading.
+func (b *Builder) Frozen(name string, t kernel.Type) *Value {
+	return b.input(&Value{Type: t, Name: name, kind: Frozen})
+}
+
+// Param declares a trained tensor in a group: gradients reach it.
+func (b *Builder) Param(group, name string, t kernel.Type) *Value {
+	return b.input(&Value{Type: t, Name: name, kind: State, group: group, requires: true})
+}
+
+// State declares a tensor that lives from run to run. Members of one group lie side by side, each aligned;
+// an empty group is a place of its own.
+func (b *Builder) State(group, name string, t kernel.Type) *Value {
+	return b.input(&Value{Type: t, Name: name, kind: State, group: group})
+}
+
+// Span is all memory of a group of one element type as one vector, the zero padding between members
+// included. A segment uses either the span or the members.
+func (b *Builder) Span(group string) *Value {
+	var bytes int64
+	d := b.float
+	for _, v := range b.inputs {
+		if v.kind == State && v.group == group && !v.span {
+			bytes += kernel.AlignUp(v.Type.Bytes())
+			d = v.Type.DType
+		}
+	}
+	return b.input(&Value{Type: kernel.T(d, int(bytes)/d.Size()), Name: "span of " + group, kind: State, group: group, span: true})
+}
+
+func (b *Builder) input(v *Value) *Value {
+	if b.err != nil {
+		return v
+	}
+	if old, ok := b.byName[v.Name]; ok {
+		if old.kind == v.kind && old.group == v.group && old.Type.Equal(v.Type) {
+			return old
+		}
+		b.Fail(fmt.Errorf("%q is declared twice, as %v and as %v", v.Name, old.Type, v.Type))
+		return v
+	}
+	v.node = gorgonia.NewTensor(b.g, gorgoniaFloat(b.float), len(v.Type.Shape), gorgonia.WithShape(v.Type.Shape...), gorgonia.WithName(v.Name))
+	b.byName[v.Name] = v
+	b.byNode[v.node] = v
+	b.inputs = append(b.inputs, v)
+	return v
+}
+
+// Apply applies a kernel and returns its first output.
+func (b *Builder) Apply(k kernel.Kernel, in ...*Value) *Value { return b.ApplyAll(k, in...)[0] }
+
+// ApplyAll applies a kernel and returns all its outputs.
+func (b *Builder) ApplyAll(k kernel.Kernel, in ...*Value) []*Value {
+	c, err := b.apply(k, in)
+	if err != nil {
+		b.Fail(fmt.Errorf("%s: %w", k.Name(), err))
+	}
+	if b.err != nil {
+		return make([]*Value, 8) // never read: every method is a no-op after the first error
+	}
+	return c.out
+}
+
+func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	types := make([]kernel.Type, len(in))
+	nodes := make(gorgonia.Nodes, len(in))
+	for i, v := range in {
+		if v == nil {
+			return nil, fmt.Errorf("input %d is missing", i)
+		}
+		types[i], nodes[i] = v.Type, v.node
+	}
+	outTypes, err := k.Shape(types)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.scope(), segment: len(b.segments) - 1}
+	op := &op{b: b, call: c, id: len(b.calls), out: outTypes[0]}
+	node, err := gorgonia.ApplyOp(op, nodes...)
+	if err != nil {
+		return nil, err
+	}
+	b.calls = append(b.calls, c)
+	for i, t := range outTypes {
+		v := &Value{Type: t, Name: fmt.Sprintf("%v#%d.%d", c, op.id, i), call: c, out: i, node: node}
+		if i > 0 {
+			if v.node, err = gorgonia.ApplyOp(&sideOutput{op: op, out: t, index: i}, node); err != nil {
+				return nil, err
+			}
+		}
+		b.byNode[v.node] = v
+		c.out = append(c.out, v)
+	}
+	for _, d := range op.DiffWRT(len(in)) {
+		c.out[0].requires = c.out[0].requires || d
+	}
+	return c, nil
+}
+
+// Grad differentiates a scalar with respect to parameters; the gradients come in their order.
+func (b *Builder) Grad(loss *Value, params ...*Value) []*Value {
+	if b.err != nil {
+		return make([]*Value, len(params))
+	}
+	nodes := make(gorgonia.Nodes, len(params))
+	for i, p := range params {
+		nodes[i] = p.node
+	}
+	grads, err := gorgonia.Grad(loss.node, nodes...)
+	if err != nil {
+		b.Fail(fmt.Errorf("differentiate: %w", err))
+		return make([]*Value, len(params))
+	}
+	out := make([]*Value, len(grads))
+	for i, n := range grads {
+		if out[i], err = b.value(n); err != nil {
+			b.Fail(fmt.Errorf("gradient of %s: %w", params[i].Name, err))
+		}
+	}
+	return out
+}
+
+// value finds the value of a Gorgonia node. Gorgonia itself makes two kinds of node while differentiating:
+// the constant one it starts from, and sums where a value is used more than once.
+func (b *Builder) value(n *gorgonia.Node) (*Value, error) {
+	if v, ok := b.byNode[n]; ok {
+		return v, nil
+	}
+	if n.Op() == nil {
+		return nil, fmt.Errorf("node %v is no value of this computation", n)
+	}
+	if n.Op().Arity() == 0 {
+		if b.one == nil {
+			b.one = &Value{Type: kernel.T(b.float), Name: "one", kind: Frozen, node: n}
+		}
+		b.byNode[n] = b.one
+		return b.one, nil
+	}
+	if !isAdd(n.Op()) {
+		return nil, fmt.Errorf("Gorgonia made a node of %v, which the plan does not know", n.Op())
+	}
+	children := b.g.From(n.ID())
+	var terms []*Value
+	for children.Next() {
+		v, err := b.value(children.Node().(*gorgonia.Node))
+		if err != nil {
+			return nil, err
+		}
+		terms = append(terms, v)
+	}
+	if len(terms) == 1 {
+		terms = append(terms, terms[0])
+	}
+	out, err := kernel.Add{}.Shape([]kernel.Type{terms[0].Type, terms[1].Type})
+	if err != nil {
+		return nil, err
+	}
+	c := &call{kernel: kernel.Add{}, in: terms, scope: b.scope(), segment: len(b.segments) - 1}
+	v := &Value{Type: out[0], Name: fmt.Sprintf("sum#%d", len(b.calls)), call: c, node: n}
+	c.out = []*Value{v}
+	b.calls = append(b.calls, c)
+	b.byNode[n] = v
+	return v, nil
+}
+
+func gorgoniaFloat(d kernel.DType) tensor.Dtype {
+	if d == kernel.F64 {
+		return tensor.Float64
+	}
+	return tensor.Float32
+}

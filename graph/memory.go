@@ -1,0 +1,225 @@
+package graph
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// Bytes is what a plan or a memory holds, by category.
+type Bytes struct {
+	Arena  int64            // activations, gradients of activations, scratch
+	Batch  int64            // a step's data
+	Frozen int64            // weights that are not trained
+	State  map[string]int64 // by group: parameters, gradients, moments, caches
+}
+
+// Total is the sum of all categories.
+func (b Bytes) Total() int64 {
+	n := b.Arena + b.Batch + b.Frozen
+	for _, s := range b.State {
+		n += s
+	}
+	return n
+}
+
+// Need is the memory that plans need when they share one Memory: the largest arena, and every input once.
+func Need(plans ...*Plan) (Bytes, error) {
+	l, err := layoutInputs(plans)
+	if err != nil {
+		return Bytes{}, err
+	}
+	return l.bytes, nil
+}
+
+// Memory is what plans run in: one arena, and the inputs by name. Plans that share a Memory share the
+// inputs of equal name.
+type Memory struct {
+	arena  []byte
+	inputs map[string]kernel.Tensor
+	names  []string
+	bytes  Bytes
+}
+
+type inputLayout struct {
+	bytes  Bytes
+	offset map[string]int64
+	region map[string]string // "" for batch, "frozen", or the group
+	typ    map[string]kernel.Type
+	names  []string
+	kind   map[string]Kind
+}
+
+func layoutInputs(plans []*Plan) (*inputLayout, error) {
+	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}}
+	for _, p := range plans {
+		l.bytes.Arena = max(l.bytes.Arena, p.arena)
+		spans := map[string]*Value{}
+		for _, v := range p.inputs {
+			if t, ok := l.typ[v.Name]; ok {
+				if !t.Equal(v.Type) || l.kind[v.Name] != v.kind {
+					return nil, fmt.Errorf("two plans that share memory see %q as %v and %v", v.Name, t, v.Type)
+				}
+				continue
+			}
+			l.names = append(l.names, v.Name)
+			l.typ[v.Name], l.kind[v.Name] = v.Type, v.kind
+			if v.span {
+				l.region[v.Name] = v.group
+				spans[v.group] = v
+				continue
+			}
+			size := kernel.AlignUp(v.Type.Bytes())
+			switch v.kind {
+			case Batch:
+				l.offset[v.Name] = l.bytes.Batch
+				l.bytes.Batch += size
+			case Frozen:
+				l.offset[v.Name], l.region[v.Name] = l.bytes.Frozen, "frozen"
+				l.bytes.Frozen += size
+			case State:
+				g := v.group
+				if g == "" {
+					g = "other"
+				}
+				l.offset[v.Name], l.region[v.Name] = l.bytes.State[g], g
+				l.bytes.State[g] += size
+			}
+		}
+		for g, v := range spans {
+			if l.bytes.State[g] < v.Type.Bytes() {
+				return nil, fmt.Errorf("the span of %q is %v, its members hold %d bytes", g, v.Type, l.bytes.State[g])
+			}
+		}
+	}
+	return l, nil
+}
+
+// NewMemory allocates what Need says, zeroed.
+func NewMemory(plans ...*Plan) (*Memory, error) {
+	l, err := layoutInputs(plans)
+	if err != nil {
+		return nil, err
+	}
+	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes}
+	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
+	state := map[string][]byte{}
+	for g, n := range l.bytes.State {
+		state[g] = kernel.Alloc(n)
+	}
+	for _, name := range l.names {
+		var region []byte
+		switch l.kind[name] {
+		case Batch:
+			region = batch
+		case Frozen:
+			region = frozen
+		default:
+			region = state[l.region[name]]
+		}
+		m.inputs[name] = kernel.NewTensor(l.typ[name], region[l.offset[name]:])
+	}
+	if one, ok := m.inputs["one"]; ok {
+		setOne(one)
+	}
+	return m, nil
+}
+
+func setOne(t kernel.Tensor) {
+	if t.DType == kernel.F64 {
+		t.F64()[0] = 1
+	} else {
+		t.F32()[0] = 1
+	}
+}
+
+// Tensor is the memory of a batch, frozen or state value by its name.
+func (m *Memory) Tensor(name string) (kernel.Tensor, error) {
+	if t, ok := m.inputs[name]; ok {
+		return t, nil
+	}
+	return kernel.Tensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
+}
+
+// Names are the inputs of the given kind that any plan uses, sorted.
+func (m *Memory) Names() []string {
+	names := append([]string(nil), m.names...)
+	sort.Strings(names)
+	return names
+}
+
+// Bytes is what is held, equal to what Need said.
+func (m *Memory) Bytes() Bytes { return m.bytes }
+
+// Run is a plan bound to memory: ready to run, and running allocates nothing.
+type Run struct {
+	plan     *Plan
+	segments map[string][]func()
+	calls    map[string][]*call
+	values   map[*Value]kernel.Tensor
+}
+
+// Bind gives a plan its memory and binds every kernel's CPU body to it.
+func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
+	if m.bytes.Arena < p.arena {
+		return nil, fmt.Errorf("the plan needs an arena of %d bytes, the memory has %d", p.arena, m.bytes.Arena)
+	}
+	r := &Run{plan: p, segments: map[string][]func(){}, calls: map[string][]*call{}, values: map[*Value]kernel.Tensor{}}
+	for _, v := range p.inputs {
+		t, err := m.Tensor(v.Name)
+		if err != nil {
+			return nil, err
+		}
+		r.values[v] = t
+	}
+	for _, c := range p.calls {
+		in, out := make([]kernel.Tensor, len(c.in)), make([]kernel.Tensor, len(c.out))
+		for i, v := range c.in {
+			t, ok := r.values[v]
+			if !ok {
+				return nil, fmt.Errorf("%v reads %s before anything writes it", c, v.Name)
+			}
+			in[i] = t
+		}
+		for i, v := range c.out {
+			if root := root(v); root.kind != Computed {
+				r.values[v] = r.values[root]
+			} else {
+				r.values[v] = kernel.NewTensor(v.Type, m.arena[p.place[v].offset:])
+			}
+			out[i] = r.values[v]
+		}
+		cpu.Scratch = nil
+		if s, ok := p.scratch[c]; ok {
+			cpu.Scratch = m.arena[s.offset : s.offset+s.size]
+		}
+		name := p.segments[c.segment]
+		r.segments[name] = append(r.segments[name], c.kernel.CPU(cpu, in, out))
+		r.calls[name] = append(r.calls[name], c)
+	}
+	return r, nil
+}
+
+// Run runs a segment once.
+func (r *Run) Run(segment string) {
+	for _, f := range r.segments[segment] {
+		f()
+	}
+}
+
+// Each runs a segment call by call and shows each call's name and outputs: for profiles and for tests.
+func (r *Run) Each(segment string, see func(name string, out []kernel.Tensor)) {
+	for i, f := range r.segments[segment] {
+		f()
+		c := r.calls[segment][i]
+		out := make([]kernel.Tensor, len(c.out))
+		for j, v := range c.out {
+			out[j] = r.values[v]
+		}
+		see(c.String(), out)
+	}
+}
+
+// Tensor is the memory of an input, or of an output that Compile was given.
+func (r *Run) Tensor(v *Value) kernel.Tensor { return r.values[v] }

@@ -1,0 +1,385 @@
+package graph
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// Plan is a computation ready to be given memory: its calls in order, and for every value an offset in one
+// of four regions (arena, batch, frozen, state).
+type Plan struct {
+	calls    []*call
+	segments []string
+	inputs   []*Value // of kinds Batch, Frozen and State that some call reads or writes
+	place    map[*Value]place
+	scratch  map[*call]place
+	outputs  []*Value
+	arena    int64
+	groups   []group
+	workers  int
+}
+
+type place struct {
+	offset, size int64
+	own          bool // not in the arena: resolved by name
+}
+
+type group struct {
+	name    string
+	members []*Value
+}
+
+// Compile makes a plan of everything the outputs and the updates of State depend on. Outputs can be read
+// after a run. workers is the number of CPU threads that scratch memory is reckoned for.
+func (b *Builder) Compile(workers int, outputs ...*Value) (*Plan, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	p := &Plan{segments: b.segments, outputs: outputs, place: map[*Value]place{}, scratch: map[*call]place{}, workers: workers}
+	p.calls = live(b.calls, outputs)
+	p.calls = accumulate(p.calls, outputs)
+	if err := p.checkSegments(); err != nil {
+		return nil, err
+	}
+	p.collectInputs(b)
+	p.layout()
+	return p, nil
+}
+
+// live keeps the calls that an output or an update of State depends on.
+func live(calls []*call, outputs []*Value) []*call {
+	needed := map[*call]bool{}
+	mark := func(v *Value) {
+		if v.call != nil {
+			needed[v.call] = true
+		}
+	}
+	for _, v := range outputs {
+		mark(v)
+	}
+	kept := make([]*call, 0, len(calls))
+	for i := len(calls) - 1; i >= 0; i-- {
+		c := calls[i]
+		if !needed[c] && !updatesState(c) {
+			continue
+		}
+		for _, v := range c.in {
+			mark(v)
+		}
+		kept = append(kept, c)
+	}
+	for i, j := 0, len(kept)-1; i < j; i, j = i+1, j-1 {
+		kept[i], kept[j] = kept[j], kept[i]
+	}
+	return kept
+}
+
+func overwrites(c *call) []kernel.Alias {
+	if o, ok := c.kernel.(kernel.Overwriting); ok {
+		return o.Overwrites()
+	}
+	return nil
+}
+
+// root follows overwriting calls back to the value whose memory is written.
+func root(v *Value) *Value {
+	for v.call != nil {
+		next := v
+		for _, a := range overwrites(v.call) {
+			if a.Out == v.out {
+				next = v.call.in[a.In]
+			}
+		}
+		if next == v {
+			return v
+		}
+		v = next
+	}
+	return v
+}
+
+func updatesState(c *call) bool {
+	for _, a := range overwrites(c) {
+		if root(c.in[a.In]).kind == State {
+			return true
+		}
+	}
+	return false
+}
+
+// accumulate merges sums into the product that makes one of their terms: where the later of two terms is
+// computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one,
+// the product is added to the earlier term in its memory and the sum disappears.
+func accumulate(calls []*call, outputs []*Value) []*call {
+	uses := map[*Value]int{}
+	for _, c := range calls {
+		for _, v := range c.in {
+			uses[v]++
+		}
+	}
+	for _, v := range outputs {
+		uses[v]++
+	}
+	index := map[*call]int{}
+	for i, c := range calls {
+		index[c] = i
+	}
+	at := func(v *Value) int {
+		if v.call == nil {
+			return -1
+		}
+		return index[v.call]
+	}
+	removed := map[*call]bool{}
+	for _, c := range calls {
+		var onto, term *Value
+		switch c.kernel.(type) {
+		case kernel.Add:
+			onto, term = c.in[0], c.in[1]
+			if at(onto) > at(term) {
+				onto, term = term, onto
+			}
+			if uses[onto] != 1 || onto.kind != Computed {
+				continue
+			}
+		case kernel.AddTo:
+			onto, term = c.in[0], c.in[1]
+			if uses[onto] != 1 || at(onto) > at(term) {
+				continue
+			}
+		default:
+			continue
+		}
+		p := term.call
+		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment {
+			continue
+		}
+		k, ok := p.kernel.(kernel.Accumulating)
+		if !ok {
+			continue
+		}
+		variant, ok := k.Accumulate()
+		if !ok || !onto.Type.Equal(term.Type) {
+			continue
+		}
+		p.kernel = variant
+		p.in = append(p.in, onto)
+		result := c.out[0]
+		result.call, result.out, p.out = p, 0, []*Value{result}
+		removed[c] = true
+	}
+	kept := calls[:0]
+	for _, c := range calls {
+		if !removed[c] {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+func (p *Plan) checkSegments() error {
+	type use struct {
+		group   string
+		segment int
+	}
+	spans, members := map[use]bool{}, map[use]bool{}
+	for _, c := range p.calls {
+		for _, v := range c.in {
+			if v.call != nil && root(v).kind == Computed && v.call.segment != c.segment {
+				return fmt.Errorf("%v reads %s, which segment %s computes: only State crosses segments", c, v.Name, p.segments[v.call.segment])
+			}
+			if r := root(v); r.kind == State && r.group != "" {
+				u := use{r.group, c.segment}
+				if r.span {
+					spans[u] = true
+				} else {
+					members[u] = true
+				}
+			}
+		}
+	}
+	for u := range spans {
+		if members[u] {
+			return fmt.Errorf("segment %s uses both the span of %q and its members", p.segments[u.segment], u.group)
+		}
+	}
+	return nil
+}
+
+// collectInputs lists the inputs in use; a group is kept whole, so that its span and members agree.
+func (p *Plan) collectInputs(b *Builder) {
+	used, usedGroup := map[*Value]bool{}, map[string]bool{}
+	note := func(v *Value) {
+		if r := root(v); r.kind != Computed {
+			used[r] = true
+			usedGroup[r.group] = r.group != "" || usedGroup[r.group]
+		}
+	}
+	for _, c := range p.calls {
+		for _, v := range c.in {
+			note(v)
+		}
+	}
+	for _, v := range p.outputs {
+		note(v)
+	}
+	for _, v := range b.inputs {
+		if used[v] || v.group != "" && usedGroup[v.group] {
+			p.inputs = append(p.inputs, v)
+		}
+	}
+	if b.one != nil && used[b.one] {
+		p.inputs = append(p.inputs, b.one)
+	}
+}
+
+// layout gives every computed value and every scratch an offset in the arena.
+func (p *Plan) layout() {
+	last := map[*Value]int{} // last call that reads the value
+	for i, c := range p.calls {
+		for _, v := range c.in {
+			last[v] = i
+		}
+	}
+	end := len(p.calls)
+	for _, v := range p.outputs {
+		last[v] = end
+	}
+	holder := map[*Value]*interval{}
+	var all []*interval
+	for i, c := range p.calls {
+		if s, ok := c.kernel.(kernel.Scratch); ok {
+			if n := s.Scratch(types(c.in), p.workers); n > 0 {
+				iv := &interval{size: kernel.AlignUp(n), from: i, to: i, call: c}
+				all = append(all, iv)
+			}
+		}
+		shared := map[int]int{}
+		for _, a := range overwrites(c) {
+			shared[a.Out] = a.In
+		}
+		taken := map[*interval]bool{}
+		for o, v := range c.out {
+			to := max(last[v], i)
+			in, forced := shared[o]
+			if forced && root(v).kind != Computed {
+				continue
+			}
+			if !forced {
+				in = p.reuse(c, o, i, last, holder, taken)
+			}
+			if in >= 0 {
+				iv := holder[c.in[in]]
+				iv.to = max(iv.to, to)
+				holder[v] = iv
+				taken[iv] = true
+				iv.values = append(iv.values, v)
+				continue
+			}
+			iv := &interval{size: kernel.AlignUp(v.Type.Bytes()), from: i, to: to, values: []*Value{v}}
+			holder[v] = iv
+			all = append(all, iv)
+		}
+	}
+	p.arena = assignOffsets(all)
+	for _, iv := range all {
+		if iv.call != nil {
+			p.scratch[iv.call] = place{offset: iv.offset, size: iv.size}
+		}
+		for _, v := range iv.values {
+			p.place[v] = place{offset: iv.offset, size: v.Type.Bytes()}
+		}
+	}
+}
+
+// reuse finds the input whose memory output o of call i may take, or -1.
+func (p *Plan) reuse(c *call, o, i int, last map[*Value]int, holder map[*Value]*interval, taken map[*interval]bool) int {
+	k, ok := c.kernel.(kernel.InPlace)
+	if !ok {
+		return -1
+	}
+	for _, a := range k.InPlace() {
+		v := c.in[a.In]
+		iv := holder[v]
+		if a.Out != o || iv == nil || taken[iv] || iv.to > i || v.Type.Bytes() != c.out[o].Type.Bytes() {
+			continue
+		}
+		twice := false
+		for j, w := range c.in {
+			twice = twice || j != a.In && holder[w] == iv
+		}
+		if !twice {
+			return a.In
+		}
+	}
+	return -1
+}
+
+func types(vs []*Value) []kernel.Type {
+	t := make([]kernel.Type, len(vs))
+	for i, v := range vs {
+		t[i] = v.Type
+	}
+	return t
+}
+
+// interval is a buffer of the arena and the calls during which it is held.
+type interval struct {
+	size, offset int64
+	from, to     int
+	values       []*Value
+	call         *call // scratch of
+}
+
+// assignOffsets places buffers so that those held at the same time do not overlap, large ones first, each
+// at the lowest offset that is free for its whole life. It returns the bytes needed.
+func assignOffsets(all []*interval) int64 {
+	order := append([]*interval(nil), all...)
+	sort.SliceStable(order, func(i, j int) bool { return order[i].size > order[j].size })
+	var top int64
+	placed := make([]*interval, 0, len(order)) // by offset
+	for _, iv := range order {
+		var at int64
+		for _, q := range placed {
+			if q.from > iv.to || iv.from > q.to {
+				continue
+			}
+			if q.offset >= at+iv.size {
+				break
+			}
+			at = max(at, q.offset+q.size)
+		}
+		iv.offset = at
+		k := sort.Search(len(placed), func(i int) bool { return placed[i].offset > at })
+		placed = append(placed, nil)
+		copy(placed[k+1:], placed[k:])
+		placed[k] = iv
+		top = max(top, at+iv.size)
+	}
+	return top
+}
+
+// String lists the plan's calls in order, for reading and for tests that compare plans.
+func (p *Plan) String() string {
+	var s strings.Builder
+	for i, c := range p.calls {
+		fmt.Fprintf(&s, "%4d %s %v", i, p.segments[c.segment], c)
+		for _, v := range c.out {
+			fmt.Fprintf(&s, " %v@%d", v.Type, p.place[v].offset)
+		}
+		s.WriteByte('\n')
+	}
+	return s.String()
+}
+
+// Calls is the number of kernel calls, by segment.
+func (p *Plan) Calls() map[string]int {
+	n := map[string]int{}
+	for _, c := range p.calls {
+		n[p.segments[c.segment]]++
+	}
+	return n
+}

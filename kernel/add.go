@@ -1,0 +1,47 @@
+package kernel
+
+// Add is the sum of two tensors of one type.
+//
+//	y = a + b
+type Add struct{}
+
+func (Add) Name() string { return "add" }
+
+func (Add) Shape(in []Type) ([]Type, error) {
+	if _, err := sameFloats(in, 2); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, nil
+}
+
+func (Add) Grads() Backward { return Backward{Grads: []Ref{Upstream(), Upstream()}} }
+
+func (Add) InPlace() []Alias { return []Alias{{0, 0}, {0, 1}} }
+
+func (Add) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return add[float64](c, in, out)
+	}
+	return add[float32](c, in, out)
+}
+
+// AddTo adds its second input to the first, in the first one's memory.
+type AddTo struct{}
+
+func (AddTo) Name() string { return "add" }
+
+func (AddTo) Shape(in []Type) ([]Type, error) { return Add{}.Shape(in) }
+
+func (AddTo) Overwrites() []Alias { return []Alias{{0, 0}} }
+
+func (AddTo) CPU(c *CPU, in, out []Tensor) func() { return Add{}.CPU(c, in, out) }
+
+func add[F Float](c *CPU, in, out []Tensor) func() {
+	a, b, y := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0])
+	return c.Range(len(y), 1<<14, func(lo, hi int) {
+		a, b, y := a[lo:hi], b[lo:hi], y[lo:hi]
+		for i := range y {
+			y[i] = a[i] + b[i]
+		}
+	})
+}

@@ -1,0 +1,108 @@
+// Package kernel holds the operations a training step is made of.
+//
+// An operation is one type under one file stem: rmsnorm.go is the meaning (shapes, gradient, CPU body),
+// rmsnorm_gpu.go its GPU body, cuda/rmsnorm.cu the device code, rmsnorm_test.go its proof. There is no
+// registration: whoever builds a graph names the type.
+package kernel
+
+// Kernel is one operation. Its exported fields are its attributes; two kernels with different attributes
+// are different operations.
+type Kernel interface {
+	// Name is the operation's stem, as in its file and its CUDA symbols.
+	Name() string
+
+	// Shape checks the inputs' types and returns the outputs'. Every requirement on an input is checked
+	// here and said in the error, so that bodies need no checks.
+	Shape(in []Type) ([]Type, error)
+
+	// CPU binds the operation to memory: it reads shapes, takes views and returns the work to do on every
+	// run. The work allocates nothing. This body is the meaning that every other body must match.
+	CPU(c *CPU, in, out []Tensor) func()
+}
+
+// Differentiable is a kernel with a gradient.
+type Differentiable interface {
+	Kernel
+	Grads() Backward
+}
+
+// Backward says how the gradients of a kernel's inputs are computed: which kernels run, and what exactly
+// they read. What is not named here does not outlive the forward pass.
+type Backward struct {
+	Calls []Call // run in order
+	Grads []Ref  // one per input; the zero Ref where an input has no gradient
+}
+
+// Call applies a kernel to values named by reference.
+type Call struct {
+	Kernel Kernel
+	In     []Ref
+}
+
+// Ref names a value around a kernel: one of its inputs, one of its outputs, the gradient that arrives for
+// its first output, or an output of an earlier Call of the same Backward. The zero Ref names nothing.
+type Ref struct {
+	kind  refKind
+	Call  int // for FromCall
+	Index int
+}
+
+type refKind uint8
+
+const (
+	RefNone refKind = iota
+	RefIn
+	RefOut
+	RefUpstream
+	RefCall
+)
+
+// Kind tells what the reference points at.
+func (r Ref) Kind() refKind { return r.kind }
+
+// In refers to the kernel's i-th input.
+func In(i int) Ref { return Ref{kind: RefIn, Index: i} }
+
+// Out refers to the kernel's i-th output.
+func Out(i int) Ref { return Ref{kind: RefOut, Index: i} }
+
+// Upstream refers to the gradient of the loss with respect to the kernel's first output.
+func Upstream() Ref { return Ref{kind: RefUpstream} }
+
+// FromCall refers to output i of the Backward's call c.
+func FromCall(c, i int) Ref { return Ref{kind: RefCall, Call: c, Index: i} }
+
+// Terminal marks a kernel that can only be the end of a graph: its gradients assume that the gradient
+// arriving for its first output is one. The graph refuses to differentiate it anywhere else.
+type Terminal interface {
+	Differentiable
+	Terminal()
+}
+
+// InPlace is a kernel whose output may take the memory of an input that nobody reads afterwards.
+// Output and input have the same type; element i of the output depends on no element of that input that
+// the body reads after writing element i.
+type InPlace interface {
+	InPlace() []Alias
+}
+
+// Overwriting is a kernel that updates an input: the output is that input's memory, always.
+type Overwriting interface {
+	Overwrites() []Alias
+}
+
+// Alias pairs an output with an input.
+type Alias struct{ Out, In int }
+
+// Accumulating is a kernel with a form that adds its only output to an addend in the addend's memory:
+// Accumulate's result takes the kernel's inputs and then the addend, and overwrites it. The graph uses
+// it where a sum's operand is computed for that sum alone.
+type Accumulating interface {
+	Accumulate() (Kernel, bool)
+}
+
+// Scratch is a kernel that needs working memory during a run. The plan gives it bytes of the arena, free
+// again after the call; bind finds them in CPU.Scratch.
+type Scratch interface {
+	Scratch(in []Type, workers int) int64 // bytes
+}
