@@ -1,0 +1,39 @@
+//go:build unix
+
+package weights
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapFile maps a regular file read-only. The file must not be shortened while
+// it is mapped; replacing it by a rename, as Write does, is safe.
+func mapFile(path string) (data []byte, unmap func() error, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	size := info.Size()
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, nil, fmt.Errorf("%s is not a regular file", path)
+	case size == 0:
+		return nil, func() error { return nil }, nil // a mapping cannot be empty
+	case size > math.MaxInt:
+		return nil, nil, fmt.Errorf("%s: %d bytes do not fit this machine's address space", path, size)
+	}
+	data, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	return data, func() error { return unix.Munmap(data) }, nil
+}

@@ -1,0 +1,96 @@
+// Package weights reads and writes SafeTensors: names, shapes and bytes of a
+// model's tensors, from one file or from the shards that an index names.
+//
+// The format (https://github.com/huggingface/safetensors): 8 bytes little
+// endian header length, a JSON header, then the tensors' bytes without gaps.
+// Files are mapped read-only; a tensor's Data is a view that lives until Close.
+package weights
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Tensor is one named array: row-major, little endian.
+type Tensor struct {
+	Name  string
+	DType DType
+	Shape []int  // empty for a scalar; not to be changed
+	Data  []byte // Len()*DType.Size() bytes; read-only, valid until the file is closed
+}
+
+// Len is the number of elements, the product of the shape.
+func (t Tensor) Len() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Source is anything that hands out tensors by name: a File or a Set.
+type Source interface {
+	Names() []string // sorted
+	Tensor(name string) (Tensor, bool)
+}
+
+// File is one open .safetensors file. Methods may be called from several
+// goroutines, Close only when no view is in use.
+type File struct {
+	path    string
+	tensors map[string]Tensor
+	meta    map[string]string
+	unmap   func() error
+}
+
+// Open maps the .safetensors file at path and checks its whole header.
+func Open(path string) (*File, error) {
+	data, unmap, err := mapFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open weights: %w", err)
+	}
+	f, err := parse(data)
+	if err != nil {
+		unmap() //nolint:errcheck // the parse error is what matters
+		return nil, fmt.Errorf("read safetensors file %s: %w", path, err)
+	}
+	f.path, f.unmap = path, unmap
+	return f, nil
+}
+
+// Decode reads a safetensors file that is already in memory. The tensors are
+// views into data.
+func Decode(data []byte) (*File, error) {
+	f, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("read safetensors data: %w", err)
+	}
+	return f, nil
+}
+
+// Names lists the tensors, sorted.
+func (f *File) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
+
+// Tensor returns the tensor called name.
+func (f *File) Tensor(name string) (Tensor, bool) {
+	t, ok := f.tensors[name]
+	return t, ok
+}
+
+// Metadata is a copy of the header's __metadata__, nil when there is none.
+func (f *File) Metadata() map[string]string { return maps.Clone(f.meta) }
+
+// Close unmaps the file. Every Data taken from it is invalid afterwards.
+func (f *File) Close() error {
+	f.tensors = nil
+	if f.unmap == nil {
+		return nil
+	}
+	unmap := f.unmap
+	f.unmap = nil
+	if err := unmap(); err != nil {
+		return fmt.Errorf("close weights %s: %w", f.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package weights
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Encode returns the safetensors file that holds tensors and meta (nil = no
+// __metadata__). Equal input in any order gives equal bytes, those that the
+// safetensors crate writes: metadata first (keys sorted), tensors by falling
+// alignment of their type, then by name, header padded with spaces to 8 bytes.
+func Encode(tensors []Tensor, meta map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	if err := encodeTo(&b, tensors, meta); err != nil {
+		return nil, fmt.Errorf("encode safetensors: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Write stores tensors and meta as Encode lays them out. It writes a temporary
+// file in path's folder, syncs it and renames it, so that path holds either its
+// old content or all of the new.
+func Write(path string, tensors []Tensor, meta map[string]string) error {
+	if err := writeFile(path, tensors, meta); err != nil {
+		return fmt.Errorf("write safetensors file %s: %w", path, err)
+	}
+	return nil
+}
+
+func writeFile(path string, tensors []Tensor, meta map[string]string) (err error) {
+	f, err := createBeside(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()           //nolint:errcheck // the first error is what matters
+			os.Remove(f.Name()) //nolint:errcheck // likewise
+		}
+	}()
+	if err = encodeTo(f, tensors, meta); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// createBeside makes a new file next to path with the permissions of the umask,
+// which os.CreateTemp would narrow.
+func createBeside(path string) (*os.File, error) {
+	dir, base := filepath.Split(path)
+	for i := 0; ; i++ {
+		name := dir + "." + base + "." + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(i) + ".tmp"
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) || i == 1000 {
+			return f, err
+		}
+	}
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string) error {
+	sorted := slices.Clone(tensors)
+	slices.SortFunc(sorted, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+	})
+	header, err := encodeHeader(sorted, meta)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	for _, t := range sorted {
+		if _, err := w.Write(t.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeHeader returns the length field and the padded JSON.
+func encodeHeader(sorted []Tensor, meta map[string]string) ([]byte, error) {
+	b := append(make([]byte, 8, 1024), '{')
+	if meta != nil {
+		b = append(b, `"`+metadataKey+`":{`...)
+		for i, k := range slices.Sorted(maps.Keys(meta)) {
+			if !utf8.ValidString(k) || !utf8.ValidString(meta[k]) {
+				return nil, fmt.Errorf("metadata %q is not valid UTF-8", k)
+			}
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(append(appendString(b, k), ':'), meta[k])
+		}
+		b = append(b, '}')
+	}
+	seen := make(map[string]bool, len(sorted))
+	at := uint64(0)
+	for _, t := range sorted {
+		size, ok := byteSize(t.DType, t.Shape)
+		switch {
+		case t.Name == metadataKey || !utf8.ValidString(t.Name):
+			return nil, fmt.Errorf("tensor name %q is not allowed", t.Name)
+		case seen[t.Name]:
+			return nil, fmt.Errorf("duplicate tensor %q", t.Name)
+		case t.DType.Size() == 0:
+			return nil, fmt.Errorf("tensor %q: unknown dtype %s", t.Name, t.DType)
+		case len(t.Shape) > maxRank:
+			return nil, fmt.Errorf("tensor %q: %d dimensions, at most %d are allowed", t.Name, len(t.Shape), maxRank)
+		case !ok || size != uint64(len(t.Data)):
+			return nil, fmt.Errorf("tensor %q: %d bytes of data for %s of shape %v", t.Name, len(t.Data), t.DType, t.Shape)
+		}
+		seen[t.Name] = true
+		if len(b) > len("xxxxxxxx{") {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, t.Name), `:{"dtype":"`+t.DType.String()+`","shape":[`...)
+		for i, n := range t.Shape {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, int64(n), 10)
+		}
+		b = append(b, `],"data_offsets":[`...)
+		b = append(strconv.AppendUint(b, at, 10), ',')
+		at += size
+		b = append(strconv.AppendUint(b, at, 10), `]}`...)
+	}
+	b = append(b, '}')
+	for len(b)%8 != 0 {
+		b = append(b, ' ')
+	}
+	if len(b)-8 > maxHeader {
+		return nil, fmt.Errorf("the header takes %d bytes, more than the allowed %d", len(b)-8, maxHeader)
+	}
+	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
+	return b, nil
+}
+
+var shortEscapes = map[byte]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
+
+// appendString writes s as JSON with only the escapes that JSON demands;
+// encoding/json escapes more and the bytes would differ from the crate's.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if e, ok := shortEscapes[c]; ok {
+			b = append(b, '\\', e)
+		} else if c < ' ' {
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
