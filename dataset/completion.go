@@ -1,0 +1,23 @@
+package dataset
+
+// completion is {prompt, completion}: prompt + Config.Separator is masked, the completion trained.
+var completion = Format{
+	Roles: []Role{
+		{Name: "prompt", Keys: []string{"prompt", "question"}},
+		{Name: "completion", Keys: []string{"completion", "answer", "response"}},
+	},
+	Separated: true,
+	Render:    renderCompletion,
+}
+
+func renderCompletion(f Fields, cfg Config) (Example, error) {
+	prompt, err := f.Text("prompt")
+	if err != nil {
+		return Example{}, err
+	}
+	answer, err := f.Text("completion")
+	if err != nil {
+		return Example{}, err
+	}
+	return answered(prompt+cfg.Separator, answer), nil
+}

@@ -1,0 +1,165 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Config is the `dataset:` section of a run's YAML.
+type Config struct {
+	// Path of a JSON (list of objects) or JSONL (one object a line) file.
+	Path string `mapstructure:"path" yaml:"path"`
+	// Format is a key of Formats, or empty: told apart by the keys of the first row.
+	Format string `mapstructure:"format" yaml:"format"`
+	// MaxLength in tokens, BOS and EOS counted; a longer row is cut at its end.
+	MaxLength int `mapstructure:"max_length" yaml:"max_length"`
+	// ValSplit in [0,1): the part of the rows held out for validation, chosen by the seed.
+	ValSplit float64 `mapstructure:"val_split" yaml:"val_split"`
+	// ValPath of a validation file of the same format, instead of ValSplit.
+	ValPath string `mapstructure:"val_path" yaml:"val_path"`
+	// Shuffle the rows anew in every epoch, by (seed, epoch).
+	Shuffle bool `mapstructure:"shuffle" yaml:"shuffle"`
+	// Packing puts several rows into one sequence of MaxLength tokens; no row attends to another.
+	Packing bool `mapstructure:"packing" yaml:"packing"`
+	// PadTo is the length of an unpacked sequence: "longest" (row of the set, rounded up to 8) or "max_length".
+	PadTo string `mapstructure:"pad_to" yaml:"pad_to"`
+	// TrainOnPrompt trains the prompt's tokens too.
+	TrainOnPrompt bool `mapstructure:"train_on_prompt" yaml:"train_on_prompt"`
+	// Fields maps a format's roles to the file's keys: {prompt: question, completion: answer}.
+	Fields map[string]string `mapstructure:"fields" yaml:"fields,omitempty"`
+	// Separator stands between prompt and completion (format completion).
+	Separator string `mapstructure:"separator" yaml:"separator"`
+	// Template names a chat template, for formats that use one.
+	Template string `mapstructure:"template" yaml:"template"`
+	// OnTruncated says what becomes of a row longer than MaxLength: "keep" the cut row if a trained token is left,
+	// "drop" it, or stop with an "error".
+	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
+	// CacheDir keeps tokenised files by content hash; empty = no cache.
+	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
+
+	// Seed of the split and of the order: the run's seed, set by the caller.
+	Seed uint64 `mapstructure:"-" yaml:"-"`
+}
+
+// Values of Config.PadTo and Config.OnTruncated.
+const (
+	PadLongest   = "longest"
+	PadMaxLength = "max_length"
+
+	TruncatedKeep  = "keep"
+	TruncatedDrop  = "drop"
+	TruncatedError = "error"
+)
+
+const (
+	defaultSeparator = "\n"
+	maxMaxLength     = 1 << 20
+)
+
+// Default is the one place where defaults of the section stand.
+func Default() Config {
+	return Config{
+		MaxLength:   512,
+		Shuffle:     true,
+		PadTo:       PadLongest,
+		Separator:   defaultSeparator,
+		OnTruncated: TruncatedKeep,
+	}
+}
+
+// Validate reports every problem of the section at once, without reading a file.
+func (c Config) Validate() []error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf("dataset."+format, args...)) }
+
+	if c.Path == "" {
+		bad("path is missing: name a .json or .jsonl file")
+	}
+	if c.MaxLength < 2 || c.MaxLength > maxMaxLength {
+		bad("max_length is %d, want 2 to %d", c.MaxLength, maxMaxLength)
+	}
+	if !(c.ValSplit >= 0 && c.ValSplit < 1) { // so that NaN is refused too
+		bad("val_split is %v, want 0 <= val_split < 1", c.ValSplit)
+	}
+	if c.ValSplit > 0 && c.ValPath != "" {
+		bad("val_split and val_path are both set: keep one")
+	}
+	if c.ValPath != "" && c.ValPath == c.Path {
+		bad("val_path is the training file itself: use val_split to hold out a part of it")
+	}
+	if !slices.Contains([]string{PadLongest, PadMaxLength}, c.PadTo) {
+		bad("pad_to is %q, want %s or %s", c.PadTo, PadLongest, PadMaxLength)
+	}
+	if !slices.Contains([]string{TruncatedKeep, TruncatedDrop, TruncatedError}, c.OnTruncated) {
+		bad("on_truncated is %q, want %s, %s or %s", c.OnTruncated, TruncatedKeep, TruncatedDrop, TruncatedError)
+	}
+	if c.Format == "" {
+		problems = append(problems, c.validateRoles("", allRoles())...)
+		return problems
+	}
+	f, ok := Formats[c.Format]
+	if !ok {
+		bad("format is %q, want one of %s%s", c.Format, strings.Join(formatNames(), ", "), didYouMean(c.Format, formatNames()))
+		return problems
+	}
+	problems = append(problems, c.validateRoles(c.Format, f.roleNames())...)
+	problems = append(problems, c.validateUse(c.Format, f)...)
+	return problems
+}
+
+// validateRoles checks the keys and values of Fields; format "" stands for any.
+func (c Config) validateRoles(format string, roles []string) []error {
+	var problems []error
+	byKey := map[string]string{}
+	for _, role := range c.fieldRoles() {
+		key := c.Fields[role]
+		switch {
+		case !slices.Contains(roles, role) && format == "":
+			problems = append(problems, fmt.Errorf("dataset.fields: no format has a field %q%s", role, didYouMean(role, roles)))
+		case !slices.Contains(roles, role):
+			problems = append(problems, fmt.Errorf("dataset.fields: format %s has no field %q, it has %s%s", format, role, strings.Join(roles, ", "), didYouMean(role, roles)))
+		case key == "":
+			problems = append(problems, fmt.Errorf("dataset.fields.%s is empty: name a key of the file", role))
+		case byKey[key] != "":
+			problems = append(problems, fmt.Errorf("dataset.fields: %s and %s both name the key %q", byKey[key], role, key))
+		default:
+			byKey[key] = role
+		}
+	}
+	return problems
+}
+
+// validateUse refuses keys that would do nothing with the format.
+func (c Config) validateUse(name string, f Format) []error {
+	var problems []error
+	if c.Template != "" && !f.Templated {
+		problems = append(problems, fmt.Errorf("dataset.template is %q, but format %s uses no chat template: remove it", c.Template, name))
+	}
+	if c.Separator != defaultSeparator && !f.Separated {
+		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
+	}
+	if c.TrainOnPrompt && f.NoPrompt != "" {
+		problems = append(problems, fmt.Errorf("dataset.train_on_prompt does nothing with format %s, where %s: remove it", name, f.NoPrompt))
+	}
+	return problems
+}
+
+// fieldRoles lists the mapped roles in a fixed order.
+func (c Config) fieldRoles() []string {
+	roles := make([]string, 0, len(c.Fields))
+	for role := range c.Fields {
+		roles = append(roles, role)
+	}
+	sort.Strings(roles)
+	return roles
+}
+
+func joinProblems(problems []error) error {
+	if len(problems) == 1 {
+		return problems[0]
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,143 @@
+// Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels,
+// rows become batches of one fixed shape, in an order that a seed decides and a cursor can resume.
+//
+//	file -> rows (reader.go) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
+//
+// Alphabet: B sequences a batch, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Ignore is the label of a token that is not trained.
+const Ignore = int32(-100)
+
+// Tokenizer is what the package needs from a tokenizer. It is called from one goroutine.
+type Tokenizer interface {
+	IDs(text string, addSpecial bool) []int32
+	BOS() (int32, bool)
+	EOS() (int32, bool)
+	PAD() (int32, bool)
+	// AddsBOS reports whether the model's own encoding starts with BOS.
+	AddsBOS() bool
+	Decode(ids []int32, skipSpecial bool) string
+	// Token gives the piece of an id; false when the id is not in the vocabulary.
+	Token(id int32) (string, bool)
+}
+
+// Fingerprinter is an optional capability of a Tokenizer: a hash over everything that decides its ids.
+// The token cache is used only with a tokenizer that has it.
+type Fingerprinter interface {
+	Fingerprint() string
+}
+
+// Row is one example in tokens. Labels[0] is always Ignore: no position predicts the first token, and in a packed
+// sequence it would be predicted by another row.
+type Row struct {
+	IDs    []int32 // [n], n <= Config.MaxLength
+	Labels []int32 // [n], Ignore where not trained
+	Index  int     // number of the row in its source, from 0, dropped rows counted
+	Line   int     // line in the source where the row starts, from 1
+	Source string  // path of the source
+}
+
+// Where names the row's place in its source: "data.jsonl:17".
+func (r Row) Where() string { return fmt.Sprintf("%s:%d", r.Source, r.Line) }
+
+// Trained counts the trained tokens of the row.
+func (r Row) Trained() int { return countTrained(r.Labels) }
+
+func countTrained(labels []int32) int {
+	n := 0
+	for _, l := range labels {
+		if l != Ignore {
+			n++
+		}
+	}
+	return n
+}
+
+// Set is the tokenised data of one run.
+type Set struct {
+	Train  []Row // in file order
+	Val    []Row // in file order; empty without val_split and val_path
+	Config Config
+	PadID  int32 // fills a sequence behind its last row; its labels are Ignore
+}
+
+// Load reads and tokenises cfg.Path (and cfg.ValPath). Malformed rows, missing fields, an unknown format and a source
+// without a usable row are errors that name file and line; dropped and cut rows are counted in the report.
+// The report is not nil when the source could be read, even if err says that no row was left.
+func Load(ctx context.Context, cfg Config, tok Tokenizer) (*Set, *Report, error) {
+	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) { return openFile(os.Open(path)) })
+}
+
+// LoadFS is Load with the paths looked up in fsys, for data embedded in the binary.
+func LoadFS(ctx context.Context, fsys fs.FS, cfg Config, tok Tokenizer) (*Set, *Report, error) {
+	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) { return openFile(fsys.Open(path)) })
+}
+
+func openFile[F fs.File](f F, err error) (io.ReadCloser, error) {
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("it is a folder; name a .json or .jsonl file in it")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *Report, error) {
+	if problems := cfg.Validate(); len(problems) > 0 {
+		return nil, nil, joinProblems(problems)
+	}
+	if err := checkTokenizer(tok); err != nil {
+		return nil, nil, err
+	}
+	set := &Set{Config: cfg}
+	if id, ok := tok.PAD(); ok {
+		set.PadID = id
+	}
+	rows, report, err := loadSource(ctx, cfg, cfg.Path, tok, open)
+	if err != nil {
+		return nil, report, err
+	}
+	set.Train = rows
+	if cfg.ValSplit > 0 {
+		set.Train, set.Val, err = split(rows, cfg.ValSplit, cfg.Seed)
+		if err != nil {
+			return nil, report, fmt.Errorf("%s: %w", cfg.Path, err)
+		}
+	}
+	if cfg.ValPath != "" {
+		var val *Report
+		set.Val, val, err = loadSource(ctx, cfg, cfg.ValPath, tok, open)
+		report.Val = val
+		if err != nil {
+			return nil, report, err
+		}
+	}
+	report.TrainRows, report.ValRows = len(set.Train), len(set.Val)
+	return set, report, nil
+}
+
+// checkTokenizer refuses a tokenizer with which no model could learn to stop.
+func checkTokenizer(tok Tokenizer) error {
+	if _, ok := tok.EOS(); !ok {
+		return fmt.Errorf("prepare data: the tokenizer names no end token (eos_token), so a model could not learn to stop")
+	}
+	if _, ok := tok.BOS(); tok.AddsBOS() && !ok {
+		return fmt.Errorf("prepare data: the tokenizer adds a start token but names none (bos_token)")
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package dataset
+
+import "fmt"
+
+// Reasons for which a row is dropped, in the order of the report.
+const (
+	dropEmptyAnswer = "the answer is empty"
+	dropEmptyText   = "the text is empty"
+	dropMasked      = "no token is trained"
+	dropCutAnswer   = "the answer is cut off entirely at max_length"
+	dropCut         = "longer than max_length"
+)
+
+var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropCutAnswer, dropCut}
+
+// encoded is an example in tokens, or the reason to drop it.
+type encoded struct {
+	ids, labels []int32
+	length      int // before the cut
+	cut         bool
+	drop        string
+}
+
+// encode makes ids and labels: BOS if the model's encoding has it, the segments one by one, EOS behind the last; cut at
+// MaxLength. A segment is tokenised by itself, so that prompt and answer never share a token.
+func encode(ex Example, tok Tokenizer, cfg Config) (encoded, error) {
+	if ex.Empty != "" {
+		return encoded{drop: ex.Empty}, nil
+	}
+	var e encoded
+	if ex.Segments == nil {
+		for t, id := range ex.IDs {
+			if _, ok := tok.Token(id); !ok {
+				return encoded{}, fmt.Errorf("input_ids[%d] is %d, which is not in the vocabulary", t, id)
+			}
+		}
+		e.ids, e.labels = ex.IDs, ex.Labels
+	} else {
+		e.ids, e.labels = encodeSegments(ex, tok, cfg.TrainOnPrompt)
+	}
+	if len(e.labels) > 0 {
+		e.labels[0] = Ignore
+	}
+	e.length = len(e.ids)
+	if countTrained(e.labels) == 0 {
+		e.drop = dropMasked
+		return e, nil
+	}
+	if e.cut = e.length > cfg.MaxLength; !e.cut {
+		return e, nil
+	}
+	e.ids, e.labels = e.ids[:cfg.MaxLength], e.labels[:cfg.MaxLength]
+	switch {
+	case cfg.OnTruncated == TruncatedError:
+		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length, cfg.MaxLength)
+	case cfg.OnTruncated == TruncatedDrop:
+		e.drop = dropCut
+	case countTrained(e.labels) == 0:
+		e.drop = dropCutAnswer
+	}
+	return e, nil
+}
+
+func encodeSegments(ex Example, tok Tokenizer, trainAll bool) (ids, labels []int32) {
+	bos, _ := tok.BOS()
+	eos, _ := tok.EOS()
+	if tok.AddsBOS() {
+		ids, labels = append(ids, bos), append(labels, Ignore)
+	}
+	last := false
+	for i, s := range ex.Segments {
+		part := tok.IDs(s.Text, false)
+		if i == 0 && tok.AddsBOS() && len(part) > 0 && part[0] == bos {
+			part = part[1:] // the text brings its own: one start token, not two
+		}
+		last = s.Trained || trainAll
+		for _, id := range part {
+			ids = append(ids, id)
+			if last {
+				labels = append(labels, id)
+			} else {
+				labels = append(labels, Ignore)
+			}
+		}
+	}
+	if ex.EOS && (len(ids) == 0 || ids[len(ids)-1] != eos) { // likewise one end token
+		ids = append(ids, eos)
+		if last {
+			labels = append(labels, eos)
+		} else {
+			labels = append(labels, Ignore)
+		}
+	}
+	return ids, labels
+}

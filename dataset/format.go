@@ -1,0 +1,163 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Format says how a row of a file becomes an Example. A new one is a file of its own and a line in Formats.
+type Format struct {
+	Roles     []Role // the fields it reads
+	Templated bool   // it uses Config.Template
+	Separated bool   // it uses Config.Separator
+	NoPrompt  string // why it has no prompt to train on; empty if it has one
+	// Render makes the example. Errors are about this row: a wrong type, a bad value.
+	Render func(f Fields, cfg Config) (Example, error)
+}
+
+// Role is one field of a format. Keys are the names it is known by in files; the first that is present is used.
+type Role struct {
+	Name     string
+	Keys     []string
+	Optional bool
+}
+
+// Formats is the table of formats, by the value of `dataset.format`.
+var Formats = map[string]Format{
+	"alpaca":     alpaca,
+	"completion": completion,
+	"text":       text,
+	"tokenized":  tokenized,
+}
+
+// Example is a row as a format reads it: segments of text, or ids that are given.
+type Example struct {
+	Segments []Segment
+	EOS      bool    // append the tokenizer's end token, trained if the last segment is
+	IDs      []int32 // given tokens, instead of Segments
+	Labels   []int32 // as long as IDs
+	Empty    string  // why there is nothing to train on; such a row is dropped and counted
+}
+
+// Segment is a piece of text that is tokenised by itself, so that no token crosses the border of the mask.
+type Segment struct {
+	Text    string
+	Trained bool
+}
+
+func (f Format) roleNames() []string {
+	names := make([]string, len(f.Roles))
+	for i, r := range f.Roles {
+		names[i] = r.Name
+	}
+	return names
+}
+
+func (f Format) required() int {
+	n := 0
+	for _, r := range f.Roles {
+		if !r.Optional {
+			n++
+		}
+	}
+	return n
+}
+
+func formatNames() []string {
+	names := make([]string, 0, len(Formats))
+	for name := range Formats {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func allRoles() []string {
+	var roles []string
+	for _, name := range formatNames() {
+		for _, r := range Formats[name].roleNames() {
+			if !slices.Contains(roles, r) {
+				roles = append(roles, r)
+			}
+		}
+	}
+	return roles
+}
+
+// bind finds the file's key for every role. missing is the first required role without one.
+func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string, missing string) {
+	keys = map[string]string{}
+	for _, r := range f.Roles {
+		if key, ok := mapped[r.Name]; ok {
+			keys[r.Name] = key // even if absent: the error then names what the user asked for
+			if !o.Has(key) && !r.Optional && missing == "" {
+				missing = r.Name
+			}
+			continue
+		}
+		for _, key := range r.Keys {
+			if o.Has(key) {
+				keys[r.Name] = key
+				break
+			}
+		}
+		if keys[r.Name] == "" {
+			keys[r.Name] = r.Keys[0]
+			if !r.Optional && missing == "" {
+				missing = r.Name
+			}
+		}
+	}
+	return keys, missing
+}
+
+// detect tells the format by the keys of the first row: of the formats whose required fields are there, the one that
+// requires most. Two of equal rank are an error.
+func detect(o Object, cfg Config) (string, error) {
+	best, rank, tie := "", 0, ""
+	for _, name := range formatNames() {
+		f := Formats[name]
+		if _, missing := f.bind(o, cfg.Fields); missing != "" || !f.hasRoles(cfg.fieldRoles()) {
+			continue
+		}
+		switch n := f.required(); {
+		case n > rank:
+			best, rank, tie = name, n, ""
+		case n == rank:
+			tie = name
+		}
+	}
+	if tie != "" {
+		return "", fmt.Errorf("the keys %s fit the formats %s and %s: set dataset.format", o.keyList(), best, tie)
+	}
+	if best == "" {
+		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(), formatNeeds())
+	}
+	return best, nil
+}
+
+func (f Format) hasRoles(roles []string) bool {
+	for _, role := range roles {
+		if !slices.Contains(f.roleNames(), role) {
+			return false
+		}
+	}
+	return true
+}
+
+// formatNeeds says what each format requires: "alpaca: instruction, output; …".
+func formatNeeds() string {
+	var parts []string
+	for _, name := range formatNames() {
+		var need []string
+		for _, r := range Formats[name].Roles {
+			if !r.Optional {
+				need = append(need, r.Name)
+			}
+		}
+		parts = append(parts, name+" needs "+strings.Join(need, " and "))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,307 @@
+package dataset
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	maxNesting = 64
+	maxIDs     = maxMaxLength
+)
+
+// Object is one row: the keys in the file's order with their values still in JSON.
+type Object struct {
+	keys   []string
+	values []json.RawMessage
+}
+
+// Has reports whether the key is present and its value is not null.
+func (o Object) Has(key string) bool {
+	v, ok := o.value(key)
+	return ok && string(v) != "null"
+}
+
+func (o Object) value(key string) (json.RawMessage, bool) {
+	for i, k := range o.keys {
+		if k == key {
+			return o.values[i], true
+		}
+	}
+	return nil, false
+}
+
+// keyList shows the keys of a row in an error, at most eight.
+func (o Object) keyList() string {
+	if len(o.keys) == 0 {
+		return "(none)"
+	}
+	shown := make([]string, 0, 9)
+	for i, k := range o.keys {
+		if i == 8 {
+			shown = append(shown, fmt.Sprintf("and %d more", len(o.keys)-i))
+			break
+		}
+		shown = append(shown, clip(k, 40))
+	}
+	return strings.Join(shown, ", ")
+}
+
+// clip shortens a text of the file for an error.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// syntaxError is an error at a byte of a row; the reader turns the offset into a line.
+type syntaxError struct {
+	offset int
+	text   string
+}
+
+func (e *syntaxError) Error() string { return e.text }
+
+// parseObject reads one row. It refuses what encoding/json would pass over: invalid UTF-8, a key given twice, and
+// nesting deeper than maxNesting.
+func parseObject(data []byte) (Object, error) {
+	if !utf8.Valid(data) {
+		at := 0
+		for at < len(data) {
+			r, n := utf8.DecodeRune(data[at:])
+			if r == utf8.RuneError && n == 1 {
+				break
+			}
+			at += n
+		}
+		return Object{}, &syntaxError{at, fmt.Sprintf("byte %d of the row (0x%02x) is not UTF-8", at+1, data[at])}
+	}
+	if err := checkNesting(data); err != nil {
+		return Object{}, err
+	}
+	if err := checkJSON(data); err != nil {
+		return Object{}, err
+	}
+	if kind := kindOf(data); kind != "an object" {
+		return Object{}, fmt.Errorf("the row is %s, want an object like {\"prompt\": …, \"completion\": …}", kind)
+	}
+	return splitObject(data)
+}
+
+func checkJSON(data []byte) error {
+	var all json.RawMessage
+	err := json.Unmarshal(data, &all)
+	if err == nil {
+		return nil
+	}
+	if s, ok := err.(*json.SyntaxError); ok {
+		if int(s.Offset) >= len(data) && strings.Contains(s.Error(), "unexpected end") {
+			return &syntaxError{len(data), "the row ends in the middle of its JSON (JSONL needs a whole object on one line)"}
+		}
+		return &syntaxError{max(int(s.Offset)-1, 0), fmt.Sprintf("byte %d of the row is not JSON: %s", s.Offset, s.Error())}
+	}
+	return err
+}
+
+// checkNesting bounds the depth before the recursive parser sees the row.
+func checkNesting(data []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxNesting {
+				return &syntaxError{i, fmt.Sprintf("the row is nested deeper than %d levels", maxNesting)}
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// splitObject cuts a valid JSON object into its keys and values.
+func splitObject(data []byte) (Object, error) {
+	var o Object
+	i := skipSpace(data, 0) + 1 // past {
+	for {
+		i = skipSpace(data, i)
+		if data[i] == '}' {
+			return o, nil
+		}
+		if data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+		end := skipValue(data, i)
+		var key string
+		if err := json.Unmarshal(data[i:end], &key); err != nil {
+			return Object{}, err
+		}
+		if _, twice := o.value(key); twice {
+			return Object{}, &syntaxError{i, fmt.Sprintf("the key %q is given twice", clip(key, 40))}
+		}
+		if len(o.keys) == maxKeys {
+			return Object{}, &syntaxError{i, fmt.Sprintf("the row has more than %d keys", maxKeys)}
+		}
+		i = skipSpace(data, end) + 1 // past :
+		i = skipSpace(data, i)
+		end = skipValue(data, i)
+		o.keys = append(o.keys, key)
+		o.values = append(o.values, json.RawMessage(data[i:end]))
+		i = end
+	}
+}
+
+const maxKeys = 1024
+
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && isSpace(data[i]) {
+		i++
+	}
+	return i
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// skipValue returns the end of the JSON value that starts at i.
+func skipValue(data []byte, i int) int {
+	depth, inString := 0, false
+	for ; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+			if !inString && depth == 0 {
+				return i + 1
+			}
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth == 0 {
+				return i
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case depth == 0 && (c == ',' || c == ':' || isSpace(c)):
+			return i
+		}
+	}
+	return i
+}
+
+// kindOf names the JSON type of a valid value.
+func kindOf(value []byte) string {
+	i := skipSpace(value, 0)
+	if i == len(value) {
+		return "empty"
+	}
+	switch value[i] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a text"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// Fields is a row seen through the roles of a format.
+type Fields struct {
+	row  Object
+	keys map[string]string // role -> key in the file
+}
+
+// Key is the file's name for a role.
+func (f Fields) Key(role string) string { return f.keys[role] }
+
+// Present reports whether the role has a value that is not null.
+func (f Fields) Present(role string) bool { return f.row.Has(f.keys[role]) }
+
+// Text is the text of a role; "" when the field is absent or null, which matters for optional roles only: the required
+// ones were checked before.
+func (f Fields) Text(role string) (string, error) {
+	if !f.Present(role) {
+		return "", nil
+	}
+	key := f.keys[role]
+	raw, _ := f.row.value(key)
+	if kind := kindOf(raw); kind != "a text" {
+		return "", fmt.Errorf("field %q is %s, want a text", key, kind)
+	}
+	if lone := loneSurrogate(raw); lone != "" {
+		return "", fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", key, lone)
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", fmt.Errorf("field %q: %w", key, err)
+	}
+	return s, nil
+}
+
+// Ints is the list of whole numbers of a role.
+func (f Fields) Ints(role string) ([]int32, error) {
+	key := f.keys[role]
+	raw, _ := f.row.value(key)
+	if kind := kindOf(raw); kind != "a list" {
+		return nil, fmt.Errorf("field %q is %s, want a list of whole numbers", key, kind)
+	}
+	var elements []json.RawMessage
+	if err := json.Unmarshal(raw, &elements); err != nil {
+		return nil, fmt.Errorf("field %q: %w", key, err)
+	}
+	if len(elements) > maxIDs {
+		return nil, fmt.Errorf("field %q has %d elements, more than %d", key, len(elements), maxIDs)
+	}
+	ints := make([]int32, len(elements))
+	for t, e := range elements {
+		if err := json.Unmarshal(e, &ints[t]); err != nil || string(e) == "null" {
+			return nil, fmt.Errorf("%s[%d] is %s, want a whole number", key, t, clip(string(e), 40))
+		}
+	}
+	return ints, nil
+}
+
+// loneSurrogate finds a \uD800..\uDFFF escape without its other half; encoding/json would make it U+FFFD.
+func loneSurrogate(raw []byte) string {
+	for i := 0; i+5 < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if raw[i+1] != 'u' {
+			i++
+			continue
+		}
+		switch {
+		case isSurrogate(raw[i:], "89ab") && i+11 < len(raw) && raw[i+6] == '\\' && raw[i+7] == 'u' && isSurrogate(raw[i+6:], "cdef"):
+			i += 11
+		case isSurrogate(raw[i:], "89abcdef"):
+			return string(raw[i : i+6])
+		default:
+			i += 5
+		}
+	}
+	return ""
+}
+
+// isSurrogate looks at \uDXhh: the third letter tells the half.
+func isSurrogate(escape []byte, third string) bool {
+	return escape[2]|0x20 == 'd' && strings.IndexByte(third, escape[3]|0x20) >= 0
+}

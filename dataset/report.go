@@ -1,0 +1,151 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// shownRows is how many places the report names for each reason.
+const shownRows = 3
+
+// Report is the data contract of a run: what became of every row of a source.
+type Report struct {
+	Source string
+	Format string // as given or found
+	Fields string // "prompt=question, completion=answer"; "" when roles and keys are the same
+
+	Rows      int // in the source
+	Kept      int
+	Dropped   []Drop // by reason
+	Truncated Drop   // kept rows that were cut at max_length
+
+	TrainedTokens int64 // of the kept rows
+	TotalTokens   int64 // of the kept rows, before padding
+	CutTokens     int64 // lost to the cut, of the kept rows
+	Longest       int   // tokens of the longest kept row
+
+	TrainRows, ValRows int     // after the split
+	Val                *Report // of ValPath
+	CacheNote          string  // where the tokens came from or went to; "" without a cache
+}
+
+// Drop counts rows with one fate and names the first few.
+type Drop struct {
+	Reason string
+	Count  int
+	Where  []string // "data.jsonl:17"
+}
+
+func (d *Drop) add(path string, line int) {
+	d.Count++
+	if len(d.Where) < shownRows {
+		d.Where = append(d.Where, fmt.Sprintf("%s:%d", path, line))
+	}
+}
+
+func (d Drop) places() string {
+	s := strings.Join(d.Where, ", ")
+	if d.Count > len(d.Where) {
+		s += ", …"
+	}
+	return s
+}
+
+func newReport(path string) *Report { return &Report{Source: path} }
+
+// DroppedRows counts the dropped rows of all reasons.
+func (r *Report) DroppedRows() int {
+	n := 0
+	for _, d := range r.Dropped {
+		n += d.Count
+	}
+	return n
+}
+
+// count books one row.
+func (r *Report) count(e encoded, path string, line int) {
+	r.Rows++
+	if e.drop != "" {
+		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == e.drop })
+		if i < 0 {
+			i = len(r.Dropped)
+			r.Dropped = append(r.Dropped, Drop{Reason: e.drop})
+		}
+		r.Dropped[i].add(path, line)
+		return
+	}
+	if e.cut {
+		r.Truncated.add(path, line)
+		r.CutTokens += int64(e.length - len(e.ids))
+	}
+}
+
+// finish sums up the kept rows.
+func (r *Report) finish(rows []Row) {
+	r.Kept = len(rows)
+	r.TrainRows = r.Kept
+	for _, row := range rows {
+		r.TrainedTokens += int64(row.Trained())
+		r.TotalTokens += int64(len(row.IDs))
+		r.Longest = max(r.Longest, len(row.IDs))
+	}
+	slices.SortFunc(r.Dropped, func(a, b Drop) int {
+		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
+	})
+}
+
+func (r *Report) dropList() string {
+	parts := make([]string, len(r.Dropped))
+	for i, d := range r.Dropped {
+		parts[i] = fmt.Sprintf("%d because %s (%s)", d.Count, d.Reason, d.places())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// String is the report for a log, some lines long.
+func (r *Report) String() string {
+	var b strings.Builder
+	r.write(&b, "data")
+	if r.Val != nil {
+		b.WriteString("\n")
+		r.Val.write(&b, "validation data")
+	}
+	return b.String()
+}
+
+func (r *Report) write(b *strings.Builder, title string) {
+	fmt.Fprintf(b, "%s: %s, format %s", title, r.Source, r.Format)
+	if r.Fields != "" {
+		fmt.Fprintf(b, " (%s)", r.Fields)
+	}
+	fmt.Fprintf(b, "\n  rows: %d read, %d kept, %d dropped", r.Rows, r.Kept, r.DroppedRows())
+	if r.Val == nil && r.ValRows > 0 {
+		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
+	}
+	for _, d := range r.Dropped {
+		fmt.Fprintf(b, "\n  dropped %d: %s (%s)", d.Count, d.Reason, d.places())
+	}
+	if t := r.Truncated; t.Count > 0 {
+		fmt.Fprintf(b, "\n  cut %d at max_length, %d tokens lost (%s)", t.Count, r.CutTokens, t.places())
+	}
+	share := 0.0
+	if r.TotalTokens > 0 {
+		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
+	}
+	fmt.Fprintf(b, "\n  tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
+	if r.CacheNote != "" {
+		fmt.Fprintf(b, "\n  cache: %s", r.CacheNote)
+	}
+}
+
+// describe says which key serves which role, where the names differ.
+func (f Format) describe(keys map[string]string) string {
+	var parts []string
+	for _, r := range f.Roles {
+		if keys[r.Name] != r.Name {
+			parts = append(parts, r.Name+"="+keys[r.Name])
+		}
+	}
+	return strings.Join(parts, ", ")
+}

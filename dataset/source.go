@@ -1,0 +1,184 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+type opener func(path string) (io.ReadCloser, error)
+
+// shownErrors is how many malformed rows one error lists.
+const shownErrors = 5
+
+// loadSource reads one file, from the cache if its content was tokenised before with the same tokenizer and settings.
+func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) ([]Row, *Report, error) {
+	cache, hit := openCache(ctx, cfg, path, tok, open)
+	if hit != nil {
+		return hit.rows, hit.report, nil
+	}
+	f, err := open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read data: %w", err)
+	}
+	defer f.Close()
+	hashed := newHashReader(f)
+	s := source{cfg: cfg, path: path, tok: tok, report: newReport(path)}
+	if err := s.read(contextReader{ctx, hashed}); err != nil {
+		return nil, s.report, err
+	}
+	s.report.CacheNote = cache.store(hashed.sum(), s.rows, s.report)
+	return s.rows, s.report, nil
+}
+
+// source is the state of reading one file.
+type source struct {
+	cfg    Config
+	path   string
+	tok    Tokenizer
+	format Format
+	keys   map[string]string
+	rows   []Row
+	report *Report
+
+	index    int // of the next row
+	problems []string
+	broken   int
+}
+
+func (s *source) read(r io.Reader) error {
+	in := newRowReader(r, maxRowBytes)
+	for {
+		raw, err := in.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = s.add(raw)
+		}
+		var row *rowError
+		var file *fileError
+		switch {
+		case err == nil:
+		case errors.As(err, &row):
+			s.problem(row.line, row.Error())
+		case errors.As(err, &file):
+			s.problem(file.line, file.Error())
+			return s.fail()
+		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("read %s: %w", s.path, err)
+		default:
+			return fmt.Errorf("read %s, line %d: %w", s.path, in.line, err)
+		}
+	}
+	if s.broken > 0 {
+		return s.fail()
+	}
+	if s.index == 0 {
+		return fmt.Errorf("%s: the file holds no row", s.path)
+	}
+	s.report.finish(s.rows)
+	if len(s.rows) == 0 {
+		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.index, s.report.dropList())
+	}
+	return nil
+}
+
+// add parses, renders and encodes one row. Its errors are *rowError but for an unknown format.
+func (s *source) add(raw rawRow) error {
+	index := s.index
+	s.index++
+	fail := func(err error) error { return &rowError{raw.line, err} }
+	o, err := parseObject(raw.data)
+	if err != nil {
+		var syntax *syntaxError
+		if errors.As(err, &syntax) {
+			return &rowError{raw.line + strings.Count(string(raw.data[:syntax.offset]), "\n"), err}
+		}
+		return fail(err)
+	}
+	if s.keys == nil {
+		if err := s.chooseFormat(o); err != nil {
+			return &fileError{raw.line, err.Error()}
+		}
+	}
+	if err := s.checkFields(o); err != nil {
+		return fail(err)
+	}
+	ex, err := s.format.Render(Fields{row: o, keys: s.keys}, s.cfg)
+	if err != nil {
+		return fail(err)
+	}
+	e, err := encode(ex, s.tok, s.cfg)
+	if err != nil {
+		return fail(err)
+	}
+	if s.broken > 0 {
+		return nil // only looking for more problems
+	}
+	s.report.count(e, s.path, raw.line)
+	if e.drop == "" {
+		s.rows = append(s.rows, Row{IDs: slices.Clip(e.ids), Labels: slices.Clip(e.labels), Index: index, Line: raw.line, Source: s.path})
+	}
+	return nil
+}
+
+// chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.
+func (s *source) chooseFormat(o Object) error {
+	name := s.cfg.Format
+	if name == "" {
+		var err error
+		if name, err = detect(o, s.cfg); err != nil {
+			return err
+		}
+		if problems := s.cfg.validateUse(name, Formats[name]); len(problems) > 0 {
+			return joinProblems(problems)
+		}
+	}
+	s.format = Formats[name]
+	s.keys, _ = s.format.bind(o, s.cfg.Fields)
+	s.report.Format, s.report.Fields = name, s.format.describe(s.keys)
+	return nil
+}
+
+// checkFields names the first required field that is missing or null.
+func (s *source) checkFields(o Object) error {
+	for _, role := range s.format.Roles {
+		key := s.keys[role.Name]
+		if role.Optional || o.Has(key) {
+			continue
+		}
+		if _, null := o.value(key); null {
+			return fmt.Errorf("field %q is null", key)
+		}
+		if near, ok := nearest(key, o.keys); ok {
+			return fmt.Errorf("field %q is missing; the nearest key of the row is %q", key, near)
+		}
+		return fmt.Errorf("field %q is missing; the row has %s", key, o.keyList())
+	}
+	return nil
+}
+
+func (s *source) problem(line int, text string) {
+	s.broken++
+	if len(s.problems) == shownErrors {
+		return
+	}
+	where := s.path
+	if line > 0 {
+		where = fmt.Sprintf("%s:%d", s.path, line)
+	}
+	s.problems = append(s.problems, where+": "+text)
+}
+
+// fail makes one error of the problems found.
+func (s *source) fail() error {
+	text := strings.Join(s.problems, "\n")
+	if more := s.broken - len(s.problems); more > 0 {
+		text += fmt.Sprintf("\n%s: %d more rows are malformed", s.path, more)
+	}
+	return errors.New(text)
+}

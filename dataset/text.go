@@ -1,0 +1,19 @@
+package dataset
+
+// text is {text}: every token is trained, the end token too.
+var text = Format{
+	Roles:    []Role{{Name: "text", Keys: []string{"text"}}},
+	NoPrompt: "every token is trained already",
+	Render:   renderText,
+}
+
+func renderText(f Fields, _ Config) (Example, error) {
+	s, err := f.Text("text")
+	if err != nil {
+		return Example{}, err
+	}
+	if s == "" {
+		return Example{Empty: dropEmptyText}, nil
+	}
+	return Example{Segments: []Segment{{Text: s, Trained: true}}, EOS: true}, nil
+}

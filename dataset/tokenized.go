@@ -1,0 +1,69 @@
+package dataset
+
+import "fmt"
+
+// tokenized is {input_ids, labels}: tokens made elsewhere, -100 where not trained, labels not shifted. Nothing is added.
+// An attention_mask, if there is one, may only mark padding on the right, which is removed.
+var tokenized = Format{
+	Roles: []Role{
+		{Name: "input_ids", Keys: []string{"input_ids"}},
+		{Name: "labels", Keys: []string{"labels"}},
+		{Name: "attention_mask", Keys: []string{"attention_mask"}, Optional: true},
+	},
+	NoPrompt: "the labels decide what is trained",
+	Render:   renderTokenized,
+}
+
+func renderTokenized(f Fields, _ Config) (Example, error) {
+	ids, err := f.Ints("input_ids")
+	if err != nil {
+		return Example{}, err
+	}
+	labels, err := f.Ints("labels")
+	if err != nil {
+		return Example{}, err
+	}
+	if len(ids) != len(labels) {
+		return Example{}, fmt.Errorf("field %q has %d elements and field %q has %d: they must be equally long",
+			f.Key("input_ids"), len(ids), f.Key("labels"), len(labels))
+	}
+	if f.Present("attention_mask") {
+		n, err := unpadded(f, len(ids))
+		if err != nil {
+			return Example{}, err
+		}
+		ids, labels = ids[:n], labels[:n]
+	}
+	for t, label := range labels {
+		if label != Ignore && label != ids[t] {
+			return Example{}, fmt.Errorf("labels[%d] is %d, but input_ids[%d] is %d: a label is -100 or the id at its own position (labels are not shifted)",
+				t, label, t, ids[t])
+		}
+	}
+	if len(ids) == 0 {
+		return Example{Empty: dropEmptyText}, nil
+	}
+	return Example{IDs: ids, Labels: labels}, nil
+}
+
+// unpadded reads the attention mask: ones, then zeros; it returns the number of ones.
+func unpadded(f Fields, want int) (int, error) {
+	mask, err := f.Ints("attention_mask")
+	if err != nil {
+		return 0, err
+	}
+	if len(mask) != want {
+		return 0, fmt.Errorf("field %q has %d elements and field %q has %d: they must be equally long",
+			f.Key("attention_mask"), len(mask), f.Key("input_ids"), want)
+	}
+	n := 0
+	for t, m := range mask {
+		switch {
+		case m == 1 && n == t:
+			n++
+		case m != 0:
+			return 0, fmt.Errorf("attention_mask[%d] is %d: want ones, then zeros for padding on the right", t, m)
+		}
+	}
+	return n, nil
+}
