@@ -1,0 +1,162 @@
+// Package adapter is what is trained beside frozen weights: LoRA and its kin, their configuration, and
+// PEFT's file format in and out.
+package adapter
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"sort"
+	"strings"
+)
+
+// AllLinear as the only target module means every linear layer but the vocabulary head.
+const AllLinear = "all-linear"
+
+// Config is the `lora:` section of a run's YAML.
+type Config struct {
+	// R is the rank of the update.
+	R int `mapstructure:"r" yaml:"r"`
+	// Alpha scales the update: alpha/r, or alpha/sqrt(r) with UseRSLoRA.
+	Alpha float64 `mapstructure:"alpha" yaml:"alpha"`
+	// Dropout in [0,1) acts on the input of the low-rank branch only.
+	Dropout float64 `mapstructure:"dropout" yaml:"dropout"`
+	// TargetModules are module names (the end of a layer's path), or one regular expression that the whole
+	// path must match, or all-linear.
+	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
+	// UseRSLoRA divides alpha by sqrt(r) instead of r.
+	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`
+	// RankPattern and AlphaPattern give layers a rank or alpha of their own: a key is a regular expression
+	// for the end of a layer's path.
+	RankPattern  map[string]int     `mapstructure:"rank_pattern" yaml:"rank_pattern,omitempty"`
+	AlphaPattern map[string]float64 `mapstructure:"alpha_pattern" yaml:"alpha_pattern,omitempty"`
+	// InitFrom is an adapter folder to start from instead of fresh weights.
+	InitFrom string `mapstructure:"init_from" yaml:"init_from,omitempty"`
+}
+
+// Targets is a list of module names, or one element that is a regular expression or all-linear.
+type Targets []string
+
+// Default is the section with nothing set: PEFT's rank and alpha, on the projections LoRA's paper adapts.
+func Default() Config {
+	return Config{R: 8, Alpha: 16, TargetModules: Targets{"q_proj", "v_proj"}}
+}
+
+const maxRank = 4096
+
+// Validate returns every problem of the section, each naming its key.
+func (c Config) Validate() []error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf("lora."+format, args...)) }
+	if c.R < 1 || c.R > maxRank {
+		bad("r: %d is not a rank; use 1 to %d", c.R, maxRank)
+	}
+	if !(c.Alpha > 0) || math.IsInf(c.Alpha, 0) {
+		bad("alpha: %v must be a positive number", c.Alpha)
+	}
+	if !(c.Dropout >= 0 && c.Dropout < 1) {
+		bad("dropout: %v must be at least 0 and below 1", c.Dropout)
+	}
+	if len(c.TargetModules) == 0 {
+		bad("target_modules: name at least one module, a regular expression, or %s", AllLinear)
+	}
+	for _, t := range c.TargetModules {
+		if t == AllLinear && len(c.TargetModules) > 1 {
+			bad("target_modules: %s stands alone, not in a list with others", AllLinear)
+		}
+		if t == "" {
+			bad("target_modules: an empty name")
+		}
+	}
+	if re, ok := c.TargetModules.expression(); ok {
+		if _, err := regexp.Compile(re); err != nil {
+			bad("target_modules: %q is no regular expression: %v", re, err)
+		}
+	}
+	for _, k := range sortedKeys(c.RankPattern) {
+		if _, err := regexp.Compile(k); err != nil {
+			bad("rank_pattern: %q is no regular expression: %v", k, err)
+		}
+		if r := c.RankPattern[k]; r < 1 || r > maxRank {
+			bad("rank_pattern.%s: %d is not a rank; use 1 to %d", k, r, maxRank)
+		}
+	}
+	for _, k := range sortedKeys(c.AlphaPattern) {
+		if _, err := regexp.Compile(k); err != nil {
+			bad("alpha_pattern: %q is no regular expression: %v", k, err)
+		}
+		if !(c.AlphaPattern[k] > 0) {
+			bad("alpha_pattern.%s: %v must be a positive number", k, c.AlphaPattern[k])
+		}
+	}
+	return problems
+}
+
+// expression is the regular expression that the targets are, if they are one: a single element with a
+// character that no module name has.
+func (t Targets) expression() (string, bool) {
+	if len(t) == 1 && strings.ContainsAny(t[0], `\()[]{}|*+?^$`) {
+		return t[0], true
+	}
+	return "", false
+}
+
+// Match tells whether a linear layer, named by its path such as "model.layers.0.self_attn.q_proj", is a
+// target. PEFT's rule: a regular expression must match the whole path; a name must be the path or its end.
+func (t Targets) Match(path string) bool {
+	if len(t) == 1 && t[0] == AllLinear {
+		return path != "lm_head"
+	}
+	if re, ok := t.expression(); ok {
+		ok, err := regexp.MatchString("^(?:"+re+")$", path)
+		return err == nil && ok
+	}
+	for _, name := range t {
+		if path == name || strings.HasSuffix(path, "."+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Rank and Scale of a layer's update, patterns applied.
+func (c Config) Rank(path string) int {
+	for _, k := range sortedKeys(c.RankPattern) {
+		if patternMatches(k, path) {
+			return c.RankPattern[k]
+		}
+	}
+	return c.R
+}
+
+// Scale is alpha/r, or alpha/sqrt(r) for rsLoRA (Kalajdzievski 2023), patterns applied.
+func (c Config) Scale(path string) float64 {
+	alpha := c.Alpha
+	for _, k := range sortedKeys(c.AlphaPattern) {
+		if patternMatches(k, path) {
+			alpha = c.AlphaPattern[k]
+			break
+		}
+	}
+	r := float64(c.Rank(path))
+	if c.UseRSLoRA {
+		return alpha / math.Sqrt(r)
+	}
+	return alpha / r
+}
+
+// patternMatches is PEFT's rule for rank_pattern and alpha_pattern: the key matches the end of the path,
+// after a dot or from its start.
+func patternMatches(key, path string) bool {
+	ok, err := regexp.MatchString(`^(?:.*\.)?(?:`+key+`)$`, path)
+	return err == nil && ok
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
