@@ -1,0 +1,256 @@
+package quant
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// readTensors is a SafeTensors file as name -> tensor: this package may import
+// no other of the module's.
+func readTensors(t testing.TB, path string) map[string]Tensor {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := binary.LittleEndian.Uint64(raw)
+	var header map[string]json.RawMessage
+	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]Tensor{}
+	for name, text := range header {
+		if name == "__metadata__" {
+			continue
+		}
+		var e struct {
+			DType   string
+			Shape   []int
+			Offsets [2]uint64 `json:"data_offsets"`
+		}
+		if err := json.Unmarshal(text, &e); err != nil {
+			t.Fatal(err)
+		}
+		out[name] = Tensor{e.DType, e.Shape, raw[8+n+e.Offsets[0] : 8+n+e.Offsets[1]]}
+	}
+	return out
+}
+
+func floats(t testing.TB, x Tensor) []float32 {
+	t.Helper()
+	var out []float32
+	switch x.DType {
+	case "F32":
+		for i := 0; i < len(x.Data); i += 4 {
+			out = append(out, math.Float32frombits(binary.LittleEndian.Uint32(x.Data[i:])))
+		}
+	case "BF16":
+		for i := 0; i < len(x.Data); i += 2 {
+			out = append(out, math.Float32frombits(uint32(binary.LittleEndian.Uint16(x.Data[i:]))<<16))
+		}
+	case "F16":
+		for i := 0; i < len(x.Data); i += 2 {
+			out = append(out, fromHalf(binary.LittleEndian.Uint16(x.Data[i:])))
+		}
+	default:
+		t.Fatalf("no floats in %s", x.DType)
+	}
+	return out
+}
+
+func fromHalf(h uint16) float32 {
+	exp, frac := int(h>>10&31), float64(h&1023)
+	v := math.Ldexp(frac, -24)
+	if exp > 0 {
+		v = math.Ldexp(1024+frac, exp-25)
+	}
+	return float32(math.Copysign(v, 1-2*float64(h>>15)))
+}
+
+// sameBits fails at the first value that differs in any bit.
+func sameBits(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("%s: value %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+func ulps(a, b float32) int {
+	d := int(math.Float32bits(a)) - int(math.Float32bits(b))
+	return max(d, -d)
+}
+
+func TestTablesAreBitsandbytes(t *testing.T) {
+	g := readTensors(t, "testdata/nf4.safetensors")
+	sameBits(t, "nf4 table", nf4Table[:], floats(t, g["nf4.code"]))
+	sameBits(t, "nf4 thresholds", nf4Thresholds[:15], floats(t, g["nf4.thresholds"]))
+	sameBits(t, "dynamic table", NestedTable[:], floats(t, g["dynamic.signed"]))
+}
+
+func TestGoldenCases(t *testing.T) {
+	g := readTensors(t, "testdata/nf4.safetensors")
+	cases := 0
+	for name, in := range g {
+		key, ok := strings.CutSuffix(name, ".input")
+		if !ok || strings.HasPrefix(name, "int8.") {
+			continue
+		}
+		cases++
+		t.Run(key, func(t *testing.T) {
+			rows, cols := in.Shape[0], in.Shape[1]
+			x := floats(t, in)
+			p, err := Quantize(x, rows, cols, Config{Bits: 4, Type: "nf4", BlockSize: 64})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(p.Codes, g[key+".packed"].Data) {
+				t.Error("packed bytes differ")
+			}
+			sameBits(t, "absmax", p.Absmax, floats(t, g[key+".absmax"]))
+			y := make([]float32, len(x))
+			p.Dequantize(y)
+			sameBits(t, "dequantised", y, floats(t, g[key+".dequantised"]))
+
+			nested, err := Quantize(x, rows, cols, Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(nested.Codes, p.Codes) {
+				t.Error("nested: packed bytes differ from the plain ones")
+			}
+			if !slices.Equal(nested.AbsmaxU8, g[key+".nested.absmax_u8"].Data) {
+				t.Error("nested absmax codes differ")
+			}
+			// The reference's offset is a float32 mean in its own order of
+			// summation: one ulp, and absmax2 moves as much, rounded once.
+			offset := floats(t, g[key+".nested.offset"])[0]
+			if ulps(nested.Offset, offset) > 1 {
+				t.Errorf("offset %v, want %v", nested.Offset, offset)
+			}
+			want2 := floats(t, g[key+".nested.absmax2"])
+			for i, a := range nested.Absmax2 {
+				if nested.Offset == offset && a != want2[i] ||
+					math.Abs(float64(a-want2[i])) > math.Abs(float64(nested.Offset-offset)) && ulps(a, want2[i]) > 1 {
+					t.Errorf("absmax2[%d] = %v, want %v", i, a, want2[i])
+				}
+			}
+			nested.Offset, nested.Absmax2 = offset, want2
+			restored := make([]float32, nested.Blocks())
+			for i := range restored {
+				restored[i] = nested.Scale(i)
+			}
+			sameBits(t, "restored absmax", restored, floats(t, g[key+".nested.absmax_restored"]))
+			nested.Dequantize(y)
+			sameBits(t, "nested dequantised", y, floats(t, g[key+".nested.dequantised"]))
+		})
+	}
+	if cases != 15 {
+		t.Errorf("%d cases, want 15", cases)
+	}
+}
+
+// The base of a whole model as bitsandbytes wrote it: read, and written again
+// byte for byte.
+func TestSerialisedRoundTrip(t *testing.T) {
+	for file, weights := range map[string]int{"base_nf4": 35, "base_nf4_double": 35} {
+		g := readTensors(t, "testdata/"+file+".safetensors")
+		get := func(n string) (Tensor, bool) { x, ok := g[n]; return x, ok }
+		has := func(n string) bool { _, ok := g[n]; return ok }
+		found, tensors := 0, 0
+		for name := range g {
+			if !strings.HasSuffix(name, ".weight") || !IsSerialised(name, has) {
+				continue
+			}
+			found++
+			p, err := Deserialise(name, get)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored := p.Serialise(name, "float32")
+			tensors += len(stored)
+			for n, x := range stored {
+				if w := g[n]; w.DType != x.DType || !slices.Equal(w.Shape, x.Shape) || !slices.Equal(w.Data, x.Data) {
+					t.Fatalf("%s: %s %s %v %q, want %s %v %q", file, n, x.DType, x.Shape, x.Data, w.DType, w.Shape, w.Data)
+				}
+				if !slices.Contains(SerialisedNames(name), n) {
+					t.Errorf("%s is not among SerialisedNames", n)
+				}
+			}
+			if int64(len(stored[name].Data)) > p.Bytes() || (Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: p.Nested()}).Size(p.Rows, p.Cols) != p.Bytes() {
+				t.Errorf("%s: Size and Bytes disagree", name)
+			}
+		}
+		if found != weights || tensors != len(g) {
+			t.Errorf("%s: %d weights in %d tensors, want %d in %d", file, found, tensors, weights, len(g))
+		}
+	}
+}
+
+// Files made by bitsandbytes' CUDA kernels, from the project anamnesis.
+func TestCUDAReferences(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*_nf4*.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data := os.Getenv("TIERLORA_DATA"); data != "" {
+		more, err := filepath.Glob(filepath.Join(data, "nf4/bnb_reference/*_nf4*.bin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, more...)
+	}
+	if len(paths) < 2 {
+		t.Fatalf("only %d reference files", len(paths))
+	}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var head [9]int
+		for i := range head {
+			head[i] = int(binary.LittleEndian.Uint32(raw[4*i:]))
+		}
+		at := 40
+		part := func(size int) []byte { at += size; return raw[at-size : at] }
+		codes, scales, table := part(head[3]), part(head[4]), Tensor{"F32", nil, part(head[5])}
+		absmax2, nestedTable, want := Tensor{"F32", nil, part(head[6])}, Tensor{"F32", nil, part(head[7])}, part(head[8])
+		p := Packed{Scheme: Schemes["nf4"], Rows: 1, Cols: head[1], BlockSize: head[2], Codes: codes}
+		sameBits(t, "table", floats(t, table), nf4Table[:])
+		if head[0] == 2 {
+			p.Table2 = floats(t, nestedTable)
+			sameBits(t, "nested table", p.Table2[1:], NestedTable[1:])
+			p.AbsmaxU8, p.Absmax2 = scales, floats(t, absmax2)
+			p.Offset = math.Float32frombits(binary.LittleEndian.Uint32(raw[36:]))
+		} else {
+			p.Absmax = floats(t, Tensor{"F32", nil, scales})
+		}
+		if err := p.Check(); err != nil {
+			t.Fatal(err)
+		}
+		y := make([]float32, p.Len())
+		p.Dequantize(y)
+		for i, v := range y {
+			if got, want := toBF16(v), binary.LittleEndian.Uint16(want[2*i:]); got != want {
+				t.Fatalf("%s: value %d is %#x, want %#x", path, i, got, want)
+			}
+		}
+	}
+}
+
+// toBF16 rounds to nearest even.
+func toBF16(v float32) uint16 {
+	b := math.Float32bits(v)
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}

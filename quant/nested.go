@@ -1,0 +1,97 @@
+package quant
+
+import (
+	"math"
+	"slices"
+)
+
+// NestedBlock is the number of first-level scales that share one second-level
+// scale under double quantisation.
+const NestedBlock = 256
+
+// NestedTable is the signed 8-bit dynamic map of bitsandbytes (Dettmers 2015,
+// "8-bit approximations for parallelism"): seven decades, each with twice the
+// fraction steps of the one below, and zero and one. Ascending. The lowest
+// entry is -1 as in its current version; older ones wrote -0.99296874 there,
+// so a file's own table goes with its weight (Packed.Table2).
+var NestedTable = nestedTable()
+
+func nestedTable() [256]float32 {
+	const decades = 7
+	values := make([]float32, 0, 256)
+	for d := range decades {
+		steps := 1 << d
+		scale := float32(math.Pow(10, float64(d-decades+1)))
+		for i := range steps {
+			mean := (evenly(0.1, 1, i, steps+1) + evenly(0.1, 1, i+1, steps+1)) / 2
+			values = append(values, scale*mean, -(scale * mean))
+		}
+	}
+	values = append(values, 0, 1)
+	slices.Sort(values)
+	values[0] = -1
+	return [256]float32(values)
+}
+
+// evenly is entry i of n values from lo to hi, counted from the nearer end and
+// rounded once, as the linspace that made the reference's table.
+func evenly(lo, hi float32, i, n int) float32 {
+	step := float64((hi - lo) / float32(n-1))
+	if i < n/2 {
+		return float32(float64(lo) + step*float64(i))
+	}
+	return float32(float64(hi) - step*float64(n-1-i))
+}
+
+// nestedCode is the entry of NestedTable nearest to v; where v lies exactly
+// between two, the one that a binary search for v stands on last, as the
+// reference's kernel has it. NaN is code 0.
+func nestedCode(v float32) uint8 {
+	t := &NestedTable
+	at, below, above := 127, 0, 255
+	for step := 64; step > 0; step /= 2 {
+		if v > t[at] {
+			below, at = at, at+step
+		} else {
+			above, at = at, at-step
+		}
+	}
+	if v > t[at] {
+		if v > (t[above]+t[at])*0.5 {
+			return uint8(above)
+		}
+		return uint8(at)
+	}
+	if v < (t[below]+t[at])*0.5 {
+		return uint8(below)
+	}
+	return uint8(at)
+}
+
+// nest stores scales in 8 bits: codes of (absmax - offset), offset the mean,
+// in blocks of NestedBlock with an absmax each.
+func nest(absmax []float32) (codes []byte, absmax2 []float32, offset float32) {
+	sum := 0.0
+	for _, a := range absmax {
+		sum += float64(a)
+	}
+	if len(absmax) > 0 {
+		offset = float32(sum / float64(len(absmax)))
+	}
+	codes = make([]byte, len(absmax))
+	absmax2 = make([]float32, (len(absmax)+NestedBlock-1)/NestedBlock)
+	for b := range absmax2 {
+		from := b * NestedBlock
+		block := absmax[from:min(from+NestedBlock, len(absmax))]
+		top := float32(0)
+		for _, a := range block {
+			top = max(top, float32(math.Abs(float64(a-offset))))
+		}
+		absmax2[b] = top
+		inv := 1 / top
+		for i, a := range block {
+			codes[from+i] = nestedCode((a - offset) * inv)
+		}
+	}
+	return codes, absmax2, offset
+}

@@ -1,0 +1,115 @@
+package quant
+
+import "math"
+
+// nf4 is the 4-bit NormalFloat of QLoRA (Dettmers et al. 2023, appendix E),
+// with the rounding of bitsandbytes: code = number of thresholds strictly
+// below x * (1/absmax), in float32.
+type nf4 struct{}
+
+var nf4Table = [16]float32{
+	-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+	-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0,
+	0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+	0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
+}
+
+// nf4Thresholds lie half way between neighbours. The last entry only stops the
+// search: no value lies above it.
+var nf4Thresholds = func() (t [16]float32) {
+	for i := range t[:15] {
+		t[i] = float32((float64(nf4Table[i]) + float64(nf4Table[i+1])) / 2)
+	}
+	t[15] = float32(math.Inf(1))
+	return t
+}()
+
+func (nf4) Name() string      { return "nf4" }
+func (nf4) Bits() int         { return 4 }
+func (nf4) BlockSizes() []int { return []int{64} }
+func (nf4) Table() []float32  { return nf4Table[:] }
+
+// nf4Bucket maps y to one of 65 equal steps of [-1,1]. It never decreases, so
+// a threshold in another bucket is already decided.
+func nf4Bucket(y float32) int {
+	b := int((y + 1) * 32)
+	return min(max(b, 0), 64)
+}
+
+// nf4Start is the number of thresholds in the buckets before each; no bucket
+// holds two, so one comparison settles the rest (nf4_test.go checks both).
+var nf4Start = func() (start [65]uint8) {
+	for b := range start {
+		for _, t := range nf4Thresholds[:15] {
+			if nf4Bucket(t) < b {
+				start[b]++
+			}
+		}
+	}
+	return start
+}()
+
+func (nf4) Encode(codes []byte, x []float32) float32 {
+	absmax := float32(0)
+	for _, v := range x {
+		absmax = max(absmax, float32(math.Abs(float64(v))))
+	}
+	inv := 1 / absmax
+	code := nf4Code
+	if math.IsInf(float64(inv), 0) {
+		// Products with an infinite scale may be NaN, which has no bucket.
+		code = nf4CodeAny
+	}
+	for i := 0; i+1 < len(x); i += 2 {
+		codes[i/2] = code(x[i]*inv)<<4 | code(x[i+1]*inv)
+	}
+	if n := len(x); n%2 == 1 {
+		codes[n/2] = code(x[n-1]*inv)<<4 | code(0*inv)
+	}
+	return absmax
+}
+
+// nf4Code is the code of a finite y.
+func nf4Code(y float32) uint8 {
+	c := nf4Start[nf4Bucket(y)]
+	if y > nf4Thresholds[c&15] {
+		c++
+	}
+	return c
+}
+
+// nf4CodeAny is the code of any y: NaN fails every comparison and is code 0.
+func nf4CodeAny(y float32) uint8 {
+	c := uint8(0)
+	for _, t := range nf4Thresholds[:15] {
+		if y > t {
+			c++
+		}
+	}
+	return c
+}
+
+// nf4Pairs is the two values of every byte.
+var nf4Pairs = func() (p [256][2]float32) {
+	for b := range p {
+		p[b] = [2]float32{nf4Table[b>>4], nf4Table[b&15]}
+	}
+	return p
+}()
+
+func (nf4) Decode(dst []float32, codes []byte, absmax float32) {
+	nf4Decode(dst, codes, absmax)
+}
+
+func nf4DecodeGo(dst []float32, codes []byte, absmax float32) {
+	n := len(dst)
+	codes = codes[:(n+1)/2]
+	for i := 0; i+1 < n; i += 2 {
+		p := &nf4Pairs[codes[i/2]]
+		dst[i] = p[0] * absmax
+		dst[i+1] = p[1] * absmax
+	}
+	if n%2 == 1 {
+		dst[n-1] = nf4Pairs[codes[n/2]][0] * absmax
+	}
+}

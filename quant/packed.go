@@ -1,0 +1,121 @@
+package quant
+
+import "fmt"
+
+// Packed is one weight matrix [Rows,Cols] in a scheme's codes. Blocks run over
+// the flattened row-major matrix, across row ends. The fields are read by
+// kernels; only this package and a test write them.
+type Packed struct {
+	Scheme    Scheme
+	Rows      int
+	Cols      int
+	BlockSize int
+
+	Codes  []byte    // two a byte, the first in the high nibble
+	Absmax []float32 // a scale a block; nil when the scales are nested
+
+	AbsmaxU8 []byte    // nested: code of each block's scale in Table2
+	Table2   []float32 // nested: value of each code, ascending; NestedTable unless a file brought its own
+	Absmax2  []float32 // nested: a scale for every NestedBlock scales
+	Offset   float32   // nested: added to each restored scale
+}
+
+// Nested tells whether the scales are stored in 8 bits.
+func (p *Packed) Nested() bool { return p.Absmax == nil }
+
+// Len is the number of weights.
+func (p *Packed) Len() int { return p.Rows * p.Cols }
+
+// Blocks is the number of blocks, the last possibly short.
+func (p *Packed) Blocks() int { return (p.Len() + p.BlockSize - 1) / p.BlockSize }
+
+// Bytes is the exact size of what is stored: codes, scales and offset.
+func (p *Packed) Bytes() int64 {
+	n := int64(len(p.Codes)) + 4*int64(len(p.Absmax))
+	if p.Nested() {
+		n += int64(len(p.AbsmaxU8)) + 4*int64(len(p.Absmax2)) + 4
+	}
+	return n
+}
+
+// Size is what Bytes will be for a matrix of rows x cols, before it exists.
+func (c Config) Size(rows, cols int) int64 {
+	n := int64(rows) * int64(cols)
+	blocks := (n + int64(c.BlockSize) - 1) / int64(c.BlockSize)
+	size := (n*int64(c.Bits) + 7) / 8
+	if !c.DoubleQuant {
+		return size + 4*blocks
+	}
+	return size + blocks + 4*((blocks+NestedBlock-1)/NestedBlock) + 4
+}
+
+// Scale is the absmax of a block.
+func (p *Packed) Scale(block int) float32 {
+	if !p.Nested() {
+		return p.Absmax[block]
+	}
+	// Two roundings, as the reference: the conversion forbids a fused multiply-add.
+	return float32(p.Table2[p.AbsmaxU8[block]]*p.Absmax2[block/NestedBlock]) + p.Offset
+}
+
+// Dequantize writes all weights, row-major: dst holds Len values.
+func (p *Packed) Dequantize(dst []float32) { p.DequantizeRange(dst, 0, p.Len()) }
+
+// DequantizeRange writes the weights [from,to) of the flattened row-major
+// matrix to dst, which holds to-from values. It panics on a range outside the
+// matrix. Safe for concurrent use.
+func (p *Packed) DequantizeRange(dst []float32, from, to int) {
+	if from < 0 || to < from || to > p.Len() || len(dst) < to-from {
+		panic(fmt.Sprintf("quant: decode [%d,%d) of %d weights into %d values", from, to, p.Len(), len(dst)))
+	}
+	perByte := 8 / p.Scheme.Bits()
+	for from < to {
+		block := from / p.BlockSize
+		end := min((block+1)*p.BlockSize, to)
+		scale := p.Scale(block)
+		if skip := from % perByte; skip != 0 {
+			// A range that starts inside a byte: decode that byte's values apart.
+			var pair [8]float32
+			have := min(perByte, p.Len()-(from-skip))
+			p.Scheme.Decode(pair[:have], p.Codes[from/perByte:], scale)
+			n := copy(dst, pair[skip:min(have, skip+end-from)])
+			dst, from = dst[n:], from+n
+			continue
+		}
+		p.Scheme.Decode(dst[:end-from], p.Codes[from/perByte:], scale)
+		dst, from = dst[end-from:], end
+	}
+}
+
+// Check returns what is wrong with p's sizes, nil when every index that
+// decoding can form is inside its array.
+func (p *Packed) Check() error {
+	if p.Scheme == nil || p.Rows < 0 || p.Cols < 0 || p.BlockSize <= 0 || p.BlockSize%2 != 0 {
+		return fmt.Errorf("scheme, shape [%d,%d] or block size %d is not usable", p.Rows, p.Cols, p.BlockSize)
+	}
+	if p.Cols > 0 && p.Rows > maxLen/p.Cols {
+		return fmt.Errorf("shape [%d,%d] is too large", p.Rows, p.Cols)
+	}
+	perByte := 8 / p.Scheme.Bits()
+	if want := (p.Len() + perByte - 1) / perByte; len(p.Codes) != want {
+		return fmt.Errorf("%d bytes of codes, shape [%d,%d] needs %d", len(p.Codes), p.Rows, p.Cols, want)
+	}
+	if !p.Nested() {
+		if len(p.Absmax) != p.Blocks() {
+			return fmt.Errorf("%d scales, shape [%d,%d] needs %d", len(p.Absmax), p.Rows, p.Cols, p.Blocks())
+		}
+		return nil
+	}
+	if len(p.AbsmaxU8) != p.Blocks() {
+		return fmt.Errorf("%d nested scales, shape [%d,%d] needs %d", len(p.AbsmaxU8), p.Rows, p.Cols, p.Blocks())
+	}
+	if len(p.Table2) != 256 {
+		return fmt.Errorf("nested table of %d values, want 256", len(p.Table2))
+	}
+	if want := (p.Blocks() + NestedBlock - 1) / NestedBlock; len(p.Absmax2) != want {
+		return fmt.Errorf("%d second-level scales, %d scales need %d", len(p.Absmax2), p.Blocks(), want)
+	}
+	return nil
+}
+
+const maxLen = 1 << 40 // weights in one matrix

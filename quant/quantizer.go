@@ -1,0 +1,140 @@
+package quant
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+)
+
+// Quantizer packs a matrix that arrives in pieces, so that it never exists as
+// a whole in float32.
+type Quantizer struct {
+	packed Packed
+	nested bool
+	absmax []float32
+	done   atomic.Int64
+	next   int       // weights taken by Add, the carried ones included
+	carry  []float32 // less than a block, waiting for the next piece
+}
+
+// NewQuantizer prepares a matrix of rows x cols.
+func NewQuantizer(rows, cols int, cfg Config) (*Quantizer, error) {
+	if errs := cfg.Validate(); len(errs) > 0 {
+		return nil, fmt.Errorf("quantise a matrix [%d,%d]: %w", rows, cols, errors.Join(errs...))
+	}
+	if rows <= 0 || cols <= 0 || rows > maxLen/cols {
+		return nil, fmt.Errorf("quantise a matrix [%d,%d]: both sizes must be positive and their product at most 2^40", rows, cols)
+	}
+	q := &Quantizer{
+		packed: Packed{Scheme: Schemes[cfg.Type], Rows: rows, Cols: cols, BlockSize: cfg.BlockSize},
+		nested: cfg.DoubleQuant,
+		carry:  make([]float32, 0, cfg.BlockSize),
+	}
+	q.packed.Codes = make([]byte, (rows*cols*cfg.Bits+7)/8)
+	q.absmax = make([]float32, q.packed.Blocks())
+	return q, nil
+}
+
+// Add takes the next values in row-major order, any number of them.
+func (q *Quantizer) Add(src []float32) error {
+	size := q.packed.BlockSize
+	if len(src) > q.packed.Len()-q.next {
+		return fmt.Errorf("quantise a matrix [%d,%d]: %d values after %d are too many", q.packed.Rows, q.packed.Cols, len(src), q.next)
+	}
+	if len(q.carry) > 0 {
+		n := min(size-len(q.carry), len(src))
+		q.carry = append(q.carry, src[:n]...)
+		q.next, src = q.next+n, src[n:]
+		if len(q.carry) < size && q.next < q.packed.Len() {
+			return nil
+		}
+		if err := q.Put(q.next-len(q.carry), q.carry); err != nil {
+			return err
+		}
+		q.carry = q.carry[:0]
+	}
+	whole := len(src) - len(src)%size
+	if q.next+len(src) == q.packed.Len() {
+		whole = len(src)
+	}
+	if err := q.Put(q.next, src[:whole]); err != nil {
+		return err
+	}
+	q.carry = append(q.carry, src[whole:]...)
+	q.next += len(src)
+	return nil
+}
+
+// Put takes the values that start at weight from of the flattened matrix. Both
+// from and the end are block boundaries, or the end is the matrix's. Calls on
+// ranges that do not overlap may run at the same time; Put and Add on one
+// Quantizer do not mix.
+func (q *Quantizer) Put(from int, src []float32) error {
+	p := &q.packed
+	if from < 0 || len(src) > p.Len()-from || from%p.BlockSize != 0 && len(src) > 0 ||
+		len(src)%p.BlockSize != 0 && from+len(src) != p.Len() {
+		return fmt.Errorf("quantise a matrix [%d,%d]: the range [%d,%d) does not lie on blocks of %d", p.Rows, p.Cols, from, from+len(src), p.BlockSize)
+	}
+	bits := p.Scheme.Bits()
+	for i := 0; i < len(src); i += p.BlockSize {
+		x := src[i:min(i+p.BlockSize, len(src))]
+		if bad := firstNotFinite(x); bad >= 0 {
+			at := from + i + bad
+			return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v; a frozen weight must be finite", p.Rows, p.Cols, at/p.Cols, at%p.Cols, x[bad])
+		}
+		q.absmax[(from+i)/p.BlockSize] = p.Scheme.Encode(p.Codes[(from+i)*bits/8:], x)
+	}
+	q.done.Add(int64(len(src)))
+	return nil
+}
+
+// firstNotFinite returns the index of the first NaN or infinity, or -1.
+func firstNotFinite(x []float32) int {
+	const exponent = 0x7f800000
+	bad := false
+	for _, v := range x {
+		if math.Float32bits(v)&exponent == exponent {
+			bad = true
+		}
+	}
+	if bad {
+		for i, v := range x {
+			if math.Float32bits(v)&exponent == exponent {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// Finish returns the packed matrix; every value must have been given. The
+// second pass of double quantisation reads only the scales.
+func (q *Quantizer) Finish() (Packed, error) {
+	p := q.packed
+	if done := q.done.Load(); done != int64(p.Len()) {
+		return Packed{}, fmt.Errorf("quantise a matrix [%d,%d]: %d values were packed, not %d", p.Rows, p.Cols, done, p.Len())
+	}
+	if q.nested {
+		p.AbsmaxU8, p.Absmax2, p.Offset = nest(q.absmax)
+		p.Table2 = NestedTable[:]
+	} else {
+		p.Absmax = q.absmax
+	}
+	return p, nil
+}
+
+// Quantize packs src, row-major of rows x cols.
+func Quantize(src []float32, rows, cols int, cfg Config) (Packed, error) {
+	q, err := NewQuantizer(rows, cols, cfg)
+	if err != nil {
+		return Packed{}, err
+	}
+	if len(src) != rows*cols {
+		return Packed{}, fmt.Errorf("quantise a matrix [%d,%d]: %d values given", rows, cols, len(src))
+	}
+	if err := q.Put(0, src); err != nil {
+		return Packed{}, err
+	}
+	return q.Finish()
+}
