@@ -1,0 +1,159 @@
+package gemm
+
+// kcMax is the depth of a block: a tile's rows of A then stay in the first
+// cache and a chunk of B in the second. Blocks end on multiples of 64, where
+// quantised weights do.
+const kcMax = 384
+
+// ncMax is the columns of a chunk of B.
+const ncMax = 256
+
+// dotRows is the rows up to which a product with a transposed B is done as dot
+// products: packing B would cost more than the product.
+const dotRows = 4
+
+// dotDepth is the depth at which a dot product is cut, so that a decoded row
+// fits the scratch memory.
+const dotDepth = 4096
+
+// serialWork is the multiply-adds below which waking a worker costs more than
+// it saves.
+const serialWork = 1 << 18
+
+// job is one product, cut into tasks that may run in any order.
+type job[T Float] struct {
+	problem[T]
+	kern  *kernel[T]
+	do    func(own *Pool, i int)
+	tasks int
+
+	kc       int // depth of a block
+	chunk    int // columns of a task
+	rows     int // rows of a task
+	chunks   int // tasks along n
+	dot      bool
+	directB  bool
+	slivers  int
+	rowTiles int
+}
+
+// prepare binds the jobs' methods once, so that a call allocates nothing.
+func (p *Pool) prepare() {
+	p.job32.kern, p.job64.kern = chosen, &portable64
+	p.job32.do, p.job64.do = p.job32.task, p.job64.task
+}
+
+func ceil(a, b int) int { return (a + b - 1) / b }
+
+// plan cuts the product for a number of workers. Only kc reaches the numbers,
+// and it depends on k alone.
+func (j *job[T]) plan(workers int) {
+	if j.alpha == 0 {
+		j.k = 0
+	}
+	blocks := max(1, ceil(j.k, kcMax))
+	j.kc = max(64, ceil(ceil(j.k, blocks), 64)*64)
+	if j.m*j.n*j.k < serialWork {
+		workers = 1
+	}
+	mr, nr := j.kern.mr, j.kern.nr
+	j.rowTiles, j.slivers = ceil(j.m, mr), ceil(j.n, nr)
+	j.dot = j.transB && !j.transA && j.m <= dotRows
+	j.directB = j.dec == nil && !j.transB && j.rowTiles <= 2
+
+	most := ncMax / nr // slivers in a chunk
+	tiles := j.rowTiles
+	chunk := most
+	switch {
+	case workers == 1:
+		chunk = min(chunk, j.slivers)
+	case j.slivers >= 4*workers || j.rowTiles < workers:
+		rounds := ceil(j.slivers, most*workers)
+		chunk = ceil(j.slivers, rounds*workers)
+	default:
+		chunk = min(chunk, j.slivers)
+		tiles = ceil(j.rowTiles, 2*workers)
+	}
+	j.chunk, j.rows = chunk*nr, tiles*mr
+	j.chunks = ceil(j.n, j.chunk)
+	j.tasks = j.chunks * ceil(j.m, j.rows)
+}
+
+// task does one chunk of columns for one range of rows.
+func (j *job[T]) task(own *Pool, i int) {
+	j0, i0 := i%j.chunks*j.chunk, i/j.chunks*j.rows
+	nc, mc := min(j.chunk, j.n-j0), min(j.rows, j.m-i0)
+	s := spaceOf[T](own.space)
+	j.scale(i0, mc, j0, nc)
+	switch {
+	case j.k == 0:
+	case j.dot:
+		j.dots(s, i0, mc, j0, nc)
+	default:
+		j.blocks(s, i0, mc, j0, nc)
+	}
+}
+
+// scale multiplies a part of C by beta, where the first block will not.
+func (j *job[T]) scale(i0, mc, j0, nc int) {
+	if j.beta == 1 || j.beta == 0 && j.k > 0 {
+		return
+	}
+	for i := i0; i < i0+mc; i++ {
+		row := j.c[i*j.ldc+j0:][:nc]
+		if j.beta == 0 {
+			clear(row)
+			continue
+		}
+		for x := range row {
+			row[x] *= j.beta
+		}
+	}
+}
+
+// blocks is the blocked product of one task: for each depth block, B's chunk
+// is packed once, then every tile of rows meets every sliver of columns.
+func (j *job[T]) blocks(s *space[T], i0, mc, j0, nc int) {
+	mr, nr := j.kern.mr, j.kern.nr
+	for k0 := 0; k0 < j.k; k0 += j.kc {
+		kc := min(j.kc, j.k-k0)
+		add := k0 > 0 || j.beta != 0
+		j.packB(s, k0, kc, j0, nc)
+		for i := i0; i < i0+mc; i += mr {
+			rows := min(mr, i0+mc-i)
+			a, ars, acs := j.packA(s, i, rows, k0, kc)
+			for x := 0; x < nc; x += nr {
+				cols := min(nr, nc-x)
+				b, bs := s.b[x*kc:], nr
+				if j.directB && cols == nr {
+					b, bs = j.b[k0*j.ldb+j0+x:], j.ldb
+				}
+				j.kern.tile(s, rows, cols, kc, j.alpha, a, ars, acs, b, bs, j.c[i*j.ldc+j0+x:], j.ldc, add)
+			}
+		}
+	}
+}
+
+// dots is a product of few rows as dot products.
+func (j *job[T]) dots(s *space[T], i0, mc, j0, nc int) {
+	for col := j0; col < j0+nc; col++ {
+		for k0 := 0; k0 < j.k; k0 += dotDepth {
+			kc := min(dotDepth, j.k-k0)
+			var b []T
+			if j.dec != nil {
+				b = s.b[:kc]
+				j.decode(b, col*j.ldb+k0)
+			} else {
+				b = j.b[col*j.ldb+k0:][:kc]
+			}
+			for i := i0; i < i0+mc; i++ {
+				v := T(j.alpha * j.kern.dot(j.a[i*j.lda+k0:][:kc], b))
+				if at := i*j.ldc + col; k0 > 0 || j.beta != 0 {
+					j.c[at] += v
+				} else {
+					j.c[at] = v
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package gemm
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Pool is a fixed set of worker goroutines with scratch memory of their own.
+// One call at a time uses all of them; callers from several goroutines queue.
+// The caller works too, as worker 0, so a pool of one has no goroutine.
+type Pool struct {
+	mu    sync.Mutex
+	wake  []chan struct{} // of workers 1..
+	own   []*Pool         // worker i as a pool of one
+	space *scratch        // worker 0's
+
+	// The call being served.
+	f      func(i int)
+	g      func(own *Pool, i int)
+	n      int64
+	next   atomic.Int64
+	busy   sync.WaitGroup
+	failed atomic.Pointer[failure]
+	job32  job[float32]
+	job64  job[float64]
+}
+
+type failure struct{ value any }
+
+// NewPool starts workers-1 goroutines; 0 means one worker for each core that
+// Go may use. All scratch memory of float32 products is allocated here.
+func NewPool(workers int) *Pool {
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{space: newScratch()}
+	p.own = make([]*Pool, workers)
+	p.own[0] = &Pool{space: p.space}
+	for w := 1; w < workers; w++ {
+		p.own[w] = &Pool{space: newScratch()}
+		wake := make(chan struct{}, 1)
+		p.wake = append(p.wake, wake)
+		go func() {
+			for range wake {
+				p.take(w)
+				p.busy.Done()
+			}
+		}()
+	}
+	for _, own := range p.own {
+		own.own = []*Pool{own}
+		own.prepare()
+	}
+	p.prepare()
+	return p
+}
+
+var shared = sync.OnceValue(func() *Pool { return NewPool(0) })
+
+// Shared is the pool that a nil *Pool stands for: all cores.
+func Shared() *Pool { return shared() }
+
+// Workers is the number of workers, the caller included.
+func (p *Pool) Workers() int { return len(p.own) }
+
+// Close ends the goroutines. The pool must be idle and is not used again.
+func (p *Pool) Close() {
+	for _, w := range p.wake {
+		close(w)
+	}
+	p.wake = nil
+}
+
+// Parallel calls f(0) … f(n-1), each once, and returns when all are done.
+// Which worker makes a call is not determined, so f(i) must write only what
+// belongs to i. f must not use the pool again. Nothing is allocated here; a
+// caller that keeps f does not allocate either. A panic in f reaches the
+// caller.
+func (p *Pool) Parallel(n int, f func(i int)) {
+	if n <= 1 || len(p.own) == 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	p.mu.Lock()
+	p.f, p.g = f, nil
+	p.serve(n)
+}
+
+// ParallelOn is Parallel for an f that itself multiplies matrices: own is the
+// calling worker as a pool of one, with its own scratch memory.
+func (p *Pool) ParallelOn(n int, f func(own *Pool, i int)) {
+	p.mu.Lock()
+	p.f, p.g = nil, f
+	p.serve(n)
+}
+
+// serve runs the call that was set under p.mu, and unlocks it.
+func (p *Pool) serve(n int) {
+	p.n = int64(n)
+	p.next.Store(0)
+	helpers := min(len(p.wake), n-1)
+	if helpers > 0 {
+		p.busy.Add(helpers)
+		for _, w := range p.wake[:helpers] {
+			w <- struct{}{}
+		}
+	}
+	p.take(0)
+	p.busy.Wait()
+	bad := p.failed.Swap(nil)
+	p.f, p.g = nil, nil
+	p.mu.Unlock()
+	if bad != nil {
+		panic(bad.value)
+	}
+}
+
+// take makes calls until none is left or one has panicked.
+func (p *Pool) take(worker int) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.failed.CompareAndSwap(nil, &failure{v})
+			p.next.Store(p.n)
+		}
+	}()
+	for {
+		i := p.next.Add(1) - 1
+		if i >= p.n {
+			return
+		}
+		if p.f != nil {
+			p.f(int(i))
+		} else {
+			p.g(p.own[worker], int(i))
+		}
+	}
+}
+
+// Bytes is the scratch memory that the pool holds.
+func (p *Pool) Bytes() int64 {
+	n := int64(0)
+	for _, own := range p.own {
+		n += own.space.bytes()
+	}
+	return n
+}
