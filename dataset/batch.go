@@ -27,7 +27,9 @@ func (b *Batch) resize(B, T, borders int) {
 	b.Labels = sized(b.Labels, B*T)
 	b.Positions = sized(b.Positions, B*T)
 	b.CuSeqlens = sized(b.CuSeqlens, borders)
-	b.Rows = b.Rows[:0]
+	if b.Rows = b.Rows[:0]; cap(b.Rows) < borders {
+		b.Rows = make([]int, 0, borders)
+	}
 	b.TrainedTokens, b.Tokens = 0, 0
 }
 

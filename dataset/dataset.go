@@ -30,10 +30,9 @@ type Tokenizer interface {
 	Token(id int32) (string, bool)
 }
 
-// Fingerprinter is an optional capability of a Tokenizer: a hash over everything that decides its ids.
-// The token cache is used only with a tokenizer that has it.
-type Fingerprinter interface {
-	Fingerprint() string
+// filed is an optional capability of a Tokenizer: the files it was made from, which decide its ids. The token cache needs it.
+type filed interface {
+	Files() map[string][]byte
 }
 
 // Row is one example in tokens. Labels[0] is always Ignore: no position predicts the first token, and in a packed
@@ -74,21 +73,27 @@ type Set struct {
 // without a usable row are errors that name file and line; dropped and cut rows are counted in the report.
 // The report is not nil when the source could be read, even if err says that no row was left.
 func Load(ctx context.Context, cfg Config, tok Tokenizer) (*Set, *Report, error) {
-	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) { return openFile(os.Open(path)) })
+	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) {
+		f, err := os.Open(path)
+		return openFile(path, f, err)
+	})
 }
 
 // LoadFS is Load with the paths looked up in fsys, for data embedded in the binary.
 func LoadFS(ctx context.Context, fsys fs.FS, cfg Config, tok Tokenizer) (*Set, *Report, error) {
-	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) { return openFile(fsys.Open(path)) })
+	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) {
+		f, err := fsys.Open(path)
+		return openFile(path, f, err)
+	})
 }
 
-func openFile[F fs.File](f F, err error) (io.ReadCloser, error) {
+func openFile(path string, f fs.File, err error) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("it is a folder; name a .json or .jsonl file in it")
+		err = fmt.Errorf("%s is a folder: name a .json or .jsonl file in it", path)
 	}
 	if err != nil {
 		f.Close()

@@ -39,8 +39,8 @@ func (b bytesTokenizer) BOS() (int32, bool) { return fakeBOS, true }
 func (b bytesTokenizer) EOS() (int32, bool) { return fakeEOS, !b.noEOS }
 func (b bytesTokenizer) PAD() (int32, bool) { return fakePAD, true }
 func (b bytesTokenizer) AddsBOS() bool      { return !b.noBOS }
-func (b bytesTokenizer) Fingerprint() string {
-	return "bytes" + b.print
+func (b bytesTokenizer) Files() map[string][]byte {
+	return map[string][]byte{"bytes": []byte(b.print)}
 }
 
 func (b bytesTokenizer) Decode(ids []int32, skipSpecial bool) string {

@@ -1,0 +1,201 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// brokenFiles is every way a data file is known to be wrong, with the whole error.
+var brokenFiles = []struct {
+	name, path, content string
+	change              func(*Config)
+	want                string
+}{
+	{"no rows", "data.jsonl", "", nil, "data.jsonl: the file holds no row"},
+	{"blank lines only", "data.jsonl", "\n \n\t\n", nil, "data.jsonl: the file holds no row"},
+	{"byte order mark only", "data.jsonl", "\xef\xbb\xbf", nil, "data.jsonl: the file holds no row"},
+	{"empty list", "data.json", " [ ] \n", nil, "data.json: the file holds no row"},
+	{"gzip", "data.jsonl", "\x1f\x8b\x08\x00", nil, "data.jsonl: the file is gzip-compressed: unpack it first"},
+	{"parquet", "data.jsonl", "PAR1....", nil, "data.jsonl: the file is Parquet: convert it to JSONL first"},
+	{"utf-16", "data.jsonl", "\xff\xfe{\x00", nil, "data.jsonl: the file is UTF-16: save it as UTF-8"},
+	{"not json", "data.jsonl", "{\"text\":\"a\"}\nhello\n", nil,
+		"data.jsonl:2: byte 1 of the row is not JSON: invalid character 'h' looking for beginning of value"},
+	{"missing comma", "data.jsonl", "\n{\"prompt\":\"a\" \"completion\":\"b\"}\n", nil,
+		"data.jsonl:2: byte 15 of the row is not JSON: invalid character '\"' after object key:value pair"},
+	{"pretty-printed object in JSONL", "data.jsonl", "{\n  \"text\": \"a\"\n}\n", nil,
+		"data.jsonl:1: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+			"data.jsonl:2: byte 7 of the row is not JSON: invalid character ':' after top-level value\n" +
+			"data.jsonl:3: byte 1 of the row is not JSON: invalid character '}' looking for beginning of value"},
+	{"two rows on a line", "data.jsonl", `{"text":"a"}{"text":"b"}`, nil,
+		"data.jsonl:1: byte 13 of the row is not JSON: invalid character '{' after top-level value"},
+	{"row is a list", "data.jsonl", "{\"text\":\"a\"}\n[1]\n", nil,
+		"data.jsonl:2: the row is a list, want an object like {\"prompt\": …, \"completion\": …}"},
+	{"row is a number", "data.json", "[1]", nil,
+		"data.json:1: the row is a number, want an object like {\"prompt\": …, \"completion\": …}"},
+	{"row is null", "data.jsonl", "null", nil,
+		"data.jsonl:1: the row is null, want an object like {\"prompt\": …, \"completion\": …}"},
+	{"error inside a list names its own line", "data.json", "[\n{\"text\": \"a\"},\n{\n \"text\": \"b\",\n \"x\": tru\n}\n]", nil,
+		"data.json:5: byte 26 of the row is not JSON: invalid character '\\n' in literal true (expecting 'e')"},
+	{"list cut off", "data.json", "[\n{\"text\": \"a\"},\n{\"text\": \"b", nil,
+		"data.json:3: the file ends inside its list: it is cut off"},
+	{"list cut off behind a row", "data.json", "[{\"text\": \"a\"},\n", nil, "data.json:2: the file ends inside its list: it is cut off"},
+	{"comma before the bracket", "data.json", "[{\"text\": \"a\"},\n]", nil, "data.json:2: a row was expected, found ']'"},
+	{"something behind the list", "data.json", "[{\"text\": \"a\"}]\n{}", nil, "data.json:2: found '{' behind the end of the list"},
+	{"invalid UTF-8", "data.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\xe9t\xe9\"}", nil, "data.jsonl:2: byte 10 of the row (0xe9) is not UTF-8"},
+	{"half a surrogate pair", "data.jsonl", `{"text":"\ud83d!"}`, nil,
+		`data.jsonl:1: field "text" holds half of a surrogate pair (\ud83d), which is no character`},
+	{"deep nesting", "data.jsonl", `{"text":"a","x":` + strings.Repeat("[", 70000) + strings.Repeat("]", 70000) + "}", nil,
+		"data.jsonl:1: the row is nested deeper than 64 levels"},
+	{"huge row", "data.jsonl", "{\"text\":\"a\"}\n{\"text\":\"" + strings.Repeat("a", maxRowBytes) + "\"}\n{\"text\":1}", nil,
+		"data.jsonl:2: the row is longer than 16 MiB\ndata.jsonl:3: field \"text\" is a number, want a text"},
+	{"huge row in a list", "data.json", "[{\"text\":\"" + strings.Repeat("a", maxRowBytes) + "\"},\n{\"text\":1}]", nil,
+		"data.json:1: the row is longer than 16 MiB\ndata.json:2: field \"text\" is a number, want a text"},
+	{"a key twice", "data.jsonl", `{"text":"a","text":"b"}`, nil, `data.jsonl:1: the key "text" is given twice`},
+	{"wrong type", "data.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":7}", nil,
+		`data.jsonl:2: field "completion" is a number, want a text`},
+	{"null field", "data.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":null}", nil,
+		`data.jsonl:2: field "completion" is null`},
+	{"missing field, near key", "data.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completions\":\"b\"}", nil,
+		`data.jsonl:2: field "completion" is missing; the nearest key of the row is "completions"`},
+	{"missing field, no near key", "data.jsonl", `{"q":"a","reply":"b"}`, func(c *Config) { c.Format = "alpaca" },
+		`data.jsonl:1: field "instruction" is missing; the row has q, reply`},
+	{"mapped field missing", "data.jsonl", `{"question":"a","answer":"b"}`,
+		func(c *Config) {
+			c.Format, c.Fields = "completion", map[string]string{"prompt": "questions", "completion": "answer"}
+		},
+		`data.jsonl:1: field "questions" is missing; the nearest key of the row is "question"`},
+	{"unknown format", "data.jsonl", "\n{\"messages\":[]}", nil,
+		"data.jsonl:2: no format fits the keys messages (alpaca needs instruction and output; completion needs prompt and completion; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
+	{"ambiguous format", "data.jsonl", `{"instruction":"a","output":"b","prompt":"c","completion":"d"}`, nil,
+		"data.jsonl:1: the keys instruction, output, prompt, completion fit the formats alpaca and completion: set dataset.format"},
+	{"lengths differ", "data.jsonl", `{"input_ids":[5,6,7],"labels":[5,6]}`, nil,
+		`data.jsonl:1: field "input_ids" has 3 elements and field "labels" has 2: they must be equally long`},
+	{"id outside the vocabulary", "data.jsonl", `{"input_ids":[5,260],"labels":[5,260]}`, nil,
+		"data.jsonl:1: input_ids[1] is 260, which is not in the vocabulary"},
+	{"negative id", "data.jsonl", `{"input_ids":[5,-1],"labels":[5,-100]}`, nil,
+		"data.jsonl:1: input_ids[1] is -1, which is not in the vocabulary"},
+	{"id is no whole number", "data.jsonl", `{"input_ids":[5,6.5],"labels":[5,6]}`, nil, "data.jsonl:1: input_ids[1] is 6.5, want a whole number"},
+	{"id beyond 32 bits", "data.jsonl", `{"input_ids":[5,4294967301],"labels":[5,5]}`, nil, "data.jsonl:1: input_ids[1] is 4294967301, want a whole number"},
+	{"ids are text", "data.jsonl", `{"input_ids":"5 6","labels":[5,6]}`, nil, `data.jsonl:1: field "input_ids" is a text, want a list of whole numbers`},
+	{"labels are shifted", "data.jsonl", `{"input_ids":[5,6,7],"labels":[6,7,2]}`, nil,
+		"data.jsonl:1: labels[0] is 6, but input_ids[0] is 5: a label is -100 or the id at its own position (labels are not shifted)"},
+	{"padding on the left", "data.jsonl", `{"input_ids":[0,6,7],"labels":[-100,6,7],"attention_mask":[0,1,1]}`, nil,
+		"data.jsonl:1: attention_mask[1] is 1: want ones, then zeros for padding on the right"},
+	{"every row masked", "data.jsonl", "{\"input_ids\":[5,6],\"labels\":[-100,-100]}\n{\"input_ids\":[5],\"labels\":[5]}", nil,
+		"data.jsonl: no row is left to train on, all 2 were dropped: 2 because no token is trained (data.jsonl:1, data.jsonl:2)"},
+	{"every answer cut off or empty", "data.jsonl", "{\"prompt\":\"abcdefgh\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}", func(c *Config) { c.MaxLength = 8 },
+		"data.jsonl: no row is left to train on, all 2 were dropped: 1 because the answer is empty (data.jsonl:2); 1 because the answer is cut off entirely at max_length (data.jsonl:1)"},
+	{"cut is an error", "data.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"abcdefgh\"}", func(c *Config) { c.MaxLength, c.OnTruncated = 8, TruncatedError },
+		"data.jsonl:2: the row has 10 tokens, more than max_length 8 (on_truncated is error)"},
+	{"key that does nothing with the format found", "data.jsonl", `{"text":"a"}`, func(c *Config) { c.TrainOnPrompt = true },
+		"data.jsonl:1: dataset.train_on_prompt does nothing with format text, where every token is trained already: remove it"},
+	{"many malformed rows", "data.jsonl", strings.Repeat("{\n", 7), nil,
+		"data.jsonl:1: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+			"data.jsonl:2: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+			"data.jsonl:3: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+			"data.jsonl:4: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+			"data.jsonl:5: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+			"data.jsonl: 2 more rows are malformed"},
+	{"nothing left to train on", "data.jsonl", `{"text":"a"}`, func(c *Config) { c.ValSplit = 0.5 },
+		"data.jsonl: val_split 0.5 of 1 rows leaves no row to train on"},
+}
+
+func TestBrokenFiles(t *testing.T) {
+	for _, c := range brokenFiles {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := loadText(t, c.path, c.content, c.change)
+			if err == nil {
+				t.Fatalf("no error, want %q", c.want)
+			}
+			if err.Error() != c.want {
+				t.Errorf("\ngot  %q\nwant %q", err.Error(), c.want)
+			}
+		})
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	cfg := Default()
+	dir := t.TempDir()
+	ctx := context.Background()
+	cfg.Path = filepath.Join(dir, "absent.jsonl")
+	_, _, err := Load(ctx, cfg, bytesTokenizer{})
+	if !errors.Is(err, os.ErrNotExist) || err.Error() != "read data: open "+cfg.Path+": no such file or directory" {
+		t.Errorf("absent file: %v", err)
+	}
+	cfg.Path = dir
+	if _, _, err = Load(ctx, cfg, bytesTokenizer{}); err == nil || err.Error() != "read data: "+dir+" is a folder: name a .json or .jsonl file in it" {
+		t.Errorf("folder: %v", err)
+	}
+	cfg.Path = filepath.Join(dir, "d.jsonl")
+	if err := os.WriteFile(cfg.Path, []byte(`{"text":"a"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = Load(ctx, cfg, bytesTokenizer{noEOS: true}); err == nil ||
+		err.Error() != "prepare data: the tokenizer names no end token (eos_token), so a model could not learn to stop" {
+		t.Errorf("no end token: %v", err)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	stop()
+	if _, _, err = Load(stopped, cfg, bytesTokenizer{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped: %v", err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"default with a path", func(*Config) {}, nil},
+		{"all at once", func(c *Config) {
+			c.Path, c.MaxLength, c.ValSplit, c.PadTo, c.OnTruncated, c.Format = "", 1, 1, "long", "cut", "alpacca"
+		}, []string{
+			"dataset.path is missing: name a .json or .jsonl file",
+			"dataset.max_length is 1, want 2 to 1048576",
+			"dataset.val_split is 1, want 0 <= val_split < 1",
+			`dataset.pad_to is "long", want longest or max_length`,
+			`dataset.on_truncated is "cut", want keep, drop or error`,
+			`dataset.format is "alpacca", want one of alpaca, completion, text, tokenized; did you mean alpaca?`,
+		}},
+		{"two validation sources", func(c *Config) { c.ValSplit, c.ValPath = 0.1, "data.jsonl" }, []string{
+			"dataset.val_split and val_path are both set: keep one",
+			"dataset.val_path is the training file itself: use val_split to hold out a part of it",
+		}},
+		{"keys that do nothing", func(c *Config) {
+			c.Format, c.Separator, c.Template, c.TrainOnPrompt = "tokenized", "", "chatml", true
+		}, []string{
+			`dataset.template is "chatml", but format tokenized uses no chat template: remove it`,
+			"dataset.separator does nothing with format tokenized: remove it",
+			"dataset.train_on_prompt does nothing with format tokenized, where the labels decide what is trained: remove it",
+		}},
+		{"fields", func(c *Config) {
+			c.Format, c.Fields = "completion", map[string]string{"promt": "a", "completion": ""}
+		}, []string{
+			"dataset.fields.completion is empty: name a key of the file",
+			`dataset.fields: format completion has no field "promt", it has prompt, completion; did you mean prompt?`,
+		}},
+		{"fields without a format", func(c *Config) { c.Fields = map[string]string{"instuction": "a", "output": "b", "input": "b"} }, []string{
+			`dataset.fields: no format has a field "instuction"; did you mean instruction?`,
+			`dataset.fields: input and output both name the key "b"`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := Default()
+			cfg.Path = "data.jsonl"
+			c.change(&cfg)
+			var got []string
+			for _, err := range cfg.Validate() {
+				got = append(got, err.Error())
+			}
+			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+				t.Errorf("\ngot  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package dataset
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const contractRows = `{"q":"one","a":"1"}
+{"q":"two","a":""}
+{"q":"three","a":"a long answer"}
+{"q":"a prompt that fills it all","a":"x"}
+{"q":"five","a":"5"}
+{"q":"six","a":""}
+{"q":"seven","a":""}
+{"q":"eight","a":""}
+`
+
+func contractConfig(c *Config) {
+	c.Fields = map[string]string{"prompt": "q", "completion": "a"}
+	c.MaxLength = 12
+}
+
+func TestReport(t *testing.T) {
+	_, report, err := loadText(t, "d.jsonl", contractRows, contractConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `data: d.jsonl, format completion (prompt=q, completion=a)
+  rows: 8 read, 3 kept, 5 dropped
+  dropped 4: the answer is empty (d.jsonl:2, d.jsonl:6, d.jsonl:7, …)
+  dropped 1: the answer is cut off entirely at max_length (d.jsonl:4)
+  cut 1 at max_length, 9 tokens lost (d.jsonl:3)
+  tokens: 27, trained 9 (33.3 %), longest row 12`
+	if report.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", report, want)
+	}
+}
+
+func TestReportOfDroppedCuts(t *testing.T) {
+	set, report, err := loadText(t, "d.jsonl", contractRows, func(c *Config) { contractConfig(c); c.OnTruncated = TruncatedDrop })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Drop{{dropEmptyAnswer, 4, []string{"d.jsonl:2", "d.jsonl:6", "d.jsonl:7"}}, {dropCut, 2, []string{"d.jsonl:3", "d.jsonl:4"}}}
+	if !reflect.DeepEqual(report.Dropped, want) || len(set.Train) != 2 {
+		t.Errorf("%d kept, dropped %v", len(set.Train), report.Dropped)
+	}
+	if r := set.Train[1]; r.Index != 4 || r.Where() != "d.jsonl:5" {
+		t.Errorf("second row is %d, %s", r.Index, r.Where())
+	}
+}
+
+func TestValPath(t *testing.T) {
+	files := fstest.MapFS{"a.jsonl": {Data: []byte(`{"text":"a"}`)}, "b.json": {Data: []byte(`[{"text":"b"},{"text":"c"}]`)}}
+	cfg := Default()
+	cfg.Path, cfg.ValPath = "a.jsonl", "b.json"
+	set, report, err := LoadFS(context.Background(), files, cfg, bytesTokenizer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Train) != 1 || len(set.Val) != 2 || report.Val.Kept != 2 || report.ValRows != 2 {
+		t.Errorf("%d train, %d val", len(set.Train), len(set.Val))
+	}
+	if s := report.String(); !strings.Contains(s, "\nvalidation data: b.json, format text\n  rows: 2 read, 2 kept, 0 dropped\n") {
+		t.Errorf("report\n%s", s)
+	}
+	cfg.ValPath = "c.jsonl"
+	if _, _, err := LoadFS(context.Background(), files, cfg, bytesTokenizer{}); err == nil || err.Error() != "read data: open c.jsonl: file does not exist" {
+		t.Errorf("absent validation file: %v", err)
+	}
+}
+
+func TestValSplit(t *testing.T) {
+	var file strings.Builder
+	for i := range 40 {
+		file.WriteString(`{"text":"` + strings.Repeat("x", i+1) + "\"}\n")
+	}
+	held := func(seed uint64) []int {
+		set, report, err := loadText(t, "d.jsonl", file.String(), func(c *Config) { c.ValSplit, c.Seed = 0.1, seed })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(report.String(), "\n  rows: 40 read, 40 kept, 0 dropped; 36 to train on, 4 held out\n") {
+			t.Errorf("report\n%s", report)
+		}
+		seen := map[int]bool{}
+		for _, r := range append(slices.Clone(set.Train), set.Val...) {
+			seen[r.Index] = true
+		}
+		if len(set.Val) != 4 || len(seen) != 40 {
+			t.Fatalf("%d held out, %d rows in all", len(set.Val), len(seen))
+		}
+		var indices []int
+		for _, r := range set.Val {
+			indices = append(indices, r.Index)
+		}
+		return indices
+	}
+	if a, b := held(1), held(1); !slices.Equal(a, b) || !slices.IsSorted(a) {
+		t.Errorf("one seed, two splits: %v, %v", a, b)
+	}
+	if a, b := held(1), held(2); slices.Equal(a, b) {
+		t.Errorf("two seeds, one split: %v", a)
+	}
+}
+
+func TestSequenceLength(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Config)
+		want   int
+	}{
+		{func(*Config) {}, 16}, // <s>, 12 bytes, </s>, rounded up
+		{func(c *Config) { c.MaxLength = 15 }, 15},
+		{func(c *Config) { c.PadTo = PadMaxLength }, 512},
+		{func(c *Config) { c.Packing = true }, 512},
+	} {
+		set, _, err := loadText(t, "d.jsonl", `{"text":"twelve bytes"}`, c.change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := set.TrainLoader(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, T, _ := l.Shape(); T != c.want {
+			t.Errorf("T is %d, want %d", T, c.want)
+		}
+	}
+}
+
+func TestInspect(t *testing.T) {
+	set, _, err := loadText(t, "d.jsonl", "{\"prompt\":\"é\",\"completion\":\"ab\\nc\"}\n{\"prompt\":\"x\",\"completion\":\""+strings.Repeat("long ", 60)+"\"}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tokens, err := set.Inspect(0, bytesTokenizer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	trained := 0
+	for i, tok := range tokens {
+		texts = append(texts, tok.Text)
+		if tok.Trained {
+			trained++
+		}
+		if tok.Trained != (i >= 4) {
+			t.Errorf("token %d: trained %v", i, tok.Trained)
+		}
+	}
+	if want := []string{"<s>", "", "é", "\n", "a", "b", "\n", "c", "</s>"}; !slices.Equal(texts, want) || trained != 5 {
+		t.Errorf("texts %q, want %q; %d trained", texts, want, trained)
+	}
+	row, tokens, err := set.Inspect(1, bytesTokenizer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, tok := range tokens {
+		all.WriteString(tok.Text)
+	}
+	if want := (bytesTokenizer{}).Decode(row.IDs, false); all.String() != want {
+		t.Errorf("the texts make %q, want %q", all.String(), want)
+	}
+	if _, _, err := set.Inspect(2, bytesTokenizer{}); err == nil || err.Error() != "inspect row 2: there are 2 training and 0 validation rows" {
+		t.Errorf("row 2: %v", err)
+	}
+}
