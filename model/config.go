@@ -1,0 +1,273 @@
+// Package model says what a model is, as far as config.json says it: sizes,
+// options and rotary frequencies. The families' layers are in its subfolders.
+package model
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Config is a decoder-only model of the llama, mistral or qwen2 family.
+type Config struct {
+	ModelType        string // "llama", "mistral", "qwen2"
+	VocabSize        int    // V
+	HiddenSize       int    // C
+	IntermediateSize int    // F
+	NumLayers        int
+	NumHeads         int // H
+	NumKVHeads       int // K, divides H
+	HeadDim          int // D, even; H*D may differ from C
+	RMSNormEps       float64
+	RopeTheta        float64
+	RopeScaling      RopeScaling
+	MaxPositions     int
+	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
+	// AttentionBias is llama's attention_bias: biases on q, k, v and o. It is
+	// false for mistral (no biases) and qwen2 (always biases on q, k and v).
+	AttentionBias bool
+	MLPBias       bool // biases on gate, up and down
+	// SlidingWindow is how many tokens, itself included, a token sees in the
+	// windowed layers; 0 = no layer has a window. Window says it layer by layer.
+	SlidingWindow int
+	// LayerTypes is "full_attention" or "sliding_attention" for each layer; nil =
+	// all alike, windowed when SlidingWindow > 0.
+	LayerTypes []string
+	HiddenAct  string // "silu"
+	BOS, EOS   []int  // token ids; nil when the file names none
+	DType      string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+}
+
+// The attention kinds of layer_types.
+const (
+	FullAttention    = "full_attention"
+	SlidingAttention = "sliding_attention"
+)
+
+// Window is the sliding window of a layer in tokens, 0 for full attention.
+// A token at position i sees the positions j <= i with i-j < Window.
+func (c Config) Window(layer int) int {
+	if c.LayerTypes != nil && c.LayerTypes[layer] != SlidingAttention {
+		return 0
+	}
+	return c.SlidingWindow
+}
+
+// LoadConfig reads config.json in dir.
+func LoadConfig(dir string) (Config, error) {
+	path := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read model config: %w", err)
+	}
+	c, err := ParseConfig(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// ParseConfig reads a config.json as transformers 4 or 5 writes it. Absent keys
+// take the values that transformers gives them. What would change the numbers
+// and is not supported, and every key that is not known, is an error that names
+// it; the error lists all problems.
+func ParseConfig(data []byte) (Config, error) {
+	k, err := newKeys(data)
+	if err != nil {
+		return Config{}, err
+	}
+	var c Config
+	k.text("model_type", &c.ModelType)
+	architectures := k.texts("architectures")
+	d, ok := dialects[c.ModelType]
+	if c.ModelType == "" && k.bad["model_type"] == "" {
+		c.ModelType, d, ok = familyOf(architectures)
+	}
+	if !ok {
+		if k.bad["model_type"] != "" {
+			return Config{}, problemList(k.bad)
+		}
+		if c.ModelType == "" {
+			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, families())
+		}
+		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, families())
+	}
+	if len(architectures) > 0 && !slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.architecture) }) {
+		k.fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.architecture)
+	}
+	c.read(k, d)
+	k.rest(d)
+	for key, msg := range c.problems() {
+		if field, ok := strings.CutPrefix(key, "rope_scaling."); ok && k.given["rope_parameters"] {
+			key = "rope_parameters." + field
+		}
+		if k.bad[key] == "" && !k.followsFromBad(key) {
+			k.bad[key] = msg
+		}
+	}
+	if err := problemList(k.bad); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func (c *Config) read(k *keys, d dialect) {
+	k.needInt("vocab_size", &c.VocabSize)
+	k.needInt("hidden_size", &c.HiddenSize)
+	k.needInt("intermediate_size", &c.IntermediateSize)
+	k.needInt("num_hidden_layers", &c.NumLayers)
+	k.needInt("num_attention_heads", &c.NumHeads)
+	k.needInt("max_position_embeddings", &c.MaxPositions)
+	if !k.has("num_key_value_heads") && !d.kvHeadsOptional {
+		k.fail("num_key_value_heads", "is missing")
+	}
+	c.NumKVHeads = c.NumHeads
+	k.int("num_key_value_heads", &c.NumKVHeads)
+	if !k.int("head_dim", &c.HeadDim) && c.NumHeads > 0 {
+		if c.HiddenSize%c.NumHeads != 0 {
+			k.fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
+		}
+		c.HeadDim = c.HiddenSize / c.NumHeads
+	}
+	c.RMSNormEps = 1e-6
+	k.float("rms_norm_eps", &c.RMSNormEps)
+	c.HiddenAct = "silu"
+	if k.text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
+		c.HiddenAct = "silu" // another name of the same function
+	}
+	k.bool("tie_word_embeddings", &c.TieEmbeddings)
+	if d.biases {
+		k.bool("attention_bias", &c.AttentionBias)
+		k.bool("mlp_bias", &c.MLPBias)
+	}
+	c.BOS = k.ids("bos_token_id")
+	c.EOS = k.ids("eos_token_id")
+	k.text("torch_dtype", &c.DType)
+	k.text("dtype", &c.DType) // transformers 5; it wins as it does there
+	c.DType = strings.TrimPrefix(c.DType, "torch.")
+	c.readRope(k)
+	d.windows(c, k)
+}
+
+// mistralWindows: one window for all layers, 4096 when the key is absent.
+func mistralWindows(c *Config, k *keys) {
+	if !k.has("sliding_window") {
+		c.SlidingWindow = 4096
+	}
+	k.int("sliding_window", &c.SlidingWindow)
+	c.LayerTypes = k.texts("layer_types")
+	want := FullAttention
+	if c.SlidingWindow > 0 {
+		want = SlidingAttention
+	}
+	for i, kind := range c.LayerTypes {
+		if kind != want {
+			k.fail("layer_types", "[%d] = %q: mistral's layers are alike, with sliding_window %d all are %s", i, kind, c.SlidingWindow, want)
+			break
+		}
+	}
+}
+
+// qwen2Windows: a window only with use_sliding_window, in the layers from
+// max_window_layers on or in those that layer_types names.
+func qwen2Windows(c *Config, k *keys) {
+	var use bool
+	k.bool("use_sliding_window", &use)
+	window, first := 4096, 28
+	given := k.has("sliding_window")
+	if !k.int("sliding_window", &window) && given {
+		window = 0 // null
+	}
+	k.int("max_window_layers", &first)
+	if use {
+		c.SlidingWindow = window
+	}
+	c.LayerTypes = k.texts("layer_types")
+	if c.SlidingWindow == 0 {
+		if i := slices.Index(c.LayerTypes, SlidingAttention); i >= 0 {
+			k.fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i, SlidingAttention)
+		}
+		return
+	}
+	if c.LayerTypes == nil && c.NumLayers > 0 && c.NumLayers <= maxLayers {
+		c.LayerTypes = make([]string, c.NumLayers)
+		for i := range c.LayerTypes {
+			c.LayerTypes[i] = FullAttention
+			if i >= first {
+				c.LayerTypes[i] = SlidingAttention
+			}
+		}
+	}
+	if !slices.Contains(c.LayerTypes, SlidingAttention) {
+		c.SlidingWindow = 0
+	}
+}
+
+// llamaWindows: llama has none; a qwen2 file renamed to llama may still carry
+// the keys, switched off.
+func llamaWindows(c *Config, k *keys) {
+	use, window := true, 0
+	if k.has("use_sliding_window") {
+		k.bool("use_sliding_window", &use)
+	}
+	if k.int("sliding_window", &window) && use {
+		k.fail("sliding_window", "= %d: llama has no sliding window", window)
+	}
+	k.drop("max_window_layers")
+	for i, kind := range k.texts("layer_types") {
+		if kind != FullAttention {
+			k.fail("layer_types", "[%d] = %q: llama has only %s", i, kind, FullAttention)
+			break
+		}
+	}
+}
+
+const maxLayers = 4096
+
+// Validate reports every impossible size or option in one error.
+func (c Config) Validate() error { return problemList(c.problems()) }
+
+// problems maps the key of config.json to what is wrong with its value.
+func (c Config) problems() map[string]string {
+	bad := map[string]string{}
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok && bad[key] == "" {
+			bad[key] = fmt.Sprintf(format, args...)
+		}
+	}
+	size := func(key string, v, limit int) {
+		check(v >= 1 && v <= limit, key, "= %d: must be 1 to %d", v, limit)
+	}
+	size("vocab_size", c.VocabSize, 1<<24)
+	size("hidden_size", c.HiddenSize, 1<<20)
+	size("intermediate_size", c.IntermediateSize, 1<<22)
+	size("num_hidden_layers", c.NumLayers, maxLayers)
+	size("num_attention_heads", c.NumHeads, 1<<14)
+	size("num_key_value_heads", c.NumKVHeads, 1<<14)
+	size("head_dim", c.HeadDim, 1<<14)
+	size("max_position_embeddings", c.MaxPositions, 1<<30)
+	check(c.HeadDim%2 == 0, "head_dim", "= %d: rotary embedding needs an even head size", c.HeadDim)
+	if c.NumKVHeads > 0 {
+		check(c.NumHeads%c.NumKVHeads == 0, "num_key_value_heads", "= %d does not divide num_attention_heads %d", c.NumKVHeads, c.NumHeads)
+	}
+	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
+	check(c.HiddenAct == "silu", "hidden_act", "= %q: only silu is supported", c.HiddenAct)
+	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null", c.SlidingWindow, 1<<30)
+	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
+	for i, kind := range c.LayerTypes {
+		check(kind == FullAttention || kind == SlidingAttention, "layer_types", "[%d] = %q: supported are %s and %s", i, kind, FullAttention, SlidingAttention)
+	}
+	for _, id := range c.BOS {
+		check(id >= 0 && id < c.VocabSize, "bos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
+	}
+	for _, id := range c.EOS {
+		check(id >= 0 && id < c.VocabSize, "eos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
+	}
+	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
+	_, known := dialects[c.ModelType]
+	check(known, "model_type", "= %q is not supported (supported: %s)", c.ModelType, families())
+	c.ropeProblems(check)
+	return bad
+}

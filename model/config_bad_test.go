@@ -1,0 +1,157 @@
+package model
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestConfigRefuses(t *testing.T) {
+	for _, c := range []struct{ family, more, want string }{
+		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
+		{"gemma2", ``, `model_type = "gemma2" is not supported (supported: llama, mistral, qwen2)`},
+		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
+		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
+		{"llama", `"hidden_act":"gelu"`, `hidden_act = "gelu": only silu is supported`},
+		{"llama", `"partial_rotary_factor":0.5`, `partial_rotary_factor = 0.5: rotation of a part of the head is not supported`},
+		{"llama", `"rope_interleaved":true`, `rope_interleaved = true: only the rotate-half layout is supported`},
+		{"llama", `"quantization_config":{"quant_method":"gptq","bits":4}`, `quantization_config = {"quant_method":"gptq","bits":4}: checkpoints that are already quantised are not supported`},
+		{"llama", `"attention_dropout":0.1`, `attention_dropout = 0.1: training here has no dropout in the base model`},
+		{"mistral", `"num_local_experts":8`, `num_local_experts = 8: mixtures of experts are not supported`},
+		{"qwen2", `"vision_config":{"depth":32}`, `vision_config = {"depth":32}: only text models are supported`},
+		{"llama", `"auto_map":{"AutoModel":"x.Y"}`, `auto_map = {"AutoModel":"x.Y"}: models that bring their own code are not supported`},
+		{"llama", `"final_logit_softcapping":30.0`, `final_logit_softcapping = 30.0: this change to the attention or the logits is not supported`},
+		{"llama", `"embedding_multiplier":12.0`, `embedding_multiplier = 12.0: unknown key; tierlora does not know whether it changes the model`},
+		{"llama", `"Hidden_Size":64`, `Hidden_Size = 64: unknown key`},
+		{"llama", `"x":"` + strings.Repeat("y", 200) + `"`, `x = "` + strings.Repeat("y", 79) + `…: unknown key`},
+		{"llama", `"rms_norm_eps":"1e-5"`, `rms_norm_eps = "1e-5": must be a number`},
+		{"llama", `"rms_norm_eps":0`, `rms_norm_eps = 0: must be above 0 and below 1`},
+		{"llama", `"tie_word_embeddings":1`, `tie_word_embeddings = 1: must be true or false`},
+		{"llama", `"head_dim":16.5`, `head_dim = 16.5: must be a whole number`},
+		{"llama", `"head_dim":15`, `head_dim = 15: rotary embedding needs an even head size`},
+		{"llama", `"head_dim":-2`, `head_dim = -2: must be 1 to 16384`},
+		{"llama", `"bos_token_id":100`, `bos_token_id = 100: outside the vocabulary of 100`},
+		{"llama", `"eos_token_id":[1,-1]`, `eos_token_id = -1: outside the vocabulary of 100`},
+		{"llama", `"eos_token_id":"x"`, `eos_token_id = "x": must be a token id or a list of them`},
+		{"llama", `"dtype":"int8"`, `dtype = "int8": supported are float64, float32, float16 and bfloat16`},
+		{"llama", `"sliding_window":32`, `sliding_window = 32: llama has no sliding window`},
+		{"llama", `"layer_types":["full_attention","sliding_attention"]`, `layer_types[1] = "sliding_attention": llama has only full_attention`},
+		{"mistral", `"attention_bias":true`, `attention_bias = true: mistral has no biases`},
+		{"mistral", `"sliding_window":-1`, `sliding_window = -1: must be 1 to 1073741824, or null`},
+		{"mistral", `"sliding_window":9,"layer_types":["full_attention"]`, `layer_types[0] = "full_attention": mistral's layers are alike`},
+		{"qwen2", `"attention_bias":false`, `attention_bias = false: qwen2 always has biases on q, k and v`},
+		{"qwen2", `"layer_types":["sliding_attention","full_attention","full_attention","full_attention"]`, `layer_types[0] = "sliding_attention" but no window is in use`},
+		{"qwen2", `"use_sliding_window":true,"layer_types":["sliding_attention"]`, `layer_types names 1 layers, num_hidden_layers is 4`},
+		{"qwen2", `"use_sliding_window":true,"layer_types":["sliding_attention","a","b","c"]`, `layer_types[1] = "a": supported are`},
+		{"llama", `"rope_theta":1`, `rope_theta = 1: must be above 1`},
+		{"llama", `"rope_scaling":[1]`, `rope_scaling = [1]: not a JSON object`},
+		{"llama", `"rope_scaling":{}`, `rope_scaling.rope_type is missing (supported: default, dynamic, linear, llama3, yarn)`},
+		{"llama", `"rope_scaling":{"type":"su","short_factor":[1]}`, `rope_scaling.type = "su" is not supported`},
+		{"llama", `"rope_scaling":{"rope_type":"longrope"}`, `rope_scaling.rope_type = "longrope" is not supported`},
+		{"llama", `"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`, `rope_scaling.type = "linear" contradicts rope_type = "yarn"`},
+		{"llama", `"rope_scaling":{"type":"linear"}`, `rope_scaling.factor is missing; type "linear" needs it`},
+		{"llama", `"rope_scaling":{"type":"linear","factor":0.5}`, `rope_scaling.factor = 0.5: must be at least 1`},
+		{"llama", `"rope_parameters":{"rope_type":"linear","factor":0.5}`, `rope_parameters.factor = 0.5: must be at least 1`},
+		{"llama", `"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1}`, `rope_scaling.low_freq_factor = 1: rope type "linear" has no such key`},
+		{"llama", `"rope_scaling":{"type":"yarn","factor":2,"beta_fast":1,"beta_slow":2}`, `rope_scaling.beta_fast = 1: must not be below beta_slow 2`},
+		{"llama", `"rope_scaling":{"type":"yarn","factor":2,"truncate":1}`, `rope_scaling.truncate = 1: must be true or false`},
+		{"llama", `"rope_scaling":{"type":"llama3","factor":2,"low_freq_factor":4,"high_freq_factor":1,"original_max_position_embeddings":8}`, `rope_scaling.high_freq_factor = 1: must be above low_freq_factor 4`},
+		{"llama", `"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.25}`, `rope_parameters.partial_rotary_factor = 0.25: rope type "default" has no such key`},
+		{"llama", `"rope_parameters":{"full_attention":{"rope_type":"default"}}`, `rope_parameters.full_attention = {"rope_type":"default"}: rope type "default" has no such key`},
+		{"llama", `"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"default"}`, `rope_parameters and rope_scaling contradict each other`},
+		{"llama", `"rope_theta":10000,"rope_parameters":{"rope_theta":20000}`, `rope_parameters.rope_theta = 20000 contradicts rope_theta = 10000`},
+	} {
+		_, err := parse(c.family, c.more)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s:\nerror %v\nexpected %s", c.family, c.more, err, c.want)
+		} else if strings.Contains(err.Error(), "problems:") {
+			t.Errorf("%s %s: one mistake gives several problems: %v", c.family, c.more, err)
+		}
+	}
+}
+
+func TestConfigSizes(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{`"vocab_size":100`, `"vocab_size":0`, "vocab_size = 0: must be 1 to 16777216"},
+		{`"vocab_size":100,`, ``, "vocab_size is missing"},
+		{`"hidden_size":64`, `"hidden_size":null`, "hidden_size is missing"},
+		{`"hidden_size":64`, `"hidden_size":65`, "head_dim is missing and hidden_size 65 is not a multiple of num_attention_heads 4"},
+		{`"hidden_size":64`, `"hidden_size":9223372036854775807`, "hidden_size = 9223372036854775807: must be 1 to 1048576"},
+		{`"hidden_size":64`, `"hidden_size":1e400`, "hidden_size = 1e400: must be a whole number"},
+		{`"num_attention_heads":4`, `"num_attention_heads":-4`, "num_attention_heads = -4: must be 1 to 16384"},
+		{`"num_attention_heads":4,`, ``, "num_attention_heads is missing"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_key_value_heads = 3 does not divide num_attention_heads 4"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":0`, "num_key_value_heads = 0: must be 1 to 16384"},
+		{`"num_hidden_layers":4`, `"num_hidden_layers":1000000000000`, "num_hidden_layers = 1000000000000: must be 1 to 4096"},
+		{`"max_position_embeddings":512`, `"max_position_embeddings":0`, "max_position_embeddings = 0: must be 1"},
+	} {
+		text := `{"model_type":"llama",` + strings.Replace(sizes, c.from, c.to, 1) + `}`
+		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, expected %q", text, err, c.want)
+		}
+	}
+	for _, c := range []struct{ text, want string }{
+		{``, "not JSON"}, {`[]`, "not a JSON object"}, {`null`, "not a JSON object"}, {`{} {}`, "not JSON"},
+		{`{}`, `model_type is missing and architectures [] names no supported family`},
+		{`{"model_type":7}`, `model_type = 7: must be a string`},
+		{`{"model_type":"mistral","sliding_window":null}`, "num_key_value_heads is missing"},
+	} {
+		if _, err := ParseConfig([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, expected %q", c.text, err, c.want)
+		}
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := ParseConfig([]byte(`{"model_type":"llama","hidden_size":64,"intermediate_size":"big","num_hidden_layers":2,"max_position_embeddings":9,"eos_token_id":3,
+		"hidden_act":"relu","num_experts":4,"surprise":true,"rope_scaling":{"type":"linear","extra":1}}`))
+	const want = `8 problems:
+  hidden_act = "relu": only silu is supported
+  intermediate_size = "big": must be a whole number
+  num_attention_heads is missing
+  num_experts = 4: mixtures of experts are not supported
+  rope_scaling.extra = 1: rope type "linear" has no such key
+  rope_scaling.factor is missing; type "linear" needs it
+  surprise = true: unknown key; tierlora does not know whether it changes the model
+  vocab_size is missing`
+	if err == nil || err.Error() != want {
+		t.Errorf("error:\n%v\nexpected:\n%s", err, want)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	if err := tinyLlama.Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := tinyLlama
+	bad.NumKVHeads, bad.HeadDim, bad.ModelType = 5, 63, "x"
+	if err := bad.Validate(); err == nil || !strings.HasPrefix(err.Error(), "3 problems:\n  head_dim = 63") {
+		t.Errorf("three mistakes: %v", err)
+	}
+	if err := (Config{}).Validate(); err == nil || !strings.Contains(err.Error(), "problems") {
+		t.Errorf("a zero Config: %v", err)
+	}
+}
+
+// FuzzParseConfig: nothing panics, and what is accepted is valid and gives
+// frequencies.
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte(`{"model_type":"qwen2",` + sizes + `,"use_sliding_window":true,"max_window_layers":2}`))
+	f.Add([]byte(`{"model_type":"llama",` + sizes + `,"rope_scaling":{"type":"yarn","factor":4}}`))
+	f.Add([]byte(`{"model_type":"mistral",` + sizes + `,"rope_parameters":{"rope_type":"dynamic","factor":4}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseConfig(data)
+		if err != nil {
+			return
+		}
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.NumLayers {
+			c.Window(i)
+		}
+		freq, scale, err := c.InvFreq(c.MaxPositions)
+		if err != nil || len(freq) != c.HeadDim/2 || !(scale > 0) {
+			t.Fatalf("%d frequencies, scale %g, %v", len(freq), scale, err)
+		}
+	})
+}

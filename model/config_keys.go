@@ -1,0 +1,284 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// dialect is what config.json of one family means where families differ.
+type dialect struct {
+	architecture    string
+	kvHeadsOptional bool // absent num_key_value_heads = num_attention_heads
+	biases          bool // attention_bias and mlp_bias are options
+	windows         func(*Config, *keys)
+	fixed           map[string]fixed // keys of which one value is supported
+}
+
+var dialects = map[string]dialect{
+	"llama": {architecture: "LlamaForCausalLM", kvHeadsOptional: true, biases: true, windows: llamaWindows},
+	"mistral": {architecture: "MistralForCausalLM", windows: mistralWindows, fixed: map[string]fixed{
+		"attention_bias": {false, "mistral has no biases"},
+		"mlp_bias":       {false, "mistral has no biases"},
+	}},
+	"qwen2": {architecture: "Qwen2ForCausalLM", windows: qwen2Windows, fixed: map[string]fixed{
+		"attention_bias": {true, "qwen2 always has biases on q, k and v"},
+		"mlp_bias":       {false, "qwen2 has no biases in its MLP"},
+	}},
+}
+
+func families() string { return strings.Join(slices.Sorted(maps.Keys(dialects)), ", ") }
+
+func familyOf(architectures []string) (string, dialect, bool) {
+	for _, name := range slices.Sorted(maps.Keys(dialects)) {
+		d := dialects[name]
+		if slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.architecture) }) {
+			return name, d, true
+		}
+	}
+	return "", dialect{}, false
+}
+
+// fixed is a key that changes the numbers: only this value (or null) is known.
+type fixed struct {
+	value any // number, bool or nil (only null and empty are allowed)
+	why   string
+}
+
+const (
+	dropout = "training here has no dropout in the base model"
+	experts = "mixtures of experts are not supported"
+	towers  = "only text models are supported"
+	softcap = "this change to the attention or the logits is not supported"
+)
+
+var fixedKeys = map[string]fixed{
+	"attention_dropout": {0.0, dropout}, "attn_pdrop": {0.0, dropout}, "embd_pdrop": {0.0, dropout}, "resid_pdrop": {0.0, dropout},
+	"dropout": {0.0, dropout}, "hidden_dropout": {0.0, dropout}, "hidden_dropout_prob": {0.0, dropout},
+	"num_experts": {nil, experts}, "num_local_experts": {nil, experts}, "num_experts_per_tok": {nil, experts},
+	"n_routed_experts": {nil, experts}, "n_shared_experts": {nil, experts}, "moe_intermediate_size": {nil, experts},
+	"shared_expert_intermediate_size": {nil, experts}, "decoder_sparse_step": {nil, experts}, "norm_topk_prob": {nil, experts},
+	"mlp_only_layers": {nil, experts}, "router_aux_loss_coef": {nil, experts}, "output_router_logits": {false, experts},
+	"text_config": {nil, towers}, "vision_config": {nil, towers}, "audio_config": {nil, towers},
+	"attn_logit_softcapping": {nil, softcap}, "final_logit_softcapping": {nil, softcap}, "query_pre_attn_scalar": {nil, softcap},
+	"clip_qkv": {nil, softcap}, "use_qk_norm": {false, softcap}, "qk_layernorm": {false, softcap},
+	"partial_rotary_factor":       {1.0, "rotation of a part of the head is not supported"},
+	"rope_interleaved":            {false, "only the rotate-half layout is supported"},
+	"use_mrope":                   {false, "multimodal rotary embedding is not supported"},
+	"quantization_config":         {nil, "checkpoints that are already quantised are not supported: use the original weights"},
+	"auto_map":                    {nil, "models that bring their own code are not supported"},
+	"pruned_heads":                {nil, "pruned heads are not supported"},
+	"is_encoder_decoder":          {false, "only decoders are supported"},
+	"add_cross_attention":         {false, "only decoders are supported"},
+	"cross_attention_hidden_size": {nil, "only decoders are supported"},
+}
+
+// harmlessKeys do not change what a causal language model computes in training:
+// bookkeeping, initial values, generation defaults, heads of other tasks.
+// pretraining_tp splits products into slices of the same sum.
+var harmlessKeys = func() map[string]bool {
+	m := map[string]bool{}
+	for _, k := range strings.Fields(`
+		transformers_version transformers.js_config name_or_path tokenizer_class tokenizer_type prefix use_cache initializer_range
+		pretraining_tp gradient_checkpointing attn_implementation use_bfloat16 tf_legacy_loss torchscript return_dict
+		output_hidden_states output_attentions chunk_size_feed_forward is_decoder tie_encoder_decoder is_llama_config
+		pad_token_id sep_token_id decoder_start_token_id unk_token_id
+		finetuning_task id2label label2id num_labels problem_type task_specific_params classifier_dropout
+		max_length max_new_tokens min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty
+		temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
+		encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores return_dict_in_generate
+		forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty
+		suppress_tokens begin_suppress_tokens unsloth_fixed unsloth_version max_sequence_length model_max_length`) {
+		m[k] = true
+	}
+	return m
+}()
+
+// keys is a JSON object whose keys are taken one by one. bad collects, per key,
+// what is wrong.
+type keys struct {
+	raw   map[string]json.RawMessage
+	given map[string]bool // the keys of the file
+	bad   map[string]string
+	scope string // "rope_scaling." inside that object
+}
+
+func newKeys(data []byte) (*keys, error) {
+	raw, err := object(data)
+	if err != nil {
+		return nil, err
+	}
+	k := &keys{raw: raw, bad: map[string]string{}, given: map[string]bool{}}
+	for key := range raw {
+		k.given[key] = true
+	}
+	return k, nil
+}
+
+// followsFromBad: the file does not give key, and what it is derived from is
+// already reported.
+func (k *keys) followsFromBad(key string) bool {
+	from := map[string][]string{
+		"num_key_value_heads": {"num_attention_heads"},
+		"head_dim":            {"num_attention_heads", "hidden_size"},
+		"bos_token_id":        {"vocab_size"},
+		"eos_token_id":        {"vocab_size"},
+		"layer_types":         {"num_hidden_layers"},
+	}[key]
+	derived := !k.given[key] || key == "bos_token_id" || key == "eos_token_id" || key == "layer_types"
+	return derived && slices.ContainsFunc(from, func(f string) bool { return k.bad[f] != "" })
+}
+
+// object splits a JSON object; a repeated key is an error.
+func object(data []byte) (map[string]json.RawMessage, error) {
+	if !json.Valid(data) {
+		var v any
+		return nil, fmt.Errorf("not JSON: %w", json.Unmarshal(data, &v))
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, errors.New("not a JSON object")
+	}
+	raw := map[string]json.RawMessage{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		key := tok.(string)
+		if _, ok := raw[key]; ok {
+			return nil, fmt.Errorf("duplicate key %q", key)
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, err
+		}
+		raw[key] = value
+	}
+	return raw, nil
+}
+
+func (k *keys) fail(key, format string, args ...any) {
+	if key = k.scope + key; k.bad[key] == "" {
+		k.bad[key] = fmt.Sprintf(format, args...)
+	}
+}
+
+func (k *keys) has(key string) bool { _, ok := k.raw[key]; return ok }
+
+func (k *keys) drop(key string) { delete(k.raw, key) }
+
+// take decodes key into v and reports whether it was there and not null.
+func (k *keys) take(key, kind string, v any) bool {
+	raw, ok := k.raw[key]
+	k.drop(key)
+	if !ok || string(raw) == "null" {
+		return false
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		k.fail(key, "= %s: must be %s", shown(raw), kind)
+		return false
+	}
+	return true
+}
+
+func (k *keys) int(key string, v *int) bool       { return k.take(key, "a whole number", v) }
+func (k *keys) float(key string, v *float64) bool { return k.take(key, "a number", v) }
+func (k *keys) bool(key string, v *bool) bool     { return k.take(key, "true or false", v) }
+func (k *keys) text(key string, v *string) bool   { return k.take(key, "a string", v) }
+
+func (k *keys) texts(key string) (list []string) {
+	k.take(key, "a list of strings", &list)
+	return list
+}
+
+func (k *keys) needInt(key string, v *int) {
+	if !k.int(key, v) {
+		k.fail(key, "is missing")
+	}
+}
+
+// ids reads one token id or a list of them.
+func (k *keys) ids(key string) []int {
+	var one int
+	var list []int
+	if raw := k.raw[key]; len(raw) > 0 && raw[0] == '[' {
+		k.take(key, "a token id or a list of them", &list)
+		return list
+	}
+	if k.take(key, "a token id or a list of them", &one) {
+		return []int{one}
+	}
+	return nil
+}
+
+// rest judges the keys that nothing has taken.
+func (k *keys) rest(d dialect) {
+	for key, raw := range k.raw {
+		f, ok := d.fixed[key]
+		if !ok {
+			f, ok = fixedKeys[key]
+		}
+		switch {
+		case ok:
+			if !f.allows(raw) {
+				k.fail(key, "= %s: %s", shown(raw), f.why)
+			}
+		case harmlessKeys[key] || strings.HasPrefix(key, "_"):
+		default:
+			k.fail(key, "= %s: unknown key; tierlora does not know whether it changes the model", shown(raw))
+		}
+	}
+}
+
+func (f fixed) allows(raw json.RawMessage) bool {
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return false
+	}
+	switch v := v.(type) {
+	case nil:
+		return true
+	case []any:
+		return f.value == nil && len(v) == 0
+	case map[string]any:
+		return f.value == nil && len(v) == 0
+	}
+	return v == f.value
+}
+
+// shown is a value for an error message, cut to a line.
+func shown(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return strconv.Quote(string(raw))
+	}
+	if r := []rune(b.String()); len(r) > 80 {
+		return string(r[:80]) + "…"
+	}
+	return b.String()
+}
+
+// problemList is one error with a line for each key, nil when there is none.
+func problemList(bad map[string]string) error {
+	if len(bad) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(bad)) {
+		sep := " "
+		if strings.HasPrefix(bad[key], "[") {
+			sep = ""
+		}
+		lines = append(lines, key+sep+bad[key])
+	}
+	if len(lines) == 1 {
+		return errors.New(lines[0])
+	}
+	return fmt.Errorf("%d problems:\n  %s", len(lines), strings.Join(lines, "\n  "))
+}

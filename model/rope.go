@@ -1,0 +1,289 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// RopeScaling says how the rotary frequencies are stretched beyond the length a
+// model was first trained for. A zero optional value means: not given.
+type RopeScaling struct {
+	Type                 string  // "default" (or ""), "linear", "dynamic", "llama3", "yarn"
+	Factor               float64 // all but default; at least 1
+	OriginalMaxPositions int     // llama3; optional for yarn (else MaxPositions)
+	LowFreqFactor        float64 // llama3
+	HighFreqFactor       float64 // llama3
+	AttentionFactor      float64 // yarn, optional: multiplies cos and sin
+	MScale, MScaleAllDim float64 // yarn, optional: make the attention factor
+	BetaFast, BetaSlow   float64 // yarn, optional: 32 and 1
+	NoTruncate           bool    // yarn: "truncate": false keeps the fractional bounds
+}
+
+// ropeTypes lists the keys that each type takes; true = needed.
+var ropeTypes = map[string]map[string]bool{
+	"default": {},
+	"linear":  {"factor": true},
+	// transformers accepts the original length for dynamic and does not use it.
+	"dynamic": {"factor": true, "original_max_position_embeddings": false},
+	"llama3":  {"factor": true, "original_max_position_embeddings": true, "low_freq_factor": true, "high_freq_factor": true},
+	"yarn": {"factor": true, "original_max_position_embeddings": false, "attention_factor": false, "mscale": false,
+		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false},
+}
+
+func ropeTypeNames() string { return strings.Join(slices.Sorted(maps.Keys(ropeTypes)), ", ") }
+
+// readRope reads rope_theta and rope_scaling (transformers 4) and
+// rope_parameters (transformers 5, which holds both).
+func (c *Config) readRope(k *keys) {
+	c.RopeTheta = 10000
+	haveTheta := k.float("rope_theta", &c.RopeTheta)
+	c.RopeScaling = RopeScaling{Type: "default"}
+	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")
+	now, nowTheta, haveNow := readRopeObject(k, "rope_parameters")
+	if haveOld {
+		c.RopeScaling = old
+	}
+	if haveNow {
+		if haveOld && now != old {
+			k.fail("rope_parameters", "and rope_scaling contradict each other")
+		}
+		c.RopeScaling = now
+	}
+	for key, theta := range map[string]float64{"rope_scaling": oldTheta, "rope_parameters": nowTheta} {
+		if theta == 0 {
+			continue
+		}
+		if haveTheta && theta != c.RopeTheta {
+			k.fail(key+".rope_theta", "= %g contradicts rope_theta = %g", theta, c.RopeTheta)
+		}
+	}
+	switch {
+	case nowTheta != 0:
+		c.RopeTheta = nowTheta
+	case oldTheta != 0:
+		c.RopeTheta = oldTheta
+	}
+}
+
+func readRopeObject(parent *keys, key string) (r RopeScaling, theta float64, ok bool) {
+	var raw json.RawMessage
+	if !parent.take(key, "an object", &raw) {
+		return r, 0, false
+	}
+	fields, err := object(raw)
+	if err != nil {
+		parent.fail(key, "= %s: %v", shown(raw), err)
+		return r, 0, false
+	}
+	k := &keys{raw: fields, bad: parent.bad, scope: key + "."}
+	name := "rope_type"
+	var former string // the key's name before transformers 4.43
+	if k.text("type", &former) {
+		r.Type, name = former, "type"
+	}
+	if k.text("rope_type", &r.Type) && former != "" && former != r.Type {
+		k.fail("type", "= %q contradicts rope_type = %q", former, r.Type)
+	}
+	if r.Type == "" && key == "rope_parameters" {
+		r.Type = "default"
+	}
+	takes, known := ropeTypes[r.Type]
+	if !known {
+		if r.Type == "" {
+			k.fail(name, "is missing (supported: %s)", ropeTypeNames())
+		} else {
+			k.fail(name, "= %q is not supported (supported: %s)", r.Type, ropeTypeNames())
+		}
+		return RopeScaling{Type: "default"}, 0, false
+	}
+	for _, field := range slices.Sorted(maps.Keys(takes)) {
+		if v := fields[field]; takes[field] && (v == nil || string(v) == "null") {
+			k.fail(field, "is missing; type %q needs it", r.Type)
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		_, takenHere := takes[field]
+		switch {
+		case takenHere || field == "rope_theta" || string(fields[field]) == "null":
+		case field == "partial_rotary_factor" && fixedKeys[field].allows(fields[field]):
+			k.drop(field)
+		default:
+			k.fail(field, "= %s: rope type %q has no such key", shown(fields[field]), r.Type)
+		}
+	}
+	k.float("rope_theta", &theta)
+	k.float("factor", &r.Factor)
+	k.int("original_max_position_embeddings", &r.OriginalMaxPositions)
+	k.float("low_freq_factor", &r.LowFreqFactor)
+	k.float("high_freq_factor", &r.HighFreqFactor)
+	k.float("attention_factor", &r.AttentionFactor)
+	k.float("mscale", &r.MScale)
+	k.float("mscale_all_dim", &r.MScaleAllDim)
+	k.float("beta_fast", &r.BetaFast)
+	k.float("beta_slow", &r.BetaSlow)
+	truncate := true
+	k.bool("truncate", &truncate)
+	r.NoTruncate = !truncate
+	return r, theta, true
+}
+
+func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any)) {
+	check(c.RopeTheta > 1 && c.RopeTheta < 1e30, "rope_theta", "= %g: must be above 1", c.RopeTheta)
+	r := c.RopeScaling
+	kind := r.Type
+	if kind == "" {
+		kind = "default"
+	}
+	takes, known := ropeTypes[kind]
+	check(known, "rope_scaling.rope_type", "= %q is not supported (supported: %s)", r.Type, ropeTypeNames())
+	if takes["factor"] {
+		check(r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
+	}
+	check(r.OriginalMaxPositions >= 0 && r.OriginalMaxPositions <= 1<<30, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
+	switch kind {
+	case "dynamic":
+		check(c.HeadDim > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d", kind, c.HeadDim)
+	case "llama3":
+		check(r.OriginalMaxPositions > 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
+		check(r.LowFreqFactor > 0, "rope_scaling.low_freq_factor", "= %g: must be above 0", r.LowFreqFactor)
+		check(r.HighFreqFactor > r.LowFreqFactor && r.HighFreqFactor < 1e9, "rope_scaling.high_freq_factor", "= %g: must be above low_freq_factor %g", r.HighFreqFactor, r.LowFreqFactor)
+	case "yarn":
+		for _, f := range []struct {
+			key   string
+			value float64
+		}{{"attention_factor", r.AttentionFactor}, {"mscale", r.MScale}, {"mscale_all_dim", r.MScaleAllDim}, {"beta_fast", r.BetaFast}, {"beta_slow", r.BetaSlow}} {
+			check(f.value >= 0 && f.value < 1e9, "rope_scaling."+f.key, "= %g: must not be negative", f.value)
+		}
+		fast, slow := r.betas()
+		check(fast >= slow, "rope_scaling.beta_fast", "= %g: must not be below beta_slow %g", fast, slow)
+	}
+}
+
+// InvFreq returns the inverse frequencies [D/2] in radians a position, and the
+// factor that multiplies cos and sin. Only "dynamic" depends on seqLen, the
+// longest sequence of the run in tokens; up to MaxPositions it changes nothing.
+// Formulas: transformers' modeling_rope_utils (RoFormer, arXiv 2104.09864;
+// YaRN, 2309.00071; Llama 3.1's code), here in float64.
+func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, err error) {
+	bad := map[string]string{}
+	c.ropeProblems(func(ok bool, key, format string, args ...any) {
+		if !ok && bad[key] == "" {
+			bad[key] = fmt.Sprintf(format, args...)
+		}
+	})
+	if c.HeadDim < 2 || c.HeadDim%2 != 0 {
+		bad["head_dim"] = fmt.Sprintf("= %d: rotary embedding needs an even head size", c.HeadDim)
+	}
+	if c.MaxPositions < 1 {
+		bad["max_position_embeddings"] = fmt.Sprintf("= %d: must be at least 1", c.MaxPositions)
+	}
+	if err := problemList(bad); err != nil {
+		return nil, 0, fmt.Errorf("rotary frequencies: %w", err)
+	}
+	r := c.RopeScaling
+	switch r.Type {
+	case "linear":
+		invFreq = frequencies(c.RopeTheta, c.HeadDim)
+		for i := range invFreq {
+			invFreq[i] /= r.Factor
+		}
+	case "dynamic":
+		d, limit := float64(c.HeadDim), float64(c.MaxPositions)
+		length := max(float64(seqLen), limit)
+		stretch := r.Factor*length/limit - (r.Factor - 1)
+		invFreq = frequencies(c.RopeTheta*math.Pow(stretch, d/(d-2)), c.HeadDim)
+	case "llama3":
+		invFreq = r.llama3(frequencies(c.RopeTheta, c.HeadDim))
+	case "yarn":
+		invFreq, attentionScale = c.yarn()
+		return invFreq, attentionScale, nil
+	default:
+		invFreq = frequencies(c.RopeTheta, c.HeadDim)
+	}
+	return invFreq, 1, nil
+}
+
+// frequencies is theta^(-2i/D) for i < D/2.
+func frequencies(theta float64, headDim int) []float64 {
+	f := make([]float64, headDim/2)
+	for i := range f {
+		f[i] = 1 / math.Pow(theta, float64(2*i)/float64(headDim))
+	}
+	return f
+}
+
+// llama3 divides the slow frequencies by the factor, keeps the fast ones and
+// blends in between.
+func (r RopeScaling) llama3(f []float64) []float64 {
+	length := float64(r.OriginalMaxPositions)
+	for i, w := range f {
+		wavelength := 2 * math.Pi / w
+		switch {
+		case wavelength > length/r.LowFreqFactor:
+			f[i] = w / r.Factor
+		case wavelength >= length/r.HighFreqFactor:
+			keep := (length/wavelength - r.LowFreqFactor) / (r.HighFreqFactor - r.LowFreqFactor)
+			f[i] = (1-keep)*w/r.Factor + keep*w
+		}
+	}
+	return f
+}
+
+func (r RopeScaling) betas() (fast, slow float64) {
+	fast, slow = 32, 1
+	if r.BetaFast != 0 {
+		fast = r.BetaFast
+	}
+	if r.BetaSlow != 0 {
+		slow = r.BetaSlow
+	}
+	return fast, slow
+}
+
+// yarn divides by the factor where a frequency turns less than beta_slow times
+// over the original length, keeps it above beta_fast, and ramps in between.
+func (c Config) yarn() (f []float64, attentionScale float64) {
+	r := c.RopeScaling
+	length := float64(c.MaxPositions)
+	if r.OriginalMaxPositions > 0 {
+		length = float64(r.OriginalMaxPositions)
+	}
+	dimension := func(turns float64) float64 {
+		return float64(c.HeadDim) * math.Log(length/(turns*2*math.Pi)) / (2 * math.Log(c.RopeTheta))
+	}
+	fast, slow := r.betas()
+	low, high := dimension(fast), dimension(slow)
+	if !r.NoTruncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(c.HeadDim-1))
+	if low == high {
+		high += 0.001 // transformers' guard against a division by zero
+	}
+	f = frequencies(c.RopeTheta, c.HeadDim)
+	for i, w := range f {
+		ramp := min(max((float64(i)-low)/(high-low), 0), 1)
+		f[i] = w/r.Factor*ramp + w*(1-ramp)
+	}
+	return f, r.yarnScale()
+}
+
+func (r RopeScaling) yarnScale() float64 {
+	scale := func(m float64) float64 {
+		if r.Factor <= 1 {
+			return 1
+		}
+		return 0.1*m*math.Log(r.Factor) + 1
+	}
+	switch {
+	case r.AttentionFactor != 0:
+		return r.AttentionFactor
+	case r.MScale != 0 && r.MScaleAllDim != 0:
+		return scale(r.MScale) / scale(r.MScaleAllDim)
+	}
+	return scale(1)
+}
