@@ -1,0 +1,132 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Encoding is a text as tokens.
+type Encoding struct {
+	IDs     []int32  // [T]
+	Tokens  []string // [T] as the vocabulary writes them
+	Offsets [][2]int // [T] half-open ranges of code points of the text; 0,0 for a token that the post-processor put in
+}
+
+// output collects the tokens of one call.
+type output struct {
+	ids     []int32
+	offsets [][2]int
+}
+
+// add appends tokens whose text begins at byte start of p.
+func (o *output) add(p piece, start int, tokens []token) {
+	if p.at == nil {
+		for i := range tokens {
+			o.ids = append(o.ids, tokens[i].id)
+		}
+		return
+	}
+	from := start
+	for _, t := range tokens {
+		o.ids = append(o.ids, t.id)
+		end := start + int(t.end)
+		o.offsets = append(o.offsets, [2]int{int(p.at[from].start), int(p.at[end-1].end)})
+		from = end
+	}
+}
+
+// Encode returns the tokens of text with their offsets. With addSpecial the post-processor puts in its special tokens.
+// Special tokens in the text are recognised either way. Invalid UTF-8 is read as U+FFFD, one for each wrong byte.
+func (t *Tokenizer) Encode(text string, addSpecial bool) Encoding {
+	var out output
+	out.offsets = make([][2]int, 0, len(text)/4+4)
+	t.encode(text, true, &out)
+	e := t.post.finish(t, out, addSpecial)
+	e.Tokens = make([]string, len(e.IDs))
+	for i, id := range e.IDs {
+		e.Tokens[i], _ = t.Token(id)
+	}
+	return e
+}
+
+// IDs returns the ids that Encode returns, faster.
+func (t *Tokenizer) IDs(text string, addSpecial bool) []int32 {
+	var out output
+	out.ids = make([]int32, 0, len(text)/3+len(t.post.before)+len(t.post.after)+4)
+	if addSpecial {
+		out.ids = append(out.ids, t.post.before...)
+	}
+	t.encode(text, t.needAlign, &out)
+	if addSpecial {
+		out.ids = append(out.ids, t.post.after...)
+	}
+	return out.ids
+}
+
+func (t *Tokenizer) encode(text string, align bool, out *output) {
+	if !utf8.ValidString(text) {
+		text = replaceInvalid(text)
+	}
+	sc := t.scratch.Get().(*scratch)
+	p := piece{s: text, first: true}
+	if align {
+		p.at = alignments(text, 0)
+	}
+	t.extract(t.found, p, sc, out, func(p piece) {
+		for _, n := range t.normalizers {
+			p = n.normalize(p)
+		}
+		t.extract(t.foundNormal, p, sc, out, func(p piece) { t.pretokenize(0, p, sc, out) })
+	})
+	t.scratch.Put(sc)
+}
+
+// extract gives the added tokens in p to out and everything between them to rest.
+func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest func(piece)) {
+	done := 0
+	if f != nil {
+		for from := 0; from < len(p.s); {
+			token, start, end, resume := f.next(p.s, from, done)
+			if token == nil {
+				break
+			}
+			if done < start {
+				rest(p.sub(cut{done, start}))
+			}
+			sc.tokens = append(sc.tokens[:0], tokenOf(token.ID, end-start))
+			out.add(p, start, sc.tokens)
+			done, from = end, resume
+		}
+	}
+	if done < len(p.s) {
+		rest(p.sub(cut{done, len(p.s)}))
+	}
+}
+
+func tokenOf(id int32, size int) token { return token{id, int32(size)} }
+
+// pretokenize runs the pre-tokenizers from step on over p and the model over what they leave.
+func (t *Tokenizer) pretokenize(step int, p piece, sc *scratch, out *output) {
+	if step == len(t.preTokenizers) {
+		t.model.tokenize(p, sc, out)
+		return
+	}
+	base := len(sc.cuts)
+	p, sc.cuts = t.preTokenizers[step].split(p, sc.cuts)
+	for k, end := base, len(sc.cuts); k < end; k++ {
+		if c := sc.cuts[k]; c.start < c.end {
+			t.pretokenize(step+1, p.sub(c), sc, out)
+		}
+	}
+	sc.cuts = sc.cuts[:base]
+}
+
+// replaceInvalid puts U+FFFD in place of every byte that is not part of a code point.
+func replaceInvalid(s string) string {
+	var b strings.Builder
+	b.Grow(len(s) + 16)
+	for _, r := range s {
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,149 @@
+package tokenizer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// tokenizerFile is the outline of tokenizer.json. Truncation and padding belong to whoever wrote the file, not to training: they are not used.
+type tokenizerFile struct {
+	Version       string          `json:"version"`
+	Truncation    json.RawMessage `json:"truncation"`
+	Padding       json.RawMessage `json:"padding"`
+	AddedTokens   []addedToken    `json:"added_tokens"`
+	Normalizer    json.RawMessage `json:"normalizer"`
+	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+	PostProcessor json.RawMessage `json:"post_processor"`
+	Decoder       json.RawMessage `json:"decoder"`
+	Model         json.RawMessage `json:"model"`
+}
+
+// readFile builds the pipeline of a tokenizer.json and returns its added tokens.
+func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
+	var f tokenizerFile
+	if err := strict(b, &f); err != nil {
+		return nil, err
+	}
+	if f.Version != "1.0" {
+		return nil, fmt.Errorf("version %q: only 1.0 is known", f.Version)
+	}
+	var err error
+	if t.normalizers, err = parseNormalizer(f.Normalizer, "normalizer"); err != nil {
+		return nil, err
+	}
+	if t.preTokenizers, err = parsePreTokenizer(f.PreTokenizer, "pre_tokenizer"); err != nil {
+		return nil, err
+	}
+	if t.model, err = parseModel(f.Model); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if err = parsePostProcessor(f.PostProcessor, "post_processor", &t.post); err != nil {
+		return nil, err
+	}
+	if t.decode, err = parseDecoder(f.Decoder, "decoder"); err != nil {
+		return nil, err
+	}
+	return f.AddedTokens, t.assemble()
+}
+
+// assemble fits the model to the pipeline around it.
+func (t *Tokenizer) assemble() error {
+	last := len(t.preTokenizers) - 1
+	var level byteLevel
+	endsInBytes := false
+	if last >= 0 {
+		level, endsInBytes = t.preTokenizers[last].(byteLevel)
+	}
+	t.model.prepare(endsInBytes)
+	if t.model.bytes {
+		level.rewrite = false
+		t.preTokenizers[last] = level
+	}
+	if !endsInBytes && !t.model.ignoreMerges {
+		t.model.findJoins("▁")
+	}
+	for i, p := range t.preTokenizers {
+		if m, ok := p.(metaspaceStep); ok && m.when == "first" && (i > 0 || len(t.normalizers) > 0) {
+			t.needAlign = true
+		}
+	}
+	if t.model.unk < 0 && t.model.unkToken != "" && !(t.model.bytes && t.model.allBytes) {
+		return fmt.Errorf("model: unk_token %q is not in the vocabulary", t.model.unkToken)
+	}
+	return nil
+}
+
+// strict decodes one JSON value and refuses unknown fields and anything after it.
+func strict(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("more text after the end of the value")
+	}
+	return nil
+}
+
+func isNull(b json.RawMessage) bool { return len(b) == 0 || string(b) == "null" }
+
+// kindOf returns the type field of a component.
+func kindOf(b json.RawMessage, where string) (string, error) {
+	var head struct {
+		Type *string `json:"type"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
+		return "", fmt.Errorf("%s: %w", where, err)
+	}
+	if head.Type == nil {
+		return "", fmt.Errorf("%s: no type", where)
+	}
+	return *head.Type, nil
+}
+
+// component decodes the fields of a component into v; its type field is dropped.
+func component(b json.RawMessage, where, kind string, v any) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b, &fields); err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	delete(fields, "type")
+	rest, err := json.Marshal(fields)
+	if err == nil {
+		err = strict(rest, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", where, kind, err)
+	}
+	return nil
+}
+
+func unknown(where, what, kind string) error {
+	return fmt.Errorf("%s: unknown %s %q", where, what, kind)
+}
+
+// patternField is {"String": …} or {"Regex": …}.
+type patternField struct {
+	String *string `json:"String"`
+	Regex  *string `json:"Regex"`
+}
+
+func (p patternField) matcher(where string) (matcher, error) {
+	switch {
+	case p.String != nil && p.Regex == nil:
+		return literal(*p.String), nil
+	case p.Regex != nil && p.String == nil:
+		if w, ok := splitters(*p.Regex); ok {
+			return words{w}, nil
+		}
+		m, err := compileExpression(*p.Regex)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("%s: a pattern is either String or Regex", where)
+}

@@ -1,0 +1,111 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+)
+
+// fileNames are the files of a tokenizer, kept for saving next to an adapter.
+var fileNames = []string{
+	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",
+}
+
+func load(fsys fs.FS, dir string) (*Tokenizer, error) {
+	t := &Tokenizer{files: map[string][]byte{}, bos: -1, eos: -1, pad: -1}
+	t.scratch.New = func() any { return new(scratch) }
+	for _, name := range fileNames {
+		b, err := fs.ReadFile(fsys, path.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		t.files[name] = b
+	}
+	settings, err := readSettings(t.files)
+	if err != nil {
+		return nil, err
+	}
+	var added []addedToken
+	if b, ok := t.files["tokenizer.json"]; ok {
+		if added, err = t.readFile(b); err != nil {
+			return nil, fmt.Errorf("tokenizer.json: %w", err)
+		}
+	} else {
+		if err = t.readVocabMerges(settings); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.addTokens(append(added, settings.addedTokens...)); err != nil {
+		return nil, err
+	}
+	if err := t.checkTemplate(); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	if err := settings.nameTokens(t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// addTokens enters the added tokens; of two with one content the first counts.
+func (t *Tokenizer) addTokens(tokens []addedToken) error {
+	t.added, t.addedByID = map[string]*addedToken{}, map[int32]*addedToken{}
+	largest := int32(len(t.model.tokens)) - 1
+	limit := idLimit(len(t.model.vocab) + len(tokens))
+	for i := range tokens {
+		a := &tokens[i]
+		if a.Content == "" || t.added[a.Content] != nil {
+			continue
+		}
+		if a.ID < 0 || int(a.ID) >= limit {
+			return fmt.Errorf("added token %q: id %d is out of range (largest allowed here: %d)", a.Content, a.ID, limit-1)
+		}
+		if id, ok := t.model.vocab[a.Content]; ok && id != a.ID {
+			return fmt.Errorf("added token %q has id %d, but %d in the vocabulary", a.Content, a.ID, id)
+		}
+		if other, ok := t.Token(a.ID); ok && other != a.Content {
+			return fmt.Errorf("added token %q has id %d, which is %q", a.Content, a.ID, other)
+		}
+		t.added[a.Content], t.addedByID[a.ID] = a, a
+		largest = max(largest, a.ID)
+	}
+	t.size = int(largest) + 1
+	t.special = make([]bool, t.size)
+	ids := make([]int32, 0, len(t.addedByID))
+	for id, a := range t.addedByID {
+		t.special[id] = a.Special
+		ids = append(ids, id)
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	var plain, normal []*addedToken
+	var plainTexts, normalTexts []string
+	for _, id := range ids {
+		a := t.addedByID[id]
+		if !a.Normalized {
+			plain, plainTexts = append(plain, a), append(plainTexts, a.Content)
+			continue
+		}
+		normal, normalTexts = append(normal, a), append(normalTexts, t.normalizers.normalize(piece{s: a.Content, first: true}).s)
+	}
+	t.found, t.foundNormal = newFinder(plainTexts, plain), newFinder(normalTexts, normal)
+	return nil
+}
+
+// idLimit bounds ids so that a wrong one cannot ask for memory without end.
+func idLimit(tokens int) int { return 4*tokens + 1<<16 }
+
+// checkTemplate makes sure that the tokens that the post-processor puts in exist.
+func (t *Tokenizer) checkTemplate() error {
+	for _, id := range append(append([]int32(nil), t.post.before...), t.post.after...) {
+		if _, ok := t.Token(id); !ok {
+			return fmt.Errorf("post_processor: special token id %d is not in the vocabulary", id)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+type templatePiece struct {
+	SpecialToken *struct {
+		ID     string `json:"id"`
+		TypeID int    `json:"type_id"`
+	} `json:"SpecialToken"`
+	Sequence *struct {
+		ID     string `json:"id"`
+		TypeID int    `json:"type_id"`
+	} `json:"Sequence"`
+}
+
+func parsePostProcessor(b json.RawMessage, where string, pp *postProcessor) error {
+	if isNull(b) {
+		return nil
+	}
+	kind, err := kindOf(b, where)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "Sequence":
+		var f struct {
+			Processors []json.RawMessage `json:"processors"`
+		}
+		if err := component(b, where, kind, &f); err != nil {
+			return err
+		}
+		for i, part := range f.Processors {
+			if err := parsePostProcessor(part, fmt.Sprintf("%s.processors[%d]", where, i), pp); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "ByteLevel":
+		f, err := parseByteLevel(b, where)
+		if err == nil && f.TrimOffsets {
+			pp.trims = append(pp.trims, trimOffsets{f.PrefixSpace})
+		}
+		return err
+	case "TemplateProcessing":
+		return parseTemplate(b, where, pp)
+	}
+	return unknown(where, "post-processor", kind)
+}
+
+// parseTemplate puts the special tokens of a template for one text around what pp has already.
+func parseTemplate(b json.RawMessage, where string, pp *postProcessor) error {
+	var f struct {
+		Single        []templatePiece `json:"single"`
+		Pair          json.RawMessage `json:"pair"` // for two texts: not used
+		SpecialTokens map[string]struct {
+			ID     string   `json:"id"`
+			IDs    []int32  `json:"ids"`
+			Tokens []string `json:"tokens"`
+		} `json:"special_tokens"`
+	}
+	if err := component(b, where, "TemplateProcessing", &f); err != nil {
+		return err
+	}
+	var before, after []int32
+	texts := 0
+	for i, p := range f.Single {
+		switch {
+		case p.Sequence != nil && p.SpecialToken == nil && p.Sequence.ID == "A":
+			texts++
+		case p.SpecialToken != nil && p.Sequence == nil:
+			token, ok := f.SpecialTokens[p.SpecialToken.ID]
+			if !ok {
+				return fmt.Errorf("%s: TemplateProcessing: single[%d] names %q, which special_tokens lacks", where, i, p.SpecialToken.ID)
+			}
+			if texts == 0 {
+				before = append(before, token.IDs...)
+			} else {
+				after = append(after, token.IDs...)
+			}
+		default:
+			return fmt.Errorf("%s: TemplateProcessing: single[%d] is neither a special token nor sequence A", where, i)
+		}
+	}
+	if texts != 1 {
+		return fmt.Errorf("%s: TemplateProcessing: single has sequence A %d times, not once", where, texts)
+	}
+	pp.before = append(before, pp.before...)
+	pp.after = append(pp.after, after...)
+	return nil
+}

@@ -1,0 +1,204 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// settings is what tokenizer_config.json, special_tokens_map.json and added_tokens.json add to a tokenizer.
+type settings struct {
+	class       string
+	prefixSpace bool
+	addBOS      bool
+	addedTokens []addedToken       // by id
+	named       map[string]*string // bos_token, eos_token, pad_token: nil when said to be none
+}
+
+func readSettings(files map[string][]byte) (*settings, error) {
+	s := &settings{named: map[string]*string{}}
+	if b, ok := files["tokenizer_config.json"]; ok {
+		var f struct {
+			Class       string                     `json:"tokenizer_class"`
+			PrefixSpace bool                       `json:"add_prefix_space"`
+			AddBOS      bool                       `json:"add_bos_token"`
+			Added       map[string]json.RawMessage `json:"added_tokens_decoder"`
+		}
+		if err := json.Unmarshal(b, &f); err != nil {
+			return nil, fmt.Errorf("tokenizer_config.json: %w", err)
+		}
+		s.class, s.prefixSpace, s.addBOS = f.Class, f.PrefixSpace, f.AddBOS
+		for key, raw := range f.Added {
+			id, err := strconv.ParseInt(key, 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder: %q is not an id", key)
+			}
+			var a addedToken
+			if err := strict(raw, &a); err != nil {
+				return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder[%s]: %w", key, err)
+			}
+			a.ID = int32(id)
+			s.addedTokens = append(s.addedTokens, a)
+		}
+	}
+	if b, ok := files["added_tokens.json"]; ok {
+		var f map[string]int32
+		if err := json.Unmarshal(b, &f); err != nil {
+			return nil, fmt.Errorf("added_tokens.json: %w", err)
+		}
+		for content, id := range f {
+			s.addedTokens = append(s.addedTokens, addedToken{ID: id, Content: content})
+		}
+	}
+	// Stable, so that of two entries with one id that with flags stays first.
+	sort.SliceStable(s.addedTokens, func(i, j int) bool {
+		a, b := s.addedTokens[i], s.addedTokens[j]
+		return a.ID < b.ID || a.ID == b.ID && a.Content < b.Content
+	})
+	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
+		if b, ok := files[name]; ok {
+			if err := s.readNames(name, b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// readNames takes over the named tokens of a file that no file before it has named.
+func (s *settings) readNames(file string, b []byte) error {
+	var f map[string]json.RawMessage
+	if err := json.Unmarshal(b, &f); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, key := range []string{"bos_token", "eos_token", "pad_token"} {
+		raw, ok := f[key]
+		if _, done := s.named[key]; !ok || done {
+			continue
+		}
+		if isNull(raw) {
+			s.named[key] = nil
+			continue
+		}
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			var token addedToken
+			if err := json.Unmarshal(raw, &token); err != nil || token.Content == "" {
+				return fmt.Errorf("%s: %s is neither a string nor a token", file, key)
+			}
+			text = token.Content
+		}
+		s.named[key] = &text
+	}
+	return nil
+}
+
+// conventional are the usual names of tokens that no file names.
+var conventional = map[string][]string{
+	"bos_token": {"<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>"},
+	"eos_token": {"</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>"},
+	"pad_token": {"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"},
+}
+
+// nameTokens sets BOS, EOS and PAD.
+func (s *settings) nameTokens(t *Tokenizer) error {
+	for key, id := range map[string]*int32{"bos_token": &t.bos, "eos_token": &t.eos, "pad_token": &t.pad} {
+		name, said := s.named[key]
+		if said && name == nil {
+			continue
+		}
+		if said {
+			found, ok := t.ID(*name)
+			if !ok {
+				return fmt.Errorf("%s %q is not in the vocabulary", key, *name)
+			}
+			*id = found
+			continue
+		}
+		for _, c := range conventional[key] {
+			if found, ok := t.ID(c); ok {
+				*id = found
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// folderPipelines are the pipelines of folders with vocab.json and merges.txt only, by tokenizer class without "Fast".
+var folderPipelines = map[string]struct {
+	normalizers normalizers
+	pattern     string
+}{
+	"GPT2Tokenizer":  {nil, patternGPT2},
+	"Qwen2Tokenizer": {normalizers{forms["NFC"]}, patternQwen2},
+}
+
+// readVocabMerges builds a byte-level tokenizer from vocab.json and merges.txt.
+func (t *Tokenizer) readVocabMerges(s *settings) error {
+	vocabFile, ok := t.files["vocab.json"]
+	mergesFile, ok2 := t.files["merges.txt"]
+	if !ok || !ok2 {
+		return fmt.Errorf("neither tokenizer.json nor vocab.json with merges.txt is there")
+	}
+	p, ok := folderPipelines[strings.TrimSuffix(s.class, "Fast")]
+	if !ok {
+		return fmt.Errorf("vocab.json and merges.txt without tokenizer.json: tokenizer_class %q in tokenizer_config.json is not one of GPT2Tokenizer, Qwen2Tokenizer", s.class)
+	}
+	if !json.Valid(vocabFile) {
+		return fmt.Errorf("vocab.json: not valid JSON")
+	}
+	vocab, err := readVocab(vocabFile)
+	if err != nil {
+		return fmt.Errorf("vocab.json: %w", err)
+	}
+	merges, err := readMergesText(string(mergesFile))
+	if err != nil {
+		return fmt.Errorf("merges.txt: %w", err)
+	}
+	t.model = new(bpe)
+	if err := t.model.fill(vocab, merges); err != nil {
+		return err
+	}
+	t.normalizers = p.normalizers
+	words, _ := splitters(p.pattern)
+	level := byteLevel{words: words, rewrite: true}
+	if p.pattern == patternGPT2 {
+		level.prefixSpace = s.prefixSpace
+	}
+	t.preTokenizers = []preTokenizer{level}
+	t.decode = chain(decodeByteLevel)
+	if s.addBOS && p.pattern == patternGPT2 {
+		bos := s.named["bos_token"]
+		if bos == nil {
+			return fmt.Errorf("tokenizer_config.json: add_bos_token without bos_token")
+		}
+		id, ok := t.model.vocab[*bos]
+		if !ok {
+			return fmt.Errorf("bos_token %q is not in the vocabulary", *bos)
+		}
+		t.post.before = []int32{id}
+	}
+	return t.assemble()
+}
+
+// readMergesText reads merges.txt: a version line and two tokens a line.
+func readMergesText(s string) ([][2]string, error) {
+	var out [][2]string
+	for n := 1; s != ""; n++ {
+		var line string
+		line, s, _ = strings.Cut(s, "\n")
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" || strings.HasPrefix(line, "#version") {
+			continue
+		}
+		left, right, ok := strings.Cut(line, " ")
+		if !ok || strings.Contains(right, " ") {
+			return nil, fmt.Errorf("line %d: %q is not two tokens parted by one space", n, line)
+		}
+		out = append(out, [2]string{left, right})
+	}
+	return out, nil
+}

@@ -1,0 +1,87 @@
+//go:build sugarme
+
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	sugarme "github.com/sugarme/tokenizer"
+)
+
+var _ sugarme.Decoder = decoder(nil)
+
+// Model is the byte-pair model under sugarme's interface: it can stand in a sugarme pipeline.
+func (t *Tokenizer) Model() sugarme.Model { return sugarmeModel{t.model} }
+
+type sugarmeModel struct{ *bpe }
+
+// Tokenize cuts a pre-tokenized sequence (in the vocabulary's own characters) into tokens; offsets are bytes of it.
+func (m sugarmeModel) Tokenize(sequence string) ([]sugarme.Token, error) {
+	if m.ignoreMerges {
+		if id, ok := m.vocab[sequence]; ok {
+			return []sugarme.Token{{Id: int(id), Value: sequence, Offsets: []int{0, len(sequence)}}}, nil
+		}
+	}
+	var sc scratch
+	m.characters(sequence, &sc)
+	m.finish(&sc)
+	out := make([]sugarme.Token, len(sc.tokens))
+	start := 0
+	for i, t := range sc.tokens {
+		value, _ := m.token(t.id)
+		out[i] = sugarme.Token{Id: int(t.id), Value: value, Offsets: []int{start, int(t.end)}}
+		start = int(t.end)
+	}
+	return out, nil
+}
+
+// TokenToId returns the id of a token.
+func (m sugarmeModel) TokenToId(token string) (int, bool) {
+	id, ok := m.vocab[token]
+	return int(id), ok
+}
+
+// IdToToken returns the token of an id.
+func (m sugarmeModel) IdToToken(id int) (string, bool) {
+	if id < 0 || id >= len(m.tokens) {
+		return "", false
+	}
+	return m.token(int32(id))
+}
+
+// GetVocab returns a copy of the vocabulary.
+func (m sugarmeModel) GetVocab() map[string]int {
+	v := make(map[string]int, len(m.vocab))
+	for t, id := range m.vocab {
+		v[t] = int(id)
+	}
+	return v
+}
+
+// GetVocabSize returns the number of tokens.
+func (m sugarmeModel) GetVocabSize() int { return len(m.vocab) }
+
+// Save writes vocab.json and merges.txt to folder path, their names led by prefix and a dash if one is given.
+func (m sugarmeModel) Save(path string, prefix ...string) error {
+	lead := ""
+	if len(prefix) > 0 {
+		lead = prefix[0] + "-"
+	}
+	vocab, err := json.Marshal(m.vocab)
+	if err != nil {
+		return fmt.Errorf("write vocabulary: %w", err)
+	}
+	var merges strings.Builder
+	merges.WriteString("#version: 0.2\n")
+	for _, pair := range m.mergesByRank() {
+		merges.WriteString(m.tokens[pair[0]] + " " + m.tokens[pair[1]] + "\n")
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(path, lead+"vocab.json"), vocab, 0o644),
+		os.WriteFile(filepath.Join(path, lead+"merges.txt"), []byte(merges.String()), 0o644))
+}
