@@ -1,0 +1,112 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Validate returns every problem of the section, each naming its key.
+func (e Expect) Validate() []error {
+	var problems []error
+	if !(e.LossDecrease >= 0 && e.LossDecrease < 1) {
+		problems = append(problems, fmt.Errorf("expect.loss_decrease: %v must be at least 0 and below 1 (0.30 is 30 %%)", e.LossDecrease))
+	}
+	if e.MaxVRAM != "" {
+		if _, err := ParseBytes(e.MaxVRAM); err != nil {
+			problems = append(problems, fmt.Errorf("expect.max_vram: %w", err))
+		}
+	}
+	return problems
+}
+
+// Missed is the error of a run that did what it was told but not what was expected of it.
+type Missed struct{ Criteria []string }
+
+func (m *Missed) Error() string { return "expectation missed: " + strings.Join(m.Criteria, "; ") }
+
+// Check compares a finished run with the section: the mean loss of the last tenth of the steps (at least one
+// step) against the mean of the first, and the bytes that the run held. The error is a *Missed that says by how
+// much.
+func (e Expect) Check(losses []float64, heldBytes int64) error {
+	var missed []string
+	miss := func(format string, args ...any) { missed = append(missed, fmt.Sprintf(format, args...)) }
+	if e.LossDecrease > 0 {
+		if len(losses) < 2 {
+			miss("loss_decrease can't be judged after %d steps: it takes at least 2", len(losses))
+		} else if first, last, fall := LossFall(losses); !(fall >= e.LossDecrease) {
+			miss("the loss fell by %.1f %% (mean %.4f of the first tenth of %d steps to %.4f of the last), expected was %.1f %%: short of it by %.1f percentage points",
+				100*fall, first, len(losses), last, 100*e.LossDecrease, 100*(e.LossDecrease-fall))
+		}
+	}
+	if e.MaxVRAM != "" {
+		limit, err := ParseBytes(e.MaxVRAM)
+		if err != nil {
+			return fmt.Errorf("expect.max_vram: %w", err)
+		}
+		if heldBytes > limit {
+			miss("the run held %d bytes (%s), expected were at most %s: over it by %d bytes (%s)",
+				heldBytes, FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, FormatBytes(heldBytes-limit))
+		}
+	}
+	if missed != nil {
+		return &Missed{missed}
+	}
+	return nil
+}
+
+// LossFall is the mean loss of the first tenth of the steps, of the last tenth, and the fall as a part of the
+// first. A tenth is at least one step. The fall is NaN where there are no losses.
+func LossFall(losses []float64) (first, last, fall float64) {
+	tenth := max(1, len(losses)/10)
+	if len(losses) == 0 {
+		return math.NaN(), math.NaN(), math.NaN()
+	}
+	for i := range tenth {
+		first += losses[i] / float64(tenth)
+		last += losses[len(losses)-tenth+i] / float64(tenth)
+	}
+	return first, last, (first - last) / first
+}
+
+var bytesPattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`)
+
+var byteUnits = map[string]float64{
+	"": 1, "b": 1,
+	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}
+
+// ParseBytes reads a number of bytes such as "256MiB" (2^20), "2 GB" (10^9), "1.5GiB" or "4096".
+func ParseBytes(s string) (int64, error) {
+	bad := errors.New(`write it like "256MiB", "2GiB" or "2GB"`)
+	m := bytesPattern.FindStringSubmatch(strings.TrimSpace(s))
+	if m == nil {
+		return 0, fmt.Errorf("%q is no amount of memory: %w", s, bad)
+	}
+	unit, ok := byteUnits[strings.ToLower(m[2])]
+	if !ok {
+		return 0, fmt.Errorf("%q has the unknown unit %q: %w", s, m[2], bad)
+	}
+	number, err := strconv.ParseFloat(m[1], 64)
+	if err != nil || !(number*unit < 1<<62) {
+		return 0, fmt.Errorf("%q is too large: %w", s, bad)
+	}
+	return int64(math.Round(number * unit)), nil
+}
+
+// FormatBytes writes a number of bytes for people: "1.3 GiB".
+func FormatBytes(n int64) string {
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.size || -n >= u.size {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,78 @@
+package train
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// ManifestFile is the name of the manifest in a run's output folder.
+const ManifestFile = "run_manifest.json"
+
+// Manifest says what a run was made from and what it did: two runs with equal manifests gave the same adapter.
+// Hashes are SHA-256 in hexadecimal.
+type Manifest struct {
+	Program   string `json:"program"` // version of the binary
+	GoVersion string `json:"go_version"`
+	Platform  string `json:"platform"` // linux/amd64
+	Device    string `json:"device"`
+	Config    string `json:"config_sha256"` // of the effective configuration
+	Data      string `json:"data_sha256"`   // over the tokens and labels
+	Base      string `json:"base_weights_sha256"`
+	Seed      uint64 `json:"seed"`
+	Steps     int    `json:"steps"`
+	Losses    string `json:"losses_sha256"` // over the float64 loss of each step, little endian
+}
+
+// NewManifest fills in what the program and its configuration decide.
+func NewManifest(program string, config []byte, seed uint64) Manifest {
+	return Manifest{
+		Program: program, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Config: hashBytes(config), Seed: seed,
+	}
+}
+
+// SetLosses records the losses of all steps so far.
+func (m *Manifest) SetLosses(losses []float64) {
+	raw := make([]byte, 0, 8*len(losses))
+	for _, l := range losses {
+		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(l))
+	}
+	m.Steps, m.Losses = len(losses), hashBytes(raw)
+}
+
+// Write saves the manifest in dir.
+func (m Manifest) Write(dir string) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = writeFileAtomically(filepath.Join(dir, ManifestFile), append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", ManifestFile, err)
+	}
+	return nil
+}
+
+// ReadManifest reads the manifest of the run in dir.
+func ReadManifest(dir string) (Manifest, error) {
+	var m Manifest
+	data, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("read %s: %w", ManifestFile, err)
+	}
+	return m, nil
+}
+
+func hashBytes(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
