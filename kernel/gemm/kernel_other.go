@@ -2,8 +2,6 @@
 
 package gemm
 
-type args struct{}
-
 var chosen = &portable32
 
 var kernels = []*kernel[float32]{&portable32}

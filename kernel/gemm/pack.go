@@ -13,7 +13,7 @@ type space[T Float] struct {
 	b    []T // a chunk of B: slivers [kc,nr]
 	rows []T // decoded rows, before they are packed
 	tile []T // a tile of C that reaches over an edge
-	args args
+
 }
 
 const maxMR, maxNR = 16, 32

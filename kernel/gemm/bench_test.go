@@ -1,0 +1,41 @@
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// BenchmarkGemm is Y = X Wᵀ and dX = dY W, the shapes of scripts/bench/gemm.py.
+func BenchmarkGemm(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, workers := range []int{1, 2} {
+		p := newPool(b, workers)
+		for _, w := range [][2]int{{576, 576}, {1536, 576}, {2048, 2048}, {4096, 4096}} {
+			for _, m := range []int{1, 16, 128, 512} {
+				for _, trans := range []bool{true, false} {
+					n, k := w[0], w[1]
+					if !trans {
+						n, k = k, n
+					}
+					x, wt, y := fill[float32](m*k, r), fill[float32](n*k, r), make([]float32, m*n)
+					ldb := n
+					if trans {
+						ldb = k
+					}
+					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans), func(b *testing.B) {
+						// The best call: a shared machine only ever adds time.
+						best := time.Hour
+						for b.Loop() {
+							start := time.Now()
+							Gemm(p, false, trans, m, n, k, 1, x, k, wt, ldb, 0, y, n)
+							best = min(best, time.Since(start))
+						}
+						b.ReportMetric(2*float64(m)*float64(n)*float64(k)/float64(best.Nanoseconds()), "GFLOP/s")
+					})
+				}
+			}
+		}
+	}
+}

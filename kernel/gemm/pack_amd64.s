@@ -1,0 +1,161 @@
+#include "textflag.h"
+
+// func transpose8(dst unsafe.Pointer, dstStride uintptr, src unsafe.Pointer, srcStride uintptr, blocks int)
+// Eight rows of src, 8*blocks values each, become columns of dst. Strides are bytes.
+TEXT ·transpose8(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ dstStride+8(FP), R10
+	MOVQ src+16(FP), R8
+	MOVQ srcStride+24(FP), R9
+	MOVQ blocks+32(FP), CX
+	LEAQ (R8)(R9*2), R12
+	ADDQ R9, R12           // row 3
+	LEAQ (R12)(R9*2), R13
+	ADDQ R9, R13           // row 6
+	LEAQ (DI)(R10*2), R11
+	ADDQ R10, R11          // dst row 3
+	LEAQ (R11)(R10*2), BX
+	ADDQ R10, BX           // dst row 6
+	MOVQ R10, DX
+	SHLQ $3, DX
+
+loop:
+	VMOVUPS (R8), X0
+	VMOVUPS (R8)(R9*1), X1
+	VMOVUPS (R8)(R9*2), X2
+	VMOVUPS (R12), X3
+	VINSERTF128 $1, (R12)(R9*1), Y0, Y0
+	VINSERTF128 $1, (R12)(R9*2), Y1, Y1
+	VINSERTF128 $1, (R13), Y2, Y2
+	VINSERTF128 $1, (R13)(R9*1), Y3, Y3
+	VMOVUPS 16(R8), X8
+	VMOVUPS 16(R8)(R9*1), X9
+	VMOVUPS 16(R8)(R9*2), X10
+	VMOVUPS 16(R12), X11
+	VINSERTF128 $1, 16(R12)(R9*1), Y8, Y8
+	VINSERTF128 $1, 16(R12)(R9*2), Y9, Y9
+	VINSERTF128 $1, 16(R13), Y10, Y10
+	VINSERTF128 $1, 16(R13)(R9*1), Y11, Y11
+	VUNPCKLPS Y1, Y0, Y4
+	VUNPCKHPS Y1, Y0, Y5
+	VUNPCKLPS Y3, Y2, Y6
+	VUNPCKHPS Y3, Y2, Y7
+	VUNPCKLPD Y6, Y4, Y0
+	VUNPCKHPD Y6, Y4, Y1
+	VUNPCKLPD Y7, Y5, Y2
+	VUNPCKHPD Y7, Y5, Y3
+	VUNPCKLPS Y9, Y8, Y12
+	VUNPCKHPS Y9, Y8, Y13
+	VUNPCKLPS Y11, Y10, Y14
+	VUNPCKHPS Y11, Y10, Y15
+	VUNPCKLPD Y14, Y12, Y8
+	VUNPCKHPD Y14, Y12, Y9
+	VUNPCKLPD Y15, Y13, Y10
+	VUNPCKHPD Y15, Y13, Y11
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, (DI)(R10*1)
+	VMOVUPS Y2, (DI)(R10*2)
+	VMOVUPS Y3, (R11)
+	VMOVUPS Y8, (R11)(R10*1)
+	VMOVUPS Y9, (R11)(R10*2)
+	VMOVUPS Y10, (BX)
+	VMOVUPS Y11, (BX)(R10*1)
+	ADDQ $32, R8
+	ADDQ $32, R12
+	ADDQ $32, R13
+	ADDQ DX, DI
+	ADDQ DX, R11
+	ADDQ DX, BX
+	DECQ CX
+	JNZ  loop
+	VZEROUPPER
+	RET
+
+// func copyRows(dst unsafe.Pointer, src unsafe.Pointer, srcStride uintptr, vectors, rows int)
+// Rows of vectors*8 values, one after another at dst.
+TEXT ·copyRows(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), R8
+	MOVQ srcStride+16(FP), R9
+	MOVQ vectors+24(FP), DX
+	MOVQ rows+32(FP), CX
+
+row:
+	MOVQ R8, SI
+	MOVQ DX, BX
+
+vector:
+	VMOVUPS (SI), Y0
+	VMOVUPS Y0, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ BX
+	JNZ  vector
+	ADDQ R9, R8
+	DECQ CX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func dot256(x, y unsafe.Pointer, n int) float32
+// Four chains of eight, then one of eight, then the rest one by one.
+TEXT ·dot256(SB), NOSPLIT, $0-28
+	MOVQ x+0(FP), SI
+	MOVQ y+8(FP), DI
+	MOVQ n+16(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ $32, CX
+	JLT  rest
+
+loop:
+	VMOVUPS (SI), Y4
+	VMOVUPS 32(SI), Y5
+	VMOVUPS 64(SI), Y6
+	VMOVUPS 96(SI), Y7
+	VFMADD231PS (DI), Y4, Y0
+	VFMADD231PS 32(DI), Y5, Y1
+	VFMADD231PS 64(DI), Y6, Y2
+	VFMADD231PS 96(DI), Y7, Y3
+	ADDQ $128, SI
+	ADDQ $128, DI
+	SUBQ $32, CX
+	JGE  loop
+
+rest:
+	ADDQ $32, CX
+	VADDPS Y1, Y0, Y0
+	VADDPS Y3, Y2, Y2
+	VADDPS Y2, Y0, Y0
+
+eight:
+	SUBQ $8, CX
+	JLT  sum
+	VMOVUPS (SI), Y4
+	VFMADD231PS (DI), Y4, Y0
+	ADDQ $32, SI
+	ADDQ $32, DI
+	JMP  eight
+
+sum:
+	ADDQ $8, CX
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VHADDPS X0, X0, X0
+	VHADDPS X0, X0, X0
+
+one:
+	DECQ CX
+	JLT  done
+	VMOVSS (SI), X4
+	VFMADD231SS (DI), X4, X0
+	ADDQ $4, SI
+	ADDQ $4, DI
+	JMP  one
+
+done:
+	VZEROUPPER
+	MOVSS X0, ret+24(FP)
+	RET
