@@ -1,0 +1,110 @@
+package kernel
+
+import "fmt"
+
+// Attention is causal softmax attention over packed sequences, without a matrix of T*T scores
+// (Dao et al., "FlashAttention", 2022; grouped heads: Ainslie et al., "GQA", 2023).
+//
+//	q f[M,H*D], k f[N,K*D], v f[N,K*D], cuQ i32[S+1], cuK i32[S+1] -> o f[M,H*D], lse f[H,M]
+//	o = softmax(Scale * q kᵀ) v,  lse = log(sum(exp(Scale * q kᵀ)))
+//
+// Sequence s has the queries cuQ[s]..cuQ[s+1] and the keys cuK[s]..cuK[s+1]. The last query sees all keys,
+// the one before all but the last, and so on; with Window > 0 each sees only the last Window of them, its
+// own included. Query head h reads key head h/(Heads/KVHeads). A query that sees no key, because it has
+// none or is in no sequence, gives zeros.
+type Attention struct {
+	Heads, KVHeads int
+	Scale          float64
+	Window         int // 0: no limit
+}
+
+func (Attention) Name() string { return "attention" }
+
+func (o Attention) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,E]", "f[N,L]", "f[N,L]", "i32[S]", "i32[S]")
+	if err != nil {
+		return nil, err
+	}
+	if err := o.check(in, d, 0, 1, 2); err != nil {
+		return nil, err
+	}
+	return []Type{in[0], T(in[0].DType, o.Heads, d.At('M'))}, nil
+}
+
+func (o Attention) check(in []Type, d Dims, floats ...int) error {
+	if err := sameElements(in, floats...); err != nil {
+		return err
+	}
+	if o.Heads <= 0 || o.KVHeads <= 0 || o.Heads%o.KVHeads != 0 {
+		return fmt.Errorf("%d heads over %d key heads, want a whole number for each", o.Heads, o.KVHeads)
+	}
+	if d.At('E')%o.Heads != 0 || d.At('E')/o.Heads*o.KVHeads != d.At('L') {
+		return fmt.Errorf("queries are %v with %d heads, keys %v with %d: the head sizes must agree", in[0], o.Heads, in[1], o.KVHeads)
+	}
+	if !(o.Scale > 0) {
+		return fmt.Errorf("Scale is %v, want more than zero", o.Scale)
+	}
+	if o.Window < 0 {
+		return fmt.Errorf("Window is %d, want zero or more", o.Window)
+	}
+	if d.At('S') < 1 {
+		return fmt.Errorf("the sequence bounds are %v, want one more than there are sequences", in[len(in)-1])
+	}
+	return nil
+}
+
+func (o Attention) Grads() Backward {
+	return Backward{
+		Calls: []Call{{AttentionGrad(o), []Ref{In(0), In(1), In(2), Out(0), Out(1), Upstream(), In(3), In(4)}}},
+		Grads: []Ref{FromCall(0, 0), FromCall(0, 1), FromCall(0, 2), {}, {}},
+	}
+}
+
+func (o Attention) Scratch(in []Type, workers int) int64 {
+	return int64(workers) * o.slot(in[0], 1, 1)
+}
+
+// slot is the scratch of a worker in bytes, see attentionSlot.
+func (o Attention) slot(q Type, operands, scores int) int64 {
+	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, operands, scores)
+}
+
+func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return attention[float64](c, o, in, out)
+	}
+	return attention[float32](c, o, in, out)
+}
+
+// AttentionGrad are the gradients of Attention for q, k and v.
+//
+//	q, k, v, o, lse, do f[M,H*D], cuQ, cuK -> dq f[M,H*D], dk f[N,K*D], dv f[N,K*D]
+//	p = exp(Scale * q kᵀ - lse),  ds = Scale * p * (do vᵀ - rowsum(do*o)),  dq = ds k,  dk = dsᵀ q,  dv = pᵀ do
+type AttentionGrad Attention
+
+func (AttentionGrad) Name() string { return "attention_grad" }
+
+func (o AttentionGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,E]", "f[N,L]", "f[N,L]", "f[M,E]", "f[H,M]", "f[M,E]", "i32[S]", "i32[S]")
+	if err != nil {
+		return nil, err
+	}
+	if err := Attention(o).check(in, d, 0, 1, 2, 3, 4, 5); err != nil {
+		return nil, err
+	}
+	if d.At('H') != o.Heads {
+		return nil, fmt.Errorf("input 4 is %v, want %d rows, one for each head", in[4], o.Heads)
+	}
+	return []Type{in[0], in[1], in[2]}, nil
+}
+
+func (o AttentionGrad) Scratch(in []Type, workers int) int64 {
+	return AlignUp(in[4].Bytes()) + int64(workers)*Attention(o).slot(in[0], 2, 2)
+}
+
+func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return attentionGrad[float64](c, o, in, out)
+	}
+	return attentionGrad[float32](c, o, in, out)
+}

@@ -1,0 +1,173 @@
+package kernel_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+// layout is a set of packed sequences with queries and keys beyond them.
+type layout struct {
+	name       string
+	cuQ, cuK   []int32
+	m, n       int // rows of q, and of k and v
+	heads, kvs int
+	head       int
+	window     int
+}
+
+var layouts = []layout{
+	{"one row", []int32{0, 1}, []int32{0, 1}, 1, 1, 1, 1, 2, 0},
+	{"odd", []int32{0, 13}, []int32{0, 13}, 13, 13, 3, 3, 5, 0},
+	{"grouped", []int32{0, 9}, []int32{0, 9}, 9, 9, 6, 2, 8, 0},
+	{"packed", []int32{0, 5, 5, 17, 20}, []int32{0, 5, 5, 17, 20}, 23, 23, 4, 2, 6, 0},
+	{"after a prefix", []int32{0, 3, 5}, []int32{0, 11, 14}, 5, 14, 2, 1, 4, 0},
+	{"one query", []int32{0, 1, 2}, []int32{0, 7, 100}, 2, 110, 4, 2, 8, 0},
+	{"more queries than keys", []int32{0, 9}, []int32{0, 4}, 9, 4, 2, 2, 4, 0},
+	{"no keys", []int32{0, 4, 8}, []int32{0, 0, 4}, 8, 4, 2, 2, 4, 0},
+	{"window", []int32{0, 12, 30}, []int32{0, 12, 30}, 30, 30, 2, 2, 4, 5},
+	{"window of one", []int32{0, 6}, []int32{0, 6}, 6, 6, 1, 1, 4, 1},
+	{"tiles", []int32{3, 140, 206}, []int32{1, 138, 204}, 210, 205, 3, 1, 16, 0},
+	{"tiles with a window", []int32{0, 200}, []int32{0, 200}, 200, 200, 2, 1, 8, 70},
+	{"wide heads", []int32{0, 70}, []int32{0, 70}, 70, 70, 2, 1, 80, 0},
+	{"nothing", []int32{2}, []int32{3}, 3, 3, 1, 1, 4, 0},
+}
+
+func (l layout) kernel() kernel.Attention {
+	return kernel.Attention{Heads: l.heads, KVHeads: l.kvs, Scale: 1 / math.Sqrt(float64(l.head)), Window: l.window}
+}
+
+func (l layout) bounds() []kerneltest.Input {
+	return []kerneltest.Input{kerneltest.Ints(l.cuQ, len(l.cuQ)), kerneltest.Ints(l.cuK, len(l.cuK))}
+}
+
+func TestAttention(t *testing.T) {
+	for _, l := range layouts {
+		q, k := kerneltest.Normal(l.m, l.heads*l.head), kerneltest.Normal(l.n, l.kvs*l.head)
+		stat := kerneltest.Uniform(2, 3, l.heads, l.m)
+		kerneltest.Run(t,
+			kerneltest.Case{Name: l.name, Kernel: l.kernel(), In: append([]kerneltest.Input{q, k, k}, l.bounds()...), Bound: 1e-6},
+			kerneltest.Case{Name: l.name + " backward", Kernel: kernel.AttentionGrad(l.kernel()), In: append([]kerneltest.Input{q, k, k, q, stat, q}, l.bounds()...), Bound: 2e-6},
+		)
+	}
+}
+
+// The definition with every score held, in float64.
+func TestAttentionMeaning(t *testing.T) {
+	for _, l := range layouts {
+		t.Run(l.name, func(t *testing.T) {
+			q, k, v := normal64(1, l.m*l.heads*l.head), normal64(2, l.n*l.kvs*l.head), normal64(3, l.n*l.kvs*l.head)
+			out := evaluate(t, l.kernel(), f64s(q, l.m, l.heads*l.head), f64s(k, l.n, l.kvs*l.head), f64s(v, l.n, l.kvs*l.head), i32s(l.cuQ), i32s(l.cuK))
+			o, lse := l.definition(q, k, v)
+			near(t, "o", out[0].F64(), o, 1e-13)
+			near(t, "lse", out[1].F64(), lse, 1e-13)
+		})
+	}
+}
+
+func (l layout) definition(q, k, v []float64) (o, lse []float64) {
+	o, lse = make([]float64, len(q)), make([]float64, l.heads*l.m)
+	scale := 1 / math.Sqrt(float64(l.head))
+	for s := range len(l.cuQ) - 1 {
+		q0, q1, k0, k1 := int(l.cuQ[s]), int(l.cuQ[s+1]), int(l.cuK[s]), int(l.cuK[s+1])
+		for i := range q1 - q0 {
+			for h := range l.heads {
+				kv := h * l.kvs / l.heads
+				query := q[(q0+i)*l.heads*l.head+h*l.head:][:l.head]
+				at := i + (k1 - k0) - (q1 - q0) // the key at the query's own position
+				weights, sum := map[int]float64{}, 0.0
+				for j := range k1 - k0 {
+					if j > at || l.window > 0 && j <= at-l.window {
+						continue
+					}
+					score := 0.0
+					for d, x := range query {
+						score += x * k[(k0+j)*l.kvs*l.head+kv*l.head+d]
+					}
+					weights[j] = math.Exp(score * scale)
+					sum += weights[j]
+				}
+				if sum == 0 {
+					continue
+				}
+				lse[h*l.m+q0+i] = math.Log(sum)
+				for j, w := range weights {
+					for d := range l.head {
+						o[(q0+i)*l.heads*l.head+h*l.head+d] += w / sum * v[(k0+j)*l.kvs*l.head+kv*l.head+d]
+					}
+				}
+			}
+		}
+	}
+	return o, lse
+}
+
+// Scores far apart: one key takes all of the weight, the others vanish without overflow.
+func TestAttentionLargeScores(t *testing.T) {
+	const m, head = 100, 8
+	q, k := make([]float32, m*head), make([]float32, m*head)
+	v := normal32(3, m*head)
+	for i := range m {
+		q[i*head], k[i*head] = 100, float32(i%10)*10
+	}
+	out := evaluate(t, kernel.Attention{Heads: 1, KVHeads: 1, Scale: 1}, f32s(q, m, head), f32s(k, m, head), f32s(v, m, head), i32s([]int32{0, m}), i32s([]int32{0, m}))
+	for i := range m {
+		best, n := 0, 0.0
+		for j := range i + 1 {
+			best = max(best, j%10)
+		}
+		var want [head]float64
+		for j := range i + 1 {
+			if j%10 == best {
+				n++
+				for d := range head {
+					want[d] += float64(v[j*head+d])
+				}
+			}
+		}
+		for d := range want {
+			want[d] /= n
+		}
+		near(t, fmt.Sprintf("row %d", i), widen(out[0].F32()[i*head:][:head]), want[:], 1e-6)
+	}
+}
+
+// Bounds that are no bounds must not reach outside the tensors.
+func TestAttentionHostileBounds(t *testing.T) {
+	for _, cu := range [][]int32{{0, 1 << 30}, {-5, 3}, {4, 2}, {math.MinInt32, math.MaxInt32}, {3, 0, 9, 1}} {
+		x := f32s(normal32(1, 40), 10, 4)
+		k := kernel.Attention{Heads: 1, KVHeads: 1, Scale: 1, Window: 2}
+		out := evaluate(t, k, x, x, x, i32s(cu), i32s(cu))
+		evaluate(t, kernel.AttentionGrad(k), x, x, x, out[0], out[1], x, i32s(cu), i32s(cu))
+	}
+}
+
+func TestAttentionRefuses(t *testing.T) {
+	good := kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1}
+	types := func(d kernel.DType, q, k int) []kernel.Type {
+		cu := kernel.T(kernel.I32, 2)
+		return []kernel.Type{kernel.T(kernel.F32, 3, q), kernel.T(kernel.F32, 5, k), kernel.T(d, 5, k), cu, cu}
+	}
+	if _, err := good.Shape(types(kernel.F32, 16, 8)); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		k  kernel.Attention
+		in []kernel.Type
+	}{
+		"mixed floats":      {good, types(kernel.F64, 16, 8)},
+		"other head sizes":  {good, types(kernel.F32, 16, 16)},
+		"broken heads":      {good, types(kernel.F32, 18, 9)},
+		"uneven groups":     {kernel.Attention{Heads: 4, KVHeads: 3, Scale: 1}, types(kernel.F32, 16, 12)},
+		"no heads":          {kernel.Attention{Scale: 1}, types(kernel.F32, 16, 8)},
+		"no scale":          {kernel.Attention{Heads: 4, KVHeads: 2}, types(kernel.F32, 16, 8)},
+		"a negative window": {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Window: -1}, types(kernel.F32, 16, 8)},
+	} {
+		if _, err := c.k.Shape(c.in); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tierlora/tierlora/kernel/gemm"
+)
+
+// Untrained is the label of a row that no loss is taken of.
+const Untrained = -100
+
+// LinearCrossEntropy is the vocabulary head and the loss in one, so that the logits [M,V] never exist:
+// trained rows are gathered and go through in chunks of Chunk rows.
+//
+//	x f[M,C], w w[V,C], labels i32[M], scale f[1] -> loss f[], (dx f[M,C] if Grad), nll f[M]
+//	nll = logsumexp(x wᵀ) - (x wᵀ)[label], 0 in rows labelled -100;  loss = scale * sum(nll)
+//
+// labels[t] is what row t must predict. With Grad the gradient of the loss for x is computed along the way,
+// as if the gradient of the loss were one; without it nothing has a gradient. w is frozen. A label outside
+// the vocabulary gives NaN: the data set checks labels.
+type LinearCrossEntropy struct {
+	Chunk int // rows at a time: its logits take Chunk*V numbers of scratch
+	Grad  bool
+}
+
+func (LinearCrossEntropy) Name() string { return "crossentropy" }
+
+func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "w[V,C]", "i32[M]", "f[1]")
+	if err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 3); err != nil {
+		return nil, err
+	}
+	if o.Chunk <= 0 {
+		return nil, fmt.Errorf("Chunk is %d, want one row or more", o.Chunk)
+	}
+	if d.At('V') == 0 {
+		return nil, fmt.Errorf("input 1 is %v: the vocabulary is empty", in[1])
+	}
+	loss, nll := T(in[0].DType), T(in[0].DType, d.At('M'))
+	if o.Grad {
+		return []Type{loss, in[0], nll}, nil
+	}
+	return []Type{loss, nll}, nil
+}
+
+// Terminal marks the end of a graph: the gradient is that of the loss itself.
+func (LinearCrossEntropy) Terminal() {}
+
+func (o LinearCrossEntropy) Grads() Backward {
+	if !o.Grad {
+		return Backward{Grads: make([]Ref, 4)}
+	}
+	return Backward{Grads: []Ref{Out(1), {}, {}, {}}}
+}
+
+func (o LinearCrossEntropy) Scratch(in []Type, workers int) int64 {
+	rows, width, vocab, size := o.rows(in[0]), in[0].Shape[1], in[1].Shape[0], in[0].DType.Size()
+	n := AlignUp(int64(rows*vocab*size)) + AlignUp(int64(rows*width*size)) + AlignUp(int64(4*in[0].Shape[0]))
+	if in[0].DType == F64 && in[1].DType != F64 {
+		n += int64(vocabPanel * width * size)
+	}
+	return n
+}
+
+// rows is how many rows a chunk has at most.
+func (o LinearCrossEntropy) rows(x Type) int { return min(o.Chunk, x.Shape[0]) }
+
+func (o LinearCrossEntropy) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return bindCrossEntropy(c, o, in, out, head64(c, in[1]))
+	}
+	return bindCrossEntropy(c, o, in, out, head32(c, in[1]))
+}
+
+// head multiplies by the vocabulary matrix: logits [n,V] = x wᵀ, dx [n,C] = dlogits w.
+type head[F Float] struct {
+	logits func(logits, x []F, n int, panel []F)
+	dx     func(dx, dlogits []F, n int, panel []F)
+}
+
+func head32(c *CPU, w Tensor) head[float32] {
+	vocab, width := w.Shape[0], w.Shape[1]
+	if w.DType == F32 {
+		w := w.F32()
+		return head[float32]{
+			func(logits, x []float32, n int, _ []float32) {
+				gemm.Gemm(c.Pool, false, true, n, vocab, width, 1, x, width, w, width, 0, logits, vocab)
+			},
+			func(dx, dlogits []float32, n int, _ []float32) {
+				gemm.Gemm(c.Pool, false, false, n, width, vocab, 1, dlogits, vocab, w, width, 0, dx, width)
+			},
+		}
+	}
+	var packed gemm.Decoder = stored{decoder[float32](w)}
+	return head[float32]{
+		func(logits, x []float32, n int, _ []float32) {
+			gemm.GemmDecoded(c.Pool, true, n, vocab, width, 1, x, width, packed, 0, logits, vocab)
+		},
+		func(dx, dlogits []float32, n int, _ []float32) {
+			gemm.GemmDecoded(c.Pool, false, n, width, vocab, 1, dlogits, vocab, packed, 0, dx, width)
+		},
+	}
+}
+
+// stored is a matrix of any float type as gemm reads it.
+type stored struct{ decode func(dst []float32, i int) }
+
+func (s stored) DequantizeRange(dst []float32, from, to int) { s.decode(dst[:to-from], from) }
+
+// vocabPanel is how many rows of a vocabulary matrix are converted to float64 at a time.
+const vocabPanel = 512
+
+func head64(c *CPU, w Tensor) head[float64] {
+	vocab, width := w.Shape[0], w.Shape[1]
+	if w.DType == F64 {
+		w := w.F64()
+		return head[float64]{
+			func(logits, x []float64, n int, _ []float64) {
+				gemm.Gemm(c.Pool, false, true, n, vocab, width, 1, x, width, w, width, 0, logits, vocab)
+			},
+			func(dx, dlogits []float64, n int, _ []float64) {
+				gemm.Gemm(c.Pool, false, false, n, width, vocab, 1, dlogits, vocab, w, width, 0, dx, width)
+			},
+		}
+	}
+	decode := decoder[float64](w)
+	return head[float64]{
+		func(logits, x []float64, n int, panel []float64) {
+			for v := 0; v < vocab; v += vocabPanel {
+				rows := min(vocabPanel, vocab-v)
+				decode(panel[:rows*width], v*width)
+				gemm.Gemm(c.Pool, false, true, n, rows, width, 1, x, width, panel, width, 0, logits[v:], vocab)
+			}
+		},
+		func(dx, dlogits []float64, n int, panel []float64) {
+			for v := 0; v < vocab; v += vocabPanel {
+				rows, beta := min(vocabPanel, vocab-v), 1.
+				if v == 0 {
+					beta = 0
+				}
+				decode(panel[:rows*width], v*width)
+				gemm.Gemm(c.Pool, false, false, n, width, rows, 1, dlogits[v:], vocab, panel, width, beta, dx, width)
+			}
+		},
+	}
+}
+
+// crossEntropy is a bound LinearCrossEntropy.
+type crossEntropy[F Float] struct {
+	lanes        *lanes[F]
+	x, dx, nll   []F
+	labels       []int32
+	scale        []F
+	width, vocab int
+
+	logits []F     // [chunk,V], then the gradient for them
+	rows   []F     // [chunk,C], the chunk's rows of x, then of dx
+	panel  []F     // [vocabPanel,C]
+	index  []int32 // the trained rows
+	first  int     // of index, in the running chunk
+}
+
+func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor, w head[F]) func() {
+	chunk := o.rows(in[0].Type)
+	e := &crossEntropy[F]{
+		lanes: lanesOf[F](), x: Floats[F](in[0]), labels: in[2].I32(), scale: Floats[F](in[3]), nll: Floats[F](out[len(out)-1]),
+		width: in[0].Shape[1], vocab: in[1].Shape[0],
+	}
+	if o.Grad {
+		e.dx = Floats[F](out[1])
+	}
+	size, mem := int64(in[0].DType.Size()), c.Scratch
+	take := func(n int) []F {
+		s := carve[F](mem, n)
+		mem = mem[min(AlignUp(int64(n)*size), int64(len(mem))):]
+		return s
+	}
+	e.logits, e.rows = take(chunk*e.vocab), take(chunk*e.width)
+	e.index = carve[int32](mem, len(e.labels))
+	mem = mem[AlignUp(4*int64(len(e.labels))):]
+	if in[0].DType == F64 && in[1].DType != F64 {
+		e.panel = take(vocabPanel * e.width)
+	}
+	loss, pool, row := Floats[F](out[0]), c.Pool, e.row
+	return func() {
+		trained := e.gather()
+		for e.first = 0; e.first < trained; e.first += chunk {
+			n := min(chunk, trained-e.first)
+			for i, t := range e.index[e.first:][:n] {
+				copy(e.rows[i*e.width:][:e.width], e.x[int(t)*e.width:])
+			}
+			w.logits(e.logits, e.rows, n, e.panel)
+			pool.Parallel(n, row)
+			if !o.Grad {
+				continue
+			}
+			w.dx(e.rows, e.logits, n, e.panel)
+			for i, t := range e.index[e.first:][:n] {
+				copy(e.dx[int(t)*e.width:][:e.width], e.rows[i*e.width:])
+			}
+		}
+		var sum float64
+		for _, v := range e.nll {
+			sum += float64(v)
+		}
+		loss[0] = F(sum * float64(e.scale[0]))
+	}
+}
+
+// gather lists the trained rows and writes zeros for the others; it returns how many are trained.
+func (e *crossEntropy[F]) gather() int {
+	n := 0
+	for t, label := range e.labels {
+		if label == Untrained {
+			e.nll[t] = 0
+			if e.dx != nil {
+				clear(e.dx[t*e.width:][:e.width])
+			}
+			continue
+		}
+		e.index[n] = int32(t)
+		n++
+	}
+	return n
+}
+
+// row takes the loss of row i of the chunk and turns its logits into their gradient.
+func (e *crossEntropy[F]) row(i int) {
+	t, logits := e.index[e.first+i], e.logits[i*e.vocab:][:e.vocab]
+	label, top := int(e.labels[t]), e.lanes.max(logits)
+	if label < 0 || label >= e.vocab {
+		e.nll[t] = F(math.NaN())
+		for j := range logits {
+			logits[j] = F(math.NaN())
+		}
+		return
+	}
+	target := logits[label]
+	sum := longExp(e.lanes, logits, logits, 1, top)
+	e.nll[t] = F(math.Log(sum) + float64(top) - float64(target))
+	if e.dx != nil {
+		e.lanes.blend(logits, F(float64(e.scale[0])/sum), logits, 0)
+		logits[label] -= e.scale[0]
+	}
+}

@@ -1,0 +1,123 @@
+package kernel_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+func TestLinearCrossEntropy(t *testing.T) {
+	const no = kernel.Untrained
+	some := []int32{no, 3, 0, no, 12, 5, 5, no, 1}
+	cases := []struct {
+		name     string
+		labels   []int32
+		width, v int
+		chunk    int
+		stored   kernel.DType
+	}{
+		{"one", []int32{0}, 1, 1, 1, 0},
+		{"chunks of two", some, 7, 13, 2, 0},
+		{"one chunk", some, 7, 13, 100, 0},
+		{"nothing trained", []int32{no, no, no}, 5, 6, 2, 0},
+		{"bf16", some, 10, 33, 4, kernel.BF16},
+		{"f16", some, 10, 33, 4, kernel.F16},
+		{"f32", some, 10, 33, 4, kernel.F32},
+		{"f64", some, 10, 33, 4, kernel.F64},
+		{"more than a panel", some, 6, 1100, 5, kernel.BF16},
+	}
+	for _, c := range cases {
+		w := kerneltest.Normal(c.v, c.width)
+		if c.stored != 0 {
+			w = w.As(c.stored)
+		}
+		in := []kerneltest.Input{kerneltest.Normal(len(c.labels), c.width), w, kerneltest.Ints(c.labels, len(c.labels)), kerneltest.Uniform(0.1, 0.5, 1)}
+		kerneltest.Run(t,
+			kerneltest.Case{Name: c.name, Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true}, In: in, Bound: 2e-6},
+			kerneltest.Case{Name: c.name + " without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk}, In: in, Bound: 1e-6},
+		)
+	}
+}
+
+// The definition, logits held.
+func TestLinearCrossEntropyMeaning(t *testing.T) {
+	const m, width, vocab, scale = 6, 5, 9, 0.25
+	x, w := normal64(1, m*width), normal64(2, vocab*width)
+	labels := []int32{2, kernel.Untrained, 8, 0, vocab, -1}
+	nll, dx := make([]float64, m), make([]float64, m*width)
+	for i, label := range labels {
+		if label == kernel.Untrained {
+			continue
+		}
+		logits, sum := make([]float64, vocab), 0.0
+		for v := range logits {
+			for c := range width {
+				logits[v] += x[i*width+c] * w[v*width+c]
+			}
+			sum += math.Exp(logits[v])
+		}
+		if label < 0 || label >= vocab {
+			nll[i] = math.NaN()
+		} else {
+			nll[i] = math.Log(sum) - logits[label]
+		}
+		for v := range logits {
+			p := math.Exp(logits[v]) / sum
+			if v == int(label) {
+				p--
+			}
+			for c := range width {
+				dx[i*width+c] += scale*p*w[v*width+c] + 0*nll[i]
+			}
+		}
+	}
+	in := func(n int) []kernel.Tensor {
+		return []kernel.Tensor{f64s(x[:n*width], n, width), f64s(w, vocab, width), i32s(labels[:n]), f64s([]float64{scale}, 1)}
+	}
+	out := evaluate(t, kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, in(4)...)
+	near(t, "loss", out[0].F64(), []float64{scale * (nll[0] + nll[2] + nll[3])}, 1e-14)
+	near(t, "dx", out[1].F64(), dx[:4*width], 1e-14)
+	near(t, "nll", out[2].F64(), nll[:4], 1e-14)
+	out = evaluate(t, kernel.LinearCrossEntropy{Chunk: 4, Grad: true}, in(m)...)
+	near(t, "loss with wrong labels", out[0].F64(), []float64{math.NaN()}, 0)
+	near(t, "dx with wrong labels", out[1].F64(), dx, 1e-14)
+	near(t, "nll with wrong labels", out[2].F64(), nll, 1e-14)
+}
+
+// Chunks are a matter of memory: each row's loss and gradient have the same bits in any of them.
+func TestLinearCrossEntropyChunks(t *testing.T) {
+	const m, width, vocab = 37, 24, 301
+	labels := make([]int32, m)
+	for i := range labels {
+		labels[i] = int32(i * 8)
+		if i%3 == 0 {
+			labels[i] = kernel.Untrained
+		}
+	}
+	run := func(chunk int) []kernel.Tensor {
+		return evaluate(t, kernel.LinearCrossEntropy{Chunk: chunk, Grad: true},
+			f32s(normal32(1, m*width), m, width), f32s(normal32(2, vocab*width), vocab, width), i32s(labels), f32s([]float32{0.1}, 1))
+	}
+	want := run(m)
+	for _, chunk := range []int{8, 12, 24} {
+		for i, got := range run(chunk) {
+			near(t, want[i].String(), widen(got.F32()), widen(want[i].F32()), 2e-6)
+		}
+	}
+}
+
+func TestLinearCrossEntropyRefuses(t *testing.T) {
+	types := func(scale kernel.DType, vocab int) []kernel.Type {
+		return []kernel.Type{kernel.T(kernel.F32, 3, 4), kernel.T(kernel.F32, vocab, 4), kernel.T(kernel.I32, 3), kernel.T(scale, 1)}
+	}
+	for what, c := range map[string]struct {
+		chunk int
+		in    []kernel.Type
+	}{"no chunk": {0, types(kernel.F32, 5)}, "mixed floats": {1, types(kernel.F64, 5)}, "no vocabulary": {1, types(kernel.F32, 0)}} {
+		if _, err := (kernel.LinearCrossEntropy{Chunk: c.chunk}).Shape(c.in); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}

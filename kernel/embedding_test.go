@@ -1,0 +1,63 @@
+package kernel_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+func TestEmbedding(t *testing.T) {
+	at := func(d kernel.DType) kernel.Kernel { return kernel.Embedding{Float: d} }
+	ids := kerneltest.Ints([]int32{3, 0, 10, 3, 7}, 5)
+	for _, d := range []kernel.DType{kernel.F32, kernel.F64, kernel.BF16, kernel.F16} {
+		kerneltest.Run(t, kerneltest.Case{Name: d.String(), At: at, In: []kerneltest.Input{ids, kerneltest.Normal(11, 9).As(d)}})
+	}
+	many := make([]int32, 300)
+	for i := range many {
+		many[i] = int32(i * 31 % 50)
+	}
+	kerneltest.Run(t, kerneltest.Case{Name: "pieces", At: at, In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}})
+}
+
+// Every f16 and bf16 number is taken as it is, ids outside the table give NaN.
+func TestEmbeddingMeaning(t *testing.T) {
+	table := zeros(kernel.F16, 1<<10, 64)
+	for i := range table.U16() {
+		table.U16()[i] = uint16(i)
+	}
+	ids := make([]int32, 1<<10)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	want := make([]float64, 1<<16)
+	for i := range want {
+		exp, frac := i>>10&31, float64(i&1023)
+		switch exp {
+		case 0:
+			want[i] = math.Ldexp(frac, -24)
+		case 31:
+			want[i] = math.Inf(1)
+			if frac > 0 {
+				want[i] = math.NaN()
+			}
+		default:
+			want[i] = math.Ldexp(1024+frac, exp-25)
+		}
+		if i>>15 == 1 {
+			want[i] = -want[i]
+		}
+	}
+	got := evaluate(t, kernel.Embedding{Float: kernel.F64}, i32s(ids), table)[0].F64()
+	for i, w := range want {
+		if got[i] != w && !(math.IsNaN(w) && math.IsNaN(got[i])) {
+			t.Fatalf("f16 %#04x is %v, want %v", i, got[i], w)
+		}
+	}
+	bf := zeros(kernel.BF16, 2, 1)
+	bf.U16()[0], bf.U16()[1] = 0x3f80, 0xc060
+	nan := math.NaN()
+	got = evaluate(t, kernel.Embedding{Float: kernel.F64}, i32s([]int32{1, 0, 2, -1}), bf)[0].F64()
+	near(t, "bf16", got, []float64{-3.5, 1, nan, nan}, 0)
+}

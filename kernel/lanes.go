@@ -1,0 +1,149 @@
+package kernel
+
+import "math"
+
+// lanes are the inner loops that the bodies of several operations share, over slices of equal length.
+// There is one set in plain Go for both number types, and one for float32 in AVX2; which one runs is
+// decided once, at bind time.
+type lanes[F Float] struct {
+	exp        func(dst, src []F, scale, shift F) F              // dst = exp(scale*src - shift); returns the sum
+	max        func(src []F) F                                   // the largest element, -Inf of none; NaN if the first is
+	dot        func(a, b []F) F                                  // sum a*b
+	scaleMul   func(dst, a []F, s F, b []F)                      // dst = (a*s)*b
+	blend      func(dst []F, s F, x []F, t F)                    // dst = dst*s + x*t
+	swiglu     func(h, gate, up []F)                             // h = silu(gate)*up
+	swigluGrad func(dgate, dup, gate, up, dh []F)                // the two gradients of swiglu
+	scoreGrad  func(ds, p, dp []F, delta, scale F)               // ds = p*(dp-delta)*scale
+	tile       func(c []F, ldc int, a, b matrix[F], m, n, k int) // c[m,n] += a[m,k] b[k,n], see matrix
+}
+
+// matrix is a view of elements row and col steps apart; the right operand of a tile has col 1.
+type matrix[F Float] struct {
+	elem     []F
+	row, col int
+}
+
+// lanesOf are the fastest inner loops on this machine for a number type.
+func lanesOf[F Float]() *lanes[F] {
+	var f F
+	if _, single := any(f).(float32); single {
+		if fast := fastLanes(); fast != nil {
+			return any(fast).(*lanes[F])
+		}
+		return any(plainLanes(exp32)).(*lanes[F])
+	}
+	return any(plainLanes(math.Exp)).(*lanes[F])
+}
+
+// plainLanes are the inner loops in Go.
+func plainLanes[F Float](exp func(F) F) *lanes[F] {
+	return &lanes[F]{
+		exp: func(dst, src []F, scale, shift F) F {
+			var sum F
+			dst = dst[:len(src)]
+			for i, x := range src {
+				dst[i] = exp(scale*x - shift)
+				sum += dst[i]
+			}
+			return sum
+		},
+		max: func(src []F) F {
+			m := F(math.Inf(-1))
+			for _, x := range src {
+				if !(x <= m) {
+					m = x
+				}
+			}
+			return m
+		},
+		dot: func(a, b []F) F {
+			var s0, s1, s2, s3 F
+			b = b[:len(a)]
+			i := 0
+			for ; i+4 <= len(a); i += 4 {
+				s0 += a[i] * b[i]
+				s1 += a[i+1] * b[i+1]
+				s2 += a[i+2] * b[i+2]
+				s3 += a[i+3] * b[i+3]
+			}
+			for ; i < len(a); i++ {
+				s0 += a[i] * b[i]
+			}
+			return (s0 + s2) + (s1 + s3)
+		},
+		scaleMul: func(dst, a []F, s F, b []F) {
+			a, b = a[:len(dst)], b[:len(dst)]
+			for i := range dst {
+				dst[i] = a[i] * s * b[i]
+			}
+		},
+		blend: func(dst []F, s F, x []F, t F) {
+			x = x[:len(dst)]
+			for i := range dst {
+				dst[i] = dst[i]*s + x[i]*t
+			}
+		},
+		swiglu: func(h, gate, up []F) {
+			gate, up = gate[:len(h)], up[:len(h)]
+			for i := range h {
+				h[i] = gate[i] / (1 + exp(-gate[i])) * up[i]
+			}
+		},
+		swigluGrad: func(dgate, dup, gate, up, dh []F) {
+			dup, gate, up, dh = dup[:len(dgate)], gate[:len(dgate)], up[:len(dgate)], dh[:len(dgate)]
+			for i, e := range gate {
+				s := 1 / (1 + exp(-e))
+				u, d := up[i], dh[i]
+				dgate[i] = d * u * s * (1 + e*(1-s))
+				dup[i] = d * e * s
+			}
+		},
+		scoreGrad: func(ds, p, dp []F, delta, scale F) {
+			p, dp = p[:len(ds)], dp[:len(ds)]
+			for i := range ds {
+				ds[i] = p[i] * (dp[i] - delta) * scale
+			}
+		},
+		tile: tileGo[F],
+	}
+}
+
+// tileGo adds a product of two small matrices to c.
+func tileGo[F Float](c []F, ldc int, a, b matrix[F], m, n, k int) {
+	for i := range m {
+		row := c[i*ldc:][:n]
+		for p := range k {
+			s, right := a.elem[i*a.row+p*a.col], b.elem[p*b.row:][:n]
+			for j := range row {
+				row[j] += s * right[j]
+			}
+		}
+	}
+}
+
+// sumBlock is how many products are added in the body's own type before float64 takes over: the error of
+// a long sum then grows with its blocks only.
+const sumBlock = 1024
+
+// longDot is the sum of a*b in float64 over blocks.
+func longDot[F Float](l *lanes[F], a, b []F) float64 {
+	var sum float64
+	for len(a) > sumBlock {
+		sum += float64(l.dot(a[:sumBlock], b[:sumBlock]))
+		a, b = a[sumBlock:], b[sumBlock:]
+	}
+	return sum + float64(l.dot(a, b))
+}
+
+// longExp is dst = exp(scale*src - shift), and its sum in float64 over blocks.
+func longExp[F Float](l *lanes[F], dst, src []F, scale, shift F) float64 {
+	var sum float64
+	for len(src) > sumBlock {
+		sum += float64(l.exp(dst[:sumBlock], src[:sumBlock], scale, shift))
+		dst, src = dst[sumBlock:], src[sumBlock:]
+	}
+	return sum + float64(l.exp(dst, src, scale, shift))
+}
+
+// rowGrain is how many rows of n elements make a piece of work worth handing to a thread.
+func rowGrain(n int) int { return max(1, 1<<14/max(n, 1)) }

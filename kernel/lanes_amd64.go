@@ -1,0 +1,3 @@
+package kernel
+
+func fastLanes() *lanes[float32] { return nil }

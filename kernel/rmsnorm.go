@@ -1,0 +1,93 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+)
+
+// RMSNorm scales every row to root mean square one, then each column by a frozen weight
+// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019).
+//
+//	x f[M,C], w w[C] -> y f[M,C] = w*(x*rstd), rstd f[M] = 1/sqrt(mean(x^2) + Eps)
+type RMSNorm struct{ Eps float64 }
+
+func (RMSNorm) Name() string { return "rmsnorm" }
+
+func (o RMSNorm) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "w[C]")
+	if err != nil {
+		return nil, err
+	}
+	if !(o.Eps >= 0) {
+		return nil, fmt.Errorf("Eps is %v, want zero or more", o.Eps)
+	}
+	return []Type{in[0], T(in[0].DType, d.At('M'))}, nil
+}
+
+func (RMSNorm) Grads() Backward {
+	return Backward{
+		Calls: []Call{{RMSNormGrad{}, []Ref{In(0), In(1), Out(1), Upstream()}}},
+		Grads: []Ref{FromCall(0, 0), {}},
+	}
+}
+
+func (o RMSNorm) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return rmsnorm[float64](c, o.Eps, in, out)
+	}
+	return rmsnorm[float32](c, o.Eps, in, out)
+}
+
+func rmsnorm[F Float](c *CPU, eps float64, in, out []Tensor) func() {
+	x, y, rstd := Floats[F](in[0]), Floats[F](out[0]), Floats[F](out[1])
+	width, l := in[0].Shape[1], lanesOf[F]()
+	w, load := frozenRow[F](in[1])
+	return after(load, c.Range(len(rstd), rowGrain(width), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			x := x[i*width:][:width]
+			r := F(1 / math.Sqrt(longDot(l, x, x)/float64(width)+eps))
+			rstd[i] = r
+			l.scaleMul(y[i*width:][:width], x, r, w)
+		}
+	}))
+}
+
+// RMSNormGrad is the gradient of RMSNorm for its first input.
+//
+//	x f[M,C], w w[C], rstd f[M], dy f[M,C] -> dx f[M,C] = rstd*(dy*w - xhat*mean(dy*w*xhat)), xhat = x*rstd
+type RMSNormGrad struct{}
+
+func (RMSNormGrad) Name() string { return "rmsnorm_grad" }
+
+func (RMSNormGrad) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[M,C]", "w[C]", "f[M]", "f[M,C]"); err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 2, 3); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, nil
+}
+
+func (RMSNormGrad) InPlace() []Alias { return []Alias{{0, 3}} }
+
+func (RMSNormGrad) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return rmsnormGrad[float64](c, in, out)
+	}
+	return rmsnormGrad[float32](c, in, out)
+}
+
+func rmsnormGrad[F Float](c *CPU, in, out []Tensor) func() {
+	x, rstd, dy, dx := Floats[F](in[0]), Floats[F](in[2]), Floats[F](in[3]), Floats[F](out[0])
+	width, l := in[0].Shape[1], lanesOf[F]()
+	w, load := frozenRow[F](in[1])
+	return after(load, c.Range(len(rstd), rowGrain(width), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			x, dx, r := x[i*width:][:width], dx[i*width:][:width], rstd[i]
+			l.scaleMul(dx, dy[i*width:][:width], 1, w)
+			mean := longDot(l, dx, x) / float64(width)
+			l.blend(dx, r, x, F(-float64(r)*float64(r)*float64(r)*mean))
+		}
+	}))
+}

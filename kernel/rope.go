@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+)
+
+// RoPE rotates pairs of elements of every head by an angle that grows with the position
+// (Su et al., "RoFormer", 2021), in the convention of transformers' rotate_half: element i < D/2 pairs
+// with element i+D/2.
+//
+//	x f[M,H*D], table f[P,D], positions i32[M] -> y f[M,H*D]
+//	y[i] = x[i]*cos - x[i+D/2]*sin,  y[i+D/2] = x[i+D/2]*cos + x[i]*sin
+//
+// Row p of the table holds the D/2 cosines of position p, then the D/2 sines. Inverse rotates back. A row
+// whose position is outside the table becomes NaN: the caller checks positions.
+type RoPE struct {
+	Heads   int
+	Inverse bool
+}
+
+func (RoPE) Name() string { return "rope" }
+
+func (o RoPE) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "f[P,D]", "i32[M]")
+	if err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 1); err != nil {
+		return nil, err
+	}
+	width, head := d.At('C'), d.At('D')
+	if head%2 != 0 {
+		return nil, fmt.Errorf("input 1 is %v: the head size must be even", in[1])
+	}
+	if o.Heads <= 0 || o.Heads*head != width {
+		return nil, fmt.Errorf("input 0 is %v, want %d heads of %d elements, as input 1 has", in[0], o.Heads, head)
+	}
+	return []Type{in[0]}, nil
+}
+
+func (o RoPE) Grads() Backward {
+	back := RoPE{o.Heads, !o.Inverse}
+	return Backward{
+		Calls: []Call{{back, []Ref{Upstream(), In(1), In(2)}}},
+		Grads: []Ref{FromCall(0, 0), {}, {}},
+	}
+}
+
+func (RoPE) InPlace() []Alias { return []Alias{{0, 0}} }
+
+func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return rope[float64](c, o, in, out)
+	}
+	return rope[float32](c, o, in, out)
+}
+
+func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
+	x, table, positions, y := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0])
+	width, limit, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1]
+	half := head / 2
+	sign, nan := F(1), F(math.NaN())
+	if o.Inverse {
+		sign = -1
+	}
+	return c.Range(len(positions), rowGrain(width), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			x, y, p := x[i*width:][:width], y[i*width:][:width], int(positions[i])
+			if p < 0 || p >= limit {
+				for j := range y {
+					y[j] = nan
+				}
+				continue
+			}
+			cos, sin := table[p*head:][:half], table[p*head+half:][:half]
+			for h := 0; h < width; h += head {
+				x0, x1, y0, y1 := x[h:][:half], x[h+half:][:half], y[h:][:half], y[h+half:][:half]
+				for j, c := range cos {
+					s, a, b := sign*sin[j], x0[j], x1[j]
+					y0[j] = a*c - b*s
+					y1[j] = b*c + a*s
+				}
+			}
+		}
+	})
+}

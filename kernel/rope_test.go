@@ -1,0 +1,75 @@
+package kernel_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+func TestRoPE(t *testing.T) {
+	positions := func(m int) kerneltest.Input {
+		p := make([]int32, m)
+		for i := range p {
+			p[i] = int32(i * 7 % 11)
+		}
+		return kerneltest.Ints(p, m)
+	}
+	for _, inverse := range []bool{false, true} {
+		for _, s := range []struct{ rows, heads, head int }{{5, 3, 6}, {1, 1, 2}, {130, 4, 64}} {
+			k := kernel.RoPE{Heads: s.heads, Inverse: inverse}
+			kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, s.rows, s.heads, s.head).String(), Kernel: k, In: []kerneltest.Input{
+				kerneltest.Normal(s.rows, s.heads*s.head), kerneltest.Normal(11, s.head), positions(s.rows),
+			}, Bound: 2e-7})
+		}
+	}
+}
+
+// A rotation by position times frequency, as a product of complex numbers; outside the table NaN.
+func TestRoPEMeaning(t *testing.T) {
+	const heads, head, limit = 2, 6, 9
+	positions := []int32{0, 3, 8, 9, -1}
+	x, table := normal64(3, len(positions)*heads*head), make([]float64, limit*head)
+	angle := func(p, i int) float64 { return float64(p) * math.Pow(10000, -2*float64(i)/head) }
+	for p := range limit {
+		for i := range head / 2 {
+			table[p*head+i], table[p*head+head/2+i] = math.Cos(angle(p, i)), math.Sin(angle(p, i))
+		}
+	}
+	for _, sign := range []float64{1, -1} {
+		want := make([]float64, len(x))
+		for row, p := range positions {
+			for h := range heads {
+				for i := range head / 2 {
+					a, b := row*heads*head+h*head+i, row*heads*head+h*head+head/2+i
+					want[a], want[b] = math.NaN(), math.NaN()
+					if p >= 0 && p < limit {
+						s, c := math.Sincos(sign * angle(int(p), i))
+						z := complex(x[a], x[b]) * complex(c, s)
+						want[a], want[b] = real(z), imag(z)
+					}
+				}
+			}
+		}
+		out := evaluate(t, kernel.RoPE{Heads: heads, Inverse: sign < 0}, f64s(x, len(positions), heads*head), f64s(table, limit, head), i32s(positions))
+		near(t, "y", out[0].F64(), want, 1e-14)
+	}
+}
+
+func TestRoPERefuses(t *testing.T) {
+	x, p := kernel.T(kernel.F32, 2, 12), kernel.T(kernel.I32, 2)
+	for what, in := range map[string][]kernel.Type{
+		"an odd head":          {x, kernel.T(kernel.F32, 9, 3), p},
+		"a head of other size": {x, kernel.T(kernel.F32, 9, 4), p},
+		"mixed floats":         {x, kernel.T(kernel.F64, 9, 6), p},
+	} {
+		heads := 2
+		if what == "an odd head" {
+			heads = 4
+		}
+		if _, err := (kernel.RoPE{Heads: heads}).Shape(in); err == nil {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+}

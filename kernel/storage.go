@@ -1,0 +1,92 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// decoder returns what fills dst with the elements from i on of a tensor stored as any float type.
+func decoder[F Float](t Tensor) func(dst []F, i int) {
+	switch t.DType {
+	case F32:
+		src := t.F32()
+		return func(dst []F, i int) { convert(dst, src[i:]) }
+	case F64:
+		src := t.F64()
+		return func(dst []F, i int) { convert(dst, src[i:]) }
+	case BF16:
+		src := t.U16()
+		return func(dst []F, i int) {
+			for j, v := range src[i:][:len(dst)] {
+				dst[j] = F(math.Float32frombits(uint32(v) << 16))
+			}
+		}
+	}
+	src := t.U16()
+	return func(dst []F, i int) {
+		for j, v := range src[i:][:len(dst)] {
+			dst[j] = F(fromF16(v))
+		}
+	}
+}
+
+// frozenRow is a small frozen weight in a body's type, and the work that makes it so at the start of every
+// run: nothing where it is stored in that type.
+func frozenRow[F Float](t Tensor) (row []F, load func()) {
+	var f F
+	if (t.DType == F32 || t.DType == F64) && uintptr(t.DType.Size()) == unsafe.Sizeof(f) {
+		return Floats[F](t), nil
+	}
+	row = make([]F, t.Elems())
+	decode := decoder[F](t)
+	return row, func() { decode(row, 0) }
+}
+
+// after returns work that runs first, if there is such, and then work.
+func after(first, work func()) func() {
+	if first == nil {
+		return work
+	}
+	return func() { first(); work() }
+}
+
+// carve views the start of memory as n elements.
+func carve[E float32 | float64 | int32](mem []byte, n int) []E {
+	var e E
+	if n == 0 {
+		return nil
+	}
+	_ = mem[n*int(unsafe.Sizeof(e))-1]
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(mem))), n)
+}
+
+func convert[F, S Float](dst []F, src []S) {
+	src = src[:len(dst)]
+	for j := range dst {
+		dst[j] = F(src[j])
+	}
+}
+
+// fromF16 is the value of an IEEE binary16.
+func fromF16(v uint16) float32 {
+	sign, exponent, fraction := uint32(v>>15)<<31, uint32(v>>10)&31, uint32(v)&1023
+	switch exponent {
+	case 0: // zero and subnormals: fraction * 2^-24
+		f := float32(fraction) * (1. / (1 << 24))
+		return math.Float32frombits(math.Float32bits(f) | sign)
+	case 31:
+		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	}
+	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+}
+
+// sameElements checks that inputs are of one element type; the pattern "f" allows each f32 or f64.
+func sameElements(in []Type, which ...int) error {
+	for _, i := range which[1:] {
+		if in[i].DType != in[which[0]].DType {
+			return fmt.Errorf("input %d is %v, input %d is %v: they must hold the same type of number", i, in[i], which[0], in[which[0]])
+		}
+	}
+	return nil
+}
