@@ -1,0 +1,167 @@
+package dataset_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+)
+
+// The goldens are gsm8k rows as ids and labels [80,128], made with transformers and the stories260K vocabulary.
+const (
+	goldenRows = 80
+	goldenT    = 128
+)
+
+// goldenTensor reads an I32 tensor of a safetensors file.
+func goldenTensor(t *testing.T, name string) []int32 {
+	t.Helper()
+	file, err := os.ReadFile("testdata/gsm8k_80.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := binary.LittleEndian.Uint64(file)
+	var header map[string]struct {
+		DType       string `json:"dtype"`
+		Shape       []int  `json:"shape"`
+		DataOffsets [2]int `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(file[8:8+n], &header); err != nil {
+		t.Fatal(err)
+	}
+	h := header[name]
+	if h.DType != "I32" || !slices.Equal(h.Shape, []int{goldenRows, goldenT}) {
+		t.Fatalf("%s is %s %v", name, h.DType, h.Shape)
+	}
+	data := file[8+n:][h.DataOffsets[0]:h.DataOffsets[1]]
+	values := make([]int32, len(data)/4)
+	for i := range values {
+		values[i] = int32(binary.LittleEndian.Uint32(data[4*i:]))
+	}
+	return values
+}
+
+func stories(t testing.TB) *tokenizer.Tokenizer {
+	t.Helper()
+	tok, err := tokenizer.Load("../configs/assets/stories260K")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func goldenConfig() dataset.Config {
+	cfg := dataset.Default()
+	cfg.Path, cfg.MaxLength, cfg.Shuffle = "testdata/gsm8k_80.jsonl", goldenT, false
+	return cfg
+}
+
+// TestGoldenBatches rebuilds the rows that the reference curves were trained on, four a batch, token by token.
+func TestGoldenBatches(t *testing.T) {
+	ids, labels := goldenTensor(t, "input_ids"), goldenTensor(t, "labels")
+	set, report, err := dataset.Load(context.Background(), goldenConfig(), stories(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Kept != goldenRows || report.Format != "completion" {
+		t.Fatalf("%v", report)
+	}
+	set.PadID = 0 // as the goldens are padded
+	loader, err := set.TrainLoader(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range goldenRows / 4 {
+		b, err := loader.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := step*4*goldenT, (step+1)*4*goldenT
+		if b.T != goldenT || !slices.Equal(b.IDs, ids[from:to]) {
+			t.Errorf("step %d: ids differ", step)
+		}
+		if !slices.Equal(b.Labels, labels[from:to]) {
+			t.Errorf("step %d: labels differ", step)
+		}
+	}
+}
+
+// TestGoldenPacked finds every golden row again in the packed sequences.
+func TestGoldenPacked(t *testing.T) {
+	cfg := goldenConfig()
+	cfg.Shuffle, cfg.Packing = true, true
+	set, report, err := dataset.Load(context.Background(), cfg, stories(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := set.TrainLoader(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained := 0
+	for b := range loader.Epoch(0) {
+		trained += b.TrainedTokens
+	}
+	want := 0
+	for _, l := range goldenTensor(t, "labels") {
+		if l != dataset.Ignore {
+			want++
+		}
+	}
+	if trained != want || report.TrainedTokens != int64(want) {
+		t.Errorf("packed rows train %d tokens, the report says %d, the goldens have %d", trained, report.TrainedTokens, want)
+	}
+}
+
+// TestPadIsEOS: with one id for both, the end of an answer is trained and the padding is not.
+func TestPadIsEOS(t *testing.T) {
+	tok := padIsEOS{stories(t)}
+	eos, _ := tok.EOS()
+	set, _, err := dataset.Load(context.Background(), goldenConfig(), tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := set.TrainLoader(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, pads := 0, 0
+	for b := range loader.Epoch(0) {
+		for i := range b.IDs {
+			if b.IDs[i] == eos && b.Labels[i] == eos {
+				ends++
+				if i != b.Tokens-1 {
+					t.Errorf("row %v: token %d of %d is trained as an end", b.Rows, i, b.Tokens)
+				}
+			} else if b.IDs[i] == eos {
+				pads++
+			}
+		}
+	}
+	if ends == 0 || pads == 0 {
+		t.Errorf("%d ends and %d pads: the rows prove nothing", ends, pads)
+	}
+}
+
+type padIsEOS struct{ *tokenizer.Tokenizer }
+
+func (p padIsEOS) PAD() (int32, bool) { return p.EOS() }
+
+// TestBuiltInData loads the rows that come with the binary.
+func TestBuiltInData(t *testing.T) {
+	cfg := dataset.Default()
+	cfg.Path, cfg.MaxLength, cfg.ValSplit = "gsm8k_300.jsonl", 256, 0.1
+	set, report, err := dataset.LoadFS(context.Background(), os.DirFS("../configs/assets"), cfg, stories(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + report.String())
+	if report.Rows != 300 || len(set.Train)+len(set.Val) != report.Kept || report.Kept+report.DroppedRows() != 300 {
+		t.Errorf("%d train, %d val\n%v", len(set.Train), len(set.Val), report)
+	}
+}
