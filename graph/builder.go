@@ -92,7 +92,7 @@ func (b *Builder) Fail(err error) {
 	if b.err != nil || err == nil {
 		return
 	}
-	if s := b.scope(); s != "" {
+	if s := b.Scope(); s != "" {
 		err = fmt.Errorf("%s: %w", s, err)
 	}
 	b.err = err
@@ -108,7 +108,8 @@ func (b *Builder) In(name string, f func()) {
 	b.scopes = b.scopes[:len(b.scopes)-1]
 }
 
-func (b *Builder) scope() string { return strings.Join(b.scopes, ".") }
+// Scope is the names of In that surround this point, joined by dots.
+func (b *Builder) Scope() string { return strings.Join(b.scopes, ".") }
 
 // Segment starts a part of the computation that is run on its own, after those before it. Computed values
 // do not cross from one segment to another; State does.
@@ -204,7 +205,7 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.scope(), segment: len(b.segments) - 1}
+	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.Scope(), segment: len(b.segments) - 1}
 	op := &op{b: b, call: c, id: len(b.calls), out: outTypes[0]}
 	node, err := gorgonia.ApplyOp(op, nodes...)
 	if err != nil {
@@ -285,7 +286,7 @@ func (b *Builder) value(n *gorgonia.Node) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{kernel: kernel.Add{}, in: terms, scope: b.scope(), segment: len(b.segments) - 1}
+	c := &call{kernel: kernel.Add{}, in: terms, scope: b.Scope(), segment: len(b.segments) - 1}
 	v := &Value{Type: out[0], Name: fmt.Sprintf("sum#%d", len(b.calls)), call: c, node: n}
 	c.out = []*Value{v}
 	b.calls = append(b.calls, c)
@@ -298,4 +299,12 @@ func gorgoniaFloat(d kernel.DType) tensor.Dtype {
 		return tensor.Float64
 	}
 	return tensor.Float32
+}
+
+// Width is the size of the last dimension; 0 after an error.
+func (v *Value) Width() int {
+	if v == nil || len(v.Type.Shape) == 0 {
+		return 0
+	}
+	return v.Type.Shape[len(v.Type.Shape)-1]
 }

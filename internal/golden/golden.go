@@ -1,0 +1,121 @@
+// Package golden reads reference numbers that other programs made: transformers, PEFT, bitsandbytes,
+// tokenizers. What tests of a fresh clone need lies in testdata; the whole set is read from the folder that
+// the environment variable TIERLORA_DATA names.
+package golden
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// Env names the variable with the folder of the whole reference data.
+const Env = "TIERLORA_DATA"
+
+// Root is the module's folder.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			t.Fatal("no go.mod above the test's folder")
+		}
+		dir = up
+	}
+}
+
+// Path is the place of a reference file of this module, such as "train/lora/curve.json".
+func Path(t testing.TB, name string) string {
+	t.Helper()
+	return filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(name))
+}
+
+// Outside is the place of a file under TIERLORA_DATA; the test is skipped where that is not set.
+func Outside(t testing.TB, name string) string {
+	t.Helper()
+	dir := os.Getenv(Env)
+	if dir == "" {
+		t.Skipf("%s is not set: %s is not in the repository", Env, name)
+	}
+	return filepath.Join(dir, filepath.FromSlash(name))
+}
+
+// JSON reads a JSON file into v.
+func JSON(t testing.TB, path string, v any) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// Tensors is an open SafeTensors file of reference numbers.
+type Tensors struct {
+	t testing.TB
+	f *weights.File
+}
+
+// Open opens a SafeTensors file for the length of the test.
+func Open(t testing.TB, path string) Tensors {
+	t.Helper()
+	f, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return Tensors{t, f}
+}
+
+// Names lists the tensors, sorted.
+func (g Tensors) Names() []string { return g.f.Names() }
+
+// Shape of a tensor.
+func (g Tensors) Shape(name string) []int { return g.get(name).Shape }
+
+// Floats are a tensor's elements.
+func (g Tensors) Floats(name string) []float64 {
+	g.t.Helper()
+	t := g.get(name)
+	out := make([]float64, t.Len())
+	if err := weights.Float64s(t, out); err != nil {
+		g.t.Fatal(err)
+	}
+	return out
+}
+
+// Ints are a tensor's elements.
+func (g Tensors) Ints(name string) []int32 {
+	g.t.Helper()
+	t := g.get(name)
+	wide := make([]int64, t.Len())
+	if err := weights.Int64s(t, wide); err != nil {
+		g.t.Fatal(err)
+	}
+	out := make([]int32, len(wide))
+	for i, v := range wide {
+		out[i] = int32(v)
+	}
+	return out
+}
+
+func (g Tensors) get(name string) weights.Tensor {
+	g.t.Helper()
+	t, ok := g.f.Tensor(name)
+	if !ok {
+		g.t.Fatalf("the reference file has no tensor %q", name)
+	}
+	return t
+}

@@ -1,0 +1,138 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// Batch is what a network is applied to: M tokens of S sequences, side by side.
+type Batch struct {
+	IDs       *Value // i32[M]
+	Positions *Value // i32[M], the token's place in its sequence
+	CuQ       *Value // i32[S+1], where each sequence's tokens begin and end
+	CuK       *Value // i32[S+1], the same for keys: CuQ but for a cache
+	MaxLen    int    // positions lie below it
+	Cache     *Cache // nil in training
+}
+
+// Cache keeps the keys and values of earlier tokens of one sequence of up to MaxLen tokens.
+type Cache struct {
+	Start *Value // i32[1], tokens already in the cache
+}
+
+// Embed looks up token vectors: [M] -> [M,C].
+func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
+	var y *Value
+	n.In(name, func() {
+		table := n.add(n.Scope()+".weight", []int{vocab, width}, kernel.T(n.Float(), vocab, width))
+		y = n.Apply(kernel.Embedding{Float: n.Float()}, ids, table)
+	})
+	return y
+}
+
+// RMSNorm is y = w x / sqrt(mean(x²) + eps), by rows.
+func (n *Net) RMSNorm(name string, x *Value, eps float64) *Value {
+	var y *Value
+	n.In(name, func() {
+		width := x.Width()
+		w := n.add(n.Scope()+".weight", []int{width}, kernel.T(n.Float(), width))
+		y = n.Apply(kernel.RMSNorm{Eps: eps}, x, w)
+	})
+	return y
+}
+
+// Add is the residual sum.
+func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
+
+// RoPETable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times
+// scale. invFreq has D/2 elements.
+func (n *Net) RoPETable(positions int, invFreq []float64, scale float64) *Value {
+	const name = "rope"
+	half := len(invFreq)
+	v := n.Frozen(name, kernel.T(n.Float(), positions, 2*half))
+	if n.seen[name] {
+		return v
+	}
+	n.seen[name] = true
+	n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
+		if dst[0].DType == kernel.F64 {
+			fillRoPE(dst[0].F64(), positions, invFreq, scale, func(pos int, f float64) float64 { return float64(pos) * f })
+		} else {
+			// transformers multiplies position and frequency in float32.
+			fillRoPE(dst[0].F32(), positions, invFreq, scale, func(pos int, f float64) float64 { return float64(float32(pos) * float32(f)) })
+		}
+		return nil
+	}})
+	return v
+}
+
+func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale float64, angle func(pos int, f float64) float64) {
+	half := len(invFreq)
+	for pos := range positions {
+		row := table[pos*2*half:]
+		for i, f := range invFreq {
+			sin, cos := math.Sincos(angle(pos, f))
+			row[i], row[half+i] = F(cos*scale), F(sin*scale)
+		}
+	}
+}
+
+// Attention is causal self-attention over a batch's sequences.
+type Attention struct {
+	Heads, KVHeads, HeadDim int
+	QKVBias, OBias          bool
+	Window                  int    // keys seen, the token's own included; 0 = all earlier ones
+	RoPE                    *Value // [P,HeadDim]
+}
+
+// SelfAttention is o_proj(attention(rope(q_proj x), rope(k_proj x), v_proj x)): [M,C] -> [M,C].
+func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value {
+	var y *Value
+	n.In(name, func() {
+		width, q, kv := x.Width(), a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
+		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
+		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
+		query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
+		key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+		if in.Cache != nil {
+			key = n.cached("key", key, in)
+			value = n.cached("value", value, in)
+		}
+		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window},
+			query, key, value, in.CuQ, in.CuK)
+		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
+	})
+	return y
+}
+
+// CacheGroup is the state group of keys and values kept between tokens.
+const CacheGroup = "kv cache"
+
+func (n *Net) cached(what string, rows *Value, in Batch) *Value {
+	cache := n.State(CacheGroup, n.Scope()+"."+what+"_cache", kernel.T(n.Float(), in.MaxLen, rows.Width()))
+	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.Start)
+}
+
+// MLP is down_proj(silu(gate_proj x) * up_proj x): [M,C] -> [M,C].
+func (n *Net) MLP(name string, x *Value, inner int, bias bool) *Value {
+	var y *Value
+	n.In(name, func() {
+		width := x.Width()
+		gate := n.Linear("gate_proj", width, inner, bias).Apply(x)
+		up := n.Linear("up_proj", width, inner, bias).Apply(x)
+		y = n.Linear("down_proj", inner, width, bias).Apply(n.Apply(kernel.SwiGLU{}, gate, up))
+	})
+	return y
+}
+
+// Head is the vocabulary head's weight [V,C] by the checkpoint's name: its own, or the embedding's where
+// they are tied.
+func (n *Net) Head(name string, vocab, width int) *Value {
+	return n.add(name, []int{vocab, width}, kernel.T(n.Float(), vocab, width))
+}
+
+// Layer names the i-th layer's scope.
+func Layer(i int) string { return fmt.Sprintf("layers.%d", i) }

@@ -1,0 +1,136 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// EmbeddedPrefix marks models and data sets that the binary carries: "embedded:stories260K".
+const EmbeddedPrefix = "embedded:"
+
+// base is a checkpoint that a run starts from.
+type base struct {
+	name      string
+	config    model.Config
+	weights   *weights.Set
+	tokenizer *tokenizer.Tokenizer
+}
+
+// openBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
+func openBase(ctx context.Context, name string, env Env) (*base, error) {
+	b := &base{name: name}
+	var err error
+	if short, ok := strings.CutPrefix(name, EmbeddedPrefix); ok {
+		if env.Model == nil {
+			return nil, fmt.Errorf("open base model %q: this program carries no models", name)
+		}
+		fsys, err := env.Model(short)
+		if err != nil {
+			return nil, fmt.Errorf("open base model: %w", err)
+		}
+		return b, b.openFS(fsys)
+	}
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	if b.config, err = model.LoadConfig(dir); err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	if b.tokenizer, err = tokenizer.Load(dir); err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	if b.weights, err = weights.OpenDir(dir); err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	return b, nil
+}
+
+func (b *base) openFS(fsys fs.FS) error {
+	raw, err := fs.ReadFile(fsys, "config.json")
+	if err != nil {
+		return fmt.Errorf("open base model %q: %w", b.name, err)
+	}
+	if b.config, err = model.ParseConfig(raw); err != nil {
+		return fmt.Errorf("open base model %q: config.json: %w", b.name, err)
+	}
+	if b.tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {
+		return fmt.Errorf("open base model %q: %w", b.name, err)
+	}
+	if b.weights, err = weights.OpenFS(fsys, "."); err != nil {
+		return fmt.Errorf("open base model %q: %w", b.name, err)
+	}
+	return nil
+}
+
+func (b *base) close() error { return b.weights.Close() }
+
+// Float32s reads a range of a tensor's elements; it makes base an nn.Reader.
+func (b *base) Float32s(name string, from int, dst []float32) error {
+	t, ok := b.weights.Tensor(name)
+	if !ok {
+		return fmt.Errorf("the checkpoint has no tensor %q", name)
+	}
+	return weights.Float32Range(t, from, from+len(dst), dst)
+}
+
+// check compares the checkpoint's tensors with those a network reads.
+func (b *base) check(n *nn.Net) error {
+	var want []weights.Spec
+	for _, w := range n.Weights() {
+		if w.Name != "" {
+			want = append(want, weights.Spec{Name: w.Name, Shape: w.Shape})
+		}
+	}
+	allowed := []string{"*.rotary_emb.inv_freq"}
+	if b.config.TieEmbeddings {
+		allowed = append(allowed, "lm_head.weight")
+	}
+	if err := weights.Check(b.weights, want, allowed...); err != nil {
+		return fmt.Errorf("base model %q: %w", b.name, err)
+	}
+	return nil
+}
+
+// load fills the frozen weights of a network, workers at a time.
+func (b *base) load(ctx context.Context, n *nn.Net, m *graph.Memory, workers int) error {
+	todo := n.Weights()
+	errs := make([]error, len(todo))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range max(workers, 1) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range next {
+				errs[i] = todo[i].Fill(b, m)
+			}
+		}()
+	}
+	for i := range todo {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("base model %q: %w", b.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// logitsStep gives the logits of chosen rows of up to T tokens of one sequence, with the keys and values of
+// earlier tokens kept in a cache.
+type logitsStep struct {
+	net     *nn.Net
+	trained *adapter.Trained
+	plan    *graph.Plan
+	logits  *graph.Value // f[R,V]
+	prefix  string
+}
+
+// newLogitsStep plans T tokens at a time of a sequence of at most maxLen, and the logits of R of them.
+func newLogitsStep(nw network, prefix string, T, R, maxLen, workers int) (*logitsStep, error) {
+	n, trained, in := nw.build(prefix, shape{Tokens: T, Sequences: 1, MaxLen: maxLen})
+	in.batch.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, 2))
+	in.batch.Cache = &nn.Cache{Start: n.Batch(prefix+"cache start", kernel.T(kernel.I32, 1))}
+	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, R))
+	hidden := nw.Build(n, nw.Config, in.batch)                        // [T,C]
+	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
+	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
+	l := &logitsStep{net: n, trained: trained, prefix: prefix}
+	l.logits = n.Apply(kernel.MatMul{TransB: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
+	var err error
+	if l.plan, err = n.Compile(workers, l.logits); err != nil {
+		return nil, fmt.Errorf("plan generation: %w", err)
+	}
+	return l, nil
+}
+
+// logitsRun is a logitsStep with memory.
+type logitsRun struct {
+	step                                  *logitsStep
+	run                                   *graph.Run
+	ids, positions, cuQ, cuK, start, rows []int32
+}
+
+func (l *logitsStep) bind(m *graph.Memory, cpu *kernel.CPU) (*logitsRun, error) {
+	run, err := l.plan.Bind(m, cpu)
+	if err != nil {
+		return nil, err
+	}
+	r := &logitsRun{step: l, run: run}
+	for name, dst := range map[string]*[]int32{
+		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache start": &r.start, "logit rows": &r.rows,
+	} {
+		t, err := m.Tensor(l.prefix + name)
+		if err != nil {
+			return nil, err
+		}
+		*dst = t.I32()
+	}
+	return r, nil
+}
+
+// forward runs up to T tokens that follow start earlier ones. The logits are those of the last len(rows)
+// tokens.
+func (r *logitsRun) forward(ids []int32, start int) {
+	for t := range r.ids {
+		r.ids[t], r.positions[t] = 0, 0
+		if t < len(ids) {
+			r.ids[t], r.positions[t] = ids[t], int32(start+t)
+		}
+	}
+	r.cuQ[0], r.cuQ[1] = 0, int32(len(ids))
+	r.cuK[0], r.cuK[1] = 0, int32(start+len(ids))
+	r.start[0] = int32(start)
+	for i := range r.rows {
+		r.rows[i] = int32(max(0, len(ids)-len(r.rows)+i))
+	}
+	r.run.Run("main")
+}
+
+func (r *logitsRun) logits() kernel.Tensor { return r.run.Tensor(r.step.logits) }

@@ -1,0 +1,188 @@
+package train
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// The step's segments: begin once, micro for every micro-batch, update once.
+const (
+	segmentBegin  = "begin"
+	segmentMicro  = "micro"
+	segmentUpdate = "update"
+	segmentEval   = "eval"
+)
+
+// evalPrefix is before the names of an evaluation's data.
+const evalPrefix = "eval "
+
+// State groups of the optimizer, spans like the parameters.
+const (
+	groupMoment1 = "adam m"
+	groupMoment2 = "adam v"
+)
+
+// network is what a run trains, before it becomes a plan.
+type network struct {
+	Config  model.Config
+	Build   families.Build
+	Float   kernel.DType
+	Scheme  *quant.Config // nil = weights as they are
+	Method  adapter.Method
+	Adapter adapter.Config
+	Adapted bool // false = the base model alone
+}
+
+// shape is the fixed size of a step's data.
+type shape struct {
+	Tokens    int // M = B*T
+	Sequences int // capacity of cu_seqlens less one
+	MaxLen    int // positions lie below it
+}
+
+// inputs are a plan's batch values.
+type inputs struct {
+	batch                nn.Batch
+	labels, scale, hyper *graph.Value
+}
+
+// build starts a net and declares its data under names with a prefix: plans that share a memory have data
+// of their own.
+func (nw network) build(prefix string, s shape) (*nn.Net, *adapter.Trained, inputs) {
+	trained := &adapter.Trained{}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme}
+	if nw.Adapted {
+		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
+	}
+	n := nn.New(o)
+	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
+	return n, trained, inputs{
+		batch: nn.Batch{
+			IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, s.Tokens)),
+			Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, s.Tokens)),
+			CuQ:       cu, CuK: cu, MaxLen: s.MaxLen,
+		},
+		labels: n.Batch(prefix+"labels", kernel.T(kernel.I32, s.Tokens)),
+		scale:  n.Batch(prefix+"loss scale", kernel.T(n.Float(), 1)),
+	}
+}
+
+// headName is the checkpoint's name of the vocabulary head's weight.
+func headName(c model.Config) string {
+	if c.TieEmbeddings {
+		return "model.embed_tokens.weight"
+	}
+	return "lm_head.weight"
+}
+
+// lossChunk is rows whose logits exist at the same time.
+const lossChunk = 256
+
+// trainStep is the training step as one plan.
+type trainStep struct {
+	net     *nn.Net
+	trained *adapter.Trained
+	plan    *graph.Plan
+	loss    *graph.Value // f[], the optimizer step's loss
+	norm    *graph.Value // f[2], gradient norm and clip factor
+}
+
+// newTrainStep builds forward, backward, clip and optimizer.
+func newTrainStep(nw network, s shape, c Config, workers int) (*trainStep, error) {
+	n, trained, in := nw.build("", s)
+	in.hyper = n.Batch("optimizer", kernel.T(n.Float(), 4))
+	t := &trainStep{net: n, trained: trained}
+
+	// The parameters exist once the layers do, so the segment that runs first is built last.
+	n.Segment(segmentMicro)
+	hidden := nw.Build(n, nw.Config, in.batch)                                     // [M,C]
+	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize) // [V,C]
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: lossChunk, Grad: true}, hidden, head, in.labels, in.scale)
+	if err := n.Err(); err != nil {
+		return nil, err
+	}
+	if err := trained.CheckTargets(nw.Adapter); err != nil {
+		return nil, err
+	}
+	grads := n.Grad(loss, trained.Params...)
+	for i, p := range trained.Params {
+		sum := n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
+		n.Apply(kernel.AddTo{}, sum, grads[i])
+	}
+	lossSum := n.State("", "loss", loss.Type)
+	n.Apply(kernel.AddTo{}, lossSum, loss)
+
+	n.Segment(segmentUpdate)
+	g := n.Span(adapter.GradGroup)
+	m := n.State(groupMoment1, "first moments", g.Type)
+	v := n.State(groupMoment2, "second moments", g.Type)
+	t.norm = n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm}, g)
+	n.Apply(kernel.AdamW{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Eps: c.AdamEpsilon, WeightDecay: c.WeightDecay},
+		n.Span(adapter.ParamGroup), g, m, v, t.norm, in.hyper)
+
+	n.Segment(segmentBegin)
+	n.Apply(kernel.Zero{}, g)
+	n.Apply(kernel.Zero{}, lossSum)
+
+	t.loss = lossSum
+	var err error
+	if t.plan, err = n.Compile(workers, t.loss, t.norm); err != nil {
+		return nil, fmt.Errorf("plan the training step: %w", err)
+	}
+	return t, nil
+}
+
+// evalStep is the forward pass and the loss alone.
+type evalStep struct {
+	net     *nn.Net
+	trained *adapter.Trained
+	plan    *graph.Plan
+	loss    *graph.Value // f[], scale times the sum of negative log-likelihoods
+	nll     *graph.Value // f[M]
+}
+
+func newEvalStep(nw network, s shape, workers int) (*evalStep, error) {
+	n, trained, in := nw.build(evalPrefix, s)
+	n.Segment(segmentEval)
+	hidden := nw.Build(n, nw.Config, in.batch)
+	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
+	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk}, hidden, head, in.labels, in.scale)
+	e := &evalStep{net: n, trained: trained, loss: out[0], nll: out[1]}
+	var err error
+	if e.plan, err = n.Compile(workers, e.loss, e.nll); err != nil {
+		return nil, fmt.Errorf("plan the evaluation: %w", err)
+	}
+	return e, nil
+}
+
+// shiftLabels writes to each place what it must predict, the next token's label, and returns how many
+// places are trained. A sequence's last place predicts nothing. cu are the sequences' borders.
+func shiftLabels(dst, labels, cu []int32) (trained int) {
+	copy(dst, labels[1:])
+	dst[len(labels)-1] = dataset.Ignore
+	for _, end := range cu {
+		if end > 0 {
+			dst[end-1] = dataset.Ignore
+		}
+	}
+	for _, l := range dst {
+		if l != dataset.Ignore {
+			trained++
+		}
+	}
+	return trained
+}
+
+// hyper are the numbers the optimizer reads in step t, from 1: learning rate and bias corrections.
+func hyper(c Config, lr float64, t int) []float64 {
+	return []float64{lr, 1 - math.Pow(c.AdamBeta1, float64(t)), 1 - math.Pow(c.AdamBeta2, float64(t)), 0}
+}

@@ -1,0 +1,344 @@
+package train
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/quant"
+)
+
+func stories(t testing.TB) *base {
+	t.Helper()
+	b, err := openBase(context.Background(), filepath.Join(golden.Root(t), "configs", "assets", "stories260K"), Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.close() })
+	return b
+}
+
+func (b *base) network(t testing.TB, float kernel.DType, scheme *quant.Config, c *adapter.Config) network {
+	t.Helper()
+	build, err := families.For(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nw := network{Config: b.config, Build: build, Float: float, Scheme: scheme, Method: adapter.Methods["lora"]}
+	if c != nil {
+		nw.Adapter, nw.Adapted = *c, true
+	}
+	return nw
+}
+
+// testStep is a training step with memory, loaded, its adapter read from a PEFT folder.
+type testStep struct {
+	*trainStep
+	memory *graph.Memory
+	run    *graph.Run
+}
+
+func newTestStep(t testing.TB, b *base, nw network, s shape, c Config, workers int, adapterDir string) *testStep {
+	t.Helper()
+	cpu := kernel.NewCPU(workers)
+	step, err := newTrainStep(nw, s, c, cpu.Workers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := graph.NewMemory(step.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.check(step.net); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.load(context.Background(), step.net, m, 2); err != nil {
+		t.Fatal(err)
+	}
+	ts := &testStep{trainStep: step, memory: m}
+	saved, err := adapter.Open(adapterDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	params := step.trained.Snapshot(m)
+	if err := saved.Read(params); err != nil {
+		t.Fatal(err)
+	}
+	if err := step.trained.Restore(m, params); err != nil {
+		t.Fatal(err)
+	}
+	if ts.run, err = step.plan.Bind(m, cpu); err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+func (ts *testStep) ints(t testing.TB, name string) []int32 {
+	t.Helper()
+	x, err := ts.memory.Tensor(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x.I32()
+}
+
+func (ts *testStep) set(t testing.TB, name string, v ...float64) {
+	t.Helper()
+	x, err := ts.memory.Tensor(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range v {
+		if x.DType == kernel.F64 {
+			x.F64()[i] = f
+		} else {
+			x.F32()[i] = float32(f)
+		}
+	}
+}
+
+func numbers(x kernel.Tensor) []float64 {
+	if x.DType == kernel.F64 {
+		return x.F64()
+	}
+	out := make([]float64, x.Elems())
+	for i, v := range x.F32() {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+// fill writes rows of T tokens as one micro-batch and returns the trained tokens.
+func (ts *testStep) fill(t testing.TB, ids, labels []int32, T int) int {
+	t.Helper()
+	copy(ts.ints(t, "input_ids"), ids)
+	pos, cu, lab := ts.ints(t, "positions"), ts.ints(t, "cu_seqlens"), ts.ints(t, "labels")
+	for i := range pos {
+		pos[i] = int32(i % T)
+	}
+	for i := range cu {
+		cu[i] = int32(i * T)
+	}
+	return shiftLabels(lab, labels, cu)
+}
+
+func near(t testing.TB, what string, got, want, tolerance float64) {
+	t.Helper()
+	if d := math.Abs(got - want); !(d <= tolerance) {
+		t.Errorf("%s = %.9g, want %.9g: off by %.3g, tolerance %.3g", what, got, want, d, tolerance)
+	}
+}
+
+// distance is ‖got-want‖ / ‖want‖.
+func distance(got, want []float64) float64 {
+	var d, n float64
+	for i := range want {
+		d += (got[i] - want[i]) * (got[i] - want[i])
+		n += want[i] * want[i]
+	}
+	return math.Sqrt(d / n)
+}
+
+func TestLogitsEqualTransformers(t *testing.T) {
+	b := stories(t)
+	ref := golden.Open(t, golden.Path(t, "forward/forward.safetensors"))
+	for _, c := range []struct {
+		float     kernel.DType
+		tag       string
+		tolerance float64
+	}{{kernel.F32, "f32", 1e-4}, {kernel.F64, "f64", 1e-10}} {
+		for _, seq := range []string{"short", "medium", "long"} {
+			t.Run(seq+" "+c.tag, func(t *testing.T) {
+				ids := ref.Ints(seq + ".ids")
+				want := ref.Floats(seq + "." + c.tag + ".logits")
+				rows := ref.Shape(seq + "." + c.tag + ".logits")[0]
+				got := b.logitsOf(t, b.network(t, c.float, nil, nil), ids, rows)
+				if len(got) != len(want) {
+					t.Fatalf("%d logits, want %d", len(got), len(want))
+				}
+				worst := 0.0
+				for i := range want {
+					worst = math.Max(worst, math.Abs(got[i]-want[i]))
+				}
+				if !(worst <= c.tolerance) {
+					t.Errorf("logits differ by up to %.3g, tolerance %.3g", worst, c.tolerance)
+				}
+			})
+		}
+	}
+}
+
+func (b *base) logitsOf(t testing.TB, nw network, ids []int32, rows int) []float64 {
+	t.Helper()
+	cpu := kernel.NewCPU(2)
+	l, err := newLogitsStep(nw, "", len(ids), rows, len(ids), cpu.Workers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := graph.NewMemory(l.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.load(context.Background(), l.net, m, 2); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.bind(m, cpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.forward(ids, 0)
+	return numbers(r.logits())
+}
+
+func TestGradientsEqualPEFT(t *testing.T) {
+	b := stories(t)
+	batch := golden.Open(t, golden.Path(t, "lora_grad/batch.safetensors"))
+	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
+	for _, variant := range []string{"lora", "rslora", "lora_qv"} {
+		for _, c := range []struct {
+			float               kernel.DType
+			loss, tensor, norms float64
+		}{{kernel.F32, 5e-6, 1e-4, 1e-4}, {kernel.F64, 1e-10, 1e-6, 1e-9}} {
+			t.Run(variant+" "+c.float.String(), func(t *testing.T) {
+				dir := golden.Path(t, "lora_grad/"+variant)
+				cfg := peftConfigOf(t, dir)
+				ts := newTestStep(t, b, b.network(t, c.float, nil, &cfg), shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, Default(), 2, dir)
+				trained := ts.fill(t, ids, labels, dims[1])
+				ts.set(t, "loss scale", 1/float64(trained))
+				ts.run.Run(segmentBegin)
+				ts.run.Run(segmentMicro)
+
+				var want struct {
+					Loss  float64            `json:"loss_f64"`
+					Norms map[string]float64 `json:"norm_f64"`
+				}
+				golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
+				near(t, "loss", numbers(ts.run.Tensor(ts.loss))[0], want.Loss, c.loss*want.Loss)
+				ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
+				if len(ref.Names()) != len(ts.trained.Params) {
+					t.Errorf("%d gradients, want %d", len(ts.trained.Params), len(ref.Names()))
+				}
+				for _, p := range ts.trained.Params {
+					x, err := ts.memory.Tensor("gradient of " + p.Name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					name := "base_model.model." + p.Name
+					got := numbers(x)
+					if d := distance(got, ref.Floats(name)); !(d <= c.tensor) {
+						t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, c.tensor)
+					}
+					var sum float64
+					for _, g := range got {
+						sum += g * g
+					}
+					near(t, "norm of "+name, math.Sqrt(sum), want.Norms[name], c.norms*want.Norms[name])
+				}
+			})
+		}
+	}
+}
+
+func peftConfigOf(t testing.TB, dir string) adapter.Config {
+	t.Helper()
+	s, err := adapter.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return s.Config
+}
+
+type curve struct {
+	Loss     []float64 `json:"loss"`
+	GradNorm []float64 `json:"grad_norm"`
+	LR       []float64 `json:"lr"`
+	Trained  []int     `json:"trained_tokens"`
+}
+
+// TestCurvesEqualPEFT trains 20 steps as PEFT (and PEFT with bitsandbytes) did.
+func TestCurvesEqualPEFT(t *testing.T) {
+	b := stories(t)
+	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
+	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")
+	const T, rows, steps = 128, 4, 20
+	plain, double := quant.Default(), quant.Default()
+	plain.DoubleQuant = false
+	for _, v := range []struct {
+		name   string
+		float  kernel.DType
+		scheme *quant.Config
+		micro  int // micro-batches in a step
+		loss   float64
+		norm   float64
+	}{
+		{"lora", kernel.F32, nil, 1, 1e-4, 1e-3},
+		{"lora_float64", kernel.F64, nil, 1, 1e-9, 1e-9},
+		{"lora_accumulate", kernel.F32, nil, 4, 1e-4, 1e-3},
+		{"rslora", kernel.F32, nil, 1, 1e-4, 1e-3},
+		{"qlora_nf4", kernel.F32, &plain, 1, 1e-4, 1e-3},
+		{"qlora_nf4_double", kernel.F32, &double, 1, 1e-4, 1e-3},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
+			cfg.UseRSLoRA = v.name == "rslora"
+			c := Default()
+			c.LearningRate, c.LRScheduler, c.WarmupSteps, c.MaxSteps = 2e-3, "linear", 2, steps
+			var want curve
+			golden.JSON(t, golden.Path(t, "train/"+v.name+"/curve.json"), &want)
+			perMicro := rows / v.micro
+			ts := newTestStep(t, b, b.network(t, v.float, v.scheme, &cfg), shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
+			for step := range steps {
+				trained := 0
+				for r := range rows {
+					row := labels[(step*rows+r)*T:]
+					for _, l := range row[1:T] {
+						if l >= 0 {
+							trained++
+						}
+					}
+				}
+				if trained != want.Trained[step] {
+					t.Fatalf("step %d trains %d tokens, want %d", step, trained, want.Trained[step])
+				}
+				lr := want.LR[step]
+				ts.set(t, "loss scale", 1/float64(trained))
+				ts.set(t, "optimizer", hyper(c, lr, step+1)...)
+				ts.run.Run(segmentBegin)
+				for micro := range v.micro {
+					from := (step*rows + micro*perMicro) * T
+					ts.fill(t, ids[from:from+perMicro*T], labels[from:from+perMicro*T], T)
+					ts.run.Run(segmentMicro)
+				}
+				ts.run.Run(segmentUpdate)
+				loss, norm := numbers(ts.run.Tensor(ts.loss))[0], numbers(ts.run.Tensor(ts.norm))[0]
+				if d := math.Abs(loss-want.Loss[step]) / want.Loss[step]; !(d <= v.loss) {
+					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", step, loss, want.Loss[step], d, v.loss)
+				}
+				if d := math.Abs(norm-want.GradNorm[step]) / want.GradNorm[step]; !(d <= v.norm) {
+					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g above %.3g", step, norm, want.GradNorm[step], d, v.norm)
+				}
+			}
+			final := golden.Path(t, "train/"+v.name+"/final")
+			if _, err := os.Stat(final); err != nil {
+				return // the float64 curve has no stored adapter
+			}
+			ref := golden.Open(t, filepath.Join(final, adapter.WeightsFile))
+			for _, p := range ts.trained.Snapshot(ts.memory) {
+				for i, w := range ref.Floats("base_model.model." + p.Name) {
+					if d := math.Abs(float64(p.Data[i]) - w); !(d <= 2e-4) {
+						t.Fatalf("final %s[%d] = %v, PEFT %v", p.Name, i, p.Data[i], w)
+					}
+				}
+			}
+		})
+	}
+}
