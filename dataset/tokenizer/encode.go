@@ -16,6 +16,7 @@ type Encoding struct {
 type output struct {
 	ids     []int32
 	offsets [][2]int
+	matched map[int]string // the text of each added token by its place, white space that it took included; only with offsets
 }
 
 // add appends tokens whose text begins at byte start of p.
@@ -93,7 +94,13 @@ func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest f
 			if done < start {
 				rest(p.sub(cut{done, start}))
 			}
-			sc.tokens = append(sc.tokens[:0], tokenOf(token.ID, end-start))
+			sc.tokens = append(sc.tokens[:0], wholeToken(token.ID, end-start))
+			if p.at != nil {
+				if out.matched == nil {
+					out.matched = map[int]string{}
+				}
+				out.matched[len(out.ids)] = p.s[start:end]
+			}
 			out.add(p, start, sc.tokens)
 			done, from = end, resume
 		}
@@ -103,7 +110,7 @@ func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest f
 	}
 }
 
-func tokenOf(id int32, size int) token { return token{id, int32(size)} }
+func wholeToken(id int32, size int) token { return token{id, int32(size)} }
 
 // pretokenize runs the pre-tokenizers from step on over p and the model over what they leave.
 func (t *Tokenizer) pretokenize(step int, p piece, sc *scratch, out *output) {

@@ -31,14 +31,17 @@ func (pp *postProcessor) finish(t *Tokenizer, out output, addSpecial bool) Encod
 func (trim trimOffsets) apply(t *Tokenizer, out output) {
 	blank := func(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
 	for i, id := range out.ids {
-		s, _ := t.Token(id)
+		s, ok := out.matched[i]
+		if !ok {
+			s, _ = t.Token(id)
+		}
 		left := strings.TrimLeftFunc(s, blank)
 		leading := len([]rune(s)) - len([]rune(left))
 		trailing := len([]rune(s)) - len([]rune(strings.TrimRightFunc(s, blank)))
 		o := &out.offsets[i]
 		if leading > 0 {
-			if (i == 0 || o[0] == 0) && trim.prefixSpace {
-				leading--
+			if (i == 0 || o[0] == 0) && trim.prefixSpace && leading == 1 {
+				leading = 0 // the space that the pre-tokenizer put there
 			}
 			o[0] = min(o[0]+leading, o[1])
 		}
