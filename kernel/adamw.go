@@ -1,0 +1,54 @@
+package kernel
+
+import "math"
+
+// AdamW is one step of Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch's
+// AdamW, over all trained elements at once.
+//
+//	p, g, m, v f[P]; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, unused)
+//	g' = g clip[1]
+//	p' = p (1 - lr WeightDecay) - lr/hyper[1] m' / (sqrt(v')/sqrt(hyper[2]) + Eps)
+//	m' = m + (1-Beta1)(g' - m);  v' = Beta2 v + (1-Beta2) g'²
+//
+// Outputs p', m', v' are in the memory of p, m and v.
+type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
+
+func (AdamW) Name() string { return "adamw" }
+
+func (AdamW) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]"); err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 1, 2, 3, 4, 5); err != nil {
+		return nil, err
+	}
+	return []Type{in[0], in[2], in[3]}, nil
+}
+
+func (AdamW) Overwrites() []Alias { return []Alias{{0, 0}, {1, 2}, {2, 3}} }
+
+func (k AdamW) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return adamW[float64](k, c, in, out)
+	}
+	return adamW[float32](k, c, in, out)
+}
+
+func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
+	g, clip, hyper := Floats[F](in[1]), Floats[F](in[4]), Floats[F](in[5])
+	p, m, v := Floats[F](out[0]), Floats[F](out[1]), Floats[F](out[2])
+	toGrad, beta2, toSquare, eps := F(1-k.Beta1), F(k.Beta2), F(1-k.Beta2), F(k.Eps)
+	return c.Range(len(p), 1<<13, func(lo, hi int) {
+		// Scalars are made in float64 and rounded once, as torch has them.
+		lr := float64(hyper[0])
+		keep, size := F(1-lr*k.WeightDecay), F(-lr/float64(hyper[1]))
+		correct, factor := F(math.Sqrt(float64(hyper[2]))), clip[1]
+		p, g, m, v := p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi]
+		for i, w := range p {
+			d := F(g[i] * factor)
+			m[i] += F(toGrad * (d - m[i]))
+			v[i] = F(v[i]*beta2) + F(toSquare*F(d*d))
+			p[i] = F(w*keep) + F(size*F(m[i]/(F(F(math.Sqrt(float64(v[i])))/correct)+eps)))
+		}
+	})
+}

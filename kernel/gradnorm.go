@@ -1,0 +1,69 @@
+package kernel
+
+import "math"
+
+// GradNorm is the norm of the whole gradient and the factor that clips it.
+//
+//	g f[P] -> f[2]
+//	out[0] = sqrt(sum g²)
+//	out[1] = min(1, MaxNorm / (out[0] + 1e-6)); 1 where MaxNorm is not positive
+//
+// The sum is taken in float64, in pieces of a fixed size in ascending order. The constant is torch's
+// (clip_grad_norm_).
+type GradNorm struct{ MaxNorm float64 }
+
+func (GradNorm) Name() string { return "gradnorm" }
+
+func (GradNorm) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[P]"); err != nil {
+		return nil, err
+	}
+	return []Type{T(in[0].DType, 2)}, nil
+}
+
+// normPiece is the elements of one partial sum.
+const normPiece = 1 << 14
+
+func normPieces(n int) int { return max(1, (n+normPiece-1)/normPiece) }
+
+func (GradNorm) Scratch(in []Type, _ int) int64 { return T(F64, normPieces(in[0].Elems())).Bytes() }
+
+func (k GradNorm) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return gradNorm[float64](k, c, in, out)
+	}
+	return gradNorm[float32](k, c, in, out)
+}
+
+func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {
+	g, y := Floats[F](in[0]), Floats[F](out[0])
+	sums := NewTensor(T(F64, normPieces(len(g))), c.Scratch).F64()
+	pieces := c.Range(len(g), normPiece, func(lo, hi int) { sums[lo/normPiece] = squares(g[lo:hi]) })
+	return func() {
+		pieces()
+		sum := 0.0
+		for _, s := range sums {
+			sum += s
+		}
+		norm := math.Sqrt(sum)
+		factor := 1.0
+		if k.MaxNorm > 0 {
+			factor = math.Min(1, k.MaxNorm/(norm+1e-6))
+		}
+		y[0], y[1] = F(norm), F(factor)
+	}
+}
+
+// squares is the sum of squares in float64, in four chains.
+func squares[F Float](x []F) float64 {
+	var s0, s1, s2, s3 float64
+	for len(x) >= 4 {
+		a, b, c, d := float64(x[0]), float64(x[1]), float64(x[2]), float64(x[3])
+		s0, s1, s2, s3 = s0+float64(a*a), s1+float64(b*b), s2+float64(c*c), s3+float64(d*d)
+		x = x[4:]
+	}
+	for _, v := range x {
+		s0 += float64(float64(v) * float64(v))
+	}
+	return (s0 + s1) + (s2 + s3)
+}

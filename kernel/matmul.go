@@ -1,0 +1,177 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel/gemm"
+)
+
+// MatMul is the product of two matrices, each transposed where its attribute says so.
+//
+//	y = Alpha op(a) op(b)   // f[M,N]; op(a) [M,K], op(b) [K,N]; Alpha 0 stands for 1
+//
+// b may be a frozen weight in another float type than a's: it is then converted block by block while it is
+// multiplied, and a is not transposed.
+type MatMul struct {
+	TransA, TransB bool
+	Alpha          float64
+}
+
+func (MatMul) Name() string { return "matmul" }
+
+func (k MatMul) Shape(in []Type) ([]Type, error) {
+	a, b := "f[M,K]", "w[K,N]"
+	if k.TransA {
+		a = "f[K,M]"
+	}
+	if k.TransB {
+		b = "w[N,K]"
+	}
+	d, err := Want(in, a, b)
+	if err != nil {
+		return nil, err
+	}
+	if k.TransA && in[0].DType != in[1].DType {
+		return nil, fmt.Errorf("inputs are %v and %v: with a transposed first input both must hold the same type of number", in[0], in[1])
+	}
+	return []Type{T(in[0].DType, d.At('M'), d.At('N'))}, nil
+}
+
+func (k MatMul) Grads() Backward {
+	mul := func(transA, transB bool, a, b Ref) Call {
+		return Call{Kernel: MatMul{TransA: transA, TransB: transB, Alpha: k.Alpha}, In: []Ref{a, b}}
+	}
+	da, db := mul(false, !k.TransB, Upstream(), In(1)), mul(!k.TransA, false, In(0), Upstream())
+	if k.TransA {
+		da = mul(k.TransB, true, In(1), Upstream())
+	}
+	if k.TransB {
+		db = mul(true, k.TransA, Upstream(), In(0))
+	}
+	return Backward{Calls: []Call{da, db}, Grads: []Ref{FromCall(0, 0), FromCall(1, 0)}}
+}
+
+func (k MatMul) Accumulate() (Kernel, bool) { return MatMulTo(k), true }
+
+func (k MatMul) Scratch(in []Type, _ int) int64 { return panelBytes(in[0].DType, in[1]) }
+
+func (k MatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+
+// MatMulTo adds MatMul's product of its first two inputs to the third, in the third one's memory.
+type MatMulTo MatMul
+
+func (MatMulTo) Name() string { return "matmul" }
+
+func (k MatMulTo) Shape(in []Type) ([]Type, error) { return onto(MatMul(k), in, 2) }
+
+func (MatMulTo) Overwrites() []Alias { return []Alias{{0, 2}} }
+
+func (k MatMulTo) Scratch(in []Type, workers int) int64 { return MatMul(k).Scratch(in, workers) }
+
+func (k MatMulTo) CPU(c *CPU, in, out []Tensor) func() { return MatMul(k).bind(c, in, out, 1) }
+
+// onto is the shape of an accumulating form whose kernel takes n inputs.
+func onto(k Kernel, in []Type, n int) ([]Type, error) {
+	if len(in) != n+1 {
+		return nil, fmt.Errorf("takes %d inputs and an addend, got %d inputs", n, len(in))
+	}
+	out, err := k.Shape(in[:n])
+	if err != nil {
+		return nil, err
+	}
+	if !in[n].Equal(out[0]) {
+		return nil, fmt.Errorf("the addend, input %d, is %v, the product is %v", n, in[n], out[0])
+	}
+	return out, nil
+}
+
+func (k MatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
+	switch {
+	case in[0].DType == in[1].DType && in[0].DType == F64:
+		return matMul[float64](k, c, in, out, beta)
+	case in[0].DType == in[1].DType:
+		return matMul[float32](k, c, in, out, beta)
+	}
+	m, n, depth := k.sizes(in, out)
+	if in[0].DType == F32 {
+		a, b, y := in[0].F32(), rowDecoder(decoder[float32](in[1])), out[0].F32()
+		return func() {
+			gemm.GemmDecoded(c.Pool, k.TransB, m, n, depth, float32(k.alpha()), a, depth, b, float32(beta), y, n)
+		}
+	}
+	p := newPanels(in[1].Shape, c.Scratch, decoder[float64](in[1]))
+	return p.product(c, k.TransB, k.alpha(), in[0].F64(), beta, out[0])
+}
+
+func (k MatMul) alpha() float64 {
+	if k.Alpha == 0 {
+		return 1
+	}
+	return k.Alpha
+}
+
+func (k MatMul) sizes(in, out []Tensor) (m, n, depth int) {
+	depth = in[0].Shape[1]
+	if k.TransA {
+		depth = in[0].Shape[0]
+	}
+	return out[0].Shape[0], out[0].Shape[1], depth
+}
+
+func matMul[F Float](k MatMul, c *CPU, in, out []Tensor, beta float64) func() {
+	a, b, y := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0])
+	m, n, depth := k.sizes(in, out)
+	lda, ldb := in[0].Shape[1], in[1].Shape[1]
+	pool, alpha, add := c.Pool, F(k.alpha()), F(beta)
+	return func() { gemm.Gemm(pool, k.TransA, k.TransB, m, n, depth, alpha, a, lda, b, ldb, add, y, n) }
+}
+
+// rowDecoder fills dst with the elements from i on; it is a gemm.Decoder.
+type rowDecoder func(dst []float32, i int)
+
+func (d rowDecoder) DequantizeRange(dst []float32, from, to int) { d(dst[:to-from], from) }
+
+// panelRows is how many rows of a converted matrix exist at a time in float64.
+const panelRows = 64
+
+// panelBytes is the scratch that a body in float64 needs for an operand stored in another type.
+func panelBytes(body DType, b Type) int64 {
+	if body != F64 || b.DType == F64 || len(b.Shape) != 2 {
+		return 0
+	}
+	return T(F64, min(panelRows, b.Shape[0]), b.Shape[1]).Bytes()
+}
+
+// panels multiplies in float64 by a matrix [rows,cols] of which only some rows at a time are decoded. It
+// serves gradient checks and reference runs.
+type panels struct {
+	rows, cols int
+	panel      []float64 // [min(panelRows,rows),cols]
+	decode     func(dst []float64, i int)
+}
+
+func newPanels(shape []int, scratch []byte, decode func(dst []float64, i int)) panels {
+	panel := NewTensor(T(F64, min(panelRows, shape[0]), shape[1]), scratch)
+	return panels{shape[0], shape[1], panel.F64(), decode}
+}
+
+// product returns the work y = alpha a B + beta y, or with B transposed.
+func (p panels) product(c *CPU, trans bool, alpha float64, a []float64, beta float64, out Tensor) func() {
+	y, m, n, pool := out.F64(), out.Shape[0], out.Shape[1], c.Pool
+	return func() {
+		for r := 0; r < p.rows; r += panelRows {
+			rows := min(panelRows, p.rows-r)
+			b := p.panel[:rows*p.cols]
+			p.decode(b, r*p.cols)
+			if trans {
+				gemm.Gemm(pool, false, true, m, rows, p.cols, alpha, a, p.cols, b, p.cols, beta, y[r:], n)
+				continue
+			}
+			add := beta
+			if r > 0 {
+				add = 1
+			}
+			gemm.Gemm(pool, false, false, m, n, rows, alpha, a[r:], p.rows, b, p.cols, add, y, n)
+		}
+	}
+}

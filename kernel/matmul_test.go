@@ -1,0 +1,152 @@
+package kernel_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+func operand(trans bool, rows, cols int) kerneltest.Input {
+	if trans {
+		rows, cols = cols, rows
+	}
+	return kerneltest.Normal(rows, cols)
+}
+
+func TestMatMul(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {17, 9, 33}, {2, 67, 130}, {70, 96, 401}} {
+		for _, k := range []kernel.MatMul{{}, {TransA: true}, {TransB: true, Alpha: 0.25}, {TransA: true, TransB: true, Alpha: -1.5}} {
+			cases = append(cases, kerneltest.Case{
+				Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6,
+				In: []kerneltest.Input{operand(k.TransA, s[0], s[2]), operand(k.TransB, s[2], s[1])},
+			})
+		}
+	}
+	for _, d := range []kernel.DType{kernel.F32, kernel.F64, kernel.BF16, kernel.F16} {
+		for _, k := range []kernel.MatMul{{Alpha: 2}, {TransB: true}} {
+			for _, s := range [][3]int{{5, 67, 131}, {33, 130, 9}, {1, 4, 1}} {
+				cases = append(cases, kerneltest.Case{
+					Name: fmt.Sprintf("%v frozen %v %+v", s, d, k), Kernel: k, Bound: 1e-6,
+					In: []kerneltest.Input{kerneltest.Normal(s[0], s[2]), operand(k.TransB, s[2], s[1]).As(d)},
+				})
+			}
+		}
+	}
+	cases[0].Rejects = map[string][]kernel.Type{
+		"inner sizes differ": {kernel.T(kernel.F32, 2, 3), kernel.T(kernel.F32, 4, 2)},
+		"a in bf16":          {kernel.T(kernel.BF16, 2, 3), kernel.T(kernel.F32, 3, 2)},
+	}
+	kerneltest.Run(t, cases...)
+
+	stored := []kernel.Type{kernel.T(kernel.F32, 3, 2), kernel.T(kernel.BF16, 3, 4)}
+	if _, err := (kernel.MatMul{TransA: true}).Shape(stored); err == nil {
+		t.Errorf("a transposed first input with %v is accepted", stored[1])
+	}
+}
+
+// The product against the formula, so that all forms are not wrong together.
+func TestMatMulFormula(t *testing.T) {
+	for _, k := range []kernel.MatMul{{}, {TransA: true}, {TransB: true}, {TransA: true, TransB: true, Alpha: 3}} {
+		const m, n, depth = 4, 3, 5
+		at := func(x []float64, trans bool, rows, cols, i, j int) float64 {
+			if trans {
+				return x[j*rows+i]
+			}
+			return x[i*cols+j]
+		}
+		a, b := make([]float64, m*depth), make([]float64, depth*n)
+		for i := range a {
+			a[i] = float64(i%7) - 2.5
+		}
+		for i := range b {
+			b[i] = float64(i%5) + 0.25
+		}
+		ta, tb := kernel.T(kernel.F64, m, depth), kernel.T(kernel.F64, depth, n)
+		if k.TransA {
+			ta = kernel.T(kernel.F64, depth, m)
+		}
+		if k.TransB {
+			tb = kernel.T(kernel.F64, n, depth)
+		}
+		y := apply(t, k, tensor64(ta, a), tensor64(tb, b))[0].F64()
+		for i := range m {
+			for j := range n {
+				want := 0.0
+				for p := range depth {
+					want += at(a, k.TransA, m, depth, i, p) * at(b, k.TransB, depth, n, p, j)
+				}
+				if k.Alpha != 0 {
+					want *= k.Alpha
+				}
+				if math.Abs(y[i*n+j]-want) > 1e-12 {
+					t.Errorf("%+v: y[%d,%d] = %v, want %v", k, i, j, y[i*n+j], want)
+				}
+			}
+		}
+	}
+}
+
+func tensor64(t kernel.Type, v []float64) kernel.Tensor {
+	x := kernel.NewTensor(t, kernel.Alloc(t.Bytes()))
+	copy(x.F64(), v)
+	return x
+}
+
+func tensor32(v []float32, shape ...int) kernel.Tensor {
+	t := kernel.T(kernel.F32, shape...)
+	x := kernel.NewTensor(t, kernel.Alloc(t.Bytes()))
+	copy(x.F32(), v)
+	return x
+}
+
+func tensorOf[E int32 | byte](v []E) kernel.Tensor {
+	switch v := any(v).(type) {
+	case []int32:
+		x := kernel.NewTensor(kernel.T(kernel.I32, len(v)), kernel.Alloc(int64(4*len(v))))
+		copy(x.I32(), v)
+		return x
+	case []byte:
+		return kernel.NewTensor(kernel.T(kernel.U8, len(v)), v)
+	}
+	return kernel.Tensor{}
+}
+
+// work binds a kernel to inputs and fresh outputs.
+func work(t testing.TB, workers int, k kernel.Kernel, in ...kernel.Tensor) (func(), []kernel.Tensor) {
+	t.Helper()
+	types := make([]kernel.Type, len(in))
+	for i, x := range in {
+		types[i] = x.Type
+	}
+	outTypes, err := k.Shape(types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]kernel.Tensor, len(outTypes))
+	for i, o := range outTypes {
+		out[i] = kernel.NewTensor(o, kernel.Alloc(o.Bytes()))
+	}
+	if o, ok := k.(kernel.Overwriting); ok {
+		for _, a := range o.Overwrites() {
+			out[a.Out] = in[a.In]
+		}
+	}
+	cpu := kernel.NewCPU(workers)
+	t.Cleanup(cpu.Pool.Close)
+	if s, ok := k.(kernel.Scratch); ok {
+		cpu.Scratch = kernel.Alloc(s.Scratch(types, workers))
+	}
+	return k.CPU(cpu, in, out), out
+}
+
+// apply runs a kernel once.
+func apply(t testing.TB, k kernel.Kernel, in ...kernel.Tensor) []kernel.Tensor {
+	t.Helper()
+	run, out := work(t, 1, k, in...)
+	run()
+	return out
+}

@@ -1,0 +1,164 @@
+package kernel_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// packedWeight is a random weight [n,k] in NF4.
+func packedWeight(t testing.TB, n, k int, nested bool) quant.Packed {
+	t.Helper()
+	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
+	w := make([]float32, n*k)
+	for i := range w {
+		w[i] = float32(r.NormFloat64()) * (1 + float32(i/64%5))
+	}
+	p, err := quant.Quantize(w, n, k, quant.Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// packedTensors are the inputs of MatMulNF4 after the first.
+func packedTensors(p quant.Packed, table bool) []kernel.Tensor {
+	in := []kernel.Tensor{tensorOf(p.Codes)}
+	if !p.Nested() {
+		return append(in, tensor32(p.Absmax, len(p.Absmax)))
+	}
+	in = append(in, tensorOf(p.AbsmaxU8), tensor32(p.Absmax2, len(p.Absmax2)), tensor32([]float32{p.Offset}, 1))
+	if table {
+		in = append(in, tensor32(p.Table2, 256))
+	}
+	return in
+}
+
+func packedInputs(p quant.Packed, table bool) []kerneltest.Input {
+	var in []kerneltest.Input
+	for _, x := range packedTensors(p, table) {
+		if x.DType == kernel.U8 {
+			in = append(in, kerneltest.Bytes(x.Bytes(), x.Shape...))
+			continue
+		}
+		wide := make([]float64, x.Elems())
+		for i, v := range x.F32() {
+			wide[i] = float64(v)
+		}
+		in = append(in, kerneltest.Values(wide, x.Shape...).As(kernel.F32))
+	}
+	return in
+}
+
+func TestMatMulNF4(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {2, 64, 64}, {5, 33, 130}, {9, 130, 172}, {70, 96, 401}} {
+		for _, k := range []kernel.MatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}, {Nested: true, OwnTable: true}} {
+			k.N, k.K = s[1], s[2]
+			width := k.K
+			if k.Transposed {
+				width = k.N
+			}
+			p := packedWeight(t, k.N, k.K, k.Nested)
+			if k.OwnTable {
+				p.Table2 = slices.Clone(p.Table2)
+				p.Table2[17] *= 1.01
+			}
+			cases = append(cases, kerneltest.Case{
+				Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6,
+				In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)}, packedInputs(p, k.OwnTable)...),
+			})
+		}
+	}
+	kerneltest.Run(t, cases...)
+
+	types := []kernel.Type{kernel.T(kernel.F32, 2, 64), kernel.T(kernel.U8, 32*64), kernel.T(kernel.F32, 64)}
+	for what, k := range map[string]kernel.MatMulNF4{
+		"no rows":               {N: 0, K: 64},
+		"negative columns":      {N: 64, K: -64},
+		"too large":             {N: 1 << 40, K: 1 << 40},
+		"a table without codes": {N: 64, K: 64, OwnTable: true},
+	} {
+		if _, err := k.Shape(types); err == nil {
+			t.Errorf("%s: %+v is accepted", what, k)
+		}
+	}
+	if _, err := (kernel.MatMulNF4{N: 64, K: 64}).Shape(types); err != nil {
+		t.Error(err)
+	}
+}
+
+// The product with the packed weight equals the product with the weight decoded first, bit for bit, in both
+// directions and when the scales arrive after binding.
+func TestMatMulNF4EqualsDecoded(t *testing.T) {
+	for _, s := range [][3]int{{1, 64, 96}, {4, 33, 130}, {37, 192, 576}, {128, 401, 96}} {
+		for _, nested := range []bool{false, true} {
+			for _, transposed := range []bool{false, true} {
+				m, n, k := s[0], s[1], s[2]
+				p := packedWeight(t, n, k, nested)
+				w := make([]float32, n*k)
+				p.Dequantize(w)
+				width := k
+				if transposed {
+					width = n
+				}
+				x := kernel.NewTensor(kernel.T(kernel.F32, m, width), kernel.Alloc(int64(4*m*width)))
+				r := rand.New(rand.NewPCG(1, 2))
+				for i := range x.F32() {
+					x.F32()[i] = float32(r.NormFloat64())
+				}
+				want := apply(t, kernel.MatMul{TransB: !transposed}, x, tensor32(w, n, k))[0]
+
+				late := packedTensors(p, false)
+				in := []kernel.Tensor{x}
+				for _, l := range late {
+					in = append(in, kernel.NewTensor(l.Type, kernel.Alloc(l.Type.Bytes())))
+				}
+				run, out := work(t, 2, kernel.MatMulNF4{N: n, K: k, Nested: nested, Transposed: transposed}, in...)
+				for i, l := range late {
+					copy(in[i+1].Bytes(), l.Bytes())
+				}
+				run()
+				if !slices.Equal(out[0].Bytes(), want.Bytes()) {
+					t.Errorf("%v nested %v transposed %v: not the product with the decoded weight", s, nested, transposed)
+				}
+			}
+		}
+	}
+}
+
+// The products of one layer of SmolLM2-135M at 128 tokens, beside the same product in plain float32.
+func BenchmarkMatMulNF4(b *testing.B) {
+	const m = 128
+	for _, s := range [][2]int{{576, 576}, {192, 576}, {1536, 576}, {576, 1536}} {
+		n, k := s[0], s[1]
+		p := packedWeight(b, n, k, true)
+		w := make([]float32, n*k)
+		p.Dequantize(w)
+		for _, transposed := range []bool{false, true} {
+			width, name := k, fmt.Sprintf("%d-%d/forward", k, n)
+			if transposed {
+				width, name = n, fmt.Sprintf("%d-%d/backward", k, n)
+			}
+			x := kernel.NewTensor(kernel.T(kernel.F32, m, width), kernel.Alloc(int64(4*m*width)))
+			for i := range x.F32() {
+				x.F32()[i] = float32(i%17) - 8
+			}
+			packed, _ := work(b, 0, kernel.MatMulNF4{N: n, K: k, Nested: true, Transposed: transposed}, append([]kernel.Tensor{x}, packedTensors(p, false)...)...)
+			dense, _ := work(b, 0, kernel.MatMul{TransB: !transposed}, x, tensor32(w, n, k))
+			for kind, run := range map[string]func(){"nf4": packed, "f32": dense} {
+				b.Run(name+"/"+kind, func(b *testing.B) {
+					for b.Loop() {
+						run()
+					}
+					b.ReportMetric(2*m*float64(n)*float64(k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+				})
+			}
+		}
+	}
+}
