@@ -1,0 +1,80 @@
+package kernel_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+func TestAdamW(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, n := range []int{1, 5, 3<<13 + 1} {
+		for _, decay := range []float64{0, 0.1} {
+			cases = append(cases, kerneltest.Case{
+				Name: fmt.Sprintf("%d decay %v", n, decay), Bound: 4e-7,
+				Kernel: kernel.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay},
+				In: []kerneltest.Input{
+					kerneltest.Normal(n), kerneltest.Normal(n), kerneltest.Normal(n), kerneltest.Uniform(0.01, 2, n),
+					kerneltest.Values([]float64{3, 0.3}, 2), kerneltest.Values([]float64{1e-2, 0.271, 0.002997, 0}, 4),
+				},
+			})
+		}
+	}
+	kerneltest.Run(t, cases...)
+}
+
+// Six steps of torch.optim.AdamW.
+func TestAdamWIsTorchs(t *testing.T) {
+	g := golden.Open(t, golden.Path(t, "schedule/adamw.safetensors"))
+	for _, c := range []struct {
+		tag   string
+		dtype kernel.DType
+		bound float64
+	}{{"f32", kernel.F32, 3e-7}, {"f64", kernel.F64, 1e-15}} {
+		k := kernel.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-6, WeightDecay: 0.1}
+		var in []kernel.Tensor
+		for _, n := range []int{33, 33, 33, 33, 2, 4} {
+			typ := kernel.T(c.dtype, n)
+			in = append(in, kernel.NewTensor(typ, kernel.Alloc(typ.Bytes())))
+		}
+		set := func(x kernel.Tensor, v []float64) {
+			for i, v := range v {
+				if c.dtype == kernel.F64 {
+					x.F64()[i] = v
+				} else {
+					x.F32()[i] = float32(v)
+				}
+			}
+		}
+		near := func(what string, x kernel.Tensor, want []float64) {
+			t.Helper()
+			for i, w := range want {
+				got := 0.0
+				if c.dtype == kernel.F64 {
+					got = x.F64()[i]
+				} else {
+					got = float64(x.F32()[i])
+				}
+				if math.Abs(got-w) > c.bound*math.Max(1, math.Abs(w)) {
+					t.Fatalf("%s: %s, element %d is %v, torch has %v", c.tag, what, i, got, w)
+				}
+			}
+		}
+		set(in[0], g.Floats(c.tag+".param0"))
+		set(in[4], []float64{0, 1})
+		run, _ := work(t, 1, k, in...)
+		grads := g.Floats("grads")
+		for step := 1; step <= 6; step++ {
+			set(in[1], grads[(step-1)*33:step*33])
+			set(in[5], []float64{1e-2, 1 - math.Pow(k.Beta1, float64(step)), 1 - math.Pow(k.Beta2, float64(step)), 0})
+			run()
+			near(fmt.Sprintf("parameter after step %d", step), in[0], g.Floats(fmt.Sprintf("%s.step%d.param", c.tag, step)))
+		}
+		near("first moment", in[2], g.Floats(c.tag+".exp_avg"))
+		near("second moment", in[3], g.Floats(c.tag+".exp_avg_sq"))
+	}
+}
