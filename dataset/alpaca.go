@@ -2,12 +2,13 @@ package dataset
 
 import "strings"
 
-// alpaca is {instruction, input, output} in the prompt text of Stanford Alpaca; input may be empty or absent.
+// alpaca is {instruction, input, output}, or Dolly's {instruction, context, response}, in the prompt text of Stanford
+// Alpaca; input may be empty or absent.
 var alpaca = Format{
 	Roles: []Role{
 		{Name: "instruction", Keys: []string{"instruction"}},
-		{Name: "input", Keys: []string{"input"}, Optional: true},
-		{Name: "output", Keys: []string{"output"}},
+		{Name: "input", Keys: []string{"input", "context"}, Optional: true},
+		{Name: "output", Keys: []string{"output", "response"}},
 	},
 	Render: renderAlpaca,
 }

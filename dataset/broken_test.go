@@ -26,18 +26,20 @@ var brokenFiles = []struct {
 		"data.jsonl:2: byte 1 of the row is not JSON: invalid character 'h' looking for beginning of value"},
 	{"missing comma", "data.jsonl", "\n{\"prompt\":\"a\" \"completion\":\"b\"}\n", nil,
 		"data.jsonl:2: byte 15 of the row is not JSON: invalid character '\"' after object key:value pair"},
-	{"pretty-printed object in JSONL", "data.jsonl", "{\n  \"text\": \"a\"\n}\n", nil,
-		"data.jsonl:1: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
-			"data.jsonl:2: byte 7 of the row is not JSON: invalid character ':' after top-level value\n" +
-			"data.jsonl:3: byte 1 of the row is not JSON: invalid character '}' looking for beginning of value"},
+	{"pretty-printed object", "data.json", "\n{\n  \"text\": \"a\"\n}\n", nil,
+		"data.json:2: the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects"},
+	{"plain text", "data.txt", "\nFirst Citizen:\n", nil, "data.txt:2: the file begins with 'F': want JSONL (an object a line) or a JSON list of objects"},
+	{"row cut off", "data.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b", nil,
+		"data.jsonl:2: the row ends in the middle of its JSON (JSONL needs a whole object on one line)"},
+	{"rows on one line of a list", "data.json", `[{"text":"a"},{"text":"b"},{"text":null}]`, nil, `data.json:1 (row 3): field "text" is null`},
 	{"two rows on a line", "data.jsonl", `{"text":"a"}{"text":"b"}`, nil,
 		"data.jsonl:1: byte 13 of the row is not JSON: invalid character '{' after top-level value"},
 	{"row is a list", "data.jsonl", "{\"text\":\"a\"}\n[1]\n", nil,
 		"data.jsonl:2: the row is a list, want an object like {\"prompt\": …, \"completion\": …}"},
 	{"row is a number", "data.json", "[1]", nil,
 		"data.json:1: the row is a number, want an object like {\"prompt\": …, \"completion\": …}"},
-	{"row is null", "data.jsonl", "null", nil,
-		"data.jsonl:1: the row is null, want an object like {\"prompt\": …, \"completion\": …}"},
+	{"row is null", "data.jsonl", "{\"text\":\"a\"}\nnull", nil,
+		"data.jsonl:2: the row is null, want an object like {\"prompt\": …, \"completion\": …}"},
 	{"error inside a list names its own line", "data.json", "[\n{\"text\": \"a\"},\n{\n \"text\": \"b\",\n \"x\": tru\n}\n]", nil,
 		"data.json:5: byte 26 of the row is not JSON: invalid character '\\n' in literal true (expecting 'e')"},
 	{"list cut off", "data.json", "[\n{\"text\": \"a\"},\n{\"text\": \"b", nil,
@@ -93,12 +95,12 @@ var brokenFiles = []struct {
 		"data.jsonl:2: the row has 10 tokens, more than max_length 8 (on_truncated is error)"},
 	{"key that does nothing with the format found", "data.jsonl", `{"text":"a"}`, func(c *Config) { c.TrainOnPrompt = true },
 		"data.jsonl:1: dataset.train_on_prompt does nothing with format text, where every token is trained already: remove it"},
-	{"many malformed rows", "data.jsonl", strings.Repeat("{\n", 7), nil,
-		"data.jsonl:1: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
-			"data.jsonl:2: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
-			"data.jsonl:3: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
-			"data.jsonl:4: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
-			"data.jsonl:5: the row ends in the middle of its JSON (JSONL needs a whole object on one line)\n" +
+	{"many malformed rows", "data.jsonl", "{\"text\":\"a\"}" + strings.Repeat("\n[]", 7), nil,
+		"data.jsonl:2: the row is a list, want an object like {\"prompt\": …, \"completion\": …}\n" +
+			"data.jsonl:3: the row is a list, want an object like {\"prompt\": …, \"completion\": …}\n" +
+			"data.jsonl:4: the row is a list, want an object like {\"prompt\": …, \"completion\": …}\n" +
+			"data.jsonl:5: the row is a list, want an object like {\"prompt\": …, \"completion\": …}\n" +
+			"data.jsonl:6: the row is a list, want an object like {\"prompt\": …, \"completion\": …}\n" +
 			"data.jsonl: 2 more rows are malformed"},
 	{"nothing left to train on", "data.jsonl", `{"text":"a"}`, func(c *Config) { c.ValSplit = 0.5 },
 		"data.jsonl: val_split 0.5 of 1 rows leaves no row to train on"},

@@ -45,8 +45,15 @@ type Row struct {
 	Source string  // path of the source
 }
 
-// Where names the row's place in its source: "data.jsonl:17".
-func (r Row) Where() string { return fmt.Sprintf("%s:%d", r.Source, r.Line) }
+// Where names the row's place in its source: "data.jsonl:17", or "data.json:1 (row 6)" where a line holds several rows.
+func (r Row) Where() string { return place(r.Source, r.Line, r.Index) }
+
+func place(path string, line, index int) string {
+	if index < line {
+		return fmt.Sprintf("%s:%d", path, line)
+	}
+	return fmt.Sprintf("%s:%d (row %d)", path, line, index+1)
+}
 
 // Trained counts the trained tokens of the row.
 func (r Row) Trained() int { return countTrained(r.Labels) }
@@ -133,6 +140,7 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 		}
 	}
 	report.TrainRows, report.ValRows = len(set.Train), len(set.Val)
+	report.Leaked = leaked(set.Train, set.Val)
 	return set, report, nil
 }
 

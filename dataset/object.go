@@ -64,6 +64,7 @@ func clip(s string, n int) string {
 type syntaxError struct {
 	offset int
 	text   string
+	cutOff bool // the row ends too early
 }
 
 func (e *syntaxError) Error() string { return e.text }
@@ -80,7 +81,7 @@ func parseObject(data []byte) (Object, error) {
 			}
 			at += n
 		}
-		return Object{}, &syntaxError{at, fmt.Sprintf("byte %d of the row (0x%02x) is not UTF-8", at+1, data[at])}
+		return Object{}, &syntaxError{offset: at, text: fmt.Sprintf("byte %d of the row (0x%02x) is not UTF-8", at+1, data[at])}
 	}
 	if err := checkNesting(data); err != nil {
 		return Object{}, err
@@ -102,9 +103,9 @@ func checkJSON(data []byte) error {
 	}
 	if s, ok := err.(*json.SyntaxError); ok {
 		if int(s.Offset) >= len(data) && strings.Contains(s.Error(), "unexpected end") {
-			return &syntaxError{len(data), "the row ends in the middle of its JSON (JSONL needs a whole object on one line)"}
+			return &syntaxError{offset: len(data), text: "the row ends in the middle of its JSON (JSONL needs a whole object on one line)", cutOff: true}
 		}
-		return &syntaxError{max(int(s.Offset)-1, 0), fmt.Sprintf("byte %d of the row is not JSON: %s", s.Offset, s.Error())}
+		return &syntaxError{offset: max(int(s.Offset)-1, 0), text: fmt.Sprintf("byte %d of the row is not JSON: %s", s.Offset, s.Error())}
 	}
 	return err
 }
@@ -121,7 +122,7 @@ func checkNesting(data []byte) error {
 		case inString:
 		case c == '{' || c == '[':
 			if depth++; depth > maxNesting {
-				return &syntaxError{i, fmt.Sprintf("the row is nested deeper than %d levels", maxNesting)}
+				return &syntaxError{offset: i, text: fmt.Sprintf("the row is nested deeper than %d levels", maxNesting)}
 			}
 		case c == '}' || c == ']':
 			depth--
@@ -148,10 +149,10 @@ func splitObject(data []byte) (Object, error) {
 			return Object{}, err
 		}
 		if _, twice := o.value(key); twice {
-			return Object{}, &syntaxError{i, fmt.Sprintf("the key %q is given twice", clip(key, 40))}
+			return Object{}, &syntaxError{offset: i, text: fmt.Sprintf("the key %q is given twice", clip(key, 40))}
 		}
 		if len(o.keys) == maxKeys {
-			return Object{}, &syntaxError{i, fmt.Sprintf("the row has more than %d keys", maxKeys)}
+			return Object{}, &syntaxError{offset: i, text: fmt.Sprintf("the row has more than %d keys", maxKeys)}
 		}
 		i = skipSpace(data, end) + 1 // past :
 		i = skipSpace(data, i)
@@ -274,6 +275,22 @@ func (f Fields) Ints(role string) ([]int32, error) {
 	for t, e := range elements {
 		if err := json.Unmarshal(e, &ints[t]); err != nil || string(e) == "null" {
 			return nil, fmt.Errorf("%s[%d] is %s, want a whole number", key, t, clip(string(e), 40))
+		}
+	}
+	return ints, nil
+}
+
+// mask is Ints with true and false for 1 and 0.
+func (f Fields) mask(role string) ([]int32, error) {
+	raw, _ := f.row.value(f.keys[role])
+	var flags []bool
+	if kindOf(raw) != "a list" || json.Unmarshal(raw, &flags) != nil {
+		return f.Ints(role)
+	}
+	ints := make([]int32, len(flags))
+	for t, flag := range flags {
+		if flag {
+			ints[t] = 1
 		}
 	}
 	return ints, nil

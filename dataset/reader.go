@@ -80,6 +80,9 @@ func (r *rowReader) begin() error {
 		return err
 	}
 	if r.list = c == '['; !r.list {
+		if c != '{' {
+			return &fileError{r.line, fmt.Sprintf("the file begins with %q: want JSONL (an object a line) or a JSON list of objects", rune(c))}
+		}
 		return r.in.UnreadByte()
 	}
 	c, err = r.nextToken()

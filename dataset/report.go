@@ -12,6 +12,7 @@ const shownRows = 3
 // Report is the data contract of a run: what became of every row of a source.
 type Report struct {
 	Source string
+	SHA256 string // of the file
 	Format string // as given or found
 	Fields string // "prompt=question, completion=answer"; "" when roles and keys are the same
 
@@ -25,7 +26,9 @@ type Report struct {
 	CutTokens     int64 // lost to the cut, of the kept rows
 	Longest       int   // tokens of the longest kept row
 
+	Duplicates         int     // kept rows whose tokens an earlier kept row has too
 	TrainRows, ValRows int     // after the split
+	Leaked             int     // validation rows whose tokens a training row has too
 	Val                *Report // of ValPath
 	CacheNote          string  // where the tokens came from or went to; "" without a cache
 }
@@ -37,10 +40,10 @@ type Drop struct {
 	Where  []string // "data.jsonl:17"
 }
 
-func (d *Drop) add(path string, line int) {
+func (d *Drop) add(place string) {
 	d.Count++
 	if len(d.Where) < shownRows {
-		d.Where = append(d.Where, fmt.Sprintf("%s:%d", path, line))
+		d.Where = append(d.Where, place)
 	}
 }
 
@@ -64,7 +67,7 @@ func (r *Report) DroppedRows() int {
 }
 
 // count books one row.
-func (r *Report) count(e encoded, path string, line int) {
+func (r *Report) count(e encoded, place string) {
 	r.Rows++
 	if e.drop != "" {
 		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == e.drop })
@@ -72,11 +75,11 @@ func (r *Report) count(e encoded, path string, line int) {
 			i = len(r.Dropped)
 			r.Dropped = append(r.Dropped, Drop{Reason: e.drop})
 		}
-		r.Dropped[i].add(path, line)
+		r.Dropped[i].add(place)
 		return
 	}
 	if e.cut {
-		r.Truncated.add(path, line)
+		r.Truncated.add(place)
 		r.CutTokens += int64(e.length - len(e.ids))
 	}
 }
@@ -85,7 +88,13 @@ func (r *Report) count(e encoded, path string, line int) {
 func (r *Report) finish(rows []Row) {
 	r.Kept = len(rows)
 	r.TrainRows = r.Kept
+	seen := map[uint64]bool{}
 	for _, row := range rows {
+		if h := row.hash(); seen[h] {
+			r.Duplicates++
+		} else {
+			seen[h] = true
+		}
 		r.TrainedTokens += int64(row.Trained())
 		r.TotalTokens += int64(len(row.IDs))
 		r.Longest = max(r.Longest, len(row.IDs))
@@ -93,6 +102,33 @@ func (r *Report) finish(rows []Row) {
 	slices.SortFunc(r.Dropped, func(a, b Drop) int {
 		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
 	})
+}
+
+// hash is FNV-1a over the ids, to count equal rows with.
+func (r Row) hash() uint64 {
+	h := uint64(14695981039346656037)
+	for _, id := range r.IDs {
+		h = (h ^ uint64(uint32(id))) * 1099511628211
+	}
+	return h
+}
+
+// leaked counts the validation rows that are training rows too.
+func leaked(train, val []Row) int {
+	if len(val) == 0 {
+		return 0
+	}
+	seen := make(map[uint64]bool, len(train))
+	for _, row := range train {
+		seen[row.hash()] = true
+	}
+	n := 0
+	for _, row := range val {
+		if seen[row.hash()] {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *Report) dropList() string {
@@ -115,7 +151,7 @@ func (r *Report) String() string {
 }
 
 func (r *Report) write(b *strings.Builder, title string) {
-	fmt.Fprintf(b, "%s: %s, format %s", title, r.Source, r.Format)
+	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
 	if r.Fields != "" {
 		fmt.Fprintf(b, " (%s)", r.Fields)
 	}
@@ -134,6 +170,12 @@ func (r *Report) write(b *strings.Builder, title string) {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
 	}
 	fmt.Fprintf(b, "\n  tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
+	if r.Duplicates > 0 {
+		fmt.Fprintf(b, "\n  duplicates: %d rows have the tokens of an earlier row", r.Duplicates)
+	}
+	if r.Leaked > 0 {
+		fmt.Fprintf(b, "\n  leak: %d of the %d validation rows are training rows too", r.Leaked, r.ValRows)
+	}
 	if r.CacheNote != "" {
 		fmt.Fprintf(b, "\n  cache: %s", r.CacheNote)
 	}

@@ -29,7 +29,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `data: d.jsonl, format completion (prompt=q, completion=a)
+	want := `data: d.jsonl (sha256 2ecdbbf06534), format completion (prompt=q, completion=a)
   rows: 8 read, 3 kept, 5 dropped
   dropped 4: the answer is empty (d.jsonl:2, d.jsonl:6, d.jsonl:7, …)
   dropped 1: the answer is cut off entirely at max_length (d.jsonl:4)
@@ -65,7 +65,7 @@ func TestValPath(t *testing.T) {
 	if len(set.Train) != 1 || len(set.Val) != 2 || report.Val.Kept != 2 || report.ValRows != 2 {
 		t.Errorf("%d train, %d val", len(set.Train), len(set.Val))
 	}
-	if s := report.String(); !strings.Contains(s, "\nvalidation data: b.json, format text\n  rows: 2 read, 2 kept, 0 dropped\n") {
+	if s := report.String(); !strings.Contains(s, "\nvalidation data: b.json (sha256 075c249ef8c7), format text\n  rows: 2 read, 2 kept, 0 dropped\n") {
 		t.Errorf("report\n%s", s)
 	}
 	cfg.ValPath = "c.jsonl"
@@ -168,5 +168,24 @@ func TestInspect(t *testing.T) {
 	}
 	if _, _, err := set.Inspect(2, bytesTokenizer{}); err == nil || err.Error() != "inspect row 2: there are 2 training and 0 validation rows" {
 		t.Errorf("row 2: %v", err)
+	}
+}
+
+func TestDuplicatesAndLeaks(t *testing.T) {
+	rows := "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"a\"}\n{\"text\":\"a\"}\n"
+	files := fstest.MapFS{"a.jsonl": {Data: []byte(rows)}, "b.jsonl": {Data: []byte("{\"text\":\"b\"}\n{\"text\":\"c\"}")}}
+	cfg := Default()
+	cfg.Path, cfg.ValPath = "a.jsonl", "b.jsonl"
+	_, report, err := LoadFS(context.Background(), files, cfg, bytesTokenizer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Duplicates != 2 || report.Leaked != 1 {
+		t.Errorf("%d duplicates, %d leaked, want 2 and 1", report.Duplicates, report.Leaked)
+	}
+	for _, want := range []string{"\n  duplicates: 2 rows have the tokens of an earlier row\n", "\n  leak: 1 of the 2 validation rows are training rows too\n"} {
+		if !strings.Contains(report.String(), want) {
+			t.Errorf("no %q in\n%s", want, report)
+		}
 	}
 }

@@ -30,7 +30,8 @@ func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, ope
 	if err := s.read(contextReader{ctx, hashed}); err != nil {
 		return nil, s.report, err
 	}
-	s.report.CacheNote = cache.store(hashed.sum(), s.rows, s.report)
+	s.report.SHA256 = hashed.sum()
+	s.report.CacheNote = cache.store(s.report.SHA256, s.rows, s.report)
 	return s.rows, s.report, nil
 }
 
@@ -44,7 +45,7 @@ type source struct {
 	rows   []Row
 	report *Report
 
-	index    int // of the next row
+	index    int // of the row at hand
 	problems []string
 	broken   int
 }
@@ -63,10 +64,16 @@ func (s *source) read(r io.Reader) error {
 		var file *fileError
 		switch {
 		case err == nil:
+			s.index++
 		case errors.As(err, &row):
-			s.problem(row.line, row.Error())
+			s.problem(place(s.path, row.line, s.index), row.Error())
+			s.index++
 		case errors.As(err, &file):
-			s.problem(file.line, file.Error())
+			where := s.path
+			if file.line > 0 {
+				where = fmt.Sprintf("%s:%d", s.path, file.line)
+			}
+			s.problem(where, file.Error())
 			return s.fail()
 		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("read %s: %w", s.path, err)
@@ -89,13 +96,14 @@ func (s *source) read(r io.Reader) error {
 
 // add parses, renders and encodes one row. Its errors are *rowError but for an unknown format.
 func (s *source) add(raw rawRow) error {
-	index := s.index
-	s.index++
 	fail := func(err error) error { return &rowError{raw.line, err} }
 	o, err := parseObject(raw.data)
 	if err != nil {
 		var syntax *syntaxError
 		if errors.As(err, &syntax) {
+			if syntax.cutOff && s.index == 0 {
+				return &fileError{raw.line, "the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects"}
+			}
 			return &rowError{raw.line + strings.Count(string(raw.data[:syntax.offset]), "\n"), err}
 		}
 		return fail(err)
@@ -119,9 +127,9 @@ func (s *source) add(raw rawRow) error {
 	if s.broken > 0 {
 		return nil // only looking for more problems
 	}
-	s.report.count(e, s.path, raw.line)
+	s.report.count(e, place(s.path, raw.line, s.index))
 	if e.drop == "" {
-		s.rows = append(s.rows, Row{IDs: slices.Clip(e.ids), Labels: slices.Clip(e.labels), Index: index, Line: raw.line, Source: s.path})
+		s.rows = append(s.rows, Row{IDs: slices.Clone(e.ids), Labels: slices.Clone(e.labels), Index: s.index, Line: raw.line, Source: s.path})
 	}
 	return nil
 }
@@ -162,14 +170,10 @@ func (s *source) checkFields(o Object) error {
 	return nil
 }
 
-func (s *source) problem(line int, text string) {
+func (s *source) problem(where, text string) {
 	s.broken++
 	if len(s.problems) == shownErrors {
 		return
-	}
-	where := s.path
-	if line > 0 {
-		where = fmt.Sprintf("%s:%d", s.path, line)
 	}
 	s.problems = append(s.problems, where+": "+text)
 }

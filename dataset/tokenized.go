@@ -48,7 +48,7 @@ func renderTokenized(f Fields, _ Config) (Example, error) {
 
 // unpadded reads the attention mask: ones, then zeros; it returns the number of ones.
 func unpadded(f Fields, want int) (int, error) {
-	mask, err := f.Ints("attention_mask")
+	mask, err := f.mask("attention_mask")
 	if err != nil {
 		return 0, err
 	}
