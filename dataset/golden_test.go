@@ -18,10 +18,15 @@ const (
 	goldenT    = 128
 )
 
-// goldenTensor reads an I32 tensor of a safetensors file.
 func goldenTensor(t *testing.T, name string) []int32 {
 	t.Helper()
-	file, err := os.ReadFile("testdata/gsm8k_80.safetensors")
+	return tensor(t, "testdata/gsm8k_80.safetensors", name, goldenRows)
+}
+
+// tensor reads an I32 tensor [rows,goldenT] of a safetensors file.
+func tensor(t *testing.T, path, name string, rows int) []int32 {
+	t.Helper()
+	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +40,7 @@ func goldenTensor(t *testing.T, name string) []int32 {
 		t.Fatal(err)
 	}
 	h := header[name]
-	if h.DType != "I32" || !slices.Equal(h.Shape, []int{goldenRows, goldenT}) {
+	if h.DType != "I32" || !slices.Equal(h.Shape, []int{rows, goldenT}) {
 		t.Fatalf("%s is %s %v", name, h.DType, h.Shape)
 	}
 	data := file[8+n:][h.DataOffsets[0]:h.DataOffsets[1]]

@@ -48,29 +48,32 @@ type State struct {
 
 // TrainLoader deals the training rows as the set's config says, batchSize sequences a batch.
 func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
-	return NewLoader(s.Train, s.options(s.Train, batchSize, s.Config.Shuffle))
+	return NewLoader(s.Train, s.options(batchSize, s.Config.Shuffle))
 }
 
 // ValLoader deals the validation rows in file order.
 func (s *Set) ValLoader(batchSize int) (*Loader, error) {
-	return NewLoader(s.Val, s.options(s.Val, batchSize, false))
+	return NewLoader(s.Val, s.options(batchSize, false))
 }
 
-func (s *Set) options(rows []Row, batchSize int, shuffled bool) Options {
+func (s *Set) options(batchSize int, shuffled bool) Options {
 	return Options{
-		BatchSize: batchSize, T: s.sequenceLength(rows), PadID: s.PadID,
+		BatchSize: batchSize, T: s.SequenceLength(), PadID: s.PadID,
 		Seed: s.Config.Seed, Shuffle: shuffled, Packing: s.Config.Packing,
 	}
 }
 
-// sequenceLength is T: MaxLength, or without packing the longest row rounded up to 8.
-func (s *Set) sequenceLength(rows []Row) int {
+// SequenceLength is T of both loaders, so that evaluation has the shape of training: MaxLength, or without packing the
+// longest row of the set rounded up to 8.
+func (s *Set) SequenceLength() int {
 	if s.Config.Packing || s.Config.PadTo == PadMaxLength {
 		return s.Config.MaxLength
 	}
 	longest := 0
-	for _, r := range rows {
-		longest = max(longest, len(r.IDs))
+	for _, rows := range [][]Row{s.Train, s.Val} {
+		for _, r := range rows {
+			longest = max(longest, len(r.IDs))
+		}
 	}
 	return min((longest+7)/8*8, s.Config.MaxLength)
 }
