@@ -182,6 +182,10 @@ def main():
             rows.append({"ids": e.ids, "ids_special": s.ids, "offsets": [x for o in e.offsets for x in o],
                          "decode": tok.decode(s.ids, skip_special_tokens=False), "decode_skip": tok.decode(s.ids)})
         out["cases"][name] = {"file": file, "vocab_size": tok.get_vocab_size(), "rows": rows}
+    out["splits"] = {}  # pattern -> for every text the ends of its words, in code points
+    for pattern in (GPT2, LLAMA3, QWEN2, O200K):
+        cut = Tokenizer.from_str(json.dumps(build({"pre": split(pattern)}, train[:1]))).pre_tokenizer.pre_tokenize_str
+        out["splits"][pattern] = [[end for _, (_, end) in cut(t)] for t in probe]
     with open(HERE / "pipelines.json.gz", "wb") as f, gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as z:
         z.write(json.dumps(out, separators=(",", ":")).encode())
 
