@@ -1,0 +1,25 @@
+# make         the CPU-only program, pure Go
+# make gpu     one program for CPU and NVIDIA GPUs; fetches the pinned CUDA parts once, needs no toolkit and no GPU
+# make kernels compile the stale kernels and print registers, shared memory and spills
+# make test    the CPU tests;  make test-gpu  the GPU package's tests (on a machine with a GPU)
+.PHONY: all gpu kernels test test-gpu vet
+CUDA = eval "$$(scripts/cuda.sh)" &&
+
+all:
+	CGO_ENABLED=0 go build ./cmd/trainer
+
+gpu: kernels
+	$(CUDA) go build -tags gpu ./cmd/trainer
+
+kernels:
+	$(CUDA) python3 scripts/kernels.py -v
+
+vet:
+	CGO_ENABLED=0 go vet ./...
+	$(CUDA) go vet -tags gpu ./...
+
+test:
+	go test ./...
+
+test-gpu: kernels
+	$(CUDA) go test -tags gpu -count=1 ./kernel/gpu/... ./kernel/cuda/...

@@ -1,0 +1,125 @@
+// attention.cuh: what the attention kernels share: tiles in shared memory, tensor-core products, the mask.
+#pragma once
+#include "common.cuh"
+
+__device__ __forceinline__ float exp2_fast(float x) {   // -inf gives 0
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// A tile holds rows of DP values, padded by 8: a row is then an odd number of 16-byte units, and the eight rows of an
+// ldmatrix lie in different banks.
+template <int DP>
+struct Tile {
+    static constexpr int LD = DP + 8;
+    __device__ static constexpr int bytes(int rows) { return rows * LD * 2; }
+};
+
+// Loads rows [row, row+ROWS) of a [M, ...] matrix whose rows are ld values apart, D values of each; rows beyond M and values
+// beyond D become zero.
+template <int DP, int ROWS, int THREADS>
+__device__ __forceinline__ void load_tile(uint32_t dst, const bf16 *src, int row, int M, int D, int64_t ld) {
+    constexpr int UNITS = DP / 8, LD = Tile<DP>::LD;
+#pragma unroll
+    for (int i = threadIdx.x; i < ROWS * UNITS; i += THREADS) {
+        int r = i / UNITS, c = i % UNITS;
+        bool valid = row + r < M && c * 8 < D;
+        cp16(dst + (r * LD + c * 8) * 2, src + (valid ? (int64_t)(row + r) * ld + c * 8 : 0), valid);
+    }
+}
+
+// acc[MT][NT] += A[16 MT rows, DP] B[8 NT rows, DP]^T, both tiles in shared memory; a: the warp's first row of A, b: first row of B.
+template <int DP, int MT, int NT>
+__device__ __forceinline__ void mma_abt(float (&acc)[MT][NT][4], uint32_t a, uint32_t b) {
+    constexpr int LD = Tile<DP>::LD;
+    int lane = threadIdx.x & 31;
+    uint32_t pa = a + ((lane & 15) * LD + (lane >> 4) * 8) * 2;
+    uint32_t pb = b + (((lane & 7) + (lane >> 4) * 8) * LD + (lane >> 3 & 1) * 8) * 2;
+#pragma unroll
+    for (int k = 0; k < DP; k += 16) {
+        uint32_t fa[MT][4];
+#pragma unroll
+        for (int i = 0; i < MT; i++) ldmatrix4(fa[i], pa + (i * 16 * LD + k) * 2);
+#pragma unroll
+        for (int j = 0; j < NT; j += 2) {
+            uint32_t fb[4];
+            ldmatrix4(fb, pb + (j * 8 * LD + k) * 2);
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                mma(acc[i][j], fa[i], fb[0], fb[1]);
+                mma(acc[i][j + 1], fa[i], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+// acc[MT][W/8] += P[16 MT rows, 8 NT] B[8 NT rows, W columns from b on]; P is an accumulator of mma_abt, rounded to bf16 here.
+template <int DP, int W, int MT, int NT>
+__device__ __forceinline__ void mma_pb(float (&acc)[MT][W / 8][4], const float (&p)[MT][NT][4], uint32_t b) {
+    constexpr int LD = Tile<DP>::LD;
+    int lane = threadIdx.x & 31;
+    uint32_t pb = b + (((lane & 7) + (lane >> 3 & 1) * 8) * LD + (lane >> 4) * 8) * 2;
+#pragma unroll
+    for (int k = 0; k < NT; k += 2) {
+        uint32_t fa[MT][4];
+#pragma unroll
+        for (int i = 0; i < MT; i++) {
+            fa[i][0] = pack2(p[i][k][0], p[i][k][1]);
+            fa[i][1] = pack2(p[i][k][2], p[i][k][3]);
+            fa[i][2] = pack2(p[i][k + 1][0], p[i][k + 1][1]);
+            fa[i][3] = pack2(p[i][k + 1][2], p[i][k + 1][3]);
+        }
+#pragma unroll
+        for (int d = 0; d < W; d += 16) {
+            uint32_t fb[4];
+            ldmatrix4t(fb, pb + (k * 8 * LD + d) * 2);
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                mma(acc[i][d / 8], fa[i], fb[0], fb[1]);
+                mma(acc[i][d / 8 + 1], fa[i], fb[2], fb[3]);
+            }
+        }
+    }
+}
+
+// Sequences lie one after the other: sequence s holds rows cu[s] .. cu[s+1]-1, cu [B+1] int32 rises, entries may repeat.
+// Rows from cu[B] on form a sequence of their own. Returns the s of a row: the last with cu[s] <= row.
+__device__ __forceinline__ int sequence_of(const int *cu, int B, int row) {
+    int lo = 0, hi = B;   // cu[lo] <= row
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (cu[mid] <= row) lo = mid;
+        else hi = mid - 1;
+    }
+    return lo;
+}
+// First key that a query row sees: its sequence's start, or window-1 rows back.
+__device__ __forceinline__ int first_key(const int *cu, int B, int row, int window) {
+    int start = cu[sequence_of(cu, B, row)];
+    return window > 0 ? max(start, row - window + 1) : start;
+}
+// Last query row that sees a key row.
+__device__ __forceinline__ int last_query(const int *cu, int B, int row, int M, int window) {
+    int s = sequence_of(cu, B, row), end = (s == B ? M : cu[s + 1]) - 1;
+    return window > 0 ? min(end, row + window - 1) : end;
+}
+
+// Writes 16 MT rows of an accumulator of W columns (from column c0 of the matrix) as bf16, times a factor a row; columns beyond
+// D and rows beyond M are left out.
+template <int W, int MT>
+__device__ __forceinline__ void store_rows(bf16 *dst, const float (&acc)[MT][W / 8][4], const float (&factor)[MT][2], int row, int M, int c0, int D, int64_t ld) {
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int r = row + i * 16 + h * 8 + lane / 4;
+            if (r >= M) continue;
+#pragma unroll
+            for (int d = 0; d < W / 8; d++) {
+                int c = c0 + d * 8 + lane % 4 * 2;
+                if (c < D) *(uint32_t *)(dst + (int64_t)r * ld + c) = pack2(acc[i][d][2 * h] * factor[i][h], acc[i][d][2 * h + 1] * factor[i][h]);
+            }
+        }
+}

@@ -1,0 +1,32 @@
+// Package cuda holds the CUDA C++ sources of the GPU kernels, one file an operation, and under the tag gpu their compiled
+// form. scripts/kernels.py compiles them; each file's header states its contract.
+package cuda
+
+// Entries lists the kernels of every source file by its stem. A test holds it against the sources.
+var Entries = map[string][]string{
+	"adamw":              {"adamw_step"},
+	"attention_backward": perHeadSize([]string{"attention_delta", "attention_combine"}, "attention_backward_kv_", "attention_backward_q_"),
+	"attention_forward":  perHeadSize(nil, "attention_forward_"),
+	"crossentropy":       {"crossentropy_gradient", "crossentropy_loss"},
+	"elementwise": {"elementwise_f32_to_bf16", "elementwise_bf16_to_f32", "elementwise_f16_to_bf16", "elementwise_add",
+		"elementwise_axpy", "elementwise_axpy_f32", "elementwise_scale_f32"},
+	"embedding": {"embedding_gather"},
+	"gemm": {"gemm_nn_large", "gemm_nt_large", "gemm_tn_large", "gemm_nn_small", "gemm_nt_small", "gemm_tn_small",
+		"gemm_nn_thin", "gemm_nt_thin", "gemm_tn_thin"},
+	"nf4": {"nf4_dequantise", "nf4_dequantise_nested", "nf4_dequantise_f32", "nf4_dequantise_nested_f32",
+		"nf4_quantise_bf16", "nf4_quantise_f16", "nf4_quantise_f32", "nf4_offset", "nf4_nest"},
+	"norm":    {"norm_partial", "norm_finish"},
+	"reduce":  {"reduce_sum", "reduce_splits", "reduce_splits_bf16"},
+	"rmsnorm": {"rmsnorm_forward", "rmsnorm_add_forward", "rmsnorm_backward"},
+	"rope":    {"rope_apply"},
+	"swiglu":  {"swiglu_forward", "swiglu_backward"},
+}
+
+func perHeadSize(names []string, stems ...string) []string {
+	for _, s := range stems {
+		for _, d := range []string{"32", "64", "80", "96", "128", "256"} {
+			names = append(names, s+d)
+		}
+	}
+	return names
+}

@@ -1,0 +1,163 @@
+package gpu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Algorithms remembers which algorithm the vendor's matrix library chose for each shape, so that a run repeats bit for
+// bit and planning asks no heuristics twice. It holds for one GPU type and one library version: those name its file.
+type Algorithms struct {
+	GPU     string            `json:"gpu"`
+	Library string            `json:"library"`
+	Choice  map[string][]byte `json:"choice"` // Gemm.Key -> the library's opaque algorithm
+	path    string
+	changed bool
+}
+
+// OpenAlgorithms reads the choices for a GPU and a library version from folder; a missing file is an empty table, a
+// damaged one an error. With an empty folder nothing is kept.
+func OpenAlgorithms(folder, gpuName, library string) (*Algorithms, error) {
+	a := &Algorithms{GPU: gpuName, Library: library, Choice: map[string][]byte{}}
+	if folder == "" {
+		return a, nil
+	}
+	clean := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' {
+				return r
+			}
+			return '-'
+		}, s)
+	}
+	a.path = filepath.Join(folder, "gemm-"+clean(gpuName)+"-"+clean(library)+".json")
+	b, err := os.ReadFile(a.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read algorithm choices: %w", err)
+	}
+	var read Algorithms
+	if err := json.Unmarshal(b, &read); err != nil {
+		return nil, fmt.Errorf("read algorithm choices %s: %w; delete the file to choose anew", a.path, err)
+	}
+	if read.GPU == gpuName && read.Library == library && read.Choice != nil {
+		a.Choice = read.Choice
+	}
+	return a, nil
+}
+
+func (a *Algorithms) set(key string, algo []byte) {
+	a.Choice[key] = algo
+	a.changed = true
+}
+
+// Save writes new choices, under a temporary name first.
+func (a *Algorithms) Save() error {
+	if a.path == "" || !a.changed {
+		return nil
+	}
+	b, err := json.MarshalIndent(a, "", " ")
+	if err != nil {
+		return fmt.Errorf("write algorithm choices: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil {
+		return fmt.Errorf("write algorithm choices: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(a.path), "gemm-*.tmp")
+	if err != nil {
+		return fmt.Errorf("write algorithm choices: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), a.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write algorithm choices %s: %w", a.path, err)
+	}
+	a.changed = false
+	return nil
+}
+
+// DType is the storage type of a matrix.
+type DType int
+
+// Storage types of a Gemm's output.
+const (
+	BF16 DType = iota
+	F32
+)
+
+func (t DType) String() string { return [...]string{"bf16", "f32"}[t] }
+
+// Gemm is D[M,N] = Alpha op(A)[M,K] op(B)[K,N] + Beta D, row-major, A and B in bf16, sums in fp32. op(X) is X, or X
+// transposed: with TransA, A is stored as [K,M]; with TransB, B is stored as [N,K] (as checkpoints store weights).
+type Gemm struct {
+	M, N, K        int
+	TransA, TransB bool
+	LDA, LDB, LDD  int // elements between rows as stored; 0 = packed
+	Out            DType
+	Alpha, Beta    float32
+	Align          int // bytes to which every address and row is aligned; 0 = 16
+}
+
+// Key names the shape: two Gemms of one key take the same algorithm.
+func (g Gemm) Key(workspace int64) string {
+	g = g.packed()
+	t := func(b bool) string {
+		if b {
+			return "T"
+		}
+		return "N"
+	}
+	return fmt.Sprintf("%dx%dx%d %s%s ld %d,%d,%d %s beta %t align %d workspace %d", g.M, g.N, g.K, t(g.TransA), t(g.TransB),
+		g.LDA, g.LDB, g.LDD, g.Out, g.Beta != 0, g.Align, workspace)
+}
+
+// packed fills in the defaults.
+func (g Gemm) packed() Gemm {
+	or := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if g.TransA {
+		or(&g.LDA, g.M)
+	} else {
+		or(&g.LDA, g.K)
+	}
+	if g.TransB {
+		or(&g.LDB, g.K)
+	} else {
+		or(&g.LDB, g.N)
+	}
+	or(&g.LDD, g.N)
+	or(&g.Align, 16)
+	return g
+}
+
+// check says what is wrong with a shape.
+func (g Gemm) check() error {
+	g = g.packed()
+	rowA, rowB := g.K, g.N
+	if g.TransA {
+		rowA = g.M
+	}
+	if g.TransB {
+		rowB = g.K
+	}
+	if g.M < 1 || g.N < 1 || g.K < 1 || g.LDA < rowA || g.LDB < rowB || g.LDD < g.N {
+		return fmt.Errorf("gemm %s: sizes must be positive and rows fit their leading dimension", g.Key(0))
+	}
+	if g.Out != BF16 && g.Out != F32 {
+		return fmt.Errorf("gemm %dx%dx%d: output type %d", g.M, g.N, g.K, int(g.Out))
+	}
+	return nil
+}

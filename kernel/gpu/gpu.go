@@ -1,0 +1,152 @@
+// Package gpu drives NVIDIA devices: properties, memory, streams, events, modules, launches, graph capture and the
+// vendor's matrix library. It is the only package that imports gorgonia.org/cu or uses cgo, and it knows no kernels:
+// those are loaded from images that the caller gives it.
+//
+// Built without the tag gpu it is pure Go and only says so: Devices returns 0 and the reason.
+//
+// A device is used from one goroutine that holds its OS thread (runtime.LockOSThread), because the driver keeps the
+// current context per thread.
+package gpu
+
+import "fmt"
+
+// Ptr is an address in device memory.
+type Ptr uint64
+
+// Add returns the address n bytes further on.
+func (p Ptr) Add(n int64) Ptr { return p + Ptr(n) }
+
+// Properties describes one device. Sizes are in bytes.
+type Properties struct {
+	Index          int
+	Name           string
+	UUID           string
+	Major, Minor   int   // compute capability
+	SMs            int   // streaming multiprocessors
+	Memory         int64 // total device memory
+	L2             int
+	SharedPerBlock int // most dynamic shared memory of one block after opting in
+	SharedPerSM    int
+	Driver         int // newest CUDA version the driver serves, 1000*major + 10*minor
+}
+
+// SM is the compute capability as one number: 80, 89, 90, 100, 120.
+func (p Properties) SM() int { return 10*p.Major + p.Minor }
+
+// String is the line that doctor prints.
+func (p Properties) String() string {
+	return fmt.Sprintf("%s, compute capability %d.%d, %d SMs, %.1f GiB, driver for CUDA %s",
+		p.Name, p.Major, p.Minor, p.SMs, float64(p.Memory)/(1<<30), VersionText(p.Driver))
+}
+
+// Library describes a vendor library that is opened at run time.
+type Library struct {
+	Name    string
+	Path    string // empty when none was found
+	Version string
+	Problem string // why it can't be used; empty when it can
+	Without string // what its absence costs
+}
+
+// KernelsVersion is the CUDA version the embedded kernels are compiled with (scripts/kernels.py).
+const KernelsVersion = 12090
+
+// oldest lists the oldest CUDA version whose driver loads our kernels, by the device's compute capability:
+// NVIDIA's minor-version rule serves all 12.x builds from 12.0 on, and a chip needs the driver that introduced it.
+var oldest = []struct {
+	sm, version int
+	driver      string
+}{
+	{120, 12080, "570"},
+	{100, 12080, "570"},
+	{0, 12000, "525.60"},
+}
+
+// VersionText writes the driver API's version number as people do: 12090 is "12.9".
+func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// CheckDriver says whether a driver that serves CUDA version driver can load the embedded kernels on a device of
+// compute capability sm. The error names both versions.
+func CheckDriver(driver, sm int) error {
+	if sm < 80 {
+		return fmt.Errorf("compute capability %d.%d is not supported: the kernels need 8.0 (Ampere) or later", sm/10, sm%10)
+	}
+	for _, o := range oldest {
+		if sm < o.sm {
+			continue
+		}
+		if driver < o.version {
+			return fmt.Errorf("the NVIDIA driver is too old: it serves CUDA %s, and the kernels, built with CUDA %s, need a driver for CUDA %s or later (%s or newer); update the driver",
+				VersionText(driver), VersionText(KernelsVersion), VersionText(o.version), o.driver)
+		}
+		return nil
+	}
+	return nil
+}
+
+// Error is a failed driver call.
+type Error struct {
+	What string // what was being done: the kernel's name, or a phrase
+	Call string // the driver's function
+	Code int
+	Name string // CUDA_ERROR_...
+}
+
+func (e *Error) Error() string {
+	name := e.Name
+	if name == "" {
+		name = "CUDA error"
+	}
+	s := fmt.Sprintf("%s: %s: %s (%d)", e.What, e.Call, name, e.Code)
+	if hint := hints[e.Code]; hint != "" {
+		s += ": " + hint
+	}
+	return s
+}
+
+// Sticky reports whether the error has ended the context: every later call on the device fails with it, and only a new
+// process can go on.
+func (e *Error) Sticky() bool {
+	switch e.Code {
+	case codeECC, codeIllegalAddress, codeLaunchTimeout, codeAssert, codeHardwareStack, codeIllegalInstruction,
+		codeMisaligned, codeAddressSpace, codeInvalidPC, codeLaunchFailed:
+		return true
+	}
+	return false
+}
+
+// OutOfMemory reports whether the device had no room.
+func (e *Error) OutOfMemory() bool { return e.Code == codeOutOfMemory }
+
+// The driver's result codes that the package tells apart.
+const (
+	codeOutOfMemory        = 2
+	codeNotInitialized     = 3
+	codeNoDevice           = 100
+	codeNoBinary           = 209
+	codeECC                = 214
+	codePTX                = 222
+	codeNotFound           = 500
+	codeIllegalAddress     = 700
+	codeLaunchResources    = 701
+	codeLaunchTimeout      = 702
+	codeAssert             = 710
+	codeHardwareStack      = 714
+	codeIllegalInstruction = 715
+	codeMisaligned         = 716
+	codeAddressSpace       = 717
+	codeInvalidPC          = 718
+	codeLaunchFailed       = 719
+	codeNotSupported       = 801
+)
+
+var hints = map[int]string{
+	codeOutOfMemory:     "the device has no room; another process may hold memory (nvidia-smi lists them)",
+	codeNotInitialized:  "no usable NVIDIA driver",
+	codeNoBinary:        "the module holds no code for this device",
+	codePTX:             "the driver is older than the compiler that wrote the PTX",
+	codeIllegalAddress:  "a kernel accessed memory out of bounds; the device context is lost, restart the program",
+	codeLaunchResources: "the block needs more registers or shared memory than the device has",
+	codeLaunchFailed:    "a kernel failed; the device context is lost, restart the program",
+	codeNotSupported:    "this driver is too old for the call",
+}

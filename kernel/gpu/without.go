@@ -1,0 +1,22 @@
+//go:build !gpu || !linux
+
+package gpu
+
+import "errors"
+
+const noSupport = "this build has no GPU support; build with make gpu"
+
+// Built reports whether GPU support is compiled in.
+const Built = false
+
+// Devices returns the number of devices, and when there is none the reason.
+func Devices() (n int, reason string) { return 0, noSupport }
+
+// DriverVersion is the newest CUDA version the driver serves, 0 without one.
+func DriverVersion() int { return 0 }
+
+// DeviceProperties describes device i.
+func DeviceProperties(i int) (Properties, error) { return Properties{}, errors.New(noSupport) }
+
+// Libraries lists the vendor libraries that would be used; dir is searched first when not empty.
+func Libraries(dir string) []Library { return nil }

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Compiles kernel/cuda/*.cu to kernel/cuda/build/*.fatbin with NVRTC: no GPU, no nvcc, no host compiler.
+
+Only stale files are compiled (a file is fresh while the hash of its source, the headers, the targets and the compiler
+is the one written beside it), at most two at a time. Each fatbin gets a .json with registers, shared memory and spills of
+every kernel on every architecture; a kernel above kernel/cuda/budget.json fails the run.
+
+  kernels.py            compile what is stale, print a line a file
+  kernels.py -v         also print registers, shared memory and spills of every kernel
+  kernels.py -g         add line information for Nsight
+  kernels.py --stale    only name the stale files; needs no compiler
+  kernels.py --targets sm_90a,compute_90   other targets than the released ones, for work on one chip
+  kernels.py --folder DIR                  another folder than kernel/cuda
+"""
+import argparse, ctypes, glob, hashlib, json, os, re, sys
+from concurrent.futures import ProcessPoolExecutor
+
+COMPILER = "NVRTC 12.9.86"
+# 80 also serves 8.6 and 8.7, 120 also 12.1; PTX is for chips that no cubin serves.
+TARGETS = ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120", "compute_90", "compute_120"]
+JOBS = 2
+
+
+def key(src, targets, lines):
+    """Names everything that decides a fatbin's bytes."""
+    h = hashlib.sha256()
+    for p in [src] + sorted(glob.glob(os.path.dirname(src) + "/*.cuh")):
+        h.update(os.path.basename(p).encode() + b"\0" + open(p, "rb").read() + b"\0")
+    h.update(json.dumps([COMPILER, targets, lines, options("sm_80", "", lines)[1:]]).encode())
+    return h.hexdigest()
+
+
+def outputs(src):
+    stem = os.path.basename(src)[:-3]
+    base = os.path.dirname(src) + "/build/" + stem
+    return base + ".fatbin", base + ".json"
+
+
+def stale(folder, targets, lines):
+    todo = []
+    for src in sorted(glob.glob(folder + "/*.cu")):
+        fatbin, report = outputs(src)
+        try:
+            fresh = json.load(open(report))["key"] == key(src, targets, lines) and os.path.getsize(fatbin) > 0
+        except (OSError, ValueError, KeyError, TypeError):
+            fresh = False
+        if not fresh:
+            todo.append(src)
+    return todo
+
+
+def options(target, root, lines):
+    opts = ["--gpu-architecture=" + target, "--std=c++17", "--ptxas-options=-v", "-I" + root + "cuda_runtime/include"]
+    return opts + (["--generate-line-info"] if lines else [])
+
+
+def load(folder, name):
+    root = os.environ["TRAINER_CUDA"] + "/nvidia/"
+    found = sorted(glob.glob(root + folder + "/lib/" + name), key=len, reverse=True)
+    if not found:
+        sys.exit(f"{root}{folder}/lib/{name}: not there; run: eval \"$(scripts/cuda.sh)\"")
+    return [ctypes.CDLL(p, mode=ctypes.RTLD_GLOBAL) for p in found][-1]
+
+
+def nvrtc(src, target, lines):
+    load("cuda_nvrtc", "libnvrtc-builtins.so.*")  # NVRTC finds it already loaded
+    lib, prog, n = load("cuda_nvrtc", "libnvrtc.so.*"), ctypes.c_void_p(), ctypes.c_size_t()
+    lib.nvrtcGetErrorString.restype = ctypes.c_char_p
+    opts = options(target, os.environ["TRAINER_CUDA"] + "/nvidia/", lines) + ["-I" + os.path.dirname(src)]
+    lib.nvrtcCreateProgram(ctypes.byref(prog), open(src, "rb").read(), src.encode(), 0, None, None)
+    rc = lib.nvrtcCompileProgram(prog, len(opts), (ctypes.c_char_p * len(opts))(*[o.encode() for o in opts]))
+
+    def get(what):
+        getattr(lib, f"nvrtcGet{what}Size")(prog, ctypes.byref(n))
+        buf = ctypes.create_string_buffer(n.value)
+        getattr(lib, f"nvrtcGet{what}")(prog, buf)
+        return buf.raw
+
+    log = get("ProgramLog").decode().strip("\0\n")
+    if rc:
+        raise SystemExit(f"{src} for {target}: {lib.nvrtcGetErrorString(rc).decode()}\n{log}")
+    return get("CUBIN" if target.startswith("sm_") else "PTX"), log
+
+
+def compile_one(job):
+    return (*job, *nvrtc(*job))
+
+
+def resources(log):
+    """ptxas's report, one entry a kernel."""
+    found = {}
+    for name, body in re.findall(r"Compiling entry function '(\w+)'(.*?)Compile time", log, re.S):
+        store, ld = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", body).groups()
+        regs = re.search(r"Used (\d+) registers", body)
+        smem = re.search(r"(\d+) bytes smem", body)
+        found[name] = {"registers": int(regs.group(1)) if regs else 0, "shared": int(smem.group(1)) if smem else 0,
+                       "spill": int(store) + int(ld)}
+    return found
+
+
+def over_budget(report, budget):
+    """Lines for kernels that spill more, or take more registers, than the budget lists ("*" is every other kernel)."""
+    bad = []
+    for target, kernels in report.items():
+        for name, used in kernels.items():
+            allowed = dict(budget.get("*", {"spill": 0, "registers": 255}))
+            allowed.update(budget.get(name, {}))
+            allowed.update(budget.get(name + " " + target, {}))
+            for what in ("spill", "registers"):
+                if used[what] > allowed[what]:
+                    bad.append(f"{name} on {target}: {used[what]} {what}, budget {allowed[what]}")
+    return bad
+
+
+def pack(out, parts):
+    lib, h, n = load("nvfatbin", "libnvfatbin.so.*"), ctypes.c_void_p(), ctypes.c_size_t()
+
+    def ok(rc):
+        if rc:
+            raise SystemExit(f"{out}: nvFatbin error {rc}")
+
+    opts = (ctypes.c_char_p * 1)(b"-compress-all")
+    ok(lib.nvFatbinCreate(ctypes.byref(h), opts, 1))
+    for target, data in parts:
+        arch = target.split("_")[1].encode()
+        if target.startswith("sm_"):
+            ok(lib.nvFatbinAddCubin(h, data, ctypes.c_size_t(len(data)), arch, None))
+        else:
+            ok(lib.nvFatbinAddPTX(h, data, ctypes.c_size_t(len(data)), arch, None, b""))
+    ok(lib.nvFatbinSize(h, ctypes.byref(n)))
+    buf = ctypes.create_string_buffer(n.value)
+    ok(lib.nvFatbinGet(h, buf))
+    write(out, buf.raw)
+
+
+def write(path, data):
+    with open(path + ".tmp", "wb") as f:
+        f.write(data)
+    os.replace(path + ".tmp", path)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("-v", action="store_true")
+    ap.add_argument("-g", action="store_true")
+    ap.add_argument("--stale", action="store_true")
+    ap.add_argument("--targets", default=",".join(TARGETS))
+    ap.add_argument("--folder", default="kernel/cuda")
+    a = ap.parse_args()
+    if not os.path.isabs(a.folder):
+        os.chdir(os.path.dirname(os.path.abspath(__file__)) + "/..")  # relative names: the binary does not hold the build folder
+    targets = a.targets.split(",")
+    todo = stale(a.folder, targets, a.g)
+    if a.stale:
+        print("\n".join(os.path.basename(s) for s in todo))
+        return
+    os.environ.setdefault("TRAINER_CUDA", os.path.dirname(os.path.abspath(__file__)) + "/../.cache/cuda-12.9")
+    os.makedirs(a.folder + "/build", exist_ok=True)
+    keys = {s: key(s, targets, a.g) for s in todo}  # before compiling: an edit meanwhile leaves the file stale
+    for out in glob.glob(a.folder + "/build/*.fatbin"):  # of a source that is gone: go:embed would take it along
+        if not os.path.exists(f"{a.folder}/{os.path.basename(out)[:-7]}.cu"):
+            os.remove(out)
+    parts, reports = {}, {}
+    with ProcessPoolExecutor(max_workers=JOBS) as pool:
+        for src, target, _, data, log in pool.map(compile_one, [(s, t, a.g) for s in todo for t in targets]):
+            parts.setdefault(src, []).append((target, data))
+            if target.startswith("sm_"):
+                reports.setdefault(src, {})[target] = resources(log)
+            if len(parts[src]) == len(targets):
+                fatbin, report = outputs(src)
+                pack(fatbin, parts.pop(src))
+                text = {"key": keys[src], "compiler": COMPILER, "kernels": reports.get(src, {})}
+                write(report, json.dumps(text, indent=1, sort_keys=True).encode())
+                print(f"{fatbin} {os.path.getsize(fatbin)} bytes", flush=True)
+    budget, bad = {}, []
+    if os.path.exists(a.folder + "/budget.json"):
+        budget = json.load(open(a.folder + "/budget.json"))
+    for src in sorted(glob.glob(a.folder + "/*.cu")):
+        try:
+            report = json.load(open(outputs(src)[1]))["kernels"]
+        except OSError:
+            continue
+        bad += over_budget(report, budget)
+        if a.v:
+            for target in sorted(report):
+                for name, u in sorted(report[target].items()):
+                    print(f"{target:8} {name:36} {u['registers']:4} registers {u['shared']:6} shared {u['spill']:5} spilled")
+    if bad:
+        sys.exit("over budget:\n" + "\n".join(bad))
+
+
+if __name__ == "__main__":
+    main()
