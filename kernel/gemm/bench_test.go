@@ -39,3 +39,30 @@ func BenchmarkGemm(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLowRank is what LoRA of rank R adds to one Linear, for M tokens.
+func BenchmarkLowRank(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	p := newPool(b, 1)
+	const M, C = 512, 576
+	x, small, other := fill[float32](M*C, r), fill[float32](64*C, r), fill[float32](64*C, r)
+	y := make([]float32, M*C)
+	for _, R := range []int{4, 8, 16, 64} {
+		for name, f := range map[string]func(){
+			"T=XAt":  func() { Gemm(p, false, true, M, R, C, 1, x, C, small, C, 0, y, R) },
+			"dX+=TA": func() { Gemm(p, false, false, M, C, R, 1, other, R, small, C, 1, y, C) },
+			"dA=TtX": func() { Gemm(p, true, false, R, C, M, 1, other, R, x, C, 0, y, C) },
+			"dB=YtT": func() { Gemm(p, true, false, C, R, M, 1, x, C, other, R, 0, y, R) },
+		} {
+			b.Run(fmt.Sprintf("R=%d/%s", R, name), func(b *testing.B) {
+				best := time.Hour
+				for b.Loop() {
+					start := time.Now()
+					f()
+					best = min(best, time.Since(start))
+				}
+				b.ReportMetric(2*M*C*float64(R)/float64(best.Nanoseconds()), "GFLOP/s")
+			})
+		}
+	}
+}

@@ -10,14 +10,16 @@ type kernel[T Float] struct {
 	tile func(s *space[T], rows, cols, kc int, alpha T, a []T, ars, acs int, b []T, bs int, c []T, ldc int, add bool)
 	// dot is the dot product of two vectors of one length.
 	dot func(x, y []T) T
+	// sum adds coef[r] * row r of b to acc, rows in ascending order.
+	sum func(acc, coef, b []T, stride int)
 	// packRows and packCols fill a sliver [kc,nr].
 	packRows func(dst []T, nr int, src []T, stride, rows, kc int)
 	packCols func(dst []T, nr int, src []T, stride, cols, kc int)
 }
 
 var (
-	portable32 = kernel[float32]{"generic", 4, 4, tileGo[float32], dotGo[float32], packRows[float32], packCols[float32]}
-	portable64 = kernel[float64]{"generic", 4, 4, tileGo[float64], dotGo[float64], packRows[float64], packCols[float64]}
+	portable32 = kernel[float32]{"generic", 4, 4, tileGo[float32], dotGo[float32], sumGo[float32], packRows[float32], packCols[float32]}
+	portable64 = kernel[float64]{"generic", 4, 4, tileGo[float64], dotGo[float64], sumGo[float64], packRows[float64], packCols[float64]}
 )
 
 // tileGo is the plain 4 x 4 tile.
@@ -89,4 +91,13 @@ func dotGo[T Float](x, y []T) T {
 		s0 += T(x[i] * y[i])
 	}
 	return (s0 + s1) + (s2 + s3)
+}
+
+func sumGo[T Float](acc, coef, b []T, stride int) {
+	for r, v := range coef {
+		row := b[r*stride:][:len(acc)]
+		for x := range acc {
+			acc[x] += T(v * row[x])
+		}
+	}
 }

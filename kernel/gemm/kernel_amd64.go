@@ -9,7 +9,7 @@ import (
 
 //go:generate go run gen.go
 
-// args is what an assembly tile reads; gen.go knows the offsets.
+// tile is what an assembly tile reads; gen.go knows the offsets.
 type tile struct {
 	a        unsafe.Pointer
 	ars, acs uintptr // bytes
@@ -32,9 +32,12 @@ func copyRows(dst, src unsafe.Pointer, srcStride uintptr, vectors, rows int)
 //go:noescape
 func dot256(x, y unsafe.Pointer, n int) float32
 
+//go:noescape
+func sum256(acc unsafe.Pointer, vectors int, coef unsafe.Pointer, rows int, b unsafe.Pointer, stride uintptr)
+
 var (
-	avx512 = kernel[float32]{"avx512", 12, 32, tileAVX512, dotAVX, packRowsAVX, packColsAVX}
-	avx2   = kernel[float32]{"avx2", 6, 16, tileAVX2, dotAVX, packRowsAVX, packColsAVX}
+	avx512 = kernel[float32]{"avx512", 12, 32, tileAVX512, dotAVX, sumAVX, packRowsAVX, packColsAVX}
+	avx2   = kernel[float32]{"avx2", 6, 16, tileAVX2, dotAVX, sumAVX, packRowsAVX, packColsAVX}
 )
 
 // kernels lists what this processor can run, the slowest first.
@@ -102,6 +105,17 @@ func tileAVX2(s *space[float32], rows, cols, kc int, alpha float32, a []float32,
 func dotAVX(x, y []float32) float32 {
 	y = y[:len(x)]
 	return dot256(unsafe.Pointer(unsafe.SliceData(x)), unsafe.Pointer(unsafe.SliceData(y)), len(x))
+}
+
+func sumAVX(acc, coef, b []float32, stride int) {
+	whole := len(acc) &^ 31
+	if whole > 0 && len(coef) > 0 {
+		_ = b[(len(coef)-1)*stride+whole-1]
+		sum256(unsafe.Pointer(&acc[0]), whole/32, unsafe.Pointer(&coef[0]), len(coef), unsafe.Pointer(&b[0]), uintptr(4*stride))
+	}
+	if whole < len(acc) && len(coef) > 0 {
+		sumGo(acc[whole:], coef, b[whole:], stride)
+	}
 }
 
 func packRowsAVX(dst []float32, nr int, src []float32, stride, rows, kc int) {

@@ -13,6 +13,7 @@ type space[T Float] struct {
 	b    []T // a chunk of B: slivers [kc,nr]
 	rows []T // decoded rows, before they are packed
 	tile []T // a tile of C that reaches over an edge
+	flip []T // a tile of a transposed C
 
 }
 
@@ -24,6 +25,7 @@ func newSpace[T Float]() *space[T] {
 		b:    make([]T, kcMax*ncMax),
 		rows: make([]T, maxNR*kcMax),
 		tile: make([]T, maxMR*maxNR),
+		flip: make([]T, maxMR*maxNR),
 	}
 }
 
@@ -32,10 +34,10 @@ func newScratch() *scratch { return &scratch{f32: newSpace[float32]()} }
 func (s *scratch) bytes() int64 {
 	n := int64(0)
 	if s.f32 != nil {
-		n += 4 * int64(len(s.f32.a)+len(s.f32.b)+len(s.f32.rows)+len(s.f32.tile))
+		n += 4 * int64(len(s.f32.a)+len(s.f32.b)+len(s.f32.rows)+len(s.f32.tile)+len(s.f32.flip))
 	}
 	if s.f64 != nil {
-		n += 8 * int64(len(s.f64.a)+len(s.f64.b)+len(s.f64.rows)+len(s.f64.tile))
+		n += 8 * int64(len(s.f64.a)+len(s.f64.b)+len(s.f64.rows)+len(s.f64.tile)+len(s.f64.flip))
 	}
 	return n
 }

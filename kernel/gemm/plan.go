@@ -8,17 +8,13 @@ const kcMax = 384
 // ncMax is the columns of a chunk of B.
 const ncMax = 256
 
-// dotRows is the rows up to which a product with a transposed B is done as dot
-// products: packing B would cost more than the product.
-const dotRows = 4
-
-// dotDepth is the depth at which a dot product is cut, so that a decoded row
-// fits the scratch memory.
-const dotDepth = 4096
+// narrow is the columns up to which the transposed product is computed instead,
+// if it has more columns: a tile would be mostly empty.
+const narrow = 16
 
 // serialWork is the multiply-adds below which waking a worker costs more than
 // it saves.
-const serialWork = 1 << 18
+const serialWork = 1 << 19
 
 // job is one product, cut into tasks that may run in any order.
 type job[T Float] struct {
@@ -27,12 +23,13 @@ type job[T Float] struct {
 	do    func(own *Pool, i int)
 	tasks int
 
-	kc       int // depth of a block
-	chunk    int // columns of a task
-	rows     int // rows of a task
-	chunks   int // tasks along n
-	dot      bool
-	directB  bool
+	kc       int  // depth of a block
+	chunk    int  // columns of a task
+	rows     int  // rows of a task
+	chunks   int  // tasks along n
+	thin     bool // few rows: by dot products or by rows of B
+	directB  bool // B is read where it lies
+	flip     bool // C = (op(B)ᵀ op(A)ᵀ)ᵀ: tiles are written transposed
 	slivers  int
 	rowTiles int
 }
@@ -57,11 +54,23 @@ func (j *job[T]) plan(workers int) {
 		workers = 1
 	}
 	mr, nr := j.kern.mr, j.kern.nr
+	j.thin = !j.transA && j.m <= thinRows
+	j.flip = !j.thin && j.dec == nil && j.n <= min(narrow, nr-1) && j.m >= 4*j.n
+	if j.flip {
+		j.m, j.n = j.n, j.m
+		j.a, j.b, j.lda, j.ldb = j.b, j.a, j.ldb, j.lda
+		j.transA, j.transB = !j.transB, !j.transA
+	}
+	if j.thin {
+		nr = thinUnit
+	}
 	j.rowTiles, j.slivers = ceil(j.m, mr), ceil(j.n, nr)
-	j.dot = j.transB && !j.transA && j.m <= dotRows
 	j.directB = j.dec == nil && !j.transB && j.rowTiles <= 2
 
 	most := ncMax / nr // slivers in a chunk
+	if j.thin {
+		most = thinColumns / nr
+	}
 	tiles := j.rowTiles
 	chunk := most
 	switch {
@@ -87,8 +96,10 @@ func (j *job[T]) task(own *Pool, i int) {
 	j.scale(i0, mc, j0, nc)
 	switch {
 	case j.k == 0:
-	case j.dot:
-		j.dots(s, i0, mc, j0, nc)
+	case j.thin && j.transB:
+		j.dots(s, j0, nc)
+	case j.thin:
+		j.sums(s, j0, nc)
 	default:
 		j.blocks(s, i0, mc, j0, nc)
 	}
@@ -98,6 +109,9 @@ func (j *job[T]) task(own *Pool, i int) {
 func (j *job[T]) scale(i0, mc, j0, nc int) {
 	if j.beta == 1 || j.beta == 0 && j.k > 0 {
 		return
+	}
+	if j.flip {
+		i0, mc, j0, nc = j0, nc, i0, mc
 	}
 	for i := i0; i < i0+mc; i++ {
 		row := j.c[i*j.ldc+j0:][:nc]
@@ -128,32 +142,24 @@ func (j *job[T]) blocks(s *space[T], i0, mc, j0, nc int) {
 				if j.directB && cols == nr {
 					b, bs = j.b[k0*j.ldb+j0+x:], j.ldb
 				}
+				if j.flip {
+					j.kern.tile(s, rows, cols, kc, j.alpha, a, ars, acs, b, bs, s.flip, nr, false)
+					j.putFlipped(s, i, rows, j0+x, cols, add)
+					continue
+				}
 				j.kern.tile(s, rows, cols, kc, j.alpha, a, ars, acs, b, bs, j.c[i*j.ldc+j0+x:], j.ldc, add)
 			}
 		}
 	}
 }
 
-// dots is a product of few rows as dot products.
-func (j *job[T]) dots(s *space[T], i0, mc, j0, nc int) {
-	for col := j0; col < j0+nc; col++ {
-		for k0 := 0; k0 < j.k; k0 += dotDepth {
-			kc := min(dotDepth, j.k-k0)
-			var b []T
-			if j.dec != nil {
-				b = s.b[:kc]
-				j.decode(b, col*j.ldb+k0)
-			} else {
-				b = j.b[col*j.ldb+k0:][:kc]
-			}
-			for i := i0; i < i0+mc; i++ {
-				v := T(j.alpha * j.kern.dot(j.a[i*j.lda+k0:][:kc], b))
-				if at := i*j.ldc + col; k0 > 0 || j.beta != 0 {
-					j.c[at] += v
-				} else {
-					j.c[at] = v
-				}
-			}
+// putFlipped moves a tile to its place in a transposed C.
+func (j *job[T]) putFlipped(s *space[T], i, rows, j0, cols int, add bool) {
+	nr := j.kern.nr
+	for x := range cols {
+		c := j.c[(j0+x)*j.ldc+i:][:rows]
+		for r := range c {
+			put(&c[r], s.flip[r*nr+x], add)
 		}
 	}
 }

@@ -159,3 +159,42 @@ done:
 	VZEROUPPER
 	MOVSS X0, ret+24(FP)
 	RET
+
+// func sum256(acc unsafe.Pointer, vectors int, coef unsafe.Pointer, rows int, b unsafe.Pointer, stride uintptr)
+// For each 32 columns: acc plus the rows of b times their coefficients.
+TEXT ·sum256(SB), NOSPLIT, $0-48
+	MOVQ acc+0(FP), DI
+	MOVQ vectors+8(FP), CX
+	MOVQ coef+16(FP), R8
+	MOVQ rows+24(FP), R9
+	MOVQ b+32(FP), SI
+	MOVQ stride+40(FP), R10
+
+column:
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
+	MOVQ SI, DX
+	XORQ BX, BX
+
+row:
+	VBROADCASTSS (R8)(BX*4), Y4
+	VFMADD231PS (DX), Y4, Y0
+	VFMADD231PS 32(DX), Y4, Y1
+	VFMADD231PS 64(DX), Y4, Y2
+	VFMADD231PS 96(DX), Y4, Y3
+	ADDQ R10, DX
+	INCQ BX
+	CMPQ BX, R9
+	JLT  row
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	ADDQ $128, DI
+	ADDQ $128, SI
+	DECQ CX
+	JNZ  column
+	VZEROUPPER
+	RET

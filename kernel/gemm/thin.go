@@ -1,0 +1,69 @@
+package gemm
+
+// thinRows is the rows up to which B is not packed: that would cost more than
+// the product, which then is bound by reading B.
+const thinRows = 4
+
+// thinColumns is the most columns of a task of such a product.
+const thinColumns = 1024
+
+// thinUnit divides a task's columns: what is left over at the end of a row is
+// summed in another way, so it must lie at C's edge whatever the tasks.
+const thinUnit = 32
+
+// thinDepth is the depth at which a dot product is cut, so that a decoded row
+// fits the scratch memory.
+const thinDepth = 4096
+
+// sumDepth is the rows of B that are added up at a time.
+const sumDepth = 8
+
+// dots computes columns [j0,j0+nc) as dot products of A's rows and the stored
+// rows of a transposed B.
+func (j *job[T]) dots(s *space[T], j0, nc int) {
+	for col := j0; col < j0+nc; col++ {
+		for k0 := 0; k0 < j.k; k0 += thinDepth {
+			kc := min(thinDepth, j.k-k0)
+			var b []T
+			if j.dec != nil {
+				b = s.b[:kc]
+				j.decode(b, col*j.ldb+k0)
+			} else {
+				b = j.b[col*j.ldb+k0:][:kc]
+			}
+			for i := range j.m {
+				v := T(j.alpha * j.kern.dot(j.a[i*j.lda+k0:][:kc], b))
+				put(&j.c[i*j.ldc+col], v, k0 > 0 || j.beta != 0)
+			}
+		}
+	}
+}
+
+// sums computes columns [j0,j0+nc) as sums of the rows of B, each times a value
+// of A, in ascending order.
+func (j *job[T]) sums(s *space[T], j0, nc int) {
+	sum := s.a[:j.m*nc]
+	clear(sum)
+	for k := 0; k < j.k; k += sumDepth {
+		depth := min(sumDepth, j.k-k)
+		var b []T
+		stride := j.ldb
+		if j.dec != nil {
+			b, stride = s.rows, nc
+			for r := range depth {
+				j.decode(b[r*nc:][:nc], (k+r)*j.ldb+j0)
+			}
+		} else {
+			b = j.b[k*j.ldb+j0:]
+		}
+		for i := range j.m {
+			j.kern.sum(sum[i*nc:][:nc], j.a[i*j.lda+k:][:depth], b, stride)
+		}
+	}
+	for i := range j.m {
+		c := j.c[i*j.ldc+j0:][:nc]
+		for x, v := range sum[i*nc:][:nc] {
+			put(&c[x], T(j.alpha*v), j.beta != 0)
+		}
+	}
+}
