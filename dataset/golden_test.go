@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
@@ -168,5 +170,35 @@ func TestBuiltInData(t *testing.T) {
 	t.Log("\n" + report.String())
 	if report.Rows != 300 || len(set.Train)+len(set.Val) != report.Kept || report.Kept+report.DroppedRows() != 300 {
 		t.Errorf("%d train, %d val\n%v", len(set.Train), len(set.Val), report)
+	}
+}
+
+// TestInspectGolden: the texts of the tokens make the decoded row, whatever the tokenizer does with spaces and bytes.
+func TestInspectGolden(t *testing.T) {
+	tok := stories(t)
+	cfg := goldenConfig()
+	cfg.Path = "odd.jsonl"
+	odd := `{"prompt":"  two  spaces","completion":"naïve 東京\n\n👩‍💻 🙂"}`
+	set, _, err := dataset.LoadFS(context.Background(), fstest.MapFS{"odd.jsonl": {Data: []byte(odd)}}, cfg, tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden, _, err := dataset.Load(context.Background(), goldenConfig(), tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Train = append(set.Train, golden.Train...)
+	for n := range set.Train {
+		row, tokens, err := set.Inspect(n, tok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, token := range tokens {
+			all.WriteString(token.Text)
+		}
+		if want := tok.Decode(row.IDs, false); all.String() != want {
+			t.Errorf("row %d: the texts make\n%q, want\n%q", n, all.String(), want)
+		}
 	}
 }
