@@ -61,12 +61,16 @@ func (o Attention) Grads() Backward {
 }
 
 func (o Attention) Scratch(in []Type, workers int) int64 {
-	return int64(workers) * o.slot(in[0], 1, 1)
+	return int64(workers) * o.forwardSlot(in[0])
 }
 
-// slot is the scratch of a worker in bytes, see attentionSlot.
-func (o Attention) slot(q Type, operands, scores int) int64 {
-	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, operands, scores)
+// forwardSlot and backwardSlot are the scratch of a worker in bytes, see attentionSlot.
+func (o Attention) forwardSlot(q Type) int64 {
+	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, 2, 1, 2)
+}
+
+func (o Attention) backwardSlot(q Type) int64 {
+	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, 3, 2, 0)
 }
 
 func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
@@ -99,7 +103,7 @@ func (o AttentionGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (o AttentionGrad) Scratch(in []Type, workers int) int64 {
-	return AlignUp(in[4].Bytes()) + int64(workers)*Attention(o).slot(in[0], 2, 2)
+	return AlignUp(in[4].Bytes()) + int64(workers)*Attention(o).backwardSlot(in[0])
 }
 
 func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {

@@ -2,16 +2,21 @@ package kernel
 
 import (
 	"unsafe"
+
+	"github.com/tierlora/tierlora/kernel/gemm"
 )
 
-// attentionTile is the number of queries, and of keys, that are multiplied at a time: a tile of scores
-// and the rows it is made of fit a core's second-level cache for every head size.
-const attentionTile = 64
+// keyTile is the number of keys that a tile of queries meets at a time.
+const keyTile = 64
 
-// attentionSlot is a worker's scratch in bytes: packed operands [D, tile] and score matrices [tile, tile],
-// and for every head of the group two rows of softmax statistics.
-func attentionSlot(size, head, group, operands, scores int) int64 {
-	return AlignUp(int64(size*attentionTile) * int64(operands*head+scores*attentionTile+2*group))
+// queryTile is the number of queries in a tile. The query heads of one key head are stacked in it, so that
+// a packed tile of keys serves about 144 rows whatever the group is; rows come in twelves as gemm takes them.
+func queryTile(group int) int { return max(12, min(48, 192/group/12*12)) }
+
+// attentionSlot is a worker's scratch in bytes: stacked rows [G*tile,D], scores [G*tile,keyTile] and
+// statistics [G*tile].
+func attentionSlot(size, head, group, rows, scores, statistics int) int64 {
+	return AlignUp(int64(size*group*queryTile(group)) * int64(rows*head+scores*keyTile+statistics))
 }
 
 // slots hands out one worker's scratch at a time.
@@ -44,6 +49,7 @@ type attentionShape[F Float] struct {
 	lanes      *lanes[F]
 	head       int // elements of a head
 	group      int // query heads of a key head
+	tile       int // queries of a tile
 	queryWidth int
 	keyWidth   int
 	queries    int
@@ -54,12 +60,22 @@ type attentionShape[F Float] struct {
 }
 
 func newAttentionShape[F Float](o Attention, q, k, cuQ, cuK Tensor) attentionShape[F] {
+	group := o.Heads / o.KVHeads
 	return attentionShape[F]{
-		lanes: lanesOf[F](), head: q.Shape[1] / o.Heads, group: o.Heads / o.KVHeads,
+		lanes: lanesOf[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
 		queryWidth: q.Shape[1], keyWidth: k.Shape[1], queries: q.Shape[0], keys: k.Shape[0],
 		window: o.Window, scale: F(o.Scale), cuQ: cuQ.I32(), cuK: cuK.I32(),
 	}
 }
+
+// stack is a tile of queries q0..q1 of a sequence, for the query heads of key head kv: row g*(q1-q0)+i is
+// query q0+i of the g-th of them.
+type stack struct {
+	sequence
+	kv, from, to int
+}
+
+func (t stack) queries() int { return t.to - t.from }
 
 // sequence is a run of queries and the run of keys they look at.
 type sequence struct{ q0, q1, k0, k1 int }
@@ -80,29 +96,6 @@ func (a *attentionShape[F]) sees(s sequence, i int) (lo, hi int) {
 	return lo, max(lo, hi)
 }
 
-// transpose packs rows of src, stride apart, as columns of dst [head, attentionTile]; the columns up to
-// the next multiple of eight become zero.
-func (a *attentionShape[F]) transpose(dst, src []F, stride, rows int) {
-	for d := range a.head {
-		column := dst[d*attentionTile:][:(rows+7)&^7]
-		for j := range rows {
-			column[j] = src[j*stride+d]
-		}
-		for j := rows; j < len(column); j++ {
-			column[j] = 0
-		}
-	}
-}
-
-// product is dst [rows, attentionTile] = left [rows, head] right [head, columns].
-func (a *attentionShape[F]) product(dst, left []F, leftStride int, right []F, rows, columns int) {
-	columns = (columns + 7) &^ 7
-	for i := range rows {
-		clear(dst[i*attentionTile:][:columns])
-	}
-	a.lanes.tile(dst, attentionTile, matrix[F]{left, leftStride, 1}, matrix[F]{right, attentionTile, 1}, rows, columns, a.head)
-}
-
 // seenBy is the range of queries that look at any of the keys k0..k1 of a sequence.
 func (a *attentionShape[F]) seenBy(s sequence, k0, k1 int) (lo, hi int) {
 	behind := (s.q1 - 1) - (s.k1 - 1) // query i sees key i-behind last
@@ -111,4 +104,37 @@ func (a *attentionShape[F]) seenBy(s sequence, k0, k1 int) (lo, hi int) {
 		hi = min(hi, k1-1+behind+a.window)
 	}
 	return lo, max(lo, hi)
+}
+
+// visible is the part of the keys k0..k1 that a row of a stack sees, counted from k0.
+func (a *attentionShape[F]) visible(t stack, row, k0, k1 int) (lo, hi int) {
+	lo, hi = a.sees(t.sequence, t.from+row%t.queries())
+	return min(max(lo, k0), k1) - k0, min(max(hi, k0), k1) - k0
+}
+
+// at is where a row of a stack begins in a tensor of queries.
+func (a *attentionShape[F]) at(t stack, row int) int {
+	n := t.queries()
+	return (t.from+row%n)*a.queryWidth + (t.kv*a.group+row/n)*a.head
+}
+
+// statistic is where a row of a stack stands in a tensor [H,M].
+func (a *attentionShape[F]) statistic(t stack, row int) int {
+	n := t.queries()
+	return (t.kv*a.group+row/n)*a.queries + t.from + row%n
+}
+
+// gather copies a stack's rows, times s, to dst [rows,D].
+func (a *attentionShape[F]) gather(dst, src []F, t stack, rows int, s F) {
+	for r := range rows {
+		row := dst[r*a.head:][:a.head]
+		for d, x := range src[a.at(t, r):][:a.head] {
+			row[d] = x * s
+		}
+	}
+}
+
+// scores is dst [rows,keyTile] = left [rows,D] right [columns,D] transposed, right a head of keys or values.
+func (a *attentionShape[F]) scores(own *gemm.Pool, dst, left, right []F, rows, columns int) {
+	gemm.Gemm(own, false, true, rows, columns, a.head, 1, left, a.head, right, a.keyWidth, 0, dst, keyTile)
 }

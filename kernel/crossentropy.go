@@ -240,10 +240,10 @@ func (e *crossEntropy[F]) row(i int) {
 		return
 	}
 	target := logits[label]
-	sum := longExp(e.lanes, logits, logits, 1, top)
+	sum := longExp(e.lanes, logits, logits, top)
 	e.nll[t] = F(math.Log(sum) + float64(top) - float64(target))
 	if e.dx != nil {
-		e.lanes.blend(logits, F(float64(e.scale[0])/sum), logits, 0)
+		e.lanes.scale(logits, logits, F(float64(e.scale[0])/sum))
 		logits[label] -= e.scale[0]
 	}
 }

@@ -6,21 +6,20 @@ import "math"
 // There is one set in plain Go for both number types, and one for float32 in AVX2; which one runs is
 // decided once, at bind time.
 type lanes[F Float] struct {
-	exp        func(dst, src []F, scale, shift F) F              // dst = exp(scale*src - shift); returns the sum
-	max        func(src []F) F                                   // the largest element, -Inf of none; NaN if the first is
-	dot        func(a, b []F) F                                  // sum a*b
-	scaleMul   func(dst, a []F, s F, b []F)                      // dst = (a*s)*b
-	blend      func(dst []F, s F, x []F, t F)                    // dst = dst*s + x*t
-	swiglu     func(h, gate, up []F)                             // h = silu(gate)*up
-	swigluGrad func(dgate, dup, gate, up, dh []F)                // the two gradients of swiglu
-	scoreGrad  func(ds, p, dp []F, delta, scale F)               // ds = p*(dp-delta)*scale
-	tile       func(c []F, ldc int, a, b matrix[F], m, n, k int) // c[m,n] += a[m,k] b[k,n], see matrix
-}
+	exp        func(dst, src []F, shift F) F      // dst = exp(src - shift); returns the sum
+	max        func(src []F) F                    // the largest element that is not NaN, -Inf of none
+	dot        func(a, b []F) F                   // sum a*b
+	scale      func(dst, a []F, s F)              // dst = a*s
+	scaleMul   func(dst, a []F, s F, b []F)       // dst = (a*s)*b
+	blend      func(dst []F, s F, x []F, t F)     // dst = dst*s + x*t
+	swiglu     func(h, gate, up []F)              // h = silu(gate)*up
+	swigluGrad func(dgate, dup, gate, up, dh []F) // the two gradients of swiglu
+	scoreGrad  func(ds, p, dp []F, delta F)       // ds = p*(dp-delta)
+	widen      func(dst []F, src []uint16)        // dst = src, stored in bf16
+	widenHalf  func(dst []F, src []uint16)        // dst = src, stored in f16
 
-// matrix is a view of elements row and col steps apart; the right operand of a tile has col 1.
-type matrix[F Float] struct {
-	elem     []F
-	row, col int
+	// y0 = x0*cos - x1*sin*sign and y1 = x1*cos + x0*sin*sign
+	rotate func(y0, y1, x0, x1, cos, sin []F, sign F)
 }
 
 // lanesOf are the fastest inner loops on this machine for a number type.
@@ -38,11 +37,11 @@ func lanesOf[F Float]() *lanes[F] {
 // plainLanes are the inner loops in Go.
 func plainLanes[F Float](exp func(F) F) *lanes[F] {
 	return &lanes[F]{
-		exp: func(dst, src []F, scale, shift F) F {
+		exp: func(dst, src []F, shift F) F {
 			var sum F
 			dst = dst[:len(src)]
 			for i, x := range src {
-				dst[i] = exp(scale*x - shift)
+				dst[i] = exp(x - shift)
 				sum += dst[i]
 			}
 			return sum
@@ -50,7 +49,7 @@ func plainLanes[F Float](exp func(F) F) *lanes[F] {
 		max: func(src []F) F {
 			m := F(math.Inf(-1))
 			for _, x := range src {
-				if !(x <= m) {
+				if x > m {
 					m = x
 				}
 			}
@@ -70,6 +69,12 @@ func plainLanes[F Float](exp func(F) F) *lanes[F] {
 				s0 += a[i] * b[i]
 			}
 			return (s0 + s2) + (s1 + s3)
+		},
+		scale: func(dst, a []F, s F) {
+			a = a[:len(dst)]
+			for i := range dst {
+				dst[i] = a[i] * s
+			}
 		},
 		scaleMul: func(dst, a []F, s F, b []F) {
 			a, b = a[:len(dst)], b[:len(dst)]
@@ -98,26 +103,22 @@ func plainLanes[F Float](exp func(F) F) *lanes[F] {
 				dup[i] = d * e * s
 			}
 		},
-		scoreGrad: func(ds, p, dp []F, delta, scale F) {
+		scoreGrad: func(ds, p, dp []F, delta F) {
 			p, dp = p[:len(ds)], dp[:len(ds)]
 			for i := range ds {
-				ds[i] = p[i] * (dp[i] - delta) * scale
+				ds[i] = p[i] * (dp[i] - delta)
 			}
 		},
-		tile: tileGo[F],
-	}
-}
-
-// tileGo adds a product of two small matrices to c.
-func tileGo[F Float](c []F, ldc int, a, b matrix[F], m, n, k int) {
-	for i := range m {
-		row := c[i*ldc:][:n]
-		for p := range k {
-			s, right := a.elem[i*a.row+p*a.col], b.elem[p*b.row:][:n]
-			for j := range row {
-				row[j] += s * right[j]
+		widen:     widenBF16[F],
+		widenHalf: widenF16[F],
+		rotate: func(y0, y1, x0, x1, cos, sin []F, sign F) {
+			y1, x0, x1, cos, sin = y1[:len(y0)], x0[:len(y0)], x1[:len(y0)], cos[:len(y0)], sin[:len(y0)]
+			for i := range y0 {
+				a, b, c, s := x0[i], x1[i], cos[i], sin[i]*sign
+				y0[i] = a*c - b*s
+				y1[i] = b*c + a*s
 			}
-		}
+		},
 	}
 }
 
@@ -135,14 +136,14 @@ func longDot[F Float](l *lanes[F], a, b []F) float64 {
 	return sum + float64(l.dot(a, b))
 }
 
-// longExp is dst = exp(scale*src - shift), and its sum in float64 over blocks.
-func longExp[F Float](l *lanes[F], dst, src []F, scale, shift F) float64 {
+// longExp is dst = exp(src - shift), and its sum in float64 over blocks.
+func longExp[F Float](l *lanes[F], dst, src []F, shift F) float64 {
 	var sum float64
 	for len(src) > sumBlock {
-		sum += float64(l.exp(dst[:sumBlock], src[:sumBlock], scale, shift))
+		sum += float64(l.exp(dst[:sumBlock], src[:sumBlock], shift))
 		dst, src = dst[sumBlock:], src[sumBlock:]
 	}
-	return sum + float64(l.exp(dst, src, scale, shift))
+	return sum + float64(l.exp(dst, src, shift))
 }
 
 // rowGrain is how many rows of n elements make a piece of work worth handing to a thread.

@@ -1,3 +1,106 @@
 package kernel
 
-func fastLanes() *lanes[float32] { return nil }
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// hasAVX2 tells whether the inner loops of lanes_amd64.s run here. Every processor with AVX2 and FMA has
+// F16C.
+var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+
+//go:noescape
+func expAVX2(dst, src *float32, n int, shift float32) float32
+
+//go:noescape
+func maxAVX2(src *float32, n int) float32
+
+//go:noescape
+func dotAVX2(a, b *float32, n int) float32
+
+//go:noescape
+func scaleAVX2(dst, a *float32, n int, s float32)
+
+//go:noescape
+func scaleMulAVX2(dst, a *float32, n int, s float32, b *float32)
+
+//go:noescape
+func blendAVX2(dst *float32, s float32, x *float32, t float32, n int)
+
+//go:noescape
+func swigluAVX2(h, gate, up *float32, n int)
+
+//go:noescape
+func swigluGradAVX2(dgate, dup, gate, up, dh *float32, n int)
+
+//go:noescape
+func scoreGradAVX2(ds, p, dp *float32, n int, delta float32)
+
+//go:noescape
+func rotateAVX2(y0, y1, x0, x1, cos, sin *float32, n int, sign float32)
+
+//go:noescape
+func widenAVX2(dst *float32, src *uint16, n int)
+
+//go:noescape
+func widenHalfAVX2(dst *float32, src *uint16, n int)
+
+var vectorLanes = lanes[float32]{
+	exp: func(dst, src []float32, shift float32) float32 {
+		return expAVX2(start(dst, len(src)), start(src, len(src)), len(src), shift)
+	},
+	max: func(src []float32) float32 { return maxAVX2(start(src, len(src)), len(src)) },
+	dot: func(a, b []float32) float32 { return dotAVX2(start(a, len(a)), start(b, len(a)), len(a)) },
+	scale: func(dst, a []float32, s float32) {
+		scaleAVX2(start(dst, len(dst)), start(a, len(dst)), len(dst), s)
+	},
+	scaleMul: func(dst, a []float32, s float32, b []float32) {
+		n := len(dst)
+		scaleMulAVX2(start(dst, n), start(a, n), n, s, start(b, n))
+	},
+	blend: func(dst []float32, s float32, x []float32, t float32) {
+		n := len(dst)
+		blendAVX2(start(dst, n), s, start(x, n), t, n)
+	},
+	swiglu: func(h, gate, up []float32) {
+		n := len(h)
+		swigluAVX2(start(h, n), start(gate, n), start(up, n), n)
+	},
+	swigluGrad: func(dgate, dup, gate, up, dh []float32) {
+		n := len(dgate)
+		swigluGradAVX2(start(dgate, n), start(dup, n), start(gate, n), start(up, n), start(dh, n), n)
+	},
+	scoreGrad: func(ds, p, dp []float32, delta float32) {
+		n := len(ds)
+		scoreGradAVX2(start(ds, n), start(p, n), start(dp, n), n, delta)
+	},
+	rotate: func(y0, y1, x0, x1, cos, sin []float32, sign float32) {
+		n := len(y0)
+		rotateAVX2(start(y0, n), start(y1, n), start(x0, n), start(x1, n), start(cos, n), start(sin, n), n, sign)
+	},
+	widen: func(dst []float32, src []uint16) {
+		n := len(dst) &^ 7
+		if n > 0 {
+			widenAVX2(start(dst, n), start(src, n), n)
+		}
+		widenBF16(dst[n:], src[n:])
+	},
+	widenHalf: func(dst []float32, src []uint16) {
+		n := len(dst) &^ 7
+		if n > 0 {
+			widenHalfAVX2(start(dst, n), start(src, n), n)
+		}
+		widenF16(dst[n:], src[n:])
+	},
+}
+
+// start is where n elements of s begin; it panics where s has fewer, as an index would.
+func start[E any](s []E, n int) *E { return unsafe.SliceData(s[:n]) }
+
+func fastLanes() *lanes[float32] {
+	if hasAVX2 {
+		return &vectorLanes
+	}
+	return nil
+}

@@ -59,7 +59,7 @@ func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
 func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 	x, table, positions, y := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0])
 	width, limit, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1]
-	half := head / 2
+	half, l := head/2, lanesOf[F]()
 	sign, nan := F(1), F(math.NaN())
 	if o.Inverse {
 		sign = -1
@@ -75,12 +75,7 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 			}
 			cos, sin := table[p*head:][:half], table[p*head+half:][:half]
 			for h := 0; h < width; h += head {
-				x0, x1, y0, y1 := x[h:][:half], x[h+half:][:half], y[h:][:half], y[h+half:][:half]
-				for j, c := range cos {
-					s, a, b := sign*sin[j], x0[j], x1[j]
-					y0[j] = a*c - b*s
-					y1[j] = b*c + a*s
-				}
+				l.rotate(y[h:][:half], y[h+half:][:half], x[h:][:half], x[h+half:], cos, sin, sign)
 			}
 		}
 	})

@@ -16,18 +16,24 @@ func decoder[F Float](t Tensor) func(dst []F, i int) {
 		src := t.F64()
 		return func(dst []F, i int) { convert(dst, src[i:]) }
 	case BF16:
-		src := t.U16()
-		return func(dst []F, i int) {
-			for j, v := range src[i:][:len(dst)] {
-				dst[j] = F(math.Float32frombits(uint32(v) << 16))
-			}
-		}
+		src, widen := t.U16(), lanesOf[F]().widen
+		return func(dst []F, i int) { widen(dst, src[i:]) }
 	}
-	src := t.U16()
-	return func(dst []F, i int) {
-		for j, v := range src[i:][:len(dst)] {
-			dst[j] = F(fromF16(v))
-		}
+	src, widen := t.U16(), lanesOf[F]().widenHalf
+	return func(dst []F, i int) { widen(dst, src[i:]) }
+}
+
+func widenBF16[F Float](dst []F, src []uint16) {
+	src = src[:len(dst)]
+	for j := range dst {
+		dst[j] = F(math.Float32frombits(uint32(src[j]) << 16))
+	}
+}
+
+func widenF16[F Float](dst []F, src []uint16) {
+	src = src[:len(dst)]
+	for j := range dst {
+		dst[j] = F(fromF16(src[j]))
 	}
 }
 
