@@ -13,7 +13,7 @@ import (
 const gradientBound = 1e-6
 
 // samples is how many single elements of an input are differentiated; a random direction covers the rest.
-const samples = 40
+const samples = 20
 
 // gradient compares Backward, interpreted in float64, with central differences of sum(weight * output 0).
 func (c *checker) gradient() {
