@@ -1,0 +1,210 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	maxRedirects = 10
+	maxAnswer    = 64 << 20         // bytes of a JSON answer
+	stallTimeout = 60 * time.Second // without a byte
+)
+
+type client struct {
+	http     http.Client
+	endpoint *url.URL
+	token    string
+	progress func(file string, done, total int64)
+	pause    time.Duration // before the first retry
+}
+
+func newClient(s settings, opts Options) *client {
+	c := &client{endpoint: s.endpoint, token: s.token, progress: opts.Progress, pause: cmp.Or(opts.pause, time.Second/2)}
+	c.http.Transport = opts.Transport
+	if c.http.Transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.ResponseHeaderTimeout = stallTimeout
+		c.http.Transport = t
+	}
+	// Redirects are followed by send, which decides who may see the token.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c
+}
+
+// url joins escaped path elements to the endpoint.
+func (c *client) url(elements ...string) *url.URL {
+	return c.endpoint.JoinPath(elements...)
+}
+
+// statusError is an answer that is not a success.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+func (c *client) statusError(u *url.URL, code int) error {
+	where := place(u)
+	text := fmt.Sprintf("%s answers %d %s", where, code, http.StatusText(code))
+	switch {
+	case code == http.StatusUnauthorized && c.token == "":
+		text += ": the model does not exist or needs a token (set HF_TOKEN, or log in with `hf auth login`)"
+	case code == http.StatusUnauthorized:
+		text += ": the token was refused, or the model does not exist"
+	case code == http.StatusForbidden:
+		text += ": the token gives no access; accept the model's terms on its page"
+	case code == http.StatusNotFound:
+		text += ": no such model, revision or file"
+	}
+	return &statusError{code, text}
+}
+
+// place is an address without its query, which may hold a signature.
+func place(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+
+// send makes a request and follows redirects until stop accepts an answer. The
+// token goes to the endpoint's scheme, host and port only.
+func (c *client) send(ctx context.Context, method string, u *url.URL, header http.Header, stop func(*http.Response) bool) (*http.Response, error) {
+	for range maxRedirects {
+		req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+		if err != nil {
+			return nil, err
+		}
+		req.Header = header.Clone()
+		if req.Header == nil {
+			req.Header = http.Header{}
+		}
+		req.Header.Set("User-Agent", "tierlora")
+		req.Header.Set("Accept-Encoding", "identity") // sizes and ranges count the file's own bytes
+		if c.token != "" && u.Scheme == c.endpoint.Scheme && u.Host == c.endpoint.Host {
+			req.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			var outer *url.Error
+			if errors.As(err, &outer) {
+				err = outer.Err // the outer text holds the whole address
+			}
+			return nil, fmt.Errorf("%s %s: %w", method, place(u), err)
+		}
+		if resp.StatusCode < 300 || resp.StatusCode >= 400 || stop != nil && stop(resp) {
+			return resp, nil
+		}
+		resp.Body.Close()
+		next, err := resp.Location()
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: redirect: %w", method, place(u), err)
+		}
+		if next.Scheme != "https" && next.Scheme != u.Scheme {
+			return nil, fmt.Errorf("%s %s: refused to follow a redirect from %s to %s://%s", method, place(u), u.Scheme, next.Scheme, next.Host)
+		}
+		u = next
+	}
+	return nil, fmt.Errorf("%s: more than %d redirects", place(u), maxRedirects)
+}
+
+// read returns the body of a small answer.
+func (c *client) read(ctx context.Context, u *url.URL) ([]byte, error) {
+	var body []byte
+	err := c.retry(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, stallTimeout)
+		defer cancel()
+		resp, err := c.send(ctx, http.MethodGet, u, nil, nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return c.statusError(u, resp.StatusCode)
+		}
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+		if err == nil && len(body) > maxAnswer {
+			return &statusError{resp.StatusCode, fmt.Sprintf("%s: the answer is over %d bytes", place(u), maxAnswer)}
+		}
+		return err
+	})
+	return body, err
+}
+
+// metadata of a file on the hub.
+type metadata struct {
+	etag string // 64 hex digits: SHA-256; 40: git's blob id
+	size int64
+}
+
+// head asks for etag and size. The hub answers for a large file with a
+// redirect whose X-Linked headers carry them.
+func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
+	err = c.retry(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, stallTimeout)
+		defer cancel()
+		resp, err := c.send(ctx, http.MethodHead, u, nil, func(r *http.Response) bool { return r.Header.Get("X-Linked-Etag") != "" })
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode >= 400 {
+			return c.statusError(u, resp.StatusCode)
+		}
+		etag, size := resp.Header.Get("X-Linked-Etag"), resp.Header.Get("X-Linked-Size")
+		if etag == "" {
+			etag = resp.Header.Get("ETag")
+		}
+		if size == "" {
+			size = resp.Header.Get("Content-Length")
+		}
+		m.etag = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
+		if !plainName.MatchString(m.etag) {
+			return &statusError{resp.StatusCode, fmt.Sprintf("%s: unusable etag %q", place(u), etag)}
+		}
+		m.size, err = strconv.ParseInt(size, 10, 64)
+		if err != nil || m.size < 0 {
+			return &statusError{resp.StatusCode, fmt.Sprintf("%s: unusable size %q", place(u), size)}
+		}
+		return nil
+	})
+	return m, err
+}
+
+// retry repeats try after a broken connection or a busy server, not after an
+// answer that will stay the same.
+func (c *client) retry(ctx context.Context, try func() error) error {
+	const tries = 5
+	pause := c.pause
+	for i := 1; ; i++ {
+		err := try()
+		if err == nil || ctx.Err() != nil || i == tries || !passing(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+// permanentError marks what a new try cannot mend: a full disk, a wrong hash.
+type permanentError struct{ error }
+
+func (e permanentError) Unwrap() error { return e.error }
+
+func passing(err error) bool {
+	var status *statusError
+	if errors.As(err, &status) {
+		return status.code >= 500 || status.code == http.StatusTooManyRequests
+	}
+	var permanent permanentError
+	return !errors.As(err, &permanent)
+}

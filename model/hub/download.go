@@ -1,0 +1,157 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// smallFiles are fetched when the repository has them; weights come on top.
+var smallFiles = []string{
+	configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+}
+
+// download fetches the revision's model files into the cache. What an earlier
+// try left is used. The ref is written last: it never names half a model.
+func (r repo) download(ctx context.Context, c *client) (string, error) {
+	commit, files, err := r.list(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	has := func(name string) bool { return slices.Contains(files, name) }
+	weights := singleFile
+	if !has(singleFile) {
+		weights = indexFile
+	}
+	if !has(configFile) || !has(weights) || !hasTokenizer(has) {
+		return "", fmt.Errorf("the repository is not a model with %s, %s (or %s) and a tokenizer; it has %s", configFile, singleFile, indexFile, strings.Join(files, ", "))
+	}
+	for _, name := range append(slices.Clone(smallFiles), weights) {
+		if !has(name) {
+			continue
+		}
+		if err := r.file(ctx, c, commit, name); err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	dir := r.snapshot(commit)
+	if weights == indexFile {
+		raw, err := os.ReadFile(filepath.Join(dir, indexFile))
+		if err != nil {
+			return "", err
+		}
+		shards, err := shardNames(raw)
+		if err != nil {
+			return "", err
+		}
+		for _, name := range shards {
+			if err := r.file(ctx, c, commit, name); err != nil {
+				return "", fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	if missing := missingFiles(dir); len(missing) > 0 {
+		return "", fmt.Errorf("the repository lacks %s", strings.Join(missing, ", "))
+	}
+	if r.revision == commit {
+		return dir, nil
+	}
+	return dir, writeRef(filepath.Join(r.dir, "refs", filepath.FromSlash(r.revision)), commit)
+}
+
+// list asks the hub for the revision's commit and files.
+func (r repo) list(ctx context.Context, c *client) (commit string, files []string, err error) {
+	raw, err := c.read(ctx, c.url("api", "models", r.name, "revision", url.PathEscape(r.revision)))
+	if err != nil {
+		return "", nil, err
+	}
+	var answer struct {
+		Commit string `json:"sha"`
+		Files  []struct {
+			Name string `json:"rfilename"`
+		} `json:"siblings"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return "", nil, fmt.Errorf("read the hub's file list: %w", err)
+	}
+	if !plainName.MatchString(answer.Commit) {
+		return "", nil, fmt.Errorf("the hub's file list has the commit %q", answer.Commit)
+	}
+	for _, f := range answer.Files {
+		if !fs.ValidPath(f.Name) || strings.ContainsAny(f.Name, "\\\x00") {
+			return "", nil, fmt.Errorf("the hub's file list has the name %q, which leads out of its folder", f.Name)
+		}
+		files = append(files, f.Name)
+	}
+	return answer.Commit, files, nil
+}
+
+// file puts one file into the snapshot: its bytes as a blob, named by the
+// hub's etag, and a link to it.
+func (r repo) file(ctx context.Context, c *client, commit, name string) error {
+	link := filepath.Join(r.snapshot(commit), name)
+	if _, err := os.Stat(link); err == nil {
+		return nil
+	}
+	address := c.url(r.name, "resolve", commit, url.PathEscape(name))
+	meta, err := c.head(ctx, address)
+	if err != nil {
+		return err
+	}
+	blobs := filepath.Join(r.dir, "blobs")
+	for _, dir := range []string{blobs, filepath.Dir(link)} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+	}
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(r.dir), ".locks", filepath.Base(r.dir), meta.etag+".lock"))
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	defer unlock()
+	blob := filepath.Join(blobs, meta.etag)
+	if info, err := os.Stat(blob); err != nil || info.Size() != meta.size {
+		if err := c.fetch(ctx, address, name, meta, blob); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // a dangling link of an earlier try goes, anything else is reported
+	}
+	target, err := filepath.Rel(filepath.Dir(link), blob)
+	if err != nil {
+		return err
+	}
+	if err := os.Symlink(target, link); err != nil {
+		return os.Link(blob, link) // a file system without symbolic links
+	}
+	return nil
+}
+
+// writeRef stores the commit under a temporary name and renames it.
+func writeRef(path, commit string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".ref-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(commit)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // the first error is what matters
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // git's blob ids are SHA-1
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// fetch downloads a file to blob. It arrives as blob.incomplete, where a later
+// call goes on; only the whole file with the right hash gets the blob's name.
+func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata, blob string) error {
+	partial := blob + ".incomplete"
+	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
+		return err
+	}
+	if err := os.Rename(partial, blob); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(blob))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m metadata, path string) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return permanentError{err}
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	p := &part{file: f, meta: m, sum: newSum(m), report: func(done int64) {
+		if c.progress != nil {
+			c.progress(name, done, m.size)
+		}
+	}}
+	if p.have, err = io.Copy(p.sum, f); err != nil {
+		return permanentError{err}
+	}
+	if p.have > m.size {
+		if err := p.restart(); err != nil {
+			return err
+		}
+	}
+	p.report(p.have)
+	if p.have < m.size {
+		if err := c.receive(ctx, u, p); err != nil {
+			return err
+		}
+	}
+	if got := hex.EncodeToString(p.sum.Sum(nil)); verifiable(m.etag) && got != m.etag {
+		// These bytes are worthless, and so would be a continuation.
+		return permanentError{errors.Join(fmt.Errorf("the received file has the hash %s, the hub says %s: it was damaged on the way or the server is wrong; try again", got, m.etag), p.restart())}
+	}
+	if err := f.Sync(); err != nil {
+		return permanentError{err}
+	}
+	return nil
+}
+
+// receive asks for the bytes from p.have on and appends them.
+func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p.watchdog = time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no byte arrived for %s", stallTimeout)) })
+	defer p.watchdog.Stop()
+	header := http.Header{}
+	if p.have > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", p.have))
+	}
+	resp, err := c.send(ctx, http.MethodGet, u, header, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusOK: // the whole file, also when a range was asked for
+		if err := p.restart(); err != nil {
+			return err
+		}
+	case resp.StatusCode == http.StatusPartialContent && rangeStart(resp) == p.have:
+	case resp.StatusCode == http.StatusPartialContent, resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		err := fmt.Errorf("%s: the server does not continue at byte %d", place(u), p.have)
+		return errors.Join(err, p.restart())
+	default:
+		return c.statusError(u, resp.StatusCode)
+	}
+	_, err = io.Copy(p, io.LimitReader(resp.Body, p.meta.size-p.have+1))
+	switch {
+	case p.have > p.meta.size:
+		return permanentError{errors.Join(fmt.Errorf("%s: the server sends more than the %d bytes that it announced", place(u), p.meta.size), p.restart())}
+	case err != nil && context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	case err == nil && p.have < p.meta.size:
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("%s: the connection ended after %d of %d bytes: %w", place(u), p.have, p.meta.size, err)
+	}
+	return nil
+}
+
+// part is a file that is still arriving, and the hash of what it has.
+type part struct {
+	file     *os.File
+	meta     metadata
+	have     int64
+	sum      hash.Hash
+	report   func(done int64)
+	watchdog *time.Timer
+}
+
+func (p *part) Write(b []byte) (int, error) {
+	n, err := p.file.Write(b)
+	p.sum.Write(b[:n]) //nolint:errcheck // a hash never fails
+	p.have += int64(n)
+	p.watchdog.Reset(stallTimeout)
+	p.report(p.have)
+	if err != nil {
+		err = permanentError{err}
+	}
+	return n, err
+}
+
+// restart throws away what has arrived.
+func (p *part) restart() error {
+	if p.have == 0 {
+		return nil
+	}
+	p.have, p.sum = 0, newSum(p.meta)
+	_, err := p.file.Seek(0, io.SeekStart)
+	if err = errors.Join(err, p.file.Truncate(0)); err != nil {
+		return permanentError{err}
+	}
+	return nil
+}
+
+var gitOrSHA256 = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// verifiable: other etags (of mirrors) say nothing about the content.
+func verifiable(etag string) bool { return gitOrSHA256.MatchString(etag) }
+
+// newSum is the hash that m's etag is made with.
+func newSum(m metadata) hash.Hash {
+	if len(m.etag) != 40 {
+		return sha256.New()
+	}
+	h := sha1.New()                       //nolint:gosec // see the import
+	fmt.Fprintf(h, "blob %d\x00", m.size) // git hashes this before the content
+	return h
+}
+
+// rangeStart is the first byte of a 206 answer, -1 when it does not say.
+func rangeStart(resp *http.Response) int64 {
+	text, ok := strings.CutPrefix(resp.Header.Get("Content-Range"), "bytes ")
+	first, _, found := strings.Cut(text, "-")
+	if start, err := strconv.ParseInt(first, 10, 64); ok && found && err == nil {
+		return start
+	}
+	return -1
+}

@@ -1,0 +1,217 @@
+// Package hub turns the name of a model into a local folder: a folder as it
+// stands, or a snapshot in the Hugging Face cache, downloaded when asked for.
+//
+// The cache has the layout of huggingface_hub, so that both share one copy:
+// <cache>/models--org--name/{blobs,refs,snapshots/<commit>}.
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options of Resolve; zero values mean what the environment says.
+type Options struct {
+	Download bool   // fetch what the cache lacks; HF_HUB_OFFLINE=1 overrides it
+	Revision string // branch, tag or commit; "" = main
+	Endpoint string // "" = HF_ENDPOINT, else https://huggingface.co
+	Token    string // "" = HF_TOKEN, else the file HF_TOKEN_PATH or $HF_HOME/token
+	CacheDir string // "" = HF_HUB_CACHE, else $HF_HOME/hub
+	// Progress, when set, is called while a file arrives: bytes it has and will have.
+	Progress  func(file string, done, total int64)
+	Transport http.RoundTripper // nil = a clone of http.DefaultTransport
+
+	pause time.Duration // before the first retry, 0 = half a second; it doubles
+}
+
+// Resolve returns the folder of the model called name. An existing folder wins;
+// otherwise name is "org/name" on the hub and the folder is its snapshot in the
+// cache. A complete snapshot is used without asking the network.
+func Resolve(ctx context.Context, name string, opts Options) (dir string, err error) {
+	if name == "" {
+		return "", errors.New("find model: the name is empty")
+	}
+	if info, err := os.Stat(name); err == nil {
+		if !info.IsDir() {
+			return "", fmt.Errorf("find model: %s is a file, expected a model folder or org/name", name)
+		}
+		return name, nil
+	} else if !errors.Is(err, fs.ErrNotExist) && looksLikePath(name) {
+		return "", fmt.Errorf("find model: %w", err)
+	}
+	if looksLikePath(name) {
+		return "", fmt.Errorf("find model: the folder %s does not exist", name)
+	}
+	if err := checkRepo(name); err != nil {
+		return "", fmt.Errorf("find model: there is no folder %q and it is no hub name: %w", name, err)
+	}
+	env, err := environment(opts)
+	if err != nil {
+		return "", fmt.Errorf("find model %s: %w", name, err)
+	}
+	r := repo{name: name, revision: opts.Revision, dir: filepath.Join(env.cache, "models--"+strings.ReplaceAll(name, "/", "--"))}
+	if r.revision == "" {
+		r.revision = "main"
+	}
+	if !filepath.IsLocal(r.revision) || strings.ContainsAny(r.revision, "\\?#% :") {
+		return "", fmt.Errorf("find model %s: %q is not a revision", name, r.revision)
+	}
+	dir, cacheErr := r.cached()
+	if cacheErr == nil {
+		return dir, nil
+	}
+	if opts.Download && !env.offline {
+		dir, err := r.download(ctx, newClient(env, opts))
+		if err != nil {
+			return "", fmt.Errorf("download model %s: %w", name, err)
+		}
+		return dir, nil
+	}
+	advice := "allow the download"
+	if env.offline {
+		advice = "unset HF_HUB_OFFLINE and allow the download"
+	}
+	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%s, fetch it with `hf download %s`, or give a folder", name, cacheErr, advice, name)
+}
+
+// looksLikePath: what nobody would mean as a hub name.
+func looksLikePath(name string) bool {
+	return filepath.IsAbs(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") ||
+		strings.Contains(name, `\`) || strings.Count(name, "/") > 1 || strings.HasSuffix(name, "/")
+}
+
+var repoPart = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
+
+// checkRepo applies the hub's own rules for names.
+func checkRepo(name string) error {
+	if len(name) > 96 {
+		return fmt.Errorf("it has %d characters, at most 96 are allowed", len(name))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if !repoPart.MatchString(part) || strings.Contains(part, "--") || strings.Contains(part, "..") {
+			return errors.New("the form is org/name with letters, digits, and '-', '_', '.' inside")
+		}
+	}
+	return nil
+}
+
+type repo struct {
+	name, revision string
+	dir            string // models--org--name in the cache
+}
+
+// plainName is what may become one path element: a commit, an etag.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+
+// cached returns the snapshot of the revision if it holds a whole model.
+func (r repo) cached() (string, error) {
+	if _, err := os.Stat(r.dir); err != nil {
+		return "", fmt.Errorf("no %s: %w", r.dir, fs.ErrNotExist)
+	}
+	commit := r.revision
+	ref := filepath.Join(r.dir, "refs", filepath.FromSlash(r.revision))
+	if raw, err := os.ReadFile(ref); err == nil {
+		commit = strings.TrimSpace(string(raw))
+	} else if !isCommit(commit) {
+		return "", fmt.Errorf("no %s, which would say the commit of %q", ref, r.revision)
+	}
+	if !plainName.MatchString(commit) {
+		return "", fmt.Errorf("%s holds %q, which is not a commit", ref, commit)
+	}
+	dir := r.snapshot(commit)
+	if missing := missingFiles(dir); len(missing) > 0 {
+		return "", fmt.Errorf("%s lacks %s", dir, strings.Join(missing, ", "))
+	}
+	return dir, nil
+}
+
+func (r repo) snapshot(commit string) string { return filepath.Join(r.dir, "snapshots", commit) }
+
+func isCommit(s string) bool { return regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(s) }
+
+const (
+	configFile = "config.json"
+	singleFile = "model.safetensors"
+	indexFile  = "model.safetensors.index.json"
+)
+
+// tokenizerSets: any one of these makes a tokenizer.
+var tokenizerSets = [][]string{{"tokenizer.json"}, {"vocab.json", "merges.txt"}, {"tokenizer.model"}}
+
+// missingFiles says what a snapshot lacks to be a whole model.
+func missingFiles(dir string) (missing []string) {
+	has := func(name string) bool {
+		info, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && info.Mode().IsRegular()
+	}
+	if !has(configFile) {
+		missing = append(missing, configFile)
+	}
+	switch {
+	case has(singleFile):
+	case has(indexFile):
+		raw, err := os.ReadFile(filepath.Join(dir, indexFile))
+		if err != nil {
+			return append(missing, indexFile)
+		}
+		shards, err := shardNames(raw)
+		if err != nil {
+			return append(missing, "a readable "+indexFile)
+		}
+		for _, shard := range shards {
+			if !has(shard) {
+				missing = append(missing, shard)
+			}
+		}
+	default:
+		missing = append(missing, singleFile+" (or "+indexFile+")")
+	}
+	if !hasTokenizer(has) {
+		missing = append(missing, "tokenizer.json")
+	}
+	return missing
+}
+
+func hasTokenizer(has func(name string) bool) bool {
+	return slices.ContainsFunc(tokenizerSets, func(set []string) bool {
+		return !slices.ContainsFunc(set, func(name string) bool { return !has(name) })
+	})
+}
+
+// shardNames lists the files of an index, sorted.
+func shardNames(raw []byte) ([]string, error) {
+	var index struct {
+		Map map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(raw, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w", indexFile, err)
+	}
+	seen := map[string]bool{}
+	var names []string
+	for _, shard := range index.Map {
+		if !seen[shard] {
+			seen[shard] = true
+			names = append(names, shard)
+		}
+	}
+	slices.Sort(names)
+	for _, shard := range names {
+		if !plainName.MatchString(shard) || !strings.HasSuffix(shard, ".safetensors") {
+			return nil, fmt.Errorf("%s names %q, which is not the plain name of a .safetensors file", indexFile, shard)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s names no shards", indexFile)
+	}
+	return names, nil
+}
