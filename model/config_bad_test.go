@@ -153,5 +153,10 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil || len(freq) != c.HeadDim/2 || !(scale > 0) {
 			t.Fatalf("%d frequencies, scale %g, %v", len(freq), scale, err)
 		}
+		for i, w := range freq {
+			if !(w >= 0 && w <= 1) {
+				t.Fatalf("frequency %d = %g of %+v", i, w, c)
+			}
+		}
 	})
 }

@@ -44,14 +44,14 @@ func TestInvFreq(t *testing.T) {
 			t.Errorf("%s: %d frequencies, expected %d (%v)", g.Name, len(got), len(g.F64), err)
 			continue
 		}
-		if math.Abs(scale-g.Scale) > 1e-15*g.Scale {
+		if !(math.Abs(scale-g.Scale) <= 1e-15*g.Scale) {
 			t.Errorf("%s: attention scale %.17g, expected %.17g", g.Name, scale, g.Scale)
 		}
 		for i := range got {
 			e64 := math.Abs(got[i]/g.F64[i] - 1)
 			e32 := math.Abs(got[i]/g.F32[i] - 1)
 			worst64, worst32 = max(worst64, e64), max(worst32, e32)
-			if e64 > 1e-14 || e32 > 1e-6 {
+			if !(e64 <= 1e-14 && e32 <= 1e-6) { // NaN must fail too
 				t.Errorf("%s, %d tokens: frequency %d = %.17g, expected %.17g (float32: %.9g)", g.Name, g.SeqLen, i, got[i], g.F64[i], g.F32[i])
 				break
 			}
