@@ -15,12 +15,13 @@ type Pool struct {
 	own   []*Pool         // worker i as a pool of one
 	space *scratch        // worker 0's
 
-	// The call being served.
+	// The call being served. A worker that wakes late must not meet the next
+	// call half set up: how many there are and which is next is one word.
 	f      func(i int)
 	g      func(own *Pool, i int)
-	n      int64
-	next   atomic.Int64
-	busy   sync.WaitGroup
+	state  atomic.Uint64 // calls in all <<32 | next
+	done   atomic.Uint32
+	last   chan struct{} // a helper made the last call
 	failed atomic.Pointer[failure]
 	job32  job[float32]
 	job64  job[float64]
@@ -34,7 +35,7 @@ func NewPool(workers int) *Pool {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	p := &Pool{space: newScratch()}
+	p := &Pool{space: newScratch(), last: make(chan struct{}, 1)}
 	p.own = make([]*Pool, workers)
 	p.own[0] = &Pool{space: p.space}
 	for w := 1; w < workers; w++ {
@@ -43,8 +44,9 @@ func NewPool(workers int) *Pool {
 		p.wake = append(p.wake, wake)
 		go func() {
 			for range wake {
-				p.take(w)
-				p.busy.Done()
+				if p.take(w) {
+					p.last <- struct{}{}
+				}
 			}
 		}()
 	}
@@ -97,19 +99,22 @@ func (p *Pool) ParallelOn(n int, f func(own *Pool, i int)) {
 	p.serve(n)
 }
 
-// serve runs the call that was set under p.mu, and unlocks it.
+// serve runs the call that was set under p.mu, and unlocks it. It waits for
+// calls that were begun, never for a worker to wake up.
 func (p *Pool) serve(n int) {
-	p.n = int64(n)
-	p.next.Store(0)
-	helpers := min(len(p.wake), n-1)
-	if helpers > 0 {
-		p.busy.Add(helpers)
-		for _, w := range p.wake[:helpers] {
-			w <- struct{}{}
+	if n > 0 {
+		p.done.Store(0)
+		p.state.Store(uint64(n) << 32)
+		for _, w := range p.wake[:min(len(p.wake), n-1)] {
+			select {
+			case w <- struct{}{}:
+			default: // it has yet to answer an earlier call and will see this one
+			}
+		}
+		if !p.take(0) {
+			<-p.last
 		}
 	}
-	p.take(0)
-	p.busy.Wait()
 	bad := p.failed.Swap(nil)
 	p.f, p.g = nil, nil
 	p.mu.Unlock()
@@ -118,24 +123,32 @@ func (p *Pool) serve(n int) {
 	}
 }
 
-// take makes calls until none is left or one has panicked.
-func (p *Pool) take(worker int) {
+// take makes calls until none is left and tells whether it finished the last.
+func (p *Pool) take(worker int) bool {
+	for {
+		s := p.state.Add(1) - 1
+		i, n := uint32(s), uint32(s>>32)
+		if i >= n {
+			return false
+		}
+		p.call(worker, int(i))
+		if p.done.Add(1) == n {
+			return true
+		}
+	}
+}
+
+// call makes one call; a panic is kept for the caller of the pool.
+func (p *Pool) call(worker, i int) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.failed.CompareAndSwap(nil, &failure{v})
-			p.next.Store(p.n)
 		}
 	}()
-	for {
-		i := p.next.Add(1) - 1
-		if i >= p.n {
-			return
-		}
-		if p.f != nil {
-			p.f(int(i))
-		} else {
-			p.g(p.own[worker], int(i))
-		}
+	if p.f != nil {
+		p.f(i)
+	} else {
+		p.g(p.own[worker], i)
 	}
 }
 
