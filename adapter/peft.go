@@ -83,6 +83,19 @@ func Open(dir string) (*Saved, error) {
 	return &Saved{Config: c, BaseModel: base, file: f}, nil
 }
 
+// Decode is Open for the two files' contents.
+func Decode(config, model []byte) (*Saved, error) {
+	c, base, err := parseConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("read adapter: %s: %w", ConfigFile, err)
+	}
+	f, err := weights.Decode(model)
+	if err != nil {
+		return nil, fmt.Errorf("read adapter: %s: %w", WeightsFile, err)
+	}
+	return &Saved{Config: c, BaseModel: base, file: f}, nil
+}
+
 func readBounded(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -223,3 +223,13 @@ func (r *Run) Each(segment string, see func(name string, out []kernel.Tensor)) {
 
 // Tensor is the memory of an input, or of an output that Compile was given.
 func (r *Run) Tensor(v *Value) kernel.Tensor { return r.values[v] }
+
+// Groups are the names of the state groups, sorted.
+func (b Bytes) Groups() []string {
+	names := make([]string, 0, len(b.State))
+	for g := range b.State {
+		names = append(names, g)
+	}
+	sort.Strings(names)
+	return names
+}

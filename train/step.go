@@ -14,10 +14,11 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// The step's segments: begin once, micro for every micro-batch, update once.
+// The step's segments: begin once, micro for every micro-batch, norm and update once.
 const (
 	segmentBegin  = "begin"
 	segmentMicro  = "micro"
+	segmentNorm   = "norm"
 	segmentUpdate = "update"
 	segmentEval   = "eval"
 )
@@ -29,6 +30,8 @@ const evalPrefix = "eval "
 const (
 	groupMoment1 = "adam m"
 	groupMoment2 = "adam v"
+	nameMoment1  = "first moments"
+	nameMoment2  = "second moments"
 )
 
 // network is what a run trains, before it becomes a plan.
@@ -121,17 +124,21 @@ func newTrainStep(nw network, s shape, c Config, workers int) (*trainStep, error
 	lossSum := n.State("", "loss", loss.Type)
 	n.Apply(kernel.AddTo{}, lossSum, loss)
 
-	n.Segment(segmentUpdate)
+	n.Segment(segmentNorm)
 	g := n.Span(adapter.GradGroup)
-	m := n.State(groupMoment1, "first moments", g.Type)
-	v := n.State(groupMoment2, "second moments", g.Type)
-	t.norm = n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm}, g)
+	t.norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
+	n.Apply(kernel.AddTo{}, t.norm, n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm}, g))
+
+	n.Segment(segmentUpdate)
+	m := n.State(groupMoment1, nameMoment1, g.Type)
+	v := n.State(groupMoment2, nameMoment2, g.Type)
 	n.Apply(kernel.AdamW{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Eps: c.AdamEpsilon, WeightDecay: c.WeightDecay},
 		n.Span(adapter.ParamGroup), g, m, v, t.norm, in.hyper)
 
 	n.Segment(segmentBegin)
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, lossSum)
+	n.Apply(kernel.Zero{}, t.norm)
 
 	t.loss = lossSum
 	var err error

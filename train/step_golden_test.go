@@ -2,9 +2,11 @@ package train
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -318,6 +320,7 @@ func TestCurvesEqualPEFT(t *testing.T) {
 					ts.fill(t, ids[from:from+perMicro*T], labels[from:from+perMicro*T], T)
 					ts.run.Run(segmentMicro)
 				}
+				ts.run.Run(segmentNorm)
 				ts.run.Run(segmentUpdate)
 				loss, norm := numbers(ts.run.Tensor(ts.loss))[0], numbers(ts.run.Tensor(ts.norm))[0]
 				if d := math.Abs(loss-want.Loss[step]) / want.Loss[step]; !(d <= v.loss) {
@@ -341,4 +344,12 @@ func TestCurvesEqualPEFT(t *testing.T) {
 			}
 		})
 	}
+}
+
+func parseSteps(v string) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err == nil && (n < 1 || n > 100) {
+		err = fmt.Errorf("%d steps: the curves have 100", n)
+	}
+	return n, err
 }

@@ -1,0 +1,21 @@
+package train
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String is the plan as a table.
+func (r PlanReport) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %d x %d tokens\n",
+		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, r.Batch, r.SequenceLength)
+	for _, c := range r.Categories {
+		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, FormatBytes(c.Bytes))
+	}
+	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", r.TotalBytes, FormatBytes(r.TotalBytes))
+	for _, n := range r.Notes {
+		b.WriteString("\n  " + n)
+	}
+	return b.String()
+}

@@ -1,0 +1,246 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/families"
+)
+
+// ErrDoesNotFit is in the error of a run whose plan needs more memory than there is.
+var ErrDoesNotFit = errors.New("the run does not fit")
+
+// ErrNoDevice is in the error of a run that asks for a device this program or machine does not have.
+var ErrNoDevice = errors.New("no such device")
+
+// prepared is a run before it takes memory: data read, every buffer's size and place known.
+type prepared struct {
+	spec   Spec
+	env    Env
+	base   *base
+	net    network
+	data   *dataset.Set
+	report *dataset.Report
+	loader *dataset.Loader
+	val    *dataset.Loader // nil = no validation rows
+	cpu    *kernel.CPU
+	step   *trainStep
+	eval   *evalStep // nil with val
+	total  int       // optimizer steps
+	need   graph.Bytes
+}
+
+func (e Env) log(format string, args ...any) {
+	if e.Log != nil {
+		e.Log(fmt.Sprintf(format, args...))
+	}
+}
+
+// networkOf is what a spec trains on a base model.
+func networkOf(s Spec, b *base) (network, error) {
+	build, err := families.For(b.config)
+	if err != nil {
+		return network{}, err
+	}
+	method, ok := adapter.Methods[s.Adapter]
+	if !ok {
+		return network{}, fmt.Errorf("adapter: %q is not supported", s.Adapter)
+	}
+	nw := network{Config: b.config, Build: build, Float: kernel.F32, Method: method, Adapter: s.LoRA, Adapted: true}
+	if method.Quantized {
+		if s.Quantization == nil {
+			return network{}, fmt.Errorf("adapter: %s needs a section quantization", s.Adapter)
+		}
+		nw.Scheme = s.Quantization
+	}
+	return nw, nil
+}
+
+// checkDevice refuses devices that this program cannot train on.
+func checkDevice(device string) error {
+	switch device {
+	case "", "auto", "cpu":
+		return nil
+	}
+	return fmt.Errorf("device %q: %w: this program trains on the CPU; set device: cpu or auto", device, ErrNoDevice)
+}
+
+// prepare reads model and data, and plans.
+func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
+	if err := checkDevice(s.Device); err != nil {
+		return nil, err
+	}
+	p = &prepared{spec: s, env: env, cpu: kernel.NewCPU(env.Workers)}
+	if p.base, err = openBase(ctx, s.BaseModel, env); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.base.close() //nolint:errcheck // the first error is what matters
+		}
+	}()
+	if p.net, err = networkOf(s, p.base); err != nil {
+		return nil, err
+	}
+	if err := p.readData(ctx); err != nil {
+		return nil, err
+	}
+	if p.total, err = steps(s.Training, p.loader); err != nil {
+		return nil, err
+	}
+	B, T, borders := p.loader.Shape()
+	maxLen := T
+	if p.val != nil {
+		_, valT, _ := p.val.Shape()
+		maxLen = max(maxLen, valT)
+	}
+	if maxLen > p.base.config.MaxPositions {
+		return nil, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
+	}
+	if p.step, err = newTrainStep(p.net, shape{B * T, borders - 1, maxLen}, s.Training, p.cpu.Workers()); err != nil {
+		return nil, err
+	}
+	if err := p.base.check(p.step.net); err != nil {
+		return nil, err
+	}
+	plans := []*graph.Plan{p.step.plan}
+	if p.val != nil {
+		B, T, borders := p.val.Shape()
+		if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.cpu.Workers()); err != nil {
+			return nil, err
+		}
+		plans = append(plans, p.eval.plan)
+	}
+	if p.need, err = graph.Need(plans...); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *prepared) close() error { return p.base.close() }
+
+// loadData reads a spec's data, embedded or from files.
+func loadData(ctx context.Context, c dataset.Config, seed uint64, b *base, env Env) (*dataset.Set, *dataset.Report, error) {
+	c.Seed = seed
+	short, embedded := strings.CutPrefix(c.Path, EmbeddedPrefix)
+	if !embedded {
+		return dataset.Load(ctx, c, b.tokenizer)
+	}
+	if env.Data == nil {
+		return nil, nil, fmt.Errorf("open data %q: this program carries no data", c.Path)
+	}
+	fsys, err := env.Data(short)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open data: %w", err)
+	}
+	c.Path = short
+	return dataset.LoadFS(ctx, fsys, c, b.tokenizer)
+}
+
+func (p *prepared) readData(ctx context.Context) error {
+	var err error
+	if p.data, p.report, err = loadData(ctx, p.spec.Dataset, p.spec.Seed, p.base, p.env); err != nil {
+		return err
+	}
+	if err := checkIDs(p.data, p.base.config.VocabSize); err != nil {
+		return err
+	}
+	if p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize); err != nil {
+		return err
+	}
+	if len(p.data.Val) > 0 {
+		if p.val, err = p.data.ValLoader(p.spec.Training.BatchSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkIDs refuses token ids that the model has no embedding for.
+func checkIDs(s *dataset.Set, vocab int) error {
+	for _, rows := range [][]dataset.Row{s.Train, s.Val} {
+		for _, r := range rows {
+			for _, id := range r.IDs {
+				if id < 0 || int(id) >= vocab {
+					return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", r.Where(), id, vocab-1)
+				}
+			}
+			for _, l := range r.Labels {
+				if l != dataset.Ignore && (l < 0 || int(l) >= vocab) {
+					return fmt.Errorf("%s: label %d, the model knows 0 to %d: tokenizer and model do not belong together", r.Where(), l, vocab-1)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// steps is the number of optimizer steps: max_steps, or what epochs of the data make.
+func steps(c Config, l *dataset.Loader) (int, error) {
+	if c.MaxSteps > 0 {
+		return c.MaxSteps, nil
+	}
+	whole := int(math.Floor(c.Epochs))
+	n := l.Steps(whole, c.GradientAccumulationSteps)
+	if part := c.Epochs - float64(whole); part > 0 {
+		windows := (l.Batches(whole) + c.GradientAccumulationSteps - 1) / c.GradientAccumulationSteps
+		n += int(math.Ceil(part * float64(windows)))
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("training.epochs: %v of %d rows makes no step", c.Epochs, l.Len())
+	}
+	return n, nil
+}
+
+// parameters counts a network's numbers: all of them, and those that are trained.
+func (p *prepared) parameters() (all, trained int64) {
+	for _, w := range p.step.net.Weights() {
+		n := int64(1)
+		for _, d := range w.Shape {
+			n *= int64(d)
+		}
+		if w.Name != "" {
+			all += n
+		}
+	}
+	for _, v := range p.step.trained.Params {
+		trained += int64(v.Type.Elems())
+	}
+	return all + trained, trained
+}
+
+// PlanRun reports the memory that a run will hold, to the byte, without holding any.
+func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
+	p, err := prepare(ctx, s, env)
+	if err != nil {
+		return PlanReport{}, err
+	}
+	defer p.close() //nolint:errcheck // read only
+	return p.planReport(), nil
+}
+
+func (p *prepared) planReport() PlanReport {
+	all, trained := p.parameters()
+	B, T, _ := p.loader.Shape()
+	r := PlanReport{
+		Model: p.base.name, Device: "cpu", Parameters: all, TrainedParameters: trained,
+		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
+	}
+	return r
+}
+
+// categories lists what is held in a fixed order.
+func categories(b graph.Bytes) []PlanCategory {
+	c := []PlanCategory{{"frozen weights", b.Frozen}, {"activations", b.Arena}, {"batch", b.Batch}}
+	for _, g := range b.Groups() {
+		c = append(c, PlanCategory{g, b.State[g]})
+	}
+	return c
+}

@@ -1,0 +1,268 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
+const ConfigFile = "config.yaml"
+
+// optimizerFile holds the optimizer's moments in a checkpoint.
+const optimizerFile = "optimizer.safetensors"
+
+// batchMemory is where the host writes a micro-batch.
+type batchMemory struct {
+	ids, labels, positions, cu []int32
+	scale, hyper               []float32
+	counter                    []int32 // nil without dropout
+}
+
+func bindBatch(m *graph.Memory, prefix string) (batchMemory, error) {
+	var b batchMemory
+	for _, x := range []struct {
+		name string
+		dst  *[]int32
+	}{{"input_ids", &b.ids}, {"labels", &b.labels}, {"positions", &b.positions}, {"cu_seqlens", &b.cu}} {
+		t, err := m.Tensor(prefix + x.name)
+		if err != nil {
+			return b, err
+		}
+		*x.dst = t.I32()
+	}
+	t, err := m.Tensor(prefix + "loss scale")
+	if err != nil {
+		return b, err
+	}
+	b.scale = t.F32()
+	if t, err := m.Tensor("optimizer"); err == nil {
+		b.hyper = t.F32()
+	}
+	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
+		b.counter = t.I32()
+	}
+	return b, nil
+}
+
+// fill writes a micro-batch and returns how many places are trained.
+func (m *batchMemory) fill(b dataset.Batch) int {
+	copy(m.ids, b.IDs)
+	copy(m.positions, b.Positions)
+	copy(m.cu, b.CuSeqlens)
+	return shiftLabels(m.labels, b.Labels, b.CuSeqlens)
+}
+
+// setCounter makes dropout masks a function of seed, step and micro-batch.
+func (m *batchMemory) setCounter(seed uint64, step, micro int) {
+	if m.counter != nil {
+		h := splitmix(seed<<20 ^ uint64(micro))
+		m.counter[0], m.counter[1] = int32(h), int32(step)
+	}
+}
+
+func splitmix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// initAdapter starts the adapter from the seed, or from the folder that lora.init_from names.
+func (r *running) initAdapter() error {
+	params := r.step.trained.Snapshot(r.memory)
+	if dir := r.spec.LoRA.InitFrom; dir != "" {
+		saved, err := adapter.Open(dir)
+		if err != nil {
+			return fmt.Errorf("lora.init_from: %w", err)
+		}
+		defer saved.Close() //nolint:errcheck // read only
+		for _, layer := range r.step.trained.Layers {
+			if was, is := saved.Config.Scale(layer), r.spec.LoRA.Scale(layer); was != is {
+				return fmt.Errorf("lora.init_from: %s has the scale %v at %s, this run has %v: give it the adapter's r, alpha and use_rslora", dir, was, layer, is)
+			}
+		}
+		if err := saved.Read(params); err != nil {
+			return fmt.Errorf("lora.init_from: %w", err)
+		}
+		return r.step.trained.Restore(r.memory, params)
+	}
+	for _, p := range params {
+		if strings.HasSuffix(p.Name, ".lora_A.weight") {
+			h := sha256.Sum256([]byte(p.Name))
+			pcg := rand.NewPCG(r.spec.Seed, binary.LittleEndian.Uint64(h[:]))
+			adapter.InitA(p.Data, p.Shape[1], func() float64 { return float64(pcg.Uint64()>>11) / (1 << 53) })
+		}
+	}
+	return r.step.trained.Restore(r.memory, params)
+}
+
+// adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
+func (r *running) adapterFiles() (map[string][]byte, error) {
+	files, err := adapter.Encode(r.spec.LoRA, r.base.name, r.step.trained.Layers, r.step.trained.Snapshot(r.memory))
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range r.base.tokenizer.Files() {
+		files[name] = data
+	}
+	return files, nil
+}
+
+func (r *running) save() error { return r.saveAt(r.loader.State()) }
+
+// saveAt writes a checkpoint whose next batch is the one at data.
+func (r *running) saveAt(data dataset.State) error {
+	step := r.state.GlobalStep
+	if r.saved == step {
+		return nil
+	}
+	files, err := r.adapterFiles()
+	if err != nil {
+		return err
+	}
+	if files[optimizerFile], err = r.optimizerBytes(); err != nil {
+		return err
+	}
+	if r.state.Cursor, err = r.cursorBytes(data); err != nil {
+		return fmt.Errorf("save step %d: %w", step, err)
+	}
+	r.state.MaxSteps, r.state.LogHistory = r.total, r.metrics.History()
+	if files[StateFile], err = r.state.Bytes(); err != nil {
+		return err
+	}
+	if r.env.Config != nil {
+		files[ConfigFile] = r.env.Config
+	}
+	if err := SaveCheckpoint(r.spec.OutputDir, step, files); err != nil {
+		return err
+	}
+	r.saved = step
+	r.result.Checkpoint = filepath.Join(r.spec.OutputDir, CheckpointName(step))
+	return Prune(r.spec.OutputDir, r.spec.Training.SaveTotalLimit, r.state.BestModelCheckpoint)
+}
+
+func (r *running) optimizerBytes() ([]byte, error) {
+	var tensors []weights.Tensor
+	for _, name := range []string{nameMoment1, nameMoment2} {
+		x, err := r.memory.Tensor(name)
+		if err != nil {
+			return nil, err
+		}
+		t, err := weights.FromFloat32s(name, weights.F32, x.Shape, x.F32())
+		if err != nil {
+			return nil, fmt.Errorf("save the optimizer: %w", err)
+		}
+		tensors = append(tensors, t)
+	}
+	return weights.Encode(tensors, nil)
+}
+
+// resumeFrom finds the checkpoint to go on from, "" for a new run. A run that is there already is never
+// overwritten unasked.
+func resumeFrom(resume, dir string, env Env) (string, error) {
+	switch resume {
+	case "auto":
+		path, damaged, err := Latest(dir)
+		for _, d := range damaged {
+			env.log("passed over: %v", d)
+		}
+		if err == nil && path == "" && len(damaged) > 0 {
+			return "", fmt.Errorf("resume %s: no checkpoint is whole", dir)
+		}
+		return path, err
+	case "":
+		for _, name := range []string{adapter.WeightsFile, MetricsFile} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				return "", fmt.Errorf("output_dir %s holds a run already (%s): set training.resume to auto to go on with it, or choose another output_dir", dir, name)
+			}
+		}
+		steps, err := Checkpoints(dir)
+		if err == nil && len(steps) > 0 {
+			err = fmt.Errorf("output_dir %s holds checkpoints of a run: set training.resume to auto to go on with it, or choose another output_dir", dir)
+		}
+		return "", err
+	}
+	return resume, nil
+}
+
+// restore puts a checkpoint's state into memory.
+func (r *running) restore(path string) error {
+	fail := func(err error) error { return fmt.Errorf("resume from %s: %w", path, err) }
+	files, state, err := LoadCheckpoint(path)
+	if err != nil {
+		return fail(err)
+	}
+	if state.GlobalStep > r.total {
+		return fail(fmt.Errorf("it is at step %d, the run has %d", state.GlobalStep, r.total))
+	}
+	var c cursor
+	if err := json.Unmarshal(state.Cursor, &c); err != nil {
+		return fail(fmt.Errorf("data cursor: %w", err))
+	}
+	if err := r.loader.Restore(c.Data); err != nil {
+		return fail(err)
+	}
+	saved, err := adapter.Decode(files[adapter.ConfigFile], files[adapter.WeightsFile])
+	if err != nil {
+		return fail(err)
+	}
+	params := r.step.trained.Snapshot(r.memory)
+	if err := saved.Read(params); err != nil {
+		return fail(err)
+	}
+	if err := r.step.trained.Restore(r.memory, params); err != nil {
+		return fail(err)
+	}
+	f, err := weights.Decode(files[optimizerFile])
+	if err != nil {
+		return fail(err)
+	}
+	for _, name := range []string{nameMoment1, nameMoment2} {
+		dst, err := r.memory.Tensor(name)
+		if err != nil {
+			return fail(err)
+		}
+		t, ok := f.Tensor(name)
+		if !ok || t.Len() != dst.Elems() {
+			return fail(fmt.Errorf("%s: %s does not fit this run's adapter", optimizerFile, name))
+		}
+		if err := weights.Float32s(t, dst.F32()); err != nil {
+			return fail(err)
+		}
+	}
+	r.state, r.progress, r.saved = state, c, state.GlobalStep
+	r.result.Checkpoint = path
+	r.env.log("resumed from %s after step %d", path, state.GlobalStep)
+	return nil
+}
+
+// writeManifest records what made the adapter.
+func (r *running) writeManifest(ctx context.Context) error {
+	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
+	m.Device, m.Data, m.Steps = "cpu", r.loader.State().Data, r.state.GlobalStep
+	m.SetLosses(r.progress.Losses)
+	h := sha256.New()
+	for _, name := range r.base.weights.Names() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t, _ := r.base.weights.Tensor(name)
+		fmt.Fprintf(h, "%s %v %v\n", name, t.DType, t.Shape)
+		h.Write(t.Data)
+	}
+	m.Base = hex.EncodeToString(h.Sum(nil))
+	return m.Write(r.spec.OutputDir)
+}
