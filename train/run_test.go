@@ -1,0 +1,297 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// testSpec is a small QLoRA run on the model and rows that the binary carries.
+func testSpec(t testing.TB, steps int) Spec {
+	t.Helper()
+	q := quant.Default()
+	s := DefaultSpec()
+	s.BaseModel, s.Adapter, s.Quantization = storiesDir(t), "qlora", &q
+	s.LoRA.TargetModules = adapter.Targets{adapter.AllLinear}
+	s.Dataset.Path, s.Dataset.Format = filepath.Join(golden.Root(t), "configs", "assets", "gsm8k_300.jsonl"), "completion"
+	s.Dataset.Fields = map[string]string{"prompt": "question", "completion": "answer"}
+	s.Dataset.MaxLength = 128
+	s.Training.MaxSteps, s.Training.BatchSize, s.Training.LearningRate = steps, 2, 1e-3
+	s.OutputDir = filepath.Join(t.TempDir(), "run")
+	return s
+}
+
+func mustStart(t testing.TB, s Spec, env Env) Result {
+	t.Helper()
+	r, err := Start(context.Background(), s, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func readFile(t testing.TB, elem ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRunLearnsAndHoldsItsPlan(t *testing.T) {
+	s := testSpec(t, 30)
+	s.Dataset.ValSplit, s.Training.EvalSteps = 0.05, 10
+	plan, err := PlanRun(context.Background(), s, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustStart(t, s, Env{Config: []byte("seed: 42\n")})
+	if r.HeldBytes != plan.TotalBytes {
+		t.Errorf("the run holds %d bytes, the plan says %d", r.HeldBytes, plan.TotalBytes)
+	}
+	if _, _, fall := LossFall(r.Losses); fall < 0.1 {
+		t.Errorf("the loss falls by %.3f in 30 steps: %v", fall, r.Losses)
+	}
+	if r.EvalLoss == nil || !(*r.EvalLoss < r.FirstLoss) {
+		t.Errorf("evaluation loss %v, first training loss %v", r.EvalLoss, r.FirstLoss)
+	}
+	lines := strings.Split(strings.TrimSpace(string(readFile(t, s.OutputDir, MetricsFile))), "\n")
+	if len(lines) != 30+3+1 {
+		t.Errorf("%d lines of metrics, want 30 steps, 3 evaluations and the end", len(lines))
+	}
+	// The adapter that was saved gives the evaluation's loss again.
+	e, err := Evaluate(context.Background(), s, s.OutputDir, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "evaluation of the saved adapter", e.Loss, *r.EvalLoss, 1e-6)
+	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "holds a run already") {
+		t.Errorf("a second run into the same folder: %v", err)
+	}
+}
+
+func TestSameSpecGivesTheSameBytes(t *testing.T) {
+	a, b := testSpec(t, 6), testSpec(t, 6)
+	a.LoRA.Dropout, b.LoRA.Dropout = 0.1, 0.1
+	mustStart(t, a, Env{Workers: 1})
+	mustStart(t, b, Env{Workers: 3})
+	if !bytes.Equal(readFile(t, a.OutputDir, adapter.WeightsFile), readFile(t, b.OutputDir, adapter.WeightsFile)) {
+		t.Error("one thread and three threads train different adapters")
+	}
+	c := testSpec(t, 6)
+	c.LoRA.Dropout, c.Seed = 0.1, 43
+	mustStart(t, c, Env{})
+	if bytes.Equal(readFile(t, a.OutputDir, adapter.WeightsFile), readFile(t, c.OutputDir, adapter.WeightsFile)) {
+		t.Error("another seed trains the same adapter")
+	}
+}
+
+// stopAfter interrupts a run after n steps.
+type stopAfter struct {
+	n    int
+	stop chan struct{}
+}
+
+func (s *stopAfter) Start(int, int) {}
+func (s *stopAfter) End()           {}
+func (s *stopAfter) Step(i StepInfo) {
+	if i.Step == s.n {
+		close(s.stop)
+	}
+}
+
+func TestResumedRunEqualsUninterrupted(t *testing.T) {
+	whole := testSpec(t, 10)
+	whole.LoRA.Dropout = 0.05
+	whole.Training.GradientAccumulationSteps, whole.Training.LoggingSteps = 2, 3
+	want := mustStart(t, whole, Env{})
+
+	parts := whole
+	parts.OutputDir = filepath.Join(t.TempDir(), "run")
+	stop := &stopAfter{4, make(chan struct{})}
+	r := mustStart(t, parts, Env{Progress: stop, Interrupted: stop.stop})
+	if !r.Stopped || r.Steps != 4 {
+		t.Fatalf("stopped %v after %d steps, want 4", r.Stopped, r.Steps)
+	}
+	parts.Training.Resume = "auto"
+	r = mustStart(t, parts, Env{})
+	if r.Resumed != 4 || r.Steps != 10 {
+		t.Fatalf("resumed after %d, ended at %d", r.Resumed, r.Steps)
+	}
+	for i, l := range want.Losses {
+		if r.Losses[i] != l {
+			t.Errorf("step %d: loss %v, uninterrupted %v", i+1, r.Losses[i], l)
+		}
+	}
+	if !bytes.Equal(readFile(t, whole.OutputDir, adapter.WeightsFile), readFile(t, parts.OutputDir, adapter.WeightsFile)) {
+		t.Error("the resumed run trains another adapter")
+	}
+	if a, b := logLosses(t, whole.OutputDir), logLosses(t, parts.OutputDir); a != b {
+		t.Errorf("metrics differ:\n%s\n%s", a, b)
+	}
+}
+
+func logLosses(t testing.TB, dir string) string {
+	var out strings.Builder
+	for _, line := range strings.Split(strings.TrimSpace(string(readFile(t, dir, MetricsFile))), "\n") {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"step", "epoch", "loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "train_loss"} {
+			raw, _ := json.Marshal(m[key])
+			out.Write(append(raw, ' '))
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// TestKilledRunResumes kills a run with SIGKILL while it saves after every step, resumes it, and compares
+// with a run that was left alone.
+func TestKilledRunResumes(t *testing.T) {
+	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+		s := testSpec(t, 12)
+		s.OutputDir, s.Training.SaveSteps, s.Training.Resume = dir, 1, "auto"
+		mustStart(t, s, Env{})
+		return
+	}
+	whole := testSpec(t, 12)
+	mustStart(t, whole, Env{})
+	dir := filepath.Join(t.TempDir(), "run")
+	kills := 0
+	for try := 0; ; try++ {
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledRunResumes$")
+		child.Env = append(os.Environ(), "TIERLORA_TEST_RUN="+dir)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if try < 4 {
+			waitForCheckpoint(dir, 2*try+1)
+			child.Process.Kill() //nolint:errcheck // it may have ended
+		}
+		if err := child.Wait(); err == nil {
+			break
+		} else if kills++; try >= 4 {
+			t.Fatalf("a run that nobody killed failed: %v", err)
+		}
+	}
+	if kills == 0 {
+		t.Fatal("no run was killed")
+	}
+	if !bytes.Equal(readFile(t, whole.OutputDir, adapter.WeightsFile), readFile(t, dir, adapter.WeightsFile)) {
+		t.Error("the killed and resumed run trains another adapter")
+	}
+}
+
+// waitForCheckpoint returns once a step is saved or being saved, or the run has ended.
+func waitForCheckpoint(dir string, step int) {
+	for range 10000 {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if strings.Contains(e.Name(), CheckpointName(step)) || e.Name() == adapter.WeightsFile {
+				return
+			}
+		}
+		sleepBriefly()
+	}
+}
+
+// TestAccumulationEqualsLargeBatch has rows of unequal trained tokens.
+func TestAccumulationEqualsLargeBatch(t *testing.T) {
+	one, four := testSpec(t, 5), testSpec(t, 5)
+	one.Training.BatchSize, one.Training.GradientAccumulationSteps = 4, 1
+	four.Training.BatchSize, four.Training.GradientAccumulationSteps = 1, 4
+	a, b := mustStart(t, one, Env{}), mustStart(t, four, Env{})
+	for i := range a.Losses {
+		near(t, "relative loss", b.Losses[i]/a.Losses[i], 1, 1e-6)
+	}
+}
+
+// TestPackedRowsDoNotSeeEachOther compares a packed batch's loss with the same rows unpacked.
+func TestPackedRowsDoNotSeeEachOther(t *testing.T) {
+	padded := testSpec(t, 1)
+	padded.Dataset.Shuffle = false
+	packed := padded
+	packed.OutputDir = filepath.Join(t.TempDir(), "run")
+	packed.Dataset.Packing, packed.Dataset.MaxLength, padded.Dataset.MaxLength = true, 512, 512
+	few := filepath.Join(t.TempDir(), "few.jsonl")
+	rows := bytes.SplitAfterN(readFile(t, padded.Dataset.Path), []byte("\n"), 5)
+	if err := os.WriteFile(few, bytes.Join(rows[:4], nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	padded.Dataset.Path, packed.Dataset.Path = few, few
+	padded.Training.BatchSize = 4
+	packed.Training.BatchSize = 4
+	a, b := mustStart(t, padded, Env{}), mustStart(t, packed, Env{})
+	near(t, "relative loss", b.Losses[0]/a.Losses[0], 1, 1e-6)
+}
+
+func TestStepAllocatesNothing(t *testing.T) {
+	p, err := prepare(context.Background(), testSpec(t, 3), Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	r, err := p.start(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.end()
+	window, trained := r.loader.NextWindow(1)
+	if n := testing.AllocsPerRun(3, func() {
+		r.gradients(window, trained)
+		for _, s := range []string{segmentUpdate} {
+			r.run.Run(s)
+		}
+	}); n != 0 {
+		t.Errorf("a step allocates %v times", n)
+	}
+}
+
+func TestNotFiniteLossStops(t *testing.T) {
+	s := testSpec(t, 20)
+	s.Training.LearningRate, s.Training.LRScheduler, s.Training.MaxGradNorm = 1e30, "constant", 0
+	_, err := Start(context.Background(), s, Env{})
+	if !errors.Is(err, ErrNotFinite) {
+		t.Fatalf("got %v, want ErrNotFinite", err)
+	}
+	if !strings.Contains(err.Error(), "gsm8k_300.jsonl:") || !strings.Contains(err.Error(), "checkpoint-") {
+		t.Errorf("the error names neither rows nor a saved state: %v", err)
+	}
+}
+
+// TestMeanOfRowMeansIsToldApart shows that the tolerance of the accumulation test tells the usual mistake
+// from the right divisor: PEFT's first batch under both.
+func TestMeanOfRowMeansIsToldApart(t *testing.T) {
+	var ref struct {
+		Start struct {
+			Right []float64 `json:"token_weighted"`
+			Wrong []float64 `json:"mean_of_row_means_WRONG"`
+		} `json:"start_weights_loss_per_batch"`
+	}
+	golden.JSON(t, golden.Path(t, "train/summary.json"), &ref)
+	var accumulated curve
+	golden.JSON(t, golden.Path(t, "train/lora_accumulate/curve.json"), &accumulated)
+	near(t, "first loss", accumulated.Loss[0]/ref.Start.Right[0], 1, 1e-6)
+	for i, w := range ref.Start.Wrong {
+		if math.Abs(w-ref.Start.Right[i])/w < 2*1e-4 {
+			t.Errorf("batch %d: the wrong mean %v is too near the right one %v to be told apart", i, w, ref.Start.Right[i])
+		}
+	}
+}
+
+func sleepBriefly() { time.Sleep(time.Millisecond) }
