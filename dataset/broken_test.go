@@ -42,6 +42,7 @@ var brokenFiles = []struct {
 		"data.jsonl:2: the row is null, want an object like {\"prompt\": …, \"completion\": …}"},
 	{"error inside a list names its own line", "data.json", "[\n{\"text\": \"a\"},\n{\n \"text\": \"b\",\n \"x\": tru\n}\n]", nil,
 		"data.json:5: byte 26 of the row is not JSON: invalid character '\\n' in literal true (expecting 'e')"},
+	{"lines inside rows are counted", "data.json", "[{\n\"text\": \"a\"\n}\n,\n{\"text\":\n1}]", nil, "data.json:5: field \"text\" is a number, want a text"},
 	{"list cut off", "data.json", "[\n{\"text\": \"a\"},\n{\"text\": \"b", nil,
 		"data.json:3: the file ends inside its list: it is cut off"},
 	{"list cut off behind a row", "data.json", "[{\"text\": \"a\"},\n", nil, "data.json:2: the file ends inside its list: it is cut off"},

@@ -40,6 +40,7 @@ func TestRows(t *testing.T) {
 		{"train on prompt", `{"prompt":"q","completion":"a"}`, func(c *Config) { c.TrainOnPrompt = true }, []string{"<s>[q\na</s>]"}},
 		{"own start and end", `{"prompt":"<s>q","completion":"a</s>"}`, nil, []string{"<s>q\n[a</s>]"}},
 		{"text", "\xef\xbb\xbf{\"text\":\"ab\"}\r\n\n  \n{\"text\":\"\\u00e9\"}", nil, []string{"<s>[ab</s>]", "<s>[é</s>]"}},
+		{"surrogate pair", `{"text":"\ud83d\ude00\\ud83d"}`, nil, []string{"<s>[😀\\ud83d</s>]"}},
 		{"list", "[\n {\"text\": \"ab\", \"meta\": {\"k\": [1, \"]\\\"}\"]}}\n,\n {\"text\": \"c\"} ]\n", nil, []string{"<s>[ab</s>]", "<s>[c</s>]"}},
 		{"alpaca", `{"instruction":"Do it.","output":"done","input":null}`, nil,
 			[]string{"<s>" + alpacaIntro + "### Instruction:\nDo it.\n\n### Response:\n[done</s>]"}},

@@ -319,3 +319,51 @@ func TestLoaderRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentsStayBounded: many short rows among long ones reach the bound on rows a sequence, and CuSeqlens still holds
+// every border.
+func TestSegmentsStayBounded(t *testing.T) {
+	rows := madeRows(500, 2, 1)
+	for i, long := range madeRows(100, 64, 2) {
+		for len(long.IDs) < 64 {
+			long.IDs, long.Labels = append(long.IDs, 7), append(long.Labels, 7)
+		}
+		rows[5*i] = long
+	}
+	l := mustLoader(t, rows, Options{BatchSize: 2, T: 64, Seed: 1, Packing: true})
+	if l.most >= 64/2 {
+		t.Fatalf("the bound %d is never reached", l.most)
+	}
+	n, fullest := 0, 0
+	for b := range l.Epoch(0) {
+		checkBatch(t, l, b)
+		n, fullest = n+len(b.Rows), max(fullest, len(b.Rows))
+	}
+	if n != 500 || fullest != 2*l.most {
+		t.Errorf("%d rows, %d in the fullest batch, want 500 and %d", n, fullest, 2*l.most)
+	}
+}
+
+// TestPackedEpochIsMixed: packing sorts by length, the order of training does not.
+func TestPackedEpochIsMixed(t *testing.T) {
+	rows := madeRows(333, 60, 5)
+	l := mustLoader(t, rows, Options{BatchSize: 1, T: 64, Seed: 1, Shuffle: true, Packing: true})
+	var first [2][]int
+	for epoch := range first {
+		var lengths []int
+		for b := range l.Epoch(epoch) {
+			first[epoch] = append(first[epoch], b.Rows...)
+			longest := 0
+			for _, r := range b.Rows {
+				longest = max(longest, len(rows[r].IDs))
+			}
+			lengths = append(lengths, -longest)
+		}
+		if slices.IsSorted(lengths) {
+			t.Errorf("epoch %d runs from long rows to short ones", epoch)
+		}
+	}
+	if slices.Equal(first[0], first[1]) {
+		t.Error("two epochs have the same order")
+	}
+}
