@@ -91,6 +91,7 @@ func (h *fakeHub) serveHub(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	w.Header().Set("X-Repo-Commit", commit)
 	if strings.HasSuffix(name, ".safetensors") {
 		w.Header().Set("X-Linked-Etag", `"`+h.etag(name)+`"`)
 		w.Header().Set("X-Linked-Size", strconv.Itoa(len(data)))
@@ -107,9 +108,10 @@ func (h *fakeHub) list(w http.ResponseWriter) {
 		Name string `json:"rfilename"`
 	}
 	list := struct {
+		ID     string `json:"id"`
 		Commit string `json:"sha"`
 		Files  []file `json:"siblings"`
-	}{Commit: commit}
+	}{ID: "org/name", Commit: commit}
 	names := h.names
 	if names == nil {
 		for name := range h.files {

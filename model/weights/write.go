@@ -22,7 +22,7 @@ import (
 // alignment of their type, then by name, header padded with spaces to 8 bytes.
 func Encode(tensors []Tensor, meta map[string]string) ([]byte, error) {
 	var b bytes.Buffer
-	if err := encodeTo(&b, tensors, meta); err != nil {
+	if err := encodeTo(&b, tensors, meta, ownData); err != nil {
 		return nil, fmt.Errorf("encode safetensors: %w", err)
 	}
 	return b.Bytes(), nil
@@ -32,13 +32,24 @@ func Encode(tensors []Tensor, meta map[string]string) ([]byte, error) {
 // file in path's folder, syncs it and renames it, so that path holds either its
 // old content or all of the new.
 func Write(path string, tensors []Tensor, meta map[string]string) error {
-	if err := writeFile(path, tensors, meta); err != nil {
+	return WriteEach(path, tensors, meta, ownData)
+}
+
+// WriteEach is Write for tensors whose bytes are made one at a time: data is
+// called once for each, in the order of the file, instead of using Data. What
+// it returns may be reused by its next call.
+func WriteEach(path string, tensors []Tensor, meta map[string]string, data func(Tensor) ([]byte, error)) error {
+	err := replaceFile(path, func(w io.Writer) error { return encodeTo(w, tensors, meta, data) })
+	if err != nil {
 		return fmt.Errorf("write safetensors file %s: %w", path, err)
 	}
 	return nil
 }
 
-func writeFile(path string, tensors []Tensor, meta map[string]string) (err error) {
+func ownData(t Tensor) ([]byte, error) { return t.Data, nil }
+
+// replaceFile writes a new file beside path, syncs it and gives it path's name.
+func replaceFile(path string, write func(io.Writer) error) (err error) {
 	f, err := createBeside(path)
 	if err != nil {
 		return err
@@ -49,7 +60,7 @@ func writeFile(path string, tensors []Tensor, meta map[string]string) (err error
 			os.Remove(f.Name()) //nolint:errcheck // likewise
 		}
 	}()
-	if err = encodeTo(f, tensors, meta); err != nil {
+	if err = write(f); err != nil {
 		return err
 	}
 	if err = f.Sync(); err != nil {
@@ -85,7 +96,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string) error {
+func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string, data func(Tensor) ([]byte, error)) error {
 	sorted := slices.Clone(tensors)
 	slices.SortFunc(sorted, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
@@ -98,7 +109,14 @@ func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string) error {
 		return err
 	}
 	for _, t := range sorted {
-		if _, err := w.Write(t.Data); err != nil {
+		bytes, err := data(t)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		if size, _ := byteSize(t.DType, t.Shape); size != uint64(len(bytes)) {
+			return fmt.Errorf("tensor %q: %d bytes of data for %s of shape %v", t.Name, len(bytes), t.DType, t.Shape)
+		}
+		if _, err := w.Write(bytes); err != nil {
 			return err
 		}
 	}
@@ -134,8 +152,8 @@ func encodeHeader(sorted []Tensor, meta map[string]string) ([]byte, error) {
 			return nil, fmt.Errorf("tensor %q: unknown dtype %s", t.Name, t.DType)
 		case len(t.Shape) > maxRank:
 			return nil, fmt.Errorf("tensor %q: %d dimensions, at most %d are allowed", t.Name, len(t.Shape), maxRank)
-		case !ok || size != uint64(len(t.Data)):
-			return nil, fmt.Errorf("tensor %q: %d bytes of data for %s of shape %v", t.Name, len(t.Data), t.DType, t.Shape)
+		case !ok:
+			return nil, fmt.Errorf("tensor %q: the size of shape %v overflows or is negative", t.Name, t.Shape)
 		}
 		seen[t.Name] = true
 		if len(b) > len("xxxxxxxx{") {
