@@ -59,23 +59,22 @@ func TestPackedWeightsBitForBit(t *testing.T) {
 
 // BenchmarkPacked is BenchmarkGemm with weights that stay NF4.
 func BenchmarkPacked(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 2))
 	for _, workers := range []int{1, 2} {
-		p := gemm.NewPool(workers)
-		b.Cleanup(p.Close)
-		for _, w := range [][2]int{{576, 576}, {1536, 576}, {2048, 2048}} {
-			packed, err := quant.Quantize(normal(w[0]*w[1], r), w[0], w[1], quant.Default())
-			if err != nil {
-				b.Fatal(err)
-			}
+		for _, w := range [][2]int{{576, 576}, {1536, 576}, {2048, 2048}, {4096, 4096}} {
 			for _, m := range []int{1, 16, 128, 512} {
 				for _, trans := range []bool{true, false} {
 					n, k := w[0], w[1]
 					if !trans {
 						n, k = k, n
 					}
-					x, y := normal(m*k, r), make([]float32, m*n)
 					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans), func(b *testing.B) {
+						p, r := gemm.NewPool(workers), rand.New(rand.NewPCG(1, 2))
+						b.Cleanup(p.Close)
+						packed, err := quant.Quantize(normal(n*k, r), w[0], w[1], quant.Default())
+						if err != nil {
+							b.Fatal(err)
+						}
+						x, y := normal(m*k, r), make([]float32, m*n)
 						best := time.Hour
 						for b.Loop() {
 							start := time.Now()
