@@ -70,6 +70,16 @@ func tile(s isa, rows, cols int) {
 			p("\tKMOVW %d(DI), K%d", offMask+2*c, c+1)
 		}
 	}
+	// C is touched once, after the loop: fetch it meanwhile.
+	p("\tMOVQ DX, AX")
+	for i := range rows {
+		for c := 0; c < cols*s.width; c += 64 {
+			p("\tPREFETCHT0 %d(AX)", c)
+		}
+		if i+1 < rows {
+			p("\tADDQ BX, AX")
+		}
+	}
 	used := (rows + 2) / 3
 	for g := 1; g < used; g++ {
 		p("\tLEAQ (%s)(R9*2), %s", bases[g-1], bases[g])

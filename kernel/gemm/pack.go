@@ -74,8 +74,8 @@ func (j *job[T]) packA(s *space[T], i, rows, k0, kc int) (a []T, ars, acs int) {
 // each [kc,nr], the missing columns of the last one zero.
 func (j *job[T]) packB(s *space[T], k0, kc, j0, nc int) {
 	nr := j.kern.nr
-	if j.dec != nil && !j.transB {
-		j.packDecoded(s, k0, kc, j0, nc)
+	if !j.transB && !j.directB {
+		j.packWide(s, k0, kc, j0, nc)
 		return
 	}
 	for x := 0; x < nc; x += nr {
@@ -96,17 +96,23 @@ func (j *job[T]) packB(s *space[T], k0, kc, j0, nc int) {
 	}
 }
 
-// packDecoded is packB for a stored [k,n]: a few rows at a time are decoded
-// over the whole width of the chunk, because short pieces decode slowly.
-func (j *job[T]) packDecoded(s *space[T], k0, kc, j0, nc int) {
-	nr, batch := j.kern.nr, len(s.rows)/ncMax
+// packWide is packB for a stored [k,n]: a few rows at a time over the whole
+// width of the chunk, because short pieces decode slowly and jump in memory.
+func (j *job[T]) packWide(s *space[T], k0, kc, j0, nc int) {
+	const batch = 16
+	nr := j.kern.nr
 	for k := 0; k < kc; k += batch {
 		depth := min(batch, kc-k)
-		for r := range depth {
-			j.decode(s.rows[r*nc:][:nc], (k0+k+r)*j.ldb+j0)
+		src, stride := s.rows, nc
+		if j.dec == nil {
+			src, stride = j.b[(k0+k)*j.ldb+j0:], j.ldb
+		} else {
+			for r := range depth {
+				j.decode(s.rows[r*nc:][:nc], (k0+k+r)*j.ldb+j0)
+			}
 		}
 		for x := 0; x < nc; x += nr {
-			j.kern.packCols(s.b[x*kc+k*nr:][:depth*nr], nr, s.rows[x:], nc, min(nr, nc-x), depth)
+			j.kern.packCols(s.b[x*kc+k*nr:][:depth*nr], nr, src[x:], stride, min(nr, nc-x), depth)
 		}
 	}
 }
