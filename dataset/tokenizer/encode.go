@@ -30,7 +30,9 @@ func (o *output) add(p piece, start int, tokens []token) {
 	from := start
 	for _, t := range tokens {
 		o.ids = append(o.ids, t.id)
-		end := start + int(t.end)
+		// The bytes of a suffix that fell back to byte tokens are no bytes of p.
+		from = min(from, len(p.at)-1)
+		end := min(start+int(t.end), len(p.at))
 		o.offsets = append(o.offsets, [2]int{int(p.at[from].start), int(p.at[end-1].end)})
 		from = end
 	}

@@ -7,45 +7,46 @@ import (
 	"io"
 )
 
-// tokenizerFile is the outline of tokenizer.json. Truncation and padding belong to whoever wrote the file, not to training: they are not used.
-type tokenizerFile struct {
-	Version       string          `json:"version"`
-	Truncation    json.RawMessage `json:"truncation"`
-	Padding       json.RawMessage `json:"padding"`
-	AddedTokens   []addedToken    `json:"added_tokens"`
-	Normalizer    json.RawMessage `json:"normalizer"`
-	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
-	PostProcessor json.RawMessage `json:"post_processor"`
-	Decoder       json.RawMessage `json:"decoder"`
-	Model         json.RawMessage `json:"model"`
-}
-
 // readFile builds the pipeline of a tokenizer.json and returns its added tokens.
+// The file's truncation and padding belong to whoever wrote it, not to training: they are not used.
 func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
-	var f tokenizerFile
-	if err := strict(b, &f); err != nil {
+	parts := map[string]string{}
+	err := object(string(b), func(name, value string) error {
+		switch name {
+		case "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model":
+			parts[name] = value
+			return nil
+		}
+		return fmt.Errorf("unknown field %q", name)
+	})
+	if err != nil {
 		return nil, err
 	}
-	if f.Version != "1.0" {
-		return nil, fmt.Errorf("version %q: only 1.0 is known", f.Version)
+	if parts["version"] != `"1.0"` {
+		return nil, fmt.Errorf("version %s: only \"1.0\" is known", parts["version"])
 	}
-	var err error
-	if t.normalizers, err = parseNormalizer(f.Normalizer, "normalizer"); err != nil {
+	var added []addedToken
+	if list := parts["added_tokens"]; list != "" {
+		if err := strict([]byte(list), &added); err != nil {
+			return nil, fmt.Errorf("added_tokens: %w", err)
+		}
+	}
+	if t.normalizers, err = parseNormalizer(json.RawMessage(parts["normalizer"]), "normalizer"); err != nil {
 		return nil, err
 	}
-	if t.preTokenizers, err = parsePreTokenizer(f.PreTokenizer, "pre_tokenizer"); err != nil {
+	if t.preTokenizers, err = parsePreTokenizer(json.RawMessage(parts["pre_tokenizer"]), "pre_tokenizer"); err != nil {
 		return nil, err
 	}
-	if t.model, err = parseModel(f.Model); err != nil {
+	if t.model, err = parseModel(parts["model"]); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if err = parsePostProcessor(f.PostProcessor, "post_processor", &t.post); err != nil {
+	if err = parsePostProcessor(json.RawMessage(parts["post_processor"]), "post_processor", &t.post); err != nil {
 		return nil, err
 	}
-	if t.decode, err = parseDecoder(f.Decoder, "decoder"); err != nil {
+	if t.decode, err = parseDecoder(json.RawMessage(parts["decoder"]), "decoder"); err != nil {
 		return nil, err
 	}
-	return f.AddedTokens, t.assemble()
+	return added, t.assemble()
 }
 
 // assemble fits the model to the pipeline around it.

@@ -17,6 +17,9 @@ var fileNames = []string{
 func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 	t := &Tokenizer{files: map[string][]byte{}, bos: -1, eos: -1, pad: -1}
 	t.scratch.New = func() any { return new(scratch) }
+	if _, err := fs.Stat(fsys, dir); err != nil {
+		return nil, err
+	}
 	for _, name := range fileNames {
 		b, err := fs.ReadFile(fsys, path.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {

@@ -73,7 +73,7 @@ func (s *settings) readNames(file string, b []byte) error {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	for _, key := range []string{"bos_token", "eos_token", "pad_token"} {
+	for _, key := range namedTokens {
 		raw, ok := f[key]
 		if _, done := s.named[key]; !ok || done {
 			continue
@@ -95,6 +95,9 @@ func (s *settings) readNames(file string, b []byte) error {
 	return nil
 }
 
+// namedTokens are the tokens that files name and the trainer uses.
+var namedTokens = []string{"bos_token", "eos_token", "pad_token"}
+
 // conventional are the usual names of tokens that no file names.
 var conventional = map[string][]string{
 	"bos_token": {"<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>"},
@@ -104,7 +107,9 @@ var conventional = map[string][]string{
 
 // nameTokens sets BOS, EOS and PAD.
 func (s *settings) nameTokens(t *Tokenizer) error {
-	for key, id := range map[string]*int32{"bos_token": &t.bos, "eos_token": &t.eos, "pad_token": &t.pad} {
+	ids := []*int32{&t.bos, &t.eos, &t.pad}
+	for i, key := range namedTokens {
+		id := ids[i]
 		name, said := s.named[key]
 		if said && name == nil {
 			continue
@@ -147,10 +152,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	if !ok {
 		return fmt.Errorf("vocab.json and merges.txt without tokenizer.json: tokenizer_class %q in tokenizer_config.json is not one of GPT2Tokenizer, Qwen2Tokenizer", s.class)
 	}
-	if !json.Valid(vocabFile) {
-		return fmt.Errorf("vocab.json: not valid JSON")
-	}
-	vocab, err := readVocab(vocabFile)
+	vocab, err := readVocab(string(vocabFile))
 	if err != nil {
 		return fmt.Errorf("vocab.json: %w", err)
 	}
