@@ -11,7 +11,8 @@ import (
 //	y = x * keep / (1-P)   // x f[M,C], counter i32[2] = (seed, step) -> f[M,C]
 //
 // keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0), key = (seed,
-// unsigned) + Stream, low word first) is at least P*2^32, rounded to the nearest (Salmon et al. 2011).
+// unsigned) + Stream, low word first) is at least P*2^32, rounded to the nearest (Salmon et al. 2011). A dropped
+// element is x * 0.
 type Dropout struct {
 	P      float64
 	Stream uint64
@@ -50,39 +51,52 @@ func (k Dropout) Threshold() uint32 { return uint32(min(k.P*(1<<32)+0.5, 1<<32-1
 
 func dropout[F Float](k Dropout, c *CPU, in, out []Tensor) func() {
 	x, counter, y := Floats[F](in[0]), in[1].I32(), Floats[F](out[0])
-	scale, threshold := F(1/(1-k.P)), k.Threshold()
+	threshold, factor := uint64(k.Threshold()), [2]F{F(1 / (1 - k.P)), 0}
+	// A product with a looked-up factor: a branch would be guessed wrong at a rate of P.
+	masked := func(x F, word uint32) F { return x * factor[(uint64(word)-threshold)>>63] }
+	fast, _ := any(vectorDropout(k.Threshold(), float32(factor[0]))).(func(y, x []F, group uint64, step uint32, key uint64) int)
 	const grain = 1 << 12 // a multiple of 4
 	return c.Range(len(y), grain, func(lo, hi int) {
-		key := uint64(uint32(counter[0])) + k.Stream
-		step := uint32(counter[1])
+		key, step := uint64(uint32(counter[0]))+k.Stream, uint32(counter[1])
+		if fast != nil {
+			lo += fast(y[lo:hi], x[lo:hi], uint64(lo/4), step, key)
+		}
+		keys := philoxKeys(key)
 		for at := lo; at < hi; at += 4 {
 			group := uint64(at / 4)
-			words := philox([4]uint32{uint32(group), uint32(group >> 32), step, 0}, [2]uint32{uint32(key), uint32(key >> 32)})
-			for j := at; j < min(at+4, hi); j++ {
-				if words[j-at] >= threshold {
-					y[j] = x[j] * scale
-				} else {
-					y[j] = 0
+			w0, w1, w2, w3 := philox(uint32(group), uint32(group>>32), step, 0, &keys)
+			if at+4 > hi {
+				for j, w := range [4]uint32{w0, w1, w2, w3} {
+					if at+j < hi {
+						y[at+j] = masked(x[at+j], w)
+					}
 				}
+				return
 			}
+			x, y := x[at:at+4], y[at:at+4]
+			y[0], y[1], y[2], y[3] = masked(x[0], w0), masked(x[1], w1), masked(x[2], w2), masked(x[3], w3)
 		}
 	})
 }
 
-// philox is Philox4x32-10: four random words for a counter under a key.
-func philox(counter [4]uint32, key [2]uint32) [4]uint32 {
-	const (
-		rounds       = 10
-		mul0, mul1   = 0xd2511f53, 0xcd9e8d57
-		weyl0, weyl1 = 0x9e3779b9, 0xbb67ae85
-	)
-	a, b, c, d := counter[0], counter[1], counter[2], counter[3]
-	k0, k1 := key[0], key[1]
-	for range rounds {
-		hi0, lo0 := bits.Mul32(mul0, a)
-		hi1, lo1 := bits.Mul32(mul1, c)
-		a, b, c, d = hi1^b^k0, lo1, hi0^d^k1, lo0
+// philoxKeys are the keys of the ten rounds.
+func philoxKeys(key uint64) (keys [10][2]uint32) {
+	const weyl0, weyl1 = 0x9e3779b9, 0xbb67ae85
+	k0, k1 := uint32(key), uint32(key>>32)
+	for i := range keys {
+		keys[i] = [2]uint32{k0, k1}
 		k0, k1 = k0+weyl0, k1+weyl1
 	}
-	return [4]uint32{a, b, c, d}
+	return keys
+}
+
+// philox is Philox4x32-10: four random words for a counter (a, b, c, d).
+func philox(a, b, c, d uint32, keys *[10][2]uint32) (w0, w1, w2, w3 uint32) {
+	const mul0, mul1 = 0xd2511f53, 0xcd9e8d57
+	for i := range keys {
+		hi0, lo0 := bits.Mul32(mul0, a)
+		hi1, lo1 := bits.Mul32(mul1, c)
+		a, b, c, d = hi1^b^keys[i][0], lo1, hi0^d^keys[i][1], lo0
+	}
+	return a, b, c, d
 }
