@@ -41,6 +41,9 @@ func (o Attention) check(in []Type, d Dims, floats ...int) error {
 	if d.At('E')%o.Heads != 0 || d.At('E')/o.Heads*o.KVHeads != d.At('L') {
 		return fmt.Errorf("queries are %v with %d heads, keys %v with %d: the head sizes must agree", in[0], o.Heads, in[1], o.KVHeads)
 	}
+	if d.At('E') == 0 {
+		return fmt.Errorf("queries are %v: the heads are empty", in[0])
+	}
 	if !(o.Scale > 0) {
 		return fmt.Errorf("Scale is %v, want more than zero", o.Scale)
 	}
@@ -70,7 +73,7 @@ func (o Attention) forwardSlot(q Type) int64 {
 }
 
 func (o Attention) backwardSlot(q Type) int64 {
-	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, 3, 2, 0)
+	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, 3, 2, 1)
 }
 
 func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
@@ -103,7 +106,7 @@ func (o AttentionGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (o AttentionGrad) Scratch(in []Type, workers int) int64 {
-	return AlignUp(in[4].Bytes()) + int64(workers)*Attention(o).backwardSlot(in[0])
+	return 2*o.partialBytes(in[1]) + int64(workers)*Attention(o).backwardSlot(in[0])
 }
 
 func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {

@@ -2,34 +2,43 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/gemm"
 
-// attentionGrad runs twice over the tiles of scores, which it computes again each time: by queries for dq,
-// then by keys for dk and dv. That costs two products in seven, needs no buffer of partial sums, and every
-// sum has one order.
+// attentionGrad goes over the tiles of scores once. dq of a tile of queries is its own; dk and dv are sums
+// over such tiles, which are dealt out to a fixed number of lanes: each lane adds up its own partial sums,
+// and these are added in order. So every sum has one order whatever the number of threads.
 func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
 	b := &attentionBackward[F]{
 		attentionShape: newAttentionShape[F](Attention(o), in[0], in[1], in[6], in[7]),
 		q:              Floats[F](in[0]), k: Floats[F](in[1]), v: Floats[F](in[2]),
 		o: Floats[F](in[3]), lse: Floats[F](in[4]), do: Floats[F](in[5]),
 		dq: Floats[F](out[0]), dk: Floats[F](out[1]), dv: Floats[F](out[2]),
-		delta: carve[F](c.Scratch, in[4].Elems()),
-		slots: newSlots[F](c.Scratch[AlignUp(in[4].Type.Bytes()):], c.Workers(), Attention(o).backwardSlot(in[0].Type)),
+		strands: o.strands(),
 	}
-	pool, heads := c.Pool, o.KVHeads
-	queryBlocks, keyBlocks := (b.queries+b.tile-1)/b.tile, (b.keys+keyTile-1)/keyTile
-	// The largest blocks go first: late queries see more keys, early keys are seen by more queries.
-	byQueries := func(own *gemm.Pool, i int) { b.queryBlock(own, queryBlocks-1-i/heads, i%heads) }
-	byKeys := func(own *gemm.Pool, i int) { b.keyBlock(own, i/heads, i%heads) }
+	mem := c.Scratch
+	size := len(b.dk) * b.strands
+	b.partialK, mem = carve[F](mem, size), mem[o.partialBytes(in[1].Type):]
+	b.partialV, mem = carve[F](mem, size), mem[o.partialBytes(in[1].Type):]
+	b.slots = newSlots[F](mem, c.Workers(), Attention(o).backwardSlot(in[0].Type))
+	pool, heads, last := c.Pool, o.KVHeads, b.strands-1
+	// Later strands begin with later queries, which see more keys: they go first.
+	strand := func(own *gemm.Pool, i int) { b.strand(own, last-i/heads, i%heads) }
+	sum := c.Range(b.keys, rowGrain(b.keyWidth*b.strands), b.sum)
 	return func() {
-		pool.ParallelOn(queryBlocks*heads, byQueries)
-		pool.ParallelOn(keyBlocks*heads, byKeys)
+		pool.ParallelOn(b.strands*heads, strand)
+		sum()
 	}
 }
+
+// strands is the number of partial sums of dk and dv: about sixteen tasks with the key heads.
+func (o AttentionGrad) strands() int { return max(1, 16/o.KVHeads) }
+
+func (o AttentionGrad) partialBytes(k Type) int64 { return AlignUp(k.Bytes() * int64(o.strands())) }
 
 type attentionBackward[F Float] struct {
 	attentionShape[F]
 	q, k, v, o, lse, do []F
 	dq, dk, dv          []F
-	delta               []F // [H,M], rowsum(do*o)
+	strands             int
+	partialK, partialV  []F // [strands,K,N,D]
 	slots               *slots[F]
 }
 
@@ -37,96 +46,96 @@ type attentionBackward[F Float] struct {
 type workspace[F Float] struct {
 	q, do, dq []F // [rows,D]; q is scaled
 	p, ds     []F // [rows,keyTile]
+	delta     []F // [rows], rowsum(do*o)
 }
 
 func (b *attentionBackward[F]) workspace(mem []F, rows int) (w workspace[F]) {
 	for _, part := range []*[]F{&w.q, &w.do, &w.dq} {
 		*part, mem = mem[:rows*b.head], mem[rows*b.head:]
 	}
-	w.p, w.ds = mem[:rows*keyTile], mem[rows*keyTile:][:rows*keyTile]
+	w.p, mem = mem[:rows*keyTile], mem[rows*keyTile:]
+	w.ds, mem = mem[:rows*keyTile], mem[rows*keyTile:]
+	w.delta = mem[:rows]
 	return w
 }
 
-// probabilities fills p and ds for a stack and the n keys from k0 on.
-func (b *attentionBackward[F]) probabilities(own *gemm.Pool, w workspace[F], t stack, k0, n int) {
-	rows, at := b.group*t.queries(), k0*b.keyWidth+t.kv*b.head
-	b.scores(own, w.p, w.q, b.k[at:], rows, n)
-	b.scores(own, w.ds, w.do, b.v[at:], rows, n)
+// strand computes every strands-th tile of queries for the query heads of a key head: dq, and a partial
+// sum of dk and dv.
+func (b *attentionBackward[F]) strand(own *gemm.Pool, strand, kv int) {
+	size := b.keys * b.head
+	at := (strand*b.keyWidth + kv*b.head) * b.keys
+	dk, dv := b.partialK[at:][:size], b.partialV[at:][:size]
+	clear(dk)
+	clear(dv)
+	slot, mem := b.slots.take()
+	for lo := strand * b.tile; lo < b.queries; lo += b.strands * b.tile {
+		hi := min(lo+b.tile, b.queries)
+		all := stack{kv: kv, from: lo, to: hi}
+		for r := range b.group * (hi - lo) {
+			clear(b.dq[b.at(all, r):][:b.head])
+		}
+		for s := range len(b.cuQ) - 1 {
+			seq := b.sequence(s)
+			if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
+				b.rows(own, stack{seq, kv, q0, q1}, mem, dk, dv)
+			}
+		}
+	}
+	b.slots.give(slot)
+}
+
+// rows computes dq of a stack and adds what it gives to dk and dv [N,D].
+func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F) {
+	rows := b.group * t.queries()
+	w := b.workspace(mem, rows)
+	b.gather(w.q, b.q, t, rows, b.scale)
+	b.gather(w.do, b.do, t, rows, 1)
 	for r := range rows {
-		p, ds, row := w.p[r*keyTile:][:n], w.ds[r*keyTile:][:n], b.statistic(t, r)
+		w.delta[r] = b.lanes.dot(w.do[r*b.head:][:b.head], b.o[b.at(t, r):][:b.head])
+	}
+	clear(w.dq)
+	first, _ := b.sees(t.sequence, t.from)
+	_, last := b.sees(t.sequence, t.to-1)
+	for k0 := first; k0 < last; k0 += keyTile {
+		n, at := min(keyTile, last-k0), k0*b.keyWidth+t.kv*b.head
+		b.scores(own, w.p, w.q, b.k[at:], rows, n)
+		b.scores(own, w.ds, w.do, b.v[at:], rows, n)
+		b.probabilities(w, t, rows, k0, n)
+		gemm.Gemm(own, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
+		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*b.head:], b.head)
+		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*b.head:], b.head)
+	}
+	for r := range rows {
+		b.lanes.scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)
+	}
+}
+
+// probabilities turns scores and do vᵀ of a stack and the n keys from k0 on into p and ds.
+func (b *attentionBackward[F]) probabilities(w workspace[F], t stack, rows, k0, n int) {
+	for r := range rows {
+		p, ds := w.p[r*keyTile:][:n], w.ds[r*keyTile:][:n]
 		lo, hi := b.visible(t, r, k0, k0+n)
 		clear(p[:lo])
 		clear(ds[:lo])
 		clear(p[hi:])
 		clear(ds[hi:])
-		b.lanes.exp(p[lo:hi], p[lo:hi], b.lse[row])
-		b.lanes.scoreGrad(ds[lo:hi], p[lo:hi], ds[lo:hi], b.delta[row])
+		b.lanes.exp(p[lo:hi], p[lo:hi], b.lse[b.statistic(t, r)])
+		b.lanes.scoreGrad(ds[lo:hi], p[lo:hi], ds[lo:hi], w.delta[r])
 	}
 }
 
-// queryBlock computes delta and dq of one tile of queries for the query heads of a key head.
-func (b *attentionBackward[F]) queryBlock(own *gemm.Pool, block, kv int) {
-	lo, hi := block*b.tile, min((block+1)*b.tile, b.queries)
-	all := stack{kv: kv, from: lo, to: hi}
-	for r := range b.group * (hi - lo) {
-		at := b.at(all, r)
-		b.delta[b.statistic(all, r)] = b.lanes.dot(b.do[at:][:b.head], b.o[at:][:b.head])
-		clear(b.dq[at:][:b.head])
-	}
-	slot, mem := b.slots.take()
-	for s := range len(b.cuQ) - 1 {
-		seq := b.sequence(s)
-		q0, q1 := max(lo, seq.q0), min(hi, seq.q1)
-		if q0 >= q1 {
-			continue
-		}
-		t := stack{seq, kv, q0, q1}
-		rows := b.group * t.queries()
-		w := b.workspace(mem, rows)
-		b.gather(w.q, b.q, t, rows, b.scale)
-		b.gather(w.do, b.do, t, rows, 1)
-		clear(w.dq)
-		first, _ := b.sees(seq, q0)
-		_, last := b.sees(seq, q1-1)
-		for k0 := first; k0 < last; k0 += keyTile {
-			n := min(keyTile, last-k0)
-			b.probabilities(own, w, t, k0, n)
-			gemm.Gemm(own, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[k0*b.keyWidth+kv*b.head:], b.keyWidth, 1, w.dq, b.head)
-		}
-		for r := range rows {
-			b.lanes.scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)
-		}
-	}
-	b.slots.give(slot)
-}
-
-// keyBlock computes dk and dv of one tile of keys for one key head.
-func (b *attentionBackward[F]) keyBlock(own *gemm.Pool, block, kv int) {
-	lo, hi := block*keyTile, min((block+1)*keyTile, b.keys)
+// sum adds up the partial sums of rows lo..hi of dk and dv.
+func (b *attentionBackward[F]) sum(lo, hi int) {
 	for j := lo; j < hi; j++ {
-		at := j*b.keyWidth + kv*b.head
-		clear(b.dk[at:][:b.head])
-		clear(b.dv[at:][:b.head])
-	}
-	slot, mem := b.slots.take()
-	for s := range len(b.cuQ) - 1 {
-		seq := b.sequence(s)
-		k0, k1 := max(lo, seq.k0), min(hi, seq.k1)
-		if k0 >= k1 {
-			continue
-		}
-		at, n := k0*b.keyWidth+kv*b.head, k1-k0
-		first, last := b.seenBy(seq, k0, k1)
-		for q0 := first; q0 < last; q0 += b.tile {
-			t := stack{seq, kv, q0, min(q0+b.tile, last)}
-			rows := b.group * t.queries()
-			w := b.workspace(mem, rows)
-			b.gather(w.q, b.q, t, rows, b.scale)
-			b.gather(w.do, b.do, t, rows, 1)
-			b.probabilities(own, w, t, k0, n)
-			gemm.Gemm(own, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, b.dk[at:], b.keyWidth)
-			gemm.Gemm(own, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, b.dv[at:], b.keyWidth)
+		for h := 0; h < b.keyWidth; h += b.head {
+			dk, dv := b.dk[j*b.keyWidth+h:][:b.head], b.dv[j*b.keyWidth+h:][:b.head]
+			clear(dk)
+			clear(dv)
+			for strand := range b.strands {
+				at := (strand*b.keyWidth+h)*b.keys + j*b.head
+				b.lanes.blend(dk, 1, b.partialK[at:][:b.head], 1)
+				b.lanes.blend(dv, 1, b.partialV[at:][:b.head], 1)
+			}
 		}
 	}
-	b.slots.give(slot)
 }

@@ -137,6 +137,15 @@ func TestAttentionLargeScores(t *testing.T) {
 
 // Bounds that are no bounds must not reach outside the tensors.
 func TestAttentionHostileBounds(t *testing.T) {
+	none := f32s(nil, 0, 4)
+	single := kernel.Attention{Heads: 1, KVHeads: 1, Scale: 1}
+	out := evaluate(t, single, f32s(normal32(1, 8), 2, 4), none, none, i32s([]int32{0, 2}), i32s([]int32{0, 0}))
+	near(t, "o without keys", widen(out[0].F32()), make([]float64, 8), 0)
+	x := f32s(normal32(1, 8), 2, 4)
+	evaluate(t, kernel.AttentionGrad(single), x, none, none, out[0], out[1], x, i32s([]int32{0, 2}), i32s([]int32{0, 0}))
+	nothing := i32s([]int32{0, 0})
+	out = evaluate(t, single, none, none, none, nothing, nothing)
+	evaluate(t, kernel.AttentionGrad(single), none, none, none, out[0], out[1], none, nothing, nothing)
 	for _, cu := range [][]int32{{0, 1 << 30}, {-5, 3}, {4, 2}, {math.MinInt32, math.MaxInt32}, {3, 0, 9, 1}} {
 		x := f32s(normal32(1, 40), 10, 4)
 		k := kernel.Attention{Heads: 1, KVHeads: 1, Scale: 1, Window: 2}
@@ -163,6 +172,7 @@ func TestAttentionRefuses(t *testing.T) {
 		"broken heads":      {good, types(kernel.F32, 18, 9)},
 		"uneven groups":     {kernel.Attention{Heads: 4, KVHeads: 3, Scale: 1}, types(kernel.F32, 16, 12)},
 		"no heads":          {kernel.Attention{Scale: 1}, types(kernel.F32, 16, 8)},
+		"empty heads":       {good, types(kernel.F32, 0, 0)},
 		"no scale":          {kernel.Attention{Heads: 4, KVHeads: 2}, types(kernel.F32, 16, 8)},
 		"a negative window": {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Window: -1}, types(kernel.F32, 16, 8)},
 	} {

@@ -96,16 +96,6 @@ func (a *attentionShape[F]) sees(s sequence, i int) (lo, hi int) {
 	return lo, max(lo, hi)
 }
 
-// seenBy is the range of queries that look at any of the keys k0..k1 of a sequence.
-func (a *attentionShape[F]) seenBy(s sequence, k0, k1 int) (lo, hi int) {
-	behind := (s.q1 - 1) - (s.k1 - 1) // query i sees key i-behind last
-	lo, hi = max(s.q0, k0+behind), s.q1
-	if a.window > 0 {
-		hi = min(hi, k1-1+behind+a.window)
-	}
-	return lo, max(lo, hi)
-}
-
 // visible is the part of the keys k0..k1 that a row of a stack sees, counted from k0.
 func (a *attentionShape[F]) visible(t stack, row, k0, k1 int) (lo, hi int) {
 	lo, hi = a.sees(t.sequence, t.from+row%t.queries())
@@ -127,10 +117,7 @@ func (a *attentionShape[F]) statistic(t stack, row int) int {
 // gather copies a stack's rows, times s, to dst [rows,D].
 func (a *attentionShape[F]) gather(dst, src []F, t stack, rows int, s F) {
 	for r := range rows {
-		row := dst[r*a.head:][:a.head]
-		for d, x := range src[a.at(t, r):][:a.head] {
-			row[d] = x * s
-		}
+		a.lanes.scale(dst[r*a.head:][:a.head], src[a.at(t, r):], s)
 	}
 }
 

@@ -61,7 +61,7 @@ func (o LinearCrossEntropy) Scratch(in []Type, workers int) int64 {
 	rows, width, vocab, size := o.rows(in[0]), in[0].Shape[1], in[1].Shape[0], in[0].DType.Size()
 	n := AlignUp(int64(rows*vocab*size)) + AlignUp(int64(rows*width*size)) + AlignUp(int64(4*in[0].Shape[0]))
 	if in[0].DType == F64 && in[1].DType != F64 {
-		n += int64(vocabPanel * width * size)
+		n += int64(panelRows * width * size)
 	}
 	return n
 }
@@ -95,7 +95,7 @@ func head32(c *CPU, w Tensor) head[float32] {
 			},
 		}
 	}
-	var packed gemm.Decoder = stored{decoder[float32](w)}
+	var packed gemm.Decoder = rowDecoder(decoder[float32](w))
 	return head[float32]{
 		func(logits, x []float32, n int, _ []float32) {
 			gemm.GemmDecoded(c.Pool, true, n, vocab, width, 1, x, width, packed, 0, logits, vocab)
@@ -105,14 +105,6 @@ func head32(c *CPU, w Tensor) head[float32] {
 		},
 	}
 }
-
-// stored is a matrix of any float type as gemm reads it.
-type stored struct{ decode func(dst []float32, i int) }
-
-func (s stored) DequantizeRange(dst []float32, from, to int) { s.decode(dst[:to-from], from) }
-
-// vocabPanel is how many rows of a vocabulary matrix are converted to float64 at a time.
-const vocabPanel = 512
 
 func head64(c *CPU, w Tensor) head[float64] {
 	vocab, width := w.Shape[0], w.Shape[1]
@@ -130,15 +122,15 @@ func head64(c *CPU, w Tensor) head[float64] {
 	decode := decoder[float64](w)
 	return head[float64]{
 		func(logits, x []float64, n int, panel []float64) {
-			for v := 0; v < vocab; v += vocabPanel {
-				rows := min(vocabPanel, vocab-v)
+			for v := 0; v < vocab; v += panelRows {
+				rows := min(panelRows, vocab-v)
 				decode(panel[:rows*width], v*width)
 				gemm.Gemm(c.Pool, false, true, n, rows, width, 1, x, width, panel, width, 0, logits[v:], vocab)
 			}
 		},
 		func(dx, dlogits []float64, n int, panel []float64) {
-			for v := 0; v < vocab; v += vocabPanel {
-				rows, beta := min(vocabPanel, vocab-v), 1.
+			for v := 0; v < vocab; v += panelRows {
+				rows, beta := min(panelRows, vocab-v), 1.
 				if v == 0 {
 					beta = 0
 				}
@@ -159,7 +151,7 @@ type crossEntropy[F Float] struct {
 
 	logits []F     // [chunk,V], then the gradient for them
 	rows   []F     // [chunk,C], the chunk's rows of x, then of dx
-	panel  []F     // [vocabPanel,C]
+	panel  []F     // [panelRows,C], rows of w where float64 has to be made of them
 	index  []int32 // the trained rows
 	first  int     // of index, in the running chunk
 }
@@ -183,7 +175,7 @@ func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor, w
 	e.index = carve[int32](mem, len(e.labels))
 	mem = mem[AlignUp(4*int64(len(e.labels))):]
 	if in[0].DType == F64 && in[1].DType != F64 {
-		e.panel = take(vocabPanel * e.width)
+		e.panel = take(panelRows * e.width)
 	}
 	loss, pool, row := Floats[F](out[0]), c.Pool, e.row
 	return func() {

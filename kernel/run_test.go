@@ -34,7 +34,7 @@ func bound(t testing.TB, k kernel.Kernel, workers int, in ...kernel.Tensor) ([]k
 	c := kernel.NewCPU(workers)
 	t.Cleanup(c.Pool.Close)
 	if s, ok := k.(kernel.Scratch); ok {
-		c.Scratch = kernel.Alloc(s.Scratch(types, workers))
+		c.Scratch = kernel.Alloc(s.Scratch(types, c.Workers()))
 	}
 	return out, k.CPU(c, in, out)
 }
