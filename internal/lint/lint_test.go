@@ -1,0 +1,298 @@
+// Package lint holds the rules of the house as tests: who may import whom, how long a file may be, what the
+// README says of the tree.
+package lint
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+)
+
+const module = "github.com/tierlora/tierlora/"
+
+// imports is who may import whom among our own packages. A key that ends in /* covers its subfolders. Test
+// files are free.
+var imports = map[string][]string{
+	"quant":             {},
+	"model/weights":     {},
+	"model/hub":         {},
+	"dataset/tokenizer": {},
+	"kernel/gemm":       {},
+	"kernel/cuda":       {},
+	"kernel/gpu":        {"kernel/gpu/*", "kernel/cuda"},
+	"kernel/gpu/*":      {},
+	"kernel":            {"quant", "kernel/gemm", "kernel/gpu", "kernel/cuda"},
+	"kernel/kerneltest": {"kernel"},
+	"graph":             {"kernel", "kernel/gpu"},
+	"model":             {},
+	"model/nn":          {"graph", "kernel", "quant"},
+	"model/llama":       {"model", "model/nn", "kernel"},
+	"model/qwen2":       {"model", "model/nn", "kernel"},
+	"model/families":    {"model", "model/nn", "model/llama", "model/qwen2"},
+	"adapter":           {"graph", "kernel", "model/nn", "model/weights"},
+	"dataset":           {"dataset/tokenizer"},
+	"train": {"adapter", "dataset", "dataset/tokenizer", "graph", "kernel", "kernel/gpu", "model", "model/nn", "model/families",
+		"model/weights", "model/hub", "quant"},
+	"configs":         {},
+	"cmd/trainer":     {"*"},
+	"internal/golden": {"model/weights"},
+	"internal/lint":   {},
+	"tests":           {"*"},
+	"scripts/*":       {"*"},
+}
+
+// fences are outside packages that only the packages listed may import.
+var fences = map[string][]string{
+	"gorgonia.org/gorgonia":        {"graph"},
+	"gorgonia.org/tensor":          {"graph"},
+	"gorgonia.org/cu":              {"kernel/gpu"},
+	"C":                            {"kernel/gpu", "kernel/gpu/libcuda"},
+	"github.com/spf13/viper":       {"cmd/trainer"},
+	"github.com/spf13/cobra":       {"cmd/trainer"},
+	"go.yaml.in/yaml/v3":           {"cmd/trainer"},
+	"github.com/sugarme/tokenizer": {"dataset/tokenizer"},
+}
+
+type pkg struct {
+	path    string
+	imports []string
+}
+
+// packages lists our packages under both build tags.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	byPath := map[string][]string{}
+	for _, tags := range []string{"", "gpu"} {
+		cmd := exec.Command("go", "list", "-e", "-tags", tags, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+		cmd.Dir = golden.Root(t)
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false")
+		if tags == "gpu" {
+			cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+		}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v: %s", err, stderr.String())
+		}
+		for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
+			f := strings.Fields(s.Text())
+			byPath[f[0]] = append(byPath[f[0]], f[1:]...)
+		}
+	}
+	var all []pkg
+	for p, i := range byPath {
+		sort.Strings(i)
+		all = append(all, pkg{p, slices.Compact(i)})
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].path < all[j].path })
+	if len(all) < 10 {
+		t.Fatalf("go list found %d packages only", len(all))
+	}
+	return all
+}
+
+func rule(path string) ([]string, bool) {
+	if r, ok := imports[path]; ok {
+		return r, true
+	}
+	for dir := path; dir != "."; dir = filepath.Dir(dir) {
+		if r, ok := imports[filepath.Dir(dir)+"/*"]; ok {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+func allowed(rule []string, path string) bool {
+	for _, r := range rule {
+		if base, ok := strings.CutSuffix(r, "*"); r == path || ok && strings.HasPrefix(path, base) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWhoImportsWhom(t *testing.T) {
+	for _, p := range packages(t) {
+		from := strings.TrimPrefix(p.path, module)
+		r, ok := rule(from)
+		if !ok {
+			t.Errorf("package %s has no line in the import table", from)
+			continue
+		}
+		for _, i := range p.imports {
+			if to, ours := strings.CutPrefix(i, module); ours {
+				if !allowed(r, to) {
+					t.Errorf("%s imports %s, which it may not", from, to)
+				}
+				continue
+			}
+			for fence, inside := range fences {
+				if (i == fence || strings.HasPrefix(i, fence+"/")) && !allowed(inside, from) {
+					t.Errorf("%s imports %s, which only %v may", from, i, inside)
+				}
+			}
+		}
+	}
+}
+
+// The table itself is seen to fail.
+func TestTableRefuses(t *testing.T) {
+	r, _ := rule("model/llama")
+	if allowed(r, "adapter") || allowed(r, "model/qwen2") || !allowed(r, "model/nn") {
+		t.Error("the rule of model/llama does not hold")
+	}
+	if _, ok := rule("utils"); ok {
+		t.Error("a package without a line passes")
+	}
+}
+
+// long are files above the limit, each with its reason.
+var long = map[string]string{}
+
+func TestFilesAreShort(t *testing.T) {
+	seen := map[string]bool{}
+	eachFile(t, func(path string, data []byte) {
+		limit := 0
+		switch filepath.Ext(path) {
+		case ".go":
+			limit = 400
+		case ".cu", ".cuh":
+			limit = 500
+		default:
+			return
+		}
+		n := bytes.Count(data, []byte("\n"))
+		if n <= limit || bytes.Contains(data[:min(len(data), 400)], []byte("Code generated")) {
+			return
+		}
+		if long[path] == "" {
+			t.Errorf("%s has %d lines, more than %d: split it, or list it with a reason", path, n, limit)
+		}
+		seen[path] = true
+	})
+	for path := range long {
+		if !seen[path] {
+			t.Errorf("%s is listed as long and is not", path)
+		}
+	}
+}
+
+// eachFile visits every file that git tracks or would track.
+func eachFile(t *testing.T, see func(path string, data []byte)) {
+	t.Helper()
+	root := golden.Root(t)
+	n := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		if d.IsDir() {
+			if name := d.Name(); rel != "." && (strings.HasPrefix(name, ".") && name != ".ci" || rel == "build" || rel == "runs" || rel == filepath.Join("kernel", "cuda", "build")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if strings.Contains(rel, "testdata") || !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		n++
+		see(filepath.ToSlash(rel), data)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < 50 {
+		t.Fatalf("only %d files seen", n)
+	}
+}
+
+func TestNoVagueFolders(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, part := range strings.Split(strings.TrimPrefix(p.path, module), "/") {
+			switch part {
+			case "pkg", "utils", "util", "common", "types", "core", "helpers":
+				t.Errorf("%s: a folder named %q says nothing", p.path, part)
+			}
+		}
+	}
+}
+
+// TestReadmeTree compares the README's tree with the folders on disk: first level, both ways.
+func TestReadmeTree(t *testing.T) {
+	root := golden.Root(t)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tree, ok := strings.Cut(string(readme), "```tree\n")
+	if !ok {
+		t.Fatal("README.md has no block that starts with ```tree")
+	}
+	tree, _, _ = strings.Cut(tree, "```")
+	said := map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(tree), "\n") {
+		name := strings.Fields(line)[0]
+		said[strings.TrimSuffix(name, "/")] = true
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Errorf("README.md names %s, which is not there", name)
+		}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "runs" && e.Name() != "build" && !said[e.Name()] {
+			t.Errorf("README.md's tree does not name the folder %s", e.Name())
+		}
+	}
+}
+
+// TestKernelSymbols holds every CUDA entry point to the stem of its file.
+func TestKernelSymbols(t *testing.T) {
+	n := 0
+	eachFile(t, func(path string, data []byte) {
+		if filepath.Ext(path) != ".cu" {
+			return
+		}
+		stem := strings.TrimSuffix(filepath.Base(path), ".cu")
+		first, _, _ := strings.Cut(stem, "_")
+		for _, line := range strings.Split(string(data), "\n") {
+			_, rest, ok := strings.Cut(line, "__global__")
+			if !ok || !strings.Contains(line, `extern "C"`) {
+				continue
+			}
+			open := strings.IndexByte(rest, '(')
+			if i := strings.LastIndexByte(rest, ')'); open < 0 && i < 0 {
+				continue
+			}
+			words := strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == '(' || r == ')' || r == ',' })
+			found := false
+			for _, w := range words {
+				found = found || strings.HasPrefix(w, first)
+			}
+			n++
+			if !found {
+				t.Errorf("%s: the entry point in %q does not begin with %s", path, strings.TrimSpace(line), first)
+			}
+		}
+	})
+	t.Logf("%d entry points", n)
+}
