@@ -65,7 +65,9 @@ func (j *job[T]) plan(workers int) {
 		nr = thinUnit
 	}
 	j.rowTiles, j.slivers = ceil(j.m, mr), ceil(j.n, nr)
-	j.directB = j.dec == nil && !j.transB && j.rowTiles <= 2
+	// Reading B in place twice pays only while its rows are short: strips of wide
+	// rows fall on the same cache sets.
+	j.directB = j.dec == nil && !j.transB && (j.rowTiles == 1 || j.rowTiles == 2 && j.ldb < 1024)
 
 	most := ncMax / nr // slivers in a chunk
 	if j.thin {
