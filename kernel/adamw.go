@@ -34,21 +34,29 @@ func (k AdamW) CPU(c *CPU, in, out []Tensor) func() {
 	return adamW[float32](k, c, in, out)
 }
 
+// adamScalars are a step's numbers, each made in float64 and rounded once, as torch has them.
+type adamScalars[F Float] struct {
+	factor, toGrad, beta2, toSquare, correct, eps, keep, size F
+}
+
 func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 	g, clip, hyper := Floats[F](in[1]), Floats[F](in[4]), Floats[F](in[5])
 	p, m, v := Floats[F](out[0]), Floats[F](out[1]), Floats[F](out[2])
-	toGrad, beta2, toSquare, eps := F(1-k.Beta1), F(k.Beta2), F(1-k.Beta2), F(k.Eps)
+	s := adamScalars[F]{toGrad: F(1 - k.Beta1), beta2: F(k.Beta2), toSquare: F(1 - k.Beta2), eps: F(k.Eps)}
+	fast, _ := any(vectorAdamW()).(func(p, g, m, v []F, s adamScalars[F]) int)
 	return c.Range(len(p), 1<<13, func(lo, hi int) {
-		// Scalars are made in float64 and rounded once, as torch has them.
-		lr := float64(hyper[0])
-		keep, size := F(1-lr*k.WeightDecay), F(-lr/float64(hyper[1]))
-		correct, factor := F(math.Sqrt(float64(hyper[2]))), clip[1]
+		lr, s := float64(hyper[0]), s
+		s.factor, s.correct = clip[1], F(math.Sqrt(float64(hyper[2])))
+		s.keep, s.size = F(1-lr*k.WeightDecay), F(-lr/float64(hyper[1]))
+		if fast != nil {
+			lo += fast(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], s)
+		}
 		p, g, m, v := p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi]
 		for i, w := range p {
-			d := F(g[i] * factor)
-			m[i] += F(toGrad * (d - m[i]))
-			v[i] = F(v[i]*beta2) + F(toSquare*F(d*d))
-			p[i] = F(w*keep) + F(size*F(m[i]/(F(F(math.Sqrt(float64(v[i])))/correct)+eps)))
+			d := F(g[i] * s.factor)
+			m[i] += F(s.toGrad * (d - m[i]))
+			v[i] = F(v[i]*s.beta2) + F(s.toSquare*F(d*d))
+			p[i] = F(w*s.keep) + F(s.size*F(m[i]/(F(F(math.Sqrt(float64(v[i])))/s.correct)+s.eps)))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
@@ -76,5 +77,35 @@ func TestAdamWIsTorchs(t *testing.T) {
 		}
 		near("first moment", in[2], g.Floats(c.tag+".exp_avg"))
 		near("second moment", in[3], g.Floats(c.tag+".exp_avg_sq"))
+	}
+}
+
+// One call over many elements gives each the bits that it gets alone, where no vector form reaches.
+func TestAdamWVectorsAreExact(t *testing.T) {
+	const n = 65
+	k := kernel.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01}
+	r := rand.New(rand.NewPCG(3, 4))
+	var in [4][]float32
+	for i := range in {
+		for range n {
+			in[i] = append(in[i], float32(math.Abs(r.NormFloat64())*math.Pow(10, float64(r.IntN(12)-8))))
+		}
+	}
+	in[3][7], in[1][7] = 0, 0
+	clip, hyper := tensor32([]float32{2, 0.5}, 2), tensor32([]float32{1e-3, 0.19, 0.001999, 0}, 4)
+	at := func(lo, hi int) []kernel.Tensor {
+		var x []kernel.Tensor
+		for _, v := range in {
+			x = append(x, tensor32(v[lo:hi], hi-lo))
+		}
+		return append(x, clip, hyper)
+	}
+	all := apply(t, k, at(0, n)...)
+	for i := range n {
+		for j, one := range apply(t, k, at(i, i+1)...) {
+			if got, want := all[j].F32()[i], one.F32()[0]; got != want {
+				t.Fatalf("output %d, element %d is %v, alone %v", j, i, got, want)
+			}
+		}
 	}
 }
