@@ -50,23 +50,40 @@ var nf4Start = func() (start [65]uint8) {
 }()
 
 func (nf4) Encode(codes []byte, x []float32) float32 {
-	absmax := float32(0)
-	for _, v := range x {
-		absmax = max(absmax, float32(math.Abs(float64(v))))
-	}
-	inv := 1 / absmax
-	code := nf4Code
-	if math.IsInf(float64(inv), 0) {
-		// Products with an infinite scale may be NaN, which has no bucket.
-		code = nf4CodeAny
-	}
-	for i := 0; i+1 < len(x); i += 2 {
-		codes[i/2] = code(x[i]*inv)<<4 | code(x[i+1]*inv)
-	}
-	if n := len(x); n%2 == 1 {
-		codes[n/2] = code(x[n-1]*inv)<<4 | code(0*inv)
-	}
+	absmax := largest(x)
+	nf4Encode(codes[:(len(x)+1)/2], x, 1/absmax)
 	return absmax
+}
+
+// largest is the largest magnitude, NaN above all: the bits of magnitudes are in
+// the order of their values.
+func largest(x []float32) float32 {
+	top := uint32(0)
+	for _, v := range x {
+		top = max(top, math.Float32bits(v)&^(1<<31))
+	}
+	return math.Float32frombits(top)
+}
+
+func nf4EncodeGo(codes []byte, x []float32, inv float32) {
+	if !finite(inv) {
+		// Products with such a scale may be NaN, which has no bucket.
+		for i := range codes {
+			low := float32(0)
+			if 2*i+1 < len(x) {
+				low = x[2*i+1]
+			}
+			codes[i] = nf4CodeAny(x[2*i]*inv)<<4 | nf4CodeAny(low*inv)
+		}
+		return
+	}
+	for len(x) >= 2 {
+		codes[0] = nf4Code(x[0]*inv)<<4 | nf4Code(x[1]*inv)
+		codes, x = codes[1:], x[2:]
+	}
+	if len(x) == 1 {
+		codes[0] = nf4Code(x[0]*inv)<<4 | nf4Code(0)
+	}
 }
 
 // nf4Code is the code of a finite y.

@@ -55,3 +55,52 @@ loop:
 	JNZ  loop
 	VZEROUPPER
 	RET
+
+// Step of a search: each lane moves up by BIT if its value lies above the
+// threshold LESS = BIT-1 places on (predicate 1: threshold < value, never of a NaN).
+#define STEP(BIT, LESS) \
+	VPADDD LESS, Z3, Z4 \
+	VPERMPS Z0, Z4, Z4 \
+	VCMPPS $1, Z2, Z4, K1 \
+	VPADDD BIT, Z3, K1, Z3
+
+// func encode512(codes, x unsafe.Pointer, vectors int, inv float32, thresholds unsafe.Pointer)
+// Sixteen values a turn: a binary search for the number of thresholds below.
+TEXT ·encode512(SB), NOSPLIT, $0-40
+	MOVQ codes+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ vectors+16(FP), CX
+	VBROADCASTSS inv+24(FP), Z1
+	MOVQ thresholds+32(FP), DX
+	VMOVUPS (DX), Z0
+	MOVL $8, AX
+	VPBROADCASTD AX, Z8
+	MOVL $7, AX
+	VPBROADCASTD AX, Z9
+	MOVL $4, AX
+	VPBROADCASTD AX, Z10
+	MOVL $3, AX
+	VPBROADCASTD AX, Z11
+	MOVL $2, AX
+	VPBROADCASTD AX, Z12
+	MOVL $1, AX
+	VPBROADCASTD AX, Z13
+	VPXORD Z14, Z14, Z14
+
+loop:
+	VMULPS (SI), Z1, Z2
+	VPXORD Z3, Z3, Z3
+	STEP(Z8, Z9)
+	STEP(Z10, Z11)
+	STEP(Z12, Z13)
+	STEP(Z13, Z14)
+	VPSLLQ $4, Z3, Z4
+	VPSRLQ $32, Z3, Z3
+	VPORQ  Z4, Z3, Z3
+	VPMOVQB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNZ  loop
+	VZEROUPPER
+	RET

@@ -2,6 +2,8 @@ package quant
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/cpu"
@@ -20,15 +22,39 @@ func TestDecodeWidths(t *testing.T) {
 	for i := range codes {
 		codes[i] = byte(i*37 + 11)
 	}
-	old := decodeWidth
-	defer func() { decodeWidth = old }()
-	for _, decodeWidth = range widths {
+	old := vectorWidth
+	defer func() { vectorWidth = old }()
+	for _, vectorWidth = range widths {
 		for n := range 257 {
 			got, want := make([]float32, n+1), make([]float32, n+1)
 			got[n], want[n] = 7, 7
 			nf4Decode(got[:n], codes[:(n+1)/2], -0.3)
 			nf4DecodeGo(want[:n], codes, -0.3)
-			sameBits(t, fmt.Sprintf("width %d, %d values", decodeWidth, n), got, want)
+			sameBits(t, fmt.Sprintf("width %d, %d values", vectorWidth, n), got, want)
+		}
+	}
+}
+
+// The assembly's codes against the plain search, with values on and next to
+// every threshold, and the scale of a block of zeros.
+func TestEncodeIsExact(t *testing.T) {
+	if vectorWidth != 16 {
+		t.Skip("this processor, or TRAINER_CPU, has no AVX-512: there is no assembly to compare")
+	}
+	for _, inv := range []float32{1, 0.7, float32(math.Inf(1))} {
+		x := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 1.0000001, -1.0000001, 1e-45, -1e-45}
+		for _, th := range nf4Thresholds[:15] {
+			b := math.Float32bits(th)
+			x = append(x, th, math.Float32frombits(b+1), math.Float32frombits(b-1))
+		}
+		x = append(x, random(1000, 8)...)
+		for n := range len(x) {
+			got, want := make([]byte, (n+1)/2), make([]byte, (n+1)/2)
+			nf4Encode(got, x[:n], inv)
+			nf4EncodeGo(want, x[:n], inv)
+			if !slices.Equal(got, want) {
+				t.Fatalf("scale %v, %d values: codes %x, want %x", inv, n, got, want)
+			}
 		}
 	}
 }

@@ -22,8 +22,8 @@ type Scheme interface {
 	BlockSizes() []int
 	// Table is the value of every code; the caller must not write to it.
 	Table() []float32
-	// Encode writes the codes of one block x, of at most a block size of
-	// finite values, and returns its absmax.
+	// Encode writes the codes of one block x, of at most a block size of values,
+	// and returns its absmax, which is not finite if any value is not.
 	// Four-bit codes are packed two a byte, the first in the high nibble; a
 	// missing last one is the code of zero.
 	Encode(codes []byte, x []float32) (absmax float32)

@@ -3,7 +3,7 @@ package quant
 import (
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"sync/atomic"
 )
 
@@ -79,34 +79,19 @@ func (q *Quantizer) Put(from int, src []float32) error {
 	bits := p.Scheme.Bits()
 	for i := 0; i < len(src); i += p.BlockSize {
 		x := src[i:min(i+p.BlockSize, len(src))]
-		if bad := firstNotFinite(x); bad >= 0 {
+		absmax := p.Scheme.Encode(p.Codes[(from+i)*bits/8:], x)
+		if !finite(absmax) {
+			bad := slices.IndexFunc(x, func(v float32) bool { return !finite(v) })
 			at := from + i + bad
 			return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v; a frozen weight must be finite", p.Rows, p.Cols, at/p.Cols, at%p.Cols, x[bad])
 		}
-		q.absmax[(from+i)/p.BlockSize] = p.Scheme.Encode(p.Codes[(from+i)*bits/8:], x)
+		q.absmax[(from+i)/p.BlockSize] = absmax
 	}
 	q.done.Add(int64(len(src)))
 	return nil
 }
 
-// firstNotFinite returns the index of the first NaN or infinity, or -1.
-func firstNotFinite(x []float32) int {
-	const exponent = 0x7f800000
-	bad := false
-	for _, v := range x {
-		if math.Float32bits(v)&exponent == exponent {
-			bad = true
-		}
-	}
-	if bad {
-		for i, v := range x {
-			if math.Float32bits(v)&exponent == exponent {
-				return i
-			}
-		}
-	}
-	return -1
-}
+func finite(v float32) bool { return v-v == 0 }
 
 // Finish returns the packed matrix; every value must have been given. The
 // second pass of double quantisation reads only the scales.
