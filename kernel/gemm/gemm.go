@@ -4,9 +4,11 @@
 //
 // Every value of the result is a sum over k in blocks of a size that depends
 // on k alone, each block in ascending order. So a result does not depend on
-// the number of threads, nor on how the work is cut into tiles. Products with
-// at most dotRows rows and a transposed B sum in the order of a vector dot
-// product instead.
+// the number of threads, nor on how the work is cut into tiles. Products of few
+// rows sum in another order (thin.go), which depends on the shape alone too.
+//
+// TRAINER_CPU=generic, avx2 or avx512 in the environment asks for one path;
+// without it, or where the processor lacks it, the fastest is taken (Path).
 package gemm
 
 import (
@@ -24,11 +26,14 @@ type Decoder interface {
 	DequantizeRange(dst []float32, from, to int)
 }
 
+// Path is the name of the float32 kernels in use: generic, avx2 or avx512.
+func Path() string { return chosen.name }
+
 // Gemm computes C = alpha op(A) op(B) + beta C on the workers of p (nil: the
 // shared pool). op(A) is [m,k], op(B) [k,n], C [m,n], all row-major with the
 // row strides lda, ldb, ldc; op transposes where transA or transB is set, so
 // a transposed A is stored as [k,m] and a transposed B as [n,k].
-// With beta 0, C is not read. It panics on a slice that is too short.
+// With beta 0, C is not read; with alpha 0, A and B are not. It panics on a slice that is too short.
 func Gemm[T Float](p *Pool, transA, transB bool, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
 	run(p, problem[T]{transA: transA, transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, b: b, ldb: ldb, beta: beta, c: c, ldc: ldc})
 }

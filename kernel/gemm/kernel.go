@@ -8,8 +8,8 @@ type kernel[T Float] struct {
 	// tile computes C[rows,cols] = alpha A B (+ C when add is set); B is packed
 	// [kc,bs], A lies at row*ars + depth*acs. Each value is one chain over k.
 	tile func(s *space[T], rows, cols, kc int, alpha T, a []T, ars, acs int, b []T, bs int, c []T, ldc int, add bool)
-	// dot is the dot product of two vectors of one length.
-	dot func(x, y []T) T
+	// dot writes the dot products of x and up to dotRows rows of y; k > 0.
+	dot func(out, x, y []T, stride int)
 	// sum adds coef[r] * row r of b to acc, rows in ascending order.
 	sum func(acc, coef, b []T, stride int)
 	// packRows and packCols fill a sliver [kc,nr].
@@ -76,8 +76,14 @@ func put[T Float](c *T, v T, add bool) {
 	*c = v
 }
 
-// dotGo sums four interleaved chains.
-func dotGo[T Float](x, y []T) T {
+func dotGo[T Float](out, x, y []T, stride int) {
+	for r := range out {
+		out[r] = dotRow(x, y[r*stride:][:len(x)])
+	}
+}
+
+// dotRow sums four interleaved chains.
+func dotRow[T Float](x, y []T) T {
 	var s0, s1, s2, s3 T
 	y = y[:len(x)]
 	i := 0

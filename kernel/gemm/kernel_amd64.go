@@ -33,6 +33,9 @@ func copyRows(dst, src unsafe.Pointer, srcStride uintptr, vectors, rows int)
 func dot256(x, y unsafe.Pointer, n int) float32
 
 //go:noescape
+func dot4(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
+
+//go:noescape
 func sum256(acc unsafe.Pointer, vectors int, coef unsafe.Pointer, rows int, b unsafe.Pointer, stride uintptr)
 
 var (
@@ -102,9 +105,21 @@ func tileAVX2(s *space[float32], rows, cols, kc int, alpha float32, a []float32,
 	}
 }
 
-func dotAVX(x, y []float32) float32 {
-	y = y[:len(x)]
-	return dot256(unsafe.Pointer(unsafe.SliceData(x)), unsafe.Pointer(unsafe.SliceData(y)), len(x))
+func dotAVX(out, x, y []float32, stride int) {
+	whole := len(x) &^ 15
+	_ = y[(len(out)-1)*stride+len(x)-1]
+	if len(out) < 4 || whole == 0 {
+		for r := range out {
+			out[r] = dot256(unsafe.Pointer(&x[0]), unsafe.Pointer(&y[r*stride]), len(x))
+		}
+		return
+	}
+	dot4(unsafe.Pointer(&x[0]), unsafe.Pointer(&y[0]), uintptr(4*stride), whole, unsafe.Pointer(&out[0]))
+	for i, v := range x[whole:] {
+		for r := range out {
+			out[r] += float32(v * y[r*stride+whole+i])
+		}
+	}
 }
 
 func sumAVX(acc, coef, b []float32, stride int) {

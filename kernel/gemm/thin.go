@@ -11,6 +11,9 @@ const thinColumns = 1024
 // summed in another way, so it must lie at C's edge whatever the tasks.
 const thinUnit = 32
 
+// dotRows is the rows of B that meet a row of A at once.
+const dotRows = 4
+
 // thinDepth is the depth at which a dot product is cut, so that a decoded row
 // fits the scratch memory.
 const thinDepth = 4096
@@ -19,21 +22,28 @@ const thinDepth = 4096
 const sumDepth = 8
 
 // dots computes columns [j0,j0+nc) as dot products of A's rows and the stored
-// rows of a transposed B.
+// rows of a transposed B, dotRows of them at a time. j0 is a multiple of that.
 func (j *job[T]) dots(s *space[T], j0, nc int) {
-	for col := j0; col < j0+nc; col++ {
+	for col := j0; col < j0+nc; col += dotRows {
+		rows := min(dotRows, j0+nc-col)
 		for k0 := 0; k0 < j.k; k0 += thinDepth {
 			kc := min(thinDepth, j.k-k0)
 			var b []T
+			stride := j.ldb
 			if j.dec != nil {
-				b = s.b[:kc]
-				j.decode(b, col*j.ldb+k0)
+				b, stride = s.b, kc
+				for r := range rows {
+					j.decode(b[r*kc:][:kc], (col+r)*j.ldb+k0)
+				}
 			} else {
-				b = j.b[col*j.ldb+k0:][:kc]
+				b = j.b[col*j.ldb+k0:]
 			}
 			for i := range j.m {
-				v := T(j.alpha * j.kern.dot(j.a[i*j.lda+k0:][:kc], b))
-				put(&j.c[i*j.ldc+col], v, k0 > 0 || j.beta != 0)
+				out := s.tile[:rows]
+				j.kern.dot(out, j.a[i*j.lda+k0:][:kc], b, stride)
+				for r, v := range out {
+					put(&j.c[i*j.ldc+col+r], T(j.alpha*v), k0 > 0 || j.beta != 0)
+				}
 			}
 		}
 	}
