@@ -27,6 +27,10 @@ type Pool struct {
 	job64  job[float64]
 }
 
+// patience is how often an idle worker looks for the next call before it
+// sleeps, some tens of microseconds in all: about what waking it would take.
+const patience = 200
+
 type failure struct{ value any }
 
 // NewPool starts workers-1 goroutines; 0 means one worker for each core that
@@ -44,8 +48,14 @@ func NewPool(workers int) *Pool {
 		p.wake = append(p.wake, wake)
 		go func() {
 			for range wake {
-				if p.take(w) {
-					p.last <- struct{}{}
+				for spent := 0; spent < patience; spent++ {
+					if s := p.state.Load(); uint32(s) < uint32(s>>32) {
+						if p.take(w) {
+							p.last <- struct{}{}
+						}
+						spent = 0
+					}
+					runtime.Gosched()
 				}
 			}
 		}()
