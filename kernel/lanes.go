@@ -111,14 +111,16 @@ func plainLanes[F Float](exp func(F) F) *lanes[F] {
 		},
 		widen:     widenBF16[F],
 		widenHalf: widenF16[F],
-		rotate: func(y0, y1, x0, x1, cos, sin []F, sign F) {
-			y1, x0, x1, cos, sin = y1[:len(y0)], x0[:len(y0)], x1[:len(y0)], cos[:len(y0)], sin[:len(y0)]
-			for i := range y0 {
-				a, b, c, s := x0[i], x1[i], cos[i], sin[i]*sign
-				y0[i] = a*c - b*s
-				y1[i] = b*c + a*s
-			}
-		},
+		rotate:    rotateGo[F],
+	}
+}
+
+func rotateGo[F Float](y0, y1, x0, x1, cos, sin []F, sign F) {
+	y1, x0, x1, cos, sin = y1[:len(y0)], x0[:len(y0)], x1[:len(y0)], cos[:len(y0)], sin[:len(y0)]
+	for i := range y0 {
+		a, b, c, s := x0[i], x1[i], cos[i], sin[i]*sign
+		y0[i] = a*c - b*s
+		y1[i] = b*c + a*s
 	}
 }
 

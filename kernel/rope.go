@@ -59,7 +59,10 @@ func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
 func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 	x, table, positions, y := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0])
 	width, limit, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1]
-	half, l := head/2, lanesOf[F]()
+	half, rotate := head/2, lanesOf[F]().rotate
+	if half < 8 {
+		rotate = rotateGo[F] // less than a vector
+	}
 	sign, nan := F(1), F(math.NaN())
 	if o.Inverse {
 		sign = -1
@@ -75,7 +78,7 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 			}
 			cos, sin := table[p*head:][:half], table[p*head+half:][:half]
 			for h := 0; h < width; h += head {
-				l.rotate(y[h:][:half], y[h+half:][:half], x[h:][:half], x[h+half:], cos, sin, sign)
+				rotate(y[h:][:half], y[h+half:][:half], x[h:][:half], x[h+half:], cos, sin, sign)
 			}
 		}
 	})
