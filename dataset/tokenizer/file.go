@@ -66,7 +66,7 @@ func (t *Tokenizer) assemble() error {
 		t.model.findJoins("▁")
 	}
 	for i, p := range t.preTokenizers {
-		if m, ok := p.(metaspaceStep); ok && m.when == "first" && (i > 0 || len(t.normalizers) > 0) {
+		if m, ok := p.(metaspace); ok && m.when == "first" && (i > 0 || len(t.normalizers) > 0) {
 			t.needAlign = true
 		}
 	}
@@ -137,7 +137,7 @@ func (p patternField) matcher(where string) (matcher, error) {
 	case p.String != nil && p.Regex == nil:
 		return literal(*p.String), nil
 	case p.Regex != nil && p.String == nil:
-		if w, ok := splitters(*p.Regex); ok {
+		if w, ok := handWritten(*p.Regex); ok {
 			return words{w}, nil
 		}
 		m, err := compileExpression(*p.Regex)

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
-const goldenDir = "../../internal/golden/testdata/tokenizers"
-
-// golden is what Hugging Face tokenizers gives for every text of a corpus.
-type golden struct {
+// reference is what Hugging Face tokenizers gives for every text of a corpus.
+type reference struct {
 	VocabSize int `json:"vocab_size"`
 	Rows      []struct {
 		IDs        []int32 `json:"ids"`
@@ -27,10 +27,10 @@ type golden struct {
 	} `json:"rows"`
 }
 
-// unzip reads a file of goldenDir.
+// unzip reads a compressed file of the reference data.
 func unzip(t testing.TB, name string) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join(goldenDir, name))
+	f, err := os.Open(golden.Path(t, "tokenizers/"+name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +46,11 @@ func unzip(t testing.TB, name string) []byte {
 	return b
 }
 
-// embedded loads a tokenizer of goldenDir.
+// embedded loads a tokenizer of the reference data in the repository.
 func embedded(t testing.TB, name string) *Tokenizer {
 	t.Helper()
 	fsys := fstest.MapFS{}
-	files, err := filepath.Glob(filepath.Join(goldenDir, name, "*.gz"))
+	files, err := filepath.Glob(golden.Path(t, "tokenizers/"+name+"/*.gz"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of tokenizer %s: %v", name, err)
 	}
@@ -73,7 +73,7 @@ func parse(t testing.TB, b []byte, v any) {
 }
 
 // compare checks every number of a golden and returns how many texts it compared.
-func compare(t *testing.T, tok *Tokenizer, corpus []string, g golden) {
+func compare(t *testing.T, tok *Tokenizer, corpus []string, g reference) {
 	t.Helper()
 	if len(corpus) != len(g.Rows) || len(corpus) == 0 {
 		t.Fatalf("%d texts, %d golden rows", len(corpus), len(g.Rows))
@@ -123,7 +123,7 @@ func TestGoldenEmbedded(t *testing.T) {
 	parse(t, unzip(t, "corpus.json.gz"), &corpus)
 	for _, name := range []string{"stories260K", "smollm"} {
 		t.Run(name, func(t *testing.T) {
-			var g golden
+			var g reference
 			parse(t, unzip(t, name+".golden.json.gz"), &g)
 			compare(t, embedded(t, name), corpus, g)
 		})
@@ -133,11 +133,7 @@ func TestGoldenEmbedded(t *testing.T) {
 // shared is the folder with the data that may not be in the repository.
 func shared(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv("TIERLORA_DATA")
-	if dir == "" {
-		t.Skip("TIERLORA_DATA is not set: the tokenizers of the shared data are not in the repository")
-	}
-	return dir
+	return filepath.Dir(golden.Outside(t, "data"))
 }
 
 // sharedFolders are the tokenizers of the shared data by the name of their golden.
@@ -164,7 +160,7 @@ func TestGoldenShared(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var g golden
+			var g reference
 			parse(t, b, &g)
 			tok, err := Load(filepath.Join(dir, folder))
 			if err != nil {

@@ -53,6 +53,9 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 	if err := settings.nameTokens(t); err != nil {
 		return nil, err
 	}
+	if err := settings.surround(t); err != nil {
+		return nil, err
+	}
 	return t, nil
 }
 

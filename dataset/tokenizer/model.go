@@ -134,27 +134,3 @@ func (m *bpe) token(id int32) (string, bool) {
 	}
 	return m.tokens[id], true
 }
-
-// mergesByRank returns the sides of every merge in the order of their ranks.
-func (m *bpe) mergesByRank() [][2]int32 {
-	last := -1
-	for _, s := range m.pairs.slots {
-		if s.key != 0 {
-			last = max(last, int(s.rank))
-		}
-	}
-	byRank := make([][2]int32, last+1)
-	seen := make([]bool, last+1)
-	for _, s := range m.pairs.slots {
-		if s.key != 0 {
-			byRank[s.rank], seen[s.rank] = [2]int32{int32(s.key>>32) - 1, int32(uint32(s.key))}, true
-		}
-	}
-	out := byRank[:0]
-	for r, ok := range seen {
-		if ok {
-			out = append(out, byRank[r])
-		}
-	}
-	return out
-}

@@ -150,7 +150,7 @@ func parsePreTokenizer(b json.RawMessage, where string) ([]preTokenizer, error) 
 		return []preTokenizer{level}, nil
 	case "Metaspace":
 		m, err := parseMetaspace(b, where)
-		return []preTokenizer{metaspaceStep{m}}, err
+		return []preTokenizer{m}, err
 	}
 	return nil, unknown(where, "pre-tokenizer", kind)
 }
@@ -189,7 +189,7 @@ func parseMetaspace(b json.RawMessage, where string) (metaspace, error) {
 	if utf8.RuneCountInString(f.Replacement) != 1 {
 		return metaspace{}, fmt.Errorf("%s: Metaspace: replacement %q is not one character", where, f.Replacement)
 	}
-	m := metaspace{mark: f.Replacement, when: "always", split: f.Split == nil || *f.Split}
+	m := metaspace{mark: f.Replacement, when: "always", apart: f.Split == nil || *f.Split}
 	if f.Scheme != nil {
 		m.when = *f.Scheme
 	}

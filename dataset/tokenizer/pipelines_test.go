@@ -12,7 +12,7 @@ import (
 type pipelines struct {
 	Texts []string `json:"texts"`
 	Cases map[string]struct {
-		golden
+		reference
 		File json.RawMessage `json:"file"`
 	} `json:"cases"`
 	Splits map[string][][]int `json:"splits"`
@@ -28,7 +28,7 @@ func TestGoldenPipelines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, tok, f.Texts, c.golden)
+			compare(t, tok, f.Texts, c.reference)
 		})
 	}
 }
@@ -44,7 +44,7 @@ func TestGoldenSplits(t *testing.T) {
 			t.Fatal(err)
 		}
 		matchers := map[string]matcher{"regexp": general}
-		if w, ok := splitters(pattern); ok {
+		if w, ok := handWritten(pattern); ok {
 			matchers["by hand"] = words{w}
 			byHand++
 		}

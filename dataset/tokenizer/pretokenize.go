@@ -136,27 +136,22 @@ func (b byteLevel) split(p piece, cuts []cut) (piece, []cut) {
 type metaspace struct {
 	mark  string // the replacement, one character
 	when  string // "always", "first" or "never": which pieces get one in front
-	split bool
+	apart bool   // each mark begins a word
 }
 
-func (m metaspace) splitMarks() splitBy { return splitBy{literal(m.mark), mergedWithNext, false} }
-
-// metaspaceStep adapts metaspace to preTokenizer.
-type metaspaceStep struct{ metaspace }
-
-func (m metaspaceStep) split(p piece, cuts []cut) (piece, []cut) {
+func (m metaspace) split(p piece, cuts []cut) (piece, []cut) {
 	first := p.first
 	p = replaceAll(p, " ", m.mark)
 	if !strings.HasPrefix(p.s, m.mark) && (m.when == "always" || m.when == "first" && first) {
 		p = prepend(p, m.mark)
 	}
-	if !m.metaspace.split {
+	if !m.apart {
 		return p, append(cuts, cut{0, len(p.s)})
 	}
-	return m.splitMarks().split(p, cuts)
+	return splitBy{literal(m.mark), mergedWithNext, false}.split(p, cuts)
 }
 
-// Whitespace: words (\w+) and runs of other visible characters, without the white space.
+// whitespaceWords cuts into words (\w+) and runs of other visible characters, without the white space.
 func whitespaceWords(s string, out []cut) []cut {
 	kind := func(r rune) int {
 		switch {

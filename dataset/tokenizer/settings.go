@@ -12,7 +12,8 @@ import (
 type settings struct {
 	class       string
 	prefixSpace bool
-	addBOS      bool
+	addBOS      *bool
+	addEOS      *bool
 	addedTokens []addedToken       // by id
 	named       map[string]*string // bos_token, eos_token, pad_token: nil when said to be none
 }
@@ -23,13 +24,14 @@ func readSettings(files map[string][]byte) (*settings, error) {
 		var f struct {
 			Class       string                     `json:"tokenizer_class"`
 			PrefixSpace bool                       `json:"add_prefix_space"`
-			AddBOS      bool                       `json:"add_bos_token"`
+			AddBOS      *bool                      `json:"add_bos_token"`
+			AddEOS      *bool                      `json:"add_eos_token"`
 			Added       map[string]json.RawMessage `json:"added_tokens_decoder"`
 		}
 		if err := json.Unmarshal(b, &f); err != nil {
 			return nil, fmt.Errorf("tokenizer_config.json: %w", err)
 		}
-		s.class, s.prefixSpace, s.addBOS = f.Class, f.PrefixSpace, f.AddBOS
+		s.class, s.prefixSpace, s.addBOS, s.addEOS = strings.TrimSuffix(f.Class, "Fast"), f.PrefixSpace, f.AddBOS, f.AddEOS
 		for key, raw := range f.Added {
 			id, err := strconv.ParseInt(key, 10, 32)
 			if err != nil {
@@ -132,6 +134,35 @@ func (s *settings) nameTokens(t *Tokenizer) error {
 	return nil
 }
 
+// surround puts BOS and EOS around a text where the tokenizer's class, not its post-processor, decides on them, as transformers does:
+// LlamaTokenizer replaces the post-processor, and GPT2Tokenizer reads add_bos_token when it builds one.
+func (s *settings) surround(t *Tokenizer) error {
+	says := func(b *bool, otherwise bool) bool { return b != nil && *b || b == nil && otherwise }
+	bos, eos := false, false
+	switch {
+	case s.class == "LlamaTokenizer":
+		bos, eos = says(s.addBOS, true), says(s.addEOS, false)
+	case s.class == "GPT2Tokenizer" && t.files["tokenizer.json"] == nil:
+		bos = says(s.addBOS, false)
+	default:
+		return nil
+	}
+	t.post = postProcessor{}
+	if bos {
+		if t.bos < 0 {
+			return fmt.Errorf("tokenizer_config.json: a %s adds bos_token, but there is none", s.class)
+		}
+		t.post.before = []int32{t.bos}
+	}
+	if eos {
+		if t.eos < 0 {
+			return fmt.Errorf("tokenizer_config.json: add_eos_token, but there is no eos_token")
+		}
+		t.post.after = []int32{t.eos}
+	}
+	return nil
+}
+
 // folderPipelines are the pipelines of folders with vocab.json and merges.txt only, by tokenizer class without "Fast".
 var folderPipelines = map[string]struct {
 	normalizers normalizers
@@ -148,7 +179,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("neither tokenizer.json nor vocab.json with merges.txt is there")
 	}
-	p, ok := folderPipelines[strings.TrimSuffix(s.class, "Fast")]
+	p, ok := folderPipelines[s.class]
 	if !ok {
 		return fmt.Errorf("vocab.json and merges.txt without tokenizer.json: tokenizer_class %q in tokenizer_config.json is not one of GPT2Tokenizer, Qwen2Tokenizer", s.class)
 	}
@@ -165,24 +196,13 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 		return err
 	}
 	t.normalizers = p.normalizers
-	words, _ := splitters(p.pattern)
+	words, _ := handWritten(p.pattern)
 	level := byteLevel{words: words, rewrite: true}
 	if p.pattern == patternGPT2 {
 		level.prefixSpace = s.prefixSpace
 	}
 	t.preTokenizers = []preTokenizer{level}
 	t.decode = chain(decodeByteLevel)
-	if s.addBOS && p.pattern == patternGPT2 {
-		bos := s.named["bos_token"]
-		if bos == nil {
-			return fmt.Errorf("tokenizer_config.json: add_bos_token without bos_token")
-		}
-		id, ok := t.model.vocab[*bos]
-		if !ok {
-			return fmt.Errorf("bos_token %q is not in the vocabulary", *bos)
-		}
-		t.post.before = []int32{id}
-	}
 	return t.assemble()
 }
 

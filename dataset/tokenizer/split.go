@@ -13,8 +13,8 @@ const (
 	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// splitters holds the hand-written form of each known pattern.
-func splitters(pattern string) (wordSplitter, bool) {
+// handWritten returns the hand-written form of a known pattern.
+func handWritten(pattern string) (wordSplitter, bool) {
 	switch pattern {
 	case patternGPT2:
 		return gpt2Words{classes()}, true

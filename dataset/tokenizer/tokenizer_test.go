@@ -47,6 +47,38 @@ func TestNamedTokens(t *testing.T) {
 	}
 }
 
+// TestSurround: what transformers 4.57 puts around a text where the class of the tokenizer decides on it.
+func TestSurround(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	vocab := strings.Replace(small, `"ab":4}`, `"ab":4,"</s>":6}`, 1)
+	for _, test := range []struct {
+		settings string
+		want     string
+		addsBOS  bool
+	}{
+		{`{"tokenizer_class":"PreTrainedTokenizerFast","add_bos_token":false,"add_eos_token":true}`, "<s> ▁ a", true},
+		{`{"tokenizer_class":"LlamaTokenizerFast"}`, "<s> ▁ a", true},
+		{`{"tokenizer_class":"LlamaTokenizer","add_bos_token":false}`, "▁ a", false},
+		{`{"tokenizer_class":"LlamaTokenizer","add_bos_token":true,"add_eos_token":true}`, "<s> ▁ a </s>", true},
+	} {
+		tok, err := loadSmall(vocab, fstest.MapFS{"tokenizer_config.json": file(test.settings)})
+		if err != nil {
+			t.Errorf("%s: %v", test.settings, err)
+			continue
+		}
+		if got := strings.Join(tok.Encode("a", true).Tokens, " "); got != test.want || tok.AddsBOS() != test.addsBOS {
+			t.Errorf("%s: got %s, AddsBOS %v", test.settings, got, tok.AddsBOS())
+		}
+		if got := tok.Encode("a", true).IDs; !slices.Equal(got, tok.IDs("a", true)) {
+			t.Errorf("%s: IDs gives %v, Encode %v", test.settings, tok.IDs("a", true), got)
+		}
+	}
+	_, err := loadSmall(small, fstest.MapFS{"tokenizer_config.json": file(`{"tokenizer_class":"LlamaTokenizer","bos_token":null}`)})
+	if err == nil || err.Error() != "load tokenizer m: tokenizer_config.json: a LlamaTokenizer adds bos_token, but there is none" {
+		t.Error(err)
+	}
+}
+
 func TestNamedTokensShared(t *testing.T) {
 	dir := shared(t)
 	want := map[string][4]string{ // bos, eos, pad, whether BOS is added
@@ -106,10 +138,7 @@ func TestLlamaCpp(t *testing.T) {
 			if i >= len(lines) || text == "" && i == len(texts)-1 {
 				break
 			}
-			var want []string
-			for _, f := range strings.Fields(lines[i]) {
-				want = append(want, f)
-			}
+			want := strings.Fields(lines[i])
 			var got []string
 			for _, id := range tok.IDs(text, false) {
 				got = append(got, strconv.Itoa(int(id)))
