@@ -1,0 +1,294 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/spf13/viper"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/train"
+)
+
+// envPrefix begins the environment variables that set keys: TRAINER_TRAINING_LEARNING_RATE.
+const envPrefix = "TRAINER"
+
+// loaded is a configuration that is complete and valid.
+type loaded struct {
+	Spec  train.Spec
+	Name  string   // file as it was found
+	Notes []string // what was filled in by a rule, to be told
+}
+
+// invalid is the error of a configuration with problems.
+type invalid struct {
+	name     string
+	problems []problem
+}
+
+func (e *invalid) Error() string {
+	var b strings.Builder
+	for _, p := range e.problems {
+		b.WriteString(p.Error())
+		b.WriteByte('\n')
+	}
+	noun := "problems"
+	if len(e.problems) == 1 {
+		noun = "problem"
+	}
+	fmt.Fprintf(&b, "%d %s in %s", len(e.problems), noun, e.name)
+	return b.String()
+}
+
+// loadConfig finds a configuration and merges, each over the one before: defaults, file, environment, --set.
+// Every problem of all sources is in the error, which exits with 2.
+func loadConfig(name string, sets []string) (loaded, error) {
+	text, found, err := findConfig(name)
+	if err != nil {
+		return loaded{}, usage(err)
+	}
+	c, problems := mergeConfig(found, text, os.Environ(), sets)
+	if len(problems) > 0 {
+		sortProblems(problems)
+		return loaded{}, usage(&invalid{found, problems})
+	}
+	return c, nil
+}
+
+// findConfig looks in the working folder, in configs/ and among the embedded configurations. ".yaml" may be left out.
+func findConfig(name string) (text []byte, found string, err error) {
+	if name == "" {
+		return nil, "", errors.New("name a configuration: --config FILE (trainer configs lists those that are built in)")
+	}
+	candidates := []string{name}
+	if !filepath.IsAbs(name) {
+		candidates = append(candidates, filepath.Join("configs", name))
+	}
+	if filepath.Ext(name) == "" {
+		for _, c := range candidates[:len(candidates):len(candidates)] {
+			candidates = append(candidates, c+".yaml")
+		}
+	}
+	for _, path := range candidates {
+		if info, err := os.Stat(path); err != nil || info.IsDir() {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && path == name {
+				return nil, "", fmt.Errorf("read configuration: %w", err)
+			}
+			continue
+		}
+		text, err := readConfig(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("read configuration: %w", err)
+		}
+		return text, path, nil
+	}
+	short := strings.TrimPrefix(filepath.ToSlash(name), "configs/")
+	if text, ok := configs.Read(short); ok {
+		return text, "embedded:" + strings.TrimSuffix(short, ".yaml") + ".yaml", nil
+	}
+	hint := "built in are " + strings.Join(configs.Names(), ", ")
+	if near := nearest(strings.TrimSuffix(short, ".yaml"), configs.Names()); near != "" {
+		hint = "the nearest built-in one is " + near
+	}
+	return nil, "", fmt.Errorf("there is no configuration %q, here, in configs/ or built in; %s", name, hint)
+}
+
+// readConfig reads one byte more than a configuration may have.
+func readConfig(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+}
+
+// mergeConfig makes the configuration from its sources.
+func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []problem) {
+	file := newLayer(name, 0)
+	readable := file.parse(text)
+	layers := append([]*layer{file}, environmentLayers(environ)...)
+	for _, set := range sets {
+		path, value, ok := strings.Cut(set, "=")
+		l := newLayer("--set "+path, len(layers))
+		if !ok {
+			l.bad(nil, "write --set key=value, such as --set training.max_steps=10")
+		} else {
+			l.assign(strings.TrimSpace(path), value)
+		}
+		layers = append(layers, l)
+	}
+	v := viper.New()
+	at, tables := map[string]position{}, map[string]map[string]any{}
+	var problems []problem
+	for _, l := range layers {
+		if err := v.MergeConfigMap(l.values); err != nil {
+			l.bad(nil, "merge: %v", err)
+		}
+		problems = append(problems, l.problems...)
+		for path, p := range l.at {
+			at[path] = p
+		}
+		for path, table := range l.tables {
+			if tables[path] == nil {
+				tables[path] = map[string]any{}
+			}
+			for k, value := range table {
+				tables[path][k] = value
+			}
+		}
+	}
+	c := loaded{Name: name}
+	if !readable {
+		return c, problems
+	}
+	c.Notes = setDefaults(v, at)
+	if err := v.UnmarshalExact(&c.Spec); err != nil {
+		problems = append(problems, problem{file.position(nil), err.Error()})
+		return c, problems
+	}
+	for path, table := range tables {
+		setTable(&c.Spec, path, table)
+	}
+	refused := map[string]position{}
+	for _, p := range problems {
+		refused[pathOf(p.text)] = p.at
+	}
+	for _, err := range validate(c.Spec) {
+		p := problem{file.position(nil), err.Error()}
+		path := pathOf(p.text)
+		if _, known := locate(refused, path); known {
+			continue // its value was refused already: the complaint is about the default
+		}
+		if where, ok := locate(at, path); ok {
+			p.at = where
+		}
+		problems = append(problems, p)
+	}
+	return c, problems
+}
+
+// environmentLayers reads TRAINER_* variables. Those that begin like a section must name one of its keys; others
+// are not ours.
+func environmentLayers(environ []string) []*layer {
+	var layers []*layer
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		rest, ours := strings.CutPrefix(name, envPrefix+"_")
+		if !ours || value == "" {
+			continue
+		}
+		l := newLayer(name, 1)
+		path, ok := environmentPath(rest)
+		switch {
+		case ok:
+			l.assign(path, value)
+		case path != "":
+			l.bad(nil, "%s", path)
+		default:
+			continue
+		}
+		layers = append(layers, l)
+	}
+	return layers
+}
+
+// environmentPath is the key of a variable's name without its prefix, or what is wrong with it, or "" for a name
+// that is not about a key.
+func environmentPath(rest string) (path string, ok bool) {
+	var names []string
+	for _, k := range schema.leaves() {
+		name := strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+		if name == rest {
+			return k.path, true
+		}
+		names = append(names, name)
+	}
+	for _, section := range schema.keys {
+		if section.kind == kindSection && strings.HasPrefix(rest, strings.ToUpper(section.name)+"_") {
+			hint := ""
+			if near := nearest(rest, names); near != "" {
+				hint = "; the nearest is " + envPrefix + "_" + near
+			}
+			return "sets no key of " + section.name + hint, false
+		}
+	}
+	return "", false
+}
+
+// setDefaults gives viper the value of every key that no source sets. QLoRA without a quantization section has the
+// default one.
+func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
+	defaults := train.DefaultSpec()
+	quantized := v.IsSet("quantization")
+	if !quantized && adapter.Methods[v.GetString("adapter")].Quantized {
+		q := quant.Default()
+		notes = append(notes, fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
+			v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
+		quantized = true
+	}
+	if quantized {
+		q := quant.Default()
+		defaults.Quantization = &q
+	}
+	root := reflect.ValueOf(defaults)
+	for _, k := range schema.leaves() {
+		if k.kind == kindTable {
+			continue
+		}
+		field, err := root.FieldByIndexErr(k.index)
+		if err != nil {
+			continue // quantization, without one
+		}
+		if k.kind == kindList {
+			v.SetDefault(k.path, append([]string{}, field.Convert(reflect.TypeFor[[]string]()).Interface().([]string)...))
+			continue
+		}
+		v.SetDefault(k.path, field.Interface())
+	}
+	return notes
+}
+
+// setTable writes a table's entries, which have the right type, into the configuration.
+func setTable(s *train.Spec, path string, table map[string]any) {
+	k, _ := schema.find(path)
+	if len(table) == 0 {
+		return
+	}
+	field := reflect.ValueOf(s).Elem().FieldByIndex(k.index)
+	m := reflect.MakeMap(field.Type())
+	for name, value := range table {
+		m.SetMapIndex(reflect.ValueOf(name), reflect.ValueOf(value).Convert(field.Type().Elem()))
+	}
+	field.Set(m)
+}
+
+// pathOf is the key that a message begins with: "training.batch_size: 0 must be …", "dataset.path is missing: …".
+func pathOf(text string) string {
+	if i := strings.IndexAny(text, ": "); i >= 0 {
+		return text[:i]
+	}
+	return text
+}
+
+// locate finds where a key was given, or else the section it belongs to.
+func locate(at map[string]position, path string) (position, bool) {
+	for {
+		if p, ok := at[path]; ok {
+			return p, true
+		}
+		i := strings.LastIndexByte(path, '.')
+		if i < 0 {
+			return position{}, false
+		}
+		path = path[:i]
+	}
+}

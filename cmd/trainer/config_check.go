@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/train"
+)
+
+// devices are the values of `device`.
+var devices = []string{"auto", "cpu", "cuda"}
+
+// validate is every problem of a configuration: of the sections, and of what they say together. The message
+// begins with the key.
+func validate(s train.Spec) []error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if s.BaseModel == "" {
+		bad("base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K")
+	}
+	if s.OutputDir == "" {
+		bad("output_dir: is missing; name a folder for the run, such as runs/first")
+	}
+	method, known := adapter.Methods[s.Adapter]
+	if !known {
+		names := make([]string, 0, len(adapter.Methods))
+		for n := range adapter.Methods {
+			names = append(names, n)
+		}
+		sort.Strings(names)
+		bad("adapter: %q is not one of %s", s.Adapter, strings.Join(names, ", "))
+	}
+	if !slices.Contains(devices, s.Device) {
+		bad("device: %q is not one of %s", s.Device, strings.Join(devices, ", "))
+	}
+	problems = append(problems, s.LoRA.Validate()...)
+	problems = append(problems, s.Dataset.Validate()...)
+	problems = append(problems, s.Training.Validate()...)
+	problems = append(problems, s.Expect.Validate()...)
+	if s.Quantization != nil {
+		problems = append(problems, s.Quantization.Validate()...)
+		if known && !method.Quantized {
+			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the section", s.Adapter)
+		}
+	}
+	hasVal := s.Dataset.ValSplit > 0 || s.Dataset.ValPath != ""
+	if s.Training.EvalSteps > 0 && !hasVal {
+		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
+	}
+	if s.Training.MaxSteps > 0 && s.Training.WarmupSteps > s.Training.MaxSteps {
+		bad("training.warmup_steps: %d are more than the run's %d steps", s.Training.WarmupSteps, s.Training.MaxSteps)
+	}
+	return problems
+}
+
+// checkDevice refuses a device that this machine or build lacks.
+func checkDevice(s train.Spec) error {
+	if s.Device != "cuda" {
+		return nil
+	}
+	if n, reason := gpu.Devices(); n == 0 {
+		return &exitError{code: exitUnfit, err: errors.New("device: cuda is asked for, but " + reason)}
+	}
+	return nil
+}

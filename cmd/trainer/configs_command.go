@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/configs"
+)
+
+func newConfigs(c *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "configs",
+		Short: "List the built-in configurations, or write one out",
+		Args:  noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			for _, name := range configs.Names() {
+				text, _ := configs.Read(name)
+				if _, err := fmt.Fprintf(c.out, "%-26s %s\n", name, headline(text)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "write NAME [FILE]",
+		Short: "Write a built-in configuration to a file, to be changed; - writes to standard output",
+		Args:  cobra.MaximumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(errors.New("name a built-in configuration; trainer configs lists them"))
+			}
+			name := strings.TrimSuffix(args[0], ".yaml")
+			text, ok := configs.Read(name)
+			if !ok {
+				return usage(fmt.Errorf("there is no built-in configuration %q; there are %s", args[0], strings.Join(configs.Names(), ", ")))
+			}
+			path := name + ".yaml"
+			if len(args) == 2 {
+				path = args[1]
+			}
+			if path == "-" {
+				_, err := c.out.Write(text)
+				return err
+			}
+			return writeNew(path, text)
+		},
+	})
+	return cmd
+}
+
+// headline is the first sentence of a configuration's opening comment.
+func headline(text []byte) string {
+	var words []string
+	for line := range strings.Lines(string(text)) {
+		line, comment := strings.CutPrefix(strings.TrimSpace(line), "#")
+		if !comment || line == "" {
+			break
+		}
+		words = append(words, strings.Fields(line)...)
+	}
+	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
+	return strings.TrimSuffix(sentence, ".")
+}
+
+// writeNew writes a file that is not there yet.
+func writeNew(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return usage(fmt.Errorf("%s is there already; name another file", path))
+	}
+	if err != nil {
+		return usage(err)
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}

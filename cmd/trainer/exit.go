@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+// The exit codes of the program.
+const (
+	exitDone       = 0
+	exitFailed     = 1   // the run, a criterion or a check failed
+	exitUsage      = 2   // bad command line or configuration, before any work
+	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
+	exitDoesNotFit = 4   // refused by the plan
+	exitSkipped    = 77  // a skip is not a pass
+	exitInterrupt  = 130 // SIGINT, after a checkpoint
+	exitTerminated = 143 // SIGTERM, after a checkpoint
+)
+
+// exitError is an error that decides the exit code. With silent set, everything was said already.
+type exitError struct {
+	code   int
+	err    error
+	silent bool
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks an error as one of the command line or configuration.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code: exitUsage, err: err}
+}
+
+// exitCode is the program's exit code for an error.
+func exitCode(err error) int {
+	var exit *exitError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, train.ErrNoDevice):
+		return exitUnfit
+	case errors.Is(err, train.ErrDoesNotFit):
+		return exitDoesNotFit
+	case errors.Is(err, context.Canceled):
+		return exitInterrupt
+	}
+	return exitFailed
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+type generateOptions struct {
+	model, adapter, prompt string
+	workers                int
+	json                   bool
+	train.GenerateOptions
+}
+
+func newGenerate(c *console) *cobra.Command {
+	var o generateOptions
+	cmd := &cobra.Command{
+		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT",
+		Short: "Continue a text with a model, with or without adapter",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(cmd, c); err != nil {
+				return err
+			}
+			return runGenerate(cmd, c, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	f.StringVar(&o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
+	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
+	f.IntVar(&o.MaxTokens, "max-tokens", 64, "most tokens to make")
+	f.Float64Var(&o.Temperature, "temperature", 0, "0 takes the likeliest token; higher is more varied")
+	f.Float64Var(&o.TopP, "top-p", 1, "choose among the likeliest tokens that make up this part of the probability")
+	f.IntVar(&o.TopK, "top-k", 0, "choose among this many likeliest tokens; 0 = all")
+	f.Uint64Var(&o.Seed, "seed", 0, "decides the choices")
+	f.IntVar(&o.workers, "workers", 0, "CPU threads; 0 = one for each core")
+	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
+	return cmd
+}
+
+// check refuses bad flags and reads the prompt.
+func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if o.model == "" {
+		bad("name a model: --model DIR")
+	}
+	if !cmd.Flags().Changed("prompt") {
+		bad("give a text to continue: --prompt TEXT")
+	}
+	if o.MaxTokens < 1 {
+		bad("--max-tokens %d: must be at least 1", o.MaxTokens)
+	}
+	if !(o.Temperature >= 0 && o.Temperature <= 100) {
+		bad("--temperature %v: must lie in 0 to 100", o.Temperature)
+	}
+	if !(o.TopP > 0 && o.TopP <= 1) {
+		bad("--top-p %v: must be above 0 and at most 1", o.TopP)
+	}
+	if o.TopK < 0 {
+		bad("--top-k %d: must be 0 or more", o.TopK)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return usage(err)
+	}
+	if o.prompt == "-" {
+		text, err := io.ReadAll(c.in)
+		if err != nil {
+			return usage(fmt.Errorf("read the prompt: %w", err))
+		}
+		o.prompt = string(text)
+	}
+	return checkAdapter(o.adapter)
+}
+
+func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) {
+	env := environment(c, o.workers)
+	if err := checkModel(cmd.Context(), o.model, env); err != nil {
+		return err
+	}
+	g, err := train.NewGenerator(cmd.Context(), o.model, o.adapter, env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	var emit func(string)
+	if !o.json {
+		emit = func(piece string) { fmt.Fprint(c.out, piece) }
+	}
+	answer, err := g.Generate(cmd.Context(), o.prompt, o.GenerateOptions, emit)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(c.out, answer)
+	}
+	if !strings.HasSuffix(answer.Text, "\n") {
+		fmt.Fprintln(c.out)
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newInspect(c *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inspect",
+		Short: "Look at tokens, data or a model",
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newInspectTokens(c), newInspectData(c), newInspectModel(c))
+	return cmd
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/train"
+)
+
+// unfit marks an error as a lack of this machine.
+func unfit(err error) error { return &exitError{code: exitUnfit, err: err} }
+
+// checkModel finds a model before any work, so that one that is not here is told apart from a failed run.
+func checkModel(ctx context.Context, name string, env train.Env) error {
+	if short, ok := strings.CutPrefix(name, train.EmbeddedPrefix); ok {
+		if _, err := configs.Model(short); err != nil {
+			return usage(err)
+		}
+		return nil
+	}
+	if _, err := hub.Resolve(ctx, name, env.Hub); err != nil {
+		return unfit(err)
+	}
+	return nil
+}
+
+// checkAdapter refuses an adapter folder that is none; "" is no adapter.
+func checkAdapter(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
+		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w", dir, err))
+	}
+	return nil
+}
+
+// openTokenizer loads the tokenizer of a model folder, hub name or embedded model.
+func openTokenizer(ctx context.Context, name string, env train.Env) (*tokenizer.Tokenizer, error) {
+	if short, ok := strings.CutPrefix(name, train.EmbeddedPrefix); ok {
+		fsys, err := configs.Model(short)
+		if err != nil {
+			return nil, usage(err)
+		}
+		return tokenizer.LoadFS(fsys, ".")
+	}
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
+		return nil, unfit(err)
+	}
+	return tokenizer.Load(dir)
+}
+
+// openData reads the data of a configuration as a run does.
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer) (*dataset.Set, *dataset.Report, error) {
+	c := s.Dataset
+	c.Seed = s.Seed
+	short, embedded := strings.CutPrefix(c.Path, train.EmbeddedPrefix)
+	if !embedded {
+		return dataset.Load(ctx, c, tok)
+	}
+	fsys, err := configs.Data(short)
+	if err != nil {
+		return nil, nil, usage(err)
+	}
+	if c.ValPath != "" {
+		val, ok := strings.CutPrefix(c.ValPath, train.EmbeddedPrefix)
+		if !ok {
+			return nil, nil, usage(errors.New("dataset.val_path: must be embedded too where dataset.path is"))
+		}
+		c.ValPath = val
+	}
+	c.Path = short
+	return dataset.LoadFS(ctx, fsys, c, tok)
+}

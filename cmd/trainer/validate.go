@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+func newValidate(c *console) *cobra.Command {
+	var o configOptions
+	var asJSON, show bool
+	cmd := &cobra.Command{
+		Use:   "validate --config FILE",
+		Short: "Check a configuration without running it",
+		Long:  "Check a configuration without running it: every problem is listed, with its line. Nothing is loaded.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && o.config == "" {
+				o.config = args[0]
+				return nil
+			}
+			return noArguments(cmd, args)
+		},
+		RunE: func(*cobra.Command, []string) error {
+			config, err := o.load()
+			if asJSON {
+				return validateJSON(c, config, err)
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.out, "ok  %s\n", config.Name)
+			for _, note := range config.Notes {
+				fmt.Fprintln(c.out, "note: "+note)
+			}
+			if show {
+				if _, err := c.out.Write(Render(config.Spec)); err != nil {
+					return fmt.Errorf("write configuration: %w", err)
+				}
+			} else {
+				summarize(c, config.Spec)
+			}
+			return checkDevice(config.Spec)
+		},
+	}
+	o.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the outcome as JSON")
+	cmd.Flags().BoolVar(&show, "show", false, "print the effective configuration, every value included")
+	return cmd
+}
+
+// summarize tells in a few lines what a configuration will do.
+func summarize(c *console, s train.Spec) {
+	t := s.Training
+	length := fmt.Sprintf("%g epochs", t.Epochs)
+	if t.MaxSteps > 0 {
+		length = fmt.Sprintf("%d steps", t.MaxSteps)
+	}
+	base := "as it is"
+	if q := s.Quantization; q != nil {
+		base = fmt.Sprintf("in %d bits (%s, blocks of %d, double_quant %v)", q.Bits, q.Type, q.BlockSize, q.DoubleQuant)
+	}
+	fmt.Fprintf(c.out, "base     %s, %s\n", s.BaseModel, base)
+	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules)
+	format := s.Dataset.Format
+	if format == "" {
+		format = "told apart by its keys"
+	}
+	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", s.Dataset.Path, format, s.Dataset.MaxLength)
+	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize, t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)
+	fmt.Fprintf(c.out, "output   %s, device %s\n", s.OutputDir, s.Device)
+}
+
+type problemJSON struct {
+	Source  string `json:"source"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Message string `json:"message"`
+}
+
+func validateJSON(c *console, config loaded, err error) error {
+	answer := struct {
+		OK       bool          `json:"ok"`
+		Config   string        `json:"config,omitempty"`
+		Notes    []string      `json:"notes,omitempty"`
+		Problems []problemJSON `json:"problems"`
+	}{OK: err == nil, Config: config.Name, Notes: config.Notes, Problems: []problemJSON{}}
+	if bad := (*invalid)(nil); errors.As(err, &bad) {
+		answer.Config = bad.name
+		for _, p := range bad.problems {
+			answer.Problems = append(answer.Problems, problemJSON{p.at.source, p.at.line, p.at.col, p.text})
+		}
+	} else if err != nil {
+		answer.Problems = append(answer.Problems, problemJSON{Message: err.Error()})
+	} else if err = checkDevice(config.Spec); err != nil {
+		answer.OK = false
+		answer.Problems = append(answer.Problems, problemJSON{Source: config.Name, Message: err.Error()})
+	}
+	if werr := writeJSON(c.out, answer); werr != nil {
+		return werr
+	}
+	if err != nil {
+		return &exitError{code: exitCode(err), err: err, silent: true}
+	}
+	return nil
+}
