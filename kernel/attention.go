@@ -45,10 +45,10 @@ func (o Attention) check(in []Type, d Dims, floats ...int) error {
 		return fmt.Errorf("queries are %v: the heads are empty", in[0])
 	}
 	if !(o.Scale > 0) {
-		return fmt.Errorf("Scale is %v, want more than zero", o.Scale)
+		return fmt.Errorf("attribute Scale is %v, want more than zero", o.Scale)
 	}
 	if o.Window < 0 {
-		return fmt.Errorf("Window is %d, want zero or more", o.Window)
+		return fmt.Errorf("attribute Window is %d, want zero or more", o.Window)
 	}
 	if d.At('S') < 1 {
 		return fmt.Errorf("the sequence bounds are %v, want one more than there are sequences", in[len(in)-1])

@@ -35,7 +35,7 @@ func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if o.Chunk <= 0 {
-		return nil, fmt.Errorf("Chunk is %d, want one row or more", o.Chunk)
+		return nil, fmt.Errorf("attribute Chunk is %d, want one row or more", o.Chunk)
 	}
 	if d.At('V') == 0 {
 		return nil, fmt.Errorf("input 1 is %v: the vocabulary is empty", in[1])

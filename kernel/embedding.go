@@ -19,7 +19,7 @@ func (o Embedding) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if o.Float != F32 && o.Float != F64 {
-		return nil, fmt.Errorf("Float is %v, want f32 or f64", o.Float)
+		return nil, fmt.Errorf("attribute Float is %v, want f32 or f64", o.Float)
 	}
 	return []Type{T(o.Float, d.At('M'), d.At('C'))}, nil
 }

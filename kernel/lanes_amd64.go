@@ -1,14 +1,15 @@
 package kernel
 
 import (
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
 )
 
 // hasAVX2 tells whether the inner loops of lanes_amd64.s run here. Every processor with AVX2 and FMA has
-// F16C.
-var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+// F16C. TRAINER_CPU=generic asks for plain Go, as it does of gemm.
+var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasFMA && os.Getenv("TRAINER_CPU") != "generic"
 
 //go:noescape
 func expAVX2(dst, src *float32, n int, shift float32) float32

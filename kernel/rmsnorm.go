@@ -19,7 +19,7 @@ func (o RMSNorm) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if !(o.Eps >= 0) {
-		return nil, fmt.Errorf("Eps is %v, want zero or more", o.Eps)
+		return nil, fmt.Errorf("attribute Eps is %v, want zero or more", o.Eps)
 	}
 	return []Type{in[0], T(in[0].DType, d.At('M'))}, nil
 }

@@ -11,12 +11,12 @@ import (
 func TestRMSNorm(t *testing.T) {
 	norm := kernel.RMSNorm{Eps: 1e-5}
 	kerneltest.Run(t,
-		kerneltest.Case{Name: "odd", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(5, 13), kerneltest.Normal(13)}, Bound: 4e-7},
-		kerneltest.Case{Name: "one", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(1, 1), kerneltest.Normal(1)}, Bound: 4e-7},
-		kerneltest.Case{Name: "pieces", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(70, 576), kerneltest.Normal(576)}, Bound: 4e-7},
-		kerneltest.Case{Name: "long", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(3, 5003), kerneltest.Normal(5003)}, Bound: 4e-7},
-		kerneltest.Case{Name: "bf16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40), kerneltest.Normal(40).As(kernel.BF16)}, Bound: 4e-7},
-		kerneltest.Case{Name: "f16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40), kerneltest.Normal(40).As(kernel.F16)}, Bound: 4e-7},
+		kerneltest.Case{Name: "odd", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(5, 13), kerneltest.Normal(13)}, Bound: 2e-7},
+		kerneltest.Case{Name: "one", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(1, 1), kerneltest.Normal(1)}, Bound: 2e-7},
+		kerneltest.Case{Name: "pieces", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(70, 576), kerneltest.Normal(576)}, Bound: 2e-7},
+		kerneltest.Case{Name: "long", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(3, 5003), kerneltest.Normal(5003)}, Bound: 2e-7},
+		kerneltest.Case{Name: "bf16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40), kerneltest.Normal(40).As(kernel.BF16)}, Bound: 2e-7},
+		kerneltest.Case{Name: "f16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40), kerneltest.Normal(40).As(kernel.F16)}, Bound: 2e-7},
 	)
 }
 
@@ -25,7 +25,7 @@ func TestRMSNormGrad(t *testing.T) {
 		m, c := size[0], size[1]
 		kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, m, c).String(), Kernel: kernel.RMSNormGrad{}, In: []kerneltest.Input{
 			kerneltest.Normal(m, c), kerneltest.Normal(c), kerneltest.Uniform(0.5, 2, m), kerneltest.Normal(m, c),
-		}, Bound: 1e-6})
+		}, Bound: 2e-7})
 	}
 }
 

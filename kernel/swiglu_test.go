@@ -12,8 +12,8 @@ func TestSwiGLU(t *testing.T) {
 	for _, size := range [][]int{{3, 7}, {1, 1}, {8, 172}, {13, 700}} {
 		x := kerneltest.Normal(size...)
 		kerneltest.Run(t,
-			kerneltest.Case{Name: "forward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLU{}, In: []kerneltest.Input{x, x}, Bound: 5e-7},
-			kerneltest.Case{Name: "backward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLUGrad{}, In: []kerneltest.Input{x, x, x}, Bound: 5e-7},
+			kerneltest.Case{Name: "forward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLU{}, In: []kerneltest.Input{x, x}, Bound: 2.5e-7},
+			kerneltest.Case{Name: "backward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLUGrad{}, In: []kerneltest.Input{x, x, x}, Bound: 2.5e-7},
 		)
 	}
 }
