@@ -254,3 +254,37 @@ func toBF16(v float32) uint16 {
 	b := math.Float32bits(v)
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
+
+// Every projection of a whole model, quantised here and by bitsandbytes.
+func TestModelQuantised(t *testing.T) {
+	model := readTensors(t, "../configs/assets/stories260K/model.safetensors")
+	for file, nested := range map[string]bool{"base_nf4": false, "base_nf4_double": true} {
+		g := readTensors(t, "testdata/"+file+".safetensors")
+		get := func(n string) (Tensor, bool) { x, ok := g[n]; return x, ok }
+		offsets, weights := 0, 0
+		for name, w := range model {
+			if _, ok := g[name]; !ok {
+				continue
+			}
+			weights++
+			want, err := Deserialise(name, get)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := mustQuantize(t, floats(t, w), w.Shape[0], w.Shape[1], Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+			if !slices.Equal(got.Codes, want.Codes) || !slices.Equal(got.AbsmaxU8, want.AbsmaxU8) {
+				t.Errorf("%s %s: codes differ", file, name)
+			}
+			sameBits(t, name, got.Absmax, want.Absmax)
+			if d := ulps(got.Offset, want.Offset); d > 1 {
+				t.Errorf("%s %s: offset is %d ulps off", file, name, d)
+			} else {
+				offsets += d
+			}
+		}
+		if weights != 35 {
+			t.Errorf("%s: %d weights, want 35", file, weights)
+		}
+		t.Logf("%s: %d of %d offsets differ by one ulp (another order of summation)", file, offsets, weights)
+	}
+}

@@ -71,15 +71,26 @@ func check[T Float](t *testing.T, p *Pool, s shape, eps float64) {
 		rowsB = s.n
 	}
 	a, b := fill[T](rowsA*lda, r), fill[T](rowsB*ldb, r)
-	before := fill[T](s.m*ldc+3, r)
-	for i := range before {
-		if i%ldc >= s.n || i >= s.m*ldc {
-			before[i] = sentinel
+	// C lies between two margins of a row and a bit.
+	margin := ldc + 3
+	whole := fill[T](s.m*ldc+2*margin, r)
+	before := whole[margin:][:s.m*ldc]
+	for i := range whole {
+		if x := i - margin; x < 0 || x >= s.m*ldc || x%ldc >= s.n {
+			whole[i] = sentinel
 		} else if s.beta == 0 {
-			before[i] = T(math.NaN())
+			whole[i] = T(math.NaN())
 		}
 	}
-	c := append([]T(nil), before...)
+	before = append([]T(nil), before...)
+	c := whole[margin:][:s.m*ldc]
+	defer func() {
+		for i, v := range whole {
+			if x := i - margin; (x < 0 || x >= s.m*ldc) && v != sentinel {
+				t.Fatalf("%v: cell %d outside C was written", s, x)
+			}
+		}
+	}()
 	Gemm(p, s.transA, s.transB, s.m, s.n, s.k, T(s.alpha), a, lda, b, ldb, T(s.beta), c, ldc)
 	for i, got := range c {
 		row, col := i/ldc, i%ldc
