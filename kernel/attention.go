@@ -11,7 +11,7 @@ import "fmt"
 // Sequence s has the queries cuQ[s]..cuQ[s+1] and the keys cuK[s]..cuK[s+1]. The last query sees all keys,
 // the one before all but the last, and so on; with Window > 0 each sees only the last Window of them, its
 // own included. Query head h reads key head h/(Heads/KVHeads). A query that sees no key, because it has
-// none or is in no sequence, gives zeros.
+// none or is in no sequence, gives zeros, in lse too.
 type Attention struct {
 	Heads, KVHeads int
 	Scale          float64

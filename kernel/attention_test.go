@@ -34,6 +34,7 @@ var layouts = []layout{
 	{"tiles with a window", []int32{0, 200}, []int32{0, 200}, 200, 200, 2, 1, 8, 70},
 	{"wide heads", []int32{0, 70}, []int32{0, 70}, 70, 70, 2, 1, 80, 0},
 	{"several tiles a strand", []int32{0, 20, 150}, []int32{0, 20, 150}, 150, 150, 8, 8, 2, 0},
+	{"one key head of many", []int32{0, 4, 30}, []int32{0, 4, 30}, 30, 30, 20, 1, 2, 0},
 	{"nothing", []int32{2}, []int32{3}, 3, 3, 1, 1, 4, 0},
 }
 
