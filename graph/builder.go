@@ -7,6 +7,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gorgonia.org/gorgonia"
@@ -34,6 +35,7 @@ type Value struct {
 	group    string // State only: values of one group lie side by side
 	span     bool   // the whole of a group
 	requires bool   // a gradient reaches it
+	depends  bool   // on a parameter, whether a gradient reaches it or not
 	node     *gorgonia.Node
 	call     *call // Computed only
 	out      int   // which output of call
@@ -70,6 +72,8 @@ type Builder struct {
 	calls    []*call
 	segments []string
 	one      *Value
+	graded   bool // Grad was called
+	compiled bool
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.
@@ -118,6 +122,9 @@ func (b *Builder) Segment(name string) {
 		b.segments[0] = name
 		return
 	}
+	if slices.Contains(b.segments, name) {
+		b.Fail(fmt.Errorf("segment %q is begun twice", name))
+	}
 	b.segments = append(b.segments, name)
 }
 
@@ -133,7 +140,7 @@ func (b *Builder) Frozen(name string, t kernel.Type) *Value {
 
 // Param declares a trained tensor in a group: gradients reach it.
 func (b *Builder) Param(group, name string, t kernel.Type) *Value {
-	return b.input(&Value{Type: t, Name: name, kind: State, group: group, requires: true})
+	return b.input(&Value{Type: t, Name: name, kind: State, group: group, requires: true, depends: true})
 }
 
 // State declares a tensor that lives from run to run. Members of one group lie side by side, each aligned;
@@ -211,6 +218,9 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, ok := b.byNode[node]; ok {
+		return nil, fmt.Errorf("Gorgonia merges it with an earlier application")
+	}
 	b.calls = append(b.calls, c)
 	for i, t := range outTypes {
 		v := &Value{Type: t, Name: fmt.Sprintf("%v#%d.%d", c, op.id, i), call: c, out: i, node: node}
@@ -220,6 +230,9 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 			}
 		}
 		b.byNode[v.node] = v
+		for _, x := range in {
+			v.depends = v.depends || x.depends
+		}
 		c.out = append(c.out, v)
 	}
 	for _, d := range op.DiffWRT(len(in)) {
@@ -228,8 +241,13 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 	return c, nil
 }
 
-// Grad differentiates a scalar with respect to parameters; the gradients come in their order.
+// Grad differentiates a scalar with respect to parameters; the gradients come in their order. It is called
+// once: Gorgonia keeps derivatives with its nodes and would add a second call's to the first's.
 func (b *Builder) Grad(loss *Value, params ...*Value) []*Value {
+	if b.err == nil {
+		b.Fail(b.checkGrad(loss, params))
+		b.graded = true
+	}
 	if b.err != nil {
 		return make([]*Value, len(params))
 	}

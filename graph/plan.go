@@ -33,13 +33,19 @@ type group struct {
 }
 
 // Compile makes a plan of everything the outputs and the updates of State depend on. Outputs can be read
-// after a run. workers is the number of CPU threads that scratch memory is reckoned for.
+// after a run. workers is the number of CPU threads that scratch memory is reckoned for. A computation is
+// compiled once: the plan rewrites its calls.
 func (b *Builder) Compile(workers int, outputs ...*Value) (*Plan, error) {
+	b.Fail(b.checkCompile(outputs))
 	if b.err != nil {
 		return nil, b.err
 	}
+	b.compiled = true
 	p := &Plan{segments: b.segments, outputs: outputs, place: map[*Value]place{}, scratch: map[*call]place{}, workers: workers}
 	p.calls = live(b.calls, outputs)
+	if err := checkOverwrites(p.calls, outputs); err != nil {
+		return nil, err
+	}
 	p.calls = accumulate(p.calls, outputs)
 	if err := p.checkSegments(); err != nil {
 		return nil, err
@@ -142,7 +148,7 @@ func accumulate(calls []*call, outputs []*Value) []*call {
 			if at(onto) > at(term) {
 				onto, term = term, onto
 			}
-			if uses[onto] != 1 || onto.kind != Computed {
+			if uses[onto] != 1 || root(onto).kind != Computed {
 				continue
 			}
 		case kernel.AddTo:
@@ -158,7 +164,7 @@ func accumulate(calls []*call, outputs []*Value) []*call {
 			continue
 		}
 		k, ok := p.kernel.(kernel.Accumulating)
-		if !ok {
+		if !ok || reads(p, root(onto)) {
 			continue
 		}
 		variant, ok := k.Accumulate()
@@ -178,6 +184,16 @@ func accumulate(calls []*call, outputs []*Value) []*call {
 		}
 	}
 	return kept
+}
+
+// reads tells whether a call reads memory that r is the first value of.
+func reads(c *call, r *Value) bool {
+	for _, v := range c.in {
+		if root(v) == r {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Plan) checkSegments() error {
