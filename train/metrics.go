@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -165,8 +166,11 @@ func writeFileAtomically(path string, data []byte) error {
 	return err
 }
 
-// syncDir makes the names in a folder durable.
+// syncDir makes the names in a folder durable, where the system can.
 func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // folders can't be synced there
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

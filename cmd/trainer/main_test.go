@@ -176,6 +176,13 @@ func TestTrainEvalGenerate(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &answer); code != 0 || err != nil || strings.TrimSpace(answer.Text) != strings.TrimSpace(text) {
 		t.Errorf("generate --json: exit code %d, %v, %q, without it %q", code, err, answer.Text, text)
 	}
+	code, out, errOut = trainer(t, dir, nil, "", "merge", "--model", "embedded:stories260K", "--adapter", run, "--out", "merged")
+	if code != 0 || !strings.HasPrefix(out, "merged: embedded:stories260K with the adapter in 35 layers") {
+		t.Errorf("merge: exit code %d, %s%s", code, out, errOut)
+	}
+	if code, _, errOut := trainer(t, dir, nil, "", "merge", "--model", "embedded:stories260K"); code != 2 || !strings.Contains(errOut, "name the model, the adapter and a new folder") {
+		t.Errorf("merge without adapter: exit code %d, %s", code, errOut)
+	}
 	code, out, errOut = trainer(t, dir, nil, "", "plan", "--config", "cpu_stories_quick", "--set", "dataset.max_length=48", "--set", "training.batch_size=2", "--json")
 	var plan train.PlanReport
 	if err := json.Unmarshal([]byte(out), &plan); code != 0 || err != nil || plan.TotalBytes != result.HeldBytes {

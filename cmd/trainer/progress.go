@@ -33,7 +33,7 @@ func (p *progress) Start(total, done int) {
 	}
 	p.bar = progressbar.NewOptions(total,
 		progressbar.OptionSetWriter(p.w),
-		progressbar.OptionSetWidth(24),
+		progressbar.OptionSetWidth(16),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(true),

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+func newMerge(c *console) *cobra.Command {
+	var model, adapterDir, out string
+	var workers int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "merge --model DIR --adapter DIR --out DIR",
+		Short: "Write a model whose weights hold an adapter",
+		Long:  "Write a model folder whose weights hold an adapter, for programs that know no adapters.",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if model == "" || adapterDir == "" || out == "" {
+				return usage(errors.New("name the model, the adapter and a new folder: --model DIR --adapter DIR --out DIR"))
+			}
+			if err := checkAdapter(adapterDir); err != nil {
+				return err
+			}
+			env := environment(c, workers)
+			if err := checkModel(cmd.Context(), model, env); err != nil {
+				return err
+			}
+			report, err := train.Merge(cmd.Context(), model, adapterDir, out, env)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, report)
+			}
+			_, err = fmt.Fprintf(c.out, "%s: %s with the adapter in %d layers, %s\n", report.Output, report.Model, report.Layers, train.FormatBytes(report.Bytes))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	cmd.Flags().StringVar(&adapterDir, "adapter", "", "adapter `DIR` in PEFT's format")
+	cmd.Flags().StringVar(&out, "out", "", "new `DIR` for the merged model")
+	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}

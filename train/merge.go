@@ -1,0 +1,195 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// MergeReport is what Merge wrote.
+type MergeReport struct {
+	Model  string `json:"model"`
+	Output string `json:"output"`
+	Layers int    `json:"layers"` // that the adapter changed
+	Bytes  int64  `json:"bytes"`  // of the tensors
+}
+
+// lowRank is one layer's update: W + Scale * B A.
+type lowRank struct {
+	A, B  adapter.Param // [R,in], [out,R]
+	Scale float64
+}
+
+// Merge writes a model folder whose weights hold the adapter: W + scale B A, summed in float64 and rounded through
+// float32 to the type that the base has. The folder must not hold a model already.
+func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env Env) (report MergeReport, err error) {
+	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json"} {
+		if _, err := os.Stat(filepath.Join(outDir, name)); err == nil {
+			return report, fmt.Errorf("merge into %s: it holds a %s already; name another folder", outDir, name)
+		}
+	}
+	if adapterDir == "" {
+		return report, errors.New("merge: name an adapter folder")
+	}
+	b, err := openBase(ctx, modelDir, env)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	updates, err := readUpdates(b, adapterDir)
+	if err != nil {
+		return report, err
+	}
+	var tensors []weights.Tensor
+	for _, name := range b.weights.Names() {
+		t, _ := b.weights.Tensor(name)
+		tensors = append(tensors, t)
+		report.Bytes += int64(len(t.Data))
+	}
+	if err := copyModelFiles(ctx, b, modelDir, outDir, env); err != nil {
+		return report, fmt.Errorf("merge into %s: %w", outDir, err)
+	}
+	cpu := kernel.NewCPU(env.Workers)
+	err = weights.WriteEach(filepath.Join(outDir, weights.SingleFile), tensors, map[string]string{"format": "pt"}, func(t weights.Tensor) ([]byte, error) {
+		u, ok := updates[strings.TrimSuffix(t.Name, ".weight")]
+		if !ok {
+			return t.Data, ctx.Err()
+		}
+		merged, err := u.apply(t, cpu)
+		return merged.Data, errors.Join(err, ctx.Err())
+	})
+	if err != nil {
+		return report, fmt.Errorf("merge into %s: %w", outDir, err)
+	}
+	report.Model, report.Output, report.Layers = modelDir, outDir, len(updates)
+	return report, nil
+}
+
+// readUpdates reads an adapter's updates by layer and checks that each has its weight in the base.
+func readUpdates(b *base, adapterDir string) (map[string]lowRank, error) {
+	nw, err := networkOf(Spec{Adapter: "lora"}, b)
+	if err != nil {
+		return nil, err
+	}
+	saved, err := nw.withAdapter(adapterDir)
+	if err != nil {
+		return nil, err
+	}
+	defer saved.Close()                             //nolint:errcheck // read only
+	step, err := newEvalStep(nw, shape{1, 1, 1}, 1) // only for the adapter's layers and shapes
+	if err != nil {
+		return nil, err
+	}
+	if err := b.check(step.net); err != nil {
+		return nil, err
+	}
+	var params []adapter.Param
+	for _, v := range step.trained.Params {
+		params = append(params, adapter.Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, v.Type.Elems())})
+	}
+	if err := saved.Read(params); err != nil {
+		return nil, err
+	}
+	updates := map[string]lowRank{}
+	for _, p := range params {
+		layer, part, _ := strings.Cut(p.Name, ".lora_")
+		u := updates[layer]
+		switch part {
+		case "A.weight":
+			u.A = p
+		case "B.weight":
+			u.B = p
+		default:
+			return nil, fmt.Errorf("merge %s: tensor %s can't be merged", adapterDir, p.Name)
+		}
+		u.Scale = nw.Adapter.Scale(layer)
+		updates[layer] = u
+	}
+	for layer := range updates {
+		if _, ok := b.weights.Tensor(layer + ".weight"); !ok {
+			return nil, fmt.Errorf("merge %s: the model has no tensor %s.weight", adapterDir, layer)
+		}
+	}
+	return updates, nil
+}
+
+// apply adds the update to a layer's weight [out,in].
+func (u lowRank) apply(t weights.Tensor, cpu *kernel.CPU) (weights.Tensor, error) {
+	R, in := u.A.Shape[0], u.A.Shape[1]
+	out := u.B.Shape[0]
+	w := make([]float32, t.Len())
+	if err := weights.Float32s(t, w); err != nil {
+		return t, err
+	}
+	cpu.Range(out, 16, func(from, to int) {
+		row := make([]float64, in)
+		for n := from; n < to; n++ {
+			for c, x := range w[n*in : (n+1)*in] {
+				row[c] = float64(x)
+			}
+			for r := range R {
+				s := u.Scale * float64(u.B.Data[n*R+r])
+				for c, a := range u.A.Data[r*in : (r+1)*in] {
+					row[c] += float64(s * float64(a))
+				}
+			}
+			for c, x := range row {
+				w[n*in+c] = float32(x)
+			}
+		}
+	})()
+	return weights.FromFloat32s(t.Name, t.DType, t.Shape, w)
+}
+
+// copyModelFiles writes what a model folder holds besides its weights.
+func copyModelFiles(ctx context.Context, b *base, modelDir, outDir string, env Env) error {
+	files := b.tokenizer.Files()
+	var fsys fs.FS
+	if short, ok := strings.CutPrefix(modelDir, EmbeddedPrefix); ok {
+		embedded, err := env.Model(short)
+		if err != nil {
+			return err
+		}
+		fsys = embedded
+	} else {
+		dir, err := hub.Resolve(ctx, modelDir, env.Hub)
+		if err != nil {
+			return err
+		}
+		fsys = os.DirFS(dir)
+	}
+	for _, name := range []string{"config.json", "generation_config.json"} {
+		data, err := fs.ReadFile(fsys, name)
+		if errors.Is(err, fs.ErrNotExist) && name != "config.json" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		files[name] = data
+	}
+	if err := os.MkdirAll(outDir, 0o755); err != nil {
+		return err
+	}
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if err := writeFileAtomically(filepath.Join(outDir, name), files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
