@@ -180,8 +180,11 @@ func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor, w
 	loss, pool, row := Floats[F](out[0]), c.Pool, e.row
 	return func() {
 		trained := e.gather()
-		for e.first = 0; e.first < trained; e.first += chunk {
-			n := min(chunk, trained-e.first)
+		// Chunks of one size: a short last one would read all of w for a few rows.
+		chunks := (trained + chunk - 1) / max(chunk, 1)
+		even := (trained + chunks - 1) / max(chunks, 1)
+		for e.first = 0; e.first < trained; e.first += even {
+			n := min(even, trained-e.first)
 			for i, t := range e.index[e.first:][:n] {
 				copy(e.rows[i*e.width:][:e.width], e.x[int(t)*e.width:])
 			}

@@ -101,7 +101,7 @@ func TestLinearCrossEntropyChunks(t *testing.T) {
 			f32s(normal32(1, m*width), m, width), f32s(normal32(2, vocab*width), vocab, width), i32s(labels), f32s([]float32{0.1}, 1))
 	}
 	want := run(m)
-	for _, chunk := range []int{8, 12, 24} {
+	for _, chunk := range []int{1, 5, 10, 23} {
 		for i, got := range run(chunk) {
 			near(t, want[i].String(), widen(got.F32()), widen(want[i].F32()), 2e-6)
 		}
