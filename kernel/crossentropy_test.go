@@ -98,12 +98,12 @@ func TestLinearCrossEntropyChunks(t *testing.T) {
 	}
 	run := func(chunk int) []kernel.Tensor {
 		return evaluate(t, kernel.LinearCrossEntropy{Chunk: chunk, Grad: true},
-			f32s(normal32(1, m*width), m, width), f32s(normal32(2, vocab*width), vocab, width), i32s(labels), f32s([]float32{0.1}, 1))
+			f64s(normal64(1, m*width), m, width), f64s(normal64(2, vocab*width), vocab, width), i32s(labels), f64s([]float64{0.1}, 1))
 	}
 	want := run(m)
 	for _, chunk := range []int{1, 5, 10, 23} {
 		for i, got := range run(chunk) {
-			near(t, want[i].String(), widen(got.F32()), widen(want[i].F32()), 2e-6)
+			near(t, want[i].String(), got.F64(), want[i].F64(), 1e-13)
 		}
 	}
 }
