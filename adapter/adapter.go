@@ -83,10 +83,16 @@ func (t *Trained) CheckTargets(c Config) error {
 }
 
 // Snapshot copies the trained tensors out of memory as float32.
-func (t *Trained) Snapshot(m *graph.Memory) []Param {
+func (t *Trained) Snapshot(m graph.Store) ([]Param, error) {
+	if err := m.Get(t.names()...); err != nil {
+		return nil, fmt.Errorf("read the adapter: %w", err)
+	}
 	params := make([]Param, len(t.Params))
 	for i, v := range t.Params {
-		x := mustTensor(m, v)
+		x, err := m.Tensor(v.Name)
+		if err != nil {
+			return nil, fmt.Errorf("read the adapter: %w", err)
+		}
 		params[i] = Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, x.Elems())}
 		if x.DType == kernel.F32 {
 			copy(params[i].Data, x.F32())
@@ -96,16 +102,19 @@ func (t *Trained) Snapshot(m *graph.Memory) []Param {
 			params[i].Data[j] = float32(f)
 		}
 	}
-	return params
+	return params, nil
 }
 
 // Restore writes trained tensors into memory, in Snapshot's order.
-func (t *Trained) Restore(m *graph.Memory, params []Param) error {
+func (t *Trained) Restore(m graph.Store, params []Param) error {
 	if len(params) != len(t.Params) {
 		return fmt.Errorf("%d tensors for an adapter of %d", len(params), len(t.Params))
 	}
 	for i, v := range t.Params {
-		x := mustTensor(m, v)
+		x, err := m.Tensor(v.Name)
+		if err != nil {
+			return fmt.Errorf("write the adapter: %w", err)
+		}
 		if params[i].Name != v.Name || len(params[i].Data) != x.Elems() {
 			return fmt.Errorf("tensor %s of %d elements does not fit %s of %d", params[i].Name, len(params[i].Data), v.Name, x.Elems())
 		}
@@ -117,14 +126,16 @@ func (t *Trained) Restore(m *graph.Memory, params []Param) error {
 			x.F64()[j] = float64(f)
 		}
 	}
+	if err := m.Put(t.names()...); err != nil {
+		return fmt.Errorf("write the adapter: %w", err)
+	}
 	return nil
 }
 
-// mustTensor finds a parameter's memory: a plan that trains it has it.
-func mustTensor(m *graph.Memory, v *nn.Value) kernel.Tensor {
-	x, err := m.Tensor(v.Name)
-	if err != nil {
-		panic("adapter: " + err.Error())
+func (t *Trained) names() []string {
+	names := make([]string, len(t.Params))
+	for i, v := range t.Params {
+		names[i] = v.Name
 	}
-	return x
+	return names
 }

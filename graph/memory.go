@@ -202,10 +202,11 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 }
 
 // Run runs a segment once.
-func (r *Run) Run(segment string) {
+func (r *Run) Run(segment string) error {
 	for _, f := range r.segments[segment] {
 		f()
 	}
+	return nil
 }
 
 // Each runs a segment call by call and shows each call's name and outputs: for profiles and for tests.

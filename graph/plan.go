@@ -18,8 +18,8 @@ type Plan struct {
 	scratch  map[*call]place
 	outputs  []*Value
 	arena    int64
-	groups   []group
-	workers  int
+	store    storage
+	open     bool // frozen values are stored as their readers want them
 }
 
 type place struct {
@@ -27,21 +27,20 @@ type place struct {
 	own          bool // not in the arena: resolved by name
 }
 
-type group struct {
-	name    string
-	members []*Value
-}
-
 // Compile makes a plan of everything the outputs and the updates of State depend on. Outputs can be read
 // after a run. workers is the number of CPU threads that scratch memory is reckoned for. A computation is
 // compiled once: the plan rewrites its calls.
 func (b *Builder) Compile(workers int, outputs ...*Value) (*Plan, error) {
+	return b.compile(hostTarget{workers}, false, outputs)
+}
+
+func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) {
 	b.Fail(b.checkCompile(outputs))
 	if b.err != nil {
 		return nil, b.err
 	}
 	b.compiled = true
-	p := &Plan{segments: b.segments, outputs: outputs, place: map[*Value]place{}, scratch: map[*call]place{}, workers: workers}
+	p := &Plan{segments: b.segments, outputs: outputs, place: map[*Value]place{}, scratch: map[*call]place{}, open: open}
 	p.calls = live(b.calls, outputs)
 	if err := checkOverwrites(p.calls, outputs); err != nil {
 		return nil, err
@@ -51,7 +50,10 @@ func (b *Builder) Compile(workers int, outputs ...*Value) (*Plan, error) {
 		return nil, err
 	}
 	p.collectInputs(b)
-	p.layout()
+	if err := p.assignStorage(t); err != nil {
+		return nil, err
+	}
+	p.layout(t)
 	return p, nil
 }
 
@@ -253,7 +255,7 @@ func (p *Plan) collectInputs(b *Builder) {
 }
 
 // layout gives every computed value and every scratch an offset in the arena.
-func (p *Plan) layout() {
+func (p *Plan) layout(t target) {
 	last := map[*Value]int{} // last call that reads the value
 	for i, c := range p.calls {
 		for _, v := range c.in {
@@ -267,11 +269,8 @@ func (p *Plan) layout() {
 	holder := map[*Value]*interval{}
 	var all []*interval
 	for i, c := range p.calls {
-		if s, ok := c.kernel.(kernel.Scratch); ok {
-			if n := s.Scratch(types(c.in), p.workers); n > 0 {
-				iv := &interval{size: kernel.AlignUp(n), from: i, to: i, call: c}
-				all = append(all, iv)
-			}
+		if n := t.scratch(c.kernel, p.storedAll(c.in), p.storedAll(c.out)); n > 0 {
+			all = append(all, &interval{size: kernel.AlignUp(n), from: i, to: i, call: c})
 		}
 		shared := map[int]int{}
 		for _, a := range overwrites(c) {
@@ -295,7 +294,7 @@ func (p *Plan) layout() {
 				iv.values = append(iv.values, v)
 				continue
 			}
-			iv := &interval{size: kernel.AlignUp(v.Type.Bytes()), from: i, to: to, values: []*Value{v}}
+			iv := &interval{size: kernel.AlignUp(p.stored(v).Bytes()), from: i, to: to, values: []*Value{v}}
 			holder[v] = iv
 			all = append(all, iv)
 		}
@@ -306,7 +305,7 @@ func (p *Plan) layout() {
 			p.scratch[iv.call] = place{offset: iv.offset, size: iv.size}
 		}
 		for _, v := range iv.values {
-			p.place[v] = place{offset: iv.offset, size: v.Type.Bytes()}
+			p.place[v] = place{offset: iv.offset, size: p.stored(v).Bytes()}
 		}
 	}
 }
@@ -320,7 +319,7 @@ func (p *Plan) reuse(c *call, o, i int, last map[*Value]int, holder map[*Value]*
 	for _, a := range k.InPlace() {
 		v := c.in[a.In]
 		iv := holder[v]
-		if a.Out != o || iv == nil || taken[iv] || iv.to > i || v.Type.Bytes() != c.out[o].Type.Bytes() {
+		if a.Out != o || iv == nil || taken[iv] || iv.to > i || p.stored(v).Bytes() != p.stored(c.out[o]).Bytes() {
 			continue
 		}
 		twice := false
@@ -332,14 +331,6 @@ func (p *Plan) reuse(c *call, o, i int, last map[*Value]int, holder map[*Value]*
 		}
 	}
 	return -1
-}
-
-func types(vs []*Value) []kernel.Type {
-	t := make([]kernel.Type, len(vs))
-	for i, v := range vs {
-		t[i] = v.Type
-	}
-	return t
 }
 
 // interval is a buffer of the arena and the calls during which it is held.

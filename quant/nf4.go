@@ -130,3 +130,10 @@ func nf4DecodeGo(dst []float32, codes []byte, absmax float32) {
 		dst[n-1] = nf4Pairs[codes[n/2]][0] * absmax
 	}
 }
+
+func nf4DecodeBlocksGo(dst []float32, codes []byte, size int, scales []float32) {
+	for i := 0; len(dst) > 0; i++ {
+		nf4DecodeGo(dst[:size], codes, scales[i])
+		dst, codes = dst[size:], codes[size/2:]
+	}
+}

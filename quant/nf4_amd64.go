@@ -8,10 +8,10 @@ import (
 )
 
 //go:noescape
-func decode512(dst, codes unsafe.Pointer, vectors int, absmax float32, table unsafe.Pointer)
+func decode512(dst, codes unsafe.Pointer, blocks, vectors int, scales, table unsafe.Pointer)
 
 //go:noescape
-func decode256(dst, codes unsafe.Pointer, vectors int, absmax float32, table unsafe.Pointer)
+func decode256(dst, codes unsafe.Pointer, blocks, vectors int, scales, table unsafe.Pointer)
 
 //go:noescape
 func encode512(codes, x unsafe.Pointer, vectors int, inv float32, thresholds unsafe.Pointer)
@@ -30,21 +30,29 @@ var vectorWidth = func() int {
 }()
 
 func nf4Decode(dst []float32, codes []byte, absmax float32) {
-	width := vectorWidth
-	whole := len(dst) / width
-	if width == 1 || whole == 0 {
-		nf4DecodeGo(dst, codes, absmax)
+	whole := len(dst) - len(dst)%vectorWidth
+	nf4DecodeBlocks(dst[:whole], codes, whole, []float32{absmax})
+	if whole < len(dst) {
+		nf4DecodeGo(dst[whole:], codes[whole/2:], absmax)
+	}
+}
+
+// nf4DecodeBlocks decodes whole blocks of size values, each with its scale.
+func nf4DecodeBlocks(dst []float32, codes []byte, size int, scales []float32) {
+	if len(dst) == 0 {
 		return
 	}
-	n := whole * width
-	_ = codes[n/2-1]
-	if width == 16 {
-		decode512(unsafe.Pointer(&dst[0]), unsafe.Pointer(&codes[0]), whole, absmax, unsafe.Pointer(&nf4Table))
-	} else {
-		decode256(unsafe.Pointer(&dst[0]), unsafe.Pointer(&codes[0]), whole, absmax, unsafe.Pointer(&nf4Table))
+	if vectorWidth == 1 || size%vectorWidth != 0 {
+		nf4DecodeBlocksGo(dst, codes, size, scales)
+		return
 	}
-	if n < len(dst) {
-		nf4DecodeGo(dst[n:], codes[n/2:], absmax)
+	blocks := len(dst) / size
+	_, _ = codes[len(dst)/2-1], scales[blocks-1]
+	to, from, scale := unsafe.Pointer(&dst[0]), unsafe.Pointer(&codes[0]), unsafe.Pointer(&scales[0])
+	if vectorWidth == 16 {
+		decode512(to, from, blocks, size/16, scale, unsafe.Pointer(&nf4Table))
+	} else {
+		decode256(to, from, blocks, size/8, scale, unsafe.Pointer(&nf4Table))
 	}
 }
 

@@ -1,15 +1,20 @@
 #include "textflag.h"
 
-// func decode512(dst, codes unsafe.Pointer, vectors int, absmax float32, table unsafe.Pointer)
-// Sixteen values a turn: each byte becomes a pair of indices (high nibble, then
+// func decode512(dst, codes unsafe.Pointer, blocks, vectors int, scales, table unsafe.Pointer)
+// Blocks of so many vectors, each with its scale. Sixteen values a turn: each byte becomes a pair of indices (high nibble, then
 // low), which pick from the table held in one register.
-TEXT ·decode512(SB), NOSPLIT, $0-40
+TEXT ·decode512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ codes+8(FP), SI
-	MOVQ vectors+16(FP), CX
-	VBROADCASTSS absmax+24(FP), Z1
-	MOVQ table+32(FP), DX
+	MOVQ blocks+16(FP), BX
+	MOVQ vectors+24(FP), R9
+	MOVQ scales+32(FP), R8
+	MOVQ table+40(FP), DX
 	VMOVUPS (DX), Z0
+
+block:
+	VBROADCASTSS (R8), Z1
+	MOVQ R9, CX
 
 loop:
 	VPMOVZXBQ (SI), Z2
@@ -23,20 +28,28 @@ loop:
 	ADDQ $64, DI
 	DECQ CX
 	JNZ  loop
+	ADDQ $4, R8
+	DECQ BX
+	JNZ  block
 	VZEROUPPER
 	RET
 
-// func decode256(dst, codes unsafe.Pointer, vectors int, absmax float32, table unsafe.Pointer)
+// func decode256(dst, codes unsafe.Pointer, blocks, vectors int, scales, table unsafe.Pointer)
 // Eight values a turn; the table's halves are looked up both, and bit 3 of the
 // index chooses.
-TEXT ·decode256(SB), NOSPLIT, $0-40
+TEXT ·decode256(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ codes+8(FP), SI
-	MOVQ vectors+16(FP), CX
-	VBROADCASTSS absmax+24(FP), Y1
-	MOVQ table+32(FP), DX
+	MOVQ blocks+16(FP), BX
+	MOVQ vectors+24(FP), R9
+	MOVQ scales+32(FP), R8
+	MOVQ table+40(FP), DX
 	VMOVUPS (DX), Y0
 	VMOVUPS 32(DX), Y4
+
+block:
+	VBROADCASTSS (R8), Y1
+	MOVQ R9, CX
 
 loop:
 	VPMOVZXBQ (SI), Y2
@@ -53,6 +66,9 @@ loop:
 	ADDQ $32, DI
 	DECQ CX
 	JNZ  loop
+	ADDQ $4, R8
+	DECQ BX
+	JNZ  block
 	VZEROUPPER
 	RET
 

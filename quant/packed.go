@@ -68,6 +68,10 @@ func (p *Packed) DequantizeRange(dst []float32, from, to int) {
 	if from < 0 || to < from || to > p.Len() || len(dst) < to-from {
 		panic(fmt.Sprintf("quant: decode [%d,%d) of %d weights into %d values", from, to, p.Len(), len(dst)))
 	}
+	if _, ok := p.Scheme.(nf4); ok && from%p.BlockSize == 0 {
+		n := p.decodeBlocks(dst, from, to)
+		dst, from = dst[n:], from+n
+	}
 	perByte := 8 / p.Scheme.Bits()
 	for from < to {
 		block := from / p.BlockSize
@@ -85,6 +89,25 @@ func (p *Packed) DequantizeRange(dst []float32, from, to int) {
 		p.Scheme.Decode(dst[:end-from], p.Codes[from/perByte:], scale)
 		dst, from = dst[end-from:], end
 	}
+}
+
+// decodeBlocks decodes the whole blocks of [from,to), from a block's start, and
+// returns how many values that were: many blocks in one call, because a call a
+// block takes as long as the block.
+func (p *Packed) decodeBlocks(dst []float32, from, to int) int {
+	var scales [32]float32
+	done := 0
+	for to-from-done >= p.BlockSize {
+		block := (from + done) / p.BlockSize
+		blocks := min((to-from-done)/p.BlockSize, len(scales))
+		for i := range blocks {
+			scales[i] = p.Scale(block + i)
+		}
+		n := blocks * p.BlockSize
+		nf4DecodeBlocks(dst[done:done+n], p.Codes[(from+done)/2:], p.BlockSize, scales[:blocks])
+		done += n
+	}
+	return done
 }
 
 // Check returns what is wrong with p's sizes, nil when every index that

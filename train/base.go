@@ -104,7 +104,7 @@ func (b *base) check(n *nn.Net) error {
 }
 
 // load fills the frozen weights of a network, workers at a time.
-func (b *base) load(ctx context.Context, n *nn.Net, m *graph.Memory, workers int) error {
+func (b *base) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
 	todo := n.Weights()
 	errs := make([]error, len(todo))
 	next := make(chan int)

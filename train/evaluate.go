@@ -9,15 +9,16 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/kernel"
 )
 
 // Evaluate is the loss of a spec's base model, with the adapter of a folder unless that is empty, over the
 // validation rows of the spec's data, or all rows where it has none.
 func Evaluate(ctx context.Context, s Spec, adapterDir string, env Env) (EvalReport, error) {
-	if err := checkDevice(s.Device); err != nil {
+	on, err := openMachine(s.Device, env)
+	if err != nil {
 		return EvalReport{}, err
 	}
+	defer on.Close() //nolint:errcheck // the report is what matters
 	b, err := openBase(ctx, s.BaseModel, env)
 	if err != nil {
 		return EvalReport{}, err
@@ -50,7 +51,7 @@ func Evaluate(ctx context.Context, s Spec, adapterDir string, env Env) (EvalRepo
 	}
 	report := EvalReport{Data: s.Dataset.Path, Adapter: adapterDir, Rows: loader.Len()}
 	began := time.Now()
-	if err := evaluate(ctx, b, nw, saved, loader, kernel.NewCPU(env.Workers), &report); err != nil {
+	if err := evaluate(ctx, b, nw, saved, loader, on, &report); err != nil {
 		return EvalReport{}, err
 	}
 	report.Loss = report.NLL / float64(report.TrainedTokens)
@@ -74,23 +75,26 @@ func (nw *network) withAdapter(dir string) (*adapter.Saved, error) {
 }
 
 // loadAdapter reads saved into memory; nothing where it is nil.
-func loadAdapter(saved *adapter.Saved, t *adapter.Trained, m *graph.Memory) error {
+func loadAdapter(saved *adapter.Saved, t *adapter.Trained, m graph.Store) error {
 	if saved == nil {
 		return nil
 	}
-	params := t.Snapshot(m)
+	params, err := t.Snapshot(m)
+	if err != nil {
+		return err
+	}
 	if err := saved.Read(params); err != nil {
 		return err
 	}
 	return t.Restore(m, params)
 }
 
-func evaluate(ctx context.Context, b *base, nw network, saved *adapter.Saved, loader *dataset.Loader, cpu *kernel.CPU, report *EvalReport) error {
+func evaluate(ctx context.Context, b *base, nw network, saved *adapter.Saved, loader *dataset.Loader, on graph.Machine, report *EvalReport) error {
 	B, T, borders := loader.Shape()
 	if T > b.config.MaxPositions {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", T, b.config.MaxPositions)
 	}
-	step, err := newEvalStep(nw, shape{B * T, borders - 1, T}, cpu.Workers())
+	step, err := newEvalStep(nw, shape{B * T, borders - 1, T}, on)
 	if err != nil {
 		return err
 	}
@@ -104,20 +108,21 @@ func evaluate(ctx context.Context, b *base, nw network, saved *adapter.Saved, lo
 	if err := checkRoom(need.Total()); err != nil {
 		return err
 	}
-	m, err := graph.NewMemory(step.plan)
+	m, err := on.NewStore(step.plan)
 	if err != nil {
 		return err
 	}
-	if err := b.load(ctx, step.net, m, cpu.Workers()); err != nil {
+	if err := b.load(ctx, step.net, m, on.Workers()); err != nil {
 		return err
 	}
 	if err := loadAdapter(saved, step.trained, m); err != nil {
 		return err
 	}
-	run, err := step.plan.Bind(m, cpu)
+	run, err := on.Bind(step.plan, m)
 	if err != nil {
 		return err
 	}
+	defer m.Close() //nolint:errcheck // the report is what matters
 	in, err := bindBatch(m, evalPrefix)
 	if err != nil {
 		return err
@@ -129,10 +134,11 @@ func evaluate(ctx context.Context, b *base, nw network, saved *adapter.Saved, lo
 		in.scale[0] = 1
 		report.TrainedTokens += int64(in.fill(batch))
 		report.Tokens += int64(batch.Tokens)
-		run.Run(segmentEval)
-		for _, x := range run.Tensor(step.nll).F32() {
-			report.NLL += float64(x)
+		nll, err := in.evaluate(run, step)
+		if err != nil {
+			return err
 		}
+		report.NLL += nll
 	}
 	return nil
 }

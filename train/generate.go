@@ -12,7 +12,6 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/kernel"
 )
 
 // Generator continues prompts with a model and, if given, an adapter. It is for one goroutine.
@@ -20,7 +19,7 @@ type Generator struct {
 	base  *base
 	net   network
 	saved *adapter.Saved
-	cpu   *kernel.CPU
+	on    graph.Machine
 	eos   map[int32]bool
 
 	maxLen          int
@@ -41,7 +40,7 @@ func NewGenerator(ctx context.Context, modelDir, adapterDir string, env Env) (*G
 	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
-	g := &Generator{base: b, cpu: kernel.NewCPU(env.Workers), eos: map[int32]bool{}}
+	g := &Generator{base: b, on: graph.NewCPU(env.Workers), eos: map[int32]bool{}}
 	if g.saved, err = nw.withAdapter(adapterDir); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -81,10 +80,14 @@ func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateO
 	}
 	at := 0
 	for ; len(prompt)-at > prefillTokens; at += prefillTokens {
-		g.prefill.forward(prompt[at:at+prefillTokens], at)
+		if err := g.prefill.forward(prompt[at:at+prefillTokens], at); err != nil {
+			return nil, err
+		}
 	}
-	g.prefill.forward(prompt[at:], at)
-	logits := g.prefill.logits().F32()
+	logits, err := g.prefill.next(prompt[at:], at)
+	if err != nil {
+		return nil, err
+	}
 	pcg := rand.NewPCG(o.Seed, 0)
 	var out []int32
 	for at = len(prompt); ; at++ {
@@ -102,8 +105,9 @@ func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateO
 		if len(out) == o.MaxTokens {
 			return out, nil
 		}
-		g.decode.forward([]int32{id}, at)
-		logits = g.decode.logits().F32()
+		if logits, err = g.decode.next([]int32{id}, at); err != nil {
+			return out, err
+		}
 	}
 }
 
@@ -114,11 +118,11 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 		return nil
 	}
 	maxLen := min(max(n, 256), g.base.config.MaxPositions)
-	prefill, err := newLogitsStep(g.net, "prompt ", prefillTokens, 1, maxLen, g.cpu.Workers())
+	prefill, err := newLogitsStep(g.net, "prompt ", prefillTokens, 1, maxLen, g.on)
 	if err != nil {
 		return err
 	}
-	decode, err := newLogitsStep(g.net, "", 1, 1, maxLen, g.cpu.Workers())
+	decode, err := newLogitsStep(g.net, "", 1, 1, maxLen, g.on)
 	if err != nil {
 		return err
 	}
@@ -132,20 +136,20 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if err := checkRoom(need.Total()); err != nil {
 		return err
 	}
-	m, err := graph.NewMemory(prefill.plan, decode.plan)
+	m, err := g.on.NewStore(prefill.plan, decode.plan)
 	if err != nil {
 		return err
 	}
-	if err := g.base.load(ctx, prefill.net, m, g.cpu.Workers()); err != nil {
+	if err := g.base.load(ctx, prefill.net, m, g.on.Workers()); err != nil {
 		return err
 	}
 	if err := loadAdapter(g.saved, prefill.trained, m); err != nil {
 		return err
 	}
-	if g.prefill, err = prefill.bind(m, g.cpu); err != nil {
+	if g.prefill, err = prefill.bind(m, g.on); err != nil {
 		return err
 	}
-	if g.decode, err = decode.bind(m, g.cpu); err != nil {
+	if g.decode, err = decode.bind(m, g.on); err != nil {
 		return err
 	}
 	g.maxLen = maxLen

@@ -20,7 +20,7 @@ type logitsStep struct {
 }
 
 // newLogitsStep plans T tokens at a time of a sequence of at most maxLen, and the logits of R of them.
-func newLogitsStep(nw network, prefix string, T, R, maxLen, workers int) (*logitsStep, error) {
+func newLogitsStep(nw network, prefix string, T, R, maxLen int, on graph.Machine) (*logitsStep, error) {
 	n, trained, in := nw.build(prefix, shape{Tokens: T, Sequences: 1, MaxLen: maxLen})
 	in.batch.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, 2))
 	in.batch.Cache = &nn.Cache{Start: n.Batch(prefix+"cache start", kernel.T(kernel.I32, 1))}
@@ -31,7 +31,7 @@ func newLogitsStep(nw network, prefix string, T, R, maxLen, workers int) (*logit
 	l := &logitsStep{net: n, trained: trained, prefix: prefix}
 	l.logits = n.Apply(kernel.MatMul{TransB: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
 	var err error
-	if l.plan, err = n.Compile(workers, l.logits); err != nil {
+	if l.plan, err = on.Compile(n.Builder, l.logits); err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)
 	}
 	return l, nil
@@ -40,12 +40,12 @@ func newLogitsStep(nw network, prefix string, T, R, maxLen, workers int) (*logit
 // logitsRun is a logitsStep with memory.
 type logitsRun struct {
 	step                                  *logitsStep
-	run                                   *graph.Run
+	run                                   graph.Runner
 	ids, positions, cuQ, cuK, start, rows []int32
 }
 
-func (l *logitsStep) bind(m *graph.Memory, cpu *kernel.CPU) (*logitsRun, error) {
-	run, err := l.plan.Bind(m, cpu)
+func (l *logitsStep) bind(m graph.Store, on graph.Machine) (*logitsRun, error) {
+	run, err := on.Bind(l.plan, m)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (l *logitsStep) bind(m *graph.Memory, cpu *kernel.CPU) (*logitsRun, error) 
 
 // forward runs up to T tokens that follow start earlier ones. The logits are those of the last len(rows)
 // tokens.
-func (r *logitsRun) forward(ids []int32, start int) {
+func (r *logitsRun) forward(ids []int32, start int) error {
 	for t := range r.ids {
 		r.ids[t], r.positions[t] = 0, 0
 		if t < len(ids) {
@@ -77,7 +77,19 @@ func (r *logitsRun) forward(ids []int32, start int) {
 	for i := range r.rows {
 		r.rows[i] = int32(max(0, len(ids)-len(r.rows)+i))
 	}
-	r.run.Run("main")
+	return r.run.Run("main")
 }
 
-func (r *logitsRun) logits() kernel.Tensor { return r.run.Tensor(r.step.logits) }
+func (r *logitsRun) logits() (kernel.Tensor, error) { return r.run.Read(r.step.logits) }
+
+// next is forward and the last token's logits [V].
+func (r *logitsRun) next(ids []int32, start int) ([]float32, error) {
+	if err := r.forward(ids, start); err != nil {
+		return nil, err
+	}
+	t, err := r.logits()
+	if err != nil {
+		return nil, err
+	}
+	return t.F32(), nil
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/weights"
@@ -85,8 +86,8 @@ func readUpdates(b *base, adapterDir string) (map[string]lowRank, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer saved.Close()                             //nolint:errcheck // read only
-	step, err := newEvalStep(nw, shape{1, 1, 1}, 1) // only for the adapter's layers and shapes
+	defer saved.Close()                                           //nolint:errcheck // read only
+	step, err := newEvalStep(nw, shape{1, 1, 1}, graph.NewCPU(1)) // only for the adapter's layers and shapes
 	if err != nil {
 		return nil, err
 	}

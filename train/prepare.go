@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/model/families"
 )
 
@@ -30,7 +31,7 @@ type prepared struct {
 	report *dataset.Report
 	loader *dataset.Loader
 	val    *dataset.Loader // nil = no validation rows
-	cpu    *kernel.CPU
+	on     graph.Machine
 	step   *trainStep
 	eval   *evalStep // nil with val
 	total  int       // optimizer steps
@@ -63,21 +64,37 @@ func networkOf(s Spec, b *base) (network, error) {
 	return nw, nil
 }
 
-// checkDevice refuses devices that this program cannot train on.
-func checkDevice(device string) error {
+// openMachine opens what a run computes on: "auto" is the first GPU if this program and machine have one.
+func openMachine(device string, env Env) (graph.Machine, error) {
 	switch device {
-	case "", "auto", "cpu":
-		return nil
+	case "cpu":
+		return graph.NewCPU(env.Workers), nil
+	case "", "auto":
+		if n, _ := gpu.Devices(); n == 0 {
+			return graph.NewCPU(env.Workers), nil
+		}
+	case "cuda":
+	default:
+		return nil, fmt.Errorf("device %q: %w: use cpu, cuda or auto", device, ErrNoDevice)
 	}
-	return fmt.Errorf("device %q: %w: this program trains on the CPU; set device: cpu or auto", device, ErrNoDevice)
+	on, err := graph.NewGPU(0, env.Workers)
+	if err != nil {
+		return nil, fmt.Errorf("device %q: %w: %w", device, ErrNoDevice, err)
+	}
+	return on, nil
 }
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
-	if err := checkDevice(s.Device); err != nil {
+	p = &prepared{spec: s, env: env}
+	if p.on, err = openMachine(s.Device, env); err != nil {
 		return nil, err
 	}
-	p = &prepared{spec: s, env: env, cpu: kernel.NewCPU(env.Workers)}
+	defer func() {
+		if err != nil {
+			p.on.Close() //nolint:errcheck // the first error is what matters
+		}
+	}()
 	if p.base, err = openBase(ctx, s.BaseModel, env); err != nil {
 		return nil, err
 	}
@@ -104,7 +121,7 @@ func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
 	if maxLen > p.base.config.MaxPositions {
 		return nil, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
 	}
-	if p.step, err = newTrainStep(p.net, shape{B * T, borders - 1, maxLen}, s.Training, p.cpu.Workers()); err != nil {
+	if p.step, err = newTrainStep(p.net, shape{B * T, borders - 1, maxLen}, s.Training, p.on); err != nil {
 		return nil, err
 	}
 	if err := p.base.check(p.step.net); err != nil {
@@ -113,7 +130,7 @@ func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
 	plans := []*graph.Plan{p.step.plan}
 	if p.val != nil {
 		B, T, borders := p.val.Shape()
-		if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.cpu.Workers()); err != nil {
+		if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.on); err != nil {
 			return nil, err
 		}
 		plans = append(plans, p.eval.plan)
@@ -124,7 +141,7 @@ func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
 	return p, nil
 }
 
-func (p *prepared) close() error { return p.base.close() }
+func (p *prepared) close() error { return errors.Join(p.base.close(), p.on.Close()) }
 
 // loadData reads a spec's data, embedded or from files.
 func loadData(ctx context.Context, c dataset.Config, seed uint64, b *base, env Env) (*dataset.Set, *dataset.Report, error) {
@@ -230,7 +247,7 @@ func (p *prepared) planReport() PlanReport {
 	all, trained := p.parameters()
 	B, T, _ := p.loader.Shape()
 	r := PlanReport{
-		Model: p.base.name, Device: "cpu", Parameters: all, TrainedParameters: trained,
+		Model: p.base.name, Device: p.on.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
 	}
 	return r

@@ -26,13 +26,15 @@ const optimizerFile = "optimizer.safetensors"
 
 // batchMemory is where the host writes a micro-batch.
 type batchMemory struct {
+	store                      graph.Store
+	names                      []string
 	ids, labels, positions, cu []int32
 	scale, hyper               []float32
 	counter                    []int32 // nil without dropout
 }
 
-func bindBatch(m *graph.Memory, prefix string) (batchMemory, error) {
-	var b batchMemory
+func bindBatch(m graph.Store, prefix string) (batchMemory, error) {
+	b := batchMemory{store: m}
 	for _, x := range []struct {
 		name string
 		dst  *[]int32
@@ -42,19 +44,45 @@ func bindBatch(m *graph.Memory, prefix string) (batchMemory, error) {
 			return b, err
 		}
 		*x.dst = t.I32()
+		b.names = append(b.names, prefix+x.name)
 	}
 	t, err := m.Tensor(prefix + "loss scale")
 	if err != nil {
 		return b, err
 	}
 	b.scale = t.F32()
+	b.names = append(b.names, prefix+"loss scale")
 	if t, err := m.Tensor("optimizer"); err == nil {
 		b.hyper = t.F32()
+		b.names = append(b.names, "optimizer")
 	}
 	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
 		b.counter = t.I32()
+		b.names = append(b.names, adapter.DropoutCounter)
 	}
 	return b, nil
+}
+
+// put sends what was written to the machine.
+func (m *batchMemory) put() error { return m.store.Put(m.names...) }
+
+// evaluate runs the forward pass over what was written and returns the sum of negative log-likelihoods.
+func (m *batchMemory) evaluate(run graph.Runner, e *evalStep) (float64, error) {
+	if err := m.put(); err != nil {
+		return 0, err
+	}
+	if err := run.Run(segmentEval); err != nil {
+		return 0, err
+	}
+	t, err := run.Read(e.nll)
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, x := range t.F32() {
+		sum += float64(x)
+	}
+	return sum, nil
 }
 
 // fill writes a micro-batch and returns how many places are trained.
@@ -82,7 +110,10 @@ func splitmix(x uint64) uint64 {
 
 // initAdapter starts the adapter from the seed, or from the folder that lora.init_from names.
 func (r *running) initAdapter() error {
-	params := r.step.trained.Snapshot(r.memory)
+	params, err := r.step.trained.Snapshot(r.memory)
+	if err != nil {
+		return err
+	}
 	if dir := r.spec.LoRA.InitFrom; dir != "" {
 		saved, err := adapter.Open(dir)
 		if err != nil {
@@ -111,7 +142,11 @@ func (r *running) initAdapter() error {
 
 // adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
 func (r *running) adapterFiles() (map[string][]byte, error) {
-	files, err := adapter.Encode(r.spec.LoRA, r.base.name, r.step.trained.Layers, r.step.trained.Snapshot(r.memory))
+	params, err := r.step.trained.Snapshot(r.memory)
+	if err != nil {
+		return nil, err
+	}
+	files, err := adapter.Encode(r.spec.LoRA, r.base.name, r.step.trained.Layers, params)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +190,9 @@ func (r *running) saveAt(data dataset.State) error {
 }
 
 func (r *running) optimizerBytes() ([]byte, error) {
+	if err := r.memory.Get(nameMoment1, nameMoment2); err != nil {
+		return nil, err
+	}
 	var tensors []weights.Tensor
 	for _, name := range []string{nameMoment1, nameMoment2} {
 		x, err := r.memory.Tensor(name)
@@ -219,7 +257,10 @@ func (r *running) restore(path string) error {
 	if err != nil {
 		return fail(err)
 	}
-	params := r.step.trained.Snapshot(r.memory)
+	params, err := r.step.trained.Snapshot(r.memory)
+	if err != nil {
+		return fail(err)
+	}
 	if err := saved.Read(params); err != nil {
 		return fail(err)
 	}
@@ -243,6 +284,9 @@ func (r *running) restore(path string) error {
 			return fail(err)
 		}
 	}
+	if err := r.memory.Put(nameMoment1, nameMoment2); err != nil {
+		return fail(err)
+	}
 	r.state, r.progress, r.saved = state, c, state.GlobalStep
 	r.result.Checkpoint = path
 	r.env.log("resumed from %s after step %d", path, state.GlobalStep)
@@ -252,7 +296,7 @@ func (r *running) restore(path string) error {
 // writeManifest records what made the adapter.
 func (r *running) writeManifest(ctx context.Context) error {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
-	m.Device, m.Data, m.Steps = "cpu", r.loader.State().Data, r.state.GlobalStep
+	m.Device, m.Data, m.Steps = r.on.Name(), r.loader.State().Data, r.state.GlobalStep
 	m.SetLosses(r.progress.Losses)
 	h := sha256.New()
 	for _, name := range r.base.weights.Names() {

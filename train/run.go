@@ -41,11 +41,16 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		before := r.loader.State()
 		window, trained := r.loader.NextWindow(s.Training.GradientAccumulationSteps)
 		lr := r.schedule(r.state.GlobalStep)
-		loss, norm := r.gradients(window, trained)
+		loss, norm, err := r.gradients(window, trained)
+		if err != nil {
+			return r.result, err
+		}
 		if math.IsNaN(loss) || math.IsInf(loss, 0) || math.IsNaN(norm) || math.IsInf(norm, 0) {
 			return r.result, r.notFinite(window, before, loss, norm)
 		}
-		r.update(lr)
+		if err := r.update(lr); err != nil {
+			return r.result, err
+		}
 		if err := r.finishStep(ctx, window, trained, loss, norm, lr); err != nil {
 			return r.result, err
 		}
@@ -60,9 +65,9 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 // running is a run that holds its memory.
 type running struct {
 	*prepared
-	memory   *graph.Memory
-	run      *graph.Run
-	evalRun  *graph.Run
+	memory   graph.Store
+	run      graph.Runner
+	evalRun  graph.Runner
 	in       batchMemory
 	evalIn   batchMemory
 	schedule func(step int) float64
@@ -138,20 +143,20 @@ func (r *running) bind(ctx context.Context) error {
 		plans = append(plans, r.eval.plan)
 	}
 	var err error
-	if r.memory, err = graph.NewMemory(plans...); err != nil {
+	if r.memory, err = r.on.NewStore(plans...); err != nil {
 		return err
 	}
-	if err := r.base.load(ctx, r.step.net, r.memory, r.cpu.Workers()); err != nil {
+	if err := r.base.load(ctx, r.step.net, r.memory, r.on.Workers()); err != nil {
 		return err
 	}
-	if r.run, err = r.step.plan.Bind(r.memory, r.cpu); err != nil {
+	if r.run, err = r.on.Bind(r.step.plan, r.memory); err != nil {
 		return err
 	}
 	if r.in, err = bindBatch(r.memory, ""); err != nil {
 		return err
 	}
 	if r.eval != nil {
-		if r.evalRun, err = r.eval.plan.Bind(r.memory, r.cpu); err != nil {
+		if r.evalRun, err = r.on.Bind(r.eval.plan, r.memory); err != nil {
 			return err
 		}
 		r.evalIn, err = bindBatch(r.memory, evalPrefix)
@@ -161,24 +166,44 @@ func (r *running) bind(ctx context.Context) error {
 
 // gradients runs forward and backward over a step's micro-batches and returns the loss, its sum over
 // trained tokens divided by their number in the whole window, and the gradients' norm.
-func (r *running) gradients(window []dataset.Batch, trained int) (loss, norm float64) {
-	r.run.Run(segmentBegin)
+func (r *running) gradients(window []dataset.Batch, trained int) (loss, norm float64, err error) {
+	if err := r.run.Run(segmentBegin); err != nil {
+		return 0, 0, err
+	}
 	for i, b := range window {
 		r.in.fill(b)
 		r.in.scale[0] = 1 / float32(trained)
 		r.in.setCounter(r.spec.Seed, r.state.GlobalStep, i)
-		r.run.Run(segmentMicro)
+		if err := r.in.put(); err != nil {
+			return 0, 0, err
+		}
+		if err := r.run.Run(segmentMicro); err != nil {
+			return 0, 0, err
+		}
 	}
-	r.run.Run(segmentNorm)
-	return float64(r.run.Tensor(r.step.loss).F32()[0]), float64(r.run.Tensor(r.step.norm).F32()[0])
+	if err := r.run.Run(segmentNorm); err != nil {
+		return 0, 0, err
+	}
+	l, err := r.run.Read(r.step.loss)
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := r.run.Read(r.step.norm)
+	if err != nil {
+		return 0, 0, err
+	}
+	return float64(l.F32()[0]), float64(n.F32()[0]), nil
 }
 
-func (r *running) update(lr float64) {
+func (r *running) update(lr float64) error {
 	for i, v := range hyper(r.spec.Training, lr, r.progress.Optimizer+1) {
 		r.in.hyper[i] = float32(v)
 	}
-	r.run.Run(segmentUpdate)
+	if err := r.in.put(); err != nil {
+		return err
+	}
 	r.progress.Optimizer++
+	return r.run.Run(segmentUpdate)
 }
 
 // finishStep counts the step, and logs, evaluates and saves where that is due.
@@ -260,10 +285,11 @@ func (r *running) evaluate(ctx context.Context) (float64, error) {
 		r.evalIn.scale[0] = 1
 		trained += r.evalIn.fill(b)
 		r.evalIn.setCounter(r.spec.Seed, r.state.GlobalStep, 0)
-		r.evalRun.Run(segmentEval)
-		for _, x := range r.evalRun.Tensor(r.eval.nll).F32() {
-			nll += float64(x)
+		sum, err := r.evalIn.evaluate(r.evalRun, r.eval)
+		if err != nil {
+			return 0, err
 		}
+		nll += sum
 		batches++
 	}
 	loss := nll / float64(trained)
@@ -339,6 +365,7 @@ func (r *running) finish(ctx context.Context) error {
 }
 
 func (r *running) end() {
+	r.memory.Close()  //nolint:errcheck // what was to be kept is saved
 	r.metrics.Close() //nolint:errcheck // every line was written and checked
 	if r.env.Progress != nil {
 		r.env.Progress.End()

@@ -253,9 +253,11 @@ func TestStepAllocatesNothing(t *testing.T) {
 	defer r.end()
 	window, trained := r.loader.NextWindow(1)
 	if n := testing.AllocsPerRun(3, func() {
-		r.gradients(window, trained)
-		for _, s := range []string{segmentUpdate} {
-			r.run.Run(s)
+		if _, _, err := r.gradients(window, trained); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.run.Run(segmentUpdate); err != nil {
+			t.Fatal(err)
 		}
 	}); n != 0 {
 		t.Errorf("a step allocates %v times", n)

@@ -54,19 +54,19 @@ func TestSmolLM2EvaluatesAsTransformers(t *testing.T) {
 		t.Fatal(err)
 	}
 	nw.Adapted = false
-	cpu := kernel.NewCPU(0)
-	step, err := newEvalStep(nw, shape{longest, 1, longest}, cpu.Workers())
+	on := graph.NewCPU(0)
+	step, err := newEvalStep(nw, shape{longest, 1, longest}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := graph.NewMemory(step.plan)
+	m, err := on.NewStore(step.plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.load(context.Background(), step.net, m, cpu.Workers()); err != nil {
+	if err := b.load(context.Background(), step.net, m, on.Workers()); err != nil {
 		t.Fatal(err)
 	}
-	run, err := step.plan.Bind(m, cpu)
+	run, err := on.Bind(step.plan, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,10 @@ func TestSmolLM2EvaluatesAsTransformers(t *testing.T) {
 		if n != r.Trained {
 			t.Fatalf("row %d: %d trained tokens, want %d", i, n, r.Trained)
 		}
-		run.Run(segmentEval)
-		got := float64(run.Tensor(step.loss).F32()[0])
+		got, err := in.evaluate(run, step)
+		if err != nil {
+			t.Fatal(err)
+		}
 		near(t, "row's NLL", got/float64(n), r.NLL/float64(n), 1e-3)
 		nll, trained = nll+got, trained+n
 	}
@@ -173,7 +175,7 @@ func TestSmolLM2CurvesEqualPEFT(t *testing.T) {
 				for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
 					ts.run.Run(s)
 				}
-				loss := numbers(ts.run.Tensor(ts.loss))[0]
+				loss := ts.read(t, ts.loss)[0]
 				d := math.Abs(loss-want.Loss[step]) / want.Loss[step]
 				worst = math.Max(worst, d)
 				if !(d <= 1e-3) {

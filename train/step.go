@@ -100,7 +100,7 @@ type trainStep struct {
 }
 
 // newTrainStep builds forward, backward, clip and optimizer.
-func newTrainStep(nw network, s shape, c Config, workers int) (*trainStep, error) {
+func newTrainStep(nw network, s shape, c Config, on graph.Machine) (*trainStep, error) {
 	n, trained, in := nw.build("", s)
 	in.hyper = n.Batch("optimizer", kernel.T(n.Float(), 4))
 	t := &trainStep{net: n, trained: trained}
@@ -142,7 +142,7 @@ func newTrainStep(nw network, s shape, c Config, workers int) (*trainStep, error
 
 	t.loss = lossSum
 	var err error
-	if t.plan, err = n.Compile(workers, t.loss, t.norm); err != nil {
+	if t.plan, err = on.Compile(n.Builder, t.loss, t.norm); err != nil {
 		return nil, fmt.Errorf("plan the training step: %w", err)
 	}
 	return t, nil
@@ -157,7 +157,7 @@ type evalStep struct {
 	nll     *graph.Value // f[M]
 }
 
-func newEvalStep(nw network, s shape, workers int) (*evalStep, error) {
+func newEvalStep(nw network, s shape, on graph.Machine) (*evalStep, error) {
 	n, trained, in := nw.build(evalPrefix, s)
 	n.Segment(segmentEval)
 	hidden := nw.Build(n, nw.Config, in.batch)
@@ -165,7 +165,7 @@ func newEvalStep(nw network, s shape, workers int) (*evalStep, error) {
 	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk}, hidden, head, in.labels, in.scale)
 	e := &evalStep{net: n, trained: trained, loss: out[0], nll: out[1]}
 	var err error
-	if e.plan, err = n.Compile(workers, e.loss, e.nll); err != nil {
+	if e.plan, err = on.Compile(n.Builder, e.loss, e.nll); err != nil {
 		return nil, fmt.Errorf("plan the evaluation: %w", err)
 	}
 	return e, nil

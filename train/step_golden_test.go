@@ -43,18 +43,18 @@ func (b *base) network(t testing.TB, float kernel.DType, scheme *quant.Config, c
 // testStep is a training step with memory, loaded, its adapter read from a PEFT folder.
 type testStep struct {
 	*trainStep
-	memory *graph.Memory
-	run    *graph.Run
+	memory graph.Store
+	run    graph.Runner
 }
 
 func newTestStep(t testing.TB, b *base, nw network, s shape, c Config, workers int, adapterDir string) *testStep {
 	t.Helper()
-	cpu := kernel.NewCPU(workers)
-	step, err := newTrainStep(nw, s, c, cpu.Workers())
+	on := graph.NewCPU(workers)
+	step, err := newTrainStep(nw, s, c, on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := graph.NewMemory(step.plan)
+	m, err := on.NewStore(step.plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,17 @@ func newTestStep(t testing.TB, b *base, nw network, s shape, c Config, workers i
 		t.Fatal(err)
 	}
 	defer saved.Close()
-	params := step.trained.Snapshot(m)
+	params, err := step.trained.Snapshot(m)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := saved.Read(params); err != nil {
 		t.Fatal(err)
 	}
 	if err := step.trained.Restore(m, params); err != nil {
 		t.Fatal(err)
 	}
-	if ts.run, err = step.plan.Bind(m, cpu); err != nil {
+	if ts.run, err = on.Bind(step.plan, m); err != nil {
 		t.Fatal(err)
 	}
 	return ts
@@ -105,6 +108,24 @@ func (ts *testStep) set(t testing.TB, name string, v ...float64) {
 			x.F32()[i] = float32(f)
 		}
 	}
+}
+
+func (ts *testStep) read(t testing.TB, v *graph.Value) []float64 {
+	t.Helper()
+	x, err := ts.run.Read(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return numbers(x)
+}
+
+func (ts *testStep) snapshot(t testing.TB) []adapter.Param {
+	t.Helper()
+	p, err := ts.trained.Snapshot(ts.memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func numbers(x kernel.Tensor) []float64 {
@@ -180,24 +201,30 @@ func TestLogitsEqualTransformers(t *testing.T) {
 
 func (b *base) logitsOf(t testing.TB, nw network, ids []int32, rows int) []float64 {
 	t.Helper()
-	cpu := kernel.NewCPU(2)
-	l, err := newLogitsStep(nw, "", len(ids), rows, len(ids), cpu.Workers())
+	on := graph.NewCPU(2)
+	l, err := newLogitsStep(nw, "", len(ids), rows, len(ids), on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := graph.NewMemory(l.plan)
+	m, err := on.NewStore(l.plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.load(context.Background(), l.net, m, 2); err != nil {
 		t.Fatal(err)
 	}
-	r, err := l.bind(m, cpu)
+	r, err := l.bind(m, on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.forward(ids, 0)
-	return numbers(r.logits())
+	if err := r.forward(ids, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.logits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return numbers(got)
 }
 
 func TestGradientsEqualPEFT(t *testing.T) {
@@ -223,7 +250,7 @@ func TestGradientsEqualPEFT(t *testing.T) {
 					Norms map[string]float64 `json:"norm_f64"`
 				}
 				golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
-				near(t, "loss", numbers(ts.run.Tensor(ts.loss))[0], want.Loss, c.loss*want.Loss)
+				near(t, "loss", ts.read(t, ts.loss)[0], want.Loss, c.loss*want.Loss)
 				ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
 				if len(ref.Names()) != len(ts.trained.Params) {
 					t.Errorf("%d gradients, want %d", len(ts.trained.Params), len(ref.Names()))
@@ -322,7 +349,7 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				}
 				ts.run.Run(segmentNorm)
 				ts.run.Run(segmentUpdate)
-				loss, norm := numbers(ts.run.Tensor(ts.loss))[0], numbers(ts.run.Tensor(ts.norm))[0]
+				loss, norm := ts.read(t, ts.loss)[0], ts.read(t, ts.norm)[0]
 				if d := math.Abs(loss-want.Loss[step]) / want.Loss[step]; !(d <= v.loss) {
 					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", step, loss, want.Loss[step], d, v.loss)
 				}
@@ -335,7 +362,7 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				return // the float64 curve has no stored adapter
 			}
 			ref := golden.Open(t, filepath.Join(final, adapter.WeightsFile))
-			for _, p := range ts.trained.Snapshot(ts.memory) {
+			for _, p := range ts.snapshot(t) {
 				for i, w := range ref.Floats("base_model.model." + p.Name) {
 					if d := math.Abs(float64(p.Data[i]) - w); !(d <= 2e-4) {
 						t.Fatalf("final %s[%d] = %v, PEFT %v", p.Name, i, p.Data[i], w)

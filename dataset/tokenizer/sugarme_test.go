@@ -1,5 +1,3 @@
-//go:build sugarme
-
 package tokenizer
 
 import (

@@ -55,14 +55,22 @@ func spaceOf[T Float](s *scratch) *space[T] {
 }
 
 // packA returns rows [i,i+rows) of op(A), block k0: values at
-// row*ars + depth*acs.
+// row*ars + depth*acs. It copies them only where they would fall on the same
+// cache sets and be read often.
 func (j *job[T]) packA(s *space[T], i, rows, k0, kc int) (a []T, ars, acs int) {
+	spread := j.lda%1024 != 0
 	if j.transA {
+		if spread || j.slivers <= 8 {
+			return j.a[k0*j.lda+i:], 1, j.lda
+		}
 		mr := j.kern.mr
 		for k := range kc {
 			copy(s.a[k*mr:][:rows], j.a[(k0+k)*j.lda+i:])
 		}
 		return s.a, 1, mr
+	}
+	if spread {
+		return j.a[i*j.lda+k0:], j.lda, 1
 	}
 	for r := range rows {
 		copy(s.a[r*kc:][:kc], j.a[(i+r)*j.lda+k0:])

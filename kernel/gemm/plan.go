@@ -78,7 +78,7 @@ func (j *job[T]) plan(workers int) {
 	switch {
 	case workers == 1:
 		chunk = min(chunk, j.slivers)
-	case j.slivers >= 4*workers || j.rowTiles < workers:
+	case 4*workers*ceil(j.slivers, workers) <= 5*j.slivers || j.rowTiles < workers: // workers end within a quarter of each other
 		rounds := ceil(j.slivers, most*workers)
 		chunk = ceil(j.slivers, rounds*workers)
 	default:

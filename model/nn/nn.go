@@ -29,7 +29,7 @@ type Net struct {
 type Weight struct {
 	Name  string // the checkpoint's; empty where the values are computed
 	Shape []int
-	Into  []string // names in graph.Memory
+	Into  []string // names in graph.Store
 	fill  func(r Reader, dst []kernel.Tensor) error
 }
 
@@ -84,7 +84,7 @@ func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
 }
 
 // Fill reads a weight into memory. Weights may be filled at the same time.
-func (w Weight) Fill(r Reader, m *graph.Memory) error {
+func (w Weight) Fill(r Reader, m graph.Store) error {
 	dst := make([]kernel.Tensor, len(w.Into))
 	for i, name := range w.Into {
 		t, err := m.Tensor(name)
@@ -93,7 +93,11 @@ func (w Weight) Fill(r Reader, m *graph.Memory) error {
 		}
 		dst[i] = t
 	}
-	if err := w.fill(r, dst); err != nil {
+	err := w.fill(r, dst)
+	if err == nil {
+		err = m.Put(w.Into...)
+	}
+	if err != nil {
 		return fmt.Errorf("load %s: %w", w.Name, err)
 	}
 	return nil

@@ -1,0 +1,101 @@
+package graph
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// Machine is what plans are compiled for and run on. It belongs to one goroutine; a GPU's also holds its OS
+// thread.
+type Machine interface {
+	// Name is "cpu", or the device's.
+	Name() string
+	// Workers is the number of CPU threads.
+	Workers() int
+	// Compile makes a plan laid out for the machine; see Builder.Compile.
+	Compile(b *Builder, outputs ...*Value) (*Plan, error)
+	// NewStore takes the memory that plans need when they share it, all of it at once.
+	NewStore(plans ...*Plan) (Store, error)
+	// Bind gives a plan its memory.
+	Bind(p *Plan, s Store) (Runner, error)
+	Close() error
+}
+
+// Store is the memory that plans run in. On a GPU, Tensor is host memory: what the host writes there is sent
+// by Put, and what the device wrote is fetched by Get. On the CPU they are one and the same.
+type Store interface {
+	Tensor(name string) (kernel.Tensor, error)
+	Put(names ...string) error
+	Get(names ...string) error
+	Bytes() Bytes
+	Close() error
+}
+
+// Runner is a plan bound to memory.
+type Runner interface {
+	// Run runs a segment once. On a GPU it returns when the work is queued.
+	Run(segment string) error
+	// Read waits for the work and returns an output that Compile was given.
+	Read(v *Value) (kernel.Tensor, error)
+}
+
+// CPU is the machine this program runs on.
+type CPU struct{ cpu *kernel.CPU }
+
+// NewCPU starts worker threads; 0 means one for each core.
+func NewCPU(workers int) *CPU { return &CPU{kernel.NewCPU(workers)} }
+
+func (*CPU) Name() string { return "cpu" }
+
+func (c *CPU) Workers() int { return c.cpu.Workers() }
+
+func (c *CPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
+	return b.Compile(c.cpu.Workers(), outputs...)
+}
+
+func (c *CPU) NewStore(plans ...*Plan) (Store, error) { return NewMemory(plans...) }
+
+func (c *CPU) Bind(p *Plan, s Store) (Runner, error) {
+	m, ok := s.(*Memory)
+	if !ok {
+		return nil, fmt.Errorf("the plan is for the CPU, its memory is a %T", s)
+	}
+	return p.Bind(m, c.cpu)
+}
+
+func (*CPU) Close() error { return nil }
+
+// Put does nothing: the tensors are the memory.
+func (m *Memory) Put(...string) error { return nil }
+
+// Get does nothing: the tensors are the memory.
+func (m *Memory) Get(...string) error { return nil }
+
+// Close does nothing: the memory goes with the last reference to it.
+func (m *Memory) Close() error { return nil }
+
+// Read is the memory of an input, or of an output that Compile was given.
+func (r *Run) Read(v *Value) (kernel.Tensor, error) { return r.values[v], nil }
+
+// target is the machine as layout sees it.
+type target interface {
+	// stored is the element type of each input and output of a kernel in memory. in is what is settled, 0
+	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
+	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
+	scratch(k kernel.Kernel, in, out []kernel.Type) int64
+}
+
+// hostTarget stores every value as it is typed.
+type hostTarget struct{ workers int }
+
+func (hostTarget) stored(_ kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error) {
+	return in, declared, nil
+}
+
+func (h hostTarget) scratch(k kernel.Kernel, in, _ []kernel.Type) int64 {
+	if s, ok := k.(kernel.Scratch); ok {
+		return s.Scratch(in, h.workers)
+	}
+	return 0
+}
