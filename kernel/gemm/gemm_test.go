@@ -149,6 +149,8 @@ func TestAgainstFloat64(t *testing.T) {
 			}
 			one(shape{trans&1 == 1, trans&2 == 2, 130, 600, 40, 0, 0.5, 1})
 			one(shape{trans&1 == 1, trans&2 == 2, 2, 300, 5000, 0, 1, 0})
+			one(shape{trans&1 == 1, trans&2 == 2, 17, 400, 1024, 0, 1, 1})
+			one(shape{trans&1 == 1, trans&2 == 2, 1024, 400, 9, 0, 1, 1})
 			one(shape{trans&1 == 1, trans&2 == 2, 300, 4, 500, 0, 1, 1})
 			one(shape{trans&1 == 1, trans&2 == 2, 33, 37, 0, 2, 1, 0.5})
 			one(shape{trans&1 == 1, trans&2 == 2, 33, 37, 20, 2, 0, 0})
