@@ -164,6 +164,9 @@ def main():
     with ProcessPoolExecutor(max_workers=JOBS) as pool:
         for src, target, _, data, log in pool.map(compile_one, [(s, t, a.g) for s in todo for t in targets]):
             parts.setdefault(src, []).append((target, data))
+            for line in log.splitlines():  # what ptxas says about instructions it had to serialise or ignore
+                if "wgmma" in line or "setmaxnreg" in line:
+                    print(f"{src} {target}: {line}")
             if target.startswith("sm_"):
                 reports.setdefault(src, {})[target] = resources(log)
             if len(parts[src]) == len(targets):

@@ -1,10 +1,12 @@
 // crossentropy.cu: per row of logits the loss lse - x[label], and (softmax - onehot) scale written over the logits.
 // Layout: logits [M,V] bf16, rows ld elements apart; labels [M] int32, -100 (any negative) = not trained; loss [M] fp32;
 // scale: one fp32 on the device (1 / trained tokens of the whole accumulated batch).
-// One block of 1024 a row; the first pass keeps a running maximum and sum for each thread, the second finds the row in the
+// One block of 512 a row; the first pass keeps a running maximum and sum for each thread, the second finds the row in the
 // second-level cache. Accumulation fp32.
 // Bytes: 4 a logit (2 read, 2 written). Goal: 75 % of copy.
 #include "common.cuh"
+
+enum { HELD = 4 };   // 16-byte loads in flight a thread
 
 struct Sum {   // sum of exp(x - max)
     float max, sum;
@@ -35,16 +37,25 @@ __device__ void rows(float *loss, bf16 *x, const int *labels, const float *scale
         return;
     }
     Sum s = {-INF, 0.f};
-    for (int c = threadIdx.x * 8; c < V8; c += blockDim.x * 8) {
-        float f[8], m;
-        unpack(load8(x + c), f);
-        m = fmaxf(fmaxf(fmaxf(f[0], f[1]), fmaxf(f[2], f[3])), fmaxf(fmaxf(f[4], f[5]), fmaxf(f[6], f[7])));
-        if (m > s.max) {
-            s.sum *= __expf(s.max - m);
-            s.max = m;
-        }
+    int step = blockDim.x * 8;
+    for (int c = threadIdx.x * 8; c < V8; c += step * HELD) {
+        Vec8 v[HELD];
 #pragma unroll
-        for (int k = 0; k < 8; k++) s.sum += __expf(f[k] - s.max);
+        for (int j = 0; j < HELD; j++)
+            if (c + j * step < V8) v[j] = load8(x + c + j * step);
+#pragma unroll
+        for (int j = 0; j < HELD; j++) {
+            if (c + j * step >= V8) break;
+            float f[8], m;
+            unpack(v[j], f);
+            m = fmaxf(fmaxf(fmaxf(f[0], f[1]), fmaxf(f[2], f[3])), fmaxf(fmaxf(f[4], f[5]), fmaxf(f[6], f[7])));
+            if (m > s.max) {
+                s.sum *= __expf(s.max - m);
+                s.max = m;
+            }
+#pragma unroll
+            for (int k = 0; k < 8; k++) s.sum += __expf(f[k] - s.max);
+        }
     }
     for (int c = V8 + threadIdx.x; c < V; c += blockDim.x) add(s, __bfloat162float(x[c]));
     float m = block_max(s.max);
@@ -54,23 +65,32 @@ __device__ void rows(float *loss, bf16 *x, const int *labels, const float *scale
     if (!GRADIENT) return;
     __syncthreads();   // the label's logit is read before it is overwritten
     float k1 = *scale;
-    for (int c = threadIdx.x * 8; c < V8; c += blockDim.x * 8) {
-        float f[8];
-        unpack(load8(x + c), f);
+    for (int c0 = threadIdx.x * 8; c0 < V8; c0 += step * HELD) {
+        Vec8 v[HELD];
 #pragma unroll
-        for (int k = 0; k < 8; k++) f[k] = (__expf(f[k] - lse) - (c + k == label ? 1.f : 0.f)) * k1;
-        store8(x + c, pack(f));
+        for (int j = 0; j < HELD; j++)
+            if (c0 + j * step < V8) v[j] = load8(x + c0 + j * step);
+#pragma unroll
+        for (int j = 0; j < HELD; j++) {
+            int c = c0 + j * step;
+            if (c >= V8) break;
+            float f[8];
+            unpack(v[j], f);
+#pragma unroll
+            for (int k = 0; k < 8; k++) f[k] = (__expf(f[k] - lse) - (c + k == label ? 1.f : 0.f)) * k1;
+            store8(x + c, pack(f));
+        }
     }
     for (int c = V8 + threadIdx.x; c < V; c += blockDim.x)
         x[c] = __float2bfloat16((__expf(__bfloat162float(x[c]) - lse) - (c == label ? 1.f : 0.f)) * k1);
 }
 
 // loss[M] and logits <- dlogits. Grid M. An untrained row gets loss 0 and a zero gradient; a label >= V gets loss NaN.
-extern "C" __global__ void __launch_bounds__(1024) crossentropy_gradient(float *loss, bf16 *logits, const int *labels, const float *scale, int V, int ld) {
+extern "C" __global__ void __launch_bounds__(512) crossentropy_gradient(float *loss, bf16 *logits, const int *labels, const float *scale, int V, int ld) {
     rows<true>(loss, logits, labels, scale, V, ld);
 }
 
 // loss[M] only (evaluation); logits stay. Grid M.
-extern "C" __global__ void __launch_bounds__(1024) crossentropy_loss(float *loss, bf16 *logits, const int *labels, int V, int ld) {
+extern "C" __global__ void __launch_bounds__(512) crossentropy_loss(float *loss, bf16 *logits, const int *labels, int V, int ld) {
     rows<false>(loss, logits, labels, 0, V, ld);
 }

@@ -189,11 +189,11 @@ func TestAttentionGeometry(t *testing.T) {
 			t.Errorf("head size %d: %v", D, err)
 		}
 	}
-	if _, err := NewAttention(10, 5, 2, 64); err == nil {
+	if _, err := NewAttention(MMA, 10, 5, 2, 64); err == nil {
 		t.Error("5 query heads over 2 key heads were taken")
 	}
 	for D := range headTiles { // 99 KB is what compute capability 8.6, 8.9 and 12.0 give a block
-		a, err := NewAttention(512, 8, 2, D)
+		a, err := NewAttention(MMA, 512, 8, 2, D)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,5 +205,33 @@ func TestAttentionGeometry(t *testing.T) {
 		if a.Splits > 1 && a.Part == 0 {
 			t.Errorf("head size %d: %d splits and no memory for them", D, a.Splits)
 		}
+	}
+}
+
+func TestAttentionFamily(t *testing.T) {
+	for _, c := range []struct {
+		sm, D int
+		want  Family
+	}{{80, 128, MMA}, {89, 64, MMA}, {90, 128, Hopper}, {90, 64, Hopper}, {90, 96, Hopper}, {90, 32, MMA}, {90, 8, MMA}, {90, 256, MMA}, {100, 128, MMA}, {120, 64, MMA}} {
+		f, err := AttentionFamily(c.sm, c.D)
+		if err != nil || f != c.want {
+			t.Errorf("sm %d, head size %d: %v, %v; want %v", c.sm, c.D, f, err, c.want)
+			continue
+		}
+		a, err := NewAttention(f, 1000, 8, 2, c.D)
+		if err != nil {
+			t.Errorf("sm %d, head size %d: %v", c.sm, c.D, err)
+		}
+		for _, g := range []Geometry{a.Forward, a.KV, a.Query} { // one table: no half of one family
+			if strings.Contains(g.Entry, "hopper") != (f == Hopper) || !slices.Contains(Entries[g.Stem], g.Entry) {
+				t.Errorf("sm %d, head size %d: %s of %s is not of the family %v", c.sm, c.D, g.Entry, g.Stem, f)
+			}
+		}
+	}
+	if _, err := AttentionFamily(75, 64); err == nil || !strings.Contains(err.Error(), "7.5") {
+		t.Errorf("sm 75: %v", err)
+	}
+	if _, err := NewAttention(Hopper, 10, 2, 2, 256); err == nil {
+		t.Error("head size 256 was given a wgmma kernel")
 	}
 }

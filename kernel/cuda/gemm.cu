@@ -6,7 +6,7 @@
 // gridDim.z > 1 divides K: D is then fp32 [z][M,N] packed, each part alpha A B; reduce_splits adds them in order.
 // Rows or addresses that are no multiple of 16 bytes are read value by value: right, and slow.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 60 % of cuBLASLt at M >= 2048.
-#include "common.cuh"
+#include "gemm.cuh"
 
 // A stage's tile of one operand: ROWS x COLS values as stored, rows padded by 8 so that ldmatrix has no bank conflict.
 template <int ROWS, int COLS, int THREADS>
@@ -35,9 +35,8 @@ __device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int 
     constexpr int BK = 32, STAGES = 4, THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
     constexpr int LDA = (TA ? BM : BK) + 8, LDB = (TB ? BK : BN) + 8, SIZE_A = (TA ? BK : BM) * LDA * 2, SIZE_B = (TB ? BN : BK) * LDB * 2;
     extern __shared__ __align__(128) uint8_t shared[];
-    // Blocks in columns of 8 tile rows: neighbours share operands in the second-level cache.
-    int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN, group = blockIdx.x / (8 * tiles_n), in = blockIdx.x - group * 8 * tiles_n;
-    int height = min(8, tiles_m - group * 8), row0 = (group * 8 + in % height) * BM, col0 = in / height * BN;
+    int row0, col0;
+    tile_of<BM, BN>(blockIdx.x, M, N, row0, col0);
     int per = ((K + BK - 1) / BK + gridDim.z - 1) / gridDim.z * BK, k0 = blockIdx.z * per, k1 = min(K, k0 + per);
     int steps = max(0, (k1 - k0 + BK - 1) / BK);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, wm = warp % WARPS_M * 16 * MT, wn = warp / WARPS_M * 8 * NT;
@@ -103,27 +102,7 @@ __device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int 
 #pragma unroll
             for (int j = 0; j < NT; j++) {
                 int c = col0 + wn + j * 8 + lane % 4 * 2;
-                float x = alpha * acc[i][j][2 * h], y = alpha * acc[i][j][2 * h + 1];
-                int64_t at = r * ldd + c;
-                if (c + 1 < N && !(at & 1)) {
-                    if (parts || f32) {
-                        float2 *p = (float2 *)(o32 + at);
-                        if (beta != 0.f) x = fmaf(beta, p->x, x), y = fmaf(beta, p->y, y);
-                        *p = make_float2(x, y);
-                    } else {
-                        __nv_bfloat162 *p = (__nv_bfloat162 *)(o16 + at);
-                        if (beta != 0.f) x = fmaf(beta, __low2float(*p), x), y = fmaf(beta, __high2float(*p), y);
-                        *p = __floats2bfloat162_rn(x, y);
-                    }
-                } else {
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        if (c + e >= N) continue;
-                        float v = e ? y : x;
-                        if (parts || f32) o32[at + e] = beta != 0.f ? fmaf(beta, o32[at + e], v) : v;
-                        else o16[at + e] = __float2bfloat16(beta != 0.f ? fmaf(beta, __bfloat162float(o16[at + e]), v) : v);
-                    }
-                }
+                store_pair(o32, o16, parts || f32, beta, r * ldd + c, c, N, alpha * acc[i][j][2 * h], alpha * acc[i][j][2 * h + 1]);
             }
         }
 }

@@ -23,7 +23,7 @@ func Elementwise(entry string, n int64) Geometry { return Flat("elementwise", en
 
 // RMSNorm is the geometry of the rmsnorm_* kernels over M rows of C.
 func RMSNorm(entry string, M, C int) Geometry {
-	threads := min(512, max(32, ceil(ceil(C, 8), 32)*32))
+	threads := min(512, max(32, ceil(C, 1024)*32)) // four 16-byte loads in flight a thread
 	return Geometry{"rmsnorm", entry, [3]int{M, 1, 1}, [3]int{threads, 1, 1}, 0}
 }
 
@@ -48,7 +48,7 @@ func Embedding(M, C int) Geometry {
 
 // CrossEntropy is the geometry of the crossentropy_* kernels over M rows of V logits.
 func CrossEntropy(entry string, M, V int) Geometry {
-	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(1024, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
 }
 
 // AdamW is the geometry of adamw_step over n parameters.
@@ -117,6 +117,24 @@ func Gemm(layout GemmLayout, M, N, K, parts int) Geometry {
 	return Geometry{"gemm", "gemm_" + string(layout) + "_" + size, [3]int{ceil(M, bm) * ceil(N, bn), 1, max(1, parts)}, [3]int{128, 1, 1}, 4 * 2 * (a + b)}
 }
 
+// GemmHopper is Gemm for compute capability 9.0, whose kernels take A and B as tensor maps: boxA and boxB are the boxes,
+// innermost first. Rows of A, B and their addresses must be multiples of 16 bytes.
+func GemmHopper(layout GemmLayout, M, N, K, parts int) (g Geometry, boxA, boxB [2]int) {
+	bn := 256
+	if N <= 128 || ceil(M, 128)*ceil(N, 256)*parts < 100 {
+		bn = 128
+	}
+	boxA, boxB = [2]int{64, 128}, [2]int{64, 64}
+	if layout == TN {
+		boxA = [2]int{64, 64}
+	}
+	if layout == NT {
+		boxB = [2]int{64, bn}
+	}
+	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, bn), [3]int{ceil(M, 128) * ceil(N, bn), 1, max(1, parts)},
+		[3]int{384, 1, 1}, 4*(128+bn)*128 + 1024}, boxA, boxB
+}
+
 // GemmParts says into how many parts K is worth dividing so that a product with few tiles still fills the device. It
 // depends on the shape alone, so results do too.
 func GemmParts(layout GemmLayout, M, N, K int) int {
@@ -126,71 +144,4 @@ func GemmParts(layout GemmLayout, M, N, K int) int {
 		parts *= 2
 	}
 	return parts
-}
-
-// headTile is one instance of the attention kernels (the macros at the end of attention_*.cu).
-type headTile struct {
-	forwardRows, forwardKeys       int
-	kvKeys, kvQueries, kvStages    int
-	queryRows, queryKeys, queryStg int
-}
-
-var headTiles = map[int]headTile{
-	32:  {128, 64, 128, 32, 2, 128, 64, 2},
-	64:  {128, 64, 128, 32, 2, 128, 32, 2},
-	80:  {128, 64, 64, 64, 2, 128, 32, 2},
-	96:  {128, 64, 64, 64, 2, 128, 32, 1},
-	128: {128, 64, 64, 32, 2, 128, 32, 1},
-	256: {64, 32, 32, 32, 1, 64, 16, 1},
-}
-
-// HeadSize is the instance of the attention kernels that serves heads of size D, or an error naming what is supported.
-func HeadSize(D int) (int, error) {
-	if D >= 8 && D%8 == 0 {
-		for _, d := range []int{32, 64, 80, 96, 128, 256} {
-			if D <= d {
-				return d, nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("attention: head size %d is not supported on the GPU; multiples of 8 up to 256 are", D)
-}
-
-func tileBytes(dp, rows int) int { return rows * (dp + 8) * 2 }
-
-// Attention holds the geometries of one attention: forward, and the three launches of backward (four with Splits > 1).
-type Attention struct {
-	Forward, Delta, KV, Query, Combine Geometry
-	Splits                             int   // parts into which a group's query heads are divided
-	Part                               int64 // bytes of the fp32 parts; 0 when Splits is 1
-}
-
-// NewAttention plans attention over M packed rows, H query heads, K key heads of size D.
-func NewAttention(M, H, K, D int) (Attention, error) {
-	dp, err := HeadSize(D)
-	if err != nil {
-		return Attention{}, err
-	}
-	if M < 1 || K < 1 || H < K || H%K != 0 {
-		return Attention{}, fmt.Errorf("attention: %d rows, %d query heads, %d key heads: the query heads must be a multiple of the key heads", M, H, K)
-	}
-	t := headTiles[dp]
-	name := func(s string) string { return fmt.Sprintf("%s%d", s, dp) }
-	block := [3]int{128, 1, 1}
-	a := Attention{Splits: 1}
-	for a.Splits*2 <= H/K && H/K%(a.Splits*2) == 0 && ceil(M, t.kvKeys)*K*a.Splits < 264 {
-		a.Splits *= 2
-	}
-	if a.Splits > 1 {
-		a.Part = int64(a.Splits) * 2 * int64(M) * int64(K) * int64(D) * 4
-	}
-	a.Forward = Geometry{"attention_forward", name("attention_forward_"), [3]int{ceil(M, t.forwardRows), H, 1}, block,
-		tileBytes(dp, t.forwardRows+2*t.forwardKeys)}
-	a.Delta = Geometry{"attention_backward", "attention_delta", [3]int{ceil(M*H, 8), 1, 1}, [3]int{256, 1, 1}, 0}
-	a.KV = Geometry{"attention_backward", name("attention_backward_kv_"), [3]int{ceil(M, t.kvKeys), K, a.Splits}, block,
-		tileBytes(dp, 2*t.kvKeys) + t.kvStages*(tileBytes(dp, 2*t.kvQueries)+8*t.kvQueries)}
-	a.Query = Geometry{"attention_backward", name("attention_backward_q_"), [3]int{ceil(M, t.queryRows), H, 1}, block,
-		tileBytes(dp, 2*t.queryRows) + t.queryStg*tileBytes(dp, 2*t.queryKeys)}
-	a.Combine = Flat("attention_backward", "attention_combine", int64(M)*int64(K)*int64(D)/2)
-	return a, nil
 }

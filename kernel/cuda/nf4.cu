@@ -28,26 +28,32 @@ __device__ __forceinline__ float absmax_of(const Scale &s, int64_t block, const 
 template <typename T>
 __device__ void dequantise(T *w, const uint8_t *packed, const float *code, Scale s, int64_t n) {
     __shared__ float table[16], map[256];
+    constexpr int ROUNDS = 4;
+    int64_t at = ((int64_t)blockIdx.x * blockDim.x * ROUNDS + threadIdx.x) * 8;
+    uint32_t q[ROUNDS], s8[ROUNDS];
+    float a[ROUNDS];
+#pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {   // every load is under way before the tables are waited for
+        int64_t i = at + (int64_t)r * blockDim.x * 8;
+        if (i + 8 <= n) {
+            q[r] = __ldcs((const uint32_t *)(packed + (i >> 1)));
+            if (s.absmax) {
+                a[r] = s.absmax[i >> 6];
+            } else {
+                s8[r] = s.scale8[i >> 6];
+                a[r] = s.scale2[i >> 14];
+            }
+        }
+    }
     if (threadIdx.x < 16) table[threadIdx.x] = code[threadIdx.x];
     if (!s.absmax) for (int i = threadIdx.x; i < 256; i += blockDim.x) map[i] = s.map[i];
     float offset = s.absmax ? 0.f : *s.offset;
     __syncthreads();
-    constexpr int ROUNDS = 4;
-    int64_t at = ((int64_t)blockIdx.x * blockDim.x * ROUNDS + threadIdx.x) * 8;
-    uint32_t q[ROUNDS];
-    float a[ROUNDS];
 #pragma unroll
     for (int r = 0; r < ROUNDS; r++) {
         int64_t i = at + (int64_t)r * blockDim.x * 8;
         if (i + 8 <= n) {
-            q[r] = __ldcs((const uint32_t *)(packed + (i >> 1)));
-            a[r] = absmax_of(s, i >> 6, map, offset);
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < ROUNDS; r++) {
-        int64_t i = at + (int64_t)r * blockDim.x * 8;
-        if (i + 8 <= n) {
+            if (!s.absmax) a[r] = __fadd_rn(__fmul_rn(map[s8[r]], a[r]), offset);
             float f[8];
 #pragma unroll
             for (int k = 0; k < 4; k++) {

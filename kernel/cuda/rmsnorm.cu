@@ -1,6 +1,6 @@
 // rmsnorm.cu: y = x rsqrt(mean(x^2) + eps) w over rows of C, its gradient for a frozen w, and the residual sum before it.
 // Layout: x, y, dy, dx, sum [M,C] bf16 packed rows; w [C] bf16; rstd [M] fp32.
-// One block a row: blockDim.x = C/8 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
+// One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
 // Statistics and products in fp32, one rounding at the store.
 // Bytes: forward 4 a value (2 read, 2 written), with the residual 8, backward 6 (8 with add). Goal: 85 % of copy.

@@ -409,7 +409,7 @@ func TestBLAS(t *testing.T) {
 					}
 				}
 				if g.Out == BF16 {
-					tol += math.Abs(w) / 256
+					tol += math.Abs(w) / 128 // twice half a unit in the last place
 				}
 				e := math.Abs(float64(got[i]) - w)
 				worst = max(worst, e)

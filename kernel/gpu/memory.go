@@ -93,7 +93,11 @@ func Upload[T any](dst Ptr, src []T) error {
 		return nil
 	}
 	n := int64(len(src)) * int64(unsafe.Sizeof(src[0]))
-	return wrap(fmt.Sprintf("copy %d bytes to the device", n), "cuMemcpyHtoD", cu.MemcpyHtoD(cu.DevicePtr(dst), unsafe.Pointer(&src[0]), n))
+	if err := cu.MemcpyHtoD(cu.DevicePtr(dst), unsafe.Pointer(&src[0]), n); err != nil {
+		return wrap(fmt.Sprintf("copy %d bytes to the device", n), "cuMemcpyHtoD", err)
+	}
+	// From pageable memory the call returns once the bytes are staged; our streams do not wait for the default one.
+	return check(fmt.Sprintf("copy %d bytes to the device", n), "cuStreamSynchronize", C.cuStreamSynchronize(nil))
 }
 
 // Download copies device memory into a host slice and waits for it.

@@ -1,0 +1,130 @@
+package cuda
+
+import "fmt"
+
+// Family is one implementation of attention. Forward and backward of a call always come from the same one.
+type Family int
+
+// The families. MMA serves every chip from compute capability 8.0 on and every supported head size; Hopper serves 9.0.
+const (
+	MMA Family = iota
+	Hopper
+)
+
+func (f Family) String() string { return [...]string{"mma.sync", "wgmma"}[f] }
+
+// AttentionFamily is the dispatch table: the family for a compute capability (10 major + minor) and a head size, or an
+// error naming what is supported.
+func AttentionFamily(sm, D int) (Family, error) {
+	dp, err := HeadSize(D)
+	switch {
+	case err != nil:
+		return 0, err
+	case sm < 80:
+		return 0, fmt.Errorf("attention: compute capability %d.%d is not supported; 8.0 and later are", sm/10, sm%10)
+	case sm == 90 && dp >= 64 && dp <= 128:
+		return Hopper, nil
+	}
+	return MMA, nil
+}
+
+// headTile is one instance of the attention kernels (the macros at the end of attention_*.cu).
+type headTile struct {
+	forwardRows, forwardKeys        int
+	kvKeys, kvQueries, kvStages     int
+	queryRows, queryKeys, queryStgs int
+}
+
+var headTiles = map[int]headTile{
+	32:  {128, 64, 128, 32, 2, 128, 64, 2},
+	64:  {128, 64, 128, 32, 2, 128, 32, 2},
+	80:  {128, 64, 64, 64, 2, 128, 32, 2},
+	96:  {128, 64, 64, 64, 2, 128, 32, 1},
+	128: {128, 64, 64, 32, 2, 128, 32, 1},
+	256: {64, 32, 32, 32, 1, 64, 16, 1},
+}
+
+var hopperTiles = map[int]headTile{
+	64:  {128, 128, 128, 128, 2, 128, 128, 2},
+	128: {128, 128, 128, 64, 2, 128, 64, 2},
+}
+
+// HeadSize is the instance of the attention kernels that serves heads of size D, or an error naming what is supported.
+func HeadSize(D int) (int, error) {
+	if D >= 8 && D%8 == 0 {
+		for _, d := range []int{32, 64, 80, 96, 128, 256} {
+			if D <= d {
+				return d, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("attention: head size %d is not supported on the GPU; multiples of 8 up to 256 are", D)
+}
+
+// Boxes are the rows of the tensor maps that the Hopper family's launches take, {64, 1, rows} of {D, heads, M}.
+type Boxes struct {
+	ForwardQ, ForwardK int // q; k and v
+	KVQ, KVK           int // q and dO; k and v
+	QueryQ, QueryK     int // q and dO; k and v
+}
+
+// Attention holds the geometries of one attention: forward, and the three launches of backward (four with Splits > 1).
+type Attention struct {
+	Family                             Family
+	Forward, Delta, KV, Query, Combine Geometry
+	Boxes                              Boxes
+	Splits                             int   // parts into which a group's query heads are divided
+	Part                               int64 // bytes of the fp32 parts; 0 when Splits is 1
+}
+
+func tileBytes(dp, rows int) int { return rows * (dp + 8) * 2 }
+
+// NewAttention plans attention over M packed rows, H query heads, K key heads of size D.
+func NewAttention(f Family, M, H, K, D int) (Attention, error) {
+	dp, err := HeadSize(D)
+	if err != nil {
+		return Attention{}, err
+	}
+	if M < 1 || K < 1 || H < K || H%K != 0 {
+		return Attention{}, fmt.Errorf("attention: %d rows, %d query heads, %d key heads: the query heads must be a multiple of the key heads", M, H, K)
+	}
+	a := Attention{Family: f, Splits: 1}
+	prefix, block, t := "attention_", [3]int{128, 1, 1}, headTiles[dp]
+	if f == Hopper {
+		if dp > 64 && dp <= 128 {
+			dp = 128
+		}
+		if hopperTiles[dp].forwardRows == 0 {
+			return Attention{}, fmt.Errorf("attention: head size %d has no wgmma kernel; 40 to 128 have", D)
+		}
+		prefix, block, t = "attention_hopper_", [3]int{384, 1, 1}, hopperTiles[dp]
+		a.Boxes = Boxes{t.forwardRows, t.forwardKeys, t.kvQueries, t.kvKeys, t.queryRows, t.queryKeys}
+	}
+	for s := 2; s <= H/K && ceil(M, t.kvKeys)*K*a.Splits < 264; s++ { // two blocks for each of about 132 multiprocessors
+		if H/K%s == 0 {
+			a.Splits = s
+		}
+	}
+	if a.Splits > 1 {
+		a.Part = int64(a.Splits) * 2 * int64(M) * int64(K) * int64(D) * 4
+	}
+	launch := func(stem, pass string, rows, heads, z, shared int) Geometry {
+		return Geometry{prefix + stem, fmt.Sprintf("%s%s_%d", prefix, pass, dp), [3]int{ceil(M, rows), heads, z}, block, shared}
+	}
+	var forward, kv, query int
+	if f == Hopper {
+		forward = 2*dp*(t.forwardRows+4*t.forwardKeys) + 1024
+		kv = 2*dp*(2*t.kvKeys+4*t.kvQueries) + 1024
+		query = 2*dp*(2*t.queryRows+4*t.queryKeys) + 1024
+	} else {
+		forward = tileBytes(dp, t.forwardRows+2*t.forwardKeys)
+		kv = tileBytes(dp, 2*t.kvKeys) + t.kvStages*(tileBytes(dp, 2*t.kvQueries)+8*t.kvQueries)
+		query = tileBytes(dp, 2*t.queryRows) + t.queryStgs*tileBytes(dp, 2*t.queryKeys)
+	}
+	a.Forward = launch("forward", "forward", t.forwardRows, H, 1, forward)
+	a.KV = launch("backward", "backward_kv", t.kvKeys, K, a.Splits, kv)
+	a.Query = launch("backward", "backward_q", t.queryRows, H, 1, query)
+	a.Delta = Geometry{"attention_backward", "attention_delta", [3]int{ceil(M*H, 8), 1, 1}, [3]int{256, 1, 1}, 0}
+	a.Combine = Flat("attention_backward", "attention_combine", int64(M)*int64(K)*int64(D)/2)
+	return a, nil
+}

@@ -1,0 +1,276 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// measure is the median device time of one call of f, from 5 groups of launches between two events.
+func (r *rig) measure(f func() error) time.Duration {
+	r.t.Helper()
+	start, err := r.d.NewEvent()
+	r.ok(err)
+	end, err := r.d.NewEvent()
+	r.ok(err)
+	defer func() { r.ok(errors.Join(start.Close(), end.Close())) }()
+	group := func(n int) time.Duration {
+		r.ok(start.Record(r.s))
+		for range n {
+			r.ok(f())
+		}
+		r.ok(errors.Join(end.Record(r.s), end.Synchronize()))
+		d, err := end.Since(start)
+		r.ok(err)
+		return d / time.Duration(n)
+	}
+	group(2)
+	n := max(3, min(200, int(4*time.Millisecond/max(group(3), time.Microsecond))))
+	var times []time.Duration
+	for range 5 {
+		times = append(times, group(n))
+	}
+	slices.Sort(times)
+	return times[2]
+}
+
+// noise fills n bf16 values with pseudo-random numbers of magnitude 1/2 to 2 in both signs.
+func (r *rig) noise(name string, n int64) gpu.Ptr {
+	p := r.out(name, 2*n)
+	const chunk = 1 << 20
+	v := make([]uint16, chunk)
+	for i := range v {
+		v[i] = bf16(float32(r.rnd.NormFloat64()))
+	}
+	m := min(n, chunk)
+	r.ok(gpu.Upload(p, v[:m]))
+	for at := m; at < n; at *= 2 {
+		r.ok(r.s.Copy(p.Add(2*at), p, 2*min(at, n-at)))
+	}
+	return p
+}
+
+func (r *rig) floats(name string, n int64, v uint32) gpu.Ptr {
+	p := r.out(name, 4*n)
+	r.ok(r.s.Fill32(p, v, n))
+	return p
+}
+
+// BenchmarkKernels prints a table: one line a kernel and shape, time, and the share of the ceiling measured in the same run.
+// Run with -test.benchtime=1x.
+func BenchmarkKernels(b *testing.B) {
+	r := newRig(b, 24<<30)
+	b.ReportMetric(0, "ns/op")
+	x, y := r.out("x", 4<<30), r.out("y", 4<<30)
+	t := r.measure(func() error { return r.s.Copy(y, x, 4<<30) })
+	copyRate := float64(8<<30) / t.Seconds()
+	fmt.Printf("%s\n%-64s %10s %10s %8s\n", r.d.Properties, "kernel", "us", "GB/s", "% copy")
+	fmt.Printf("%-64s %10.1f %10.0f %8s\n", "copy 4 GiB", t.Seconds()*1e6, copyRate/1e9, "100")
+	moved := func(name string, bytes float64, g Geometry, args ...any) {
+		l := r.launch(g, args...)
+		defer l.Free()
+		t := r.measure(func() error { return l.Run(r.s) })
+		fmt.Printf("%-64s %10.1f %10.0f %8.1f\n", name, t.Seconds()*1e6, bytes/t.Seconds()/1e9, 100*bytes/t.Seconds()/copyRate)
+	}
+	for _, c := range [][2]int{{8192, 4096}, {8192, 2048}, {16384, 576}, {512, 4096}} {
+		M, C := c[0], c[1]
+		r.reset()
+		n := int64(M) * int64(C)
+		X, Y, R, W, S := r.noise("x", n), r.noise("y", n), r.noise("r", n), r.noise("w", int64(C)), r.floats("rstd", int64(M), 0x3f800000)
+		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_forward", M, C), Y, S, X, W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_add_forward", M, C), Y, r.out("sum", 2*n), S, X, R, W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.noise("add", n), i32(C))
+	}
+	for _, c := range [][4]int{{8192, 32, 32, 128}, {8192, 32, 4, 64}, {16384, 9, 3, 64}} {
+		M, H, K, D := c[0], c[1], c[2], c[3]
+		r.reset()
+		ld := (H + 2*K) * D
+		X := r.noise("qkv", int64(M)*int64(ld))
+		cosT, sinT := r.floats("cos", 2048*int64(D)/2, 0x3f000000), r.floats("sin", 2048*int64(D)/2, 0x3f000000)
+		pos := make([]int32, M)
+		for i := range pos {
+			pos[i] = int32(i % 2048)
+		}
+		moved(fmt.Sprintf("rope_apply %v", c), float64(4*M*(H+K)*D), Rope(M, H, K, D), X, X.Add(int64(2*H*D)), in(r, "pos", pos), cosT, sinT,
+			i32(M), i32(H), i32(K), i32(D), i32(ld), i32(ld), i32(D/2), float32(1))
+	}
+	for _, c := range [][2]int{{8192, 11008}, {8192, 5632}, {16384, 1536}} {
+		M, F := c[0], c[1]
+		r.reset()
+		n := int64(M) * int64(F)
+		H, E, G := r.noise("h", n), r.noise("e", n), r.noise("g", n)
+		moved(fmt.Sprintf("swiglu_forward %dx%d", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), H, E, G, i32(M), i32(F), i32(F))
+		moved(fmt.Sprintf("swiglu_backward %dx%d", M, F), float64(12*n), Swiglu("swiglu_backward", M, F), H, E, G, i32(M), i32(F), i32(F))
+	}
+	{
+		r.reset()
+		const M, V, C = 8192, 32000, 4096
+		ids := make([]int32, M)
+		for i := range ids {
+			ids[i] = int32((i * 7919) % V)
+		}
+		moved("embedding_gather 8192 of 32000x4096", 4*M*C, Embedding(M, C), r.out("y", 2*M*C), r.noise("table", V*C), in(r, "ids", ids), i32(V), i32(C))
+	}
+	for _, c := range [][2]int64{{4096, 11008}, {4096, 4096}, {2048, 5632}} {
+		r.reset()
+		n := c[0] * c[1]
+		w, packed := r.noise("w", n), r.noise("packed", n/4)
+		code, m, scale2, off, absmax := r.floats("code", 16, 0x3f000000), r.floats("map", 256, 0x3f000000), r.floats("scale2", n/16384+1, 0x3f000000), r.floats("offset", 1, 0), r.floats("absmax", n/64, 0x3f000000)
+		moved(fmt.Sprintf("nf4_dequantise_nested %v", c), 2.52*float64(n), NF4Dequantise("nf4_dequantise_nested", n), w, packed, code, r.out("scale8", n/64), m, scale2, off, n)
+		moved(fmt.Sprintf("nf4_dequantise %v", c), 2.5625*float64(n), NF4Dequantise("nf4_dequantise", n), w, packed, code, absmax, n)
+		w = r.noise("w2", n)
+		moved(fmt.Sprintf("nf4_quantise_bf16 %v", c), 2.5625*float64(n), NF4Quantise("nf4_quantise_bf16", n), packed, absmax, w, n)
+	}
+	for _, c := range [][2]int{{2048, 32000}, {1024, 128256}, {2048, 49152}} {
+		M, V := c[0], c[1]
+		r.reset()
+		labels := make([]int32, M)
+		for i := range labels {
+			labels[i] = int32(i)
+		}
+		moved(fmt.Sprintf("crossentropy_gradient %dx%d", M, V), float64(4*M)*float64(V), CrossEntropy("crossentropy_gradient", M, V), r.floats("loss", int64(M), 0),
+			r.noise("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), i32(V), i32(V))
+	}
+	{
+		r.reset()
+		const n = 40_000_000
+		p, m, v, g := r.floats("p", n, 0x3f000000), r.floats("m", n, 0x3f000000), r.floats("v", n, 0x3f000000), r.floats("g", n, 0x3f000000)
+		moved("adamw_step 40M", 30*n, AdamW(n), p, m, v, r.out("copy", 2*n), g, r.floats("lr", 1, 0x3a000000), r.floats("step", 1, 3), r.floats("clip", 1, 0x3f800000),
+			int64(n), float32(.9), float32(.999), float32(1e-8), float32(.01))
+		moved("norm_partial 40M", 4*n, Norm(), r.out("partial", 4*NormBlocks), g, int64(n))
+	}
+}
+
+// BenchmarkGemm compares the built-in product with cuBLASLt.
+func BenchmarkGemm(b *testing.B) {
+	r := newRig(b, 8<<30)
+	b.ReportMetric(0, "ns/op")
+	blas, err := gpu.OpenBLAS("")
+	r.ok(err)
+	fmt.Printf("cuBLASLt %s\n%-44s %12s %12s %8s\n", blas.Version, "product", "cuBLASLt TF", "built-in TF", "%")
+	const ws = 64 << 20
+	for _, c := range []struct {
+		l       GemmLayout
+		M, N, K int
+		f32     bool
+	}{
+		{NT, 8192, 4096, 4096, false}, {NN, 8192, 4096, 4096, false}, {NT, 8192, 11008, 4096, false}, {NN, 8192, 4096, 11008, false}, {NT, 2048, 4096, 4096, false},
+		{NT, 2048, 5632, 2048, false}, {NT, 512, 4096, 4096, false}, {NN, 512, 4096, 4096, false}, {NT, 512, 2048, 2048, false}, {NT, 512, 576, 576, false},
+		{NT, 16384, 576, 576, false}, {NT, 2048, 32000, 4096, false},
+		{NT, 8192, 16, 4096, false}, {NT, 8192, 4096, 16, false}, {TN, 16, 4096, 8192, true}, {TN, 4096, 16, 8192, true}, {NT, 512, 8, 576, false}, {TN, 8, 576, 512, true},
+	} {
+		r.reset()
+		A, B, D, W := r.noise("a", int64(c.M*c.K)), r.noise("b", int64(c.N*c.K)), r.out("d", int64(4*c.M*c.N)), r.out("w", ws)
+		out := gpu.BF16
+		flag := 0
+		if c.f32 {
+			out, flag = gpu.F32, 1
+		}
+		lda, ldb := c.K, c.N
+		if c.l == TN {
+			lda = c.M
+		}
+		if c.l == NT {
+			ldb = c.K
+		}
+		p, err := blas.Plan(gpu.Gemm{M: c.M, N: c.N, K: c.K, TransA: c.l == TN, TransB: c.l == NT, Out: out, Alpha: 1}, ws, nil)
+		r.ok(err)
+		t1 := r.measure(func() error { return p.Run(r.s, D, A, B, W) })
+		p.Free()
+		parts := GemmParts(c.l, c.M, c.N, c.K)
+		to := D
+		if parts > 1 {
+			to = r.out("parts", int64(4*c.M*c.N*parts))
+		}
+		l := r.launch(Gemm(c.l, c.M, c.N, c.K, parts), to, A, B, i32(c.M), i32(c.N), i32(c.K), i32(lda), i32(ldb), i32(c.N), float32(1), float32(0), i32(flag))
+		entry := "reduce_splits"
+		if !c.f32 {
+			entry = "reduce_splits_bf16"
+		}
+		add := r.launch(Flat("reduce", entry, int64(c.M*c.N)), D, to, i32(parts), int64(c.M*c.N), float32(1), float32(0))
+		t2 := r.measure(func() error {
+			if err := l.Run(r.s); err != nil || parts == 1 {
+				return err
+			}
+			return add.Run(r.s)
+		})
+		l.Free()
+		add.Free()
+		t3 := t2
+		if r.d.SM() == 90 && lda%8 == 0 && ldb%8 == 0 {
+			parts := GemmParts(c.l, c.M, c.N, c.K)
+			g := r.hopperGemm(c.l, c.M, c.N, c.K, lda, ldb, parts, A, B)
+			l := r.launch(g.Geometry, to, g.a, g.b, i32(c.M), i32(c.N), i32(c.K), i32(c.N), float32(1), float32(0), i32(flag))
+			add := r.launch(Flat("reduce", entry, int64(c.M*c.N)), D, to, i32(parts), int64(c.M*c.N), float32(1), float32(0))
+			t3 = r.measure(func() error {
+				if err := l.Run(r.s); err != nil || parts == 1 {
+					return err
+				}
+				return add.Run(r.s)
+			})
+			l.Free()
+			add.Free()
+		}
+		fl := 2 * float64(c.M) * float64(c.N) * float64(c.K) / 1e12
+		fmt.Printf("%-44s %12.1f %12.1f %8.1f   %8.1f us %8.1f us parts %d; wgmma %.1f TF %.1f us %.1f %%\n", fmt.Sprintf("%s %dx%dx%d", c.l, c.M, c.N, c.K), fl/t1.Seconds(), fl/t2.Seconds(), 100*t1.Seconds()/t2.Seconds(),
+			t1.Seconds()*1e6, t2.Seconds()*1e6, parts, fl/t3.Seconds(), t3.Seconds()*1e6, 100*t1.Seconds()/t3.Seconds())
+	}
+}
+
+// BenchmarkAttention measures forward and backward over packed sequences; FLOPs are counted as peers do: 4 and 10 D for every
+// visible pair.
+func BenchmarkAttention(b *testing.B) {
+	r := newRig(b, 8<<30)
+	b.ReportMetric(0, "ns/op")
+	fmt.Printf("%-44s %10s %10s %10s %10s\n", "attention, causal", "fwd us", "fwd TF", "bwd us", "bwd TF")
+	for _, c := range [][6]int{ // batch, length, query heads, key heads, head size, family (-1 = the table's)
+		{4, 2048, 32, 32, 128, -1}, {4, 2048, 32, 8, 128, -1}, {4, 2048, 32, 4, 64, -1}, {8, 2048, 9, 3, 64, -1}, {1, 512, 32, 32, 128, -1}, {1, 512, 32, 4, 64, -1},
+		{1, 512, 9, 3, 64, -1}, {4, 2048, 8, 4, 256, -1}, {4, 2048, 32, 32, 96, -1}, {4, 2048, 32, 32, 80, -1}, {4, 2048, 32, 32, 32, -1},
+		{4, 2048, 32, 32, 128, 0}, {4, 2048, 32, 4, 64, 0}, {1, 512, 32, 32, 128, 0}, {1, 512, 9, 3, 64, 0}, {4, 2048, 32, 32, 96, 0}, {4, 2048, 32, 32, 80, 0},
+	} {
+		B, T, H, K, D := c[0], c[1], c[2], c[3], c[4]
+		r.reset()
+		M, ldq, ldk, ldo := B*T, H*D, K*D, H*D
+		family, err := AttentionFamily(r.d.SM(), D)
+		r.ok(err)
+		if c[5] >= 0 {
+			family = Family(c[5])
+		}
+		a, err := NewAttention(family, M, H, K, D)
+		r.ok(err)
+		cu := make([]int32, B+1)
+		for i := range cu {
+			cu[i] = int32(i * T)
+		}
+		Q, Kp, V, DO := r.noise("q", int64(M*ldq)), r.noise("k", int64(M*ldk)), r.noise("v", int64(M*ldk)), r.noise("do", int64(M*ldo))
+		O, LSE, DELTA := r.out("o", int64(2*M*ldo)), r.out("lse", int64(4*H*M)), r.out("delta", int64(4*H*M))
+		DQ, DK, DV := r.out("dq", int64(2*M*ldq)), r.out("dk", int64(2*M*ldk)), r.out("dv", int64(2*M*ldk))
+		part := gpu.Ptr(0)
+		if a.Splits > 1 {
+			part = r.out("part", a.Part)
+		}
+		f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, in(r, "cu", cu), M, B, H, K, D, ldq, ldk, ldo, 0, .1})
+		t1 := r.measure(func() error { return f.Run(r.s) })
+		tk, tq := r.measure(func() error { return back[1].Run(r.s) }), r.measure(func() error { return back[len(back)-1].Run(r.s) })
+		t2 := r.measure(func() error {
+			for _, l := range back {
+				if err := l.Run(r.s); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		pairs := float64(B) * float64(T) * float64(T) / 2 * float64(H) * float64(D) / 1e12
+		fmt.Printf("%-44s %10.1f %10.1f %10.1f %10.1f   kv %.1f q %.1f splits %d %v\n", fmt.Sprintf("%dx%d H %d K %d D %d", B, T, H, K, D), t1.Seconds()*1e6, 4*pairs/t1.Seconds(),
+			t2.Seconds()*1e6, 10*pairs/t2.Seconds(), tk.Seconds()*1e6, tq.Seconds()*1e6, a.Splits, family)
+		for _, l := range append(back, f) {
+			l.Free()
+		}
+	}
+}

@@ -1,0 +1,98 @@
+// gemm_hopper.cu: the products of gemm.cu for compute capability 9.0: D[M,N] = alpha op(A) op(B) + beta D.
+// Layout: as gemm.cu (nn, nt, tn); A and B come as tensor maps of bf16 with boxes of 64 columns, 128-byte swizzle:
+// by column (inner dimension K contiguous: A of nn and nt, B of nt) boxes of 64 x 128 (A) or 64 x BN (B);
+// by row (A of tn, B of nn and tn) boxes of 64 x 64. Addresses and rows are multiples of 16 bytes; edges are filled with zeros.
+// One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds four stages of 64 inner values through the
+// copy engine, the other two multiply 64 rows each with wgmma. gridDim.z > 1 divides K as in gemm.cu.
+// Accumulation fp32. FLOPs 2 M N K. Goal: 80 % of cuBLASLt at M >= 2048.
+#include "gemm.cuh"
+#include "hopper.cuh"
+
+template <int TA, int TB, int BN>
+__device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M, int N, int K, int64_t ldd, float alpha, float beta, int f32) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr int BM = 128, BK = 64, STAGES = 4, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B;
+    extern __shared__ __align__(1024) uint8_t shared[];
+    __shared__ __align__(8) uint64_t bars[2 * STAGES];
+    uint32_t base = (smem(shared) + 1023) & ~1023u, full = smem(bars), empty = full + 8 * STAGES;
+    int row0, col0;
+    tile_of<BM, BN>(blockIdx.x, M, N, row0, col0);
+    int per = ((K + BK - 1) / BK + gridDim.z - 1) / gridDim.z, t0 = blockIdx.z * per, steps = max(0, min((K + BK - 1) / BK - t0, per));
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(full + 8 * s, 1);
+            barrier_init(empty + 8 * s, 2);
+        }
+        barrier_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_down<40>();
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < steps; i++) {
+                int s = i % STAGES, k = (t0 + i) * BK;
+                uint32_t a = base + s * STAGE, b = a + SIZE_A, bar = full + 8 * s;
+                if (i >= STAGES) barrier_wait(empty + 8 * s, (i / STAGES - 1) & 1);
+                barrier_expect(bar, STAGE);
+                if (TA) {
+                    for (int j = 0; j < BM / 64; j++) copy_box(a + j * 8192, ma, bar, row0 + j * 64, k);
+                } else {
+                    copy_box(a, ma, bar, k, row0);
+                }
+                if (TB) {
+                    for (int j = 0; j < BN / 64; j++) copy_box(b + j * 8192, mb, bar, col0 + j * 64, k);
+                } else {
+                    copy_box(b, mb, bar, k, col0);
+                }
+            }
+        }
+        return;
+    }
+    registers_up<232>();
+    int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x & 31;
+    float acc[BN / 2];
+#pragma unroll
+    for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
+    for (int i = 0; i < steps; i++) {
+        int s = i % STAGES;
+        uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
+        barrier_wait(full + 8 * s, i / STAGES & 1);
+        hold(acc);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4; k++) Wgmma<BN, TA, TB, 0>::shared(acc, operand(a + k * (TA ? 2048 : 32), 8192), operand(b + k * (TB ? 2048 : 32), 8192));
+        wgmma_commit();
+        hold(acc);
+        wgmma_wait<1>();   // the products of the stage before are done with it
+        if (i > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
+    }
+    wgmma_wait<0>();
+    hold(acc);
+    bool parts = gridDim.z > 1;
+    float *o32 = (float *)out + (parts ? (int64_t)blockIdx.z * M * N : 0);
+    if (parts) ldd = N, beta = 0.f;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int r = row0 + wg * 64 + warp * 16 + h * 8 + lane / 4;
+        if (r >= M) continue;
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            int c = col0 + j * 8 + lane % 4 * 2;
+            store_pair(o32, (bf16 *)out, parts || f32, beta, r * ldd + c, c, N, alpha * acc[4 * j + 2 * h], alpha * acc[4 * j + 2 * h + 1]);
+        }
+    }
+#endif
+}
+
+// Grid (tiles of M times tiles of N, 1, parts of K), block 384, dynamic shared memory 4 (128 + BN) 128 + 1024 bytes.
+#define GEMM(NAME, TA, TB, BN) \
+    extern "C" __global__ void __launch_bounds__(384, 1) gemm_hopper_##NAME(void *d, const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, \
+        int M, int N, int K, int ldd, float alpha, float beta, int f32) { \
+        gemm<TA, TB, BN>(d, &a, &b, M, N, K, ldd, alpha, beta, f32); \
+    }
+GEMM(nn_256, 0, 1, 256)
+GEMM(nt_256, 0, 0, 256)
+GEMM(tn_256, 1, 1, 256)
+GEMM(nn_128, 0, 1, 128)
+GEMM(nt_128, 0, 0, 128)
+GEMM(tn_128, 1, 1, 128)

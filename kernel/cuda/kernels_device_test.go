@@ -1,0 +1,517 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+func i32(v int) int32 { return int32(v) }
+
+func TestRMSNorm(t *testing.T) {
+	r := newRig(t, 256<<20)
+	const eps = 1e-5
+	for _, c := range [][2]int{{5, 64}, {3, 576}, {7, 4096}, {2, 16384}, {3, 16392}, {4, 100}, {9, 31}, {1, 8}} {
+		M, C := c[0], c[1]
+		name := fmt.Sprintf("%dx%d", M, C)
+		for _, add := range []bool{false, true} {
+			var x, w, res, dy []float64
+			out := r.repeat(func() [][]byte {
+				xb, xf := r.random(M*C, 2)
+				wb, wf := r.random(C, 1)
+				rb, rf := r.random(M*C, 1)
+				db, df := r.random(M*C, 1)
+				x, w, res, dy = xf, wf, rf, df
+				X, W, R, DY := in(r, "x", xb), in(r, "w", wb), in(r, "r", rb), in(r, "dy", db)
+				Y, RSTD, SUM, DX := r.out("y", int64(2*M*C)), r.out("rstd", int64(4*M)), r.out("sum", int64(2*M*C)), r.out("dx", int64(2*M*C))
+				if add {
+					r.run(RMSNorm("rmsnorm_add_forward", M, C), Y, SUM, RSTD, X, R, W, i32(C), float32(eps))
+					r.run(RMSNorm("rmsnorm_backward", M, C), DX, DY, SUM, W, RSTD, R, i32(C))
+				} else {
+					SUM = X
+					r.run(RMSNorm("rmsnorm_forward", M, C), Y, RSTD, X, W, i32(C), float32(eps))
+					r.run(RMSNorm("rmsnorm_backward", M, C), DX, DY, X, W, RSTD, gpu.Ptr(0), i32(C))
+				}
+				return [][]byte{get[byte](r, Y, 2*M*C), get[byte](r, RSTD, 4*M), get[byte](r, SUM, 2*M*C), get[byte](r, DX, 2*M*C)}
+			})
+			y, rstd, sum, dx := make([]float64, M*C), make([]float64, M), make([]float64, M*C), make([]float64, M*C)
+			for m := range M {
+				var ss, dot float64
+				for c := range C {
+					i := m*C + c
+					sum[i] = x[i]
+					if add {
+						sum[i] = round(x[i] + res[i])
+					}
+					ss += sum[i] * sum[i]
+				}
+				q := 1 / math.Sqrt(ss/float64(C)+eps)
+				rstd[m] = q
+				for c := range C {
+					i := m*C + c
+					y[i] = sum[i] * q * w[c]
+					dot += dy[i] * w[c] * sum[i] * q
+				}
+				for c := range C {
+					i := m*C + c
+					dx[i] = q * (dy[i]*w[c] - sum[i]*q*dot/float64(C))
+					if add {
+						dx[i] += res[i]
+					}
+				}
+			}
+			nearBF16(t, name+" y", bfFloats(out[0]), y)
+			nearF32(t, name+" rstd", f32Floats(out[1]), rstd)
+			if distance(bfFloats(out[2]), sum) != 0 {
+				t.Errorf("%s: the residual sum is not the rounded one", name)
+			}
+			nearBF16(t, name+" dx", bfFloats(out[3]), dx)
+		}
+	}
+}
+
+func TestRope(t *testing.T) {
+	r := newRig(t, 64<<20)
+	for _, c := range [][4]int{{5, 4, 2, 64}, {3, 9, 3, 64}, {4, 8, 4, 8}, {2, 3, 3, 128}, {3, 2, 1, 80}, {3, 2, 1, 20}} {
+		M, H, K, D := c[0], c[1], c[2], c[3]
+		ld := (H + 2*K) * D // q and k inside one matrix with v, which must stay
+		const P = 100
+		var x []float64
+		pos := make([]int32, M)
+		cosT, sinT := make([]float32, P*D/2), make([]float32, P*D/2)
+		for p := range P {
+			for d := range D / 2 {
+				a := float64(p) * math.Pow(10000, -2*float64(d)/float64(D))
+				cosT[p*D/2+d], sinT[p*D/2+d] = float32(math.Cos(a)), float32(math.Sin(a))
+			}
+		}
+		for i := range pos {
+			pos[i] = int32((i * 37) % P)
+		}
+		for _, sign := range []float32{1, -1} {
+			out := r.repeat(func() [][]byte {
+				xb, xf := r.random(M*ld, 1)
+				x = xf
+				X := in(r, "qkv", xb)
+				r.run(Rope(M, H, K, D), X, X.Add(int64(2*H*D)), in(r, "pos", pos), in(r, "cos", cosT), in(r, "sin", sinT),
+					i32(M), i32(H), i32(K), i32(D), i32(ld), i32(ld), i32(D/2), sign)
+				return [][]byte{get[byte](r, X, 2*M*ld)}
+			})
+			want := append([]float64(nil), x...)
+			for m := range M {
+				for h := range H + K {
+					for d := range D / 2 {
+						i := m*ld + h*D + d
+						c, s := float64(cosT[int(pos[m])*D/2+d]), float64(sign*sinT[int(pos[m])*D/2+d])
+						want[i], want[i+D/2] = x[i]*c-x[i+D/2]*s, x[i+D/2]*c+x[i]*s
+					}
+				}
+			}
+			nearBF16(t, fmt.Sprintf("%v sign %v", c, sign), bfFloats(out[0]), want)
+		}
+	}
+}
+
+func TestSwiglu(t *testing.T) {
+	r := newRig(t, 64<<20)
+	for _, c := range [][3]int{{3, 172, 0}, {5, 1536, 0}, {7, 64, 128}, {3, 33, 66}, {4, 33, 0}} {
+		M, F, ld := c[0], c[1], c[2]
+		if ld == 0 {
+			ld = F
+		}
+		var e, g, dh []float64
+		out := r.repeat(func() [][]byte {
+			var eb, gb, db []uint16
+			eb, e = r.random(M*ld, 3)
+			gb, g = r.random(M*ld, 1)
+			db, dh = r.random(M*F, 1)
+			E, G, DH, Hh := in(r, "e", eb), in(r, "g", gb), in(r, "dh", db), r.out("h", int64(2*M*F))
+			r.run(Swiglu("swiglu_forward", M, F), Hh, E, G, i32(M), i32(F), i32(ld))
+			r.run(Swiglu("swiglu_backward", M, F), DH, E, G, i32(M), i32(F), i32(ld))
+			return [][]byte{get[byte](r, Hh, 2*M*F), get[byte](r, DH, 2*M*F), get[byte](r, E, 2*M*ld), get[byte](r, G, 2*M*ld)}
+		})
+		h, de, dg := make([]float64, M*F), append([]float64(nil), e...), append([]float64(nil), g...)
+		for m := range M {
+			for f := range F {
+				i, j := m*ld+f, m*F+f
+				s := 1 / (1 + math.Exp(-e[i]))
+				h[j] = e[i] * s * g[i]
+				dg[i] = dh[j] * e[i] * s
+				de[i] = dh[j] * g[i] * s * (1 + e[i]*(1-s))
+			}
+		}
+		for i, want := range [][]float64{h, h, de, dg} {
+			nearBF16(t, fmt.Sprintf("%v output %d", c, i), bfFloats(out[i]), want)
+		}
+	}
+}
+
+func TestEmbedding(t *testing.T) {
+	r := newRig(t, 64<<20)
+	for _, C := range []int{64, 2048, 33} {
+		const V = 50
+		ids := []int32{0, 49, 7, 7, 50, -1, 3}
+		var table []float64
+		out := r.repeat(func() [][]byte {
+			tb, tf := r.random(V*C, 1)
+			table = tf
+			Y := r.out("y", int64(2*len(ids)*C))
+			r.run(Embedding(len(ids), C), Y, in(r, "table", tb), in(r, "ids", ids), i32(V), i32(C))
+			return [][]byte{get[byte](r, Y, 2*len(ids)*C)}
+		})
+		got := bfFloats(out[0])
+		for m, id := range ids {
+			for c := range C {
+				v := got[m*C+c]
+				if id < 0 || id >= V {
+					if v == v {
+						t.Fatalf("id %d gave %v, want NaN", id, v)
+					}
+				} else if v != table[int(id)*C+c] {
+					t.Fatalf("id %d column %d: %v", id, c, v)
+				}
+			}
+		}
+	}
+}
+
+func TestCrossEntropy(t *testing.T) {
+	r := newRig(t, 256<<20)
+	for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777}, {2, 7, 7}} {
+		M, V, ld := c[0], c[1], c[2]
+		labels := make([]int32, M)
+		for m := range labels {
+			labels[m] = int32((m * 7919) % V)
+		}
+		labels[M-1] = -100
+		labels[0] = int32(V - 1)
+		const scale = 1. / 3
+		var x []float64
+		out := r.repeat(func() [][]byte {
+			xb, xf := r.random(M*ld, 4)
+			x = xf
+			X, L, L2 := in(r, "logits", xb), r.out("loss", int64(4*M)), r.out("loss2", int64(4*M))
+			r.run(CrossEntropy("crossentropy_loss", M, V), L2, X, in(r, "labels", labels), i32(V), i32(ld))
+			r.run(CrossEntropy("crossentropy_gradient", M, V), L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), i32(V), i32(ld))
+			return [][]byte{get[byte](r, L, 4*M), get[byte](r, L2, 4*M), get[byte](r, X, 2*M*ld)}
+		})
+		loss, dx := make([]float64, M), append([]float64(nil), x...)
+		for m := range M {
+			row := x[m*ld : m*ld+V]
+			if labels[m] < 0 {
+				clear(dx[m*ld : m*ld+V])
+				continue
+			}
+			top, sum := math.Inf(-1), 0.
+			for _, v := range row {
+				top = max(top, v)
+			}
+			for _, v := range row {
+				sum += math.Exp(v - top)
+			}
+			lse := top + math.Log(sum)
+			loss[m] = lse - row[labels[m]]
+			for i, v := range row {
+				dx[m*ld+i] = math.Exp(v-lse) * float64(float32(scale))
+			}
+			dx[m*ld+int(labels[m])] -= float64(float32(scale))
+		}
+		nearF32(t, fmt.Sprintf("%v loss", c), f32Floats(out[0]), loss)
+		nearF32(t, fmt.Sprintf("%v loss alone", c), f32Floats(out[1]), loss)
+		nearBF16(t, fmt.Sprintf("%v gradient", c), bfFloats(out[2]), dx)
+	}
+}
+
+func TestAdamWAndNorm(t *testing.T) {
+	r := newRig(t, 256<<20)
+	for _, n := range []int{1, 33, 1000, 300007} {
+		const steps, lr, b1, b2, eps, decay, limit = 3, 1e-2, 0.9, 0.95, 1e-6, 0.1, 1.0
+		p, m, v := make([]float64, n), make([]float64, n), make([]float64, n)
+		norms := make([]float64, steps)
+		out := r.repeat(func() [][]byte {
+			start, grad := make([]float32, n), make([]float32, n)
+			clear(m)
+			clear(v)
+			for i := range start {
+				start[i] = float32(r.rnd.NormFloat64())
+				p[i] = float64(start[i])
+			}
+			P, Mm, Vv, Cc := in(r, "p", start), in(r, "m", make([]float32, n)), in(r, "v", make([]float32, n)), r.out("copy", int64(2*n))
+			part, norm := r.out("partial", 4*NormBlocks), r.out("norm", 8)
+			var got [][]byte
+			for s := range steps {
+				for i := range grad {
+					grad[i] = float32(r.rnd.NormFloat64())
+				}
+				G := in(r, "g", grad)
+				r.run(Norm(), part, G, int64(n))
+				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit))
+				r.run(AdamW(int64(n)), P, Mm, Vv, Cc, G, in(r, "lr", []float32{lr}), in(r, "step", []int32{int32(s + 1)}), norm.Add(4), int64(n),
+					float32(b1), float32(b2), float32(eps), float32(decay))
+				got = append(got, get[byte](r, norm, 4))
+				ss := 0.
+				for _, g := range grad {
+					ss += float64(g) * float64(g)
+				}
+				norms[s] = math.Sqrt(ss)
+				clip := min(1, limit/(norms[s]+1e-6))
+				for i := range p {
+					g := float64(grad[i]) * clip
+					m[i] = b1*m[i] + (1-b1)*g
+					v[i] = b2*v[i] + (1-b2)*g*g
+					p[i] = p[i]*(1-lr*decay) - lr/(1-math.Pow(b1, float64(s+1)))*m[i]/(math.Sqrt(v[i])/math.Sqrt(1-math.Pow(b2, float64(s+1)))+eps)
+				}
+			}
+			return append(got, get[byte](r, P, 4*n), get[byte](r, Mm, 4*n), get[byte](r, Vv, 4*n), get[byte](r, Cc, 2*n))
+		})
+		for s := range steps {
+			nearF32(t, fmt.Sprintf("n %d step %d norm", n, s), f32Floats(out[s]), norms[s:s+1])
+		}
+		for i, want := range [][]float64{p, m, v} {
+			nearF32(t, fmt.Sprintf("n %d output %d", n, i), f32Floats(out[steps+i]), want)
+		}
+		nearBF16(t, fmt.Sprintf("n %d copy", n), bfFloats(out[steps+3]), p)
+	}
+}
+
+func TestNormOfNaNAndNoLimit(t *testing.T) {
+	r := newRig(t, 1<<20)
+	for _, c := range []struct {
+		x            []float32
+		limit        float32
+		norm, factor float32
+	}{
+		{[]float32{3, 4}, 0, 5, 1}, {[]float32{3, 4}, 10, 5, 1}, {[]float32{0, 0}, 1, 0, 1}, {[]float32{float32(math.NaN()), 1}, 1, 0, 0},
+	} {
+		part, norm := r.out("partial", 4*NormBlocks), r.out("norm", 8)
+		r.run(Norm(), part, in(r, "x", c.x), int64(len(c.x)))
+		r.run(NormFinish(), norm, part, i32(NormBlocks), c.limit)
+		got := get[float32](r, norm, 2)
+		if c.x[0] != c.x[0] {
+			if got[0] == got[0] || got[1] == got[1] {
+				t.Errorf("NaN gradient: norm %v factor %v", got[0], got[1])
+			}
+		} else if got[0] != c.norm || got[1] != c.factor {
+			t.Errorf("%v limit %v: norm %v factor %v", c.x, c.limit, got[0], got[1])
+		}
+	}
+}
+
+func TestReduceAndElementwise(t *testing.T) {
+	r := newRig(t, 256<<20)
+	for _, n := range []int{1, 7, 8, 1000, 100003} {
+		const S = 5
+		var x, y []float64
+		var parts, losses []float32
+		out := r.repeat(func() [][]byte {
+			xb, xf := r.random(n, 1)
+			yb, yf := r.random(n, 1)
+			x, y = xf, yf
+			parts = make([]float32, S*n)
+			for i := range parts {
+				parts[i] = float32(r.rnd.NormFloat64())
+			}
+			losses = parts[:n]
+			half := make([]uint16, n) // fp16 of small integers: exponent by hand is not needed, 1.0 is 0x3c00, -2.0 is 0xc000
+			for i := range half {
+				half[i] = []uint16{0x3c00, 0xc000, 0x3800, 0}[i%4]
+			}
+			wide := make([]float32, n)
+			for i := range wide {
+				wide[i] = float32(yf[i]) * 1.001
+			}
+			X, Y, P := in(r, "x", xb), in(r, "y", yb), in(r, "parts", parts)
+			sum, split, split16 := in(r, "sum", []float32{10}), in(r, "split", parts[:n]), in(r, "split16", yb)
+			cast, up, h, add, ax := r.out("cast", int64(2*n)), r.out("up", int64(4*n)), r.out("h", int64(2*n)), r.out("add", int64(2*n)), in(r, "ax", yb)
+			ax32, sc := in(r, "ax32", parts[:n]), in(r, "sc", parts[:n])
+			r.run(Sum("reduce", "reduce_sum"), sum, P, i32(n), in(r, "scale", []float32{0.5}), i32(1))
+			r.run(Flat("reduce", "reduce_splits", int64(n)), split, P, i32(S), int64(n), float32(2), float32(1))
+			r.run(Flat("reduce", "reduce_splits_bf16", int64(n)), split16, P, i32(S), int64(n), float32(1), float32(0))
+			r.run(Elementwise("elementwise_f32_to_bf16", int64(n)), cast, in(r, "wide", wide), int64(n))
+			r.run(Elementwise("elementwise_bf16_to_f32", int64(n)), up, X, int64(n))
+			r.run(Elementwise("elementwise_f16_to_bf16", int64(n)), h, in(r, "half", half), int64(n))
+			r.run(Elementwise("elementwise_add", int64(n)), add, X, Y, int64(n))
+			r.run(Elementwise("elementwise_axpy", int64(n)), ax, X, float32(3), int64(n))
+			r.run(Elementwise("elementwise_axpy_f32", int64(n)), ax32, sc, float32(3), int64(n))
+			r.run(Elementwise("elementwise_scale_f32", int64(n)), sc, in(r, "factor", []float32{0.25}), float32(2), int64(n))
+			b := func(p gpu.Ptr, size int) []byte { return get[byte](r, p, size*n) }
+			return [][]byte{get[byte](r, sum, 4), b(split, 4), b(split16, 2), b(cast, 2), b(up, 4), b(h, 2), b(add, 2), b(ax, 2), b(ax32, 4), b(sc, 4)}
+		})
+		total := 0.
+		want := make([][]float64, 10)
+		for i := range want {
+			want[i] = make([]float64, n)
+		}
+		for i := range n {
+			total += float64(losses[i])
+			for s := range S {
+				want[1][i] += 2 * float64(parts[s*n+i])
+				want[2][i] += float64(parts[s*n+i])
+			}
+			p := float64(parts[i])
+			want[1][i] += p
+			want[3][i], want[4][i], want[5][i] = float64(float32(y[i])*1.001), x[i], []float64{1, -2, 0.5, 0}[i%4]
+			want[6][i], want[7][i], want[8][i], want[9][i] = x[i]+y[i], y[i]+3*x[i], 4*p, p/2
+		}
+		if g := f32Floats(out[0])[0]; math.Abs(g-(10+total/2)) > 1e-5*(1+math.Abs(total)) {
+			t.Errorf("n %d sum %v, want %v", n, g, 10+total/2)
+		}
+		for i := 1; i < len(out); i++ {
+			name := fmt.Sprintf("n %d output %d", n, i)
+			if len(out[i]) == 2*n {
+				nearBF16(t, name, bfFloats(out[i]), want[i])
+			} else {
+				nearF32(t, name, f32Floats(out[i]), want[i])
+			}
+		}
+	}
+}
+
+// cut rounds towards zero.
+func cut(x float64) float32 {
+	f := float32(x)
+	if math.Abs(float64(f)) > math.Abs(x) {
+		f = math.Float32frombits(math.Float32bits(f) - 1)
+	}
+	return f
+}
+
+type hopperGemm struct {
+	Geometry
+	a, b gpu.TensorMap
+}
+
+func (r *rig) hopperGemm(l GemmLayout, M, N, K, lda, ldb, parts int, A, B gpu.Ptr) hopperGemm {
+	r.t.Helper()
+	g, boxA, boxB := GemmHopper(l, M, N, K, parts)
+	dims := func(trans bool, rows, cols int) []int64 {
+		if trans {
+			rows, cols = cols, rows
+		}
+		return []int64{int64(cols), int64(rows)}
+	}
+	a, err := gpu.NewTensorMap(A, dims(l == TN, M, K), []int64{int64(2 * lda)}, boxA[:], 128)
+	r.ok(err)
+	b, err := gpu.NewTensorMap(B, dims(l == NT, K, N), []int64{int64(2 * ldb)}, boxB[:], 128)
+	r.ok(err)
+	return hopperGemm{g, a, b}
+}
+
+func TestGemm(t *testing.T) {
+	t.Run("mma", func(t *testing.T) { testGemm(t, MMA) })
+	t.Run("hopper", func(t *testing.T) {
+		if n, _ := gpu.Devices(); n > 0 {
+			if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
+				t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
+			}
+		}
+		testGemm(t, Hopper)
+	})
+}
+
+func testGemm(t *testing.T, family Family) {
+	r := newRig(t, 256<<20)
+	type shape struct {
+		layout  GemmLayout
+		M, N, K int
+		parts   int
+		pad     int // elements added to each leading dimension
+		f32     bool
+		beta    float32
+	}
+	var cases []shape
+	for _, l := range []GemmLayout{NN, NT, TN} {
+		cases = append(cases, shape{l, 128, 128, 64, 1, 0, false, 0}, shape{l, 200, 136, 264, 1, 8, true, 0.5}, shape{l, 33, 17, 45, 1, 0, false, 1},
+			shape{l, 300, 16, 512, 1, 0, true, 0}, shape{l, 16, 320, 1000, 4, 0, true, 0}, shape{l, 129, 8, 4096, 8, 0, true, 0}, shape{l, 1, 256, 128, 1, 0, false, 0},
+			shape{l, 1500, 1400, 200, 1, 0, false, 0}, shape{l, 1409, 1411, 77, 1, 3, true, 1}, shape{l, 40, 50, 16, 2, 0, true, 0}, shape{l, 1400, 2568, 200, 1, 8, false, 1}, shape{l, 128, 256, 1000, 3, 0, true, 0}, shape{l, 8, 1024, 64, 1, 0, false, 0})
+	}
+	for _, c := range cases {
+		M, N, K := c.M, c.N, c.K
+		if family == Hopper && (K%8 != 0 || M%8 != 0 || N%8 != 0 || c.pad%8 != 0) {
+			continue // rows that are no multiple of 16 bytes are the other kernel's
+		}
+		lda, ldb, ldd := K+c.pad, N+c.pad, N+c.pad
+		na, nb := M*lda, K*ldb
+		if c.layout == TN {
+			lda = M + c.pad
+			na = K * lda
+		}
+		if c.layout == NT {
+			ldb = K + c.pad
+			nb = N * ldb
+		}
+		var a, b, d0 []float64
+		size := 2
+		if c.f32 {
+			size = 4
+		}
+		out := r.repeat(func() [][]byte {
+			ab, af := r.random(na, 1)
+			bb, bf := r.random(nb, 1)
+			db, df := r.random(M*ldd, 1)
+			a, b, d0 = af, bf, df
+			A, B := in(r, "a", ab), in(r, "b", bb)
+			var D gpu.Ptr
+			if c.f32 {
+				wide := make([]float32, len(df))
+				for i := range wide {
+					wide[i] = float32(df[i])
+				}
+				D = in(r, "d", wide)
+			} else {
+				D = in(r, "d", db)
+			}
+			flag := 0
+			if c.f32 {
+				flag = 1
+			}
+			to := D
+			if c.parts > 1 {
+				to = r.out("parts", int64(4*M*N*c.parts))
+			}
+			if family == Hopper {
+				g := r.hopperGemm(c.layout, M, N, K, lda, ldb, c.parts, A, B)
+				r.run(g.Geometry, to, g.a, g.b, i32(M), i32(N), i32(K), i32(ldd), float32(0.5), c.beta, i32(flag))
+			} else {
+				r.run(Gemm(c.layout, M, N, K, c.parts), to, A, B, i32(M), i32(N), i32(K), i32(lda), i32(ldb), i32(ldd), float32(0.5), c.beta, i32(flag))
+			}
+			if c.parts > 1 {
+				r.run(Flat("reduce", "reduce_splits", int64(M*N)), D, to, i32(c.parts), int64(M*N), float32(1), float32(0))
+			}
+			return [][]byte{get[byte](r, D, size*M*ldd)}
+		})
+		want, plain := append([]float64(nil), d0...), append([]float64(nil), d0...)
+		for m := range M {
+			for n := range N {
+				var s float64
+				var p float32 // as the tensor cores add: groups of 8 exact products, the sum cut to fp32
+				var eight float64
+				for k := range K {
+					ia, ib := m*lda+k, k*ldb+n
+					if c.layout == TN {
+						ia = k*lda + m
+					}
+					if c.layout == NT {
+						ib = n*ldb + k
+					}
+					s += a[ia] * b[ib]
+					if eight += a[ia] * b[ib]; k%8 == 7 || k == K-1 {
+						p, eight = cut(float64(p)+eight), 0
+					}
+				}
+				want[m*ldd+n] = 0.5*s + float64(c.beta)*d0[m*ldd+n]
+				plain[m*ldd+n] = float64(0.5*p + c.beta*float32(d0[m*ldd+n]))
+			}
+		}
+		name := fmt.Sprintf("%+v %s", c, Gemm(c.layout, M, N, K, c.parts).Entry)
+		if c.f32 {
+			near(t, name, f32Floats(out[0]), want, plain)
+		} else {
+			nearBF16(t, name, bfFloats(out[0]), want)
+		}
+	}
+}

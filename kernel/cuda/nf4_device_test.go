@@ -1,0 +1,138 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// goldens are bitsandbytes' own numbers, shared with package quant.
+type goldens struct {
+	data []byte
+	head map[string]struct {
+		DType   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
+		Offsets [2]int `json:"data_offsets"`
+	}
+}
+
+func openGoldens(t *testing.T) goldens {
+	b, err := os.ReadFile("../../quant/testdata/nf4.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := binary.LittleEndian.Uint64(b)
+	g := goldens{data: b[8+n:]}
+	if err := json.Unmarshal(b[8:8+n], &g.head); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g goldens) bytes(name string) []byte {
+	h, ok := g.head[name]
+	if !ok {
+		panic("golden " + name)
+	}
+	return g.data[h.Offsets[0]:h.Offsets[1]]
+}
+
+func TestNF4Goldens(t *testing.T) {
+	r := newRig(t, 64<<20)
+	g := openGoldens(t)
+	var cases []string
+	for k := range g.head {
+		if c, ok := strings.CutSuffix(k, ".packed"); ok {
+			cases = append(cases, c)
+		}
+	}
+	sort.Strings(cases)
+	for _, c := range cases {
+		kind := map[string]string{"F32": "f32", "BF16": "bf16", "F16": "f16"}[g.head[c+".input"].DType]
+		n := 1
+		for _, s := range g.head[c+".input"].Shape {
+			n *= s
+		}
+		blocks := (n + 63) / 64
+		offset := g.bytes(c + ".nested.offset")
+		out := r.repeat(func() [][]byte {
+			packed, absmax := r.out("packed", int64((n+1)/2)), r.out("absmax", int64(4*blocks))
+			r.run(NF4Quantise("nf4_quantise_"+kind, int64(n)), packed, absmax, in(r, "w", g.bytes(c+".input")), int64(n))
+			scale8, scale2, off := r.out("scale8", int64(blocks)), r.out("scale2", int64(4*((blocks+255)/256))), r.out("offset", 4)
+			code, table := in(r, "code", g.bytes("nf4.code")), in(r, "map", g.bytes("dynamic.signed"))
+			r.run(Sum("nf4", "nf4_offset"), off, absmax, i32(blocks))
+			mean := get[byte](r, off, 4)
+			offset := in(r, "golden offset", offset)
+			r.run(NF4Nest(blocks), scale8, scale2, absmax, table, offset, i32(blocks))
+			w32, n32, w16, n16 := r.out("w32", int64(4*n)), r.out("n32", int64(4*n)), r.out("w16", int64(2*n)), r.out("n16", int64(2*n))
+			r.run(NF4Dequantise("nf4_dequantise_f32", int64(n)), w32, packed, code, absmax, int64(n))
+			r.run(NF4Dequantise("nf4_dequantise", int64(n)), w16, packed, code, absmax, int64(n))
+			r.run(NF4Dequantise("nf4_dequantise_nested_f32", int64(n)), n32, packed, code, scale8, table, in(r, "golden scale2", g.bytes(c+".nested.absmax2")), offset, int64(n))
+			r.run(NF4Dequantise("nf4_dequantise_nested", int64(n)), n16, packed, code, scale8, table, scale2, offset, int64(n))
+			return [][]byte{get[byte](r, packed, (n+1)/2), get[byte](r, absmax, 4*blocks), get[byte](r, scale8, blocks), get[byte](r, scale2, 4*((blocks+255)/256)),
+				mean, get[byte](r, w32, 4*n), get[byte](r, n32, 4*n), get[byte](r, w16, 2*n), get[byte](r, n16, 2*n)}
+		})
+		for i, name := range []string{".packed", ".absmax", ".nested.absmax_u8", ".nested.absmax2", "", ".dequantised", ".nested.dequantised"} {
+			if name != "" && !bytes.Equal(out[i], g.bytes(c+name)) {
+				t.Errorf("%s%s differs", c, name)
+			}
+		}
+		a, b := f32Floats(out[4])[0], f32Floats(offset)[0]
+		if math.Abs(a-b) > math.Abs(b)*1.2e-7 {
+			t.Errorf("%s: offset %v, want %v to the last place", c, a, b)
+		}
+		for i, name := range []string{".dequantised", ".nested.dequantised"} {
+			want := f32Floats(g.bytes(c + name))
+			for k, got := range bfFloats(out[7+i]) {
+				if got != round(want[k]) {
+					t.Fatalf("%s%s in bf16: value %d is %v, want %v", c, name, k, got, round(want[k]))
+				}
+			}
+		}
+	}
+	if len(cases) < 10 {
+		t.Errorf("only %d cases", len(cases))
+	}
+}
+
+// Sizes that are no multiple of a block, of 8 or of 2, and one that spans many blocks of threads.
+func TestNF4Sizes(t *testing.T) {
+	r := newRig(t, 256<<20)
+	g := openGoldens(t)
+	code := f32Floats(g.bytes("nf4.code"))
+	for _, n := range []int{1, 7, 63, 64, 65, 8191, 8200, 1000003} {
+		blocks := (n + 63) / 64
+		var w []float64
+		out := r.repeat(func() [][]byte {
+			wb, wf := r.random(n, 0.02)
+			w = wf
+			packed, absmax, back := r.out("packed", int64((n+1)/2)), r.out("absmax", int64(4*blocks)), r.out("back", int64(2*n))
+			r.run(NF4Quantise("nf4_quantise_bf16", int64(n)), packed, absmax, in(r, "w", wb), int64(n))
+			r.run(NF4Dequantise("nf4_dequantise", int64(n)), back, packed, in(r, "code", g.bytes("nf4.code")), absmax, int64(n))
+			return [][]byte{get[byte](r, packed, (n+1)/2), get[byte](r, absmax, 4*blocks), get[byte](r, back, 2*n)}
+		})
+		absmax, back := f32Floats(out[1]), bfFloats(out[2])
+		for i := range w {
+			c := out[0][i/2] >> 4
+			if i%2 == 1 {
+				c = out[0][i/2] & 15
+			}
+			if want := round(float64(float32(code[c]) * float32(absmax[i/64]))); back[i] != want {
+				t.Fatalf("n %d: value %d is %v, want %v", n, i, back[i], want)
+			}
+			if math.Abs(back[i]-w[i]) > 0.17*absmax[i/64] {
+				t.Fatalf("n %d: value %d came back as %v from %v, absmax %v", n, i, back[i], w[i], absmax[i/64])
+			}
+		}
+		if n%2 == 1 && out[0][n/2]&15 != 7 {
+			t.Errorf("n %d: the missing last value has code %d, want 7", n, out[0][n/2]&15)
+		}
+	}
+}
