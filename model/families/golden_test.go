@@ -1,0 +1,143 @@
+package families_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"sort"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func furthest(t testing.TB, got []float32, want []float64) (d, size float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d numbers, want %d", len(got), len(want))
+	}
+	for i, w := range want {
+		d, size = max(d, math.Abs(float64(got[i])-w)), max(size, math.Abs(w))
+		if math.IsNaN(float64(got[i])) {
+			d = math.Inf(1)
+		}
+	}
+	return d, size
+}
+
+// TestLogitsEqualTransformers covers what configurations can ask for: grouped heads, biases, head sizes that
+// are not the width's share, tied heads, sliding windows, and every kind of rotary scaling.
+func TestLogitsEqualTransformers(t *testing.T) {
+	ref := golden.Open(t, path(t, "logits.safetensors"))
+	ids := ref.Ints("ids")
+	names := make([]string, 0, len(models(t)))
+	for name := range models(t) {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	seen := map[string][]float64{}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			c := loadConfig(t, path(t, name+".config.json"))
+			w := build(t, c, 1, len(ids), nn.Options{}, nil, adapter.Config{})
+			logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head) // [M,C] [V,C]ᵀ -> [M,V]
+			r := w.start(t, openWeights(t, path(t, models(t)[name]+".safetensors")), logits)
+			copy(r.ints("ids"), ids)
+			r.run.Run("main")
+			want := ref.Floats(name + ".logits")
+			d, size := furthest(t, r.run.Tensor(logits).F32(), want)
+			t.Logf("logits within %.3g differ by at most %.3g", size, d)
+			if !(d <= 1e-4) || size < 1 {
+				t.Errorf("logits within %.3g differ by up to %.3g, tolerance 1e-4", size, d)
+			}
+			for other, numbers := range seen { // a case that equals another tests nothing
+				if d, _ := furthest(t, r.run.Tensor(logits).F32(), numbers); d < 1e-2 {
+					t.Errorf("the logits are those of %s", other)
+				}
+			}
+			seen[name] = want
+		})
+	}
+}
+
+// TestGradientsEqualPEFT compares loss, logits and gradients of adapters that PEFT made.
+func TestGradientsEqualPEFT(t *testing.T) {
+	for _, name := range []string{"mistral", "qwen2"} {
+		t.Run(name, func(t *testing.T) {
+			dir := path(t, name+".lora")
+			ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
+			saved, err := adapter.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lora := saved.Config
+			saved.Close()
+			lora.Dropout = 0
+			ids, labels, shape := ref.Ints("input_ids"), ref.Ints("labels"), ref.Shape("input_ids")
+			B, T := shape[0], shape[1]
+			method := adapter.Methods["lora"]
+			w := build(t, loadConfig(t, path(t, name+".config.json")), B, T, nn.Options{}, &method, lora)
+			loss := w.loss()
+			logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head)
+			grads := w.Grad(loss, w.trained.Params...)
+			r := w.start(t, openWeights(t, path(t, models(t)[name]+".safetensors")), append([]*nn.Value{loss, logits}, grads...)...)
+			r.load(dir, w.trained)
+			copy(r.ints("ids"), ids)
+			trained := 0
+			for i := range labels { // each place predicts the next one's label
+				next := int32(kernel.Untrained)
+				if i%T != T-1 {
+					next = labels[i+1]
+				}
+				if r.ints("labels")[i] = next; next >= 0 {
+					trained++
+				}
+			}
+			r.tensor("scale").F32()[0] = 1 / float32(trained)
+			r.run.Run("main")
+
+			if d, size := furthest(t, r.run.Tensor(loss).F32(), ref.Floats("loss")); !(d <= 1e-5*size) {
+				t.Errorf("loss %v, PEFT %v", r.run.Tensor(loss).F32(), ref.Floats("loss"))
+			}
+			want := ref.Floats("logits")
+			d, size := furthest(t, r.run.Tensor(logits).F32()[:len(want)], want)
+			t.Logf("logits within %.3g differ by at most %.3g", size, d)
+			if !(d <= 1e-4) {
+				t.Errorf("logits differ by up to %.3g, tolerance 1e-4", d)
+			}
+			if got := len(ref.Names()) - 4; got != len(grads) {
+				t.Errorf("%d gradients, PEFT has %d", len(grads), got)
+			}
+			worst := 0.0
+			for i, v := range w.trained.Params {
+				d, size := furthest(t, r.run.Tensor(grads[i]).F32(), ref.Floats("base_model.model."+v.Name))
+				worst = max(worst, d/size)
+				if !(d <= 1e-4*size) {
+					t.Errorf("gradient of %s is off by %.3g of %.3g", v.Name, d, size)
+				}
+			}
+			t.Logf("gradients differ by at most %.3g of a tensor's largest", worst)
+		})
+	}
+}
+
+func TestUnknownFamily(t *testing.T) {
+	_, err := families.For(model.Config{ModelType: "gpt2"})
+	const want = `config.json: model_type "gpt2" is not one of llama, mistral, qwen2`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
