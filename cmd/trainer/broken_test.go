@@ -24,6 +24,10 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:4:1: sead: unknown key; the nearest is seed"},
 		{"typo in a section name", least + "trainning: {}\n",
 			"run.yaml:4:1: trainning: unknown key; the nearest is training"},
+		{"three typos", "base_modle: m\ndatset: {path: d.jsonl}\noutput_dir: out\ntraining: {max_step: 0}\n",
+			"run.yaml:1:1: base_modle: unknown key; the nearest is base_model\n" +
+				"run.yaml:2:1: datset: unknown key; the nearest is dataset\n" +
+				"run.yaml:4:12: training.max_step: unknown key; the nearest is max_steps"},
 		{"far from any key", least + "lora: {xylophone: 1}\n",
 			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, init_from, r, rank_pattern, target_modules, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",

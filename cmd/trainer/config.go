@@ -152,7 +152,7 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	}
 	c.Notes = setDefaults(v, at)
 	if err := v.UnmarshalExact(&c.Spec); err != nil {
-		problems = append(problems, problem{file.position(nil), err.Error()})
+		problems = append(problems, problem{at: file.position(nil), text: err.Error()})
 		return c, problems
 	}
 	for path, table := range tables {
@@ -161,12 +161,15 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	refused := map[string]position{}
 	for _, p := range problems {
 		refused[pathOf(p.text)] = p.at
+		if _, given := at[p.meant]; p.meant != "" && !given {
+			refused[p.meant] = p.at
+		}
 	}
 	for _, err := range validate(c.Spec) {
-		p := problem{file.position(nil), err.Error()}
+		p := problem{at: file.position(nil), text: err.Error()}
 		path := pathOf(p.text)
 		if _, known := locate(refused, path); known {
-			continue // its value was refused already: the complaint is about the default
+			continue // what was given was refused already: the complaint is about the default
 		}
 		if where, ok := locate(at, path); ok {
 			p.at = where

@@ -71,29 +71,29 @@ var foreignRemarks = map[string]string{
 	"load_in_4bit":       "write quantization.bits: 4, or adapter: qlora",
 }
 
-// unknownKey is what is said about a name that the section does not have.
-func unknownKey(section *key, name string) string {
+// unknownKey is what is said about a name that the section does not have, and the key that was most likely meant, or "".
+func unknownKey(section *key, name string) (text, meant string) {
 	plain := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	if remark, ok := foreignRemarks[plain]; ok {
-		return "is not a key here: " + remark
+		return "is not a key here: " + remark, foreign[plain]
 	}
 	if ours := foreign[plain]; ours != "" {
 		if k, rest := schema.find(ours); rest == "" {
-			return fmt.Sprintf("is %s here", k.path)
+			return fmt.Sprintf("is %s here", k.path), k.path
 		}
 	}
 	if section.child(plain) == nil { // the right name in the wrong place
 		for _, k := range append(schema.leaves(), schema.keys...) {
 			if k.name == plain {
 				if k.path == k.name {
-					return "stands at the top level here"
+					return "stands at the top level here", k.path
 				}
-				return fmt.Sprintf("is %s here", k.path)
+				return fmt.Sprintf("is %s here", k.path), k.path
 			}
 		}
 	}
 	if near := nearest(plain, section.names()); near != "" {
-		return fmt.Sprintf("unknown key; the nearest is %s", near)
+		return fmt.Sprintf("unknown key; the nearest is %s", near), section.child(near).path
 	}
 	var paths []string
 	for _, k := range schema.leaves() {
@@ -101,14 +101,14 @@ func unknownKey(section *key, name string) string {
 	}
 	for _, path := range paths { // as part of the name: "lora.rnk" for "rnk"
 		if _, last, ok := strings.Cut(path, "."); ok && nearest(plain, []string{last}) != "" {
-			return fmt.Sprintf("unknown key; the nearest is %s", path)
+			return fmt.Sprintf("unknown key; the nearest is %s", path), path
 		}
 	}
 	what := "the keys here are "
 	if section.path != "" {
 		what = "the keys of " + section.path + " are "
 	}
-	return "unknown key; " + what + strings.Join(section.names(), ", ")
+	return "unknown key; " + what + strings.Join(section.names(), ", "), ""
 }
 
 // nearest is the name with the fewest edits to s, or "" when none is near. Of equally near ones it is the first.

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// value reads the value of one key into the values of its section.
+func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
+	switch k.kind {
+	case kindSection:
+		if isNull(n) && !l.lenient {
+			return // a section whose keys are all commented out
+		}
+		if n.Kind != yaml.MappingNode {
+			l.wrong(k, k.kind, n)
+			return
+		}
+		inner, ok := values[k.name].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			values[k.name] = inner
+		}
+		l.section(k, n, inner)
+	case kindTable:
+		l.table(k, n)
+	case kindList:
+		if list, ok := l.list(k, n); ok {
+			values[k.name] = list
+		}
+	default:
+		if v, ok := l.scalar(k, k.kind, n); ok {
+			values[k.name] = v
+		}
+	}
+}
+
+func (l *layer) table(k *key, n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		l.wrong(k, k.kind, n)
+		return
+	}
+	table, first := map[string]any{}, map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		if name.Kind != yaml.ScalarNode || isNull(name) {
+			l.bad(name, "%s: a key must be a name", k.path)
+			continue
+		}
+		entry := &key{path: k.path + "." + name.Value, kind: k.elem}
+		if line, twice := first[name.Value]; twice {
+			l.bad(name, "%s: given twice, first in line %d", entry.path, line)
+			continue
+		}
+		first[name.Value] = name.Line
+		l.at[entry.path] = l.position(value)
+		if v, ok := l.scalar(entry, k.elem, value); ok {
+			table[name.Value] = v
+		}
+	}
+	l.tables[k.path] = table
+}
+
+func (l *layer) list(k *key, n *yaml.Node) ([]string, bool) {
+	if n.Kind == yaml.ScalarNode {
+		v, ok := l.scalar(k, kindList, n)
+		if !ok {
+			return nil, false
+		}
+		return []string{v.(string)}, true
+	}
+	if n.Kind != yaml.SequenceNode {
+		l.wrong(k, kindList, n)
+		return nil, false
+	}
+	list := []string{}
+	for _, item := range n.Content {
+		v, ok := l.scalar(&key{path: k.path}, kindText, item)
+		if !ok {
+			return nil, false
+		}
+		list = append(list, v.(string))
+	}
+	return list, true
+}
+
+// scalar reads one plain value. A number may stand in quotes.
+func (l *layer) scalar(k *key, want kind, n *yaml.Node) (any, bool) {
+	if n.Kind != yaml.ScalarNode {
+		l.wrong(k, want, n)
+		return nil, false
+	}
+	if isNull(n) && !(l.lenient && want == kindText) {
+		l.bad(n, "%s: has no value; expected %s", k.path, want)
+		return nil, false
+	}
+	text := n.Value
+	quoted := n.Tag == "!!str"
+	var v any
+	var err error
+	switch want {
+	case kindText, kindList:
+		v = text
+		if !quoted && !l.lenient {
+			err = errors.New("unquoted")
+		}
+	case kindWhole:
+		v, err = strconv.Atoi(text)
+	case kindUnsigned:
+		v, err = strconv.ParseUint(text, 10, 64)
+	case kindNumber:
+		var f float64
+		f, err = strconv.ParseFloat(text, 64)
+		if math.IsInf(f, 0) || math.IsNaN(f) || strings.ContainsAny(text, "xX_") {
+			err = strconv.ErrRange
+		}
+		v = f
+	case kindTruth:
+		v = text == "true"
+		if text != "true" && text != "false" {
+			err = strconv.ErrSyntax
+		}
+	}
+	if err != nil {
+		l.wrong(k, want, n)
+		return nil, false
+	}
+	return v, true
+}
+
+// wrong reports a value of the wrong kind.
+func (l *layer) wrong(k *key, want kind, n *yaml.Node) {
+	got := ""
+	switch {
+	case n.Kind == yaml.MappingNode:
+		got = "keys and values"
+	case n.Kind == yaml.SequenceNode:
+		got = "a list"
+	case isNull(n):
+		got = "nothing"
+	case n.Tag == "!!str":
+		got = fmt.Sprintf("the text %q", shorten(n.Value))
+	default:
+		got = shorten(n.Value)
+	}
+	hint := ""
+	if (want == kindText || want == kindList) && n.Kind == yaml.ScalarNode {
+		hint = "; put it in quotes"
+	}
+	if want == kindTruth {
+		if near := map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}[strings.ToLower(n.Value)]; near != "" {
+			hint = "; write " + near
+		}
+	}
+	l.bad(n, "%s: expected %s, got %s%s", k.path, want, got, hint)
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func shorten(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "…"
+	}
+	return s
+}
