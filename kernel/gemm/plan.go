@@ -79,8 +79,7 @@ func (j *job[T]) plan(workers int) {
 	case workers == 1:
 		chunk = min(chunk, j.slivers)
 	case 4*workers*ceil(j.slivers, workers) <= 5*j.slivers || j.rowTiles < workers: // workers end within a quarter of each other
-		rounds := ceil(j.slivers, most*workers)
-		chunk = ceil(j.slivers, rounds*workers)
+		chunk = evenChunk(j.slivers, most, workers)
 	default:
 		chunk = min(chunk, j.slivers)
 		tiles = ceil(j.rowTiles, 2*workers)
@@ -88,6 +87,19 @@ func (j *job[T]) plan(workers int) {
 	j.chunk, j.rows = chunk*nr, tiles*mr
 	j.chunks = ceil(j.n, j.chunk)
 	j.tasks = j.chunks * ceil(j.m, j.rows)
+}
+
+// evenChunk is the size of a task, in slivers, with which the workers finish
+// first; of equals the largest.
+func evenChunk(slivers, most, workers int) int {
+	best := min(most, slivers)
+	longest := ceil(ceil(slivers, best), workers) * best
+	for chunk := best - 1; chunk > 0; chunk-- {
+		if t := ceil(ceil(slivers, chunk), workers) * chunk; t < longest {
+			best, longest = chunk, t
+		}
+	}
+	return best
 }
 
 // task does one chunk of columns for one range of rows.
