@@ -150,6 +150,9 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:9:12: lora.dropout: 1 must be at least 0 and below 1\n" +
 				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.30 is 30 %)\n" +
 				"run.yaml:12:13: expect.max_vram: \"lots\" is no amount of memory: write it like \"256MiB\", \"2GiB\" or \"2GB\""},
+		{"nothing embedded of that name", "base_model: embedded:m\ndataset: {path: embedded:d.jsonl}\noutput_dir: o\n",
+			"run.yaml:1:13: base_model: there is no embedded model \"m\"; there is stories260K\n" +
+				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
 			"run.yaml:5:11: dataset.format is \"alpacca\", want one of alpaca, completion, text, tokenized; did you mean alpaca?"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/train"
 )
@@ -22,6 +23,18 @@ func validate(s train.Spec) []error {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if s.BaseModel == "" {
 		bad("base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K")
+	}
+	if name, embedded := strings.CutPrefix(s.BaseModel, train.EmbeddedPrefix); embedded {
+		if _, err := configs.Model(name); err != nil {
+			bad("base_model: %w", err)
+		}
+	}
+	for _, data := range []struct{ key, path string }{{"path", s.Dataset.Path}, {"val_path", s.Dataset.ValPath}} {
+		if name, embedded := strings.CutPrefix(data.path, train.EmbeddedPrefix); embedded {
+			if _, err := configs.Data(name); err != nil {
+				bad("dataset.%s: %w", data.key, err)
+			}
+		}
 	}
 	if s.OutputDir == "" {
 		bad("output_dir: is missing; name a folder for the run, such as runs/first")

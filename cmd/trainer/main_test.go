@@ -223,7 +223,7 @@ func TestSignals(t *testing.T) {
 			}
 			io.Copy(io.Discard, pipe)
 			cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != want || !strings.Contains(said, "go on with: trainer train --config cpu_stories_quick --resume auto") {
+			if code := cmd.ProcessState.ExitCode(); code != want || !strings.Contains(said, "go on with: trainer train --config runs/cpu_stories_quick/config.yaml --resume auto") {
 				t.Errorf("exit code %d, want %d; last line %q", code, want, said)
 			}
 			path, damaged, err := train.Latest(filepath.Join(dir, "runs/cpu_stories_quick"))

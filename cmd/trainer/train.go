@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 
@@ -37,6 +38,8 @@ func newTrain(c *console) *cobra.Command {
 		Short: "Train the adapter that a configuration describes",
 		Long: `Train the adapter that a configuration describes. The output folder then holds the adapter in PEFT's format,
 metrics.jsonl, the effective configuration (config.yaml) and the checkpoints.
+
+A value is taken from --set, else from the environment (TRAINER_TRAINING_MAX_STEPS=10), else from the file.
 
 Ctrl-C finishes the step, saves a checkpoint and says how to go on; a second one stops at once.`,
 		Args: noArguments,
@@ -86,7 +89,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 		printResult(c, result)
 	}
 	if result.Stopped {
-		c.say("stopped after step %d of %d; go on with: trainer train --config %s --resume auto", result.Steps, result.MaxSteps, o.config)
+		c.say("stopped after step %d of %d; go on with: trainer train --config %s --resume auto", result.Steps, result.MaxSteps, filepath.Join(config.Spec.OutputDir, train.ConfigFile))
 		return &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
 	}
 	return err
