@@ -27,11 +27,14 @@ type Config struct {
 	// UseRSLoRA divides alpha by sqrt(r) instead of r.
 	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`
 	// RankPattern and AlphaPattern give layers a rank or alpha of their own: a key is a regular expression
-	// for the end of a layer's path.
+	// for the end of a layer's path. Of several that match, the first counts: as the adapter's file has them,
+	// else by name.
 	RankPattern  map[string]int     `mapstructure:"rank_pattern" yaml:"rank_pattern,omitempty"`
 	AlphaPattern map[string]float64 `mapstructure:"alpha_pattern" yaml:"alpha_pattern,omitempty"`
 	// InitFrom is an adapter folder to start from instead of fresh weights.
 	InitFrom string `mapstructure:"init_from" yaml:"init_from,omitempty"`
+
+	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 }
 
 // Targets is a list of module names, or one element that is a regular expression or all-linear.
@@ -121,28 +124,30 @@ func (t Targets) Match(path string) bool {
 
 // Rank and Scale of a layer's update, patterns applied.
 func (c Config) Rank(path string) int {
-	for _, k := range sortedKeys(c.RankPattern) {
-		if patternMatches(k, path) {
-			return c.RankPattern[k]
-		}
-	}
-	return c.R
+	return firstMatch(c.RankPattern, c.rankOrder, path, c.R)
 }
 
 // Scale is alpha/r, or alpha/sqrt(r) for rsLoRA (Kalajdzievski 2023), patterns applied.
 func (c Config) Scale(path string) float64 {
-	alpha := c.Alpha
-	for _, k := range sortedKeys(c.AlphaPattern) {
-		if patternMatches(k, path) {
-			alpha = c.AlphaPattern[k]
-			break
-		}
-	}
+	alpha := firstMatch(c.AlphaPattern, c.alphaOrder, path, c.Alpha)
 	r := float64(c.Rank(path))
 	if c.UseRSLoRA {
 		return alpha / math.Sqrt(r)
 	}
 	return alpha / r
+}
+
+// firstMatch is the value of the first pattern that matches a layer's path, or otherwise.
+func firstMatch[V any](patterns map[string]V, order []string, path string, otherwise V) V {
+	if order == nil {
+		order = sortedKeys(patterns)
+	}
+	for _, k := range order {
+		if patternMatches(k, path) {
+			return patterns[k]
+		}
+	}
+	return otherwise
 }
 
 // patternMatches is PEFT's rule for rank_pattern and alpha_pattern: the key matches the end of the path,

@@ -52,6 +52,9 @@ var mustBeOff = []string{
 	"trainable_token_indices", "use_qalora", "auto_mapping", "ensure_weight_tying",
 }
 
+// knownInits are the values of init_lora_weights that leave the base model's weights as they are.
+var knownInits = []any{nil, true, false, "gaussian", "orthogonal", "eva"}
+
 // harmless are keys that say nothing about the arithmetic.
 var harmless = []string{"megatron_core", "peft_version", "qalora_group_size", "revision", "runtime_config", "inference_mode", "task_type"}
 
@@ -127,6 +130,9 @@ func parseConfig(raw []byte) (Config, string, error) {
 	if p.Bias != "none" && p.Bias != "" {
 		bad("bias %q: only adapters that train no bias are supported", p.Bias)
 	}
+	if v := p.InitLoRAWeights; !slices.Contains(knownInits, v) {
+		bad("init_lora_weights is %v: it may change the base model's weights, which is not supported", v)
+	}
 	if p.FanInFanOut {
 		bad("fan_in_fan_out is true: no model here stores its weights that way")
 	}
@@ -155,7 +161,15 @@ func parseConfig(raw []byte) (Config, string, error) {
 			bad("%s is %s: tierlora does not know whether it changes the adapter", k, bytes.TrimSpace(keys[k]))
 		}
 	}
-	c := Config{R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern, AlphaPattern: p.AlphaPattern}
+	rankOrder, err := keyOrder(keys["rank_pattern"])
+	if err != nil {
+		bad("rank_pattern: %w", err)
+	}
+	alphaOrder, err := keyOrder(keys["alpha_pattern"])
+	if err != nil {
+		bad("alpha_pattern: %w", err)
+	}
+	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern, AlphaPattern: p.AlphaPattern}
 	switch t := p.TargetModules.(type) {
 	case string:
 		c.TargetModules = Targets{t}
@@ -175,6 +189,30 @@ func parseConfig(raw []byte) (Config, string, error) {
 		problems = c.Validate()
 	}
 	return c, p.BaseModel, errors.Join(problems...)
+}
+
+// keyOrder lists the keys of a JSON object of plain values in the file's order.
+func keyOrder(object json.RawMessage) ([]string, error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, nil // absent or null
+	}
+	keys := []string{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := key.(string)
+		if slices.Contains(keys, name) {
+			return nil, fmt.Errorf("%q stands there twice", name)
+		}
+		keys = append(keys, name)
+		if _, err := d.Token(); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
 }
 
 func jsonKeys() []string {

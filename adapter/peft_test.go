@@ -1,0 +1,343 @@
+package adapter
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// paramsOf are the tensors of an adapter file by our names, in its order, without numbers.
+func paramsOf(t testing.TB, dir string) []Param {
+	t.Helper()
+	f, err := weights.Open(filepath.Join(dir, WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var params []Param
+	for _, name := range f.Names() {
+		x, _ := f.Tensor(name)
+		params = append(params, Param{Name: strings.TrimPrefix(name, peftPrefix), Shape: x.Shape, Data: make([]float32, x.Len())})
+	}
+	return params
+}
+
+func layersOf(params []Param) []string {
+	var layers []string
+	for _, p := range params {
+		if l, ok := strings.CutSuffix(p.Name, suffixA); ok {
+			layers = append(layers, l)
+		}
+	}
+	return layers
+}
+
+// TestRoundTrip reads adapters that PEFT wrote, writes them, and reads them again.
+func TestRoundTrip(t *testing.T) {
+	for _, name := range []string{"train/init", "lora_grad/lora", "lora_grad/rslora", "lora_grad/lora_qv", "families/qwen2.lora", "families/mistral.lora"} {
+		t.Run(name, func(t *testing.T) {
+			dir := golden.Path(t, name)
+			saved, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer saved.Close()
+			params := paramsOf(t, dir)
+			if err := saved.Read(params); err != nil {
+				t.Fatal(err)
+			}
+			files, err := Encode(saved.Config, saved.BaseModel, layersOf(params), params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := Encode(saved.Config, saved.BaseModel, layersOf(params), params); err != nil || !bytes.Equal(files[WeightsFile], again[WeightsFile]) || !bytes.Equal(files[ConfigFile], again[ConfigFile]) {
+				t.Errorf("written twice, the bytes differ (%v)", err)
+			}
+			back, err := Decode(files[ConfigFile], files[WeightsFile])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back.BaseModel != saved.BaseModel || back.Config.R != saved.Config.R || back.Config.Dropout != saved.Config.Dropout {
+				t.Errorf("read back: %+v, written %+v", back.Config, saved.Config)
+			}
+			for _, l := range layersOf(params) {
+				if back.Config.Rank(l) != saved.Config.Rank(l) || back.Config.Scale(l) != saved.Config.Scale(l) || !back.Config.TargetModules.Match(l) {
+					t.Errorf("%s has rank %d and scale %v, written %d and %v", l, back.Config.Rank(l), back.Config.Scale(l), saved.Config.Rank(l), saved.Config.Scale(l))
+				}
+			}
+			read := paramsOf(t, dir)
+			if err := back.Read(read); err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range params {
+				if !slices.Equal(p.Data, read[i].Data) {
+					t.Errorf("%s came back with other numbers", p.Name)
+				}
+			}
+			sameKeys(t, files[ConfigFile], filepath.Join(dir, ConfigFile))
+		})
+	}
+}
+
+// sameKeys compares the values that PEFT wrote with ours: every key of ours is one of PEFT's.
+func sameKeys(t *testing.T, ours []byte, path string) {
+	t.Helper()
+	var got, want map[string]any
+	golden.JSON(t, path, &want)
+	if err := json.Unmarshal(ours, &got); err != nil {
+		t.Fatal(err)
+	}
+	sorted := func(v any) string {
+		if list, ok := v.([]any); ok {
+			names := make([]string, len(list))
+			for i, x := range list {
+				names[i] = fmt.Sprint(x)
+			}
+			slices.Sort(names)
+			return fmt.Sprint(names)
+		}
+		return fmt.Sprint(v)
+	}
+	for k, v := range got {
+		w, ok := want[k]
+		if !ok || sorted(v) != sorted(w) {
+			t.Errorf("%s is %v, PEFT wrote %v", k, v, w)
+		}
+	}
+}
+
+// TestPatternsEqualPEFT compares with PEFT's own matching functions.
+func TestPatternsEqualPEFT(t *testing.T) {
+	var cases []struct {
+		Config json.RawMessage
+		Layers [][4]any
+	}
+	golden.JSON(t, golden.Path(t, "families/patterns.json"), &cases)
+	checked := 0
+	for _, c := range cases {
+		config, _, err := parseConfig(c.Config)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Config, err)
+		}
+		for _, l := range c.Layers {
+			path := l[0].(string)
+			hit, rank, alpha := l[1].(bool), int(l[2].(float64)), l[3].(float64)
+			if got := config.TargetModules.Match(path); got != hit {
+				t.Errorf("%v matches %s: %v, PEFT %v", config.TargetModules, path, got, hit)
+			}
+			if got := config.Rank(path); got != rank {
+				t.Errorf("%s: rank of %s is %d, PEFT %d", c.Config, path, got, rank)
+			}
+			if got := config.Scale(path); got != alpha/float64(rank) {
+				t.Errorf("%s: scale of %s is %v, PEFT %v", c.Config, path, got, alpha/float64(rank))
+			}
+			checked++
+		}
+	}
+	if checked < 300 {
+		t.Errorf("only %d layers compared", checked)
+	}
+}
+
+// TestEncodeTargets: all-linear is written as the names it stood for, an expression as itself.
+func TestEncodeTargets(t *testing.T) {
+	for _, c := range []struct {
+		targets Targets
+		want    string
+	}{
+		{Targets{AllLinear}, `["q_proj","up_proj"]`},
+		{Targets{"v_proj", "q_proj"}, `["q_proj","v_proj"]`},
+		{Targets{`.*\.(q|v)_proj`}, `".*\\.(q|v)_proj"`},
+	} {
+		files, err := Encode(Config{R: 1, Alpha: 1, TargetModules: c.targets}, "base", []string{"layers.0.up_proj", "layers.1.up_proj", "layers.0.q_proj"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p struct {
+			Targets json.RawMessage `json:"target_modules"`
+		}
+		if err := json.Unmarshal(files[ConfigFile], &p); err != nil {
+			t.Fatal(err)
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, p.Targets); err != nil || compact.String() != c.want {
+			t.Errorf("%v is written as %s, want %s", c.targets, &compact, c.want)
+		}
+	}
+}
+
+// good are the files of a whole adapter of one layer.
+func good(t testing.TB) (config map[string]any, tensors map[string][]int) {
+	t.Helper()
+	config = map[string]any{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "lora_dropout": 0.0, "bias": "none", "target_modules": []string{"q_proj"}}
+	return config, map[string][]int{peftPrefix + "l.q_proj" + suffixA: {2, 3}, peftPrefix + "l.q_proj" + suffixB: {4, 2}}
+}
+
+func goodParams() []Param {
+	return []Param{{"l.q_proj" + suffixA, []int{2, 3}, make([]float32, 6)}, {"l.q_proj" + suffixB, []int{4, 2}, make([]float32, 8)}}
+}
+
+func encodeTensors(t testing.TB, tensors map[string][]int) []byte {
+	t.Helper()
+	var list []weights.Tensor
+	for _, name := range sortedKeys(tensors) {
+		n := 1
+		for _, d := range tensors[name] {
+			n *= d
+		}
+		x, err := weights.FromFloat32s(name, weights.F32, tensors[name], make([]float32, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, x)
+	}
+	raw, err := weights.Encode(list, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// readAll is what a run does with an adapter folder.
+func readAll(dir string) error {
+	saved, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	defer saved.Close()
+	return saved.Read(goodParams())
+}
+
+func TestBrokenAdapters(t *testing.T) {
+	set := func(k string, v any) func(map[string]any, map[string][]int) {
+		return func(c map[string]any, _ map[string][]int) { c[k] = v }
+	}
+	for _, c := range []struct {
+		name, want string
+		edit       func(config map[string]any, tensors map[string][]int)
+	}{
+		{"whole", "", func(map[string]any, map[string][]int) {}},
+		{"harmless keys", "", func(c map[string]any, _ map[string][]int) {
+			c["megatron_core"], c["peft_version"], c["qalora_group_size"], c["revision"], c["task_type"] = "megatron.core", "0.18.1", 16, "main", "CAUSAL_LM"
+			c["runtime_config"], c["a_later_key"], c["loftq_config"] = map[string]any{"ephemeral_gpu_offload": false}, nil, map[string]any{}
+		}},
+		{"gaussian", "", set("init_lora_weights", "gaussian")},
+		{"pissa", "init_lora_weights is pissa: it may change the base model's weights, which is not supported", set("init_lora_weights", "pissa")},
+		{"olora", "init_lora_weights is olora: it may change the base model's weights, which is not supported", set("init_lora_weights", "olora")},
+		{"peft_type", `peft_type "IA3" is not LORA`, set("peft_type", "IA3")},
+		{"use_dora", "use_dora is true: DoRA adapters are not supported", set("use_dora", true)},
+		{"bias", `bias "lora_only": only adapters that train no bias are supported`, set("bias", "lora_only")},
+		{"fan_in_fan_out", "fan_in_fan_out is true: no model here stores its weights that way", set("fan_in_fan_out", true)},
+		{"modules_to_save", "modules_to_save [lm_head]: whole trained modules are not supported", set("modules_to_save", []string{"lm_head"})},
+		{"lora_bias", "lora_bias is true: it is not supported", set("lora_bias", true)},
+		{"layers_to_transform", "layers_to_transform is [0,1]: it is not supported", set("layers_to_transform", []int{0, 1})},
+		{"exclude_modules", `exclude_modules is ["v_proj"]: it is not supported`, set("exclude_modules", []string{"v_proj"})},
+		{"layer_replication", "layer_replication is [[0,1]]: it is not supported", set("layer_replication", [][]int{{0, 1}})},
+		{"trainable_token_indices", "trainable_token_indices is [1]: it is not supported", set("trainable_token_indices", []int{1})},
+		{"unknown key", "velocity is 3: tierlora does not know whether it changes the adapter", set("velocity", 3)},
+		{"no rank", "lora.r: 0 is not a rank; use 1 to 4096", set("r", 0)},
+		{"rank of text", "json: cannot unmarshal string into Go struct field peftConfig.r of type int", set("r", "eight")},
+		{"no alpha", `lora_alpha "" is no number`, func(c map[string]any, _ map[string][]int) { delete(c, "lora_alpha") }},
+		{"no targets", "target_modules is missing", func(c map[string]any, _ map[string][]int) { delete(c, "target_modules") }},
+		{"targets of numbers", "target_modules holds 3, which is no name", set("target_modules", []any{"q_proj", 3})},
+		{"expression", "lora.target_modules: \"(q_proj\" is no regular expression: error parsing regexp: missing closing ): `(q_proj`", set("target_modules", "(q_proj")},
+		{"lookahead", "lora.rank_pattern: \"(?=q)\" is no regular expression: error parsing regexp: invalid or unsupported Perl syntax: `(?=`", set("rank_pattern", map[string]int{"(?=q)": 1})},
+		{"two faults", "use_dora is true: DoRA adapters are not supported\nlora_bias is true: it is not supported", func(c map[string]any, _ map[string][]int) {
+			c["use_dora"], c["lora_bias"] = true, true
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config, tensors := good(t)
+			c.edit(config, tensors)
+			dir := t.TempDir()
+			raw, err := json.Marshal(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, ConfigFile, raw)
+			write(t, dir, WeightsFile, encodeTensors(t, tensors))
+			want := c.want
+			if want != "" {
+				want = "read adapter " + filepath.Join(dir, ConfigFile) + ": " + want
+			}
+			if err := readAll(dir); fmt.Sprint(err) != want && (err != nil || want != "") {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+func TestBrokenWeights(t *testing.T) {
+	const misfit = "the adapter does not fit the model: the weights do not fit the model:\n  "
+	a, b := peftPrefix+"l.q_proj"+suffixA, peftPrefix+"l.q_proj"+suffixB
+	for _, c := range []struct {
+		name, want string
+		edit       func(t *testing.T, dir string, tensors map[string][]int)
+	}{
+		{"a tensor without a home", misfit + "1 unexpected:\n    base_model.model.l.v_proj.lora_A.weight", func(t *testing.T, dir string, x map[string][]int) {
+			x[peftPrefix+"l.v_proj"+suffixA] = []int{2, 3}
+			write(t, dir, WeightsFile, encodeTensors(t, x))
+		}},
+		{"a home without a tensor", misfit + "1 missing:\n    " + b, func(t *testing.T, dir string, x map[string][]int) {
+			delete(x, b)
+			write(t, dir, WeightsFile, encodeTensors(t, x))
+		}},
+		{"another rank", misfit + "2 wrong shape:\n    " + a + ": shape [3 3], expected [2 3]\n    " + b + ": shape [4 3], expected [4 2]", func(t *testing.T, dir string, x map[string][]int) {
+			x[a], x[b] = []int{3, 3}, []int{4, 3}
+			write(t, dir, WeightsFile, encodeTensors(t, x))
+		}},
+		{"names without PEFT's prefix", misfit + "2 missing:\n    " + a + "\n    " + b + "\n  1 unexpected:\n    l.q_proj.lora_A.weight", func(t *testing.T, dir string, _ map[string][]int) {
+			write(t, dir, WeightsFile, encodeTensors(t, map[string][]int{"l.q_proj" + suffixA: {2, 3}}))
+		}},
+		{"truncated", `read adapter: read safetensors file DIR/adapter_model.safetensors: tensor "` + b + `": data_offsets [24,56] lie beyond the 51 bytes of data: the file is cut short`, func(t *testing.T, dir string, x map[string][]int) {
+			raw := encodeTensors(t, x)
+			write(t, dir, WeightsFile, raw[:len(raw)-5])
+		}},
+		{"empty", "read adapter: read safetensors file DIR/adapter_model.safetensors: the file has 0 bytes, too few for the 8 byte header length", func(t *testing.T, dir string, _ map[string][]int) { write(t, dir, WeightsFile, nil) }},
+		{"no weights", "read adapter: open weights: open DIR/adapter_model.safetensors: no such file or directory", func(*testing.T, string, map[string][]int) {}},
+		{"no config", "read adapter: stat DIR/adapter_config.json: no such file or directory", func(t *testing.T, dir string, x map[string][]int) {
+			if err := os.Remove(filepath.Join(dir, ConfigFile)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"no JSON", "read adapter DIR/adapter_config.json: no JSON object: invalid character 'r' looking for beginning of value", func(t *testing.T, dir string, x map[string][]int) {
+			write(t, dir, ConfigFile, []byte("r: 8\n"))
+		}},
+		{"a long config", "read adapter: DIR/adapter_config.json has 1048577 bytes, more than the 1048576 that such a file may have", func(t *testing.T, dir string, x map[string][]int) {
+			write(t, dir, ConfigFile, bytes.Repeat([]byte{' '}, maxConfig+1))
+		}},
+		{"a pattern twice", `read adapter DIR/adapter_config.json: rank_pattern: "q_proj" stands there twice`, func(t *testing.T, dir string, x map[string][]int) {
+			write(t, dir, ConfigFile, []byte(`{"peft_type":"LORA","r":2,"lora_alpha":4,"target_modules":["q_proj"],"rank_pattern":{"q_proj":2,"q_proj":3}}`))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config, tensors := good(t)
+			dir := t.TempDir()
+			raw, err := json.Marshal(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, ConfigFile, raw)
+			c.edit(t, dir, tensors)
+			want := strings.ReplaceAll(c.want, "DIR", dir)
+			if err := readAll(dir); err == nil || err.Error() != want {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+func write(t testing.TB, dir, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
