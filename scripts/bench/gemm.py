@@ -8,6 +8,7 @@ import tempfile
 import time
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 3
+THREADS = [int(v) for v in sys.argv[2].split(",")] if len(sys.argv) > 2 else [1, 2]
 SECONDS = 0.1  # of each side in each round
 SHAPES = [(576, 576), (1536, 576), (2048, 2048), (4096, 4096)]
 
@@ -53,10 +54,10 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         binary = str(pathlib.Path(tmp) / "gemm.test")
         subprocess.run(["go", "test", "-c", "-o", binary, "./kernel/gemm"], check=True)
-        for threads in (1, 2):
+        for threads in THREADS:
             child = subprocess.Popen([sys.executable, __file__, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                      text=True, env={**os.environ, "OPENBLAS_NUM_THREADS": str(threads)})
-            print(f"\n| threads | M | N | K | transB | OpenBLAS | ours | ratio | ours, NF4 |\n|---|---|---|---|---|---|---|---|---|")
+            print("\n| threads | M | N | K | transB | OpenBLAS | ours | ratio | ours, NF4 |\n|---|---|---|---|---|---|---|---|---|")
             for rows, cols in SHAPES:
                 for m in (1, 16, 128, 512):
                     for trans in ("true", "false"):
