@@ -120,10 +120,8 @@ func (r *running) initAdapter() error {
 			return fmt.Errorf("lora.init_from: %w", err)
 		}
 		defer saved.Close() //nolint:errcheck // read only
-		for _, layer := range r.step.trained.Layers {
-			if was, is := saved.Config.Scale(layer), r.spec.LoRA.Scale(layer); was != is {
-				return fmt.Errorf("lora.init_from: %s has the scale %v at %s, this run has %v: give it the adapter's r, alpha and use_rslora", dir, was, layer, is)
-			}
+		if err := r.sameScale(saved); err != nil {
+			return fmt.Errorf("lora.init_from: %s: %w", dir, err)
 		}
 		if err := saved.Read(params); err != nil {
 			return fmt.Errorf("lora.init_from: %w", err)
@@ -138,6 +136,16 @@ func (r *running) initAdapter() error {
 		}
 	}
 	return r.step.trained.Restore(r.memory, params)
+}
+
+// sameScale refuses an adapter whose update this run would scale otherwise.
+func (r *running) sameScale(saved *adapter.Saved) error {
+	for _, layer := range r.step.trained.Layers {
+		if was, is := saved.Config.Scale(layer), r.spec.LoRA.Scale(layer); was != is {
+			return fmt.Errorf("the adapter has the scale %v at %s, this run has %v: give the run the adapter's r, alpha and use_rslora", was, layer, is)
+		}
+	}
+	return nil
 }
 
 // adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
@@ -220,20 +228,45 @@ func resumeFrom(resume, dir string, env Env) (string, error) {
 		if err == nil && path == "" && len(damaged) > 0 {
 			return "", fmt.Errorf("resume %s: no checkpoint is whole", dir)
 		}
+		if err == nil && path == "" && exists(dir, adapter.WeightsFile) {
+			err = fmt.Errorf("output_dir %s holds a run already (%s) but no checkpoint to go on from: choose another output_dir", dir, adapter.WeightsFile)
+		}
 		return path, err
 	case "":
-		for _, name := range []string{adapter.WeightsFile, MetricsFile} {
-			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-				return "", fmt.Errorf("output_dir %s holds a run already (%s): set training.resume to auto to go on with it, or choose another output_dir", dir, name)
-			}
-		}
-		steps, err := Checkpoints(dir)
-		if err == nil && len(steps) > 0 {
-			err = fmt.Errorf("output_dir %s holds checkpoints of a run: set training.resume to auto to go on with it, or choose another output_dir", dir)
-		}
-		return "", err
+		return "", refuseRun(dir)
+	}
+	if !sameFolder(filepath.Dir(filepath.Clean(resume)), dir) {
+		return resume, refuseRun(dir)
 	}
 	return resume, nil
+}
+
+// refuseRun is an error where a folder holds a run.
+func refuseRun(dir string) error {
+	for _, name := range []string{adapter.WeightsFile, MetricsFile} {
+		if exists(dir, name) {
+			return fmt.Errorf("output_dir %s holds a run already (%s): set training.resume to auto to go on with it, or choose another output_dir", dir, name)
+		}
+	}
+	steps, err := Checkpoints(dir)
+	if err == nil && len(steps) > 0 {
+		err = fmt.Errorf("output_dir %s holds checkpoints of a run: set training.resume to auto to go on with it, or choose another output_dir", dir)
+	}
+	return err
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
+}
+
+func sameFolder(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // restore puts a checkpoint's state into memory.
@@ -255,6 +288,9 @@ func (r *running) restore(path string) error {
 	}
 	saved, err := adapter.Decode(files[adapter.ConfigFile], files[adapter.WeightsFile])
 	if err != nil {
+		return fail(err)
+	}
+	if err := r.sameScale(saved); err != nil {
 		return fail(err)
 	}
 	params, err := r.step.trained.Snapshot(r.memory)

@@ -134,6 +134,33 @@ func TestGradientsEqualPEFT(t *testing.T) {
 	}
 }
 
+// TestPEFTReadsOurAdapter: PEFT gives the same logits with an adapter that this program trained.
+func TestPEFTReadsOurAdapter(t *testing.T) {
+	dir := golden.Path(t, "ours")
+	saved, err := adapter.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lora := saved.Config
+	saved.Close()
+	lora.Dropout = 0
+	ref := golden.Open(t, filepath.Join(dir, "logits.safetensors"))
+	ids := ref.Ints("ids")
+	stories := filepath.Join(golden.Root(t), "configs", "assets", "stories260K")
+	method := adapter.Methods["lora"]
+	w := build(t, loadConfig(t, filepath.Join(stories, "config.json")), 1, len(ids), nn.Options{}, &method, lora)
+	logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head)
+	r := w.start(t, openWeights(t, filepath.Join(stories, "model.safetensors")), logits)
+	r.load(dir, w.trained)
+	copy(r.ints("ids"), ids)
+	r.run.Run("main")
+	d, size := furthest(t, r.run.Tensor(logits).F32(), ref.Floats("logits"))
+	t.Logf("logits within %.3g differ by at most %.3g", size, d)
+	if !(d <= 1e-4) {
+		t.Errorf("logits within %.3g differ from PEFT's by up to %.3g, tolerance 1e-4", size, d)
+	}
+}
+
 func TestUnknownFamily(t *testing.T) {
 	_, err := families.For(model.Config{ModelType: "gpt2"})
 	const want = `config.json: model_type "gpt2" is not one of llama, mistral, qwen2`
