@@ -84,6 +84,8 @@ type target interface {
 	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
 	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
+	// constants are bytes of tables that kernels read.
+	constants() int64
 }
 
 // hostTarget stores every value as it is typed.
@@ -92,6 +94,8 @@ type hostTarget struct{ workers int }
 func (hostTarget) stored(_ kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error) {
 	return in, declared, nil
 }
+
+func (hostTarget) constants() int64 { return 0 }
 
 func (h hostTarget) scratch(k kernel.Kernel, in, _ []kernel.Type) int64 {
 	if s, ok := k.(kernel.Scratch); ok {

@@ -47,30 +47,35 @@ type inputLayout struct {
 	offset map[string]int64
 	region map[string]string // "" for batch, "frozen", or the group
 	typ    map[string]kernel.Type
+	stored map[string]kernel.DType
+	copied map[string]bool // groups with a copy in bf16
 	names  []string
 	kind   map[string]Kind
 }
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
-	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}}
+	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]bool{}}
 	for _, p := range plans {
 		l.bytes.Arena = max(l.bytes.Arena, p.arena)
+		for g := range p.store.copied {
+			l.copied[g] = true
+		}
 		spans := map[string]*Value{}
 		for _, v := range p.inputs {
 			if t, ok := l.typ[v.Name]; ok {
-				if !t.Equal(v.Type) || l.kind[v.Name] != v.kind {
+				if !t.Equal(v.Type) || l.kind[v.Name] != v.kind || l.stored[v.Name] != p.stored(v).DType {
 					return nil, fmt.Errorf("two plans that share memory see %q as %v and %v", v.Name, t, v.Type)
 				}
 				continue
 			}
 			l.names = append(l.names, v.Name)
-			l.typ[v.Name], l.kind[v.Name] = v.Type, v.kind
+			l.typ[v.Name], l.kind[v.Name], l.stored[v.Name] = v.Type, v.kind, p.stored(v).DType
 			if v.span {
 				l.region[v.Name] = v.group
 				spans[v.group] = v
 				continue
 			}
-			size := kernel.AlignUp(v.Type.Bytes())
+			size := kernel.AlignUp(p.stored(v).Bytes())
 			switch v.kind {
 			case Batch:
 				l.offset[v.Name] = l.bytes.Batch
@@ -93,8 +98,19 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 			}
 		}
 	}
+	for g := range l.copied {
+		l.bytes.State[copyOf(g)] = l.bytes.State[g] / 2
+	}
+	for _, p := range plans {
+		if p.constants > 0 {
+			l.bytes.State["constants"] = p.constants
+		}
+	}
 	return l, nil
 }
+
+// copyOf names a group's copy in bf16.
+func copyOf(group string) string { return group + " in bf16" }
 
 // NewMemory allocates what Need says, zeroed.
 func NewMemory(plans ...*Plan) (*Memory, error) {

@@ -11,15 +11,16 @@ import (
 // Plan is a computation ready to be given memory: its calls in order, and for every value an offset in one
 // of four regions (arena, batch, frozen, state).
 type Plan struct {
-	calls    []*call
-	segments []string
-	inputs   []*Value // of kinds Batch, Frozen and State that some call reads or writes
-	place    map[*Value]place
-	scratch  map[*call]place
-	outputs  []*Value
-	arena    int64
-	store    storage
-	open     bool // frozen values are stored as their readers want them
+	calls     []*call
+	segments  []string
+	inputs    []*Value // of kinds Batch, Frozen and State that some call reads or writes
+	place     map[*Value]place
+	scratch   map[*call]place
+	outputs   []*Value
+	arena     int64
+	store     storage
+	constants int64 // bytes that the target keeps besides
+	open      bool  // frozen values are stored as their readers want them
 }
 
 type place struct {
@@ -54,6 +55,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 		return nil, err
 	}
 	p.layout(t)
+	p.constants = t.constants()
 	return p, nil
 }
 

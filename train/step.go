@@ -87,8 +87,13 @@ func headName(c model.Config) string {
 	return "lm_head.weight"
 }
 
-// lossChunk is rows whose logits exist at the same time.
-const lossChunk = 256
+// lossChunk is rows whose logits exist at the same time: enough to fill the machine.
+func lossChunk(on graph.Machine) int {
+	if on.Name() == "cpu" {
+		return 256
+	}
+	return 1024
+}
 
 // trainStep is the training step as one plan.
 type trainStep struct {
@@ -109,7 +114,7 @@ func newTrainStep(nw network, s shape, c Config, on graph.Machine) (*trainStep, 
 	n.Segment(segmentMicro)
 	hidden := nw.Build(n, nw.Config, in.batch)                                     // [M,C]
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize) // [V,C]
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: lossChunk, Grad: true}, hidden, head, in.labels, in.scale)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: lossChunk(on), Grad: true}, hidden, head, in.labels, in.scale)
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
@@ -162,7 +167,7 @@ func newEvalStep(nw network, s shape, on graph.Machine) (*evalStep, error) {
 	n.Segment(segmentEval)
 	hidden := nw.Build(n, nw.Config, in.batch)
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
-	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk}, hidden, head, in.labels, in.scale)
+	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk(on)}, hidden, head, in.labels, in.scale)
 	e := &evalStep{net: n, trained: trained, loss: out[0], nll: out[1]}
 	var err error
 	if e.plan, err = on.Compile(n.Builder, e.loss, e.nll); err != nil {
@@ -189,7 +194,8 @@ func shiftLabels(dst, labels, cu []int32) (trained int) {
 	return trained
 }
 
-// hyper are the numbers the optimizer reads in step t, from 1: learning rate and bias corrections.
+// hyper are the numbers the optimizer reads in step t, from 1: learning rate, bias corrections, and t as the
+// bits of a float32 for a device that computes the corrections itself.
 func hyper(c Config, lr float64, t int) []float64 {
-	return []float64{lr, 1 - math.Pow(c.AdamBeta1, float64(t)), 1 - math.Pow(c.AdamBeta2, float64(t)), 0}
+	return []float64{lr, 1 - math.Pow(c.AdamBeta1, float64(t)), 1 - math.Pow(c.AdamBeta2, float64(t)), float64(math.Float32frombits(uint32(t)))}
 }

@@ -49,7 +49,11 @@ type testStep struct {
 
 func newTestStep(t testing.TB, b *base, nw network, s shape, c Config, workers int, adapterDir string) *testStep {
 	t.Helper()
-	on := graph.NewCPU(workers)
+	return newTestStepOn(t, graph.NewCPU(workers), b, nw, s, c, adapterDir)
+}
+
+func newTestStepOn(t testing.TB, on graph.Machine, b *base, nw network, s shape, c Config, adapterDir string) *testStep {
+	t.Helper()
 	step, err := newTrainStep(nw, s, c, on)
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +112,32 @@ func (ts *testStep) set(t testing.TB, name string, v ...float64) {
 			x.F32()[i] = float32(f)
 		}
 	}
+}
+
+// step sends the batch and runs all segments.
+func (ts *testStep) step(t testing.TB) {
+	t.Helper()
+	if err := ts.memory.Put("input_ids", "positions", "cu_seqlens", "labels", "loss scale", "optimizer"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
+		if err := ts.run.Run(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// schemeOf is the storage that a reference curve's name stands for.
+func schemeOf(name string) *quant.Config {
+	c := quant.Default()
+	switch name {
+	case "qlora_nf4":
+		c.DoubleQuant = false
+	case "qlora_nf4_double":
+	default:
+		return nil
+	}
+	return &c
 }
 
 func (ts *testStep) read(t testing.TB, v *graph.Value) []float64 {

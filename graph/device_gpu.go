@@ -1,0 +1,220 @@
+//go:build gpu
+
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// GPU is one device. Its goroutine holds the OS thread until Close.
+type GPU struct {
+	gpu     *kernel.GPU
+	workers int
+}
+
+// NewGPU opens a device. workers is the number of host threads for loading; 0 means one for each core.
+func NewGPU(index, workers int) (Machine, error) {
+	runtime.LockOSThread()
+	d, err := gpu.Open(index)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	s, err := d.NewStream()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, errors.Join(err, d.Close())
+	}
+	if workers == 0 {
+		workers = runtime.NumCPU()
+	}
+	g := &GPU{gpu: &kernel.GPU{Device: d, Stream: s}, workers: workers}
+	if b, err := gpu.OpenBLAS(""); err == nil {
+		g.gpu.BLAS = b
+		if g.gpu.Algorithms, err = gpu.OpenAlgorithms("", d.Name, b.Version); err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+	}
+	return g, nil
+}
+
+// Name is the device's, such as "NVIDIA H200".
+func (g *GPU) Name() string { return g.gpu.Device.Name }
+
+func (g *GPU) Workers() int { return g.workers }
+
+func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
+	return b.compile(deviceTarget{g.gpu.Device.SM()}, true, outputs)
+}
+
+func (g *GPU) Close() error {
+	defer runtime.UnlockOSThread()
+	return errors.Join(g.gpu.Close(), g.gpu.Stream.Close(), g.gpu.Device.Close())
+}
+
+// deviceTarget stores values as their kernels' GPU bodies ask.
+type deviceTarget struct{ sm int }
+
+func (deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
+	body, ok := k.(kernel.OnGPU)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s has no GPU body: this run needs device: cpu", k.Name())
+	}
+	want, out = body.Stored(in)
+	return want, out, nil
+}
+
+func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
+	if s, ok := k.(kernel.ScratchOnGPU); ok {
+		return s.ScratchGPU(in, out, t.sm)
+	}
+	return 0
+}
+
+func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
+
+// deviceRun is a plan bound to a device: each segment one captured graph.
+type deviceRun struct {
+	store    *deviceStore
+	stream   *gpu.Stream
+	graphs   map[string]*gpu.Graph
+	values   map[*Value]kernel.DeviceTensor
+	host     map[*Value]kernel.Tensor
+	pinned   *gpu.Pinned
+	Kernels  map[string]int
+	Profiled map[string][]func() error
+	names    map[string][]string
+}
+
+// Bind binds every kernel's GPU body to device memory and captures each segment as a graph.
+func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
+	s, ok := store.(*deviceStore)
+	if !ok {
+		return nil, fmt.Errorf("the plan is for %s, its memory is a %T", g.Name(), store)
+	}
+	r := &deviceRun{store: s, stream: g.gpu.Stream, graphs: map[string]*gpu.Graph{}, values: map[*Value]kernel.DeviceTensor{},
+		host: map[*Value]kernel.Tensor{}, Profiled: map[string][]func() error{}, names: map[string][]string{}}
+	g.gpu.Constants = s.constants
+	for _, v := range p.inputs {
+		t, err := s.device(v.Name)
+		if err != nil {
+			return nil, err
+		}
+		r.values[v] = t
+	}
+	for _, c := range p.calls {
+		if err := r.bind(g.gpu, p, c); err != nil {
+			return nil, fmt.Errorf("%v: %w", c, err)
+		}
+	}
+	for _, name := range p.segments {
+		work := r.Profiled[name]
+		if len(work) == 0 {
+			continue
+		}
+		captured, err := gpu.Capture(g.gpu.Stream, func() error {
+			for i, w := range work {
+				if err := w(); err != nil {
+					return fmt.Errorf("%s: %w", r.names[name][i], err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("segment %s: %w", name, err)
+		}
+		r.graphs[name] = captured
+	}
+	pinned, err := g.gpu.Device.NewPinned(64 << 10)
+	if err != nil {
+		return nil, err
+	}
+	r.pinned = pinned
+	s.runs = append(s.runs, r)
+	return r, nil
+}
+
+func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
+	want := p.store.inputs[c]
+	in, out := make([]kernel.DeviceTensor, len(c.in)), make([]kernel.DeviceTensor, len(c.out))
+	for i, v := range c.in {
+		t, ok := r.values[v]
+		if !ok {
+			return fmt.Errorf("it reads %s before anything writes it", v.Name)
+		}
+		if want[i] != 0 && want[i] != t.DType {
+			root := root(v)
+			copied, err := r.store.copy(root)
+			if err != nil {
+				return err
+			}
+			t = kernel.DeviceTensor{Type: kernel.Type{DType: want[i], Shape: v.Type.Shape}, Ptr: copied}
+		}
+		in[i] = t
+	}
+	for i, v := range c.out {
+		if root := root(v); root.kind != Computed {
+			r.values[v] = r.values[root]
+		} else {
+			r.values[v] = kernel.DeviceTensor{Type: p.stored(v), Ptr: r.store.arena.Base.Add(p.place[v].offset)}
+		}
+		out[i] = r.values[v]
+	}
+	g.Scratch, g.Copy = 0, 0
+	if s, ok := p.scratch[c]; ok {
+		g.Scratch = r.store.arena.Base.Add(s.offset)
+	}
+	if first := root(c.in[0]); first.span && p.store.copied[first.group] || first.span && r.store.layout.copied[first.group] {
+		var err error
+		if g.Copy, err = r.store.copy(first); err != nil {
+			return err
+		}
+	}
+	work, err := c.kernel.(kernel.OnGPU).GPU(g, in, out)
+	if err != nil {
+		return err
+	}
+	name := p.segments[c.segment]
+	r.Profiled[name] = append(r.Profiled[name], work)
+	r.names[name] = append(r.names[name], c.String())
+	return nil
+}
+
+// Run queues a segment's graph.
+func (r *deviceRun) Run(segment string) error {
+	g := r.graphs[segment]
+	if g == nil {
+		return nil
+	}
+	return g.Replay(r.stream)
+}
+
+// Read waits for the stream and fetches an output, as fp32 or as it is stored if it is no number.
+func (r *deviceRun) Read(v *Value) (kernel.Tensor, error) {
+	d, ok := r.values[v]
+	if !ok {
+		return kernel.Tensor{}, fmt.Errorf("%s is no output of the plan", v.Name)
+	}
+	host, ok := r.host[v]
+	if !ok {
+		host = kernel.NewTensor(v.Type, kernel.Alloc(v.Type.Bytes()))
+		r.host[v] = host
+	}
+	if err := r.stream.Synchronize(); err != nil {
+		return host, err
+	}
+	return host, fetch(host, d)
+}
+
+func (r *deviceRun) close() error {
+	err := r.pinned.Free()
+	for _, g := range r.graphs {
+		err = errors.Join(err, g.Close())
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"errors"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+func (Attention) Stored([]DType) (want, out []DType) {
+	return []DType{BF16, BF16, BF16, I32, I32}, []DType{BF16, F32}
+}
+
+// geometry plans both directions, so that they are always of one family.
+func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error) {
+	D = q.Shape[1] / o.Heads
+	family, err := cuda.AttentionFamily(sm, D)
+	if err != nil {
+		return a, D, err
+	}
+	a, err = cuda.NewAttention(family, q.Shape[0], o.Heads, o.KVHeads, D)
+	return a, D, err
+}
+
+var errKeyBounds = errors.New("keys with sequence bounds of their own (a cache) are not supported on the GPU")
+
+func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	q, k, v, cu, y, lse := in[0], in[1], in[2], in[3], out[0].Ptr, out[1].Ptr
+	if cu.Ptr != in[4].Ptr {
+		return nil, errKeyBounds
+	}
+	a, D, err := o.geometry(q.Type, g.Device.SM())
+	if err != nil {
+		return nil, err
+	}
+	ldq, ldk := int32(o.Heads*D), int32(o.KVHeads*D)
+	if a.Family == cuda.Hopper {
+		m := o.maps(g, D)
+		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr}
+		return m.launch(a.Forward, o.args(args, q, cu, D, ldq))
+	}
+	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldq)...)
+}
+
+// args are a launch's arguments: buffers, sizes, row strides, scale and window.
+func (o Attention) args(buffers []any, q, cu DeviceTensor, D int, strides ...int32) []any {
+	args := append(buffers, int32(q.Shape[0]), int32(cu.Shape[0]-1), int32(o.Heads), int32(o.KVHeads), int32(D))
+	for _, s := range strides {
+		args = append(args, s)
+	}
+	return append(args, float32(o.Scale), int32(o.Window))
+}
+
+// headMaps makes the tensor maps of one attention and keeps the first error.
+type headMaps struct {
+	o   Attention
+	g   *GPU
+	D   int
+	err error
+}
+
+func (o Attention) maps(g *GPU, D int) *headMaps { return &headMaps{o: o, g: g, D: D} }
+
+func (m *headMaps) q(t DeviceTensor, rows int) gpu.TensorMap { return m.heads(t, m.o.Heads, rows) }
+func (m *headMaps) k(t DeviceTensor, rows int) gpu.TensorMap { return m.heads(t, m.o.KVHeads, rows) }
+
+// heads maps [M,heads,D] in boxes of 64 columns of one head and so many rows.
+func (m *headMaps) heads(t DeviceTensor, heads, rows int) gpu.TensorMap {
+	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(2 * m.D), int64(2 * heads * m.D)}, []int{64, 1, rows}, 128)
+	m.err = errors.Join(m.err, err)
+	return x
+}
+
+func (m *headMaps) launch(at cuda.Geometry, args []any) (func() error, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.g.Launch(at, args...)
+}
+
+func (AttentionGrad) Stored([]DType) (want, out []DType) {
+	return []DType{BF16, BF16, BF16, BF16, F32, BF16, I32, I32}, []DType{BF16, BF16, BF16}
+}
+
+// deltaBytes is the scratch for the rows' sums of o dO.
+func (o AttentionGrad) deltaBytes(q Type) int64 {
+	return (int64(o.Heads)*int64(q.Shape[0])*4 + 255) &^ 255
+}
+
+func (o AttentionGrad) ScratchGPU(in, _ []Type, sm int) int64 {
+	a, _, err := Attention(o).geometry(in[0], sm)
+	if err != nil {
+		return 0 // the forward body reports it
+	}
+	return o.deltaBytes(in[0]) + a.Part
+}
+
+func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	q, k, v, y, lse, dy, cu := in[0], in[1], in[2], in[3].Ptr, in[4].Ptr, in[5], in[6]
+	if cu.Ptr != in[7].Ptr {
+		return nil, errKeyBounds
+	}
+	f := Attention(o)
+	a, D, err := f.geometry(q.Type, g.Device.SM())
+	if err != nil {
+		return nil, err
+	}
+	dq, dk, dv := out[0].Ptr, out[1].Ptr, out[2].Ptr
+	delta, part := g.Scratch, g.Scratch.Add(o.deltaBytes(q.Type))
+	if a.Splits == 1 {
+		part = 0
+	}
+	M, ldq, ldk := int32(q.Shape[0]), int32(o.Heads*D), int32(o.KVHeads*D)
+	sums, err := g.Launch(a.Delta, delta, y, dy.Ptr, M, int32(o.Heads), int32(D), ldq)
+	if err != nil {
+		return nil, err
+	}
+	var keys, queries func() error
+	if a.Family == cuda.Hopper {
+		m, b := f.maps(g, D), a.Boxes
+		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr}
+		if keys, err = m.launch(a.KV, f.args(kv, q, cu, D, ldk)); err != nil {
+			return nil, err
+		}
+		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr}
+		queries, err = m.launch(a.Query, f.args(query, q, cu, D, ldq))
+	} else {
+		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}
+		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk, ldq)...); err != nil {
+			return nil, err
+		}
+		queries, err = g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, cu, D, ldq, ldk, ldq)...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	work := []func() error{sums, keys}
+	if a.Splits > 1 {
+		combine, err := g.Launch(a.Combine, dk, dv, part, int32(a.Splits), M, int32(o.KVHeads), int32(D), ldk)
+		if err != nil {
+			return nil, err
+		}
+		work = append(work, combine)
+	}
+	return inOrder(append(work, queries)...), nil
+}

@@ -1,0 +1,229 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// OnGPU is a kernel with a GPU body. A graph's real numbers are one type; on the device each value is stored
+// as its kernels need it: activations and operands of products as bf16, statistics and what is summed up as
+// fp32.
+type OnGPU interface {
+	Kernel
+	// Stored is the element type in device memory of each input and output. in holds what is settled
+	// already: fp32 for parameters and what they add up to, the stored type of computed values, 0 where the
+	// kernel may choose, which it may for frozen weights. A parameter wanted as bf16 is read from its copy.
+	Stored(in []DType) (want, out []DType)
+	// GPU binds the operation to device memory and returns the work that queues it. The work allocates
+	// nothing and can be captured.
+	GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
+}
+
+// ScratchOnGPU is a kernel whose GPU body needs working memory: bytes. sm is the
+// device's compute capability, 10 major + minor.
+type ScratchOnGPU interface {
+	ScratchGPU(in, out []Type, sm int) int64
+}
+
+// DeviceTensor is a Type, its element type as stored, at a device address.
+type DeviceTensor struct {
+	Type
+	Ptr gpu.Ptr
+}
+
+// GPU is what GPU bodies are bound with.
+type GPU struct {
+	Device     *gpu.Device
+	Stream     *gpu.Stream
+	BLAS       *gpu.BLAS // nil: products run on our own kernel
+	Algorithms *gpu.Algorithms
+	Scratch    gpu.Ptr // of the call that is bound
+	Copy       gpu.Ptr // the bf16 copy of the call's first input, a span of parameters; 0 = there is none
+	Constants  gpu.Ptr // ConstantBytes, filled by Start
+
+	functions map[string]*gpu.Function
+	modules   map[string]*gpu.Module
+}
+
+// Constants on the device: NF4's code table, then the table of 8-bit scales.
+const (
+	codeTableBytes = 256 // 16 fp32, padded
+	ConstantBytes  = codeTableBytes + 256*4
+)
+
+// Start fills the constants.
+func (g *GPU) Start() error {
+	if err := gpu.Upload(g.Constants, quant.Schemes["nf4"].Table()); err != nil {
+		return err
+	}
+	return gpu.Upload(g.Constants.Add(codeTableBytes), quant.NestedTable[:])
+}
+
+// Close unloads the modules.
+func (g *GPU) Close() error {
+	for _, m := range g.modules {
+		if err := m.Unload(); err != nil {
+			return err
+		}
+	}
+	g.modules, g.functions = nil, nil
+	return nil
+}
+
+// Launch binds a launch of one of our kernels.
+func (g *GPU) Launch(at cuda.Geometry, args ...any) (func() error, error) {
+	f, err := g.function(at.Stem, at.Entry)
+	if err != nil {
+		return nil, err
+	}
+	l, err := f.Prepare(at.Grid, at.Block, at.Shared, args...)
+	if err != nil {
+		return nil, err
+	}
+	s := g.Stream
+	return func() error { return l.Run(s) }, nil
+}
+
+func (g *GPU) function(stem, entry string) (*gpu.Function, error) {
+	if f := g.functions[entry]; f != nil {
+		return f, nil
+	}
+	if g.modules == nil {
+		g.modules, g.functions = map[string]*gpu.Module{}, map[string]*gpu.Function{}
+	}
+	m := g.modules[stem]
+	if m == nil {
+		image, err := cuda.Image(stem)
+		if err != nil {
+			return nil, err
+		}
+		if m, err = g.Device.Load(stem, image); err != nil {
+			return nil, err
+		}
+		g.modules[stem] = m
+	}
+	f, err := m.Function(entry)
+	if err != nil {
+		return nil, err
+	}
+	g.functions[entry] = f
+	return f, nil
+}
+
+// inOrder queues several pieces of work one after the other.
+func inOrder(work ...func() error) func() error {
+	return func() error {
+		for _, w := range work {
+			if err := w(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// product is D = alpha op(A) op(B) + beta D.
+type product struct {
+	m, n, k        int
+	transA, transB bool
+	alpha, beta    float32
+	out            DType
+}
+
+// blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
+const blasWorkspace = 8 << 20
+
+// scratch is the working memory of a product by whichever of the two ways, in bytes.
+func (p product) scratch() int64 {
+	if n := int64(p.parts()) * int64(p.m) * int64(p.n) * 4; p.parts() > 1 && n > blasWorkspace {
+		return n
+	}
+	return blasWorkspace
+}
+
+func (p product) layout() (cuda.GemmLayout, bool) {
+	switch {
+	case !p.transA && !p.transB:
+		return cuda.NN, true
+	case !p.transA && p.transB:
+		return cuda.NT, true
+	case p.transA && !p.transB:
+		return cuda.TN, true
+	}
+	return "", false
+}
+
+func (p product) parts() int {
+	l, ok := p.layout()
+	if !ok {
+		return 1
+	}
+	return cuda.GemmParts(l, p.m, p.n, p.k)
+}
+
+// bind queues the product into d, with scratch of at least p.scratch() bytes.
+func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
+	lda, ldb := p.k, p.n
+	if p.transA {
+		lda = p.m
+	}
+	if p.transB {
+		ldb = p.k
+	}
+	if g.BLAS != nil {
+		out := gpu.BF16
+		if p.out == F32 {
+			out = gpu.F32
+		}
+		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, Out: out, Alpha: p.alpha, Beta: p.beta,
+			Align: rowAlign(2*lda, 2*ldb, p.out.Size()*p.n)}
+		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
+		if err != nil {
+			return nil, err
+		}
+		s := g.Stream
+		return func() error { return plan.Run(s, d, a, b, scratch) }, nil
+	}
+	l, ok := p.layout()
+	if !ok {
+		return nil, fmt.Errorf("product of two transposed matrices: cuBLASLt is needed for it")
+	}
+	parts := p.parts()
+	f32 := int32(0)
+	if p.out == F32 {
+		f32 = 1
+	}
+	if parts == 1 {
+		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, 1), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta, f32)
+	}
+	mul, err := g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), scratch, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, float32(0), int32(1))
+	if err != nil {
+		return nil, err
+	}
+	entry := "reduce_splits_bf16"
+	if p.out == F32 {
+		entry = "reduce_splits"
+	}
+	n := int64(p.m) * int64(p.n)
+	sum, err := g.Launch(cuda.Flat("reduce", entry, n), d, scratch, int32(parts), n, float32(1), p.beta)
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(mul, sum), nil
+}
+
+// rowAlign is the largest power of two up to 16 that divides all row sizes in bytes.
+func rowAlign(rows ...int) int {
+	align := 16
+	for _, r := range rows {
+		for r%align != 0 {
+			align /= 2
+		}
+	}
+	return align
+}
