@@ -3,7 +3,8 @@
 Both sides get the same rows: gsm8k in the model's own tokens, cut to the same length, only rows that fill it, the question
 masked. Both do forward, backward, clipping and AdamW. A step's time is wall time: ours from the run's metrics (tokens seen
 over tokens a second, one line a step), the peer's around its step. The first steps of every process are left out. The loss
-of the first step must agree, or the two do not compute the same.
+of the first step must agree, or the two do not compute the same. On a machine with other work, the processor time of a step
+(all threads; waiting threads that spin count) tells more: ours is the difference of a long run and a short one.
 """
 import argparse
 import json
@@ -45,6 +46,12 @@ def rows(model, length, count):
 
 
 def ours(a, case, model, data, n):
+    _, short, _ = run_ours(a, case, model, data, WARM)
+    loss, cpu, ms = run_ours(a, case, model, data, n)
+    return loss, ms, 1e3 * (cpu - short) / (n - WARM)
+
+
+def run_ours(a, case, model, data, n):
     _, _, batch, length, targets, four, _ = case
     out = f"{a.folder}/run-{time.time_ns()}"
     config = {"base_model": model, "adapter": "qlora" if four else "lora",
@@ -56,11 +63,14 @@ def ours(a, case, model, data, n):
         config["quantization"] = {"bits": 4, "type": "nf4", "block_size": 64, "double_quant": True}
     path = out + ".yaml"
     json.dump(config, open(path, "w"))  # JSON is YAML
-    subprocess.run([a.trainer, "train", "--config", path, "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    before = os.times()
+    subprocess.run([a.trainer, "train", "--config", path, "--quiet"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
     lines = [json.loads(x) for x in open(out + "/metrics.jsonl")]
     steps = [x for x in lines if "num_input_tokens_seen" in x]
     ends = [x["num_input_tokens_seen"] / x["tokens/train_per_sec_per_gpu"] for x in steps]
-    return steps[0]["loss"], [1e3 * (e - s) for s, e in zip(ends, ends[1:])][WARM - 1:]
+    return steps[0]["loss"], cpu, [1e3 * (e - s) for s, e in zip(ends, ends[1:])][WARM - 1:]
 
 
 def peer(a, case, model, data, n, dtype):
@@ -68,7 +78,7 @@ def peer(a, case, model, data, n, dtype):
     p = subprocess.run([sys.executable, __file__, "--peer", str(name), "--model", model, "--data", data, "--steps", str(n), "--dtype", dtype],
                        check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     r = json.loads(p.stdout.splitlines()[-1])
-    return r["loss"], r["ms"]
+    return r["loss"], r["ms"], r["cpu"]
 
 
 def run_peer(a):
@@ -97,6 +107,8 @@ def run_peer(a):
     labels = torch.tensor([r["labels"] for r in data]).view(-1, batch, length)
     losses, ms = [], []
     for i in range(a.steps):
+        if i == WARM:
+            cpu = time.process_time()
         began = time.perf_counter()
         loss = model(input_ids=ids[i], labels=labels[i]).loss
         loss.backward()
@@ -105,7 +117,8 @@ def run_peer(a):
         opt.zero_grad(set_to_none=True)
         losses.append(loss.item())
         ms.append(1e3 * (time.perf_counter() - began))
-    print(json.dumps({"loss": losses[0], "ms": ms[WARM:]}))
+    cpu = 1e3 * (time.process_time() - cpu) / (a.steps - WARM)
+    print(json.dumps({"loss": losses[0], "ms": ms[WARM:], "cpu": cpu}))
 
 
 def spread(ms):
@@ -141,23 +154,21 @@ def main():
         with open(data, "w") as f:
             for r in rows(model, length, batch * max(n_ours, n_peer)):
                 f.write(json.dumps(r) + "\n")
-        times, losses = {}, {}
+        times, losses, cpus = {}, {}, {}
         for _ in range(a.rounds):
-            loss, ms = ours(a, case, model, data, n_ours)
-            times.setdefault("ours", []).extend(ms)
-            losses["ours"] = loss
-            for dtype in a.dtypes.split(","):
-                loss, ms = peer(a, case, model, data, n_peer, dtype)
-                times.setdefault(dtype, []).extend(ms)
-                losses[dtype] = loss
+            for who in ["ours"] + a.dtypes.split(","):
+                loss, ms, cpu = ours(a, case, model, data, n_ours) if who == "ours" else peer(a, case, model, data, n_peer, who)
+                times.setdefault(who, []).extend(ms)
+                cpus.setdefault(who, []).append(cpu)
+                losses[who] = loss
         print(f"{name}; load {os.getloadavg()[0]:.1f}")
         mine = statistics.median(times["ours"])
         for who, ms in times.items():
-            ratio = "" if who == "ours" else f"  {statistics.median(ms) / mine:.2f} x ours, best to best {min(ms) / min(times['ours']):.2f}"
-            print(f"  {'ours' if who == 'ours' else 'PEFT ' + who:14} {spread(ms)}  first loss {losses[who]:.5f}{ratio}", flush=True)
+            ratio = "" if who == "ours" else f"  {statistics.median(ms) / mine:.2f} x ours, best to best {min(ms) / min(times['ours']):.2f}, processor {statistics.median(cpus[who]) / statistics.median(cpus['ours']):.2f}"
+            print(f"  {'ours' if who == 'ours' else 'PEFT ' + who:14} {spread(ms)}  processor {statistics.median(cpus[who]):.2f}  first loss {losses[who]:.5f}{ratio}", flush=True)
         if abs(losses["ours"] - losses.get("float32", losses["ours"])) > 1e-3 * losses["ours"]:
             sys.exit("the first losses differ: the two sides do not compute the same")
-        report.append({"case": name, "ms": times, "loss": losses})
+        report.append({"case": name, "ms": times, "processor_ms": cpus, "loss": losses})
     if a.json:
         json.dump(report, open(a.json, "w"))
 
