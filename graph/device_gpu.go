@@ -80,15 +80,14 @@ func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
 
 // deviceRun is a plan bound to a device: each segment one captured graph.
 type deviceRun struct {
-	store    *deviceStore
-	stream   *gpu.Stream
-	graphs   map[string]*gpu.Graph
-	values   map[*Value]kernel.DeviceTensor
-	host     map[*Value]kernel.Tensor
-	pinned   *gpu.Pinned
-	Kernels  map[string]int
-	Profiled map[string][]func() error
-	names    map[string][]string
+	store   *deviceStore
+	stream  *gpu.Stream
+	graphs  map[string]*gpu.Graph
+	values  map[*Value]kernel.DeviceTensor
+	host    map[*Value]kernel.Tensor
+	work    map[string][]func() error // by segment, as captured
+	names   map[string][]string       // of work, with scope
+	kernels map[string][]string       // of work, kernel and output type
 }
 
 // Bind binds every kernel's GPU body to device memory and captures each segment as a graph.
@@ -98,7 +97,7 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		return nil, fmt.Errorf("the plan is for %s, its memory is a %T", g.Name(), store)
 	}
 	r := &deviceRun{store: s, stream: g.gpu.Stream, graphs: map[string]*gpu.Graph{}, values: map[*Value]kernel.DeviceTensor{},
-		host: map[*Value]kernel.Tensor{}, Profiled: map[string][]func() error{}, names: map[string][]string{}}
+		host: map[*Value]kernel.Tensor{}, work: map[string][]func() error{}, names: map[string][]string{}, kernels: map[string][]string{}}
 	g.gpu.Constants = s.constants
 	for _, v := range p.inputs {
 		t, err := s.device(v.Name)
@@ -113,7 +112,7 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		}
 	}
 	for _, name := range p.segments {
-		work := r.Profiled[name]
+		work := r.work[name]
 		if len(work) == 0 {
 			continue
 		}
@@ -130,11 +129,6 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		}
 		r.graphs[name] = captured
 	}
-	pinned, err := g.gpu.Device.NewPinned(64 << 10)
-	if err != nil {
-		return nil, err
-	}
-	r.pinned = pinned
 	s.runs = append(s.runs, r)
 	return r, nil
 }
@@ -180,7 +174,8 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 		return err
 	}
 	name := p.segments[c.segment]
-	r.Profiled[name] = append(r.Profiled[name], work)
+	r.work[name] = append(r.work[name], work)
+	r.kernels[name] = append(r.kernels[name], fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type))
 	r.names[name] = append(r.names[name], c.String())
 	return nil
 }
@@ -211,8 +206,34 @@ func (r *deviceRun) Read(v *Value) (kernel.Tensor, error) {
 	return host, fetch(host, d)
 }
 
+// Profile runs a segment call by call and times each with events: kernel time with the gaps between small
+// launches, so a sum above the captured graph's time.
+func (r *deviceRun) Profile(segment string, see func(name string, ms float64)) error {
+	start, err := r.store.g.Device.NewEvent()
+	if err != nil {
+		return err
+	}
+	defer start.Close() //nolint:errcheck // for timing only
+	end, err := r.store.g.Device.NewEvent()
+	if err != nil {
+		return err
+	}
+	defer end.Close() //nolint:errcheck // for timing only
+	for i, work := range r.work[segment] {
+		if err := errors.Join(start.Record(r.stream), work(), end.Record(r.stream), end.Synchronize()); err != nil {
+			return err
+		}
+		took, err := end.Since(start)
+		if err != nil {
+			return err
+		}
+		see(r.kernels[segment][i], float64(took.Nanoseconds())/1e6)
+	}
+	return nil
+}
+
 func (r *deviceRun) close() error {
-	err := r.pinned.Free()
+	var err error
 	for _, g := range r.graphs {
 		err = errors.Join(err, g.Close())
 	}

@@ -105,6 +105,14 @@ func (b *base) check(n *nn.Net) error {
 
 // load fills the frozen weights of a network, workers at a time.
 func (b *base) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
+	if err := loadAll(ctx, n, b, m, workers); err != nil {
+		return fmt.Errorf("base model %q: %w", b.name, err)
+	}
+	return nil
+}
+
+// loadAll fills a network's frozen weights from a reader.
+func loadAll(ctx context.Context, n *nn.Net, from nn.Reader, m graph.Store, workers int) error {
 	todo := n.Weights()
 	errs := make([]error, len(todo))
 	next := make(chan int)
@@ -114,7 +122,7 @@ func (b *base) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 		go func() {
 			defer wg.Done()
 			for i := range next {
-				errs[i] = todo[i].Fill(b, m)
+				errs[i] = todo[i].Fill(from, m)
 			}
 		}()
 	}
@@ -129,8 +137,5 @@ func (b *base) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("base model %q: %w", b.name, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }

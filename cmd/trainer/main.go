@@ -61,7 +61,7 @@ func newRoot(c *console) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newTrain(c), newValidate(c), newPlan(c), newInspect(c), newEval(c), newGenerate(c), newMerge(c),
+		newTrain(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newMerge(c),
 		newConfigs(c), newDoctor(c), newVersion(c),
 	)
 	return root

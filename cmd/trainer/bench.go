@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/train"
+)
+
+func newBench(c *console) *cobra.Command {
+	o := train.BenchOptions{LoRA: adapter.Default()}
+	var asJSON, dense bool
+	var targets []string
+	cmd := &cobra.Command{
+		Use:   "bench --shape NAME",
+		Short: "Time training steps of a model's shape on random weights",
+		Long:  "Time training steps of a model's shape on random weights and tokens: median, fastest and slowest of whole steps with the loss read back, the memory held, and on a GPU the time of each kernel.",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.LoRA.TargetModules = targets
+			if !dense {
+				q := quant.Default()
+				o.Quantization = &q
+			}
+			r, err := train.Bench(cmd.Context(), o, environment(c, 0))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, r)
+			}
+			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; load %.1f s, first step %.2f s; held %s\n",
+				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Load, r.First, train.FormatBytes(r.Held))
+			for _, p := range r.Parts {
+				fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, train.FormatBytes(p.Bytes))
+			}
+			for _, l := range r.Profile {
+				fmt.Fprintf(c.out, "  %8.3f ms  %5d calls  %s\n", l.Ms, l.Calls, l.Kernel)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Shape, "shape", "", "smollm2-135m, tinyllama-1.1b, llama-2-7b or llama-3.1-8b")
+	f.IntVar(&o.Batch, "batch", 1, "rows a step")
+	f.IntVar(&o.Length, "length", 512, "tokens a row")
+	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")
+	f.StringSliceVar(&targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
+	f.BoolVar(&dense, "dense", false, "keep the base weights unquantised")
+	f.IntVar(&o.Warmup, "warmup", 5, "steps before the timed ones")
+	f.IntVar(&o.Steps, "steps", 10, "timed steps")
+	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto")
+	f.BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}

@@ -1,0 +1,229 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// Shapes are models known by their sizes alone, for benchmarks on random weights.
+var Shapes = map[string]model.Config{
+	"smollm2-135m":   llamaShape(49152, 576, 1536, 30, 9, 3, 64, true),
+	"tinyllama-1.1b": llamaShape(32000, 2048, 5632, 22, 32, 4, 64, false),
+	"llama-2-7b":     llamaShape(32000, 4096, 11008, 32, 32, 32, 128, false),
+	"llama-3.1-8b":   llamaShape(128256, 4096, 14336, 32, 32, 8, 128, false),
+}
+
+func llamaShape(vocab, hidden, inner, layers, heads, kv, head int, tied bool) model.Config {
+	return model.Config{ModelType: "llama", VocabSize: vocab, HiddenSize: hidden, IntermediateSize: inner, NumLayers: layers,
+		NumHeads: heads, NumKVHeads: kv, HeadDim: head, RMSNormEps: 1e-5, RopeTheta: 10000, MaxPositions: 8192, TieEmbeddings: tied, HiddenAct: "silu"}
+}
+
+// BenchOptions are one benchmark: steps of a shape on random weights and tokens.
+type BenchOptions struct {
+	Shape         string
+	Batch, Length int // rows and tokens a row
+	LoRA          adapter.Config
+	Quantization  *quant.Config
+	Warmup, Steps int
+	Device        string
+}
+
+// BenchReport is what a benchmark measured. Times are milliseconds of whole steps, the loss read back.
+type BenchReport struct {
+	Shape   string         `json:"shape"`
+	Device  string         `json:"device"`
+	Tokens  int            `json:"tokens_per_step"`
+	Median  float64        `json:"median_ms"`
+	Fastest float64        `json:"fastest_ms"`
+	Slowest float64        `json:"slowest_ms"`
+	PerSec  float64        `json:"tokens_per_second"`
+	Held    int64          `json:"held_bytes"`
+	Parts   []PlanCategory `json:"categories"`
+	Load    float64        `json:"load_s"`       // plan, memory, random weights quantised
+	First   float64        `json:"first_step_s"` // the first step alone
+	Loss    float64        `json:"loss"`
+	Kernels map[string]int `json:"calls"` // kernel calls by segment
+	Profile []ProfileLine  `json:"profile,omitempty"`
+}
+
+// ProfileLine is the time of all calls of one kernel in a step.
+type ProfileLine struct {
+	Kernel string  `json:"kernel"`
+	Calls  int     `json:"calls"`
+	Ms     float64 `json:"ms"`
+}
+
+// Profiler is a runner that can time its calls one by one.
+type Profiler interface {
+	Profile(segment string, see func(name string, ms float64)) error
+}
+
+// Bench times training steps.
+func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
+	began := time.Now()
+	cfg, ok := Shapes[o.Shape]
+	if !ok {
+		names := make([]string, 0, len(Shapes))
+		for n := range Shapes {
+			names = append(names, n)
+		}
+		sort.Strings(names)
+		return BenchReport{}, fmt.Errorf("bench: shape %q is not one of %s", o.Shape, strings.Join(names, ", "))
+	}
+	on, err := openMachine(o.Device, env)
+	if err != nil {
+		return BenchReport{}, err
+	}
+	defer on.Close() //nolint:errcheck // the report is what matters
+	build, err := families.For(cfg)
+	if err != nil {
+		return BenchReport{}, err
+	}
+	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
+	M := o.Batch * o.Length
+	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), on)
+	if err != nil {
+		return BenchReport{}, err
+	}
+	store, err := on.NewStore(step.plan)
+	if err != nil {
+		return BenchReport{}, err
+	}
+	defer store.Close() //nolint:errcheck // the report is what matters
+	if err := loadAll(ctx, step.net, noise{}, store, on.Workers()); err != nil {
+		return BenchReport{}, err
+	}
+	run, err := on.Bind(step.plan, store)
+	if err != nil {
+		return BenchReport{}, err
+	}
+	in, err := bindBatch(store, "")
+	if err != nil {
+		return BenchReport{}, err
+	}
+	for i := range in.ids {
+		in.ids[i] = int32(splitmix(uint64(i)) % uint64(cfg.VocabSize))
+		in.positions[i] = int32(i % o.Length)
+	}
+	for i := range in.cu {
+		in.cu[i] = int32(i * o.Length)
+	}
+	trained := shiftLabels(in.labels, in.ids, in.cu)
+	in.scale[0] = 1 / float32(trained)
+	if err := initRandom(step, store); err != nil {
+		return BenchReport{}, err
+	}
+	r := BenchReport{Shape: o.Shape, Device: on.Name(), Tokens: M, Held: store.Bytes().Total(), Parts: categories(store.Bytes()),
+		Load: time.Since(began).Seconds(), Kernels: step.plan.Calls()}
+	times := make([]float64, 0, o.Steps)
+	for i := range o.Warmup + o.Steps {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+		at := time.Now()
+		for k, v := range hyper(Default(), 1e-4, i+1) {
+			in.hyper[k] = float32(v)
+		}
+		if err := in.put(); err != nil {
+			return r, err
+		}
+		for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
+			if err := run.Run(s); err != nil {
+				return r, err
+			}
+		}
+		loss, err := run.Read(step.loss)
+		if err != nil {
+			return r, err
+		}
+		r.Loss = float64(loss.F32()[0])
+		took := time.Since(at)
+		if i == 0 {
+			r.First = took.Seconds()
+		}
+		if i >= o.Warmup {
+			times = append(times, float64(took.Nanoseconds())/1e6)
+		}
+	}
+	slices.Sort(times)
+	r.Median, r.Fastest, r.Slowest = times[len(times)/2], times[0], times[len(times)-1]
+	r.PerSec = float64(M) / r.Median * 1e3
+	if math.IsNaN(r.Loss) {
+		return r, fmt.Errorf("bench: %w: the loss is not a number", ErrNotFinite)
+	}
+	r.Profile, err = profile(run)
+	return r, err
+}
+
+// profile times a step's calls one by one, where the machine can.
+func profile(run graph.Runner) ([]ProfileLine, error) {
+	p, ok := run.(Profiler)
+	if !ok {
+		return nil, nil
+	}
+	sums := map[string]*ProfileLine{}
+	for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
+		err := p.Profile(s, func(name string, ms float64) {
+			if sums[name] == nil {
+				sums[name] = &ProfileLine{Kernel: name}
+			}
+			sums[name].Calls++
+			sums[name].Ms += ms
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	lines := make([]ProfileLine, 0, len(sums))
+	for _, l := range sums {
+		lines = append(lines, *l)
+	}
+	sort.Slice(lines, func(i, j int) bool {
+		return lines[i].Ms > lines[j].Ms || lines[i].Ms == lines[j].Ms && lines[i].Kernel < lines[j].Kernel
+	})
+	return lines, nil
+}
+
+// noise gives weights of random numbers: uniform, with the spread that keeps activations near one.
+type noise struct{}
+
+func (noise) Float32s(name string, from int, dst []float32) error {
+	if strings.HasSuffix(name, "norm.weight") {
+		for i := range dst {
+			dst[i] = 1
+		}
+		return nil
+	}
+	x := splitmix(uint64(len(name))<<40 ^ uint64(name[len(name)/2])<<32 ^ uint64(from))
+	for i := range dst {
+		x = x*6364136223846793005 + 1442695040888963407
+		dst[i] = float32(int32(x>>32)) * (0.035 / (1 << 31))
+	}
+	return nil
+}
+
+// initRandom gives A and B random numbers, so that no gradient is zero.
+func initRandom(step *trainStep, store graph.Store) error {
+	params, err := step.trained.Snapshot(store)
+	if err != nil {
+		return err
+	}
+	for _, p := range params {
+		if err := (noise{}).Float32s(p.Name, 0, p.Data); err != nil {
+			return err
+		}
+	}
+	return step.trained.Restore(store, params)
+}
