@@ -85,32 +85,33 @@ func openMachine(device string, env Env) (graph.Machine, error) {
 }
 
 // prepare reads model and data, and plans.
-func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
-	p = &prepared{spec: s, env: env}
-	if p.on, err = openMachine(s.Device, env); err != nil {
+func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
+	p := &prepared{spec: s, env: env}
+	if err := p.plan(ctx); err != nil {
+		p.close() //nolint:errcheck // the first error is what matters
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			p.on.Close() //nolint:errcheck // the first error is what matters
-		}
-	}()
-	if p.base, err = openBase(ctx, s.BaseModel, env); err != nil {
-		return nil, err
+	return p, nil
+}
+
+func (p *prepared) plan(ctx context.Context) error {
+	var err error
+	if p.on, err = openMachine(p.spec.Device, p.env); err != nil {
+		return err
 	}
-	defer func() {
-		if err != nil {
-			p.base.close() //nolint:errcheck // the first error is what matters
-		}
-	}()
-	if p.net, err = networkOf(s, p.base); err != nil {
-		return nil, err
+	b, err := openBase(ctx, p.spec.BaseModel, p.env)
+	if err != nil {
+		return err
+	}
+	p.base = b
+	if p.net, err = networkOf(p.spec, p.base); err != nil {
+		return err
 	}
 	if err := p.readData(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	if p.total, err = steps(s.Training, p.loader); err != nil {
-		return nil, err
+	if p.total, err = steps(p.spec.Training, p.loader); err != nil {
+		return err
 	}
 	B, T, borders := p.loader.Shape()
 	maxLen := T
@@ -119,29 +120,39 @@ func prepare(ctx context.Context, s Spec, env Env) (p *prepared, err error) {
 		maxLen = max(maxLen, valT)
 	}
 	if maxLen > p.base.config.MaxPositions {
-		return nil, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
+		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
 	}
-	if p.step, err = newTrainStep(p.net, shape{B * T, borders - 1, maxLen}, s.Training, p.on); err != nil {
-		return nil, err
+	if p.step, err = newTrainStep(p.net, shape{B * T, borders - 1, maxLen}, p.spec.Training, p.on); err != nil {
+		return err
 	}
 	if err := p.base.check(p.step.net); err != nil {
-		return nil, err
+		return err
 	}
 	plans := []*graph.Plan{p.step.plan}
 	if p.val != nil {
 		B, T, borders := p.val.Shape()
 		if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.on); err != nil {
-			return nil, err
+			return err
 		}
 		plans = append(plans, p.eval.plan)
 	}
 	if p.need, err = graph.Need(plans...); err != nil {
-		return nil, err
+		return err
 	}
-	return p, nil
+	return nil
 }
 
-func (p *prepared) close() error { return errors.Join(p.base.close(), p.on.Close()) }
+// close releases what was opened, after a failure too.
+func (p *prepared) close() error {
+	var err error
+	if p.base != nil {
+		err = p.base.close()
+	}
+	if p.on != nil {
+		err = errors.Join(err, p.on.Close())
+	}
+	return err
+}
 
 // loadData reads a spec's data, embedded or from files.
 func loadData(ctx context.Context, c dataset.Config, seed uint64, b *base, env Env) (*dataset.Set, *dataset.Report, error) {
