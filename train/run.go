@@ -104,9 +104,6 @@ func (p *prepared) start(ctx context.Context) (*running, error) {
 	}
 	p.env.log("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.log("%s", p.planReport())
-	if err := os.MkdirAll(s.OutputDir, 0o755); err != nil {
-		return nil, fmt.Errorf("make output_dir: %w", err)
-	}
 	r := &running{prepared: p, schedule: Schedules[s.Training.LRScheduler](s.Training, p.total), saved: -1}
 	if err := r.bind(ctx); err != nil {
 		return nil, err
@@ -118,6 +115,9 @@ func (p *prepared) start(ctx context.Context) (*running, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := os.MkdirAll(s.OutputDir, 0o755); err != nil {
+		return nil, fmt.Errorf("make output_dir: %w", err)
 	}
 	if p.env.Config != nil {
 		if err := writeFileAtomically(filepath.Join(s.OutputDir, ConfigFile), p.env.Config); err != nil {
