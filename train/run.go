@@ -284,7 +284,6 @@ func (r *running) evaluate(ctx context.Context) (float64, error) {
 		}
 		r.evalIn.scale[0] = 1
 		trained += r.evalIn.fill(b)
-		r.evalIn.setCounter(r.spec.Seed, r.state.GlobalStep, 0)
 		sum, err := r.evalIn.evaluate(r.evalRun, r.eval)
 		if err != nil {
 			return 0, err

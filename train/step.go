@@ -163,6 +163,7 @@ type evalStep struct {
 }
 
 func newEvalStep(nw network, s shape, on graph.Machine) (*evalStep, error) {
+	nw.Adapter.Dropout = 0 // of training only
 	n, trained, in := nw.build(evalPrefix, s)
 	n.Segment(segmentEval)
 	hidden := nw.Build(n, nw.Config, in.batch)
