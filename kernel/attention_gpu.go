@@ -38,7 +38,7 @@ func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	ldq, ldk := int32(o.Heads*D), int32(o.KVHeads*D)
 	if a.Family == cuda.Hopper {
 		m := o.maps(g, D)
-		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr}
+		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr, gpu.Ptr(0)}
 		return m.launch(a.Forward, o.args(args, q, cu, D, ldq))
 	}
 	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldq)...)
@@ -120,11 +120,11 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 	var keys, queries func() error
 	if a.Family == cuda.Hopper {
 		m, b := f.maps(g, D), a.Boxes
-		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr}
-		if keys, err = m.launch(a.KV, f.args(kv, q, cu, D, ldk)); err != nil {
+		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr, gpu.Ptr(0)}
+		if keys, err = m.launch(a.KV, f.args(kv, q, cu, D, ldk, int32(a.Splits))); err != nil {
 			return nil, err
 		}
-		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr}
+		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr, gpu.Ptr(0)}
 		queries, err = m.launch(a.Query, f.args(query, q, cu, D, ldq))
 	} else {
 		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}

@@ -45,7 +45,7 @@ var headTiles = map[int]headTile{
 }
 
 var hopperTiles = map[int]headTile{
-	64:  {128, 128, 128, 128, 2, 128, 128, 2},
+	64:  {192, 128, 128, 128, 2, 128, 128, 2},
 	128: {128, 128, 128, 64, 2, 128, 64, 2},
 }
 
@@ -68,13 +68,28 @@ type Boxes struct {
 	QueryQ, QueryK     int // q and dO; k and v
 }
 
+// Order is a launch of attention_order: tiles of Rows rows, query tiles or (ByKeys) key tiles; its result has Tiles int32.
+type Order struct {
+	Geometry    Geometry
+	Rows, Tiles int
+	ByKeys      bool
+}
+
+// Places of the launches' orders in Attention.Orders.
+const (
+	OrderForward = iota
+	OrderQuery
+	OrderKV
+)
+
 // Attention holds the geometries of one attention: forward, and the three launches of backward (four with Splits > 1).
 type Attention struct {
 	Family                             Family
 	Forward, Delta, KV, Query, Combine Geometry
 	Boxes                              Boxes
-	Splits                             int   // parts into which a group's query heads are divided
-	Part                               int64 // bytes of the fp32 parts; 0 when Splits is 1
+	Orders                             []Order // Hopper: to be run once a batch, before the first forward
+	Splits                             int     // parts into which a group's query heads are divided
+	Part                               int64   // bytes of the fp32 parts; 0 when Splits is 1
 }
 
 func tileBytes(dp, rows int) int { return rows * (dp + 8) * 2 }
@@ -109,7 +124,22 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 		a.Part = int64(a.Splits) * 2 * int64(M) * int64(K) * int64(D) * 4
 	}
 	launch := func(stem, pass string, rows, heads, z, shared int) Geometry {
-		return Geometry{prefix + stem, fmt.Sprintf("%s%s_%d", prefix, pass, dp), [3]int{ceil(M, rows), heads, z}, block, shared}
+		grid := [3]int{ceil(M, rows), heads, z}
+		if f == Hopper {
+			// Heads side by side share the order of tiles, which balances the load; in the passes over keys only as many as
+			// keep their keys and values within the second-level cache.
+			c := heads
+			if pass != "backward_kv" {
+				c = 1
+				for d := 2; d <= heads; d++ {
+					if heads%d == 0 && d*M*D*4*K/H <= 24<<20 {
+						c = d
+					}
+				}
+			}
+			grid = [3]int{c, ceil(M, rows), heads / c * z}
+		}
+		return Geometry{prefix + stem, fmt.Sprintf("%s%s_%d", prefix, pass, dp), grid, block, shared}
 	}
 	var forward, kv, query int
 	if f == Hopper {
@@ -124,6 +154,14 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 	a.Forward = launch("forward", "forward", t.forwardRows, H, 1, forward)
 	a.KV = launch("backward", "backward_kv", t.kvKeys, K, a.Splits, kv)
 	a.Query = launch("backward", "backward_q", t.queryRows, H, 1, query)
+	if f == Hopper {
+		a.Forward.Block[0] = 128 * (t.forwardRows/64 + 1)
+		for _, o := range []Order{{Rows: t.forwardRows}, {Rows: t.queryRows}, {Rows: t.kvKeys, ByKeys: true}} {
+			o.Tiles = ceil(M, o.Rows)
+			o.Geometry = Geometry{"attention_forward", "attention_order", [3]int{1, 1, 1}, [3]int{1024, 1, 1}, (4*o.Tiles + 31) / 16 * 16}
+			a.Orders = append(a.Orders, o)
+		}
+	}
 	a.Delta = Geometry{"attention_backward", "attention_delta", [3]int{ceil(M*H, 8), 1, 1}, [3]int{256, 1, 1}, 0}
 	a.Combine = Flat("attention_backward", "attention_combine", int64(M)*int64(K)*int64(D)/2)
 	return a, nil

@@ -111,14 +111,33 @@ func (r *rig) attention(a Attention, b attentionBuffers) (forward *gpu.Launch, b
 		return append(append(slices.Clone(a), sizes...), append(more, b.scale, m(b.window))...)
 	}
 	if a.Family == Hopper {
+		var orders []gpu.Ptr
+		for _, o := range a.Orders {
+			p, by := r.out("order", int64(4*o.Tiles)), 0
+			if o.ByKeys {
+				by = 1
+			}
+			r.run(o.Geometry, p, b.cu, m(b.M), m(b.B), m(o.Rows), m(b.window), m(by))
+			seen := make([]bool, o.Tiles)
+			for _, i := range get[int32](r, p, o.Tiles) {
+				if int(i) >= o.Tiles || i < 0 || seen[i] {
+					r.t.Fatalf("attention_order: tile %d is missing or there twice", i)
+				}
+				seen[i] = true
+			}
+			orders = append(orders, p)
+		}
+		if b.M%2 == 1 { // natural order works as well
+			orders = []gpu.Ptr{0, 0, 0}
+		}
 		q := func(rows int) any { return r.headMap(b.q, b.M, b.H, b.D, b.ldq, rows) }
 		k := func(rows int) any { return r.headMap(b.k, b.M, b.K, b.D, b.ldk, rows) }
 		v := func(rows int) any { return r.headMap(b.v, b.M, b.K, b.D, b.ldk, rows) }
 		do := func(rows int) any { return r.headMap(b.do, b.M, b.H, b.D, b.ldo, rows) }
 		x := a.Boxes
-		forward = r.launch(a.Forward, args([]any{b.o, b.lse, q(x.ForwardQ), k(x.ForwardK), v(x.ForwardK), b.cu}, m(b.ldo))...)
-		kv = r.launch(a.KV, args([]any{b.dk, b.dv, b.part, q(x.KVQ), k(x.KVK), v(x.KVK), do(x.KVQ), b.lse, b.delta, b.cu}, m(b.ldk))...)
-		query = r.launch(a.Query, args([]any{b.dq, q(x.QueryQ), k(x.QueryK), v(x.QueryK), do(x.QueryQ), b.lse, b.delta, b.cu}, m(b.ldq))...)
+		forward = r.launch(a.Forward, args([]any{b.o, b.lse, q(x.ForwardQ), k(x.ForwardK), v(x.ForwardK), b.cu, orders[OrderForward]}, m(b.ldo))...)
+		kv = r.launch(a.KV, args([]any{b.dk, b.dv, b.part, q(x.KVQ), k(x.KVK), v(x.KVK), do(x.KVQ), b.lse, b.delta, b.cu, orders[OrderKV]}, m(b.ldk), m(a.Splits))...)
+		query = r.launch(a.Query, args([]any{b.dq, q(x.QueryQ), k(x.QueryK), v(x.QueryK), do(x.QueryQ), b.lse, b.delta, b.cu, orders[OrderQuery]}, m(b.ldq))...)
 	} else {
 		ld := []any{m(b.ldq), m(b.ldk), m(b.ldo)}
 		forward = r.launch(a.Forward, args([]any{b.o, b.lse, b.q, b.k, b.v, b.cu}, ld...)...)

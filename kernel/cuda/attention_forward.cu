@@ -126,3 +126,20 @@ FORWARD(80, 2, 64)
 FORWARD(96, 2, 64)
 FORWARD(128, 2, 64)
 FORWARD(256, 1, 32)
+
+// order[n] <- the tiles of `rows` rows by falling length, equal ones by rising number: query tiles (by_keys 0) by the keys they
+// see, key tiles (by_keys 1) by the queries that see them. Once a batch, not a layer. Grid 1, block 1024, dynamic shared memory 4 n.
+extern "C" __global__ void __launch_bounds__(1024) attention_order(int *order, const int *cu, int M, int B, int rows, int window, int by_keys) {
+    extern __shared__ int length[];
+    int n = (M + rows - 1) / rows;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        int row = i * rows, end = min(row + rows, M);
+        length[i] = by_keys ? last_query(cu, B, end - 1, M, window) + 1 - row : end - first_key(cu, B, row, window);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        int rank = 0;
+        for (int j = 0; j < n; j++) rank += length[j] > length[i] || (length[j] == length[i] && j < i);
+        order[rank] = i;
+    }
+}

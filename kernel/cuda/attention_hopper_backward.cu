@@ -9,7 +9,7 @@
 
 template <int DP, int BQ>
 __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md,
-                            const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldk, float scale, int window) {
+                            const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int BN = 128, TILE = BN * DP * 2, QTILE = BQ * DP * 2;
     constexpr float LOG2E = 1.4426950408889634f;
@@ -18,7 +18,8 @@ __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq
     __shared__ __align__(8) float rows[2][2][BQ];
     uint32_t sk = (smem(shared) + 1023) & ~1023u, sv = sk + TILE, sq = sv + TILE, sd = sq + 2 * QTILE;
     uint32_t full_k = smem(bars), full = full_k + 8, empty = full + 16;
-    int key0 = blockIdx.x * BN, kv = blockIdx.y, G = H / K / gridDim.z, head0 = kv * (H / K) + blockIdx.z * G;
+    int key0 = (order ? order[blockIdx.y] : blockIdx.y) * BN, kv = blockIdx.z / splits * gridDim.x + blockIdx.x, split = blockIdx.z % splits;
+    int G = H / K / splits, head0 = kv * (H / K) + split * G;
     int tile0 = key0 / BQ, tiles = last_query(cu, B, min(key0 + BN, M) - 1, M, window) / BQ + 1 - tile0, n = tiles * G;
     if (threadIdx.x == 0) {
         barrier_init(full_k, 1);
@@ -92,18 +93,17 @@ __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq
         wgmma_commit();
         wgmma_wait<1>();
         hold(s);
-        bool edge = row0 < top + 63 || row0 + BQ - 1 > all;
 #pragma unroll
         for (int j = 0; j < BQ / 8; j++) {
             float2 l = *(const float2 *)&rows[st][0][j * 8 + lane % 4 * 2];
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                float x = exp2_fast(fmaf(s[4 * j + c], scale2, c & 1 ? -l.y : -l.x));
-                if (edge) {
-                    int row = row0 + j * 8 + lane % 4 * 2 + (c & 1);
-                    if (row < key + (c >> 1) * 8 || row > (c >> 1 ? last1 : last0)) x = 0.f;
-                }
-                s[4 * j + c] = x;
+            for (int c = 0; c < 4; c++) s[4 * j + c] = exp2_fast(fmaf(s[4 * j + c], scale2, c & 1 ? -l.y : -l.x));
+        }
+        if (row0 < top + 63 || row0 + BQ - 1 > all) {
+#pragma unroll
+            for (int c = 0; c < BQ / 2; c++) {
+                int row = row0 + c / 4 * 8 + lane % 4 * 2 + (c & 1);
+                if (row < key + (c >> 1 & 1) * 8 || row > (c >> 1 & 1 ? last1 : last0)) s[c] = 0.f;
             }
         }
         pack_rows<BQ>(p, s);
@@ -131,13 +131,13 @@ __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq
         hold(gv);
         if (threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * st);
     }
-    if (gridDim.z == 1) {
+    if (splits == 1) {
         store_head<DP>(dk + kv * D, gk, scale, scale, key, M, D, ldk);
         store_head<DP>(dv + kv * D, gv, 1.f, 1.f, key, M, D, ldk);
         return;
     }
     int64_t size = (int64_t)M * K * D;
-    part += (int64_t)blockIdx.z * 2 * size;
+    part += (int64_t)split * 2 * size;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         if (key + 8 * h >= M) continue;
@@ -156,14 +156,14 @@ __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq
 
 template <int DP, int BN>
 __device__ void backward_q(bf16 *dq, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md, const float *lse, const float *delta,
-                           const int *cu, int M, int B, int H, int K, int D, int ldq, float scale, int window) {
+                           const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int BM = 128, TILE = BM * DP * 2, KTILE = BN * DP * 2;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[5];
     uint32_t sq = (smem(shared) + 1023) & ~1023u, sd = sq + TILE, sk = sd + TILE, sv = sk + 2 * KTILE;
     uint32_t full_q = smem(bars), full = full_q + 8, empty = full + 16;
-    int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM, kv = head / (H / K);
+    int tile = order ? order[blockIdx.y] : gridDim.y - 1 - blockIdx.y, head = blockIdx.z * gridDim.x + blockIdx.x, row0 = tile * BM, kv = head / (H / K);
     int n0 = first_key(cu, B, row0, window) / BN, n = (min(row0 + BM, M) + BN - 1) / BN - n0;
     if (threadIdx.x == 0) {
         barrier_init(full_q, 1);
@@ -216,16 +216,16 @@ __device__ void backward_q(bf16 *dq, const TensorMap *mq, const TensorMap *mk, c
         wgmma_commit();
         wgmma_wait<1>();
         hold(s);
-        bool edge = key0 + BN - 1 > top || key0 < all;
 #pragma unroll
         for (int j = 0; j < BN / 2; j++) {
-            int h = j >> 1 & 1;
-            float x = exp2_fast(fmaf(s[j], scale2, h ? -lse1 : -lse0));
-            if (edge) {
-                int key = key0 + j / 4 * 8 + lane % 4 * 2 + (j & 1);
-                if (key > row + 8 * h || key < (h ? from1 : from0)) x = 0.f;
+            s[j] = exp2_fast(fmaf(s[j], scale2, j >> 1 & 1 ? -lse1 : -lse0));
+        }
+        if (key0 + BN - 1 > top || key0 < all) {
+#pragma unroll
+            for (int j = 0; j < BN / 2; j++) {
+                int key = key0 + j / 4 * 8 + lane % 4 * 2 + (j & 1), h = j >> 1 & 1;
+                if (key > row + 8 * h || key < (h ? from1 : from0)) s[j] = 0.f;
             }
-            s[j] = x;
         }
         wgmma_wait<0>();
         hold(dp);
@@ -244,18 +244,19 @@ __device__ void backward_q(bf16 *dq, const TensorMap *mq, const TensorMap *mk, c
 #endif
 }
 
-// attention_hopper_backward_kv_DP: grid (M / 128 rounded up, K, splits), block 384, shared memory (256 + 4 BQ) DP 2 + 1024 bytes.
-// attention_hopper_backward_q_DP: grid (M / 128 rounded up, H), block 384, shared memory (256 + 4 BN) DP 2 + 1024 bytes.
+// attention_hopper_backward_kv_DP: grid (C, M / 128 rounded up, splits K / C), block 384, shared memory (256 + 4 BQ) DP 2 + 1024 bytes.
+// attention_hopper_backward_q_DP: grid (C, M / 128 rounded up, H / C), block 384, shared memory (256 + 4 BN) DP 2 + 1024 bytes.
+// order, from attention_order with tiles of 128 rows (by keys and by queries), puts long tiles first; it may be 0.
 #define BACKWARD(DP, BQ, BN) \
     extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_kv_##DP(bf16 *dk, bf16 *dv, float *part, const __grid_constant__ TensorMap q, \
-        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, \
-        int M, int B, int H, int K, int D, int ldk, float scale, int window) { \
-        backward_kv<DP, BQ>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, M, B, H, K, D, ldk, scale, window); \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
+        int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) { \
+        backward_kv<DP, BQ>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldk, splits, scale, window); \
     } \
     extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_q_##DP(bf16 *dq, const __grid_constant__ TensorMap q, \
-        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
         int M, int B, int H, int K, int D, int ldq, float scale, int window) { \
-        backward_q<DP, BN>(dq, &q, &k, &v, &d_o, lse, delta, cu, M, B, H, K, D, ldq, scale, window); \
+        backward_q<DP, BN>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, window); \
     }
 BACKWARD(64, 128, 128)
 BACKWARD(128, 64, 64)

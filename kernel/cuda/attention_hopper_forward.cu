@@ -1,37 +1,38 @@
 // attention_hopper_forward.cu: the operation of attention_forward.cu for compute capability 9.0 and heads of up to 128.
-// Layout: as there; q, k, v as tensor maps {D, heads, M} of bf16 with boxes {64, 1, 128}, 128-byte swizzle (o, lse by address).
-// One block of 3 warpgroups: one thread of the first brings K and V in tiles of 128 keys, two stages each, through the copy
-// engine; the other two hold 64 query rows each and multiply with wgmma, the scores of the next tile in flight beside the
+// Layout: as there; q, k, v as tensor maps {D, heads, M} of bf16 with boxes {64, 1, rows}, q 64 WGS rows, k and v 128, 128-byte
+// swizzle (o, lse by address).
+// One block of WGS + 1 warpgroups: one thread of the first brings K and V in tiles of 128 keys, two stages each, through the copy
+// engine; the other WGS (2 or 3) hold 64 query rows each and multiply with wgmma, the scores of the next tile in flight beside the
 // weighted sum of this one. Accumulation and statistics fp32.
 // FLOPs: 4 D for every visible pair. Goal: 80 % of cuDNN's rate.
 #include "attention_hopper.cuh"
 
-template <int DP>
-__device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const int *cu,
+template <int DP, int WGS>
+__device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const int *cu, const int *order,
                         int M, int B, int H, int K, int D, int ldo, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr int BM = 128, BN = 128, TILE = BN * DP * 2;
+    constexpr int BM = 64 * WGS, BN = 128, QTILE = BM * DP * 2, TILE = BN * DP * 2;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[9];
-    uint32_t sq = (smem(shared) + 1023) & ~1023u, sk = sq + TILE, sv = sk + 2 * TILE;
+    uint32_t sq = (smem(shared) + 1023) & ~1023u, sk = sq + QTILE, sv = sk + 2 * TILE;
     uint32_t full_q = smem(bars), full_k = full_q + 8, full_v = full_k + 16, empty_k = full_v + 16, empty_v = empty_k + 16;
-    int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM, kv = head / (H / K);
+    int tile = order ? order[blockIdx.y] : gridDim.y - 1 - blockIdx.y, head = blockIdx.z * gridDim.x + blockIdx.x, row0 = tile * BM, kv = head / (H / K);
     int n0 = first_key(cu, B, row0, window) / BN, n = (min(row0 + BM, M) + BN - 1) / BN - n0;
     if (threadIdx.x == 0) {
         barrier_init(full_q, 1);
         for (int s = 0; s < 2; s++) {
             barrier_init(full_k + 8 * s, 1);
             barrier_init(full_v + 8 * s, 1);
-            barrier_init(empty_k + 8 * s, 2);
-            barrier_init(empty_v + 8 * s, 2);
+            barrier_init(empty_k + 8 * s, WGS);
+            barrier_init(empty_v + 8 * s, WGS);
         }
         barrier_fence();
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        registers_down<24>();
+        registers_down<WGS == 3 ? 32 : 24>();
         if (threadIdx.x == 0) {
-            barrier_expect(full_q, TILE);
+            barrier_expect(full_q, QTILE);
             load_boxes<DP, BM>(sq, mq, full_q, head, row0);
             for (int i = 0; i < n; i++) {
                 int s = i & 1, key = (n0 + i) * BN;
@@ -45,7 +46,7 @@ __device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMa
         }
         return;
     }
-    registers_up<240>();
+    registers_up<WGS == 3 ? 160 : 240>();
     int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x & 31;
     int top = row0 + wg * 64, row = top + warp * 16 + lane / 4;
     int from0 = first_key(cu, B, min(row, M - 1), window), from1 = first_key(cu, B, min(row + 8, M - 1), window);
@@ -66,13 +67,14 @@ __device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMa
             }
         }
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float m = max_[h];
+        for (int h = 0; h < 2; h++) {   // four partial maxima and sums: one chain of 64 would wait on itself
+            float m4[4] = {max_[h], -INF, -INF, -INF}, t4[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
-            for (int i = 0; i < BN / 2; i += 4) m = fmaxf(m, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
+            for (int i = 0; i < BN / 2; i += 4) m4[i / 4 & 3] = fmaxf(m4[i / 4 & 3], fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
+            float m = fmaxf(fmaxf(m4[0], m4[1]), fmaxf(m4[2], m4[3]));
             m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
             m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-            float base = m == -INF ? 0.f : m * scale2, t = 0.f;
+            float base = m == -INF ? 0.f : m * scale2;
             shrink[h] = exp2_fast(max_[h] * scale2 - base);
             max_[h] = m;
 #pragma unroll
@@ -81,9 +83,9 @@ __device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMa
                 for (int e = 0; e < 2; e++) {
                     float x = exp2_fast(fmaf(s[i + 2 * h + e], scale2, -base));
                     s[i + 2 * h + e] = x;
-                    t += x;
+                    t4[(i / 4 & 1) * 2 + e] += x;
                 }
-            sum[h] = fmaf(sum[h], shrink[h], t);
+            sum[h] = fmaf(sum[h], shrink[h], (t4[0] + t4[1]) + (t4[2] + t4[3]));
         }
     };
     uint32_t q = sq + wg * 8192;
@@ -135,11 +137,13 @@ __device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMa
 #endif
 }
 
-// Grid (M / 128 rounded up, H), block 384, dynamic shared memory 5 DP 256 + 1024 bytes.
-#define FORWARD(DP) \
-    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_forward_##DP(bf16 *o, float *lse, const __grid_constant__ TensorMap q, \
-        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const int *cu, int M, int B, int H, int K, int D, int ldo, float scale, int window) { \
-        forward<DP>(o, lse, &q, &k, &v, cu, M, B, H, K, D, ldo, scale, window); \
+// Grid (C, M / (64 WGS) rounded up, H / C): C heads at a time, so that their keys and values stay in the second-level cache; block 128 (WGS + 1), dynamic shared memory (64 WGS + 512) DP 2 + 1024 bytes. order, from
+// attention_order with tiles of 64 WGS rows, puts long tiles first; it may be 0.
+#define FORWARD(DP, WGS) \
+    extern "C" __global__ void __launch_bounds__(128 * (WGS + 1), 1) attention_hopper_forward_##DP(bf16 *o, float *lse, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldo, float scale, \
+        int window) { \
+        forward<DP, WGS>(o, lse, &q, &k, &v, cu, order, M, B, H, K, D, ldo, scale, window); \
     }
-FORWARD(64)
-FORWARD(128)
+FORWARD(64, 3)
+FORWARD(128, 2)

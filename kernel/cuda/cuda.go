@@ -6,7 +6,7 @@ package cuda
 var Entries = map[string][]string{
 	"adamw":              {"adamw_step"},
 	"attention_backward": perHeadSize([]string{"attention_delta", "attention_combine"}, "attention_backward_kv_", "attention_backward_q_"),
-	"attention_forward":  perHeadSize(nil, "attention_forward_"),
+	"attention_forward":  perHeadSize([]string{"attention_order"}, "attention_forward_"),
 	"attention_hopper_backward": {"attention_hopper_backward_kv_64", "attention_hopper_backward_kv_128", "attention_hopper_backward_q_64",
 		"attention_hopper_backward_q_128"},
 	"attention_hopper_forward": {"attention_hopper_forward_64", "attention_hopper_forward_128"},
@@ -19,6 +19,7 @@ var Entries = map[string][]string{
 	"gemm_hopper": {"gemm_hopper_nn_256", "gemm_hopper_nt_256", "gemm_hopper_tn_256", "gemm_hopper_nn_128", "gemm_hopper_nt_128", "gemm_hopper_tn_128"},
 	"nf4": {"nf4_dequantise", "nf4_dequantise_nested", "nf4_dequantise_f32", "nf4_dequantise_nested_f32",
 		"nf4_quantise_bf16", "nf4_quantise_f16", "nf4_quantise_f32", "nf4_offset", "nf4_nest"},
+	"nf4_gemm":    {"nf4_gemm_8", "nf4_gemm_nested_8", "nf4_gemm_32", "nf4_gemm_nested_32"},
 	"norm":        {"norm_partial", "norm_finish"},
 	"reduce":      {"reduce_sum", "reduce_splits", "reduce_splits_bf16"},
 	"rmsnorm":     {"rmsnorm_forward", "rmsnorm_add_forward", "rmsnorm_backward"},

@@ -17,7 +17,7 @@ func entriesOf(t *testing.T, file string) []string {
 		t.Fatal(err)
 	}
 	text := strings.ReplaceAll(string(b), "\\\n", " ")
-	kernel := regexp.MustCompile(`extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+(?:##\w+)?)\(`)
+	kernel := regexp.MustCompile(`extern "C" __global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\) )?(\w+(?:##\w+)?)\(`)
 	macro := regexp.MustCompile(`(?m)^#define (\w+)\((\w+)[^)]*\)(.*)$`)
 	var names []string
 	for _, m := range macro.FindAllStringSubmatch(text, -1) {

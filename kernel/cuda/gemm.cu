@@ -8,27 +8,39 @@
 // Accumulation fp32. FLOPs 2 M N K. Goal: 60 % of cuBLASLt at M >= 2048.
 #include "gemm.cuh"
 
-// A stage's tile of one operand: ROWS x COLS values as stored, rows padded by 8 so that ldmatrix has no bank conflict.
+// A stage's tile of one operand: ROWS x COLS values as stored, rows padded by 8 so that ldmatrix has no bank conflict. A thread
+// always loads the same column of every HOP-th row, so an address is one addition away from the one before.
 template <int ROWS, int COLS, int THREADS>
-__device__ __forceinline__ void load_operand(uint8_t *dst, const bf16 *src, int64_t ld, int row, int col, int rows, int cols, bool aligned) {
-    constexpr int UNITS = COLS / 8, LD = COLS + 8;
+struct Operand {
+    static constexpr int UNITS = COLS / 8, LD = COLS + 8, HOP = THREADS / UNITS;
+    const bf16 *from;
+    int64_t hop;
+    int r, c;
+    __device__ __forceinline__ Operand(const bf16 *src, int64_t ld, int row, int col) {
+        r = threadIdx.x / UNITS;
+        c = threadIdx.x % UNITS * 8;
+        from = src + (row + r) * ld + col + c;
+        hop = HOP * ld;
+    }
+    // rows, cols: how many of the tile's are inside the matrix; ahead: values to add to the first tile's address.
+    __device__ __forceinline__ void load(uint8_t *dst, int64_t ahead, int rows, int cols, bool aligned) const {
+        const bf16 *p = from + ahead;
 #pragma unroll
-    for (int i = threadIdx.x; i < ROWS * UNITS; i += THREADS) {
-        int r = i / UNITS, c = i % UNITS * 8;
-        bool valid = row + r < rows && col + c < cols;
-        const bf16 *from = src + (valid ? (row + r) * ld + col + c : 0);
-        uint8_t *to = dst + (r * LD + c) * 2;
-        if (aligned) {
-            cp16(smem(to), from, valid);
-        } else {
-            uint4 u = make_uint4(0, 0, 0, 0);
+        for (int j = 0; j < ROWS / HOP; j++, p += hop) {
+            uint8_t *to = dst + ((r + j * HOP) * LD + c) * 2;
+            bool valid = r + j * HOP < rows && c < cols;
+            if (aligned) {
+                cp16(smem(to), valid ? p : from, valid);
+            } else {
+                uint4 u = make_uint4(0, 0, 0, 0);
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                if (valid && col + c + k < cols) ((bf16 *)&u)[k] = from[k];
-            *(uint4 *)to = u;
+                for (int k = 0; k < 8; k++)
+                    if (valid && c + k < cols) ((bf16 *)&u)[k] = p[k];
+                *(uint4 *)to = u;
+            }
         }
     }
-}
+};
 
 template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
 __device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int K, int64_t lda, int64_t ldb, int64_t ldd, float alpha, float beta, int f32) {
@@ -41,13 +53,13 @@ __device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int 
     int steps = max(0, (k1 - k0 + BK - 1) / BK);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, wm = warp % WARPS_M * 16 * MT, wn = warp / WARPS_M * 8 * NT;
     bool fa = (((uint64_t)a & 15) | (lda & 7) | ((TA ? M : k1) & 7)) == 0, fb = (((uint64_t)b & 15) | (ldb & 7) | ((TB ? k1 : N) & 7)) == 0;
+    Operand<TA ? BK : BM, TA ? BM : BK, THREADS> oa(a, lda, TA ? k0 : row0, TA ? row0 : k0);
+    Operand<TB ? BN : BK, TB ? BK : BN, THREADS> ob(b, ldb, TB ? col0 : k0, TB ? k0 : col0);
     auto load = [&](int s) {
         uint8_t *at = shared + s % STAGES * (SIZE_A + SIZE_B);
-        int k = k0 + s * BK;
-        if (TA) load_operand<BK, BM, THREADS>(at, a, lda, k, row0, k1, M, fa);
-        else load_operand<BM, BK, THREADS>(at, a, lda, row0, k, M, k1, fa);
-        if (TB) load_operand<BN, BK, THREADS>(at + SIZE_A, b, ldb, col0, k, N, k1, fb);
-        else load_operand<BK, BN, THREADS>(at + SIZE_A, b, ldb, k, col0, k1, N, fb);
+        int left = k1 - k0 - s * BK;
+        oa.load(at, TA ? s * BK * lda : s * BK, TA ? left : M - row0, TA ? M - row0 : left, fa);
+        ob.load(at + SIZE_A, TB ? s * BK : s * BK * ldb, TB ? N - col0 : left, TB ? left : N - col0, fb);
     };
     // ldmatrix addresses inside a stage for k = 0
     uint32_t pa = TA ? ((((lane & 7) + (lane >> 4) * 8) * LDA + wm + (lane >> 3 & 1) * 8) * 2) : (((wm + (lane & 15)) * LDA + (lane >> 4) * 8) * 2);

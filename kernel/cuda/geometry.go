@@ -48,7 +48,11 @@ func Embedding(M, C int) Geometry {
 
 // CrossEntropy is the geometry of the crossentropy_* kernels over M rows of V logits.
 func CrossEntropy(entry string, M, V int) Geometry {
-	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
+	shared := 0
+	if V > 100000 { // two rows a multiprocessor: what all of them hold is read again from the cache
+		shared = 80 << 10
+	}
+	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, shared}
 }
 
 // AdamW is the geometry of adamw_step over n parameters.
@@ -80,6 +84,22 @@ func NF4Dequantise(entry string, n int64) Geometry {
 // NF4Quantise is the geometry of the nf4_quantise_* kernels over n values.
 func NF4Quantise(entry string, n int64) Geometry {
 	return Geometry{"nf4", entry, [3]int{int(max(1, (n+2047)/2048)), 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// NF4Gemm is the geometry of the product of M rows with a packed matrix [N,K]; ok is false where dequantising first serves:
+// more than 32 rows, or K no multiple of 64.
+func NF4Gemm(nested bool, M, N, K int) (g Geometry, ok bool) {
+	if M < 1 || M > 32 || K%64 != 0 {
+		return g, false
+	}
+	name, rows := "nf4_gemm_", 8
+	if nested {
+		name += "nested_"
+	}
+	if M > 8 {
+		rows = 32
+	}
+	return Geometry{"nf4_gemm", fmt.Sprintf("%s%d", name, rows), [3]int{ceil(N, 16), 1, 1}, [3]int{256, 1, 1}, 0}, true
 }
 
 // NF4Nest is the geometry of nf4_nest over that many blocks of 64 values.

@@ -17,13 +17,14 @@ __device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf
     if (ADD) r += row * C, sum += row * C;
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
     if (C % 8 == 0 && C <= step * HELD) {
-        Vec8 v[HELD];
+        Vec8 v[HELD], g8[HELD];
         float s = 0;
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
             int c = c0 + j * step;
             if (c < C) {
                 v[j] = load8(x + c);
+                if (!ADD) g8[j] = load8(w + c);   // under way while the sum is made
                 float f[8];
                 unpack(v[j], f);
                 if (ADD) {
@@ -47,7 +48,7 @@ __device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf
             if (c < C) {
                 float f[8], g[8];
                 unpack(v[j], f);
-                unpack(load8(w + c), g);
+                unpack(ADD ? load8(w + c) : g8[j], g);
 #pragma unroll
                 for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
                 store8(y + c, pack(f));
@@ -73,17 +74,17 @@ __device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf
 }
 
 // y[M,C], rstd[M] <- x[M,C], w[C]. Grid M.
-extern "C" __global__ void __launch_bounds__(512) rmsnorm_forward(bf16 *y, float *rstd, const bf16 *x, const bf16 *w, int C, float eps) {
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(bf16 *y, float *rstd, const bf16 *x, const bf16 *w, int C, float eps) {
     forward<false>(y, 0, rstd, x, 0, w, C, eps);
 }
 
 // sum = x + r (rounded; may be x or r itself), y = norm(sum). Grid M.
-extern "C" __global__ void __launch_bounds__(512) rmsnorm_add_forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf16 *r, const bf16 *w, int C, float eps) {
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf16 *r, const bf16 *w, int C, float eps) {
     forward<true>(y, sum, rstd, x, r, w, C, eps);
 }
 
 // dx = add + rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. add may be 0 (none) or dx itself; dx may be dy. Grid M.
-extern "C" __global__ void __launch_bounds__(512) rmsnorm_backward(bf16 *dx, const bf16 *dy, const bf16 *x, const bf16 *w, const float *rstd, const bf16 *add, int C) {
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(bf16 *dx, const bf16 *dy, const bf16 *x, const bf16 *w, const float *rstd, const bf16 *add, int C) {
     size_t row = blockIdx.x;
     dx += row * C;
     dy += row * C;
@@ -92,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(512) rmsnorm_backward(bf16 *dx, con
     float q = rstd[row];
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
     if (C % 8 == 0 && C <= step * HELD) {
-        Vec8 vx[HELD], vg[HELD];   // x and dy as stored: half the registers of their fp32 values
+        Vec8 vx[HELD], vg[HELD], va[HELD];   // x, dy and add as stored: half the registers of their fp32 values
         float s = 0;
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
@@ -100,6 +101,7 @@ extern "C" __global__ void __launch_bounds__(512) rmsnorm_backward(bf16 *dx, con
             if (c < C) {
                 vx[j] = load8(x + c);
                 vg[j] = load8(dy + c);
+                if (add) va[j] = load8(add + c);
                 float f[8], g[8], h[8];
                 unpack(vx[j], f);
                 unpack(vg[j], g);
@@ -120,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(512) rmsnorm_backward(bf16 *dx, con
 #pragma unroll
                 for (int k = 0; k < 8; k++) g[k] = q * (g[k] * h[k] - f[k] * q * m);
                 if (add) {
-                    unpack(load8(add + c), h);
+                    unpack(va[j], h);
 #pragma unroll
                     for (int k = 0; k < 8; k++) g[k] += h[k];
                 }
