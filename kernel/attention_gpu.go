@@ -38,8 +38,10 @@ func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	ldq, ldk := int32(o.Heads*D), int32(o.KVHeads*D)
 	if a.Family == cuda.Hopper {
 		m := o.maps(g, D)
-		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr, gpu.Ptr(0)}
-		return m.launch(a.Forward, o.args(args, q, cu, D, ldq))
+		order, sort := m.order(a, cuda.OrderForward, q, cu)
+		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr, order}
+		work, err := m.launch(a.Forward, o.args(args, q, cu, D, ldq))
+		return inOrder(sort, work), err
 	}
 	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldq)...)
 }
@@ -71,6 +73,13 @@ func (m *headMaps) heads(t DeviceTensor, heads, rows int) gpu.TensorMap {
 	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(2 * m.D), int64(2 * heads * m.D)}, []int{64, 1, rows}, 128)
 	m.err = errors.Join(m.err, err)
 	return x
+}
+
+// order is the order of one launch's tiles, and the work that sorts them where nothing did before.
+func (m *headMaps) order(a cuda.Attention, launch int, q, cu DeviceTensor) (gpu.Ptr, func() error) {
+	at, work, err := m.g.tileOrder(a.Orders[launch], q.Shape[0], cu.Shape[0]-1, m.o.Window, cu.Ptr)
+	m.err = errors.Join(m.err, err)
+	return at, work
 }
 
 func (m *headMaps) launch(at cuda.Geometry, args []any) (func() error, error) {
@@ -120,11 +129,14 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 	var keys, queries func() error
 	if a.Family == cuda.Hopper {
 		m, b := f.maps(g, D), a.Boxes
-		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr, gpu.Ptr(0)}
+		keyOrder, sortKeys := m.order(a, cuda.OrderKV, q, cu)
+		queryOrder, sortQueries := m.order(a, cuda.OrderQuery, q, cu)
+		sums = inOrder(sums, sortKeys, sortQueries)
+		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr, keyOrder}
 		if keys, err = m.launch(a.KV, f.args(kv, q, cu, D, ldk, int32(a.Splits))); err != nil {
 			return nil, err
 		}
-		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr, gpu.Ptr(0)}
+		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr, queryOrder}
 		queries, err = m.launch(a.Query, f.args(query, q, cu, D, ldq))
 	} else {
 		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}

@@ -48,12 +48,52 @@ type GPU struct {
 
 	functions map[string]*gpu.Function
 	modules   map[string]*gpu.Module
+	orders    map[order]gpu.Ptr
+	ordered   int64 // bytes of orders in use
 }
 
-// Constants on the device: NF4's code table, then the table of 8-bit scales.
+// order is an order of attention tiles: of one batch, by the rows of a tile.
+type order struct {
+	cu           gpu.Ptr
+	rows, window int
+	byKeys       bool
+}
+
+// Begin forgets what bodies of another plan or segment left to be shared.
+func (g *GPU) Begin() { g.orders, g.ordered = map[order]gpu.Ptr{}, 0 }
+
+// tileOrder is where a batch's order of tiles lies, and the work that puts it there the first time it is
+// asked for; 0, the natural order, where there is no room.
+func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, func() error, error) {
+	none := func() error { return nil }
+	key := order{cu, o.Rows, window, o.ByKeys}
+	if at, ok := g.orders[key]; ok {
+		return at, none, nil
+	}
+	n := (int64(o.Tiles)*4 + 255) &^ 255
+	if g.orders == nil || g.ordered+n > orderBytes || o.Geometry.Shared > 48<<10 {
+		return 0, none, nil
+	}
+	at := g.Constants.Add(orderOffset + g.ordered)
+	by := int32(0)
+	if o.ByKeys {
+		by = 1
+	}
+	work, err := g.Launch(o.Geometry, at, cu, int32(M), int32(B), int32(o.Rows), int32(window), by)
+	if err != nil {
+		return 0, nil, err
+	}
+	g.orders[key], g.ordered = at, g.ordered+n
+	return at, work, nil
+}
+
+// Constants on the device: NF4's code table, the table of 8-bit scales, then room for the orders in which
+// attention takes its tiles, which the first attention of a run works out.
 const (
 	codeTableBytes = 256 // 16 fp32, padded
-	ConstantBytes  = codeTableBytes + 256*4
+	orderOffset    = codeTableBytes + 256*4
+	orderBytes     = 64 << 10
+	ConstantBytes  = orderOffset + orderBytes
 )
 
 // Start fills the constants.
