@@ -1,0 +1,136 @@
+package graph
+
+import (
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// TestPlansShareMemory: what one plan writes to a state of a name, another reads; the arena is that of the
+// larger plan, every input is held once, and Need says so before anything is held.
+func TestPlansShareMemory(t *testing.T) {
+	writer := NewBuilder(kernel.F32)
+	s := writer.State("g", "s", floats(3, 5))
+	writer.State("g", "unused", floats(7))
+	x := writer.Batch("x", floats(3, 5))
+	writer.Apply(kernel.AddTo{}, s, writer.Apply(kernel.Add{}, x, x))
+	pw := mustCompile(t, writer)
+
+	reader := NewBuilder(kernel.F32)
+	w := reader.Frozen("w", floats(5, 40))
+	big := reader.Apply(kernel.MatMul{}, reader.State("g", "s", floats(3, 5)), w)
+	pr := mustCompile(t, reader, big)
+
+	need, err := Need(pw, pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMemory(pw, pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if need.Total() != m.Bytes().Total() || need.Arena != max(pw.arena, pr.arena) {
+		t.Errorf("needed %+v, held %+v", need, m.Bytes())
+	}
+	if need.Batch != 64 || need.Frozen != 832 || need.State["g"] != 64+64 || len(need.State) != 1 {
+		t.Errorf("needed %+v", need)
+	}
+	cpu := kernel.NewCPU(1)
+	rw, err := pw.Bind(m, cpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rr, err := pr.Bind(m, cpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(name string, v float32) {
+		x, err := m.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range x.F32() {
+			x.F32()[i] = v
+		}
+	}
+	fill("x", 1)
+	fill("w", 0.5)
+	for range 2 { // the sum stays from run to run
+		rw.Run("main") //nolint:errcheck // the CPU has none
+	}
+	rr.Run("main") //nolint:errcheck // the CPU has none
+	if got := rr.Tensor(big).F32()[7]; got != 4*5*0.5 {
+		t.Errorf("the other plan reads %v, want 10", got)
+	}
+	if n := testing.AllocsPerRun(10, func() { rw.Run("main"); rr.Run("main") }); n != 0 { //nolint:errcheck // the CPU has none
+		t.Errorf("a run allocates %v times", n)
+	}
+	if _, err := pr.Bind(mustMemory(t, pw), cpu); err == nil {
+		t.Error("a plan was bound to memory that is not for it")
+	}
+	if _, err := m.Tensor("y"); err == nil || err.Error() != `no plan uses a tensor named "y"` {
+		t.Errorf("a tensor that is not there: %v", err)
+	}
+}
+
+func mustMemory(t *testing.T, plans ...*Plan) *Memory {
+	t.Helper()
+	m, err := NewMemory(plans...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestPlansThatDisagree(t *testing.T) {
+	plan := func(n int) *Plan {
+		b := NewBuilder(kernel.F32)
+		x := b.Batch("x", floats(n))
+		return mustCompile(t, b, b.Apply(kernel.Add{}, x, x))
+	}
+	_, err := NewMemory(plan(4), plan(5))
+	const want = `two plans that share memory see "x" as f32[4] and f32[5]`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestSpanIsItsMembers: a group's span lies over its members, each aligned, with zeros between.
+func TestSpanIsItsMembers(t *testing.T) {
+	b := NewBuilder(kernel.F32)
+	members := []*Value{b.State("g", "p", floats(3)), b.State("g", "q", floats(20)), b.State("g", "r", floats(2, 2))}
+	b.Segment("members")
+	for _, v := range members {
+		b.Apply(kernel.AddTo{}, v, v)
+	}
+	b.Segment("span")
+	span := b.Span("g")
+	b.Apply(kernel.AddTo{}, span, span)
+	m, r := mustBind(t, mustCompile(t, b))
+	if span.Type.Elems() != 16+32+16 {
+		t.Fatalf("the span is %v", span.Type)
+	}
+	at := []int{0, 16, 48}
+	all := r.Tensor(span).F32()
+	for i, v := range members {
+		x, err := m.Tensor(v.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range x.F32() {
+			x.F32()[j] = float32(1 + i)
+		}
+		if &all[at[i]] != &x.F32()[0] {
+			t.Errorf("%s does not lie at element %d", v.Name, at[i])
+		}
+	}
+	r.Run("members") //nolint:errcheck // the CPU has none
+	r.Run("span")    //nolint:errcheck // the CPU has none
+	sum := float32(0)
+	for _, x := range all {
+		sum += x
+	}
+	if want := float32(4 * (3*1 + 20*2 + 4*3)); sum != want {
+		t.Errorf("the span sums to %v, want %v", sum, want)
+	}
+}

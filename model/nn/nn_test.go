@@ -1,0 +1,171 @@
+package nn_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// checkpoint makes up a tensor's numbers from its name and counts the reads of each.
+type checkpoint struct {
+	elems map[string]int
+	reads map[string]int
+}
+
+func (c checkpoint) numbers(name string) []float32 {
+	r := rand.New(rand.NewPCG(uint64(len(name)), uint64(name[0])))
+	x := make([]float32, c.elems[name])
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+func (c checkpoint) Float32s(name string, from int, dst []float32) error {
+	if from+len(dst) > c.elems[name] {
+		return fmt.Errorf("elements %d to %d of %d", from, from+len(dst), c.elems[name])
+	}
+	c.reads[name]++
+	copy(dst, c.numbers(name)[from:])
+	return nil
+}
+
+func compile(t *testing.T, n *nn.Net, outputs ...*nn.Value) *graph.Memory {
+	t.Helper()
+	p, err := n.Compile(1, outputs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := graph.NewMemory(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestLargeWeightsAreReadInPieces: packed weights and float64 ones are the same as if read at once.
+func TestLargeWeightsAreReadInPieces(t *testing.T) {
+	const in, out = 1000, 700
+	for _, double := range []bool{false, true} {
+		for _, float := range []kernel.DType{kernel.F32, kernel.F64} {
+			q := quant.Default()
+			q.DoubleQuant = double
+			n := nn.New(nn.Options{Float: float, Scheme: &q})
+			x := n.Batch("x", kernel.T(float, 3, in))
+			var y *nn.Value
+			n.In("layer", func() { y = n.Linear("up_proj", in, out, true).Apply(x) })
+			head := n.Head("head", out, in)
+			z := n.Apply(kernel.MatMul{TransB: true}, x, head)
+			m := compile(t, n, y, z)
+			c := checkpoint{map[string]int{"layer.up_proj.weight": in * out, "layer.up_proj.bias": out, "head": in * out}, map[string]int{}}
+			for _, w := range n.Weights() {
+				if err := w.Fill(c, m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			qz, err := quant.NewQuantizer(out, in, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := qz.Add(c.numbers("layer.up_proj.weight")); err != nil {
+				t.Fatal(err)
+			}
+			p, err := qz.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			get := func(name string) kernel.Tensor {
+				x, err := m.Tensor(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return x
+			}
+			if !bytes.Equal(get("layer.up_proj.weight").Bytes(), p.Codes) {
+				t.Errorf("double %v: other codes", double)
+			}
+			if double {
+				if !bytes.Equal(get("layer.up_proj.weight.absmax").Bytes(), p.AbsmaxU8) || get("layer.up_proj.weight.nested_offset").F32()[0] != p.Offset {
+					t.Error("other nested scales")
+				}
+			} else if got := get("layer.up_proj.weight.absmax").F32(); fmt.Sprint(got[:5]) != fmt.Sprint(p.Absmax[:5]) || got[len(got)-1] != p.Absmax[len(p.Absmax)-1] {
+				t.Error("other scales")
+			}
+			if float == kernel.F64 {
+				for i, w := range c.numbers("head") {
+					if got := get("head").F64()[i]; got != float64(w) {
+						t.Fatalf("head[%d] = %v, want %v", i, got, w)
+					}
+				}
+				if c.reads["head"] < 2 {
+					t.Error("a large float64 weight was read at once")
+				}
+			}
+			if c.reads["layer.up_proj.weight"] < 2 {
+				t.Error("a large weight was read at once")
+			}
+		}
+	}
+}
+
+func TestFailedReadNamesItsTensor(t *testing.T) {
+	n := nn.New(nn.Options{})
+	y := n.Linear("q_proj", 4, 4, false).Apply(n.Batch("x", kernel.T(kernel.F32, 2, 4)))
+	m := compile(t, n, y)
+	err := n.Weights()[0].Fill(checkpoint{map[string]int{"q_proj.weight": 3}, map[string]int{}}, m)
+	const want = "load q_proj.weight: elements 0 to 16 of 3"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestSharedIsMadeOnceForEachInput(t *testing.T) {
+	n := nn.New(nn.Options{})
+	x, y := n.Batch("x", kernel.T(kernel.F32, 2)), n.Batch("y", kernel.T(kernel.F32, 2))
+	made := 0
+	double := func(v *nn.Value, what string) *nn.Value {
+		return n.Shared(v, what, func() *nn.Value { made++; return n.Add(v, v) })
+	}
+	if double(x, "twice") != double(x, "twice") || double(x, "twice") == double(y, "twice") || double(x, "again") == double(x, "twice") {
+		t.Error("shared values are mixed up")
+	}
+	if made != 3 {
+		t.Errorf("made %d times, want 3", made)
+	}
+}
+
+// TestWrapSeesEveryLinearLayer by the path that the checkpoint's name has.
+func TestWrapSeesEveryLinearLayer(t *testing.T) {
+	var paths []string
+	n := nn.New(nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
+		in, out := base.Size()
+		paths = append(paths, fmt.Sprintf("%s %dx%d", path, in, out))
+		return base
+	}})
+	i32 := func(size int) kernel.Type { return kernel.T(kernel.I32, size) }
+	x := n.Batch("x", kernel.T(kernel.F32, 6, 8))
+	in := nn.Batch{Positions: n.Batch("p", i32(6)), CuQ: n.Batch("cu", i32(2)), CuK: n.Batch("cu", i32(2)), MaxLen: 6}
+	n.In("l", func() {
+		rope := n.RoPETable(6, []float64{1, 0.1}, 1)
+		if n.RoPETable(6, []float64{1, 0.1}, 1) != rope {
+			t.Error("two rotary tables")
+		}
+		x = n.SelfAttention("self_attn", x, in, nn.Attention{Heads: 4, KVHeads: 2, HeadDim: 4, QKVBias: true, RoPE: rope})
+		n.MLP("mlp", x, 12, false)
+	})
+	if err := n.Err(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "l.self_attn.q_proj 8x16, l.self_attn.k_proj 8x8, l.self_attn.v_proj 8x8, l.self_attn.o_proj 16x8, " +
+		"l.mlp.gate_proj 8x12, l.mlp.up_proj 8x12, l.mlp.down_proj 12x8"
+	if got := strings.Join(paths, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
