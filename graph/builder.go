@@ -50,6 +50,8 @@ type call struct {
 	in, out []*Value
 	scope   string
 	segment int
+	// backward: made by differentiation, or after it.
+	backward bool
 }
 
 func (c *call) String() string {
@@ -62,18 +64,19 @@ func (c *call) String() string {
 // Builder records a computation. It keeps the first error, with the scope it happened in, and ignores what
 // follows; Err and Compile report it. So code that builds layers reads like the formula.
 type Builder struct {
-	g        *gorgonia.ExprGraph
-	float    kernel.DType
-	scopes   []string
-	err      error
-	inputs   []*Value // Batch, Frozen, State in order of creation
-	byName   map[string]*Value
-	byNode   map[*gorgonia.Node]*Value
-	calls    []*call
-	segments []string
-	one      *Value
-	graded   bool // Grad was called
-	compiled bool
+	g         *gorgonia.ExprGraph
+	float     kernel.DType
+	scopes    []string
+	err       error
+	inputs    []*Value // Batch, Frozen, State in order of creation
+	byName    map[string]*Value
+	byNode    map[*gorgonia.Node]*Value
+	calls     []*call
+	segments  []string
+	one       *Value
+	graded    bool // Grad was called
+	compiled  bool
+	recompute Recompute
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.
@@ -212,7 +215,7 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.Scope(), segment: len(b.segments) - 1}
+	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.Scope(), segment: len(b.segments) - 1, backward: b.graded}
 	op := &op{b: b, call: c, id: len(b.calls), out: outTypes[0]}
 	node, err := gorgonia.ApplyOp(op, nodes...)
 	if err != nil {
@@ -304,7 +307,7 @@ func (b *Builder) value(n *gorgonia.Node) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{kernel: kernel.Add{}, in: terms, scope: b.Scope(), segment: len(b.segments) - 1}
+	c := &call{kernel: kernel.Add{}, in: terms, scope: b.Scope(), segment: len(b.segments) - 1, backward: b.graded}
 	v := &Value{Type: out[0], Name: fmt.Sprintf("sum#%d", len(b.calls)), call: c, node: n}
 	c.out = []*Value{v}
 	b.calls = append(b.calls, c)

@@ -48,6 +48,12 @@ func (g *GPU) Name() string { return g.gpu.Device.Name }
 
 func (g *GPU) Workers() int { return g.workers }
 
+// Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
+func (g *GPU) Room() (bytes int64, known bool, err error) {
+	free, total, err := g.gpu.Device.Free()
+	return free - total/50, true, err
+}
+
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
 	return b.compile(deviceTarget{g.gpu.Device.SM()}, true, outputs)
 }

@@ -13,6 +13,8 @@ type Machine interface {
 	Name() string
 	// Workers is the number of CPU threads.
 	Workers() int
+	// Room is the memory that is free; known is false where the system does not say.
+	Room() (bytes int64, known bool, err error)
 	// Compile makes a plan laid out for the machine; see Builder.Compile.
 	Compile(b *Builder, outputs ...*Value) (*Plan, error)
 	// NewStore takes the memory that plans need when they share it, all of it at once.
@@ -49,6 +51,12 @@ func NewCPU(workers int) *CPU { return &CPU{kernel.NewCPU(workers)} }
 func (*CPU) Name() string { return "cpu" }
 
 func (c *CPU) Workers() int { return c.cpu.Workers() }
+
+// Room is what Linux says is available without swapping.
+func (c *CPU) Room() (bytes int64, known bool, err error) {
+	bytes, known = availableMemory()
+	return bytes, known, nil
+}
 
 func (c *CPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
 	return b.Compile(c.cpu.Workers(), outputs...)

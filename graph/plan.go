@@ -46,7 +46,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	if err := checkOverwrites(p.calls, outputs); err != nil {
 		return nil, err
 	}
-	p.calls = accumulate(p.calls, outputs)
+	p.calls = recompute(accumulate(p.calls, outputs), b.recompute)
 	if err := p.checkSegments(); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,9 @@ import (
 //	x f[M,C], w w[C] -> y f[M,C] = w*(x*rstd), rstd f[M] = 1/sqrt(mean(x^2) + Eps)
 type RMSNorm struct{ Eps float64 }
 
+// Cheap: its output costs less to make again than to keep.
+func (RMSNorm) Cheap() {}
+
 func (RMSNorm) Name() string { return "rmsnorm" }
 
 func (o RMSNorm) Shape(in []Type) ([]Type, error) {

@@ -6,6 +6,9 @@ package kernel
 //	gate f[M,F], up f[M,F] -> h f[M,F] = gate*sigmoid(gate)*up
 type SwiGLU struct{}
 
+// Cheap: its output costs less to make again than to keep.
+func (SwiGLU) Cheap() {}
+
 func (SwiGLU) Name() string { return "swiglu" }
 
 func (SwiGLU) Shape(in []Type) ([]Type, error) {

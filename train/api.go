@@ -74,7 +74,8 @@ type PlanReport struct {
 	SequenceLength    int            `json:"sequence_length"` // T
 	Steps             int            `json:"steps"`
 	Categories        []PlanCategory `json:"categories"`
-	TotalBytes        int64          `json:"total_bytes"` // sum of the categories: what the run holds
+	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds
+	Checkpointing     string         `json:"gradient_checkpointing"` // none, selective or full, as chosen
 	Notes             []string       `json:"notes,omitempty"`
 }
 

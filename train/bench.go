@@ -38,6 +38,7 @@ type BenchOptions struct {
 	Quantization  *quant.Config
 	Warmup, Steps int
 	Device        string
+	Checkpointing string // none, selective or full
 }
 
 // BenchReport is what a benchmark measured. Times are milliseconds of whole steps, the loss read back.
@@ -93,7 +94,12 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	}
 	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
 	M := o.Batch * o.Length
-	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), on)
+	modes, ok := checkpointing[o.Checkpointing]
+	if !ok || len(modes) != 1 {
+		return BenchReport{}, fmt.Errorf("bench: checkpointing %q is not one of none, selective, full", o.Checkpointing)
+	}
+	again := modes[0]
+	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), again, on)
 	if err != nil {
 		return BenchReport{}, err
 	}

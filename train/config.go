@@ -35,6 +35,11 @@ type Config struct {
 	// MaxGradNorm clips the global gradient norm; 0 = no clipping.
 	MaxGradNorm float64 `mapstructure:"max_grad_norm" yaml:"max_grad_norm"`
 
+	// GradientCheckpointing trades time for memory, without changing a number: "none" keeps all activations,
+	// "selective" makes norms and gates again in the backward pass, "full" makes whole layers again, "auto"
+	// takes the first of them that fits.
+	GradientCheckpointing string `mapstructure:"gradient_checkpointing" yaml:"gradient_checkpointing"`
+
 	// EvalSteps, SaveSteps: every N optimizer steps; 0 = never (a final save is always made).
 	EvalSteps      int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	SaveSteps      int `mapstructure:"save_steps" yaml:"save_steps"`
@@ -60,7 +65,7 @@ func Default() Config {
 		Epochs: 1, BatchSize: 1, GradientAccumulationSteps: 1,
 		Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
-		LoggingSteps: 1,
+		GradientCheckpointing: "auto", LoggingSteps: 1,
 	}
 }
 
@@ -90,6 +95,9 @@ func (c Config) Validate() []error {
 	atLeast("logging_steps", c.LoggingSteps, 1)
 	if c.MaxSteps == 0 && !(c.Epochs > 0 && c.Epochs <= 1e6) {
 		bad("epochs: %v must be above 0 where max_steps is not set", c.Epochs)
+	}
+	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
+		bad("gradient_checkpointing: %q is not one of auto, none, selective, full", c.GradientCheckpointing)
 	}
 	if c.Optimizer != "adamw" {
 		bad("optimizer: %q is not supported; use adamw", c.Optimizer)

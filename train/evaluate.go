@@ -105,7 +105,7 @@ func evaluate(ctx context.Context, b *base, nw network, saved *adapter.Saved, lo
 	if err != nil {
 		return err
 	}
-	if err := checkRoom(need.Total()); err != nil {
+	if err := checkRoom(on, need.Total()); err != nil {
 		return err
 	}
 	m, err := on.NewStore(step.plan)

@@ -133,7 +133,7 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := checkRoom(need.Total()); err != nil {
+	if err := checkRoom(g.on, need.Total()); err != nil {
 		return err
 	}
 	m, err := g.on.NewStore(prefill.plan, decode.plan)

@@ -36,6 +36,7 @@ type prepared struct {
 	eval   *evalStep // nil with val
 	total  int       // optimizer steps
 	need   graph.Bytes
+	again  graph.Recompute // what the backward pass makes again
 }
 
 func (e Env) log(format string, args ...any) {
@@ -122,24 +123,73 @@ func (p *prepared) plan(ctx context.Context) error {
 	if maxLen > p.base.config.MaxPositions {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
 	}
-	if p.step, err = newTrainStep(p.net, shape{B * T, borders - 1, maxLen}, p.spec.Training, p.on); err != nil {
-		return err
-	}
-	if err := p.base.check(p.step.net); err != nil {
-		return err
-	}
-	plans := []*graph.Plan{p.step.plan}
 	if p.val != nil {
 		B, T, borders := p.val.Shape()
 		if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.on); err != nil {
 			return err
 		}
-		plans = append(plans, p.eval.plan)
 	}
-	if p.need, err = graph.Need(plans...); err != nil {
+	return p.fit(shape{B * T, borders - 1, maxLen})
+}
+
+// checkpointing are the ways that a value of gradient_checkpointing allows, in the order they are tried.
+var checkpointing = map[string][]graph.Recompute{
+	"auto":      {graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers},
+	"none":      {graph.KeepAll},
+	"selective": {graph.RecomputeCheap},
+	"full":      {graph.RecomputeLayers},
+}
+
+// fit plans the step in the first allowed way that fits the memory the run may hold.
+func (p *prepared) fit(s shape) error {
+	room, known, err := p.room()
+	if err != nil {
 		return err
 	}
-	return nil
+	for _, again := range checkpointing[p.spec.Training.GradientCheckpointing] {
+		if p.step, err = newTrainStep(p.net, s, p.spec.Training, again, p.on); err != nil {
+			return err
+		}
+		if err := p.base.check(p.step.net); err != nil {
+			return err
+		}
+		plans := []*graph.Plan{p.step.plan}
+		if p.eval != nil {
+			plans = append(plans, p.eval.plan)
+		}
+		if p.need, err = graph.Need(plans...); err != nil {
+			return err
+		}
+		p.again = again
+		if !known || p.need.Total() <= room {
+			return nil
+		}
+	}
+	return p.refuse(room)
+}
+
+// room is the memory that the run may hold: vram, or what is free.
+func (p *prepared) room() (bytes int64, known bool, err error) {
+	if p.spec.VRAM != "" {
+		bytes, err = ParseBytes(p.spec.VRAM)
+		if err != nil {
+			err = fmt.Errorf("vram: %w", err)
+		}
+		return bytes, true, err
+	}
+	return p.on.Room()
+}
+
+// refuse says what is missing, and what would fit.
+func (p *prepared) refuse(room int64) error {
+	b, over := p.need, p.need.Total()-room
+	hint := "a model with fewer parameters, or adapter: qlora"
+	if b.Arena > over {
+		B, T, _ := p.loader.Shape()
+		tokens := int64(B*T) * (b.Arena - over) / b.Arena
+		hint = fmt.Sprintf("about %d tokens a micro-batch would fit, it has %d: lower training.batch_size (with gradient_accumulation_steps for the same step) or dataset.max_length", tokens, B*T)
+	}
+	return fmt.Errorf("%w: with gradient_checkpointing %v the plan holds %s, %s may be held; %s", ErrDoesNotFit, p.again, FormatBytes(b.Total()), FormatBytes(room), hint)
 }
 
 // close releases what was opened, after a failure too.
@@ -260,6 +310,7 @@ func (p *prepared) planReport() PlanReport {
 	r := PlanReport{
 		Model: p.base.name, Device: p.on.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
+		Checkpointing: p.again.String(),
 	}
 	return r
 }

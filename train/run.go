@@ -99,9 +99,6 @@ func (p *prepared) start(ctx context.Context) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRoom(p.need.Total()); err != nil {
-		return nil, err
-	}
 	p.env.log("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.log("%s", p.planReport())
 	r := &running{prepared: p, schedule: Schedules[s.Training.LRScheduler](s.Training, p.total), saved: -1}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -297,3 +298,40 @@ func TestMeanOfRowMeansIsToldApart(t *testing.T) {
 }
 
 func sleepBriefly() { time.Sleep(time.Millisecond) }
+
+// TestRecomputedRunEqualsKept trains with each kind of gradient checkpointing: the same bytes, in less memory.
+func TestRecomputedRunEqualsKept(t *testing.T) {
+	var adapters [][]byte
+	var held []int64
+	for _, mode := range []string{"none", "selective", "full"} {
+		s := testSpec(t, 4)
+		s.Training.GradientCheckpointing, s.LoRA.Dropout = mode, 0.1
+		held = append(held, mustStart(t, s, Env{}).HeldBytes)
+		adapters = append(adapters, readFile(t, s.OutputDir, adapter.WeightsFile))
+	}
+	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) {
+		t.Error("what is computed again differs from what is kept")
+	}
+	if !(held[0] > held[1] && held[1] > held[2]) {
+		t.Errorf("none holds %d bytes, selective %d, full %d", held[0], held[1], held[2])
+	}
+}
+
+func TestVRAMChoosesOrRefuses(t *testing.T) {
+	plan := func(vram string) (PlanReport, error) {
+		s := testSpec(t, 4)
+		s.VRAM = vram
+		return PlanRun(context.Background(), s, Env{})
+	}
+	all, err := plan("")
+	if err != nil || all.Checkpointing != "none" {
+		t.Fatalf("without a limit: %q, %v", all.Checkpointing, err)
+	}
+	less, err := plan(fmt.Sprint(all.TotalBytes - 1))
+	if err != nil || less.Checkpointing == "none" || less.TotalBytes >= all.TotalBytes {
+		t.Fatalf("one byte less: %q holding %d, %v", less.Checkpointing, less.TotalBytes, err)
+	}
+	if _, err := plan("1MiB"); !errors.Is(err, ErrDoesNotFit) {
+		t.Fatalf("1 MiB: %v", err)
+	}
+}

@@ -19,6 +19,8 @@ type Spec struct {
 	Seed         uint64         `mapstructure:"seed" yaml:"seed"`
 	OutputDir    string         `mapstructure:"output_dir" yaml:"output_dir"`
 	Device       string         `mapstructure:"device" yaml:"device"` // auto | cpu | cuda
+	// VRAM is the memory that the run may hold on its device, such as "8GiB"; empty = what is free.
+	VRAM string `mapstructure:"vram" yaml:"vram,omitempty"`
 }
 
 // DefaultSpec is a configuration with nothing set.

@@ -105,7 +105,7 @@ type trainStep struct {
 }
 
 // newTrainStep builds forward, backward, clip and optimizer.
-func newTrainStep(nw network, s shape, c Config, on graph.Machine) (*trainStep, error) {
+func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph.Machine) (*trainStep, error) {
 	n, trained, in := nw.build("", s)
 	in.hyper = n.Batch("optimizer", kernel.T(n.Float(), 4))
 	t := &trainStep{net: n, trained: trained}
@@ -146,6 +146,7 @@ func newTrainStep(nw network, s shape, c Config, on graph.Machine) (*trainStep, 
 	n.Apply(kernel.Zero{}, t.norm)
 
 	t.loss = lossSum
+	n.Recompute(again)
 	var err error
 	if t.plan, err = on.Compile(n.Builder, t.loss, t.norm); err != nil {
 		return nil, fmt.Errorf("plan the training step: %w", err)
