@@ -9,7 +9,6 @@ Made with torch 2.8.0, transformers 4.57.6, PEFT 0.18.1 on a CPU; needs neither 
 import json
 import os
 import pathlib
-import re
 import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -111,6 +110,11 @@ def gradients(out, name, m, lora):
     peft.peft_config["default"].base_model_name_or_path = name
     peft.save_pretrained(str(folder))
     (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"  # PEFT writes a set's names in any order
+    config = json.loads(path.read_text())
+    if isinstance(config["target_modules"], list):
+        config["target_modules"].sort()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True))
     peft.train(False)
     loss = peft(input_ids=ids, labels=labels).loss
     loss.backward()
@@ -120,7 +124,7 @@ def gradients(out, name, m, lora):
     grads["input_ids"], grads["labels"] = ids.to(torch.int32), labels.to(torch.int32)
     grads["loss"] = loss.detach().reshape(1)
     save_file(grads, str(folder / "grads.safetensors"))
-    print(name, "loss", float(loss), len(grads) - 4, "gradients")
+    print(name, "loss", loss.item(), len(grads) - 4, "gradients")
 
 
 # target_modules, then rank_pattern and alpha_pattern as lists of pairs: their order counts

@@ -1,0 +1,46 @@
+package adapter
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+)
+
+// FuzzConfig: an adapter_config.json is read or refused, never a panic, and what was read is valid and can
+// be written and read again.
+func FuzzConfig(f *testing.F) {
+	for _, name := range []string{"train/init", "lora_grad/lora_qv", "families/qwen2.lora", "families/mistral.lora", "ours"} {
+		raw, err := os.ReadFile(filepath.Join(golden.Path(f, name), ConfigFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Add([]byte(`{"peft_type":"LORA","r":1,"lora_alpha":1e300,"target_modules":[".*"],"alpha_pattern":{"a|b":2,".*":3},"init_lora_weights":[{}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		c, base, err := parseConfig(raw)
+		if err != nil {
+			return
+		}
+		if problems := c.Validate(); problems != nil {
+			t.Fatalf("accepted with %v", problems)
+		}
+		const layer = "model.layers.0.self_attn.q_proj"
+		files, err := Encode(c, base, []string{layer}, nil)
+		if err != nil {
+			t.Fatalf("can't be written: %v", err)
+		}
+		back, _, err := parseConfig(files[ConfigFile])
+		if err != nil {
+			t.Fatalf("can't be read again: %v\n%s", err, files[ConfigFile])
+		}
+		if back.R != c.R || back.Alpha != c.Alpha || back.UseRSLoRA != c.UseRSLoRA || back.Dropout != c.Dropout {
+			t.Fatalf("read again as %+v, was %+v", back, c)
+		}
+		if back.TargetModules.Match(layer) != c.TargetModules.Match(layer) && c.TargetModules[0] != AllLinear {
+			t.Fatalf("targets read again as %v, were %v", back.TargetModules, c.TargetModules)
+		}
+	})
+}
