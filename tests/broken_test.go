@@ -218,6 +218,9 @@ var broken = []struct {
 	{"an adapter to start from that is not there", with("--set", "lora.init_from=nothing", "--set", "training.resume=", "--set", "output_dir=other"), nil},
 	{"an adapter to start from of another scale", with("--set", "lora.init_from=out/checkpoint-2", "--set", "lora.alpha=8", "--set", "training.resume=", "--set", "output_dir=other"), nil},
 
+	{"a model merged into its adapter's folder", []string{"merge", "--model", "model", "--adapter", "out/checkpoint-2", "--out", "out/checkpoint-2"}, nil},
+	{"a model merged into its own folder", []string{"merge", "--model", "model", "--adapter", "out/checkpoint-2", "--out", "model"}, nil},
+
 	// checkpoints and earlier runs
 	{"a run that is there already", set("training.resume="), nil},
 	{"no such checkpoint", with("--resume", "out/checkpoint-7"), nil},

@@ -34,9 +34,9 @@ type lowRank struct {
 // Merge writes a model folder whose weights hold the adapter: W + scale B A, summed in float64 and rounded through
 // float32 to the type that the base has. The folder must not hold a model already.
 func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env Env) (report MergeReport, err error) {
-	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json"} {
+	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json", adapter.ConfigFile} { // beside an adapter, readers would apply it again
 		if _, err := os.Stat(filepath.Join(outDir, name)); err == nil {
-			return report, fmt.Errorf("merge into %s: it holds a %s already; name another folder", outDir, name)
+			return report, fmt.Errorf("merge into %s: it holds %s already; name another folder", outDir, name)
 		}
 	}
 	if adapterDir == "" {

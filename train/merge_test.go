@@ -47,7 +47,7 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 	}
 	t.Logf("loss %.9f merged, %.9f beside, %.9f without", merged.Loss, beside.Loss, base.Loss)
 
-	if _, err := Merge(ctx, s.BaseModel, s.OutputDir, out, Env{}); err == nil || !strings.Contains(err.Error(), "it holds a model.safetensors already; name another folder") {
+	if _, err := Merge(ctx, s.BaseModel, s.OutputDir, out, Env{}); err == nil || !strings.Contains(err.Error(), "it holds model.safetensors already; name another folder") {
 		t.Errorf("merging over a model: %v", err)
 	}
 	if _, err := Merge(ctx, s.BaseModel, t.TempDir(), filepath.Join(t.TempDir(), "x"), Env{}); err == nil {
