@@ -11,6 +11,12 @@ template <int DP, int BQ>
 __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md,
                             const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (threadIdx.x == 0) {
+        prefetch_map(mq);
+        prefetch_map(mk);
+        prefetch_map(mv);
+        prefetch_map(md);
+    }
     constexpr int BN = 128, TILE = BN * DP * 2, QTILE = BQ * DP * 2;
     constexpr float LOG2E = 1.4426950408889634f;
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -158,6 +164,12 @@ template <int DP, int BN>
 __device__ void backward_q(bf16 *dq, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md, const float *lse, const float *delta,
                            const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (threadIdx.x == 0) {
+        prefetch_map(mq);
+        prefetch_map(mk);
+        prefetch_map(mv);
+        prefetch_map(md);
+    }
     constexpr int BM = 128, TILE = BM * DP * 2, KTILE = BN * DP * 2;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[5];

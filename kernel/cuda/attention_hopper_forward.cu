@@ -11,6 +11,11 @@ template <int DP, int WGS>
 __device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const int *cu, const int *order,
                         int M, int B, int H, int K, int D, int ldo, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (threadIdx.x == 0) {
+        prefetch_map(mq);
+        prefetch_map(mk);
+        prefetch_map(mv);
+    }
     constexpr int BM = 64 * WGS, BN = 128, QTILE = BM * DP * 2, TILE = BN * DP * 2;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[9];

@@ -11,6 +11,10 @@
 template <int TA, int TB, int BN>
 __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M, int N, int K, int64_t ldd, float alpha, float beta, int f32) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (threadIdx.x == 0) {
+        prefetch_map(ma);
+        prefetch_map(mb);
+    }
     constexpr int BM = 128, BK = 64, STAGES = 4, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[2 * STAGES];

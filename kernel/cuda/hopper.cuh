@@ -12,6 +12,9 @@ struct alignas(64) TensorMap {   // CUtensorMap; the host encodes it
     uint64_t opaque[16];
 };
 
+// Fetches a map while the block still works out where to begin.
+__device__ __forceinline__ void prefetch_map(const TensorMap *m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
+
 __device__ __forceinline__ void barrier_init(uint32_t b, int count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(count)); }
 __device__ __forceinline__ void barrier_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ __forceinline__ void barrier_expect(uint32_t b, int bytes) {

@@ -134,6 +134,17 @@ func TestSwiglu(t *testing.T) {
 			r.run(Swiglu("swiglu_backward", M, F), DH, E, G, i32(M), i32(F), i32(ld))
 			return [][]byte{get[byte](r, Hh, 2*M*F), get[byte](r, DH, 2*M*F), get[byte](r, E, 2*M*ld), get[byte](r, G, 2*M*ld)}
 		})
+		var flat [][]byte
+		if ld == F {
+			flat = r.repeat(func() [][]byte {
+				eb, _ := r.random(M*F, 3)
+				gb, _ := r.random(M*F, 1)
+				db, _ := r.random(M*F, 1)
+				DE, DG := r.out("de", int64(2*M*F)), r.out("dg", int64(2*M*F))
+				r.run(Flat("swiglu_grad", "swiglu_grad", (int64(M*F)+7)/8), DE, DG, in(r, "e", eb), in(r, "g", gb), in(r, "dh", db), int64(M*F))
+				return [][]byte{get[byte](r, DE, 2*M*F), get[byte](r, DG, 2*M*F)}
+			})
+		}
 		h, de, dg := make([]float64, M*F), append([]float64(nil), e...), append([]float64(nil), g...)
 		for m := range M {
 			for f := range F {
@@ -146,6 +157,10 @@ func TestSwiglu(t *testing.T) {
 		}
 		for i, want := range [][]float64{h, h, de, dg} {
 			nearBF16(t, fmt.Sprintf("%v output %d", c, i), bfFloats(out[i]), want)
+		}
+		if flat != nil {
+			nearBF16(t, fmt.Sprintf("%v swiglu_grad de", c), bfFloats(flat[0]), de)
+			nearBF16(t, fmt.Sprintf("%v swiglu_grad dg", c), bfFloats(flat[1]), dg)
 		}
 	}
 }

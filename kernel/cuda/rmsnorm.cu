@@ -17,14 +17,13 @@ __device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf
     if (ADD) r += row * C, sum += row * C;
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
     if (C % 8 == 0 && C <= step * HELD) {
-        Vec8 v[HELD], g8[HELD];
+        Vec8 v[HELD];
         float s = 0;
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
             int c = c0 + j * step;
             if (c < C) {
                 v[j] = load8(x + c);
-                if (!ADD) g8[j] = load8(w + c);   // under way while the sum is made
                 float f[8];
                 unpack(v[j], f);
                 if (ADD) {
@@ -48,7 +47,7 @@ __device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf
             if (c < C) {
                 float f[8], g[8];
                 unpack(v[j], f);
-                unpack(ADD ? load8(w + c) : g8[j], g);
+                unpack(load8(w + c), g);
 #pragma unroll
                 for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
                 store8(y + c, pack(f));
