@@ -15,9 +15,11 @@ type storage struct {
 }
 
 // assignStorage asks the target call by call. Computed values are stored as their producer writes them,
-// frozen ones as their readers want them, the rest as typed.
+// frozen ones as their readers want them, states without gradient (caches) as their first reader wants them,
+// the rest as typed.
 func (p *Plan) assignStorage(t target) error {
 	p.store = storage{map[*Value]kernel.DType{}, map[string]bool{}, map[*call][]kernel.DType{}}
+	read := map[*Value]bool{}
 	for _, c := range p.calls {
 		in, declared := make([]kernel.DType, len(c.in)), make([]kernel.DType, len(c.out))
 		for i, v := range c.in {
@@ -26,7 +28,10 @@ func (p *Plan) assignStorage(t target) error {
 		for i, t := range types(c.out) {
 			declared[i] = t.DType
 		}
-		want, out, err := t.stored(c.kernel, in, declared)
+		want, out, err := in, in[len(in)-1:], error(nil)
+		if !isMove(c.kernel) {
+			want, out, err = t.stored(c.kernel, in, declared)
+		}
 		if err != nil {
 			return fmt.Errorf("%v: %w", c, err)
 		}
@@ -41,9 +46,14 @@ func (p *Plan) assignStorage(t target) error {
 				p.store.types[v] = want[i]
 			case r.kind == State && r.requires && want[i] == kernel.BF16:
 				p.store.copied[r.group] = true
+			case v.kind == State && !v.requires && !v.span && !read[v]:
+				p.store.types[v] = want[i]
 			default:
 				return fmt.Errorf("%v reads %s as %v, it is stored as %v", c, v.Name, want[i], in[i])
 			}
+		}
+		for _, v := range c.in {
+			read[v] = true
 		}
 		p.store.inputs[c] = want
 		aliased := map[int]int{}

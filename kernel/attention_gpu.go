@@ -24,12 +24,12 @@ func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error)
 	return a, D, err
 }
 
-var errKeyBounds = errors.New("keys with sequence bounds of their own (a cache) are not supported on the GPU")
+var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not supported on the GPU")
 
 func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	q, k, v, cu, y, lse := in[0], in[1], in[2], in[3], out[0].Ptr, out[1].Ptr
 	if cu.Ptr != in[4].Ptr {
-		return nil, errKeyBounds
+		return o.cached(g, in, out)
 	}
 	a, D, err := o.geometry(q.Type, g.Device.SM())
 	if err != nil {

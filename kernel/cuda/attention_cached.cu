@@ -1,0 +1,85 @@
+// attention_cached.cu: attention of few query rows over keys with sequence bounds of their own, as in generation over a cache.
+// Layout: q, o [M,H,D], k, v [N,K,D] bf16, packed rows; cuq, cuk [S+1] int32; lse [H,M] fp32. D a multiple of 8, at most DP.
+// The last query of a sequence sees all its keys, the one before all but the last, and so on; with window > 0 only the last
+// window of them. A row that sees no key or is in no sequence gives 0, in lse too. Bounds beyond M and N are cut.
+// One block a query row and head. DP/8 threads share a key, each 8 of its values; every such group runs an online softmax over
+// keys of its own, four at a time so that their loads overlap; the groups' results are added in fixed order. Accumulation fp32.
+// Bytes: 4 D a key and head; the heads of one key head find it in the cache. Goal: 4 us a row at 512 keys; not for long prompts.
+#include "attention.cuh"
+
+template <int DP>
+__device__ __forceinline__ void cached(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int *cuq, const int *cuk,
+                                       int M, int N, int S, int H, int K, int D, float scale, int window) {
+    constexpr int L = DP / 8, GROUPS = 128 / L, AHEAD = 4;   // threads a key; keys at a time; rounds whose loads are in flight
+    __shared__ float part[GROUPS][DP], top[GROUPS], sum[GROUPS];
+    int row = blockIdx.x, head = blockIdx.y, kv = head / (H / K), group = threadIdx.x / L, at = threadIdx.x % L * 8;
+    bool mine = at < D;
+    int s = S > 0 ? sequence_of(cuq, S, row) : S, lo = 0, hi = 0;
+    if (s < S && row >= cuq[s]) {
+        int q1 = min(cuq[s + 1], M), k0 = min(max(cuk[s], 0), N), k1 = min(max(cuk[s + 1], 0), N);
+        hi = k1 - (q1 - 1 - row);
+        lo = window > 0 ? max(k0, hi - window) : k0;
+    }
+    float x[8], acc[8], m = -INF, t = 0;
+#pragma unroll
+    for (int e = 0; e < 8; e++) x[e] = acc[e] = 0;
+    if (mine) unpack(load8(q + ((int64_t)row * H + head) * D + at), x);
+#pragma unroll
+    for (int e = 0; e < 8; e++) x[e] *= scale;
+    int64_t ld = (int64_t)K * D;
+    k += kv * D + at;
+    v += kv * D + at;
+    for (int base = lo; base < hi; base += AHEAD * GROUPS) {   // the same rounds in all threads: they shuffle
+        Vec8 keys[AHEAD], values[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            int key = base + a * GROUPS + group;
+            bool there = mine && key < hi;
+            keys[a].u = values[a].u = make_uint4(0, 0, 0, 0);
+            if (there) keys[a] = load8(k + key * ld), values[a] = load8(v + key * ld);
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            float y[8], score = 0;
+            unpack(keys[a], y);
+#pragma unroll
+            for (int e = 0; e < 8; e++) score = fmaf(x[e], y[e], score);
+#pragma unroll
+            for (int d = L / 2; d; d >>= 1) score += __shfl_xor_sync(~0u, score, d);
+            bool there = base + a * GROUPS + group < hi;   // no branch: every thread takes part in the next shuffle
+            float up = there ? fmaxf(m, score) : m, shrink = there ? expf(m - up) : 1.f, p = there ? expf(score - up) : 0.f;
+            m = up;
+            t = fmaf(t, shrink, p);
+            unpack(values[a], y);
+#pragma unroll
+            for (int e = 0; e < 8; e++) acc[e] = fmaf(p, y[e], acc[e] * shrink);
+        }
+    }
+    if (at == 0) top[group] = m, sum[group] = t;
+#pragma unroll
+    for (int e = 0; e < 8; e++) part[group][at + e] = acc[e];
+    __syncthreads();
+    float all = -INF, total = 0;
+    for (int g = 0; g < GROUPS; g++) all = fmaxf(all, top[g]);
+    for (int g = 0; g < GROUPS; g++) total += sum[g] == 0 ? 0.f : sum[g] * expf(top[g] - all);   // NaN goes on
+    for (int d = threadIdx.x; d < D; d += blockDim.x) {
+        float y = 0;
+        for (int g = 0; g < GROUPS; g++)
+            if (sum[g] != 0) y = fmaf(part[g][d], expf(top[g] - all), y);
+        o[((int64_t)row * H + head) * D + d] = __float2bfloat16(total == 0 ? 0.f : y / total);
+    }
+    if (threadIdx.x == 0) lse[(int64_t)head * M + row] = total == 0 ? 0.f : all + logf(total);
+}
+
+// Grid (M, H), block 128.
+#define CACHED(DP) \
+    extern "C" __global__ void __launch_bounds__(128) attention_cached_##DP(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int *cuq, \
+        const int *cuk, int M, int N, int S, int H, int K, int D, float scale, int window) { \
+        cached<DP>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window); \
+    }
+CACHED(8)
+CACHED(16)
+CACHED(32)
+CACHED(64)
+CACHED(128)
+CACHED(256)

@@ -1,0 +1,44 @@
+// dropout.cu: y = x * keep * scale, where keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0),
+// key = seed + stream) is at least the threshold. A dropped element is x * 0. The mask is that of the CPU, bit for bit.
+// Layout: x, y flat bf16 buffers, y may be x; counter int32 [2] = (seed, step).
+// Eight values, two draws of the generator, a thread and round. Grid-stride. Arithmetic fp32.
+// Bytes: 4 a value. Goal: 60 % of copy; the generator takes 20 wide products for 4 values.
+#include "common.cuh"
+
+__device__ __forceinline__ uint4 philox(uint64_t group, uint32_t step, uint64_t key) {
+    uint32_t a = (uint32_t)group, b = (uint32_t)(group >> 32), c = step, d = 0, k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+#pragma unroll
+    for (int i = 0; i < 10; i++) {
+        uint64_t p = (uint64_t)0xd2511f53u * a, q = (uint64_t)0xcd9e8d57u * c;
+        a = (uint32_t)(q >> 32) ^ b ^ k0;
+        b = (uint32_t)q;
+        c = (uint32_t)(p >> 32) ^ d ^ k1;
+        d = (uint32_t)p;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    return make_uint4(a, b, c, d);
+}
+
+// Grid: any.
+extern "C" __global__ void __launch_bounds__(256) dropout_apply(bf16 *y, const bf16 *x, const int *counter, uint64_t stream, uint32_t threshold,
+                                                               float scale, int64_t n) {
+    uint64_t key = (uint64_t)(uint32_t)counter[0] + stream;
+    uint32_t step = (uint32_t)counter[1];
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < n; i += (int64_t)gridDim.x * blockDim.x * 8) {
+        uint4 r = philox(i / 4, step, key), s = philox(i / 4 + 1, step, key);
+        float keep[8] = {r.x >= threshold ? scale : 0.f, r.y >= threshold ? scale : 0.f, r.z >= threshold ? scale : 0.f, r.w >= threshold ? scale : 0.f,
+                         s.x >= threshold ? scale : 0.f, s.y >= threshold ? scale : 0.f, s.z >= threshold ? scale : 0.f, s.w >= threshold ? scale : 0.f};
+        if (i + 8 <= n) {
+            float f[8];
+            unpack(load8(x + i), f);
+#pragma unroll
+            for (int k = 0; k < 8; k++) f[k] *= keep[k];
+            store8(y + i, pack(f));
+        } else {
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                if (i + k < n) y[i + k] = __float2bfloat16(__bfloat162float(x[i + k]) * keep[k]);
+        }
+    }
+}

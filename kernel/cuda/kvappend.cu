@@ -1,0 +1,17 @@
+// kvappend.cu: cache[start[0] + t] = rows[t] in place; rows that fall outside of the cache are dropped.
+// Layout: cache [P,W] bf16, rows [T,W] bf16, start [1] int32. One block a row, 16 bytes a thread where W is a multiple of 8.
+// Bytes: 4 a value. Goal: latency; a call moves a few rows.
+#include "common.cuh"
+
+// Grid T.
+extern "C" __global__ void __launch_bounds__(256) kvappend_rows(bf16 *cache, const bf16 *rows, const int *start, int P, int W) {
+    int64_t to = (int64_t)start[0] + blockIdx.x;
+    if (to < 0 || to >= P) return;
+    cache += to * W;
+    rows += (int64_t)blockIdx.x * W;
+    if (W % 8 == 0) {
+        for (int w = threadIdx.x * 8; w < W; w += blockDim.x * 8) store8(cache + w, load8(rows + w));
+    } else {
+        for (int w = threadIdx.x; w < W; w += blockDim.x) cache[w] = rows[w];
+    }
+}
