@@ -35,6 +35,7 @@ type Value struct {
 	group    string // State only: values of one group lie side by side
 	span     bool   // the whole of a group
 	requires bool   // a gradient reaches it
+	host     bool   // Computed, but kept in host memory
 	depends  bool   // on a parameter, whether a gradient reaches it or not
 	node     *gorgonia.Node
 	call     *call // Computed only

@@ -91,6 +91,9 @@ type deviceRun struct {
 	graphs  map[string]*gpu.Graph
 	values  map[*Value]kernel.DeviceTensor
 	host    map[*Value]kernel.Tensor
+	side    *gpu.Stream           // of moves; nil without
+	done    map[*Value]*gpu.Event // of moves, by what they write
+	events  []*gpu.Event
 	work    map[string][]func() error // by segment, as captured
 	names   map[string][]string       // of work, with scope
 	kernels map[string][]string       // of work, kernel and output type
@@ -163,14 +166,24 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 		in[i] = t
 	}
 	for i, v := range c.out {
-		if root := root(v); root.kind != Computed {
+		if root := root(v); root.kind != Computed || root.host && root != v {
 			r.values[v] = r.values[root]
+		} else if root.host {
+			r.values[v] = kernel.DeviceTensor{Type: p.stored(v), Ptr: gpu.Ptr(p.place[v].offset)} // an offset in pinned memory
 		} else {
 			r.values[v] = kernel.DeviceTensor{Type: p.stored(v), Ptr: r.store.arena.Base.Add(p.place[v].offset)}
 		}
 		out[i] = r.values[v]
 	}
 	g.Scratch, g.Copy = 0, 0
+	name := p.segments[c.segment]
+	r.names[name] = append(r.names[name], c.String())
+	r.kernels[name] = append(r.kernels[name], fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type))
+	if isMove(c.kernel) {
+		work, err := r.move(g, c, in, out)
+		r.work[name] = append(r.work[name], work)
+		return err
+	}
 	if s, ok := p.scratch[c]; ok {
 		g.Scratch = r.store.arena.Base.Add(s.offset)
 	}
@@ -184,11 +197,46 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	if err != nil {
 		return err
 	}
-	name := p.segments[c.segment]
 	r.work[name] = append(r.work[name], work)
-	r.kernels[name] = append(r.kernels[name], fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type))
-	r.names[name] = append(r.names[name], c.String())
 	return nil
+}
+
+// move binds a copy to or from host memory, which runs on a stream of its own beside the kernels.
+func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) (func() error, error) {
+	if r.side == nil {
+		var err error
+		if r.side, err = g.Device.NewStream(); err != nil {
+			return nil, err
+		}
+		r.done = map[*Value]*gpu.Event{}
+	}
+	main, side, host, n := r.stream, r.side, r.store.hostMemory, in[0].Bytes()
+	switch c.kernel.(type) {
+	case departed:
+		done := r.done[root(c.in[1])]
+		return func() error { return main.Wait(done) }, nil
+	case arrived:
+		done := r.done[root(c.in[0])]
+		return func() error { return main.Wait(done) }, nil
+	}
+	ready, err := g.Device.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	done, err := g.Device.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	r.events = append(r.events, ready, done)
+	r.done[c.out[0]] = done
+	from, to := in[0].Ptr, out[0].Ptr
+	transfer := func() error { return side.CopyOut(host, int64(to), from, n) }
+	if _, ok := c.kernel.(moveIn); ok {
+		transfer = func() error { return side.CopyIn(to, host, int64(from), n) }
+	}
+	return func() error {
+		return errors.Join(ready.Record(main), side.Wait(ready), transfer(), done.Record(side))
+	}, nil
 }
 
 // Run queues a segment's graph.
@@ -245,6 +293,12 @@ func (r *deviceRun) Profile(segment string, see func(name string, ms float64)) e
 
 func (r *deviceRun) close() error {
 	var err error
+	for _, e := range r.events {
+		err = errors.Join(err, e.Close())
+	}
+	if r.side != nil {
+		err = errors.Join(err, r.side.Close())
+	}
 	for _, g := range r.graphs {
 		err = errors.Join(err, g.Close())
 	}

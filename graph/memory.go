@@ -12,6 +12,7 @@ type Bytes struct {
 	Arena  int64            // activations, gradients of activations, scratch
 	Batch  int64            // a step's data
 	Frozen int64            // weights that are not trained
+	Host   int64            // values of a GPU run that wait in host memory; not in the total
 	State  map[string]int64 // by group: parameters, gradients, moments, caches
 }
 
@@ -37,6 +38,7 @@ func Need(plans ...*Plan) (Bytes, error) {
 // inputs of equal name.
 type Memory struct {
 	arena  []byte
+	host   []byte
 	inputs map[string]kernel.Tensor
 	names  []string
 	bytes  Bytes
@@ -57,6 +59,7 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]bool{}}
 	for _, p := range plans {
 		l.bytes.Arena = max(l.bytes.Arena, p.arena)
+		l.bytes.Host = max(l.bytes.Host, p.host)
 		for g := range p.store.copied {
 			l.copied[g] = true
 		}
@@ -118,7 +121,7 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes}
+	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes}
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
 	state := map[string][]byte{}
 	for g, n := range l.bytes.State {
@@ -199,8 +202,10 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 			in[i] = t
 		}
 		for i, v := range c.out {
-			if root := root(v); root.kind != Computed {
+			if root := root(v); root.kind != Computed || root.host && root != v {
 				r.values[v] = r.values[root]
+			} else if root.host {
+				r.values[v] = kernel.NewTensor(v.Type, m.host[p.place[v].offset:])
 			} else {
 				r.values[v] = kernel.NewTensor(v.Type, m.arena[p.place[v].offset:])
 			}

@@ -19,6 +19,7 @@ type Plan struct {
 	outputs   []*Value
 	arena     int64
 	store     storage
+	host      int64 // bytes of host memory for values that wait there
 	constants int64 // bytes that the target keeps besides
 	open      bool  // frozen values are stored as their readers want them
 }
@@ -54,6 +55,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	if err := p.assignStorage(t); err != nil {
 		return nil, err
 	}
+	p.hoist()
 	p.layout(t)
 	p.constants = t.constants()
 	return p, nil
@@ -283,6 +285,13 @@ func (p *Plan) layout(t target) {
 			to := max(last[v], i)
 			in, forced := shared[o]
 			if forced && root(v).kind != Computed {
+				continue
+			}
+			if root(v).host {
+				if !forced {
+					p.place[v] = place{offset: p.host, size: p.stored(v).Bytes()}
+					p.host += kernel.AlignUp(p.stored(v).Bytes())
+				}
 				continue
 			}
 			if !forced {

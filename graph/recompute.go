@@ -10,10 +10,11 @@ const (
 	KeepAll         Recompute = iota // nothing is computed again
 	RecomputeCheap                   // what little work makes: kernels that say so
 	RecomputeLayers                  // all of a layer, from its input
+	Offload                          // the same, with the layers' inputs in host memory
 )
 
 func (r Recompute) String() string {
-	return [...]string{"none", "selective", "full"}[r]
+	return [...]string{"none", "selective", "full", "offload"}[r]
 }
 
 // Recompute sets what Compile leaves to be computed again.
@@ -54,7 +55,7 @@ func recompute(calls []*call, mode Recompute) []*call {
 			continue
 		}
 		_, isCheap := c.kernel.(cheap)
-		if mode == RecomputeCheap && isCheap || mode == RecomputeLayers && layerOf(c.scope) != "" {
+		if mode == RecomputeCheap && isCheap || mode >= RecomputeLayers && layerOf(c.scope) != "" {
 			for _, v := range c.out {
 				r.again[v] = root(v).kind == Computed
 			}
@@ -62,7 +63,7 @@ func recompute(calls []*call, mode Recompute) []*call {
 	}
 	for _, c := range calls { // a layer's input is what another layer, or none, made
 		for _, v := range c.in {
-			if !c.backward && mode == RecomputeLayers && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) {
+			if !c.backward && mode >= RecomputeLayers && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) {
 				r.again[v] = false
 			}
 		}
@@ -75,8 +76,14 @@ func recompute(calls []*call, mode Recompute) []*call {
 		}
 		r.out = append(r.out, c)
 	}
+	if mode == Offload {
+		return offload(r.out, offloadLeast)
+	}
 	return r.out
 }
+
+// offloadLeast is the size in bytes from which a value is worth the way to the host and back.
+const offloadLeast = 1 << 16
 
 // value is the value that a backward call reads in v's place.
 func (r *recomputer) value(v *Value) *Value {

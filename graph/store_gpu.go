@@ -27,10 +27,11 @@ type deviceStore struct {
 	group     map[string]int64 // offset of a group in state
 	constants gpu.Ptr
 
-	batchHost []byte // the batch region as the host sees it
-	slots     [batchSlots]*gpu.Pinned
-	sent      [batchSlots]*gpu.Event
-	next      int
+	hostMemory *gpu.Pinned // of values that wait on the host; nil without
+	batchHost  []byte      // the batch region as the host sees it
+	slots      [batchSlots]*gpu.Pinned
+	sent       [batchSlots]*gpu.Event
+	next       int
 
 	mu   sync.Mutex // host, for weights that load at the same time
 	host map[string]kernel.Tensor
@@ -84,6 +85,12 @@ func (s *deviceStore) start() error {
 		s.constants = s.state.Base.Add(at)
 		s.g.Constants = s.constants
 		if err := s.g.Start(); err != nil {
+			return err
+		}
+	}
+	if n := s.layout.bytes.Host; n > 0 {
+		var err error
+		if s.hostMemory, err = s.g.Device.NewPinned(int(n)); err != nil {
 			return err
 		}
 	}
@@ -299,6 +306,7 @@ func (s *deviceStore) Close() error {
 			s.sent[i] = nil
 		}
 	}
+	err = errors.Join(err, s.hostMemory.Free())
 	for _, a := range []*gpu.Arena{s.arena, s.batch, s.frozen, s.state} {
 		err = errors.Join(err, a.Free())
 	}

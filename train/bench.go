@@ -38,7 +38,7 @@ type BenchOptions struct {
 	Quantization  *quant.Config
 	Warmup, Steps int
 	Device        string
-	Checkpointing string // none, selective or full
+	Checkpointing string // none, selective, full or offload
 }
 
 // BenchReport is what a benchmark measured. Times are milliseconds of whole steps, the loss read back.
@@ -96,7 +96,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	M := o.Batch * o.Length
 	modes, ok := checkpointing[o.Checkpointing]
 	if !ok || len(modes) != 1 {
-		return BenchReport{}, fmt.Errorf("bench: checkpointing %q is not one of none, selective, full", o.Checkpointing)
+		return BenchReport{}, fmt.Errorf("bench: checkpointing %q is not one of none, selective, full, offload", o.Checkpointing)
 	}
 	again := modes[0]
 	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), again, on)

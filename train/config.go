@@ -36,8 +36,8 @@ type Config struct {
 	MaxGradNorm float64 `mapstructure:"max_grad_norm" yaml:"max_grad_norm"`
 
 	// GradientCheckpointing trades time for memory, without changing a number: "none" keeps all activations,
-	// "selective" makes norms and gates again in the backward pass, "full" makes whole layers again, "auto"
-	// takes the first of them that fits.
+	// "selective" makes norms and gates again in the backward pass, "full" makes whole layers again,
+	// "offload" keeps the layers' inputs in host memory besides, "auto" takes the first of them that fits.
 	GradientCheckpointing string `mapstructure:"gradient_checkpointing" yaml:"gradient_checkpointing"`
 
 	// EvalSteps, SaveSteps: every N optimizer steps; 0 = never (a final save is always made).
@@ -97,7 +97,7 @@ func (c Config) Validate() []error {
 		bad("epochs: %v must be above 0 where max_steps is not set", c.Epochs)
 	}
 	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
-		bad("gradient_checkpointing: %q is not one of auto, none, selective, full", c.GradientCheckpointing)
+		bad("gradient_checkpointing: %q is not one of auto, none, selective, full, offload", c.GradientCheckpointing)
 	}
 	if c.Optimizer != "adamw" {
 		bad("optimizer: %q is not supported; use adamw", c.Optimizer)

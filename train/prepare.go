@@ -134,10 +134,11 @@ func (p *prepared) plan(ctx context.Context) error {
 
 // checkpointing are the ways that a value of gradient_checkpointing allows, in the order they are tried.
 var checkpointing = map[string][]graph.Recompute{
-	"auto":      {graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers},
+	"auto":      {graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload},
 	"none":      {graph.KeepAll},
 	"selective": {graph.RecomputeCheap},
 	"full":      {graph.RecomputeLayers},
+	"offload":   {graph.Offload},
 }
 
 // fit plans the step in the first allowed way that fits the memory the run may hold.
@@ -311,6 +312,9 @@ func (p *prepared) planReport() PlanReport {
 		Model: p.base.name, Device: p.on.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
 		Checkpointing: p.again.String(),
+	}
+	if p.need.Host > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", FormatBytes(p.need.Host)))
 	}
 	return r
 }

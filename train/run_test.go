@@ -303,17 +303,17 @@ func sleepBriefly() { time.Sleep(time.Millisecond) }
 func TestRecomputedRunEqualsKept(t *testing.T) {
 	var adapters [][]byte
 	var held []int64
-	for _, mode := range []string{"none", "selective", "full"} {
+	for _, mode := range []string{"none", "selective", "full", "offload"} {
 		s := testSpec(t, 4)
 		s.Training.GradientCheckpointing, s.LoRA.Dropout = mode, 0.1
 		held = append(held, mustStart(t, s, Env{}).HeldBytes)
 		adapters = append(adapters, readFile(t, s.OutputDir, adapter.WeightsFile))
 	}
-	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) {
+	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) || !bytes.Equal(adapters[0], adapters[3]) {
 		t.Error("what is computed again differs from what is kept")
 	}
-	if !(held[0] > held[1] && held[1] > held[2]) {
-		t.Errorf("none holds %d bytes, selective %d, full %d", held[0], held[1], held[2])
+	if !(held[0] > held[1] && held[1] > held[2] && held[2] > held[3]) {
+		t.Errorf("none, selective, full and offload hold %d bytes", held)
 	}
 }
 
