@@ -2,7 +2,13 @@
 
 package kernel
 
-func (k MatMul) Stored([]DType) (want, out []DType) { return []DType{BF16, BF16}, []DType{BF16} }
+func (k MatMul) Stored([]DType) (want, out []DType) {
+	want, out = []DType{BF16, BF16}, []DType{BF16}
+	if k.Wide {
+		out[0] = F32
+	}
+	return want, out
+}
 
 func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.product(in, out, 0).scratch() }
 

@@ -20,6 +20,7 @@ type Generator struct {
 	net   network
 	saved *adapter.Saved
 	on    graph.Machine
+	store graph.Store // nil before the first text
 	eos   map[int32]bool
 
 	maxLen          int
@@ -30,19 +31,32 @@ type Generator struct {
 // prefillTokens is how many tokens of a prompt go through the model at a time.
 const prefillTokens = 64
 
-// NewGenerator opens a model and the adapter of a PEFT folder; no adapter where that is empty.
-func NewGenerator(ctx context.Context, modelDir, adapterDir string, env Env) (*Generator, error) {
+// NewGenerator opens a model and the adapter of a PEFT folder, no adapter where that is empty, for a device
+// as in Spec.
+func NewGenerator(ctx context.Context, modelDir, adapterDir, device string, env Env) (*Generator, error) {
+	g := &Generator{eos: map[int32]bool{}}
+	if err := g.open(ctx, modelDir, adapterDir, device, env); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+func (g *Generator) open(ctx context.Context, modelDir, adapterDir, device string, env Env) error {
+	var err error
+	if g.on, err = openMachine(device, env); err != nil {
+		return err
+	}
 	b, err := openBase(ctx, modelDir, env)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	g.base = b
 	nw, err := networkOf(Spec{Adapter: "lora"}, b)
 	if err != nil {
-		return nil, errors.Join(err, b.close())
+		return err
 	}
-	g := &Generator{base: b, on: graph.NewCPU(env.Workers), eos: map[int32]bool{}}
 	if g.saved, err = nw.withAdapter(adapterDir); err != nil {
-		return nil, errors.Join(err, b.close())
+		return err
 	}
 	g.net = nw
 	for _, id := range b.config.EOS {
@@ -51,17 +65,32 @@ func NewGenerator(ctx context.Context, modelDir, adapterDir string, env Env) (*G
 	if id, ok := b.tokenizer.EOS(); ok {
 		g.eos[id] = true
 	}
-	return g, nil
+	return nil
 }
 
-// Close releases the mapped weights.
+// Close releases memory, mapped weights and the device.
 func (g *Generator) Close() error {
+	err := g.release()
 	if g.saved != nil {
-		if err := g.saved.Close(); err != nil {
-			return err
-		}
+		err = errors.Join(err, g.saved.Close())
 	}
-	return g.base.close()
+	if g.base != nil {
+		err = errors.Join(err, g.base.close())
+	}
+	if g.on != nil {
+		err = errors.Join(err, g.on.Close())
+	}
+	return err
+}
+
+// release gives back the memory of earlier texts.
+func (g *Generator) release() error {
+	if g.store == nil {
+		return nil
+	}
+	err := g.store.Close()
+	g.store, g.maxLen = nil, 0
+	return err
 }
 
 // generateIDs continues token ids. emit sees every new id at once and may be nil.
@@ -129,6 +158,9 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if err := g.base.check(prefill.net); err != nil {
 		return err
 	}
+	if err := g.release(); err != nil {
+		return err
+	}
 	need, err := graph.Need(prefill.plan, decode.plan)
 	if err != nil {
 		return err
@@ -140,6 +172,7 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
+	g.store = m
 	if err := g.base.load(ctx, prefill.net, m, g.on.Workers()); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestGenerateEqualsTransformers(t *testing.T) {
 		texts         []text
 	}{{"base", "", want.Base}, {"adapter", golden.Path(t, "train/lora/final"), want.Adapter}} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := NewGenerator(context.Background(), storiesDir(t), c.adapter, Env{})
+			g, err := NewGenerator(context.Background(), storiesDir(t), c.adapter, "cpu", Env{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestAdapterLogitsEqualPEFT(t *testing.T) {
 	ref := golden.Open(t, golden.Path(t, "generate/logits.safetensors"))
 	ids := ref.Ints("ids")
 	for name, dir := range map[string]string{"base": "", "adapter": golden.Path(t, "train/lora/final")} {
-		g, err := NewGenerator(context.Background(), storiesDir(t), dir, Env{})
+		g, err := NewGenerator(context.Background(), storiesDir(t), dir, "cpu", Env{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func newLogitsStep(nw network, prefix string, T, R, maxLen int, on graph.Machine
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
 	l := &logitsStep{net: n, trained: trained, prefix: prefix}
-	l.logits = n.Apply(kernel.MatMul{TransB: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
+	l.logits = n.Apply(kernel.MatMul{TransB: true, Wide: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
 	var err error
 	if l.plan, err = on.Compile(n.Builder, l.logits); err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)
@@ -41,6 +41,7 @@ func newLogitsStep(nw network, prefix string, T, R, maxLen int, on graph.Machine
 type logitsRun struct {
 	step                                  *logitsStep
 	run                                   graph.Runner
+	store                                 graph.Store
 	ids, positions, cuQ, cuK, start, rows []int32
 }
 
@@ -49,7 +50,7 @@ func (l *logitsStep) bind(m graph.Store, on graph.Machine) (*logitsRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &logitsRun{step: l, run: run}
+	r := &logitsRun{step: l, run: run, store: m}
 	for name, dst := range map[string]*[]int32{
 		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache start": &r.start, "logit rows": &r.rows,
 	} {
@@ -76,6 +77,10 @@ func (r *logitsRun) forward(ids []int32, start int) error {
 	r.start[0] = int32(start)
 	for i := range r.rows {
 		r.rows[i] = int32(max(0, len(ids)-len(r.rows)+i))
+	}
+	p := r.step.prefix
+	if err := r.store.Put(p+"input_ids", p+"positions", p+"cu_seqlens", p+"cu_keys", p+"cache start", p+"logit rows"); err != nil {
+		return err
 	}
 	return r.run.Run("main")
 }

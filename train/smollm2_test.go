@@ -112,7 +112,7 @@ func TestSmolLM2GeneratesAsTransformers(t *testing.T) {
 		NewIDs    []int32 `json:"new_ids"`
 	}
 	golden.JSON(t, golden.Outside(t, "goldens/smollm2/generate.json"), &want)
-	g, err := NewGenerator(context.Background(), dir, "", Env{})
+	g, err := NewGenerator(context.Background(), dir, "", "cpu", Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 type generateOptions struct {
 	model, adapter, prompt string
+	device                 string
 	workers                int
 	json                   bool
 	train.GenerateOptions
@@ -41,6 +43,7 @@ func newGenerate(c *console) *cobra.Command {
 	f.IntVar(&o.TopK, "top-k", 0, "choose among this many likeliest tokens; 0 = all")
 	f.Uint64Var(&o.Seed, "seed", 0, "decides the choices")
 	f.IntVar(&o.workers, "workers", 0, "CPU threads; 0 = one for each core")
+	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
 	return cmd
 }
@@ -64,6 +67,9 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	if !(o.TopP > 0 && o.TopP <= 1) {
 		bad("--top-p %v: must be above 0 and at most 1", o.TopP)
 	}
+	if !slices.Contains(devices, o.device) {
+		bad("--device %s: must be one of %s", o.device, strings.Join(devices, ", "))
+	}
 	if o.TopK < 0 {
 		bad("--top-k %d: must be 0 or more", o.TopK)
 	}
@@ -77,6 +83,9 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 		}
 		o.prompt = string(text)
 	}
+	if err := checkDevice(train.Spec{Device: o.device}); err != nil {
+		return err
+	}
 	return checkAdapter(o.adapter)
 }
 
@@ -85,7 +94,7 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	if err := checkModel(cmd.Context(), o.model, env); err != nil {
 		return err
 	}
-	g, err := train.NewGenerator(cmd.Context(), o.model, o.adapter, env)
+	g, err := train.NewGenerator(cmd.Context(), o.model, o.adapter, o.device, env)
 	if err != nil {
 		return err
 	}
