@@ -1,8 +1,7 @@
 // crossentropy.cu: per row of logits the loss lse - x[label], and (softmax - onehot) scale written over the logits.
 // Layout: logits [M,V] bf16, rows ld elements apart; labels [M] int32, -100 (any negative) = not trained; loss [M] fp32;
 // scale: one fp32 on the device (1 / trained tokens of the whole accumulated batch).
-// One block of 512 a row; for long rows unused dynamic shared memory keeps fewer of them in flight, so that they stay in the
-// cache; the first pass keeps a running maximum and sum for each thread, the second finds the row in the
+// One block of 512 a row; the first pass keeps a running maximum and sum for each thread, the second finds the row in the
 // second-level cache. Accumulation fp32.
 // Bytes: 4 a logit (2 read, 2 written). Goal: 75 % of copy.
 #include "common.cuh"

@@ -48,11 +48,7 @@ func Embedding(M, C int) Geometry {
 
 // CrossEntropy is the geometry of the crossentropy_* kernels over M rows of V logits.
 func CrossEntropy(entry string, M, V int) Geometry {
-	shared := 0
-	if V > 100000 { // one row a multiprocessor: what all of them hold is read again from the cache
-		shared = 120 << 10
-	}
-	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, shared}
+	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
 }
 
 // AdamW is the geometry of adamw_step over n parameters.
