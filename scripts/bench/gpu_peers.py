@@ -1,0 +1,228 @@
+"""The peers' side of gpu.sh: random-weight models, one training process a case that waits for orders, and what the card can do.
+
+    gpu_peers.py models FOLDER TOKENIZER NAME ...    write models of real shapes, FOLDER/NAME/complete last
+    gpu_peers.py serve FOLDER SPEC                   load, five steps, then obey "measure WARM STEPS" lines; answers are lines that begin with "@"
+    gpu_peers.py ceilings                            bf16 products, cuDNN attention and copies at the shapes of the large cases
+
+SPEC is peer:model:BATCHxLENGTH:targets:rank:checkpointing[:option,...]; peer is unsloth or peft; targets qv, qkvo or all; checkpointing ckpt
+(Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
+layer), graphs (Unsloth's CUDA graphs). The base is NF4 with double quantisation under bf16 autocast, the adapters fp32, AdamW fused, the gradient's
+norm clipped to 1, the loop plain: no trainer and no data loader around it.
+"""
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+TARGETS = {
+    "qv": ["q_proj", "v_proj"],
+    "qkvo": ["q_proj", "k_proj", "v_proj", "o_proj"],
+    "all": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+}
+
+
+def shape(hidden, mlp, layers, heads, kv_heads, vocab, positions, theta, tied=False):
+    return dict(hidden_size=hidden, intermediate_size=mlp, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+                vocab_size=vocab, max_position_embeddings=positions, rope_theta=theta, tie_word_embeddings=tied)
+
+
+SHAPES = {
+    "tiny": shape(256, 512, 2, 4, 2, 32000, 2048, 10000.0),
+    "smollm2-135m": shape(576, 1536, 30, 9, 3, 49152, 8192, 100000.0, tied=True),
+    "tinyllama-1.1b": shape(2048, 5632, 22, 32, 4, 32000, 2048, 10000.0),
+    "llama-2-7b": shape(4096, 11008, 32, 32, 32, 32000, 4096, 10000.0),
+}
+
+
+def parse(spec):
+    fields = spec.split(":")
+    batch, length = fields[2].split("x")
+    return dict(peer=fields[0], model=fields[1], batch=int(batch), length=int(length), targets=fields[3], rank=int(fields[4]),
+                ckpt=fields[5] == "ckpt", options=fields[6].split(",") if len(fields) > 6 else [])
+
+
+def write_models(folder, tokenizer, names):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    for name in names:
+        place = Path(folder) / name
+        torch.manual_seed(0)
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+            model = LlamaForCausalLM(LlamaConfig(**SHAPES[name], bos_token_id=1, eos_token_id=2))
+        torch.set_default_dtype(torch.float32)
+        model.to(torch.bfloat16).save_pretrained(place)
+        special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<unk>"}
+        PreTrainedTokenizerFast(tokenizer_file=tokenizer, model_max_length=SHAPES[name]["max_position_embeddings"], **special).save_pretrained(place)
+        (place / "complete").touch()
+        del model
+        gc.collect()
+
+
+def load_unsloth(case, place):
+    from unsloth import FastLanguageModel
+
+    checkpointing = "unsloth" if case["ckpt"] else False
+    model, _ = FastLanguageModel.from_pretrained(place, max_seq_length=max(case["length"], 2048), load_in_4bit=True, use_gradient_checkpointing=checkpointing)
+    model = FastLanguageModel.get_peft_model(model, r=case["rank"], lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS[case["targets"]],
+                                             use_gradient_checkpointing=checkpointing)
+    FastLanguageModel.for_training(model)
+    return model
+
+
+def load_peft(case, place):
+    import torch
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig, LlamaForCausalLM
+
+    if "liger" in case["options"] or "ligerce" in case["options"]:
+        from liger_kernel.transformers import apply_liger_kernel_to_llama
+
+        everything = "liger" in case["options"]
+        apply_liger_kernel_to_llama(rope=everything, rms_norm=everything, swiglu=everything, fused_linear_cross_entropy=True)
+    four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)
+    device = 0 if torch.cuda.is_available() else "cpu"
+    model = LlamaForCausalLM.from_pretrained(place, dtype=torch.bfloat16, device_map={"": device}, attn_implementation="sdpa", quantization_config=four)
+    model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=case["ckpt"], gradient_checkpointing_kwargs={"use_reentrant": False})
+    model = get_peft_model(model, LoraConfig(r=case["rank"], lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS[case["targets"]], task_type="CAUSAL_LM"))
+    model.config.use_cache = False
+    model.train()
+    if "compile" in case["options"]:
+        for layer in model.get_base_model().model.layers:
+            layer.compile(dynamic=False)
+    return model
+
+
+def say(**answer):
+    print("\n@" + json.dumps(answer), flush=True)
+
+
+def serve(folder, spec):
+    began = time.time()
+    case = parse(spec)
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", UNSLOTH_DISABLE_STATISTICS="1")
+    if "graphs" in case["options"]:
+        os.environ["UNSLOTH_BLOCK_CUDAGRAPHS"] = "1"
+    if case["peer"] == "unsloth":
+        import unsloth  # noqa: F401  before transformers, which it patches
+    import torch
+
+    imported = time.time()
+    place = Path(folder) / case["model"]
+    while not (place / "complete").exists():
+        time.sleep(0.2)
+    waited = time.time()
+    model = (load_unsloth if case["peer"] == "unsloth" else load_peft)(case, str(place))
+    gpu = torch.cuda.is_available()
+    device, synchronize = ("cuda", torch.cuda.synchronize) if gpu else ("cpu", lambda: None)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=2e-4, fused=True)
+    ids = torch.randint(5, SHAPES[case["model"]]["vocab_size"], (4, case["batch"], case["length"]), generator=torch.Generator().manual_seed(0)).to(device)
+    gc.collect()
+    if gpu:
+        torch.cuda.empty_cache()
+    loaded = time.time()
+
+    def step(i):
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = model(input_ids=ids[i % 4], labels=ids[i % 4], use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    first = float(step(0).detach())
+    synchronize()
+    stepped = time.time()
+    for i in range(1, 5):
+        step(i)
+    synchronize()
+    say(ready=True, first_loss=first, trainable=sum(p.numel() for p in trained), import_s=imported - began, load_s=loaded - waited, first_step_s=stepped - loaded,
+        note="start-up times of processes that started together")
+    done = 5
+    for line in sys.stdin:
+        warm, steps = (int(x) for x in line.split()[1:])
+        for _ in range(warm):
+            step(done)
+            done += 1
+        synchronize()
+        if gpu:
+            torch.cuda.reset_peak_memory_stats()
+        ms, submit = [], []
+        for _ in range(steps):
+            at = time.perf_counter()
+            loss = step(done)
+            submit.append(1e3 * (time.perf_counter() - at))
+            synchronize()
+            ms.append(1e3 * (time.perf_counter() - at))
+            done += 1
+        answer = dict(ms=ms, submit_ms=statistics.median(submit), loss=float(loss.detach()), warm=warm)
+        if gpu:
+            answer.update(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved())
+        say(**answer)
+
+
+def ceilings():
+    """Times of what the large cases are made of, by the fastest thing at hand: cuBLAS through torch, cuDNN through SDPA, a device-to-device copy."""
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    torch.manual_seed(0)
+
+    def us(run, times=20):
+        for _ in range(5):
+            run()
+        spans = []
+        for _ in range(times):
+            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a.record()
+            run()
+            b.record()
+            torch.cuda.synchronize()
+            spans.append(1e3 * a.elapsed_time(b))
+        return [statistics.median(spans), min(spans), max(spans)]
+
+    def noise(*size):
+        return torch.randn(*size, device="cuda", dtype=torch.bfloat16)
+
+    out = {"gemm": {}, "attention": {}}
+    source, sink = torch.empty(1 << 31, dtype=torch.uint8, device="cuda").fill_(7), torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
+    out["copy_us"] = us(lambda: sink.copy_(source))
+    out["copy_bytes_per_s"] = 2 * (1 << 31) / out["copy_us"][0] * 1e6
+    del source, sink
+    for M, pairs in ((8192, ((4096, 4096), (11008, 4096), (4096, 11008), (2048, 2048), (5632, 2048), (2048, 5632), (256, 2048), (32000, 4096), (32000, 2048),
+                             (16, 4096), (16, 11008), (16, 2048), (16, 5632), (4096, 16), (11008, 16), (2048, 16), (5632, 16), (256, 16))),
+                     (512, ((4096, 4096), (11008, 4096), (4096, 11008), (2048, 2048), (5632, 2048), (2048, 5632)))):
+        for N, K in pairs:
+            x, w, dy = noise(M, K), noise(N, K), noise(M, N)
+            out["gemm"][f"nt {M}x{N}x{K}"] = us(lambda: F.linear(x, w))  # y = x wt
+            out["gemm"][f"nn {M}x{K}x{N}"] = us(lambda: dy @ w)  # dx = dy w
+            if min(N, K) == 16:
+                out["gemm"][f"tn {N}x{K}x{M}"] = us(lambda: dy.t() @ x)  # dw = dyt x
+    for B, T, H, K, D in ((4, 2048, 32, 32, 128), (4, 2048, 32, 4, 64), (8, 2048, 9, 3, 64), (1, 512, 32, 32, 128), (1, 512, 32, 4, 64), (1, 512, 9, 3, 64)):
+        q, k, v = (noise(B, h, T, D).requires_grad_() for h in (H, K, K))
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            forward = us(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=H != K))
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=H != K)
+            do = torch.randn_like(o)
+            backward = us(lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True))
+        out["attention"][f"{B}x{T} {H}/{K}x{D}"] = dict(forward=forward, backward=backward)
+    print(json.dumps(out), flush=True)
+
+
+if __name__ == "__main__":
+    verb, arguments = sys.argv[1], sys.argv[2:]
+    if verb == "models":
+        write_models(arguments[0], arguments[1], arguments[2:])
+    elif verb == "serve":
+        serve(*arguments)
+    elif verb == "ceilings":
+        ceilings()
+    else:
+        sys.exit(__doc__)
