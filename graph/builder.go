@@ -223,7 +223,7 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 		return nil, err
 	}
 	if _, ok := b.byNode[node]; ok {
-		return nil, fmt.Errorf("Gorgonia merges it with an earlier application")
+		return nil, fmt.Errorf("it is merged with an earlier application")
 	}
 	b.calls = append(b.calls, c)
 	for i, t := range outTypes {
@@ -290,7 +290,7 @@ func (b *Builder) value(n *gorgonia.Node) (*Value, error) {
 		return b.one, nil
 	}
 	if !isAdd(n.Op()) {
-		return nil, fmt.Errorf("Gorgonia made a node of %v, which the plan does not know", n.Op())
+		return nil, fmt.Errorf("differentiation made a node of %v, which the plan does not know", n.Op())
 	}
 	children := b.g.From(n.ID())
 	var terms []*Value

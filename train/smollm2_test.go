@@ -10,7 +10,6 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/quant"
 )
 
 // envSmolLM2 names the folder of SmolLM2-135M-Instruct, which the repository does not hold (269 MB).
@@ -149,32 +148,26 @@ func TestSmolLM2CurvesEqualPEFT(t *testing.T) {
 	batches := golden.Open(t, golden.Outside(t, "goldens/smollm2/batches.safetensors"))
 	ids, labels, T := batches.Ints("input_ids"), batches.Ints("labels"), batches.Shape("input_ids")[1]
 	init := golden.Outside(t, "goldens/smollm2/init")
-	double := quant.Default()
-	for _, v := range []struct {
-		name   string
-		scheme *quant.Config
-	}{{"lora", nil}, {"qlora_nf4_double", &double}} {
-		t.Run(v.name, func(t *testing.T) {
+	for _, name := range []string{"lora", "qlora_nf4_double"} {
+		t.Run(name, func(t *testing.T) {
 			var want struct {
 				Loss []float64 `json:"loss"`
 				Norm []float64 `json:"grad_norm"`
 				LR   []float64 `json:"lr"`
 			}
-			golden.JSON(t, golden.Outside(t, "goldens/smollm2/"+v.name+".json"), &want)
+			golden.JSON(t, golden.Outside(t, "goldens/smollm2/"+name+".json"), &want)
 			cfg := peftConfigOf(t, init)
 			c := Default()
 			c.LearningRate, c.WarmupSteps, c.MaxSteps = 1e-3, 10, 100
 			schedule := Schedules["cosine"](c, c.MaxSteps)
-			ts := newTestStep(t, b, b.network(t, kernel.F32, v.scheme, &cfg), shape{T, 1, T}, c, 0, init)
+			ts := newTestStep(t, b, b.network(t, kernel.F32, schemeOf(name), &cfg), shape{T, 1, T}, c, 0, init)
 			worst := 0.0
 			for step := range steps {
 				near(t, "learning rate", schedule(step), want.LR[step], 1e-15)
 				trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 				ts.set(t, "loss scale", 1/float64(trained))
 				ts.set(t, "optimizer", hyper(c, want.LR[step], step+1)...)
-				for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
-					ts.run.Run(s)
-				}
+				ts.step(t)
 				loss := ts.read(t, ts.loss)[0]
 				d := math.Abs(loss-want.Loss[step]) / want.Loss[step]
 				worst = math.Max(worst, d)

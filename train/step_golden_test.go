@@ -13,7 +13,6 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/quant"
 )
 
 func TestLogitsEqualTransformers(t *testing.T) {
@@ -145,22 +144,19 @@ func TestCurvesEqualPEFT(t *testing.T) {
 	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
 	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")
 	const T, rows, steps = 128, 4, 20
-	plain, double := quant.Default(), quant.Default()
-	plain.DoubleQuant = false
 	for _, v := range []struct {
-		name   string
-		float  kernel.DType
-		scheme *quant.Config
-		micro  int // micro-batches in a step
-		loss   float64
-		norm   float64
+		name  string
+		float kernel.DType
+		micro int // micro-batches in a step
+		loss  float64
+		norm  float64
 	}{
-		{"lora", kernel.F32, nil, 1, 1e-4, 1e-3},
-		{"lora_float64", kernel.F64, nil, 1, 1e-9, 1e-9},
-		{"lora_accumulate", kernel.F32, nil, 4, 1e-4, 1e-3},
-		{"rslora", kernel.F32, nil, 1, 1e-4, 1e-3},
-		{"qlora_nf4", kernel.F32, &plain, 1, 1e-4, 1e-3},
-		{"qlora_nf4_double", kernel.F32, &double, 1, 1e-4, 1e-3},
+		{"lora", kernel.F32, 1, 1e-4, 1e-3},
+		{"lora_float64", kernel.F64, 1, 1e-9, 1e-9},
+		{"lora_accumulate", kernel.F32, 4, 1e-4, 1e-3},
+		{"rslora", kernel.F32, 1, 1e-4, 1e-3},
+		{"qlora_nf4", kernel.F32, 1, 1e-4, 1e-3},
+		{"qlora_nf4_double", kernel.F32, 1, 1e-4, 1e-3},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
@@ -170,7 +166,7 @@ func TestCurvesEqualPEFT(t *testing.T) {
 			var want curve
 			golden.JSON(t, golden.Path(t, "train/"+v.name+"/curve.json"), &want)
 			perMicro := rows / v.micro
-			ts := newTestStep(t, b, b.network(t, v.float, v.scheme, &cfg), shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
+			ts := newTestStep(t, b, b.network(t, v.float, schemeOf(v.name), &cfg), shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
 			for step := range steps {
 				trained := 0
 				for r := range rows {

@@ -133,7 +133,8 @@ func TestSharedIsMadeOnceForEachInput(t *testing.T) {
 	double := func(v *nn.Value, what string) *nn.Value {
 		return n.Shared(v, what, func() *nn.Value { made++; return n.Add(v, v) })
 	}
-	if double(x, "twice") != double(x, "twice") || double(x, "twice") == double(y, "twice") || double(x, "again") == double(x, "twice") {
+	first := double(x, "twice")
+	if second := double(x, "twice"); second != first || double(y, "twice") == first || double(x, "again") == first {
 		t.Error("shared values are mixed up")
 	}
 	if made != 3 {
