@@ -46,6 +46,14 @@ func NewGPU(index, workers int) (Machine, error) {
 // Name is the device's, such as "NVIDIA H200".
 func (g *GPU) Name() string { return g.gpu.Device.Name }
 
+// OwnProducts makes plans that are bound from now on multiply by our own kernels; it reports whether cuBLASLt
+// served until now.
+func (g *GPU) OwnProducts() (library bool) {
+	library = g.gpu.BLAS != nil
+	g.gpu.BLAS = nil
+	return library
+}
+
 func (g *GPU) Workers() int { return g.workers }
 
 // Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
@@ -80,6 +88,53 @@ func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 		return s.ScratchGPU(in, out, t.sm)
 	}
 	return 0
+}
+
+func (deviceTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
+	if a, ok := k.(kernel.AccumulatingOnGPU); ok {
+		return a.AccumulateGPU()
+	}
+	return hostTarget{}.accumulate(k)
+}
+
+// rewrite merges a residual sum with the norm that reads it first.
+func (deviceTarget) rewrite(calls []*call) []*call {
+	first := map[*Value]*call{} // reader
+	for _, c := range calls {
+		for _, v := range c.in {
+			if first[v] == nil {
+				first[v] = c
+			}
+		}
+	}
+	removed := map[*call]bool{}
+	for _, c := range calls {
+		norm, ok := c.kernel.(kernel.RMSNorm)
+		if !ok || root(c.in[0]) != c.in[0] || first[c.in[0]] != c {
+			continue
+		}
+		sum := c.in[0].call
+		if sum == nil || removed[sum] || sum.segment != c.segment {
+			continue
+		}
+		if _, ok := sum.kernel.(kernel.Add); !ok {
+			continue
+		}
+		removed[sum] = true
+		c.kernel = kernel.AddRMSNorm{Eps: norm.Eps}
+		c.in = []*Value{sum.in[0], sum.in[1], c.in[1]}
+		c.out = append([]*Value{sum.out[0]}, c.out...)
+		for i, v := range c.out {
+			v.call, v.out = c, i
+		}
+	}
+	kept := make([]*call, 0, len(calls))
+	for _, c := range calls {
+		if !removed[c] {
+			kept = append(kept, c)
+		}
+	}
+	return kept
 }
 
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }

@@ -92,6 +92,10 @@ type target interface {
 	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
 	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
+	// accumulate is the form of a kernel that adds to memory, if it has one here.
+	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
+	// rewrite merges calls that the machine has one kernel for.
+	rewrite(calls []*call) []*call
 	// constants are bytes of tables that kernels read.
 	constants() int64
 }
@@ -102,6 +106,15 @@ type hostTarget struct{ workers int }
 func (hostTarget) stored(_ kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error) {
 	return in, declared, nil
 }
+
+func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
+	if a, ok := k.(kernel.Accumulating); ok {
+		return a.Accumulate()
+	}
+	return nil, false
+}
+
+func (hostTarget) rewrite(calls []*call) []*call { return calls }
 
 func (hostTarget) constants() int64 { return 0 }
 

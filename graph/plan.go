@@ -45,7 +45,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	if err := checkOverwrites(p.calls, outputs); err != nil {
 		return nil, err
 	}
-	p.calls = recompute(accumulate(p.calls, outputs), b.recompute)
+	p.calls = t.rewrite(recompute(accumulate(p.calls, outputs, t), b.recompute))
 	if err := p.checkSegments(); err != nil {
 		return nil, err
 	}
@@ -121,17 +121,19 @@ func updatesState(c *call) bool {
 }
 
 // accumulate merges sums into the product that makes one of their terms: where the later of two terms is
-// computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one,
-// the product is added to the earlier term in its memory and the sum disappears.
-func accumulate(calls []*call, outputs []*Value) []*call {
-	uses := map[*Value]int{}
+// computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one by
+// then, the product is added to the earlier term in its memory and the sum disappears.
+func accumulate(calls []*call, outputs []*Value, t target) []*call {
+	uses, readers := map[*Value]int{}, map[*Value][]*call{}
 	for _, c := range calls {
 		for _, v := range c.in {
 			uses[v]++
+			readers[v] = append(readers[v], c)
 		}
 	}
 	for _, v := range outputs {
 		uses[v]++
+		readers[v] = append(readers[v], nil) // never free
 	}
 	index := map[*call]int{}
 	for i, c := range calls {
@@ -143,6 +145,15 @@ func accumulate(calls []*call, outputs []*Value) []*call {
 		}
 		return index[v.call]
 	}
+	// free tells whether nobody but the sum reads v from call p on.
+	free := func(v *Value, sum, p *call) bool {
+		for _, r := range readers[v] {
+			if r == nil || r != sum && index[r] >= index[p] {
+				return false
+			}
+		}
+		return true
+	}
 	removed := map[*call]bool{}
 	for _, c := range calls {
 		var onto, term *Value
@@ -152,31 +163,28 @@ func accumulate(calls []*call, outputs []*Value) []*call {
 			if at(onto) > at(term) {
 				onto, term = term, onto
 			}
-			if uses[onto] != 1 || root(onto).kind != Computed {
+			if root(onto).kind != Computed {
 				continue
 			}
 		case kernel.AddTo:
 			onto, term = c.in[0], c.in[1]
-			if uses[onto] != 1 || at(onto) > at(term) {
+			if at(onto) > at(term) {
 				continue
 			}
 		default:
 			continue
 		}
 		p := term.call
-		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment {
+		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment || !free(onto, c, p) {
 			continue
 		}
-		k, ok := p.kernel.(kernel.Accumulating)
-		if !ok || reads(p, root(onto)) {
-			continue
-		}
-		variant, ok := k.Accumulate()
-		if !ok || !onto.Type.Equal(term.Type) {
+		variant, ok := t.accumulate(p.kernel)
+		if !ok || reads(p, root(onto)) || !onto.Type.Equal(term.Type) {
 			continue
 		}
 		p.kernel = variant
 		p.in = append(p.in, onto)
+		readers[onto] = append(readers[onto], p)
 		result := c.out[0]
 		result.call, result.out, p.out = p, 0, []*Value{result}
 		removed[c] = true

@@ -331,10 +331,21 @@ func TestSumsMergeIntoProducts(t *testing.T) {
 			p := b.Apply(mul, x, x)
 			return []*Value{b.Apply(kernel.Add{}, p, b.Apply(kernel.SwiGLU{}, x, x))}
 		}},
-		{"a state that is read as it was", 2, 4, func(b *Builder, x, s *Value) []*Value {
+		{"a state that is read before its product is made", 1, 3, func(b *Builder, x, s *Value) []*Value {
 			y := b.Apply(kernel.Add{}, s, x)
 			b.Apply(kernel.AddTo{}, s, b.Apply(mul, x, x))
 			return []*Value{b.Apply(mul, y, x)}
+		}},
+		{"a state that is read after its product is made", 2, 4, func(b *Builder, x, s *Value) []*Value {
+			product := b.Apply(mul, x, x)
+			y := b.Apply(kernel.Add{}, s, x)
+			b.Apply(kernel.AddTo{}, s, product)
+			return []*Value{b.Apply(mul, y, x)}
+		}},
+		{"an addend read before its product is made", 0, 3, func(b *Builder, x, _ *Value) []*Value {
+			a := b.Apply(kernel.SwiGLU{}, x, x)
+			other := b.Apply(mul, a, x)
+			return []*Value{b.Apply(kernel.Add{}, a, b.Apply(mul, x, x)), other}
 		}},
 		// the plain sum must leave the state alone; the sum into the state merges, and so makes two calls
 		{"a sum with a state's new value", 1, 3, func(b *Builder, x, s *Value) []*Value {

@@ -30,6 +30,11 @@ type ScratchOnGPU interface {
 	ScratchGPU(in, out []Type, sm int) int64
 }
 
+// AccumulatingOnGPU is Accumulating for kernels that have such a form on the device alone.
+type AccumulatingOnGPU interface {
+	AccumulateGPU() (Kernel, bool)
+}
+
 // DeviceTensor is a Type, its element type as stored, at a device address.
 type DeviceTensor struct {
 	Type
