@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+func newSelfcheck(c *console) *cobra.Command {
+	var asJSON bool
+	var workers int
+	cmd := &cobra.Command{
+		Use:   "selfcheck",
+		Short: "Compare every GPU kernel with float64 on this machine's GPU",
+		Long: `Run every kernel on the first GPU at odd sizes and compare it with float64 on the CPU, to twice the error of a
+plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where there is no GPU.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := train.SelfCheck(cmd.Context(), train.Env{Workers: workers})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(c.out, report)
+			} else {
+				err = printSelfcheck(c, report)
+			}
+			if err == nil && report.Failed > 0 {
+				err = &exitError{code: exitFailed, err: fmt.Errorf("%d of %d checks failed on %s", report.Failed, len(report.Checks), report.Device)}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, every check")
+	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
+	return cmd
+}
+
+// printSelfcheck prints a line for each kernel, and one for each check that did not pass.
+func printSelfcheck(c *console, r train.SelfCheckReport) error {
+	type tally struct {
+		count map[string]int
+		share float64 // of its limit that the worst passed check used
+	}
+	kernels := map[string]*tally{}
+	w := bufio.NewWriter(c.out)
+	for _, x := range r.Checks {
+		k := kernels[x.Kernel]
+		if k == nil {
+			k = &tally{count: map[string]int{}}
+			kernels[x.Kernel] = k
+		}
+		k.count[x.Status]++
+		if x.Status == train.CheckPassed && x.Limit > 0 {
+			k.share = max(k.share, x.Error/x.Limit)
+		}
+		if x.Status != train.CheckPassed {
+			fmt.Fprintf(w, "%s  %s %s: %s\n", x.Status, x.Kernel, x.Case, x.Reason)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(kernels)) {
+		k := kernels[name]
+		fmt.Fprintf(w, "%-14s %4d passed %4d failed %4d skipped   largest error %3.0f %% of its limit\n",
+			name, k.count[train.CheckPassed], k.count[train.CheckFailed], k.count[train.CheckSkipped], 100*k.share)
+	}
+	fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped in %.1f s\n", r.Device, r.Passed, r.Failed, r.Skipped, r.Duration.Seconds())
+	return w.Flush()
+}

@@ -1,0 +1,265 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// check is a small graph around one kernel.
+type check struct {
+	kernel, name string
+	in           []checkInput
+	build        func(b *graph.Builder, in []*graph.Value) []*graph.Value
+	bounds       []bound                          // of each output
+	plain        func(in [][]float64) [][]float64 // a plain implementation in bf16; nil = the reference, rounded
+	inPlace      []int                            // inputs whose memory outputs may take
+	products     bool                             // it multiplies matrices
+}
+
+// bound is how far an output may be from float64, relative to its norm.
+type bound int
+
+const (
+	rounded   bound = iota // twice the error of plain, four times in one element
+	masked                 // the same, and zero exactly where the reference is
+	single                 // 2e-6: computed in fp32
+	summed                 // 1e-5: products of bf16 added up in fp32
+	exact                  // equal
+	lastBound              // that of the last output: a single number that sums up that output
+)
+
+// checkInput is data of a check. A number of the computation has type 0.
+type checkInput struct {
+	typ    kernel.DType
+	shape  []int
+	values []float64
+	state  bool // overwritten
+}
+
+func (x checkInput) overwritten() checkInput {
+	x.state = true
+	return x
+}
+
+// checkNumbers makes the inputs of checks, the same ones every time.
+type checkNumbers struct{ *rand.Rand }
+
+func newNumbers() checkNumbers { return checkNumbers{rand.New(rand.NewPCG(3, 5))} }
+
+// normal are normally distributed numbers that bf16 holds.
+func (n checkNumbers) normal(scale float64, shape ...int) checkInput {
+	x := n.normal32(scale, shape...)
+	toBF16(x.values)
+	return x
+}
+
+// normal32 are normally distributed numbers that fp32 holds.
+func (n checkNumbers) normal32(scale float64, shape ...int) checkInput {
+	x := checkInput{shape: shape, values: make([]float64, kernel.T(kernel.F32, shape...).Elems())}
+	for i := range x.values {
+		x.values[i] = float64(float32(n.NormFloat64() * scale))
+	}
+	return x
+}
+
+func given(shape []int, values ...float64) checkInput {
+	v := slices.Clone(values)
+	for i := range v {
+		v[i] = float64(float32(v[i]))
+	}
+	return checkInput{shape: shape, values: v}
+}
+
+func integers[T int | int32](v ...T) checkInput {
+	x := checkInput{typ: kernel.I32, shape: []int{len(v)}, values: make([]float64, len(v))}
+	for i := range v {
+		x.values[i] = float64(v[i])
+	}
+	return x
+}
+
+func toBF16(v []float64) {
+	for i := range v {
+		v[i] = roundBF16(v[i])
+	}
+}
+
+func roundBF16(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) }
+
+// one is a graph of one kernel.
+func one(k kernel.Kernel) func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+	return func(b *graph.Builder, in []*graph.Value) []*graph.Value { return b.ApplyAll(k, in...) }
+}
+
+// computed is the check with the inputs that may be overwritten computed by the graph.
+func (c check) computed() check {
+	build, n, in := c.build, len(c.in), slices.Clone(c.in)
+	for _, i := range c.inPlace {
+		zero := checkInput{shape: c.in[i].shape, values: make([]float64, len(c.in[i].values))}
+		in = append(in, zero)
+	}
+	places := c.inPlace
+	c.in = in
+	c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		v := slices.Clone(in[:n])
+		for j, i := range places {
+			v[i] = b.Apply(kernel.Add{}, in[i], in[n+j])
+		}
+		return build(b, v)
+	}
+	return c
+}
+
+// run computes the outputs on a machine, several times, which must agree.
+func (c check) run(on graph.Machine, float kernel.DType, times int) (out [][]float64, err error) {
+	b := graph.NewBuilder(float)
+	values, names := make([]*graph.Value, len(c.in)), make([]string, len(c.in))
+	var again []string // what a run changes, or may
+	for i, x := range c.in {
+		typ := kernel.T(x.typ, x.shape...)
+		if x.typ == 0 {
+			typ.DType = float
+		}
+		names[i] = fmt.Sprintf("input %d", i)
+		switch {
+		case x.state:
+			values[i] = b.State("", names[i], typ)
+			again = append(again, names[i])
+		case typ.DType == kernel.I32:
+			values[i] = b.Batch(names[i], typ)
+			again = append(again, names[i])
+		default:
+			values[i] = b.Frozen(names[i], typ)
+		}
+	}
+	outputs := c.build(b, values)
+	if err := b.Err(); err != nil {
+		return nil, err
+	}
+	plan, err := on.Compile(b, outputs...)
+	if err != nil {
+		return nil, err
+	}
+	store, err := on.NewStore(plan)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := c.fill(store, names); err != nil {
+		return nil, err
+	}
+	if err := store.Put(names...); err != nil {
+		return nil, err
+	}
+	run, err := on.Bind(plan, store)
+	if err != nil {
+		return nil, err
+	}
+	for pass := range times {
+		if pass > 0 {
+			if err := c.fill(store, names); err != nil {
+				return nil, err
+			}
+			if err := store.Put(again...); err != nil {
+				return nil, err
+			}
+		}
+		if err := run.Run("main"); err != nil {
+			return nil, err
+		}
+		for i, v := range outputs {
+			t, err := run.Read(v)
+			if err != nil {
+				return nil, err
+			}
+			x := float64s(t)
+			if pass == 0 {
+				out = append(out, x)
+			} else if !slices.EqualFunc(x, out[i], func(a, b float64) bool { return a == b || a != a && b != b }) {
+				return nil, fmt.Errorf("output %d differs between two runs", i)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c check) fill(store graph.Store, names []string) error {
+	for i, x := range c.in {
+		t, err := store.Tensor(names[i])
+		if err != nil {
+			return err
+		}
+		for j, v := range x.values {
+			switch t.DType {
+			case kernel.F64:
+				t.F64()[j] = v
+			case kernel.F32:
+				t.F32()[j] = float32(v)
+			case kernel.I32:
+				t.I32()[j] = int32(v)
+			default:
+				t.Bytes()[j] = byte(v)
+			}
+		}
+	}
+	return nil
+}
+
+func float64s(t kernel.Tensor) []float64 {
+	x := make([]float64, t.Elems())
+	for i := range x {
+		if t.DType == kernel.F64 {
+			x[i] = t.F64()[i]
+		} else {
+			x[i] = float64(t.F32()[i])
+		}
+	}
+	return x
+}
+
+// limit is how large errors may be: of all numbers, relative to their norm, and of one number.
+type limit struct{ norm, element float64 }
+
+// limits are those of each output.
+func (c check) limits(want [][]float64) []limit {
+	plain := make([][]float64, len(want))
+	if c.plain != nil {
+		in := make([][]float64, len(c.in))
+		for i := range in {
+			in[i] = c.in[i].values
+		}
+		plain = c.plain(in)
+	}
+	limits := make([]limit, len(want))
+	for i, b := range c.bounds {
+		largest, _ := largestError(want[i], make([]float64, len(want[i])))
+		switch b {
+		case rounded, masked:
+			if plain[i] == nil {
+				plain[i] = slices.Clone(want[i])
+				toBF16(plain[i])
+			}
+			worst, _ := largestError(plain[i], want[i])
+			limits[i] = limit{2*relativeError(plain[i], want[i]) + 1e-7, 4*worst + 1e-6*largest}
+			if len(want[i]) < 8 { // a few numbers may round well by chance
+				limits[i] = limit{max(limits[i].norm, 1./256), max(limits[i].element, largest/128)}
+			}
+		case single:
+			limits[i] = limit{2e-6, 8e-6 * largest}
+		case summed:
+			limits[i] = limit{1e-5, 4e-5 * largest}
+		}
+	}
+	for i, b := range c.bounds {
+		if b == lastBound {
+			limits[i] = limit{limits[len(limits)-1].norm, math.Inf(1)}
+		}
+	}
+	return limits
+}

@@ -1,0 +1,30 @@
+//go:build gpu
+
+package train
+
+import (
+	"context"
+	"testing"
+)
+
+// TestGPUSelfCheck is trainer selfcheck.
+func TestGPUSelfCheck(t *testing.T) {
+	needGPU(t)
+	r, err := SelfCheck(context.Background(), Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := map[string]float64{}
+	for _, c := range r.Checks {
+		if c.Status == CheckFailed {
+			t.Errorf("%s %s: %s", c.Kernel, c.Case, c.Reason)
+		}
+		if c.Status == CheckSkipped {
+			t.Logf("%s %s: skipped: %s", c.Kernel, c.Case, c.Reason)
+		}
+		if c.Limit > 0 {
+			worst[c.Kernel] = max(worst[c.Kernel], c.Error/c.Limit)
+		}
+	}
+	t.Logf("%s: %d passed, %d failed, %d skipped in %v; nearest to the limits %.2f", r.Device, r.Passed, r.Failed, r.Skipped, r.Duration, worst)
+}

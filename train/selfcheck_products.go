@@ -1,0 +1,118 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// productChecks are the matrix products, of numbers and of packed weights.
+func productChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, M := range checkRows {
+		for _, K := range checkWidths {
+			for _, N := range []int{8, 64, 172} {
+				all = append(all, matMulChecks(n, M, N, K)...)
+			}
+		}
+	}
+	for _, w := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {576, 192}, {33, 40}} {
+		for _, nested := range []bool{false, true} {
+			cfg := quant.Default()
+			cfg.DoubleQuant = nested
+			source := n.normal32(0.5, w[0], w[1])
+			row := make([]float32, len(source.values))
+			for i, x := range source.values {
+				row[i] = float32(x)
+			}
+			packed, err := quant.Quantize(row, w[0], w[1], cfg)
+			if err != nil {
+				panic(err) // a broken list of checks
+			}
+			for _, M := range checkRows {
+				all = append(all, packedChecks(n, M, packed)...)
+			}
+		}
+	}
+	return all
+}
+
+func matMulChecks(n checkNumbers, M, N, K int) []check {
+	var all []check
+	for _, c := range []struct {
+		name   string
+		ta, tb bool
+	}{{"a b", false, false}, {"a bᵀ", false, true}, {"aᵀ b", true, false}} {
+		a, b := []int{M, K}, []int{K, N}
+		if c.ta {
+			a = []int{K, M}
+		}
+		if c.tb {
+			b = []int{N, K}
+		}
+		k := kernel.MatMul{TransA: c.ta, TransB: c.tb, Alpha: 0.5}
+		wide := k
+		wide.Wide = true
+		size := fmt.Sprintf("%s, [%d,%d,%d]", c.name, M, N, K)
+		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+			return g.ApplyAll(kernel.MatMulTo(k), in[0], in[1], g.Apply(kernel.Add{}, in[2], in[3]))
+		}
+		x := func() (checkInput, checkInput) { return n.normal(1, a...), n.normal(1, b...) }
+		a1, b1 := x()
+		all = append(all,
+			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1}, products: true},
+			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, products: true},
+			check{kernel: "matmul", name: size + " onto bf16", build: onto, bounds: []bound{rounded}, products: true,
+				in: []checkInput{a1, b1, n.normal(8, M, N), n.normal(8, M, N)}},
+			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, products: true,
+				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
+	}
+	return all
+}
+
+func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
+	bytes := func(v []byte) checkInput {
+		x := checkInput{typ: kernel.U8, shape: []int{len(v)}, values: make([]float64, len(v))}
+		for i, b := range v {
+			x.values[i] = float64(b)
+		}
+		return x
+	}
+	scales := func(v ...float32) checkInput {
+		x := checkInput{typ: kernel.F32, shape: []int{len(v)}, values: make([]float64, len(v))}
+		for i, f := range v {
+			x.values[i] = float64(f)
+		}
+		return x
+	}
+	weight := []checkInput{bytes(p.Codes), scales(p.Absmax...)}
+	if p.Nested() {
+		weight = []checkInput{bytes(p.Codes), bytes(p.AbsmaxU8), scales(p.Absmax2...), scales(p.Offset)}
+	}
+	var all []check
+	for _, transposed := range []bool{false, true} {
+		k := kernel.MatMulNF4{N: p.Rows, K: p.Cols, Nested: p.Nested(), Transposed: transposed}
+		in, out := p.Cols, p.Rows
+		name := fmt.Sprintf("x Wᵀ, [%d,%d,%d]", M, out, in)
+		if transposed {
+			in, out = out, in
+			name = fmt.Sprintf("x W, [%d,%d,%d]", M, out, in)
+		}
+		if k.Nested {
+			name += ", scales in 8 bits"
+		}
+		inputs := append([]checkInput{n.normal(1, M, in)}, weight...)
+		last := len(inputs)
+		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+			return g.ApplyAll(kernel.MatMulNF4To(k), append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
+		}
+		all = append(all,
+			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, products: true},
+			check{kernel: "nf4", name: name + " onto bf16", build: onto, bounds: []bound{rounded}, products: true,
+				in: append(inputs[:last:last], n.normal(2, M, out), n.normal(2, M, out))})
+	}
+	return all
+}
