@@ -46,14 +46,6 @@ func NewGPU(index, workers int) (Machine, error) {
 // Name is the device's, such as "NVIDIA H200".
 func (g *GPU) Name() string { return g.gpu.Device.Name }
 
-// OwnProducts makes plans that are bound from now on multiply by our own kernels; it reports whether cuBLASLt
-// served until now.
-func (g *GPU) OwnProducts() (library bool) {
-	library = g.gpu.BLAS != nil
-	g.gpu.BLAS = nil
-	return library
-}
-
 func (g *GPU) Workers() int { return g.workers }
 
 // Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
