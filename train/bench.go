@@ -38,6 +38,7 @@ type BenchOptions struct {
 	Quantization  *quant.Config
 	Warmup, Steps int
 	Device        string
+	Decoded       bool   // keep quantised weights decoded
 	Checkpointing string // none, selective, full or offload
 }
 
@@ -92,7 +93,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	if err != nil {
 		return BenchReport{}, err
 	}
-	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
+	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Decoded: o.Decoded, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
 	M := o.Batch * o.Length
 	modes, ok := checkpointing[o.Checkpointing]
 	if !ok || len(modes) != 1 {

@@ -40,6 +40,11 @@ type Config struct {
 	// "offload" keeps the layers' inputs in host memory besides, "auto" takes the first of them that fits.
 	GradientCheckpointing string `mapstructure:"gradient_checkpointing" yaml:"gradient_checkpointing"`
 
+	// DecodedWeights keeps quantised base weights as the numbers they stand for, so that no step decodes them:
+	// the same results, faster, in four times the memory or more. "auto" does where a GPU has room without
+	// gradient checkpointing, "always", "never".
+	DecodedWeights string `mapstructure:"decoded_weights" yaml:"decoded_weights"`
+
 	// EvalSteps, SaveSteps: every N optimizer steps; 0 = never (a final save is always made).
 	EvalSteps      int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	SaveSteps      int `mapstructure:"save_steps" yaml:"save_steps"`
@@ -65,7 +70,7 @@ func Default() Config {
 		Epochs: 1, BatchSize: 1, GradientAccumulationSteps: 1,
 		Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
-		GradientCheckpointing: "auto", LoggingSteps: 1,
+		GradientCheckpointing: "auto", DecodedWeights: "auto", LoggingSteps: 1,
 	}
 }
 
@@ -98,6 +103,9 @@ func (c Config) Validate() []error {
 	}
 	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
 		bad("gradient_checkpointing: %q is not one of auto, none, selective, full, offload", c.GradientCheckpointing)
+	}
+	if c.DecodedWeights != "auto" && c.DecodedWeights != "always" && c.DecodedWeights != "never" {
+		bad("decoded_weights: %q is not one of auto, always, never", c.DecodedWeights)
 	}
 	if c.Optimizer != "adamw" {
 		bad("optimizer: %q is not supported; use adamw", c.Optimizer)

@@ -123,13 +123,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	if maxLen > p.base.config.MaxPositions {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
 	}
-	if p.val != nil {
-		B, T, borders := p.val.Shape()
-		if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.on); err != nil {
-			return err
-		}
-	}
-	return p.fit(shape{B * T, borders - 1, maxLen})
+	return p.fit(shape{B * T, borders - 1, maxLen}, maxLen)
 }
 
 // checkpointing are the ways that a value of gradient_checkpointing allows, in the order they are tried.
@@ -141,14 +135,43 @@ var checkpointing = map[string][]graph.Recompute{
 	"offload":   {graph.Offload},
 }
 
+// way is how a step may be laid out.
+type way struct {
+	decoded bool
+	again   graph.Recompute
+}
+
+// ways are those that the configuration allows, fastest first: decoded weights while nothing need be made
+// again.
+func (p *prepared) ways() []way {
+	c := p.spec.Training
+	modes := checkpointing[c.GradientCheckpointing]
+	quantised, want := p.net.Scheme != nil, c.DecodedWeights
+	var all []way
+	if quantised && want == "auto" && p.on.Name() != "cpu" {
+		all = append(all, way{true, modes[0]})
+	}
+	for _, again := range modes {
+		all = append(all, way{quantised && want == "always", again})
+	}
+	return all
+}
+
 // fit plans the step in the first allowed way that fits the memory the run may hold.
-func (p *prepared) fit(s shape) error {
+func (p *prepared) fit(s shape, maxLen int) error {
 	room, known, err := p.room()
 	if err != nil {
 		return err
 	}
-	for _, again := range checkpointing[p.spec.Training.GradientCheckpointing] {
-		if p.step, err = newTrainStep(p.net, s, p.spec.Training, again, p.on); err != nil {
+	for _, way := range p.ways() {
+		p.net.Decoded, p.again = way.decoded, way.again
+		if p.val != nil {
+			B, T, borders := p.val.Shape()
+			if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.on); err != nil {
+				return err
+			}
+		}
+		if p.step, err = newTrainStep(p.net, s, p.spec.Training, way.again, p.on); err != nil {
 			return err
 		}
 		if err := p.base.check(p.step.net); err != nil {
@@ -161,7 +184,6 @@ func (p *prepared) fit(s shape) error {
 		if p.need, err = graph.Need(plans...); err != nil {
 			return err
 		}
-		p.again = again
 		if !known || p.need.Total() <= room {
 			return nil
 		}
@@ -312,6 +334,9 @@ func (p *prepared) planReport() PlanReport {
 		Model: p.base.name, Device: p.on.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
 		Checkpointing: p.again.String(),
+	}
+	if p.net.Decoded {
+		r.Notes = append(r.Notes, "quantised weights are kept decoded, for speed; decoded_weights: never keeps them packed")
 	}
 	if p.need.Host > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", FormatBytes(p.need.Host)))

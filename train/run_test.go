@@ -335,3 +335,16 @@ func TestVRAMChoosesOrRefuses(t *testing.T) {
 		t.Fatalf("1 MiB: %v", err)
 	}
 }
+
+// TestDecodedWeightsChangeNothing: the same bytes, in more memory.
+func TestDecodedWeightsChangeNothing(t *testing.T) {
+	packed, decoded := testSpec(t, 4), testSpec(t, 4)
+	packed.Training.DecodedWeights, decoded.Training.DecodedWeights = "never", "always"
+	a, b := mustStart(t, packed, Env{}), mustStart(t, decoded, Env{})
+	if !bytes.Equal(readFile(t, packed.OutputDir, adapter.WeightsFile), readFile(t, decoded.OutputDir, adapter.WeightsFile)) {
+		t.Error("decoded weights train another adapter")
+	}
+	if a.HeldBytes >= b.HeldBytes {
+		t.Errorf("packed holds %d bytes, decoded %d", a.HeldBytes, b.HeldBytes)
+	}
+}

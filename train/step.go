@@ -40,6 +40,7 @@ type network struct {
 	Build   families.Build
 	Float   kernel.DType
 	Scheme  *quant.Config // nil = weights as they are
+	Decoded bool          // quantised weights are kept as the numbers they stand for
 	Method  adapter.Method
 	Adapter adapter.Config
 	Adapted bool // false = the base model alone
@@ -62,7 +63,7 @@ type inputs struct {
 // of their own.
 func (nw network) build(prefix string, s shape) (*nn.Net, *adapter.Trained, inputs) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Decoded: nw.Decoded}
 	if nw.Adapted {
 		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
 	}

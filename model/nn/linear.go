@@ -20,10 +20,13 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 		if bias {
 			b = n.add(n.Scope()+".bias", []int{out}, kernel.T(n.Float(), out))
 		}
-		if n.scheme != nil {
-			l = newQuantized(n, in, out, b)
-		} else {
+		switch {
+		case n.scheme == nil:
 			l = newDense(n, in, out, b)
+		case n.decoded:
+			l = newDecoded(n, in, out, b)
+		default:
+			l = newQuantized(n, in, out, b)
 		}
 		if n.wrap != nil {
 			l = n.wrap(n, n.Scope(), l)
@@ -42,6 +45,30 @@ type Dense struct {
 
 func newDense(n *Net, in, out int, bias *Value) *Dense {
 	return &Dense{n, in, out, n.add(n.Scope()+".weight", []int{out, in}, kernel.T(n.Float(), out, in)), bias}
+}
+
+// newDecoded is a dense layer whose weight has the values that its quantised form stands for: the numbers of
+// Quantized, without decoding in the step.
+func newDecoded(n *Net, in, out int, bias *Value) *Dense {
+	name, cfg := n.Scope()+".weight", *n.scheme
+	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}}
+	w.fill = func(r Reader, dst []kernel.Tensor) error {
+		p, err := quantize(r, name, out, in, cfg)
+		if err != nil {
+			return err
+		}
+		return fillFloats(decoded{p}, name, dst[0])
+	}
+	n.weights = append(n.weights, w)
+	return &Dense{n, in, out, n.Frozen(name, kernel.T(n.Float(), out, in)), bias}
+}
+
+// decoded reads a packed weight as float32.
+type decoded struct{ p quant.Packed }
+
+func (d decoded) Float32s(_ string, from int, dst []float32) error {
+	d.p.DequantizeRange(dst, from, from+len(dst))
+	return nil
 }
 
 func (d *Dense) Size() (in, out int) { return d.in, d.out }
@@ -88,41 +115,43 @@ func newQuantized(n *Net, in, out int, bias *Value) *Quantized {
 		q.packed = append(q.packed, n.Frozen(name+p.suffix, p.t))
 		w.Into = append(w.Into, name+p.suffix)
 	}
-	w.fill = func(r Reader, dst []kernel.Tensor) error { return quantize(r, name, out, in, cfg, dst) }
+	w.fill = func(r Reader, dst []kernel.Tensor) error {
+		p, err := quantize(r, name, out, in, cfg)
+		if err != nil {
+			return err
+		}
+		copy(dst[0].Bytes(), p.Codes)
+		if !cfg.DoubleQuant {
+			copy(dst[1].F32(), p.Absmax)
+			return nil
+		}
+		copy(dst[1].Bytes(), p.AbsmaxU8)
+		copy(dst[2].F32(), p.Absmax2)
+		dst[3].F32()[0] = p.Offset
+		return nil
+	}
 	n.weights = append(n.weights, w)
 	return q
 }
 
 // quantize reads a weight piece by piece and packs it: no float copy of the whole exists.
-func quantize(r Reader, name string, rows, cols int, cfg quant.Config, dst []kernel.Tensor) error {
+func quantize(r Reader, name string, rows, cols int, cfg quant.Config) (quant.Packed, error) {
 	qz, err := quant.NewQuantizer(rows, cols, cfg)
 	if err != nil {
-		return err
+		return quant.Packed{}, err
 	}
 	perChunk := max(1, fillChunk/cols)
 	buf := make([]float32, perChunk*cols)
 	for row := 0; row < rows; row += perChunk {
 		part := buf[:min(perChunk, rows-row)*cols]
 		if err := r.Float32s(name, row*cols, part); err != nil {
-			return err
+			return quant.Packed{}, err
 		}
 		if err := qz.Add(part); err != nil {
-			return err
+			return quant.Packed{}, err
 		}
 	}
-	p, err := qz.Finish()
-	if err != nil {
-		return err
-	}
-	copy(dst[0].Bytes(), p.Codes)
-	if !cfg.DoubleQuant {
-		copy(dst[1].F32(), p.Absmax)
-		return nil
-	}
-	copy(dst[1].Bytes(), p.AbsmaxU8)
-	copy(dst[2].F32(), p.Absmax2)
-	dst[3].F32()[0] = p.Offset
-	return nil
+	return qz.Finish()
 }
 
 func (q *Quantized) Size() (in, out int) { return q.in, q.out }

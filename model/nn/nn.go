@@ -18,6 +18,7 @@ type Value = graph.Value
 // checkpoint's name.
 type Net struct {
 	*graph.Builder
+	decoded bool                              // quantised weights are kept as the numbers they stand for
 	scheme  *quant.Config                     // nil = weights as they are
 	wrap    func(*Net, string, Linear) Linear // nil = no adapter
 	weights []Weight
@@ -43,7 +44,9 @@ type Reader interface {
 type Options struct {
 	Float  kernel.DType  // f32, or f64 for reference runs
 	Scheme *quant.Config // how linear layers' weights are stored; nil = as floats
-	Wrap   func(n *Net, name string, base Linear) Linear
+	// Decoded keeps quantised weights as the numbers they stand for, for speed.
+	Decoded bool
+	Wrap    func(n *Net, name string, base Linear) Linear
 }
 
 // New starts a network.
@@ -51,7 +54,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, decoded: o.Decoded, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
