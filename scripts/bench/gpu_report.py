@@ -56,6 +56,8 @@ def ceiling_ms(parts, ceilings):
             if part[1] not in ceilings["gemm"]:
                 return None
             total += calls * ceilings["gemm"][part[1]][0]
+        elif part[0] == "attention" and part[1] not in ceilings["attention"]:
+            return None
         elif part[0] == "attention":
             total += calls * ceilings["attention"][part[1]][part[2]][0]
         else:

@@ -182,6 +182,7 @@ def main():
     ap.add_argument("--setup", type=float, default=600, help="seconds that the peers get to load and compile")
     ap.add_argument("--compile-threads", type=int, default=2)
     ap.add_argument("--device", default="cuda")
+    ap.add_argument("--no-first", action="store_true", help="leave out the run from a folder to its first step")
     ap.add_argument("--need", default="", help="stop when no peer of this kind comes up")
     ap.add_argument("--cases", help="JSON in place of the list in this file")
     a = ap.parse_args()
@@ -199,9 +200,9 @@ def main():
 
     card = Card()
     result["host"]["nvml"] = bool(card.nvml)
-    models = list(dict.fromkeys([c[0] for c in cases] + (["tinyllama-1.1b"] if a.device == "cuda" else [])))
+    models = list(dict.fromkeys([c[0] for c in cases if c[6]] + ([] if a.no_first else ["tinyllama-1.1b"])))
     models = [m for m in models if not Path(a.models, m, "complete").exists()]
-    writer = subprocess.Popen([sys.executable, str(HERE / "gpu_peers.py"), "models", a.models, a.tokenizer, *models], stdout=log, stderr=log)
+    writer = models and subprocess.Popen([sys.executable, str(HERE / "gpu_peers.py"), "models", a.models, a.tokenizer, *models], stdout=log, stderr=log)
     workers = {s: Worker(a, s, log) for c in cases for s in (spec(c, p) for p in c[6])}
     deadline = time.time() + a.setup
     waiting = dict(workers)
@@ -217,7 +218,7 @@ def main():
         result["workers"][name] = dict(error=f"not ready after {a.setup:.0f} s")
         workers[name].process.kill()
         note(f"{name}: not ready, ended")
-    if writer.poll() is None:
+    if writer:
         writer.wait()
     alive = {n: w for n, w in workers.items() if "ready" in result["workers"][n]}
     note(f"{len(alive)} of {len(workers)} peers wait; used on the card {card.used() / 2**30:.1f} GiB")
@@ -256,12 +257,12 @@ def main():
             if spec(case, p) in alive:
                 alive.pop(spec(case, p)).stop()
         keep()
-        if number == 1 and a.device == "cuda" and left(12, "ceilings"):
+        if number == min(1, len(cases) - 1) and a.device == "cuda" and left(12, "ceilings"):
             done = subprocess.run([sys.executable, str(HERE / "gpu_peers.py"), "ceilings"], capture_output=True, text=True)
             log.write(done.stderr)
-            result["ceilings"] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else dict(error=done.stderr[-500:])
+            result["ceilings"] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else dict(error=done.stderr[-500:])
             note("ceilings " + ("measured" if done.returncode == 0 else done.stderr[-300:]))
-        if number == 3 and Path(a.models, "tinyllama-1.1b", "complete").exists() and left(10, "command to first step"):
+        if number == min(3, len(cases) - 1) and not a.no_first and left(10, "command to first step"):
             small = ("tinyllama-1.1b", 1, 512, "qkvo", 8, [], [], 0)
             result["first"] = dict(folder=from_folder(a), bench=[bench(a, card, small, "none", ("--warmup", "0", "--steps", "1")) for _ in range(3)])
             note("command to first step: " + json.dumps([{k: v for k, v in r.items() if k != "tail" or r["exit"]} for r in result["first"]["folder"]]))
