@@ -8,5 +8,5 @@ func (Dropout) Stored([]DType) (want, out []DType) { return []DType{BF16, I32}, 
 
 func (k Dropout) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
-	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, k.Stream, k.Threshold(), float32(1/(1-k.P)), n)
+	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int64(k.Stream), k.Threshold(), float32(1/(1-k.P)), n)
 }

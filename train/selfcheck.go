@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 // SelfCheckReport is what SelfCheck found on a GPU.
@@ -73,6 +75,17 @@ func selfCheck(ctx context.Context, on graph.Machine, env Env) (SelfCheckReport,
 	defer cpu.Close() //nolint:errcheck // nothing is held
 	checks := slices.Concat(elementChecks(), productChecks(), attentionChecks(), lossChecks(), updateChecks())
 	references := make([][][]float64, len(checks))
+	lost := ""
+	compare := func(c check, want [][]float64) {
+		if lost != "" {
+			report.add(CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckSkipped, Reason: "not run: the device was lost in " + lost})
+			return
+		}
+		r, err := c.compare(on, want)
+		if report.add(r); lostDevice(err) {
+			lost = c.kernel + " " + c.name
+		}
+	}
 	for i, c := range checks {
 		if err := ctx.Err(); err != nil {
 			return report, err
@@ -81,7 +94,7 @@ func selfCheck(ctx context.Context, on graph.Machine, env Env) (SelfCheckReport,
 		if references[i], err = c.run(cpu, kernel.F64, 1); err != nil {
 			return report, fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, err)
 		}
-		report.add(c.compare(on, references[i]))
+		compare(c, references[i])
 	}
 	m, ok := on.(ownProducts)
 	if !ok {
@@ -100,34 +113,41 @@ func selfCheck(ctx context.Context, on graph.Machine, env Env) (SelfCheckReport,
 		}
 		if c.products {
 			c.name += ", own product"
-			report.add(c.compare(on, references[i]))
+			compare(c, references[i])
 		}
 	}
 	report.Duration = time.Since(began)
 	return report, nil
 }
 
-// compare runs a check twice, and with computed inputs where an output may take their memory.
-func (c check) compare(on graph.Machine, want [][]float64) CheckResult {
+// lostDevice tells whether no work can follow an error: the driver's codes for kernels that went astray.
+func lostDevice(err error) bool {
+	var e *gpu.Error
+	return errors.As(err, &e) && e.Code >= 700 && e.Code < 720 && e.Code != 701
+}
+
+// compare runs a check twice, and with computed inputs where an output may take their memory. The error is
+// that of running it; the result says it as well.
+func (c check) compare(on graph.Machine, want [][]float64) (CheckResult, error) {
 	got, err := c.run(on, kernel.F32, 2)
 	if err != nil {
-		return CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckFailed, Reason: err.Error()}
+		return CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckFailed, Reason: err.Error()}, err
 	}
 	r := c.judge(got, want)
 	if c.inPlace == nil || r.Status != CheckPassed {
-		return r
+		return r, nil
 	}
 	again, err := c.computed().run(on, kernel.F32, 1)
 	if err != nil {
 		r.Status, r.Reason = CheckFailed, "in place: "+err.Error()
-		return r
+		return r, err
 	}
 	for i := range got {
 		if !slices.Equal(got[i], again[i]) {
 			r.Status, r.Reason = CheckFailed, fmt.Sprintf("output %d is different in its input's memory", i)
 		}
 	}
-	return r
+	return r, nil
 }
 
 // judge holds results to their limits.

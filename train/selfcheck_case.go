@@ -68,6 +68,11 @@ func (n checkNumbers) normal32(scale float64, shape ...int) checkInput {
 	return x
 }
 
+// zeros are added to a number to make it a computed one that bf16 still holds.
+func zeros(shape ...int) checkInput {
+	return checkInput{shape: shape, values: make([]float64, kernel.T(kernel.F32, shape...).Elems())}
+}
+
 func given(shape []int, values ...float64) checkInput {
 	v := slices.Clone(values)
 	for i := range v {
@@ -101,8 +106,7 @@ func one(k kernel.Kernel) func(b *graph.Builder, in []*graph.Value) []*graph.Val
 func (c check) computed() check {
 	build, n, in := c.build, len(c.in), slices.Clone(c.in)
 	for _, i := range c.inPlace {
-		zero := checkInput{shape: c.in[i].shape, values: make([]float64, len(c.in[i].values))}
-		in = append(in, zero)
+		in = append(in, zeros(c.in[i].shape...))
 	}
 	places := c.inPlace
 	c.in = in

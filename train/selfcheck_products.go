@@ -66,7 +66,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1}, products: true},
 			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, products: true},
 			check{kernel: "matmul", name: size + " onto bf16", build: onto, bounds: []bound{rounded}, products: true,
-				in: []checkInput{a1, b1, n.normal(8, M, N), n.normal(8, M, N)}},
+				in: []checkInput{a1, b1, n.normal(8, M, N), zeros(M, N)}},
 			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, products: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
 	}
@@ -112,7 +112,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 		all = append(all,
 			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, products: true},
 			check{kernel: "nf4", name: name + " onto bf16", build: onto, bounds: []bound{rounded}, products: true,
-				in: append(inputs[:last:last], n.normal(2, M, out), n.normal(2, M, out))})
+				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
 	}
 	return all
 }

@@ -47,7 +47,7 @@ func TestDropout(t *testing.T) {
 			if c.inPlace {
 				Y = X
 			}
-			r.run(Flat("dropout", "dropout_apply", (int64(c.n)+7)/8), Y, X, in(r, "counter", []int32{c.seed, c.step}), c.stream, threshold, scale, int64(c.n))
+			r.run(Flat("dropout", "dropout_apply", (int64(c.n)+7)/8), Y, X, in(r, "counter", []int32{c.seed, c.step}), int64(c.stream), threshold, scale, int64(c.n))
 			return [][]byte{get[byte](r, Y, 2*c.n), get[byte](r, X, 2*c.n)}
 		})
 		want, kept := make([]float64, c.n), 0

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/train"
+)
+
+func TestSelfcheckWithoutGPU(t *testing.T) {
+	if n, _ := gpu.Devices(); n > 0 {
+		t.Skip("there is a GPU")
+	}
+	_, reason := gpu.Devices()
+	for _, args := range [][]string{{"selfcheck"}, {"selfcheck", "--json"}} {
+		var out, errOut bytes.Buffer
+		if code := run(args, strings.NewReader(""), &out, &errOut); code != exitUnfit || out.Len() != 0 || !strings.Contains(errOut.String(), reason) {
+			t.Errorf("%v: exit code %d, want %d; %q, %q", args, code, exitUnfit, out.String(), errOut.String())
+		}
+	}
+}
+
+func TestSelfcheckSaysWhatFailed(t *testing.T) {
+	var out bytes.Buffer
+	err := printSelfcheck(&console{out: &out}, train.SelfCheckReport{Device: "a device", Passed: 2, Failed: 1, Skipped: 1, Duration: 2 * time.Second, Checks: []train.CheckResult{
+		{Kernel: "add", Case: "[1,2]", Status: train.CheckPassed, Error: 1, Limit: 4},
+		{Kernel: "add", Case: "[1,3]", Status: train.CheckPassed, Error: 2, Limit: 4},
+		{Kernel: "rope", Case: "8 heads", Status: train.CheckFailed, Error: 5, Limit: 4, Reason: "output 0: error 5, limit 4"},
+		{Kernel: "matmul", Case: "by a library", Status: train.CheckSkipped, Reason: "not found"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `fail  rope 8 heads: output 0: error 5, limit 4
+skip  matmul by a library: not found
+add               2 passed    0 failed    0 skipped   largest error  50 % of its limit
+matmul            0 passed    0 failed    1 skipped   largest error   0 % of its limit
+rope              0 passed    1 failed    0 skipped   largest error   0 % of its limit
+a device: 2 passed, 1 failed, 1 skipped in 2.0 s
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
