@@ -236,6 +236,13 @@ func BenchmarkGemm(b *testing.B) {
 func BenchmarkAttention(b *testing.B) {
 	r := newRig(b, 8<<30)
 	b.ReportMetric(0, "ns/op")
+	side, err := r.d.NewStream()
+	r.ok(err)
+	fork, err := r.d.NewEvent()
+	r.ok(err)
+	join, err := r.d.NewEvent()
+	r.ok(err)
+	defer func() { r.ok(errors.Join(side.Close(), fork.Close(), join.Close())) }()
 	fmt.Printf("%-44s %10s %10s %10s %10s\n", "attention, causal", "fwd us", "fwd TF", "bwd us", "bwd TF")
 	for _, c := range [][6]int{ // batch, length, query heads, key heads, head size, family (-1 = the table's)
 		{4, 2048, 32, 32, 128, -1}, {4, 2048, 32, 8, 128, -1}, {4, 2048, 32, 4, 64, -1}, {8, 2048, 9, 3, 64, -1}, {1, 512, 32, 32, 128, -1}, {1, 512, 32, 4, 64, -1},
@@ -274,9 +281,39 @@ func BenchmarkAttention(b *testing.B) {
 			}
 			return nil
 		})
+		graph := func(work func() error) float64 { // in microseconds, of one of ten in a replayed graph
+			g, err := gpu.Capture(r.s, func() error {
+				for range 10 {
+					if err := work(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			r.ok(err)
+			t := r.measure(func() error { return g.Replay(r.s) })
+			r.ok(g.Close())
+			return t.Seconds() * 1e5
+		}
+		g1 := graph(func() error { return f.Run(r.s) })
+		g2 := graph(func() error {
+			for _, l := range back {
+				if err := l.Run(r.s); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		g3 := graph(func() error { // queries' pass on a branch of its own
+			err := errors.Join(back[0].Run(r.s), fork.Record(r.s), side.Wait(fork), back[len(back)-1].Run(side))
+			for _, l := range back[1 : len(back)-1] {
+				err = errors.Join(err, l.Run(r.s))
+			}
+			return errors.Join(err, join.Record(side), r.s.Wait(join))
+		})
 		pairs := float64(B) * float64(T) * float64(T) / 2 * float64(H) * float64(D) / 1e12
-		fmt.Printf("%-44s %10.1f %10.1f %10.1f %10.1f   kv %.1f q %.1f splits %d %v\n", fmt.Sprintf("%dx%d H %d K %d D %d", B, T, H, K, D), t1.Seconds()*1e6, 4*pairs/t1.Seconds(),
-			t2.Seconds()*1e6, 10*pairs/t2.Seconds(), tk.Seconds()*1e6, tq.Seconds()*1e6, a.Splits, family)
+		fmt.Printf("%-44s %10.1f %10.1f %10.1f %10.1f   kv %.1f q %.1f splits %d %v; in a graph %.1f, %.1f, branched %.1f\n", fmt.Sprintf("%dx%d H %d K %d D %d", B, T, H, K, D), t1.Seconds()*1e6, 4*pairs/t1.Seconds(),
+			t2.Seconds()*1e6, 10*pairs/t2.Seconds(), tk.Seconds()*1e6, tq.Seconds()*1e6, a.Splits, family, g1, g2, g3)
 		for _, l := range append(back, f) {
 			l.Free()
 		}

@@ -206,6 +206,55 @@ func TestLaunchAndGraph(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _ = g.Replay(s) }); n != 0 {
 		t.Errorf("a replay allocates %v times", n)
 	}
+	// A branch on a second stream: y += 5x there, beside z += 2x, joined before y += 5x again.
+	s2, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s2.Close()
+	fork, err := d.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	join, err := d.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, _ := a.At(16384, 4*n)
+	zs := make([]float32, n)
+	if err := errors.Join(s.Synchronize(), Upload(z, zs), Upload(y, zs)); err != nil {
+		t.Fatal(err)
+	}
+	lz, err := f.Prepare([3]int{4, 1, 1}, [3]int{256, 1, 1}, 0, z, x, float32(2), int32(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lz.Free()
+	branched, err := Capture(s, func() error {
+		return errors.Join(fork.Record(s), s2.Wait(fork), l.Run(s2), lz.Run(s), join.Record(s2), s.Wait(join), l.Run(s))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer branched.Close()
+	if len(branched.Kernels) != 3 || s2.capture != nil {
+		t.Errorf("captured %v, second stream still captures: %v", branched.Kernels, s2.capture != nil)
+	}
+	if err := branched.Replay(s); err != nil {
+		t.Fatal(err)
+	}
+	want(10)
+	if err := Download(zs, z); err != nil || zs[n-1] != 2*xs[n-1] {
+		t.Errorf("branch: %v, %v", zs[n-1], err)
+	}
+	if err := errors.Join(l.Set(y, x, float32(1), int32(n)), branched.Update(l), branched.Replay(s)); err != nil {
+		t.Fatal(err)
+	}
+	want(12)
+	if err := errors.Join(l.Run(s2), s2.Synchronize(), fork.Close(), join.Close()); err != nil { // outside of a capture as before
+		t.Fatal(err)
+	}
+	want(13)
 	other, err := f.Prepare([3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, y, x, float32(1), int32(1))
 	if err != nil {
 		t.Fatal(err)

@@ -205,6 +205,7 @@ type Graph struct {
 	graph   C.CUgraph
 	exec    C.CUgraphExec
 	nodes   map[*Launch][]C.CUgraphNode // a launch may run more than once in one graph
+	joined  []*Stream                   // other streams that took part in the capture
 }
 
 // note remembers which node a captured launch became.
@@ -218,7 +219,8 @@ func (g *Graph) note(s *Stream, l *Launch) error {
 	return nil
 }
 
-// Capture records what work queues on s, without running it, and makes it replayable.
+// Capture records what work queues on s, without running it, and makes it replayable. Independent work may go to other streams
+// that wait for an event of s first and that s waits for at the end (Stream.Wait): the graph then runs it side by side.
 func Capture(s *Stream, work func() error) (*Graph, error) {
 	g := &Graph{nodes: map[*Launch][]C.CUgraphNode{}}
 	if err := check("begin capture", "cuStreamBeginCapture", C.cuStreamBeginCapture(s.c(), C.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)); err != nil {
@@ -226,7 +228,10 @@ func Capture(s *Stream, work func() error) (*Graph, error) {
 	}
 	s.capture = g
 	werr := work()
-	s.capture = nil
+	for _, j := range append(g.joined, s) {
+		j.capture = nil
+	}
+	g.joined = nil
 	err := check("end capture", "cuStreamEndCapture", C.cuStreamEndCapture(s.c(), &g.graph))
 	if werr != nil {
 		g.Close()

@@ -36,16 +36,27 @@ func (s *Stream) Synchronize() error {
 	return wrap("wait for the stream", "cuStreamSynchronize", s.s.Synchronize())
 }
 
-// Wait queues a wait for an event of another stream.
+// Wait queues a wait for an event of another stream. While the other stream is being captured this one joins the capture:
+// what it queues from here on becomes a branch of the graph, until the captured stream waits for an event of this one.
 func (s *Stream) Wait(e *Event) error {
-	return wrap("wait for an event", "cuStreamWaitEvent", s.s.Wait(e.e, 0))
+	if err := s.s.Wait(e.e, 0); err != nil {
+		return wrap("wait for an event", "cuStreamWaitEvent", err)
+	}
+	if e.capture != nil && s.capture == nil {
+		s.capture = e.capture
+		e.capture.joined = append(e.capture.joined, s)
+	}
+	return nil
 }
 
 // Close destroys the stream after its work is done.
 func (s *Stream) Close() error { return wrap("close the stream", "cuStreamDestroy", s.s.Destroy()) }
 
 // Event marks a place in a stream.
-type Event struct{ e cu.Event }
+type Event struct {
+	e       cu.Event
+	capture *Graph // recorded while this was being captured
+}
 
 // NewEvent makes an event that can be timed.
 func (d *Device) NewEvent() (*Event, error) {
@@ -53,11 +64,12 @@ func (d *Device) NewEvent() (*Event, error) {
 	if err != nil {
 		return nil, wrap("make an event", "cuEventCreate", err)
 	}
-	return &Event{e}, nil
+	return &Event{e: e}, nil
 }
 
 // Record queues the event.
 func (e *Event) Record(s *Stream) error {
+	e.capture = s.capture
 	return wrap("record an event", "cuEventRecord", e.e.Record(s.s))
 }
 
