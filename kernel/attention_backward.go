@@ -4,7 +4,8 @@ import "github.com/tierlora/tierlora/kernel/gemm"
 
 // attentionGrad goes over the tiles of scores once. dq of a tile of queries is its own; dk and dv are sums
 // over such tiles, which are dealt out to a fixed number of lanes: each lane adds up its own partial sums,
-// and these are added in order. So every sum has one order whatever the number of threads.
+// and these are added in order. So every sum has one order whatever the number of threads. Where there are
+// sequences enough, a task is a sequence instead and writes dk and dv itself.
 func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
 	b := &attentionBackward[F]{
 		attentionShape: newAttentionShape[F](Attention(o), in[0], in[1], in[6], in[7]),
@@ -18,11 +19,18 @@ func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
 	b.partialK, mem = carve[F](mem, size), mem[o.partialBytes(in[1].Type):]
 	b.partialV, mem = carve[F](mem, size), mem[o.partialBytes(in[1].Type):]
 	b.slots = newSlots[F](mem, c.Workers(), Attention(o).backwardSlot(in[0].Type))
+	b.stack = b.rows
+	b.quicken()
 	pool, heads, last := c.Pool, o.KVHeads, b.strands-1
 	// Later strands begin with later queries, which see more keys: they go first.
 	strand := func(own *gemm.Pool, i int) { b.strand(own, last-i/heads, i%heads) }
+	whole := func(own *gemm.Pool, i int) { b.whole(own, i/heads, i%heads) }
 	sum := c.Range(b.keys, rowGrain(b.keyWidth*b.strands), b.sum)
 	return func() {
+		if b.even(heads) {
+			pool.ParallelOn((len(b.cuQ)-1)*heads, whole)
+			return
+		}
 		pool.ParallelOn(b.strands*heads, strand)
 		sum()
 	}
@@ -40,6 +48,7 @@ type attentionBackward[F Float] struct {
 	strands             int
 	partialK, partialV  []F // [strands,K,N,D]
 	slots               *slots[F]
+	stack               func(own *gemm.Pool, t stack, mem, dk, dv []F, stride int)
 }
 
 // workspace is a worker's scratch for a stack.
@@ -70,22 +79,68 @@ func (b *attentionBackward[F]) strand(own *gemm.Pool, strand, kv int) {
 	slot, mem := b.slots.take()
 	for lo := strand * b.tile; lo < b.queries; lo += b.strands * b.tile {
 		hi := min(lo+b.tile, b.queries)
-		all := stack{kv: kv, from: lo, to: hi}
-		for r := range b.group * (hi - lo) {
-			clear(b.dq[b.at(all, r):][:b.head])
-		}
+		b.clearQueries(kv, lo, hi)
 		for s := range len(b.cuQ) - 1 {
 			seq := b.sequence(s)
 			if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
-				b.rows(own, stack{seq, kv, q0, q1}, mem, dk, dv)
+				b.stack(own, stack{seq, kv, q0, q1}, mem, dk, dv, b.head)
 			}
 		}
 	}
 	b.slots.give(slot)
 }
 
-// rows computes dq of a stack and adds what it gives to dk and dv [N,D].
-func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F) {
+// even tells whether the sequences alone, with the key heads, are tasks enough: none is more than an eighth
+// of the work, and they share no row.
+func (b *attentionBackward[F]) even(heads int) bool {
+	most, all, q, k := 0, 0, int32(0), int32(0)
+	for s := range len(b.cuQ) {
+		if b.cuQ[s] < q || b.cuK[s] < k {
+			return false
+		}
+		if s > 0 {
+			work := int(b.cuQ[s]-q) * int(b.cuK[s]-k)
+			most, all = max(most, work), all+work
+		}
+		q, k = b.cuQ[s], b.cuK[s]
+	}
+	return int(q) <= b.queries && int(k) <= b.keys && most > 0 && most*8 <= all*heads
+}
+
+// clearQueries clears the rows lo..hi of dq for the query heads of a key head.
+func (b *attentionBackward[F]) clearQueries(kv, lo, hi int) {
+	width := b.group * b.head
+	for i := lo; i < hi; i++ {
+		clear(b.dq[i*b.queryWidth+kv*width:][:width])
+	}
+}
+
+// whole computes the gradients of a sequence for a key head and its query heads; those of the rows before
+// the first sequence and after the last are zero.
+func (b *attentionBackward[F]) whole(own *gemm.Pool, s, kv int) {
+	seq := b.sequence(s)
+	q, k := seq, seq
+	if s == 0 {
+		q.q0, k.k0 = 0, 0
+	}
+	if s == len(b.cuQ)-2 {
+		q.q1, k.k1 = b.queries, b.keys
+	}
+	b.clearQueries(kv, q.q0, q.q1)
+	dk, dv := b.dk[kv*b.head:], b.dv[kv*b.head:]
+	for j := k.k0; j < k.k1; j++ {
+		clear(dk[j*b.keyWidth:][:b.head])
+		clear(dv[j*b.keyWidth:][:b.head])
+	}
+	slot, mem := b.slots.take()
+	for lo := seq.q0; lo < seq.q1; lo += b.tile {
+		b.stack(own, stack{seq, kv, lo, min(lo+b.tile, seq.q1)}, mem, dk, dv, b.keyWidth)
+	}
+	b.slots.give(slot)
+}
+
+// rows computes dq of a stack and adds what it gives to dk and dv, with rows of stride elements.
+func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F, stride int) {
 	rows := b.group * t.queries()
 	w := b.workspace(mem, rows)
 	b.gather(w.q, b.q, t, rows, b.scale)
@@ -102,8 +157,8 @@ func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F) {
 		b.scores(own, w.ds, w.do, b.v[at:], rows, n)
 		b.probabilities(w, t, rows, k0, n)
 		gemm.Gemm(own, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
-		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*b.head:], b.head)
-		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*b.head:], b.head)
+		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*stride:], stride)
+		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
 	}
 	for r := range rows {
 		b.lanes.scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)

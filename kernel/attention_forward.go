@@ -13,6 +13,8 @@ func attention[F Float](c *CPU, o Attention, in, out []Tensor) func() {
 		o: Floats[F](out[0]), lse: Floats[F](out[1]),
 		slots: newSlots[F](c.Scratch, c.Workers(), o.forwardSlot(in[0].Type)),
 	}
+	f.stack = f.rows
+	f.quicken()
 	pool, heads, blocks := c.Pool, o.KVHeads, (f.queries+f.tile-1)/f.tile
 	// Late blocks see more keys: they go first, so that no thread ends with one.
 	block := func(own *gemm.Pool, i int) { f.block(own, blocks-1-i/heads, i%heads) }
@@ -23,21 +25,24 @@ type attentionForward[F Float] struct {
 	attentionShape[F]
 	q, k, v, o, lse []F
 	slots           *slots[F]
+	stack           func(own *gemm.Pool, t stack, mem []F) // computes a stack
 }
 
 // block computes one tile of queries for the query heads of a key head.
 func (f *attentionForward[F]) block(own *gemm.Pool, block, kv int) {
 	lo, hi := block*f.tile, min((block+1)*f.tile, f.queries)
-	all := stack{kv: kv, from: lo, to: hi}
-	for r := range f.group * (hi - lo) {
-		clear(f.o[f.at(all, r):][:f.head])
-		f.lse[f.statistic(all, r)] = 0
+	width := f.group * f.head
+	for i := lo; i < hi; i++ {
+		clear(f.o[i*f.queryWidth+kv*width:][:width])
+	}
+	for h := kv * f.group; h < (kv+1)*f.group; h++ {
+		clear(f.lse[h*f.queries+lo : h*f.queries+hi])
 	}
 	slot, mem := f.slots.take()
 	for s := range len(f.cuQ) - 1 {
 		seq := f.sequence(s)
 		if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
-			f.rows(own, stack{seq, kv, q0, q1}, mem)
+			f.stack(own, stack{seq, kv, q0, q1}, mem)
 		}
 	}
 	f.slots.give(slot)

@@ -35,6 +35,12 @@ var layouts = []layout{
 	{"wide heads", []int32{0, 20}, []int32{0, 20}, 20, 20, 2, 1, 80, 0},
 	{"several tiles a strand", []int32{0, 20, 150}, []int32{0, 20, 150}, 150, 150, 8, 8, 2, 0},
 	{"one key head of many", []int32{0, 4, 30}, []int32{0, 4, 30}, 30, 30, 20, 1, 2, 0},
+	{"abreast", []int32{0, 13, 13, 45, 200}, []int32{0, 13, 13, 45, 200}, 203, 201, 4, 2, 8, 0},
+	{"abreast with a window", []int32{2, 161, 180}, []int32{1, 160, 180}, 181, 182, 2, 2, 16, 37},
+	{"abreast after a prefix", []int32{0, 30, 31}, []int32{0, 171, 190}, 33, 195, 6, 2, 24, 0},
+	{"abreast, more queries than keys", []int32{0, 40, 60}, []int32{0, 9, 9}, 60, 9, 2, 1, 8, 4},
+	{"abreast, even sequences", []int32{1, 20, 40, 57, 75}, []int32{2, 21, 41, 58, 76}, 79, 78, 4, 4, 8, 0},
+	{"even sequences", []int32{1, 20, 40, 57, 75}, []int32{2, 21, 41, 58, 76}, 79, 78, 4, 4, 6, 0},
 	{"nothing", []int32{2}, []int32{3}, 3, 3, 1, 1, 4, 0},
 }
 

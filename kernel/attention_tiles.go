@@ -17,7 +17,24 @@ func queryTile(group int) int { return max(12, min(48, 192/group/12*12)) }
 // attentionSlot is a worker's scratch in bytes: stacked rows [G*tile,D], scores [G*tile,keyTile] and
 // statistics [G*tile].
 func attentionSlot(size, head, group, rows, scores, statistics int) int64 {
-	return AlignUp(int64(size*group*queryTile(group)) * int64(rows*head+scores*keyTile+statistics))
+	stacked := group * queryTile(group) * (rows*head + scores*keyTile + statistics)
+	return AlignUp(int64(size) * int64(max(stacked, abreastScratch(head))))
+}
+
+// Where queries stand side by side (attention_lanes_amd64.go): how many do, how many are a tile, and the
+// largest head that goes that way.
+const (
+	abreast     = 16
+	abreastTile = 64
+	abreastHead = 64
+)
+
+// abreastScratch is a worker's scratch for that in elements.
+func abreastScratch(head int) int {
+	if head > abreastHead {
+		return 0
+	}
+	return 2*abreast*keyTile + 6*abreast*head + 3*abreast
 }
 
 // slots hands out one worker's scratch at a time.

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package kernel
+
+func (f *attentionForward[F]) quicken() {}
+
+func (b *attentionBackward[F]) quicken() {}
