@@ -45,7 +45,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	if err := checkOverwrites(p.calls, outputs); err != nil {
 		return nil, err
 	}
-	p.calls = t.rewrite(recompute(accumulate(p.calls, outputs, t), b.recompute))
+	p.calls = t.rewrite(recompute(accumulate(smallFirst(p.calls, outputs, t), outputs, t), b.recompute))
 	if err := p.checkSegments(); err != nil {
 		return nil, err
 	}
@@ -114,94 +114,6 @@ func root(v *Value) *Value {
 func updatesState(c *call) bool {
 	for _, a := range overwrites(c) {
 		if root(c.in[a.In]).kind == State {
-			return true
-		}
-	}
-	return false
-}
-
-// accumulate merges sums into the product that makes one of their terms: where the later of two terms is
-// computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one by
-// then, the product is added to the earlier term in its memory and the sum disappears.
-func accumulate(calls []*call, outputs []*Value, t target) []*call {
-	uses, readers := map[*Value]int{}, map[*Value][]*call{}
-	for _, c := range calls {
-		for _, v := range c.in {
-			uses[v]++
-			readers[v] = append(readers[v], c)
-		}
-	}
-	for _, v := range outputs {
-		uses[v]++
-		readers[v] = append(readers[v], nil) // never free
-	}
-	index := map[*call]int{}
-	for i, c := range calls {
-		index[c] = i
-	}
-	at := func(v *Value) int {
-		if v.call == nil {
-			return -1
-		}
-		return index[v.call]
-	}
-	// free tells whether nobody but the sum reads v from call p on.
-	free := func(v *Value, sum, p *call) bool {
-		for _, r := range readers[v] {
-			if r == nil || r != sum && index[r] >= index[p] {
-				return false
-			}
-		}
-		return true
-	}
-	removed := map[*call]bool{}
-	for _, c := range calls {
-		var onto, term *Value
-		switch c.kernel.(type) {
-		case kernel.Add:
-			onto, term = c.in[0], c.in[1]
-			if at(onto) > at(term) {
-				onto, term = term, onto
-			}
-			if root(onto).kind != Computed {
-				continue
-			}
-		case kernel.AddTo:
-			onto, term = c.in[0], c.in[1]
-			if at(onto) > at(term) {
-				continue
-			}
-		default:
-			continue
-		}
-		p := term.call
-		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment || !free(onto, c, p) {
-			continue
-		}
-		variant, ok := t.accumulate(p.kernel)
-		if !ok || reads(p, root(onto)) || !onto.Type.Equal(term.Type) {
-			continue
-		}
-		p.kernel = variant
-		p.in = append(p.in, onto)
-		readers[onto] = append(readers[onto], p)
-		result := c.out[0]
-		result.call, result.out, p.out = p, 0, []*Value{result}
-		removed[c] = true
-	}
-	kept := calls[:0]
-	for _, c := range calls {
-		if !removed[c] {
-			kept = append(kept, c)
-		}
-	}
-	return kept
-}
-
-// reads tells whether a call reads memory that r is the first value of.
-func reads(c *call, r *Value) bool {
-	for _, v := range c.in {
-		if root(v) == r {
 			return true
 		}
 	}

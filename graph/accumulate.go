@@ -1,0 +1,159 @@
+package graph
+
+import (
+	"sort"
+
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// smallFirst moves a product behind a much smaller one that it is summed with, such as a layer's behind its
+// low-rank update: accumulate then adds the large one to the small one's result, where the reading of that
+// costs next to nothing, and not the other way round.
+func smallFirst(calls []*call, outputs []*Value, t target) []*call {
+	uses := map[*Value]int{}
+	for _, c := range calls {
+		for _, v := range c.in {
+			uses[v]++
+		}
+	}
+	for _, v := range outputs {
+		uses[v]++
+	}
+	key := map[*call]float64{}
+	for i, c := range calls {
+		key[c] = float64(i)
+	}
+	for _, c := range calls {
+		if _, ok := c.kernel.(kernel.Add); !ok || c.in[0] == c.in[1] {
+			continue
+		}
+		first, second := c.in[0], c.in[1]
+		if first.call == nil || second.call == nil || uses[first] != 1 || uses[second] != 1 {
+			continue
+		}
+		if key[first.call] > key[second.call] {
+			first, second = second, first
+		}
+		p, q := first.call, second.call
+		if p.segment != q.segment || depth(p, t) <= 4*depth(q, t) || depth(q, t) == 0 || len(overwrites(p)) > 0 || !undisturbed(calls, key, p, q) {
+			continue
+		}
+		key[p] = key[q] + 0.5
+	}
+	sort.SliceStable(calls, func(i, j int) bool { return key[calls[i]] < key[calls[j]] })
+	return calls
+}
+
+// depth is the inner size of a product that can add to memory; 0 of anything else.
+func depth(c *call, t target) int {
+	if _, ok := t.accumulate(c.kernel); !ok || len(c.out) != 1 || len(c.in[0].Type.Shape) != 2 {
+		return 0
+	}
+	if m, ok := c.kernel.(kernel.MatMul); ok && m.TransA {
+		return c.in[0].Type.Shape[0]
+	}
+	return c.in[0].Type.Shape[1]
+}
+
+// undisturbed tells whether nothing that p reads is written over before q has run.
+func undisturbed(calls []*call, key map[*call]float64, p, q *call) bool {
+	for _, c := range calls {
+		if key[c] <= key[p] || key[c] > key[q] {
+			continue
+		}
+		for _, a := range overwrites(c) {
+			if reads(p, root(c.in[a.In])) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// accumulate merges sums into the product that makes one of their terms: where the later of two terms is
+// computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one by
+// then, the product is added to the earlier term in its memory and the sum disappears.
+func accumulate(calls []*call, outputs []*Value, t target) []*call {
+	uses, readers := map[*Value]int{}, map[*Value][]*call{}
+	for _, c := range calls {
+		for _, v := range c.in {
+			uses[v]++
+			readers[v] = append(readers[v], c)
+		}
+	}
+	for _, v := range outputs {
+		uses[v]++
+		readers[v] = append(readers[v], nil) // never free
+	}
+	index := map[*call]int{}
+	for i, c := range calls {
+		index[c] = i
+	}
+	at := func(v *Value) int {
+		if v.call == nil {
+			return -1
+		}
+		return index[v.call]
+	}
+	// free tells whether nobody but the sum reads v from call p on.
+	free := func(v *Value, sum, p *call) bool {
+		for _, r := range readers[v] {
+			if r == nil || r != sum && index[r] >= index[p] {
+				return false
+			}
+		}
+		return true
+	}
+	removed := map[*call]bool{}
+	for _, c := range calls {
+		var onto, term *Value
+		switch c.kernel.(type) {
+		case kernel.Add:
+			onto, term = c.in[0], c.in[1]
+			if at(onto) > at(term) {
+				onto, term = term, onto
+			}
+			if root(onto).kind != Computed {
+				continue
+			}
+		case kernel.AddTo:
+			onto, term = c.in[0], c.in[1]
+			if at(onto) > at(term) {
+				continue
+			}
+		default:
+			continue
+		}
+		p := term.call
+		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment || !free(onto, c, p) {
+			continue
+		}
+		variant, ok := t.accumulate(p.kernel)
+		if !ok || reads(p, root(onto)) || !onto.Type.Equal(term.Type) {
+			continue
+		}
+		p.kernel = variant
+		p.in = append(p.in, onto)
+		readers[onto] = append(readers[onto], p)
+		result := c.out[0]
+		result.call, result.out, p.out = p, 0, []*Value{result}
+		removed[c] = true
+	}
+	kept := calls[:0]
+	for _, c := range calls {
+		if !removed[c] {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// reads tells whether a call reads memory that r is the first value of.
+func reads(c *call, r *Value) bool {
+	for _, v := range c.in {
+		if root(v) == r {
+			return true
+		}
+	}
+	return false
+}
