@@ -134,9 +134,10 @@ def pack(out, parts):
 
 
 def write(path, data):
-    with open(path + ".tmp", "wb") as f:
+    own = f"{path}.{os.getpid()}"  # two builds may run at once
+    with open(own, "wb") as f:
         f.write(data)
-    os.replace(path + ".tmp", path)
+    os.replace(own, path)
 
 
 def main():
