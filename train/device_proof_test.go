@@ -1,0 +1,430 @@
+//go:build gpu
+
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// envProof names a folder of references that scripts/proof_reference.py makes on a machine with a GPU: they
+// and the models are too large for the repository.
+const envProof = "TIERLORA_PROOF"
+
+// worse is how many times PEFT's bf16 error ours may be.
+const worse = 1.5
+
+// peerErrors are ‖x-ref‖ / ‖ref‖ of another program's run against float64, over all draws of the batch.
+type peerErrors struct {
+	Losses    []float64          `json:"losses"` // the losses themselves
+	Logits    float64            `json:"logits"`
+	NLL       float64            `json:"nll"`
+	Gradient  float64            `json:"gradient"`
+	Gradients map[string]float64 `json:"gradients"`
+}
+
+type proofCase struct {
+	Model   string                `json:"model"`
+	Losses  []float64             `json:"losses"` // of each draw, float64
+	Trained []int                 `json:"trained"`
+	Peers   map[string]peerErrors `json:"peers"`
+}
+
+func openGPU(t testing.TB) graph.Machine {
+	t.Helper()
+	needGPU(t)
+	on, err := graph.NewGPU(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { on.Close() }) //nolint:errcheck // the numbers were read
+	return on
+}
+
+// TestGPUErrorAgainstPEFT compares logits, each token's loss and every LoRA gradient in bf16 with a float64
+// run of transformers and PEFT: ‖ours-ref‖ is at most 1.5 ‖PEFT in bf16-ref‖, tensor by tensor and over all.
+// The norms go over several batches: rounding errors of one are one draw, and a single number's, such as the
+// loss's, can be next to nothing by chance.
+func TestGPUErrorAgainstPEFT(t *testing.T) {
+	needGPU(t)
+	dir := os.Getenv(envProof)
+	if dir == "" {
+		t.Skipf("%s is not set: scripts/proof_reference.py makes the references", envProof)
+	}
+	cases, err := filepath.Glob(filepath.Join(dir, "*", "case.json"))
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("%s=%s holds no NAME/case.json: %v", envProof, dir, err)
+	}
+	sort.Strings(cases)
+	for _, c := range cases {
+		t.Run(filepath.Base(filepath.Dir(c)), func(t *testing.T) { compareWithPEFT(t, filepath.Dir(c)) })
+	}
+}
+
+func compareWithPEFT(t *testing.T, dir string) {
+	var c proofCase
+	golden.JSON(t, filepath.Join(dir, "case.json"), &c)
+	peer, ok := c.Peers["bf16 base"]
+	if !ok {
+		t.Fatalf("case.json has no peer %q", "bf16 base")
+	}
+	ref := golden.Open(t, filepath.Join(dir, "reference.safetensors"))
+	got := gradientsOnGPU(t, c, filepath.Join(dir, "adapter"), ref)
+	check := func(what string, ours, theirs float64) {
+		if !(ours <= worse*theirs) {
+			t.Errorf("%s: error %.4g, PEFT's in bf16 %.4g: %.2f times, at most %.1f", what, ours, theirs, ours/theirs, worse)
+		}
+	}
+	var loss, peerLoss, bias, peerBias float64
+	var logits, nll, all errorNorm
+	tensors := map[string]*errorNorm{}
+	for i, g := range got {
+		if g.trained != c.Trained[i] {
+			t.Fatalf("draw %d: %d trained tokens, PEFT has %d", i, g.trained, c.Trained[i])
+		}
+		ours, theirs := g.loss-c.Losses[i], peer.Losses[i]-c.Losses[i]
+		loss, peerLoss = loss+ours*ours, peerLoss+theirs*theirs
+		bias, peerBias = bias+ours/float64(len(got)), peerBias+theirs/float64(len(got))
+		logits.add(g.logits, ref.Floats(fmt.Sprint(i, " logits")))
+		nll.add(g.nll, ref.Floats(fmt.Sprint(i, " nll")))
+		for name, x := range g.gradients {
+			want := ref.Floats(fmt.Sprint(i, " grad base_model.model.", name))
+			if tensors[name] == nil {
+				tensors[name] = &errorNorm{}
+			}
+			tensors[name].add(x, want)
+			all.add(x, want)
+		}
+	}
+	n := float64(len(got))
+	check("loss", math.Sqrt(loss/n), math.Sqrt(peerLoss/n))
+	check("logits", logits.relative(), peer.Logits)
+	check("tokens' losses", nll.relative(), peer.NLL)
+	check("all gradients", all.relative(), peer.Gradient)
+	type line struct {
+		name         string
+		ours, theirs float64
+	}
+	var lines []line
+	for name, e := range tensors {
+		l := line{name, e.relative(), peer.Gradients["base_model.model."+name]}
+		check("gradient of "+name, l.ours, l.theirs)
+		lines = append(lines, l)
+	}
+	if len(lines) != len(peer.Gradients) {
+		t.Errorf("%d gradients, PEFT has %d", len(lines), len(peer.Gradients))
+	}
+	sort.Slice(lines, func(i, j int) bool { return lines[i].ours*lines[j].theirs > lines[j].ours*lines[i].theirs })
+	t.Logf("%d batches; loss off by %.3g (root mean square; mean %+.3g), PEFT bf16 %.3g (%+.3g); first loss %.6f, float64 %.6f, PEFT bf16 %.6f",
+		len(got), math.Sqrt(loss/n), bias, math.Sqrt(peerLoss/n), peerBias, got[0].loss, c.Losses[0], peer.Losses[0])
+	t.Logf("%-22s %10s %10s %10s %10s", "error", "ours", "bf16 base", "fp32 base", "float32")
+	other, f32 := c.Peers["fp32 base"], c.Peers["float32"]
+	for _, l := range []struct {
+		what             string
+		ours, p, q, base float64
+	}{{"logits", logits.relative(), peer.Logits, other.Logits, f32.Logits}, {"tokens' losses", nll.relative(), peer.NLL, other.NLL, f32.NLL},
+		{"all gradients", all.relative(), peer.Gradient, other.Gradient, f32.Gradient}} {
+		t.Logf("%-22s %10.3g %10.3g %10.3g %10.3g", l.what, l.ours, l.p, l.q, l.base)
+	}
+	for i, at := range []int{0, 1, 2, len(lines) / 2, len(lines) - 1} {
+		l := lines[at]
+		t.Logf("%s of %d tensors: %s ours %.4g, PEFT %.4g: %.3f times", [...]string{"worst", "second", "third", "median", "best"}[i], len(lines), l.name, l.ours, l.theirs, l.ours/l.theirs)
+	}
+}
+
+// errorNorm gathers ‖got-want‖ / ‖want‖ over several tensors.
+type errorNorm struct{ d, n float64 }
+
+func (e *errorNorm) add(got, want []float64) {
+	if len(got) != len(want) {
+		e.d = math.NaN()
+		return
+	}
+	for i, w := range want {
+		e.d += (got[i] - w) * (got[i] - w)
+		e.n += w * w
+	}
+}
+
+func (e *errorNorm) relative() float64 { return math.Sqrt(e.d / e.n) }
+
+// onGPU is one micro-batch's numbers in bf16.
+type onGPU struct {
+	loss      float64
+	trained   int
+	logits    []float64 // of the reference's rows
+	nll       []float64 // of each place, 0 where nothing is trained
+	gradients map[string][]float64
+}
+
+// gradientsOnGPU runs the training step's forward and backward on each draw, and for the logits the same net
+// without the backward pass.
+func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Tensors) []onGPU {
+	t.Helper()
+	on := openGPU(t)
+	cfg, err := model.LoadConfig(c.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := weights.OpenDir(c.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &base{name: c.Model, config: cfg, weights: w}
+	defer b.close() //nolint:errcheck // read only
+	lora := peftConfigOf(t, adapterDir)
+	nw := b.network(t, kernel.F32, nil, &lora)
+	dims := ref.Shape("0 input_ids")
+	s := shape{dims[0] * dims[1], dims[0], dims[1]}
+	got := make([]onGPU, len(c.Losses))
+
+	ts := newTestStepOn(t, on, b, nw, s, Default(), adapterDir)
+	for i := range got {
+		g := &got[i]
+		g.gradients = map[string][]float64{}
+		g.trained = ts.fill(t, ref.Ints(fmt.Sprint(i, " input_ids")), ref.Ints(fmt.Sprint(i, " labels")), dims[1])
+		ts.set(t, "loss scale", 1/float64(g.trained))
+		ts.send(t)
+		for _, seg := range []string{segmentBegin, segmentMicro} {
+			if err := ts.run.Run(seg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.loss = ts.read(t, ts.loss)[0]
+		for _, p := range ts.trained.Params {
+			name := "gradient of " + p.Name
+			if err := ts.memory.Get(name); err != nil {
+				t.Fatal(err)
+			}
+			x, err := ts.memory.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.gradients[p.Name] = slices.Clone(numbers(x))
+		}
+	}
+	if err := ts.memory.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logitsOnGPU(t, on, b, nw, s, adapterDir, ref, got)
+	return got
+}
+
+// send puts a micro-batch on the device.
+func (ts *testStep) send(t testing.TB) {
+	t.Helper()
+	if err := ts.memory.Put("input_ids", "positions", "cu_seqlens", "labels", "loss scale"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func logitsOnGPU(t *testing.T, on graph.Machine, b *base, nw network, s shape, adapterDir string, ref golden.Tensors, got []onGPU) {
+	t.Helper()
+	n, trained, in := nw.build("", s)
+	hidden := nw.Build(n, nw.Config, in.batch)
+	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
+	logits := n.Apply(kernel.MatMul{TransB: true}, hidden, head)
+	nll := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk(on)}, hidden, head, in.labels, in.scale)[1]
+	plan, err := on.Compile(n.Builder, logits, nll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := on.NewStore(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // the numbers were read
+	if err := b.load(context.Background(), n, m, on.Workers()); err != nil {
+		t.Fatal(err)
+	}
+	ts := &testStep{trainStep: &trainStep{net: n, trained: trained, plan: plan}, memory: m}
+	saved, err := nw.withAdapter(adapterDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close() //nolint:errcheck // read only
+	if err := loadAdapter(saved, trained, m); err != nil {
+		t.Fatal(err)
+	}
+	if ts.run, err = on.Bind(plan, m); err != nil {
+		t.Fatal(err)
+	}
+	V := nw.Config.VocabSize
+	for i := range got {
+		ts.fill(t, ref.Ints(fmt.Sprint(i, " input_ids")), ref.Ints(fmt.Sprint(i, " labels")), s.MaxLen)
+		ts.set(t, "loss scale", 1)
+		ts.send(t)
+		if err := ts.run.Run("main"); err != nil {
+			t.Fatal(err)
+		}
+		all := ts.read(t, logits)
+		for _, r := range ref.Ints("logit_rows") {
+			got[i].logits = append(got[i].logits, all[int(r)*V:(int(r)+1)*V]...)
+		}
+		got[i].nll = slices.Clone(ts.read(t, nll))
+	}
+}
+
+// TestGPUSmolLM2Evaluates compares the mean loss over 20 chat rows in bf16 with transformers in float32.
+func TestGPUSmolLM2Evaluates(t *testing.T) {
+	needGPU(t)
+	dir := smolLM2(t)
+	var want struct {
+		Mean float64 `json:"mean_nll"`
+		Rows []struct {
+			IDs     []int32 `json:"ids"`
+			Prompt  int     `json:"prompt_tokens"`
+			Trained int     `json:"trained_tokens"`
+			NLL     float64 `json:"nll_sum"`
+		} `json:"rows"`
+	}
+	golden.JSON(t, golden.Outside(t, "goldens/smollm2/evaluation.json"), &want)
+	on := openGPU(t)
+	b, err := openBase(context.Background(), dir, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close() //nolint:errcheck // read only
+	M := 0
+	for _, r := range want.Rows {
+		M += len(r.IDs)
+	}
+	nw, err := networkOf(Spec{Adapter: "lora"}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nw.Adapted = false
+	step, err := newEvalStep(nw, shape{M, len(want.Rows), M}, on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := on.NewStore(step.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // the numbers were read
+	if err := b.load(context.Background(), step.net, m, on.Workers()); err != nil {
+		t.Fatal(err)
+	}
+	run, err := on.Bind(step.plan, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := bindBatch(m, evalPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All rows in one packed batch: that they do not see each other is part of what is compared.
+	labels, at := make([]int32, M), 0
+	in.scale[0] = 1
+	for i, r := range want.Rows {
+		for k, id := range r.IDs {
+			in.ids[at+k], in.positions[at+k], labels[at+k] = id, int32(k), -100
+			if k >= r.Prompt {
+				labels[at+k] = id
+			}
+		}
+		in.cu[i], in.cu[i+1] = int32(at), int32(at+len(r.IDs))
+		at += len(r.IDs)
+	}
+	trained := shiftLabels(in.labels, labels, in.cu)
+	total, err := in.evaluate(run, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := run.Read(step.nll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := 0.0
+	for i, r := range want.Rows {
+		var sum float64
+		for _, v := range numbers(x)[in.cu[i]:in.cu[i+1]] {
+			sum += v
+		}
+		d := math.Abs(sum-r.NLL) / float64(r.Trained)
+		worst = math.Max(worst, d)
+		if !(d < 0.02) {
+			t.Errorf("row %d: mean loss %.5f, transformers %.5f", i, sum/float64(r.Trained), r.NLL/float64(r.Trained))
+		}
+	}
+	mean := total / float64(trained)
+	t.Logf("mean loss of %d rows %.6f, transformers in float32 %.6f: off by %.4g; worst row %.4g", len(want.Rows), mean, want.Mean, math.Abs(mean-want.Mean), worst)
+	if !(math.Abs(mean-want.Mean) < 0.003) {
+		t.Errorf("mean loss %.6f, transformers in float32 %.6f", mean, want.Mean)
+	}
+}
+
+// TestGPUWithoutBLAS trains the same steps on cuBLASLt's products and on our own.
+func TestGPUWithoutBLAS(t *testing.T) {
+	needGPU(t)
+	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child: a process opens one library
+		s := testSpec(t, 20)
+		s.Device, s.OutputDir = "cuda", dir
+		r := mustStart(t, s, Env{})
+		text := fmt.Sprint(r.Losses)
+		if err := os.WriteFile(filepath.Join(dir, "losses"), []byte(strings.Trim(text, "[]")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var curves [2][]float64
+	for i, library := range []string{"", "/nonexistent/libcublasLt.so"} {
+		dir := filepath.Join(t.TempDir(), "run")
+		env := []string{"TIERLORA_TEST_RUN=" + dir}
+		if library != "" {
+			env = append(env, "TRAINER_CUBLASLT="+library)
+		}
+		if out, err := childTest(t, "TestGPUWithoutBLAS", env...).CombinedOutput(); err != nil {
+			t.Fatalf("cuBLASLt %q: %v\n%s", library, err, out)
+		}
+		for _, f := range strings.Fields(string(readFile(t, dir, "losses"))) {
+			var x float64
+			if _, err := fmt.Sscan(f, &x); err != nil {
+				t.Fatal(err)
+			}
+			curves[i] = append(curves[i], x)
+		}
+	}
+	worst, same := 0.0, true
+	for i, x := range curves[0] {
+		worst = math.Max(worst, math.Abs(curves[1][i]-x))
+		same = same && curves[1][i] == x
+	}
+	t.Logf("20 steps, largest difference of a loss %.4g; cuBLASLt %v, ours %v", worst, curves[0][19], curves[1][19])
+	if len(curves[0]) != 20 || !(worst < 0.05) {
+		t.Errorf("losses differ by up to %.4g: cuBLASLt %v, ours %v", worst, curves[0], curves[1])
+	}
+	if same {
+		t.Error("both curves are the same to the bit: the library that was named away was used")
+	}
+}
+
+// TestGPURefusesBeforeItHolds: a run that the free memory does not hold is refused by its plan, with what would fit.
+func TestGPURefusesBeforeItHolds(t *testing.T) {
+	needGPU(t)
+	s := testSpec(t, 2)
+	s.Device, s.VRAM = "cuda", "1MiB"
+	_, err := Start(context.Background(), s, Env{})
+	if !errors.Is(err, ErrDoesNotFit) {
+		t.Fatalf("a run in 1 MiB: %v", err)
+	}
+	if _, err := os.Stat(s.OutputDir); err == nil {
+		t.Error("the refused run made its folder")
+	}
+	t.Log(err)
+}
