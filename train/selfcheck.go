@@ -120,10 +120,10 @@ func selfCheck(ctx context.Context, on graph.Machine, env Env) (SelfCheckReport,
 	return report, nil
 }
 
-// lostDevice tells whether no work can follow an error: the driver's codes for kernels that went astray.
+// lostDevice tells whether no work can follow an error.
 func lostDevice(err error) bool {
 	var e *gpu.Error
-	return errors.As(err, &e) && e.Code >= 700 && e.Code < 720 && e.Code != 701
+	return errors.As(err, &e) && e.Sticky()
 }
 
 // compare runs a check twice, and with computed inputs where an output may take their memory. The error is
