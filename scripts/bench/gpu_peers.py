@@ -178,25 +178,29 @@ def ceilings():
     side = torch.cuda.Stream()
 
     def us(run, times=20, group=10):
-        """Median, fastest and slowest of one run among group in a captured graph, so that no launch is waited for."""
+        """Median, fastest and slowest of one run: alone, or among group in a captured graph (no launch waited for, but a hotter card), whichever is faster."""
         torch.cuda.synchronize()
+
+        def timed(work, count):
+            spans = []
+            for _ in range(times + 2):
+                a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                a.record()
+                work()
+                b.record()
+                b.synchronize()
+                spans.append(1e3 * a.elapsed_time(b) / count)
+            return [statistics.median(spans[2:]), min(spans[2:]), max(spans[2:])]
+
         with torch.cuda.stream(side):
             for _ in range(3):
                 run()
-            side.synchronize()
+            alone = timed(run, 1)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=side):
                 for _ in range(group):
                     run()
-            spans = []
-            for i in range(times + 2):
-                a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                a.record()
-                graph.replay()
-                b.record()
-                b.synchronize()
-                spans.append(1e3 * a.elapsed_time(b) / group)
-        return [statistics.median(spans[2:]), min(spans[2:]), max(spans[2:])]
+            return min(alone, timed(graph.replay, group))
 
     def noise(*size):
         return torch.randn(*size, device="cuda", dtype=torch.bfloat16)

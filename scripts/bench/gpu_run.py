@@ -22,16 +22,17 @@ HERE = Path(__file__).resolve().parent
 OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear"}
 PACKAGES = ["torch", "triton", "transformers", "peft", "accelerate", "bitsandbytes", "unsloth", "unsloth_zoo", "liger_kernel", "nvidia-cudnn-cu13", "nvidia-cublas"]
 
-# model, batch x length, targets, rank, ours (kinds of checkpointing), peers (checkpointing and options), rounds; large ones first, they free the most memory
+# model, batch x length, targets, rank, ours (kinds of checkpointing, and +decoded for weights kept decoded; those after the first in the first
+# round only), peers (checkpointing and options), rounds; large ones first, they free the most memory
 CASES = [
-    ("tinyllama-1.1b", 4, 2048, "all", 16, ["none"], ["unsloth:none", "peft:none:liger"], 2),
-    ("llama-2-7b", 4, 2048, "all", 16, ["none"], ["unsloth:none"], 2),
-    ("llama-2-7b", 1, 512, "qkvo", 8, ["none"], ["unsloth:none:graphs", "peft:none:ligerce,compile"], 2),
-    ("tinyllama-1.1b", 1, 512, "qkvo", 8, ["none"], ["unsloth:none:graphs", "unsloth:none"], 2),
-    ("smollm2-135m", 1, 512, "qv", 8, ["none"], ["unsloth:none:graphs"], 2),
-    ("smollm2-135m", 8, 2048, "qv", 8, ["none"], ["unsloth:none:graphs"], 2),
-    ("tinyllama-1.1b", 4, 2048, "all", 16, ["full", "selective"], ["unsloth:ckpt"], 2),
-    ("llama-2-7b", 4, 2048, "all", 16, ["full", "selective"], ["unsloth:ckpt"], 1),
+    ("tinyllama-1.1b", 4, 2048, "all", 16, ["none", "none+decoded"], ["unsloth:none", "peft:none:liger"], 2),
+    ("llama-2-7b", 4, 2048, "all", 16, ["none", "none+decoded"], ["unsloth:none"], 2),
+    ("llama-2-7b", 1, 512, "qkvo", 8, ["none", "none+decoded"], ["unsloth:none:graphs", "peft:none:ligerce,compile"], 2),
+    ("tinyllama-1.1b", 1, 512, "qkvo", 8, ["none", "none+decoded"], ["unsloth:none:graphs", "unsloth:none"], 2),
+    ("smollm2-135m", 1, 512, "qv", 8, ["none", "none+decoded"], ["unsloth:none:graphs"], 2),
+    ("smollm2-135m", 8, 2048, "qv", 8, ["none", "none+decoded"], ["unsloth:none:graphs"], 2),
+    ("tinyllama-1.1b", 4, 2048, "all", 16, ["full", "offload", "selective"], ["unsloth:ckpt"], 2),
+    ("llama-2-7b", 4, 2048, "all", 16, ["full", "offload", "selective"], ["unsloth:ckpt"], 1),
 ]
 
 
@@ -128,7 +129,7 @@ def host():
 def bench(a, card, case, mode, extra=()):
     model, batch, length, targets, rank, _, _, _ = case
     command = [a.trainer, "bench", "--shape", model, "--batch", str(batch), "--length", str(length), "--r", str(rank), "--targets", OURS_TARGETS[targets],
-               "--checkpointing", mode, "--device", a.device, "--json", *extra]
+               "--checkpointing", *mode.replace("+", " --").split(), "--device", a.device, "--json", *extra]
     before, peak = card.used(), 0
     at = time.time()
     with open(a.out + "/bench.out", "w+") as sink:
@@ -242,7 +243,7 @@ def main():
         result["cases"].append(record)
         for turn in range(rounds):
             for mode in modes:
-                if turn and mode == "selective" or not left(6, f"{model} {batch}x{length} ours {mode}, round {turn + 1}"):
+                if turn and mode != modes[0] or not left(6, f"{model} {batch}x{length} ours {mode}, round {turn + 1}"):
                     continue
                 r = bench(a, card, case, mode)
                 record["ours"][mode].append(r)
