@@ -2,6 +2,8 @@ package train
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -138,4 +140,18 @@ func loadAll(ctx context.Context, n *nn.Net, from nn.Reader, m graph.Store, work
 		return err
 	}
 	return errors.Join(errs...)
+}
+
+// fingerprint tells base weights apart without reading all of them: every tensor's name, type, shape and
+// first and last bytes.
+func (b *base) fingerprint() string {
+	const edge = 256
+	h := sha256.New()
+	for _, name := range b.weights.Names() {
+		t, _ := b.weights.Tensor(name)
+		fmt.Fprintf(h, "%s %v %v\n", name, t.DType, t.Shape)
+		h.Write(t.Data[:min(edge, len(t.Data))])
+		h.Write(t.Data[max(0, len(t.Data)-edge):])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -238,7 +238,23 @@ func resumeFrom(resume, dir string, env Env) (string, error) {
 	if !sameFolder(filepath.Dir(filepath.Clean(resume)), dir) {
 		return resume, refuseRun(dir)
 	}
-	return resume, nil
+	return resume, refuseOlder(resume, dir)
+}
+
+// refuseOlder is an error where a folder holds checkpoints newer than the one to go on from: they would be
+// taken for this run's.
+func refuseOlder(resume, dir string) error {
+	steps, err := Checkpoints(dir)
+	if err != nil || len(steps) == 0 {
+		return err
+	}
+	if !exists(resume, "") {
+		return nil // reading it says so
+	}
+	if newest := CheckpointName(steps[len(steps)-1]); newest != filepath.Base(filepath.Clean(resume)) {
+		return fmt.Errorf("resume from %s: %s is newer and would be taken for this run's: move it away, or choose another output_dir", resume, filepath.Join(dir, newest))
+	}
+	return nil
 }
 
 // refuseRun is an error where a folder holds a run.
@@ -282,6 +298,9 @@ func (r *running) restore(path string) error {
 	var c cursor
 	if err := json.Unmarshal(state.Cursor, &c); err != nil {
 		return fail(fmt.Errorf("data cursor: %w", err))
+	}
+	if c.Base != r.base.fingerprint() {
+		return fail(fmt.Errorf("it was trained on other base weights than those of %s", r.base.name))
 	}
 	if err := r.loader.Restore(c.Data); err != nil {
 		return fail(err)

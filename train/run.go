@@ -56,6 +56,7 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		}
 		if r.interrupted() && r.state.GlobalStep < r.total {
 			r.result.Stopped = true
+			r.count()
 			return r.result, r.save()
 		}
 	}
@@ -90,6 +91,7 @@ type cursor struct {
 	SinceNLL  float64       `json:"nll_since_log"`
 	SinceLog  int64         `json:"trained_since_log"`
 	Optimizer int           `json:"optimizer_steps"`
+	Base      string        `json:"base"` // fingerprint of the base weights
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
@@ -322,15 +324,8 @@ func (r *running) notFinite(window []dataset.Batch, before dataset.State, loss, 
 
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
-	p := r.progress
-	took := time.Since(r.began)
-	r.result.Duration, r.result.Tokens = took, r.state.TokensSeen
-	if p.Trained > 0 {
-		r.result.MeanLoss = p.NLL / float64(p.Trained)
-	}
-	if n := len(p.Losses); n > 0 {
-		r.result.FirstLoss, r.result.LastLoss = p.Losses[0], p.Losses[n-1]
-	}
+	r.count()
+	p, took := r.progress, r.result.Duration
 	if r.tokens > 0 { // a finished run that is started again adds nothing
 		done := float64(r.state.GlobalStep - r.result.Resumed)
 		if err := r.metrics.Append(EndMetrics{Step: r.state.GlobalStep, Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took.Seconds(),
@@ -360,6 +355,18 @@ func (r *running) finish(ctx context.Context) error {
 	return r.spec.Expect.Check(p.Losses, r.result.HeldBytes)
 }
 
+// count sums up the run so far in the result.
+func (r *running) count() {
+	p := r.progress
+	r.result.Duration, r.result.Tokens = time.Since(r.began), r.state.TokensSeen
+	if p.Trained > 0 {
+		r.result.MeanLoss = p.NLL / float64(p.Trained)
+	}
+	if n := len(p.Losses); n > 0 {
+		r.result.FirstLoss, r.result.LastLoss = p.Losses[0], p.Losses[n-1]
+	}
+}
+
 func (r *running) end() {
 	r.memory.Close()  //nolint:errcheck // what was to be kept is saved
 	r.metrics.Close() //nolint:errcheck // every line was written and checked
@@ -369,6 +376,6 @@ func (r *running) end() {
 }
 
 func (r *running) cursorBytes(data dataset.State) (json.RawMessage, error) {
-	r.progress.Data = data
+	r.progress.Data, r.progress.Base = data, r.base.fingerprint()
 	return json.Marshal(r.progress)
 }

@@ -348,3 +348,13 @@ func TestDecodedWeightsChangeNothing(t *testing.T) {
 		t.Errorf("packed holds %d bytes, decoded %d", a.HeldBytes, b.HeldBytes)
 	}
 }
+
+func TestResumingFromAnOlderCheckpointIsRefused(t *testing.T) {
+	s := testSpec(t, 4)
+	s.Training.SaveSteps = 2
+	mustStart(t, s, Env{})
+	s.Training.Resume = filepath.Join(s.OutputDir, CheckpointName(2))
+	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "checkpoint-4 is newer") {
+		t.Errorf("got %v", err)
+	}
+}
