@@ -12,6 +12,7 @@ import queue
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -177,8 +178,8 @@ def main():
     ap.add_argument("--trainer", required=True)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--out", required=True)
-    ap.add_argument("--models", default=os.environ.get("BENCH_DIR", "/tmp/bench-models"))
-    ap.add_argument("--scratch", default="/tmp/bench-scratch")
+    ap.add_argument("--models", default=os.environ.get("BENCH_DIR", tempfile.gettempdir() + "/bench-models"))
+    ap.add_argument("--scratch", default=tempfile.gettempdir() + "/bench-scratch")
     ap.add_argument("--limit", type=float, default=1e6, help="seconds in all; cases that would begin later are left out and said so")
     ap.add_argument("--setup", type=float, default=600, help="seconds that the peers get to load and compile")
     ap.add_argument("--compile-threads", type=int, default=2)
