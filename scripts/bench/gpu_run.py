@@ -182,6 +182,7 @@ def main():
     ap.add_argument("--scratch", default=tempfile.gettempdir() + "/bench-scratch")
     ap.add_argument("--limit", type=float, default=1e6, help="seconds in all; cases that would begin later are left out and said so")
     ap.add_argument("--setup", type=float, default=600, help="seconds that the peers get to load and compile")
+    ap.add_argument("--answer", type=float, default=120, help="seconds that a round of a peer may take")
     ap.add_argument("--compile-threads", type=int, default=2)
     ap.add_argument("--device", default="cuda")
     ap.add_argument("--no-first", action="store_true", help="leave out the run from a folder to its first step")
@@ -252,7 +253,10 @@ def main():
             for p in peers:
                 w = alive.get(spec(case, p))
                 if w and left(6, f"{w.spec}, round {turn + 1}"):
-                    r = w.order("measure 5 10", 60) or dict(error="\n".join(w.tail[-8:]) or "no answer")
+                    r = w.order("measure 5 10", a.answer)
+                    if not r:  # a late answer would be taken for the next one
+                        r = dict(error=f"no answer in {a.answer:.0f} s" if w.process.poll() is None else "\n".join(w.tail[-8:]))
+                        alive.pop(w.spec).stop()
                     record["peers"][p].append(r)
                     note(f"{w.spec}: " + (f"{statistics.median(r['ms']):.2f} ms ({min(r['ms']):.2f} to {max(r['ms']):.2f})" if "ms" in r else r["error"][-300:]))
         for p in peers:
