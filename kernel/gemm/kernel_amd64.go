@@ -38,6 +38,8 @@ func dot4(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
 //go:noescape
 func sum256(acc unsafe.Pointer, vectors int, coef unsafe.Pointer, rows int, b unsafe.Pointer, stride uintptr)
 
+func pause()
+
 var (
 	avx512 = kernel[float32]{"avx512", 12, 32, tileAVX512, dotAVX, sumAVX, packRowsAVX, packColsAVX}
 	avx2   = kernel[float32]{"avx2", 6, 16, tileAVX2, dotAVX, sumAVX, packRowsAVX, packColsAVX}

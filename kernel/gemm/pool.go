@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Pool is a fixed set of worker goroutines with scratch memory of their own.
@@ -21,15 +22,23 @@ type Pool struct {
 	g      func(own *Pool, i int)
 	state  atomic.Uint64 // calls in all <<32 | next
 	done   atomic.Uint32
-	last   chan struct{} // a helper made the last call
+	round  uint64        // calls served
+	asleep atomic.Uint64 // the round whose end the caller sleeps for, or 0
+	last   chan struct{} // a helper made the last call of that round
 	failed atomic.Pointer[failure]
 	job32  job[float32]
 	job64  job[float64]
 }
 
-// patience is how often an idle worker looks for the next call before it
-// sleeps, some tens of microseconds in all: about what waking it would take.
-const patience = 200
+// An idle worker looks for the next call for some time before it sleeps, and so
+// does a caller for the end of the last calls: waking takes tens of
+// microseconds, as long as a small product. A training step of a small model is
+// a row of such products with a little serial work between them.
+const (
+	workerPatience = 100 * time.Microsecond
+	callerPatience = 50 * time.Microsecond
+	looks          = 32 // between two looks at the clock
+)
 
 type failure struct{ value any }
 
@@ -48,15 +57,7 @@ func NewPool(workers int) *Pool {
 		p.wake = append(p.wake, wake)
 		go func() {
 			for range wake {
-				for spent := 0; spent < patience; spent++ {
-					if s := p.state.Load(); uint32(s) < uint32(s>>32) {
-						if p.take(w) {
-							p.last <- struct{}{}
-						}
-						spent = 0
-					}
-					runtime.Gosched()
-				}
+				p.work(w)
 			}
 		}()
 	}
@@ -114,6 +115,7 @@ func (p *Pool) ParallelOn(n int, f func(own *Pool, i int)) {
 func (p *Pool) serve(n int) {
 	if n > 0 {
 		p.done.Store(0)
+		p.round++
 		p.state.Store(uint64(n) << 32)
 		for _, w := range p.wake[:min(len(p.wake), n-1)] {
 			select {
@@ -121,9 +123,8 @@ func (p *Pool) serve(n int) {
 			default: // it has yet to answer an earlier call and will see this one
 			}
 		}
-		if !p.take(0) {
-			<-p.last
-		}
+		p.take(0)
+		p.wait(uint32(n))
 	}
 	bad := p.failed.Swap(nil)
 	p.f, p.g = nil, nil
@@ -133,17 +134,52 @@ func (p *Pool) serve(n int) {
 	}
 }
 
-// take makes calls until none is left and tells whether it finished the last.
-func (p *Pool) take(worker int) bool {
+// work makes calls as they come, until none has come for a while.
+func (p *Pool) work(worker int) {
+	for since := time.Now(); time.Since(since) < workerPatience; runtime.Gosched() {
+		for range looks {
+			if s := p.state.Load(); uint32(s) < uint32(s>>32) {
+				p.take(worker)
+				since = time.Now()
+			}
+			pause()
+		}
+	}
+}
+
+// wait returns when n calls are done.
+func (p *Pool) wait(n uint32) {
+	if p.done.Load() == n {
+		return
+	}
+	for since := time.Now(); time.Since(since) < callerPatience; {
+		for range looks {
+			if p.done.Load() == n {
+				return
+			}
+			pause()
+		}
+	}
+	p.asleep.Store(p.round)
+	if p.done.Load() == n && p.asleep.CompareAndSwap(p.round, 0) {
+		return
+	}
+	<-p.last
+}
+
+// take makes calls until none is left, and wakes the caller if it sleeps for
+// the last of them.
+func (p *Pool) take(worker int) {
 	for {
 		s := p.state.Add(1) - 1
 		i, n := uint32(s), uint32(s>>32)
 		if i >= n {
-			return false
+			return
 		}
 		p.call(worker, int(i))
-		if p.done.Add(1) == n {
-			return true
+		round := p.round // of this call: the next begins when it is done
+		if p.done.Add(1) == n && p.asleep.CompareAndSwap(round, 0) {
+			p.last <- struct{}{}
 		}
 	}
 }

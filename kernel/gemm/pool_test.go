@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestParallelCallsEachOnce(t *testing.T) {
@@ -17,6 +18,28 @@ func TestParallelCallsEachOnce(t *testing.T) {
 					t.Fatalf("%d workers: %d was called %d times", workers, i, c)
 				}
 			}
+		}
+	}
+}
+
+// A caller that sleeps for the last call, and workers that slept before the next.
+func TestSleepersWake(t *testing.T) {
+	p := newPool(t, 3)
+	for round := range 60 {
+		count := make([]int, 5)
+		p.Parallel(len(count), func(i int) {
+			if i == round%5 {
+				time.Sleep(callerPatience * time.Duration(round%4))
+			}
+			count[i]++
+		})
+		for i, c := range count {
+			if c != 1 {
+				t.Fatalf("round %d: %d was called %d times", round, i, c)
+			}
+		}
+		if round%3 == 0 {
+			time.Sleep(2 * workerPatience)
 		}
 	}
 }

@@ -248,3 +248,9 @@ loop:
 	VMOVUPS X0, (DI)
 	VZEROUPPER
 	RET
+
+// func pause()
+// Tells the processor that a loop waits.
+TEXT ·pause(SB), NOSPLIT, $0-0
+	PAUSE
+	RET
