@@ -155,3 +155,35 @@ func (b *base) fingerprint() string {
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
+
+// digest is a SHA-256 over every tensor's name, type, shape and SHA-256, which workers take in parallel.
+func (b *base) digest(ctx context.Context, workers int) (string, error) {
+	names := b.weights.Names()
+	sums := make([][sha256.Size]byte, len(names))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range max(workers, 1) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range next {
+				t, _ := b.weights.Tensor(names[i])
+				sums[i] = sha256.Sum256(t.Data)
+			}
+		}()
+	}
+	for i := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	h := sha256.New()
+	for i, name := range names {
+		t, _ := b.weights.Tensor(name)
+		fmt.Fprintf(h, "%s %v %v %x\n", name, t.DType, t.Shape, sums[i])
+	}
+	return hex.EncodeToString(h.Sum(nil)), ctx.Err()
+}

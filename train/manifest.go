@@ -22,9 +22,9 @@ type Manifest struct {
 	GoVersion string `json:"go_version"`
 	Platform  string `json:"platform"` // linux/amd64
 	Device    string `json:"device"`
-	Config    string `json:"config_sha256"` // of the effective configuration
-	Data      string `json:"data_sha256"`   // over the tokens and labels
-	Base      string `json:"base_weights_sha256"`
+	Config    string `json:"config_sha256"`       // of the effective configuration
+	Data      string `json:"data_sha256"`         // over the tokens and labels
+	Base      string `json:"base_weights_sha256"` // over every tensor's name, type, shape and SHA-256
 	Seed      uint64 `json:"seed"`
 	Steps     int    `json:"steps"`
 	Losses    string `json:"losses_sha256"` // over the float64 loss of each step, little endian

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -353,15 +352,9 @@ func (r *running) writeManifest(ctx context.Context) error {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Data, m.Steps = r.on.Name(), r.loader.State().Data, r.state.GlobalStep
 	m.SetLosses(r.progress.Losses)
-	h := sha256.New()
-	for _, name := range r.base.weights.Names() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		t, _ := r.base.weights.Tensor(name)
-		fmt.Fprintf(h, "%s %v %v\n", name, t.DType, t.Shape)
-		h.Write(t.Data)
+	var err error
+	if m.Base, err = r.base.digest(ctx, r.on.Workers()); err != nil {
+		return err
 	}
-	m.Base = hex.EncodeToString(h.Sum(nil))
 	return m.Write(r.spec.OutputDir)
 }
