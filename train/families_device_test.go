@@ -1,0 +1,137 @@
+//go:build gpu
+
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// TestGPUFamilies compares logits in bf16 over a cache with transformers' for the small models of every family:
+// biases, grouped heads, head sizes that are not the width's share, windows, rotary scaling.
+func TestGPUFamilies(t *testing.T) {
+	needGPU(t)
+	var models map[string]string
+	golden.JSON(t, golden.Path(t, "families/models.json"), &models)
+	names := make([]string, 0, len(models))
+	for name := range models {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			cpu, err := familyError(t, name, models[name], graph.NewCPU(2))
+			if err != nil || !(cpu < 1e-5) {
+				t.Fatalf("on the CPU: relative error of the logits %.3g; %v", cpu, err)
+			}
+			on, err := graph.NewGPU(0, 0) // it belongs to the subtest's goroutine
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer on.Close()
+			e, err := familyError(t, name, models[name], on)
+			if name == "llama_head_dim" {
+				if err == nil || !strings.Contains(err.Error(), "head size 12 is not supported on the GPU; multiples of 8 up to 256 are") {
+					t.Errorf("heads of 12: %v", err)
+				}
+				return
+			}
+			t.Logf("relative error of the logits %.3g, on the CPU %.3g", e, cpu)
+			if err != nil || !(e < 0.02) {
+				t.Errorf("relative error of the logits %.3g, limit 0.02; %v", e, err)
+			}
+		})
+	}
+}
+
+// familyError is the error of a small model's logits, a few tokens at a time over a cache.
+func familyError(t *testing.T, name, file string, on graph.Machine) (float64, error) {
+	t.Helper()
+	files := fstest.MapFS{
+		"config.json":       {Data: readFile(t, golden.Path(t, "families/"+name+".config.json"))},
+		"model.safetensors": {Data: readFile(t, golden.Path(t, "families/"+file+".safetensors"))},
+	}
+	b := &base{name: name}
+	var err error
+	if b.config, err = model.ParseConfig(files["config.json"].Data); err != nil {
+		t.Fatal(err)
+	}
+	if b.weights, err = weights.OpenFS(files, "."); err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	ref := golden.Open(t, golden.Path(t, "families/logits.safetensors"))
+	ids, want := ref.Ints("ids"), ref.Floats(name+".logits")
+	const piece = 5
+	l, err := newLogitsStep(b.network(t, kernel.F32, nil, nil), "", piece, piece, len(ids), on)
+	if err != nil {
+		return 0, err
+	}
+	m, err := on.NewStore(l.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := b.load(context.Background(), l.net, m, 2); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.bind(m, on)
+	if err != nil {
+		return 0, err
+	}
+	V := len(want) / len(ids)
+	var e, n float64
+	for at := 0; at < len(ids); at += piece {
+		part := ids[at:min(at+piece, len(ids))]
+		if err := r.forward(part, at); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.logits()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got.F32()[(piece-len(part))*V:] { // the last rows are the part's
+			d := float64(x) - want[at*V+i]
+			e, n = e+d*d, n+want[at*V+i]*want[at*V+i]
+		}
+	}
+	return math.Sqrt(e / n), nil
+}
+
+// TestGPUDropoutFollowsCPU trains with dropout: the device draws the CPU's masks, so the losses stay together.
+func TestGPUDropoutFollowsCPU(t *testing.T) {
+	needGPU(t)
+	spec := testSpec(t, 20)
+	spec.Adapter, spec.Quantization, spec.LoRA.Dropout, spec.LoRA.R, spec.LoRA.Alpha = "lora", nil, 0.3, 16, 64
+	curve := func(device string, seed uint64) []float64 {
+		s := spec
+		s.Device, s.Seed, s.OutputDir = device, seed, filepath.Join(t.TempDir(), strings.Join([]string{device, fmt.Sprint(seed)}, "-"))
+		return mustStart(t, s, Env{}).Losses
+	}
+	apart := func(a, b []float64) (sum float64) {
+		for i := range a {
+			sum += math.Abs(a[i]-b[i]) / float64(len(a))
+		}
+		return sum
+	}
+	cpu := curve("cpu", 1)
+	same, plain := apart(cpu, curve("cuda", 1)), spec
+	plain.LoRA.Dropout, plain.Seed, plain.Device, plain.OutputDir = 0, 1, "cpu", filepath.Join(t.TempDir(), "none")
+	without := apart(cpu, mustStart(t, plain, Env{}).Losses)
+	t.Logf("mean difference %.4g on the GPU, %.4g without dropout", same, without)
+	if !(same < 0.02) || !(without > 2*same) {
+		t.Errorf("mean difference %.4g on the GPU, want below 0.02; %.4g without dropout, which must be another curve", same, without)
+	}
+}
