@@ -126,7 +126,8 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 	if err != nil {
 		return nil, err
 	}
-	var keys, queries func() error
+	var keys func() error
+	var queries func() (func() error, error)
 	if a.Family == cuda.Hopper {
 		m, b := f.maps(g, D), a.Boxes
 		keyOrder, sortKeys := m.order(a, cuda.OrderKV, q, cu)
@@ -137,24 +138,26 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 			return nil, err
 		}
 		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr, queryOrder}
-		queries, err = m.launch(a.Query, f.args(query, q, cu, D, ldq))
+		queries = func() (func() error, error) { return m.launch(a.Query, f.args(query, q, cu, D, ldq)) }
 	} else {
 		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}
 		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk, ldq)...); err != nil {
 			return nil, err
 		}
-		queries, err = g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, cu, D, ldq, ldk, ldq)...)
+		queries = func() (func() error, error) {
+			return g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, cu, D, ldq, ldk, ldq)...)
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	work := []func() error{sums, keys}
 	if a.Splits > 1 {
 		combine, err := g.Launch(a.Combine, dk, dv, part, int32(a.Splits), M, int32(o.KVHeads), int32(D), ldk)
 		if err != nil {
 			return nil, err
 		}
-		work = append(work, combine)
+		keys = inOrder(keys, combine)
 	}
-	return inOrder(append(work, queries)...), nil
+	both, err := g.Beside(keys, queries)
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(sums, both), nil
 }

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
@@ -51,10 +52,12 @@ type GPU struct {
 	Copy       gpu.Ptr // the bf16 copy of the call's first input, a span of parameters; 0 = there is none
 	Constants  gpu.Ptr // ConstantBytes, filled by Start
 
-	functions map[string]*gpu.Function
-	modules   map[string]*gpu.Module
-	orders    map[order]gpu.Ptr
-	ordered   int64 // bytes of orders in use
+	side       *gpu.Stream // of Beside
+	fork, join *gpu.Event
+	functions  map[string]*gpu.Function
+	modules    map[string]*gpu.Module
+	orders     map[order]gpu.Ptr
+	ordered    int64 // bytes of orders in use
 }
 
 // order is an order of attention tiles: of one batch, by the rows of a tile.
@@ -117,7 +120,12 @@ func (g *GPU) Close() error {
 		}
 	}
 	g.modules, g.functions = nil, nil
-	return nil
+	if g.side == nil {
+		return nil
+	}
+	err := errors.Join(g.fork.Close(), g.join.Close(), g.side.Close())
+	g.side = nil
+	return err
 }
 
 // Launch binds a launch of one of our kernels.
@@ -158,6 +166,33 @@ func (g *GPU) function(stem, entry string) (*gpu.Function, error) {
 	}
 	g.functions[entry] = f
 	return f, nil
+}
+
+// Beside queues work on a second stream while other runs on the first; both are done before what follows.
+// bind makes the work with the stream it is given in g.
+func (g *GPU) Beside(other func() error, bind func() (func() error, error)) (func() error, error) {
+	if g.side == nil {
+		var err error
+		if g.side, err = g.Device.NewStream(); err != nil {
+			return nil, err
+		}
+		if g.fork, err = g.Device.NewEvent(); err != nil {
+			return nil, err
+		}
+		if g.join, err = g.Device.NewEvent(); err != nil {
+			return nil, err
+		}
+	}
+	main, side, fork, join := g.Stream, g.side, g.fork, g.join
+	g.Stream = side
+	work, err := bind()
+	g.Stream = main
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		return errors.Join(fork.Record(main), side.Wait(fork), work(), join.Record(side), other(), main.Wait(join))
+	}, nil
 }
 
 // inOrder queues several pieces of work one after the other.
