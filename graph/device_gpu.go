@@ -5,6 +5,8 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -36,11 +38,24 @@ func NewGPU(index, workers int) (Machine, error) {
 	g := &GPU{gpu: &kernel.GPU{Device: d, Stream: s}, workers: workers}
 	if b, err := gpu.OpenBLAS(""); err == nil {
 		g.gpu.BLAS = b
-		if g.gpu.Algorithms, err = gpu.OpenAlgorithms("", d.Name, b.Version); err != nil {
+		if g.gpu.Algorithms, err = gpu.OpenAlgorithms(cacheFolder(), d.Name, b.Version); err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
 	}
 	return g, nil
+}
+
+// cacheFolder is where the choice of the vendor's algorithms is kept: TRAINER_CACHE, or the user's cache
+// folder. Where there is neither, nothing is kept.
+func cacheFolder() string {
+	if dir := os.Getenv("TRAINER_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "tierlora")
 }
 
 // Name is the device's, such as "NVIDIA H200".
@@ -191,6 +206,10 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		r.graphs[name] = captured
 	}
 	s.runs = append(s.runs, r)
+	if g.gpu.Algorithms != nil {
+		// What cannot be kept is chosen again next time, the same way: no reason to end a run.
+		g.gpu.Algorithms.Save() //nolint:errcheck
+	}
 	return r, nil
 }
 
