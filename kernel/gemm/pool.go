@@ -33,7 +33,8 @@ type Pool struct {
 // An idle worker looks for the next call for some time before it sleeps, and so
 // does a caller for the end of the last calls: waking takes tens of
 // microseconds, as long as a small product. A training step of a small model is
-// a row of such products with a little serial work between them.
+// a row of such products with a little serial work between them. On a busy
+// machine those who wait leave the processor to those who work.
 const (
 	workerPatience = 100 * time.Microsecond
 	callerPatience = 50 * time.Microsecond
@@ -136,7 +137,7 @@ func (p *Pool) serve(n int) {
 
 // work makes calls as they come, until none has come for a while.
 func (p *Pool) work(worker int) {
-	for since := time.Now(); time.Since(since) < workerPatience; runtime.Gosched() {
+	for since := time.Now(); time.Since(since) < workerPatience; {
 		for range looks {
 			if s := p.state.Load(); uint32(s) < uint32(s>>32) {
 				p.take(worker)
@@ -144,6 +145,8 @@ func (p *Pool) work(worker int) {
 			}
 			pause()
 		}
+		runtime.Gosched()
+		yield()
 	}
 }
 
@@ -159,6 +162,7 @@ func (p *Pool) wait(n uint32) {
 			}
 			pause()
 		}
+		yield()
 	}
 	p.asleep.Store(p.round)
 	if p.done.Load() == n && p.asleep.CompareAndSwap(p.round, 0) {
