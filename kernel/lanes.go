@@ -20,6 +20,8 @@ type lanes[F Float] struct {
 
 	// y0 = x0*cos - x1*sin*sign and y1 = x1*cos + x0*sin*sign
 	rotate func(y0, y1, x0, x1, cos, sin []F, sign F)
+	// rotate for runs of eight elements, the halves of heads of that size
+	rotateEights func(y, x, cos, sin []F, sign F)
 }
 
 // lanesOf are the fastest inner loops on this machine for a number type.
@@ -112,6 +114,11 @@ func plainLanes[F Float](exp func(F) F) *lanes[F] {
 		widen:     widenBF16[F],
 		widenHalf: widenF16[F],
 		rotate:    rotateGo[F],
+		rotateEights: func(y, x, cos, sin []F, sign F) {
+			for h := 0; h < len(y); h += 8 {
+				rotateGo(y[h:][:4], y[h+4:][:4], x[h:], x[h+4:], cos, sin, sign)
+			}
+		},
 	}
 }
 

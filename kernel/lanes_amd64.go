@@ -42,6 +42,9 @@ func scoreGradAVX2(ds, p, dp *float32, n int, delta float32)
 func rotateAVX2(y0, y1, x0, x1, cos, sin *float32, n int, sign float32)
 
 //go:noescape
+func rotateEightsAVX2(y, x, cos, sin *float32, n int, sign float32)
+
+//go:noescape
 func widenAVX2(dst *float32, src *uint16, n int)
 
 //go:noescape
@@ -79,6 +82,10 @@ var vectorLanes = lanes[float32]{
 	rotate: func(y0, y1, x0, x1, cos, sin []float32, sign float32) {
 		n := len(y0)
 		rotateAVX2(start(y0, n), start(y1, n), start(x0, n), start(x1, n), start(cos, n), start(sin, n), n, sign)
+	},
+	rotateEights: func(y, x, cos, sin []float32, sign float32) {
+		n := len(y)
+		rotateEightsAVX2(start(y, n), start(x, n), start(cos, 4), start(sin, 4), n/8, sign)
 	},
 	widen: func(dst []float32, src []uint16) {
 		n := len(dst) &^ 7

@@ -469,3 +469,32 @@ rest:
 done:
 	VZEROUPPER
 	RET
+
+// func rotateEightsAVX2(y, x, cos, sin *float32, n int, sign float32)
+TEXT ·rotateEightsAVX2(SB), NOSPLIT, $0-44
+	MOVQ         y+0(FP), DI
+	MOVQ         x+8(FP), SI
+	MOVQ         cos+16(FP), R9
+	MOVQ         sin+24(FP), R10
+	MOVQ         n+32(FP), CX
+	VBROADCASTSS sign+40(FP), X3
+	VMOVUPS      (R9), X2
+	VMULPS       (R10), X3, X3
+	TESTQ        CX, CX
+	JEQ          done
+loop:
+	VMOVUPS      (SI), X0
+	VMOVUPS      16(SI), X1
+	VMULPS       X2, X0, X4
+	VMULPS       X2, X1, X5
+	VFNMADD231PS X3, X1, X4
+	VFMADD231PS  X3, X0, X5
+	VMOVUPS      X4, (DI)
+	VMOVUPS      X5, 16(DI)
+	ADDQ         $32, SI
+	ADDQ         $32, DI
+	DECQ         CX
+	JNE          loop
+done:
+	VZEROUPPER
+	RET

@@ -123,6 +123,11 @@ func TestLanes(t *testing.T) {
 			want.rotate(x64, y64, a64, b64, c64, d64, -1)
 			check("rotate", 1e-6, x, x64)
 			check("rotate", 1e-6, y, y64)
+			if e := n &^ 7; e > 0 {
+				l.rotateEights(x[:e], a, b, c, -1)
+				want.rotateEights(x64[:e], a64, b64, c64, -1)
+				check("rotateEights", 1e-6, x, x64)
+			}
 			half := make([]uint16, n)
 			for i := range half {
 				half[i] = uint16(r.Uint32())&^(31<<10) | 15<<10 // no infinities, no NaN

@@ -59,7 +59,7 @@ func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
 func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 	x, table, positions, y := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0])
 	width, limit, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1]
-	half, rotate := head/2, lanesOf[F]().rotate
+	half, rotate, eights := head/2, lanesOf[F]().rotate, lanesOf[F]().rotateEights
 	if half < 8 {
 		rotate = rotateGo[F] // less than a vector
 	}
@@ -77,6 +77,10 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 				continue
 			}
 			cos, sin := table[p*head:][:half], table[p*head+half:][:half]
+			if head == 8 {
+				eights(y, x, cos, sin, sign)
+				continue
+			}
 			for h := 0; h < width; h += head {
 				rotate(y[h:][:half], y[h+half:][:half], x[h:][:half], x[h+half:], cos, sin, sign)
 			}

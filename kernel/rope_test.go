@@ -17,7 +17,7 @@ func TestRoPE(t *testing.T) {
 		return kerneltest.Ints(p, m)
 	}
 	for _, inverse := range []bool{false, true} {
-		for _, s := range []struct{ rows, heads, head int }{{5, 3, 6}, {1, 1, 2}, {130, 4, 64}} {
+		for _, s := range []struct{ rows, heads, head int }{{5, 3, 6}, {1, 1, 2}, {7, 3, 8}, {130, 4, 64}} {
 			k := kernel.RoPE{Heads: s.heads, Inverse: inverse}
 			kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, s.rows, s.heads, s.head).String(), Kernel: k, In: []kerneltest.Input{
 				kerneltest.Normal(s.rows, s.heads*s.head), kerneltest.Normal(11, s.head), positions(s.rows),
