@@ -14,7 +14,7 @@ const narrow = 16
 
 // serialWork is the multiply-adds below which waking a worker costs more than
 // it saves.
-const serialWork = 1 << 19
+const serialWork = 1 << 18
 
 // job is one product, cut into tasks that may run in any order.
 type job[T Float] struct {
