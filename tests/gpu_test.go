@@ -124,7 +124,7 @@ func TestGPUFullDevice(t *testing.T) {
 	began := time.Now()
 	o := finish(t, onGPU(program, dir, "refused"))
 	t.Logf("%d of %d bytes held: exit code %d after %v\n%s", hold.Bytes, total, o.code, time.Since(began).Round(time.Millisecond), o.stderr)
-	if o.code != 4 || !strings.Contains(o.stderr, "does not fit") {
+	if o.code != 4 || !strings.Contains(o.stderr, "does not fit") || !strings.Contains(o.stderr, "other programs hold the memory of") {
 		t.Errorf("on a full device: exit code %d, want 4\n%s", o.code, o.stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "refused")); err == nil {

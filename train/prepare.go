@@ -205,9 +205,13 @@ func (p *prepared) room() (bytes int64, known bool, err error) {
 
 // refuse says what is missing, and what would fit.
 func (p *prepared) refuse(room int64) error {
+	inUse := room <= 0 // what is free is less than what the driver or system needs for itself
+	room = max(room, 0)
 	b, over := p.need, p.need.Total()-room
 	hint := "a model with fewer parameters, or adapter: qlora"
-	if b.Arena > over {
+	if inUse {
+		hint = "other programs hold the memory of " + p.on.Name() + ": wait for them, end them or use another device"
+	} else if b.Arena > over {
 		B, T, _ := p.loader.Shape()
 		tokens := int64(B*T) * (b.Arena - over) / b.Arena
 		hint = fmt.Sprintf("about %d tokens a micro-batch would fit, it has %d: lower training.batch_size (with gradient_accumulation_steps for the same step) or dataset.max_length", tokens, B*T)
