@@ -11,11 +11,10 @@ import (
 
 // attentionCheck is attention over sequences, with keys of the same bounds or of their own.
 type attentionCheck struct {
-	queries, keys     []int // of each sequence
-	after             int   // rows in no sequence
-	heads, kv, D      int
-	window            int
-	forward, backward []bound
+	queries, keys []int // of each sequence
+	after         int   // rows in no sequence
+	heads, kv, D  int
+	window        int
 }
 
 // attentionChecks are attention and its gradients over packed sequences, and attention over a cache.
