@@ -245,7 +245,7 @@ func loadData(ctx context.Context, c dataset.Config, seed uint64, b *base, env E
 	if err != nil {
 		return nil, nil, fmt.Errorf("open data: %w", err)
 	}
-	c.Path = short
+	c.Path, c.ValPath = short, strings.TrimPrefix(c.ValPath, EmbeddedPrefix)
 	return dataset.LoadFS(ctx, fsys, c, b.tokenizer)
 }
 

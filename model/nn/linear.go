@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"fmt"
+
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 )
@@ -88,7 +90,7 @@ func (n *Net) biased(y, bias *Value) *Value {
 type Quantized struct {
 	n       *Net
 	in, out int
-	kernel  kernel.MatMulNF4
+	kernel  kernel.Kernel
 	packed  []*Value // codes, then the scales as the kernel wants them
 	b       *Value
 }
@@ -96,14 +98,19 @@ type Quantized struct {
 func newQuantized(n *Net, in, out int, bias *Value) *Quantized {
 	name := n.Scope() + ".weight"
 	cfg := *n.scheme
-	q := &Quantized{n: n, in: in, out: out, b: bias, kernel: kernel.MatMulNF4{N: out, K: in, Nested: cfg.DoubleQuant}}
+	product, ok := kernel.Packed[cfg.Type]
+	if !ok {
+		n.Fail(fmt.Errorf("quantization.type: no product with a weight stored as %q", cfg.Type))
+		product = kernel.Packed[quant.Default().Type]
+	}
+	q := &Quantized{n: n, in: in, out: out, b: bias, kernel: product(out, in, cfg.DoubleQuant)}
 	elems := in * out
 	blocks := (elems + cfg.BlockSize - 1) / cfg.BlockSize
 	type part struct {
 		suffix string
 		t      kernel.Type
 	}
-	parts := []part{{"", kernel.T(kernel.U8, (elems+1)/2)}, {".absmax", kernel.T(kernel.F32, blocks)}}
+	parts := []part{{"", kernel.T(kernel.U8, (elems*cfg.Bits+7)/8)}, {".absmax", kernel.T(kernel.F32, blocks)}}
 	if cfg.DoubleQuant {
 		parts[1].t.DType = kernel.U8
 		parts = append(parts,
