@@ -8,7 +8,7 @@ Each draw but the first starts from an adapter whose numbers are changed by up t
 bitsandbytes is not needed: the base takes the round trip through NF4 with nested scales here, and the float32 curve made this way says how
 close that is to the stored one. train's TestGPUSmolLM2CurveAgainstPEFT reads the file (TIERLORA_PROOF=OUT). Needs torch with a GPU, transformers, peft.
 """
-import argparse, concurrent.futures, json, multiprocessing, pathlib
+import argparse, concurrent.futures, json, multiprocessing, pathlib, sys
 
 import torch
 import torch.nn.functional as F
@@ -16,36 +16,21 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))
+from proof_reference import quantise
+
 RUNS = {"float32": (torch.float32, False, "eager"), "bf16 base": (torch.bfloat16, True, "sdpa"), "fp32 base": (torch.float32, True, "sdpa")}
-
-
-def round_trip(w, t):
-    x = w.float().reshape(-1, 64)
-    absmax = x.abs().amax(1)
-    code = torch.bucketize((x * (1 / absmax)[:, None]).contiguous(), t["nf4.thresholds"], right=False)
-    offset = absmax.mean()
-    d = absmax - offset
-    d = F.pad(d, (0, -len(d) % 256)).view(-1, 256)
-    top = d.abs().amax(1, keepdim=True)
-    nearest = ((d / top)[..., None] - t["dynamic.signed"]).abs().argmin(-1)
-    scale = (t["dynamic.signed"][nearest] * top).reshape(-1)[: len(absmax)] + offset
-    return (t["nf4.code"][code] * scale[:, None]).view(w.shape)
 
 
 def curve(a, name, dtype, autocast, attention, draw):
     torch.backends.cuda.matmul.allow_tf32 = False
-    tables = {k: v.float().to(a.device) for k, v in load_file(a.nf4).items() if k in ("nf4.code", "nf4.thresholds", "dynamic.signed")}
     try:
         m = AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.float32, attn_implementation=attention)
     except TypeError:
         m = AutoModelForCausalLM.from_pretrained(a.model, torch_dtype=torch.float32, attn_implementation=attention)
     m = m.to(a.device)
     if name != "lora":
-        with torch.no_grad():
-            for n, mod in m.named_modules():
-                if n.split(".")[-1] in PROJECTIONS:
-                    mod.weight.copy_(round_trip(mod.weight, tables))
+        quantise(m, a.nf4, a.device)
     m = m.to(dtype)  # as bitsandbytes dequantises to the type of the computation
     m = PeftModel.from_pretrained(m, a.goldens / "init", is_trainable=True).train()
     params = [p for n, p in m.named_parameters() if p.requires_grad]

@@ -3,6 +3,7 @@
 
     python proof_reference.py OUT --model DIR [--rows 2 --tokens 256 --draws 8]       a checkpoint folder
     python proof_reference.py OUT --shape tinyllama-1.1b [--layers 22]                random weights, written to OUT/model
+    ... --nf4 quant/testdata/nf4.safetensors                                          QLoRA: linear layers after the round trip through NF4
 
 Writes to OUT what train's TestGPUErrorAgainstPEFT reads (TIERLORA_PROOF=parent of OUT):
 
@@ -29,7 +30,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 SHAPES = {  # vocab, width, mlp, layers, heads, kv heads
@@ -86,12 +87,37 @@ def text_batches(path, rows, tokens, draws):
     return [masked(ids[d * n % (len(ids) // 2):][:n].view(rows, tokens)) for d in range(draws)]
 
 
-def adapted(folder, dtype, attention, device):
+def round_trip(w, t):
+    """What a weight is after NF4 in blocks of 64 with 8-bit scales in blocks of 256, in float32. t: the tables of quant/testdata/nf4.safetensors."""
+    x = w.float().reshape(-1, 64)
+    absmax = x.abs().amax(1)
+    code = torch.bucketize((x * (1 / absmax)[:, None]).contiguous(), t["nf4.thresholds"], right=False)
+    offset = absmax.mean()
+    d = absmax - offset
+    d = F.pad(d, (0, -len(d) % 256)).view(-1, 256)
+    top = d.abs().amax(1, keepdim=True)
+    nearest = ((d / top)[..., None] - t["dynamic.signed"]).abs().argmin(-1)
+    scale = (t["dynamic.signed"][nearest] * top).reshape(-1)[: len(absmax)] + offset
+    return (t["nf4.code"][code] * scale[:, None]).view(w.shape)
+
+
+def quantise(m, nf4, device):
+    """Gives every adapted layer the values its NF4 form stands for, rounded to the type of the computation as bitsandbytes does."""
+    tables = {k: v.float().to(device) for k, v in load_file(nf4).items() if k in ("nf4.code", "nf4.thresholds", "dynamic.signed")}
+    with torch.no_grad():
+        for n, mod in m.named_modules():
+            if n.split(".")[-1] in LINEAR:
+                mod.weight.copy_(round_trip(mod.weight, tables))
+
+
+def adapted(folder, dtype, attention, device, nf4):
     try:
         m = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
     except TypeError:
         m = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=dtype, attn_implementation=attention)
     m = m.to(device)
+    if nf4:
+        quantise(m, nf4, device)
     m = get_peft_model(m, LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=LINEAR, task_type="CAUSAL_LM"))
     params = {n: p for n, p in m.named_parameters() if "lora_" in n}
     g = torch.Generator().manual_seed(17)
@@ -103,8 +129,8 @@ def adapted(folder, dtype, attention, device):
     return m.train(), params
 
 
-def measure(folder, dtype, autocast, attention, batches, rows, device):
-    m, params = adapted(folder, dtype, attention, device)
+def measure(folder, dtype, autocast, attention, batches, rows, device, nf4):
+    m, params = adapted(folder, dtype, attention, device, nf4)
     if dtype == torch.float64:
         for p in params.values():
             p.data = p.data.double()
@@ -153,6 +179,7 @@ def main():
     ap.add_argument("--tokens", type=int, default=256)
     ap.add_argument("--draws", type=int, default=8, help="batches")
     ap.add_argument("--ids", help="JSON with rows[i].ids to take the tokens from; random ones otherwise")
+    ap.add_argument("--nf4", type=pathlib.Path, help="NF4's tables; without them the base is not quantised")
     ap.add_argument("--device", default="cuda")
     a = ap.parse_args()
     began = time.time()
@@ -166,12 +193,12 @@ def main():
     batches = text_batches(a.ids, a.rows, a.tokens, a.draws) if a.ids else [random_batch(vocab, a.rows, a.tokens, d) for d in range(a.draws)]
     M = a.rows * a.tokens
     rows = torch.arange(min(LOGIT_ROWS, M)) * M // min(LOGIT_ROWS, M)
-    run = lambda *k: measure(model, *k, rows, a.device)
+    run = lambda *k: measure(model, *k, rows, a.device, a.nf4)
     ref = run(torch.float64, False, "eager", batches)
     peers = {"float32": run(torch.float32, False, "eager", batches), "bf16 base": run(torch.bfloat16, True, "sdpa", batches),
              "fp32 base": run(torch.float32, True, "sdpa", batches)}
     again = run(torch.bfloat16, True, "sdpa", batches[:1])["draws"][0]["grads"]
-    case = {"model": str(model), "losses": [d["loss"] for d in ref["draws"]], "trained": [d["trained"] for d in ref["draws"]],
+    case = {"model": str(model), "quantization": "nf4" if a.nf4 else "", "losses": [d["loss"] for d in ref["draws"]], "trained": [d["trained"] for d in ref["draws"]],
             "peers": {k: errors(p, ref) for k, p in peers.items()},
             "peer_repeats": all(torch.equal(again[n], g) for n, g in peers["bf16 base"]["draws"][0]["grads"].items()),
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,

@@ -19,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
 )
 
 // envProof names a folder of references that scripts/proof_reference.py makes on a machine with a GPU: they
@@ -39,9 +40,20 @@ type peerErrors struct {
 
 type proofCase struct {
 	Model   string                `json:"model"`
-	Losses  []float64             `json:"losses"` // of each draw, float64
+	Scheme  string                `json:"quantization"` // of the linear layers, "" for none
+	Losses  []float64             `json:"losses"`       // of each draw, float64
 	Trained []int                 `json:"trained"`
 	Peers   map[string]peerErrors `json:"peers"`
+}
+
+// scheme is how the case's linear layers are stored: nested scales with NF4.
+func (c proofCase) scheme() *quant.Config {
+	if c.Scheme == "" {
+		return nil
+	}
+	q := quant.Default()
+	q.Type = c.Scheme
+	return &q
 }
 
 func openGPU(t testing.TB) graph.Machine {
@@ -187,7 +199,7 @@ func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Ten
 	b := &base{name: c.Model, config: cfg, weights: w}
 	defer b.close() //nolint:errcheck // read only
 	lora := peftConfigOf(t, adapterDir)
-	nw := b.network(t, kernel.F32, nil, &lora)
+	nw := b.network(t, kernel.F32, c.scheme(), &lora)
 	dims := ref.Shape("0 input_ids")
 	s := shape{dims[0] * dims[1], dims[0], dims[1]}
 	got := make([]onGPU, len(c.Losses))
