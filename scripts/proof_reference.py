@@ -112,10 +112,9 @@ def quantise(m, nf4, device):
 
 def adapted(folder, dtype, attention, device, nf4):
     try:
-        m = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+        m = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention, device_map=device)
     except TypeError:
-        m = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=dtype, attn_implementation=attention)
-    m = m.to(device)
+        m = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=dtype, attn_implementation=attention, device_map=device)
     if nf4:
         quantise(m, nf4, device)
     m = get_peft_model(m, LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=LINEAR, task_type="CAUSAL_LM"))
