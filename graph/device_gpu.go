@@ -66,7 +66,7 @@ func (g *GPU) Workers() int { return g.workers }
 // Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
 func (g *GPU) Room() (bytes int64, known bool, err error) {
 	free, total, err := g.gpu.Device.Free()
-	return free - total/50, true, err
+	return free - total/roomShare, true, err
 }
 
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {

@@ -13,3 +13,8 @@ func NewGPU(int, int) (Machine, error) {
 	_, reason := gpu.Devices()
 	return nil, errors.New(reason)
 }
+
+// NewChip plans for a kind of device; this build has not the kernels that say what they store.
+func NewChip(gpu.Chip, int) (Machine, error) {
+	return nil, errors.New("this build leaves out the GPU kernels, and with them how much memory they take; build with make gpu, which needs no GPU")
+}

@@ -75,8 +75,16 @@ type PlanReport struct {
 	Steps             int            `json:"steps"`
 	Categories        []PlanCategory `json:"categories"`
 	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds
-	Checkpointing     string         `json:"gradient_checkpointing"` // none, selective or full, as chosen
+	Checkpointing     string         `json:"gradient_checkpointing"` // none, selective, full or offload, as chosen
+	Limit             int64          `json:"limit_bytes,omitempty"`  // what the run may hold: vram, or what is free; 0 = not known
+	Tried             []PlanTried    `json:"tried,omitempty"`        // faster ways that do not fit, fastest first
 	Notes             []string       `json:"notes,omitempty"`
+}
+
+// PlanTried is a way to lay out the step that needs more than may be held.
+type PlanTried struct {
+	Way   string `json:"way"`
+	Bytes int64  `json:"bytes"`
 }
 
 // PlanCategory is one kind of memory.

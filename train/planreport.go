@@ -14,6 +14,12 @@ func (r PlanReport) String() string {
 		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, FormatBytes(c.Bytes))
 	}
 	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", r.TotalBytes, FormatBytes(r.TotalBytes))
+	if r.Limit > 0 {
+		fmt.Fprintf(&b, "\n  may be held      %14d bytes  %s", r.Limit, FormatBytes(r.Limit))
+	}
+	for _, t := range r.Tried {
+		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, FormatBytes(t.Bytes), FormatBytes(t.Bytes-r.Limit))
+	}
 	for _, n := range r.Notes {
 		b.WriteString("\n  " + n)
 	}

@@ -36,7 +36,9 @@ type prepared struct {
 	eval   *evalStep // nil with val
 	total  int       // optimizer steps
 	need   graph.Bytes
-	again  graph.Recompute // what the backward pass makes again
+	way    way     // as chosen
+	tried  []tried // ways that did not fit
+	limit  int64   // bytes that the run may hold; -1 = not known
 }
 
 func (e Env) log(format string, args ...any) {
@@ -87,7 +89,16 @@ func openMachine(device string, env Env) (graph.Machine, error) {
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
-	p := &prepared{spec: s, env: env}
+	on, err := openMachine(s.Device, env)
+	if err != nil {
+		return nil, err
+	}
+	return prepareOn(ctx, s, env, on)
+}
+
+// prepareOn does it on a machine, which it closes if it fails.
+func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
+	p := &prepared{spec: s, env: env, on: on}
 	if err := p.plan(ctx); err != nil {
 		p.close() //nolint:errcheck // the first error is what matters
 		return nil, err
@@ -96,10 +107,6 @@ func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
 }
 
 func (p *prepared) plan(ctx context.Context) error {
-	var err error
-	if p.on, err = openMachine(p.spec.Device, p.env); err != nil {
-		return err
-	}
 	b, err := openBase(ctx, p.spec.BaseModel, p.env)
 	if err != nil {
 		return err
@@ -116,107 +123,17 @@ func (p *prepared) plan(ctx context.Context) error {
 	}
 	B, T, borders := p.loader.Shape()
 	maxLen := T
+	var z sizes
 	if p.val != nil {
-		_, valT, _ := p.val.Shape()
+		valB, valT, valBorders := p.val.Shape()
 		maxLen = max(maxLen, valT)
+		z.eval = shape{valB * valT, valBorders - 1, maxLen}
 	}
 	if maxLen > p.base.config.MaxPositions {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.base.config.MaxPositions)
 	}
-	return p.fit(shape{B * T, borders - 1, maxLen}, maxLen)
-}
-
-// checkpointing are the ways that a value of gradient_checkpointing allows, in the order they are tried.
-var checkpointing = map[string][]graph.Recompute{
-	"auto":      {graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload},
-	"none":      {graph.KeepAll},
-	"selective": {graph.RecomputeCheap},
-	"full":      {graph.RecomputeLayers},
-	"offload":   {graph.Offload},
-}
-
-// way is how a step may be laid out.
-type way struct {
-	decoded bool
-	again   graph.Recompute
-}
-
-// ways are those that the configuration allows, fastest first: decoded weights while nothing need be made
-// again.
-func (p *prepared) ways() []way {
-	c := p.spec.Training
-	modes := checkpointing[c.GradientCheckpointing]
-	quantised, want := p.net.Scheme != nil, c.DecodedWeights
-	var all []way
-	if quantised && want == "auto" && p.on.Name() != "cpu" {
-		all = append(all, way{true, modes[0]})
-	}
-	for _, again := range modes {
-		all = append(all, way{quantised && want == "always", again})
-	}
-	return all
-}
-
-// fit plans the step in the first allowed way that fits the memory the run may hold.
-func (p *prepared) fit(s shape, maxLen int) error {
-	room, known, err := p.room()
-	if err != nil {
-		return err
-	}
-	for _, way := range p.ways() {
-		p.net.Decoded, p.again = way.decoded, way.again
-		if p.val != nil {
-			B, T, borders := p.val.Shape()
-			if p.eval, err = newEvalStep(p.net, shape{B * T, borders - 1, maxLen}, p.on); err != nil {
-				return err
-			}
-		}
-		if p.step, err = newTrainStep(p.net, s, p.spec.Training, way.again, p.on); err != nil {
-			return err
-		}
-		if err := p.base.check(p.step.net); err != nil {
-			return err
-		}
-		plans := []*graph.Plan{p.step.plan}
-		if p.eval != nil {
-			plans = append(plans, p.eval.plan)
-		}
-		if p.need, err = graph.Need(plans...); err != nil {
-			return err
-		}
-		if !known || p.need.Total() <= room {
-			return nil
-		}
-	}
-	return p.refuse(room)
-}
-
-// room is the memory that the run may hold: vram, or what is free.
-func (p *prepared) room() (bytes int64, known bool, err error) {
-	if p.spec.VRAM != "" {
-		bytes, err = ParseBytes(p.spec.VRAM)
-		if err != nil {
-			err = fmt.Errorf("vram: %w", err)
-		}
-		return bytes, true, err
-	}
-	return p.on.Room()
-}
-
-// refuse says what is missing, and what would fit.
-func (p *prepared) refuse(room int64) error {
-	inUse := room <= 0 // what is free is less than what the driver or system needs for itself
-	room = max(room, 0)
-	b, over := p.need, p.need.Total()-room
-	hint := "a model with fewer parameters, or adapter: qlora"
-	if inUse {
-		hint = "other programs hold the memory of " + p.on.Name() + ": wait for them, end them or use another device"
-	} else if b.Arena > over {
-		B, T, _ := p.loader.Shape()
-		tokens := int64(B*T) * (b.Arena - over) / b.Arena
-		hint = fmt.Sprintf("about %d tokens a micro-batch would fit, it has %d: lower training.batch_size (with gradient_accumulation_steps for the same step) or dataset.max_length", tokens, B*T)
-	}
-	return fmt.Errorf("%w: with gradient_checkpointing %v the plan holds %s, %s may be held; %s", ErrDoesNotFit, p.again, FormatBytes(b.Total()), FormatBytes(room), hint)
+	z.train = shape{B * T, borders - 1, maxLen}
+	return p.fit(z)
 }
 
 // close releases what was opened, after a failure too.
@@ -323,7 +240,24 @@ func (p *prepared) parameters() (all, trained int64) {
 
 // PlanRun reports the memory that a run will hold, to the byte, without holding any.
 func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
-	p, err := prepare(ctx, s, env)
+	on, err := openMachine(s.Device, env)
+	if err != nil {
+		return PlanReport{}, err
+	}
+	return planOn(ctx, s, env, on)
+}
+
+// PlanFor is PlanRun for a GPU of another machine.
+func PlanFor(ctx context.Context, s Spec, env Env, chip gpu.Chip) (PlanReport, error) {
+	on, err := graph.NewChip(chip, env.Workers)
+	if err != nil {
+		return PlanReport{}, fmt.Errorf("plan for %s: %w: %w", chip.Full, ErrNoDevice, err)
+	}
+	return planOn(ctx, s, env, on)
+}
+
+func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport, error) {
+	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
 		return PlanReport{}, err
 	}
@@ -337,7 +271,13 @@ func (p *prepared) planReport() PlanReport {
 	r := PlanReport{
 		Model: p.base.name, Device: p.on.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
-		Checkpointing: p.again.String(),
+		Checkpointing: p.way.again.String(), Limit: max(p.limit, 0),
+	}
+	for _, t := range p.tried {
+		r.Tried = append(r.Tried, PlanTried{t.way.String(), t.bytes})
+	}
+	if p.way.lossRows > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the loss is worked out for %d rows at a time, as more of the logits do not fit; rounding may differ from a run with more", p.way.lossRows))
 	}
 	if p.net.Decoded {
 		r.Notes = append(r.Notes, "quantised weights are kept decoded, for speed; decoded_weights: never keeps them packed")

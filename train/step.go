@@ -44,6 +44,8 @@ type network struct {
 	Method  adapter.Method
 	Adapter adapter.Config
 	Adapted bool // false = the base model alone
+	// LossRows is rows whose logits exist at the same time; 0 = lossChunk.
+	LossRows int
 }
 
 // shape is the fixed size of a step's data.
@@ -96,6 +98,14 @@ func lossChunk(on graph.Machine) int {
 	return 1024
 }
 
+// lossRows is rows whose logits exist at the same time.
+func (nw network) lossRows(on graph.Machine) int {
+	if nw.LossRows > 0 {
+		return nw.LossRows
+	}
+	return lossChunk(on)
+}
+
 // trainStep is the training step as one plan.
 type trainStep struct {
 	net     *nn.Net
@@ -115,7 +125,7 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	n.Segment(segmentMicro)
 	hidden := nw.Build(n, nw.Config, in.batch)                                     // [M,C]
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize) // [V,C]
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: lossChunk(on), Grad: true}, hidden, head, in.labels, in.scale)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: nw.lossRows(on), Grad: true}, hidden, head, in.labels, in.scale)
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
@@ -170,7 +180,7 @@ func newEvalStep(nw network, s shape, on graph.Machine) (*evalStep, error) {
 	n.Segment(segmentEval)
 	hidden := nw.Build(n, nw.Config, in.batch)
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
-	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk(on)}, hidden, head, in.labels, in.scale)
+	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: nw.lossRows(on)}, hidden, head, in.labels, in.scale)
 	e := &evalStep{net: n, trained: trained, loss: out[0], nll: out[1]}
 	var err error
 	if e.plan, err = on.Compile(n.Builder, e.loss, e.nll); err != nil {

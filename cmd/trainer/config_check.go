@@ -51,6 +51,11 @@ func validate(s train.Spec) []error {
 	if !slices.Contains(devices, s.Device) {
 		bad("device: %q is not one of %s", s.Device, strings.Join(devices, ", "))
 	}
+	if n, err := train.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
+		bad("vram: %w", err)
+	} else if s.VRAM != "" && n == 0 {
+		bad("vram: no run fits in nothing; leave the key out to use what is free")
+	}
 	problems = append(problems, s.LoRA.Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)

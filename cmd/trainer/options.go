@@ -17,14 +17,21 @@ import (
 type configOptions struct {
 	config string
 	sets   []string
+	vram   string
 }
 
 func (o *configOptions) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration `FILE`; looked for here, in configs/, and among the built-in ones")
 	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
+	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, such as 8GiB; short for --set vram=")
 }
 
-func (o *configOptions) load() (loaded, error) { return loadConfig(o.config, o.sets) }
+func (o *configOptions) load() (loaded, error) {
+	if o.vram != "" {
+		o.sets = append(o.sets, "vram="+o.vram)
+	}
+	return loadConfig(o.config, o.sets)
+}
 
 // environment is what runs of the train package take from this program.
 func environment(c *console, workers int) train.Env {

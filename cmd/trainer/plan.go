@@ -1,21 +1,27 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/train"
 )
 
 func newPlan(c *console) *cobra.Command {
 	var o configOptions
 	var asJSON bool
+	var chip string
 	cmd := &cobra.Command{
 		Use:   "plan --config FILE",
 		Short: "Print the memory that a run will hold",
-		Long:  "Print the memory that a run will hold, to the byte and by category, without holding it.",
-		Args:  noArguments,
+		Long: `Print the memory that a run will hold, to the byte and by category, and how the step is laid out, without holding it.
+
+--gpu plans for a GPU that is not here; a program built with make gpu does that on a machine without one. The bytes are
+those of a run there. Without --vram the run is taken to have the whole card.`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := o.load()
 			if err != nil {
@@ -25,7 +31,7 @@ func newPlan(c *console) *cobra.Command {
 			if err := checkModel(cmd.Context(), config.Spec.BaseModel, env); err != nil {
 				return err
 			}
-			report, err := train.PlanRun(cmd.Context(), config.Spec, env)
+			report, err := planReport(cmd.Context(), c, config.Spec, env, chip)
 			if err != nil {
 				return err
 			}
@@ -37,6 +43,28 @@ func newPlan(c *console) *cobra.Command {
 		},
 	}
 	o.register(cmd)
+	cmd.Flags().StringVar(&chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
+}
+
+// planReport plans for the named GPU, for the machine that the run would use, or, where that is a GPU that is
+// not here, for the first of gpu.Chips.
+func planReport(ctx context.Context, c *console, s train.Spec, env train.Env, name string) (train.PlanReport, error) {
+	if name == "" {
+		n, reason := gpu.Devices()
+		if s.Device != "cuda" || n > 0 {
+			return train.PlanRun(ctx, s, env)
+		}
+		name = gpu.Chips[0].Name
+		if !gpu.Built {
+			reason = "nor GPU kernels in this program"
+		}
+		c.say("no GPU here (%s); the plan is for %s; --gpu names another", reason, gpu.Chips[0].Full)
+	}
+	chip, err := gpu.FindChip(name)
+	if err != nil {
+		return train.PlanReport{}, usage(fmt.Errorf("--gpu: %w", err))
+	}
+	return train.PlanFor(ctx, s, env, chip)
 }

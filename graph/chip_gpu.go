@@ -1,0 +1,51 @@
+//go:build gpu
+
+package graph
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// chip plans for a kind of device and runs nothing. Its plans are those of the device itself, to the byte:
+// layout looks at kernels and compute capability only.
+type chip struct {
+	gpu.Chip
+	workers int
+	target  target
+}
+
+// NewChip is a machine that plans for a kind of device and runs nothing. It needs no device.
+func NewChip(c gpu.Chip, workers int) (Machine, error) {
+	return &chip{c, workers, deviceTarget{c.SM}}, nil
+}
+
+func (c *chip) Name() string { return c.Full }
+
+func (c *chip) Workers() int { return c.workers }
+
+// contextBytes is about what the driver takes of a device before a run has allocated anything.
+const contextBytes = 768 << 20
+
+// Room is what a card of the kind has when nothing else runs on it, less the part that GPU.Room leaves.
+func (c *chip) Room() (bytes int64, known bool, err error) {
+	return c.Memory - c.Memory/roomShare - contextBytes, c.Memory > 0, nil
+}
+
+func (c *chip) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
+	return b.compile(c.target, true, outputs)
+}
+
+func (c *chip) NewStore(...*Plan) (Store, error) {
+	return nil, fmt.Errorf("%s was planned for, not opened: it holds nothing", c.Full)
+}
+
+func (c *chip) Bind(*Plan, Store) (Runner, error) {
+	return nil, fmt.Errorf("%s was planned for, not opened: it runs nothing", c.Full)
+}
+
+func (*chip) Close() error { return nil }
+
+// roomShare: one part in so many of a device's memory is left to the driver: modules, graphs, libraries.
+const roomShare = 50

@@ -1,0 +1,58 @@
+package gpu
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Chip is a kind of device: what a plan needs to know of one that is not there.
+type Chip struct {
+	Name   string // on the command line
+	Full   string // NVIDIA's name
+	SM     int    // compute capability, 10 major + minor
+	Memory int64  // bytes of the card; 0 = not known
+}
+
+// Chips are the kinds known by name. Memory is what nvidia-smi shows of a card.
+var Chips = []Chip{
+	{"h100", "NVIDIA H100 80GB HBM3", 90, 81559 << 20}, // the first is taken where none is named
+	{"h200", "NVIDIA H200", 90, 143771 << 20},
+	{"b200", "NVIDIA B200", 100, 183359 << 20},
+	{"a100", "NVIDIA A100-SXM4-80GB", 80, 81920 << 20},
+	{"a100-40gb", "NVIDIA A100-SXM4-40GB", 80, 40960 << 20},
+	{"a10", "NVIDIA A10", 86, 23028 << 20},
+	{"l4", "NVIDIA L4", 89, 23034 << 20},
+	{"l40s", "NVIDIA L40S", 89, 46068 << 20},
+	{"3090", "NVIDIA GeForce RTX 3090", 86, 24576 << 20},
+	{"4090", "NVIDIA GeForce RTX 4090", 89, 24564 << 20},
+	{"5090", "NVIDIA GeForce RTX 5090", 120, 32607 << 20},
+}
+
+// FindChip reads a name of Chips or a compute capability: "h100", "RTX 4090", "9.0", "sm_90".
+func FindChip(s string) (Chip, error) {
+	name := strings.ToLower(strings.TrimSpace(s))
+	for _, prefix := range []string{"nvidia ", "geforce ", "rtx"} {
+		name = strings.TrimSpace(strings.TrimPrefix(name, prefix))
+	}
+	names := make([]string, len(Chips))
+	for i, c := range Chips {
+		if names[i] = c.Name; name == c.Name {
+			return c, nil
+		}
+	}
+	var major, minor int
+	text := strings.TrimPrefix(name, "sm_")
+	if n, _ := fmt.Sscanf(text, "%d.%d", &major, &minor); n != 2 {
+		if n, _ := fmt.Sscanf(text, "%d", &minor); n == 1 {
+			major, minor = minor/10, minor%10
+		}
+	}
+	sm := 10*major + minor
+	if text != fmt.Sprint(sm) && text != fmt.Sprintf("%d.%d", major, minor) || major < 1 || minor > 9 {
+		return Chip{}, fmt.Errorf("GPU %q is not known: name one of %s, or a compute capability such as 9.0", s, strings.Join(names, ", "))
+	}
+	if err := CheckDriver(KernelsVersion, sm); err != nil {
+		return Chip{}, fmt.Errorf("GPU %q: %w", s, err)
+	}
+	return Chip{Name: text, Full: fmt.Sprintf("a GPU of compute capability %d.%d", major, minor), SM: sm}, nil
+}

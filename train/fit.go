@@ -1,0 +1,241 @@
+package train
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+)
+
+// checkpointing are the ways that a value of gradient_checkpointing allows, in the order they are tried.
+var checkpointing = map[string][]graph.Recompute{
+	"auto":      {graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload},
+	"none":      {graph.KeepAll},
+	"selective": {graph.RecomputeCheap},
+	"full":      {graph.RecomputeLayers},
+	"offload":   {graph.Offload},
+}
+
+// way is how a step may be laid out.
+type way struct {
+	decoded  bool // quantised weights are kept as the numbers they stand for
+	again    graph.Recompute
+	lossRows int // rows whose logits exist at the same time; 0 = as many as are fastest
+}
+
+// leastLossRows is where a shorter loss chunk saves next to nothing.
+const leastLossRows = 32
+
+// tried is a way and the bytes that the run would hold.
+type tried struct {
+	way
+	bytes int64
+}
+
+// sizes are the rows of a micro-batch: of training, and of validation where there is one.
+type sizes struct{ train, eval shape }
+
+// ways are those that the configuration allows, fastest first: decoded weights while nothing need be made
+// again.
+func (p *prepared) ways() []way {
+	c := p.spec.Training
+	modes := checkpointing[c.GradientCheckpointing]
+	if p.on.Name() == "cpu" && len(modes) > 1 {
+		modes = modes[:len(modes)-1] // there host memory is the memory in question
+	}
+	quantised, want := p.net.Scheme != nil, c.DecodedWeights
+	var all []way
+	if quantised && want == "auto" && p.on.Name() != "cpu" {
+		all = append(all, way{decoded: true, again: modes[0]})
+	}
+	for _, again := range modes {
+		all = append(all, way{decoded: quantised && want == "always", again: again})
+	}
+	return all
+}
+
+// lay plans the step in one way.
+func (p *prepared) lay(w way, s sizes) error {
+	var err error
+	p.net.Decoded, p.net.LossRows, p.way = w.decoded, w.lossRows, w
+	if s.eval.Tokens > 0 {
+		if p.eval, err = newEvalStep(p.net, s.eval, p.on); err != nil {
+			return err
+		}
+	}
+	if p.step, err = newTrainStep(p.net, s.train, p.spec.Training, w.again, p.on); err != nil {
+		return err
+	}
+	if err := p.base.check(p.step.net); err != nil {
+		return err
+	}
+	plans := []*graph.Plan{p.step.plan}
+	if p.eval != nil {
+		plans = append(plans, p.eval.plan)
+	}
+	p.need, err = graph.Need(plans...)
+	return err
+}
+
+// fit plans the step in the first allowed way that fits the memory the run may hold; where none does, in the
+// leanest with less and less of the logits at a time.
+func (p *prepared) fit(s sizes) error {
+	room, known, err := p.room()
+	if err != nil {
+		return err
+	}
+	p.limit = room
+	if !known {
+		p.limit = -1
+	}
+	p.tried = nil
+	for _, w := range p.ways() {
+		if err := p.lay(w, s); err != nil {
+			return err
+		}
+		if !known || p.need.Total() <= room {
+			return nil
+		}
+		p.tried = append(p.tried, tried{w, p.need.Total()})
+	}
+	lean, fits, err := p.shortenLoss(s, room)
+	if err != nil || fits {
+		return err
+	}
+	if err := p.lay(lean.way, s); err != nil {
+		return err
+	}
+	return p.refuse(room, s)
+}
+
+// shortenLoss halves the loss chunk of the leanest way tried until the run fits or gets no smaller.
+func (p *prepared) shortenLoss(s sizes, room int64) (lean tried, fits bool, err error) {
+	lean = p.tried[0]
+	for _, t := range p.tried {
+		if t.bytes < lean.bytes {
+			lean = t
+		}
+	}
+	for rows := min(lossChunk(p.on), max(s.train.Tokens, s.eval.Tokens)) / 2; rows >= leastLossRows; rows /= 2 {
+		w := lean.way
+		w.lossRows = rows
+		if err := p.lay(w, s); err != nil {
+			return lean, false, err
+		}
+		if p.need.Total() <= room {
+			return lean, true, nil
+		}
+		if p.need.Total() >= lean.bytes {
+			break
+		}
+		lean = tried{w, p.need.Total()}
+		p.tried = append(p.tried, lean)
+	}
+	return lean, false, nil
+}
+
+// room is the memory that the run may hold: vram, or what is free.
+func (p *prepared) room() (bytes int64, known bool, err error) {
+	if p.spec.VRAM != "" {
+		bytes, err = ParseBytes(p.spec.VRAM)
+		if err != nil {
+			err = fmt.Errorf("vram: %w", err)
+		}
+		return bytes, true, err
+	}
+	return p.on.Room()
+}
+
+// refuse says what is missing, and what would fit.
+func (p *prepared) refuse(room int64, s sizes) error {
+	need, again := p.need, p.way
+	hint := ""
+	if room <= 0 { // what is free is less than what the driver or system needs for itself
+		room = 0
+		hint = "other programs hold the memory of " + p.on.Name() + ": wait for them, end them or use another device"
+	} else {
+		var err error
+		if hint, err = p.suggest(room, s); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: with %v the plan holds %s, %s may be held; %s", ErrDoesNotFit, again, FormatBytes(need.Total()), FormatBytes(room), hint)
+}
+
+// suggest looks for the nearest configuration that fits: another way, fewer rows, shorter ones.
+func (p *prepared) suggest(room int64, s sizes) (string, error) {
+	fits := func(w way, s sizes) (bool, error) {
+		err := p.lay(w, s)
+		return err == nil && p.need.Total() <= room, err
+	}
+	c := p.spec.Training
+	lean := p.way
+	if c.GradientCheckpointing != "auto" || lean.decoded {
+		auto := way{again: graph.Offload, lossRows: leastLossRows}
+		if p.on.Name() == "cpu" {
+			auto.again = graph.RecomputeLayers
+		}
+		if ok, err := fits(auto, s); ok || err != nil {
+			keys := "training.gradient_checkpointing: auto"
+			if lean.decoded {
+				keys += " with training.decoded_weights: auto"
+			}
+			return fmt.Sprintf("%s would fit, in as little as %s", keys, FormatBytes(p.need.Total())), err
+		}
+	}
+	B, T, _ := p.loader.Shape()
+	for rows := B / 2; rows >= 1; rows /= 2 {
+		if ok, err := fits(lean, s.of(rows, T)); ok || err != nil {
+			return fmt.Sprintf("training.batch_size: %d would fit, in %s (with gradient_accumulation_steps: %d for about the same step)",
+				rows, FormatBytes(p.need.Total()), (c.GradientAccumulationSteps*B+rows-1)/rows), err
+		}
+	}
+	for length := T / 2; p.trains(length); length /= 2 {
+		if ok, err := fits(lean, s.of(1, length)); ok || err != nil {
+			return fmt.Sprintf("dataset.max_length: %d and training.batch_size: 1 would fit, in %s", length, FormatBytes(p.need.Total())), err
+		}
+	}
+	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; use a model with fewer parameters", FormatBytes(p.need.Total()-p.need.Arena))
+	if p.net.Scheme == nil {
+		hint += ", or adapter: qlora"
+	}
+	return hint, nil
+}
+
+// trains tells whether rows cut to a length leave anything to train on.
+func (p *prepared) trains(length int) bool {
+	for _, row := range p.data.Train {
+		for _, l := range row.Labels[:min(max(length, 0), len(row.Labels))] {
+			if l != dataset.Ignore {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// of is the same with at most so many rows of so many tokens.
+func (s sizes) of(rows, length int) sizes {
+	less := func(x shape) shape {
+		if x.Tokens == 0 {
+			return x
+		}
+		x.Tokens = min(x.Tokens, rows*length)
+		x.Sequences, x.MaxLen = min(x.Sequences, x.Tokens), min(x.MaxLen, length)
+		return x
+	}
+	return sizes{less(s.train), less(s.eval)}
+}
+
+// String names a way by the keys that ask for it.
+func (w way) String() string {
+	parts := []string{"gradient_checkpointing " + w.again.String()}
+	if w.decoded {
+		parts = append(parts, "decoded weights")
+	}
+	if w.lossRows > 0 {
+		parts = append(parts, fmt.Sprintf("the loss of %d rows at a time", w.lossRows))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,117 @@
+//go:build gpu
+
+package train
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// quickSpec is gpu_smollm2_quick.yaml with the small model.
+func quickSpec(t testing.TB) Spec {
+	t.Helper()
+	s := testSpec(t, 10)
+	s.LoRA.TargetModules = []string{"q_proj", "v_proj"}
+	s.Dataset.MaxLength, s.Training.BatchSize, s.Device = 512, 1, "cuda"
+	return s
+}
+
+func chipOf(t testing.TB, name string) gpu.Chip {
+	t.Helper()
+	c, err := gpu.FindChip(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestPlanNeedsNoDevice: the bytes of a run on a GPU, by category, on a machine that may have none. They change
+// with the storage and scratch of kernels, on purpose then.
+func TestPlanNeedsNoDevice(t *testing.T) {
+	const rest = ", batch 6336, adam m 35840, adam v 35840, adapter 35840, adapter in bf16 17920, constants 66816, gradients 35840, other 128"
+	for _, c := range []struct{ chip, way, want string }{
+		{"h100", "auto", "frozen weights 536448, activations 12957760"},
+		{"h100", "none", "frozen weights 205248, activations 12957760"},
+		{"h100", "full", "frozen weights 205248, activations 9762304"},
+		{"a100", "full", "frozen weights 205248, activations 9762304"},
+	} {
+		s := quickSpec(t)
+		if c.way != "auto" {
+			s.Training.GradientCheckpointing, s.Training.DecodedWeights = c.way, "never"
+		}
+		r, err := PlanFor(context.Background(), s, Env{}, chipOf(t, c.chip))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range r.Categories {
+			got = append(got, fmt.Sprintf("%s %d", p.Name, p.Bytes))
+		}
+		if text := strings.Join(got, ", "); text != c.want+rest {
+			t.Errorf("%s, gradient_checkpointing %s:\n got %s\nwant %s", c.chip, c.way, text, c.want+rest)
+		}
+	}
+}
+
+// TestPlanKnowsTheCard: a card's memory bounds the plan where vram does not, and what was planned for does not run.
+func TestPlanKnowsTheCard(t *testing.T) {
+	small := chipOf(t, "4090")
+	small.Memory = 800 << 20 // 16 MiB of it for a run
+	s := quickSpec(t)
+	s.Training.BatchSize = 2
+	r, err := PlanFor(context.Background(), s, Env{}, small)
+	if err != nil || len(r.Tried) == 0 || r.TotalBytes > r.Limit || r.Limit > 16<<20 {
+		t.Errorf("on a card with 16 MiB to hold: %v, %v", r, err)
+	}
+	on, err := graph.NewChip(small, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := on.NewStore(); err == nil || !strings.Contains(err.Error(), "RTX 4090 was planned for, not opened") {
+		t.Errorf("memory of a card that is not there: %v", err)
+	}
+	if r, err := PlanFor(context.Background(), quickSpec(t), Env{}, chipOf(t, "8.6")); err != nil || r.Limit != 0 || r.Device != "a GPU of compute capability 8.6" {
+		t.Errorf("of a capability alone: %+v, %v", r, err)
+	}
+}
+
+// TestGPUPlanIsTheChips: a plan without the device is the device's, to the byte, in every way.
+func TestGPUPlanIsTheChips(t *testing.T) {
+	needGPU(t)
+	p, err := gpu.DeviceProperties(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chip := chipOf(t, fmt.Sprintf("%d.%d", p.Major, p.Minor))
+	specs := []Spec{quickSpec(t)}
+	for _, way := range []string{"none", "selective", "full", "offload"} {
+		for _, decoded := range []string{"never", "always"} {
+			s := testSpec(t, 4)
+			s.Device, s.Dataset.ValSplit, s.Dataset.Packing = "cuda", 0.05, way == "selective"
+			s.Training.GradientCheckpointing, s.Training.DecodedWeights = way, decoded
+			specs = append(specs, s)
+		}
+	}
+	for _, s := range specs {
+		want, err := PlanRun(context.Background(), s, Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := PlanFor(context.Background(), s, Env{}, chip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.TotalBytes != want.TotalBytes || !slices.Equal(got.Categories, want.Categories) || got.Checkpointing != want.Checkpointing {
+			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing, s.Training.DecodedWeights, got, want)
+		}
+		if r := mustStart(t, s, Env{}); r.HeldBytes != got.TotalBytes {
+			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d", s.Training.GradientCheckpointing, s.Training.DecodedWeights, r.HeldBytes, got.TotalBytes)
+		}
+	}
+}
