@@ -19,7 +19,7 @@ func (o LinearCrossEntropy) logitBytes(x, w Type) int64 {
 
 func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
 	logits, back := o.products(in[0], in[1], o.rows(in[0]))
-	return o.logitBytes(in[0], in[1]) + max(logits.scratch(), back.scratch())
+	return o.logitBytes(in[0], in[1]) + max(logits.scratch(sm), back.scratch(sm))
 }
 
 // products are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.

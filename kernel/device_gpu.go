@@ -4,7 +4,6 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -205,105 +204,4 @@ func inOrder(work ...func() error) func() error {
 		}
 		return nil
 	}
-}
-
-// product is D = alpha op(A) op(B) + beta D.
-type product struct {
-	m, n, k        int
-	transA, transB bool
-	alpha, beta    float32
-	out            DType
-}
-
-// blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
-const blasWorkspace = 8 << 20
-
-// scratch is the working memory of a product by whichever of the two ways, in bytes.
-func (p product) scratch() int64 {
-	if n := int64(p.parts()) * int64(p.m) * int64(p.n) * 4; p.parts() > 1 && n > blasWorkspace {
-		return n
-	}
-	return blasWorkspace
-}
-
-func (p product) layout() (cuda.GemmLayout, bool) {
-	switch {
-	case !p.transA && !p.transB:
-		return cuda.NN, true
-	case !p.transA && p.transB:
-		return cuda.NT, true
-	case p.transA && !p.transB:
-		return cuda.TN, true
-	}
-	return "", false
-}
-
-func (p product) parts() int {
-	l, ok := p.layout()
-	if !ok {
-		return 1
-	}
-	return cuda.GemmParts(l, p.m, p.n, p.k)
-}
-
-// bind queues the product into d, with scratch of at least p.scratch() bytes.
-func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
-	lda, ldb := p.k, p.n
-	if p.transA {
-		lda = p.m
-	}
-	if p.transB {
-		ldb = p.k
-	}
-	if g.BLAS != nil {
-		out := gpu.BF16
-		if p.out == F32 {
-			out = gpu.F32
-		}
-		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, Out: out, Alpha: p.alpha, Beta: p.beta,
-			Align: rowAlign(2*lda, 2*ldb, p.out.Size()*p.n)}
-		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
-		if err != nil {
-			return nil, err
-		}
-		s := g.Stream
-		return func() error { return plan.Run(s, d, a, b, scratch) }, nil
-	}
-	l, ok := p.layout()
-	if !ok {
-		return nil, fmt.Errorf("product of two transposed matrices: cuBLASLt is needed for it")
-	}
-	parts := p.parts()
-	f32 := int32(0)
-	if p.out == F32 {
-		f32 = 1
-	}
-	if parts == 1 {
-		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, 1), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta, f32)
-	}
-	mul, err := g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), scratch, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, float32(0), int32(1))
-	if err != nil {
-		return nil, err
-	}
-	entry := "reduce_splits_bf16"
-	if p.out == F32 {
-		entry = "reduce_splits"
-	}
-	n := int64(p.m) * int64(p.n)
-	sum, err := g.Launch(cuda.Flat("reduce", entry, n), d, scratch, int32(parts), n, float32(1), p.beta)
-	if err != nil {
-		return nil, err
-	}
-	return inOrder(mul, sum), nil
-}
-
-// rowAlign is the largest power of two up to 16 that divides all row sizes in bytes.
-func rowAlign(rows ...int) int {
-	align := 16
-	for _, r := range rows {
-		for r%align != 0 {
-			align /= 2
-		}
-	}
-	return align
 }

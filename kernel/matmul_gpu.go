@@ -10,7 +10,7 @@ func (k MatMul) Stored([]DType) (want, out []DType) {
 	return want, out
 }
 
-func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.product(in, out, 0).scratch() }
+func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.product(in, out, 0).scratch(sm) }
 
 func (k MatMul) product(in, out []Type, beta float32) product {
 	depth := in[0].Shape[1]

@@ -20,7 +20,7 @@ func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 func (k MatMulNF4) weightBytes() int64 { return (int64(k.N)*int64(k.K)*2 + 255) &^ 255 }
 
 func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.weightBytes() + k.product(out[0], 0).scratch()
+	return k.weightBytes() + k.product(out[0], 0).scratch(sm)
 }
 
 func (k MatMulNF4) product(out Type, beta float32) product {

@@ -27,6 +27,11 @@ type hopperGemm struct {
 func (r *rig) hopperGemm(l GemmLayout, M, N, K, lda, ldb, parts int, A, B gpu.Ptr) hopperGemm {
 	r.t.Helper()
 	g, boxA, boxB := GemmHopper(l, M, N, K, parts)
+	return r.mapped(g, boxA, boxB, l, M, N, K, lda, ldb, A, B)
+}
+
+func (r *rig) mapped(g Geometry, boxA, boxB [2]int, l GemmLayout, M, N, K, lda, ldb int, A, B gpu.Ptr) hopperGemm {
+	r.t.Helper()
 	dims := func(trans bool, rows, cols int) []int64 {
 		if trans {
 			rows, cols = cols, rows
@@ -66,13 +71,12 @@ func testGemm(t *testing.T, family Family) {
 	for _, l := range []GemmLayout{NN, NT, TN} {
 		cases = append(cases, shape{l, 128, 128, 64, 1, 0, false, 0}, shape{l, 200, 136, 264, 1, 8, true, 0.5}, shape{l, 33, 17, 45, 1, 0, false, 1},
 			shape{l, 300, 16, 512, 1, 0, true, 0}, shape{l, 16, 320, 1000, 4, 0, true, 0}, shape{l, 129, 8, 4096, 8, 0, true, 0}, shape{l, 1, 256, 128, 1, 0, false, 0},
-			shape{l, 1500, 1400, 200, 1, 0, false, 0}, shape{l, 1409, 1411, 77, 1, 3, true, 1}, shape{l, 40, 50, 16, 2, 0, true, 0}, shape{l, 1400, 2568, 200, 1, 8, false, 1}, shape{l, 128, 256, 1000, 3, 0, true, 0}, shape{l, 8, 1024, 64, 1, 0, false, 0})
+			shape{l, 1500, 1400, 200, 1, 0, false, 0}, shape{l, 1409, 1411, 77, 1, 3, true, 1}, shape{l, 40, 50, 16, 2, 0, true, 0}, shape{l, 1400, 2568, 200, 1, 8, false, 1}, shape{l, 128, 256, 1000, 3, 0, true, 0}, shape{l, 8, 1024, 64, 1, 0, false, 0},
+			shape{l, 1409, 2307, 77, 1, 3, true, 1}, shape{l, 1504, 1400, 136, 1, 8, true, 0.5}, shape{l, 2560, 2560, 64, 1, 0, false, 0.5}, shape{l, 264, 200, 1000, 4, 0, true, 0})
 	}
+	reached := map[string]bool{}
 	for _, c := range cases {
 		M, N, K := c.M, c.N, c.K
-		if family == Hopper && (K%8 != 0 || M%8 != 0 || N%8 != 0 || c.pad%8 != 0) {
-			continue // rows that are no multiple of 16 bytes are the other kernel's
-		}
 		lda, ldb, ldd := K+c.pad, N+c.pad, N+c.pad
 		na, nb := M*lda, K*ldb
 		if c.layout == TN {
@@ -82,6 +86,9 @@ func testGemm(t *testing.T, family Family) {
 		if c.layout == NT {
 			ldb = K + c.pad
 			nb = N * ldb
+		}
+		if family == Hopper && (lda%8 != 0 || ldb%8 != 0) {
+			continue // rows that are no multiple of 16 bytes are the other kernel's
 		}
 		var a, b, d0 []float64
 		size := 2
@@ -146,11 +153,25 @@ func testGemm(t *testing.T, family Family) {
 				plain[m*ldd+n] = float64(0.5*p + c.beta*float32(d0[m*ldd+n]))
 			}
 		}
-		name := fmt.Sprintf("%+v %s", c, Gemm(c.layout, M, N, K, c.parts).Entry)
+		g := Gemm(c.layout, M, N, K, c.parts)
+		if family == Hopper {
+			g, _, _ = GemmHopper(c.layout, M, N, K, c.parts)
+		}
+		name := fmt.Sprintf("%+v %s", c, g.Entry)
+		reached[g.Entry] = true
 		if c.f32 {
 			near(t, name, f32Floats(out[0]), want, plain)
 		} else {
 			nearBF16(t, name, bfFloats(out[0]), want)
+		}
+	}
+	stem := "gemm"
+	if family == Hopper {
+		stem = "gemm_hopper"
+	}
+	for _, e := range Entries[stem] {
+		if !reached[e] {
+			t.Errorf("no case runs %s", e)
 		}
 	}
 }

@@ -1,0 +1,154 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"errors"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// product is D = alpha op(A) op(B) + beta D, of matrices whose rows follow one another.
+type product struct {
+	m, n, k        int
+	transA, transB bool
+	alpha, beta    float32
+	out            DType
+}
+
+// blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
+const blasWorkspace = 8 << 20
+
+// scratch is the working memory of a product by whichever of the ways, in bytes. sm is the device's compute capability.
+func (p product) scratch(sm int) int64 {
+	if parts := p.parts(sm); parts > 1 {
+		return max(blasWorkspace, int64(parts)*int64(p.m)*int64(p.n)*4)
+	}
+	return blasWorkspace
+}
+
+func (p product) layout() (cuda.GemmLayout, bool) {
+	switch {
+	case !p.transA && !p.transB:
+		return cuda.NN, true
+	case !p.transA && p.transB:
+		return cuda.NT, true
+	case p.transA && !p.transB:
+		return cuda.TN, true
+	}
+	return "", false
+}
+
+// rows are the sizes of the rows of A and B as stored.
+func (p product) rows() (lda, ldb int) {
+	lda, ldb = p.k, p.n
+	if p.transA {
+		lda = p.m
+	}
+	if p.transB {
+		ldb = p.k
+	}
+	return lda, ldb
+}
+
+// hopper tells whether our own product runs on the wgmma kernel: compute capability 9.0, a result wide enough to
+// fill a tile, rows of 16 bytes.
+func (p product) hopper(sm int) bool {
+	lda, ldb := p.rows()
+	return sm == 90 && p.n > 32 && lda%8 == 0 && ldb%8 == 0
+}
+
+func (p product) parts(sm int) int {
+	l, ok := p.layout()
+	switch {
+	case !ok:
+		return 1
+	case p.hopper(sm):
+		return cuda.GemmHopperParts(l, p.m, p.n, p.k)
+	}
+	return cuda.GemmParts(l, p.m, p.n, p.k)
+}
+
+// bind queues the product into d, with scratch of at least p.scratch() bytes.
+func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
+	lda, ldb := p.rows()
+	if g.BLAS != nil {
+		out := gpu.BF16
+		if p.out == F32 {
+			out = gpu.F32
+		}
+		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, Out: out, Alpha: p.alpha, Beta: p.beta,
+			Align: rowAlign(2*lda, 2*ldb, p.out.Size()*p.n)}
+		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
+		if err != nil {
+			return nil, err
+		}
+		s := g.Stream
+		return func() error { return plan.Run(s, d, a, b, scratch) }, nil
+	}
+	l, ok := p.layout()
+	if !ok {
+		return nil, errors.New("product of two transposed matrices: cuBLASLt is needed for it")
+	}
+	parts := p.parts(g.Device.SM())
+	if parts == 1 {
+		return p.own(g, l, 1, d, a, b)
+	}
+	part := p
+	part.beta, part.out = 0, F32
+	mul, err := part.own(g, l, parts, scratch, a, b)
+	if err != nil {
+		return nil, err
+	}
+	entry := "reduce_splits_bf16"
+	if p.out == F32 {
+		entry = "reduce_splits"
+	}
+	n := int64(p.m) * int64(p.n)
+	sum, err := g.Launch(cuda.Flat("reduce", entry, n), d, scratch, int32(parts), n, float32(1), p.beta)
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(mul, sum), nil
+}
+
+// own binds one of our two kernels: wgmma where it can run and the operands' addresses allow it, else mma.sync.
+func (p product) own(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
+	lda, ldb := p.rows()
+	f32 := int32(0)
+	if p.out == F32 {
+		f32 = 1
+	}
+	if !p.hopper(g.Device.SM()) || (a|b)%16 != 0 {
+		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta, f32)
+	}
+	at, boxA, boxB := cuda.GemmHopper(l, p.m, p.n, p.k, parts)
+	rowsA, rowsB := p.m, p.k // as stored
+	if p.transA {
+		rowsA = p.k
+	}
+	if p.transB {
+		rowsB = p.n
+	}
+	mapA, err := gpu.NewTensorMap(a, []int64{int64(lda), int64(rowsA)}, []int64{int64(2 * lda)}, boxA[:], 128)
+	if err != nil {
+		return nil, err
+	}
+	mapB, err := gpu.NewTensorMap(b, []int64{int64(ldb), int64(rowsB)}, []int64{int64(2 * ldb)}, boxB[:], 128)
+	if err != nil {
+		return nil, err
+	}
+	return g.Launch(at, d, mapA, mapB, int32(p.m), int32(p.n), int32(p.k), int32(p.n), p.alpha, p.beta, f32)
+}
+
+// rowAlign is the largest power of two up to 16 that divides all row sizes in bytes.
+func rowAlign(rows ...int) int {
+	align := 16
+	for _, r := range rows {
+		for r%align != 0 {
+			align /= 2
+		}
+	}
+	return align
+}
