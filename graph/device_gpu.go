@@ -146,28 +146,13 @@ func (deviceTarget) rewrite(calls []*call) []*call {
 
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
 
-// deviceRun is a plan bound to a device: each segment one captured graph.
-type deviceRun struct {
-	store   *deviceStore
-	stream  *gpu.Stream
-	graphs  map[string]*gpu.Graph
-	values  map[*Value]kernel.DeviceTensor
-	host    map[*Value]kernel.Tensor
-	side    *gpu.Stream           // of moves; nil without
-	done    map[*Value]*gpu.Event // of moves, by what they write
-	events  []*gpu.Event
-	work    map[string][]func() error // by segment, as captured
-	names   map[string][]string       // of work, with scope
-	kernels map[string][]string       // of work, kernel and output type
-}
-
-// Bind binds every kernel's GPU body to device memory and captures each segment as a graph.
+// Bind binds every kernel's GPU body to device memory.
 func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 	s, ok := store.(*deviceStore)
 	if !ok {
 		return nil, fmt.Errorf("the plan is for %s, its memory is a %T", g.Name(), store)
 	}
-	r := &deviceRun{store: s, stream: g.gpu.Stream, graphs: map[string]*gpu.Graph{}, values: map[*Value]kernel.DeviceTensor{},
+	r := &deviceRun{store: s, stream: g.gpu.Stream, values: map[*Value]kernel.DeviceTensor{},
 		host: map[*Value]kernel.Tensor{}, work: map[string][]func() error{}, names: map[string][]string{}, kernels: map[string][]string{}}
 	g.gpu.Constants = s.constants
 	for _, v := range p.inputs {
@@ -186,24 +171,6 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		if err := r.bind(g.gpu, p, c); err != nil {
 			return nil, fmt.Errorf("%v: %w", c, err)
 		}
-	}
-	for _, name := range p.segments {
-		work := r.work[name]
-		if len(work) == 0 {
-			continue
-		}
-		captured, err := gpu.Capture(g.gpu.Stream, func() error {
-			for i, w := range work {
-				if err := w(); err != nil {
-					return fmt.Errorf("%s: %w", r.names[name][i], err)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("segment %s: %w", name, err)
-		}
-		r.graphs[name] = captured
 	}
 	s.runs = append(s.runs, r)
 	if g.gpu.Algorithms != nil {
@@ -303,70 +270,4 @@ func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) 
 	return func() error {
 		return errors.Join(ready.Record(main), side.Wait(ready), transfer(), done.Record(side))
 	}, nil
-}
-
-// Run queues a segment's graph.
-func (r *deviceRun) Run(segment string) error {
-	g := r.graphs[segment]
-	if g == nil {
-		return nil
-	}
-	return g.Replay(r.stream)
-}
-
-// Read waits for the stream and fetches an output, as fp32 or as it is stored if it is no number.
-func (r *deviceRun) Read(v *Value) (kernel.Tensor, error) {
-	d, ok := r.values[v]
-	if !ok {
-		return kernel.Tensor{}, fmt.Errorf("%s is no output of the plan", v.Name)
-	}
-	host, ok := r.host[v]
-	if !ok {
-		host = kernel.NewTensor(v.Type, kernel.Alloc(v.Type.Bytes()))
-		r.host[v] = host
-	}
-	if err := r.stream.Synchronize(); err != nil {
-		return host, err
-	}
-	return host, fetch(host, d)
-}
-
-// Profile runs a segment call by call and times each with events: kernel time with the gaps between small
-// launches, so a sum above the captured graph's time.
-func (r *deviceRun) Profile(segment string, see func(name string, ms float64)) error {
-	start, err := r.store.g.Device.NewEvent()
-	if err != nil {
-		return err
-	}
-	defer start.Close() //nolint:errcheck // for timing only
-	end, err := r.store.g.Device.NewEvent()
-	if err != nil {
-		return err
-	}
-	defer end.Close() //nolint:errcheck // for timing only
-	for i, work := range r.work[segment] {
-		if err := errors.Join(start.Record(r.stream), work(), end.Record(r.stream), end.Synchronize()); err != nil {
-			return err
-		}
-		took, err := end.Since(start)
-		if err != nil {
-			return err
-		}
-		see(r.kernels[segment][i], float64(took.Nanoseconds())/1e6)
-	}
-	return nil
-}
-
-func (r *deviceRun) close() error {
-	var err error
-	for _, e := range r.events {
-		err = errors.Join(err, e.Close())
-	}
-	if r.side != nil {
-		err = errors.Join(err, r.side.Close())
-	}
-	for _, g := range r.graphs {
-		err = errors.Join(err, g.Close())
-	}
-	return err
 }

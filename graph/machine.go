@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -36,10 +37,71 @@ type Store interface {
 
 // Runner is a plan bound to memory.
 type Runner interface {
-	// Run runs a segment once. On a GPU it returns when the work is queued.
-	Run(segment string) error
+	// Prepare takes what Run of these segments needs. Run does it where that was left out.
+	Prepare(segments ...string) error
+	// Run runs segments one after the other. On a GPU they are one captured graph, and it returns when the
+	// work is queued.
+	Run(segments ...string) error
 	// Read waits for the work and returns an output that Compile was given.
 	Read(v *Value) (kernel.Tensor, error)
+	// Reader is for outputs that are read while later work is under way.
+	Reader(outputs ...*Value) (Reader, error)
+}
+
+// Reader brings outputs to the host as they are at one place in the work, without holding up what follows.
+type Reader interface {
+	// Queue asks for the outputs as the work that is queued already leaves them. Two may be asked for at a time.
+	Queue() error
+	// Next waits for the oldest that were asked for. The tensors hold until the next call.
+	Next() ([]kernel.Tensor, error)
+}
+
+// readsAhead is how many times outputs may be asked for before they are read.
+const readsAhead = 2
+
+// turns counts what was asked for and what was read.
+type turns struct{ asked, read int }
+
+func (t *turns) ask() (slot int, err error) {
+	if t.asked-t.read == readsAhead {
+		return 0, fmt.Errorf("outputs were asked for %d times and not read", readsAhead)
+	}
+	t.asked++
+	return (t.asked - 1) % readsAhead, nil
+}
+
+func (t *turns) next() (slot int, err error) {
+	if t.read == t.asked {
+		return 0, errors.New("outputs are read that nobody asked for")
+	}
+	t.read++
+	return (t.read - 1) % readsAhead, nil
+}
+
+// hostReader copies when asked: the work is done by then.
+type hostReader struct {
+	turns
+	from  []kernel.Tensor
+	slots [readsAhead][]kernel.Tensor
+}
+
+func (r *hostReader) Queue() error {
+	slot, err := r.ask()
+	if err != nil {
+		return err
+	}
+	for i, t := range r.from {
+		copy(r.slots[slot][i].Bytes(), t.Bytes())
+	}
+	return nil
+}
+
+func (r *hostReader) Next() ([]kernel.Tensor, error) {
+	slot, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	return r.slots[slot], nil
 }
 
 // CPU is the machine this program runs on.
@@ -85,6 +147,25 @@ func (m *Memory) Close() error { return nil }
 
 // Read is the memory of an input, or of an output that Compile was given.
 func (r *Run) Read(v *Value) (kernel.Tensor, error) { return r.values[v], nil }
+
+// Prepare does nothing: bound kernels are all that a run needs.
+func (r *Run) Prepare(...string) error { return nil }
+
+// Reader is for outputs that Compile was given.
+func (r *Run) Reader(outputs ...*Value) (Reader, error) {
+	h := &hostReader{}
+	for _, v := range outputs {
+		t, ok := r.values[v]
+		if !ok {
+			return nil, fmt.Errorf("%s is no output of the plan", v.Name)
+		}
+		h.from = append(h.from, t)
+		for i := range h.slots {
+			h.slots[i] = append(h.slots[i], kernel.NewTensor(t.Type, kernel.Alloc(t.Type.Bytes())))
+		}
+	}
+	return h, nil
+}
 
 // target is the machine as layout sees it.
 type target interface {

@@ -222,10 +222,12 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 	return r, nil
 }
 
-// Run runs a segment once.
-func (r *Run) Run(segment string) error {
-	for _, f := range r.segments[segment] {
-		f()
+// Run runs segments one after the other.
+func (r *Run) Run(segments ...string) error {
+	for _, s := range segments {
+		for _, f := range r.segments[s] {
+			f()
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -132,5 +133,41 @@ func TestSpanIsItsMembers(t *testing.T) {
 	}
 	if want := float32(4 * (3*1 + 20*2 + 4*3)); sum != want {
 		t.Errorf("the span sums to %v, want %v", sum, want)
+	}
+}
+
+// TestReaderKeepsWhatWasThere: outputs are as they were when they were asked for, whatever ran since.
+func TestReaderKeepsWhatWasThere(t *testing.T) {
+	b := NewBuilder(kernel.F32)
+	x, sum := b.Batch("x", floats(3)), b.State("", "sum", floats(3))
+	b.Apply(kernel.AddTo{}, sum, x)
+	m, run := mustBind(t, mustCompile(t, b, sum))
+	in, err := m.Tensor("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(in.F32(), []float32{1, 2, 3})
+	r, err := run.Reader(sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Next(); err == nil {
+		t.Error("nothing was asked for and something came")
+	}
+	for round := range 3 {
+		for range readsAhead {
+			if err := errors.Join(run.Run("main"), r.Queue()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Queue(); err == nil {
+			t.Error("asked for more often than there is room")
+		}
+		for i := range readsAhead {
+			got, err := r.Next()
+			if want := float32(2 * (round*readsAhead + i + 1)); err != nil || got[0].F32()[1] != want {
+				t.Errorf("round %d, reading %d: %v, want %v, %v", round, i, got[0].F32(), want, err)
+			}
+		}
 	}
 }

@@ -290,9 +290,9 @@ func fetch(t kernel.Tensor, d kernel.DeviceTensor) error {
 	return nil
 }
 
-// Close gives all memory back.
+// Close gives all memory back, after the work that is queued.
 func (s *deviceStore) Close() error {
-	var err error
+	err := s.g.Stream.Synchronize()
 	for _, r := range s.runs {
 		err = errors.Join(err, r.close())
 	}

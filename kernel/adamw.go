@@ -10,7 +10,7 @@ import "math"
 //	p' = p (1 - lr WeightDecay) - lr/hyper[1] m' / (sqrt(v')/sqrt(hyper[2]) + Eps)
 //	m' = m + (1-Beta1)(g' - m);  v' = Beta2 v + (1-Beta2) g'²
 //
-// Outputs p', m', v' are in the memory of p, m and v.
+// Outputs p', m', v' are in the memory of p, m and v. Where clip[1] is not a number nothing changes.
 type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
 
 func (AdamW) Name() string { return "adamw" }
@@ -45,6 +45,9 @@ func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 	s := adamScalars[F]{toGrad: F(1 - k.Beta1), beta2: F(k.Beta2), toSquare: F(1 - k.Beta2), eps: F(k.Eps)}
 	fast, _ := any(vectorAdamW()).(func(p, g, m, v []F, s adamScalars[F]) int)
 	return c.Range(len(p), 1<<13, func(lo, hi int) {
+		if math.IsNaN(float64(clip[1])) {
+			return
+		}
 		lr, s := float64(hyper[0]), s
 		s.factor, s.correct = clip[1], F(math.Sqrt(float64(hyper[2])))
 		s.keep, s.size = F(1-lr*k.WeightDecay), F(-lr/float64(hyper[1]))

@@ -4,22 +4,28 @@ import "math"
 
 // GradNorm is the norm of the whole gradient and the factor that clips it.
 //
-//	g f[P] -> f[2]
-//	out[0] = sqrt(sum g²)
-//	out[1] = min(1, MaxNorm / (out[0] + 1e-6)); 1 where MaxNorm is not positive
+//	g f[P], loss f[], clip f[2] -> clip' f[2]
+//	clip'[0] = sqrt(sum g²)
+//	clip'[1] = min(1, MaxNorm / (clip'[0] + 1e-6)); 1 where MaxNorm is not positive;
+//	           NaN where clip'[0] or the loss is not finite: AdamW then changes nothing
 //
-// The sum is taken in float64, in pieces of a fixed size in ascending order. The constant is torch's
+// The output is in the memory of clip, which is not read. The sum is taken in float64, in pieces of a fixed size in ascending order. The constant is torch's
 // (clip_grad_norm_).
 type GradNorm struct{ MaxNorm float64 }
 
 func (GradNorm) Name() string { return "gradnorm" }
 
 func (GradNorm) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[P]"); err != nil {
+	if _, err := Want(in, "f[P]", "f[]", "f[2]"); err != nil {
 		return nil, err
 	}
-	return []Type{T(in[0].DType, 2)}, nil
+	if err := sameElements(in, 0, 1, 2); err != nil {
+		return nil, err
+	}
+	return []Type{in[2]}, nil
 }
+
+func (GradNorm) Overwrites() []Alias { return []Alias{{Out: 0, In: 2}} }
 
 // normPiece is the elements of one partial sum.
 const normPiece = 1 << 14
@@ -36,7 +42,7 @@ func (k GradNorm) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {
-	g, y := Floats[F](in[0]), Floats[F](out[0])
+	g, loss, y := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0])
 	sums := NewTensor(T(F64, normPieces(len(g))), c.Scratch).F64()
 	pieces := c.Range(len(g), normPiece, func(lo, hi int) { sums[lo/normPiece] = squares(g[lo:hi]) })
 	return func() {
@@ -51,8 +57,13 @@ func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {
 			factor = math.Min(1, k.MaxNorm/(norm+1e-6))
 		}
 		y[0], y[1] = F(norm), F(factor)
+		if !finite(float64(y[0])) || !finite(float64(loss[0])) {
+			y[1] = F(math.NaN())
+		}
 	}
 }
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // squares is the sum of squares in float64, in four chains.
 func squares[F Float](x []F) float64 {

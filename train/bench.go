@@ -42,7 +42,8 @@ type BenchOptions struct {
 	Checkpointing string // none, selective, full or offload
 }
 
-// BenchReport is what a benchmark measured. Times are milliseconds of whole steps, the loss read back.
+// BenchReport is what a benchmark measured. Times are milliseconds of whole steps, each waited for, the loss
+// read back; Ahead is a step's share of as many where the next one is queued before a loss is read, as in a run.
 type BenchReport struct {
 	Shape   string         `json:"shape"`
 	Device  string         `json:"device"`
@@ -50,13 +51,15 @@ type BenchReport struct {
 	Median  float64        `json:"median_ms"`
 	Fastest float64        `json:"fastest_ms"`
 	Slowest float64        `json:"slowest_ms"`
+	Ahead   float64        `json:"ahead_ms"`
 	PerSec  float64        `json:"tokens_per_second"`
 	Held    int64          `json:"held_bytes"`
 	Parts   []PlanCategory `json:"categories"`
 	Load    float64        `json:"load_s"`       // plan, memory, random weights quantised
 	First   float64        `json:"first_step_s"` // the first step alone
 	Loss    float64        `json:"loss"`
-	Kernels map[string]int `json:"calls"` // kernel calls by segment
+	Kernels map[string]int `json:"calls"`            // kernel calls by segment
+	Queued  int            `json:"queued,omitempty"` // launches, fills and copies of a step on a GPU
 	Profile []ProfileLine  `json:"profile,omitempty"`
 }
 
@@ -67,9 +70,10 @@ type ProfileLine struct {
 	Ms     float64 `json:"ms"`
 }
 
-// Profiler is a runner that can time its calls one by one.
+// Profiler is a runner that can time its calls one by one and count what it queues for segments.
 type Profiler interface {
 	Profile(segment string, see func(name string, ms float64)) error
+	Queued(segments ...string) (int, error)
 }
 
 // Bench times training steps.
@@ -134,28 +138,53 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	}
 	r := BenchReport{Shape: o.Shape, Device: on.Name(), Tokens: M, Held: store.Bytes().Total(), Parts: categories(store.Bytes()),
 		Load: time.Since(began).Seconds(), Kernels: step.plan.Calls()}
+	b := benchRun{run: run, in: in}
+	if b.numbers, err = run.Reader(step.loss); err != nil {
+		return r, err
+	}
+	if err := b.measure(ctx, o, &r); err != nil {
+		return r, err
+	}
+	if math.IsNaN(r.Loss) {
+		return r, fmt.Errorf("bench: %w: the loss is not a number", ErrNotFinite)
+	}
+	if p, ok := run.(Profiler); ok {
+		for _, s := range [][]string{wholeGradients, updateAlone} {
+			n, err := p.Queued(s...)
+			if err != nil {
+				return r, err
+			}
+			r.Queued += n
+		}
+		r.Profile, err = profile(p)
+	}
+	return r, err
+}
+
+// benchRun takes the same step again and again.
+type benchRun struct {
+	run     graph.Runner
+	in      batchMemory
+	numbers graph.Reader
+	steps   int
+}
+
+// measure times steps that are waited for, then steps that are not.
+func (b *benchRun) measure(ctx context.Context, o BenchOptions, r *BenchReport) error {
 	times := make([]float64, 0, o.Steps)
 	for i := range o.Warmup + o.Steps {
 		if err := ctx.Err(); err != nil {
-			return r, err
+			return err
 		}
 		at := time.Now()
-		for k, v := range hyper(Default(), 1e-4, i+1) {
-			in.hyper[k] = float32(v)
+		if err := b.queue(func() error { return nil }); err != nil {
+			return err
 		}
-		if err := in.put(); err != nil {
-			return r, err
-		}
-		for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
-			if err := run.Run(s); err != nil {
-				return r, err
-			}
-		}
-		loss, err := run.Read(step.loss)
+		read, err := b.numbers.Next()
 		if err != nil {
-			return r, err
+			return err
 		}
-		r.Loss = float64(loss.F32()[0])
+		r.Loss = float64(read[0].F32()[0])
 		took := time.Since(at)
 		if i == 0 {
 			r.First = took.Seconds()
@@ -166,20 +195,48 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	}
 	slices.Sort(times)
 	r.Median, r.Fastest, r.Slowest = times[len(times)/2], times[0], times[len(times)-1]
-	r.PerSec = float64(M) / r.Median * 1e3
-	if math.IsNaN(r.Loss) {
-		return r, fmt.Errorf("bench: %w: the loss is not a number", ErrNotFinite)
+	r.PerSec = float64(r.Tokens) / r.Median * 1e3
+	at := time.Now()
+	for i := range o.Steps {
+		err := b.queue(func() error {
+			if i == 0 {
+				return nil
+			}
+			_, err := b.numbers.Next()
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	r.Profile, err = profile(run)
-	return r, err
+	_, err := b.numbers.Next()
+	r.Ahead = float64(time.Since(at).Nanoseconds()) / 1e6 / float64(o.Steps)
+	return err
 }
 
-// profile times a step's calls one by one, where the machine can.
-func profile(run graph.Runner) ([]ProfileLine, error) {
-	p, ok := run.(Profiler)
-	if !ok {
-		return nil, nil
+// queue queues a step as a run does; between comes before the update.
+func (b *benchRun) queue(between func() error) error {
+	b.steps++
+	for k, v := range hyper(Default(), 1e-4, b.steps) {
+		b.in.hyper[k] = float32(v)
 	}
+	if err := b.in.put(); err != nil {
+		return err
+	}
+	if err := b.run.Run(wholeGradients...); err != nil {
+		return err
+	}
+	if err := between(); err != nil {
+		return err
+	}
+	if err := b.run.Run(updateAlone...); err != nil {
+		return err
+	}
+	return b.numbers.Queue()
+}
+
+// profile times a step's calls one by one.
+func profile(p Profiler) ([]ProfileLine, error) {
 	sums := map[string]*ProfileLine{}
 	for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
 		err := p.Profile(s, func(name string, ms float64) {

@@ -97,7 +97,8 @@ func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws i
 		for step, loss := range want.Loss {
 			trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 			ts.set(t, "loss scale", 1/float64(trained))
-			ts.set(t, "optimizer", hyper(Default(), want.LR[step], step+1)...)
+			h := hyper(Default(), want.LR[step], step+1)
+			ts.set(t, "optimizer", h[:]...)
 			ts.step(t)
 			c.Losses = append(c.Losses, ts.read(t, ts.loss)[0])
 			d := c.Losses[step] - loss

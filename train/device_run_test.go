@@ -176,6 +176,11 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
+func TestGPUNotFiniteLossStops(t *testing.T) {
+	needGPU(t)
+	notFiniteLossStops(t, "cuda")
+}
+
 // TestGPUGivesAllBack: a run's device memory is free again after it.
 func TestGPUGivesAllBack(t *testing.T) {
 	needGPU(t)

@@ -123,7 +123,8 @@ func smolLM2Curve(t *testing.T, b *base, on graph.Machine, name string, steps in
 	for step := range steps {
 		trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 		ts.set(t, "loss scale", 1/float64(trained))
-		ts.set(t, "optimizer", hyper(Default(), want.LR[step], step+1)...)
+		h := hyper(Default(), want.LR[step], step+1)
+		ts.set(t, "optimizer", h[:]...)
 		ts.step(t)
 		d := math.Abs(ts.read(t, ts.loss)[0] - want.Loss[step])
 		mean += d / float64(steps)

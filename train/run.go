@@ -21,8 +21,9 @@ var ErrNotFinite = errors.New("loss or gradient is not finite")
 
 // Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted.
 //
-// The step, from top to bottom: take the micro-batches of one optimizer step; run forward and backward of
-// each, gradients and loss adding up; clip and update; log, evaluate and save where it is due.
+// The step, from top to bottom: take the micro-batches of one optimizer step; queue forward and backward of
+// each, gradients and loss adding up; see to the step before, whose numbers have come by then: log, stop where
+// it must be; clip and update. Where a step is evaluated or saved its numbers are waited for at once.
 func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 	p, err := prepare(ctx, s, env)
 	if err != nil {
@@ -38,26 +39,28 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		if err := ctx.Err(); err != nil {
 			return r.result, err
 		}
-		before := r.loader.State()
-		window, trained := r.loader.NextWindow(s.Training.GradientAccumulationSteps)
-		lr := r.schedule(r.state.GlobalStep)
-		loss, norm, err := r.gradients(window, trained)
-		if err != nil {
+		next := r.nextStep()
+		if err := r.gradients(next); err != nil {
 			return r.result, err
 		}
-		if math.IsNaN(loss) || math.IsInf(loss, 0) || math.IsNaN(norm) || math.IsInf(norm, 0) {
-			return r.result, r.notFinite(window, before, loss, norm)
+		if r.waiting != nil {
+			if err := r.finishStep(ctx); err != nil {
+				return r.result, err
+			}
+			if r.interrupted() {
+				return r.result, r.stop(next.before)
+			}
 		}
-		if err := r.update(lr); err != nil {
+		if err := r.update(next); err != nil {
 			return r.result, err
 		}
-		if err := r.finishStep(ctx, window, trained, loss, norm, lr); err != nil {
-			return r.result, err
-		}
-		if r.interrupted() && r.state.GlobalStep < r.total {
-			r.result.Stopped = true
-			r.count()
-			return r.result, r.save()
+		if r.waitsFor(next) {
+			if err := r.finishStep(ctx); err != nil {
+				return r.result, err
+			}
+			if r.interrupted() && r.state.GlobalStep < r.total {
+				return r.result, r.stop(r.loader.State())
+			}
 		}
 	}
 	return r.result, r.finish(ctx)
@@ -69,6 +72,8 @@ type running struct {
 	memory   graph.Store
 	run      graph.Runner
 	evalRun  graph.Runner
+	numbers  graph.Reader // loss and norm of a step
+	waiting  *optimizerStep
 	in       batchMemory
 	evalIn   batchMemory
 	schedule func(step int) float64
@@ -154,107 +159,22 @@ func (r *running) bind(ctx context.Context) error {
 	if r.in, err = bindBatch(r.memory, ""); err != nil {
 		return err
 	}
+	if r.numbers, err = r.run.Reader(r.step.loss, r.step.norm); err != nil {
+		return err
+	}
+	if err := prepareStep(r.run, r.spec.Training.GradientAccumulationSteps); err != nil {
+		return err
+	}
 	if r.eval != nil {
 		if r.evalRun, err = r.on.Bind(r.eval.plan, r.memory); err != nil {
+			return err
+		}
+		if err := r.evalRun.Prepare(segmentEval); err != nil {
 			return err
 		}
 		r.evalIn, err = bindBatch(r.memory, evalPrefix)
 	}
 	return err
-}
-
-// gradients runs forward and backward over a step's micro-batches and returns the loss, its sum over
-// trained tokens divided by their number in the whole window, and the gradients' norm.
-func (r *running) gradients(window []dataset.Batch, trained int) (loss, norm float64, err error) {
-	if err := r.run.Run(segmentBegin); err != nil {
-		return 0, 0, err
-	}
-	for i, b := range window {
-		r.in.fill(b)
-		r.in.scale[0] = 1 / float32(trained)
-		r.in.setCounter(r.spec.Seed, r.state.GlobalStep, i)
-		if err := r.in.put(); err != nil {
-			return 0, 0, err
-		}
-		if err := r.run.Run(segmentMicro); err != nil {
-			return 0, 0, err
-		}
-	}
-	if err := r.run.Run(segmentNorm); err != nil {
-		return 0, 0, err
-	}
-	l, err := r.run.Read(r.step.loss)
-	if err != nil {
-		return 0, 0, err
-	}
-	n, err := r.run.Read(r.step.norm)
-	if err != nil {
-		return 0, 0, err
-	}
-	return float64(l.F32()[0]), float64(n.F32()[0]), nil
-}
-
-func (r *running) update(lr float64) error {
-	for i, v := range hyper(r.spec.Training, lr, r.progress.Optimizer+1) {
-		r.in.hyper[i] = float32(v)
-	}
-	if err := r.in.put(); err != nil {
-		return err
-	}
-	r.progress.Optimizer++
-	return r.run.Run(segmentUpdate)
-}
-
-// finishStep counts the step, and logs, evaluates and saves where that is due.
-func (r *running) finishStep(ctx context.Context, window []dataset.Batch, trained int, loss, norm, lr float64) error {
-	c := r.spec.Training
-	r.state.GlobalStep++
-	step := r.state.GlobalStep
-	tokens := 0
-	for _, b := range window {
-		tokens += b.Tokens
-		r.samples += int64(len(b.Rows))
-	}
-	r.tokens += int64(tokens)
-	r.state.TokensSeen += int64(tokens)
-	last := window[len(window)-1]
-	r.state.Epoch = epochOf(r.loader, last)
-	p := &r.progress
-	p.Losses = append(p.Losses, loss)
-	p.NLL, p.Trained = p.NLL+loss*float64(trained), p.Trained+int64(trained)
-	p.SinceNLL, p.SinceLog = p.SinceNLL+loss*float64(trained), p.SinceLog+int64(trained)
-	r.result.Steps, r.result.Losses = step, p.Losses
-
-	rate := float64(r.tokens) / time.Since(r.began).Seconds()
-	if step%c.LoggingSteps == 0 || step == r.total {
-		mean := p.SinceNLL / float64(p.SinceLog)
-		p.SinceNLL, p.SinceLog = 0, 0
-		err := r.metrics.Append(StepMetrics{
-			Step: step, Epoch: r.state.Epoch, Loss: mean, PPL: math.Exp(mean), GradNorm: norm, GradNormClipped: clipped(norm, c.MaxGradNorm),
-			LearningRate: lr, TokensSeen: r.state.TokensSeen, TokensPerSecond: rate,
-			TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
-		})
-		if err != nil {
-			return err
-		}
-	}
-	evalLoss := math.NaN()
-	best := false
-	if r.eval != nil && (c.EvalSteps > 0 && step%c.EvalSteps == 0 || step == r.total) {
-		var err error
-		if evalLoss, err = r.evaluate(ctx); err != nil {
-			return err
-		}
-		best = r.state.Better(evalLoss)
-	}
-	if r.env.Progress != nil {
-		r.env.Progress.Step(StepInfo{Step: step, Epoch: r.state.Epoch, Loss: loss, GradNorm: norm, LearningRate: lr,
-			Tokens: int64(tokens), TokensPerSecond: rate, EvalLoss: evalLoss})
-	}
-	if best || c.SaveSteps > 0 && step%c.SaveSteps == 0 || step == r.total {
-		return r.save()
-	}
-	return nil
 }
 
 func clipped(norm, most float64) float64 {
@@ -299,6 +219,13 @@ func (r *running) evaluate(ctx context.Context) (float64, error) {
 	})
 }
 
+// stop ends an interrupted run after its last finished step; data is where the next batch comes from.
+func (r *running) stop(data dataset.State) error {
+	r.result.Stopped = true
+	r.count()
+	return r.saveAt(data)
+}
+
 func (r *running) interrupted() bool {
 	select {
 	case <-r.env.Interrupted:
@@ -306,20 +233,6 @@ func (r *running) interrupted() bool {
 	default:
 		return false
 	}
-}
-
-// notFinite saves the state before the step and says where it happened.
-func (r *running) notFinite(window []dataset.Batch, before dataset.State, loss, norm float64) error {
-	var rows []string
-	for _, b := range window {
-		rows = append(rows, r.loader.Where(b)...)
-	}
-	where := fmt.Errorf("step %d: %w: loss %v, gradient norm %v; rows %s", r.state.GlobalStep+1, ErrNotFinite, loss, norm, strings.Join(rows, " "))
-	r.progress.Data = before
-	if err := r.saveAt(before); err != nil {
-		return errors.Join(where, err)
-	}
-	return fmt.Errorf("%w; the state before the step is in %s", where, r.result.Checkpoint)
 }
 
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.

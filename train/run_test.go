@@ -252,12 +252,15 @@ func TestStepAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.end()
-	window, trained := r.loader.NextWindow(1)
+	step := r.nextStep()
 	if n := testing.AllocsPerRun(3, func() {
-		if _, _, err := r.gradients(window, trained); err != nil {
+		if err := r.gradients(step); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.run.Run(segmentUpdate); err != nil {
+		if err := r.update(step); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.numbers.Next(); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -265,15 +268,36 @@ func TestStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestNotFiniteLossStops(t *testing.T) {
+func TestNotFiniteLossStops(t *testing.T) { notFiniteLossStops(t, "cpu") }
+
+// notFiniteLossStops also compares what the run saved with the checkpoint of a run that ends before the step
+// that went wrong: the numbers of that step are read after its update was queued.
+func notFiniteLossStops(t *testing.T, device string) {
+	t.Helper()
 	s := testSpec(t, 20)
-	s.Training.LearningRate, s.Training.LRScheduler, s.Training.MaxGradNorm = 1e30, "constant", 0
-	_, err := Start(context.Background(), s, Env{})
+	s.Training.LearningRate, s.Training.LRScheduler, s.Training.MaxGradNorm, s.Device = 1e30, "constant", 0, device
+	r, err := Start(context.Background(), s, Env{})
 	if !errors.Is(err, ErrNotFinite) {
 		t.Fatalf("got %v, want ErrNotFinite", err)
 	}
 	if !strings.Contains(err.Error(), "gsm8k_300.jsonl:") || !strings.Contains(err.Error(), "checkpoint-") {
 		t.Errorf("the error names neither rows nor a saved state: %v", err)
+	}
+	if len(r.Losses) == 0 {
+		t.Fatal("the first step went wrong: nothing to compare")
+	}
+	before := s
+	before.OutputDir, before.Training.MaxSteps = filepath.Join(t.TempDir(), "before"), len(r.Losses)
+	mustStart(t, before, Env{})
+	name := CheckpointName(len(r.Losses))
+	for _, file := range []string{adapter.WeightsFile, optimizerFile} {
+		if !bytes.Equal(readFile(t, s.OutputDir, name, file), readFile(t, before.OutputDir, name, file)) {
+			t.Errorf("%s of %s is not the state before the step", file, name)
+		}
+	}
+	lines := func(dir string) int { return bytes.Count(readFile(t, dir, MetricsFile), []byte(`"grad_norm"`)) }
+	if got, want := lines(s.OutputDir), lines(before.OutputDir); got != want {
+		t.Errorf("%d lines of steps in the metrics, want %d", got, want)
 	}
 }
 

@@ -112,7 +112,7 @@ func updateChecks() []check {
 	for _, P := range []int{1, 33, 1000, 300007} {
 		for _, limit := range []float64{0, 1, 1e9} {
 			all = append(all, check{kernel: "gradnorm", name: fmt.Sprintf("%d numbers, limit %v", P, limit), build: one(kernel.GradNorm{MaxNorm: limit}),
-				bounds: []bound{single}, in: []checkInput{n.normal32(0.3, P)}})
+				bounds: []bound{single}, in: []checkInput{n.normal32(0.3, P), given([]int{}, 2), n.normal32(1, 2).overwritten()}})
 		}
 		const lr, step, beta1, beta2 = 1e-2, 3, 0.9, 0.95
 		v := n.normal32(1, P)

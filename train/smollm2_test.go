@@ -166,7 +166,8 @@ func TestSmolLM2CurvesEqualPEFT(t *testing.T) {
 				near(t, "learning rate", schedule(step), want.LR[step], 1e-15)
 				trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 				ts.set(t, "loss scale", 1/float64(trained))
-				ts.set(t, "optimizer", hyper(c, want.LR[step], step+1)...)
+				h := hyper(c, want.LR[step], step+1)
+				ts.set(t, "optimizer", h[:]...)
 				ts.step(t)
 				loss := ts.read(t, ts.loss)[0]
 				d := math.Abs(loss-want.Loss[step]) / want.Loss[step]

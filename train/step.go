@@ -143,7 +143,7 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	n.Segment(segmentNorm)
 	g := n.Span(adapter.GradGroup)
 	t.norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
-	n.Apply(kernel.AddTo{}, t.norm, n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm}, g))
+	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm}, g, lossSum, t.norm)
 
 	n.Segment(segmentUpdate)
 	m := n.State(groupMoment1, nameMoment1, g.Type)
@@ -154,7 +154,6 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	n.Segment(segmentBegin)
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, lossSum)
-	n.Apply(kernel.Zero{}, t.norm)
 
 	t.loss = lossSum
 	n.Recompute(again)
@@ -209,6 +208,6 @@ func shiftLabels(dst, labels, cu []int32) (trained int) {
 
 // hyper are the numbers the optimizer reads in step t, from 1: learning rate, bias corrections, and t as the
 // bits of a float32 for a device that computes the corrections itself.
-func hyper(c Config, lr float64, t int) []float64 {
-	return []float64{lr, 1 - math.Pow(c.AdamBeta1, float64(t)), 1 - math.Pow(c.AdamBeta2, float64(t)), float64(math.Float32frombits(uint32(t)))}
+func hyper(c Config, lr float64, t int) [4]float64 {
+	return [4]float64{lr, 1 - math.Pow(c.AdamBeta1, float64(t)), 1 - math.Pow(c.AdamBeta2, float64(t)), float64(math.Float32frombits(uint32(t)))}
 }

@@ -182,7 +182,8 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				}
 				lr := want.LR[step]
 				ts.set(t, "loss scale", 1/float64(trained))
-				ts.set(t, "optimizer", hyper(c, lr, step+1)...)
+				h := hyper(c, lr, step+1)
+				ts.set(t, "optimizer", h[:]...)
 				ts.run.Run(segmentBegin)
 				for micro := range v.micro {
 					from := (step*rows + micro*perMicro) * T

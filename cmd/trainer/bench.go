@@ -17,7 +17,7 @@ func newBench(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench --shape NAME",
 		Short: "Time training steps of a model's shape on random weights",
-		Long:  "Time training steps of a model's shape on random weights and tokens: median, fastest and slowest of whole steps with the loss read back, the memory held, and on a GPU the time of each kernel.",
+		Long:  "Time training steps of a model's shape on random weights and tokens: median, fastest and slowest of whole steps with the loss read back, a step's share where the next is queued before that, the memory held, and on a GPU the time of each kernel.",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.LoRA.TargetModules = targets
@@ -32,8 +32,8 @@ func newBench(c *console) *cobra.Command {
 			if asJSON {
 				return writeJSON(c.out, r)
 			}
-			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; load %.1f s, first step %.2f s; held %s\n",
-				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Load, r.First, train.FormatBytes(r.Held))
+			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; queued ahead %.2f ms; load %.1f s, first step %.2f s; held %s\n",
+				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Ahead, r.Load, r.First, train.FormatBytes(r.Held))
 			for _, p := range r.Parts {
 				fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, train.FormatBytes(p.Bytes))
 			}

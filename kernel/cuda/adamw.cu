@@ -3,6 +3,7 @@
 // g first multiplied by the clip factor (decoupled decay, as torch.optim.AdamW).
 // Layout: p, m, v, g [n] fp32, copy [n] bf16 (the operand of the next step's products) or 0. lr, clip: one fp32 on the device each;
 // step: one int32 on the device, t of the first step is 1. So a captured graph replays with new values.
+// A clip factor that is not a number changes nothing: the host may learn of a loss gone bad after the step was queued.
 // Four values a thread where n allows. Arithmetic fp32, bias corrections fp64 once a block.
 // Bytes: 30 a parameter (16 read, 14 written). Goal: 80 % of copy.
 #include "common.cuh"
@@ -37,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) adamw_step(float *p, float *m,
     __syncthreads();
     Step k = s;
     float c = *clip;
+    if (c != c) return;
     int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4, stride = (int64_t)gridDim.x * blockDim.x * 4;
     for (; at < n; at += stride) {
         if (at + 4 <= n) {

@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -264,7 +265,7 @@ func TestAdamWAndNorm(t *testing.T) {
 				}
 				G := in(r, "g", grad)
 				r.run(Norm(), part, G, int64(n))
-				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit))
+				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit), in(r, "loss", []float32{2}))
 				r.run(AdamW(int64(n)), P, Mm, Vv, Cc, G, in(r, "lr", []float32{lr}), in(r, "step", []int32{int32(s + 1)}), norm.Add(4), int64(n),
 					float32(b1), float32(b2), float32(eps), float32(decay))
 				got = append(got, get[byte](r, norm, 4))
@@ -293,25 +294,35 @@ func TestAdamWAndNorm(t *testing.T) {
 	}
 }
 
-func TestNormOfNaNAndNoLimit(t *testing.T) {
+// A factor is NaN exactly where the norm or the loss is not finite; AdamW then leaves every byte as it is.
+func TestNormThatIsNotFinite(t *testing.T) {
 	r := newRig(t, 1<<20)
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	same := func(a, b float32) bool { return a == b || a != a && b != b }
 	for _, c := range []struct {
-		x            []float32
-		limit        float32
-		norm, factor float32
+		x                         []float32
+		limit, loss, norm, factor float32
 	}{
-		{[]float32{3, 4}, 0, 5, 1}, {[]float32{3, 4}, 10, 5, 1}, {[]float32{0, 0}, 1, 0, 1}, {[]float32{float32(math.NaN()), 1}, 1, 0, 0},
+		{[]float32{3, 4}, 0, 2, 5, 1}, {[]float32{3, 4}, 10, 2, 5, 1}, {[]float32{0, 0}, 1, 0, 0, 1},
+		{[]float32{nan, 1}, 1, 2, nan, nan}, {[]float32{1, inf}, 1, 2, inf, nan}, {[]float32{3, 4}, 0, nan, 5, nan}, {[]float32{3, 4}, 10, -inf, 5, nan},
 	} {
 		part, norm := r.out("partial", 4*NormBlocks), r.out("norm", 8)
-		r.run(Norm(), part, in(r, "x", c.x), int64(len(c.x)))
-		r.run(NormFinish(), norm, part, i32(NormBlocks), c.limit)
-		got := get[float32](r, norm, 2)
-		if c.x[0] != c.x[0] {
-			if got[0] == got[0] || got[1] == got[1] {
-				t.Errorf("NaN gradient: norm %v factor %v", got[0], got[1])
+		x := in(r, "x", c.x)
+		r.run(Norm(), part, x, int64(len(c.x)))
+		r.run(NormFinish(), norm, part, i32(NormBlocks), c.limit, in(r, "loss", []float32{c.loss}))
+		if got := get[float32](r, norm, 2); !same(got[0], c.norm) || !same(got[1], c.factor) {
+			t.Errorf("%v limit %v loss %v: norm %v factor %v, want %v and %v", c.x, c.limit, c.loss, got[0], got[1], c.norm, c.factor)
+		}
+		if c.factor == c.factor {
+			continue
+		}
+		state := [][]float32{{1, 2}, {3, 4}, {5, 6}, {7}}
+		p, m, v, copied := in(r, "p", state[0]), in(r, "m", state[1]), in(r, "v", state[2]), in(r, "copy", state[3])
+		r.run(AdamW(2), p, m, v, copied, x, in(r, "lr", []float32{1}), in(r, "step", []int32{1}), norm.Add(4), int64(2), float32(0.9), float32(0.99), float32(1e-8), float32(0.1))
+		for i, at := range []gpu.Ptr{p, m, v, copied} {
+			if got := get[float32](r, at, len(state[i])); !slices.Equal(got, state[i]) {
+				t.Errorf("%v loss %v: AdamW left %v of %v", c.x, c.loss, got, state[i])
 			}
-		} else if got[0] != c.norm || got[1] != c.factor {
-			t.Errorf("%v limit %v: norm %v factor %v", c.x, c.limit, got[0], got[1])
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // norm.cu: the gradient's norm over one flat buffer in a fixed order, and the clip factor, both left on the device.
 // Two launches: norm_partial with any fixed grid writes one sum of squares a block, norm_finish (one block) adds them.
-// Layout: x [n] fp32, partial [blocks] fp32, out [2] fp32 = norm, factor. Accumulation fp32 in a thread, fp64 across blocks.
+// Layout: x [n] fp32, partial [blocks] fp32, loss [1] fp32, out [2] fp32 = norm, factor. Accumulation fp32 in a thread, fp64 across blocks.
 // Bytes: 4 a value. Goal: 85 % of copy.
 #include "common.cuh"
 
@@ -16,8 +16,9 @@ extern "C" __global__ void __launch_bounds__(512) norm_partial(float *partial, c
     if (threadIdx.x == 0) partial[blockIdx.x] = t;
 }
 
-// factor = limit / (norm + 1e-6), at most 1 (torch's clip_grad_norm_); limit <= 0 = no clipping. Grid 1, block 32.
-extern "C" __global__ void norm_finish(float *out, const float *partial, int blocks, float limit) {
+// factor = limit / (norm + 1e-6), at most 1 (torch's clip_grad_norm_); limit <= 0 = no clipping; NaN where norm or loss is not finite.
+// Grid 1, block 32.
+extern "C" __global__ void norm_finish(float *out, const float *partial, int blocks, float limit, const float *loss) {
     double s = 0;
     for (int i = threadIdx.x; i < blocks; i += 32) s += partial[i];
 #pragma unroll
@@ -25,6 +26,6 @@ extern "C" __global__ void norm_finish(float *out, const float *partial, int blo
     if (threadIdx.x == 0) {
         float norm = (float)sqrt(s), f = limit / (norm + 1e-6f);
         out[0] = norm;
-        out[1] = limit > 0 && f < 1.f ? f : (norm == norm ? 1.f : norm);   // NaN stays visible
+        out[1] = !isfinite(norm) || !isfinite(*loss) ? __int_as_float(0x7fffffff) : limit > 0 && f < 1.f ? f : 1.f;
     }
 }

@@ -254,6 +254,13 @@ func last(names []string) string {
 	return strings.Clone(names[len(names)-1])
 }
 
+// Nodes is the number of launches, copies and fills in the graph.
+func (g *Graph) Nodes() (int, error) {
+	var n C.size_t
+	err := check("count the graph's nodes", "cuGraphGetNodes", C.cuGraphGetNodes(g.graph, nil, &n))
+	return int(n), err
+}
+
 // Replay queues the whole graph.
 func (g *Graph) Replay(s *Stream) error {
 	if r := C.cuGraphLaunch(g.exec, s.c()); r != 0 {

@@ -1,0 +1,154 @@
+//go:build gpu
+
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// deviceRun is a plan bound to a device: segments that run together are one captured graph.
+type deviceRun struct {
+	store   *deviceStore
+	stream  *gpu.Stream
+	graphs  []captured
+	readers []*deviceReader
+	values  map[*Value]kernel.DeviceTensor
+	host    map[*Value]kernel.Tensor
+	side    *gpu.Stream           // of moves; nil without
+	done    map[*Value]*gpu.Event // of moves, by what they write
+	events  []*gpu.Event
+	work    map[string][]func() error // by segment, as captured
+	names   map[string][]string       // of work, with scope
+	kernels map[string][]string       // of work, kernel and output type
+}
+
+// captured are segments that run one after the other.
+type captured struct {
+	segments []string
+	graph    *gpu.Graph // nil: there is nothing to run
+}
+
+// Prepare captures segments as one graph.
+func (r *deviceRun) Prepare(segments ...string) error {
+	_, err := r.graph(segments)
+	return err
+}
+
+// Run queues the segments' graph.
+func (r *deviceRun) Run(segments ...string) error {
+	g, err := r.graph(segments)
+	if err != nil || g == nil {
+		return err
+	}
+	return g.Replay(r.stream)
+}
+
+func (r *deviceRun) graph(segments []string) (*gpu.Graph, error) {
+	for _, c := range r.graphs {
+		if slices.Equal(c.segments, segments) {
+			return c.graph, nil
+		}
+	}
+	c := captured{segments: slices.Clone(segments)}
+	calls := 0
+	for _, s := range segments {
+		calls += len(r.work[s])
+	}
+	if calls > 0 {
+		var err error
+		if c.graph, err = gpu.Capture(r.stream, func() error { return r.queue(segments) }); err != nil {
+			return nil, fmt.Errorf("segments %s: %w", strings.Join(segments, ", "), err)
+		}
+	}
+	r.graphs = append(r.graphs, c)
+	return c.graph, nil
+}
+
+// Queued is the number of launches, copies and fills that Run of the segments queues.
+func (r *deviceRun) Queued(segments ...string) (int, error) {
+	g, err := r.graph(segments)
+	if err != nil || g == nil {
+		return 0, err
+	}
+	return g.Nodes()
+}
+
+// queue queues every call of the segments.
+func (r *deviceRun) queue(segments []string) error {
+	for _, s := range segments {
+		for i, work := range r.work[s] {
+			if err := work(); err != nil {
+				return fmt.Errorf("%s: %w", r.names[s][i], err)
+			}
+		}
+	}
+	return nil
+}
+
+// Read waits for the stream and fetches an output, as fp32 or as it is stored if it is no number.
+func (r *deviceRun) Read(v *Value) (kernel.Tensor, error) {
+	d, ok := r.values[v]
+	if !ok {
+		return kernel.Tensor{}, fmt.Errorf("%s is no output of the plan", v.Name)
+	}
+	host, ok := r.host[v]
+	if !ok {
+		host = kernel.NewTensor(v.Type, kernel.Alloc(v.Type.Bytes()))
+		r.host[v] = host
+	}
+	if err := r.stream.Synchronize(); err != nil {
+		return host, err
+	}
+	return host, fetch(host, d)
+}
+
+// Profile runs a segment call by call and times each with events: kernel time with the gaps between small
+// launches, so a sum above the captured graph's time.
+func (r *deviceRun) Profile(segment string, see func(name string, ms float64)) error {
+	start, err := r.store.g.Device.NewEvent()
+	if err != nil {
+		return err
+	}
+	defer start.Close() //nolint:errcheck // for timing only
+	end, err := r.store.g.Device.NewEvent()
+	if err != nil {
+		return err
+	}
+	defer end.Close() //nolint:errcheck // for timing only
+	for i, work := range r.work[segment] {
+		if err := errors.Join(start.Record(r.stream), work(), end.Record(r.stream), end.Synchronize()); err != nil {
+			return err
+		}
+		took, err := end.Since(start)
+		if err != nil {
+			return err
+		}
+		see(r.kernels[segment][i], float64(took.Nanoseconds())/1e6)
+	}
+	return nil
+}
+
+func (r *deviceRun) close() error {
+	var err error
+	for _, e := range r.events {
+		err = errors.Join(err, e.Close())
+	}
+	if r.side != nil {
+		err = errors.Join(err, r.side.Close())
+	}
+	for _, c := range r.graphs {
+		if c.graph != nil {
+			err = errors.Join(err, c.graph.Close())
+		}
+	}
+	for _, d := range r.readers {
+		err = errors.Join(err, d.close())
+	}
+	return err
+}
