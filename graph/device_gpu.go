@@ -19,8 +19,9 @@ type GPU struct {
 	workers int
 }
 
-// NewGPU opens a device. workers is the number of host threads for loading; 0 means one for each core.
-func NewGPU(index, workers int) (Machine, error) {
+// NewGPU opens a device for plans of a precision; 0 is the device's own, bf16. workers is the number of host threads
+// for loading; 0 means one for each core.
+func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
 	runtime.LockOSThread()
 	d, err := gpu.Open(index)
 	if err != nil {
@@ -32,10 +33,13 @@ func NewGPU(index, workers int) (Machine, error) {
 		runtime.UnlockOSThread()
 		return nil, errors.Join(err, d.Close())
 	}
+	if precision == 0 {
+		precision = kernel.PrecisionBF16
+	}
 	if workers == 0 {
 		workers = runtime.NumCPU()
 	}
-	g := &GPU{gpu: &kernel.GPU{Device: d, Stream: s}, workers: workers}
+	g := &GPU{gpu: &kernel.GPU{Device: d, Stream: s, Precision: precision}, workers: workers}
 	if b, err := gpu.OpenBLAS(""); err == nil {
 		g.gpu.BLAS = b
 		if g.gpu.Algorithms, err = gpu.OpenAlgorithms(cacheFolder(), d.Name, b.Version); err != nil {
@@ -70,7 +74,7 @@ func (g *GPU) Room() (bytes int64, known bool, err error) {
 }
 
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
-	return b.compile(deviceTarget{g.gpu.Device.SM()}, true, outputs)
+	return b.compile(deviceTarget{g.gpu.Device.SM(), g.gpu.Precision}, true, outputs)
 }
 
 func (g *GPU) Close() error {
@@ -79,14 +83,22 @@ func (g *GPU) Close() error {
 }
 
 // deviceTarget stores values as their kernels' GPU bodies ask.
-type deviceTarget struct{ sm int }
+type deviceTarget struct {
+	sm        int
+	precision kernel.Precision
+}
 
-func (deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
+func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
 	body, ok := k.(kernel.OnGPU)
 	if !ok {
 		return nil, nil, fmt.Errorf("%s has no GPU body: this run needs device: cpu", k.Name())
 	}
 	want, out = body.Stored(in)
+	for _, types := range [][]kernel.DType{want, out} {
+		for i, d := range types {
+			types[i] = t.precision.Stored(d)
+		}
+	}
 	return want, out, nil
 }
 

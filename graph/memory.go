@@ -112,8 +112,8 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 	return l, nil
 }
 
-// copyOf names a group's copy in bf16.
-func copyOf(group string) string { return group + " in bf16" }
+// copyOf names a group's copy in 16 bits.
+func copyOf(group string) string { return group + " in 16 bits" }
 
 // NewMemory allocates what Need says, zeroed.
 func NewMemory(plans ...*Plan) (*Memory, error) {

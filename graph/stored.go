@@ -7,7 +7,7 @@ import (
 )
 
 // storage is how a plan's values lie in memory: their element types, and which parameter groups also have a
-// copy in bf16 that products read.
+// copy in the plan's narrow type that products read.
 type storage struct {
 	types  map[*Value]kernel.DType // where not as typed
 	copied map[string]bool         // groups of State
@@ -44,7 +44,7 @@ func (p *Plan) assignStorage(t target) error {
 			case want[i] == in[i] || want[i] == 0:
 			case in[i] == 0:
 				p.store.types[v] = want[i]
-			case r.kind == State && r.requires && want[i] == kernel.BF16:
+			case r.kind == State && r.requires && want[i].IsFloat() && want[i].Size() == 2:
 				p.store.copied[r.group] = true
 			case v.kind == State && !v.requires && !v.span && !read[v]:
 				p.store.types[v] = want[i]

@@ -5,11 +5,12 @@ package graph
 import (
 	"errors"
 
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 // NewGPU opens a GPU; this build has none.
-func NewGPU(int, int) (Machine, error) {
+func NewGPU(int, int, kernel.Precision) (Machine, error) {
 	_, reason := gpu.Devices()
 	return nil, errors.New(reason)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
-func (Add) Stored([]DType) (want, out []DType) { return []DType{BF16, BF16}, []DType{BF16} }
+func (Add) Stored([]DType) (want, out []DType) { return []DType{Narrow, Narrow}, []DType{Narrow} }
 
 func (Add) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
@@ -24,8 +24,8 @@ func (AddTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	switch out[0].DType {
 	case F32:
 		return g.Launch(cuda.Elementwise("elementwise_axpy_f32", n), out[0].Ptr, in[1].Ptr, float32(1), n)
-	case BF16:
+	case g.Precision.Stored(Narrow):
 		return g.Launch(cuda.Elementwise("elementwise_axpy", n), out[0].Ptr, in[1].Ptr, float32(1), n)
 	}
-	return nil, fmt.Errorf("add to %v: fp32 and bf16 are supported on the GPU", out[0].Type)
+	return nil, fmt.Errorf("add to %v: f32 and %v are supported on the GPU with precision %v", out[0].Type, g.Precision.Stored(Narrow), g.Precision)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func (Attention) Stored([]DType) (want, out []DType) {
-	return []DType{BF16, BF16, BF16, I32, I32}, []DType{BF16, F32}
+	return []DType{Narrow, Narrow, Narrow, I32, I32}, []DType{Narrow, F32}
 }
 
 // geometry plans both directions, so that they are always of one family.
@@ -70,7 +70,7 @@ func (m *headMaps) k(t DeviceTensor, rows int) gpu.TensorMap { return m.heads(t,
 
 // heads maps [M,heads,D] in boxes of 64 columns of one head and so many rows.
 func (m *headMaps) heads(t DeviceTensor, heads, rows int) gpu.TensorMap {
-	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(2 * m.D), int64(2 * heads * m.D)}, []int{64, 1, rows}, 128)
+	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(t.DType.Size() * m.D), int64(t.DType.Size() * heads * m.D)}, []int{64, 1, rows}, 128)
 	m.err = errors.Join(m.err, err)
 	return x
 }
@@ -90,7 +90,7 @@ func (m *headMaps) launch(at cuda.Geometry, args []any) (func() error, error) {
 }
 
 func (AttentionGrad) Stored([]DType) (want, out []DType) {
-	return []DType{BF16, BF16, BF16, BF16, F32, BF16, I32, I32}, []DType{BF16, BF16, BF16}
+	return []DType{Narrow, Narrow, Narrow, Narrow, F32, Narrow, I32, I32}, []DType{Narrow, Narrow, Narrow}
 }
 
 // deltaBytes is the scratch for the rows' sums of o dO.

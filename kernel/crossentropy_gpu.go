@@ -5,16 +5,16 @@ package kernel
 import "github.com/tierlora/tierlora/kernel/cuda"
 
 func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
-	want = []DType{BF16, BF16, I32, F32}
+	want = []DType{Narrow, Narrow, I32, F32}
 	if o.Grad {
-		return want, []DType{F32, BF16, F32}
+		return want, []DType{F32, Narrow, F32}
 	}
 	return want, []DType{F32, F32}
 }
 
-// logitBytes is the scratch for a chunk's logits in bf16.
+// logitBytes is the scratch for a chunk's logits.
 func (o LinearCrossEntropy) logitBytes(x, w Type) int64 {
-	return (int64(o.rows(x))*int64(w.Shape[0])*2 + 255) &^ 255
+	return (int64(o.rows(x))*int64(w.Shape[0])*int64(x.DType.Size()) + 255) &^ 255
 }
 
 func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
@@ -25,17 +25,18 @@ func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
 // products are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.
 func (o LinearCrossEntropy) products(x, w Type, rows int) (logits, back product) {
 	V, C := w.Shape[0], w.Shape[1]
-	return product{m: rows, n: V, k: C, transB: true, alpha: 1, out: BF16}, product{m: rows, n: C, k: V, alpha: 1, out: BF16}
+	return product{m: rows, n: V, k: C, transB: true, alpha: 1, out: Narrow}, product{m: rows, n: C, k: V, alpha: 1, out: Narrow}
 }
 
 func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C, V := in[0].Shape[0], in[0].Shape[1], in[1].Shape[0]
+	rowBytes := int64(C) * int64(in[0].DType.Size()) // of x and dx
 	loss, nll := out[0], out[len(out)-1]
 	scratch := g.Scratch.Add(o.logitBytes(in[0].Type, in[1].Type))
 	var work []func() error
 	for row := 0; row < M; row += o.Chunk {
 		rows := min(o.Chunk, M-row)
-		x, labels, losses := in[0].Ptr.Add(int64(row)*int64(C)*2), in[2].Ptr.Add(int64(row)*4), nll.Ptr.Add(int64(row)*4)
+		x, labels, losses := in[0].Ptr.Add(int64(row)*rowBytes), in[2].Ptr.Add(int64(row)*4), nll.Ptr.Add(int64(row)*4)
 		logits, back := o.products(in[0].Type, in[1].Type, rows)
 		forward, err := logits.bind(g, g.Scratch, x, in[1].Ptr, scratch)
 		if err != nil {
@@ -53,7 +54,7 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 		if err != nil {
 			return nil, err
 		}
-		backward, err := back.bind(g, out[1].Ptr.Add(int64(row)*int64(C)*2), g.Scratch, in[1].Ptr, scratch)
+		backward, err := back.bind(g, out[1].Ptr.Add(int64(row)*rowBytes), g.Scratch, in[1].Ptr, scratch)
 		if err != nil {
 			return nil, err
 		}

@@ -11,13 +11,14 @@ import (
 )
 
 // OnGPU is a kernel with a GPU body. A graph's real numbers are one type; on the device each value is stored
-// as its kernels need it: activations and operands of products as bf16, statistics and what is summed up as
-// fp32.
+// as its kernels need it: activations and operands of products as Narrow, the type of the plan's Precision,
+// statistics and what is summed up as fp32.
 type OnGPU interface {
 	Kernel
 	// Stored is the element type in device memory of each input and output. in holds what is settled
 	// already: fp32 for parameters and what they add up to, the stored type of computed values, 0 where the
-	// kernel may choose, which it may for frozen weights. A parameter wanted as bf16 is read from its copy.
+	// kernel may choose, which it may for frozen weights. A parameter wanted as Narrow is read from its copy
+	// where that is not fp32.
 	Stored(in []DType) (want, out []DType)
 	// GPU binds the operation to device memory and returns the work that queues it. The work allocates
 	// nothing and can be captured.
@@ -43,12 +44,13 @@ type DeviceTensor struct {
 
 // GPU is what GPU bodies are bound with.
 type GPU struct {
+	Precision  Precision
 	Device     *gpu.Device
 	Stream     *gpu.Stream
 	BLAS       *gpu.BLAS // nil: products run on our own kernel
 	Algorithms *gpu.Algorithms
 	Scratch    gpu.Ptr // of the call that is bound
-	Copy       gpu.Ptr // the bf16 copy of the call's first input, a span of parameters; 0 = there is none
+	Copy       gpu.Ptr // the copy in 16 bits of the call's first input, a span of parameters; 0 = there is none
 	Constants  gpu.Ptr // ConstantBytes, filled by Start
 
 	side       *gpu.Stream // of Beside
@@ -150,7 +152,7 @@ func (g *GPU) function(stem, entry string) (*gpu.Function, error) {
 	}
 	m := g.modules[stem]
 	if m == nil {
-		image, err := cuda.Image(stem)
+		image, err := cuda.Image(stem, g.Precision.Stored(Narrow).String())
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,7 @@
 package kernel
 
 func (k MatMul) Stored([]DType) (want, out []DType) {
-	want, out = []DType{BF16, BF16}, []DType{BF16}
+	want, out = []DType{Narrow, Narrow}, []DType{Narrow}
 	if k.Wide {
 		out[0] = F32
 	}
@@ -27,7 +27,7 @@ func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 
 // Stored: the addend is fp32 where gradients of parameters add up, else bf16.
 func (k MatMulTo) Stored(in []DType) (want, out []DType) {
-	return []DType{BF16, BF16, in[2]}, []DType{in[2]}
+	return []DType{Narrow, Narrow, in[2]}, []DType{in[2]}
 }
 
 func (k MatMulTo) ScratchGPU(in, out []Type, sm int) int64 { return MatMul(k).ScratchGPU(in, out, sm) }

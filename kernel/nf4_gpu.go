@@ -9,18 +9,20 @@ import (
 )
 
 func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
-	want = []DType{BF16, U8, F32}
+	want = []DType{Narrow, U8, F32}
 	if k.Nested {
-		want = []DType{BF16, U8, U8, F32, F32}
+		want = []DType{Narrow, U8, U8, F32, F32}
 	}
-	return want, []DType{BF16}
+	return want, []DType{Narrow}
 }
 
-// weightBytes is the scratch for the weight in bf16.
-func (k MatMulNF4) weightBytes() int64 { return (int64(k.N)*int64(k.K)*2 + 255) &^ 255 }
+// weightBytes is the scratch for the weight, decoded to the type of x.
+func (k MatMulNF4) weightBytes(x Type) int64 {
+	return (int64(k.N)*int64(k.K)*int64(x.DType.Size()) + 255) &^ 255
+}
 
 func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.weightBytes() + k.product(out[0], 0).scratch(sm)
+	return k.weightBytes(in[0]) + k.product(out[0], 0).scratch(sm)
 }
 
 func (k MatMulNF4) product(out Type, beta float32) product {
@@ -49,7 +51,7 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	if err != nil {
 		return nil, err
 	}
-	mul, err := k.product(out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes()))
+	mul, err := k.product(out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// product is D = alpha op(A) op(B) + beta D, of matrices whose rows follow one another.
+// product is D = alpha op(A) op(B) + beta D, of Narrow matrices whose rows follow one another, into Narrow or F32.
 type product struct {
 	m, n, k        int
 	transA, transB bool
@@ -70,16 +70,18 @@ func (p product) parts(sm int) int {
 	return cuda.GemmParts(l, p.m, p.n, p.k)
 }
 
+// libraryTypes are cuBLASLt's types for those that products read and write.
+var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F32}
+
 // bind queues the product into d, with scratch of at least p.scratch() bytes.
 func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	lda, ldb := p.rows()
+	narrow := g.Precision.Stored(Narrow)
+	p.out = g.Precision.Stored(p.out)
 	if g.BLAS != nil {
-		out := gpu.BF16
-		if p.out == F32 {
-			out = gpu.F32
-		}
-		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, Out: out, Alpha: p.alpha, Beta: p.beta,
-			Align: rowAlign(2*lda, 2*ldb, p.out.Size()*p.n)}
+		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[narrow], Out: libraryTypes[p.out],
+			TF32: g.Precision == PrecisionTF32, Alpha: p.alpha, Beta: p.beta,
+			Align: rowAlign(narrow.Size()*lda, narrow.Size()*ldb, p.out.Size()*p.n)}
 		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
 		if err != nil {
 			return nil, err
@@ -101,7 +103,7 @@ func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry := "reduce_splits_bf16"
+	entry := "reduce_splits_narrow"
 	if p.out == F32 {
 		entry = "reduce_splits"
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (RMSNorm) Stored([]DType) (want, out []DType) { return []DType{BF16, BF16}, []DType{BF16, F32} }
+func (RMSNorm) Stored([]DType) (want, out []DType) {
+	return []DType{Narrow, Narrow}, []DType{Narrow, F32}
+}
 
 func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
@@ -43,7 +45,7 @@ func (o AddRMSNorm) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (AddRMSNorm) Stored([]DType) (want, out []DType) {
-	return []DType{BF16, BF16, BF16}, []DType{BF16, BF16, F32}
+	return []DType{Narrow, Narrow, Narrow}, []DType{Narrow, Narrow, F32}
 }
 
 func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -52,7 +54,7 @@ func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (RMSNormGrad) Stored([]DType) (want, out []DType) {
-	return []DType{BF16, BF16, F32, BF16}, []DType{BF16}
+	return []DType{Narrow, Narrow, F32, Narrow}, []DType{Narrow}
 }
 
 func (RMSNormGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -81,7 +83,7 @@ func (RMSNormGradTo) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (RMSNormGradTo) Stored([]DType) (want, out []DType) {
-	return []DType{BF16, BF16, F32, BF16, BF16}, []DType{BF16}
+	return []DType{Narrow, Narrow, F32, Narrow, Narrow}, []DType{Narrow}
 }
 
 func (RMSNormGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -33,7 +33,7 @@ func widenBF16[F Float](dst []F, src []uint16) {
 func widenF16[F Float](dst []F, src []uint16) {
 	src = src[:len(dst)]
 	for j := range dst {
-		dst[j] = F(fromF16(src[j]))
+		dst[j] = F(FromF16(src[j]))
 	}
 }
 
@@ -72,19 +72,6 @@ func convert[F, S Float](dst []F, src []S) {
 	for j := range dst {
 		dst[j] = F(src[j])
 	}
-}
-
-// fromF16 is the value of an IEEE binary16.
-func fromF16(v uint16) float32 {
-	sign, exponent, fraction := uint32(v>>15)<<31, uint32(v>>10)&31, uint32(v)&1023
-	switch exponent {
-	case 0: // zero and subnormals: fraction * 2^-24
-		f := float32(fraction) * (1. / (1 << 24))
-		return math.Float32frombits(math.Float32bits(f) | sign)
-	case 31:
-		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
 }
 
 // sameElements checks that inputs are of one element type; the pattern "f" allows each f32 or f64.

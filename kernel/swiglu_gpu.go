@@ -4,7 +4,7 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (SwiGLU) Stored([]DType) (want, out []DType) { return []DType{BF16, BF16}, []DType{BF16} }
+func (SwiGLU) Stored([]DType) (want, out []DType) { return []DType{Narrow, Narrow}, []DType{Narrow} }
 
 func (SwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, F := in[0].Shape[0], in[0].Shape[1]
@@ -12,7 +12,7 @@ func (SwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (SwiGLUGrad) Stored([]DType) (want, out []DType) {
-	return []DType{BF16, BF16, BF16}, []DType{BF16, BF16}
+	return []DType{Narrow, Narrow, Narrow}, []DType{Narrow, Narrow}
 }
 
 func (SwiGLUGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

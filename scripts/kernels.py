@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Compiles kernel/cuda/*.cu to kernel/cuda/build/*.fatbin with NVRTC: no GPU, no nvcc, no host compiler.
 
-Only stale files are compiled (a file is fresh while the hash of its source, the headers, the targets and the compiler
-is the one written beside it), at most two at a time. Each fatbin gets a .json with registers, shared memory and spills of
+A source whose header has a line "// Elements: bf16, f16, f32." is compiled once for each of these element types
+(elem.cuh), to STEM.fatbin for bf16 and STEM_f16.fatbin, STEM_f32.fatbin; any other source once, to STEM.fatbin.
+Only stale forms are compiled (a form is fresh while the hash of its source, the headers it includes, the targets and the
+compiler is the one written beside it), at most two at a time. Each fatbin gets a .json with registers, shared memory and spills of
 every kernel on every architecture; a kernel above kernel/cuda/budget.json fails the run.
 
   kernels.py            compile what is stale, print a line a file
@@ -21,36 +23,62 @@ TARGETS = ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120", "compute_90", "compu
 JOBS = 2
 
 
-def key(src, targets, lines):
+def forms(folder):
+    """(source, element type) of everything there is to compile; the type is None for a source without a list of them."""
+    found = []
+    for src in sorted(glob.glob(folder + "/*.cu")):
+        listed = re.search(r"^// Elements: (.*)\.$", open(src).read(), re.M)
+        found += [(src, e) for e in (listed.group(1).split(", ") if listed else [None])]
+    return found
+
+
+def included(src):
+    """The source and the headers of its folder that it includes, directly or not, in the order they are met."""
+    found = [src]
+    for p in found:
+        for name in re.findall(r'^#include "(.*)"', open(p).read(), re.M):
+            q = os.path.dirname(src) + "/" + name
+            if q not in found:
+                found.append(q)
+    return found
+
+
+def key(form, targets, lines):
     """Names everything that decides a fatbin's bytes."""
     h = hashlib.sha256()
-    for p in [src] + sorted(glob.glob(os.path.dirname(src) + "/*.cuh")):
+    for p in included(form[0]):
         h.update(os.path.basename(p).encode() + b"\0" + open(p, "rb").read() + b"\0")
-    h.update(json.dumps([COMPILER, targets, lines, options("sm_80", "", lines)[1:]]).encode())
+    h.update(json.dumps([COMPILER, targets, lines, options(form, "sm_80", "", lines)[1:]]).encode())
     return h.hexdigest()
 
 
-def outputs(src):
-    stem = os.path.basename(src)[:-3]
-    base = os.path.dirname(src) + "/build/" + stem
+def outputs(form):
+    src, elem = form
+    suffix = "" if elem in (None, "bf16") else "_" + elem
+    base = os.path.dirname(src) + "/build/" + os.path.basename(src)[:-3] + suffix
     return base + ".fatbin", base + ".json"
+
+
+def title(form):
+    return os.path.basename(form[0]) + (" " + form[1] if form[1] else "")
 
 
 def stale(folder, targets, lines):
     todo = []
-    for src in sorted(glob.glob(folder + "/*.cu")):
-        fatbin, report = outputs(src)
+    for form in forms(folder):
+        fatbin, report = outputs(form)
         try:
-            fresh = json.load(open(report))["key"] == key(src, targets, lines) and os.path.getsize(fatbin) > 0
+            fresh = json.load(open(report))["key"] == key(form, targets, lines) and os.path.getsize(fatbin) > 0
         except (OSError, ValueError, KeyError, TypeError):
             fresh = False
         if not fresh:
-            todo.append(src)
+            todo.append(form)
     return todo
 
 
-def options(target, root, lines):
+def options(form, target, root, lines):
     opts = ["--gpu-architecture=" + target, "--std=c++17", "--ptxas-options=-v", "-I" + root + "cuda_runtime/include"]
+    opts += {"f16": ["-DELEM_F16"], "f32": ["-DELEM_F32"]}.get(form[1], [])
     return opts + (["--generate-line-info"] if lines else [])
 
 
@@ -62,11 +90,12 @@ def load(folder, name):
     return [ctypes.CDLL(p, mode=ctypes.RTLD_GLOBAL) for p in found][-1]
 
 
-def nvrtc(src, target, lines):
+def nvrtc(form, target, lines):
+    src = form[0]
     load("cuda_nvrtc", "libnvrtc-builtins.so.*")  # NVRTC finds it already loaded
     lib, prog, n = load("cuda_nvrtc", "libnvrtc.so.*"), ctypes.c_void_p(), ctypes.c_size_t()
     lib.nvrtcGetErrorString.restype = ctypes.c_char_p
-    opts = options(target, os.environ["TRAINER_CUDA"] + "/nvidia/", lines) + ["-I" + os.path.dirname(src)]
+    opts = options(form, target, os.environ["TRAINER_CUDA"] + "/nvidia/", lines) + ["-I" + os.path.dirname(src)]
     lib.nvrtcCreateProgram(ctypes.byref(prog), open(src, "rb").read(), src.encode(), 0, None, None)
     rc = lib.nvrtcCompileProgram(prog, len(opts), (ctypes.c_char_p * len(opts))(*[o.encode() for o in opts]))
 
@@ -78,7 +107,7 @@ def nvrtc(src, target, lines):
 
     log = get("ProgramLog").decode().strip("\0\n")
     if rc:
-        raise SystemExit(f"{src} for {target}: {lib.nvrtcGetErrorString(rc).decode()}\n{log}")
+        raise SystemExit(f"{title(form)} for {target}: {lib.nvrtcGetErrorString(rc).decode()}\n{log}")
     return get("CUBIN" if target.startswith("sm_") else "PTX"), log
 
 
@@ -153,42 +182,43 @@ def main():
     targets = a.targets.split(",")
     todo = stale(a.folder, targets, a.g)
     if a.stale:
-        print("\n".join(os.path.basename(s) for s in todo))
+        print("\n".join(title(f) for f in todo))
         return
     os.environ.setdefault("TRAINER_CUDA", os.path.dirname(os.path.abspath(__file__)) + "/../.cache/cuda-12.9")
     os.makedirs(a.folder + "/build", exist_ok=True)
-    keys = {s: key(s, targets, a.g) for s in todo}  # before compiling: an edit meanwhile leaves the file stale
+    keys = {f: key(f, targets, a.g) for f in todo}  # before compiling: an edit meanwhile leaves the file stale
+    wanted = {os.path.basename(outputs(f)[0]) for f in forms(a.folder)}
     for out in glob.glob(a.folder + "/build/*.fatbin"):  # of a source that is gone: go:embed would take it along
-        if not os.path.exists(f"{a.folder}/{os.path.basename(out)[:-7]}.cu"):
+        if os.path.basename(out) not in wanted:
             os.remove(out)
     parts, reports = {}, {}
     with ProcessPoolExecutor(max_workers=JOBS) as pool:
-        for src, target, _, data, log in pool.map(compile_one, [(s, t, a.g) for s in todo for t in targets]):
-            parts.setdefault(src, []).append((target, data))
+        for form, target, _, data, log in pool.map(compile_one, [(f, t, a.g) for f in todo for t in targets]):
+            parts.setdefault(form, []).append((target, data))
             for line in log.splitlines():  # what ptxas says about instructions it had to serialise or ignore
                 if "wgmma" in line or "setmaxnreg" in line:
-                    print(f"{src} {target}: {line}")
+                    print(f"{title(form)} {target}: {line}")
             if target.startswith("sm_"):
-                reports.setdefault(src, {})[target] = resources(log)
-            if len(parts[src]) == len(targets):
-                fatbin, report = outputs(src)
-                pack(fatbin, parts.pop(src))
-                text = {"key": keys[src], "compiler": COMPILER, "kernels": reports.get(src, {})}
+                reports.setdefault(form, {})[target] = resources(log)
+            if len(parts[form]) == len(targets):
+                fatbin, report = outputs(form)
+                pack(fatbin, parts.pop(form))
+                text = {"key": keys[form], "compiler": COMPILER, "kernels": reports.get(form, {})}
                 write(report, json.dumps(text, indent=1, sort_keys=True).encode())
                 print(f"{fatbin} {os.path.getsize(fatbin)} bytes", flush=True)
     budget, bad = {}, []
     if os.path.exists(a.folder + "/budget.json"):
         budget = json.load(open(a.folder + "/budget.json"))
-    for src in sorted(glob.glob(a.folder + "/*.cu")):
+    for form in forms(a.folder):
         try:
-            report = json.load(open(outputs(src)[1]))["kernels"]
+            report = json.load(open(outputs(form)[1]))["kernels"]
         except OSError:
             continue
-        bad += over_budget(report, budget)
+        bad += [title(form) + ": " + b for b in over_budget(report, budget)]
         if a.v:
             for target in sorted(report):
                 for name, u in sorted(report[target].items()):
-                    print(f"{target:8} {name:36} {u['registers']:4} registers {u['shared']:6} shared {u['spill']:5} spilled")
+                    print(f"{target:8} {form[1] or '':4} {name:36} {u['registers']:4} registers {u['shared']:6} shared {u['spill']:5} spilled")
     if bad:
         sys.exit("over budget:\n" + "\n".join(bad))
 

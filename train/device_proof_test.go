@@ -59,7 +59,7 @@ func (c proofCase) scheme() *quant.Config {
 func openGPU(t testing.TB) graph.Machine {
 	t.Helper()
 	needGPU(t)
-	on, err := graph.NewGPU(0, 0)
+	on, err := graph.NewGPU(0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func TestGPUSmolLM2Curve(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.close()
-	on, err := graph.NewGPU(0, 0)
+	on, err := graph.NewGPU(0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

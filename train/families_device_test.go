@@ -36,7 +36,7 @@ func TestGPUFamilies(t *testing.T) {
 			if err != nil || !(cpu < 1e-5) {
 				t.Fatalf("on the CPU: relative error of the logits %.3g; %v", cpu, err)
 			}
-			on, err := graph.NewGPU(0, 0) // it belongs to the subtest's goroutine
+			on, err := graph.NewGPU(0, 0, 0) // it belongs to the subtest's goroutine
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -80,7 +80,7 @@ func openMachine(device string, env Env) (graph.Machine, error) {
 	default:
 		return nil, fmt.Errorf("device %q: %w: use cpu, cuda or auto", device, ErrNoDevice)
 	}
-	on, err := graph.NewGPU(0, env.Workers)
+	on, err := graph.NewGPU(0, env.Workers, 0)
 	if err != nil {
 		return nil, fmt.Errorf("device %q: %w: %w", device, ErrNoDevice, err)
 	}

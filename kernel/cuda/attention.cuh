@@ -19,7 +19,7 @@ struct Tile {
 // Loads rows [row, row+ROWS) of a [M, ...] matrix whose rows are ld values apart, D values of each; rows beyond M and values
 // beyond D become zero.
 template <int DP, int ROWS, int THREADS>
-__device__ __forceinline__ void load_tile(uint32_t dst, const bf16 *src, int row, int M, int D, int64_t ld) {
+__device__ __forceinline__ void load_tile(uint32_t dst, const elem *src, int row, int M, int D, int64_t ld) {
     constexpr int UNITS = DP / 8, LD = Tile<DP>::LD;
 #pragma unroll
     for (int i = threadIdx.x; i < ROWS * UNITS; i += THREADS) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void mma_abt(float (&acc)[MT][NT][4], uint32_t a, uin
     }
 }
 
-// acc[MT][W/8] += P[16 MT rows, 8 NT] B[8 NT rows, W columns from b on]; P is an accumulator of mma_abt, rounded to bf16 here.
+// acc[MT][W/8] += P[16 MT rows, 8 NT] B[8 NT rows, W columns from b on]; P is an accumulator of mma_abt, rounded to elem here.
 template <int DP, int W, int MT, int NT>
 __device__ __forceinline__ void mma_pb(float (&acc)[MT][W / 8][4], const float (&p)[MT][NT][4], uint32_t b) {
     constexpr int LD = Tile<DP>::LD;
@@ -105,10 +105,10 @@ __device__ __forceinline__ int last_query(const int *cu, int B, int row, int M, 
     return window > 0 ? min(end, row + window - 1) : end;
 }
 
-// Writes 16 MT rows of an accumulator of W columns (from column c0 of the matrix) as bf16, times a factor a row; columns beyond
+// Writes 16 MT rows of an accumulator of W columns (from column c0 of the matrix) as elem, times a factor a row; columns beyond
 // D and rows beyond M are left out.
 template <int W, int MT>
-__device__ __forceinline__ void store_rows(bf16 *dst, const float (&acc)[MT][W / 8][4], const float (&factor)[MT][2], int row, int M, int c0, int D, int64_t ld) {
+__device__ __forceinline__ void store_rows(elem *dst, const float (&acc)[MT][W / 8][4], const float (&factor)[MT][2], int row, int M, int c0, int D, int64_t ld) {
     int lane = threadIdx.x & 31;
 #pragma unroll
     for (int i = 0; i < MT; i++)

@@ -1,14 +1,15 @@
 // attention_cached.cu: attention of few query rows over keys with sequence bounds of their own, as in generation over a cache.
-// Layout: q, o [M,H,D], k, v [N,K,D] bf16, packed rows; cuq, cuk [S+1] int32; lse [H,M] fp32. D a multiple of 8, at most DP.
+// Layout: q, o [M,H,D], k, v [N,K,D] elem, packed rows; cuq, cuk [S+1] int32; lse [H,M] fp32. D a multiple of 8, at most DP.
 // The last query of a sequence sees all its keys, the one before all but the last, and so on; with window > 0 only the last
 // window of them. A row that sees no key or is in no sequence gives 0, in lse too. Bounds beyond M and N are cut.
 // One block a query row and head. DP/8 threads share a key, each 8 of its values; every such group runs an online softmax over
 // keys of its own, four at a time so that their loads overlap; the groups' results are added in fixed order. Accumulation fp32.
 // Bytes: 4 D a key and head; the heads of one key head find it in the cache. Goal: 10 us for a row over 512 keys; not for long prompts.
+// Elements: bf16, f16, f32.
 #include "attention.cuh"
 
 template <int DP>
-__device__ __forceinline__ void cached(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int *cuq, const int *cuk,
+__device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, const int *cuk,
                                        int M, int N, int S, int H, int K, int D, float scale, int window) {
     constexpr int L = DP / 8, GROUPS = 128 / L, AHEAD = 4;   // threads a key; keys at a time; rounds whose loads are in flight
     __shared__ float part[GROUPS][DP], top[GROUPS], sum[GROUPS];
@@ -30,12 +31,12 @@ __device__ __forceinline__ void cached(bf16 *o, float *lse, const bf16 *q, const
     k += kv * D + at;
     v += kv * D + at;
     for (int base = lo; base < hi; base += AHEAD * GROUPS) {   // the same rounds in all threads: they shuffle
-        Vec8 keys[AHEAD], values[AHEAD];
+        Eight<elem> keys[AHEAD], values[AHEAD];
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             int key = base + a * GROUPS + group;
             bool there = mine && key < hi;
-            keys[a].u = values[a].u = make_uint4(0, 0, 0, 0);
+            keys[a] = values[a] = fill8(0);
             if (there) keys[a] = load8(k + key * ld), values[a] = load8(v + key * ld);
         }
 #pragma unroll
@@ -66,14 +67,14 @@ __device__ __forceinline__ void cached(bf16 *o, float *lse, const bf16 *q, const
         float y = 0;
         for (int g = 0; g < GROUPS; g++)
             if (sum[g] != 0) y = fmaf(part[g][d], expf(top[g] - all), y);
-        o[((int64_t)row * H + head) * D + d] = __float2bfloat16(total == 0 ? 0.f : y / total);
+        o[((int64_t)row * H + head) * D + d] = narrow(total == 0 ? 0.f : y / total);
     }
     if (threadIdx.x == 0) lse[(int64_t)head * M + row] = total == 0 ? 0.f : all + logf(total);
 }
 
 // Grid (M, H), block 128.
 #define CACHED(DP) \
-    extern "C" __global__ void __launch_bounds__(128) attention_cached_##DP(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int *cuq, \
+    extern "C" __global__ void __launch_bounds__(128) attention_cached_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
         const int *cuk, int M, int N, int S, int H, int K, int D, float scale, int window) { \
         cached<DP>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window); \
     }

@@ -1,15 +1,16 @@
 // attention_forward.cu: O = softmax(scale Q K^T, causal) V over packed sequences, tiled, no T x T matrix.
-// Layout: q [M,H,D], k and v [M,K,D] bf16, rows ldq and ldk values apart (three parts of one matrix work); o [M,H,D] bf16, rows
+// Layout: q [M,H,D], k and v [M,K,D] elem, rows ldq and ldk values apart (three parts of one matrix work); o [M,H,D] elem, rows
 // ldo apart; lse [H,M] fp32, natural logarithm; cu [B+1] int32 row numbers where sequences start (attention.cuh), H a multiple of K.
 // Query i sees keys j <= i of its own sequence, with window > 0 only the last `window` of them, itself included.
 // D is a multiple of 8; the kernel with the next larger DP serves it (32, 64, 80, 96, 128, 256), the rest is zero.
 // One block of 128 threads: 16 MT 4 query rows of one head; it walks the keys in tiles of BN, which cp.async loads while the
 // tensor cores (mma.sync, compute capability 8.0 and later) work on the tile before. Sums, softmax and statistics in fp32.
 // FLOPs: 4 D for every visible pair; bytes: q, o once, k and v once for each query tile (cache). Goal: FlashAttention-2's rate.
+// Elements: bf16, f16.
 #include "attention.cuh"
 
 template <int DP, int MT, int BN>
-__device__ void forward(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int *cu,
+__device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu,
                         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
     constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -116,7 +117,7 @@ __device__ void forward(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const
 
 // Grid (M / rows of a tile rounded up, H), block 128, dynamic shared memory (rows + 2 BN) (DP + 8) 2 bytes.
 #define FORWARD(DP, MT, BN) \
-    extern "C" __global__ void __launch_bounds__(128) attention_forward_##DP(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int *cu, \
+    extern "C" __global__ void __launch_bounds__(128) attention_forward_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
         forward<DP, MT, BN>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
     }

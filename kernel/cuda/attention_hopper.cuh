@@ -27,16 +27,16 @@ __device__ __forceinline__ void weighted(float (&acc)[DP / 2], const uint32_t (&
     for (int k = 0; k < N / 16; k++) Wgmma<DP, 0, 1, 0>::registers(acc, p + 4 * k, operand(b + k * 2048, N * 128));
 }
 
-// An accumulator as the bf16 left operand of the next product: the layouts agree register by register.
+// An accumulator as the elem left operand of the next product: the layouts agree register by register.
 template <int N>
 __device__ __forceinline__ void pack_rows(uint32_t (&p)[N / 4], const float (&s)[N / 2]) {
 #pragma unroll
     for (int i = 0; i < N / 4; i++) p[i] = pack2(s[2 * i], s[2 * i + 1]);
 }
 
-// Rows row and row+8 of a warpgroup's accumulator as bf16; columns beyond D and rows beyond M are left out.
+// Rows row and row+8 of a warpgroup's accumulator as elem; columns beyond D and rows beyond M are left out.
 template <int DP>
-__device__ __forceinline__ void store_head(bf16 *dst, const float (&acc)[DP / 2], float f0, float f1, int row, int M, int D, int64_t ld) {
+__device__ __forceinline__ void store_head(elem *dst, const float (&acc)[DP / 2], float f0, float f1, int row, int M, int D, int64_t ld) {
     int lane = threadIdx.x & 31;
 #pragma unroll
     for (int h = 0; h < 2; h++) {

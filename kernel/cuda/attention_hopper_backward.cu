@@ -1,14 +1,15 @@
 // attention_hopper_backward.cu: the operation of attention_backward.cu for compute capability 9.0 and heads of up to 128; it
 // takes attention_hopper_forward's output and attention_delta's sums.
-// Layout: as there; q, k, v, dO as tensor maps {D, heads, M} of bf16, 128-byte swizzle, boxes {64, 1, rows}: for the keys' kernel
+// Layout: as there; q, k, v, dO as tensor maps {D, heads, M} of elem, 128-byte swizzle, boxes {64, 1, rows}: for the keys' kernel
 // k, v 128 rows and q, dO BQ rows; for the queries' kernel q, dO 128 rows and k, v BN rows. Results by address.
 // One block of 3 warpgroups: the first feeds two stages through the copy engine, the other two hold 64 keys (or queries) each;
 // the probabilities never leave their registers. Products with wgmma, accumulation fp32, no atomics.
 // FLOPs: 14 D for every visible pair. Goal: 70 % of cuDNN's rate (10 D a pair counted).
+// Elements: bf16, f16.
 #include "attention_hopper.cuh"
 
 template <int DP, int BQ>
-__device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md,
+__device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md,
                             const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
@@ -124,7 +125,7 @@ __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq
             float2 l = *(const float2 *)&rows[st][1][j * 8 + lane % 4 * 2];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                float2 x = __bfloat1622float2(*(const __nv_bfloat162 *)&p[2 * j + h]);
+                float2 x = unpack2(p[2 * j + h]);
                 ds[2 * j + h] = pack2(x.x * (dp[4 * j + 2 * h] - l.x), x.y * (dp[4 * j + 2 * h + 1] - l.y));
             }
         }
@@ -161,7 +162,7 @@ __device__ void backward_kv(bf16 *dk, bf16 *dv, float *part, const TensorMap *mq
 }
 
 template <int DP, int BN>
-__device__ void backward_q(bf16 *dq, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md, const float *lse, const float *delta,
+__device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md, const float *lse, const float *delta,
                            const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
@@ -260,12 +261,12 @@ __device__ void backward_q(bf16 *dq, const TensorMap *mq, const TensorMap *mk, c
 // attention_hopper_backward_q_DP: grid (C, M / 128 rounded up, H / C), block 384, shared memory (256 + 4 BN) DP 2 + 1024 bytes.
 // order, from attention_order with tiles of 128 rows (by keys and by queries), puts long tiles first; it may be 0.
 #define BACKWARD(DP, BQ, BN) \
-    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_kv_##DP(bf16 *dk, bf16 *dv, float *part, const __grid_constant__ TensorMap q, \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_kv_##DP(elem *dk, elem *dv, float *part, const __grid_constant__ TensorMap q, \
         const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
         int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) { \
         backward_kv<DP, BQ>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldk, splits, scale, window); \
     } \
-    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_q_##DP(bf16 *dq, const __grid_constant__ TensorMap q, \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_q_##DP(elem *dq, const __grid_constant__ TensorMap q, \
         const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
         int M, int B, int H, int K, int D, int ldq, float scale, int window) { \
         backward_q<DP, BN>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, window); \

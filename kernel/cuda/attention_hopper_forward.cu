@@ -1,14 +1,15 @@
 // attention_hopper_forward.cu: the operation of attention_forward.cu for compute capability 9.0 and heads of up to 128.
-// Layout: as there; q, k, v as tensor maps {D, heads, M} of bf16 with boxes {64, 1, rows}, q 64 WGS rows, k and v 128, 128-byte
+// Layout: as there; q, k, v as tensor maps {D, heads, M} of elem with boxes {64, 1, rows}, q 64 WGS rows, k and v 128, 128-byte
 // swizzle (o, lse by address).
 // One block of WGS + 1 warpgroups: one thread of the first brings K and V in tiles of 128 keys, two stages each, through the copy
 // engine; the other WGS (2 or 3) hold 64 query rows each and multiply with wgmma, the scores of the next tile in flight beside the
 // weighted sum of this one. Accumulation and statistics fp32.
 // FLOPs: 4 D for every visible pair. Goal: 80 % of cuDNN's rate.
+// Elements: bf16, f16.
 #include "attention_hopper.cuh"
 
 template <int DP, int WGS>
-__device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const int *cu, const int *order,
+__device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const int *cu, const int *order,
                         int M, int B, int H, int K, int D, int ldo, float scale, int window) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
@@ -145,7 +146,7 @@ __device__ void forward(bf16 *o, float *lse, const TensorMap *mq, const TensorMa
 // Grid (C, M / (64 WGS) rounded up, H / C): C heads at a time, so that their keys and values stay in the second-level cache; block 128 (WGS + 1), dynamic shared memory (64 WGS + 512) DP 2 + 1024 bytes. order, from
 // attention_order with tiles of 64 WGS rows, puts long tiles first; it may be 0.
 #define FORWARD(DP, WGS) \
-    extern "C" __global__ void __launch_bounds__(128 * (WGS + 1), 1) attention_hopper_forward_##DP(bf16 *o, float *lse, const __grid_constant__ TensorMap q, \
+    extern "C" __global__ void __launch_bounds__(128 * (WGS + 1), 1) attention_hopper_forward_##DP(elem *o, float *lse, const __grid_constant__ TensorMap q, \
         const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldo, float scale, \
         int window) { \
         forward<DP, WGS>(o, lse, &q, &k, &v, cu, order, M, B, H, K, D, ldo, scale, window); \

@@ -88,7 +88,7 @@ func (r *rig) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr) float64 {
 // parted is the time of a product in parts with their sum, in seconds.
 func (r *rig) parted(c gemmShape, parts int, D, A, B gpu.Ptr, bind func(parts int, to gpu.Ptr, flag int32) *gpu.Launch) float64 {
 	r.t.Helper()
-	to, entry, flag := D, "reduce_splits_bf16", int32(0)
+	to, entry, flag := D, "reduce_splits_narrow", int32(0)
 	if c.f32 {
 		entry, flag = "reduce_splits", 1
 	}

@@ -1,7 +1,5 @@
-// common.cuh: types, wide loads, fixed-order reductions and the tensor-core instructions that several kernels share.
+// common.cuh: fixed-order reductions and the tensor-core instructions that several kernels share.
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #ifdef __CUDACC_RTC__   // NVRTC sees no C library headers
 typedef signed char int8_t;
@@ -15,43 +13,10 @@ typedef unsigned long long uint64_t;
 #include <stdint.h>
 #endif
 
-typedef __nv_bfloat16 bf16;
+#include "elem.cuh"
+
 #define INF __int_as_float(0x7f800000)
 #define NANF __int_as_float(0x7fc00000)
-
-// Eight bf16 in one 16-byte register group.
-struct Vec8 {
-    uint4 u;
-    __device__ __forceinline__ __nv_bfloat162 &pair(int i) { return ((__nv_bfloat162 *)&u)[i]; }
-    __device__ __forceinline__ const __nv_bfloat162 &pair(int i) const { return ((const __nv_bfloat162 *)&u)[i]; }
-};
-
-__device__ __forceinline__ Vec8 load8(const bf16 *p) {
-    Vec8 v;
-    v.u = *(const uint4 *)p;
-    return v;
-}
-// For data read once: leaves the caches to what is read again.
-__device__ __forceinline__ Vec8 load8_stream(const bf16 *p) {
-    Vec8 v;
-    v.u = __ldcs((const uint4 *)p);
-    return v;
-}
-__device__ __forceinline__ void store8(bf16 *p, const Vec8 &v) { *(uint4 *)p = v.u; }
-__device__ __forceinline__ void unpack(const Vec8 &v, float *f) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 t = __bfloat1622float2(v.pair(i));
-        f[2 * i] = t.x;
-        f[2 * i + 1] = t.y;
-    }
-}
-__device__ __forceinline__ Vec8 pack(const float *f) {
-    Vec8 v;
-#pragma unroll
-    for (int i = 0; i < 4; i++) v.pair(i) = __floats2bfloat162_rn(f[2 * i], f[2 * i + 1]);
-    return v;
-}
 
 // Sums over a warp or a block in an order that depends on the launch shape alone.
 __device__ __forceinline__ float warp_sum(float v) {
@@ -85,7 +50,7 @@ __device__ __forceinline__ float block_max(float v) {
     return warp_max(v);
 }
 
-// Shared memory, asynchronous copies and bf16 tensor cores of compute capability 8.0 and later.
+// Shared memory, asynchronous copies and tensor cores of compute capability 8.0 and later.
 __device__ __forceinline__ uint32_t smem(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 // Copies 16 bytes, or writes 16 zero bytes when valid is false (src is then not read).
 __device__ __forceinline__ void cp16(uint32_t dst, const void *src, bool valid) {
@@ -104,12 +69,10 @@ __device__ __forceinline__ void ldmatrix4t(uint32_t *r, uint32_t p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(p));
 }
+#ifdef ELEM_PTX
 // d[16x8] += a[16x16] b[16x8]
 __device__ __forceinline__ void mma(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." ELEM_PTX "." ELEM_PTX ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ uint32_t pack2(float lo, float hi) {
-    __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
-    return *(uint32_t *)&v;
-}
+#endif

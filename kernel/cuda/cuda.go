@@ -2,6 +2,12 @@
 // form. scripts/kernels.py compiles them; each file's header states its contract.
 package cuda
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Entries lists the kernels of every source file by its stem. A test holds it against the sources.
 var Entries = map[string][]string{
 	"adamw":              {"adamw_step"},
@@ -26,11 +32,35 @@ var Entries = map[string][]string{
 		"nf4_quantise_bf16", "nf4_quantise_f16", "nf4_quantise_f32", "nf4_offset", "nf4_nest"},
 	"nf4_gemm":    {"nf4_gemm_8", "nf4_gemm_nested_8", "nf4_gemm_32", "nf4_gemm_nested_32"},
 	"norm":        {"norm_partial", "norm_finish"},
-	"reduce":      {"reduce_sum", "reduce_splits", "reduce_splits_bf16"},
+	"reduce":      {"reduce_sum", "reduce_splits", "reduce_splits_narrow"},
 	"rmsnorm":     {"rmsnorm_forward", "rmsnorm_add_forward", "rmsnorm_backward"},
 	"rope":        {"rope_apply"},
 	"swiglu":      {"swiglu_forward", "swiglu_backward"},
 	"swiglu_grad": {"swiglu_grad"},
+}
+
+// Elements lists, by stem, the element types that a source is compiled for: what elem.cuh calls elem. The kernels of any other
+// source read and write none. A test holds it against the sources.
+var Elements = map[string][]string{
+	"adamw": everyType, "attention_backward": tensorCoreTypes, "attention_cached": everyType, "attention_forward": tensorCoreTypes,
+	"attention_hopper_backward": tensorCoreTypes, "attention_hopper_forward": tensorCoreTypes, "bias": everyType, "crossentropy": everyType,
+	"dropout": everyType, "elementwise": everyType, "embedding": everyType, "gemm": tensorCoreTypes, "gemm_hopper": tensorCoreTypes,
+	"kvappend": everyType, "nf4": everyType, "nf4_gemm": tensorCoreTypes, "reduce": everyType, "rmsnorm": everyType, "rope": everyType,
+	"swiglu": everyType, "swiglu_grad": everyType,
+}
+
+var everyType, tensorCoreTypes = []string{"bf16", "f16", "f32"}, []string{"bf16", "f16"}
+
+// Form is the name of the compiled form of a source for an element type, or an error naming the types it has.
+func Form(stem, elem string) (string, error) {
+	types, ok := Elements[stem]
+	switch {
+	case !ok || elem == "bf16" && slices.Contains(types, elem):
+		return stem, nil
+	case slices.Contains(types, elem):
+		return stem + "_" + elem, nil
+	}
+	return "", fmt.Errorf("kernels of %s.cu: there is no form for %s, only for %s", stem, elem, strings.Join(types, " and "))
 }
 
 func perHeadSize(names []string, stems ...string) []string {

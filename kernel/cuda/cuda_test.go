@@ -82,6 +82,43 @@ func TestSourcesHaveContracts(t *testing.T) {
 	}
 }
 
+// TestElementsMatchSources holds the table of compiled forms against the sources' headers.
+func TestElementsMatchSources(t *testing.T) {
+	files, err := filepath.Glob("*.cu")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("sources: %v %v", files, err)
+	}
+	listed := 0
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, body, _ := strings.Cut(string(b), "#include")
+		var types []string
+		if m := regexp.MustCompile(`(?m)^// Elements: (.*)\.$`).FindStringSubmatch(header); m != nil {
+			types = strings.Split(m[1], ", ")
+			listed++
+		}
+		stem := strings.TrimSuffix(f, ".cu")
+		if !slices.Equal(types, Elements[stem]) {
+			t.Errorf("%s: the header lists %v, Elements %v", f, types, Elements[stem])
+		}
+		if uses := regexp.MustCompile(`\belem\b`).MatchString(body); uses != (types != nil) {
+			t.Errorf("%s: uses elem: %t; its header lists %v", f, uses, types)
+		}
+		for _, e := range []string{"bf16", "f16", "f32"} {
+			form, err := Form(stem, e)
+			if has := types == nil || slices.Contains(types, e); has != (err == nil) || has && types != nil && e != "bf16" && form != stem+"_"+e {
+				t.Errorf("%s for %s: form %q, %v", f, e, form, err)
+			}
+		}
+	}
+	if listed != len(Elements) {
+		t.Errorf("%d sources list element types, Elements %d", listed, len(Elements))
+	}
+}
+
 // stale runs scripts/kernels.py --stale on a folder; it needs no compiler.
 func stale(t *testing.T, folder string, more ...string) []string {
 	t.Helper()
@@ -94,7 +131,7 @@ func stale(t *testing.T, folder string, more ...string) []string {
 	if err != nil {
 		t.Fatalf("kernels.py: %v\n%s", err, out)
 	}
-	return strings.Fields(string(out))
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 }
 
 func TestStaleKernels(t *testing.T) {
@@ -108,41 +145,50 @@ func TestStaleKernels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("a.cu", "A")
-	write("b.cu", "B")
+	write("a.cu", "#include \"common.cuh\"\nA")
+	write("b.cu", "// Elements: bf16, f32.\n#include \"b.cuh\"\n")
+	write("b.cuh", "#include \"common.cuh\"\n")
 	write("common.cuh", "C")
-	if got := stale(t, dir); !slices.Equal(got, []string{"a.cu", "b.cu"}) {
+	if got := stale(t, dir); !slices.Equal(got, []string{"a.cu", "b.cu bf16", "b.cu f32"}) {
 		t.Fatalf("nothing built: stale %v", got)
 	}
 	// Mark both as built with the key that the script itself computes.
-	mark := func(name string) {
+	mark := func(name, elem, form string) {
 		out, err := exec.Command("python3", "-c", `
 import sys; sys.path.insert(0, "../../scripts"); import kernels as k
-print(k.key(sys.argv[1], k.TARGETS, False))`, filepath.Join(dir, name+".cu")).CombinedOutput()
+print(k.key((sys.argv[1], sys.argv[2] or None), k.TARGETS, False))`, filepath.Join(dir, name+".cu"), elem).CombinedOutput()
 		if err != nil {
 			t.Fatalf("key: %v\n%s", err, out)
 		}
-		write("build/"+name+".fatbin", "x")
-		write("build/"+name+".json", `{"key": "`+strings.TrimSpace(string(out))+`"}`)
+		write("build/"+form+".fatbin", "x")
+		write("build/"+form+".json", `{"key": "`+strings.TrimSpace(string(out))+`"}`)
 	}
-	mark("a")
-	mark("b")
+	mark("a", "", "a")
+	mark("b", "bf16", "b")
+	if got := stale(t, dir); !slices.Equal(got, []string{"b.cu f32"}) {
+		t.Fatalf("the form for f32 is not built: stale %v", got)
+	}
+	mark("b", "f32", "b_f32")
 	if got := stale(t, dir); len(got) != 0 {
 		t.Fatalf("all built: stale %v", got)
 	}
-	if got := stale(t, dir, "--targets", "sm_80"); len(got) != 2 {
+	if got := stale(t, dir, "--targets", "sm_80"); len(got) != 3 {
 		t.Fatalf("other targets: stale %v", got)
 	}
-	write("a.cu", "A2")
+	write("a.cu", "#include \"common.cuh\"\nA2")
 	if got := stale(t, dir); !slices.Equal(got, []string{"a.cu"}) {
 		t.Fatalf("a edited: stale %v", got)
 	}
-	write("a.cu", "A") // the content decides, not the time
+	write("a.cu", "#include \"common.cuh\"\nA") // the content decides, not the time
 	if got := stale(t, dir); len(got) != 0 {
 		t.Fatalf("a restored: stale %v", got)
 	}
+	write("b.cuh", "#include \"common.cuh\"\nB2")
+	if got := stale(t, dir); !slices.Equal(got, []string{"b.cu bf16", "b.cu f32"}) {
+		t.Fatalf("a header that a does not include was edited: stale %v", got)
+	}
 	write("common.cuh", "C2")
-	if got := stale(t, dir); len(got) != 2 {
+	if got := stale(t, dir); len(got) != 3 {
 		t.Fatalf("header edited: stale %v", got)
 	}
 }

@@ -1,8 +1,9 @@
 // dropout.cu: y = x * keep * scale, where keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0),
 // key = seed + stream) is at least the threshold. A dropped element is x * 0. The mask is that of the CPU, bit for bit.
-// Layout: x, y flat bf16 buffers, y may be x; counter int32 [2] = (seed, step).
+// Layout: x, y flat elem buffers, y may be x; counter int32 [2] = (seed, step).
 // Eight values, two draws of the generator, a thread and round. Grid-stride. Arithmetic fp32.
 // Bytes: 4 a value. Goal: 60 % of copy; the generator takes 20 wide products for 4 values.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
 
 __device__ __forceinline__ uint4 philox(uint64_t group, uint32_t step, uint64_t key) {
@@ -21,7 +22,7 @@ __device__ __forceinline__ uint4 philox(uint64_t group, uint32_t step, uint64_t 
 }
 
 // Grid: any.
-extern "C" __global__ void __launch_bounds__(256) dropout_apply(bf16 *y, const bf16 *x, const int *counter, uint64_t stream, uint32_t threshold,
+extern "C" __global__ void __launch_bounds__(256) dropout_apply(elem *y, const elem *x, const int *counter, uint64_t stream, uint32_t threshold,
                                                                float scale, int64_t n) {
     uint64_t key = (uint64_t)(uint32_t)counter[0] + stream;
     uint32_t step = (uint32_t)counter[1];
@@ -38,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(256) dropout_apply(bf16 *y, const b
         } else {
 #pragma unroll
             for (int k = 0; k < 8; k++)
-                if (i + k < n) y[i + k] = __float2bfloat16(__bfloat162float(x[i + k]) * keep[k]);
+                if (i + k < n) y[i + k] = narrow(widen(x[i + k]) * keep[k]);
         }
     }
 }

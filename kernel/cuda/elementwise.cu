@@ -2,6 +2,7 @@
 // Layout: flat buffers.
 // Eight values a thread and round where n and the addresses allow, a rest one by one. Grid-stride. Arithmetic fp32.
 // Bytes: cast 6 a value, add 6, axpy 6, scale 8. Goal: 85 % of copy.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
 
 #define EACH8(n) \
@@ -13,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_f32_to_bf16(bf16 *
         if (i + 8 <= n) {
             float f[8];
             *(float4 *)f = *(const float4 *)(x + i), *(float4 *)(f + 4) = *(const float4 *)(x + i + 4);
-            store8(y + i, pack(f));
+            store8(y + i, pack<bf16>(f));
         } else {
             for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(x[k]);
         }
@@ -28,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_bf16_to_f32(float 
             unpack(load8(x + i), f);
             *(float4 *)(y + i) = *(float4 *)f, *(float4 *)(y + i + 4) = *(float4 *)(f + 4);
         } else {
-            for (int64_t k = i; k < n; k++) y[k] = __bfloat162float(x[k]);
+            for (int64_t k = i; k < n; k++) y[k] = widen(x[k]);
         }
     }
 }
@@ -37,19 +38,17 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_bf16_to_f32(float 
 extern "C" __global__ void __launch_bounds__(256) elementwise_f16_to_bf16(bf16 *y, const __half *x, int64_t n) {
     EACH8(n) {
         if (i + 8 <= n) {
-            uint4 u = *(const uint4 *)(x + i);
             float f[8];
-#pragma unroll
-            for (int k = 0; k < 8; k++) f[k] = __half2float(((const __half *)&u)[k]);
-            store8(y + i, pack(f));
+            unpack(load8(x + i), f);
+            store8(y + i, pack<bf16>(f));
         } else {
-            for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(__half2float(x[k]));
+            for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(widen(x[k]));
         }
     }
 }
 
-// y bf16 <- a + b; y may be a or b.
-extern "C" __global__ void __launch_bounds__(256) elementwise_add(bf16 *y, const bf16 *a, const bf16 *b, int64_t n) {
+// y elem <- a + b; y may be a or b.
+extern "C" __global__ void __launch_bounds__(256) elementwise_add(elem *y, const elem *a, const elem *b, int64_t n) {
     EACH8(n) {
         if (i + 8 <= n) {
             float f[8], g[8];
@@ -59,13 +58,13 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_add(bf16 *y, const
             for (int k = 0; k < 8; k++) f[k] += g[k];
             store8(y + i, pack(f));
         } else {
-            for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(__bfloat162float(a[k]) + __bfloat162float(b[k]));
+            for (int64_t k = i; k < n; k++) y[k] = narrow(widen(a[k]) + widen(b[k]));
         }
     }
 }
 
-// y bf16 <- y + alpha x.
-extern "C" __global__ void __launch_bounds__(256) elementwise_axpy(bf16 *y, const bf16 *x, float alpha, int64_t n) {
+// y elem <- y + alpha x.
+extern "C" __global__ void __launch_bounds__(256) elementwise_axpy(elem *y, const elem *x, float alpha, int64_t n) {
     EACH8(n) {
         if (i + 8 <= n) {
             float f[8], g[8];
@@ -75,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_axpy(bf16 *y, cons
             for (int k = 0; k < 8; k++) f[k] = fmaf(alpha, g[k], f[k]);
             store8(y + i, pack(f));
         } else {
-            for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(fmaf(alpha, __bfloat162float(x[k]), __bfloat162float(y[k])));
+            for (int64_t k = i; k < n; k++) y[k] = narrow(fmaf(alpha, widen(x[k]), widen(y[k])));
         }
     }
 }

@@ -1,20 +1,21 @@
 // embedding.cu: y[m] = table[ids[m]].
-// Layout: table [V,C] bf16, ids [M] int32, y [M,C] bf16. One block a row, 16 bytes a thread where C is a multiple of 8.
+// Layout: table [V,C] elem, ids [M] int32, y [M,C] elem. One block a row, 16 bytes a thread where C is a multiple of 8.
 // An id outside 0..V-1 makes its row NaN: the loss shows it instead of a wrong row being read.
 // Bytes: 4 a value. Goal: 80 % of copy.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
 
 // Grid M.
-extern "C" __global__ void __launch_bounds__(256) embedding_gather(bf16 *y, const bf16 *table, const int *ids, int V, int C) {
+extern "C" __global__ void __launch_bounds__(256) embedding_gather(elem *y, const elem *table, const int *ids, int V, int C) {
     int id = ids[blockIdx.x];
     bool there = id >= 0 && id < V;
     y += (int64_t)blockIdx.x * C;
     table += (int64_t)(there ? id : 0) * C;
-    bf16 none = __float2bfloat16(NANF);
+    elem none = narrow(NANF);
     if (C % 8 == 0) {
         for (int c = threadIdx.x * 8; c < C; c += blockDim.x * 8) {
-            Vec8 v = load8(table + c);
-            if (!there) v.u = make_uint4(~0u, ~0u, ~0u, ~0u);   // eight NaN
+            Eight<elem> v = load8(table + c);
+            if (!there) v = fill8(~0u);   // eight NaN
             store8(y + c, v);
         }
     } else {

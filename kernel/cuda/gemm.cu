@@ -1,12 +1,13 @@
-// gemm.cu: D[M,N] = alpha op(A)[M,K] op(B)[K,N] + beta D on bf16 tensor cores, for where cuBLASLt is absent.
+// gemm.cu: D[M,N] = alpha op(A)[M,K] op(B)[K,N] + beta D on tensor cores, for where cuBLASLt is absent.
 // Layout, all row-major with leading dimensions in values: nn: A [M,K], B [K,N] (dX = dY W); nt: A [M,K], B [N,K] (Y = X W^T);
-// tn: A [K,M], B [K,N] (dA = dT^T X). D bf16, or fp32 with f32 != 0.
+// tn: A [K,M], B [K,N] (dA = dT^T X). D elem, or fp32 with f32 != 0.
 // Tiles: wide 128x256 (8 warps of 64x64), large 128x128 (4 warps of 64x64), small 64x64 (4 warps of 32x32), thin 128x32 (4 warps
 // of 32x32); inner step 32, four stages of cp.async, mma.sync (compute capability 8.0 and later). While one step of 16 is
 // multiplied the next one's values come from shared memory. Blocks walk the tiles in columns of 8 for the cache.
 // gridDim.z > 1 divides K: D is then fp32 [z][M,N] packed, each part alpha A B; reduce_splits adds them in order.
 // Rows or addresses that are no multiple of 16 bytes are read value by value: right, and slow.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 60 % of cuBLASLt at M >= 2048.
+// Elements: bf16, f16.
 #include "gemm.cuh"
 
 // A stage's tile of one operand: ROWS x COLS values as stored, its 16-byte units permuted so that the 8 rows an ldmatrix reads
@@ -15,12 +16,12 @@
 template <int ROWS, int COLS, int THREADS>
 struct Operand {
     static constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
-    const bf16 *from;
+    const elem *from;
     int64_t hop;
     int r, c;
     // Byte of the 16-byte unit u of row r.
     static __device__ __forceinline__ uint32_t at(int r, int u) { return r * COLS * 2 + (u ^ (UNITS >= 8 ? r & 7 : r >> 1 & 3)) * 16; }
-    __device__ __forceinline__ Operand(const bf16 *src, int64_t ld, int row, int col) {
+    __device__ __forceinline__ Operand(const elem *src, int64_t ld, int row, int col) {
         r = threadIdx.x / UNITS;
         c = threadIdx.x % UNITS * 8;
         from = src + (row + r) * ld + col + c;
@@ -28,7 +29,7 @@ struct Operand {
     }
     // rows, cols: how many of the tile's are inside the matrix; ahead: values to add to the first tile's address.
     __device__ __forceinline__ void load(uint8_t *dst, int64_t ahead, int rows, int cols, bool aligned) const {
-        const bf16 *p = from + ahead;
+        const elem *p = from + ahead;
         uint8_t *to = dst + at(r, c / 8);
 #pragma unroll
         for (int j = 0; j < ROWS / HOP; j++, p += hop, to += HOP * COLS * 2) {
@@ -39,7 +40,7 @@ struct Operand {
                 uint4 u = make_uint4(0, 0, 0, 0);
 #pragma unroll
                 for (int k = 0; k < 8; k++)
-                    if (valid && c + k < cols) ((bf16 *)&u)[k] = p[k];
+                    if (valid && c + k < cols) ((elem *)&u)[k] = p[k];
                 *(uint4 *)to = u;
             }
         }
@@ -47,7 +48,7 @@ struct Operand {
 };
 
 template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
-__device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int K, int64_t lda, int64_t ldb, int64_t ldd, float alpha, float beta, int f32) {
+__device__ void gemm(void *out, const elem *a, const elem *b, int M, int N, int K, int64_t lda, int64_t ldb, int64_t ldd, float alpha, float beta, int f32) {
     constexpr int BK = 32, STAGES = 4, THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
     constexpr int SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2;
     typedef Operand<TA ? BK : BM, TA ? BM : BK, THREADS> OperandA;
@@ -118,7 +119,7 @@ __device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int 
     cp_wait<0>();
     bool parts = gridDim.z > 1;
     float *o32 = (float *)out + (parts ? (int64_t)blockIdx.z * M * N : 0);
-    bf16 *o16 = (bf16 *)out;
+    elem *o16 = (elem *)out;
     if (parts) ldd = N, beta = 0.f;
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -136,7 +137,7 @@ __device__ void gemm(void *out, const bf16 *a, const bf16 *b, int M, int N, int 
 
 // Grid (tiles of M times tiles of N, 1, parts of K), block 32 WM WN, dynamic shared memory 4 stages of (BM + BN) 64 bytes.
 #define GEMM(NAME, TA, TB, BM, BN, WM, WN) \
-    extern "C" __global__ void __launch_bounds__(32 * WM * WN, BM * BN < 16384 ? 4 : 1) gemm_##NAME(void *d, const bf16 *a, const bf16 *b, int M, int N, int K, int lda, int ldb, int ldd, float alpha, float beta, int f32) { \
+    extern "C" __global__ void __launch_bounds__(32 * WM * WN, BM * BN < 16384 ? 4 : 1) gemm_##NAME(void *d, const elem *a, const elem *b, int M, int N, int K, int lda, int ldb, int ldd, float alpha, float beta, int f32) { \
         gemm<TA, TB, BM, BN, WM, WN>(d, a, b, M, N, K, lda, ldb, ldd, alpha, beta, f32); \
     }
 GEMM(nn_wide, false, false, 128, 256, 2, 4)

@@ -12,16 +12,18 @@ __device__ __forceinline__ void tile_of(int block, int M, int N, int &row, int &
 }
 
 // Writes x and y, already times alpha, to columns c and c+1 at value `at`; beta != 0 adds beta times what is there.
-__device__ __forceinline__ void store_pair(float *o32, bf16 *o16, bool f32, float beta, int64_t at, int c, int N, float x, float y) {
+__device__ __forceinline__ void store_pair(float *o32, elem *o16, bool f32, float beta, int64_t at, int c, int N, float x, float y) {
     if (c + 1 < N && !(at & 1)) {
         if (f32) {
             float2 *p = (float2 *)(o32 + at);
             if (beta != 0.f) x = fmaf(beta, p->x, x), y = fmaf(beta, p->y, y);
             *p = make_float2(x, y);
         } else {
-            __nv_bfloat162 *p = (__nv_bfloat162 *)(o16 + at);
-            if (beta != 0.f) x = fmaf(beta, __low2float(*p), x), y = fmaf(beta, __high2float(*p), y);
-            *p = __floats2bfloat162_rn(x, y);
+            if (beta != 0.f) {
+                float2 old = load2(o16 + at);
+                x = fmaf(beta, old.x, x), y = fmaf(beta, old.y, y);
+            }
+            store2(o16 + at, x, y);
         }
         return;
     }
@@ -30,6 +32,6 @@ __device__ __forceinline__ void store_pair(float *o32, bf16 *o16, bool f32, floa
         if (c + e >= N) continue;
         float v = e ? y : x;
         if (f32) o32[at + e] = beta != 0.f ? fmaf(beta, o32[at + e], v) : v;
-        else o16[at + e] = __float2bfloat16(beta != 0.f ? fmaf(beta, __bfloat162float(o16[at + e]), v) : v);
+        else o16[at + e] = narrow(beta != 0.f ? fmaf(beta, widen(o16[at + e]), v) : v);
     }
 }

@@ -1,10 +1,11 @@
 // gemm_hopper.cu: the products of gemm.cu for compute capability 9.0: D[M,N] = alpha op(A) op(B) + beta D.
-// Layout: as gemm.cu (nn, nt, tn); A and B come as tensor maps of bf16 with boxes of 64 columns, 128-byte swizzle:
+// Layout: as gemm.cu (nn, nt, tn); A and B come as tensor maps of elem with boxes of 64 columns, 128-byte swizzle:
 // by column (inner dimension K contiguous: A of nn and nt, B of nt) boxes of 64 x 128 (A) or 64 x BN (B);
 // by row (A of tn, B of nn and tn) boxes of 64 x 64. Addresses and rows are multiples of 16 bytes; edges are filled with zeros.
 // One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds four stages of 64 inner values through the
 // copy engine, the other two multiply 64 rows each with wgmma. gridDim.z > 1 divides K as in gemm.cu.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 80 % of cuBLASLt at M >= 2048.
+// Elements: bf16, f16.
 #include "gemm.cuh"
 #include "hopper.cuh"
 
@@ -82,7 +83,7 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
 #pragma unroll
         for (int j = 0; j < BN / 8; j++) {
             int c = col0 + j * 8 + lane % 4 * 2;
-            store_pair(o32, (bf16 *)out, parts || f32, beta, r * ldd + c, c, N, alpha * acc[4 * j + 2 * h], alpha * acc[4 * j + 2 * h + 1]);
+            store_pair(o32, (elem *)out, parts || f32, beta, r * ldd + c, c, N, alpha * acc[4 * j + 2 * h], alpha * acc[4 * j + 2 * h + 1]);
         }
     }
 #endif

@@ -356,7 +356,7 @@ func TestReduceAndElementwise(t *testing.T) {
 			ax32, sc := in(r, "ax32", parts[:n]), in(r, "sc", parts[:n])
 			r.run(Sum("reduce", "reduce_sum"), sum, P, i32(n), in(r, "scale", []float32{0.5}), i32(1))
 			r.run(Flat("reduce", "reduce_splits", int64(n)), split, P, i32(S), int64(n), float32(2), float32(1))
-			r.run(Flat("reduce", "reduce_splits_bf16", int64(n)), split16, P, i32(S), int64(n), float32(1), float32(0))
+			r.run(Flat("reduce", "reduce_splits_narrow", int64(n)), split16, P, i32(S), int64(n), float32(1), float32(0))
 			r.run(Elementwise("elementwise_f32_to_bf16", int64(n)), cast, in(r, "wide", wide), int64(n))
 			r.run(Elementwise("elementwise_bf16_to_f32", int64(n)), up, X, int64(n))
 			r.run(Elementwise("elementwise_f16_to_bf16", int64(n)), h, in(r, "half", half), int64(n))

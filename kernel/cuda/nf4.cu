@@ -1,19 +1,12 @@
-// nf4.cu: 4-bit weights in bitsandbytes' layout, to bf16 or fp32 and from bf16, fp16 or fp32.
+// nf4.cu: 4-bit weights in bitsandbytes' layout, to elem or fp32 and from bf16, fp16 or fp32.
 // Layout: a matrix of n values flattened row-major, blocks of 64; packed [(n+1)/2], first value in the high nibble;
 // absmax [(n+63)/64] fp32, or nested: scale8 u8 with map [256] fp32, scale2 [blocks/256] fp32 and offset (one fp32 on the device).
 // value = code[c] * absmax; nested absmax = map[scale8] * scale2 (rounded) + offset (rounded, no fused multiply-add).
 // Dequantise: a thread decodes 8 values (4 bytes in, one 16-byte store), four rounds in flight; the code table is in shared
 // memory, where 16 words never conflict. Quantise: 8 threads a block of 64 values.
 // Bytes: dequantise 2.52 a value nested (0.5 + 0.02 read, 2 written), goal 85 % of copy; quantise 2.56 from bf16.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
-
-__device__ __forceinline__ void put8(bf16 *w, int64_t i, const float *f) { store8(w + i, pack(f)); }
-__device__ __forceinline__ void put8(float *w, int64_t i, const float *f) {
-    *(float4 *)(w + i) = *(const float4 *)f;
-    *(float4 *)(w + i + 4) = *(const float4 *)(f + 4);
-}
-__device__ __forceinline__ void put(bf16 *w, int64_t i, float f) { w[i] = __float2bfloat16(f); }
-__device__ __forceinline__ void put(float *w, int64_t i, float f) { w[i] = f; }
 
 struct Scale {
     const float *absmax;                                  // plain
@@ -61,21 +54,21 @@ __device__ void dequantise(T *w, const uint8_t *packed, const float *code, Scale
                 f[2 * k] = table[b >> 4 & 15] * a[r];
                 f[2 * k + 1] = table[b & 15] * a[r];
             }
-            put8(w, i, f);
+            store8(w + i, pack<T>(f));
         } else {
             for (int64_t k = i; k < n; k++) {
                 int b = packed[k >> 1];
-                put(w, k, table[k & 1 ? b & 15 : b >> 4] * absmax_of(s, k >> 6, map, offset));
+                w[k] = narrow<T>(table[k & 1 ? b & 15 : b >> 4] * absmax_of(s, k >> 6, map, offset));
             }
         }
     }
 }
 
 // Grid: n / (32 blockDim.x) rounded up, at least 1. code [16]: NF4's or another 4-bit table.
-extern "C" __global__ void __launch_bounds__(256) nf4_dequantise(bf16 *w, const uint8_t *packed, const float *code, const float *absmax, int64_t n) {
+extern "C" __global__ void __launch_bounds__(256) nf4_dequantise(elem *w, const uint8_t *packed, const float *code, const float *absmax, int64_t n) {
     dequantise(w, packed, code, Scale{absmax, 0, 0, 0, 0}, n);
 }
-extern "C" __global__ void __launch_bounds__(256) nf4_dequantise_nested(bf16 *w, const uint8_t *packed, const float *code, const uint8_t *scale8, const float *map,
+extern "C" __global__ void __launch_bounds__(256) nf4_dequantise_nested(elem *w, const uint8_t *packed, const float *code, const uint8_t *scale8, const float *map,
                                                                        const float *scale2, const float *offset, int64_t n) {
     dequantise(w, packed, code, Scale{0, scale8, map, scale2, offset}, n);
 }
@@ -93,10 +86,6 @@ __constant__ float threshold[15] = {
     -0.045525018125772476f, 0.03979014977812767f, 0.120255246758461f, 0.2035212516784668f, 0.2920137643814087f, 0.3893125355243683f,
     0.5016634464263916f, 0.6427869200706482f, 0.8614784479141235f};
 
-__device__ __forceinline__ float number(float x) { return x; }
-__device__ __forceinline__ float number(bf16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ float number(__half x) { return __half2float(x); }
-
 // A missing last value counts as 0. A block of zeros has 1/absmax = inf, 0 inf = NaN, and NaN is above no midpoint: code 0.
 template <typename T>
 __device__ void quantise(uint8_t *packed, float *absmax, const T *w, int64_t n) {
@@ -104,7 +93,7 @@ __device__ void quantise(uint8_t *packed, float *absmax, const T *w, int64_t n) 
     float f[8], m = 0;
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        f[k] = at + k < n ? number(w[at + k]) : 0.f;
+        f[k] = at + k < n ? widen(w[at + k]) : 0.f;
         m = fmaxf(m, fabsf(f[k]));
     }
 #pragma unroll

@@ -1,10 +1,11 @@
 // nf4_gemm.cu: Y[M,N] = X[M,K] W^T + beta Y for few rows, W [N,K] decoded from 4 bits inside the product.
-// Layout: X, Y bf16, rows ldx, ldy values apart (ldx a multiple of 8); W packed as nf4.cu, K a multiple of 64, so that a block of 64
+// Layout: X, Y elem, rows ldx, ldy values apart (ldx a multiple of 8); W packed as nf4.cu, K a multiple of 64, so that a block of 64
 // belongs to one row; scales plain or nested as there. The weights' numbers are those of nf4_dequantise, bit for bit.
 // One block of 8 warps makes 16 columns of Y: warp w takes the blocks w, w+8, ... of K, a lane 16 neighbouring values of two rows
 // (8 bytes each), and the warps' sums are added in order in shared memory. W is the left operand of mma.sync, X the right one; the
 // inner index is permuted the same way on both sides, so that nothing is shuffled.
 // Accumulation fp32. Bytes 0.52 a weight. Goal: 70 % of copy for M <= 8; beyond M = 32 dequantising first is faster.
+// Elements: bf16, f16.
 #include "common.cuh"
 
 struct Weights {
@@ -15,7 +16,7 @@ struct Weights {
 };
 
 template <int TILES>   // of 8 rows of X
-__device__ void product(bf16 *y, const bf16 *x, const Weights &w, int M, int N, int K, int ldx, int ldy, float beta) {
+__device__ void product(elem *y, const elem *x, const Weights &w, int M, int N, int K, int ldx, int ldy, float beta) {
     __shared__ float table[16], map[256];
     __shared__ float sums[8][16][8 * TILES + 1];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane / 4, t = lane % 4, n0 = blockIdx.x * 16, blocks = K / 64;
@@ -41,7 +42,7 @@ __device__ void product(bf16 *y, const bf16 *x, const Weights &w, int M, int N, 
     };
     if (warp < blocks) fetch(warp);
     for (int b = warp; b < blocks; b += 8) {
-        uint32_t a[2][8];   // 16 values of two rows as bf16 pairs
+        uint32_t a[2][8];   // 16 values of two rows as elem pairs
         uint2 q0[2] = {q[0], q[1]};
         float m0[2];
 #pragma unroll
@@ -81,19 +82,19 @@ __device__ void product(bf16 *y, const bf16 *x, const Weights &w, int M, int N, 
 #pragma unroll
         for (int k = 0; k < 8; k++) s += sums[k][n][m];
         if (m < M && n0 + n < N) {
-            bf16 *p = y + (int64_t)m * ldy + n0 + n;
-            *p = __float2bfloat16(beta != 0.f ? fmaf(beta, __bfloat162float(*p), s) : s);
+            elem *p = y + (int64_t)m * ldy + n0 + n;
+            *p = narrow(beta != 0.f ? fmaf(beta, widen(*p), s) : s);
         }
     }
 }
 
 // Grid N / 16 rounded up, block 256; M at most 8, 32.
 #define PRODUCT(ROWS) \
-    extern "C" __global__ void __launch_bounds__(256) nf4_gemm_##ROWS(bf16 *y, const bf16 *x, const uint8_t *packed, const float *code, const float *absmax, \
+    extern "C" __global__ void __launch_bounds__(256) nf4_gemm_##ROWS(elem *y, const elem *x, const uint8_t *packed, const float *code, const float *absmax, \
         int M, int N, int K, int ldx, int ldy, float beta) { \
         product<ROWS / 8>(y, x, Weights{packed, code, absmax, 0, 0, 0, 0}, M, N, K, ldx, ldy, beta); \
     } \
-    extern "C" __global__ void __launch_bounds__(256) nf4_gemm_nested_##ROWS(bf16 *y, const bf16 *x, const uint8_t *packed, const float *code, const uint8_t *scale8, \
+    extern "C" __global__ void __launch_bounds__(256) nf4_gemm_nested_##ROWS(elem *y, const elem *x, const uint8_t *packed, const float *code, const uint8_t *scale8, \
         const float *map, const float *scale2, const float *offset, int M, int N, int K, int ldx, int ldy, float beta) { \
         product<ROWS / 8>(y, x, Weights{packed, code, 0, scale8, map, scale2, offset}, M, N, K, ldx, ldy, beta); \
     }

@@ -3,6 +3,7 @@
 // dimension was divided) element by element in the order 0..S-1.
 // Layout: flat buffers.
 // Accumulation fp32, reduce_sum fp64 across the block. Bytes: reduce_splits 4 S + 4 a value. Goal: 85 % of copy.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
 
 // out = (accumulate ? out : 0) + scale sum(x); scale may be 0 (none). Grid 1, block 1024.
@@ -32,12 +33,12 @@ extern "C" __global__ void __launch_bounds__(256) reduce_splits(float *out, cons
     }
 }
 
-// The same with a bf16 result.
-extern "C" __global__ void __launch_bounds__(256) reduce_splits_bf16(bf16 *out, const float *part, int S, int64_t n, float alpha, float beta) {
+// The same with a narrow result.
+extern "C" __global__ void __launch_bounds__(256) reduce_splits_narrow(elem *out, const float *part, int S, int64_t n, float alpha, float beta) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
         float v = 0;
         for (int s = 0; s < S; s++) v += part[s * n + i];
         v *= alpha;
-        out[i] = __float2bfloat16(beta == 0 ? v : fmaf(beta, __bfloat162float(out[i]), v));
+        out[i] = narrow(beta == 0 ? v : fmaf(beta, widen(out[i]), v));
     }
 }

@@ -121,7 +121,7 @@ func (r *rig) launch(g Geometry, args ...any) *gpu.Launch {
 	r.t.Helper()
 	m := r.mods[g.Stem]
 	if m == nil {
-		image, err := Image(g.Stem)
+		image, err := Image(g.Stem, "bf16")
 		r.ok(err)
 		m, err = r.d.Load(g.Stem, image)
 		r.ok(err)

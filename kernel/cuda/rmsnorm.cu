@@ -1,23 +1,24 @@
 // rmsnorm.cu: y = x rsqrt(mean(x^2) + eps) w over rows of C, its gradient for a frozen w, and the residual sum before it.
-// Layout: x, y, dy, dx, sum [M,C] bf16 packed rows; w [C] bf16; rstd [M] fp32.
+// Layout: x, y, dy, dx, sum [M,C] elem packed rows; w [C] elem; rstd [M] fp32.
 // One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
 // Statistics and products in fp32, one rounding at the store.
 // Bytes: forward 4 a value (2 read, 2 written), with the residual 8, backward 6 (8 with add). Goal: 85 % of copy.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
 
 // Values a thread holds: chunk j of 8 lies at 8 (threadIdx.x + j blockDim.x).
 enum { HELD = 4 };
 
 template <bool ADD>
-__device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf16 *r, const bf16 *w, int C, float eps) {
+__device__ void forward(elem *y, elem *sum, float *rstd, const elem *x, const elem *r, const elem *w, int C, float eps) {
     size_t row = blockIdx.x;
     x += row * C;
     y += row * C;
     if (ADD) r += row * C, sum += row * C;
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
     if (C % 8 == 0 && C <= step * HELD) {
-        Vec8 v[HELD];
+        Eight<elem> v[HELD];
         float s = 0;
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
@@ -57,33 +58,33 @@ __device__ void forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf
     }
     float s = 0;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        float f = __bfloat162float(x[c]);
+        float f = widen(x[c]);
         if (ADD) {
-            bf16 t = __float2bfloat16(f + __bfloat162float(r[c]));
+            elem t = narrow(f + widen(r[c]));
             sum[c] = t;
-            f = __bfloat162float(t);
+            f = widen(t);
         }
         s = fmaf(f, f, s);
     }
     float q = rsqrtf(block_sum(s) / C + eps);
     if (threadIdx.x == 0) rstd[row] = q;
-    const bf16 *from = ADD ? sum : x;
+    const elem *from = ADD ? sum : x;
     for (int c = threadIdx.x; c < C; c += blockDim.x)
-        y[c] = __float2bfloat16(__bfloat162float(from[c]) * q * __bfloat162float(w[c]));
+        y[c] = narrow(widen(from[c]) * q * widen(w[c]));
 }
 
 // y[M,C], rstd[M] <- x[M,C], w[C]. Grid M.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(bf16 *y, float *rstd, const bf16 *x, const bf16 *w, int C, float eps) {
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(elem *y, float *rstd, const elem *x, const elem *w, int C, float eps) {
     forward<false>(y, 0, rstd, x, 0, w, C, eps);
 }
 
 // sum = x + r (rounded; may be x or r itself), y = norm(sum). Grid M.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(bf16 *y, bf16 *sum, float *rstd, const bf16 *x, const bf16 *r, const bf16 *w, int C, float eps) {
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(elem *y, elem *sum, float *rstd, const elem *x, const elem *r, const elem *w, int C, float eps) {
     forward<true>(y, sum, rstd, x, r, w, C, eps);
 }
 
 // dx = add + rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. add may be 0 (none) or dx itself; dx may be dy. Grid M.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(bf16 *dx, const bf16 *dy, const bf16 *x, const bf16 *w, const float *rstd, const bf16 *add, int C) {
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int C) {
     size_t row = blockIdx.x;
     dx += row * C;
     dy += row * C;
@@ -92,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(bf16 *dx, 
     float q = rstd[row];
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
     if (C % 8 == 0 && C <= step * HELD) {
-        Vec8 vx[HELD], vg[HELD], va[HELD];   // x, dy and add as stored: half the registers of their fp32 values
+        Eight<elem> vx[HELD], vg[HELD], va[HELD];   // x, dy and add as stored: half the registers of their fp32 values
         float s = 0;
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
@@ -132,11 +133,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(bf16 *dx, 
     }
     float s = 0;
     for (int c = threadIdx.x; c < C; c += blockDim.x)
-        s = fmaf(__bfloat162float(dy[c]) * __bfloat162float(w[c]), __bfloat162float(x[c]) * q, s);
+        s = fmaf(widen(dy[c]) * widen(w[c]), widen(x[c]) * q, s);
     float m = block_sum(s) / C;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        float g = q * (__bfloat162float(dy[c]) * __bfloat162float(w[c]) - __bfloat162float(x[c]) * q * m);
-        if (add) g += __bfloat162float(add[c]);
-        dx[c] = __float2bfloat16(g);
+        float g = q * (widen(dy[c]) * widen(w[c]) - widen(x[c]) * q * m);
+        if (add) g += widen(add[c]);
+        dx[c] = narrow(g);
     }
 }

@@ -1,19 +1,20 @@
 // rope.cu: rotary position embedding of q and k in place, rotate_half convention: pair (i, i + D/2) of a head turns by the
 // angle of position p and frequency i. Backward is the same with sign = -1.
-// Layout: q [M,H,D], k [M,K,D] bf16, rows ldq and ldk elements apart; positions [M] int32; cos, sin [P,D/2] fp32, rows ldt apart
+// Layout: q [M,H,D], k [M,K,D] elem, rows ldq and ldk elements apart; positions [M] int32; cos, sin [P,D/2] fp32, rows ldt apart
 // (ldt = D where a row holds both).
 // A thread turns 8 pairs (two 16-byte accesses each way) where D is a multiple of 16, else one. Grid-stride over all pairs.
 // Accumulation fp32. Bytes: 4 a value of q and k (2 read, 2 written); the tables stay in cache. Goal: 80 % of copy.
+// Elements: bf16, f16, f32.
 #include "common.cuh"
 
 // Grid: any; block: any. H or K may be 0.
-extern "C" __global__ void __launch_bounds__(256) rope_apply(bf16 *q, bf16 *k, const int *positions, const float *cosT, const float *sinT,
+extern "C" __global__ void __launch_bounds__(256) rope_apply(elem *q, elem *k, const int *positions, const float *cosT, const float *sinT,
                                                             int M, int H, int K, int D, int ldq, int ldk, int ldt, float sign) {
     int half = D / 2, wide = D % 16 == 0 && ldq % 8 == 0 && ldk % 8 == 0 ? 8 : 1, per = half / wide, row = (H + K) * per;
     int64_t total = (int64_t)M * row;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
         int m = (int)(i / row), j = (int)(i - (int64_t)m * row), h = j / per, d = (j - h * per) * wide;
-        bf16 *p = h < H ? q + (int64_t)m * ldq + h * D + d : k + (int64_t)m * ldk + (h - H) * D + d;
+        elem *p = h < H ? q + (int64_t)m * ldq + h * D + d : k + (int64_t)m * ldk + (h - H) * D + d;
         const float *c = cosT + (int64_t)positions[m] * ldt + d, *s = sinT + (int64_t)positions[m] * ldt + d;
         if (wide == 8) {
             float a[8], b[8], x[8], y[8], cs[8], sn[8];
@@ -30,9 +31,9 @@ extern "C" __global__ void __launch_bounds__(256) rope_apply(bf16 *q, bf16 *k, c
             store8(p, pack(x));
             store8(p + half, pack(y));
         } else {
-            float a = __bfloat162float(p[0]), b = __bfloat162float(p[half]), t = sign * *s;
-            p[0] = __float2bfloat16(a * *c - b * t);
-            p[half] = __float2bfloat16(b * *c + a * t);
+            float a = widen(p[0]), b = widen(p[half]), t = sign * *s;
+            p[0] = narrow(a * *c - b * t);
+            p[half] = narrow(b * *c + a * t);
         }
     }
 }

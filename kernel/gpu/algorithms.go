@@ -89,21 +89,23 @@ func (a *Algorithms) Save() error {
 // DType is the storage type of a matrix.
 type DType int
 
-// Storage types of a Gemm's output.
+// Storage types of a Gemm's matrices.
 const (
 	BF16 DType = iota
 	F32
+	F16
 )
 
-func (t DType) String() string { return [...]string{"bf16", "f32"}[t] }
+func (t DType) String() string { return [...]string{"bf16", "f32", "f16"}[t] }
 
-// Gemm is D[M,N] = Alpha op(A)[M,K] op(B)[K,N] + Beta D, row-major, A and B in bf16, sums in fp32. op(X) is X, or X
+// Gemm is D[M,N] = Alpha op(A)[M,K] op(B)[K,N] + Beta D, row-major, sums in fp32. op(X) is X, or X
 // transposed: with TransA, A is stored as [K,M]; with TransB, B is stored as [N,K] (as checkpoints store weights).
 type Gemm struct {
 	M, N, K        int
 	TransA, TransB bool
-	LDA, LDB, LDD  int // elements between rows as stored; 0 = packed
-	Out            DType
+	LDA, LDB, LDD  int   // elements between rows as stored; 0 = packed
+	In, Out        DType // of A and B; of D: In or F32
+	TF32           bool  // with In F32: tensor cores may read A and B with 10 bits of mantissa
 	Alpha, Beta    float32
 	Align          int // bytes to which every address and row is aligned; 0 = 16
 }
@@ -117,8 +119,15 @@ func (g Gemm) Key(workspace int64) string {
 		}
 		return "N"
 	}
-	return fmt.Sprintf("%dx%dx%d %s%s ld %d,%d,%d %s beta %t align %d workspace %d", g.M, g.N, g.K, t(g.TransA), t(g.TransB),
-		g.LDA, g.LDB, g.LDD, g.Out, g.Beta != 0, g.Align, workspace)
+	in := ""
+	switch {
+	case g.TF32:
+		in = " of tf32"
+	case g.In != BF16:
+		in = " of " + g.In.String()
+	}
+	return fmt.Sprintf("%dx%dx%d %s%s ld %d,%d,%d %s beta %t align %d workspace %d%s", g.M, g.N, g.K, t(g.TransA), t(g.TransB),
+		g.LDA, g.LDB, g.LDD, g.Out, g.Beta != 0, g.Align, workspace, in)
 }
 
 // packed fills in the defaults.
@@ -156,8 +165,8 @@ func (g Gemm) check() error {
 	if g.M < 1 || g.N < 1 || g.K < 1 || g.LDA < rowA || g.LDB < rowB || g.LDD < g.N {
 		return fmt.Errorf("gemm %s: sizes must be positive and rows fit their leading dimension", g.Key(0))
 	}
-	if g.Out != BF16 && g.Out != F32 {
-		return fmt.Errorf("gemm %dx%dx%d: output type %d", g.M, g.N, g.K, int(g.Out))
+	if g.In < BF16 || g.In > F16 || g.Out != g.In && g.Out != F32 || g.TF32 && g.In != F32 {
+		return fmt.Errorf("gemm %dx%dx%d: operand type %d, output type %d, TF32 %t", g.M, g.N, g.K, int(g.In), int(g.Out), g.TF32)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ package gpu
 #include <stdlib.h>
 #include <string.h>
 
-enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68 };
+enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77 };
 enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREF_WORKSPACE = 1, PREF_REDUCTION = 3, PREF_ALIGN_A = 5, ALGO_REDUCTION = 3 };
 enum { REDUCE_IN_PLACE = 1, REDUCE_FP32 = 2 };
 
@@ -51,12 +51,12 @@ typedef struct {
 
 // The library counts columns first, so D[M,N] row-major is D' [N,M] there and the operands change places.
 // Returns 1000*step + status on failure.
-static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB, int64_t lda, int64_t ldb, int64_t ldd, int f32) {
-	int r, out = f32 ? R_32F : R_16BF;
-	if ((r = lt.desc_create(&g->desc, COMPUTE_32F, R_32F))) return 1000 + r;
+static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB, int64_t lda, int64_t ldb, int64_t ldd, int in, int out, int tf32) {
+	int r;
+	if ((r = lt.desc_create(&g->desc, tf32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F, R_32F))) return 1000 + r;
 	if ((r = lt.desc_set(g->desc, DESC_TRANSA, &transB, sizeof transB)) || (r = lt.desc_set(g->desc, DESC_TRANSB, &transA, sizeof transA))) return 2000 + r;
-	if ((r = lt.layout_create(&g->first, R_16BF, transB ? K : N, transB ? N : K, ldb)) ||
-	    (r = lt.layout_create(&g->second, R_16BF, transA ? M : K, transA ? K : M, lda)) ||
+	if ((r = lt.layout_create(&g->first, in, transB ? K : N, transB ? N : K, ldb)) ||
+	    (r = lt.layout_create(&g->second, in, transA ? M : K, transA ? K : M, lda)) ||
 	    (r = lt.layout_create(&g->out, out, N, M, ldd))) return 3000 + r;
 	return 0;
 }
@@ -152,6 +152,9 @@ func OpenBLAS(dir string) (*BLAS, error) {
 	return opened.blas, nil
 }
 
+// libraryTypes are the library's numbers of the storage types.
+var libraryTypes = [...]C.int{BF16: C.R_16BF, F32: C.R_32F, F16: C.R_16F}
+
 // Product is a Gemm with its algorithm chosen, ready to run. It lives until Free.
 type Product struct {
 	Gemm
@@ -185,7 +188,8 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*Product, erro
 		p.Free()
 		return fmt.Errorf("gemm %s: cuBLASLt %s: step %d status %d", key, b.Version, int(r)/1000, int(r)%1000)
 	}
-	if r := C.gemm_describe(p.g, C.int(g.M), C.int(g.N), C.int(g.K), bit(g.TransA), bit(g.TransB), C.int64_t(g.LDA), C.int64_t(g.LDB), C.int64_t(g.LDD), bit(g.Out == F32)); r != 0 {
+	if r := C.gemm_describe(p.g, C.int(g.M), C.int(g.N), C.int(g.K), bit(g.TransA), bit(g.TransB), C.int64_t(g.LDA), C.int64_t(g.LDB), C.int64_t(g.LDD),
+		libraryTypes[g.In], libraryTypes[g.Out], bit(g.TF32)); r != 0 {
 		return nil, fail(r)
 	}
 	algo := unsafe.Slice((*byte)(unsafe.Pointer(&p.g.algo)), 64)

@@ -23,7 +23,7 @@ import (
 	"unsafe"
 )
 
-// NewTensorMap describes a bf16 tensor for the copy engine (compute capability 9.0 and later). dims and box count
+// NewTensorMap describes a tensor of a 16-bit type for the copy engine (compute capability 9.0 and later). dims and box count
 // elements, innermost first; strides are bytes between neighbours of every dimension but the first; swizzle is 0, 32,
 // 64 or 128 bytes.
 func NewTensorMap(base Ptr, dims, strides []int64, box []int, swizzle int) (t TensorMap, err error) {

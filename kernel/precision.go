@@ -1,0 +1,36 @@
+package kernel
+
+import "fmt"
+
+// Precision is how a device stores activations and operands of products, and how it multiplies them. Sums, statistics,
+// parameters, gradients of parameters and moments are fp32 in all of them. A CPU computes as the graph is typed.
+type Precision uint8
+
+// The precisions. TF32 stores fp32 and multiplies with 10 bits of mantissa where tensor cores do it.
+const (
+	PrecisionBF16 Precision = iota + 1
+	PrecisionFP16
+	PrecisionTF32
+	PrecisionFP32
+)
+
+var precisions = [...]struct {
+	name   string
+	narrow DType
+}{PrecisionBF16: {"bf16", BF16}, PrecisionFP16: {"fp16", F16}, PrecisionTF32: {"tf32", F32}, PrecisionFP32: {"fp32", F32}}
+
+// String is the name in configurations and reports, such as "bf16".
+func (p Precision) String() string {
+	if int(p) < len(precisions) && precisions[p].name != "" {
+		return precisions[p].name
+	}
+	return fmt.Sprintf("precision(%d)", uint8(p))
+}
+
+// Stored is the element type that a kernel's Narrow stands for; any other type is itself.
+func (p Precision) Stored(d DType) DType {
+	if d == Narrow {
+		return precisions[p].narrow
+	}
+	return d
+}
