@@ -5,6 +5,7 @@ package graph
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
@@ -18,7 +19,7 @@ type chip struct {
 
 // NewChip is a machine that plans for a kind of device and runs nothing. It needs no device.
 func NewChip(c gpu.Chip, workers int) (Machine, error) {
-	return &chip{c, workers, deviceTarget{c.SM}}, nil
+	return &chip{c, workers, deviceTarget{c.SM, kernel.PrecisionBF16}}, nil
 }
 
 func (c *chip) Name() string { return c.Full }
