@@ -5,6 +5,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -14,6 +15,7 @@ import (
 type deviceReader struct {
 	turns
 	stream  *gpu.Stream
+	names   string
 	from    []kernel.DeviceTensor
 	offset  []int64 // of each output in a slot's memory
 	memory  [readsAhead]*gpu.Pinned
@@ -26,7 +28,9 @@ func (r *deviceRun) Reader(outputs ...*Value) (Reader, error) {
 	d := &deviceReader{stream: r.stream}
 	r.readers = append(r.readers, d)
 	var bytes int64
+	var names []string
 	for _, v := range outputs {
+		names = append(names, v.Name)
 		t, ok := r.values[v]
 		if !ok {
 			return nil, fmt.Errorf("%s is no output of the plan", v.Name)
@@ -37,6 +41,7 @@ func (r *deviceRun) Reader(outputs ...*Value) (Reader, error) {
 		d.from, d.offset = append(d.from, t), append(d.offset, bytes)
 		bytes += kernel.AlignUp(t.Bytes())
 	}
+	d.names = strings.Join(names, ", ")
 	for i := range d.slots {
 		var err error
 		if d.memory[i], err = r.store.g.Device.NewPinned(int(bytes)); err != nil {
@@ -59,7 +64,7 @@ func (d *deviceReader) Queue() error {
 	}
 	for i, t := range d.from {
 		if err := d.stream.CopyOut(d.memory[slot], d.offset[i], t.Ptr, t.Bytes()); err != nil {
-			return err
+			return fmt.Errorf("read %s: %w", d.names, err)
 		}
 	}
 	return d.arrived[slot].Record(d.stream)
@@ -70,7 +75,10 @@ func (d *deviceReader) Next() ([]kernel.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.slots[slot], d.arrived[slot].Synchronize()
+	if err := d.arrived[slot].Synchronize(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", d.names, err)
+	}
+	return d.slots[slot], nil
 }
 
 func (d *deviceReader) close() error {

@@ -46,7 +46,10 @@ func (r *deviceRun) Run(segments ...string) error {
 	if err != nil || g == nil {
 		return err
 	}
-	return g.Replay(r.stream)
+	if err := g.Replay(r.stream); err != nil {
+		return fmt.Errorf("segments %s: %w", strings.Join(segments, ", "), err)
+	}
+	return nil
 }
 
 func (r *deviceRun) graph(segments []string) (*gpu.Graph, error) {
@@ -102,10 +105,14 @@ func (r *deviceRun) Read(v *Value) (kernel.Tensor, error) {
 		host = kernel.NewTensor(v.Type, kernel.Alloc(v.Type.Bytes()))
 		r.host[v] = host
 	}
-	if err := r.stream.Synchronize(); err != nil {
-		return host, err
+	err := r.stream.Synchronize()
+	if err == nil {
+		err = fetch(host, d)
 	}
-	return host, fetch(host, d)
+	if err != nil {
+		err = fmt.Errorf("read %s: %w", v.Name, err)
+	}
+	return host, err
 }
 
 // Profile runs a segment call by call and times each with events: kernel time with the gaps between small

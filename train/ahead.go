@@ -120,6 +120,7 @@ func (r *running) finishStep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.clock.step()
 	loss, norm := float64(read[0].F32()[0]), float64(read[1].F32()[0])
 	if math.IsNaN(loss) || math.IsInf(loss, 0) || math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return r.notFinite(s, loss, norm)
@@ -163,6 +164,9 @@ func (r *running) finishStep(ctx context.Context) error {
 	if r.env.Progress != nil {
 		r.env.Progress.Step(StepInfo{Step: s.number, Epoch: s.epoch, Loss: loss, GradNorm: norm, LearningRate: s.lr,
 			Tokens: int64(tokens), TokensPerSecond: rate, EvalLoss: evalLoss})
+	}
+	if r.evaluatesAfter(s.number) || r.savesAfter(s.number) {
+		r.clock.pause()
 	}
 	if best || r.savesAfter(s.number) {
 		return r.save()

@@ -56,12 +56,21 @@ type Result struct {
 	Tokens     int64         `json:"tokens"`
 	Duration   time.Duration `json:"duration_ns"`
 	HeldBytes  int64         `json:"held_bytes"` // memory of the plan
+	StepMs     *StepTimes    `json:"step_ms,omitempty"`
+	Expect     []Judged      `json:"expect,omitempty"` // of a run that did all its steps
 	AdapterDir string        `json:"adapter_dir"`
 	Checkpoint string        `json:"checkpoint,omitempty"` // newest one
 	// Stopped: the user interrupted the run after Steps steps; Checkpoint continues it.
 	Stopped bool `json:"stopped,omitempty"`
 	// Losses of every step, the whole run where it was resumed.
 	Losses []float64 `json:"-"`
+}
+
+// StepTimes are medians of steps in milliseconds, evaluations and saves not counted.
+type StepTimes struct {
+	Median     float64 `json:"median"`
+	FirstTenth float64 `json:"first_tenth"` // of the steps timed
+	LastTenth  float64 `json:"last_tenth"`
 }
 
 // PlanReport is the memory that a run will hold, before it holds any.

@@ -21,7 +21,7 @@ import (
 func childTest(t testing.TB, name string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.v")
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), "TMPDIR="+t.TempDir()), env...) // a killed child leaves its folders
 	return cmd
 }
 
@@ -162,18 +162,12 @@ func TestGPURunIsFlat(t *testing.T) {
 		}
 	}
 	n := len(w.times)
-	first, last := median(w.times[:50]), median(w.times[n-50:])
+	first, last := middle(w.times[:50]), middle(w.times[n-50:])
 	t.Logf("%d readings of %d bytes free; median step of the first 50 %.3f ms, of the last 50 %.3f ms (%+.2f %%), of all %.3f ms; loss %.4f to %.4f",
-		len(w.free), w.free[0], first, last, 100*(last/first-1), median(w.times), r.FirstLoss, r.LastLoss)
+		len(w.free), w.free[0], first, last, 100*(last/first-1), middle(w.times), r.FirstLoss, r.LastLoss)
 	if d := last/first - 1; !(d < 0.02 && d > -0.02) {
 		t.Errorf("the last 50 steps take %.3f ms, the first 50 %.3f ms: %+.2f %%", last, first, 100*d)
 	}
-}
-
-func median(x []float64) float64 {
-	x = slices.Clone(x)
-	slices.Sort(x)
-	return x[len(x)/2]
 }
 
 func TestGPUNotFiniteLossStops(t *testing.T) {

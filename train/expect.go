@@ -28,34 +28,60 @@ type Missed struct{ Criteria []string }
 
 func (m *Missed) Error() string { return "expectation missed: " + strings.Join(m.Criteria, "; ") }
 
+// Judged is a criterion of the section and how a run met it.
+type Judged struct {
+	Criterion string `json:"criterion"` // the key
+	Want      string `json:"want"`
+	Got       string `json:"got"`
+	Met       bool   `json:"met"`
+	miss      string // what Check says
+}
+
 // Check compares a finished run with the section: the mean loss of the last tenth of the steps (at least one
 // step) against the mean of the first, and the bytes that the run held. The error is a *Missed that says by how
 // much.
 func (e Expect) Check(losses []float64, heldBytes int64) error {
-	var missed []string
-	miss := func(format string, args ...any) { missed = append(missed, fmt.Sprintf(format, args...)) }
-	if e.LossDecrease > 0 {
-		if len(losses) < 2 {
-			miss("loss_decrease can't be judged after %d steps: it takes at least 2", len(losses))
-		} else if first, last, fall := LossFall(losses); !(fall >= e.LossDecrease) {
-			miss("the loss fell by %.1f %% (mean %.4f of the first tenth of %d steps to %.4f of the last), expected was %.1f %%: short of it by %.1f percentage points",
-				100*fall, first, len(losses), last, 100*e.LossDecrease, 100*(e.LossDecrease-fall))
-		}
+	judged, err := e.Judge(losses, heldBytes)
+	if err != nil {
+		return err
 	}
-	if e.MaxVRAM != "" {
-		limit, err := ParseBytes(e.MaxVRAM)
-		if err != nil {
-			return fmt.Errorf("expect.max_vram: %w", err)
-		}
-		if heldBytes > limit {
-			miss("the run held %d bytes (%s), expected were at most %s: over it by %d bytes (%s)",
-				heldBytes, FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, FormatBytes(heldBytes-limit))
+	var missed []string
+	for _, j := range judged {
+		if !j.Met {
+			missed = append(missed, j.miss)
 		}
 	}
 	if missed != nil {
 		return &Missed{missed}
 	}
 	return nil
+}
+
+// Judge is Check criterion by criterion.
+func (e Expect) Judge(losses []float64, heldBytes int64) ([]Judged, error) {
+	var all []Judged
+	if e.LossDecrease > 0 {
+		j := Judged{Criterion: "loss_decrease", Want: fmt.Sprintf("%.1f %%", 100*e.LossDecrease)}
+		if len(losses) < 2 {
+			j.Got, j.miss = "too few steps", fmt.Sprintf("loss_decrease can't be judged after %d steps: it takes at least 2", len(losses))
+		} else {
+			first, last, fall := LossFall(losses)
+			j.Got, j.Met = fmt.Sprintf("%.1f %%, %.4f to %.4f", 100*fall, first, last), fall >= e.LossDecrease
+			j.miss = fmt.Sprintf("the loss fell by %.1f %% (mean %.4f of the first tenth of %d steps to %.4f of the last), expected was %.1f %%: short of it by %.1f percentage points",
+				100*fall, first, len(losses), last, 100*e.LossDecrease, 100*(e.LossDecrease-fall))
+		}
+		all = append(all, j)
+	}
+	if e.MaxVRAM != "" {
+		limit, err := ParseBytes(e.MaxVRAM)
+		if err != nil {
+			return nil, fmt.Errorf("expect.max_vram: %w", err)
+		}
+		all = append(all, Judged{Criterion: "max_vram", Want: e.MaxVRAM, Got: fmt.Sprintf("%d bytes", heldBytes), Met: heldBytes <= limit,
+			miss: fmt.Sprintf("the run held %d bytes (%s), expected were at most %s: over it by %d bytes (%s)",
+				heldBytes, FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, FormatBytes(heldBytes-limit))})
+	}
+	return all, nil
 }
 
 // LossFall is the mean loss of the first tenth of the steps, of the last tenth, and the fall as a part of the

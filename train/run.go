@@ -20,10 +20,6 @@ import (
 var ErrNotFinite = errors.New("loss or gradient is not finite")
 
 // Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted.
-//
-// The step, from top to bottom: take the micro-batches of one optimizer step; queue forward and backward of
-// each, gradients and loss adding up; see to the step before, whose numbers have come by then: log, stop where
-// it must be; clip and update. Where a step is evaluated or saved its numbers are waited for at once.
 func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 	p, err := prepare(ctx, s, env)
 	if err != nil {
@@ -35,35 +31,43 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		return Result{}, err
 	}
 	defer r.end()
+	err = r.loop(ctx)
+	return r.result, r.explain(err)
+}
+
+// loop runs the steps. One, from top to bottom: take the micro-batches of one optimizer step; queue forward and
+// backward of each, gradients and loss adding up; see to the step before, whose numbers have come by then: log,
+// stop where it must be; clip and update. Where a step is evaluated or saved its numbers are waited for at once.
+func (r *running) loop(ctx context.Context) error {
 	for r.state.GlobalStep < r.total {
 		if err := ctx.Err(); err != nil {
-			return r.result, err
+			return err
 		}
 		next := r.nextStep()
 		if err := r.gradients(next); err != nil {
-			return r.result, err
+			return err
 		}
 		if r.waiting != nil {
 			if err := r.finishStep(ctx); err != nil {
-				return r.result, err
+				return err
 			}
 			if r.interrupted() {
-				return r.result, r.stop(next.before)
+				return r.stop(next.before)
 			}
 		}
 		if err := r.update(next); err != nil {
-			return r.result, err
+			return err
 		}
 		if r.waitsFor(next) {
 			if err := r.finishStep(ctx); err != nil {
-				return r.result, err
+				return err
 			}
 			if r.interrupted() && r.state.GlobalStep < r.total {
-				return r.result, r.stop(r.loader.State())
+				return r.stop(r.loader.State())
 			}
 		}
 	}
-	return r.result, r.finish(ctx)
+	return r.finish(ctx)
 }
 
 // running is a run that holds its memory.
@@ -85,6 +89,7 @@ type running struct {
 	tokens   int64 // since began
 	samples  int64
 	saved    int // step of the newest checkpoint
+	clock    stepClock
 }
 
 // cursor is what a checkpoint keeps besides tensors and State's own fields.
@@ -100,7 +105,7 @@ type cursor struct {
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
-func (p *prepared) start(ctx context.Context) (*running, error) {
+func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	s := p.spec
 	from, err := resumeFrom(s.Training.Resume, s.OutputDir, p.env)
 	if err != nil {
@@ -109,6 +114,11 @@ func (p *prepared) start(ctx context.Context) (*running, error) {
 	p.env.log("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.log("%s", p.planReport())
 	r := &running{prepared: p, schedule: Schedules[s.Training.LRScheduler](s.Training, p.total), saved: -1}
+	defer func() {
+		if err != nil && r.memory != nil {
+			r.memory.Close() //nolint:errcheck // the first error is what matters
+		}
+	}()
 	if err := r.bind(ctx); err != nil {
 		return nil, err
 	}
@@ -265,13 +275,16 @@ func (r *running) finish(ctx context.Context) error {
 	if err := r.writeManifest(ctx); err != nil {
 		return err
 	}
+	if r.result.Expect, err = r.spec.Expect.Judge(p.Losses, r.result.HeldBytes); err != nil {
+		return err
+	}
 	return r.spec.Expect.Check(p.Losses, r.result.HeldBytes)
 }
 
 // count sums up the run so far in the result.
 func (r *running) count() {
 	p := r.progress
-	r.result.Duration, r.result.Tokens = time.Since(r.began), r.state.TokensSeen
+	r.result.Duration, r.result.Tokens, r.result.StepMs = time.Since(r.began), r.state.TokensSeen, r.clock.times()
 	if p.Trained > 0 {
 		r.result.MeanLoss = p.NLL / float64(p.Trained)
 	}

@@ -176,7 +176,7 @@ func TestKilledRunResumes(t *testing.T) {
 	kills := 0
 	for try := 0; ; try++ {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledRunResumes$")
-		child.Env = append(os.Environ(), "TIERLORA_TEST_RUN="+dir)
+		child.Env = append(os.Environ(), "TIERLORA_TEST_RUN="+dir, "TMPDIR="+t.TempDir()) // a killed child leaves its folders
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}

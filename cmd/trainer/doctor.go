@@ -27,7 +27,10 @@ type health struct {
 	Available int64       `json:"memory_available_bytes"` // 0 = unknown
 	GPUs      []gpuHealth `json:"gpus"`
 	NoGPU     string      `json:"no_gpu_reason,omitempty"`
-	Driver    string      `json:"driver_cuda,omitempty"` // newest CUDA version that the driver serves
+	Driver    string      `json:"driver,omitempty"` // its own version, where it says
+	DriverAt  string      `json:"driver_library,omitempty"`
+	Serves    string      `json:"driver_cuda,omitempty"` // newest CUDA version that the driver serves
+	Kernels   string      `json:"kernels,omitempty"`     // what the kernels in the program are built with, and the driver they need
 	Libraries []library   `json:"libraries,omitempty"`
 	Problems  []string    `json:"problems"`
 }
@@ -74,8 +77,8 @@ func newDoctor(c *console) *cobra.Command {
 			} else if err := h.print(c); err != nil {
 				return err
 			}
-			if wantGPU && len(h.GPUs) == 0 {
-				return unfit(errors.New("no GPU: " + h.NoGPU))
+			if wantGPU && !h.usable() {
+				return unfit(errors.New("no GPU: " + h.whyNot()))
 			}
 			if len(h.Problems) > 0 {
 				return &exitError{code: exitFailed, err: errors.New(strings.Join(h.Problems, "; "))}
@@ -89,6 +92,24 @@ func newDoctor(c *console) *cobra.Command {
 	return cmd
 }
 
+// usable tells whether a run can use some GPU.
+func (h health) usable() bool {
+	for _, g := range h.GPUs {
+		if g.Problem == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// whyNot is why no GPU can be used.
+func (h health) whyNot() string {
+	if h.NoGPU != "" {
+		return h.NoGPU
+	}
+	return strings.Join(h.Problems, "; ")
+}
+
 func examine() health {
 	h := health{
 		Version: version(), Build: buildKind(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
@@ -98,7 +119,13 @@ func examine() health {
 	n, reason := gpu.Devices()
 	h.NoGPU = reason
 	if v := gpu.DriverVersion(); v > 0 {
-		h.Driver = gpu.VersionText(v)
+		h.Serves = gpu.VersionText(v)
+	}
+	h.Driver, h.DriverAt = gpu.Driver()
+	if gpu.Built {
+		least, _ := gpu.OldestDriver(80)
+		newer, _ := gpu.OldestDriver(120)
+		h.Kernels = fmt.Sprintf("built with CUDA %s, for compute capability 8.0 and later; they need driver %s or newer, from 10.0 on %s", gpu.VersionText(gpu.KernelsVersion), least, newer)
 	}
 	for i := range n {
 		p, err := gpu.DeviceProperties(i)
@@ -129,8 +156,18 @@ func (h health) print(c *console) error {
 	if h.Memory > 0 {
 		fmt.Fprintf(w, "memory    %s, %s available\n", train.FormatBytes(h.Memory), train.FormatBytes(h.Available))
 	}
+	if h.Kernels != "" {
+		fmt.Fprintf(w, "kernels   %s\n", h.Kernels)
+	}
+	if h.Serves != "" {
+		version := h.Driver
+		if version == "" {
+			version = "of unknown version"
+		}
+		fmt.Fprintf(w, "driver    %s, serves CUDA %s, %s\n", version, h.Serves, h.DriverAt)
+	}
 	if len(h.GPUs) == 0 {
-		fmt.Fprintf(w, "GPU       none: %s\n", h.NoGPU)
+		fmt.Fprintf(w, "GPU       none: %s\n          without it: runs use the CPU, and device: cuda is refused\n", h.NoGPU)
 	}
 	for _, g := range h.GPUs {
 		fmt.Fprintf(w, "GPU %d     %s\n", g.Index, g.line)

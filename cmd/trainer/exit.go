@@ -10,7 +10,7 @@ import (
 // The exit codes of the program.
 const (
 	exitDone       = 0
-	exitFailed     = 1   // the run, a criterion or a check failed
+	exitFailed     = 1   // the run, a criterion or a check failed; the device failed
 	exitUsage      = 2   // bad command line or configuration, before any work
 	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
 	exitDoesNotFit = 4   // refused by the plan

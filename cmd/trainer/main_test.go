@@ -68,6 +68,7 @@ func TestExitCodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	none := []string{"CUDA_VISIBLE_DEVICES="} // on any machine
 	write("bad.yaml", least+"training:\n  lerning_rate: 1e-3\n  batchsize: 2\nmicro_batch_size: 4\n")
 	write("cuda.yaml", strings.Replace(least, "m\n", "embedded:stories260K\n", 1)+"device: cuda\n")
 	write("nomodel.yaml", strings.Replace(least, "m\n", "org/none\n", 1))
@@ -100,9 +101,9 @@ func TestExitCodes(t *testing.T) {
 		"good config":         {args: []string{"validate", "cpu_stories_quick"}, code: 0, out: "ok  embedded:cpu_stories_quick.yaml\n"},
 		"bad --set":           {args: []string{"validate", "cpu_stories_quick", "--set", "seed"}, code: 2, err: "--set seed: write --set key=value"},
 		"bad environment":     {args: []string{"validate", "cpu_stories_quick"}, env: []string{"TRAINER_SEED=-1"}, code: 2, err: "TRAINER_SEED: seed: expected a whole number, 0 or more, got -1"},
-		"no GPU":              {args: []string{"--config", "cuda.yaml"}, code: 3, err: "trainer: device: cuda is asked for, but "},
-		"no GPU, validated":   {args: []string{"validate", "cuda.yaml", "--json"}, code: 3, out: `"ok": false`},
-		"no GPU, doctor":      {args: []string{"doctor", "--cuda"}, code: 3, err: "trainer: no GPU: "},
+		"no GPU":              {args: []string{"--config", "cuda.yaml"}, env: none, code: 3, err: "trainer: device: cuda is asked for, but "},
+		"no GPU, validated":   {args: []string{"validate", "cuda.yaml", "--json"}, env: none, code: 3, out: `"ok": false`},
+		"no GPU, doctor":      {args: []string{"doctor", "--cuda"}, env: none, code: 3, err: "trainer: no GPU: "},
 		"no model":            {args: []string{"--config", "nomodel.yaml"}, code: 3, err: "find model org/none: "},
 		"no model, plan":      {args: []string{"plan", "--config", "nomodel.yaml"}, code: 3, err: "find model org/none: "},
 		"no model, generate":  {args: []string{"generate", "--model", "./none", "--prompt", "x"}, code: 3, err: "the folder ./none does not exist"},

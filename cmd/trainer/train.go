@@ -110,7 +110,17 @@ func printResult(c *console, r train.Result) {
 	if r.Duration > 0 {
 		fmt.Fprintf(c.out, "time     %.1f s, %d tokens of the whole run\n", r.Duration.Seconds(), r.Tokens)
 	}
+	if r.StepMs != nil {
+		fmt.Fprintf(c.out, "step     %.2f ms in the median\n", r.StepMs.Median)
+	}
 	fmt.Fprintf(c.out, "memory   %s held by the plan\n", train.FormatBytes(r.HeldBytes))
+	for _, j := range r.Expect {
+		mark := "met"
+		if !j.Met {
+			mark = "MISSED"
+		}
+		fmt.Fprintf(c.out, "expect   %s %s: %s, %s\n", j.Criterion, j.Want, j.Got, mark)
+	}
 	if r.AdapterDir != "" {
 		fmt.Fprintf(c.out, "adapter  %s\n", r.AdapterDir)
 	}

@@ -10,6 +10,8 @@ import "C"
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 
 	"gorgonia.org/cu"
@@ -28,17 +30,34 @@ func Devices() (n int, reason string) {
 	case open != "":
 		return 0, "no NVIDIA driver: " + open
 	case code != 0:
-		return 0, fmt.Sprintf("the NVIDIA driver did not start: cuInit: %s (%d)", errorName(code), code)
+		return 0, notStarted(code)
 	case err != nil:
 		return 0, wrap("count devices", "cuDeviceGetCount", err).Error()
 	case n == 0:
-		return 0, "the NVIDIA driver shows no device"
+		return 0, notStarted(codeNoDevice)
 	}
 	return n, ""
 }
 
 // DriverVersion is the newest CUDA version the driver serves, 0 without one.
 func DriverVersion() int { return max(0, cu.Version()) }
+
+// Driver is the driver's own version, such as "580.159.04", and the file of its library; "" where it does not say.
+func Driver() (version, file string) {
+	if _, err := cu.NumDevices(); err != nil { // opens the library
+		return "", ""
+	}
+	if file = libcuda.Path(); file == "" {
+		return "", ""
+	}
+	if b, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
+		version = driverVersion(string(b))
+	}
+	if real, err := filepath.EvalSymlinks(file); err == nil && version == "" {
+		version = driverVersion(filepath.Base(real)) // libcuda.so.580.159.04
+	}
+	return version, file
+}
 
 // DeviceProperties describes device i.
 func DeviceProperties(i int) (Properties, error) {

@@ -8,7 +8,10 @@
 // current context per thread.
 package gpu
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Ptr is an address in device memory.
 type Ptr uint64
@@ -98,7 +101,11 @@ func (e *Error) Error() string {
 		name = "CUDA error"
 	}
 	s := fmt.Sprintf("%s: %s: %s (%d)", e.What, e.Call, name, e.Code)
-	if hint := hints[e.Code]; hint != "" {
+	hint := hints[e.Code]
+	if e.Sticky() {
+		hint = strings.TrimPrefix(hint+"; the device context is lost, restart the program", "; ")
+	}
+	if hint != "" {
 		s += ": " + hint
 	}
 	return s
@@ -145,8 +152,9 @@ var hints = map[int]string{
 	codeNotInitialized:  "no usable NVIDIA driver",
 	codeNoBinary:        "the module holds no code for this device",
 	codePTX:             "the driver is older than the compiler that wrote the PTX",
-	codeIllegalAddress:  "a kernel accessed memory out of bounds; the device context is lost, restart the program",
+	codeECC:             "the device's memory has an error that can't be corrected",
+	codeIllegalAddress:  "a kernel accessed memory out of bounds",
 	codeLaunchResources: "the block needs more registers or shared memory than the device has",
-	codeLaunchFailed:    "a kernel failed; the device context is lost, restart the program",
+	codeLaunchFailed:    "a kernel failed",
 	codeNotSupported:    "this driver is too old for the call",
 }

@@ -264,7 +264,7 @@ func (g *Graph) Nodes() (int, error) {
 // Replay queues the whole graph.
 func (g *Graph) Replay(s *Stream) error {
 	if r := C.cuGraphLaunch(g.exec, s.c()); r != 0 {
-		return check("replay graph", "cuGraphLaunch", r)
+		return check(fmt.Sprintf("replay a graph of %d kernels", len(g.Kernels)), "cuGraphLaunch", r)
 	}
 	return nil
 }

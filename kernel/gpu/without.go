@@ -15,6 +15,9 @@ func Devices() (n int, reason string) { return 0, noSupport }
 // DriverVersion is the newest CUDA version the driver serves, 0 without one.
 func DriverVersion() int { return 0 }
 
+// Driver is the driver's own version and the file of its library, "" without one.
+func Driver() (version, file string) { return "", "" }
+
 // DeviceProperties describes device i.
 func DeviceProperties(i int) (Properties, error) { return Properties{}, errors.New(noSupport) }
 
