@@ -14,17 +14,22 @@ import (
 type chip struct {
 	gpu.Chip
 	workers int
-	target  target
+	target  deviceTarget
 }
 
-// NewChip is a machine that plans for a kind of device and runs nothing. It needs no device.
-func NewChip(c gpu.Chip, workers int) (Machine, error) {
-	return &chip{c, workers, deviceTarget{c.SM, kernel.PrecisionBF16}}, nil
+// NewChip is a machine that plans for a kind of device and runs nothing, in a precision as of NewGPU. It needs no device.
+func NewChip(c gpu.Chip, workers int, precision kernel.Precision) (Machine, error) {
+	if precision == 0 {
+		precision = kernel.PrecisionOf(c.SM)
+	}
+	return &chip{c, workers, deviceTarget{c.SM, precision}}, nil
 }
 
 func (c *chip) Name() string { return c.Full }
 
 func (c *chip) Workers() int { return c.workers }
+
+func (c *chip) Precision() kernel.Precision { return c.target.precision }
 
 // contextBytes is about what the driver takes of a device before a run has allocated anything.
 const contextBytes = 768 << 20

@@ -19,7 +19,7 @@ type GPU struct {
 	workers int
 }
 
-// NewGPU opens a device for plans of a precision; 0 is the device's own, bf16. workers is the number of host threads
+// NewGPU opens a device for plans of a precision; 0 is the device's own. workers is the number of host threads
 // for loading; 0 means one for each core.
 func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
 	runtime.LockOSThread()
@@ -34,7 +34,7 @@ func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	if precision == 0 {
-		precision = kernel.PrecisionBF16
+		precision = kernel.PrecisionOf(d.SM())
 	}
 	if workers == 0 {
 		workers = runtime.NumCPU()
@@ -66,6 +66,8 @@ func cacheFolder() string {
 func (g *GPU) Name() string { return g.gpu.Device.Name }
 
 func (g *GPU) Workers() int { return g.workers }
+
+func (g *GPU) Precision() kernel.Precision { return g.gpu.Precision }
 
 // Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
 func (g *GPU) Room() (bytes int64, known bool, err error) {
@@ -232,7 +234,7 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	if s, ok := p.scratch[c]; ok {
 		g.Scratch = r.store.arena.Base.Add(s.offset)
 	}
-	if first := root(c.in[0]); first.span && p.store.copied[first.group] || first.span && r.store.layout.copied[first.group] {
+	if first := root(c.in[0]); first.span && r.store.layout.copied[first.group] != 0 {
 		var err error
 		if g.Copy, err = r.store.copy(first); err != nil {
 			return err

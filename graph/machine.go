@@ -14,6 +14,8 @@ type Machine interface {
 	Name() string
 	// Workers is the number of CPU threads.
 	Workers() int
+	// Precision is how its plans store and multiply numbers: fp32 on the CPU, whatever a graph is typed as.
+	Precision() kernel.Precision
 	// Room is the memory that is free; known is false where the system does not say.
 	Room() (bytes int64, known bool, err error)
 	// Compile makes a plan laid out for the machine; see Builder.Compile.
@@ -113,6 +115,8 @@ func NewCPU(workers int) *CPU { return &CPU{kernel.NewCPU(workers)} }
 func (*CPU) Name() string { return "cpu" }
 
 func (c *CPU) Workers() int { return c.cpu.Workers() }
+
+func (*CPU) Precision() kernel.Precision { return kernel.PrecisionFP32 }
 
 // Room is what Linux says is available without swapping.
 func (c *CPU) Room() (bytes int64, known bool, err error) {

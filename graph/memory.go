@@ -50,18 +50,18 @@ type inputLayout struct {
 	region map[string]string // "" for batch, "frozen", or the group
 	typ    map[string]kernel.Type
 	stored map[string]kernel.DType
-	copied map[string]bool // groups with a copy in bf16
+	copied map[string]kernel.DType // groups with a copy in 16 bits, and its type
 	names  []string
 	kind   map[string]Kind
 }
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
-	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]bool{}}
+	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]kernel.DType{}}
 	for _, p := range plans {
 		l.bytes.Arena = max(l.bytes.Arena, p.arena)
 		l.bytes.Host = max(l.bytes.Host, p.host)
-		for g := range p.store.copied {
-			l.copied[g] = true
+		for g, d := range p.store.copied {
+			l.copied[g] = d
 		}
 		spans := map[string]*Value{}
 		for _, v := range p.inputs {
@@ -101,8 +101,8 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 			}
 		}
 	}
-	for g := range l.copied {
-		l.bytes.State[copyOf(g)] = l.bytes.State[g] / 2
+	for g, d := range l.copied {
+		l.bytes.State[copyOf(g, d)] = l.bytes.State[g] / 2
 	}
 	for _, p := range plans {
 		if p.constants > 0 {
@@ -112,8 +112,8 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 	return l, nil
 }
 
-// copyOf names a group's copy in 16 bits.
-func copyOf(group string) string { return group + " in 16 bits" }
+// copyOf names a group's copy.
+func copyOf(group string, d kernel.DType) string { return group + " in " + d.String() }
 
 // NewMemory allocates what Need says, zeroed.
 func NewMemory(plans ...*Plan) (*Memory, error) {

@@ -140,7 +140,7 @@ func (s *deviceStore) narrow() kernel.DType { return s.g.Precision.Stored(kernel
 
 // copy is the place of a parameter's, or a span's, copy in 16 bits.
 func (s *deviceStore) copy(v *Value) (gpu.Ptr, error) {
-	at, ok := s.group[copyOf(v.group)]
+	at, ok := s.group[copyOf(v.group, s.layout.copied[v.group])]
 	if !ok {
 		return 0, fmt.Errorf("%s has no copy in 16 bits", v.Name)
 	}
@@ -218,7 +218,7 @@ func (s *deviceStore) put(name string) error {
 	if err := send(d, t); err != nil {
 		return err
 	}
-	if s.layout.kind[name] == State && s.layout.copied[s.layout.region[name]] {
+	if s.layout.kind[name] == State && s.layout.copied[s.layout.region[name]] != 0 {
 		v := &Value{Name: name, group: s.layout.region[name]}
 		at, err := s.copy(v)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 // copy in the plan's narrow type that products read.
 type storage struct {
 	types  map[*Value]kernel.DType // where not as typed
-	copied map[string]bool         // groups of State
+	copied map[string]kernel.DType // groups of State, and the type of the copy
 	inputs map[*call][]kernel.DType
 }
 
@@ -18,7 +18,7 @@ type storage struct {
 // frozen ones as their readers want them, states without gradient (caches) as their first reader wants them,
 // the rest as typed.
 func (p *Plan) assignStorage(t target) error {
-	p.store = storage{map[*Value]kernel.DType{}, map[string]bool{}, map[*call][]kernel.DType{}}
+	p.store = storage{map[*Value]kernel.DType{}, map[string]kernel.DType{}, map[*call][]kernel.DType{}}
 	read := map[*Value]bool{}
 	for _, c := range p.calls {
 		in, declared := make([]kernel.DType, len(c.in)), make([]kernel.DType, len(c.out))
@@ -45,7 +45,7 @@ func (p *Plan) assignStorage(t target) error {
 			case in[i] == 0:
 				p.store.types[v] = want[i]
 			case r.kind == State && r.requires && want[i].IsFloat() && want[i].Size() == 2:
-				p.store.copied[r.group] = true
+				p.store.copied[r.group] = want[i]
 			case v.kind == State && !v.requires && !v.span && !read[v]:
 				p.store.types[v] = want[i]
 			default:

@@ -5,21 +5,26 @@ import "math"
 // AdamW is one step of Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch's
 // AdamW, over all trained elements at once.
 //
-//	p, g, m, v f[P]; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, unused)
+//	p, g, m, v f[P]; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, t as the bits of
+//	a float32); (scaling if Scaled)
 //	g' = g clip[1]
 //	p' = p (1 - lr WeightDecay) - lr/hyper[1] m' / (sqrt(v')/sqrt(hyper[2]) + Eps)
 //	m' = m + (1-Beta1)(g' - m);  v' = Beta2 v + (1-Beta2) g'²
 //
 // Outputs p', m', v' are in the memory of p, m and v. Where clip[1] is not a number nothing changes.
-type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
+// Scaled, the corrections are those of t less the steps skipped.
+type AdamW struct {
+	Beta1, Beta2, Eps, WeightDecay float64
+	Scaled                         bool
+}
 
 func (AdamW) Name() string { return "adamw" }
 
-func (AdamW) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]"); err != nil {
+func (k AdamW) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]")...); err != nil {
 		return nil, err
 	}
-	if err := sameElements(in, 0, 1, 2, 3, 4, 5); err != nil {
+	if err := sameElements(in, 0, 1, 2, 3, 4, 5, len(in)-1); err != nil {
 		return nil, err
 	}
 	return []Type{in[0], in[2], in[3]}, nil
@@ -40,7 +45,7 @@ type adamScalars[F Float] struct {
 }
 
 func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
-	g, clip, hyper := Floats[F](in[1]), Floats[F](in[4]), Floats[F](in[5])
+	g, clip, hyper, scaling := Floats[F](in[1]), Floats[F](in[4]), Floats[F](in[5]), lossScaling[F](k.Scaled, in, 6)
 	p, m, v := Floats[F](out[0]), Floats[F](out[1]), Floats[F](out[2])
 	s := adamScalars[F]{toGrad: F(1 - k.Beta1), beta2: F(k.Beta2), toSquare: F(1 - k.Beta2), eps: F(k.Eps)}
 	fast, _ := any(vectorAdamW()).(func(p, g, m, v []F, s adamScalars[F]) int)
@@ -49,8 +54,13 @@ func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 			return
 		}
 		lr, s := float64(hyper[0]), s
-		s.factor, s.correct = clip[1], F(math.Sqrt(float64(hyper[2])))
-		s.keep, s.size = F(1-lr*k.WeightDecay), F(-lr/float64(hyper[1]))
+		correct1, correct2 := float64(hyper[1]), float64(hyper[2])
+		if k.Scaled {
+			t := float64(math.Float32bits(float32(hyper[3]))) - float64(scaling[LossScaleSkipped])
+			correct1, correct2 = float64(F(1-math.Pow(k.Beta1, t))), float64(F(1-math.Pow(k.Beta2, t)))
+		}
+		s.factor, s.correct = clip[1], F(math.Sqrt(correct2))
+		s.keep, s.size = F(1-lr*k.WeightDecay), F(-lr/correct1)
 		if fast != nil {
 			lo += fast(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], s)
 		}

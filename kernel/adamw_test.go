@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
@@ -26,6 +27,41 @@ func TestAdamW(t *testing.T) {
 		}
 	}
 	kerneltest.Run(t, cases...)
+}
+
+// TestAdamWWithoutSkippedSteps: the seventh step after two skipped ones is the fifth.
+func TestAdamWWithoutSkippedSteps(t *testing.T) {
+	const n, beta1, beta2 = 9, 0.9, 0.95
+	hyper := func(step uint32) []float64 {
+		return []float64{1e-2, 1 - math.Pow(beta1, float64(step)), 1 - math.Pow(beta2, float64(step)), float64(math.Float32frombits(step))}
+	}
+	k := kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1}
+	step := func(k kernel.AdamW, factor float64, hyper []float64, more ...kernel.Tensor) []float64 {
+		in := []kernel.Tensor{}
+		for i, v := range [][]float64{normal64(1, n), normal64(2, n), normal64(3, n), normal64(4, n)} {
+			if i == 3 {
+				for j := range v {
+					v[j] *= v[j]
+				}
+			}
+			in = append(in, tensor64(kernel.T(kernel.F64, n), v))
+		}
+		in = append(in, tensor64(kernel.T(kernel.F64, 2), []float64{3, factor}), tensor64(kernel.T(kernel.F64, 4), hyper))
+		var all []float64
+		for _, y := range apply(t, k, append(in, more...)...) {
+			all = append(all, y.F64()...)
+		}
+		return all
+	}
+	scaled := k
+	scaled.Scaled = true
+	want := step(k, 0.5, hyper(5))
+	if got := step(scaled, 0.5, hyper(7), tensor64(kernel.T(kernel.F64, 3), []float64{1024, 1, 2})); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if other := step(k, 0.5, hyper(7)); slices.Equal(other, want) {
+		t.Error("the step's number makes no difference")
+	}
 }
 
 // Six steps of torch.optim.AdamW.

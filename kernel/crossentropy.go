@@ -13,25 +13,27 @@ const Untrained = -100
 // LinearCrossEntropy is the vocabulary head and the loss in one, so that the logits [M,V] never exist:
 // trained rows are gathered and go through in chunks of Chunk rows.
 //
-//	x f[M,C], w w[V,C], labels i32[M], scale f[1] -> loss f[], (dx f[M,C] if Grad), nll f[M]
+//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (scaling if Scaled) -> loss f[], (dx f[M,C] if Grad), nll f[M]
 //	nll = logsumexp(x wᵀ) - (x wᵀ)[label], 0 in rows labelled -100;  loss = scale * sum(nll)
 //
 // labels[t] is what row t must predict. With Grad the gradient of the loss for x is computed along the way,
-// as if the gradient of the loss were one; without it nothing has a gradient. w is frozen. A label outside
+// as if the gradient of the loss were one, or the loss scale where Scaled; without it nothing has a gradient. w is frozen. A label outside
 // the vocabulary gives NaN: the data set checks labels.
 type LinearCrossEntropy struct {
 	Chunk int // rows at a time: its logits take Chunk*V numbers of scratch
 	Grad  bool
+	// Scaled multiplies the gradient, not the loss, by the loss scale.
+	Scaled bool
 }
 
 func (LinearCrossEntropy) Name() string { return "crossentropy" }
 
 func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, "f[M,C]", "w[V,C]", "i32[M]", "f[1]")
+	d, err := Want(in, withScaling(o.Scaled, "f[M,C]", "w[V,C]", "i32[M]", "f[1]")...)
 	if err != nil {
 		return nil, err
 	}
-	if err := sameElements(in, 0, 3); err != nil {
+	if err := sameElements(in, 0, 3, len(in)-1); err != nil {
 		return nil, err
 	}
 	if o.Chunk <= 0 {
@@ -51,10 +53,14 @@ func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
 func (LinearCrossEntropy) Terminal() {}
 
 func (o LinearCrossEntropy) Grads() Backward {
-	if !o.Grad {
-		return Backward{Grads: make([]Ref, 4)}
+	grads := make([]Ref, 4, 5)
+	if o.Scaled {
+		grads = grads[:5]
 	}
-	return Backward{Grads: []Ref{Out(1), {}, {}, {}}}
+	if o.Grad {
+		grads[0] = Out(1)
+	}
+	return Backward{Grads: grads}
 }
 
 func (o LinearCrossEntropy) Scratch(in []Type, workers int) int64 {
@@ -147,6 +153,7 @@ type crossEntropy[F Float] struct {
 	x, dx, nll   []F
 	labels       []int32
 	scale        []F
+	scaling      []F // of the gradient besides
 	width, vocab int
 
 	logits []F     // [chunk,V], then the gradient for them
@@ -159,7 +166,7 @@ type crossEntropy[F Float] struct {
 func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor, w head[F]) func() {
 	chunk := o.rows(in[0].Type)
 	e := &crossEntropy[F]{
-		lanes: lanesOf[F](), x: Floats[F](in[0]), labels: in[2].I32(), scale: Floats[F](in[3]), nll: Floats[F](out[len(out)-1]),
+		lanes: lanesOf[F](), x: Floats[F](in[0]), labels: in[2].I32(), scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]),
 		width: in[0].Shape[1], vocab: in[1].Shape[0],
 	}
 	if o.Grad {
@@ -238,7 +245,8 @@ func (e *crossEntropy[F]) row(i int) {
 	sum := longExp(e.lanes, logits, logits, top)
 	e.nll[t] = F(math.Log(sum) + float64(top) - float64(target))
 	if e.dx != nil {
-		e.lanes.scale(logits, logits, F(float64(e.scale[0])/sum))
-		logits[label] -= e.scale[0]
+		scale := float64(e.scale[0]) * float64(e.scaling[LossScaleNow])
+		e.lanes.scale(logits, logits, F(scale/sum))
+		logits[label] -= F(scale)
 	}
 }

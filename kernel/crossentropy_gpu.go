@@ -5,7 +5,7 @@ package kernel
 import "github.com/tierlora/tierlora/kernel/cuda"
 
 func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
-	want = []DType{Narrow, Narrow, I32, F32}
+	want = storedScaling(o.Scaled, Narrow, Narrow, I32, F32)
 	if o.Grad {
 		return want, []DType{F32, Narrow, F32}
 	}
@@ -50,7 +50,7 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 			work = append(work, forward, l)
 			continue
 		}
-		l, err := g.Launch(cuda.CrossEntropy("crossentropy_gradient", rows, V), losses, g.Scratch, labels, in[3].Ptr, int32(V), int32(V))
+		l, err := g.Launch(cuda.CrossEntropy("crossentropy_gradient", rows, V), losses, g.Scratch, labels, in[3].Ptr, scalingAt(o.Scaled, in), int32(V), int32(V))
 		if err != nil {
 			return nil, err
 		}

@@ -36,6 +36,8 @@ func TestLinearCrossEntropy(t *testing.T) {
 		in := []kerneltest.Input{kerneltest.Normal(len(c.labels), c.width), w, kerneltest.Ints(c.labels, len(c.labels)), kerneltest.Uniform(0.1, 0.5, 1)}
 		kerneltest.Run(t,
 			kerneltest.Case{Name: c.name, Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true}, In: in, Bound: 6e-7},
+			kerneltest.Case{Name: c.name + " scaled", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true, Scaled: true}, Bound: 6e-7,
+				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3))},
 			kerneltest.Case{Name: c.name + " without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk}, In: in, Bound: 3e-7},
 		)
 	}

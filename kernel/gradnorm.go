@@ -4,22 +4,25 @@ import "math"
 
 // GradNorm is the norm of the whole gradient and the factor that clips it.
 //
-//	g f[P], loss f[], clip f[2] -> clip' f[2]
-//	clip'[0] = sqrt(sum g²)
-//	clip'[1] = min(1, MaxNorm / (clip'[0] + 1e-6)); 1 where MaxNorm is not positive;
+//	g f[P], loss f[], clip f[2], (scaling if Scaled) -> clip' f[2]
+//	clip'[0] = sqrt(sum g²) / S
+//	clip'[1] = min(1, MaxNorm / (clip'[0] + 1e-6)) / S; 1/S where MaxNorm is not positive;
 //	           NaN where clip'[0] or the loss is not finite: AdamW then changes nothing
 //
-// The output is in the memory of clip, which is not read. The sum is taken in float64, in pieces of a fixed size in ascending order. The constant is torch's
-// (clip_grad_norm_).
-type GradNorm struct{ MaxNorm float64 }
+// S is the loss scale where g is Scaled by it, else 1. The output is in the memory of clip, which is not read. The sum is
+// taken in float64, in pieces of a fixed size in ascending order. The constant is torch's (clip_grad_norm_).
+type GradNorm struct {
+	MaxNorm float64
+	Scaled  bool
+}
 
 func (GradNorm) Name() string { return "gradnorm" }
 
-func (GradNorm) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[P]", "f[]", "f[2]"); err != nil {
+func (k GradNorm) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, withScaling(k.Scaled, "f[P]", "f[]", "f[2]")...); err != nil {
 		return nil, err
 	}
-	if err := sameElements(in, 0, 1, 2); err != nil {
+	if err := sameElements(in, 0, 1, 2, len(in)-1); err != nil {
 		return nil, err
 	}
 	return []Type{in[2]}, nil
@@ -42,7 +45,7 @@ func (k GradNorm) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {
-	g, loss, y := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0])
+	g, loss, y, scaling := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0]), lossScaling[F](k.Scaled, in, 3)
 	sums := NewTensor(T(F64, normPieces(len(g))), c.Scratch).F64()
 	pieces := c.Range(len(g), normPiece, func(lo, hi int) { sums[lo/normPiece] = squares(g[lo:hi]) })
 	return func() {
@@ -51,12 +54,13 @@ func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {
 		for _, s := range sums {
 			sum += s
 		}
-		norm := math.Sqrt(sum)
+		scale := float64(scaling[LossScaleNow])
+		norm := math.Sqrt(sum) / scale
 		factor := 1.0
 		if k.MaxNorm > 0 {
 			factor = math.Min(1, k.MaxNorm/(norm+1e-6))
 		}
-		y[0], y[1] = F(norm), F(factor)
+		y[0], y[1] = F(norm), F(factor/scale)
 		if !finite(float64(y[0])) || !finite(float64(loss[0])) {
 			y[1] = F(math.NaN())
 		}

@@ -4,7 +4,9 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (GradNorm) Stored([]DType) (want, out []DType) { return []DType{F32, F32, F32}, []DType{F32} }
+func (k GradNorm) Stored([]DType) (want, out []DType) {
+	return storedScaling(k.Scaled, F32, F32, F32), []DType{F32}
+}
 
 func (GradNorm) ScratchGPU(_, _ []Type, _ int) int64 { return cuda.NormBlocks * 4 }
 
@@ -13,7 +15,7 @@ func (k GradNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	finish, err := g.Launch(cuda.NormFinish(), out[0].Ptr, g.Scratch, int32(cuda.NormBlocks), float32(k.MaxNorm), in[1].Ptr)
+	finish, err := g.Launch(cuda.NormFinish(), out[0].Ptr, g.Scratch, int32(cuda.NormBlocks), float32(k.MaxNorm), in[1].Ptr, scalingAt(k.Scaled, in))
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ func TestGradNorm(t *testing.T) {
 			})
 		}
 	}
+	cases = append(cases, kerneltest.Case{Name: "scaled", Kernel: kernel.GradNorm{MaxNorm: 1, Scaled: true}, Bound: 6e-8,
+		In: []kerneltest.Input{kerneltest.Normal(777), kerneltest.Values([]float64{2}), kerneltest.Normal(2), kerneltest.Values([]float64{1024, 3, 1}, 3)}})
 	kerneltest.Run(t, cases...)
 	for _, c := range []struct {
 		most float64

@@ -27,6 +27,28 @@ func (p Precision) String() string {
 	return fmt.Sprintf("precision(%d)", uint8(p))
 }
 
+// PrecisionNamed is the precision that String calls name.
+func PrecisionNamed(name string) (Precision, bool) {
+	for p := PrecisionBF16; int(p) < len(precisions); p++ {
+		if precisions[p].name == name {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// PrecisionOf is the precision that suits a device of a compute capability, 10 major + minor: bf16 from 8.0 on, where it is
+// in hardware, fp16 before.
+func PrecisionOf(sm int) Precision {
+	if sm >= 80 {
+		return PrecisionBF16
+	}
+	return PrecisionFP16
+}
+
+// Scaled tells whether the loss must be scaled, because small gradients are lost in the type that activations are stored in.
+func (p Precision) Scaled() bool { return p == PrecisionFP16 }
+
 // Stored is the element type that a kernel's Narrow stands for; any other type is itself.
 func (p Precision) Stored(d DType) DType {
 	if d == Narrow {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 )
 
 // optimizerStep is a step on its way: what the host knows before the device has its numbers.
@@ -122,8 +123,18 @@ func (r *running) finishStep(ctx context.Context) error {
 	}
 	r.clock.step()
 	loss, norm := float64(read[0].F32()[0]), float64(read[1].F32()[0])
-	if math.IsNaN(loss) || math.IsInf(loss, 0) || math.IsNaN(norm) || math.IsInf(norm, 0) {
+	before, skipped := r.scale, 0
+	if len(read) > 2 {
+		r.scale, skipped = float64(read[2].F32()[kernel.LossScaleNow]), int(read[2].F32()[kernel.LossScaleSkipped])
+	}
+	overflowed := r.scale < before
+	if !finite(loss) || !finite(norm) && !overflowed {
 		return r.notFinite(s, loss, norm)
+	}
+	if overflowed {
+		r.env.log("step %d: the gradient overflowed %v and was left out; loss scale %v, was %v", s.number, r.on.Precision(), r.scale, before)
+	} else {
+		r.progress.Optimizer++
 	}
 	tokens := 0
 	for _, b := range s.window {
@@ -134,7 +145,6 @@ func (r *running) finishStep(ctx context.Context) error {
 	r.state.GlobalStep, r.state.Epoch = s.number, s.epoch
 	r.state.TokensSeen += int64(tokens)
 	p := &r.progress
-	p.Optimizer++
 	p.Losses = append(p.Losses, loss)
 	p.NLL, p.Trained = p.NLL+loss*float64(s.trained), p.Trained+int64(s.trained)
 	p.SinceNLL, p.SinceLog = p.SinceNLL+loss*float64(s.trained), p.SinceLog+int64(s.trained)
@@ -142,12 +152,16 @@ func (r *running) finishStep(ctx context.Context) error {
 
 	rate := float64(r.tokens) / time.Since(r.began).Seconds()
 	if s.number%c.LoggingSteps == 0 || s.number == r.total {
-		mean := p.SinceNLL / float64(p.SinceLog)
+		mean, clippedNorm := p.SinceNLL/float64(p.SinceLog), clipped(norm, c.MaxGradNorm)
+		if overflowed {
+			clippedNorm = 0 // nothing of it went into the update
+		}
 		p.SinceNLL, p.SinceLog = 0, 0
 		err := r.metrics.Append(StepMetrics{
-			Step: s.number, Epoch: s.epoch, Loss: mean, PPL: math.Exp(mean), GradNorm: norm, GradNormClipped: clipped(norm, c.MaxGradNorm),
+			Step: s.number, Epoch: s.epoch, Loss: mean, PPL: math.Exp(mean), GradNorm: norm, GradNormClipped: clippedNorm,
 			LearningRate: s.lr, TokensSeen: r.state.TokensSeen, TokensPerSecond: rate,
 			TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
+			LossScaling: scalingMetrics(r.scale, skipped),
 		})
 		if err != nil {
 			return err
@@ -163,7 +177,7 @@ func (r *running) finishStep(ctx context.Context) error {
 	}
 	if r.env.Progress != nil {
 		r.env.Progress.Step(StepInfo{Step: s.number, Epoch: s.epoch, Loss: loss, GradNorm: norm, LearningRate: s.lr,
-			Tokens: int64(tokens), TokensPerSecond: rate, EvalLoss: evalLoss})
+			Tokens: int64(tokens), TokensPerSecond: rate, EvalLoss: evalLoss, LossScale: r.scale, Skipped: skipped})
 	}
 	if r.evaluatesAfter(s.number) || r.savesAfter(s.number) {
 		r.clock.pause()
@@ -174,6 +188,8 @@ func (r *running) finishStep(ctx context.Context) error {
 	return nil
 }
 
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
 // notFinite saves the state before the step, which the step left as it was, and says where it happened.
 func (r *running) notFinite(s *optimizerStep, loss, norm float64) error {
 	var rows []string
@@ -181,6 +197,9 @@ func (r *running) notFinite(s *optimizerStep, loss, norm float64) error {
 		rows = append(rows, r.loader.Where(b)...)
 	}
 	where := fmt.Errorf("step %d: %w: loss %v, gradient norm %v; rows %s", s.number, ErrNotFinite, loss, norm, strings.Join(rows, " "))
+	if r.on.Precision().Scaled() {
+		where = fmt.Errorf("%w; fp16 holds numbers up to 65504, training.precision bf16, tf32 or fp32 larger ones", where)
+	}
 	if err := r.saveAt(s.before); err != nil {
 		return errors.Join(where, err)
 	}

@@ -42,6 +42,8 @@ type StepInfo struct {
 	Tokens          int64   // of the step, without padding
 	TokensPerSecond float64 // of the run so far
 	EvalLoss        float64 // NaN where the step was not followed by an evaluation
+	LossScale       float64 // of the next step; 0 without loss scaling
+	Skipped         int     // steps so far whose gradient overflowed
 }
 
 // Result is what Start did.
@@ -84,6 +86,8 @@ type PlanReport struct {
 	Steps             int            `json:"steps"`
 	Categories        []PlanCategory `json:"categories"`
 	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds
+	Precision         string         `json:"precision"`              // in effect: bf16, fp16, tf32, fp32
+	PrecisionAuto     bool           `json:"precision_auto"`         // chosen for the device, not asked for
 	Checkpointing     string         `json:"gradient_checkpointing"` // none, selective, full or offload, as chosen
 	Limit             int64          `json:"limit_bytes,omitempty"`  // what the run may hold: vram, or what is free; 0 = not known
 	Tried             []PlanTried    `json:"tried,omitempty"`        // faster ways that do not fit, fastest first

@@ -38,6 +38,7 @@ type BenchOptions struct {
 	Quantization  *quant.Config
 	Warmup, Steps int
 	Device        string
+	Precision     string // as in Config
 	Decoded       bool   // keep quantised weights decoded
 	Checkpointing string // none, selective, full or offload
 }
@@ -88,7 +89,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 		sort.Strings(names)
 		return BenchReport{}, fmt.Errorf("bench: shape %q is not one of %s", o.Shape, strings.Join(names, ", "))
 	}
-	on, err := openMachine(o.Device, env)
+	on, err := openMachine(o.Device, o.Precision, env)
 	if err != nil {
 		return BenchReport{}, err
 	}
@@ -133,6 +134,9 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	}
 	trained := shiftLabels(in.labels, in.ids, in.cu)
 	in.scale[0] = 1 / float32(trained)
+	if err := step.startScaling(store, Default()); err != nil {
+		return BenchReport{}, err
+	}
 	if err := initRandom(step, store); err != nil {
 		return BenchReport{}, err
 	}

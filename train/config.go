@@ -6,6 +6,8 @@ import (
 	"math"
 	"sort"
 	"strings"
+
+	"github.com/tierlora/tierlora/kernel"
 )
 
 // Config is the `training:` section of a run's YAML.
@@ -34,6 +36,15 @@ type Config struct {
 	AdamEpsilon float64 `mapstructure:"adam_epsilon" yaml:"adam_epsilon"`
 	// MaxGradNorm clips the global gradient norm; 0 = no clipping.
 	MaxGradNorm float64 `mapstructure:"max_grad_norm" yaml:"max_grad_norm"`
+
+	// Precision is how a GPU stores activations and multiplies: "bf16"; "fp16" with loss scaling; "fp32"; "tf32", which is
+	// fp32 with products of 10 bits of mantissa; "auto" is bf16 where the device has it, else fp16. Parameters, sums and
+	// statistics are fp32 in all of them. A CPU computes in fp32.
+	Precision string `mapstructure:"precision" yaml:"precision"`
+	// LossScale is where fp16's loss scale begins; it halves when a gradient overflows, whose step is skipped, and doubles
+	// after LossScaleInterval steps without.
+	LossScale         float64 `mapstructure:"loss_scale" yaml:"loss_scale"`
+	LossScaleInterval int     `mapstructure:"loss_scale_interval" yaml:"loss_scale_interval"`
 
 	// GradientCheckpointing trades time for memory, without changing a number: "none" keeps all activations,
 	// "selective" makes norms and gates again in the backward pass, "full" makes whole layers again,
@@ -70,6 +81,7 @@ func Default() Config {
 		Epochs: 1, BatchSize: 1, GradientAccumulationSteps: 1,
 		Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
+		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
 		GradientCheckpointing: "auto", DecodedWeights: "auto", LoggingSteps: 1,
 	}
 }
@@ -107,6 +119,13 @@ func (c Config) Validate() []error {
 	if c.DecodedWeights != "auto" && c.DecodedWeights != "always" && c.DecodedWeights != "never" {
 		bad("decoded_weights: %q is not one of auto, always, never", c.DecodedWeights)
 	}
+	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != precisionAuto {
+		bad("precision: %q is not one of auto, bf16, fp16, tf32, fp32", c.Precision)
+	}
+	if frac, _ := math.Frexp(c.LossScale); frac != 0.5 || c.LossScale < 1 || c.LossScale > math.MaxFloat32 {
+		bad("loss_scale: %v must be a power of two, 1 or more", c.LossScale)
+	}
+	atLeast("loss_scale_interval", c.LossScaleInterval, 1)
 	if c.Optimizer != "adamw" {
 		bad("optimizer: %q is not supported; use adamw", c.Optimizer)
 	}

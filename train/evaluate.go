@@ -14,7 +14,7 @@ import (
 // Evaluate is the loss of a spec's base model, with the adapter of a folder unless that is empty, over the
 // validation rows of the spec's data, or all rows where it has none.
 func Evaluate(ctx context.Context, s Spec, adapterDir string, env Env) (EvalReport, error) {
-	on, err := openMachine(s.Device, env)
+	on, err := openMachine(s.Device, s.Training.Precision, env)
 	if err != nil {
 		return EvalReport{}, err
 	}

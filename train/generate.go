@@ -43,7 +43,7 @@ func NewGenerator(ctx context.Context, modelDir, adapterDir, device string, env 
 
 func (g *Generator) open(ctx context.Context, modelDir, adapterDir, device string, env Env) error {
 	var err error
-	if g.on, err = openMachine(device, env); err != nil {
+	if g.on, err = openMachine(device, precisionAuto, env); err != nil {
 		return err
 	}
 	b, err := openBase(ctx, modelDir, env)

@@ -22,6 +22,7 @@ type Manifest struct {
 	GoVersion string `json:"go_version"`
 	Platform  string `json:"platform"` // linux/amd64
 	Device    string `json:"device"`
+	Precision string `json:"precision"`           // in effect
 	Config    string `json:"config_sha256"`       // of the effective configuration
 	Data      string `json:"data_sha256"`         // over the tokens and labels
 	Base      string `json:"base_weights_sha256"` // over every tensor's name, type, shape and SHA-256

@@ -32,6 +32,20 @@ type StepMetrics struct {
 	TokensTotal     int64   `json:"tokens/total"`
 	TokensTrainable int64   `json:"tokens/trainable"`
 	MemoryGiB       float64 `json:"memory/max_allocated (GiB)"`
+	*LossScaling            // nil = none
+}
+
+// LossScaling is the loss scale after a step, and the steps so far whose gradient overflowed.
+type LossScaling struct {
+	Scale   float64 `json:"loss_scale"`
+	Skipped int     `json:"skipped_steps"`
+}
+
+func scalingMetrics(scale float64, skipped int) *LossScaling {
+	if scale == 0 {
+		return nil
+	}
+	return &LossScaling{scale, skipped}
 }
 
 // EvalMetrics is a line about the validation rows.
@@ -117,26 +131,45 @@ func encodeLine(line any) ([]byte, error) {
 	if v.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("a line is a struct of numbers, not %T", line)
 	}
-	var b bytes.Buffer
+	b := bytes.NewBufferString("{")
+	if err := encodeFields(b, v); err != nil {
+		return nil, err
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// encodeFields writes a struct's fields, in place of an embedded pointer those of what it points at.
+func encodeFields(b *bytes.Buffer, v reflect.Value) error {
 	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		f, t := v.Field(i), v.Type().Field(i)
+		if t.Anonymous {
+			if !f.IsNil() {
+				if err := encodeFields(b, f.Elem()); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(t.Tag.Get("json"), ",")
 		key, err := json.Marshal(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		value := []byte("null")
-		if f := v.Field(i); !f.CanFloat() || !math.IsNaN(f.Float()) && !math.IsInf(f.Float(), 0) {
+		if !f.CanFloat() || !math.IsNaN(f.Float()) && !math.IsInf(f.Float(), 0) {
 			if value, err = json.Marshal(f.Interface()); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		b.WriteByte("{,"[min(i, 1)])
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
 		b.Write(key)
 		b.WriteByte(':')
 		b.Write(value)
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return nil
 }
 
 // writeFileAtomically writes a file that is either the old one or the whole new one, whatever happens.

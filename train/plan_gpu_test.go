@@ -69,7 +69,7 @@ func TestPlanKnowsTheCard(t *testing.T) {
 	if err != nil || len(r.Tried) == 0 || r.TotalBytes > r.Limit || r.Limit > 16<<20 {
 		t.Errorf("on a card with 16 MiB to hold: %v, %v", r, err)
 	}
-	on, err := graph.NewChip(small, 1)
+	on, err := graph.NewChip(small, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 // String is the plan as a table.
 func (r PlanReport) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %d x %d tokens; gradient_checkpointing %s\n",
-		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, r.Batch, r.SequenceLength, r.Checkpointing)
+	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %d x %d tokens; precision %s; gradient_checkpointing %s\n",
+		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, r.Batch, r.SequenceLength, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
 	for _, c := range r.Categories {
 		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, FormatBytes(c.Bytes))
 	}

@@ -67,8 +67,13 @@ func networkOf(s Spec, b *base) (network, error) {
 	return nw, nil
 }
 
-// openMachine opens what a run computes on: "auto" is the first GPU if this program and machine have one.
-func openMachine(device string, env Env) (graph.Machine, error) {
+// openMachine opens what a run computes on: "auto" is the first GPU if this program and machine have one. precision is as in
+// Config.
+func openMachine(device, precision string, env Env) (graph.Machine, error) {
+	p, err := precisionFor(device, precision)
+	if err != nil {
+		return nil, err
+	}
 	switch device {
 	case "cpu":
 		return graph.NewCPU(env.Workers), nil
@@ -80,7 +85,7 @@ func openMachine(device string, env Env) (graph.Machine, error) {
 	default:
 		return nil, fmt.Errorf("device %q: %w: use cpu, cuda or auto", device, ErrNoDevice)
 	}
-	on, err := graph.NewGPU(0, env.Workers, 0)
+	on, err := graph.NewGPU(0, env.Workers, p)
 	if err != nil {
 		return nil, fmt.Errorf("device %q: %w: %w", device, ErrNoDevice, err)
 	}
@@ -89,7 +94,7 @@ func openMachine(device string, env Env) (graph.Machine, error) {
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
-	on, err := openMachine(s.Device, env)
+	on, err := openMachine(s.Device, s.Training.Precision, env)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +245,7 @@ func (p *prepared) parameters() (all, trained int64) {
 
 // PlanRun reports the memory that a run will hold, to the byte, without holding any.
 func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
-	on, err := openMachine(s.Device, env)
+	on, err := openMachine(s.Device, s.Training.Precision, env)
 	if err != nil {
 		return PlanReport{}, err
 	}
@@ -249,7 +254,11 @@ func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
 
 // PlanFor is PlanRun for a GPU of another machine.
 func PlanFor(ctx context.Context, s Spec, env Env, chip gpu.Chip) (PlanReport, error) {
-	on, err := graph.NewChip(chip, env.Workers)
+	p, err := precisionFor("cuda", s.Training.Precision)
+	if err != nil {
+		return PlanReport{}, err
+	}
+	on, err := graph.NewChip(chip, env.Workers, p)
 	if err != nil {
 		return PlanReport{}, fmt.Errorf("plan for %s: %w: %w", chip.Full, ErrNoDevice, err)
 	}
@@ -271,6 +280,7 @@ func (p *prepared) planReport() PlanReport {
 	r := PlanReport{
 		Model: p.base.name, Device: p.on.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: p.need.Total(), Categories: categories(p.need),
+		Precision: p.on.Precision().String(), PrecisionAuto: p.spec.Training.Precision == precisionAuto,
 		Checkpointing: p.way.again.String(), Limit: max(p.limit, 0),
 	}
 	for _, t := range p.tried {

@@ -109,6 +109,9 @@ func splitmix(x uint64) uint64 {
 
 // initAdapter starts the adapter from the seed, or from the folder that lora.init_from names.
 func (r *running) initAdapter() error {
+	if err := r.startScaling(); err != nil {
+		return err
+	}
 	params, err := r.step.trained.Snapshot(r.memory)
 	if err != nil {
 		return err
@@ -197,11 +200,11 @@ func (r *running) saveAt(data dataset.State) error {
 }
 
 func (r *running) optimizerBytes() ([]byte, error) {
-	if err := r.memory.Get(nameMoment1, nameMoment2); err != nil {
+	if err := r.memory.Get(r.step.optimizerStates()...); err != nil {
 		return nil, err
 	}
 	var tensors []weights.Tensor
-	for _, name := range []string{nameMoment1, nameMoment2} {
+	for _, name := range r.step.optimizerStates() {
 		x, err := r.memory.Tensor(name)
 		if err != nil {
 			return nil, err
@@ -325,12 +328,19 @@ func (r *running) restore(path string) error {
 	if err != nil {
 		return fail(err)
 	}
-	for _, name := range []string{nameMoment1, nameMoment2} {
+	if err := r.startScaling(); err != nil {
+		return fail(err)
+	}
+	for _, name := range r.step.optimizerStates() {
 		dst, err := r.memory.Tensor(name)
 		if err != nil {
 			return fail(err)
 		}
 		t, ok := f.Tensor(name)
+		if !ok && name == nameScaling {
+			r.env.log("%s was saved by a run without loss scaling: it begins at %v", path, r.scale)
+			continue
+		}
 		if !ok || t.Len() != dst.Elems() {
 			return fail(fmt.Errorf("%s: %s does not fit this run's adapter", optimizerFile, name))
 		}
@@ -338,7 +348,10 @@ func (r *running) restore(path string) error {
 			return fail(err)
 		}
 	}
-	if err := r.memory.Put(nameMoment1, nameMoment2); err != nil {
+	if err := r.memory.Put(r.step.optimizerStates()...); err != nil {
+		return fail(err)
+	}
+	if err := r.readScale(); err != nil {
 		return fail(err)
 	}
 	r.state, r.progress, r.saved = state, c, state.GlobalStep
@@ -350,7 +363,7 @@ func (r *running) restore(path string) error {
 // writeManifest records what made the adapter.
 func (r *running) writeManifest(ctx context.Context) error {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
-	m.Device, m.Data, m.Steps = r.on.Name(), r.loader.State().Data, r.state.GlobalStep
+	m.Device, m.Precision, m.Data, m.Steps = r.on.Name(), r.on.Precision().String(), r.loader.State().Data, r.state.GlobalStep
 	m.SetLosses(r.progress.Losses)
 	var err error
 	if m.Base, err = r.base.digest(ctx, r.on.Workers()); err != nil {

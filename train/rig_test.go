@@ -65,6 +65,9 @@ func newTestStepOn(t testing.TB, on graph.Machine, b *base, nw network, s shape,
 	if err := b.load(context.Background(), step.net, m, 2); err != nil {
 		t.Fatal(err)
 	}
+	if err := step.startScaling(m, c); err != nil {
+		t.Fatal(err)
+	}
 	ts := &testStep{trainStep: step, memory: m}
 	saved, err := adapter.Open(adapterDir)
 	if err != nil {

@@ -26,6 +26,10 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		return Result{}, err
 	}
 	defer p.close() //nolint:errcheck // read only
+	return p.train(ctx)
+}
+
+func (p *prepared) train(ctx context.Context) (Result, error) {
 	r, err := p.start(ctx)
 	if err != nil {
 		return Result{}, err
@@ -76,7 +80,8 @@ type running struct {
 	memory   graph.Store
 	run      graph.Runner
 	evalRun  graph.Runner
-	numbers  graph.Reader // loss and norm of a step
+	numbers  graph.Reader // of a step
+	scale    float64      // of the loss, in the step on its way; 0 without loss scaling
 	waiting  *optimizerStep
 	in       batchMemory
 	evalIn   batchMemory
@@ -169,7 +174,7 @@ func (r *running) bind(ctx context.Context) error {
 	if r.in, err = bindBatch(r.memory, ""); err != nil {
 		return err
 	}
-	if r.numbers, err = r.run.Reader(r.step.loss, r.step.norm); err != nil {
+	if r.numbers, err = r.run.Reader(r.step.numbers()...); err != nil {
 		return err
 	}
 	if err := prepareStep(r.run, r.spec.Training.GradientAccumulationSteps); err != nil {

@@ -32,12 +32,13 @@ const (
 
 // CheckResult is one kernel on one set of inputs.
 type CheckResult struct {
-	Kernel string  `json:"kernel"`
-	Case   string  `json:"case"`
-	Status string  `json:"status"`
-	Error  float64 `json:"error"` // |GPU - float64| / |float64| of the output nearest its limit
-	Limit  float64 `json:"limit"`
-	Reason string  `json:"reason,omitempty"`
+	Precision string  `json:"precision"`
+	Kernel    string  `json:"kernel"`
+	Case      string  `json:"case"`
+	Status    string  `json:"status"`
+	Error     float64 `json:"error"` // |GPU - float64| / |float64| of the output nearest its limit
+	Limit     float64 `json:"limit"`
+	Reason    string  `json:"reason,omitempty"`
 }
 
 func (r *SelfCheckReport) add(c CheckResult) {
@@ -52,72 +53,93 @@ func (r *SelfCheckReport) add(c CheckResult) {
 	}
 }
 
-// SelfCheck runs every kernel on the first GPU, as a graph of its own, and compares it with the same graph in
-// float64 on the CPU. The error may be twice that of a plain implementation in the GPU's types. Where there
+// SelfCheck runs every kernel on the first GPU in every precision, as a graph of its own, and compares it with the same
+// graph in float64 on the CPU. The error may be twice that of a plain implementation in the GPU's types. Where there
 // is no GPU the error is ErrNoDevice.
 func SelfCheck(ctx context.Context, env Env) (SelfCheckReport, error) {
-	on, err := openMachine("cuda", env)
-	if err != nil {
-		return SelfCheckReport{}, err
+	s := newSelfChecker(env)
+	defer s.cpu.Close() //nolint:errcheck // nothing is held
+	for _, p := range checkedPrecisions {
+		on, err := openMachine("cuda", p.String(), env)
+		if err != nil {
+			return s.report, err
+		}
+		err = errors.Join(s.run(ctx, on), on.Close())
+		if err != nil {
+			return s.report, err
+		}
 	}
-	defer on.Close() //nolint:errcheck // the report is what matters
-	return selfCheck(ctx, on, env)
+	s.report.Duration = time.Since(s.began)
+	return s.report, nil
 }
+
+// checkedPrecisions are those with kernels of their own.
+var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16}
 
 // ownProducts is a machine that can multiply with our own kernels where a library would serve; it reports
 // whether there was one.
 type ownProducts interface{ OwnProducts() (library bool) }
 
-func selfCheck(ctx context.Context, on graph.Machine, env Env) (SelfCheckReport, error) {
-	began := time.Now()
-	report := SelfCheckReport{Device: on.Name()}
-	cpu := graph.NewCPU(env.Workers)
-	defer cpu.Close() //nolint:errcheck // nothing is held
+// selfChecker runs checks on machines and keeps what they are compared with.
+type selfChecker struct {
+	cpu        *graph.CPU
+	began      time.Time
+	checks     []check
+	references [][][]float64 // of each check, in float64
+	lost       string        // the check in which the device was lost
+	report     SelfCheckReport
+}
+
+func newSelfChecker(env Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), productChecks(), attentionChecks(), lossChecks(), updateChecks())
-	references := make([][][]float64, len(checks))
-	lost := ""
-	compare := func(c check, want [][]float64) {
-		if lost != "" {
-			report.add(CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckSkipped, Reason: "not run: the device was lost in " + lost})
-			return
-		}
-		r, err := c.compare(on, want)
-		if report.add(r); lostDevice(err) {
-			lost = c.kernel + " " + c.name
-		}
-	}
-	for i, c := range checks {
+	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
+}
+
+// run does every check on a machine, in its precision.
+func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
+	s.report.Device = on.Name()
+	for i, c := range s.checks {
 		if err := ctx.Err(); err != nil {
-			return report, err
+			return err
 		}
-		var err error
-		if references[i], err = c.run(cpu, kernel.F64, 1); err != nil {
-			return report, fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, err)
+		if s.references[i] == nil {
+			var err error
+			if s.references[i], err = c.run(s.cpu, kernel.F64, 1); err != nil {
+				return fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, err)
+			}
 		}
-		compare(c, references[i])
+		s.compare(on, c, s.references[i])
 	}
 	m, ok := on.(ownProducts)
 	if !ok {
-		report.Duration = time.Since(began)
-		return report, nil
+		return nil
 	}
 	if !m.OwnProducts() { // they were just checked
-		report.add(CheckResult{Kernel: "matmul", Case: "by cuBLASLt", Status: CheckSkipped,
+		s.report.add(CheckResult{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: CheckSkipped,
 			Reason: "the library was not found (trainer doctor says where it was looked for); products run on our own kernels"})
-		report.Duration = time.Since(began)
-		return report, nil
+		return nil
 	}
-	for i, c := range checks {
+	for i, c := range s.checks {
 		if err := ctx.Err(); err != nil {
-			return report, err
+			return err
 		}
 		if c.products {
 			c.name += ", own product"
-			compare(c, references[i])
+			s.compare(on, c, s.references[i])
 		}
 	}
-	report.Duration = time.Since(began)
-	return report, nil
+	return nil
+}
+
+func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
+	r, err := CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckSkipped, Reason: "not run: the device was lost in " + s.lost}, error(nil)
+	if s.lost == "" {
+		if r, err = c.compare(on, want); lostDevice(err) {
+			s.lost = c.kernel + " " + c.name
+		}
+	}
+	r.Precision = on.Precision().String()
+	s.report.add(r)
 }
 
 // lostDevice tells whether no work can follow an error.
@@ -133,7 +155,7 @@ func (c check) compare(on graph.Machine, want [][]float64) (CheckResult, error) 
 	if err != nil {
 		return CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckFailed, Reason: err.Error()}, err
 	}
-	r := c.judge(got, want)
+	r := c.judge(formats[on.Precision()], got, want)
 	if c.inPlace == nil || r.Status != CheckPassed {
 		return r, nil
 	}
@@ -151,10 +173,10 @@ func (c check) compare(on graph.Machine, want [][]float64) (CheckResult, error) 
 }
 
 // judge holds results to their limits.
-func (c check) judge(got, want [][]float64) CheckResult {
+func (c check) judge(f format, got, want [][]float64) CheckResult {
 	r := CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckPassed}
 	share := -1.0
-	for i, l := range c.limits(want) {
+	for i, l := range c.limits(f, want) {
 		e := relativeError(got[i], want[i])
 		if s := e / max(l.norm, 1e-30); s > share || e != e {
 			share, r.Error, r.Limit = s, e, l.norm

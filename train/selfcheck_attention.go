@@ -75,9 +75,9 @@ func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	return c
 }
 
-// plain is attention with matrices of scores and probabilities in bf16: o, lse and, given the gradient of o,
+// plain is attention with matrices of scores and probabilities rounded: o, lse and, given the gradient of o,
 // the gradients of q, k and v.
-func (a attentionCheck) plain(in [][]float64) [][]float64 {
+func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 	q, k, v := in[0], in[1], in[2]
 	var do []float64
 	if slices.Equal(a.queries, a.keys) && a.after == 0 {
@@ -101,7 +101,7 @@ func (a attentionCheck) plain(in [][]float64) [][]float64 {
 				}
 				p, top, sum := make([]float64, end-begin), math.Inf(-1), 0.0
 				for j := range p {
-					p[j] = roundBF16(roundBF16(dot(q[at:][:D], key(k, begin+j))) * scale)
+					p[j] = f.round(f.round(dot(q[at:][:D], key(k, begin+j))) * scale)
 					top = max(top, p[j])
 				}
 				for _, x := range p {
@@ -109,16 +109,16 @@ func (a attentionCheck) plain(in [][]float64) [][]float64 {
 				}
 				lse[h*M+cuQ[s]+i] = top + math.Log(sum)
 				for j := range p {
-					p[j] = roundBF16(math.Exp(p[j]-top) / sum)
+					p[j] = f.round(math.Exp(p[j]-top) / sum)
 					axpy(o[at:][:D], p[j], key(v, begin+j))
 				}
-				toBF16(o[at:][:D])
+				f.all(o[at:][:D])
 				if do == nil {
 					continue
 				}
 				delta := dot(o[at:][:D], do[at:][:D])
 				for j := range p {
-					ds := roundBF16(p[j]*(roundBF16(dot(do[at:][:D], key(v, begin+j)))-delta)) * scale
+					ds := f.round(p[j]*(f.round(dot(do[at:][:D], key(v, begin+j)))-delta)) * scale
 					axpy(dq[at:][:D], ds, key(k, begin+j))
 					axpy(key(dk, begin+j), ds, q[at:][:D])
 					axpy(key(dv, begin+j), p[j], do[at:][:D])
@@ -129,9 +129,9 @@ func (a attentionCheck) plain(in [][]float64) [][]float64 {
 	if do == nil {
 		return [][]float64{o, lse}
 	}
-	toBF16(dq)
-	toBF16(dk)
-	toBF16(dv)
+	f.all(dq)
+	f.all(dk)
+	f.all(dv)
 	return [][]float64{o, lse, dq, dk, dv}
 }
 
@@ -178,9 +178,9 @@ func lossChecks() []check {
 	return all
 }
 
-// plainLoss is the loss with logits and their gradient in bf16.
-func plainLoss(M, C int, grad bool) func(in [][]float64) [][]float64 {
-	return func(in [][]float64) [][]float64 {
+// plainLoss is the loss with logits and their gradient rounded.
+func plainLoss(M, C int, grad bool) func(f format, in [][]float64) [][]float64 {
+	return func(f format, in [][]float64) [][]float64 {
 		x, w, labels, scale := in[0], in[1], in[2], in[3][0]
 		V := len(w) / C
 		loss, dx, nll, p := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V)
@@ -190,7 +190,7 @@ func plainLoss(M, C int, grad bool) func(in [][]float64) [][]float64 {
 			}
 			top, sum := math.Inf(-1), 0.0
 			for i := range p {
-				p[i] = roundBF16(dot(x[m*C:][:C], w[i*C:][:C]))
+				p[i] = f.round(dot(x[m*C:][:C], w[i*C:][:C]))
 				top = max(top, p[i])
 			}
 			for _, l := range p {
@@ -203,10 +203,10 @@ func plainLoss(M, C int, grad bool) func(in [][]float64) [][]float64 {
 			}
 			p[int(label)]--
 			for i := range p {
-				axpy(dx[m*C:][:C], roundBF16(p[i]*scale), w[i*C:][:C])
+				axpy(dx[m*C:][:C], f.round(p[i]*scale), w[i*C:][:C])
 			}
 		}
-		toBF16(dx)
+		f.all(dx)
 		if grad {
 			return [][]float64{{loss}, dx, nll}
 		}

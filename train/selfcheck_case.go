@@ -16,10 +16,10 @@ type check struct {
 	kernel, name string
 	in           []checkInput
 	build        func(b *graph.Builder, in []*graph.Value) []*graph.Value
-	bounds       []bound                          // of each output
-	plain        func(in [][]float64) [][]float64 // a plain implementation in bf16; nil = the reference, rounded
-	inPlace      []int                            // inputs whose memory outputs may take
-	products     bool                             // it multiplies matrices
+	bounds       []bound                                    // of each output
+	plain        func(f format, in [][]float64) [][]float64 // a plain implementation that rounds as a format; nil = the reference, rounded
+	inPlace      []int                                      // inputs whose memory outputs may take
+	products     bool                                       // it multiplies matrices
 }
 
 // bound is how far an output may be from float64, relative to its norm.
@@ -29,7 +29,7 @@ const (
 	rounded   bound = iota // twice the error of plain, four times in one element
 	masked                 // the same, and zero exactly where the reference is
 	single                 // 2e-6: computed in fp32
-	summed                 // 1e-5: products of bf16 added up in fp32
+	summed                 // 1e-5: products added up in fp32
 	exact                  // equal
 	lastBound              // that of the last output: a single number that sums up that output
 )
@@ -52,10 +52,11 @@ type checkNumbers struct{ *rand.Rand }
 
 func newNumbers() checkNumbers { return checkNumbers{rand.New(rand.NewPCG(3, 5))} }
 
-// normal are normally distributed numbers that bf16 holds.
+// normal are normally distributed numbers that every type of a GPU's activations holds: bf16's 8 bits in fp16's range.
 func (n checkNumbers) normal(scale float64, shape ...int) checkInput {
 	x := n.normal32(scale, shape...)
-	toBF16(x.values)
+	formats[kernel.PrecisionBF16].all(x.values)
+	formats[kernel.PrecisionFP16].all(x.values)
 	return x
 }
 
@@ -68,7 +69,7 @@ func (n checkNumbers) normal32(scale float64, shape ...int) checkInput {
 	return x
 }
 
-// zeros are added to a number to make it a computed one that bf16 still holds.
+// zeros are added to a number to make it a computed one of the same value.
 func zeros(shape ...int) checkInput {
 	return checkInput{shape: shape, values: make([]float64, kernel.T(kernel.F32, shape...).Elems())}
 }
@@ -89,13 +90,29 @@ func integers[T int | int32](v ...T) checkInput {
 	return x
 }
 
-func toBF16(v []float64) {
-	for i := range v {
-		v[i] = roundBF16(v[i])
-	}
+// format is how numbers are rounded where a GPU stores activations and operands of products.
+type format struct {
+	round func(float64) float64
+	unit  float64 // largest relative error
+	// fp32's are rounded no less often in between: sums in another order are a case of their own.
+	sums bool
 }
 
-func roundBF16(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) }
+// formats are those of the precisions. Stored as fp32, tensor cores cut TF32's operands to 10 bits of mantissa.
+var formats = map[kernel.Precision]format{
+	kernel.PrecisionBF16: {func(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) }, 1. / 256, false},
+	kernel.PrecisionFP16: {func(x float64) float64 { return float64(kernel.FromF16(kernel.ToF16(float32(x)))) }, 1. / 2048, false},
+	kernel.PrecisionTF32: {func(x float64) float64 {
+		return float64(math.Float32frombits(math.Float32bits(float32(x)) &^ (1<<13 - 1)))
+	}, 1. / 1024, true},
+	kernel.PrecisionFP32: {func(x float64) float64 { return float64(float32(x)) }, 1. / (1 << 24), true},
+}
+
+func (f format) all(v []float64) {
+	for i := range v {
+		v[i] = f.round(v[i])
+	}
+}
 
 // one is a graph of one kernel.
 func one(k kernel.Kernel) func(b *graph.Builder, in []*graph.Value) []*graph.Value {
@@ -227,18 +244,21 @@ func float64s(t kernel.Tensor) []float64 {
 	return x
 }
 
+// sumError is how far sums in fp32 may be from float64.
+const sumError = 1e-5
+
 // limit is how large errors may be: of all numbers, relative to their norm, and of one number.
 type limit struct{ norm, element float64 }
 
 // limits are those of each output.
-func (c check) limits(want [][]float64) []limit {
+func (c check) limits(f format, want [][]float64) []limit {
 	plain := make([][]float64, len(want))
 	if c.plain != nil {
 		in := make([][]float64, len(c.in))
 		for i := range in {
 			in[i] = c.in[i].values
 		}
-		plain = c.plain(in)
+		plain = c.plain(f, in)
 	}
 	limits := make([]limit, len(want))
 	for i, b := range c.bounds {
@@ -247,17 +267,20 @@ func (c check) limits(want [][]float64) []limit {
 		case rounded, masked:
 			if plain[i] == nil {
 				plain[i] = slices.Clone(want[i])
-				toBF16(plain[i])
+				f.all(plain[i])
 			}
 			worst, _ := largestError(plain[i], want[i])
 			limits[i] = limit{2*relativeError(plain[i], want[i]) + 1e-7, 4*worst + 1e-6*largest}
 			if len(want[i]) <= 16 { // a few numbers may round well by chance: twice the worst case
-				limits[i] = limit{max(limits[i].norm, 1./256), max(limits[i].element, largest/128)}
+				limits[i] = limit{max(limits[i].norm, f.unit), max(limits[i].element, 2*f.unit*largest)}
+			}
+			if f.sums {
+				limits[i] = limit{max(limits[i].norm, sumError), max(limits[i].element, 4*sumError*largest)}
 			}
 		case single:
 			limits[i] = limit{2e-6, 8e-6 * largest}
 		case summed:
-			limits[i] = limit{1e-5, 4e-5 * largest}
+			limits[i] = limit{sumError, 4 * sumError * largest}
 		}
 	}
 	for i, b := range c.bounds {

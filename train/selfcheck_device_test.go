@@ -17,13 +17,14 @@ func TestGPUSelfCheck(t *testing.T) {
 	worst := map[string]float64{}
 	for _, c := range r.Checks {
 		if c.Status == CheckFailed {
-			t.Errorf("%s %s: %s", c.Kernel, c.Case, c.Reason)
+			t.Errorf("%s %s %s: %s", c.Precision, c.Kernel, c.Case, c.Reason)
 		}
 		if c.Status == CheckSkipped {
-			t.Logf("%s %s: skipped: %s", c.Kernel, c.Case, c.Reason)
+			t.Logf("%s %s %s: skipped: %s", c.Precision, c.Kernel, c.Case, c.Reason)
 		}
 		if c.Limit > 0 {
-			worst[c.Kernel] = max(worst[c.Kernel], c.Error/c.Limit)
+			name := c.Precision + " " + c.Kernel
+			worst[name] = max(worst[name], c.Error/c.Limit)
 		}
 	}
 	for k, share := range worst {

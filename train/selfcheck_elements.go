@@ -71,13 +71,13 @@ func rowChecks(n checkNumbers, M, C int) []check {
 	return []check{
 		{kernel: "add", name: size, build: one(kernel.Add{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x(), x()}},
 		{kernel: "add", name: "to " + size + " in fp32", build: one(kernel.AddTo{}), bounds: []bound{single}, in: []checkInput{n.normal32(1, M, C).overwritten(), n.normal32(1, M, C)}},
-		{kernel: "add", name: "to " + size + " in bf16", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), zeros(M, C), x()}},
+		{kernel: "add", name: "to " + size + " in activations", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), zeros(M, C), x()}},
 		{kernel: "bias", name: size, build: one(kernel.AddBias{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x(), weight()}},
 		{kernel: "dropout", name: size, build: one(kernel.Dropout{P: 0.1, Stream: 3}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{x(), integers(42, 17)}},
 		{kernel: "rmsnorm", name: size, build: one(kernel.RMSNorm{Eps: 1e-5}), bounds: []bound{rounded, single}, in: []checkInput{x(), weight()}},
 		{kernel: "rmsnorm_grad", name: size, build: norm, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), weight(), x()}},
 		{kernel: "rmsnorm", name: size + " of a sum", build: sum, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
-		{kernel: "rmsnorm_grad", name: size + " onto bf16", build: residual, bounds: []bound{rounded}, in: []checkInput{x(), weight(), x(), x(), zeros(M, C)}},
+		{kernel: "rmsnorm_grad", name: size + " onto activations", build: residual, bounds: []bound{rounded}, in: []checkInput{x(), weight(), x(), x(), zeros(M, C)}},
 		{kernel: "swiglu", name: size, build: one(kernel.SwiGLU{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
 		{kernel: "swiglu_grad", name: size, build: one(kernel.SwiGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
 		{kernel: "embedding", name: size + " of 50", build: embed, bounds: []bound{exact}, in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
@@ -112,7 +112,9 @@ func updateChecks() []check {
 	for _, P := range []int{1, 33, 1000, 300007} {
 		for _, limit := range []float64{0, 1, 1e9} {
 			all = append(all, check{kernel: "gradnorm", name: fmt.Sprintf("%d numbers, limit %v", P, limit), build: one(kernel.GradNorm{MaxNorm: limit}),
-				bounds: []bound{single}, in: []checkInput{n.normal32(0.3, P), given([]int{}, 2), n.normal32(1, 2).overwritten()}})
+				bounds: []bound{single}, in: []checkInput{n.normal32(0.3, P), given([]int{}, 2), n.normal32(1, 2).overwritten()}},
+				check{kernel: "gradnorm", name: fmt.Sprintf("%d scaled numbers, limit %v", P, limit), build: one(kernel.GradNorm{MaxNorm: limit, Scaled: true}),
+					bounds: []bound{single}, in: []checkInput{n.normal32(3000, P), given([]int{}, 2), n.normal32(1, 2).overwritten(), given([]int{3}, 1<<14, 7, 1)}})
 		}
 		const lr, step, beta1, beta2 = 1e-2, 3, 0.9, 0.95
 		v := n.normal32(1, P)
@@ -124,7 +126,18 @@ func updateChecks() []check {
 		hyper := given([]int{4}, lr, 1-math.Pow(beta1, step), 1-math.Pow(beta2, step), float64(math.Float32frombits(step)))
 		all = append(all, check{kernel: "adamw", name: fmt.Sprintf("%d numbers", P), build: one(kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1}),
 			bounds: []bound{single, single, single},
-			in:     []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(), v.overwritten(), given([]int{2}, 3, 0.25), hyper}})
+			in:     []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(), v.overwritten(), given([]int{2}, 3, 0.25), hyper}},
+			check{kernel: "adamw", name: fmt.Sprintf("%d numbers after 2 skipped steps", P), bounds: []bound{single, single, single},
+				build: one(kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1, Scaled: true}),
+				in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1<<14, P), n.normal32(0.1, P).overwritten(), v.overwritten(), given([]int{2}, 3, 0.25/(1<<14)),
+					given([]int{4}, lr, 0, 0, float64(math.Float32frombits(step+2))), given([]int{3}, 1<<14, 7, 2)}})
+	}
+	nan, inf := math.NaN(), math.Inf(1)
+	for i, x := range [][3]float64{{1024, 0.5, 2}, {1024, nan, 2}, {1024, nan, nan}, {1024, 0.5, inf}, {1, nan, 2}, {0x1p100, 0.5, 2}} {
+		for _, interval := range []int{4, 5} {
+			all = append(all, check{kernel: "lossscale", name: fmt.Sprintf("case %d of interval %d", i, interval), build: one(kernel.LossScale{Interval: interval}), bounds: []bound{exact},
+				in: []checkInput{given([]int{3}, x[0], 3, 6).overwritten(), given([]int{2}, 3, x[1]), given([]int{}, x[2])}})
+		}
 	}
 	return all
 }

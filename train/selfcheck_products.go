@@ -61,7 +61,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			return g.ApplyAll(kernel.MatMulTo(k), in[0], in[1], g.Apply(kernel.Add{}, in[2], in[3]))
 		}
 		a1, b1 := n.normal(1, a...), n.normal(1, b...)
-		plain := func(in [][]float64) [][]float64 { // a product and a sum
+		plain := func(f format, in [][]float64) [][]float64 { // a product and a sum
 			at := func(v []float64, rows, cols int, trans bool, i, j int) float64 {
 				if trans {
 					return v[j*rows+i]
@@ -73,14 +73,14 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 				for l := range K {
 					y[i] += at(in[0], M, K, c.ta, i/N, l) * at(in[1], K, N, c.tb, l, i%N)
 				}
-				y[i] = roundBF16(roundBF16(y[i]*k.Alpha) + in[2][i])
+				y[i] = f.round(f.round(y[i]*k.Alpha) + in[2][i])
 			}
 			return [][]float64{y}
 		}
 		all = append(all,
 			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1}, products: true},
 			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, products: true},
-			check{kernel: "matmul", name: size + " onto bf16", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
+			check{kernel: "matmul", name: size + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
 				in: []checkInput{a1, b1, n.normal(8, M, N), zeros(M, N)}},
 			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, products: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
@@ -109,9 +109,12 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 	}
 	decoded := make([]float32, p.Len())
 	p.Dequantize(decoded)
-	w := make([]float64, p.Len())
-	for i, x := range decoded {
-		w[i] = roundBF16(float64(x))
+	weights := func(f format) []float64 { // as the device decodes them
+		w := make([]float64, p.Len())
+		for i, x := range decoded {
+			w[i] = f.round(float64(x))
+		}
+		return w
 	}
 	var all []check
 	for _, transposed := range []bool{false, true} {
@@ -130,24 +133,24 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
 			return g.ApplyAll(kernel.MatMulNF4To(k), append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
 		}
-		plain := func(v [][]float64) [][]float64 {
-			y := plainProduct(v[0], w, M, out, in, p.Cols, transposed)
+		plain := func(f format, v [][]float64) [][]float64 {
+			y := plainProduct(f, v[0], weights(f), M, out, in, p.Cols, transposed)
 			if len(v) > last {
 				axpy(y, 1, v[last])
-				toBF16(y)
+				f.all(y)
 			}
 			return [][]float64{y}
 		}
 		all = append(all,
 			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain, products: true},
-			check{kernel: "nf4", name: name + " onto bf16", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
+			check{kernel: "nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
 				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
 	}
 	return all
 }
 
-// plainProduct is x Wᵀ, or x W, in bf16 with the packed weight decoded to bf16, rows of W cols numbers long.
-func plainProduct(x, w []float64, M, out, in, cols int, transposed bool) []float64 {
+// plainProduct is x Wᵀ, or x W, with the packed weight decoded and rounded, rows of W cols numbers long.
+func plainProduct(f format, x, w []float64, M, out, in, cols int, transposed bool) []float64 {
 	y := make([]float64, M*out)
 	for m := range M {
 		for n := range out {
@@ -160,6 +163,6 @@ func plainProduct(x, w []float64, M, out, in, cols int, transposed bool) []float
 			}
 		}
 	}
-	toBF16(y)
+	f.all(y)
 	return y
 }

@@ -15,18 +15,19 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// TestSelfCheckOfCPU holds the CPU's float32 to the GPU's limits.
+// TestSelfCheckOfCPU holds the CPU's float32 to the GPU's limits in fp32.
 func TestSelfCheckOfCPU(t *testing.T) {
-	r, err := selfCheck(context.Background(), graph.NewCPU(0), Env{})
-	if err != nil {
+	s := newSelfChecker(Env{})
+	if err := s.run(context.Background(), s.cpu); err != nil {
 		t.Fatal(err)
 	}
+	r := s.report
 	for _, c := range r.Checks {
 		if c.Status != CheckPassed {
 			t.Errorf("%s %s: %s: %s", c.Kernel, c.Case, c.Status, c.Reason)
 		}
 	}
-	t.Logf("%d checks in %v", len(r.Checks), r.Duration)
+	t.Logf("%d checks", len(r.Checks))
 	if r.Passed != len(r.Checks) || r.Passed < 500 {
 		t.Errorf("%d of %d checks passed", r.Passed, len(r.Checks))
 	}
@@ -49,7 +50,7 @@ func TestSelfCheckSeesFaults(t *testing.T) {
 			for _, wrong := range []float64{got[i][at] + math.Abs(got[i][at]) + 1, math.NaN()} {
 				kept := got[i][at]
 				got[i][at] = wrong
-				if r := c.judge(got, want); r.Status != CheckFailed || r.Reason == "" {
+				if r := c.judge(formats[kernel.PrecisionBF16], got, want); r.Status != CheckFailed || r.Reason == "" {
 					t.Errorf("%s %s: element %d of output %d is %v, not %v: %+v", c.kernel, c.name, at, i, wrong, kept, r)
 				}
 				got[i][at] = kept

@@ -113,6 +113,7 @@ type trainStep struct {
 	plan    *graph.Plan
 	loss    *graph.Value // f[], the optimizer step's loss
 	norm    *graph.Value // f[2], gradient norm and clip factor
+	scaling *graph.Value // state of loss scaling; nil where the machine's precision needs none
 }
 
 // newTrainStep builds forward, backward, clip and optimizer.
@@ -125,7 +126,11 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	n.Segment(segmentMicro)
 	hidden := nw.Build(n, nw.Config, in.batch)                                     // [M,C]
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize) // [V,C]
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: nw.lossRows(on), Grad: true}, hidden, head, in.labels, in.scale)
+	scaled := on.Precision().Scaled()
+	if scaled {
+		t.scaling = n.State("", nameScaling, kernel.T(n.Float(), kernel.LossScalingSize))
+	}
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: nw.lossRows(on), Grad: true, Scaled: scaled}, t.withScaling(hidden, head, in.labels, in.scale)...)
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
@@ -143,13 +148,16 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	n.Segment(segmentNorm)
 	g := n.Span(adapter.GradGroup)
 	t.norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
-	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm}, g, lossSum, t.norm)
+	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, lossSum, t.norm)...)
 
 	n.Segment(segmentUpdate)
 	m := n.State(groupMoment1, nameMoment1, g.Type)
 	v := n.State(groupMoment2, nameMoment2, g.Type)
-	n.Apply(kernel.AdamW{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Eps: c.AdamEpsilon, WeightDecay: c.WeightDecay},
-		n.Span(adapter.ParamGroup), g, m, v, t.norm, in.hyper)
+	n.Apply(kernel.AdamW{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Eps: c.AdamEpsilon, WeightDecay: c.WeightDecay, Scaled: scaled},
+		t.withScaling(n.Span(adapter.ParamGroup), g, m, v, t.norm, in.hyper)...)
+	if scaled {
+		n.Apply(kernel.LossScale{Interval: c.LossScaleInterval}, t.scaling, t.norm, lossSum)
+	}
 
 	n.Segment(segmentBegin)
 	n.Apply(kernel.Zero{}, g)
@@ -158,11 +166,14 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	t.loss = lossSum
 	n.Recompute(again)
 	var err error
-	if t.plan, err = on.Compile(n.Builder, t.loss, t.norm); err != nil {
+	if t.plan, err = on.Compile(n.Builder, t.numbers()...); err != nil {
 		return nil, fmt.Errorf("plan the training step: %w", err)
 	}
 	return t, nil
 }
+
+// numbers are what the host reads of a step: loss, norm and clip factor, and the state of loss scaling where there is one.
+func (t *trainStep) numbers() []*graph.Value { return t.withScaling(t.loss, t.norm) }
 
 // evalStep is the forward pass and the loss alone.
 type evalStep struct {

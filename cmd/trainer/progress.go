@@ -59,6 +59,9 @@ func (p *progress) Step(s train.StepInfo) {
 		return
 	}
 	line := fmt.Sprintf("step %d/%d  loss %.4f  grad norm %.4g  lr %.3g  %s tok/s", s.Step, p.total, s.Loss, s.GradNorm, s.LearningRate, rate(s.TokensPerSecond))
+	if s.LossScale > 0 {
+		line += fmt.Sprintf("  loss scale %g", s.LossScale)
+	}
 	if !math.IsNaN(s.EvalLoss) {
 		line += fmt.Sprintf("  eval loss %.4f", s.EvalLoss)
 	}

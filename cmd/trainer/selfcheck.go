@@ -17,7 +17,7 @@ func newSelfcheck(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "selfcheck",
 		Short: "Compare every GPU kernel with float64 on this machine's GPU",
-		Long: `Run every kernel on the first GPU at odd sizes and compare it with float64 on the CPU, to twice the error of a
+		Long: `Run every kernel on the first GPU in every precision at odd sizes and compare it with float64 on the CPU, to twice the error of a
 plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where there is no GPU.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +41,7 @@ plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where ther
 	return cmd
 }
 
-// printSelfcheck prints a line for each kernel, and one for each check that did not pass.
+// printSelfcheck prints a line for each precision and kernel, and one for each check that did not pass.
 func printSelfcheck(c *console, r train.SelfCheckReport) error {
 	type tally struct {
 		count map[string]int
@@ -50,22 +50,23 @@ func printSelfcheck(c *console, r train.SelfCheckReport) error {
 	kernels := map[string]*tally{}
 	w := bufio.NewWriter(c.out)
 	for _, x := range r.Checks {
-		k := kernels[x.Kernel]
+		name := x.Precision + " " + x.Kernel
+		k := kernels[name]
 		if k == nil {
 			k = &tally{count: map[string]int{}}
-			kernels[x.Kernel] = k
+			kernels[name] = k
 		}
 		k.count[x.Status]++
 		if x.Status == train.CheckPassed && x.Limit > 0 {
 			k.share = max(k.share, x.Error/x.Limit)
 		}
 		if x.Status != train.CheckPassed {
-			fmt.Fprintf(w, "%s  %s %s: %s\n", x.Status, x.Kernel, x.Case, x.Reason)
+			fmt.Fprintf(w, "%s  %s %s %s: %s\n", x.Status, x.Precision, x.Kernel, x.Case, x.Reason)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(kernels)) {
 		k := kernels[name]
-		fmt.Fprintf(w, "%-14s %4d passed %4d failed %4d skipped   largest error %3.0f %% of its limit\n",
+		fmt.Fprintf(w, "%-18s %4d passed %4d failed %4d skipped   largest error %3.0f %% of its limit\n",
 			name, k.count[train.CheckPassed], k.count[train.CheckFailed], k.count[train.CheckSkipped], 100*k.share)
 	}
 	fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped in %.1f s\n", r.Device, r.Passed, r.Failed, r.Skipped, r.Duration.Seconds())

@@ -26,19 +26,19 @@ func TestSelfcheckWithoutGPU(t *testing.T) {
 func TestSelfcheckSaysWhatFailed(t *testing.T) {
 	var out bytes.Buffer
 	err := printSelfcheck(&console{out: &out}, train.SelfCheckReport{Device: "a device", Passed: 2, Failed: 1, Skipped: 1, Duration: 2 * time.Second, Checks: []train.CheckResult{
-		{Kernel: "add", Case: "[1,2]", Status: train.CheckPassed, Error: 1, Limit: 4},
-		{Kernel: "add", Case: "[1,3]", Status: train.CheckPassed, Error: 2, Limit: 4},
-		{Kernel: "rope", Case: "8 heads", Status: train.CheckFailed, Error: 5, Limit: 4, Reason: "output 0: error 5, limit 4"},
-		{Kernel: "matmul", Case: "by a library", Status: train.CheckSkipped, Reason: "not found"},
+		{Precision: "bf16", Kernel: "add", Case: "[1,2]", Status: train.CheckPassed, Error: 1, Limit: 4},
+		{Precision: "bf16", Kernel: "add", Case: "[1,3]", Status: train.CheckPassed, Error: 2, Limit: 4},
+		{Precision: "bf16", Kernel: "rope", Case: "8 heads", Status: train.CheckFailed, Error: 5, Limit: 4, Reason: "output 0: error 5, limit 4"},
+		{Precision: "bf16", Kernel: "matmul", Case: "by a library", Status: train.CheckSkipped, Reason: "not found"},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `fail  rope 8 heads: output 0: error 5, limit 4
-skip  matmul by a library: not found
-add               2 passed    0 failed    0 skipped   largest error  50 % of its limit
-matmul            0 passed    0 failed    1 skipped   largest error   0 % of its limit
-rope              0 passed    1 failed    0 skipped   largest error   0 % of its limit
+	want := `fail  bf16 rope 8 heads: output 0: error 5, limit 4
+skip  bf16 matmul by a library: not found
+bf16 add              2 passed    0 failed    0 skipped   largest error  50 % of its limit
+bf16 matmul           0 passed    0 failed    1 skipped   largest error   0 % of its limit
+bf16 rope             0 passed    1 failed    0 skipped   largest error   0 % of its limit
 a device: 2 passed, 1 failed, 1 skipped in 2.0 s
 `
 	if out.String() != want {

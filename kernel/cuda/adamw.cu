@@ -3,6 +3,7 @@
 // g first multiplied by the clip factor (decoupled decay, as torch.optim.AdamW).
 // Layout: p, m, v, g [n] fp32, copy [n] elem (the operand of the next step's products) or 0. lr, clip: one fp32 on the device each;
 // step: one int32 on the device, t of the first step is 1. So a captured graph replays with new values.
+// scaling: 0, or [3] fp32 whose last is the number of steps skipped, which t does not count.
 // A clip factor that is not a number changes nothing: the host may learn of a loss gone bad after the step was queued.
 // Four values a thread where n allows. Arithmetic fp32, bias corrections fp64 once a block.
 // Bytes: 30 a parameter (16 read, 14 written). Goal: 80 % of copy.
@@ -28,10 +29,10 @@ __device__ __forceinline__ float update(float &p, float &m, float &v, float g, c
 }
 
 extern "C" __global__ void __launch_bounds__(256) adamw_step(float *p, float *m, float *v, elem *copy, const float *g, const float *lr, const int *step,
-                                                            const float *clip, int64_t n, float b1, float b2, float eps, float decay) {
+                                                            const float *clip, const float *scaling, int64_t n, float b1, float b2, float eps, float decay) {
     __shared__ Step s;
     if (threadIdx.x == 0) {
-        int t = *step;
+        int t = *step - (scaling ? (int)scaling[2] : 0);
         s.decay = 1.f - *lr * decay;
         s.rate = (float)(*lr / (1. - power(b1, t)));
         s.root = (float)(1. / sqrt(1. - power(b2, t)));

@@ -143,13 +143,13 @@ func BenchmarkKernels(b *testing.B) {
 			labels[i] = int32(i)
 		}
 		moved(fmt.Sprintf("crossentropy_gradient %dx%d", M, V), float64(4*M)*float64(V), CrossEntropy("crossentropy_gradient", M, V), r.floats("loss", int64(M), 0),
-			r.noise("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), i32(V), i32(V))
+			r.noise("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), gpu.Ptr(0), i32(V), i32(V))
 	}
 	{
 		r.reset()
 		const n = 40_000_000
 		p, m, v, g := r.floats("p", n, 0x3f000000), r.floats("m", n, 0x3f000000), r.floats("v", n, 0x3f000000), r.floats("g", n, 0x3f000000)
-		moved("adamw_step 40M", 30*n, AdamW(n), p, m, v, r.out("copy", 2*n), g, r.floats("lr", 1, 0x3a000000), r.floats("step", 1, 3), r.floats("clip", 1, 0x3f800000),
+		moved("adamw_step 40M", 30*n, AdamW(n), p, m, v, r.out("copy", 2*n), g, r.floats("lr", 1, 0x3a000000), r.floats("step", 1, 3), r.floats("clip", 1, 0x3f800000), gpu.Ptr(0),
 			int64(n), float32(.9), float32(.999), float32(1e-8), float32(.01))
 		moved("norm_partial 40M", 4*n, Norm(), r.out("partial", 4*NormBlocks), g, int64(n))
 	}

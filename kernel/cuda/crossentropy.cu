@@ -1,6 +1,7 @@
 // crossentropy.cu: per row of logits the loss lse - x[label], and (softmax - onehot) scale written over the logits.
 // Layout: logits [M,V] elem, rows ld elements apart; labels [M] int32, -100 (any negative) = not trained; loss [M] fp32;
-// scale: one fp32 on the device (1 / trained tokens of the whole accumulated batch).
+// scale: one fp32 on the device (1 / trained tokens of the whole accumulated batch); scaling: one
+// fp32, the loss scale that the gradient is multiplied by too, or 0 (none).
 // One block of 512 a row; the first pass keeps a running maximum and sum for each thread, the second finds the row in the
 // second-level cache. Accumulation fp32.
 // Bytes: 4 a logit (2 read, 2 written). Goal: 75 % of copy.
@@ -22,7 +23,7 @@ __device__ __forceinline__ void add(Sum &s, float x) {
 }
 
 template <bool GRADIENT>
-__device__ void rows(float *loss, elem *x, const int *labels, const float *scale, int V, int ld) {
+__device__ void rows(float *loss, elem *x, const int *labels, const float *scale, const float *scaling, int V, int ld) {
     int row = blockIdx.x, label = labels[row];
     x += (int64_t)row * ld;
     bool wide = ld % 8 == 0;
@@ -63,7 +64,7 @@ __device__ void rows(float *loss, elem *x, const int *labels, const float *scale
     if (threadIdx.x == 0) loss[row] = label < V ? lse - widen(x[label]) : NANF;
     if (!GRADIENT) return;
     __syncthreads();   // the label's logit is read before it is overwritten
-    float k1 = *scale;
+    float k1 = scaling ? *scale * *scaling : *scale;
     for (int c0 = threadIdx.x * 8; c0 < V8; c0 += step * HELD) {
         Eight<elem> v[HELD];
 #pragma unroll
@@ -85,11 +86,12 @@ __device__ void rows(float *loss, elem *x, const int *labels, const float *scale
 }
 
 // loss[M] and logits <- dlogits. Grid M. An untrained row gets loss 0 and a zero gradient; a label >= V gets loss NaN.
-extern "C" __global__ void __launch_bounds__(512) crossentropy_gradient(float *loss, elem *logits, const int *labels, const float *scale, int V, int ld) {
-    rows<true>(loss, logits, labels, scale, V, ld);
+extern "C" __global__ void __launch_bounds__(512) crossentropy_gradient(float *loss, elem *logits, const int *labels, const float *scale,
+                                                                         const float *scaling, int V, int ld) {
+    rows<true>(loss, logits, labels, scale, scaling, V, ld);
 }
 
 // loss[M] only (evaluation); logits stay. Grid M.
 extern "C" __global__ void __launch_bounds__(512) crossentropy_loss(float *loss, elem *logits, const int *labels, int V, int ld) {
-    rows<false>(loss, logits, labels, 0, V, ld);
+    rows<false>(loss, logits, labels, 0, 0, V, ld);
 }

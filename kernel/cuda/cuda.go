@@ -31,6 +31,7 @@ var Entries = map[string][]string{
 	"nf4": {"nf4_dequantise", "nf4_dequantise_nested", "nf4_dequantise_f32", "nf4_dequantise_nested_f32",
 		"nf4_quantise_bf16", "nf4_quantise_f16", "nf4_quantise_f32", "nf4_offset", "nf4_nest"},
 	"nf4_gemm":    {"nf4_gemm_8", "nf4_gemm_nested_8", "nf4_gemm_32", "nf4_gemm_nested_32"},
+	"lossscale":   {"lossscale_update"},
 	"norm":        {"norm_partial", "norm_finish"},
 	"reduce":      {"reduce_sum", "reduce_splits", "reduce_splits_narrow"},
 	"rmsnorm":     {"rmsnorm_forward", "rmsnorm_add_forward", "rmsnorm_backward"},

@@ -67,6 +67,11 @@ func NormFinish() Geometry {
 	return Geometry{"norm", "norm_finish", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0}
 }
 
+// LossScale is the geometry of lossscale_update.
+func LossScale() Geometry {
+	return Geometry{"lossscale", "lossscale_update", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0}
+}
+
 // Sum is the geometry of reduce_sum and nf4_offset, which run in one block.
 func Sum(stem, entry string) Geometry {
 	return Geometry{stem, entry, [3]int{1, 1, 1}, [3]int{1024, 1, 1}, 0}

@@ -212,7 +212,7 @@ func TestCrossEntropy(t *testing.T) {
 			x = xf
 			X, L, L2 := in(r, "logits", xb), r.out("loss", int64(4*M)), r.out("loss2", int64(4*M))
 			r.run(CrossEntropy("crossentropy_loss", M, V), L2, X, in(r, "labels", labels), i32(V), i32(ld))
-			r.run(CrossEntropy("crossentropy_gradient", M, V), L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), i32(V), i32(ld))
+			r.run(CrossEntropy("crossentropy_gradient", M, V), L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), gpu.Ptr(0), i32(V), i32(ld))
 			return [][]byte{get[byte](r, L, 4*M), get[byte](r, L2, 4*M), get[byte](r, X, 2*M*ld)}
 		})
 		loss, dx := make([]float64, M), append([]float64(nil), x...)
@@ -265,8 +265,8 @@ func TestAdamWAndNorm(t *testing.T) {
 				}
 				G := in(r, "g", grad)
 				r.run(Norm(), part, G, int64(n))
-				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit), in(r, "loss", []float32{2}))
-				r.run(AdamW(int64(n)), P, Mm, Vv, Cc, G, in(r, "lr", []float32{lr}), in(r, "step", []int32{int32(s + 1)}), norm.Add(4), int64(n),
+				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit), in(r, "loss", []float32{2}), gpu.Ptr(0))
+				r.run(AdamW(int64(n)), P, Mm, Vv, Cc, G, in(r, "lr", []float32{lr}), in(r, "step", []int32{int32(s + 1)}), norm.Add(4), gpu.Ptr(0), int64(n),
 					float32(b1), float32(b2), float32(eps), float32(decay))
 				got = append(got, get[byte](r, norm, 4))
 				ss := 0.
@@ -309,7 +309,7 @@ func TestNormThatIsNotFinite(t *testing.T) {
 		part, norm := r.out("partial", 4*NormBlocks), r.out("norm", 8)
 		x := in(r, "x", c.x)
 		r.run(Norm(), part, x, int64(len(c.x)))
-		r.run(NormFinish(), norm, part, i32(NormBlocks), c.limit, in(r, "loss", []float32{c.loss}))
+		r.run(NormFinish(), norm, part, i32(NormBlocks), c.limit, in(r, "loss", []float32{c.loss}), gpu.Ptr(0))
 		if got := get[float32](r, norm, 2); !same(got[0], c.norm) || !same(got[1], c.factor) {
 			t.Errorf("%v limit %v loss %v: norm %v factor %v, want %v and %v", c.x, c.limit, c.loss, got[0], got[1], c.norm, c.factor)
 		}

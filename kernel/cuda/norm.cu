@@ -17,15 +17,16 @@ extern "C" __global__ void __launch_bounds__(512) norm_partial(float *partial, c
 }
 
 // factor = limit / (norm + 1e-6), at most 1 (torch's clip_grad_norm_); limit <= 0 = no clipping; NaN where norm or loss is not finite.
+// scaling: the loss scale by which x is too large, or 0 (none); the factor takes it out.
 // Grid 1, block 32.
-extern "C" __global__ void norm_finish(float *out, const float *partial, int blocks, float limit, const float *loss) {
+extern "C" __global__ void norm_finish(float *out, const float *partial, int blocks, float limit, const float *loss, const float *scaling) {
     double s = 0;
     for (int i = threadIdx.x; i < blocks; i += 32) s += partial[i];
 #pragma unroll
     for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o);
     if (threadIdx.x == 0) {
-        float norm = (float)sqrt(s), f = limit / (norm + 1e-6f);
+        float scale = scaling ? *scaling : 1.f, norm = (float)(sqrt(s) / scale), f = limit / (norm + 1e-6f);
         out[0] = norm;
-        out[1] = !isfinite(norm) || !isfinite(*loss) ? __int_as_float(0x7fffffff) : limit > 0 && f < 1.f ? f : 1.f;
+        out[1] = !isfinite(norm) || !isfinite(*loss) ? __int_as_float(0x7fffffff) : (limit > 0 && f < 1.f ? f : 1.f) / scale;
     }
 }
