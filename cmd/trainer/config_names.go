@@ -22,6 +22,13 @@ var foreign = map[string]string{
 	"lr":                           "training.learning_rate",
 	"optim":                        "training.optimizer",
 	"lr_scheduler_type":            "training.lr_scheduler",
+	"bf16":                         "training.precision",
+	"fp16":                         "training.precision",
+	"tf32":                         "training.precision",
+	"mixed_precision":              "training.precision",
+	"initial_scale_power":          "training.loss_scale",
+	"loss_scale_window":            "training.loss_scale_interval",
+	"growth_interval":              "training.loss_scale_interval",
 	"adam_eps":                     "training.adam_epsilon",
 	"gradient_clipping":            "training.max_grad_norm",
 	"evals_per_epoch":              "training.eval_steps",
@@ -64,6 +71,9 @@ var foreign = map[string]string{
 // foreignRemarks answer names that stand for a value, or for something slightly else.
 var foreignRemarks = map[string]string{
 	"lora_target_linear": "write lora.target_modules: all-linear",
+	"bf16":               "write training.precision: bf16, or auto",
+	"fp16":               "write training.precision: fp16, or auto",
+	"tf32":               "write training.precision: tf32",
 	"datasets":           "write dataset.path and dataset.format; there is one data set",
 	"bnb_config_kwargs":  "write quantization.type, .block_size and .double_quant",
 	"evals_per_epoch":    "training.eval_steps counts optimizer steps here",

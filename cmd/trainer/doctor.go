@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
 
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/train"
 )
@@ -40,6 +41,7 @@ type gpuHealth struct {
 	Name       string `json:"name"`
 	Capability string `json:"compute_capability"`
 	Memory     int64  `json:"memory_bytes"`
+	Precision  string `json:"precision"` // that training.precision: auto takes
 	Problem    string `json:"problem,omitempty"`
 	line       string
 }
@@ -132,7 +134,7 @@ func examine() health {
 		if err == nil {
 			err = gpu.CheckDriver(p.Driver, p.SM())
 		}
-		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, line: p.String()}
+		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, Precision: kernel.PrecisionOf(p.SM()).String(), line: p.String()}
 		if err != nil {
 			g.Problem = err.Error()
 			h.Problems = append(h.Problems, fmt.Sprintf("GPU %d: %v", i, err))
@@ -170,7 +172,7 @@ func (h health) print(c *console) error {
 		fmt.Fprintf(w, "GPU       none: %s\n          without it: runs use the CPU, and device: cuda is refused\n", h.NoGPU)
 	}
 	for _, g := range h.GPUs {
-		fmt.Fprintf(w, "GPU %d     %s\n", g.Index, g.line)
+		fmt.Fprintf(w, "GPU %d     %s, precision %s unless asked otherwise\n", g.Index, g.line, g.Precision)
 		if g.Problem != "" {
 			fmt.Fprintf(w, "          problem: %s\n", g.Problem)
 		}
