@@ -77,7 +77,7 @@ type Builder struct {
 	one       *Value
 	graded    bool // Grad was called
 	compiled  bool
-	recompute Recompute
+	recompute dial
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.

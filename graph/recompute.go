@@ -17,8 +17,33 @@ func (r Recompute) String() string {
 	return [...]string{"none", "selective", "full", "offload"}[r]
 }
 
-// Recompute sets what Compile leaves to be computed again.
-func (b *Builder) Recompute(r Recompute) { b.recompute = r }
+// Recompute sets what Compile leaves to be computed again: in the first layers so, in the others by the mode
+// before. 0 layers are all; Offload knows no other number.
+func (b *Builder) Recompute(r Recompute, layers int) { b.recompute = dial{r, layers} }
+
+// dial is a mode and how many layers it holds for.
+type dial struct {
+	mode   Recompute
+	layers int // 0 = all
+}
+
+// modes is the mode of each layer by its scope, and of calls outside layers.
+func (d dial) modes(calls []*call) func(c *call) Recompute {
+	number := map[string]int{}
+	for _, c := range calls {
+		l := layerOf(c.scope)
+		if _, seen := number[l]; !seen && l != "" && !c.backward {
+			number[l] = len(number)
+		}
+	}
+	return func(c *call) Recompute {
+		l := layerOf(c.scope)
+		if l == "" || d.layers == 0 || d.mode == KeepAll || d.mode == Offload || number[l] < d.layers {
+			return d.mode
+		}
+		return d.mode - 1
+	}
+}
 
 // cheap is a kernel whose output costs less to make again than to keep.
 type cheap interface{ Cheap() }
@@ -45,17 +70,18 @@ type recomputer struct {
 
 // recompute inserts, before the first backward call that needs it, a second application of every call whose
 // outputs are not kept.
-func recompute(calls []*call, mode Recompute) []*call {
-	if mode == KeepAll {
+func recompute(calls []*call, d dial) []*call {
+	if d.mode == KeepAll {
 		return calls
 	}
+	mode := d.modes(calls)
 	r := &recomputer{again: map[*Value]bool{}, clones: map[*Value]*Value{}}
 	for _, c := range calls {
 		if c.backward {
 			continue
 		}
 		_, isCheap := c.kernel.(cheap)
-		if mode == RecomputeCheap && isCheap || mode >= RecomputeLayers && layerOf(c.scope) != "" {
+		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
 			for _, v := range c.out {
 				r.again[v] = root(v).kind == Computed
 			}
@@ -63,7 +89,7 @@ func recompute(calls []*call, mode Recompute) []*call {
 	}
 	for _, c := range calls { // a layer's input is what another layer, or none, made
 		for _, v := range c.in {
-			if !c.backward && mode >= RecomputeLayers && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) {
+			if !c.backward && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) && max(mode(c), mode(v.call)) >= RecomputeLayers {
 				r.again[v] = false
 			}
 		}
@@ -76,7 +102,7 @@ func recompute(calls []*call, mode Recompute) []*call {
 		}
 		r.out = append(r.out, c)
 	}
-	if mode == Offload {
+	if d.mode == Offload {
 		return offload(r.out, offloadLeast)
 	}
 	return r.out

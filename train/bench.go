@@ -105,7 +105,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 		return BenchReport{}, fmt.Errorf("bench: checkpointing %q is not one of none, selective, full, offload", o.Checkpointing)
 	}
 	again := modes[0]
-	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), again, on)
+	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), again, 0, on)
 	if err != nil {
 		return BenchReport{}, err
 	}

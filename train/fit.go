@@ -21,6 +21,7 @@ var checkpointing = map[string][]graph.Recompute{
 type way struct {
 	decoded  bool // quantised weights are kept as the numbers they stand for
 	again    graph.Recompute
+	layers   int // again holds for so many, from the first on, and the mode before for the others; 0 = all
 	lossRows int // rows whose logits exist at the same time; 0 = as many as are fastest
 }
 
@@ -64,7 +65,7 @@ func (p *prepared) lay(w way, s sizes) error {
 			return err
 		}
 	}
-	if p.step, err = newTrainStep(p.net, s.train, p.spec.Training, w.again, p.on); err != nil {
+	if p.step, err = newTrainStep(p.net, s.train, p.spec.Training, w.again, w.layers, p.on); err != nil {
 		return err
 	}
 	if err := p.base.check(p.step.net); err != nil {
@@ -90,11 +91,15 @@ func (p *prepared) fit(s sizes) error {
 		p.limit = -1
 	}
 	p.tried = nil
-	for _, w := range p.ways() {
+	ways := p.ways()
+	for i, w := range ways {
 		if err := p.lay(w, s); err != nil {
 			return err
 		}
 		if !known || p.need.Total() <= room {
+			if i > 0 && w.again == ways[i-1].again+1 && w.again != graph.Offload {
+				return p.fewerLayers(w, s, room)
+			}
 			return nil
 		}
 		p.tried = append(p.tried, tried{w, p.need.Total()})
@@ -109,6 +114,29 @@ func (p *prepared) fit(s sizes) error {
 	return p.refuse(room, s)
 }
 
+// fewerLayers looks for the fewest layers that a way, which fits for all of them, must hold for.
+func (p *prepared) fewerLayers(w way, s sizes, room int64) error {
+	most := p.net.Config.NumLayers // fits
+	for least := 1; least < most; {
+		w.layers = (least + most) / 2
+		if err := p.lay(w, s); err != nil {
+			return err
+		}
+		if p.need.Total() <= room {
+			most = w.layers
+		} else {
+			least = w.layers + 1
+		}
+	}
+	if w.layers = most; most == p.net.Config.NumLayers {
+		w.layers = 0
+	}
+	if p.way == w {
+		return nil
+	}
+	return p.lay(w, s)
+}
+
 // shortenLoss halves the loss chunk of the leanest way tried until the run fits or gets no smaller.
 func (p *prepared) shortenLoss(s sizes, room int64) (lean tried, fits bool, err error) {
 	lean = p.tried[0]
@@ -117,7 +145,12 @@ func (p *prepared) shortenLoss(s sizes, room int64) (lean tried, fits bool, err 
 			lean = t
 		}
 	}
-	for rows := min(lossChunk(p.on), max(s.train.Tokens, s.eval.Tokens)) / 2; rows >= leastLossRows; rows /= 2 {
+	most := min(lossChunk(p.on), max(s.train.Tokens, s.eval.Tokens))
+	rows := leastLossRows
+	for 2*rows < most {
+		rows *= 2
+	}
+	for ; rows >= leastLossRows && rows < most; rows /= 2 {
 		w := lean.way
 		w.lossRows = rows
 		if err := p.lay(w, s); err != nil {
@@ -160,7 +193,7 @@ func (p *prepared) refuse(room int64, s sizes) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: with %v the plan holds %s, %s may be held; %s", ErrDoesNotFit, again, FormatBytes(need.Total()), FormatBytes(room), hint)
+	return fmt.Errorf("%w: with %v the plan holds %s, %s may be held, %s too much; %s", ErrDoesNotFit, again, FormatBytes(need.Total()), FormatBytes(room), FormatBytes(need.Total()-room), hint)
 }
 
 // suggest looks for the nearest configuration that fits: another way, fewer rows, shorter ones.
@@ -231,6 +264,9 @@ func (s sizes) of(rows, length int) sizes {
 // String names a way by the keys that ask for it.
 func (w way) String() string {
 	parts := []string{"gradient_checkpointing " + w.again.String()}
+	if w.layers > 0 {
+		parts[0] += fmt.Sprintf(" in the first %d layers", w.layers)
+	}
 	if w.decoded {
 		parts = append(parts, "decoded weights")
 	}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -153,5 +155,46 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		if _, err := planIn(c.vram, s); err != nil {
 			t.Errorf("%s: the advice %q: %v", c.name, m[0], err)
 		}
+	}
+}
+
+// TestFewerLayersAreMadeAgain: between two ways only as many layers as must are made again. The adapter stays the
+// same byte for byte.
+func TestFewerLayersAreMadeAgain(t *testing.T) { fewerLayersAreMadeAgain(t, "cpu") }
+
+func fewerLayersAreMadeAgain(t *testing.T, device string) {
+	s := testSpec(t, 4)
+	s.Device, s.LoRA.Dropout, s.Training.DecodedWeights = device, 0.1, "never"
+	s.Training.GradientCheckpointing = "none"
+	whole := mustStart(t, s, Env{})
+	want := readFile(t, s.OutputDir, adapter.WeightsFile)
+	lean := leanest(t, s)
+	s.Training.GradientCheckpointing = "auto"
+	partly, last := 0, int64(0)
+	for i := range 8 {
+		vram := lean.TotalBytes + (whole.HeldBytes-lean.TotalBytes)*int64(i)/8
+		r, err := planIn(vram, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.TotalBytes > vram || r.TotalBytes < last {
+			t.Errorf("in %d bytes the plan holds %d, in less %d", vram, r.TotalBytes, last)
+		}
+		last = r.TotalBytes
+		if !strings.Contains(r.String(), "for the others") {
+			continue
+		}
+		partly++
+		in := s
+		in.VRAM, in.OutputDir = fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
+		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
+			t.Errorf("the run holds %d bytes, the plan says %d", run.HeldBytes, r.TotalBytes)
+		}
+		if !bytes.Equal(want, readFile(t, in.OutputDir, adapter.WeightsFile)) {
+			t.Errorf("in %d bytes it trains another adapter: %v", vram, r)
+		}
+	}
+	if partly < 3 {
+		t.Errorf("%d of 8 plans make a part of the layers again", partly)
 	}
 }

@@ -115,3 +115,8 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 		}
 	}
 }
+
+func TestGPUFewerLayersAreMadeAgain(t *testing.T) {
+	needGPU(t)
+	fewerLayersAreMadeAgain(t, "cuda")
+}

@@ -289,6 +289,9 @@ func (p *prepared) planReport() PlanReport {
 	if p.way.lossRows > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("the loss is worked out for %d rows at a time, as more of the logits do not fit; rounding may differ from a run with more", p.way.lossRows))
 	}
+	if p.way.layers > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", p.way.again, p.way.layers, p.base.config.NumLayers, p.way.again-1))
+	}
 	if p.net.Decoded {
 		r.Notes = append(r.Notes, "quantised weights are kept decoded, for speed; decoded_weights: never keeps them packed")
 	}

@@ -12,7 +12,7 @@ import (
 func TestRefuseOnAFullMachine(t *testing.T) {
 	p := &prepared{on: graph.NewCPU(1), need: graph.Bytes{Frozen: 5 << 20, Arena: 6 << 20}}
 	err := p.refuse(-2<<30, sizes{})
-	if !errors.Is(err, ErrDoesNotFit) || !strings.Contains(err.Error(), "holds 11.0 MiB, 0 B may be held; other programs hold the memory of cpu") {
+	if !errors.Is(err, ErrDoesNotFit) || !strings.Contains(err.Error(), "holds 11.0 MiB, 0 B may be held, 11.0 MiB too much; other programs hold the memory of cpu") {
 		t.Errorf("refused with %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func newTestStep(t testing.TB, b *base, nw network, s shape, c Config, workers i
 
 func newTestStepOn(t testing.TB, on graph.Machine, b *base, nw network, s shape, c Config, adapterDir string) *testStep {
 	t.Helper()
-	step, err := newTrainStep(nw, s, c, graph.KeepAll, on)
+	step, err := newTrainStep(nw, s, c, graph.KeepAll, 0, on)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ type trainStep struct {
 }
 
 // newTrainStep builds forward, backward, clip and optimizer.
-func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph.Machine) (*trainStep, error) {
+func newTrainStep(nw network, s shape, c Config, again graph.Recompute, layers int, on graph.Machine) (*trainStep, error) {
 	n, trained, in := nw.build("", s)
 	in.hyper = n.Batch("optimizer", kernel.T(n.Float(), 4))
 	t := &trainStep{net: n, trained: trained}
@@ -164,7 +164,7 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, on graph
 	n.Apply(kernel.Zero{}, lossSum)
 
 	t.loss = lossSum
-	n.Recompute(again)
+	n.Recompute(again, layers)
 	var err error
 	if t.plan, err = on.Compile(n.Builder, t.numbers()...); err != nil {
 		return nil, fmt.Errorf("plan the training step: %w", err)
