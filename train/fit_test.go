@@ -35,6 +35,7 @@ func leanest(t *testing.T, s Spec) PlanReport {
 // TestPlanSaysWhatDidNotFit: the faster ways are listed in their order, each larger than the limit.
 func TestPlanSaysWhatDidNotFit(t *testing.T) {
 	s := testSpec(t, 4)
+	s.Device = "cpu"
 	lean := leanest(t, s)
 	r, err := planIn(lean.TotalBytes, s)
 	if err != nil {
@@ -97,7 +98,7 @@ func wideVocabulary(t *testing.T) string {
 // TestLossChunkIsTheLastResort: below the leanest way the loss goes over fewer rows at a time, and learns the same.
 func TestLossChunkIsTheLastResort(t *testing.T) {
 	s := testSpec(t, 4)
-	s.BaseModel = wideVocabulary(t)
+	s.BaseModel, s.Device = wideVocabulary(t), "cpu"
 	lean := leanest(t, s)
 	r, err := planIn(lean.TotalBytes-1, s)
 	if err != nil {
@@ -120,6 +121,7 @@ func TestLossChunkIsTheLastResort(t *testing.T) {
 // TestRefusalNamesWhatFits: what the error advises is accepted.
 func TestRefusalNamesWhatFits(t *testing.T) {
 	base := testSpec(t, 4)
+	base.Device = "cpu"
 	base.Training.BatchSize, base.Dataset.MaxLength, base.Dataset.ValSplit = 8, 256, 0.05
 	lean := leanest(t, base)
 	for _, c := range []struct {
