@@ -20,6 +20,7 @@ var checkpointing = map[string][]graph.Recompute{
 // way is how a step may be laid out.
 type way struct {
 	decoded  bool // quantised weights are kept as the numbers they stand for
+	linears  int  // of so many linear layers, from the first on; 0 = all
 	again    graph.Recompute
 	layers   int // again holds for so many, from the first on, and the mode before for the others; 0 = all
 	lossRows int // rows whose logits exist at the same time; 0 = as many as are fastest
@@ -31,7 +32,8 @@ const leastLossRows = 32
 // tried is a way and the bytes that the run would hold.
 type tried struct {
 	way
-	bytes int64
+	bytes  int64
+	frozen int64 // of them, weights
 }
 
 // sizes are the rows of a micro-batch: of training, and of validation where there is one.
@@ -59,7 +61,7 @@ func (p *prepared) ways() []way {
 // lay plans the step in one way.
 func (p *prepared) lay(w way, s sizes) error {
 	var err error
-	p.net.Decoded, p.net.LossRows, p.way = w.decoded, w.lossRows, w
+	p.net.Decoded, p.net.DecodedLinears, p.net.LossRows, p.way = w.decoded, w.linears, w.lossRows, w
 	if s.eval.Tokens > 0 {
 		if p.eval, err = newEvalStep(p.net, s.eval, p.on); err != nil {
 			return err
@@ -97,12 +99,17 @@ func (p *prepared) fit(s sizes) error {
 			return err
 		}
 		if !known || p.need.Total() <= room {
-			if i > 0 && w.again == ways[i-1].again+1 && w.again != graph.Offload {
+			switch {
+			case i == 0:
+				return nil
+			case ways[i-1].decoded && !w.decoded:
+				return p.decodeSome(p.tried[i-1], s, room)
+			case w.again == ways[i-1].again+1 && w.again != graph.Offload:
 				return p.fewerLayers(w, s, room)
 			}
 			return nil
 		}
-		p.tried = append(p.tried, tried{w, p.need.Total()})
+		p.tried = append(p.tried, tried{w, p.need.Total(), p.need.Frozen})
 	}
 	lean, fits, err := p.shortenLoss(s, room)
 	if err != nil || fits {
@@ -112,6 +119,34 @@ func (p *prepared) fit(s sizes) error {
 		return err
 	}
 	return p.refuse(room, s)
+}
+
+// decodeSome keeps the weights of as many linear layers decoded as fit, where those of all do not and the step as
+// it is planned does.
+func (p *prepared) decodeSome(all tried, s sizes, room int64) error {
+	packed, left := p.way, room-p.need.Total()
+	linears, sum, total := p.step.net.Quantised(), int64(0), int64(0)
+	for _, n := range linears {
+		total += n
+	}
+	each := float64(all.frozen-p.need.Frozen) / float64(total) // bytes that decoding adds for a number
+	w := packed
+	for _, n := range linears {
+		if sum += n; float64(sum)*each > float64(left) {
+			break
+		}
+		w.linears++
+	}
+	for ; w.linears > 0; w.linears-- { // the estimate leaves out what rounding up to whole blocks takes
+		w.decoded = true
+		if err := p.lay(w, s); err != nil {
+			return err
+		}
+		if p.need.Total() <= room {
+			return nil
+		}
+	}
+	return p.lay(packed, s)
 }
 
 // fewerLayers looks for the fewest layers that a way, which fits for all of them, must hold for.
@@ -162,7 +197,7 @@ func (p *prepared) shortenLoss(s sizes, room int64) (lean tried, fits bool, err 
 		if p.need.Total() >= lean.bytes {
 			break
 		}
-		lean = tried{w, p.need.Total()}
+		lean = tried{w, p.need.Total(), p.need.Frozen}
 		p.tried = append(p.tried, lean)
 	}
 	return lean, false, nil
@@ -267,7 +302,10 @@ func (w way) String() string {
 	if w.layers > 0 {
 		parts[0] += fmt.Sprintf(" in the first %d layers", w.layers)
 	}
-	if w.decoded {
+	switch {
+	case w.linears > 0:
+		parts = append(parts, fmt.Sprintf("decoded weights in the first %d linear layers", w.linears))
+	case w.decoded:
 		parts = append(parts, "decoded weights")
 	}
 	if w.lossRows > 0 {

@@ -3,12 +3,15 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
@@ -119,4 +122,62 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 func TestGPUFewerLayersAreMadeAgain(t *testing.T) {
 	needGPU(t)
 	fewerLayersAreMadeAgain(t, "cuda")
+}
+
+// partlyDecoded plans between packed and decoded weights, eight times, and checks what each plan says.
+func partlyDecoded(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
+	t.Helper()
+	plan := func(decoded, vram string) PlanReport {
+		in := s
+		in.Training.DecodedWeights, in.VRAM = decoded, vram
+		r, err := PlanFor(context.Background(), in, Env{}, chipOf(t, "9.0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	packed, all := plan("never", ""), plan("always", "")
+	seen := map[int64]bool{}
+	for i := range int64(8) {
+		vram := packed.TotalBytes + (all.TotalBytes-packed.TotalBytes)*i/8
+		r := plan("auto", fmt.Sprint(vram))
+		if r.TotalBytes > vram || r.TotalBytes < packed.TotalBytes || r.Checkpointing != "none" {
+			t.Errorf("in %d bytes: %v", vram, r)
+		}
+		if text := r.String(); i > 0 && r.TotalBytes > packed.TotalBytes != strings.Contains(text, "linear layers are kept decoded") {
+			t.Errorf("in %d bytes it does not say what is decoded: %s", vram, text)
+		}
+		if !seen[r.TotalBytes] {
+			see(vram, r)
+		}
+		seen[r.TotalBytes] = true
+	}
+	if len(seen) < 5 {
+		t.Errorf("%d different plans of 8 limits", len(seen))
+	}
+}
+
+// TestPlanDecodesWhatFits: the weights of as many linear layers are kept decoded as the limit allows.
+func TestPlanDecodesWhatFits(t *testing.T) {
+	partlyDecoded(t, quickSpec(t), func(int64, PlanReport) {})
+}
+
+// TestGPUPartlyDecodedChangesNothing: the same adapter byte for byte, in the memory that the plan says.
+func TestGPUPartlyDecodedChangesNothing(t *testing.T) {
+	needGPU(t)
+	s := quickSpec(t)
+	s.LoRA.TargetModules, s.Dataset.ValSplit = adapter.Targets{adapter.AllLinear}, 0.05
+	s.Training.DecodedWeights = "never"
+	mustStart(t, s, Env{})
+	want := readFile(t, s.OutputDir, adapter.WeightsFile)
+	partlyDecoded(t, s, func(vram int64, r PlanReport) {
+		in := s
+		in.Training.DecodedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
+		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
+			t.Errorf("in %d bytes the run holds %d, the plan says %d", vram, run.HeldBytes, r.TotalBytes)
+		}
+		if !bytes.Equal(want, readFile(t, in.OutputDir, adapter.WeightsFile)) {
+			t.Errorf("in %d bytes it trains another adapter: %v", vram, r)
+		}
+	})
 }

@@ -293,7 +293,11 @@ func (p *prepared) planReport() PlanReport {
 		r.Notes = append(r.Notes, fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", p.way.again, p.way.layers, p.base.config.NumLayers, p.way.again-1))
 	}
 	if p.net.Decoded {
-		r.Notes = append(r.Notes, "quantised weights are kept decoded, for speed; decoded_weights: never keeps them packed")
+		which := "quantised weights"
+		if n := p.way.linears; n > 0 {
+			which = fmt.Sprintf("the quantised weights of the first %d of %d linear layers", n, len(p.step.net.Quantised()))
+		}
+		r.Notes = append(r.Notes, which+" are kept decoded, for speed; decoded_weights: never keeps them packed")
 	}
 	if p.need.Host > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", FormatBytes(p.need.Host)))

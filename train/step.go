@@ -44,6 +44,8 @@ type network struct {
 	Method  adapter.Method
 	Adapter adapter.Config
 	Adapted bool // false = the base model alone
+	// DecodedLinears bounds Decoded to the first linear layers; 0 = all.
+	DecodedLinears int
 	// LossRows is rows whose logits exist at the same time; 0 = lossChunk.
 	LossRows int
 }
@@ -65,7 +67,7 @@ type inputs struct {
 // of their own.
 func (nw network) build(prefix string, s shape) (*nn.Net, *adapter.Trained, inputs) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Decoded: nw.Decoded}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Decoded: nw.Decoded, DecodedLinears: nw.DecodedLinears}
 	if nw.Adapted {
 		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
 	}

@@ -22,10 +22,13 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 		if bias {
 			b = n.add(n.Scope()+".bias", []int{out}, kernel.T(n.Float(), out))
 		}
+		if n.scheme != nil {
+			n.quantised = append(n.quantised, int64(in)*int64(out))
+		}
 		switch {
 		case n.scheme == nil:
 			l = newDense(n, in, out, b)
-		case n.decoded:
+		case n.decoded && (n.decodedLinears == 0 || len(n.quantised) <= n.decodedLinears):
 			l = newDecoded(n, in, out, b)
 		default:
 			l = newQuantized(n, in, out, b)

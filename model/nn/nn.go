@@ -18,12 +18,14 @@ type Value = graph.Value
 // checkpoint's name.
 type Net struct {
 	*graph.Builder
-	decoded bool                              // quantised weights are kept as the numbers they stand for
-	scheme  *quant.Config                     // nil = weights as they are
-	wrap    func(*Net, string, Linear) Linear // nil = no adapter
-	weights []Weight
-	seen    map[string]bool
-	shared  map[shared]*Value
+	decoded        bool                              // quantised weights are kept as the numbers they stand for,
+	decodedLinears int                               // of so many linear layers; 0 = all
+	quantised      []int64                           // numbers in each linear layer's weight
+	scheme         *quant.Config                     // nil = weights as they are
+	wrap           func(*Net, string, Linear) Linear // nil = no adapter
+	weights        []Weight
+	seen           map[string]bool
+	shared         map[shared]*Value
 }
 
 // Weight is a tensor of the checkpoint and where its values go.
@@ -44,9 +46,11 @@ type Reader interface {
 type Options struct {
 	Float  kernel.DType  // f32, or f64 for reference runs
 	Scheme *quant.Config // how linear layers' weights are stored; nil = as floats
-	// Decoded keeps quantised weights as the numbers they stand for, for speed.
-	Decoded bool
-	Wrap    func(n *Net, name string, base Linear) Linear
+	// Decoded keeps quantised weights as the numbers they stand for, for speed: those of the first
+	// DecodedLinears linear layers, 0 = of all.
+	Decoded        bool
+	DecodedLinears int
+	Wrap           func(n *Net, name string, base Linear) Linear
 }
 
 // New starts a network.
@@ -54,7 +58,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, decoded: o.Decoded, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, decoded: o.Decoded, decodedLinears: o.DecodedLinears, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
@@ -71,6 +75,9 @@ func (n *Net) Shared(x *Value, what string, make func() *Value) *Value {
 	}
 	return n.shared[k]
 }
+
+// Quantised are the numbers in each linear layer's quantised weight, in the order of the layers.
+func (n *Net) Quantised() []int64 { return n.quantised }
 
 // Weights are the checkpoint's tensors that the network reads, in the order of their use.
 func (n *Net) Weights() []Weight { return n.weights }
