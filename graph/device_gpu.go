@@ -118,46 +118,6 @@ func (deviceTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 	return hostTarget{}.accumulate(k)
 }
 
-// rewrite merges a residual sum with the norm that reads it first.
-func (deviceTarget) rewrite(calls []*call) []*call {
-	first := map[*Value]*call{} // reader
-	for _, c := range calls {
-		for _, v := range c.in {
-			if first[v] == nil {
-				first[v] = c
-			}
-		}
-	}
-	removed := map[*call]bool{}
-	for _, c := range calls {
-		norm, ok := c.kernel.(kernel.RMSNorm)
-		if !ok || root(c.in[0]) != c.in[0] || first[c.in[0]] != c {
-			continue
-		}
-		sum := c.in[0].call
-		if sum == nil || removed[sum] || sum.segment != c.segment {
-			continue
-		}
-		if _, ok := sum.kernel.(kernel.Add); !ok {
-			continue
-		}
-		removed[sum] = true
-		c.kernel = kernel.AddRMSNorm{Eps: norm.Eps}
-		c.in = []*Value{sum.in[0], sum.in[1], c.in[1]}
-		c.out = append([]*Value{sum.out[0]}, c.out...)
-		for i, v := range c.out {
-			v.call, v.out = c, i
-		}
-	}
-	kept := make([]*call, 0, len(calls))
-	for _, c := range calls {
-		if !removed[c] {
-			kept = append(kept, c)
-		}
-	}
-	return kept
-}
-
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
 
 // Bind binds every kernel's GPU body to device memory.

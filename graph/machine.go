@@ -179,6 +179,8 @@ type target interface {
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
 	// accumulate is the form of a kernel that adds to memory, if it has one here.
 	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
+	// widen makes calls that keep more digits than values are stored with, where the machine has such.
+	widen(calls []*call) []*call
 	// rewrite merges calls that the machine has one kernel for.
 	rewrite(calls []*call) []*call
 	// constants are bytes of tables that kernels read.
@@ -198,6 +200,8 @@ func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 	}
 	return nil, false
 }
+
+func (hostTarget) widen(calls []*call) []*call { return calls }
 
 func (hostTarget) rewrite(calls []*call) []*call { return calls }
 

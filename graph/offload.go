@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tierlora/tierlora/kernel"
 )
@@ -68,7 +69,7 @@ type parked struct {
 	hostValue, again *Value
 }
 
-// offload parks what layers were kept for, all but the last one's: that is wanted at once.
+// offload parks what layers were kept for, all but what the last of their calls makes: that is wanted at once.
 func offload(calls []*call, minBytes int64) []*call {
 	readers := map[*Value][]int{}
 	at := map[*call]int{}
@@ -80,35 +81,40 @@ func offload(calls []*call, minBytes int64) []*call {
 	}
 	var all []*parked
 	for _, c := range calls {
-		if c.backward || len(c.out) == 0 {
+		if c.backward {
 			continue
 		}
-		v := c.out[0]
-		if root(v) != v || v.Type.Bytes() < minBytes {
-			continue
-		}
-		p := &parked{value: v, made: at[c], lastRead: at[c], firstBack: -1}
-		for _, i := range readers[v] {
-			switch {
-			case !calls[i].backward:
-				p.lastRead = max(p.lastRead, i)
-			case p.firstBack < 0:
-				p.firstBack = i
+		for _, v := range c.out {
+			if root(v) != v || v.Type.Bytes() < minBytes {
+				continue
+			}
+			p := &parked{value: v, made: at[c], lastRead: at[c], firstBack: -1}
+			for _, i := range readers[v] {
+				switch {
+				case !calls[i].backward:
+					p.lastRead = max(p.lastRead, i)
+				case p.firstBack < 0:
+					p.firstBack = i
+				}
+			}
+			if p.firstBack >= 0 && layerOf(c.scope) != layerOf(calls[p.lastRead].scope) {
+				all = append(all, p)
 			}
 		}
-		if p.firstBack >= 0 && layerOf(c.scope) != layerOf(calls[p.lastRead].scope) {
-			all = append(all, p)
-		}
 	}
-	if len(all) < 2 {
+	if len(all) == 0 {
 		return calls
 	}
-	all = all[:len(all)-1]
+	last := all[len(all)-1].made
+	all = slices.DeleteFunc(all, func(p *parked) bool { return p.made == last })
 	before, after := map[int][]*call{}, map[int][]*call{}
 	for i, p := range all {
 		p.prefetch = p.firstBack
-		if i+1 < len(all) {
-			p.prefetch = min(p.prefetch, all[i+1].firstBack)
+		for _, q := range all[i+1:] {
+			if q.made != p.made {
+				p.prefetch = min(p.prefetch, q.firstBack)
+				break
+			}
 		}
 		p.insert(calls, readers, before, after)
 	}

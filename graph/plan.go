@@ -45,7 +45,8 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	if err := checkOverwrites(p.calls, outputs); err != nil {
 		return nil, err
 	}
-	p.calls = t.rewrite(recompute(accumulate(smallFirst(p.calls, outputs, t), outputs, t), b.recompute))
+	p.calls = accumulate(smallFirst(t.widen(p.calls), outputs, t), outputs, t)
+	p.calls = t.rewrite(recompute(p.calls, b.recompute))
 	if err := p.checkSegments(); err != nil {
 		return nil, err
 	}

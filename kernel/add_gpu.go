@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 func (Add) Stored([]DType) (want, out []DType) { return []DType{Narrow, Narrow}, []DType{Narrow} }
@@ -13,6 +14,66 @@ func (Add) Stored([]DType) (want, out []DType) { return []DType{Narrow, Narrow},
 func (Add) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
 	return g.Launch(cuda.Elementwise("elementwise_add", n), out[0].Ptr, in[0].Ptr, in[1].Ptr, n)
+}
+
+// AddTail is a residual sum that is stored with a tail, eight more bits than Narrow has (cuda/tail.cuh), for plans of a
+// GPU whose Narrow is not fp32. Carried: a has a tail.
+//
+//	a, b f[M,C], tail u8[M,C] if Carried -> y f[M,C] = a + b, its tail u8[M,C]
+type AddTail struct{ Carried bool }
+
+// noTail is the tail of a number that Narrow holds.
+const noTail = 0x80
+
+func (AddTail) Name() string { return "add" }
+
+func (o AddTail) Shape(in []Type) ([]Type, error) {
+	patterns := []string{"f[M,C]", "f[M,C]"}
+	if o.Carried {
+		patterns = append(patterns, "u8[M,C]")
+	}
+	if _, err := Want(in, patterns...); err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 1); err != nil {
+		return nil, err
+	}
+	return []Type{in[0], T(U8, in[0].Shape...)}, nil
+}
+
+func (o AddTail) InPlace() []Alias {
+	at := []Alias{{0, 0}, {0, 1}}
+	if o.Carried {
+		at = append(at, Alias{1, 2})
+	}
+	return at
+}
+
+// CPU stores the sum whole.
+func (AddTail) CPU(c *CPU, in, out []Tensor) func() {
+	add, tail := Add{}.CPU(c, in[:2], out[:1]), out[1].Bytes()
+	return func() {
+		add()
+		for i := range tail {
+			tail[i] = noTail
+		}
+	}
+}
+
+func (o AddTail) Stored([]DType) (want, out []DType) {
+	want = []DType{Narrow, Narrow}
+	if o.Carried {
+		want = append(want, U8)
+	}
+	return want, []DType{Narrow, U8}
+}
+
+func (o AddTail) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	n, tail := int64(out[0].Elems()), gpu.Ptr(0)
+	if o.Carried {
+		tail = in[2].Ptr
+	}
+	return g.Launch(cuda.Elementwise("elementwise_add_tail", n), out[0].Ptr, out[1].Ptr, in[0].Ptr, tail, in[1].Ptr, n)
 }
 
 func (AddTo) Stored(in []DType) (want, out []DType) {

@@ -18,6 +18,9 @@ type Dropout struct {
 	Stream uint64
 }
 
+// Cheap: its output costs less to make again than to keep.
+func (Dropout) Cheap() {}
+
 func (Dropout) Name() string { return "dropout" }
 
 func (k Dropout) Shape(in []Type) ([]Type, error) {

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -15,42 +16,108 @@ func (RMSNorm) Stored([]DType) (want, out []DType) {
 
 func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
+	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
 }
 
-// AddRMSNorm is a residual sum and the norm of it in one kernel, for plans of a GPU.
+// RMSNormTail is RMSNorm of a sum that has a tail (AddTail), for plans of a GPU.
 //
-//	x, r f[M,C], w w[C] -> sum f[M,C] = x + r, y f[M,C], rstd f[M]
-type AddRMSNorm struct{ Eps float64 }
+//	x f[M,C], w w[C], tail u8[M,C] -> y f[M,C], rstd f[M]
+type RMSNormTail struct{ Eps float64 }
+
+// Cheap: its output costs less to make again than to keep.
+func (RMSNormTail) Cheap() {}
+
+func (RMSNormTail) Name() string { return "rmsnorm" }
+
+func (o RMSNormTail) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[M,C]", "w[C]", "u8[M,C]"); err != nil {
+		return nil, err
+	}
+	return RMSNorm(o).Shape(in[:2])
+}
+
+func (o RMSNormTail) CPU(c *CPU, in, out []Tensor) func() { return RMSNorm(o).CPU(c, in[:2], out) }
+
+func (RMSNormTail) Stored([]DType) (want, out []DType) {
+	return []DType{Narrow, Narrow, U8}, []DType{Narrow, F32}
+}
+
+func (o RMSNormTail) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, C := in[0].Shape[0], in[0].Shape[1]
+	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
+}
+
+// AddRMSNorm is a residual sum and the norm of it in one kernel, for plans of a GPU. Tail: the sum gets one, as that of
+// AddTail; Carried: x has one.
+//
+//	x, r f[M,C], w w[C], tail u8[M,C] if Carried -> sum f[M,C] = x + r, its tail u8[M,C] if Tail, y f[M,C], rstd f[M]
+type AddRMSNorm struct {
+	Eps           float64
+	Tail, Carried bool
+}
 
 func (AddRMSNorm) Name() string { return "rmsnorm" }
 
-func (o AddRMSNorm) Shape(in []Type) ([]Type, error) {
-	if len(in) != 3 {
-		return nil, errors.New("takes two terms and a weight")
+// add is the sum alone.
+func (o AddRMSNorm) add() Kernel {
+	if o.Tail {
+		return AddTail{o.Carried}
 	}
-	sum, err := Add{}.Shape(in[:2])
+	return Add{}
+}
+
+func (o AddRMSNorm) Shape(in []Type) ([]Type, error) {
+	terms := slices.Clone(in)
+	if len(in) > 2 {
+		terms = slices.Delete(terms, 2, 3)
+	}
+	sum, err := o.add().Shape(terms)
 	if err != nil {
 		return nil, err
 	}
-	norm, err := RMSNorm(o).Shape([]Type{in[0], in[2]})
+	if len(in) < 3 {
+		return nil, errors.New("takes a weight besides the sum's terms")
+	}
+	norm, err := RMSNorm{o.Eps}.Shape([]Type{in[0], in[2]})
 	return append(sum, norm...), err
 }
 
-func (AddRMSNorm) InPlace() []Alias { return []Alias{{0, 0}, {0, 1}} }
+func (o AddRMSNorm) InPlace() []Alias {
+	at := []Alias{{0, 0}, {0, 1}}
+	if o.Carried {
+		at = append(at, Alias{1, 3})
+	}
+	return at
+}
 
 func (o AddRMSNorm) CPU(c *CPU, in, out []Tensor) func() {
-	add, norm := Add{}.CPU(c, in[:2], out[:1]), RMSNorm(o).CPU(c, []Tensor{out[0], in[2]}, out[1:])
+	n := len(out) - 2
+	add, norm := o.add().CPU(c, in[:2], out[:n]), RMSNorm{o.Eps}.CPU(c, []Tensor{out[0], in[2]}, out[n:])
 	return func() { add(); norm() }
 }
 
-func (AddRMSNorm) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, Narrow}, []DType{Narrow, Narrow, F32}
+func (o AddRMSNorm) Stored([]DType) (want, out []DType) {
+	want, out = []DType{Narrow, Narrow, Narrow}, []DType{Narrow}
+	if o.Carried {
+		want = append(want, U8)
+	}
+	if o.Tail {
+		out = append(out, U8)
+	}
+	return want, append(out, Narrow, F32)
 }
 
 func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.RMSNorm("rmsnorm_add_forward", M, C), out[1].Ptr, out[0].Ptr, out[2].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
+	y, rstd := out[len(out)-2], out[len(out)-1]
+	var from, to gpu.Ptr
+	if o.Carried {
+		from = in[3].Ptr
+	}
+	if o.Tail {
+		to = out[1].Ptr
+	}
+	return g.Launch(cuda.RMSNorm("rmsnorm_add_forward", M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
 }
 
 func (RMSNormGrad) Stored([]DType) (want, out []DType) {

@@ -70,6 +70,12 @@ func TestGPURunRepeatsAndResumes(t *testing.T) {
 	}
 }
 
+// TestGPURecomputedRunEqualsKept: so many rows that a layer's input and its tail both wait in host memory.
+func TestGPURecomputedRunEqualsKept(t *testing.T) {
+	needGPU(t)
+	recomputedRunEqualsKept(t, "cuda", 16)
+}
+
 // TestGPUHoldsItsPlan compares the plan's bytes with what the run allocates.
 func TestGPUHoldsItsPlan(t *testing.T) {
 	needGPU(t)

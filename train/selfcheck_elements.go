@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -64,6 +65,27 @@ func rowChecks(n checkNumbers, M, C int) []check {
 		s := b.Apply(kernel.Add{}, in[0], in[1])
 		return append([]*graph.Value{s}, b.ApplyAll(kernel.RMSNorm{Eps: 1e-5}, s, in[2])...)
 	}
+	// Sums of sums, which bf16 alone would miss by three times one rounding. Where something else reads a sum before
+	// its norm, a GPU's plan has kernel.AddTail{} and kernel.RMSNormTail{} instead.
+	const depth = 8
+	terms := []checkInput{x(), weight()}
+	for range depth {
+		terms = append(terms, n.normal(0.25, M, C))
+	}
+	stream := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		x, read := in[0], []*graph.Value{}
+		var norm []*graph.Value
+		for _, r := range in[2 : 2+depth] {
+			x = b.Apply(kernel.Add{}, x, r)
+			for _, zero := range in[2+depth:] {
+				read = append(read, b.Apply(kernel.Add{}, x, zero))
+			}
+			norm = b.ApplyAll(kernel.RMSNorm{Eps: 1e-5}, x, in[1])
+			read = append(read, norm[0])
+		}
+		return append(read, x, norm[1])
+	}
+	apart := append(slices.Repeat([]bound{rounded}, 2*depth+1), single)
 	residual := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 		other := b.Apply(kernel.Add{}, in[3], in[4])
 		return []*graph.Value{b.Apply(kernel.Add{}, other, norm(b, in)[0])}
@@ -77,6 +99,8 @@ func rowChecks(n checkNumbers, M, C int) []check {
 		{kernel: "rmsnorm", name: size, build: one(kernel.RMSNorm{Eps: 1e-5}), bounds: []bound{rounded, single}, in: []checkInput{x(), weight()}},
 		{kernel: "rmsnorm_grad", name: size, build: norm, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), weight(), x()}},
 		{kernel: "rmsnorm", name: size + " of a sum", build: sum, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
+		{kernel: "rmsnorm", name: size + fmt.Sprintf(" of %d sums", depth), build: stream, bounds: apart[depth:], in: terms},
+		{kernel: "rmsnorm", name: size + fmt.Sprintf(" of %d sums, apart", depth), build: stream, bounds: apart, in: append(slices.Clone(terms), zeros(M, C))},
 		{kernel: "rmsnorm_grad", name: size + " onto activations", build: residual, bounds: []bound{rounded}, in: []checkInput{x(), weight(), x(), x(), zeros(M, C)}},
 		{kernel: "swiglu", name: size, build: one(kernel.SwiGLU{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
 		{kernel: "swiglu_grad", name: size, build: one(kernel.SwiGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},

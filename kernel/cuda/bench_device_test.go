@@ -83,8 +83,9 @@ func BenchmarkKernels(b *testing.B) {
 		r.reset()
 		n := int64(M) * int64(C)
 		X, Y, R, W, S := r.noise("x", n), r.noise("y", n), r.noise("r", n), r.noise("w", int64(C)), r.floats("rstd", int64(M), 0x3f800000)
-		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_forward", M, C), Y, S, X, W, i32(C), float32(1e-5))
-		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_add_forward", M, C), Y, r.out("sum", 2*n), S, X, R, W, i32(C), float32(1e-5))
+		tail := r.noise("tail", n/2)
+		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_forward", M, C), Y, S, X, gpu.Ptr(0), W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(10*n), RMSNorm("rmsnorm_add_forward", M, C), Y, X, tail, S, X, tail, R, W, i32(C), float32(1e-5))
 		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.noise("add", n), i32(C))
 	}
 	for _, c := range [][4]int{{8192, 32, 32, 128}, {8192, 32, 4, 64}, {16384, 9, 3, 64}} {

@@ -20,7 +20,7 @@ var Entries = map[string][]string{
 	"bias":                     {"bias_add"},
 	"crossentropy":             {"crossentropy_gradient", "crossentropy_loss"},
 	"dropout":                  {"dropout_apply"},
-	"elementwise": {"elementwise_f32_to_bf16", "elementwise_bf16_to_f32", "elementwise_f16_to_bf16", "elementwise_add",
+	"elementwise": {"elementwise_f32_to_bf16", "elementwise_bf16_to_f32", "elementwise_f16_to_bf16", "elementwise_add", "elementwise_add_tail",
 		"elementwise_axpy", "elementwise_axpy_f32", "elementwise_scale_f32"},
 	"embedding": {"embedding_gather"},
 	"gemm": {"gemm_nn_wide", "gemm_nt_wide", "gemm_tn_wide", "gemm_nn_large", "gemm_nt_large", "gemm_tn_large", "gemm_nn_small", "gemm_nt_small", "gemm_tn_small",

@@ -29,6 +29,7 @@ type rig struct {
 	guards []int64 // offsets of 256 guard bytes
 	names  []string
 	rnd    *rand.Rand
+	elem   string // that kernels are compiled for
 }
 
 const guardByte, poison = 0xa5, 0xff // 0xff.. is NaN in bf16 and fp32
@@ -56,7 +57,7 @@ func newRig(t testing.TB, bytes int64) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, d: d, s: s, arena: a, mods: map[string]*gpu.Module{}, funcs: map[string]*gpu.Function{}}
+	r := &rig{t: t, d: d, s: s, arena: a, mods: map[string]*gpu.Module{}, funcs: map[string]*gpu.Function{}, elem: "bf16"}
 	r.reset()
 	t.Cleanup(func() {
 		err := errors.Join(a.Free(), s.Close())
@@ -121,7 +122,7 @@ func (r *rig) launch(g Geometry, args ...any) *gpu.Launch {
 	r.t.Helper()
 	m := r.mods[g.Stem]
 	if m == nil {
-		image, err := Image(g.Stem, "bf16")
+		image, err := Image(g.Stem, r.elem)
 		r.ok(err)
 		m, err = r.d.Load(g.Stem, image)
 		r.ok(err)
