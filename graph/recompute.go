@@ -83,7 +83,7 @@ func recompute(calls []*call, d dial) []*call {
 		_, isCheap := c.kernel.(cheap)
 		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
 			for _, v := range c.out {
-				r.again[v] = root(v).kind == Computed && (mode >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
+				r.again[v] = root(v).kind == Computed && (m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
 			}
 		}
 	}

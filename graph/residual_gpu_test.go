@@ -51,7 +51,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 	} {
 		b := NewBuilder(kernel.F32)
 		outputs := residual(b, c.grad)
-		b.Recompute(c.mode)
+		b.Recompute(c.mode, 0)
 		p, err := b.compile(deviceTarget{90, c.precision}, true, outputs)
 		if err != nil {
 			t.Fatal(err)
