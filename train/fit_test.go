@@ -16,16 +16,19 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
+// twoWorkers: scratch memory on a CPU grows with the threads.
+var twoWorkers = Env{Workers: 2}
+
 func planIn(vram int64, s Spec) (PlanReport, error) {
 	s.VRAM = fmt.Sprint(vram)
-	return PlanRun(context.Background(), s, Env{})
+	return PlanRun(context.Background(), s, twoWorkers)
 }
 
 // leanest is the plan with the fewest bytes that the planner finds without touching the loss.
 func leanest(t *testing.T, s Spec) PlanReport {
 	t.Helper()
 	s.Training.GradientCheckpointing = "full"
-	r, err := PlanRun(context.Background(), s, Env{})
+	r, err := PlanRun(context.Background(), s, twoWorkers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +110,9 @@ func TestLossChunkIsTheLastResort(t *testing.T) {
 	if r.TotalBytes >= lean.TotalBytes || !strings.Contains(r.String(), "rows at a time") {
 		t.Fatalf("a byte less than %d: %v", lean.TotalBytes, r)
 	}
-	whole := mustStart(t, s, Env{})
+	whole := mustStart(t, s, twoWorkers)
 	s.VRAM, s.OutputDir = fmt.Sprint(lean.TotalBytes-1), s.OutputDir+" in less"
-	less := mustStart(t, s, Env{})
+	less := mustStart(t, s, twoWorkers)
 	if less.HeldBytes != r.TotalBytes {
 		t.Errorf("the run holds %d bytes, the plan says %d", less.HeldBytes, r.TotalBytes)
 	}
@@ -168,7 +171,7 @@ func fewerLayersAreMadeAgain(t *testing.T, device string) {
 	s := testSpec(t, 4)
 	s.Device, s.LoRA.Dropout, s.Training.DecodedWeights = device, 0.1, "never"
 	s.Training.GradientCheckpointing = "none"
-	whole := mustStart(t, s, Env{})
+	whole := mustStart(t, s, twoWorkers)
 	want := readFile(t, s.OutputDir, adapter.WeightsFile)
 	lean := leanest(t, s)
 	s.Training.GradientCheckpointing = "auto"
@@ -189,7 +192,7 @@ func fewerLayersAreMadeAgain(t *testing.T, device string) {
 		partly++
 		in := s
 		in.VRAM, in.OutputDir = fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
-		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
+		if run := mustStart(t, in, twoWorkers); run.HeldBytes != r.TotalBytes {
 			t.Errorf("the run holds %d bytes, the plan says %d", run.HeldBytes, r.TotalBytes)
 		}
 		if !bytes.Equal(want, readFile(t, in.OutputDir, adapter.WeightsFile)) {
