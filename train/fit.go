@@ -137,7 +137,7 @@ func (p *prepared) decodeSome(all tried, s sizes, room int64) error {
 		}
 		w.linears++
 	}
-	for ; w.linears > 0; w.linears-- { // the estimate leaves out what rounding up to whole blocks takes
+	for back := 1; w.linears > 0; w.linears, back = w.linears-back, 2*back { // the estimate leaves out what rounding up to whole blocks takes
 		w.decoded = true
 		if err := p.lay(w, s); err != nil {
 			return err
