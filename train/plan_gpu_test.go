@@ -41,8 +41,8 @@ func TestPlanNeedsNoDevice(t *testing.T) {
 	for _, c := range []struct{ chip, way, want string }{
 		{"h100", "auto", "frozen weights 536448, activations 12957760"},
 		{"h100", "none", "frozen weights 205248, activations 12957760"},
-		{"h100", "full", "frozen weights 205248, activations 9762304"},
-		{"a100", "full", "frozen weights 205248, activations 9762304"},
+		{"h100", "full", "frozen weights 205248, activations 9893376"},
+		{"a100", "full", "frozen weights 205248, activations 9893376"},
 	} {
 		s := quickSpec(t)
 		if c.way != "auto" {
@@ -57,7 +57,7 @@ func TestPlanNeedsNoDevice(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %d", p.Name, p.Bytes))
 		}
 		if text := strings.Join(got, ", "); text != c.want+rest {
-			t.Errorf("%s, gradient_checkpointing %s:\n got %s\nwant %s", c.chip, c.way, text, c.want+rest)
+			t.Errorf("%s, gradient_checkpointing %s (where storage or scratch changed on purpose, the new numbers belong here):\n got %s\nwant %s", c.chip, c.way, text, c.want+rest)
 		}
 	}
 }
