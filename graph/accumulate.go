@@ -28,6 +28,9 @@ func smallFirst(calls []*call, outputs []*Value, t target) []*call {
 			continue
 		}
 		first, second := c.in[0], c.in[1]
+		if c.out[0].Type.Bytes() <= t.sameSum() { // then the small one is better not waited for
+			continue
+		}
 		if first.call == nil || second.call == nil || uses[first] != 1 || uses[second] != 1 {
 			continue
 		}

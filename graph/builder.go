@@ -78,6 +78,7 @@ type Builder struct {
 	graded    bool // Grad was called
 	compiled  bool
 	recompute dial
+	spacing   int
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.

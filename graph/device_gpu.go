@@ -118,6 +118,14 @@ func (deviceTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 	return hostTarget{}.accumulate(k)
 }
 
+func (deviceTarget) early(k kernel.Kernel) bool {
+	_, ok := k.(kernel.EarlyOnGPU)
+	return ok
+}
+
+// sameSum: about what stays in the second-level cache, as bf16, between two calls.
+func (deviceTarget) sameSum() int64 { return 32 << 20 }
+
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
 
 // Bind binds every kernel's GPU body to device memory.
@@ -127,7 +135,7 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		return nil, fmt.Errorf("the plan is for %s, its memory is a %T", g.Name(), store)
 	}
 	r := &deviceRun{store: s, stream: g.gpu.Stream, values: map[*Value]kernel.DeviceTensor{},
-		host: map[*Value]kernel.Tensor{}, work: map[string][]func() error{}, names: map[string][]string{}, kernels: map[string][]string{}}
+		host: map[*Value]kernel.Tensor{}, work: map[string][]deviceCall{}}
 	g.gpu.Constants = s.constants
 	for _, v := range p.inputs {
 		t, err := s.device(v.Name)
@@ -182,29 +190,47 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 		}
 		out[i] = r.values[v]
 	}
-	g.Scratch, g.Copy = 0, 0
-	name := p.segments[c.segment]
-	r.names[name] = append(r.names[name], c.String())
-	r.kernels[name] = append(r.kernels[name], fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type))
+	segment := p.segments[c.segment]
+	d := deviceCall{name: c.String(), kernel: fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type)}
 	if isMove(c.kernel) {
-		work, err := r.move(g, c, in, out)
-		r.work[name] = append(r.work[name], work)
+		var err error
+		d.queue, err = r.move(g, c, in, out)
+		r.work[segment] = append(r.work[segment], d)
 		return err
 	}
+	meet := func(at gpu.Ptr, bytes int64, write bool) access {
+		return access{uint64(at), uint64(at) + uint64(bytes), write}
+	}
+	for _, t := range in {
+		d.meets = append(d.meets, meet(t.Ptr, t.Bytes(), false))
+	}
+	for _, t := range out {
+		d.meets = append(d.meets, meet(t.Ptr, t.Bytes(), true))
+	}
+	g.Scratch, g.Copy, g.Early, g.Orders = 0, 0, kernel.Early{}, g.Orders[:0]
 	if s, ok := p.scratch[c]; ok {
 		g.Scratch = r.store.arena.Base.Add(s.offset)
+		d.meets = append(d.meets, meet(g.Scratch, s.size, true))
 	}
 	if first := root(c.in[0]); first.span && r.store.layout.copied[first.group] != 0 {
 		var err error
 		if g.Copy, err = r.store.copy(first); err != nil {
 			return err
 		}
+		d.meets = append(d.meets, meet(g.Copy, in[0].Bytes()/2, true))
 	}
-	work, err := c.kernel.(kernel.OnGPU).GPU(g, in, out)
-	if err != nil {
+	var err error
+	if d.queue, err = c.kernel.(kernel.OnGPU).GPU(g, in, out); err != nil {
 		return err
 	}
-	r.work[name] = append(r.work[name], work)
+	for _, o := range g.Orders {
+		d.meets = append(d.meets, meet(o.At, o.Bytes, o.Made))
+	}
+	if g.Early.Work != nil {
+		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Early.Work, name: d.name + ", early",
+			kernel: fmt.Sprintf("%s early, %d bytes", c.kernel.Name(), g.Early.Bytes), meets: []access{meet(g.Scratch, g.Early.Bytes, true)}})
+	}
+	r.work[segment] = append(r.work[segment], d)
 	return nil
 }
 

@@ -6,8 +6,12 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
+// Space keeps memory that a call is done with from being used again by the next calls, as many as said. On a
+// machine that runs calls side by side they then need not wait for one another.
+func (b *Builder) Space(calls int) { b.spacing = calls }
+
 // layout gives every computed value and every scratch an offset in the arena.
-func (p *Plan) layout(t target) {
+func (p *Plan) layout(t target, spacing int) {
 	last := map[*Value]int{} // last call that reads the value
 	for i, c := range p.calls {
 		for _, v := range c.in {
@@ -56,6 +60,12 @@ func (p *Plan) layout(t target) {
 			iv := &interval{size: kernel.AlignUp(p.stored(v).Bytes()), from: i, to: to, values: []*Value{v}}
 			holder[v] = iv
 			all = append(all, iv)
+		}
+	}
+	for _, iv := range all {
+		iv.to += spacing
+		if iv.call != nil && t.early(iv.call.kernel) {
+			iv.from -= spacing / 2
 		}
 	}
 	p.arena = assignOffsets(all)

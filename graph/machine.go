@@ -183,6 +183,10 @@ type target interface {
 	widen(calls []*call) []*call
 	// rewrite merges calls that the machine has one kernel for.
 	rewrite(calls []*call) []*call
+	// early tells whether a kernel fills its scratch before its inputs are there.
+	early(k kernel.Kernel) bool
+	// sameSum is the bytes, as typed, up to which either term of a sum may as well be computed first.
+	sameSum() int64
 	// constants are bytes of tables that kernels read.
 	constants() int64
 }
@@ -204,6 +208,10 @@ func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 func (hostTarget) widen(calls []*call) []*call { return calls }
 
 func (hostTarget) rewrite(calls []*call) []*call { return calls }
+
+func (hostTarget) early(kernel.Kernel) bool { return false }
+
+func (hostTarget) sameSum() int64 { return 0 }
 
 func (hostTarget) constants() int64 { return 0 }
 

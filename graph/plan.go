@@ -55,7 +55,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 		return nil, err
 	}
 	p.hoist()
-	p.layout(t)
+	p.layout(t, b.spacing)
 	p.constants = t.constants()
 	return p, nil
 }

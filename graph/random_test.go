@@ -164,11 +164,14 @@ func TestPlansEqualNaiveRuns(t *testing.T) {
 	}
 }
 
-// TestLayout checks, with a liveness of its own, that no two values alive at once overlap and that the arena
+// TestLayout checks, with a liveness of its own, that no two values alive at once, or within the calls that
+// Space asks for, overlap and that the arena
 // is no larger than all of them and no smaller than those alive at the worst moment.
 func TestLayout(t *testing.T) {
 	for seed := range uint64(200) {
 		b, outputs := randomGraph(1000+seed, 10+int(seed)%80)
+		spacing := int(seed) % 3 * 4
+		b.Space(spacing)
 		p := mustCompile(t, b, outputs...)
 		type extent struct {
 			at, end  int64
@@ -178,6 +181,7 @@ func TestLayout(t *testing.T) {
 		}
 		var all []extent
 		var sum int64
+		first := map[*Value]*Value{} // of those that one memory was handed on to
 		for i, c := range p.calls {
 			if s, ok := p.scratch[c]; ok {
 				all = append(all, extent{s.offset, s.offset + s.size, i, i, "scratch of " + c.String(), nil})
@@ -204,6 +208,12 @@ func TestLayout(t *testing.T) {
 				if !ok || pl.offset%kernel.Align != 0 || pl.size != v.Type.Bytes() {
 					t.Fatalf("seed %d: %s has the place %+v", seed, v.Name, pl)
 				}
+				first[v] = v
+				for _, w := range c.in {
+					if was, ok := p.place[w]; ok && was.offset == pl.offset && mayShare(c, v, w) {
+						first[v] = first[w]
+					}
+				}
 				all = append(all, extent{pl.offset, pl.offset + pl.size, i, to, v.Name, v})
 				sum += kernel.AlignUp(pl.size)
 			}
@@ -213,10 +223,10 @@ func TestLayout(t *testing.T) {
 				t.Fatalf("seed %d: %s ends at %d of %d", seed, x.what, x.end, p.arena)
 			}
 			for _, y := range all[:i] { // y begins no later than x
-				if x.from > y.to || x.at >= y.end || y.at >= x.end {
+				if x.from > y.to+spacing || x.at >= y.end || y.at >= x.end {
 					continue
 				}
-				if x.from == y.to && x.at == y.at && mayShare(p.calls[x.from], x.value, y.value) {
+				if x.from >= y.to && x.at == y.at && x.value != nil && y.value != nil && first[x.value] == first[y.value] {
 					continue
 				}
 				t.Fatalf("seed %d: %s [%d,%d) of calls %d-%d lies over %s [%d,%d) of calls %d-%d\n%v",

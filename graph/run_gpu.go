@@ -23,9 +23,15 @@ type deviceRun struct {
 	side    *gpu.Stream           // of moves; nil without
 	done    map[*Value]*gpu.Event // of moves, by what they write
 	events  []*gpu.Event
-	work    map[string][]func() error // by segment, as captured
-	names   map[string][]string       // of work, with scope
-	kernels map[string][]string       // of work, kernel and output type
+	work    map[string][]deviceCall // by segment, in the order of the plan
+}
+
+// deviceCall is a call, or a part of one, bound to device memory.
+type deviceCall struct {
+	queue  func() error
+	name   string   // with scope
+	kernel string   // and the type of its output
+	meets  []access // of device memory
 }
 
 // captured are segments that run one after the other.
@@ -82,16 +88,49 @@ func (r *deviceRun) Queued(segments ...string) (int, error) {
 	return g.Nodes()
 }
 
-// queue queues every call of the segments.
+// queue queues every call of the segments, each behind the calls that it depends on; one after the other
+// where copies to host memory run beside them, which have an order of their own.
 func (r *deviceRun) queue(segments []string) error {
+	var calls []deviceCall
+	var meets [][]access
 	for _, s := range segments {
-		for i, work := range r.work[s] {
-			if err := work(); err != nil {
-				return fmt.Errorf("%s: %w", r.names[s][i], err)
-			}
+		for _, c := range r.work[s] {
+			calls, meets = append(calls, c), append(meets, c.meets)
 		}
 	}
-	return nil
+	if r.side != nil {
+		for _, c := range calls {
+			if err := c.queue(); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+		return nil
+	}
+	needs := dependencies(meets)
+	tails, waited := make([]gpu.Tail, len(calls)), make([]bool, len(calls))
+	for i, c := range calls {
+		var follow []gpu.Tail
+		for _, n := range needs[i] {
+			follow, waited[n] = append(follow, tails[n]), true
+		}
+		err := r.stream.Follow(follow...)
+		if err == nil {
+			err = c.queue()
+		}
+		if err == nil {
+			tails[i], err = r.stream.Tail()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	var ends []gpu.Tail
+	for i, t := range tails {
+		if !waited[i] {
+			ends = append(ends, t)
+		}
+	}
+	return r.stream.Follow(ends...)
 }
 
 // Read waits for the stream and fetches an output, as fp32 or as it is stored if it is no number.
@@ -128,15 +167,15 @@ func (r *deviceRun) Profile(segment string, see func(name string, ms float64)) e
 		return err
 	}
 	defer end.Close() //nolint:errcheck // for timing only
-	for i, work := range r.work[segment] {
-		if err := errors.Join(start.Record(r.stream), work(), end.Record(r.stream), end.Synchronize()); err != nil {
+	for _, c := range r.work[segment] {
+		if err := errors.Join(start.Record(r.stream), c.queue(), end.Record(r.stream), end.Synchronize()); err != nil {
 			return err
 		}
 		took, err := end.Since(start)
 		if err != nil {
 			return err
 		}
-		see(r.kernels[segment][i], float64(took.Nanoseconds())/1e6)
+		see(c.kernel, float64(took.Nanoseconds())/1e6)
 	}
 	return nil
 }

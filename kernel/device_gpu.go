@@ -21,7 +21,8 @@ type OnGPU interface {
 	// where that is not fp32.
 	Stored(in []DType) (want, out []DType)
 	// GPU binds the operation to device memory and returns the work that queues it. The work allocates
-	// nothing and can be captured.
+	// nothing and can be captured. It touches no memory but in, out, Scratch, Copy and what it notes in
+	// Orders: which calls wait for one another follows from that.
 	GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 }
 
@@ -52,6 +53,10 @@ type GPU struct {
 	Scratch    gpu.Ptr // of the call that is bound
 	Copy       gpu.Ptr // the copy in 16 bits of the call's first input, a span of parameters; 0 = there is none
 	Constants  gpu.Ptr // ConstantBytes, filled by Start
+	// Early and Orders are what a body leaves beside the work it returns. Early comes before that work, and
+	// may begin as soon as the scratch that it fills is free: it reads frozen values only.
+	Early  Early
+	Orders []Order // of attention tiles that the call makes or reads
 
 	side       *gpu.Stream // of Beside
 	fork, join *gpu.Event
@@ -68,6 +73,22 @@ type order struct {
 	byKeys       bool
 }
 
+// Early is work that fills the first Bytes of a call's scratch; no Work = there is none.
+type Early struct {
+	Work  func() error
+	Bytes int64
+}
+
+// EarlyOnGPU is a kernel whose GPU body may leave Early.
+type EarlyOnGPU interface{ EarlyGPU() }
+
+// Order is an order of tiles, kept in the constants for the calls behind the one that made it.
+type Order struct {
+	At    gpu.Ptr
+	Bytes int64
+	Made  bool // by this call
+}
+
 // Begin forgets what bodies of another plan or segment left to be shared.
 func (g *GPU) Begin() { g.orders, g.ordered = map[order]gpu.Ptr{}, 0 }
 
@@ -76,10 +97,11 @@ func (g *GPU) Begin() { g.orders, g.ordered = map[order]gpu.Ptr{}, 0 }
 func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, func() error, error) {
 	none := func() error { return nil }
 	key := order{cu, o.Rows, window, o.ByKeys}
+	n := (int64(o.Tiles)*4 + 255) &^ 255
 	if at, ok := g.orders[key]; ok {
+		g.Orders = append(g.Orders, Order{At: at, Bytes: n})
 		return at, none, nil
 	}
-	n := (int64(o.Tiles)*4 + 255) &^ 255
 	if g.orders == nil || g.ordered+n > orderBytes || o.Geometry.Shared > 48<<10 {
 		return 0, none, nil
 	}
@@ -93,6 +115,7 @@ func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, fu
 		return 0, nil, err
 	}
 	g.orders[key], g.ordered = at, g.ordered+n
+	g.Orders = append(g.Orders, Order{At: at, Bytes: n, Made: true})
 	return at, work, nil
 }
 

@@ -55,8 +55,12 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	if err != nil {
 		return nil, err
 	}
-	return inOrder(decode, mul), nil
+	g.Early = Early{decode, k.weightBytes(in[0].Type)}
+	return mul, nil
 }
+
+// EarlyGPU marks the decoding of the weight, which waits for no activation.
+func (MatMulNF4) EarlyGPU() {}
 
 func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	want, _ = MatMulNF4(k).Stored(in)
@@ -67,6 +71,8 @@ func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
 	return MatMulNF4(k).ScratchGPU(in, out, sm)
 }
+
+func (MatMulNF4To) EarlyGPU() {}
 
 func (k MatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return MatMulNF4(k).bindGPU(g, in, out, 1)

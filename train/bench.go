@@ -105,7 +105,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 		return BenchReport{}, fmt.Errorf("bench: checkpointing %q is not one of none, selective, full, offload", o.Checkpointing)
 	}
 	again := modes[0]
-	step, err := newTrainStep(nw, shape{M, o.Batch, o.Length}, Default(), again, 0, on)
+	step, err := benchStep(nw, shape{M, o.Batch, o.Length}, again, on)
 	if err != nil {
 		return BenchReport{}, err
 	}
@@ -163,6 +163,28 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 		r.Profile, err = profile(p)
 	}
 	return r, err
+}
+
+// benchStep plans a step as a run with room enough would.
+func benchStep(nw network, s shape, again graph.Recompute, on graph.Machine) (*trainStep, error) {
+	plain, err := newTrainStep(nw, s, Default(), again, 0, on)
+	if err != nil || !spaces(on, again) {
+		return plain, err
+	}
+	nw.Spaced = true
+	spaced, err := newTrainStep(nw, s, Default(), again, 0, on)
+	if err != nil {
+		return nil, err
+	}
+	need, err := graph.Need(plain.plan)
+	if err != nil {
+		return nil, err
+	}
+	more, err := graph.Need(spaced.plan)
+	if err != nil || !spacedIsCheap(more.Total(), need.Total()) {
+		return plain, err
+	}
+	return spaced, nil
 }
 
 // benchRun takes the same step again and again.

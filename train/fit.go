@@ -22,8 +22,9 @@ type way struct {
 	decoded  bool // quantised weights are kept as the numbers they stand for
 	linears  int  // of so many linear layers, from the first on; 0 = all
 	again    graph.Recompute
-	layers   int // again holds for so many, from the first on, and the mode before for the others; 0 = all
-	lossRows int // rows whose logits exist at the same time; 0 = as many as are fastest
+	layers   int  // again holds for so many, from the first on, and the mode before for the others; 0 = all
+	spaced   bool // memory is left for calls to run side by side
+	lossRows int  // rows whose logits exist at the same time; 0 = as many as are fastest
 }
 
 // leastLossRows is where a shorter loss chunk saves next to nothing.
@@ -58,10 +59,37 @@ func (p *prepared) ways() []way {
 	return all
 }
 
+// spaces tells whether memory may be spent on calls that run side by side: on a GPU, unless the way is chosen to
+// save memory.
+func spaces(on graph.Machine, again graph.Recompute) bool {
+	return on.Name() != "cpu" && (again == graph.KeepAll || again == graph.RecomputeCheap)
+}
+
+// spacedIsCheap tells whether a plan that lets calls run side by side holds little more than one that does not:
+// a sixth. For a small model the room is several times the rest.
+func spacedIsCheap(spaced, plain int64) bool { return spaced-plain <= plain/6 }
+
+// space lays the chosen way out so that calls may run side by side, where there is room and it costs little.
+func (p *prepared) space(s sizes, room int64, known bool) error {
+	w, plain := p.way, p.need.Total()
+	if !spaces(p.on, w.again) {
+		return nil
+	}
+	w.spaced = true
+	if err := p.lay(w, s); err != nil {
+		return err
+	}
+	if n := p.need.Total(); spacedIsCheap(n, plain) && (!known || n <= room) {
+		return nil
+	}
+	w.spaced = false
+	return p.lay(w, s)
+}
+
 // lay plans the step in one way.
 func (p *prepared) lay(w way, s sizes) error {
 	var err error
-	p.net.Decoded, p.net.DecodedLinears, p.net.LossRows, p.way = w.decoded, w.linears, w.lossRows, w
+	p.net.Decoded, p.net.DecodedLinears, p.net.Spaced, p.net.LossRows, p.way = w.decoded, w.linears, w.spaced, w.lossRows, w
 	if s.eval.Tokens > 0 {
 		if p.eval, err = newEvalStep(p.net, s.eval, p.on); err != nil {
 			return err
@@ -82,12 +110,19 @@ func (p *prepared) lay(w way, s sizes) error {
 }
 
 // fit plans the step in the first allowed way that fits the memory the run may hold; where none does, in the
-// leanest with less and less of the logits at a time.
+// leanest with less and less of the logits at a time. What is left may let calls run side by side.
 func (p *prepared) fit(s sizes) error {
 	room, known, err := p.room()
 	if err != nil {
 		return err
 	}
+	if err := p.choose(s, room, known); err != nil {
+		return err
+	}
+	return p.space(s, room, known)
+}
+
+func (p *prepared) choose(s sizes, room int64, known bool) error {
 	p.limit = room
 	if !known {
 		p.limit = -1

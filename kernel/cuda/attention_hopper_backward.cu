@@ -86,6 +86,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
 #pragma unroll
     for (int i = 0; i < DP / 2; i++) gk[i] = gv[i] = 0.f;
     float scale2 = scale * LOG2E;
+    if (wg == 1) turn_give(1);
     barrier_wait(full_k, 0);
     for (int i = 0; i < n; i++) {
         int st = i & 1, row0 = (tile0 + i % tiles) * BQ;
@@ -93,11 +94,13 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
         barrier_wait(full + 8 * st, i / 2 & 1);
         hold(s);
         hold(dp);
+        turn_wait(1 + wg);
         wgmma_fence();
         scores<DP, BN, BQ>(s, sk + wg * 8192, q);
         wgmma_commit();
         scores<DP, BN, BQ>(dp, sv + wg * 8192, d);
         wgmma_commit();
+        if (wg == 0 || i + 1 < n) turn_give(2 - wg);
         wgmma_wait<1>();
         hold(s);
 #pragma unroll
@@ -216,17 +219,20 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
 #pragma unroll
     for (int i = 0; i < DP / 2; i++) acc[i] = 0.f;
     float scale2 = scale * 1.4426950408889634f;
+    if (wg == 1) turn_give(1);
     barrier_wait(full_q, 0);
     for (int i = 0; i < n; i++) {
         int st = i & 1, key0 = (n0 + i) * BN;
         barrier_wait(full + 8 * st, i / 2 & 1);
         hold(s);
         hold(dp);
+        turn_wait(1 + wg);
         wgmma_fence();
         scores<DP, BM, BN>(s, sq + wg * 8192, sk + st * KTILE);
         wgmma_commit();
         scores<DP, BM, BN>(dp, sd + wg * 8192, sv + st * KTILE);
         wgmma_commit();
+        if (wg == 0 || i + 1 < n) turn_give(2 - wg);
         wgmma_wait<1>();
         hold(s);
 #pragma unroll

@@ -95,11 +95,15 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
         }
     };
     uint32_t q = sq + wg * 8192;
+    int mine = 1 + wg, next = 1 + (wg + 1) % WGS;   // the warpgroups issue products in turns: one multiplies while another takes exponentials
+    if (wg == WGS - 1) turn_give(next);
     barrier_wait(full_q, 0);
     barrier_wait(full_k, 0);
+    turn_wait(mine);
     wgmma_fence();
     scores<DP, BM, BN>(s, q, sk);
     wgmma_commit();
+    turn_give(next);
     wgmma_wait<0>();
     hold(s);
     if (leader) barrier_arrive(empty_k);
@@ -110,11 +114,13 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
         barrier_wait(full_k + 8 * nx, (i + 1) / 2 & 1);
         barrier_wait(full_v + 8 * st, i / 2 & 1);
         hold(acc);
+        turn_wait(mine);
         wgmma_fence();
         scores<DP, BM, BN>(s, q, sk + nx * TILE);
         wgmma_commit();
         weighted<DP, BN>(acc, p, sv + st * TILE);
         wgmma_commit();
+        turn_give(next);
         wgmma_wait<1>();
         hold(s);
         if (leader) barrier_arrive(empty_k + 8 * nx);
@@ -128,9 +134,11 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     }
     barrier_wait(full_v + 8 * (n - 1 & 1), (n - 1) / 2 & 1);
     hold(acc);
+    turn_wait(mine);
     wgmma_fence();
     weighted<DP, BN>(acc, p, sv + (n - 1 & 1) * TILE);
     wgmma_commit();
+    if (wg < WGS - 1) turn_give(next);
     wgmma_wait<0>();
     hold(acc);
 #pragma unroll

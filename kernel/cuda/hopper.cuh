@@ -33,6 +33,10 @@ __device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap *map, uin
                  ::"r"(dst), "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2) : "memory");
 }
 
+// Turns of two warpgroups at the tensor cores: the one that waits and the one that gives meet at a named barrier (1 to 15).
+__device__ __forceinline__ void turn_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
+__device__ __forceinline__ void turn_give(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <int N>
 __device__ __forceinline__ void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
