@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -60,10 +61,20 @@ type GPU struct {
 
 	side       *gpu.Stream // of Beside
 	fork, join *gpu.Event
-	functions  map[string]*gpu.Function
-	modules    map[string]*gpu.Module
+	code       *code
 	orders     map[order]gpu.Ptr
 	ordered    int64 // bytes of orders in use
+}
+
+// code is the kernels in device memory, which streams of several goroutines share.
+type code struct {
+	mu        sync.Mutex
+	functions map[string]*gpu.Function
+	modules   map[string]*gpu.Module
+}
+
+func newCode() *code {
+	return &code{functions: map[string]*gpu.Function{}, modules: map[string]*gpu.Module{}}
 }
 
 // order is an order of attention tiles: of one batch, by the rows of a tile.
@@ -138,12 +149,14 @@ func (g *GPU) Start() error {
 
 // Close unloads the modules.
 func (g *GPU) Close() error {
-	for _, m := range g.modules {
-		if err := m.Unload(); err != nil {
-			return err
+	if g.code != nil {
+		for _, m := range g.code.modules {
+			if err := m.Unload(); err != nil {
+				return err
+			}
 		}
+		g.code = nil
 	}
-	g.modules, g.functions = nil, nil
 	if g.side == nil {
 		return nil
 	}
@@ -167,28 +180,35 @@ func (g *GPU) Launch(at cuda.Geometry, args ...any) (func() error, error) {
 }
 
 func (g *GPU) function(stem, entry string) (*gpu.Function, error) {
-	if f := g.functions[entry]; f != nil {
+	if g.code == nil {
+		g.code = newCode()
+	}
+	return g.code.function(g.Device, stem, g.Precision.Stored(Narrow).String(), entry)
+}
+
+// function finds a kernel in the form for an element type.
+func (c *code) function(d *gpu.Device, stem, elem, entry string) (*gpu.Function, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.functions[entry]; f != nil {
 		return f, nil
 	}
-	if g.modules == nil {
-		g.modules, g.functions = map[string]*gpu.Module{}, map[string]*gpu.Function{}
-	}
-	m := g.modules[stem]
+	m := c.modules[stem]
 	if m == nil {
-		image, err := cuda.Image(stem, g.Precision.Stored(Narrow).String())
+		image, err := cuda.Image(stem, elem)
 		if err != nil {
 			return nil, err
 		}
-		if m, err = g.Device.Load(stem, image); err != nil {
+		if m, err = d.Load(stem, image); err != nil {
 			return nil, err
 		}
-		g.modules[stem] = m
+		c.modules[stem] = m
 	}
 	f, err := m.Function(entry)
 	if err != nil {
 		return nil, err
 	}
-	g.functions[entry] = f
+	c.functions[entry] = f
 	return f, nil
 }
 

@@ -71,13 +71,7 @@ func nestedCode(v float32) uint8 {
 // nest stores scales in 8 bits: codes of (absmax - offset), offset the mean,
 // in blocks of NestedBlock with an absmax each.
 func nest(absmax []float32) (codes []byte, absmax2 []float32, offset float32) {
-	sum := 0.0
-	for _, a := range absmax {
-		sum += float64(a)
-	}
-	if len(absmax) > 0 {
-		offset = float32(sum / float64(len(absmax)))
-	}
+	offset = mean(absmax)
 	codes = make([]byte, len(absmax))
 	absmax2 = make([]float32, (len(absmax)+NestedBlock-1)/NestedBlock)
 	for b := range absmax2 {
@@ -94,4 +88,34 @@ func nest(absmax []float32) (codes []byte, absmax2 []float32, offset float32) {
 		}
 	}
 	return codes, absmax2, offset
+}
+
+// meanLanes is how many sums run side by side in mean.
+const meanLanes = 1024
+
+// mean is the mean in float64, rounded once, added up in the order that a GPU's block of threads adds: lane i
+// takes every meanLanes-th value, then neighbours at half the distance are added, in warps of 32 and over them.
+// Another order could round differently, if rarely, and a weight's bytes would depend on where it was packed.
+func mean(x []float32) float32 {
+	if len(x) == 0 {
+		return 0
+	}
+	var lanes [meanLanes]float64
+	for i, v := range x {
+		lanes[i%meanLanes] += float64(v)
+	}
+	var warps [meanLanes / 32]float64
+	for i := range warps {
+		warps[i] = fold([32]float64(lanes[32*i:]))
+	}
+	return float32(fold(warps) / float64(len(x)))
+}
+
+func fold(x [32]float64) float64 {
+	for half := 16; half > 0; half /= 2 {
+		for i := range half {
+			x[i] += x[i+half]
+		}
+	}
+	return x[0]
 }

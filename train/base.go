@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/nn"
@@ -78,13 +78,28 @@ func (b *base) openFS(fsys fs.FS) error {
 
 func (b *base) close() error { return b.weights.Close() }
 
-// Float32s reads a range of a tensor's elements; it makes base an nn.Reader.
-func (b *base) Float32s(name string, from int, dst []float32) error {
-	t, ok := b.weights.Tensor(name)
+// tensors reads a checkpoint; it is an nn.StoredReader.
+type tensors struct{ weights.Source }
+
+// Float32s reads a range of a tensor's elements.
+func (r tensors) Float32s(name string, from int, dst []float32) error {
+	t, ok := r.Tensor(name)
 	if !ok {
 		return fmt.Errorf("the checkpoint has no tensor %q", name)
 	}
 	return weights.Float32Range(t, from, from+len(dst), dst)
+}
+
+// storedTypes are the types of a checkpoint's elements that memory may take as they are.
+var storedTypes = map[weights.DType]kernel.DType{weights.F32: kernel.F32, weights.BF16: kernel.BF16, weights.F16: kernel.F16}
+
+// Stored reads a tensor as the file holds it.
+func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
+	t, ok := r.Tensor(name)
+	if ok {
+		d, ok = storedTypes[t.DType]
+	}
+	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
 }
 
 // check compares the checkpoint's tensors with those a network reads.
@@ -107,39 +122,10 @@ func (b *base) check(n *nn.Net) error {
 
 // load fills the frozen weights of a network, workers at a time.
 func (b *base) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
-	if err := loadAll(ctx, n, b, m, workers); err != nil {
+	if err := n.Load(ctx, tensors{b.weights}, m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.name, err)
 	}
 	return nil
-}
-
-// loadAll fills a network's frozen weights from a reader.
-func loadAll(ctx context.Context, n *nn.Net, from nn.Reader, m graph.Store, workers int) error {
-	todo := n.Weights()
-	errs := make([]error, len(todo))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range max(workers, 1) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for i := range next {
-				errs[i] = todo[i].Fill(from, m)
-			}
-		}()
-	}
-	for i := range todo {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(errs...)
 }
 
 // fingerprint tells base weights apart without reading all of them: every tensor's name, type, shape and

@@ -114,7 +114,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 		return BenchReport{}, err
 	}
 	defer store.Close() //nolint:errcheck // the report is what matters
-	if err := loadAll(ctx, step.net, noise{}, store, on.Workers()); err != nil {
+	if err := step.net.Load(ctx, noise{}, store, on.Workers()); err != nil {
 		return BenchReport{}, err
 	}
 	run, err := on.Bind(step.plan, store)
@@ -286,8 +286,12 @@ func profile(p Profiler) ([]ProfileLine, error) {
 	return lines, nil
 }
 
-// noise gives weights of random numbers: uniform, with the spread that keeps activations near one.
+// noise gives weights of random numbers: uniform, with the spread that keeps activations near one, whatever the
+// pieces they are read in.
 type noise struct{}
+
+// noiseBlock is how many numbers follow from one seed.
+const noiseBlock = 4096
 
 func (noise) Float32s(name string, from int, dst []float32) error {
 	if strings.HasSuffix(name, "norm.weight") {
@@ -296,13 +300,28 @@ func (noise) Float32s(name string, from int, dst []float32) error {
 		}
 		return nil
 	}
-	x := splitmix(uint64(len(name))<<40 ^ uint64(name[len(name)/2])<<32 ^ uint64(from))
-	for i := range dst {
-		x = x*6364136223846793005 + 1442695040888963407
-		dst[i] = float32(int32(x>>32)) * (0.035 / (1 << 31))
+	seed := uint64(len(name))<<40 ^ uint64(name[len(name)/2])<<32
+	for len(dst) > 0 {
+		block, skip := from/noiseBlock, from%noiseBlock
+		x := splitmix(seed ^ uint64(block))
+		for range skip {
+			x = x*noiseFactor + noiseStep
+		}
+		n := min(noiseBlock-skip, len(dst))
+		for i := range dst[:n] {
+			x = x*noiseFactor + noiseStep
+			dst[i] = float32(int32(x>>32)) * (0.035 / (1 << 31))
+		}
+		dst, from = dst[n:], from+n
 	}
 	return nil
 }
+
+// noiseFactor and noiseStep are Knuth's of a linear congruential generator modulo 2^64.
+const (
+	noiseFactor = 6364136223846793005
+	noiseStep   = 1442695040888963407
+)
 
 // initRandom gives A and B random numbers, so that no gradient is zero.
 func initRandom(step *trainStep, store graph.Store) error {

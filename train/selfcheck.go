@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 // SelfCheckReport is what SelfCheck found on a GPU.
@@ -110,6 +111,14 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 		}
 		s.compare(on, c, s.references[i])
 	}
+	for _, d := range loadTypes {
+		for _, kind := range loadKinds {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			s.load(ctx, on, d, kind)
+		}
+	}
 	m, ok := on.(ownProducts)
 	if !ok {
 		return nil
@@ -140,6 +149,20 @@ func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
 	}
 	r.Precision = on.Precision().String()
 	s.report.add(r)
+}
+
+func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) {
+	name := fmt.Sprintf("%v, %v", d, kind)
+	results, err := []CheckResult{{Kernel: "load", Case: name, Status: CheckSkipped, Reason: "not run: the device was lost in " + s.lost}}, error(nil)
+	if s.lost == "" {
+		if results, err = checkLoad(ctx, on, d, kind); lostDevice(err) {
+			s.lost = "load " + name
+		}
+	}
+	for _, r := range results {
+		r.Precision = on.Precision().String()
+		s.report.add(r)
+	}
 }
 
 // lostDevice tells whether no work can follow an error.

@@ -1,51 +1,12 @@
-// elementwise.cu: casts, sums and scaling of flat buffers.
+// elementwise.cu: sums and scaling of flat buffers.
 // Layout: flat buffers.
 // Eight values a thread and round where n and the addresses allow, a rest one by one. Grid-stride. Arithmetic fp32.
-// Bytes: cast 6 a value, add 6 (7 or 8 with tails), axpy 6, scale 8. Goal: 85 % of copy.
+// Bytes: add 6 (7 or 8 with tails), axpy 6, scale 8. Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
 #include "tail.cuh"
 
 #define EACH8(n) \
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < (n); i += (int64_t)gridDim.x * blockDim.x * 8)
-
-// y bf16 <- x fp32.
-extern "C" __global__ void __launch_bounds__(256) elementwise_f32_to_bf16(bf16 *y, const float *x, int64_t n) {
-    EACH8(n) {
-        if (i + 8 <= n) {
-            float f[8];
-            *(float4 *)f = *(const float4 *)(x + i), *(float4 *)(f + 4) = *(const float4 *)(x + i + 4);
-            store8(y + i, pack<bf16>(f));
-        } else {
-            for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(x[k]);
-        }
-    }
-}
-
-// y fp32 <- x bf16.
-extern "C" __global__ void __launch_bounds__(256) elementwise_bf16_to_f32(float *y, const bf16 *x, int64_t n) {
-    EACH8(n) {
-        if (i + 8 <= n) {
-            float f[8];
-            unpack(load8(x + i), f);
-            *(float4 *)(y + i) = *(float4 *)f, *(float4 *)(y + i + 4) = *(float4 *)(f + 4);
-        } else {
-            for (int64_t k = i; k < n; k++) y[k] = widen(x[k]);
-        }
-    }
-}
-
-// y bf16 <- x fp16.
-extern "C" __global__ void __launch_bounds__(256) elementwise_f16_to_bf16(bf16 *y, const __half *x, int64_t n) {
-    EACH8(n) {
-        if (i + 8 <= n) {
-            float f[8];
-            unpack(load8(x + i), f);
-            store8(y + i, pack<bf16>(f));
-        } else {
-            for (int64_t k = i; k < n; k++) y[k] = __float2bfloat16(widen(x[k]));
-        }
-    }
-}
 
 // y elem <- a + b; y may be a or b.
 extern "C" __global__ void __launch_bounds__(256) elementwise_add(elem *y, const elem *a, const elem *b, int64_t n) {

@@ -21,6 +21,11 @@ func Flat(stem, entry string, n int64) Geometry {
 // Elementwise is the geometry of the elementwise_* kernels over n values.
 func Elementwise(entry string, n int64) Geometry { return Flat("elementwise", entry, (n+7)/8) }
 
+// Convert is the geometry of the convert_* kernels over n values; from and to are element types' short names ("bf16").
+func Convert(from, to string, n int64) Geometry {
+	return Flat("convert", "convert_"+from+"_to_"+to, (n+7)/8)
+}
+
 // RMSNorm is the geometry of the rmsnorm_* kernels over M rows of C.
 func RMSNorm(entry string, M, C int) Geometry {
 	threads := min(512, max(32, ceil(C, 1024)*32)) // four 16-byte loads in flight a thread

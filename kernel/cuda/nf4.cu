@@ -86,21 +86,23 @@ __constant__ float threshold[15] = {
     -0.045525018125772476f, 0.03979014977812767f, 0.120255246758461f, 0.2035212516784668f, 0.2920137643814087f, 0.3893125355243683f,
     0.5016634464263916f, 0.6427869200706482f, 0.8614784479141235f};
 
-// A missing last value counts as 0. A block of zeros has 1/absmax = inf, 0 inf = NaN, and NaN is above no midpoint: code 0.
+// A missing last value counts as 0. The absmax of a block is finite if and only if its values are. A block of zeros has
+// 1/absmax = inf, 0 inf = NaN, and NaN is above no midpoint: code 0.
 template <typename T>
 __device__ void quantise(uint8_t *packed, float *absmax, const T *w, int64_t n) {
     int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8;
-    float f[8], m = 0;
+    float f[8];
+    uint32_t m = 0;   // magnitudes as bits, which are in their order, NaN above all: fmaxf would lose it
 #pragma unroll
     for (int k = 0; k < 8; k++) {
         f[k] = at + k < n ? widen(w[at + k]) : 0.f;
-        m = fmaxf(m, fabsf(f[k]));
+        m = max(m, __float_as_uint(f[k]) & 0x7fffffffu);
     }
 #pragma unroll
-    for (int o = 1; o < 8; o <<= 1) m = fmaxf(m, __shfl_xor_sync(~0u, m, o));
+    for (int o = 1; o < 8; o <<= 1) m = max(m, __shfl_xor_sync(~0u, m, o));
     if (at >= n) return;
-    if ((threadIdx.x & 7) == 0) absmax[at >> 6] = m;
-    float inv = __frcp_rn(m);
+    if ((threadIdx.x & 7) == 0) absmax[at >> 6] = __uint_as_float(m);
+    float inv = __frcp_rn(__uint_as_float(m));
     uint32_t out = 0;
 #pragma unroll
     for (int k = 0; k < 8; k++) {
@@ -122,7 +124,8 @@ extern "C" __global__ void __launch_bounds__(256) nf4_quantise_bf16(uint8_t *pac
 extern "C" __global__ void __launch_bounds__(256) nf4_quantise_f16(uint8_t *packed, float *absmax, const __half *w, int64_t n) { quantise(packed, absmax, w, n); }
 extern "C" __global__ void __launch_bounds__(256) nf4_quantise_f32(uint8_t *packed, float *absmax, const float *w, int64_t n) { quantise(packed, absmax, w, n); }
 
-// offset = mean of x[n] in a fixed order (fp64, rounded once). Grid 1, block 1024.
+// offset = mean of x[n] in a fixed order (fp64, rounded once), that of package quant's mean; not finite if and only if one of x is not.
+// Grid 1, block 1024.
 extern "C" __global__ void __launch_bounds__(1024) nf4_offset(float *offset, const float *x, int n) {
     __shared__ double part[32];
     double s = 0;

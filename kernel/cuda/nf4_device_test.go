@@ -192,3 +192,30 @@ func TestNF4Gemm(t *testing.T) {
 		}
 	}
 }
+
+// TestNF4NotFinite: one number that is not finite makes its block's absmax and the mean not finite, and nothing else.
+func TestNF4NotFinite(t *testing.T) {
+	r := newRig(t, 64<<20)
+	const n = 100003
+	for _, bad := range []uint16{0x7fc0, 0xffc1, 0x7f80, 0xff80} {
+		for _, at := range []int{0, 63, 64, 50000, n - 1} {
+			out := r.repeat(func() [][]byte {
+				w, _ := r.random(n, 0.02)
+				w[at] = bad
+				packed, absmax, mean := r.out("packed", (n+1)/2), r.out("absmax", 4*((n+63)/64)), r.out("mean", 4)
+				r.run(NF4Quantise("nf4_quantise_bf16", n), packed, absmax, in(r, "w", w), int64(n))
+				r.run(Sum("nf4", "nf4_offset"), mean, absmax, i32((n+63)/64))
+				return [][]byte{get[byte](r, absmax, 4*((n+63)/64)), get[byte](r, mean, 4)}
+			})
+			finite := func(x float64) bool { return x-x == 0 }
+			for i, x := range f32Floats(out[0]) {
+				if finite(x) != (i != at/64) {
+					t.Errorf("pattern %x at %d: absmax of block %d is %v", bad, at, i, x)
+				}
+			}
+			if m := f32Floats(out[1])[0]; finite(m) {
+				t.Errorf("pattern %x at %d: the mean is %v", bad, at, m)
+			}
+		}
+	}
+}

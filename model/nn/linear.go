@@ -56,7 +56,10 @@ func newDense(n *Net, in, out int, bias *Value) *Dense {
 // Quantized, without decoding in the step.
 func newDecoded(n *Net, in, out int, bias *Value) *Dense {
 	name, cfg := n.Scope()+".weight", *n.scheme
-	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}}
+	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}, decoded: true}
+	if product, ok := kernel.Packed[cfg.Type]; ok {
+		w.device, w.packed = true, product(out, in, cfg.DoubleQuant)
+	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
 		p, err := quantize(r, name, out, in, cfg)
 		if err != nil {
@@ -120,7 +123,7 @@ func newQuantized(n *Net, in, out int, bias *Value) *Quantized {
 			part{".nested_absmax", kernel.T(kernel.F32, (blocks+quant.NestedBlock-1)/quant.NestedBlock)},
 			part{".nested_offset", kernel.T(kernel.F32, 1)})
 	}
-	w := Weight{Name: name, Shape: []int{out, in}}
+	w := Weight{Name: name, Shape: []int{out, in}, device: true, packed: q.kernel}
 	for _, p := range parts {
 		q.packed = append(q.packed, n.Frozen(name+p.suffix, p.t))
 		w.Into = append(w.Into, name+p.suffix)

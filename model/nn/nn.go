@@ -3,8 +3,6 @@
 package nn
 
 import (
-	"fmt"
-
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
@@ -26,20 +24,6 @@ type Net struct {
 	weights        []Weight
 	seen           map[string]bool
 	shared         map[shared]*Value
-}
-
-// Weight is a tensor of the checkpoint and where its values go.
-type Weight struct {
-	Name  string // the checkpoint's; empty where the values are computed
-	Shape []int
-	Into  []string // names in graph.Store
-	fill  func(r Reader, dst []kernel.Tensor) error
-}
-
-// Reader gives a checkpoint's values as float32.
-type Reader interface {
-	// Float32s reads elements [from, from+len(dst)) of a tensor, row-major.
-	Float32s(name string, from int, dst []float32) error
 }
 
 // Options of a Net.
@@ -86,50 +70,9 @@ func (n *Net) Weights() []Weight { return n.weights }
 func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
 	if !n.seen[name] {
 		n.seen[name] = true
-		n.weights = append(n.weights, Weight{Name: name, Shape: shape, Into: []string{name}, fill: func(r Reader, dst []kernel.Tensor) error {
+		n.weights = append(n.weights, Weight{Name: name, Shape: shape, Into: []string{name}, device: true, fill: func(r Reader, dst []kernel.Tensor) error {
 			return fillFloats(r, name, dst[0])
 		}})
 	}
 	return n.Frozen(name, t)
-}
-
-// Fill reads a weight into memory. Weights may be filled at the same time.
-func (w Weight) Fill(r Reader, m graph.Store) error {
-	dst := make([]kernel.Tensor, len(w.Into))
-	for i, name := range w.Into {
-		t, err := m.Tensor(name)
-		if err != nil {
-			return nil // no plan reads it
-		}
-		dst[i] = t
-	}
-	err := w.fill(r, dst)
-	if err == nil {
-		err = m.Put(w.Into...)
-	}
-	if err != nil {
-		return fmt.Errorf("load %s: %w", w.Name, err)
-	}
-	return nil
-}
-
-// fillChunk bounds the float32 copy of a tensor that exists while it is loaded, in elements.
-const fillChunk = 1 << 18
-
-func fillFloats(r Reader, name string, dst kernel.Tensor) error {
-	if dst.DType == kernel.F32 {
-		return r.Float32s(name, 0, dst.F32())
-	}
-	to := dst.F64()
-	buf := make([]float32, min(fillChunk, len(to)))
-	for from := 0; from < len(to); from += len(buf) {
-		part := buf[:min(len(buf), len(to)-from)]
-		if err := r.Float32s(name, from, part); err != nil {
-			return err
-		}
-		for i, v := range part {
-			to[from+i] = float64(v)
-		}
-	}
-	return nil
 }

@@ -48,6 +48,21 @@ func Float32Range(t Tensor, from, to int, dst []float32) error {
 	return nil
 }
 
+// Raw copies elements of t from from on, little endian as they are stored, until dst is full. Disjoint ranges may
+// be copied by several goroutines.
+func Raw(t Tensor, from int, dst []byte) error {
+	if n := t.DType.Size(); n == 0 || len(dst)%n != 0 {
+		return fmt.Errorf("read %q: %d bytes are no whole number of %s", t.Name, len(dst), t.DType)
+	}
+	n := len(dst) / t.DType.Size()
+	src, err := t.slice(from, from+n, n)
+	if err != nil {
+		return err
+	}
+	copy(dst, src)
+	return nil
+}
+
 // Float64s converts all of t (F64, F32, F16 or BF16) exactly into dst, whose
 // length must be t.Len().
 func Float64s(t Tensor, dst []float64) error {

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"strings"
@@ -174,5 +175,28 @@ func BenchmarkFloat32s(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestRaw(t *testing.T) {
+	x, err := FromFloat32s("x", BF16, []int{2, 3}, []float32{1, 2, 3, 4, 5, 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4)
+	if err := Raw(x, 3, got); err != nil || !bytes.Equal(got, x.Data[6:10]) {
+		t.Errorf("elements 3 and 4: % x, want % x; %v", got, x.Data[6:10], err)
+	}
+	for _, c := range []struct {
+		from, bytes int
+		want        string
+	}{
+		{0, 3, `read "x": 3 bytes are no whole number of BF16`},
+		{4, 6, `convert "x": elements 4 to 7 of 6 into 3`},
+		{-1, 2, `convert "x": elements -1 to 0 of 6 into 1`},
+	} {
+		if err := Raw(x, c.from, make([]byte, c.bytes)); err == nil || err.Error() != c.want {
+			t.Errorf("%d bytes from %d: %v, want %s", c.bytes, c.from, err, c.want)
+		}
 	}
 }

@@ -1,0 +1,87 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"math"
+	"slices"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// nf4Parts is where a weight's parts lie.
+type nf4Parts struct{ codes, absmax, scale8, scale2, offset gpu.Ptr }
+
+// PackGPU quantises as package quant does, to the bit.
+func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool) (Packing, bool) {
+	n := k.N * k.K
+	blocks := (n + nf4Block - 1) / nf4Block
+	encode := "nf4_quantise_" + from.String()
+	if k.OwnTable || blocks > math.MaxInt32 || !slices.Contains(cuda.Entries["nf4"], encode) {
+		return Packing{}, false
+	}
+	decode := "nf4_dequantise" // writes Narrow
+	if k.Nested {
+		decode += "_nested"
+	}
+	if decoded && dst[0].DType != g.Precision.Stored(Narrow) {
+		if dst[0].DType != F32 {
+			return Packing{}, false
+		}
+		decode += "_f32"
+	}
+	_, staging := k.parts(dst, decoded, blocks, 0)
+	return Packing{
+		Block:   nf4Block,
+		Staging: staging,
+		Piece: func(g *GPU, staging, src gpu.Ptr, from, n int) error {
+			p, _ := k.parts(dst, decoded, blocks, staging)
+			return g.Once(cuda.NF4Quantise(encode, int64(n)), p.codes.Add(int64(from)/2), p.absmax.Add(int64(from)/nf4Block*4), src, int64(n))
+		},
+		Finish: func(g *GPU, staging, check gpu.Ptr) error {
+			p, _ := k.parts(dst, decoded, blocks, staging)
+			if err := g.Once(cuda.Sum("nf4", "nf4_offset"), check, p.absmax, int32(blocks)); err != nil {
+				return err
+			}
+			table := g.Constants.Add(codeTableBytes)
+			if k.Nested {
+				if err := g.Stream.Copy(p.offset, check, 4); err != nil {
+					return err
+				}
+				if err := g.Once(cuda.NF4Nest(blocks), p.scale8, p.scale2, p.absmax, table, p.offset, int32(blocks)); err != nil {
+					return err
+				}
+			}
+			switch {
+			case !decoded:
+				return nil
+			case k.Nested:
+				return g.Once(cuda.NF4Dequantise(decode, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.scale8, table, p.scale2, p.offset, int64(n))
+			}
+			return g.Once(cuda.NF4Dequantise(decode, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.absmax, int64(n))
+		},
+	}, true
+}
+
+// parts places what dst has no room for in staging, and counts the bytes.
+func (k MatMulNF4) parts(dst []DeviceTensor, decoded bool, blocks int, staging gpu.Ptr) (p nf4Parts, bytes int64) {
+	take := func(n int) gpu.Ptr {
+		at := staging.Add(bytes)
+		bytes += (int64(n) + gpu.Align - 1) &^ (gpu.Align - 1)
+		return at
+	}
+	if decoded {
+		p.codes, p.absmax = take((k.N*k.K+1)/2), take(4*blocks)
+		if k.Nested {
+			p.scale8, p.scale2, p.offset = take(blocks), take(4*((blocks+quant.NestedBlock-1)/quant.NestedBlock)), take(4)
+		}
+		return p, bytes
+	}
+	p.codes, p.absmax = dst[0].Ptr, dst[1].Ptr
+	if k.Nested {
+		p.absmax, p.scale8, p.scale2, p.offset = take(4*blocks), dst[1].Ptr, dst[2].Ptr, dst[3].Ptr
+	}
+	return p, bytes
+}

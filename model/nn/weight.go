@@ -1,0 +1,154 @@
+package nn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// Weight is a tensor of the checkpoint and where its values go.
+type Weight struct {
+	Name    string // the checkpoint's; empty where the values are computed
+	Shape   []int
+	Into    []string      // names in graph.Store
+	device  bool          // a graph.Loader may take it
+	packed  kernel.Kernel // the product that reads it packed; nil = stored as numbers
+	decoded bool          // of a packed weight, the numbers it stands for are stored
+	fill    func(r Reader, dst []kernel.Tensor) error
+}
+
+// Reader gives a checkpoint's values as float32.
+type Reader interface {
+	// Float32s reads elements [from, from+len(dst)) of a tensor, row-major.
+	Float32s(name string, from int, dst []float32) error
+}
+
+// StoredReader is a Reader that also gives values as they are stored, for memory that converts them itself.
+type StoredReader interface {
+	Reader
+	// Stored tells the type of a tensor's elements and how to read them, from element from on until dst is full.
+	// ok is false where the type is none that memory takes.
+	Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool)
+}
+
+// Load fills the network's frozen weights, workers at a time: those that the memory takes as they are stored by
+// the memory itself, the others on the host.
+func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) error {
+	errs := make([]error, len(n.weights))
+	var host, device []int // indices in weights
+	loader, ok := m.(graph.Loader)
+	for i, w := range n.weights {
+		if ok && w.device {
+			device = append(device, i)
+		} else {
+			host = append(host, i)
+		}
+	}
+	if device != nil {
+		fillings := make([]graph.Filling, len(device))
+		for k, i := range device {
+			fillings[k] = n.weights[i].filling(r)
+		}
+		each, err := loader.Load(ctx, fillings, workers)
+		if err != nil {
+			return err
+		}
+		for k, i := range device {
+			switch w := n.weights[i]; {
+			case errors.Is(each[k], errors.ErrUnsupported), errors.Is(each[k], graph.ErrNotFinite):
+				host = append(host, i) // which for a number that is not finite says where it is
+			case each[k] != nil:
+				errs[i] = fmt.Errorf("load %s: %w", w.Name, each[k])
+			}
+		}
+	}
+	if err := n.fillAll(ctx, host, r, m, workers, errs); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+// fillAll fills weights on the host.
+func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store, workers int, errs []error) error {
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(max(workers, 1), len(which)) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range next {
+				errs[i] = n.weights[i].Fill(r, m)
+			}
+		}()
+	}
+	for _, i := range which {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return ctx.Err()
+}
+
+// filling is the weight as a Loader takes it.
+func (w Weight) filling(r Reader) graph.Filling {
+	f := graph.Filling{Into: w.Into, Elems: 1, Packed: w.packed, Decoded: w.decoded, DType: kernel.F32, Read: func(dst []byte, from int) error {
+		return r.Float32s(w.Name, from, kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32())
+	}}
+	for _, d := range w.Shape {
+		f.Elems *= d
+	}
+	if s, ok := r.(StoredReader); ok {
+		if d, read, ok := s.Stored(w.Name); ok {
+			f.DType, f.Read = d, read
+		}
+	}
+	return f
+}
+
+// Fill reads a weight into memory on the host. Weights may be filled at the same time.
+func (w Weight) Fill(r Reader, m graph.Store) error {
+	dst := make([]kernel.Tensor, len(w.Into))
+	for i, name := range w.Into {
+		t, err := m.Tensor(name)
+		if err != nil {
+			return nil // no plan reads it
+		}
+		dst[i] = t
+	}
+	err := w.fill(r, dst)
+	if err == nil {
+		err = m.Put(w.Into...)
+	}
+	if err != nil {
+		return fmt.Errorf("load %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// fillChunk bounds the float32 copy of a tensor that exists while it is loaded, in elements.
+const fillChunk = 1 << 18
+
+func fillFloats(r Reader, name string, dst kernel.Tensor) error {
+	if dst.DType == kernel.F32 {
+		return r.Float32s(name, 0, dst.F32())
+	}
+	to := dst.F64()
+	buf := make([]float32, min(fillChunk, len(to)))
+	for from := 0; from < len(to); from += len(buf) {
+		part := buf[:min(len(buf), len(to)-from)]
+		if err := r.Float32s(name, from, part); err != nil {
+			return err
+		}
+		for i, v := range part {
+			to[from+i] = float64(v)
+		}
+	}
+	return nil
+}

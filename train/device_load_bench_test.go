@@ -1,0 +1,115 @@
+//go:build gpu
+
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// envLoad names a model folder for measurements of loading; scripts/bench/load.py makes them.
+const envLoad = "TIERLORA_LOAD"
+
+// BenchmarkGPULoad times loading a folder: by the device, by the host, and the reading alone.
+func BenchmarkGPULoad(b *testing.B) {
+	dir := os.Getenv(envLoad)
+	if dir == "" {
+		b.Skipf("%s is not set: scripts/bench/load.py makes model folders", envLoad)
+	}
+	from, err := openBase(context.Background(), dir, Env{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer from.close() //nolint:errcheck // read only
+	var bytes int64
+	for _, name := range from.weights.Names() {
+		x, _ := from.weights.Tensor(name)
+		bytes += int64(len(x.Data))
+	}
+	scheme := quant.Default()
+	lora := DefaultSpec().LoRA
+	lora.TargetModules = adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj"}
+	for _, decoded := range []bool{false, true} {
+		nw := from.network(b, kernel.F32, &scheme, &lora)
+		nw.Decoded = decoded
+		for _, way := range []string{"read", "device", "host"} {
+			b.Run(fmt.Sprintf("%s/decoded=%v", way, decoded), func(b *testing.B) {
+				b.SetBytes(bytes)
+				on := openGPU(b) // of this goroutine
+				step, err := newTrainStep(nw, shape{512, 1, 512}, Default(), graph.KeepAll, 0, on)
+				if err != nil {
+					b.Fatal(err)
+				}
+				m, err := on.NewStore(step.plan)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer m.Close() //nolint:errcheck // the time is what matters
+				b.ResetTimer()
+				for range b.N {
+					switch way {
+					case "read":
+						err = step.net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
+					case "device":
+						err = step.net.Load(context.Background(), tensors{from.weights}, m, on.Workers())
+					case "host":
+						err = step.net.Load(context.Background(), tensors{from.weights}, onHost{m}, on.Workers())
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// discard is a store that reads weights in pieces and drops them.
+type discard struct{ graph.Store }
+
+func (discard) Load(ctx context.Context, all []graph.Filling, workers int) ([]error, error) {
+	const piece = 1 << 20
+	var next atomic.Int64
+	done := make(chan error, workers)
+	for range workers {
+		go func() {
+			buf := make([]byte, piece)
+			for {
+				k := int(next.Add(1) - 1)
+				for _, f := range all {
+					n := piece / f.DType.Size()
+					if pieces := (f.Elems + n - 1) / n; k >= pieces {
+						k -= pieces
+						continue
+					}
+					if err := f.Read(buf[:min(n, f.Elems-k*n)*f.DType.Size()], k*n); err != nil {
+						done <- err
+						return
+					}
+					k = -1
+					break
+				}
+				if k >= 0 {
+					done <- io.EOF
+					return
+				}
+			}
+		}()
+	}
+	for range workers {
+		if err := <-done; !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+	return make([]error, len(all)), nil
+}
