@@ -16,7 +16,7 @@ func (Attention) Stored([]DType) (want, out []DType) {
 // geometry plans both directions, so that they are always of one family.
 func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error) {
 	D = q.Shape[1] / o.Heads
-	family, err := cuda.AttentionFamily(sm, D)
+	family, err := cuda.AttentionFamily(q.DType.String(), sm, D)
 	if err != nil {
 		return a, D, err
 	}

@@ -25,7 +25,8 @@ func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
 // products are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.
 func (o LinearCrossEntropy) products(x, w Type, rows int) (logits, back product) {
 	V, C := w.Shape[0], w.Shape[1]
-	return product{m: rows, n: V, k: C, transB: true, alpha: 1, out: Narrow}, product{m: rows, n: C, k: V, alpha: 1, out: Narrow}
+	d := x.DType
+	return product{m: rows, n: V, k: C, transB: true, alpha: 1, operand: d, out: d}, product{m: rows, n: C, k: V, alpha: 1, operand: d, out: d}
 }
 
 func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -18,7 +18,7 @@ func (k MatMul) product(in, out []Type, beta float32) product {
 		depth = in[0].Shape[0]
 	}
 	return product{m: out[0].Shape[0], n: out[0].Shape[1], k: depth, transA: k.TransA, transB: k.TransB,
-		alpha: float32(k.alpha()), beta: beta, out: out[0].DType}
+		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType}
 }
 
 func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

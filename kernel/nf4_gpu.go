@@ -22,11 +22,11 @@ func (k MatMulNF4) weightBytes(x Type) int64 {
 }
 
 func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.weightBytes(in[0]) + k.product(out[0], 0).scratch(sm)
+	return k.weightBytes(in[0]) + k.product(in[0], out[0], 0).scratch(sm)
 }
 
-func (k MatMulNF4) product(out Type, beta float32) product {
-	p := product{m: out.Shape[0], n: k.N, k: k.K, transB: true, alpha: 1, beta: beta, out: out.DType}
+func (k MatMulNF4) product(x, out Type, beta float32) product {
+	p := product{m: out.Shape[0], n: k.N, k: k.K, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType}
 	if k.Transposed {
 		p.n, p.k, p.transB = k.K, k.N, false
 	}
@@ -51,7 +51,7 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	if err != nil {
 		return nil, err
 	}
-	mul, err := k.product(out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
+	mul, err := k.product(in[0].Type, out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
 	if err != nil {
 		return nil, err
 	}

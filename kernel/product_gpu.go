@@ -9,12 +9,12 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// product is D = alpha op(A) op(B) + beta D, of Narrow matrices whose rows follow one another, into Narrow or F32.
+// product is D = alpha op(A) op(B) + beta D, of matrices whose rows follow one another.
 type product struct {
 	m, n, k        int
 	transA, transB bool
 	alpha, beta    float32
-	out            DType
+	operand, out   DType // of A and B, as stored; of D: operand or F32
 }
 
 // blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
@@ -57,7 +57,7 @@ func (p product) rows() (lda, ldb int) {
 // fill a tile, rows of 16 bytes.
 func (p product) hopper(sm int) bool {
 	lda, ldb := p.rows()
-	return sm == 90 && p.n > 32 && lda%8 == 0 && ldb%8 == 0
+	return sm == 90 && p.operand != F32 && p.n > 32 && lda%8 == 0 && ldb%8 == 0
 }
 
 func (p product) parts(sm int) int {
@@ -65,6 +65,8 @@ func (p product) parts(sm int) int {
 	switch {
 	case !ok:
 		return 1
+	case p.operand == F32:
+		return cuda.GemmSingleParts(l, p.m, p.n, p.k)
 	case p.hopper(sm):
 		return cuda.GemmHopperParts(l, p.m, p.n, p.k)
 	}
@@ -83,12 +85,10 @@ func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 		}
 	}
 	lda, ldb := p.rows()
-	narrow := g.Precision.Stored(Narrow)
-	p.out = g.Precision.Stored(p.out)
 	if g.BLAS != nil {
-		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[narrow], Out: libraryTypes[p.out],
+		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[p.operand], Out: libraryTypes[p.out],
 			TF32: g.Precision == PrecisionTF32, Alpha: p.alpha, Beta: p.beta,
-			Align: rowAlign(narrow.Size()*lda, narrow.Size()*ldb, p.out.Size()*p.n)}
+			Align: rowAlign(p.operand.Size()*lda, p.operand.Size()*ldb, p.out.Size()*p.n)}
 		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
 		if err != nil {
 			return nil, err
@@ -122,9 +122,13 @@ func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	return inOrder(mul, sum), nil
 }
 
-// own binds one of our two kernels: wgmma where it can run and the operands' addresses allow it, else mma.sync.
+// own binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else mma.sync; for
+// fp32, TF32 included, one without tensor cores.
 func (p product) own(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
 	lda, ldb := p.rows()
+	if p.operand == F32 {
+		return g.Launch(cuda.GemmSingle(l, p.m, p.n, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta)
+	}
 	f32 := int32(0)
 	if p.out == F32 {
 		f32 = 1

@@ -19,7 +19,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// TestGPUFamilies compares logits in bf16 over a cache with transformers' for the small models of every family:
+// TestGPUFamilies compares logits in every precision over a cache with transformers' for the small models of every family:
 // biases, grouped heads, head sizes that are not the width's share, windows, rotary scaling.
 func TestGPUFamilies(t *testing.T) {
 	needGPU(t)
@@ -36,21 +36,20 @@ func TestGPUFamilies(t *testing.T) {
 			if err != nil || !(cpu < 1e-5) {
 				t.Fatalf("on the CPU: relative error of the logits %.3g; %v", cpu, err)
 			}
-			on, err := graph.NewGPU(0, 0, 0) // it belongs to the subtest's goroutine
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer on.Close()
-			e, err := familyError(t, name, models[name], on)
-			if name == "llama_head_dim" {
-				if err == nil || !strings.Contains(err.Error(), "head size 12 is not supported on the GPU; multiples of 8 up to 256 are") {
-					t.Errorf("heads of 12: %v", err)
+			for p, limit := range map[kernel.Precision]float64{kernel.PrecisionBF16: 0.02, kernel.PrecisionFP16: 0.0025, kernel.PrecisionTF32: 0.005, kernel.PrecisionFP32: 1e-5} {
+				on, err := graph.NewGPU(0, 0, p) // it belongs to the subtest's goroutine
+				if err != nil {
+					t.Fatal(err)
 				}
-				return
-			}
-			t.Logf("relative error of the logits %.3g, on the CPU %.3g", e, cpu)
-			if err != nil || !(e < 0.02) {
-				t.Errorf("relative error of the logits %.3g, limit 0.02; %v", e, err)
+				e, err := familyError(t, name, models[name], on)
+				if name == "llama_head_dim" {
+					if err == nil || !strings.Contains(err.Error(), "head size 12 is not supported on the GPU; multiples of 8 up to 256 are") {
+						t.Errorf("heads of 12 in %v: %v", p, err)
+					}
+				} else if t.Logf("%v: relative error of the logits %.3g, on the CPU %.3g", p, e, cpu); err != nil || !(e < limit) {
+					t.Errorf("%v: relative error of the logits %.3g, limit %v; %v", p, e, limit, err)
+				}
+				on.Close() //nolint:errcheck // the numbers were read
 			}
 		})
 	}

@@ -23,8 +23,6 @@ func precisionFor(device, name string) (kernel.Precision, error) {
 	n, _ := gpu.Devices()
 	if cpu := device == "cpu" || device != "cuda" && n == 0; cpu && p != kernel.PrecisionFP32 {
 		return 0, fmt.Errorf("training.precision: %v needs a GPU (%w): the CPU computes in fp32; use auto or fp32 there", p, ErrNoDevice)
-	} else if !cpu && p != kernel.PrecisionBF16 && p != kernel.PrecisionFP16 {
-		return 0, fmt.Errorf("training.precision: %v is not supported on a GPU; bf16 and fp16 are", p)
 	}
 	return p, nil
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // gpuPrecisions are all that a GPU has, bf16 first.
-var gpuPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16}
+var gpuPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32, kernel.PrecisionFP32}
 
 // gradientErrors is ‖ours-ref‖ / ‖ref‖ over every gradient of a LoRA variant on stories260K, ref being PEFT's in float64.
 func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all errorNorm, loss float64) {

@@ -110,6 +110,7 @@ func TestPrecisionFor(t *testing.T) {
 		{"cpu", "auto", 0, ""}, {"cpu", "", 0, ""}, {"cpu", "fp32", kernel.PrecisionFP32, ""}, {"cuda", "auto", 0, ""},
 		{"cpu", "bf16", 0, "training.precision: bf16 needs a GPU (no such device): the CPU computes in fp32; use auto or fp32 there"},
 		{"cpu", "fp16", 0, "fp16"}, {"cpu", "tf32", 0, "tf32"}, {"cuda", "fp16", kernel.PrecisionFP16, ""}, {"cuda", "bf16", kernel.PrecisionBF16, ""},
+		{"cuda", "tf32", kernel.PrecisionTF32, ""}, {"cuda", "fp32", kernel.PrecisionFP32, ""},
 		{"cpu", "half", 0, `"half" is not one of auto, bf16, fp16, tf32, fp32`},
 	} {
 		p, err := precisionFor(c.device, c.name)

@@ -5,23 +5,27 @@ import "fmt"
 // Family is one implementation of attention. Forward and backward of a call always come from the same one.
 type Family int
 
-// The families. MMA serves every chip from compute capability 8.0 on and every supported head size; Hopper serves 9.0.
+// The families. MMA serves every chip from compute capability 8.0 on and every supported head size; Hopper serves 9.0;
+// Single is fp32 without tensor cores, on every chip and for every supported head size.
 const (
 	MMA Family = iota
 	Hopper
+	Single
 )
 
-func (f Family) String() string { return [...]string{"mma.sync", "wgmma"}[f] }
+func (f Family) String() string { return [...]string{"mma.sync", "wgmma", "fp32"}[f] }
 
-// AttentionFamily is the dispatch table: the family for a compute capability (10 major + minor) and a head size, or an
-// error naming what is supported.
-func AttentionFamily(sm, D int) (Family, error) {
+// AttentionFamily is the dispatch table: the family for an element type (bf16, f16, f32), a compute capability (10 major +
+// minor) and a head size, or an error naming what is supported.
+func AttentionFamily(elem string, sm, D int) (Family, error) {
 	dp, err := HeadSize(D)
 	switch {
 	case err != nil:
 		return 0, err
 	case sm < 80:
 		return 0, fmt.Errorf("attention: compute capability %d.%d is not supported; 8.0 and later are", sm/10, sm%10)
+	case elem == "f32":
+		return Single, nil
 	case sm == 90 && dp >= 64 && dp <= 128:
 		return Hopper, nil
 	}
@@ -92,6 +96,20 @@ type Attention struct {
 	Part                               int64   // bytes of the fp32 parts; 0 when Splits is 1
 }
 
+// newSingle plans attention in fp32: rows of tiles, padded by 4 values, and matrices of scores, padded by one.
+func newSingle(dp, M, H, K int) Attention {
+	R := 32 // rows of a tile
+	if dp > 128 {
+		R = 16
+	}
+	launch := func(stem, pass string, heads, tiles, scores int) Geometry {
+		return Geometry{"attention_single_" + stem, fmt.Sprintf("attention_single_%s_%d", pass, dp), [3]int{ceil(M, R), heads, 1}, [3]int{8 * R, 1, 1},
+			4 * (tiles*R*(dp+4) + scores*R*(R+1))}
+	}
+	return Attention{Family: Single, Splits: 1, Forward: launch("forward", "forward", H, 3, 1),
+		KV: launch("backward", "backward_kv", K, 4, 2), Query: launch("backward", "backward_q", H, 4, 2)}
+}
+
 func tileBytes(dp, rows int) int { return rows * (dp + 8) * 2 }
 
 // NewAttention plans attention over M packed rows, H query heads, K key heads of size D.
@@ -103,7 +121,13 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 	if M < 1 || K < 1 || H < K || H%K != 0 {
 		return Attention{}, fmt.Errorf("attention: %d rows, %d query heads, %d key heads: the query heads must be a multiple of the key heads", M, H, K)
 	}
-	a := Attention{Family: f, Splits: 1}
+	delta := Geometry{"attention_delta", "attention_delta", [3]int{ceil(M*H, 8), 1, 1}, [3]int{256, 1, 1}, 0}
+	if f == Single {
+		a := newSingle(dp, M, H, K)
+		a.Delta = delta
+		return a, nil
+	}
+	a := Attention{Family: f, Splits: 1, Delta: delta}
 	prefix, block, t := "attention_", [3]int{128, 1, 1}, headTiles[dp]
 	if f == Hopper {
 		if dp > 64 && dp <= 128 {
@@ -162,7 +186,6 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 			a.Orders = append(a.Orders, o)
 		}
 	}
-	a.Delta = Geometry{"attention_backward", "attention_delta", [3]int{ceil(M*H, 8), 1, 1}, [3]int{256, 1, 1}, 0}
 	a.Combine = Flat("attention_backward", "attention_combine", int64(M)*int64(K)*int64(D)/2)
 	return a, nil
 }

@@ -12,24 +12,6 @@
 
 constexpr float LOG2E = 1.4426950408889634f;
 
-// delta[h,m] = sum_d o dO. One warp a row and head. Grid M H / 8 rounded up, block 256.
-extern "C" __global__ void __launch_bounds__(256) attention_delta(float *delta, const elem *o, const elem *d_o, int M, int H, int D, int ldo) {
-    int64_t i = (int64_t)blockIdx.x * 8 + (threadIdx.x >> 5);
-    if (i >= (int64_t)M * H) return;
-    int m = (int)(i / H), h = (int)(i - (int64_t)m * H), lane = threadIdx.x & 31;
-    const elem *a = o + (int64_t)m * ldo + h * D, *b = d_o + (int64_t)m * ldo + h * D;
-    float s = 0;
-    for (int d = lane * 8; d < D; d += 256) {
-        float f[8], g[8];
-        unpack(load8(a + d), f);
-        unpack(load8(b + d), g);
-#pragma unroll
-        for (int k = 0; k < 8; k++) s = fmaf(f[k], g[k], s);
-    }
-    s = warp_sum(s);
-    if (lane == 0) delta[(int64_t)h * M + m] = s;
-}
-
 template <int ROWS, int THREADS>
 __device__ __forceinline__ void load_floats(uint32_t dst, const float *src, int row, int M) {
     if (threadIdx.x < ROWS) {

@@ -177,7 +177,7 @@ func BenchmarkAttention(b *testing.B) {
 		B, T, H, K, D := c[0], c[1], c[2], c[3], c[4]
 		r.reset()
 		M, ldq, ldk, ldo := B*T, H*D, K*D, H*D
-		family, err := AttentionFamily(r.d.SM(), D)
+		family, err := AttentionFamily("bf16", r.d.SM(), D)
 		r.ok(err)
 		if c[5] >= 0 {
 			family = Family(c[5])

@@ -239,11 +239,15 @@ func TestAttentionGeometry(t *testing.T) {
 		t.Error("5 query heads over 2 key heads were taken")
 	}
 	for D := range headTiles { // 99 KB is what compute capability 8.6, 8.9 and 12.0 give a block
+		single, err := NewAttention(Single, 512, 8, 2, D)
+		if err != nil {
+			t.Fatal(err)
+		}
 		a, err := NewAttention(MMA, 512, 8, 2, D)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, g := range []Geometry{a.Forward, a.KV, a.Query} {
+		for _, g := range []Geometry{a.Forward, a.KV, a.Query, single.Forward, single.KV, single.Query} {
 			if g.Shared+1024 > 99<<10 {
 				t.Errorf("%s: %d bytes of shared memory", g.Entry, g.Shared)
 			}
@@ -256,10 +260,11 @@ func TestAttentionGeometry(t *testing.T) {
 
 func TestAttentionFamily(t *testing.T) {
 	for _, c := range []struct {
+		elem  string
 		sm, D int
 		want  Family
-	}{{80, 128, MMA}, {89, 64, MMA}, {90, 128, Hopper}, {90, 64, Hopper}, {90, 96, Hopper}, {90, 32, MMA}, {90, 8, MMA}, {90, 256, MMA}, {100, 128, MMA}, {120, 64, MMA}} {
-		f, err := AttentionFamily(c.sm, c.D)
+	}{{"bf16", 80, 128, MMA}, {"f16", 89, 64, MMA}, {"bf16", 90, 128, Hopper}, {"bf16", 90, 64, Hopper}, {"bf16", 90, 96, Hopper}, {"bf16", 90, 32, MMA}, {"bf16", 90, 8, MMA}, {"bf16", 90, 256, MMA}, {"f16", 100, 128, MMA}, {"bf16", 120, 64, MMA}, {"f16", 90, 64, Hopper}, {"f32", 90, 128, Single}, {"f32", 80, 256, Single}, {"f32", 120, 8, Single}} {
+		f, err := AttentionFamily(c.elem, c.sm, c.D)
 		if err != nil || f != c.want {
 			t.Errorf("sm %d, head size %d: %v, %v; want %v", c.sm, c.D, f, err, c.want)
 			continue
@@ -269,12 +274,12 @@ func TestAttentionFamily(t *testing.T) {
 			t.Errorf("sm %d, head size %d: %v", c.sm, c.D, err)
 		}
 		for _, g := range []Geometry{a.Forward, a.KV, a.Query} { // one table: no half of one family
-			if strings.Contains(g.Entry, "hopper") != (f == Hopper) || !slices.Contains(Entries[g.Stem], g.Entry) {
+			if strings.Contains(g.Entry, "hopper") != (f == Hopper) || strings.Contains(g.Entry, "single") != (f == Single) || !slices.Contains(Entries[g.Stem], g.Entry) {
 				t.Errorf("sm %d, head size %d: %s of %s is not of the family %v", c.sm, c.D, g.Entry, g.Stem, f)
 			}
 		}
 	}
-	if _, err := AttentionFamily(75, 64); err == nil || !strings.Contains(err.Error(), "7.5") {
+	if _, err := AttentionFamily("f32", 75, 64); err == nil || !strings.Contains(err.Error(), "7.5") {
 		t.Errorf("sm 75: %v", err)
 	}
 	if _, err := NewAttention(Hopper, 10, 2, 2, 256); err == nil {

@@ -37,6 +37,16 @@ func GemmParts(layout GemmLayout, M, N, K int) int {
 	return divide(Gemm(layout, M, N, K, 1).Grid[0], K, 256)
 }
 
+// GemmSingle is the geometry of the gemm_single_* kernels, fp32 without tensor cores; parts as of Gemm.
+func GemmSingle(layout GemmLayout, M, N, parts int) Geometry {
+	return Geometry{"gemm_single", "gemm_single_" + string(layout), [3]int{ceil(M, 64) * ceil(N, 64), 1, max(1, parts)}, [3]int{256, 1, 1}, 0}
+}
+
+// GemmSingleParts is GemmParts for GemmSingle.
+func GemmSingleParts(layout GemmLayout, M, N, K int) int {
+	return divide(GemmSingle(layout, M, N, 1).Grid[0], K, 256)
+}
+
 // divide doubles the parts until there are enough tiles, while a part keeps least inner values.
 func divide(tiles, K, least int) int {
 	parts := 1
