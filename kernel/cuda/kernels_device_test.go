@@ -256,7 +256,7 @@ func TestNormThatIsNotFinite(t *testing.T) {
 		}
 		state := [][]float32{{1, 2}, {3, 4}, {5, 6}, {7}}
 		p, m, v, copied := in(r, "p", state[0]), in(r, "m", state[1]), in(r, "v", state[2]), in(r, "copy", state[3])
-		r.run(AdamW(2), p, m, v, copied, x, in(r, "lr", []float32{1}), in(r, "step", []int32{1}), norm.Add(4), int64(2), float32(0.9), float32(0.99), float32(1e-8), float32(0.1))
+		r.run(AdamW(2), p, m, v, copied, x, in(r, "lr", []float32{1}), in(r, "step", []int32{1}), norm.Add(4), gpu.Ptr(0), int64(2), float32(0.9), float32(0.99), float32(1e-8), float32(0.1))
 		for i, at := range []gpu.Ptr{p, m, v, copied} {
 			if got := get[float32](r, at, len(state[i])); !slices.Equal(got, state[i]) {
 				t.Errorf("%v loss %v: AdamW left %v of %v", c.x, c.loss, got, state[i])
