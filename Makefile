@@ -2,7 +2,8 @@
 # make gpu     one program for CPU and NVIDIA GPUs; fetches the pinned CUDA parts once, needs no toolkit and no GPU
 # make kernels compile the stale kernels and print registers, shared memory and spills
 # make test    the CPU tests;  make test-gpu  the GPU package's tests (on a machine with a GPU)
-.PHONY: all gpu kernels test test-gpu vet
+# make proof   the programs of scripts/gpu-proof.sh, which proves the build on a machine with a GPU and without Go
+.PHONY: all gpu kernels test test-gpu proof vet
 CUDA = eval "$$(scripts/cuda.sh)" &&
 
 all:
@@ -23,3 +24,9 @@ test:
 
 test-gpu: kernels
 	$(CUDA) go test -tags gpu -count=1 ./kernel/gpu/... ./kernel/cuda/...
+
+proof: kernels
+	mkdir -p build/proof
+	$(CUDA) go build -tags gpu -ldflags='-s -w' -o build/proof/trainer ./cmd/trainer
+	$(CUDA) for p in kernels=./kernel/cuda driver=./kernel/gpu train=./train tests=./tests; do \
+		go test -c -tags gpu -ldflags='-s -w' -o build/proof/$${p%%=*}.test $${p#*=} || exit 1; done

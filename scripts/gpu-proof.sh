@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Proves a build on this machine's GPU: kernel suite, driver suite, compute-sanitizer, PEFT's error as the bound, runs, bench.
+#   make proof                                  builds the programs into build/proof (needs Go, no GPU)
+#   scripts/gpu-proof.sh build/proof OUT        needs neither Go nor network; OUT gets a log of each part and summary.txt
+# TIERLORA_SMOLLM2 (the model's folder) and TIERLORA_DATA (with goldens/smollm2) add the tests on real weights. Where torch,
+# transformers and PEFT are installed, references are computed here (scripts/proof_reference.py), Llama-2-7B's whole shape
+# among them: 60 GB of device memory. PARTS names the parts to run: any of "side alone program bench". Exit code 1: a part failed.
+set -u
+bin=$(realpath "$1") out=$2
+mkdir -p "$out/refs"
+out=$(realpath "$out")
+cd "$(dirname "$0")/.."
+root=$PWD parts=${PARTS:-side alone program bench} failed=0
+export TRAINER_GPU=require TIERLORA_TRAINER=$bin/trainer
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+tools='racecheck memcheck initcheck'
+# Tests that share the card with others: no timing, no reading of free memory.
+beside='TestGPU(SelfCheck|SmolLM2Curve|Families|Gradients|Precisions|Overflow|LossOverflow|Curve|Generat|Evaluates|WithoutBLAS|Dropout)'
+
+say() { echo "$*" | tee -a "$out/summary.txt"; }
+wants() { [[ " $parts " == *" $1 "* ]]; }
+# part NAME FOLDER SECONDS COMMAND... notes a part's exit code, and what its tests say.
+part() {
+	local name=$1 folder=$2 limit=$3 status=0 began=$SECONDS
+	shift 3
+	(cd "$root/$folder" && timeout "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+	say "$(printf '%-24s %s, %d s: %d passed, %d failed %s' "$name" "$([ $status = 0 ] && echo ok || echo "FAILED ($status)")" $((SECONDS - began)) \
+		"$(grep -ac '^--- PASS' "$out/$name.log")" "$(grep -ac '^--- FAIL' "$out/$name.log")" "$(grep -a 'ERROR SUMMARY\|RACECHECK SUMMARY\|checks\? passed' "$out/$name.log" | tail -1 | tr -d =)")"
+	[ $status = 0 ]
+}
+all() { # waits for parts in the background
+	local p
+	for p in "$@"; do wait "$p" || failed=1; done
+}
+
+: >"$out/summary.txt"
+say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | head -1); $("$bin/trainer" version | head -1); $(git -C "$root" rev-parse --short HEAD 2>/dev/null)"
+
+if wants side; then
+	jobs=()
+	if python3 -c 'import torch, transformers, peft' 2>/dev/null; then
+		ref() { part "reference-$1" . 300 python3 -P scripts/proof_reference.py "$out/refs/$1" "${@:2}"; }
+		nf4=quant/testdata/nf4.safetensors
+		ref llama-2-7b-nf4 --shape llama-2-7b --draws 2 --rows 1 --nf4 $nf4 & jobs+=($!)
+		ref tinyllama-1.1b --shape tinyllama-1.1b --draws 8 & jobs+=($!)
+		ref tinyllama-1.1b-nf4 --shape tinyllama-1.1b --draws 4 --nf4 $nf4 & jobs+=($!)
+		ref stories260K --model configs/assets/stories260K --rows 4 --tokens 128 --draws 16 & jobs+=($!)
+		ref stories260K-nf4 --model configs/assets/stories260K --rows 4 --tokens 128 --draws 16 --nf4 $nf4 & jobs+=($!)
+		if [ -n "${TIERLORA_SMOLLM2:-}" ] && [ -n "${TIERLORA_DATA:-}" ]; then
+			ref smollm2-135m --model "$TIERLORA_SMOLLM2" --rows 4 --tokens 256 --ids "$TIERLORA_DATA/goldens/smollm2/evaluation.json" & jobs+=($!)
+		fi
+	else
+		say 'left out: references (torch, transformers or peft is missing)'
+	fi
+	part kernels kernel/cuda 180 "$bin/kernels.test" -test.v & jobs+=($!)
+	part driver kernel/gpu 90 "$bin/driver.test" -test.v & jobs+=($!)
+	part train-beside train 180 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
+	if [ -n "$sanitizer" ]; then
+		for tool in $tools; do # TestGemm's float64 reference takes most of a minute by itself: it is in "kernels" alone
+			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend|TestAttentionSingle' nf4=TestNF4 lowrank='LowRank|TestGemmSingle' \
+				elements='TestRMSNorm|TestRope|TestSwiglu|TestEmbedding|TestCrossEntropy|TestAdamW|TestNorm|TestReduce|TestDropout|TestBias|TestAddTail|TestConvert'; do
+				part "$tool-${group%%=*}" kernel/cuda 240 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
+			done
+		done
+	else
+		say 'left out: compute-sanitizer is not installed'
+	fi
+	all "${jobs[@]}"
+fi
+
+if wants alone; then
+	[ -n "$(ls "$out/refs" 2>/dev/null)" ] && export TIERLORA_PROOF=$out/refs
+	part train-alone train 300 "$bin/train.test" -test.run TestGPU -test.skip "$beside" -test.v || failed=1
+fi
+
+if wants program; then
+	part program tests 120 "$bin/tests.test" -test.run TestGPU -test.v || failed=1
+	jobs=()
+	if [ -n "$sanitizer" ]; then
+		for tool in $tools; do
+			part "$tool-run" . 120 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/trainer" train --config cpu_stories_quick --set device=cuda \
+				--set training.max_steps=3 --set training.decoded_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
+		done
+		all "${jobs[@]}"
+	fi
+fi
+
+if wants bench; then
+	bench() {
+		local name=$1
+		shift
+		if ! timeout 60 "$bin/trainer" bench --device cuda --json "$@" >"$out/$name.json" 2>"$out/$name.err"; then
+			failed=1
+			say "bench $name FAILED: $(tail -1 "$out/$name.err")"
+			return
+		fi
+		say "$(python3 -c "
+import json; r = json.load(open('$out/$name.json'))
+print('bench %-20s %.2f ms (%.2f to %.2f), held %.1f MiB' % ('$name', r['median_ms'], r['fastest_ms'], r['slowest_ms'], r['held_bytes'] / 2**20))")"
+	}
+	qkvo=q_proj,k_proj,v_proj,o_proj
+	for decoded in '' --decoded; do
+		bench "135m$decoded" --steps 20 --shape smollm2-135m --length 512 --r 8 --targets q_proj,v_proj $decoded
+		bench "1.1b$decoded" --steps 20 --shape tinyllama-1.1b --length 512 --r 8 --targets $qkvo $decoded
+		bench "7b$decoded" --shape llama-2-7b --length 512 --r 8 --targets $qkvo $decoded
+		bench "1.1b-large$decoded" --shape tinyllama-1.1b --batch 4 --length 2048 --r 16 --targets all-linear $decoded
+		bench "7b-large$decoded" --shape llama-2-7b --batch 4 --length 2048 --r 16 --targets all-linear $decoded
+	done
+	bench 135m-large --shape smollm2-135m --batch 8 --length 2048 --r 8 --targets q_proj,v_proj
+fi
+[ $failed = 0 ] && say 'passed' || say 'FAILED: see the logs named above'
+exit $failed
