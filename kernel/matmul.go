@@ -13,7 +13,7 @@ import (
 // b may be a frozen weight in another float type than a's: it is then converted block by block while it is
 // multiplied, and a is not transposed.
 //
-// A GPU stores y as bf16, or with Wide as fp32: for numbers that are compared, such as logits.
+// A GPU stores y as Narrow, or with Wide as fp32: for numbers that are compared, such as logits.
 type MatMul struct {
 	TransA, TransB bool
 	Alpha          float64

@@ -25,7 +25,7 @@ func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.product(typesOf(in), typesOf(out), 0).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
 }
 
-// Stored: the addend is fp32 where gradients of parameters add up, else bf16.
+// Stored: the addend is fp32 where gradients of parameters add up, else Narrow.
 func (k MatMulTo) Stored(in []DType) (want, out []DType) {
 	return []DType{Narrow, Narrow, in[2]}, []DType{in[2]}
 }
