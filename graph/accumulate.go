@@ -98,10 +98,15 @@ func accumulate(calls []*call, outputs []*Value, t target) []*call {
 		}
 		return index[v.call]
 	}
-	// free tells whether nobody but the sum reads v from call p on.
+	trains := false
+	for _, c := range calls {
+		trains = trains || c.backward
+	}
+	// free tells whether nobody but the sum reads v from call p on. In training a forward call that reads v may be made
+	// again for the backward pass (recompute), and so counts in every mode: modes must not differ by a bit.
 	free := func(v *Value, sum, p *call) bool {
 		for _, r := range readers[v] {
-			if r == nil || r != sum && index[r] >= index[p] {
+			if r == nil || r != sum && (index[r] >= index[p] || trains && !r.backward && !sum.backward) {
 				return false
 			}
 		}

@@ -1,0 +1,214 @@
+package graph_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// step is a training step of a small model on a machine.
+type step struct {
+	plan   *graph.Plan
+	store  graph.Store
+	run    graph.Runner
+	params []string
+}
+
+const stepTokens, stepRows = 64, 4 // M, sequences
+
+var stepSegments = []string{"begin", "micro", "norm", "update"}
+
+func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, again graph.Recompute) *step {
+	t.Helper()
+	trained := &adapter.Trained{}
+	m := adapter.Methods[method]
+	o := nn.Options{Float: kernel.F64, Wrap: m.Wrapper(trained, lora)}
+	if m.Quantized {
+		q := quant.Default()
+		o.Scheme = &q
+	}
+	n := nn.New(o)
+	i32 := func(e int) kernel.Type { return kernel.T(kernel.I32, e) }
+	cu := n.Batch("cu_seqlens", i32(stepRows+1))
+	in := nn.Batch{IDs: n.Batch("input_ids", i32(stepTokens)), Positions: n.Batch("positions", i32(stepTokens)), CuQ: cu, CuK: cu, MaxLen: stepTokens}
+	labels, scale, hyper := n.Batch("labels", i32(stepTokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)), n.Batch("optimizer", kernel.T(n.Float(), 4))
+	family, err := families.For(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Segment("micro")
+	hidden := family(n, c, in)
+	head := n.Head("lm_head.weight", c.VocabSize, c.HiddenSize)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 24, Grad: true}, hidden, head, labels, scale)
+	if err := n.Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := &step{}
+	for i, g := range n.Grad(loss, trained.Params...) {
+		p := trained.Params[i]
+		n.Apply(kernel.AddTo{}, n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type), g)
+		s.params = append(s.params, p.Name)
+	}
+	sum := n.State("", "loss", loss.Type)
+	n.Apply(kernel.AddTo{}, sum, loss)
+	n.Segment("norm")
+	g := n.Span(adapter.GradGroup)
+	norm := n.State("", "gradient norm", kernel.T(n.Float(), 2))
+	n.Apply(kernel.GradNorm{MaxNorm: 1}, g, sum, norm)
+	n.Segment("update")
+	n.Apply(kernel.AdamW{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .01}, n.Span(adapter.ParamGroup), g,
+		n.State("adam m", "first moments", g.Type), n.State("adam v", "second moments", g.Type), norm, hyper)
+	n.Segment("begin")
+	n.Apply(kernel.Zero{}, g)
+	n.Apply(kernel.Zero{}, sum)
+	n.Recompute(again, 0)
+	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
+		t.Fatal(err)
+	}
+	if s.store, err = on.NewStore(s.plan); err != nil {
+		t.Fatal(err)
+	}
+	if s.run, err = on.Bind(s.plan, s.store); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// fill gives every input numbers that its name alone decides.
+func (s *step) fill(t *testing.T, vocab int) {
+	t.Helper()
+	for _, name := range s.store.(interface{ Names() []string }).Names() {
+		x, err := s.store.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := fnv.New64a()
+		h.Write([]byte(name)) //nolint:errcheck // a hash takes all
+		r := rand.New(rand.NewPCG(h.Sum64(), 1))
+		switch x.DType {
+		case kernel.I32:
+			v := x.I32()
+			for i := range v {
+				switch name {
+				case "cu_seqlens":
+					v[i] = int32(i * stepTokens / stepRows)
+				case "positions":
+					v[i] = int32(i % (stepTokens / stepRows))
+				default:
+					v[i] = int32(r.IntN(vocab))
+				}
+			}
+		case kernel.U8:
+			for i := range x.Bytes() {
+				x.Bytes()[i] = byte(r.IntN(256))
+			}
+		case kernel.F32: // scales of packed weights
+			for i := range x.F32() {
+				x.F32()[i] = .02 * (1 + r.Float32())
+			}
+		default:
+			state := strings.HasPrefix(name, "gradient") || strings.HasSuffix(name, "moments") || name == "loss"
+			for i := range x.F64() {
+				switch {
+				case state:
+					x.F64()[i] = 0
+				case name == "loss scale":
+					x.F64()[i] = 1. / stepTokens
+				case name == "optimizer":
+					x.F64()[i] = []float64{1e-3, .1, .001, float64(math.Float32frombits(1))}[i]
+				case strings.Contains(name, "norm"):
+					x.F64()[i] = 1 + .1*r.NormFloat64()
+				default:
+					x.F64()[i] = .2 * r.NormFloat64()
+				}
+			}
+		}
+	}
+}
+
+// once fills the inputs and runs the step.
+func (s *step) once(t *testing.T, vocab int) {
+	t.Helper()
+	s.fill(t, vocab)
+	if err := s.run.Run(stepSegments...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *step) numbers(t *testing.T, name string) []float64 {
+	t.Helper()
+	x, err := s.store.Tensor(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]float64(nil), x.F64()...)
+}
+
+// differs compares loss, gradient norm, every gradient and every updated parameter with another step's; "" if they are equal
+// to 1e-9 of their norms.
+func (s *step) differs(t *testing.T, from *step) string {
+	t.Helper()
+	names := []string{"loss", "gradient norm"}
+	for _, p := range s.params {
+		names = append(names, "gradient of "+p, p)
+	}
+	for _, x := range names {
+		want, got := from.numbers(t, x), s.numbers(t, x)
+		var d, n float64
+		for i, w := range want {
+			d, n = d+(got[i]-w)*(got[i]-w), n+w*w
+		}
+		if !(d <= 1e-18*n) || n == 0 {
+			return fmt.Sprintf("%s differs by %.3g of its norm %.3g", x, math.Sqrt(d/n), math.Sqrt(n))
+		}
+	}
+	return ""
+}
+
+// stepCases are families, adapters and ways of keeping activations.
+func stepCases(t *testing.T, run func(name string, c model.Config, method string, lora adapter.Config, again graph.Recompute)) {
+	t.Helper()
+	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+	for _, kind := range []string{"llama", "qwen2"} {
+		c, err := model.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"}`, kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []struct {
+			method  string
+			targets adapter.Targets
+			dropout float64
+		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj"}, 0}, {"lora", all, .2}} {
+			for _, again := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers} {
+				run(fmt.Sprintf("%s, %s of %v, dropout %v, %v", kind, a.method, a.targets, a.dropout, again),
+					c, a.method, adapter.Config{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}, again)
+			}
+		}
+	}
+}
+
+// TestRecomputedStepEqualsKept: what is made again for the backward pass is what was, whichever layers are adapted.
+func TestRecomputedStepEqualsKept(t *testing.T) {
+	var kept *step
+	stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, again graph.Recompute) {
+		s := newStep(t, graph.NewCPU(2), c, method, lora, again)
+		s.once(t, c.VocabSize)
+		if again == graph.KeepAll {
+			kept = s
+		} else if d := s.differs(t, kept); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	})
+}
