@@ -25,11 +25,18 @@ type step struct {
 	params []string
 }
 
-const stepTokens, stepRows = 64, 4 // M, sequences
+const stepTokens, stepRows = 128, 4 // M, sequences
 
-var stepSegments = []string{"begin", "micro", "norm", "update"}
+var stepSegments = []string{"begin", "micro", "micro", "norm", "update"}
 
-func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, again graph.Recompute) *step {
+// layout is how a step keeps what its backward pass reads.
+type layout struct {
+	again  graph.Recompute
+	layers int // 0 = all
+	space  int // calls whose memory is kept apart
+}
+
+func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
 	trained := &adapter.Trained{}
 	m := adapter.Methods[method]
@@ -41,7 +48,7 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	n := nn.New(o)
 	i32 := func(e int) kernel.Type { return kernel.T(kernel.I32, e) }
 	cu := n.Batch("cu_seqlens", i32(stepRows+1))
-	in := nn.Batch{IDs: n.Batch("input_ids", i32(stepTokens)), Positions: n.Batch("positions", i32(stepTokens)), CuQ: cu, CuK: cu, MaxLen: stepTokens}
+	in := nn.Batch{IDs: n.Batch("input_ids", i32(stepTokens)), Positions: n.Batch("positions", i32(stepTokens)), CuQ: cu, CuK: cu, MaxLen: stepTokens / stepRows}
 	labels, scale, hyper := n.Batch("labels", i32(stepTokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)), n.Batch("optimizer", kernel.T(n.Float(), 4))
 	family, err := families.For(c)
 	if err != nil {
@@ -72,7 +79,8 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	n.Segment("begin")
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, sum)
-	n.Recompute(again, 0)
+	n.Recompute(l.again, l.layers)
+	n.Space(l.space)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +185,7 @@ func (s *step) differs(t *testing.T, from *step) string {
 }
 
 // stepCases are families, adapters and ways of keeping activations.
-func stepCases(t *testing.T, run func(name string, c model.Config, method string, lora adapter.Config, again graph.Recompute)) {
+func stepCases(t *testing.T, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
 	t.Helper()
 	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 	for _, kind := range []string{"llama", "qwen2"} {
@@ -191,9 +199,10 @@ func stepCases(t *testing.T, run func(name string, c model.Config, method string
 			targets adapter.Targets
 			dropout float64
 		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj"}, 0}, {"lora", all, .2}} {
-			for _, again := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers} {
-				run(fmt.Sprintf("%s, %s of %v, dropout %v, %v", kind, a.method, a.targets, a.dropout, again),
-					c, a.method, adapter.Config{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}, again)
+			for _, l := range []layout{{}, {space: 6}, {again: graph.RecomputeCheap}, {again: graph.RecomputeCheap, layers: 1}, {again: graph.RecomputeLayers},
+				{again: graph.RecomputeLayers, layers: 2}, {again: graph.Offload}} {
+				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),
+					c, a.method, adapter.Config{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}, l)
 			}
 		}
 	}
@@ -202,10 +211,10 @@ func stepCases(t *testing.T, run func(name string, c model.Config, method string
 // TestRecomputedStepEqualsKept: what is made again for the backward pass is what was, whichever layers are adapted.
 func TestRecomputedStepEqualsKept(t *testing.T) {
 	var kept *step
-	stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, again graph.Recompute) {
-		s := newStep(t, graph.NewCPU(2), c, method, lora, again)
+	stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
+		s := newStep(t, graph.NewCPU(2), c, method, lora, l)
 		s.once(t, c.VocabSize)
-		if again == graph.KeepAll {
+		if l == (layout{}) {
 			kept = s
 		} else if d := s.differs(t, kept); d != "" {
 			t.Errorf("%s: %s", name, d)
