@@ -95,6 +95,33 @@ func losses(t testing.TB, dir string) []float64 {
 	return out
 }
 
+// holdMemory takes nearly all of the device's memory until the test ends, and returns what it holds and what there is.
+func holdMemory(t *testing.T) (held, total int64) {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	d, err := gpu.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() }) //nolint:errcheck // the test is over
+	free, total, err := d.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Some room stays for the other process's context, which the driver takes before anything can be refused.
+	hold, err := d.NewArena("held by the test", free-(1<<30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := hold.Free(); err != nil {
+			t.Error(err)
+		}
+	})
+	return hold.Bytes, total
+}
+
 // TestGPUFullDevice: while another process holds nearly all memory, a run is refused by its plan, exit code 4,
 // and the checkpoints of an earlier run stay as they are.
 func TestGPUFullDevice(t *testing.T) {
@@ -105,25 +132,10 @@ func TestGPUFullDevice(t *testing.T) {
 	}
 	before := snapshot(t, filepath.Join(dir, "parts"))
 
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	d, err := gpu.Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close() //nolint:errcheck // the test is over
-	free, total, err := d.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Some room stays for the other process's context, which the driver takes before anything can be refused.
-	hold, err := d.NewArena("held by the test", free-(1<<30))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held, total := holdMemory(t)
 	began := time.Now()
 	o := finish(t, onGPU(program, dir, "refused"))
-	t.Logf("%d of %d bytes held: exit code %d after %v\n%s", hold.Bytes, total, o.code, time.Since(began).Round(time.Millisecond), o.stderr)
+	t.Logf("%d of %d bytes held: exit code %d after %v\n%s", held, total, o.code, time.Since(began).Round(time.Millisecond), o.stderr)
 	if o.code != 4 || !strings.Contains(o.stderr, "does not fit") || !strings.Contains(o.stderr, "other programs hold the memory of") {
 		t.Errorf("on a full device: exit code %d, want 4\n%s", o.code, o.stderr)
 	}
@@ -136,9 +148,6 @@ func TestGPUFullDevice(t *testing.T) {
 	if snapshot(t, filepath.Join(dir, "parts")) != before {
 		t.Error("the refused run changed the folder of the earlier one")
 	}
-	if err := hold.Free(); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := os.Stat(filepath.Join(dir, "parts", "checkpoint-8")); err != nil {
 		t.Errorf("the checkpoint is gone: %v", err)
 	}
@@ -149,22 +158,7 @@ func TestGPUFullDevice(t *testing.T) {
 func TestGPUAllocationFails(t *testing.T) {
 	needGPU(t)
 	program, dir := gpuProgram(t), t.TempDir()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	d, err := gpu.Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close() //nolint:errcheck // the test is over
-	free, _, err := d.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	hold, err := d.NewArena("held by the test", free-(1<<30))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hold.Free() //nolint:errcheck // the test is over
+	holdMemory(t)
 	o := finish(t, onGPU(program, dir, "run", "vram=100GiB", "training.batch_size=256"))
 	t.Logf("exit code %d\n%s", o.code, o.stderr)
 	if o.code == 0 || !strings.Contains(o.stderr, "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)") || !strings.Contains(o.stderr, "arena") {

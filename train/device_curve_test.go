@@ -124,16 +124,7 @@ func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws i
 func TestGPUSmolLM2Evaluates(t *testing.T) {
 	needGPU(t)
 	dir := smolLM2(t)
-	var want struct {
-		Mean float64 `json:"mean_nll"`
-		Rows []struct {
-			IDs     []int32 `json:"ids"`
-			Prompt  int     `json:"prompt_tokens"`
-			Trained int     `json:"trained_tokens"`
-			NLL     float64 `json:"nll_sum"`
-		} `json:"rows"`
-	}
-	golden.JSON(t, golden.Outside(t, "goldens/smollm2/evaluation.json"), &want)
+	want := smolLM2Evaluation(t)
 	on := openGPU(t)
 	b, err := openBase(context.Background(), dir, Env{})
 	if err != nil {

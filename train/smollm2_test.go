@@ -27,18 +27,26 @@ func smolLM2(t testing.TB) string {
 	return dir
 }
 
+// evaluation is what transformers computes in float32 over chat rows.
+type evaluation struct {
+	Mean float64 `json:"mean_nll"`
+	Rows []struct {
+		IDs     []int32 `json:"ids"`
+		Prompt  int     `json:"prompt_tokens"`
+		Trained int     `json:"trained_tokens"`
+		NLL     float64 `json:"nll_sum"`
+	} `json:"rows"`
+}
+
+func smolLM2Evaluation(t testing.TB) (want evaluation) {
+	t.Helper()
+	golden.JSON(t, golden.Outside(t, "goldens/smollm2/evaluation.json"), &want)
+	return want
+}
+
 func TestSmolLM2EvaluatesAsTransformers(t *testing.T) {
 	dir := smolLM2(t)
-	var want struct {
-		Mean float64 `json:"mean_nll"`
-		Rows []struct {
-			IDs     []int32 `json:"ids"`
-			Prompt  int     `json:"prompt_tokens"`
-			Trained int     `json:"trained_tokens"`
-			NLL     float64 `json:"nll_sum"`
-		} `json:"rows"`
-	}
-	golden.JSON(t, golden.Outside(t, "goldens/smollm2/evaluation.json"), &want)
+	want := smolLM2Evaluation(t)
 	b, err := openBase(context.Background(), dir, Env{})
 	if err != nil {
 		t.Fatal(err)

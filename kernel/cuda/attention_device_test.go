@@ -163,6 +163,29 @@ func TestAttention(t *testing.T) {
 	})
 }
 
+// pack is the case's rows, where sequences begin and end, and the first key that each row sees.
+func (c attentionCase) pack() (M int, cu []int32, first []int) {
+	cu = []int32{0}
+	for _, n := range c.lengths {
+		for i := range n {
+			f := M
+			if c.window > 0 {
+				f = max(f, M+i-c.window+1)
+			}
+			first = append(first, f)
+		}
+		M += n
+		cu = append(cu, int32(M))
+	}
+	if c.tail {
+		cu = cu[:len(cu)-1]
+	}
+	for range c.repeats {
+		cu = append(cu, int32(M))
+	}
+	return M, cu, first
+}
+
 func testAttention(t *testing.T, family Family, sizes []int) {
 	r := newRig(t, 512<<20)
 	var cases []attentionCase
@@ -176,26 +199,7 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 	cases = append(cases, attentionCase{lengths: []int{700, 33, 400}, H: 8, K: 2, D: 64}, attentionCase{lengths: []int{257, 255}, H: 2, K: 2, D: 128, window: 1},
 		attentionCase{lengths: []int{1000}, H: 2, K: 1, D: 128, window: 128})
 	for _, c := range cases {
-		M := 0
-		cu := []int32{0}
-		var first []int
-		for _, n := range c.lengths {
-			for i := range n {
-				f := M
-				if c.window > 0 {
-					f = max(f, M+i-c.window+1)
-				}
-				first = append(first, f)
-			}
-			M += n
-			cu = append(cu, int32(M))
-		}
-		if c.tail {
-			cu = cu[:len(cu)-1]
-		}
-		for range c.repeats {
-			cu = append(cu, int32(M))
-		}
+		M, cu, first := c.pack()
 		H, K, D := c.H, c.K, c.D
 		a, err := NewAttention(family, M, H, K, D)
 		if err != nil {

@@ -102,24 +102,7 @@ func TestAttentionSingle(t *testing.T) {
 			{lengths: []int{1}, H: 2, K: 1},
 			{lengths: []int{70}, H: 2, K: 1, window: 1},
 		} {
-			M, cu, first := 0, []int32{0}, []int(nil)
-			for _, n := range c.lengths {
-				for i := range n {
-					f := M
-					if c.window > 0 {
-						f = max(f, M+i-c.window+1)
-					}
-					first = append(first, f)
-				}
-				M += n
-				cu = append(cu, int32(M))
-			}
-			if c.tail {
-				cu = cu[:len(cu)-1]
-			}
-			for range c.repeats {
-				cu = append(cu, int32(M))
-			}
+			M, cu, first := c.pack()
 			H, K := c.H, c.K
 			a, err := NewAttention(Single, M, H, K, D)
 			if err != nil {
