@@ -182,11 +182,8 @@ func bf16(f float32) uint16 {
 	return uint16((u + 0x7fff + u>>16&1) >> 16)
 }
 
-func f32(b uint16) float32    { return math.Float32frombits(uint32(b) << 16) }
-func round(x float64) float64 { return float64(f32(bf16(float32(x)))) }
-func asBytes[T any](v []T) []byte {
-	return slices.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(v[0]))))
-}
+func f32(b uint16) float32         { return math.Float32frombits(uint32(b) << 16) }
+func round(x float64) float64      { return float64(f32(bf16(float32(x)))) }
 func words(b []byte, i int) uint16 { return binary.LittleEndian.Uint16(b[2*i:]) }
 
 // random returns n bf16 values around mean, deviation 1 times scale, and their float64 values.

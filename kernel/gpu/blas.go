@@ -136,7 +136,7 @@ func OpenBLAS(dir string) (*BLAS, error) {
 		}
 	} else {
 		if dir != "" {
-			lib, err = openLibrary(dir, bySoname("libcublasLt.so", DriverVersion())...)
+			lib, _ = openLibrary(dir, bySoname("libcublasLt.so", DriverVersion())...) // not there: look elsewhere
 		}
 		if lib == nil {
 			if lib, err = openLibrary("", bySoname("libcublasLt.so", DriverVersion())...); err != nil {
