@@ -126,6 +126,11 @@ func (deviceTarget) early(k kernel.Kernel) bool {
 // sameSum: about what stays in the second-level cache, as bf16, between two calls.
 func (deviceTarget) sameSum() int64 { return 32 << 20 }
 
+// rewrite groups thin products, and merges residual sums with the norms that read them first.
+func (deviceTarget) rewrite(calls []*call, outputs []*Value) []*call {
+	return mergeSums(stacker{outputs, kernel.Stacks}.stack(calls))
+}
+
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
 
 // Bind binds every kernel's GPU body to device memory.

@@ -182,7 +182,7 @@ type target interface {
 	// widen makes calls that keep more digits than values are stored with, where the machine has such.
 	widen(calls []*call) []*call
 	// rewrite merges calls that the machine has one kernel for.
-	rewrite(calls []*call) []*call
+	rewrite(calls []*call, outputs []*Value) []*call
 	// early tells whether a kernel fills its scratch before its inputs are there.
 	early(k kernel.Kernel) bool
 	// sameSum is the bytes, as typed, up to which either term of a sum may as well be computed first.
@@ -207,7 +207,7 @@ func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 
 func (hostTarget) widen(calls []*call) []*call { return calls }
 
-func (hostTarget) rewrite(calls []*call) []*call { return calls }
+func (hostTarget) rewrite(calls []*call, _ []*Value) []*call { return calls }
 
 func (hostTarget) early(kernel.Kernel) bool { return false }
 

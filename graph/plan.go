@@ -46,7 +46,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 		return nil, err
 	}
 	p.calls = accumulate(smallFirst(t.widen(p.calls), outputs, t), outputs, t)
-	p.calls = t.rewrite(recompute(p.calls, b.recompute))
+	p.calls = t.rewrite(recompute(p.calls, b.recompute), outputs)
 	if err := p.checkSegments(); err != nil {
 		return nil, err
 	}

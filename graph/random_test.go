@@ -42,7 +42,7 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 	}
 	for range n {
 		b.In(fmt.Sprint("op", len(b.calls)), func() {
-			switch r.IntN(9) {
+			switch r.IntN(10) {
 			case 0, 1:
 				readable = append(readable, b.Apply(kernel.Add{}, pick(), pick()))
 			case 2, 3:
@@ -69,6 +69,15 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 				if r.IntN(4) == 0 && len(readable) > 6 {
 					drop(readable[3+r.IntN(3)])
 				}
+			case 9: // products of one operand, computed or added to states
+				x := norm(pick())
+				for i := range sums {
+					if r.IntN(2) == 0 {
+						sums[i] = b.Apply(kernel.AddTo{}, sums[i], b.Apply(kernel.MatMul{TransA: true, Alpha: 0.125}, pick(), x))
+					} else {
+						readable = append(readable, b.Apply(kernel.MatMul{TransB: true, Alpha: 0.25}, x, pick()))
+					}
+				}
 			}
 		})
 	}
@@ -94,7 +103,17 @@ func fillRandom(seed uint64) func(name string, t kernel.Tensor) {
 // plan's own calls bit for bit, and the calls as they were recorded, before sums were merged into products,
 // to rounding.
 func TestPlansEqualNaiveRuns(t *testing.T) {
-	fused, reused, large := 0, 0, 0
+	fused, reused, large := plansEqualNaiveRuns(t, func(b *Builder, outputs []*Value) *Plan { return mustCompile(t, b, outputs...) })
+	t.Logf("%d sums merged, %d values in memory used before, %d of 150 plans with an output too large to compare as recorded", fused, reused, large)
+	if fused < 100 || reused < 500 || large > 30 {
+		t.Errorf("%d sums were merged into products and %d values took memory that was free again: the test tests nothing", fused, reused)
+	}
+}
+
+// plansEqualNaiveRuns compares 150 random plans, as compile makes them, with such runs. It returns how many calls were
+// merged into others, how many values took memory that was free again, and how many plans had too large outputs.
+func plansEqualNaiveRuns(t *testing.T, compile func(b *Builder, outputs []*Value) *Plan) (fused, reused, large int) {
+	t.Helper()
 	for seed := range uint64(150) {
 		b, outputs := randomGraph(seed, 5+int(seed)%60)
 		if b.Err() != nil {
@@ -103,7 +122,7 @@ func TestPlansEqualNaiveRuns(t *testing.T) {
 		recorded := newNaive(b.inputs, fillRandom(seed))
 		recorded.run(copies(b.calls))
 		alive := len(live(b.calls, outputs))
-		p := mustCompile(t, b, outputs...)
+		p := compile(b, outputs)
 		fused += alive - len(p.calls)
 		separate := newNaive(b.inputs, fillRandom(seed))
 		separate.run(copies(p.calls))
@@ -158,10 +177,7 @@ func TestPlansEqualNaiveRuns(t *testing.T) {
 		}
 		reused += values - len(places)
 	}
-	t.Logf("%d sums merged, %d values in memory used before, %d of 150 plans with an output too large to compare as recorded", fused, reused, large)
-	if fused < 100 || reused < 500 || large > 30 {
-		t.Errorf("%d sums were merged into products and %d values took memory that was free again: the test tests nothing", fused, reused)
-	}
+	return fused, reused, large
 }
 
 // TestLayout checks, with a liveness of its own, that no two values alive at once, or within the calls that

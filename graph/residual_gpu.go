@@ -65,8 +65,8 @@ func normOfSum(c *call) (k kernel.AddRMSNorm, ok bool) {
 	return k, false
 }
 
-// rewrite merges a residual sum with the norm that reads it first.
-func (deviceTarget) rewrite(calls []*call) []*call {
+// mergeSums merges a residual sum with the norm that reads it first.
+func mergeSums(calls []*call) []*call {
 	first := map[*Value]*call{} // reader
 	for _, c := range calls {
 		for _, v := range c.in {

@@ -57,13 +57,14 @@ type GPU struct {
 	// Early and Orders are what a body leaves beside the work it returns. Early comes before that work, and
 	// may begin as soon as the scratch that it fills is free: it reads frozen values only.
 	Early  Early
-	Orders []Order // of attention tiles that the call makes or reads
+	Orders []Order // of attention tiles that the call makes or reads, and counters it uses
 
 	side       *gpu.Stream // of Beside
 	fork, join *gpu.Event
 	code       *code
 	orders     map[order]gpu.Ptr
 	ordered    int64 // bytes of orders in use
+	counted    int   // sets of counters handed out
 }
 
 // code is the kernels in device memory, which streams of several goroutines share.
@@ -93,7 +94,7 @@ type Early struct {
 // EarlyOnGPU is a kernel whose GPU body may leave Early.
 type EarlyOnGPU interface{ EarlyGPU() }
 
-// Order is an order of tiles, kept in the constants for the calls behind the one that made it.
+// Order is an order of tiles, kept in the constants for the calls behind the one that made it, or a set of counters.
 type Order struct {
 	At    gpu.Ptr
 	Bytes int64
@@ -101,7 +102,7 @@ type Order struct {
 }
 
 // Begin forgets what bodies of another plan or segment left to be shared.
-func (g *GPU) Begin() { g.orders, g.ordered = map[order]gpu.Ptr{}, 0 }
+func (g *GPU) Begin() { g.orders, g.ordered, g.counted = map[order]gpu.Ptr{}, 0, 0 }
 
 // tileOrder is where a batch's order of tiles lies, and the work that puts it there the first time it is
 // asked for; 0, the natural order, where there is no room.
@@ -130,11 +131,23 @@ func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, fu
 	return at, work, nil
 }
 
-// Constants on the device: NF4's code table, the table of 8-bit scales, then room for the orders in which
-// attention takes its tiles, which the first attention of a run works out.
+// counters are what the blocks of a launch count one another by, zero between launches. Calls that take the same ones
+// wait for one another.
+func (g *GPU) counters() gpu.Ptr {
+	at := g.Constants.Add(counterOffset + int64(g.counted%counterSets)*counterBytes)
+	g.counted++
+	g.Orders = append(g.Orders, Order{At: at, Bytes: counterBytes, Made: true})
+	return at
+}
+
+// Constants on the device: NF4's code table, the table of 8-bit scales, sets of counters, then
+// room for the orders in which attention takes its tiles, which the first attention of a run works out.
 const (
 	codeTableBytes = 256 // 16 fp32, padded
-	orderOffset    = codeTableBytes + 256*4
+	counterOffset  = codeTableBytes + 256*4
+	counterBytes   = cuda.LowRankCounters * 4
+	counterSets    = 32
+	orderOffset    = counterOffset + counterSets*counterBytes
 	orderBytes     = 64 << 10
 	ConstantBytes  = orderOffset + orderBytes
 )
@@ -142,6 +155,9 @@ const (
 // Start fills the constants.
 func (g *GPU) Start() error {
 	if err := gpu.Upload(g.Constants, quant.Schemes["nf4"].Table()); err != nil {
+		return err
+	}
+	if err := gpu.Upload(g.Constants.Add(counterOffset), make([]uint32, counterSets*cuda.LowRankCounters)); err != nil {
 		return err
 	}
 	return gpu.Upload(g.Constants.Add(codeTableBytes), quant.NestedTable[:])

@@ -22,10 +22,11 @@ const blasWorkspace = 8 << 20
 
 // scratch is the working memory of a product by whichever of the ways, in bytes. sm is the device's compute capability.
 func (p product) scratch(sm int) int64 {
+	n := max(blasWorkspace, p.lowRankScratch(1))
 	if parts := p.parts(sm); parts > 1 {
-		return max(blasWorkspace, int64(parts)*int64(p.m)*int64(p.n)*4)
+		n = max(n, int64(parts)*int64(p.m)*int64(p.n)*4)
 	}
-	return blasWorkspace
+	return n
 }
 
 func (p product) layout() (cuda.GemmLayout, bool) {
@@ -77,6 +78,12 @@ var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F3
 
 // bind queues the product into d, with scratch of at least p.scratch() bytes.
 func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
+	if l, _ := p.lowRank(1); g.BLAS == nil || l.Small() {
+		work, ok, err := p.bindLowRank(g, []gpu.Ptr{d}, []gpu.Ptr{a}, []gpu.Ptr{b}, scratch)
+		if ok || err != nil {
+			return work, err
+		}
+	}
 	lda, ldb := p.rows()
 	if g.BLAS != nil {
 		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[p.operand], Out: libraryTypes[p.out],

@@ -37,7 +37,7 @@ func chipOf(t testing.TB, name string) gpu.Chip {
 // TestPlanNeedsNoDevice: the bytes of a run on a GPU, by category, on a machine that may have none. They change
 // with the storage and scratch of kernels, on purpose then.
 func TestPlanNeedsNoDevice(t *testing.T) {
-	const rest = ", batch 6336, adam m 35840, adam v 35840, adapter 35840, adapter in bf16 17920, constants 66816, gradients 35840, other 128"
+	const rest = ", batch 6336, adam m 35840, adam v 35840, adapter 35840, adapter in bf16 17920, constants 83712, gradients 35840, other 128"
 	for _, c := range []struct{ chip, way, want string }{
 		{"h100", "auto", "frozen weights 536448, activations 12957760"},
 		{"h100", "none", "frozen weights 205248, activations 12957760"},

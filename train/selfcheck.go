@@ -92,7 +92,7 @@ type selfChecker struct {
 }
 
 func newSelfChecker(env Env) *selfChecker {
-	checks := slices.Concat(elementChecks(), productChecks(), attentionChecks(), lossChecks(), updateChecks())
+	checks := slices.Concat(elementChecks(), productChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks())
 	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
 }
 

@@ -32,6 +32,7 @@ var Entries = map[string][]string{
 		"gemm_hopper_nn_64", "gemm_hopper_nt_64", "gemm_hopper_tn_64"},
 	"gemm_single": {"gemm_single_nn", "gemm_single_nt", "gemm_single_tn"},
 	"kvappend":    {"kvappend_rows"},
+	"lowrank":     lowRankEntries(),
 	"nf4": {"nf4_dequantise", "nf4_dequantise_nested", "nf4_dequantise_f32", "nf4_dequantise_nested_f32",
 		"nf4_quantise_bf16", "nf4_quantise_f16", "nf4_quantise_f32", "nf4_offset", "nf4_nest"},
 	"nf4_gemm":    {"nf4_gemm_8", "nf4_gemm_nested_8", "nf4_gemm_32", "nf4_gemm_nested_32"},
@@ -50,7 +51,7 @@ var Elements = map[string][]string{
 	"adamw": everyType, "attention_backward": tensorCoreTypes, "attention_cached": everyType, "attention_delta": everyType, "attention_forward": tensorCoreTypes,
 	"attention_hopper_backward": tensorCoreTypes, "attention_hopper_forward": tensorCoreTypes, "bias": everyType, "crossentropy": everyType,
 	"dropout": everyType, "elementwise": everyType, "embedding": everyType, "gemm": tensorCoreTypes, "gemm_hopper": tensorCoreTypes,
-	"kvappend": everyType, "nf4": everyType, "nf4_gemm": tensorCoreTypes, "reduce": everyType, "rmsnorm": everyType, "rope": everyType,
+	"lowrank": tensorCoreTypes, "kvappend": everyType, "nf4": everyType, "nf4_gemm": tensorCoreTypes, "reduce": everyType, "rmsnorm": everyType, "rope": everyType,
 	"swiglu": everyType, "swiglu_grad": everyType,
 }
 
@@ -72,6 +73,16 @@ func perHeadSize(names []string, stems ...string) []string {
 	for _, s := range stems {
 		for _, d := range []string{"32", "64", "80", "96", "128", "256"} {
 			names = append(names, s+d)
+		}
+	}
+	return names
+}
+
+func lowRankEntries() (names []string) {
+	for _, n := range lowRankTiles {
+		names = append(names, fmt.Sprintf("lowrank_grad_%d", n))
+		for _, l := range []GemmLayout{NN, NT} {
+			names = append(names, fmt.Sprintf("lowrank_down_%s_1_%d", l, n), fmt.Sprintf("lowrank_down_%s_2_%d", l, n), fmt.Sprintf("lowrank_up_%s_%d", l, n))
 		}
 	}
 	return names

@@ -1,0 +1,198 @@
+package graph
+
+import "github.com/tierlora/tierlora/kernel"
+
+// stacker groups thin products that share what is large about them, so that it is read or written once:
+//
+//	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> MatMulEach
+//	g_1 += t_1ᵀ x, ...         read the same x          -> MatMulEachTo
+//	d = t_1 A_1, d += t_2 A_2  are added to the same d  -> MatMulSum, MatMulSumTo
+//
+// Such are the low-rank updates of layers that have their input in common.
+type stacker struct {
+	outputs []*Value
+	// fits tells whether n products of k, whose operands and result are of the given types, are worth one call.
+	fits func(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
+}
+
+// stack returns the calls with groups in place of their members.
+func (s stacker) stack(calls []*call) []*call {
+	calls = s.sums(calls)
+	for _, members := range s.groups(calls) {
+		for len(members) > 1 {
+			n := 1
+			for n < len(members) && s.together(calls, members[:n+1]) {
+				n++
+			}
+			if n > 1 {
+				calls = merge(calls, members[:n])
+			}
+			members = members[n:]
+		}
+	}
+	return ordered(calls)
+}
+
+// product is what a call multiplies, alone or onto memory; n is how many products it sums, 0 for other calls.
+func product(c *call) (k kernel.MatMul, onto bool, n int) {
+	switch k := c.kernel.(type) {
+	case kernel.MatMul:
+		return k, false, 1
+	case kernel.MatMulTo:
+		return kernel.MatMul(k), true, 1
+	case kernel.MatMulSum:
+		return kernel.MatMul{TransB: k.TransB, Alpha: k.Alpha}, false, k.N
+	case kernel.MatMulSumTo:
+		return kernel.MatMul{TransB: k.TransB, Alpha: k.Alpha}, true, k.N
+	}
+	return k, false, 0
+}
+
+// sums moves thin products that are added to the same memory, with others between them, into the first.
+func (s stacker) sums(calls []*call) []*call {
+	uses := map[*Value]int{}
+	for _, c := range calls {
+		for _, v := range c.in {
+			uses[v]++
+		}
+	}
+	for _, v := range s.outputs {
+		uses[v]++
+	}
+	for _, c := range append([]*call(nil), calls...) {
+		k, onto, n := product(c)
+		if n != 1 || !onto || k.TransA || root(c.in[2]).kind != Computed {
+			continue
+		}
+		var first *call
+		for v := c.in[2]; uses[v] == 1 && v.call != nil && v.call.segment == c.segment; {
+			p := v.call
+			if one, _, n := product(p); n > 0 && one == k && s.fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
+				first = p
+			}
+			a := overwrites(p)
+			if len(a) != 1 || len(p.out) != 1 {
+				break
+			}
+			v = p.in[a[0].In]
+		}
+		if first == nil {
+			continue
+		}
+		d := befores(calls)
+		if d.reaches(c.in[0].call, first) || d.reaches(c.in[1].call, first) {
+			continue
+		}
+		_, onto, n = product(first)
+		first.in = append(append(first.in[:2*n:2*n], c.in[0], c.in[1]), first.in[2*n:]...)
+		if sum := (kernel.MatMulSum{N: n + 1, TransB: k.TransB, Alpha: k.Alpha}); onto {
+			first.kernel = kernel.MatMulSumTo(sum)
+		} else {
+			first.kernel = sum
+		}
+		// The call that made what c added to now makes c's result.
+		p, result := c.in[2].call, c.out[0]
+		p.out[c.in[2].out] = result
+		result.call, result.out = p, c.in[2].out
+		calls = without(calls, c)
+	}
+	return calls
+}
+
+// groups lists products that read the same operand, in the order of their first.
+func (s stacker) groups(calls []*call) [][]*call {
+	type key struct {
+		k        kernel.MatMul
+		onto     bool
+		shared   *Value
+		result   string
+		segment  int
+		backward bool
+	}
+	var all [][]*call
+	at := map[key]int{}
+	for _, c := range calls {
+		k, onto, n := product(c)
+		if n != 1 || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !s.fits(k, types(c.in[:2]), c.out[0].Type, 2) {
+			continue // neither x op(a) nor g += tᵀ x
+		}
+		shared := c.in[0]
+		if k.TransA {
+			shared = c.in[1]
+		}
+		id := key{k, onto, shared, c.out[0].Type.String(), c.segment, c.backward}
+		i, ok := at[id]
+		if !ok {
+			i = len(all)
+			at[id], all = i, append(all, nil)
+		}
+		all[i] = append(all[i], c)
+	}
+	return all
+}
+
+// together tells whether the calls, of which all but the last were found to fit, can run as one.
+func (s stacker) together(calls, members []*call) bool {
+	last := members[len(members)-1]
+	k, _, _ := product(last)
+	if !s.fits(k, types(last.in[:2]), last.out[0].Type, len(members)) {
+		return false
+	}
+	d := befores(calls)
+	for _, c := range members[:len(members)-1] {
+		if d.reaches(c, last) || d.reaches(last, c) || overwrites(c) != nil && root(c.out[0]) == root(last.out[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// merge replaces the members by one call: sums onto memory where the last of them stood, others at the first.
+func merge(calls, members []*call) []*call {
+	k, onto, _ := product(members[0])
+	each := kernel.MatMulEach{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
+	first, place := members[0], members[0]
+	c := &call{kernel: each, scope: first.scope, segment: first.segment, backward: first.backward}
+	shared, own := 0, 1
+	if k.TransA {
+		shared, own = 1, 0
+	}
+	if onto {
+		c.kernel, place = kernel.MatMulEachTo(each), members[len(members)-1]
+	}
+	c.in = append(c.in, first.in[shared])
+	for _, m := range members {
+		c.in = append(c.in, m.in[own])
+	}
+	for i, m := range members {
+		if onto {
+			c.in = append(c.in, m.in[2])
+		}
+		result := m.out[0]
+		result.call, result.out = c, i
+		c.out = append(c.out, result)
+	}
+	kept := make([]*call, 0, len(calls))
+	for _, o := range calls {
+		if o == place {
+			kept = append(kept, c)
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	return without(kept, members...)
+}
+
+func without(calls []*call, gone ...*call) []*call {
+	kept := make([]*call, 0, len(calls))
+	for _, c := range calls {
+		out := false
+		for _, g := range gone {
+			out = out || c == g
+		}
+		if !out {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}

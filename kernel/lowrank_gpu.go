@@ -1,0 +1,100 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"slices"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// lowRankForm is which of lowrank.cu's three kernels a product runs on.
+type lowRankForm uint8
+
+const (
+	noLowRank lowRankForm = iota
+	lowRankDown
+	lowRankUp
+	lowRankGrad
+	lowRankGradFlipped // the wide operand is the first
+)
+
+// lowRank tells how n products like p that share their wide operand run on lowrank.cu, by shapes and types alone.
+func (p product) lowRank(n int) (cuda.LowRank, lowRankForm) {
+	const width = cuda.LowRankWidth
+	l, form := cuda.LowRank{Count: n}, noLowRank
+	switch {
+	case p.transA && !p.transB && p.out == F32 && p.m <= width && p.m < p.n:
+		l.M, l.C, l.R, form = p.k, p.n, p.m, lowRankGrad
+	case p.transA && !p.transB && p.out == F32 && p.n <= width:
+		l.M, l.C, l.R, form = p.k, p.m, p.n, lowRankGradFlipped
+	case p.transA || p.out == F32:
+	case p.k <= width && p.k < p.n:
+		l.M, l.C, l.R, form = p.m, p.n, p.k, lowRankUp
+	case p.n <= width && p.beta == 0:
+		l.M, l.C, l.R, form = p.m, p.k, p.n, lowRankDown
+	}
+	if form == noLowRank || !l.Fits() {
+		return l, noLowRank
+	}
+	return l, form
+}
+
+// lowRankScratch is the working memory of n such products in one launch, in bytes.
+func (p product) lowRankScratch(n int) int64 {
+	l, form := p.lowRank(n)
+	if form != lowRankGrad && form != lowRankGradFlipped {
+		return 0
+	}
+	_, bytes := l.Grad()
+	return bytes
+}
+
+// bindLowRank queues products that share what is wide: d, a and b are the operands as a product has them, the
+// shared one alone. ok is false where no kernel serves or an address is no multiple of 16 bytes.
+func (p product) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work func() error, ok bool, err error) {
+	l, form := p.lowRank(max(len(d), len(a), len(b)))
+	all := gpu.Ptr(0)
+	for _, list := range [][]gpu.Ptr{d, a, b} {
+		for _, x := range list {
+			all |= x
+		}
+	}
+	if form == noLowRank || all%16 != 0 || g.Precision.Stored(Narrow) == F32 {
+		return nil, false, nil
+	}
+	layout, _ := p.layout()
+	sizes := []any{int32(l.M), int32(l.C), int32(l.R)}
+	switch form {
+	case lowRankDown:
+		work, err = g.Launch(l.Down(layout), slices.Concat(four(d), []any{a[0]}, four(b), []any{int32(l.Count)}, sizes, []any{p.alpha})...)
+	case lowRankUp:
+		at, tiles := l.Up(layout)
+		work, err = g.Launch(at, slices.Concat([]any{d[0]}, four(a), four(b), sizes, []any{int32(tiles), p.alpha, p.beta})...)
+	default:
+		wide, thin, flip := b, a, int32(0)
+		if form == lowRankGradFlipped {
+			wide, thin, flip = a, b, 1
+		}
+		at, shares := l.Grad()
+		counters := gpu.Ptr(0)
+		if shares > 0 {
+			counters = g.counters()
+		}
+		work, err = g.Launch(at, slices.Concat(four(d), []any{wide[0]}, four(thin), []any{int32(l.Count)}, sizes, []any{flip, p.alpha, p.beta, scratch, counters})...)
+	}
+	return work, true, err
+}
+
+// four are addresses as lowrank.cu takes them.
+func four(p []gpu.Ptr) []any {
+	args := make([]any, 4)
+	for i := range args {
+		args[i] = gpu.Ptr(0)
+		if i < len(p) {
+			args[i] = p[i]
+		}
+	}
+	return args
+}

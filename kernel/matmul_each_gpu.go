@@ -1,0 +1,125 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"slices"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// Stacks tells whether a GPU runs n products k, of operands in and with the result out, in one launch when they
+// share their wide operand, or their result.
+func Stacks(k MatMul, in []Type, out Type, n int) bool {
+	var beta float32
+	if out.DType = Narrow; k.TransA {
+		out.DType, beta = F32, 1
+	}
+	_, form := k.product(in, []Type{out}, beta).lowRank(n)
+	return form != noLowRank && !k.Wide
+}
+
+func (k MatMulEach) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{Narrow}, 1+k.N), slices.Repeat([]DType{Narrow}, k.N)
+}
+
+func (k MatMulEach) ScratchGPU(in, out []Type, sm int) int64 {
+	p := k.one().product(each(k, in[0], in[1]), out, 0)
+	return max(p.lowRankScratch(k.N), p.scratch(sm))
+}
+
+func (k MatMulEach) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+// bindGPU is one launch where the addresses allow it, else the products one by one.
+func (k MatMulEach) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := k.one().product(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
+	shared, own, to := addresses(in[:1]), addresses(in[1:1+k.N]), addresses(out)
+	a, b := shared, own
+	if k.TransA {
+		a, b = own, shared
+	}
+	if work, ok, err := p.bindLowRank(g, to, a, b, g.Scratch); ok || err != nil {
+		return work, err
+	}
+	all := make([]func() error, k.N)
+	for i := range all {
+		pair := each(k, shared[0], own[i])
+		work, err := p.bind(g, to[i], pair[0], pair[1], g.Scratch)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = work
+	}
+	return inOrder(all...), nil
+}
+
+func addresses(t []DeviceTensor) []gpu.Ptr {
+	p := make([]gpu.Ptr, len(t))
+	for i := range t {
+		p[i] = t[i].Ptr
+	}
+	return p
+}
+
+func (k MatMulEachTo) Stored(in []DType) (want, out []DType) {
+	want, _ = MatMulEach(k).Stored(nil)
+	return append(want, in[1+k.N:]...), in[1+k.N:]
+}
+
+func (k MatMulEachTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return MatMulEach(k).ScratchGPU(in, out, sm)
+}
+
+func (k MatMulEachTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return MatMulEach(k).bindGPU(g, in, out, 1)
+}
+
+func (k MatMulSum) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{Narrow}, 2*k.N), []DType{Narrow}
+}
+
+func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
+	return k.one().product(in, out, 0).scratch(sm)
+}
+
+func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+func (k MatMulSum) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := k.one().product(typesOf(in), typesOf(out), beta)
+	a, b := make([]gpu.Ptr, k.N), make([]gpu.Ptr, k.N)
+	for i := range k.N {
+		a[i], b[i] = in[2*i].Ptr, in[2*i+1].Ptr
+	}
+	if work, ok, err := p.bindLowRank(g, []gpu.Ptr{out[0].Ptr}, a, b, g.Scratch); ok || err != nil {
+		return work, err
+	}
+	all := make([]func() error, k.N)
+	for i := range all {
+		if i > 0 {
+			p.beta = 1
+		}
+		work, err := p.bind(g, out[0].Ptr, a[i], b[i], g.Scratch)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = work
+	}
+	return inOrder(all...), nil
+}
+
+func (k MatMulSumTo) Stored(in []DType) (want, out []DType) {
+	want, out = MatMulSum(k).Stored(nil)
+	return append(want, out[0]), out
+}
+
+func (k MatMulSumTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return MatMulSum(k).ScratchGPU(in, out, sm)
+}
+
+func (k MatMulSumTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return MatMulSum(k).bindGPU(g, in, out, 1)
+}
