@@ -6,10 +6,11 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// smallFirst moves a product behind a much smaller one that it is summed with, such as a layer's behind its
+// orderSums moves a product behind a much smaller one that it is summed with, such as a layer's behind its
 // low-rank update: accumulate then adds the large one to the small one's result, where the reading of that
-// costs next to nothing, and not the other way round.
-func smallFirst(calls []*call, outputs []*Value, t target) []*call {
+// costs next to nothing, and not the other way round. Where the sum is no more than the target's sameSum it is
+// the small one, itself the end of a chain, that goes behind the large one.
+func orderSums(calls []*call, outputs []*Value, t target) []*call {
 	uses := map[*Value]int{}
 	for _, c := range calls {
 		for _, v := range c.in {
@@ -28,9 +29,6 @@ func smallFirst(calls []*call, outputs []*Value, t target) []*call {
 			continue
 		}
 		first, second := c.in[0], c.in[1]
-		if c.out[0].Type.Bytes() <= t.sameSum() { // then the small one is better not waited for
-			continue
-		}
 		if first.call == nil || second.call == nil || uses[first] != 1 || uses[second] != 1 {
 			continue
 		}
@@ -38,7 +36,11 @@ func smallFirst(calls []*call, outputs []*Value, t target) []*call {
 			first, second = second, first
 		}
 		p, q := first.call, second.call
-		if p.segment != q.segment || depth(p, t) <= 4*depth(q, t) || depth(q, t) == 0 || len(overwrites(p)) > 0 || !undisturbed(calls, key, p, q) {
+		large, small := depth(p, t), depth(q, t)
+		if c.out[0].Type.Bytes() <= t.sameSum() {
+			large, small = small, large
+		}
+		if p.segment != q.segment || large <= 4*small || small == 0 || len(overwrites(p)) > 0 || !undisturbed(calls, key, p, q) {
 			continue
 		}
 		key[p] = key[q] + 0.5

@@ -45,7 +45,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	if err := checkOverwrites(p.calls, outputs); err != nil {
 		return nil, err
 	}
-	p.calls = accumulate(smallFirst(t.widen(p.calls), outputs, t), outputs, t)
+	p.calls = accumulate(orderSums(t.widen(p.calls), outputs, t), outputs, t)
 	p.calls = t.rewrite(recompute(p.calls, b.recompute), outputs)
 	if err := p.checkSegments(); err != nil {
 		return nil, err
