@@ -126,8 +126,10 @@ func (deviceTarget) early(k kernel.Kernel) bool {
 // sameSum: about what stays in the second-level cache, as bf16, between two calls.
 func (deviceTarget) sameSum() int64 { return 32 << 20 }
 
-// rewrite groups thin products, and merges residual sums with the norms that read them first.
+// rewrite stores what products add to the residual stream as fp32, groups thin products, and merges residual sums with the
+// norms that read them first.
 func (deviceTarget) rewrite(calls []*call, outputs []*Value) []*call {
+	widenTerms(calls)
 	return mergeSums(stacker{outputs, kernel.Stacks}.stack(calls))
 }
 

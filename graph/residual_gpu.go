@@ -48,6 +48,37 @@ func (t deviceTarget) widen(calls []*call) []*call {
 	return calls
 }
 
+// widenTerms stores the second terms of sums with tails as fp32 where products make them for that sum alone.
+func widenTerms(calls []*call) {
+	uses := map[*Value]int{}
+	for _, c := range calls {
+		for _, v := range c.in {
+			uses[v]++
+		}
+	}
+	for _, c := range calls {
+		if _, ok := c.kernel.(kernel.AddTail); ok {
+			widenTerm(c.in[1], uses)
+		}
+	}
+}
+
+// widenTerm stores v as fp32 if kernels that can make it, one adding to the result of the other, for one reader.
+func widenTerm(v *Value, uses map[*Value]int) {
+	for v.call != nil && uses[v] == 1 {
+		k, ok := v.call.kernel.(kernel.WideOnGPU)
+		if !ok {
+			return
+		}
+		onto := overwrites(v.call)
+		if len(onto) == 0 {
+			v.call.kernel = k.WideGPU()
+			return
+		}
+		v = v.call.in[onto[0].In]
+	}
+}
+
 // normOfSum is the kernel that a residual sum and the norm of it merge into.
 func normOfSum(c *call) (k kernel.AddRMSNorm, ok bool) {
 	sum := c.in[0].call

@@ -20,7 +20,11 @@ func residual(b *Builder, grad bool) []*Value {
 		b.In(fmt.Sprintf("layers.%d", i), func() {
 			h := b.Apply(kernel.RMSNorm{Eps: 1e-5}, x, b.Frozen(fmt.Sprintf("norm %d", i), floats(C)))
 			params = append(params, b.Param("a", fmt.Sprintf("A %d", i), floats(C, C)))
-			x = b.Apply(kernel.Add{}, x, b.Apply(kernel.MatMul{}, h, params[i]))
+			r := b.Apply(kernel.MatMul{}, h, params[i])
+			if i == 1 { // as LoRA's update is added to a layer's result
+				r = b.Apply(kernel.Add{}, b.Apply(kernel.MatMul{}, h, b.Frozen("W", floats(C, C))), r)
+			}
+			x = b.Apply(kernel.Add{}, x, r)
 		})
 	}
 	x = b.Apply(kernel.RMSNorm{Eps: 1e-5}, x, b.Frozen("norm", floats(C)))
@@ -32,7 +36,7 @@ func residual(b *Builder, grad bool) []*Value {
 }
 
 // TestResidualSumsKeepTheirTails: every sum of the stream and every norm of one reads and writes the tail, in a
-// plan of each kind, but for fp32; the backward pass reads the stored values alone.
+// plan of each kind, but for fp32; the backward pass reads the stored values alone. Products that are added to it are fp32.
 func TestResidualSumsKeepTheirTails(t *testing.T) {
 	const plain, bare, carried = "rmsnorm of a sum without a tail", "rmsnorm of a sum", "rmsnorm of a sum with a tail"
 	for _, c := range []struct {
@@ -76,9 +80,15 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 				}
 			case moveOut, moveIn:
 				got[k.Name()]++
-			case kernel.Add, kernel.MatMulTo:
+			case kernel.Add:
 				if !call.backward && c.precision != kernel.PrecisionFP32 {
 					t.Errorf("grad %v, %v: %v rounds the stream", c.grad, c.mode, call)
+				}
+			}
+			switch call.kernel.(type) {
+			case kernel.AddTail, kernel.AddRMSNorm:
+				if r := call.in[1]; p.stored(r).DType != kernel.F32 {
+					t.Errorf("grad %v, %v: %v is stored as %v", c.grad, c.mode, r.call, p.stored(r))
 				}
 			}
 			for _, v := range call.in {

@@ -17,7 +17,7 @@ func (Add) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 // AddTail is a residual sum that is stored with a tail, eight more bits than Narrow has (cuda/tail.cuh), for plans of a
-// GPU whose Narrow is not fp32. Carried: a has a tail.
+// GPU whose Narrow is not fp32. Carried: a has a tail. b may be stored as fp32.
 //
 //	a, b f[M,C], tail u8[M,C] if Carried -> y f[M,C] = a + b, its tail u8[M,C]
 type AddTail struct{ Carried bool }
@@ -60,8 +60,16 @@ func (AddTail) CPU(c *CPU, in, out []Tensor) func() {
 	}
 }
 
-func (o AddTail) Stored([]DType) (want, out []DType) {
-	want = []DType{Narrow, Narrow}
+// term is the type in which the second term of a residual sum is read: fp32 if it is stored so.
+func term(stored DType) DType {
+	if stored == F32 {
+		return F32
+	}
+	return Narrow
+}
+
+func (o AddTail) Stored(in []DType) (want, out []DType) {
+	want = []DType{Narrow, term(in[1])}
 	if o.Carried {
 		want = append(want, U8)
 	}
@@ -73,7 +81,11 @@ func (o AddTail) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.Carried {
 		tail = in[2].Ptr
 	}
-	return g.Launch(cuda.Elementwise("elementwise_add_tail", n), out[0].Ptr, out[1].Ptr, in[0].Ptr, tail, in[1].Ptr, n)
+	entry := "elementwise_add_tail"
+	if in[1].DType == F32 {
+		entry = "elementwise_add_wide_tail"
+	}
+	return g.Launch(cuda.Elementwise(entry, n), out[0].Ptr, out[1].Ptr, in[0].Ptr, tail, in[1].Ptr, n)
 }
 
 func (AddTo) Stored(in []DType) (want, out []DType) {

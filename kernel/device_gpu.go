@@ -38,6 +38,10 @@ type AccumulatingOnGPU interface {
 	AccumulateGPU() (Kernel, bool)
 }
 
+// WideOnGPU is a kernel with a form that stores its only output as fp32. That of one that adds to memory is itself: the
+// addend decides.
+type WideOnGPU interface{ WideGPU() Kernel }
+
 // DeviceTensor is a Type, its element type as stored, at a device address.
 type DeviceTensor struct {
 	Type

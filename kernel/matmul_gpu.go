@@ -10,6 +10,11 @@ func (k MatMul) Stored([]DType) (want, out []DType) {
 	return want, out
 }
 
+func (k MatMul) WideGPU() Kernel {
+	k.Wide = true
+	return k
+}
+
 func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.product(in, out, 0).scratch(sm) }
 
 func (k MatMul) product(in, out []Type, beta float32) product {
@@ -29,6 +34,8 @@ func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 func (k MatMulTo) Stored(in []DType) (want, out []DType) {
 	return []DType{Narrow, Narrow, in[2]}, []DType{in[2]}
 }
+
+func (k MatMulTo) WideGPU() Kernel { return k }
 
 func (k MatMulTo) ScratchGPU(in, out []Type, sm int) int64 { return MatMul(k).ScratchGPU(in, out, sm) }
 

@@ -13,7 +13,15 @@ func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 	if k.Nested {
 		want = []DType{Narrow, U8, U8, F32, F32}
 	}
+	if k.Wide {
+		return want, []DType{F32}
+	}
 	return want, []DType{Narrow}
+}
+
+func (k MatMulNF4) WideGPU() Kernel {
+	k.Wide = true
+	return k
 }
 
 // weightBytes is the scratch for the weight, decoded to the type of x.
@@ -67,6 +75,8 @@ func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	addend := in[MatMulNF4(k).inputs()]
 	return append(want, addend), []DType{addend}
 }
+
+func (k MatMulNF4To) WideGPU() Kernel { return k }
 
 func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
 	return MatMulNF4(k).ScratchGPU(in, out, sm)

@@ -48,7 +48,7 @@ func (o RMSNormTail) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 // AddRMSNorm is a residual sum and the norm of it in one kernel, for plans of a GPU. Tail: the sum gets one, as that of
-// AddTail; Carried: x has one.
+// AddTail; Carried: x has one. r may be stored as fp32.
 //
 //	x, r f[M,C], w w[C], tail u8[M,C] if Carried -> sum f[M,C] = x + r, its tail u8[M,C] if Tail, y f[M,C], rstd f[M]
 type AddRMSNorm struct {
@@ -96,8 +96,8 @@ func (o AddRMSNorm) CPU(c *CPU, in, out []Tensor) func() {
 	return func() { add(); norm() }
 }
 
-func (o AddRMSNorm) Stored([]DType) (want, out []DType) {
-	want, out = []DType{Narrow, Narrow, Narrow}, []DType{Narrow}
+func (o AddRMSNorm) Stored(in []DType) (want, out []DType) {
+	want, out = []DType{Narrow, term(in[1]), Narrow}, []DType{Narrow}
 	if o.Carried {
 		want = append(want, U8)
 	}
@@ -117,7 +117,11 @@ func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.Tail {
 		to = out[1].Ptr
 	}
-	return g.Launch(cuda.RMSNorm("rmsnorm_add_forward", M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
+	entry := "rmsnorm_add_forward"
+	if in[1].DType == F32 {
+		entry = "rmsnorm_add_wide_forward"
+	}
+	return g.Launch(cuda.RMSNorm(entry, M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
 }
 
 func (RMSNormGrad) Stored([]DType) (want, out []DType) {

@@ -19,6 +19,11 @@ func productChecks() []check {
 			}
 		}
 	}
+	for _, M := range checkRows {
+		for _, C := range checkWidths {
+			all = append(all, streamOfProducts(n, M, C))
+		}
+	}
 	for _, w := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {576, 192}, {33, 40}} {
 		for _, nested := range []bool{false, true} {
 			cfg := quant.Default()
@@ -88,6 +93,29 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 	return all
 }
 
+// streamOfProducts adds two products to a residual stream, the second of which nearly takes the first away: what 16 bits
+// lose of either is three times a rounding of what is left. A GPU's plan stores such products as fp32.
+func streamOfProducts(n checkNumbers, M, C int) check {
+	const K = 64
+	b, back := n.normal(1, K, C), n.normal(0.05, K, C)
+	for i := range back.values {
+		back.values[i] -= b.values[i]
+	}
+	formats[kernel.PrecisionBF16].all(back.values)
+	formats[kernel.PrecisionFP16].all(back.values)
+	build := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+		x, a, weight := in[0], in[1], in[2]
+		var read []*graph.Value
+		for _, b := range in[3:] {
+			x = g.Apply(kernel.Add{}, x, g.Apply(kernel.MatMul{}, a, b))
+			read = append(read, g.Apply(kernel.RMSNorm{Eps: 1e-5}, x, weight))
+		}
+		return append(read, x)
+	}
+	return check{kernel: "rmsnorm", name: fmt.Sprintf("[%d,%d] of sums with products", M, C), build: build, bounds: []bound{rounded, rounded, rounded}, products: true,
+		in: []checkInput{n.normal(1, M, C), n.normal(1, M, K), n.normal(1, C), b, back}}
+}
+
 func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 	bytes := func(v []byte) checkInput {
 		x := checkInput{typ: kernel.U8, shape: []int{len(v)}, values: make([]float64, len(v))}
@@ -119,6 +147,8 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 	var all []check
 	for _, transposed := range []bool{false, true} {
 		k := kernel.MatMulNF4{N: p.Rows, K: p.Cols, Nested: p.Nested(), Transposed: transposed}
+		wide := k
+		wide.Wide = true
 		in, out := p.Cols, p.Rows
 		name := fmt.Sprintf("x Wᵀ, [%d,%d,%d]", M, out, in)
 		if transposed {
@@ -143,6 +173,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 		}
 		all = append(all,
 			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain, products: true},
+			check{kernel: "nf4", name: name + " in fp32", build: one(wide), bounds: []bound{rounded}, in: inputs, plain: plain, products: true},
 			check{kernel: "nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
 				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
 	}

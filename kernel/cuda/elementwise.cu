@@ -1,7 +1,7 @@
 // elementwise.cu: sums and scaling of flat buffers.
 // Layout: flat buffers.
 // Eight values a thread and round where n and the addresses allow, a rest one by one. Grid-stride. Arithmetic fp32.
-// Bytes: add 6 (7 or 8 with tails), axpy 6, scale 8. Goal: 85 % of copy.
+// Bytes: add 6 (7 or 8 with tails, 2 more where b is fp32), axpy 6, scale 8. Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
 #include "tail.cuh"
 
@@ -24,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_add(elem *y, const
     }
 }
 
-// y with its tail <- a with its tail or 0 + b; y may be a or b, its tail that of a.
-extern "C" __global__ void __launch_bounds__(256) elementwise_add_tail(elem *y, uint8_t *y_tail, const elem *a, const uint8_t *a_tail, const elem *b, int64_t n) {
+template <typename B>
+__device__ void add_tail(elem *y, uint8_t *y_tail, const elem *a, const uint8_t *a_tail, const B *b, int64_t n) {
     EACH8(n) {
         if (i + 8 <= n) {
             float f[8], g[8];
@@ -38,6 +38,16 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_add_tail(elem *y, 
             for (int64_t k = i; k < n; k++) store_sum(y, y_tail, k, load_sum(a, a_tail, k) + widen(b[k]));
         }
     }
+}
+
+// y with its tail <- a with its tail or 0 + b; y may be a or b, its tail that of a.
+extern "C" __global__ void __launch_bounds__(256) elementwise_add_tail(elem *y, uint8_t *y_tail, const elem *a, const uint8_t *a_tail, const elem *b, int64_t n) {
+    add_tail(y, y_tail, a, a_tail, b, n);
+}
+
+// The same for b in fp32; y may be a.
+extern "C" __global__ void __launch_bounds__(256) elementwise_add_wide_tail(elem *y, uint8_t *y_tail, const elem *a, const uint8_t *a_tail, const float *b, int64_t n) {
+    add_tail(y, y_tail, a, a_tail, b, n);
 }
 
 // y elem <- y + alpha x.

@@ -44,15 +44,15 @@ func TestRMSNorm(t *testing.T) {
 	const eps = 1e-5
 	for _, c := range [][2]int{{5, 64}, {3, 576}, {7, 4096}, {2, 16384}, {3, 16392}, {4, 100}, {9, 31}, {1, 8}} {
 		M, C := c[0], c[1]
-		for _, kind := range []struct{ add, tail bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+		for _, kind := range []struct{ add, tail, wide bool }{{}, {tail: true}, {add: true}, {add: true, tail: true}, {add: true, wide: true}, {add: true, tail: true, wide: true}} {
 			name := fmt.Sprintf("%dx%d %+v", M, C, kind)
-			var x, w, res, dy []float64
+			var x, w, res, added, dy []float64
 			out := r.repeat(func() [][]byte {
 				xb, xf := r.random(M*C, 2)
 				wb, wf := r.random(C, 1)
 				rb, rf := r.random(M*C, 1)
 				db, df := r.random(M*C, 1)
-				x, w, res, dy = xf, wf, rf, df
+				x, w, res, added, dy = xf, wf, rf, rf, df
 				X, W, R, DY := in(r, "x", xb), in(r, "w", wb), in(r, "r", rb), in(r, "dy", db)
 				tail := gpu.Ptr(0)
 				if kind.tail {
@@ -62,19 +62,30 @@ func TestRMSNorm(t *testing.T) {
 				}
 				Y, RSTD, DX := r.out("y", int64(2*M*C)), r.out("rstd", int64(4*M)), r.out("dx", int64(2*M*C))
 				got := [][]byte{nil, nil, nil}
+				entry, term := "rmsnorm_add_forward", R
+				if kind.wide { // with digits that elem drops
+					w32 := make([]float32, M*C)
+					res = make([]float64, M*C)
+					for i := range w32 {
+						w32[i] = float32(rf[i] * 1.001)
+						res[i] = float64(w32[i])
+					}
+					entry, term = "rmsnorm_add_wide_forward", in(r, "r in fp32", w32)
+				}
 				sum := X
 				if kind.add {
 					T := r.out("sum's tail", int64(M*C))
 					sum = r.out("sum", int64(2*M*C))
-					r.run(RMSNorm("rmsnorm_add_forward", M, C), Y, sum, T, RSTD, X, tail, R, W, i32(C), float32(eps))
+					r.run(RMSNorm(entry, M, C), Y, sum, T, RSTD, X, tail, term, W, i32(C), float32(eps))
 					r.run(RMSNorm("rmsnorm_backward", M, C), DX, DY, sum, W, RSTD, R, i32(C))
 					got = append(got, get[byte](r, sum, 2*M*C), get[byte](r, T, M*C))
-					// Over x and its tail, then over r.
-					r.run(RMSNorm("rmsnorm_add_forward", M, C), Y, R, T, RSTD, X, tail, R, W, i32(C), float32(eps))
-					got = append(got, get[byte](r, R, 2*M*C))
-					if kind.tail {
+					if !kind.wide { // over r
+						r.run(RMSNorm(entry, M, C), Y, R, T, RSTD, X, tail, R, W, i32(C), float32(eps))
+						got = append(got, get[byte](r, R, 2*M*C), get[byte](r, T, M*C))
 						r.ok(gpu.Upload(R, rb))
-						r.run(RMSNorm("rmsnorm_add_forward", M, C), Y, X, tail, RSTD, X, tail, R, W, i32(C), float32(eps))
+					}
+					if kind.tail { // over x and its tail
+						r.run(RMSNorm(entry, M, C), Y, X, tail, RSTD, X, tail, term, W, i32(C), float32(eps))
 						got = append(got, get[byte](r, X, 2*M*C), get[byte](r, tail, M*C))
 					}
 				} else {
@@ -108,7 +119,7 @@ func TestRMSNorm(t *testing.T) {
 					i := m*C + c
 					dx[i] = q * (dy[i]*w[c] - stored[i]*q*dot/float64(C))
 					if kind.add {
-						dx[i] += res[i]
+						dx[i] += added[i]
 					}
 				}
 			}
@@ -120,11 +131,10 @@ func TestRMSNorm(t *testing.T) {
 				if distance(tailedFloats(out[3], out[4]), sum) != 0 {
 					t.Errorf("%s: sum and tail are not the sum in 16 bits", name)
 				}
-				if !bytes.Equal(out[3], out[5]) {
-					t.Errorf("%s: the sum is different in the memory of r", name)
-				}
-				if kind.tail && (!bytes.Equal(out[3], out[6]) || !bytes.Equal(out[4], out[7])) {
-					t.Errorf("%s: the sum is different in the memory of x", name)
+				for i := 5; i < len(out); i += 2 {
+					if !bytes.Equal(out[3], out[i]) || !bytes.Equal(out[4], out[i+1]) {
+						t.Errorf("%s: the sum is different in the memory of a term", name)
+					}
 				}
 			}
 		}
@@ -135,7 +145,8 @@ func TestRMSNorm(t *testing.T) {
 func TestAddTail(t *testing.T) {
 	r := newRig(t, 64<<20)
 	for _, n := range []int{1, 7, 8, 1000, 100003} {
-		for _, carried := range []bool{false, true} {
+		for kind := range 4 {
+			carried, wide := kind&1 != 0, kind&2 != 0
 			var a, b []float64
 			out := r.repeat(func() [][]byte {
 				ab, af := r.random(n, 2)
@@ -148,14 +159,24 @@ func TestAddTail(t *testing.T) {
 					tail = in(r, "tail", tb)
 				}
 				Y, T := r.out("y", int64(2*n)), r.out("y's tail", int64(n))
-				r.run(Elementwise("elementwise_add_tail", int64(n)), Y, T, A, tail, in(r, "b", bb), int64(n))
+				entry, B := "elementwise_add_tail", in(r, "b", bb)
+				if wide {
+					b = make([]float64, n)
+					w := make([]float32, n)
+					for i := range w {
+						w[i] = float32(bf[i] * 1.001)
+						b[i] = float64(w[i])
+					}
+					entry, B = "elementwise_add_wide_tail", in(r, "b in fp32", w)
+				}
+				r.run(Elementwise(entry, int64(n)), Y, T, A, tail, B, int64(n))
 				return [][]byte{get[byte](r, Y, 2*n), get[byte](r, T, n)}
 			})
 			want := make([]float64, n)
 			for i := range want {
 				want[i] = tailedSum(a[i], b[i])
 			}
-			name := fmt.Sprintf("n %d, carried %v", n, carried)
+			name := fmt.Sprintf("n %d, carried %v, wide %v", n, carried, wide)
 			nearBF16(t, name, bfFloats(out[0]), want)
 			if distance(tailedFloats(out[0], out[1]), want) != 0 {
 				t.Errorf("%s: sum and tail are not the sum in 16 bits", name)

@@ -3,15 +3,16 @@
 // One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
 // Statistics and products in fp32, one rounding at the store.
-// Bytes: forward 4 a value (2 read, 2 written), 5 with a tail, with the residual 9 or 10, backward 6 (8 with add). Goal: 85 % of copy.
+// Bytes: forward 4 a value (2 read, 2 written), 5 with a tail, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
 #include "tail.cuh"
 
 // Values a thread holds: chunk j of 8 lies at 8 (threadIdx.x + j blockDim.x).
 enum { HELD = 4 };
 
-template <bool ADD>
-__device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const elem *r, const elem *w, int C, float eps) {
+// R: the type of r.
+template <bool ADD, typename R>
+__device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const R *r, const elem *w, int C, float eps) {
     size_t row = blockIdx.x;
     x += row * C;
     y += row * C;
@@ -74,11 +75,16 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, cons
 
 // y[M,C], rstd[M] <- x[M,C] with its tail or 0, w[C]. Grid M.
 extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(elem *y, float *rstd, const elem *x, const uint8_t *tail, const elem *w, int C, float eps) {
-    forward<false>(y, 0, 0, rstd, x, tail, 0, w, C, eps);
+    forward<false>(y, 0, 0, rstd, x, tail, (const elem *)0, w, C, eps);
 }
 
 // sum with its tail (f32: 0) = x with its tail or 0 + r, y = norm(sum). sum may be x or r itself, its tail that of x. Grid M.
 extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const elem *r, const elem *w, int C, float eps) {
+    forward<true>(y, sum, sum_tail, rstd, x, tail, r, w, C, eps);
+}
+
+// The same for r in fp32; sum may be x.
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_wide_forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const float *r, const elem *w, int C, float eps) {
     forward<true>(y, sum, sum_tail, rstd, x, tail, r, w, C, eps);
 }
 
