@@ -52,14 +52,14 @@ if wants side; then
 	else
 		say 'left out: references (torch, transformers or peft is missing)'
 	fi
-	part kernels kernel/cuda 180 "$bin/kernels.test" -test.v & jobs+=($!)
+	part kernels kernel/cuda 300 "$bin/kernels.test" -test.v & jobs+=($!)
 	part driver kernel/gpu 90 "$bin/driver.test" -test.v & jobs+=($!)
-	part train-beside train 180 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
+	part train-beside train 300 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do # TestGemm's float64 reference takes most of a minute by itself: it is in "kernels" alone
-			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend|TestAttentionSingle' nf4=TestNF4 single="LowRank|TestGemmSingle" \
+			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single=TestAttentionSingle nf4=TestNF4 single="LowRank|TestGemmSingle" \
 				elements='TestRMSNorm|TestRope|TestSwiglu|TestEmbedding|TestCrossEntropy|TestAdamW|TestNorm|TestReduce|TestDropout|TestBias|TestAddTail|TestConvert'; do
-				part "$tool-${group%%=*}" kernel/cuda 240 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
+				part "$tool-${group%%=*}" kernel/cuda 300 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
 			done
 		done
 	else

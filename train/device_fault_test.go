@@ -15,7 +15,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu/libcuda"
 )
 
-// faultAt makes a driver function fail from after a step on; 0 is before the run.
+// faultAt makes a driver function fail from after a step on; 0 is before the run, -1 from the capture of its graphs on.
 type faultAt struct {
 	t      testing.TB
 	step   int
@@ -24,7 +24,11 @@ type faultAt struct {
 }
 
 func (f *faultAt) fail() {
-	if _, err := libcuda.Fail(f.symbol, f.code); err != nil { // nobody restores it: the process ends
+	arm := libcuda.Fail
+	if f.step < 0 {
+		arm = libcuda.FailCapturing
+	}
+	if _, err := arm(f.symbol, f.code); err != nil { // nobody restores it: the process ends
 		f.t.Fatal(err)
 	}
 }
@@ -54,7 +58,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 		if _, err := fmt.Sscan(os.Getenv("TIERLORA_TEST_FAULT"), &f.step, &f.symbol, &f.code); err != nil {
 			t.Fatal(err)
 		}
-		if f.step == 0 {
+		if f.step <= 0 {
 			f.fail()
 		}
 		_, err := Start(context.Background(), spec(dir), Env{Progress: f})
@@ -72,7 +76,8 @@ func TestGPUFaultsInARun(t *testing.T) {
 		saved  int // the newest checkpoint then
 		want   []string
 	}{
-		{"a kernel while the graph is captured", 0, "cuLaunchKernel", 700, 6, []string{"model.embed_tokens: embedding: embedding_gather: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a kernel while weights are loaded", 0, "cuLaunchKernel", 700, 6, []string{"base model ", "convert_f32_to_bf16: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a kernel while the graph is captured", -1, "cuLaunchKernel", 700, 6, []string{"model.embed_tokens: embedding: embedding_gather: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		{"end of capture", 0, "cuStreamEndCapture", 719, 6, []string{"segments ", "kernels (last ", "cuStreamEndCapture: CUDA_ERROR_LAUNCH_FAILED (719)"}},
 		{"making the graph", 0, "cuGraphInstantiateWithFlags", 2, 6, []string{"segments ", "graph of ", "cuGraphInstantiate: CUDA_ERROR_OUT_OF_MEMORY (2)"}},
 		{"the batch", 7, "cuMemcpyHtoDAsync_v2", 700, 6, []string{"after step 7 of 12: copy to the device: cuMemcpyHtoDAsync: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
@@ -85,7 +90,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			if c.step == 0 {
+			if c.step <= 0 {
 				stop := &stopAfter{c.saved, make(chan struct{})}
 				mustStart(t, spec(dir), Env{Progress: stop, Interrupted: stop.stop})
 			}

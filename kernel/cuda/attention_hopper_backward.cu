@@ -32,7 +32,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
         barrier_init(full_k, 1);
         for (int s = 0; s < 2; s++) {
             barrier_init(full + 8 * s, 2);
-            barrier_init(empty + 8 * s, 2);
+            barrier_init(empty + 8 * s, 8);   // every warp: it has read its rows of lse and delta
         }
         barrier_fence();
     }
@@ -139,7 +139,8 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
         wgmma_wait<0>();
         hold(gk);
         hold(gv);
-        if (threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * st);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(empty + 8 * st);
     }
     if (splits == 1) {
         store_head<DP>(dk + kv * D, gk, scale, scale, key, M, D, ldk);
