@@ -21,7 +21,7 @@ func BenchmarkGemm(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	blas, err := gpu.OpenBLAS("")
 	r.ok(err)
-	fmt.Printf("%s, cuBLASLt %s; TFLOP/s, us, %% of cuBLASLt\n%-22s %16s %22s %22s   tiles of 256, 128, 64: us\n", r.d.Properties, blas.Version, "product", "cuBLASLt", "mma.sync", "wgmma")
+	fmt.Printf("%s, cuBLASLt %s; TFLOP/s, us, %% of cuBLASLt\n%-22s %16s %22s %22s   tiles of 256, 192, 128, 64: us\n", r.d.Properties, blas.Version, "product", "cuBLASLt", "mma.sync", "wgmma")
 	var shapes []gemmShape
 	for _, M := range []int{512, 2048, 8192} {
 		for _, c := range [][2]int{{2048, 2048}, {5632, 2048}, {2048, 5632}, {256, 2048}, {4096, 4096}, {11008, 4096}, {4096, 11008}} {
@@ -42,19 +42,19 @@ func BenchmarkGemm(b *testing.B) {
 		line := fmt.Sprintf("%-22s %7.1f %8.1f", fmt.Sprintf("%s %dx%dx%d", c.l, c.M, c.N, c.K), fl/t1, 1e6*t1)
 		line += fmt.Sprintf(" %7.1f %8.1f %5.1f", fl/t2, 1e6*t2, 100*t1/t2)
 		if r.d.SM() == 90 {
-			hopper := func(parts, bn int) float64 {
+			hopper := func(parts int, t tile) float64 {
 				return r.parted(c, parts, D, A, B, func(parts int, to gpu.Ptr, flag int32) *gpu.Launch {
 					lda, ldb := c.strides()
-					g, boxA, boxB := gemmHopper(c.l, c.M, c.N, parts, bn)
+					g, boxA, boxB := gemmHopper(c.l, c.M, c.N, parts, t)
 					h := r.mapped(g, boxA, boxB, c.l, c.M, c.N, c.K, lda, ldb, A, B)
 					return r.launch(h.Geometry, to, h.a, h.b, i32(c.M), i32(c.N), i32(c.K), i32(c.N), float32(1), float32(0), flag)
 				})
 			}
 			parts := GemmHopperParts(c.l, c.M, c.N, c.K)
-			t3 := hopper(parts, hopperTile(c.M, c.N, parts))
+			t3 := hopper(parts, hopperTile(c.M, c.N, c.K, parts))
 			line += fmt.Sprintf(" %7.1f %8.1f %5.1f   ", fl/t3, 1e6*t3, 100*t1/t3)
-			for _, bn := range []int{256, 128, 64} {
-				line += fmt.Sprintf(" %8.1f", 1e6*hopper(1, bn))
+			for _, t := range tiles {
+				line += fmt.Sprintf(" %8.1f", 1e6*hopper(1, t))
 			}
 		}
 		fmt.Println(line)

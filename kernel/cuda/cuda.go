@@ -28,7 +28,7 @@ var Entries = map[string][]string{
 	"embedding":                 {"embedding_gather"},
 	"gemm": {"gemm_nn_wide", "gemm_nt_wide", "gemm_tn_wide", "gemm_nn_large", "gemm_nt_large", "gemm_tn_large", "gemm_nn_small", "gemm_nt_small", "gemm_tn_small",
 		"gemm_nn_thin", "gemm_nt_thin", "gemm_tn_thin"},
-	"gemm_hopper": {"gemm_hopper_nn_256", "gemm_hopper_nt_256", "gemm_hopper_tn_256", "gemm_hopper_nn_128", "gemm_hopper_nt_128", "gemm_hopper_tn_128",
+	"gemm_hopper": {"gemm_hopper_nn_256", "gemm_hopper_nt_256", "gemm_hopper_tn_256", "gemm_hopper_nn_192", "gemm_hopper_nt_192", "gemm_hopper_tn_192", "gemm_hopper_nn_128", "gemm_hopper_nt_128", "gemm_hopper_tn_128",
 		"gemm_hopper_nn_64", "gemm_hopper_nt_64", "gemm_hopper_tn_64"},
 	"gemm_single": {"gemm_single_nn", "gemm_single_nt", "gemm_single_tn"},
 	"kvappend":    {"kvappend_rows"},

@@ -127,11 +127,7 @@ __device__ void gemm(void *out, const elem *a, const elem *b, int M, int N, int 
         for (int h = 0; h < 2; h++) {
             int r = row0 + wm + i * 16 + h * 8 + lane / 4;
             if (r >= M) continue;
-#pragma unroll
-            for (int j = 0; j < NT; j++) {
-                int c = col0 + wn + j * 8 + lane % 4 * 2;
-                store_pair(o32, o16, parts || f32, beta, r * ldd + c, c, N, alpha * acc[i][j][2 * h], alpha * acc[i][j][2 * h + 1]);
-            }
+            store_row<NT>(o32, o16, parts || f32, beta, r * ldd, col0 + wn, N, [&](int j, int e) { return alpha * acc[i][j][2 * h + e]; });
         }
 }
 

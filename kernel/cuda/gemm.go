@@ -59,29 +59,35 @@ func divide(tiles, K, least int) int {
 // GemmHopper is Gemm for compute capability 9.0, whose kernels take A and B as tensor maps: boxA and boxB are the boxes,
 // innermost first. Rows of A, B and their addresses must be multiples of 16 bytes.
 func GemmHopper(layout GemmLayout, M, N, K, parts int) (g Geometry, boxA, boxB [2]int) {
-	return gemmHopper(layout, M, N, parts, hopperTile(M, N, parts))
+	return gemmHopper(layout, M, N, parts, hopperTile(M, N, K, parts))
 }
 
-func gemmHopper(layout GemmLayout, M, N, parts, bn int) (g Geometry, boxA, boxB [2]int) {
+func gemmHopper(layout GemmLayout, M, N, parts int, t tile) (g Geometry, boxA, boxB [2]int) {
 	boxA, boxB = [2]int{64, 128}, [2]int{64, 64}
 	if layout == TN {
 		boxA = [2]int{64, 64}
 	}
 	if layout == NT {
-		boxB = [2]int{64, bn}
+		boxB = [2]int{64, t.bn}
 	}
-	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, bn), [3]int{ceil(M, 128) * ceil(N, bn), 1, max(1, parts)},
-		[3]int{384, 1, 1}, 4*(128+bn)*128 + 1024}, boxA, boxB
+	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, t.bn), [3]int{ceil(M, 128) * ceil(N, t.bn), 1, max(1, parts)},
+		[3]int{384, 1, 1}, t.stages*(128+t.bn)*128 + 1024}, boxA, boxB
 }
 
-// hopperTile is the width of the tile whose rounds over the multiprocessors take the least time: a narrower tile's
-// products cost more a column.
-func hopperTile(M, N, parts int) int {
-	best, least := 0, 0
-	for _, t := range []struct{ bn, cost int }{{256, 100}, {128, 55}, {64, 35}} {
-		rounds := ceil(ceil(M, 128)*ceil(N, t.bn)*max(1, parts), multiprocessors)
-		if best == 0 || rounds*t.cost < least {
-			best, least = t.bn, rounds*t.cost
+// A tile of a product by wgmma is 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
+type tile struct{ bn, stages, step int }
+
+var tiles = []tile{{256, 4, 100}, {192, 5, 77}, {128, 6, 54}, {64, 8, 35}}
+
+// hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's products cost more a column,
+// and each takes time to start and to be stored.
+func hopperTile(M, N, K, parts int) tile {
+	var best tile
+	least := 0
+	for _, t := range tiles {
+		steps, n := ceil(ceil(K, 64), max(1, parts)), ceil(M, 128)*ceil(N, t.bn)*max(1, parts)
+		if time := ceil(n, multiprocessors) * (steps*t.step + 100 + t.bn); best.bn == 0 || time < least {
+			best, least = t, time
 		}
 	}
 	return best

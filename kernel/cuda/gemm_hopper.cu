@@ -2,7 +2,7 @@
 // Layout: as gemm.cu (nn, nt, tn); A and B come as tensor maps of elem with boxes of 64 columns, 128-byte swizzle:
 // by column (inner dimension K contiguous: A of nn and nt, B of nt) boxes of 64 x 128 (A) or 64 x BN (B);
 // by row (A of tn, B of nn and tn) boxes of 64 x 64. Addresses and rows are multiples of 16 bytes; edges are filled with zeros.
-// One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds four stages of 64 inner values through the
+// One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds stages of 64 inner values through the
 // copy engine, the other two multiply 64 rows each with wgmma. gridDim.z > 1 divides K as in gemm.cu.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 80 % of cuBLASLt at M >= 2048.
 // Elements: bf16, f16.
@@ -16,7 +16,7 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
         prefetch_map(ma);
         prefetch_map(mb);
     }
-    constexpr int BM = 128, BK = 64, STAGES = 4, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B;
+    constexpr int BM = 128, BK = 64, STAGES = BN == 256 ? 4 : BN == 192 ? 5 : BN == 128 ? 6 : 8, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[2 * STAGES];
     uint32_t base = (smem(shared) + 1023) & ~1023u, full = smem(bars), empty = full + 8 * STAGES;
@@ -80,16 +80,12 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
     for (int h = 0; h < 2; h++) {
         int r = row0 + wg * 64 + warp * 16 + h * 8 + lane / 4;
         if (r >= M) continue;
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-            int c = col0 + j * 8 + lane % 4 * 2;
-            store_pair(o32, (elem *)out, parts || f32, beta, r * ldd + c, c, N, alpha * acc[4 * j + 2 * h], alpha * acc[4 * j + 2 * h + 1]);
-        }
+        store_row<BN / 8>(o32, (elem *)out, parts || f32, beta, r * ldd, col0, N, [&](int j, int e) { return alpha * acc[4 * j + 2 * h + e]; });
     }
 #endif
 }
 
-// Grid (tiles of M times tiles of N, 1, parts of K), block 384, dynamic shared memory 4 (128 + BN) 128 + 1024 bytes.
+// Grid (tiles of M times tiles of N, 1, parts of K), block 384, dynamic shared memory STAGES (128 + BN) 128 + 1024 bytes.
 #define GEMM(NAME, TA, TB, BN) \
     extern "C" __global__ void __launch_bounds__(384, 1) gemm_hopper_##NAME(void *d, const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, \
         int M, int N, int K, int ldd, float alpha, float beta, int f32) { \
@@ -98,6 +94,9 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
 GEMM(nn_256, 0, 1, 256)
 GEMM(nt_256, 0, 0, 256)
 GEMM(tn_256, 1, 1, 256)
+GEMM(nn_192, 0, 1, 192)
+GEMM(nt_192, 0, 0, 192)
+GEMM(tn_192, 1, 1, 192)
 GEMM(nn_128, 0, 1, 128)
 GEMM(nt_128, 0, 0, 128)
 GEMM(tn_128, 1, 1, 128)
