@@ -78,7 +78,7 @@ if wants program; then
 	jobs=()
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
-			part "$tool-run" . 120 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/trainer" train --config cpu_stories_quick --set device=cuda \
+			part "$tool-run" . 120 "$sanitizer" --report-api-errors no --error-exitcode 9 --num-callers-device 0 --tool "$tool" "$bin/trainer" train --config cpu_stories_quick --set device=cuda \
 				--set training.max_steps=3 --set training.decoded_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
 		done
 		all "${jobs[@]}"

@@ -76,7 +76,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 		saved  int // the newest checkpoint then
 		want   []string
 	}{
-		{"a kernel while weights are loaded", 0, "cuLaunchKernel", 700, 6, []string{"base model ", "convert_f32_to_bf16: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a kernel while weights are loaded", 0, "cuLaunchKernel", 700, 6, []string{"base model ", ": cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		{"a kernel while the graph is captured", -1, "cuLaunchKernel", 700, 6, []string{"model.embed_tokens: embedding: embedding_gather: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		{"end of capture", 0, "cuStreamEndCapture", 719, 6, []string{"segments ", "kernels (last ", "cuStreamEndCapture: CUDA_ERROR_LAUNCH_FAILED (719)"}},
 		{"making the graph", 0, "cuGraphInstantiateWithFlags", 2, 6, []string{"segments ", "graph of ", "cuGraphInstantiate: CUDA_ERROR_OUT_OF_MEMORY (2)"}},

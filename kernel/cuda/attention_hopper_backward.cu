@@ -31,8 +31,8 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
     if (threadIdx.x == 0) {
         barrier_init(full_k, 1);
         for (int s = 0; s < 2; s++) {
-            barrier_init(full + 8 * s, 2);
-            barrier_init(empty + 8 * s, 8);   // every warp: it has read its rows of lse and delta
+            barrier_init(full + 8 * s, 33);   // the copies, and every lane that writes rows of lse and delta
+            barrier_init(empty + 8 * s, 256);   // every thread that reads rows of lse and delta
         }
         barrier_fence();
     }
@@ -70,8 +70,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
                     rows[s][0][j * 32 + lane] = l[j];
                     rows[s][1][j * 32 + lane] = d[j];
                 }
-                __syncwarp();
-                if (lane == 0) barrier_arrive(full + 8 * s);
+                barrier_arrive(full + 8 * s);
             }
         }
         return;
@@ -139,8 +138,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
         wgmma_wait<0>();
         hold(gk);
         hold(gv);
-        __syncwarp();
-        if (lane == 0) barrier_arrive(empty + 8 * st);
+        barrier_arrive(empty + 8 * st);
     }
     if (splits == 1) {
         store_head<DP>(dk + kv * D, gk, scale, scale, key, M, D, ldk);
