@@ -56,8 +56,8 @@ if wants side; then
 	part driver kernel/gpu 90 "$bin/driver.test" -test.v & jobs+=($!)
 	part train-beside train 300 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
 	if [ -n "$sanitizer" ]; then
-		for tool in $tools; do # TestGemm's float64 reference takes most of a minute by itself: it is in "kernels" alone
-			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single=TestAttentionSingle nf4=TestNF4 single="LowRank|TestGemmSingle" \
+		for tool in $tools; do
+			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single-1='TestAttentionSingle/heads_of_(8|16|32|40|64|72)$' attention-single-2='TestAttentionSingle/heads_of_(80|96|112)$' attention-single-3='TestAttentionSingle/heads_of_(128|256)$' nf4=TestNF4 lowrank=LowRank gemm="TestGemm$/mma" gemm-hopper="TestGemm$/hopper" gemm-single=TestGemmSingle \
 				elements='TestRMSNorm|TestRope|TestSwiglu|TestEmbedding|TestCrossEntropy|TestAdamW|TestNorm|TestReduce|TestDropout|TestBias|TestAddTail|TestConvert'; do
 				part "$tool-${group%%=*}" kernel/cuda 300 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
 			done

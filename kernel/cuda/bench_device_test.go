@@ -86,6 +86,11 @@ func BenchmarkKernels(b *testing.B) {
 		tail := r.noise("tail", n/2)
 		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_forward", M, C), Y, S, X, gpu.Ptr(0), W, i32(C), float32(1e-5))
 		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(10*n), RMSNorm("rmsnorm_add_forward", M, C), Y, X, tail, S, X, tail, R, W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_add_wide_forward %dx%d", M, C), float64(12*n), RMSNorm("rmsnorm_add_wide_forward", M, C), Y, X, tail, S, X, tail, r.noise("r32", 2*n), W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("elementwise_add_tail %dx%d", M, C), float64(8*n), Elementwise("elementwise_add_tail", n), X, tail, X, tail, R, n)
+		moved(fmt.Sprintf("elementwise_add %dx%d", M, C), float64(6*n), Elementwise("elementwise_add", n), Y, X, R, n)
+		moved(fmt.Sprintf("dropout_apply %dx%d", M, C), float64(4*n), Flat("dropout", "dropout_apply", (n+7)/8), Y, X, in(r, "counter", []int32{1, 2}), int64(3), uint32(1<<28), float32(1.1), n)
+		moved(fmt.Sprintf("bias_add %dx%d", M, C), float64(4*n), Flat("bias", "bias_add", (n+7)/8), Y, X, W, i32(M), i32(C))
 		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.noise("add", n), i32(C))
 	}
 	for _, c := range [][4]int{{8192, 32, 32, 128}, {8192, 32, 4, 64}, {16384, 9, 3, 64}} {
@@ -107,7 +112,7 @@ func BenchmarkKernels(b *testing.B) {
 		n := int64(M) * int64(F)
 		H, E, G := r.noise("h", n), r.noise("e", n), r.noise("g", n)
 		moved(fmt.Sprintf("swiglu_forward %dx%d", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), H, E, G, i32(M), i32(F), i32(F))
-		moved(fmt.Sprintf("swiglu_backward %dx%d", M, F), float64(12*n), Swiglu("swiglu_backward", M, F), H, E, G, i32(M), i32(F), i32(F))
+		moved(fmt.Sprintf("swiglu_grad %dx%d", M, F), float64(10*n), Flat("swiglu_grad", "swiglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
 	}
 	{
 		r.reset()

@@ -24,7 +24,7 @@ var Entries = map[string][]string{
 	"convert":                   {"convert_f32_to_bf16", "convert_f16_to_bf16", "convert_f32_to_f16", "convert_bf16_to_f16", "convert_bf16_to_f32", "convert_f16_to_f32"},
 	"crossentropy":              {"crossentropy_gradient", "crossentropy_loss"},
 	"dropout":                   {"dropout_apply"},
-	"elementwise":               {"elementwise_add", "elementwise_add_tail", "elementwise_add_wide_tail", "elementwise_axpy", "elementwise_axpy_f32", "elementwise_scale_f32"},
+	"elementwise":               {"elementwise_add", "elementwise_add_tail", "elementwise_add_wide_tail", "elementwise_axpy", "elementwise_axpy_f32"},
 	"embedding":                 {"embedding_gather"},
 	"gemm": {"gemm_nn_wide", "gemm_nt_wide", "gemm_tn_wide", "gemm_nn_large", "gemm_nt_large", "gemm_tn_large", "gemm_nn_small", "gemm_nt_small", "gemm_tn_small",
 		"gemm_nn_thin", "gemm_nt_thin", "gemm_tn_thin"},
@@ -41,7 +41,7 @@ var Entries = map[string][]string{
 	"reduce":      {"reduce_sum", "reduce_splits", "reduce_splits_narrow"},
 	"rmsnorm":     {"rmsnorm_forward", "rmsnorm_add_forward", "rmsnorm_add_wide_forward", "rmsnorm_backward"},
 	"rope":        {"rope_apply"},
-	"swiglu":      {"swiglu_forward", "swiglu_backward"},
+	"swiglu":      {"swiglu_forward"},
 	"swiglu_grad": {"swiglu_grad"},
 }
 

@@ -70,9 +70,3 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_axpy(elem *y, cons
 extern "C" __global__ void __launch_bounds__(256) elementwise_axpy_f32(float *y, const float *x, float alpha, int64_t n) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) y[i] = fmaf(alpha, x[i], y[i]);
 }
-
-// y fp32 <- y * scale[0] * alpha.
-extern "C" __global__ void __launch_bounds__(256) elementwise_scale_f32(float *y, const float *scale, float alpha, int64_t n) {
-    float s = *scale * alpha;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) y[i] *= s;
-}

@@ -131,24 +131,38 @@ func testGemm(t *testing.T, family Family) {
 			}
 			return [][]byte{get[byte](r, D, size*M*ldd)}
 		})
+		ra, rb := make([]float64, M*K), make([]float64, N*K) // op(A) by rows, op(B) by columns
+		for k := range K {
+			for m := range M {
+				if c.layout == TN {
+					ra[m*K+k] = a[k*lda+m]
+				} else {
+					ra[m*K+k] = a[m*lda+k]
+				}
+			}
+			for n := range N {
+				if c.layout == NT {
+					rb[n*K+k] = b[n*ldb+k]
+				} else {
+					rb[n*K+k] = b[k*ldb+n]
+				}
+			}
+		}
 		want, plain := append([]float64(nil), d0...), append([]float64(nil), d0...)
 		for m := range M {
 			for n := range N {
 				var s float64
 				var p float32 // as the tensor cores add: groups of 8 exact products, the sum cut to fp32
-				var eight float64
-				for k := range K {
-					ia, ib := m*lda+k, k*ldb+n
-					if c.layout == TN {
-						ia = k*lda + m
+				x, y := ra[m*K:m*K+K], rb[n*K:n*K+K]
+				for len(x) > 0 {
+					var eight float64
+					some := min(8, len(x))
+					for i, v := range x[:some] {
+						eight += v * y[i]
 					}
-					if c.layout == NT {
-						ib = n*ldb + k
-					}
-					s += a[ia] * b[ib]
-					if eight += a[ia] * b[ib]; k%8 == 7 || k == K-1 {
-						p, eight = cut(float64(p)+eight), 0
-					}
+					s += eight
+					p = cut(float64(p) + eight)
+					x, y = x[some:], y[some:]
 				}
 				want[m*ldd+n] = 0.5*s + float64(c.beta)*d0[m*ldd+n]
 				plain[m*ldd+n] = float64(0.5*p + c.beta*float32(d0[m*ldd+n]))

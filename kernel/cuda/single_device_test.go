@@ -92,48 +92,52 @@ func TestGemmSingle(t *testing.T) {
 }
 
 func TestAttentionSingle(t *testing.T) {
+	for _, D := range []int{8, 16, 32, 40, 64, 72, 80, 96, 112, 128, 256} {
+		t.Run(fmt.Sprintf("heads of %d", D), func(t *testing.T) { testAttentionSingle(t, D) })
+	}
+}
+
+func testAttentionSingle(t *testing.T, D int) {
 	r := newRig(t, 64<<20)
 	r.elem = "f32"
-	for _, D := range []int{8, 16, 32, 40, 64, 72, 80, 96, 112, 128, 256} {
-		for _, c := range []attentionCase{
-			{lengths: []int{1, 31, 32, 33, 65, 17}, H: 4, K: 2, repeats: 3},
-			{lengths: []int{151}, H: 3, K: 1},
-			{lengths: []int{5, 100, 45}, H: 2, K: 2, window: 25, tail: true},
-			{lengths: []int{1}, H: 2, K: 1},
-			{lengths: []int{70}, H: 2, K: 1, window: 1},
-		} {
-			M, cu, first := c.pack()
-			H, K := c.H, c.K
-			a, err := NewAttention(Single, M, H, K, D)
-			if err != nil {
-				t.Fatal(err)
+	for _, c := range []attentionCase{
+		{lengths: []int{1, 31, 32, 33, 65, 17}, H: 4, K: 2, repeats: 3},
+		{lengths: []int{151}, H: 3, K: 1},
+		{lengths: []int{5, 100, 45}, H: 2, K: 2, window: 25, tail: true},
+		{lengths: []int{1}, H: 2, K: 1},
+		{lengths: []int{70}, H: 2, K: 1, window: 1},
+	} {
+		M, cu, first := c.pack()
+		H, K := c.H, c.K
+		a, err := NewAttention(Single, M, H, K, D)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scale := 1 / math.Sqrt(float64(D))
+		var q, k, v, do []float64
+		out := r.repeat(func() [][]byte {
+			qv, qf := r.normal(M * H * D)
+			kv, kf := r.normal(M * K * D)
+			vv, vf := r.normal(M * K * D)
+			dv, df := r.normal(M * H * D)
+			q, k, v, do = qf, kf, vf, df
+			b := attentionBuffers{q: in(r, "q", qv), k: in(r, "k", kv), v: in(r, "v", vv), do: in(r, "do", dv), cu: in(r, "cu", cu),
+				o: r.out("o", int64(4*M*H*D)), lse: r.out("lse", int64(4*H*M)), delta: r.out("delta", int64(4*H*M)),
+				dq: r.out("dq", int64(4*M*H*D)), dk: r.out("dk", int64(4*M*K*D)), dv: r.out("dv", int64(4*M*K*D)),
+				M: M, B: len(cu) - 1, H: H, K: K, D: D, ldq: H * D, ldk: K * D, ldo: H * D, window: c.window, scale: float32(scale)}
+			f, back := r.attention(a, b)
+			for _, l := range append([]*gpu.Launch{f}, back...) {
+				r.ok(l.Run(r.s))
 			}
-			scale := 1 / math.Sqrt(float64(D))
-			var q, k, v, do []float64
-			out := r.repeat(func() [][]byte {
-				qv, qf := r.normal(M * H * D)
-				kv, kf := r.normal(M * K * D)
-				vv, vf := r.normal(M * K * D)
-				dv, df := r.normal(M * H * D)
-				q, k, v, do = qf, kf, vf, df
-				b := attentionBuffers{q: in(r, "q", qv), k: in(r, "k", kv), v: in(r, "v", vv), do: in(r, "do", dv), cu: in(r, "cu", cu),
-					o: r.out("o", int64(4*M*H*D)), lse: r.out("lse", int64(4*H*M)), delta: r.out("delta", int64(4*H*M)),
-					dq: r.out("dq", int64(4*M*H*D)), dk: r.out("dk", int64(4*M*K*D)), dv: r.out("dv", int64(4*M*K*D)),
-					M: M, B: len(cu) - 1, H: H, K: K, D: D, ldq: H * D, ldk: K * D, ldo: H * D, window: c.window, scale: float32(scale)}
-				f, back := r.attention(a, b)
-				for _, l := range append([]*gpu.Launch{f}, back...) {
-					r.ok(l.Run(r.s))
-				}
-				r.ok(r.s.Synchronize())
-				for _, l := range append(back, f) {
-					l.Free()
-				}
-				return [][]byte{get[byte](r, b.o, 4*M*H*D), get[byte](r, b.lse, 4*H*M), get[byte](r, b.dq, 4*M*H*D), get[byte](r, b.dk, 4*M*K*D), get[byte](r, b.dv, 4*M*K*D)}
-			})
-			want := attend(q, k, v, do, first, H, K, D, scale, false)
-			for i, w := range [][]float64{want.o, want.lse, want.dq, want.dk, want.dv} {
-				nearSums(t, fmt.Sprintf("heads of %d, %+v: %s", D, c, [...]string{"o", "lse", "dq", "dk", "dv"}[i]), f32Floats(out[i]), w)
+			r.ok(r.s.Synchronize())
+			for _, l := range append(back, f) {
+				l.Free()
 			}
+			return [][]byte{get[byte](r, b.o, 4*M*H*D), get[byte](r, b.lse, 4*H*M), get[byte](r, b.dq, 4*M*H*D), get[byte](r, b.dk, 4*M*K*D), get[byte](r, b.dv, 4*M*K*D)}
+		})
+		want := attend(q, k, v, do, first, H, K, D, scale, false)
+		for i, w := range [][]float64{want.o, want.lse, want.dq, want.dk, want.dv} {
+			nearSums(t, fmt.Sprintf("heads of %d, %+v: %s", D, c, [...]string{"o", "lse", "dq", "dk", "dv"}[i]), f32Floats(out[i]), w)
 		}
 	}
 }
