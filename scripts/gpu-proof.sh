@@ -39,7 +39,7 @@ say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,nohe
 if wants side; then
 	jobs=()
 	if python3 -c 'import torch, transformers, peft' 2>/dev/null; then
-		ref() { part "reference-$1" . 300 python3 -P scripts/proof_reference.py "$out/refs/$1" "${@:2}"; }
+		ref() { part "reference-$1" . 400 python3 -P scripts/proof_reference.py "$out/refs/$1" "${@:2}"; }
 		nf4=quant/testdata/nf4.safetensors
 		ref llama-2-7b-nf4 --shape llama-2-7b --draws 2 --rows 1 --nf4 $nf4 & jobs+=($!)
 		ref tinyllama-1.1b --shape tinyllama-1.1b --draws 8 & jobs+=($!)
@@ -52,14 +52,14 @@ if wants side; then
 	else
 		say 'left out: references (torch, transformers or peft is missing)'
 	fi
-	part kernels kernel/cuda 300 "$bin/kernels.test" -test.v & jobs+=($!)
+	part kernels kernel/cuda 400 "$bin/kernels.test" -test.v & jobs+=($!)
 	part driver kernel/gpu 90 "$bin/driver.test" -test.v & jobs+=($!)
-	part train-beside train 300 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
+	part train-beside train 400 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
 			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single-1='TestAttentionSingle/heads_of_(8|16|32|40|64|72)$' attention-single-2='TestAttentionSingle/heads_of_(80|96|112)$' attention-single-3='TestAttentionSingle/heads_of_(128|256)$' nf4=TestNF4 lowrank=LowRank gemm="TestGemm$/mma" gemm-hopper="TestGemm$/hopper" gemm-single=TestGemmSingle \
 				elements='TestRMSNorm|TestRope|TestSwiglu|TestEmbedding|TestCrossEntropy|TestAdamW|TestNorm|TestReduce|TestDropout|TestBias|TestAddTail|TestConvert'; do
-				part "$tool-${group%%=*}" kernel/cuda 300 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
+				part "$tool-${group%%=*}" kernel/cuda 400 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
 			done
 		done
 	else
@@ -75,6 +75,7 @@ fi
 
 if wants program; then
 	part program tests 120 "$bin/tests.test" -test.run TestGPU -test.v || failed=1
+	part command cmd/trainer 90 "$bin/command.test" -test.run 'GPU|Doctor|ExitCodes' -test.v || failed=1
 	jobs=()
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
@@ -86,6 +87,7 @@ if wants program; then
 fi
 
 if wants bench; then
+	part kernels-bench kernel/cuda 90 "$bin/kernels.test" -test.run none -test.bench 'Kernels|LowRank' -test.benchtime 1x || failed=1
 	bench() {
 		local name=$1
 		shift
