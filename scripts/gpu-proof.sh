@@ -87,7 +87,7 @@ if wants program; then
 fi
 
 if wants bench; then
-	part kernels-bench kernel/cuda 90 "$bin/kernels.test" -test.run none -test.bench 'Kernels|LowRank' -test.benchtime 1x || failed=1
+	part kernels-bench kernel/cuda 90 "$bin/kernels.test" -test.run none -test.bench 'Kernels|LowRank|Attention$|Gemm' -test.benchtime 1x || failed=1
 	bench() {
 		local name=$1
 		shift
