@@ -48,30 +48,34 @@ func BenchmarkLowRank(b *testing.B) {
 			p.Free()
 			ours.Free()
 		}
-		operands := func() (x gpu.Ptr, t, a, g []gpu.Ptr) {
+		type buffers struct {
+			x       gpu.Ptr
+			t, a, g []gpu.Ptr
+		}
+		operands := func() (o buffers) {
 			r.reset()
-			x = r.noise("x", int64(M*C))
+			o.x = r.noise("x", int64(M*C))
 			for range l.Count {
-				t, a, g = append(t, r.noise("t", int64(M*R))), append(a, r.noise("a", int64(R*C))), append(g, r.floats("g", int64(R*C), 0))
+				o.t, o.a, o.g = append(o.t, r.noise("t", int64(M*R))), append(o.a, r.noise("a", int64(R*C))), append(o.g, r.floats("g", int64(R*C), 0))
 			}
-			return
+			return o
 		}
 		wide := 2 * float64(M) * float64(C)
-		x, t, a, g := operands()
-		line("down nt", wide, r.down(l, NT, t, x, a, 1), 0, gpu.Gemm{In: gpu.BF16, M: M, N: R, K: C, TransB: true, Out: gpu.BF16})
+		o := operands()
+		line("down nt", wide, r.down(l, NT, o.t, o.x, o.a, 1), 0, gpu.Gemm{In: gpu.BF16, M: M, N: R, K: C, TransB: true, Out: gpu.BF16})
 		if l.Count == 1 {
-			x, t, a, g = operands()
-			line("down nn", wide, r.down(l, NN, t, x, a, 1), 0, gpu.Gemm{In: gpu.BF16, M: M, N: R, K: C, Out: gpu.BF16})
-			x, t, a, g = operands()
-			line("up nt", wide, r.up(l, NT, x, t, a, 1, 0), 0, gpu.Gemm{In: gpu.BF16, M: M, N: C, K: R, TransB: true, Out: gpu.BF16})
-			x, t, a, g = operands()
-			line("grad flipped", wide, r.grad(l, true, g, x, t, 1, 1), 1, gpu.Gemm{In: gpu.BF16, M: C, N: R, K: M, TransA: true, Out: gpu.F32})
+			o = operands()
+			line("down nn", wide, r.down(l, NN, o.t, o.x, o.a, 1), 0, gpu.Gemm{In: gpu.BF16, M: M, N: R, K: C, Out: gpu.BF16})
+			o = operands()
+			line("up nt", wide, r.up(l, NT, o.x, o.t, o.a, 1, 0), 0, gpu.Gemm{In: gpu.BF16, M: M, N: C, K: R, TransB: true, Out: gpu.BF16})
+			o = operands()
+			line("grad flipped", wide, r.grad(l, true, o.g, o.x, o.t, 1, 1), 1, gpu.Gemm{In: gpu.BF16, M: C, N: R, K: M, TransA: true, Out: gpu.F32})
 		}
-		x, t, a, g = operands()
-		line("up nn", wide, r.up(l, NN, x, t, a, 1, 0), 0, gpu.Gemm{In: gpu.BF16, M: M, N: C, K: R, Out: gpu.BF16})
-		x, t, a, g = operands()
-		line("up nn onto", 2*wide, r.up(l, NN, x, t, a, 1, 1), 1, gpu.Gemm{In: gpu.BF16, M: M, N: C, K: R, Out: gpu.BF16})
-		x, t, a, g = operands()
-		line("grad", wide, r.grad(l, false, g, x, t, 1, 1), 1, gpu.Gemm{In: gpu.BF16, M: R, N: C, K: M, TransA: true, Out: gpu.F32})
+		o = operands()
+		line("up nn", wide, r.up(l, NN, o.x, o.t, o.a, 1, 0), 0, gpu.Gemm{In: gpu.BF16, M: M, N: C, K: R, Out: gpu.BF16})
+		o = operands()
+		line("up nn onto", 2*wide, r.up(l, NN, o.x, o.t, o.a, 1, 1), 1, gpu.Gemm{In: gpu.BF16, M: M, N: C, K: R, Out: gpu.BF16})
+		o = operands()
+		line("grad", wide, r.grad(l, false, o.g, o.x, o.t, 1, 1), 1, gpu.Gemm{In: gpu.BF16, M: R, N: C, K: M, TransA: true, Out: gpu.F32})
 	}
 }
