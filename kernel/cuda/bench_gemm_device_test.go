@@ -42,7 +42,7 @@ func BenchmarkGemm(b *testing.B) {
 		line := fmt.Sprintf("%-22s %7.1f %8.1f", fmt.Sprintf("%s %dx%dx%d", c.l, c.M, c.N, c.K), fl/t1, 1e6*t1)
 		line += fmt.Sprintf(" %7.1f %8.1f %5.1f", fl/t2, 1e6*t2, 100*t1/t2)
 		if r.d.SM() == 90 {
-			hopper := func(parts int, t tile) float64 {
+			hopper := func(parts int, t gemmTile) float64 {
 				return r.parted(c, parts, D, A, B, func(parts int, to gpu.Ptr, flag int32) *gpu.Launch {
 					lda, ldb := c.strides()
 					g, boxA, boxB := gemmHopper(c.l, c.M, c.N, parts, t)
@@ -53,7 +53,7 @@ func BenchmarkGemm(b *testing.B) {
 			parts := GemmHopperParts(c.l, c.M, c.N, c.K)
 			t3 := hopper(parts, hopperTile(c.M, c.N, c.K, parts))
 			line += fmt.Sprintf(" %7.1f %8.1f %5.1f   ", fl/t3, 1e6*t3, 100*t1/t3)
-			for _, t := range tiles {
+			for _, t := range gemmTiles {
 				line += fmt.Sprintf(" %8.1f", 1e6*hopper(1, t))
 			}
 		}

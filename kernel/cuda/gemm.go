@@ -62,7 +62,7 @@ func GemmHopper(layout GemmLayout, M, N, K, parts int) (g Geometry, boxA, boxB [
 	return gemmHopper(layout, M, N, parts, hopperTile(M, N, K, parts))
 }
 
-func gemmHopper(layout GemmLayout, M, N, parts int, t tile) (g Geometry, boxA, boxB [2]int) {
+func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, boxA, boxB [2]int) {
 	boxA, boxB = [2]int{64, 128}, [2]int{64, 64}
 	if layout == TN {
 		boxA = [2]int{64, 64}
@@ -74,17 +74,17 @@ func gemmHopper(layout GemmLayout, M, N, parts int, t tile) (g Geometry, boxA, b
 		[3]int{384, 1, 1}, t.stages*(128+t.bn)*128 + 1024}, boxA, boxB
 }
 
-// A tile of a product by wgmma is 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
-type tile struct{ bn, stages, step int }
+// gemmTile is a tile of a product by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
+type gemmTile struct{ bn, stages, step int }
 
-var tiles = []tile{{256, 4, 100}, {192, 5, 77}, {128, 6, 54}, {64, 8, 35}}
+var gemmTiles = []gemmTile{{256, 4, 100}, {192, 5, 77}, {128, 6, 54}, {64, 8, 35}}
 
 // hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's products cost more a column,
 // and each takes time to start and to be stored.
-func hopperTile(M, N, K, parts int) tile {
-	var best tile
+func hopperTile(M, N, K, parts int) gemmTile {
+	var best gemmTile
 	least := 0
-	for _, t := range tiles {
+	for _, t := range gemmTiles {
 		steps, n := ceil(ceil(K, 64), max(1, parts)), ceil(M, 128)*ceil(N, t.bn)*max(1, parts)
 		if time := ceil(n, multiprocessors) * (steps*t.step + 100 + t.bn); best.bn == 0 || time < least {
 			best, least = t, time
