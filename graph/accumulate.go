@@ -20,9 +20,12 @@ func orderSums(calls []*call, outputs []*Value, t target) []*call {
 	for _, v := range outputs {
 		uses[v]++
 	}
-	key := map[*call]float64{}
+	key, writers := map[*call]float64{}, map[*Value][]*call{}
 	for i, c := range calls {
 		key[c] = float64(i)
+		for _, a := range overwrites(c) {
+			writers[root(c.in[a.In])] = append(writers[root(c.in[a.In])], c)
+		}
 	}
 	for _, c := range calls {
 		if _, ok := c.kernel.(kernel.Add); !ok || c.in[0] == c.in[1] {
@@ -40,7 +43,7 @@ func orderSums(calls []*call, outputs []*Value, t target) []*call {
 		if c.out[0].Type.Bytes() <= t.sameSum() {
 			large, small = small, large
 		}
-		if p.segment != q.segment || large <= 4*small || small == 0 || len(overwrites(p)) > 0 || !undisturbed(calls, key, p, q) {
+		if p.segment != q.segment || large <= 4*small || small == 0 || len(overwrites(p)) > 0 || !undisturbed(writers, key, p, q) {
 			continue
 		}
 		key[p] = key[q] + 0.5
@@ -60,14 +63,12 @@ func depth(c *call, t target) int {
 	return c.in[0].Type.Shape[1]
 }
 
-// undisturbed tells whether nothing that p reads is written over before q has run.
-func undisturbed(calls []*call, key map[*call]float64, p, q *call) bool {
-	for _, c := range calls {
-		if key[c] <= key[p] || key[c] > key[q] {
-			continue
-		}
-		for _, a := range overwrites(c) {
-			if reads(p, root(c.in[a.In])) {
+// undisturbed tells whether nothing that p reads is written over before q has run; writers are the calls that write
+// over memory, by the value it was first.
+func undisturbed(writers map[*Value][]*call, key map[*call]float64, p, q *call) bool {
+	for _, v := range p.in {
+		for _, c := range writers[root(v)] {
+			if key[c] > key[p] && key[c] <= key[q] {
 				return false
 			}
 		}

@@ -1,9 +1,6 @@
 package graph
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // access is a range of addresses that a call reads or writes.
 type access struct {
@@ -24,43 +21,30 @@ type strip struct {
 func dependencies(calls [][]access) [][]int {
 	strips := []strip{}
 	needs := make([][]int, len(calls))
-	before := make([][]uint64, len(calls)) // all that a call waits for, directly or not
-	words := (len(calls) + 63) / 64
+	before := make([]bitset, len(calls)) // all that a call waits for, directly or not
 	for i, accesses := range calls {
-		want := make([]uint64, words)
+		want := newBitset(len(calls))
 		for _, a := range accesses {
 			if a.from < a.to {
 				strips = touch(strips, a, i, want)
 			}
 		}
-		before[i] = want
-		var direct []int
-		for w := len(want) - 1; w >= 0; w-- { // latest first: it may wait for earlier ones
-			for x := want[w]; x != 0; {
-				b := 63 - bits.LeadingZeros64(x)
-				x &^= 1 << b
-				direct = append(direct, w*64+b)
-			}
-		}
-		covered := make([]uint64, words)
-		for _, d := range direct {
-			if covered[d/64]>>(d%64)&1 == 0 {
+		covered := newBitset(len(calls))
+		for _, d := range slices.Backward(want.members()) { // latest first: it may wait for earlier ones
+			if !covered.has(d) {
 				needs[i] = append(needs[i], d)
 			}
-			for w, x := range before[d] {
-				covered[w] |= x
-			}
+			covered.join(before[d])
 		}
-		for w := range want {
-			want[w] |= covered[w]
-		}
+		want.join(covered)
+		before[i] = want
 	}
 	return needs
 }
 
 // touch notes in want whom call i must wait for over one access, and the access in the strips, which are in
 // order and do not overlap.
-func touch(strips []strip, a access, i int, want []uint64) []strip {
+func touch(strips []strip, a access, i int, want bitset) []strip {
 	at, _ := slices.BinarySearchFunc(strips, a.from, func(s strip, from uint64) int {
 		if s.to <= from {
 			return -1
@@ -69,7 +53,7 @@ func touch(strips []strip, a access, i int, want []uint64) []strip {
 	})
 	need := func(call int) {
 		if call >= 0 && call != i {
-			want[call/64] |= 1 << (call % 64)
+			want.add(call)
 		}
 	}
 	next := a.from

@@ -1,6 +1,10 @@
 package graph
 
-import "github.com/tierlora/tierlora/kernel"
+import (
+	"slices"
+
+	"github.com/tierlora/tierlora/kernel"
+)
 
 // stacker groups thin products that share what is large about them, so that it is read or written once:
 //
@@ -18,14 +22,17 @@ type stacker struct {
 // stack returns the calls with groups in place of their members.
 func (s stacker) stack(calls []*call) []*call {
 	calls = s.sums(calls)
+	w := waitsOf(calls)
 	for _, members := range s.groups(calls) {
 		for len(members) > 1 {
 			n := 1
-			for n < len(members) && s.together(calls, members[:n+1]) {
+			for n < len(members) && s.together(w, members[:n+1]) {
 				n++
 			}
 			if n > 1 {
-				calls = merge(calls, members[:n])
+				var one *call
+				calls, one = merge(calls, members[:n])
+				w.unite(members[:n], one)
 			}
 			members = members[n:]
 		}
@@ -59,7 +66,8 @@ func (s stacker) sums(calls []*call) []*call {
 	for _, v := range s.outputs {
 		uses[v]++
 	}
-	for _, c := range append([]*call(nil), calls...) {
+	w := waitsOf(calls)
+	for _, c := range slices.Clone(calls) {
 		k, onto, n := product(c)
 		if n != 1 || !onto || k.TransA || root(c.in[2]).kind != Computed {
 			continue
@@ -76,13 +84,10 @@ func (s stacker) sums(calls []*call) []*call {
 			}
 			v = p.in[a[0].In]
 		}
-		if first == nil {
+		if first == nil || w.waitsFor(c.in[0].call, first) || w.waitsFor(c.in[1].call, first) {
 			continue
 		}
-		d := befores(calls)
-		if d.reaches(c.in[0].call, first) || d.reaches(c.in[1].call, first) {
-			continue
-		}
+		w.also(first, c.in[0].call, c.in[1].call)
 		_, onto, n = product(first)
 		first.in = append(append(first.in[:2*n:2*n], c.in[0], c.in[1]), first.in[2*n:]...)
 		if sum := (kernel.MatMulSum{N: n + 1, TransB: k.TransB, Alpha: k.Alpha}); onto {
@@ -132,15 +137,14 @@ func (s stacker) groups(calls []*call) [][]*call {
 }
 
 // together tells whether the calls, of which all but the last were found to fit, can run as one.
-func (s stacker) together(calls, members []*call) bool {
+func (s stacker) together(w waits, members []*call) bool {
 	last := members[len(members)-1]
 	k, _, _ := product(last)
 	if !s.fits(k, types(last.in[:2]), last.out[0].Type, len(members)) {
 		return false
 	}
-	d := befores(calls)
 	for _, c := range members[:len(members)-1] {
-		if d.reaches(c, last) || d.reaches(last, c) || overwrites(c) != nil && root(c.out[0]) == root(last.out[0]) {
+		if w.waitsFor(c, last) || w.waitsFor(last, c) || overwrites(c) != nil && root(c.out[0]) == root(last.out[0]) {
 			return false
 		}
 	}
@@ -148,7 +152,7 @@ func (s stacker) together(calls, members []*call) bool {
 }
 
 // merge replaces the members by one call: sums onto memory where the last of them stood, others at the first.
-func merge(calls, members []*call) []*call {
+func merge(calls, members []*call) (kept []*call, one *call) {
 	k, onto, _ := product(members[0])
 	each := kernel.MatMulEach{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
 	first, place := members[0], members[0]
@@ -172,27 +176,11 @@ func merge(calls, members []*call) []*call {
 		result.call, result.out = c, i
 		c.out = append(c.out, result)
 	}
-	kept := make([]*call, 0, len(calls))
-	for _, o := range calls {
-		if o == place {
-			kept = append(kept, c)
-		} else {
-			kept = append(kept, o)
-		}
-	}
-	return without(kept, members...)
+	calls = slices.Clone(calls)
+	calls[slices.Index(calls, place)] = c
+	return without(calls, members...), c
 }
 
 func without(calls []*call, gone ...*call) []*call {
-	kept := make([]*call, 0, len(calls))
-	for _, c := range calls {
-		out := false
-		for _, g := range gone {
-			out = out || c == g
-		}
-		if !out {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return slices.Contains(gone, c) })
 }

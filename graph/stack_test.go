@@ -1,7 +1,9 @@
 package graph
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/tierlora/tierlora/kernel"
 )
@@ -60,9 +62,9 @@ func TestStackedPlansEqualNaiveRuns(t *testing.T) {
 	}
 }
 
-// lowRankLayers records two layers of low-rank updates [20,R] on three products of one input, as adapters build them, a loss
+// lowRankLayers records layers of low-rank updates [20,R] on three products of one input, as adapters build them, a loss
 // over 9 words, and gradients that add up in state.
-func lowRankLayers(b *Builder) []*Value {
+func lowRankLayers(b *Builder, layers int) []*Value {
 	var params []*Value
 	param := func(name string, shape ...int) *Value {
 		p := b.Param("p", name, floats(shape...))
@@ -71,7 +73,8 @@ func lowRankLayers(b *Builder) []*Value {
 	}
 	x := b.Batch("x", floats(6, 20))
 	mul := kernel.MatMul{TransB: true}
-	for _, layer := range []string{"0", "1"} {
+	for i := range layers {
+		layer := strconv.Itoa(i)
 		in := b.Apply(kernel.RMSNorm{Eps: 1e-3}, x, b.Frozen("gain"+layer, floats(20)))
 		for _, name := range []string{"q", "k", "v"} {
 			name += layer
@@ -100,7 +103,7 @@ func thin(_ kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
 func TestThinProductsAreGrouped(t *testing.T) {
 	run := func(tg target, again Recompute) (map[string]int, [][]float32, string) {
 		b := NewBuilder(kernel.F32)
-		outputs := lowRankLayers(b)
+		outputs := lowRankLayers(b, 2)
 		b.Recompute(again, 0)
 		p, err := b.compile(tg, false, outputs)
 		if err != nil {
@@ -143,5 +146,28 @@ func TestThinProductsAreGrouped(t *testing.T) {
 		if _, _, second := run(stackingTarget{hostTarget{2}, thin}, again); second != plan {
 			t.Errorf("%v: compiled twice, two plans", again)
 		}
+	}
+}
+
+// TestGroupingIsQuick: the plan stands between the command and the first step, so finding groups in a deep model may not take
+// many times as long as all else about its plan.
+func TestGroupingIsQuick(t *testing.T) {
+	plan := func(tg target) time.Duration {
+		least := time.Hour
+		for range 3 {
+			b := NewBuilder(kernel.F32)
+			outputs := lowRankLayers(b, 64)
+			began := time.Now()
+			if _, err := b.compile(tg, false, outputs); err != nil {
+				t.Fatal(err)
+			}
+			least = min(least, time.Since(began))
+		}
+		return least
+	}
+	plain, groups := plan(hostTarget{2}), plan(stackingTarget{hostTarget{2}, thin})
+	t.Logf("64 layers: %v, with groups %v, %.1f times", plain, groups, float64(groups)/float64(plain))
+	if groups > 10*plain {
+		t.Errorf("a plan of 64 layers takes %v, with groups %v: more than 10 times", plain, groups)
 	}
 }

@@ -17,7 +17,10 @@ static long tail_nodes(CUstream s, CUgraphNode *to, size_t most, CUresult *r) {
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Tail is the end of a piece of captured work: the nodes that what follows it depends on.
 type Tail []C.CUgraphNode
@@ -45,11 +48,7 @@ func (s *Stream) Follow(tails ...Tail) error {
 	var nodes []C.CUgraphNode
 	for _, t := range tails {
 		for _, n := range t {
-			seen := false
-			for _, m := range nodes {
-				seen = seen || m == n
-			}
-			if !seen {
+			if !slices.Contains(nodes, n) {
 				nodes = append(nodes, n)
 			}
 		}
