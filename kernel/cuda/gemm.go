@@ -70,14 +70,18 @@ func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, box
 	if layout == NT {
 		boxB = [2]int{64, t.bn}
 	}
+	stage := (128 + t.bn) * 64 * 2
 	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, t.bn), [3]int{ceil(M, 128) * ceil(N, t.bn), 1, max(1, parts)},
-		[3]int{384, 1, 1}, t.stages*(128+t.bn)*128 + 1024}, boxA, boxB
+		[3]int{384, 1, 1}, stage*(gemmStageBytes/stage) + 1024}, boxA, boxB
 }
 
-// gemmTile is a tile of a product by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
-type gemmTile struct{ bn, stages, step int }
+// gemmStageBytes is the shared memory that the stages of gemm_hopper.cu share.
+const gemmStageBytes = 200 << 10
 
-var gemmTiles = []gemmTile{{256, 4, 100}, {192, 5, 77}, {128, 6, 54}, {64, 8, 35}}
+// gemmTile is a tile of a product by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
+type gemmTile struct{ bn, step int }
+
+var gemmTiles = []gemmTile{{256, 100}, {192, 77}, {128, 54}, {64, 35}}
 
 // hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's products cost more a column,
 // and each takes time to start and to be stored.

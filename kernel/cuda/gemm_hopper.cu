@@ -2,7 +2,7 @@
 // Layout: as gemm.cu (nn, nt, tn); A and B come as tensor maps of elem with boxes of 64 columns, 128-byte swizzle:
 // by column (inner dimension K contiguous: A of nn and nt, B of nt) boxes of 64 x 128 (A) or 64 x BN (B);
 // by row (A of tn, B of nn and tn) boxes of 64 x 64. Addresses and rows are multiples of 16 bytes; edges are filled with zeros.
-// One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds stages of 64 inner values through the
+// One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds stages of 64 inner values, as many as 200 KB hold, through the
 // copy engine, the other two multiply 64 rows each with wgmma. gridDim.z > 1 divides K as in gemm.cu.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 80 % of cuBLASLt at M >= 2048.
 // Elements: bf16, f16.
@@ -16,7 +16,7 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
         prefetch_map(ma);
         prefetch_map(mb);
     }
-    constexpr int BM = 128, BK = 64, STAGES = BN == 256 ? 4 : BN == 192 ? 5 : BN == 128 ? 6 : 8, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B;
+    constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = 204800 / STAGE;
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ __align__(8) uint64_t bars[2 * STAGES];
     uint32_t base = (smem(shared) + 1023) & ~1023u, full = smem(bars), empty = full + 8 * STAGES;
