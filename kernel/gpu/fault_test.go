@@ -25,8 +25,10 @@ func TestFailingDriver(t *testing.T) {
 	if n, reason := Devices(); n != before || reason != why {
 		t.Errorf("after restore: %d devices, %q; before %d, %q", n, reason, before, why)
 	}
-	if _, err := libcuda.Fail("cuNothing", 1); err == nil {
-		t.Error("a function that is not there was made to fail")
+	for _, fail := range []func(string, int) (func(), error){libcuda.Fail, libcuda.FailCapturing} {
+		if _, err := fail("cuNothing", 1); err == nil {
+			t.Error("a function that is not there was made to fail")
+		}
 	}
 }
 
