@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
 // Config is the `training:` section of a run's YAML.
@@ -22,6 +25,9 @@ type Config struct {
 	// tokens of them all.
 	GradientAccumulationSteps int `mapstructure:"gradient_accumulation_steps" yaml:"gradient_accumulation_steps"`
 
+	// Objective is a key of objective.Objectives: what is minimised.
+	Objective string `mapstructure:"objective" yaml:"objective"`
+	// Optimizer is a key of optimizer.Optimizers.
 	Optimizer    string  `mapstructure:"optimizer" yaml:"optimizer"`
 	LearningRate float64 `mapstructure:"learning_rate" yaml:"learning_rate"`
 	// LRScheduler is a key of Schedules; MinLRRatio and DecayRatio serve those that have a floor or a decay.
@@ -57,10 +63,16 @@ type Config struct {
 	DecodedWeights string `mapstructure:"decoded_weights" yaml:"decoded_weights"`
 
 	// EvalSteps, SaveSteps: every N optimizer steps; 0 = never (a final save is always made).
+	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: "stop" saves the state before it and ends
+	// the run, "skip" leaves it out.
+	OnNonFinite string `mapstructure:"on_nonfinite" yaml:"on_nonfinite"`
+
 	EvalSteps      int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	SaveSteps      int `mapstructure:"save_steps" yaml:"save_steps"`
 	SaveTotalLimit int `mapstructure:"save_total_limit" yaml:"save_total_limit"` // newest kept; 0 = all
 	LoggingSteps   int `mapstructure:"logging_steps" yaml:"logging_steps"`
+	// ReportTo are keys of Observers: what else is written of the run besides metrics.jsonl.
+	ReportTo []string `mapstructure:"report_to" yaml:"report_to,omitempty"`
 	// Resume is "" (refuse to overwrite a run that is there), "auto" (newest complete checkpoint of
 	// output_dir, if any) or a checkpoint folder.
 	Resume string `mapstructure:"resume" yaml:"resume"`
@@ -79,10 +91,10 @@ type Expect struct {
 func Default() Config {
 	return Config{
 		Epochs: 1, BatchSize: 1, GradientAccumulationSteps: 1,
-		Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
+		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DecodedWeights: "auto", LoggingSteps: 1,
+		GradientCheckpointing: "auto", DecodedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1,
 	}
 }
 
@@ -119,26 +131,32 @@ func (c Config) Validate() []error {
 	if c.DecodedWeights != "auto" && c.DecodedWeights != "always" && c.DecodedWeights != "never" {
 		bad("decoded_weights: %q is not one of auto, always, never", c.DecodedWeights)
 	}
-	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != precisionAuto {
+	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != session.PrecisionAuto {
 		bad("precision: %q is not one of auto, bf16, fp16, tf32, fp32", c.Precision)
 	}
 	if frac, _ := math.Frexp(c.LossScale); frac != 0.5 || c.LossScale < 1 || c.LossScale > math.MaxFloat32 {
 		bad("loss_scale: %v must be a power of two, 1 or more", c.LossScale)
 	}
 	atLeast("loss_scale_interval", c.LossScaleInterval, 1)
-	if c.Optimizer != "adamw" {
-		bad("optimizer: %q is not supported; use adamw", c.Optimizer)
+	if _, ok := optimizer.Optimizers[c.Optimizer]; !ok {
+		bad("optimizer: %q is not one of %s", c.Optimizer, names(optimizer.Optimizers))
+	}
+	if _, ok := objective.Objectives[c.Objective]; !ok {
+		bad("objective: %q is not one of %s", c.Objective, names(objective.Objectives))
+	}
+	for _, o := range c.ReportTo {
+		if _, ok := Observers[o]; !ok {
+			bad("report_to: %q is not one of %s", o, names(Observers))
+		}
+	}
+	if c.OnNonFinite != "stop" && c.OnNonFinite != "skip" {
+		bad("on_nonfinite: %q is not one of stop, skip", c.OnNonFinite)
 	}
 	if !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0) {
 		bad("learning_rate: %v must be a positive number", c.LearningRate)
 	}
 	if _, ok := Schedules[c.LRScheduler]; !ok {
-		names := make([]string, 0, len(Schedules))
-		for n := range Schedules {
-			names = append(names, n)
-		}
-		sort.Strings(names)
-		bad("lr_scheduler: %q is not one of %s", c.LRScheduler, strings.Join(names, ", "))
+		bad("lr_scheduler: %q is not one of %s", c.LRScheduler, names(Schedules))
 	}
 	within("warmup_ratio", c.WarmupRatio, 0, 1)
 	within("min_lr_ratio", c.MinLRRatio, 0, 1)
@@ -155,4 +173,19 @@ func (c Config) Validate() []error {
 		bad("max_grad_norm: %v must not be negative", c.MaxGradNorm)
 	}
 	return problems
+}
+
+// names lists a table's keys.
+func names[V any](table map[string]V) string {
+	keys := make([]string, 0, len(table))
+	for k := range table {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return strings.Join(keys, ", ")
+}
+
+// optimizer is what the section says of its optimizer.
+func (c Config) optimizer() optimizer.Config {
+	return optimizer.Config{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Epsilon: c.AdamEpsilon, WeightDecay: c.WeightDecay}
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // ManifestFile is the name of the manifest in a run's output folder.
@@ -52,7 +54,7 @@ func (m *Manifest) SetLosses(losses []float64) {
 func (m Manifest) Write(dir string) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err == nil {
-		err = writeFileAtomically(filepath.Join(dir, ManifestFile), append(data, '\n'))
+		err = atomicfile.Write(filepath.Join(dir, ManifestFile), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", ManifestFile, err)

@@ -4,6 +4,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // Spec is a run's whole configuration, as the YAML file has it. Each section belongs to the package that
@@ -29,4 +30,9 @@ func DefaultSpec() Spec {
 		Adapter: "lora", LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
 		Seed: 42, Device: "auto",
 	}
+}
+
+// Session is what a run opens.
+func (s Spec) Session() session.Options {
+	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, LoRA: s.LoRA, Quantization: s.Quantization}
 }

@@ -1,4 +1,4 @@
-package train
+package checkpoint
 
 import (
 	"bufio"
@@ -34,7 +34,7 @@ func checkpointFiles(t testing.TB, step int) map[string][]byte {
 func saveSteps(t testing.TB, dir string, steps ...int) {
 	t.Helper()
 	for _, step := range steps {
-		if err := SaveCheckpoint(dir, step, checkpointFiles(t, step)); err != nil {
+		if err := Save(dir, step, checkpointFiles(t, step)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestCheckpointRoundTrip(t *testing.T) {
 	if err != nil || damaged != nil || path != filepath.Join(dir, "checkpoint-10") {
 		t.Fatalf("Latest: %q, %v, %v", path, damaged, err)
 	}
-	files, state, err := LoadCheckpoint(path)
+	files, state, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 	}
 	sums := func(text string) func(string) error {
 		return func(path string) error {
-			return os.WriteFile(filepath.Join(path, CheckpointSumFile), []byte(text), 0o644)
+			return os.WriteFile(filepath.Join(path, SumFile), []byte(text), 0o644)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -109,7 +109,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 		"short file":    {func(p string) error { return os.Truncate(filepath.Join(p, adapter), 99_999) }, adapter + " is damaged: it has 99999 bytes, saved were 100000"},
 		"one bit":       {flip(adapter), adapter + " is damaged: its SHA-256 is "},
 		"one bit state": {flip(StateFile), StateFile + " is damaged: its SHA-256 is "},
-		"no sums":       {func(p string) error { return os.Remove(filepath.Join(p, CheckpointSumFile)) }, "checkpoint.json is missing: this is no complete checkpoint"},
+		"no sums":       {func(p string) error { return os.Remove(filepath.Join(p, SumFile)) }, "checkpoint.json is missing: this is no complete checkpoint"},
 		"sums no JSON":  {sums("{"), "checkpoint.json is damaged: unexpected EOF"},
 		"sums empty":    {sums(`{"format":1,"step":2}`), "trainer_state.json is missing"},
 		"later format":  {sums(`{"format":2}`), "checkpoint.json has format 2, this program reads 1"},
@@ -126,7 +126,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 			if err := c.damage(path); err != nil {
 				t.Fatal(err)
 			}
-			_, _, err := LoadCheckpoint(path)
+			_, _, err := Load(path)
 			if err == nil || !strings.Contains(err.Error(), "load checkpoint "+path+": "+c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
@@ -139,14 +139,14 @@ func TestDamagedCheckpoints(t *testing.T) {
 }
 
 func TestCheckpointFileNames(t *testing.T) {
-	for _, name := range []string{"../x", "a/b", ".", "", CheckpointSumFile, `a\b`} {
+	for _, name := range []string{"../x", "a/b", ".", "", SumFile, `a\b`} {
 		files := checkpointFiles(t, 1)
 		files[name] = nil
-		if err := SaveCheckpoint(t.TempDir(), 1, files); err == nil {
+		if err := Save(t.TempDir(), 1, files); err == nil {
 			t.Errorf("file name %q was accepted", name)
 		}
 	}
-	if err := SaveCheckpoint(t.TempDir(), 1, map[string][]byte{"x": nil}); err == nil {
+	if err := Save(t.TempDir(), 1, map[string][]byte{"x": nil}); err == nil {
 		t.Error("a checkpoint without a state was accepted")
 	}
 }
@@ -171,7 +171,7 @@ func TestPrune(t *testing.T) {
 		if err := Prune(dir, c.keep, c.best); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Checkpoints(dir); err != nil || !slices.Equal(got, c.want) {
+		if got, err := Steps(dir); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("keep %d, best %q: %v left (%v), want %v", c.keep, c.best, got, err, c.want)
 		}
 	}
@@ -241,7 +241,7 @@ func TestKilledWhileSaving(t *testing.T) {
 		if err != nil || len(damaged) > 0 {
 			t.Fatalf("round %d: %v, damaged %v", round, err, damaged)
 		}
-		_, state, err := LoadCheckpoint(path)
+		_, state, err := Load(path)
 		if err != nil || state.GlobalStep < confirmed {
 			t.Fatalf("round %d: the newest of %v is step %d (%v), but step %d was saved", round, names, state.GlobalStep, err, confirmed)
 		}
@@ -260,7 +260,7 @@ func TestKilledWhileSaving(t *testing.T) {
 
 // saveForever is the child: it saves, says which step, and never returns.
 func saveForever(t *testing.T, dir string, sameStep bool) {
-	steps, err := Checkpoints(dir)
+	steps, err := Steps(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package train
+package session
 
 import (
 	"context"
@@ -21,17 +21,17 @@ import (
 // EmbeddedPrefix marks models and data sets that the binary carries: "embedded:stories260K".
 const EmbeddedPrefix = "embedded:"
 
-// base is a checkpoint that a run starts from.
-type base struct {
-	name      string
-	config    model.Config
-	weights   *weights.Set
-	tokenizer *tokenizer.Tokenizer
+// Base is a checkpoint: a model's configuration, weights and tokenizer.
+type Base struct {
+	Name      string // as it was asked for: a folder, a hub name, or an embedded one
+	Config    model.Config
+	Weights   *weights.Set
+	Tokenizer *tokenizer.Tokenizer
 }
 
-// openBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
-func openBase(ctx context.Context, name string, env Env) (*base, error) {
-	b := &base{name: name}
+// OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
+func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
+	b := &Base{Name: name}
 	var err error
 	if short, ok := strings.CutPrefix(name, EmbeddedPrefix); ok {
 		if env.Model == nil {
@@ -47,36 +47,42 @@ func openBase(ctx context.Context, name string, env Env) (*base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.config, err = model.LoadConfig(dir); err != nil {
+	if b.Config, err = model.LoadConfig(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.tokenizer, err = tokenizer.Load(dir); err != nil {
+	if b.Tokenizer, err = tokenizer.Load(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.weights, err = weights.OpenDir(dir); err != nil {
+	if b.Weights, err = weights.OpenDir(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	return b, nil
 }
 
-func (b *base) openFS(fsys fs.FS) error {
+func (b *Base) openFS(fsys fs.FS) error {
 	raw, err := fs.ReadFile(fsys, "config.json")
 	if err != nil {
-		return fmt.Errorf("open base model %q: %w", b.name, err)
+		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
-	if b.config, err = model.ParseConfig(raw); err != nil {
-		return fmt.Errorf("open base model %q: config.json: %w", b.name, err)
+	if b.Config, err = model.ParseConfig(raw); err != nil {
+		return fmt.Errorf("open base model %q: config.json: %w", b.Name, err)
 	}
-	if b.tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {
-		return fmt.Errorf("open base model %q: %w", b.name, err)
+	if b.Tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {
+		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
-	if b.weights, err = weights.OpenFS(fsys, "."); err != nil {
-		return fmt.Errorf("open base model %q: %w", b.name, err)
+	if b.Weights, err = weights.OpenFS(fsys, "."); err != nil {
+		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
 	return nil
 }
 
-func (b *base) close() error { return b.weights.Close() }
+// Close releases the mapped weights.
+func (b *Base) Close() error {
+	if b == nil || b.Weights == nil {
+		return nil
+	}
+	return b.Weights.Close()
+}
 
 // tensors reads a checkpoint; it is an nn.StoredReader.
 type tensors struct{ weights.Source }
@@ -102,8 +108,8 @@ func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from
 	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
 }
 
-// check compares the checkpoint's tensors with those a network reads.
-func (b *base) check(n *nn.Net) error {
+// Check compares the checkpoint's tensors with those a network reads.
+func (b *Base) Check(n *nn.Net) error {
 	var want []weights.Spec
 	for _, w := range n.Weights() {
 		if w.Name != "" {
@@ -111,30 +117,30 @@ func (b *base) check(n *nn.Net) error {
 		}
 	}
 	allowed := []string{"*.rotary_emb.inv_freq"}
-	if b.config.TieEmbeddings {
+	if b.Config.TieEmbeddings {
 		allowed = append(allowed, "lm_head.weight")
 	}
-	if err := weights.Check(b.weights, want, allowed...); err != nil {
-		return fmt.Errorf("base model %q: %w", b.name, err)
+	if err := weights.Check(b.Weights, want, allowed...); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil
 }
 
-// load fills the frozen weights of a network, workers at a time.
-func (b *base) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
-	if err := n.Load(ctx, tensors{b.weights}, m, workers); err != nil {
-		return fmt.Errorf("base model %q: %w", b.name, err)
+// Load fills the frozen weights of a network, workers at a time.
+func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
+	if err := n.Load(ctx, tensors{b.Weights}, m, workers); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil
 }
 
-// fingerprint tells base weights apart without reading all of them: every tensor's name, type, shape and
+// Fingerprint tells base weights apart without reading all of them: every tensor's name, type, shape and
 // first and last bytes.
-func (b *base) fingerprint() string {
+func (b *Base) Fingerprint() string {
 	const edge = 256
 	h := sha256.New()
-	for _, name := range b.weights.Names() {
-		t, _ := b.weights.Tensor(name)
+	for _, name := range b.Weights.Names() {
+		t, _ := b.Weights.Tensor(name)
 		fmt.Fprintf(h, "%s %v %v\n", name, t.DType, t.Shape)
 		h.Write(t.Data[:min(edge, len(t.Data))])
 		h.Write(t.Data[max(0, len(t.Data)-edge):])
@@ -142,9 +148,9 @@ func (b *base) fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest is a SHA-256 over every tensor's name, type, shape and SHA-256, which workers take in parallel.
-func (b *base) digest(ctx context.Context, workers int) (string, error) {
-	names := b.weights.Names()
+// Digest is a SHA-256 over every tensor's name, type, shape and SHA-256, which workers take in parallel.
+func (b *Base) Digest(ctx context.Context, workers int) (string, error) {
+	names := b.Weights.Names()
 	sums := make([][sha256.Size]byte, len(names))
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -153,7 +159,7 @@ func (b *base) digest(ctx context.Context, workers int) (string, error) {
 		go func() {
 			defer wg.Done()
 			for i := range next {
-				t, _ := b.weights.Tensor(names[i])
+				t, _ := b.Weights.Tensor(names[i])
 				sums[i] = sha256.Sum256(t.Data)
 			}
 		}()
@@ -168,7 +174,7 @@ func (b *base) digest(ctx context.Context, workers int) (string, error) {
 	wg.Wait()
 	h := sha256.New()
 	for i, name := range names {
-		t, _ := b.weights.Tensor(name)
+		t, _ := b.Weights.Tensor(name)
 		fmt.Fprintf(h, "%s %v %v %x\n", name, t.DType, t.Shape, sums[i])
 	}
 	return hex.EncodeToString(h.Sum(nil)), ctx.Err()

@@ -1,39 +1,37 @@
-package train
+package infer
 
 import (
 	"fmt"
 
-	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/session"
 )
 
 // logitsStep gives the logits of chosen rows of up to T tokens of one sequence, with the keys and values of
 // earlier tokens kept in a cache.
 type logitsStep struct {
-	net     *nn.Net
-	trained *adapter.Trained
-	plan    *graph.Plan
-	logits  *graph.Value // f[R,V]
-	prefix  string
+	session.Program
+	logits *graph.Value // f[R,V]
+	prefix string
 }
 
 // newLogitsStep plans T tokens at a time of a sequence of at most maxLen, and the logits of R of them.
-func newLogitsStep(nw network, prefix string, T, R, maxLen int, on graph.Machine) (*logitsStep, error) {
-	n, trained, in := nw.build(prefix, shape{Tokens: T, Sequences: 1, MaxLen: maxLen})
-	in.batch.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, 2))
-	in.batch.Cache = &nn.Cache{Start: n.Batch(prefix+"cache start", kernel.T(kernel.I32, 1))}
+func newLogitsStep(nw session.Network, prefix string, T, R, maxLen int, on graph.Machine) (*logitsStep, error) {
+	n, trained, in := nw.Declare(prefix, session.Shape{Tokens: T, Sequences: 1, MaxLen: maxLen})
+	in.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, 2))
+	in.Cache = &nn.Cache{Start: n.Batch(prefix+"cache start", kernel.T(kernel.I32, 1))}
 	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, R))
-	hidden := nw.Build(n, nw.Config, in.batch)                        // [T,C]
+	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
-	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
-	l := &logitsStep{net: n, trained: trained, prefix: prefix}
-	l.logits = n.Apply(kernel.MatMul{TransB: true, Wide: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
-	var err error
-	if l.plan, err = on.Compile(n.Builder, l.logits); err != nil {
+	l := &logitsStep{prefix: prefix}
+	l.logits = n.Apply(kernel.MatMul{TransB: true, Wide: true}, hidden, nw.Head(n)) // [R,C] [V,C]ᵀ -> [R,V]
+	plan, err := on.Compile(n.Builder, l.logits)
+	if err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)
 	}
+	l.Program = session.Program{Net: n, Trained: trained, Plan: plan}
 	return l, nil
 }
 
@@ -45,11 +43,7 @@ type logitsRun struct {
 	ids, positions, cuQ, cuK, start, rows []int32
 }
 
-func (l *logitsStep) bind(m graph.Store, on graph.Machine) (*logitsRun, error) {
-	run, err := on.Bind(l.plan, m)
-	if err != nil {
-		return nil, err
-	}
+func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 	r := &logitsRun{step: l, run: run, store: m}
 	for name, dst := range map[string]*[]int32{
 		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache start": &r.start, "logit rows": &r.rows,

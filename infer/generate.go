@@ -1,4 +1,4 @@
-package train
+package infer
 
 import (
 	"context"
@@ -10,18 +10,33 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
 )
+
+// GenerateOptions steer the choice of tokens.
+type GenerateOptions struct {
+	MaxTokens   int
+	Temperature float64 // 0 = the likeliest token
+	TopP        float64 // least part of the probability to choose from; 0 or 1 = all
+	TopK        int     // most tokens to choose from; 0 = all
+	Seed        uint64
+}
+
+// Generated is one answer.
+type Generated struct {
+	Text            string        `json:"text"`
+	IDs             []int32       `json:"ids"`
+	PromptTokens    int           `json:"prompt_tokens"`
+	Stopped         string        `json:"stopped"` // "end" at the model's end token, "length" at MaxTokens
+	Duration        time.Duration `json:"duration_ns"`
+	TokensPerSecond float64       `json:"tokens_per_second"`
+}
 
 // Generator continues prompts with a model and, if given, an adapter. It is for one goroutine.
 type Generator struct {
-	base  *base
-	net   network
-	saved *adapter.Saved
-	on    graph.Machine
-	store graph.Store // nil before the first text
-	eos   map[int32]bool
+	*session.Session
+	memory *session.Memory // nil before the first text
+	eos    map[int32]bool
 
 	maxLen          int
 	prefill, decode *logitsRun
@@ -31,65 +46,35 @@ type Generator struct {
 // prefillTokens is how many tokens of a prompt go through the model at a time.
 const prefillTokens = 64
 
-// NewGenerator opens a model and the adapter of a PEFT folder, no adapter where that is empty, for a device
-// as in Spec.
-func NewGenerator(ctx context.Context, modelDir, adapterDir, device string, env Env) (*Generator, error) {
-	g := &Generator{eos: map[int32]bool{}}
-	if err := g.open(ctx, modelDir, adapterDir, device, env); err != nil {
-		return nil, errors.Join(err, g.Close())
+// NewGenerator opens a model and the adapter of a PEFT folder, no adapter where that is empty.
+func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env session.Env) (*Generator, error) {
+	s, err := session.Open(ctx, o, env)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.UseAdapter(adapterDir); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	g := &Generator{Session: s, eos: map[int32]bool{}}
+	for _, id := range s.Base.Config.EOS {
+		g.eos[int32(id)] = true
+	}
+	if id, ok := s.Base.Tokenizer.EOS(); ok {
+		g.eos[id] = true
 	}
 	return g, nil
 }
 
-func (g *Generator) open(ctx context.Context, modelDir, adapterDir, device string, env Env) error {
-	var err error
-	if g.on, err = openMachine(device, precisionAuto, env); err != nil {
-		return err
-	}
-	b, err := openBase(ctx, modelDir, env)
-	if err != nil {
-		return err
-	}
-	g.base = b
-	nw, err := networkOf(Spec{Adapter: "lora"}, b)
-	if err != nil {
-		return err
-	}
-	if g.saved, err = nw.withAdapter(adapterDir); err != nil {
-		return err
-	}
-	g.net = nw
-	for _, id := range b.config.EOS {
-		g.eos[int32(id)] = true
-	}
-	if id, ok := b.tokenizer.EOS(); ok {
-		g.eos[id] = true
-	}
-	return nil
-}
-
 // Close releases memory, mapped weights and the device.
-func (g *Generator) Close() error {
-	err := g.release()
-	if g.saved != nil {
-		err = errors.Join(err, g.saved.Close())
-	}
-	if g.base != nil {
-		err = errors.Join(err, g.base.close())
-	}
-	if g.on != nil {
-		err = errors.Join(err, g.on.Close())
-	}
-	return err
-}
+func (g *Generator) Close() error { return errors.Join(g.release(), g.Session.Close()) }
 
 // release gives back the memory of earlier texts.
 func (g *Generator) release() error {
-	if g.store == nil {
+	if g.memory == nil {
 		return nil
 	}
-	err := g.store.Close()
-	g.store, g.maxLen = nil, 0
+	err := g.memory.Close()
+	g.memory, g.maxLen = nil, 0
 	return err
 }
 
@@ -101,8 +86,8 @@ func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateO
 	if o.MaxTokens < 1 {
 		return nil, fmt.Errorf("generate: max tokens is %d, want at least 1", o.MaxTokens)
 	}
-	if n := len(prompt) + o.MaxTokens; n > g.base.config.MaxPositions {
-		return nil, fmt.Errorf("generate: a prompt of %d tokens and %d more are above the model's %d positions", len(prompt), o.MaxTokens, g.base.config.MaxPositions)
+	if n := len(prompt) + o.MaxTokens; n > g.Base.Config.MaxPositions {
+		return nil, fmt.Errorf("generate: a prompt of %d tokens and %d more are above the model's %d positions", len(prompt), o.MaxTokens, g.Base.Config.MaxPositions)
 	}
 	if err := g.prepare(ctx, len(prompt)+o.MaxTokens); err != nil {
 		return nil, err
@@ -122,6 +107,9 @@ func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateO
 	for at = len(prompt); ; at++ {
 		if err := ctx.Err(); err != nil {
 			return out, err
+		}
+		if i := notFinite(logits); i >= 0 {
+			return out, fmt.Errorf("generate: %w", g.BlameNotFinite(ctx, fmt.Errorf("after %d tokens the logit of token %d is %v: %w", at, i, logits[i], ErrNotFinite)))
 		}
 		id := g.choose(logits, o, pcg)
 		if stopAtEOS && g.eos[id] {
@@ -146,47 +134,42 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if n <= g.maxLen {
 		return nil
 	}
-	maxLen := min(max(n, 256), g.base.config.MaxPositions)
-	prefill, err := newLogitsStep(g.net, "prompt ", prefillTokens, 1, maxLen, g.on)
+	maxLen := min(max(n, 256), g.Base.Config.MaxPositions)
+	prefill, err := newLogitsStep(g.Net, "prompt ", prefillTokens, 1, maxLen, g.On)
 	if err != nil {
 		return err
 	}
-	decode, err := newLogitsStep(g.net, "", 1, 1, maxLen, g.on)
+	decode, err := newLogitsStep(g.Net, "", 1, 1, maxLen, g.On)
 	if err != nil {
-		return err
-	}
-	if err := g.base.check(prefill.net); err != nil {
 		return err
 	}
 	if err := g.release(); err != nil {
 		return err
 	}
-	need, err := graph.Need(prefill.plan, decode.plan)
-	if err != nil {
+	if err := g.CheckFits(&prefill.Program, &decode.Program); err != nil {
 		return err
 	}
-	if err := checkRoom(g.on, need.Total()); err != nil {
+	if g.memory, err = g.Hold(ctx, &prefill.Program, &decode.Program); err != nil {
 		return err
 	}
-	m, err := g.on.NewStore(prefill.plan, decode.plan)
-	if err != nil {
+	if g.prefill, err = prefill.bind(g.memory, g.memory.Runs[0]); err != nil {
 		return err
 	}
-	g.store = m
-	if err := g.base.load(ctx, prefill.net, m, g.on.Workers()); err != nil {
-		return err
-	}
-	if err := loadAdapter(g.saved, prefill.trained, m); err != nil {
-		return err
-	}
-	if g.prefill, err = prefill.bind(m, g.on); err != nil {
-		return err
-	}
-	if g.decode, err = decode.bind(m, g.on); err != nil {
+	if g.decode, err = decode.bind(g.memory, g.memory.Runs[1]); err != nil {
 		return err
 	}
 	g.maxLen = maxLen
 	return nil
+}
+
+// notFinite is the first number that is none, -1 where all are.
+func notFinite(x []float32) int {
+	for i, v := range x {
+		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
+			return i
+		}
+	}
+	return -1
 }
 
 type candidate struct {
@@ -246,8 +229,8 @@ func (g *Generator) choose(logits []float32, o GenerateOptions, pcg *rand.PCG) i
 
 // Generate continues a prompt and gives emit every piece of text as it comes; emit may be nil.
 func (g *Generator) Generate(ctx context.Context, prompt string, o GenerateOptions, emit func(piece string)) (Generated, error) {
-	ids := g.base.tokenizer.IDs(prompt, true)
-	stream := g.base.tokenizer.NewStream()
+	ids := g.Base.Tokenizer.IDs(prompt, true)
+	stream := g.Base.Tokenizer.NewStream()
 	var text strings.Builder
 	began := time.Now()
 	out, err := g.generateIDs(ctx, ids, o, true, func(id int32) {
