@@ -69,10 +69,12 @@ func (g *GPU) Workers() int { return g.workers }
 
 func (g *GPU) Precision() kernel.Precision { return g.gpu.Precision }
 
-// Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
-func (g *GPU) Room() (bytes int64, known bool, err error) {
+func (g *GPU) Capabilities() Capabilities { return gpuCapabilities }
+
+// FreeMemory is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
+func (g *GPU) FreeMemory() (bytes int64, known bool, err error) {
 	free, total, err := g.gpu.Device.Free()
-	return free - total/roomShare, true, err
+	return free - total/reservedShare, true, err
 }
 
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {

@@ -16,8 +16,10 @@ type Machine interface {
 	Workers() int
 	// Precision is how its plans store and multiply numbers: fp32 on the CPU, whatever a graph is typed as.
 	Precision() kernel.Precision
-	// Room is the memory that is free; known is false where the system does not say.
-	Room() (bytes int64, known bool, err error)
+	// Capabilities are what a layout may count on.
+	Capabilities() Capabilities
+	// FreeMemory is what plans may take; known is false where the system does not say.
+	FreeMemory() (bytes int64, known bool, err error)
 	// Compile makes a plan laid out for the machine; see Builder.Compile.
 	Compile(b *Builder, outputs ...*Value) (*Plan, error)
 	// NewStore takes the memory that plans need when they share it, all of it at once.
@@ -25,6 +27,18 @@ type Machine interface {
 	// Bind gives a plan its memory.
 	Bind(p *Plan, s Store) (Runner, error)
 	Close() error
+}
+
+// Capabilities are what a layout may count on.
+type Capabilities struct {
+	// SeparateHost: host memory is not the machine's own, so that values can be offloaded there.
+	SeparateHost bool
+	// Overlap: calls that do not depend on one another run at the same time.
+	Overlap bool
+	// KeepDequantised: quantised weights kept as the numbers they stand for save enough time to be worth their memory.
+	KeepDequantised bool
+	// LogitRows is how many rows of logits, computed together, fill the machine.
+	LogitRows int
 }
 
 // Store is the memory that plans run in. On a GPU, Tensor is host memory: what the host writes there is sent
@@ -118,8 +132,11 @@ func (c *CPU) Workers() int { return c.cpu.Workers() }
 
 func (*CPU) Precision() kernel.Precision { return kernel.PrecisionFP32 }
 
-// Room is what Linux says is available without swapping.
-func (c *CPU) Room() (bytes int64, known bool, err error) {
+// Capabilities of a CPU: what is on the host is all there is, and each call uses all cores.
+func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256} }
+
+// FreeMemory is what Linux says is available without swapping.
+func (c *CPU) FreeMemory() (bytes int64, known bool, err error) {
 	bytes, known = availableMemory()
 	return bytes, known, nil
 }

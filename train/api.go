@@ -11,6 +11,7 @@ import (
 type Env struct {
 	Version  string                           // of the program, for the run's manifest
 	Workers  int                              // CPU threads; 0 = one for each core
+	GPU      int                              // index of the GPU that a run uses, among those of this computer
 	Model    func(name string) (fs.FS, error) // folder of an embedded model; nil = there are none
 	Data     func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set; nil = there are none
 	Hub      hub.Options                      // where "org/name" is looked for

@@ -45,12 +45,12 @@ type sizes struct{ train, eval shape }
 func (p *prepared) ways() []way {
 	c := p.spec.Training
 	modes := checkpointing[c.GradientCheckpointing]
-	if p.on.Name() == "cpu" && len(modes) > 1 {
+	if !p.on.Capabilities().SeparateHost && len(modes) > 1 {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
 	}
 	quantised, want := p.net.Scheme != nil, c.DecodedWeights
 	var all []way
-	if quantised && want == "auto" && p.on.Name() != "cpu" {
+	if quantised && want == "auto" && p.on.Capabilities().KeepDequantised {
 		all = append(all, way{decoded: true, again: modes[0]})
 	}
 	for _, again := range modes {
@@ -62,7 +62,7 @@ func (p *prepared) ways() []way {
 // spaces tells whether memory may be spent on calls that run side by side: on a GPU, unless the way is chosen to
 // save memory.
 func spaces(on graph.Machine, again graph.Recompute) bool {
-	return on.Name() != "cpu" && (again == graph.KeepAll || again == graph.RecomputeCheap)
+	return on.Capabilities().Overlap && (again == graph.KeepAll || again == graph.RecomputeCheap)
 }
 
 // spacedIsCheap tells whether a plan that lets calls run side by side holds little more than one that does not:
@@ -247,7 +247,7 @@ func (p *prepared) room() (bytes int64, known bool, err error) {
 		}
 		return bytes, true, err
 	}
-	return p.on.Room()
+	return p.on.FreeMemory()
 }
 
 // refuse says what is missing, and what would fit.
@@ -276,7 +276,7 @@ func (p *prepared) suggest(room int64, s sizes) (string, error) {
 	lean := p.way
 	if c.GradientCheckpointing != "auto" || lean.decoded {
 		auto := way{again: graph.Offload, lossRows: leastLossRows}
-		if p.on.Name() == "cpu" {
+		if !p.on.Capabilities().SeparateHost {
 			auto.again = graph.RecomputeLayers
 		}
 		if ok, err := fits(auto, s); ok || err != nil {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 // precisionAuto is the precision that suits the device.
@@ -20,8 +19,11 @@ func precisionFor(device, name string) (kernel.Precision, error) {
 	if !ok {
 		return 0, fmt.Errorf("precision %q is not one of auto, bf16, fp16, tf32, fp32", name)
 	}
-	n, _ := gpu.Devices()
-	if cpu := device == "cpu" || device != "cuda" && n == 0; cpu && p != kernel.PrecisionFP32 {
+	kind, err := graph.DeviceKind(device)
+	if err != nil {
+		return 0, err
+	}
+	if kind == "cpu" && p != kernel.PrecisionFP32 {
 		return 0, fmt.Errorf("training.precision: %v needs a GPU (%w): the CPU computes in fp32; use auto or fp32 there", p, ErrNoDevice)
 	}
 	return p, nil

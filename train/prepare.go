@@ -11,7 +11,6 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/model/families"
 )
 
@@ -19,7 +18,7 @@ import (
 var ErrDoesNotFit = errors.New("the run does not fit")
 
 // ErrNoDevice is in the error of a run that asks for a device this program or machine does not have.
-var ErrNoDevice = errors.New("no such device")
+var ErrNoDevice = graph.ErrNoDevice
 
 // prepared is a run before it takes memory: data read, every buffer's size and place known.
 type prepared struct {
@@ -74,22 +73,7 @@ func openMachine(device, precision string, env Env) (graph.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch device {
-	case "cpu":
-		return graph.NewCPU(env.Workers), nil
-	case "", "auto":
-		if n, _ := gpu.Devices(); n == 0 {
-			return graph.NewCPU(env.Workers), nil
-		}
-	case "cuda":
-	default:
-		return nil, fmt.Errorf("device %q: %w: use cpu, cuda or auto", device, ErrNoDevice)
-	}
-	on, err := graph.NewGPU(0, env.Workers, p)
-	if err != nil {
-		return nil, fmt.Errorf("device %q: %w: %w", device, ErrNoDevice, err)
-	}
-	return on, nil
+	return graph.Open(device, graph.Options{GPU: env.GPU, Workers: env.Workers, Precision: p})
 }
 
 // prepare reads model and data, and plans.
@@ -253,7 +237,7 @@ func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
 }
 
 // PlanFor is PlanRun for a GPU of another machine.
-func PlanFor(ctx context.Context, s Spec, env Env, chip gpu.Chip) (PlanReport, error) {
+func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport, error) {
 	p, err := precisionFor("cuda", s.Training.Precision)
 	if err != nil {
 		return PlanReport{}, err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -170,10 +169,7 @@ func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DTyp
 }
 
 // lostDevice tells whether no work can follow an error.
-func lostDevice(err error) bool {
-	var e *gpu.Error
-	return errors.As(err, &e) && e.Sticky()
-}
+func lostDevice(err error) bool { return errors.Is(err, graph.ErrDeviceLost) }
 
 // compare runs a check twice, and with computed inputs where an output may take their memory. The error is
 // that of running it; the result says it as well.

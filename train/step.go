@@ -98,12 +98,7 @@ func headName(c model.Config) string {
 const spacing = 6
 
 // lossChunk is rows whose logits exist at the same time: enough to fill the machine.
-func lossChunk(on graph.Machine) int {
-	if on.Name() == "cpu" {
-		return 256
-	}
-	return 1024
-}
+func lossChunk(on graph.Machine) int { return on.Capabilities().LogitRows }
 
 // lossRows is rows whose logits exist at the same time.
 func (nw network) lossRows(on graph.Machine) int {
