@@ -121,7 +121,7 @@ func (deviceTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 }
 
 func (deviceTarget) early(k kernel.Kernel) bool {
-	_, ok := k.(kernel.EarlyOnGPU)
+	_, ok := k.(kernel.PrologueOnGPU)
 	return ok
 }
 
@@ -132,7 +132,7 @@ func (deviceTarget) sameSum() int64 { return 32 << 20 }
 // norms that read them first.
 func (deviceTarget) rewrite(calls []*call, outputs []*Value) []*call {
 	widenTerms(calls)
-	return mergeSums(stacker{outputs, kernel.Stacks}.stack(calls))
+	return mergeSums(stacker{outputs, kernel.FitsGroupedMatMul}.stack(calls))
 }
 
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
@@ -216,7 +216,7 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	for _, t := range out {
 		d.meets = append(d.meets, meet(t.Ptr, t.Bytes(), true))
 	}
-	g.Scratch, g.Copy, g.Early, g.Orders = 0, 0, kernel.Early{}, g.Orders[:0]
+	g.Scratch, g.Copy, g.Prologue, g.Accesses = 0, 0, kernel.Prologue{}, g.Accesses[:0]
 	if s, ok := p.scratch[c]; ok {
 		g.Scratch = r.store.arena.Base.Add(s.offset)
 		d.meets = append(d.meets, meet(g.Scratch, s.size, true))
@@ -232,12 +232,12 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	if d.queue, err = c.kernel.(kernel.OnGPU).GPU(g, in, out); err != nil {
 		return err
 	}
-	for _, o := range g.Orders {
-		d.meets = append(d.meets, meet(o.At, o.Bytes, o.Made))
+	for _, o := range g.Accesses {
+		d.meets = append(d.meets, meet(o.At, o.Bytes, o.Write))
 	}
-	if g.Early.Work != nil {
-		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Early.Work, name: d.name + ", early",
-			kernel: fmt.Sprintf("%s early, %d bytes", c.kernel.Name(), g.Early.Bytes), meets: []access{meet(g.Scratch, g.Early.Bytes, true)}})
+	if g.Prologue.Work != nil {
+		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Prologue.Work, name: d.name + ", early",
+			kernel: fmt.Sprintf("%s early, %d bytes", c.kernel.Name(), g.Prologue.Bytes), meets: []access{meet(g.Scratch, g.Prologue.Bytes, true)}})
 	}
 	r.work[segment] = append(r.work[segment], d)
 	return nil

@@ -6,9 +6,9 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Space keeps memory that a call is done with from being used again by the next calls, as many as said. On a
+// Overlap keeps memory that a call is done with from being used again by the next calls, as many as said. On a
 // machine that runs calls side by side they then need not wait for one another.
-func (b *Builder) Space(calls int) { b.spacing = calls }
+func (b *Builder) Overlap(calls int) { b.spacing = calls }
 
 // layout gives every computed value and every scratch an offset in the arena.
 func (p *Plan) layout(t target, spacing int) {

@@ -37,7 +37,7 @@ func Merged(p *Plan) int {
 	n := 0
 	for _, c := range p.calls {
 		switch c.kernel.(type) {
-		case kernel.AddRMSNorm, kernel.AddTail, kernel.RMSNormTail, kernel.RMSNormGradTo:
+		case kernel.AddRMSNorm, kernel.AddLowBits, kernel.RMSNormLowBits, kernel.RMSNormGradTo:
 			n++
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // widen gives the residual sums of the forward pass a tail where values are stored in 16 bits: the norm of the sum and the
 // next sum read it. All other readers, the backward pass among them, see the nearest number of 16 bits.
 func (t deviceTarget) widen(calls []*call) []*call {
-	if t.precision.Stored(kernel.Narrow) == kernel.F32 {
+	if t.precision.Stored(kernel.ComputeType) == kernel.F32 {
 		return calls
 	}
 	normed := map[*Value]bool{}
@@ -36,12 +36,12 @@ func (t deviceTarget) widen(calls []*call) []*call {
 			if t := tails[x]; t != nil {
 				c.in = append(c.in, t)
 			}
-			c.kernel = kernel.AddTail{Carried: tails[x] != nil}
+			c.kernel = kernel.AddLowBits{Carried: tails[x] != nil}
 			tails[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "tail of " + sum.Name, call: c, out: 1, depends: sum.depends}
 			c.out = append(c.out, tails[sum])
 		case kernel.RMSNorm:
 			if t := tails[c.in[0]]; t != nil {
-				c.kernel, c.in = kernel.RMSNormTail(k), append(c.in, t)
+				c.kernel, c.in = kernel.RMSNormLowBits(k), append(c.in, t)
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func widenTerms(calls []*call) {
 		}
 	}
 	for _, c := range calls {
-		if _, ok := c.kernel.(kernel.AddTail); ok {
+		if _, ok := c.kernel.(kernel.AddLowBits); ok {
 			widenTerm(c.in[1], uses)
 		}
 	}
@@ -66,13 +66,13 @@ func widenTerms(calls []*call) {
 // widenTerm stores v as fp32 if kernels that can make it, one adding to the result of the other, for one reader.
 func widenTerm(v *Value, uses map[*Value]int) {
 	for v.call != nil && uses[v] == 1 {
-		k, ok := v.call.kernel.(kernel.WideOnGPU)
+		k, ok := v.call.kernel.(kernel.FP32OutOnGPU)
 		if !ok {
 			return
 		}
 		onto := overwrites(v.call)
 		if len(onto) == 0 {
-			v.call.kernel = k.WideGPU()
+			v.call.kernel = k.FP32OutGPU()
 			return
 		}
 		v = v.call.in[onto[0].In]
@@ -89,8 +89,8 @@ func normOfSum(c *call) (k kernel.AddRMSNorm, ok bool) {
 	case kernel.RMSNorm:
 		_, ok = sum.kernel.(kernel.Add)
 		return kernel.AddRMSNorm{Eps: norm.Eps}, ok
-	case kernel.RMSNormTail:
-		add, ok := sum.kernel.(kernel.AddTail)
+	case kernel.RMSNormLowBits:
+		add, ok := sum.kernel.(kernel.AddLowBits)
 		return kernel.AddRMSNorm{Eps: norm.Eps, Tail: true, Carried: add.Carried}, ok
 	}
 	return k, false

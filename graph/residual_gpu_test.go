@@ -65,9 +65,9 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 			switch k := call.kernel.(type) {
 			case kernel.RMSNorm:
 				got["rmsnorm"]++
-			case kernel.RMSNormTail:
+			case kernel.RMSNormLowBits:
 				got["rmsnorm with a tail"]++
-			case kernel.AddTail:
+			case kernel.AddLowBits:
 				got["add"]++
 			case kernel.AddRMSNorm:
 				switch {
@@ -86,7 +86,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 				}
 			}
 			switch call.kernel.(type) {
-			case kernel.AddTail, kernel.AddRMSNorm:
+			case kernel.AddLowBits, kernel.AddRMSNorm:
 				if r := call.in[1]; p.stored(r).DType != kernel.F32 {
 					t.Errorf("grad %v, %v: %v is stored as %v", c.grad, c.mode, r.call, p.stored(r))
 				}

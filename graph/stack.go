@@ -8,8 +8,8 @@ import (
 
 // stacker groups thin products that share what is large about them, so that it is read or written once:
 //
-//	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> MatMulEach
-//	g_1 += t_1ᵀ x, ...         read the same x          -> MatMulEachTo
+//	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> GroupedMatMul
+//	g_1 += t_1ᵀ x, ...         read the same x          -> GroupedMatMulTo
 //	d = t_1 A_1, d += t_2 A_2  are added to the same d  -> MatMulSum, MatMulSumTo
 //
 // Such are the low-rank updates of layers that have their input in common.
@@ -154,7 +154,7 @@ func (s stacker) together(w waits, members []*call) bool {
 // merge replaces the members by one call: sums onto memory where the last of them stood, others at the first.
 func merge(calls, members []*call) (kept []*call, one *call) {
 	k, onto, _ := product(members[0])
-	each := kernel.MatMulEach{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
+	each := kernel.GroupedMatMul{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
 	first, place := members[0], members[0]
 	c := &call{kernel: each, scope: first.scope, segment: first.segment, backward: first.backward}
 	shared, own := 0, 1
@@ -162,7 +162,7 @@ func merge(calls, members []*call) (kept []*call, one *call) {
 		shared, own = 1, 0
 	}
 	if onto {
-		c.kernel, place = kernel.MatMulEachTo(each), members[len(members)-1]
+		c.kernel, place = kernel.GroupedMatMulTo(each), members[len(members)-1]
 	}
 	c.in = append(c.in, first.in[shared])
 	for _, m := range members {

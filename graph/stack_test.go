@@ -27,9 +27,9 @@ func grouped(p *Plan) map[string]int {
 	n := map[string]int{}
 	for _, c := range p.calls {
 		switch c.kernel.(type) {
-		case kernel.MatMulEach:
+		case kernel.GroupedMatMul:
 			n["each"]++
-		case kernel.MatMulEachTo:
+		case kernel.GroupedMatMulTo:
 			n["each onto"]++
 		case kernel.MatMulSum, kernel.MatMulSumTo:
 			n["sum"]++

@@ -5,9 +5,9 @@ package kernel
 import "github.com/tierlora/tierlora/kernel/cuda"
 
 func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
-	want = storedScaling(o.Scaled, Narrow, Narrow, I32, F32)
+	want = storedScaling(o.Scaled, ComputeType, ComputeType, I32, F32)
 	if o.Grad {
-		return want, []DType{F32, Narrow, F32}
+		return want, []DType{F32, ComputeType, F32}
 	}
 	return want, []DType{F32, F32}
 }

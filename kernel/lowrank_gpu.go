@@ -61,7 +61,7 @@ func (p product) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work f
 			all |= x
 		}
 	}
-	if form == noLowRank || all%16 != 0 || g.Precision.Stored(Narrow) == F32 {
+	if form == noLowRank || all%16 != 0 || g.Precision.Stored(ComputeType) == F32 {
 		return nil, false, nil
 	}
 	layout, _ := p.layout()

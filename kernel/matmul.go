@@ -13,11 +13,11 @@ import (
 // b may be a frozen weight in another float type than a's: it is then converted block by block while it is
 // multiplied, and a is not transposed.
 //
-// A GPU stores y as Narrow, or with Wide as fp32: for numbers that are compared, such as logits.
+// A GPU stores y as ComputeType, or with FP32Out as fp32: for numbers that are compared, such as logits.
 type MatMul struct {
 	TransA, TransB bool
 	Alpha          float64
-	Wide           bool
+	FP32Out        bool
 }
 
 func (MatMul) Name() string { return "matmul" }

@@ -3,15 +3,15 @@
 package kernel
 
 func (k MatMul) Stored([]DType) (want, out []DType) {
-	want, out = []DType{Narrow, Narrow}, []DType{Narrow}
-	if k.Wide {
+	want, out = []DType{ComputeType, ComputeType}, []DType{ComputeType}
+	if k.FP32Out {
 		out[0] = F32
 	}
 	return want, out
 }
 
-func (k MatMul) WideGPU() Kernel {
-	k.Wide = true
+func (k MatMul) FP32OutGPU() Kernel {
+	k.FP32Out = true
 	return k
 }
 
@@ -30,12 +30,12 @@ func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.product(typesOf(in), typesOf(out), 0).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
 }
 
-// Stored: the addend is fp32 where gradients of parameters add up, else Narrow.
+// Stored: the addend is fp32 where gradients of parameters add up, else ComputeType.
 func (k MatMulTo) Stored(in []DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, in[2]}, []DType{in[2]}
+	return []DType{ComputeType, ComputeType, in[2]}, []DType{in[2]}
 }
 
-func (k MatMulTo) WideGPU() Kernel { return k }
+func (k MatMulTo) FP32OutGPU() Kernel { return k }
 
 func (k MatMulTo) ScratchGPU(in, out []Type, sm int) int64 { return MatMul(k).ScratchGPU(in, out, sm) }
 

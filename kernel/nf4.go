@@ -18,13 +18,13 @@ import (
 // absmax2 f32[a value for 256 blocks] and offset f32[1]. OwnTable: the last input is the table of 8-bit
 // scales, f32[256], instead of quant.NestedTable.
 //
-// A GPU stores y as activations are, or with Wide as fp32.
+// A GPU stores y as activations are, or with FP32Out as fp32.
 type MatMulNF4 struct {
 	N, K       int
 	Nested     bool
 	OwnTable   bool
 	Transposed bool
-	Wide       bool
+	FP32Out    bool
 }
 
 // nf4Block is the number of weights that share a scale.
@@ -74,7 +74,7 @@ func (k MatMulNF4) inputs() int {
 
 func (k MatMulNF4) Grads() Backward {
 	other := k
-	other.Transposed, other.Wide = !k.Transposed, false
+	other.Transposed, other.FP32Out = !k.Transposed, false
 	call := Call{Kernel: other, In: []Ref{Upstream()}}
 	for i := 1; i < k.inputs(); i++ {
 		call.In = append(call.In, In(i))

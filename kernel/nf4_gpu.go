@@ -9,18 +9,18 @@ import (
 )
 
 func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
-	want = []DType{Narrow, U8, F32}
+	want = []DType{ComputeType, U8, F32}
 	if k.Nested {
-		want = []DType{Narrow, U8, U8, F32, F32}
+		want = []DType{ComputeType, U8, U8, F32, F32}
 	}
-	if k.Wide {
+	if k.FP32Out {
 		return want, []DType{F32}
 	}
-	return want, []DType{Narrow}
+	return want, []DType{ComputeType}
 }
 
-func (k MatMulNF4) WideGPU() Kernel {
-	k.Wide = true
+func (k MatMulNF4) FP32OutGPU() Kernel {
+	k.FP32Out = true
 	return k
 }
 
@@ -63,12 +63,12 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	if err != nil {
 		return nil, err
 	}
-	g.Early = Early{decode, k.weightBytes(in[0].Type)}
+	g.Prologue = Prologue{decode, k.weightBytes(in[0].Type)}
 	return mul, nil
 }
 
-// EarlyGPU marks the decoding of the weight, which waits for no activation.
-func (MatMulNF4) EarlyGPU() {}
+// PrologueGPU marks the decoding of the weight, which waits for no activation.
+func (MatMulNF4) PrologueGPU() {}
 
 func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	want, _ = MatMulNF4(k).Stored(in)
@@ -76,13 +76,13 @@ func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	return append(want, addend), []DType{addend}
 }
 
-func (k MatMulNF4To) WideGPU() Kernel { return k }
+func (k MatMulNF4To) FP32OutGPU() Kernel { return k }
 
 func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
 	return MatMulNF4(k).ScratchGPU(in, out, sm)
 }
 
-func (MatMulNF4To) EarlyGPU() {}
+func (MatMulNF4To) PrologueGPU() {}
 
 func (k MatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return MatMulNF4(k).bindGPU(g, in, out, 1)

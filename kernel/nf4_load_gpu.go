@@ -22,11 +22,11 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 	if k.OwnTable || blocks > math.MaxInt32 || !slices.Contains(cuda.Entries["nf4"], encode) {
 		return Packing{}, false
 	}
-	decode := "nf4_dequantise" // writes Narrow
+	decode := "nf4_dequantise" // writes ComputeType
 	if k.Nested {
 		decode += "_nested"
 	}
-	if decoded && dst[0].DType != g.Precision.Stored(Narrow) {
+	if decoded && dst[0].DType != g.Precision.Stored(ComputeType) {
 		if dst[0].DType != F32 {
 			return Packing{}, false
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 func (RMSNorm) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow}, []DType{Narrow, F32}
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType, F32}
 }
 
 func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -19,36 +19,36 @@ func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
 }
 
-// RMSNormTail is RMSNorm of a sum that has a tail (AddTail), for plans of a GPU.
+// RMSNormLowBits is RMSNorm of a sum that has a tail (AddLowBits), for plans of a GPU.
 //
 //	x f[M,C], w w[C], tail u8[M,C] -> y f[M,C], rstd f[M]
-type RMSNormTail struct{ Eps float64 }
+type RMSNormLowBits struct{ Eps float64 }
 
 // Cheap: its output costs less to make again than to keep.
-func (RMSNormTail) Cheap() {}
+func (RMSNormLowBits) Cheap() {}
 
-func (RMSNormTail) Name() string { return "rmsnorm" }
+func (RMSNormLowBits) Name() string { return "rmsnorm" }
 
-func (o RMSNormTail) Shape(in []Type) ([]Type, error) {
+func (o RMSNormLowBits) Shape(in []Type) ([]Type, error) {
 	if _, err := Want(in, "f[M,C]", "w[C]", "u8[M,C]"); err != nil {
 		return nil, err
 	}
 	return RMSNorm(o).Shape(in[:2])
 }
 
-func (o RMSNormTail) CPU(c *CPU, in, out []Tensor) func() { return RMSNorm(o).CPU(c, in[:2], out) }
+func (o RMSNormLowBits) CPU(c *CPU, in, out []Tensor) func() { return RMSNorm(o).CPU(c, in[:2], out) }
 
-func (RMSNormTail) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, U8}, []DType{Narrow, F32}
+func (RMSNormLowBits) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, U8}, []DType{ComputeType, F32}
 }
 
-func (o RMSNormTail) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+func (o RMSNormLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
 }
 
 // AddRMSNorm is a residual sum and the norm of it in one kernel, for plans of a GPU. Tail: the sum gets one, as that of
-// AddTail; Carried: x has one. r may be stored as fp32.
+// AddLowBits; Carried: x has one. r may be stored as fp32.
 //
 //	x, r f[M,C], w w[C], tail u8[M,C] if Carried -> sum f[M,C] = x + r, its tail u8[M,C] if Tail, y f[M,C], rstd f[M]
 type AddRMSNorm struct {
@@ -61,7 +61,7 @@ func (AddRMSNorm) Name() string { return "rmsnorm" }
 // add is the sum alone.
 func (o AddRMSNorm) add() Kernel {
 	if o.Tail {
-		return AddTail{o.Carried}
+		return AddLowBits{o.Carried}
 	}
 	return Add{}
 }
@@ -97,14 +97,14 @@ func (o AddRMSNorm) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (o AddRMSNorm) Stored(in []DType) (want, out []DType) {
-	want, out = []DType{Narrow, term(in[1]), Narrow}, []DType{Narrow}
+	want, out = []DType{ComputeType, term(in[1]), ComputeType}, []DType{ComputeType}
 	if o.Carried {
 		want = append(want, U8)
 	}
 	if o.Tail {
 		out = append(out, U8)
 	}
-	return want, append(out, Narrow, F32)
+	return want, append(out, ComputeType, F32)
 }
 
 func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -125,7 +125,7 @@ func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (RMSNormGrad) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, F32, Narrow}, []DType{Narrow}
+	return []DType{ComputeType, ComputeType, F32, ComputeType}, []DType{ComputeType}
 }
 
 func (RMSNormGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -154,7 +154,7 @@ func (RMSNormGradTo) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (RMSNormGradTo) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, F32, Narrow, Narrow}, []DType{Narrow}
+	return []DType{ComputeType, ComputeType, F32, ComputeType, ComputeType}, []DType{ComputeType}
 }
 
 func (RMSNormGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

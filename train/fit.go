@@ -89,7 +89,7 @@ func (p *prepared) space(s sizes, room int64, known bool) error {
 // lay plans the step in one way.
 func (p *prepared) lay(w way, s sizes) error {
 	var err error
-	p.net.Decoded, p.net.DecodedLinears, p.net.Spaced, p.net.LossRows, p.way = w.decoded, w.linears, w.spaced, w.lossRows, w
+	p.net.Dequantised, p.net.DequantisedLinears, p.net.Spaced, p.net.LossRows, p.way = w.decoded, w.linears, w.spaced, w.lossRows, w
 	if s.eval.Tokens > 0 {
 		if p.eval, err = newEvalStep(p.net, s.eval, p.on); err != nil {
 			return err

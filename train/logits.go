@@ -29,7 +29,7 @@ func newLogitsStep(nw network, prefix string, T, R, maxLen int, on graph.Machine
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
 	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
 	l := &logitsStep{net: n, trained: trained, prefix: prefix}
-	l.logits = n.Apply(kernel.MatMul{TransB: true, Wide: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
+	l.logits = n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, hidden, head) // [R,C] [V,C]ᵀ -> [R,V]
 	var err error
 	if l.plan, err = on.Compile(n.Builder, l.logits); err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)

@@ -276,7 +276,7 @@ func (p *prepared) planReport() PlanReport {
 	if p.way.layers > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", p.way.again, p.way.layers, p.base.config.NumLayers, p.way.again-1))
 	}
-	if p.net.Decoded {
+	if p.net.Dequantised {
 		which := "quantised weights"
 		if n := p.way.linears; n > 0 {
 			which = fmt.Sprintf("the quantised weights of the first %d of %d linear layers", n, len(p.step.net.Quantised()))

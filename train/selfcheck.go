@@ -78,7 +78,7 @@ var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.Precisio
 
 // ownProducts is a machine that can multiply with our own kernels where a library would serve; it reports
 // whether there was one.
-type ownProducts interface{ OwnProducts() (library bool) }
+type ownProducts interface{ UseNativeGEMM() (library bool) }
 
 // selfChecker runs checks on machines and keeps what they are compared with.
 type selfChecker struct {
@@ -126,7 +126,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 	if !ok || tf32 {
 		return nil
 	}
-	if !m.OwnProducts() { // they were just checked
+	if !m.UseNativeGEMM() { // they were just checked
 		s.report.add(CheckResult{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: CheckSkipped,
 			Reason: "the library was not found (trainer doctor says where it was looked for); products run on our own kernels"})
 		return nil

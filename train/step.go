@@ -36,17 +36,17 @@ const (
 
 // network is what a run trains, before it becomes a plan.
 type network struct {
-	Config  model.Config
-	Build   families.Build
-	Float   kernel.DType
-	Scheme  *quant.Config // nil = weights as they are
-	Decoded bool          // quantised weights are kept as the numbers they stand for
-	Method  adapter.Method
-	Adapter adapter.Config
-	Adapted bool // false = the base model alone
-	// DecodedLinears bounds Decoded to the first linear layers; 0 = all.
-	DecodedLinears int
-	Spaced         bool // a training step's calls may run side by side, for memory
+	Config      model.Config
+	Build       families.Build
+	Float       kernel.DType
+	Scheme      *quant.Config // nil = weights as they are
+	Dequantised bool          // quantised weights are kept as the numbers they stand for
+	Method      adapter.Method
+	Adapter     adapter.Config
+	Adapted     bool // false = the base model alone
+	// DequantisedLinears bounds Dequantised to the first linear layers; 0 = all.
+	DequantisedLinears int
+	Spaced             bool // a training step's calls may run side by side, for memory
 	// LossRows is rows whose logits exist at the same time; 0 = lossChunk.
 	LossRows int
 }
@@ -68,7 +68,7 @@ type inputs struct {
 // of their own.
 func (nw network) build(prefix string, s shape) (*nn.Net, *adapter.Trained, inputs) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Decoded: nw.Decoded, DecodedLinears: nw.DecodedLinears}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Dequantised: nw.Dequantised, DequantisedLinears: nw.DequantisedLinears}
 	if nw.Adapted {
 		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
 	}
@@ -168,7 +168,7 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, layers i
 	t.loss = lossSum
 	n.Recompute(again, layers)
 	if nw.Spaced {
-		n.Space(spacing)
+		n.Overlap(spacing)
 	}
 	var err error
 	if t.plan, err = on.Compile(n.Builder, t.numbers()...); err != nil {
