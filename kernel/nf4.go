@@ -14,15 +14,13 @@ import (
 //	y = x W    // Transposed: x f[M,N] -> f[M,K]
 //
 // Inputs after x: codes u8[N*K/2 rounded up], two a byte, the first in the high nibble; then the scale of
-// each block: absmax f32[blocks], or, Nested, absmax u8[blocks] (codes into the table of 8-bit scales),
-// absmax2 f32[a value for 256 blocks] and offset f32[1]. OwnTable: the last input is the table of 8-bit
-// scales, f32[256], instead of quant.NestedTable.
+// each block: absmax f32[blocks], or, Nested, absmax u8[blocks] (codes into quant.NestedTable),
+// absmax2 f32[a value for 256 blocks] and offset f32[1].
 //
 // A GPU stores y as activations are, or with FP32Out as fp32.
 type MatMulNF4 struct {
 	N, K       int
 	Nested     bool
-	OwnTable   bool
 	Transposed bool
 	FP32Out    bool
 }
@@ -37,9 +35,6 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 	if k.N <= 0 || k.K <= 0 || k.N > most/k.K {
 		return nil, fmt.Errorf("a weight [%d,%d] has no product: both sizes must be positive and their product at most 2^40", k.N, k.K)
 	}
-	if k.OwnTable && !k.Nested {
-		return nil, fmt.Errorf("scales in float32 have no table")
-	}
 	width, result := k.K, k.N
 	if k.Transposed {
 		width, result = k.N, k.K
@@ -51,9 +46,6 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 	} else {
 		want = append(want, fmt.Sprintf("f32[%d]", blocks))
 	}
-	if k.OwnTable {
-		want = append(want, "f32[256]")
-	}
 	d, err := Want(in, want...)
 	if err != nil {
 		return nil, err
@@ -63,10 +55,7 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 
 // inputs is how many inputs there are besides an addend.
 func (k MatMulNF4) inputs() int {
-	switch {
-	case k.OwnTable:
-		return 6
-	case k.Nested:
+	if k.Nested {
 		return 5
 	}
 	return 3
@@ -112,9 +101,6 @@ func (k MatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	load := func() {}
 	if k.Nested {
 		w.AbsmaxU8, w.Absmax2, w.Table2 = in[2].Bytes(), in[3].F32(), quant.NestedTable[:]
-		if k.OwnTable {
-			w.Table2 = in[5].F32()
-		}
 		// The offset is data: it may arrive after binding.
 		offset := in[4].F32()
 		load = func() { w.Offset = offset[0] }

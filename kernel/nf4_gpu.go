@@ -3,8 +3,6 @@
 package kernel
 
 import (
-	"errors"
-
 	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
@@ -47,9 +45,6 @@ func (k MatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 
 // bindGPU decodes the weight into scratch memory and multiplies by it.
 func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	if k.OwnTable {
-		return nil, errors.New("a table of scales of its own is not supported on the GPU")
-	}
 	n := int64(k.N) * int64(k.K)
 	entry, args := "nf4_dequantise", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, n}
 	if k.Nested {

@@ -19,7 +19,7 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 	n := k.N * k.K
 	blocks := (n + nf4Block - 1) / nf4Block
 	encode := "nf4_quantise_" + from.String()
-	if k.OwnTable || blocks > math.MaxInt32 || !slices.Contains(cuda.Entries["nf4"], encode) {
+	if blocks > math.MaxInt32 || !slices.Contains(cuda.Entries["nf4"], encode) {
 		return Packing{}, false
 	}
 	decode := "nf4_dequantise" // writes ComputeType

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBodiesStoreNarrow: a GPU body that asked for bf16 would read other bytes in a plan of another precision.
-func TestBodiesStoreNarrow(t *testing.T) {
+// TestBodiesStoreComputeType: a GPU body that asked for bf16 would read other bytes in a plan of another precision.
+func TestBodiesStoreComputeType(t *testing.T) {
 	files, err := filepath.Glob("*_gpu.go")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("bodies %v, %v", files, err)
@@ -23,7 +23,7 @@ func TestBodiesStoreNarrow(t *testing.T) {
 			if regexp.MustCompile(`\bB?F16\b`).MatchString(line) {
 				t.Errorf("%s: %s: ask for ComputeType, which the plan's precision resolves", f, line)
 			}
-			if regexp.MustCompile(`\bNarrow\b`).MatchString(line) {
+			if regexp.MustCompile(`\bComputeType\b`).MatchString(line) {
 				asks++
 			}
 		}
