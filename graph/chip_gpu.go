@@ -22,7 +22,7 @@ func NewChip(c gpu.Chip, workers int, precision kernel.Precision) (Machine, erro
 	if precision == 0 {
 		precision = kernel.PrecisionOf(c.SM)
 	}
-	return &chip{c, workers, deviceTarget{c.SM, precision}}, nil
+	return &chip{c, workers, newDeviceTarget(c.SM, precision)}, nil
 }
 
 func (c *chip) Name() string { return c.Full }

@@ -78,7 +78,7 @@ func (g *GPU) FreeMemory() (bytes int64, known bool, err error) {
 }
 
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
-	return b.compile(deviceTarget{g.gpu.Device.SM(), g.gpu.Precision}, true, outputs)
+	return b.compile(newDeviceTarget(g.gpu.Device.SM(), g.gpu.Precision), true, outputs)
 }
 
 func (g *GPU) Close() error {
@@ -88,9 +88,11 @@ func (g *GPU) Close() error {
 
 // deviceTarget stores values as their kernels' GPU bodies ask.
 type deviceTarget struct {
-	sm        int
-	precision kernel.Precision
+	gpuTarget
+	sm int
 }
+
+func newDeviceTarget(sm int, p kernel.Precision) deviceTarget { return deviceTarget{gpuTarget{p}, sm} }
 
 func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
 	body, ok := k.(kernel.OnGPU)
@@ -113,26 +115,9 @@ func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 	return 0
 }
 
-func (deviceTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
-	if a, ok := k.(kernel.AccumulatingOnGPU); ok {
-		return a.AccumulateGPU()
-	}
-	return hostTarget{}.accumulate(k)
-}
-
-func (deviceTarget) early(k kernel.Kernel) bool {
+func (deviceTarget) prologue(k kernel.Kernel) bool {
 	_, ok := k.(kernel.PrologueOnGPU)
 	return ok
-}
-
-// sameSum: about what stays in the second-level cache, as bf16, between two calls.
-func (deviceTarget) sameSum() int64 { return 32 << 20 }
-
-// rewrite stores what products add to the residual stream as fp32, groups thin products, and merges residual sums with the
-// norms that read them first.
-func (deviceTarget) rewrite(calls []*call, outputs []*Value) []*call {
-	widenTerms(calls)
-	return mergeSums(stacker{outputs, kernel.FitsGroupedMatMul}.stack(calls))
 }
 
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }

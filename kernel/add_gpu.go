@@ -18,50 +18,6 @@ func (Add) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.Elementwise("elementwise_add", n), out[0].Ptr, in[0].Ptr, in[1].Ptr, n)
 }
 
-// AddLowBits is a residual sum that is stored with a tail, eight more bits than ComputeType has (cuda/tail.cuh), for plans of a
-// GPU whose ComputeType is not fp32. Carried: a has a tail. b may be stored as fp32.
-//
-//	a, b f[M,C], tail u8[M,C] if Carried -> y f[M,C] = a + b, its tail u8[M,C]
-type AddLowBits struct{ Carried bool }
-
-// noTail is the tail of a number that ComputeType holds.
-const noTail = 0x80
-
-func (AddLowBits) Name() string { return "add" }
-
-func (o AddLowBits) Shape(in []Type) ([]Type, error) {
-	patterns := []string{"f[M,C]", "f[M,C]"}
-	if o.Carried {
-		patterns = append(patterns, "u8[M,C]")
-	}
-	if _, err := Want(in, patterns...); err != nil {
-		return nil, err
-	}
-	if err := sameElements(in, 0, 1); err != nil {
-		return nil, err
-	}
-	return []Type{in[0], T(U8, in[0].Shape...)}, nil
-}
-
-func (o AddLowBits) InPlace() []Alias {
-	at := []Alias{{0, 0}, {0, 1}}
-	if o.Carried {
-		at = append(at, Alias{1, 2})
-	}
-	return at
-}
-
-// CPU stores the sum whole.
-func (AddLowBits) CPU(c *CPU, in, out []Tensor) func() {
-	add, tail := Add{}.CPU(c, in[:2], out[:1]), out[1].Bytes()
-	return func() {
-		add()
-		for i := range tail {
-			tail[i] = noTail
-		}
-	}
-}
-
 // term is the type in which the second term of a residual sum is read: fp32 if it is stored so.
 func term(stored DType) DType {
 	if stored == F32 {

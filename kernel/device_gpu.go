@@ -8,7 +8,6 @@ import (
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
-	"github.com/tierlora/tierlora/quant"
 )
 
 // OnGPU is a kernel with a GPU body. A graph's real numbers are one type; on the device each value is stored
@@ -32,15 +31,6 @@ type OnGPU interface {
 type ScratchOnGPU interface {
 	ScratchGPU(in, out []Type, sm int) int64
 }
-
-// AccumulatingOnGPU is Accumulating for kernels that have such a form on the device alone.
-type AccumulatingOnGPU interface {
-	AccumulateGPU() (Kernel, bool)
-}
-
-// FP32OutOnGPU is a kernel with a form that stores its only output as fp32. That of one that adds to memory is itself: the
-// addend decides.
-type FP32OutOnGPU interface{ FP32OutGPU() Kernel }
 
 // DeviceTensor is a Type, its element type as stored, at a device address.
 type DeviceTensor struct {
@@ -145,27 +135,23 @@ func (g *GPU) counters() gpu.Ptr {
 	return at
 }
 
-// Constants on the device: NF4's code table, the table of 8-bit scales, sets of counters, then
-// room for the orders in which attention takes its tiles, which the first attention of a run works out.
+// Constants on the device: the tables of storage schemes, sets of counters, then
+// space for the orders in which attention takes its tiles, which the first attention of a run works out.
 const (
-	codeTableBytes = 256 // 16 fp32, padded
-	counterOffset  = codeTableBytes + 256*4
-	counterBytes   = cuda.LowRankCounters * 4
-	counterSets    = 32
-	orderOffset    = counterOffset + counterSets*counterBytes
-	orderBytes     = 64 << 10
-	ConstantBytes  = orderOffset + orderBytes
+	counterOffset = nf4TableBytes
+	counterBytes  = cuda.LowRankCounters * 4
+	counterSets   = 32
+	orderOffset   = counterOffset + counterSets*counterBytes
+	orderBytes    = 64 << 10
+	ConstantBytes = orderOffset + orderBytes
 )
 
 // Start fills the constants.
 func (g *GPU) Start() error {
-	if err := gpu.Upload(g.Constants, quant.Schemes["nf4"].Table()); err != nil {
+	if err := uploadNF4Tables(g.Constants); err != nil {
 		return err
 	}
-	if err := gpu.Upload(g.Constants.Add(counterOffset), make([]uint32, counterSets*cuda.LowRankCounters)); err != nil {
-		return err
-	}
-	return gpu.Upload(g.Constants.Add(codeTableBytes), quant.NestedTable[:])
+	return gpu.Upload(g.Constants.Add(counterOffset), make([]uint32, counterSets*cuda.LowRankCounters))
 }
 
 // Close unloads the modules.

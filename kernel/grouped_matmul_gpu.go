@@ -8,23 +8,12 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// FitsGroupedMatMul tells whether a GPU runs n products k, of operands in and with the result out, in one launch when they
-// share their wide operand, or their result.
-func FitsGroupedMatMul(k MatMul, in []Type, out Type, n int) bool {
-	var beta float32
-	if out.DType = ComputeType; k.TransA {
-		out.DType, beta = F32, 1
-	}
-	_, form := k.product(in, []Type{out}, beta).lowRank(n)
-	return form != noLowRank && !k.FP32Out
-}
-
 func (k GroupedMatMul) Stored([]DType) (want, out []DType) {
 	return slices.Repeat([]DType{ComputeType}, 1+k.N), slices.Repeat([]DType{ComputeType}, k.N)
 }
 
 func (k GroupedMatMul) ScratchGPU(in, out []Type, sm int) int64 {
-	p := k.one().product(each(k, in[0], in[1]), out, 0)
+	p := k.one().op(each(k, in[0], in[1]), out, 0)
 	return max(p.lowRankScratch(k.N), p.scratch(sm))
 }
 
@@ -34,7 +23,7 @@ func (k GroupedMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 
 // bindGPU is one launch where the addresses allow it, else the products one by one.
 func (k GroupedMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	p := k.one().product(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
+	p := k.one().op(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
 	shared, own, to := addresses(in[:1]), addresses(in[1:1+k.N]), addresses(out)
 	a, b := shared, own
 	if k.TransA {
@@ -81,7 +70,7 @@ func (k MatMulSum) Stored([]DType) (want, out []DType) {
 }
 
 func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.one().product(in, out, 0).scratch(sm)
+	return k.one().op(in, out, 0).scratch(sm)
 }
 
 func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -89,7 +78,7 @@ func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (k MatMulSum) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	p := k.one().product(typesOf(in), typesOf(out), beta)
+	p := k.one().op(typesOf(in), typesOf(out), beta)
 	a, b := make([]gpu.Ptr, k.N), make([]gpu.Ptr, k.N)
 	for i := range k.N {
 		a[i], b[i] = in[2*i].Ptr, in[2*i+1].Ptr

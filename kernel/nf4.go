@@ -75,6 +75,11 @@ func (k MatMulNF4) Grads() Backward {
 
 func (k MatMulNF4) Accumulate() (Kernel, bool) { return MatMulNF4To(k), true }
 
+func (k MatMulNF4) WithFP32Out() Kernel {
+	k.FP32Out = true
+	return k
+}
+
 func (k MatMulNF4) Scratch(in []Type, _ int) int64 {
 	return panelBytes(in[0].DType, T(F32, k.N, k.K)) + panelBytes(in[0].DType, T(F32, k.N, k.K))/2
 }
@@ -91,6 +96,8 @@ func (k MatMulNF4To) Shape(in []Type) ([]Type, error) {
 }
 
 func (k MatMulNF4To) Overwrites() []Alias { return []Alias{{0, MatMulNF4(k).inputs()}} }
+
+func (k MatMulNF4To) WithFP32Out() Kernel { return k }
 
 func (k MatMulNF4To) Scratch(in []Type, workers int) int64 { return MatMulNF4(k).Scratch(in, workers) }
 

@@ -4,7 +4,22 @@ package kernel
 
 import (
 	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/quant"
 )
+
+// The first constants on the device: NF4's codes, then the table of 8-bit scales.
+const (
+	nf4CodeBytes  = 256 // 16 fp32, padded
+	nf4TableBytes = nf4CodeBytes + 256*4
+)
+
+func uploadNF4Tables(to gpu.Ptr) error {
+	if err := gpu.Upload(to, quant.Schemes["nf4"].Table()); err != nil {
+		return err
+	}
+	return gpu.Upload(to.Add(nf4CodeBytes), quant.NestedTable[:])
+}
 
 func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 	want = []DType{ComputeType, U8, F32}
@@ -17,22 +32,17 @@ func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 	return want, []DType{ComputeType}
 }
 
-func (k MatMulNF4) FP32OutGPU() Kernel {
-	k.FP32Out = true
-	return k
-}
-
 // weightBytes is the scratch for the weight, decoded to the type of x.
 func (k MatMulNF4) weightBytes(x Type) int64 {
 	return (int64(k.N)*int64(k.K)*int64(x.DType.Size()) + 255) &^ 255
 }
 
 func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.weightBytes(in[0]) + k.product(in[0], out[0], 0).scratch(sm)
+	return k.weightBytes(in[0]) + k.op(in[0], out[0], 0).scratch(sm)
 }
 
-func (k MatMulNF4) product(x, out Type, beta float32) product {
-	p := product{m: out.Shape[0], n: k.N, k: k.K, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType}
+func (k MatMulNF4) op(x, out Type, beta float32) gemmOp {
+	p := gemmOp{m: out.Shape[0], n: k.N, k: k.K, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType}
 	if k.Transposed {
 		p.n, p.k, p.transB = k.K, k.N, false
 	}
@@ -48,13 +58,13 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	n := int64(k.N) * int64(k.K)
 	entry, args := "nf4_dequantise", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, n}
 	if k.Nested {
-		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, g.Constants.Add(codeTableBytes), in[3].Ptr, in[4].Ptr, n}
+		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, g.Constants.Add(nf4CodeBytes), in[3].Ptr, in[4].Ptr, n}
 	}
 	decode, err := g.Launch(cuda.NF4Dequantise(entry, n), args...)
 	if err != nil {
 		return nil, err
 	}
-	mul, err := k.product(in[0].Type, out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
+	mul, err := k.op(in[0].Type, out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +80,6 @@ func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	addend := in[MatMulNF4(k).inputs()]
 	return append(want, addend), []DType{addend}
 }
-
-func (k MatMulNF4To) FP32OutGPU() Kernel { return k }
 
 func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
 	return MatMulNF4(k).ScratchGPU(in, out, sm)

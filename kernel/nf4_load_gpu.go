@@ -45,7 +45,7 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 			if err := g.Once(cuda.Sum("nf4", "nf4_offset"), check, p.absmax, int32(blocks)); err != nil {
 				return err
 			}
-			table := g.Constants.Add(codeTableBytes)
+			table := g.Constants.Add(nf4CodeBytes)
 			if k.Nested {
 				if err := g.Stream.Copy(p.offset, check, 4); err != nil {
 					return err

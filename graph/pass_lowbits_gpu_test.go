@@ -56,7 +56,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 		b := NewBuilder(kernel.F32)
 		outputs := residual(b, c.grad)
 		b.Recompute(c.mode, 0)
-		p, err := b.compile(deviceTarget{90, c.precision}, true, outputs)
+		p, err := b.compile(newDeviceTarget(90, c.precision), true, outputs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 				switch {
 				case k.Carried:
 					got[carried]++
-				case k.Tail:
+				case k.LowBits:
 					got[bare]++
 				default:
 					got[plain]++
