@@ -39,7 +39,7 @@ type BenchOptions struct {
 	Warmup, Steps int
 	Device        string
 	Precision     string // as in Config
-	Decoded       bool   // keep quantised weights decoded
+	Dequantised   bool   // keep quantised weights decoded
 	Checkpointing string // none, selective, full or offload
 }
 
@@ -98,7 +98,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	if err != nil {
 		return BenchReport{}, err
 	}
-	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Decoded: o.Decoded, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
+	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Dequantised: o.Dequantised, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
 	M := o.Batch * o.Length
 	modes, ok := checkpointing[o.Checkpointing]
 	if !ok || len(modes) != 1 {

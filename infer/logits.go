@@ -26,7 +26,7 @@ func newLogitsStep(nw session.Network, prefix string, T, R, maxLen int, on graph
 	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
 	l := &logitsStep{prefix: prefix}
-	l.logits = n.Apply(kernel.MatMul{TransB: true, Wide: true}, hidden, nw.Head(n)) // [R,C] [V,C]ᵀ -> [R,V]
+	l.logits = n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, hidden, nw.Head(n)) // [R,C] [V,C]ᵀ -> [R,V]
 	plan, err := on.Compile(n.Builder, l.logits)
 	if err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)

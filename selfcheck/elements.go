@@ -66,7 +66,7 @@ func rowChecks(n checkNumbers, M, C int) []check {
 		return append([]*graph.Value{s}, b.ApplyAll(kernel.RMSNorm{Eps: 1e-5}, s, in[2])...)
 	}
 	// Sums of sums, which bf16 alone would miss by three times one rounding. Where something else reads a sum before
-	// its norm, a GPU's plan has kernel.AddTail{} and kernel.RMSNormTail{} instead.
+	// its norm, a GPU's plan has kernel.AddLowBits{} and kernel.RMSNormLowBits{} instead.
 	const depth = 8
 	terms := []checkInput{x(), weight()}
 	for range depth {

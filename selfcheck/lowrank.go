@@ -48,9 +48,9 @@ func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 		return check{kernel: "matmul", name: what + size, build: one(k), bounds: bounds, in: in, products: true}
 	}
 	return []check{
-		check1("x aᵀ", kernel.MatMulEach{N: count, TransB: true, Alpha: 0.5}, wide, inputs(shared, a)),
-		check1("x b", kernel.MatMulEach{N: count, Alpha: 0.5}, wide, inputs(shared, b)),
-		check1("tᵀ x onto fp32", kernel.MatMulEachTo{N: count, TransA: true, Alpha: 0.5}, sums, inputs(shared, thin, gradients)),
+		check1("x aᵀ", kernel.GroupedMatMul{N: count, TransB: true, Alpha: 0.5}, wide, inputs(shared, a)),
+		check1("x b", kernel.GroupedMatMul{N: count, Alpha: 0.5}, wide, inputs(shared, b)),
+		check1("tᵀ x onto fp32", kernel.GroupedMatMulTo{N: count, TransA: true, Alpha: 0.5}, sums, inputs(shared, thin, gradients)),
 		check1("sum of t a", kernel.MatMulSum{N: count, Alpha: 0.5}, []bound{rounded}, pairs),
 		check1("sum of t bᵀ", kernel.MatMulSum{N: count, TransB: true, Alpha: 0.5}, []bound{rounded}, turned),
 		{kernel: "matmul", name: "sum of t a onto bf16" + size, build: add(kernel.MatMulSumTo{N: count, Alpha: 0.5}), bounds: []bound{rounded}, products: true,

@@ -60,7 +60,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 		}
 		k := kernel.MatMul{TransA: c.ta, TransB: c.tb, Alpha: 0.5}
 		wide := k
-		wide.Wide = true
+		wide.FP32Out = true
 		size := fmt.Sprintf("%s, [%d,%d,%d]", c.name, M, N, K)
 		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
 			return g.ApplyAll(kernel.MatMulTo(k), in[0], in[1], g.Apply(kernel.Add{}, in[2], in[3]))
@@ -148,7 +148,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 	for _, transposed := range []bool{false, true} {
 		k := kernel.MatMulNF4{N: p.Rows, K: p.Cols, Nested: p.Nested(), Transposed: transposed}
 		wide := k
-		wide.Wide = true
+		wide.FP32Out = true
 		in, out := p.Cols, p.Rows
 		name := fmt.Sprintf("x Wᵀ, [%d,%d,%d]", M, out, in)
 		if transposed {

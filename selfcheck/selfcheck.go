@@ -10,7 +10,6 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -79,7 +78,7 @@ var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.Precisio
 
 // ownProducts is a machine that can multiply with our own kernels where a library would serve; it reports
 // whether there was one.
-type ownProducts interface{ OwnProducts() (library bool) }
+type ownProducts interface{ UseNativeGEMM() (library bool) }
 
 // selfChecker runs checks on machines and keeps what they are compared with.
 type selfChecker struct {
@@ -127,7 +126,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 	if !ok || tf32 {
 		return nil
 	}
-	if !m.OwnProducts() { // they were just checked
+	if !m.UseNativeGEMM() { // they were just checked
 		s.report.add(CheckResult{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: CheckSkipped,
 			Reason: "the library was not found (trainer doctor says where it was looked for); products run on our own kernels"})
 		return nil
@@ -170,10 +169,7 @@ func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DTyp
 }
 
 // lostDevice tells whether no work can follow an error.
-func lostDevice(err error) bool {
-	var e *gpu.Error
-	return errors.As(err, &e) && e.Sticky()
-}
+func lostDevice(err error) bool { return errors.Is(err, graph.ErrDeviceLost) }
 
 // compare runs a check twice, and with computed inputs where an output may take their memory. The error is
 // that of running it; the result says it as well.

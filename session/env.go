@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/hub"
 )
 
@@ -15,12 +16,13 @@ import (
 var ErrDoesNotFit = errors.New("the run does not fit")
 
 // ErrNoDevice is in the error of a run that asks for a device this program or machine does not have.
-var ErrNoDevice = errors.New("no such device")
+var ErrNoDevice = graph.ErrNoDevice
 
 // Env is what a session takes from the program around it. The zero value works: no embedded files, all cores, silent.
 type Env struct {
 	Version string                           // of the program, for the run's manifest
 	Workers int                              // CPU threads; 0 = one for each core
+	GPU     int                              // index of the GPU that "cuda" and "auto" open, among those of this computer
 	Model   func(name string) (fs.FS, error) // folder of an embedded model; nil = there are none
 	Data    func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set; nil = there are none
 	Hub     hub.Options                      // where "org/name" is looked for

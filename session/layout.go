@@ -15,7 +15,7 @@ type Layout struct {
 	Recompute   graph.Recompute
 	Layers      int  // Recompute holds for so many, from the first on, and the mode before it for the others; 0 = all
 	Overlap     bool // memory is left for independent calls to run side by side
-	LossRows    int  // rows whose logits exist at the same time; 0 = MostLossRows
+	LossRows    int  // rows whose logits exist at the same time; 0 = as many as fill the machine
 }
 
 // String names a layout by the configuration keys that ask for it.

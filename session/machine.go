@@ -5,7 +5,6 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 // PrecisionAuto is the precision that suits the device.
@@ -20,8 +19,11 @@ func precisionFor(device, name string) (kernel.Precision, error) {
 	if !ok {
 		return 0, fmt.Errorf("precision %q is not one of auto, bf16, fp16, tf32, fp32", name)
 	}
-	n, _ := gpu.Devices()
-	if cpu := device == "cpu" || device != "cuda" && n == 0; cpu && p != kernel.PrecisionFP32 {
+	kind, err := graph.DeviceKind(device)
+	if err != nil {
+		return 0, err
+	}
+	if kind == "cpu" && p != kernel.PrecisionFP32 {
 		return 0, fmt.Errorf("training.precision: %v needs a GPU (%w): the CPU computes in fp32; use auto or fp32 there", p, ErrNoDevice)
 	}
 	return p, nil
@@ -34,26 +36,11 @@ func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch device {
-	case "cpu":
-		return graph.NewCPU(env.Workers), nil
-	case "", "auto":
-		if n, _ := gpu.Devices(); n == 0 {
-			return graph.NewCPU(env.Workers), nil
-		}
-	case "cuda":
-	default:
-		return nil, fmt.Errorf("device %q: %w: use cpu, cuda or auto", device, ErrNoDevice)
-	}
-	on, err := graph.NewGPU(0, env.Workers, p)
-	if err != nil {
-		return nil, fmt.Errorf("device %q: %w: %w", device, ErrNoDevice, err)
-	}
-	return on, nil
+	return graph.Open(device, graph.Options{GPU: env.GPU, Workers: env.Workers, Precision: p})
 }
 
 // MachineFor plans for a GPU of another machine.
-func MachineFor(chip gpu.Chip, precision string, env Env) (graph.Machine, error) {
+func MachineFor(chip graph.Chip, precision string, env Env) (graph.Machine, error) {
 	p, err := precisionFor("cuda", precision)
 	if err != nil {
 		return nil, err

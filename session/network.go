@@ -33,7 +33,7 @@ type Shape struct {
 // memory have data of their own.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Decoded: nw.Layout.Dequantised, DecodedLinears: nw.Layout.Linears}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears}
 	if nw.Adapted {
 		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
 	}
@@ -71,15 +71,7 @@ func (nw Network) LossRows(on graph.Machine) int {
 	if nw.Layout.LossRows > 0 {
 		return nw.Layout.LossRows
 	}
-	return MostLossRows(on)
-}
-
-// MostLossRows is rows whose logits exist at the same time where memory is no concern: enough to fill the machine.
-func MostLossRows(on graph.Machine) int {
-	if on.Name() == "cpu" {
-		return 256
-	}
-	return 1024
+	return on.Capabilities().LogitRows
 }
 
 // Program is a network as a plan.

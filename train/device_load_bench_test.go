@@ -41,7 +41,7 @@ func BenchmarkGPULoad(b *testing.B) {
 	lora.TargetModules = adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj"}
 	for _, decoded := range []bool{false, true} {
 		nw := from.network(b, kernel.F32, &scheme, &lora)
-		nw.Decoded = decoded
+		nw.Dequantised = decoded
 		for _, way := range []string{"read", "device", "host"} {
 			b.Run(fmt.Sprintf("%s/decoded=%v", way, decoded), func(b *testing.B) {
 				b.SetBytes(bytes)
@@ -77,7 +77,7 @@ func BenchmarkGPULoad(b *testing.B) {
 // discard is a store that reads weights in pieces and drops them.
 type discard struct{ graph.Store }
 
-func (discard) Load(ctx context.Context, all []graph.Filling, workers int) ([]error, error) {
+func (discard) Load(ctx context.Context, all []graph.WeightLoad, workers int) ([]error, error) {
 	const piece = 1 << 20
 	var next atomic.Int64
 	done := make(chan error, workers)

@@ -165,7 +165,7 @@ func TestGPULoadShards(t *testing.T) {
 			lora := DefaultSpec().LoRA
 			lora.TargetModules = adapter.Targets{adapter.AllLinear}
 			nw := b.network(t, kernel.F32, &scheme, &lora)
-			nw.Decoded = decoded
+			nw.Dequantised = decoded
 			s := shape{256, 1, 256}
 			step, err := newTrainStep(nw, s, Default(), graph.KeepAll, 0, on)
 			if err != nil {

@@ -25,11 +25,11 @@ type shapes struct{ train, eval session.Shape }
 // recomputed.
 func layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 	modes := checkpointing[c.GradientCheckpointing]
-	if on.Name() == "cpu" && len(modes) > 1 {
+	if !on.Capabilities().SeparateHost && len(modes) > 1 {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
 	}
 	var all []session.Layout
-	if quantised && c.DecodedWeights == "auto" && on.Name() != "cpu" {
+	if quantised && c.DecodedWeights == "auto" && on.Capabilities().KeepDequantised {
 		all = append(all, session.Layout{Dequantised: true, Recompute: modes[0]})
 	}
 	for _, mode := range modes {
@@ -55,7 +55,7 @@ func (p *prepared) fit(z shapes) error {
 		Layouts: layouts(p.spec.Training, p.Net.Scheme != nil, p.On), Limit: p.limit,
 		Try:    func(l session.Layout) (session.Planned[steps], error) { return p.planIn(l, z) },
 		Layers: p.Base.Config.NumLayers, Linears: net.Quantised(),
-		LossRows: min(session.MostLossRows(p.On), max(z.train.Tokens, z.eval.Tokens)), Overlaps: p.On.Name() != "cpu",
+		LossRows: min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens)), Overlaps: p.On.Capabilities().Overlap,
 	}
 	if p.found, err = search.Run(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 // mayHold is the memory that the run may hold: vram, or what is free.
 func (p *prepared) mayHold() (bytes int64, known bool, err error) {
 	if p.spec.VRAM == "" {
-		return p.On.Room()
+		return p.On.FreeMemory()
 	}
 	if bytes, err = session.ParseBytes(p.spec.VRAM); err != nil {
 		err = fmt.Errorf("vram: %w", err)
@@ -132,7 +132,7 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	lean := p.found.Layout
 	if c.GradientCheckpointing != "auto" || lean.Dequantised {
 		auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows}
-		if p.On.Name() == "cpu" {
+		if !p.On.Capabilities().SeparateHost {
 			auto.Recompute = graph.RecomputeLayers
 		}
 		if ok, err := fits(auto, z); ok || err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -19,7 +18,7 @@ func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
 }
 
 // PlanFor is PlanRun for a GPU of another machine.
-func PlanFor(ctx context.Context, s Spec, env Env, chip gpu.Chip) (PlanReport, error) {
+func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport, error) {
 	on, err := session.MachineFor(chip, s.Training.Precision, env.Env)
 	if err != nil {
 		return PlanReport{}, err

@@ -104,7 +104,7 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	t.Loss = lossSum
 	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers)
 	if nw.Layout.Overlap {
-		n.Space(overlapCalls)
+		n.Overlap(overlapCalls)
 	}
 	plan, err := on.Compile(n.Builder, t.numbers()...)
 	if err != nil {

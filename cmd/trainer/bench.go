@@ -54,7 +54,7 @@ func newBench(c *console) *cobra.Command {
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto")
 	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or what suits the device")
-	f.BoolVar(&o.Decoded, "decoded", false, "keep quantised weights decoded")
+	f.BoolVar(&o.Dequantised, "decoded", false, "keep quantised weights decoded")
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full or offload")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

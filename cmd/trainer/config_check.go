@@ -9,12 +9,9 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/train"
 )
-
-// devices are the values of `device`.
-var devices = []string{"auto", "cpu", "cuda"}
 
 // validate is every problem of a configuration: of the sections, and of what they say together. The message
 // begins with the key.
@@ -48,8 +45,8 @@ func validate(s train.Spec) []error {
 		sort.Strings(names)
 		bad("adapter: %q is not one of %s", s.Adapter, strings.Join(names, ", "))
 	}
-	if !slices.Contains(devices, s.Device) {
-		bad("device: %q is not one of %s", s.Device, strings.Join(devices, ", "))
+	if !slices.Contains(graph.DeviceNames, s.Device) {
+		bad("device: %q is not one of %s", s.Device, strings.Join(graph.DeviceNames, ", "))
 	}
 	if n, err := train.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
 		bad("vram: %w", err)
@@ -81,7 +78,7 @@ func checkDevice(s train.Spec) error {
 	if s.Device != "cuda" {
 		return nil
 	}
-	if n, reason := gpu.Devices(); n == 0 {
+	if n, reason := graph.GPUs(); n == 0 {
 		return &exitError{code: exitUnfit, err: errors.New("device: cuda is asked for, but " + reason)}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -67,8 +68,8 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	if !(o.TopP > 0 && o.TopP <= 1) {
 		bad("--top-p %v: must be above 0 and at most 1", o.TopP)
 	}
-	if !slices.Contains(devices, o.device) {
-		bad("--device %s: must be one of %s", o.device, strings.Join(devices, ", "))
+	if !slices.Contains(graph.DeviceNames, o.device) {
+		bad("--device %s: must be one of %s", o.device, strings.Join(graph.DeviceNames, ", "))
 	}
 	if o.TopK < 0 {
 		bad("--top-k %d: must be 0 or more", o.TopK)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -49,20 +49,20 @@ those of a run there. Without --vram the run is taken to have the whole card.`,
 }
 
 // planReport plans for the named GPU, for the machine that the run would use, or, where that is a GPU that is
-// not here, for the first of gpu.Chips.
+// not here, for graph.DefaultChip.
 func planReport(ctx context.Context, c *console, s train.Spec, env train.Env, name string) (train.PlanReport, error) {
 	if name == "" {
-		n, reason := gpu.Devices()
+		n, reason := graph.GPUs()
 		if s.Device != "cuda" || n > 0 {
 			return train.PlanRun(ctx, s, env)
 		}
-		name = gpu.Chips[0].Name
-		if !gpu.Built {
+		name = graph.DefaultChip().Name
+		if !graph.GPUBuilt {
 			reason = "nor GPU kernels in this program"
 		}
-		c.say("no GPU here (%s); the plan is for %s; --gpu names another", reason, gpu.Chips[0].Full)
+		c.say("no GPU here (%s); the plan is for %s; --gpu names another", reason, graph.DefaultChip().Full)
 	}
-	chip, err := gpu.FindChip(name)
+	chip, err := graph.FindChip(name)
 	if err != nil {
 		return train.PlanReport{}, usage(fmt.Errorf("--gpu: %w", err))
 	}

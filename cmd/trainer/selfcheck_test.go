@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/train"
 )
 
 func TestSelfcheckWithoutGPU(t *testing.T) {
-	if n, _ := gpu.Devices(); n > 0 {
+	if n, _ := graph.GPUs(); n > 0 {
 		t.Skip("there is a GPU")
 	}
-	_, reason := gpu.Devices()
+	_, reason := graph.GPUs()
 	for _, args := range [][]string{{"selfcheck"}, {"selfcheck", "--json"}} {
 		var out, errOut bytes.Buffer
 		if code := run(args, strings.NewReader(""), &out, &errOut); code != exitUnfit || out.Len() != 0 || !strings.Contains(errOut.String(), reason) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/graph"
 )
 
 // version is the module's version, or the commit that the binary was built from.
@@ -35,7 +35,7 @@ func version() string {
 
 // buildKind says whether the binary can use a GPU.
 func buildKind() string {
-	if gpu.Built {
+	if graph.GPUBuilt {
 		return "gpu"
 	}
 	return "cpu-only"

@@ -30,11 +30,11 @@ type Net struct {
 type Options struct {
 	Float  kernel.DType  // f32, or f64 for reference runs
 	Scheme *quant.Config // how linear layers' weights are stored; nil = as floats
-	// Decoded keeps quantised weights as the numbers they stand for, for speed: those of the first
-	// DecodedLinears linear layers, 0 = of all.
-	Decoded        bool
-	DecodedLinears int
-	Wrap           func(n *Net, name string, base Linear) Linear
+	// Dequantised keeps quantised weights as the numbers they stand for, for speed: those of the first
+	// DequantisedLinears linear layers, 0 = of all.
+	Dequantised        bool
+	DequantisedLinears int
+	Wrap               func(n *Net, name string, base Linear) Linear
 }
 
 // New starts a network.
@@ -42,7 +42,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, decoded: o.Decoded, decodedLinears: o.DecodedLinears, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, decoded: o.Dequantised, decodedLinears: o.DequantisedLinears, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {

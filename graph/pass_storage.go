@@ -17,7 +17,7 @@ type storage struct {
 // assignStorage asks the target call by call. Computed values are stored as their producer writes them,
 // frozen ones as their readers want them, states without gradient (caches) as their first reader wants them,
 // the rest as typed.
-func (p *Plan) assignStorage(t target) error {
+func assignStorage(p *compilation) error {
 	p.store = storage{map[*Value]kernel.DType{}, map[string]kernel.DType{}, map[*call][]kernel.DType{}}
 	read := map[*Value]bool{}
 	for _, c := range p.calls {
@@ -30,7 +30,7 @@ func (p *Plan) assignStorage(t target) error {
 		}
 		want, out, err := in, in[len(in)-1:], error(nil)
 		if !isMove(c.kernel) {
-			want, out, err = t.stored(c.kernel, in, declared)
+			want, out, err = p.target.stored(c.kernel, in, declared)
 		}
 		if err != nil {
 			return fmt.Errorf("%v: %w", c, err)

@@ -12,7 +12,7 @@ func TestMatMulEach(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range [][3]int{{1, 1, 1}, {5, 8, 67}, {33, 16, 40}} { // M, R, C
 		for _, n := range []int{1, 2, 3} {
-			for _, k := range []kernel.MatMulEach{{N: n, TransB: true, Alpha: 0.5}, {N: n}, {N: n, TransA: true, Alpha: 2}} {
+			for _, k := range []kernel.GroupedMatMul{{N: n, TransB: true, Alpha: 0.5}, {N: n}, {N: n, TransA: true, Alpha: 2}} {
 				in, addends := []kerneltest.Input{kerneltest.Normal(s[0], s[2])}, []kerneltest.Input{}
 				for range n {
 					if k.TransA {
@@ -22,7 +22,7 @@ func TestMatMulEach(t *testing.T) {
 					}
 				}
 				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
-					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.MatMulEachTo(k), Bound: 1e-6, In: append(in[:1+n:1+n], addends...)})
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.GroupedMatMulTo(k), Bound: 1e-6, In: append(in[:1+n:1+n], addends...)})
 			}
 		}
 	}
@@ -72,13 +72,13 @@ func TestGroupedProductsEqualSingleOnes(t *testing.T) {
 		}
 	}
 	y1, y2, w1, w2 := fill(5, m, r), fill(6, m, r), fill(7, m, r), fill(8, m, r)
-	kernel.MatMulEach{N: 2, TransB: true}.CPU(c, []kernel.Tensor{x, a, b}, []kernel.Tensor{y1, y2})()
+	kernel.GroupedMatMul{N: 2, TransB: true}.CPU(c, []kernel.Tensor{x, a, b}, []kernel.Tensor{y1, y2})()
 	kernel.MatMul{TransB: true}.CPU(c, []kernel.Tensor{x, a}, []kernel.Tensor{w1})()
 	kernel.MatMul{TransB: true}.CPU(c, []kernel.Tensor{x, b}, []kernel.Tensor{w2})()
 	equal("x aᵀ", y1, w1)
 	equal("x bᵀ", y2, w2)
 	g1, g2, h1, h2 := fill(5, r, wide), fill(6, r, wide), fill(5, r, wide), fill(6, r, wide)
-	kernel.MatMulEachTo{N: 2, TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
+	kernel.GroupedMatMulTo{N: 2, TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
 	kernel.MatMulTo{TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{t1, x, h1}, []kernel.Tensor{h1})()
 	kernel.MatMulTo{TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{t2, x, h2}, []kernel.Tensor{h2})()
 	equal("t1ᵀ x", g1, h1)

@@ -6,22 +6,14 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Space keeps memory that a call is done with from being used again by the next calls, as many as said. On a
+// Overlap keeps memory that a call is done with from being used again by the next calls, as many as said. On a
 // machine that runs calls side by side they then need not wait for one another.
-func (b *Builder) Space(calls int) { b.spacing = calls }
+func (b *Builder) Overlap(calls int) { b.spacing = calls }
 
-// layout gives every computed value and every scratch an offset in the arena.
-func (p *Plan) layout(t target, spacing int) {
-	last := map[*Value]int{} // last call that reads the value
-	for i, c := range p.calls {
-		for _, v := range c.in {
-			last[v] = i
-		}
-	}
-	end := len(p.calls)
-	for _, v := range p.outputs {
-		last[v] = end
-	}
+// layOut gives every computed value and every scratch an offset in the arena.
+func layOut(p *compilation) error {
+	t, spacing := p.target, p.builder.spacing
+	last := lastReads(p.calls, p.outputs)
 	holder := map[*Value]*interval{}
 	var all []*interval
 	for i, c := range p.calls {
@@ -64,7 +56,7 @@ func (p *Plan) layout(t target, spacing int) {
 	}
 	for _, iv := range all {
 		iv.to += spacing
-		if iv.call != nil && t.early(iv.call.kernel) {
+		if iv.call != nil && t.prologue(iv.call.kernel) {
 			iv.from -= spacing / 2
 		}
 	}
@@ -77,6 +69,7 @@ func (p *Plan) layout(t target, spacing int) {
 			p.place[v] = place{offset: iv.offset, size: p.stored(v).Bytes()}
 		}
 	}
+	return nil
 }
 
 // reuse finds the input whose memory output o of call i may take, or -1.

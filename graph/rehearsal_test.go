@@ -1,5 +1,3 @@
-//go:build gpu
-
 package graph
 
 import "github.com/tierlora/tierlora/kernel"
@@ -12,11 +10,12 @@ type Rehearsal struct{ *CPU }
 func NewRehearsal(workers int) Rehearsal { return Rehearsal{NewCPU(workers)} }
 
 func (r Rehearsal) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
-	return b.compile(rehearsed{deviceTarget{90, kernel.PrecisionBF16}, hostTarget{r.Workers()}}, false, outputs)
+	return b.compile(rehearsed{gpuTarget{kernel.PrecisionBF16}, hostTarget{r.Workers()}}, false, outputs)
 }
 
+// rehearsed has a GPU's passes and the CPU's memory.
 type rehearsed struct {
-	deviceTarget
+	gpuTarget
 	host hostTarget
 }
 
@@ -28,16 +27,16 @@ func (r rehearsed) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 	return r.host.scratch(k, in, out)
 }
 
-func (r rehearsed) early(k kernel.Kernel) bool { return r.host.early(k) }
+func (rehearsed) prologue(kernel.Kernel) bool { return false }
 
-func (r rehearsed) constants() int64 { return r.host.constants() }
+func (rehearsed) constants() int64 { return 0 }
 
 // Merged counts a plan's calls that a GPU's plan alone has.
 func Merged(p *Plan) int {
 	n := 0
 	for _, c := range p.calls {
 		switch c.kernel.(type) {
-		case kernel.AddRMSNorm, kernel.AddTail, kernel.RMSNormTail, kernel.RMSNormGradTo:
+		case kernel.AddRMSNorm, kernel.AddLowBits, kernel.RMSNormLowBits, kernel.RMSNormGradTo:
 			n++
 		}
 	}

@@ -70,9 +70,10 @@ type recomputer struct {
 
 // recompute inserts, before the first backward call that needs it, a second application of every call whose
 // outputs are not kept.
-func recompute(calls []*call, d dial) []*call {
+func recompute(c *compilation) error {
+	calls, d := c.calls, c.builder.recompute
 	if d.mode == KeepAll {
-		return calls
+		return nil
 	}
 	mode := d.modes(calls)
 	r := &recomputer{again: map[*Value]bool{}, clones: map[*Value]*Value{}}
@@ -102,14 +103,9 @@ func recompute(calls []*call, d dial) []*call {
 		}
 		r.out = append(r.out, c)
 	}
-	if d.mode == Offload {
-		return offload(r.out, offloadLeast)
-	}
-	return r.out
+	c.calls = r.out
+	return nil
 }
-
-// offloadLeast is the size in bytes from which a value is worth the way to the host and back.
-const offloadLeast = 1 << 16
 
 // value is the value that a backward call reads in v's place.
 func (r *recomputer) value(v *Value) *Value {

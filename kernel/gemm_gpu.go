@@ -9,75 +9,11 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// product is D = alpha op(A) op(B) + beta D, of matrices whose rows follow one another.
-type product struct {
-	m, n, k        int
-	transA, transB bool
-	alpha, beta    float32
-	operand, out   DType // of A and B, as stored; of D: operand or F32
-}
-
-// blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
-const blasWorkspace = 8 << 20
-
-// scratch is the working memory of a product by whichever of the ways, in bytes. sm is the device's compute capability.
-func (p product) scratch(sm int) int64 {
-	n := max(blasWorkspace, p.lowRankScratch(1))
-	if parts := p.parts(sm); parts > 1 {
-		n = max(n, int64(parts)*int64(p.m)*int64(p.n)*4)
-	}
-	return n
-}
-
-func (p product) layout() (cuda.GemmLayout, bool) {
-	switch {
-	case !p.transA && !p.transB:
-		return cuda.NN, true
-	case !p.transA && p.transB:
-		return cuda.NT, true
-	case p.transA && !p.transB:
-		return cuda.TN, true
-	}
-	return "", false
-}
-
-// rows are the sizes of the rows of A and B as stored.
-func (p product) rows() (lda, ldb int) {
-	lda, ldb = p.k, p.n
-	if p.transA {
-		lda = p.m
-	}
-	if p.transB {
-		ldb = p.k
-	}
-	return lda, ldb
-}
-
-// hopper tells whether our own product runs on the wgmma kernel: compute capability 9.0, a result wide enough to
-// fill a tile, rows of 16 bytes.
-func (p product) hopper(sm int) bool {
-	lda, ldb := p.rows()
-	return sm == 90 && p.operand != F32 && p.n > 32 && lda%8 == 0 && ldb%8 == 0
-}
-
-func (p product) parts(sm int) int {
-	l, ok := p.layout()
-	switch {
-	case !ok:
-		return 1
-	case p.operand == F32:
-		return cuda.GemmSingleParts(l, p.m, p.n, p.k)
-	case p.hopper(sm):
-		return cuda.GemmHopperParts(l, p.m, p.n, p.k)
-	}
-	return cuda.GemmParts(l, p.m, p.n, p.k)
-}
-
 // libraryTypes are cuBLASLt's types for those that products read and write.
 var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F32}
 
 // bind queues the product into d, with scratch of at least p.scratch() bytes.
-func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
+func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	if l, _ := p.lowRank(1); g.BLAS == nil || l.Small() {
 		work, ok, err := p.bindLowRank(g, []gpu.Ptr{d}, []gpu.Ptr{a}, []gpu.Ptr{b}, scratch)
 		if ok || err != nil {
@@ -102,11 +38,11 @@ func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	}
 	parts := p.parts(g.Device.SM())
 	if parts == 1 {
-		return p.own(g, l, 1, d, a, b)
+		return p.native(g, l, 1, d, a, b)
 	}
 	part := p
 	part.beta, part.out = 0, F32
-	mul, err := part.own(g, l, parts, scratch, a, b)
+	mul, err := part.native(g, l, parts, scratch, a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +58,9 @@ func (p product) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	return inOrder(mul, sum), nil
 }
 
-// own binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else mma.sync; for
+// native binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else mma.sync; for
 // fp32, TF32 included, one without tensor cores.
-func (p product) own(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
+func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
 	lda, ldb := p.rows()
 	if p.operand == F32 {
 		return g.Launch(cuda.GemmSingle(l, p.m, p.n, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta)

@@ -56,7 +56,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 		b := NewBuilder(kernel.F32)
 		outputs := residual(b, c.grad)
 		b.Recompute(c.mode, 0)
-		p, err := b.compile(deviceTarget{90, c.precision}, true, outputs)
+		p, err := b.compile(newDeviceTarget(90, c.precision), true, outputs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,15 +65,15 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 			switch k := call.kernel.(type) {
 			case kernel.RMSNorm:
 				got["rmsnorm"]++
-			case kernel.RMSNormTail:
+			case kernel.RMSNormLowBits:
 				got["rmsnorm with a tail"]++
-			case kernel.AddTail:
+			case kernel.AddLowBits:
 				got["add"]++
 			case kernel.AddRMSNorm:
 				switch {
 				case k.Carried:
 					got[carried]++
-				case k.Tail:
+				case k.LowBits:
 					got[bare]++
 				default:
 					got[plain]++
@@ -86,7 +86,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 				}
 			}
 			switch call.kernel.(type) {
-			case kernel.AddTail, kernel.AddRMSNorm:
+			case kernel.AddLowBits, kernel.AddRMSNorm:
 				if r := call.in[1]; p.stored(r).DType != kernel.F32 {
 					t.Errorf("grad %v, %v: %v is stored as %v", c.grad, c.mode, r.call, p.stored(r))
 				}

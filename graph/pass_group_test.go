@@ -1,21 +1,27 @@
 package graph
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// stackingTarget groups products on the CPU, wherever fits allows it.
-type stackingTarget struct {
+// groupingTarget groups products on the CPU, wherever fits allows it.
+type groupingTarget struct {
 	hostTarget
 	fits func(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
 }
 
-func (s stackingTarget) rewrite(calls []*call, outputs []*Value) []*call {
-	return stacker{outputs, s.fits}.stack(calls)
+func (groupingTarget) passes() []pass {
+	return slices.DeleteFunc(passesOn(onAll), func(p pass) bool { return p.on == onGPU && !strings.HasSuffix(p.name, "GEMMs") })
+}
+
+func (g groupingTarget) groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
+	return g.fits(k, in, out, n)
 }
 
 func atMost(most int) func(kernel.MatMul, []kernel.Type, kernel.Type, int) bool {
@@ -27,9 +33,9 @@ func grouped(p *Plan) map[string]int {
 	n := map[string]int{}
 	for _, c := range p.calls {
 		switch c.kernel.(type) {
-		case kernel.MatMulEach:
+		case kernel.GroupedMatMul:
 			n["each"]++
-		case kernel.MatMulEachTo:
+		case kernel.GroupedMatMulTo:
 			n["each onto"]++
 		case kernel.MatMulSum, kernel.MatMulSumTo:
 			n["sum"]++
@@ -46,7 +52,7 @@ func TestStackedPlansEqualNaiveRuns(t *testing.T) {
 	total := map[string]int{}
 	for _, most := range []int{2, 4} {
 		plansEqualNaiveRuns(t, func(b *Builder, outputs []*Value) *Plan {
-			p, err := b.compile(stackingTarget{hostTarget{2}, atMost(most)}, false, outputs)
+			p, err := b.compile(groupingTarget{hostTarget{2}, atMost(most)}, false, outputs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +138,7 @@ func TestThinProductsAreGrouped(t *testing.T) {
 	}
 	for _, again := range []Recompute{KeepAll, RecomputeCheap, RecomputeLayers} {
 		_, want, _ := run(hostTarget{2}, again)
-		n, got, plan := run(stackingTarget{hostTarget{2}, thin}, again)
+		n, got, plan := run(groupingTarget{hostTarget{2}, thin}, again)
 		if n["each"] < 2 || n["each onto"] != 2 || n["sum"] < 1 {
 			t.Errorf("%v: %v: two layers' thin products are not grouped\n%s", again, n, plan)
 		}
@@ -143,7 +149,7 @@ func TestThinProductsAreGrouped(t *testing.T) {
 				}
 			}
 		}
-		if _, _, second := run(stackingTarget{hostTarget{2}, thin}, again); second != plan {
+		if _, _, second := run(groupingTarget{hostTarget{2}, thin}, again); second != plan {
 			t.Errorf("%v: compiled twice, two plans", again)
 		}
 	}
@@ -165,7 +171,7 @@ func TestGroupingIsQuick(t *testing.T) {
 		}
 		return least
 	}
-	plain, groups := plan(hostTarget{2}), plan(stackingTarget{hostTarget{2}, thin})
+	plain, groups := plan(hostTarget{2}), plan(groupingTarget{hostTarget{2}, thin})
 	t.Logf("64 layers: %v, with groups %v, %.1f times", plain, groups, float64(groups)/float64(plain))
 	if groups > 10*plain {
 		t.Errorf("a plan of 64 layers takes %v, with groups %v: more than 10 times", plain, groups)

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -10,16 +11,9 @@ import (
 // low-rank update: accumulate then adds the large one to the small one's result, where the reading of that
 // costs next to nothing, and not the other way round. Where the sum is no more than the target's sameSum it is
 // the small one, itself the end of a chain, that goes behind the large one.
-func orderSums(calls []*call, outputs []*Value, t target) []*call {
-	uses := map[*Value]int{}
-	for _, c := range calls {
-		for _, v := range c.in {
-			uses[v]++
-		}
-	}
-	for _, v := range outputs {
-		uses[v]++
-	}
+func orderSums(c *compilation) error {
+	calls, t := c.calls, c.target
+	uses := uses(calls, c.outputs)
 	key, writers := map[*call]float64{}, map[*Value][]*call{}
 	for i, c := range calls {
 		key[c] = float64(i)
@@ -49,7 +43,7 @@ func orderSums(calls []*call, outputs []*Value, t target) []*call {
 		key[p] = key[q] + 0.5
 	}
 	sort.SliceStable(calls, func(i, j int) bool { return key[calls[i]] < key[calls[j]] })
-	return calls
+	return nil
 }
 
 // depth is the inner size of a product that can add to memory; 0 of anything else.
@@ -79,22 +73,9 @@ func undisturbed(writers map[*Value][]*call, key map[*call]float64, p, q *call) 
 // accumulate merges sums into the product that makes one of their terms: where the later of two terms is
 // computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one by
 // then, the product is added to the earlier term in its memory and the sum disappears.
-func accumulate(calls []*call, outputs []*Value, t target) []*call {
-	uses, readers := map[*Value]int{}, map[*Value][]*call{}
-	for _, c := range calls {
-		for _, v := range c.in {
-			uses[v]++
-			readers[v] = append(readers[v], c)
-		}
-	}
-	for _, v := range outputs {
-		uses[v]++
-		readers[v] = append(readers[v], nil) // never free
-	}
-	index := map[*call]int{}
-	for i, c := range calls {
-		index[c] = i
-	}
+func accumulate(c *compilation) error {
+	calls, t := c.calls, c.target
+	uses, readers, index := uses(calls, c.outputs), readersOf(calls, c.outputs), placesOf(calls)
 	at := func(v *Value) int {
 		if v.call == nil {
 			return -1
@@ -109,7 +90,7 @@ func accumulate(calls []*call, outputs []*Value, t target) []*call {
 	// again for the backward pass (recompute), and so counts in every mode: modes must not differ by a bit.
 	free := func(v *Value, sum, p *call) bool {
 		for _, r := range readers[v] {
-			if r == nil || r != sum && (index[r] >= index[p] || trains && !r.backward && !sum.backward) {
+			if r == len(calls) || calls[r] != sum && (r >= index[p] || trains && !calls[r].backward && !sum.backward) {
 				return false
 			}
 		}
@@ -145,18 +126,13 @@ func accumulate(calls []*call, outputs []*Value, t target) []*call {
 		}
 		p.kernel = variant
 		p.in = append(p.in, onto)
-		readers[onto] = append(readers[onto], p)
+		readers[onto] = append(readers[onto], index[p])
 		result := c.out[0]
 		result.call, result.out, p.out = p, 0, []*Value{result}
 		removed[c] = true
 	}
-	kept := calls[:0]
-	for _, c := range calls {
-		if !removed[c] {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+	c.calls = slices.DeleteFunc(calls, func(c *call) bool { return removed[c] })
+	return nil
 }
 
 // reads tells whether a call reads memory that r is the first value of.

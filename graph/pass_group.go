@@ -6,38 +6,33 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// stacker groups thin products that share what is large about them, so that it is read or written once:
+// Thin GEMMs that share what is large about them are grouped, so that it is read or written once:
 //
-//	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> MatMulEach
-//	g_1 += t_1ᵀ x, ...         read the same x          -> MatMulEachTo
+//	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> GroupedMatMul
+//	g_1 += t_1ᵀ x, ...         read the same x          -> GroupedMatMulTo
 //	d = t_1 A_1, d += t_2 A_2  are added to the same d  -> MatMulSum, MatMulSumTo
 //
 // Such are the low-rank updates of layers that have their input in common.
-type stacker struct {
-	outputs []*Value
-	// fits tells whether n products of k, whose operands and result are of the given types, are worth one call.
-	fits func(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
-}
 
-// stack returns the calls with groups in place of their members.
-func (s stacker) stack(calls []*call) []*call {
-	calls = s.sums(calls)
-	w := waitsOf(calls)
-	for _, members := range s.groups(calls) {
+// groupGEMMs puts groups of GEMMs that read the same operand in place of their members.
+func groupGEMMs(c *compilation) error {
+	w := waitsOf(c.calls)
+	for _, members := range groups(c.calls, c.target) {
 		for len(members) > 1 {
 			n := 1
-			for n < len(members) && s.together(w, members[:n+1]) {
+			for n < len(members) && together(w, members[:n+1], c.target) {
 				n++
 			}
 			if n > 1 {
 				var one *call
-				calls, one = merge(calls, members[:n])
+				c.calls, one = merge(c.calls, members[:n])
 				w.unite(members[:n], one)
 			}
 			members = members[n:]
 		}
 	}
-	return ordered(calls)
+	c.calls = ordered(c.calls)
+	return nil
 }
 
 // product is what a call multiplies, alone or onto memory; n is how many products it sums, 0 for other calls.
@@ -55,17 +50,10 @@ func product(c *call) (k kernel.MatMul, onto bool, n int) {
 	return k, false, 0
 }
 
-// sums moves thin products that are added to the same memory, with others between them, into the first.
-func (s stacker) sums(calls []*call) []*call {
-	uses := map[*Value]int{}
-	for _, c := range calls {
-		for _, v := range c.in {
-			uses[v]++
-		}
-	}
-	for _, v := range s.outputs {
-		uses[v]++
-	}
+// sumGEMMs moves thin GEMMs that are added to the same memory, with others between them, into the first.
+func sumGEMMs(c *compilation) error {
+	calls, fits := c.calls, c.target.groups
+	uses := uses(calls, c.outputs)
 	w := waitsOf(calls)
 	for _, c := range slices.Clone(calls) {
 		k, onto, n := product(c)
@@ -75,7 +63,7 @@ func (s stacker) sums(calls []*call) []*call {
 		var first *call
 		for v := c.in[2]; uses[v] == 1 && v.call != nil && v.call.segment == c.segment; {
 			p := v.call
-			if one, _, n := product(p); n > 0 && one == k && s.fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
+			if one, _, n := product(p); n > 0 && one == k && fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
 				first = p
 			}
 			a := overwrites(p)
@@ -101,11 +89,12 @@ func (s stacker) sums(calls []*call) []*call {
 		result.call, result.out = p, c.in[2].out
 		calls = without(calls, c)
 	}
-	return calls
+	c.calls = calls
+	return nil
 }
 
 // groups lists products that read the same operand, in the order of their first.
-func (s stacker) groups(calls []*call) [][]*call {
+func groups(calls []*call, t target) [][]*call {
 	type key struct {
 		k        kernel.MatMul
 		onto     bool
@@ -118,7 +107,7 @@ func (s stacker) groups(calls []*call) [][]*call {
 	at := map[key]int{}
 	for _, c := range calls {
 		k, onto, n := product(c)
-		if n != 1 || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !s.fits(k, types(c.in[:2]), c.out[0].Type, 2) {
+		if n != 1 || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !t.groups(k, types(c.in[:2]), c.out[0].Type, 2) {
 			continue // neither x op(a) nor g += tᵀ x
 		}
 		shared := c.in[0]
@@ -137,10 +126,10 @@ func (s stacker) groups(calls []*call) [][]*call {
 }
 
 // together tells whether the calls, of which all but the last were found to fit, can run as one.
-func (s stacker) together(w waits, members []*call) bool {
+func together(w waits, members []*call, t target) bool {
 	last := members[len(members)-1]
 	k, _, _ := product(last)
-	if !s.fits(k, types(last.in[:2]), last.out[0].Type, len(members)) {
+	if !t.groups(k, types(last.in[:2]), last.out[0].Type, len(members)) {
 		return false
 	}
 	for _, c := range members[:len(members)-1] {
@@ -154,7 +143,7 @@ func (s stacker) together(w waits, members []*call) bool {
 // merge replaces the members by one call: sums onto memory where the last of them stood, others at the first.
 func merge(calls, members []*call) (kept []*call, one *call) {
 	k, onto, _ := product(members[0])
-	each := kernel.MatMulEach{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
+	each := kernel.GroupedMatMul{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
 	first, place := members[0], members[0]
 	c := &call{kernel: each, scope: first.scope, segment: first.segment, backward: first.backward}
 	shared, own := 0, 1
@@ -162,7 +151,7 @@ func merge(calls, members []*call) (kept []*call, one *call) {
 		shared, own = 1, 0
 	}
 	if onto {
-		c.kernel, place = kernel.MatMulEachTo(each), members[len(members)-1]
+		c.kernel, place = kernel.GroupedMatMulTo(each), members[len(members)-1]
 	}
 	c.in = append(c.in, first.in[shared])
 	for _, m := range members {

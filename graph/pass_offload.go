@@ -57,6 +57,9 @@ func isMove(k kernel.Kernel) bool {
 	return false
 }
 
+// offloadLeast is the size in bytes from which a value is worth the way to the host and back.
+const offloadLeast = 1 << 16
+
 // parked is a value on its way through host memory.
 type parked struct {
 	value            *Value
@@ -70,22 +73,19 @@ type parked struct {
 }
 
 // offload parks what layers were kept for, all but what the last of their calls makes: that is wanted at once.
-func offload(calls []*call, minBytes int64) []*call {
-	readers := map[*Value][]int{}
-	at := map[*call]int{}
-	for i, c := range calls {
-		at[c] = i
-		for _, v := range c.in {
-			readers[v] = append(readers[v], i)
-		}
+func offload(c *compilation) error {
+	if c.builder.recompute.mode != Offload {
+		return nil
 	}
+	calls := c.calls
+	readers, at := readersOf(calls, nil), placesOf(calls)
 	var all []*parked
 	for _, c := range calls {
 		if c.backward {
 			continue
 		}
 		for _, v := range c.out {
-			if root(v) != v || v.Type.Bytes() < minBytes {
+			if root(v) != v || v.Type.Bytes() < offloadLeast {
 				continue
 			}
 			p := &parked{value: v, made: at[c], lastRead: at[c], firstBack: -1}
@@ -103,7 +103,7 @@ func offload(calls []*call, minBytes int64) []*call {
 		}
 	}
 	if len(all) == 0 {
-		return calls
+		return nil
 	}
 	last := all[len(all)-1].made
 	all = slices.DeleteFunc(all, func(p *parked) bool { return p.made == last })
@@ -122,7 +122,8 @@ func offload(calls []*call, minBytes int64) []*call {
 	for i, c := range calls {
 		out = append(append(append(out, before[i]...), c), after[i]...)
 	}
-	return out
+	c.calls = out
+	return nil
 }
 
 // insert makes the four calls and gives the backward pass the value that comes back.

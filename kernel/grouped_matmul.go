@@ -2,19 +2,19 @@ package kernel
 
 import "fmt"
 
-// MatMulEach is N products that share an operand, for plans of a GPU, which reads it once.
+// GroupedMatMul is N products that share an operand, for plans of a GPU, which reads it once.
 //
 //	y_i = Alpha x op(w_i)    // f[M,R]; x f[M,C], w_1 ... w_N each w[C,R], or w[R,C] with TransB
 //	y_i = Alpha w_iᵀ x       // f[R,C] with TransA; x f[M,C], w_1 ... w_N each f[M,R]
-type MatMulEach struct {
+type GroupedMatMul struct {
 	N              int
 	TransA, TransB bool
 	Alpha          float64
 }
 
-func (MatMulEach) Name() string { return "matmul" }
+func (GroupedMatMul) Name() string { return "matmul" }
 
-func (k MatMulEach) Shape(in []Type) ([]Type, error) {
+func (k GroupedMatMul) Shape(in []Type) ([]Type, error) {
 	if k.N < 1 || len(in) != 1+k.N {
 		return nil, fmt.Errorf("takes a shared operand and %d others, got %d inputs", k.N, len(in))
 	}
@@ -29,17 +29,19 @@ func (k MatMulEach) Shape(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-func (k MatMulEach) one() MatMul { return MatMul{TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha} }
+func (k GroupedMatMul) one() MatMul {
+	return MatMul{TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
+}
 
 // each are the operands of one product in MatMul's order.
-func each[T any](k MatMulEach, shared, own T) []T {
+func each[T any](k GroupedMatMul, shared, own T) []T {
 	if k.TransA {
 		return []T{own, shared}
 	}
 	return []T{shared, own}
 }
 
-func (k MatMulEach) Scratch(in []Type, workers int) int64 {
+func (k GroupedMatMul) Scratch(in []Type, workers int) int64 {
 	var n int64
 	for _, own := range in[1 : 1+k.N] {
 		n = max(n, k.one().Scratch(each(k, in[0], own), workers))
@@ -47,9 +49,9 @@ func (k MatMulEach) Scratch(in []Type, workers int) int64 {
 	return n
 }
 
-func (k MatMulEach) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+func (k GroupedMatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
-func (k MatMulEach) bind(c *CPU, in, out []Tensor, beta float64) func() {
+func (k GroupedMatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	work := make([]func(), k.N)
 	for i := range work {
 		work[i] = k.one().bind(c, each(k, in[0], in[1+i]), out[i:i+1], beta)
@@ -65,16 +67,16 @@ func allOf(work []func()) func() {
 	}
 }
 
-// MatMulEachTo adds MatMulEach's products of the first 1 + N inputs to the other N, in their memory.
-type MatMulEachTo MatMulEach
+// GroupedMatMulTo adds GroupedMatMul's products of the first 1 + N inputs to the other N, in their memory.
+type GroupedMatMulTo GroupedMatMul
 
-func (MatMulEachTo) Name() string { return "matmul" }
+func (GroupedMatMulTo) Name() string { return "matmul" }
 
-func (k MatMulEachTo) Shape(in []Type) ([]Type, error) {
+func (k GroupedMatMulTo) Shape(in []Type) ([]Type, error) {
 	if k.N < 1 || len(in) != 1+2*k.N {
 		return nil, fmt.Errorf("takes a shared operand, %d others and as many addends, got %d inputs", k.N, len(in))
 	}
-	out, err := MatMulEach(k).Shape(in[:1+k.N])
+	out, err := GroupedMatMul(k).Shape(in[:1+k.N])
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (k MatMulEachTo) Shape(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-func (k MatMulEachTo) Overwrites() []Alias {
+func (k GroupedMatMulTo) Overwrites() []Alias {
 	a := make([]Alias, k.N)
 	for i := range a {
 		a[i] = Alias{Out: i, In: 1 + k.N + i}
@@ -94,8 +96,10 @@ func (k MatMulEachTo) Overwrites() []Alias {
 	return a
 }
 
-func (k MatMulEachTo) Scratch(in []Type, workers int) int64 {
-	return MatMulEach(k).Scratch(in, workers)
+func (k GroupedMatMulTo) Scratch(in []Type, workers int) int64 {
+	return GroupedMatMul(k).Scratch(in, workers)
 }
 
-func (k MatMulEachTo) CPU(c *CPU, in, out []Tensor) func() { return MatMulEach(k).bind(c, in, out, 1) }
+func (k GroupedMatMulTo) CPU(c *CPU, in, out []Tensor) func() {
+	return GroupedMatMul(k).bind(c, in, out, 1)
+}

@@ -8,12 +8,7 @@ import (
 // befores lists, for every call, those of its segment that must have run: the makers of what it reads, and the
 // readers of what it writes over.
 func befores(calls []*call) map[*call][]*call {
-	readers := map[*Value][]*call{}
-	for _, c := range calls {
-		for _, v := range c.in {
-			readers[v] = append(readers[v], c)
-		}
-	}
+	readers := readersOf(calls, nil)
 	d := make(map[*call][]*call, len(calls))
 	for _, c := range calls {
 		for _, v := range c.in {
@@ -22,8 +17,8 @@ func befores(calls []*call) map[*call][]*call {
 			}
 		}
 		for _, a := range overwrites(c) {
-			for _, r := range readers[c.in[a.In]] {
-				if r != c && r.segment == c.segment {
+			for _, i := range readers[c.in[a.In]] {
+				if r := calls[i]; r != c && r.segment == c.segment {
 					d[c] = append(d[c], r)
 				}
 			}

@@ -8,33 +8,22 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// Stacks tells whether a GPU runs n products k, of operands in and with the result out, in one launch when they
-// share their wide operand, or their result.
-func Stacks(k MatMul, in []Type, out Type, n int) bool {
-	var beta float32
-	if out.DType = Narrow; k.TransA {
-		out.DType, beta = F32, 1
-	}
-	_, form := k.product(in, []Type{out}, beta).lowRank(n)
-	return form != noLowRank && !k.Wide
+func (k GroupedMatMul) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{ComputeType}, 1+k.N), slices.Repeat([]DType{ComputeType}, k.N)
 }
 
-func (k MatMulEach) Stored([]DType) (want, out []DType) {
-	return slices.Repeat([]DType{Narrow}, 1+k.N), slices.Repeat([]DType{Narrow}, k.N)
-}
-
-func (k MatMulEach) ScratchGPU(in, out []Type, sm int) int64 {
-	p := k.one().product(each(k, in[0], in[1]), out, 0)
+func (k GroupedMatMul) ScratchGPU(in, out []Type, sm int) int64 {
+	p := k.one().op(each(k, in[0], in[1]), out, 0)
 	return max(p.lowRankScratch(k.N), p.scratch(sm))
 }
 
-func (k MatMulEach) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+func (k GroupedMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
 }
 
 // bindGPU is one launch where the addresses allow it, else the products one by one.
-func (k MatMulEach) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	p := k.one().product(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
+func (k GroupedMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := k.one().op(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
 	shared, own, to := addresses(in[:1]), addresses(in[1:1+k.N]), addresses(out)
 	a, b := shared, own
 	if k.TransA {
@@ -63,25 +52,25 @@ func addresses(t []DeviceTensor) []gpu.Ptr {
 	return p
 }
 
-func (k MatMulEachTo) Stored(in []DType) (want, out []DType) {
-	want, _ = MatMulEach(k).Stored(nil)
+func (k GroupedMatMulTo) Stored(in []DType) (want, out []DType) {
+	want, _ = GroupedMatMul(k).Stored(nil)
 	return append(want, in[1+k.N:]...), in[1+k.N:]
 }
 
-func (k MatMulEachTo) ScratchGPU(in, out []Type, sm int) int64 {
-	return MatMulEach(k).ScratchGPU(in, out, sm)
+func (k GroupedMatMulTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return GroupedMatMul(k).ScratchGPU(in, out, sm)
 }
 
-func (k MatMulEachTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return MatMulEach(k).bindGPU(g, in, out, 1)
+func (k GroupedMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return GroupedMatMul(k).bindGPU(g, in, out, 1)
 }
 
 func (k MatMulSum) Stored([]DType) (want, out []DType) {
-	return slices.Repeat([]DType{Narrow}, 2*k.N), []DType{Narrow}
+	return slices.Repeat([]DType{ComputeType}, 2*k.N), []DType{ComputeType}
 }
 
 func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.one().product(in, out, 0).scratch(sm)
+	return k.one().op(in, out, 0).scratch(sm)
 }
 
 func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -89,7 +78,7 @@ func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (k MatMulSum) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	p := k.one().product(typesOf(in), typesOf(out), beta)
+	p := k.one().op(typesOf(in), typesOf(out), beta)
 	a, b := make([]gpu.Ptr, k.N), make([]gpu.Ptr, k.N)
 	for i := range k.N {
 		a[i], b[i] = in[2*i].Ptr, in[2*i+1].Ptr

@@ -78,7 +78,7 @@ func TestDependenciesAreEnough(t *testing.T) {
 	moved := 0
 	for seed := range uint64(100) {
 		b, outputs := randomGraph(3000+seed, 10+int(seed)%60)
-		b.Space(int(seed) % 3 * 4)
+		b.Overlap(int(seed) % 3 * 4)
 		p := mustCompile(t, b, outputs...)
 		run := func(order func(needs [][]int) []int) [][]byte {
 			m, r := mustBind(t, p)

@@ -1,8 +1,8 @@
 package graph
 
-// hoist moves calls with little output, and those that only add to State, to just after the last call they
+// scheduleEarly moves calls with little output, and those that only add to State, to just after the last call they
 // depend on: what they read is free the sooner. The order of the others stays.
-func (p *Plan) hoist() {
+func scheduleEarly(p *compilation) error {
 	var largest int64
 	for _, c := range p.calls {
 		for _, v := range c.out {
@@ -50,6 +50,7 @@ func (p *Plan) hoist() {
 		order = append(order, anchored[i]...)
 	}
 	p.calls = order
+	return nil
 }
 
 // firstOf is the index of a segment's first call, which always stays in its place.
