@@ -39,9 +39,12 @@ type layout struct {
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
 	trained := &adapter.Trained{}
-	m := adapter.Methods[method]
+	m, quantised, err := adapter.Lookup(method)
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := nn.Options{Float: kernel.F64, Wrap: m.Wrapper(trained, lora)}
-	if m.Quantized {
+	if quantised {
 		q := quant.Default()
 		o.Scheme = &q
 	}
