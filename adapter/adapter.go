@@ -48,8 +48,8 @@ func Names() []string {
 type Method struct {
 	// Wrap returns the layer with what is trained beside it.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
-	// Init fills a trained tensor, which is zero, for a fresh start. uniform gives numbers in [0,1), a stream of the
-	// tensor's own.
+	// Init gives one of the method's tensors, which is zero, its first numbers. uniform gives numbers in [0,1), a stream
+	// of the tensor's own.
 	Init func(p Param, uniform func() float64)
 	// Merge makes what adds a layer's update to its weight from the layer's trained tensors.
 	Merge func(c Config, layer string, own []Param) (Merger, error)

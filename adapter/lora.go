@@ -38,6 +38,8 @@ func wrapLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.L
 
 func (l *lora) Size() (in, out int) { return l.base.Size() }
 
+func (l *lora) Weight() *nn.Value { return l.base.Weight() }
+
 func (l *lora) Apply(x *nn.Value) *nn.Value {
 	y := l.base.Apply(x)
 	branch := x
