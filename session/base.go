@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/weights"
@@ -47,7 +48,7 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.Config, err = model.LoadConfig(dir); err != nil {
+	if b.Config, err = families.LoadConfig(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if b.Tokenizer, err = tokenizer.Load(dir); err != nil {
@@ -64,7 +65,7 @@ func (b *Base) openFS(fsys fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
-	if b.Config, err = model.ParseConfig(raw); err != nil {
+	if b.Config, err = families.ParseConfig(raw); err != nil {
 		return fmt.Errorf("open base model %q: config.json: %w", b.Name, err)
 	}
 	if b.Tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {

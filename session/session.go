@@ -17,7 +17,7 @@ type Options struct {
 	Model        string // a folder, a hub name ("org/name"), or an embedded one
 	Device       string // auto | cpu | cuda
 	Precision    string // auto | bf16 | fp16 | tf32 | fp32
-	Adapter      string // a key of adapter.Methods; empty = none, or that of UseAdapter's folder
+	Adapter      string // one of adapter.Names; empty = none, or that of UseAdapter's folder
 	LoRA         adapter.Config
 	Quantization *quant.Config // how base weights are stored; nil = as they are
 }
@@ -64,12 +64,12 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	if o.Adapter == "" {
 		return nil
 	}
-	method, ok := adapter.Methods[o.Adapter]
-	if !ok {
-		return fmt.Errorf("adapter: %q is not supported", o.Adapter)
+	method, quantised, err := adapter.Lookup(o.Adapter)
+	if err != nil {
+		return err
 	}
 	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.LoRA, true
-	if method.Quantized {
+	if quantised {
 		if o.Quantization == nil {
 			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)
 		}
@@ -89,7 +89,7 @@ func (s *Session) UseAdapter(dir string) error {
 		return err
 	}
 	s.saved = saved
-	s.Net.Method, s.Net.Adapter = adapter.Methods["lora"], saved.Config
+	s.Net.Method, s.Net.Adapter = saved.Method, saved.Config
 	s.Net.Adapter.Dropout = 0 // of training only
 	return nil
 }

@@ -134,7 +134,7 @@ func (r *running) initAdapter() error {
 	}
 	dir := r.spec.LoRA.InitFrom
 	if dir == "" {
-		r.Net.Method.Init(params, r.spec.Seed)
+		r.Net.Method.Start(r.spec.Seed, params)
 		return r.step.Trained.Restore(r.memory, params)
 	}
 	saved, err := adapter.Open(dir)

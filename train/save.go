@@ -66,7 +66,7 @@ func (r *running) adapterFiles() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := adapter.Encode(r.spec.LoRA, r.Base.Name, r.step.Trained.Layers, params)
+	files, err := r.Net.Method.Encode(r.spec.LoRA, r.Base.Name, r.step.Trained.Layers, params)
 	if err != nil {
 		return nil, err
 	}
