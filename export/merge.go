@@ -1,4 +1,5 @@
-package train
+// Package export writes what other programs load: models whose weights hold an adapter.
+package export
 
 import (
 	"context"
@@ -7,14 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sort"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 )
 
 // MergeReport is what Merge wrote.
@@ -25,85 +25,124 @@ type MergeReport struct {
 	Bytes  int64  `json:"bytes"`  // of the tensors
 }
 
-// Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has. The folder must not hold a model already.
-func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env Env) (report MergeReport, err error) {
-	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json", adapter.ConfigFile} { // beside an adapter, readers would apply it again
-		if _, err := os.Stat(filepath.Join(outDir, name)); err == nil {
-			return report, fmt.Errorf("merge into %s: it holds %s already; name another folder", outDir, name)
-		}
-	}
+// Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has.
+// The folder must not hold a model already. A merge that fails or is cut short leaves nothing under the folder's name.
+func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env session.Env) (report MergeReport, err error) {
 	if adapterDir == "" {
 		return report, errors.New("merge: name an adapter folder")
 	}
-	b, err := openBase(ctx, modelDir, env)
-	if err != nil {
-		return report, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	updates, err := readUpdates(b, adapterDir)
-	if err != nil {
-		return report, err
-	}
-	var tensors []weights.Tensor
-	for _, name := range b.weights.Names() {
-		t, _ := b.weights.Tensor(name)
-		tensors = append(tensors, t)
-		report.Bytes += int64(len(t.Data))
-	}
-	if err := copyModelFiles(ctx, b, modelDir, outDir, env); err != nil {
-		return report, fmt.Errorf("merge into %s: %w", outDir, err)
-	}
-	cpu := kernel.NewCPU(env.Workers)
-	err = weights.WriteEach(filepath.Join(outDir, weights.SingleFile), tensors, map[string]string{"format": "pt"}, func(t weights.Tensor) ([]byte, error) {
-		u, ok := updates[strings.TrimSuffix(t.Name, ".weight")]
-		if !ok {
-			return t.Data, ctx.Err()
+	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json", adapter.ConfigFile} { // beside an adapter, readers would apply it again
+		if _, err := os.Lstat(filepath.Join(outDir, name)); err == nil {
+			return report, fmt.Errorf("merge into %s: it holds %s already; name another folder", outDir, name)
 		}
-		data, err := mergeInto(t, u, cpu)
-		return data.Data, errors.Join(err, ctx.Err())
-	})
-	if err != nil {
-		return report, fmt.Errorf("merge into %s: %w", outDir, err)
 	}
-	report.Model, report.Output, report.Layers = modelDir, outDir, len(updates)
+	s, err := session.Open(ctx, session.Options{Model: modelDir, Device: "cpu"}, env)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.UseAdapter(adapterDir); err != nil {
+		return report, err
+	}
+	updates, err := s.Mergers()
+	if err != nil {
+		return report, fmt.Errorf("merge %s: %w", adapterDir, err)
+	}
+	report = MergeReport{Model: modelDir, Output: outDir, Layers: len(updates)}
+	if report.Bytes, err = write(ctx, s, updates, outDir); err != nil {
+		return MergeReport{}, fmt.Errorf("merge into %s: %w", outDir, err)
+	}
 	return report, nil
 }
 
-// readUpdates reads an adapter's updates by layer and checks that each has its weight in the base.
-func readUpdates(b *base, adapterDir string) (map[string]adapter.Merger, error) {
-	nw, err := networkOf(Spec{}, b)
+// write makes the folder under another name beside its own, which it gets when it is whole.
+func write(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, outDir string) (bytes int64, err error) {
+	outDir = filepath.Clean(outDir)
+	above := filepath.Dir(outDir)
+	if err := os.MkdirAll(above, 0o755); err != nil {
+		return 0, err
+	}
+	partial, err := os.MkdirTemp(above, ".partial-"+filepath.Base(outDir)+"-")
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	saved, err := nw.withAdapter(adapterDir)
+	defer os.RemoveAll(partial) //nolint:errcheck // nobody reads it
+	if err := os.Chmod(partial, 0o755); err != nil {
+		return 0, err
+	}
+	if err := copyModelFiles(s.Base, partial); err != nil {
+		return 0, err
+	}
+	if bytes, err = writeWeights(ctx, s, updates, filepath.Join(partial, weights.SingleFile)); err != nil {
+		return 0, err
+	}
+	return bytes, install(partial, outDir)
+}
+
+// install gives a finished folder its name, or moves its files into a folder of that name that is there, the weights
+// last.
+func install(partial, outDir string) error {
+	there, err := os.Lstat(outDir)
+	if err == nil && there.IsDir() {
+		err = os.Remove(outDir) // if it is empty
+	}
+	if err == nil && there.IsDir() || errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(partial, outDir); err != nil {
+			return err
+		}
+		return atomicfile.SyncDir(filepath.Dir(outDir))
+	}
+	entries, err := os.ReadDir(partial)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer saved.Close()                                           //nolint:errcheck // read only
-	step, err := newEvalStep(nw, shape{1, 1, 1}, graph.NewCPU(1)) // only for the adapter's layers and shapes
-	if err != nil {
-		return nil, err
+	names := []string{}
+	for _, e := range entries {
+		if e.Name() == weights.SingleFile {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(outDir, e.Name())); err == nil {
+			return fmt.Errorf("it holds %s already; name another folder", e.Name())
+		}
+		names = append(names, e.Name())
 	}
-	if err := b.check(step.net); err != nil {
-		return nil, err
-	}
-	var params []adapter.Param
-	for _, v := range step.trained.Params {
-		params = append(params, adapter.Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, v.Type.Elems())})
-	}
-	if err := saved.Read(params); err != nil {
-		return nil, err
-	}
-	updates, err := saved.Method.Mergers(saved.Config, step.trained.Layers, params)
-	if err != nil {
-		return nil, fmt.Errorf("merge %s: %w", adapterDir, err)
-	}
-	for layer := range updates {
-		if _, ok := b.weights.Tensor(layer + ".weight"); !ok {
-			return nil, fmt.Errorf("merge %s: the model has no tensor %s.weight", adapterDir, layer)
+	for _, name := range append(names, weights.SingleFile) {
+		if err := os.Rename(filepath.Join(partial, name), filepath.Join(outDir, name)); err != nil {
+			return err
 		}
 	}
-	return updates, nil
+	return atomicfile.SyncDir(outDir)
+}
+
+// writeWeights streams the tensors, one at a time, with the updates.
+func writeWeights(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, path string) (bytes int64, err error) {
+	var tensors []weights.Tensor
+	for _, name := range s.Base.Weights.Names() {
+		t, _ := s.Base.Weights.Tensor(name)
+		tensors = append(tensors, t)
+		bytes += int64(len(t.Data))
+	}
+	cpu := kernel.NewCPU(s.Workers)
+	return bytes, weights.WriteEach(path, tensors, map[string]string{"format": "pt"}, func(t weights.Tensor) ([]byte, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := session.CheckFinite(t); err != nil {
+			return nil, fmt.Errorf("the base model's %w: get the model again", err)
+		}
+		update, ok := updates[strings.TrimSuffix(t.Name, ".weight")]
+		if !ok {
+			return t.Data, nil
+		}
+		merged, err := mergeInto(t, update, cpu)
+		if err != nil {
+			return nil, err
+		}
+		if err := session.CheckFinite(merged); err != nil {
+			return nil, fmt.Errorf("with the adapter, %w: its numbers are too large for the type", err)
+		}
+		return merged.Data, nil
+	})
 }
 
 // mergeInto is a layer's weight [out,in] with its update.
@@ -117,24 +156,10 @@ func mergeInto(t weights.Tensor, update adapter.Merger, cpu *kernel.CPU) (weight
 }
 
 // copyModelFiles writes what a model folder holds besides its weights.
-func copyModelFiles(ctx context.Context, b *base, modelDir, outDir string, env Env) error {
-	files := b.tokenizer.Files()
-	var fsys fs.FS
-	if short, ok := strings.CutPrefix(modelDir, EmbeddedPrefix); ok {
-		embedded, err := env.Model(short)
-		if err != nil {
-			return err
-		}
-		fsys = embedded
-	} else {
-		dir, err := hub.Resolve(ctx, modelDir, env.Hub)
-		if err != nil {
-			return err
-		}
-		fsys = os.DirFS(dir)
-	}
+func copyModelFiles(b *session.Base, outDir string) error {
+	files := b.Tokenizer.Files()
 	for _, name := range []string{"config.json", "generation_config.json"} {
-		data, err := fs.ReadFile(fsys, name)
+		data, err := fs.ReadFile(b.Folder, name)
 		if errors.Is(err, fs.ErrNotExist) && name != "config.json" {
 			continue
 		}
@@ -143,16 +168,8 @@ func copyModelFiles(ctx context.Context, b *base, modelDir, outDir string, env E
 		}
 		files[name] = data
 	}
-	if err := os.MkdirAll(outDir, 0o755); err != nil {
-		return err
-	}
-	names := make([]string, 0, len(files))
-	for name := range files {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		if err := writeFileAtomically(filepath.Join(outDir, name), files[name]); err != nil {
+	for name, data := range files {
+		if err := atomicfile.Write(filepath.Join(outDir, name), data); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package train
+package selfcheck
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
 )
 
 // check is a small graph around one kernel.
@@ -167,27 +168,18 @@ func (c check) run(on graph.Machine, float kernel.DType, times int) (out [][]flo
 	if err != nil {
 		return nil, err
 	}
-	store, err := on.NewStore(plan)
+	m, err := session.Hold(on, func(store graph.Store) error { return errors.Join(c.fill(store, names), store.Put(names...)) }, &session.Program{Plan: plan})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := c.fill(store, names); err != nil {
-		return nil, err
-	}
-	if err := store.Put(names...); err != nil {
-		return nil, err
-	}
-	run, err := on.Bind(plan, store)
-	if err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	run := m.Runs[0]
 	for pass := range times {
 		if pass > 0 {
-			if err := c.fill(store, names); err != nil {
+			if err := c.fill(m, names); err != nil {
 				return nil, err
 			}
-			if err := store.Put(again...); err != nil {
+			if err := m.Put(again...); err != nil {
 				return nil, err
 			}
 		}

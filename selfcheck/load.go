@@ -1,4 +1,4 @@
-package train
+package selfcheck
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // loadTypes are the types of a checkpoint's numbers that loading is checked with.
@@ -120,9 +121,9 @@ func frozenBytes(n *nn.Net, m graph.Store) (map[string][]byte, error) {
 }
 
 // checkLoad loads a network of small weights; the bytes must be the host's.
-func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) (results []CheckResult, err error) {
-	failed := func(err error) ([]CheckResult, error) {
-		return []CheckResult{{Kernel: "load", Case: fmt.Sprintf("%v, %v", d, kind), Status: CheckFailed, Reason: err.Error()}}, err
+func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) (results []Result, err error) {
+	failed := func(err error) ([]Result, error) {
+		return []Result{{Kernel: "load", Case: fmt.Sprintf("%v, %v", d, kind), Status: StatusFail, Reason: err.Error()}}, err
 	}
 	n, out, file, err := loadNet(d, kind, loadSizes)
 	if err != nil {
@@ -132,15 +133,15 @@ func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind load
 	if err != nil {
 		return failed(err)
 	}
-	got, want, err := loadedBytes(ctx, on, n, plan, tensors{file})
+	got, want, err := loadedBytes(ctx, on, n, plan, session.Reader(file))
 	if err != nil {
 		return failed(err)
 	}
 	for _, w := range n.Weights() {
-		r := CheckResult{Kernel: "load", Case: fmt.Sprintf("%s %v %v, %v", w.Name, w.Shape, d, kind), Status: CheckPassed}
+		r := Result{Kernel: "load", Case: fmt.Sprintf("%s %v %v, %v", w.Name, w.Shape, d, kind), Status: StatusPass}
 		for _, name := range w.Into {
 			if !bytes.Equal(got[name], want[name]) {
-				r.Status, r.Error = CheckFailed, 1
+				r.Status, r.Error = StatusFail, 1
 				r.Reason = fmt.Sprintf("byte %d of %d of %s differs from the host's", firstDifference(got[name], want[name]), len(want[name]), name)
 			}
 		}

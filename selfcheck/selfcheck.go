@@ -1,4 +1,5 @@
-package train
+// Package selfcheck runs every kernel on a GPU and compares it with the same graph in float64 on the CPU.
+package selfcheck
 
 import (
 	"context"
@@ -11,27 +12,28 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 )
 
-// SelfCheckReport is what SelfCheck found on a GPU.
-type SelfCheckReport struct {
+// Report is what Run found on a GPU.
+type Report struct {
 	Device   string        `json:"device"`
 	Passed   int           `json:"passed"`
 	Failed   int           `json:"failed"`
 	Skipped  int           `json:"skipped"`
-	Checks   []CheckResult `json:"checks"`
+	Checks   []Result `json:"checks"`
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// The values of CheckResult.Status.
+// The values of Result.Status.
 const (
-	CheckPassed  = "pass"
-	CheckFailed  = "fail"
-	CheckSkipped = "skip"
+	StatusPass  = "pass"
+	StatusFail  = "fail"
+	StatusSkip = "skip"
 )
 
-// CheckResult is one kernel on one set of inputs.
-type CheckResult struct {
+// Result is one kernel on one set of inputs.
+type Result struct {
 	Precision string  `json:"precision"`
 	Kernel    string  `json:"kernel"`
 	Case      string  `json:"case"`
@@ -41,26 +43,26 @@ type CheckResult struct {
 	Reason    string  `json:"reason,omitempty"`
 }
 
-func (r *SelfCheckReport) add(c CheckResult) {
+func (r *Report) add(c Result) {
 	r.Checks = append(r.Checks, c)
 	switch c.Status {
-	case CheckPassed:
+	case StatusPass:
 		r.Passed++
-	case CheckFailed:
+	case StatusFail:
 		r.Failed++
 	default:
 		r.Skipped++
 	}
 }
 
-// SelfCheck runs every kernel on the first GPU in every precision, as a graph of its own, and compares it with the same
+// Run runs every kernel on the first GPU in every precision, as a graph of its own, and compares it with the same
 // graph in float64 on the CPU. The error may be twice that of a plain implementation in the GPU's types. Where there
 // is no GPU the error is ErrNoDevice.
-func SelfCheck(ctx context.Context, env Env) (SelfCheckReport, error) {
+func Run(ctx context.Context, env session.Env) (Report, error) {
 	s := newSelfChecker(env)
 	defer s.cpu.Close() //nolint:errcheck // nothing is held
 	for _, p := range checkedPrecisions {
-		on, err := openMachine("cuda", p.String(), env)
+		on, err := session.OpenMachine("cuda", p.String(), env)
 		if err != nil {
 			return s.report, err
 		}
@@ -87,10 +89,10 @@ type selfChecker struct {
 	checks     []check
 	references [][][]float64 // of each check, in float64
 	lost       string        // the check in which the device was lost
-	report     SelfCheckReport
+	report     Report
 }
 
-func newSelfChecker(env Env) *selfChecker {
+func newSelfChecker(env session.Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), productChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks())
 	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
 }
@@ -127,7 +129,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 		return nil
 	}
 	if !m.UseNativeGEMM() { // they were just checked
-		s.report.add(CheckResult{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: CheckSkipped,
+		s.report.add(Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: StatusSkip,
 			Reason: "the library was not found (trainer doctor says where it was looked for); products run on our own kernels"})
 		return nil
 	}
@@ -144,7 +146,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 }
 
 func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
-	r, err := CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckSkipped, Reason: "not run: the device was lost in " + s.lost}, error(nil)
+	r, err := Result{Kernel: c.kernel, Case: c.name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}, error(nil)
 	if s.lost == "" {
 		if r, err = c.compare(on, want); lostDevice(err) {
 			s.lost = c.kernel + " " + c.name
@@ -156,7 +158,7 @@ func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
 
 func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) {
 	name := fmt.Sprintf("%v, %v", d, kind)
-	results, err := []CheckResult{{Kernel: "load", Case: name, Status: CheckSkipped, Reason: "not run: the device was lost in " + s.lost}}, error(nil)
+	results, err := []Result{{Kernel: "load", Case: name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}}, error(nil)
 	if s.lost == "" {
 		if results, err = checkLoad(ctx, on, d, kind); lostDevice(err) {
 			s.lost = "load " + name
@@ -173,31 +175,31 @@ func lostDevice(err error) bool { return errors.Is(err, graph.ErrDeviceLost) }
 
 // compare runs a check twice, and with computed inputs where an output may take their memory. The error is
 // that of running it; the result says it as well.
-func (c check) compare(on graph.Machine, want [][]float64) (CheckResult, error) {
+func (c check) compare(on graph.Machine, want [][]float64) (Result, error) {
 	got, err := c.run(on, kernel.F32, 2)
 	if err != nil {
-		return CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckFailed, Reason: err.Error()}, err
+		return Result{Kernel: c.kernel, Case: c.name, Status: StatusFail, Reason: err.Error()}, err
 	}
 	r := c.judge(formats[on.Precision()], got, want)
-	if c.inPlace == nil || r.Status != CheckPassed {
+	if c.inPlace == nil || r.Status != StatusPass {
 		return r, nil
 	}
 	again, err := c.computed().run(on, kernel.F32, 1)
 	if err != nil {
-		r.Status, r.Reason = CheckFailed, "in place: "+err.Error()
+		r.Status, r.Reason = StatusFail, "in place: "+err.Error()
 		return r, err
 	}
 	for i := range got {
 		if !slices.Equal(got[i], again[i]) {
-			r.Status, r.Reason = CheckFailed, fmt.Sprintf("output %d is different in its input's memory", i)
+			r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d is different in its input's memory", i)
 		}
 	}
 	return r, nil
 }
 
 // judge holds results to their limits.
-func (c check) judge(f format, got, want [][]float64) CheckResult {
-	r := CheckResult{Kernel: c.kernel, Case: c.name, Status: CheckPassed}
+func (c check) judge(f format, got, want [][]float64) Result {
+	r := Result{Kernel: c.kernel, Case: c.name, Status: StatusPass}
 	share := -1.0
 	for i, l := range c.limits(f, want) {
 		e := relativeError(got[i], want[i])
@@ -207,17 +209,17 @@ func (c check) judge(f format, got, want [][]float64) CheckResult {
 		worst, at := largestError(got[i], want[i])
 		switch {
 		case !(e <= l.norm):
-			r.Error, r.Limit, r.Status = e, l.norm, CheckFailed
+			r.Error, r.Limit, r.Status = e, l.norm, StatusFail
 			r.Reason = fmt.Sprintf("output %d: error %.3g, limit %.3g; element %d of %d is %v, want %v", i, e, l.norm, at, len(want[i]), got[i][at], want[i][at])
 			return r
 		case !(worst <= l.element):
-			r.Status = CheckFailed
+			r.Status = StatusFail
 			r.Reason = fmt.Sprintf("output %d: element %d of %d is %v, want %v: %.3g apart, limit %.3g", i, at, len(want[i]), got[i][at], want[i][at], worst, l.element)
 			return r
 		}
 		for j := range want[i] {
 			if c.bounds[i] == masked && (got[i][j] == 0) != (want[i][j] == 0) {
-				r.Status, r.Reason = CheckFailed, fmt.Sprintf("output %d: element %d is %v, want %v: another mask", i, j, got[i][j], want[i][j])
+				r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d: element %d is %v, want %v: another mask", i, j, got[i][j], want[i][j])
 				return r
 			}
 		}

@@ -1,25 +1,28 @@
 //go:build gpu
 
-package train
+package selfcheck
 
 import (
 	"context"
 	"testing"
+
+	"github.com/tierlora/tierlora/internal/gputest"
+	"github.com/tierlora/tierlora/session"
 )
 
 // TestGPUSelfCheck is trainer selfcheck.
 func TestGPUSelfCheck(t *testing.T) {
-	needGPU(t)
-	r, err := SelfCheck(context.Background(), Env{})
+	gputest.Need(t)
+	r, err := Run(context.Background(), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	worst := map[string]float64{}
 	for _, c := range r.Checks {
-		if c.Status == CheckFailed {
+		if c.Status == StatusFail {
 			t.Errorf("%s %s %s: %s", c.Precision, c.Kernel, c.Case, c.Reason)
 		}
-		if c.Status == CheckSkipped {
+		if c.Status == StatusSkip {
 			t.Logf("%s %s %s: skipped: %s", c.Precision, c.Kernel, c.Case, c.Reason)
 		}
 		if c.Limit > 0 {

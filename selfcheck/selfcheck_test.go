@@ -1,4 +1,4 @@
-package train
+package selfcheck
 
 import (
 	"context"
@@ -13,17 +13,18 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
 )
 
 // TestSelfCheckOfCPU holds the CPU's float32 to the GPU's limits in fp32.
 func TestSelfCheckOfCPU(t *testing.T) {
-	s := newSelfChecker(Env{})
+	s := newSelfChecker(session.Env{})
 	if err := s.run(context.Background(), s.cpu); err != nil {
 		t.Fatal(err)
 	}
 	r := s.report
 	for _, c := range r.Checks {
-		if c.Status != CheckPassed {
+		if c.Status != StatusPass {
 			t.Errorf("%s %s: %s: %s", c.Kernel, c.Case, c.Status, c.Reason)
 		}
 	}
@@ -50,7 +51,7 @@ func TestSelfCheckSeesFaults(t *testing.T) {
 			for _, wrong := range []float64{got[i][at] + math.Abs(got[i][at]) + 1, math.NaN()} {
 				kept := got[i][at]
 				got[i][at] = wrong
-				if r := c.judge(formats[kernel.PrecisionBF16], got, want); r.Status != CheckFailed || r.Reason == "" {
+				if r := c.judge(formats[kernel.PrecisionBF16], got, want); r.Status != StatusFail || r.Reason == "" {
 					t.Errorf("%s %s: element %d of output %d is %v, not %v: %+v", c.kernel, c.name, at, i, wrong, kept, r)
 				}
 				got[i][at] = kept
@@ -62,13 +63,13 @@ func TestSelfCheckSeesFaults(t *testing.T) {
 // TestSelfCheckOfEveryKernel looks for kernels with a GPU body that no check applies.
 func TestSelfCheckOfEveryKernel(t *testing.T) {
 	checks := ""
-	own, err := filepath.Glob("selfcheck*.go")
+	own, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range own {
 		if !strings.HasSuffix(f, "_test.go") {
-			checks += string(readFile(t, f))
+			checks += string(golden.ReadFile(t, f))
 		}
 	}
 	bodies, err := filepath.Glob(filepath.Join(golden.Root(t), "kernel", "*_gpu.go"))

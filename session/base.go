@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 
@@ -28,6 +29,7 @@ type Base struct {
 	Config    model.Config
 	Weights   *weights.Set
 	Tokenizer *tokenizer.Tokenizer
+	Folder    fs.FS // the files it was read from
 }
 
 // OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
@@ -42,12 +44,14 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open base model: %w", err)
 		}
+		b.Folder = fsys
 		return b, b.openFS(fsys)
 	}
 	dir, err := hub.Resolve(ctx, name, env.Hub)
 	if err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
+	b.Folder = os.DirFS(dir)
 	if b.Config, err = families.LoadConfig(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
@@ -87,6 +91,9 @@ func (b *Base) Close() error {
 
 // tensors reads a checkpoint; it is an nn.StoredReader.
 type tensors struct{ weights.Source }
+
+// Reader reads a checkpoint's tensors.
+func Reader(s weights.Source) nn.StoredReader { return tensors{s} }
 
 // Float32s reads a range of a tensor's elements.
 func (r tensors) Float32s(name string, from int, dst []float32) error {

@@ -19,24 +19,32 @@ func (s *Session) BlameNotFinite(ctx context.Context, err error) error {
 
 // CheckFinite reads every tensor of the model and names the first that has a number which is not finite.
 func (b *Base) CheckFinite(ctx context.Context) error {
-	buf := make([]float32, 1<<16)
 	for _, name := range b.Weights.Names() {
 		t, _ := b.Weights.Tensor(name)
-		if _, ok := storedTypes[t.DType]; !ok {
-			continue
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		for from := 0; from < t.Len(); from += len(buf) {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			part := buf[:min(len(buf), t.Len()-from)]
-			if err := weights.Float32Range(t, from, from+len(part), part); err != nil {
-				return err
-			}
-			for i, v := range part {
-				if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
-					return fmt.Errorf("base model %q: tensor %s has %v at element %d of %v: get the model again", b.Name, name, v, from+i, t.Shape)
-				}
+		if err := CheckFinite(t); err != nil {
+			return fmt.Errorf("base model %q: %w: get the model again", b.Name, err)
+		}
+	}
+	return nil
+}
+
+// CheckFinite names a tensor that has a number which is not finite, and the first of them. Integers have none.
+func CheckFinite(t weights.Tensor) error {
+	if _, ok := storedTypes[t.DType]; !ok {
+		return nil
+	}
+	buf := make([]float32, min(1<<16, t.Len()))
+	for from := 0; from < t.Len(); from += len(buf) {
+		part := buf[:min(len(buf), t.Len()-from)]
+		if err := weights.Float32Range(t, from, from+len(part), part); err != nil {
+			return err
+		}
+		for i, v := range part {
+			if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
+				return fmt.Errorf("tensor %s has %v at element %d of %v", t.Name, v, from+i, t.Shape)
 			}
 		}
 	}

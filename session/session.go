@@ -167,6 +167,34 @@ func (s *Session) loadAdapter(t *adapter.Trained, m graph.Store) error {
 	return t.Restore(m, params)
 }
 
+// Mergers are what the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
+func (s *Session) Mergers() (map[string]adapter.Merger, error) {
+	net, trained, err := s.Net.Declared()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Base.Check(net); err != nil {
+		return nil, err
+	}
+	var params []adapter.Param
+	for _, v := range trained.Params {
+		params = append(params, adapter.Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, v.Type.Elems())})
+	}
+	if err := s.saved.Read(params); err != nil {
+		return nil, err
+	}
+	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, params)
+	if err != nil {
+		return nil, err
+	}
+	for layer := range updates {
+		if _, ok := s.Base.Weights.Tensor(layer + ".weight"); !ok {
+			return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
+		}
+	}
+	return updates, nil
+}
+
 // CheckFits compares programs with the checkpoint and with the memory that is free.
 func (s *Session) CheckFits(programs ...*Program) error {
 	plans := make([]*graph.Plan, len(programs))

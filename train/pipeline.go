@@ -21,8 +21,10 @@ type Pipeline struct {
 	read       graph.Reader // of a step's numbers
 	accumulate int
 	seed       uint64
-	async      bool        // work goes on after it is queued
-	done       []time.Time // when the steps were queued whose numbers were not read yet
+	async      bool         // work goes on after it is queued
+	done       [2]time.Time // when the steps were queued whose numbers were not read yet, as a ring
+	queued     int
+	counted    int
 }
 
 // Window is the micro-batches of one optimizer step.
@@ -122,7 +124,8 @@ func (p *Pipeline) Update() error {
 	if err := p.run.Run(updateAlone...); err != nil {
 		return err
 	}
-	p.done = append(p.done, time.Now())
+	p.done[p.queued%len(p.done)] = time.Now()
+	p.queued++
 	return p.read.Queue()
 }
 
@@ -132,8 +135,8 @@ func (p *Pipeline) Numbers() (Numbers, error) {
 	if err != nil {
 		return Numbers{}, err
 	}
-	n := Numbers{Done: p.done[0], Loss: float64(read[0].F32()[0]), Norm: float64(read[1].F32()[0])}
-	if p.done = p.done[1:]; p.async {
+	n := Numbers{Done: p.done[p.counted%len(p.done)], Loss: float64(read[0].F32()[0]), Norm: float64(read[1].F32()[0])}
+	if p.counted++; p.async {
 		n.Done = time.Now()
 	}
 	if len(read) > 2 {

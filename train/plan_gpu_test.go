@@ -13,6 +13,8 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
@@ -86,7 +88,7 @@ func TestPlanKnowsTheCard(t *testing.T) {
 
 // TestGPUPlanIsTheChips: a plan without the device is the device's, to the byte, in every way.
 func TestGPUPlanIsTheChips(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	p, err := gpu.DeviceProperties(0)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +122,7 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 }
 
 func TestGPUFewerLayersAreMadeAgain(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	fewerLayersAreMadeAgain(t, "cuda")
 }
 
@@ -164,19 +166,19 @@ func TestPlanDecodesWhatFits(t *testing.T) {
 
 // TestGPUPartlyDecodedChangesNothing: the same adapter byte for byte, in the memory that the plan says.
 func TestGPUPartlyDecodedChangesNothing(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := quickSpec(t)
 	s.LoRA.TargetModules, s.Dataset.ValSplit = adapter.Targets{adapter.AllLinear}, 0.05
 	s.Training.DecodedWeights = "never"
 	mustStart(t, s, Env{})
-	want := readFile(t, s.OutputDir, adapter.WeightsFile)
+	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	partlyDecoded(t, s, func(vram int64, r PlanReport) {
 		in := s
 		in.Training.DecodedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
 		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
 			t.Errorf("in %d bytes the run holds %d, the plan says %d", vram, run.HeldBytes, r.TotalBytes)
 		}
-		if !bytes.Equal(want, readFile(t, in.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(want, golden.ReadFile(t, in.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("in %d bytes it trains another adapter: %v", vram, r)
 		}
 	})

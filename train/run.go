@@ -247,4 +247,3 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) er
 	return fmt.Errorf("%w; the state before the step is in %s. Look at these rows, or resume with a lower training.learning_rate or training.max_grad_norm; "+
 		"training.on_nonfinite: skip leaves such steps out", err, r.result.Checkpoint)
 }
-

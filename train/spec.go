@@ -3,6 +3,7 @@ package train
 import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
@@ -35,4 +36,9 @@ func DefaultSpec() Spec {
 // Session is what a run opens.
 func (s Spec) Session() session.Options {
 	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, LoRA: s.LoRA, Quantization: s.Quantization}
+}
+
+// Evaluation is the evaluation of the run's data, with the adapter of a folder unless that is empty.
+func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
+	return infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed, BatchSize: s.Training.BatchSize}
 }

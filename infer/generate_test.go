@@ -1,17 +1,13 @@
-package train
+package infer
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/session"
 )
-
-func storiesDir(t testing.TB) string {
-	return filepath.Join(golden.Root(t), "configs", "assets", "stories260K")
-}
 
 // TestGenerateEqualsTransformers continues prompts greedily for 64 tokens, with and without PEFT's adapter.
 func TestGenerateEqualsTransformers(t *testing.T) {
@@ -32,13 +28,13 @@ func TestGenerateEqualsTransformers(t *testing.T) {
 		texts         []text
 	}{{"base", "", want.Base}, {"adapter", golden.Path(t, "train/lora/final"), want.Adapter}} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := NewGenerator(context.Background(), storiesDir(t), c.adapter, "cpu", Env{})
+			g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, c.adapter, session.Env{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer g.Close()
 			for _, w := range c.texts {
-				if ids := g.base.tokenizer.IDs(w.Prompt, true); !slices.Equal(ids, w.PromptIDs) {
+				if ids := g.Base.Tokenizer.IDs(w.Prompt, true); !slices.Equal(ids, w.PromptIDs) {
 					t.Errorf("%q: prompt ids %v, want %v", w.Prompt, ids, w.PromptIDs)
 				}
 				ids, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, false, nil)
@@ -48,7 +44,7 @@ func TestGenerateEqualsTransformers(t *testing.T) {
 				if !slices.Equal(ids, w.NewIDs) {
 					t.Errorf("%q: ids %v, want %v", w.Prompt, ids, w.NewIDs)
 				}
-				if got := g.base.tokenizer.Decode(append(slices.Clone(w.PromptIDs), ids...), true); got != w.Text {
+				if got := g.Base.Tokenizer.Decode(append(slices.Clone(w.PromptIDs), ids...), true); got != w.Text {
 					t.Errorf("%q: text %q, want %q", w.Prompt, got, w.Text)
 				}
 			}
@@ -61,7 +57,7 @@ func TestAdapterLogitsEqualPEFT(t *testing.T) {
 	ref := golden.Open(t, golden.Path(t, "generate/logits.safetensors"))
 	ids := ref.Ints("ids")
 	for name, dir := range map[string]string{"base": "", "adapter": golden.Path(t, "train/lora/final")} {
-		g, err := NewGenerator(context.Background(), storiesDir(t), dir, "cpu", Env{})
+		g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, dir, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +77,7 @@ func TestAdapterLogitsEqualPEFT(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range got {
-				near(t, name+" logit", float64(got[i]), want[r*vocab+i], 1e-4)
+				golden.Near(t, name+" logit", float64(got[i]), want[r*vocab+i], 1e-4)
 			}
 		}
 	}

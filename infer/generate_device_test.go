@@ -1,6 +1,6 @@
 //go:build gpu
 
-package train
+package infer
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
+	"github.com/tierlora/tierlora/session"
 )
 
 // logitsOf are the logits after ids.
@@ -32,7 +34,7 @@ func (g *Generator) logitsOf(t *testing.T, ids []int32) []float32 {
 
 func mustGenerator(t *testing.T, adapterDir, device string) *Generator {
 	t.Helper()
-	g, err := NewGenerator(context.Background(), storiesDir(t), adapterDir, device, Env{})
+	g, err := NewGenerator(context.Background(), golden.StoriesDir(t), adapterDir, device, Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,7 @@ func mustGenerator(t *testing.T, adapterDir, device string) *Generator {
 // TestGPUGeneratesAsCPU continues the golden prompts greedily in bf16. Where the token differs from
 // transformers', the CPU's two best logits must be as close as bf16 can be wrong.
 func TestGPUGeneratesAsCPU(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	type text struct {
 		Prompt    string  `json:"prompt"`
 		PromptIDs []int32 `json:"prompt_ids"`
@@ -100,7 +102,7 @@ func TestGPUGeneratesAsCPU(t *testing.T) {
 
 // TestGPUGeneratorGrows asks for a longer text than the first one's memory holds.
 func TestGPUGeneratorGrows(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	on, cpu := mustGenerator(t, "", "cuda"), mustGenerator(t, "", "cpu")
 	prompt := cpu.base.tokenizer.IDs("Once upon a time", true)
 	short, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 4}, false, nil)
@@ -127,16 +129,16 @@ func TestGPUGeneratorGrows(t *testing.T) {
 }
 
 func TestGPUEvaluatesAsCPU(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	for _, adapterDir := range []string{"", golden.Path(t, "train/lora/final")} {
 		s := testSpec(t, 1)
 		s.Adapter, s.Quantization, s.Device = "lora", nil, "cpu"
-		want, err := Evaluate(context.Background(), s, adapterDir, Env{})
+		want, err := infer.Evaluate(context.Background(), s.Evaluation(adapterDir), session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.Device = "cuda"
-		got, err := Evaluate(context.Background(), s, adapterDir, Env{})
+		got, err := infer.Evaluate(context.Background(), s.Evaluation(adapterDir), session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}

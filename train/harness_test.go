@@ -3,7 +3,6 @@ package train
 import (
 	"context"
 	"math"
-	"path/filepath"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -12,25 +11,28 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
-func stories(t testing.TB) *base {
+func stories(t testing.TB) *session.Base {
 	t.Helper()
-	b, err := openBase(context.Background(), filepath.Join(golden.Root(t), "configs", "assets", "stories260K"), Env{})
+	b, err := session.OpenBase(context.Background(), golden.StoriesDir(t), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.close() })
+	t.Cleanup(func() { b.Close() })
 	return b
 }
 
-func (b *base) network(t testing.TB, float kernel.DType, scheme *quant.Config, c *adapter.Config) network {
+func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Config, c *adapter.Config) session.Network {
 	t.Helper()
-	build, err := families.For(b.config)
+	build, err := families.For(b.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nw := network{Config: b.config, Build: build, Float: float, Scheme: scheme, Method: adapter.Methods["lora"]}
+	nw := session.Network{Config: b.Config, Build: build, Float: float, Scheme: scheme, Method: adapter.Methods["lora"]}
 	if c != nil {
 		nw.Adapter, nw.Adapted = *c, true
 	}
@@ -39,55 +41,54 @@ func (b *base) network(t testing.TB, float kernel.DType, scheme *quant.Config, c
 
 // testStep is a training step with memory, loaded, its adapter read from a PEFT folder.
 type testStep struct {
-	*trainStep
+	*Step
 	memory graph.Store
 	run    graph.Runner
 }
 
-func newTestStep(t testing.TB, b *base, nw network, s shape, c Config, workers int, adapterDir string) *testStep {
+func newTestStep(t testing.TB, b *session.Base, nw session.Network, s session.Shape, c Config, workers int, adapterDir string) *testStep {
 	t.Helper()
 	return newTestStepOn(t, graph.NewCPU(workers), b, nw, s, c, adapterDir)
 }
 
-func newTestStepOn(t testing.TB, on graph.Machine, b *base, nw network, s shape, c Config, adapterDir string) *testStep {
+func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, c Config, adapterDir string) *testStep {
 	t.Helper()
-	step, err := newTrainStep(nw, s, c, graph.KeepAll, 0, on)
+	step, err := PlanStep(nw, s, c, nil, on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := on.NewStore(step.plan)
+	if err := b.Check(step.Net); err != nil {
+		t.Fatal(err)
+	}
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, 2) }, &step.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.check(step.net); err != nil {
+	if _, err := step.StartScaling(m, c); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.load(context.Background(), step.net, m, 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := step.startScaling(m, c); err != nil {
-		t.Fatal(err)
-	}
-	ts := &testStep{trainStep: step, memory: m}
+	ts := &testStep{Step: step, memory: m, run: m.Runs[0]}
 	saved, err := adapter.Open(adapterDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer saved.Close()
-	params, err := step.trained.Snapshot(m)
+	params, err := step.Trained.Snapshot(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := saved.Read(params); err != nil {
 		t.Fatal(err)
 	}
-	if err := step.trained.Restore(m, params); err != nil {
-		t.Fatal(err)
-	}
-	if ts.run, err = on.Bind(step.plan, m); err != nil {
+	if err := step.Trained.Restore(m, params); err != nil {
 		t.Fatal(err)
 	}
 	return ts
+}
+
+// adamNumbers are what AdamW reads in step t.
+func adamNumbers(c Config, lr float64, t int) [optimizer.NumbersSize]float64 {
+	return optimizer.Optimizers["adamw"](c.optimizer()).Numbers(lr, t)
 }
 
 func (ts *testStep) ints(t testing.TB, name string) []int32 {
@@ -151,7 +152,7 @@ func (ts *testStep) read(t testing.TB, v *graph.Value) []float64 {
 
 func (ts *testStep) snapshot(t testing.TB) []adapter.Param {
 	t.Helper()
-	p, err := ts.trained.Snapshot(ts.memory)
+	p, err := ts.Trained.Snapshot(ts.memory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,14 +181,7 @@ func (ts *testStep) fill(t testing.TB, ids, labels []int32, T int) int {
 	for i := range cu {
 		cu[i] = int32(i * T)
 	}
-	return shiftLabels(lab, labels, cu)
-}
-
-func near(t testing.TB, what string, got, want, tolerance float64) {
-	t.Helper()
-	if d := math.Abs(got - want); !(d <= tolerance) {
-		t.Errorf("%s = %.9g, want %.9g: off by %.3g, tolerance %.3g", what, got, want, d, tolerance)
-	}
+	return objective.ShiftLabels(lab, labels, cu)
 }
 
 // distance is ‖got-want‖ / ‖want‖.
