@@ -10,19 +10,22 @@ import (
 	"strings"
 )
 
-//go:embed *.yaml assets
+//go:embed *.yaml examples/*.yaml assets
 var files embed.FS
 
-// Names lists the configurations, sorted, without their ".yaml".
+// Names lists the configurations, sorted, the examples ("examples/…") last, without their ".yaml".
 func Names() []string {
-	entries, err := fs.Glob(files, "*.yaml")
-	if err != nil {
-		panic(err) // the pattern is a constant
+	var names []string
+	for _, pattern := range []string{"*.yaml", "examples/*.yaml"} {
+		entries, err := fs.Glob(files, pattern)
+		if err != nil {
+			panic(err) // the patterns are constants
+		}
+		for _, e := range entries {
+			names = append(names, strings.TrimSuffix(e, ".yaml"))
+		}
 	}
-	for i, e := range entries {
-		entries[i] = strings.TrimSuffix(e, ".yaml")
-	}
-	return entries
+	return names
 }
 
 // Read gives the text of a configuration; ok is false where there is none of that name. ".yaml" may be left out.
