@@ -13,19 +13,21 @@ import (
 //go:embed *.yaml examples/*.yaml assets
 var files embed.FS
 
-// Names lists the configurations, sorted, the examples ("examples/…") last, without their ".yaml".
-func Names() []string {
-	var names []string
-	for _, pattern := range []string{"*.yaml", "examples/*.yaml"} {
-		entries, err := fs.Glob(files, pattern)
-		if err != nil {
-			panic(err) // the patterns are constants
-		}
-		for _, e := range entries {
-			names = append(names, strings.TrimSuffix(e, ".yaml"))
-		}
+// Names lists the configurations, sorted, without their ".yaml".
+func Names() []string { return named("*.yaml") }
+
+// Examples lists the example configurations, one for a common task each, sorted, as "examples/NAME".
+func Examples() []string { return named("examples/*.yaml") }
+
+func named(pattern string) []string {
+	entries, err := fs.Glob(files, pattern)
+	if err != nil {
+		panic(err) // the patterns are constants
 	}
-	return names
+	for i, e := range entries {
+		entries[i] = strings.TrimSuffix(e, ".yaml")
+	}
+	return entries
 }
 
 // Read gives the text of a configuration; ok is false where there is none of that name. ".yaml" may be left out.

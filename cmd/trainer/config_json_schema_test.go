@@ -80,11 +80,12 @@ func TestSchemaTakesEveryConfig(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || n != len(configs.Names()) {
-		t.Errorf("%d files checked, %d are built in (%v)", n, len(configs.Names()), err)
+	names := append(configs.Names(), configs.Examples()...)
+	if err != nil || n != len(names) {
+		t.Errorf("%d files checked, %d are built in (%v)", n, len(names), err)
 	}
 	// A rendered configuration has every key.
-	for _, name := range configs.Names() {
+	for _, name := range names {
 		text, _ := configs.Read(name)
 		if err := checkText(t, s, Render(merged(t, string(text), nil, nil))); err != nil {
 			t.Errorf("%s, rendered: %v", name, err)

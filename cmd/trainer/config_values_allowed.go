@@ -48,48 +48,48 @@ type interval struct {
 }
 
 var (
-	positive    = interval{low: 0, lowOpen: true, high: math.Inf(1)}
-	notNegative = interval{low: 0, high: math.Inf(1)}
-	oneOrMore   = interval{low: 1, high: math.Inf(1)}
-	part        = interval{low: 0, high: 1}
-	properPart  = interval{low: 0, high: 1, highOpen: true}
-	rank        = interval{low: 1, high: 4096}
-	beta        = interval{low: 0, high: 0.9999999}
+	aboveZero      = interval{low: 0, lowOpen: true, high: math.Inf(1)}
+	zeroOrMore     = interval{low: 0, high: math.Inf(1)}
+	oneOrMore      = interval{low: 1, high: math.Inf(1)}
+	zeroToOne      = interval{low: 0, high: 1}
+	zeroToBelowOne = interval{low: 0, high: 1, highOpen: true}
+	rankLimit      = interval{low: 1, high: 4096}
+	betaLimit      = interval{low: 0, high: 0.9999999}
 )
 
 // limits are the bounds of numbers, of a table's values where the key is a table.
 var limits = map[string]interval{
-	"lora.r":             rank,
-	"lora.alpha":         positive,
-	"lora.dropout":       properPart,
-	"lora.rank_pattern":  rank,
-	"lora.alpha_pattern": positive,
+	"lora.r":             rankLimit,
+	"lora.alpha":         aboveZero,
+	"lora.dropout":       zeroToBelowOne,
+	"lora.rank_pattern":  rankLimit,
+	"lora.alpha_pattern": aboveZero,
 
 	"dataset.max_length": {low: 2, high: 1 << 20},
-	"dataset.val_split":  properPart,
+	"dataset.val_split":  zeroToBelowOne,
 
-	"training.max_steps":                   notNegative,
+	"training.max_steps":                   zeroOrMore,
 	"training.epochs":                      {low: 0, lowOpen: true, high: 1e6},
 	"training.batch_size":                  oneOrMore,
 	"training.gradient_accumulation_steps": oneOrMore,
-	"training.learning_rate":               positive,
-	"training.warmup_ratio":                part,
-	"training.warmup_steps":                notNegative,
-	"training.min_lr_ratio":                part,
-	"training.decay_ratio":                 part,
-	"training.weight_decay":                notNegative,
-	"training.adam_beta1":                  beta,
-	"training.adam_beta2":                  beta,
-	"training.adam_epsilon":                positive,
-	"training.max_grad_norm":               notNegative,
+	"training.learning_rate":               aboveZero,
+	"training.warmup_ratio":                zeroToOne,
+	"training.warmup_steps":                zeroOrMore,
+	"training.min_lr_ratio":                zeroToOne,
+	"training.decay_ratio":                 zeroToOne,
+	"training.weight_decay":                zeroOrMore,
+	"training.adam_beta1":                  betaLimit,
+	"training.adam_beta2":                  betaLimit,
+	"training.adam_epsilon":                aboveZero,
+	"training.max_grad_norm":               zeroOrMore,
 	"training.loss_scale":                  {low: 1, high: math.MaxFloat32},
 	"training.loss_scale_interval":         oneOrMore,
-	"training.eval_steps":                  notNegative,
-	"training.save_steps":                  notNegative,
-	"training.save_total_limit":            notNegative,
+	"training.eval_steps":                  zeroOrMore,
+	"training.save_steps":                  zeroOrMore,
+	"training.save_total_limit":            zeroOrMore,
 	"training.logging_steps":               oneOrMore,
 
-	"expect.loss_decrease": properPart,
+	"expect.loss_decrease": zeroToBelowOne,
 	"seed":                 {low: 0, high: math.MaxUint64},
 }
 

@@ -20,7 +20,7 @@ func newConfigs(c *console) *cobra.Command {
 		Short: "List the built-in configurations, or write one out",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			for _, name := range configs.Names() {
+			for _, name := range append(configs.Names(), configs.Examples()...) {
 				text, _ := configs.Read(name)
 				if _, err := fmt.Fprintf(c.out, "%-32s %s\n", name, headline(text)); err != nil {
 					return err

@@ -42,11 +42,15 @@ func TestExamplesRun(t *testing.T) {
 		"examples/validate_resume": {"--set", "training.eval_steps=1", "--set", "training.save_steps=1"},
 	}
 	n := 0
-	for _, name := range append([]string{"examples/lora_cpu"}, configs.Names()...) { // continue_adapter needs its adapter
-		if !strings.HasPrefix(name, "examples/") || name == "examples/lora_cpu" && n > 0 {
+	for _, name := range append([]string{"examples/lora_cpu"}, configs.Examples()...) { // continue_adapter needs its adapter
+		if name == "examples/lora_cpu" && n > 0 {
 			continue
 		}
 		n++
+		text, _ := configs.Read(name)
+		if s := merged(t, string(text), nil, nil); s.OutputDir != "runs/"+name { // as it is
+			t.Errorf("%s: output_dir %s", name, s.OutputDir)
+		}
 		code, out, errOut := trainer(t, dir, nil, "", append(append([]string{"--config", name, "--quiet"}, brief...), extra[name]...)...)
 		if code != 0 || !strings.Contains(out, "steps    2 of 2") {
 			t.Errorf("%s: exit code %d\n%s%s", name, code, out, errOut)
@@ -104,5 +108,21 @@ func TestReadmeExampleRuns(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "runs/mine", name)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// An example is listed by what it is for, and is written out under its own name, without the schema's place in the
+// repository.
+func TestExamplesAreWrittenOut(t *testing.T) {
+	dir := t.TempDir()
+	if code, out, errOut := trainer(t, dir, nil, "", "configs"); code != 0 || !strings.Contains(out, "examples/lora_cpu                LoRA on a CPU: ") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	if code, _, errOut := trainer(t, dir, nil, "", "configs", "write", "examples/lora_cpu"); code != 0 {
+		t.Fatal(errOut)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "lora_cpu.yaml"))
+	if err != nil || !strings.HasPrefix(string(text), "# LoRA on a CPU") {
+		t.Errorf("%v, %.80q", err, text)
 	}
 }

@@ -147,6 +147,8 @@ func TestDecisionsAreListed(t *testing.T) {
 		switch row := rows[name]; {
 		case len(row) != 3:
 			t.Errorf("docs/decisions/README.md has no line for %s", name)
+		case row[0] != "["+number+"]("+name+")":
+			t.Errorf("docs/decisions/README.md numbers %s as %s", name, row[0])
 		case row[1] != title:
 			t.Errorf("docs/decisions/README.md calls %s %q, its title is %q", name, row[1], title)
 		case !decisionStatus.MatchString(row[2]):
