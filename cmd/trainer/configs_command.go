@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,9 +20,9 @@ func newConfigs(c *console) *cobra.Command {
 		Short: "List the built-in configurations, or write one out",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			for _, name := range configs.Names() {
+			for _, name := range append(configs.Names(), configs.Examples()...) {
 				text, _ := configs.Read(name)
-				if _, err := fmt.Fprintf(c.out, "%-26s %s\n", name, headline(text)); err != nil {
+				if _, err := fmt.Fprintf(c.out, "%-32s %s\n", name, headline(text)); err != nil {
 					return err
 				}
 			}
@@ -40,10 +42,11 @@ func newConfigs(c *console) *cobra.Command {
 			if !ok {
 				return usage(fmt.Errorf("there is no built-in configuration %q; there are %s", args[0], strings.Join(configs.Names(), ", ")))
 			}
-			path := name + ".yaml"
+			path := filepath.Base(name) + ".yaml"
 			if len(args) == 2 {
 				path = args[1]
 			}
+			text = withoutSchemaLine(text)
 			if path == "-" {
 				_, err := c.out.Write(text)
 				return err
@@ -57,7 +60,7 @@ func newConfigs(c *console) *cobra.Command {
 // headline is the first sentence of a configuration's opening comment.
 func headline(text []byte) string {
 	var words []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(withoutSchemaLine(text))) {
 		line, comment := strings.CutPrefix(strings.TrimSpace(line), "#")
 		if !comment || line == "" {
 			break
@@ -66,6 +69,15 @@ func headline(text []byte) string {
 	}
 	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
 	return strings.TrimSuffix(sentence, ".")
+}
+
+// withoutSchemaLine leaves out the line that names the schema for editors: its path holds in this repository alone.
+func withoutSchemaLine(text []byte) []byte {
+	if !bytes.HasPrefix(text, []byte(schemaLine)) {
+		return text
+	}
+	_, rest, _ := bytes.Cut(text, []byte("\n"))
+	return rest
 }
 
 // writeNew writes a file that is not there yet.

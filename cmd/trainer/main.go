@@ -62,7 +62,7 @@ func newRoot(c *console) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newTrain(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newMerge(c),
-		newConfigs(c), newDoctor(c), newSelfcheck(c), newVersion(c),
+		newConfigs(c), newConfigSchema(c), newDoctor(c), newSelfcheck(c), newVersion(c),
 	)
 	return root
 }
