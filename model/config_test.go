@@ -98,7 +98,7 @@ var sharedConfigs = map[string]model.Config{
 	"qwen2.5-3b-instruct.config.json": {
 		ModelType: "qwen2", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 11008, NumLayers: 36, NumHeads: 16, NumKVHeads: 2,
 		HeadDim: 128, RMSNormEps: 1e-6, RopeTheta: 1e6, RopeScaling: model.RopeScaling{Type: "default"}, MaxPositions: 32768,
-		TieEmbeddings: true, HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151645}, DType: "bfloat16",
+		TieEmbeddings: true, QKVBias: true, HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151645}, DType: "bfloat16",
 	},
 	"smollm2-135m.config.json": {
 		ModelType: "llama", VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30, NumHeads: 9, NumKVHeads: 3,

@@ -246,6 +246,30 @@ func TestPartsAreBitsandbytes(t *testing.T) {
 	}
 }
 
+// The declared lengths are those of the packed weight, for whole blocks and short ones.
+func TestPartsHaveTheirLength(t *testing.T) {
+	for _, size := range [][2]int{{1, 1}, {3, 7}, {1, 64}, {128, 128}, {129, 128}, {257, 191}} {
+		for _, nested := range []bool{false, true} {
+			c := Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested}
+			p := mustQuantize(t, random(size[0]*size[1], 5), size[0], size[1], c)
+			for _, part := range c.Parts(size[0], size[1]) {
+				have := 0
+				if part.Floats != nil {
+					have = len(part.Floats(&p))
+				} else {
+					have = len(part.Bytes(&p))
+				}
+				if have != part.Len {
+					t.Errorf("%v: %s has %d elements, %d are declared", size, part.Suffix, have, part.Len)
+				}
+			}
+			if c.Size(size[0], size[1]) != p.Bytes() {
+				t.Errorf("%v: %d bytes, %d are said", size, p.Bytes(), c.Size(size[0], size[1]))
+			}
+		}
+	}
+}
+
 // Files made by bitsandbytes' CUDA kernels, from the project anamnesis.
 func TestCUDAReferences(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*_nf4*.bin")
