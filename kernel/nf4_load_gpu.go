@@ -4,7 +4,6 @@ package kernel
 
 import (
 	"math"
-	"slices"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -19,7 +18,7 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 	n := k.N * k.K
 	blocks := (n + nf4Block - 1) / nf4Block
 	encode := "nf4_quantise_" + from.String()
-	if blocks > math.MaxInt32 || !slices.Contains(cuda.Entries["nf4"], encode) {
+	if blocks > math.MaxInt32 || !cuda.Has("nf4", encode) {
 		return Packing{}, false
 	}
 	decode := "nf4_dequantise" // writes ComputeType

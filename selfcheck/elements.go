@@ -156,6 +156,12 @@ func updateChecks() []check {
 				in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1<<14, P), n.normal32(0.1, P).overwritten(), v.overwritten(), given([]int{2}, 3, 0.25/(1<<14)),
 					given([]int{4}, lr, 0, 0, float64(math.Float32frombits(step+2))), given([]int{3}, 1<<14, 7, 2)}})
 	}
+	n = newNumbers()
+	for _, P := range []int{1, 33, 1000, 300007} {
+		all = append(all, check{kernel: "lion", name: fmt.Sprintf("%d numbers", P), build: one(kernel.Lion{Beta1: 0.9, Beta2: 0.95, WeightDecay: 0.1}),
+			bounds: []bound{single, single},
+			in:     []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(), given([]int{2}, 3, 0.25), given([]int{4}, 1e-2, 0, 0, 0)}})
+	}
 	nan, inf := math.NaN(), math.Inf(1)
 	for i, x := range [][3]float64{{1024, 0.5, 2}, {1024, nan, 2}, {1024, nan, nan}, {1024, 0.5, inf}, {1, nan, 2}, {0x1p100, 0.5, 2}} {
 		for _, interval := range []int{4, 5} {

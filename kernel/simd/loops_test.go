@@ -1,4 +1,4 @@
-package kernel
+package simd
 
 import (
 	"math"
@@ -7,10 +7,10 @@ import (
 )
 
 // sets are the inner loops that this machine can run.
-func sets() map[string]*lanes[float32] {
-	s := map[string]*lanes[float32]{"plain": plainLanes(exp32)}
-	if fast := fastLanes(); fast != nil {
-		s["fast"] = fast
+func sets() map[string]*Loops[float32] {
+	s := map[string]*Loops[float32]{"plain": plain(exp32)}
+	if v := vectorLoops(); v != nil {
+		s["vector"] = v
 	}
 	return s
 }
@@ -27,7 +27,7 @@ func TestExp(t *testing.T) {
 		src[i*1000] = float32(x)
 	}
 	for name, l := range sets() {
-		l.exp(dst, src, 0)
+		l.Exp(dst, src, 0)
 		worst := 0.0
 		for i, x := range src {
 			want := math.Exp(float64(x))
@@ -51,14 +51,14 @@ func TestExp(t *testing.T) {
 		}
 		t.Logf("%s: within %.3f units in the last place", name, worst)
 		dst[0] = 1
-		if sum := l.exp(dst[:3], []float32{1, 2, 3}, 3); math.Abs(float64(sum)-1.5032147) > 1e-6 || dst[2] != 1 {
+		if sum := l.Exp(dst[:3], []float32{1, 2, 3}, 3); math.Abs(float64(sum)-1.5032147) > 1e-6 || dst[2] != 1 {
 			t.Errorf("%s: exp with a shift gives %v, sum %v", name, dst[:3], sum)
 		}
 	}
 }
 
 // Every loop at every length against plain Go in float64, with guards behind the results.
-func TestLanes(t *testing.T) {
+func TestLoops(t *testing.T) {
 	const guard = 42
 	r := rand.New(rand.NewPCG(1, 2))
 	vector := func(n int) ([]float32, []float64) {
@@ -70,7 +70,7 @@ func TestLanes(t *testing.T) {
 		v[n] = guard
 		return v[:n], w
 	}
-	want := plainLanes(math.Exp)
+	want := plain(math.Exp)
 	for name, l := range sets() {
 		for n := range 75 {
 			a, a64 := vector(n)
@@ -96,48 +96,48 @@ func TestLanes(t *testing.T) {
 					t.Fatalf("%s %s of %d is %v, want %v", name, loop, n, got, want)
 				}
 			}
-			one("dot", 1e-5, l.dot(a, b), want.dot(a64, b64))
-			one("max", 0, l.max(a), want.max(a64))
-			one("exp's sum", 1e-4, l.exp(x, a, 0.5), want.exp(x64, a64, 0.5))
-			check("exp", 1e-6, x, x64)
-			l.scale(x, a, 0.3)
-			want.scale(x64, a64, float64(float32(0.3)))
-			check("scale", 1e-6, x, x64)
-			l.scaleMul(x, a, 0.3, b)
-			want.scaleMul(x64, a64, float64(float32(0.3)), b64)
-			check("scaleMul", 1e-6, x, x64)
-			l.blend(x, 2, a, 3)
-			want.blend(x64, 2, a64, 3)
-			check("blend", 1e-6, x, x64)
-			l.swiglu(x, a, b)
-			want.swiglu(x64, a64, b64)
-			check("swiglu", 1e-6, x, x64)
-			l.swigluGrad(x, y, a, b, c)
-			want.swigluGrad(x64, y64, a64, b64, c64)
-			check("swigluGrad", 1e-6, x, x64)
-			check("swigluGrad", 1e-6, y, y64)
-			l.scoreGrad(x, a, b, 0.7)
-			want.scoreGrad(x64, a64, b64, float64(float32(0.7)))
-			check("scoreGrad", 1e-6, x, x64)
-			l.rotate(x, y, a, b, c, d, -1)
-			want.rotate(x64, y64, a64, b64, c64, d64, -1)
-			check("rotate", 1e-6, x, x64)
-			check("rotate", 1e-6, y, y64)
+			one("Dot", 1e-5, l.Dot(a, b), want.Dot(a64, b64))
+			one("Max", 0, l.Max(a), want.Max(a64))
+			one("exp's sum", 1e-4, l.Exp(x, a, 0.5), want.Exp(x64, a64, 0.5))
+			check("Exp", 1e-6, x, x64)
+			l.Scale(x, a, 0.3)
+			want.Scale(x64, a64, float64(float32(0.3)))
+			check("Scale", 1e-6, x, x64)
+			l.ScaleMul(x, a, 0.3, b)
+			want.ScaleMul(x64, a64, float64(float32(0.3)), b64)
+			check("ScaleMul", 1e-6, x, x64)
+			l.Blend(x, 2, a, 3)
+			want.Blend(x64, 2, a64, 3)
+			check("Blend", 1e-6, x, x64)
+			l.SwiGLU(x, a, b)
+			want.SwiGLU(x64, a64, b64)
+			check("SwiGLU", 1e-6, x, x64)
+			l.SwiGLUGrad(x, y, a, b, c)
+			want.SwiGLUGrad(x64, y64, a64, b64, c64)
+			check("SwiGLUGrad", 1e-6, x, x64)
+			check("SwiGLUGrad", 1e-6, y, y64)
+			l.ScoreGrad(x, a, b, 0.7)
+			want.ScoreGrad(x64, a64, b64, float64(float32(0.7)))
+			check("ScoreGrad", 1e-6, x, x64)
+			l.Rotate(x, y, a, b, c, d, -1)
+			want.Rotate(x64, y64, a64, b64, c64, d64, -1)
+			check("Rotate", 1e-6, x, x64)
+			check("Rotate", 1e-6, y, y64)
 			if e := n &^ 7; e > 0 {
-				l.rotateEights(x[:e], a, b, c, -1)
-				want.rotateEights(x64[:e], a64, b64, c64, -1)
-				check("rotateEights", 1e-6, x, x64)
+				l.RotateEights(x[:e], a, b, c, -1)
+				want.RotateEights(x64[:e], a64, b64, c64, -1)
+				check("RotateEights", 1e-6, x, x64)
 			}
 			half := make([]uint16, n)
 			for i := range half {
 				half[i] = uint16(r.Uint32())&^(31<<10) | 15<<10 // no infinities, no NaN
 			}
-			l.widen(x, half)
-			want.widen(x64, half)
-			check("widen", 0, x, x64)
-			l.widenHalf(x, half)
-			want.widenHalf(x64, half)
-			check("widenHalf", 0, x, x64)
+			l.FromBF16(x, half)
+			want.FromBF16(x64, half)
+			check("FromBF16", 0, x, x64)
+			l.FromF16(x, half)
+			want.FromF16(x64, half)
+			check("FromF16", 0, x, x64)
 		}
 	}
 }
@@ -151,17 +151,17 @@ func TestMaxOfNaN(t *testing.T) {
 				v[i] = float32(i%7) - 50
 			}
 			v[at] = float32(math.NaN())
-			if got := l.max(v); got != -44 {
+			if got := l.Max(v); got != -44 {
 				t.Errorf("%s: NaN at %d: the largest is %v", name, at, got)
 			}
 		}
-		if got := l.max(nil); !math.IsInf(float64(got), -1) {
+		if got := l.Max(nil); !math.IsInf(float64(got), -1) {
 			t.Errorf("%s: the largest of nothing is %v", name, got)
 		}
 	}
 }
 
-func BenchmarkLanes(b *testing.B) {
+func BenchmarkLoops(b *testing.B) {
 	const n = 1 << 12
 	v := func() []float32 {
 		s := make([]float32, n)
@@ -173,10 +173,10 @@ func BenchmarkLanes(b *testing.B) {
 	x, y, p, q, w := v(), v(), v(), v(), v()
 	for name, l := range sets() {
 		for loop, f := range map[string]func(){
-			"exp":        func() { l.exp(x, p, 1) },
-			"swiglu":     func() { l.swiglu(x, p, q) },
-			"swigluGrad": func() { l.swigluGrad(x, y, p, q, w) },
-			"dot":        func() { l.dot(p, q) },
+			"exp":        func() { l.Exp(x, p, 1) },
+			"swiglu":     func() { l.SwiGLU(x, p, q) },
+			"swigluGrad": func() { l.SwiGLUGrad(x, y, p, q, w) },
+			"dot":        func() { l.Dot(p, q) },
 		} {
 			b.Run(name+"/"+loop, func(b *testing.B) {
 				b.SetBytes(4 * n)

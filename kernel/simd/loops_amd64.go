@@ -1,4 +1,4 @@
-package kernel
+package simd
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasAVX2 tells whether the inner loops of lanes_amd64.s run here. Every processor with AVX2 and FMA has
+// hasAVX2 tells whether the inner loops of loops_amd64.s run here. Every processor with AVX2 and FMA has
 // F16C. TRAINER_CPU=generic asks for plain Go, as it does of gemm.
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasFMA && os.Getenv("TRAINER_CPU") != "generic"
 
@@ -45,70 +45,70 @@ func rotateAVX2(y0, y1, x0, x1, cos, sin *float32, n int, sign float32)
 func rotateEightsAVX2(y, x, cos, sin *float32, n int, sign float32)
 
 //go:noescape
-func widenAVX2(dst *float32, src *uint16, n int)
+func fromBF16AVX2(dst *float32, src *uint16, n int)
 
 //go:noescape
-func widenHalfAVX2(dst *float32, src *uint16, n int)
+func fromF16AVX2(dst *float32, src *uint16, n int)
 
-var vectorLanes = lanes[float32]{
-	exp: func(dst, src []float32, shift float32) float32 {
+var avx2 = Loops[float32]{
+	Exp: func(dst, src []float32, shift float32) float32 {
 		return expAVX2(start(dst, len(src)), start(src, len(src)), len(src), shift)
 	},
-	max: func(src []float32) float32 { return maxAVX2(start(src, len(src)), len(src)) },
-	dot: func(a, b []float32) float32 { return dotAVX2(start(a, len(a)), start(b, len(a)), len(a)) },
-	scale: func(dst, a []float32, s float32) {
+	Max: func(src []float32) float32 { return maxAVX2(start(src, len(src)), len(src)) },
+	Dot: func(a, b []float32) float32 { return dotAVX2(start(a, len(a)), start(b, len(a)), len(a)) },
+	Scale: func(dst, a []float32, s float32) {
 		scaleAVX2(start(dst, len(dst)), start(a, len(dst)), len(dst), s)
 	},
-	scaleMul: func(dst, a []float32, s float32, b []float32) {
+	ScaleMul: func(dst, a []float32, s float32, b []float32) {
 		n := len(dst)
 		scaleMulAVX2(start(dst, n), start(a, n), n, s, start(b, n))
 	},
-	blend: func(dst []float32, s float32, x []float32, t float32) {
+	Blend: func(dst []float32, s float32, x []float32, t float32) {
 		n := len(dst)
 		blendAVX2(start(dst, n), s, start(x, n), t, n)
 	},
-	swiglu: func(h, gate, up []float32) {
+	SwiGLU: func(h, gate, up []float32) {
 		n := len(h)
 		swigluAVX2(start(h, n), start(gate, n), start(up, n), n)
 	},
-	swigluGrad: func(dgate, dup, gate, up, dh []float32) {
+	SwiGLUGrad: func(dgate, dup, gate, up, dh []float32) {
 		n := len(dgate)
 		swigluGradAVX2(start(dgate, n), start(dup, n), start(gate, n), start(up, n), start(dh, n), n)
 	},
-	scoreGrad: func(ds, p, dp []float32, delta float32) {
+	ScoreGrad: func(ds, p, dp []float32, delta float32) {
 		n := len(ds)
 		scoreGradAVX2(start(ds, n), start(p, n), start(dp, n), n, delta)
 	},
-	rotate: func(y0, y1, x0, x1, cos, sin []float32, sign float32) {
+	Rotate: func(y0, y1, x0, x1, cos, sin []float32, sign float32) {
 		n := len(y0)
 		rotateAVX2(start(y0, n), start(y1, n), start(x0, n), start(x1, n), start(cos, n), start(sin, n), n, sign)
 	},
-	rotateEights: func(y, x, cos, sin []float32, sign float32) {
+	RotateEights: func(y, x, cos, sin []float32, sign float32) {
 		n := len(y)
 		rotateEightsAVX2(start(y, n), start(x, n), start(cos, 4), start(sin, 4), n/8, sign)
 	},
-	widen: func(dst []float32, src []uint16) {
+	FromBF16: func(dst []float32, src []uint16) {
 		n := len(dst) &^ 7
 		if n > 0 {
-			widenAVX2(start(dst, n), start(src, n), n)
+			fromBF16AVX2(start(dst, n), start(src, n), n)
 		}
-		widenBF16(dst[n:], src[n:])
+		fromBF16(dst[n:], src[n:])
 	},
-	widenHalf: func(dst []float32, src []uint16) {
+	FromF16: func(dst []float32, src []uint16) {
 		n := len(dst) &^ 7
 		if n > 0 {
-			widenHalfAVX2(start(dst, n), start(src, n), n)
+			fromF16AVX2(start(dst, n), start(src, n), n)
 		}
-		widenF16(dst[n:], src[n:])
+		fromF16(dst[n:], src[n:])
 	},
 }
 
 // start is where n elements of s begin; it panics where s has fewer, as an index would.
 func start[E any](s []E, n int) *E { return unsafe.SliceData(s[:n]) }
 
-func fastLanes() *lanes[float32] {
+func vectorLoops() *Loops[float32] {
 	if hasAVX2 {
-		return &vectorLanes
+		return &avx2
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// The inner loops of lanes_amd64.go for AVX2 and FMA. Each has one shape: eight elements at a time, then a
+// The inner loops of loops_amd64.go for AVX2 and FMA. Each has one shape: eight elements at a time, then a
 // masked step for what is left. DI is the first result, SI the first source, CX counts down.
 
 // e^x: constants, eight times each.

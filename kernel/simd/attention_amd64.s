@@ -61,7 +61,7 @@ GLOBL softmax<>(SB), RODATA|NOPTR, $44
 
 // func scores512(dst, q, x *float32, stride, n, d int)
 // dst [n,16] = x [n,D] times q [D,16].
-TEXT ·scores512(SB), NOSPLIT, $0-48
+TEXT ·Scores(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ q+8(FP), SI
 	MOVQ x+16(FP), R8
@@ -137,7 +137,7 @@ done:
 // func softmax512(p *float32, n int, stat *float32)
 // p [n,16] becomes exp(p - top). stat holds, sixteen each, top, the largest score so far; the sum of
 // exponentials so far; and what sums so far were multiplied by because top rose.
-TEXT ·softmax512(SB), NOSPLIT, $0-24
+TEXT ·Softmax(SB), NOSPLIT, $0-24
 	MOVQ    p+0(FP), SI
 	MOVQ    n+8(FP), CX
 	MOVQ    stat+16(FP), DX
@@ -198,7 +198,7 @@ exponentials:
 
 // func softmaxGrad512(s, dp *float32, n int, stat *float32, scale float32)
 // s [n,16] becomes p = exp(s - lse), dp [n,16] scale*p*(dp - delta). stat holds lse and delta, sixteen each.
-TEXT ·softmaxGrad512(SB), NOSPLIT, $0-36
+TEXT ·SoftmaxGrad(SB), NOSPLIT, $0-36
 	MOVQ         s+0(FP), SI
 	MOVQ         dp+8(FP), DI
 	MOVQ         n+16(FP), CX
@@ -226,7 +226,7 @@ loop:
 
 // func gather512(acc, fix, p, x *float32, stride, n, d int)
 // acc [D,16] = acc*fix + xT p, x [n,D] and p [n,16].
-TEXT ·gather512(SB), NOSPLIT, $0-56
+TEXT ·Gather(SB), NOSPLIT, $0-56
 	MOVQ    acc+0(FP), DI
 	MOVQ    fix+8(FP), AX
 	MOVQ    x+24(FP), R8
@@ -304,7 +304,7 @@ key:
 
 // func spread512(dst, p, x *float32, dstStride, xStride, n, d int)
 // dst [n,D] += p x, p [n,16] and x [16,D].
-TEXT ·spread512(SB), NOSPLIT, $0-56
+TEXT ·Spread(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), R8
 	MOVQ x+16(FP), R12
 	MOVQ dstStride+24(FP), R9
@@ -401,7 +401,7 @@ next:
 
 // func columns512(dst, src *float32, stride, d int, scale float32)
 // dst [D,16] = scale * srcT, src [16,D].
-TEXT ·columns512(SB), NOSPLIT, $0-36
+TEXT ·Columns(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), DI
 	MOVQ         src+8(FP), R8
 	MOVQ         stride+16(FP), R9
@@ -449,7 +449,7 @@ loop:
 
 // func rows512(dst *float32, stride int, src, factor *float32, d int)
 // dst [16,D] = (src*factor)T, src [D,16].
-TEXT ·rows512(SB), NOSPLIT, $0-40
+TEXT ·Rows(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), R8
 	MOVQ    stride+8(FP), R9
 	MOVQ    src+16(FP), SI
@@ -494,7 +494,7 @@ loop:
 
 // func dots512(dst, a, b *float32, d int)
 // dst [16] = the sums of a*b [D,16] over D.
-TEXT ·dots512(SB), NOSPLIT, $0-32
+TEXT ·Dots(SB), NOSPLIT, $0-32
 	MOVQ   dst+0(FP), DI
 	MOVQ   a+8(FP), SI
 	MOVQ   b+16(FP), R8

@@ -1,4 +1,4 @@
-package kernel
+package simd
 
 import "unsafe"
 
@@ -16,19 +16,19 @@ type dropoutArgs struct {
 //go:noescape
 func dropoutAVX2(y, x unsafe.Pointer, blocks int, args *dropoutArgs)
 
-// vectorDropout returns what masks as much of x as vectors can and tells how much that was, or nil. group is
-// the number of x's first four elements.
-func vectorDropout(threshold uint32, scale float32) func(y, x []float32, group uint64, step uint32, key uint64) int {
+// Dropout returns what masks as much of x as vectors can and tells how much that was, or nil. group is
+// the number of x's first four elements, keys are those of Philox's rounds.
+func Dropout(threshold uint32, scale float32) func(y, x []float32, group uint64, step uint32, keys [10][2]uint32) int {
 	if !hasAVX2 {
 		return nil
 	}
-	return func(y, x []float32, group uint64, step uint32, key uint64) int {
+	return func(y, x []float32, group uint64, step uint32, keys [10][2]uint32) int {
 		blocks := len(x) / 32
 		if blocks == 0 {
 			return 0
 		}
 		var a dropoutArgs
-		for i, k := range philoxKeys(key) {
+		for i, k := range keys {
 			for j := range 4 {
 				a.keys[i][0][j], a.keys[i][1][j] = uint64(k[0]), uint64(k[1])
 			}

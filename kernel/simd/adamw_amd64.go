@@ -1,19 +1,19 @@
-package kernel
+package simd
 
 import "unsafe"
 
 // adamWAVX2 updates vectors of eight elements.
 //
 //go:noescape
-func adamWAVX2(p, grad, m, v unsafe.Pointer, vectors int, s *adamScalars[float32])
+func adamWAVX2(p, grad, m, v unsafe.Pointer, vectors int, s *AdamScalars[float32])
 
-// vectorAdamW returns what updates as many elements as vectors can and tells how many, with the bits of the
+// AdamW returns what updates as many elements as vectors can and tells how many, with the bits of the
 // plain form; or nil.
-func vectorAdamW() func(p, g, m, v []float32, s adamScalars[float32]) int {
+func AdamW() func(p, g, m, v []float32, s AdamScalars[float32]) int {
 	if !hasAVX2 {
 		return nil
 	}
-	return func(p, g, m, v []float32, s adamScalars[float32]) int {
+	return func(p, g, m, v []float32, s AdamScalars[float32]) int {
 		vectors := len(p) / 8
 		if vectors == 0 {
 			return 0

@@ -2,8 +2,8 @@
 
 // Numbers of 16 bits, eight at a time.
 
-// func widenAVX2(dst *float32, src *uint16, n int), n a multiple of eight
-TEXT ·widenAVX2(SB), NOSPLIT, $0-24
+// func fromBF16AVX2(dst *float32, src *uint16, n int), n a multiple of eight
+TEXT ·fromBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -18,8 +18,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func widenHalfAVX2(dst *float32, src *uint16, n int), n a multiple of eight
-TEXT ·widenHalfAVX2(SB), NOSPLIT, $0-24
+// func fromF16AVX2(dst *float32, src *uint16, n int), n a multiple of eight
+TEXT ·fromF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX

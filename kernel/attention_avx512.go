@@ -4,34 +4,11 @@ import (
 	"math"
 
 	"github.com/tierlora/tierlora/kernel/gemm"
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// The bodies in which sixteen queries of a head stand side by side in a vector, see attention_amd64.s. A
+// The bodies in which sixteen queries of a head stand side by side in a vector, see simd/attention_amd64.s. A
 // head's elements then need no multiple of anything wide, and softmax no sum across a vector.
-
-//go:noescape
-func scores512(dst, q, x *float32, stride, n, d int)
-
-//go:noescape
-func softmax512(p *float32, n int, stat *float32)
-
-//go:noescape
-func softmaxGrad512(s, dp *float32, n int, stat *float32, scale float32)
-
-//go:noescape
-func gather512(acc, fix, p, x *float32, stride, n, d int)
-
-//go:noescape
-func spread512(dst, p, x *float32, dstStride, xStride, n, d int)
-
-//go:noescape
-func columns512(dst, src *float32, stride, d int, scale float32)
-
-//go:noescape
-func rows512(dst *float32, stride int, src, factor *float32, d int)
-
-//go:noescape
-func dots512(dst, a, b *float32, d int)
 
 // abreastFits tells whether heads of some size go this way.
 func abreastFits(head int) bool {
@@ -75,10 +52,10 @@ func (f abreastForward) queries(t stack, h, q, rows int, mem []float32) {
 	first, own, last := f.reach(t.sequence, q, rows)
 	for k0 := first; k0 < last; k0 += keyTile {
 		n := min(keyTile, last-k0)
-		scores512(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
+		simd.Scores(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
 		f.hide(p, k0, n, own)
-		softmax512(&p[0], n, &top[0])
-		gather512(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
+		simd.Softmax(&p[0], n, &top[0])
+		simd.Gather(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
 	}
 	for i := range rows {
 		if sum[i] != 0 {
@@ -113,7 +90,7 @@ func (b abreastBackward) queries(t stack, h, q, rows int, mem, dk, dv []float32,
 	at := q*b.queryWidth + h*b.head
 	abreastColumns(acc, b.o[at:], b.queryWidth, rows, b.head, 1)
 	abreastColumns(right, b.do[at:], b.queryWidth, rows, b.head, 1)
-	dots512(&delta[0], &acc[0], &right[0], b.head)
+	simd.Dots(&delta[0], &acc[0], &right[0], b.head)
 	abreastColumns(left, b.q[at:], b.queryWidth, rows, b.head, b.scale)
 	clear(acc)
 	for i := range ones {
@@ -134,13 +111,13 @@ func (b abreastBackward) queries(t stack, h, q, rows int, mem, dk, dv []float32,
 	first, own, last := b.reach(t.sequence, q, rows)
 	for k0 := first; k0 < last; k0 += keyTile {
 		n, key := min(keyTile, last-k0), k0*b.keyWidth+from
-		scores512(&p[0], &left[0], &b.k[key], stride, n, b.head)
-		scores512(&ds[0], &right[0], &b.v[key], stride, n, b.head)
+		simd.Scores(&p[0], &left[0], &b.k[key], stride, n, b.head)
+		simd.Scores(&ds[0], &right[0], &b.v[key], stride, n, b.head)
 		b.hide(p, k0, n, own)
-		softmaxGrad512(&p[0], &ds[0], n, &lse[0], b.scale)
-		gather512(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)
-		spread512(&dk[k0*gradStride], &ds[0], &queries[0], 4*gradStride, 4*width, n, b.head)
-		spread512(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*width, n, b.head)
+		simd.SoftmaxGrad(&p[0], &ds[0], n, &lse[0], b.scale)
+		simd.Gather(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)
+		simd.Spread(&dk[k0*gradStride], &ds[0], &queries[0], 4*gradStride, 4*width, n, b.head)
+		simd.Spread(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*width, n, b.head)
 	}
 	abreastRows(b.dq[at:], b.queryWidth, rows, acc, ones, b.head)
 }
@@ -177,7 +154,7 @@ func (a *attentionShape[F]) hide(p []F, k0, n, own int) {
 func abreastColumns(dst, src []float32, width, rows, head int, s float32) {
 	if rows == abreast {
 		_ = src[(rows-1)*width+head-1]
-		columns512(&dst[0], &src[0], 4*width, head, s)
+		simd.Columns(&dst[0], &src[0], 4*width, head, s)
 		return
 	}
 	clear(dst)
@@ -192,7 +169,7 @@ func abreastColumns(dst, src []float32, width, rows, head int, s float32) {
 func abreastRows(dst []float32, width, rows int, src, factor []float32, head int) {
 	if rows == abreast {
 		_ = dst[(rows-1)*width+head-1]
-		rows512(&dst[0], 4*width, &src[0], &factor[0], head)
+		simd.Rows(&dst[0], 4*width, &src[0], &factor[0], head)
 		return
 	}
 	for i := range rows {
