@@ -1,0 +1,65 @@
+// Package regular opens regular files and refuses everything else before it reads: a named pipe that nobody writes to
+// would block for ever.
+package regular
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// Open opens a regular file for reading, or a symbolic link to one.
+func Open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := Check(path, info); err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// ReadFile reads a whole regular file.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := Check(path, info); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// ReadFS reads a whole regular file of fsys.
+func ReadFS(fsys fs.FS, path string) ([]byte, error) {
+	info, err := fs.Stat(fsys, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := Check(path, info); err != nil {
+		return nil, err
+	}
+	return fs.ReadFile(fsys, path)
+}
+
+// Check says what path is if it is no regular file; info is of what a symbolic link leads to.
+func Check(path string, info fs.FileInfo) error {
+	var kind string
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		kind = "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "a named pipe (FIFO)"
+	case mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	case mode&fs.ModeDevice != 0:
+		kind = "a device"
+	default:
+		kind = fmt.Sprintf("of mode %v", mode.Type())
+	}
+	return fmt.Errorf("%s is %s, want a regular file", path, kind)
+}
