@@ -171,9 +171,8 @@ func TestValidate(t *testing.T) {
 			"dataset.val_path is the training file itself: use val_split to hold out a part of it",
 		}},
 		{"keys that do nothing", func(c *Config) {
-			c.Format, c.Separator, c.Template, c.TrainOnPrompt = "tokenized", "", "chatml", true
+			c.Format, c.Separator, c.TrainOnPrompt = "tokenized", "", true
 		}, []string{
-			`dataset.template is "chatml", but format tokenized uses no chat template: remove it`,
 			"dataset.separator does nothing with format tokenized: remove it",
 			"dataset.train_on_prompt does nothing with format tokenized, where the labels decide what is trained: remove it",
 		}},

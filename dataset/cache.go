@@ -122,7 +122,7 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("max_length", cfg.MaxLength)
 	put("train_on_prompt", cfg.TrainOnPrompt)
 	put("separator", cfg.Separator)
-	put("template", cfg.Template)
+	put("template", "") // a key of earlier versions: their entries stay valid
 	put("on_truncated", cfg.OnTruncated)
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])

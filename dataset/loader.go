@@ -111,9 +111,6 @@ func (l *Loader) Shape() (B, T, borders int) {
 	return l.opt.BatchSize, l.opt.T, l.opt.BatchSize*(l.most+1) + 1
 }
 
-// Row is a row by the index that Batch.Rows holds.
-func (l *Loader) Row(i int) Row { return l.rows[i] }
-
 // Len counts the rows.
 func (l *Loader) Len() int { return len(l.rows) }
 

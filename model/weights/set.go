@@ -24,7 +24,6 @@ const (
 type Set struct {
 	files   []*File
 	tensors map[string]Tensor
-	meta    map[string]string
 }
 
 // OpenDir maps the model in dir: model.safetensors, or when that is absent the
@@ -63,7 +62,7 @@ func openSet(dir string, read func(string) ([]byte, error), open func(string) (*
 		if err != nil {
 			return nil, err
 		}
-		return &Set{files: []*File{f}, tensors: f.tensors, meta: f.meta}, nil
+		return &Set{files: []*File{f}, tensors: f.tensors}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open weights: %w", err)
@@ -96,7 +95,7 @@ func openShards(dir string, index map[string]string, open func(string) (*File, e
 		return nil, fmt.Errorf("open weights: %s lacks %d of the %d shards that %s names: %s: %w",
 			dir, len(absent), len(shards), IndexFile, strings.Join(absent, ", "), fs.ErrNotExist)
 	}
-	s := &Set{tensors: make(map[string]Tensor, len(index)), meta: map[string]string{}}
+	s := &Set{tensors: make(map[string]Tensor, len(index))}
 	var wrong []string
 	for _, shard := range shards {
 		f, err := open(shard)
@@ -105,11 +104,6 @@ func openShards(dir string, index map[string]string, open func(string) (*File, e
 			return nil, err
 		}
 		s.files = append(s.files, f)
-		for k, v := range f.meta {
-			if _, ok := s.meta[k]; !ok {
-				s.meta[k] = v
-			}
-		}
 		for _, name := range f.Names() {
 			switch want, ok := index[name]; {
 			case !ok:
@@ -180,9 +174,6 @@ func (s *Set) Tensor(name string) (Tensor, bool) {
 	t, ok := s.tensors[name]
 	return t, ok
 }
-
-// Metadata is the shards' __metadata__; where they differ, the first shard's.
-func (s *Set) Metadata() map[string]string { return maps.Clone(s.meta) }
 
 // Close unmaps all files. Every Data taken from the set is invalid afterwards.
 func (s *Set) Close() error {

@@ -62,7 +62,7 @@ func TestWriteDir(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(set.Names(), model.Names()) || set.Metadata()["format"] != "pt" {
+		if !slices.Equal(set.Names(), model.Names()) || set.files[0].Metadata()["format"] != "pt" {
 			t.Errorf("%d bytes: names or metadata differ", c.limit)
 		}
 		for _, x := range all {
