@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // cacheVersion is part of every key. TestCacheVersion tells when a change of the rows calls for a new one.
@@ -64,7 +66,7 @@ func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open
 	key := cacheKey(cfg, path, data, print)
 	c := &tokenCache{path: filepath.Join(cfg.CacheDir, key[:32]+".tokens"), key: key, data: data}
 	c.note = "tokens written to " + c.path
-	entry, err := os.ReadFile(c.path)
+	entry, err := regular.ReadFile(c.path)
 	if err != nil {
 		return c, nil
 	}

@@ -12,7 +12,7 @@ import (
 // maxRowBytes bounds the memory that one row can take.
 const maxRowBytes = 16 << 20
 
-// rowReader streams the rows of a JSONL file or of a JSON list, told apart by the first byte.
+// rowReader streams the rows of a JSONL file or of a JSON list, detected from the first byte.
 type rowReader struct {
 	in    *bufio.Reader
 	limit int

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 // settings is what tokenizer_config.json, special_tokens_map.json and added_tokens.json add to a tokenizer.
@@ -28,7 +30,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 			AddEOS      *bool                      `json:"add_eos_token"`
 			Added       map[string]json.RawMessage `json:"added_tokens_decoder"`
 		}
-		if err := json.Unmarshal(b, &f); err != nil {
+		if err := jsonerr.Unmarshal(b, &f); err != nil {
 			return nil, fmt.Errorf("tokenizer_config.json: %w", err)
 		}
 		s.class, s.prefixSpace, s.addBOS, s.addEOS = strings.TrimSuffix(f.Class, "Fast"), f.PrefixSpace, f.AddBOS, f.AddEOS
@@ -47,7 +49,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 	}
 	if b, ok := files["added_tokens.json"]; ok {
 		var f map[string]int32
-		if err := json.Unmarshal(b, &f); err != nil {
+		if err := jsonerr.Unmarshal(b, &f); err != nil {
 			return nil, fmt.Errorf("added_tokens.json: %w", err)
 		}
 		for content, id := range f {
@@ -72,7 +74,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 // readNames takes over the named tokens of a file that no file before it has named.
 func (s *settings) readNames(file string, b []byte) error {
 	var f map[string]json.RawMessage
-	if err := json.Unmarshal(b, &f); err != nil {
+	if err := jsonerr.Unmarshal(b, &f); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for _, key := range namedTokens {
@@ -185,7 +187,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	}
 	vocab, err := readVocab(string(vocabFile))
 	if err != nil {
-		return fmt.Errorf("vocab.json: %w", err)
+		return fmt.Errorf("vocab.json: %w", orSyntax(vocabFile, err))
 	}
 	merges, err := readMergesText(string(mergesFile))
 	if err != nil {

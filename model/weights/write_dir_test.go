@@ -36,7 +36,7 @@ func TestWriteDir(t *testing.T) {
 			if i == 1 {
 				data = func(x Tensor) ([]byte, error) { x, _ = model.Tensor(x.Name); return x.Data, nil }
 			}
-			if err := WriteDir(dirs[i], tensors, model.Metadata(), c.limit, data); err != nil {
+			if err := WriteDir(dirs[i], tensors, model.files[0].Metadata(), c.limit, data); err != nil {
 				t.Fatal(err)
 			}
 		}
