@@ -40,20 +40,26 @@ func ReadFS(fsys fs.FS, path string) ([]byte, error) {
 
 // Check says what path is if it is no regular file; info is of what a symbolic link leads to.
 func Check(path string, info fs.FileInfo) error {
-	var kind string
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return fmt.Errorf("%s is %s, want a regular file", path, Kind(info))
+}
+
+// Kind words what a file is: "a named pipe (FIFO)".
+func Kind(info fs.FileInfo) string {
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		return nil
+		return "a regular file"
 	case mode.IsDir():
-		kind = "a folder"
+		return "a folder"
 	case mode&fs.ModeNamedPipe != 0:
-		kind = "a named pipe (FIFO)"
+		return "a named pipe (FIFO)"
 	case mode&fs.ModeSocket != 0:
-		kind = "a socket"
+		return "a socket"
 	case mode&fs.ModeDevice != 0:
-		kind = "a device"
+		return "a device"
 	default:
-		kind = fmt.Sprintf("of mode %v", mode.Type())
+		return fmt.Sprintf("of mode %v", mode.Type())
 	}
-	return fmt.Errorf("%s is %s, want a regular file", path, kind)
 }
