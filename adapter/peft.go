@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -107,16 +109,16 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	if info.Size() > limit {
 		return nil, fmt.Errorf("%s has %d bytes, more than the %d that such a file may have", path, info.Size(), limit)
 	}
-	return os.ReadFile(path)
+	return regular.ReadFile(path)
 }
 
 func parseConfig(raw []byte) (Config, string, error) {
 	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil {
-		return Config{}, "", fmt.Errorf("no JSON object: %w", err)
+	if err := jsonerr.Unmarshal(raw, &keys); err != nil {
+		return Config{}, "", err
 	}
 	var p peftConfig
-	if err := json.Unmarshal(raw, &p); err != nil {
+	if err := jsonerr.Unmarshal(raw, &p); err != nil {
 		return Config{}, "", err
 	}
 	var problems []error

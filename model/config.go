@@ -4,10 +4,11 @@ package model
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // Config is a decoder-only model of the llama, mistral or qwen2 family.
@@ -58,7 +59,7 @@ func (c Config) Window(layer int) int {
 // LoadConfig reads config.json in dir.
 func LoadConfig(dir string) (Config, error) {
 	path := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("read model config: %w", err)
 	}
