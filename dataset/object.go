@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -142,8 +143,8 @@ func splitObject(data []byte) (Object, error) {
 			i = skipSpace(data, i+1)
 		}
 		end := skipValue(data, i)
-		var key string
-		if err := json.Unmarshal(data[i:end], &key); err != nil {
+		key, err := textOf(data[i:end])
+		if err != nil {
 			return Object{}, err
 		}
 		if _, twice := o.value(key); twice {
@@ -248,11 +249,20 @@ func (f Fields) Text(role string) (string, error) {
 	if lone := loneSurrogate(raw); lone != "" {
 		return "", fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", key, lone)
 	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", fmt.Errorf("field %q: %w", key, jsonerr.Unplaced(jsonerr.Explain(raw, err)))
+	s, err := textOf(raw)
+	if err != nil {
+		return "", fmt.Errorf("field %q: %w", key, jsonerr.Unplaced(err))
 	}
 	return s, nil
+}
+
+// textOf is the text of a JSON string, valid UTF-8; most have no escape in them.
+func textOf(raw []byte) (s string, err error) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	err = jsonerr.Unmarshal(raw, &s)
+	return s, err
 }
 
 // Ints is the list of whole numbers of a role.
