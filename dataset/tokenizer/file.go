@@ -11,7 +11,7 @@ import (
 // The file's truncation and padding belong to whoever wrote it, not to training: they are not used.
 func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
 	parts := map[string]string{}
-	err := object(string(b), func(name, value string) error {
+	err := object(textOf(b), func(name, value string) error {
 		switch name {
 		case "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model":
 			parts[name] = value

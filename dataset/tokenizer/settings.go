@@ -185,11 +185,11 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	if !ok {
 		return fmt.Errorf("vocab.json and merges.txt without tokenizer.json: tokenizer_class %q in tokenizer_config.json is not one of GPT2Tokenizer, Qwen2Tokenizer", s.class)
 	}
-	vocab, err := readVocab(string(vocabFile))
+	vocab, err := readVocab(textOf(vocabFile))
 	if err != nil {
 		return fmt.Errorf("vocab.json: %w", orSyntax(vocabFile, err))
 	}
-	merges, err := readMergesText(string(mergesFile))
+	merges, err := readMergesText(textOf(mergesFile))
 	if err != nil {
 		return fmt.Errorf("merges.txt: %w", err)
 	}
@@ -210,7 +210,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 
 // readMergesText reads merges.txt: a version line and two tokens a line.
 func readMergesText(s string) ([][2]string, error) {
-	var out [][2]string
+	out := make([][2]string, 0, strings.Count(s, "\n")+1)
 	for n := 1; s != ""; n++ {
 		var line string
 		line, s, _ = strings.Cut(s, "\n")
