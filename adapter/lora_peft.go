@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 // loraCodec reads and writes what PEFT calls a LoraConfig. PEFT's names of the tensors are ours.
@@ -50,7 +52,7 @@ var harmless = []string{"megatron_core", "peft_version", "qalora_group_size", "r
 
 func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, error) {
 	var p peftConfig
-	if err := json.Unmarshal(raw, &p); err != nil {
+	if err := jsonerr.Unmarshal(raw, &p); err != nil {
 		return Config{}, "", err
 	}
 	var problems []error

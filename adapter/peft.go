@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -82,14 +84,14 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	if info.Size() > limit {
 		return nil, fmt.Errorf("%s has %d bytes, more than the %d that such a file may have", path, info.Size(), limit)
 	}
-	return os.ReadFile(path)
+	return regular.ReadFile(path)
 }
 
 // parseConfig reads adapter_config.json by the codec of the method that it names.
 func parseConfig(raw []byte) (*Saved, error) {
 	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil {
-		return nil, fmt.Errorf("no JSON object: %w", err)
+	if err := jsonerr.Unmarshal(raw, &keys); err != nil {
+		return nil, err
 	}
 	m, err := methodOf(keys)
 	if err != nil {

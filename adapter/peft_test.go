@@ -245,7 +245,7 @@ func TestBrokenAdapters(t *testing.T) {
 		{"trainable_token_indices", "trainable_token_indices is [1]: it is not supported", set("trainable_token_indices", []int{1})},
 		{"unknown key", "velocity is 3: tierlora does not know whether it changes the adapter", set("velocity", 3)},
 		{"no rank", "lora.r: 0 is not a rank; use 1 to 4096", set("r", 0)},
-		{"rank of text", "json: cannot unmarshal string into Go struct field peftConfig.r of type int", set("r", "eight")},
+		{"rank of text", "line 1, column 71: r is a string, want a whole number", set("r", "eight")},
 		{"no alpha", `lora_alpha "" is no number`, func(c map[string]any, _ map[string][]int) { delete(c, "lora_alpha") }},
 		{"no targets", "target_modules is missing", func(c map[string]any, _ map[string][]int) { delete(c, "target_modules") }},
 		{"targets of numbers", "target_modules holds 3, which is no name", set("target_modules", []any{"q_proj", 3})},
@@ -311,7 +311,7 @@ func TestBrokenWeights(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"no JSON", "read adapter DIR/adapter_config.json: no JSON object: invalid character 'r' looking for beginning of value", func(t *testing.T, dir string, x map[string][]int) {
+		{"no JSON", "read adapter DIR/adapter_config.json: line 1, column 1: expected a value, found 'r'", func(t *testing.T, dir string, x map[string][]int) {
 			write(t, dir, ConfigFile, []byte("r: 8\n"))
 		}},
 		{"a long config", "read adapter: DIR/adapter_config.json has 1048577 bytes, more than the 1048576 that such a file may have", func(t *testing.T, dir string, x map[string][]int) {

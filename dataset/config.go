@@ -32,8 +32,6 @@ type Config struct {
 	Fields map[string]string `mapstructure:"fields" yaml:"fields,omitempty"`
 	// Separator is the text between prompt and completion (format completion).
 	Separator string `mapstructure:"separator" yaml:"separator"`
-	// Template names a chat template, for formats that use one; no format does today.
-	Template string `mapstructure:"template" yaml:"template"`
 	// OnTruncated is what becomes of a row longer than MaxLength: keep the cut row if a trained token is left, drop
 	// it, or stop with an error.
 	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
@@ -135,9 +133,6 @@ func (c Config) validateRoles(format string, roles []string) []error {
 // validateUse refuses keys that would do nothing with the format.
 func (c Config) validateUse(name string, f Format) []error {
 	var problems []error
-	if c.Template != "" && !f.Templated {
-		problems = append(problems, fmt.Errorf("dataset.template is %q, but format %s uses no chat template: remove it", c.Template, name))
-	}
 	if c.Separator != defaultSeparator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 // Dialect is what config.json of a family means where families differ.
@@ -127,9 +129,8 @@ func (k *Keys) followsFromBad(key string) bool {
 
 // object splits a JSON object; a repeated key is an error.
 func object(data []byte) (map[string]json.RawMessage, error) {
-	if !json.Valid(data) {
-		var v any
-		return nil, fmt.Errorf("not JSON: %w", json.Unmarshal(data, &v))
+	if wrong := jsonerr.Check(data); wrong != nil {
+		return nil, fmt.Errorf("not JSON: %w", wrong)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {

@@ -57,6 +57,12 @@ func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.N
 	if err != nil {
 		t.Fatal(err)
 	}
+	return bound(t, on, b, step, c, adapterDir)
+}
+
+// bound gives a step memory, base weights and a PEFT folder's adapter.
+func bound(t testing.TB, on graph.Machine, b *session.Base, step *Step, c Config, adapterDir string) *testStep {
+	t.Helper()
 	if err := b.Check(step.Net); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,9 @@ package train
 import "encoding/json"
 
 // Observers are the values of training.report_to: what else sees a run besides metrics.jsonl and the terminal.
-var Observers = map[string]func() Observer{}
+var Observers = map[string]func() Observer{
+	"csv": newCSV,
+}
 
 // Observer sees a run while it goes on. The calls come from one goroutine: Start, then after each step Step, Eval and
 // Save where these happen, in this order, at last End. An error ends the run.

@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -75,9 +76,10 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 		return nil, err
 	}
 	grads := n.Grad(loss, trained.Params...)
+	sums := make([]*graph.Value, len(grads))
 	for i, p := range trained.Params {
-		sum := n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
-		n.Apply(kernel.AddTo{}, sum, grads[i])
+		sums[i] = n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
+		n.Apply(kernel.AddTo{}, sums[i], grads[i])
 	}
 	lossSum := n.State("", "loss", loss.Type)
 	n.Apply(kernel.AddTo{}, lossSum, loss)
@@ -91,7 +93,7 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, lossSum, t.Norm)...)
 
 	n.Segment(segmentUpdate)
-	t.states = t.optimizer.Apply(optimizer.Update{Net: n, Params: n.Span(adapter.ParamGroup), Grads: g, Norm: t.Norm, Numbers: numbers, Scaling: t.scaling})
+	t.planUpdate(optimizer.Update{Net: n, Params: n.Span(adapter.ParamGroup), Grads: g, Norm: t.Norm, Numbers: numbers, Scaling: t.scaling}, trained, sums)
 	if scaled {
 		n.Apply(kernel.LossScale{Interval: c.LossScaleInterval}, t.scaling, t.Norm, lossSum)
 		t.states = append(t.states, nameScaling)
@@ -112,6 +114,25 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	}
 	t.Program = session.Program{Net: n, Trained: trained, Plan: plan}
 	return t, nil
+}
+
+// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor where they learn at rates of
+// their own.
+func (t *Step) planUpdate(all optimizer.Update, trained *adapter.Trained, grads []*graph.Value) {
+	if !slices.ContainsFunc(trained.Rates, func(rate float64) bool { return rate != 1 }) {
+		t.states = t.optimizer.Apply(all)
+		return
+	}
+	numbers := map[float64]*graph.Value{1: all.Numbers}
+	for i, p := range trained.Params {
+		rate := trained.Rates[i]
+		if numbers[rate] == nil {
+			numbers[rate] = all.Net.Batch(t.declareUpdate(rate), all.Numbers.Type)
+		}
+		one := all
+		one.Params, one.Grads, one.Numbers, one.Tensor = p, grads[i], numbers[rate], p.Name
+		t.states = append(t.states, t.optimizer.Apply(one)...)
+	}
 }
 
 // declareUpdate notes tensors that learn at a multiple of the step's rate, and names the batch value that says so.

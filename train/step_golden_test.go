@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -97,12 +98,16 @@ func TestCurvesEqualPEFT(t *testing.T) {
 		{"lora_float64", kernel.F64, 1, 1e-9, 1e-9},
 		{"lora_accumulate", kernel.F32, 4, 1e-4, 1e-3},
 		{"rslora", kernel.F32, 1, 1e-4, 1e-3},
+		{"loraplus", kernel.F32, 1, 1e-4, 1e-3},
 		{"qlora_nf4", kernel.F32, 1, 1e-4, 1e-3},
 		{"qlora_nf4_double", kernel.F32, 1, 1e-4, 1e-3},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
 			cfg.UseRSLoRA = v.name == "rslora"
+			if strings.HasPrefix(v.name, "loraplus") {
+				cfg.LoRAPlusLRRatio = 16
+			}
 			c := Default()
 			c.LearningRate, c.LRScheduler, c.WarmupSteps, c.MaxSteps = 2e-3, "linear", 2, steps
 			var want curve
@@ -124,8 +129,10 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				}
 				lr := want.LR[step]
 				ts.set(t, "loss scale", 1/float64(trained))
-				h := adamNumbers(c, lr, step+1)
-				ts.set(t, "optimizer", h[:]...)
+				for _, u := range ts.updates {
+					h := adamNumbers(c, lr*u.rate, step+1)
+					ts.set(t, u.numbers, h[:]...)
+				}
 				ts.run.Run(segmentBegin)
 				for micro := range v.micro {
 					from := (step*rows + micro*perMicro) * T

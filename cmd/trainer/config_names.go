@@ -63,7 +63,6 @@ var foreign = map[string]string{
 	"val_set_size":                 "dataset.val_split",
 	"val_size":                     "dataset.val_split",
 	"train_on_inputs":              "dataset.train_on_prompt",
-	"chat_template":                "dataset.template",
 	"dataset_prepared_path":        "dataset.cache_dir",
 	"tokenized_path":               "dataset.cache_dir",
 }
@@ -79,7 +78,14 @@ var foreignRemarks = map[string]string{
 	"evals_per_epoch":    "training.eval_steps counts optimizer steps here",
 	"saves_per_epoch":    "training.save_steps counts optimizer steps here",
 	"load_in_4bit":       "write quantization.bits: 4, or adapter: qlora",
+	"chat_template":      noTemplate,
+	"template":           noTemplate,
 }
+
+const noTemplate = "no data format uses a chat template; put the whole prompt into the rows (dataset.format completion) and remove the key"
+
+// retired are keys of earlier versions. Left empty they are passed over: old runs have them in their config.yaml.
+var retired = map[string]bool{"dataset.template": true}
 
 // unknownKey is what is said about a name that the section does not have, and the key that was most likely meant, or "".
 func unknownKey(section *key, name string) (text, meant string) {

@@ -174,6 +174,9 @@ func (l *layer) section(section *key, n *yaml.Node, values map[string]any) {
 		}
 		first[name.Value] = name.Line
 		k := section.child(name.Value)
+		if k == nil && retired[path] && value.Kind == yaml.ScalarNode && value.Value == "" {
+			continue
+		}
 		if k == nil {
 			l.unknown(name, section, path, name.Value)
 			continue

@@ -4,11 +4,11 @@ package families
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/nn"
@@ -50,7 +50,7 @@ func ParseConfig(data []byte) (model.Config, error) {
 // LoadConfig reads config.json in dir.
 func LoadConfig(dir string) (model.Config, error) {
 	path := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return model.Config{}, fmt.Errorf("read model config: %w", err)
 	}

@@ -71,6 +71,11 @@ func Check(src Source, want []Spec, allowed ...string) error {
 	if e.Missing == nil && e.Unexpected == nil && e.Shapes == nil {
 		return nil
 	}
+	for _, name := range e.Unexpected {
+		if strings.HasSuffix(name, ".qweight") {
+			return fmt.Errorf("the weights do not fit the model: %s belongs to %s", name, adviceQuant)
+		}
+	}
 	slices.Sort(e.Missing)
 	slices.Sort(e.Shapes)
 	return &e

@@ -57,9 +57,6 @@ func TestShards(t *testing.T) {
 		if err := Float32s(b, v[:]); err != nil || !ok || v != [2]float32{2, 3} {
 			t.Errorf("b = %v (%v)", v, err)
 		}
-		if got := set.Metadata(); got["format"] != "pt" || got["file"] != "model-00001-of-00002.safetensors" {
-			t.Errorf("metadata %v", got)
-		}
 		if err := errors.Join(set.Close(), set.Close()); err != nil {
 			t.Error(err)
 		}
@@ -73,9 +70,10 @@ func TestBadIndex(t *testing.T) {
 	const one, two = `"model-00001-of-00002.safetensors"`, `"model-00002-of-00002.safetensors"`
 	escape := func(name string) string { return `{"weight_map":{"a":"` + name + `"}}` }
 	for _, c := range []struct{ name, index, want string }{
-		{"not JSON", `{`, "not JSON"},
+		{"not JSON", `{`, "line 1, column 2: expected a key in double quotes, found the end of the text"},
 		{"no map", `{"metadata":{}}`, "weight_map is missing or empty"},
-		{"a list", `{"weight_map":[]}`, `weight_map: expected "{"`},
+		{"a list", `{"weight_map":[]}`, `weight_map: expected an object, found a list`},
+		{"comma too many", "{\n \"weight_map\": {},\n}", "line 3, column 1: expected a key, found '}' after a comma: remove the comma"},
 		{"number for a shard", `{"weight_map":{"a":1}}`, "expected a string, found 1"},
 		{"tensor twice", `{"weight_map":{"a":` + one + `,"a":` + two + `}}`, `duplicate name "a"`},
 		{"map twice", `{"weight_map":{},"weight_map":{}}`, `duplicate name "weight_map"`},

@@ -9,6 +9,7 @@ import (
 // Optimizers are the values of training.optimizer.
 var Optimizers = map[string]func(Config) Optimizer{
 	"adamw": newAdamW,
+	"lion":  newLion,
 }
 
 // Config is what a run's configuration says of its optimizer.
