@@ -216,9 +216,9 @@ func TestThreeTypos(t *testing.T) {
 	write(t, filepath.Join(dir, "typos.yaml"), text)
 	line := func(key string) int { return strings.Count(text[:strings.Index(text, key)], "\n") + 1 }
 	o := run(t, dir, "validate", "--config", "typos.yaml")
-	want := fmt.Sprintf(`trainer: typos.yaml:%d:3: lora.target_module: unknown key; the nearest is target_modules
-typos.yaml:%d:3: dataset.max_lenght: unknown key; the nearest is max_length
-typos.yaml:%d:3: training.learning_rte: unknown key; the nearest is learning_rate
+	want := fmt.Sprintf(`trainer: typos.yaml:%d:3: lora.target_module: unknown key; the nearest is lora.target_modules
+typos.yaml:%d:3: dataset.max_lenght: unknown key; the nearest is dataset.max_length
+typos.yaml:%d:3: training.learning_rte: unknown key; the nearest is training.learning_rate
 3 problems in typos.yaml
 `, line("target_module:"), line("max_lenght:"), line("learning_rte:"))
 	if o.code != 2 || o.stderr != want {

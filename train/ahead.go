@@ -151,8 +151,9 @@ func (r *running) finishStep(ctx context.Context) error {
 	r.result.Steps, r.result.Losses = s.number, p.Losses
 
 	rate := float64(r.tokens) / time.Since(r.began).Seconds()
+	mean := p.SinceNLL / float64(p.SinceLog)
 	if s.number%c.LoggingSteps == 0 || s.number == r.total {
-		mean, clippedNorm := p.SinceNLL/float64(p.SinceLog), clipped(norm, c.MaxGradNorm)
+		clippedNorm := clipped(norm, c.MaxGradNorm)
 		if overflowed {
 			clippedNorm = 0 // nothing of it went into the update
 		}
@@ -176,7 +177,7 @@ func (r *running) finishStep(ctx context.Context) error {
 		best = r.state.Better(evalLoss)
 	}
 	if r.env.Progress != nil {
-		r.env.Progress.Step(StepInfo{Step: s.number, Epoch: s.epoch, Loss: loss, GradNorm: norm, LearningRate: s.lr,
+		r.env.Progress.Step(StepInfo{Step: s.number, Epoch: s.epoch, Loss: loss, MeanLoss: mean, GradNorm: norm, LearningRate: s.lr,
 			Tokens: int64(tokens), TokensPerSecond: rate, EvalLoss: evalLoss, LossScale: r.scale, Skipped: skipped})
 	}
 	if r.evaluatesAfter(s.number) || r.savesAfter(s.number) {

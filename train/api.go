@@ -10,6 +10,8 @@ import (
 // Env is what a run takes from the program around it. The zero value works: no embedded files, all cores, silent.
 type Env struct {
 	Version  string                           // of the program, for the run's manifest
+	Commit   string                           // that the program was built from, for the manifest; "" = not known
+	Dirty    bool                             // files differed from the commit
 	Workers  int                              // CPU threads; 0 = one for each core
 	Model    func(name string) (fs.FS, error) // folder of an embedded model; nil = there are none
 	Data     func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set; nil = there are none
@@ -37,6 +39,7 @@ type StepInfo struct {
 	Step            int // from 1
 	Epoch           float64
 	Loss            float64 // mean over the step's trained tokens, before the update
+	MeanLoss        float64 // mean over the trained tokens since the last line of metrics.jsonl, this step's line included
 	GradNorm        float64 // before clipping
 	LearningRate    float64
 	Tokens          int64   // of the step, without padding

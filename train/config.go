@@ -110,8 +110,8 @@ func (c Config) Validate() []error {
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)
-	if c.MaxSteps == 0 && !(c.Epochs > 0 && c.Epochs <= 1e6) {
-		bad("epochs: %v must be above 0 where max_steps is not set", c.Epochs)
+	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
+		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}
 	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
 		bad("gradient_checkpointing: %q is not one of auto, none, selective, full, offload", c.GradientCheckpointing)

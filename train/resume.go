@@ -363,6 +363,7 @@ func (r *running) restore(path string) error {
 // writeManifest records what made the adapter.
 func (r *running) writeManifest(ctx context.Context) error {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
+	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
 	m.Device, m.Precision, m.Data, m.Steps = r.on.Name(), r.on.Precision().String(), r.loader.State().Data, r.state.GlobalStep
 	m.SetLosses(r.progress.Losses)
 	var err error

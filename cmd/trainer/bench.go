@@ -18,7 +18,9 @@ func newBench(c *console) *cobra.Command {
 		Use:   "bench --shape NAME",
 		Short: "Time training steps of a model's shape on random weights",
 		Long:  "Time training steps of a model's shape on random weights and tokens: median, fastest and slowest of whole steps with the loss read back, a step's share where the next is queued before that, the memory held, and on a GPU the time of each kernel.",
-		Args:  noArguments,
+		Example: `  trainer bench --shape smollm2-135m
+  trainer bench --shape llama-2-7b --length 2048 --batch 4 --targets all-linear --device cuda --json`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.LoRA.TargetModules = targets
 			if !dense {
@@ -54,7 +56,11 @@ func newBench(c *console) *cobra.Command {
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto")
 	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or what suits the device")
-	f.BoolVar(&o.Decoded, "decoded", false, "keep quantised weights decoded")
+	f.BoolVar(&o.Decoded, "dequantised", false, "keep quantised weights dequantised")
+	f.BoolVar(&o.Decoded, "decoded", false, "keep quantised weights dequantised")
+	if err := f.MarkDeprecated("decoded", "use --dequantised"); err != nil {
+		panic(err) // the flag stands one line above
+	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full or offload")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

@@ -19,7 +19,7 @@ func problemsOf(text string, environ, sets []string) string {
 func TestBrokenConfigs(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"typo", least + "training:\n  lerning_rate: 1e-3\n",
-			"run.yaml:5:3: training.lerning_rate: unknown key; the nearest is learning_rate"},
+			"run.yaml:5:3: training.lerning_rate: unknown key; the nearest is training.learning_rate"},
 		{"typo at the top", least + "sead: 1\n",
 			"run.yaml:4:1: sead: unknown key; the nearest is seed"},
 		{"typo in a section name", least + "trainning: {}\n",
@@ -27,7 +27,7 @@ func TestBrokenConfigs(t *testing.T) {
 		{"three typos", "base_modle: m\ndatset: {path: d.jsonl}\noutput_dir: out\ntraining: {max_step: 0}\n",
 			"run.yaml:1:1: base_modle: unknown key; the nearest is base_model\n" +
 				"run.yaml:2:1: datset: unknown key; the nearest is dataset\n" +
-				"run.yaml:4:12: training.max_step: unknown key; the nearest is max_steps"},
+				"run.yaml:4:12: training.max_step: unknown key; the nearest is training.max_steps"},
 		{"far from any key", least + "lora: {xylophone: 1}\n",
 			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, init_from, r, rank_pattern, target_modules, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",
@@ -167,18 +167,18 @@ func TestBrokenConfigs(t *testing.T) {
 // TestBrokenSources: the same for --set and the environment.
 func TestBrokenSources(t *testing.T) {
 	for _, c := range []struct{ source, value, want string }{
-		{"set", "training.lerning_rate=1", "--set training.lerning_rate: training.lerning_rate: unknown key; the nearest is learning_rate"},
-		{"set", "lerning_rate=1", "--set lerning_rate: lerning_rate: unknown key; the nearest is training.learning_rate"},
-		{"set", "num_epochs=1", "--set num_epochs: num_epochs: is training.epochs here"},
-		{"set", "seed.x=1", "--set seed.x: seed.x: seed has no keys of its own"},
-		{"set", "training.max_steps=ten", "--set training.max_steps: training.max_steps: expected a whole number, got the text \"ten\""},
-		{"set", "training.max_steps=", "--set training.max_steps: training.max_steps: has no value; expected a whole number"},
-		{"set", "training.max_steps=-1", "--set training.max_steps: training.max_steps: -1 must be at least 0"},
-		{"set", "lora={r: 0, rr: 1}", "--set lora: lora.rr: unknown key; the nearest is r\n--set lora: lora.r: 0 is not a rank; use 1 to 4096"},
-		{"set", "lora.target_modules=[a", "--set lora.target_modules: not valid YAML: did not find expected ',' or ']'"},
-		{"set", "lora.rank_pattern.a.b=x", "--set lora.rank_pattern.a.b: lora.rank_pattern.a.b: expected a whole number, got the text \"x\""},
+		{"set", "training.lerning_rate=1", "--set training.lerning_rate=1: unknown key; the nearest is training.learning_rate"},
+		{"set", "lerning_rate=1", "--set lerning_rate=1: unknown key; the nearest is training.learning_rate"},
+		{"set", "num_epochs=1", "--set num_epochs=1: is training.epochs here"},
+		{"set", "seed.x=1", "--set seed.x=1: seed has no keys of its own"},
+		{"set", "training.max_steps=ten", "--set training.max_steps=ten: expected a whole number, got the text \"ten\""},
+		{"set", "training.max_steps=", "--set training.max_steps=: has no value; expected a whole number"},
+		{"set", "training.max_steps=-1", "--set training.max_steps=-1: -1 must be at least 0"},
+		{"set", "lora={r: 0, rr: 1}", "--set 'lora={r: 0, rr: 1}': lora.rr: unknown key; the nearest is lora.r\n--set 'lora={r: 0, rr: 1}': lora.r: 0 is not a rank; use 1 to 4096"},
+		{"set", "lora.target_modules=[a", "--set 'lora.target_modules=[a': not valid YAML: did not find expected ',' or ']'"},
+		{"set", "lora.rank_pattern.a.b=x", "--set lora.rank_pattern.a.b=x: expected a whole number, got the text \"x\""},
 		{"set", "seed", "--set seed: write --set key=value, such as --set training.max_steps=10"},
-		{"set", "=1", "--set : a key is missing before the ="},
+		{"set", "=1", "--set =1: a key is missing before the ="},
 		{"env", "TRAINER_TRAINING_MAX_STEPS=ten", "TRAINER_TRAINING_MAX_STEPS: training.max_steps: expected a whole number, got the text \"ten\""},
 		{"env", "TRAINER_TRAINING_LERNING_RATE=1", "TRAINER_TRAINING_LERNING_RATE: sets no key of training; the nearest is TRAINER_TRAINING_LEARNING_RATE"},
 		{"env", "TRAINER_DATASET_SHUFFLE=no", "TRAINER_DATASET_SHUFFLE: dataset.shuffle: expected true or false, got the text \"no\"; write false"},

@@ -60,10 +60,15 @@ func newDoctor(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine and this binary can do",
-		Args:  noArguments,
+		Example: `  trainer doctor
+  trainer doctor --cuda --emit-json doctor.json`,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			h := examine()
 			if file != "" {
+				if err := plainFile(file); err != nil {
+					return usage(fmt.Errorf("--emit-json: %w", err))
+				}
 				f, err := os.Create(file)
 				if err != nil {
 					return usage(fmt.Errorf("--emit-json: %w", err))
@@ -90,7 +95,7 @@ func newDoctor(c *console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&wantGPU, "cuda", false, "fail (exit 3) where no GPU can be used")
-	cmd.Flags().StringVar(&file, "emit-json", "", "also write the JSON to `FILE`")
+	pathVar(cmd, &file, "emit-json", "", "also write the JSON to `FILE`")
 	return cmd
 }
 

@@ -15,6 +15,7 @@ const (
 	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
 	exitDoesNotFit = 4   // refused by the plan
 	exitSkipped    = 77  // a skip is not a pass
+	exitHangup     = 129 // SIGHUP, after a checkpoint
 	exitInterrupt  = 130 // SIGINT, after a checkpoint
 	exitTerminated = 143 // SIGTERM, after a checkpoint
 )

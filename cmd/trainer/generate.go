@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,9 @@ func newGenerate(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT",
 		Short: "Continue a text with a model, with or without adapter",
-		Args:  noArguments,
+		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
+  trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd, c); err != nil {
 				return err
@@ -34,8 +37,9 @@ func newGenerate(c *console) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.model, "model", "", "model `DIR`, hub name, or embedded:NAME")
-	f.StringVar(&o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
+	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
 	f.IntVar(&o.MaxTokens, "max-tokens", 64, "most tokens to make")
 	f.Float64Var(&o.Temperature, "temperature", 0, "0 takes the likeliest token; higher is more varied")
@@ -99,11 +103,20 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
 	var emit func(string)
 	if !o.json {
-		emit = func(piece string) { fmt.Fprint(c.out, piece) }
+		emit = func(piece string) {
+			if _, err := fmt.Fprint(c.out, piece); err != nil {
+				stop(fmt.Errorf("write the text: %w", err)) // nobody reads the rest
+			}
+		}
 	}
-	answer, err := g.Generate(cmd.Context(), o.prompt, o.GenerateOptions, emit)
+	answer, err := g.Generate(ctx, o.prompt, o.GenerateOptions, emit)
+	if cause := context.Cause(ctx); cause != nil && cmd.Context().Err() == nil {
+		return cause
+	}
 	if err != nil {
 		return err
 	}

@@ -37,9 +37,11 @@ func newInspectModel(c *console) *cobra.Command {
 		Use:   "model DIR",
 		Short: "Print a model's configuration and tensors",
 		Long:  "Print a model's configuration and tensors. DIR is a model folder, a hub name, or embedded:NAME.",
-		Args:  oneArgument("a model folder, hub name or embedded:NAME"),
+		Example: `  trainer inspect model embedded:stories260K
+  trainer inspect model ./SmolLM2-135M --json`,
+		Args: oneArgument("a model folder, hub name or embedded:NAME"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			config, set, err := openModel(cmd, c, args[0])
+			config, set, err := openModel(cmd, c, expandHome(args[0]))
 			if err != nil {
 				return err
 			}
@@ -58,6 +60,7 @@ func newInspectModel(c *console) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	c.downloadFlag(cmd)
 	return cmd
 }
 
@@ -82,6 +85,9 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 	dir, err := hub.Resolve(cmd.Context(), name, environment(c, 0).Hub)
 	if err != nil {
 		return model.Config{}, nil, unfit(err)
+	}
+	if err := plainFiles(dir); err != nil {
+		return model.Config{}, nil, usage(fmt.Errorf("model %s: %w", name, err))
 	}
 	config, err := model.LoadConfig(dir)
 	if err != nil {

@@ -15,15 +15,18 @@ func newPlan(c *console) *cobra.Command {
 	var asJSON bool
 	var chip string
 	cmd := &cobra.Command{
-		Use:   "plan --config FILE",
+		Use:   "plan FILE",
 		Short: "Print the memory that a run will hold",
 		Long: `Print the memory that a run will hold, to the byte and by category, and how the step is laid out, without holding it.
 
 --gpu plans for a GPU that is not here; a program built with make gpu does that on a machine without one. The bytes are
 those of a run there. Without --vram the run is taken to have the whole card.`,
-		Args: noArguments,
+		Example: `  trainer plan --config cpu_stories_quick.yaml
+  trainer plan run.yaml --vram 8GiB
+  trainer plan run.yaml --set device=cuda --gpu 4090 --json`,
+		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := o.load()
+			config, err := o.load(c)
 			if err != nil {
 				return err
 			}
@@ -43,6 +46,7 @@ those of a run there. Without --vram the run is taken to have the whole card.`,
 		},
 	}
 	o.register(cmd)
+	c.downloadFlag(cmd)
 	cmd.Flags().StringVar(&chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

@@ -18,7 +18,7 @@ import (
 // unfit marks an error as a lack of this machine.
 func unfit(err error) error { return &exitError{code: exitUnfit, err: err} }
 
-// checkModel finds a model before any work, so that one that is not here is told apart from a failed run.
+// checkModel finds a model before any work, so that one that is not here is distinguished from a failed run.
 func checkModel(ctx context.Context, name string, env train.Env) error {
 	if short, ok := strings.CutPrefix(name, train.EmbeddedPrefix); ok {
 		if _, err := configs.Model(short); err != nil {
@@ -26,8 +26,12 @@ func checkModel(ctx context.Context, name string, env train.Env) error {
 		}
 		return nil
 	}
-	if _, err := hub.Resolve(ctx, name, env.Hub); err != nil {
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
 		return unfit(err)
+	}
+	if err := plainFiles(dir); err != nil {
+		return usage(fmt.Errorf("model %s: %w", name, err))
 	}
 	return nil
 }
@@ -39,6 +43,9 @@ func checkAdapter(dir string) error {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
 		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w", dir, err))
+	}
+	if err := plainFiles(dir); err != nil {
+		return usage(fmt.Errorf("--adapter %s: %w", dir, err))
 	}
 	return nil
 }
@@ -55,6 +62,9 @@ func openTokenizer(ctx context.Context, name string, env train.Env) (*tokenizer.
 	dir, err := hub.Resolve(ctx, name, env.Hub)
 	if err != nil {
 		return nil, unfit(err)
+	}
+	if err := plainFiles(dir); err != nil {
+		return nil, usage(fmt.Errorf("tokenizer %s: %w", name, err))
 	}
 	return tokenizer.Load(dir)
 }

@@ -77,9 +77,9 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		}
 		return dir, nil
 	}
-	advice := "allow the download"
+	advice := "pass --download"
 	if env.offline {
-		advice = "unset HF_HUB_OFFLINE and allow the download"
+		advice = "unset HF_HUB_OFFLINE and pass --download"
 	}
 	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%s, fetch it with `hf download %s`, or give a folder", name, cacheErr, advice, name)
 }
