@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -247,7 +248,7 @@ func TestResumeOfNothing(t *testing.T) {
 	if code, _, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set", "training.save_steps=2")...); code != 0 {
 		t.Fatal(errOut)
 	}
-	list := "there are runs/cpu_stories_quick/checkpoint-2, runs/cpu_stories_quick/checkpoint-3 (auto takes the newest)\n"
+	list := "choose from runs/cpu_stories_quick/checkpoint-2, runs/cpu_stories_quick/checkpoint-3, or auto for the newest\n"
 	if code, _, errOut := trainer(t, dir, nil, "", resume...); code != 2 || errOut != "trainer: --resume nope: there is no such folder; "+list {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
@@ -335,5 +336,25 @@ func TestNohup(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs/cpu_stories_quick/adapter_model.safetensors")); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestBuild(t *testing.T) {
+	info := func(version string, settings ...string) *debug.BuildInfo {
+		b := &debug.BuildInfo{}
+		b.Main.Version = version
+		for i := 0; i < len(settings); i += 2 {
+			b.Settings = append(b.Settings, debug.BuildSetting{Key: settings[i], Value: settings[i+1]})
+		}
+		return b
+	}
+	for want, got := range map[build]*debug.BuildInfo{
+		{"devel", "", false}:         info("(devel)"),
+		{"v1.2.3", "abc", false}:     info("v1.2.3", "vcs.revision", "abc", "vcs.modified", "false"),
+		{"abc+changes", "abc", true}: info("(devel)", "vcs.revision", "abc", "vcs.modified", "true"),
+	} {
+		if b := buildOf(got); b != want {
+			t.Errorf("%+v, want %+v", b, want)
+		}
 	}
 }

@@ -147,7 +147,7 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	for _, step := range steps {
 		there = append(there, filepath.Join(s.OutputDir, train.CheckpointName(step)))
 	}
-	return usage(fmt.Errorf("%s: %s; there are %s (auto takes the newest)", said, what, strings.Join(there, ", ")))
+	return usage(fmt.Errorf("%s: %s; choose from %s, or auto for the newest", said, what, strings.Join(there, ", ")))
 }
 
 func printResult(c *console, r train.Result) {
