@@ -167,8 +167,8 @@ func TestFirstCommand(t *testing.T) {
 	}
 }
 
-// TestInterruptedRunGoesOn stops a run with SIGINT and resumes it.
-func TestInterruptedRunGoesOn(t *testing.T) {
+// TestInterruptedRunResumes stops a run with SIGINT and resumes it.
+func TestInterruptedRunResumes(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--config", "cpu_stories_quick.yaml", "--set", "training.max_steps=60", "--set", "training.batch_size=1", "--set", "dataset.max_length=192", "--set", "training.logging_steps=1", "--set", "expect.loss_decrease=0"}
 	mustRun(t, dir, append(args, "--set", "output_dir=whole")...)
@@ -192,14 +192,14 @@ func TestInterruptedRunGoesOn(t *testing.T) {
 		t.Fatalf("after SIGINT: %v\n%s", err, stderr.String())
 	}
 	if !strings.Contains(stderr.String(), "resume") {
-		t.Errorf("it does not say how to go on:\n%s", stderr.String())
+		t.Errorf("it does not say how to resume:\n%s", stderr.String())
 	}
 	if _, err := os.Stat(filepath.Join(dir, "parts", "adapter_model.safetensors")); err == nil {
 		t.Error("the stopped run left an adapter as if it had ended")
 	}
 	o := mustRun(t, dir, append(args, "--set", "output_dir=parts", "--resume", "auto")...)
 	if !strings.Contains(o.stderr, "resumed from parts/checkpoint-") {
-		t.Errorf("it does not say where it went on from:\n%s", o.stderr)
+		t.Errorf("it does not say where it resumed from:\n%s", o.stderr)
 	}
 	if read(t, dir, "whole/adapter_model.safetensors") != read(t, dir, "parts/adapter_model.safetensors") {
 		t.Error("the interrupted run trains another adapter")

@@ -17,7 +17,8 @@ func newBench(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench --shape NAME",
 		Short: "Time training steps of a model's shape on random weights",
-		Long:  "Time training steps of a model's shape on random weights and tokens: median, fastest and slowest of whole steps with the loss read back, a step's share where the next is queued before that, the memory held, and on a GPU the time of each kernel.",
+		Long: `Time training steps of a model's shape on random weights and tokens: median, fastest and slowest step with the loss read back, the time
+of a step where the next one is queued before the loss is read, the memory held, and on a GPU the time of each kernel.`,
 		Example: `  trainer bench --shape smollm2-135m
   trainer bench --shape llama-2-7b --length 2048 --batch 4 --targets all-linear --device cuda --json`,
 		Args: noArguments,
@@ -57,8 +58,8 @@ func newBench(c *console) *cobra.Command {
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto")
 	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or what suits the device")
 	f.BoolVar(&o.Decoded, "dequantised", false, "keep quantised weights dequantised")
-	f.BoolVar(&o.Decoded, "decoded", false, "keep quantised weights dequantised")
-	if err := f.MarkDeprecated("decoded", "use --dequantised"); err != nil {
+	f.BoolVar(&o.Decoded, "decoded", false, "the old name of --dequantised")
+	if err := f.MarkHidden("decoded"); err != nil {
 		panic(err) // the flag stands one line above
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full or offload")

@@ -275,14 +275,14 @@ func environmentPath(rest string) (path string, ok bool) {
 // default one.
 func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
 	defaults := train.DefaultSpec()
-	quantized := v.IsSet("quantization")
-	if !quantized && adapter.Methods[v.GetString("adapter")].Quantized {
+	quantised := v.IsSet("quantization")
+	if !quantised && adapter.Methods[v.GetString("adapter")].Quantized {
 		q := quant.Default()
 		notes = append(notes, fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
 			v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
-		quantized = true
+		quantised = true
 	}
-	if quantized {
+	if quantised {
 		q := quant.Default()
 		defaults.Quantization = &q
 	}

@@ -24,7 +24,7 @@ type console struct {
 	download bool // fetch models that the cache lacks
 }
 
-// say writes a line about what goes on.
+// say writes a line that is no result.
 func (c *console) say(format string, args ...any) { fmt.Fprintf(c.err, format+"\n", args...) }
 
 // run is the program: its result is the exit code.

@@ -158,7 +158,11 @@ func (p *progress) draw() {
 		p.later = nil
 	}
 	p.drawn = time.Now()
-	fmt.Fprint(p.w, "\r", p.frame(p.width()-1), "\x1b[K") // the last column stays free: some terminals wrap there
+	columns := p.width() - 1 // some terminals wrap behind the last one
+	if columns > 30 {
+		columns -= 2 // ^C is shown behind the bar
+	}
+	fmt.Fprint(p.w, "\r", p.frame(columns), "\x1b[K")
 }
 
 // frame is the bar in at most so many columns. The least important parts go first: the pace, the time left, the
@@ -168,20 +172,25 @@ func (p *progress) frame(columns int) string {
 	if len(count) > columns {
 		return count[:max(0, columns)]
 	}
+	free := columns - len(count)
+	fit := func(choices ...string) string { // the first that there is space for
+		for _, c := range choices {
+			if len(c) <= free {
+				free -= len(c)
+				return c
+			}
+		}
+		return ""
+	}
 	loss, left, pace := "", "", ""
 	if !math.IsNaN(p.loss) {
-		loss = fmt.Sprintf(" loss %.4f", p.loss)
-		pace = " " + rate(p.rate) + " tok/s"
+		loss = fit(fmt.Sprintf(" loss %.4f", p.loss), fmt.Sprintf(" loss %.2f", p.loss), fmt.Sprintf(" %.2f", p.loss))
 	}
 	if d := p.left(p.step); d > 0 {
-		left = " left " + d.String()
+		left = fit(" left " + d.String())
 	}
-	free := columns - len(count)
-	for _, part := range []*string{&loss, &left, &pace} {
-		if len(*part) > free {
-			*part = ""
-		}
-		free -= len(*part)
+	if p.step > p.done {
+		pace = fit(" " + rate(p.rate) + " tok/s")
 	}
 	picture := ""
 	if inside := min(free-3, 40); inside >= 5 { // brackets and a blank

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -121,12 +122,22 @@ func TestBarFits(t *testing.T) {
 	}
 }
 
+// A long count leaves less for the loss.
+func TestBarOfManySteps(t *testing.T) {
+	for total, want := range map[int]string{1000: "34/1000 loss 3.2400", 50000: "34/50000 loss 3.24", 12345678: "34/12345678 3.24"} {
+		p := &progress{w: io.Discard, every: 1, total: total, step: 34, done: 34, loss: 3.24}
+		if got := p.frame(19); got != want {
+			t.Errorf("%d steps: %q, want %q", total, got, want)
+		}
+	}
+}
+
 // Parts of the bar go one by one as the terminal gets narrower; lines above it stay whole.
 func TestBarParts(t *testing.T) {
 	for width, want := range map[int]string{
 		20:  "34/100 loss 3.2400",
 		30:  "34/100 loss 3.2400 left 1m6s",
-		40:  "[==      ] 34/100 loss 3.2400 left 1m6s",
+		40:  "[==    ] 34/100 loss 3.2400 left 1m6s",
 		200: "[=============                           ] 34/100 loss 3.2400 52,324 tok/s left 1m6s",
 	} {
 		s := &terminal{width: width}
