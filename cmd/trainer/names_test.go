@@ -55,6 +55,51 @@ func TestForeignNames(t *testing.T) {
 	}
 }
 
+// commonKeys are keys that people have in files of other programs.
+var commonKeys = map[string]string{
+	"Axolotl": "base_model model_type tokenizer_type trust_remote_code load_in_8bit load_in_4bit strict datasets dataset_prepared_path val_set_size output_dir adapter " +
+		"lora_model_dir sequence_len sample_packing eval_sample_packing pad_to_sequence_len lora_r lora_alpha lora_dropout lora_target_linear lora_fan_in_fan_out " +
+		"lora_target_modules lora_modules_to_save wandb_project wandb_entity wandb_watch wandb_name wandb_log_model gradient_accumulation_steps micro_batch_size num_epochs " +
+		"optimizer lr_scheduler learning_rate train_on_inputs group_by_length bf16 fp16 tf32 gradient_checkpointing gradient_checkpointing_kwargs early_stopping_patience " +
+		"resume_from_checkpoint auto_resume_from_checkpoints local_rank logging_steps xformers_attention flash_attention sdp_attention loss_watchdog_threshold " +
+		"loss_watchdog_patience warmup_steps warmup_ratio evals_per_epoch eval_steps eval_table_size eval_max_new_tokens saves_per_epoch save_steps save_total_limit debug " +
+		"deepspeed weight_decay fsdp fsdp_config special_tokens tokens chat_template rl plugins peft_use_dora peft_use_rslora loraplus_lr_ratio relora_steps neftune_noise_alpha " +
+		"max_grad_norm adam_beta1 adam_beta2 adam_epsilon cosine_min_lr_ratio hub_model_id push_dataset_to_hub seed max_steps shuffle_merged_datasets torch_compile gpu_memory_limit " +
+		"lora_qkv_kernel lora_mlp_kernel lora_o_kernel unfrozen_parameters test_datasets pretraining_dataset eval_batch_size bfloat16 float16 overrides_of_model_config",
+	"LLaMA-Factory": "model_name_or_path adapter_name_or_path quantization_bit quantization_method double_quantization trust_remote_code stage do_train do_eval finetuning_type " +
+		"lora_rank lora_alpha lora_dropout lora_target use_rslora use_dora pissa_init additional_target dataset dataset_dir eval_dataset template cutoff_len max_samples " +
+		"preprocessing_num_workers dataloader_num_workers overwrite_cache output_dir logging_steps save_steps plot_loss overwrite_output_dir save_only_model report_to run_name " +
+		"per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs lr_scheduler_type warmup_ratio bf16 fp16 pure_bf16 ddp_timeout " +
+		"resume_from_checkpoint val_size per_device_eval_batch_size eval_strategy eval_steps flash_attn use_unsloth enable_liger_kernel neat_packing packing train_on_prompt " +
+		"mask_history rope_scaling export_dir export_size export_device export_legacy_format infer_backend pref_beta pref_loss loraplus_lr_ratio create_new_adapter " +
+		"include_num_input_tokens_seen optim max_grad_norm tokenized_path streaming mix_strategy interleave_probs new_special_tokens resize_vocab",
+	"PEFT": "peft_type task_type inference_mode base_model_name_or_path revision r target_modules exclude_modules lora_alpha lora_dropout fan_in_fan_out bias use_rslora " +
+		"modules_to_save init_lora_weights layers_to_transform layers_pattern rank_pattern alpha_pattern megatron_config megatron_core trainable_token_indices loftq_config " +
+		"eva_config corda_config use_dora use_qalora lora_bias layer_replication runtime_config target_parameters auto_mapping",
+	"transformers": "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm " +
+		"num_train_epochs max_steps lr_scheduler_type lr_scheduler_kwargs warmup_ratio warmup_steps log_level logging_dir logging_strategy logging_first_step logging_steps " +
+		"save_strategy save_steps save_total_limit save_safetensors save_only_model use_cpu seed data_seed bf16 fp16 tf32 fp16_opt_level bf16_full_eval fp16_full_eval local_rank " +
+		"ddp_backend tpu_num_cores debug dataloader_drop_last eval_steps dataloader_num_workers run_name disable_tqdm remove_unused_columns label_names load_best_model_at_end " +
+		"metric_for_best_model greater_is_better ignore_data_skip fsdp deepspeed label_smoothing_factor optim optim_args group_by_length length_column_name report_to " +
+		"push_to_hub resume_from_checkpoint hub_model_id hub_token gradient_checkpointing include_inputs_for_metrics auto_find_batch_size full_determinism torchdynamo " +
+		"torch_compile neftune_noise_alpha evaluation_strategy eval_accumulation_steps eval_delay eval_on_start prediction_loss_only max_seq_length dataset_text_field " +
+		"bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_compute_dtype bnb_4bit_quant_storage quantization_config torch_dtype dtype device_map attn_implementation completion_only_loss",
+}
+
+// Each of them has an answer of its own.
+func TestCommonKeysHaveAnAnswer(t *testing.T) {
+	for program, names := range commonKeys {
+		for _, name := range strings.Fields(names) {
+			if schema.child(name) != nil {
+				continue
+			}
+			if g := unknownKey(schema, name); strings.HasPrefix(g.text, "unknown key") {
+				t.Errorf("%s: %s: %s", program, name, g.text)
+			}
+		}
+	}
+}
+
 // A guess keeps most of the letters: short names of other sections are near to anything.
 func TestGuesses(t *testing.T) {
 	for _, c := range []struct{ section, name, want string }{
