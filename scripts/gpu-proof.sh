@@ -82,7 +82,7 @@ if wants program; then
 			steps=3
 			[ $tool = racecheck ] && steps=2 # three were killed on a host of 128 GiB
 			part "$tool-run" . 120 "$sanitizer" --report-api-errors no --error-exitcode 9 --num-callers-device 0 --tool "$tool" "$bin/trainer" train --config cpu_stories_quick --set device=cuda \
-				--set training.max_steps=$steps --set training.decoded_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
+				--set training.max_steps=$steps --set training.dequantised_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
 		done
 		all "${jobs[@]}"
 	fi

@@ -21,6 +21,8 @@ var ErrNoDevice = graph.ErrNoDevice
 // Env is what a session takes from the program around it. The zero value works: no embedded files, all cores, silent.
 type Env struct {
 	Version string                           // of the program, for the run's manifest
+	Commit  string                           // that the program was built from, for the manifest; "" = not known
+	Dirty   bool                             // files differed from the commit
 	Workers int                              // CPU threads; 0 = one for each core
 	GPU     int                              // index of the GPU that "cuda" and "auto" open, among those of this computer
 	Model   func(name string) (fs.FS, error) // folder of an embedded model; nil = there are none

@@ -67,10 +67,10 @@ type Config struct {
 	// the layers' inputs in host memory besides, auto takes the first of them that fits.
 	GradientCheckpointing string `mapstructure:"gradient_checkpointing" yaml:"gradient_checkpointing"`
 
-	// DecodedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them: the same
+	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them: the same
 	// results, faster, in four times the memory or more. auto does so where a GPU has enough free memory without
 	// gradient checkpointing.
-	DecodedWeights string `mapstructure:"decoded_weights" yaml:"decoded_weights"`
+	DequantisedWeights string `mapstructure:"dequantised_weights" yaml:"dequantised_weights"`
 
 	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
 	// the run, skip leaves the step out.
@@ -107,7 +107,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DecodedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1,
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1,
 	}
 }
 
@@ -135,14 +135,14 @@ func (c Config) Validate() []error {
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)
-	if c.MaxSteps == 0 && !(c.Epochs > 0 && c.Epochs <= 1e6) {
-		bad("epochs: %v must be above 0 where max_steps is not set", c.Epochs)
+	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
+		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}
 	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
 		bad("gradient_checkpointing: %q is not one of auto, none, selective, full, offload", c.GradientCheckpointing)
 	}
-	if c.DecodedWeights != "auto" && c.DecodedWeights != "always" && c.DecodedWeights != "never" {
-		bad("decoded_weights: %q is not one of auto, always, never", c.DecodedWeights)
+	if c.DequantisedWeights != "auto" && c.DequantisedWeights != "always" && c.DequantisedWeights != "never" {
+		bad("dequantised_weights: %q is not one of auto, always, never", c.DequantisedWeights)
 	}
 	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != session.PrecisionAuto {
 		bad("precision: %q is not one of auto, bf16, fp16, tf32, fp32", c.Precision)

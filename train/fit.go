@@ -29,11 +29,11 @@ func layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
 	}
 	var all []session.Layout
-	if quantised && c.DecodedWeights == "auto" && on.Capabilities().KeepDequantised {
+	if quantised && c.DequantisedWeights == "auto" && on.Capabilities().KeepDequantised {
 		all = append(all, session.Layout{Dequantised: true, Recompute: modes[0]})
 	}
 	for _, mode := range modes {
-		all = append(all, session.Layout{Dequantised: quantised && c.DecodedWeights == "always", Recompute: mode})
+		all = append(all, session.Layout{Dequantised: quantised && c.DequantisedWeights == "always", Recompute: mode})
 	}
 	return all
 }
@@ -138,7 +138,7 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 		if ok, err := fits(auto, z); ok || err != nil {
 			keys := "training.gradient_checkpointing: auto"
 			if lean.Dequantised {
-				keys += " with training.decoded_weights: auto"
+				keys += " with training.dequantised_weights: auto"
 			}
 			return fmt.Sprintf("%s would fit, in as little as %s", keys, session.FormatBytes(need.Total())), err
 		}

@@ -135,7 +135,7 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		change     func(*Spec)
 	}{
 		{"a fixed way", `gradient_checkpointing: (auto) would fit`, lean.TotalBytes, func(s *Spec) { s.Training.GradientCheckpointing = "none" }},
-		{"decoded weights", `gradient_checkpointing: (auto) with training.decoded_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DecodedWeights = "always" }},
+		{"decoded weights", `gradient_checkpointing: (auto) with training.dequantised_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DequantisedWeights = "always" }},
 		{"rows", `training.batch_size: (\d+) would fit, in .* \(with gradient_accumulation_steps: \d+`, lean.TotalBytes * 6 / 10, func(*Spec) {}},
 		{"length", `dataset.max_length: (\d+) and training.batch_size: 1 would fit`, lean.TotalBytes / 8, func(*Spec) {}},
 		{"nothing", `no batch is small enough: weights, adapter and optimizer alone take .*; use a model with fewer parameters$`, 500000, func(*Spec) {}},
@@ -153,7 +153,7 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		}
 		switch n, _ := strconv.Atoi(m[1]); {
 		case m[1] == "auto":
-			s.Training.GradientCheckpointing, s.Training.DecodedWeights = "auto", "auto"
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = "auto", "auto"
 		case c.name == "rows":
 			s.Training.BatchSize = n
 		default:
@@ -171,7 +171,7 @@ func TestFewerLayersAreMadeAgain(t *testing.T) { fewerLayersAreMadeAgain(t, "cpu
 
 func fewerLayersAreMadeAgain(t *testing.T, device string) {
 	s := testSpec(t, 4)
-	s.Device, s.LoRA.Dropout, s.Training.DecodedWeights = device, 0.1, "never"
+	s.Device, s.LoRA.Dropout, s.Training.DequantisedWeights = device, 0.1, "never"
 	s.Training.GradientCheckpointing = "none"
 	whole := mustStart(t, s, twoWorkers)
 	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)

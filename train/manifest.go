@@ -21,6 +21,8 @@ const ManifestFile = "run_manifest.json"
 // Hashes are SHA-256 in hexadecimal.
 type Manifest struct {
 	Program   string `json:"program"` // version of the binary
+	Commit    string `json:"commit"`  // that the binary was built from; "" = not known
+	Dirty     bool   `json:"dirty"`   // files differed from the commit
 	GoVersion string `json:"go_version"`
 	Platform  string `json:"platform"` // linux/amd64
 	Device    string `json:"device"`

@@ -45,6 +45,7 @@ type StepInfo struct {
 	Step            int // from 1
 	Epoch           float64
 	Loss            float64 // mean over the step's trained tokens, before the update
+	MeanLoss        float64 // mean over the trained tokens since the last line of metrics.jsonl, this step's line included
 	GradNorm        float64 // before clipping
 	LearningRate    float64
 	Tokens          int64        // of the step, without padding

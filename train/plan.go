@@ -59,7 +59,7 @@ func (p *prepared) planReport() PlanReport {
 		if n := l.Linears; n > 0 {
 			which = fmt.Sprintf("the quantised weights of the first %d of %d linear layers", n, len(p.found.Step.train.Net.Quantised()))
 		}
-		r.Notes = append(r.Notes, which+" are kept dequantised, for speed; decoded_weights: never keeps them packed")
+		r.Notes = append(r.Notes, which+" are kept dequantised, for speed; dequantised_weights: never keeps them packed")
 	}
 	if need.Host > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))

@@ -48,7 +48,7 @@ func TestPlanNeedsNoDevice(t *testing.T) {
 	} {
 		s := quickSpec(t)
 		if c.way != "auto" {
-			s.Training.GradientCheckpointing, s.Training.DecodedWeights = c.way, "never"
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = c.way, "never"
 		}
 		r, err := PlanFor(context.Background(), s, Env{}, chipOf(t, c.chip))
 		if err != nil {
@@ -99,7 +99,7 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 		for _, decoded := range []string{"never", "always"} {
 			s := testSpec(t, 4)
 			s.Device, s.Dataset.ValSplit, s.Dataset.Packing = "cuda", 0.05, way == "selective"
-			s.Training.GradientCheckpointing, s.Training.DecodedWeights = way, decoded
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = way, decoded
 			specs = append(specs, s)
 		}
 	}
@@ -113,10 +113,10 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.TotalBytes != want.TotalBytes || !slices.Equal(got.Categories, want.Categories) || got.Checkpointing != want.Checkpointing {
-			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing, s.Training.DecodedWeights, got, want)
+			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing, s.Training.DequantisedWeights, got, want)
 		}
 		if r := mustStart(t, s, Env{}); r.HeldBytes != got.TotalBytes {
-			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d", s.Training.GradientCheckpointing, s.Training.DecodedWeights, r.HeldBytes, got.TotalBytes)
+			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d", s.Training.GradientCheckpointing, s.Training.DequantisedWeights, r.HeldBytes, got.TotalBytes)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func partlyDecoded(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
 	t.Helper()
 	plan := func(decoded, vram string) PlanReport {
 		in := s
-		in.Training.DecodedWeights, in.VRAM = decoded, vram
+		in.Training.DequantisedWeights, in.VRAM = decoded, vram
 		r, err := PlanFor(context.Background(), in, Env{}, chipOf(t, "9.0"))
 		if err != nil {
 			t.Fatal(err)
@@ -169,12 +169,12 @@ func TestGPUPartlyDecodedChangesNothing(t *testing.T) {
 	gputest.Need(t)
 	s := quickSpec(t)
 	s.LoRA.TargetModules, s.Dataset.ValSplit = adapter.Targets{adapter.AllLinear}, 0.05
-	s.Training.DecodedWeights = "never"
+	s.Training.DequantisedWeights = "never"
 	mustStart(t, s, Env{})
 	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	partlyDecoded(t, s, func(vram int64, r PlanReport) {
 		in := s
-		in.Training.DecodedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
+		in.Training.DequantisedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
 		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
 			t.Errorf("in %d bytes the run holds %d, the plan says %d", vram, run.HeldBytes, r.TotalBytes)
 		}

@@ -81,7 +81,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	p.NLL, p.Trained, p.SinceNLL, p.SinceLog = p.NLL+nll, p.Trained+trained, p.SinceNLL+nll, p.SinceLog+trained
 	r.result.Losses = p.Losses
 
-	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
+	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
 		info.Logged = r.line(info, overflowed)
@@ -111,13 +111,13 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 // line is the line of metrics.jsonl about the steps since the last one.
 func (r *recorder) line(s StepInfo, overflowed bool) *StepMetrics {
 	p := &r.progress
-	mean, clippedNorm := p.SinceNLL/float64(p.SinceLog), clipped(s.GradNorm, r.config.MaxGradNorm)
+	clippedNorm := clipped(s.GradNorm, r.config.MaxGradNorm)
 	if overflowed {
 		clippedNorm = 0 // nothing of it went into the update
 	}
 	p.SinceNLL, p.SinceLog = 0, 0
 	return &StepMetrics{
-		Step: s.Step, Epoch: s.Epoch, Loss: mean, PPL: math.Exp(mean), GradNorm: s.GradNorm, GradNormClipped: clippedNorm,
+		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: clippedNorm,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond,
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped),

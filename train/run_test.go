@@ -362,10 +362,10 @@ func TestVRAMChoosesOrRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodedWeightsChangeNothing: the same bytes, in more memory.
-func TestDecodedWeightsChangeNothing(t *testing.T) {
+// TestDequantisedWeightsChangeNothing: the same bytes, in more memory.
+func TestDequantisedWeightsChangeNothing(t *testing.T) {
 	packed, decoded := testSpec(t, 4), testSpec(t, 4)
-	packed.Training.DecodedWeights, decoded.Training.DecodedWeights = "never", "always"
+	packed.Training.DequantisedWeights, decoded.Training.DequantisedWeights = "never", "always"
 	a, b := mustStart(t, packed, Env{}), mustStart(t, decoded, Env{})
 	if !bytes.Equal(golden.ReadFile(t, packed.OutputDir, adapter.WeightsFile), golden.ReadFile(t, decoded.OutputDir, adapter.WeightsFile)) {
 		t.Error("decoded weights train another adapter")

@@ -114,6 +114,7 @@ func (r *running) writeManifest(ctx context.Context) error {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
 	m.SetLosses(r.recorder.progress.Losses)
+	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
 	var err error
 	if m.Base, err = r.Base.Digest(ctx, r.On.Workers()); err != nil {
 		return err

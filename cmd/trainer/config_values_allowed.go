@@ -10,8 +10,11 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
 // What docs/CONFIG.md and the JSON schema say of a key's values. The sections' Validate decides what a run accepts; a
@@ -19,23 +22,26 @@ import (
 
 // choices are the values of keys that have a fixed list of them.
 var choices = map[string][]any{
-	"adapter":                 anyOf(sortedNames(adapter.Methods)),
+	"adapter":                 anyOf(adapter.Names()),
 	"quantization.bits":       schemeNumbers(func(s quant.Scheme) []int { return []int{s.Bits()} }),
 	"quantization.type":       anyOf(quant.Names()),
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
 	"dataset.format":          anyOf(append([]string{""}, sortedNames(dataset.Formats)...)),
 	"dataset.pad_to":          {dataset.PadLongest, dataset.PadMaxLength},
 	"dataset.on_truncated":    {dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
-	"training.optimizer":      {"adamw"},
+	"training.optimizer":      anyOf(sortedNames(optimizer.Optimizers)),
+	"training.objective":      anyOf(sortedNames(objective.Objectives)),
+	"training.report_to":      anyOf(sortedNames(train.Observers)),
+	"training.on_nonfinite":   {"stop", "skip"},
 	"training.lr_scheduler":   anyOf(sortedNames(train.Schedules)),
 	"training.precision":      {"auto", "bf16", "fp16", "tf32", "fp32"},
 
 	"training.gradient_checkpointing": {"auto", "none", "selective", "full", "offload"},
-	"training.decoded_weights":        {"auto", "always", "never"},
-	"device":                          anyOf(devices),
+	"training.dequantised_weights":        {"auto", "always", "never"},
+	"device":                          anyOf(graph.DeviceNames),
 }
 
-// memoryPattern is what train.ParseBytes reads, or nothing.
+// memoryPattern is what session.ParseBytes reads, or nothing.
 const memoryPattern = `^([0-9]+(\.[0-9]+)? ?([KMGTkmgt][Ii]?[Bb]|[Bb])?)?$`
 
 // patterns are regular expressions for texts that are not free.

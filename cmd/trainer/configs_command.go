@@ -18,7 +18,9 @@ func newConfigs(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "configs",
 		Short: "List the built-in configurations, or write one out",
-		Args:  noArguments,
+		Example: `  trainer configs
+  trainer configs write cpu_stories_quick run.yaml`,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			for _, name := range append(configs.Names(), configs.Examples()...) {
 				text, _ := configs.Read(name)
@@ -32,10 +34,12 @@ func newConfigs(c *console) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "write NAME [FILE]",
 		Short: "Write a built-in configuration to a file, to be changed; - writes to standard output",
-		Args:  cobra.MaximumNArgs(2),
+		Example: `  trainer configs write cpu_stories_quick
+  trainer configs write cpu_stories_quick run.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error { return usage(cobra.MaximumNArgs(2)(cmd, args)) },
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(errors.New("name a built-in configuration; trainer configs lists them"))
+				return usage(fmt.Errorf("name a built-in configuration: %s", strings.Join(configs.Names(), ", ")))
 			}
 			name := strings.TrimSuffix(args[0], ".yaml")
 			text, ok := configs.Read(name)
@@ -44,7 +48,7 @@ func newConfigs(c *console) *cobra.Command {
 			}
 			path := filepath.Base(name) + ".yaml"
 			if len(args) == 2 {
-				path = args[1]
+				path = expandHome(args[1])
 			}
 			text = withoutSchemaLine(text)
 			if path == "-" {
