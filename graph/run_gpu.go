@@ -107,30 +107,30 @@ func (r *deviceRun) queue(segments []string) error {
 		return nil
 	}
 	needs := dependencies(accesses)
-	ends, waited := make([]gpu.Tail, len(calls)), make([]bool, len(calls))
+	ends, waited := make([]gpu.Nodes, len(calls)), make([]bool, len(calls))
 	for i, c := range calls {
-		var follow []gpu.Tail
+		var follow []gpu.Nodes
 		for _, n := range needs[i] {
 			follow, waited[n] = append(follow, ends[n]), true
 		}
-		err := r.stream.Follow(follow...)
+		err := r.stream.DependOn(follow...)
 		if err == nil {
 			err = c.queue()
 		}
 		if err == nil {
-			ends[i], err = r.stream.Tail()
+			ends[i], err = r.stream.CapturedNodes()
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	var last []gpu.Tail
+	var last []gpu.Nodes
 	for i, t := range ends {
 		if !waited[i] {
 			last = append(last, t)
 		}
 	}
-	return r.stream.Follow(last...)
+	return r.stream.DependOn(last...)
 }
 
 // Read waits for the stream and fetches an output, as fp32 or as it is stored if it is no number.
