@@ -31,6 +31,8 @@ type Config struct {
 	// else by name.
 	RankPattern  map[string]int     `mapstructure:"rank_pattern" yaml:"rank_pattern,omitempty"`
 	AlphaPattern map[string]float64 `mapstructure:"alpha_pattern" yaml:"alpha_pattern,omitempty"`
+	// LoRAPlusLRRatio multiplies the learning rate of every B (LoRA+); 0 = off.
+	LoRAPlusLRRatio float64 `mapstructure:"loraplus_lr_ratio" yaml:"loraplus_lr_ratio,omitempty"`
 	// InitFrom is an adapter folder to start from instead of fresh weights.
 	InitFrom string `mapstructure:"init_from" yaml:"init_from,omitempty"`
 
@@ -75,6 +77,9 @@ func (c Config) Validate() []error {
 		if _, err := regexp.Compile(re); err != nil {
 			bad("target_modules: %q is no regular expression: %v", re, err)
 		}
+	}
+	if err := checkLoRAPlus(c.LoRAPlusLRRatio); err != nil {
+		problems = append(problems, err)
 	}
 	for _, k := range sortedKeys(c.RankPattern) {
 		if _, err := regexp.Compile(k); err != nil {

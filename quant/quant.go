@@ -1,5 +1,5 @@
-// Package quant is how frozen weights are stored: the schemes, double
-// quantisation of their scales, and bitsandbytes' serialised form.
+// Package quant is how frozen weights are stored: the schemes and the double
+// quantisation of their scales.
 //
 // A scheme is one file that implements Scheme and one line in Schemes.
 package quant
@@ -29,6 +29,8 @@ type Scheme interface {
 	Encode(codes []byte, x []float32) (absmax float32)
 	// Decode writes dst[i] = Table()[code i] * absmax, one float32 product.
 	Decode(dst []float32, codes []byte, absmax float32)
+	// Parts are the tensors that a weight of rows x cols is stored as under c, of this type.
+	Parts(c Config, rows, cols int) []Part
 }
 
 // Schemes lists every storage scheme by its name in the configuration.

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/weights"
@@ -47,7 +48,7 @@ func openBase(ctx context.Context, name string, env Env) (*base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.config, err = model.LoadConfig(dir); err != nil {
+	if b.config, err = families.LoadConfig(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if b.tokenizer, err = tokenizer.Load(dir); err != nil {
@@ -64,7 +65,7 @@ func (b *base) openFS(fsys fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("open base model %q: %w", b.name, err)
 	}
-	if b.config, err = model.ParseConfig(raw); err != nil {
+	if b.config, err = families.ParseConfig(raw); err != nil {
 		return fmt.Errorf("open base model %q: config.json: %w", b.name, err)
 	}
 	if b.tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {

@@ -98,7 +98,7 @@ func Bench(ctx context.Context, o BenchOptions, env Env) (BenchReport, error) {
 	if err != nil {
 		return BenchReport{}, err
 	}
-	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Decoded: o.Decoded, Method: adapter.Methods["lora"], Adapter: o.LoRA, Adapted: true}
+	nw := network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Decoded: o.Decoded, Method: adapter.Methods[adapter.DefaultMethod], Adapter: o.LoRA, Adapted: true}
 	M := o.Batch * o.Length
 	modes, ok := checkpointing[o.Checkpointing]
 	if !ok || len(modes) != 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 )
@@ -188,7 +188,7 @@ type onGPU struct {
 func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Tensors) []onGPU {
 	t.Helper()
 	on := openGPU(t)
-	cfg, err := model.LoadConfig(c.Model)
+	cfg, err := families.LoadConfig(c.Model)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (nw *network) withAdapter(dir string) (*adapter.Saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	nw.Adapter = saved.Config
+	nw.Method, nw.Adapter = saved.Method, saved.Config
 	nw.Adapter.Dropout = 0 // of training only
 	return saved, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -43,7 +43,7 @@ func TestDecodingEqualsTheWhole(t *testing.T) {
 	for name, file := range files {
 		for _, piece := range []int{1, 5} {
 			t.Run(name, func(t *testing.T) {
-				c, err := model.ParseConfig(readFile(t, golden.Path(t, "families/"+name+".config.json")))
+				c, err := families.ParseConfig(readFile(t, golden.Path(t, "families/"+name+".config.json")))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -15,7 +15,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -64,7 +64,7 @@ func familyError(t *testing.T, name, file string, on graph.Machine) (float64, er
 	}
 	b := &base{name: name}
 	var err error
-	if b.config, err = model.ParseConfig(files["config.json"].Data); err != nil {
+	if b.config, err = families.ParseConfig(files["config.json"].Data); err != nil {
 		t.Fatal(err)
 	}
 	if b.weights, err = weights.OpenFS(files, "."); err != nil {

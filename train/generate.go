@@ -51,7 +51,7 @@ func (g *Generator) open(ctx context.Context, modelDir, adapterDir, device strin
 		return err
 	}
 	g.base = b
-	nw, err := networkOf(Spec{Adapter: "lora"}, b)
+	nw, err := networkOf(Spec{}, b)
 	if err != nil {
 		return err
 	}

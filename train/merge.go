@@ -25,14 +25,7 @@ type MergeReport struct {
 	Bytes  int64  `json:"bytes"`  // of the tensors
 }
 
-// lowRank is one layer's update: W + Scale * B A.
-type lowRank struct {
-	A, B  adapter.Param // [R,in], [out,R]
-	Scale float64
-}
-
-// Merge writes a model folder whose weights hold the adapter: W + scale B A, summed in float64 and rounded through
-// float32 to the type that the base has. The folder must not hold a model already.
+// Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has. The folder must not hold a model already.
 func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env Env) (report MergeReport, err error) {
 	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json", adapter.ConfigFile} { // beside an adapter, readers would apply it again
 		if _, err := os.Stat(filepath.Join(outDir, name)); err == nil {
@@ -66,8 +59,8 @@ func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env Env) (r
 		if !ok {
 			return t.Data, ctx.Err()
 		}
-		merged, err := u.apply(t, cpu)
-		return merged.Data, errors.Join(err, ctx.Err())
+		data, err := mergeInto(t, u, cpu)
+		return data.Data, errors.Join(err, ctx.Err())
 	})
 	if err != nil {
 		return report, fmt.Errorf("merge into %s: %w", outDir, err)
@@ -77,8 +70,8 @@ func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env Env) (r
 }
 
 // readUpdates reads an adapter's updates by layer and checks that each has its weight in the base.
-func readUpdates(b *base, adapterDir string) (map[string]lowRank, error) {
-	nw, err := networkOf(Spec{Adapter: "lora"}, b)
+func readUpdates(b *base, adapterDir string) (map[string]adapter.Merger, error) {
+	nw, err := networkOf(Spec{}, b)
 	if err != nil {
 		return nil, err
 	}
@@ -101,20 +94,9 @@ func readUpdates(b *base, adapterDir string) (map[string]lowRank, error) {
 	if err := saved.Read(params); err != nil {
 		return nil, err
 	}
-	updates := map[string]lowRank{}
-	for _, p := range params {
-		layer, part, _ := strings.Cut(p.Name, ".lora_")
-		u := updates[layer]
-		switch part {
-		case "A.weight":
-			u.A = p
-		case "B.weight":
-			u.B = p
-		default:
-			return nil, fmt.Errorf("merge %s: tensor %s can't be merged", adapterDir, p.Name)
-		}
-		u.Scale = nw.Adapter.Scale(layer)
-		updates[layer] = u
+	updates, err := saved.Method.Mergers(saved.Config, step.trained.Layers, params)
+	if err != nil {
+		return nil, fmt.Errorf("merge %s: %w", adapterDir, err)
 	}
 	for layer := range updates {
 		if _, ok := b.weights.Tensor(layer + ".weight"); !ok {
@@ -124,31 +106,13 @@ func readUpdates(b *base, adapterDir string) (map[string]lowRank, error) {
 	return updates, nil
 }
 
-// apply adds the update to a layer's weight [out,in].
-func (u lowRank) apply(t weights.Tensor, cpu *kernel.CPU) (weights.Tensor, error) {
-	R, in := u.A.Shape[0], u.A.Shape[1]
-	out := u.B.Shape[0]
+// mergeInto is a layer's weight [out,in] with its update.
+func mergeInto(t weights.Tensor, update adapter.Merger, cpu *kernel.CPU) (weights.Tensor, error) {
 	w := make([]float32, t.Len())
 	if err := weights.Float32s(t, w); err != nil {
 		return t, err
 	}
-	cpu.Range(out, 16, func(from, to int) {
-		row := make([]float64, in)
-		for n := from; n < to; n++ {
-			for c, x := range w[n*in : (n+1)*in] {
-				row[c] = float64(x)
-			}
-			for r := range R {
-				s := u.Scale * float64(u.B.Data[n*R+r])
-				for c, a := range u.A.Data[r*in : (r+1)*in] {
-					row[c] += float64(s * float64(a))
-				}
-			}
-			for c, x := range row {
-				w[n*in+c] = float32(x)
-			}
-		}
-	})()
+	cpu.Range(t.Shape[0], 16, func(from, to int) { update(w, from, to) })()
 	return weights.FromFloat32s(t.Name, t.DType, t.Shape, w)
 }
 

@@ -47,18 +47,22 @@ func (e Env) log(format string, args ...any) {
 	}
 }
 
-// networkOf is what a spec trains on a base model.
+// networkOf is what a spec trains on a base model: nothing without an adapter.
 func networkOf(s Spec, b *base) (network, error) {
 	build, err := families.For(b.config)
 	if err != nil {
 		return network{}, err
 	}
-	method, ok := adapter.Methods[s.Adapter]
-	if !ok {
-		return network{}, fmt.Errorf("adapter: %q is not supported", s.Adapter)
+	nw := network{Config: b.config, Build: build, Float: kernel.F32}
+	if s.Adapter == "" {
+		return nw, nil // the base model alone, or the adapter of a folder
 	}
-	nw := network{Config: b.config, Build: build, Float: kernel.F32, Method: method, Adapter: s.LoRA, Adapted: true}
-	if method.Quantized {
+	method, quantised, err := adapter.Lookup(s.Adapter)
+	if err != nil {
+		return network{}, err
+	}
+	nw.Method, nw.Adapter, nw.Adapted = method, s.LoRA, true
+	if quantised {
 		if s.Quantization == nil {
 			return network{}, fmt.Errorf("adapter: %s needs a section quantization", s.Adapter)
 		}

@@ -2,14 +2,10 @@ package train
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
@@ -130,13 +126,7 @@ func (r *running) initAdapter() error {
 		}
 		return r.step.trained.Restore(r.memory, params)
 	}
-	for _, p := range params {
-		if strings.HasSuffix(p.Name, ".lora_A.weight") {
-			h := sha256.Sum256([]byte(p.Name))
-			pcg := rand.NewPCG(r.spec.Seed, binary.LittleEndian.Uint64(h[:]))
-			adapter.InitA(p.Data, p.Shape[1], func() float64 { return float64(pcg.Uint64()>>11) / (1 << 53) })
-		}
-	}
+	r.net.Method.Start(r.spec.Seed, params)
 	return r.step.trained.Restore(r.memory, params)
 }
 
@@ -156,7 +146,7 @@ func (r *running) adapterFiles() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := adapter.Encode(r.spec.LoRA, r.base.name, r.step.trained.Layers, params)
+	files, err := r.net.Method.Encode(r.spec.LoRA, r.base.name, r.step.trained.Layers, params)
 	if err != nil {
 		return nil, err
 	}

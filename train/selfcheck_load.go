@@ -42,7 +42,7 @@ var loadSizes = [][2]int{{64, 1}, {9, 7}, {65, 1}, {33, 7}, {130, 128}, {256, 65
 
 // loadNet is a network of linear layers, a table and a norm, and a checkpoint for it with numbers of type d.
 func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.Value, *weights.File, error) {
-	o := nn.Options{Decoded: kind.decoded}
+	o := nn.Options{Dequantised: kind.decoded}
 	if kind.packed {
 		scheme := quant.Default()
 		scheme.DoubleQuant = kind.nested

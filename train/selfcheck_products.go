@@ -40,6 +40,7 @@ func productChecks() []check {
 			for _, M := range checkRows {
 				all = append(all, packedChecks(n, M, packed)...)
 			}
+			all = append(all, dequantiseCheck(packed))
 		}
 	}
 	return all
@@ -116,7 +117,8 @@ func streamOfProducts(n checkNumbers, M, C int) check {
 		in: []checkInput{n.normal(1, M, C), n.normal(1, M, K), n.normal(1, C), b, back}}
 }
 
-func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
+// packedInputs are the parts of a packed weight.
+func packedInputs(p quant.Packed) []checkInput {
 	bytes := func(v []byte) checkInput {
 		x := checkInput{typ: kernel.U8, shape: []int{len(v)}, values: make([]float64, len(v))}
 		for i, b := range v {
@@ -131,10 +133,22 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 		}
 		return x
 	}
-	weight := []checkInput{bytes(p.Codes), scales(p.Absmax...)}
 	if p.Nested() {
-		weight = []checkInput{bytes(p.Codes), bytes(p.AbsmaxU8), scales(p.Absmax2...), scales(p.Offset)}
+		return []checkInput{bytes(p.Codes), bytes(p.AbsmaxU8), scales(p.Absmax2...), scales(p.Offset)}
 	}
+	return []checkInput{bytes(p.Codes), scales(p.Absmax...)}
+}
+
+// dequantiseCheck is the weight that a packed one stands for.
+func dequantiseCheck(p quant.Packed) check {
+	return check{kernel: "nf4_dequantise", name: fmt.Sprintf("[%d,%d], nested scales %v", p.Rows, p.Cols, p.Nested()), bounds: []bound{rounded}, in: packedInputs(p),
+		build: func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+			return g.ApplyAll(kernel.DequantiseNF4{N: p.Rows, K: p.Cols, Nested: p.Nested(), Float: g.Float()}, in...)
+		}}
+}
+
+func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
+	weight := packedInputs(p)
 	decoded := make([]float32, p.Len())
 	p.Dequantize(decoded)
 	weights := func(f format) []float64 { // as the device decodes them

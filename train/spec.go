@@ -10,7 +10,7 @@ import (
 // reads it.
 type Spec struct {
 	BaseModel    string         `mapstructure:"base_model" yaml:"base_model"`
-	Adapter      string         `mapstructure:"adapter" yaml:"adapter"` // a key of adapter.Methods
+	Adapter      string         `mapstructure:"adapter" yaml:"adapter"` // one of adapter.Names
 	LoRA         adapter.Config `mapstructure:"lora" yaml:"lora"`
 	Quantization *quant.Config  `mapstructure:"quantization" yaml:"quantization,omitempty"` // nil = base weights as they are
 	Dataset      dataset.Config `mapstructure:"dataset" yaml:"dataset"`
@@ -26,7 +26,7 @@ type Spec struct {
 // DefaultSpec is a configuration with nothing set.
 func DefaultSpec() Spec {
 	return Spec{
-		Adapter: "lora", LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
+		Adapter: adapter.DefaultMethod, LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
 		Seed: 42, Device: "auto",
 	}
 }

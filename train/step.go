@@ -68,7 +68,7 @@ type inputs struct {
 // of their own.
 func (nw network) build(prefix string, s shape) (*nn.Net, *adapter.Trained, inputs) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Decoded: nw.Decoded, DecodedLinears: nw.DecodedLinears}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Dequantised: nw.Decoded, DequantisedLinears: nw.DecodedLinears}
 	if nw.Adapted {
 		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
 	}

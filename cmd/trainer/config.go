@@ -231,14 +231,14 @@ func environmentPath(rest string) (path string, ok bool) {
 // default one.
 func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
 	defaults := train.DefaultSpec()
-	quantized := v.IsSet("quantization")
-	if !quantized && adapter.Methods[v.GetString("adapter")].Quantized {
+	section := v.IsSet("quantization")
+	if _, quantised, _ := adapter.Lookup(v.GetString("adapter")); quantised && !section {
 		q := quant.Default()
 		notes = append(notes, fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
 			v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
-		quantized = true
+		section = true
 	}
-	if quantized {
+	if section {
 		q := quant.Default()
 		defaults.Quantization = &q
 	}

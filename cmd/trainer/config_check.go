@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -39,14 +38,9 @@ func validate(s train.Spec) []error {
 	if s.OutputDir == "" {
 		bad("output_dir: is missing; name a folder for the run, such as runs/first")
 	}
-	method, known := adapter.Methods[s.Adapter]
-	if !known {
-		names := make([]string, 0, len(adapter.Methods))
-		for n := range adapter.Methods {
-			names = append(names, n)
-		}
-		sort.Strings(names)
-		bad("adapter: %q is not one of %s", s.Adapter, strings.Join(names, ", "))
+	_, quantised, err := adapter.Lookup(s.Adapter)
+	if err != nil {
+		problems = append(problems, err)
 	}
 	if !slices.Contains(devices, s.Device) {
 		bad("device: %q is not one of %s", s.Device, strings.Join(devices, ", "))
@@ -62,7 +56,7 @@ func validate(s train.Spec) []error {
 	problems = append(problems, s.Expect.Validate()...)
 	if s.Quantization != nil {
 		problems = append(problems, s.Quantization.Validate()...)
-		if known && !method.Quantized {
+		if err == nil && !quantised {
 			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the section", s.Adapter)
 		}
 	}

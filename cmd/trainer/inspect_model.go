@@ -11,6 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train"
@@ -72,7 +73,7 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 		if err != nil {
 			return model.Config{}, nil, fmt.Errorf("read model config: %w", err)
 		}
-		config, err := model.ParseConfig(raw)
+		config, err := families.ParseConfig(raw)
 		if err != nil {
 			return model.Config{}, nil, err
 		}
@@ -83,7 +84,7 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 	if err != nil {
 		return model.Config{}, nil, unfit(err)
 	}
-	config, err := model.LoadConfig(dir)
+	config, err := families.LoadConfig(dir)
 	if err != nil {
 		return model.Config{}, nil, err
 	}

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,6 +105,18 @@ func TestNoWeights(t *testing.T) {
 	bad := fstest.MapFS{"m/model.safetensors": {Data: []byte("short")}}
 	if _, err := OpenFS(bad, "m"); err == nil || !strings.Contains(err.Error(), "m/model.safetensors: the file has 5 bytes") {
 		t.Errorf("a short file: %v", err)
+	}
+}
+
+// TestCheckErrorIsShort: of many names the first few are told.
+func TestCheckErrorIsShort(t *testing.T) {
+	e := &CheckError{Unexpected: []string{"u"}}
+	for i := range 420 {
+		e.Missing = append(e.Missing, fmt.Sprintf("m%03d", i))
+	}
+	const want = "the weights do not fit the model:\n  420 missing:\n    m000\n    m001\n    m002\n    m003\n    m004\n    and 415 more\n  1 unexpected:\n    u"
+	if got := e.Error(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
