@@ -49,7 +49,7 @@ type cached struct {
 	report *Report
 }
 
-// openCache finds the entry. Every failure means only that the tokens are made again: reading the data reports what is
+// openCache finds the entry. Every failure means only that the file is tokenised again: reading the data reports what is
 // wrong with the data.
 func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (*tokenCache, *cached) {
 	if cfg.CacheDir == "" {

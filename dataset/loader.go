@@ -98,7 +98,7 @@ func NewLoader(rows []Row, opt Options) (*Loader, error) {
 		total, shortest = total+n, min(shortest, n)
 	}
 	if opt.Packing {
-		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no room.
+		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
 		l.most = min(opt.T/shortest, 4*opt.T*len(rows)/total+4)
 	}
 	return l, nil

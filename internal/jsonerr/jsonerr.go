@@ -3,6 +3,7 @@
 package jsonerr
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func Strict(data []byte, v any) error {
 	if wrong := Check(data); wrong != nil {
 		return wrong
 	}
-	d := json.NewDecoder(strings.NewReader(string(data)))
+	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	return Explain(data, d.Decode(v))
 }

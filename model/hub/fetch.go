@@ -22,7 +22,7 @@ import (
 )
 
 // fetch downloads a file to blob. It arrives as blob.incomplete, where a later
-// call goes on; only the whole file with the right hash gets the blob's name.
+// call resumes; only the whole file with the right hash gets the blob's name.
 func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata, blob string) error {
 	partial := blob + ".incomplete"
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
@@ -62,11 +63,9 @@ func newDequantised(n *Net, in, out int, bias *Value) *Dense {
 		w.device, w.packed = true, k.MatMul(out, in, cfg.DoubleQuant)
 	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
-		p, err := quantise(r, name, out, in, cfg)
-		if err != nil {
-			return err
-		}
-		return fillFloats(dequantised{p}, name, dst[0])
+		return quantise(r, name, out, in, cfg, func(p *quant.Packed) error {
+			return fillFloats(dequantised{*p}, name, dst[0])
+		})
 	}
 	n.weights = append(n.weights, w)
 	return &Dense{n, in, out, n.Frozen(name, kernel.T(n.Float(), out, in)), bias}
@@ -126,18 +125,16 @@ func newQuantised(n *Net, in, out int, bias *Value) *Quantised {
 		w.Into = append(w.Into, name+p.Suffix)
 	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
-		packed, err := quantise(r, name, out, in, cfg)
-		if err != nil {
-			return err
-		}
-		for i, p := range parts {
-			if p.Floats != nil {
-				copy(dst[i].F32(), p.Floats(&packed))
-			} else {
-				copy(dst[i].Bytes(), p.Bytes(&packed))
+		return quantise(r, name, out, in, cfg, func(packed *quant.Packed) error {
+			for i, p := range parts {
+				if p.Floats != nil {
+					copy(dst[i].F32(), p.Floats(packed))
+				} else {
+					copy(dst[i].Bytes(), p.Bytes(packed))
+				}
 			}
-		}
-		return nil
+			return nil
+		})
 	}
 	n.weights = append(n.weights, w)
 	return q
@@ -145,24 +142,41 @@ func newQuantised(n *Net, in, out int, bias *Value) *Quantised {
 
 func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.nested) }
 
-// quantise reads a weight piece by piece and packs it: no float copy of the whole exists.
-func quantise(r Reader, name string, rows, cols int, cfg quant.Config) (quant.Packed, error) {
-	qz, err := quant.NewQuantizer(rows, cols, cfg)
-	if err != nil {
-		return quant.Packed{}, err
+// packers are used again from weight to weight: what is allocated for each would outgrow the weights themselves before
+// it is collected.
+var packers = sync.Pool{New: func() any { return new(packer) }}
+
+type packer struct {
+	quant.Quantizer
+	chunk []float32
+}
+
+// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. What use gets is valid until
+// it returns.
+func quantise(r Reader, name string, rows, cols int, cfg quant.Config, use func(*quant.Packed) error) error {
+	p := packers.Get().(*packer)
+	defer packers.Put(p)
+	if err := p.Reset(rows, cols, cfg); err != nil {
+		return err
 	}
 	perChunk := max(1, fillChunk/cols)
-	buf := make([]float32, perChunk*cols)
+	if n := min(perChunk, rows) * cols; len(p.chunk) < n {
+		p.chunk = make([]float32, n)
+	}
 	for row := 0; row < rows; row += perChunk {
-		part := buf[:min(perChunk, rows-row)*cols]
+		part := p.chunk[:min(perChunk, rows-row)*cols]
 		if err := r.Float32s(name, row*cols, part); err != nil {
-			return quant.Packed{}, err
+			return err
 		}
-		if err := qz.Add(part); err != nil {
-			return quant.Packed{}, err
+		if err := p.Add(part); err != nil {
+			return err
 		}
 	}
-	return qz.Finish()
+	packed, err := p.Finish()
+	if err != nil {
+		return err
+	}
+	return use(&packed)
 }
 
 func (q *Quantised) Size() (in, out int) { return q.in, q.out }
