@@ -14,9 +14,9 @@ import (
 // shared is the folder of data that is not in the repository.
 func shared(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("TIERLORA_DATA")
+	dir := os.Getenv("TRAINER_DATA")
 	if dir == "" {
-		t.Skip("TIERLORA_DATA is unset: it names the folder with the shared data and goldens")
+		t.Skip("TRAINER_DATA is unset: it names the folder with the shared data and goldens")
 	}
 	return dir
 }

@@ -43,9 +43,9 @@ func TestTinyLlama(t *testing.T) { compareFile(t, "testdata/tinyllama-1.1b.confi
 // TestSharedConfigs reads the config.json files that the licence keeps out of
 // the tree.
 func TestSharedConfigs(t *testing.T) {
-	shared := os.Getenv("TIERLORA_DATA")
+	shared := os.Getenv("TRAINER_DATA")
 	if shared == "" {
-		t.Skip("TIERLORA_DATA is not set: the config.json files of Llama-2, Llama-3.1, Qwen2.5 and SmolLM2 are not in the repository")
+		t.Skip("TRAINER_DATA is not set: the config.json files of Llama-2, Llama-3.1, Qwen2.5 and SmolLM2 are not in the repository")
 	}
 	for name, want := range sharedConfigs {
 		compareFile(t, filepath.Join(shared, "data", "configs", name), want)

@@ -276,7 +276,7 @@ func TestCUDAReferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data := os.Getenv("TIERLORA_DATA"); data != "" {
+	if data := os.Getenv("TRAINER_DATA"); data != "" {
 		more, err := filepath.Glob(filepath.Join(data, "nf4/bnb_reference/*_nf4*.bin"))
 		if err != nil {
 			t.Fatal(err)

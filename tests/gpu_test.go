@@ -21,7 +21,7 @@ import (
 )
 
 // envProgram names a program built with the tag gpu, for a machine that has a GPU and no Go.
-const envProgram = "TIERLORA_TRAINER"
+const envProgram = "TRAINER_BINARY"
 
 func needGPU(t testing.TB) {
 	t.Helper()

@@ -56,9 +56,9 @@ func TestGPUFaultsInARun(t *testing.T) {
 		s.Training.SaveSteps, s.Training.Resume = every, "auto"
 		return s
 	}
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		f := &faultAt{t: t}
-		if _, err := fmt.Sscan(os.Getenv("TIERLORA_TEST_FAULT"), &f.step, &f.symbol, &f.code); err != nil {
+		if _, err := fmt.Sscan(os.Getenv("TRAINER_TEST_FAULT"), &f.step, &f.symbol, &f.code); err != nil {
 			t.Fatal(err)
 		}
 		if f.step <= 0 {
@@ -97,7 +97,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 				stop := &stopAfter{c.saved, make(chan struct{})}
 				mustStart(t, spec(dir), Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 			}
-			child := childTest(t, "TestGPUFaultsInARun", "TIERLORA_TEST_RUN="+dir, fmt.Sprintf("TIERLORA_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
+			child := childTest(t, "TestGPUFaultsInARun", "TRAINER_TEST_RUN="+dir, fmt.Sprintf("TRAINER_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
 			out, err := child.CombinedOutput()
 			at := bytes.Index(out, []byte("ended: "))
 			if err != nil || at < 0 {

@@ -19,7 +19,7 @@ import (
 )
 
 // envLoad names a model folder for measurements of loading; scripts/bench/load.py makes them.
-const envLoad = "TIERLORA_LOAD"
+const envLoad = "TRAINER_LOAD"
 
 // BenchmarkGPULoad times loading a folder: by the device, by the host, and the reading alone.
 func BenchmarkGPULoad(b *testing.B) {

@@ -26,7 +26,7 @@ import (
 
 // envProof names a folder of references that scripts/proof_reference.py makes on a machine with a GPU: they
 // and the models are too large for the repository.
-const envProof = "TIERLORA_PROOF"
+const envProof = "TRAINER_PROOF"
 
 // worse is how many times PEFT's bf16 error ours may be.
 const worse = 1.5
@@ -296,7 +296,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 // TestGPUWithoutBLAS trains the same steps on cuBLASLt's products and on our own.
 func TestGPUWithoutBLAS(t *testing.T) {
 	gputest.Need(t)
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child: a process opens one library
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child: a process opens one library
 		s := testSpec(t, 20)
 		s.Device, s.OutputDir = "cuda", dir
 		r := mustStart(t, s, Env{})
@@ -309,7 +309,7 @@ func TestGPUWithoutBLAS(t *testing.T) {
 	var curves [2][]float64
 	for i, library := range []string{"", "/nonexistent/libcublasLt.so"} {
 		dir := filepath.Join(t.TempDir(), "run")
-		env := []string{"TIERLORA_TEST_RUN=" + dir}
+		env := []string{"TRAINER_TEST_RUN=" + dir}
 		if library != "" {
 			env = append(env, "TRAINER_CUBLASLT="+library)
 		}

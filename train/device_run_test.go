@@ -82,7 +82,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 		s.Training.SaveSteps, s.Training.Resume = 3, "auto"
 		return s
 	}
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		mustStart(t, spec(dir), Env{})
 		return
 	}
@@ -90,7 +90,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 	mustStart(t, spec(whole), Env{})
 	kills := 0
 	for try := 0; ; try++ {
-		child := childTest(t, "TestGPUKilledRunResumes", "TIERLORA_TEST_RUN="+parts)
+		child := childTest(t, "TestGPUKilledRunResumes", "TRAINER_TEST_RUN="+parts)
 		var out bytes.Buffer
 		child.Stdout, child.Stderr = &out, &out
 		if err := child.Start(); err != nil {

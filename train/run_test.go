@@ -160,7 +160,7 @@ func logLosses(t testing.TB, dir string) string {
 // TestKilledRunResumes kills a run with SIGKILL while it saves after every step, resumes it, and compares
 // with a run that was left alone.
 func TestKilledRunResumes(t *testing.T) {
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		s := testSpec(t, 12)
 		s.OutputDir, s.Training.SaveSteps, s.Training.Resume = dir, 1, "auto"
 		mustStart(t, s, Env{})
@@ -172,7 +172,7 @@ func TestKilledRunResumes(t *testing.T) {
 	kills := 0
 	for try := 0; ; try++ {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledRunResumes$")
-		child.Env = append(os.Environ(), "TIERLORA_TEST_RUN="+dir, "TMPDIR="+t.TempDir()) // a killed child leaves its folders
+		child.Env = append(os.Environ(), "TRAINER_TEST_RUN="+dir, "TMPDIR="+t.TempDir()) // a killed child leaves its folders
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}

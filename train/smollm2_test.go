@@ -12,7 +12,7 @@ import (
 )
 
 // envSmolLM2Steps is how many steps of the 100-step curves are run; 20 unless it says otherwise.
-const envSmolLM2Steps = "TIERLORA_SMOLLM2_STEPS"
+const envSmolLM2Steps = "TRAINER_SMOLLM2_STEPS"
 
 // TestSmolLM2CurvesEqualPEFT follows PEFT's learning curves on wikisql rows.
 func TestSmolLM2CurvesEqualPEFT(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 )
 
 // The test binary is the program when this is set.
-const asProgram = "TIERLORA_TEST_AS_PROGRAM"
+const asProgram = "TRAINER_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {

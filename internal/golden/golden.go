@@ -1,6 +1,6 @@
 // Package golden reads reference numbers that other programs made: transformers, PEFT, bitsandbytes,
 // tokenizers. What tests of a fresh clone need lies in testdata; the whole set is read from the folder that
-// the environment variable TIERLORA_DATA names.
+// the environment variable TRAINER_DATA names.
 package golden
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 // Env names the variable with the folder of the whole reference data.
-const Env = "TIERLORA_DATA"
+const Env = "TRAINER_DATA"
 
 // Root is the module's folder.
 func Root(t testing.TB) string {
@@ -41,7 +41,7 @@ func Path(t testing.TB, name string) string {
 	return filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(name))
 }
 
-// Outside is the place of a file under TIERLORA_DATA; the test is skipped where that is not set.
+// Outside is the place of a file under TRAINER_DATA; the test is skipped where that is not set.
 func Outside(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv(Env)
@@ -140,9 +140,9 @@ func StoriesDir(t testing.TB) string {
 // does not name it the test is skipped.
 func SmolLM2(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv("TIERLORA_SMOLLM2")
+	dir := os.Getenv("TRAINER_SMOLLM2")
 	if dir == "" {
-		t.Skip("TIERLORA_SMOLLM2 is not set: the model is not in the repository")
+		t.Skip("TRAINER_SMOLLM2 is not set: the model is not in the repository")
 	}
 	return dir
 }

@@ -196,17 +196,17 @@ func TestBetter(t *testing.T) {
 // TestKilledWhileSaving kills a process in the middle of its saves, over and over: the newest checkpoint that
 // it had reported as saved, or a later one, is always found whole.
 func TestKilledWhileSaving(t *testing.T) {
-	if dir := os.Getenv("TIERLORA_TEST_SAVE_INTO"); dir != "" {
-		saveForever(t, dir, os.Getenv("TIERLORA_TEST_SAME_STEP") != "")
+	if dir := os.Getenv("TRAINER_TEST_SAVE_INTO"); dir != "" {
+		saveForever(t, dir, os.Getenv("TRAINER_TEST_SAME_STEP") != "")
 	}
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))
 	confirmed, halves := 0, 0
 	for round := range 40 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledWhileSaving$")
-		cmd.Env = append(os.Environ(), "TIERLORA_TEST_SAVE_INTO="+dir)
+		cmd.Env = append(os.Environ(), "TRAINER_TEST_SAVE_INTO="+dir)
 		if round%2 == 1 {
-			cmd.Env = append(cmd.Env, "TIERLORA_TEST_SAME_STEP=1")
+			cmd.Env = append(cmd.Env, "TRAINER_TEST_SAME_STEP=1")
 		}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
