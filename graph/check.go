@@ -86,29 +86,3 @@ func (b *Builder) groupBytes(group string) int64 {
 	}
 	return n
 }
-
-// checkOverwrites refuses calls that write over data a later call or the caller still reads, and over data
-// that is not the computation's to change.
-func checkOverwrites(calls []*call, outputs []*Value) error {
-	last := map[*Value]int{}
-	for i, c := range calls {
-		for _, v := range c.in {
-			last[v] = i
-		}
-	}
-	for _, v := range outputs {
-		last[v] = len(calls)
-	}
-	for i, c := range calls {
-		for _, a := range overwrites(c) {
-			v := c.in[a.In]
-			switch r := root(v); {
-			case r.kind == Batch || r.kind == Frozen:
-				return fmt.Errorf("%v overwrites %s, which a run may only read", c, r.Name)
-			case r.kind == Computed && last[v] > i:
-				return fmt.Errorf("%v overwrites %s, which is read afterwards", c, v.Name)
-			}
-		}
-	}
-	return nil
-}

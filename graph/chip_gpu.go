@@ -22,7 +22,7 @@ func NewChip(c gpu.Chip, workers int, precision kernel.Precision) (Machine, erro
 	if precision == 0 {
 		precision = kernel.PrecisionOf(c.SM)
 	}
-	return &chip{c, workers, deviceTarget{c.SM, precision}}, nil
+	return &chip{c, workers, newDeviceTarget(c.SM, precision)}, nil
 }
 
 func (c *chip) Name() string { return c.Full }
@@ -34,9 +34,11 @@ func (c *chip) Precision() kernel.Precision { return c.target.precision }
 // contextBytes is about what the driver takes of a device before a run has allocated anything.
 const contextBytes = 768 << 20
 
-// Room is what a card of the kind has when nothing else runs on it, less the part that GPU.Room leaves.
-func (c *chip) Room() (bytes int64, known bool, err error) {
-	return c.Memory - c.Memory/roomShare - contextBytes, c.Memory > 0, nil
+func (*chip) Capabilities() Capabilities { return gpuCapabilities }
+
+// FreeMemory is what a card of the kind has when nothing else runs on it, less the part that GPU.FreeMemory leaves.
+func (c *chip) FreeMemory() (bytes int64, known bool, err error) {
+	return c.Memory - c.Memory/reservedShare - contextBytes, c.Memory > 0, nil
 }
 
 func (c *chip) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
@@ -53,5 +55,8 @@ func (c *chip) Bind(*Plan, Store) (Runner, error) {
 
 func (*chip) Close() error { return nil }
 
-// roomShare: one part in so many of a device's memory is left to the driver: modules, graphs, libraries.
-const roomShare = 50
+// gpuCapabilities are every GPU's.
+var gpuCapabilities = Capabilities{Async: true, SeparateHost: true, Overlap: true, KeepDequantised: true, LogitRows: 1024}
+
+// reservedShare: one part in so many of a device's memory is left to the driver: modules, graphs, libraries.
+const reservedShare = 50

@@ -69,14 +69,16 @@ func (g *GPU) Workers() int { return g.workers }
 
 func (g *GPU) Precision() kernel.Precision { return g.gpu.Precision }
 
-// Room is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
-func (g *GPU) Room() (bytes int64, known bool, err error) {
+func (g *GPU) Capabilities() Capabilities { return gpuCapabilities }
+
+// FreeMemory is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
+func (g *GPU) FreeMemory() (bytes int64, known bool, err error) {
 	free, total, err := g.gpu.Device.Free()
-	return free - total/roomShare, true, err
+	return free - total/reservedShare, true, err
 }
 
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
-	return b.compile(deviceTarget{g.gpu.Device.SM(), g.gpu.Precision}, true, outputs)
+	return b.compile(newDeviceTarget(g.gpu.Device.SM(), g.gpu.Precision), true, outputs)
 }
 
 func (g *GPU) Close() error {
@@ -86,9 +88,11 @@ func (g *GPU) Close() error {
 
 // deviceTarget stores values as their kernels' GPU bodies ask.
 type deviceTarget struct {
-	sm        int
-	precision kernel.Precision
+	gpuTarget
+	sm int
 }
+
+func newDeviceTarget(sm int, p kernel.Precision) deviceTarget { return deviceTarget{gpuTarget{p}, sm} }
 
 func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
 	body, ok := k.(kernel.OnGPU)
@@ -111,26 +115,9 @@ func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 	return 0
 }
 
-func (deviceTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
-	if a, ok := k.(kernel.AccumulatingOnGPU); ok {
-		return a.AccumulateGPU()
-	}
-	return hostTarget{}.accumulate(k)
-}
-
-func (deviceTarget) early(k kernel.Kernel) bool {
-	_, ok := k.(kernel.EarlyOnGPU)
+func (deviceTarget) prologue(k kernel.Kernel) bool {
+	_, ok := k.(kernel.PrologueOnGPU)
 	return ok
-}
-
-// sameSum: about what stays in the second-level cache, as bf16, between two calls.
-func (deviceTarget) sameSum() int64 { return 32 << 20 }
-
-// rewrite stores what products add to the residual stream as fp32, groups thin products, and merges residual sums with the
-// norms that read them first.
-func (deviceTarget) rewrite(calls []*call, outputs []*Value) []*call {
-	widenTerms(calls)
-	return mergeSums(stacker{outputs, kernel.Stacks}.stack(calls))
 }
 
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
@@ -214,7 +201,7 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	for _, t := range out {
 		d.meets = append(d.meets, meet(t.Ptr, t.Bytes(), true))
 	}
-	g.Scratch, g.Copy, g.Early, g.Orders = 0, 0, kernel.Early{}, g.Orders[:0]
+	g.Scratch, g.Copy, g.Prologue, g.Accesses = 0, 0, kernel.Prologue{}, g.Accesses[:0]
 	if s, ok := p.scratch[c]; ok {
 		g.Scratch = r.store.arena.Base.Add(s.offset)
 		d.meets = append(d.meets, meet(g.Scratch, s.size, true))
@@ -230,12 +217,12 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	if d.queue, err = c.kernel.(kernel.OnGPU).GPU(g, in, out); err != nil {
 		return err
 	}
-	for _, o := range g.Orders {
-		d.meets = append(d.meets, meet(o.At, o.Bytes, o.Made))
+	for _, o := range g.Accesses {
+		d.meets = append(d.meets, meet(o.At, o.Bytes, o.Write))
 	}
-	if g.Early.Work != nil {
-		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Early.Work, name: d.name + ", early",
-			kernel: fmt.Sprintf("%s early, %d bytes", c.kernel.Name(), g.Early.Bytes), meets: []access{meet(g.Scratch, g.Early.Bytes, true)}})
+	if g.Prologue.Work != nil {
+		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Prologue.Work, name: d.name + ", early",
+			kernel: fmt.Sprintf("%s early, %d bytes", c.kernel.Name(), g.Prologue.Bytes), meets: []access{meet(g.Scratch, g.Prologue.Bytes, true)}})
 	}
 	r.work[segment] = append(r.work[segment], d)
 	return nil

@@ -10,15 +10,15 @@ import (
 // ErrNotFinite is what Loader.Load says of a weight that is packed and has a number that is not finite.
 var ErrNotFinite = errors.New("a frozen weight must be finite")
 
-// Filling is a frozen weight on its way into a Store.
-type Filling struct {
+// WeightLoad is a frozen weight on its way into a Store.
+type WeightLoad struct {
 	Into  []string     // names in the store: one for numbers, the inputs of Packed after its first for a packed weight
 	Elems int          // numbers
 	DType kernel.DType // of what Read gives
 	// Read reads the numbers from element from on, row-major, until dst is full. Several goroutines call it.
-	Read    func(dst []byte, from int) error
-	Packed  kernel.Kernel // the product that reads the packed weight; nil = the weight is stored as numbers
-	Decoded bool          // of a packed weight, the numbers it stands for are stored
+	Read        func(dst []byte, from int) error
+	Packed      kernel.Kernel // the product that reads the packed weight; nil = the weight is stored as numbers
+	Dequantised bool          // of a packed weight, the numbers it stands for are stored
 }
 
 // Loader is a Store that converts and packs weights itself, from the numbers as a file holds them. It works in
@@ -27,5 +27,5 @@ type Loader interface {
 	// Load fills weights, workers reading at the same time. each[i] says what is wrong with weights[i]:
 	// errors.ErrUnsupported means that it is not filled and the host has to, ErrNotFinite that it cannot be
 	// packed. err is what ended the load before its end.
-	Load(ctx context.Context, weights []Filling, workers int) (each []error, err error)
+	Load(ctx context.Context, weights []WeightLoad, workers int) (each []error, err error)
 }

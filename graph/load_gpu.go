@@ -42,7 +42,7 @@ type loading struct {
 
 // arrival is a weight that the device takes.
 type arrival struct {
-	Filling
+	WeightLoad
 	index   int
 	to      kernel.DeviceTensor // of a weight stored as numbers
 	pack    *kernel.Packing     // nil = numbers as they are
@@ -64,7 +64,7 @@ type reader struct {
 }
 
 // Load fills weights; see Loader. The order in which pieces arrive decides nothing: each has its place.
-func (s *deviceStore) Load(ctx context.Context, weights []Filling, workers int) (each []error, err error) {
+func (s *deviceStore) Load(ctx context.Context, weights []WeightLoad, workers int) (each []error, err error) {
 	each = make([]error, len(weights))
 	l := &loading{ctx: ctx, store: s}
 	defer func() {
@@ -82,7 +82,7 @@ func (s *deviceStore) Load(ctx context.Context, weights []Filling, workers int) 
 		if !ok {
 			continue
 		}
-		a := &arrival{Filling: w, index: i}
+		a := &arrival{WeightLoad: w, index: i}
 		if each[i] = l.accept(a); each[i] == nil {
 			all = append(all, a)
 		} else if errors.Is(each[i], errUnread) {
@@ -154,7 +154,7 @@ func (l *loading) accept(a *arrival) error {
 		return errors.ErrUnsupported
 	}
 	if k, ok := a.Packed.(kernel.PacksOnGPU); ok {
-		if p, ok := k.PackGPU(l.store.g, to, a.DType, a.Decoded); ok && p.Staging <= l.room {
+		if p, ok := k.PackGPU(l.store.g, to, a.DType, a.Dequantised); ok && p.Staging <= l.room {
 			a.pack = &p
 			return nil
 		}

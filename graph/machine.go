@@ -16,8 +16,10 @@ type Machine interface {
 	Workers() int
 	// Precision is how its plans store and multiply numbers: fp32 on the CPU, whatever a graph is typed as.
 	Precision() kernel.Precision
-	// Room is the memory that is free; known is false where the system does not say.
-	Room() (bytes int64, known bool, err error)
+	// Capabilities are what a layout may count on.
+	Capabilities() Capabilities
+	// FreeMemory is what plans may take; known is false where the system does not say.
+	FreeMemory() (bytes int64, known bool, err error)
 	// Compile makes a plan laid out for the machine; see Builder.Compile.
 	Compile(b *Builder, outputs ...*Value) (*Plan, error)
 	// NewStore takes the memory that plans need when they share it, all of it at once.
@@ -25,6 +27,20 @@ type Machine interface {
 	// Bind gives a plan its memory.
 	Bind(p *Plan, s Store) (Runner, error)
 	Close() error
+}
+
+// Capabilities are what a layout may count on.
+type Capabilities struct {
+	// SeparateHost: host memory is not the machine's own, so that values can be offloaded there.
+	SeparateHost bool
+	// Async: work goes on after it is queued.
+	Async bool
+	// Overlap: calls that do not depend on one another run at the same time.
+	Overlap bool
+	// KeepDequantised: quantised weights kept as the numbers they stand for save enough time to be worth their memory.
+	KeepDequantised bool
+	// LogitRows is how many rows of logits, computed together, fill the machine.
+	LogitRows int
 }
 
 // Store is the memory that plans run in. On a GPU, Tensor is host memory: what the host writes there is sent
@@ -118,8 +134,11 @@ func (c *CPU) Workers() int { return c.cpu.Workers() }
 
 func (*CPU) Precision() kernel.Precision { return kernel.PrecisionFP32 }
 
-// Room is what Linux says is available without swapping.
-func (c *CPU) Room() (bytes int64, known bool, err error) {
+// Capabilities of a CPU: what is on the host is all there is, and each call uses all cores.
+func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256} }
+
+// FreeMemory is what Linux says is available without swapping.
+func (c *CPU) FreeMemory() (bytes int64, known bool, err error) {
 	bytes, known = availableMemory()
 	return bytes, known, nil
 }
@@ -169,55 +188,4 @@ func (r *Run) Reader(outputs ...*Value) (Reader, error) {
 		}
 	}
 	return h, nil
-}
-
-// target is the machine as layout sees it.
-type target interface {
-	// stored is the element type of each input and output of a kernel in memory. in is what is settled, 0
-	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
-	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
-	scratch(k kernel.Kernel, in, out []kernel.Type) int64
-	// accumulate is the form of a kernel that adds to memory, if it has one here.
-	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
-	// widen makes calls that keep more digits than values are stored with, where the machine has such.
-	widen(calls []*call) []*call
-	// rewrite merges calls that the machine has one kernel for.
-	rewrite(calls []*call, outputs []*Value) []*call
-	// early tells whether a kernel fills its scratch before its inputs are there.
-	early(k kernel.Kernel) bool
-	// sameSum is the bytes, as typed, up to which either term of a sum may as well be computed first.
-	sameSum() int64
-	// constants are bytes of tables that kernels read.
-	constants() int64
-}
-
-// hostTarget stores every value as it is typed.
-type hostTarget struct{ workers int }
-
-func (hostTarget) stored(_ kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error) {
-	return in, declared, nil
-}
-
-func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
-	if a, ok := k.(kernel.Accumulating); ok {
-		return a.Accumulate()
-	}
-	return nil, false
-}
-
-func (hostTarget) widen(calls []*call) []*call { return calls }
-
-func (hostTarget) rewrite(calls []*call, _ []*Value) []*call { return calls }
-
-func (hostTarget) early(kernel.Kernel) bool { return false }
-
-func (hostTarget) sameSum() int64 { return 0 }
-
-func (hostTarget) constants() int64 { return 0 }
-
-func (h hostTarget) scratch(k kernel.Kernel, in, _ []kernel.Type) int64 {
-	if s, ok := k.(kernel.Scratch); ok {
-		return s.Scratch(in, h.workers)
-	}
-	return 0
 }

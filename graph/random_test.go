@@ -187,7 +187,7 @@ func TestLayout(t *testing.T) {
 	for seed := range uint64(200) {
 		b, outputs := randomGraph(1000+seed, 10+int(seed)%80)
 		spacing := int(seed) % 3 * 4
-		b.Space(spacing)
+		b.Overlap(spacing)
 		p := mustCompile(t, b, outputs...)
 		type extent struct {
 			at, end  int64

@@ -83,7 +83,7 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, sum)
 	n.Recompute(l.again, l.layers)
-	n.Space(l.space)
+	n.Overlap(l.space)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (s *deviceStore) device(name string) (kernel.DeviceTensor, error) {
 }
 
 // narrow is the type of activations, operands of products and copies of parameters.
-func (s *deviceStore) narrow() kernel.DType { return s.g.Precision.Stored(kernel.Narrow) }
+func (s *deviceStore) narrow() kernel.DType { return s.g.Precision.Stored(kernel.ComputeType) }
 
 // copy is the place of a parameter's, or a span's, copy in 16 bits.
 func (s *deviceStore) copy(v *Value) (gpu.Ptr, error) {

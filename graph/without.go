@@ -16,6 +16,6 @@ func NewGPU(int, int, kernel.Precision) (Machine, error) {
 }
 
 // NewChip plans for a kind of device; this build has not the kernels that say what they store.
-func NewChip(gpu.Chip, int, kernel.Precision) (Machine, error) {
+func NewChip(Chip, int, kernel.Precision) (Machine, error) {
 	return nil, errors.New("this build leaves out the GPU kernels, and with them how much memory they take; build with make gpu, which needs no GPU")
 }

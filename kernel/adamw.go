@@ -1,11 +1,15 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/tierlora/tierlora/kernel/simd"
+)
 
 // AdamW is one step of Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch's
 // AdamW, over all trained elements at once.
 //
-//	p, g, m, v f[P]; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, t as the bits of
+//	p, g, m, v f[P], or tensors of one shape; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, t as the bits of
 //	a float32); (scaling if Scaled)
 //	g' = g clip[1]
 //	p' = p (1 - lr WeightDecay) - lr/hyper[1] m' / (sqrt(v')/sqrt(hyper[2]) + Eps)
@@ -21,7 +25,11 @@ type AdamW struct {
 func (AdamW) Name() string { return "adamw" }
 
 func (k AdamW) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]")...); err != nil {
+	flat, err := asVectors(in, 4)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Want(flat, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]")...); err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 1, 2, 3, 4, 5, len(in)-1); err != nil {
@@ -39,16 +47,11 @@ func (k AdamW) CPU(c *CPU, in, out []Tensor) func() {
 	return adamW[float32](k, c, in, out)
 }
 
-// adamScalars are a step's numbers, each made in float64 and rounded once, as torch has them.
-type adamScalars[F Float] struct {
-	factor, toGrad, beta2, toSquare, correct, eps, keep, size F
-}
-
 func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 	g, clip, hyper, scaling := Floats[F](in[1]), Floats[F](in[4]), Floats[F](in[5]), lossScaling[F](k.Scaled, in, 6)
 	p, m, v := Floats[F](out[0]), Floats[F](out[1]), Floats[F](out[2])
-	s := adamScalars[F]{toGrad: F(1 - k.Beta1), beta2: F(k.Beta2), toSquare: F(1 - k.Beta2), eps: F(k.Eps)}
-	fast, _ := any(vectorAdamW()).(func(p, g, m, v []F, s adamScalars[F]) int)
+	s := simd.AdamScalars[F]{ToGrad: F(1 - k.Beta1), Beta2: F(k.Beta2), ToSquare: F(1 - k.Beta2), Eps: F(k.Eps)}
+	fast, _ := any(simd.AdamW()).(func(p, g, m, v []F, s simd.AdamScalars[F]) int)
 	return c.Range(len(p), 1<<13, func(lo, hi int) {
 		if math.IsNaN(float64(clip[1])) {
 			return
@@ -59,17 +62,17 @@ func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 			t := float64(math.Float32bits(float32(hyper[3]))) - float64(scaling[LossScaleSkipped])
 			correct1, correct2 = float64(F(1-math.Pow(k.Beta1, t))), float64(F(1-math.Pow(k.Beta2, t)))
 		}
-		s.factor, s.correct = clip[1], F(math.Sqrt(correct2))
-		s.keep, s.size = F(1-lr*k.WeightDecay), F(-lr/correct1)
+		s.Factor, s.Correct = clip[1], F(math.Sqrt(correct2))
+		s.Keep, s.Size = F(1-lr*k.WeightDecay), F(-lr/correct1)
 		if fast != nil {
 			lo += fast(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], s)
 		}
 		p, g, m, v := p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi]
 		for i, w := range p {
-			d := F(g[i] * s.factor)
-			m[i] += F(s.toGrad * (d - m[i]))
-			v[i] = F(v[i]*s.beta2) + F(s.toSquare*F(d*d))
-			p[i] = F(w*s.keep) + F(s.size*F(m[i]/(F(F(math.Sqrt(float64(v[i])))/s.correct)+s.eps)))
+			d := F(g[i] * s.Factor)
+			m[i] += F(s.ToGrad * (d - m[i]))
+			v[i] = F(v[i]*s.Beta2) + F(s.ToSquare*F(d*d))
+			p[i] = F(w*s.Keep) + F(s.Size*F(m[i]/(F(F(math.Sqrt(float64(v[i])))/s.Correct)+s.Eps)))
 		}
 	})
 }

@@ -3,7 +3,7 @@ package kernel
 import "github.com/tierlora/tierlora/kernel/gemm"
 
 // attentionGrad goes over the tiles of scores once. dq of a tile of queries is its own; dk and dv are sums
-// over such tiles, which are dealt out to a fixed number of lanes: each lane adds up its own partial sums,
+// over such tiles, which are dealt out to a fixed number of loops: each lane adds up its own partial sums,
 // and these are added in order. So every sum has one order whatever the number of threads. Where there are
 // sequences enough, a task is a sequence instead and writes dk and dv itself.
 func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
@@ -146,7 +146,7 @@ func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F, st
 	b.gather(w.q, b.q, t, rows, b.scale)
 	b.gather(w.do, b.do, t, rows, 1)
 	for r := range rows {
-		w.delta[r] = b.lanes.dot(w.do[r*b.head:][:b.head], b.o[b.at(t, r):][:b.head])
+		w.delta[r] = b.loops.Dot(w.do[r*b.head:][:b.head], b.o[b.at(t, r):][:b.head])
 	}
 	clear(w.dq)
 	first, _ := b.sees(t.sequence, t.from)
@@ -161,7 +161,7 @@ func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F, st
 		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
 	}
 	for r := range rows {
-		b.lanes.scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)
+		b.loops.Scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)
 	}
 }
 
@@ -174,8 +174,8 @@ func (b *attentionBackward[F]) probabilities(w workspace[F], t stack, rows, k0, 
 		clear(ds[:lo])
 		clear(p[hi:])
 		clear(ds[hi:])
-		b.lanes.exp(p[lo:hi], p[lo:hi], b.lse[b.statistic(t, r)])
-		b.lanes.scoreGrad(ds[lo:hi], p[lo:hi], ds[lo:hi], w.delta[r])
+		b.loops.Exp(p[lo:hi], p[lo:hi], b.lse[b.statistic(t, r)])
+		b.loops.ScoreGrad(ds[lo:hi], p[lo:hi], ds[lo:hi], w.delta[r])
 	}
 }
 
@@ -188,8 +188,8 @@ func (b *attentionBackward[F]) sum(lo, hi int) {
 			clear(dv)
 			for strand := range b.strands {
 				at := (strand*b.keyWidth+h)*b.keys + j*b.head
-				b.lanes.blend(dk, 1, b.partialK[at:][:b.head], 1)
-				b.lanes.blend(dv, 1, b.partialV[at:][:b.head], 1)
+				b.loops.Blend(dk, 1, b.partialK[at:][:b.head], 1)
+				b.loops.Blend(dv, 1, b.partialV[at:][:b.head], 1)
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func (f *attentionForward[F]) rows(own *gemm.Pool, t stack, mem []F) {
 	}
 	for r := range rows {
 		if sum[r] != 0 {
-			f.lanes.scale(f.o[f.at(t, r):][:f.head], o[r*f.head:], 1/sum[r])
+			f.loops.Scale(f.o[f.at(t, r):][:f.head], o[r*f.head:], 1/sum[r])
 			f.lse[f.statistic(t, r)] = top[r] + F(math.Log(float64(sum[r])))
 		}
 	}
@@ -89,13 +89,13 @@ func (f *attentionForward[F]) softmax(row []F, lo, hi int, top, sum *F, o []F) {
 	if lo == hi {
 		return
 	}
-	if m := f.lanes.max(row[lo:hi]); !(m <= *top) {
+	if m := f.loops.Max(row[lo:hi]); !(m <= *top) {
 		if *sum != 0 {
 			s := F(math.Exp(float64(*top - m)))
 			*sum *= s
-			f.lanes.scale(o, o, s)
+			f.loops.Scale(o, o, s)
 		}
 		*top = m
 	}
-	*sum += f.lanes.exp(row[lo:hi], row[lo:hi], *top)
+	*sum += f.loops.Exp(row[lo:hi], row[lo:hi], *top)
 }

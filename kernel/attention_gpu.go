@@ -10,7 +10,7 @@ import (
 )
 
 func (Attention) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, Narrow, I32, I32}, []DType{Narrow, F32}
+	return []DType{ComputeType, ComputeType, ComputeType, I32, I32}, []DType{ComputeType, F32}
 }
 
 // geometry plans both directions, so that they are always of one family.
@@ -90,7 +90,7 @@ func (m *headMaps) launch(at cuda.Geometry, args []any) (func() error, error) {
 }
 
 func (AttentionGrad) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, Narrow, Narrow, F32, Narrow, I32, I32}, []DType{Narrow, Narrow, Narrow}
+	return []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32}, []DType{ComputeType, ComputeType, ComputeType}
 }
 
 // deltaBytes is the scratch for the rows' sums of o dO.

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/tierlora/tierlora/kernel/gemm"
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // keyTile is the number of keys that a tile of queries meets at a time. Of 64, 96, 128 and 192 the larger
@@ -21,7 +22,7 @@ func attentionSlot(size, head, group, rows, scores, statistics int) int64 {
 	return AlignUp(int64(size) * int64(max(stacked, abreastScratch(head))))
 }
 
-// Where queries stand side by side (attention_lanes_amd64.go): how many do, how many are a tile, and the
+// Where queries stand side by side (attention_avx512.go): how many do, how many are a tile, and the
 // largest head that goes that way.
 const (
 	abreast     = 16
@@ -64,7 +65,7 @@ func (s *slots[F]) give(i int) { s.free <- i }
 
 // attentionShape is what forward and backward share: sizes, sequence bounds, visibility.
 type attentionShape[F Float] struct {
-	lanes      *lanes[F]
+	loops      *simd.Loops[F]
 	head       int // elements of a head
 	group      int // query heads of a key head
 	tile       int // queries of a tile
@@ -80,7 +81,7 @@ type attentionShape[F Float] struct {
 func newAttentionShape[F Float](o Attention, q, k, cuQ, cuK Tensor) attentionShape[F] {
 	group := o.Heads / o.KVHeads
 	return attentionShape[F]{
-		lanes: lanesOf[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
+		loops: simd.Best[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
 		queryWidth: q.Shape[1], keyWidth: k.Shape[1], queries: q.Shape[0], keys: k.Shape[0],
 		window: o.Window, scale: F(o.Scale), cuQ: cuQ.I32(), cuK: cuK.I32(),
 	}
@@ -135,7 +136,7 @@ func (a *attentionShape[F]) statistic(t stack, row int) int {
 // gather copies a stack's rows, times s, to dst [rows,D].
 func (a *attentionShape[F]) gather(dst, src []F, t stack, rows int, s F) {
 	for r := range rows {
-		a.lanes.scale(dst[r*a.head:][:a.head], src[a.at(t, r):], s)
+		a.loops.Scale(dst[r*a.head:][:a.head], src[a.at(t, r):], s)
 	}
 }
 

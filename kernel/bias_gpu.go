@@ -4,7 +4,9 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (AddBias) Stored([]DType) (want, out []DType) { return []DType{Narrow, Narrow}, []DType{Narrow} }
+func (AddBias) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
 
 func (AddBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, N := in[0].Shape[0], in[0].Shape[1]

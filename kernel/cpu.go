@@ -26,3 +26,6 @@ func (c *CPU) Range(n, grain int, f func(lo, hi int)) func() {
 	pool := c.Pool
 	return func() { pool.Parallel(pieces, piece) }
 }
+
+// rowGrain is how many rows of n elements make a piece of work worth handing to a thread.
+func rowGrain(n int) int { return max(1, 1<<14/max(n, 1)) }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tierlora/tierlora/kernel/gemm"
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // Untrained is the label of a row that no loss is taken of.
@@ -149,7 +150,7 @@ func head64(c *CPU, w Tensor) head[float64] {
 
 // crossEntropy is a bound LinearCrossEntropy.
 type crossEntropy[F Float] struct {
-	lanes        *lanes[F]
+	loops        *simd.Loops[F]
 	x, dx, nll   []F
 	labels       []int32
 	scale        []F
@@ -166,7 +167,7 @@ type crossEntropy[F Float] struct {
 func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor, w head[F]) func() {
 	chunk := o.rows(in[0].Type)
 	e := &crossEntropy[F]{
-		lanes: lanesOf[F](), x: Floats[F](in[0]), labels: in[2].I32(), scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]),
+		loops: simd.Best[F](), x: Floats[F](in[0]), labels: in[2].I32(), scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]),
 		width: in[0].Shape[1], vocab: in[1].Shape[0],
 	}
 	if o.Grad {
@@ -233,7 +234,7 @@ func (e *crossEntropy[F]) gather() int {
 // row takes the loss of row i of the chunk and turns its logits into their gradient.
 func (e *crossEntropy[F]) row(i int) {
 	t, logits := e.index[e.first+i], e.logits[i*e.vocab:][:e.vocab]
-	label, top := int(e.labels[t]), e.lanes.max(logits)
+	label, top := int(e.labels[t]), e.loops.Max(logits)
 	if label < 0 || label >= e.vocab {
 		e.nll[t] = F(math.NaN())
 		for j := range logits {
@@ -242,11 +243,11 @@ func (e *crossEntropy[F]) row(i int) {
 		return
 	}
 	target := logits[label]
-	sum := longExp(e.lanes, logits, logits, top)
+	sum := simd.LongExp(e.loops, logits, logits, top)
 	e.nll[t] = F(math.Log(sum) + float64(top) - float64(target))
 	if e.dx != nil {
 		scale := float64(e.scale[0]) * float64(e.scaling[LossScaleNow])
-		e.lanes.scale(logits, logits, F(scale/sum))
+		e.loops.Scale(logits, logits, F(scale/sum))
 		logits[label] -= F(scale)
 	}
 }

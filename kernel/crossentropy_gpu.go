@@ -5,9 +5,9 @@ package kernel
 import "github.com/tierlora/tierlora/kernel/cuda"
 
 func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
-	want = storedScaling(o.Scaled, Narrow, Narrow, I32, F32)
+	want = storedScaling(o.Scaled, ComputeType, ComputeType, I32, F32)
 	if o.Grad {
-		return want, []DType{F32, Narrow, F32}
+		return want, []DType{F32, ComputeType, F32}
 	}
 	return want, []DType{F32, F32}
 }
@@ -18,15 +18,15 @@ func (o LinearCrossEntropy) logitBytes(x, w Type) int64 {
 }
 
 func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
-	logits, back := o.products(in[0], in[1], o.rows(in[0]))
+	logits, back := o.ops(in[0], in[1], o.rows(in[0]))
 	return o.logitBytes(in[0], in[1]) + max(logits.scratch(sm), back.scratch(sm))
 }
 
 // products are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.
-func (o LinearCrossEntropy) products(x, w Type, rows int) (logits, back product) {
+func (o LinearCrossEntropy) ops(x, w Type, rows int) (logits, back gemmOp) {
 	V, C := w.Shape[0], w.Shape[1]
 	d := x.DType
-	return product{m: rows, n: V, k: C, transB: true, alpha: 1, operand: d, out: d}, product{m: rows, n: C, k: V, alpha: 1, operand: d, out: d}
+	return gemmOp{m: rows, n: V, k: C, transB: true, alpha: 1, operand: d, out: d}, gemmOp{m: rows, n: C, k: V, alpha: 1, operand: d, out: d}
 }
 
 func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -38,7 +38,7 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 	for row := 0; row < M; row += o.Chunk {
 		rows := min(o.Chunk, M-row)
 		x, labels, losses := in[0].Ptr.Add(int64(row)*rowBytes), in[2].Ptr.Add(int64(row)*4), nll.Ptr.Add(int64(row)*4)
-		logits, back := o.products(in[0].Type, in[1].Type, rows)
+		logits, back := o.ops(in[0].Type, in[1].Type, rows)
 		forward, err := logits.bind(g, g.Scratch, x, in[1].Ptr, scratch)
 		if err != nil {
 			return nil, err

@@ -8,22 +8,21 @@ import (
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
-	"github.com/tierlora/tierlora/quant"
 )
 
 // OnGPU is a kernel with a GPU body. A graph's real numbers are one type; on the device each value is stored
-// as its kernels need it: activations and operands of products as Narrow, the type of the plan's Precision,
+// as its kernels need it: activations and operands of products as ComputeType, the type of the plan's Precision,
 // statistics and what is summed up as fp32.
 type OnGPU interface {
 	Kernel
 	// Stored is the element type in device memory of each input and output. in holds what is settled
 	// already: fp32 for parameters and what they add up to, the stored type of computed values, 0 where the
-	// kernel may choose, which it may for frozen weights. A parameter wanted as Narrow is read from its copy
+	// kernel may choose, which it may for frozen weights. A parameter wanted as ComputeType is read from its copy
 	// where that is not fp32.
 	Stored(in []DType) (want, out []DType)
 	// GPU binds the operation to device memory and returns the work that queues it. The work allocates
 	// nothing and can be captured. It touches no memory but in, out, Scratch, Copy and what it notes in
-	// Orders: which calls wait for one another follows from that.
+	// Accesses: which calls wait for one another follows from that.
 	GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 }
 
@@ -32,15 +31,6 @@ type OnGPU interface {
 type ScratchOnGPU interface {
 	ScratchGPU(in, out []Type, sm int) int64
 }
-
-// AccumulatingOnGPU is Accumulating for kernels that have such a form on the device alone.
-type AccumulatingOnGPU interface {
-	AccumulateGPU() (Kernel, bool)
-}
-
-// WideOnGPU is a kernel with a form that stores its only output as fp32. That of one that adds to memory is itself: the
-// addend decides.
-type WideOnGPU interface{ WideGPU() Kernel }
 
 // DeviceTensor is a Type, its element type as stored, at a device address.
 type DeviceTensor struct {
@@ -58,10 +48,10 @@ type GPU struct {
 	Scratch    gpu.Ptr // of the call that is bound
 	Copy       gpu.Ptr // the copy in 16 bits of the call's first input, a span of parameters; 0 = there is none
 	Constants  gpu.Ptr // ConstantBytes, filled by Start
-	// Early and Orders are what a body leaves beside the work it returns. Early comes before that work, and
+	// Prologue and Accesses are what a body leaves beside the work it returns. Prologue comes before that work, and
 	// may begin as soon as the scratch that it fills is free: it reads frozen values only.
-	Early  Early
-	Orders []Order // of attention tiles that the call makes or reads, and counters it uses
+	Prologue Prologue
+	Accesses []Access // to orders of attention tiles and to counters, in the constants
 
 	side       *gpu.Stream // of Beside
 	fork, join *gpu.Event
@@ -89,20 +79,21 @@ type order struct {
 	byKeys       bool
 }
 
-// Early is work that fills the first Bytes of a call's scratch; no Work = there is none.
-type Early struct {
+// Prologue is work that fills the first Bytes of a call's scratch; no Work = there is none.
+type Prologue struct {
 	Work  func() error
 	Bytes int64
 }
 
-// EarlyOnGPU is a kernel whose GPU body may leave Early.
-type EarlyOnGPU interface{ EarlyGPU() }
+// PrologueOnGPU is a kernel whose GPU body may leave Prologue.
+type PrologueOnGPU interface{ PrologueGPU() }
 
-// Order is an order of tiles, kept in the constants for the calls behind the one that made it, or a set of counters.
-type Order struct {
+// Access is memory in the constants that a call reads or writes: an order of tiles, kept for the calls behind the one
+// that made it, or a set of counters.
+type Access struct {
 	At    gpu.Ptr
 	Bytes int64
-	Made  bool // by this call
+	Write bool
 }
 
 // Begin forgets what bodies of another plan or segment left to be shared.
@@ -115,7 +106,7 @@ func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, fu
 	key := order{cu, o.Rows, window, o.ByKeys}
 	n := (int64(o.Tiles)*4 + 255) &^ 255
 	if at, ok := g.orders[key]; ok {
-		g.Orders = append(g.Orders, Order{At: at, Bytes: n})
+		g.Accesses = append(g.Accesses, Access{At: at, Bytes: n})
 		return at, none, nil
 	}
 	if g.orders == nil || g.ordered+n > orderBytes || o.Geometry.Shared > 48<<10 {
@@ -131,7 +122,7 @@ func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, fu
 		return 0, nil, err
 	}
 	g.orders[key], g.ordered = at, g.ordered+n
-	g.Orders = append(g.Orders, Order{At: at, Bytes: n, Made: true})
+	g.Accesses = append(g.Accesses, Access{At: at, Bytes: n, Write: true})
 	return at, work, nil
 }
 
@@ -140,31 +131,27 @@ func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, fu
 func (g *GPU) counters() gpu.Ptr {
 	at := g.Constants.Add(counterOffset + int64(g.counted%counterSets)*counterBytes)
 	g.counted++
-	g.Orders = append(g.Orders, Order{At: at, Bytes: counterBytes, Made: true})
+	g.Accesses = append(g.Accesses, Access{At: at, Bytes: counterBytes, Write: true})
 	return at
 }
 
-// Constants on the device: NF4's code table, the table of 8-bit scales, sets of counters, then
-// room for the orders in which attention takes its tiles, which the first attention of a run works out.
+// Constants on the device: the tables of storage schemes, sets of counters, then
+// space for the orders in which attention takes its tiles, which the first attention of a run works out.
 const (
-	codeTableBytes = 256 // 16 fp32, padded
-	counterOffset  = codeTableBytes + 256*4
-	counterBytes   = cuda.LowRankCounters * 4
-	counterSets    = 32
-	orderOffset    = counterOffset + counterSets*counterBytes
-	orderBytes     = 64 << 10
-	ConstantBytes  = orderOffset + orderBytes
+	counterOffset = nf4TableBytes
+	counterBytes  = cuda.LowRankCounters * 4
+	counterSets   = 32
+	orderOffset   = counterOffset + counterSets*counterBytes
+	orderBytes    = 64 << 10
+	ConstantBytes = orderOffset + orderBytes
 )
 
 // Start fills the constants.
 func (g *GPU) Start() error {
-	if err := gpu.Upload(g.Constants, quant.Schemes["nf4"].Table()); err != nil {
+	if err := uploadNF4Tables(g.Constants); err != nil {
 		return err
 	}
-	if err := gpu.Upload(g.Constants.Add(counterOffset), make([]uint32, counterSets*cuda.LowRankCounters)); err != nil {
-		return err
-	}
-	return gpu.Upload(g.Constants.Add(codeTableBytes), quant.NestedTable[:])
+	return gpu.Upload(g.Constants.Add(counterOffset), make([]uint32, counterSets*cuda.LowRankCounters))
 }
 
 // Close unloads the modules.
@@ -203,7 +190,7 @@ func (g *GPU) function(stem, entry string) (*gpu.Function, error) {
 	if g.code == nil {
 		g.code = newCode()
 	}
-	return g.code.function(g.Device, stem, g.Precision.Stored(Narrow).String(), entry)
+	return g.code.function(g.Device, stem, g.Precision.Stored(ComputeType).String(), entry)
 }
 
 // function finds a kernel in the form for an element type.

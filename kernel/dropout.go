@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // Dropout sets elements to zero with probability P and scales the others, so that the mean stays (Srivastava
@@ -57,14 +59,13 @@ func dropout[F Float](k Dropout, c *CPU, in, out []Tensor) func() {
 	threshold, factor := uint64(k.Threshold()), [2]F{F(1 / (1 - k.P)), 0}
 	// A product with a looked-up factor: a branch would be guessed wrong at a rate of P.
 	masked := func(x F, word uint32) F { return x * factor[(uint64(word)-threshold)>>63] }
-	fast, _ := any(vectorDropout(k.Threshold(), float32(factor[0]))).(func(y, x []F, group uint64, step uint32, key uint64) int)
+	fast, _ := any(simd.Dropout(k.Threshold(), float32(factor[0]))).(func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int)
 	const grain = 1 << 12 // a multiple of 4
 	return c.Range(len(y), grain, func(lo, hi int) {
-		key, step := uint64(uint32(counter[0]))+k.Stream, uint32(counter[1])
+		keys, step := philoxKeys(uint64(uint32(counter[0]))+k.Stream), uint32(counter[1])
 		if fast != nil {
-			lo += fast(y[lo:hi], x[lo:hi], uint64(lo/4), step, key)
+			lo += fast(y[lo:hi], x[lo:hi], uint64(lo/4), step, keys)
 		}
-		keys := philoxKeys(key)
 		for at := lo; at < hi; at += 4 {
 			group := uint64(at / 4)
 			w0, w1, w2, w3 := philox(uint32(group), uint32(group>>32), step, 0, &keys)

@@ -4,7 +4,9 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (Dropout) Stored([]DType) (want, out []DType) { return []DType{Narrow, I32}, []DType{Narrow} }
+func (Dropout) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32}, []DType{ComputeType}
+}
 
 func (k Dropout) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())

@@ -101,6 +101,15 @@ type Accumulating interface {
 	Accumulate() (Kernel, bool)
 }
 
+// AccumulatingOnGPU is Accumulating for kernels that have such a form in plans of a GPU alone.
+type AccumulatingOnGPU interface {
+	AccumulateGPU() (Kernel, bool)
+}
+
+// FP32Output is a kernel with a form that a GPU stores the only output of as fp32. That of one that adds to memory is itself:
+// the addend decides.
+type FP32Output interface{ WithFP32Out() Kernel }
+
 // Scratch is a kernel that needs working memory during a run. The plan gives it bytes of the arena, free
 // again after the call; bind finds them in CPU.Scratch.
 type Scratch interface {

@@ -6,7 +6,7 @@ import "github.com/tierlora/tierlora/kernel/cuda"
 
 // Stored: the cache holds what attention reads.
 func (KVAppend) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, I32}, []DType{Narrow}
+	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
 }
 
 func (KVAppend) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

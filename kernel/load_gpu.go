@@ -4,7 +4,6 @@ package kernel
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -55,7 +54,7 @@ func (g *GPU) Once(at cuda.Geometry, args ...any) error {
 // Converts tells whether the device has a kernel for Convert.
 func Converts(from, to DType) bool {
 	at := cuda.Convert(from.String(), to.String(), 1)
-	return slices.Contains(cuda.Entries[at.Stem], at.Entry)
+	return cuda.Has(at.Stem, at.Entry)
 }
 
 // Convert queues dst <- src, n numbers of another element type, to nearest. Addresses are multiples of 16.

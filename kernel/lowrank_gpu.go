@@ -5,44 +5,11 @@ package kernel
 import (
 	"slices"
 
-	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// lowRankForm is which of lowrank.cu's three kernels a product runs on.
-type lowRankForm uint8
-
-const (
-	noLowRank lowRankForm = iota
-	lowRankDown
-	lowRankUp
-	lowRankGrad
-	lowRankGradFlipped // the wide operand is the first
-)
-
-// lowRank tells how n products like p that share their wide operand run on lowrank.cu, by shapes and types alone.
-func (p product) lowRank(n int) (cuda.LowRank, lowRankForm) {
-	const width = cuda.LowRankWidth
-	l, form := cuda.LowRank{Count: n}, noLowRank
-	switch {
-	case p.transA && !p.transB && p.out == F32 && p.m <= width && p.m < p.n:
-		l.M, l.C, l.R, form = p.k, p.n, p.m, lowRankGrad
-	case p.transA && !p.transB && p.out == F32 && p.n <= width:
-		l.M, l.C, l.R, form = p.k, p.m, p.n, lowRankGradFlipped
-	case p.transA || p.out == F32:
-	case p.k <= width && p.k < p.n:
-		l.M, l.C, l.R, form = p.m, p.n, p.k, lowRankUp
-	case p.n <= width && p.beta == 0:
-		l.M, l.C, l.R, form = p.m, p.k, p.n, lowRankDown
-	}
-	if form == noLowRank || !l.Fits() {
-		return l, noLowRank
-	}
-	return l, form
-}
-
 // lowRankScratch is the working memory of n such products in one launch, in bytes.
-func (p product) lowRankScratch(n int) int64 {
+func (p gemmOp) lowRankScratch(n int) int64 {
 	l, form := p.lowRank(n)
 	if form != lowRankGrad && form != lowRankGradFlipped {
 		return 0
@@ -53,7 +20,7 @@ func (p product) lowRankScratch(n int) int64 {
 
 // bindLowRank queues products that share what is wide: d, a and b are the operands as a product has them, the
 // shared one alone. ok is false where no kernel serves or an address is no multiple of 16 bytes.
-func (p product) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work func() error, ok bool, err error) {
+func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work func() error, ok bool, err error) {
 	l, form := p.lowRank(max(len(d), len(a), len(b)))
 	all := gpu.Ptr(0)
 	for _, list := range [][]gpu.Ptr{d, a, b} {
@@ -61,7 +28,7 @@ func (p product) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work f
 			all |= x
 		}
 	}
-	if form == noLowRank || all%16 != 0 || g.Precision.Stored(Narrow) == F32 {
+	if form == noLowRank || all%16 != 0 || g.Precision.Stored(ComputeType) == F32 {
 		return nil, false, nil
 	}
 	layout, _ := p.layout()

@@ -13,11 +13,11 @@ import (
 // b may be a frozen weight in another float type than a's: it is then converted block by block while it is
 // multiplied, and a is not transposed.
 //
-// A GPU stores y as Narrow, or with Wide as fp32: for numbers that are compared, such as logits.
+// A GPU stores y as ComputeType, or with FP32Out as fp32: for numbers that are compared, such as logits.
 type MatMul struct {
 	TransA, TransB bool
 	Alpha          float64
-	Wide           bool
+	FP32Out        bool
 }
 
 func (MatMul) Name() string { return "matmul" }
@@ -56,6 +56,11 @@ func (k MatMul) Grads() Backward {
 
 func (k MatMul) Accumulate() (Kernel, bool) { return MatMulTo(k), true }
 
+func (k MatMul) WithFP32Out() Kernel {
+	k.FP32Out = true
+	return k
+}
+
 func (k MatMul) Scratch(in []Type, _ int) int64 { return panelBytes(in[0].DType, in[1]) }
 
 func (k MatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
@@ -68,6 +73,8 @@ func (MatMulTo) Name() string { return "matmul" }
 func (k MatMulTo) Shape(in []Type) ([]Type, error) { return onto(MatMul(k), in, 2) }
 
 func (MatMulTo) Overwrites() []Alias { return []Alias{{0, 2}} }
+
+func (k MatMulTo) WithFP32Out() Kernel { return k }
 
 func (k MatMulTo) Scratch(in []Type, workers int) int64 { return MatMul(k).Scratch(in, workers) }
 

@@ -3,44 +3,28 @@
 package kernel
 
 func (k MatMul) Stored([]DType) (want, out []DType) {
-	want, out = []DType{Narrow, Narrow}, []DType{Narrow}
-	if k.Wide {
+	want, out = []DType{ComputeType, ComputeType}, []DType{ComputeType}
+	if k.FP32Out {
 		out[0] = F32
 	}
 	return want, out
 }
 
-func (k MatMul) WideGPU() Kernel {
-	k.Wide = true
-	return k
-}
-
-func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.product(in, out, 0).scratch(sm) }
-
-func (k MatMul) product(in, out []Type, beta float32) product {
-	depth := in[0].Shape[1]
-	if k.TransA {
-		depth = in[0].Shape[0]
-	}
-	return product{m: out[0].Shape[0], n: out[0].Shape[1], k: depth, transA: k.TransA, transB: k.TransB,
-		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType}
-}
+func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.op(in, out, 0).scratch(sm) }
 
 func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.product(typesOf(in), typesOf(out), 0).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
+	return k.op(typesOf(in), typesOf(out), 0).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
 }
 
-// Stored: the addend is fp32 where gradients of parameters add up, else Narrow.
+// Stored: the addend is fp32 where gradients of parameters add up, else ComputeType.
 func (k MatMulTo) Stored(in []DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, in[2]}, []DType{in[2]}
+	return []DType{ComputeType, ComputeType, in[2]}, []DType{in[2]}
 }
-
-func (k MatMulTo) WideGPU() Kernel { return k }
 
 func (k MatMulTo) ScratchGPU(in, out []Type, sm int) int64 { return MatMul(k).ScratchGPU(in, out, sm) }
 
 func (k MatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return MatMul(k).product(typesOf(in), typesOf(out), 1).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
+	return MatMul(k).op(typesOf(in), typesOf(out), 1).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
 }
 
 func typesOf(t []DeviceTensor) []Type {

@@ -14,17 +14,15 @@ import (
 //	y = x W    // Transposed: x f[M,N] -> f[M,K]
 //
 // Inputs after x: codes u8[N*K/2 rounded up], two a byte, the first in the high nibble; then the scale of
-// each block: absmax f32[blocks], or, Nested, absmax u8[blocks] (codes into the table of 8-bit scales),
-// absmax2 f32[a value for 256 blocks] and offset f32[1]. OwnTable: the last input is the table of 8-bit
-// scales, f32[256], instead of quant.NestedTable.
+// each block: absmax f32[blocks], or, Nested, absmax u8[blocks] (codes into quant.NestedTable),
+// absmax2 f32[a value for 256 blocks] and offset f32[1].
 //
-// A GPU stores y as activations are, or with Wide as fp32.
+// A GPU stores y as activations are, or with FP32Out as fp32.
 type MatMulNF4 struct {
 	N, K       int
 	Nested     bool
-	OwnTable   bool
 	Transposed bool
-	Wide       bool
+	FP32Out    bool
 }
 
 // nf4Block is the number of weights that share a scale.
@@ -37,9 +35,6 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 	if k.N <= 0 || k.K <= 0 || k.N > most/k.K {
 		return nil, fmt.Errorf("a weight [%d,%d] has no product: both sizes must be positive and their product at most 2^40", k.N, k.K)
 	}
-	if k.OwnTable && !k.Nested {
-		return nil, fmt.Errorf("scales in float32 have no table")
-	}
 	width, result := k.K, k.N
 	if k.Transposed {
 		width, result = k.N, k.K
@@ -51,9 +46,6 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 	} else {
 		want = append(want, fmt.Sprintf("f32[%d]", blocks))
 	}
-	if k.OwnTable {
-		want = append(want, "f32[256]")
-	}
 	d, err := Want(in, want...)
 	if err != nil {
 		return nil, err
@@ -63,10 +55,7 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 
 // inputs is how many inputs there are besides an addend.
 func (k MatMulNF4) inputs() int {
-	switch {
-	case k.OwnTable:
-		return 6
-	case k.Nested:
+	if k.Nested {
 		return 5
 	}
 	return 3
@@ -74,7 +63,7 @@ func (k MatMulNF4) inputs() int {
 
 func (k MatMulNF4) Grads() Backward {
 	other := k
-	other.Transposed, other.Wide = !k.Transposed, false
+	other.Transposed, other.FP32Out = !k.Transposed, false
 	call := Call{Kernel: other, In: []Ref{Upstream()}}
 	for i := 1; i < k.inputs(); i++ {
 		call.In = append(call.In, In(i))
@@ -85,6 +74,11 @@ func (k MatMulNF4) Grads() Backward {
 }
 
 func (k MatMulNF4) Accumulate() (Kernel, bool) { return MatMulNF4To(k), true }
+
+func (k MatMulNF4) WithFP32Out() Kernel {
+	k.FP32Out = true
+	return k
+}
 
 func (k MatMulNF4) Scratch(in []Type, _ int) int64 {
 	return panelBytes(in[0].DType, T(F32, k.N, k.K)) + panelBytes(in[0].DType, T(F32, k.N, k.K))/2
@@ -103,6 +97,8 @@ func (k MatMulNF4To) Shape(in []Type) ([]Type, error) {
 
 func (k MatMulNF4To) Overwrites() []Alias { return []Alias{{0, MatMulNF4(k).inputs()}} }
 
+func (k MatMulNF4To) WithFP32Out() Kernel { return k }
+
 func (k MatMulNF4To) Scratch(in []Type, workers int) int64 { return MatMulNF4(k).Scratch(in, workers) }
 
 func (k MatMulNF4To) CPU(c *CPU, in, out []Tensor) func() { return MatMulNF4(k).bind(c, in, out, 1) }
@@ -112,9 +108,6 @@ func (k MatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	load := func() {}
 	if k.Nested {
 		w.AbsmaxU8, w.Absmax2, w.Table2 = in[2].Bytes(), in[3].F32(), quant.NestedTable[:]
-		if k.OwnTable {
-			w.Table2 = in[5].F32()
-		}
 		// The offset is data: it may arrive after binding.
 		offset := in[4].F32()
 		load = func() { w.Offset = offset[0] }

@@ -3,25 +3,33 @@
 package kernel
 
 import (
-	"errors"
-
 	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/quant"
 )
 
-func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
-	want = []DType{Narrow, U8, F32}
-	if k.Nested {
-		want = []DType{Narrow, U8, U8, F32, F32}
+// The first constants on the device: NF4's codes, then the table of 8-bit scales.
+const (
+	nf4CodeBytes  = 256 // 16 fp32, padded
+	nf4TableBytes = nf4CodeBytes + 256*4
+)
+
+func uploadNF4Tables(to gpu.Ptr) error {
+	if err := gpu.Upload(to, quant.Schemes["nf4"].Table()); err != nil {
+		return err
 	}
-	if k.Wide {
-		return want, []DType{F32}
-	}
-	return want, []DType{Narrow}
+	return gpu.Upload(to.Add(nf4CodeBytes), quant.NestedTable[:])
 }
 
-func (k MatMulNF4) WideGPU() Kernel {
-	k.Wide = true
-	return k
+func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
+	want = []DType{ComputeType, U8, F32}
+	if k.Nested {
+		want = []DType{ComputeType, U8, U8, F32, F32}
+	}
+	if k.FP32Out {
+		return want, []DType{F32}
+	}
+	return want, []DType{ComputeType}
 }
 
 // weightBytes is the scratch for the weight, decoded to the type of x.
@@ -30,11 +38,11 @@ func (k MatMulNF4) weightBytes(x Type) int64 {
 }
 
 func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.weightBytes(in[0]) + k.product(in[0], out[0], 0).scratch(sm)
+	return k.weightBytes(in[0]) + k.op(in[0], out[0], 0).scratch(sm)
 }
 
-func (k MatMulNF4) product(x, out Type, beta float32) product {
-	p := product{m: out.Shape[0], n: k.N, k: k.K, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType}
+func (k MatMulNF4) op(x, out Type, beta float32) gemmOp {
+	p := gemmOp{m: out.Shape[0], n: k.N, k: k.K, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType}
 	if k.Transposed {
 		p.n, p.k, p.transB = k.K, k.N, false
 	}
@@ -47,28 +55,25 @@ func (k MatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 
 // bindGPU decodes the weight into scratch memory and multiplies by it.
 func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	if k.OwnTable {
-		return nil, errors.New("a table of scales of its own is not supported on the GPU")
-	}
 	n := int64(k.N) * int64(k.K)
 	entry, args := "nf4_dequantise", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, n}
 	if k.Nested {
-		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, g.Constants.Add(codeTableBytes), in[3].Ptr, in[4].Ptr, n}
+		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, g.Constants.Add(nf4CodeBytes), in[3].Ptr, in[4].Ptr, n}
 	}
 	decode, err := g.Launch(cuda.NF4Dequantise(entry, n), args...)
 	if err != nil {
 		return nil, err
 	}
-	mul, err := k.product(in[0].Type, out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
+	mul, err := k.op(in[0].Type, out[0].Type, beta).bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, g.Scratch.Add(k.weightBytes(in[0].Type)))
 	if err != nil {
 		return nil, err
 	}
-	g.Early = Early{decode, k.weightBytes(in[0].Type)}
+	g.Prologue = Prologue{decode, k.weightBytes(in[0].Type)}
 	return mul, nil
 }
 
-// EarlyGPU marks the decoding of the weight, which waits for no activation.
-func (MatMulNF4) EarlyGPU() {}
+// PrologueGPU marks the decoding of the weight, which waits for no activation.
+func (MatMulNF4) PrologueGPU() {}
 
 func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	want, _ = MatMulNF4(k).Stored(in)
@@ -76,13 +81,11 @@ func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
 	return append(want, addend), []DType{addend}
 }
 
-func (k MatMulNF4To) WideGPU() Kernel { return k }
-
 func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
 	return MatMulNF4(k).ScratchGPU(in, out, sm)
 }
 
-func (MatMulNF4To) EarlyGPU() {}
+func (MatMulNF4To) PrologueGPU() {}
 
 func (k MatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return MatMulNF4(k).bindGPU(g, in, out, 1)

@@ -4,7 +4,6 @@ package kernel
 
 import (
 	"math"
-	"slices"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -19,14 +18,14 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 	n := k.N * k.K
 	blocks := (n + nf4Block - 1) / nf4Block
 	encode := "nf4_quantise_" + from.String()
-	if k.OwnTable || blocks > math.MaxInt32 || !slices.Contains(cuda.Entries["nf4"], encode) {
+	if blocks > math.MaxInt32 || !cuda.Has("nf4", encode) {
 		return Packing{}, false
 	}
-	decode := "nf4_dequantise" // writes Narrow
+	decode := "nf4_dequantise" // writes ComputeType
 	if k.Nested {
 		decode += "_nested"
 	}
-	if decoded && dst[0].DType != g.Precision.Stored(Narrow) {
+	if decoded && dst[0].DType != g.Precision.Stored(ComputeType) {
 		if dst[0].DType != F32 {
 			return Packing{}, false
 		}
@@ -45,7 +44,7 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 			if err := g.Once(cuda.Sum("nf4", "nf4_offset"), check, p.absmax, int32(blocks)); err != nil {
 				return err
 			}
-			table := g.Constants.Add(codeTableBytes)
+			table := g.Constants.Add(nf4CodeBytes)
 			if k.Nested {
 				if err := g.Stream.Copy(p.offset, check, 4); err != nil {
 					return err

@@ -27,21 +27,17 @@ func packedWeight(t testing.TB, n, k int, nested bool) quant.Packed {
 }
 
 // packedTensors are the inputs of MatMulNF4 after the first.
-func packedTensors(p quant.Packed, table bool) []kernel.Tensor {
+func packedTensors(p quant.Packed) []kernel.Tensor {
 	in := []kernel.Tensor{tensorOf(p.Codes)}
 	if !p.Nested() {
 		return append(in, tensor32(p.Absmax, len(p.Absmax)))
 	}
-	in = append(in, tensorOf(p.AbsmaxU8), tensor32(p.Absmax2, len(p.Absmax2)), tensor32([]float32{p.Offset}, 1))
-	if table {
-		in = append(in, tensor32(p.Table2, 256))
-	}
-	return in
+	return append(in, tensorOf(p.AbsmaxU8), tensor32(p.Absmax2, len(p.Absmax2)), tensor32([]float32{p.Offset}, 1))
 }
 
-func packedInputs(p quant.Packed, table bool) []kerneltest.Input {
+func packedInputs(p quant.Packed) []kerneltest.Input {
 	var in []kerneltest.Input
-	for _, x := range packedTensors(p, table) {
+	for _, x := range packedTensors(p) {
 		if x.DType == kernel.U8 {
 			in = append(in, kerneltest.Bytes(x.Bytes(), x.Shape...))
 			continue
@@ -58,20 +54,16 @@ func packedInputs(p quant.Packed, table bool) []kerneltest.Input {
 func TestMatMulNF4(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {2, 64, 64}, {5, 33, 130}, {9, 130, 172}, {20, 40, 401}, {20, 401, 37}} {
-		for _, k := range []kernel.MatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}, {Nested: true, OwnTable: true}} {
+		for _, k := range []kernel.MatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}} {
 			k.N, k.K = s[1], s[2]
 			width := k.K
 			if k.Transposed {
 				width = k.N
 			}
 			p := packedWeight(t, k.N, k.K, k.Nested)
-			if k.OwnTable {
-				p.Table2 = slices.Clone(p.Table2)
-				p.Table2[17] *= 1.01
-			}
 			cases = append(cases, kerneltest.Case{
-				Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6,
-				In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)}, packedInputs(p, k.OwnTable)...),
+				Name: fmt.Sprintf("%v nested %v transposed %v", s, k.Nested, k.Transposed), Kernel: k, Bound: 1e-6,
+				In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)}, packedInputs(p)...),
 			})
 		}
 	}
@@ -79,10 +71,9 @@ func TestMatMulNF4(t *testing.T) {
 
 	types := []kernel.Type{kernel.T(kernel.F32, 2, 64), kernel.T(kernel.U8, 32*64), kernel.T(kernel.F32, 64)}
 	for what, k := range map[string]kernel.MatMulNF4{
-		"no rows":               {N: 0, K: 64},
-		"negative columns":      {N: 64, K: -64},
-		"too large":             {N: 1 << 40, K: 1 << 40},
-		"a table without codes": {N: 64, K: 64, OwnTable: true},
+		"no rows":          {N: 0, K: 64},
+		"negative columns": {N: 64, K: -64},
+		"too large":        {N: 1 << 40, K: 1 << 40},
 	} {
 		if _, err := k.Shape(types); err == nil {
 			t.Errorf("%s: %+v is accepted", what, k)
@@ -114,7 +105,7 @@ func TestMatMulNF4EqualsDecoded(t *testing.T) {
 				}
 				want := apply(t, kernel.MatMul{TransB: !transposed}, x, tensor32(w, n, k))[0]
 
-				late := packedTensors(p, false)
+				late := packedTensors(p)
 				in := []kernel.Tensor{x}
 				for _, l := range late {
 					in = append(in, kernel.NewTensor(l.Type, kernel.Alloc(l.Type.Bytes())))
@@ -149,7 +140,7 @@ func BenchmarkMatMulNF4(b *testing.B) {
 			for i := range x.F32() {
 				x.F32()[i] = float32(i%17) - 8
 			}
-			packed, _ := work(b, 0, kernel.MatMulNF4{N: n, K: k, Nested: true, Transposed: transposed}, append([]kernel.Tensor{x}, packedTensors(p, false)...)...)
+			packed, _ := work(b, 0, kernel.MatMulNF4{N: n, K: k, Nested: true, Transposed: transposed}, append([]kernel.Tensor{x}, packedTensors(p)...)...)
 			dense, _ := work(b, 0, kernel.MatMul{TransB: !transposed}, x, tensor32(w, n, k))
 			for kind, run := range map[string]func(){"nf4": packed, "f32": dense} {
 				b.Run(name+"/"+kind, func(b *testing.B) {

@@ -1,6 +1,10 @@
 package kernel
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel/simd"
+)
 
 // The known answers that Random123 (Salmon et al. 2011) publishes for philox4x32 with ten rounds.
 func TestPhiloxKnownAnswers(t *testing.T) {
@@ -26,7 +30,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 // The vector form draws the words that philox draws, also where the number of a group needs more than 32 bits.
 func TestVectorDropoutDrawsPhilox(t *testing.T) {
 	const threshold, step, key = 1 << 30, 0xfffffff0, 0x123456789abcdef0
-	masks := vectorDropout(threshold, 1)
+	masks := simd.Dropout(threshold, 1)
 	if masks == nil {
 		return // this processor has no vector form
 	}
@@ -36,7 +40,7 @@ func TestVectorDropoutDrawsPhilox(t *testing.T) {
 		for i := range x {
 			x[i], y[i] = 1, 7
 		}
-		if n := masks(y, x, group, step, key); n != 4*32 {
+		if n := masks(y, x, group, step, keys); n != 4*32 {
 			t.Fatalf("%d elements are masked, want 128", n)
 		}
 		for i, got := range y {

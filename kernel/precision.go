@@ -49,9 +49,9 @@ func PrecisionOf(sm int) Precision {
 // Scaled tells whether the loss must be scaled, because small gradients are lost in the type that activations are stored in.
 func (p Precision) Scaled() bool { return p == PrecisionFP16 }
 
-// Stored is the element type that a kernel's Narrow stands for; any other type is itself.
+// Stored is the element type that a kernel's ComputeType stands for; any other type is itself.
 func (p Precision) Stored(d DType) DType {
-	if d == Narrow {
+	if d == ComputeType {
 		return precisions[p].narrow
 	}
 	return d

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBodiesStoreNarrow: a GPU body that asked for bf16 would read other bytes in a plan of another precision.
-func TestBodiesStoreNarrow(t *testing.T) {
+// TestBodiesStoreComputeType: a GPU body that asked for bf16 would read other bytes in a plan of another precision.
+func TestBodiesStoreComputeType(t *testing.T) {
 	files, err := filepath.Glob("*_gpu.go")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("bodies %v, %v", files, err)
@@ -21,25 +21,25 @@ func TestBodiesStoreNarrow(t *testing.T) {
 		}
 		for _, line := range regexp.MustCompile(`\[\]DType\{[^}]*\}`).FindAllString(string(b), -1) {
 			if regexp.MustCompile(`\bB?F16\b`).MatchString(line) {
-				t.Errorf("%s: %s: ask for Narrow, which the plan's precision resolves", f, line)
+				t.Errorf("%s: %s: ask for ComputeType, which the plan's precision resolves", f, line)
 			}
-			if regexp.MustCompile(`\bNarrow\b`).MatchString(line) {
+			if regexp.MustCompile(`\bComputeType\b`).MatchString(line) {
 				asks++
 			}
 		}
 	}
 	if asks < 20 {
-		t.Errorf("%d lists of stored types name Narrow: the search misses them", asks)
+		t.Errorf("%d lists of stored types name ComputeType: the search misses them", asks)
 	}
 }
 
 func TestPrecision(t *testing.T) {
 	for p, want := range map[Precision]string{PrecisionBF16: "bf16 bf16", PrecisionFP16: "fp16 f16", PrecisionTF32: "tf32 f32", PrecisionFP32: "fp32 f32"} {
-		if got := p.String() + " " + p.Stored(Narrow).String(); got != want {
+		if got := p.String() + " " + p.Stored(ComputeType).String(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		if p.Stored(I32) != I32 || p.Stored(F32) != F32 {
-			t.Errorf("%v changes a type that is not Narrow", p)
+			t.Errorf("%v changes a type that is not ComputeType", p)
 		}
 	}
 	if got := Precision(0).String(); got != "precision(0)" {

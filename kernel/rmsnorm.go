@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"math"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // RMSNorm scales every row to root mean square one, then each column by a weight
@@ -46,14 +48,14 @@ func (o RMSNorm) CPU(c *CPU, in, out []Tensor) func() {
 
 func rmsnorm[F Float](c *CPU, eps float64, in, out []Tensor) func() {
 	x, y, rstd := Floats[F](in[0]), Floats[F](out[0]), Floats[F](out[1])
-	width, l := in[0].Shape[1], lanesOf[F]()
+	width, l := in[0].Shape[1], simd.Best[F]()
 	w, load := frozenRow[F](in[1])
 	return after(load, c.Range(len(rstd), rowGrain(width), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			x := x[i*width:][:width]
-			r := F(1 / math.Sqrt(longDot(l, x, x)/float64(width)+eps))
+			r := F(1 / math.Sqrt(simd.LongDot(l, x, x)/float64(width)+eps))
 			rstd[i] = r
-			l.scaleMul(y[i*width:][:width], x, r, w)
+			l.ScaleMul(y[i*width:][:width], x, r, w)
 		}
 	}))
 }
@@ -86,14 +88,14 @@ func (RMSNormGrad) CPU(c *CPU, in, out []Tensor) func() {
 
 func rmsnormGrad[F Float](c *CPU, in, out []Tensor) func() {
 	x, rstd, dy, dx := Floats[F](in[0]), Floats[F](in[2]), Floats[F](in[3]), Floats[F](out[0])
-	width, l := in[0].Shape[1], lanesOf[F]()
+	width, l := in[0].Shape[1], simd.Best[F]()
 	w, load := frozenRow[F](in[1])
 	return after(load, c.Range(len(rstd), rowGrain(width), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			x, dx, r := x[i*width:][:width], dx[i*width:][:width], rstd[i]
-			l.scaleMul(dx, dy[i*width:][:width], 1, w)
-			mean := longDot(l, dx, x) / float64(width)
-			l.blend(dx, r, x, F(-float64(r)*float64(r)*float64(r)*mean))
+			l.ScaleMul(dx, dy[i*width:][:width], 1, w)
+			mean := simd.LongDot(l, dx, x) / float64(width)
+			l.Blend(dx, r, x, F(-float64(r)*float64(r)*float64(r)*mean))
 		}
 	}))
 }

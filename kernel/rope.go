@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"math"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // RoPE rotates pairs of elements of every head by an angle that grows with the position
@@ -59,9 +61,9 @@ func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
 func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 	x, table, positions, y := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0])
 	width, limit, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1]
-	half, rotate, eights := head/2, lanesOf[F]().rotate, lanesOf[F]().rotateEights
+	half, rotate, eights := head/2, simd.Best[F]().Rotate, simd.Best[F]().RotateEights
 	if half < 8 {
-		rotate = rotateGo[F] // less than a vector
+		rotate = simd.Rotate[F] // less than a vector
 	}
 	sign, nan := F(1), F(math.NaN())
 	if o.Inverse {

@@ -6,7 +6,9 @@ import (
 	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
-func (RoPE) Stored([]DType) (want, out []DType) { return []DType{Narrow, F32, I32}, []DType{Narrow} }
+func (RoPE) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, I32}, []DType{ComputeType}
+}
 
 // GPU turns in place; where the plan gave the output memory of its own, the input is copied first.
 func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -2,8 +2,9 @@ package kernel
 
 import (
 	"fmt"
-	"math"
 	"unsafe"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // decoder returns what fills dst with the elements from i on of a tensor stored as any float type.
@@ -16,25 +17,11 @@ func decoder[F Float](t Tensor) func(dst []F, i int) {
 		src := t.F64()
 		return func(dst []F, i int) { convert(dst, src[i:]) }
 	case BF16:
-		src, widen := t.U16(), lanesOf[F]().widen
+		src, widen := t.U16(), simd.Best[F]().FromBF16
 		return func(dst []F, i int) { widen(dst, src[i:]) }
 	}
-	src, widen := t.U16(), lanesOf[F]().widenHalf
+	src, widen := t.U16(), simd.Best[F]().FromF16
 	return func(dst []F, i int) { widen(dst, src[i:]) }
-}
-
-func widenBF16[F Float](dst []F, src []uint16) {
-	src = src[:len(dst)]
-	for j := range dst {
-		dst[j] = F(math.Float32frombits(uint32(src[j]) << 16))
-	}
-}
-
-func widenF16[F Float](dst []F, src []uint16) {
-	src = src[:len(dst)]
-	for j := range dst {
-		dst[j] = F(FromF16(src[j]))
-	}
 }
 
 // frozenRow is a small frozen weight in a body's type, and the work that makes it so at the start of every

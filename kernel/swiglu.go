@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/tierlora/tierlora/kernel/simd"
+
 // SwiGLU gates one half of an MLP's hidden layer by the other (Shazeer, "GLU Variants Improve
 // Transformer", 2020).
 //
@@ -36,8 +38,8 @@ func (SwiGLU) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func swiglu[F Float](c *CPU, in, out []Tensor) func() {
-	gate, up, h, l := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0]), lanesOf[F]()
-	return c.Range(len(h), 1<<13, func(lo, hi int) { l.swiglu(h[lo:hi], gate[lo:hi], up[lo:hi]) })
+	gate, up, h, l := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0]), simd.Best[F]()
+	return c.Range(len(h), 1<<13, func(lo, hi int) { l.SwiGLU(h[lo:hi], gate[lo:hi], up[lo:hi]) })
 }
 
 // SwiGLUGrad are the gradients of SwiGLU, with s = sigmoid(gate).
@@ -66,8 +68,8 @@ func (SwiGLUGrad) CPU(c *CPU, in, out []Tensor) func() {
 
 func swigluGrad[F Float](c *CPU, in, out []Tensor) func() {
 	gate, up, dh := Floats[F](in[0]), Floats[F](in[1]), Floats[F](in[2])
-	dgate, dup, l := Floats[F](out[0]), Floats[F](out[1]), lanesOf[F]()
+	dgate, dup, l := Floats[F](out[0]), Floats[F](out[1]), simd.Best[F]()
 	return c.Range(len(dh), 1<<13, func(lo, hi int) {
-		l.swigluGrad(dgate[lo:hi], dup[lo:hi], gate[lo:hi], up[lo:hi], dh[lo:hi])
+		l.SwiGLUGrad(dgate[lo:hi], dup[lo:hi], gate[lo:hi], up[lo:hi], dh[lo:hi])
 	})
 }

@@ -4,7 +4,9 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (SwiGLU) Stored([]DType) (want, out []DType) { return []DType{Narrow, Narrow}, []DType{Narrow} }
+func (SwiGLU) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
 
 func (SwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, F := in[0].Shape[0], in[0].Shape[1]
@@ -12,7 +14,7 @@ func (SwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (SwiGLUGrad) Stored([]DType) (want, out []DType) {
-	return []DType{Narrow, Narrow, Narrow}, []DType{Narrow, Narrow}
+	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
 }
 
 func (SwiGLUGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,15 +16,15 @@ const (
 	F16
 	I32
 	U8
-	// Narrow is the type in which a device plan stores activations and operands of products; its Precision says which
+	// ComputeType is the type in which a device plan stores activations and operands of products; its Precision says which
 	// that is. GPU bodies ask for it, no value has it.
-	Narrow
+	ComputeType
 )
 
 var dtypes = [...]struct {
 	name string
 	size int
-}{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1}, Narrow: {"narrow", 0}}
+}{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1}, ComputeType: {"narrow", 0}}
 
 // String is the type's short name, such as "bf16".
 func (d DType) String() string {
@@ -163,4 +164,16 @@ func sameFloats(in []Type, n int) (Type, error) {
 		}
 	}
 	return in[0], nil
+}
+
+// asVectors is the types with the first n as vectors, which must be of one shape.
+func asVectors(in []Type, n int) ([]Type, error) {
+	flat := slices.Clone(in)
+	for i := range flat[:min(n, len(in))] {
+		if !slices.Equal(in[i].Shape, in[0].Shape) {
+			return nil, fmt.Errorf("input %d is %v, input 0 %v: they must be of one shape", i, in[i], in[0])
+		}
+		flat[i] = T(in[i].DType, in[i].Elems())
+	}
+	return flat, nil
 }

@@ -50,10 +50,14 @@ func Names() []string {
 
 // Config is the section "quantization" of a run's configuration.
 type Config struct {
-	Bits        int    `yaml:"bits" mapstructure:"bits"`                 // bits a code
-	Type        string `yaml:"type" mapstructure:"type"`                 // a key of Schemes
-	BlockSize   int    `yaml:"block_size" mapstructure:"block_size"`     // weights that share one scale
-	DoubleQuant bool   `yaml:"double_quant" mapstructure:"double_quant"` // the scales themselves in 8 bits
+	// Bits of a stored weight.
+	Bits int `yaml:"bits" mapstructure:"bits"`
+	// Type is the storage scheme; nf4 is QLoRA's 4-bit NormalFloat.
+	Type string `yaml:"type" mapstructure:"type"`
+	// BlockSize is the number of weights that share one scale.
+	BlockSize int `yaml:"block_size" mapstructure:"block_size"`
+	// DoubleQuant stores the scales themselves in 8 bits.
+	DoubleQuant bool `yaml:"double_quant" mapstructure:"double_quant"`
 }
 
 // Default is QLoRA's storage: 4-bit NF4, blocks of 64, double quantisation.

@@ -58,7 +58,7 @@ if wants side; then
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
 			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single-1='TestAttentionSingle/heads_of_(8|16|32|40|64|72)$' attention-single-2='TestAttentionSingle/heads_of_(80|96|112)$' attention-single-3='TestAttentionSingle/heads_of_(128|256)$' nf4=TestNF4 lowrank=LowRank gemm="TestGemm$/mma" gemm-hopper="TestGemm$/hopper" gemm-single=TestGemmSingle \
-				elements='TestRMSNorm|TestRope|TestSwiglu|TestEmbedding|TestCrossEntropy|TestAdamW|TestNorm|TestReduce|TestDropout|TestBias|TestAddTail|TestConvert'; do
+				elements='TestRMSNorm|TestRope|TestSwiglu|TestEmbedding|TestCrossEntropy|TestAdamW|TestLion|TestNorm|TestReduce|TestDropout|TestBias|TestAddTail|TestConvert'; do
 				part "$tool-${group%%=*}" kernel/cuda 400 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
 			done
 		done
@@ -82,7 +82,7 @@ if wants program; then
 			steps=3
 			[ $tool = racecheck ] && steps=2 # three were killed on a host of 128 GiB
 			part "$tool-run" . 120 "$sanitizer" --report-api-errors no --error-exitcode 9 --num-callers-device 0 --tool "$tool" "$bin/trainer" train --config cpu_stories_quick --set device=cuda \
-				--set training.max_steps=$steps --set training.decoded_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
+				--set training.max_steps=$steps --set training.dequantised_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
 		done
 		all "${jobs[@]}"
 	fi

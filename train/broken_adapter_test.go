@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 )
 
 // poisoned is PEFT's trained adapter with one number that is none.
@@ -43,7 +46,7 @@ func poisoned(t *testing.T) (dir, tensor string) {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
-	for name, data := range map[string][]byte{adapter.WeightsFile: raw, adapter.ConfigFile: readFile(t, from, adapter.ConfigFile)} {
+	for name, data := range map[string][]byte{adapter.WeightsFile: raw, adapter.ConfigFile: golden.ReadFile(t, from, adapter.ConfigFile)} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -60,15 +63,15 @@ func TestAdapterThatIsNotFinite(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "merged")
 	for what, run := range map[string]func() error{
 		"init_from": func() error { _, err := Start(ctx, s, Env{}); return err },
-		"eval":      func() error { _, err := Evaluate(ctx, s, dir, Env{}); return err },
-		"merge":     func() error { _, err := Merge(ctx, s.BaseModel, dir, out, Env{}); return err },
+		"eval":      func() error { _, err := infer.Evaluate(ctx, s.Evaluation(dir), session.Env{}); return err },
+		"merge":     func() error { _, err := export.Merge(ctx, s.BaseModel, dir, out, session.Env{}); return err },
 		"generate": func() error {
-			g, err := NewGenerator(ctx, s.BaseModel, dir, "cpu", Env{})
+			g, err := infer.NewGenerator(ctx, session.Options{Model: s.BaseModel, Device: "cpu"}, dir, session.Env{})
 			if err != nil {
 				return err
 			}
 			defer g.Close()
-			_, err = g.Generate(ctx, "Once", GenerateOptions{MaxTokens: 2}, nil)
+			_, err = g.Generate(ctx, "Once", infer.GenerateOptions{MaxTokens: 2}, nil)
 			return err
 		},
 	} {

@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // envLoad names a model folder for measurements of loading; scripts/bench/load.py makes them.
@@ -26,7 +27,7 @@ func BenchmarkGPULoad(b *testing.B) {
 	if dir == "" {
 		b.Skipf("%s is not set: scripts/bench/load.py makes model folders", envLoad)
 	}
-	from, err := openBase(context.Background(), dir, Env{})
+	from, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -41,16 +42,16 @@ func BenchmarkGPULoad(b *testing.B) {
 	lora.TargetModules = adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj"}
 	for _, decoded := range []bool{false, true} {
 		nw := from.network(b, kernel.F32, &scheme, &lora)
-		nw.Decoded = decoded
+		nw.Dequantised = decoded
 		for _, way := range []string{"read", "device", "host"} {
 			b.Run(fmt.Sprintf("%s/decoded=%v", way, decoded), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := openGPU(b) // of this goroutine
-				step, err := newTrainStep(nw, shape{512, 1, 512}, Default(), graph.KeepAll, 0, on)
+				step, err := newTrainStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, Default(), graph.KeepAll, 0, on)
 				if err != nil {
 					b.Fatal(err)
 				}
-				m, err := on.NewStore(step.plan)
+				m, err := on.NewStore(step.Plan)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -59,11 +60,11 @@ func BenchmarkGPULoad(b *testing.B) {
 				for range b.N {
 					switch way {
 					case "read":
-						err = step.net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
+						err = step.Net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
 					case "device":
-						err = step.net.Load(context.Background(), tensors{from.weights}, m, on.Workers())
+						err = step.Net.Load(context.Background(), tensors{from.weights}, m, on.Workers())
 					case "host":
-						err = step.net.Load(context.Background(), tensors{from.weights}, onHost{m}, on.Workers())
+						err = step.Net.Load(context.Background(), tensors{from.weights}, onHost{m}, on.Workers())
 					}
 					if err != nil {
 						b.Fatal(err)
@@ -77,7 +78,7 @@ func BenchmarkGPULoad(b *testing.B) {
 // discard is a store that reads weights in pieces and drops them.
 type discard struct{ graph.Store }
 
-func (discard) Load(ctx context.Context, all []graph.Filling, workers int) ([]error, error) {
+func (discard) Load(ctx context.Context, all []graph.WeightLoad, workers int) ([]error, error) {
 	const piece = 1 << 20
 	var next atomic.Int64
 	done := make(chan error, workers)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // TestInitFrom starts from an adapter and moves it by nothing.
@@ -60,7 +61,7 @@ func TestInitFromErrors(t *testing.T) {
 			c.edit(&s)
 			if c.name == "another scale" { // and the same for a checkpoint
 				r := s
-				r.LoRA.InitFrom, r.Training.Resume = "", filepath.Join(dir, CheckpointName(1))
+				r.LoRA.InitFrom, r.Training.Resume = "", filepath.Join(dir, checkpoint.Name(1))
 				_, err := Start(context.Background(), r, Env{})
 				want := strings.ReplaceAll(c.want, "lora.init_from: DIR: ", "resume from "+r.Training.Resume+": ")
 				if err == nil || err.Error() != want {
@@ -82,12 +83,12 @@ func TestInitFromErrors(t *testing.T) {
 func TestNothingIsOverwritten(t *testing.T) {
 	s := testSpec(t, 2)
 	mustStart(t, s, Env{})
-	before := readFile(t, s.OutputDir, adapter.WeightsFile)
+	before := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	other := testSpec(t, 3)
 	r := mustStart(t, other, Env{})
 	for _, step := range []string{"with its checkpoint", "without"} {
 		if step == "without" {
-			if err := os.RemoveAll(filepath.Join(s.OutputDir, CheckpointName(2))); err != nil {
+			if err := os.RemoveAll(filepath.Join(s.OutputDir, checkpoint.Name(2))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -101,7 +102,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "output_dir "+s.OutputDir+" holds") {
 				t.Errorf("%s, resume %q: %v", step, resume, err)
 			}
-			if string(readFile(t, s.OutputDir, adapter.WeightsFile)) != string(before) {
+			if string(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) != string(before) {
 				t.Fatalf("%s, resume %q: the adapter was overwritten", step, resume)
 			}
 		}

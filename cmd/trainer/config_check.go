@@ -8,12 +8,10 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
-
-// devices are the values of `device`.
-var devices = []string{"auto", "cpu", "cuda"}
 
 // validate is every problem of a configuration: of the sections, and of what they say together. The message
 // begins with the key.
@@ -23,13 +21,13 @@ func validate(s train.Spec) []error {
 	if s.BaseModel == "" {
 		bad("base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K")
 	}
-	if name, embedded := strings.CutPrefix(s.BaseModel, train.EmbeddedPrefix); embedded {
+	if name, embedded := strings.CutPrefix(s.BaseModel, session.EmbeddedPrefix); embedded {
 		if _, err := configs.Model(name); err != nil {
 			bad("base_model: %w", err)
 		}
 	}
 	for _, data := range []struct{ key, path string }{{"path", s.Dataset.Path}, {"val_path", s.Dataset.ValPath}} {
-		if name, embedded := strings.CutPrefix(data.path, train.EmbeddedPrefix); embedded {
+		if name, embedded := strings.CutPrefix(data.path, session.EmbeddedPrefix); embedded {
 			if _, err := configs.Data(name); err != nil {
 				bad("dataset.%s: %w", data.key, err)
 			}
@@ -42,10 +40,10 @@ func validate(s train.Spec) []error {
 	if err != nil {
 		problems = append(problems, err)
 	}
-	if !slices.Contains(devices, s.Device) {
-		bad("device: %q is not one of %s", s.Device, strings.Join(devices, ", "))
+	if !slices.Contains(graph.DeviceNames, s.Device) {
+		bad("device: %q is not one of %s", s.Device, strings.Join(graph.DeviceNames, ", "))
 	}
-	if n, err := train.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
+	if n, err := session.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
 		bad("vram: %w", err)
 	} else if s.VRAM != "" && n == 0 {
 		bad("vram: no run fits in nothing; leave the key out to use what is free")
@@ -75,7 +73,7 @@ func checkDevice(s train.Spec) error {
 	if s.Device != "cuda" {
 		return nil
 	}
-	if n, reason := gpu.Devices(); n == 0 {
+	if n, reason := graph.GPUs(); n == 0 {
 		return &exitError{code: exitUnfit, err: errors.New("device: cuda is asked for, but " + reason)}
 	}
 	return nil

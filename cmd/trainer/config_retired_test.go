@@ -6,7 +6,7 @@ import "testing"
 // a value, and the name of other programs, are told what to do.
 func TestRetiredTemplate(t *testing.T) {
 	const head = "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n"
-	const advice = "is not a key here: no data format uses a chat template; put the whole prompt into the rows (dataset.format completion) and remove the key"
+	const advice = "has no counterpart here: chat templates are not applied; write the conversation into the fields of a format, such as prompt and completion of dataset.format: completion"
 	for _, c := range []struct{ text, want string }{
 		{head + "  template: \"\"\n", ""},
 		{head + "  template: chatml\n", "run.yaml:5:3: dataset.template: " + advice},

@@ -11,9 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
 
-	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
 )
 
 // health is what doctor finds.
@@ -60,10 +59,15 @@ func newDoctor(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine and this binary can do",
-		Args:  noArguments,
+		Example: `  trainer doctor
+  trainer doctor --cuda --emit-json doctor.json`,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			h := examine()
 			if file != "" {
+				if err := plainFile(file); err != nil {
+					return usage(fmt.Errorf("--emit-json: %w", err))
+				}
 				f, err := os.Create(file)
 				if err != nil {
 					return usage(fmt.Errorf("--emit-json: %w", err))
@@ -90,7 +94,7 @@ func newDoctor(c *console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&wantGPU, "cuda", false, "fail (exit 3) where no GPU can be used")
-	cmd.Flags().StringVar(&file, "emit-json", "", "also write the JSON to `FILE`")
+	pathVar(cmd, &file, "emit-json", "", "also write the JSON to `FILE`")
 	return cmd
 }
 
@@ -118,30 +122,17 @@ func examine() health {
 		Cores: runtime.GOMAXPROCS(0), Features: cpuFeatures(), GPUs: []gpuHealth{}, Problems: []string{},
 	}
 	h.Memory, h.Available = memory()
-	n, reason := gpu.Devices()
-	h.NoGPU = reason
-	if v := gpu.DriverVersion(); v > 0 {
-		h.Serves = gpu.VersionText(v)
-	}
-	h.Driver, h.DriverAt = gpu.Driver()
-	if gpu.Built {
-		least, _ := gpu.OldestDriver(80)
-		newer, _ := gpu.OldestDriver(120)
-		h.Kernels = fmt.Sprintf("built with CUDA %s, for compute capability 8.0 and later; they need driver %s or newer, from 10.0 on %s", gpu.VersionText(gpu.KernelsVersion), least, newer)
-	}
-	for i := range n {
-		p, err := gpu.DeviceProperties(i)
-		if err == nil {
-			err = gpu.CheckDriver(p.Driver, p.SM())
-		}
-		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, Precision: kernel.PrecisionOf(p.SM()).String(), line: p.String()}
-		if err != nil {
-			g.Problem = err.Error()
-			h.Problems = append(h.Problems, fmt.Sprintf("GPU %d: %v", i, err))
+	found := graph.FindHardware()
+	h.NoGPU, h.Driver, h.DriverAt, h.Serves, h.Kernels = found.NoGPU, found.Driver, found.DriverFile, found.DriverCUDA, found.Kernels
+	for i, p := range found.GPUs {
+		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, Precision: p.Precision.String(), line: p.String()}
+		if p.Problem != nil {
+			g.Problem = p.Problem.Error()
+			h.Problems = append(h.Problems, fmt.Sprintf("GPU %d: %v", i, p.Problem))
 		}
 		h.GPUs = append(h.GPUs, g)
 	}
-	for _, l := range gpu.Libraries("") {
+	for _, l := range found.Libraries {
 		h.Libraries = append(h.Libraries, library{l.Name, l.Path, l.Version, l.Problem, l.Without})
 	}
 	return h
@@ -156,7 +147,7 @@ func (h health) print(c *console) error {
 	}
 	fmt.Fprintf(w, "CPU       %s, %d cores, %s\n", h.Platform, h.Cores, features)
 	if h.Memory > 0 {
-		fmt.Fprintf(w, "memory    %s, %s available\n", train.FormatBytes(h.Memory), train.FormatBytes(h.Available))
+		fmt.Fprintf(w, "memory    %s, %s available\n", session.FormatBytes(h.Memory), session.FormatBytes(h.Available))
 	}
 	if h.Kernels != "" {
 		fmt.Fprintf(w, "kernels   %s\n", h.Kernels)

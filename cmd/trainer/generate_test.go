@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/graph"
 )
 
 func TestGenerateDevice(t *testing.T) {
 	cuda := exitUnfit
-	if n, _ := gpu.Devices(); n > 0 {
+	if n, _ := graph.GPUs(); n > 0 {
 		cuda = exitDone
 	}
 	for device, want := range map[string]int{"cpu": exitDone, "auto": exitDone, "cuda": cuda, "tpu": exitUsage} {

@@ -133,14 +133,6 @@ func BenchmarkKernels(b *testing.B) {
 		w = r.noise("w2", n)
 		moved(fmt.Sprintf("nf4_quantise_bf16 %v", c), 2.5625*float64(n), NF4Quantise("nf4_quantise_bf16", n), packed, absmax, w, n)
 	}
-	for _, M := range []int{1, 8, 32} {
-		r.reset()
-		const N, K = 11008, 4096
-		packed, x, y := r.noise("packed", N*K/4), r.noise("x", int64(M)*K), r.out("y", int64(2*M)*N)
-		code, m, scale2, off := r.floats("code", 16, 0x3f000000), r.floats("map", 256, 0x3f000000), r.floats("scale2", N*K/16384+1, 0x3f000000), r.floats("offset", 1, 0)
-		g, _ := NF4Gemm(true, M, N, K)
-		moved(fmt.Sprintf("%s %dx%dx%d", g.Entry, M, N, K), 0.516*N*K, g, y, x, packed, code, r.out("scale8", N*K/64), m, scale2, off, i32(M), i32(N), i32(K), i32(K), i32(N), float32(0))
-	}
 	for _, c := range [][2]int{{2048, 32000}, {1024, 128256}, {2048, 49152}} {
 		M, V := c[0], c[1]
 		r.reset()

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,52 +12,100 @@ import (
 	"testing"
 )
 
-// entriesOf expands the macros that make one kernel a head size or a layout, then reads the kernels' names.
-func entriesOf(t *testing.T, file string) []string {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.ReplaceAll(string(b), "\\\n", " ")
-	kernel := regexp.MustCompile(`extern "C" __global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\) )?(\w+(?:##\w+)?)\(`)
-	macro := regexp.MustCompile(`(?m)^#define (\w+)\((\w+)[^)]*\)(.*)$`)
-	var names []string
-	for _, m := range macro.FindAllStringSubmatch(text, -1) {
-		for _, use := range regexp.MustCompile(`(?m)^`+m[1]+`\((\w+)`).FindAllStringSubmatch(text, -1) {
-			for _, k := range kernel.FindAllStringSubmatch(m[3], -1) {
-				names = append(names, strings.TrimSuffix(k[1], "##"+m[2])+use[1])
-			}
-		}
-	}
-	for _, k := range kernel.FindAllStringSubmatch(macro.ReplaceAllString(text, ""), -1) {
-		names = append(names, k[1])
-	}
-	return names
-}
-
-func TestEntriesMatchSources(t *testing.T) {
+// stems are the sources by name.
+func stems(t *testing.T) []string {
+	t.Helper()
 	files, err := filepath.Glob("*.cu")
-	if err != nil || len(files) == 0 {
+	if err != nil || len(files) < 20 {
 		t.Fatalf("sources: %v %v", files, err)
 	}
-	listed := 0
-	for _, f := range files {
-		stem := strings.TrimSuffix(f, ".cu")
-		got, want := entriesOf(t, f), slices.Clone(Entries[stem])
-		slices.Sort(got)
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: the source has %v, Entries lists %v", f, got, want)
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(f, ".cu")
+	}
+	return files
+}
+
+// TestEntriesAreWhatIsCompiled: the kernels read from a source are those that the compiler found in it.
+func TestEntriesAreWhatIsCompiled(t *testing.T) {
+	compiled := 0
+	for _, stem := range stems(t) {
+		s, err := SourceOf(stem)
+		if err != nil || len(s.Entries) == 0 {
+			t.Errorf("%s: %+v, %v", stem, s, err)
 		}
-		for _, n := range got {
+		for _, n := range s.Entries {
 			if prefix := strings.Split(stem, "_")[0]; !strings.HasPrefix(n, prefix+"_") {
-				t.Errorf("%s: kernel %s does not begin with %s_", f, n, prefix)
+				t.Errorf("%s: kernel %s does not begin with %s_", stem, n, prefix)
 			}
 		}
-		listed++
+		b, err := os.ReadFile("build/" + stem + ".json")
+		if err != nil {
+			continue
+		}
+		var report struct{ Kernels map[string]map[string]any }
+		if err := json.Unmarshal(b, &report); err != nil {
+			t.Fatalf("%s: %v", stem, err)
+		}
+		compiled++
+		got := slices.Sorted(slices.Values(s.Entries))
+		if want := slices.Sorted(maps.Keys(report.Kernels["sm_80"])); !slices.Equal(got, want) {
+			t.Errorf("%s: the source has %v, compiled are %v", stem, got, want)
+		}
 	}
-	if listed != len(Entries) {
-		t.Errorf("%d sources, %d stems listed", listed, len(Entries))
+	if compiled == 0 {
+		t.Skip("nothing is compiled here: make kernels")
+	}
+}
+
+// TestEntriesOfMacros: a source as they come, with a kernel written out, one of a macro, and one in a comment's words.
+func TestEntriesOfMacros(t *testing.T) {
+	text := `// x.cu: extern "C" is said here.
+// Elements: bf16, f32.
+#include "common.cuh"
+extern "C" __global__ void __launch_bounds__(256, (1 + 1)) x_one(int n) {}
+extern "C" __global__ void x_two(int n) {}
+#define SIZED(D, T) \\
+    extern "C" __global__ void __launch_bounds__(T) x_sized_##D(int n) { one<D>(n); } \\
+    extern "C" __global__ void x_other_##D(int n) {}
+SIZED(32, 64)
+SIZED(64, 128)
+`
+	got := slices.Sorted(slices.Values(entriesIn(strings.ReplaceAll(text, `\\`, `\`))))
+	if want := []string{"x_one", "x_other_32", "x_other_64", "x_sized_32", "x_sized_64", "x_two"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if e := elementsIn(text); !slices.Equal(e, []string{"bf16", "f32"}) {
+		t.Errorf("elements %v", e)
+	}
+	if e := elementsIn("// y.cu: none.\n#include \"common.cuh\"\n// Elements: bf16.\n"); e != nil {
+		t.Errorf("elements %v from behind the header", e)
+	}
+	if _, err := SourceOf("none"); err == nil || !strings.Contains(err.Error(), "none.cu") {
+		t.Errorf("a source that is not there: %v", err)
+	}
+}
+
+// TestForms: a source that uses elem says for which types it is compiled, and has a form for those alone.
+func TestForms(t *testing.T) {
+	for _, stem := range stems(t) {
+		b, err := os.ReadFile(stem + ".cu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := SourceOf(stem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body, _ := strings.Cut(string(b), "#include")
+		if uses := regexp.MustCompile(`\belem\b`).MatchString(body); uses != (s.Elements != nil) {
+			t.Errorf("%s: uses elem: %t; its header lists %v", stem, uses, s.Elements)
+		}
+		for _, e := range []string{"bf16", "f16", "f32"} {
+			form, err := Form(stem, e)
+			if has := s.Elements == nil || slices.Contains(s.Elements, e); has != (err == nil) || has && s.Elements != nil && e != "bf16" && form != stem+"_"+e {
+				t.Errorf("%s for %s: form %q, %v", stem, e, form, err)
+			}
+		}
 	}
 }
 
@@ -79,43 +129,6 @@ func TestSourcesHaveContracts(t *testing.T) {
 		if n := strings.Count(text, "\n"); n > 500 {
 			t.Errorf("%s: %d lines, at most 500", f, n)
 		}
-	}
-}
-
-// TestElementsMatchSources holds the table of compiled forms against the sources' headers.
-func TestElementsMatchSources(t *testing.T) {
-	files, err := filepath.Glob("*.cu")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("sources: %v %v", files, err)
-	}
-	listed := 0
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		header, body, _ := strings.Cut(string(b), "#include")
-		var types []string
-		if m := regexp.MustCompile(`(?m)^// Elements: (.*)\.$`).FindStringSubmatch(header); m != nil {
-			types = strings.Split(m[1], ", ")
-			listed++
-		}
-		stem := strings.TrimSuffix(f, ".cu")
-		if !slices.Equal(types, Elements[stem]) {
-			t.Errorf("%s: the header lists %v, Elements %v", f, types, Elements[stem])
-		}
-		if uses := regexp.MustCompile(`\belem\b`).MatchString(body); uses != (types != nil) {
-			t.Errorf("%s: uses elem: %t; its header lists %v", f, uses, types)
-		}
-		for _, e := range []string{"bf16", "f16", "f32"} {
-			form, err := Form(stem, e)
-			if has := types == nil || slices.Contains(types, e); has != (err == nil) || has && types != nil && e != "bf16" && form != stem+"_"+e {
-				t.Errorf("%s for %s: form %q, %v", f, e, form, err)
-			}
-		}
-	}
-	if listed != len(Elements) {
-		t.Errorf("%d sources list element types, Elements %d", listed, len(Elements))
 	}
 }
 
@@ -224,6 +237,15 @@ print(k.over_budget(r, {"x_forward sm_90a": {"spill": 56}}))`).CombinedOutput()
 	}
 }
 
+func entries(t *testing.T, stem string) []string {
+	t.Helper()
+	s, err := SourceOf(stem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Entries
+}
+
 func TestAttentionGeometry(t *testing.T) {
 	for D, want := range map[int]int{8: 32, 16: 32, 32: 32, 40: 64, 64: 64, 72: 80, 80: 80, 96: 96, 112: 128, 128: 128, 192: 256, 256: 256} {
 		if got, err := HeadSize(D); err != nil || got != want {
@@ -274,7 +296,7 @@ func TestAttentionFamily(t *testing.T) {
 			t.Errorf("sm %d, head size %d: %v", c.sm, c.D, err)
 		}
 		for _, g := range []Geometry{a.Forward, a.KV, a.Query} { // one table: no half of one family
-			if strings.Contains(g.Entry, "hopper") != (f == Hopper) || strings.Contains(g.Entry, "single") != (f == Single) || !slices.Contains(Entries[g.Stem], g.Entry) {
+			if strings.Contains(g.Entry, "hopper") != (f == Hopper) || strings.Contains(g.Entry, "single") != (f == Single) || !slices.Contains(entries(t, g.Stem), g.Entry) {
 				t.Errorf("sm %d, head size %d: %s of %s is not of the family %v", c.sm, c.D, g.Entry, g.Stem, f)
 			}
 		}

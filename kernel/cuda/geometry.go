@@ -1,7 +1,5 @@
 package cuda
 
-import "fmt"
-
 // Geometry is how a kernel is launched: its entry, the stem of its source file, grid, block and dynamic shared memory.
 type Geometry struct {
 	Stem, Entry string
@@ -90,22 +88,6 @@ func NF4Dequantise(entry string, n int64) Geometry {
 // NF4Quantise is the geometry of the nf4_quantise_* kernels over n values.
 func NF4Quantise(entry string, n int64) Geometry {
 	return Geometry{"nf4", entry, [3]int{int(max(1, (n+2047)/2048)), 1, 1}, [3]int{256, 1, 1}, 0}
-}
-
-// NF4Gemm is the geometry of the product of M rows with a packed matrix [N,K]; ok is false where dequantising first serves:
-// more than 32 rows, or K no multiple of 64.
-func NF4Gemm(nested bool, M, N, K int) (g Geometry, ok bool) {
-	if M < 1 || M > 32 || K%64 != 0 {
-		return g, false
-	}
-	name, rows := "nf4_gemm_", 8
-	if nested {
-		name += "nested_"
-	}
-	if M > 8 {
-		rows = 32
-	}
-	return Geometry{"nf4_gemm", fmt.Sprintf("%s%d", name, rows), [3]int{ceil(N, 16), 1, 1}, [3]int{256, 1, 1}, 0}, true
 }
 
 // NF4Nest is the geometry of nf4_nest over that many blocks of 64 values.

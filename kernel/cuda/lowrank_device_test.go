@@ -221,7 +221,7 @@ func TestLowRank(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range Entries["lowrank"] {
+	for _, e := range entries(t, "lowrank") {
 		if !reached[e] {
 			t.Errorf("no case runs %s", e)
 		}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"sort"
@@ -134,61 +133,6 @@ func TestNF4Sizes(t *testing.T) {
 		}
 		if n%2 == 1 && out[0][n/2]&15 != 7 {
 			t.Errorf("n %d: the missing last value has code %d, want 7", n, out[0][n/2]&15)
-		}
-	}
-}
-
-func TestNF4Gemm(t *testing.T) {
-	r := newRig(t, 256<<20)
-	g := openGoldens(t)
-	for _, c := range [][3]int{{1, 64, 64}, {1, 4096, 4096}, {5, 100, 576}, {8, 33, 1536}, {9, 128, 192}, {32, 500, 2048}} {
-		M, N, K := c[0], c[1], c[2]
-		for _, nested := range []bool{false, true} {
-			for _, beta := range []float32{0, 1} {
-				n, blocks := N*K, N*K/64
-				var x, y0 []float64
-				out := r.repeat(func() [][]byte {
-					wb, _ := r.random(n, 0.02)
-					xb, xf := r.random(M*(K+8), 1)
-					yb, yf := r.random(M*(N+3), 1)
-					x, y0 = xf, yf
-					packed, absmax, w := r.out("packed", int64(n/2)), r.out("absmax", int64(4*blocks)), r.out("w", int64(2*n))
-					code, table, off := in(r, "code", g.bytes("nf4.code")), in(r, "map", g.bytes("dynamic.signed")), r.out("offset", 4)
-					scale8, scale2 := r.out("scale8", int64(blocks)), r.out("scale2", int64(4*ceil(blocks, 256)))
-					X, Y := in(r, "x", xb), in(r, "y", yb)
-					r.run(NF4Quantise("nf4_quantise_bf16", int64(n)), packed, absmax, in(r, "w0", wb), int64(n))
-					r.run(Sum("nf4", "nf4_offset"), off, absmax, i32(blocks))
-					r.run(NF4Nest(blocks), scale8, scale2, absmax, table, off, i32(blocks))
-					geo, ok := NF4Gemm(nested, M, N, K)
-					if !ok {
-						t.Fatal("no kernel")
-					}
-					if nested {
-						r.run(NF4Dequantise("nf4_dequantise_nested", int64(n)), w, packed, code, scale8, table, scale2, off, int64(n))
-						r.run(geo, Y, X, packed, code, scale8, table, scale2, off, i32(M), i32(N), i32(K), i32(K+8), i32(N+3), beta)
-					} else {
-						r.run(NF4Dequantise("nf4_dequantise", int64(n)), w, packed, code, absmax, int64(n))
-						r.run(geo, Y, X, packed, code, absmax, i32(M), i32(N), i32(K), i32(K+8), i32(N+3), beta)
-					}
-					return [][]byte{get[byte](r, Y, 2*M*(N+3)), get[byte](r, w, 2*n)}
-				})
-				w, want := bfFloats(out[1]), append([]float64(nil), y0...)
-				for m := range M {
-					for i := range N {
-						s := float64(beta) * y0[m*(N+3)+i]
-						for k := range K {
-							s += x[m*(K+8)+k] * w[i*K+k]
-						}
-						want[m*(N+3)+i] = s
-					}
-				}
-				nearBF16(t, fmt.Sprintf("%v nested %v beta %v", c, nested, beta), bfFloats(out[0]), want)
-			}
-		}
-	}
-	for _, c := range [][3]int{{33, 64, 64}, {1, 64, 96}, {0, 64, 64}} {
-		if _, ok := NF4Gemm(true, c[0], c[1], c[2]); ok {
-			t.Errorf("%v was given a kernel", c)
 		}
 	}
 }

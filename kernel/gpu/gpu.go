@@ -9,6 +9,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -109,6 +110,29 @@ func (e *Error) Error() string {
 		s += ": " + hint
 	}
 	return s
+}
+
+// What an Error is about; errors.Is finds these in it.
+var (
+	ErrDevice      = errors.New("a driver call failed") // every Error
+	ErrLost        = errors.New("the device context is lost")
+	ErrOutOfMemory = errors.New("the device is out of memory")
+	ErrUnsupported = errors.New("the device or its driver does not support it")
+)
+
+// Is tells whether the error is of a kind.
+func (e *Error) Is(kind error) bool {
+	switch kind {
+	case ErrDevice:
+		return true
+	case ErrLost:
+		return e.Sticky()
+	case ErrOutOfMemory:
+		return e.OutOfMemory()
+	case ErrUnsupported:
+		return e.Code == codeNoBinary || e.Code == codePTX || e.Code == codeNotSupported
+	}
+	return false
 }
 
 // Sticky reports whether the error has ended the context: every later call on the device fails with it, and only a new

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -41,12 +42,15 @@ func TestErrorText(t *testing.T) {
 	if e.Error() != want {
 		t.Errorf("got  %s\nwant %s", e, want)
 	}
-	if !e.Sticky() || e.OutOfMemory() {
+	if !errors.Is(e, ErrDevice) || !errors.Is(e, ErrLost) || errors.Is(e, ErrOutOfMemory) || errors.Is(e, ErrUnsupported) || !e.Sticky() || e.OutOfMemory() {
 		t.Error("an illegal address ends the context and is no lack of memory")
 	}
 	e = &Error{What: "allocate", Call: "cuMemAlloc", Code: 2}
-	if e.Sticky() || !e.OutOfMemory() {
+	if errors.Is(e, ErrLost) || !errors.Is(e, ErrOutOfMemory) || e.Sticky() || !e.OutOfMemory() {
 		t.Error("a lack of memory does not end the context")
+	}
+	if e.Code = codeNoBinary; !errors.Is(e, ErrUnsupported) || errors.Is(e, ErrOutOfMemory) {
+		t.Error("a kernel without code for the device is not supported")
 	}
 }
 

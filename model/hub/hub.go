@@ -77,9 +77,12 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		}
 		return dir, nil
 	}
-	advice := ""
-	if opts.Download {
+	advice := "pass --download, "
+	switch {
+	case opts.Download:
 		advice = "unset HF_HUB_OFFLINE, "
+	case env.offline:
+		advice = "unset HF_HUB_OFFLINE and pass --download, "
 	}
 	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `hf download %s`, or give a folder", name, cacheErr, advice, name)
 }

@@ -49,7 +49,7 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 		}
 	}
 	if device != nil {
-		fillings := make([]graph.Filling, len(device))
+		fillings := make([]graph.WeightLoad, len(device))
 		for k, i := range device {
 			fillings[k] = n.weights[i].filling(r)
 		}
@@ -97,8 +97,8 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 }
 
 // filling is the weight as a Loader takes it.
-func (w Weight) filling(r Reader) graph.Filling {
-	f := graph.Filling{Into: w.Into, Elems: 1, Packed: w.packed, Decoded: w.dequantised, DType: kernel.F32, Read: func(dst []byte, from int) error {
+func (w Weight) filling(r Reader) graph.WeightLoad {
+	f := graph.WeightLoad{Into: w.Into, Elems: 1, Packed: w.packed, Dequantised: w.dequantised, DType: kernel.F32, Read: func(dst []byte, from int) error {
 		return r.Float32s(w.Name, from, kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32())
 	}}
 	for _, d := range w.Shape {

@@ -20,12 +20,12 @@ import (
 type taker struct {
 	*graph.Memory
 	t     *testing.T
-	taken []graph.Filling
+	taken []graph.WeightLoad
 	say   map[string]error // by the first name in Into
 	end   error
 }
 
-func (m *taker) Load(_ context.Context, all []graph.Filling, workers int) ([]error, error) {
+func (m *taker) Load(_ context.Context, all []graph.WeightLoad, workers int) ([]error, error) {
 	each := make([]error, len(all))
 	m.taken = all
 	for i, f := range all {
@@ -98,7 +98,7 @@ func TestLoaderTakesWeights(t *testing.T) {
 		}
 		got := ""
 		for _, f := range s.taken {
-			got += fmt.Sprintf("%s %d %v %v %v, ", strings.Join(f.Into, " "), f.Elems, f.DType, f.Packed != nil, f.Decoded)
+			got += fmt.Sprintf("%s %d %v %v %v, ", strings.Join(f.Into, " "), f.Elems, f.DType, f.Packed != nil, f.Dequantised)
 		}
 		list := "up_proj.bias 30 f32 false false, up_proj.weight up_proj.weight.absmax up_proj.weight.nested_absmax up_proj.weight.nested_offset 1200 f32 true false, head 1200 bf16 false false, "
 		if dequantised {

@@ -1,0 +1,125 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// What the error of a machine is about; errors.Is finds these in it.
+var (
+	// ErrNoDevice: this program or computer does not have the device that was asked for.
+	ErrNoDevice = errors.New("no such device")
+	// ErrDevice: a call of the device's driver failed.
+	ErrDevice = gpu.ErrDevice
+	// ErrDeviceLost: it ended the device's context; only a new process can go on.
+	ErrDeviceLost = gpu.ErrLost
+	// ErrOutOfMemory: the device has not that much free memory.
+	ErrOutOfMemory = gpu.ErrOutOfMemory
+	// ErrDeviceUnsupported: the device or its driver cannot do it.
+	ErrDeviceUnsupported = gpu.ErrUnsupported
+)
+
+// Options are how a machine is opened.
+type Options struct {
+	GPU       int              // index among the GPUs of this computer
+	Workers   int              // CPU threads; 0 = one for each core
+	Precision kernel.Precision // 0 = what suits the device
+}
+
+// DeviceNames are those that Open knows.
+var DeviceNames = []string{"auto", "cpu", "cuda"}
+
+// DeviceKind is "cpu" or "cuda" for a name that Open knows: "auto" and "" are a GPU where there is one.
+func DeviceKind(name string) (string, error) {
+	switch name {
+	case "cpu", "cuda":
+		return name, nil
+	case "", "auto":
+		if n, _ := GPUs(); n > 0 {
+			return "cuda", nil
+		}
+		return "cpu", nil
+	}
+	return "", fmt.Errorf("device %q: %w: use cpu, cuda or auto", name, ErrNoDevice)
+}
+
+// Open opens a device by name: "cpu", "cuda", or "auto". Where it is not there the error is ErrNoDevice.
+func Open(name string, o Options) (Machine, error) {
+	kind, err := DeviceKind(name)
+	if err != nil {
+		return nil, err
+	}
+	if kind == "cpu" {
+		if o.Precision != 0 && o.Precision != kernel.PrecisionFP32 {
+			return nil, fmt.Errorf("device %q: %w that computes in %v: the CPU computes in fp32", name, ErrNoDevice, o.Precision)
+		}
+		return NewCPU(o.Workers), nil
+	}
+	on, err := NewGPU(o.GPU, o.Workers, o.Precision)
+	if err != nil {
+		return nil, fmt.Errorf("device %q: %w: %w", name, ErrNoDevice, err)
+	}
+	return on, nil
+}
+
+// GPUs is the number of GPUs that this program can use here, and when there is none the reason.
+func GPUs() (n int, reason string) { return gpu.Devices() }
+
+// GPUBuilt tells whether this program holds GPU kernels.
+const GPUBuilt = gpu.Built
+
+// Chip is a kind of GPU, to plan for where there is none.
+type Chip = gpu.Chip
+
+// FindChip reads a chip's name or a compute capability: "h100", "RTX 4090", "9.0".
+func FindChip(name string) (Chip, error) { return gpu.FindChip(name) }
+
+// DefaultChip is what is planned for where no chip is named.
+func DefaultChip() Chip { return gpu.Chips[0] }
+
+// Hardware is what this program and computer have of GPUs, their driver and the vendor's libraries.
+type Hardware struct {
+	GPUs       []GPUInfo
+	NoGPU      string // why there is none
+	Driver     string // the driver's own version, "" where it does not say
+	DriverFile string // its library
+	DriverCUDA string // newest CUDA version that it serves; "" without a driver
+	Kernels    string // what the kernels in the program are built with and the driver they need; "" without kernels
+	Libraries  []gpu.Library
+}
+
+// GPUInfo describes one GPU.
+type GPUInfo struct {
+	gpu.Properties
+	Precision kernel.Precision // that suits it
+	Problem   error            // why it cannot be used; nil = it can
+}
+
+// FindHardware looks for GPUs; it opens none.
+func FindHardware() Hardware {
+	var h Hardware
+	n, reason := gpu.Devices()
+	h.NoGPU = reason
+	if v := gpu.DriverVersion(); v > 0 {
+		h.DriverCUDA = gpu.VersionText(v)
+	}
+	h.Driver, h.DriverFile = gpu.Driver()
+	if gpu.Built {
+		least, _ := gpu.OldestDriver(80)
+		newer, _ := gpu.OldestDriver(120)
+		h.Kernels = fmt.Sprintf("built with CUDA %s, for compute capability 8.0 and later; they need driver %s or newer, from 10.0 on %s",
+			gpu.VersionText(gpu.KernelsVersion), least, newer)
+	}
+	for i := range n {
+		p, err := gpu.DeviceProperties(i)
+		if err == nil {
+			err = gpu.CheckDriver(p.Driver, p.SM())
+		}
+		h.GPUs = append(h.GPUs, GPUInfo{p, kernel.PrecisionOf(p.SM()), err})
+	}
+	h.Libraries = gpu.Libraries("")
+	return h
+}

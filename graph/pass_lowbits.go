@@ -1,0 +1,71 @@
+package graph
+
+import "github.com/tierlora/tierlora/kernel"
+
+// keepLowBits gives the residual sums of the forward pass eight more bits, the low bits, where values are stored in 16: the
+// norm of the sum and the next sum read them. All other readers, the backward pass among them, see the nearest number of 16 bits.
+func keepLowBits(p *compilation) error {
+	if !p.target.lowBits() {
+		return nil
+	}
+	calls := p.calls
+	normed := map[*Value]bool{}
+	for _, c := range calls {
+		if _, ok := c.kernel.(kernel.RMSNorm); ok && !c.backward {
+			normed[c.in[0]] = true
+		}
+	}
+	tails := map[*Value]*Value{}
+	for _, c := range calls {
+		switch k := c.kernel.(type) {
+		case kernel.Add:
+			sum := c.out[0]
+			if c.backward || !normed[sum] {
+				continue
+			}
+			x, r := c.in[0], c.in[1]
+			if tails[x] == nil && tails[r] != nil {
+				x, r = r, x
+			}
+			c.in = []*Value{x, r}
+			if t := tails[x]; t != nil {
+				c.in = append(c.in, t)
+			}
+			c.kernel = kernel.AddLowBits{Carried: tails[x] != nil}
+			tails[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "tail of " + sum.Name, call: c, out: 1, depends: sum.depends}
+			c.out = append(c.out, tails[sum])
+		case kernel.RMSNorm:
+			if t := tails[c.in[0]]; t != nil {
+				c.kernel, c.in = kernel.RMSNormLowBits(k), append(c.in, t)
+			}
+		}
+	}
+	return nil
+}
+
+// storeTermsAsFP32 stores the second terms of sums with low bits as fp32 where GEMMs make them for that sum alone.
+func storeTermsAsFP32(p *compilation) error {
+	uses := uses(p.calls, p.outputs)
+	for _, c := range p.calls {
+		if _, ok := c.kernel.(kernel.AddLowBits); ok {
+			storeAsFP32(c.in[1], uses)
+		}
+	}
+	return nil
+}
+
+// storeAsFP32 stores v as fp32 if kernels that can make it, one adding to the result of the other, for one reader.
+func storeAsFP32(v *Value, uses map[*Value]int) {
+	for v.call != nil && uses[v] == 1 {
+		k, ok := v.call.kernel.(kernel.FP32Output)
+		if !ok {
+			return
+		}
+		onto := overwrites(v.call)
+		if len(onto) == 0 {
+			v.call.kernel = k.WithFP32Out()
+			return
+		}
+		v = v.call.in[onto[0].In]
+	}
+}

@@ -1,0 +1,143 @@
+package graph
+
+import "strings"
+
+// Recompute says which forward values are computed again for the backward pass instead of being kept. The
+// numbers are the same bit for bit.
+type Recompute uint8
+
+const (
+	KeepAll         Recompute = iota // nothing is computed again
+	RecomputeCheap                   // what little work makes: kernels that say so
+	RecomputeLayers                  // all of a layer, from its input
+	Offload                          // the same, with the layers' inputs in host memory
+)
+
+func (r Recompute) String() string {
+	return [...]string{"none", "selective", "full", "offload"}[r]
+}
+
+// Recompute sets what Compile leaves to be computed again: in the first layers so, in the others by the mode
+// before. 0 layers are all; Offload knows no other number.
+func (b *Builder) Recompute(r Recompute, layers int) { b.recompute = dial{r, layers} }
+
+// dial is a mode and how many layers it holds for.
+type dial struct {
+	mode   Recompute
+	layers int // 0 = all
+}
+
+// modes is the mode of each layer by its scope, and of calls outside layers.
+func (d dial) modes(calls []*call) func(c *call) Recompute {
+	number := map[string]int{}
+	for _, c := range calls {
+		l := layerOf(c.scope)
+		if _, seen := number[l]; !seen && l != "" && !c.backward {
+			number[l] = len(number)
+		}
+	}
+	return func(c *call) Recompute {
+		l := layerOf(c.scope)
+		if l == "" || d.layers == 0 || d.mode == KeepAll || d.mode == Offload || number[l] < d.layers {
+			return d.mode
+		}
+		return d.mode - 1
+	}
+}
+
+// cheap is a kernel whose output costs less to make again than to keep.
+type cheap interface{ Cheap() }
+
+// layerOf is the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.
+func layerOf(scope string) string {
+	at := 0
+	for _, part := range strings.SplitAfter(scope, ".") {
+		at += len(part)
+		name := strings.TrimSuffix(part, ".")
+		if name != "" && strings.Trim(name, "0123456789") == "" {
+			return scope[:at-len(part)+len(name)]
+		}
+	}
+	return ""
+}
+
+// recomputer rewrites backward calls to read values made again.
+type recomputer struct {
+	again  map[*Value]bool   // forward values that are not kept
+	clones map[*Value]*Value // of the values made again
+	out    []*call
+}
+
+// recompute inserts, before the first backward call that needs it, a second application of every call whose
+// outputs are not kept.
+func recompute(c *compilation) error {
+	calls, d := c.calls, c.builder.recompute
+	if d.mode == KeepAll {
+		return nil
+	}
+	mode := d.modes(calls)
+	r := &recomputer{again: map[*Value]bool{}, clones: map[*Value]*Value{}}
+	for _, c := range calls {
+		if c.backward {
+			continue
+		}
+		_, isCheap := c.kernel.(cheap)
+		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
+			for _, v := range c.out {
+				r.again[v] = root(v).kind == Computed && (m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
+			}
+		}
+	}
+	for _, c := range calls { // a layer's input is what another layer, or none, made
+		for _, v := range c.in {
+			if !c.backward && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) && max(mode(c), mode(v.call)) >= RecomputeLayers {
+				r.again[v] = false
+			}
+		}
+	}
+	for _, c := range calls {
+		if c.backward {
+			for i, v := range c.in {
+				c.in[i] = r.value(v)
+			}
+		}
+		r.out = append(r.out, c)
+	}
+	c.calls = r.out
+	return nil
+}
+
+// value is the value that a backward call reads in v's place.
+func (r *recomputer) value(v *Value) *Value {
+	if !r.again[v] {
+		return v
+	}
+	return r.clone(v)
+}
+
+// clone applies v's call again. What the call overwrites is always made again: the first application has
+// used it up.
+func (r *recomputer) clone(v *Value) *Value {
+	if c, ok := r.clones[v]; ok {
+		return c
+	}
+	overwritten := map[int]bool{}
+	for _, a := range overwrites(v.call) {
+		overwritten[a.In] = true
+	}
+	n := &call{kernel: v.call.kernel, scope: "again " + v.call.scope, segment: v.call.segment, backward: true}
+	for i, x := range v.call.in {
+		if overwritten[i] && x.call != nil && root(x).kind == Computed {
+			n.in = append(n.in, r.clone(x))
+		} else {
+			n.in = append(n.in, r.value(x))
+		}
+	}
+	for i, x := range v.call.out {
+		y := &Value{Type: x.Type, Name: "again " + x.Name, call: n, out: i, requires: x.requires, depends: x.depends}
+		n.out = append(n.out, y)
+		r.clones[x] = y
+	}
+	r.out = append(r.out, n)
+	return r.clones[v]
+}

@@ -1,0 +1,25 @@
+package graph_test
+
+import (
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model"
+)
+
+// TestRehearsal: what a GPU's plan of a whole training step computes, with its merged and wider sums, is what the CPU's
+// computes, in each way of keeping activations.
+func TestRehearsal(t *testing.T) {
+	stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
+		host, device := newStep(t, graph.NewCPU(2), c, method, lora, l), newStep(t, graph.NewRehearsal(2), c, method, lora, l)
+		if n := graph.Merged(device.plan); n < 11 || graph.Merged(host.plan) > 0 {
+			t.Errorf("%s: %d merged calls, the test tests nothing", name, n)
+		}
+		host.once(t, c.VocabSize)
+		device.once(t, c.VocabSize)
+		if d := device.differs(t, host); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package graph
+
+import "github.com/tierlora/tierlora/kernel"
+
+// target is the machine as the passes see it.
+type target interface {
+	// passes are what Compile does for it.
+	passes() []pass
+	// stored is the element type of each input and output of a kernel in memory. in is what is settled, 0
+	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
+	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
+	scratch(k kernel.Kernel, in, out []kernel.Type) int64
+	// accumulate is the form of a kernel that adds to memory, if it has one here.
+	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
+	// lowBits tells whether residual sums have more bits than values are stored with.
+	lowBits() bool
+	// groups tells whether n GEMMs k, whose operands and result are of the given types, are worth one call.
+	groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
+	// prologue tells whether a kernel fills its scratch before its inputs are there.
+	prologue(k kernel.Kernel) bool
+	// sameSum is the bytes, as typed, up to which either term of a sum may as well be computed first.
+	sameSum() int64
+	// constants are bytes of tables that kernels read.
+	constants() int64
+}
+
+// hostTarget stores every value as it is typed.
+type hostTarget struct{ workers int }
+
+func (hostTarget) passes() []pass { return passesOn(onCPU) }
+
+func (hostTarget) stored(_ kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error) {
+	return in, declared, nil
+}
+
+func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
+	if a, ok := k.(kernel.Accumulating); ok {
+		return a.Accumulate()
+	}
+	return nil, false
+}
+
+func (hostTarget) lowBits() bool { return false }
+
+func (hostTarget) groups(kernel.MatMul, []kernel.Type, kernel.Type, int) bool { return false }
+
+func (hostTarget) prologue(kernel.Kernel) bool { return false }
+
+func (hostTarget) sameSum() int64 { return 0 }
+
+func (hostTarget) constants() int64 { return 0 }
+
+func (h hostTarget) scratch(k kernel.Kernel, in, _ []kernel.Type) int64 {
+	if s, ok := k.(kernel.Scratch); ok {
+		return s.Scratch(in, h.workers)
+	}
+	return 0
+}
+
+// gpuTarget is what the passes ask of every GPU. It needs no device and none of the kernels' GPU bodies.
+type gpuTarget struct{ precision kernel.Precision }
+
+func (gpuTarget) passes() []pass { return passesOn(onGPU) }
+
+func (gpuTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
+	if a, ok := k.(kernel.AccumulatingOnGPU); ok {
+		return a.AccumulateGPU()
+	}
+	return hostTarget{}.accumulate(k)
+}
+
+func (t gpuTarget) lowBits() bool { return t.precision.Stored(kernel.ComputeType) != kernel.F32 }
+
+func (gpuTarget) groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
+	return kernel.FitsGroupedMatMul(k, in, out, n)
+}
+
+// sameSum: about what stays in the second-level cache, as bf16, between two calls.
+func (gpuTarget) sameSum() int64 { return 32 << 20 }

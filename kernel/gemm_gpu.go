@@ -1,0 +1,159 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"errors"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
+const blasWorkspace = 8 << 20
+
+// scratch is the working memory of a product by whichever kernel runs it, in bytes. sm is the device's compute capability.
+func (p gemmOp) scratch(sm int) int64 {
+	n := max(blasWorkspace, p.lowRankScratch(1))
+	if parts := p.parts(sm); parts > 1 {
+		n = max(n, int64(parts)*int64(p.m)*int64(p.n)*4)
+	}
+	return n
+}
+
+func (p gemmOp) layout() (cuda.GemmLayout, bool) {
+	switch {
+	case !p.transA && !p.transB:
+		return cuda.NN, true
+	case !p.transA && p.transB:
+		return cuda.NT, true
+	case p.transA && !p.transB:
+		return cuda.TN, true
+	}
+	return "", false
+}
+
+// rows are the sizes of the rows of A and B as stored.
+func (p gemmOp) rows() (lda, ldb int) {
+	lda, ldb = p.k, p.n
+	if p.transA {
+		lda = p.m
+	}
+	if p.transB {
+		ldb = p.k
+	}
+	return lda, ldb
+}
+
+// hopper tells whether our own product runs on the wgmma kernel: compute capability 9.0, a result wide enough to
+// fill a tile, rows of 16 bytes.
+func (p gemmOp) hopper(sm int) bool {
+	lda, ldb := p.rows()
+	return sm == 90 && p.operand != F32 && p.n > 32 && lda%8 == 0 && ldb%8 == 0
+}
+
+func (p gemmOp) parts(sm int) int {
+	l, ok := p.layout()
+	switch {
+	case !ok:
+		return 1
+	case p.operand == F32:
+		return cuda.GemmSingleParts(l, p.m, p.n, p.k)
+	case p.hopper(sm):
+		return cuda.GemmHopperParts(l, p.m, p.n, p.k)
+	}
+	return cuda.GemmParts(l, p.m, p.n, p.k)
+}
+
+// libraryTypes are cuBLASLt's types for those that products read and write.
+var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F32}
+
+// bind queues the product into d, with scratch of at least p.scratch() bytes.
+func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
+	if l, _ := p.lowRank(1); g.BLAS == nil || l.Small() {
+		work, ok, err := p.bindLowRank(g, []gpu.Ptr{d}, []gpu.Ptr{a}, []gpu.Ptr{b}, scratch)
+		if ok || err != nil {
+			return work, err
+		}
+	}
+	lda, ldb := p.rows()
+	if g.BLAS != nil {
+		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[p.operand], Out: libraryTypes[p.out],
+			TF32: g.Precision == PrecisionTF32, Alpha: p.alpha, Beta: p.beta,
+			Align: rowAlign(p.operand.Size()*lda, p.operand.Size()*ldb, p.out.Size()*p.n)}
+		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
+		if err != nil {
+			return nil, err
+		}
+		s := g.Stream
+		return func() error { return plan.Run(s, d, a, b, scratch) }, nil
+	}
+	l, ok := p.layout()
+	if !ok {
+		return nil, errors.New("product of two transposed matrices: cuBLASLt is needed for it")
+	}
+	parts := p.parts(g.Device.SM())
+	if parts == 1 {
+		return p.native(g, l, 1, d, a, b)
+	}
+	part := p
+	part.beta, part.out = 0, F32
+	mul, err := part.native(g, l, parts, scratch, a, b)
+	if err != nil {
+		return nil, err
+	}
+	entry := "reduce_splits_narrow"
+	if p.out == F32 {
+		entry = "reduce_splits"
+	}
+	n := int64(p.m) * int64(p.n)
+	sum, err := g.Launch(cuda.Flat("reduce", entry, n), d, scratch, int32(parts), n, float32(1), p.beta)
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(mul, sum), nil
+}
+
+// native binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else mma.sync; for
+// fp32, TF32 included, one without tensor cores.
+func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
+	lda, ldb := p.rows()
+	if p.operand == F32 {
+		return g.Launch(cuda.GemmSingle(l, p.m, p.n, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta)
+	}
+	f32 := int32(0)
+	if p.out == F32 {
+		f32 = 1
+	}
+	if !p.hopper(g.Device.SM()) || (a|b)%16 != 0 {
+		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta, f32)
+	}
+	at, boxA, boxB := cuda.GemmHopper(l, p.m, p.n, p.k, parts)
+	rowsA, rowsB := p.m, p.k // as stored
+	if p.transA {
+		rowsA = p.k
+	}
+	if p.transB {
+		rowsB = p.n
+	}
+	mapA, err := gpu.NewTensorMap(a, []int64{int64(lda), int64(rowsA)}, []int64{int64(2 * lda)}, boxA[:], 128)
+	if err != nil {
+		return nil, err
+	}
+	mapB, err := gpu.NewTensorMap(b, []int64{int64(ldb), int64(rowsB)}, []int64{int64(2 * ldb)}, boxB[:], 128)
+	if err != nil {
+		return nil, err
+	}
+	return g.Launch(at, d, mapA, mapB, int32(p.m), int32(p.n), int32(p.k), int32(p.n), p.alpha, p.beta, f32)
+}
+
+// rowAlign is the largest power of two up to 16 that divides all row sizes in bytes.
+func rowAlign(rows ...int) int {
+	align := 16
+	for _, r := range rows {
+		for r%align != 0 {
+			align /= 2
+		}
+	}
+	return align
+}

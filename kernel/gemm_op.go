@@ -1,0 +1,63 @@
+package kernel
+
+import "github.com/tierlora/tierlora/kernel/cuda"
+
+// gemmOp is D = alpha op(A) op(B) + beta D, of matrices whose rows follow one another.
+type gemmOp struct {
+	m, n, k        int
+	transA, transB bool
+	alpha, beta    float32
+	operand, out   DType // of A and B, as stored; of D: operand or F32
+}
+
+func (k MatMul) op(in, out []Type, beta float32) gemmOp {
+	depth := in[0].Shape[1]
+	if k.TransA {
+		depth = in[0].Shape[0]
+	}
+	return gemmOp{m: out[0].Shape[0], n: out[0].Shape[1], k: depth, transA: k.TransA, transB: k.TransB,
+		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType}
+}
+
+// lowRankForm is which of lowrank.cu's three kernels a product runs on.
+type lowRankForm uint8
+
+const (
+	noLowRank lowRankForm = iota
+	lowRankDown
+	lowRankUp
+	lowRankGrad
+	lowRankGradFlipped // the wide operand is the first
+)
+
+// lowRank tells how n products like p that share their wide operand run on lowrank.cu, by shapes and types alone.
+func (p gemmOp) lowRank(n int) (cuda.LowRank, lowRankForm) {
+	const width = cuda.LowRankWidth
+	l, form := cuda.LowRank{Count: n}, noLowRank
+	switch {
+	case p.transA && !p.transB && p.out == F32 && p.m <= width && p.m < p.n:
+		l.M, l.C, l.R, form = p.k, p.n, p.m, lowRankGrad
+	case p.transA && !p.transB && p.out == F32 && p.n <= width:
+		l.M, l.C, l.R, form = p.k, p.m, p.n, lowRankGradFlipped
+	case p.transA || p.out == F32:
+	case p.k <= width && p.k < p.n:
+		l.M, l.C, l.R, form = p.m, p.n, p.k, lowRankUp
+	case p.n <= width && p.beta == 0:
+		l.M, l.C, l.R, form = p.m, p.k, p.n, lowRankDown
+	}
+	if form == noLowRank || !l.Fits() {
+		return l, noLowRank
+	}
+	return l, form
+}
+
+// FitsGroupedMatMul tells whether a GPU runs n products k, of operands in and with the result out, in one launch when they
+// share their wide operand, or their result.
+func FitsGroupedMatMul(k MatMul, in []Type, out Type, n int) bool {
+	var beta float32
+	if out.DType = ComputeType; k.TransA {
+		out.DType, beta = F32, 1
+	}
+	_, form := k.op(in, []Type{out}, beta).lowRank(n)
+	return form != noLowRank && !k.FP32Out
+}

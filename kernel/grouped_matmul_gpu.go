@@ -1,0 +1,114 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"slices"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+func (k GroupedMatMul) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{ComputeType}, 1+k.N), slices.Repeat([]DType{ComputeType}, k.N)
+}
+
+func (k GroupedMatMul) ScratchGPU(in, out []Type, sm int) int64 {
+	p := k.one().op(each(k, in[0], in[1]), out, 0)
+	return max(p.lowRankScratch(k.N), p.scratch(sm))
+}
+
+func (k GroupedMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+// bindGPU is one launch where the addresses allow it, else the products one by one.
+func (k GroupedMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := k.one().op(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
+	shared, own, to := addresses(in[:1]), addresses(in[1:1+k.N]), addresses(out)
+	a, b := shared, own
+	if k.TransA {
+		a, b = own, shared
+	}
+	if work, ok, err := p.bindLowRank(g, to, a, b, g.Scratch); ok || err != nil {
+		return work, err
+	}
+	all := make([]func() error, k.N)
+	for i := range all {
+		pair := each(k, shared[0], own[i])
+		work, err := p.bind(g, to[i], pair[0], pair[1], g.Scratch)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = work
+	}
+	return inOrder(all...), nil
+}
+
+func addresses(t []DeviceTensor) []gpu.Ptr {
+	p := make([]gpu.Ptr, len(t))
+	for i := range t {
+		p[i] = t[i].Ptr
+	}
+	return p
+}
+
+func (k GroupedMatMulTo) Stored(in []DType) (want, out []DType) {
+	want, _ = GroupedMatMul(k).Stored(nil)
+	return append(want, in[1+k.N:]...), in[1+k.N:]
+}
+
+func (k GroupedMatMulTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return GroupedMatMul(k).ScratchGPU(in, out, sm)
+}
+
+func (k GroupedMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return GroupedMatMul(k).bindGPU(g, in, out, 1)
+}
+
+func (k MatMulSum) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{ComputeType}, 2*k.N), []DType{ComputeType}
+}
+
+func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
+	return k.one().op(in, out, 0).scratch(sm)
+}
+
+func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+func (k MatMulSum) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := k.one().op(typesOf(in), typesOf(out), beta)
+	a, b := make([]gpu.Ptr, k.N), make([]gpu.Ptr, k.N)
+	for i := range k.N {
+		a[i], b[i] = in[2*i].Ptr, in[2*i+1].Ptr
+	}
+	if work, ok, err := p.bindLowRank(g, []gpu.Ptr{out[0].Ptr}, a, b, g.Scratch); ok || err != nil {
+		return work, err
+	}
+	all := make([]func() error, k.N)
+	for i := range all {
+		if i > 0 {
+			p.beta = 1
+		}
+		work, err := p.bind(g, out[0].Ptr, a[i], b[i], g.Scratch)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = work
+	}
+	return inOrder(all...), nil
+}
+
+func (k MatMulSumTo) Stored(in []DType) (want, out []DType) {
+	want, out = MatMulSum(k).Stored(nil)
+	return append(want, out[0]), out
+}
+
+func (k MatMulSumTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return MatMulSum(k).ScratchGPU(in, out, sm)
+}
+
+func (k MatMulSumTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return MatMulSum(k).bindGPU(g, in, out, 1)
+}

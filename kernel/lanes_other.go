@@ -1,5 +1,0 @@
-//go:build !amd64
-
-package kernel
-
-func fastLanes() *lanes[float32] { return nil }

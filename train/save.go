@@ -1,0 +1,123 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// optimizerFile holds the optimizer's states in a checkpoint.
+const optimizerFile = "optimizer.safetensors"
+
+// save writes a checkpoint of the last finished step, whose next batch is the one at data.
+func (r *running) save(data dataset.State) error {
+	step := r.recorder.step()
+	if r.saved == step {
+		return nil
+	}
+	files, err := r.checkpointFiles(data)
+	if err != nil {
+		return fmt.Errorf("save step %d: %w", step, err)
+	}
+	if err := checkpoint.Save(r.spec.OutputDir, step, files); err != nil {
+		return err
+	}
+	r.saved = step
+	r.result.Checkpoint = filepath.Join(r.spec.OutputDir, checkpoint.Name(step))
+	if err := checkpoint.Prune(r.spec.OutputDir, r.spec.Training.SaveTotalLimit, r.recorder.state.BestModelCheckpoint); err != nil {
+		return err
+	}
+	return r.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, r.result.Checkpoint}) })
+}
+
+// checkpointFiles are a checkpoint's: the adapter's, the optimizer's states, the run's state, its configuration.
+func (r *running) checkpointFiles(data dataset.State) (map[string][]byte, error) {
+	files, err := r.adapterFiles()
+	if err != nil {
+		return nil, err
+	}
+	if files[optimizerFile], err = r.optimizerBytes(); err != nil {
+		return nil, err
+	}
+	state, progress := r.recorder.state, r.recorder.progress
+	progress.Data, progress.Base, progress.Run = data, r.Base.Fingerprint(), r.meaning()
+	if state.Cursor, err = json.Marshal(progress); err != nil {
+		return nil, err
+	}
+	state.MaxSteps = r.total
+	if files[checkpoint.StateFile], err = state.Bytes(); err != nil {
+		return nil, err
+	}
+	if r.env.Config != nil {
+		files[ConfigFile] = r.env.Config
+	}
+	return files, nil
+}
+
+// adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
+func (r *running) adapterFiles() (map[string][]byte, error) {
+	params, err := r.step.Trained.Snapshot(r.memory)
+	if err != nil {
+		return nil, err
+	}
+	files, err := r.Net.Method.Encode(r.spec.LoRA, r.Base.Name, r.step.Trained.Layers, params)
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range r.Base.Tokenizer.Files() {
+		files[name] = data
+	}
+	return files, nil
+}
+
+// ownFiles are the names that a run writes into its output folder.
+func (p *prepared) ownFiles() []string {
+	names := []string{MetricsFile, ConfigFile, ManifestFile, adapter.ConfigFile, adapter.WeightsFile}
+	for name := range p.Base.Tokenizer.Files() {
+		names = append(names, name)
+	}
+	for _, name := range p.spec.Training.ReportTo {
+		if w, ok := Observers[name]().(interface{ Files() []string }); ok {
+			names = append(names, w.Files()...)
+		}
+	}
+	return names
+}
+
+func (r *running) optimizerBytes() ([]byte, error) {
+	if err := r.memory.Get(r.step.states...); err != nil {
+		return nil, err
+	}
+	var tensors []weights.Tensor
+	for _, name := range r.step.states {
+		x, err := r.memory.Tensor(name)
+		if err != nil {
+			return nil, err
+		}
+		t, err := weights.FromFloat32s(name, weights.F32, x.Shape, x.F32())
+		if err != nil {
+			return nil, fmt.Errorf("save the optimizer: %w", err)
+		}
+		tensors = append(tensors, t)
+	}
+	return weights.Encode(tensors, nil)
+}
+
+// writeManifest records what made the adapter.
+func (r *running) writeManifest(ctx context.Context) error {
+	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
+	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
+	m.SetLosses(r.recorder.progress.Losses)
+	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
+	var err error
+	if m.Base, err = r.Base.Digest(ctx, r.On.Workers()); err != nil {
+		return err
+	}
+	return m.Write(r.spec.OutputDir)
+}
