@@ -15,8 +15,8 @@ func loraPlusRate(c Config, name string) float64 {
 }
 
 func checkLoRAPlus(ratio float64) error {
-	if ratio == 0 || ratio >= 1 && !math.IsInf(ratio, 0) {
+	if ratio >= 0 && !math.IsInf(ratio, 0) {
 		return nil
 	}
-	return fmt.Errorf("lora.loraplus_lr_ratio: %v must be 1 or more, the learning rate of B over that of A, or 0 for off", ratio)
+	return fmt.Errorf("lora.loraplus_lr_ratio: %v must not be negative: it is the learning rate of B over that of A, 0 for off", ratio)
 }

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// TestDependencies compares with all pairs of calls that meet in memory, at least one writing: a call must come
+// TestDependencies compares with all pairs of calls that access the same memory, at least one writing: a call must come
 // after the other by the dependencies, directly or not, exactly where it does by the pairs; and no dependency
 // may follow from the others.
 func TestDependencies(t *testing.T) {
@@ -86,25 +86,25 @@ func TestDependenciesAreEnough(t *testing.T) {
 				x, _ := m.Tensor(name)
 				fillRandom(seed)(name, x)
 			}
-			meets := make([][]access, len(p.calls))
+			accesses := make([][]access, len(p.calls))
 			for i, c := range p.calls {
-				meet := func(mem []byte, write bool) {
+				touch := func(mem []byte, write bool) {
 					if len(mem) > 0 {
 						at := uint64(uintptr(unsafe.Pointer(&mem[0])))
-						meets[i] = append(meets[i], access{at, at + uint64(len(mem)), write})
+						accesses[i] = append(accesses[i], access{at, at + uint64(len(mem)), write})
 					}
 				}
 				for _, v := range c.in {
-					meet(r.values[v].Bytes(), false)
+					touch(r.values[v].Bytes(), false)
 				}
 				for _, v := range c.out {
-					meet(r.values[v].Bytes(), true)
+					touch(r.values[v].Bytes(), true)
 				}
 				if s, ok := p.scratch[c]; ok {
-					meet(m.arena[s.offset:s.offset+s.size], true)
+					touch(m.arena[s.offset:s.offset+s.size], true)
 				}
 			}
-			for _, i := range order(dependencies(meets)) {
+			for _, i := range order(dependencies(accesses)) {
 				r.segments["main"][i]()
 			}
 			var got [][]byte

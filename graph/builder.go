@@ -1,4 +1,4 @@
-// Package graph turns a computation into a plan. It is the only package that imports Gorgonia.
+// Package graph readQueue a computation into a plan. It is the only package that imports Gorgonia.
 //
 // A Builder records kernel applications in a Gorgonia expression graph, Gorgonia differentiates it
 // symbolically, and Compile makes a Plan of it: an ordered list of kernel calls over memory laid out before
@@ -65,20 +65,20 @@ func (c *call) String() string {
 // Builder records a computation. It keeps the first error, with the scope it happened in, and ignores what
 // follows; Err and Compile report it. So code that builds layers reads like the formula.
 type Builder struct {
-	g         *gorgonia.ExprGraph
-	float     kernel.DType
-	scopes    []string
-	err       error
-	inputs    []*Value // Batch, Frozen, State in order of creation
-	byName    map[string]*Value
-	byNode    map[*gorgonia.Node]*Value
-	calls     []*call
-	segments  []string
-	one       *Value
-	graded    bool // Grad was called
-	compiled  bool
-	recompute dial
-	spacing   int
+	g             *gorgonia.ExprGraph
+	float         kernel.DType
+	scopes        []string
+	err           error
+	inputs        []*Value // Batch, Frozen, State in order of creation
+	byName        map[string]*Value
+	byNode        map[*gorgonia.Node]*Value
+	calls         []*call
+	segments      []string
+	one           *Value
+	graded        bool // Grad was called
+	compiled      bool
+	recompute     recomputePolicy
+	reuseDistance int
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.

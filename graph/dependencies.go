@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// befores lists, for every call, those of its segment that must have run: the makers of what it reads, and the
+// predecessors lists, for every call, those of its segment that must have run: the makers of what it reads, and the
 // readers of what it writes over.
-func befores(calls []*call) map[*call][]*call {
+func predecessors(calls []*call) map[*call][]*call {
 	readers := readersOf(calls, nil)
 	d := make(map[*call][]*call, len(calls))
 	for _, c := range calls {
@@ -35,7 +35,7 @@ type waits struct {
 }
 
 func waitsOf(calls []*call) waits {
-	d := befores(calls)
+	d := predecessors(calls)
 	w := waits{make(map[*call]int, len(calls)), make([]bitset, len(calls))}
 	for i, c := range calls {
 		w.number[c] = i
@@ -126,7 +126,7 @@ func (b bitset) members() []int {
 
 // ordered keeps the calls' order but for those that must come earlier.
 func ordered(calls []*call) []*call {
-	d := befores(calls)
+	d := predecessors(calls)
 	done := map[*call]bool{}
 	out := make([]*call, 0, len(calls))
 	var visit func(c *call)

@@ -186,43 +186,43 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	}
 	segment := p.segments[c.segment]
 	d := deviceCall{name: c.String(), kernel: fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type)}
-	if isMove(c.kernel) {
+	if isTransfer(c.kernel) {
 		var err error
 		d.queue, err = r.move(g, c, in, out)
 		r.work[segment] = append(r.work[segment], d)
 		return err
 	}
-	meet := func(at gpu.Ptr, bytes int64, write bool) access {
+	accessTo := func(at gpu.Ptr, bytes int64, write bool) access {
 		return access{uint64(at), uint64(at) + uint64(bytes), write}
 	}
 	for _, t := range in {
-		d.meets = append(d.meets, meet(t.Ptr, t.Bytes(), false))
+		d.accesses = append(d.accesses, accessTo(t.Ptr, t.Bytes(), false))
 	}
 	for _, t := range out {
-		d.meets = append(d.meets, meet(t.Ptr, t.Bytes(), true))
+		d.accesses = append(d.accesses, accessTo(t.Ptr, t.Bytes(), true))
 	}
 	g.Scratch, g.Copy, g.Prologue, g.Accesses = 0, 0, kernel.Prologue{}, g.Accesses[:0]
 	if s, ok := p.scratch[c]; ok {
 		g.Scratch = r.store.arena.Base.Add(s.offset)
-		d.meets = append(d.meets, meet(g.Scratch, s.size, true))
+		d.accesses = append(d.accesses, accessTo(g.Scratch, s.size, true))
 	}
 	if first := root(c.in[0]); first.span && r.store.layout.copied[first.group] != 0 {
 		var err error
 		if g.Copy, err = r.store.copy(first); err != nil {
 			return err
 		}
-		d.meets = append(d.meets, meet(g.Copy, in[0].Bytes()/2, true))
+		d.accesses = append(d.accesses, accessTo(g.Copy, in[0].Bytes()/2, true))
 	}
 	var err error
 	if d.queue, err = c.kernel.(kernel.OnGPU).GPU(g, in, out); err != nil {
 		return err
 	}
 	for _, o := range g.Accesses {
-		d.meets = append(d.meets, meet(o.At, o.Bytes, o.Write))
+		d.accesses = append(d.accesses, accessTo(o.At, o.Bytes, o.Write))
 	}
 	if g.Prologue.Work != nil {
-		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Prologue.Work, name: d.name + ", early",
-			kernel: fmt.Sprintf("%s early, %d bytes", c.kernel.Name(), g.Prologue.Bytes), meets: []access{meet(g.Scratch, g.Prologue.Bytes, true)}})
+		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Prologue.Work, name: d.name + ", prologue",
+			kernel: fmt.Sprintf("%s prologue, %d bytes", c.kernel.Name(), g.Prologue.Bytes), accesses: []access{accessTo(g.Scratch, g.Prologue.Bytes, true)}})
 	}
 	r.work[segment] = append(r.work[segment], d)
 	return nil
@@ -239,10 +239,10 @@ func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) 
 	}
 	main, side, host, n := r.stream, r.side, r.store.hostMemory, in[0].Bytes()
 	switch c.kernel.(type) {
-	case departed:
+	case offloaded:
 		done := r.done[root(c.in[1])]
 		return func() error { return main.Wait(done) }, nil
-	case arrived:
+	case prefetched:
 		done := r.done[root(c.in[0])]
 		return func() error { return main.Wait(done) }, nil
 	}
@@ -258,7 +258,7 @@ func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) 
 	r.done[c.out[0]] = done
 	from, to := in[0].Ptr, out[0].Ptr
 	transfer := func() error { return side.CopyOut(host, int64(to), from, n) }
-	if _, ok := c.kernel.(moveIn); ok {
+	if _, ok := c.kernel.(prefetchFrom); ok {
 		transfer = func() error { return side.CopyIn(to, host, int64(from), n) }
 	}
 	return func() error {

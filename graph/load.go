@@ -17,7 +17,7 @@ type WeightLoad struct {
 	DType kernel.DType // of what Read gives
 	// Read reads the numbers from element from on, row-major, until dst is full. Several goroutines call it.
 	Read        func(dst []byte, from int) error
-	Packed      kernel.Kernel // the product that reads the packed weight; nil = the weight is stored as numbers
+	Packed      kernel.Kernel // the GEMM that reads the packed weight; nil = the weight is stored as numbers
 	Dequantised bool          // of a packed weight, the numbers it stands for are stored
 }
 

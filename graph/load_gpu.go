@@ -27,21 +27,21 @@ var errUnread = errors.New("no plan reads it")
 
 // loading is weights on their way to the device: readers fill pinned memory with pieces, each piece is copied to
 // the arena, which is idle before the first step, and packed or converted from there into its place. What packing
-// needs of a whole weight, the scales before they are settled, waits in the arena too; so weights go in rounds,
+// needs of a whole weight, the scales before they are final, waits in the arena too; so weights go in rounds,
 // each with one half of what is left of the arena.
 type loading struct {
-	ctx     context.Context
-	store   *deviceStore
-	pinned  *gpu.Pinned
-	readers []*reader
-	piece   int64 // bytes
-	checks  gpu.Ptr
-	half    [2]gpu.Ptr
-	room    int64 // bytes of a half
+	ctx       context.Context
+	store     *deviceStore
+	pinned    *gpu.Pinned
+	readers   []*reader
+	piece     int64 // bytes
+	checks    gpu.Ptr
+	half      [2]gpu.Ptr
+	halfBytes int64
 }
 
-// arrival is a weight that the device takes.
-type arrival struct {
+// transfer is a weight that the device takes.
+type transfer struct {
 	WeightLoad
 	index   int
 	to      kernel.DeviceTensor // of a weight stored as numbers
@@ -52,14 +52,14 @@ type arrival struct {
 	at      int
 }
 
-// reader is one goroutine's way to the device: a stream, two slots of pinned memory, of which one is filled while
+// reader is one goroutine's upload: a stream, two slots of pinned memory, of which one is filled while
 // the other leaves, and the place in the arena where its pieces arrive.
 type reader struct {
 	g    *kernel.GPU
 	slot [2]int64 // offsets in pinned
 	sent [2]*gpu.Event
 	used [2]bool
-	turn int
+	next int
 	at   gpu.Ptr
 }
 
@@ -76,13 +76,13 @@ func (s *deviceStore) Load(ctx context.Context, weights []WeightLoad, workers in
 	if err != nil {
 		return each, err
 	}
-	var all []*arrival
+	var all []*transfer
 	for i, w := range weights {
 		each[i] = errors.ErrUnsupported
 		if !ok {
 			continue
 		}
-		a := &arrival{WeightLoad: w, index: i}
+		a := &transfer{WeightLoad: w, index: i}
 		if each[i] = l.accept(a); each[i] == nil {
 			all = append(all, a)
 		} else if errors.Is(each[i], errUnread) {
@@ -96,7 +96,7 @@ func (s *deviceStore) Load(ctx context.Context, weights []WeightLoad, workers in
 		}
 		rest = rest[n:]
 	}
-	return each, l.settle(all, each)
+	return each, l.finish(all, each)
 }
 
 // open divides the arena and makes the readers; ok is false where the arena is too small to work in.
@@ -113,10 +113,10 @@ func (l *loading) open(weights, workers int) (ok bool, err error) {
 	if l.piece <= 0 || s.constants == 0 {
 		return false, nil
 	}
-	l.room = (left - n*l.piece) / 2 &^ (gpu.Align - 1)
+	l.halfBytes = (left - n*l.piece) / 2 &^ (gpu.Align - 1)
 	l.checks = s.arena.Base
 	l.half[0] = l.checks.Add(checks + n*l.piece)
-	l.half[1] = l.half[0].Add(l.room)
+	l.half[1] = l.half[0].Add(l.halfBytes)
 	if l.pinned, err = s.g.Device.NewPinned(int(2 * n * l.piece)); err != nil {
 		return false, err
 	}
@@ -138,7 +138,7 @@ func (l *loading) open(weights, workers int) (ok bool, err error) {
 }
 
 // accept finds a weight's place and how it gets there; errors.ErrUnsupported where the host has to fill it.
-func (l *loading) accept(a *arrival) error {
+func (l *loading) accept(a *transfer) error {
 	to := make([]kernel.DeviceTensor, len(a.Into))
 	for i, name := range a.Into {
 		var err error
@@ -154,7 +154,7 @@ func (l *loading) accept(a *arrival) error {
 		return errors.ErrUnsupported
 	}
 	if k, ok := a.Packed.(kernel.PacksOnGPU); ok {
-		if p, ok := k.PackGPU(l.store.g, to, a.DType, a.Dequantised); ok && p.Staging <= l.room {
+		if p, ok := k.PackGPU(l.store.g, to, a.DType, a.Dequantised); ok && p.Staging <= l.halfBytes {
 			a.pack = &p
 			return nil
 		}
@@ -163,13 +163,13 @@ func (l *loading) accept(a *arrival) error {
 }
 
 // place gives the first weights of rest their staging in a half of the arena and tells how many.
-func (l *loading) place(rest []*arrival, half int) int {
+func (l *loading) place(rest []*transfer, half int) int {
 	var used int64
 	for i, a := range rest {
 		if a.pack == nil {
 			continue
 		}
-		if used+a.pack.Staging > l.room {
+		if used+a.pack.Staging > l.halfBytes {
 			return i
 		}
 		a.staging = l.half[half].Add(used)
@@ -180,9 +180,9 @@ func (l *loading) place(rest []*arrival, half int) int {
 
 // round loads weights whose staging has its place. What it queues last may still run when it returns, beside the
 // next round, which works in the other half.
-func (l *loading) round(weights []*arrival) error {
+func (l *loading) round(weights []*transfer) error {
 	type piece struct {
-		of      *arrival
+		of      *transfer
 		from, n int
 	}
 	var pieces []piece
@@ -195,7 +195,7 @@ func (l *loading) round(weights []*arrival) error {
 			pieces = append(pieces, piece{a, from, min(n, a.Elems-from)})
 		}
 	}
-	err := l.share(len(pieces), true, func(r *reader, i int) error { return l.bring(r, pieces[i].of, pieces[i].from, pieces[i].n) })
+	err := l.share(len(pieces), true, func(r *reader, i int) error { return l.upload(r, pieces[i].of, pieces[i].from, pieces[i].n) })
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (l *loading) round(weights []*arrival) error {
 }
 
 // check is where a weight's mark lies that says whether it is finite.
-func (l *loading) check(a *arrival) gpu.Ptr { return l.checks.Add(4 * int64(a.index)) }
+func (l *loading) check(a *transfer) gpu.Ptr { return l.checks.Add(4 * int64(a.index)) }
 
 // share has the readers do n things, each as soon as it can, and wait for their streams if asked to. The first
 // error ends it, as does the context's end.
@@ -249,13 +249,13 @@ func (l *loading) share(n int, wait bool, do func(r *reader, i int) error) error
 	return nil
 }
 
-// bring reads one piece and queues its way into its place.
-func (l *loading) bring(r *reader, a *arrival, from, n int) error {
+// upload reads one piece and queues its copy into its place.
+func (l *loading) upload(r *reader, a *transfer, from, n int) error {
 	if a.failedBefore(from) {
 		return nil
 	}
-	k, size := r.turn, int64(a.DType.Size())
-	r.turn = 1 - k
+	k, size := r.next, int64(a.DType.Size())
+	r.next = 1 - k
 	if r.used[k] {
 		if err := r.sent[k].Synchronize(); err != nil {
 			return err
@@ -287,14 +287,14 @@ func (l *loading) bring(r *reader, a *arrival, from, n int) error {
 	return r.g.Convert(a.to.Ptr.Add(int64(from)*int64(a.to.DType.Size())), a.to.DType, at, a.DType, n)
 }
 
-func (a *arrival) failedBefore(from int) bool {
+func (a *transfer) failedBefore(from int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err != nil && a.at < from
 }
 
 // fail keeps the error of the earliest piece, whichever is seen first.
-func (a *arrival) fail(from int, err error) {
+func (a *transfer) fail(from int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil || from < a.at {
@@ -302,8 +302,8 @@ func (a *arrival) fail(from int, err error) {
 	}
 }
 
-// settle waits for everything and reads which weights are not finite.
-func (l *loading) settle(all []*arrival, each []error) error {
+// finish waits for everything and reads which weights are not finite.
+func (l *loading) finish(all []*transfer, each []error) error {
 	for _, r := range l.readers {
 		if err := r.g.Stream.Synchronize(); err != nil {
 			return err

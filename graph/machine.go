@@ -77,10 +77,10 @@ type Reader interface {
 // readsAhead is how many times outputs may be asked for before they are read.
 const readsAhead = 2
 
-// turns counts what was asked for and what was read.
-type turns struct{ asked, read int }
+// readQueue is the ring of outputs asked for and not read yet.
+type readQueue struct{ asked, read int }
 
-func (t *turns) ask() (slot int, err error) {
+func (t *readQueue) ask() (slot int, err error) {
 	if t.asked-t.read == readsAhead {
 		return 0, fmt.Errorf("outputs were asked for %d times and not read", readsAhead)
 	}
@@ -88,7 +88,7 @@ func (t *turns) ask() (slot int, err error) {
 	return (t.asked - 1) % readsAhead, nil
 }
 
-func (t *turns) next() (slot int, err error) {
+func (t *readQueue) next() (slot int, err error) {
 	if t.read == t.asked {
 		return 0, errors.New("outputs are read that nobody asked for")
 	}
@@ -98,7 +98,7 @@ func (t *turns) next() (slot int, err error) {
 
 // hostReader copies when asked: the work is done by then.
 type hostReader struct {
-	turns
+	readQueue
 	from  []kernel.Tensor
 	slots [readsAhead][]kernel.Tensor
 }

@@ -161,7 +161,7 @@ func TestReaderKeepsWhatWasThere(t *testing.T) {
 			}
 		}
 		if err := r.Queue(); err == nil {
-			t.Error("asked for more often than there is room")
+			t.Error("asked for more often than there are slots")
 		}
 		for i := range readsAhead {
 			got, err := r.Next()

@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Thin GEMMs that share what is large about them are grouped, so that it is read or written once:
+// Low-rank GEMMs that share what is large about them are grouped, so that it is read or written once:
 //
 //	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> GroupedMatMul
 //	g_1 += t_1ᵀ x, ...         read the same x          -> GroupedMatMulTo
@@ -35,8 +35,8 @@ func groupGEMMs(c *compilation) error {
 	return nil
 }
 
-// product is what a call multiplies, alone or onto memory; n is how many products it sums, 0 for other calls.
-func product(c *call) (k kernel.MatMul, onto bool, n int) {
+// gemmOf is what a call multiplies, alone or onto memory; n is how many GEMMs it sums, 0 for other calls.
+func gemmOf(c *call) (k kernel.MatMul, onto bool, n int) {
 	switch k := c.kernel.(type) {
 	case kernel.MatMul:
 		return k, false, 1
@@ -50,20 +50,20 @@ func product(c *call) (k kernel.MatMul, onto bool, n int) {
 	return k, false, 0
 }
 
-// sumGEMMs moves thin GEMMs that are added to the same memory, with others between them, into the first.
+// sumGEMMs moves low-rank GEMMs that are added to the same memory, with others between them, into the first.
 func sumGEMMs(c *compilation) error {
 	calls, fits := c.calls, c.target.groups
 	uses := uses(calls, c.outputs)
 	w := waitsOf(calls)
 	for _, c := range slices.Clone(calls) {
-		k, onto, n := product(c)
+		k, onto, n := gemmOf(c)
 		if n != 1 || !onto || k.TransA || root(c.in[2]).kind != Computed {
 			continue
 		}
 		var first *call
 		for v := c.in[2]; uses[v] == 1 && v.call != nil && v.call.segment == c.segment; {
 			p := v.call
-			if one, _, n := product(p); n > 0 && one == k && fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
+			if one, _, n := gemmOf(p); n > 0 && one == k && fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
 				first = p
 			}
 			a := overwrites(p)
@@ -76,7 +76,7 @@ func sumGEMMs(c *compilation) error {
 			continue
 		}
 		w.also(first, c.in[0].call, c.in[1].call)
-		_, onto, n = product(first)
+		_, onto, n = gemmOf(first)
 		first.in = append(append(first.in[:2*n:2*n], c.in[0], c.in[1]), first.in[2*n:]...)
 		if sum := (kernel.MatMulSum{N: n + 1, TransB: k.TransB, Alpha: k.Alpha}); onto {
 			first.kernel = kernel.MatMulSumTo(sum)
@@ -93,7 +93,7 @@ func sumGEMMs(c *compilation) error {
 	return nil
 }
 
-// groups lists products that read the same operand, in the order of their first.
+// groups lists GEMMs that read the same operand, in the order of their first.
 func groups(calls []*call, t target) [][]*call {
 	type key struct {
 		k        kernel.MatMul
@@ -106,7 +106,7 @@ func groups(calls []*call, t target) [][]*call {
 	var all [][]*call
 	at := map[key]int{}
 	for _, c := range calls {
-		k, onto, n := product(c)
+		k, onto, n := gemmOf(c)
 		if n != 1 || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !t.groups(k, types(c.in[:2]), c.out[0].Type, 2) {
 			continue // neither x op(a) nor g += tᵀ x
 		}
@@ -128,7 +128,7 @@ func groups(calls []*call, t target) [][]*call {
 // together tells whether the calls, of which all but the last were found to fit, can run as one.
 func together(w waits, members []*call, t target) bool {
 	last := members[len(members)-1]
-	k, _, _ := product(last)
+	k, _, _ := gemmOf(last)
 	if !t.groups(k, types(last.in[:2]), last.out[0].Type, len(members)) {
 		return false
 	}
@@ -142,7 +142,7 @@ func together(w waits, members []*call, t target) bool {
 
 // merge replaces the members by one call: sums onto memory where the last of them stood, others at the first.
 func merge(calls, members []*call) (kept []*call, one *call) {
-	k, onto, _ := product(members[0])
+	k, onto, _ := gemmOf(members[0])
 	each := kernel.GroupedMatMul{N: len(members), TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
 	first, place := members[0], members[0]
 	c := &call{kernel: each, scope: first.scope, segment: first.segment, backward: first.backward}

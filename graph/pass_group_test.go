@@ -10,7 +10,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// groupingTarget groups products on the CPU, wherever fits allows it.
+// groupingTarget groups GEMMs on the CPU, wherever fits allows it.
 type groupingTarget struct {
 	hostTarget
 	fits func(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
@@ -48,7 +48,7 @@ func grouped(p *Plan) map[string]int {
 	return n
 }
 
-func TestStackedPlansEqualNaiveRuns(t *testing.T) {
+func TestGroupedPlansEqualNaiveRuns(t *testing.T) {
 	total := map[string]int{}
 	for _, most := range []int{2, 4} {
 		plansEqualNaiveRuns(t, func(b *Builder, outputs []*Value) *Plan {
@@ -68,7 +68,7 @@ func TestStackedPlansEqualNaiveRuns(t *testing.T) {
 	}
 }
 
-// lowRankLayers records layers of low-rank updates [20,R] on three products of one input, as adapters build them, a loss
+// lowRankLayers records layers of low-rank updates [20,R] on three GEMMs of one input, as adapters build them, a loss
 // over 9 words, and gradients that add up in state.
 func lowRankLayers(b *Builder, layers int) []*Value {
 	var params []*Value
@@ -98,7 +98,7 @@ func lowRankLayers(b *Builder, layers int) []*Value {
 	return outputs
 }
 
-func thin(_ kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
+func lowRank(_ kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
 	least := 20
 	for _, t := range append(in, out) {
 		least = min(least, t.Shape[0], t.Shape[1])
@@ -106,11 +106,11 @@ func thin(_ kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
 	return least == 2 && n <= 3
 }
 
-func TestThinProductsAreGrouped(t *testing.T) {
-	run := func(tg target, again Recompute) (map[string]int, [][]float32, string) {
+func TestLowRankGEMMsAreGrouped(t *testing.T) {
+	run := func(tg target, policy Recompute) (map[string]int, [][]float32, string) {
 		b := NewBuilder(kernel.F32)
 		outputs := lowRankLayers(b, 2)
-		b.Recompute(again, 0)
+		b.Recompute(policy, 0)
 		p, err := b.compile(tg, false, outputs)
 		if err != nil {
 			t.Fatal(err)
@@ -136,21 +136,21 @@ func TestThinProductsAreGrouped(t *testing.T) {
 		}
 		return grouped(p), got, p.String()
 	}
-	for _, again := range []Recompute{KeepAll, RecomputeCheap, RecomputeLayers} {
-		_, want, _ := run(hostTarget{2}, again)
-		n, got, plan := run(groupingTarget{hostTarget{2}, thin}, again)
+	for _, policy := range []Recompute{KeepAll, RecomputeCheap, RecomputeLayers} {
+		_, want, _ := run(hostTarget{2}, policy)
+		n, got, plan := run(groupingTarget{hostTarget{2}, lowRank}, policy)
 		if n["each"] < 2 || n["each onto"] != 2 || n["sum"] < 1 {
-			t.Errorf("%v: %v: two layers' thin products are not grouped\n%s", again, n, plan)
+			t.Errorf("%v: %v: two layers' low-rank GEMMs are not grouped\n%s", policy, n, plan)
 		}
 		for i := range want {
 			for j, w := range want[i] {
 				if d := got[i][j] - w; !(d*d <= 1e-8*(1+w*w)) {
-					t.Fatalf("%v: output %d, element %d is %v, %v ungrouped\n%s", again, i, j, got[i][j], w, plan)
+					t.Fatalf("%v: output %d, element %d is %v, %v ungrouped\n%s", policy, i, j, got[i][j], w, plan)
 				}
 			}
 		}
-		if _, _, second := run(groupingTarget{hostTarget{2}, thin}, again); second != plan {
-			t.Errorf("%v: compiled twice, two plans", again)
+		if _, _, second := run(groupingTarget{hostTarget{2}, lowRank}, policy); second != plan {
+			t.Errorf("%v: compiled twice, two plans", policy)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestGroupingIsQuick(t *testing.T) {
 		}
 		return least
 	}
-	plain, groups := plan(hostTarget{2}), plan(groupingTarget{hostTarget{2}, thin})
+	plain, groups := plan(hostTarget{2}), plan(groupingTarget{hostTarget{2}, lowRank})
 	t.Logf("64 layers: %v, with groups %v, %.1f times", plain, groups, float64(groups)/float64(plain))
 	if groups > 10*plain {
 		t.Errorf("a plan of 64 layers takes %v, with groups %v: more than 10 times", plain, groups)

@@ -8,11 +8,11 @@ import (
 
 // Overlap keeps memory that a call is done with from being used again by the next calls, as many as said. On a
 // machine that runs calls side by side they then need not wait for one another.
-func (b *Builder) Overlap(calls int) { b.spacing = calls }
+func (b *Builder) Overlap(calls int) { b.reuseDistance = calls }
 
 // layOut gives every computed value and every scratch an offset in the arena.
 func layOut(p *compilation) error {
-	t, spacing := p.target, p.builder.spacing
+	t, reuseDistance := p.target, p.builder.reuseDistance
 	last := lastReads(p.calls, p.outputs)
 	holder := map[*Value]*interval{}
 	var all []*interval
@@ -55,9 +55,9 @@ func layOut(p *compilation) error {
 		}
 	}
 	for _, iv := range all {
-		iv.to += spacing
+		iv.to += reuseDistance
 		if iv.call != nil && t.prologue(iv.call.kernel) {
-			iv.from -= spacing / 2
+			iv.from -= reuseDistance / 2
 		}
 	}
 	p.arena = assignOffsets(all)

@@ -15,7 +15,7 @@ func keepLowBits(p *compilation) error {
 			normed[c.in[0]] = true
 		}
 	}
-	tails := map[*Value]*Value{}
+	lowBits := map[*Value]*Value{}
 	for _, c := range calls {
 		switch k := c.kernel.(type) {
 		case kernel.Add:
@@ -24,18 +24,18 @@ func keepLowBits(p *compilation) error {
 				continue
 			}
 			x, r := c.in[0], c.in[1]
-			if tails[x] == nil && tails[r] != nil {
+			if lowBits[x] == nil && lowBits[r] != nil {
 				x, r = r, x
 			}
 			c.in = []*Value{x, r}
-			if t := tails[x]; t != nil {
+			if t := lowBits[x]; t != nil {
 				c.in = append(c.in, t)
 			}
-			c.kernel = kernel.AddLowBits{Carried: tails[x] != nil}
-			tails[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "tail of " + sum.Name, call: c, out: 1, depends: sum.depends}
-			c.out = append(c.out, tails[sum])
+			c.kernel = kernel.AddLowBits{Carried: lowBits[x] != nil}
+			lowBits[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "low bits of " + sum.Name, call: c, out: 1, depends: sum.depends}
+			c.out = append(c.out, lowBits[sum])
 		case kernel.RMSNorm:
-			if t := tails[c.in[0]]; t != nil {
+			if t := lowBits[c.in[0]]; t != nil {
 				c.kernel, c.in = kernel.RMSNormLowBits(k), append(c.in, t)
 			}
 		}

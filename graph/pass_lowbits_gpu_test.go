@@ -35,10 +35,10 @@ func residual(b *Builder, grad bool) []*Value {
 	return append(b.Grad(loss, params...), loss)
 }
 
-// TestResidualSumsKeepTheirTails: every sum of the stream and every norm of one reads and writes the tail, in a
-// plan of each kind, but for fp32; the backward pass reads the stored values alone. Products that are added to it are fp32.
-func TestResidualSumsKeepTheirTails(t *testing.T) {
-	const plain, bare, carried = "rmsnorm of a sum without a tail", "rmsnorm of a sum", "rmsnorm of a sum with a tail"
+// TestResidualSumsKeepTheirLowBits: every sum of the stream and every norm of one reads and writes the low bits, in a
+// plan of each kind, but for fp32; the backward pass reads the stored values alone. GEMMs that are added to it are fp32.
+func TestResidualSumsKeepTheirLowBits(t *testing.T) {
+	const plain, bare, carried = "rmsnorm of a sum without low bits", "rmsnorm of a sum", "rmsnorm of a sum with low bits"
 	for _, c := range []struct {
 		grad      bool
 		mode      Recompute
@@ -49,9 +49,9 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 		{true, KeepAll, kernel.PrecisionBF16, map[string]int{"rmsnorm": 1, bare: 1, carried: 1}},
 		{true, KeepAll, kernel.PrecisionFP16, map[string]int{"rmsnorm": 1, bare: 1, carried: 1}},
 		{true, KeepAll, kernel.PrecisionFP32, map[string]int{"rmsnorm": 1, plain: 2}},
-		{true, RecomputeCheap, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1, "rmsnorm with a tail": 1}},
-		{true, RecomputeLayers, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1, "rmsnorm with a tail": 1}},
-		{true, Offload, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, "add": 1, carried: 1, "rmsnorm with a tail": 2, "move out": 3, "move in": 3}},
+		{true, RecomputeCheap, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1, "rmsnorm with low bits": 1}},
+		{true, RecomputeLayers, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1, "rmsnorm with low bits": 1}},
+		{true, Offload, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, "add": 1, carried: 1, "rmsnorm with low bits": 2, "offload": 3, "prefetch": 3}},
 	} {
 		b := NewBuilder(kernel.F32)
 		outputs := residual(b, c.grad)
@@ -66,7 +66,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 			case kernel.RMSNorm:
 				got["rmsnorm"]++
 			case kernel.RMSNormLowBits:
-				got["rmsnorm with a tail"]++
+				got["rmsnorm with low bits"]++
 			case kernel.AddLowBits:
 				got["add"]++
 			case kernel.AddRMSNorm:
@@ -78,7 +78,7 @@ func TestResidualSumsKeepTheirTails(t *testing.T) {
 				default:
 					got[plain]++
 				}
-			case moveOut, moveIn:
+			case offloadTo, prefetchFrom:
 				got[k.Name()]++
 			case kernel.Add:
 				if !call.backward && c.precision != kernel.PrecisionFP32 {

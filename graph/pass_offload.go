@@ -11,47 +11,47 @@ import (
 // computes, and is on its way back while the layer behind it is differentiated: on a GPU both copies run
 // beside the kernels.
 //
-//	forward   x -> moveOut -> (host) ... departed, after which x's memory is free
-//	backward  (host) -> moveIn -> x' ... arrived, after which x' may be read
+//	forward   x -> offloadTo -> (host) ... offloaded, after which x's memory is free
+//	backward  (host) -> prefetchFrom -> x' ... prefetched, after which x' may be read
 
-// moveOut copies its input to host memory.
-type moveOut struct{}
+// offloadTo copies its input to host memory.
+type offloadTo struct{}
 
-// departed waits for a copy out: it reads the value, which so keeps its memory until here, and the place.
-type departed struct{}
+// offloaded waits for a copy out: it reads the value, which so keeps its memory until here, and the place.
+type offloaded struct{}
 
-// moveIn copies from host memory.
-type moveIn struct{ to kernel.Type }
+// prefetchFrom copies from host memory.
+type prefetchFrom struct{ to kernel.Type }
 
-// arrived waits for a copy in.
-type arrived struct{}
+// prefetched waits for a copy in.
+type prefetched struct{}
 
-func (moveOut) Name() string  { return "move out" }
-func (departed) Name() string { return "departed" }
-func (moveIn) Name() string   { return "move in" }
-func (arrived) Name() string  { return "arrived" }
+func (offloadTo) Name() string    { return "offload" }
+func (offloaded) Name() string    { return "offloaded" }
+func (prefetchFrom) Name() string { return "prefetch" }
+func (prefetched) Name() string   { return "prefetched" }
 
-func (moveOut) Shape(in []kernel.Type) ([]kernel.Type, error)  { return in[:1], nil }
-func (departed) Shape(in []kernel.Type) ([]kernel.Type, error) { return in[1:2], nil }
-func (m moveIn) Shape([]kernel.Type) ([]kernel.Type, error)    { return []kernel.Type{m.to}, nil }
-func (arrived) Shape(in []kernel.Type) ([]kernel.Type, error)  { return in[:1], nil }
+func (offloadTo) Shape(in []kernel.Type) ([]kernel.Type, error)   { return in[:1], nil }
+func (offloaded) Shape(in []kernel.Type) ([]kernel.Type, error)   { return in[1:2], nil }
+func (m prefetchFrom) Shape([]kernel.Type) ([]kernel.Type, error) { return []kernel.Type{m.to}, nil }
+func (prefetched) Shape(in []kernel.Type) ([]kernel.Type, error)  { return in[:1], nil }
 
-func (departed) Overwrites() []kernel.Alias { return []kernel.Alias{{Out: 0, In: 1}} }
-func (arrived) Overwrites() []kernel.Alias  { return []kernel.Alias{{Out: 0, In: 0}} }
+func (offloaded) Overwrites() []kernel.Alias  { return []kernel.Alias{{Out: 0, In: 1}} }
+func (prefetched) Overwrites() []kernel.Alias { return []kernel.Alias{{Out: 0, In: 0}} }
 
-func (moveOut) CPU(_ *kernel.CPU, in, out []kernel.Tensor) func() {
+func (offloadTo) CPU(_ *kernel.CPU, in, out []kernel.Tensor) func() {
 	return func() { copy(out[0].Bytes(), in[0].Bytes()) }
 }
-func (departed) CPU(*kernel.CPU, []kernel.Tensor, []kernel.Tensor) func() { return func() {} }
-func (moveIn) CPU(_ *kernel.CPU, in, out []kernel.Tensor) func() {
+func (offloaded) CPU(*kernel.CPU, []kernel.Tensor, []kernel.Tensor) func() { return func() {} }
+func (prefetchFrom) CPU(_ *kernel.CPU, in, out []kernel.Tensor) func() {
 	return func() { copy(out[0].Bytes(), in[0].Bytes()) }
 }
-func (arrived) CPU(*kernel.CPU, []kernel.Tensor, []kernel.Tensor) func() { return func() {} }
+func (prefetched) CPU(*kernel.CPU, []kernel.Tensor, []kernel.Tensor) func() { return func() {} }
 
-// isMove tells whether a call is one of the four, which store their values as they come.
-func isMove(k kernel.Kernel) bool {
+// isTransfer tells whether a call is one of the four, which store their values as they come.
+func isTransfer(k kernel.Kernel) bool {
 	switch k.(type) {
-	case moveOut, departed, moveIn, arrived:
+	case offloadTo, offloaded, prefetchFrom, prefetched:
 		return true
 	}
 	return false
@@ -60,26 +60,26 @@ func isMove(k kernel.Kernel) bool {
 // offloadLeast is the size in bytes from which a value is worth the way to the host and back.
 const offloadLeast = 1 << 16
 
-// parked is a value on its way through host memory.
-type parked struct {
-	value            *Value
-	made             int // index of the call that makes it
-	lastRead         int // by the forward pass
-	firstBack        int // by the backward pass
-	out, gone        *call
-	in, back         *call
-	prefetch         int // where moveIn goes
-	hostValue, again *Value
+// offloadedValue is a value on its way through host memory.
+type offloadedValue struct {
+	value              *Value
+	made               int // index of the call that makes it
+	lastRead           int // by the forward pass
+	firstBack          int // by the backward pass
+	out, gone          *call
+	in, back           *call
+	prefetch           int // where prefetchFrom goes
+	hostValue, fetched *Value
 }
 
-// offload parks what layers were kept for, all but what the last of their calls makes: that is wanted at once.
+// offload copies to host memory what layers were kept for, all but what the last of their calls makes: that is wanted at once.
 func offload(c *compilation) error {
 	if c.builder.recompute.mode != Offload {
 		return nil
 	}
 	calls := c.calls
 	readers, at := readersOf(calls, nil), placesOf(calls)
-	var all []*parked
+	var all []*offloadedValue
 	for _, c := range calls {
 		if c.backward {
 			continue
@@ -88,7 +88,7 @@ func offload(c *compilation) error {
 			if root(v) != v || v.Type.Bytes() < offloadLeast {
 				continue
 			}
-			p := &parked{value: v, made: at[c], lastRead: at[c], firstBack: -1}
+			p := &offloadedValue{value: v, made: at[c], lastRead: at[c], firstBack: -1}
 			for _, i := range readers[v] {
 				switch {
 				case !calls[i].backward:
@@ -106,7 +106,7 @@ func offload(c *compilation) error {
 		return nil
 	}
 	last := all[len(all)-1].made
-	all = slices.DeleteFunc(all, func(p *parked) bool { return p.made == last })
+	all = slices.DeleteFunc(all, func(p *offloadedValue) bool { return p.made == last })
 	before, after := map[int][]*call{}, map[int][]*call{}
 	for i, p := range all {
 		p.prefetch = p.firstBack
@@ -127,7 +127,7 @@ func offload(c *compilation) error {
 }
 
 // insert makes the four calls and gives the backward pass the value that comes back.
-func (p *parked) insert(calls []*call, readers map[*Value][]int, before, after map[int][]*call) {
+func (p *offloadedValue) insert(calls []*call, readers map[*Value][]int, before, after map[int][]*call) {
 	v := p.value
 	name := func(what string) string { return fmt.Sprintf("%s of %s", what, v.Name) }
 	made := calls[p.made]
@@ -138,12 +138,12 @@ func (p *parked) insert(calls []*call, readers map[*Value][]int, before, after m
 		return c, o
 	}
 	var away, here *Value
-	p.out, away = call1(moveOut{}, false, v)
+	p.out, away = call1(offloadTo{}, false, v)
 	away.host = true
-	p.gone, p.hostValue = call1(departed{}, false, v, away)
+	p.gone, p.hostValue = call1(offloaded{}, false, v, away)
 	p.hostValue.host = true
-	p.in, here = call1(moveIn{v.Type}, true, p.hostValue)
-	p.back, p.again = call1(arrived{}, true, here)
+	p.in, here = call1(prefetchFrom{v.Type}, true, p.hostValue)
+	p.back, p.fetched = call1(prefetched{}, true, here)
 	after[p.made] = append(after[p.made], p.out)
 	after[p.lastRead] = append(after[p.lastRead], p.gone)
 	before[p.prefetch] = append(before[p.prefetch], p.in)
@@ -152,7 +152,7 @@ func (p *parked) insert(calls []*call, readers map[*Value][]int, before, after m
 		if calls[i].backward {
 			for j, x := range calls[i].in {
 				if x == v {
-					calls[i].in[j] = p.again
+					calls[i].in[j] = p.fetched
 				}
 			}
 		}

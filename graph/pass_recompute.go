@@ -2,12 +2,12 @@ package graph
 
 import "strings"
 
-// Recompute says which forward values are computed again for the backward pass instead of being kept. The
+// Recompute says which forward values are recomputed for the backward pass instead of being kept. The
 // numbers are the same bit for bit.
 type Recompute uint8
 
 const (
-	KeepAll         Recompute = iota // nothing is computed again
+	KeepAll         Recompute = iota // nothing is recomputed
 	RecomputeCheap                   // what little work makes: kernels that say so
 	RecomputeLayers                  // all of a layer, from its input
 	Offload                          // the same, with the layers' inputs in host memory
@@ -17,18 +17,18 @@ func (r Recompute) String() string {
 	return [...]string{"none", "selective", "full", "offload"}[r]
 }
 
-// Recompute sets what Compile leaves to be computed again: in the first layers so, in the others by the mode
+// Recompute sets what Compile leaves to be recomputed: in the first layers so, in the others by the mode
 // before. 0 layers are all; Offload knows no other number.
-func (b *Builder) Recompute(r Recompute, layers int) { b.recompute = dial{r, layers} }
+func (b *Builder) Recompute(r Recompute, layers int) { b.recompute = recomputePolicy{r, layers} }
 
-// dial is a mode and how many layers it holds for.
-type dial struct {
+// recomputePolicy is a mode and how many layers it holds for.
+type recomputePolicy struct {
 	mode   Recompute
 	layers int // 0 = all
 }
 
 // modes is the mode of each layer by its scope, and of calls outside layers.
-func (d dial) modes(calls []*call) func(c *call) Recompute {
+func (d recomputePolicy) modes(calls []*call) func(c *call) Recompute {
 	number := map[string]int{}
 	for _, c := range calls {
 		l := layerOf(c.scope)
@@ -45,7 +45,7 @@ func (d dial) modes(calls []*call) func(c *call) Recompute {
 	}
 }
 
-// cheap is a kernel whose output costs less to make again than to keep.
+// cheap is a kernel whose output costs less to recompute than to keep.
 type cheap interface{ Cheap() }
 
 // layerOf is the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.
@@ -61,11 +61,11 @@ func layerOf(scope string) string {
 	return ""
 }
 
-// recomputer rewrites backward calls to read values made again.
+// recomputer rewrites backward calls to read recomputed values.
 type recomputer struct {
-	again  map[*Value]bool   // forward values that are not kept
-	clones map[*Value]*Value // of the values made again
-	out    []*call
+	recomputed map[*Value]bool   // forward values that are not kept
+	clones     map[*Value]*Value // of the recomputed values
+	out        []*call
 }
 
 // recompute inserts, before the first backward call that needs it, a second application of every call whose
@@ -76,7 +76,7 @@ func recompute(c *compilation) error {
 		return nil
 	}
 	mode := d.modes(calls)
-	r := &recomputer{again: map[*Value]bool{}, clones: map[*Value]*Value{}}
+	r := &recomputer{recomputed: map[*Value]bool{}, clones: map[*Value]*Value{}}
 	for _, c := range calls {
 		if c.backward {
 			continue
@@ -84,14 +84,14 @@ func recompute(c *compilation) error {
 		_, isCheap := c.kernel.(cheap)
 		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
 			for _, v := range c.out {
-				r.again[v] = root(v).kind == Computed && (m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
+				r.recomputed[v] = root(v).kind == Computed && (m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
 			}
 		}
 	}
 	for _, c := range calls { // a layer's input is what another layer, or none, made
 		for _, v := range c.in {
 			if !c.backward && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) && max(mode(c), mode(v.call)) >= RecomputeLayers {
-				r.again[v] = false
+				r.recomputed[v] = false
 			}
 		}
 	}
@@ -109,13 +109,13 @@ func recompute(c *compilation) error {
 
 // value is the value that a backward call reads in v's place.
 func (r *recomputer) value(v *Value) *Value {
-	if !r.again[v] {
+	if !r.recomputed[v] {
 		return v
 	}
 	return r.clone(v)
 }
 
-// clone applies v's call again. What the call overwrites is always made again: the first application has
+// clone applies v's call again. What the call overwrites is always recomputed: the first application has
 // used it up.
 func (r *recomputer) clone(v *Value) *Value {
 	if c, ok := r.clones[v]; ok {
@@ -125,7 +125,7 @@ func (r *recomputer) clone(v *Value) *Value {
 	for _, a := range overwrites(v.call) {
 		overwritten[a.In] = true
 	}
-	n := &call{kernel: v.call.kernel, scope: "again " + v.call.scope, segment: v.call.segment, backward: true}
+	n := &call{kernel: v.call.kernel, scope: "recomputed " + v.call.scope, segment: v.call.segment, backward: true}
 	for i, x := range v.call.in {
 		if overwritten[i] && x.call != nil && root(x).kind == Computed {
 			n.in = append(n.in, r.clone(x))
@@ -134,7 +134,7 @@ func (r *recomputer) clone(v *Value) *Value {
 		}
 	}
 	for i, x := range v.call.out {
-		y := &Value{Type: x.Type, Name: "again " + x.Name, call: n, out: i, requires: x.requires, depends: x.depends}
+		y := &Value{Type: x.Type, Name: "recomputed " + x.Name, call: n, out: i, requires: x.requires, depends: x.depends}
 		n.out = append(n.out, y)
 		r.clones[x] = y
 	}

@@ -65,7 +65,7 @@ func (p *Plan) firstOf(segment int) int {
 
 // light tells whether a call's outputs take at most most bytes of the arena.
 func (p *Plan) light(c *call, most int64) bool {
-	if isMove(c.kernel) {
+	if isTransfer(c.kernel) {
 		return false
 	}
 	for _, v := range c.out {

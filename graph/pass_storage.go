@@ -7,7 +7,7 @@ import (
 )
 
 // storage is how a plan's values lie in memory: their element types, and which parameter groups also have a
-// copy in the plan's narrow type that products read.
+// copy in the plan's compute type that GEMMs read.
 type storage struct {
 	types  map[*Value]kernel.DType // where not as typed
 	copied map[string]kernel.DType // groups of State, and the type of the copy
@@ -23,13 +23,13 @@ func assignStorage(p *compilation) error {
 	for _, c := range p.calls {
 		in, declared := make([]kernel.DType, len(c.in)), make([]kernel.DType, len(c.out))
 		for i, v := range c.in {
-			in[i] = p.settled(v)
+			in[i] = p.storedAs(v)
 		}
 		for i, t := range types(c.out) {
 			declared[i] = t.DType
 		}
 		want, out, err := in, in[len(in)-1:], error(nil)
-		if !isMove(c.kernel) {
+		if !isTransfer(c.kernel) {
 			want, out, err = p.target.stored(c.kernel, in, declared)
 		}
 		if err != nil {
@@ -61,8 +61,8 @@ func assignStorage(p *compilation) error {
 			aliased[a.Out] = a.In
 		}
 		for i, v := range c.out {
-			if in, ok := aliased[i]; ok && out[i] != p.settled(c.in[in]) {
-				return fmt.Errorf("%v writes %v over %s, which is stored as %v", c, out[i], c.in[in].Name, p.settled(c.in[in]))
+			if in, ok := aliased[i]; ok && out[i] != p.storedAs(c.in[in]) {
+				return fmt.Errorf("%v writes %v over %s, which is stored as %v", c, out[i], c.in[in].Name, p.storedAs(c.in[in]))
 			}
 			if out[i] != v.Type.DType {
 				p.store.types[v] = out[i]
@@ -72,8 +72,8 @@ func assignStorage(p *compilation) error {
 	return nil
 }
 
-// settled is a value's element type in memory; 0 for a frozen number that nobody has read yet.
-func (p *Plan) settled(v *Value) kernel.DType {
+// storedAs is a value's element type in memory; 0 for a frozen number that nobody has read yet.
+func (p *Plan) storedAs(v *Value) kernel.DType {
 	if d, ok := p.store.types[v]; ok {
 		return d
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// orderSums moves a product behind a much smaller one that it is summed with, such as a layer's behind its
+// orderSums moves a GEMM behind a much smaller one that it is summed with, such as a layer's behind its
 // low-rank update: accumulate then adds the large one to the small one's result, where the reading of that
 // costs next to nothing, and not the other way round. Where the sum is no more than the target's sameSum it is
 // the small one, itself the end of a chain, that goes behind the large one.
@@ -46,7 +46,7 @@ func orderSums(c *compilation) error {
 	return nil
 }
 
-// depth is the inner size of a product that can add to memory; 0 of anything else.
+// depth is the inner size of a GEMM that can add to memory; 0 of anything else.
 func depth(c *call, t target) int {
 	if _, ok := t.accumulate(c.kernel); !ok || len(c.out) != 1 || len(c.in[0].Type.Shape) != 2 {
 		return 0
@@ -70,9 +70,9 @@ func undisturbed(writers map[*Value][]*call, key map[*call]float64, p, q *call) 
 	return true
 }
 
-// accumulate merges sums into the product that makes one of their terms: where the later of two terms is
+// accumulate merges sums into the GEMM that makes one of their terms: where the later of two terms is
 // computed for the sum alone, by a kernel that can add to memory, and nobody else reads the earlier one by
-// then, the product is added to the earlier term in its memory and the sum disappears.
+// then, the GEMM is added to the earlier term in its memory and the sum disappears.
 func accumulate(c *compilation) error {
 	calls, t := c.calls, c.target
 	uses, readers, index := uses(calls, c.outputs), readersOf(calls, c.outputs), placesOf(calls)
@@ -86,8 +86,8 @@ func accumulate(c *compilation) error {
 	for _, c := range calls {
 		trains = trains || c.backward
 	}
-	// free tells whether nobody but the sum reads v from call p on. In training a forward call that reads v may be made
-	// again for the backward pass (recompute), and so counts in every mode: modes must not differ by a bit.
+	// free tells whether nobody but the sum reads v from call p on. In training a forward call that reads v may be
+	// recomputed for the backward pass (recompute), and so counts in every mode: modes must not differ by a bit.
 	free := func(v *Value, sum, p *call) bool {
 		for _, r := range readers[v] {
 			if r == len(calls) || calls[r] != sum && (r >= index[p] || trains && !calls[r].backward && !sum.backward) {

@@ -34,7 +34,7 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 			}
 		}
 	}
-	norm := func(v *Value) *Value { // keeps products of products within bounds
+	norm := func(v *Value) *Value { // keeps GEMMs of GEMMs within bounds
 		if r.IntN(3) > 0 {
 			return b.Apply(kernel.RMSNorm{Eps: 1e-3}, v, gain)
 		}
@@ -51,7 +51,7 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 				readable = append(readable, b.Apply(kernel.RMSNorm{Eps: 1e-3}, b.Apply(kernel.SwiGLU{}, pick(), pick()), gain))
 			case 5:
 				readable = append(readable, b.Apply(kernel.RMSNorm{Eps: 1e-3}, pick(), gain))
-			case 6: // a sum of fresh products, as gradients are
+			case 6: // a sum of fresh GEMMs, as gradients are
 				v := b.Apply(kernel.MatMul{Alpha: 0.25}, norm(pick()), norm(pick()))
 				for range 1 + r.IntN(3) {
 					v = b.Apply(kernel.Add{}, v, b.Apply(kernel.MatMul{TransB: true, Alpha: 0.25}, pick(), pick()))
@@ -69,7 +69,7 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 				if r.IntN(4) == 0 && len(readable) > 6 {
 					drop(readable[3+r.IntN(3)])
 				}
-			case 9: // products of one operand, computed or added to states
+			case 9: // GEMMs of one operand, computed or added to states
 				x := norm(pick())
 				for i := range sums {
 					if r.IntN(2) == 0 {
@@ -100,13 +100,13 @@ func fillRandom(seed uint64) func(name string, t kernel.Tensor) {
 }
 
 // TestPlansEqualNaiveRuns compares a plan, whose values share memory, with runs in which none does: the
-// plan's own calls bit for bit, and the calls as they were recorded, before sums were merged into products,
+// plan's own calls bit for bit, and the calls as they were recorded, before sums were merged into GEMMs,
 // to rounding.
 func TestPlansEqualNaiveRuns(t *testing.T) {
 	fused, reused, large := plansEqualNaiveRuns(t, func(b *Builder, outputs []*Value) *Plan { return mustCompile(t, b, outputs...) })
 	t.Logf("%d sums merged, %d values in memory used before, %d of 150 plans with an output too large to compare as recorded", fused, reused, large)
 	if fused < 100 || reused < 500 || large > 30 {
-		t.Errorf("%d sums were merged into products and %d values took memory that was free again: the test tests nothing", fused, reused)
+		t.Errorf("%d sums were merged into GEMMs and %d values took memory that was free again: the test tests nothing", fused, reused)
 	}
 }
 
@@ -181,13 +181,13 @@ func plansEqualNaiveRuns(t *testing.T, compile func(b *Builder, outputs []*Value
 }
 
 // TestLayout checks, with a liveness of its own, that no two values alive at once, or within the calls that
-// Space asks for, overlap and that the arena
+// Overlap asks for, overlap and that the arena
 // is no larger than all of them and no smaller than those alive at the worst moment.
 func TestLayout(t *testing.T) {
 	for seed := range uint64(200) {
 		b, outputs := randomGraph(1000+seed, 10+int(seed)%80)
-		spacing := int(seed) % 3 * 4
-		b.Overlap(spacing)
+		reuseDistance := int(seed) % 3 * 4
+		b.Overlap(reuseDistance)
 		p := mustCompile(t, b, outputs...)
 		type extent struct {
 			at, end  int64
@@ -239,7 +239,7 @@ func TestLayout(t *testing.T) {
 				t.Fatalf("seed %d: %s ends at %d of %d", seed, x.what, x.end, p.arena)
 			}
 			for _, y := range all[:i] { // y begins no later than x
-				if x.from > y.to+spacing || x.at >= y.end || y.at >= x.end {
+				if x.from > y.to+reuseDistance || x.at >= y.end || y.at >= x.end {
 					continue
 				}
 				if x.from >= y.to && x.at == y.at && x.value != nil && y.value != nil && first[x.value] == first[y.value] {
@@ -305,8 +305,8 @@ func TestPlansAreDeterministic(t *testing.T) {
 	}
 }
 
-// A product is added in place to what only its sum reads, and to nothing else.
-func TestSumsMergeIntoProducts(t *testing.T) {
+// A GEMM is added in place to what only its sum reads, and to nothing else.
+func TestSumsMergeIntoGEMMs(t *testing.T) {
 	build := func(f func(b *Builder, x, s *Value) []*Value) (adds, calls int) {
 		b := NewBuilder(kernel.F32)
 		p := mustCompile(t, b, f(b, b.Batch("x", floats(4, 4)), b.State("g", "s", floats(4, 4)))...)
@@ -323,7 +323,7 @@ func TestSumsMergeIntoProducts(t *testing.T) {
 		adds, calls int
 		f           func(b *Builder, x, s *Value) []*Value
 	}{
-		{"two products", 0, 2, func(b *Builder, x, _ *Value) []*Value {
+		{"two GEMMs", 0, 2, func(b *Builder, x, _ *Value) []*Value {
 			return []*Value{b.Apply(kernel.Add{}, b.Apply(mul, x, x), b.Apply(mul, x, x))}
 		}},
 		{"the sum of three", 0, 3, func(b *Builder, x, _ *Value) []*Value {
@@ -345,30 +345,30 @@ func TestSumsMergeIntoProducts(t *testing.T) {
 			a := b.Apply(mul, x, x)
 			return []*Value{a, b.Apply(kernel.Add{}, a, b.Apply(mul, x, x))}
 		}},
-		{"a product read elsewhere", 1, 4, func(b *Builder, x, _ *Value) []*Value {
+		{"a GEMM read elsewhere", 1, 4, func(b *Builder, x, _ *Value) []*Value {
 			a, p := b.Apply(kernel.SwiGLU{}, x, x), b.Apply(mul, x, x)
 			return []*Value{b.Apply(kernel.Add{}, a, p), b.Apply(mul, p, x)}
 		}},
-		{"a product that is an output", 1, 3, func(b *Builder, x, _ *Value) []*Value {
+		{"a GEMM that is an output", 1, 3, func(b *Builder, x, _ *Value) []*Value {
 			a, p := b.Apply(kernel.SwiGLU{}, x, x), b.Apply(mul, x, x)
 			return []*Value{b.Apply(kernel.Add{}, a, p), p}
 		}},
-		{"a product made before its addend", 1, 3, func(b *Builder, x, _ *Value) []*Value {
+		{"a GEMM made before its addend", 1, 3, func(b *Builder, x, _ *Value) []*Value {
 			p := b.Apply(mul, x, x)
 			return []*Value{b.Apply(kernel.Add{}, p, b.Apply(kernel.SwiGLU{}, x, x))}
 		}},
-		{"a state that is read before its product is made", 1, 3, func(b *Builder, x, s *Value) []*Value {
+		{"a state that is read before its GEMM is made", 1, 3, func(b *Builder, x, s *Value) []*Value {
 			y := b.Apply(kernel.Add{}, s, x)
 			b.Apply(kernel.AddTo{}, s, b.Apply(mul, x, x))
 			return []*Value{b.Apply(mul, y, x)}
 		}},
-		{"a state that is read after its product is made", 2, 4, func(b *Builder, x, s *Value) []*Value {
-			product := b.Apply(mul, x, x)
+		{"a state that is read after its GEMM is made", 2, 4, func(b *Builder, x, s *Value) []*Value {
+			sum := b.Apply(mul, x, x)
 			y := b.Apply(kernel.Add{}, s, x)
-			b.Apply(kernel.AddTo{}, s, product)
+			b.Apply(kernel.AddTo{}, s, sum)
 			return []*Value{b.Apply(mul, y, x)}
 		}},
-		{"an addend read before its product is made", 0, 3, func(b *Builder, x, _ *Value) []*Value {
+		{"an addend read before its GEMM is made", 0, 3, func(b *Builder, x, _ *Value) []*Value {
 			a := b.Apply(kernel.SwiGLU{}, x, x)
 			other := b.Apply(mul, a, x)
 			return []*Value{b.Apply(kernel.Add{}, a, b.Apply(mul, x, x)), other}
@@ -378,7 +378,7 @@ func TestSumsMergeIntoProducts(t *testing.T) {
 			s = b.Apply(kernel.AddTo{}, s, b.Apply(mul, x, x))
 			return []*Value{b.Apply(kernel.Add{}, s, b.Apply(mul, x, x))}
 		}},
-		{"a product that reads the state's memory", 2, 4, func(b *Builder, x, s *Value) []*Value {
+		{"a GEMM that reads the state's memory", 2, 4, func(b *Builder, x, s *Value) []*Value {
 			next := b.Apply(kernel.AddTo{}, s, b.Apply(mul, x, x))
 			b.Apply(kernel.AddTo{}, next, b.Apply(mul, s, x))
 			return nil

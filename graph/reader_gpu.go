@@ -13,7 +13,7 @@ import (
 
 // deviceReader copies outputs to pinned memory behind the work on the stream.
 type deviceReader struct {
-	turns
+	readQueue
 	stream  *gpu.Stream
 	names   string
 	from    []kernel.DeviceTensor

@@ -20,18 +20,18 @@ type deviceRun struct {
 	readers []*deviceReader
 	values  map[*Value]kernel.DeviceTensor
 	host    map[*Value]kernel.Tensor
-	side    *gpu.Stream           // of moves; nil without
-	done    map[*Value]*gpu.Event // of moves, by what they write
+	side    *gpu.Stream           // of offloading and prefetching; nil without
+	done    map[*Value]*gpu.Event // of their copies, by what they write
 	events  []*gpu.Event
 	work    map[string][]deviceCall // by segment, in the order of the plan
 }
 
 // deviceCall is a call, or a part of one, bound to device memory.
 type deviceCall struct {
-	queue  func() error
-	name   string   // with scope
-	kernel string   // and the type of its output
-	meets  []access // of device memory
+	queue    func() error
+	name     string   // with scope
+	kernel   string   // and the type of its output
+	accesses []access // of device memory
 }
 
 // captured are segments that run one after the other.
@@ -92,10 +92,10 @@ func (r *deviceRun) Queued(segments ...string) (int, error) {
 // where copies to host memory run beside them, which have an order of their own.
 func (r *deviceRun) queue(segments []string) error {
 	var calls []deviceCall
-	var meets [][]access
+	var accesses [][]access
 	for _, s := range segments {
 		for _, c := range r.work[s] {
-			calls, meets = append(calls, c), append(meets, c.meets)
+			calls, accesses = append(calls, c), append(accesses, c.accesses)
 		}
 	}
 	if r.side != nil {
@@ -106,31 +106,31 @@ func (r *deviceRun) queue(segments []string) error {
 		}
 		return nil
 	}
-	needs := dependencies(meets)
-	tails, waited := make([]gpu.Tail, len(calls)), make([]bool, len(calls))
+	needs := dependencies(accesses)
+	ends, waited := make([]gpu.Nodes, len(calls)), make([]bool, len(calls))
 	for i, c := range calls {
-		var follow []gpu.Tail
+		var follow []gpu.Nodes
 		for _, n := range needs[i] {
-			follow, waited[n] = append(follow, tails[n]), true
+			follow, waited[n] = append(follow, ends[n]), true
 		}
-		err := r.stream.Follow(follow...)
+		err := r.stream.DependOn(follow...)
 		if err == nil {
 			err = c.queue()
 		}
 		if err == nil {
-			tails[i], err = r.stream.Tail()
+			ends[i], err = r.stream.CapturedNodes()
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	var ends []gpu.Tail
-	for i, t := range tails {
+	var last []gpu.Nodes
+	for i, t := range ends {
 		if !waited[i] {
-			ends = append(ends, t)
+			last = append(last, t)
 		}
 	}
-	return r.stream.Follow(ends...)
+	return r.stream.DependOn(last...)
 }
 
 // Read waits for the stream and fetches an output, as fp32 or as it is stored if it is no number.

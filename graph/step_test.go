@@ -31,9 +31,9 @@ var stepSegments = []string{"begin", "micro", "micro", "norm", "update"}
 
 // layout is how a step keeps what its backward pass reads.
 type layout struct {
-	again  graph.Recompute
+	policy graph.Recompute
 	layers int // 0 = all
-	space  int // calls whose memory is kept apart
+	reuse  int // calls whose memory is kept apart
 }
 
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
@@ -82,8 +82,8 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	n.Segment("begin")
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, sum)
-	n.Recompute(l.again, l.layers)
-	n.Overlap(l.space)
+	n.Recompute(l.policy, l.layers)
+	n.Overlap(l.reuse)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
 		t.Fatal(err)
 	}
@@ -202,8 +202,8 @@ func stepCases(t *testing.T, run func(name string, c model.Config, method string
 			targets adapter.Targets
 			dropout float64
 		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj"}, 0}, {"lora", all, .2}} {
-			for _, l := range []layout{{}, {space: 6}, {again: graph.RecomputeCheap}, {again: graph.RecomputeCheap, layers: 1}, {again: graph.RecomputeLayers},
-				{again: graph.RecomputeLayers, layers: 2}, {again: graph.Offload}} {
+			for _, l := range []layout{{}, {reuse: 6}, {policy: graph.RecomputeCheap}, {policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
+				{policy: graph.RecomputeLayers, layers: 2}, {policy: graph.Offload}} {
 				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),
 					c, a.method, adapter.Config{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}, l)
 			}
@@ -211,7 +211,7 @@ func stepCases(t *testing.T, run func(name string, c model.Config, method string
 	}
 }
 
-// TestRecomputedStepEqualsKept: what is made again for the backward pass is what was, whichever layers are adapted.
+// TestRecomputedStepEqualsKept: what is recomputed for the backward pass is what was, whichever layers are adapted.
 func TestRecomputedStepEqualsKept(t *testing.T) {
 	var kept *step
 	stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, l layout) {

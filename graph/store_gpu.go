@@ -135,8 +135,8 @@ func (s *deviceStore) device(name string) (kernel.DeviceTensor, error) {
 	return kernel.DeviceTensor{Type: t, Ptr: base.Add(l.offset[name])}, nil
 }
 
-// narrow is the type of activations, operands of products and copies of parameters.
-func (s *deviceStore) narrow() kernel.DType { return s.g.Precision.Stored(kernel.ComputeType) }
+// computeType is the type of activations, operands of GEMMs and copies of parameters.
+func (s *deviceStore) computeType() kernel.DType { return s.g.Precision.Stored(kernel.ComputeType) }
 
 // copy is the place of a parameter's, or a span's, copy in 16 bits.
 func (s *deviceStore) copy(v *Value) (gpu.Ptr, error) {
@@ -224,7 +224,7 @@ func (s *deviceStore) put(name string) error {
 		if err != nil {
 			return err
 		}
-		return send(kernel.DeviceTensor{Type: kernel.Type{DType: s.narrow(), Shape: t.Shape}, Ptr: at}, t)
+		return send(kernel.DeviceTensor{Type: kernel.Type{DType: s.computeType(), Shape: t.Shape}, Ptr: at}, t)
 	}
 	return nil
 }
@@ -252,8 +252,8 @@ func (s *deviceStore) Get(names ...string) error {
 
 // Numbers stored in 16 bits.
 var (
-	narrowing = map[kernel.DType]func(float32) uint16{kernel.BF16: kernel.ToBF16, kernel.F16: kernel.ToF16}
-	widening  = map[kernel.DType]func(uint16) float32{kernel.BF16: kernel.FromBF16, kernel.F16: kernel.FromF16}
+	round16 = map[kernel.DType]func(float32) uint16{kernel.BF16: kernel.ToBF16, kernel.F16: kernel.ToF16}
+	exact32 = map[kernel.DType]func(uint16) float32{kernel.BF16: kernel.FromBF16, kernel.F16: kernel.FromF16}
 )
 
 // sendChunk bounds the converted copy of a tensor on its way, in elements.
@@ -264,8 +264,8 @@ func send(d kernel.DeviceTensor, t kernel.Tensor) error {
 	if d.DType == t.DType {
 		return gpu.Upload(d.Ptr, t.Bytes())
 	}
-	narrow := narrowing[d.DType]
-	if narrow == nil || t.DType != kernel.F32 {
+	round := round16[d.DType]
+	if round == nil || t.DType != kernel.F32 {
 		return fmt.Errorf("%v cannot be stored as %v", t.Type, d.DType)
 	}
 	from := t.F32()
@@ -273,7 +273,7 @@ func send(d kernel.DeviceTensor, t kernel.Tensor) error {
 	for at := 0; at < len(from); at += len(buf) {
 		part := from[at:min(at+len(buf), len(from))]
 		for i, x := range part {
-			buf[i] = narrow(x)
+			buf[i] = round(x)
 		}
 		if err := gpu.Upload(d.Ptr.Add(int64(at)*2), buf[:len(part)]); err != nil {
 			return err
@@ -287,8 +287,8 @@ func fetch(t kernel.Tensor, d kernel.DeviceTensor) error {
 	if d.DType == t.DType {
 		return gpu.Download(t.Bytes(), d.Ptr)
 	}
-	widen := widening[d.DType]
-	if widen == nil || t.DType != kernel.F32 {
+	exact := exact32[d.DType]
+	if exact == nil || t.DType != kernel.F32 {
 		return fmt.Errorf("%v is stored as %v", t.Type, d.DType)
 	}
 	buf := make([]uint16, t.Elems())
@@ -296,7 +296,7 @@ func fetch(t kernel.Tensor, d kernel.DeviceTensor) error {
 		return err
 	}
 	for i, x := range buf {
-		t.F32()[i] = widen(x)
+		t.F32()[i] = exact(x)
 	}
 	return nil
 }

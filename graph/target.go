@@ -6,7 +6,7 @@ import "github.com/tierlora/tierlora/kernel"
 type target interface {
 	// passes are what Compile does for it.
 	passes() []pass
-	// stored is the element type of each input and output of a kernel in memory. in is what is settled, 0
+	// stored is the element type of each input and output of a kernel in memory. in is what is storedAs, 0
 	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
 	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64

@@ -35,15 +35,15 @@ func (o AddLowBits) Stored(in []DType) (want, out []DType) {
 }
 
 func (o AddLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	n, tail := int64(out[0].Elems()), gpu.Ptr(0)
+	n, low := int64(out[0].Elems()), gpu.Ptr(0)
 	if o.Carried {
-		tail = in[2].Ptr
+		low = in[2].Ptr
 	}
 	entry := "elementwise_add_tail"
 	if in[1].DType == F32 {
 		entry = "elementwise_add_wide_tail"
 	}
-	return g.Launch(cuda.Elementwise(entry, n), out[0].Ptr, out[1].Ptr, in[0].Ptr, tail, in[1].Ptr, n)
+	return g.Launch(cuda.Elementwise(entry, n), out[0].Ptr, out[1].Ptr, in[0].Ptr, low, in[1].Ptr, n)
 }
 
 func (AddTo) Stored(in []DType) (want, out []DType) {

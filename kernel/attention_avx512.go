@@ -10,50 +10,50 @@ import (
 // The bodies in which sixteen queries of a head stand side by side in a vector, see simd/attention_amd64.s. A
 // head's elements then need no multiple of anything wide, and softmax no sum across a vector.
 
-// abreastFits tells whether heads of some size go this way.
-func abreastFits(head int) bool {
-	return head%8 == 0 && head <= abreastHead && gemm.Path() == "avx512"
+// avx512Fits tells whether heads of some size are computed so.
+func avx512Fits(head int) bool {
+	return head%8 == 0 && head <= avx512Head && gemm.Path() == "avx512"
 }
 
-// quicken takes this way where it can be taken.
+// quicken chooses AVX-512 where it runs.
 func (f *attentionForward[F]) quicken() {
-	if g, ok := any(f).(*attentionForward[float32]); ok && abreastFits(f.head) {
-		g.tile, g.stack = abreastTile, abreastForward{g}.rows
+	if g, ok := any(f).(*attentionForward[float32]); ok && avx512Fits(f.head) {
+		g.tile, g.stack = avx512Tile, avx512Forward{g}.rows
 	}
 }
 
 func (b *attentionBackward[F]) quicken() {
-	if g, ok := any(b).(*attentionBackward[float32]); ok && abreastFits(b.head) {
-		g.tile, g.stack = abreastTile, abreastBackward{g}.rows
+	if g, ok := any(b).(*attentionBackward[float32]); ok && avx512Fits(b.head) {
+		g.tile, g.stack = avx512Tile, avx512Backward{g}.rows
 	}
 }
 
-type abreastForward struct{ *attentionForward[float32] }
+type avx512Forward struct{ *attentionForward[float32] }
 
-func (f abreastForward) rows(_ *gemm.Pool, t stack, mem []float32) {
+func (f avx512Forward) rows(_ *gemm.Pool, t stack, mem []float32) {
 	for h := t.kv * f.group; h < (t.kv+1)*f.group; h++ {
-		for q := t.from; q < t.to; q += abreast {
-			f.queries(t, h, q, min(abreast, t.to-q), mem)
+		for q := t.from; q < t.to; q += avx512Queries {
+			f.queries(t, h, q, min(avx512Queries, t.to-q), mem)
 		}
 	}
 }
 
 // queries computes rows queries of head h from q on, tile of keys by tile of keys.
-func (f abreastForward) queries(t stack, h, q, rows int, mem []float32) {
-	size := f.head * abreast
+func (f avx512Forward) queries(t stack, h, q, rows int, mem []float32) {
+	size := f.head * avx512Queries
 	left, acc, mem := mem[:size], mem[size:][:size], mem[2*size:]
-	top, sum, fix, p := mem[:16], mem[16:][:16], mem[32:][:16], mem[48:][:keyTile*abreast]
-	abreastColumns(left, f.q[q*f.queryWidth+h*f.head:], f.queryWidth, rows, f.head, f.scale)
+	top, sum, fix, p := mem[:16], mem[16:][:16], mem[32:][:16], mem[48:][:keyTile*avx512Queries]
+	avx512Columns(left, f.q[q*f.queryWidth+h*f.head:], f.queryWidth, rows, f.head, f.scale)
 	clear(acc)
 	for i := range top {
 		top[i], sum[i] = -math.MaxFloat32, 0
 	}
 	at, stride := t.kv*f.head, 4*f.keyWidth
-	first, own, last := f.reach(t.sequence, q, rows)
+	first, diagonal, last := f.reach(t.sequence, q, rows)
 	for k0 := first; k0 < last; k0 += keyTile {
 		n := min(keyTile, last-k0)
 		simd.Scores(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
-		f.hide(p, k0, n, own)
+		f.hide(p, k0, n, diagonal)
 		simd.Softmax(&p[0], n, &top[0])
 		simd.Gather(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
 	}
@@ -63,22 +63,22 @@ func (f abreastForward) queries(t stack, h, q, rows int, mem []float32) {
 			sum[i] = 1 / sum[i]
 		}
 	}
-	abreastRows(f.o[q*f.queryWidth+h*f.head:], f.queryWidth, rows, acc, sum, f.head)
+	avx512Rows(f.o[q*f.queryWidth+h*f.head:], f.queryWidth, rows, acc, sum, f.head)
 }
 
-type abreastBackward struct{ *attentionBackward[float32] }
+type avx512Backward struct{ *attentionBackward[float32] }
 
-func (b abreastBackward) rows(_ *gemm.Pool, t stack, mem, dk, dv []float32, stride int) {
+func (b avx512Backward) rows(_ *gemm.Pool, t stack, mem, dk, dv []float32, stride int) {
 	for h := t.kv * b.group; h < (t.kv+1)*b.group; h++ {
-		for q := t.from; q < t.to; q += abreast {
-			b.queries(t, h, q, min(abreast, t.to-q), mem, dk, dv, stride)
+		for q := t.from; q < t.to; q += avx512Queries {
+			b.queries(t, h, q, min(avx512Queries, t.to-q), mem, dk, dv, stride)
 		}
 	}
 }
 
 // queries computes dq of rows queries of head h from q on, and adds what they give to dk and dv.
-func (b abreastBackward) queries(t stack, h, q, rows int, mem, dk, dv []float32, gradStride int) {
-	size := b.head * abreast
+func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, gradStride int) {
+	size := b.head * avx512Queries
 	take := func(n int) []float32 {
 		part := mem[:n]
 		mem = mem[n:]
@@ -86,19 +86,19 @@ func (b abreastBackward) queries(t stack, h, q, rows int, mem, dk, dv []float32,
 	}
 	left, right, acc := take(size), take(size), take(size)
 	lse, delta, ones := take(16), take(16), take(16)
-	p, ds := take(keyTile*abreast), take(keyTile*abreast)
+	p, ds := take(keyTile*avx512Queries), take(keyTile*avx512Queries)
 	at := q*b.queryWidth + h*b.head
-	abreastColumns(acc, b.o[at:], b.queryWidth, rows, b.head, 1)
-	abreastColumns(right, b.do[at:], b.queryWidth, rows, b.head, 1)
+	avx512Columns(acc, b.o[at:], b.queryWidth, rows, b.head, 1)
+	avx512Columns(right, b.do[at:], b.queryWidth, rows, b.head, 1)
 	simd.Dots(&delta[0], &acc[0], &right[0], b.head)
-	abreastColumns(left, b.q[at:], b.queryWidth, rows, b.head, b.scale)
+	avx512Columns(left, b.q[at:], b.queryWidth, rows, b.head, b.scale)
 	clear(acc)
 	for i := range ones {
 		ones[i], lse[i] = 1, math.MaxFloat32 // no weight for a lane without a query
 	}
 	copy(lse[:rows], b.lse[h*b.attentionShape.queries+q:])
 	queries, grads, width := b.q[at:], b.do[at:], b.queryWidth
-	if rows < abreast {
+	if rows < avx512Queries {
 		queries, grads, width = take(size), take(size), b.head
 		clear(queries)
 		clear(grads)
@@ -108,51 +108,51 @@ func (b abreastBackward) queries(t stack, h, q, rows int, mem, dk, dv []float32,
 		}
 	}
 	from, stride := t.kv*b.head, 4*b.keyWidth
-	first, own, last := b.reach(t.sequence, q, rows)
+	first, diagonal, last := b.reach(t.sequence, q, rows)
 	for k0 := first; k0 < last; k0 += keyTile {
 		n, key := min(keyTile, last-k0), k0*b.keyWidth+from
 		simd.Scores(&p[0], &left[0], &b.k[key], stride, n, b.head)
 		simd.Scores(&ds[0], &right[0], &b.v[key], stride, n, b.head)
-		b.hide(p, k0, n, own)
+		b.hide(p, k0, n, diagonal)
 		simd.SoftmaxGrad(&p[0], &ds[0], n, &lse[0], b.scale)
 		simd.Gather(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)
 		simd.Spread(&dk[k0*gradStride], &ds[0], &queries[0], 4*gradStride, 4*width, n, b.head)
 		simd.Spread(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*width, n, b.head)
 	}
-	abreastRows(b.dq[at:], b.queryWidth, rows, acc, ones, b.head)
+	avx512Rows(b.dq[at:], b.queryWidth, rows, acc, ones, b.head)
 }
 
 // reach is the range first..last of keys that some of the rows queries from q on see; the first of them sees
-// those before own, each later one a key more.
-func (a *attentionShape[F]) reach(s sequence, q, rows int) (first, own, last int) {
+// those before diagonal, each later one a key more.
+func (a *attentionShape[F]) reach(s sequence, q, rows int) (first, diagonal, last int) {
 	first, _ = a.sees(s, q)
-	own = s.k1 - (s.q1 - 1 - q)
-	return first, own, own + rows - 1
+	diagonal = s.k1 - (s.q1 - 1 - q)
+	return first, diagonal, diagonal + rows - 1
 }
 
 // hide takes from the scores [n,16] of the keys from k0 on those that a query does not see.
-func (a *attentionShape[F]) hide(p []F, k0, n, own int) {
+func (a *attentionShape[F]) hide(p []F, k0, n, diagonal int) {
 	hidden := F(math.Inf(-1))
-	for k := max(k0, own); k < k0+n; k++ {
-		row := p[(k-k0)*abreast:][:abreast]
-		for i := range min(abreast, k-own+1) {
+	for k := max(k0, diagonal); k < k0+n; k++ {
+		row := p[(k-k0)*avx512Queries:][:avx512Queries]
+		for i := range min(avx512Queries, k-diagonal+1) {
 			row[i] = hidden
 		}
 	}
 	if a.window == 0 {
 		return
 	}
-	for k := k0; k < min(k0+n, own+abreast-1-a.window); k++ {
-		row := p[(k-k0)*abreast:][:abreast]
-		for i := max(0, k-own+a.window+1); i < abreast; i++ {
+	for k := k0; k < min(k0+n, diagonal+avx512Queries-1-a.window); k++ {
+		row := p[(k-k0)*avx512Queries:][:avx512Queries]
+		for i := max(0, k-diagonal+a.window+1); i < avx512Queries; i++ {
 			row[i] = hidden
 		}
 	}
 }
 
-// abreastColumns is dst [D,16] = s times the transpose of rows rows of src, zero in the lanes beyond.
-func abreastColumns(dst, src []float32, width, rows, head int, s float32) {
-	if rows == abreast {
+// avx512Columns is dst [D,16] = s times the transpose of rows rows of src, zero in the lanes beyond.
+func avx512Columns(dst, src []float32, width, rows, head int, s float32) {
+	if rows == avx512Queries {
 		_ = src[(rows-1)*width+head-1]
 		simd.Columns(&dst[0], &src[0], 4*width, head, s)
 		return
@@ -160,14 +160,14 @@ func abreastColumns(dst, src []float32, width, rows, head int, s float32) {
 	clear(dst)
 	for i := range rows {
 		for d, x := range src[i*width:][:head] {
-			dst[d*abreast+i] = x * s
+			dst[d*avx512Queries+i] = x * s
 		}
 	}
 }
 
-// abreastRows writes the transpose of src [D,16], each lane times its factor, to rows rows of dst.
-func abreastRows(dst []float32, width, rows int, src, factor []float32, head int) {
-	if rows == abreast {
+// avx512Rows writes the transpose of src [D,16], each lane times its factor, to rows rows of dst.
+func avx512Rows(dst []float32, width, rows int, src, factor []float32, head int) {
+	if rows == avx512Queries {
 		_ = dst[(rows-1)*width+head-1]
 		simd.Rows(&dst[0], 4*width, &src[0], &factor[0], head)
 		return
@@ -175,7 +175,7 @@ func abreastRows(dst []float32, width, rows int, src, factor []float32, head int
 	for i := range rows {
 		row := dst[i*width:][:head]
 		for d := range row {
-			row[d] = src[d*abreast+i] * factor[i]
+			row[d] = src[d*avx512Queries+i] * factor[i]
 		}
 	}
 }

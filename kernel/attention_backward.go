@@ -2,8 +2,8 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/gemm"
 
-// attentionGrad goes over the tiles of scores once. dq of a tile of queries is its own; dk and dv are sums
-// over such tiles, which are dealt out to a fixed number of loops: each lane adds up its own partial sums,
+// attentionGrad goes over the tiles of scores once. dq of a tile of queries is its pool; dk and dv are sums
+// over such tiles, which are dealt out to a fixed number of strands: each adds up its pool partial sums,
 // and these are added in order. So every sum has one order whatever the number of threads. Where there are
 // sequences enough, a task is a sequence instead and writes dk and dv itself.
 func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
@@ -23,8 +23,8 @@ func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
 	b.quicken()
 	pool, heads, last := c.Pool, o.KVHeads, b.strands-1
 	// Later strands begin with later queries, which see more keys: they go first.
-	strand := func(own *gemm.Pool, i int) { b.strand(own, last-i/heads, i%heads) }
-	whole := func(own *gemm.Pool, i int) { b.whole(own, i/heads, i%heads) }
+	strand := func(pool *gemm.Pool, i int) { b.strand(pool, last-i/heads, i%heads) }
+	whole := func(pool *gemm.Pool, i int) { b.whole(pool, i/heads, i%heads) }
 	sum := c.Range(b.keys, rowGrain(b.keyWidth*b.strands), b.sum)
 	return func() {
 		if b.even(heads) {
@@ -48,7 +48,7 @@ type attentionBackward[F Float] struct {
 	strands             int
 	partialK, partialV  []F // [strands,K,N,D]
 	slots               *slots[F]
-	stack               func(own *gemm.Pool, t stack, mem, dk, dv []F, stride int)
+	stack               func(pool *gemm.Pool, t stack, mem, dk, dv []F, stride int)
 }
 
 // workspace is a worker's scratch for a stack.
@@ -70,7 +70,7 @@ func (b *attentionBackward[F]) workspace(mem []F, rows int) (w workspace[F]) {
 
 // strand computes every strands-th tile of queries for the query heads of a key head: dq, and a partial
 // sum of dk and dv.
-func (b *attentionBackward[F]) strand(own *gemm.Pool, strand, kv int) {
+func (b *attentionBackward[F]) strand(pool *gemm.Pool, strand, kv int) {
 	size := b.keys * b.head
 	at := (strand*b.keyWidth + kv*b.head) * b.keys
 	dk, dv := b.partialK[at:][:size], b.partialV[at:][:size]
@@ -83,7 +83,7 @@ func (b *attentionBackward[F]) strand(own *gemm.Pool, strand, kv int) {
 		for s := range len(b.cuQ) - 1 {
 			seq := b.sequence(s)
 			if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
-				b.stack(own, stack{seq, kv, q0, q1}, mem, dk, dv, b.head)
+				b.stack(pool, stack{seq, kv, q0, q1}, mem, dk, dv, b.head)
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func (b *attentionBackward[F]) clearQueries(kv, lo, hi int) {
 
 // whole computes the gradients of a sequence for a key head and its query heads; those of the rows before
 // the first sequence and after the last are zero.
-func (b *attentionBackward[F]) whole(own *gemm.Pool, s, kv int) {
+func (b *attentionBackward[F]) whole(pool *gemm.Pool, s, kv int) {
 	seq := b.sequence(s)
 	q, k := seq, seq
 	if s == 0 {
@@ -134,13 +134,13 @@ func (b *attentionBackward[F]) whole(own *gemm.Pool, s, kv int) {
 	}
 	slot, mem := b.slots.take()
 	for lo := seq.q0; lo < seq.q1; lo += b.tile {
-		b.stack(own, stack{seq, kv, lo, min(lo+b.tile, seq.q1)}, mem, dk, dv, b.keyWidth)
+		b.stack(pool, stack{seq, kv, lo, min(lo+b.tile, seq.q1)}, mem, dk, dv, b.keyWidth)
 	}
 	b.slots.give(slot)
 }
 
 // rows computes dq of a stack and adds what it gives to dk and dv, with rows of stride elements.
-func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F, stride int) {
+func (b *attentionBackward[F]) rows(pool *gemm.Pool, t stack, mem, dk, dv []F, stride int) {
 	rows := b.group * t.queries()
 	w := b.workspace(mem, rows)
 	b.gather(w.q, b.q, t, rows, b.scale)
@@ -153,12 +153,12 @@ func (b *attentionBackward[F]) rows(own *gemm.Pool, t stack, mem, dk, dv []F, st
 	_, last := b.sees(t.sequence, t.to-1)
 	for k0 := first; k0 < last; k0 += keyTile {
 		n, at := min(keyTile, last-k0), k0*b.keyWidth+t.kv*b.head
-		b.scores(own, w.p, w.q, b.k[at:], rows, n)
-		b.scores(own, w.ds, w.do, b.v[at:], rows, n)
+		b.scores(pool, w.p, w.q, b.k[at:], rows, n)
+		b.scores(pool, w.ds, w.do, b.v[at:], rows, n)
 		b.probabilities(w, t, rows, k0, n)
-		gemm.Gemm(own, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
-		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*stride:], stride)
-		gemm.Gemm(own, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
+		gemm.Gemm(pool, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
+		gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*stride:], stride)
+		gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
 	}
 	for r := range rows {
 		b.loops.Scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)

@@ -17,7 +17,7 @@ func attention[F Float](c *CPU, o Attention, in, out []Tensor) func() {
 	f.quicken()
 	pool, heads, blocks := c.Pool, o.KVHeads, (f.queries+f.tile-1)/f.tile
 	// Late blocks see more keys: they go first, so that no thread ends with one.
-	block := func(own *gemm.Pool, i int) { f.block(own, blocks-1-i/heads, i%heads) }
+	block := func(pool *gemm.Pool, i int) { f.block(pool, blocks-1-i/heads, i%heads) }
 	return func() { pool.ParallelOn(blocks*heads, block) }
 }
 
@@ -25,11 +25,11 @@ type attentionForward[F Float] struct {
 	attentionShape[F]
 	q, k, v, o, lse []F
 	slots           *slots[F]
-	stack           func(own *gemm.Pool, t stack, mem []F) // computes a stack
+	stack           func(pool *gemm.Pool, t stack, mem []F) // computes a stack
 }
 
 // block computes one tile of queries for the query heads of a key head.
-func (f *attentionForward[F]) block(own *gemm.Pool, block, kv int) {
+func (f *attentionForward[F]) block(pool *gemm.Pool, block, kv int) {
 	lo, hi := block*f.tile, min((block+1)*f.tile, f.queries)
 	width := f.group * f.head
 	for i := lo; i < hi; i++ {
@@ -42,7 +42,7 @@ func (f *attentionForward[F]) block(own *gemm.Pool, block, kv int) {
 	for s := range len(f.cuQ) - 1 {
 		seq := f.sequence(s)
 		if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
-			f.stack(own, stack{seq, kv, q0, q1}, mem)
+			f.stack(pool, stack{seq, kv, q0, q1}, mem)
 		}
 	}
 	f.slots.give(slot)
@@ -50,7 +50,7 @@ func (f *attentionForward[F]) block(own *gemm.Pool, block, kv int) {
 
 // rows computes a stack, tile of keys by tile of keys. o holds the sums of exponentials times values so far,
 // top and sum every row's largest score and sum of exponentials.
-func (f *attentionForward[F]) rows(own *gemm.Pool, t stack, mem []F) {
+func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 	rows := f.group * t.queries()
 	q, mem := mem[:rows*f.head], mem[rows*f.head:]
 	o, mem := mem[:rows*f.head], mem[rows*f.head:]
@@ -66,12 +66,12 @@ func (f *attentionForward[F]) rows(own *gemm.Pool, t stack, mem []F) {
 	_, last := f.sees(t.sequence, t.to-1)
 	for k0 := first; k0 < last; k0 += keyTile {
 		n, at := min(keyTile, last-k0), k0*f.keyWidth+t.kv*f.head
-		f.scores(own, p, q, f.k[at:], rows, n)
+		f.scores(pool, p, q, f.k[at:], rows, n)
 		for r := range rows {
 			lo, hi := f.visible(t, r, k0, k0+n)
 			f.softmax(p[r*keyTile:][:n], lo, hi, &top[r], &sum[r], o[r*f.head:][:f.head])
 		}
-		gemm.Gemm(own, false, false, rows, f.head, n, 1, p, keyTile, f.v[at:], f.keyWidth, 1, o, f.head)
+		gemm.Gemm(pool, false, false, rows, f.head, n, 1, p, keyTile, f.v[at:], f.keyWidth, 1, o, f.head)
 	}
 	for r := range rows {
 		if sum[r] != 0 {

@@ -19,23 +19,23 @@ func queryTile(group int) int { return max(12, min(48, 192/group/12*12)) }
 // statistics [G*tile].
 func attentionSlot(size, head, group, rows, scores, statistics int) int64 {
 	stacked := group * queryTile(group) * (rows*head + scores*keyTile + statistics)
-	return AlignUp(int64(size) * int64(max(stacked, abreastScratch(head))))
+	return AlignUp(int64(size) * int64(max(stacked, avx512Scratch(head))))
 }
 
 // Where queries stand side by side (attention_avx512.go): how many do, how many are a tile, and the
-// largest head that goes that way.
+// largest head that is computed so.
 const (
-	abreast     = 16
-	abreastTile = 64
-	abreastHead = 64
+	avx512Queries = 16
+	avx512Tile    = 64
+	avx512Head    = 64
 )
 
-// abreastScratch is a worker's scratch for that in elements.
-func abreastScratch(head int) int {
-	if head > abreastHead {
+// avx512Scratch is a worker's scratch for that in elements.
+func avx512Scratch(head int) int {
+	if head > avx512Head {
 		return 0
 	}
-	return 2*abreast*keyTile + 6*abreast*head + 3*abreast
+	return 2*avx512Queries*keyTile + 6*avx512Queries*head + 3*avx512Queries
 }
 
 // slots hands out one worker's scratch at a time.
@@ -141,6 +141,6 @@ func (a *attentionShape[F]) gather(dst, src []F, t stack, rows int, s F) {
 }
 
 // scores is dst [rows,keyTile] = left [rows,D] right [columns,D] transposed, right a head of keys or values.
-func (a *attentionShape[F]) scores(own *gemm.Pool, dst, left, right []F, rows, columns int) {
-	gemm.Gemm(own, false, true, rows, columns, a.head, 1, left, a.head, right, a.keyWidth, 0, dst, keyTile)
+func (a *attentionShape[F]) scores(pool *gemm.Pool, dst, left, right []F, rows, columns int) {
+	gemm.Gemm(pool, false, true, rows, columns, a.head, 1, left, a.head, right, a.keyWidth, 0, dst, keyTile)
 }

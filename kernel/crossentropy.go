@@ -102,13 +102,13 @@ func head32(c *CPU, w Tensor) head[float32] {
 			},
 		}
 	}
-	var packed gemm.Decoder = rowDecoder(decoder[float32](w))
+	var packed gemm.Dequantiser = rowConverter(converter[float32](w))
 	return head[float32]{
 		func(logits, x []float32, n int, _ []float32) {
-			gemm.GemmDecoded(c.Pool, true, n, vocab, width, 1, x, width, packed, 0, logits, vocab)
+			gemm.GemmDequantised(c.Pool, true, n, vocab, width, 1, x, width, packed, 0, logits, vocab)
 		},
 		func(dx, dlogits []float32, n int, _ []float32) {
-			gemm.GemmDecoded(c.Pool, false, n, width, vocab, 1, dlogits, vocab, packed, 0, dx, width)
+			gemm.GemmDequantised(c.Pool, false, n, width, vocab, 1, dlogits, vocab, packed, 0, dx, width)
 		},
 	}
 }
@@ -126,12 +126,12 @@ func head64(c *CPU, w Tensor) head[float64] {
 			},
 		}
 	}
-	decode := decoder[float64](w)
+	convert := converter[float64](w)
 	return head[float64]{
 		func(logits, x []float64, n int, panel []float64) {
 			for v := 0; v < vocab; v += panelRows {
 				rows := min(panelRows, vocab-v)
-				decode(panel[:rows*width], v*width)
+				convert(panel[:rows*width], v*width)
 				gemm.Gemm(c.Pool, false, true, n, rows, width, 1, x, width, panel, width, 0, logits[v:], vocab)
 			}
 		},
@@ -141,7 +141,7 @@ func head64(c *CPU, w Tensor) head[float64] {
 				if v == 0 {
 					beta = 0
 				}
-				decode(panel[:rows*width], v*width)
+				convert(panel[:rows*width], v*width)
 				gemm.Gemm(c.Pool, false, false, n, width, rows, 1, dlogits[v:], vocab, panel, width, beta, dx, width)
 			}
 		},

@@ -22,7 +22,7 @@ func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
 	return o.logitBytes(in[0], in[1]) + max(logits.scratch(sm), back.scratch(sm))
 }
 
-// products are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.
+// ops are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.
 func (o LinearCrossEntropy) ops(x, w Type, rows int) (logits, back gemmOp) {
 	V, C := w.Shape[0], w.Shape[1]
 	d := x.DType

@@ -11,11 +11,11 @@ import (
 )
 
 // OnGPU is a kernel with a GPU body. A graph's real numbers are one type; on the device each value is stored
-// as its kernels need it: activations and operands of products as ComputeType, the type of the plan's Precision,
+// as its kernels need it: activations and operands of GEMMs as ComputeType, the type of the plan's Precision,
 // statistics and what is summed up as fp32.
 type OnGPU interface {
 	Kernel
-	// Stored is the element type in device memory of each input and output. in holds what is settled
+	// Stored is the element type in device memory of each input and output. in holds what is decided
 	// already: fp32 for parameters and what they add up to, the stored type of computed values, 0 where the
 	// kernel may choose, which it may for frozen weights. A parameter wanted as ComputeType is read from its copy
 	// where that is not fp32.
@@ -43,7 +43,7 @@ type GPU struct {
 	Precision  Precision
 	Device     *gpu.Device
 	Stream     *gpu.Stream
-	BLAS       *gpu.BLAS // nil: products run on our own kernel
+	BLAS       *gpu.BLAS // nil: GEMMs run on our own kernel
 	Algorithms *gpu.Algorithms
 	Scratch    gpu.Ptr // of the call that is bound
 	Copy       gpu.Ptr // the copy in 16 bits of the call's first input, a span of parameters; 0 = there is none
@@ -100,7 +100,7 @@ type Access struct {
 func (g *GPU) Begin() { g.orders, g.ordered, g.counted = map[order]gpu.Ptr{}, 0, 0 }
 
 // tileOrder is where a batch's order of tiles lies, and the work that puts it there the first time it is
-// asked for; 0, the natural order, where there is no room.
+// asked for; 0, the natural order, where there is no space left.
 func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, func() error, error) {
 	none := func() error { return nil }
 	key := order{cu, o.Rows, window, o.ByKeys}

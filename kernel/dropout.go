@@ -20,7 +20,7 @@ type Dropout struct {
 	Stream uint64
 }
 
-// Cheap: its output costs less to make again than to keep.
+// Cheap: its output costs less to recompute than to keep.
 func (Dropout) Cheap() {}
 
 func (Dropout) Name() string { return "dropout" }

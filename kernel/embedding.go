@@ -32,7 +32,7 @@ func (o Embedding) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func embedding[F Float](c *CPU, in, out []Tensor) func() {
-	ids, row, y := in[0].I32(), decoder[F](in[1]), Floats[F](out[0])
+	ids, row, y := in[0].I32(), converter[F](in[1]), Floats[F](out[0])
 	vocab, width, nan := in[1].Shape[0], in[1].Shape[1], F(math.NaN())
 	return c.Range(len(ids), rowGrain(width), func(lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -12,7 +12,7 @@ import (
 // blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
 const blasWorkspace = 8 << 20
 
-// scratch is the working memory of a product by whichever kernel runs it, in bytes. sm is the device's compute capability.
+// scratch is the working memory of a GEMM by whichever kernel runs it, in bytes. sm is the device's compute capability.
 func (p gemmOp) scratch(sm int) int64 {
 	n := max(blasWorkspace, p.lowRankScratch(1))
 	if parts := p.parts(sm); parts > 1 {
@@ -45,7 +45,7 @@ func (p gemmOp) rows() (lda, ldb int) {
 	return lda, ldb
 }
 
-// hopper tells whether our own product runs on the wgmma kernel: compute capability 9.0, a result wide enough to
+// hopper tells whether our native GEMM runs on the wgmma kernel: compute capability 9.0, a result wide enough to
 // fill a tile, rows of 16 bytes.
 func (p gemmOp) hopper(sm int) bool {
 	lda, ldb := p.rows()
@@ -65,10 +65,10 @@ func (p gemmOp) parts(sm int) int {
 	return cuda.GemmParts(l, p.m, p.n, p.k)
 }
 
-// libraryTypes are cuBLASLt's types for those that products read and write.
+// libraryTypes are cuBLASLt's types for those that GEMMs read and write.
 var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F32}
 
-// bind queues the product into d, with scratch of at least p.scratch() bytes.
+// bind queues the GEMM into d, with scratch of at least p.scratch() bytes.
 func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	if l, _ := p.lowRank(1); g.BLAS == nil || l.Small() {
 		work, ok, err := p.bindLowRank(g, []gpu.Ptr{d}, []gpu.Ptr{a}, []gpu.Ptr{b}, scratch)
@@ -90,7 +90,7 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	}
 	l, ok := p.layout()
 	if !ok {
-		return nil, errors.New("product of two transposed matrices: cuBLASLt is needed for it")
+		return nil, errors.New("GEMM of two transposed matrices: cuBLASLt is needed for it")
 	}
 	parts := p.parts(g.Device.SM())
 	if parts == 1 {

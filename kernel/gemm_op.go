@@ -19,7 +19,7 @@ func (k MatMul) op(in, out []Type, beta float32) gemmOp {
 		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType}
 }
 
-// lowRankForm is which of lowrank.cu's three kernels a product runs on.
+// lowRankForm is which of lowrank.cu's three kernels a GEMM runs on.
 type lowRankForm uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	lowRankGradFlipped // the wide operand is the first
 )
 
-// lowRank tells how n products like p that share their wide operand run on lowrank.cu, by shapes and types alone.
+// lowRank tells how n GEMMs like p that share their wide operand run on lowrank.cu, by shapes and types alone.
 func (p gemmOp) lowRank(n int) (cuda.LowRank, lowRankForm) {
 	const width = cuda.LowRankWidth
 	l, form := cuda.LowRank{Count: n}, noLowRank
@@ -51,7 +51,7 @@ func (p gemmOp) lowRank(n int) (cuda.LowRank, lowRankForm) {
 	return l, form
 }
 
-// FitsGroupedMatMul tells whether a GPU runs n products k, of operands in and with the result out, in one launch when they
+// FitsGroupedMatMul tells whether a GPU runs n GEMMs k, of operands in and with the result out, in one launch when they
 // share their wide operand, or their result.
 func FitsGroupedMatMul(k MatMul, in []Type, out Type, n int) bool {
 	var beta float32

@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// GroupedMatMul is N products that share an operand, for plans of a GPU, which reads it once.
+// GroupedMatMul is N GEMMs that share an operand, for plans of a GPU, which reads it once.
 //
 //	y_i = Alpha x op(w_i)    // f[M,R]; x f[M,C], w_1 ... w_N each w[C,R], or w[R,C] with TransB
 //	y_i = Alpha w_iᵀ x       // f[R,C] with TransA; x f[M,C], w_1 ... w_N each f[M,R]
@@ -22,7 +22,7 @@ func (k GroupedMatMul) Shape(in []Type) ([]Type, error) {
 	for i := range out {
 		y, err := k.one().Shape(each(k, in[0], in[1+i]))
 		if err != nil {
-			return nil, fmt.Errorf("product %d: %w", i, err)
+			return nil, fmt.Errorf("GEMM %d: %w", i, err)
 		}
 		out[i] = y[0]
 	}
@@ -33,7 +33,7 @@ func (k GroupedMatMul) one() MatMul {
 	return MatMul{TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
 }
 
-// each are the operands of one product in MatMul's order.
+// each are the operands of one GEMM in MatMul's order.
 func each[T any](k GroupedMatMul, shared, own T) []T {
 	if k.TransA {
 		return []T{own, shared}
@@ -67,7 +67,7 @@ func allOf(work []func()) func() {
 	}
 }
 
-// GroupedMatMulTo adds GroupedMatMul's products of the first 1 + N inputs to the other N, in their memory.
+// GroupedMatMulTo adds GroupedMatMul's results for the first 1 + N inputs to the other N, in their memory.
 type GroupedMatMulTo GroupedMatMul
 
 func (GroupedMatMulTo) Name() string { return "matmul" }
@@ -82,7 +82,7 @@ func (k GroupedMatMulTo) Shape(in []Type) ([]Type, error) {
 	}
 	for i := range out {
 		if !in[1+k.N+i].Equal(out[i]) {
-			return nil, fmt.Errorf("addend %d is %v, the product is %v", i, in[1+k.N+i], out[i])
+			return nil, fmt.Errorf("addend %d is %v, the result is %v", i, in[1+k.N+i], out[i])
 		}
 	}
 	return out, nil

@@ -21,7 +21,7 @@ func (k GroupedMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 	return k.bindGPU(g, in, out, 0)
 }
 
-// bindGPU is one launch where the addresses allow it, else the products one by one.
+// bindGPU is one launch where the addresses allow it, else the GEMMs one by one.
 func (k GroupedMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
 	p := k.one().op(each(k, in[0].Type, in[1].Type), typesOf(out), beta)
 	shared, own, to := addresses(in[:1]), addresses(in[1:1+k.N]), addresses(out)

@@ -51,7 +51,7 @@ func TestMatMulSum(t *testing.T) {
 	kerneltest.Run(t, cases...)
 }
 
-// The grouped products are the single ones, to the bit.
+// The grouped GEMMs are the single ones, to the bit.
 func TestGroupedProductsEqualSingleOnes(t *testing.T) {
 	c := kernel.NewCPU(2)
 	fill := func(n int, shape ...int) kernel.Tensor {

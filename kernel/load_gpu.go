@@ -9,13 +9,13 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// PacksOnGPU is a product with a packed weight whose numbers the device can pack.
+// PacksOnGPU is a GEMM with a packed weight whose numbers the device can pack.
 type PacksOnGPU interface {
 	Kernel
-	// PackGPU plans to pack the weight from numbers of type from. dst is where the product reads its inputs
-	// after x; decoded, one place for the numbers that the packed weight stands for. ok is false where g has
+	// PackGPU plans to pack the weight from numbers of type from. dst is where the GEMM reads its inputs
+	// after x; dequantised, one place for the numbers that the packed weight stands for. ok is false where g has
 	// no kernel for it.
-	PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool) (p Packing, ok bool)
+	PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised bool) (p Packing, ok bool)
 }
 
 // Packing packs one weight. Its work is queued on the stream of the g that it is given: pieces on any streams,
@@ -25,7 +25,7 @@ type Packing struct {
 	Staging int64 // bytes of working memory, in use from the first piece to the end of Finish
 	// Piece packs numbers [from, from+n), which lie at src.
 	Piece func(g *GPU, staging, src gpu.Ptr, from, n int) error
-	// Finish settles the scales. check receives an f32 that is finite if and only if all numbers are.
+	// Finish makes the scales final. check receives an f32 that is finite if and only if all numbers are.
 	Finish func(g *GPU, staging, check gpu.Ptr) error
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// lowRankScratch is the working memory of n such products in one launch, in bytes.
+// lowRankScratch is the working memory of n such GEMMs in one launch, in bytes.
 func (p gemmOp) lowRankScratch(n int) int64 {
 	l, form := p.lowRank(n)
 	if form != lowRankGrad && form != lowRankGradFlipped {
@@ -18,7 +18,7 @@ func (p gemmOp) lowRankScratch(n int) int64 {
 	return bytes
 }
 
-// bindLowRank queues products that share what is wide: d, a and b are the operands as a product has them, the
+// bindLowRank queues GEMMs that share what is wide: d, a and b are the operands as a GEMM has them, the
 // shared one alone. ok is false where no kernel serves or an address is no multiple of 16 bytes.
 func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work func() error, ok bool, err error) {
 	l, form := p.lowRank(max(len(d), len(a), len(b)))
@@ -40,16 +40,16 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 		at, tiles := l.Up(layout)
 		work, err = g.Launch(at, slices.Concat([]any{d[0]}, four(a), four(b), sizes, []any{int32(tiles), p.alpha, p.beta})...)
 	default:
-		wide, thin, flip := b, a, int32(0)
+		wide, narrow, flip := b, a, int32(0)
 		if form == lowRankGradFlipped {
-			wide, thin, flip = a, b, 1
+			wide, narrow, flip = a, b, 1
 		}
 		at, shares := l.Grad()
 		counters := gpu.Ptr(0)
 		if shares > 0 {
 			counters = g.counters()
 		}
-		work, err = g.Launch(at, slices.Concat(four(d), []any{wide[0]}, four(thin), []any{int32(l.Count)}, sizes, []any{flip, p.alpha, p.beta, scratch, counters})...)
+		work, err = g.Launch(at, slices.Concat(four(d), []any{wide[0]}, four(narrow), []any{int32(l.Count)}, sizes, []any{flip, p.alpha, p.beta, scratch, counters})...)
 	}
 	return work, true, err
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gemm"
 )
 
-// MatMul is the product of two matrices, each transposed where its attribute says so.
+// MatMul is the GEMM (product) of two matrices, each transposed where its attribute says so.
 //
 //	y = Alpha op(a) op(b)   // f[M,N]; op(a) [M,K], op(b) [K,N]; Alpha 0 stands for 1
 //
@@ -65,7 +65,7 @@ func (k MatMul) Scratch(in []Type, _ int) int64 { return panelBytes(in[0].DType,
 
 func (k MatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
-// MatMulTo adds MatMul's product of its first two inputs to the third, in the third one's memory.
+// MatMulTo adds MatMul's result for its first two inputs to the third, in the third one's memory.
 type MatMulTo MatMul
 
 func (MatMulTo) Name() string { return "matmul" }
@@ -90,7 +90,7 @@ func onto(k Kernel, in []Type, n int) ([]Type, error) {
 		return nil, err
 	}
 	if !in[n].Equal(out[0]) {
-		return nil, fmt.Errorf("the addend, input %d, is %v, the product is %v", n, in[n], out[0])
+		return nil, fmt.Errorf("the addend, input %d, is %v, the result is %v", n, in[n], out[0])
 	}
 	return out, nil
 }
@@ -104,13 +104,13 @@ func (k MatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	}
 	m, n, depth := k.sizes(in, out)
 	if in[0].DType == F32 {
-		a, b, y := in[0].F32(), rowDecoder(decoder[float32](in[1])), out[0].F32()
+		a, b, y := in[0].F32(), rowConverter(converter[float32](in[1])), out[0].F32()
 		return func() {
-			gemm.GemmDecoded(c.Pool, k.TransB, m, n, depth, float32(k.alpha()), a, depth, b, float32(beta), y, n)
+			gemm.GemmDequantised(c.Pool, k.TransB, m, n, depth, float32(k.alpha()), a, depth, b, float32(beta), y, n)
 		}
 	}
-	p := newPanels(in[1].Shape, c.Scratch, decoder[float64](in[1]))
-	return p.product(c, k.TransB, k.alpha(), in[0].F64(), beta, out[0])
+	p := newPanels(in[1].Shape, c.Scratch, converter[float64](in[1]))
+	return p.gemm(c, k.TransB, k.alpha(), in[0].F64(), beta, out[0])
 }
 
 func (k MatMul) alpha() float64 {
@@ -136,10 +136,10 @@ func matMul[F Float](k MatMul, c *CPU, in, out []Tensor, beta float64) func() {
 	return func() { gemm.Gemm(pool, k.TransA, k.TransB, m, n, depth, alpha, a, lda, b, ldb, add, y, n) }
 }
 
-// rowDecoder fills dst with the elements from i on; it is a gemm.Decoder.
-type rowDecoder func(dst []float32, i int)
+// rowConverter fills dst with the elements from i on; it is a gemm.Dequantiser.
+type rowConverter func(dst []float32, i int)
 
-func (d rowDecoder) DequantizeRange(dst []float32, from, to int) { d(dst[:to-from], from) }
+func (d rowConverter) DequantizeRange(dst []float32, from, to int) { d(dst[:to-from], from) }
 
 // panelRows is how many rows of a converted matrix exist at a time in float64.
 const panelRows = 64
@@ -152,27 +152,27 @@ func panelBytes(body DType, b Type) int64 {
 	return T(F64, min(panelRows, b.Shape[0]), b.Shape[1]).Bytes()
 }
 
-// panels multiplies in float64 by a matrix [rows,cols] of which only some rows at a time are decoded. It
+// panels multiplies in float64 by a matrix [rows,cols] of which only some rows at a time are converted. It
 // serves gradient checks and reference runs.
 type panels struct {
 	rows, cols int
 	panel      []float64 // [min(panelRows,rows),cols]
-	decode     func(dst []float64, i int)
+	convert    func(dst []float64, i int)
 }
 
-func newPanels(shape []int, scratch []byte, decode func(dst []float64, i int)) panels {
+func newPanels(shape []int, scratch []byte, convert func(dst []float64, i int)) panels {
 	panel := NewTensor(T(F64, min(panelRows, shape[0]), shape[1]), scratch)
-	return panels{shape[0], shape[1], panel.F64(), decode}
+	return panels{shape[0], shape[1], panel.F64(), convert}
 }
 
-// product returns the work y = alpha a B + beta y, or with B transposed.
-func (p panels) product(c *CPU, trans bool, alpha float64, a []float64, beta float64, out Tensor) func() {
+// gemm returns the work y = alpha a B + beta y, or with B transposed.
+func (p panels) gemm(c *CPU, trans bool, alpha float64, a []float64, beta float64, out Tensor) func() {
 	y, m, n, pool := out.F64(), out.Shape[0], out.Shape[1], c.Pool
 	return func() {
 		for r := 0; r < p.rows; r += panelRows {
 			rows := min(panelRows, p.rows-r)
 			b := p.panel[:rows*p.cols]
-			p.decode(b, r*p.cols)
+			p.convert(b, r*p.cols)
 			if trans {
 				gemm.Gemm(pool, false, true, m, rows, p.cols, alpha, a, p.cols, b, p.cols, beta, y[r:], n)
 				continue

@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// MatMulSum is a sum of N products, for plans of a GPU, which writes it once.
+// MatMulSum is a sum of N GEMMs, for plans of a GPU, which writes it once.
 //
 //	y = Alpha (a_1 op(b_1) + ... + a_N op(b_N))   // f[M,C]; a_i f[M,R], b_i w[R,C], or w[C,R] with TransB; inputs a_1 b_1 a_2 b_2 ...
 type MatMulSum struct {
@@ -26,7 +26,7 @@ func (k MatMulSum) Shape(in []Type) ([]Type, error) {
 			err = fmt.Errorf("it is %v, the first is %v", y[0], sum[0])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("product %d: %w", i, err)
+			return nil, fmt.Errorf("GEMM %d: %w", i, err)
 		}
 		sum = y
 	}

@@ -48,7 +48,7 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// The product against the formula, so that all forms are not wrong together.
+// The GEMM against the formula, so that all forms are not wrong together.
 func TestMatMulFormula(t *testing.T) {
 	for _, k := range []kernel.MatMul{{}, {TransA: true}, {TransB: true}, {TransA: true, TransB: true, Alpha: 3}} {
 		const m, n, depth = 4, 3, 5

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// MatMulNF4 is the product with a frozen weight W [N,K] that stays packed: 4-bit NormalFloat codes in blocks
-// of 64 along the flattened matrix (Dettmers et al. 2023), decoded block by block while they are multiplied.
+// MatMulNF4 is the GEMM with a frozen weight W [N,K] that stays packed: 4-bit NormalFloat codes in blocks
+// of 64 along the flattened matrix (Dettmers et al. 2023), dequantised block by block while they are multiplied.
 //
 //	y = x Wᵀ   // x f[M,K] -> f[M,N]
 //	y = x W    // Transposed: x f[M,N] -> f[M,K]
@@ -33,7 +33,7 @@ func (MatMulNF4) Name() string { return "nf4" }
 func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 	const most = 1 << 40
 	if k.N <= 0 || k.K <= 0 || k.N > most/k.K {
-		return nil, fmt.Errorf("a weight [%d,%d] has no product: both sizes must be positive and their product at most 2^40", k.N, k.K)
+		return nil, fmt.Errorf("a weight [%d,%d] cannot be multiplied by: both sizes must be positive and their product at most 2^40", k.N, k.K)
 	}
 	width, result := k.K, k.N
 	if k.Transposed {
@@ -86,7 +86,7 @@ func (k MatMulNF4) Scratch(in []Type, _ int) int64 {
 
 func (k MatMulNF4) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
-// MatMulNF4To adds MatMulNF4's product of its inputs to the last one, the addend, in the addend's memory.
+// MatMulNF4To adds MatMulNF4's result for its inputs to the last one, the addend, in the addend's memory.
 type MatMulNF4To MatMulNF4
 
 func (MatMulNF4To) Name() string { return "nf4" }
@@ -115,26 +115,26 @@ func (k MatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 		w.Absmax = in[2].F32()
 	}
 	rows := &packedRows{w, w.Scheme.Table()}
-	var product func()
+	var multiply func()
 	if in[0].DType == F64 {
-		narrow := c.Scratch[panelBytes(F64, T(F32, k.N, k.K)):]
-		row := NewTensor(T(F32, min(panelRows, k.N), k.K), narrow).F32()
+		single := c.Scratch[panelBytes(F64, T(F32, k.N, k.K)):]
+		row := NewTensor(T(F32, min(panelRows, k.N), k.K), single).F32()
 		p := newPanels([]int{k.N, k.K}, c.Scratch, func(dst []float64, i int) {
 			rows.DequantizeRange(row[:len(dst)], i, i+len(dst))
 			convert(dst, row)
 		})
-		product = p.product(c, !k.Transposed, 1, in[0].F64(), beta, out[0])
+		multiply = p.gemm(c, !k.Transposed, 1, in[0].F64(), beta, out[0])
 	} else {
 		x, y, pool := in[0].F32(), out[0].F32(), c.Pool
 		m, n, depth := out[0].Shape[0], out[0].Shape[1], in[0].Shape[1]
-		product = func() {
-			gemm.GemmDecoded(pool, !k.Transposed, m, n, depth, 1, x, depth, rows, float32(beta), y, n)
+		multiply = func() {
+			gemm.GemmDequantised(pool, !k.Transposed, m, n, depth, 1, x, depth, rows, float32(beta), y, n)
 		}
 	}
-	return func() { load(); product() }
+	return func() { load(); multiply() }
 }
 
-// packedRows decodes a packed weight from any place on, in the middle of a byte too, where a row of odd
+// packedRows dequantises a packed weight from any place on, in the middle of a byte too, where a row of odd
 // length starts.
 type packedRows struct {
 	w     *quant.Packed

@@ -32,7 +32,7 @@ func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 	return want, []DType{ComputeType}
 }
 
-// weightBytes is the scratch for the weight, decoded to the type of x.
+// weightBytes is the scratch for the weight, dequantised to the type of x.
 func (k MatMulNF4) weightBytes(x Type) int64 {
 	return (int64(k.N)*int64(k.K)*int64(x.DType.Size()) + 255) &^ 255
 }
@@ -53,14 +53,14 @@ func (k MatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
 }
 
-// bindGPU decodes the weight into scratch memory and multiplies by it.
+// bindGPU dequantises the weight into scratch memory and multiplies by it.
 func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	entry, args := "nf4_dequantise", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, n}
 	if k.Nested {
 		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, g.Constants, in[2].Ptr, g.Constants.Add(nf4CodeBytes), in[3].Ptr, in[4].Ptr, n}
 	}
-	decode, err := g.Launch(cuda.NF4Dequantise(entry, n), args...)
+	dequantise, err := g.Launch(cuda.NF4Dequantise(entry, n), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -68,11 +68,11 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	if err != nil {
 		return nil, err
 	}
-	g.Prologue = Prologue{decode, k.weightBytes(in[0].Type)}
+	g.Prologue = Prologue{dequantise, k.weightBytes(in[0].Type)}
 	return mul, nil
 }
 
-// PrologueGPU marks the decoding of the weight, which waits for no activation.
+// PrologueGPU marks the dequantising of the weight, which waits for no activation.
 func (MatMulNF4) PrologueGPU() {}
 
 func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {

@@ -14,33 +14,33 @@ import (
 type nf4Parts struct{ codes, absmax, scale8, scale2, offset gpu.Ptr }
 
 // PackGPU quantises as package quant does, to the bit.
-func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool) (Packing, bool) {
+func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised bool) (Packing, bool) {
 	n := k.N * k.K
 	blocks := (n + nf4Block - 1) / nf4Block
 	encode := "nf4_quantise_" + from.String()
 	if blocks > math.MaxInt32 || !cuda.Has("nf4", encode) {
 		return Packing{}, false
 	}
-	decode := "nf4_dequantise" // writes ComputeType
+	dequantise := "nf4_dequantise" // writes ComputeType
 	if k.Nested {
-		decode += "_nested"
+		dequantise += "_nested"
 	}
-	if decoded && dst[0].DType != g.Precision.Stored(ComputeType) {
+	if dequantised && dst[0].DType != g.Precision.Stored(ComputeType) {
 		if dst[0].DType != F32 {
 			return Packing{}, false
 		}
-		decode += "_f32"
+		dequantise += "_f32"
 	}
-	_, staging := k.parts(dst, decoded, blocks, 0)
+	_, staging := k.parts(dst, dequantised, blocks, 0)
 	return Packing{
 		Block:   nf4Block,
 		Staging: staging,
 		Piece: func(g *GPU, staging, src gpu.Ptr, from, n int) error {
-			p, _ := k.parts(dst, decoded, blocks, staging)
+			p, _ := k.parts(dst, dequantised, blocks, staging)
 			return g.Once(cuda.NF4Quantise(encode, int64(n)), p.codes.Add(int64(from)/2), p.absmax.Add(int64(from)/nf4Block*4), src, int64(n))
 		},
 		Finish: func(g *GPU, staging, check gpu.Ptr) error {
-			p, _ := k.parts(dst, decoded, blocks, staging)
+			p, _ := k.parts(dst, dequantised, blocks, staging)
 			if err := g.Once(cuda.Sum("nf4", "nf4_offset"), check, p.absmax, int32(blocks)); err != nil {
 				return err
 			}
@@ -54,24 +54,24 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, decoded bool)
 				}
 			}
 			switch {
-			case !decoded:
+			case !dequantised:
 				return nil
 			case k.Nested:
-				return g.Once(cuda.NF4Dequantise(decode, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.scale8, table, p.scale2, p.offset, int64(n))
+				return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.scale8, table, p.scale2, p.offset, int64(n))
 			}
-			return g.Once(cuda.NF4Dequantise(decode, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.absmax, int64(n))
+			return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.absmax, int64(n))
 		},
 	}, true
 }
 
-// parts places what dst has no room for in staging, and counts the bytes.
-func (k MatMulNF4) parts(dst []DeviceTensor, decoded bool, blocks int, staging gpu.Ptr) (p nf4Parts, bytes int64) {
+// parts places what dst has no place for in staging, and counts the bytes.
+func (k MatMulNF4) parts(dst []DeviceTensor, dequantised bool, blocks int, staging gpu.Ptr) (p nf4Parts, bytes int64) {
 	take := func(n int) gpu.Ptr {
 		at := staging.Add(bytes)
 		bytes += (int64(n) + gpu.Align - 1) &^ (gpu.Align - 1)
 		return at
 	}
-	if decoded {
+	if dequantised {
 		p.codes, p.absmax = take((k.N*k.K+1)/2), take(4*blocks)
 		if k.Nested {
 			p.scale8, p.scale2, p.offset = take(blocks), take(4*((blocks+quant.NestedBlock-1)/quant.NestedBlock)), take(4)

@@ -84,9 +84,9 @@ func TestMatMulNF4(t *testing.T) {
 	}
 }
 
-// The product with the packed weight equals the product with the weight decoded first, bit for bit, in both
+// The GEMM with the packed weight equals the one with the weight dequantised first, bit for bit, in both
 // directions and when the scales arrive after binding.
-func TestMatMulNF4EqualsDecoded(t *testing.T) {
+func TestMatMulNF4EqualsDequantised(t *testing.T) {
 	for _, s := range [][3]int{{1, 64, 96}, {4, 33, 130}, {37, 192, 576}, {128, 401, 96}} {
 		for _, nested := range []bool{false, true} {
 			for _, transposed := range []bool{false, true} {
@@ -116,14 +116,14 @@ func TestMatMulNF4EqualsDecoded(t *testing.T) {
 				}
 				run()
 				if !slices.Equal(out[0].Bytes(), want.Bytes()) {
-					t.Errorf("%v nested %v transposed %v: not the product with the decoded weight", s, nested, transposed)
+					t.Errorf("%v nested %v transposed %v: not the GEMM with the dequantised weight", s, nested, transposed)
 				}
 			}
 		}
 	}
 }
 
-// The products of one layer of SmolLM2-135M at 128 tokens, beside the same product in plain float32.
+// The GEMMs of one layer of SmolLM2-135M at 128 tokens, beside the same GEMM in plain float32.
 func BenchmarkMatMulNF4(b *testing.B) {
 	const m = 128
 	for _, s := range [][2]int{{576, 576}, {192, 576}, {1536, 576}, {576, 1536}} {

@@ -1,7 +1,7 @@
 package kernel
 
 // PackedWeight is what computes with a weight W [N,K] that stays packed. Its inputs are the weight's parts, in
-// the order of quant.Config.Parts, after the product's x.
+// the order of quant.Config.Parts, after the GEMM's x.
 type PackedWeight struct {
 	MatMul     func(n, k int, nested bool) Kernel              // y = x Wᵀ
 	Dequantise func(n, k int, nested bool, float DType) Kernel // W

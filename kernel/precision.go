@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// Precision is how a device stores activations and operands of products, and how it multiplies them. Sums, statistics,
+// Precision is how a device stores activations and operands of GEMMs, and how it multiplies them. Sums, statistics,
 // parameters, gradients of parameters and moments are fp32 in all of them. A CPU computes as the graph is typed.
 type Precision uint8
 
@@ -15,8 +15,8 @@ const (
 )
 
 var precisions = [...]struct {
-	name   string
-	narrow DType
+	name    string
+	compute DType
 }{PrecisionBF16: {"bf16", BF16}, PrecisionFP16: {"fp16", F16}, PrecisionTF32: {"tf32", F32}, PrecisionFP32: {"fp32", F32}}
 
 // String is the name in configurations and reports, such as "bf16".
@@ -52,7 +52,7 @@ func (p Precision) Scaled() bool { return p == PrecisionFP16 }
 // Stored is the element type that a kernel's ComputeType stands for; any other type is itself.
 func (p Precision) Stored(d DType) DType {
 	if d == ComputeType {
-		return precisions[p].narrow
+		return precisions[p].compute
 	}
 	return d
 }

@@ -13,7 +13,7 @@ import (
 //	x f[M,C], w w[C] -> y f[M,C] = w*(x*rstd), rstd f[M] = 1/sqrt(mean(x^2) + Eps)
 type RMSNorm struct{ Eps float64 }
 
-// Cheap: its output costs less to make again than to keep.
+// Cheap: its output costs less to recompute than to keep.
 func (RMSNorm) Cheap() {}
 
 func (RMSNorm) Name() string { return "rmsnorm" }

@@ -13,7 +13,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gemm"
 )
 
-// BenchmarkLayer times what a layer of SmolLM2-135M runs besides its matrix products, and those products,
+// BenchmarkLayer times what a layer of SmolLM2-135M runs besides its GEMMs, and those GEMMs,
 // on all threads, for one sequence of M tokens; then the vocabulary head. The processor time beside the
 // time of day tells how much of it other programs took.
 func BenchmarkLayer(b *testing.B) {
@@ -56,22 +56,22 @@ func BenchmarkLayer(b *testing.B) {
 				timed(b, work)
 			})
 		}
-		b.Run(fmt.Sprintf("products/%d", m), func(b *testing.B) {
+		b.Run(fmt.Sprintf("gemms/%d", m), func(b *testing.B) {
 			p := gemm.NewPool(0)
 			defer p.Close()
 			weight, y := normal32(5, width*hidden), make([]float32, m*hidden)
-			product := func(n, k int, a []float32) {
+			multiply := func(n, k int, a []float32) {
 				gemm.Gemm(p, false, true, m, n, k, 1, a, k, weight, k, 0, y, n)
 				gemm.Gemm(p, false, false, m, k, n, 1, wide.F32(), n, weight, k, 0, y, k)
 			}
 			timed(b, func() {
-				product(width, width, h.F32())
-				product(kvs*head, width, h.F32())
-				product(kvs*head, width, h.F32())
-				product(width, width, h.F32())
-				product(hidden, width, h.F32())
-				product(hidden, width, h.F32())
-				product(width, hidden, wide.F32())
+				multiply(width, width, h.F32())
+				multiply(kvs*head, width, h.F32())
+				multiply(kvs*head, width, h.F32())
+				multiply(width, width, h.F32())
+				multiply(hidden, width, h.F32())
+				multiply(hidden, width, h.F32())
+				multiply(width, hidden, wide.F32())
 			})
 		})
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// decoder returns what fills dst with the elements from i on of a tensor stored as any float type.
-func decoder[F Float](t Tensor) func(dst []F, i int) {
+// converter returns what fills dst with the elements from i on of a tensor stored as any float type.
+func converter[F Float](t Tensor) func(dst []F, i int) {
 	switch t.DType {
 	case F32:
 		src := t.F32()
@@ -17,11 +17,11 @@ func decoder[F Float](t Tensor) func(dst []F, i int) {
 		src := t.F64()
 		return func(dst []F, i int) { convert(dst, src[i:]) }
 	case BF16:
-		src, widen := t.U16(), simd.Best[F]().FromBF16
-		return func(dst []F, i int) { widen(dst, src[i:]) }
+		src, toFloat := t.U16(), simd.Best[F]().FromBF16
+		return func(dst []F, i int) { toFloat(dst, src[i:]) }
 	}
-	src, widen := t.U16(), simd.Best[F]().FromF16
-	return func(dst []F, i int) { widen(dst, src[i:]) }
+	src, toFloat := t.U16(), simd.Best[F]().FromF16
+	return func(dst []F, i int) { toFloat(dst, src[i:]) }
 }
 
 // frozenRow is a small frozen weight in a body's type, and the work that makes it so at the start of every
@@ -32,8 +32,8 @@ func frozenRow[F Float](t Tensor) (row []F, load func()) {
 		return Floats[F](t), nil
 	}
 	row = make([]F, t.Elems())
-	decode := decoder[F](t)
-	return row, func() { decode(row, 0) }
+	convertRow := converter[F](t)
+	return row, func() { convertRow(row, 0) }
 }
 
 // after returns work that runs first, if there is such, and then work.

@@ -8,7 +8,7 @@ import "github.com/tierlora/tierlora/kernel/simd"
 //	gate f[M,F], up f[M,F] -> h f[M,F] = gate*sigmoid(gate)*up
 type SwiGLU struct{}
 
-// Cheap: its output costs less to make again than to keep.
+// Cheap: its output costs less to recompute than to keep.
 func (SwiGLU) Cheap() {}
 
 func (SwiGLU) Name() string { return "swiglu" }

@@ -16,7 +16,7 @@ const (
 	F16
 	I32
 	U8
-	// ComputeType is the type in which a device plan stores activations and operands of products; its Precision says which
+	// ComputeType is the type in which a device plan stores activations and operands of GEMMs; its Precision says which
 	// that is. GPU bodies ask for it, no value has it.
 	ComputeType
 )
@@ -24,7 +24,7 @@ const (
 var dtypes = [...]struct {
 	name string
 	size int
-}{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1}, ComputeType: {"narrow", 0}}
+}{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1}, ComputeType: {"compute type", 0}}
 
 // String is the type's short name, such as "bf16".
 func (d DType) String() string {

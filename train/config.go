@@ -107,7 +107,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1,
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1, ReportTo: []string{},
 	}
 }
 

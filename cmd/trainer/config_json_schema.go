@@ -78,7 +78,10 @@ func schemaOf(k *key, descriptions map[string]string, defaults map[string]any, r
 		}
 	case kindList:
 		s.Type = []string{"string", "array"}
-		s.Items = &jsonSchema{Type: "string"}
+		s.Items = &jsonSchema{Type: "string", Enum: s.Enum}
+		if s.Enum != nil { // the values are those of the list's members
+			s.Type, s.Enum = "array", nil
+		}
 	case kindTable:
 		s.Type = "object"
 		values := &jsonSchema{Type: jsonTypes[k.elem]}

@@ -36,18 +36,16 @@ type guess struct {
 // unknownKey is what is said about a name that the section does not have.
 func unknownKey(section *key, name string) guess {
 	plain := strings.ReplaceAll(strings.ToLower(name), "-", "_")
-	if c, ok := foreign[plain]; ok {
-		switch {
-		case c.key == "":
-			return guess{text: "has no counterpart here: " + c.say}
-		case c.say == "":
-			return guess{text: fmt.Sprintf("is %s here", c.key), meant: c.key}
-		}
+	c, known := foreign[plain]
+	switch {
+	case c.key != "" && c.say == "":
+		return guess{text: fmt.Sprintf("is %s here", c.key), meant: c.key}
+	case c.key != "":
 		return guess{text: "is not a key here: " + c.say, meant: c.key}
 	}
 	if section.child(plain) == nil { // the right name in the wrong place
 		for _, k := range append(schema.leaves(), schema.keys...) {
-			if k.name != plain {
+			if _, gone := removed[k.path]; k.name != plain || gone {
 				continue
 			}
 			if k.path == k.name {
@@ -55,6 +53,9 @@ func unknownKey(section *key, name string) guess {
 			}
 			return guess{text: fmt.Sprintf("is %s here", k.path), meant: k.path}
 		}
+	}
+	if known {
+		return guess{text: "has no counterpart here: " + c.say}
 	}
 	if near := nearest(plain, section.names()); near != "" {
 		path := section.child(near).path

@@ -37,7 +37,7 @@ var choices = map[string][]any{
 	"training.precision":      {"auto", "bf16", "fp16", "tf32", "fp32"},
 
 	"training.gradient_checkpointing": {"auto", "none", "selective", "full", "offload"},
-	"training.dequantised_weights":        {"auto", "always", "never"},
+	"training.dequantised_weights":    {"auto", "always", "never"},
 	"device":                          anyOf(graph.DeviceNames),
 }
 
@@ -75,6 +75,7 @@ var limits = map[string]interval{
 	"dataset.val_split":  zeroToBelowOne,
 
 	"training.max_steps":                   zeroOrMore,
+	"lora.loraplus_lr_ratio":               zeroOrMore,
 	"training.epochs":                      {low: 0, lowOpen: true, high: 1e6},
 	"training.batch_size":                  oneOrMore,
 	"training.gradient_accumulation_steps": oneOrMore,

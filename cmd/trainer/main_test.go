@@ -260,6 +260,47 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// A second SIGINT or SIGTERM does not wait for the step; a second SIGHUP does.
+func TestSecondSignal(t *testing.T) {
+	dir := t.TempDir()
+	cmd := program(dir, "--config", "cpu_stories_quick", "--set", "training.gradient_accumulation_steps=500")
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	until := func(text string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		t.Errorf("it ended without %q", text)
+	}
+	until("plan: ")
+	for i, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGTERM} {
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			until("hangup: finishing the step and saving it; once more stops at once")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	io.Copy(io.Discard, pipe)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	if saved, _ := filepath.Glob(filepath.Join(dir, "runs/*/checkpoint-*")); len(saved) > 0 {
+		t.Errorf("the step was waited for: %v", saved)
+	}
+}
+
 func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	text := "Once upon a time, Zoë 🐑\n"

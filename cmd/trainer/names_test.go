@@ -55,6 +55,15 @@ func TestForeignNames(t *testing.T) {
 	}
 }
 
+// A key that we have by now is found though a reason for its absence is still listed.
+func TestOwnKeysComeFirst(t *testing.T) {
+	foreign["pad_to"] = counterpart{say: "there is none"}
+	defer delete(foreign, "pad_to")
+	if got, want := unknownKey(schema, "pad_to").text, "is dataset.pad_to here"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // commonKeys are keys that people have in files of other programs.
 var commonKeys = map[string]string{
 	"Axolotl": "base_model model_type tokenizer_type trust_remote_code load_in_8bit load_in_4bit strict datasets dataset_prepared_path val_set_size output_dir adapter " +

@@ -1,11 +1,11 @@
 // adamw.cu: one AdamW step over one flat buffer that holds every trained tensor.
 // p <- p (1 - lr wd); m <- b1 m + (1-b1) g; v <- b2 v + (1-b2) g^2; p <- p - lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps),
 // g first multiplied by the clip factor (decoupled decay, as torch.optim.AdamW).
-// Layout: p, m, v, g [n] fp32, copy [n] elem (the operand of the next step's products) or 0. lr, clip: one fp32 on the device each;
+// Layout: p, m, v, g [n] fp32, copy [n] elem (the operand of the next step's GEMMs) or 0. lr, clip: one fp32 on the device each;
 // step: one int32 on the device, t of the first step is 1. So a captured graph replays with new values.
 // scaling: 0, or [3] fp32 whose last is the number of steps skipped, which t does not count.
 // A clip factor that is not a number changes nothing: the host may learn of a loss gone bad after the step was queued.
-// Four values a thread where n allows. Arithmetic fp32, bias corrections fp64 once a block.
+// Blocks of 256 threads stride over the buffer, four neighbours a thread where n allows. Arithmetic fp32, bias corrections fp64 once a block.
 // Bytes: 30 a parameter (16 read, 14 written). Goal: 80 % of copy.
 // Elements: bf16, f16, f32.
 #include "common.cuh"

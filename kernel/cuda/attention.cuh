@@ -1,4 +1,4 @@
-// attention.cuh: what the attention kernels share: tiles in shared memory, tensor-core products, the mask.
+// attention.cuh: what the attention kernels share: tiles in shared memory, tensor-core GEMMs, the mask.
 #pragma once
 #include "common.cuh"
 

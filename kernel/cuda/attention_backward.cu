@@ -1,10 +1,14 @@
 // attention_backward.cu: dQ, dK, dV of attention_forward.cu from its output and logsumexp; no atomics, so a run repeats bit for bit.
 // With P = exp(scale Q K^T - lse), dP = dO V^T, delta = rowsum(dO o): dS = P (dP - delta), dV = P^T dO, dK = scale dS^T Q,
-// dQ = scale dS K. P and dP are computed twice: once by key tile (dK, dV: P^T stays in registers as the next product's
+// dQ = scale dS K. P and dP are computed twice: once by key tile (dK, dV: P^T stays in registers as the next GEMM's
 // operand), once by query tile (dQ).
 // Layout: as forward; d_o [M,H,D] rows ldo apart like o; delta [H,M] fp32; dq rows ldq, dk and dv rows ldk apart.
 // Grouped heads (H > K): a block adds its query heads up in order. With few blocks gridDim.z divides them; then fp32 parts
 // [z][2][M,K,D] (dk, dv) are written and attention_combine adds them in order.
+//   keys' kernel: a block owns BN keys of one key head (K, V in shared memory, dK, dV fp32 in registers) and walks the tiles of BQ
+//   queries that see them, of all its query heads; queries' kernel: it owns 64 MT query rows (dQ in registers) and walks the tiles of
+//   keys that they see. Scores of a tile never leave the registers. mma.sync: lane l holds rows l/4 and l/4 + 8 of each 16, and of
+//   each 8 columns 2 (l%4) and the next.
 // Tensor cores by mma.sync (compute capability 8.0 and later), cp.async, accumulation fp32.
 // FLOPs: 14 D for every visible pair. Goal: 85 % of FlashAttention-2's rate (10 D a pair counted).
 // Elements: bf16, f16.

@@ -86,7 +86,7 @@ type attentionCase struct {
 }
 
 // headMap describes M rows of heads for the copy engine.
-func (r *rig) headMap(p gpu.Ptr, M, heads, D, ld, rows int) gpu.TensorMap {
+func (r *harness) headMap(p gpu.Ptr, M, heads, D, ld, rows int) gpu.TensorMap {
 	r.t.Helper()
 	m, err := gpu.NewTensorMap(p, []int64{int64(D), int64(heads), int64(M)}, []int64{int64(2 * D), int64(2 * ld)}, []int{64, 1, rows}, 128)
 	r.ok(err)
@@ -101,7 +101,7 @@ type attentionBuffers struct {
 }
 
 // attention prepares the launches of one attention: forward and the three or four of backward.
-func (r *rig) attention(a Attention, b attentionBuffers) (forward *gpu.Launch, backward []*gpu.Launch) {
+func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launch, backward []*gpu.Launch) {
 	r.t.Helper()
 	m := func(v int) any { return i32(v) }
 	delta := r.launch(a.Delta, b.delta, b.o, b.do, m(b.M), m(b.H), m(b.D), m(b.ldo))
@@ -187,7 +187,7 @@ func (c attentionCase) pack() (M int, cu []int32, first []int) {
 }
 
 func testAttention(t *testing.T, family Family, sizes []int) {
-	r := newRig(t, 512<<20)
+	r := newHarness(t, 512<<20)
 	var cases []attentionCase
 	for _, D := range sizes {
 		cases = append(cases,

@@ -27,7 +27,7 @@ __device__ __forceinline__ void weighted(float (&acc)[DP / 2], const uint32_t (&
     for (int k = 0; k < N / 16; k++) Wgmma<DP, 0, 1, 0>::registers(acc, p + 4 * k, operand(b + k * 2048, N * 128));
 }
 
-// An accumulator as the elem left operand of the next product: the layouts agree register by register.
+// An accumulator as the elem left operand of the next GEMM: the layouts agree register by register.
 template <int N>
 __device__ __forceinline__ void pack_rows(uint32_t (&p)[N / 4], const float (&s)[N / 2]) {
 #pragma unroll

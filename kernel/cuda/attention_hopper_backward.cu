@@ -3,7 +3,7 @@
 // Layout: as there; q, k, v, dO as tensor maps {D, heads, M} of elem, 128-byte swizzle, boxes {64, 1, rows}: for the keys' kernel
 // k, v 128 rows and q, dO BQ rows; for the queries' kernel q, dO 128 rows and k, v BN rows. Results by address.
 // One block of 3 warpgroups: the first feeds two stages through the copy engine, the other two hold 64 keys (or queries) each;
-// the probabilities never leave their registers. Products with wgmma, accumulation fp32, no atomics.
+// the probabilities never leave their registers. GEMMs with wgmma, accumulation fp32, no atomics.
 // FLOPs: 14 D for every visible pair. Goal: 70 % of cuDNN's rate (10 D a pair counted).
 // Elements: bf16, f16.
 #include "attention_hopper.cuh"

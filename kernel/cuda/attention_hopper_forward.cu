@@ -4,6 +4,9 @@
 // One block of WGS + 1 warpgroups: one thread of the first brings K and V in tiles of 128 keys, two stages each, through the copy
 // engine; the other WGS (2 or 3) hold 64 query rows each and multiply with wgmma, the scores of the next tile in flight beside the
 // weighted sum of this one. Accumulation and statistics fp32.
+//   warpgroup 0   thread 0: Q once, then K, V, K, V ... -> [stage 0 | stage 1]   (full and empty barriers)
+//   warpgroup w   query rows 64 (w-1) ... + 63: S = Q K^T [64,128], softmax, O += P V, all in registers; a warp 16 rows, lane l
+//                 rows l/4 and l/4 + 8 of them, and of each 8 columns 2 (l%4) and the next
 // FLOPs: 4 D for every visible pair. Goal: 80 % of cuDNN's rate.
 // Elements: bf16, f16.
 #include "attention_hopper.cuh"
@@ -95,7 +98,7 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
         }
     };
     uint32_t q = sq + wg * 8192;
-    int mine = 1 + wg, next = 1 + (wg + 1) % WGS;   // the warpgroups issue products in turns: one multiplies while another takes exponentials
+    int mine = 1 + wg, next = 1 + (wg + 1) % WGS;   // the warpgroups issue GEMMs in turns: one multiplies while another takes exponentials
     if (wg == WGS - 1) turn_give(next);
     barrier_wait(full_q, 0);
     barrier_wait(full_k, 0);

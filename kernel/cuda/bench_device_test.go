@@ -13,7 +13,7 @@ import (
 )
 
 // measure is the median device time of one call of f, from 5 groups of launches between two events.
-func (r *rig) measure(f func() error) time.Duration {
+func (r *harness) measure(f func() error) time.Duration {
 	r.t.Helper()
 	start, err := r.d.NewEvent()
 	r.ok(err)
@@ -40,8 +40,8 @@ func (r *rig) measure(f func() error) time.Duration {
 	return times[2]
 }
 
-// noise fills n bf16 values with pseudo-random numbers of magnitude 1/2 to 2 in both signs.
-func (r *rig) noise(name string, n int64) gpu.Ptr {
+// randomBF16 fills n bf16 values with pseudo-random numbers of magnitude 1/2 to 2 in both signs.
+func (r *harness) randomBF16(name string, n int64) gpu.Ptr {
 	p := r.out(name, 2*n)
 	const chunk = 1 << 20
 	v := make([]uint16, chunk)
@@ -56,7 +56,7 @@ func (r *rig) noise(name string, n int64) gpu.Ptr {
 	return p
 }
 
-func (r *rig) floats(name string, n int64, v uint32) gpu.Ptr {
+func (r *harness) floats(name string, n int64, v uint32) gpu.Ptr {
 	p := r.out(name, 4*n)
 	r.ok(r.s.Fill32(p, v, n))
 	return p
@@ -65,7 +65,7 @@ func (r *rig) floats(name string, n int64, v uint32) gpu.Ptr {
 // BenchmarkKernels prints a table: one line a kernel and shape, time, and the share of the ceiling measured in the same run.
 // Run with -test.benchtime=1x.
 func BenchmarkKernels(b *testing.B) {
-	r := newRig(b, 24<<30)
+	r := newHarness(b, 24<<30)
 	b.ReportMetric(0, "ns/op")
 	x, y := r.out("x", 4<<30), r.out("y", 4<<30)
 	t := r.measure(func() error { return r.s.Copy(y, x, 4<<30) })
@@ -82,22 +82,22 @@ func BenchmarkKernels(b *testing.B) {
 		M, C := c[0], c[1]
 		r.reset()
 		n := int64(M) * int64(C)
-		X, Y, R, W, S := r.noise("x", n), r.noise("y", n), r.noise("r", n), r.noise("w", int64(C)), r.floats("rstd", int64(M), 0x3f800000)
-		tail := r.noise("tail", n/2)
+		X, Y, R, W, S := r.randomBF16("x", n), r.randomBF16("y", n), r.randomBF16("r", n), r.randomBF16("w", int64(C)), r.floats("rstd", int64(M), 0x3f800000)
+		low := r.randomBF16("low bits", n/2)
 		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_forward", M, C), Y, S, X, gpu.Ptr(0), W, i32(C), float32(1e-5))
-		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(10*n), RMSNorm("rmsnorm_add_forward", M, C), Y, X, tail, S, X, tail, R, W, i32(C), float32(1e-5))
-		moved(fmt.Sprintf("rmsnorm_add_wide_forward %dx%d", M, C), float64(12*n), RMSNorm("rmsnorm_add_wide_forward", M, C), Y, X, tail, S, X, tail, r.noise("r32", 2*n), W, i32(C), float32(1e-5))
-		moved(fmt.Sprintf("elementwise_add_tail %dx%d", M, C), float64(8*n), Elementwise("elementwise_add_tail", n), X, tail, X, tail, R, n)
+		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(10*n), RMSNorm("rmsnorm_add_forward", M, C), Y, X, low, S, X, low, R, W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_add_wide_forward %dx%d", M, C), float64(12*n), RMSNorm("rmsnorm_add_wide_forward", M, C), Y, X, low, S, X, low, r.randomBF16("r32", 2*n), W, i32(C), float32(1e-5))
+		moved(fmt.Sprintf("elementwise_add_tail %dx%d", M, C), float64(8*n), Elementwise("elementwise_add_tail", n), X, low, X, low, R, n)
 		moved(fmt.Sprintf("elementwise_add %dx%d", M, C), float64(6*n), Elementwise("elementwise_add", n), Y, X, R, n)
 		moved(fmt.Sprintf("dropout_apply %dx%d", M, C), float64(4*n), Flat("dropout", "dropout_apply", (n+7)/8), Y, X, in(r, "counter", []int32{1, 2}), int64(3), uint32(1<<28), float32(1.1), n)
 		moved(fmt.Sprintf("bias_add %dx%d", M, C), float64(4*n), Flat("bias", "bias_add", (n+7)/8), Y, X, W, i32(M), i32(C))
-		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.noise("add", n), i32(C))
+		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.randomBF16("add", n), i32(C))
 	}
 	for _, c := range [][4]int{{8192, 32, 32, 128}, {8192, 32, 4, 64}, {16384, 9, 3, 64}} {
 		M, H, K, D := c[0], c[1], c[2], c[3]
 		r.reset()
 		ld := (H + 2*K) * D
-		X := r.noise("qkv", int64(M)*int64(ld))
+		X := r.randomBF16("qkv", int64(M)*int64(ld))
 		cosT, sinT := r.floats("cos", 2048*int64(D)/2, 0x3f000000), r.floats("sin", 2048*int64(D)/2, 0x3f000000)
 		pos := make([]int32, M)
 		for i := range pos {
@@ -110,7 +110,7 @@ func BenchmarkKernels(b *testing.B) {
 		M, F := c[0], c[1]
 		r.reset()
 		n := int64(M) * int64(F)
-		H, E, G := r.noise("h", n), r.noise("e", n), r.noise("g", n)
+		H, E, G := r.randomBF16("h", n), r.randomBF16("e", n), r.randomBF16("g", n)
 		moved(fmt.Sprintf("swiglu_forward %dx%d", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), H, E, G, i32(M), i32(F), i32(F))
 		moved(fmt.Sprintf("swiglu_grad %dx%d", M, F), float64(10*n), Flat("swiglu_grad", "swiglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
 	}
@@ -121,16 +121,16 @@ func BenchmarkKernels(b *testing.B) {
 		for i := range ids {
 			ids[i] = int32((i * 7919) % V)
 		}
-		moved("embedding_gather 8192 of 32000x4096", 4*M*C, Embedding(M, C), r.out("y", 2*M*C), r.noise("table", V*C), in(r, "ids", ids), i32(V), i32(C))
+		moved("embedding_gather 8192 of 32000x4096", 4*M*C, Embedding(M, C), r.out("y", 2*M*C), r.randomBF16("table", V*C), in(r, "ids", ids), i32(V), i32(C))
 	}
 	for _, c := range [][2]int64{{4096, 11008}, {4096, 4096}, {2048, 5632}} {
 		r.reset()
 		n := c[0] * c[1]
-		w, packed := r.noise("w", n), r.noise("packed", n/4)
+		w, packed := r.randomBF16("w", n), r.randomBF16("packed", n/4)
 		code, m, scale2, off, absmax := r.floats("code", 16, 0x3f000000), r.floats("map", 256, 0x3f000000), r.floats("scale2", n/16384+1, 0x3f000000), r.floats("offset", 1, 0), r.floats("absmax", n/64, 0x3f000000)
 		moved(fmt.Sprintf("nf4_dequantise_nested %v", c), 2.52*float64(n), NF4Dequantise("nf4_dequantise_nested", n), w, packed, code, r.out("scale8", n/64), m, scale2, off, n)
 		moved(fmt.Sprintf("nf4_dequantise %v", c), 2.5625*float64(n), NF4Dequantise("nf4_dequantise", n), w, packed, code, absmax, n)
-		w = r.noise("w2", n)
+		w = r.randomBF16("w2", n)
 		moved(fmt.Sprintf("nf4_quantise_bf16 %v", c), 2.5625*float64(n), NF4Quantise("nf4_quantise_bf16", n), packed, absmax, w, n)
 	}
 	for _, c := range [][2]int{{2048, 32000}, {1024, 128256}, {2048, 49152}} {
@@ -141,7 +141,7 @@ func BenchmarkKernels(b *testing.B) {
 			labels[i] = int32(i)
 		}
 		moved(fmt.Sprintf("crossentropy_gradient %dx%d", M, V), float64(4*M)*float64(V), CrossEntropy("crossentropy_gradient", M, V), r.floats("loss", int64(M), 0),
-			r.noise("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), gpu.Ptr(0), i32(V), i32(V))
+			r.randomBF16("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), gpu.Ptr(0), i32(V), i32(V))
 	}
 	{
 		r.reset()
@@ -156,7 +156,7 @@ func BenchmarkKernels(b *testing.B) {
 // BenchmarkAttention measures forward and backward over packed sequences; FLOPs are counted as peers do: 4 and 10 D for every
 // visible pair.
 func BenchmarkAttention(b *testing.B) {
-	r := newRig(b, 8<<30)
+	r := newHarness(b, 8<<30)
 	b.ReportMetric(0, "ns/op")
 	side, err := r.d.NewStream()
 	r.ok(err)
@@ -185,7 +185,7 @@ func BenchmarkAttention(b *testing.B) {
 		for i := range cu {
 			cu[i] = int32(i * T)
 		}
-		Q, Kp, V, DO := r.noise("q", int64(M*ldq)), r.noise("k", int64(M*ldk)), r.noise("v", int64(M*ldk)), r.noise("do", int64(M*ldo))
+		Q, Kp, V, DO := r.randomBF16("q", int64(M*ldq)), r.randomBF16("k", int64(M*ldk)), r.randomBF16("v", int64(M*ldk)), r.randomBF16("do", int64(M*ldo))
 		O, LSE, DELTA := r.out("o", int64(2*M*ldo)), r.out("lse", int64(4*H*M)), r.out("delta", int64(4*H*M))
 		DQ, DK, DV := r.out("dq", int64(2*M*ldq)), r.out("dk", int64(2*M*ldk)), r.out("dv", int64(2*M*ldk))
 		part := gpu.Ptr(0)

@@ -15,9 +15,9 @@ type gemmShape struct {
 	f32     bool
 }
 
-// BenchmarkGemm compares our products with cuBLASLt: mma.sync, wgmma as chosen, and wgmma with each tile.
+// BenchmarkGemm compares our GEMMs with cuBLASLt: mma.sync, wgmma as chosen, and wgmma with each tile.
 func BenchmarkGemm(b *testing.B) {
-	r := newRig(b, 8<<30)
+	r := newHarness(b, 8<<30)
 	b.ReportMetric(0, "ns/op")
 	blas, err := gpu.OpenBLAS("")
 	r.ok(err)
@@ -32,7 +32,7 @@ func BenchmarkGemm(b *testing.B) {
 		gemmShape{TN, 4096, 4096, 8192, true})
 	for _, c := range shapes {
 		r.reset()
-		A, B, D, W := r.noise("a", int64(c.M*c.K)), r.noise("b", int64(c.N*c.K)), r.out("d", int64(4*c.M*c.N)), r.out("w", 64<<20)
+		A, B, D, W := r.randomBF16("a", int64(c.M*c.K)), r.randomBF16("b", int64(c.N*c.K)), r.out("d", int64(4*c.M*c.N)), r.out("w", 64<<20)
 		t1 := r.vendor(blas, c, A, B, D, W)
 		t2 := r.parted(c, GemmParts(c.l, c.M, c.N, c.K), D, A, B, func(parts int, to gpu.Ptr, flag int32) *gpu.Launch {
 			lda, ldb := c.strides()
@@ -72,8 +72,8 @@ func (c gemmShape) strides() (lda, ldb int) {
 	return lda, ldb
 }
 
-// vendor is cuBLASLt's time of a product in seconds.
-func (r *rig) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr) float64 {
+// vendor is cuBLASLt's time of a GEMM in seconds.
+func (r *harness) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr) float64 {
 	r.t.Helper()
 	out := gpu.BF16
 	if c.f32 {
@@ -85,8 +85,8 @@ func (r *rig) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr) float64 {
 	return r.measure(func() error { return p.Run(r.s, D, A, B, W) }).Seconds()
 }
 
-// parted is the time of a product in parts with their sum, in seconds.
-func (r *rig) parted(c gemmShape, parts int, D, A, B gpu.Ptr, bind func(parts int, to gpu.Ptr, flag int32) *gpu.Launch) float64 {
+// parted is the time of a GEMM in parts with their sum, in seconds.
+func (r *harness) parted(c gemmShape, parts int, D, A, B gpu.Ptr, bind func(parts int, to gpu.Ptr, flag int32) *gpu.Launch) float64 {
 	r.t.Helper()
 	to, entry, flag := D, "reduce_splits_narrow", int32(0)
 	if c.f32 {

@@ -9,10 +9,10 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// BenchmarkLowRank compares the thin products with cuBLASLt: time of one of ten in a captured graph, GB/s by the bytes that must
+// BenchmarkLowRank compares the low-rank GEMMs with cuBLASLt: time of one of ten in a captured graph, GB/s by the bytes that must
 // move, % of cuBLASLt's time. Count > 1 is compared with that many of cuBLASLt's.
 func BenchmarkLowRank(b *testing.B) {
-	r := newRig(b, 4<<30)
+	r := newHarness(b, 4<<30)
 	b.ReportMetric(0, "ns/op")
 	blas, err := gpu.OpenBLAS("")
 	r.ok(err)
@@ -38,7 +38,7 @@ func BenchmarkLowRank(b *testing.B) {
 		{3, 8192, 2048, 16}, {2, 8192, 2048, 16}, {1, 8192, 5632, 16}, {1, 8192, 256, 16}, {1, 8192, 4096, 16}, {3, 8192, 4096, 16}, {1, 8192, 11008, 16}, {1, 512, 2048, 32}, {1, 2048, 2048, 16}, {3, 2048, 2048, 16}, {1, 16384, 576, 8}} {
 		M, C, R, n := l.M, l.C, l.R, float64(l.Count)
 		line := func(what string, bytes float64, ours *gpu.Launch, beta float32, v gpu.Gemm) {
-			A, B, D, ws := r.noise("a", int64(v.M*v.K)), r.noise("b", int64(v.N*v.K)), r.floats("d", int64(v.M*v.N), 0), r.out("w", W)
+			A, B, D, ws := r.randomBF16("a", int64(v.M*v.K)), r.randomBF16("b", int64(v.N*v.K)), r.floats("d", int64(v.M*v.N), 0), r.out("w", W)
 			v.Alpha, v.Beta = 1, beta
 			p, err := blas.Plan(v, W, nil)
 			r.ok(err)
@@ -54,9 +54,9 @@ func BenchmarkLowRank(b *testing.B) {
 		}
 		operands := func() (o buffers) {
 			r.reset()
-			o.x = r.noise("x", int64(M*C))
+			o.x = r.randomBF16("x", int64(M*C))
 			for range l.Count {
-				o.t, o.a, o.g = append(o.t, r.noise("t", int64(M*R))), append(o.a, r.noise("a", int64(R*C))), append(o.g, r.floats("g", int64(R*C), 0))
+				o.t, o.a, o.g = append(o.t, r.randomBF16("t", int64(M*R))), append(o.a, r.randomBF16("a", int64(R*C))), append(o.g, r.floats("g", int64(R*C), 0))
 			}
 			return o
 		}

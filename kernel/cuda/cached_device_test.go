@@ -12,7 +12,7 @@ import (
 )
 
 func TestKVAppend(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, W := range []int{64, 192, 33, 2056} {
 		for _, c := range [][3]int{{9, 1, 4}, {9, 5, 4}, {9, 5, 6}, {9, 3, 9}, {9, 4, -2}, {9, 1, 1 << 30}, {300, 64, 100}} {
 			P, T, start := c[0], c[1], c[2]
@@ -94,7 +94,7 @@ func (c cachedCase) attendCached(q, k, v []float64, M int, low bool) (o, lse []f
 }
 
 func TestAttentionCached(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	var cases []cachedCase
 	for _, D := range []int{8, 16, 24, 32, 40, 64, 80, 96, 128, 256} {
 		cases = append(cases,
@@ -149,7 +149,7 @@ func TestAttentionCached(t *testing.T) {
 }
 
 func BenchmarkAttentionCached(b *testing.B) {
-	r := newRig(b, 64<<20)
+	r := newHarness(b, 64<<20)
 	for _, c := range [][2]int{{1, 512}, {1, 2048}, {64, 512}} {
 		M, N, H, K, D := c[0], c[1], 9, 3, 64
 		r.reset()

@@ -13,7 +13,7 @@ import (
 // TestConvert holds every conversion against package weights, to the bit: all numbers of a 16-bit type, many of
 // fp32 with those between two of the narrow type, and sizes that are no multiple of eight.
 func TestConvert(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	types := map[string]weights.DType{"bf16": weights.BF16, "f16": weights.F16, "f32": weights.F32}
 	stored := func(d weights.DType, v []float32) []byte {
 		x, err := weights.FromFloat32s("x", d, []int{len(v)}, v)

@@ -2,7 +2,7 @@
 // key = seed + stream) is at least the threshold. A dropped element is x * 0. The mask is that of the CPU, bit for bit.
 // Layout: x, y flat elem buffers, y may be x; counter int32 [2] = (seed, step).
 // Eight values, two draws of the generator, a thread and round. Grid-stride. Arithmetic fp32.
-// Bytes: 4 a value. Goal: 60 % of copy; the generator takes 20 wide products for 4 values.
+// Bytes: 4 a value. Goal: 60 % of copy; the generator takes 20 wide multiplications for 4 values.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
 

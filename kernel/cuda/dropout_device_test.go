@@ -30,7 +30,7 @@ func TestDropout(t *testing.T) {
 	if w := philox([4]uint32{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1}, 1<<64-1); w != [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd} {
 		t.Fatalf("philox of ones: %x", w)
 	}
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, c := range []struct {
 		n          int
 		seed, step int32
@@ -71,7 +71,7 @@ func TestDropout(t *testing.T) {
 }
 
 func TestBias(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, c := range [][2]int{{1, 8}, {3, 64}, {5, 33}, {7, 2048}, {65, 172}, {2, 1}, {300, 4864}} {
 		M, N := c[0], c[1]
 		var x, b []float64

@@ -1,4 +1,4 @@
-// elem.cuh: elem, the type in which activations and operands of products are stored, and what differs with it. A source whose
+// elem.cuh: elem, the type in which activations and operands of GEMMs are stored, and what differs with it. A source whose
 // header has a line "Elements:" is compiled once for each type named there, with ELEM_F16 or ELEM_F32 defined or neither (bf16).
 // Kernels take elem *, compute in fp32 and round once, by narrow, pack or store2; every other type in a signature is what it says.
 #pragma once

@@ -1,9 +1,9 @@
 // elementwise.cu: sums and scaling of flat buffers.
 // Layout: flat buffers.
 // Eight values a thread and round where n and the addresses allow, a rest one by one. Grid-stride. Arithmetic fp32.
-// Bytes: add 6 (7 or 8 with tails, 2 more where b is fp32), axpy 6, scale 8. Goal: 85 % of copy.
+// Bytes: add 6 (7 or 8 with low bits, 2 more where b is fp32), axpy 6, scale 8. Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
-#include "tail.cuh"
+#include "residual.cuh"
 
 #define EACH8(n) \
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < (n); i += (int64_t)gridDim.x * blockDim.x * 8)
@@ -40,7 +40,7 @@ __device__ void add_tail(elem *y, uint8_t *y_tail, const elem *a, const uint8_t 
     }
 }
 
-// y with its tail <- a with its tail or 0 + b; y may be a or b, its tail that of a.
+// y with its low bits <- a with its low bits or 0 + b; y may be a or b, its low bits those of a.
 extern "C" __global__ void __launch_bounds__(256) elementwise_add_tail(elem *y, uint8_t *y_tail, const elem *a, const uint8_t *a_tail, const elem *b, int64_t n) {
     add_tail(y, y_tail, a, a_tail, b, n);
 }

@@ -4,6 +4,12 @@
 // Tiles: wide 128x256 (8 warps of 64x64), large 128x128 (4 warps of 64x64), small 64x64 (4 warps of 32x32), thin 128x32 (4 warps
 // of 32x32); inner step 32, four stages of cp.async, mma.sync (compute capability 8.0 and later). While one step of 16 is
 // multiplied the next one's values come from shared memory. Blocks walk the tiles in columns of 8 for the cache.
+//       N ->               one block, large:             one warp's 16 x 8 piece of mma.sync, fp32:
+//   M  +----+----+         a stage is A 128 x 32         lane l holds rows l/4 and l/4 + 8,
+//   |  | w0 | w2 |         and B 32 x 128, 16 KB;        columns 2 (l%4) and the next
+//   v  +----+----+         a warp makes 64 x 64 of D
+//      | w1 | w3 |         from 4 x 8 such pieces
+//      +----+----+
 // gridDim.z > 1 divides K: D is then fp32 [z][M,N] packed, each part alpha A B; reduce_splits adds them in order.
 // Rows or addresses that are no multiple of 16 bytes are read value by value: right, and slow.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 60 % of cuBLASLt at M >= 2048.

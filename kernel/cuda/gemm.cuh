@@ -1,4 +1,4 @@
-// gemm.cuh: what the matrix products share: the walk over the output's tiles and the store with alpha and beta.
+// gemm.cuh: what the GEMMs share: the walk over the output's tiles and the store with alpha and beta.
 #pragma once
 #include "common.cuh"
 

@@ -2,7 +2,7 @@ package cuda
 
 import "fmt"
 
-// GemmLayout says which operands a product reads transposed: nn X W, nt X W^T, tn X^T W.
+// GemmLayout says which operands a GEMM reads transposed: nn X W, nt X W^T, tn X^T W.
 type GemmLayout string
 
 // The layouts gemm.cu has.
@@ -31,7 +31,7 @@ func Gemm(layout GemmLayout, M, N, K, parts int) Geometry {
 	return Geometry{"gemm", "gemm_" + string(layout) + "_" + size, [3]int{ceil(M, bm) * ceil(N, bn), 1, max(1, parts)}, [3]int{threads, 1, 1}, 4 * 64 * (bm + bn)}
 }
 
-// GemmParts says into how many parts K is worth dividing so that a product with few tiles still fills the device. It
+// GemmParts says into how many parts K is worth dividing so that a GEMM with few tiles still fills the device. It
 // depends on the shape alone, so results do too.
 func GemmParts(layout GemmLayout, M, N, K int) int {
 	return divide(Gemm(layout, M, N, K, 1).Grid[0], K, 256)
@@ -78,12 +78,12 @@ func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, box
 // gemmStageBytes is the shared memory that the stages of gemm_hopper.cu share.
 const gemmStageBytes = 200 << 10
 
-// gemmTile is a tile of a product by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
+// gemmTile is a tile of a GEMM by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
 type gemmTile struct{ bn, step int }
 
 var gemmTiles = []gemmTile{{256, 100}, {192, 77}, {128, 54}, {64, 35}}
 
-// hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's products cost more a column,
+// hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's multiplications cost more a column,
 // and each takes time to start and to be stored.
 func hopperTile(M, N, K, parts int) gemmTile {
 	var best gemmTile

@@ -24,13 +24,13 @@ type hopperGemm struct {
 	a, b gpu.TensorMap
 }
 
-func (r *rig) hopperGemm(l GemmLayout, M, N, K, lda, ldb, parts int, A, B gpu.Ptr) hopperGemm {
+func (r *harness) hopperGemm(l GemmLayout, M, N, K, lda, ldb, parts int, A, B gpu.Ptr) hopperGemm {
 	r.t.Helper()
 	g, boxA, boxB := GemmHopper(l, M, N, K, parts)
 	return r.mapped(g, boxA, boxB, l, M, N, K, lda, ldb, A, B)
 }
 
-func (r *rig) mapped(g Geometry, boxA, boxB [2]int, l GemmLayout, M, N, K, lda, ldb int, A, B gpu.Ptr) hopperGemm {
+func (r *harness) mapped(g Geometry, boxA, boxB [2]int, l GemmLayout, M, N, K, lda, ldb int, A, B gpu.Ptr) hopperGemm {
 	r.t.Helper()
 	dims := func(trans bool, rows, cols int) []int64 {
 		if trans {
@@ -58,7 +58,7 @@ func TestGemm(t *testing.T) {
 }
 
 func testGemm(t *testing.T, family Family) {
-	r := newRig(t, 256<<20)
+	r := newHarness(t, 256<<20)
 	type shape struct {
 		layout  GemmLayout
 		M, N, K int

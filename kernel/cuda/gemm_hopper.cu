@@ -1,9 +1,12 @@
-// gemm_hopper.cu: the products of gemm.cu for compute capability 9.0: D[M,N] = alpha op(A) op(B) + beta D.
+// gemm_hopper.cu: the GEMMs of gemm.cu for compute capability 9.0: D[M,N] = alpha op(A) op(B) + beta D.
 // Layout: as gemm.cu (nn, nt, tn); A and B come as tensor maps of elem with boxes of 64 columns, 128-byte swizzle:
 // by column (inner dimension K contiguous: A of nn and nt, B of nt) boxes of 64 x 128 (A) or 64 x BN (B);
 // by row (A of tn, B of nn and tn) boxes of 64 x 64. Addresses and rows are multiples of 16 bytes; edges are filled with zeros.
 // One block of 3 warpgroups makes a tile of 128 x BN: one thread of the first feeds stages of 64 inner values, as many as 200 KB hold, through the
 // copy engine, the other two multiply 64 rows each with wgmma. gridDim.z > 1 divides K as in gemm.cu.
+//   warpgroup 0   thread 0: copy engine -> [A 128 x 64, B 64 x BN] of stage 0, 1, ...   (full and empty barriers)
+//   warpgroup 1   rows 0-63 of D;   warpgroup 2   rows 64-127: warp w of it 16 rows from 16 w on, lane l rows l/4 and l/4 + 8 of
+//                 them, and of each 8 columns 2 (l%4) and the next: BN/2 fp32 accumulators a thread
 // Accumulation fp32. FLOPs 2 M N K. Goal: 80 % of cuBLASLt at M >= 2048.
 // Elements: bf16, f16.
 #include "gemm.cuh"
@@ -68,7 +71,7 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
         for (int k = 0; k < 4; k++) Wgmma<BN, TA, TB, 0>::shared(acc, operand(a + k * (TA ? 2048 : 32), 8192), operand(b + k * (TB ? 2048 : 32), 8192));
         wgmma_commit();
         hold(acc);
-        wgmma_wait<1>();   // the products of the stage before are done with it
+        wgmma_wait<1>();   // the GEMMs of the stage before are done with it
         if (i > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
     }
     wgmma_wait<0>();

@@ -53,7 +53,7 @@ __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sy
 __device__ __forceinline__ uint64_t operand(uint32_t at, int next = 16) {
     return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)(next >> 4) << 16 | (at & 0x3FFFF) >> 4;
 }
-// Keeps the compiler from moving accesses of an accumulator across asynchronous products.
+// Keeps the compiler from moving accesses of an accumulator across asynchronous GEMMs.
 template <int N>
 __device__ __forceinline__ void hold(float (&d)[N]) {
 #pragma unroll

@@ -14,7 +14,7 @@ import (
 func i32(v int) int32 { return int32(v) }
 
 func TestRope(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, c := range [][4]int{{5, 4, 2, 64}, {3, 9, 3, 64}, {4, 8, 4, 8}, {2, 3, 3, 128}, {3, 2, 1, 80}, {3, 2, 1, 20}} {
 		M, H, K, D := c[0], c[1], c[2], c[3]
 		ld := (H + 2*K) * D // q and k inside one matrix with v, which must stay
@@ -56,7 +56,7 @@ func TestRope(t *testing.T) {
 }
 
 func TestSwiglu(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, c := range [][3]int{{3, 172, 172}, {5, 1536, 1536}, {7, 64, 128}, {3, 33, 66}, {4, 33, 33}} {
 		M, F, ld := c[0], c[1], c[2]
 		var e, g []float64
@@ -97,7 +97,7 @@ func TestSwiglu(t *testing.T) {
 }
 
 func TestEmbedding(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, C := range []int{64, 2048, 33} {
 		const V = 50
 		ids := []int32{0, 49, 7, 7, 50, -1, 3}
@@ -126,7 +126,7 @@ func TestEmbedding(t *testing.T) {
 }
 
 func TestCrossEntropy(t *testing.T) {
-	r := newRig(t, 256<<20)
+	r := newHarness(t, 256<<20)
 	for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777}, {2, 7, 7}} {
 		M, V, ld := c[0], c[1], c[2]
 		labels := make([]int32, M)
@@ -173,7 +173,7 @@ func TestCrossEntropy(t *testing.T) {
 }
 
 func TestAdamWAndNorm(t *testing.T) {
-	r := newRig(t, 256<<20)
+	r := newHarness(t, 256<<20)
 	for _, n := range []int{1, 33, 1000, 300007} {
 		const steps, lr, b1, b2, eps, decay, limit = 3, 1e-2, 0.9, 0.95, 1e-6, 0.1, 1.0
 		p, m, v := make([]float64, n), make([]float64, n), make([]float64, n)
@@ -226,7 +226,7 @@ func TestAdamWAndNorm(t *testing.T) {
 
 // A factor is NaN exactly where the norm or the loss is not finite; AdamW then leaves every byte as it is.
 func TestNormThatIsNotFinite(t *testing.T) {
-	r := newRig(t, 1<<20)
+	r := newHarness(t, 1<<20)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	same := func(a, b float32) bool { return a == b || a != a && b != b }
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestNormThatIsNotFinite(t *testing.T) {
 }
 
 func TestReduceAndElementwise(t *testing.T) {
-	r := newRig(t, 256<<20)
+	r := newHarness(t, 256<<20)
 	for _, n := range []int{1, 7, 8, 1000, 100003} {
 		const S = 5
 		var x, y []float64

@@ -13,7 +13,7 @@ import (
 // TestLion: three steps have the bits of fp32 arithmetic that rounds every operation, the copy is their nearest bf16, and
 // a clip factor that is not a number changes nothing.
 func TestLion(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	const lr, b1, b2, decay, clip = float32(1e-2), 0.9, 0.99, float32(0.1), float32(0.3)
 	keep := float32(1 - float64(lr)*float64(decay))
 	for _, n := range []int{1, 33, 1000, 300007} {

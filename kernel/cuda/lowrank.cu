@@ -1,9 +1,11 @@
-// lowrank.cu: the thin products of a low-rank update, one side of which is the rank R, a multiple of 8, at most 48.
+// lowrank.cu: the low-rank GEMMs of an adapter, one side of which is the rank R, a multiple of 8, at most 48.
 // Layout, all elem rows without gaps unless said: X, Y, dY [M,C] wide; T, dT [M,R]; A [R,C], B [C,R] with C any wide size, a
-// multiple of 8. Addresses are multiples of 16 bytes. n (1 to 4) products that share their wide operand run as one, n R <= 48.
+// multiple of 8. Addresses are multiples of 16 bytes. n (1 to 4) GEMMs that share their wide operand run as one, n R <= 48.
 //   down  T_i = alpha X A_i^T (nt) or dT = alpha dY B (nn)                        bytes 2 M C + 2 n M R: X is read once
 //   up    Y = alpha T B^T (nt) or dX = alpha (dT_1 A_1 + ... + dT_n A_n) (nn), + beta Y    bytes 2 M C, 4 M C with beta
 //   grad  dA_i [R,C] fp32 = alpha dT_i^T X + beta dA_i, or dB [C,R] = alpha dY^T T + beta dB     bytes 2 M C + 2 n M R + 4 n R C
+//   one block   down: 16 or 32 rows of all T_i, its warps share C out in steps of 32; up: 256 columns of some tiles of 16 rows of Y,
+//   a warp 32 of the columns; grad: 32 or 64 columns of dA, its warps and the blocks of a column share M out in steps of 16
 // Nothing is staged in shared memory: a lane loads 16 bytes of a row, and the tensor cores' inner index is permuted alike in
 // both operands, so that these are the values it must hold; columns that run against the grain are turned by movmatrix.
 // Sums over warps and blocks go through shared memory and scratch in an order that depends on the launch shape alone.
@@ -11,7 +13,7 @@
 // Elements: bf16, f16.
 #include "common.cuh"
 
-struct Four {   // of n products; the rest are not read
+struct Four {   // of n GEMMs; the rest are not read
     const void *p[4];
 };
 #define ADDRESSES(T, X) T *X##0, T *X##1, T *X##2, T *X##3

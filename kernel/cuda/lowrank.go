@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// LowRank is one launch of lowrank.cu: Count products that share their wide operand, of rank R each.
+// LowRank is one launch of lowrank.cu: Count GEMMs that share their wide operand, of rank R each.
 type LowRank struct {
 	Count, M, C, R int
 }
 
-// Small tells whether a product alone runs faster on lowrank.cu than by cuBLASLt (docs/decisions/0022).
+// Small tells whether a GEMM alone runs faster on lowrank.cu than by cuBLASLt (docs/decisions/0022).
 func (l LowRank) Small() bool { return l.M <= 1024 && l.Count*l.R <= 16 }
 
-// LowRankWidth is the largest rank, of all products of a launch together.
+// LowRankWidth is the largest rank, of all GEMMs of a launch together.
 const LowRankWidth = 48
 
 // Fits tells whether there is a kernel for it.

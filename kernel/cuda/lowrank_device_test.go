@@ -22,16 +22,16 @@ func four(p ...gpu.Ptr) []any {
 	return args
 }
 
-func (r *rig) down(l LowRank, layout GemmLayout, t []gpu.Ptr, x gpu.Ptr, a []gpu.Ptr, alpha float32) *gpu.Launch {
+func (r *harness) down(l LowRank, layout GemmLayout, t []gpu.Ptr, x gpu.Ptr, a []gpu.Ptr, alpha float32) *gpu.Launch {
 	return r.launch(l.Down(layout), slices.Concat(four(t...), []any{x}, four(a...), []any{i32(l.Count), i32(l.M), i32(l.C), i32(l.R), alpha})...)
 }
 
-func (r *rig) up(l LowRank, layout GemmLayout, y gpu.Ptr, t, b []gpu.Ptr, alpha, beta float32) *gpu.Launch {
+func (r *harness) up(l LowRank, layout GemmLayout, y gpu.Ptr, t, b []gpu.Ptr, alpha, beta float32) *gpu.Launch {
 	g, tiles := l.Up(layout)
 	return r.launch(g, slices.Concat([]any{y}, four(t...), four(b...), []any{i32(l.M), i32(l.C), i32(l.R), i32(tiles), alpha, beta})...)
 }
 
-func (r *rig) grad(l LowRank, flip bool, out []gpu.Ptr, v gpu.Ptr, u []gpu.Ptr, alpha, beta float32) *gpu.Launch {
+func (r *harness) grad(l LowRank, flip bool, out []gpu.Ptr, v gpu.Ptr, u []gpu.Ptr, alpha, beta float32) *gpu.Launch {
 	g, scratch := l.Grad()
 	f := 0
 	if flip {
@@ -41,9 +41,9 @@ func (r *rig) grad(l LowRank, flip bool, out []gpu.Ptr, v gpu.Ptr, u []gpu.Ptr, 
 		r.out("shares", scratch+256), r.counters()})...)
 }
 
-func (r *rig) counters() gpu.Ptr { return in(r, "counters", make([]uint32, LowRankCounters)) }
+func (r *harness) counters() gpu.Ptr { return in(r, "counters", make([]uint32, LowRankCounters)) }
 
-// sums is the product of [M,K] and [K,N], given element by element, in float64 and as the tensor cores add.
+// sums is the GEMM of [M,K] and [K,N], given element by element, in float64 and as the tensor cores add.
 func sums(M, N, K int, a func(m, k int) float64, b func(k, n int) float64) (want, plain []float64) {
 	want, plain = make([]float64, M*N), make([]float64, M*N)
 	for m := range M {
@@ -63,30 +63,30 @@ func sums(M, N, K int, a func(m, k int) float64, b func(k, n int) float64) (want
 	return want, plain
 }
 
-// lowRankCase is a launch's operands: wide [M,C], thin of each product [M,R], and its matrix [R,C] or [C,R].
+// lowRankCase is a launch's operands: wide [M,C], narrow of each GEMM [M,R], and its matrix [R,C] or [C,R].
 type lowRankCase struct {
 	LowRank
-	wide      gpu.Ptr
-	thin, mat []gpu.Ptr
-	w         []float64
-	t, a      [][]float64
+	wide        gpu.Ptr
+	narrow, mat []gpu.Ptr
+	w           []float64
+	t, a        [][]float64
 }
 
-func (r *rig) lowRankCase(l LowRank) (c lowRankCase) {
+func (r *harness) lowRankCase(l LowRank) (c lowRankCase) {
 	c.LowRank = l
 	wb, w := r.random(l.M*l.C, 1)
 	c.wide, c.w = in(r, "wide", wb), w
 	for range l.Count {
 		tb, t := r.random(l.M*l.R, 1)
 		ab, a := r.random(l.R*l.C, 1)
-		c.thin, c.mat = append(c.thin, in(r, "thin", tb)), append(c.mat, in(r, "matrix", ab))
+		c.narrow, c.mat = append(c.narrow, in(r, "narrow", tb)), append(c.mat, in(r, "matrix", ab))
 		c.t, c.a = append(c.t, t), append(c.a, a)
 	}
 	return c
 }
 
 // outs are n buffers that hold v, or are poisoned where it is nil.
-func (r *rig) outs(n int, size int64, v []float64) (p []gpu.Ptr) {
+func (r *harness) outs(n int, size int64, v []float64) (p []gpu.Ptr) {
 	for range n {
 		if v == nil {
 			p = append(p, r.out("out", size))
@@ -101,7 +101,7 @@ func (r *rig) outs(n int, size int64, v []float64) (p []gpu.Ptr) {
 	return p
 }
 
-func (r *rig) queue(l *gpu.Launch) {
+func (r *harness) queue(l *gpu.Launch) {
 	r.t.Helper()
 	defer l.Free()
 	r.ok(l.Run(r.s))
@@ -109,7 +109,7 @@ func (r *rig) queue(l *gpu.Launch) {
 }
 
 func TestLowRank(t *testing.T) {
-	r := newRig(t, 256<<20)
+	r := newHarness(t, 256<<20)
 	const alpha = 0.5
 	reached := map[string]bool{}
 	for _, l := range []LowRank{{1, 1, 8, 8}, {1, 33, 40, 8}, {2, 33, 40, 8}, {3, 100, 72, 8}, {4, 65, 168, 8}, {1, 512, 576, 8}, {1, 257, 264, 16}, {2, 512, 96, 16}, {3, 300, 200, 16},
@@ -120,7 +120,7 @@ func TestLowRank(t *testing.T) {
 		}
 		M, C, R := l.M, l.C, l.R
 		for _, layout := range []GemmLayout{NT, NN} {
-			at := func(a []float64, k, c int) float64 { // the matrix of product i: [R,C], or [C,R]
+			at := func(a []float64, k, c int) float64 { // the matrix of GEMM i: [R,C], or [C,R]
 				if layout == NN {
 					return a[c*R+k]
 				}
@@ -139,7 +139,7 @@ func TestLowRank(t *testing.T) {
 				})
 				for i := range out {
 					want, _ := sums(M, R, C, func(m, k int) float64 { return alpha * c.w[m*C+k] }, func(k, n int) float64 { return at(c.a[i], n, k) })
-					nearBF16(t, fmt.Sprintf("%s %+v, product %d", l.Down(layout).Entry, l, i), bfFloats(out[i]), want)
+					nearBF16(t, fmt.Sprintf("%s %+v, GEMM %d", l.Down(layout).Entry, l, i), bfFloats(out[i]), want)
 				}
 				reached[l.Down(layout).Entry] = true
 			}
@@ -156,7 +156,7 @@ func TestLowRank(t *testing.T) {
 					if beta == 0 {
 						y = r.out("y", int64(2*M*C))
 					}
-					r.queue(r.up(l, layout, y, c.thin, c.mat, alpha, beta))
+					r.queue(r.up(l, layout, y, c.narrow, c.mat, alpha, beta))
 					return [][]byte{get[byte](r, y, 2*M*C)}
 				})
 				want := make([]float64, M*C)
@@ -195,7 +195,7 @@ func TestLowRank(t *testing.T) {
 						if again == 0 && beta != 0 {
 							continue
 						}
-						r.queue(r.grad(l, flip, to, c.wide, c.thin, alpha, beta))
+						r.queue(r.grad(l, flip, to, c.wide, c.narrow, alpha, beta))
 					}
 					for _, p := range to {
 						got = append(got, get[byte](r, p, 4*R*C))
@@ -216,7 +216,7 @@ func TestLowRank(t *testing.T) {
 							plain[j] = float64(float32(plain[j]) + float32(c.a[0][j]))
 						}
 					}
-					near(t, fmt.Sprintf("%s %+v, product %d, flip %v onto %g", g.Entry, l, i, flip, beta), f32Floats(out[i]), want, plain)
+					near(t, fmt.Sprintf("%s %+v, GEMM %d, flip %v onto %g", g.Entry, l, i, flip, beta), f32Floats(out[i]), want, plain)
 				}
 			}
 		}
@@ -228,9 +228,9 @@ func TestLowRank(t *testing.T) {
 	}
 }
 
-// Two products in turn share the counters.
+// Two GEMMs in turn share the counters.
 func TestLowRankCountersAreLeftZero(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	l := LowRank{1, 2500, 1000, 16}
 	c := r.lowRankCase(l)
 	counters, g, scratch := r.counters(), Geometry{}, int64(0)
@@ -241,7 +241,7 @@ func TestLowRankCountersAreLeftZero(t *testing.T) {
 	var first []byte
 	for i := range 3 {
 		to := r.out("out", int64(4*l.R*l.C))
-		r.run(g, slices.Concat(four(to), []any{c.wide}, four(c.thin...), []any{i32(1), i32(l.M), i32(l.C), i32(l.R), i32(0), float32(1), float32(0), r.out("shares", scratch), counters})...)
+		r.run(g, slices.Concat(four(to), []any{c.wide}, four(c.narrow...), []any{i32(1), i32(l.M), i32(l.C), i32(l.R), i32(0), float32(1), float32(0), r.out("shares", scratch), counters})...)
 		got := get[byte](r, to, 4*l.R*l.C)
 		if i == 0 {
 			first = got

@@ -2,7 +2,7 @@
 // Layout: a matrix of n values flattened row-major, blocks of 64; packed [(n+1)/2], first value in the high nibble;
 // absmax [(n+63)/64] fp32, or nested: scale8 u8 with map [256] fp32, scale2 [blocks/256] fp32 and offset (one fp32 on the device).
 // value = code[c] * absmax; nested absmax = map[scale8] * scale2 (rounded) + offset (rounded, no fused multiply-add).
-// Dequantise: a thread decodes 8 values (4 bytes in, one 16-byte store), four rounds in flight; the code table is in shared
+// Dequantise: a thread makes 8 values (4 bytes in, one 16-byte store), four rounds in flight; the code table is in shared
 // memory, where 16 words never conflict. Quantise: 8 threads a block of 64 values.
 // Bytes: dequantise 2.52 a value nested (0.5 + 0.02 read, 2 written), goal 85 % of copy; quantise 2.56 from bf16.
 // Elements: bf16, f16, f32.

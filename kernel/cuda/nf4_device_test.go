@@ -45,7 +45,7 @@ func (g goldens) bytes(name string) []byte {
 }
 
 func TestNF4Goldens(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	g := openGoldens(t)
 	var cases []string
 	for k := range g.head {
@@ -104,7 +104,7 @@ func TestNF4Goldens(t *testing.T) {
 
 // Sizes that are no multiple of a block, of 8 or of 2, and one that spans many blocks of threads.
 func TestNF4Sizes(t *testing.T) {
-	r := newRig(t, 256<<20)
+	r := newHarness(t, 256<<20)
 	g := openGoldens(t)
 	code := f32Floats(g.bytes("nf4.code"))
 	for _, n := range []int{1, 7, 63, 64, 65, 8191, 8200, 1000003} {
@@ -139,7 +139,7 @@ func TestNF4Sizes(t *testing.T) {
 
 // TestNF4NotFinite: one number that is not finite makes its block's absmax and the mean not finite, and nothing else.
 func TestNF4NotFinite(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	const n = 100003
 	for _, bad := range []uint16{0x7fc0, 0xffc1, 0x7f80, 0xff80} {
 		for _, at := range []int{0, 63, 64, 50000, n - 1} {

@@ -1,5 +1,5 @@
 // reduce.cu: fixed-order sums.
-// reduce_sum adds n fp32 values (the rows' losses) into one; reduce_splits adds S partial matrices (a product whose inner
+// reduce_sum adds n fp32 values (the rows' losses) into one; reduce_splits adds S partial matrices (a GEMM whose inner
 // dimension was divided) element by element in the order 0..S-1.
 // Layout: flat buffers.
 // Accumulation fp32, reduce_sum fp64 across the block. Bytes: reduce_splits 4 S + 4 a value. Goal: 85 % of copy.

@@ -1,24 +1,24 @@
 // rmsnorm.cu: y = x rsqrt(mean(x^2) + eps) w over rows of C, its gradient for a frozen w, and the residual sum before it.
-// Layout: x, y, dy, dx, sum [M,C] elem packed rows; tails [M,C] bytes (tail.cuh); w [C] elem; rstd [M] fp32.
+// Layout: x, y, dy, dx, sum [M,C] elem packed rows; low bits [M,C] bytes (residual.cuh); w [C] elem; rstd [M] fp32.
 // One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
-// Statistics and products in fp32, one rounding at the store.
-// Bytes: forward 4 a value (2 read, 2 written), 5 with a tail, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
+// Statistics and multiplications in fp32, one rounding at the store.
+// Bytes: forward 4 a value (2 read, 2 written), 5 with low bits, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
-#include "tail.cuh"
+#include "residual.cuh"
 
 // Values a thread holds: chunk j of 8 lies at 8 (threadIdx.x + j blockDim.x).
 enum { HELD = 4 };
 
 // R: the type of r.
 template <bool ADD, typename R>
-__device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const R *r, const elem *w, int C, float eps) {
+__device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const R *r, const elem *w, int C, float eps) {
     size_t row = blockIdx.x;
     x += row * C;
     y += row * C;
-    if (tail) tail += row * C;
+    if (low) low += row * C;
     if (ADD) r += row * C, sum += row * C;
-    if (ADD && sum_tail) sum_tail += row * C;
+    if (ADD && sum_low) sum_low += row * C;
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
     if (C % 8 == 0 && C <= step * HELD) {
         Sum8 v[HELD];
@@ -27,7 +27,7 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, cons
         for (int j = 0; j < HELD; j++) {
             int c = c0 + j * step;
             if (c < C) {
-                v[j] = load_sum8(x, tail, c);
+                v[j] = load_sum8(x, low, c);
                 float f[8];
                 unpack(v[j], f);
                 if (ADD) {
@@ -36,7 +36,7 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, cons
 #pragma unroll
                     for (int k = 0; k < 8; k++) f[k] += g[k];
                     v[j] = pack_sum(f);
-                    store_sum8(sum, sum_tail, c, v[j]);
+                    store_sum8(sum, sum_low, c, v[j]);
                     unpack(v[j], f);   // the norm sees the sum as it is stored
                 }
 #pragma unroll
@@ -61,31 +61,31 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, cons
     }
     float s = 0;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        float f = load_sum(x, tail, c);
-        if (ADD) f = store_sum(sum, sum_tail, c, f + widen(r[c]));
+        float f = load_sum(x, low, c);
+        if (ADD) f = store_sum(sum, sum_low, c, f + widen(r[c]));
         s = fmaf(f, f, s);
     }
     float q = rsqrtf(block_sum(s) / C + eps);
     if (threadIdx.x == 0) rstd[row] = q;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        float f = ADD ? load_sum(sum, sum_tail, c) : load_sum(x, tail, c);
+        float f = ADD ? load_sum(sum, sum_low, c) : load_sum(x, low, c);
         y[c] = narrow(f * q * widen(w[c]));
     }
 }
 
-// y[M,C], rstd[M] <- x[M,C] with its tail or 0, w[C]. Grid M.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(elem *y, float *rstd, const elem *x, const uint8_t *tail, const elem *w, int C, float eps) {
-    forward<false>(y, 0, 0, rstd, x, tail, (const elem *)0, w, C, eps);
+// y[M,C], rstd[M] <- x[M,C] with its low bits or 0, w[C]. Grid M.
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(elem *y, float *rstd, const elem *x, const uint8_t *low, const elem *w, int C, float eps) {
+    forward<false>(y, 0, 0, rstd, x, low, (const elem *)0, w, C, eps);
 }
 
-// sum with its tail (f32: 0) = x with its tail or 0 + r, y = norm(sum). sum may be x or r itself, its tail that of x. Grid M.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const elem *r, const elem *w, int C, float eps) {
-    forward<true>(y, sum, sum_tail, rstd, x, tail, r, w, C, eps);
+// sum with its low bits (f32: 0) = x with its low bits or 0 + r, y = norm(sum). sum may be x or r itself, its low bits those of x. Grid M.
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const elem *r, const elem *w, int C, float eps) {
+    forward<true>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
 }
 
 // The same for r in fp32; sum may be x.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_wide_forward(elem *y, elem *sum, uint8_t *sum_tail, float *rstd, const elem *x, const uint8_t *tail, const float *r, const elem *w, int C, float eps) {
-    forward<true>(y, sum, sum_tail, rstd, x, tail, r, w, C, eps);
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_wide_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const float *r, const elem *w, int C, float eps) {
+    forward<true>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
 }
 
 // dx = add + rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. add may be 0 (none) or dx itself; dx may be dy. Grid M.

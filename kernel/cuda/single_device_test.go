@@ -12,7 +12,7 @@ import (
 )
 
 // normal returns n fp32 values, deviation 1, and their float64 values.
-func (r *rig) normal(n int) ([]float32, []float64) {
+func (r *harness) normal(n int) ([]float32, []float64) {
 	v, f := make([]float32, n), make([]float64, n)
 	for i := range v {
 		v[i] = float32(r.rnd.NormFloat64())
@@ -36,7 +36,7 @@ func nearSums(t *testing.T, what string, got, want []float64) {
 }
 
 func TestGemmSingle(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	for _, l := range []GemmLayout{NN, NT, TN} {
 		for _, c := range []struct {
 			M, N, K, parts, pad int
@@ -98,7 +98,7 @@ func TestAttentionSingle(t *testing.T) {
 }
 
 func testAttentionSingle(t *testing.T, D int) {
-	r := newRig(t, 64<<20)
+	r := newHarness(t, 64<<20)
 	r.elem = "f32"
 	for _, c := range []attentionCase{
 		{lengths: []int{1, 31, 32, 33, 65, 17}, H: 4, K: 2, repeats: 3},

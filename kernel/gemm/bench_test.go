@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// BenchmarkGemm is Y = X Wᵀ and dX = dY W, the products that scripts/bench/gemm.sh
+// BenchmarkGemm is Y = X Wᵀ and dX = dY W, the GEMMs that scripts/bench/gemm.sh
 // compares with OpenBLAS.
 func BenchmarkGemm(b *testing.B) {
 	for _, workers := range []int{1, 2} {

@@ -1,11 +1,11 @@
-// Package gemm is the matrix product of the CPU kernels: blocked, packed,
+// Package gemm is the matrix multiplication of the CPU kernels: blocked, packed,
 // on all cores, with AVX2 and AVX-512 assembly for float32 and plain Go for
 // every other processor and for float64.
 //
 // Every value of the result is a sum over k in blocks of a size that depends
 // on k alone, each block in ascending order. So a result does not depend on
-// the number of threads, nor on how the work is cut into tiles. Products of few
-// rows sum in another order (thin.go), which depends on the shape alone too.
+// the number of threads, nor on how the work is cut into tiles. GEMMs of few
+// rows sum in another order (skinny.go), which depends on the shape alone too.
 //
 // TRAINER_CPU=generic, avx2 or avx512 in the environment asks for one path;
 // without it, or where the processor lacks it, the fastest is taken (Path).
@@ -19,10 +19,10 @@ import (
 // Float is an element type.
 type Float interface{ ~float32 | ~float64 }
 
-// Decoder is a matrix that is stored packed, row-major: quant.Packed is one.
+// Dequantiser is a matrix that is stored packed, row-major: quant.Packed is one.
 // DequantizeRange writes the elements [from,to) of the flattened matrix to
 // dst; it is called from several goroutines.
-type Decoder interface {
+type Dequantiser interface {
 	DequantizeRange(dst []float32, from, to int)
 }
 
@@ -38,11 +38,11 @@ func Gemm[T Float](p *Pool, transA, transB bool, m, n, k int, alpha T, a []T, ld
 	run(p, problem[T]{transA: transA, transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, b: b, ldb: ldb, beta: beta, c: c, ldc: ldc})
 }
 
-// GemmDecoded is Gemm with op(A) = A and a B that is decoded block by block
+// GemmDequantised is Gemm with op(A) = A and a B that is dequantised block by block
 // while it is multiplied, so that it never exists as a whole: the same result
-// bit for bit as decoding it first. B is [k,n], or [n,k] when transB is set.
+// bit for bit as dequantising it first. B is [k,n], or [n,k] when transB is set.
 // Y = X Wᵀ takes transB true, dX = dY W false.
-func GemmDecoded(p *Pool, transB bool, m, n, k int, alpha float32, a []float32, lda int, b Decoder, beta float32, c []float32, ldc int) {
+func GemmDequantised(p *Pool, transB bool, m, n, k int, alpha float32, a []float32, lda int, b Dequantiser, beta float32, c []float32, ldc int) {
 	ldb := n
 	if transB {
 		ldb = k
@@ -50,14 +50,14 @@ func GemmDecoded(p *Pool, transB bool, m, n, k int, alpha float32, a []float32, 
 	run(p, problem[float32]{transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, dec: b, ldb: ldb, beta: beta, c: c, ldc: ldc})
 }
 
-// problem is one product.
+// problem is one GEMM.
 type problem[T Float] struct {
 	transA, transB bool
 	m, n, k        int
 	alpha, beta    T
 	a, b, c        []T
 	lda, ldb, ldc  int
-	dec            Decoder // instead of b
+	dec            Dequantiser // instead of b
 }
 
 func run[T Float](p *Pool, q problem[T]) {

@@ -188,12 +188,12 @@ func sameBits(t *testing.T, what string, got, want []float32) {
 	}
 }
 
-// plain is a decoder that decodes nothing.
+// plain is a Dequantiser of what is not quantised.
 type plain []float32
 
 func (p plain) DequantizeRange(dst []float32, from, to int) { copy(dst, p[from:to]) }
 
-func TestDecodedIsGemmBitForBit(t *testing.T) {
+func TestDequantisedIsGemmBitForBit(t *testing.T) {
 	onPath(t, func(t *testing.T) {
 		p := newPool(t, 2)
 		for _, m := range []int{1, 3, 5, 16, 40, 130} {
@@ -207,7 +207,7 @@ func TestDecodedIsGemmBitForBit(t *testing.T) {
 					}
 					got, want := fill[float32](m*s.n, r), make([]float32, m*s.n)
 					copy(want, got)
-					GemmDecoded(p, trans, m, s.n, s.k, 1, a, s.k, plain(b), 1, got, s.n)
+					GemmDequantised(p, trans, m, s.n, s.k, 1, a, s.k, plain(b), 1, got, s.n)
 					Gemm(p, false, trans, m, s.n, s.k, 1, a, s.k, b, ldb, 1, want, s.n)
 					sameBits(t, fmt.Sprint(m, s, trans), got, want)
 				}
@@ -222,12 +222,12 @@ func TestNothingIsAllocated(t *testing.T) {
 		r := rand.New(rand.NewPCG(9, 9))
 		a, b, c := fill[float32](256*256, r), fill[float32](256*256, r), make([]float32, 256*256)
 		a64, b64, c64 := make([]float64, 100*100), make([]float64, 100*100), make([]float64, 100*100)
-		var w Decoder = plain(b)
+		var w Dequantiser = plain(b)
 		f := func(i int) { c[i]++ }
 		if n := testing.AllocsPerRun(20, func() {
 			Gemm(p, false, true, 256, 256, 256, 1, a, 256, b, 256, 0, c, 256)
 			Gemm(p, true, false, 100, 100, 100, 1, a64, 100, b64, 100, 0, c64, 100)
-			GemmDecoded(p, true, 256, 256, 256, 1, a, 256, w, 1, c, 256)
+			GemmDequantised(p, true, 256, 256, 256, 1, a, 256, w, 1, c, 256)
 			p.Parallel(100, f)
 		}); n != 0 {
 			t.Errorf("%v allocations a call", n)

@@ -1,6 +1,6 @@
 package gemm
 
-// kernel is the innermost product for one processor.
+// kernel is the innermost multiplication for one processor.
 type kernel[T Float] struct {
 	name   string
 	mr, nr int // rows and columns of a tile

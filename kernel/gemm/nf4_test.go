@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-var _ gemm.Decoder = (*quant.Packed)(nil)
+var _ gemm.Dequantiser = (*quant.Packed)(nil)
 
 func normal(n int, r *rand.Rand) []float32 {
 	x := make([]float32, n)
@@ -21,7 +21,7 @@ func normal(n int, r *rand.Rand) []float32 {
 	return x
 }
 
-// A product with packed NF4 weights is the product with the decoded ones.
+// A GEMM with packed NF4 weights is the one with the dequantised ones.
 func TestPackedWeightsBitForBit(t *testing.T) {
 	p := gemm.NewPool(2)
 	t.Cleanup(p.Close)
@@ -44,7 +44,7 @@ func TestPackedWeightsBitForBit(t *testing.T) {
 						n, k = cols, rows
 					}
 					x, got, want := normal(m*k, r), make([]float32, m*n), make([]float32, m*n)
-					gemm.GemmDecoded(p, trans, m, n, k, 1, x, k, &packed, 0, got, n)
+					gemm.GemmDequantised(p, trans, m, n, k, 1, x, k, &packed, 0, got, n)
 					gemm.Gemm(p, false, trans, m, n, k, 1, x, k, w, cols, 0, want, n)
 					for i := range want {
 						if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
@@ -78,7 +78,7 @@ func BenchmarkPacked(b *testing.B) {
 						best := time.Hour
 						for b.Loop() {
 							start := time.Now()
-							gemm.GemmDecoded(p, trans, m, n, k, 1, x, k, &packed, 0, y, n)
+							gemm.GemmDequantised(p, trans, m, n, k, 1, x, k, &packed, 0, y, n)
 							best = min(best, time.Since(start))
 						}
 						b.ReportMetric(2*float64(m)*float64(n)*float64(k)/float64(best.Nanoseconds()), "GFLOP/s")

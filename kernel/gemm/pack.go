@@ -1,6 +1,6 @@
 package gemm
 
-// scratch is one worker's memory. That of float64 products, which serve
+// scratch is one worker's memory. That of float64 GEMMs, which serve
 // gradient checks, is allocated at the first of them.
 type scratch struct {
 	f32 *space[float32]
@@ -11,7 +11,7 @@ type scratch struct {
 type space[T Float] struct {
 	a    []T // a tile of A's rows, one block deep
 	b    []T // a chunk of B: slivers [kc,nr]
-	rows []T // decoded rows, before they are packed
+	rows []T // dequantised rows, before they are packed
 	tile []T // a tile of C that reaches over an edge
 	flip []T // a tile of a transposed C
 
@@ -97,7 +97,7 @@ func (j *job[T]) packB(s *space[T], k0, kc, j0, nc int) {
 			j.kern.packRows(dst, nr, j.b[(j0+x)*j.ldb+k0:], j.ldb, cols, kc)
 		default:
 			for r := range cols {
-				j.decode(s.rows[r*kc:][:kc], (j0+x+r)*j.ldb+k0)
+				j.dequantise(s.rows[r*kc:][:kc], (j0+x+r)*j.ldb+k0)
 			}
 			j.kern.packRows(dst, nr, s.rows, kc, cols, kc)
 		}
@@ -105,7 +105,7 @@ func (j *job[T]) packB(s *space[T], k0, kc, j0, nc int) {
 }
 
 // packWide is packB for a stored [k,n]: a few rows at a time over the whole
-// width of the chunk, because short pieces decode slowly and jump in memory.
+// width of the chunk, because short pieces are dequantised slowly and jump in memory.
 func (j *job[T]) packWide(s *space[T], k0, kc, j0, nc int) {
 	const batch = 16
 	nr := j.kern.nr
@@ -116,7 +116,7 @@ func (j *job[T]) packWide(s *space[T], k0, kc, j0, nc int) {
 			src, stride = j.b[(k0+k)*j.ldb+j0:], j.ldb
 		} else {
 			for r := range depth {
-				j.decode(s.rows[r*nc:][:nc], (k0+k+r)*j.ldb+j0)
+				j.dequantise(s.rows[r*nc:][:nc], (k0+k+r)*j.ldb+j0)
 			}
 		}
 		for x := 0; x < nc; x += nr {
@@ -125,8 +125,8 @@ func (j *job[T]) packWide(s *space[T], k0, kc, j0, nc int) {
 	}
 }
 
-// decode writes the packed values from on to dst.
-func (j *job[T]) decode(dst []T, from int) {
+// dequantise writes the packed values from on to dst.
+func (j *job[T]) dequantise(dst []T, from int) {
 	d := as[float32](dst)
 	j.dec.DequantizeRange(d, from, from+len(d))
 }

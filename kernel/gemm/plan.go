@@ -8,7 +8,7 @@ const kcMax = 384
 // ncMax is the columns of a chunk of B.
 const ncMax = 256
 
-// narrow is the columns up to which the transposed product is computed instead,
+// narrow is the columns up to which the transposed GEMM is computed instead,
 // if it has more columns: a tile would be mostly empty.
 const narrow = 16
 
@@ -16,7 +16,7 @@ const narrow = 16
 // it saves.
 const serialWork = 1 << 18
 
-// job is one product, cut into tasks that may run in any order.
+// job is one GEMM, cut into tasks that may run in any order.
 type job[T Float] struct {
 	problem[T]
 	kern  *kernel[T]
@@ -27,7 +27,7 @@ type job[T Float] struct {
 	chunk    int  // columns of a task
 	rows     int  // rows of a task
 	chunks   int  // tasks along n
-	thin     bool // few rows: by dot products or by rows of B
+	skinny   bool // few rows: by dot products or by rows of B
 	directB  bool // B is read where it lies
 	flip     bool // C = (op(B)ᵀ op(A)ᵀ)ᵀ: tiles are written transposed
 	slivers  int
@@ -42,7 +42,7 @@ func (p *Pool) prepare() {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// plan cuts the product for a number of workers. Only kc reaches the numbers,
+// plan cuts the GEMM for a number of workers. Only kc reaches the numbers,
 // and it depends on k alone.
 func (j *job[T]) plan(workers int) {
 	if j.alpha == 0 {
@@ -54,14 +54,14 @@ func (j *job[T]) plan(workers int) {
 		workers = 1
 	}
 	mr, nr := j.kern.mr, j.kern.nr
-	j.thin = !j.transA && j.m <= thinRows
-	j.flip = !j.thin && j.dec == nil && j.n <= min(narrow, nr-1) && j.m >= 4*j.n
+	j.skinny = !j.transA && j.m <= skinnyRows
+	j.flip = !j.skinny && j.dec == nil && j.n <= min(narrow, nr-1) && j.m >= 4*j.n
 	if j.flip {
 		j.m, j.n = j.n, j.m
 		j.a, j.b, j.lda, j.ldb = j.b, j.a, j.ldb, j.lda
 		j.transA, j.transB = !j.transB, !j.transA
 	}
-	if j.thin {
+	if j.skinny {
 		nr = thinUnit
 	}
 	j.rowTiles, j.slivers = ceil(j.m, mr), ceil(j.n, nr)
@@ -70,8 +70,8 @@ func (j *job[T]) plan(workers int) {
 	j.directB = j.dec == nil && !j.transB && (j.rowTiles == 1 || j.rowTiles == 2 && j.ldb < 1024)
 
 	most := ncMax / nr // slivers in a chunk
-	if j.thin {
-		most = thinColumns / nr
+	if j.skinny {
+		most = skinnyColumns / nr
 	}
 	tiles := j.rowTiles
 	chunk := most
@@ -110,9 +110,9 @@ func (j *job[T]) task(own *Pool, i int) {
 	j.scale(i0, mc, j0, nc)
 	switch {
 	case j.k == 0:
-	case j.thin && j.transB:
+	case j.skinny && j.transB:
 		j.dots(s, j0, nc)
-	case j.thin:
+	case j.skinny:
 		j.sums(s, j0, nc)
 	default:
 		j.blocks(s, i0, mc, j0, nc)
@@ -139,7 +139,7 @@ func (j *job[T]) scale(i0, mc, j0, nc int) {
 	}
 }
 
-// blocks is the blocked product of one task: for each depth block, B's chunk
+// blocks is the blocked GEMM of one task: for each depth block, B's chunk
 // is packed once, then every tile of rows meets every sliver of columns.
 func (j *job[T]) blocks(s *space[T], i0, mc, j0, nc int) {
 	mr, nr := j.kern.mr, j.kern.nr

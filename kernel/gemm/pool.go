@@ -32,8 +32,8 @@ type Pool struct {
 
 // An idle worker looks for the next call for some time before it sleeps, and so
 // does a caller for the end of the last calls: waking takes tens of
-// microseconds, as long as a small product. A training step of a small model is
-// a row of such products with a little serial work between them. On a busy
+// microseconds, as long as a small GEMM. A training step of a small model is
+// a row of such GEMMs with a little serial work between them. On a busy
 // machine those who wait leave the processor to those who work.
 const (
 	workerPatience = 100 * time.Microsecond
@@ -44,7 +44,7 @@ const (
 type failure struct{ value any }
 
 // NewPool starts workers-1 goroutines; 0 means one worker for each core that
-// Go may use. All scratch memory of float32 products is allocated here.
+// Go may use. All scratch memory of float32 GEMMs is allocated here.
 func NewPool(workers int) *Pool {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)

@@ -69,7 +69,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 	}
 }
 
-// Products inside of parallel work, and several callers at once.
+// GEMMs inside of parallel work, and several callers at once.
 func TestNestedAndConcurrentUse(t *testing.T) {
 	p := newPool(t, 3)
 	r := rand.New(rand.NewPCG(1, 2))

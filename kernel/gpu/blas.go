@@ -155,8 +155,8 @@ func OpenBLAS(dir string) (*BLAS, error) {
 // libraryTypes are the library's numbers of the storage types.
 var libraryTypes = [...]C.int{BF16: C.R_16BF, F32: C.R_32F, F16: C.R_16F}
 
-// Product is a Gemm with its algorithm chosen, ready to run. It lives until Free.
-type Product struct {
+// PlannedGemm is a Gemm with its algorithm chosen, ready to run. It lives until Free.
+type PlannedGemm struct {
 	Gemm
 	Workspace int64
 	g         *C.gemm_t
@@ -165,7 +165,7 @@ type Product struct {
 // Plan chooses the algorithm for a shape on the current device, from chosen when it holds one, or by the library's
 // heuristics among those that repeat bit for bit, and notes it in chosen. workspace is the scratch memory in bytes
 // that Run will be given.
-func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*Product, error) {
+func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*PlannedGemm, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*Product, erro
 			return nil, fmt.Errorf("start cuBLASLt %s (%s): status %d", b.Version, b.Path, int(r))
 		}
 	}
-	p := &Product{g, workspace, (*C.gemm_t)(C.calloc(1, C.sizeof_gemm_t))}
+	p := &PlannedGemm{g, workspace, (*C.gemm_t)(C.calloc(1, C.sizeof_gemm_t))}
 	p.g.handle, p.g.alpha, p.g.beta, p.g.workspace = b.handle, C.float(g.Alpha), C.float(g.Beta), C.size_t(workspace)
 	bit := func(v bool) C.int {
 		if v {
@@ -209,7 +209,7 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*Product, erro
 }
 
 // Run queues D = Alpha op(A) op(B) + Beta D. It allocates nothing.
-func (p *Product) Run(s *Stream, d, a, b, workspace Ptr) error {
+func (p *PlannedGemm) Run(s *Stream, d, a, b, workspace Ptr) error {
 	if (d|a|b)%Ptr(p.Align) != 0 {
 		return fmt.Errorf("gemm %s: addresses %x %x %x are not aligned to %d bytes", p.Key(p.Workspace), d, a, b, p.Align)
 	}
@@ -220,7 +220,7 @@ func (p *Product) Run(s *Stream, d, a, b, workspace Ptr) error {
 }
 
 // Free gives the host memory back.
-func (p *Product) Free() {
+func (p *PlannedGemm) Free() {
 	if p != nil && p.g != nil {
 		C.gemm_free(p.g)
 		p.g = nil

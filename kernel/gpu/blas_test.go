@@ -104,7 +104,7 @@ func TestBLAS(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := testing.AllocsPerRun(10, func() { _ = prod.Run(s, D.Add(4<<20), A, B, a.Base.Add(64<<20)) }); n != 0 {
-				t.Errorf("a product allocates %v times", n)
+				t.Errorf("a GEMM allocates %v times", n)
 			}
 			if prod.Run(s, D.Add(2), A, B, a.Base.Add(64<<20)) == nil {
 				t.Error("a misaligned address was taken")
@@ -128,7 +128,7 @@ func TestBLAS(t *testing.T) {
 			}
 			worst := 0.0
 			for i := range got {
-				// The library may round the product to bf16 before it adds beta D, as two separate operations would; twice that error.
+				// The library may round the result to bf16 before it adds beta D, as two separate operations would; twice that error.
 				w, tol := want[i], 1e-4
 				if g.Beta != 0 {
 					if g.Out == BF16 {

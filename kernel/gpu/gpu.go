@@ -146,7 +146,7 @@ func (e *Error) Sticky() bool {
 	return false
 }
 
-// OutOfMemory reports whether the device had no room.
+// OutOfMemory reports whether the device had not enough free memory.
 func (e *Error) OutOfMemory() bool { return e.Code == codeOutOfMemory }
 
 // The driver's result codes that the package tells apart.
@@ -172,7 +172,7 @@ const (
 )
 
 var hints = map[int]string{
-	codeOutOfMemory:     "the device has no room; another process may hold memory (nvidia-smi lists them)",
+	codeOutOfMemory:     "the device is out of memory; another process may hold memory (nvidia-smi lists them)",
 	codeNotInitialized:  "no usable NVIDIA driver",
 	codeNoBinary:        "the module holds no code for this device",
 	codePTX:             "the driver is older than the compiler that wrote the PTX",

@@ -17,8 +17,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// rig runs kernels on the first device with a guard on both sides of every buffer.
-type rig struct {
+// harness runs kernels on the first device with a guard on both sides of every buffer.
+type harness struct {
 	t      testing.TB
 	d      *gpu.Device
 	s      *gpu.Stream
@@ -34,7 +34,7 @@ type rig struct {
 
 const guardByte, poison = 0xa5, 0xff // 0xff.. is NaN in bf16 and fp32
 
-func newRig(t testing.TB, bytes int64) *rig {
+func newHarness(t testing.TB, bytes int64) *harness {
 	t.Helper()
 	n, reason := gpu.Devices()
 	if n == 0 {
@@ -57,7 +57,7 @@ func newRig(t testing.TB, bytes int64) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, d: d, s: s, arena: a, mods: map[string]*gpu.Module{}, funcs: map[string]*gpu.Function{}, elem: "bf16"}
+	r := &harness{t: t, d: d, s: s, arena: a, mods: map[string]*gpu.Module{}, funcs: map[string]*gpu.Function{}, elem: "bf16"}
 	r.reset()
 	t.Cleanup(func() {
 		err := errors.Join(a.Free(), s.Close())
@@ -71,20 +71,20 @@ func newRig(t testing.TB, bytes int64) *rig {
 	return r
 }
 
-func (r *rig) ok(err error) {
+func (r *harness) ok(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func (r *rig) reset() {
+func (r *harness) reset() {
 	r.at, r.guards, r.names = 0, nil, nil
 	r.rnd = rand.New(rand.NewPCG(7, 11))
 }
 
 // out returns a poisoned buffer between guards.
-func (r *rig) out(name string, bytes int64) gpu.Ptr {
+func (r *harness) out(name string, bytes int64) gpu.Ptr {
 	r.t.Helper()
 	if bytes >= 1<<30 { // a benchmark's: no guard
 		p, err := r.arena.At(r.at, bytes)
@@ -104,21 +104,21 @@ func (r *rig) out(name string, bytes int64) gpu.Ptr {
 	return p
 }
 
-func in[T any](r *rig, name string, v []T) gpu.Ptr {
+func in[T any](r *harness, name string, v []T) gpu.Ptr {
 	r.t.Helper()
 	p := r.out(name, int64(len(v))*int64(unsafe.Sizeof(v[0])))
 	r.ok(errors.Join(r.s.Synchronize(), gpu.Upload(p, v)))
 	return p
 }
 
-func get[T any](r *rig, p gpu.Ptr, n int) []T {
+func get[T any](r *harness, p gpu.Ptr, n int) []T {
 	r.t.Helper()
 	v := make([]T, n)
 	r.ok(errors.Join(r.s.Synchronize(), gpu.Download(v, p)))
 	return v
 }
 
-func (r *rig) launch(g Geometry, args ...any) *gpu.Launch {
+func (r *harness) launch(g Geometry, args ...any) *gpu.Launch {
 	r.t.Helper()
 	m := r.mods[g.Stem]
 	if m == nil {
@@ -140,14 +140,14 @@ func (r *rig) launch(g Geometry, args ...any) *gpu.Launch {
 	return l
 }
 
-func (r *rig) run(g Geometry, args ...any) {
+func (r *harness) run(g Geometry, args ...any) {
 	r.t.Helper()
 	l := r.launch(g, args...)
 	defer l.Free()
 	r.ok(errors.Join(l.Run(r.s), r.s.Synchronize()))
 }
 
-func (r *rig) checkGuards() {
+func (r *harness) checkGuards() {
 	r.t.Helper()
 	for i, at := range r.guards {
 		for _, b := range get[byte](r, r.arena.Base.Add(at), 256) {
@@ -159,7 +159,7 @@ func (r *rig) checkGuards() {
 }
 
 // repeat runs f twice from the same start and demands the same bytes; f returns its outputs.
-func (r *rig) repeat(f func() [][]byte) [][]byte {
+func (r *harness) repeat(f func() [][]byte) [][]byte {
 	r.t.Helper()
 	r.reset()
 	a := f()
@@ -187,7 +187,7 @@ func round(x float64) float64      { return float64(f32(bf16(float32(x)))) }
 func words(b []byte, i int) uint16 { return binary.LittleEndian.Uint16(b[2*i:]) }
 
 // random returns n bf16 values around mean, deviation 1 times scale, and their float64 values.
-func (r *rig) random(n int, scale float64) ([]uint16, []float64) {
+func (r *harness) random(n int, scale float64) ([]uint16, []float64) {
 	v, f := make([]uint16, n), make([]float64, n)
 	for i := range v {
 		v[i] = bf16(float32(r.rnd.NormFloat64() * scale))
@@ -239,7 +239,7 @@ func nearBF16(t testing.TB, what string, got, want []float64) {
 	near(t, what, got, want, best)
 }
 
-// near demands that got is at most twice as far from the float64 values want as plain, a simple low-precision way, is.
+// near demands that got is at most twice as far from the float64 values want as plain, a simple low-precision computation, is.
 func near(t testing.TB, what string, got, want, plain []float64) {
 	t.Helper()
 	e, limit := distance(got, want), 2*distance(plain, want)+1e-7

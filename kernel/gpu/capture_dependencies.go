@@ -6,7 +6,7 @@ package gpu
 #include <cuda.h>
 
 // What the next work captured on s would depend on: at most most nodes. The count, or -1 and *r.
-static long tail_nodes(CUstream s, CUgraphNode *to, size_t most, CUresult *r) {
+static long captured_nodes(CUstream s, CUgraphNode *to, size_t most, CUresult *r) {
 	CUstreamCaptureStatus st;
 	const CUgraphNode *deps;
 	size_t n = 0;
@@ -22,31 +22,31 @@ import (
 	"slices"
 )
 
-// Tail is the end of a piece of captured work: the nodes that what follows it depends on.
-type Tail []C.CUgraphNode
+// Nodes are the end of a piece of captured work: what follows it depends on them.
+type Nodes []C.CUgraphNode
 
-// maxTail bounds the nodes of one Tail.
-const maxTail = 64
+// maxNodes bounds the length of one Nodes.
+const maxNodes = 64
 
-// Tail is the end of what was captured on the stream so far.
-func (s *Stream) Tail() (Tail, error) {
-	var nodes [maxTail]C.CUgraphNode
+// CapturedNodes are the end of what was captured on the stream so far.
+func (s *Stream) CapturedNodes() (Nodes, error) {
+	var nodes [maxNodes]C.CUgraphNode
 	var r C.CUresult
-	n := C.tail_nodes(s.c(), &nodes[0], maxTail, &r)
+	n := C.captured_nodes(s.c(), &nodes[0], maxNodes, &r)
 	if n < 0 {
 		return nil, check("ask for the end of a capture", "cuStreamGetCaptureInfo", r)
 	}
-	if n > maxTail {
-		return nil, fmt.Errorf("captured work ends in %d places, at most %d are kept", n, maxTail)
+	if n > maxNodes {
+		return nil, fmt.Errorf("captured work ends in %d places, at most %d are kept", n, maxNodes)
 	}
-	return append(Tail(nil), nodes[:n]...), nil
+	return append(Nodes(nil), nodes[:n]...), nil
 }
 
-// Follow makes what is captured next depend on the given tails and on nothing else, whatever was captured
+// DependOn makes what is captured next depend on the given nodes and on nothing else, whatever was captured
 // before it. So one stream captures a graph with branches.
-func (s *Stream) Follow(tails ...Tail) error {
+func (s *Stream) DependOn(earlier ...Nodes) error {
 	var nodes []C.CUgraphNode
-	for _, t := range tails {
+	for _, t := range earlier {
 		for _, n := range t {
 			if !slices.Contains(nodes, n) {
 				nodes = append(nodes, n)
@@ -57,6 +57,6 @@ func (s *Stream) Follow(tails ...Tail) error {
 	if len(nodes) > 0 {
 		first = &nodes[0]
 	}
-	return check("branch a capture", "cuStreamUpdateCaptureDependencies",
+	return check("set a capture's dependencies", "cuStreamUpdateCaptureDependencies",
 		C.cuStreamUpdateCaptureDependencies(s.c(), first, C.size_t(len(nodes)), C.CU_STREAM_SET_CAPTURE_DEPENDENCIES))
 }

@@ -1,11 +1,11 @@
 package gemm
 
-// thinRows is the rows up to which B is not packed: that would cost more than
-// the product, which then is bound by reading B.
-const thinRows = 4
+// skinnyRows is the rows up to which B is not packed: that would cost more than
+// the GEMM, which then is bound by reading B.
+const skinnyRows = 4
 
-// thinColumns is the most columns of a task of such a product.
-const thinColumns = 1024
+// skinnyColumns is the most columns of a task of such a GEMM.
+const skinnyColumns = 1024
 
 // thinUnit divides a task's columns: what is left over at the end of a row is
 // summed in another way, so it must lie at C's edge whatever the tasks.
@@ -14,9 +14,9 @@ const thinUnit = 32
 // dotRows is the rows of B that meet a row of A at once.
 const dotRows = 4
 
-// thinDepth is the depth at which a dot product is cut, so that a decoded row
+// skinnyDepth is the depth at which a dot product is cut, so that a dequantised row
 // fits the scratch memory.
-const thinDepth = 4096
+const skinnyDepth = 4096
 
 // sumDepth is the rows of B that are added up at a time.
 const sumDepth = 8
@@ -26,14 +26,14 @@ const sumDepth = 8
 func (j *job[T]) dots(s *space[T], j0, nc int) {
 	for col := j0; col < j0+nc; col += dotRows {
 		rows := min(dotRows, j0+nc-col)
-		for k0 := 0; k0 < j.k; k0 += thinDepth {
-			kc := min(thinDepth, j.k-k0)
+		for k0 := 0; k0 < j.k; k0 += skinnyDepth {
+			kc := min(skinnyDepth, j.k-k0)
 			var b []T
 			stride := j.ldb
 			if j.dec != nil {
 				b, stride = s.b, kc
 				for r := range rows {
-					j.decode(b[r*kc:][:kc], (col+r)*j.ldb+k0)
+					j.dequantise(b[r*kc:][:kc], (col+r)*j.ldb+k0)
 				}
 			} else {
 				b = j.b[col*j.ldb+k0:]
@@ -61,7 +61,7 @@ func (j *job[T]) sums(s *space[T], j0, nc int) {
 		if j.dec != nil {
 			b, stride = s.rows, nc
 			for r := range depth {
-				j.decode(b[r*nc:][:nc], (k+r)*j.ldb+j0)
+				j.dequantise(b[r*nc:][:nc], (k+r)*j.ldb+j0)
 			}
 		} else {
 			b = j.b[k*j.ldb+j0:]
