@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/quant"
 )
 
 // meant is a key of the configuration that decides what a run's numbers are.
@@ -20,17 +22,16 @@ type meant struct {
 // adapter's tensors.
 var meanings = []meant{
 	{"adapter", true, func(r *running) any { return r.spec.Adapter }},
-	{"quantization", true, func(r *running) any {
-		if q := r.Net.Scheme; q != nil {
-			return fmt.Sprintf("%+v", *q)
-		}
-		return "none"
-	}},
+	{"quantization.bits", true, stored(func(q quant.Config) any { return q.Bits })},
+	{"quantization.type", true, stored(func(q quant.Config) any { return q.Type })},
+	{"quantization.block_size", true, stored(func(q quant.Config) any { return q.BlockSize })},
+	{"quantization.double_quant", true, stored(func(q quant.Config) any { return q.DoubleQuant })},
 	{"training.objective", true, func(r *running) any { return r.spec.Training.Objective }},
 	{"training.optimizer", true, func(r *running) any { return r.spec.Training.Optimizer }},
 	{"training.gradient_accumulation_steps", true, func(r *running) any { return r.spec.Training.GradientAccumulationSteps }},
 	{"seed", true, func(r *running) any { return r.spec.Seed }},
 	{"lora.dropout", false, func(r *running) any { return r.spec.LoRA.Dropout }},
+	{"lora.loraplus_lr_ratio", false, func(r *running) any { return r.spec.LoRA.LoRAPlusLRRatio }},
 	{"training.learning_rate", false, func(r *running) any { return r.spec.Training.LearningRate }},
 	{"training.lr_scheduler", false, func(r *running) any { return r.spec.Training.LRScheduler }},
 	{"training.warmup_ratio", false, func(r *running) any { return r.spec.Training.WarmupRatio }},
@@ -42,15 +43,29 @@ var meanings = []meant{
 	{"training.adam_beta2", false, func(r *running) any { return r.spec.Training.AdamBeta2 }},
 	{"training.adam_epsilon", false, func(r *running) any { return r.spec.Training.AdamEpsilon }},
 	{"training.max_grad_norm", false, func(r *running) any { return r.spec.Training.MaxGradNorm }},
-	{"steps", false, func(r *running) any { return r.total }},
-	{"precision", false, func(r *running) any { return r.On.Precision() }},
+	{"training.loss_scale_interval", false, func(r *running) any { return r.spec.Training.LossScaleInterval }},
+	{"training.on_nonfinite", false, func(r *running) any { return r.spec.Training.OnNonFinite }},
+	{"training.precision", false, func(r *running) any { return r.On.Precision() }},
+	{"steps", false, func(r *running) any { return r.total }}, // of training.max_steps or training.epochs
+}
+
+// stored is what a key says of how base weights are stored; nil where they are stored as they are, which adapter tells.
+func stored(value func(quant.Config) any) func(r *running) any {
+	return func(r *running) any {
+		if r.Net.Scheme == nil {
+			return nil
+		}
+		return value(*r.Net.Scheme)
+	}
 }
 
 // meaning is what a checkpoint keeps of the configuration.
 func (r *running) meaning() map[string]string {
 	all := map[string]string{}
 	for _, m := range meanings {
-		all[m.key] = fmt.Sprint(m.value(r))
+		if v := m.value(r); v != nil {
+			all[m.key] = fmt.Sprint(v)
+		}
 	}
 	return all
 }
@@ -62,14 +77,15 @@ func (r *running) compareMeaning(was map[string]string, step int) error {
 	now := r.meaning()
 	for _, m := range meanings {
 		before, ok := was[m.key]
-		if !ok || before == now[m.key] {
+		after, has := now[m.key]
+		if !ok || !has || before == after {
 			continue
 		}
 		if m.fixed {
-			other = append(other, fmt.Sprintf("%s was %s, is %s", m.key, before, now[m.key]))
+			other = append(other, fmt.Sprintf("%s was %s, is %s", m.key, before, after))
 			continue
 		}
-		r.env.Logf("%s was %s up to step %d, is %s from here on", m.key, before, step, now[m.key])
+		r.env.Logf("%s was %s up to step %d, is %s from here on", m.key, before, step, after)
 	}
 	if other == nil {
 		return nil

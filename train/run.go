@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -230,20 +231,23 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) er
 		r.recorder.skip(w)
 		return nil
 	}
+	if found := r.Base.CheckFinite(ctx); found != nil { // the data is not to blame then
+		return fmt.Errorf("%w; %w", err, found)
+	}
 	var rows []string
 	for _, b := range w.Batches {
 		rows = append(rows, r.loader.Where(b)...)
 	}
-	err = fmt.Errorf("%w; rows %s", err, strings.Join(rows, " "))
+	precision := ""
 	if r.On.Precision().Scaled() {
-		err = fmt.Errorf("%w; fp16 holds numbers up to 65504, training.precision bf16, tf32 or fp32 larger ones", err)
+		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it), which holds larger numbers than fp16"
 	}
-	if found := r.Base.CheckFinite(ctx); found != nil {
-		return fmt.Errorf("%w; %w", err, found)
-	}
+	err = fmt.Errorf("%w; rows %s. Look at these rows (trainer inspect data); if they are fine, lower training.learning_rate or training.max_grad_norm%s",
+		err, strings.Join(rows, " "), precision)
 	if serr := r.save(w.before); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return fmt.Errorf("%w; the state before the step is in %s. Look at these rows, or resume with a lower training.learning_rate or training.max_grad_norm; "+
-		"training.on_nonfinite: skip leaves such steps out", err, r.result.Checkpoint)
+	lower := strconv.FormatFloat(r.spec.Training.LearningRate/10, 'g', 3, 64)
+	return fmt.Errorf("%w. The state before the step is in %s; to get past it: resume with --resume auto --set training.learning_rate=%s, "+
+		"or with --set training.on_nonfinite=skip, which leaves such steps out", err, r.result.Checkpoint, lower)
 }

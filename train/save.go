@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
@@ -25,7 +26,10 @@ func (r *running) save(data dataset.State) error {
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)
 	}
-	if err := checkpoint.Save(r.spec.OutputDir, step, files); err != nil {
+	err = checkpoint.Save(r.spec.OutputDir, step, files)
+	clear(files)
+	debug.FreeOSMemory()
+	if err != nil {
 		return err
 	}
 	r.saved = step
@@ -42,6 +46,7 @@ func (r *running) checkpointFiles(data dataset.State) (map[string][]byte, error)
 	if err != nil {
 		return nil, err
 	}
+	debug.FreeOSMemory() // the garbage of one file is gone before the next is made: the process stays near its plan
 	if files[optimizerFile], err = r.optimizerBytes(); err != nil {
 		return nil, err
 	}

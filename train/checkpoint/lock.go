@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // LockFile is in a run's folder while a process has it.
@@ -147,7 +149,7 @@ func writeHolder(f *os.File, h Holder) error {
 // readHolder is what a lock file says; the zero Holder where it says nothing.
 func readHolder(path string) Holder {
 	var h Holder
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return h
 	}
