@@ -57,6 +57,8 @@ type running struct {
 	schedule  func(step int) float64
 	result    *Result
 	saved     int // step of the newest checkpoint
+
+	baseFinite bool // the base model was looked through for numbers that are not finite
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
@@ -226,13 +228,16 @@ func (r *running) explain(err error) error {
 // notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
 // on_nonfinite: skip it is left out, else the state before it is saved and the error says where it happened.
 func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) error {
+	if !r.baseFinite {
+		if found := r.Base.CheckFinite(ctx); found != nil { // neither data nor step is to blame
+			return fmt.Errorf("%w; %w", err, found)
+		}
+		r.baseFinite = true
+	}
 	if r.spec.Training.OnNonFinite == "skip" {
 		r.env.Logf("%v; the step is left out (training.on_nonfinite: skip)", err)
 		r.recorder.skip(w)
 		return nil
-	}
-	if found := r.Base.CheckFinite(ctx); found != nil { // the data is not to blame then
-		return fmt.Errorf("%w; %w", err, found)
 	}
 	var rows []string
 	for _, b := range w.Batches {

@@ -43,7 +43,7 @@ var imports = map[string][]string{
 	"session": {"adapter", "dataset", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "graph", "kernel", "model/nn"},
-	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile"},
+	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
