@@ -38,9 +38,23 @@ type layout struct {
 
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
+	s := planStep(t, on, kernel.F64, c, method, lora, l)
+	var err error
+	if s.store, err = on.NewStore(s.plan); err != nil {
+		t.Fatal(err)
+	}
+	if s.run, err = on.Bind(s.plan, s.store); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// planStep is the step before it takes memory.
+func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
+	t.Helper()
 	trained := &adapter.Trained{}
 	m := adapter.Methods[method]
-	o := nn.Options{Float: kernel.F64, Wrap: m.Wrapper(trained, lora)}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora)}
 	if m.Quantized {
 		q := quant.Default()
 		o.Scheme = &q
@@ -82,12 +96,6 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	n.Recompute(l.policy, l.layers)
 	n.Overlap(l.reuse)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
-		t.Fatal(err)
-	}
-	if s.store, err = on.NewStore(s.plan); err != nil {
-		t.Fatal(err)
-	}
-	if s.run, err = on.Bind(s.plan, s.store); err != nil {
 		t.Fatal(err)
 	}
 	return s
