@@ -192,7 +192,7 @@ func (s *step) differs(t *testing.T, from *step) string {
 	return ""
 }
 
-// stepCases are families, adapters and ways of keeping activations.
+// stepCases are families, adapters and recompute policies.
 func stepCases(t *testing.T, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
 	t.Helper()
 	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
