@@ -1,7 +1,11 @@
 package adapter
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/graph"
@@ -9,18 +13,89 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Methods are the values of `adapter:` in a run's configuration.
+// Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
-	"lora":  {Wrap: wrapLoRA},
-	"qlora": {Wrap: wrapLoRA, Quantized: true},
+	"lora": {Wrap: wrapLoRA, Init: initLoRA, Merge: mergeLoRA, Rate: loraPlusRate, PEFT: loraCodec},
+}
+
+// DefaultMethod is the value of `adapter:` where a configuration gives none.
+const DefaultMethod = "lora"
+
+// Quantised are the values of `adapter:` that stand for a method over a quantised base model.
+var Quantised = map[string]string{"qlora": "lora"}
+
+// Lookup finds the method that a value of `adapter:` stands for, and whether the base model is quantised.
+func Lookup(name string) (m Method, quantised bool, err error) {
+	method, quantised := Quantised[name]
+	if !quantised {
+		method = name
+	}
+	m, ok := Methods[method]
+	if !ok {
+		return m, false, fmt.Errorf("adapter: %q is not one of %s", name, strings.Join(Names(), ", "))
+	}
+	return m, quantised, nil
+}
+
+// Names are the values of `adapter:`, sorted.
+func Names() []string {
+	names := append(sortedKeys(Methods), sortedKeys(Quantised)...)
+	slices.Sort(names)
+	return names
 }
 
 // Method is a way of training beside frozen weights.
 type Method struct {
 	// Wrap returns the layer with what is trained beside it.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
-	// Quantized says that base weights are stored in few bits.
-	Quantized bool
+	// Init gives one of the method's tensors, which is zero, its first numbers. uniform gives numbers in [0,1), a stream
+	// of the tensor's own.
+	Init func(p Param, uniform func() float64)
+	// Merge makes what adds a layer's update to its weight from the layer's trained tensors.
+	Merge func(c Config, layer string, own []Param) (Merger, error)
+	// Rate is a trained tensor's multiplier of the learning rate; nil = 1 for all.
+	Rate func(c Config, name string) float64
+	// PEFT reads and writes adapter_config.json.
+	PEFT Codec
+}
+
+// Merger adds an update to rows [from,to) of a weight [Out,In]. Calls for different rows may run at the same time.
+type Merger func(w []float32, from, to int)
+
+// Start fills the trained tensors of a fresh adapter. A tensor's numbers depend on the seed and its name alone.
+func (m Method) Start(seed uint64, params []Param) {
+	for _, p := range params {
+		h := sha256.Sum256([]byte(p.Name))
+		pcg := rand.NewPCG(seed, binary.LittleEndian.Uint64(h[:]))
+		m.Init(p, func() float64 { return float64(pcg.Uint64()>>11) / (1 << 53) })
+	}
+}
+
+// Mergers are the updates of an adapter by the layer's path.
+func (m Method) Mergers(c Config, layers []string, params []Param) (map[string]Merger, error) {
+	own, known := map[string][]Param{}, map[string]bool{}
+	for _, l := range layers {
+		known[l] = true
+	}
+	for _, p := range params {
+		layer := p.Name
+		for !known[layer] {
+			i := strings.LastIndexByte(layer, '.')
+			if i < 0 {
+				return nil, fmt.Errorf("tensor %s is of no adapted layer and can't be merged", p.Name)
+			}
+			layer = layer[:i]
+		}
+		own[layer] = append(own[layer], p)
+	}
+	mergers := map[string]Merger{}
+	for _, l := range layers {
+		var err error
+		if mergers[l], err = m.Merge(c, l, own[l]); err != nil {
+			return nil, err
+		}
+	}
+	return mergers, nil
 }
 
 // ParamGroup and GradGroup are the state groups of trained tensors and their accumulated gradients: member
@@ -33,15 +108,34 @@ const (
 // Trained collects what an adapter trains while a network is built.
 type Trained struct {
 	Params []*nn.Value
-	Layers []string // paths of the adapted layers
+	Rates  []float64 // of each of Params, the multiplier of the learning rate
+	Layers []string  // paths of the adapted layers
+
+	modules map[string]bool // the names of the model's linear layers: the ends of their paths
 }
 
 // param declares a trained tensor under PEFT's name without its prefix, such as
 // "model.layers.0.self_attn.q_proj.lora_A.weight".
 func (t *Trained) param(n *nn.Net, name string, shape ...int) *nn.Value {
-	p := n.Param(ParamGroup, name, kernel.T(n.Float(), shape...))
-	t.Params = append(t.Params, p)
+	return t.declare(n, name, kernel.T(n.Float(), shape...))
+}
+
+// declare adds a trained tensor with the rate 1.
+func (t *Trained) declare(n *nn.Net, name string, typ kernel.Type) *nn.Value {
+	p := n.Param(ParamGroup, name, typ)
+	t.Params, t.Rates = append(t.Params, p), append(t.Rates, 1)
 	return p
+}
+
+// Weights is the nn.Options.Trainable that trains the base model's own weights of which train is true, by the
+// checkpoint's names.
+func (t *Trained) Weights(train func(name string) bool) func(n *nn.Net, name string, typ kernel.Type) *nn.Value {
+	return func(n *nn.Net, name string, typ kernel.Type) *nn.Value {
+		if !train(name) {
+			return nil
+		}
+		return t.declare(n, name, typ)
+	}
 }
 
 // DropoutCounter is the name of the batch value [seed, step] that dropout masks are made from.
@@ -49,19 +143,29 @@ const DropoutCounter = "dropout counter"
 
 // Wrapper is the nn.Options.Wrap of a method: it adapts the layers that the configuration targets.
 func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
+	if t.modules == nil {
+		t.modules = map[string]bool{}
+	}
 	return func(n *nn.Net, path string, base nn.Linear) nn.Linear {
+		t.modules[path[strings.LastIndexByte(path, '.')+1:]] = true
 		if !c.TargetModules.Match(path) {
 			return base
 		}
 		t.Layers = append(t.Layers, path)
-		return m.Wrap(t, c, n, path, base)
+		first := len(t.Params)
+		l := m.Wrap(t, c, n, path, base)
+		for i := first; i < len(t.Params) && m.Rate != nil; i++ {
+			t.Rates[i] = m.Rate(c, t.Params[i].Name)
+		}
+		return l
 	}
 }
 
 // CheckTargets reports target names that adapted no layer.
 func (t *Trained) CheckTargets(c Config) error {
+	valid := strings.Join(sortedKeys(t.modules), ", ")
 	if len(t.Layers) == 0 {
-		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model", []string(c.TargetModules))
+		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model; it has %s", []string(c.TargetModules), valid)
 	}
 	if _, ok := c.TargetModules.expression(); ok || c.TargetModules[0] == AllLinear {
 		return nil
@@ -77,7 +181,7 @@ func (t *Trained) CheckTargets(c Config) error {
 		}
 	}
 	if missing != nil {
-		return fmt.Errorf("lora.target_modules: %s matches no linear layer of the model", strings.Join(missing, ", "))
+		return fmt.Errorf("lora.target_modules: %s matches no linear layer of the model; it has %s", strings.Join(missing, ", "), valid)
 	}
 	return nil
 }

@@ -15,23 +15,25 @@ const AllLinear = "all-linear"
 
 // Config is the `lora:` section of a run's YAML.
 type Config struct {
-	// R is the rank of the update.
+	// R is the rank of the update: more learns more and costs more.
 	R int `mapstructure:"r" yaml:"r"`
-	// Alpha scales the update: alpha/r, or alpha/sqrt(r) with UseRSLoRA.
+	// Alpha scales the update: by alpha/r, or alpha/sqrt(r) with UseRSLoRA.
 	Alpha float64 `mapstructure:"alpha" yaml:"alpha"`
-	// Dropout in [0,1) acts on the input of the low-rank branch only.
+	// Dropout is the probability with which inputs of the low-rank branch are dropped while training.
 	Dropout float64 `mapstructure:"dropout" yaml:"dropout"`
-	// TargetModules are module names (the end of a layer's path), or one regular expression that the whole
-	// path must match, or all-linear.
+	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression that
+	// the whole path must match, or all-linear, which is all of them but the vocabulary head.
 	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
-	// UseRSLoRA divides alpha by sqrt(r) instead of r.
+	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
 	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`
-	// RankPattern and AlphaPattern give layers a rank or alpha of their own: a key is a regular expression
-	// for the end of a layer's path. Of several that match, the first counts: as the adapter's file has them,
-	// else by name.
-	RankPattern  map[string]int     `mapstructure:"rank_pattern" yaml:"rank_pattern,omitempty"`
+	// RankPattern gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks.
+	// Of several that match, the first counts: as the adapter's file has them, else by name.
+	RankPattern map[string]int `mapstructure:"rank_pattern" yaml:"rank_pattern,omitempty"`
+	// AlphaPattern gives layers an alpha of their own, as RankPattern does ranks.
 	AlphaPattern map[string]float64 `mapstructure:"alpha_pattern" yaml:"alpha_pattern,omitempty"`
-	// InitFrom is an adapter folder to start from instead of fresh weights.
+	// LoRAPlusLRRatio is how many times the learning rate of A that of B is (LoRA+); 0 turns it off.
+	LoRAPlusLRRatio float64 `mapstructure:"loraplus_lr_ratio" yaml:"loraplus_lr_ratio,omitempty"`
+	// InitFrom is an adapter folder in PEFT's format to start from instead of fresh weights.
 	InitFrom string `mapstructure:"init_from" yaml:"init_from,omitempty"`
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
@@ -75,6 +77,9 @@ func (c Config) Validate() []error {
 		if _, err := regexp.Compile(re); err != nil {
 			bad("target_modules: %q is no regular expression: %v", re, err)
 		}
+	}
+	if err := checkLoRAPlus(c.LoRAPlusLRRatio); err != nil {
+		problems = append(problems, err)
 	}
 	for _, k := range sortedKeys(c.RankPattern) {
 		if _, err := regexp.Compile(k); err != nil {

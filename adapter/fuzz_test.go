@@ -20,22 +20,24 @@ func FuzzConfig(f *testing.F) {
 	}
 	f.Add([]byte(`{"peft_type":"LORA","r":1,"lora_alpha":1e300,"target_modules":[".*"],"alpha_pattern":{"a|b":2,".*":3},"init_lora_weights":[{}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c, base, err := parseConfig(raw)
+		s, err := parseConfig(raw)
 		if err != nil {
 			return
 		}
+		c := s.Config
 		if problems := c.Validate(); problems != nil {
 			t.Fatalf("accepted with %v", problems)
 		}
 		const layer = "model.layers.0.self_attn.q_proj"
-		files, err := Encode(c, base, []string{layer}, nil)
+		files, err := s.Method.Encode(c, s.BaseModel, []string{layer}, nil)
 		if err != nil {
 			t.Fatalf("can't be written: %v", err)
 		}
-		back, _, err := parseConfig(files[ConfigFile])
+		again, err := parseConfig(files[ConfigFile])
 		if err != nil {
 			t.Fatalf("can't be read again: %v\n%s", err, files[ConfigFile])
 		}
+		back := again.Config
 		if back.R != c.R || back.Alpha != c.Alpha || back.UseRSLoRA != c.UseRSLoRA || back.Dropout != c.Dropout {
 			t.Fatalf("read again as %+v, was %+v", back, c)
 		}

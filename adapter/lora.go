@@ -1,8 +1,10 @@
 package adapter
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math"
+	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
@@ -36,6 +38,8 @@ func wrapLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.L
 
 func (l *lora) Size() (in, out int) { return l.base.Size() }
 
+func (l *lora) Weight() *nn.Value { return l.base.Weight() }
+
 func (l *lora) Apply(x *nn.Value) *nn.Value {
 	y := l.base.Apply(x)
 	branch := x
@@ -48,18 +52,57 @@ func (l *lora) Apply(x *nn.Value) *nn.Value {
 	return l.n.Add(y, l.n.Apply(kernel.MatMul{TransB: true, Alpha: l.scale}, t, l.b)) // [M,R] [Out,R]ᵀ -> [M,Out]
 }
 
-// stream tells dropout masks of different inputs apart.
+// stream is the number that makes dropout masks of different inputs differ.
 func stream(path string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(path))
 	return h.Sum64()
 }
 
-// InitA fills A [R,In] as PEFT does: kaiming-uniform with a = sqrt(5), which is uniform in ±1/sqrt(In).
-// uniform gives numbers in [0,1). B starts at zero.
-func InitA(a []float32, in int, uniform func() float64) {
-	bound := 1 / math.Sqrt(float64(in))
-	for i := range a {
-		a[i] = float32((2*uniform() - 1) * bound)
+// initLoRA fills A [R,In] as PEFT does: kaiming-uniform with a = sqrt(5), which is uniform in ±1/sqrt(In). B starts
+// at zero.
+func initLoRA(p Param, uniform func() float64) {
+	if !strings.HasSuffix(p.Name, suffixA) {
+		return
 	}
+	bound := 1 / math.Sqrt(float64(p.Shape[1]))
+	for i := range p.Data {
+		p.Data[i] = float32((2*uniform() - 1) * bound)
+	}
+}
+
+// mergeLoRA is W + s B A, summed in float64 and rounded once.
+func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
+	var a, b Param // [R,In], [Out,R]
+	for _, p := range own {
+		switch strings.TrimPrefix(p.Name, layer) {
+		case suffixA:
+			a = p
+		case suffixB:
+			b = p
+		default:
+			return nil, fmt.Errorf("tensor %s can't be merged", p.Name)
+		}
+	}
+	if a.Data == nil || b.Data == nil {
+		return nil, fmt.Errorf("layer %s lacks a tensor: LoRA has %s and %s", layer, suffixA[1:], suffixB[1:])
+	}
+	rank, in, scale := a.Shape[0], a.Shape[1], c.Scale(layer)
+	return func(w []float32, from, to int) {
+		row := make([]float64, in)
+		for n := from; n < to; n++ {
+			for c, x := range w[n*in : (n+1)*in] {
+				row[c] = float64(x)
+			}
+			for r := range rank {
+				s := scale * float64(b.Data[n*rank+r])
+				for c, a := range a.Data[r*in : (r+1)*in] {
+					row[c] += float64(s * float64(a))
+				}
+			}
+			for c, x := range row {
+				w[n*in+c] = float32(x)
+			}
+		}
+	}, nil
 }

@@ -54,11 +54,11 @@ func TestRoundTrip(t *testing.T) {
 			if err := saved.Read(params); err != nil {
 				t.Fatal(err)
 			}
-			files, err := Encode(saved.Config, saved.BaseModel, layersOf(params), params)
+			files, err := saved.Method.Encode(saved.Config, saved.BaseModel, layersOf(params), params)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := Encode(saved.Config, saved.BaseModel, layersOf(params), params); err != nil || !bytes.Equal(files[WeightsFile], again[WeightsFile]) || !bytes.Equal(files[ConfigFile], again[ConfigFile]) {
+			if again, err := saved.Method.Encode(saved.Config, saved.BaseModel, layersOf(params), params); err != nil || !bytes.Equal(files[WeightsFile], again[WeightsFile]) || !bytes.Equal(files[ConfigFile], again[ConfigFile]) {
 				t.Errorf("written twice, the bytes differ (%v)", err)
 			}
 			back, err := Decode(files[ConfigFile], files[WeightsFile])
@@ -123,10 +123,11 @@ func TestPatternsEqualPEFT(t *testing.T) {
 	golden.JSON(t, golden.Path(t, "families/patterns.json"), &cases)
 	checked := 0
 	for _, c := range cases {
-		config, _, err := parseConfig(c.Config)
+		saved, err := parseConfig(c.Config)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Config, err)
 		}
+		config := saved.Config
 		for _, l := range c.Layers {
 			path := l[0].(string)
 			hit, rank, alpha := l[1].(bool), int(l[2].(float64)), l[3].(float64)
@@ -157,7 +158,7 @@ func TestEncodeTargets(t *testing.T) {
 		{Targets{"v_proj", "q_proj"}, `["q_proj","v_proj"]`},
 		{Targets{`.*\.(q|v)_proj`}, `".*\\.(q|v)_proj"`},
 	} {
-		files, err := Encode(Config{R: 1, Alpha: 1, TargetModules: c.targets}, "base", []string{"layers.0.up_proj", "layers.1.up_proj", "layers.0.q_proj"}, nil)
+		files, err := Methods["lora"].Encode(Config{R: 1, Alpha: 1, TargetModules: c.targets}, "base", []string{"layers.0.up_proj", "layers.1.up_proj", "layers.0.q_proj"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +233,7 @@ func TestBrokenAdapters(t *testing.T) {
 		{"gaussian", "", set("init_lora_weights", "gaussian")},
 		{"pissa", "init_lora_weights is pissa: it may change the base model's weights, which is not supported", set("init_lora_weights", "pissa")},
 		{"olora", "init_lora_weights is olora: it may change the base model's weights, which is not supported", set("init_lora_weights", "olora")},
-		{"peft_type", `peft_type "IA3" is not LORA`, set("peft_type", "IA3")},
+		{"peft_type", `peft_type "IA3" is not one of LORA`, set("peft_type", "IA3")},
 		{"use_dora", "use_dora is true: DoRA adapters are not supported", set("use_dora", true)},
 		{"bias", `bias "lora_only": only adapters that train no bias are supported`, set("bias", "lora_only")},
 		{"fan_in_fan_out", "fan_in_fan_out is true: no model here stores its weights that way", set("fan_in_fan_out", true)},
@@ -244,7 +245,7 @@ func TestBrokenAdapters(t *testing.T) {
 		{"trainable_token_indices", "trainable_token_indices is [1]: it is not supported", set("trainable_token_indices", []int{1})},
 		{"unknown key", "velocity is 3: tierlora does not know whether it changes the adapter", set("velocity", 3)},
 		{"no rank", "lora.r: 0 is not a rank; use 1 to 4096", set("r", 0)},
-		{"rank of text", "json: cannot unmarshal string into Go struct field peftConfig.r of type int", set("r", "eight")},
+		{"rank of text", "line 1, column 71: r is a string, want a whole number", set("r", "eight")},
 		{"no alpha", `lora_alpha "" is no number`, func(c map[string]any, _ map[string][]int) { delete(c, "lora_alpha") }},
 		{"no targets", "target_modules is missing", func(c map[string]any, _ map[string][]int) { delete(c, "target_modules") }},
 		{"targets of numbers", "target_modules holds 3, which is no name", set("target_modules", []any{"q_proj", 3})},
@@ -276,25 +277,27 @@ func TestBrokenAdapters(t *testing.T) {
 }
 
 func TestBrokenWeights(t *testing.T) {
-	const misfit = "the adapter does not fit the model: the weights do not fit the model:\n  "
+	misfit := func(have int, list string) string {
+		return fmt.Sprintf("the adapter does not fit the model: it was made for a model that it does not name with rank 2 and has %d tensors, here 2 are expected:\n  %s", have, list)
+	}
 	a, b := peftPrefix+"l.q_proj"+suffixA, peftPrefix+"l.q_proj"+suffixB
 	for _, c := range []struct {
 		name, want string
 		edit       func(t *testing.T, dir string, tensors map[string][]int)
 	}{
-		{"a tensor without a home", misfit + "1 unexpected:\n    base_model.model.l.v_proj.lora_A.weight", func(t *testing.T, dir string, x map[string][]int) {
+		{"a tensor without a home", misfit(3, "1 unexpected:\n    base_model.model.l.v_proj.lora_A.weight"), func(t *testing.T, dir string, x map[string][]int) {
 			x[peftPrefix+"l.v_proj"+suffixA] = []int{2, 3}
 			write(t, dir, WeightsFile, encodeTensors(t, x))
 		}},
-		{"a home without a tensor", misfit + "1 missing:\n    " + b, func(t *testing.T, dir string, x map[string][]int) {
+		{"a home without a tensor", misfit(1, "1 missing:\n    "+b), func(t *testing.T, dir string, x map[string][]int) {
 			delete(x, b)
 			write(t, dir, WeightsFile, encodeTensors(t, x))
 		}},
-		{"another rank", misfit + "2 wrong shape:\n    " + a + ": shape [3 3], expected [2 3]\n    " + b + ": shape [4 3], expected [4 2]", func(t *testing.T, dir string, x map[string][]int) {
+		{"another rank", misfit(2, "2 wrong shape:\n    "+a+": shape [3 3], expected [2 3]\n    "+b+": shape [4 3], expected [4 2]"), func(t *testing.T, dir string, x map[string][]int) {
 			x[a], x[b] = []int{3, 3}, []int{4, 3}
 			write(t, dir, WeightsFile, encodeTensors(t, x))
 		}},
-		{"names without PEFT's prefix", misfit + "2 missing:\n    " + a + "\n    " + b + "\n  1 unexpected:\n    l.q_proj.lora_A.weight", func(t *testing.T, dir string, _ map[string][]int) {
+		{"names without PEFT's prefix", misfit(1, "2 missing:\n    "+a+"\n    "+b+"\n  1 unexpected:\n    l.q_proj.lora_A.weight"), func(t *testing.T, dir string, _ map[string][]int) {
 			write(t, dir, WeightsFile, encodeTensors(t, map[string][]int{"l.q_proj" + suffixA: {2, 3}}))
 		}},
 		{"truncated", `read adapter: read safetensors file DIR/adapter_model.safetensors: tensor "` + b + `": data_offsets [24,56] lie beyond the 51 bytes of data: the file is cut short`, func(t *testing.T, dir string, x map[string][]int) {
@@ -308,7 +311,7 @@ func TestBrokenWeights(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"no JSON", "read adapter DIR/adapter_config.json: no JSON object: invalid character 'r' looking for beginning of value", func(t *testing.T, dir string, x map[string][]int) {
+		{"no JSON", "read adapter DIR/adapter_config.json: line 1, column 1: expected a value, found 'r'", func(t *testing.T, dir string, x map[string][]int) {
 			write(t, dir, ConfigFile, []byte("r: 8\n"))
 		}},
 		{"a long config", "read adapter: DIR/adapter_config.json has 1048577 bytes, more than the 1048576 that such a file may have", func(t *testing.T, dir string, x map[string][]int) {

@@ -8,7 +8,6 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
 )
@@ -29,7 +28,7 @@ func TestForeignAdapter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer saved.Close()
-	c, err := model.ParseConfig(readFile(t, golden.Outside(t, "data/configs/qwen2.5-3b-instruct.config.json")))
+	c, err := families.ParseConfig(readFile(t, golden.Outside(t, "data/configs/qwen2.5-3b-instruct.config.json")))
 	if err != nil {
 		t.Fatal(err)
 	}

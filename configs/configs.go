@@ -10,14 +10,19 @@ import (
 	"strings"
 )
 
-//go:embed *.yaml assets
+//go:embed *.yaml examples/*.yaml assets
 var files embed.FS
 
 // Names lists the configurations, sorted, without their ".yaml".
-func Names() []string {
-	entries, err := fs.Glob(files, "*.yaml")
+func Names() []string { return named("*.yaml") }
+
+// Examples lists the example configurations, one for a common task each, sorted, as "examples/NAME".
+func Examples() []string { return named("examples/*.yaml") }
+
+func named(pattern string) []string {
+	entries, err := fs.Glob(files, pattern)
 	if err != nil {
-		panic(err) // the pattern is a constant
+		panic(err) // the patterns are constants
 	}
 	for i, e := range entries {
 		entries[i] = strings.TrimSuffix(e, ".yaml")

@@ -10,14 +10,23 @@ import (
 )
 
 func TestNamesAreTheFolder(t *testing.T) {
-	paths, err := filepath.Glob("*.yaml")
-	if err != nil {
-		t.Fatal(err)
+	for pattern, names := range map[string][]string{"*.yaml": Names(), "examples/*.yaml": Examples()} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(paths) == 0 || len(names) != len(paths) || !slices.IsSorted(names) {
+			t.Fatalf("embedded are %v, the folder has %v", names, paths)
+		}
+		compareFiles(t, names, paths)
 	}
-	names := Names()
-	if len(paths) == 0 || len(names) != len(paths) || !slices.IsSorted(names) {
-		t.Fatalf("embedded are %v, the folder has %v", names, paths)
+	if _, ok := Read("assets/gsm8k_300.jsonl"); ok {
+		t.Error("an asset was read as a configuration")
 	}
+}
+
+func compareFiles(t *testing.T, names, paths []string) {
+	t.Helper()
 	for i, path := range paths {
 		want, err := os.ReadFile(path)
 		if err != nil {
@@ -28,9 +37,6 @@ func TestNamesAreTheFolder(t *testing.T) {
 				t.Errorf("%s is not the file %s", name, path)
 			}
 		}
-	}
-	if _, ok := Read("assets/gsm8k_300.jsonl"); ok {
-		t.Error("an asset was read as a configuration")
 	}
 }
 

@@ -20,24 +20,12 @@ type Batch struct {
 	Last          bool // of its epoch
 }
 
-// resize gives the batch its buffers, the old ones if they fit.
-func (b *Batch) resize(B, T, borders int) {
-	b.B, b.T = B, T
-	b.IDs = sized(b.IDs, B*T)
-	b.Labels = sized(b.Labels, B*T)
-	b.Positions = sized(b.Positions, B*T)
-	b.CuSeqlens = sized(b.CuSeqlens, borders)
-	if b.Rows = b.Rows[:0]; cap(b.Rows) < borders {
-		b.Rows = make([]int, 0, borders)
+func newBatch(B, T, borders int) Batch {
+	return Batch{
+		B: B, T: T,
+		IDs: make([]int32, B*T), Labels: make([]int32, B*T), Positions: make([]int32, B*T),
+		CuSeqlens: make([]int32, borders), Rows: make([]int, 0, B),
 	}
-	b.TrainedTokens, b.Tokens = 0, 0
-}
-
-func sized(s []int32, n int) []int32 {
-	if cap(s) >= n {
-		return s[:n]
-	}
-	return make([]int32, n)
 }
 
 // fill lays out the sequences; fewer than B leave the last ones empty.

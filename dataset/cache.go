@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // cacheVersion is part of every key. TestCacheVersion tells when a change of the rows calls for a new one.
@@ -47,7 +49,7 @@ type cached struct {
 	report *Report
 }
 
-// openCache finds the entry. Every failure means only that the tokens are made again: reading the data reports what is
+// openCache finds the entry. Every failure means only that the file is tokenised again: reading the data reports what is
 // wrong with the data.
 func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (*tokenCache, *cached) {
 	if cfg.CacheDir == "" {
@@ -64,7 +66,7 @@ func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open
 	key := cacheKey(cfg, path, data, print)
 	c := &tokenCache{path: filepath.Join(cfg.CacheDir, key[:32]+".tokens"), key: key, data: data}
 	c.note = "tokens written to " + c.path
-	entry, err := os.ReadFile(c.path)
+	entry, err := regular.ReadFile(c.path)
 	if err != nil {
 		return c, nil
 	}
@@ -122,7 +124,7 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("max_length", cfg.MaxLength)
 	put("train_on_prompt", cfg.TrainOnPrompt)
 	put("separator", cfg.Separator)
-	put("template", cfg.Template)
+	put("template", "") // a key of earlier versions: their entries stay valid
 	put("on_truncated", cfg.OnTruncated)
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])

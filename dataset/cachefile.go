@@ -28,7 +28,11 @@ func encodeEntry(key string, rows []Row, report *Report) []byte {
 	if err != nil {
 		panic("dataset: a report is always JSON: " + err.Error())
 	}
-	out := append([]byte(nil), cacheMagic...)
+	size := len(cacheMagic) + 4 + len(header) + sha256.Size
+	for _, r := range rows {
+		size += 4 * (3 + len(r.IDs))
+	}
+	out := append(make([]byte, 0, size), cacheMagic...)
 	put := func(n int) { out = binary.LittleEndian.AppendUint32(out, uint32(n)) }
 	put(len(header))
 	out = append(out, header...)
@@ -108,7 +112,8 @@ func decodeRows(words []byte, path string) ([]Row, error) {
 		if n == 0 || uint64(n) > uint64(len(words)/4) || index > math.MaxInt32 || line > math.MaxInt32 {
 			return nil, errCacheRows
 		}
-		row := Row{IDs: make([]int32, n), Labels: make([]int32, n), Index: int(index), Line: int(line), Source: path}
+		row := Row{Index: int(index), Line: int(line), Source: path}
+		row.IDs, row.Labels = newRow(int(n))
 		for t := range row.IDs {
 			w := next()
 			row.IDs[t], row.Labels[t] = int32(w&^trainedBit), Ignore

@@ -10,34 +10,32 @@ import (
 
 // Config is the `dataset:` section of a run's YAML.
 type Config struct {
-	// Path of a JSON (list of objects) or JSONL (one object a line) file.
+	// Path of a JSON file (a list of objects) or a JSONL file (one object a line), or embedded:gsm8k_300.jsonl.
 	Path string `mapstructure:"path" yaml:"path"`
-	// Format is a key of Formats, or empty: told apart by the keys of the first row.
+	// Format of the rows. Empty means that it is detected from the keys of the first row.
 	Format string `mapstructure:"format" yaml:"format"`
-	// MaxLength in tokens, BOS and EOS counted; a longer row is cut at its end.
+	// MaxLength is the most tokens of a sequence, BOS and EOS counted; a longer row is cut at its end.
 	MaxLength int `mapstructure:"max_length" yaml:"max_length"`
-	// ValSplit in [0,1): the part of the rows held out for validation, chosen by the seed.
+	// ValSplit is the part of the rows held out for validation, chosen by the seed.
 	ValSplit float64 `mapstructure:"val_split" yaml:"val_split"`
-	// ValPath of a validation file of the same format, instead of ValSplit.
+	// ValPath is a validation file of the same format, instead of ValSplit.
 	ValPath string `mapstructure:"val_path" yaml:"val_path"`
-	// Shuffle the rows anew in every epoch, by (seed, epoch).
+	// Shuffle the rows anew in every epoch, by seed and epoch.
 	Shuffle bool `mapstructure:"shuffle" yaml:"shuffle"`
 	// Packing puts several rows into one sequence of MaxLength tokens; no row attends to another.
 	Packing bool `mapstructure:"packing" yaml:"packing"`
-	// PadTo is the length of an unpacked sequence: "longest" (row of the set, rounded up to 8) or "max_length".
+	// PadTo is the length of unpacked sequences: longest (row of the data set, rounded up to 8) or max_length.
 	PadTo string `mapstructure:"pad_to" yaml:"pad_to"`
-	// TrainOnPrompt trains the prompt's tokens too.
+	// TrainOnPrompt trains the prompt's tokens too; otherwise only the answer's are.
 	TrainOnPrompt bool `mapstructure:"train_on_prompt" yaml:"train_on_prompt"`
-	// Fields maps a format's roles to the file's keys: {prompt: question, completion: answer}.
+	// Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}.
 	Fields map[string]string `mapstructure:"fields" yaml:"fields,omitempty"`
-	// Separator stands between prompt and completion (format completion).
+	// Separator is the text between prompt and completion (format completion).
 	Separator string `mapstructure:"separator" yaml:"separator"`
-	// Template names a chat template, for formats that use one.
-	Template string `mapstructure:"template" yaml:"template"`
-	// OnTruncated says what becomes of a row longer than MaxLength: "keep" the cut row if a trained token is left,
-	// "drop" it, or stop with an "error".
+	// OnTruncated is what becomes of a row longer than MaxLength: keep the cut row if a trained token is left, drop
+	// it, or stop with an error.
 	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
-	// CacheDir keeps tokenised files by content hash; empty = no cache.
+	// CacheDir is a folder that keeps tokenised files by content hash. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
@@ -135,9 +133,6 @@ func (c Config) validateRoles(format string, roles []string) []error {
 // validateUse refuses keys that would do nothing with the format.
 func (c Config) validateUse(name string, f Format) []error {
 	var problems []error
-	if c.Template != "" && !f.Templated {
-		problems = append(problems, fmt.Errorf("dataset.template is %q, but format %s uses no chat template: remove it", c.Template, name))
-	}
 	if c.Separator != defaultSeparator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
 	}

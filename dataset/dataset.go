@@ -12,6 +12,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // Ignore is the label of a token that is not trained.
@@ -81,32 +83,37 @@ type Set struct {
 // The report is not nil when the source could be read, even if err says that no row was left.
 func Load(ctx context.Context, cfg Config, tok Tokenizer) (*Set, *Report, error) {
 	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) {
-		f, err := os.Open(path)
-		return openFile(path, f, err)
+		info, err := os.Stat(path)
+		if err := checkFile(path, info, err); err != nil {
+			return nil, err
+		}
+		return os.Open(path)
 	})
 }
 
 // LoadFS is Load with the paths looked up in fsys, for data embedded in the binary.
 func LoadFS(ctx context.Context, fsys fs.FS, cfg Config, tok Tokenizer) (*Set, *Report, error) {
 	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) {
-		f, err := fsys.Open(path)
-		return openFile(path, f, err)
+		info, err := fs.Stat(fsys, path)
+		if err := checkFile(path, info, err); err != nil {
+			return nil, err
+		}
+		return fsys.Open(path)
 	})
 }
 
-func openFile(path string, f fs.File, err error) (io.ReadCloser, error) {
-	if err != nil {
-		return nil, err
+// checkFile refuses what cannot be read from its start to its end, and again; what Stat cannot find, opening reports.
+func checkFile(path string, info fs.FileInfo, err error) error {
+	switch {
+	case err != nil:
+		return nil
+	case info.IsDir():
+		return fmt.Errorf("%s is a folder: name a .json or .jsonl file in it", path)
 	}
-	info, err := f.Stat()
-	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a folder: name a .json or .jsonl file in it", path)
+	if err := regular.Check(path, info); err != nil {
+		return fmt.Errorf("%w: write the rows into a .json or .jsonl file first", err)
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return nil
 }
 
 func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *Report, error) {

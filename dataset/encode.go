@@ -21,9 +21,14 @@ type encoded struct {
 	drop        string
 }
 
+// buffers are used again from row to row.
+type buffers struct{ ids, labels []int32 }
+
 // encode makes ids and labels: BOS if the model's encoding has it, the segments one by one, EOS behind the last; cut at
 // MaxLength. A segment is tokenised by itself, so that prompt and answer never share a token.
-func encode(ex Example, tok Tokenizer, cfg Config) (encoded, error) {
+//
+// The result lies in b or in the example: what is kept of it is copied.
+func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) {
 	if ex.Empty != "" {
 		return encoded{drop: ex.Empty}, nil
 	}
@@ -36,7 +41,8 @@ func encode(ex Example, tok Tokenizer, cfg Config) (encoded, error) {
 		}
 		e.ids, e.labels = ex.IDs, ex.Labels
 	} else {
-		e.ids, e.labels = encodeSegments(ex, tok, cfg.TrainOnPrompt)
+		b.ids, b.labels = encodeSegments(b.ids[:0], b.labels[:0], ex, tok, cfg.TrainOnPrompt)
+		e.ids, e.labels = b.ids, b.labels
 	}
 	if len(e.labels) > 0 {
 		e.labels[0] = Ignore
@@ -61,7 +67,8 @@ func encode(ex Example, tok Tokenizer, cfg Config) (encoded, error) {
 	return e, nil
 }
 
-func encodeSegments(ex Example, tok Tokenizer, trainAll bool) (ids, labels []int32) {
+// encodeSegments appends to ids and labels.
+func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll bool) (_, _ []int32) {
 	bos, _ := tok.BOS()
 	eos, _ := tok.EOS()
 	if tok.AddsBOS() {

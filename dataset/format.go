@@ -10,7 +10,6 @@ import (
 // Format says how a row of a file becomes an Example. A new one is a file of its own and a line in Formats.
 type Format struct {
 	Roles     []Role // the fields it reads
-	Templated bool   // it uses Config.Template
 	Separated bool   // it uses Config.Separator
 	NoPrompt  string // why it has no prompt to train on; empty if it has one
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
@@ -113,7 +112,7 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 	return keys, missing
 }
 
-// detect tells the format by the keys of the first row: of the formats whose required fields are there, the one that
+// detect finds the format from the keys of the first row: of the formats whose required fields are there, the one that
 // requires most. Two of equal rank are an error.
 func detect(o Object, cfg Config) (string, error) {
 	best, rank, tie := "", 0, ""

@@ -9,7 +9,7 @@ import (
 type Token struct {
 	ID      int32  `json:"id"`
 	Piece   string `json:"piece"` // as in the vocabulary
-	Text    string `json:"text"`  // what it adds to the decoded row; "" for a part of a character
+	Text    string `json:"text"`  // what it adds to the row's text; "" for a part of a character
 	Label   int32  `json:"label"`
 	Trained bool   `json:"trained"`
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 )
 
@@ -21,22 +20,25 @@ type Options struct {
 }
 
 // Loader deals rows in batches of one shape, epoch after epoch, every row once an epoch. The order is a function of
-// the seed and the epoch. It is not safe for concurrent use.
+// the seed and the epoch, over all ranks of a data-parallel run (Shard). It is not safe for concurrent use.
 type Loader struct {
 	rows   []Row
 	opt    Options
 	most   int // rows a sequence may hold
 	digest string
 
+	rank, world int // which of how many shares NextWindow and Epoch give
+
 	epoch     int
-	position  int       // the next batch of the epoch
+	position  int       // the next batch of the epoch, whichever rank takes it
 	sequences [][]int32 // of the epoch; nil = not dealt yet
 }
 
-// State is the cursor of a Loader, with what must be the same for it to mean the same batches.
+// State is the cursor of a Loader, with what must be the same for it to mean the same batches. It is the same on every
+// rank and means the same at every world size.
 type State struct {
 	Epoch     int    `json:"epoch"`
-	Position  int    `json:"position"` // batches of the epoch that were taken
+	Position  int    `json:"position"` // batches of the epoch that were taken, by all ranks
 	BatchSize int    `json:"batch_size"`
 	T         int    `json:"sequence_length"`
 	Seed      uint64 `json:"seed"`
@@ -86,7 +88,7 @@ func NewLoader(rows []Row, opt Options) (*Loader, error) {
 	if opt.BatchSize < 1 || opt.T < 1 || opt.BatchSize > maxBatchTokens/opt.T {
 		return nil, fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d tokens a batch", opt.BatchSize, opt.T, maxBatchTokens)
 	}
-	l := &Loader{rows: rows, opt: opt, most: 1}
+	l := &Loader{rows: rows, opt: opt, most: 1, world: 1}
 	total, shortest := 0, opt.T
 	for _, r := range rows {
 		n := len(r.IDs)
@@ -96,7 +98,7 @@ func NewLoader(rows []Row, opt Options) (*Loader, error) {
 		total, shortest = total+n, min(shortest, n)
 	}
 	if opt.Packing {
-		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no room.
+		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
 		l.most = min(opt.T/shortest, 4*opt.T*len(rows)/total+4)
 	}
 	return l, nil
@@ -108,9 +110,6 @@ const maxBatchTokens = 1 << 28
 func (l *Loader) Shape() (B, T, borders int) {
 	return l.opt.BatchSize, l.opt.T, l.opt.BatchSize*(l.most+1) + 1
 }
-
-// Row is a row by the index that Batch.Rows holds.
-func (l *Loader) Row(i int) Row { return l.rows[i] }
 
 // Len counts the rows.
 func (l *Loader) Len() int { return len(l.rows) }
@@ -156,69 +155,30 @@ func (l *Loader) Batches(epoch int) int {
 	return l.batches(len(l.deal(epoch)))
 }
 
-// Steps counts the optimizer steps of the first epochs with windows of accumulate batches; the last window of an epoch
-// may be smaller.
+// Steps counts the optimizer steps of the first epochs with windows of accumulate batches a rank; the last window of an
+// epoch may be smaller.
 func (l *Loader) Steps(epochs, accumulate int) int {
-	n := 0
+	n, window := 0, accumulate*l.world
 	for e := range epochs {
-		n += (l.Batches(e) + accumulate - 1) / accumulate
+		n += (l.Batches(e) + window - 1) / window
 	}
 	return n
 }
 
-// Next returns the next batch, in new buffers; behind the last batch of an epoch the next epoch begins.
-func (l *Loader) Next() (Batch, error) {
-	var b Batch
-	err := l.NextInto(&b)
-	return b, err
+// Progress is how far the cursor is, in epochs.
+func (l *Loader) Progress() float64 {
+	if l.position == 0 {
+		return float64(l.epoch)
+	}
+	return float64(l.epoch) + float64(l.position)/float64(l.batches(len(l.dealt())))
 }
 
-// NextInto is Next into the batch's own buffers.
-func (l *Loader) NextInto(b *Batch) error {
+// dealt is the sequences of the epoch that the cursor is in.
+func (l *Loader) dealt() [][]int32 {
 	if l.sequences == nil {
 		l.sequences = l.deal(l.epoch)
 	}
-	l.fill(b, l.sequences, l.epoch, l.position)
-	if l.position++; b.Last {
-		l.epoch, l.position, l.sequences = l.epoch+1, 0, nil
-	}
-	return nil
-}
-
-func (l *Loader) fill(b *Batch, sequences [][]int32, epoch, position int) {
-	B, T, borders := l.Shape()
-	b.resize(B, T, borders)
-	from := position * B
-	b.fill(l.rows, sequences[from:min(from+B, len(sequences))], l.opt.PadID)
-	b.Epoch, b.Last = epoch, from+B >= len(sequences)
-}
-
-// NextWindow returns the batches of one optimizer step, n or what is left of the epoch, and their trained tokens: the
-// divisor of the step's loss.
-func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int) {
-	for range max(n, 1) {
-		var b Batch
-		l.NextInto(&b)
-		window = append(window, b)
-		trainedTokens += b.TrainedTokens
-		if b.Last {
-			break
-		}
-	}
-	return window, trainedTokens
-}
-
-// Epoch yields the batches of one epoch and leaves the cursor alone: for evaluation.
-func (l *Loader) Epoch(epoch int) iter.Seq[Batch] {
-	return func(yield func(Batch) bool) {
-		sequences := l.deal(epoch)
-		for p := range l.batches(len(sequences)) {
-			var b Batch
-			if l.fill(&b, sequences, epoch, p); !yield(b) {
-				return
-			}
-		}
-	}
+	return l.sequences
 }
 
 // State is the cursor before the next batch.

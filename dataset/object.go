@@ -1,10 +1,13 @@
 package dataset
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 const (
@@ -96,18 +99,14 @@ func parseObject(data []byte) (Object, error) {
 }
 
 func checkJSON(data []byte) error {
-	var all json.RawMessage
-	err := json.Unmarshal(data, &all)
-	if err == nil {
+	wrong := jsonerr.Check(data)
+	switch {
+	case wrong == nil:
 		return nil
+	case wrong.CutOff:
+		return &syntaxError{offset: len(data), text: "the row ends in the middle of its JSON (JSONL needs a whole object on one line)", cutOff: true}
 	}
-	if s, ok := err.(*json.SyntaxError); ok {
-		if int(s.Offset) >= len(data) && strings.Contains(s.Error(), "unexpected end") {
-			return &syntaxError{offset: len(data), text: "the row ends in the middle of its JSON (JSONL needs a whole object on one line)", cutOff: true}
-		}
-		return &syntaxError{offset: max(int(s.Offset)-1, 0), text: fmt.Sprintf("byte %d of the row is not JSON: %s", s.Offset, s.Error())}
-	}
-	return err
+	return &syntaxError{offset: wrong.Offset, text: fmt.Sprintf("byte %d of the row: %s", wrong.Offset+1, wrong.Text)}
 }
 
 // checkNesting bounds the depth before the recursive parser sees the row.
@@ -144,8 +143,8 @@ func splitObject(data []byte) (Object, error) {
 			i = skipSpace(data, i+1)
 		}
 		end := skipValue(data, i)
-		var key string
-		if err := json.Unmarshal(data[i:end], &key); err != nil {
+		key, err := textOf(data[i:end])
+		if err != nil {
 			return Object{}, err
 		}
 		if _, twice := o.value(key); twice {
@@ -215,7 +214,7 @@ func kindOf(value []byte) string {
 	case '[':
 		return "a list"
 	case '"':
-		return "a text"
+		return "a string"
 	case 't', 'f':
 		return "a boolean"
 	case 'n':
@@ -244,17 +243,26 @@ func (f Fields) Text(role string) (string, error) {
 	}
 	key := f.keys[role]
 	raw, _ := f.row.value(key)
-	if kind := kindOf(raw); kind != "a text" {
-		return "", fmt.Errorf("field %q is %s, want a text", key, kind)
+	if kind := kindOf(raw); kind != "a string" {
+		return "", fmt.Errorf("field %q is %s, want a string", key, kind)
 	}
 	if lone := loneSurrogate(raw); lone != "" {
 		return "", fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", key, lone)
 	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", fmt.Errorf("field %q: %w", key, err)
+	s, err := textOf(raw)
+	if err != nil {
+		return "", fmt.Errorf("field %q: %w", key, jsonerr.Unplaced(err))
 	}
 	return s, nil
+}
+
+// textOf is the text of a JSON string, valid UTF-8; most have no escape in them.
+func textOf(raw []byte) (s string, err error) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	err = jsonerr.Unmarshal(raw, &s)
+	return s, err
 }
 
 // Ints is the list of whole numbers of a role.
@@ -266,7 +274,7 @@ func (f Fields) Ints(role string) ([]int32, error) {
 	}
 	var elements []json.RawMessage
 	if err := json.Unmarshal(raw, &elements); err != nil {
-		return nil, fmt.Errorf("field %q: %w", key, err)
+		return nil, fmt.Errorf("field %q: %w", key, jsonerr.Unplaced(jsonerr.Explain(raw, err)))
 	}
 	if len(elements) > maxIDs {
 		return nil, fmt.Errorf("field %q has %d elements, more than %d", key, len(elements), maxIDs)

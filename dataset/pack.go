@@ -26,38 +26,38 @@ func packOne(rows []Row, window []int32, T, most int) [][]int32 {
 		return cmp.Compare(len(rows[b].IDs), len(rows[a].IDs))
 	})
 	var sequences [][]int32
-	open := newRoomIndex(T)
+	open := newFreeIndex(T)
 	for _, i := range longest {
 		n := len(rows[i].IDs)
-		s, room, ok := open.take(n)
+		s, free, ok := open.take(n)
 		if !ok {
-			s, room = len(sequences), T
+			s, free = len(sequences), T
 			sequences = append(sequences, nil)
 		}
 		sequences[s] = append(sequences[s], i)
-		if room > n && len(sequences[s]) < most {
-			open.put(s, room-n)
+		if free > n && len(sequences[s]) < most {
+			open.put(s, free-n)
 		}
 	}
 	return sequences
 }
 
-// roomIndex finds the open sequence with the least room that is enough; of equals the one opened last.
-type roomIndex struct {
-	byRoom [][]int  // [T+1]
-	used   []uint64 // a bit for each room with a sequence
+// freeIndex finds the open sequence with the least free tokens that are enough; of equals the one opened last.
+type freeIndex struct {
+	byFree [][]int  // [T+1]
+	used   []uint64 // a bit for each number of free tokens with a sequence
 }
 
-func newRoomIndex(T int) *roomIndex {
-	return &roomIndex{byRoom: make([][]int, T+1), used: make([]uint64, T/64+1)}
+func newFreeIndex(T int) *freeIndex {
+	return &freeIndex{byFree: make([][]int, T+1), used: make([]uint64, T/64+1)}
 }
 
-func (x *roomIndex) put(sequence, room int) {
-	x.byRoom[room] = append(x.byRoom[room], sequence)
-	x.used[room/64] |= 1 << (room % 64)
+func (x *freeIndex) put(sequence, free int) {
+	x.byFree[free] = append(x.byFree[free], sequence)
+	x.used[free/64] |= 1 << (free % 64)
 }
 
-func (x *roomIndex) take(n int) (sequence, room int, ok bool) {
+func (x *freeIndex) take(n int) (sequence, free int, ok bool) {
 	word := n / 64
 	bits := x.used[word] &^ (1<<(n%64) - 1)
 	for bits == 0 {
@@ -66,11 +66,11 @@ func (x *roomIndex) take(n int) (sequence, room int, ok bool) {
 		}
 		bits = x.used[word]
 	}
-	room = word*64 + mathbits.TrailingZeros64(bits)
-	list := x.byRoom[room]
-	sequence, x.byRoom[room] = list[len(list)-1], list[:len(list)-1]
+	free = word*64 + mathbits.TrailingZeros64(bits)
+	list := x.byFree[free]
+	sequence, x.byFree[free] = list[len(list)-1], list[:len(list)-1]
 	if len(list) == 1 {
-		x.used[word] &^= 1 << (room % 64)
+		x.used[word] &^= 1 << (free % 64)
 	}
-	return sequence, room, true
+	return sequence, free, true
 }

@@ -12,9 +12,10 @@ import (
 // maxRowBytes bounds the memory that one row can take.
 const maxRowBytes = 16 << 20
 
-// rowReader streams the rows of a JSONL file or of a JSON list, told apart by the first byte.
+// rowReader streams the rows of a JSONL file or of a JSON list, detected from the first byte.
 type rowReader struct {
 	in    *bufio.Reader
+	row   []byte // buffer of the row at hand
 	limit int
 	line  int // of the next byte, from 1
 	list  bool
@@ -126,12 +127,13 @@ func (r *rowReader) next() (rawRow, error) {
 func (r *rowReader) oneLine() (rawRow, error) {
 	for {
 		row := rawRow{line: r.line}
+		r.row = r.row[:0]
 		size := 0
 		for {
 			part, err := r.in.ReadSlice('\n')
 			size += len(part)
 			if size <= r.limit+2 { // + line end
-				row.data = append(row.data, part...)
+				r.row = append(r.row, part...)
 			}
 			if errors.Is(err, bufio.ErrBufferFull) {
 				continue
@@ -145,7 +147,7 @@ func (r *rowReader) oneLine() (rawRow, error) {
 			break
 		}
 		r.line++
-		row.data = bytes.TrimSpace(row.data)
+		row.data = bytes.TrimSpace(r.row)
 		if size > r.limit+2 || len(row.data) > r.limit {
 			return rawRow{}, r.tooLong(row.line)
 		}
@@ -180,6 +182,7 @@ func (r *rowReader) element() (rawRow, error) {
 	}
 	row := rawRow{line: r.line}
 	r.in.UnreadByte()
+	r.row = r.row[:0]
 	size, depth, inString, escaped := 0, 0, false, false
 scan:
 	for {
@@ -210,7 +213,7 @@ scan:
 			r.line++
 		}
 		if size++; size <= r.limit {
-			row.data = append(row.data, c)
+			r.row = append(r.row, c)
 		}
 	}
 	if c, _ := r.in.ReadByte(); c == ']' {
@@ -221,7 +224,7 @@ scan:
 	if size > r.limit {
 		return rawRow{}, r.tooLong(row.line)
 	}
-	row.data = bytes.TrimSpace(row.data)
+	row.data = bytes.TrimSpace(r.row)
 	return row, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -44,6 +43,8 @@ type source struct {
 	keys   map[string]string
 	rows   []Row
 	report *Report
+
+	buffers buffers
 
 	index    int // of the row at hand
 	problems []string
@@ -120,7 +121,7 @@ func (s *source) add(raw rawRow) error {
 	if err != nil {
 		return fail(err)
 	}
-	e, err := encode(ex, s.tok, s.cfg)
+	e, err := encode(ex, s.tok, s.cfg, &s.buffers)
 	if err != nil {
 		return fail(err)
 	}
@@ -129,9 +130,18 @@ func (s *source) add(raw rawRow) error {
 	}
 	s.report.count(e, place(s.path, raw.line, s.index))
 	if e.drop == "" {
-		s.rows = append(s.rows, Row{IDs: slices.Clone(e.ids), Labels: slices.Clone(e.labels), Index: s.index, Line: raw.line, Source: s.path})
+		ids, labels := newRow(len(e.ids))
+		copy(ids, e.ids)
+		copy(labels, e.labels)
+		s.rows = append(s.rows, Row{IDs: ids, Labels: labels, Index: s.index, Line: raw.line, Source: s.path})
 	}
 	return nil
+}
+
+// newRow gives a row's ids and labels in one piece of memory of just their size.
+func newRow(n int) (ids, labels []int32) {
+	both := make([]int32, 2*n)
+	return both[:n:n], both[n:]
 }
 
 // chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.

@@ -56,7 +56,7 @@ func (c *chip) Bind(*Plan, Store) (Runner, error) {
 func (*chip) Close() error { return nil }
 
 // gpuCapabilities are every GPU's.
-var gpuCapabilities = Capabilities{SeparateHost: true, Overlap: true, KeepDequantised: true, LogitRows: 1024}
+var gpuCapabilities = Capabilities{Async: true, SeparateHost: true, Overlap: true, KeepDequantised: true, LogitRows: 1024}
 
 // reservedShare: one part in so many of a device's memory is left to the driver: modules, graphs, libraries.
 const reservedShare = 50

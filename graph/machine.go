@@ -33,6 +33,8 @@ type Machine interface {
 type Capabilities struct {
 	// SeparateHost: host memory is not the machine's own, so that values can be offloaded there.
 	SeparateHost bool
+	// Async: work goes on after it is queued.
+	Async bool
 	// Overlap: calls that do not depend on one another run at the same time.
 	Overlap bool
 	// KeepDequantised: quantised weights kept as the numbers they stand for save enough time to be worth their memory.

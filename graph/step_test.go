@@ -53,9 +53,12 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
 	trained := &adapter.Trained{}
-	m := adapter.Methods[method]
+	m, quantised, err := adapter.Lookup(method)
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora)}
-	if m.Quantized {
+	if quantised {
 		q := quant.Default()
 		o.Scheme = &q
 	}
@@ -197,7 +200,7 @@ func stepCases(t *testing.T, run func(name string, c model.Config, method string
 	t.Helper()
 	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 	for _, kind := range []string{"llama", "qwen2"} {
-		c, err := model.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
 			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"}`, kind))
 		if err != nil {
 			t.Fatal(err)

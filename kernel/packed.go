@@ -1,8 +1,16 @@
 package kernel
 
-// Packed makes the GEMM with a frozen weight W [N,K] in each storage scheme of package quant, by the
-// scheme's name: y = x Wᵀ. Inputs after x: the codes u8, then the scale of each block: f32, or, nested, u8 codes,
-// f32 scales of 256 of them each, and an f32 offset.
-var Packed = map[string]func(n, k int, nested bool) Kernel{
-	"nf4": func(n, k int, nested bool) Kernel { return MatMulNF4{N: n, K: k, Nested: nested} },
+// PackedWeight is what computes with a weight W [N,K] that stays packed. Its inputs are the weight's parts, in
+// the order of quant.Config.Parts, after the GEMM's x.
+type PackedWeight struct {
+	MatMul     func(n, k int, nested bool) Kernel              // y = x Wᵀ
+	Dequantise func(n, k int, nested bool, float DType) Kernel // W
+}
+
+// Packed lists them by the storage scheme's name in package quant.
+var Packed = map[string]PackedWeight{
+	"nf4": {
+		MatMul:     func(n, k int, nested bool) Kernel { return MatMulNF4{N: n, K: k, Nested: nested} },
+		Dequantise: func(n, k int, nested bool, float DType) Kernel { return DequantiseNF4{n, k, nested, float} },
+	},
 }

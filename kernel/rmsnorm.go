@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// RMSNorm scales every row to root mean square one, then each column by a frozen weight
+// RMSNorm scales every row to root mean square one, then each column by a weight
 // (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019).
 //
 //	x f[M,C], w w[C] -> y f[M,C] = w*(x*rstd), rstd f[M] = 1/sqrt(mean(x^2) + Eps)
@@ -31,8 +31,11 @@ func (o RMSNorm) Shape(in []Type) ([]Type, error) {
 
 func (RMSNorm) Grads() Backward {
 	return Backward{
-		Calls: []Call{{RMSNormGrad{}, []Ref{In(0), In(1), Out(1), Upstream()}}},
-		Grads: []Ref{FromCall(0, 0), {}},
+		Calls: []Call{
+			{RMSNormGrad{}, []Ref{In(0), In(1), Out(1), Upstream()}},
+			{RMSNormWeightGrad{}, []Ref{In(0), Out(1), Upstream()}}, // where the weight is trained
+		},
+		Grads: []Ref{FromCall(0, 0), FromCall(1, 0)},
 	}
 }
 

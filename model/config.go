@@ -4,15 +4,13 @@ package model
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// Config is a decoder-only model of the llama, mistral or qwen2 family.
+// Config is a decoder-only model.
 type Config struct {
-	ModelType        string // "llama", "mistral", "qwen2"
+	ModelType        string // the family, as "llama"
 	VocabSize        int    // V
 	HiddenSize       int    // C
 	IntermediateSize int    // F
@@ -25,10 +23,9 @@ type Config struct {
 	RopeScaling      RopeScaling
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
-	// AttentionBias is llama's attention_bias: biases on q, k, v and o. It is
-	// false for mistral (no biases) and qwen2 (always biases on q, k and v).
-	AttentionBias bool
-	MLPBias       bool // biases on gate, up and down
+	QKVBias          bool // biases on q, k and v
+	OBias            bool // a bias on o
+	MLPBias          bool // biases on gate, up and down
 	// SlidingWindow is how many tokens, itself included, a token sees in the
 	// windowed layers; 0 = no layer has a window. Window says it layer by layer.
 	SlidingWindow int
@@ -55,47 +52,33 @@ func (c Config) Window(layer int) int {
 	return c.SlidingWindow
 }
 
-// LoadConfig reads config.json in dir.
-func LoadConfig(dir string) (Config, error) {
-	path := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("read model config: %w", err)
-	}
-	c, err := ParseConfig(data)
-	if err != nil {
-		return Config{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return c, nil
-}
-
-// ParseConfig reads a config.json as transformers 4 or 5 writes it. Absent keys
-// take the values that transformers gives them. What would change the numbers
+// ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
+// that dialects holds by its model_type. Absent keys take the values that transformers gives them. What would change the numbers
 // and is not supported, and every key that is not known, is an error that names
 // it; the error lists all problems.
-func ParseConfig(data []byte) (Config, error) {
+func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	k, err := newKeys(data)
 	if err != nil {
 		return Config{}, err
 	}
 	var c Config
-	k.text("model_type", &c.ModelType)
-	architectures := k.texts("architectures")
+	k.Text("model_type", &c.ModelType)
+	architectures := k.Texts("architectures")
 	d, ok := dialects[c.ModelType]
 	if c.ModelType == "" && k.bad["model_type"] == "" {
-		c.ModelType, d, ok = familyOf(architectures)
+		c.ModelType, d, ok = byArchitecture(dialects, architectures)
 	}
 	if !ok {
 		if k.bad["model_type"] != "" {
 			return Config{}, problemList(k.bad)
 		}
 		if c.ModelType == "" {
-			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, families())
+			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, names(dialects))
 		}
-		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, families())
+		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
 	}
-	if len(architectures) > 0 && !slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.architecture) }) {
-		k.fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.architecture)
+	if len(architectures) > 0 && !slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.Architecture) }) {
+		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
 	}
 	c.read(k, d)
 	k.rest(d)
@@ -113,118 +96,42 @@ func ParseConfig(data []byte) (Config, error) {
 	return c, nil
 }
 
-func (c *Config) read(k *keys, d dialect) {
+func (c *Config) read(k *Keys, d Dialect) {
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
 	k.needInt("num_hidden_layers", &c.NumLayers)
 	k.needInt("num_attention_heads", &c.NumHeads)
 	k.needInt("max_position_embeddings", &c.MaxPositions)
-	if !k.has("num_key_value_heads") && !d.kvHeadsOptional {
-		k.fail("num_key_value_heads", "is missing")
+	if !k.Has("num_key_value_heads") && !d.KVHeadsOptional {
+		k.Fail("num_key_value_heads", "is missing")
 	}
 	c.NumKVHeads = c.NumHeads
-	k.int("num_key_value_heads", &c.NumKVHeads)
-	if !k.int("head_dim", &c.HeadDim) && c.NumHeads > 0 {
+	k.Int("num_key_value_heads", &c.NumKVHeads)
+	if !k.Int("head_dim", &c.HeadDim) && c.NumHeads > 0 {
 		if c.HiddenSize%c.NumHeads != 0 {
-			k.fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
+			k.Fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
 	c.RMSNormEps = 1e-6
-	k.float("rms_norm_eps", &c.RMSNormEps)
+	k.Float("rms_norm_eps", &c.RMSNormEps)
 	c.HiddenAct = "silu"
-	if k.text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
+	if k.Text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
 		c.HiddenAct = "silu" // another name of the same function
 	}
-	k.bool("tie_word_embeddings", &c.TieEmbeddings)
-	if d.biases {
-		k.bool("attention_bias", &c.AttentionBias)
-		k.bool("mlp_bias", &c.MLPBias)
-	}
+	k.Bool("tie_word_embeddings", &c.TieEmbeddings)
 	c.BOS = k.ids("bos_token_id")
 	c.EOS = k.ids("eos_token_id")
-	k.text("torch_dtype", &c.DType)
-	k.text("dtype", &c.DType) // transformers 5; it wins as it does there
+	k.Text("torch_dtype", &c.DType)
+	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
 	c.readRope(k)
-	d.windows(c, k)
+	d.Read(c, k)
 }
 
-// mistralWindows: one window for all layers, 4096 when the key is absent.
-func mistralWindows(c *Config, k *keys) {
-	if !k.has("sliding_window") {
-		c.SlidingWindow = 4096
-	}
-	k.int("sliding_window", &c.SlidingWindow)
-	c.LayerTypes = k.texts("layer_types")
-	want := FullAttention
-	if c.SlidingWindow > 0 {
-		want = SlidingAttention
-	}
-	for i, kind := range c.LayerTypes {
-		if kind != want {
-			k.fail("layer_types", "[%d] = %q: mistral's layers are alike, with sliding_window %d all are %s", i, kind, c.SlidingWindow, want)
-			break
-		}
-	}
-}
-
-// qwen2Windows: a window only with use_sliding_window, in the layers from
-// max_window_layers on or in those that layer_types names.
-func qwen2Windows(c *Config, k *keys) {
-	var use bool
-	k.bool("use_sliding_window", &use)
-	window, first := 4096, 28
-	given := k.has("sliding_window")
-	if !k.int("sliding_window", &window) && given {
-		window = 0 // null
-	}
-	k.int("max_window_layers", &first)
-	if use {
-		c.SlidingWindow = window
-	}
-	c.LayerTypes = k.texts("layer_types")
-	if c.SlidingWindow == 0 {
-		if i := slices.Index(c.LayerTypes, SlidingAttention); i >= 0 {
-			k.fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i, SlidingAttention)
-		}
-		return
-	}
-	if c.LayerTypes == nil && c.NumLayers > 0 && c.NumLayers <= maxLayers {
-		c.LayerTypes = make([]string, c.NumLayers)
-		for i := range c.LayerTypes {
-			c.LayerTypes[i] = FullAttention
-			if i >= first {
-				c.LayerTypes[i] = SlidingAttention
-			}
-		}
-	}
-	if !slices.Contains(c.LayerTypes, SlidingAttention) {
-		c.SlidingWindow = 0
-	}
-}
-
-// llamaWindows: llama has none; a qwen2 file renamed to llama may still carry
-// the keys, switched off.
-func llamaWindows(c *Config, k *keys) {
-	use, window := true, 0
-	if k.has("use_sliding_window") {
-		k.bool("use_sliding_window", &use)
-	}
-	if k.int("sliding_window", &window) && use {
-		k.fail("sliding_window", "= %d: llama has no sliding window", window)
-	}
-	k.drop("max_window_layers")
-	for i, kind := range k.texts("layer_types") {
-		if kind != FullAttention {
-			k.fail("layer_types", "[%d] = %q: llama has only %s", i, kind, FullAttention)
-			break
-		}
-	}
-}
-
-const maxLayers = 4096
+// MaxLayers bounds num_hidden_layers.
+const MaxLayers = 4096
 
 // Validate reports every impossible size or option in one error.
 func (c Config) Validate() error { return problemList(c.problems()) }
@@ -243,7 +150,7 @@ func (c Config) problems() map[string]string {
 	size("vocab_size", c.VocabSize, 1<<24)
 	size("hidden_size", c.HiddenSize, 1<<20)
 	size("intermediate_size", c.IntermediateSize, 1<<22)
-	size("num_hidden_layers", c.NumLayers, maxLayers)
+	size("num_hidden_layers", c.NumLayers, MaxLayers)
 	size("num_attention_heads", c.NumHeads, 1<<14)
 	size("num_key_value_heads", c.NumKVHeads, 1<<14)
 	size("head_dim", c.HeadDim, 1<<14)
@@ -266,8 +173,6 @@ func (c Config) problems() map[string]string {
 		check(id >= 0 && id < c.VocabSize, "eos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
 	}
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
-	_, known := dialects[c.ModelType]
-	check(known, "model_type", "= %q is not supported (supported: %s)", c.ModelType, families())
 	c.ropeProblems(check)
 	return bad
 }

@@ -1,8 +1,11 @@
-package model
+package model_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 )
 
 func TestConfigRefuses(t *testing.T) {
@@ -85,7 +88,7 @@ func TestConfigSizes(t *testing.T) {
 		{`"max_position_embeddings":512`, `"max_position_embeddings":0`, "max_position_embeddings = 0: must be 1"},
 	} {
 		text := `{"model_type":"llama",` + strings.Replace(sizes, c.from, c.to, 1) + `}`
-		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := families.ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, expected %q", text, err, c.want)
 		}
 	}
@@ -95,14 +98,14 @@ func TestConfigSizes(t *testing.T) {
 		{`{"model_type":7}`, `model_type = 7: must be a string`},
 		{`{"model_type":"mistral","sliding_window":null}`, "num_key_value_heads is missing"},
 	} {
-		if _, err := ParseConfig([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := families.ParseConfig([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, expected %q", c.text, err, c.want)
 		}
 	}
 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
-	_, err := ParseConfig([]byte(`{"model_type":"llama","hidden_size":64,"intermediate_size":"big","num_hidden_layers":2,"max_position_embeddings":9,"eos_token_id":3,
+	_, err := families.ParseConfig([]byte(`{"model_type":"llama","hidden_size":64,"intermediate_size":"big","num_hidden_layers":2,"max_position_embeddings":9,"eos_token_id":3,
 		"hidden_act":"relu","num_experts":4,"surprise":true,"rope_scaling":{"type":"linear","extra":1}}`))
 	const want = `8 problems:
   hidden_act = "relu": only silu is supported
@@ -123,11 +126,11 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	bad := tinyLlama
-	bad.NumKVHeads, bad.HeadDim, bad.ModelType = 5, 63, "x"
+	bad.NumKVHeads, bad.HeadDim, bad.NumLayers = 5, 63, 0
 	if err := bad.Validate(); err == nil || !strings.HasPrefix(err.Error(), "3 problems:\n  head_dim = 63") {
 		t.Errorf("three mistakes: %v", err)
 	}
-	if err := (Config{}).Validate(); err == nil || !strings.Contains(err.Error(), "problems") {
+	if err := (model.Config{}).Validate(); err == nil || !strings.Contains(err.Error(), "problems") {
 		t.Errorf("a zero Config: %v", err)
 	}
 }
@@ -139,7 +142,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type":"llama",` + sizes + `,"rope_scaling":{"type":"yarn","factor":4}}`))
 	f.Add([]byte(`{"model_type":"mistral",` + sizes + `,"rope_parameters":{"rope_type":"dynamic","factor":4}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseConfig(data)
+		c, err := families.ParseConfig(data)
 		if err != nil {
 			return
 		}

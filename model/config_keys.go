@@ -9,45 +9,38 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// dialect is what config.json of one family means where families differ.
-type dialect struct {
-	architecture    string
-	kvHeadsOptional bool // absent num_key_value_heads = num_attention_heads
-	biases          bool // attention_bias and mlp_bias are options
-	windows         func(*Config, *keys)
-	fixed           map[string]fixed // keys of which one value is supported
+// Dialect is what config.json of a family means where families differ.
+type Dialect struct {
+	Architecture    string // the one that architectures may name
+	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
+	// Read takes the family's own keys, after those that all families have.
+	Read func(c *Config, k *Keys)
+	// Fixed are keys of which one value is supported.
+	Fixed map[string]Fixed
 }
 
-var dialects = map[string]dialect{
-	"llama": {architecture: "LlamaForCausalLM", kvHeadsOptional: true, biases: true, windows: llamaWindows},
-	"mistral": {architecture: "MistralForCausalLM", windows: mistralWindows, fixed: map[string]fixed{
-		"attention_bias": {false, "mistral has no biases"},
-		"mlp_bias":       {false, "mistral has no biases"},
-	}},
-	"qwen2": {architecture: "Qwen2ForCausalLM", windows: qwen2Windows, fixed: map[string]fixed{
-		"attention_bias": {true, "qwen2 always has biases on q, k and v"},
-		"mlp_bias":       {false, "qwen2 has no biases in its MLP"},
-	}},
+func names(dialects map[string]Dialect) string {
+	return strings.Join(slices.Sorted(maps.Keys(dialects)), ", ")
 }
 
-func families() string { return strings.Join(slices.Sorted(maps.Keys(dialects)), ", ") }
-
-func familyOf(architectures []string) (string, dialect, bool) {
+func byArchitecture(dialects map[string]Dialect, architectures []string) (string, Dialect, bool) {
 	for _, name := range slices.Sorted(maps.Keys(dialects)) {
 		d := dialects[name]
-		if slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.architecture) }) {
+		if slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.Architecture) }) {
 			return name, d, true
 		}
 	}
-	return "", dialect{}, false
+	return "", Dialect{}, false
 }
 
-// fixed is a key that changes the numbers: only this value (or null) is known.
-type fixed struct {
-	value any // number, bool or nil (only null and empty are allowed)
-	why   string
+// Fixed is a key that changes the numbers: only this value (or null) is known.
+type Fixed struct {
+	Value any // number, bool or nil (only null and empty are allowed)
+	Why   string
 }
 
 const (
@@ -57,7 +50,7 @@ const (
 	softcap = "this change to the attention or the logits is not supported"
 )
 
-var fixedKeys = map[string]fixed{
+var fixedKeys = map[string]Fixed{
 	"attention_dropout": {0.0, dropout}, "attn_pdrop": {0.0, dropout}, "embd_pdrop": {0.0, dropout}, "resid_pdrop": {0.0, dropout},
 	"dropout": {0.0, dropout}, "hidden_dropout": {0.0, dropout}, "hidden_dropout_prob": {0.0, dropout},
 	"num_experts": {nil, experts}, "num_local_experts": {nil, experts}, "num_experts_per_tok": {nil, experts},
@@ -80,7 +73,7 @@ var fixedKeys = map[string]fixed{
 
 // harmlessKeys do not change what a causal language model computes in training:
 // bookkeeping, initial values, generation defaults, heads of other tasks.
-// pretraining_tp splits products into slices of the same sum.
+// pretraining_tp splits a GEMM into slices of the same sum.
 var harmlessKeys = func() map[string]bool {
 	m := map[string]bool{}
 	for _, k := range strings.Fields(`
@@ -99,21 +92,21 @@ var harmlessKeys = func() map[string]bool {
 	return m
 }()
 
-// keys is a JSON object whose keys are taken one by one. bad collects, per key,
-// what is wrong.
-type keys struct {
+// Keys is a JSON object whose keys are taken one by one. A value of a wrong type
+// and what Fail says become problems of that key.
+type Keys struct {
 	raw   map[string]json.RawMessage
-	given map[string]bool // the keys of the file
-	bad   map[string]string
-	scope string // "rope_scaling." inside that object
+	given map[string]bool   // the keys of the file
+	bad   map[string]string // by key, what is wrong
+	scope string            // "rope_scaling." inside that object
 }
 
-func newKeys(data []byte) (*keys, error) {
+func newKeys(data []byte) (*Keys, error) {
 	raw, err := object(data)
 	if err != nil {
 		return nil, err
 	}
-	k := &keys{raw: raw, bad: map[string]string{}, given: map[string]bool{}}
+	k := &Keys{raw: raw, bad: map[string]string{}, given: map[string]bool{}}
 	for key := range raw {
 		k.given[key] = true
 	}
@@ -122,7 +115,7 @@ func newKeys(data []byte) (*keys, error) {
 
 // followsFromBad: the file does not give key, and what it is derived from is
 // already reported.
-func (k *keys) followsFromBad(key string) bool {
+func (k *Keys) followsFromBad(key string) bool {
 	from := map[string][]string{
 		"num_key_value_heads": {"num_attention_heads"},
 		"head_dim":            {"num_attention_heads", "hidden_size"},
@@ -136,9 +129,8 @@ func (k *keys) followsFromBad(key string) bool {
 
 // object splits a JSON object; a repeated key is an error.
 func object(data []byte) (map[string]json.RawMessage, error) {
-	if !json.Valid(data) {
-		var v any
-		return nil, fmt.Errorf("not JSON: %w", json.Unmarshal(data, &v))
+	if wrong := jsonerr.Check(data); wrong != nil {
+		return nil, fmt.Errorf("not JSON: %w", wrong)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -163,48 +155,51 @@ func object(data []byte) (map[string]json.RawMessage, error) {
 	return raw, nil
 }
 
-func (k *keys) fail(key, format string, args ...any) {
+// Fail reports what is wrong with a key; the first report counts.
+func (k *Keys) Fail(key, format string, args ...any) {
 	if key = k.scope + key; k.bad[key] == "" {
 		k.bad[key] = fmt.Sprintf(format, args...)
 	}
 }
 
-func (k *keys) has(key string) bool { _, ok := k.raw[key]; return ok }
+// Has tells whether the key is there, null or not, and not yet taken.
+func (k *Keys) Has(key string) bool { _, ok := k.raw[key]; return ok }
 
-func (k *keys) drop(key string) { delete(k.raw, key) }
+// Drop takes a key of any value.
+func (k *Keys) Drop(key string) { delete(k.raw, key) }
 
-// take decodes key into v and reports whether it was there and not null.
-func (k *keys) take(key, kind string, v any) bool {
+// take reads key into v and reports whether it was there and not null.
+func (k *Keys) take(key, kind string, v any) bool {
 	raw, ok := k.raw[key]
-	k.drop(key)
+	k.Drop(key)
 	if !ok || string(raw) == "null" {
 		return false
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		k.fail(key, "= %s: must be %s", shown(raw), kind)
+		k.Fail(key, "= %s: must be %s", shown(raw), kind)
 		return false
 	}
 	return true
 }
 
-func (k *keys) int(key string, v *int) bool       { return k.take(key, "a whole number", v) }
-func (k *keys) float(key string, v *float64) bool { return k.take(key, "a number", v) }
-func (k *keys) bool(key string, v *bool) bool     { return k.take(key, "true or false", v) }
-func (k *keys) text(key string, v *string) bool   { return k.take(key, "a string", v) }
+func (k *Keys) Int(key string, v *int) bool       { return k.take(key, "a whole number", v) }
+func (k *Keys) Float(key string, v *float64) bool { return k.take(key, "a number", v) }
+func (k *Keys) Bool(key string, v *bool) bool     { return k.take(key, "true or false", v) }
+func (k *Keys) Text(key string, v *string) bool   { return k.take(key, "a string", v) }
 
-func (k *keys) texts(key string) (list []string) {
+func (k *Keys) Texts(key string) (list []string) {
 	k.take(key, "a list of strings", &list)
 	return list
 }
 
-func (k *keys) needInt(key string, v *int) {
-	if !k.int(key, v) {
-		k.fail(key, "is missing")
+func (k *Keys) needInt(key string, v *int) {
+	if !k.Int(key, v) {
+		k.Fail(key, "is missing")
 	}
 }
 
 // ids reads one token id or a list of them.
-func (k *keys) ids(key string) []int {
+func (k *Keys) ids(key string) []int {
 	var one int
 	var list []int
 	if raw := k.raw[key]; len(raw) > 0 && raw[0] == '[' {
@@ -218,25 +213,25 @@ func (k *keys) ids(key string) []int {
 }
 
 // rest judges the keys that nothing has taken.
-func (k *keys) rest(d dialect) {
+func (k *Keys) rest(d Dialect) {
 	for key, raw := range k.raw {
-		f, ok := d.fixed[key]
+		f, ok := d.Fixed[key]
 		if !ok {
 			f, ok = fixedKeys[key]
 		}
 		switch {
 		case ok:
 			if !f.allows(raw) {
-				k.fail(key, "= %s: %s", shown(raw), f.why)
+				k.Fail(key, "= %s: %s", shown(raw), f.Why)
 			}
 		case harmlessKeys[key] || strings.HasPrefix(key, "_"):
 		default:
-			k.fail(key, "= %s: unknown key; tierlora does not know whether it changes the model", shown(raw))
+			k.Fail(key, "= %s: unknown key; tierlora does not know whether it changes the model", shown(raw))
 		}
 	}
 }
 
-func (f fixed) allows(raw json.RawMessage) bool {
+func (f Fixed) allows(raw json.RawMessage) bool {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return false
@@ -245,11 +240,11 @@ func (f fixed) allows(raw json.RawMessage) bool {
 	case nil:
 		return true
 	case []any:
-		return f.value == nil && len(v) == 0
+		return f.Value == nil && len(v) == 0
 	case map[string]any:
-		return f.value == nil && len(v) == 0
+		return f.Value == nil && len(v) == 0
 	}
-	return v == f.value
+	return v == f.Value
 }
 
 // shown is a value for an error message, cut to a line.

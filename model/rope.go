@@ -38,9 +38,9 @@ func ropeTypeNames() string { return strings.Join(slices.Sorted(maps.Keys(ropeTy
 
 // readRope reads rope_theta and rope_scaling (transformers 4) and
 // rope_parameters (transformers 5, which holds both).
-func (c *Config) readRope(k *keys) {
+func (c *Config) readRope(k *Keys) {
 	c.RopeTheta = 10000
-	haveTheta := k.float("rope_theta", &c.RopeTheta)
+	haveTheta := k.Float("rope_theta", &c.RopeTheta)
 	c.RopeScaling = RopeScaling{Type: "default"}
 	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")
 	now, nowTheta, haveNow := readRopeObject(k, "rope_parameters")
@@ -49,7 +49,7 @@ func (c *Config) readRope(k *keys) {
 	}
 	if haveNow {
 		if haveOld && now != old {
-			k.fail("rope_parameters", "and rope_scaling contradict each other")
+			k.Fail("rope_parameters", "and rope_scaling contradict each other")
 		}
 		c.RopeScaling = now
 	}
@@ -58,7 +58,7 @@ func (c *Config) readRope(k *keys) {
 			continue
 		}
 		if haveTheta && theta != c.RopeTheta {
-			k.fail(key+".rope_theta", "= %g contradicts rope_theta = %g", theta, c.RopeTheta)
+			k.Fail(key+".rope_theta", "= %g contradicts rope_theta = %g", theta, c.RopeTheta)
 		}
 	}
 	switch {
@@ -69,24 +69,24 @@ func (c *Config) readRope(k *keys) {
 	}
 }
 
-func readRopeObject(parent *keys, key string) (r RopeScaling, theta float64, ok bool) {
+func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok bool) {
 	var raw json.RawMessage
 	if !parent.take(key, "an object", &raw) {
 		return r, 0, false
 	}
 	fields, err := object(raw)
 	if err != nil {
-		parent.fail(key, "= %s: %v", shown(raw), err)
+		parent.Fail(key, "= %s: %v", shown(raw), err)
 		return r, 0, false
 	}
-	k := &keys{raw: fields, bad: parent.bad, scope: key + "."}
+	k := &Keys{raw: fields, bad: parent.bad, scope: key + "."}
 	name := "rope_type"
 	var former string // the key's name before transformers 4.43
-	if k.text("type", &former) {
+	if k.Text("type", &former) {
 		r.Type, name = former, "type"
 	}
-	if k.text("rope_type", &r.Type) && former != "" && former != r.Type {
-		k.fail("type", "= %q contradicts rope_type = %q", former, r.Type)
+	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type {
+		k.Fail("type", "= %q contradicts rope_type = %q", former, r.Type)
 	}
 	if r.Type == "" && key == "rope_parameters" {
 		r.Type = "default"
@@ -94,15 +94,15 @@ func readRopeObject(parent *keys, key string) (r RopeScaling, theta float64, ok 
 	takes, known := ropeTypes[r.Type]
 	if !known {
 		if r.Type == "" {
-			k.fail(name, "is missing (supported: %s)", ropeTypeNames())
+			k.Fail(name, "is missing (supported: %s)", ropeTypeNames())
 		} else {
-			k.fail(name, "= %q is not supported (supported: %s)", r.Type, ropeTypeNames())
+			k.Fail(name, "= %q is not supported (supported: %s)", r.Type, ropeTypeNames())
 		}
 		return RopeScaling{Type: "default"}, 0, false
 	}
 	for _, field := range slices.Sorted(maps.Keys(takes)) {
 		if v := fields[field]; takes[field] && (v == nil || string(v) == "null") {
-			k.fail(field, "is missing; type %q needs it", r.Type)
+			k.Fail(field, "is missing; type %q needs it", r.Type)
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
@@ -110,23 +110,23 @@ func readRopeObject(parent *keys, key string) (r RopeScaling, theta float64, ok 
 		switch {
 		case takenHere || field == "rope_theta" || string(fields[field]) == "null":
 		case field == "partial_rotary_factor" && fixedKeys[field].allows(fields[field]):
-			k.drop(field)
+			k.Drop(field)
 		default:
-			k.fail(field, "= %s: rope type %q has no such key", shown(fields[field]), r.Type)
+			k.Fail(field, "= %s: rope type %q has no such key", shown(fields[field]), r.Type)
 		}
 	}
-	k.float("rope_theta", &theta)
-	k.float("factor", &r.Factor)
-	k.int("original_max_position_embeddings", &r.OriginalMaxPositions)
-	k.float("low_freq_factor", &r.LowFreqFactor)
-	k.float("high_freq_factor", &r.HighFreqFactor)
-	k.float("attention_factor", &r.AttentionFactor)
-	k.float("mscale", &r.MScale)
-	k.float("mscale_all_dim", &r.MScaleAllDim)
-	k.float("beta_fast", &r.BetaFast)
-	k.float("beta_slow", &r.BetaSlow)
+	k.Float("rope_theta", &theta)
+	k.Float("factor", &r.Factor)
+	k.Int("original_max_position_embeddings", &r.OriginalMaxPositions)
+	k.Float("low_freq_factor", &r.LowFreqFactor)
+	k.Float("high_freq_factor", &r.HighFreqFactor)
+	k.Float("attention_factor", &r.AttentionFactor)
+	k.Float("mscale", &r.MScale)
+	k.Float("mscale_all_dim", &r.MScaleAllDim)
+	k.Float("beta_fast", &r.BetaFast)
+	k.Float("beta_slow", &r.BetaSlow)
 	truncate := true
-	k.bool("truncate", &truncate)
+	k.Bool("truncate", &truncate)
 	r.NoTruncate = !truncate
 	return r, theta, true
 }

@@ -1,4 +1,4 @@
-package model
+package model_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 )
 
 // TestInvFreq compares with transformers' own numbers
@@ -34,7 +37,7 @@ func TestInvFreq(t *testing.T) {
 	}
 	var worst32, worst64 float64
 	for _, g := range golden.Cases {
-		c, err := ParseConfig(g.Config)
+		c, err := families.ParseConfig(g.Config)
 		if err != nil {
 			t.Errorf("%s: %v", g.Name, err)
 			continue
@@ -61,23 +64,25 @@ func TestInvFreq(t *testing.T) {
 }
 
 func TestInvFreqRefuses(t *testing.T) {
-	good := Config{HeadDim: 64, MaxPositions: 512, RopeTheta: 10000}
+	good := model.Config{HeadDim: 64, MaxPositions: 512, RopeTheta: 10000}
 	if _, _, err := good.InvFreq(0); err != nil {
 		t.Errorf("a zero RopeScaling is the default: %v", err)
 	}
 	for _, c := range []struct {
-		change func(*Config)
+		change func(*model.Config)
 		want   string
 	}{
-		{func(c *Config) { c.HeadDim = 7 }, "head_dim = 7: rotary embedding needs an even head size"},
-		{func(c *Config) { c.HeadDim = 0 }, "head_dim = 0"},
-		{func(c *Config) { c.MaxPositions = 0 }, "max_position_embeddings = 0"},
-		{func(c *Config) { c.RopeTheta = 0 }, "rope_theta = 0: must be above 1"},
-		{func(c *Config) { c.RopeTheta = math.NaN() }, "rope_theta = NaN"},
-		{func(c *Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, yarn)`},
-		{func(c *Config) { c.RopeScaling = RopeScaling{Type: "linear"} }, "rope_scaling.factor = 0: must be at least 1"},
-		{func(c *Config) { c.RopeScaling = RopeScaling{Type: "dynamic", Factor: 2}; c.HeadDim = 2 }, "needs a head size above 2, not 2"},
-		{func(c *Config) { c.RopeScaling = RopeScaling{Type: "yarn", Factor: 2, BetaFast: 1, BetaSlow: 2} }, "beta_fast = 1: must not be below beta_slow 2"},
+		{func(c *model.Config) { c.HeadDim = 7 }, "head_dim = 7: rotary embedding needs an even head size"},
+		{func(c *model.Config) { c.HeadDim = 0 }, "head_dim = 0"},
+		{func(c *model.Config) { c.MaxPositions = 0 }, "max_position_embeddings = 0"},
+		{func(c *model.Config) { c.RopeTheta = 0 }, "rope_theta = 0: must be above 1"},
+		{func(c *model.Config) { c.RopeTheta = math.NaN() }, "rope_theta = NaN"},
+		{func(c *model.Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, yarn)`},
+		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "linear"} }, "rope_scaling.factor = 0: must be at least 1"},
+		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "dynamic", Factor: 2}; c.HeadDim = 2 }, "needs a head size above 2, not 2"},
+		{func(c *model.Config) {
+			c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 2, BetaFast: 1, BetaSlow: 2}
+		}, "beta_fast = 1: must not be below beta_slow 2"},
 	} {
 		bad := good
 		c.change(&bad)

@@ -11,9 +11,16 @@ import (
 	"testing"
 )
 
+// tensor is one of a reference file. DType is the SafeTensors name; Data is little endian.
+type tensor struct {
+	DType string
+	Shape []int
+	Data  []byte
+}
+
 // readTensors is a SafeTensors file as name -> tensor: this package may import
 // no other of the module's.
-func readTensors(t testing.TB, path string) map[string]Tensor {
+func readTensors(t testing.TB, path string) map[string]tensor {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -24,7 +31,7 @@ func readTensors(t testing.TB, path string) map[string]Tensor {
 	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]Tensor{}
+	out := map[string]tensor{}
 	for name, text := range header {
 		if name == "__metadata__" {
 			continue
@@ -37,12 +44,12 @@ func readTensors(t testing.TB, path string) map[string]Tensor {
 		if err := json.Unmarshal(text, &e); err != nil {
 			t.Fatal(err)
 		}
-		out[name] = Tensor{e.DType, e.Shape, raw[8+n+e.Offsets[0] : 8+n+e.Offsets[1]]}
+		out[name] = tensor{e.DType, e.Shape, raw[8+n+e.Offsets[0] : 8+n+e.Offsets[1]]}
 	}
 	return out
 }
 
-func floats(t testing.TB, x Tensor) []float32 {
+func floats(t testing.TB, x tensor) []float32 {
 	t.Helper()
 	var out []float32
 	switch x.DType {
@@ -160,39 +167,105 @@ func TestGoldenCases(t *testing.T) {
 	}
 }
 
-// The base of a whole model as bitsandbytes wrote it: read, and written again
-// byte for byte.
-func TestSerialisedRoundTrip(t *testing.T) {
-	for file, weights := range map[string]int{"base_nf4": 35, "base_nf4_double": 35} {
+// stored is a weight that bitsandbytes serialised.
+func stored(t testing.TB, g map[string]tensor, name string) Packed {
+	t.Helper()
+	var state struct {
+		Type   string `json:"quant_type"`
+		Block  int    `json:"blocksize"`
+		Shape  []int
+		Nested int     `json:"nested_blocksize"`
+		Offset float64 `json:"nested_offset"`
+	}
+	if err := json.Unmarshal(g[name+".quant_state.bitsandbytes__nf4"].Data, &state); err != nil {
+		t.Fatal(err)
+	}
+	p := Packed{Scheme: Schemes[state.Type], Rows: state.Shape[0], Cols: state.Shape[1], BlockSize: state.Block, Codes: g[name].Data}
+	if state.Nested == 0 {
+		p.Absmax = floats(t, g[name+".absmax"])
+		return p
+	}
+	if state.Nested != NestedBlock {
+		t.Fatalf("%s: scales in blocks of %d", name, state.Nested)
+	}
+	p.AbsmaxU8, p.Absmax2, p.Table2 = g[name+".absmax"].Data, floats(t, g[name+".nested_absmax"]), floats(t, g[name+".nested_quant_map"])
+	p.Offset = float32(state.Offset)
+	return p
+}
+
+// The parts of a weight have the names, types, sizes and contents of bitsandbytes' tensors.
+func TestPartsAreBitsandbytes(t *testing.T) {
+	for file, nested := range map[string]bool{"base_nf4": false, "base_nf4_double": true} {
 		g := readTensors(t, "testdata/"+file+".safetensors")
-		get := func(n string) (Tensor, bool) { x, ok := g[n]; return x, ok }
-		has := func(n string) bool { _, ok := g[n]; return ok }
-		found, tensors := 0, 0
+		weights := 0
 		for name := range g {
-			if !strings.HasSuffix(name, ".weight") || !IsSerialised(name, has) {
+			if !strings.HasSuffix(name, ".weight") {
 				continue
 			}
-			found++
-			p, err := Deserialise(name, get)
-			if err != nil {
-				t.Fatal(err)
-			}
-			stored := p.Serialise(name, "float32")
-			tensors += len(stored)
-			for n, x := range stored {
-				if w := g[n]; w.DType != x.DType || !slices.Equal(w.Shape, x.Shape) || !slices.Equal(w.Data, x.Data) {
-					t.Fatalf("%s: %s %s %v %q, want %s %v %q", file, n, x.DType, x.Shape, x.Data, w.DType, w.Shape, w.Data)
+			weights++
+			p := stored(t, g, name)
+			c := Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested}
+			bytes := int64(0)
+			for _, part := range c.Parts(p.Rows, p.Cols) {
+				var got []float32
+				bytes += int64(part.Len)
+				if part.Floats != nil {
+					got = part.Floats(&p)
+					bytes += 3 * int64(part.Len)
+				} else {
+					for _, b := range part.Bytes(&p) {
+						got = append(got, float32(b))
+					}
 				}
-				if !slices.Contains(SerialisedNames(name), n) {
-					t.Errorf("%s is not among SerialisedNames", n)
+				want := []float32{p.Offset} // which the file has in its state
+				if part.Suffix != ".nested_offset" {
+					x := g[name+part.Suffix]
+					if (x.DType == "F32") != (part.Floats != nil) {
+						t.Errorf("%s%s is %s", name, part.Suffix, x.DType)
+					}
+					if want = nil; x.DType == "F32" {
+						want = floats(t, x)
+					} else {
+						for _, b := range x.Data {
+							want = append(want, float32(b))
+						}
+					}
 				}
+				if len(got) != part.Len {
+					t.Errorf("%s%s has %d elements, %d are declared", name, part.Suffix, len(got), part.Len)
+				}
+				sameBits(t, name+part.Suffix, got, want)
 			}
-			if int64(len(stored[name].Data)) > p.Bytes() || (Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: p.Nested()}).Size(p.Rows, p.Cols) != p.Bytes() {
-				t.Errorf("%s: Size and Bytes disagree", name)
+			if bytes != p.Bytes() || c.Size(p.Rows, p.Cols) != p.Bytes() {
+				t.Errorf("%s: %d bytes in parts, %d stored, %d said", name, bytes, p.Bytes(), c.Size(p.Rows, p.Cols))
 			}
 		}
-		if found != weights || tensors != len(g) {
-			t.Errorf("%s: %d weights in %d tensors, want %d in %d", file, found, tensors, weights, len(g))
+		if weights != 35 {
+			t.Errorf("%s: %d weights, want 35", file, weights)
+		}
+	}
+}
+
+// The declared lengths are those of the packed weight, for whole blocks and short ones.
+func TestPartsHaveTheirLength(t *testing.T) {
+	for _, size := range [][2]int{{1, 1}, {3, 7}, {1, 64}, {128, 128}, {129, 128}, {257, 191}} {
+		for _, nested := range []bool{false, true} {
+			c := Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested}
+			p := mustQuantize(t, random(size[0]*size[1], 5), size[0], size[1], c)
+			for _, part := range c.Parts(size[0], size[1]) {
+				have := 0
+				if part.Floats != nil {
+					have = len(part.Floats(&p))
+				} else {
+					have = len(part.Bytes(&p))
+				}
+				if have != part.Len {
+					t.Errorf("%v: %s has %d elements, %d are declared", size, part.Suffix, have, part.Len)
+				}
+			}
+			if c.Size(size[0], size[1]) != p.Bytes() {
+				t.Errorf("%v: %d bytes, %d are said", size, p.Bytes(), c.Size(size[0], size[1]))
+			}
 		}
 	}
 }
@@ -203,7 +276,7 @@ func TestCUDAReferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data := os.Getenv("TIERLORA_DATA"); data != "" {
+	if data := os.Getenv("TRAINER_DATA"); data != "" {
 		more, err := filepath.Glob(filepath.Join(data, "nf4/bnb_reference/*_nf4*.bin"))
 		if err != nil {
 			t.Fatal(err)
@@ -224,8 +297,8 @@ func TestCUDAReferences(t *testing.T) {
 		}
 		at := 40
 		part := func(size int) []byte { at += size; return raw[at-size : at] }
-		codes, scales, table := part(head[3]), part(head[4]), Tensor{"F32", nil, part(head[5])}
-		absmax2, nestedTable, want := Tensor{"F32", nil, part(head[6])}, Tensor{"F32", nil, part(head[7])}, part(head[8])
+		codes, scales, table := part(head[3]), part(head[4]), tensor{"F32", nil, part(head[5])}
+		absmax2, nestedTable, want := tensor{"F32", nil, part(head[6])}, tensor{"F32", nil, part(head[7])}, part(head[8])
 		p := Packed{Scheme: Schemes["nf4"], Rows: 1, Cols: head[1], BlockSize: head[2], Codes: codes}
 		sameBits(t, "table", floats(t, table), nf4Table[:])
 		if head[0] == 2 {
@@ -234,10 +307,10 @@ func TestCUDAReferences(t *testing.T) {
 			p.AbsmaxU8, p.Absmax2 = scales, floats(t, absmax2)
 			p.Offset = math.Float32frombits(binary.LittleEndian.Uint32(raw[36:]))
 		} else {
-			p.Absmax = floats(t, Tensor{"F32", nil, scales})
+			p.Absmax = floats(t, tensor{"F32", nil, scales})
 		}
-		if err := p.Check(); err != nil {
-			t.Fatal(err)
+		if len(p.Codes) != (head[1]+1)/2 || len(p.Absmax)+len(p.AbsmaxU8) != p.Blocks() {
+			t.Fatalf("%s: %d bytes of codes and %d scales for %d weights", path, len(p.Codes), len(p.Absmax)+len(p.AbsmaxU8), head[1])
 		}
 		y := make([]float32, p.Len())
 		p.Dequantize(y)
@@ -260,17 +333,13 @@ func TestModelQuantised(t *testing.T) {
 	model := readTensors(t, "../configs/assets/stories260K/model.safetensors")
 	for file, nested := range map[string]bool{"base_nf4": false, "base_nf4_double": true} {
 		g := readTensors(t, "testdata/"+file+".safetensors")
-		get := func(n string) (Tensor, bool) { x, ok := g[n]; return x, ok }
 		offsets, weights := 0, 0
 		for name, w := range model {
 			if _, ok := g[name]; !ok {
 				continue
 			}
 			weights++
-			want, err := Deserialise(name, get)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := stored(t, g, name)
 			got := mustQuantize(t, floats(t, w), w.Shape[0], w.Shape[1], Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
 			if !slices.Equal(got.Codes, want.Codes) || !slices.Equal(got.AbsmaxU8, want.AbsmaxU8) {
 				t.Errorf("%s %s: codes differ", file, name)

@@ -29,6 +29,8 @@ func (nf4) Bits() int         { return 4 }
 func (nf4) BlockSizes() []int { return []int{64} }
 func (nf4) Table() []float32  { return nf4Table[:] }
 
+func (nf4) Parts(c Config, rows, cols int) []Part { return blockParts(c, rows, cols) }
+
 // nf4Bucket maps y to one of 65 equal steps of [-1,1]. It never decreases, so
 // a threshold in another bucket is already decided.
 func nf4Bucket(y float32) int {

@@ -38,17 +38,6 @@ func (p *Packed) Bytes() int64 {
 	return n
 }
 
-// Size is what Bytes will be for a matrix of rows x cols, before it exists.
-func (c Config) Size(rows, cols int) int64 {
-	n := int64(rows) * int64(cols)
-	blocks := (n + int64(c.BlockSize) - 1) / int64(c.BlockSize)
-	size := (n*int64(c.Bits) + 7) / 8
-	if !c.DoubleQuant {
-		return size + 4*blocks
-	}
-	return size + blocks + 4*((blocks+NestedBlock-1)/NestedBlock) + 4
-}
-
 // Scale is the absmax of a block.
 func (p *Packed) Scale(block int) float32 {
 	if !p.Nested() {
@@ -66,10 +55,10 @@ func (p *Packed) Dequantize(dst []float32) { p.DequantizeRange(dst, 0, p.Len()) 
 // matrix. Safe for concurrent use.
 func (p *Packed) DequantizeRange(dst []float32, from, to int) {
 	if from < 0 || to < from || to > p.Len() || len(dst) < to-from {
-		panic(fmt.Sprintf("quant: decode [%d,%d) of %d weights into %d values", from, to, p.Len(), len(dst)))
+		panic(fmt.Sprintf("quant: dequantise [%d,%d) of %d weights into %d values", from, to, p.Len(), len(dst)))
 	}
 	if _, ok := p.Scheme.(nf4); ok && from%p.BlockSize == 0 {
-		n := p.decodeBlocks(dst, from, to)
+		n := p.dequantiseBlocks(dst, from, to)
 		dst, from = dst[n:], from+n
 	}
 	perByte := 8 / p.Scheme.Bits()
@@ -78,7 +67,7 @@ func (p *Packed) DequantizeRange(dst []float32, from, to int) {
 		end := min((block+1)*p.BlockSize, to)
 		scale := p.Scale(block)
 		if skip := from % perByte; skip != 0 {
-			// A range that starts inside a byte: decode that byte's values apart.
+			// A range that starts inside a byte: dequantise that byte's values apart.
 			var pair [8]float32
 			have := min(perByte, p.Len()-(from-skip))
 			p.Scheme.Decode(pair[:have], p.Codes[from/perByte:], scale)
@@ -91,10 +80,10 @@ func (p *Packed) DequantizeRange(dst []float32, from, to int) {
 	}
 }
 
-// decodeBlocks decodes the whole blocks of [from,to), from a block's start, and
+// dequantiseBlocks dequantises the whole blocks of [from,to), from a block's start, and
 // returns how many values that were: many blocks in one call, because a call a
 // block takes as long as the block.
-func (p *Packed) decodeBlocks(dst []float32, from, to int) int {
+func (p *Packed) dequantiseBlocks(dst []float32, from, to int) int {
 	var scales [32]float32
 	done := 0
 	for to-from-done >= p.BlockSize {
@@ -108,37 +97,6 @@ func (p *Packed) decodeBlocks(dst []float32, from, to int) int {
 		done += n
 	}
 	return done
-}
-
-// Check returns what is wrong with p's sizes, nil when every index that
-// decoding can form is inside its array.
-func (p *Packed) Check() error {
-	if p.Scheme == nil || p.Rows < 0 || p.Cols < 0 || p.BlockSize <= 0 || p.BlockSize%2 != 0 {
-		return fmt.Errorf("scheme, shape [%d,%d] or block size %d is not usable", p.Rows, p.Cols, p.BlockSize)
-	}
-	if p.Cols > 0 && p.Rows > maxLen/p.Cols {
-		return fmt.Errorf("shape [%d,%d] is too large", p.Rows, p.Cols)
-	}
-	perByte := 8 / p.Scheme.Bits()
-	if want := (p.Len() + perByte - 1) / perByte; len(p.Codes) != want {
-		return fmt.Errorf("%d bytes of codes, shape [%d,%d] needs %d", len(p.Codes), p.Rows, p.Cols, want)
-	}
-	if !p.Nested() {
-		if len(p.Absmax) != p.Blocks() {
-			return fmt.Errorf("%d scales, shape [%d,%d] needs %d", len(p.Absmax), p.Rows, p.Cols, p.Blocks())
-		}
-		return nil
-	}
-	if len(p.AbsmaxU8) != p.Blocks() {
-		return fmt.Errorf("%d nested scales, shape [%d,%d] needs %d", len(p.AbsmaxU8), p.Rows, p.Cols, p.Blocks())
-	}
-	if len(p.Table2) != 256 {
-		return fmt.Errorf("nested table of %d values, want 256", len(p.Table2))
-	}
-	if want := (p.Blocks() + NestedBlock - 1) / NestedBlock; len(p.Absmax2) != want {
-		return fmt.Errorf("%d second-level scales, %d scales need %d", len(p.Absmax2), p.Blocks(), want)
-	}
-	return nil
 }
 
 const maxLen = 1 << 40 // weights in one matrix

@@ -1,5 +1,5 @@
-// Package quant is how frozen weights are stored: the schemes, double
-// quantisation of their scales, and bitsandbytes' serialised form.
+// Package quant is how frozen weights are stored: the schemes and the double
+// quantisation of their scales.
 //
 // A scheme is one file that implements Scheme and one line in Schemes.
 package quant
@@ -29,6 +29,8 @@ type Scheme interface {
 	Encode(codes []byte, x []float32) (absmax float32)
 	// Decode writes dst[i] = Table()[code i] * absmax, one float32 product.
 	Decode(dst []float32, codes []byte, absmax float32)
+	// Parts are the tensors that a weight of rows x cols is stored as under c, of this type.
+	Parts(c Config, rows, cols int) []Part
 }
 
 // Schemes lists every storage scheme by its name in the configuration.
@@ -48,10 +50,14 @@ func Names() []string {
 
 // Config is the section "quantization" of a run's configuration.
 type Config struct {
-	Bits        int    `yaml:"bits" mapstructure:"bits"`                 // bits a code
-	Type        string `yaml:"type" mapstructure:"type"`                 // a key of Schemes
-	BlockSize   int    `yaml:"block_size" mapstructure:"block_size"`     // weights that share one scale
-	DoubleQuant bool   `yaml:"double_quant" mapstructure:"double_quant"` // the scales themselves in 8 bits
+	// Bits of a stored weight.
+	Bits int `yaml:"bits" mapstructure:"bits"`
+	// Type is the storage scheme; nf4 is QLoRA's 4-bit NormalFloat.
+	Type string `yaml:"type" mapstructure:"type"`
+	// BlockSize is the number of weights that share one scale.
+	BlockSize int `yaml:"block_size" mapstructure:"block_size"`
+	// DoubleQuant stores the scales themselves in 8 bits.
+	DoubleQuant bool `yaml:"double_quant" mapstructure:"double_quant"`
 }
 
 // Default is QLoRA's storage: 4-bit NF4, blocks of 64, double quantisation.

@@ -145,41 +145,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A file of which every table is zero, as a test suite of another project has.
-func TestForeignTableIsRefused(t *testing.T) {
-	g := readTensors(t, "testdata/bnb_nf4.safetensors")
-	_, err := Deserialise("model.layers.0.weight", func(n string) (Tensor, bool) { x, ok := g[n]; return x, ok })
-	if err == nil || !strings.Contains(err.Error(), "another table") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func FuzzDeserialise(f *testing.F) {
-	p := mustQuantize(f, random(200, 2), 10, 20, Default())
-	s := p.Serialise("w", "float32")
-	f.Add(s["w"].Data, s["w.absmax"].Data, s["w.nested_absmax"].Data, s["w.nested_quant_map"].Data, s["w.quant_state.bitsandbytes__nf4"].Data, true)
-	p = mustQuantize(f, random(33, 2), 3, 11, Config{Bits: 4, Type: "nf4", BlockSize: 64})
-	s = p.Serialise("w", "float32")
-	f.Add(s["w"].Data, s["w.absmax"].Data, []byte{}, []byte{}, s["w.quant_state.bitsandbytes__nf4"].Data, false)
-	table := s["w.quant_map"]
-	f.Fuzz(func(t *testing.T, codes, absmax, absmax2, table2, state []byte, nested bool) {
-		dtype := "F32"
-		if nested {
-			dtype = "U8"
-		}
-		files := map[string]Tensor{
-			"w": {"U8", nil, codes}, "w.quant_map": table, "w.absmax": {dtype, nil, absmax}, "w.nested_absmax": {"F32", nil, absmax2},
-			"w.nested_quant_map": {"F32", nil, table2}, "w.quant_state.bitsandbytes__nf4": {"U8", nil, state},
-		}
-		p, err := Deserialise("w", func(n string) (Tensor, bool) { x, ok := files[n]; return x, ok })
-		if err != nil || p.Len() > 1<<20 {
-			return
-		}
-		p.Dequantize(make([]float32, p.Len()))
-		p.Serialise("w", "float32")
-	})
-}
-
 func BenchmarkDequantize(b *testing.B) {
 	for name, cfg := range map[string]Config{"nested": Default(), "plain": {Bits: 4, Type: "nf4", BlockSize: 64}} {
 		p := mustQuantize(b, random(1024*1024, 2), 1024, 1024, cfg)

@@ -20,20 +20,38 @@ type Quantizer struct {
 
 // NewQuantizer prepares a matrix of rows x cols.
 func NewQuantizer(rows, cols int, cfg Config) (*Quantizer, error) {
+	q := new(Quantizer)
+	if err := q.Reset(rows, cols, cfg); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Reset prepares the next matrix in the memory of the one before, whose Packed is not valid any more.
+func (q *Quantizer) Reset(rows, cols int, cfg Config) error {
 	if errs := cfg.Validate(); len(errs) > 0 {
-		return nil, fmt.Errorf("quantise a matrix [%d,%d]: %w", rows, cols, errors.Join(errs...))
+		return fmt.Errorf("quantise a matrix [%d,%d]: %w", rows, cols, errors.Join(errs...))
 	}
 	if rows <= 0 || cols <= 0 || rows > maxLen/cols {
-		return nil, fmt.Errorf("quantise a matrix [%d,%d]: both sizes must be positive and their product at most 2^40", rows, cols)
+		return fmt.Errorf("quantise a matrix [%d,%d]: both sizes must be positive and their product at most 2^40", rows, cols)
 	}
-	q := &Quantizer{
-		packed: Packed{Scheme: Schemes[cfg.Type], Rows: rows, Cols: cols, BlockSize: cfg.BlockSize},
-		nested: cfg.DoubleQuant,
-		carry:  make([]float32, 0, cfg.BlockSize),
+	codes := q.packed.Codes
+	q.packed = Packed{Scheme: Schemes[cfg.Type], Rows: rows, Cols: cols, BlockSize: cfg.BlockSize}
+	q.packed.Codes = zeroed(codes, (rows*cols*cfg.Bits+7)/8)
+	q.absmax = zeroed(q.absmax, q.packed.Blocks())
+	q.nested, q.next, q.carry = cfg.DoubleQuant, 0, q.carry[:0]
+	q.done.Store(0)
+	return nil
+}
+
+// zeroed is n zeros, in s if it is long enough.
+func zeroed[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n)
 	}
-	q.packed.Codes = make([]byte, (rows*cols*cfg.Bits+7)/8)
-	q.absmax = make([]float32, q.packed.Blocks())
-	return q, nil
+	s = s[:n]
+	clear(s)
+	return s
 }
 
 // Add takes the next values in row-major order, any number of them.

@@ -2,7 +2,7 @@
 # Proves a build on this machine's GPU: kernel suite, driver suite, compute-sanitizer, PEFT's error as the bound, runs, bench.
 #   make proof                                  builds the programs into build/proof (needs Go, no GPU)
 #   scripts/gpu-proof.sh build/proof OUT        needs neither Go nor network; OUT gets a log of each part and summary.txt
-# TIERLORA_SMOLLM2 (the model's folder) and TIERLORA_DATA (with goldens/smollm2) add the tests on real weights. Where torch,
+# TRAINER_SMOLLM2 (the model's folder) and TRAINER_DATA (with goldens/smollm2) add the tests on real weights. Where torch,
 # transformers and PEFT are installed, references are computed here (scripts/proof_reference.py), Llama-2-7B's whole shape
 # among them: 60 GB of device memory. PARTS names the parts to run: any of "side alone program bench". Exit code 1: a part failed.
 set -u
@@ -11,7 +11,7 @@ mkdir -p "$out/refs"
 out=$(realpath "$out")
 cd "$(dirname "$0")/.."
 root=$PWD parts=${PARTS:-side alone program bench} failed=0
-export TRAINER_GPU=require TIERLORA_TRAINER=$bin/trainer
+export TRAINER_GPU=require TRAINER_BINARY=$bin/trainer
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 tools='racecheck memcheck initcheck'
 # Tests that share the card with others: no timing, no reading of free memory.
@@ -46,8 +46,8 @@ if wants side; then
 		ref tinyllama-1.1b-nf4 --shape tinyllama-1.1b --draws 4 --nf4 $nf4 & jobs+=($!)
 		ref stories260K --model configs/assets/stories260K --rows 4 --tokens 128 --draws 16 & jobs+=($!)
 		ref stories260K-nf4 --model configs/assets/stories260K --rows 4 --tokens 128 --draws 16 --nf4 $nf4 & jobs+=($!)
-		if [ -n "${TIERLORA_SMOLLM2:-}" ] && [ -n "${TIERLORA_DATA:-}" ]; then
-			ref smollm2-135m --model "$TIERLORA_SMOLLM2" --rows 4 --tokens 256 --ids "$TIERLORA_DATA/goldens/smollm2/evaluation.json" & jobs+=($!)
+		if [ -n "${TRAINER_SMOLLM2:-}" ] && [ -n "${TRAINER_DATA:-}" ]; then
+			ref smollm2-135m --model "$TRAINER_SMOLLM2" --rows 4 --tokens 256 --ids "$TRAINER_DATA/goldens/smollm2/evaluation.json" & jobs+=($!)
 		fi
 	else
 		say 'left out: references (torch, transformers or peft is missing)'
@@ -69,7 +69,7 @@ if wants side; then
 fi
 
 if wants alone; then
-	[ -n "$(ls "$out/refs" 2>/dev/null)" ] && export TIERLORA_PROOF=$out/refs
+	[ -n "$(ls "$out/refs" 2>/dev/null)" ] && export TRAINER_PROOF=$out/refs
 	part train-alone train 300 "$bin/train.test" -test.run TestGPU -test.skip "$beside" -test.v || failed=1
 fi
 
@@ -82,7 +82,7 @@ if wants program; then
 			steps=3
 			[ $tool = racecheck ] && steps=2 # three were killed on a host of 128 GiB
 			part "$tool-run" . 120 "$sanitizer" --report-api-errors no --error-exitcode 9 --num-callers-device 0 --tool "$tool" "$bin/trainer" train --config cpu_stories_quick --set device=cuda \
-				--set training.max_steps=$steps --set training.decoded_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
+				--set training.max_steps=$steps --set training.dequantised_weights=never --set "output_dir=$out/run-$tool" --quiet & jobs+=($!)
 		done
 		all "${jobs[@]}"
 	fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times what other trainers call for attention and products on this GPU: torch's cuDNN and FlashAttention-2 attention and its
-matmul, for the table of docs/reports. Run right before or after the kernels' own benchmark, on the same card."""
+matmul, for the table of docs/lab. Run right before or after the kernels' own benchmark, on the same card."""
 import statistics
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -6,7 +6,7 @@
 Each draw but the first starts from an adapter whose numbers are changed by up to 2^-9 of themselves, bf16's rounding: what becomes of that in
 100 steps is chance, so distances are averaged over draws, and "float32" says how far chance alone leads.
 bitsandbytes is not needed: the base takes the round trip through NF4 with nested scales here, and the float32 curve made this way says how
-close that is to the stored one. train's TestGPUSmolLM2CurveAgainstPEFT reads the file (TIERLORA_PROOF=OUT). Needs torch with a GPU, transformers, peft.
+close that is to the stored one. train's TestGPUSmolLM2CurveAgainstPEFT reads the file (TRAINER_PROOF=OUT). Needs torch with a GPU, transformers, peft.
 """
 import argparse, concurrent.futures, json, multiprocessing, pathlib, sys
 

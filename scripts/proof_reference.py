@@ -5,7 +5,7 @@
     python proof_reference.py OUT --shape tinyllama-1.1b [--layers 22]                random weights, written to OUT/model
     ... --nf4 quant/testdata/nf4.safetensors                                          QLoRA: linear layers after the round trip through NF4
 
-Writes to OUT what train's TestGPUErrorAgainstPEFT reads (TIERLORA_PROOF=parent of OUT):
+Writes to OUT what train's TestGPUErrorAgainstPEFT reads (TRAINER_PROOF=parent of OUT):
 
     case.json               model folder, versions, losses, and the error norms of each peer against float64
     adapter/                the PEFT adapter: r 8, alpha 16, all seven linear layers, A and B not zero

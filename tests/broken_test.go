@@ -178,6 +178,11 @@ var broken = []struct {
 		w.header("model/model.safetensors", replace("model.norm.weight", "model.nrom.weight"))
 	}},
 	{"a header that is no JSON", train, func(w workplace) { w.header("model/model.safetensors", replace("{", "[")) }},
+	{"weights of PyTorch", train, func(w workplace) {
+		w.remove("model/model.safetensors")
+		w.write("model/pytorch_model.bin", "\x80\x02}q\x00.")
+	}},
+	{"a GGUF file as the model", set("base_model=m.gguf"), func(w workplace) { w.write("m.gguf", "GGUF\x03\x00\x00\x00") }},
 
 	// tokenizers
 	{"no tokenizer", train, func(w workplace) { w.remove("model/tokenizer.json") }},

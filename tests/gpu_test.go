@@ -21,7 +21,7 @@ import (
 )
 
 // envProgram names a program built with the tag gpu, for a machine that has a GPU and no Go.
-const envProgram = "TIERLORA_TRAINER"
+const envProgram = "TRAINER_BINARY"
 
 func needGPU(t testing.TB) {
 	t.Helper()
@@ -109,7 +109,7 @@ func holdMemory(t *testing.T) (held, total int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some room stays for the other process's context, which the driver takes before anything can be refused.
+	// Some memory stays free for the other process's context, which the driver takes before anything can be refused.
 	hold, err := d.NewArena("held by the test", free-(1<<30))
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestGPUFullDevice(t *testing.T) {
 	}
 }
 
-// TestGPUAllocationFails: vram: says that there is room and the driver says that there is none. The error names the
+// TestGPUAllocationFails: vram: says that there is free memory and the driver says that there is none. The error names the
 // memory, the call and the driver's code, and nothing is left behind.
 func TestGPUAllocationFails(t *testing.T) {
 	needGPU(t)
@@ -169,7 +169,7 @@ func TestGPUAllocationFails(t *testing.T) {
 	}
 }
 
-// TestGPUWithoutBLAS: a missing cuBLASLt is said by doctor, and a run goes on with our own products.
+// TestGPUWithoutBLAS: a missing cuBLASLt is said by doctor, and a run continues with our own GEMMs.
 func TestGPUWithoutBLAS(t *testing.T) {
 	needGPU(t)
 	program, dir := gpuProgram(t), t.TempDir()

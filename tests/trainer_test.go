@@ -167,8 +167,8 @@ func TestFirstCommand(t *testing.T) {
 	}
 }
 
-// TestInterruptedRunGoesOn stops a run with SIGINT and resumes it.
-func TestInterruptedRunGoesOn(t *testing.T) {
+// TestInterruptedRunResumes stops a run with SIGINT and resumes it.
+func TestInterruptedRunResumes(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--config", "cpu_stories_quick.yaml", "--set", "training.max_steps=60", "--set", "training.batch_size=1", "--set", "dataset.max_length=192", "--set", "training.logging_steps=1", "--set", "expect.loss_decrease=0"}
 	mustRun(t, dir, append(args, "--set", "output_dir=whole")...)
@@ -192,14 +192,14 @@ func TestInterruptedRunGoesOn(t *testing.T) {
 		t.Fatalf("after SIGINT: %v\n%s", err, stderr.String())
 	}
 	if !strings.Contains(stderr.String(), "resume") {
-		t.Errorf("it does not say how to go on:\n%s", stderr.String())
+		t.Errorf("it does not say how to resume:\n%s", stderr.String())
 	}
 	if _, err := os.Stat(filepath.Join(dir, "parts", "adapter_model.safetensors")); err == nil {
 		t.Error("the stopped run left an adapter as if it had ended")
 	}
 	o := mustRun(t, dir, append(args, "--set", "output_dir=parts", "--resume", "auto")...)
 	if !strings.Contains(o.stderr, "resumed from parts/checkpoint-") {
-		t.Errorf("it does not say where it went on from:\n%s", o.stderr)
+		t.Errorf("it does not say where it resumed from:\n%s", o.stderr)
 	}
 	if read(t, dir, "whole/adapter_model.safetensors") != read(t, dir, "parts/adapter_model.safetensors") {
 		t.Error("the interrupted run trains another adapter")
@@ -216,9 +216,9 @@ func TestThreeTypos(t *testing.T) {
 	write(t, filepath.Join(dir, "typos.yaml"), text)
 	line := func(key string) int { return strings.Count(text[:strings.Index(text, key)], "\n") + 1 }
 	o := run(t, dir, "validate", "--config", "typos.yaml")
-	want := fmt.Sprintf(`trainer: typos.yaml:%d:3: lora.target_module: unknown key; the nearest is target_modules
-typos.yaml:%d:3: dataset.max_lenght: unknown key; the nearest is max_length
-typos.yaml:%d:3: training.learning_rte: unknown key; the nearest is learning_rate
+	want := fmt.Sprintf(`trainer: typos.yaml:%d:3: lora.target_module: unknown key; the nearest is lora.target_modules
+typos.yaml:%d:3: dataset.max_lenght: unknown key; the nearest is dataset.max_length
+typos.yaml:%d:3: training.learning_rte: unknown key; the nearest is training.learning_rate
 3 problems in typos.yaml
 `, line("target_module:"), line("max_lenght:"), line("learning_rte:"))
 	if o.code != 2 || o.stderr != want {

@@ -8,70 +8,95 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
 // Config is the `training:` section of a run's YAML.
 type Config struct {
-	// MaxSteps is the number of optimizer steps; it wins over Epochs. 0 = Epochs decides.
+	// MaxSteps is the number of optimizer steps; it wins over Epochs. 0 lets Epochs decide.
 	MaxSteps int `mapstructure:"max_steps" yaml:"max_steps"`
-	// Epochs is the number of passes over the data.
+	// Epochs is the number of passes over the data; 0.5 is half a pass.
 	Epochs float64 `mapstructure:"epochs" yaml:"epochs"`
-	// BatchSize is rows (or packed sequences) in a micro-batch on one device.
+	// BatchSize is the number of rows (or packed sequences) in a micro-batch.
 	BatchSize int `mapstructure:"batch_size" yaml:"batch_size"`
-	// GradientAccumulationSteps is micro-batches in an optimizer step; the loss is divided by the trained
-	// tokens of them all.
+	// GradientAccumulationSteps is the number of micro-batches in an optimizer step; the loss is divided by the
+	// trained tokens of them all.
 	GradientAccumulationSteps int `mapstructure:"gradient_accumulation_steps" yaml:"gradient_accumulation_steps"`
 
-	Optimizer    string  `mapstructure:"optimizer" yaml:"optimizer"`
+	// Objective is what training minimises.
+	Objective string `mapstructure:"objective" yaml:"objective"`
+	// Optimizer that updates the adapter.
+	Optimizer string `mapstructure:"optimizer" yaml:"optimizer"`
+	// LearningRate is the peak rate, which the schedule scales. LoRA usually wants 1e-4 to 1e-3.
 	LearningRate float64 `mapstructure:"learning_rate" yaml:"learning_rate"`
-	// LRScheduler is a key of Schedules; MinLRRatio and DecayRatio serve those that have a floor or a decay.
-	LRScheduler string  `mapstructure:"lr_scheduler" yaml:"lr_scheduler"`
+	// LRScheduler is the schedule of the learning rate, by the names that transformers uses; wsd is warm-up, stable, decay.
+	LRScheduler string `mapstructure:"lr_scheduler" yaml:"lr_scheduler"`
+	// WarmupRatio is the part of all steps in which the learning rate rises to its peak.
 	WarmupRatio float64 `mapstructure:"warmup_ratio" yaml:"warmup_ratio"`
-	WarmupSteps int     `mapstructure:"warmup_steps" yaml:"warmup_steps"` // wins over WarmupRatio
-	MinLRRatio  float64 `mapstructure:"min_lr_ratio" yaml:"min_lr_ratio"` // cosine_with_min_lr, wsd: floor as part of the peak
-	DecayRatio  float64 `mapstructure:"decay_ratio" yaml:"decay_ratio"`   // wsd: decay as part of all steps
+	// WarmupSteps is the number of steps of the warm-up; it wins over WarmupRatio. 0 lets WarmupRatio decide.
+	WarmupSteps int `mapstructure:"warmup_steps" yaml:"warmup_steps"`
+	// MinLRRatio is the floor of the learning rate as a part of its peak, for cosine_with_min_lr and wsd.
+	MinLRRatio float64 `mapstructure:"min_lr_ratio" yaml:"min_lr_ratio"`
+	// DecayRatio is the part of all steps, at the end, in which wsd lowers the learning rate.
+	DecayRatio float64 `mapstructure:"decay_ratio" yaml:"decay_ratio"`
+	// WeightDecay is AdamW's decoupled weight decay, on all trained tensors.
 	WeightDecay float64 `mapstructure:"weight_decay" yaml:"weight_decay"`
-	AdamBeta1   float64 `mapstructure:"adam_beta1" yaml:"adam_beta1"`
-	AdamBeta2   float64 `mapstructure:"adam_beta2" yaml:"adam_beta2"`
+	// AdamBeta1 is the decay rate of the mean of the gradients.
+	AdamBeta1 float64 `mapstructure:"adam_beta1" yaml:"adam_beta1"`
+	// AdamBeta2 is the decay rate of the mean of the squared gradients.
+	AdamBeta2 float64 `mapstructure:"adam_beta2" yaml:"adam_beta2"`
+	// AdamEpsilon is added to the denominator of the update.
 	AdamEpsilon float64 `mapstructure:"adam_epsilon" yaml:"adam_epsilon"`
-	// MaxGradNorm clips the global gradient norm; 0 = no clipping.
+	// MaxGradNorm clips the global norm of the gradients; 0 turns clipping off.
 	MaxGradNorm float64 `mapstructure:"max_grad_norm" yaml:"max_grad_norm"`
 
-	// Precision is how a GPU stores activations and multiplies: "bf16"; "fp16" with loss scaling; "fp32"; "tf32", which is
-	// fp32 with products of 10 bits of mantissa; "auto" is bf16 where the device has it, else fp16. Parameters, sums and
+	// Precision is how a GPU stores activations and multiplies: bf16; fp16 with loss scaling; fp32; tf32, which is
+	// fp32 whose GEMMs use 10 bits of mantissa; auto is bf16 where the GPU has it, else fp16. Parameters, sums and
 	// statistics are fp32 in all of them. A CPU computes in fp32.
 	Precision string `mapstructure:"precision" yaml:"precision"`
-	// LossScale is where fp16's loss scale begins; it halves when a gradient overflows, whose step is skipped, and doubles
-	// after LossScaleInterval steps without.
-	LossScale         float64 `mapstructure:"loss_scale" yaml:"loss_scale"`
-	LossScaleInterval int     `mapstructure:"loss_scale_interval" yaml:"loss_scale_interval"`
+	// LossScale is the initial loss scale of fp16, a power of two; it halves when a gradient overflows, whose step is
+	// skipped, and doubles after LossScaleInterval steps without.
+	LossScale float64 `mapstructure:"loss_scale" yaml:"loss_scale"`
+	// LossScaleInterval is the number of steps without overflow after which fp16's loss scale doubles.
+	LossScaleInterval int `mapstructure:"loss_scale_interval" yaml:"loss_scale_interval"`
 
-	// GradientCheckpointing trades time for memory, without changing a number: "none" keeps all activations,
-	// "selective" makes norms and gates again in the backward pass, "full" makes whole layers again,
-	// "offload" keeps the layers' inputs in host memory besides, "auto" takes the first of them that fits.
+	// GradientCheckpointing saves memory by recomputing activations in the backward pass, without changing a number:
+	// none keeps all activations, selective recomputes norms and gates, full recomputes whole layers, offload keeps
+	// the layers' inputs in host memory besides, auto takes the first of them that fits.
 	GradientCheckpointing string `mapstructure:"gradient_checkpointing" yaml:"gradient_checkpointing"`
 
-	// DecodedWeights keeps quantised base weights as the numbers they stand for, so that no step decodes them:
-	// the same results, faster, in four times the memory or more. "auto" does where a GPU has room without
-	// gradient checkpointing, "always", "never".
-	DecodedWeights string `mapstructure:"decoded_weights" yaml:"decoded_weights"`
+	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them: the same
+	// results, faster, in four times the memory or more. auto does so where a GPU has enough free memory without
+	// gradient checkpointing.
+	DequantisedWeights string `mapstructure:"dequantised_weights" yaml:"dequantised_weights"`
 
-	// EvalSteps, SaveSteps: every N optimizer steps; 0 = never (a final save is always made).
-	EvalSteps      int `mapstructure:"eval_steps" yaml:"eval_steps"`
-	SaveSteps      int `mapstructure:"save_steps" yaml:"save_steps"`
-	SaveTotalLimit int `mapstructure:"save_total_limit" yaml:"save_total_limit"` // newest kept; 0 = all
-	LoggingSteps   int `mapstructure:"logging_steps" yaml:"logging_steps"`
-	// Resume is "" (refuse to overwrite a run that is there), "auto" (newest complete checkpoint of
-	// output_dir, if any) or a checkpoint folder.
+	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
+	// the run, skip leaves the step out.
+	OnNonFinite string `mapstructure:"on_nonfinite" yaml:"on_nonfinite"`
+
+	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
+	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
+	// SaveSteps is the number of optimizer steps between checkpoints; 0 saves at the end of the run only.
+	SaveSteps int `mapstructure:"save_steps" yaml:"save_steps"`
+	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
+	SaveTotalLimit int `mapstructure:"save_total_limit" yaml:"save_total_limit"`
+	// LoggingSteps is the number of optimizer steps between lines of metrics.jsonl and of the terminal.
+	LoggingSteps int `mapstructure:"logging_steps" yaml:"logging_steps"`
+	// ReportTo is what else is written of the run besides metrics.jsonl.
+	ReportTo []string `mapstructure:"report_to" yaml:"report_to,omitempty"`
+	// Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path
+	// names a checkpoint folder. Empty refuses to overwrite a run that is there.
 	Resume string `mapstructure:"resume" yaml:"resume"`
 }
 
 // Expect is the `expect:` section: criteria checked at the end of a run.
 type Expect struct {
-	// LossDecrease is the least fall of the mean training loss, last tenth of the steps against the first,
-	// as a part of the first: 0.30 = 30 %. 0 = not checked.
+	// LossDecrease is the least fall of the mean training loss, last tenth of the steps against the first tenth,
+	// as a part of the first: 0.30 is 30 %. 0 is not checked.
 	LossDecrease float64 `mapstructure:"loss_decrease" yaml:"loss_decrease,omitempty"`
-	// MaxVRAM bounds the bytes that the run holds, such as "256MiB". Empty = not checked.
+	// MaxVRAM is the most memory that the run may hold on its device, such as 256MiB. Empty is not checked.
 	MaxVRAM string `mapstructure:"max_vram" yaml:"max_vram,omitempty"`
 }
 
@@ -79,10 +104,10 @@ type Expect struct {
 func Default() Config {
 	return Config{
 		Epochs: 1, BatchSize: 1, GradientAccumulationSteps: 1,
-		Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
+		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DecodedWeights: "auto", LoggingSteps: 1,
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1, ReportTo: []string{},
 	}
 }
 
@@ -110,35 +135,41 @@ func (c Config) Validate() []error {
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)
-	if c.MaxSteps == 0 && !(c.Epochs > 0 && c.Epochs <= 1e6) {
-		bad("epochs: %v must be above 0 where max_steps is not set", c.Epochs)
+	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
+		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}
 	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
 		bad("gradient_checkpointing: %q is not one of auto, none, selective, full, offload", c.GradientCheckpointing)
 	}
-	if c.DecodedWeights != "auto" && c.DecodedWeights != "always" && c.DecodedWeights != "never" {
-		bad("decoded_weights: %q is not one of auto, always, never", c.DecodedWeights)
+	if c.DequantisedWeights != "auto" && c.DequantisedWeights != "always" && c.DequantisedWeights != "never" {
+		bad("dequantised_weights: %q is not one of auto, always, never", c.DequantisedWeights)
 	}
-	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != precisionAuto {
+	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != session.PrecisionAuto {
 		bad("precision: %q is not one of auto, bf16, fp16, tf32, fp32", c.Precision)
 	}
 	if frac, _ := math.Frexp(c.LossScale); frac != 0.5 || c.LossScale < 1 || c.LossScale > math.MaxFloat32 {
 		bad("loss_scale: %v must be a power of two, 1 or more", c.LossScale)
 	}
 	atLeast("loss_scale_interval", c.LossScaleInterval, 1)
-	if c.Optimizer != "adamw" {
-		bad("optimizer: %q is not supported; use adamw", c.Optimizer)
+	if _, ok := optimizer.Optimizers[c.Optimizer]; !ok {
+		bad("optimizer: %q is not one of %s", c.Optimizer, names(optimizer.Optimizers))
+	}
+	if _, ok := objective.Objectives[c.Objective]; !ok {
+		bad("objective: %q is not one of %s", c.Objective, names(objective.Objectives))
+	}
+	for _, o := range c.ReportTo {
+		if _, ok := Observers[o]; !ok {
+			bad("report_to: %q is not one of %s", o, names(Observers))
+		}
+	}
+	if c.OnNonFinite != "stop" && c.OnNonFinite != "skip" {
+		bad("on_nonfinite: %q is not one of stop, skip", c.OnNonFinite)
 	}
 	if !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0) {
 		bad("learning_rate: %v must be a positive number", c.LearningRate)
 	}
 	if _, ok := Schedules[c.LRScheduler]; !ok {
-		names := make([]string, 0, len(Schedules))
-		for n := range Schedules {
-			names = append(names, n)
-		}
-		sort.Strings(names)
-		bad("lr_scheduler: %q is not one of %s", c.LRScheduler, strings.Join(names, ", "))
+		bad("lr_scheduler: %q is not one of %s", c.LRScheduler, names(Schedules))
 	}
 	within("warmup_ratio", c.WarmupRatio, 0, 1)
 	within("min_lr_ratio", c.MinLRRatio, 0, 1)
@@ -155,4 +186,19 @@ func (c Config) Validate() []error {
 		bad("max_grad_norm: %v must not be negative", c.MaxGradNorm)
 	}
 	return problems
+}
+
+// names lists a table's keys.
+func names[V any](table map[string]V) string {
+	keys := make([]string, 0, len(table))
+	for k := range table {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return strings.Join(keys, ", ")
+}
+
+// optimizer is what the section says of its optimizer.
+func (c Config) optimizer() optimizer.Config {
+	return optimizer.Config{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Epsilon: c.AdamEpsilon, WeightDecay: c.WeightDecay}
 }

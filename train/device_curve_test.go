@@ -12,7 +12,10 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 type curveDistance struct {
@@ -26,8 +29,8 @@ type curveDistance struct {
 // curve as PEFT's bf16 ones (scripts/proof_curve.py). Draws start from adapters that differ by bf16's rounding:
 // training makes of that a difference that is chance, so one curve says little.
 func TestGPUSmolLM2CurveAgainstPEFT(t *testing.T) {
-	needGPU(t)
-	dir := smolLM2(t)
+	gputest.Need(t)
+	dir := golden.SmolLM2(t)
 	proof := os.Getenv(envProof)
 	if proof == "" {
 		t.Skipf("%s is not set: scripts/proof_curve.py makes the reference", envProof)
@@ -35,11 +38,11 @@ func TestGPUSmolLM2CurveAgainstPEFT(t *testing.T) {
 	var peers map[string]map[string][]curveDistance
 	golden.JSON(t, filepath.Join(proof, "curve.json"), &peers)
 	on := openGPU(t)
-	b, err := openBase(context.Background(), dir, Env{})
+	b, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.close() //nolint:errcheck // read only
+	defer b.Close() //nolint:errcheck // read only
 	for _, name := range []string{"lora", "qlora_nf4_double"} {
 		ours := smolLM2Curves(t, b, on, name, 8)
 		for i, c := range ours {
@@ -67,7 +70,7 @@ func average(c []curveDistance) (mean, end float64) {
 }
 
 // smolLM2Curves trains 100 steps as PEFT did, once from its start and then from ones changed by up to 2^-9.
-func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws int) []curveDistance {
+func smolLM2Curves(t *testing.T, b *session.Base, on graph.Machine, name string, draws int) []curveDistance {
 	t.Helper()
 	batches := golden.Open(t, golden.Outside(t, "goldens/smollm2/batches.safetensors"))
 	ids, labels, T := batches.Ints("input_ids"), batches.Ints("labels"), batches.Shape("input_ids")[1]
@@ -80,7 +83,7 @@ func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws i
 	cfg := peftConfigOf(t, init)
 	out := make([]curveDistance, draws)
 	for draw := range out {
-		ts := newTestStepOn(t, on, b, b.network(t, kernel.F32, schemeOf(name), &cfg), shape{T, 1, T}, Default(), init)
+		ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, schemeOf(name), &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), init)
 		if draw > 0 {
 			r := rand.New(rand.NewPCG(uint64(draw), 0))
 			params := ts.snapshot(t)
@@ -89,7 +92,7 @@ func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws i
 					p.Data[i] *= float32(1 + (2*r.Float64()-1)/512)
 				}
 			}
-			if err := ts.trained.Restore(ts.memory, params); err != nil {
+			if err := ts.Trained.Restore(ts.memory, params); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,10 +100,10 @@ func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws i
 		for step, loss := range want.Loss {
 			trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 			ts.set(t, "loss scale", 1/float64(trained))
-			h := hyper(Default(), want.LR[step], step+1)
+			h := adamNumbers(Default(), want.LR[step], step+1)
 			ts.set(t, "optimizer", h[:]...)
 			ts.step(t)
-			c.Losses = append(c.Losses, ts.read(t, ts.loss)[0])
+			c.Losses = append(c.Losses, ts.read(t, ts.Loss)[0])
 			d := c.Losses[step] - loss
 			c.Mean, c.Signed = c.Mean+math.Abs(d)/float64(len(want.Loss)), c.Signed+d/float64(len(want.Loss))
 			if step >= len(want.Loss)-10 {
@@ -122,20 +125,20 @@ func smolLM2Curves(t *testing.T, b *base, on graph.Machine, name string, draws i
 
 // TestGPUSmolLM2Evaluates compares the mean loss over 20 chat rows in bf16 with transformers in float32.
 func TestGPUSmolLM2Evaluates(t *testing.T) {
-	needGPU(t)
-	dir := smolLM2(t)
+	gputest.Need(t)
+	dir := golden.SmolLM2(t)
 	want := smolLM2Evaluation(t)
 	on := openGPU(t)
-	b, err := openBase(context.Background(), dir, Env{})
+	b, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.close() //nolint:errcheck // read only
+	defer b.Close() //nolint:errcheck // read only
 	M := 0
 	for _, r := range want.Rows {
 		M += len(r.IDs)
 	}
-	nw, err := networkOf(Spec{Adapter: "lora"}, b)
+	nw, err := network(t, b, kernel.F32, nil, nil), error(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,15 +147,15 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := on.NewStore(step.plan)
+	m, err := on.NewStore(step.Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close() //nolint:errcheck // the numbers were read
-	if err := b.load(context.Background(), step.net, m, on.Workers()); err != nil {
+	if err := b.Load(context.Background(), step.Net, m, on.Workers()); err != nil {
 		t.Fatal(err)
 	}
-	run, err := on.Bind(step.plan, m)
+	run, err := on.Bind(step.Plan, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +176,7 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 		in.cu[i], in.cu[i+1] = int32(at), int32(at+len(r.IDs))
 		at += len(r.IDs)
 	}
-	trained := shiftLabels(in.labels, labels, in.cu)
+	trained := objective.ShiftLabels(in.labels, labels, in.cu)
 	total, err := in.evaluate(run, step)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,10 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel/gpu/libcuda"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // faultAt makes a driver function fail from after a step on; 0 is before the run, -1 from the capture of its graphs on.
@@ -45,7 +48,7 @@ func (f *faultAt) Step(i StepInfo) {
 // names what was done, the call and the code. The newest checkpoint stays whole, and the run that goes on from it
 // gives the adapter of one that nothing happened to. The driver is made to answer the error; the device is unharmed.
 func TestGPUFaultsInARun(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	const steps, every = 12, 3
 	spec := func(dir string) Spec {
 		s := testSpec(t, steps)
@@ -53,21 +56,21 @@ func TestGPUFaultsInARun(t *testing.T) {
 		s.Training.SaveSteps, s.Training.Resume = every, "auto"
 		return s
 	}
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		f := &faultAt{t: t}
-		if _, err := fmt.Sscan(os.Getenv("TIERLORA_TEST_FAULT"), &f.step, &f.symbol, &f.code); err != nil {
+		if _, err := fmt.Sscan(os.Getenv("TRAINER_TEST_FAULT"), &f.step, &f.symbol, &f.code); err != nil {
 			t.Fatal(err)
 		}
 		if f.step <= 0 {
 			f.fail()
 		}
-		_, err := Start(context.Background(), spec(dir), Env{Progress: f})
+		_, err := Start(context.Background(), spec(dir), Env{Observers: []Observer{f}})
 		fmt.Printf("ended: %v\n", err)
 		return
 	}
 	whole := filepath.Join(t.TempDir(), "whole")
 	mustStart(t, spec(whole), Env{})
-	want := readFile(t, whole, adapter.WeightsFile)
+	want := golden.ReadFile(t, whole, adapter.WeightsFile)
 	for _, c := range []struct {
 		name   string
 		step   int
@@ -92,9 +95,9 @@ func TestGPUFaultsInARun(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			if c.step <= 0 {
 				stop := &stopAfter{c.saved, make(chan struct{})}
-				mustStart(t, spec(dir), Env{Progress: stop, Interrupted: stop.stop})
+				mustStart(t, spec(dir), Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 			}
-			child := childTest(t, "TestGPUFaultsInARun", "TIERLORA_TEST_RUN="+dir, fmt.Sprintf("TIERLORA_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
+			child := childTest(t, "TestGPUFaultsInARun", "TRAINER_TEST_RUN="+dir, fmt.Sprintf("TRAINER_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
 			out, err := child.CombinedOutput()
 			at := bytes.Index(out, []byte("ended: "))
 			if err != nil || at < 0 {
@@ -104,7 +107,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 			t.Log(text)
 			wants := c.want
 			if c.step > 0 {
-				wants = append(wants, CheckpointName(c.saved)+" is whole: --resume auto goes on from it")
+				wants = append(wants, checkpoint.Name(c.saved)+" is whole: --resume auto goes on from it")
 			}
 			if c.code != 2 {
 				wants = append(wants, "the device context is lost, restart the program")
@@ -114,8 +117,8 @@ func TestGPUFaultsInARun(t *testing.T) {
 					t.Errorf("the error does not say %q: %s", w, text)
 				}
 			}
-			path, damaged, err := Latest(dir)
-			if err != nil || len(damaged) > 0 || filepath.Base(path) != CheckpointName(c.saved) {
+			path, damaged, err := checkpoint.Latest(dir)
+			if err != nil || len(damaged) > 0 || filepath.Base(path) != checkpoint.Name(c.saved) {
 				t.Fatalf("the newest checkpoint is %s (%v), damaged %v; want step %d", path, err, damaged, c.saved)
 			}
 			if _, err := os.Stat(filepath.Join(dir, adapter.WeightsFile)); err == nil {
@@ -124,7 +127,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 			if r := mustStart(t, spec(dir), Env{}); r.Resumed != c.saved || r.Steps != steps {
 				t.Errorf("resumed after %d to %d, want %d to %d", r.Resumed, r.Steps, c.saved, steps)
 			}
-			if !bytes.Equal(want, readFile(t, dir, adapter.WeightsFile)) {
+			if !bytes.Equal(want, golden.ReadFile(t, dir, adapter.WeightsFile)) {
 				t.Error("the run that went on trains another adapter")
 			}
 		})

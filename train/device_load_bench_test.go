@@ -15,10 +15,11 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // envLoad names a model folder for measurements of loading; scripts/bench/load.py makes them.
-const envLoad = "TIERLORA_LOAD"
+const envLoad = "TRAINER_LOAD"
 
 // BenchmarkGPULoad times loading a folder: by the device, by the host, and the reading alone.
 func BenchmarkGPULoad(b *testing.B) {
@@ -26,7 +27,7 @@ func BenchmarkGPULoad(b *testing.B) {
 	if dir == "" {
 		b.Skipf("%s is not set: scripts/bench/load.py makes model folders", envLoad)
 	}
-	from, err := openBase(context.Background(), dir, Env{})
+	from, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -46,11 +47,11 @@ func BenchmarkGPULoad(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/decoded=%v", way, decoded), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := openGPU(b) // of this goroutine
-				step, err := newTrainStep(nw, shape{512, 1, 512}, Default(), graph.KeepAll, 0, on)
+				step, err := newTrainStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, Default(), graph.KeepAll, 0, on)
 				if err != nil {
 					b.Fatal(err)
 				}
-				m, err := on.NewStore(step.plan)
+				m, err := on.NewStore(step.Plan)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -59,11 +60,11 @@ func BenchmarkGPULoad(b *testing.B) {
 				for range b.N {
 					switch way {
 					case "read":
-						err = step.net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
+						err = step.Net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
 					case "device":
-						err = step.net.Load(context.Background(), tensors{from.weights}, m, on.Workers())
+						err = step.Net.Load(context.Background(), tensors{from.weights}, m, on.Workers())
 					case "host":
-						err = step.net.Load(context.Background(), tensors{from.weights}, onHost{m}, on.Workers())
+						err = step.Net.Load(context.Background(), tensors{from.weights}, onHost{m}, on.Workers())
 					}
 					if err != nil {
 						b.Fatal(err)

@@ -18,12 +18,14 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/kernel/gpu/libcuda"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // seen is a checkpoint that counts its reads of either kind and may act before one.
@@ -116,7 +118,7 @@ func TestGPULoadEqualsHost(t *testing.T) {
 
 // TestGPULoadPrecisions is the same for small weights and each type that a device may store them as.
 func TestGPULoadPrecisions(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	for _, p := range []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32, kernel.PrecisionFP32} {
 		on, err := graph.NewGPU(0, 0, p)
 		if err != nil {
@@ -164,15 +166,15 @@ func TestGPULoadShards(t *testing.T) {
 			scheme := quant.Default()
 			lora := DefaultSpec().LoRA
 			lora.TargetModules = adapter.Targets{adapter.AllLinear}
-			nw := b.network(t, kernel.F32, &scheme, &lora)
+			nw := network(t, b, kernel.F32, &scheme, &lora)
 			nw.Dequantised = decoded
-			s := shape{256, 1, 256}
+			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
 			step, err := newTrainStep(nw, s, Default(), graph.KeepAll, 0, on)
 			if err != nil {
 				t.Fatal(err)
 			}
-			loadBothWays(t, on, step.net, step.plan, shards)
-			m, err := on.NewStore(step.plan)
+			loadBothWays(t, on, step.Net, step.Plan, shards)
+			m, err := on.NewStore(step.Plan)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,11 +186,11 @@ func TestGPULoadShards(t *testing.T) {
 				<-mu
 				return nil
 			}}
-			if err := step.net.Load(context.Background(), r, m, 16); err != nil {
+			if err := step.Net.Load(context.Background(), r, m, 16); err != nil {
 				t.Fatal(err)
 			}
 			loaded := free()
-			if _, err := on.Bind(step.plan, m); err != nil {
+			if _, err := on.Bind(step.Plan, m); err != nil {
 				t.Fatal(err)
 			}
 			bound := free()
@@ -204,12 +206,12 @@ func TestGPULoadShards(t *testing.T) {
 }
 
 // inShards writes a model's weights as numbers of another type into two shards and opens them.
-func inShards(t testing.TB, b *base, d weights.DType) *weights.Set {
+func inShards(t testing.TB, b *session.Base, d weights.DType) *weights.Set {
 	t.Helper()
 	var all []weights.Tensor
 	var total int64
-	for _, name := range b.weights.Names() {
-		x, _ := b.weights.Tensor(name)
+	for _, name := range b.Weights.Names() {
+		x, _ := b.Weights.Tensor(name)
 		v := make([]float32, x.Len())
 		if err := weights.Float32s(x, v); err != nil {
 			t.Fatal(err)

@@ -16,15 +16,17 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // envProof names a folder of references that scripts/proof_reference.py makes on a machine with a GPU: they
 // and the models are too large for the repository.
-const envProof = "TIERLORA_PROOF"
+const envProof = "TRAINER_PROOF"
 
 // worse is how many times PEFT's bf16 error ours may be.
 const worse = 1.5
@@ -58,7 +60,7 @@ func (c proofCase) scheme() *quant.Config {
 
 func openGPU(t testing.TB) graph.Machine {
 	t.Helper()
-	needGPU(t)
+	gputest.Need(t)
 	on, err := graph.NewGPU(0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +74,7 @@ func openGPU(t testing.TB) graph.Machine {
 // The norms go over several batches: rounding errors of one are one draw, and a single number's, such as the
 // loss's, can be next to nothing by chance.
 func TestGPUErrorAgainstPEFT(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	dir := os.Getenv(envProof)
 	if dir == "" {
 		t.Skipf("%s is not set: scripts/proof_reference.py makes the references", envProof)
@@ -188,7 +190,7 @@ type onGPU struct {
 func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Tensors) []onGPU {
 	t.Helper()
 	on := openGPU(t)
-	cfg, err := model.LoadConfig(c.Model)
+	cfg, err := families.LoadConfig(c.Model)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +199,9 @@ func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Ten
 		t.Fatal(err)
 	}
 	b := &base{name: c.Model, config: cfg, weights: w}
-	defer b.close() //nolint:errcheck // read only
+	defer b.Close() //nolint:errcheck // read only
 	lora := peftConfigOf(t, adapterDir)
-	nw := b.network(t, kernel.F32, c.scheme(), &lora)
+	nw := network(t, b, kernel.F32, c.scheme(), &lora)
 	dims := ref.Shape("0 input_ids")
 	s := shape{dims[0] * dims[1], dims[0], dims[1]}
 	got := make([]onGPU, len(c.Losses))
@@ -216,8 +218,8 @@ func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Ten
 				t.Fatal(err)
 			}
 		}
-		g.loss = ts.read(t, ts.loss)[0]
-		for _, p := range ts.trained.Params {
+		g.loss = ts.read(t, ts.Loss)[0]
+		for _, p := range ts.Trained.Params {
 			name := "gradient of " + p.Name
 			if err := ts.memory.Get(name); err != nil {
 				t.Fatal(err)
@@ -244,7 +246,7 @@ func (ts *testStep) send(t testing.TB) {
 	}
 }
 
-func logitsOnGPU(t *testing.T, on graph.Machine, b *base, nw network, s shape, adapterDir string, ref golden.Tensors, got []onGPU) {
+func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, adapterDir string, ref golden.Tensors, got []onGPU) {
 	t.Helper()
 	n, trained, in := nw.build("", s)
 	hidden := nw.Build(n, nw.Config, in.batch)
@@ -260,7 +262,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *base, nw network, s shape, a
 		t.Fatal(err)
 	}
 	defer m.Close() //nolint:errcheck // the numbers were read
-	if err := b.load(context.Background(), n, m, on.Workers()); err != nil {
+	if err := b.Load(context.Background(), n, m, on.Workers()); err != nil {
 		t.Fatal(err)
 	}
 	ts := &testStep{trainStep: &trainStep{net: n, trained: trained, plan: plan}, memory: m}
@@ -293,8 +295,8 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *base, nw network, s shape, a
 
 // TestGPUWithoutBLAS trains the same steps on cuBLASLt's products and on our own.
 func TestGPUWithoutBLAS(t *testing.T) {
-	needGPU(t)
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child: a process opens one library
+	gputest.Need(t)
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child: a process opens one library
 		s := testSpec(t, 20)
 		s.Device, s.OutputDir = "cuda", dir
 		r := mustStart(t, s, Env{})
@@ -307,14 +309,14 @@ func TestGPUWithoutBLAS(t *testing.T) {
 	var curves [2][]float64
 	for i, library := range []string{"", "/nonexistent/libcublasLt.so"} {
 		dir := filepath.Join(t.TempDir(), "run")
-		env := []string{"TIERLORA_TEST_RUN=" + dir}
+		env := []string{"TRAINER_TEST_RUN=" + dir}
 		if library != "" {
 			env = append(env, "TRAINER_CUBLASLT="+library)
 		}
 		if out, err := childTest(t, "TestGPUWithoutBLAS", env...).CombinedOutput(); err != nil {
 			t.Fatalf("cuBLASLt %q: %v\n%s", library, err, out)
 		}
-		for _, f := range strings.Fields(string(readFile(t, dir, "losses"))) {
+		for _, f := range strings.Fields(string(golden.ReadFile(t, dir, "losses"))) {
 			var x float64
 			if _, err := fmt.Sscan(f, &x); err != nil {
 				t.Fatal(err)
@@ -338,11 +340,11 @@ func TestGPUWithoutBLAS(t *testing.T) {
 
 // TestGPURefusesBeforeItHolds: a run that the free memory does not hold is refused by its plan, with what would fit.
 func TestGPURefusesBeforeItHolds(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := testSpec(t, 2)
 	s.Device, s.VRAM = "cuda", "1MiB"
 	_, err := Start(context.Background(), s, Env{})
-	if !errors.Is(err, ErrDoesNotFit) {
+	if !errors.Is(err, session.ErrDoesNotFit) {
 		t.Fatalf("a run in 1 MiB: %v", err)
 	}
 	if _, err := os.Stat(s.OutputDir); err == nil {

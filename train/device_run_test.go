@@ -14,7 +14,11 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/session"
 )
 
 // childTest runs one test of this binary as a process of its own.
@@ -29,7 +33,7 @@ func childTest(t testing.TB, name string, env ...string) *exec.Cmd {
 func smolLM2Spec(t testing.TB, steps int) Spec {
 	t.Helper()
 	s := testSpec(t, steps)
-	s.BaseModel, s.Device = smolLM2(t), "cuda"
+	s.BaseModel, s.Device = golden.SmolLM2(t), "cuda"
 	s.Training.LearningRate = 2e-4
 	s.Training.LoggingSteps = 1
 	return s
@@ -38,20 +42,20 @@ func smolLM2Spec(t testing.TB, steps int) Spec {
 // TestGPUSmolLM2RepeatsAndResumes: the same specification twice, and stopped at step 37 and resumed, gives the
 // same adapter byte for byte.
 func TestGPUSmolLM2RepeatsAndResumes(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	whole := smolLM2Spec(t, 50)
 	want := mustStart(t, whole, Env{})
-	first := readFile(t, whole.OutputDir, adapter.WeightsFile)
+	first := golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile)
 	again := whole
 	again.OutputDir = filepath.Join(t.TempDir(), "again")
 	mustStart(t, again, Env{})
-	if !bytes.Equal(first, readFile(t, again.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(first, golden.ReadFile(t, again.OutputDir, adapter.WeightsFile)) {
 		t.Error("two runs of one specification train different adapters")
 	}
 	parts := whole
 	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := &stopAfter{37, make(chan struct{})}
-	if r := mustStart(t, parts, Env{Progress: stop, Interrupted: stop.stop}); !r.Stopped || r.Steps != 37 {
+	stop := stopping(37)
+	if r := mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop}); !r.Stopped || r.Steps != 37 {
 		t.Fatalf("stopped %v after %d steps, want 37", r.Stopped, r.Steps)
 	}
 	parts.Training.Resume = "auto"
@@ -59,7 +63,7 @@ func TestGPUSmolLM2RepeatsAndResumes(t *testing.T) {
 	if got.Resumed != 37 || !slices.Equal(got.Losses, want.Losses) {
 		t.Errorf("resumed after %d: losses %v, uninterrupted %v", got.Resumed, got.Losses, want.Losses)
 	}
-	if !bytes.Equal(first, readFile(t, parts.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(first, golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run trains another adapter")
 	}
 	t.Logf("50 steps, loss %.4f to %.4f, adapter of %d bytes: equal twice, equal resumed after 37", want.FirstLoss, want.LastLoss, len(first))
@@ -68,7 +72,7 @@ func TestGPUSmolLM2RepeatsAndResumes(t *testing.T) {
 // TestGPUKilledRunResumes kills a run that saves every third step with SIGKILL, several times, and compares with
 // a run that was left alone.
 func TestGPUKilledRunResumes(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	spec := func(dir string) Spec {
 		s := testSpec(t, 60)
 		if os.Getenv(envSmolLM2) != "" {
@@ -78,7 +82,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 		s.Training.SaveSteps, s.Training.Resume = 3, "auto"
 		return s
 	}
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		mustStart(t, spec(dir), Env{})
 		return
 	}
@@ -86,7 +90,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 	mustStart(t, spec(whole), Env{})
 	kills := 0
 	for try := 0; ; try++ {
-		child := childTest(t, "TestGPUKilledRunResumes", "TIERLORA_TEST_RUN="+parts)
+		child := childTest(t, "TestGPUKilledRunResumes", "TRAINER_TEST_RUN="+parts)
 		var out bytes.Buffer
 		child.Stdout, child.Stderr = &out, &out
 		if err := child.Start(); err != nil {
@@ -106,7 +110,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 		t.Fatal("no run was killed")
 	}
 	t.Logf("killed %d times", kills)
-	if !bytes.Equal(readFile(t, whole, adapter.WeightsFile), readFile(t, parts, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, whole, adapter.WeightsFile), golden.ReadFile(t, parts, adapter.WeightsFile)) {
 		t.Error("the killed and resumed run trains another adapter")
 	}
 }
@@ -151,11 +155,11 @@ func (w *watch) End() {
 // TestGPURunIsFlat trains 500 steps: after the first one the device's free memory stays the same to the byte,
 // and the last 50 steps take as long as the first 50, to 2 %.
 func TestGPURunIsFlat(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := smolLM2Spec(t, 500)
 	s.Training.BatchSize, s.Dataset.MaxLength, s.Training.LoggingSteps = 4, 512, 10
 	w := &watch{t: t, every: 10}
-	r := mustStart(t, s, Env{Progress: w})
+	r := mustStart(t, s, Env{Observers: []Observer{w}})
 	for i, f := range w.free {
 		if f != w.free[0] {
 			t.Errorf("step %d: %d bytes free, after step 1 %d", i*w.every, f, w.free[0])
@@ -171,13 +175,13 @@ func TestGPURunIsFlat(t *testing.T) {
 }
 
 func TestGPUNotFiniteLossStops(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	notFiniteLossStops(t, "cuda")
 }
 
 // TestGPUGivesAllBack: a run's device memory is free again after it.
 func TestGPUGivesAllBack(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d, err := gpu.Open(0)
@@ -210,18 +214,18 @@ func TestGPUGivesAllBack(t *testing.T) {
 
 // TestGPUEvaluateFollowsCPU compares the mean loss of the quantised base on both: bf16 against float32.
 func TestGPUEvaluateFollowsCPU(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := testSpec(t, 1)
 	s.Device = "cpu"
-	want, err := Evaluate(context.Background(), s, "", Env{})
+	want, err := infer.Evaluate(context.Background(), s.Evaluation(""), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Device = "cuda"
-	got, err := Evaluate(context.Background(), s, "", Env{})
+	got, err := infer.Evaluate(context.Background(), s.Evaluation(""), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("evaluation loss %.6f, on the CPU %.6f", got.Loss, want.Loss)
-	near(t, "evaluation loss", got.Loss, want.Loss, 0.02)
+	golden.Near(t, "evaluation loss", got.Loss, want.Loss, 0.02)
 }

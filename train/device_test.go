@@ -6,31 +6,20 @@ import (
 	"bytes"
 	"context"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/session"
 )
-
-// needGPU skips where there is no device, and fails instead where TRAINER_GPU=require.
-func needGPU(t testing.TB) {
-	t.Helper()
-	if n, reason := gpu.Devices(); n == 0 {
-		if os.Getenv("TRAINER_GPU") == "require" {
-			t.Fatalf("TRAINER_GPU=require: %s", reason)
-		}
-		t.Skip(reason)
-	}
-}
 
 // TestGPUCurveFollowsCPU trains 20 steps of QLoRA on both and compares the losses: bf16 against float32.
 func TestGPUCurveFollowsCPU(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	spec := testSpec(t, 20)
 	spec.Device = "cpu"
 	want := mustStart(t, spec, Env{})
@@ -48,37 +37,37 @@ func TestGPUCurveFollowsCPU(t *testing.T) {
 }
 
 func TestGPURunRepeatsAndResumes(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	a := testSpec(t, 12)
 	a.Device = "cuda"
 	mustStart(t, a, Env{})
 	b := a
 	b.OutputDir = filepath.Join(t.TempDir(), "again")
 	mustStart(t, b, Env{})
-	first := readFile(t, a.OutputDir, adapter.WeightsFile)
-	if !bytes.Equal(first, readFile(t, b.OutputDir, adapter.WeightsFile)) {
+	first := golden.ReadFile(t, a.OutputDir, adapter.WeightsFile)
+	if !bytes.Equal(first, golden.ReadFile(t, b.OutputDir, adapter.WeightsFile)) {
 		t.Error("two runs of one spec train different adapters")
 	}
 	c := a
 	c.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := &stopAfter{5, make(chan struct{})}
-	mustStart(t, c, Env{Progress: stop, Interrupted: stop.stop})
+	stop := stopping(5)
+	mustStart(t, c, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	c.Training.Resume = "auto"
 	mustStart(t, c, Env{})
-	if !bytes.Equal(first, readFile(t, c.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(first, golden.ReadFile(t, c.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run trains another adapter")
 	}
 }
 
 // TestGPURecomputedRunEqualsKept: so many rows that a layer's input and its tail both wait in host memory.
 func TestGPURecomputedRunEqualsKept(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	recomputedRunEqualsKept(t, "cuda", 16)
 }
 
 // TestGPUHoldsItsPlan compares the plan's bytes with what the run allocates.
 func TestGPUHoldsItsPlan(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := testSpec(t, 2)
 	s.Device = "cuda"
 	s.Dataset.ValSplit = 0.05
@@ -93,13 +82,13 @@ func TestGPUHoldsItsPlan(t *testing.T) {
 
 // TestGPUSmolLM2Curve follows PEFT's float32 QLoRA curve in bf16 for 100 steps.
 func TestGPUSmolLM2Curve(t *testing.T) {
-	needGPU(t)
-	dir := smolLM2(t)
-	b, err := openBase(context.Background(), dir, Env{})
+	gputest.Need(t)
+	dir := golden.SmolLM2(t)
+	b, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.close()
+	defer b.Close()
 	on, err := graph.NewGPU(0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +103,7 @@ func TestGPUSmolLM2Curve(t *testing.T) {
 
 // smolLM2Curve trains steps as PEFT did and returns the mean absolute difference of the losses, over all
 // steps and over the last ten.
-func smolLM2Curve(t *testing.T, b *base, on graph.Machine, name string, steps int) (mean, end float64) {
+func smolLM2Curve(t *testing.T, b *session.Base, on graph.Machine, name string, steps int) (mean, end float64) {
 	t.Helper()
 	batches := golden.Open(t, golden.Outside(t, "goldens/smollm2/batches.safetensors"))
 	ids, labels, T := batches.Ints("input_ids"), batches.Ints("labels"), batches.Shape("input_ids")[1]
@@ -125,14 +114,14 @@ func smolLM2Curve(t *testing.T, b *base, on graph.Machine, name string, steps in
 	golden.JSON(t, golden.Outside(t, "goldens/smollm2/"+name+".json"), &want)
 	init := golden.Outside(t, "goldens/smollm2/init")
 	cfg := peftConfigOf(t, init)
-	ts := newTestStepOn(t, on, b, b.network(t, kernel.F32, schemeOf(name), &cfg), shape{T, 1, T}, Default(), init)
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, schemeOf(name), &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), init)
 	for step := range steps {
 		trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 		ts.set(t, "loss scale", 1/float64(trained))
-		h := hyper(Default(), want.LR[step], step+1)
+		h := adamNumbers(Default(), want.LR[step], step+1)
 		ts.set(t, "optimizer", h[:]...)
 		ts.step(t)
-		d := math.Abs(ts.read(t, ts.loss)[0] - want.Loss[step])
+		d := math.Abs(ts.read(t, ts.Loss)[0] - want.Loss[step])
 		mean += d / float64(steps)
 		if step >= steps-10 {
 			end += d / 10

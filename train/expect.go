@@ -1,12 +1,11 @@
 package train
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"regexp"
-	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/session"
 )
 
 // Validate returns every problem of the section, each naming its key.
@@ -16,7 +15,7 @@ func (e Expect) Validate() []error {
 		problems = append(problems, fmt.Errorf("expect.loss_decrease: %v must be at least 0 and below 1 (0.30 is 30 %%)", e.LossDecrease))
 	}
 	if e.MaxVRAM != "" {
-		if _, err := ParseBytes(e.MaxVRAM); err != nil {
+		if _, err := session.ParseBytes(e.MaxVRAM); err != nil {
 			problems = append(problems, fmt.Errorf("expect.max_vram: %w", err))
 		}
 	}
@@ -73,13 +72,13 @@ func (e Expect) Judge(losses []float64, heldBytes int64) ([]Judged, error) {
 		all = append(all, j)
 	}
 	if e.MaxVRAM != "" {
-		limit, err := ParseBytes(e.MaxVRAM)
+		limit, err := session.ParseBytes(e.MaxVRAM)
 		if err != nil {
 			return nil, fmt.Errorf("expect.max_vram: %w", err)
 		}
 		all = append(all, Judged{Criterion: "max_vram", Want: e.MaxVRAM, Got: fmt.Sprintf("%d bytes", heldBytes), Met: heldBytes <= limit,
 			miss: fmt.Sprintf("the run held %d bytes (%s), expected were at most %s: over it by %d bytes (%s)",
-				heldBytes, FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, FormatBytes(heldBytes-limit))})
+				heldBytes, session.FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, session.FormatBytes(heldBytes-limit))})
 	}
 	return all, nil
 }
@@ -96,43 +95,4 @@ func LossFall(losses []float64) (first, last, fall float64) {
 		last += losses[len(losses)-tenth+i] / float64(tenth)
 	}
 	return first, last, (first - last) / first
-}
-
-var bytesPattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`)
-
-var byteUnits = map[string]float64{
-	"": 1, "b": 1,
-	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
-	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-}
-
-// ParseBytes reads a number of bytes such as "256MiB" (2^20), "2 GB" (10^9), "1.5GiB" or "4096".
-func ParseBytes(s string) (int64, error) {
-	bad := errors.New(`write it like "256MiB", "2GiB" or "2GB"`)
-	m := bytesPattern.FindStringSubmatch(strings.TrimSpace(s))
-	if m == nil {
-		return 0, fmt.Errorf("%q is no amount of memory: %w", s, bad)
-	}
-	unit, ok := byteUnits[strings.ToLower(m[2])]
-	if !ok {
-		return 0, fmt.Errorf("%q has the unknown unit %q: %w", s, m[2], bad)
-	}
-	number, err := strconv.ParseFloat(m[1], 64)
-	if err != nil || !(number*unit < 1<<62) {
-		return 0, fmt.Errorf("%q is too large: %w", s, bad)
-	}
-	return int64(math.Round(number * unit)), nil
-}
-
-// FormatBytes writes a number of bytes for people: "1.3 GiB".
-func FormatBytes(n int64) string {
-	for _, u := range []struct {
-		name string
-		size int64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= u.size || -n >= u.size {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.name)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }

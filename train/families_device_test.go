@@ -14,15 +14,16 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
 // TestGPUFamilies compares logits in every precision over a cache with transformers' for the small models of every family:
 // biases, grouped heads, head sizes that are not the width's share, windows, rotary scaling.
 func TestGPUFamilies(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	var models map[string]string
 	golden.JSON(t, golden.Path(t, "families/models.json"), &models)
 	names := make([]string, 0, len(models))
@@ -59,31 +60,31 @@ func TestGPUFamilies(t *testing.T) {
 func familyError(t *testing.T, name, file string, on graph.Machine) (float64, error) {
 	t.Helper()
 	files := fstest.MapFS{
-		"config.json":       {Data: readFile(t, golden.Path(t, "families/"+name+".config.json"))},
-		"model.safetensors": {Data: readFile(t, golden.Path(t, "families/"+file+".safetensors"))},
+		"config.json":       {Data: golden.ReadFile(t, golden.Path(t, "families/"+name+".config.json"))},
+		"model.safetensors": {Data: golden.ReadFile(t, golden.Path(t, "families/"+file+".safetensors"))},
 	}
 	b := &base{name: name}
 	var err error
-	if b.config, err = model.ParseConfig(files["config.json"].Data); err != nil {
+	if b.Config, err = families.ParseConfig(files["config.json"].Data); err != nil {
 		t.Fatal(err)
 	}
-	if b.weights, err = weights.OpenFS(files, "."); err != nil {
+	if b.Weights, err = weights.OpenFS(files, "."); err != nil {
 		t.Fatal(err)
 	}
-	defer b.close()
+	defer b.Close()
 	ref := golden.Open(t, golden.Path(t, "families/logits.safetensors"))
 	ids, want := ref.Ints("ids"), ref.Floats(name+".logits")
 	const piece = 5
-	l, err := newLogitsStep(b.network(t, kernel.F32, nil, nil), "", piece, piece, len(ids), on)
+	l, err := newLogitsStep(network(t, b, kernel.F32, nil, nil), "", piece, piece, len(ids), on)
 	if err != nil {
 		return 0, err
 	}
-	m, err := on.NewStore(l.plan)
+	m, err := on.NewStore(l.Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := b.load(context.Background(), l.net, m, 2); err != nil {
+	if err := b.Load(context.Background(), l.Net, m, 2); err != nil {
 		t.Fatal(err)
 	}
 	r, err := l.bind(m, on)
@@ -111,7 +112,7 @@ func familyError(t *testing.T, name, file string, on graph.Machine) (float64, er
 
 // TestGPUDropoutFollowsCPU trains with dropout: the device draws the CPU's masks, so the losses stay together.
 func TestGPUDropoutFollowsCPU(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	spec := testSpec(t, 20)
 	spec.Adapter, spec.Quantization, spec.LoRA.Dropout, spec.LoRA.R, spec.LoRA.Alpha = "lora", nil, 0.3, 16, 64
 	curve := func(device string, seed uint64) []float64 {

@@ -2,13 +2,14 @@ package train
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/session"
 )
 
-// checkpointing are the ways that a value of gradient_checkpointing allows, in the order they are tried.
+// checkpointing are the modes that a value of gradient_checkpointing allows, in the order they are tried.
 var checkpointing = map[string][]graph.Recompute{
 	"auto":      {graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload},
 	"none":      {graph.KeepAll},
@@ -17,290 +18,145 @@ var checkpointing = map[string][]graph.Recompute{
 	"offload":   {graph.Offload},
 }
 
-// way is how a step may be laid out.
-type way struct {
-	decoded  bool // quantised weights are kept as the numbers they stand for
-	linears  int  // of so many linear layers, from the first on; 0 = all
-	again    graph.Recompute
-	layers   int  // again holds for so many, from the first on, and the mode before for the others; 0 = all
-	spaced   bool // memory is left for calls to run side by side
-	lossRows int  // rows whose logits exist at the same time; 0 = as many as are fastest
-}
+// shapes are the micro-batches of training, and of validation where there is one.
+type shapes struct{ train, eval session.Shape }
 
-// leastLossRows is where a shorter loss chunk saves next to nothing.
-const leastLossRows = 32
-
-// tried is a way and the bytes that the run would hold.
-type tried struct {
-	way
-	bytes  int64
-	frozen int64 // of them, weights
-}
-
-// sizes are the rows of a micro-batch: of training, and of validation where there is one.
-type sizes struct{ train, eval shape }
-
-// ways are those that the configuration allows, fastest first: decoded weights while nothing need be made
-// again.
-func (p *prepared) ways() []way {
-	c := p.spec.Training
+// layouts are those that a configuration allows on a machine, fastest first: dequantised weights while nothing need be
+// recomputed.
+func layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 	modes := checkpointing[c.GradientCheckpointing]
-	if !p.on.Capabilities().SeparateHost && len(modes) > 1 {
+	if !on.Capabilities().SeparateHost && len(modes) > 1 {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
 	}
-	quantised, want := p.net.Scheme != nil, c.DecodedWeights
-	var all []way
-	if quantised && want == "auto" && p.on.Capabilities().KeepDequantised {
-		all = append(all, way{decoded: true, again: modes[0]})
+	var all []session.Layout
+	if quantised && c.DequantisedWeights == "auto" && on.Capabilities().KeepDequantised {
+		all = append(all, session.Layout{Dequantised: true, Recompute: modes[0]})
 	}
-	for _, again := range modes {
-		all = append(all, way{decoded: quantised && want == "always", again: again})
+	for _, mode := range modes {
+		all = append(all, session.Layout{Dequantised: quantised && c.DequantisedWeights == "always", Recompute: mode})
 	}
 	return all
 }
 
-// spaces tells whether memory may be spent on calls that run side by side: on a GPU, unless the way is chosen to
-// save memory.
-func spaces(on graph.Machine, again graph.Recompute) bool {
-	return on.Capabilities().Overlap && (again == graph.KeepAll || again == graph.RecomputeCheap)
-}
-
-// spacedIsCheap tells whether a plan that lets calls run side by side holds little more than one that does not:
-// a sixth. For a small model the room is several times the rest.
-func spacedIsCheap(spaced, plain int64) bool { return spaced-plain <= plain/6 }
-
-// space lays the chosen way out so that calls may run side by side, where there is room and it costs little.
-func (p *prepared) space(s sizes, room int64, known bool) error {
-	w, plain := p.way, p.need.Total()
-	if !spaces(p.on, w.again) {
-		return nil
-	}
-	w.spaced = true
-	if err := p.lay(w, s); err != nil {
-		return err
-	}
-	if n := p.need.Total(); spacedIsCheap(n, plain) && (!known || n <= room) {
-		return nil
-	}
-	w.spaced = false
-	return p.lay(w, s)
-}
-
-// lay plans the step in one way.
-func (p *prepared) lay(w way, s sizes) error {
-	var err error
-	p.net.Dequantised, p.net.DequantisedLinears, p.net.Spaced, p.net.LossRows, p.way = w.decoded, w.linears, w.spaced, w.lossRows, w
-	if s.eval.Tokens > 0 {
-		if p.eval, err = newEvalStep(p.net, s.eval, p.on); err != nil {
-			return err
-		}
-	}
-	if p.step, err = newTrainStep(p.net, s.train, p.spec.Training, w.again, w.layers, p.on); err != nil {
-		return err
-	}
-	if err := p.base.check(p.step.net); err != nil {
-		return err
-	}
-	plans := []*graph.Plan{p.step.plan}
-	if p.eval != nil {
-		plans = append(plans, p.eval.plan)
-	}
-	p.need, err = graph.Need(plans...)
-	return err
-}
-
-// fit plans the step in the first allowed way that fits the memory the run may hold; where none does, in the
-// leanest with less and less of the logits at a time. What is left may let calls run side by side.
-func (p *prepared) fit(s sizes) error {
-	room, known, err := p.room()
+// fit plans the step in the first allowed layout that fits the memory the run may hold.
+func (p *prepared) fit(z shapes) error {
+	limit, known, err := p.mayHold()
 	if err != nil {
 		return err
 	}
-	if err := p.choose(s, room, known); err != nil {
-		return err
-	}
-	return p.space(s, room, known)
-}
-
-func (p *prepared) choose(s sizes, room int64, known bool) error {
-	p.limit = room
-	if !known {
+	if p.limit = limit; !known {
 		p.limit = -1
 	}
-	p.tried = nil
-	ways := p.ways()
-	for i, w := range ways {
-		if err := p.lay(w, s); err != nil {
-			return err
-		}
-		if !known || p.need.Total() <= room {
-			switch {
-			case i == 0:
-				return nil
-			case ways[i-1].decoded && !w.decoded:
-				return p.decodeSome(p.tried[i-1], s, room)
-			case w.again == ways[i-1].again+1 && w.again != graph.Offload:
-				return p.fewerLayers(w, s, room)
-			}
-			return nil
-		}
-		p.tried = append(p.tried, tried{w, p.need.Total(), p.need.Frozen})
-	}
-	lean, fits, err := p.shortenLoss(s, room)
-	if err != nil || fits {
+	net, _, err := p.Net.Declared()
+	if err != nil {
 		return err
 	}
-	if err := p.lay(lean.way, s); err != nil {
+	search := session.Search[steps]{
+		Layouts: layouts(p.spec.Training, p.Net.Scheme != nil, p.On), Limit: p.limit,
+		Try:    func(l session.Layout) (session.Planned[steps], error) { return p.planIn(l, z) },
+		Layers: p.Base.Config.NumLayers, Linears: net.Quantised(),
+		LossRows: min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens)), Overlaps: p.On.Capabilities().Overlap,
+	}
+	if p.found, err = search.Run(); err != nil {
 		return err
 	}
-	return p.refuse(room, s)
+	if !p.found.Fits {
+		return p.refuse(limit, z)
+	}
+	p.Net.Layout = p.found.Layout
+	return nil
 }
 
-// decodeSome keeps the weights of as many linear layers decoded as fit, where those of all do not and the step as
-// it is planned does.
-func (p *prepared) decodeSome(all tried, s sizes, room int64) error {
-	packed, left := p.way, room-p.need.Total()
-	linears, sum, total := p.step.net.Quantised(), int64(0), int64(0)
-	for _, n := range linears {
-		total += n
-	}
-	each := float64(all.frozen-p.need.Frozen) / float64(total) // bytes that decoding adds for a number
-	w := packed
-	for _, n := range linears {
-		if sum += n; float64(sum)*each > float64(left) {
-			break
-		}
-		w.linears++
-	}
-	for back := 1; w.linears > 0; w.linears, back = w.linears-back, 2*back { // the estimate leaves out what rounding up to whole blocks takes
-		w.decoded = true
-		if err := p.lay(w, s); err != nil {
-			return err
-		}
-		if p.need.Total() <= room {
-			return nil
+// planIn plans the step, and the evaluation where there is one, in one layout.
+func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], error) {
+	planned := session.Planned[steps]{Layout: l}
+	nw, s := p.Net, &planned.Step
+	nw.Layout = l
+	var err error
+	if z.eval.Tokens > 0 {
+		if s.eval, err = infer.PlanEval(nw, z.eval, p.On); err != nil {
+			return planned, err
 		}
 	}
-	return p.lay(packed, s)
+	if s.train, err = PlanStep(nw, z.train, p.spec.Training, nil, p.On); err != nil {
+		return planned, err
+	}
+	if err := p.Base.Check(s.train.Net); err != nil {
+		return planned, err
+	}
+	var plans []*graph.Plan
+	for _, program := range s.programs() {
+		plans = append(plans, program.Plan)
+	}
+	planned.Need, err = graph.Need(plans...)
+	return planned, err
 }
 
-// fewerLayers looks for the fewest layers that a way, which fits for all of them, must hold for.
-func (p *prepared) fewerLayers(w way, s sizes, room int64) error {
-	most := p.net.Config.NumLayers // fits
-	for least := 1; least < most; {
-		w.layers = (least + most) / 2
-		if err := p.lay(w, s); err != nil {
-			return err
-		}
-		if p.need.Total() <= room {
-			most = w.layers
-		} else {
-			least = w.layers + 1
-		}
+// mayHold is the memory that the run may hold: vram, or what is free.
+func (p *prepared) mayHold() (bytes int64, known bool, err error) {
+	if p.spec.VRAM == "" {
+		return p.On.FreeMemory()
 	}
-	if w.layers = most; most == p.net.Config.NumLayers {
-		w.layers = 0
+	if bytes, err = session.ParseBytes(p.spec.VRAM); err != nil {
+		err = fmt.Errorf("vram: %w", err)
 	}
-	if p.way == w {
-		return nil
-	}
-	return p.lay(w, s)
-}
-
-// shortenLoss halves the loss chunk of the leanest way tried until the run fits or gets no smaller.
-func (p *prepared) shortenLoss(s sizes, room int64) (lean tried, fits bool, err error) {
-	lean = p.tried[0]
-	for _, t := range p.tried {
-		if t.bytes < lean.bytes {
-			lean = t
-		}
-	}
-	most := min(lossChunk(p.on), max(s.train.Tokens, s.eval.Tokens))
-	rows := leastLossRows
-	for 2*rows < most {
-		rows *= 2
-	}
-	for ; rows >= leastLossRows && rows < most; rows /= 2 {
-		w := lean.way
-		w.lossRows = rows
-		if err := p.lay(w, s); err != nil {
-			return lean, false, err
-		}
-		if p.need.Total() <= room {
-			return lean, true, nil
-		}
-		if p.need.Total() >= lean.bytes {
-			break
-		}
-		lean = tried{w, p.need.Total(), p.need.Frozen}
-		p.tried = append(p.tried, lean)
-	}
-	return lean, false, nil
-}
-
-// room is the memory that the run may hold: vram, or what is free.
-func (p *prepared) room() (bytes int64, known bool, err error) {
-	if p.spec.VRAM != "" {
-		bytes, err = ParseBytes(p.spec.VRAM)
-		if err != nil {
-			err = fmt.Errorf("vram: %w", err)
-		}
-		return bytes, true, err
-	}
-	return p.on.FreeMemory()
+	return bytes, true, err
 }
 
 // refuse says what is missing, and what would fit.
-func (p *prepared) refuse(room int64, s sizes) error {
-	need, again := p.need, p.way
+func (p *prepared) refuse(limit int64, z shapes) error {
+	need := p.found.Need
 	hint := ""
-	if room <= 0 { // what is free is less than what the driver or system needs for itself
-		room = 0
-		hint = "other programs hold the memory of " + p.on.Name() + ": wait for them, end them or use another device"
+	if limit <= 0 { // what is free is less than what the driver or system needs for itself
+		limit = 0
+		hint = "other programs hold the memory of " + p.On.Name() + ": wait for them, end them or use another device"
 	} else {
 		var err error
-		if hint, err = p.suggest(room, s); err != nil {
+		if hint, err = p.suggest(limit, z); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: with %v the plan holds %s, %s may be held, %s too much; %s", ErrDoesNotFit, again, FormatBytes(need.Total()), FormatBytes(room), FormatBytes(need.Total()-room), hint)
+	return fmt.Errorf("%w: with %v the plan holds %s, %s may be held, %s too much; %s", session.ErrDoesNotFit, p.found.Layout,
+		session.FormatBytes(need.Total()), session.FormatBytes(limit), session.FormatBytes(need.Total()-limit), hint)
 }
 
-// suggest looks for the nearest configuration that fits: another way, fewer rows, shorter ones.
-func (p *prepared) suggest(room int64, s sizes) (string, error) {
-	fits := func(w way, s sizes) (bool, error) {
-		err := p.lay(w, s)
-		return err == nil && p.need.Total() <= room, err
+// suggest looks for the nearest configuration that fits: another layout, fewer rows, shorter ones.
+func (p *prepared) suggest(limit int64, z shapes) (string, error) {
+	var need graph.Bytes
+	fits := func(l session.Layout, z shapes) (bool, error) {
+		planned, err := p.planIn(l, z)
+		need = planned.Need
+		return err == nil && need.Total() <= limit, err
 	}
 	c := p.spec.Training
-	lean := p.way
-	if c.GradientCheckpointing != "auto" || lean.decoded {
-		auto := way{again: graph.Offload, lossRows: leastLossRows}
-		if !p.on.Capabilities().SeparateHost {
-			auto.again = graph.RecomputeLayers
+	lean := p.found.Layout
+	if c.GradientCheckpointing != "auto" || lean.Dequantised {
+		auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows}
+		if !p.On.Capabilities().SeparateHost {
+			auto.Recompute = graph.RecomputeLayers
 		}
-		if ok, err := fits(auto, s); ok || err != nil {
+		if ok, err := fits(auto, z); ok || err != nil {
 			keys := "training.gradient_checkpointing: auto"
-			if lean.decoded {
-				keys += " with training.decoded_weights: auto"
+			if lean.Dequantised {
+				keys += " with training.dequantised_weights: auto"
 			}
-			return fmt.Sprintf("%s would fit, in as little as %s", keys, FormatBytes(p.need.Total())), err
+			return fmt.Sprintf("%s would fit, in as little as %s", keys, session.FormatBytes(need.Total())), err
 		}
 	}
 	B, T, _ := p.loader.Shape()
 	for rows := B / 2; rows >= 1; rows /= 2 {
-		if ok, err := fits(lean, s.of(rows, T)); ok || err != nil {
+		if ok, err := fits(lean, z.of(rows, T)); ok || err != nil {
 			return fmt.Sprintf("training.batch_size: %d would fit, in %s (with gradient_accumulation_steps: %d for about the same step)",
-				rows, FormatBytes(p.need.Total()), (c.GradientAccumulationSteps*B+rows-1)/rows), err
+				rows, session.FormatBytes(need.Total()), (c.GradientAccumulationSteps*B+rows-1)/rows), err
 		}
 	}
 	for length := T / 2; p.trains(length); length /= 2 {
-		if ok, err := fits(lean, s.of(1, length)); ok || err != nil {
-			return fmt.Sprintf("dataset.max_length: %d and training.batch_size: 1 would fit, in %s", length, FormatBytes(p.need.Total())), err
+		if ok, err := fits(lean, z.of(1, length)); ok || err != nil {
+			return fmt.Sprintf("dataset.max_length: %d and training.batch_size: 1 would fit, in %s", length, session.FormatBytes(need.Total())), err
 		}
 	}
-	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; use a model with fewer parameters", FormatBytes(p.need.Total()-p.need.Arena))
-	if p.net.Scheme == nil {
+	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; use a model with fewer parameters", session.FormatBytes(need.Total()-need.Arena))
+	if p.Net.Scheme == nil {
 		hint += ", or adapter: qlora"
 	}
 	return hint, nil
@@ -319,8 +175,8 @@ func (p *prepared) trains(length int) bool {
 }
 
 // of is the same with at most so many rows of so many tokens.
-func (s sizes) of(rows, length int) sizes {
-	less := func(x shape) shape {
+func (z shapes) of(rows, length int) shapes {
+	less := func(x session.Shape) session.Shape {
 		if x.Tokens == 0 {
 			return x
 		}
@@ -328,23 +184,5 @@ func (s sizes) of(rows, length int) sizes {
 		x.Sequences, x.MaxLen = min(x.Sequences, x.Tokens), min(x.MaxLen, length)
 		return x
 	}
-	return sizes{less(s.train), less(s.eval)}
-}
-
-// String names a way by the keys that ask for it.
-func (w way) String() string {
-	parts := []string{"gradient_checkpointing " + w.again.String()}
-	if w.layers > 0 {
-		parts[0] += fmt.Sprintf(" in the first %d layers", w.layers)
-	}
-	switch {
-	case w.linears > 0:
-		parts = append(parts, fmt.Sprintf("decoded weights in the first %d linear layers", w.linears))
-	case w.decoded:
-		parts = append(parts, "decoded weights")
-	}
-	if w.lossRows > 0 {
-		parts = append(parts, fmt.Sprintf("the loss of %d rows at a time", w.lossRows))
-	}
-	return strings.Join(parts, ", ")
+	return shapes{less(z.train), less(z.eval)}
 }

@@ -13,11 +13,13 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 )
 
 // twoWorkers: scratch memory on a CPU grows with the threads.
-var twoWorkers = Env{Workers: 2}
+var twoWorkers = Env{Env: session.Env{Workers: 2}}
 
 func planIn(vram int64, s Spec) (PlanReport, error) {
 	s.VRAM = fmt.Sprint(vram)
@@ -52,7 +54,7 @@ func TestPlanSaysWhatDidNotFit(t *testing.T) {
 		if r.Tried[i].Way != way || r.Tried[i].Bytes <= r.Limit {
 			t.Errorf("tried %d is %+v, want %s and more than %d bytes", i, r.Tried[i], way, r.Limit)
 		}
-		if want := fmt.Sprintf("does not fit: %s: %s", way, FormatBytes(r.Tried[i].Bytes)); !strings.Contains(text, want) {
+		if want := fmt.Sprintf("does not fit: %s: %s", way, session.FormatBytes(r.Tried[i].Bytes)); !strings.Contains(text, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, text)
 		}
 	}
@@ -62,7 +64,7 @@ func TestPlanSaysWhatDidNotFit(t *testing.T) {
 func wideVocabulary(t *testing.T) string {
 	t.Helper()
 	const words = 8192
-	from, to := storiesDir(t), t.TempDir()
+	from, to := golden.StoriesDir(t), t.TempDir()
 	set, err := weights.OpenDir(from)
 	if err != nil {
 		t.Fatal(err)
@@ -89,8 +91,8 @@ func wideVocabulary(t *testing.T) string {
 	if err := weights.Write(filepath.Join(to, weights.SingleFile), all, nil); err != nil {
 		t.Fatal(err)
 	}
-	config := strings.Replace(string(readFile(t, from, "config.json")), `"vocab_size": 512`, fmt.Sprintf(`"vocab_size": %d`, words), 1)
-	for name, data := range map[string][]byte{"config.json": []byte(config), "tokenizer.json": readFile(t, from, "tokenizer.json")} {
+	config := strings.Replace(string(golden.ReadFile(t, from, "config.json")), `"vocab_size": 512`, fmt.Sprintf(`"vocab_size": %d`, words), 1)
+	for name, data := range map[string][]byte{"config.json": []byte(config), "tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
 		if err := os.WriteFile(filepath.Join(to, name), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +119,7 @@ func TestLossChunkIsTheLastResort(t *testing.T) {
 		t.Errorf("the run holds %d bytes, the plan says %d", less.HeldBytes, r.TotalBytes)
 	}
 	for i := range whole.Losses {
-		near(t, "loss", less.Losses[i], whole.Losses[i], 1e-5)
+		golden.Near(t, "loss", less.Losses[i], whole.Losses[i], 1e-5)
 	}
 }
 
@@ -133,7 +135,7 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		change     func(*Spec)
 	}{
 		{"a fixed way", `gradient_checkpointing: (auto) would fit`, lean.TotalBytes, func(s *Spec) { s.Training.GradientCheckpointing = "none" }},
-		{"decoded weights", `gradient_checkpointing: (auto) with training.decoded_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DecodedWeights = "always" }},
+		{"decoded weights", `gradient_checkpointing: (auto) with training.dequantised_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DequantisedWeights = "always" }},
 		{"rows", `training.batch_size: (\d+) would fit, in .* \(with gradient_accumulation_steps: \d+`, lean.TotalBytes * 6 / 10, func(*Spec) {}},
 		{"length", `dataset.max_length: (\d+) and training.batch_size: 1 would fit`, lean.TotalBytes / 8, func(*Spec) {}},
 		{"nothing", `no batch is small enough: weights, adapter and optimizer alone take .*; use a model with fewer parameters$`, 500000, func(*Spec) {}},
@@ -142,7 +144,7 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		c.change(&s)
 		_, err := planIn(c.vram, s)
 		m := regexp.MustCompile(c.want).FindStringSubmatch(fmt.Sprint(err))
-		if !errors.Is(err, ErrDoesNotFit) || m == nil {
+		if !errors.Is(err, session.ErrDoesNotFit) || m == nil {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 			continue
 		}
@@ -151,7 +153,7 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		}
 		switch n, _ := strconv.Atoi(m[1]); {
 		case m[1] == "auto":
-			s.Training.GradientCheckpointing, s.Training.DecodedWeights = "auto", "auto"
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = "auto", "auto"
 		case c.name == "rows":
 			s.Training.BatchSize = n
 		default:
@@ -169,10 +171,10 @@ func TestFewerLayersAreMadeAgain(t *testing.T) { fewerLayersAreMadeAgain(t, "cpu
 
 func fewerLayersAreMadeAgain(t *testing.T, device string) {
 	s := testSpec(t, 4)
-	s.Device, s.LoRA.Dropout, s.Training.DecodedWeights = device, 0.1, "never"
+	s.Device, s.LoRA.Dropout, s.Training.DequantisedWeights = device, 0.1, "never"
 	s.Training.GradientCheckpointing = "none"
 	whole := mustStart(t, s, twoWorkers)
-	want := readFile(t, s.OutputDir, adapter.WeightsFile)
+	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	lean := leanest(t, s)
 	s.Training.GradientCheckpointing = "auto"
 	partly, last := 0, int64(0)
@@ -195,7 +197,7 @@ func fewerLayersAreMadeAgain(t *testing.T, device string) {
 		if run := mustStart(t, in, twoWorkers); run.HeldBytes != r.TotalBytes {
 			t.Errorf("the run holds %d bytes, the plan says %d", run.HeldBytes, r.TotalBytes)
 		}
-		if !bytes.Equal(want, readFile(t, in.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(want, golden.ReadFile(t, in.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("in %d bytes it trains another adapter: %v", vram, r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // TestInitFrom starts from an adapter and moves it by nothing.
@@ -51,8 +52,8 @@ func TestInitFromErrors(t *testing.T) {
 	}{
 		{"no such folder", "lora.init_from: read adapter: stat DIR/nothing/adapter_config.json: no such file or directory", func(s *Spec) { s.LoRA.InitFrom += "/nothing" }},
 		{"another scale", "lora.init_from: DIR: the adapter has the scale 2 at model.layers.0.self_attn.q_proj, this run has 4: give the run the adapter's r, alpha and use_rslora", func(s *Spec) { s.LoRA.Alpha *= 2 }},
-		{"another rank", "lora.init_from: the adapter does not fit the model: the weights do not fit the model:\n  70 wrong shape:\n    base_model.model.model.layers.0.mlp.down_proj.lora_A.weight: shape [8 172], expected [4 172]", func(s *Spec) { s.LoRA.R, s.LoRA.Alpha = 4, 8 }},
-		{"other layers", "lora.init_from: the adapter does not fit the model: the weights do not fit the model:\n  50 unexpected:\n    base_model.model.model.layers.0.mlp.down_proj.lora_A.weight", func(s *Spec) { s.LoRA.TargetModules = adapter.Targets{"q_proj", "v_proj"} }},
+		{"another rank", "lora.init_from: the adapter does not fit the model: it was made for \"BASE\" with rank 8 and has 70 tensors, here 70 are expected:\n  70 wrong shape:\n    base_model.model.model.layers.0.mlp.down_proj.lora_A.weight: shape [8 172], expected [4 172]", func(s *Spec) { s.LoRA.R, s.LoRA.Alpha = 4, 8 }},
+		{"other layers", "lora.init_from: the adapter does not fit the model: it was made for \"BASE\" with rank 8 and has 70 tensors, here 20 are expected:\n  50 unexpected:\n    base_model.model.model.layers.0.mlp.down_proj.lora_A.weight", func(s *Spec) { s.LoRA.TargetModules = adapter.Targets{"q_proj", "v_proj"} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := testSpec(t, 1)
@@ -60,7 +61,7 @@ func TestInitFromErrors(t *testing.T) {
 			c.edit(&s)
 			if c.name == "another scale" { // and the same for a checkpoint
 				r := s
-				r.LoRA.InitFrom, r.Training.Resume = "", filepath.Join(dir, CheckpointName(1))
+				r.LoRA.InitFrom, r.Training.Resume = "", filepath.Join(dir, checkpoint.Name(1))
 				_, err := Start(context.Background(), r, Env{})
 				want := strings.ReplaceAll(c.want, "lora.init_from: DIR: ", "resume from "+r.Training.Resume+": ")
 				if err == nil || err.Error() != want {
@@ -68,7 +69,7 @@ func TestInitFromErrors(t *testing.T) {
 				}
 			}
 			_, err := Start(context.Background(), s, Env{})
-			if want := strings.ReplaceAll(c.want, "DIR", dir); err == nil || !strings.HasPrefix(err.Error(), want) {
+			if want := strings.NewReplacer("DIR", dir, "BASE", s.BaseModel).Replace(c.want); err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
 			if _, err := os.Stat(filepath.Join(s.OutputDir, adapter.WeightsFile)); err == nil {
@@ -82,12 +83,12 @@ func TestInitFromErrors(t *testing.T) {
 func TestNothingIsOverwritten(t *testing.T) {
 	s := testSpec(t, 2)
 	mustStart(t, s, Env{})
-	before := readFile(t, s.OutputDir, adapter.WeightsFile)
+	before := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	other := testSpec(t, 3)
 	r := mustStart(t, other, Env{})
 	for _, step := range []string{"with its checkpoint", "without"} {
 		if step == "without" {
-			if err := os.RemoveAll(filepath.Join(s.OutputDir, CheckpointName(2))); err != nil {
+			if err := os.RemoveAll(filepath.Join(s.OutputDir, checkpoint.Name(2))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -101,7 +102,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "output_dir "+s.OutputDir+" holds") {
 				t.Errorf("%s, resume %q: %v", step, resume, err)
 			}
-			if string(readFile(t, s.OutputDir, adapter.WeightsFile)) != string(before) {
+			if string(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) != string(before) {
 				t.Fatalf("%s, resume %q: the adapter was overwritten", step, resume)
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // ManifestFile is the name of the manifest in a run's output folder.
@@ -19,6 +21,8 @@ const ManifestFile = "run_manifest.json"
 // Hashes are SHA-256 in hexadecimal.
 type Manifest struct {
 	Program   string `json:"program"` // version of the binary
+	Commit    string `json:"commit"`  // that the binary was built from; "" = not known
+	Dirty     bool   `json:"dirty"`   // files differed from the commit
 	GoVersion string `json:"go_version"`
 	Platform  string `json:"platform"` // linux/amd64
 	Device    string `json:"device"`
@@ -52,7 +56,7 @@ func (m *Manifest) SetLosses(losses []float64) {
 func (m Manifest) Write(dir string) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err == nil {
-		err = writeFileAtomically(filepath.Join(dir, ManifestFile), append(data, '\n'))
+		err = atomicfile.Write(filepath.Join(dir, ManifestFile), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", ManifestFile, err)

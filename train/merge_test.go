@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 )
 
 // A merged model gives the losses of the model with its adapter beside it.
@@ -18,24 +21,24 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 	s.Adapter, s.Quantization = "lora", nil
 	s.LoRA.UseRSLoRA, s.LoRA.RankPattern = true, map[string]int{"q_proj": 3}
 	mustStart(t, s, Env{})
-	beside, err := Evaluate(ctx, s, s.OutputDir, Env{})
+	beside, err := infer.Evaluate(ctx, s.Evaluation(s.OutputDir), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := Merge(ctx, s.BaseModel, s.OutputDir, out, Env{})
+	report, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if report.Layers != 35 || report.Bytes == 0 {
 		t.Errorf("report %+v, want 35 layers", report)
 	}
-	base, err := Evaluate(ctx, s, "", Env{})
+	base, err := infer.Evaluate(ctx, s.Evaluation(""), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.BaseModel = out
-	merged, err := Evaluate(ctx, s, "", Env{})
+	merged, err := infer.Evaluate(ctx, s.Evaluation(""), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +50,10 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 	}
 	t.Logf("loss %.9f merged, %.9f beside, %.9f without", merged.Loss, beside.Loss, base.Loss)
 
-	if _, err := Merge(ctx, s.BaseModel, s.OutputDir, out, Env{}); err == nil || !strings.Contains(err.Error(), "it holds model.safetensors already; name another folder") {
+	if _, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{}); err == nil || !strings.Contains(err.Error(), "it holds model.safetensors already; name another folder") {
 		t.Errorf("merging over a model: %v", err)
 	}
-	if _, err := Merge(ctx, s.BaseModel, t.TempDir(), filepath.Join(t.TempDir(), "x"), Env{}); err == nil {
+	if _, err := export.Merge(ctx, s.BaseModel, t.TempDir(), filepath.Join(t.TempDir(), "x"), session.Env{}); err == nil {
 		t.Error("an empty adapter folder was merged")
 	}
 }
@@ -62,7 +65,7 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	s.LoRA.TargetModules = []string{"v_proj"}
 	mustStart(t, s, Env{})
 	out := filepath.Join(t.TempDir(), "merged")
-	if _, err := Merge(ctx, s.BaseModel, s.OutputDir, out, Env{}); err != nil {
+	if _, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := weights.OpenDir(s.BaseModel)

@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
-	"runtime"
-	"slices"
 	"strings"
 )
 
@@ -69,62 +65,6 @@ type EndMetrics struct {
 	StepsPerSecond   float64 `json:"train_steps_per_second"`
 }
 
-// Metrics writes metrics.jsonl and keeps its lines for trainer_state.json.
-type Metrics struct {
-	file    *os.File
-	history []json.RawMessage
-}
-
-// OpenMetrics starts the file with the lines of history and nothing else: nil for a new run, a checkpoint's
-// log_history for a resumed one. Lines that a crashed run wrote after its last checkpoint, or half of one,
-// are gone then. The file is replaced in one step.
-func OpenMetrics(path string, history []json.RawMessage) (*Metrics, error) {
-	var text bytes.Buffer
-	for i, line := range history {
-		if err := json.Compact(&text, line); err != nil {
-			return nil, fmt.Errorf("start %s: line %d of the history is no JSON: %w", path, i+1, err)
-		}
-		text.WriteByte('\n')
-	}
-	if err := writeFileAtomically(path, text.Bytes()); err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
-	}
-	return &Metrics{file: f, history: slices.Clone(history)}, nil
-}
-
-// Append writes one line: a StepMetrics, EvalMetrics or EndMetrics. A number that JSON lacks, NaN or
-// infinite, is written as null.
-func (m *Metrics) Append(line any) error {
-	data, err := encodeLine(line)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", m.file.Name(), err)
-	}
-	m.history = append(m.history, data)
-	if _, err := m.file.Write(append(slices.Clip(data), '\n')); err != nil {
-		return fmt.Errorf("write %s: %w", m.file.Name(), err)
-	}
-	return nil
-}
-
-// History is every line so far, for State.LogHistory. The caller must not change it.
-func (m *Metrics) History() []json.RawMessage { return slices.Clip(m.history) }
-
-// Close makes the lines durable.
-func (m *Metrics) Close() error {
-	err := m.file.Sync()
-	if cerr := m.file.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return fmt.Errorf("close %s: %w", m.file.Name(), err)
-	}
-	return nil
-}
-
 // encodeLine is json.Marshal of a flat struct, in the order of its fields, with null for NaN and infinity.
 func encodeLine(line any) ([]byte, error) {
 	v := reflect.ValueOf(line)
@@ -170,47 +110,4 @@ func encodeFields(b *bytes.Buffer, v reflect.Value) error {
 		b.Write(value)
 	}
 	return nil
-}
-
-// writeFileAtomically writes a file that is either the old one or the whole new one, whatever happens.
-func writeFileAtomically(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(dir)
-	}
-	return err
-}
-
-// syncDir makes the names in a folder durable, where the system can.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // folders can't be synced there
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }

@@ -2,17 +2,21 @@ package train
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 func TestMetrics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), MetricsFile)
-	m, err := OpenMetrics(path, nil)
-	if err != nil {
+	m, r := &metricsFile{}, recorder{}
+	append := func(line any) error { return errors.Join(m.append(line), r.keep(line)) }
+	if err := m.Start(RunInfo{Dir: filepath.Dir(path)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []any{
@@ -20,18 +24,18 @@ func TestMetrics(t *testing.T) {
 		EvalMetrics{Step: 1, Loss: math.NaN()},
 		StepMetrics{Step: 2},
 	} {
-		if err := m.Append(line); err != nil {
+		if err := append(line); err != nil {
 			t.Fatal(err)
 		}
 	}
-	history := m.History()[:2] // the checkpoint of step 1
-	if err := m.Append(EndMetrics{Step: 2, Loss: 2}); err != nil {
+	history := r.state.LogHistory[:2] // the checkpoint of step 1
+	if err := append(EndMetrics{Step: 2, Loss: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Append(3); err == nil {
+	if err := append(3); err == nil {
 		t.Error("a number was accepted as a line")
 	}
-	if err := m.Close(); err != nil {
+	if err := m.End(EndInfo{}); err != nil {
 		t.Fatal(err)
 	}
 	lines := fileLines(t, path)
@@ -55,30 +59,30 @@ func TestMetrics(t *testing.T) {
 	}
 	f.WriteString(`{"step":3,"lo`)
 	f.Close()
-	var state State
-	raw, err := State{GlobalStep: 1, LogHistory: history}.Bytes()
+	var state checkpoint.State
+	raw, err := checkpoint.State{GlobalStep: 1, LogHistory: history}.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(raw, &state); err != nil {
 		t.Fatal(err)
 	}
-	m, err = OpenMetrics(path, state.LogHistory)
-	if err != nil {
+	r.state = state
+	if err := m.Start(RunInfo{Dir: filepath.Dir(path), History: state.LogHistory, Done: 1, Total: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Append(StepMetrics{Step: 2, Loss: 1}); err != nil {
+	if err := append(StepMetrics{Step: 2, Loss: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Close(); err != nil {
+	if err := m.End(EndInfo{}); err != nil {
 		t.Fatal(err)
 	}
 	resumed := fileLines(t, path)
 	if len(resumed) != 3 || resumed[0] != lines[0] || resumed[1] != lines[1] || !strings.HasPrefix(resumed[2], `{"step":2,"epoch":0,"loss":1,`) {
 		t.Errorf("after the resume:\n%s", strings.Join(resumed, "\n"))
 	}
-	if len(m.History()) != 3 {
-		t.Errorf("history has %d lines", len(m.History()))
+	if len(r.state.LogHistory) != 3 {
+		t.Errorf("history has %d lines", len(r.state.LogHistory))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
@@ -46,7 +48,7 @@ func TestPlanNeedsNoDevice(t *testing.T) {
 	} {
 		s := quickSpec(t)
 		if c.way != "auto" {
-			s.Training.GradientCheckpointing, s.Training.DecodedWeights = c.way, "never"
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = c.way, "never"
 		}
 		r, err := PlanFor(context.Background(), s, Env{}, chipOf(t, c.chip))
 		if err != nil {
@@ -86,7 +88,7 @@ func TestPlanKnowsTheCard(t *testing.T) {
 
 // TestGPUPlanIsTheChips: a plan without the device is the device's, to the byte, in every way.
 func TestGPUPlanIsTheChips(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	p, err := gpu.DeviceProperties(0)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +99,7 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 		for _, decoded := range []string{"never", "always"} {
 			s := testSpec(t, 4)
 			s.Device, s.Dataset.ValSplit, s.Dataset.Packing = "cuda", 0.05, way == "selective"
-			s.Training.GradientCheckpointing, s.Training.DecodedWeights = way, decoded
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = way, decoded
 			specs = append(specs, s)
 		}
 	}
@@ -111,16 +113,16 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.TotalBytes != want.TotalBytes || !slices.Equal(got.Categories, want.Categories) || got.Checkpointing != want.Checkpointing {
-			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing, s.Training.DecodedWeights, got, want)
+			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing, s.Training.DequantisedWeights, got, want)
 		}
 		if r := mustStart(t, s, Env{}); r.HeldBytes != got.TotalBytes {
-			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d", s.Training.GradientCheckpointing, s.Training.DecodedWeights, r.HeldBytes, got.TotalBytes)
+			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d", s.Training.GradientCheckpointing, s.Training.DequantisedWeights, r.HeldBytes, got.TotalBytes)
 		}
 	}
 }
 
 func TestGPUFewerLayersAreMadeAgain(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	fewerLayersAreMadeAgain(t, "cuda")
 }
 
@@ -129,7 +131,7 @@ func partlyDecoded(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
 	t.Helper()
 	plan := func(decoded, vram string) PlanReport {
 		in := s
-		in.Training.DecodedWeights, in.VRAM = decoded, vram
+		in.Training.DequantisedWeights, in.VRAM = decoded, vram
 		r, err := PlanFor(context.Background(), in, Env{}, chipOf(t, "9.0"))
 		if err != nil {
 			t.Fatal(err)
@@ -164,19 +166,19 @@ func TestPlanDecodesWhatFits(t *testing.T) {
 
 // TestGPUPartlyDecodedChangesNothing: the same adapter byte for byte, in the memory that the plan says.
 func TestGPUPartlyDecodedChangesNothing(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := quickSpec(t)
 	s.LoRA.TargetModules, s.Dataset.ValSplit = adapter.Targets{adapter.AllLinear}, 0.05
-	s.Training.DecodedWeights = "never"
+	s.Training.DequantisedWeights = "never"
 	mustStart(t, s, Env{})
-	want := readFile(t, s.OutputDir, adapter.WeightsFile)
+	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	partlyDecoded(t, s, func(vram int64, r PlanReport) {
 		in := s
-		in.Training.DecodedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
+		in.Training.DequantisedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
 		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
 			t.Errorf("in %d bytes the run holds %d, the plan says %d", vram, run.HeldBytes, r.TotalBytes)
 		}
-		if !bytes.Equal(want, readFile(t, in.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(want, golden.ReadFile(t, in.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("in %d bytes it trains another adapter: %v", vram, r)
 		}
 	})

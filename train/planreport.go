@@ -3,6 +3,8 @@ package train
 import (
 	"fmt"
 	"strings"
+
+	"github.com/tierlora/tierlora/session"
 )
 
 // String is the plan as a table.
@@ -11,17 +13,25 @@ func (r PlanReport) String() string {
 	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %d x %d tokens; precision %s; gradient_checkpointing %s\n",
 		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, r.Batch, r.SequenceLength, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
 	for _, c := range r.Categories {
-		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, FormatBytes(c.Bytes))
+		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, session.FormatBytes(c.Bytes))
 	}
-	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", r.TotalBytes, FormatBytes(r.TotalBytes))
+	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", r.TotalBytes, session.FormatBytes(r.TotalBytes))
 	if r.Limit > 0 {
-		fmt.Fprintf(&b, "\n  may be held      %14d bytes  %s", r.Limit, FormatBytes(r.Limit))
+		fmt.Fprintf(&b, "\n  may be held      %14d bytes  %s", r.Limit, session.FormatBytes(r.Limit))
 	}
 	for _, t := range r.Tried {
-		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, FormatBytes(t.Bytes), FormatBytes(t.Bytes-r.Limit))
+		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, session.FormatBytes(t.Bytes), session.FormatBytes(t.Bytes-r.Limit))
 	}
 	for _, n := range r.Notes {
 		b.WriteString("\n  " + n)
 	}
 	return b.String()
+}
+
+// precisionText is a precision as reports show it.
+func precisionText(name string, auto bool) string {
+	if auto {
+		return name + " (auto)"
+	}
+	return name
 }

@@ -15,8 +15,11 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // gpuPrecisions are all that a GPU has, bf16 first.
@@ -35,7 +38,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
 	dir := golden.Path(t, "lora_grad/"+variant)
 	cfg, c := peftConfigOf(t, dir), Default()
-	ts := newTestStepOn(t, on, b, b.network(t, kernel.F32, nil, &cfg), shape{len(ids), dims[0], dims[1]}, c, dir)
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg), shape{len(ids), dims[0], dims[1]}, c, dir)
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	scale := 1.0
 	if p.Scaled() {
@@ -50,7 +53,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 		}
 	}
 	ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
-	for _, param := range ts.trained.Params {
+	for _, param := range ts.Trained.Params {
 		name := "gradient of " + param.Name
 		if err := ts.memory.Get(name); err != nil {
 			t.Fatal(err)
@@ -69,14 +72,14 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 		Loss float64 `json:"loss_f64"`
 	}
 	golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
-	return all, ts.read(t, ts.loss)[0]/want.Loss - 1
+	return all, ts.read(t, ts.Loss)[0]/want.Loss - 1
 }
 
 // TestGPUGradientsByPrecision: rounding errors are as large as the type's unit. bf16's are held to PEFT's elsewhere
 // (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's products cut 2 bits more away
 // than bf16's rounding would have to: a quarter. 1.5 times that is allowed. fp32 is held to what the CPU's float32 is.
 func TestGPUGradientsByPrecision(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	for _, variant := range []string{"lora", "rslora", "lora_qv"} {
 		bf16 := 0.0
 		for _, p := range gpuPrecisions {
@@ -102,7 +105,7 @@ func TestGPUGradientsByPrecision(t *testing.T) {
 
 // TestGPUPrecisions trains the same steps in each precision, twice, stopped and resumed, and beside the CPU.
 func TestGPUPrecisions(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	cpu := testSpec(t, 12)
 	cpu.Device = "cpu"
 	want := mustStart(t, cpu, Env{})
@@ -110,20 +113,20 @@ func TestGPUPrecisions(t *testing.T) {
 		a := cpu
 		a.Device, a.Training.Precision, a.OutputDir = "cuda", p.String(), filepath.Join(t.TempDir(), "whole")
 		got := mustStart(t, a, Env{})
-		first := readFile(t, a.OutputDir, adapter.WeightsFile)
+		first := golden.ReadFile(t, a.OutputDir, adapter.WeightsFile)
 		b := a
 		b.OutputDir = filepath.Join(t.TempDir(), "again")
 		mustStart(t, b, Env{})
-		if !bytes.Equal(first, readFile(t, b.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(first, golden.ReadFile(t, b.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("%v: two runs of one spec train different adapters", p)
 		}
 		c := a
 		c.OutputDir = filepath.Join(t.TempDir(), "parts")
-		stop := &stopAfter{5, make(chan struct{})}
-		mustStart(t, c, Env{Progress: stop, Interrupted: stop.stop})
+		stop := stopping(5)
+		mustStart(t, c, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 		c.Training.Resume = "auto"
 		mustStart(t, c, Env{})
-		if !bytes.Equal(first, readFile(t, c.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(first, golden.ReadFile(t, c.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("%v: the resumed run trains another adapter", p)
 		}
 		var m Manifest
@@ -150,7 +153,7 @@ type saved struct {
 
 func scalingIn(t *testing.T, dir string) saved {
 	t.Helper()
-	f, err := weights.Decode(readFile(t, dir, optimizerFile))
+	f, err := weights.Decode(golden.ReadFile(t, dir, optimizerFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,17 +168,17 @@ func scalingIn(t *testing.T, dir string) saved {
 		}
 		return v
 	}
-	return saved{read(nameScaling), append(read(nameMoment1), read(nameMoment2)...), string(readFile(t, dir, adapter.WeightsFile))}
+	return saved{read(nameScaling), append(read("first moments"), read("second moments")...), string(golden.ReadFile(t, dir, adapter.WeightsFile))}
 }
 
 // TestGPUOverflowSkipsAStep begins at scales at which gradients overflow fp16.
 func TestGPUOverflowSkipsAStep(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	const high = 1 << 26
 	s := testSpec(t, 20)
 	s.Device, s.Training.Precision, s.Training.LossScale, s.Training.SaveSteps, s.Training.LoggingSteps = "cuda", "fp16", high, 1, 1
 	said := ""
-	env := Env{Log: func(line string) { said += line + "\n" }}
+	env := Env{Env: session.Env{Log: func(line string) { said += line + "\n" }}}
 	mustStart(t, s, env)
 	lines := metricsLines(t, s.OutputDir)
 	end := lines[len(lines)-1].LossScaling
@@ -197,7 +200,7 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 		if lines[1].Skipped != 1 || lines[1].Scale != scale/2 {
 			t.Fatalf("from a scale of %v two steps end with %+v, want one skipped", scale, lines[1].LossScaling)
 		}
-		before, after := scalingIn(t, filepath.Join(two.OutputDir, CheckpointName(1))), scalingIn(t, filepath.Join(two.OutputDir, CheckpointName(2)))
+		before, after := scalingIn(t, filepath.Join(two.OutputDir, checkpoint.Name(1))), scalingIn(t, filepath.Join(two.OutputDir, checkpoint.Name(2)))
 		want, skipped := []float32{float32(scale / 2), 1, 1}, before
 		if lines[0].Skipped == 0 { // the second step
 			want, skipped = []float32{float32(scale / 2), 0, 1}, after
@@ -223,18 +226,18 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 	}
 	parts := grow
 	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := &stopAfter{7, make(chan struct{})}
-	mustStart(t, parts, Env{Progress: stop, Interrupted: stop.stop})
+	stop := stopping(7)
+	mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	parts.Training.Resume = "auto"
 	mustStart(t, parts, Env{})
-	if !bytes.Equal(readFile(t, grow.OutputDir, adapter.WeightsFile), readFile(t, parts.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, grow.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the run resumed between skipped steps trains another adapter")
 	}
 }
 
 // TestGPULossOverflowEnds: a forward pass beyond fp16's range is no matter of the scale.
 func TestGPULossOverflowEnds(t *testing.T) {
-	needGPU(t)
+	gputest.Need(t)
 	s := testSpec(t, 12)
 	s.Device, s.Training.Precision, s.Training.LearningRate, s.Training.WarmupRatio, s.Training.MaxGradNorm = "cuda", "fp16", 1e6, 0, 0
 	_, err := Start(context.Background(), s, Env{})

@@ -11,8 +11,9 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/session"
 )
 
 // scaledCPU computes as the CPU does, with the loss scaling of fp16 around it.
@@ -26,7 +27,7 @@ func startOn(t *testing.T, on graph.Machine, s Spec, env Env) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close() //nolint:errcheck // read only
+	defer p.Close() //nolint:errcheck // read only
 	r, err := p.train(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func startOn(t *testing.T, on graph.Machine, s Spec, env Env) Result {
 func metricsLines(t *testing.T, dir string) []StepMetrics {
 	t.Helper()
 	var lines []StepMetrics
-	for line := range strings.Lines(string(readFile(t, dir, MetricsFile))) {
+	for line := range strings.Lines(string(golden.ReadFile(t, dir, MetricsFile))) {
 		if !strings.Contains(line, `"loss"`) {
 			continue
 		}
@@ -63,7 +64,7 @@ func TestLossScalingChangesNothing(t *testing.T) {
 	if !slices.Equal(got.Losses, want.Losses) {
 		t.Errorf("losses %v, without scaling %v", got.Losses, want.Losses)
 	}
-	if string(readFile(t, plain.OutputDir, adapter.WeightsFile)) != string(readFile(t, scaled.OutputDir, adapter.WeightsFile)) {
+	if string(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile)) != string(golden.ReadFile(t, scaled.OutputDir, adapter.WeightsFile)) {
 		t.Error("loss scaling trains another adapter")
 	}
 	for i, m := range metricsLines(t, scaled.OutputDir) {
@@ -71,13 +72,13 @@ func TestLossScalingChangesNothing(t *testing.T) {
 			t.Errorf("step %d: %+v, want a scale of %v", i+1, m.LossScaling, scale)
 		}
 	}
-	if text := string(readFile(t, plain.OutputDir, MetricsFile)); strings.Contains(text, "loss_scale") || strings.Contains(text, "skipped_steps") {
+	if text := string(golden.ReadFile(t, plain.OutputDir, MetricsFile)); strings.Contains(text, "loss_scale") || strings.Contains(text, "skipped_steps") {
 		t.Errorf("metrics of a run without loss scaling:\n%s", text)
 	}
 	parts := scaled
 	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := &stopAfter{4, make(chan struct{})}
-	if r := startOn(t, scaledCPU{graph.NewCPU(0)}, parts, Env{Progress: stop, Interrupted: stop.stop}); r.Steps != 4 {
+	stop := stopping(4)
+	if r := startOn(t, scaledCPU{graph.NewCPU(0)}, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop}); r.Steps != 4 {
 		t.Fatalf("stopped after %d steps", r.Steps)
 	}
 	parts.Training.Resume = "auto"
@@ -91,44 +92,20 @@ func TestLossScalingChangesNothing(t *testing.T) {
 // TestScalingBeginsInAResumedRun: a checkpoint of a run in fp32 has no scale.
 func TestScalingBeginsInAResumedRun(t *testing.T) {
 	s := testSpec(t, 6)
-	stop := &stopAfter{3, make(chan struct{})}
-	mustStart(t, s, Env{Progress: stop, Interrupted: stop.stop})
+	stop := stopping(3)
+	mustStart(t, s, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	s.Training.Resume = "auto"
 	said := ""
-	startOn(t, scaledCPU{graph.NewCPU(0)}, s, Env{Log: func(line string) { said += line + "\n" }})
+	startOn(t, scaledCPU{graph.NewCPU(0)}, s, Env{Env: session.Env{Log: func(line string) { said += line + "\n" }}})
 	if !strings.Contains(said, "without loss scaling: it begins at 65536") {
 		t.Errorf("said %q", said)
 	}
 }
 
-func TestPrecisionFor(t *testing.T) {
-	for _, c := range []struct {
-		device, name string
-		want         kernel.Precision
-		wrong        string
-	}{
-		{"cpu", "auto", 0, ""}, {"cpu", "", 0, ""}, {"cpu", "fp32", kernel.PrecisionFP32, ""}, {"cuda", "auto", 0, ""},
-		{"cpu", "bf16", 0, "training.precision: bf16 needs a GPU (no such device): the CPU computes in fp32; use auto or fp32 there"},
-		{"cpu", "fp16", 0, "fp16"}, {"cpu", "tf32", 0, "tf32"}, {"cuda", "fp16", kernel.PrecisionFP16, ""}, {"cuda", "bf16", kernel.PrecisionBF16, ""},
-		{"cuda", "tf32", kernel.PrecisionTF32, ""}, {"cuda", "fp32", kernel.PrecisionFP32, ""},
-		{"cpu", "half", 0, `"half" is not one of auto, bf16, fp16, tf32, fp32`},
-	} {
-		p, err := precisionFor(c.device, c.name)
-		switch {
-		case c.wrong == "" && (err != nil || p != c.want):
-			t.Errorf("%s on %s: %v, %v; want %v", c.name, c.device, p, err, c.want)
-		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
-			t.Errorf("%s on %s: %v, want an error with %q", c.name, c.device, err, c.wrong)
-		}
-	}
-	if n, _ := gpu.Devices(); n == 0 {
-		if _, err := precisionFor("auto", "bf16"); !errors.Is(err, ErrNoDevice) {
-			t.Errorf("bf16 without a GPU: %v", err)
-		}
-	}
+func TestPrecisionThatTheDeviceLacks(t *testing.T) {
 	s := testSpec(t, 2)
 	s.Training.Precision = "fp16"
-	if _, err := Start(context.Background(), s, Env{}); !errors.Is(err, ErrNoDevice) {
+	if _, err := Start(context.Background(), s, Env{}); !errors.Is(err, session.ErrNoDevice) {
 		t.Errorf("fp16 on the CPU: %v", err)
 	}
 }

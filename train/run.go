@@ -2,22 +2,23 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// ErrNotFinite is in the error of a run whose loss or gradient stopped being a number.
-var ErrNotFinite = errors.New("loss or gradient is not finite")
+// ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
+const ConfigFile = "config.yaml"
 
 // Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted.
 func Start(ctx context.Context, s Spec, env Env) (Result, error) {
@@ -25,254 +26,161 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer p.close() //nolint:errcheck // read only
+	defer p.Close() //nolint:errcheck // read only
 	return p.train(ctx)
 }
 
-func (p *prepared) train(ctx context.Context) (Result, error) {
+func (p *prepared) train(ctx context.Context) (_ Result, err error) {
+	lock, err := checkpoint.Acquire(p.spec.OutputDir)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
 	r, err := p.start(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	defer r.end()
-	err = r.loop(ctx)
-	return r.result, r.explain(err)
-}
-
-// loop runs the steps. One, from top to bottom: take the micro-batches of one optimizer step; queue forward and
-// backward of each, gradients and loss adding up; see to the step before, whose numbers have come by then: log,
-// stop where it must be; clip and update. Where a step is evaluated or saved its numbers are waited for at once.
-func (r *running) loop(ctx context.Context) error {
-	for r.state.GlobalStep < r.total {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		next := r.nextStep()
-		if err := r.gradients(next); err != nil {
-			return err
-		}
-		if r.waiting != nil {
-			if err := r.finishStep(ctx); err != nil {
-				return err
-			}
-			if r.interrupted() {
-				return r.stop(next.before)
-			}
-		}
-		if err := r.update(next); err != nil {
-			return err
-		}
-		if r.waitsFor(next) {
-			if err := r.finishStep(ctx); err != nil {
-				return err
-			}
-			if r.interrupted() && r.state.GlobalStep < r.total {
-				return r.stop(r.loader.State())
-			}
-		}
-	}
-	return r.finish(ctx)
+	err = r.explain(r.loop(ctx))
+	return r.recorder.result, errors.Join(err, r.end(err))
 }
 
 // running is a run that holds its memory.
 type running struct {
 	*prepared
-	memory   graph.Store
-	run      graph.Runner
-	evalRun  graph.Runner
-	numbers  graph.Reader // of a step
-	scale    float64      // of the loss, in the step on its way; 0 without loss scaling
-	waiting  *optimizerStep
-	in       batchMemory
-	evalIn   batchMemory
-	schedule func(step int) float64
-	metrics  *Metrics
-	state    State
-	progress cursor
-	result   Result
-	began    time.Time
-	tokens   int64 // since began
-	samples  int64
-	saved    int // step of the newest checkpoint
-	clock    stepClock
-}
-
-// cursor is what a checkpoint keeps besides tensors and State's own fields.
-type cursor struct {
-	Data      dataset.State `json:"data"`
-	Losses    []float64     `json:"losses"` // of every step
-	NLL       float64       `json:"nll"`    // of the whole run, a sum
-	Trained   int64         `json:"trained_tokens"`
-	SinceNLL  float64       `json:"nll_since_log"`
-	SinceLog  int64         `json:"trained_since_log"`
-	Optimizer int           `json:"optimizer_steps"`
-	Base      string        `json:"base"` // fingerprint of the base weights
+	memory    *session.Memory
+	step      *Step
+	pipeline  *Pipeline
+	evaluator *infer.Evaluator // nil = no validation rows
+	recorder  *recorder
+	pending   *pendingWindow // queued, its numbers not read yet; nil = none
+	schedule  func(step int) float64
+	async     bool // work goes on after it is queued
+	result    *Result
+	saver     *saver
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
 func (p *prepared) start(ctx context.Context) (_ *running, err error) {
-	s := p.spec
-	from, err := resumeFrom(s.Training.Resume, s.OutputDir, p.env)
+	c := p.spec.Training
+	from, err := resumeFrom(c.Resume, p.spec.OutputDir, p.ownFiles(), p.env)
 	if err != nil {
 		return nil, err
 	}
-	p.env.log("%s", strings.TrimRight(p.report.String(), "\n"))
-	p.env.log("%s", p.planReport())
-	r := &running{prepared: p, schedule: Schedules[s.Training.LRScheduler](s.Training, p.total), saved: -1}
+	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
+	p.env.Logf("%s", p.planReport())
+	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
+	r.recorder = &recorder{config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}}
+	r.result = &r.recorder.result
+	if r.memory, err = p.Hold(ctx, p.found.Step.programs()...); err != nil {
+		return nil, err
+	}
 	defer func() {
-		if err != nil && r.memory != nil {
-			r.memory.Close() //nolint:errcheck // the first error is what matters
+		if err != nil {
+			err = errors.Join(err, r.memory.Close())
 		}
 	}()
-	if err := r.bind(ctx); err != nil {
+	if err := r.bind(); err != nil {
 		return nil, err
 	}
+	if r.recorder.scale, err = r.step.StartScaling(r.memory, c); err != nil {
+		return nil, err
+	}
+	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, recorder: r.recorder, saved: -1}
 	if from != "" {
-		err = r.restore(from)
+		err = r.saver.restore(from)
 	} else {
-		err = r.initAdapter()
+		err = r.saver.initAdapter()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(s.OutputDir, 0o755); err != nil {
-		return nil, fmt.Errorf("make output_dir: %w", err)
-	}
-	if p.env.Config != nil {
-		if err := writeFileAtomically(filepath.Join(s.OutputDir, ConfigFile), p.env.Config); err != nil {
-			return nil, fmt.Errorf("save the configuration: %w", err)
-		}
-	}
-	if r.metrics, err = OpenMetrics(filepath.Join(s.OutputDir, MetricsFile), r.state.LogHistory); err != nil {
-		return nil, err
-	}
-	r.result.MaxSteps, r.result.Resumed, r.result.HeldBytes = p.total, r.state.GlobalStep, r.memory.Bytes().Total()
-	r.result.Steps, r.result.Losses = r.state.GlobalStep, r.progress.Losses
-	r.began = time.Now()
-	if p.env.Progress != nil {
-		p.env.Progress.Start(p.total, r.state.GlobalStep)
-	}
-	return r, nil
+	return r, r.announce()
 }
 
-// bind takes memory and gives it to the plans.
-func (r *running) bind(ctx context.Context) error {
-	plans := []*graph.Plan{r.step.plan}
-	if r.eval != nil {
-		plans = append(plans, r.eval.plan)
-	}
+// bind makes step and evaluation ready.
+func (r *running) bind() error {
 	var err error
-	if r.memory, err = r.on.NewStore(plans...); err != nil {
+	if r.pipeline, err = NewPipeline(r.step, r.memory, r.memory.Runs[0], r.On, r.spec.Training.GradientAccumulationSteps, r.spec.Seed); err != nil {
 		return err
 	}
-	if err := r.base.load(ctx, r.step.net, r.memory, r.on.Workers()); err != nil {
-		return err
-	}
-	if r.run, err = r.on.Bind(r.step.plan, r.memory); err != nil {
-		return err
-	}
-	if r.in, err = bindBatch(r.memory, ""); err != nil {
-		return err
-	}
-	if r.numbers, err = r.run.Reader(r.step.numbers()...); err != nil {
-		return err
-	}
-	if err := prepareStep(r.run, r.spec.Training.GradientAccumulationSteps); err != nil {
-		return err
-	}
-	if r.eval != nil {
-		if r.evalRun, err = r.on.Bind(r.eval.plan, r.memory); err != nil {
-			return err
-		}
-		if err := r.evalRun.Prepare(segmentEval); err != nil {
-			return err
-		}
-		r.evalIn, err = bindBatch(r.memory, evalPrefix)
+	if eval := r.found.Step.eval; eval != nil {
+		r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[1])
 	}
 	return err
 }
 
-func clipped(norm, most float64) float64 {
-	if most > 0 {
-		return math.Min(norm, most)
+// announce tells the observers of the start, and writes what a run begins with. The metrics come first: they mark the
+// folder as a run's.
+func (r *running) announce() error {
+	for _, name := range r.spec.Training.ReportTo {
+		r.recorder.observers = append(r.recorder.observers, Observers[name]())
 	}
-	return norm
+	r.recorder.observers = append(r.recorder.observers, r.env.Observers...)
+	step, held := r.recorder.step(), r.memory.Bytes().Total()
+	r.result.MaxSteps, r.result.Resumed, r.result.Steps, r.result.HeldBytes, r.result.Losses = r.total, step, step, held, r.recorder.progress.Losses
+	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held}
+	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
+		return err
+	}
+	if r.env.Config == nil {
+		return nil
+	}
+	if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, ConfigFile), r.env.Config); err != nil {
+		return fmt.Errorf("save the configuration: %w", err)
+	}
+	return nil
 }
 
-// epochOf is how far into the data a batch ends, in epochs.
-func epochOf(l *dataset.Loader, b dataset.Batch) float64 {
-	if b.Last {
-		return float64(b.Epoch + 1)
-	}
-	return float64(b.Epoch) + float64(l.State().Position)/float64(l.Batches(b.Epoch))
-}
-
-// evaluate is the mean loss over the validation rows' trained tokens.
-func (r *running) evaluate(ctx context.Context) (float64, error) {
-	began := time.Now()
-	var nll float64
-	trained, batches := 0, 0
-	for b := range r.val.Epoch(0) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
+// evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
+func (r *running) evaluate(ctx context.Context) (best bool, err error) {
+	r.recorder.progress.OwesEval = true
+	began, step := time.Now(), r.recorder.step()
+	of := r.val.Batches(0)
+	sum, err := r.evaluator.Run(ctx, r.val, func(batches int) error {
+		r.recorder.observers.evaluating(step, batches, of)
+		if r.interrupted() && batches < of {
+			return errInterrupted
 		}
-		r.evalIn.scale[0] = 1
-		trained += r.evalIn.fill(b)
-		sum, err := r.evalIn.evaluate(r.evalRun, r.eval)
-		if err != nil {
-			return 0, err
-		}
-		nll += sum
-		batches++
+		return nil
+	})
+	if err != nil {
+		return false, err
 	}
-	loss := nll / float64(trained)
-	r.result.EvalLoss = &loss
-	took := time.Since(began).Seconds()
-	return loss, r.metrics.Append(EvalMetrics{
-		Step: r.state.GlobalStep, Epoch: r.state.Epoch, Loss: loss, PPL: math.Exp(loss), Runtime: took,
-		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(batches) / took,
+	loss, took := sum.NLL/float64(sum.Trained), time.Since(began).Seconds()
+	return r.recorder.evaluated(EvalMetrics{
+		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, PPL: math.Exp(loss), Runtime: took,
+		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(sum.Batches) / took,
 	})
 }
 
-// stop ends an interrupted run after its last finished step; data is where the next batch comes from.
-func (r *running) stop(data dataset.State) error {
-	r.result.Stopped = true
-	r.count()
-	return r.saveAt(data)
-}
-
-func (r *running) interrupted() bool {
-	select {
-	case <-r.env.Interrupted:
-		return r.env.Interrupted != nil
-	default:
-		return false
+// owedEvaluation makes up for the evaluation that an interrupt cut short.
+func (r *running) owedEvaluation(ctx context.Context) error {
+	if !r.recorder.progress.OwesEval || r.evaluator == nil {
+		return nil
 	}
+	best, err := r.evaluate(ctx)
+	if err == nil && (best || r.recorder.step() == r.total) {
+		r.saver.saved = -1 // the checkpoint of this step does not say so yet
+		err = r.saver.save(r.loader.State())
+	}
+	return err
 }
 
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
-	r.count()
-	p, took := r.progress, r.result.Duration
-	if r.tokens > 0 { // a finished run that is started again adds nothing
-		done := float64(r.state.GlobalStep - r.result.Resumed)
-		if err := r.metrics.Append(EndMetrics{Step: r.state.GlobalStep, Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took.Seconds(),
-			SamplesPerSecond: float64(r.samples) / took.Seconds(), StepsPerSecond: done / took.Seconds()}); err != nil {
-			return err
-		}
-	}
-	files, err := r.adapterFiles()
+	r.recorder.sum()
+	files, err := r.saver.adapterFiles()
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} { // the weights last: their presence says that the adapter is whole
-		if err := writeFileAtomically(filepath.Join(r.spec.OutputDir, name), files[name]); err != nil {
+		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), files[name]); err != nil {
 			return fmt.Errorf("save the adapter: %w", err)
 		}
 		delete(files, name)
 	}
 	for name, data := range files {
-		if err := writeFileAtomically(filepath.Join(r.spec.OutputDir, name), data); err != nil {
+		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), data); err != nil {
 			return fmt.Errorf("save the tokenizer: %w", err)
 		}
 	}
@@ -280,33 +188,64 @@ func (r *running) finish(ctx context.Context) error {
 	if err := r.writeManifest(ctx); err != nil {
 		return err
 	}
-	if r.result.Expect, err = r.spec.Expect.Judge(p.Losses, r.result.HeldBytes); err != nil {
+	losses := r.recorder.progress.Losses
+	if r.result.Expect, err = r.spec.Expect.Judge(losses, r.result.HeldBytes); err != nil {
 		return err
 	}
-	return r.spec.Expect.Check(p.Losses, r.result.HeldBytes)
+	return r.spec.Expect.Check(losses, r.result.HeldBytes)
 }
 
-// count sums up the run so far in the result.
-func (r *running) count() {
-	p := r.progress
-	r.result.Duration, r.result.Tokens, r.result.StepMs = time.Since(r.began), r.state.TokensSeen, r.clock.times()
-	if p.Trained > 0 {
-		r.result.MeanLoss = p.NLL / float64(p.Trained)
+// end gives the memory back and tells the observers how the run ended.
+func (r *running) end(err error) error {
+	r.recorder.sum()
+	end := EndInfo{Err: err}
+	if r.result.AdapterDir != "" {
+		end.Logged = r.recorder.endLine()
 	}
-	if n := len(p.Losses); n > 0 {
-		r.result.FirstLoss, r.result.LastLoss = p.Losses[0], p.Losses[n-1]
+	var problems []error
+	for _, o := range r.recorder.observers { // all of them, whatever one says
+		problems = append(problems, o.End(end))
 	}
+	return errors.Join(append(problems, r.memory.Close())...)
 }
 
-func (r *running) end() {
-	r.memory.Close()  //nolint:errcheck // what was to be kept is saved
-	r.metrics.Close() //nolint:errcheck // every line was written and checked
-	if r.env.Progress != nil {
-		r.env.Progress.End()
+// explain adds to a device's error how far the run came and what continues it.
+func (r *running) explain(err error) error {
+	if !errors.Is(err, graph.ErrDevice) {
+		return err
 	}
+	next := "no checkpoint was saved yet"
+	if r.result.Checkpoint != "" {
+		next = r.result.Checkpoint + " is whole: --resume auto continues from it"
+	}
+	if errors.Is(err, graph.ErrDeviceLost) {
+		next += "; trainer selfcheck tries every kernel on this device"
+	}
+	return fmt.Errorf("after step %d of %d: %w; %s", r.recorder.step(), r.total, err, next)
 }
 
-func (r *running) cursorBytes(data dataset.State) (json.RawMessage, error) {
-	r.progress.Data, r.progress.Base = data, r.base.fingerprint()
-	return json.Marshal(r.progress)
+// notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
+// on_nonfinite: skip it is left out, else the state before it is saved and the error says where it happened.
+func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) error {
+	if r.spec.Training.OnNonFinite == "skip" {
+		r.env.Logf("%v; the step is left out (training.on_nonfinite: skip)", err)
+		r.recorder.skip(w)
+		return nil
+	}
+	var rows []string
+	for _, b := range w.Batches {
+		rows = append(rows, r.loader.Where(b)...)
+	}
+	err = fmt.Errorf("%w; rows %s", err, strings.Join(rows, " "))
+	if r.On.Precision().Scaled() {
+		err = fmt.Errorf("%w; fp16 holds numbers up to 65504, training.precision bf16, tf32 or fp32 larger ones", err)
+	}
+	if found := r.Base.CheckFinite(ctx); found != nil {
+		return fmt.Errorf("%w; %w", err, found)
+	}
+	if serr := r.saver.save(w.before); serr != nil {
+		return errors.Join(err, serr)
+	}
+	return fmt.Errorf("%w; the state before the step is in %s. Look at these rows, or resume with a lower training.learning_rate or training.max_grad_norm; "+
+		"training.on_nonfinite: skip leaves such steps out", err, r.result.Checkpoint)
 }

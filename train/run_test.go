@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // testSpec is a small QLoRA run on the model and rows that the binary carries.
@@ -24,7 +27,7 @@ func testSpec(t testing.TB, steps int) Spec {
 	t.Helper()
 	q := quant.Default()
 	s := DefaultSpec()
-	s.BaseModel, s.Adapter, s.Quantization = storiesDir(t), "qlora", &q
+	s.BaseModel, s.Adapter, s.Quantization = golden.StoriesDir(t), "qlora", &q
 	s.LoRA.TargetModules = adapter.Targets{adapter.AllLinear}
 	s.Dataset.Path, s.Dataset.Format = filepath.Join(golden.Root(t), "configs", "assets", "gsm8k_300.jsonl"), "completion"
 	s.Dataset.Fields = map[string]string{"prompt": "question", "completion": "answer"}
@@ -41,15 +44,6 @@ func mustStart(t testing.TB, s Spec, env Env) Result {
 		t.Fatal(err)
 	}
 	return r
-}
-
-func readFile(t testing.TB, elem ...string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(elem...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 func TestRunLearnsAndHoldsItsPlan(t *testing.T) {
@@ -69,16 +63,16 @@ func TestRunLearnsAndHoldsItsPlan(t *testing.T) {
 	if r.EvalLoss == nil || !(*r.EvalLoss < r.FirstLoss) {
 		t.Errorf("evaluation loss %v, first training loss %v", r.EvalLoss, r.FirstLoss)
 	}
-	lines := strings.Split(strings.TrimSpace(string(readFile(t, s.OutputDir, MetricsFile))), "\n")
+	lines := strings.Split(strings.TrimSpace(string(golden.ReadFile(t, s.OutputDir, MetricsFile))), "\n")
 	if len(lines) != 30+3+1 {
 		t.Errorf("%d lines of metrics, want 30 steps, 3 evaluations and the end", len(lines))
 	}
 	// The adapter that was saved gives the evaluation's loss again.
-	e, err := Evaluate(context.Background(), s, s.OutputDir, Env{})
+	e, err := infer.Evaluate(context.Background(), s.Evaluation(s.OutputDir), session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	near(t, "evaluation of the saved adapter", e.Loss, *r.EvalLoss, 1e-6)
+	golden.Near(t, "evaluation of the saved adapter", e.Loss, *r.EvalLoss, 1e-6)
 	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "holds a run already") {
 		t.Errorf("a second run into the same folder: %v", err)
 	}
@@ -87,31 +81,33 @@ func TestRunLearnsAndHoldsItsPlan(t *testing.T) {
 func TestSameSpecGivesTheSameBytes(t *testing.T) {
 	a, b := testSpec(t, 6), testSpec(t, 6)
 	a.LoRA.Dropout, b.LoRA.Dropout = 0.1, 0.1
-	mustStart(t, a, Env{Workers: 1})
-	mustStart(t, b, Env{Workers: 3})
-	if !bytes.Equal(readFile(t, a.OutputDir, adapter.WeightsFile), readFile(t, b.OutputDir, adapter.WeightsFile)) {
+	mustStart(t, a, Env{Env: session.Env{Workers: 1}})
+	mustStart(t, b, Env{Env: session.Env{Workers: 3}})
+	if !bytes.Equal(golden.ReadFile(t, a.OutputDir, adapter.WeightsFile), golden.ReadFile(t, b.OutputDir, adapter.WeightsFile)) {
 		t.Error("one thread and three threads train different adapters")
 	}
 	c := testSpec(t, 6)
 	c.LoRA.Dropout, c.Seed = 0.1, 43
 	mustStart(t, c, Env{})
-	if bytes.Equal(readFile(t, a.OutputDir, adapter.WeightsFile), readFile(t, c.OutputDir, adapter.WeightsFile)) {
+	if bytes.Equal(golden.ReadFile(t, a.OutputDir, adapter.WeightsFile), golden.ReadFile(t, c.OutputDir, adapter.WeightsFile)) {
 		t.Error("another seed trains the same adapter")
 	}
 }
 
 // stopAfter interrupts a run after n steps.
 type stopAfter struct {
+	Silent
 	n    int
 	stop chan struct{}
 }
 
-func (s *stopAfter) Start(int, int) {}
-func (s *stopAfter) End()           {}
-func (s *stopAfter) Step(i StepInfo) {
+func stopping(n int) *stopAfter { return &stopAfter{n: n, stop: make(chan struct{})} }
+
+func (s *stopAfter) Step(i StepInfo) error {
 	if i.Step == s.n {
 		close(s.stop)
 	}
+	return nil
 }
 
 func TestResumedRunEqualsUninterrupted(t *testing.T) {
@@ -122,8 +118,8 @@ func TestResumedRunEqualsUninterrupted(t *testing.T) {
 
 	parts := whole
 	parts.OutputDir = filepath.Join(t.TempDir(), "run")
-	stop := &stopAfter{4, make(chan struct{})}
-	r := mustStart(t, parts, Env{Progress: stop, Interrupted: stop.stop})
+	stop := stopping(4)
+	r := mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	if !r.Stopped || r.Steps != 4 {
 		t.Fatalf("stopped %v after %d steps, want 4", r.Stopped, r.Steps)
 	}
@@ -137,7 +133,7 @@ func TestResumedRunEqualsUninterrupted(t *testing.T) {
 			t.Errorf("step %d: loss %v, uninterrupted %v", i+1, r.Losses[i], l)
 		}
 	}
-	if !bytes.Equal(readFile(t, whole.OutputDir, adapter.WeightsFile), readFile(t, parts.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run trains another adapter")
 	}
 	if a, b := logLosses(t, whole.OutputDir), logLosses(t, parts.OutputDir); a != b {
@@ -147,7 +143,7 @@ func TestResumedRunEqualsUninterrupted(t *testing.T) {
 
 func logLosses(t testing.TB, dir string) string {
 	var out strings.Builder
-	for _, line := range strings.Split(strings.TrimSpace(string(readFile(t, dir, MetricsFile))), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(string(golden.ReadFile(t, dir, MetricsFile))), "\n") {
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
@@ -164,7 +160,7 @@ func logLosses(t testing.TB, dir string) string {
 // TestKilledRunResumes kills a run with SIGKILL while it saves after every step, resumes it, and compares
 // with a run that was left alone.
 func TestKilledRunResumes(t *testing.T) {
-	if dir := os.Getenv("TIERLORA_TEST_RUN"); dir != "" { // the child
+	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		s := testSpec(t, 12)
 		s.OutputDir, s.Training.SaveSteps, s.Training.Resume = dir, 1, "auto"
 		mustStart(t, s, Env{})
@@ -176,7 +172,7 @@ func TestKilledRunResumes(t *testing.T) {
 	kills := 0
 	for try := 0; ; try++ {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledRunResumes$")
-		child.Env = append(os.Environ(), "TIERLORA_TEST_RUN="+dir, "TMPDIR="+t.TempDir()) // a killed child leaves its folders
+		child.Env = append(os.Environ(), "TRAINER_TEST_RUN="+dir, "TMPDIR="+t.TempDir()) // a killed child leaves its folders
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +189,7 @@ func TestKilledRunResumes(t *testing.T) {
 	if kills == 0 {
 		t.Fatal("no run was killed")
 	}
-	if !bytes.Equal(readFile(t, whole.OutputDir, adapter.WeightsFile), readFile(t, dir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, dir, adapter.WeightsFile)) {
 		t.Error("the killed and resumed run trains another adapter")
 	}
 }
@@ -203,7 +199,7 @@ func waitForCheckpoint(dir string, step int) {
 	for range 10000 {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
-			if strings.Contains(e.Name(), CheckpointName(step)) || e.Name() == adapter.WeightsFile {
+			if strings.Contains(e.Name(), checkpoint.Name(step)) || e.Name() == adapter.WeightsFile {
 				return
 			}
 		}
@@ -218,7 +214,7 @@ func TestAccumulationEqualsLargeBatch(t *testing.T) {
 	four.Training.BatchSize, four.Training.GradientAccumulationSteps = 1, 4
 	a, b := mustStart(t, one, Env{}), mustStart(t, four, Env{})
 	for i := range a.Losses {
-		near(t, "relative loss", b.Losses[i]/a.Losses[i], 1, 1e-6)
+		golden.Near(t, "relative loss", b.Losses[i]/a.Losses[i], 1, 1e-6)
 	}
 }
 
@@ -230,7 +226,7 @@ func TestPackedRowsDoNotSeeEachOther(t *testing.T) {
 	packed.OutputDir = filepath.Join(t.TempDir(), "run")
 	packed.Dataset.Packing, packed.Dataset.MaxLength, padded.Dataset.MaxLength = true, 512, 512
 	few := filepath.Join(t.TempDir(), "few.jsonl")
-	rows := bytes.SplitAfterN(readFile(t, padded.Dataset.Path), []byte("\n"), 5)
+	rows := bytes.SplitAfterN(golden.ReadFile(t, padded.Dataset.Path), []byte("\n"), 5)
 	if err := os.WriteFile(few, bytes.Join(rows[:4], nil), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +234,7 @@ func TestPackedRowsDoNotSeeEachOther(t *testing.T) {
 	padded.Training.BatchSize = 4
 	packed.Training.BatchSize = 4
 	a, b := mustStart(t, padded, Env{}), mustStart(t, packed, Env{})
-	near(t, "relative loss", b.Losses[0]/a.Losses[0], 1, 1e-6)
+	golden.Near(t, "relative loss", b.Losses[0]/a.Losses[0], 1, 1e-6)
 }
 
 func TestStepAllocatesNothing(t *testing.T) {
@@ -246,21 +242,24 @@ func TestStepAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.Close()
+	if err := os.MkdirAll(p.spec.OutputDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	r, err := p.start(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.end()
-	step := r.nextStep()
+	defer r.end(nil)
+	w := r.nextWindow()
 	if n := testing.AllocsPerRun(3, func() {
-		if err := r.gradients(step); err != nil {
+		if err := r.pipeline.Gradients(w.Window); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.update(step); err != nil {
+		if err := r.pipeline.Update(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.numbers.Next(); err != nil {
+		if _, err := r.pipeline.Numbers(); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -289,13 +288,13 @@ func notFiniteLossStops(t *testing.T, device string) {
 	before := s
 	before.OutputDir, before.Training.MaxSteps = filepath.Join(t.TempDir(), "before"), len(r.Losses)
 	mustStart(t, before, Env{})
-	name := CheckpointName(len(r.Losses))
+	name := checkpoint.Name(len(r.Losses))
 	for _, file := range []string{adapter.WeightsFile, optimizerFile} {
-		if !bytes.Equal(readFile(t, s.OutputDir, name, file), readFile(t, before.OutputDir, name, file)) {
+		if !bytes.Equal(golden.ReadFile(t, s.OutputDir, name, file), golden.ReadFile(t, before.OutputDir, name, file)) {
 			t.Errorf("%s of %s is not the state before the step", file, name)
 		}
 	}
-	lines := func(dir string) int { return bytes.Count(readFile(t, dir, MetricsFile), []byte(`"grad_norm"`)) }
+	lines := func(dir string) int { return bytes.Count(golden.ReadFile(t, dir, MetricsFile), []byte(`"grad_norm"`)) }
 	if got, want := lines(s.OutputDir), lines(before.OutputDir); got != want {
 		t.Errorf("%d lines of steps in the metrics, want %d", got, want)
 	}
@@ -313,7 +312,7 @@ func TestMeanOfRowMeansIsToldApart(t *testing.T) {
 	golden.JSON(t, golden.Path(t, "train/summary.json"), &ref)
 	var accumulated curve
 	golden.JSON(t, golden.Path(t, "train/lora_accumulate/curve.json"), &accumulated)
-	near(t, "first loss", accumulated.Loss[0]/ref.Start.Right[0], 1, 1e-6)
+	golden.Near(t, "first loss", accumulated.Loss[0]/ref.Start.Right[0], 1, 1e-6)
 	for i, w := range ref.Start.Wrong {
 		if math.Abs(w-ref.Start.Right[i])/w < 2*1e-4 {
 			t.Errorf("batch %d: the wrong mean %v is too near the right one %v to be told apart", i, w, ref.Start.Right[i])
@@ -333,7 +332,7 @@ func recomputedRunEqualsKept(t *testing.T, device string, rows int) {
 		s := testSpec(t, 4)
 		s.Training.GradientCheckpointing, s.LoRA.Dropout, s.Device, s.Training.BatchSize = mode, 0.1, device, rows
 		held = append(held, mustStart(t, s, Env{}).HeldBytes)
-		adapters = append(adapters, readFile(t, s.OutputDir, adapter.WeightsFile))
+		adapters = append(adapters, golden.ReadFile(t, s.OutputDir, adapter.WeightsFile))
 	}
 	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) || !bytes.Equal(adapters[0], adapters[3]) {
 		t.Error("what is computed again differs from what is kept")
@@ -358,17 +357,17 @@ func TestVRAMChoosesOrRefuses(t *testing.T) {
 	if err != nil || less.Checkpointing == "none" || less.TotalBytes >= all.TotalBytes {
 		t.Fatalf("one byte less: %q holding %d, %v", less.Checkpointing, less.TotalBytes, err)
 	}
-	if _, err := plan("1MiB"); !errors.Is(err, ErrDoesNotFit) {
+	if _, err := plan("1MiB"); !errors.Is(err, session.ErrDoesNotFit) {
 		t.Fatalf("1 MiB: %v", err)
 	}
 }
 
-// TestDecodedWeightsChangeNothing: the same bytes, in more memory.
-func TestDecodedWeightsChangeNothing(t *testing.T) {
+// TestDequantisedWeightsChangeNothing: the same bytes, in more memory.
+func TestDequantisedWeightsChangeNothing(t *testing.T) {
 	packed, decoded := testSpec(t, 4), testSpec(t, 4)
-	packed.Training.DecodedWeights, decoded.Training.DecodedWeights = "never", "always"
+	packed.Training.DequantisedWeights, decoded.Training.DequantisedWeights = "never", "always"
 	a, b := mustStart(t, packed, Env{}), mustStart(t, decoded, Env{})
-	if !bytes.Equal(readFile(t, packed.OutputDir, adapter.WeightsFile), readFile(t, decoded.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, packed.OutputDir, adapter.WeightsFile), golden.ReadFile(t, decoded.OutputDir, adapter.WeightsFile)) {
 		t.Error("decoded weights train another adapter")
 	}
 	if a.HeldBytes >= b.HeldBytes {
@@ -380,7 +379,7 @@ func TestResumingFromAnOlderCheckpointIsRefused(t *testing.T) {
 	s := testSpec(t, 4)
 	s.Training.SaveSteps = 2
 	mustStart(t, s, Env{})
-	s.Training.Resume = filepath.Join(s.OutputDir, CheckpointName(2))
+	s.Training.Resume = filepath.Join(s.OutputDir, checkpoint.Name(2))
 	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "checkpoint-4 is newer") {
 		t.Errorf("got %v", err)
 	}

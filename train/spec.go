@@ -3,30 +3,53 @@ package train
 import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 )
 
 // Spec is a run's whole configuration, as the YAML file has it. Each section belongs to the package that
-// reads it.
+// reads it. The comments of the fields are the reference of the keys (docs/CONFIG.md).
 type Spec struct {
-	BaseModel    string         `mapstructure:"base_model" yaml:"base_model"`
-	Adapter      string         `mapstructure:"adapter" yaml:"adapter"` // a key of adapter.Methods
-	LoRA         adapter.Config `mapstructure:"lora" yaml:"lora"`
-	Quantization *quant.Config  `mapstructure:"quantization" yaml:"quantization,omitempty"` // nil = base weights as they are
-	Dataset      dataset.Config `mapstructure:"dataset" yaml:"dataset"`
-	Training     Config         `mapstructure:"training" yaml:"training"`
-	Expect       Expect         `mapstructure:"expect" yaml:"expect,omitempty"`
-	Seed         uint64         `mapstructure:"seed" yaml:"seed"`
-	OutputDir    string         `mapstructure:"output_dir" yaml:"output_dir"`
-	Device       string         `mapstructure:"device" yaml:"device"` // auto | cpu | cuda
-	// VRAM is the memory that the run may hold on its device, such as "8GiB"; empty = what is free.
+	// BaseModel is the model to fine-tune: a folder, a name such as org/name of a model in the Hugging Face cache, or
+	// embedded:stories260K.
+	BaseModel string `mapstructure:"base_model" yaml:"base_model"`
+	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits.
+	Adapter string `mapstructure:"adapter" yaml:"adapter"`
+	// LoRA is what is trained: rank, scale and layers of the adapter.
+	LoRA adapter.Config `mapstructure:"lora" yaml:"lora"`
+	// Quantization is how qlora stores the frozen base weights. Without the section qlora takes the defaults.
+	Quantization *quant.Config `mapstructure:"quantization" yaml:"quantization,omitempty"`
+	// Dataset is where the rows come from and how they become token sequences.
+	Dataset dataset.Config `mapstructure:"dataset" yaml:"dataset"`
+	// Training is how long and how to train, and what is evaluated and saved on the way.
+	Training Config `mapstructure:"training" yaml:"training"`
+	// Expect is what must hold at the end of the run; where it does not, the exit code is 1.
+	Expect Expect `mapstructure:"expect" yaml:"expect,omitempty"`
+	// Seed of everything random: the adapter's initial weights, the order of the rows, the validation split, dropout.
+	Seed uint64 `mapstructure:"seed" yaml:"seed"`
+	// OutputDir is the run's folder: adapter, checkpoints, metrics. A relative path starts at the working folder.
+	OutputDir string `mapstructure:"output_dir" yaml:"output_dir"`
+	// Device to train on; auto takes an NVIDIA GPU where the program and the machine have one, else the CPU.
+	Device string `mapstructure:"device" yaml:"device"`
+	// VRAM is the memory that the run may hold on its device, such as 8GiB. Empty means what is free.
 	VRAM string `mapstructure:"vram" yaml:"vram,omitempty"`
 }
 
 // DefaultSpec is a configuration with nothing set.
 func DefaultSpec() Spec {
 	return Spec{
-		Adapter: "lora", LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
+		Adapter: adapter.DefaultMethod, LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
 		Seed: 42, Device: "auto",
 	}
+}
+
+// Session is what a run opens.
+func (s Spec) Session() session.Options {
+	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, LoRA: s.LoRA, Quantization: s.Quantization}
+}
+
+// Evaluation is the evaluation of the run's data, with the adapter of a folder unless that is empty.
+func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
+	return infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed, BatchSize: s.Training.BatchSize}
 }

@@ -2,16 +2,15 @@ package train
 
 import (
 	"fmt"
-	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model"
-	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
-	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
 // The step's segments: begin once, micro for every micro-batch, norm and update once.
@@ -20,119 +19,56 @@ const (
 	segmentMicro  = "micro"
 	segmentNorm   = "norm"
 	segmentUpdate = "update"
-	segmentEval   = "eval"
 )
 
-// evalPrefix is before the names of an evaluation's data.
-const evalPrefix = "eval "
+// Segments are those of a training step, in their order.
+var Segments = []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate}
 
-// State groups of the optimizer, spans like the parameters.
-const (
-	groupMoment1 = "adam m"
-	groupMoment2 = "adam v"
-	nameMoment1  = "first moments"
-	nameMoment2  = "second moments"
-)
+// nameScaling is the state of loss scaling, where the precision needs it; kernel.LossScale says what it holds.
+const nameScaling = "loss scaling"
 
-// network is what a run trains, before it becomes a plan.
-type network struct {
-	Config      model.Config
-	Build       families.Build
-	Float       kernel.DType
-	Scheme      *quant.Config // nil = weights as they are
-	Dequantised bool          // quantised weights are kept as the numbers they stand for
-	Method      adapter.Method
-	Adapter     adapter.Config
-	Adapted     bool // false = the base model alone
-	// DequantisedLinears bounds Dequantised to the first linear layers; 0 = all.
-	DequantisedLinears int
-	Spaced             bool // a training step's calls may run side by side, for memory
-	// LossRows is rows whose logits exist at the same time; 0 = lossChunk.
-	LossRows int
+// overlapCalls is for how many calls freed memory is kept unused where calls may run side by side. On one H200, Llama
+// shapes of 135M and 1.1B at 512 tokens, more is no faster.
+const overlapCalls = 6
+
+// Step is the training step as one plan.
+type Step struct {
+	session.Program
+	Loss      *graph.Value // f[], the optimizer step's loss
+	Norm      *graph.Value // f[2], gradient norm and clip factor
+	scaling   *graph.Value // state of loss scaling; nil where the machine's precision needs none
+	objective objective.Objective
+	optimizer optimizer.Optimizer
+	updates   []update
+	states    []string // of the optimizer, which a checkpoint keeps
 }
 
-// shape is the fixed size of a step's data.
-type shape struct {
-	Tokens    int // M = B*T
-	Sequences int // capacity of cu_seqlens less one
-	MaxLen    int // positions lie below it
+// update is tensors whose learning rate is the step's times a factor.
+type update struct {
+	numbers string // batch value that the optimizer reads
+	rate    float64
 }
 
-// inputs are a plan's batch values.
-type inputs struct {
-	batch                nn.Batch
-	labels, scale, hyper *graph.Value
-}
+// Reduction adds to a plan what makes the gradients (one vector) and the loss whole where several devices share a step.
+type Reduction func(n *nn.Net, gradients, loss *graph.Value)
 
-// build starts a net and declares its data under names with a prefix: plans that share a memory have data
-// of their own.
-func (nw network) build(prefix string, s shape) (*nn.Net, *adapter.Trained, inputs) {
-	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Dequantised: nw.Dequantised, DequantisedLinears: nw.DequantisedLinears}
-	if nw.Adapted {
-		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
-	}
-	n := nn.New(o)
-	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
-	return n, trained, inputs{
-		batch: nn.Batch{
-			IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, s.Tokens)),
-			Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, s.Tokens)),
-			CuQ:       cu, CuK: cu, MaxLen: s.MaxLen,
-		},
-		labels: n.Batch(prefix+"labels", kernel.T(kernel.I32, s.Tokens)),
-		scale:  n.Batch(prefix+"loss scale", kernel.T(n.Float(), 1)),
-	}
-}
-
-// headName is the checkpoint's name of the vocabulary head's weight.
-func headName(c model.Config) string {
-	if c.TieEmbeddings {
-		return "model.embed_tokens.weight"
-	}
-	return "lm_head.weight"
-}
-
-// spacing is for how many calls memory is kept apart where calls may run side by side. On one H200, Llama shapes
-// of 135M and 1.1B at 512 tokens, more is no faster.
-const spacing = 6
-
-// lossChunk is rows whose logits exist at the same time: enough to fill the machine.
-func lossChunk(on graph.Machine) int { return on.Capabilities().LogitRows }
-
-// lossRows is rows whose logits exist at the same time.
-func (nw network) lossRows(on graph.Machine) int {
-	if nw.LossRows > 0 {
-		return nw.LossRows
-	}
-	return lossChunk(on)
-}
-
-// trainStep is the training step as one plan.
-type trainStep struct {
-	net     *nn.Net
-	trained *adapter.Trained
-	plan    *graph.Plan
-	loss    *graph.Value // f[], the optimizer step's loss
-	norm    *graph.Value // f[2], gradient norm and clip factor
-	scaling *graph.Value // state of loss scaling; nil where the machine's precision needs none
-}
-
-// newTrainStep builds forward, backward, clip and optimizer.
-func newTrainStep(nw network, s shape, c Config, again graph.Recompute, layers int, on graph.Machine) (*trainStep, error) {
-	n, trained, in := nw.build("", s)
-	in.hyper = n.Batch("optimizer", kernel.T(n.Float(), 4))
-	t := &trainStep{net: n, trained: trained}
+// PlanStep plans forward, backward, clipping and optimizer for micro-batches of a shape. reduce comes between the last
+// micro-batch and the norm; nil = one device.
+func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, on graph.Machine) (*Step, error) {
+	n, trained, in := nw.Declare("", s)
+	t := &Step{objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer())}
+	data := t.objective.Declare(n, "", s.Tokens)
+	numbers := n.Batch(t.declareUpdate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 
 	// The parameters exist once the layers do, so the segment that runs first is built last.
 	n.Segment(segmentMicro)
-	hidden := nw.Build(n, nw.Config, in.batch)                                     // [M,C]
-	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize) // [V,C]
+	hidden := nw.Hidden(n, in) // [M,C]
+	head := nw.Head(n)         // [V,C]
 	scaled := on.Precision().Scaled()
 	if scaled {
 		t.scaling = n.State("", nameScaling, kernel.T(n.Float(), kernel.LossScalingSize))
 	}
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: nw.lossRows(on), Grad: true, Scaled: scaled}, t.withScaling(hidden, head, in.labels, in.scale)...)
+	loss := t.objective.Train(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), Scaling: t.scaling}, data)
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
@@ -140,90 +76,96 @@ func newTrainStep(nw network, s shape, c Config, again graph.Recompute, layers i
 		return nil, err
 	}
 	grads := n.Grad(loss, trained.Params...)
+	sums := make([]*graph.Value, len(grads))
 	for i, p := range trained.Params {
-		sum := n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
-		n.Apply(kernel.AddTo{}, sum, grads[i])
+		sums[i] = n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
+		n.Apply(kernel.AddTo{}, sums[i], grads[i])
 	}
 	lossSum := n.State("", "loss", loss.Type)
 	n.Apply(kernel.AddTo{}, lossSum, loss)
 
 	n.Segment(segmentNorm)
 	g := n.Span(adapter.GradGroup)
-	t.norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
-	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, lossSum, t.norm)...)
+	if reduce != nil {
+		reduce(n, g, lossSum)
+	}
+	t.Norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
+	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, lossSum, t.Norm)...)
 
 	n.Segment(segmentUpdate)
-	m := n.State(groupMoment1, nameMoment1, g.Type)
-	v := n.State(groupMoment2, nameMoment2, g.Type)
-	n.Apply(kernel.AdamW{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Eps: c.AdamEpsilon, WeightDecay: c.WeightDecay, Scaled: scaled},
-		t.withScaling(n.Span(adapter.ParamGroup), g, m, v, t.norm, in.hyper)...)
+	t.planUpdate(optimizer.Update{Net: n, Params: n.Span(adapter.ParamGroup), Grads: g, Norm: t.Norm, Numbers: numbers, Scaling: t.scaling}, trained, sums)
 	if scaled {
-		n.Apply(kernel.LossScale{Interval: c.LossScaleInterval}, t.scaling, t.norm, lossSum)
+		n.Apply(kernel.LossScale{Interval: c.LossScaleInterval}, t.scaling, t.Norm, lossSum)
+		t.states = append(t.states, nameScaling)
 	}
 
 	n.Segment(segmentBegin)
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, lossSum)
 
-	t.loss = lossSum
-	n.Recompute(again, layers)
-	if nw.Spaced {
-		n.Overlap(spacing)
+	t.Loss = lossSum
+	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers)
+	if nw.Layout.Overlap {
+		n.Overlap(overlapCalls)
 	}
-	var err error
-	if t.plan, err = on.Compile(n.Builder, t.numbers()...); err != nil {
+	plan, err := on.Compile(n.Builder, t.numbers()...)
+	if err != nil {
 		return nil, fmt.Errorf("plan the training step: %w", err)
 	}
+	t.Program = session.Program{Net: n, Trained: trained, Plan: plan}
 	return t, nil
 }
 
+// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor where they learn at rates of
+// their own.
+func (t *Step) planUpdate(all optimizer.Update, trained *adapter.Trained, grads []*graph.Value) {
+	if !slices.ContainsFunc(trained.Rates, func(rate float64) bool { return rate != 1 }) {
+		t.states = t.optimizer.Apply(all)
+		return
+	}
+	numbers := map[float64]*graph.Value{1: all.Numbers}
+	for i, p := range trained.Params {
+		rate := trained.Rates[i]
+		if numbers[rate] == nil {
+			numbers[rate] = all.Net.Batch(t.declareUpdate(rate), all.Numbers.Type)
+		}
+		one := all
+		one.Params, one.Grads, one.Numbers, one.Tensor = p, grads[i], numbers[rate], p.Name
+		t.states = append(t.states, t.optimizer.Apply(one)...)
+	}
+}
+
+// declareUpdate notes tensors that learn at a multiple of the step's rate, and names the batch value that says so.
+func (t *Step) declareUpdate(rate float64) string {
+	name := "optimizer"
+	if rate != 1 {
+		name = fmt.Sprintf("optimizer x%v", rate)
+	}
+	t.updates = append(t.updates, update{name, rate})
+	return name
+}
+
 // numbers are what the host reads of a step: loss, norm and clip factor, and the state of loss scaling where there is one.
-func (t *trainStep) numbers() []*graph.Value { return t.withScaling(t.loss, t.norm) }
+func (t *Step) numbers() []*graph.Value { return t.withScaling(t.Loss, t.Norm) }
 
-// evalStep is the forward pass and the loss alone.
-type evalStep struct {
-	net     *nn.Net
-	trained *adapter.Trained
-	plan    *graph.Plan
-	loss    *graph.Value // f[], scale times the sum of negative log-likelihoods
-	nll     *graph.Value // f[M]
+// withScaling adds the state of loss scaling to the inputs of a Scaled kernel, where the step has it.
+func (t *Step) withScaling(in ...*graph.Value) []*graph.Value {
+	if t.scaling == nil {
+		return in
+	}
+	return append(in, t.scaling)
 }
 
-func newEvalStep(nw network, s shape, on graph.Machine) (*evalStep, error) {
-	nw.Adapter.Dropout = 0 // of training only
-	n, trained, in := nw.build(evalPrefix, s)
-	n.Segment(segmentEval)
-	hidden := nw.Build(n, nw.Config, in.batch)
-	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
-	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: nw.lossRows(on)}, hidden, head, in.labels, in.scale)
-	e := &evalStep{net: n, trained: trained, loss: out[0], nll: out[1]}
-	var err error
-	if e.plan, err = on.Compile(n.Builder, e.loss, e.nll); err != nil {
-		return nil, fmt.Errorf("plan the evaluation: %w", err)
+// StartScaling writes the state that loss scaling begins with, and returns the scale; 0 where the step has none.
+func (t *Step) StartScaling(m graph.Store, c Config) (float64, error) {
+	if t.scaling == nil {
+		return 0, nil
 	}
-	return e, nil
-}
-
-// shiftLabels writes to each place what it must predict, the next token's label, and returns how many
-// places are trained. A sequence's last place predicts nothing. cu are the sequences' borders.
-func shiftLabels(dst, labels, cu []int32) (trained int) {
-	copy(dst, labels[1:])
-	dst[len(labels)-1] = dataset.Ignore
-	for _, end := range cu {
-		if end > 0 {
-			dst[end-1] = dataset.Ignore
-		}
+	x, err := m.Tensor(nameScaling)
+	if err != nil {
+		return 0, err
 	}
-	for _, l := range dst {
-		if l != dataset.Ignore {
-			trained++
-		}
-	}
-	return trained
-}
-
-// hyper are the numbers the optimizer reads in step t, from 1: learning rate, bias corrections, and t as the
-// bits of a float32 for a device that computes the corrections itself.
-func hyper(c Config, lr float64, t int) [4]float64 {
-	return [4]float64{lr, 1 - math.Pow(c.AdamBeta1, float64(t)), 1 - math.Pow(c.AdamBeta2, float64(t)), float64(math.Float32frombits(uint32(t)))}
+	s := x.F32()
+	s[kernel.LossScaleNow], s[kernel.LossScaleStreak], s[kernel.LossScaleSkipped] = float32(c.LossScale), 0, 0
+	return c.LossScale, m.Put(nameScaling)
 }

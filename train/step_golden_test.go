@@ -1,76 +1,19 @@
 package train
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
 )
-
-func TestLogitsEqualTransformers(t *testing.T) {
-	b := stories(t)
-	ref := golden.Open(t, golden.Path(t, "forward/forward.safetensors"))
-	for _, c := range []struct {
-		float     kernel.DType
-		tag       string
-		tolerance float64
-	}{{kernel.F32, "f32", 1e-4}, {kernel.F64, "f64", 1e-10}} {
-		for _, seq := range []string{"short", "medium", "long"} {
-			t.Run(seq+" "+c.tag, func(t *testing.T) {
-				ids := ref.Ints(seq + ".ids")
-				want := ref.Floats(seq + "." + c.tag + ".logits")
-				rows := ref.Shape(seq + "." + c.tag + ".logits")[0]
-				got := b.logitsOf(t, b.network(t, c.float, nil, nil), ids, rows)
-				if len(got) != len(want) {
-					t.Fatalf("%d logits, want %d", len(got), len(want))
-				}
-				worst := 0.0
-				for i := range want {
-					worst = math.Max(worst, math.Abs(got[i]-want[i]))
-				}
-				if !(worst <= c.tolerance) {
-					t.Errorf("logits differ by up to %.3g, tolerance %.3g", worst, c.tolerance)
-				}
-			})
-		}
-	}
-}
-
-func (b *base) logitsOf(t testing.TB, nw network, ids []int32, rows int) []float64 {
-	t.Helper()
-	on := graph.NewCPU(2)
-	l, err := newLogitsStep(nw, "", len(ids), rows, len(ids), on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := on.NewStore(l.plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.load(context.Background(), l.net, m, 2); err != nil {
-		t.Fatal(err)
-	}
-	r, err := l.bind(m, on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.forward(ids, 0); err != nil {
-		t.Fatal(err)
-	}
-	got, err := r.logits()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return numbers(got)
-}
 
 func TestGradientsEqualPEFT(t *testing.T) {
 	b := stories(t)
@@ -84,7 +27,7 @@ func TestGradientsEqualPEFT(t *testing.T) {
 			t.Run(variant+" "+c.float.String(), func(t *testing.T) {
 				dir := golden.Path(t, "lora_grad/"+variant)
 				cfg := peftConfigOf(t, dir)
-				ts := newTestStep(t, b, b.network(t, c.float, nil, &cfg), shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, Default(), 2, dir)
+				ts := newTestStep(t, b, network(t, b, c.float, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, Default(), 2, dir)
 				trained := ts.fill(t, ids, labels, dims[1])
 				ts.set(t, "loss scale", 1/float64(trained))
 				ts.run.Run(segmentBegin)
@@ -95,12 +38,12 @@ func TestGradientsEqualPEFT(t *testing.T) {
 					Norms map[string]float64 `json:"norm_f64"`
 				}
 				golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
-				near(t, "loss", ts.read(t, ts.loss)[0], want.Loss, c.loss*want.Loss)
+				golden.Near(t, "loss", ts.read(t, ts.Loss)[0], want.Loss, c.loss*want.Loss)
 				ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
-				if len(ref.Names()) != len(ts.trained.Params) {
-					t.Errorf("%d gradients, want %d", len(ts.trained.Params), len(ref.Names()))
+				if len(ref.Names()) != len(ts.Trained.Params) {
+					t.Errorf("%d gradients, want %d", len(ts.Trained.Params), len(ref.Names()))
 				}
-				for _, p := range ts.trained.Params {
+				for _, p := range ts.Trained.Params {
 					x, err := ts.memory.Tensor("gradient of " + p.Name)
 					if err != nil {
 						t.Fatal(err)
@@ -114,7 +57,7 @@ func TestGradientsEqualPEFT(t *testing.T) {
 					for _, g := range got {
 						sum += g * g
 					}
-					near(t, "norm of "+name, math.Sqrt(sum), want.Norms[name], c.norms*want.Norms[name])
+					golden.Near(t, "norm of "+name, math.Sqrt(sum), want.Norms[name], c.norms*want.Norms[name])
 				}
 			})
 		}
@@ -155,18 +98,22 @@ func TestCurvesEqualPEFT(t *testing.T) {
 		{"lora_float64", kernel.F64, 1, 1e-9, 1e-9},
 		{"lora_accumulate", kernel.F32, 4, 1e-4, 1e-3},
 		{"rslora", kernel.F32, 1, 1e-4, 1e-3},
+		{"loraplus", kernel.F32, 1, 1e-4, 1e-3},
 		{"qlora_nf4", kernel.F32, 1, 1e-4, 1e-3},
 		{"qlora_nf4_double", kernel.F32, 1, 1e-4, 1e-3},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
 			cfg.UseRSLoRA = v.name == "rslora"
+			if strings.HasPrefix(v.name, "loraplus") {
+				cfg.LoRAPlusLRRatio = 16
+			}
 			c := Default()
 			c.LearningRate, c.LRScheduler, c.WarmupSteps, c.MaxSteps = 2e-3, "linear", 2, steps
 			var want curve
 			golden.JSON(t, golden.Path(t, "train/"+v.name+"/curve.json"), &want)
 			perMicro := rows / v.micro
-			ts := newTestStep(t, b, b.network(t, v.float, schemeOf(v.name), &cfg), shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
+			ts := newTestStep(t, b, network(t, b, v.float, schemeOf(v.name), &cfg), session.Shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
 			for step := range steps {
 				trained := 0
 				for r := range rows {
@@ -182,8 +129,10 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				}
 				lr := want.LR[step]
 				ts.set(t, "loss scale", 1/float64(trained))
-				h := hyper(c, lr, step+1)
-				ts.set(t, "optimizer", h[:]...)
+				for _, u := range ts.updates {
+					h := adamNumbers(c, lr*u.rate, step+1)
+					ts.set(t, u.numbers, h[:]...)
+				}
 				ts.run.Run(segmentBegin)
 				for micro := range v.micro {
 					from := (step*rows + micro*perMicro) * T
@@ -192,7 +141,7 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				}
 				ts.run.Run(segmentNorm)
 				ts.run.Run(segmentUpdate)
-				loss, norm := ts.read(t, ts.loss)[0], ts.read(t, ts.norm)[0]
+				loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
 				if d := math.Abs(loss-want.Loss[step]) / want.Loss[step]; !(d <= v.loss) {
 					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", step, loss, want.Loss[step], d, v.loss)
 				}

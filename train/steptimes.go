@@ -5,23 +5,20 @@ import (
 	"time"
 )
 
-// stepClock takes the time from the numbers of one step to those of the next.
+// stepClock takes the time from the end of one step, or of what came between, to the end of the next.
 type stepClock struct {
-	last time.Time // of the step before; zero where something came between
+	last time.Time
 	ms   []float64
 }
 
-// step notes that a step's numbers have come.
-func (c *stepClock) step() {
-	now := time.Now()
-	if !c.last.IsZero() {
-		c.ms = append(c.ms, float64(now.Sub(c.last).Nanoseconds())/1e6)
-	}
-	c.last = now
+// step notes when a step was done.
+func (c *stepClock) step(done time.Time) {
+	c.ms = append(c.ms, float64(done.Sub(c.last).Nanoseconds())/1e6)
+	c.last = done
 }
 
-// pause leaves out the time until the next step: an evaluation or a save comes between.
-func (c *stepClock) pause() { c.last = time.Time{} }
+// resume leaves out the time since the last step: an evaluation or a save came between.
+func (c *stepClock) resume() { c.last = time.Now() }
 
 // times sums up; nil where nothing was timed.
 func (c *stepClock) times() *StepTimes {
@@ -30,10 +27,10 @@ func (c *stepClock) times() *StepTimes {
 		return nil
 	}
 	tenth := max(1, n/10)
-	return &StepTimes{Median: middle(c.ms), FirstTenth: middle(c.ms[:tenth]), LastTenth: middle(c.ms[n-tenth:])}
+	return &StepTimes{Median: median(c.ms), FirstTenth: median(c.ms[:tenth]), LastTenth: median(c.ms[n-tenth:])}
 }
 
-func middle(x []float64) float64 {
+func median(x []float64) float64 {
 	x = slices.Clone(x)
 	slices.Sort(x)
 	return x[len(x)/2]

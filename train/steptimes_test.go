@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// TestStepClock: medians of the steps and of their first and last tenth; the step after a pause is not timed.
+// TestStepClock: medians of the steps and of their first and last tenth; what comes between two steps is not timed.
 func TestStepClock(t *testing.T) {
 	var c stepClock
-	c.step()
 	if c.times() != nil {
-		t.Error("one step has a time")
+		t.Error("no step has a time")
 	}
 	for i := range 40 {
 		c.ms = append(c.ms, float64(i))
@@ -19,14 +18,51 @@ func TestStepClock(t *testing.T) {
 		t.Errorf("times of 0 to 39 ms: %+v", got)
 	}
 	c = stepClock{}
+	c.resume()
 	for range 3 {
-		c.step()
+		time.Sleep(5 * time.Millisecond)
+		c.step(time.Now())
+		time.Sleep(20 * time.Millisecond) // an evaluation
+		c.resume()
 	}
-	c.pause()
-	time.Sleep(20 * time.Millisecond)
-	c.step()
-	if len(c.ms) != 2 || c.ms[0] > 15 || c.ms[1] > 15 {
-		t.Errorf("three steps, a pause of 20 ms and a step give %v", c.ms)
+	for i, ms := range c.ms {
+		if ms < 5 || ms > 20 {
+			t.Errorf("step %d of 5 ms took %v ms", i, ms)
+		}
+	}
+}
+
+// stepWatch notes when steps are told of.
+type stepWatch struct {
+	Silent
+	began time.Time
+	ms    float64
+}
+
+func (w *stepWatch) Start(RunInfo) error { w.began = time.Now(); return nil }
+func (w *stepWatch) Step(s StepInfo) error {
+	w.ms = time.Since(w.began).Seconds() * 1e3 / float64(s.Step)
+	return nil
+}
+
+// TestStepTimesAreWholeSteps: whether steps are waited for, saved, evaluated or none of it.
+func TestStepTimesAreWholeSteps(t *testing.T) {
+	for _, every := range []int{1, 2, 3, 0} {
+		s := testSpec(t, 9)
+		s.Device, s.Dataset.ValSplit, s.Training.SaveSteps, s.Training.EvalSteps = "cpu", 0.02, every, 2*every
+		w := &stepWatch{}
+		r := mustStart(t, s, Env{Observers: []Observer{w}})
+		if r.StepMs == nil {
+			t.Fatalf("saving every %d steps: no times", every)
+		}
+		if every == 0 && !(r.StepMs.Median > w.ms/2 && r.StepMs.Median < 2*w.ms) {
+			t.Errorf("a step takes %v ms in the median, the run %v ms for each", r.StepMs.Median, w.ms)
+		}
+		for _, ms := range []float64{r.StepMs.Median, r.StepMs.FirstTenth, r.StepMs.LastTenth} {
+			if ms < 1 {
+				t.Errorf("saving every %d steps: %+v", every, *r.StepMs)
+			}
+		}
 	}
 }
 

@@ -6,26 +6,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/bench"
 	"github.com/tierlora/tierlora/quant"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/session"
 )
 
 func newBench(c *console) *cobra.Command {
-	o := train.BenchOptions{LoRA: adapter.Default()}
+	o := bench.Options{LoRA: adapter.Default()}
 	var asJSON, dense bool
 	var targets []string
 	cmd := &cobra.Command{
 		Use:   "bench --shape NAME",
 		Short: "Time training steps of a model's shape on random weights",
-		Long:  "Time training steps of a model's shape on random weights and tokens: median, fastest and slowest of whole steps with the loss read back, a step's share where the next is queued before that, the memory held, and on a GPU the time of each kernel.",
-		Args:  noArguments,
+		Long: `Time training steps of a model's shape on random weights and tokens: median, fastest and slowest step with the loss read back, the time
+of a step where the next one is queued before the loss is read, the memory held, and on a GPU the time of each kernel.`,
+		Example: `  trainer bench --shape smollm2-135m
+  trainer bench --shape llama-2-7b --length 2048 --batch 4 --targets all-linear --device cuda --json`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.LoRA.TargetModules = targets
 			if !dense {
 				q := quant.Default()
 				o.Quantization = &q
 			}
-			r, err := train.Bench(cmd.Context(), o, environment(c, 0))
+			r, err := bench.Run(cmd.Context(), o, environment(c, 0))
 			if err != nil {
 				return err
 			}
@@ -33,9 +37,9 @@ func newBench(c *console) *cobra.Command {
 				return writeJSON(c.out, r)
 			}
 			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; queued ahead %.2f ms; load %.1f s, first step %.2f s; held %s\n",
-				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Ahead, r.Load, r.First, train.FormatBytes(r.Held))
+				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Ahead, r.Load, r.First, session.FormatBytes(r.Held))
 			for _, p := range r.Parts {
-				fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, train.FormatBytes(p.Bytes))
+				fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, session.FormatBytes(p.Bytes))
 			}
 			for _, l := range r.Profile {
 				fmt.Fprintf(c.out, "  %8.3f ms  %5d calls  %s\n", l.Ms, l.Calls, l.Kernel)
@@ -54,7 +58,11 @@ func newBench(c *console) *cobra.Command {
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto")
 	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or what suits the device")
-	f.BoolVar(&o.Dequantised, "decoded", false, "keep quantised weights decoded")
+	f.BoolVar(&o.Dequantised, "dequantised", false, "keep quantised weights dequantised")
+	f.BoolVar(&o.Dequantised, "decoded", false, "the old name of --dequantised")
+	if err := f.MarkHidden("decoded"); err != nil {
+		panic(err) // the flag stands one line above
+	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full or offload")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/viper"
@@ -25,7 +26,7 @@ const envPrefix = "TRAINER"
 type loaded struct {
 	Spec  train.Spec
 	Name  string   // file as it was found
-	Notes []string // what was filled in by a rule, to be told
+	Notes []string // what was filled in by a rule or has another name now, to be told
 }
 
 // invalid is the error of a configuration with problems.
@@ -44,8 +45,26 @@ func (e *invalid) Error() string {
 	if len(e.problems) == 1 {
 		noun = "problem"
 	}
-	fmt.Fprintf(&b, "%d %s in %s", len(e.problems), noun, e.name)
+	fmt.Fprintf(&b, "%d %s %s", len(e.problems), noun, e.places())
 	return b.String()
+}
+
+// places are where the problems were given.
+func (e *invalid) places() string {
+	var places []string
+	for _, p := range e.problems {
+		place := "in " + e.name
+		switch {
+		case strings.HasPrefix(p.at.source, "--"):
+			place = "on the command line"
+		case p.at.order > 0:
+			place = "in the environment"
+		}
+		if !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	return strings.Join(places, " and ")
 }
 
 // loadConfig finds a configuration and merges, each over the one before: defaults, file, environment, --set.
@@ -84,6 +103,9 @@ func findConfig(name string) (text []byte, found string, err error) {
 			}
 			continue
 		}
+		if err := plainFile(path); err != nil {
+			return nil, "", fmt.Errorf("read configuration: %w", err)
+		}
 		text, err := readConfig(path)
 		if err != nil {
 			return nil, "", fmt.Errorf("read configuration: %w", err)
@@ -117,23 +139,18 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	readable := file.parse(text)
 	layers := append([]*layer{file}, environmentLayers(environ)...)
 	for _, set := range sets {
-		path, value, ok := strings.Cut(set, "=")
-		l := newLayer("--set "+path, len(layers))
-		if !ok {
-			l.bad(nil, "write --set key=value, such as --set training.max_steps=10")
-		} else {
-			l.assign(strings.TrimSpace(path), value)
-		}
-		layers = append(layers, l)
+		layers = append(layers, commandLineLayer(set, len(layers)))
 	}
 	v := viper.New()
 	at, tables := map[string]position{}, map[string]map[string]any{}
+	c := loaded{Name: name}
 	var problems []problem
 	for _, l := range layers {
 		if err := v.MergeConfigMap(l.values); err != nil {
 			l.bad(nil, "merge: %v", err)
 		}
 		problems = append(problems, l.problems...)
+		c.Notes = append(c.Notes, l.notes...)
 		for path, p := range l.at {
 			at[path] = p
 		}
@@ -146,17 +163,19 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 			}
 		}
 	}
-	c := loaded{Name: name}
 	if !readable {
 		return c, problems
 	}
-	c.Notes = setDefaults(v, at)
+	c.Notes = append(c.Notes, setDefaults(v, at)...)
 	if err := v.UnmarshalExact(&c.Spec); err != nil {
 		problems = append(problems, problem{at: file.position(nil), text: err.Error()})
 		return c, problems
 	}
 	for path, table := range tables {
 		setTable(&c.Spec, path, table)
+	}
+	for _, path := range pathsOf(&c.Spec) {
+		*path = expandHome(*path)
 	}
 	refused := map[string]position{}
 	for _, p := range problems {
@@ -177,6 +196,26 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		problems = append(problems, p)
 	}
 	return c, problems
+}
+
+// standsFor are the flags that are short for --set of a key.
+var standsFor = map[string]string{"--vram": "vram", "--resume": "training.resume"}
+
+// commandLineLayer reads what --set was given, or a flag that is short for it ("--vram=8GiB").
+func commandLineLayer(set string, order int) *layer {
+	path, value, ok := strings.Cut(set, "=")
+	said := "--set " + shellQuote(shorten(set))
+	if key := standsFor[path]; key != "" {
+		said, path = path+" "+shellQuote(shorten(value)), key
+	}
+	l := newLayer(said, order)
+	l.key = strings.TrimSpace(path)
+	if !ok {
+		l.bad(nil, "write --set key=value, such as --set training.max_steps=10")
+	} else {
+		l.assign(l.key, value)
+	}
+	return l
 }
 
 // environmentLayers reads TRAINER_* variables. Those that begin like a section must name one of its keys; others
@@ -215,6 +254,11 @@ func environmentPath(rest string) (path string, ok bool) {
 		}
 		names = append(names, name)
 	}
+	for old := range renamed {
+		if newName(old) != nil && strings.ToUpper(strings.ReplaceAll(old, ".", "_")) == rest {
+			return old, true
+		}
+	}
 	for _, section := range schema.keys {
 		if section.kind == kindSection && strings.HasPrefix(rest, strings.ToUpper(section.name)+"_") {
 			hint := ""
@@ -231,14 +275,14 @@ func environmentPath(rest string) (path string, ok bool) {
 // default one.
 func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
 	defaults := train.DefaultSpec()
-	quantized := v.IsSet("quantization")
-	if !quantized && adapter.Methods[v.GetString("adapter")].Quantized {
+	section := v.IsSet("quantization")
+	if _, quantised, _ := adapter.Lookup(v.GetString("adapter")); quantised && !section {
 		q := quant.Default()
 		notes = append(notes, fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
 			v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
-		quantized = true
+		section = true
 	}
-	if quantized {
+	if section {
 		q := quant.Default()
 		defaults.Quantization = &q
 	}

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -21,13 +21,13 @@ func validate(s train.Spec) []error {
 	if s.BaseModel == "" {
 		bad("base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K")
 	}
-	if name, embedded := strings.CutPrefix(s.BaseModel, train.EmbeddedPrefix); embedded {
+	if name, embedded := strings.CutPrefix(s.BaseModel, session.EmbeddedPrefix); embedded {
 		if _, err := configs.Model(name); err != nil {
 			bad("base_model: %w", err)
 		}
 	}
 	for _, data := range []struct{ key, path string }{{"path", s.Dataset.Path}, {"val_path", s.Dataset.ValPath}} {
-		if name, embedded := strings.CutPrefix(data.path, train.EmbeddedPrefix); embedded {
+		if name, embedded := strings.CutPrefix(data.path, session.EmbeddedPrefix); embedded {
 			if _, err := configs.Data(name); err != nil {
 				bad("dataset.%s: %w", data.key, err)
 			}
@@ -36,19 +36,14 @@ func validate(s train.Spec) []error {
 	if s.OutputDir == "" {
 		bad("output_dir: is missing; name a folder for the run, such as runs/first")
 	}
-	method, known := adapter.Methods[s.Adapter]
-	if !known {
-		names := make([]string, 0, len(adapter.Methods))
-		for n := range adapter.Methods {
-			names = append(names, n)
-		}
-		sort.Strings(names)
-		bad("adapter: %q is not one of %s", s.Adapter, strings.Join(names, ", "))
+	_, quantised, err := adapter.Lookup(s.Adapter)
+	if err != nil {
+		problems = append(problems, err)
 	}
 	if !slices.Contains(graph.DeviceNames, s.Device) {
 		bad("device: %q is not one of %s", s.Device, strings.Join(graph.DeviceNames, ", "))
 	}
-	if n, err := train.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
+	if n, err := session.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
 		bad("vram: %w", err)
 	} else if s.VRAM != "" && n == 0 {
 		bad("vram: no run fits in nothing; leave the key out to use what is free")
@@ -59,7 +54,7 @@ func validate(s train.Spec) []error {
 	problems = append(problems, s.Expect.Validate()...)
 	if s.Quantization != nil {
 		problems = append(problems, s.Quantization.Validate()...)
-		if known && !method.Quantized {
+		if err == nil && !quantised {
 			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the section", s.Adapter)
 		}
 	}

@@ -19,7 +19,8 @@ const maxConfigBytes = 1 << 20
 
 // position is where a value was given.
 type position struct {
-	source    string // file name, "--set" or an environment variable
+	source    string // file name, a flag as it was given, or an environment variable
+	key       string // that a flag sets
 	order     int    // of the sources, for sorting
 	line, col int    // 0 outside of files
 }
@@ -36,22 +37,31 @@ func (p position) String() string {
 
 // problem is something wrong with the configuration.
 type problem struct {
-	at    position
-	text  string
-	meant string // key that an unknown one most likely stands for, or ""
+	at   position
+	text string // begins with the key
+	guess
 }
 
-func (p problem) Error() string { return p.at.String() + ": " + p.text }
+// Error says where and what. A flag names its key already.
+func (p problem) Error() string {
+	text := p.text
+	if p.at.key != "" {
+		text = strings.TrimPrefix(text, p.at.key+": ")
+	}
+	return p.at.String() + ": " + text
+}
 
 // layer is what one source sets.
 type layer struct {
 	source   string
+	key      string // that a flag sets
 	order    int
 	lenient  bool                      // a text may be given without the quotes that YAML asks for
 	values   map[string]any            // nested by section, as viper merges it
 	tables   map[string]map[string]any // by path: keys with dots or capitals, which viper would change
 	at       map[string]position       // of every key given
 	problems []problem
+	notes    []string // what was understood though it is written otherwise now
 }
 
 func newLayer(source string, order int) *layer {
@@ -60,9 +70,9 @@ func newLayer(source string, order int) *layer {
 
 func (l *layer) position(n *yaml.Node) position {
 	if n == nil {
-		return position{source: l.source, order: l.order}
+		return position{source: l.source, key: l.key, order: l.order}
 	}
-	return position{l.source, l.order, n.Line, n.Column}
+	return position{l.source, l.key, l.order, n.Line, n.Column}
 }
 
 func (l *layer) bad(n *yaml.Node, format string, args ...any) {
@@ -71,8 +81,8 @@ func (l *layer) bad(n *yaml.Node, format string, args ...any) {
 
 // unknown reports a key that the section does not have.
 func (l *layer) unknown(n *yaml.Node, section *key, path, name string) {
-	text, meant := unknownKey(section, name)
-	l.problems = append(l.problems, problem{l.position(n), path + ": " + text, meant})
+	g := unknownKey(section, name)
+	l.problems = append(l.problems, problem{l.position(n), path + ": " + g.text, g})
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
@@ -119,7 +129,7 @@ func (l *layer) parseNode(text []byte) (root *yaml.Node) {
 }
 
 func (l *layer) badSyntax(err error) {
-	at := position{source: l.source, order: l.order}
+	at := l.position(nil)
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		at.line, _ = strconv.Atoi(m[1]) // digits only, or empty
@@ -173,14 +183,43 @@ func (l *layer) section(section *key, n *yaml.Node, values map[string]any) {
 			continue
 		}
 		first[name.Value] = name.Line
-		k := section.child(name.Value)
+		k := l.known(section, n, name, value, path)
 		if k == nil {
-			l.unknown(name, section, path, name.Value)
 			continue
 		}
 		l.at[k.path] = l.position(value)
 		l.value(k, value, values)
 	}
+}
+
+// known is the key of a name, an old name included; nil where there is nothing to read.
+func (l *layer) known(section *key, n, name, value *yaml.Node, path string) *key {
+	if k := section.child(name.Value); k != nil {
+		return k
+	}
+	if k := newName(path); k != nil {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == k.name {
+				l.bad(name, "%s: is the old name of %s, which line %d gives too; remove one", path, k.path, n.Content[i].Line)
+				return nil
+			}
+		}
+		l.note(name, path, "is %s now; the old name still works", k.path)
+		return k
+	}
+	if why, ok := removed[path]; ok && value.Kind == yaml.ScalarNode && value.Value == "" {
+		l.note(name, path, "is passed over: %s; remove it", why)
+		return nil
+	}
+	l.unknown(name, section, path, name.Value)
+	return nil
+}
+
+func (l *layer) note(n *yaml.Node, path, format string, args ...any) {
+	if l.lenient {
+		n = nil // lines within a value say nothing
+	}
+	l.notes = append(l.notes, fmt.Sprintf("%s: %s %s", l.position(n), path, fmt.Sprintf(format, args...)))
 }
 
 func prefix(path string) string {
@@ -193,6 +232,10 @@ func prefix(path string) string {
 // assign reads one value for a dotted path, as --set and the environment give it.
 func (l *layer) assign(path, text string) {
 	k, rest := schema.find(path)
+	if to := newName(path); rest != "" && to != nil {
+		l.notes = append(l.notes, fmt.Sprintf("%s: %s is %s now; the old name still works", l.source, path, to.path))
+		k, rest, path = to, "", to.path
+	}
 	switch {
 	case rest != "" && k.kind == kindSection:
 		name, _, _ := strings.Cut(rest, ".")
@@ -249,8 +292,9 @@ func (l *layer) assign(path, text string) {
 		}
 	}
 	for _, p := range one.problems {
-		l.problems = append(l.problems, problem{l.position(nil), p.text, p.meant}) // lines within a value say nothing
+		l.problems = append(l.problems, problem{l.position(nil), p.text, p.guess}) // lines within a value say nothing
 	}
+	l.notes = append(l.notes, one.notes...)
 }
 
 func prefixOf(section *key) string {
@@ -260,7 +304,7 @@ func prefixOf(section *key) string {
 	return section.path + "."
 }
 
-// sortProblems orders problems by source, line and column.
+// sortProblems orders problems by source, line and column. The first that lacks a guess lists the section's keys.
 func sortProblems(ps []problem) {
 	sort.SliceStable(ps, func(i, j int) bool {
 		a, b := ps[i].at, ps[j].at
@@ -272,4 +316,12 @@ func sortProblems(ps []problem) {
 		}
 		return a.col < b.col
 	})
+	listed := map[string]bool{}
+	for i := range ps {
+		if list := ps[i].list; list != "" && !listed[list] {
+			listed[list] = true
+			ps[i].text += "; " + list
+		}
+		ps[i].list = ""
+	}
 }

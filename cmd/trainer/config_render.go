@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -9,21 +10,39 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Render writes a configuration out as YAML, every value included. Loaded again it is the same configuration.
+// Render writes a configuration out as YAML with every key; a section that is not there is null. Loaded again it is
+// the same configuration.
 func Render(s train.Spec) []byte {
-	var doc yaml.Node
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	err := doc.Encode(s)
-	if err == nil {
-		quoteLines(&doc)
-		err = enc.Encode(&doc)
-	}
-	if err != nil {
+	if err := enc.Encode(render(schema, reflect.ValueOf(s))); err != nil {
 		panic(err) // a Spec holds nothing that YAML can't
 	}
 	return b.Bytes()
+}
+
+// render makes the node of a key from the configuration that holds it.
+func render(k *key, root reflect.Value) *yaml.Node {
+	n := &yaml.Node{}
+	field, err := root.FieldByIndexErr(k.index)
+	switch {
+	case k == schema:
+	case err != nil || field.Kind() == reflect.Pointer && field.IsNil():
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	}
+	if k.kind != kindSection {
+		if err := n.Encode(field.Interface()); err != nil {
+			panic(err) // numbers, texts, lists and tables of them
+		}
+		quoteLines(n)
+		return n
+	}
+	n.Kind = yaml.MappingNode
+	for _, child := range k.keys {
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: child.name}, render(child, root))
+	}
+	return n
 }
 
 // quoteLines writes texts of several lines as "a\nb": a block would hide blanks and ends of line.

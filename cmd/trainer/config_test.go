@@ -163,23 +163,6 @@ func TestRenderIsAFixpoint(t *testing.T) {
 	}
 }
 
-// Every foreign name leads to one of our keys.
-func TestForeignNames(t *testing.T) {
-	for name, ours := range foreign {
-		if k, rest := schema.find(ours); rest != "" || k.path != ours {
-			t.Errorf("%s leads to %s, which is no key", name, ours)
-		}
-		if schema.child(name) != nil {
-			t.Errorf("%s is a key of ours", name)
-		}
-	}
-	for name := range foreignRemarks {
-		if schema.child(name) != nil {
-			t.Errorf("%s is a key of ours", name)
-		}
-	}
-}
-
 func TestFindConfig(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(path, text string) {

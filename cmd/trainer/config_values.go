@@ -149,6 +149,9 @@ func (l *layer) wrong(k *key, want kind, n *yaml.Node) {
 		got = shorten(n.Value)
 	}
 	hint := ""
+	if k.path == "dataset" && n.Kind != yaml.MappingNode {
+		hint = "; write dataset.path and dataset.format"
+	}
 	if (want == kindText || want == kindList) && n.Kind == yaml.ScalarNode {
 		hint = "; put it in quotes"
 	}

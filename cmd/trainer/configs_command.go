@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,11 +18,13 @@ func newConfigs(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "configs",
 		Short: "List the built-in configurations, or write one out",
-		Args:  noArguments,
+		Example: `  trainer configs
+  trainer configs write cpu_stories_quick run.yaml`,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			for _, name := range configs.Names() {
+			for _, name := range append(configs.Names(), configs.Examples()...) {
 				text, _ := configs.Read(name)
-				if _, err := fmt.Fprintf(c.out, "%-26s %s\n", name, headline(text)); err != nil {
+				if _, err := fmt.Fprintf(c.out, "%-32s %s\n", name, headline(text)); err != nil {
 					return err
 				}
 			}
@@ -30,20 +34,23 @@ func newConfigs(c *console) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "write NAME [FILE]",
 		Short: "Write a built-in configuration to a file, to be changed; - writes to standard output",
-		Args:  cobra.MaximumNArgs(2),
+		Example: `  trainer configs write cpu_stories_quick
+  trainer configs write cpu_stories_quick run.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error { return usage(cobra.MaximumNArgs(2)(cmd, args)) },
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(errors.New("name a built-in configuration; trainer configs lists them"))
+				return usage(fmt.Errorf("name a built-in configuration: %s", strings.Join(configs.Names(), ", ")))
 			}
 			name := strings.TrimSuffix(args[0], ".yaml")
 			text, ok := configs.Read(name)
 			if !ok {
 				return usage(fmt.Errorf("there is no built-in configuration %q; there are %s", args[0], strings.Join(configs.Names(), ", ")))
 			}
-			path := name + ".yaml"
+			path := filepath.Base(name) + ".yaml"
 			if len(args) == 2 {
-				path = args[1]
+				path = expandHome(args[1])
 			}
+			text = withoutSchemaLine(text)
 			if path == "-" {
 				_, err := c.out.Write(text)
 				return err
@@ -57,7 +64,7 @@ func newConfigs(c *console) *cobra.Command {
 // headline is the first sentence of a configuration's opening comment.
 func headline(text []byte) string {
 	var words []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(withoutSchemaLine(text))) {
 		line, comment := strings.CutPrefix(strings.TrimSpace(line), "#")
 		if !comment || line == "" {
 			break
@@ -66,6 +73,15 @@ func headline(text []byte) string {
 	}
 	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
 	return strings.TrimSuffix(sentence, ".")
+}
+
+// withoutSchemaLine leaves out the line that names the schema for editors: its path holds in this repository alone.
+func withoutSchemaLine(text []byte) []byte {
+	if !bytes.HasPrefix(text, []byte(schemaLine)) {
+		return text
+	}
+	_, rest, _ := bytes.Cut(text, []byte("\n"))
+	return rest
 }
 
 // writeNew writes a file that is not there yet.

@@ -19,7 +19,7 @@ import (
 
 // envFault makes this binary, as the program, lose its device: "FILE CODE", all of the driver answers CODE once
 // FILE is there.
-const envFault = "TIERLORA_TEST_FAULT"
+const envFault = "TRAINER_TEST_FAULT"
 
 func init() {
 	file, code, ok := strings.Cut(os.Getenv(envFault), " ")

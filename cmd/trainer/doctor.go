@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/session"
 )
 
 // health is what doctor finds.
@@ -59,10 +59,15 @@ func newDoctor(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine and this binary can do",
-		Args:  noArguments,
+		Example: `  trainer doctor
+  trainer doctor --cuda --emit-json doctor.json`,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			h := examine()
 			if file != "" {
+				if err := plainFile(file); err != nil {
+					return usage(fmt.Errorf("--emit-json: %w", err))
+				}
 				f, err := os.Create(file)
 				if err != nil {
 					return usage(fmt.Errorf("--emit-json: %w", err))
@@ -89,7 +94,7 @@ func newDoctor(c *console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&wantGPU, "cuda", false, "fail (exit 3) where no GPU can be used")
-	cmd.Flags().StringVar(&file, "emit-json", "", "also write the JSON to `FILE`")
+	pathVar(cmd, &file, "emit-json", "", "also write the JSON to `FILE`")
 	return cmd
 }
 
@@ -142,7 +147,7 @@ func (h health) print(c *console) error {
 	}
 	fmt.Fprintf(w, "CPU       %s, %d cores, %s\n", h.Platform, h.Cores, features)
 	if h.Memory > 0 {
-		fmt.Fprintf(w, "memory    %s, %s available\n", train.FormatBytes(h.Memory), train.FormatBytes(h.Available))
+		fmt.Fprintf(w, "memory    %s, %s available\n", session.FormatBytes(h.Memory), session.FormatBytes(h.Available))
 	}
 	if h.Kernels != "" {
 		fmt.Fprintf(w, "kernels   %s\n", h.Kernels)

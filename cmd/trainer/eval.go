@@ -4,8 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/infer"
 )
 
 func newEval(c *console) *cobra.Command {
@@ -14,13 +13,15 @@ func newEval(c *console) *cobra.Command {
 	var workers int
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "eval --config FILE [--adapter DIR]",
+		Use:   "eval FILE [--adapter DIR]",
 		Short: "Measure the loss of a model, with or without adapter",
 		Long: `Measure the mean negative log-likelihood over the trained tokens of the validation rows, or of all rows where the
 configuration holds none out.`,
-		Args: noArguments,
+		Example: `  trainer eval --config cpu_stories_quick.yaml
+  trainer eval run.yaml --adapter runs/first --json`,
+		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := o.load()
+			config, err := o.load(c)
 			if err != nil {
 				return err
 			}
@@ -34,7 +35,7 @@ configuration holds none out.`,
 			if err := checkModel(cmd.Context(), config.Spec.BaseModel, env); err != nil {
 				return err
 			}
-			report, err := train.Evaluate(cmd.Context(), config.Spec, adapterDir, env)
+			report, err := infer.Evaluate(cmd.Context(), config.Spec.Evaluation(adapterDir), env)
 			if err != nil {
 				return err
 			}
@@ -51,7 +52,8 @@ configuration holds none out.`,
 		},
 	}
 	o.register(cmd)
-	cmd.Flags().StringVar(&adapterDir, "adapter", "", "adapter `DIR` in PEFT's format; none = the base model alone")
+	c.downloadFlag(cmd)
+	pathVar(cmd, &adapterDir, "adapter", "", "adapter `DIR` in PEFT's format; none = the base model alone")
 	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/session"
 )
 
 // The exit codes of the program.
@@ -15,6 +15,7 @@ const (
 	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
 	exitDoesNotFit = 4   // refused by the plan
 	exitSkipped    = 77  // a skip is not a pass
+	exitHangup     = 129 // SIGHUP, after a checkpoint
 	exitInterrupt  = 130 // SIGINT, after a checkpoint
 	exitTerminated = 143 // SIGTERM, after a checkpoint
 )
@@ -45,9 +46,9 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, train.ErrNoDevice):
+	case errors.Is(err, session.ErrNoDevice):
 		return exitUnfit
-	case errors.Is(err, train.ErrDoesNotFit):
+	case errors.Is(err, session.ErrDoesNotFit):
 		return exitDoesNotFit
 	case errors.Is(err, context.Canceled):
 		return exitInterrupt

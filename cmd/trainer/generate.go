@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -18,7 +21,7 @@ type generateOptions struct {
 	device                 string
 	workers                int
 	json                   bool
-	train.GenerateOptions
+	infer.GenerateOptions
 }
 
 func newGenerate(c *console) *cobra.Command {
@@ -26,7 +29,9 @@ func newGenerate(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT",
 		Short: "Continue a text with a model, with or without adapter",
-		Args:  noArguments,
+		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
+  trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd, c); err != nil {
 				return err
@@ -35,14 +40,15 @@ func newGenerate(c *console) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.model, "model", "", "model `DIR`, hub name, or embedded:NAME")
-	f.StringVar(&o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
+	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
-	f.IntVar(&o.MaxTokens, "max-tokens", 64, "most tokens to make")
-	f.Float64Var(&o.Temperature, "temperature", 0, "0 takes the likeliest token; higher is more varied")
-	f.Float64Var(&o.TopP, "top-p", 1, "choose among the likeliest tokens that make up this part of the probability")
-	f.IntVar(&o.TopK, "top-k", 0, "choose among this many likeliest tokens; 0 = all")
-	f.Uint64Var(&o.Seed, "seed", 0, "decides the choices")
+	f.IntVar(&o.MaxTokens, "max-tokens", 64, "largest number of new tokens")
+	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
+	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
+	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
+	f.Uint64Var(&o.Seed, "seed", 0, "seed of the sampling")
 	f.IntVar(&o.workers, "workers", 0, "CPU threads; 0 = one for each core")
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
@@ -95,16 +101,25 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	if err := checkModel(cmd.Context(), o.model, env); err != nil {
 		return err
 	}
-	g, err := train.NewGenerator(cmd.Context(), o.model, o.adapter, o.device, env)
+	g, err := infer.NewGenerator(cmd.Context(), session.Options{Model: o.model, Device: o.device}, o.adapter, env)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
 	var emit func(string)
 	if !o.json {
-		emit = func(piece string) { fmt.Fprint(c.out, piece) }
+		emit = func(piece string) {
+			if _, err := fmt.Fprint(c.out, piece); err != nil {
+				stop(fmt.Errorf("write the text: %w", err)) // nobody reads the rest
+			}
+		}
 	}
-	answer, err := g.Generate(cmd.Context(), o.prompt, o.GenerateOptions, emit)
+	answer, err := g.Generate(ctx, o.prompt, o.GenerateOptions, emit)
+	if cause := context.Cause(ctx); cause != nil && cmd.Context().Err() == nil {
+		return cause
+	}
 	if err != nil {
 		return err
 	}

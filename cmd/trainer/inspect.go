@@ -6,8 +6,10 @@ func newInspect(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect",
 		Short: "Look at tokens, data or a model",
-		Args:  noArguments,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  trainer inspect data --config cpu_stories_quick.yaml
+  trainer inspect model embedded:stories260K`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newInspectTokens(c), newInspectData(c), newInspectModel(c))
 	return cmd

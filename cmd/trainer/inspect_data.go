@@ -31,14 +31,16 @@ func newInspectData(c *console) *cobra.Command {
 	var count, first int
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "data --config FILE [-n 5]",
+		Use:   "data FILE [-n 5]",
 		Short: "Show rows as the model sees them: each token, and whether it is trained",
-		Args:  noArguments,
+		Example: `  trainer inspect data --config cpu_stories_quick.yaml
+  trainer inspect data run.yaml --rows 2 --json`,
+		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || first < 0 {
 				return usage(fmt.Errorf("-n %d --first %d: show at least one row, from row 0 on", count, first))
 			}
-			config, err := o.load()
+			config, err := o.load(c)
 			if err != nil {
 				return err
 			}
@@ -83,6 +85,7 @@ func newInspectData(c *console) *cobra.Command {
 		},
 	}
 	o.register(cmd)
+	c.downloadFlag(cmd)
 	cmd.Flags().IntVarP(&count, "rows", "n", 5, "rows to show")
 	cmd.Flags().IntVar(&first, "first", 0, "first row to show; validation rows come after the training rows")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")

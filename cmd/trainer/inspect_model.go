@@ -11,9 +11,10 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/weights"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/session"
 )
 
 type modelJSON struct {
@@ -37,9 +38,11 @@ func newInspectModel(c *console) *cobra.Command {
 		Use:   "model DIR",
 		Short: "Print a model's configuration and tensors",
 		Long:  "Print a model's configuration and tensors. DIR is a model folder, a hub name, or embedded:NAME.",
-		Args:  oneArgument("a model folder, hub name or embedded:NAME"),
+		Example: `  trainer inspect model embedded:stories260K
+  trainer inspect model ./SmolLM2-135M --json`,
+		Args: oneArgument("a model folder, hub name or embedded:NAME"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			config, set, err := openModel(cmd, c, args[0])
+			config, set, err := openModel(cmd, c, expandHome(args[0]))
 			if err != nil {
 				return err
 			}
@@ -58,12 +61,13 @@ func newInspectModel(c *console) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	c.downloadFlag(cmd)
 	return cmd
 }
 
 // openModel reads a model's configuration and opens its weights.
 func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weights.Set, error) {
-	if short, ok := strings.CutPrefix(name, train.EmbeddedPrefix); ok {
+	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
 		if err != nil {
 			return model.Config{}, nil, usage(err)
@@ -72,7 +76,7 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 		if err != nil {
 			return model.Config{}, nil, fmt.Errorf("read model config: %w", err)
 		}
-		config, err := model.ParseConfig(raw)
+		config, err := families.ParseConfig(raw)
 		if err != nil {
 			return model.Config{}, nil, err
 		}
@@ -83,7 +87,10 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 	if err != nil {
 		return model.Config{}, nil, unfit(err)
 	}
-	config, err := model.LoadConfig(dir)
+	if err := plainFiles(dir); err != nil {
+		return model.Config{}, nil, usage(fmt.Errorf("model %s: %w", name, err))
+	}
+	config, err := families.LoadConfig(dir)
 	if err != nil {
 		return model.Config{}, nil, err
 	}
@@ -103,7 +110,7 @@ func printModel(c *console, m modelJSON) error {
 	if k.TieEmbeddings {
 		fmt.Fprintln(w, "embeddings  tied: the head is the embedding")
 	}
-	fmt.Fprintf(w, "parameters  %d in %d tensors, %s\n\n", m.Parameters, len(m.Tensors), train.FormatBytes(m.Bytes))
+	fmt.Fprintf(w, "parameters  %d in %d tensors, %s\n\n", m.Parameters, len(m.Tensors), session.FormatBytes(m.Bytes))
 	for _, t := range m.Tensors {
 		fmt.Fprintf(w, "%-56s  %-5s %v\n", t.Name, t.DType, t.Shape)
 	}

@@ -25,7 +25,9 @@ func newInspectTokens(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokens --tokenizer DIR --text-file FILE",
 		Short: "Print the tokens of a text: ids, pieces and offsets",
-		Args:  noArguments,
+		Example: `  trainer inspect tokens --tokenizer embedded:stories260K --text-file story.txt
+  echo "Once upon a time" | trainer inspect tokens --tokenizer embedded:stories260K --text-file -`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" || file == "" {
 				return usage(errors.New("name a tokenizer and a text: --tokenizer DIR --text-file FILE (- is standard input)"))
@@ -58,8 +60,9 @@ func newInspectTokens(c *console) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().StringVar(&dir, "tokenizer", "", "model `DIR` with a tokenizer, hub name, or embedded:NAME")
-	cmd.Flags().StringVar(&file, "text-file", "", "`FILE` of the text; - is standard input")
+	pathVar(cmd, &dir, "tokenizer", "", "model `DIR` with a tokenizer, hub name, or embedded:NAME")
+	pathVar(cmd, &file, "text-file", "", "`FILE` of the text; - is standard input")
+	c.downloadFlag(cmd)
 	cmd.Flags().BoolVar(&special, "add-special-tokens", false, "add what the model's own encoding begins or ends with")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
@@ -72,7 +75,9 @@ func readText(c *console, file string) (string, error) {
 	if file == "-" {
 		data, err = io.ReadAll(c.in)
 	} else {
-		data, err = os.ReadFile(file)
+		if err = plainFile(file); err == nil {
+			data, err = os.ReadFile(file)
+		}
 	}
 	if err != nil {
 		return "", fmt.Errorf("read text: %w", err)

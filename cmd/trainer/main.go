@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -17,39 +18,70 @@ func main() {
 
 // console is where a command reads and writes. What the user asked for goes to out, everything else to err.
 type console struct {
-	in  io.Reader
-	out io.Writer
-	err io.Writer
+	in       io.Reader
+	out      io.Writer
+	err      io.Writer
+	download bool // fetch models that the cache lacks
 }
 
-// say writes a line about what goes on.
+// say writes a line that is no result.
 func (c *console) say(format string, args ...any) { fmt.Fprintf(c.err, format+"\n", args...) }
 
 // run is the program: its result is the exit code.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
-	c := &console{in, out, errOut}
+	result := &sink{w: out}
+	c := &console{in: in, out: result, err: errOut}
 	root := newRoot(c)
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(result)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(context.Background())
+	if err == nil && result.err != nil {
+		err = fmt.Errorf("write the result: %w", result.err)
+	}
 	exit := (*exitError)(nil)
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
-		c.say("trainer: %v", err)
+		c.say("trainer: %s", plainJSON(err.Error()))
 	}
 	return exitCode(err)
+}
+
+// sink remembers the first failed write, so that a result that did not arrive is no success.
+type sink struct {
+	w   io.Writer
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	return n, err
 }
 
 func newRoot(c *console) *cobra.Command {
 	options := &trainOptions{}
 	root := &cobra.Command{
-		Use:           "trainer",
-		Short:         "Fine-tune language models with LoRA and QLoRA",
-		Long:          "trainer fine-tunes language models with LoRA and QLoRA.\n\ntrainer --config FILE is trainer train --config FILE.",
+		Use:   "trainer [FILE.yaml]",
+		Short: "Fine-tune language models with LoRA and QLoRA",
+		Long: `trainer fine-tunes language models with LoRA and QLoRA.
+
+trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
+		Example: `  trainer --config cpu_stories_quick.yaml
+  trainer validate run.yaml
+  trainer run.yaml --set training.max_steps=10
+  trainer run.yaml --resume auto`,
+		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArguments,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) {
+				return options.argument(cmd, args)
+			}
+			return noArguments(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if options.config == "" && cmd.Flags().NFlag() == 0 {
 				return cmd.Help()
@@ -57,13 +89,14 @@ func newRoot(c *console) *cobra.Command {
 			return runTrain(cmd.Context(), c, options)
 		},
 	}
-	options.register(root)
+	options.register(root, c)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
 		newTrain(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newMerge(c),
-		newConfigs(c), newDoctor(c), newSelfcheck(c), newVersion(c),
+		newConfigs(c), newConfigSchema(c), newDoctor(c), newSelfcheck(c), newVersion(c),
 	)
+	addCompletion(root)
 	return root
 }
 

@@ -12,12 +12,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // The test binary is the program when this is set.
-const asProgram = "TIERLORA_TEST_AS_PROGRAM"
+const asProgram = "TRAINER_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
@@ -79,8 +83,8 @@ func TestExitCodes(t *testing.T) {
 		code     int
 		out, err string // contained
 	}{
-		"no arguments":        {args: nil, code: 0, out: "trainer --config FILE is trainer train --config FILE"},
-		"help":                {args: []string{"train", "--help"}, code: 0, out: "Ctrl-C finishes the step"},
+		"no arguments":        {args: nil, code: 0, out: "trainer FILE.yaml and trainer --config FILE are trainer train FILE"},
+		"help":                {args: []string{"train", "--help"}, code: 0, out: "closed terminal finishes the step"},
 		"version":             {args: []string{"version"}, code: 0, out: "trainer "},
 		"doctor":              {args: []string{"doctor"}, code: 0, out: "GPU"},
 		"unknown command":     {args: []string{"trian"}, code: 2, err: `trainer: unknown command "trian" for trainer; the nearest is train`},
@@ -93,8 +97,8 @@ func TestExitCodes(t *testing.T) {
 		"flag without config": {args: []string{"--json"}, code: 2, err: "name a configuration: --config FILE"},
 		"no such config":      {args: []string{"--config", "nothing"}, code: 2, err: `there is no configuration "nothing"`},
 		"bad config": {args: []string{"validate", "--config", "bad.yaml"}, code: 2,
-			err: "trainer: bad.yaml:5:3: training.lerning_rate: unknown key; the nearest is learning_rate\n" +
-				"bad.yaml:6:3: training.batchsize: unknown key; the nearest is batch_size\n" +
+			err: "trainer: bad.yaml:5:3: training.lerning_rate: unknown key; the nearest is training.learning_rate\n" +
+				"bad.yaml:6:3: training.batchsize: unknown key; the nearest is training.batch_size\n" +
 				"bad.yaml:7:1: micro_batch_size: is training.batch_size here\n3 problems in bad.yaml\n"},
 		"bad config to train": {args: []string{"--config", "bad.yaml"}, code: 2, err: "3 problems in bad.yaml\n"},
 		"bad config as JSON":  {args: []string{"validate", "bad.yaml", "--json"}, code: 2, out: `"line": 5,`},
@@ -113,8 +117,8 @@ func TestExitCodes(t *testing.T) {
 		"no tokens":           {args: []string{"inspect", "tokens"}, code: 2, err: "name a tokenizer and a text"},
 		"no UTF-8":            {args: []string{"inspect", "tokens", "--tokenizer", "embedded:stories260K", "--text-file", "binary.txt"}, code: 2, err: "binary.txt is not UTF-8: byte 1 is 0xff"},
 		"unknown GPU":         {args: []string{"plan", "--config", "cpu_stories_quick", "--gpu", "h1000"}, code: 2, err: `--gpu: GPU "h1000" is not known: name one of h100, `},
-		"no vram":             {args: []string{"validate", "cpu_stories_quick", "--vram", "0"}, code: 2, err: "vram: no run fits in nothing"},
-		"odd vram":            {args: []string{"plan", "--config", "cpu_stories_quick", "--vram", "much"}, code: 2, err: `--set vram: vram: "much" is no amount of memory`},
+		"no vram":             {args: []string{"validate", "cpu_stories_quick", "--vram", "0"}, code: 2, err: "--vram 0: no run fits in nothing"},
+		"odd vram":            {args: []string{"plan", "--config", "cpu_stories_quick", "--vram", "much"}, code: 2, err: `--vram much: "much" is no amount of memory`},
 		"too little vram":     {args: append([]string{"--vram", "1MB", "--set", "device=cpu", "--set", "output_dir=large"}, small...), code: 4, err: "976.6 KiB may be held, 629.8 KiB too much; no batch is small enough: "},
 		"does not fit":        {args: append([]string{"--set", "output_dir=large"}, append(small, "--set", "dataset.max_length=512", "--set", "dataset.pad_to=max_length", "--set", "training.batch_size=100000")...), code: 4, err: "the run does not fit"},
 		"expectation missed":  {args: append([]string{"--set", "output_dir=missed"}, append(small, "--set", "expect.loss_decrease=0.9")...), code: 1, out: "steps    3 of 3", err: "trainer: expectation missed: the loss fell by "},
@@ -126,7 +130,7 @@ func TestExitCodes(t *testing.T) {
 			}
 		})
 	}
-	if code := exitCode(fmt.Errorf("plan: %w", train.ErrDoesNotFit)); code != 4 {
+	if code := exitCode(fmt.Errorf("plan: %w", session.ErrDoesNotFit)); code != 4 {
 		t.Errorf("a plan that does not fit exits with %d", code)
 	}
 }
@@ -168,7 +172,7 @@ func TestTrainEvalGenerate(t *testing.T) {
 	}
 
 	code, out, errOut = trainer(t, dir, nil, "", "eval", "--config", "cpu_stories_quick", "--set", "dataset.max_length=48", "--adapter", run, "--json")
-	var report train.EvalReport
+	var report infer.EvalReport
 	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil || report.Rows == 0 || !(report.Loss > 0) {
 		t.Errorf("eval: exit code %d, %v\n%s%s", code, err, out, errOut)
 	}
@@ -177,7 +181,7 @@ func TestTrainEvalGenerate(t *testing.T) {
 		t.Errorf("generate: exit code %d, %q\n%s", code, text, errOut)
 	}
 	code, out, _ = trainer(t, dir, nil, "", "generate", "--model", "embedded:stories260K", "--prompt", "Once upon a time", "--max-tokens", "8", "--json")
-	var answer train.Generated
+	var answer infer.Generated
 	if err := json.Unmarshal([]byte(out), &answer); code != 0 || err != nil || strings.TrimSpace(answer.Text) != strings.TrimSpace(text) {
 		t.Errorf("generate --json: exit code %d, %v, %q, without it %q", code, err, answer.Text, text)
 	}
@@ -202,12 +206,13 @@ func TestTrainEvalGenerate(t *testing.T) {
 	}
 }
 
-// A signal stops the run after a checkpoint, with its own exit code, and the run goes on from there.
+// A signal stops the run after a checkpoint, with its own exit code, and the command that it prints resumes the run from there.
 func TestSignals(t *testing.T) {
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: exitInterrupt, syscall.SIGTERM: exitTerminated} {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()
-			args := []string{"--config", "cpu_stories_quick", "--set", "dataset.max_length=48", "--set", "training.batch_size=1", "--set", "training.logging_steps=1", "--set", "expect.loss_decrease=0"}
+			folder := "it's \"my\" run"
+			args := []string{"--config", "cpu_stories_quick", "--set", "output_dir=" + folder, "--set", "dataset.max_length=48", "--set", "training.batch_size=1", "--set", "training.logging_steps=1", "--set", "expect.loss_decrease=0"}
 			cmd := program(dir, append(args, "--set", "training.max_steps=100000")...)
 			pipe, err := cmd.StderrPipe()
 			if err != nil {
@@ -222,29 +227,77 @@ func TestSignals(t *testing.T) {
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
+			if sig == syscall.SIGHUP { // a closed terminal sends it twice
+				time.Sleep(time.Millisecond)
+				cmd.Process.Signal(sig) //nolint:errcheck // the run may have ended
+			}
 			said := ""
 			for lines.Scan() {
 				said = lines.Text()
 			}
 			io.Copy(io.Discard, pipe)
 			cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != want || !strings.Contains(said, "go on with: trainer train --config runs/cpu_stories_quick/config.yaml --resume auto") {
+			_, command, ok := strings.Cut(said, "; resume with: ")
+			if code := cmd.ProcessState.ExitCode(); code != want || !ok {
 				t.Errorf("exit code %d, want %d; last line %q", code, want, said)
 			}
-			path, damaged, err := train.Latest(filepath.Join(dir, "runs/cpu_stories_quick"))
+			path, damaged, err := checkpoint.Latest(filepath.Join(dir, folder))
 			if err != nil || len(damaged) > 0 || path == "" {
 				t.Fatalf("checkpoint %q, %v, %v", path, damaged, err)
 			}
-			_, state, err := train.LoadCheckpoint(path)
+			_, state, err := checkpoint.Load(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			steps := fmt.Sprint(state.GlobalStep + 2)
-			code, out, errOut := trainer(t, dir, nil, "", append(args, "--set", "training.max_steps="+steps, "--resume", "auto")...)
-			if want := fmt.Sprintf("steps    %s of %s, resumed after step %d\n", steps, steps, state.GlobalStep); code != 0 || !strings.HasPrefix(out, want) {
-				t.Errorf("resumed: exit code %d, %q, want %q\n%s", code, out, want, errOut)
+			shell := exec.Command("sh", "-c", command+" --set training.max_steps="+steps)
+			shell.Dir, shell.Env = dir, cmd.Env
+			out, err := shell.Output()
+			if want := fmt.Sprintf("steps    %s of %s, resumed after step %d\n", steps, steps, state.GlobalStep); err != nil || !strings.HasPrefix(string(out), want) {
+				t.Errorf("%s: %v, %q, want %q", command, err, out, want)
 			}
 		})
+	}
+}
+
+// A second SIGINT or SIGTERM does not wait for the step; a second SIGHUP does.
+func TestSecondSignal(t *testing.T) {
+	dir := t.TempDir()
+	cmd := program(dir, "--config", "cpu_stories_quick", "--set", "training.gradient_accumulation_steps=500")
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	until := func(text string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		t.Errorf("it ended without %q", text)
+	}
+	until("plan: ")
+	for i, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGTERM} {
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			until("hangup: finishing the step and saving it; once more stops at once")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	io.Copy(io.Discard, pipe)
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	if saved, _ := filepath.Glob(filepath.Join(dir, "runs/*/checkpoint-*")); len(saved) > 0 {
+		t.Errorf("the step was waited for: %v", saved)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/session"
 )
 
 func newMerge(c *console) *cobra.Command {
@@ -14,10 +14,11 @@ func newMerge(c *console) *cobra.Command {
 	var workers int
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "merge --model DIR --adapter DIR --out DIR",
-		Short: "Write a model whose weights hold an adapter",
-		Long:  "Write a model folder whose weights hold an adapter, for programs that know no adapters.",
-		Args:  noArguments,
+		Use:     "merge --model DIR --adapter DIR --out DIR",
+		Short:   "Write a model whose weights hold an adapter",
+		Long:    "Write a model folder whose weights hold an adapter, for programs that know no adapters.",
+		Example: `  trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged`,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if model == "" || adapterDir == "" || out == "" {
 				return usage(errors.New("name the model, the adapter and a new folder: --model DIR --adapter DIR --out DIR"))
@@ -29,20 +30,21 @@ func newMerge(c *console) *cobra.Command {
 			if err := checkModel(cmd.Context(), model, env); err != nil {
 				return err
 			}
-			report, err := train.Merge(cmd.Context(), model, adapterDir, out, env)
+			report, err := export.Merge(cmd.Context(), model, adapterDir, out, env)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(c.out, report)
 			}
-			_, err = fmt.Fprintf(c.out, "%s: %s with the adapter in %d layers, %s\n", report.Output, report.Model, report.Layers, train.FormatBytes(report.Bytes))
+			_, err = fmt.Fprintf(c.out, "%s: %s with the adapter in %d layers, %s\n", report.Output, report.Model, report.Layers, session.FormatBytes(report.Bytes))
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&model, "model", "", "model `DIR`, hub name, or embedded:NAME")
-	cmd.Flags().StringVar(&adapterDir, "adapter", "", "adapter `DIR` in PEFT's format")
-	cmd.Flags().StringVar(&out, "out", "", "new `DIR` for the merged model")
+	pathVar(cmd, &model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &adapterDir, "adapter", "", "adapter `DIR` in PEFT's format")
+	pathVar(cmd, &out, "out", "", "new `DIR` for the merged model")
+	c.downloadFlag(cmd)
 	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

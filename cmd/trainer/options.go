@@ -10,7 +10,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tierlora/tierlora/configs"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/session"
 )
 
 // configOptions are the flags of every command that reads a configuration.
@@ -21,27 +22,66 @@ type configOptions struct {
 }
 
 func (o *configOptions) register(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration `FILE`; looked for here, in configs/, and among the built-in ones")
+	pathVar(cmd, &o.config, "config", "c", "configuration `FILE`; looked for here, in configs/, and among the built-in ones")
+	completeConfigs(cmd)
 	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
-	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, such as 8GiB; short for --set vram=")
+	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
 }
 
-func (o *configOptions) load() (loaded, error) {
+// argument takes the configuration from the command line's one word, if there is one.
+func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return noArguments(cmd, args)
+	}
+	if o.config != "" {
+		return usage(fmt.Errorf("%s takes one configuration, got --config %s and %s", cmd.CommandPath(), shellQuote(o.config), shellQuote(args[0])))
+	}
+	o.config = expandHome(args[0])
+	return nil
+}
+
+// load reads the configuration and tells its notes.
+func (o *configOptions) load(c *console) (loaded, error) {
+	config, err := o.read()
+	for _, note := range config.Notes {
+		c.say("note: %s", note)
+	}
+	return config, err
+}
+
+func (o *configOptions) read() (loaded, error) {
 	if o.vram != "" {
-		o.sets = append(o.sets, "vram="+o.vram)
+		o.sets = append(o.sets, "--vram="+o.vram)
 	}
 	return loadConfig(o.config, o.sets)
 }
 
 // environment is what runs of the train package take from this program.
-func environment(c *console, workers int) train.Env {
-	return train.Env{
-		Version: version(),
+func environment(c *console, workers int) session.Env {
+	return session.Env{
+		Version: version(), Commit: built.Commit, Dirty: built.Dirty,
 		Workers: workers,
+		Hub:     c.hub(),
 		Model:   configs.Model,
 		Data:    configs.Data,
 		Log:     func(line string) { c.say("%s", line) },
 	}
+}
+
+// downloadFlag lets a command fetch models.
+func (c *console) downloadFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.download, "download", false, "fetch a model named org/name that is not here from the hub (HF_ENDPOINT, HF_TOKEN)")
+}
+
+// hub says where models come from.
+func (c *console) hub() hub.Options {
+	told := map[string]bool{}
+	return hub.Options{Download: c.download, Progress: func(file string, _, total int64) {
+		if !told[file] {
+			told[file] = true
+			c.say("downloading %s, %s", file, session.FormatBytes(total))
+		}
+	}}
 }
 
 // writeJSON writes a value for programs.
@@ -57,6 +97,9 @@ func writeJSON(w io.Writer, v any) error {
 
 // isTerminal reports whether a person watches the writer.
 func isTerminal(w io.Writer) bool {
+	if s, ok := w.(*sink); ok {
+		w = s.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -15,15 +16,18 @@ func newPlan(c *console) *cobra.Command {
 	var asJSON bool
 	var chip string
 	cmd := &cobra.Command{
-		Use:   "plan --config FILE",
+		Use:   "plan FILE",
 		Short: "Print the memory that a run will hold",
 		Long: `Print the memory that a run will hold, to the byte and by category, and how the step is laid out, without holding it.
 
 --gpu plans for a GPU that is not here; a program built with make gpu does that on a machine without one. The bytes are
 those of a run there. Without --vram the run is taken to have the whole card.`,
-		Args: noArguments,
+		Example: `  trainer plan --config cpu_stories_quick.yaml
+  trainer plan run.yaml --vram 8GiB
+  trainer plan run.yaml --set device=cuda --gpu 4090 --json`,
+		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := o.load()
+			config, err := o.load(c)
 			if err != nil {
 				return err
 			}
@@ -43,6 +47,7 @@ those of a run there. Without --vram the run is taken to have the whole card.`,
 		},
 	}
 	o.register(cmd)
+	c.downloadFlag(cmd)
 	cmd.Flags().StringVar(&chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
@@ -50,11 +55,11 @@ those of a run there. Without --vram the run is taken to have the whole card.`,
 
 // planReport plans for the named GPU, for the machine that the run would use, or, where that is a GPU that is
 // not here, for graph.DefaultChip.
-func planReport(ctx context.Context, c *console, s train.Spec, env train.Env, name string) (train.PlanReport, error) {
+func planReport(ctx context.Context, c *console, s train.Spec, env session.Env, name string) (train.PlanReport, error) {
 	if name == "" {
 		n, reason := graph.GPUs()
 		if s.Device != "cuda" || n > 0 {
-			return train.PlanRun(ctx, s, env)
+			return train.PlanRun(ctx, s, train.Env{Env: env})
 		}
 		name = graph.DefaultChip().Name
 		if !graph.GPUBuilt {
@@ -66,5 +71,5 @@ func planReport(ctx context.Context, c *console, s train.Spec, env train.Env, na
 	if err != nil {
 		return train.PlanReport{}, usage(fmt.Errorf("--gpu: %w", err))
 	}
-	return train.PlanFor(ctx, s, env, chip)
+	return train.PlanFor(ctx, s, train.Env{Env: env}, chip)
 }

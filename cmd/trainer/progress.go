@@ -4,71 +4,114 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/tierlora/tierlora/train"
 )
 
-// progress shows a run: a bar on a terminal, else plain lines, one every so many steps.
+// drawEvery is the least time between two drawings of the bar. What comes in between is drawn when it is over.
+const drawEvery = 100 * time.Millisecond
+
+// progress shows a run: a bar of one line on a terminal, else plain lines, one every so many steps. The loss is the
+// mean over the trained tokens since the last line of metrics.jsonl, as that file has it.
 type progress struct {
 	w     io.Writer
-	bar   *progressbar.ProgressBar // nil where no person watches
 	every int
+	width func() int // of the terminal in columns; nil where no person watches
+
+	train.Silent
+	mu    sync.Mutex
+	bar   bool // between Start and End, on a terminal
 	total int
-	done  int
-	start time.Time
-	tty   bool
+	done  int // steps before this run
+	step  int // newest
+	loss  float64
+	// evaluating says how far an evaluation is; empty = none
+	evaluating string
+	rate       float64
+	start      time.Time
+	drawn      time.Time
+	later      *time.Timer // draws what came too soon after the last drawing
 }
 
 func newProgress(w io.Writer, every int) *progress {
-	return &progress{w: w, every: max(1, every), tty: mayColour(w)}
+	p := &progress{w: w, every: max(1, every), loss: math.NaN()}
+	if mayColour(w) {
+		p.width = func() int { return columns(w) }
+	}
+	return p
 }
 
-func (p *progress) Start(total, done int) {
-	p.total, p.done, p.start = total, done, time.Now()
-	if !p.tty {
-		return
-	}
-	p.bar = progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(p.w),
-		progressbar.OptionSetWidth(16),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionShowCount(),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSetRenderBlankState(true),
-		progressbar.OptionSetTheme(progressbar.Theme{Saucer: "=", SaucerHead: ">", SaucerPadding: " ", BarStart: "[", BarEnd: "]"}),
-	)
-	if done > 0 {
-		p.report(p.bar.Set(done))
-	}
-}
-
-func (p *progress) Step(s train.StepInfo) {
-	if p.bar != nil {
-		p.bar.Describe(fmt.Sprintf("loss %.4f  %s tok/s", s.Loss, rate(s.TokensPerSecond)))
-		p.report(p.bar.Set(s.Step))
-		if !math.IsNaN(s.EvalLoss) {
-			p.log(fmt.Sprintf("step %d  eval loss %.4f", s.Step, s.EvalLoss))
+// columns is a terminal's width, 80 where it does not say.
+func columns(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
 		}
-		return
 	}
-	if s.Step%p.every != 0 && s.Step != p.total && math.IsNaN(s.EvalLoss) {
-		return
+	return 80
+}
+
+func (p *progress) Start(r train.RunInfo) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total, p.done, p.step, p.start, p.bar = r.Total, r.Done, r.Done, time.Now(), p.width != nil
+	p.draw()
+	return nil
+}
+
+func (p *progress) Step(s train.StepInfo) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.evaluating = ""
+	logged := s.Step%p.every == 0 || s.Step == p.total
+	if p.bar {
+		p.step, p.rate = s.Step, s.TokensPerSecond
+		if logged || s.Step-p.done < p.every {
+			p.loss = s.MeanLoss
+		}
+		p.drawSoon()
+		return nil
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  grad norm %.4g  lr %.3g  %s tok/s", s.Step, p.total, s.Loss, s.GradNorm, s.LearningRate, rate(s.TokensPerSecond))
+	if !logged {
+		return nil
+	}
+	of := ""
+	if n := (s.Step-1)%p.every + 1; n > 1 {
+		of = fmt.Sprintf(" (mean of %d steps)", n)
+	}
+	line := fmt.Sprintf("step %d/%d  loss %.4f%s  grad norm %.4g  lr %.3g  %s tok/s", s.Step, p.total, s.MeanLoss, of, s.GradNorm, s.LearningRate, rate(s.TokensPerSecond))
 	if s.LossScale > 0 {
 		line += fmt.Sprintf("  loss scale %g", s.LossScale)
-	}
-	if !math.IsNaN(s.EvalLoss) {
-		line += fmt.Sprintf("  eval loss %.4f", s.EvalLoss)
 	}
 	if left := p.left(s.Step); left > 0 {
 		line += "  left " + left.String()
 	}
 	fmt.Fprintln(p.w, line)
+	return nil
+}
+
+// Evaluating shows how far an evaluation is, instead of pace and time left.
+func (p *progress) Evaluating(_, batches, of int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.evaluating = fmt.Sprintf(" evaluating %d/%d", batches, of)
+	p.drawSoon()
+}
+
+func (p *progress) Eval(e train.EvalMetrics) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.evaluating = ""
+	p.line(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, p.total, e.Loss))
+	p.draw()
+	return nil
 }
 
 // left is the time that the remaining steps take at the pace so far.
@@ -80,29 +123,115 @@ func (p *progress) left(step int) time.Duration {
 	return (each * time.Duration(p.total-step)).Round(time.Second)
 }
 
-func (p *progress) End() {
-	if p.bar != nil {
+func (p *progress) End(train.EndInfo) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.later != nil {
+		p.later.Stop()
+	}
+	if p.bar {
+		p.draw()
+		p.bar = false
 		fmt.Fprintln(p.w)
-		p.bar = nil
+	}
+	return nil
+}
+
+// log writes a line above the bar. It may come from any goroutine.
+func (p *progress) log(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line(line)
+	p.draw()
+}
+
+func (p *progress) line(line string) {
+	if p.bar {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	fmt.Fprintln(p.w, line)
+}
+
+// drawSoon draws now, or when the last drawing is old enough, so that the newest step is always seen.
+func (p *progress) drawSoon() {
+	wait := drawEvery - time.Since(p.drawn)
+	switch {
+	case wait <= 0 || p.step == p.total:
+		p.draw()
+	case p.later == nil:
+		p.later = time.AfterFunc(wait, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.draw()
+		})
 	}
 }
 
-// log writes a line above the bar.
-func (p *progress) log(line string) {
-	if p.bar == nil {
-		fmt.Fprintln(p.w, line)
+// draw writes the bar over the line that it had before.
+func (p *progress) draw() {
+	if !p.bar {
 		return
 	}
-	p.report(p.bar.Clear())
-	fmt.Fprintln(p.w, line)
-	p.report(p.bar.RenderBlank())
+	if p.later != nil {
+		p.later.Stop()
+		p.later = nil
+	}
+	p.drawn = time.Now()
+	columns := p.width() - 1 // some terminals wrap behind the last one
+	if columns > 30 {
+		columns -= 2 // ^C is shown behind the bar
+	}
+	fmt.Fprint(p.w, "\r", p.frame(columns), "\x1b[K")
 }
 
-// report drops the bar when it can't be drawn: a run does not fail for that.
-func (p *progress) report(err error) {
-	if err != nil {
-		p.bar = nil
+// frame is the bar in at most so many columns. The least important parts go first: the pace, the time left, the
+// picture, the loss.
+func (p *progress) frame(columns int) string {
+	count := fmt.Sprintf("%d/%d", p.step, p.total)
+	if len(count) > columns {
+		return count[:max(0, columns)]
 	}
+	free := columns - len(count)
+	fit := func(choices ...string) string { // the first that there is space for
+		for _, c := range choices {
+			if len(c) <= free {
+				free -= len(c)
+				return c
+			}
+		}
+		return ""
+	}
+	loss, left, pace := "", "", fit(p.evaluating)
+	if !math.IsNaN(p.loss) {
+		loss = fit(fmt.Sprintf(" loss %.4f", p.loss), fmt.Sprintf(" loss %.2f", p.loss), fmt.Sprintf(" %.2f", p.loss))
+	}
+	if d := p.left(p.step); d > 0 && p.evaluating == "" {
+		left = fit(" left " + d.String())
+	}
+	if p.step > p.done && p.evaluating == "" {
+		pace = fit(" " + rate(p.rate) + " tok/s")
+	}
+	picture := ""
+	if inside := min(free-3, 40); inside >= 5 { // brackets and a blank
+		picture = drawBar(p.step, p.total, inside) + " "
+	}
+	return picture + count + loss + pace + left
+}
+
+// drawBar is the bar alone, with its brackets, as the library draws it.
+func drawBar(step, total, inside int) string {
+	bar := progressbar.NewOptions(max(total, 1), progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(inside),
+		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
+		progressbar.OptionSetTheme(progressbar.Theme{Saucer: "=", SaucerPadding: " ", BarStart: "[", BarEnd: "]"}))
+	if err := bar.Set(step); err != nil {
+		return ""
+	}
+	text := bar.String()
+	from, to := strings.IndexByte(text, '['), strings.LastIndexByte(text, ']')
+	if from < 0 || to < from {
+		return ""
+	}
+	return text[from : to+1]
 }
 
 // rate writes a number of tokens with thousands apart.

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/selfcheck"
+	"github.com/tierlora/tierlora/session"
 )
 
 func newSelfcheck(c *console) *cobra.Command {
@@ -19,9 +20,11 @@ func newSelfcheck(c *console) *cobra.Command {
 		Short: "Compare every GPU kernel with float64 on this machine's GPU",
 		Long: `Run every kernel on the first GPU in every precision at odd sizes and compare it with float64 on the CPU, to twice the error of a
 plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where there is no GPU.`,
+		Example: `  trainer selfcheck
+  trainer selfcheck --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := train.SelfCheck(cmd.Context(), train.Env{Workers: workers})
+			report, err := selfcheck.Run(cmd.Context(), session.Env{Workers: workers})
 			if err != nil {
 				return err
 			}
@@ -42,7 +45,7 @@ plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where ther
 }
 
 // printSelfcheck prints a line for each precision and kernel, and one for each check that did not pass.
-func printSelfcheck(c *console, r train.SelfCheckReport) error {
+func printSelfcheck(c *console, r selfcheck.Report) error {
 	type tally struct {
 		count map[string]int
 		share float64 // of its limit that the worst passed check used
@@ -57,17 +60,17 @@ func printSelfcheck(c *console, r train.SelfCheckReport) error {
 			kernels[name] = k
 		}
 		k.count[x.Status]++
-		if x.Status == train.CheckPassed && x.Limit > 0 {
+		if x.Status == selfcheck.StatusPass && x.Limit > 0 {
 			k.share = max(k.share, x.Error/x.Limit)
 		}
-		if x.Status != train.CheckPassed {
+		if x.Status != selfcheck.StatusPass {
 			fmt.Fprintf(w, "%s  %s %s %s: %s\n", x.Status, x.Precision, x.Kernel, x.Case, x.Reason)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(kernels)) {
 		k := kernels[name]
 		fmt.Fprintf(w, "%-18s %4d passed %4d failed %4d skipped   largest error %3.0f %% of its limit\n",
-			name, k.count[train.CheckPassed], k.count[train.CheckFailed], k.count[train.CheckSkipped], 100*k.share)
+			name, k.count[selfcheck.StatusPass], k.count[selfcheck.StatusFail], k.count[selfcheck.StatusSkip], 100*k.share)
 	}
 	fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped in %.1f s\n", r.Device, r.Passed, r.Failed, r.Skipped, r.Duration.Seconds())
 	return w.Flush()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/selfcheck"
 )
 
 func TestSelfcheckWithoutGPU(t *testing.T) {
@@ -25,11 +25,11 @@ func TestSelfcheckWithoutGPU(t *testing.T) {
 
 func TestSelfcheckSaysWhatFailed(t *testing.T) {
 	var out bytes.Buffer
-	err := printSelfcheck(&console{out: &out}, train.SelfCheckReport{Device: "a device", Passed: 2, Failed: 1, Skipped: 1, Duration: 2 * time.Second, Checks: []train.CheckResult{
-		{Precision: "bf16", Kernel: "add", Case: "[1,2]", Status: train.CheckPassed, Error: 1, Limit: 4},
-		{Precision: "bf16", Kernel: "add", Case: "[1,3]", Status: train.CheckPassed, Error: 2, Limit: 4},
-		{Precision: "bf16", Kernel: "rope", Case: "8 heads", Status: train.CheckFailed, Error: 5, Limit: 4, Reason: "output 0: error 5, limit 4"},
-		{Precision: "bf16", Kernel: "matmul", Case: "by a library", Status: train.CheckSkipped, Reason: "not found"},
+	err := printSelfcheck(&console{out: &out}, selfcheck.Report{Device: "a device", Passed: 2, Failed: 1, Skipped: 1, Duration: 2 * time.Second, Checks: []selfcheck.Result{
+		{Precision: "bf16", Kernel: "add", Case: "[1,2]", Status: selfcheck.StatusPass, Error: 1, Limit: 4},
+		{Precision: "bf16", Kernel: "add", Case: "[1,3]", Status: selfcheck.StatusPass, Error: 2, Limit: 4},
+		{Precision: "bf16", Kernel: "rope", Case: "8 heads", Status: selfcheck.StatusFail, Error: 5, Limit: 4, Reason: "output 0: error 5, limit 4"},
+		{Precision: "bf16", Kernel: "matmul", Case: "by a library", Status: selfcheck.StatusSkip, Reason: "not found"},
 	}})
 	if err != nil {
 		t.Fatal(err)

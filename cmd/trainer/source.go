@@ -12,22 +12,27 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
 // unfit marks an error as a lack of this machine.
 func unfit(err error) error { return &exitError{code: exitUnfit, err: err} }
 
-// checkModel finds a model before any work, so that one that is not here is told apart from a failed run.
-func checkModel(ctx context.Context, name string, env train.Env) error {
-	if short, ok := strings.CutPrefix(name, train.EmbeddedPrefix); ok {
+// checkModel finds a model before any work, so that one that is not here is distinguished from a failed run.
+func checkModel(ctx context.Context, name string, env session.Env) error {
+	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		if _, err := configs.Model(short); err != nil {
 			return usage(err)
 		}
 		return nil
 	}
-	if _, err := hub.Resolve(ctx, name, env.Hub); err != nil {
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
 		return unfit(err)
+	}
+	if err := plainFiles(dir); err != nil {
+		return usage(fmt.Errorf("model %s: %w", name, err))
 	}
 	return nil
 }
@@ -40,12 +45,15 @@ func checkAdapter(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
 		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w", dir, err))
 	}
+	if err := plainFiles(dir); err != nil {
+		return usage(fmt.Errorf("--adapter %s: %w", dir, err))
+	}
 	return nil
 }
 
 // openTokenizer loads the tokenizer of a model folder, hub name or embedded model.
-func openTokenizer(ctx context.Context, name string, env train.Env) (*tokenizer.Tokenizer, error) {
-	if short, ok := strings.CutPrefix(name, train.EmbeddedPrefix); ok {
+func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenizer.Tokenizer, error) {
+	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
 		if err != nil {
 			return nil, usage(err)
@@ -56,6 +64,9 @@ func openTokenizer(ctx context.Context, name string, env train.Env) (*tokenizer.
 	if err != nil {
 		return nil, unfit(err)
 	}
+	if err := plainFiles(dir); err != nil {
+		return nil, usage(fmt.Errorf("tokenizer %s: %w", name, err))
+	}
 	return tokenizer.Load(dir)
 }
 
@@ -63,7 +74,7 @@ func openTokenizer(ctx context.Context, name string, env train.Env) (*tokenizer.
 func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
 	c.Seed = s.Seed
-	short, embedded := strings.CutPrefix(c.Path, train.EmbeddedPrefix)
+	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
 		return dataset.Load(ctx, c, tok)
 	}
@@ -72,7 +83,7 @@ func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer) (*datase
 		return nil, nil, usage(err)
 	}
 	if c.ValPath != "" {
-		val, ok := strings.CutPrefix(c.ValPath, train.EmbeddedPrefix)
+		val, ok := strings.CutPrefix(c.ValPath, session.EmbeddedPrefix)
 		if !ok {
 			return nil, nil, usage(errors.New("dataset.val_path: must be embedded too where dataset.path is"))
 		}

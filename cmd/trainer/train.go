@@ -7,12 +7,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 type trainOptions struct {
@@ -23,29 +27,34 @@ type trainOptions struct {
 	json    bool
 }
 
-func (o *trainOptions) register(cmd *cobra.Command) {
+func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	o.configOptions.register(cmd)
-	cmd.Flags().StringVar(&o.resume, "resume", "", "go on from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
+	pathVar(cmd, &o.resume, "resume", "", "resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
 	cmd.Flags().IntVar(&o.workers, "workers", 0, "CPU threads; 0 = one for each core")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
+	c.downloadFlag(cmd)
 }
 
 func newTrain(c *console) *cobra.Command {
 	o := &trainOptions{}
 	cmd := &cobra.Command{
-		Use:   "train --config FILE",
+		Use:   "train FILE",
 		Short: "Train the adapter that a configuration describes",
 		Long: `Train the adapter that a configuration describes. The output folder then holds the adapter in PEFT's format,
 metrics.jsonl, the effective configuration (config.yaml) and the checkpoints.
 
 A value is taken from --set, else from the environment (TRAINER_TRAINING_MAX_STEPS=10), else from the file.
 
-Ctrl-C finishes the step, saves a checkpoint and says how to go on; a second one stops at once.`,
-		Args: noArguments,
+Ctrl-C, SIGTERM or a closed terminal finishes the step, saves a checkpoint and says how to resume; a second Ctrl-C
+or SIGTERM stops at once.`,
+		Example: `  trainer train cpu_stories_quick.yaml
+  trainer train run.yaml --vram 8GiB --set training.max_steps=10
+  trainer train --config run.yaml --resume auto`,
+		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTrain(cmd.Context(), c, o) },
 	}
-	o.register(cmd)
+	o.register(cmd, c)
 	return cmd
 }
 
@@ -54,45 +63,93 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 		return usage(fmt.Errorf("--workers %d: must be 0 or more", o.workers))
 	}
 	if o.resume != "" {
-		o.sets = append(o.sets, "training.resume="+o.resume)
+		o.sets = append(o.sets, "--resume="+o.resume)
 	}
-	config, err := o.load()
+	config, err := o.load(c)
 	if err != nil {
 		return err
 	}
 	if err := checkDevice(config.Spec); err != nil {
 		return err
 	}
-	for _, note := range config.Notes {
-		c.say("%s", note)
+	if err := checkCheckpoint(config.Spec, o.resume); err != nil {
+		return err
 	}
-	env := environment(c, o.workers)
-	if err := checkModel(ctx, config.Spec.BaseModel, env); err != nil {
+	if dir := config.Spec.LoRA.InitFrom; dir != "" {
+		if err := plainFiles(dir); err != nil {
+			return usage(fmt.Errorf("lora.init_from: %w", err))
+		}
+	}
+	env := train.Env{Env: environment(c, o.workers)}
+	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
 		return err
 	}
 	env.Config = Render(config.Spec)
-	var stopped stopSignal
-	env.Interrupted = stopped.watch(c)
 	if !o.quiet {
 		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
-		env.Progress, env.Log = progress, progress.log
+		env.Observers, env.Log = []train.Observer{progress}, progress.log
 	}
+	var stopped stopSignal
+	env.Interrupted = stopped.watch(env.Log)
 	result, err := train.Start(ctx, config.Spec, env)
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
 		return err
 	}
+	var written error
 	if o.json {
-		if err := writeJSON(c.out, result); err != nil {
-			return err
-		}
+		written = writeJSON(c.out, result)
 	} else {
 		printResult(c, result)
 	}
 	if result.Stopped {
-		c.say("stopped after step %d of %d; go on with: trainer train --config %s --resume auto", result.Steps, result.MaxSteps, filepath.Join(config.Spec.OutputDir, train.ConfigFile))
+		c.say("stopped after step %d of %d; resume with: %s", result.Steps, result.MaxSteps, o.resumeCommand(config.Spec))
 		return &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
 	}
-	return err
+	return errors.Join(err, written)
+}
+
+// resumeCommand is the command line that resumes a stopped run, to be copied to a shell in this folder.
+func (o *trainOptions) resumeCommand(s train.Spec) string {
+	words := []string{os.Args[0], "train", "--config", filepath.Join(s.OutputDir, train.ConfigFile), "--resume", "auto"}
+	if o.workers > 0 {
+		words = append(words, "--workers", strconv.Itoa(o.workers))
+	}
+	for i, w := range words {
+		words[i] = shellQuote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// checkCheckpoint refuses a checkpoint folder that is not there, and says which are. flag is what --resume was given.
+func checkCheckpoint(s train.Spec, flag string) error {
+	dir := s.Training.Resume
+	if dir == "" || dir == "auto" {
+		return nil
+	}
+	said := "training.resume: " + dir
+	if flag != "" {
+		said = "--resume " + shellQuote(dir)
+	}
+	info, err := os.Stat(dir)
+	if err == nil && info.IsDir() {
+		if err = plainFiles(dir); err != nil {
+			return usage(fmt.Errorf("%s: %w", said, err))
+		}
+		return nil
+	}
+	what := "there is no such folder"
+	if err == nil {
+		what = "this is a file, expected a checkpoint folder"
+	}
+	steps, err := checkpoint.Steps(s.OutputDir)
+	if err != nil || len(steps) == 0 {
+		return usage(fmt.Errorf("%s: %s, and output_dir %s holds no checkpoint; leave it out to begin a new run", said, what, s.OutputDir))
+	}
+	var there []string
+	for _, step := range steps {
+		there = append(there, filepath.Join(s.OutputDir, checkpoint.Name(step)))
+	}
+	return usage(fmt.Errorf("%s: %s; choose from %s, or auto for the newest", said, what, strings.Join(there, ", ")))
 }
 
 func printResult(c *console, r train.Result) {
@@ -102,7 +159,7 @@ func printResult(c *console, r train.Result) {
 	}
 	fmt.Fprintln(c.out)
 	if n := len(r.Losses); n > 0 {
-		fmt.Fprintf(c.out, "loss     %.4f at the first step, %.4f at the last\n", r.Losses[0], r.Losses[n-1])
+		fmt.Fprintf(c.out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0], r.Losses[n-1], r.MeanLoss)
 	}
 	if r.EvalLoss != nil {
 		fmt.Fprintf(c.out, "eval     %.4f\n", *r.EvalLoss)
@@ -113,7 +170,7 @@ func printResult(c *console, r train.Result) {
 	if r.StepMs != nil {
 		fmt.Fprintf(c.out, "step     %.2f ms in the median\n", r.StepMs.Median)
 	}
-	fmt.Fprintf(c.out, "memory   %s held by the plan\n", train.FormatBytes(r.HeldBytes))
+	fmt.Fprintf(c.out, "memory   %s held by the plan\n", session.FormatBytes(r.HeldBytes))
 	for _, j := range r.Expect {
 		mark := "met"
 		if !j.Met {
@@ -132,18 +189,26 @@ func printResult(c *console, r train.Result) {
 // stopSignal remembers which signal asked for the stop.
 type stopSignal struct{ number atomic.Int32 }
 
-// watch returns a channel that closes with the first SIGINT or SIGTERM. The second one ends the process.
-func (s *stopSignal) watch(c *console) <-chan struct{} {
-	signals := make(chan os.Signal, 2)
+// watch returns a channel that closes with the first SIGINT, SIGTERM or SIGHUP. Another one ends the process, but for
+// SIGHUP: a closed terminal sends it twice, itself and by its shell. Under nohup SIGHUP stays ignored.
+func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
+	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	stop := make(chan struct{})
 	go func() {
 		first := <-signals
 		s.set(first)
-		c.say("\n%v: the step is finished and saved; once more stops at once", first)
 		close(stop)
-		s.set(<-signals)
-		os.Exit(s.exitCode())
+		say(fmt.Sprintf("%v: finishing the step and saving it; once more stops at once", first))
+		for next := range signals {
+			if next != syscall.SIGHUP {
+				s.set(next)
+				os.Exit(s.exitCode())
+			}
+		}
 	}()
 	return stop
 }
@@ -155,8 +220,11 @@ func (s *stopSignal) set(sig os.Signal) {
 }
 
 func (s *stopSignal) exitCode() int {
-	if s.number.Load() == int32(syscall.SIGTERM) {
+	switch syscall.Signal(s.number.Load()) {
+	case syscall.SIGTERM:
 		return exitTerminated
+	case syscall.SIGHUP:
+		return exitHangup
 	}
 	return exitInterrupt
 }

@@ -13,33 +13,31 @@ func newValidate(c *console) *cobra.Command {
 	var o configOptions
 	var asJSON, show bool
 	cmd := &cobra.Command{
-		Use:   "validate --config FILE",
+		Use:   "validate FILE",
 		Short: "Check a configuration without running it",
-		Long:  "Check a configuration without running it: every problem is listed, with its line. Nothing is loaded.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && o.config == "" {
-				o.config = args[0]
-				return nil
-			}
-			return noArguments(cmd, args)
-		},
+		Long: `Check a configuration without running it: every problem is listed, with its line. Nothing is loaded.
+
+--show prints the effective configuration as YAML, which is a configuration again.`,
+		Example: `  trainer validate run.yaml
+  trainer validate cpu_stories_quick.yaml --show > run.yaml
+  trainer validate run.yaml --set training.max_steps=10 --json`,
+		Args: o.argument,
 		RunE: func(*cobra.Command, []string) error {
-			config, err := o.load()
 			if asJSON {
+				config, err := o.read()
 				return validateJSON(c, config, err)
 			}
+			config, err := o.load(c)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.out, "ok  %s\n", config.Name)
-			for _, note := range config.Notes {
-				fmt.Fprintln(c.out, "note: "+note)
-			}
 			if show {
+				c.say("ok  %s", config.Name)
 				if _, err := c.out.Write(Render(config.Spec)); err != nil {
 					return fmt.Errorf("write configuration: %w", err)
 				}
 			} else {
+				fmt.Fprintf(c.out, "ok  %s\n", config.Name)
 				summarize(c, config.Spec)
 			}
 			return checkDevice(config.Spec)
@@ -47,7 +45,7 @@ func newValidate(c *console) *cobra.Command {
 	}
 	o.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the outcome as JSON")
-	cmd.Flags().BoolVar(&show, "show", false, "print the effective configuration, every value included")
+	cmd.Flags().BoolVar(&show, "show", false, "print the effective configuration, every key included")
 	return cmd
 }
 
@@ -66,7 +64,7 @@ func summarize(c *console, s train.Spec) {
 	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules)
 	format := s.Dataset.Format
 	if format == "" {
-		format = "told apart by its keys"
+		format = "detected from the keys of the first row"
 	}
 	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", s.Dataset.Path, format, s.Dataset.MaxLength)
 	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize, t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)

@@ -10,28 +10,42 @@ import (
 	"github.com/tierlora/tierlora/graph"
 )
 
-// version is the module's version, or the commit that the binary was built from.
-func version() string {
+// build is what the toolchain wrote into the binary.
+type build struct {
+	Version string // of the module, or the commit
+	Commit  string // "" where the program was built outside of the repository
+	Dirty   bool   // files differed from the commit
+}
+
+var built = func() build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return build{Version: "unknown"}
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
+	return buildOf(info)
+}()
+
+func buildOf(info *debug.BuildInfo) build {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	v := settings["vcs.revision"]
-	if v == "" {
-		return "devel"
+	b := build{Version: info.Main.Version, Commit: settings["vcs.revision"], Dirty: settings["vcs.modified"] == "true"}
+	if b.Version != "" && b.Version != "(devel)" {
+		return b
 	}
-	if settings["vcs.modified"] == "true" {
-		v += "+changes"
+	b.Version = "devel"
+	if b.Commit != "" {
+		b.Version = b.Commit
+		if b.Dirty {
+			b.Version += "+changes"
+		}
 	}
-	return v
+	return b
 }
+
+// version is the module's version, or the commit that the binary was built from.
+func version() string { return built.Version }
 
 // buildKind says whether the binary can use a GPU.
 func buildKind() string {
@@ -41,17 +55,33 @@ func buildKind() string {
 	return "cpu-only"
 }
 
+// versionLine is what a person reads.
+func versionLine() string {
+	return fmt.Sprintf("trainer %s (%s build, %s, %s/%s)", version(), buildKind(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+type versionJSON struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"` // "" = not known
+	Dirty    bool   `json:"dirty"`
+	Build    string `json:"build"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
 func newVersion(c *console) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArguments,
+		Example: `  trainer version
+  trainer version --json`,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
-				return writeJSON(c.out, map[string]string{"version": version(), "build": buildKind(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+				return writeJSON(c.out, versionJSON{built.Version, built.Commit, built.Dirty, buildKind(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 			}
-			_, err := fmt.Fprintf(c.out, "trainer %s (%s build, %s, %s/%s)\n", version(), buildKind(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(c.out, versionLine())
 			return err
 		},
 	}

@@ -83,9 +83,9 @@ func TestNoSpaces(t *testing.T) {
 
 // TestBenchAgainstReference is the Go side of scripts/bench/tokenizer.sh: it checks the ids of the whole text and prints seconds as JSON.
 func TestBenchAgainstReference(t *testing.T) {
-	dir := os.Getenv("TIERLORA_BENCH")
+	dir := os.Getenv("TRAINER_BENCH")
 	if dir == "" {
-		t.Skip("TIERLORA_BENCH is not set: scripts/bench/tokenizer.sh makes its folder")
+		t.Skip("TRAINER_BENCH is not set: scripts/bench/tokenizer.sh makes its folder")
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "text"))
 	if err != nil {

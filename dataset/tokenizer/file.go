@@ -1,17 +1,17 @@
 package tokenizer
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 // readFile builds the pipeline of a tokenizer.json and returns its added tokens.
 // The file's truncation and padding belong to whoever wrote it, not to training: they are not used.
 func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
 	parts := map[string]string{}
-	err := object(string(b), func(name, value string) error {
+	err := object(textOf(b), func(name, value string) error {
 		switch name {
 		case "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model":
 			parts[name] = value
@@ -76,18 +76,11 @@ func (t *Tokenizer) assemble() error {
 	return nil
 }
 
-// strict decodes one JSON value and refuses unknown fields and anything after it.
-func strict(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("more text after the end of the value")
-	}
-	return nil
-}
+// strict reads the JSON of a part of a file and refuses unknown fields.
+func strict(b []byte, v any) error { return jsonerr.Unplaced(jsonerr.Strict(b, v)) }
+
+// lenient is strict that passes over unknown fields.
+func lenient(b []byte, v any) error { return jsonerr.Unplaced(jsonerr.Unmarshal(b, v)) }
 
 func isNull(b json.RawMessage) bool { return len(b) == 0 || string(b) == "null" }
 
@@ -96,7 +89,7 @@ func kindOf(b json.RawMessage, where string) (string, error) {
 	var head struct {
 		Type *string `json:"type"`
 	}
-	if err := json.Unmarshal(b, &head); err != nil {
+	if err := lenient(b, &head); err != nil {
 		return "", fmt.Errorf("%s: %w", where, err)
 	}
 	if head.Type == nil {
@@ -105,10 +98,10 @@ func kindOf(b json.RawMessage, where string) (string, error) {
 	return *head.Type, nil
 }
 
-// component decodes the fields of a component into v; its type field is dropped.
+// component reads the fields of a component into v; its type field is dropped.
 func component(b json.RawMessage, where, kind string, v any) error {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(b, &fields); err != nil {
+	if err := lenient(b, &fields); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	delete(fields, "type")

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"path"
 	"sort"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // fileNames are the files of a tokenizer, kept for saving next to an adapter.
@@ -21,12 +24,12 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 		return nil, err
 	}
 	for _, name := range fileNames {
-		b, err := fs.ReadFile(fsys, path.Join(dir, name))
+		b, err := regular.ReadFS(fsys, path.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, err)
+			return nil, err
 		}
 		t.files[name] = b
 	}
@@ -37,7 +40,7 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 	var added []addedToken
 	if b, ok := t.files["tokenizer.json"]; ok {
 		if added, err = t.readFile(b); err != nil {
-			return nil, fmt.Errorf("tokenizer.json: %w", err)
+			return nil, fmt.Errorf("tokenizer.json: %w", orSyntax(b, err))
 		}
 	} else {
 		if err = t.readVocabMerges(settings); err != nil {
@@ -57,6 +60,14 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// orSyntax is what is wrong with the JSON of a file, or err: the fast readers take its form for granted.
+func orSyntax(b []byte, err error) error {
+	if wrong := jsonerr.Check(b); wrong != nil {
+		return wrong
+	}
+	return err
 }
 
 // addTokens enters the added tokens; of two with one content the first counts.

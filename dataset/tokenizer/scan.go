@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // entry is one token of a vocabulary.
@@ -161,15 +162,21 @@ func object(b string, field func(name, value string) error) error {
 	return nil
 }
 
+// elements is how many elements b may have: the commas between them and within strings are counted.
+func elements(b string) int { return min(strings.Count(b, ",")+1, len(b)/4) }
+
+// textOf is the text of a file without a copy: its bytes do not change, and the vocabulary's tokens are parts of it.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
 func readVocab(b string) ([]entry, error) {
 	c := &scanner{s: b}
 	if !c.take('{') {
 		return nil, fmt.Errorf("vocab: not an object of token to id")
 	}
-	var out []entry
 	if c.take('}') {
 		return nil, fmt.Errorf("vocab: empty")
 	}
+	out := make([]entry, 0, elements(b))
 	for {
 		token, ok := c.str()
 		if !ok || !c.take(':') {
@@ -192,10 +199,15 @@ func readMerges(b string) ([][2]string, error) {
 	if !c.take('[') {
 		return nil, fmt.Errorf("merges: not a list")
 	}
-	var out [][2]string
 	if c.take(']') {
 		return nil, nil
 	}
+	n := elements(b)
+	if c.take('[') { // pairs as lists have a comma of their own
+		c.i--
+		n = n/2 + 1
+	}
+	out := make([][2]string, 0, n)
 	for {
 		var pair [2]string
 		if c.take('[') {

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 // settings is what tokenizer_config.json, special_tokens_map.json and added_tokens.json add to a tokenizer.
@@ -28,7 +30,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 			AddEOS      *bool                      `json:"add_eos_token"`
 			Added       map[string]json.RawMessage `json:"added_tokens_decoder"`
 		}
-		if err := json.Unmarshal(b, &f); err != nil {
+		if err := jsonerr.Unmarshal(b, &f); err != nil {
 			return nil, fmt.Errorf("tokenizer_config.json: %w", err)
 		}
 		s.class, s.prefixSpace, s.addBOS, s.addEOS = strings.TrimSuffix(f.Class, "Fast"), f.PrefixSpace, f.AddBOS, f.AddEOS
@@ -47,7 +49,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 	}
 	if b, ok := files["added_tokens.json"]; ok {
 		var f map[string]int32
-		if err := json.Unmarshal(b, &f); err != nil {
+		if err := jsonerr.Unmarshal(b, &f); err != nil {
 			return nil, fmt.Errorf("added_tokens.json: %w", err)
 		}
 		for content, id := range f {
@@ -72,7 +74,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 // readNames takes over the named tokens of a file that no file before it has named.
 func (s *settings) readNames(file string, b []byte) error {
 	var f map[string]json.RawMessage
-	if err := json.Unmarshal(b, &f); err != nil {
+	if err := jsonerr.Unmarshal(b, &f); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for _, key := range namedTokens {
@@ -183,11 +185,11 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	if !ok {
 		return fmt.Errorf("vocab.json and merges.txt without tokenizer.json: tokenizer_class %q in tokenizer_config.json is not one of GPT2Tokenizer, Qwen2Tokenizer", s.class)
 	}
-	vocab, err := readVocab(string(vocabFile))
+	vocab, err := readVocab(textOf(vocabFile))
 	if err != nil {
-		return fmt.Errorf("vocab.json: %w", err)
+		return fmt.Errorf("vocab.json: %w", orSyntax(vocabFile, err))
 	}
-	merges, err := readMergesText(string(mergesFile))
+	merges, err := readMergesText(textOf(mergesFile))
 	if err != nil {
 		return fmt.Errorf("merges.txt: %w", err)
 	}
@@ -208,7 +210,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 
 // readMergesText reads merges.txt: a version line and two tokens a line.
 func readMergesText(s string) ([][2]string, error) {
-	var out [][2]string
+	out := make([][2]string, 0, strings.Count(s, "\n")+1)
 	for n := 1; s != ""; n++ {
 		var line string
 		line, s, _ = strings.Cut(s, "\n")

@@ -1,10 +1,11 @@
 // Package golden reads reference numbers that other programs made: transformers, PEFT, bitsandbytes,
 // tokenizers. What tests of a fresh clone need lies in testdata; the whole set is read from the folder that
-// the environment variable TIERLORA_DATA names.
+// the environment variable TRAINER_DATA names.
 package golden
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,7 +14,7 @@ import (
 )
 
 // Env names the variable with the folder of the whole reference data.
-const Env = "TIERLORA_DATA"
+const Env = "TRAINER_DATA"
 
 // Root is the module's folder.
 func Root(t testing.TB) string {
@@ -40,7 +41,7 @@ func Path(t testing.TB, name string) string {
 	return filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(name))
 }
 
-// Outside is the place of a file under TIERLORA_DATA; the test is skipped where that is not set.
+// Outside is the place of a file under TRAINER_DATA; the test is skipped where that is not set.
 func Outside(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv(Env)
@@ -118,4 +119,47 @@ func (g Tensors) get(name string) weights.Tensor {
 		g.t.Fatalf("the reference file has no tensor %q", name)
 	}
 	return t
+}
+
+// ReadFile is a file's bytes.
+func ReadFile(t testing.TB, elem ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// StoriesDir is the folder of the small model that the repository holds.
+func StoriesDir(t testing.TB) string {
+	return filepath.Join(Root(t), "configs", "assets", "stories260K")
+}
+
+// SmolLM2 is the folder of SmolLM2-135M-Instruct, which the repository does not hold (269 MB). Where the environment
+// does not name it the test is skipped.
+func SmolLM2(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("TRAINER_SMOLLM2")
+	if dir == "" {
+		t.Skip("TRAINER_SMOLLM2 is not set: the model is not in the repository")
+	}
+	return dir
+}
+
+// Near compares two numbers.
+func Near(t testing.TB, what string, got, want, tolerance float64) {
+	t.Helper()
+	if d := math.Abs(got - want); !(d <= tolerance) {
+		t.Errorf("%s = %.9g, want %.9g: off by %.3g, tolerance %.3g", what, got, want, d, tolerance)
+	}
+}
+
+// Numbers are a vector's as float64.
+func Numbers(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = float64(v)
+	}
+	return out
 }

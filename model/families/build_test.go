@@ -137,7 +137,7 @@ func (r reader) Float32s(name string, from int, dst []float32) error {
 
 func loadConfig(t testing.TB, path string) model.Config {
 	t.Helper()
-	c, err := model.ParseConfig(readFile(t, path))
+	c, err := families.ParseConfig(readFile(t, path))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}

@@ -3,34 +3,60 @@ package families
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/nn"
-	"github.com/tierlora/tierlora/model/qwen2"
 )
 
 // Build applies a network to a batch: token ids [M] -> hidden states after the final norm [M,C].
 type Build func(n *nn.Net, c model.Config, in nn.Batch) *nn.Value
 
-// Table names every architecture. Mistral is Llama with a sliding window, which is the configuration's.
-var Table = map[string]Build{
-	"llama":   llama.Build,
-	"mistral": llama.Build,
-	"qwen2":   qwen2.Build,
+// Family is an architecture and what its config.json may say.
+type Family struct {
+	Build   Build
+	Dialect model.Dialect
+}
+
+// Table names every architecture.
+var Table = map[string]Family{
+	"llama":   {llama.Build, llama.Llama},
+	"mistral": {llama.Build, llama.Mistral},
+	"qwen2":   {llama.Build, llama.Qwen2},
 }
 
 // For finds the architecture of a configuration.
 func For(c model.Config) (Build, error) {
-	if b, ok := Table[c.ModelType]; ok {
-		return b, nil
+	if f, ok := Table[c.ModelType]; ok {
+		return f.Build, nil
 	}
-	names := make([]string, 0, len(Table))
-	for n := range Table {
-		names = append(names, n)
+	return nil, fmt.Errorf("config.json: model_type %q is not one of %s", c.ModelType, strings.Join(slices.Sorted(maps.Keys(Table)), ", "))
+}
+
+// ParseConfig is model.ParseConfig for the families of the table.
+func ParseConfig(data []byte) (model.Config, error) {
+	dialects := make(map[string]model.Dialect, len(Table))
+	for name, f := range Table {
+		dialects[name] = f.Dialect
 	}
-	sort.Strings(names)
-	return nil, fmt.Errorf("config.json: model_type %q is not one of %s", c.ModelType, strings.Join(names, ", "))
+	return model.ParseConfig(data, dialects)
+}
+
+// LoadConfig reads config.json in dir.
+func LoadConfig(dir string) (model.Config, error) {
+	path := filepath.Join(dir, "config.json")
+	data, err := regular.ReadFile(path)
+	if err != nil {
+		return model.Config{}, fmt.Errorf("read model config: %w", err)
+	}
+	c, err := ParseConfig(data)
+	if err != nil {
+		return model.Config{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return c, nil
 }

@@ -87,10 +87,32 @@ func TestNotFound(t *testing.T) {
 	if err := os.WriteFile("file", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	for name, content := range map[string]string{"m.gguf": "", "m": "GGUF\x03", "pytorch_model.bin": "\x80\x02", "m.safetensors": ""} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"gguf-folder/q4.gguf", "model/config.json", "model/pytorch_model.bin"} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if dir, err := Resolve(context.Background(), "model", Options{}); err != nil || dir != "model" {
+		t.Errorf("a model's folder, of which the tokenizer may be wanted: %s, %v", dir, err)
+	}
 	cache := filepath.Join(os.Getenv("HF_HOME"), "hub", "models--org--name")
 	for _, c := range []struct{ name, want string }{
 		{"", "the name is empty"},
 		{"file", "find model: file is a file, expected a model folder or org/name"},
+		{"m.gguf", "find model: m.gguf is a GGUF file, llama.cpp's format for inference. Train on the original model"},
+		{"m", "find model: m is a GGUF file"},
+		{"gguf-folder", "find model: the folder gguf-folder has no config.json; q4.gguf is a GGUF file"},
+		{"pytorch_model.bin", "find model: pytorch_model.bin is a PyTorch pickle, which can run code when it is opened"},
+		{"m.safetensors", "find model: m.safetensors is a file: give its folder, which holds config.json and the tokenizer too"},
+		{os.DevNull, "find model: " + os.DevNull + " is a device, expected a model folder or org/name"},
 		{"./none", "find model: the folder ./none does not exist"},
 		{"/none/at/all", "find model: the folder /none/at/all does not exist"},
 		{"a/b/c", "find model: the folder a/b/c does not exist"},
@@ -100,7 +122,7 @@ func TestNotFound(t *testing.T) {
 		{"org/..", "no hub name"}, {"org/a..b", "no hub name"}, {"org/a--b", "no hub name"}, {"-org/a", "no hub name"}, {"org/a.", "no hub name"},
 		{"org/\x00", "no hub name"},
 		{"o/" + strings.Repeat("a", 95), "it has 97 characters, at most 96"},
-		{"org/name", "find model org/name: there is no folder of that name, and in the cache no " + cache + ": file does not exist\nallow the download, fetch it with `hf download org/name`, or give a folder"},
+		{"org/name", "find model org/name: there is no folder of that name, and in the cache no " + cache + ": file does not exist\npass --download, fetch it with `hf download org/name`, or give a folder"},
 	} {
 		if _, err := Resolve(context.Background(), c.name, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, expected %q", c.name, err, c.want)
@@ -131,10 +153,13 @@ func TestBrokenCache(t *testing.T) {
 		{"dangling link", func(m, s string) error {
 			return os.Rename(filepath.Join(s, "model.safetensors"), filepath.Join(s, "x"))
 		}, "lacks model.safetensors (or"},
+		{"weights of another format", func(m, s string) error {
+			return os.Rename(filepath.Join(s, "model.safetensors"), filepath.Join(s, "pytorch_model.bin"))
+		}, "lacks model.safetensors (or model.safetensors.index.json); pytorch_model.bin is a PyTorch pickle"},
 		{"bad index", func(m, s string) error {
 			os.Remove(filepath.Join(s, "model.safetensors")) //nolint:errcheck // a test
 			return os.WriteFile(filepath.Join(s, "model.safetensors.index.json"), []byte(`{"weight_map":{"a":"../x.safetensors"}}`), 0o644)
-		}, "lacks a readable model.safetensors.index.json"},
+		}, `lacks a readable model.safetensors.index.json (model.safetensors.index.json names "../x.safetensors"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			(&fakeHub{}).start(t)

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 // smallFiles are fetched when the repository has them; weights come on top.
@@ -27,14 +30,18 @@ func (r repo) download(ctx context.Context, c *client) (string, error) {
 		return "", err
 	}
 	has := func(name string) bool { return slices.Contains(files, name) }
-	weights := singleFile
+	tensors := singleFile
 	if !has(singleFile) {
-		weights = indexFile
+		tensors = indexFile
 	}
-	if !has(configFile) || !has(weights) || !hasTokenizer(has) {
-		return "", fmt.Errorf("the repository is not a model with %s, %s (or %s) and a tokenizer; it has %s", configFile, singleFile, indexFile, strings.Join(files, ", "))
+	if !has(configFile) || !has(tensors) || !hasTokenizer(has) {
+		err := fmt.Errorf("the repository is not a model with %s, %s and a tokenizer; it has %s", configFile, noWeights, strings.Join(files, ", "))
+		if advice := weights.Advice(files); advice != "" && !has(tensors) {
+			err = fmt.Errorf("%w; %s", err, advice)
+		}
+		return "", err
 	}
-	for _, name := range append(slices.Clone(smallFiles), weights) {
+	for _, name := range append(slices.Clone(smallFiles), tensors) {
 		if !has(name) {
 			continue
 		}
@@ -43,8 +50,8 @@ func (r repo) download(ctx context.Context, c *client) (string, error) {
 		}
 	}
 	dir := r.snapshot(commit)
-	if weights == indexFile {
-		raw, err := os.ReadFile(filepath.Join(dir, indexFile))
+	if tensors == indexFile {
+		raw, err := regular.ReadFile(filepath.Join(dir, indexFile))
 		if err != nil {
 			return "", err
 		}
@@ -79,7 +86,7 @@ func (r repo) list(ctx context.Context, c *client) (commit string, files []strin
 			Name string `json:"rfilename"`
 		} `json:"siblings"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
+	if err := jsonerr.Unmarshal(raw, &answer); err != nil {
 		return "", nil, fmt.Errorf("read the hub's file list: %w", err)
 	}
 	if !plainName.MatchString(answer.Commit) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // settings are Options completed by the environment, by huggingface_hub's rules.
@@ -74,7 +76,7 @@ func token(opts Options, home string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := regular.ReadFile(path)
 	if err != nil {
 		if os.IsNotExist(err) && named == "" {
 			return "", nil // most people have none

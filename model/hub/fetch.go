@@ -17,10 +17,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // fetch downloads a file to blob. It arrives as blob.incomplete, where a later
-// call goes on; only the whole file with the right hash gets the blob's name.
+// call resumes; only the whole file with the right hash gets the blob's name.
 func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata, blob string) error {
 	partial := blob + ".incomplete"
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
@@ -37,6 +39,11 @@ func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata,
 }
 
 func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m metadata, path string) (err error) {
+	if info, err := os.Stat(path); err == nil {
+		if err := regular.Check(path, info); err != nil {
+			return permanentError{err}
+		}
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return permanentError{err}

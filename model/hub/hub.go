@@ -7,7 +7,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +17,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 // Options of Resolve; zero values mean what the environment says.
@@ -42,10 +45,7 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		return "", errors.New("find model: the name is empty")
 	}
 	if info, err := os.Stat(name); err == nil {
-		if !info.IsDir() {
-			return "", fmt.Errorf("find model: %s is a file, expected a model folder or org/name", name)
-		}
-		return name, nil
+		return name, checkFolder(name, info)
 	} else if !errors.Is(err, fs.ErrNotExist) && looksLikePath(name) {
 		return "", fmt.Errorf("find model: %w", err)
 	}
@@ -77,11 +77,38 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		}
 		return dir, nil
 	}
-	advice := "allow the download"
-	if env.offline {
-		advice = "unset HF_HUB_OFFLINE and allow the download"
+	advice := "pass --download, "
+	switch {
+	case opts.Download:
+		advice = "unset HF_HUB_OFFLINE, "
+	case env.offline:
+		advice = "unset HF_HUB_OFFLINE and pass --download, "
 	}
-	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%s, fetch it with `hf download %s`, or give a folder", name, cacheErr, advice, name)
+	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `hf download %s`, or give a folder", name, cacheErr, advice, name)
+}
+
+// checkFolder refuses what is there under the name and is no folder of a model in SafeTensors.
+func checkFolder(name string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		advice := weights.AdviceFile(name)
+		switch {
+		case advice != "":
+			return fmt.Errorf("find model: %s", advice)
+		case strings.HasSuffix(name, ".safetensors"):
+			return fmt.Errorf("find model: %s is a file: give its folder, which holds config.json and the tokenizer too", name)
+		}
+		return fmt.Errorf("find model: %s is a file, expected a model folder or org/name", name)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("find model: %s is %s, expected a model folder or org/name", name, regular.Kind(info))
+	}
+	// With a config.json it is a model's folder, of which a tokenizer may be all that is wanted.
+	if _, err := os.Stat(filepath.Join(name, configFile)); errors.Is(err, fs.ErrNotExist) {
+		if advice := weights.AdviceDir(name); advice != "" {
+			return fmt.Errorf("find model: the folder %s has no %s; %s", name, configFile, advice)
+		}
+	}
+	return nil
 }
 
 // looksLikePath: what nobody would mean as a hub name.
@@ -120,8 +147,10 @@ func (r repo) cached() (string, error) {
 	}
 	commit := r.revision
 	ref := filepath.Join(r.dir, "refs", filepath.FromSlash(r.revision))
-	if raw, err := os.ReadFile(ref); err == nil {
+	if raw, err := regular.ReadFile(ref); err == nil {
 		commit = strings.TrimSpace(string(raw))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the commit of %q cannot be read: %w", r.revision, err)
 	} else if !isCommit(commit) {
 		return "", fmt.Errorf("no %s, which would say the commit of %q", ref, r.revision)
 	}
@@ -130,7 +159,11 @@ func (r repo) cached() (string, error) {
 	}
 	dir := r.snapshot(commit)
 	if missing := missingFiles(dir); len(missing) > 0 {
-		return "", fmt.Errorf("%s lacks %s", dir, strings.Join(missing, ", "))
+		err := fmt.Errorf("%s lacks %s", dir, strings.Join(missing, ", "))
+		if advice := weights.AdviceDir(dir); advice != "" && slices.Contains(missing, noWeights) {
+			err = fmt.Errorf("%w; %s", err, advice)
+		}
+		return "", err
 	}
 	return dir, nil
 }
@@ -143,6 +176,7 @@ const (
 	configFile = "config.json"
 	singleFile = "model.safetensors"
 	indexFile  = "model.safetensors.index.json"
+	noWeights  = singleFile + " (or " + indexFile + ")"
 )
 
 // tokenizerSets: any one of these makes a tokenizer.
@@ -160,13 +194,13 @@ func missingFiles(dir string) (missing []string) {
 	switch {
 	case has(singleFile):
 	case has(indexFile):
-		raw, err := os.ReadFile(filepath.Join(dir, indexFile))
+		raw, err := regular.ReadFile(filepath.Join(dir, indexFile))
 		if err != nil {
 			return append(missing, indexFile)
 		}
 		shards, err := shardNames(raw)
 		if err != nil {
-			return append(missing, "a readable "+indexFile)
+			return append(missing, fmt.Sprintf("a readable %s (%v)", indexFile, err))
 		}
 		for _, shard := range shards {
 			if !has(shard) {
@@ -174,7 +208,7 @@ func missingFiles(dir string) (missing []string) {
 			}
 		}
 	default:
-		missing = append(missing, singleFile+" (or "+indexFile+")")
+		missing = append(missing, noWeights)
 	}
 	if !hasTokenizer(has) {
 		missing = append(missing, "tokenizer.json")
@@ -193,7 +227,7 @@ func shardNames(raw []byte) ([]string, error) {
 	var index struct {
 		Map map[string]string `json:"weight_map"`
 	}
-	if err := json.Unmarshal(raw, &index); err != nil {
+	if err := jsonerr.Unmarshal(raw, &index); err != nil {
 		return nil, fmt.Errorf("%s: %w", indexFile, err)
 	}
 	seen := map[string]bool{}

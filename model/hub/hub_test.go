@@ -228,6 +228,7 @@ func TestServerRefusals(t *testing.T) {
 		{"wrong token", &fakeHub{files: smallModel(), token: "hf_good"}, map[string]string{"HF_TOKEN": "hf_bad"}, "401 Unauthorized: the token was refused"},
 		{"unknown revision", &fakeHub{files: smallModel(), revision: "other"}, nil, "404 Not Found: no such model, revision or file"},
 		{"no safetensors", &fakeHub{files: bare}, nil, "the repository is not a model with config.json, model.safetensors (or model.safetensors.index.json) and a tokenizer; it has "},
+		{"PyTorch only", &fakeHub{files: bare, names: []string{"config.json", "tokenizer.json", "pytorch_model.bin"}}, nil, "; pytorch_model.bin is a PyTorch pickle"},
 		{"listed but absent", &fakeHub{files: bare, names: []string{"config.json", "tokenizer.json", "model.safetensors"}}, nil, "model.safetensors: http"},
 		{"parent folder in the list", &fakeHub{files: smallModel(), names: []string{"../config.json"}}, nil, `the name "../config.json", which leads out of its folder`},
 		{"absolute name in the list", &fakeHub{files: smallModel(), names: []string{"/etc/config.json"}}, nil, `the name "/etc/config.json"`},

@@ -1,5 +1,5 @@
-// Package llama is the Llama architecture, which Mistral shares: pre-norm layers of grouped-query attention
-// with rotary positions and a SwiGLU MLP. Names are the checkpoint's.
+// Package llama is the Llama architecture, which Mistral and Qwen2 share: pre-norm layers of grouped-query attention
+// with rotary positions and a SwiGLU MLP. What differs is data of the configuration. Names are the checkpoint's.
 package llama
 
 import (
@@ -23,7 +23,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
 				x = n.Add(x, n.SelfAttention("self_attn", h, in, nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-					QKVBias: c.AttentionBias, OBias: c.AttentionBias, Window: c.Window(i), RoPE: rope,
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				x = n.Add(x, n.MLP("mlp", h, c.IntermediateSize, c.MLPBias))

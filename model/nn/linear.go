@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
@@ -11,6 +12,7 @@ import (
 type Linear interface {
 	Apply(x *Value) *Value // [M,In] -> [M,Out]
 	Size() (in, out int)
+	Weight() *Value // W [Out,In] of the base model, as numbers of the computation's type
 }
 
 // Linear asks for the linear layer of that name in the current scope: stored as the run says, wrapped by
@@ -28,10 +30,10 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 		switch {
 		case n.scheme == nil:
 			l = newDense(n, in, out, b)
-		case n.decoded && (n.decodedLinears == 0 || len(n.quantised) <= n.decodedLinears):
-			l = newDecoded(n, in, out, b)
+		case n.dequantised && (n.dequantisedLinears == 0 || len(n.quantised) <= n.dequantisedLinears):
+			l = newDequantised(n, in, out, b)
 		default:
-			l = newQuantized(n, in, out, b)
+			l = newQuantised(n, in, out, b)
 		}
 		if n.wrap != nil {
 			l = n.wrap(n, n.Scope(), l)
@@ -52,34 +54,35 @@ func newDense(n *Net, in, out int, bias *Value) *Dense {
 	return &Dense{n, in, out, n.add(n.Scope()+".weight", []int{out, in}, kernel.T(n.Float(), out, in)), bias}
 }
 
-// newDecoded is a dense layer whose weight has the values that its quantised form stands for: the numbers of
-// Quantized, without decoding in the step.
-func newDecoded(n *Net, in, out int, bias *Value) *Dense {
+// newDequantised is a dense layer whose weight has the values that its quantised form stands for: the numbers of
+// Quantised, without dequantising in the step.
+func newDequantised(n *Net, in, out int, bias *Value) *Dense {
 	name, cfg := n.Scope()+".weight", *n.scheme
-	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}, decoded: true}
-	if product, ok := kernel.Packed[cfg.Type]; ok {
-		w.device, w.packed = true, product(out, in, cfg.DoubleQuant)
+	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}, dequantised: true}
+	if k, ok := kernel.Packed[cfg.Type]; ok {
+		w.device, w.packed = true, k.MatMul(out, in, cfg.DoubleQuant)
 	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
-		p, err := quantize(r, name, out, in, cfg)
-		if err != nil {
-			return err
-		}
-		return fillFloats(decoded{p}, name, dst[0])
+		return quantise(r, name, out, in, cfg, func(p *quant.Packed) error {
+			return fillFloats(dequantised{*p}, name, dst[0])
+		})
 	}
 	n.weights = append(n.weights, w)
 	return &Dense{n, in, out, n.Frozen(name, kernel.T(n.Float(), out, in)), bias}
 }
 
-// decoded reads a packed weight as float32.
-type decoded struct{ p quant.Packed }
+// dequantised reads a packed weight as float32.
+type dequantised struct{ p quant.Packed }
 
-func (d decoded) Float32s(_ string, from int, dst []float32) error {
+func (d dequantised) Float32s(_ string, from int, dst []float32) error {
 	d.p.DequantizeRange(dst, from, from+len(dst))
 	return nil
 }
 
 func (d *Dense) Size() (in, out int) { return d.in, d.out }
+
+// Weight is the stored weight.
+func (d *Dense) Weight() *Value { return d.w }
 
 func (d *Dense) Apply(x *Value) *Value {
 	return d.n.biased(d.n.Apply(kernel.MatMul{TransB: true}, x, d.w), d.b) // [M,In] [Out,In]ᵀ -> [M,Out]
@@ -92,83 +95,97 @@ func (n *Net) biased(y, bias *Value) *Value {
 	return n.Apply(kernel.AddBias{}, y, bias)
 }
 
-// Quantized is a linear layer whose weight stays packed.
-type Quantized struct {
+// Quantised is a linear layer whose weight stays packed.
+type Quantised struct {
 	n       *Net
 	in, out int
-	kernel  kernel.Kernel
-	packed  []*Value // codes, then the scales as the kernel wants them
+	kernels kernel.PackedWeight
+	nested  bool
+	packed  []*Value // the weight's parts
 	b       *Value
 }
 
-func newQuantized(n *Net, in, out int, bias *Value) *Quantized {
-	name := n.Scope() + ".weight"
-	cfg := *n.scheme
-	product, ok := kernel.Packed[cfg.Type]
+func newQuantised(n *Net, in, out int, bias *Value) *Quantised {
+	name, cfg := n.Scope()+".weight", *n.scheme
+	kernels, ok := kernel.Packed[cfg.Type]
 	if !ok {
-		n.Fail(fmt.Errorf("quantization.type: no product with a weight stored as %q", cfg.Type))
-		product = kernel.Packed[quant.Default().Type]
+		n.Fail(fmt.Errorf("quantization.type: no GEMM takes a weight stored as %q", cfg.Type))
+		cfg = quant.Default()
+		kernels = kernel.Packed[cfg.Type]
 	}
-	q := &Quantized{n: n, in: in, out: out, b: bias, kernel: product(out, in, cfg.DoubleQuant)}
-	elems := in * out
-	blocks := (elems + cfg.BlockSize - 1) / cfg.BlockSize
-	type part struct {
-		suffix string
-		t      kernel.Type
-	}
-	parts := []part{{"", kernel.T(kernel.U8, (elems*cfg.Bits+7)/8)}, {".absmax", kernel.T(kernel.F32, blocks)}}
-	if cfg.DoubleQuant {
-		parts[1].t.DType = kernel.U8
-		parts = append(parts,
-			part{".nested_absmax", kernel.T(kernel.F32, (blocks+quant.NestedBlock-1)/quant.NestedBlock)},
-			part{".nested_offset", kernel.T(kernel.F32, 1)})
-	}
-	w := Weight{Name: name, Shape: []int{out, in}, device: true, packed: q.kernel}
+	q := &Quantised{n: n, in: in, out: out, b: bias, kernels: kernels, nested: cfg.DoubleQuant}
+	parts := cfg.Parts(out, in)
+	w := Weight{Name: name, Shape: []int{out, in}, device: true, packed: q.matMul()}
 	for _, p := range parts {
-		q.packed = append(q.packed, n.Frozen(name+p.suffix, p.t))
-		w.Into = append(w.Into, name+p.suffix)
+		d := kernel.U8
+		if p.Floats != nil {
+			d = kernel.F32
+		}
+		q.packed = append(q.packed, n.Frozen(name+p.Suffix, kernel.T(d, p.Len)))
+		w.Into = append(w.Into, name+p.Suffix)
 	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
-		p, err := quantize(r, name, out, in, cfg)
-		if err != nil {
-			return err
-		}
-		copy(dst[0].Bytes(), p.Codes)
-		if !cfg.DoubleQuant {
-			copy(dst[1].F32(), p.Absmax)
+		return quantise(r, name, out, in, cfg, func(packed *quant.Packed) error {
+			for i, p := range parts {
+				if p.Floats != nil {
+					copy(dst[i].F32(), p.Floats(packed))
+				} else {
+					copy(dst[i].Bytes(), p.Bytes(packed))
+				}
+			}
 			return nil
-		}
-		copy(dst[1].Bytes(), p.AbsmaxU8)
-		copy(dst[2].F32(), p.Absmax2)
-		dst[3].F32()[0] = p.Offset
-		return nil
+		})
 	}
 	n.weights = append(n.weights, w)
 	return q
 }
 
-// quantize reads a weight piece by piece and packs it: no float copy of the whole exists.
-func quantize(r Reader, name string, rows, cols int, cfg quant.Config) (quant.Packed, error) {
-	qz, err := quant.NewQuantizer(rows, cols, cfg)
-	if err != nil {
-		return quant.Packed{}, err
-	}
-	perChunk := max(1, fillChunk/cols)
-	buf := make([]float32, perChunk*cols)
-	for row := 0; row < rows; row += perChunk {
-		part := buf[:min(perChunk, rows-row)*cols]
-		if err := r.Float32s(name, row*cols, part); err != nil {
-			return quant.Packed{}, err
-		}
-		if err := qz.Add(part); err != nil {
-			return quant.Packed{}, err
-		}
-	}
-	return qz.Finish()
+func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.nested) }
+
+// packers are used again from weight to weight: what is allocated for each would outgrow the weights themselves before
+// it is collected.
+var packers = sync.Pool{New: func() any { return new(packer) }}
+
+type packer struct {
+	quant.Quantizer
+	chunk []float32
 }
 
-func (q *Quantized) Size() (in, out int) { return q.in, q.out }
+// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. What use gets is valid until
+// it returns.
+func quantise(r Reader, name string, rows, cols int, cfg quant.Config, use func(*quant.Packed) error) error {
+	p := packers.Get().(*packer)
+	defer packers.Put(p)
+	if err := p.Reset(rows, cols, cfg); err != nil {
+		return err
+	}
+	perChunk := max(1, fillChunk/cols)
+	if n := min(perChunk, rows) * cols; len(p.chunk) < n {
+		p.chunk = make([]float32, n)
+	}
+	for row := 0; row < rows; row += perChunk {
+		part := p.chunk[:min(perChunk, rows-row)*cols]
+		if err := r.Float32s(name, row*cols, part); err != nil {
+			return err
+		}
+		if err := p.Add(part); err != nil {
+			return err
+		}
+	}
+	packed, err := p.Finish()
+	if err != nil {
+		return err
+	}
+	return use(&packed)
+}
 
-func (q *Quantized) Apply(x *Value) *Value {
-	return q.n.biased(q.n.Apply(q.kernel, append([]*Value{x}, q.packed...)...), q.b) // [M,In] -> [M,Out]
+func (q *Quantised) Size() (in, out int) { return q.in, q.out }
+
+// Weight dequantises: every call records a kernel of its own.
+func (q *Quantised) Weight() *Value {
+	return q.n.Apply(q.kernels.Dequantise(q.out, q.in, q.nested, q.n.Float()), q.packed...)
+}
+
+func (q *Quantised) Apply(x *Value) *Value {
+	return q.n.biased(q.n.Apply(q.matMul(), append([]*Value{x}, q.packed...)...), q.b) // [M,In] -> [M,Out]
 }

@@ -16,14 +16,16 @@ type Value = graph.Value
 // checkpoint's name.
 type Net struct {
 	*graph.Builder
-	decoded        bool                              // quantised weights are kept as the numbers they stand for,
-	decodedLinears int                               // of so many linear layers; 0 = all
-	quantised      []int64                           // numbers in each linear layer's weight
-	scheme         *quant.Config                     // nil = weights as they are
-	wrap           func(*Net, string, Linear) Linear // nil = no adapter
-	weights        []Weight
-	seen           map[string]bool
-	shared         map[shared]*Value
+	dequantised        bool                              // quantised weights are kept as the numbers they stand for,
+	dequantisedLinears int                               // of so many linear layers; 0 = all
+	quantised          []int64                           // numbers in each linear layer's weight
+	scheme             *quant.Config                     // nil = weights as they are
+	wrap               func(*Net, string, Linear) Linear // nil = no adapter
+	trainable          func(*Net, string, kernel.Type) *Value
+	trained            map[string]*Value // by trainable
+	weights            []Weight
+	seen               map[string]bool
+	shared             map[shared]*Value
 }
 
 // Options of a Net.
@@ -35,6 +37,9 @@ type Options struct {
 	Dequantised        bool
 	DequantisedLinears int
 	Wrap               func(n *Net, name string, base Linear) Linear
+	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
+	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
+	Trainable func(n *Net, name string, t kernel.Type) *Value
 }
 
 // New starts a network.
@@ -42,7 +47,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, decoded: o.Dequantised, decodedLinears: o.DequantisedLinears, wrap: o.Wrap, seen: map[string]bool{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
@@ -66,13 +71,19 @@ func (n *Net) Quantised() []int64 { return n.quantised }
 // Weights are the checkpoint's tensors that the network reads, in the order of their use.
 func (n *Net) Weights() []Weight { return n.weights }
 
-// add declares a frozen tensor that is filled from the checkpoint's tensor of that name.
+// add declares a tensor that is filled from the checkpoint's tensor of that name: frozen, unless the run trains it.
 func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
 	if !n.seen[name] {
 		n.seen[name] = true
-		n.weights = append(n.weights, Weight{Name: name, Shape: shape, Into: []string{name}, device: true, fill: func(r Reader, dst []kernel.Tensor) error {
+		if n.trainable != nil {
+			n.trained[name] = n.trainable(n, name, t)
+		}
+		n.weights = append(n.weights, Weight{Name: name, Shape: shape, Into: []string{name}, device: n.trained[name] == nil, fill: func(r Reader, dst []kernel.Tensor) error {
 			return fillFloats(r, name, dst[0])
 		}})
+	}
+	if v := n.trained[name]; v != nil {
+		return v
 	}
 	return n.Frozen(name, t)
 }

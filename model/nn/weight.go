@@ -12,13 +12,13 @@ import (
 
 // Weight is a tensor of the checkpoint and where its values go.
 type Weight struct {
-	Name    string // the checkpoint's; empty where the values are computed
-	Shape   []int
-	Into    []string      // names in graph.Store
-	device  bool          // a graph.Loader may take it
-	packed  kernel.Kernel // the product that reads it packed; nil = stored as numbers
-	decoded bool          // of a packed weight, the numbers it stands for are stored
-	fill    func(r Reader, dst []kernel.Tensor) error
+	Name        string // the checkpoint's; empty where the values are computed
+	Shape       []int
+	Into        []string      // names in graph.Store
+	device      bool          // a graph.Loader may take it
+	packed      kernel.Kernel // the GEMM that reads it packed; nil = stored as numbers
+	dequantised bool          // of a packed weight, the numbers it stands for are stored
+	fill        func(r Reader, dst []kernel.Tensor) error
 }
 
 // Reader gives a checkpoint's values as float32.
@@ -98,7 +98,7 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 
 // filling is the weight as a Loader takes it.
 func (w Weight) filling(r Reader) graph.WeightLoad {
-	f := graph.WeightLoad{Into: w.Into, Elems: 1, Packed: w.packed, Dequantised: w.decoded, DType: kernel.F32, Read: func(dst []byte, from int) error {
+	f := graph.WeightLoad{Into: w.Into, Elems: 1, Packed: w.packed, Dequantised: w.dequantised, DType: kernel.F32, Read: func(dst []byte, from int) error {
 		return r.Float32s(w.Name, from, kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32())
 	}}
 	for _, d := range w.Shape {

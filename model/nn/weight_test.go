@@ -72,11 +72,11 @@ func (h halves) Stored(name string) (kernel.DType, func([]byte, int) error, bool
 	}, name == h.name
 }
 
-func takerNet(t *testing.T, decoded bool) (*nn.Net, *graph.Memory, checkpoint) {
+func takerNet(t *testing.T, dequantised bool) (*nn.Net, *graph.Memory, checkpoint) {
 	t.Helper()
 	const in, out = 40, 30
 	q := quant.Default()
-	n := nn.New(nn.Options{Scheme: &q, Dequantised: decoded})
+	n := nn.New(nn.Options{Scheme: &q, Dequantised: dequantised})
 	x := n.Batch("x", kernel.T(kernel.F32, 3, in))
 	m := compile(t, n, n.Linear("up_proj", in, out, true).Apply(x), n.Apply(kernel.MatMul{TransB: true}, x, n.Head("head", out, in)))
 	return n, m, checkpoint{map[string]int{"up_proj.weight": in * out, "up_proj.bias": out, "head": in * out}, map[string]int{}}
@@ -85,13 +85,13 @@ func takerNet(t *testing.T, decoded bool) (*nn.Net, *graph.Memory, checkpoint) {
 // TestLoaderTakesWeights: a store that fills weights itself gets them as they are stored, and what it cannot fill
 // the host does.
 func TestLoaderTakesWeights(t *testing.T) {
-	for _, decoded := range []bool{false, true} {
-		n, want, c := takerNet(t, decoded)
+	for _, dequantised := range []bool{false, true} {
+		n, want, c := takerNet(t, dequantised)
 		r := halves{c, "head"}
 		if err := n.Load(context.Background(), r, want, 2); err != nil {
 			t.Fatal(err)
 		}
-		n, m, _ := takerNet(t, decoded)
+		n, m, _ := takerNet(t, dequantised)
 		s := &taker{Memory: m, t: t}
 		if err := n.Load(context.Background(), r, s, 2); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestLoaderTakesWeights(t *testing.T) {
 			got += fmt.Sprintf("%s %d %v %v %v, ", strings.Join(f.Into, " "), f.Elems, f.DType, f.Packed != nil, f.Dequantised)
 		}
 		list := "up_proj.bias 30 f32 false false, up_proj.weight up_proj.weight.absmax up_proj.weight.nested_absmax up_proj.weight.nested_offset 1200 f32 true false, head 1200 bf16 false false, "
-		if decoded {
+		if dequantised {
 			list = "up_proj.bias 30 f32 false false, up_proj.weight 1200 f32 true true, head 1200 bf16 false false, "
 		}
 		if got != list {
@@ -123,7 +123,7 @@ func TestLoaderTakesWeights(t *testing.T) {
 					}
 				}
 				if !bytes.Equal(a.Bytes(), b.Bytes()) {
-					t.Errorf("decoded %v: %s differs", decoded, name)
+					t.Errorf("dequantised %v: %s differs", dequantised, name)
 				}
 			}
 		}

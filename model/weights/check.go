@@ -13,22 +13,31 @@ type Spec struct {
 	Optional bool // may be absent; when present its shape counts
 }
 
-// CheckError lists everything in which a checkpoint differs from a model.
+// CheckError holds everything in which a checkpoint differs from a model.
 type CheckError struct {
 	Missing    []string // names
 	Unexpected []string // names
 	Shapes     []string // "name: shape [2 3], expected [3 2]"
 }
 
-func (e *CheckError) Error() string {
+func (e *CheckError) Error() string { return "the weights do not fit the model:" + e.List() }
+
+// listed is how many names of one kind an error shows.
+const listed = 5
+
+// List is the error without its first line: how many of each kind, and the names of the first few.
+func (e *CheckError) List() string {
 	var b strings.Builder
-	b.WriteString("the weights do not fit the model:")
 	for _, part := range []struct {
 		what  string
 		lines []string
 	}{{"missing", e.Missing}, {"unexpected", e.Unexpected}, {"wrong shape", e.Shapes}} {
-		if len(part.lines) > 0 {
-			fmt.Fprintf(&b, "\n  %d %s:\n    %s", len(part.lines), part.what, strings.Join(part.lines, "\n    "))
+		if len(part.lines) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n  %d %s:\n    %s", len(part.lines), part.what, strings.Join(part.lines[:min(listed, len(part.lines))], "\n    "))
+		if more := len(part.lines) - listed; more > 0 {
+			fmt.Fprintf(&b, "\n    and %d more", more)
 		}
 	}
 	return b.String()
@@ -61,6 +70,11 @@ func Check(src Source, want []Spec, allowed ...string) error {
 	}
 	if e.Missing == nil && e.Unexpected == nil && e.Shapes == nil {
 		return nil
+	}
+	for _, name := range e.Unexpected {
+		if strings.HasSuffix(name, ".qweight") {
+			return fmt.Errorf("the weights do not fit the model: %s belongs to %s", name, adviceQuant)
+		}
 	}
 	slices.Sort(e.Missing)
 	slices.Sort(e.Shapes)

@@ -150,14 +150,14 @@ func FromFloat32s(name string, d DType, shape []int, v []float32) (Tensor, error
 	return t, nil
 }
 
-// slice is the bytes of elements from..to, which must fit into room elements.
-func (t Tensor) slice(from, to, room int) ([]byte, error) {
+// slice is the bytes of elements from..to, which must fit into limit elements.
+func (t Tensor) slice(from, to, limit int) ([]byte, error) {
 	size, ok := byteSize(t.DType, t.Shape)
 	if !ok || t.DType.Size() == 0 || size != uint64(len(t.Data)) {
 		return nil, fmt.Errorf("convert %q: %d bytes of data for %s of shape %v", t.Name, len(t.Data), t.DType, t.Shape)
 	}
-	if from < 0 || to < from || to > t.Len() || to-from > room {
-		return nil, fmt.Errorf("convert %q: elements %d to %d of %d into %d", t.Name, from, to, t.Len(), room)
+	if from < 0 || to < from || to > t.Len() || to-from > limit {
+		return nil, fmt.Errorf("convert %q: elements %d to %d of %d into %d", t.Name, from, to, t.Len(), limit)
 	}
 	n := t.DType.Size()
 	return t.Data[from*n : to*n], nil

@@ -7,12 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/bits"
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 const (
@@ -50,6 +51,9 @@ func parse(file []byte) (*File, error) {
 	}
 	p := headerParser{dec: json.NewDecoder(bytes.NewReader(header))}
 	p.dec.UseNumber()
+	if wrong := jsonerr.Check(header); wrong != nil {
+		return nil, fmt.Errorf("header: byte %d: %s", wrong.Offset+1, wrong.Text)
+	}
 	if err := p.header(); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
@@ -81,13 +85,7 @@ func (p *headerParser) header() error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if _, err := p.dec.Token(); err != io.EOF {
-		return errors.New("text after the closing '}'")
-	}
-	return nil
+	return err
 }
 
 // object reads {"key": value, ...}; each must consume its value.
@@ -103,7 +101,7 @@ func (p *headerParser) object(each func(key string) error) error {
 		}
 		key, ok := tok.(string)
 		if !ok {
-			return fmt.Errorf("expected a name, found %v", tok)
+			return fmt.Errorf("expected a name, found %s", p.shown(tok))
 		}
 		if seen[key] {
 			return fmt.Errorf("duplicate name %q", key)
@@ -224,20 +222,33 @@ func byteSize(d DType, shape []int) (uint64, bool) {
 }
 
 func (p *headerParser) token() (json.Token, error) {
-	tok, err := p.dec.Token()
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
+	tok, err := p.dec.Token() // of JSON that was checked before
 	if err != nil {
-		return nil, fmt.Errorf("not JSON: %w", err)
+		return nil, fmt.Errorf("byte %d: %w", p.dec.InputOffset()+1, err)
 	}
 	return tok, nil
+}
+
+var delims = map[json.Delim]string{'{': "an object", '[': "a list"}
+
+// shown is the token that was read last, and where it ends.
+func (p *headerParser) shown(tok json.Token) string {
+	text := fmt.Sprint(tok)
+	switch tok := tok.(type) {
+	case string:
+		text = strconv.Quote(tok)
+	case json.Delim:
+		text = delims[tok]
+	case nil:
+		text = "null"
+	}
+	return fmt.Sprintf("%s (byte %d)", text, p.dec.InputOffset())
 }
 
 func (p *headerParser) delim(want json.Delim) error {
 	tok, err := p.token()
 	if err == nil && tok != want {
-		err = fmt.Errorf("expected %q, found %v", want.String(), tok)
+		err = fmt.Errorf("expected %s, found %s", delims[want], p.shown(tok))
 	}
 	return err
 }
@@ -249,7 +260,7 @@ func (p *headerParser) str() (string, error) {
 	}
 	s, ok := tok.(string)
 	if !ok {
-		return "", fmt.Errorf("expected a string, found %v", tok)
+		return "", fmt.Errorf("expected a string, found %s", p.shown(tok))
 	}
 	return s, nil
 }
@@ -267,7 +278,7 @@ func (p *headerParser) numbers(limit int) ([]uint64, error) {
 		}
 		num, ok := tok.(json.Number)
 		if !ok {
-			return nil, fmt.Errorf("expected a number, found %v", tok)
+			return nil, fmt.Errorf("expected a number, found %s", p.shown(tok))
 		}
 		v, err := strconv.ParseUint(num.String(), 10, 64)
 		if err != nil {

@@ -35,10 +35,10 @@ func TestHostileHeaders(t *testing.T) {
 		{"not UTF-8", file("{\"\xff\":1}", 0), "not valid UTF-8"},
 		{"leading space", file(` {}`, 0), "does not start with '{'"},
 		{"a list", file(`[]`, 0), "does not start with '{'"},
-		{"cut JSON", file(`{"a":`, 0), "not JSON"},
-		{"text after the end", file(`{}{}`, 0), "text after the closing '}'"},
-		{"NUL padding", file("{}\x00\x00", 0), "text after the closing '}'"},
-		{"tensor is a number", file(`{"a":1}`, 0), `"a": expected "{", found 1`},
+		{"cut JSON", file(`{"a":`, 0), "header: byte 6: expected a value, found the end of the text"},
+		{"text after the end", file(`{}{}`, 0), "header: byte 3: expected the end of the text, found '{' behind the value"},
+		{"NUL padding", file("{}\x00\x00", 0), "header: byte 3: expected the end of the text"},
+		{"tensor is a number", file(`{"a":1}`, 0), `"a": expected an object, found 1 (byte 6)`},
 		{"metadata is not text", file(`{"__metadata__":{"a":1}}`, 0), "expected a string, found 1"},
 		{"metadata key twice", file(`{"__metadata__":{"a":"","a":""}}`, 0), `duplicate name "a"`},
 		{"metadata twice", file(`{"__metadata__":{},"__metadata__":{}}`, 0), `duplicate name "__metadata__"`},
@@ -52,8 +52,8 @@ func TestHostileHeaders(t *testing.T) {
 		{"negative dimension", file(one(`"dtype":"U8","shape":[-1],"data_offsets":[0,1]`), 1), "shape: -1 is not a non-negative integer"},
 		{"fraction", file(one(`"dtype":"U8","shape":[1.5],"data_offsets":[0,1]`), 1), "shape: 1.5 is not a non-negative integer"},
 		{"exponent", file(one(`"dtype":"U8","shape":[1e3],"data_offsets":[0,1]`), 1), "shape: 1e3 is not a non-negative integer"},
-		{"text dimension", file(one(`"dtype":"U8","shape":["1"],"data_offsets":[0,1]`), 1), "expected a number, found 1"},
-		{"nested shape", file(one(`"dtype":"U8","shape":[[1]],"data_offsets":[0,1]`), 1), "expected a number, found ["},
+		{"text dimension", file(one(`"dtype":"U8","shape":["1"],"data_offsets":[0,1]`), 1), `expected a number, found "1" (byte 31)`},
+		{"nested shape", file(one(`"dtype":"U8","shape":[[1]],"data_offsets":[0,1]`), 1), "expected a number, found a list (byte 29)"},
 		{"dimension over int64", file(one(`"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1]`), 1), "dimension 9223372036854775808 is too large"},
 		{"dimension over uint64", file(one(`"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,1]`), 1), "not a non-negative integer of 64 bits"},
 		{"rank 9", file(one(`"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]`), 1), "shape: more than 8 numbers"},
@@ -99,7 +99,7 @@ func TestOddButValid(t *testing.T) {
 
 func TestOpenRefusesNonFiles(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "is a folder, want a regular file") {
 		t.Errorf("a folder: %v", err)
 	}
 	if _, err := Open(filepath.Join(dir, "none")); !os.IsNotExist(err) && !strings.Contains(err.Error(), "no such file") {
@@ -116,6 +116,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Add(python)
 	f.Add(file(`{}`, 0))
+	f.Add(file(`{"a":{"dtype":"F32",}}`, 0))
+	f.Add(file(`{"a":{"dtype":[1],"shape":{"b":2}}}`, 0))
 	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 8))
 	f.Add(file(`{"__metadata__":{"a":"b"},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[1,5]},"b":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}`, 5))
 	f.Add(file(`{"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, 0))

@@ -2,10 +2,10 @@
 
 package weights
 
-import "os"
+import "github.com/tierlora/tierlora/internal/regular"
 
 // mapFile reads the whole file where mapping is not available.
 func mapFile(path string) (data []byte, unmap func() error, err error) {
-	data, err = os.ReadFile(path)
+	data, err = regular.ReadFile(path)
 	return data, func() error { return nil }, err
 }

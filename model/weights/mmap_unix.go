@@ -5,15 +5,16 @@ package weights
 import (
 	"fmt"
 	"math"
-	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // mapFile maps a regular file read-only. The file must not be shortened while
 // it is mapped; replacing it by a rename, as Write does, is safe.
 func mapFile(path string) (data []byte, unmap func() error, err error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -24,8 +25,6 @@ func mapFile(path string) (data []byte, unmap func() error, err error) {
 	}
 	size := info.Size()
 	switch {
-	case !info.Mode().IsRegular():
-		return nil, nil, fmt.Errorf("%s is not a regular file", path)
 	case size == 0:
 		return nil, func() error { return nil }, nil // a mapping cannot be empty
 	case size > math.MaxInt:

@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // The file names of a model folder.
@@ -24,25 +27,29 @@ const (
 type Set struct {
 	files   []*File
 	tensors map[string]Tensor
-	meta    map[string]string
 }
 
 // OpenDir maps the model in dir: model.safetensors, or when that is absent the
 // shards of model.safetensors.index.json. The index and the shards must name
 // the same tensors in the same files.
 func OpenDir(dir string) (*Set, error) {
-	return openSet(dir,
-		func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) },
-		func(name string) (*File, error) { return Open(filepath.Join(dir, name)) },
-		func(name string) error { _, err := os.Stat(filepath.Join(dir, name)); return err })
+	return openSet(folder{
+		name: dir,
+		read: func(name string) ([]byte, error) { return regular.ReadFile(filepath.Join(dir, name)) },
+		open: func(name string) (*File, error) { return Open(filepath.Join(dir, name)) },
+		stat: func(name string) error { _, err := os.Stat(filepath.Join(dir, name)); return err },
+		list: func() ([]fs.DirEntry, error) { return os.ReadDir(dir) },
+	})
 }
 
 // OpenFS is OpenDir for a folder of fsys (a model embedded in the binary),
 // read into memory instead of mapped.
 func OpenFS(fsys fs.FS, dir string) (*Set, error) {
-	read := func(name string) ([]byte, error) { return fs.ReadFile(fsys, path.Join(dir, name)) }
-	return openSet(dir, read,
-		func(name string) (*File, error) {
+	read := func(name string) ([]byte, error) { return regular.ReadFS(fsys, path.Join(dir, name)) }
+	return openSet(folder{
+		name: dir,
+		read: read,
+		open: func(name string) (*File, error) {
 			data, err := read(name)
 			if err != nil {
 				return nil, fmt.Errorf("open weights: %w", err)
@@ -53,40 +60,66 @@ func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 			}
 			return f, nil
 		},
-		func(name string) error { _, err := fs.Stat(fsys, path.Join(dir, name)); return err })
+		stat: func(name string) error { _, err := fs.Stat(fsys, path.Join(dir, name)); return err },
+		list: func() ([]fs.DirEntry, error) { return fs.ReadDir(fsys, dir) },
+	})
 }
 
-func openSet(dir string, read func(string) ([]byte, error), open func(string) (*File, error), stat func(string) error) (*Set, error) {
-	err := stat(SingleFile)
+// folder is a model folder on disk or in an fs.FS; the functions take plain names.
+type folder struct {
+	name string
+	read func(name string) ([]byte, error)
+	open func(name string) (*File, error)
+	stat func(name string) error
+	list func() ([]fs.DirEntry, error)
+}
+
+func openSet(d folder) (*Set, error) {
+	err := d.stat(SingleFile)
 	if err == nil {
-		f, err := open(SingleFile)
+		f, err := d.open(SingleFile)
 		if err != nil {
 			return nil, err
 		}
-		return &Set{files: []*File{f}, tensors: f.tensors, meta: f.meta}, nil
+		return &Set{files: []*File{f}, tensors: f.tensors}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open weights: %w", err)
 	}
-	raw, err := read(IndexFile)
+	raw, err := d.read(IndexFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open weights: %s has neither %s nor %s: %w", dir, SingleFile, IndexFile, fs.ErrNotExist)
+		return nil, d.noWeights()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open weights: %w", err)
 	}
 	index, err := parseIndex(raw)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, IndexFile), err)
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(d.name, IndexFile), err)
 	}
-	return openShards(dir, index, open, stat)
+	return openShards(d, index)
 }
 
-func openShards(dir string, index map[string]string, open func(string) (*File, error), stat func(string) error) (*Set, error) {
+// noWeights says what a folder without SafeTensors holds instead.
+func (d folder) noWeights() error {
+	entries, _ := d.list() // none: then the names of the files say it
+	if advice := adviceEntries(entries, d.name); advice != "" {
+		return noWeightsError("open weights: " + d.name + " has no " + SingleFile + "; " + advice)
+	}
+	return fmt.Errorf("open weights: %s has neither %s nor %s: %w", d.name, SingleFile, IndexFile, fs.ErrNotExist)
+}
+
+// noWeightsError is an fs.ErrNotExist that ends in the advice.
+type noWeightsError string
+
+func (e noWeightsError) Error() string { return string(e) }
+func (noWeightsError) Unwrap() error   { return fs.ErrNotExist }
+
+func openShards(d folder, index map[string]string) (*Set, error) {
 	shards := slices.Compact(slices.Sorted(maps.Values(index)))
 	var absent []string
 	for _, shard := range shards {
-		if err := stat(shard); errors.Is(err, fs.ErrNotExist) {
+		if err := d.stat(shard); errors.Is(err, fs.ErrNotExist) {
 			absent = append(absent, shard)
 		} else if err != nil {
 			return nil, fmt.Errorf("open weights: %w", err)
@@ -94,22 +127,17 @@ func openShards(dir string, index map[string]string, open func(string) (*File, e
 	}
 	if absent != nil {
 		return nil, fmt.Errorf("open weights: %s lacks %d of the %d shards that %s names: %s: %w",
-			dir, len(absent), len(shards), IndexFile, strings.Join(absent, ", "), fs.ErrNotExist)
+			d.name, len(absent), len(shards), IndexFile, strings.Join(absent, ", "), fs.ErrNotExist)
 	}
-	s := &Set{tensors: make(map[string]Tensor, len(index)), meta: map[string]string{}}
+	s := &Set{tensors: make(map[string]Tensor, len(index))}
 	var wrong []string
 	for _, shard := range shards {
-		f, err := open(shard)
+		f, err := d.open(shard)
 		if err != nil {
 			s.Close() //nolint:errcheck // the open error is what matters
 			return nil, err
 		}
 		s.files = append(s.files, f)
-		for k, v := range f.meta {
-			if _, ok := s.meta[k]; !ok {
-				s.meta[k] = v
-			}
-		}
 		for _, name := range f.Names() {
 			switch want, ok := index[name]; {
 			case !ok:
@@ -128,7 +156,7 @@ func openShards(dir string, index map[string]string, open func(string) (*File, e
 	}
 	if wrong != nil {
 		s.Close() //nolint:errcheck // the disagreement is what matters
-		return nil, fmt.Errorf("open weights: %s and its shards disagree:\n  %s", filepath.Join(dir, IndexFile), strings.Join(wrong, "\n  "))
+		return nil, fmt.Errorf("open weights: %s and its shards disagree:\n  %s", filepath.Join(d.name, IndexFile), strings.Join(wrong, "\n  "))
 	}
 	return s, nil
 }
@@ -141,7 +169,7 @@ func parseIndex(raw []byte) (map[string]string, error) {
 	var index struct {
 		Map map[string]string `json:"weight_map"`
 	}
-	if err := json.Unmarshal(raw, &index); err != nil {
+	if err := jsonerr.Unmarshal(raw, &index); err != nil {
 		return nil, err
 	}
 	if len(index.Map) == 0 {
@@ -159,6 +187,9 @@ func parseIndex(raw []byte) (map[string]string, error) {
 
 // uniqueKeys refuses a repeated tensor name, which a map would swallow.
 func uniqueKeys(raw []byte) error {
+	if wrong := jsonerr.Check(raw); wrong != nil {
+		return wrong
+	}
 	p := headerParser{dec: json.NewDecoder(bytes.NewReader(raw))}
 	return p.object(func(key string) error {
 		if key != "weight_map" {
@@ -180,9 +211,6 @@ func (s *Set) Tensor(name string) (Tensor, bool) {
 	t, ok := s.tensors[name]
 	return t, ok
 }
-
-// Metadata is the shards' __metadata__; where they differ, the first shard's.
-func (s *Set) Metadata() map[string]string { return maps.Clone(s.meta) }
 
 // Close unmaps all files. Every Data taken from the set is invalid afterwards.
 func (s *Set) Close() error {

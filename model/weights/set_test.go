@@ -2,6 +2,7 @@ package weights
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,9 +57,6 @@ func TestShards(t *testing.T) {
 		if err := Float32s(b, v[:]); err != nil || !ok || v != [2]float32{2, 3} {
 			t.Errorf("b = %v (%v)", v, err)
 		}
-		if got := set.Metadata(); got["format"] != "pt" || got["file"] != "model-00001-of-00002.safetensors" {
-			t.Errorf("metadata %v", got)
-		}
 		if err := errors.Join(set.Close(), set.Close()); err != nil {
 			t.Error(err)
 		}
@@ -72,9 +70,10 @@ func TestBadIndex(t *testing.T) {
 	const one, two = `"model-00001-of-00002.safetensors"`, `"model-00002-of-00002.safetensors"`
 	escape := func(name string) string { return `{"weight_map":{"a":"` + name + `"}}` }
 	for _, c := range []struct{ name, index, want string }{
-		{"not JSON", `{`, "not JSON"},
+		{"not JSON", `{`, "line 1, column 2: expected a key in double quotes, found the end of the text"},
 		{"no map", `{"metadata":{}}`, "weight_map is missing or empty"},
-		{"a list", `{"weight_map":[]}`, `weight_map: expected "{"`},
+		{"a list", `{"weight_map":[]}`, `weight_map: expected an object, found a list`},
+		{"comma too many", "{\n \"weight_map\": {},\n}", "line 3, column 1: expected a key, found '}' after a comma: remove the comma"},
 		{"number for a shard", `{"weight_map":{"a":1}}`, "expected a string, found 1"},
 		{"tensor twice", `{"weight_map":{"a":` + one + `,"a":` + two + `}}`, `duplicate name "a"`},
 		{"map twice", `{"weight_map":{},"weight_map":{}}`, `duplicate name "weight_map"`},
@@ -106,6 +105,18 @@ func TestNoWeights(t *testing.T) {
 	bad := fstest.MapFS{"m/model.safetensors": {Data: []byte("short")}}
 	if _, err := OpenFS(bad, "m"); err == nil || !strings.Contains(err.Error(), "m/model.safetensors: the file has 5 bytes") {
 		t.Errorf("a short file: %v", err)
+	}
+}
+
+// TestCheckErrorIsShort: of many names the first few are told.
+func TestCheckErrorIsShort(t *testing.T) {
+	e := &CheckError{Unexpected: []string{"u"}}
+	for i := range 420 {
+		e.Missing = append(e.Missing, fmt.Sprintf("m%03d", i))
+	}
+	const want = "the weights do not fit the model:\n  420 missing:\n    m000\n    m001\n    m002\n    m003\n    m004\n    and 415 more\n  1 unexpected:\n    u"
+	if got := e.Error(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

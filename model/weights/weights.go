@@ -7,6 +7,7 @@
 package weights
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,6 +53,9 @@ func Open(path string) (*File, error) {
 	}
 	f, err := parse(data)
 	if err != nil {
+		if advice := adviceBytes(data, path); advice != "" {
+			err = errors.New("it is " + advice)
+		}
 		unmap() //nolint:errcheck // the parse error is what matters
 		return nil, fmt.Errorf("read safetensors file %s: %w", path, err)
 	}

@@ -36,7 +36,7 @@ func TestWriteDir(t *testing.T) {
 			if i == 1 {
 				data = func(x Tensor) ([]byte, error) { x, _ = model.Tensor(x.Name); return x.Data, nil }
 			}
-			if err := WriteDir(dirs[i], tensors, model.Metadata(), c.limit, data); err != nil {
+			if err := WriteDir(dirs[i], tensors, model.files[0].Metadata(), c.limit, data); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestWriteDir(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(set.Names(), model.Names()) || set.Metadata()["format"] != "pt" {
+		if !slices.Equal(set.Names(), model.Names()) || set.files[0].Metadata()["format"] != "pt" {
 			t.Errorf("%d bytes: names or metadata differ", c.limit)
 		}
 		for _, x := range all {

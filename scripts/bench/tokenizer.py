@@ -11,7 +11,7 @@ import time
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, models
 
-SHARED = pathlib.Path(os.environ["TIERLORA_DATA"])
+SHARED = pathlib.Path(os.environ["TRAINER_DATA"])
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 PARTS = ["tinystories/tinystories_sample.txt", "gsm8k/train.jsonl", "fastchat/dummy_conversation.json", "mlx-wikisql/train.jsonl",
          "tinyshakespeare/input.txt", "llamafactory/v1_sft_demo.jsonl"]
@@ -77,7 +77,7 @@ def peer(work, text, documents):
 
 
 def ours(work):
-    env = {**os.environ, "TIERLORA_BENCH": str(work)}
+    env = {**os.environ, "TRAINER_BENCH": str(work)}
     lines = subprocess.run(["go", "test", "-count=1", "-run", "TestBenchAgainstReference", "-v", "./dataset/tokenizer"], env=env, check=False,
                            capture_output=True, text=True)
     if lines.returncode:

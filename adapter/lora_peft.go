@@ -1,0 +1,196 @@
+package adapter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
+)
+
+// loraCodec reads and writes what PEFT calls a LoraConfig. PEFT's names of the tensors are ours.
+var loraCodec = Codec{Type: "LORA", Parse: parseLoRA, Format: formatLoRA}
+
+// peftConfig is adapter_config.json as PEFT 0.18 writes it, keys in PEFT's (alphabetical) order.
+type peftConfig struct {
+	AlphaPattern    map[string]float64 `json:"alpha_pattern"`
+	AutoMapping     any                `json:"auto_mapping"`
+	BaseModel       string             `json:"base_model_name_or_path"`
+	Bias            string             `json:"bias"`
+	FanInFanOut     bool               `json:"fan_in_fan_out"`
+	InferenceMode   bool               `json:"inference_mode"`
+	InitLoRAWeights any                `json:"init_lora_weights"`
+	Alpha           json.Number        `json:"lora_alpha"`
+	Dropout         float64            `json:"lora_dropout"`
+	ModulesToSave   []string           `json:"modules_to_save"`
+	PEFTType        string             `json:"peft_type"`
+	R               int                `json:"r"`
+	RankPattern     map[string]int     `json:"rank_pattern"`
+	TargetModules   any                `json:"target_modules"`
+	TaskType        string             `json:"task_type"`
+	UseDoRA         bool               `json:"use_dora"`
+	UseRSLoRA       bool               `json:"use_rslora"`
+}
+
+// mustBeOff are keys of adapter_config.json that change the arithmetic in ways this package does not know:
+// anything but the value that means "off" is an error.
+var mustBeOff = []string{
+	"alora_invocation_tokens", "arrow_config", "corda_config", "eva_config", "exclude_modules", "layer_replication",
+	"layers_pattern", "layers_to_transform", "loftq_config", "lora_bias", "megatron_config", "target_parameters",
+	"trainable_token_indices", "use_qalora", "auto_mapping", "ensure_weight_tying",
+}
+
+// knownInits are the values of init_lora_weights that leave the base model's weights as they are.
+var knownInits = []any{nil, true, false, "gaussian", "orthogonal", "eva"}
+
+// harmless are keys that say nothing about the arithmetic.
+var harmless = []string{"megatron_core", "peft_version", "qalora_group_size", "revision", "runtime_config", "inference_mode", "task_type"}
+
+func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, error) {
+	var p peftConfig
+	if err := jsonerr.Unmarshal(raw, &p); err != nil {
+		return Config{}, "", err
+	}
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if p.UseDoRA {
+		bad("use_dora is true: DoRA adapters are not supported")
+	}
+	if p.Bias != "none" && p.Bias != "" {
+		bad("bias %q: only adapters that train no bias are supported", p.Bias)
+	}
+	if v := p.InitLoRAWeights; !slices.Contains(knownInits, v) {
+		bad("init_lora_weights is %v: it may change the base model's weights, which is not supported", v)
+	}
+	if p.FanInFanOut {
+		bad("fan_in_fan_out is true: no model here stores its weights that way")
+	}
+	if len(p.ModulesToSave) > 0 {
+		bad("modules_to_save %v: whole trained modules are not supported", p.ModulesToSave)
+	}
+	alpha, err := p.Alpha.Float64()
+	if err != nil {
+		bad("lora_alpha %q is no number", p.Alpha)
+	}
+	known := map[string]bool{}
+	for _, k := range jsonKeys() {
+		known[k] = true
+	}
+	for _, k := range harmless {
+		known[k] = true
+	}
+	for _, k := range mustBeOff {
+		known[k] = true
+		if v, ok := keys[k]; ok && !isOff(v) {
+			bad("%s is %s: it is not supported", k, bytes.TrimSpace(v))
+		}
+	}
+	for _, k := range sortedKeys(keys) {
+		if !known[k] && !isOff(keys[k]) {
+			bad("%s is %s: tierlora does not know whether it changes the adapter", k, bytes.TrimSpace(keys[k]))
+		}
+	}
+	rankOrder, err := keyOrder(keys["rank_pattern"])
+	if err != nil {
+		bad("rank_pattern: %w", err)
+	}
+	alphaOrder, err := keyOrder(keys["alpha_pattern"])
+	if err != nil {
+		bad("alpha_pattern: %w", err)
+	}
+	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern, AlphaPattern: p.AlphaPattern}
+	switch t := p.TargetModules.(type) {
+	case string:
+		c.TargetModules = Targets{t}
+	case []any:
+		for _, m := range t {
+			name, ok := m.(string)
+			if !ok {
+				bad("target_modules holds %v, which is no name", m)
+			}
+			c.TargetModules = append(c.TargetModules, name)
+		}
+		sort.Strings(c.TargetModules)
+	default:
+		bad("target_modules is missing")
+	}
+	if len(problems) == 0 {
+		problems = c.Validate()
+	}
+	return c, p.BaseModel, errors.Join(problems...)
+}
+
+func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
+	return json.MarshalIndent(peftConfig{
+		AlphaPattern: orEmpty(c.AlphaPattern), RankPattern: orEmpty(c.RankPattern), BaseModel: base, Bias: "none", InferenceMode: true,
+		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
+		TargetModules: c.fileTargets(layers), TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
+	}, "", "  ")
+}
+
+// fileTargets are the targets as PEFT saves them: all-linear as the names it stood for.
+func (c Config) fileTargets(layers []string) any {
+	if re, ok := c.TargetModules.expression(); ok {
+		return re
+	}
+	names := slices.Clone(c.TargetModules)
+	if names[0] == AllLinear {
+		names = nil
+		for _, l := range layers {
+			names = append(names, l[strings.LastIndexByte(l, '.')+1:])
+		}
+	}
+	sort.Strings(names)
+	return slices.Compact(names)
+}
+
+func orEmpty[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return m
+}
+
+// keyOrder lists the keys of a JSON object of plain values in the file's order.
+func keyOrder(object json.RawMessage) ([]string, error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, nil // absent or null
+	}
+	keys := []string{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := key.(string)
+		if slices.Contains(keys, name) {
+			return nil, fmt.Errorf("%q stands there twice", name)
+		}
+		keys = append(keys, name)
+		if _, err := d.Token(); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+func jsonKeys() []string {
+	raw, _ := json.Marshal(peftConfig{})
+	var keys map[string]json.RawMessage
+	json.Unmarshal(raw, &keys) //nolint:errcheck // of our own making
+	return sortedKeys(keys)
+}
+
+// isOff tells whether a value means that a feature is not used.
+func isOff(v json.RawMessage) bool {
+	switch string(bytes.TrimSpace(v)) {
+	case "null", "false", "{}", "[]", `""`:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,218 @@
+package adapter
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// adapted are two layers with a method's adapter, and one that no name below targets.
+func adapted(t *testing.T, m Method, c Config) *Trained {
+	t.Helper()
+	trained := &Trained{}
+	n := nn.New(nn.Options{Wrap: m.Wrapper(trained, c)})
+	n.In("layers.0", func() {
+		for _, name := range []string{"q_proj", "v_proj", "up_proj"} {
+			n.Linear(name, 6, 4, false).Apply(n.Batch("x", kernel.T(kernel.F32, 2, 6)))
+		}
+	})
+	if err := n.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return trained
+}
+
+// TestStartIsTheSameForEver: a fresh adapter's numbers come of the seed and the tensor's name, so that a run can be
+// repeated with another version.
+func TestStartIsTheSameForEver(t *testing.T) {
+	const name, seed, in = "layers.0.q_proj.lora_A.weight", 42, 6
+	a, b := Param{name, []int{2, in}, make([]float32, 2*in)}, Param{"layers.0.q_proj.lora_B.weight", []int{4, 2}, make([]float32, 8)}
+	Methods["lora"].Start(seed, []Param{b, a})
+	h := sha256.Sum256([]byte(name))
+	pcg := rand.NewPCG(seed, binary.LittleEndian.Uint64(h[:]))
+	for i, got := range a.Data {
+		u := float64(pcg.Uint64()>>11) / (1 << 53)
+		if want := float32((2*u - 1) * (1 / math.Sqrt(in))); got != want {
+			t.Errorf("A[%d] = %v, want %v", i, got, want)
+		}
+	}
+	if !slices.Equal(b.Data, make([]float32, 8)) {
+		t.Errorf("B = %v, want zeros", b.Data)
+	}
+	if first := fmt.Sprint(a.Data[:2]); first != "[0.18704444 -0.38968408]" {
+		t.Errorf("A begins with %s", first)
+	}
+}
+
+func TestLookup(t *testing.T) {
+	for name, want := range map[string]bool{"lora": false, "qlora": true} {
+		if m, quantised, err := Lookup(name); err != nil || quantised != want || m.PEFT.Type != "LORA" {
+			t.Errorf("%s: quantised %v, %v", name, quantised, err)
+		}
+	}
+	if _, _, err := Lookup("dora"); fmt.Sprint(err) != `adapter: "dora" is not one of lora, qlora` {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLoRAPlusRates: B's learning rate is the ratio's multiple of A's.
+func TestLoRAPlusRates(t *testing.T) {
+	for ratio, want := range map[float64]string{0: "[1 1 1 1]", 1: "[1 1 1 1]", 16: "[1 16 1 16]"} {
+		c := Default()
+		c.LoRAPlusLRRatio = ratio
+		trained := adapted(t, Methods["lora"], c)
+		if got := fmt.Sprint(trained.Rates); got != want || !strings.HasSuffix(trained.Params[1].Name, "lora_B.weight") {
+			t.Errorf("ratio %v: %s for %s and so on, want %s", ratio, got, trained.Params[1].Name, want)
+		}
+		if problems := c.Validate(); problems != nil {
+			t.Errorf("ratio %v: %v", ratio, problems)
+		}
+	}
+	for _, ratio := range []float64{-0.5, math.NaN(), math.Inf(1)} {
+		c := Default()
+		c.LoRAPlusLRRatio = ratio
+		want := fmt.Sprintf("[lora.loraplus_lr_ratio: %v must not be negative: it is the learning rate of B over that of A, 0 for off]", ratio)
+		if got := fmt.Sprint(c.Validate()); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	c := Default()
+	c.LoRAPlusLRRatio = 16
+	files, err := Methods["lora"].Encode(c, "base", nil, nil)
+	if err != nil || strings.Contains(string(files[ConfigFile]), "plus") { // PEFT would not read it
+		t.Errorf("adapter_config.json holds the ratio: %s, %v", files[ConfigFile], err)
+	}
+}
+
+// TestTargetsThatMatchNothing are told with what the model has.
+func TestTargetsThatMatchNothing(t *testing.T) {
+	for targets, want := range map[string]string{
+		"qproj":              "lora.target_modules: [qproj] matches no linear layer of the model; it has q_proj, up_proj, v_proj",
+		"q_proj vproj wproj": "lora.target_modules: vproj, wproj matches no linear layer of the model; it has q_proj, up_proj, v_proj",
+		"q_proj v_proj":      "",
+	} {
+		c := Default()
+		c.TargetModules = strings.Fields(targets)
+		err := adapted(t, Methods["lora"], c).CheckTargets(c)
+		if fmt.Sprint(err) != want && (err != nil || want != "") {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// writeGood writes a whole adapter of one layer, changed by edit.
+func writeGood(t *testing.T, edit func([]Param)) (dir, name string) {
+	t.Helper()
+	params := goodParams()
+	edit(params)
+	c := Default()
+	c.R, c.Alpha, c.TargetModules = 2, 4, Targets{"q_proj"}
+	files, err := Methods["lora"].Encode(c, "org/base", []string{"l.q_proj"}, params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	for name, data := range files {
+		write(t, dir, name, data)
+	}
+	return dir, peftPrefix + params[1].Name
+}
+
+// TestNumbersThatAreNotFinite are refused by the tensor and the first place, wherever an adapter is read.
+func TestNumbersThatAreNotFinite(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		dir, name := writeGood(t, func(p []Param) { p[1].Data[5], p[1].Data[7] = float32(bad), float32(bad) })
+		want := fmt.Sprintf("the adapter is broken: tensor %s is %v at [2 1]; use a checkpoint from before its training went wrong", name, bad)
+		if err := readAll(dir); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// TestWrongAdapterIsToldInFewLines: what the adapter was made for, and the first few of many names.
+func TestWrongAdapterIsToldInFewLines(t *testing.T) {
+	dir, _ := writeGood(t, func([]Param) {})
+	saved, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	var params []Param
+	for i := range 70 {
+		params = append(params, Param{Name: fmt.Sprintf("layers.%02d.q_proj.lora_A.weight", i), Shape: []int{2, 3}, Data: make([]float32, 6)})
+	}
+	const want = `the adapter does not fit the model: it was made for "org/base" with rank 2 and has 2 tensors, here 70 are expected:
+  70 missing:
+    base_model.model.layers.00.q_proj.lora_A.weight
+    base_model.model.layers.01.q_proj.lora_A.weight
+    base_model.model.layers.02.q_proj.lora_A.weight
+    base_model.model.layers.03.q_proj.lora_A.weight
+    base_model.model.layers.04.q_proj.lora_A.weight
+    and 65 more
+  2 unexpected:
+    base_model.model.l.q_proj.lora_A.weight
+    base_model.model.l.q_proj.lora_B.weight`
+	if err := saved.Read(params); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestMethodIsTheFolders: of methods that share a peft_type, a folder's flag chooses.
+func TestMethodIsTheFolders(t *testing.T) {
+	Methods["flagged"] = Method{PEFT: Codec{Type: "LORA", Flag: "use_dora", Parse: func([]byte, map[string]json.RawMessage) (Config, string, error) {
+		return Config{R: 7}, "flagged", nil
+	}}}
+	t.Cleanup(func() { delete(Methods, "flagged") })
+	for flag, want := range map[bool]int{false: 2, true: 7} {
+		dir, _ := writeGood(t, func([]Param) {})
+		raw, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, ConfigFile, []byte(strings.Replace(string(raw), `"use_dora": false`, fmt.Sprintf(`"use_dora": %v`, flag), 1)))
+		saved, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if saved.Config.R != want {
+			t.Errorf("use_dora %v is read with rank %d, want %d", flag, saved.Config.R, want)
+		}
+		saved.Close()
+	}
+}
+
+func TestMergers(t *testing.T) {
+	a := Param{"l.1.q.lora_A.weight", []int{1, 2}, []float32{1, 2}}
+	b := Param{"l.1.q.lora_B.weight", []int{3, 1}, []float32{1, 0, -1}}
+	c := Config{R: 1, Alpha: 10}
+	m, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, []Param{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := make([]float32, 6)
+	m["l.1.q"](w, 1, 3)
+	m["l.1.q"](w, 0, 1)
+	if got := fmt.Sprint(w); got != "[10 20 0 0 -10 -20]" {
+		t.Errorf("merged %s", got)
+	}
+	for want, params := range map[string][]Param{
+		"tensor l.2.q.lora_A.weight is of no adapted layer and can't be merged": {a, b, {Name: "l.2.q.lora_A.weight"}},
+		"tensor l.1.q.magnitude can't be merged":                                {a, b, {Name: "l.1.q.magnitude"}},
+		"layer l.1.q lacks a tensor: LoRA has lora_A.weight and lora_B.weight":  {a},
+	} {
+		if _, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, params); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}

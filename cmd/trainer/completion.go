@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/configs"
+)
+
+// completionHow says how each shell learns the program's words.
+var completionHow = map[string]string{
+	"bash":       "  source <(trainer completion bash)",
+	"zsh":        "  source <(trainer completion zsh)",
+	"fish":       "  trainer completion fish | source",
+	"powershell": "  trainer completion powershell | Out-String | Invoke-Expression",
+}
+
+// addCompletion adds the command that prints a shell's completion script.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return // cobra was told to leave it out
+	}
+	cmd.Short = "Print a script that completes commands, flags and configurations in a shell"
+	cmd.Example = completionHow["bash"] + "\n" + completionHow["fish"]
+	for _, sub := range cmd.Commands() {
+		sub.Example = completionHow[sub.Name()]
+		sub.Args = noArguments
+	}
+}
+
+// completeConfigs completes --config and the word in its place with files and the built-in configurations.
+func completeConfigs(cmd *cobra.Command) {
+	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return configs.Names(), cobra.ShellCompDirectiveDefault
+	}
+	cmd.ValidArgsFunction = complete
+	if err := cmd.RegisterFlagCompletionFunc("config", complete); err != nil {
+		panic(fmt.Sprintf("%s: %v", cmd.Name(), err)) // the flag was made just before
+	}
+}

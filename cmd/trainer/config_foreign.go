@@ -1,0 +1,177 @@
+package main
+
+import "strings"
+
+// counterpart is what a key of another program is here.
+type counterpart struct {
+	key string // our key, "" where there is none
+	say string // what to write instead, or why there is no such key; "" where the value can be kept
+}
+
+// sameKeys gives our key for the names that Axolotl, LLaMA-Factory, PEFT and transformers have for it. The value
+// can be kept.
+var sameKeys = map[string]string{
+	"base_model":                           "model_name_or_path model base_model_name_or_path",
+	"output_dir":                           "output_path save_dir",
+	"seed":                                 "data_seed random_seed",
+	"lora.r":                               "lora_r lora_rank rank",
+	"lora.alpha":                           "lora_alpha",
+	"lora.dropout":                         "lora_dropout",
+	"lora.target_modules":                  "lora_target_modules lora_target",
+	"lora.use_rslora":                      "peft_use_rslora",
+	"lora.init_from":                       "lora_model_dir adapter_name_or_path",
+	"quantization.bits":                    "quantization_bit",
+	"quantization.type":                    "bnb_4bit_quant_type quantization_type",
+	"quantization.double_quant":            "double_quantization bnb_4bit_use_double_quant",
+	"dataset.path":                         "dataset_info data_files train_file dataset_dir",
+	"dataset.val_path":                     "validation_file test_datasets eval_dataset",
+	"dataset.max_length":                   "sequence_len cutoff_len max_seq_length model_max_length",
+	"dataset.packing":                      "sample_packing neat_packing",
+	"dataset.val_split":                    "val_set_size val_size",
+	"dataset.fields":                       "field_mapping column_mapping",
+	"dataset.train_on_prompt":              "train_on_inputs",
+	"dataset.cache_dir":                    "dataset_prepared_path tokenized_path",
+	"training.batch_size":                  "micro_batch_size per_device_train_batch_size train_batch_size",
+	"training.gradient_accumulation_steps": "gradient_accumulation accumulate_grad_batches",
+	"training.epochs":                      "num_epochs num_train_epochs",
+	"training.max_steps":                   "max_train_steps num_steps",
+	"training.learning_rate":               "lr",
+	"training.optimizer":                   "optim",
+	"training.lr_scheduler":                "lr_scheduler_type",
+	"training.precision":                   "mixed_precision",
+	"training.loss_scale":                  "initial_scale_power",
+	"training.loss_scale_interval":         "loss_scale_window growth_interval",
+	"training.adam_epsilon":                "adam_eps",
+	"training.max_grad_norm":               "gradient_clipping",
+	"training.save_total_limit":            "checkpoints_to_keep",
+	"training.resume":                      "auto_resume_from_checkpoints resume_from_checkpoint",
+}
+
+// otherValues are names that stand for a value of ours, or for something slightly else.
+var otherValues = map[string]counterpart{
+	"finetuning_type":               {"adapter", "write adapter: lora, or adapter: qlora"},
+	"peft_type":                     {"adapter", "write adapter: lora, or adapter: qlora"},
+	"lora_target_linear":            {"lora.target_modules", "write lora.target_modules: all-linear"},
+	"layers_to_transform":           {"lora.target_modules", "name the layers by a regular expression in lora.target_modules"},
+	"peft_layers_to_transform":      {"lora.target_modules", "name the layers by a regular expression in lora.target_modules"},
+	"layers_pattern":                {"lora.target_modules", "name the layers by a regular expression in lora.target_modules"},
+	"exclude_modules":               {"lora.target_modules", "name the modules to adapt in lora.target_modules, in a list or by a regular expression"},
+	"load_in_4bit":                  {"quantization.bits", "write quantization.bits: 4, or adapter: qlora"},
+	"bnb_config_kwargs":             {"quantization.type", "write quantization.type, quantization.block_size and quantization.double_quant"},
+	"quantization_config":           {"quantization.type", "write quantization.type, quantization.block_size and quantization.double_quant"},
+	"bnb_4bit_compute_dtype":        {"training.precision", "write training.precision: bf16, or auto"},
+	"bf16":                          {"training.precision", "write training.precision: bf16, or auto"},
+	"fp16":                          {"training.precision", "write training.precision: fp16, or auto"},
+	"tf32":                          {"training.precision", "write training.precision: tf32"},
+	"float16":                       {"training.precision", "write training.precision: fp16, or auto"},
+	"bfloat16":                      {"training.precision", "write training.precision: bf16, or auto"},
+	"pure_bf16":                     {"training.precision", "write training.precision: bf16, or auto"},
+	"dtype":                         {"training.precision", "write training.precision: bf16, fp16 or fp32, or auto"},
+	"fp16_opt_level":                {"training.precision", "write training.precision: fp16, or auto"},
+	"torch_dtype":                   {"training.precision", "write training.precision: bf16, fp16 or fp32, or auto"},
+	"dataset_text_field":            {"dataset.fields", "write dataset.fields, such as {text: body} for dataset.format: text"},
+	"completion_only_loss":          {"dataset.train_on_prompt", "write dataset.train_on_prompt: false"},
+	"datasets":                      {"dataset.path", "write dataset.path and dataset.format; there is one data set"},
+	"eval_sample_packing":           {"dataset.packing", "dataset.packing holds for training and validation rows"},
+	"pad_to_sequence_len":           {"dataset.pad_to", "write dataset.pad_to: max_length"},
+	"shuffle_merged_datasets":       {"dataset.shuffle", "write dataset.shuffle"},
+	"excess_length_strategy":        {"dataset.on_truncated", "write dataset.on_truncated: keep, drop or error"},
+	"activation_offloading":         {"training.gradient_checkpointing", "write training.gradient_checkpointing: offload"},
+	"evals_per_epoch":               {"training.eval_steps", "training.eval_steps counts optimizer steps"},
+	"saves_per_epoch":               {"training.save_steps", "training.save_steps counts optimizer steps"},
+	"eval_strategy":                 {"training.eval_steps", "training.eval_steps counts optimizer steps, 0 = at the end"},
+	"evaluation_strategy":           {"training.eval_steps", "training.eval_steps counts optimizer steps, 0 = at the end"},
+	"eval_on_start":                 {"training.eval_steps", "training.eval_steps counts optimizer steps, 0 = at the end"},
+	"eval_delay":                    {"training.eval_steps", "training.eval_steps counts optimizer steps, 0 = at the end"},
+	"save_strategy":                 {"training.save_steps", "training.save_steps counts optimizer steps, 0 = at the end"},
+	"logging_strategy":              {"training.logging_steps", "training.logging_steps counts optimizer steps"},
+	"overwrite_output_dir":          {"output_dir", "a run never replaces another: name a new output_dir, or set training.resume: auto"},
+	"logging_dir":                   {"output_dir", "metrics.jsonl is written into output_dir"},
+	"no_cuda":                       {"device", "write device: cpu"},
+	"use_cpu":                       {"device", "write device: cpu"},
+	"gpu_memory_limit":              {"vram", "write vram: 8GiB"},
+	"max_memory":                    {"vram", "write vram: 8GiB"},
+	"per_device_eval_batch_size":    {"training.batch_size", "evaluation takes training.batch_size rows at a time"},
+	"eval_batch_size":               {"training.batch_size", "evaluation takes training.batch_size rows at a time"},
+	"auto_find_batch_size":          {"training.batch_size", "training.batch_size is fixed; trainer plan prints the memory that it takes"},
+	"warmup_decay":                  {"training.lr_scheduler", "write training.lr_scheduler: wsd, with training.decay_ratio"},
+	"cosine_min_lr_ratio":           {"training.min_lr_ratio", "write training.lr_scheduler: cosine_with_min_lr, with training.min_lr_ratio"},
+	"lr_scheduler_kwargs":           {"training.lr_scheduler", "training.min_lr_ratio and training.decay_ratio are its values"},
+	"gradient_checkpointing_kwargs": {"training.gradient_checkpointing", "training.gradient_checkpointing takes none, selective, full, offload or auto"},
+}
+
+// noCounterpart says why there is no key for what other programs have one for.
+var noCounterpart = []struct{ names, why string }{
+	{"bias lora_bias", "biases stay as they are, only LoRA's matrices are trained"},
+	{"modules_to_save lora_modules_to_save additional_target unfrozen_parameters trainable_token_indices freeze_trainable_layers freeze_trainable_modules",
+		"the base weights stay frozen, only LoRA's matrices are trained"},
+	{"task_type stage rl reward_model pref_beta pref_loss dpo_beta", "a run trains a causal language model on rows of text"},
+	{"do_train do_eval do_predict inference_mode", "the command says what is done: train, eval or generate"},
+	{"init_lora_weights peft_init_lora_weights loftq_config pissa_init pissa_iter eva_config corda_config",
+		"A starts at random and B at zero, as is PEFT's default; lora.init_from starts from an adapter instead"},
+	{"use_dora peft_use_dora use_qalora relora_steps relora_prune_ratio use_galore galore_rank use_badam use_llama_pro", "the adapters are lora and qlora"},
+	{"loraplus_lr_ratio loraplus_lr_embedding", "both matrices of a LoRA pair are trained with training.learning_rate"},
+	{"create_new_adapter", "a run without lora.init_from makes a new adapter"},
+	{"fan_in_fan_out lora_fan_in_fan_out layer_replication target_parameters megatron_config megatron_core", "the model's own files say how its weights are stored"},
+	{"load_in_8bit gptq gptq_disable_exllama bnb_4bit_quant_storage quantization_method quantization_device_map", "base weights are kept as they are or as NF4; adapter: qlora has 4 bits"},
+	{"lora_on_cpu low_cpu_mem_usage device_map", "weights are read straight to where the run computes"},
+	{"merge_lora export_dir export_size export_device export_legacy_format", "trainer merge writes a merged model"},
+	{"model_type base_model_config is_llama_derived_model is_mistral_derived_model is_qwen_derived_model rope_scaling rope_theta overrides_of_model_config auto_mapping",
+		"the model's config.json says it"},
+	{"tokenizer_type tokenizer_config tokenizer_use_fast tokenizer_legacy use_fast_tokenizer special_tokens tokens added_tokens_overrides " +
+		"add_special_tokens new_special_tokens resize_vocab resize_token_embeddings_to_32x", "the tokenizer and its special tokens are those of the model's folder"},
+	{"trust_remote_code", "no code of a model's folder is ever run"},
+	{"model_revision revision", "name the folder of the snapshot in base_model"},
+	{"hub_model_id push_to_hub push_dataset_to_hub hub_strategy hub_token hf_use_auth_token hf_hub_token", "nothing is uploaded; output_dir holds the adapter in PEFT's format"},
+	{"chat_template template default_system default_system_message field_messages message_field_role message_property_mappings roles roles_to_train train_on_eos mask_history",
+		"chat templates are not applied; write the conversation into the fields of a format, such as prompt and completion of dataset.format: completion"},
+	{"dataset_processes preprocessing_num_workers dataloader_num_workers dataloader_prefetch_factor dataloader_pin_memory dataloader_drop_last overwrite_cache",
+		"rows are read and tokenised before the first step, batches come from memory"},
+	{"streaming pretraining_dataset streaming_multipack_buffer_size", "rows are read and tokenised before the first step; dataset.format: text trains on plain text"},
+	{"group_by_length", "rows come in shuffled order; dataset.packing saves the padding"},
+	{"max_samples max_train_samples buffer_size", "all rows of dataset.path are used: name a file with fewer"},
+	{"mix_strategy interleave_probs", "there is one data set"},
+	{"multipack_real_batches sample_packing_eff_est sample_packing_group_size sample_packing_bin_size total_num_tokens", "packed sequences are counted, not estimated"},
+	{"remove_unused_columns label_names length_column_name", "fields that the format does not read are left alone"},
+	{"flash_attention flash_attn xformers_attention sdp_attention s2_attention eager_attention attn_implementation flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp " +
+		"use_unsloth use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo",
+		"the fused kernels that fit the device are always used"},
+	{"deepspeed fsdp fsdp_config tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size sequence_parallel_degree context_parallel_size world_size " +
+		"accelerator_config use_ray", "a run uses one device"},
+	{"wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_log_model use_wandb report_to run_name mlflow_tracking_uri mlflow_experiment_name comet_project_name " +
+		"use_tensorboard use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir"},
+	{"logging_first_step include_num_input_tokens_seen include_tokens_per_second log_level disable_tqdm", "metrics.jsonl has a line every training.logging_steps steps, tokens included"},
+	{"optim_args adam_beta3 adafactor", "AdamW's values are training.adam_beta1, training.adam_beta2 and training.adam_epsilon"},
+	{"early_stopping_patience load_best_model_at_end metric_for_best_model greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},
+	{"save_safetensors save_only_model save_first_step", "checkpoints are SafeTensors and hold all that exact resume needs"},
+	{"eval_table_size eval_max_new_tokens eval_causal_lm_metrics compute_accuracy predict_with_generate", "evaluation measures the loss; trainer generate makes text"},
+	{"neftune_noise_alpha noisy_embedding_alpha label_smoothing_factor", "the loss is the plain cross-entropy on the rows as they are"},
+	{"bf16_full_eval fp16_full_eval eval_accumulation_steps prediction_loss_only include_inputs_for_metrics infer_backend",
+		"evaluation computes as training does and keeps the loss alone"},
+	{"loss_watchdog_threshold loss_watchdog_patience", "a loss that is not finite ends the run; expect.loss_decrease judges the losses at the end"},
+	{"ignore_data_skip full_determinism runtime_config", "a resumed run continues with the next row, and a run repeats bit by bit on one kind of device"},
+	{"debug profiler_steps", "trainer plan and trainer bench show what a step takes"},
+	{"strict", "an unknown key is always an error"},
+	{"plugins trainer_cls", "there are no plugins: the program is one binary"},
+}
+
+// foreign is what the keys of other programs are here. A key is also known with the dashes of a command line.
+var foreign = foreignKeys()
+
+func foreignKeys() map[string]counterpart {
+	all := map[string]counterpart{}
+	for key, names := range sameKeys {
+		for _, name := range strings.Fields(names) {
+			all[name] = counterpart{key: key}
+		}
+	}
+	for name, c := range otherValues {
+		all[name] = c
+	}
+	for _, group := range noCounterpart {
+		for _, name := range strings.Fields(group.names) {
+			all[name] = counterpart{say: group.why}
+		}
+	}
+	return all
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/golden"
+)
+
+// compiledSchema is what the command prints, as another program's checker reads it.
+func compiledSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	code, out, errOut := trainer(t, t.TempDir(), nil, "", "config-schema")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, errOut)
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("config.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("config.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// checkText is what the schema says of a configuration's text.
+func checkText(t *testing.T, s *jsonschema.Schema, text []byte) error {
+	t.Helper()
+	var value any
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Validate(doc)
+}
+
+func TestSchemaTakesEveryConfig(t *testing.T) {
+	s := compiledSchema(t)
+	n := 0
+	err := filepath.WalkDir(filepath.Join(golden.Root(t), "configs"), func(path string, d os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		n++
+		if err := checkText(t, s, text); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		link, ok := strings.CutPrefix(line, schemaLine)
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), link)); !ok || err != nil {
+			t.Errorf("%s begins with %q: no schema there for an editor (%v)", path, line, err)
+		}
+		return nil
+	})
+	names := append(configs.Names(), configs.Examples()...)
+	if err != nil || n != len(names) {
+		t.Errorf("%d files checked, %d are built in (%v)", n, len(names), err)
+	}
+	// A rendered configuration has every key.
+	for _, name := range names {
+		text, _ := configs.Read(name)
+		if err := checkText(t, s, Render(merged(t, string(text), nil, nil))); err != nil {
+			t.Errorf("%s, rendered: %v", name, err)
+		}
+	}
+}
+
+func TestSchemaRefuses(t *testing.T) {
+	s := compiledSchema(t)
+	if err := checkText(t, s, []byte(least)); err != nil {
+		t.Fatalf("the least configuration: %v", err)
+	}
+	for text, want := range map[string]string{
+		least + "sed: 1\n":                              "additional properties 'sed' not allowed",
+		least + "training: {learning_rte: 1e-4}\n":      "additional properties 'learning_rte' not allowed",
+		least + "training: {learning_rate: fast}\n":     "got string, want number",
+		least + "training: {max_steps: 1.5}\n":          "got number, want integer",
+		least + "training: {batch_size: 0}\n":           "minimum: got 0, want 1",
+		least + "training: {lr_scheduler: cosin}\n":     "value must be one of",
+		least + "lora: {dropout: 1}\n":                  "exclusiveMaximum: got 1, want 1",
+		least + "lora: {target_modules: {q_proj: 1}}\n": "want string or array",
+		least + "lora: {rank_pattern: {q_proj: 0}}\n":   "minimum: got 0, want 1",
+		least + "vram: 8 gigs\n":                        "does not match pattern",
+		least + "seed: -1\n":                            "minimum: got -1, want 0",
+		"base_model: m\noutput_dir: out\n":              "missing property 'dataset'",
+		"base_model: m\noutput_dir: out\ndataset: {}\n": "missing property 'path'",
+	} {
+		if err := checkText(t, s, []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\nis answered by %v, want %q", text, err, want)
+		}
+	}
+}
+
+// about are the problems of a configuration that name the key.
+func about(path, value string) (found []string) {
+	text := least
+	if strings.HasPrefix(path, "quantization.") {
+		text += "adapter: qlora\n"
+	}
+	if path == "training.eval_steps" {
+		text = strings.Replace(text, "d.jsonl", "d.jsonl, val_split: 0.1", 1)
+	}
+	_, problems := mergeConfig("run.yaml", []byte(text), nil, []string{path + "=" + value})
+	for _, p := range problems {
+		if pathOf(p.text) == path {
+			found = append(found, p.text)
+		}
+	}
+	return found
+}
+
+// Listed values are the values that a run accepts, and every text that is not free is listed.
+func TestChoicesAreTheRuns(t *testing.T) {
+	const nonsense = "no-such-value"
+	for _, k := range schema.leaves() {
+		list := choices[k.path]
+		for _, v := range list {
+			if got := about(k.path, fmt.Sprint(v)); v != "" && got != nil {
+				t.Errorf("%s: %v is listed and refused: %v", k.path, v, got)
+			}
+		}
+		if k.kind != kindText {
+			continue
+		}
+		got := about(k.path, nonsense)
+		switch refused := len(got) > 0; {
+		case refused && list == nil && patterns[k.path] == "":
+			t.Errorf("%s takes not every text (%v): list its values in choices", k.path, got)
+		case !refused && list != nil:
+			t.Errorf("%s has a list of values and takes %q", k.path, nonsense)
+		case list != nil:
+			_, said, _ := strings.Cut(got[0], nonsense)
+			for _, word := range strings.FieldsFunc(said, func(r rune) bool { return strings.ContainsRune(`" ,;:`, r) }) {
+				if !filler[word] && !slices.Contains(list, any(word)) {
+					t.Errorf("%s: %q is not listed, the program says %s", k.path, word, got[0])
+				}
+			}
+		}
+	}
+	for path := range choices {
+		if k, rest := schema.find(path); rest != "" || k.path != path {
+			t.Errorf("choices has %s, which is no key", path)
+		}
+	}
+}
+
+// filler are words of the messages about a value.
+var filler = map[string]bool{"is": true, "not": true, "one": true, "of": true, "or": true, "want": true, "use": true, "supported": true}
+
+func TestPatternsAreTheRuns(t *testing.T) {
+	s := compiledSchema(t)
+	for path := range patterns {
+		for _, value := range []string{"8GiB", "2 GB", "1.5gb", "4096", "100B", "8 gigs", "GB", "-1GB", "1e9", "8GiBs", ".5GB"} {
+			nested := path + ": '" + value + "'"
+			if section, name, ok := strings.Cut(path, "."); ok {
+				nested = section + ": {" + name + ": '" + value + "'}"
+			}
+			run, editor := about(path, value), checkText(t, s, []byte(least+nested+"\n"))
+			if (run == nil) != (editor == nil) {
+				t.Errorf("%s: %q: the run says %v, the schema %v", path, value, run, editor)
+			}
+		}
+	}
+}
+
+// Limits are the bounds that a run accepts: the bound itself, the next number beyond it not.
+func TestLimitsAreTheRuns(t *testing.T) {
+	eachNumber(func(path, key string, whole bool) {
+		limit, ok := limits[key]
+		if !ok {
+			if choices[key] == nil {
+				t.Errorf("%s is a number without limits", key)
+			}
+			return
+		}
+		try := func(v float64, ok bool) {
+			value := fmt.Sprint(v)
+			if whole {
+				value = fmt.Sprintf("%.0f", v)
+			}
+			if got := about(path, value); (got == nil) != ok {
+				t.Errorf("%s: %s should be accepted: %v, the run says %q", path, value, ok, got)
+			}
+		}
+		step := func(v, to float64) float64 {
+			if whole {
+				return v + math.Copysign(1, to-v)
+			}
+			return math.Nextafter(v, to)
+		}
+		try(limit.low, !limit.lowOpen)
+		try(step(limit.low, math.Inf(-1)), false)
+		if key == "training.loss_scale" || key == "seed" {
+			return // powers of two; the largest whole number there is
+		}
+		try(step(limit.low, math.Inf(1)), true)
+		if !math.IsInf(limit.high, 0) {
+			try(limit.high, !limit.highOpen)
+			try(step(limit.high, math.Inf(1)), false)
+		}
+	})
+}
+
+// eachNumber visits the keys that take numbers: path is where to set one, key whose limits count.
+func eachNumber(see func(path, key string, whole bool)) {
+	isNumber := func(k kind) bool { return k == kindWhole || k == kindUnsigned || k == kindNumber }
+	for _, k := range schema.leaves() {
+		if k.kind == kindTable && isNumber(k.elem) {
+			see(k.path+".q_proj", k.path, k.elem != kindNumber)
+		} else if isNumber(k.kind) {
+			see(k.path, k.path, k.kind != kindNumber)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train"
+)
+
+var update = flag.Bool("update", false, "write docs/CONFIG.md, docs/config.schema.json and config_descriptions.go anew")
+
+// TestReferenceIsFresh compares what is generated from the fields' comments, defaults and values with what is committed.
+func TestReferenceIsFresh(t *testing.T) {
+	texts := describe(t)
+	docs := filepath.Join(golden.Root(t), "docs")
+	for path, want := range map[string][]byte{
+		"config_descriptions.go":                  descriptionsSource(t, texts),
+		filepath.Join(docs, "CONFIG.md"):          referencePage(texts),
+		filepath.Join(docs, "config.schema.json"): schemaText(texts),
+	} {
+		if *update {
+			if err := os.WriteFile(path, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not what the configuration's fields say (%v): go generate ./cmd/trainer writes it anew", path, err)
+		}
+	}
+}
+
+var goName = regexp.MustCompile(`\b[A-Z][a-z]+[A-Z][A-Za-z]*\b`)
+
+// Every key and section has a description, in the words of the file and not of the source.
+func TestEveryKeyIsDescribed(t *testing.T) {
+	texts := describe(t)
+	eachKey(schema, func(k *key) {
+		text := texts[k.path]
+		switch {
+		case text == "":
+			t.Errorf("%s has no description: write a comment at its field", k.path)
+		case !strings.HasSuffix(text, "."):
+			t.Errorf("%s: the description is no sentence: %q", k.path, text)
+		}
+		for _, name := range goName.FindAllString(text, -1) {
+			if !prose[name] {
+				t.Errorf("%s: %s is a name of the source: %q", k.path, name, text)
+			}
+		}
+	})
+	if len(texts) != countKeys(schema) {
+		t.Errorf("%d descriptions of %d keys", len(texts), countKeys(schema))
+	}
+}
+
+// prose are words with capitals inside that are no names of the source.
+var prose = map[string]bool{"AdamW": true, "LoRA": true, "NormalFloat": true}
+
+func TestPlainComment(t *testing.T) {
+	names := map[string]string{"WarmupRatio": "warmup_ratio", "Epochs": "epochs", "Path": "path", "R": "r"}
+	for comment, want := range map[string]string{
+		"R is the rank.":                                   "The rank.",
+		"Path of a file; Path wins. Path too.":             "Path of a file; `path` wins. Path too.",
+		"WarmupRatio sets it;\n0 lets Epochs decide.":      "`warmup_ratio` sets it; 0 lets `epochs` decide.",
+		"Target are the layers. They win over WarmupRatio": "The layers. They win over `warmup_ratio`",
+	} {
+		name, _, _ := strings.Cut(comment, " ")
+		if got := plainComment(comment, name, names); got != want {
+			t.Errorf("%q is described as %q, want %q", comment, got, want)
+		}
+	}
+}
+
+func eachKey(section *key, see func(*key)) {
+	for _, k := range section.keys {
+		see(k)
+		eachKey(k, see)
+	}
+}
+
+func countKeys(section *key) (n int) {
+	eachKey(section, func(*key) { n++ })
+	return n
+}
+
+// describe reads the comments of all fields, wherever their types stand.
+func describe(t *testing.T) map[string]string {
+	t.Helper()
+	texts, comments := map[string]string{}, map[reflect.Type]map[string]string{}
+	var section func(k *key, typ reflect.Type)
+	section = func(k *key, typ reflect.Type) {
+		if comments[typ] == nil {
+			comments[typ] = fieldComments(t, typ)
+		}
+		names := map[string]string{}
+		for _, c := range k.keys {
+			names[typ.Field(c.index[len(c.index)-1]).Name] = c.name
+		}
+		for _, c := range k.keys {
+			field := typ.Field(c.index[len(c.index)-1])
+			if text := plainComment(comments[typ][field.Name], field.Name, names); text != "" {
+				texts[c.path] = text
+			}
+			if c.kind == kindSection {
+				inner := field.Type
+				if inner.Kind() == reflect.Pointer {
+					inner = inner.Elem()
+				}
+				section(c, inner)
+			}
+		}
+	}
+	section(schema, reflect.TypeFor[train.Spec]())
+	return texts
+}
+
+// fieldComments are the comments of a struct type's fields, from the sources of the package that the type says it is of.
+func fieldComments(t *testing.T, typ reflect.Type) map[string]string {
+	t.Helper()
+	_, inside, ok := strings.Cut(typ.PkgPath(), "/tierlora/tierlora/")
+	if !ok {
+		t.Fatalf("%v is a type of %q, which is no package of this module", typ, typ.PkgPath())
+	}
+	files, err := filepath.Glob(filepath.Join(golden.Root(t), filepath.FromSlash(inside), "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no sources of %s: %v", typ.PkgPath(), err)
+	}
+	found := map[string]string{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != typ.Name() {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, f := range s.Fields.List {
+					for _, name := range f.Names {
+						found[name.Name] = f.Doc.Text()
+						if found[name.Name] == "" {
+							found[name.Name] = f.Comment.Text()
+						}
+					}
+				}
+			}
+			return false
+		})
+	}
+	if len(found) == 0 {
+		t.Fatalf("the sources of %s have no type %s", typ.PkgPath(), typ.Name())
+	}
+	return found
+}
+
+// plainComment is a field's comment as a user reads it: without "Name is" in front, other fields by their keys.
+func plainComment(comment, field string, names map[string]string) string {
+	text := strings.Join(strings.Fields(comment), " ")
+	for _, verb := range []string{" is ", " are "} {
+		if rest, ok := strings.CutPrefix(text, field+verb); ok {
+			text = strings.ToUpper(rest[:1]) + rest[1:]
+			break
+		}
+	}
+	words := regexp.MustCompile(`[A-Za-z0-9]+`).FindAllStringIndex(text, -1)
+	var b strings.Builder
+	at := 0
+	for _, w := range words {
+		word := text[w[0]:w[1]]
+		begins := w[0] == 0 || strings.HasSuffix(text[:w[0]], ". ")
+		plain := strings.IndexFunc(word[1:], unicode.IsUpper) < 0 // at a sentence's start it is a word
+		if key := names[word]; key != "" && !(begins && plain) {
+			b.WriteString(text[at:w[0]] + "`" + key + "`")
+			at = w[1]
+		}
+	}
+	return b.String() + text[at:]
+}
+
+func descriptionsSource(t *testing.T, texts map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	b.WriteString("// Code generated by go generate ./cmd/trainer; DO NOT EDIT.\n\npackage main\n\n" +
+		"// descriptions are what the comments of the configuration's fields say, by key.\nvar descriptions = map[string]string{\n")
+	eachKey(schema, func(k *key) { fmt.Fprintf(&b, "%q: %q,\n", k.path, texts[k.path]) })
+	b.WriteString("}\n")
+	source, err := format.Source(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+const referenceIntro = "# Configuration keys\n\n" +
+	"<!-- Generated by `go generate ./cmd/trainer` from the comments, defaults and checks in the source. Do not edit. -->\n\n" +
+	"A run is one YAML file. A key that is left out has its default. `--set training.learning_rate=1e-4` wins over the\n" +
+	"environment (`TRAINER_TRAINING_LEARNING_RATE=1e-4`), which wins over the file. `trainer validate FILE --show` prints\n" +
+	"every key with the value that a run would use; `trainer config-schema` prints a JSON schema of all this\n" +
+	"([config.schema.json](config.schema.json)). Example files are in [configs/examples](../configs/examples).\n"
+
+// referencePage is docs/CONFIG.md.
+func referencePage(texts map[string]string) []byte {
+	var b bytes.Buffer
+	b.WriteString(referenceIntro)
+	b.WriteString("\n## Top level\n\n")
+	referenceTable(&b, schema, texts)
+	for _, section := range schema.keys {
+		if section.kind == kindSection {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", section.name, texts[section.path])
+			referenceTable(&b, section, texts)
+		}
+		if section.name == "dataset" {
+			b.WriteString(formatTable())
+		}
+	}
+	return b.Bytes()
+}
+
+// formatTable lists the fields of each data format, with the keys under which they are found in a file.
+func formatTable() string {
+	var b strings.Builder
+	b.WriteString("\nFormats of the rows. A field is found under the first of its keys that a row has; `fields` names another key.\n\n" +
+		"| format | fields |\n|---|---|\n")
+	for _, name := range sortedNames(dataset.Formats) {
+		var fields []string
+		for _, r := range dataset.Formats[name].Roles {
+			field := "`" + strings.Join(r.Keys, "` or `") + "`"
+			if r.Keys[0] != r.Name {
+				field = r.Name + ": " + field
+			}
+			if r.Optional {
+				field += " (may be missing)"
+			}
+			fields = append(fields, field)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", name, strings.Join(fields, "; "))
+	}
+	return b.String()
+}
+
+func referenceTable(b *bytes.Buffer, section *key, texts map[string]string) {
+	defaults, required := defaultValues(), requiredKeys()
+	b.WriteString("| key | type | default | values | meaning |\n|---|---|---|---|---|\n")
+	for _, k := range section.keys {
+		if k.kind == kindSection {
+			continue
+		}
+		value := "empty"
+		switch v := defaults[k.path]; {
+		case required[k.path]:
+			value = "must be given"
+		case v == nil || v == "":
+		case k.kind == kindNumber:
+			value = "`" + strconv.FormatFloat(v.(float64), 'g', -1, 64) + "`"
+		default:
+			text, err := json.Marshal(v)
+			if err != nil {
+				panic(err) // a plain value
+			}
+			if value = "`" + string(text) + "`"; k.kind == kindText {
+				value = "`" + v.(string) + "`"
+				if strings.ContainsAny(v.(string), "\n\t ") {
+					value = "`" + string(text) + "`"
+				}
+			}
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.name, typeWord(k), value, k.values(), strings.ReplaceAll(texts[k.path], "|", "\\|"))
+	}
+}
+
+// typeWord is a key's type in a word or two.
+func typeWord(k *key) string {
+	words := map[kind]string{kindText: "text", kindWhole: "whole number", kindUnsigned: "whole number", kindNumber: "number",
+		kindTruth: "true or false", kindList: "text or list", kindTable: "keys and "}
+	if k.kind == kindTable {
+		return words[kindTable] + words[k.elem] + "s"
+	}
+	return words[k.kind]
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/golden"
+)
+
+// exampleRows are data for the example configurations, by the file that they name.
+var exampleRows = map[string]string{
+	"data/alpaca.jsonl":    `{"instruction": "Say a name.", "input": "", "output": "Tim"}` + "\n" + `{"instruction": "Add.", "input": "1 and 2", "output": "3"}` + "\n",
+	"data/more.jsonl":      `{"instruction": "Say a colour.", "output": "red"}` + "\n",
+	"data/documents.jsonl": `{"text": "Once upon a time there was a cat."}` + "\n" + `{"text": "The cat sat. It was happy."}` + "\n",
+	"data/questions.jsonl": `{"question": "Who sat?", "answer": "The cat"}` + "\n" + `{"question": "How was it?", "answer": "happy"}` + "\n",
+}
+
+func writeRows(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, rows := range exampleRows {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat(rows, 10)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// brief makes a run of an example one of a second: the model in the binary, two steps, on a CPU.
+var brief = []string{"--set", "base_model=embedded:stories260K", "--set", "device=cpu", "--set", "dataset.max_length=160",
+	"--set", "training.max_steps=2", "--set", "training.gradient_accumulation_steps=1", "--set", "training.batch_size=2"}
+
+// Every example trains; what is changed for the test is the model, the device and the size.
+func TestExamplesRun(t *testing.T) {
+	dir := t.TempDir()
+	writeRows(t, dir)
+	extra := map[string][]string{
+		"examples/validate_resume": {"--set", "training.eval_steps=1", "--set", "training.save_steps=1"},
+	}
+	n := 0
+	for _, name := range append([]string{"examples/lora_cpu"}, configs.Examples()...) { // continue_adapter needs its adapter
+		if name == "examples/lora_cpu" && n > 0 {
+			continue
+		}
+		n++
+		text, _ := configs.Read(name)
+		if s := merged(t, string(text), nil, nil); s.OutputDir != "runs/"+name { // as it is
+			t.Errorf("%s: output_dir %s", name, s.OutputDir)
+		}
+		code, out, errOut := trainer(t, dir, nil, "", append(append([]string{"--config", name, "--quiet"}, brief...), extra[name]...)...)
+		if code != 0 || !strings.Contains(out, "steps    2 of 2") {
+			t.Errorf("%s: exit code %d\n%s%s", name, code, out, errOut)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "runs", name, "adapter_model.safetensors")); err != nil {
+			t.Error(err)
+		}
+	}
+	if files, err := filepath.Glob(filepath.Join(golden.Root(t), "configs/examples/*.yaml")); err != nil || n != len(files) || n < 7 {
+		t.Errorf("%d examples run, %d are there (%v)", n, len(files), err)
+	}
+	// The same command again continues, as validate_resume says.
+	args := append(append([]string{"--config", "examples/validate_resume"}, brief...), extra["examples/validate_resume"]...)
+	code, out, errOut := trainer(t, dir, nil, "", append(args, "--set", "training.max_steps=3")...)
+	if code != 0 || !strings.Contains(out, "steps    3 of 3, resumed after step 2") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+}
+
+// fenced is the text of the README's first block of a language.
+func fenced(t *testing.T, language string) string {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(golden.Root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(readme), "\n```"+language+"\n")
+	text, _, closed := strings.Cut(text, "```")
+	if !ok || !closed {
+		t.Fatalf("README.md has no block of %s", language)
+	}
+	return text
+}
+
+// The README's five minutes: its row, its configuration and its command, on the model in the binary.
+func TestReadmeExampleRuns(t *testing.T) {
+	dir := t.TempDir()
+	row, config, commands := fenced(t, "json"), fenced(t, "yaml"), fenced(t, "sh")
+	for name, text := range map[string]string{"mine.jsonl": strings.Repeat(row, 8), "mine.yaml": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := merged(t, config, nil, nil); s.Dataset.Path != "mine.jsonl" || s.OutputDir != "runs/mine" {
+		t.Errorf("dataset.path %s, output_dir %s", s.Dataset.Path, s.OutputDir)
+	}
+	if !strings.Contains(commands, "trainer --config mine.yaml") || !strings.Contains(fenced(t, "python"), `"runs/mine"`) {
+		t.Errorf("the README's commands do not use its files:\n%s", commands)
+	}
+	code, out, errOut := trainer(t, dir, nil, "", append([]string{"--config", "mine.yaml", "--quiet"}, brief...)...)
+	if code != 0 || !strings.Contains(out, "steps    2 of 2") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+		if _, err := os.Stat(filepath.Join(dir, "runs/mine", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An example is listed by what it is for, and is written out under its own name, without the schema's place in the
+// repository.
+func TestExamplesAreWrittenOut(t *testing.T) {
+	dir := t.TempDir()
+	if code, out, errOut := trainer(t, dir, nil, "", "configs"); code != 0 || !strings.Contains(out, "examples/lora_cpu                LoRA on a CPU: ") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	if code, _, errOut := trainer(t, dir, nil, "", "configs", "write", "examples/lora_cpu"); code != 0 {
+		t.Fatal(errOut)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "lora_cpu.yaml"))
+	if err != nil || !strings.HasPrefix(string(text), "# LoRA on a CPU") {
+		t.Errorf("%v, %.80q", err, text)
+	}
+}

@@ -1,0 +1,144 @@
+package dataset
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+)
+
+func mustShard(t *testing.T, l *Loader, rank, world int) *Loader {
+	t.Helper()
+	s, err := l.Shard(rank, world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// splits are ways to share a step's micro-batches: world ranks, each accumulating over n.
+var splits = []struct{ world, n int }{{1, 1}, {1, 6}, {2, 3}, {3, 2}, {6, 1}, {2, 1}, {4, 2}, {7, 3}, {64, 1}}
+
+// TestShardsAreOneWindow: at every step the ranks' batches one behind the other are the window of one rank that
+// accumulates over all of it, under the same divisor, over epochs whose ends are uneven.
+func TestShardsAreOneWindow(t *testing.T) {
+	variants(t, func(t *testing.T, rows []Row, opt Options) {
+		for _, split := range splits {
+			t.Run(fmt.Sprintf("%dx%d", split.world, split.n), func(t *testing.T) {
+				one := mustLoader(t, rows, opt)
+				ranks := make([]*Loader, split.world)
+				for r := range ranks {
+					ranks[r] = mustShard(t, mustLoader(t, rows, opt), r, split.world)
+				}
+				steps := one.Steps(2, split.world*split.n)
+				if got := ranks[0].Steps(2, split.n); got != steps {
+					t.Fatalf("%d steps, want %d", got, steps)
+				}
+				for step := range steps {
+					want, divisor := one.NextWindow(split.world * split.n)
+					var got []Batch
+					for r, l := range ranks {
+						window, trained := l.NextWindow(split.n)
+						if trained != divisor || l.State() != one.State() || l.Progress() != one.Progress() {
+							t.Fatalf("step %d, rank %d: divisor %d, want %d; cursor %+v, want %+v", step, r, trained, divisor, l.State(), one.State())
+						}
+						if least := len(want) / split.world; len(window) < least || len(window) > least+1 || len(window) > split.n {
+							t.Fatalf("step %d, rank %d takes %d of %d batches", step, r, len(window), len(want))
+						}
+						got = append(got, window...)
+					}
+					if !reflect.DeepEqual(got, want) {
+						t.Fatalf("step %d: the ranks' batches are not those of one rank", step)
+					}
+				}
+				if one.State().Epoch != 2 || one.State().Position != 0 {
+					t.Errorf("the cursor is %+v behind two epochs", one.State())
+				}
+			})
+		}
+	})
+}
+
+// TestResumeAtAnotherWorldSize: the cursor of one world size goes on in another with the batches that were next.
+func TestResumeAtAnotherWorldSize(t *testing.T) {
+	rows := madeRows(47, 20, 3)
+	opt := Options{BatchSize: 2, T: 20, Seed: 5, Shuffle: true}
+	for _, before := range []int{1, 2, 3} {
+		for _, after := range []int{1, 2, 5} {
+			old := mustShard(t, mustLoader(t, rows, opt), before-1, before)
+			for range 5 {
+				old.NextWindow(2)
+			}
+			plain := mustLoader(t, rows, opt)
+			if err := plain.Restore(old.State()); err != nil {
+				t.Fatal(err)
+			}
+			want, _ := plain.NextWindow(after * 2)
+			var got []Batch
+			for rank := range after {
+				l := mustShard(t, mustLoader(t, rows, opt), rank, after)
+				if err := l.Restore(old.State()); err != nil {
+					t.Fatal(err)
+				}
+				window, _ := l.NextWindow(2)
+				got = append(got, window...)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%d ranks, then %d: other batches follow", before, after)
+			}
+		}
+	}
+}
+
+func TestShardKeepsThePlace(t *testing.T) {
+	l := mustLoader(t, madeRows(20, 20, 3), Options{BatchSize: 1, T: 20, Seed: 1, Shuffle: true})
+	l.NextWindow(3)
+	before := l.State()
+	a, b := mustShard(t, l, 0, 2), mustShard(t, l, 1, 2)
+	a.NextWindow(2)
+	if l.State() != before || b.State() != before || a.State().Position != before.Position+4 {
+		t.Errorf("cursors %+v %+v %+v, before %+v", l.State(), a.State(), b.State(), before)
+	}
+}
+
+// TestEpochOfShards: the ranks' parts of an evaluation one behind the other are the whole.
+func TestEpochOfShards(t *testing.T) {
+	l := mustLoader(t, madeRows(23, 20, 3), Options{BatchSize: 2, T: 20})
+	var want []Batch
+	for b := range l.Epoch(0) {
+		want = append(want, b)
+	}
+	for _, world := range []int{1, 2, 5, 12, 30} {
+		var got []Batch
+		for rank := range world {
+			for b := range mustShard(t, l, rank, world).Epoch(0) {
+				got = append(got, b)
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%d ranks: %d batches, want %d", world, len(got), len(want))
+		}
+	}
+}
+
+func TestProgress(t *testing.T) {
+	l := mustLoader(t, madeRows(10, 20, 3), Options{BatchSize: 1, T: 20})
+	for i, want := range []float64{0, 0.4, 0.8, 1, 1.4, 1.8, 2} {
+		if got := l.Progress(); got != want {
+			t.Errorf("%d windows: %v epochs, want %v", i, got, want)
+		}
+		l.NextWindow(4)
+	}
+}
+
+func TestShardRefuses(t *testing.T) {
+	l := mustLoader(t, madeRows(3, 20, 1), Options{BatchSize: 1, T: 20})
+	for _, c := range [][2]int{{0, 0}, {1, 1}, {-1, 2}, {2, 2}, {0, -1}, {0, 1 << 40}} {
+		want := fmt.Sprintf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, which is 1 to 65536", c[0], c[1])
+		if _, err := l.Shard(c[0], c[1]); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if window, _ := l.NextWindow(1 << 62); len(window) != 3 {
+		t.Errorf("a huge window has %d batches, want the epoch's 3", len(window))
+	}
+}

@@ -1,0 +1,211 @@
+// Package infer is what a model does without being trained: the loss over a data set, logits, and text.
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+)
+
+// ErrNotFinite is in the error of a model whose loss or logits are no numbers.
+var ErrNotFinite = errors.New("not finite")
+
+// EvalReport is the loss of a model, with or without adapter, over a data set.
+type EvalReport struct {
+	Data          string        `json:"data"`
+	Adapter       string        `json:"adapter,omitempty"`
+	Rows          int           `json:"rows"`
+	Tokens        int64         `json:"tokens"`         // without padding
+	TrainedTokens int64         `json:"trained_tokens"` // those that are counted
+	NLL           float64       `json:"nll"`            // sum over the trained tokens
+	Loss          float64       `json:"eval_loss"`      // NLL / TrainedTokens
+	Perplexity    float64       `json:"perplexity"`     // exp(Loss)
+	Duration      time.Duration `json:"duration_ns"`
+}
+
+const (
+	segmentEval = "eval"
+	evalPrefix  = "eval " // before the names of an evaluation's data
+)
+
+// EvalStep is the forward pass and the loss alone.
+type EvalStep struct {
+	session.Program
+	nll       *graph.Value // f[M]
+	objective objective.Objective
+}
+
+// PlanEval plans the evaluation of micro-batches of a shape.
+func PlanEval(nw session.Network, s session.Shape, on graph.Machine) (*EvalStep, error) {
+	nw.Adapter.Dropout = 0 // of training only
+	e := &EvalStep{objective: objective.Objectives[objective.Default]}
+	n, trained, in := nw.Declare(evalPrefix, s)
+	data := e.objective.Declare(n, evalPrefix, s.Tokens)
+	n.Segment(segmentEval)
+	hidden := nw.Hidden(n, in)
+	loss, each := e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on)}, data)
+	plan, err := on.Compile(n.Builder, loss, each)
+	if err != nil {
+		return nil, fmt.Errorf("plan the evaluation: %w", err)
+	}
+	e.nll, e.Program = each, session.Program{Net: n, Trained: trained, Plan: plan}
+	return e, nil
+}
+
+// Evaluator is an EvalStep with memory.
+type Evaluator struct {
+	step  *EvalStep
+	run   graph.Runner
+	batch *session.Batch
+	data  objective.Filler
+}
+
+// Bind makes an evaluation ready in the memory that its plan was bound to.
+func (e *EvalStep) Bind(m graph.Store, run graph.Runner) (*Evaluator, error) {
+	v := &Evaluator{step: e, run: run}
+	if err := run.Prepare(segmentEval); err != nil {
+		return nil, err
+	}
+	var err error
+	if v.batch, err = session.BindBatch(m, evalPrefix); err != nil {
+		return nil, err
+	}
+	v.data, err = e.objective.Bind(v.batch)
+	return v, err
+}
+
+// Sum is a loss over rows.
+type Sum struct {
+	NLL     float64
+	Trained int64 // tokens that are counted
+	Tokens  int64 // without padding
+	Batches int
+}
+
+// Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil = nobody.
+func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches int) error) (Sum, error) {
+	var sum Sum
+	for b := range l.Epoch(0) {
+		if err := ctx.Err(); err != nil {
+			return sum, err
+		}
+		v.batch.Fill(b)
+		v.data.Scale(1)
+		sum.Trained += int64(v.data.Fill(b))
+		sum.Tokens += int64(b.Tokens)
+		nll, err := v.batchLoss()
+		if err != nil {
+			return sum, err
+		}
+		sum.NLL += nll
+		sum.Batches++
+		if see != nil {
+			if err := see(sum.Batches); err != nil {
+				return sum, err
+			}
+		}
+	}
+	return sum, nil
+}
+
+// batchLoss is the sum of negative log-likelihoods over what was written.
+func (v *Evaluator) batchLoss() (float64, error) {
+	if err := v.batch.Put(); err != nil {
+		return 0, err
+	}
+	if err := v.run.Run(segmentEval); err != nil {
+		return 0, err
+	}
+	t, err := v.run.Read(v.step.nll)
+	if err != nil {
+		return 0, err
+	}
+	var sum float64
+	for _, x := range t.F32() {
+		sum += float64(x)
+	}
+	return sum, nil
+}
+
+// EvalOptions say what is evaluated.
+type EvalOptions struct {
+	session.Options
+	AdapterDir string // a PEFT folder; empty = the base model alone
+	Data       dataset.Config
+	Seed       uint64
+	BatchSize  int
+	// Progress is told how many batches are done; nil = nobody.
+	Progress func(done, of int)
+}
+
+// Evaluate is the loss of a base model, with the adapter of a folder unless that is empty, over the validation rows of
+// the data, or all rows where it has none.
+func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalReport, err error) {
+	s, err := session.Open(ctx, o.Options, env)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.UseAdapter(o.AdapterDir); err != nil {
+		return report, err
+	}
+	set, _, err := s.LoadData(ctx, o.Data, o.Seed)
+	if err != nil {
+		return report, err
+	}
+	if len(set.Val) == 0 {
+		set.Val = set.Train
+	}
+	loader, err := set.ValLoader(o.BatchSize)
+	if err != nil {
+		return report, err
+	}
+	report = EvalReport{Data: o.Data.Path, Adapter: o.AdapterDir, Rows: loader.Len()}
+	began := time.Now()
+	sum, err := evaluate(ctx, s, loader, o.Progress)
+	if err != nil {
+		return EvalReport{}, err
+	}
+	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL, sum.NLL/float64(sum.Trained)
+	report.Perplexity, report.Duration = math.Exp(report.Loss), time.Since(began)
+	if math.IsNaN(report.Loss) || math.IsInf(report.Loss, 0) {
+		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx, fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
+	}
+	return report, nil
+}
+
+func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, progress func(done, of int)) (sum Sum, err error) {
+	B, T, borders := loader.Shape()
+	if T > s.Base.Config.MaxPositions {
+		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", T, s.Base.Config.MaxPositions)
+	}
+	step, err := PlanEval(s.Net, session.Shape{Tokens: B * T, Sequences: borders - 1, MaxLen: T}, s.On)
+	if err != nil {
+		return sum, err
+	}
+	if err := s.CheckFits(&step.Program); err != nil {
+		return sum, err
+	}
+	m, err := s.Hold(ctx, &step.Program)
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	v, err := step.Bind(m, m.Runs[0])
+	if err != nil {
+		return sum, err
+	}
+	return v.Run(ctx, loader, func(batches int) error {
+		if progress != nil {
+			progress(batches, loader.Batches(0))
+		}
+		return nil
+	})
+}

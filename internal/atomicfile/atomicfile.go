@@ -1,0 +1,51 @@
+// Package atomicfile writes files that are either the old one or the whole new one, whatever happens in between.
+package atomicfile
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Write replaces a file: a temporary one beside it is written, synced and renamed.
+func Write(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = SyncDir(dir)
+	}
+	return err
+}
+
+// SyncDir makes the names in a folder durable, where the system can.
+func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // folders can't be synced there
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+package kernel
+
+// RMSNormWeightGrad is the gradient of RMSNorm for its weight, where a run trains it.
+//
+//	x f[M,C], rstd f[M], dy f[M,C] -> dw f[C] = sum over rows of dy*x*rstd
+type RMSNormWeightGrad struct{}
+
+func (RMSNormWeightGrad) Name() string { return "rmsnorm_weight" }
+
+func (RMSNormWeightGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "f[M]", "f[M,C]")
+	if err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 1, 2); err != nil {
+		return nil, err
+	}
+	return []Type{T(in[0].DType, d.At('C'))}, nil
+}
+
+func (RMSNormWeightGrad) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return rmsnormWeightGrad[float64](c, in, out)
+	}
+	return rmsnormWeightGrad[float32](c, in, out)
+}
+
+// rmsnormWeightGrad sums columns of a cache line's width in float64, each in the order of the rows.
+func rmsnormWeightGrad[F Float](c *CPU, in, out []Tensor) func() {
+	const columns = 16
+	x, rstd, dy, dw := Floats[F](in[0]), Floats[F](in[1]), Floats[F](in[2]), Floats[F](out[0])
+	width := len(dw)
+	return c.Range(width, columns, func(lo, hi int) {
+		for ; lo < hi; lo += columns { // one piece may be the whole width
+			var sums [columns]float64
+			n := min(columns, hi-lo)
+			for row, r := range rstd {
+				x, dy := x[row*width+lo:][:n], dy[row*width+lo:][:n]
+				for j := range x {
+					sums[j] += float64(dy[j]) * float64(x[j]) * float64(r)
+				}
+			}
+			for j := range n {
+				dw[lo+j] = F(sums[j])
+			}
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package families_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// TestTrainedNorm: a norm's weight that is declared trained has the gradient that central differences give, beside
+// an adapter; every other weight stays frozen.
+func TestTrainedNorm(t *testing.T) {
+	const rows, ts = 2, 6
+	c := loadConfig(t, path(t, "llama.config.json"))
+	for _, name := range []string{"model.norm.weight", "model.layers.1.post_attention_layernorm.weight", "model.layers.0.input_layernorm.weight"} {
+		trained := &adapter.Trained{}
+		w := build(t, c, rows, ts, nn.Options{
+			Float: kernel.F64, Trainable: trained.Weights(func(n string) bool { return n == name }),
+			Wrap: adapter.Methods["lora"].Wrapper(trained, adapter.Default()),
+		}, nil, adapter.Config{})
+		loss := w.loss()
+		grads := w.Grad(loss, trained.Params...)
+		r := w.start(t, openWeights(t, path(t, "llama.safetensors")), append([]*nn.Value{loss}, grads...)...)
+		for i := range rows * ts {
+			r.ints("ids")[i], r.ints("labels")[i] = int32(7*i%c.VocabSize), int32((5*i+1)%c.VocabSize)
+		}
+		r.tensor("scale").F64()[0] = 1.0 / (rows * ts)
+		r.run.Run("main")
+		at, own := -1, 0
+		for i, p := range trained.Params {
+			switch {
+			case p.Name == name:
+				at = i
+				own++
+			case !strings.Contains(p.Name, ".lora_"):
+				own++
+			}
+			if p.Kind() != graph.State || trained.Rates[i] != 1 {
+				t.Errorf("%s is a %v with the rate %v", p.Name, p.Kind(), trained.Rates[i])
+			}
+		}
+		if at < 0 || own != 1 || len(trained.Rates) != len(trained.Params) {
+			t.Fatalf("%s: %d weights of the base are trained, want it alone", name, own)
+		}
+		got := append([]float64{}, r.run.Tensor(grads[at]).F64()...)
+		weight := r.tensor(name).F64()
+		const h = 1e-5
+		size := 0.0
+		for i := range weight {
+			was, side := weight[i], [2]float64{}
+			for k, sign := range []float64{1, -1} {
+				weight[i] = was + sign*h
+				r.run.Run("main")
+				side[k] = r.run.Tensor(loss).F64()[0]
+			}
+			weight[i] = was
+			want := (side[0] - side[1]) / (2 * h)
+			size = max(size, math.Abs(want))
+			if d := math.Abs(got[i] - want); !(d <= 1e-8) {
+				t.Errorf("gradient of %s[%d] is %v, central differences give %v", name, i, got[i], want)
+			}
+		}
+		if size < 1e-3 {
+			t.Errorf("%s: gradients within %v compare nothing", name, size)
+		}
+	}
+	w := build(t, c, rows, ts, nn.Options{Float: kernel.F64}, nil, adapter.Config{})
+	for _, x := range w.Weights() {
+		if x.Name == "" {
+			continue // computed
+		}
+		if w.Frozen(x.Name, kernel.T(kernel.F64, x.Shape...)); w.Err() != nil { // declared as anything else, it is refused
+			t.Fatalf("%s is trained by default: %v", x.Name, w.Err())
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package weights
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/internal/regular"
+)
+
+// Advice for weights that are not SafeTensors. None of them is ever opened as what it is: unpickling runs code.
+const (
+	advicePickle = "a PyTorch pickle, which can run code when it is opened. Convert it with transformers where you trust it:\n" +
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\").save_pretrained(\"OUT\", safe_serialization=True)'\n" +
+		"and copy the tokenizer's files to OUT"
+	adviceGGUF = "a GGUF file, llama.cpp's format for inference. Train on the original model in SafeTensors, from which it was made, " +
+		"or dequantise it with transformers:\n" +
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", gguf_file=\"FILE\").save_pretrained(\"OUT\", safe_serialization=True)'"
+	adviceTensorFlow = "a TensorFlow or Keras file. Convert it with transformers 4 and TensorFlow:\n" +
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", from_tf=True).save_pretrained(\"OUT\", safe_serialization=True)'"
+	adviceFlax = "a Flax file. Convert it with transformers 4 and Flax:\n" +
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", from_flax=True).save_pretrained(\"OUT\", safe_serialization=True)'"
+	adviceONNX    = "an ONNX graph, an export for inference. Use the model in SafeTensors that it was exported from"
+	advicePointer = "a Git LFS pointer, not the file itself: run `git lfs pull` in the folder"
+	adviceAdapter = "an adapter without its base model. Name the base model (base_model_name_or_path in adapter_config.json)"
+	adviceQuant   = "weights that GPTQ or AWQ has quantised, which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits while they load"
+)
+
+// foreign is the advice by the ending of a file's name.
+var foreign = []struct{ ending, advice string }{
+	{".gguf", adviceGGUF}, {".ggml", adviceGGUF},
+	{".bin", advicePickle}, {".pt", advicePickle}, {".pth", advicePickle}, {".ckpt", advicePickle}, {".pkl", advicePickle},
+	{".h5", adviceTensorFlow}, {".keras", adviceTensorFlow}, {".msgpack", adviceFlax}, {".onnx", adviceONNX},
+}
+
+// noWeights are files that a trainer leaves beside a model.
+var noWeights = []string{"training_args.bin", "optimizer.", "scheduler.", "rng_state", "scaler."}
+
+// magics is the advice by how a file begins.
+var magics = []struct{ begin, advice string }{
+	{"GGUF", adviceGGUF}, {"PK\x03\x04", advicePickle}, {"\x80\x02", advicePickle}, {"\x80\x04", advicePickle},
+	{"\x89HDF\r\n", adviceTensorFlow}, {"version https://git-lfs", advicePointer},
+}
+
+// Advice says what the first file with weights among names is and how to make a SafeTensors model of it; "" if there is
+// none. It looks at the names only.
+func Advice(names []string) string {
+	names = slices.Sorted(slices.Values(names))
+	for _, f := range foreign {
+		for _, name := range names {
+			base := strings.ToLower(path.Base(filepath.ToSlash(name)))
+			if !strings.HasSuffix(base, f.ending) || slices.ContainsFunc(noWeights, func(p string) bool { return strings.HasPrefix(base, p) }) {
+				continue
+			}
+			advice := f.advice
+			if strings.HasPrefix(base, "adapter_model.") {
+				advice = adviceAdapter
+			}
+			return name + " is " + strings.Replace(advice, "FILE", path.Base(filepath.ToSlash(name)), 1)
+		}
+	}
+	for _, name := range names {
+		if path.Base(filepath.ToSlash(name)) == "adapter_model.safetensors" {
+			return name + " is " + adviceAdapter
+		}
+	}
+	return ""
+}
+
+// AdviceDir is Advice for the files of a folder.
+func AdviceDir(dir string) string {
+	entries, _ := os.ReadDir(dir)
+	return adviceEntries(entries, dir)
+}
+
+func adviceEntries(entries []fs.DirEntry, dir string) string {
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return strings.Replace(Advice(names), "DIR", dir, 1)
+}
+
+// AdviceFile is Advice for one file, by its name or else by how it begins.
+func AdviceFile(name string) string {
+	if advice := Advice([]string{name}); advice != "" {
+		return strings.Replace(advice, "DIR", filepath.Dir(name), 1)
+	}
+	if advice := adviceBytes(head(name), name); advice != "" {
+		return name + " is " + advice
+	}
+	return ""
+}
+
+// adviceBytes is the advice by how the file called name begins.
+func adviceBytes(begin []byte, name string) string {
+	for _, m := range magics {
+		if bytes.HasPrefix(begin, []byte(m.begin)) {
+			return strings.NewReplacer("FILE", filepath.Base(name), "DIR", filepath.Dir(name)).Replace(m.advice)
+		}
+	}
+	return ""
+}
+
+func head(name string) []byte {
+	f, err := regular.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	begin := make([]byte, 32)
+	n, _ := io.ReadFull(f, begin)
+	return begin[:n]
+}

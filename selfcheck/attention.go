@@ -1,0 +1,215 @@
+package selfcheck
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// attentionCheck is attention over sequences, with keys of the same bounds or of their own.
+type attentionCheck struct {
+	queries, keys []int // of each sequence
+	after         int   // rows in no sequence
+	heads, kv, D  int
+	window        int
+}
+
+// attentionChecks are attention and its gradients over packed sequences, and attention over a cache.
+func attentionChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, D := range checkHeads {
+		for _, h := range [][2]int{{4, 2}, {3, 1}, {2, 2}} {
+			for _, lengths := range [][]int{{1}, {7}, {65}, {129}, {1, 63, 64, 65, 17}} {
+				a := attentionCheck{queries: lengths, keys: lengths, heads: h[0], kv: h[1], D: D}
+				all = append(all, a.check(n, true))
+			}
+			a := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D, window: 50}
+			all = append(all, a.check(n, true))
+			for _, c := range []attentionCheck{
+				{queries: []int{1}, keys: []int{301}},
+				{queries: []int{37}, keys: []int{101}, after: 27},
+				{queries: []int{64, 1}, keys: []int{129, 70}, window: 33},
+			} {
+				c.heads, c.kv, c.D = h[0], h[1], D
+				all = append(all, c.check(n, false))
+			}
+		}
+	}
+	return all
+}
+
+func bounds(lengths []int) []int {
+	cu := []int{0}
+	for i, n := range lengths {
+		cu = append(cu, cu[i]+n)
+	}
+	return cu
+}
+
+func (a attentionCheck) check(n checkNumbers, backward bool) check {
+	cuQ, cuK := bounds(a.queries), bounds(a.keys)
+	M, N := cuQ[len(cuQ)-1]+a.after, cuK[len(cuK)-1]
+	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}
+	c := check{kernel: "attention", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D, a.queries), plain: a.plain,
+		in: []checkInput{n.normal(1, M, a.heads*a.D), n.normal(1, N, a.kv*a.D), n.normal(1, N, a.kv*a.D), integers(cuQ...)}}
+	if a.window > 0 {
+		c.name += fmt.Sprintf(", window %d", a.window)
+	}
+	if !backward {
+		c.name += fmt.Sprintf(" over %v keys", a.keys)
+		c.in = append(c.in, integers(cuK...))
+		c.build, c.bounds = one(k), []bound{rounded, rounded}
+		return c
+	}
+	c.in = append(c.in, n.normal(1, M, a.heads*a.D))
+	c.bounds = []bound{rounded, rounded, rounded, rounded, rounded}
+	c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		q, key, v, cu, do := in[0], in[1], in[2], in[3], in[4]
+		o := b.ApplyAll(k, q, key, v, cu, cu)
+		return append(slices.Clip(o), b.ApplyAll(kernel.AttentionGrad(k), q, key, v, o[0], o[1], do, cu, cu)...)
+	}
+	return c
+}
+
+// plain is attention with matrices of scores and probabilities rounded: o, lse and, given the gradient of o,
+// the gradients of q, k and v.
+func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
+	q, k, v := in[0], in[1], in[2]
+	var do []float64
+	if slices.Equal(a.queries, a.keys) && a.after == 0 {
+		do = in[4]
+	}
+	cuQ, cuK, D, scale := bounds(a.queries), bounds(a.keys), a.D, 1/math.Sqrt(float64(a.D))
+	M := len(q) / (a.heads * D)
+	o, lse := make([]float64, len(q)), make([]float64, a.heads*M)
+	dq, dk, dv := make([]float64, len(q)), make([]float64, len(k)), make([]float64, len(v))
+	for s, nq := range a.queries {
+		for i := range nq {
+			end, begin := cuK[s]+a.keys[s]-(nq-1-i), cuK[s]
+			if a.window > 0 {
+				begin = max(begin, end-a.window)
+			}
+			for h := range a.heads {
+				at := ((cuQ[s]+i)*a.heads + h) * D
+				key := func(x []float64, j int) []float64 { return x[(j*a.kv+h/(a.heads/a.kv))*D:][:D] }
+				if begin >= end {
+					continue
+				}
+				p, top, sum := make([]float64, end-begin), math.Inf(-1), 0.0
+				for j := range p {
+					p[j] = f.round(f.round(dot(q[at:][:D], key(k, begin+j))) * scale)
+					top = max(top, p[j])
+				}
+				for _, x := range p {
+					sum += math.Exp(x - top)
+				}
+				lse[h*M+cuQ[s]+i] = top + math.Log(sum)
+				for j := range p {
+					p[j] = f.round(math.Exp(p[j]-top) / sum)
+					axpy(o[at:][:D], p[j], key(v, begin+j))
+				}
+				f.all(o[at:][:D])
+				if do == nil {
+					continue
+				}
+				delta := dot(o[at:][:D], do[at:][:D])
+				for j := range p {
+					ds := f.round(p[j]*(f.round(dot(do[at:][:D], key(v, begin+j)))-delta)) * scale
+					axpy(dq[at:][:D], ds, key(k, begin+j))
+					axpy(key(dk, begin+j), ds, q[at:][:D])
+					axpy(key(dv, begin+j), p[j], do[at:][:D])
+				}
+			}
+		}
+	}
+	if do == nil {
+		return [][]float64{o, lse}
+	}
+	f.all(dq)
+	f.all(dk)
+	f.all(dv)
+	return [][]float64{o, lse, dq, dk, dv}
+}
+
+func dot(a, b []float64) float64 {
+	s := 0.0
+	for i, x := range a {
+		s += x * b[i]
+	}
+	return s
+}
+
+// axpy is y += a x.
+func axpy(y []float64, a float64, x []float64) {
+	for i := range y {
+		y[i] += a * x[i]
+	}
+}
+
+// lossChecks are the vocabulary head and the loss.
+func lossChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, M := range checkRows {
+		for _, s := range [][2]int{{64, 512}, {172, 1001}, {40, 777}} {
+			C, V := s[0], s[1]
+			labels := make([]int, M)
+			for i := range labels {
+				labels[i] = (i*7919 + V - 1) % V
+				if i%5 == 3 {
+					labels[i] = kernel.Untrained
+				}
+			}
+			in := []checkInput{n.normal(1, M, C), n.normal(0.2, V, C), integers(labels...), given([]int{1}, 1/float64(M))}
+			for _, chunk := range []int{32, 256} {
+				name := fmt.Sprintf("%d rows of %d, vocabulary %d, %d at a time", M, C, V, chunk)
+				all = append(all,
+					check{kernel: "crossentropy", name: name, build: one(kernel.LinearCrossEntropy{Chunk: chunk, Grad: true}), in: in, plain: plainLoss(M, C, true),
+						bounds: []bound{lastBound, rounded, rounded}, products: true},
+					check{kernel: "crossentropy", name: name + ", no gradient", build: one(kernel.LinearCrossEntropy{Chunk: chunk}), in: in, plain: plainLoss(M, C, false),
+						bounds: []bound{lastBound, rounded}, products: true})
+			}
+		}
+	}
+	return all
+}
+
+// plainLoss is the loss with logits and their gradient rounded.
+func plainLoss(M, C int, grad bool) func(f format, in [][]float64) [][]float64 {
+	return func(f format, in [][]float64) [][]float64 {
+		x, w, labels, scale := in[0], in[1], in[2], in[3][0]
+		V := len(w) / C
+		loss, dx, nll, p := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V)
+		for m, label := range labels {
+			if label < 0 {
+				continue
+			}
+			top, sum := math.Inf(-1), 0.0
+			for i := range p {
+				p[i] = f.round(dot(x[m*C:][:C], w[i*C:][:C]))
+				top = max(top, p[i])
+			}
+			for _, l := range p {
+				sum += math.Exp(l - top)
+			}
+			nll[m] = top + math.Log(sum) - p[int(label)]
+			loss += nll[m] * scale
+			for i, l := range p {
+				p[i] = math.Exp(l-top) / sum
+			}
+			p[int(label)]--
+			for i := range p {
+				axpy(dx[m*C:][:C], f.round(p[i]*scale), w[i*C:][:C])
+			}
+		}
+		f.all(dx)
+		if grad {
+			return [][]float64{{loss}, dx, nll}
+		}
+		return [][]float64{{loss}, nll}
+	}
+}

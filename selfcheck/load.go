@@ -1,0 +1,160 @@
+package selfcheck
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+)
+
+// loadTypes are the types of a checkpoint's numbers that loading is checked with.
+var loadTypes = []weights.DType{weights.BF16, weights.F16, weights.F32, weights.F64}
+
+// loadKind is how linear layers' weights are kept.
+type loadKind struct{ packed, nested, decoded bool }
+
+var loadKinds = []loadKind{{}, {packed: true}, {packed: true, nested: true}, {packed: true, decoded: true}, {packed: true, nested: true, decoded: true}}
+
+func (k loadKind) String() string {
+	s := "as numbers"
+	if k.packed {
+		s = "packed"
+	}
+	if k.nested {
+		s += ", scales in 8 bits"
+	}
+	if k.decoded {
+		s += ", decoded"
+	}
+	return s
+}
+
+// loadSizes are linear layers [in,out]: one block, blocks that end short, scales that do not fill a block of their
+// own, and several pieces.
+var loadSizes = [][2]int{{64, 1}, {9, 7}, {65, 1}, {33, 7}, {130, 128}, {256, 65}, {1003, 401}}
+
+// loadNet is a network of linear layers, a table and a norm, and a checkpoint for it with numbers of type d.
+func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.Value, *weights.File, error) {
+	o := nn.Options{Dequantised: kind.decoded}
+	if kind.packed {
+		scheme := quant.Default()
+		scheme.DoubleQuant = kind.nested
+		o.Scheme = &scheme
+	}
+	n := nn.New(o)
+	var out []*graph.Value
+	for i, s := range sizes {
+		out = append(out, n.Linear(fmt.Sprint("linear", i), s[0], s[1], true).Apply(n.Frozen(fmt.Sprint("x", i), kernel.T(kernel.F32, 2, s[0]))))
+	}
+	ids := n.Batch("ids", kernel.T(kernel.I32, 3))
+	out = append(out, n.RMSNorm("norm", n.Embed("table", 500, 129, ids), 1e-5))
+	r := rand.New(rand.NewPCG(5, uint64(d)))
+	var all []weights.Tensor
+	for _, w := range n.Weights() {
+		x := make([]float32, kernel.T(kernel.F32, w.Shape...).Elems())
+		for i := range x {
+			x[i] = float32(r.NormFloat64() * 0.02)
+		}
+		clear(x[:min(len(x), 64)]) // a block of zeros
+		t, err := weights.FromFloat32s(w.Name, d, w.Shape, x)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		all = append(all, t)
+	}
+	file, err := weights.Encode(all, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	f, err := weights.Decode(file)
+	return n, out, f, errors.Join(err, n.Err())
+}
+
+// onHost hides that a store fills weights itself: they are packed on the host and sent.
+type onHost struct{ graph.Store }
+
+// loadedBytes is what a network's frozen tensors hold after loading by the machine and by the host.
+func loadedBytes(ctx context.Context, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn.Reader) (byMachine, byHost map[string][]byte, err error) {
+	for _, to := range []*map[string][]byte{&byMachine, &byHost} {
+		m, err := on.NewStore(plan)
+		if err != nil {
+			return nil, nil, err
+		}
+		s := m
+		if to == &byHost {
+			s = onHost{m}
+		}
+		if err = n.Load(ctx, r, s, on.Workers()); err == nil {
+			*to, err = frozenBytes(n, m)
+		}
+		if err = errors.Join(err, m.Close()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return byMachine, byHost, nil
+}
+
+// frozenBytes are a network's frozen tensors by their names in a store.
+func frozenBytes(n *nn.Net, m graph.Store) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	for _, w := range n.Weights() {
+		if err := m.Get(w.Into...); err != nil {
+			return nil, err
+		}
+		for _, name := range w.Into {
+			x, err := m.Tensor(name)
+			if err != nil {
+				return nil, err
+			}
+			all[name] = bytes.Clone(x.Bytes())
+		}
+	}
+	return all, nil
+}
+
+// checkLoad loads a network of small weights; the bytes must be the host's.
+func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) (results []Result, err error) {
+	failed := func(err error) ([]Result, error) {
+		return []Result{{Kernel: "load", Case: fmt.Sprintf("%v, %v", d, kind), Status: StatusFail, Reason: err.Error()}}, err
+	}
+	n, out, file, err := loadNet(d, kind, loadSizes)
+	if err != nil {
+		return failed(err)
+	}
+	plan, err := on.Compile(n.Builder, out...)
+	if err != nil {
+		return failed(err)
+	}
+	got, want, err := loadedBytes(ctx, on, n, plan, session.Reader(file))
+	if err != nil {
+		return failed(err)
+	}
+	for _, w := range n.Weights() {
+		r := Result{Kernel: "load", Case: fmt.Sprintf("%s %v %v, %v", w.Name, w.Shape, d, kind), Status: StatusPass}
+		for _, name := range w.Into {
+			if !bytes.Equal(got[name], want[name]) {
+				r.Status, r.Error = StatusFail, 1
+				r.Reason = fmt.Sprintf("byte %d of %d of %s differs from the host's", firstDifference(got[name], want[name]), len(want[name]), name)
+			}
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}

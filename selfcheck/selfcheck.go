@@ -1,0 +1,257 @@
+// Package selfcheck runs every kernel on a GPU and compares it with the same graph in float64 on the CPU.
+package selfcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+)
+
+// Report is what Run found on a GPU.
+type Report struct {
+	Device   string        `json:"device"`
+	Passed   int           `json:"passed"`
+	Failed   int           `json:"failed"`
+	Skipped  int           `json:"skipped"`
+	Checks   []Result `json:"checks"`
+	Duration time.Duration `json:"duration_ns"`
+}
+
+// The values of Result.Status.
+const (
+	StatusPass  = "pass"
+	StatusFail  = "fail"
+	StatusSkip = "skip"
+)
+
+// Result is one kernel on one set of inputs.
+type Result struct {
+	Precision string  `json:"precision"`
+	Kernel    string  `json:"kernel"`
+	Case      string  `json:"case"`
+	Status    string  `json:"status"`
+	Error     float64 `json:"error"` // |GPU - float64| / |float64| of the output nearest its limit
+	Limit     float64 `json:"limit"`
+	Reason    string  `json:"reason,omitempty"`
+}
+
+func (r *Report) add(c Result) {
+	r.Checks = append(r.Checks, c)
+	switch c.Status {
+	case StatusPass:
+		r.Passed++
+	case StatusFail:
+		r.Failed++
+	default:
+		r.Skipped++
+	}
+}
+
+// Run runs every kernel on the first GPU in every precision, as a graph of its own, and compares it with the same
+// graph in float64 on the CPU. The error may be twice that of a plain implementation in the GPU's types. Where there
+// is no GPU the error is ErrNoDevice.
+func Run(ctx context.Context, env session.Env) (Report, error) {
+	s := newSelfChecker(env)
+	defer s.cpu.Close() //nolint:errcheck // nothing is held
+	for _, p := range checkedPrecisions {
+		on, err := session.OpenMachine("cuda", p.String(), env)
+		if err != nil {
+			return s.report, err
+		}
+		err = errors.Join(s.run(ctx, on), on.Close())
+		if err != nil {
+			return s.report, err
+		}
+	}
+	s.report.Duration = time.Since(s.began)
+	return s.report, nil
+}
+
+// checkedPrecisions are all; of TF32 only the library's products are its own.
+var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP32, kernel.PrecisionTF32}
+
+// ownProducts is a machine that can multiply with our own kernels where a library would serve; it reports
+// whether there was one.
+type ownProducts interface{ UseNativeGEMM() (library bool) }
+
+// selfChecker runs checks on machines and keeps what they are compared with.
+type selfChecker struct {
+	cpu        *graph.CPU
+	began      time.Time
+	checks     []check
+	references [][][]float64 // of each check, in float64
+	lost       string        // the check in which the device was lost
+	report     Report
+}
+
+func newSelfChecker(env session.Env) *selfChecker {
+	checks := slices.Concat(elementChecks(), productChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks())
+	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
+}
+
+// run does every check on a machine, in its precision.
+func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
+	s.report.Device = on.Name()
+	tf32 := on.Precision() == kernel.PrecisionTF32
+	for i, c := range s.checks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if tf32 && !c.products {
+			continue
+		}
+		if s.references[i] == nil {
+			var err error
+			if s.references[i], err = c.run(s.cpu, kernel.F64, 1); err != nil {
+				return fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, err)
+			}
+		}
+		s.compare(on, c, s.references[i])
+	}
+	for _, d := range loadTypes {
+		for _, kind := range loadKinds {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			s.load(ctx, on, d, kind)
+		}
+	}
+	m, ok := on.(ownProducts)
+	if !ok || tf32 {
+		return nil
+	}
+	if !m.UseNativeGEMM() { // they were just checked
+		s.report.add(Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: StatusSkip,
+			Reason: "the library was not found (trainer doctor says where it was looked for); products run on our own kernels"})
+		return nil
+	}
+	for i, c := range s.checks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if c.products {
+			c.name += ", own product"
+			s.compare(on, c, s.references[i])
+		}
+	}
+	return nil
+}
+
+func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
+	r, err := Result{Kernel: c.kernel, Case: c.name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}, error(nil)
+	if s.lost == "" {
+		if r, err = c.compare(on, want); lostDevice(err) {
+			s.lost = c.kernel + " " + c.name
+		}
+	}
+	r.Precision = on.Precision().String()
+	s.report.add(r)
+}
+
+func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) {
+	name := fmt.Sprintf("%v, %v", d, kind)
+	results, err := []Result{{Kernel: "load", Case: name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}}, error(nil)
+	if s.lost == "" {
+		if results, err = checkLoad(ctx, on, d, kind); lostDevice(err) {
+			s.lost = "load " + name
+		}
+	}
+	for _, r := range results {
+		r.Precision = on.Precision().String()
+		s.report.add(r)
+	}
+}
+
+// lostDevice tells whether no work can follow an error.
+func lostDevice(err error) bool { return errors.Is(err, graph.ErrDeviceLost) }
+
+// compare runs a check twice, and with computed inputs where an output may take their memory. The error is
+// that of running it; the result says it as well.
+func (c check) compare(on graph.Machine, want [][]float64) (Result, error) {
+	got, err := c.run(on, kernel.F32, 2)
+	if err != nil {
+		return Result{Kernel: c.kernel, Case: c.name, Status: StatusFail, Reason: err.Error()}, err
+	}
+	r := c.judge(formats[on.Precision()], got, want)
+	if c.inPlace == nil || r.Status != StatusPass {
+		return r, nil
+	}
+	again, err := c.computed().run(on, kernel.F32, 1)
+	if err != nil {
+		r.Status, r.Reason = StatusFail, "in place: "+err.Error()
+		return r, err
+	}
+	for i := range got {
+		if !slices.Equal(got[i], again[i]) {
+			r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d is different in its input's memory", i)
+		}
+	}
+	return r, nil
+}
+
+// judge holds results to their limits.
+func (c check) judge(f format, got, want [][]float64) Result {
+	r := Result{Kernel: c.kernel, Case: c.name, Status: StatusPass}
+	share := -1.0
+	for i, l := range c.limits(f, want) {
+		e := relativeError(got[i], want[i])
+		if s := e / max(l.norm, 1e-30); s > share || e != e {
+			share, r.Error, r.Limit = s, e, l.norm
+		}
+		worst, at := largestError(got[i], want[i])
+		switch {
+		case !(e <= l.norm):
+			r.Error, r.Limit, r.Status = e, l.norm, StatusFail
+			r.Reason = fmt.Sprintf("output %d: error %.3g, limit %.3g; element %d of %d is %v, want %v", i, e, l.norm, at, len(want[i]), got[i][at], want[i][at])
+			return r
+		case !(worst <= l.element):
+			r.Status = StatusFail
+			r.Reason = fmt.Sprintf("output %d: element %d of %d is %v, want %v: %.3g apart, limit %.3g", i, at, len(want[i]), got[i][at], want[i][at], worst, l.element)
+			return r
+		}
+		for j := range want[i] {
+			if c.bounds[i] == masked && (got[i][j] == 0) != (want[i][j] == 0) {
+				r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d: element %d is %v, want %v: another mask", i, j, got[i][j], want[i][j])
+				return r
+			}
+		}
+	}
+	return r
+}
+
+// relativeError is |got - want| / |want|, or |got| where nothing is wanted; infinite for a result that is no number.
+func relativeError(got, want []float64) float64 {
+	var e, w float64
+	for i := range want {
+		d := got[i] - want[i]
+		e, w = e+d*d, w+want[i]*want[i]
+	}
+	switch {
+	case e != e:
+		return math.Inf(1)
+	case w == 0:
+		return math.Sqrt(e)
+	}
+	return math.Sqrt(e / w)
+}
+
+// largestError is the largest |got - want| of one element, NaN if there is one.
+func largestError(got, want []float64) (worst float64, at int) {
+	for i := range want {
+		if d := math.Abs(got[i] - want[i]); !(d <= worst) {
+			worst, at = d, i
+			if d != d {
+				break
+			}
+		}
+	}
+	return worst, at
+}

@@ -1,0 +1,90 @@
+package selfcheck
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+)
+
+// TestSelfCheckOfCPU holds the CPU's float32 to the GPU's limits in fp32.
+func TestSelfCheckOfCPU(t *testing.T) {
+	s := newSelfChecker(session.Env{})
+	if err := s.run(context.Background(), s.cpu); err != nil {
+		t.Fatal(err)
+	}
+	r := s.report
+	for _, c := range r.Checks {
+		if c.Status != StatusPass {
+			t.Errorf("%s %s: %s: %s", c.Kernel, c.Case, c.Status, c.Reason)
+		}
+	}
+	t.Logf("%d checks", len(r.Checks))
+	if r.Passed != len(r.Checks) || r.Passed < 500 {
+		t.Errorf("%d of %d checks passed", r.Passed, len(r.Checks))
+	}
+}
+
+// TestSelfCheckSeesFaults changes one element of a right result.
+func TestSelfCheckSeesFaults(t *testing.T) {
+	on := graph.NewCPU(0)
+	for _, c := range slices.Concat(elementChecks(), productChecks()[:40], attentionChecks()[:20], lossChecks()[:2], updateChecks()) {
+		want, err := c.run(on, kernel.F64, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.run(on, kernel.F32, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			at := len(got[i]) / 2
+			for _, wrong := range []float64{got[i][at] + math.Abs(got[i][at]) + 1, math.NaN()} {
+				kept := got[i][at]
+				got[i][at] = wrong
+				if r := c.judge(formats[kernel.PrecisionBF16], got, want); r.Status != StatusFail || r.Reason == "" {
+					t.Errorf("%s %s: element %d of output %d is %v, not %v: %+v", c.kernel, c.name, at, i, wrong, kept, r)
+				}
+				got[i][at] = kept
+			}
+		}
+	}
+}
+
+// TestSelfCheckOfEveryKernel looks for kernels with a GPU body that no check applies.
+func TestSelfCheckOfEveryKernel(t *testing.T) {
+	checks := ""
+	own, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range own {
+		if !strings.HasSuffix(f, "_test.go") {
+			checks += string(golden.ReadFile(t, f))
+		}
+	}
+	bodies, err := filepath.Glob(filepath.Join(golden.Root(t), "kernel", "*_gpu.go"))
+	if err != nil || len(bodies) < 10 {
+		t.Fatalf("bodies %v, %v", bodies, err)
+	}
+	for _, f := range bodies {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?(\w+)\) GPU\(`).FindAllStringSubmatch(string(text), -1) {
+			if !regexp.MustCompile(`kernel\.` + m[1] + `[{(]`).MatchString(checks) {
+				t.Errorf("kernel.%s has a GPU body and no check", m[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// EmbeddedPrefix marks models and data sets that the binary carries: "embedded:stories260K".
+const EmbeddedPrefix = "embedded:"
+
+// Base is a checkpoint: a model's configuration, weights and tokenizer.
+type Base struct {
+	Name      string // as it was asked for: a folder, a hub name, or an embedded one
+	Config    model.Config
+	Weights   *weights.Set
+	Tokenizer *tokenizer.Tokenizer
+	Folder    fs.FS // the files it was read from
+}
+
+// OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
+func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
+	b := &Base{Name: name}
+	var err error
+	if short, ok := strings.CutPrefix(name, EmbeddedPrefix); ok {
+		if env.Model == nil {
+			return nil, fmt.Errorf("open base model %q: this program carries no models", name)
+		}
+		fsys, err := env.Model(short)
+		if err != nil {
+			return nil, fmt.Errorf("open base model: %w", err)
+		}
+		b.Folder = fsys
+		return b, b.openFS(fsys)
+	}
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	b.Folder = os.DirFS(dir)
+	if b.Config, err = families.LoadConfig(dir); err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	if b.Tokenizer, err = tokenizer.Load(dir); err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	if b.Weights, err = weights.OpenDir(dir); err != nil {
+		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	return b, nil
+}
+
+func (b *Base) openFS(fsys fs.FS) error {
+	raw, err := fs.ReadFile(fsys, "config.json")
+	if err != nil {
+		return fmt.Errorf("open base model %q: %w", b.Name, err)
+	}
+	if b.Config, err = families.ParseConfig(raw); err != nil {
+		return fmt.Errorf("open base model %q: config.json: %w", b.Name, err)
+	}
+	if b.Tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {
+		return fmt.Errorf("open base model %q: %w", b.Name, err)
+	}
+	if b.Weights, err = weights.OpenFS(fsys, "."); err != nil {
+		return fmt.Errorf("open base model %q: %w", b.Name, err)
+	}
+	return nil
+}
+
+// Close releases the mapped weights.
+func (b *Base) Close() error {
+	if b == nil || b.Weights == nil {
+		return nil
+	}
+	return b.Weights.Close()
+}
+
+// tensors reads a checkpoint; it is an nn.StoredReader.
+type tensors struct{ weights.Source }
+
+// Reader reads a checkpoint's tensors.
+func Reader(s weights.Source) nn.StoredReader { return tensors{s} }
+
+// Float32s reads a range of a tensor's elements.
+func (r tensors) Float32s(name string, from int, dst []float32) error {
+	t, ok := r.Tensor(name)
+	if !ok {
+		return fmt.Errorf("the checkpoint has no tensor %q", name)
+	}
+	return weights.Float32Range(t, from, from+len(dst), dst)
+}
+
+// storedTypes are the types of a checkpoint's elements that memory may take as they are.
+var storedTypes = map[weights.DType]kernel.DType{weights.F32: kernel.F32, weights.BF16: kernel.BF16, weights.F16: kernel.F16}
+
+// Stored reads a tensor as the file holds it.
+func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
+	t, ok := r.Tensor(name)
+	if ok {
+		d, ok = storedTypes[t.DType]
+	}
+	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
+}
+
+// Check compares the checkpoint's tensors with those a network reads.
+func (b *Base) Check(n *nn.Net) error {
+	var want []weights.Spec
+	for _, w := range n.Weights() {
+		if w.Name != "" {
+			want = append(want, weights.Spec{Name: w.Name, Shape: w.Shape})
+		}
+	}
+	allowed := []string{"*.rotary_emb.inv_freq"}
+	if b.Config.TieEmbeddings {
+		allowed = append(allowed, "lm_head.weight")
+	}
+	if err := weights.Check(b.Weights, want, allowed...); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
+	}
+	return nil
+}
+
+// Load fills the frozen weights of a network, workers at a time.
+func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
+	if err := n.Load(ctx, tensors{b.Weights}, m, workers); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
+	}
+	return nil
+}
+
+// Fingerprint tells base weights apart without reading all of them: every tensor's name, type, shape and
+// first and last bytes.
+func (b *Base) Fingerprint() string {
+	const edge = 256
+	h := sha256.New()
+	for _, name := range b.Weights.Names() {
+		t, _ := b.Weights.Tensor(name)
+		fmt.Fprintf(h, "%s %v %v\n", name, t.DType, t.Shape)
+		h.Write(t.Data[:min(edge, len(t.Data))])
+		h.Write(t.Data[max(0, len(t.Data)-edge):])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Digest is a SHA-256 over every tensor's name, type, shape and SHA-256, which workers take in parallel.
+func (b *Base) Digest(ctx context.Context, workers int) (string, error) {
+	names := b.Weights.Names()
+	sums := make([][sha256.Size]byte, len(names))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range max(workers, 1) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range next {
+				t, _ := b.Weights.Tensor(names[i])
+				sums[i] = sha256.Sum256(t.Data)
+			}
+		}()
+	}
+	for i := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	h := sha256.New()
+	for i, name := range names {
+		t, _ := b.Weights.Tensor(name)
+		fmt.Fprintf(h, "%s %v %v %x\n", name, t.DType, t.Shape, sums[i])
+	}
+	return hex.EncodeToString(h.Sum(nil)), ctx.Err()
+}

@@ -1,0 +1,80 @@
+package session
+
+import (
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+)
+
+// Batch is where the host writes a micro-batch: what every network reads, and what an objective or an optimizer adds.
+type Batch struct {
+	IDs, Positions, Cu []int32
+	store              graph.Store
+	prefix             string
+	names              []string
+	counter            []int32 // nil without dropout
+}
+
+// BindBatch finds a plan's data in its memory, by the names that Declare gave.
+func BindBatch(m graph.Store, prefix string) (*Batch, error) {
+	b := &Batch{store: m, prefix: prefix}
+	for name, dst := range map[string]*[]int32{"input_ids": &b.IDs, "positions": &b.Positions, "cu_seqlens": &b.Cu} {
+		t, err := m.Tensor(prefix + name)
+		if err != nil {
+			return nil, err
+		}
+		*dst = t.I32()
+	}
+	b.names = []string{prefix + "input_ids", prefix + "positions", prefix + "cu_seqlens"}
+	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
+		b.counter = t.I32()
+		b.names = append(b.names, adapter.DropoutCounter)
+	}
+	return b, nil
+}
+
+// Int32s adds a value that a plan declared with the batch's prefix to those that Put sends.
+func (b *Batch) Int32s(name string) ([]int32, error) {
+	t, err := b.store.Tensor(b.prefix + name)
+	if err != nil {
+		return nil, err
+	}
+	b.names = append(b.names, b.prefix+name)
+	return t.I32(), nil
+}
+
+// Float32s is Int32s for real numbers.
+func (b *Batch) Float32s(name string) ([]float32, error) {
+	t, err := b.store.Tensor(b.prefix + name)
+	if err != nil {
+		return nil, err
+	}
+	b.names = append(b.names, b.prefix+name)
+	return t.F32(), nil
+}
+
+// Fill writes a micro-batch's tokens.
+func (b *Batch) Fill(from dataset.Batch) {
+	copy(b.IDs, from.IDs)
+	copy(b.Positions, from.Positions)
+	copy(b.Cu, from.CuSeqlens)
+}
+
+// Put sends what was written to the machine.
+func (b *Batch) Put() error { return b.store.Put(b.names...) }
+
+// SetDropout makes dropout masks a function of seed, step and micro-batch.
+func (b *Batch) SetDropout(seed uint64, step, micro int) {
+	if b.counter != nil {
+		h := Mix(seed<<20 ^ uint64(micro))
+		b.counter[0], b.counter[1] = int32(h), int32(step)
+	}
+}
+
+// Mix is a step of SplitMix64 (Steele, Lea, Flood 2014): it spreads the bits of a number over all of the result's.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,55 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset"
+)
+
+// LoadData reads data, embedded or from files, as the model's tokenizer sees it, and checks that the model knows its
+// tokens.
+func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
+	c.Seed = seed
+	set, report, err := s.readData(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return set, report, checkIDs(set, s.Base.Config.VocabSize)
+}
+
+func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {
+	short, embedded := strings.CutPrefix(c.Path, EmbeddedPrefix)
+	if !embedded {
+		return dataset.Load(ctx, c, s.Base.Tokenizer)
+	}
+	if s.Data == nil {
+		return nil, nil, fmt.Errorf("open data %q: this program carries no data", c.Path)
+	}
+	fsys, err := s.Data(short)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open data: %w", err)
+	}
+	c.Path, c.ValPath = short, strings.TrimPrefix(c.ValPath, EmbeddedPrefix)
+	return dataset.LoadFS(ctx, fsys, c, s.Base.Tokenizer)
+}
+
+// checkIDs refuses token ids that the model has no embedding for.
+func checkIDs(s *dataset.Set, vocab int) error {
+	for _, rows := range [][]dataset.Row{s.Train, s.Val} {
+		for _, r := range rows {
+			for _, id := range r.IDs {
+				if id < 0 || int(id) >= vocab {
+					return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", r.Where(), id, vocab-1)
+				}
+			}
+			for _, l := range r.Labels {
+				if l != dataset.Ignore && (l < 0 || int(l) >= vocab) {
+					return fmt.Errorf("%s: label %d, the model knows 0 to %d: tokenizer and model do not belong together", r.Where(), l, vocab-1)
+				}
+			}
+		}
+	}
+	return nil
+}

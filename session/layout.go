@@ -1,0 +1,202 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/graph"
+)
+
+// Layout is how a step is laid out in memory. All layouts give the same numbers, but for LossRows, which may round
+// otherwise.
+type Layout struct {
+	Dequantised bool // quantised weights are kept as the numbers they stand for
+	Linears     int  // of so many linear layers, from the first on; 0 = all
+	Recompute   graph.Recompute
+	Layers      int  // Recompute holds for so many, from the first on, and the mode before it for the others; 0 = all
+	Overlap     bool // memory is left for independent calls to run side by side
+	LossRows    int  // rows whose logits exist at the same time; 0 = as many as fill the machine
+}
+
+// String names a layout by the configuration keys that ask for it.
+func (l Layout) String() string {
+	parts := []string{"gradient_checkpointing " + l.Recompute.String()}
+	if l.Layers > 0 {
+		parts[0] += fmt.Sprintf(" in the first %d layers", l.Layers)
+	}
+	switch {
+	case l.Linears > 0:
+		parts = append(parts, fmt.Sprintf("dequantised weights in the first %d linear layers", l.Linears))
+	case l.Dequantised:
+		parts = append(parts, "dequantised weights")
+	}
+	if l.LossRows > 0 {
+		parts = append(parts, fmt.Sprintf("the loss of %d rows at a time", l.LossRows))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// LeastLossRows is where fewer rows of logits at a time save next to nothing.
+const LeastLossRows = 32
+
+// Planned is a step in one layout, and what it holds.
+type Planned[T any] struct {
+	Layout Layout
+	Need   graph.Bytes
+	Step   T
+}
+
+// Search finds the first of some layouts that fits. It depends on its fields alone.
+type Search[T any] struct {
+	Layouts []Layout // that are allowed, fastest first
+	// Try plans the step in a layout.
+	Try   func(Layout) (Planned[T], error)
+	Limit int64 // bytes that may be held; below 0 = not known, so that the first layout is taken
+
+	Layers   int     // of the model
+	Linears  []int64 // numbers of each linear layer's quantised weight
+	LossRows int     // rows of logits that exist at the same time unless a layout says so
+	Overlaps bool    // the machine can run independent calls side by side
+}
+
+// Found is what a search ended with.
+type Found[T any] struct {
+	Planned[T]
+	Fits     bool       // false = Planned is the leanest layout, too large and without a Step
+	Rejected []Rejected // what was tried and does not fit, fastest first
+}
+
+// Rejected is a layout that holds too much.
+type Rejected struct {
+	Layout Layout
+	Need   graph.Bytes
+}
+
+func (s Search[T]) fits(p Planned[T]) bool { return s.Limit < 0 || p.Need.Total() <= s.Limit }
+
+// Run takes the first layout that fits; where none does, the leanest with less and less of the logits at a time. What
+// memory is left may keep weights dequantised, keep layers from being recomputed, or let calls overlap.
+func (s Search[T]) Run() (Found[T], error) {
+	var found Found[T]
+	for i, l := range s.Layouts {
+		p, err := s.Try(l)
+		if err != nil {
+			return found, err
+		}
+		if s.fits(p) {
+			if i > 0 {
+				p, err = s.improve(found.Rejected[i-1], p)
+			}
+			if err == nil {
+				p, err = s.overlap(p)
+			}
+			found.Planned, found.Fits = p, true
+			return found, err
+		}
+		found.Rejected = append(found.Rejected, Rejected{p.Layout, p.Need})
+	}
+	return s.shortenLoss(found)
+}
+
+// improve spends what memory is left between a layout that fits and the faster one before it.
+func (s Search[T]) improve(before Rejected, p Planned[T]) (Planned[T], error) {
+	switch {
+	case before.Layout.Dequantised && !p.Layout.Dequantised:
+		return s.dequantiseSome(before, p)
+	case p.Layout.Recompute == before.Layout.Recompute+1 && p.Layout.Recompute != graph.Offload:
+		return s.fewerLayers(p)
+	}
+	return p, nil
+}
+
+// dequantiseSome keeps the weights of as many linear layers dequantised as fit, where those of all do not and the
+// step as it is planned does.
+func (s Search[T]) dequantiseSome(all Rejected, packed Planned[T]) (Planned[T], error) {
+	left, sum, total := s.Limit-packed.Need.Total(), int64(0), int64(0)
+	for _, n := range s.Linears {
+		total += n
+	}
+	each := float64(all.Need.Frozen-packed.Need.Frozen) / float64(total) // bytes that dequantising adds for a number
+	l := packed.Layout
+	for _, n := range s.Linears {
+		if sum += n; float64(sum)*each > float64(left) {
+			break
+		}
+		l.Linears++
+	}
+	for back := 1; l.Linears > 0; l.Linears, back = l.Linears-back, 2*back { // the estimate leaves out what rounding up to whole blocks takes
+		l.Dequantised = true
+		p, err := s.Try(l)
+		if err != nil || s.fits(p) {
+			return p, err
+		}
+	}
+	return packed, nil
+}
+
+// fewerLayers looks for the fewest layers that a mode, which fits for all of them, must hold for.
+func (s Search[T]) fewerLayers(best Planned[T]) (Planned[T], error) {
+	l := best.Layout
+	for least, most := 1, s.Layers; least < most; {
+		l.Layers = (least + most) / 2
+		p, err := s.Try(l)
+		if err != nil {
+			return p, err
+		}
+		if s.fits(p) {
+			best, most = p, l.Layers
+		} else {
+			least = l.Layers + 1
+		}
+	}
+	return best, nil
+}
+
+// shortenLoss halves the rows of logits in the leanest layout tried until it fits or gets no smaller.
+func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
+	lean := found.Rejected[0]
+	for _, p := range found.Rejected {
+		if p.Need.Total() < lean.Need.Total() {
+			lean = p
+		}
+	}
+	rows := LeastLossRows
+	for 2*rows < s.LossRows {
+		rows *= 2
+	}
+	for ; rows >= LeastLossRows && rows < s.LossRows; rows /= 2 {
+		l := lean.Layout
+		l.LossRows = rows
+		p, err := s.Try(l)
+		if err != nil {
+			return found, err
+		}
+		if s.fits(p) {
+			found.Fits = true
+			found.Planned, err = s.overlap(p)
+			return found, err
+		}
+		if p.Need.Total() >= lean.Need.Total() {
+			break
+		}
+		lean = Rejected{p.Layout, p.Need}
+		found.Rejected = append(found.Rejected, lean)
+	}
+	found.Layout, found.Need = lean.Layout, lean.Need
+	return found, nil
+}
+
+// overlap leaves memory for calls to run side by side where there is some and it costs little: a sixth of the rest.
+// For a small model that memory would be several times the rest.
+func (s Search[T]) overlap(plain Planned[T]) (Planned[T], error) {
+	l := plain.Layout
+	if !s.Overlaps || l.Recompute != graph.KeepAll && l.Recompute != graph.RecomputeCheap { // the others were chosen to save memory
+		return plain, nil
+	}
+	l.Overlap = true
+	p, err := s.Try(l)
+	if cost := p.Need.Total() - plain.Need.Total(); err != nil || s.fits(p) && cost <= plain.Need.Total()/6 {
+		return p, err
+	}
+	return plain, nil
+}

@@ -1,0 +1,53 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// PrecisionAuto is the precision that suits the device.
+const PrecisionAuto = "auto"
+
+// precisionFor is the precision that a configuration asks for on a device; 0 = what suits it.
+func precisionFor(device, name string) (kernel.Precision, error) {
+	if name == "" || name == PrecisionAuto {
+		return 0, nil
+	}
+	p, ok := kernel.PrecisionNamed(name)
+	if !ok {
+		return 0, fmt.Errorf("precision %q is not one of auto, bf16, fp16, tf32, fp32", name)
+	}
+	kind, err := graph.DeviceKind(device)
+	if err != nil {
+		return 0, err
+	}
+	if kind == "cpu" && p != kernel.PrecisionFP32 {
+		return 0, fmt.Errorf("training.precision: %v needs a GPU (%w): the CPU computes in fp32; use auto or fp32 there", p, ErrNoDevice)
+	}
+	return p, nil
+}
+
+// OpenMachine opens what a session computes on: "cpu", "cuda", or "auto", which is the first GPU if this program and
+// machine have one. precision is auto, bf16, fp16, tf32 or fp32.
+func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
+	p, err := precisionFor(device, precision)
+	if err != nil {
+		return nil, err
+	}
+	return graph.Open(device, graph.Options{GPU: env.GPU, Workers: env.Workers, Precision: p})
+}
+
+// MachineFor plans for a GPU of another machine.
+func MachineFor(chip graph.Chip, precision string, env Env) (graph.Machine, error) {
+	p, err := precisionFor("cuda", precision)
+	if err != nil {
+		return nil, err
+	}
+	on, err := graph.NewChip(chip, env.Workers, p)
+	if err != nil {
+		return nil, fmt.Errorf("plan for %s: %w: %w", chip.Full, ErrNoDevice, err)
+	}
+	return on, nil
+}

@@ -1,0 +1,82 @@
+package session
+
+import (
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// Network is a model with what is trained beside it, before it becomes a plan.
+type Network struct {
+	Config  model.Config
+	Build   families.Build
+	Float   kernel.DType
+	Scheme  *quant.Config // nil = weights as they are
+	Method  adapter.Method
+	Adapter adapter.Config
+	Adapted bool // false = the base model alone
+	Layout  Layout
+}
+
+// Shape is the fixed size of a micro-batch.
+type Shape struct {
+	Tokens    int // M = B*T
+	Sequences int // capacity of cu_seqlens less one
+	MaxLen    int // positions lie below it
+}
+
+// Declare starts a net and declares its token ids and positions under names with a prefix: plans that share a
+// memory have data of their own.
+func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
+	trained := &adapter.Trained{}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears}
+	if nw.Adapted {
+		o.Wrap = nw.Method.Wrapper(trained, nw.Adapter)
+	}
+	n := nn.New(o)
+	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
+	return n, trained, nn.Batch{
+		IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, s.Tokens)),
+		Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, s.Tokens)),
+		CuQ:       cu, CuK: cu, MaxLen: s.MaxLen,
+	}
+}
+
+// Head is the vocabulary head's weight [V,C]: the embeddings where the model ties them.
+func (nw Network) Head(n *nn.Net) *graph.Value {
+	name := "lm_head.weight"
+	if nw.Config.TieEmbeddings {
+		name = "model.embed_tokens.weight"
+	}
+	return n.Head(name, nw.Config.VocabSize, nw.Config.HiddenSize)
+}
+
+// Hidden builds the layers: the final norm's output [M,C] of a micro-batch.
+func (nw Network) Hidden(n *nn.Net, in nn.Batch) *graph.Value { return nw.Build(n, nw.Config, in) }
+
+// Declared is the network with its weights and trained tensors, but no plan.
+func (nw Network) Declared() (*nn.Net, *adapter.Trained, error) {
+	n, trained, in := nw.Declare("", Shape{Tokens: 1, Sequences: 1, MaxLen: 1})
+	nw.Hidden(n, in)
+	nw.Head(n)
+	return n, trained, n.Err()
+}
+
+// LossRows is how many rows of logits exist at the same time.
+func (nw Network) LossRows(on graph.Machine) int {
+	if nw.Layout.LossRows > 0 {
+		return nw.Layout.LossRows
+	}
+	return on.Capabilities().LogitRows
+}
+
+// Program is a network as a plan.
+type Program struct {
+	Net     *nn.Net
+	Trained *adapter.Trained
+	Plan    *graph.Plan
+}

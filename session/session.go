@@ -1,0 +1,223 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// Options say which model a session opens, on what, and what is trained beside it.
+type Options struct {
+	Model        string // a folder, a hub name ("org/name"), or an embedded one
+	Device       string // auto | cpu | cuda
+	Precision    string // auto | bf16 | fp16 | tf32 | fp32
+	Adapter      string // one of adapter.Names; empty = none, or that of UseAdapter's folder
+	LoRA         adapter.Config
+	Quantization *quant.Config // how base weights are stored; nil = as they are
+}
+
+// Session is a base model, opened on a machine.
+type Session struct {
+	Env
+	Base  *Base
+	On    graph.Machine
+	Net   Network
+	saved *adapter.Saved // what Hold loads; nil = nothing
+}
+
+// Open opens a machine and a model on it.
+func Open(ctx context.Context, o Options, env Env) (*Session, error) {
+	on, err := OpenMachine(o.Device, o.Precision, env)
+	if err != nil {
+		return nil, err
+	}
+	return OpenOn(ctx, o, env, on)
+}
+
+// OpenOn opens a model on a machine, which it closes if it fails and with the session.
+func OpenOn(ctx context.Context, o Options, env Env, on graph.Machine) (*Session, error) {
+	s := &Session{Env: env, On: on}
+	err := s.open(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Session) open(ctx context.Context, o Options) error {
+	b, err := OpenBase(ctx, o.Model, s.Env)
+	if err != nil {
+		return err
+	}
+	s.Base = b
+	build, err := families.For(b.Config)
+	if err != nil {
+		return err
+	}
+	s.Net = Network{Config: b.Config, Build: build, Float: kernel.F32}
+	if o.Adapter == "" {
+		return nil
+	}
+	method, quantised, err := adapter.Lookup(o.Adapter)
+	if err != nil {
+		return err
+	}
+	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.LoRA, true
+	if quantised {
+		if o.Quantization == nil {
+			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)
+		}
+		s.Net.Scheme = o.Quantization
+	}
+	return nil
+}
+
+// UseAdapter makes the network carry the adapter of a PEFT folder, or none where dir is empty. Hold loads it.
+func (s *Session) UseAdapter(dir string) error {
+	s.Net.Adapted = dir != ""
+	if dir == "" {
+		return nil
+	}
+	saved, err := adapter.Open(dir)
+	if err != nil {
+		return err
+	}
+	s.saved = saved
+	s.Net.Method, s.Net.Adapter = saved.Method, saved.Config
+	s.Net.Adapter.Dropout = 0 // of training only
+	return nil
+}
+
+// Close releases mapped weights, the adapter's files and the machine.
+func (s *Session) Close() error {
+	err := s.Base.Close()
+	if s.saved != nil {
+		err = errors.Join(err, s.saved.Close())
+	}
+	if s.On != nil {
+		err = errors.Join(err, s.On.Close())
+	}
+	return err
+}
+
+// Memory is what programs run in, and the programs bound to it in their order.
+type Memory struct {
+	graph.Store
+	Runs []graph.Runner
+}
+
+// Hold takes the memory that programs share, loads the base model and the adapter of UseAdapter, and binds the programs.
+// What was taken is given back where it fails. The first program's network has the weights of all.
+func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, error) {
+	return Hold(s.On, func(m graph.Store) error {
+		if err := s.Base.Load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
+			return err
+		}
+		return s.loadAdapter(programs[0].Trained, m)
+	}, programs...)
+}
+
+// Hold takes the memory that programs share, lets fill write to it, and binds the programs.
+func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) (_ *Memory, err error) {
+	plans := make([]*graph.Plan, len(programs))
+	for i, p := range programs {
+		plans[i] = p.Plan
+	}
+	store, err := on.NewStore(plans...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, store.Close())
+		}
+	}()
+	if err := fill(store); err != nil {
+		return nil, err
+	}
+	m := &Memory{Store: store}
+	for _, p := range plans {
+		run, err := on.Bind(p, store)
+		if err != nil {
+			return nil, err
+		}
+		m.Runs = append(m.Runs, run)
+	}
+	return m, nil
+}
+
+// loadAdapter reads the adapter of UseAdapter into memory; nothing where there is none.
+func (s *Session) loadAdapter(t *adapter.Trained, m graph.Store) error {
+	if s.saved == nil {
+		return nil
+	}
+	params, err := t.Snapshot(m)
+	if err != nil {
+		return err
+	}
+	if err := s.saved.Read(params); err != nil {
+		return err
+	}
+	return t.Restore(m, params)
+}
+
+// Mergers are what the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
+func (s *Session) Mergers() (map[string]adapter.Merger, error) {
+	net, trained, err := s.Net.Declared()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Base.Check(net); err != nil {
+		return nil, err
+	}
+	var params []adapter.Param
+	for _, v := range trained.Params {
+		params = append(params, adapter.Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, v.Type.Elems())})
+	}
+	if err := s.saved.Read(params); err != nil {
+		return nil, err
+	}
+	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, params)
+	if err != nil {
+		return nil, err
+	}
+	for layer := range updates {
+		if _, ok := s.Base.Weights.Tensor(layer + ".weight"); !ok {
+			return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
+		}
+	}
+	return updates, nil
+}
+
+// CheckFits compares programs with the checkpoint and with the memory that is free.
+func (s *Session) CheckFits(programs ...*Program) error {
+	plans := make([]*graph.Plan, len(programs))
+	for i, p := range programs {
+		if err := s.Base.Check(p.Net); err != nil {
+			return err
+		}
+		plans[i] = p.Plan
+	}
+	need, err := graph.Need(plans...)
+	if err != nil {
+		return err
+	}
+	return checkFits(s.On, need.Total())
+}
+
+// checkFits refuses a plan that needs more memory than the machine has free. Where the system does not say how much
+// that is, nothing is refused.
+func checkFits(on graph.Machine, need int64) error {
+	free, known, err := on.FreeMemory()
+	if err == nil && known && need > free {
+		err = fmt.Errorf("%w: the plan holds %s and %s has %s available; lower training.batch_size or dataset.max_length, or use adapter: qlora",
+			ErrDoesNotFit, FormatBytes(need), on.Name(), FormatBytes(free))
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+// Package checkpoint keeps a run's checkpoints: folders that appear under their names only when all of their files are
+// on the disk, with a size and a SHA-256 of each; and it lets one process at a time have a run's folder. It knows no
+// model.
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+)
+
+// Files of a checkpoint that this package knows by name.
+const (
+	StateFile = "trainer_state.json" // a State
+	SumFile   = "checkpoint.json"    // size and SHA-256 of every other file
+)
+
+type fileSum struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+type summary struct {
+	Format int       `json:"format"`
+	Step   int       `json:"step"`
+	Files  []fileSum `json:"files"`
+}
+
+const format = 1
+
+// Name is the folder name of a step's checkpoint.
+func Name(step int) string { return "checkpoint-" + strconv.Itoa(step) }
+
+// Names of folders that are not checkpoints: half-written, to be deleted, moved aside by a newer one.
+const (
+	partialPrefix = ".partial-"
+	deadPrefix    = ".dead-"
+	asidePrefix   = ".aside-"
+)
+
+// Save writes dir/checkpoint-<step> with the given files, which must hold a trainer_state.json. The
+// folder appears under its name only when all of it is on the disk. A checkpoint of the same step that is
+// there already is replaced.
+func Save(dir string, step int, files map[string][]byte) error {
+	if err := save(dir, step, files); err != nil {
+		return fmt.Errorf("save %s: %w", filepath.Join(dir, Name(step)), err)
+	}
+	return nil
+}
+
+func save(dir string, step int, files map[string][]byte) error {
+	if _, ok := files[StateFile]; !ok {
+		return fmt.Errorf("no %s among its files", StateFile)
+	}
+	all := summary{Format: format, Step: step}
+	for name, data := range files {
+		if !simpleName(name) || name == SumFile {
+			return fmt.Errorf("%q can't be the name of a file in it", name)
+		}
+		sum := sha256.Sum256(data)
+		all.Files = append(all.Files, fileSum{name, int64(len(data)), hex.EncodeToString(sum[:])})
+	}
+	slices.SortFunc(all.Files, func(a, b fileSum) int { return strings.Compare(a.Name, b.Name) })
+	list, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := removeLeftovers(dir); err != nil {
+		return err
+	}
+	partial, err := os.MkdirTemp(dir, partialPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(partial)
+	if err := os.Chmod(partial, 0o755); err != nil {
+		return err
+	}
+	for _, s := range all.Files {
+		if err := writeSynced(filepath.Join(partial, s.Name), files[s.Name]); err != nil {
+			return err
+		}
+	}
+	if err := writeSynced(filepath.Join(partial, SumFile), append(list, '\n')); err != nil {
+		return err
+	}
+	if err := atomicfile.SyncDir(partial); err != nil {
+		return err
+	}
+	return install(dir, partial, Name(step))
+}
+
+// install gives the finished folder its name. An older one of that name is moved aside first and deleted last:
+// a crash in between leaves it where Latest finds it.
+func install(dir, partial, name string) error {
+	target, aside := filepath.Join(dir, name), filepath.Join(dir, asidePrefix+name)
+	err := os.Rename(target, aside)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(partial, target); err != nil {
+		return err
+	}
+	if err := atomicfile.SyncDir(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(aside)
+}
+
+// removeLeftovers deletes what a killed process left behind, and puts back what it had moved aside.
+func removeLeftovers(dir string) error {
+	if err := restoreAside(dir); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), partialPrefix) || strings.HasPrefix(e.Name(), deadPrefix) || strings.HasPrefix(e.Name(), asidePrefix) {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restoreAside puts a checkpoint back that was moved aside for a newer one which then did not come.
+func restoreAside(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), asidePrefix)
+		if !ok {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
+			if err := os.Rename(filepath.Join(dir, e.Name()), filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Prune deletes all but the newest keep checkpoints of dir; 0 keeps all. The one named best (a folder name, or
+// "") is never deleted and is not counted.
+func Prune(dir string, keep int, best string) error {
+	steps, err := Steps(dir)
+	if err != nil || keep < 1 {
+		return err
+	}
+	steps = slices.DeleteFunc(steps, func(step int) bool { return Name(step) == best })
+	for _, step := range steps[:max(0, len(steps)-keep)] {
+		// renamed first, so that a crash leaves no half of one under its name
+		name := Name(step)
+		dead := filepath.Join(dir, deadPrefix+name)
+		if err := os.Rename(filepath.Join(dir, name), dead); err != nil {
+			return fmt.Errorf("delete old checkpoint: %w", err)
+		}
+		if err := os.RemoveAll(dead); err != nil {
+			return fmt.Errorf("delete old checkpoint: %w", err)
+		}
+	}
+	return nil
+}

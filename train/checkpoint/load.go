@@ -1,0 +1,158 @@
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Load reads a checkpoint folder and compares every file with its recorded size and SHA-256.
+// A file that is missing or damaged is an error that names it; all of them are listed.
+func Load(path string) (map[string][]byte, State, error) {
+	fail := func(err error) (map[string][]byte, State, error) {
+		return nil, State{}, fmt.Errorf("load checkpoint %s: %w", path, err)
+	}
+	all, err := readSums(path)
+	if err != nil {
+		return fail(err)
+	}
+	files := make(map[string][]byte, len(all.Files))
+	var problems []error
+	for _, s := range all.Files {
+		data, err := readSummed(path, s)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		files[s.Name] = data
+	}
+	if len(problems) > 0 {
+		return fail(errors.Join(problems...))
+	}
+	var state State
+	data, ok := files[StateFile]
+	if !ok {
+		return fail(fmt.Errorf("%s is missing", StateFile))
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return fail(fmt.Errorf("%s: %w", StateFile, err))
+	}
+	if state.GlobalStep != all.Step {
+		return fail(fmt.Errorf("%s is of step %d, the checkpoint of step %d", StateFile, state.GlobalStep, all.Step))
+	}
+	return files, state, nil
+}
+
+func readSums(path string) (summary, error) {
+	var all summary
+	name := filepath.Join(path, SumFile)
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, fmt.Errorf("%s is missing: this is no complete checkpoint", SumFile)
+	}
+	if err != nil {
+		return all, err
+	}
+	if info.Size() > 1<<20 {
+		return all, fmt.Errorf("%s is damaged: %d bytes", SumFile, info.Size())
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return all, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&all); err != nil {
+		return all, fmt.Errorf("%s is damaged: %w", SumFile, err)
+	}
+	if all.Format != format {
+		return all, fmt.Errorf("%s has format %d, this program reads %d", SumFile, all.Format, format)
+	}
+	for _, s := range all.Files {
+		if !simpleName(s.Name) {
+			return all, fmt.Errorf("%s is damaged: %q is no file name", SumFile, s.Name)
+		}
+	}
+	return all, nil
+}
+
+func readSummed(dir string, s fileSum) ([]byte, error) {
+	path := filepath.Join(dir, s.Name)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s is missing", s.Name)
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is damaged: not a file", s.Name)
+	case info.Size() != s.Bytes:
+		return nil, fmt.Errorf("%s is damaged: it has %d bytes, saved were %d", s.Name, info.Size(), s.Bytes)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != s.SHA256 {
+		return nil, fmt.Errorf("%s is damaged: its SHA-256 is %x, saved was %s", s.Name, sum, s.SHA256)
+	}
+	return data, nil
+}
+
+// simpleName reports whether name is one element of a path and no special one.
+func simpleName(name string) bool {
+	return filepath.IsLocal(name) && name != "." && !strings.ContainsAny(name, `/\`) && len(name) < 200
+}
+
+// Steps lists the steps of the checkpoint folders in dir, oldest first, complete or not. A dir that
+// does not exist has none.
+func Steps(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for checkpoints: %w", err)
+	}
+	var steps []int
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), "checkpoint-")
+		step, err := strconv.Atoi(number)
+		if ok && err == nil && step >= 0 && Name(step) == e.Name() && e.IsDir() {
+			steps = append(steps, step)
+		}
+	}
+	sort.Ints(steps)
+	return steps, nil
+}
+
+// Latest is the newest checkpoint folder in dir that is whole, or "" when there is none. What was passed over
+// because it is damaged is returned too, to be told to the user.
+func Latest(dir string) (path string, damaged []error, err error) {
+	if err := restoreAside(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", nil, fmt.Errorf("look for checkpoints: %w", err)
+	}
+	steps, err := Steps(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, step := range slices.Backward(steps) {
+		path := filepath.Join(dir, Name(step))
+		_, _, err := Load(path)
+		if err == nil {
+			return path, damaged, nil
+		}
+		damaged = append(damaged, err)
+	}
+	return "", damaged, nil
+}

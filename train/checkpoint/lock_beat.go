@@ -1,0 +1,76 @@
+package checkpoint
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+)
+
+func newHolder() Holder {
+	token := make([]byte, 16)
+	rand.Read(token) //nolint:errcheck // it never fails
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	return Holder{PID: os.Getpid(), Host: host, Since: time.Now().UTC(), Token: hex.EncodeToString(token)}
+}
+
+// takeByBeat is for file systems without locks: the lock file names its holder, who touches it every so often.
+func (l *Lock) takeByBeat() error {
+	l.me.Beat = true
+	if h := readHolder(l.path); h.Token != "" && h.alive(l.path) {
+		return errHeld
+	}
+	text, err := json.Marshal(l.me)
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(l.path, append(text, '\n')); err != nil {
+		return err
+	}
+	time.Sleep(settle) // of two that write at the same time, the one whose file stands has it
+	if readHolder(l.path).Token != l.me.Token {
+		return errHeld
+	}
+	l.stop, l.done = make(chan struct{}), make(chan struct{})
+	go l.beat()
+	return nil
+}
+
+// settle is how long the writes of two that begin at once may be apart.
+var settle = 500 * time.Millisecond
+
+// beat touches the lock file until Release.
+func (l *Lock) beat() {
+	defer close(l.done)
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case now := <-tick.C:
+			os.Chtimes(l.path, now, now) //nolint:errcheck // the next one may succeed
+		}
+	}
+}
+
+// alive tells whether a holder that beats still does: its process is there, if it is of this machine, and its file is
+// not older than it may be.
+func (h Holder) alive(path string) bool {
+	if host, err := os.Hostname(); err == nil && host == h.Host && !processExists(h.PID) {
+		return false
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return err != nil || time.Since(info.ModTime()) < deadAfter
+}

@@ -1,0 +1,159 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// withoutLocks makes the file system one that has no locks.
+func withoutLocks(t *testing.T) {
+	t.Helper()
+	old, oldSettle := lockFile, settle
+	lockFile, settle = func(*os.File) error { return errNoLocks }, 20*time.Millisecond
+	t.Cleanup(func() { lockFile, settle = old, oldSettle })
+}
+
+func bothKinds(t *testing.T, f func(t *testing.T)) {
+	t.Run("file locks", f)
+	t.Run("no file locks", func(t *testing.T) { withoutLocks(t); f(t) })
+}
+
+func TestOneHolderAtATime(t *testing.T) {
+	bothKinds(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "a", "run")
+		first, err := Acquire(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Acquire(dir)
+		var held *HeldError
+		if !errors.As(err, &held) || held.Holder.PID != os.Getpid() {
+			t.Fatalf("a second holder: %v", err)
+		}
+		if want := fmt.Sprintf("is in use by process %d on ", os.Getpid()); !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not name the holder: %q", err, want)
+		}
+		if err := first.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Dir(dir)); err == nil {
+			t.Error("folders that nothing was written to are left")
+		}
+		again, err := Acquire(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, LockFile)); err == nil {
+			t.Error("the lock file is left")
+		}
+	})
+}
+
+// TestManyAtOnce: of many that begin at the same time one has the folder, and after it the next may.
+func TestManyAtOnce(t *testing.T) {
+	bothKinds(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "run")
+		for range 10 {
+			locks := make([]*Lock, 8)
+			var wg sync.WaitGroup
+			for i := range locks {
+				wg.Add(1)
+				go func() {
+					defer wg.Done()
+					locks[i], _ = Acquire(dir)
+				}()
+			}
+			wg.Wait()
+			n := 0
+			for _, l := range locks {
+				if l == nil {
+					continue
+				}
+				n++
+				if err := l.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+			if n != 1 {
+				t.Fatalf("%d have the folder", n)
+			}
+		}
+	})
+}
+
+// TestStaleLockGoes: a holder that was killed holds nothing.
+func TestStaleLockGoes(t *testing.T) {
+	dir := t.TempDir()
+	if os.Getenv("TRAINER_TEST_HOLD") != "" {
+		if _, err := Acquire(os.Getenv("TRAINER_TEST_HOLD")); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("held")
+		time.Sleep(time.Minute)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStaleLockGoes$")
+	cmd.Env = append(os.Environ(), "TRAINER_TEST_HOLD="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4)
+	if _, err := out.Read(buf); err != nil || string(buf) != "held" {
+		t.Fatalf("%q, %v", buf, err)
+	}
+	if _, err := Acquire(dir); err == nil {
+		t.Error("two have the folder")
+	}
+	cmd.Process.Kill() //nolint:errcheck // Wait says it
+	cmd.Wait()         //nolint:errcheck // it was killed
+	l, err := Acquire(dir)
+	if err != nil {
+		t.Fatalf("the holder is dead: %v", err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSilentHolderIsDead: without file locks a holder of another machine counts as dead when its sign of life stops.
+func TestSilentHolderIsDead(t *testing.T) {
+	withoutLocks(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, LockFile)
+	if err := os.WriteFile(path, []byte(`{"pid":1,"host":"elsewhere","token":"x","beat":true}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Acquire(dir); err == nil {
+		t.Fatal("a holder of another machine that lives was passed over")
+	}
+	long := time.Now().Add(-2 * deadAfter)
+	if err := os.Chtimes(path, long, long); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Acquire(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+}

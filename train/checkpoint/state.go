@@ -1,0 +1,41 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// State is trainer_state.json: the fields that transformers' has, and our cursor.
+type State struct {
+	GlobalStep          int               `json:"global_step"` // finished optimizer steps
+	Epoch               float64           `json:"epoch"`
+	MaxSteps            int               `json:"max_steps"`
+	TokensSeen          int64             `json:"num_input_tokens_seen"`
+	BestMetric          *float64          `json:"best_metric"`           // least eval_loss; null before the first
+	BestModelCheckpoint string            `json:"best_model_checkpoint"` // folder name of the best one, or ""
+	LogHistory          []json.RawMessage `json:"log_history"`           // lines of metrics.jsonl
+	Cursor              json.RawMessage   `json:"data_cursor,omitempty"` // where the next batch comes from
+}
+
+// Better records an evaluation at the state's step and reports whether it is the best so far. The checkpoint
+// of this step is then the best one: save it.
+func (s *State) Better(evalLoss float64) bool {
+	if s.BestMetric != nil && !(evalLoss < *s.BestMetric) || math.IsNaN(evalLoss) {
+		return false
+	}
+	s.BestMetric, s.BestModelCheckpoint = &evalLoss, Name(s.GlobalStep)
+	return true
+}
+
+// Bytes is the state as trainer_state.json.
+func (s State) Bytes() ([]byte, error) {
+	if s.LogHistory == nil {
+		s.LogHistory = []json.RawMessage{}
+	}
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", StateFile, err)
+	}
+	return append(data, '\n'), nil
+}

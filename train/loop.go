@@ -1,0 +1,140 @@
+package train
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tierlora/tierlora/dataset"
+)
+
+// loop runs the steps. One, from top to bottom: take the micro-batches of an optimizer step; queue forward and backward
+// of each, gradients and loss adding up; see to the step before, whose numbers have come by then; clip and update.
+// Where a step is evaluated or saved, or is the last, its numbers are waited for at once.
+func (r *running) loop(ctx context.Context) error {
+	if err := r.owedEvaluation(ctx); err != nil {
+		return r.stopped(err, r.loader.State())
+	}
+	r.recorder.begin()
+	for r.recorder.step() < r.total {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		next := r.nextWindow()
+		if err := r.pipeline.Gradients(next.Window); err != nil {
+			return err
+		}
+		if r.pending != nil {
+			if err := r.finishStep(ctx); err != nil {
+				return err
+			}
+			if r.interrupted() {
+				return r.stop(next.before)
+			}
+		}
+		if err := r.pipeline.Update(); err != nil {
+			return err
+		}
+		r.pending = next
+		if r.waitsFor(next.Number) {
+			if err := r.finishStep(ctx); err != nil {
+				return r.stopped(err, r.loader.State())
+			}
+			if r.interrupted() && r.recorder.step() < r.total {
+				return r.stop(r.loader.State())
+			}
+		}
+	}
+	return r.finish(ctx)
+}
+
+// finishStep waits for the numbers of the step that is pending, records them, and evaluates and saves where that is due.
+func (r *running) finishStep(ctx context.Context) error {
+	w := r.pending
+	r.pending = nil
+	numbers, err := r.pipeline.Numbers()
+	if err != nil {
+		return err
+	}
+	if err = r.recorder.record(w, numbers); errors.Is(err, ErrNotFinite) {
+		err = r.notFinite(ctx, w, err)
+	}
+	if err != nil {
+		return err
+	}
+	due := r.evaluatesAfter(w.Number) || r.savesAfter(w.Number)
+	best := false
+	if r.evaluatesAfter(w.Number) {
+		if best, err = r.evaluate(ctx); err != nil {
+			return err
+		}
+	}
+	if best || r.savesAfter(w.Number) {
+		err = r.saver.save(r.loader.State())
+	}
+	if due {
+		r.recorder.resumeClock()
+	}
+	return err
+}
+
+// pendingWindow is a step on its way: what the host knows before the device has its numbers.
+type pendingWindow struct {
+	Window
+	before dataset.State // of the loader
+	epoch  float64       // after it
+}
+
+// nextWindow takes the micro-batches of the step behind the one that is finished or pending.
+func (r *running) nextWindow() *pendingWindow {
+	w := &pendingWindow{before: r.loader.State()}
+	w.Number = r.recorder.step() + 1
+	if r.pending != nil {
+		w.Number++
+	}
+	w.Batches, w.Trained = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps)
+	w.epoch = r.loader.Progress()
+	w.LR = r.schedule(w.Number - 1)
+	return w
+}
+
+// waitsFor tells whether nothing may be queued behind a step before its numbers are known. On a CPU nothing can be: the
+// work is done by then.
+func (r *running) waitsFor(step int) bool {
+	return !r.async || step == r.total || r.evaluatesAfter(step) || r.savesAfter(step)
+}
+
+func (r *running) evaluatesAfter(step int) bool {
+	every := r.spec.Training.EvalSteps
+	return r.evaluator != nil && (every > 0 && step%every == 0 || step == r.total)
+}
+
+func (r *running) savesAfter(step int) bool {
+	every := r.spec.Training.SaveSteps
+	return every > 0 && step%every == 0 || step == r.total
+}
+
+// errInterrupted ends an evaluation that the user does not wait for.
+var errInterrupted = errors.New("interrupted")
+
+func (r *running) interrupted() bool {
+	select {
+	case <-r.env.Interrupted:
+		return r.env.Interrupted != nil
+	default:
+		return false
+	}
+}
+
+// stopped is stop for an evaluation that was interrupted, and any other error as it is.
+func (r *running) stopped(err error, data dataset.State) error {
+	if errors.Is(err, errInterrupted) {
+		return r.stop(data)
+	}
+	return err
+}
+
+// stop ends an interrupted run after its last finished step; data is where the next batch comes from.
+func (r *running) stop(data dataset.State) error {
+	r.result.Stopped = true
+	return r.saver.save(data)
+}

@@ -1,0 +1,103 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+)
+
+// metricsFile writes metrics.jsonl.
+type metricsFile struct {
+	Silent
+	file *os.File
+}
+
+// Start begins the file with the lines of a checkpoint's history and nothing else: lines that a crashed run wrote
+// after its last checkpoint, or half of one, are gone then. A run that was at its last step already keeps its end.
+// The file is replaced in one step.
+func (m *metricsFile) Start(r RunInfo) error {
+	path := filepath.Join(r.Dir, MetricsFile)
+	text, err := historyText(r.History)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	if r.Done > 0 && r.Done == r.Total {
+		text = append(text, endOf(path, text)...)
+	}
+	if err := atomicfile.Write(path, text); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	if m.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}
+
+// historyText is the lines of a history as the file has them.
+func historyText(history []json.RawMessage) ([]byte, error) {
+	var text bytes.Buffer
+	for i, line := range history {
+		if err := json.Compact(&text, line); err != nil {
+			return nil, fmt.Errorf("line %d of the history is no JSON: %w", i+1, err)
+		}
+		text.WriteByte('\n')
+	}
+	return text.Bytes(), nil
+}
+
+// endOf is the line about a finished run that a file has after its history; nil where it has none.
+func endOf(path string, history []byte) []byte {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	rest, ok := bytes.CutPrefix(old, history)
+	var line EndMetrics
+	if !ok || bytes.Count(rest, []byte("\n")) != 1 || json.Unmarshal(rest, &line) != nil || line.Runtime == 0 {
+		return nil
+	}
+	return rest
+}
+
+func (m *metricsFile) Step(s StepInfo) error {
+	if s.Logged == nil {
+		return nil
+	}
+	return m.append(*s.Logged)
+}
+
+func (m *metricsFile) Eval(e EvalMetrics) error { return m.append(e) }
+
+// End writes the last line and makes all of them durable.
+func (m *metricsFile) End(e EndInfo) error {
+	if m.file == nil {
+		return nil
+	}
+	var err error
+	if e.Logged != nil {
+		err = m.append(*e.Logged)
+	}
+	if serr := m.file.Sync(); err == nil && serr != nil {
+		err = fmt.Errorf("close %s: %w", m.file.Name(), serr)
+	}
+	if cerr := m.file.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("close %s: %w", m.file.Name(), cerr)
+	}
+	m.file = nil
+	return err
+}
+
+func (m *metricsFile) append(line any) error {
+	data, err := encodeLine(line)
+	if err == nil {
+		_, err = m.file.Write(append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", m.file.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+// Package optimizer is how a step changes parameters by their gradients.
+package optimizer
+
+import (
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Optimizers are the values of training.optimizer.
+var Optimizers = map[string]func(Config) Optimizer{
+	"adamw": newAdamW,
+	"lion":  newLion,
+}
+
+// Config is what a run's configuration says of its optimizer.
+type Config struct {
+	Beta1, Beta2, Epsilon, WeightDecay float64
+}
+
+// Optimizer is a rule of updating parameters.
+type Optimizer interface {
+	// Numbers are what step t, from 1, reads besides the gradients at a learning rate: data, so that one plan serves
+	// all steps.
+	Numbers(lr float64, t int) [NumbersSize]float64
+	// Apply declares the optimizer's states and adds the update to the plan. It returns the states' names, which a
+	// checkpoint keeps.
+	Apply(u Update) (states []string)
+}
+
+// NumbersSize is how many numbers an optimizer may read in a step.
+const NumbersSize = 4
+
+// Update is parameters to be changed by their gradients.
+type Update struct {
+	Net           *nn.Net
+	Params, Grads *graph.Value // of one shape: all parameters as one vector, or one tensor
+	Tensor        string       // its name, which the names of its states end in; empty for all parameters
+	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
+	Numbers       *graph.Value // f[NumbersSize]
+	Scaling       *graph.Value // state of loss scaling; nil = none
+}
+
+// state declares a tensor of the parameters' shape that lives from step to step. Group is what the plan lists it under.
+func (u Update) state(group, name string) (*graph.Value, string) {
+	if u.Tensor != "" {
+		name += " of " + u.Tensor
+	}
+	return u.Net.State(group, name, u.Grads.Type), name
+}
+
+// scaled adds the state of loss scaling to a kernel's inputs, where there is one.
+func (u Update) scaled(in ...*graph.Value) []*graph.Value {
+	if u.Scaling == nil {
+		return in
+	}
+	return append(in, u.Scaling)
+}

@@ -1,0 +1,95 @@
+package train
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
+)
+
+// PlanRun reports the memory that a run will hold, to the byte, without holding any.
+func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
+	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	if err != nil {
+		return PlanReport{}, err
+	}
+	return planOn(ctx, s, env, on)
+}
+
+// PlanFor is PlanRun for a GPU of another machine.
+func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport, error) {
+	on, err := session.MachineFor(chip, s.Training.Precision, env.Env)
+	if err != nil {
+		return PlanReport{}, err
+	}
+	return planOn(ctx, s, env, on)
+}
+
+func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport, error) {
+	p, err := prepareOn(ctx, s, env, on)
+	if err != nil {
+		return PlanReport{}, err
+	}
+	defer p.Close() //nolint:errcheck // read only
+	return p.planReport(), nil
+}
+
+func (p *prepared) planReport() PlanReport {
+	all, trained := p.parameters()
+	B, T, _ := p.loader.Shape()
+	l, need := p.found.Layout, p.found.Need
+	r := PlanReport{
+		Model: p.Base.Name, Device: p.On.Name(), Parameters: all, TrainedParameters: trained,
+		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
+		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
+		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0),
+	}
+	for _, t := range p.found.Rejected {
+		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})
+	}
+	if l.LossRows > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the loss is worked out for %d rows at a time, as more of the logits do not fit; rounding may differ from a run with more", l.LossRows))
+	}
+	if l.Layers > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", l.Recompute, l.Layers, p.Base.Config.NumLayers, l.Recompute-1))
+	}
+	if l.Dequantised {
+		which := "quantised weights"
+		if n := l.Linears; n > 0 {
+			which = fmt.Sprintf("the quantised weights of the first %d of %d linear layers", n, len(p.found.Step.train.Net.Quantised()))
+		}
+		r.Notes = append(r.Notes, which+" are kept dequantised, for speed; dequantised_weights: never keeps them packed")
+	}
+	if need.Host > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))
+	}
+	return r
+}
+
+// parameters counts a network's numbers: all of them, and those that are trained.
+func (p *prepared) parameters() (all, trained int64) {
+	step := p.found.Step.train
+	for _, w := range step.Net.Weights() {
+		n := int64(1)
+		for _, d := range w.Shape {
+			n *= int64(d)
+		}
+		if w.Name != "" {
+			all += n
+		}
+	}
+	for _, v := range step.Trained.Params {
+		trained += int64(v.Type.Elems())
+	}
+	return all + trained, trained
+}
+
+// Categories lists what is held in a fixed order.
+func Categories(b graph.Bytes) []PlanCategory {
+	c := []PlanCategory{{"frozen weights", b.Frozen}, {"activations", b.Arena}, {"batch", b.Batch}}
+	for _, g := range b.Groups() {
+		c = append(c, PlanCategory{g, b.State[g]})
+	}
+	return c
+}

@@ -1,0 +1,179 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// ErrNotFinite is in the error of a run whose loss or gradient stopped being a number.
+var ErrNotFinite = errors.New("loss or gradient is not finite")
+
+// recorder counts the steps of a run, keeps what a checkpoint says of them, and tells the observers.
+type recorder struct {
+	config    Config
+	total     int
+	logf      func(format string, args ...any)
+	observers observers
+	state     checkpoint.State
+	progress  cursor
+	result    Result
+	scale     float64 // of the loss, in the step on its way; 0 without loss scaling
+	precision fmt.Stringer
+	began     time.Time
+	tokens    int64 // since began
+	samples   int64
+	clock     stepClock
+}
+
+// cursor is what a checkpoint keeps besides tensors and the fields of checkpoint.State.
+type cursor struct {
+	Data      dataset.State `json:"data"`
+	Losses    []float64     `json:"losses"` // of every step
+	NLL       float64       `json:"nll"`    // of the whole run, a sum
+	Trained   int64         `json:"trained_tokens"`
+	SinceNLL  float64       `json:"nll_since_log"`
+	SinceLog  int64         `json:"trained_since_log"`
+	Optimizer int           `json:"optimizer_steps"`
+	Base      string        `json:"base"` // fingerprint of the base weights
+	// OwesEval says that the run was interrupted before its last step was evaluated.
+	OwesEval bool `json:"owes_evaluation,omitempty"`
+	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
+	Run map[string]string `json:"run,omitempty"`
+}
+
+// step is the last finished one.
+func (r *recorder) step() int { return r.state.GlobalStep }
+
+// begin starts the clocks.
+func (r *recorder) begin() {
+	r.began = time.Now()
+	r.clock.resume()
+}
+
+// resumeClock starts a step's time anew where an evaluation or a save came between.
+func (r *recorder) resumeClock() { r.clock.resume() }
+
+// record counts a step that is done, and logs it where that is due. Of a step that is not finite the error is
+// ErrNotFinite, and nothing is counted.
+func (r *recorder) record(w *pendingWindow, n Numbers) error {
+	r.clock.step(n.Done)
+	before := r.scale
+	r.scale = n.Scale
+	overflowed := n.Scale < before
+	if !finite(n.Loss) || !finite(n.Norm) && !overflowed {
+		return fmt.Errorf("step %d: %w: loss %v, gradient norm %v", w.Number, ErrNotFinite, n.Loss, n.Norm)
+	}
+	if overflowed {
+		r.logf("step %d: the gradient overflowed %v and was left out; loss scale %v, was %v", w.Number, r.precision, n.Scale, before)
+	} else {
+		r.progress.Optimizer++
+	}
+	tokens := r.count(w)
+	p := &r.progress
+	p.Losses = append(p.Losses, n.Loss)
+	nll, trained := n.Loss*float64(w.Trained), int64(w.Trained)
+	p.NLL, p.Trained, p.SinceNLL, p.SinceLog = p.NLL+nll, p.Trained+trained, p.SinceNLL+nll, p.SinceLog+trained
+	r.result.Losses = p.Losses
+
+	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
+		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
+	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
+		info.Logged = r.line(info, overflowed)
+		if err := r.keep(*info.Logged); err != nil {
+			return err
+		}
+	}
+	return r.observers.each(func(o Observer) error { return o.Step(info) })
+}
+
+// skip counts a step that is not finite and was left out.
+func (r *recorder) skip(w *pendingWindow) { r.count(w) }
+
+// count notes a step's number and tokens.
+func (r *recorder) count(w *pendingWindow) (tokens int64) {
+	for _, b := range w.Batches {
+		tokens += int64(b.Tokens)
+		r.samples += int64(len(b.Rows))
+	}
+	r.tokens += tokens
+	r.state.GlobalStep, r.state.Epoch = w.Number, w.epoch
+	r.state.TokensSeen += tokens
+	r.result.Steps = w.Number
+	return tokens
+}
+
+// line is the line of metrics.jsonl about the steps since the last one.
+func (r *recorder) line(s StepInfo, overflowed bool) *StepMetrics {
+	p := &r.progress
+	clippedNorm := clipped(s.GradNorm, r.config.MaxGradNorm)
+	if overflowed {
+		clippedNorm = 0 // nothing of it went into the update
+	}
+	p.SinceNLL, p.SinceLog = 0, 0
+	return &StepMetrics{
+		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: clippedNorm,
+		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond,
+		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
+		LossScaling: scalingMetrics(s.LossScale, s.Skipped),
+	}
+}
+
+// evaluated records an evaluation and tells whether it is the best so far.
+func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
+	r.result.EvalLoss = &e.Loss
+	r.progress.OwesEval = false
+	if err := r.keep(e); err != nil {
+		return false, err
+	}
+	return r.state.Better(e.Loss), r.observers.each(func(o Observer) error { return o.Eval(e) })
+}
+
+// keep adds a line of metrics.jsonl to the history that checkpoints keep.
+func (r *recorder) keep(line any) error {
+	data, err := encodeLine(line)
+	if err != nil {
+		return fmt.Errorf("keep the metrics of step %d: %w", r.step(), err)
+	}
+	r.state.LogHistory = append(r.state.LogHistory, json.RawMessage(data))
+	return nil
+}
+
+// endLine is the line about the whole run; nil where this start added no step to it.
+func (r *recorder) endLine() *EndMetrics {
+	took := r.result.Duration.Seconds()
+	if r.tokens == 0 {
+		return nil
+	}
+	return &EndMetrics{Step: r.step(), Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took,
+		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took}
+}
+
+// sum puts the run so far into the result.
+func (r *recorder) sum() {
+	p := r.progress
+	if !r.began.IsZero() {
+		r.result.Duration = time.Since(r.began)
+	}
+	r.result.Tokens, r.result.StepMs = r.state.TokensSeen, r.clock.times()
+	if p.Trained > 0 {
+		r.result.MeanLoss = p.NLL / float64(p.Trained)
+	}
+	if n := len(p.Losses); n > 0 {
+		r.result.FirstLoss, r.result.LastLoss = p.Losses[0], p.Losses[n-1]
+	}
+}
+
+func clipped(norm, most float64) float64 {
+	if most > 0 {
+		return math.Min(norm, most)
+	}
+	return norm
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -1,0 +1,133 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// optimizerFile holds the optimizer's states in a checkpoint.
+const optimizerFile = "optimizer.safetensors"
+
+// saver writes a run's checkpoints and adapter, and puts a checkpoint back into memory.
+type saver struct {
+	*prepared
+	memory   graph.Store
+	step     *Step
+	recorder *recorder
+	saved    int // step of the newest checkpoint; -1 = none
+}
+
+// save writes a checkpoint of the last finished step, whose next batch is the one at data.
+func (s *saver) save(data dataset.State) error {
+	step := s.recorder.step()
+	if s.saved == step {
+		return nil
+	}
+	files, err := s.checkpointFiles(data)
+	if err != nil {
+		return fmt.Errorf("save step %d: %w", step, err)
+	}
+	if err := checkpoint.Save(s.spec.OutputDir, step, files); err != nil {
+		return err
+	}
+	s.saved = step
+	s.recorder.result.Checkpoint = filepath.Join(s.spec.OutputDir, checkpoint.Name(step))
+	if err := checkpoint.Prune(s.spec.OutputDir, s.spec.Training.SaveTotalLimit, s.recorder.state.BestModelCheckpoint); err != nil {
+		return err
+	}
+	return s.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, s.recorder.result.Checkpoint}) })
+}
+
+// checkpointFiles are a checkpoint's: the adapter's, the optimizer's states, the run's state, its configuration.
+func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
+	files, err := s.adapterFiles()
+	if err != nil {
+		return nil, err
+	}
+	if files[optimizerFile], err = s.optimizerBytes(); err != nil {
+		return nil, err
+	}
+	state, progress := s.recorder.state, s.recorder.progress
+	progress.Data, progress.Base, progress.Run = data, s.Base.Fingerprint(), s.meaning()
+	if state.Cursor, err = json.Marshal(progress); err != nil {
+		return nil, err
+	}
+	state.MaxSteps = s.total
+	if files[checkpoint.StateFile], err = state.Bytes(); err != nil {
+		return nil, err
+	}
+	if s.env.Config != nil {
+		files[ConfigFile] = s.env.Config
+	}
+	return files, nil
+}
+
+// adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
+func (s *saver) adapterFiles() (map[string][]byte, error) {
+	params, err := s.step.Trained.Snapshot(s.memory)
+	if err != nil {
+		return nil, err
+	}
+	files, err := s.Net.Method.Encode(s.spec.LoRA, s.Base.Name, s.step.Trained.Layers, params)
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range s.Base.Tokenizer.Files() {
+		files[name] = data
+	}
+	return files, nil
+}
+
+// ownFiles are the names that a run writes into its output folder.
+func (p *prepared) ownFiles() []string {
+	names := []string{MetricsFile, ConfigFile, ManifestFile, adapter.ConfigFile, adapter.WeightsFile}
+	for name := range p.Base.Tokenizer.Files() {
+		names = append(names, name)
+	}
+	for _, name := range p.spec.Training.ReportTo {
+		if w, ok := Observers[name]().(interface{ Files() []string }); ok {
+			names = append(names, w.Files()...)
+		}
+	}
+	return names
+}
+
+func (s *saver) optimizerBytes() ([]byte, error) {
+	if err := s.memory.Get(s.step.states...); err != nil {
+		return nil, err
+	}
+	var tensors []weights.Tensor
+	for _, name := range s.step.states {
+		x, err := s.memory.Tensor(name)
+		if err != nil {
+			return nil, err
+		}
+		t, err := weights.FromFloat32s(name, weights.F32, x.Shape, x.F32())
+		if err != nil {
+			return nil, fmt.Errorf("save the optimizer: %w", err)
+		}
+		tensors = append(tensors, t)
+	}
+	return weights.Encode(tensors, nil)
+}
+
+// writeManifest records what made the adapter.
+func (r *running) writeManifest(ctx context.Context) error {
+	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
+	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
+	m.SetLosses(r.recorder.progress.Losses)
+	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
+	var err error
+	if m.Base, err = r.Base.Digest(ctx, r.On.Workers()); err != nil {
+		return err
+	}
+	return m.Write(r.spec.OutputDir)
+}

@@ -1,0 +1,107 @@
+package train
+
+import (
+	"bytes"
+	"encoding/csv"
+	"path/filepath"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/session"
+)
+
+// TestOtherOptimizerLearnsAndResumes: Lion and LoRA+ have states of their own, in checkpoints too.
+func TestOtherOptimizerLearnsAndResumes(t *testing.T) {
+	for name, edit := range map[string]func(s *Spec){
+		"lion":      func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
+		"lora+":     func(s *Spec) { s.LoRA.LoRAPlusLRRatio = 4 },
+		"lion+":     func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate, s.LoRA.LoRAPlusLRRatio = "lion", 1e-4, 4 },
+		"with skip": func(s *Spec) { s.Training.OnNonFinite = "skip" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole := testSpec(t, 12)
+			edit(&whole)
+			r := mustStart(t, whole, Env{})
+			if r.LastLoss > 0.9*r.FirstLoss {
+				t.Errorf("the loss went from %v to %v", r.FirstLoss, r.LastLoss)
+			}
+			parts := whole
+			parts.OutputDir = filepath.Join(t.TempDir(), "run")
+			stop := stopping(5)
+			mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
+			parts.Training.Resume = "auto"
+			mustStart(t, parts, Env{})
+			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+				t.Error("the resumed run trains another adapter")
+			}
+		})
+	}
+}
+
+// TestRatioOneIsPlainLoRA: the same bytes, whether the tensors are updated one by one or together.
+func TestRatioOneIsPlainLoRA(t *testing.T) {
+	plain := testSpec(t, 4)
+	mustStart(t, plain, Env{})
+	one := testSpec(t, 4)
+	one.LoRA.LoRAPlusLRRatio = 1
+	mustStart(t, one, Env{})
+	if !bytes.Equal(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile), golden.ReadFile(t, one.OutputDir, adapter.WeightsFile)) {
+		t.Error("a ratio of 1 trains another adapter")
+	}
+}
+
+// TestCSVHasTheMetrics: a row for every line of metrics.jsonl but the last, through a resume too.
+func TestCSVHasTheMetrics(t *testing.T) {
+	s := testSpec(t, 8)
+	s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.ReportTo = 0.02, 4, []string{"csv"}
+	stop := stopping(5)
+	mustStart(t, s, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
+	s.Training.Resume = "auto"
+	mustStart(t, s, Env{})
+	rows, err := csv.NewReader(bytes.NewReader(golden.ReadFile(t, s.OutputDir, CSVFile))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := metricsLines(t, s.OutputDir)
+	if len(rows) != 1+8+2 || rows[0][7] != "eval_loss" || rows[5][7] == "" || rows[10][7] == "" {
+		t.Fatalf("%d rows: %v", len(rows), rows)
+	}
+	if rows[1][2] != number(lines[0].Loss) || rows[9][3] != number(lines[7].GradNorm) {
+		t.Errorf("rows %v and %v, lines %+v and %+v", rows[1], rows[9], lines[0], lines[7])
+	}
+}
+
+// TestReductionComesBeforeTheNorm: two devices with the same gradients and half of the loss each.
+func TestReductionComesBeforeTheNorm(t *testing.T) {
+	b := stories(t)
+	init := golden.Path(t, "train/init")
+	cfg := peftConfigOf(t, init)
+	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
+	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")
+	const T = 128
+	numbers := func(reduce Reduction, share float64) (loss, norm float64) {
+		step, err := PlanStep(network(t, b, kernel.F64, nil, &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), reduce, graph.NewCPU(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ts := bound(t, graph.NewCPU(1), b, step, Default(), init)
+		trained := ts.fill(t, ids[:T], labels[:T], T)
+		ts.set(t, "loss scale", share/float64(trained))
+		ts.run.Run(segmentBegin)
+		ts.run.Run(segmentMicro)
+		ts.run.Run(segmentNorm)
+		return ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
+	}
+	loss, norm := numbers(nil, 1)
+	double := func(n *nn.Net, gradients, loss *graph.Value) {
+		n.Apply(kernel.AddTo{}, gradients, gradients)
+		n.Apply(kernel.AddTo{}, loss, loss)
+	}
+	gotLoss, gotNorm := numbers(double, 0.5)
+	golden.Near(t, "loss", gotLoss, loss, 1e-12)
+	golden.Near(t, "norm", gotNorm, norm, 1e-12)
+}
