@@ -33,7 +33,7 @@ func productChecks() []check {
 			for i, x := range source.values {
 				row[i] = float32(x)
 			}
-			packed, err := quant.Quantize(row, w[0], w[1], cfg)
+			packed, err := quant.Quantise(row, w[0], w[1], cfg)
 			if err != nil {
 				panic(err) // a broken list of checks
 			}
@@ -150,7 +150,7 @@ func dequantiseCheck(p quant.Packed) check {
 func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 	weight := packedInputs(p)
 	decoded := make([]float32, p.Len())
-	p.Dequantize(decoded)
+	p.Dequantise(decoded)
 	weights := func(f format) []float64 { // as the device decodes them
 		w := make([]float64, p.Len())
 		for i, x := range decoded {

@@ -21,14 +21,14 @@ type Report struct {
 	Passed   int           `json:"passed"`
 	Failed   int           `json:"failed"`
 	Skipped  int           `json:"skipped"`
-	Checks   []Result `json:"checks"`
+	Checks   []Result      `json:"checks"`
 	Duration time.Duration `json:"duration_ns"`
 }
 
 // The values of Result.Status.
 const (
-	StatusPass  = "pass"
-	StatusFail  = "fail"
+	StatusPass = "pass"
+	StatusFail = "fail"
 	StatusSkip = "skip"
 )
 
