@@ -40,11 +40,11 @@ func BenchmarkGPULoad(b *testing.B) {
 	scheme := quant.Default()
 	lora := DefaultSpec().LoRA
 	lora.TargetModules = adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj"}
-	for _, decoded := range []bool{false, true} {
+	for _, dequantised := range []bool{false, true} {
 		nw := from.network(b, kernel.F32, &scheme, &lora)
-		nw.Dequantised = decoded
-		for _, way := range []string{"read", "device", "host"} {
-			b.Run(fmt.Sprintf("%s/decoded=%v", way, decoded), func(b *testing.B) {
+		nw.Dequantised = dequantised
+		for _, path := range []string{"read", "device", "host"} {
+			b.Run(fmt.Sprintf("%s/dequantised=%v", path, dequantised), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := openGPU(b) // of this goroutine
 				step, err := newTrainStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, Default(), graph.KeepAll, 0, on)
@@ -58,7 +58,7 @@ func BenchmarkGPULoad(b *testing.B) {
 				defer m.Close() //nolint:errcheck // the time is what matters
 				b.ResetTimer()
 				for range b.N {
-					switch way {
+					switch path {
 					case "read":
 						err = step.Net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
 					case "device":
