@@ -15,7 +15,7 @@ export TRAINER_GPU=require TRAINER_BINARY=$bin/trainer
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 tools='racecheck memcheck initcheck'
 # Tests that share the card with others: no timing, no reading of free memory.
-beside='TestGPU(SmolLM2Curve|Families|Gradients|Precisions|Overflow|LossOverflow|Curve|WithoutBLAS|Dropout)'
+beside='TestGPU(SelfCheck|SmolLM2Curve|Families|Gradients|Precisions|Overflow|LossOverflow|Curve|WithoutBLAS|Dropout)'
 
 say() { echo "$*" | tee -a "$out/summary.txt"; }
 wants() { [[ " $parts " == *" $1 "* ]]; }
@@ -56,7 +56,7 @@ if wants side; then
 	part driver kernel/gpu 90 "$bin/driver.test" -test.v & jobs+=($!)
 	part train-beside train 400 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
 	part infer infer 400 "$bin/infer.test" -test.run TestGPU -test.v & jobs+=($!)
-	part selfcheck selfcheck 400 "$bin/selfcheck.test" -test.run TestGPU -test.v & jobs+=($!)
+	part selfcheck-beside selfcheck 400 "$bin/selfcheck.test" -test.run "$beside" -test.v & jobs+=($!)
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
 			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single-1='TestAttentionSingle/heads_of_(8|16|32|40|64|72)$' attention-single-2='TestAttentionSingle/heads_of_(80|96|112)$' attention-single-3='TestAttentionSingle/heads_of_(128|256)$' nf4=TestNF4 lowrank=LowRank gemm="TestGemm$/mma" gemm-hopper="TestGemm$/hopper" gemm-single=TestGemmSingle \
@@ -73,6 +73,7 @@ fi
 if wants alone; then
 	[ -n "$(ls "$out/refs" 2>/dev/null)" ] && export TRAINER_PROOF=$out/refs
 	part train-alone train 300 "$bin/train.test" -test.run TestGPU -test.skip "$beside" -test.v || failed=1
+	part selfcheck-alone selfcheck 200 "$bin/selfcheck.test" -test.run TestGPU -test.skip "$beside" -test.v || failed=1
 fi
 
 if wants program; then
