@@ -42,11 +42,11 @@ func BenchmarkGPULoad(b *testing.B) {
 	scheme := quant.Default()
 	lora := adapter.Default()
 	lora.TargetModules = adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj"}
-	for _, decoded := range []bool{false, true} {
+	for _, dequantised := range []bool{false, true} {
 		nw := network(b, from, kernel.F32, &scheme, &lora)
-		nw.Layout.Dequantised = decoded
-		for _, way := range []string{"read", "device", "host"} {
-			b.Run(fmt.Sprintf("%s/decoded=%v", way, decoded), func(b *testing.B) {
+		nw.Layout.Dequantised = dequantised
+		for _, path := range []string{"read", "device", "host"} {
+			b.Run(fmt.Sprintf("%s/dequantised=%v", path, dequantised), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := gputest.Open(b) // of this goroutine
 				step, err := train.PlanStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default(), nil, on)
@@ -60,7 +60,7 @@ func BenchmarkGPULoad(b *testing.B) {
 				defer m.Close() //nolint:errcheck // the time is what matters
 				b.ResetTimer()
 				for range b.N {
-					switch way {
+					switch path {
 					case "read":
 						err = step.Net.Load(context.Background(), session.Reader(from.Weights), discard{m}, on.Workers())
 					case "device":

@@ -60,7 +60,7 @@ func (s *seen) Stored(name string) (kernel.DType, func([]byte, int) error, bool)
 }
 
 // largeSizes are linear layers of several pieces, enough of them to need more than one round in an arena of few
-// tokens if they are kept decoded, and one that is too large for it then.
+// tokens if they are kept dequantised, and one that is too large for it then.
 var largeSizes = slices.Concat(loadSizes, [][2]int{{1024, 1024}, {1024, 1024}, {1024, 1024}, {1024, 1024}, {1024, 1024}, {3001, 2048}})
 
 func largeNet(t testing.TB, on graph.Machine, d weights.DType, kind loadKind) (*nn.Net, *graph.Plan, *weights.File) {
@@ -76,7 +76,7 @@ func largeNet(t testing.TB, on graph.Machine, d weights.DType, kind loadKind) (*
 	return n, plan, file
 }
 
-func loadBothWays(t *testing.T, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn.Reader) {
+func loadTwice(t *testing.T, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn.Reader) {
 	t.Helper()
 	got, want, err := loadedBytes(context.Background(), on, n, plan, r)
 	if err != nil {
@@ -89,13 +89,13 @@ func loadBothWays(t *testing.T, on graph.Machine, n *nn.Net, plan *graph.Plan, r
 	}
 }
 
-// TestGPULoadEqualsHost: weights converted, packed and decoded on the device are those of the host, to the bit.
+// TestGPULoadEqualsHost: weights converted, packed and dequantised on the device are those of the host, to the bit.
 func TestGPULoadEqualsHost(t *testing.T) {
 	on := gputest.Open(t)
 	for _, d := range loadTypes {
 		for _, kind := range loadKinds {
 			n, plan, file := largeNet(t, on, d, kind)
-			loadBothWays(t, on, n, plan, session.Reader(file))
+			loadTwice(t, on, n, plan, session.Reader(file))
 			m, err := on.NewStore(plan)
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func TestGPULoadEqualsHost(t *testing.T) {
 			// Nothing is read as float32, but float64 and the weight that the arena is too small for.
 			stored, floats := r.stored.Load(), r.floats.Load()
 			t.Logf("%v %v: %d reads as stored, %d as float32", d, kind, stored, floats)
-			if d != weights.F64 && stored < int64(len(largeSizes)) || (floats > 0) != (d == weights.F64 || kind.decoded) {
+			if d != weights.F64 && stored < int64(len(largeSizes)) || (floats > 0) != (d == weights.F64 || kind.dequantised) {
 				t.Errorf("%v %v: %d reads as stored, %d as float32", d, kind, stored, floats)
 			}
 		}
@@ -144,7 +144,7 @@ func TestGPULoadPrecisions(t *testing.T) {
 	}
 }
 
-// TestGPULoadShards: a model of two shards in each type, packed and decoded, against the host; the memory that is
+// TestGPULoadShards: a model of two shards in each type, packed and dequantised, against the host; the memory that is
 // free while it loads is never less than in the step.
 func TestGPULoadShards(t *testing.T) {
 	on := gputest.Open(t)
@@ -161,20 +161,20 @@ func TestGPULoadShards(t *testing.T) {
 		return f
 	}
 	for _, kind := range []weights.DType{weights.BF16, weights.F16, weights.F32} {
-		for _, decoded := range []bool{false, true} {
+		for _, dequantised := range []bool{false, true} {
 			b := stories(t)
 			shards := session.Reader(inShards(t, b, kind))
 			scheme := quant.Default()
 			lora := adapter.Default()
 			lora.TargetModules = adapter.Targets{adapter.AllLinear}
 			nw := network(t, b, kernel.F32, &scheme, &lora)
-			nw.Layout.Dequantised = decoded
+			nw.Layout.Dequantised = dequantised
 			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
 			step, err := train.PlanStep(nw, s, train.Default(), nil, on)
 			if err != nil {
 				t.Fatal(err)
 			}
-			loadBothWays(t, on, step.Net, step.Plan, shards)
+			loadTwice(t, on, step.Net, step.Plan, shards)
 			m, err := on.NewStore(step.Plan)
 			if err != nil {
 				t.Fatal(err)
@@ -195,9 +195,9 @@ func TestGPULoadShards(t *testing.T) {
 				t.Fatal(err)
 			}
 			bound := free()
-			t.Logf("%v decoded %v: free after the store %d, while loading %+d, after %+d, bound %+d", kind, decoded, after, least-after, loaded-after, bound-after)
+			t.Logf("%v dequantised %v: free after the store %d, while loading %+d, after %+d, bound %+d", kind, dequantised, after, least-after, loaded-after, bound-after)
 			if least != after || loaded != after {
-				t.Errorf("%v decoded %v: loading takes memory besides the plan's: %d bytes free before, %d while it loads, %d after", kind, decoded, after, least, loaded)
+				t.Errorf("%v dequantised %v: loading takes memory besides the plan's: %d bytes free before, %d while it loads, %d after", kind, dequantised, after, least, loaded)
 			}
 			if err := m.Close(); err != nil {
 				t.Fatal(err)

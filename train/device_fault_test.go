@@ -45,7 +45,7 @@ func (f *faultAt) Step(i StepInfo) error {
 }
 
 // TestGPUFaultsInARun: a device that fails in the middle of a run, or while it is set up, ends it with an error that
-// names what was done, the call and the code. The newest checkpoint stays whole, and the run that goes on from it
+// names what was done, the call and the code. The newest checkpoint stays whole, and the run that resumes from it
 // gives the adapter of one that nothing happened to. The driver is made to answer the error; the device is unharmed.
 func TestGPUFaultsInARun(t *testing.T) {
 	gputest.Need(t)
@@ -107,7 +107,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 			t.Log(text)
 			wants := c.want
 			if c.step > 0 {
-				wants = append(wants, checkpoint.Name(c.saved)+" is whole: --resume auto goes on from it")
+				wants = append(wants, checkpoint.Name(c.saved)+" is whole: --resume auto continues from it")
 			}
 			if c.code != 2 {
 				wants = append(wants, "the device context is lost, restart the program")
@@ -128,7 +128,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 				t.Errorf("resumed after %d to %d, want %d to %d", r.Resumed, r.Steps, c.saved, steps)
 			}
 			if !bytes.Equal(want, golden.ReadFile(t, dir, adapter.WeightsFile)) {
-				t.Error("the run that went on trains another adapter")
+				t.Error("the resumed run trains another adapter")
 			}
 		})
 	}

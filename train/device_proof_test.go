@@ -268,7 +268,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 	}
 }
 
-// TestGPUWithoutBLAS trains the same steps on cuBLASLt's products and on our own.
+// TestGPUWithoutBLAS trains the same steps on cuBLASLt's GEMMs and on native ones.
 func TestGPUWithoutBLAS(t *testing.T) {
 	gputest.Need(t)
 	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child: a process opens one library

@@ -76,7 +76,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 }
 
 // TestGPUGradientsByPrecision: rounding errors are as large as the type's unit. bf16's are held to PEFT's elsewhere
-// (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's products cut 2 bits more away
+// (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's GEMMs cut 2 bits more away
 // than bf16's rounding would have to: a quarter. 1.5 times that is allowed. fp32 is held to what the CPU's float32 is.
 func TestGPUGradientsByPrecision(t *testing.T) {
 	gputest.Need(t)
