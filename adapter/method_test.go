@@ -140,8 +140,8 @@ func TestNumbersThatAreNotFinite(t *testing.T) {
 	}
 }
 
-// TestWrongAdapterIsToldInFewLines: what the adapter was made for, and the first few of many names.
-func TestWrongAdapterIsToldInFewLines(t *testing.T) {
+// TestWrongAdapterErrorIsShort: what the adapter was made for, and the first few of many names.
+func TestWrongAdapterErrorIsShort(t *testing.T) {
 	dir, _ := writeGood(t, func([]Param) {})
 	saved, err := Open(dir)
 	if err != nil {

@@ -43,29 +43,29 @@ type Options struct {
 	Warmup, Steps int
 	Device        string
 	Precision     string // as in Config
-	Dequantised   bool   // keep quantised weights decoded
+	Dequantised   bool   // keep quantised weights dequantised
 	Checkpointing string // none, selective, full or offload
 }
 
 // Report is what a benchmark measured. Times are milliseconds of whole steps, each waited for, the loss
-// read back; Ahead is a step's share of as many where the next one is queued before a loss is read, as in a run.
+// read back; Pipelined is a step's share of as many where the next one is queued before a loss is read, as in a run.
 type Report struct {
-	Shape   string               `json:"shape"`
-	Device  string               `json:"device"`
-	Tokens  int                  `json:"tokens_per_step"`
-	Median  float64              `json:"median_ms"`
-	Fastest float64              `json:"fastest_ms"`
-	Slowest float64              `json:"slowest_ms"`
-	Ahead   float64              `json:"ahead_ms"`
-	PerSec  float64              `json:"tokens_per_second"`
-	Held    int64                `json:"held_bytes"`
-	Parts   []train.PlanCategory `json:"categories"`
-	Load    float64              `json:"load_s"`       // plan, memory, random weights quantised
-	First   float64              `json:"first_step_s"` // the first step alone
-	Loss    float64              `json:"loss"`
-	Kernels map[string]int       `json:"calls"`            // kernel calls by segment
-	Queued  int                  `json:"queued,omitempty"` // launches, fills and copies of a step on a GPU
-	Profile []ProfileLine        `json:"profile,omitempty"`
+	Shape     string               `json:"shape"`
+	Device    string               `json:"device"`
+	Tokens    int                  `json:"tokens_per_step"`
+	Median    float64              `json:"median_ms"`
+	Fastest   float64              `json:"fastest_ms"`
+	Slowest   float64              `json:"slowest_ms"`
+	Pipelined float64              `json:"ahead_ms"`
+	PerSec    float64              `json:"tokens_per_second"`
+	Held      int64                `json:"held_bytes"`
+	Parts     []train.PlanCategory `json:"categories"`
+	Load      float64              `json:"load_s"`       // plan, memory, random weights quantised
+	First     float64              `json:"first_step_s"` // the first step alone
+	Loss      float64              `json:"loss"`
+	Kernels   map[string]int       `json:"calls"`            // kernel calls by segment
+	Queued    int                  `json:"queued,omitempty"` // launches, fills and copies of a step on a GPU
+	Profile   []ProfileLine        `json:"profile,omitempty"`
 }
 
 // Run times training steps.
@@ -196,7 +196,7 @@ func (b *steps) measure(ctx context.Context, o Options, r *Report) error {
 		}
 	}
 	_, err := b.pipeline.Numbers()
-	r.Ahead = float64(time.Since(at).Nanoseconds()) / 1e6 / float64(o.Steps)
+	r.Pipelined = float64(time.Since(at).Nanoseconds()) / 1e6 / float64(o.Steps)
 	return err
 }
 

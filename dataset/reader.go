@@ -29,7 +29,7 @@ type rawRow struct {
 	data []byte
 }
 
-// rowError is about one row: reading goes on behind it.
+// rowError is about one row: reading continues behind it.
 type rowError struct {
 	line int
 	err  error

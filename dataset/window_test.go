@@ -58,7 +58,7 @@ func TestShardsAreOneWindow(t *testing.T) {
 	})
 }
 
-// TestResumeAtAnotherWorldSize: the cursor of one world size goes on in another with the batches that were next.
+// TestResumeAtAnotherWorldSize: the cursor of one world size resumes in another with the batches that were next.
 func TestResumeAtAnotherWorldSize(t *testing.T) {
 	rows := madeRows(47, 20, 3)
 	opt := Options{BatchSize: 2, T: 20, Seed: 5, Shuffle: true}

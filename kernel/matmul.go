@@ -139,7 +139,7 @@ func matMul[F Float](k MatMul, c *CPU, in, out []Tensor, beta float64) func() {
 // rowConverter fills dst with the elements from i on; it is a gemm.Dequantiser.
 type rowConverter func(dst []float32, i int)
 
-func (d rowConverter) DequantizeRange(dst []float32, from, to int) { d(dst[:to-from], from) }
+func (d rowConverter) DequantiseRange(dst []float32, from, to int) { d(dst[:to-from], from) }
 
 // panelRows is how many rows of a converted matrix exist at a time in float64.
 const panelRows = 64

@@ -120,7 +120,7 @@ func (k MatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 		single := c.Scratch[panelBytes(F64, T(F32, k.N, k.K)):]
 		row := NewTensor(T(F32, min(panelRows, k.N), k.K), single).F32()
 		p := newPanels([]int{k.N, k.K}, c.Scratch, func(dst []float64, i int) {
-			rows.DequantizeRange(row[:len(dst)], i, i+len(dst))
+			rows.DequantiseRange(row[:len(dst)], i, i+len(dst))
 			convert(dst, row)
 		})
 		multiply = p.gemm(c, !k.Transposed, 1, in[0].F64(), beta, out[0])
@@ -141,10 +141,10 @@ type packedRows struct {
 	table []float32
 }
 
-func (p *packedRows) DequantizeRange(dst []float32, from, to int) {
+func (p *packedRows) DequantiseRange(dst []float32, from, to int) {
 	if from%2 == 1 && from < to {
 		dst[0] = p.table[p.w.Codes[from/2]&15] * p.w.Scale(from/nf4Block)
 		dst, from = dst[1:], from+1
 	}
-	p.w.DequantizeRange(dst, from, to)
+	p.w.DequantiseRange(dst, from, to)
 }

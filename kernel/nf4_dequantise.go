@@ -54,13 +54,13 @@ func (k DequantiseNF4) CPU(c *CPU, in, out []Tensor) func() {
 	row := func(i int) {}
 	if k.Float == F32 {
 		y := out[0].F32()
-		row = func(i int) { rows.DequantizeRange(y[i*k.K:(i+1)*k.K], i*k.K, (i+1)*k.K) }
+		row = func(i int) { rows.DequantiseRange(y[i*k.K:(i+1)*k.K], i*k.K, (i+1)*k.K) }
 	} else {
 		// A row's float32 values fit in its second half, and widen from the front without meeting one unread.
 		y, half := out[0].F64(), NewTensor(T(F32, 2*k.N*k.K), out[0].Bytes()).F32()
 		row = func(i int) {
 			from := half[(2*i+1)*k.K : (2*i+2)*k.K]
-			rows.DequantizeRange(from, i*k.K, (i+1)*k.K)
+			rows.DequantiseRange(from, i*k.K, (i+1)*k.K)
 			for j, to := 0, y[i*k.K:(i+1)*k.K]; j < k.K; j++ {
 				to[j] = float64(from[j])
 			}

@@ -6,15 +6,15 @@ import "github.com/tierlora/tierlora/kernel/cuda"
 
 func (k DequantiseNF4) Stored([]DType) (want, out []DType) {
 	if k.Nested {
-		return []DType{U8, U8, F32, F32}, []DType{Narrow}
+		return []DType{U8, U8, F32, F32}, []DType{ComputeType}
 	}
-	return []DType{U8, F32}, []DType{Narrow}
+	return []DType{U8, F32}, []DType{ComputeType}
 }
 
 func (k DequantiseNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	if k.Nested {
-		return g.Launch(cuda.NF4Dequantise("nf4_dequantise_nested", n), out[0].Ptr, in[0].Ptr, g.Constants, in[1].Ptr, g.Constants.Add(codeTableBytes), in[2].Ptr, in[3].Ptr, n)
+		return g.Launch(cuda.NF4Dequantise("nf4_dequantise_nested", n), out[0].Ptr, in[0].Ptr, g.Constants, in[1].Ptr, g.Constants.Add(nf4CodeBytes), in[2].Ptr, in[3].Ptr, n)
 	}
 	return g.Launch(cuda.NF4Dequantise("nf4_dequantise", n), out[0].Ptr, in[0].Ptr, g.Constants, in[1].Ptr, n)
 }

@@ -32,7 +32,7 @@ func TestDequantiseNF4(t *testing.T) {
 			}
 			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%v nested %v", s, nested), At: at, Bound: 1e-12, In: in})
 			want := make([]float32, p.Len())
-			p.Dequantize(want)
+			p.Dequantise(want)
 			for _, d := range []kernel.DType{kernel.F32, kernel.F64} {
 				got := apply(t, at(d), tensors...)[0]
 				for i, w := range want {

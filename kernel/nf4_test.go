@@ -19,7 +19,7 @@ func packedWeight(t testing.TB, n, k int, nested bool) quant.Packed {
 	for i := range w {
 		w[i] = float32(r.NormFloat64()) * (1 + float32(i/64%5))
 	}
-	p, err := quant.Quantize(w, n, k, quant.Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+	p, err := quant.Quantise(w, n, k, quant.Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestMatMulNF4EqualsDequantised(t *testing.T) {
 				m, n, k := s[0], s[1], s[2]
 				p := packedWeight(t, n, k, nested)
 				w := make([]float32, n*k)
-				p.Dequantize(w)
+				p.Dequantise(w)
 				width := k
 				if transposed {
 					width = n
@@ -130,7 +130,7 @@ func BenchmarkMatMulNF4(b *testing.B) {
 		n, k := s[0], s[1]
 		p := packedWeight(b, n, k, true)
 		w := make([]float32, n*k)
-		p.Dequantize(w)
+		p.Dequantise(w)
 		for _, transposed := range []bool{false, true} {
 			width, name := k, fmt.Sprintf("%d-%d/forward", k, n)
 			if transposed {

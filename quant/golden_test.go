@@ -117,7 +117,7 @@ func TestGoldenCases(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			rows, cols := in.Shape[0], in.Shape[1]
 			x := floats(t, in)
-			p, err := Quantize(x, rows, cols, Config{Bits: 4, Type: "nf4", BlockSize: 64})
+			p, err := Quantise(x, rows, cols, Config{Bits: 4, Type: "nf4", BlockSize: 64})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,10 +126,10 @@ func TestGoldenCases(t *testing.T) {
 			}
 			sameBits(t, "absmax", p.Absmax, floats(t, g[key+".absmax"]))
 			y := make([]float32, len(x))
-			p.Dequantize(y)
+			p.Dequantise(y)
 			sameBits(t, "dequantised", y, floats(t, g[key+".dequantised"]))
 
-			nested, err := Quantize(x, rows, cols, Default())
+			nested, err := Quantise(x, rows, cols, Default())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func TestGoldenCases(t *testing.T) {
 				restored[i] = nested.Scale(i)
 			}
 			sameBits(t, "restored absmax", restored, floats(t, g[key+".nested.absmax_restored"]))
-			nested.Dequantize(y)
+			nested.Dequantise(y)
 			sameBits(t, "nested dequantised", y, floats(t, g[key+".nested.dequantised"]))
 		})
 	}
@@ -251,7 +251,7 @@ func TestPartsHaveTheirLength(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {3, 7}, {1, 64}, {128, 128}, {129, 128}, {257, 191}} {
 		for _, nested := range []bool{false, true} {
 			c := Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested}
-			p := mustQuantize(t, random(size[0]*size[1], 5), size[0], size[1], c)
+			p := mustQuantise(t, random(size[0]*size[1], 5), size[0], size[1], c)
 			for _, part := range c.Parts(size[0], size[1]) {
 				have := 0
 				if part.Floats != nil {
@@ -313,7 +313,7 @@ func TestCUDAReferences(t *testing.T) {
 			t.Fatalf("%s: %d bytes of codes and %d scales for %d weights", path, len(p.Codes), len(p.Absmax)+len(p.AbsmaxU8), head[1])
 		}
 		y := make([]float32, p.Len())
-		p.Dequantize(y)
+		p.Dequantise(y)
 		for i, v := range y {
 			if got, want := toBF16(v), binary.LittleEndian.Uint16(want[2*i:]); got != want {
 				t.Fatalf("%s: value %d is %#x, want %#x", path, i, got, want)
@@ -340,7 +340,7 @@ func TestModelQuantised(t *testing.T) {
 			}
 			weights++
 			want := stored(t, g, name)
-			got := mustQuantize(t, floats(t, w), w.Shape[0], w.Shape[1], Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+			got := mustQuantise(t, floats(t, w), w.Shape[0], w.Shape[1], Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
 			if !slices.Equal(got.Codes, want.Codes) || !slices.Equal(got.AbsmaxU8, want.AbsmaxU8) {
 				t.Errorf("%s %s: codes differ", file, name)
 			}

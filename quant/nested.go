@@ -90,23 +90,23 @@ func nest(absmax []float32) (codes []byte, absmax2 []float32, offset float32) {
 	return codes, absmax2, offset
 }
 
-// meanLanes is how many sums run side by side in mean.
-const meanLanes = 1024
+// meanSums is how many sums run in parallel in mean.
+const meanSums = 1024
 
-// mean is the mean in float64, rounded once, added up in the order that a GPU's block of threads adds: lane i
-// takes every meanLanes-th value, then neighbours at half the distance are added, in warps of 32 and over them.
+// mean is the mean in float64, rounded once, added up in the order that a GPU's block of threads adds: thread i
+// takes every meanSums-th value, then neighbours at half the distance are added, in warps of 32 and over them.
 // Another order could round differently, if rarely, and a weight's bytes would depend on where it was packed.
 func mean(x []float32) float32 {
 	if len(x) == 0 {
 		return 0
 	}
-	var lanes [meanLanes]float64
+	var sums [meanSums]float64
 	for i, v := range x {
-		lanes[i%meanLanes] += float64(v)
+		sums[i%meanSums] += float64(v)
 	}
-	var warps [meanLanes / 32]float64
+	var warps [meanSums / 32]float64
 	for i := range warps {
-		warps[i] = fold([32]float64(lanes[32*i:]))
+		warps[i] = fold([32]float64(sums[32*i:]))
 	}
 	return float32(fold(warps) / float64(len(x)))
 }

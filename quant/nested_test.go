@@ -52,7 +52,7 @@ func TestNestedCodeIsNearest(t *testing.T) {
 	}
 }
 
-// TestMeanOrder: the mean in lanes is the plain one to the last place of float64, whatever the number of values.
+// TestMeanOrder: the mean by threads is the plain one to the last place of float64, whatever the number of values.
 func TestMeanOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 31, 32, 33, 1023, 1024, 1025, 5000, 1 << 17} {

@@ -69,7 +69,7 @@ func largest(x []float32) float32 {
 
 func nf4EncodeGo(codes []byte, x []float32, inv float32) {
 	if !finite(inv) {
-		// Products with such a scale may be NaN, which has no bucket.
+		// Numbers times such a scale may be NaN, which has no bucket.
 		for i := range codes {
 			low := float32(0)
 			if 2*i+1 < len(x) {

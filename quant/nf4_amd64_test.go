@@ -10,7 +10,7 @@ import (
 )
 
 // Every width of the assembly against the plain Go, on every length.
-func TestDecodeWidths(t *testing.T) {
+func TestDequantiseWidths(t *testing.T) {
 	widths := []int{1}
 	if cpu.X86.HasAVX2 {
 		widths = append(widths, 8)

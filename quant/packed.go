@@ -47,13 +47,13 @@ func (p *Packed) Scale(block int) float32 {
 	return float32(p.Table2[p.AbsmaxU8[block]]*p.Absmax2[block/NestedBlock]) + p.Offset
 }
 
-// Dequantize writes all weights, row-major: dst holds Len values.
-func (p *Packed) Dequantize(dst []float32) { p.DequantizeRange(dst, 0, p.Len()) }
+// Dequantise writes all weights, row-major: dst holds Len values.
+func (p *Packed) Dequantise(dst []float32) { p.DequantiseRange(dst, 0, p.Len()) }
 
-// DequantizeRange writes the weights [from,to) of the flattened row-major
+// DequantiseRange writes the weights [from,to) of the flattened row-major
 // matrix to dst, which holds to-from values. It panics on a range outside the
 // matrix. Safe for concurrent use.
-func (p *Packed) DequantizeRange(dst []float32, from, to int) {
+func (p *Packed) DequantiseRange(dst []float32, from, to int) {
 	if from < 0 || to < from || to > p.Len() || len(dst) < to-from {
 		panic(fmt.Sprintf("quant: dequantise [%d,%d) of %d weights into %d values", from, to, p.Len(), len(dst)))
 	}

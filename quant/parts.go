@@ -9,7 +9,7 @@ type Part struct {
 	Floats func(p *Packed) []float32
 }
 
-// Parts are the tensors that a weight of rows x cols is stored as, in the order in which products with it take
+// Parts are the tensors that a weight of rows x cols is stored as, in the order in which GEMMs with it take
 // them.
 func (c Config) Parts(rows, cols int) []Part { return Schemes[c.Type].Parts(c, rows, cols) }
 

@@ -17,9 +17,9 @@ func random(n int, seed uint64) []float32 {
 	return x
 }
 
-func mustQuantize(t testing.TB, x []float32, rows, cols int, cfg Config) Packed {
+func mustQuantise(t testing.TB, x []float32, rows, cols int, cfg Config) Packed {
 	t.Helper()
-	p, err := Quantize(x, rows, cols, cfg)
+	p, err := Quantise(x, rows, cols, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,19 +52,19 @@ func TestCodeSearchIsExact(t *testing.T) {
 	}
 }
 
-func TestDequantizeAnyRange(t *testing.T) {
+func TestDequantiseAnyRange(t *testing.T) {
 	for _, cfg := range []Config{Default(), {Bits: 4, Type: "nf4", BlockSize: 64}} {
 		rows, cols := 37, 53
-		p := mustQuantize(t, random(rows*cols, 3), rows, cols, cfg)
+		p := mustQuantise(t, random(rows*cols, 3), rows, cols, cfg)
 		all := make([]float32, p.Len())
-		p.Dequantize(all)
+		p.Dequantise(all)
 		r := rand.New(rand.NewPCG(7, 7))
 		for range 2000 {
 			from := r.IntN(p.Len() + 1)
 			to := from + r.IntN(min(p.Len()-from, 200)+1)
 			dst := make([]float32, to-from+2)
 			dst[to-from], dst[to-from+1] = 7, 9
-			p.DequantizeRange(dst, from, to)
+			p.DequantiseRange(dst, from, to)
 			sameBits(t, "range", dst[:to-from], all[from:to])
 			if dst[to-from] != 7 || dst[to-from+1] != 9 {
 				t.Fatalf("range [%d,%d) wrote past its end", from, to)
@@ -76,9 +76,9 @@ func TestDequantizeAnyRange(t *testing.T) {
 func TestFedInPieces(t *testing.T) {
 	rows, cols := 37, 53
 	x := random(rows*cols, 5)
-	want := mustQuantize(t, x, rows, cols, Default())
+	want := mustQuantise(t, x, rows, cols, Default())
 	for _, size := range []int{1, 7, 53, 64, 65, 640, 1961} {
-		q, err := NewQuantizer(rows, cols, Default())
+		q, err := NewQuantiser(rows, cols, Default())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 	nan := random(100, 1)
 	nan[57] = float32(math.NaN())
 	short := func(n int) error {
-		q, err := NewQuantizer(10, 10, Default())
+		q, err := NewQuantiser(10, 10, Default())
 		if err == nil {
 			err = q.Add(make([]float32, n))
 		}
@@ -111,27 +111,27 @@ func TestRefusals(t *testing.T) {
 		}
 		return err
 	}
-	quantize := func(x []float32, rows, cols int, cfg Config) error {
-		_, err := Quantize(x, rows, cols, cfg)
+	quantise := func(x []float32, rows, cols int, cfg Config) error {
+		_, err := Quantise(x, rows, cols, cfg)
 		return err
 	}
 	off := func() error {
-		q, err := NewQuantizer(10, 100, Default())
+		q, err := NewQuantiser(10, 100, Default())
 		if err == nil {
 			err = q.Put(32, make([]float32, 64))
 		}
 		return err
 	}
 	for want, err := range map[string]error{
-		"row 5 column 7 is NaN":           quantize(nan, 10, 10, Default()),
-		"100 values given":                quantize(nan, 10, 11, Default()),
-		"both sizes must be positive":     quantize(nil, 0, 11, Default()),
+		"row 5 column 7 is NaN":           quantise(nan, 10, 10, Default()),
+		"100 values given":                quantise(nan, 10, 11, Default()),
+		"both sizes must be positive":     quantise(nil, 0, 11, Default()),
 		"64 values were packed, not 100":  short(99),
 		"too many":                        short(101),
 		"does not lie on blocks of 64":    off(),
-		"quantization.bits: 8":            quantize(nan, 10, 10, Config{Bits: 8, Type: "nf4", BlockSize: 64}),
-		"quantization.type: \"nf5\"":      quantize(nan, 10, 10, Config{Bits: 4, Type: "nf5", BlockSize: 64}),
-		"quantization.block_size: 128 is": quantize(nan, 10, 10, Config{Bits: 4, Type: "nf4", BlockSize: 128}),
+		"quantization.bits: 8":            quantise(nan, 10, 10, Config{Bits: 8, Type: "nf4", BlockSize: 64}),
+		"quantization.type: \"nf5\"":      quantise(nan, 10, 10, Config{Bits: 4, Type: "nf5", BlockSize: 64}),
+		"quantization.block_size: 128 is": quantise(nan, 10, 10, Config{Bits: 4, Type: "nf4", BlockSize: 128}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
@@ -145,25 +145,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func BenchmarkDequantize(b *testing.B) {
+func BenchmarkDequantise(b *testing.B) {
 	for name, cfg := range map[string]Config{"nested": Default(), "plain": {Bits: 4, Type: "nf4", BlockSize: 64}} {
-		p := mustQuantize(b, random(1024*1024, 2), 1024, 1024, cfg)
+		p := mustQuantise(b, random(1024*1024, 2), 1024, 1024, cfg)
 		dst := make([]float32, 4096)
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(4 * p.Len()))
 			for b.Loop() {
 				for at := 0; at < p.Len(); at += len(dst) {
-					p.DequantizeRange(dst, at, at+len(dst))
+					p.DequantiseRange(dst, at, at+len(dst))
 				}
 			}
 		})
 	}
 }
 
-func BenchmarkQuantize(b *testing.B) {
+func BenchmarkQuantise(b *testing.B) {
 	x := random(1024*1024, 2)
 	b.SetBytes(int64(4 * len(x)))
 	for b.Loop() {
-		mustQuantize(b, x, 1024, 1024, Default())
+		mustQuantise(b, x, 1024, 1024, Default())
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestReset: a quantizer that was used gives the bytes of a new one, also behind a matrix that was not finished.
+// TestReset: a quantiser that was used gives the bytes of a new one, also behind a matrix that was not finished.
 func TestReset(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var again Quantizer
+	var again Quantiser
 	for i, size := range [][2]int{{64, 96}, {7, 33}, {1, 1}, {128, 64}, {3, 50}} {
 		src := make([]float32, size[0]*size[1])
 		for j := range src {
@@ -17,7 +17,7 @@ func TestReset(t *testing.T) {
 		}
 		cfg := Default()
 		cfg.DoubleQuant = i%2 == 0
-		want, err := Quantize(src, size[0], size[1], cfg)
+		want, err := Quantise(src, size[0], size[1], cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ export TRAINER_GPU=require TRAINER_BINARY=$bin/trainer
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 tools='racecheck memcheck initcheck'
 # Tests that share the card with others: no timing, no reading of free memory.
-beside='TestGPU(SelfCheck|SmolLM2Curve|Families|Gradients|Precisions|Overflow|LossOverflow|Curve|Generat|Evaluates|WithoutBLAS|Dropout)'
+beside='TestGPU(SelfCheck|SmolLM2Curve|Families|Gradients|Precisions|Overflow|LossOverflow|Curve|WithoutBLAS|Dropout)'
 
 say() { echo "$*" | tee -a "$out/summary.txt"; }
 wants() { [[ " $parts " == *" $1 "* ]]; }
@@ -55,6 +55,8 @@ if wants side; then
 	part kernels kernel/cuda 400 "$bin/kernels.test" -test.v & jobs+=($!)
 	part driver kernel/gpu 90 "$bin/driver.test" -test.v & jobs+=($!)
 	part train-beside train 400 "$bin/train.test" -test.run "$beside" -test.v & jobs+=($!)
+	part infer infer 400 "$bin/infer.test" -test.run TestGPU -test.v & jobs+=($!)
+	part selfcheck-beside selfcheck 400 "$bin/selfcheck.test" -test.run "$beside" -test.v & jobs+=($!)
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
 			for group in attention='TestAttention$' cached='TestAttentionCached|TestKVAppend' attention-single-1='TestAttentionSingle/heads_of_(8|16|32|40|64|72)$' attention-single-2='TestAttentionSingle/heads_of_(80|96|112)$' attention-single-3='TestAttentionSingle/heads_of_(128|256)$' nf4=TestNF4 lowrank=LowRank gemm="TestGemm$/mma" gemm-hopper="TestGemm$/hopper" gemm-single=TestGemmSingle \
@@ -71,6 +73,7 @@ fi
 if wants alone; then
 	[ -n "$(ls "$out/refs" 2>/dev/null)" ] && export TRAINER_PROOF=$out/refs
 	part train-alone train 300 "$bin/train.test" -test.run TestGPU -test.skip "$beside" -test.v || failed=1
+	part selfcheck-alone selfcheck 200 "$bin/selfcheck.test" -test.run TestGPU -test.skip "$beside" -test.v || failed=1
 fi
 
 if wants program; then
@@ -103,12 +106,12 @@ import json; r = json.load(open('$out/$name.json'))
 print('bench %-20s %.2f ms (%.2f to %.2f), held %.1f MiB' % ('$name', r['median_ms'], r['fastest_ms'], r['slowest_ms'], r['held_bytes'] / 2**20))")"
 	}
 	qkvo=q_proj,k_proj,v_proj,o_proj
-	for decoded in '' --decoded; do
-		bench "135m$decoded" --steps 20 --shape smollm2-135m --length 512 --r 8 --targets q_proj,v_proj $decoded
-		bench "1.1b$decoded" --steps 20 --shape tinyllama-1.1b --length 512 --r 8 --targets $qkvo $decoded
-		bench "7b$decoded" --shape llama-2-7b --length 512 --r 8 --targets $qkvo $decoded
-		bench "1.1b-large$decoded" --shape tinyllama-1.1b --batch 4 --length 2048 --r 16 --targets all-linear $decoded
-		bench "7b-large$decoded" --shape llama-2-7b --batch 4 --length 2048 --r 16 --targets all-linear $decoded
+	for dequantised in '' --dequantised; do
+		bench "135m$dequantised" --steps 20 --shape smollm2-135m --length 512 --r 8 --targets q_proj,v_proj $dequantised
+		bench "1.1b$dequantised" --steps 20 --shape tinyllama-1.1b --length 512 --r 8 --targets $qkvo $dequantised
+		bench "7b$dequantised" --shape llama-2-7b --length 512 --r 8 --targets $qkvo $dequantised
+		bench "1.1b-large$dequantised" --shape tinyllama-1.1b --batch 4 --length 2048 --r 16 --targets all-linear $dequantised
+		bench "7b-large$dequantised" --shape llama-2-7b --batch 4 --length 2048 --r 16 --targets all-linear $dequantised
 	done
 	bench 135m-large --shape smollm2-135m --batch 8 --length 2048 --r 8 --targets q_proj,v_proj
 fi

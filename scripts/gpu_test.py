@@ -133,7 +133,7 @@ class Tier:
                 ("libraries", ", ".join(f"{x['name']} {x.get('version') or x.get('problem')}" for x in d.get("libraries") or []) or "none")]
         if p:
             rows += [("model", f"{p['model']}, {p['parameters']:,} parameters, {p['trained_parameters']:,} trained"),
-                     ("layout", "; ".join([f"gradient_checkpointing {p['gradient_checkpointing']}"] + [f"no room for {t['way']}" for t in p.get("tried", [])] + p.get("notes", [])))]
+                     ("layout", "; ".join([f"gradient_checkpointing {p['gradient_checkpointing']}"] + [f"does not fit: {t['way']}" for t in p.get("tried", [])] + p.get("notes", [])))]
         if r:
             t = r.get("step_ms") or {}
             rows += [("steps", f"{r['steps']} of {r['max_steps']}, {p['batch']} x {p['sequence_length']} tokens, {r['tokens']:,} without padding, {s['seconds']:.1f} s from command to end"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times what other trainers call for attention and products on this GPU: torch's cuDNN and FlashAttention-2 attention and its
+"""Times what other trainers call for attention and GEMMs on this GPU: torch's cuDNN and FlashAttention-2 attention and its
 matmul, for the table of docs/lab. Run right before or after the kernels' own benchmark, on the same card."""
 import statistics
 import torch

@@ -169,9 +169,9 @@ func lossChecks() []check {
 				name := fmt.Sprintf("%d rows of %d, vocabulary %d, %d at a time", M, C, V, chunk)
 				all = append(all,
 					check{kernel: "crossentropy", name: name, build: one(kernel.LinearCrossEntropy{Chunk: chunk, Grad: true}), in: in, plain: plainLoss(M, C, true),
-						bounds: []bound{lastBound, rounded, rounded}, products: true},
+						bounds: []bound{lastBound, rounded, rounded}, gemm: true},
 					check{kernel: "crossentropy", name: name + ", no gradient", build: one(kernel.LinearCrossEntropy{Chunk: chunk}), in: in, plain: plainLoss(M, C, false),
-						bounds: []bound{lastBound, rounded}, products: true})
+						bounds: []bound{lastBound, rounded}, gemm: true})
 			}
 		}
 	}

@@ -20,7 +20,7 @@ type check struct {
 	bounds       []bound                                    // of each output
 	plain        func(f format, in [][]float64) [][]float64 // a plain implementation that rounds as a format; nil = the reference, rounded
 	inPlace      []int                                      // inputs whose memory outputs may take
-	products     bool                                       // it multiplies matrices
+	gemm         bool                                       // it multiplies matrices
 }
 
 // bound is how far an output may be from float64, relative to its norm.
@@ -30,7 +30,7 @@ const (
 	rounded   bound = iota // twice the error of plain, four times in one element
 	masked                 // the same, and zero exactly where the reference is
 	single                 // 2e-6: computed in fp32
-	summed                 // 1e-5: products added up in fp32
+	summed                 // 1e-5: a GEMM summed in fp32
 	exact                  // equal
 	lastBound              // that of the last output: a single number that sums up that output
 )
@@ -91,7 +91,7 @@ func integers[T int | int32](v ...T) checkInput {
 	return x
 }
 
-// format is how numbers are rounded where a GPU stores activations and operands of products.
+// format is how numbers are rounded where a GPU stores activations and operands of GEMMs.
 type format struct {
 	round func(float64) float64
 	unit  float64 // largest relative error

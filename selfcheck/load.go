@@ -19,9 +19,9 @@ import (
 var loadTypes = []weights.DType{weights.BF16, weights.F16, weights.F32, weights.F64}
 
 // loadKind is how linear layers' weights are kept.
-type loadKind struct{ packed, nested, decoded bool }
+type loadKind struct{ packed, nested, dequantised bool }
 
-var loadKinds = []loadKind{{}, {packed: true}, {packed: true, nested: true}, {packed: true, decoded: true}, {packed: true, nested: true, decoded: true}}
+var loadKinds = []loadKind{{}, {packed: true}, {packed: true, nested: true}, {packed: true, dequantised: true}, {packed: true, nested: true, dequantised: true}}
 
 func (k loadKind) String() string {
 	s := "as numbers"
@@ -31,8 +31,8 @@ func (k loadKind) String() string {
 	if k.nested {
 		s += ", scales in 8 bits"
 	}
-	if k.decoded {
-		s += ", decoded"
+	if k.dequantised {
+		s += ", dequantised"
 	}
 	return s
 }
@@ -43,7 +43,7 @@ var loadSizes = [][2]int{{64, 1}, {9, 7}, {65, 1}, {33, 7}, {130, 128}, {256, 65
 
 // loadNet is a network of linear layers, a table and a norm, and a checkpoint for it with numbers of type d.
 func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.Value, *weights.File, error) {
-	o := nn.Options{Dequantised: kind.decoded}
+	o := nn.Options{Dequantised: kind.dequantised}
 	if kind.packed {
 		scheme := quant.Default()
 		scheme.DoubleQuant = kind.nested

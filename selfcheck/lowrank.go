@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// lowRankChecks are thin products, alone and in groups that share their wide operand, at sizes that every form of the
+// lowRankChecks are low-rank GEMMs, alone and in groups that share their large operand, at sizes that every form of the
 // kernels runs at.
 func lowRankChecks() []check {
 	n := newNumbers()
@@ -21,10 +21,10 @@ func lowRankChecks() []check {
 
 func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 	x, size := n.normal(1, M, C), fmt.Sprintf(", %d of [%d,%d] rank %d", count, M, C, R)
-	var thin, a, b, gradients []checkInput
+	var t, a, b, gradients []checkInput
 	var wide, sums []bound
 	for range count {
-		thin, a, b, gradients = append(thin, n.normal(1, M, R)), append(a, n.normal(1, R, C)), append(b, n.normal(1, C, R)), append(gradients, n.normal32(8, R, C).overwritten())
+		t, a, b, gradients = append(t, n.normal(1, M, R)), append(a, n.normal(1, R, C)), append(b, n.normal(1, C, R)), append(gradients, n.normal32(8, R, C).overwritten())
 		wide, sums = append(wide, rounded), append(sums, summed)
 	}
 	inputs := func(first []checkInput, lists ...[]checkInput) []checkInput {
@@ -35,7 +35,7 @@ func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 	}
 	var pairs, turned []checkInput
 	for i := range count {
-		pairs, turned = append(pairs, thin[i], a[i]), append(turned, thin[i], b[i])
+		pairs, turned = append(pairs, t[i], a[i]), append(turned, t[i], b[i])
 	}
 	last := len(pairs)
 	shared := []checkInput{x}
@@ -45,17 +45,17 @@ func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 		}
 	}
 	check1 := func(what string, k kernel.Kernel, bounds []bound, in []checkInput) check {
-		return check{kernel: "matmul", name: what + size, build: one(k), bounds: bounds, in: in, products: true}
+		return check{kernel: "matmul", name: what + size, build: one(k), bounds: bounds, in: in, gemm: true}
 	}
 	return []check{
 		check1("x aᵀ", kernel.GroupedMatMul{N: count, TransB: true, Alpha: 0.5}, wide, inputs(shared, a)),
 		check1("x b", kernel.GroupedMatMul{N: count, Alpha: 0.5}, wide, inputs(shared, b)),
-		check1("tᵀ x onto fp32", kernel.GroupedMatMulTo{N: count, TransA: true, Alpha: 0.5}, sums, inputs(shared, thin, gradients)),
+		check1("tᵀ x onto fp32", kernel.GroupedMatMulTo{N: count, TransA: true, Alpha: 0.5}, sums, inputs(shared, t, gradients)),
 		check1("sum of t a", kernel.MatMulSum{N: count, Alpha: 0.5}, []bound{rounded}, pairs),
 		check1("sum of t bᵀ", kernel.MatMulSum{N: count, TransB: true, Alpha: 0.5}, []bound{rounded}, turned),
-		{kernel: "matmul", name: "sum of t a onto bf16" + size, build: add(kernel.MatMulSumTo{N: count, Alpha: 0.5}), bounds: []bound{rounded}, products: true,
+		{kernel: "matmul", name: "sum of t a onto bf16" + size, build: add(kernel.MatMulSumTo{N: count, Alpha: 0.5}), bounds: []bound{rounded}, gemm: true,
 			in: append(pairs[:last:last], x, zeros(M, C))},
-		{kernel: "matmul", name: "xᵀ t onto fp32" + size, build: one(kernel.MatMulTo{TransA: true, Alpha: 0.5}), bounds: []bound{summed}, products: true,
-			in: []checkInput{x, thin[0], n.normal32(8, C, R).overwritten()}},
+		{kernel: "matmul", name: "xᵀ t onto fp32" + size, build: one(kernel.MatMulTo{TransA: true, Alpha: 0.5}), bounds: []bound{summed}, gemm: true,
+			in: []checkInput{x, t[0], n.normal32(8, C, R).overwritten()}},
 	}
 }

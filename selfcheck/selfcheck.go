@@ -21,14 +21,14 @@ type Report struct {
 	Passed   int           `json:"passed"`
 	Failed   int           `json:"failed"`
 	Skipped  int           `json:"skipped"`
-	Checks   []Result `json:"checks"`
+	Checks   []Result      `json:"checks"`
 	Duration time.Duration `json:"duration_ns"`
 }
 
 // The values of Result.Status.
 const (
-	StatusPass  = "pass"
-	StatusFail  = "fail"
+	StatusPass = "pass"
+	StatusFail = "fail"
 	StatusSkip = "skip"
 )
 
@@ -75,12 +75,12 @@ func Run(ctx context.Context, env session.Env) (Report, error) {
 	return s.report, nil
 }
 
-// checkedPrecisions are all; of TF32 only the library's products are its own.
+// checkedPrecisions are all; TF32 differs from fp32 in the library's GEMMs alone.
 var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP32, kernel.PrecisionTF32}
 
-// ownProducts is a machine that can multiply with our own kernels where a library would serve; it reports
+// nativeGEMM is a machine that can multiply with native kernels where a library would serve; it reports
 // whether there was one.
-type ownProducts interface{ UseNativeGEMM() (library bool) }
+type nativeGEMM interface{ UseNativeGEMM() (library bool) }
 
 // selfChecker runs checks on machines and keeps what they are compared with.
 type selfChecker struct {
@@ -93,7 +93,7 @@ type selfChecker struct {
 }
 
 func newSelfChecker(env session.Env) *selfChecker {
-	checks := slices.Concat(elementChecks(), productChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks())
+	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks())
 	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
 }
 
@@ -105,7 +105,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if tf32 && !c.products {
+		if tf32 && !c.gemm {
 			continue
 		}
 		if s.references[i] == nil {
@@ -124,21 +124,21 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 			s.load(ctx, on, d, kind)
 		}
 	}
-	m, ok := on.(ownProducts)
+	m, ok := on.(nativeGEMM)
 	if !ok || tf32 {
 		return nil
 	}
 	if !m.UseNativeGEMM() { // they were just checked
 		s.report.add(Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: StatusSkip,
-			Reason: "the library was not found (trainer doctor says where it was looked for); products run on our own kernels"})
+			Reason: "the library was not found (trainer doctor says where it was looked for); GEMMs run on native kernels"})
 		return nil
 	}
 	for i, c := range s.checks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if c.products {
-			c.name += ", own product"
+		if c.gemm {
+			c.name += ", native GEMM"
 			s.compare(on, c, s.references[i])
 		}
 	}

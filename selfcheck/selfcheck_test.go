@@ -37,7 +37,7 @@ func TestSelfCheckOfCPU(t *testing.T) {
 // TestSelfCheckSeesFaults changes one element of a right result.
 func TestSelfCheckSeesFaults(t *testing.T) {
 	on := graph.NewCPU(0)
-	for _, c := range slices.Concat(elementChecks(), productChecks()[:40], attentionChecks()[:20], lossChecks()[:2], updateChecks()) {
+	for _, c := range slices.Concat(elementChecks(), gemmChecks()[:40], attentionChecks()[:20], lossChecks()[:2], updateChecks()) {
 		want, err := c.run(on, kernel.F64, 1)
 		if err != nil {
 			t.Fatal(err)

@@ -142,7 +142,7 @@ func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 	return nil
 }
 
-// Fingerprint tells base weights apart without reading all of them: every tensor's name, type, shape and
+// Fingerprint distinguishes base weights without reading all of them: every tensor's name, type, shape and
 // first and last bytes.
 func (b *Base) Fingerprint() string {
 	const edge = 256

@@ -14,7 +14,7 @@ type Layout struct {
 	Linears     int  // of so many linear layers, from the first on; 0 = all
 	Recompute   graph.Recompute
 	Layers      int  // Recompute holds for so many, from the first on, and the mode before it for the others; 0 = all
-	Overlap     bool // memory is left for independent calls to run side by side
+	Overlap     bool // memory is left for independent calls to overlap
 	LossRows    int  // rows whose logits exist at the same time; 0 = as many as fill the machine
 }
 
@@ -56,7 +56,7 @@ type Search[T any] struct {
 	Layers   int     // of the model
 	Linears  []int64 // numbers of each linear layer's quantised weight
 	LossRows int     // rows of logits that exist at the same time unless a layout says so
-	Overlaps bool    // the machine can run independent calls side by side
+	Overlaps bool    // independent calls can overlap on the machine
 }
 
 // Found is what a search ended with.
@@ -186,7 +186,7 @@ func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
 	return found, nil
 }
 
-// overlap leaves memory for calls to run side by side where there is some and it costs little: a sixth of the rest.
+// overlap leaves memory for calls to overlap where there is some and it costs little: a sixth of the rest.
 // For a small model that memory would be several times the rest.
 func (s Search[T]) overlap(plain Planned[T]) (Planned[T], error) {
 	l := plain.Layout

@@ -169,7 +169,7 @@ func TestGPUAllocationFails(t *testing.T) {
 	}
 }
 
-// TestGPUWithoutBLAS: a missing cuBLASLt is said by doctor, and a run continues with our own GEMMs.
+// TestGPUWithoutBLAS: a missing cuBLASLt is said by doctor, and a run continues with native GEMMs.
 func TestGPUWithoutBLAS(t *testing.T) {
 	needGPU(t)
 	program, dir := gpuProgram(t), t.TempDir()

@@ -55,8 +55,8 @@ func waitForLines(t *testing.T, path string, n int) {
 	t.Fatalf("%s has no %d lines", path, n)
 }
 
-// losses are the numbers of metrics.jsonl that do not depend on the clock.
-func losses(t *testing.T, dir string) string {
+// lossLines are the numbers of metrics.jsonl that do not depend on the clock.
+func lossLines(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
 	for i, line := range strings.Split(strings.TrimSuffix(read(t, dir, "metrics.jsonl"), "\n"), "\n") {
@@ -101,7 +101,7 @@ func TestDoubleStarts(t *testing.T) {
 		if !refusal(name, a.ProcessState.Pid()).MatchString(b.stderr.String()) {
 			t.Errorf("the other does not name process %d:\n%s", a.ProcessState.Pid(), &b.stderr)
 		}
-		if got, want := losses(t, filepath.Join(dir, name)), losses(t, filepath.Join(dir, "alone")); got != want {
+		if got, want := lossLines(t, filepath.Join(dir, name)), lossLines(t, filepath.Join(dir, "alone")); got != want {
 			t.Errorf("metrics\n%s\nof a run alone\n%s", got, want)
 		}
 		if read(t, dir, name, "adapter_model.safetensors") != read(t, dir, "alone", "adapter_model.safetensors") {
@@ -136,7 +136,7 @@ func TestLiveRunIsLeftAlone(t *testing.T) {
 	if err := live.Wait(); err != nil {
 		t.Fatalf("the live run: %v\n%s", err, &live.stderr)
 	}
-	if got, want := losses(t, filepath.Join(dir, "live")), losses(t, filepath.Join(dir, "alone")); got != want {
+	if got, want := lossLines(t, filepath.Join(dir, "live")), lossLines(t, filepath.Join(dir, "alone")); got != want {
 		t.Errorf("metrics\n%s\nof a run alone\n%s", got, want)
 	}
 	if read(t, dir, "live/adapter_model.safetensors") != read(t, dir, "alone/adapter_model.safetensors") {

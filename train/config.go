@@ -41,7 +41,7 @@ type Config struct {
 	MinLRRatio float64 `mapstructure:"min_lr_ratio" yaml:"min_lr_ratio"`
 	// DecayRatio is the part of all steps, at the end, in which wsd lowers the learning rate.
 	DecayRatio float64 `mapstructure:"decay_ratio" yaml:"decay_ratio"`
-	// WeightDecay is AdamW's decoupled weight decay, on all trained tensors.
+	// WeightDecay is the optimizer's decoupled weight decay, on all trained tensors.
 	WeightDecay float64 `mapstructure:"weight_decay" yaml:"weight_decay"`
 	// AdamBeta1 is the decay rate of the mean of the gradients.
 	AdamBeta1 float64 `mapstructure:"adam_beta1" yaml:"adam_beta1"`

@@ -20,6 +20,7 @@ import (
 
 // faultAt makes a driver function fail from after a step on; 0 is before the run, -1 from the capture of its graphs on.
 type faultAt struct {
+	Silent
 	t      testing.TB
 	step   int
 	symbol string
@@ -36,16 +37,15 @@ func (f *faultAt) fail() {
 	}
 }
 
-func (f *faultAt) Start(int, int) {}
-func (f *faultAt) End()           {}
-func (f *faultAt) Step(i StepInfo) {
+func (f *faultAt) Step(i StepInfo) error {
 	if i.Step == f.step {
 		f.fail()
 	}
+	return nil
 }
 
 // TestGPUFaultsInARun: a device that fails in the middle of a run, or while it is set up, ends it with an error that
-// names what was done, the call and the code. The newest checkpoint stays whole, and the run that goes on from it
+// names what was done, the call and the code. The newest checkpoint stays whole, and the run that resumes from it
 // gives the adapter of one that nothing happened to. The driver is made to answer the error; the device is unharmed.
 func TestGPUFaultsInARun(t *testing.T) {
 	gputest.Need(t)
@@ -94,7 +94,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			if c.step <= 0 {
-				stop := &stopAfter{c.saved, make(chan struct{})}
+				stop := stopping(c.saved)
 				mustStart(t, spec(dir), Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 			}
 			child := childTest(t, "TestGPUFaultsInARun", "TRAINER_TEST_RUN="+dir, fmt.Sprintf("TRAINER_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
@@ -107,7 +107,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 			t.Log(text)
 			wants := c.want
 			if c.step > 0 {
-				wants = append(wants, checkpoint.Name(c.saved)+" is whole: --resume auto goes on from it")
+				wants = append(wants, checkpoint.Name(c.saved)+" is whole: --resume auto continues from it")
 			}
 			if c.code != 2 {
 				wants = append(wants, "the device context is lost, restart the program")
@@ -128,7 +128,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 				t.Errorf("resumed after %d to %d, want %d to %d", r.Resumed, r.Steps, c.saved, steps)
 			}
 			if !bytes.Equal(want, golden.ReadFile(t, dir, adapter.WeightsFile)) {
-				t.Error("the run that went on trains another adapter")
+				t.Error("the resumed run trains another adapter")
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func leanest(t *testing.T, s Spec) PlanReport {
 	return r
 }
 
-// TestPlanSaysWhatDidNotFit: the faster ways are listed in their order, each larger than the limit.
+// TestPlanSaysWhatDidNotFit: the faster layouts are listed in their order, each larger than the limit.
 func TestPlanSaysWhatDidNotFit(t *testing.T) {
 	s := testSpec(t, 4)
 	s.Device = "cpu"
@@ -50,11 +50,11 @@ func TestPlanSaysWhatDidNotFit(t *testing.T) {
 		t.Fatalf("chose %q holding %d of %d bytes after %v", r.Checkpointing, r.TotalBytes, r.Limit, r.Tried)
 	}
 	text := r.String()
-	for i, way := range []string{"gradient_checkpointing none", "gradient_checkpointing selective"} {
-		if r.Tried[i].Way != way || r.Tried[i].Bytes <= r.Limit {
-			t.Errorf("tried %d is %+v, want %s and more than %d bytes", i, r.Tried[i], way, r.Limit)
+	for i, layout := range []string{"gradient_checkpointing none", "gradient_checkpointing selective"} {
+		if r.Tried[i].Way != layout || r.Tried[i].Bytes <= r.Limit {
+			t.Errorf("rejected layout %d is %+v, want %s and more than %d bytes", i, r.Tried[i], layout, r.Limit)
 		}
-		if want := fmt.Sprintf("does not fit: %s: %s", way, session.FormatBytes(r.Tried[i].Bytes)); !strings.Contains(text, want) {
+		if want := fmt.Sprintf("does not fit: %s: %s", layout, session.FormatBytes(r.Tried[i].Bytes)); !strings.Contains(text, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, text)
 		}
 	}
@@ -100,7 +100,7 @@ func wideVocabulary(t *testing.T) string {
 	return to
 }
 
-// TestLossChunkIsTheLastResort: below the leanest way the loss goes over fewer rows at a time, and learns the same.
+// TestLossChunkIsTheLastResort: below the leanest layout the loss goes over fewer rows at a time, and learns the same.
 func TestLossChunkIsTheLastResort(t *testing.T) {
 	s := testSpec(t, 4)
 	s.BaseModel, s.Device = wideVocabulary(t), "cpu"
@@ -134,8 +134,8 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		vram       int64
 		change     func(*Spec)
 	}{
-		{"a fixed way", `gradient_checkpointing: (auto) would fit`, lean.TotalBytes, func(s *Spec) { s.Training.GradientCheckpointing = "none" }},
-		{"decoded weights", `gradient_checkpointing: (auto) with training.dequantised_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DequantisedWeights = "always" }},
+		{"a fixed layout", `gradient_checkpointing: (auto) would fit`, lean.TotalBytes, func(s *Spec) { s.Training.GradientCheckpointing = "none" }},
+		{"dequantised weights", `gradient_checkpointing: (auto) with training.dequantised_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DequantisedWeights = "always" }},
 		{"rows", `training.batch_size: (\d+) would fit, in .* \(with gradient_accumulation_steps: \d+`, lean.TotalBytes * 6 / 10, func(*Spec) {}},
 		{"length", `dataset.max_length: (\d+) and training.batch_size: 1 would fit`, lean.TotalBytes / 8, func(*Spec) {}},
 		{"nothing", `no batch is small enough: weights, adapter and optimizer alone take .*; use a model with fewer parameters$`, 500000, func(*Spec) {}},
@@ -165,11 +165,11 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 	}
 }
 
-// TestFewerLayersAreMadeAgain: between two ways only as many layers as must are made again. The adapter stays the
-// same byte for byte.
-func TestFewerLayersAreMadeAgain(t *testing.T) { fewerLayersAreMadeAgain(t, "cpu") }
+// TestFewerLayersAreRecomputed: between two layouts only as many layers as must are recomputed. The adapter stays
+// the same byte for byte.
+func TestFewerLayersAreRecomputed(t *testing.T) { fewerLayersAreRecomputed(t, "cpu") }
 
-func fewerLayersAreMadeAgain(t *testing.T, device string) {
+func fewerLayersAreRecomputed(t *testing.T, device string) {
 	s := testSpec(t, 4)
 	s.Device, s.LoRA.Dropout, s.Training.DequantisedWeights = device, 0.1, "never"
 	s.Training.GradientCheckpointing = "none"
@@ -202,6 +202,6 @@ func fewerLayersAreMadeAgain(t *testing.T, device string) {
 		}
 	}
 	if partly < 3 {
-		t.Errorf("%d of 8 plans make a part of the layers again", partly)
+		t.Errorf("%d of 8 plans recompute a part of the layers", partly)
 	}
 }

@@ -94,7 +94,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 		}
 		for _, resume := range []string{"", "auto", r.Checkpoint} {
 			if resume == "auto" && step != "without" {
-				continue // goes on with it
+				continue // resumes it
 			}
 			again := s
 			again.Seed, again.Training.Resume = 43, resume

@@ -14,56 +14,56 @@ type meant struct {
 	// fixed says that what a checkpoint holds means something else with another value: such a run is refused. The
 	// others steer the steps to come: they may change where a run is resumed, and it says so.
 	fixed bool
-	value func(r *running) any
+	value func(p *prepared) any
 }
 
 // meanings is the rule of resuming, key by key. What is not listed changes no number (where and when files are written,
 // memory, devices), or is compared apart: base weights, data and batches by their hashes, rank, alpha and targets by the
 // adapter's tensors.
 var meanings = []meant{
-	{"adapter", true, func(r *running) any { return r.spec.Adapter }},
+	{"adapter", true, func(p *prepared) any { return p.spec.Adapter }},
 	{"quantization.bits", true, stored(func(q quant.Config) any { return q.Bits })},
 	{"quantization.type", true, stored(func(q quant.Config) any { return q.Type })},
 	{"quantization.block_size", true, stored(func(q quant.Config) any { return q.BlockSize })},
 	{"quantization.double_quant", true, stored(func(q quant.Config) any { return q.DoubleQuant })},
-	{"training.objective", true, func(r *running) any { return r.spec.Training.Objective }},
-	{"training.optimizer", true, func(r *running) any { return r.spec.Training.Optimizer }},
-	{"training.gradient_accumulation_steps", true, func(r *running) any { return r.spec.Training.GradientAccumulationSteps }},
-	{"seed", true, func(r *running) any { return r.spec.Seed }},
-	{"lora.dropout", false, func(r *running) any { return r.spec.LoRA.Dropout }},
-	{"lora.loraplus_lr_ratio", false, func(r *running) any { return r.spec.LoRA.LoRAPlusLRRatio }},
-	{"training.learning_rate", false, func(r *running) any { return r.spec.Training.LearningRate }},
-	{"training.lr_scheduler", false, func(r *running) any { return r.spec.Training.LRScheduler }},
-	{"training.warmup_ratio", false, func(r *running) any { return r.spec.Training.WarmupRatio }},
-	{"training.warmup_steps", false, func(r *running) any { return r.spec.Training.WarmupSteps }},
-	{"training.min_lr_ratio", false, func(r *running) any { return r.spec.Training.MinLRRatio }},
-	{"training.decay_ratio", false, func(r *running) any { return r.spec.Training.DecayRatio }},
-	{"training.weight_decay", false, func(r *running) any { return r.spec.Training.WeightDecay }},
-	{"training.adam_beta1", false, func(r *running) any { return r.spec.Training.AdamBeta1 }},
-	{"training.adam_beta2", false, func(r *running) any { return r.spec.Training.AdamBeta2 }},
-	{"training.adam_epsilon", false, func(r *running) any { return r.spec.Training.AdamEpsilon }},
-	{"training.max_grad_norm", false, func(r *running) any { return r.spec.Training.MaxGradNorm }},
-	{"training.loss_scale_interval", false, func(r *running) any { return r.spec.Training.LossScaleInterval }},
-	{"training.on_nonfinite", false, func(r *running) any { return r.spec.Training.OnNonFinite }},
-	{"training.precision", false, func(r *running) any { return r.On.Precision() }},
-	{"steps", false, func(r *running) any { return r.total }}, // of training.max_steps or training.epochs
+	{"training.objective", true, func(p *prepared) any { return p.spec.Training.Objective }},
+	{"training.optimizer", true, func(p *prepared) any { return p.spec.Training.Optimizer }},
+	{"training.gradient_accumulation_steps", true, func(p *prepared) any { return p.spec.Training.GradientAccumulationSteps }},
+	{"seed", true, func(p *prepared) any { return p.spec.Seed }},
+	{"lora.dropout", false, func(p *prepared) any { return p.spec.LoRA.Dropout }},
+	{"lora.loraplus_lr_ratio", false, func(p *prepared) any { return p.spec.LoRA.LoRAPlusLRRatio }},
+	{"training.learning_rate", false, func(p *prepared) any { return p.spec.Training.LearningRate }},
+	{"training.lr_scheduler", false, func(p *prepared) any { return p.spec.Training.LRScheduler }},
+	{"training.warmup_ratio", false, func(p *prepared) any { return p.spec.Training.WarmupRatio }},
+	{"training.warmup_steps", false, func(p *prepared) any { return p.spec.Training.WarmupSteps }},
+	{"training.min_lr_ratio", false, func(p *prepared) any { return p.spec.Training.MinLRRatio }},
+	{"training.decay_ratio", false, func(p *prepared) any { return p.spec.Training.DecayRatio }},
+	{"training.weight_decay", false, func(p *prepared) any { return p.spec.Training.WeightDecay }},
+	{"training.adam_beta1", false, func(p *prepared) any { return p.spec.Training.AdamBeta1 }},
+	{"training.adam_beta2", false, func(p *prepared) any { return p.spec.Training.AdamBeta2 }},
+	{"training.adam_epsilon", false, func(p *prepared) any { return p.spec.Training.AdamEpsilon }},
+	{"training.max_grad_norm", false, func(p *prepared) any { return p.spec.Training.MaxGradNorm }},
+	{"training.loss_scale_interval", false, func(p *prepared) any { return p.spec.Training.LossScaleInterval }},
+	{"training.on_nonfinite", false, func(p *prepared) any { return p.spec.Training.OnNonFinite }},
+	{"training.precision", false, func(p *prepared) any { return p.On.Precision() }},
+	{"steps", false, func(p *prepared) any { return p.total }}, // of training.max_steps or training.epochs
 }
 
 // stored is what a key says of how base weights are stored; nil where they are stored as they are, which adapter tells.
-func stored(value func(quant.Config) any) func(r *running) any {
-	return func(r *running) any {
-		if r.Net.Scheme == nil {
+func stored(value func(quant.Config) any) func(p *prepared) any {
+	return func(p *prepared) any {
+		if p.Net.Scheme == nil {
 			return nil
 		}
-		return value(*r.Net.Scheme)
+		return value(*p.Net.Scheme)
 	}
 }
 
 // meaning is what a checkpoint keeps of the configuration.
-func (r *running) meaning() map[string]string {
+func (p *prepared) meaning() map[string]string {
 	all := map[string]string{}
 	for _, m := range meanings {
-		if v := m.value(r); v != nil {
+		if v := m.value(p); v != nil {
 			all[m.key] = fmt.Sprint(v)
 		}
 	}
@@ -72,9 +72,9 @@ func (r *running) meaning() map[string]string {
 
 // compareMeaning refuses to resume a run that meant something else, and tells what will be different from here on.
 // Checkpoints of older programs say nothing.
-func (r *running) compareMeaning(was map[string]string, step int) error {
+func (p *prepared) compareMeaning(was map[string]string, step int) error {
 	var other []string
-	now := r.meaning()
+	now := p.meaning()
 	for _, m := range meanings {
 		before, ok := was[m.key]
 		after, has := now[m.key]
@@ -85,7 +85,7 @@ func (r *running) compareMeaning(was map[string]string, step int) error {
 			other = append(other, fmt.Sprintf("%s was %s, is %s", m.key, before, after))
 			continue
 		}
-		r.env.Logf("%s was %s up to step %d, is %s from here on", m.key, before, step, after)
+		p.env.Logf("%s was %s up to step %d, is %s from here on", m.key, before, step, after)
 	}
 	if other == nil {
 		return nil

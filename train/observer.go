@@ -7,7 +7,7 @@ var Observers = map[string]func() Observer{
 	"csv": newCSV,
 }
 
-// Observer sees a run while it goes on. The calls come from one goroutine: Start, then after each step Step, Eval and
+// Observer sees a run. The calls come from one goroutine: Start, then after each step Step, Eval and
 // Save where these happen, in this order, at last End. An error ends the run.
 type Observer interface {
 	Start(RunInfo) error

@@ -40,15 +40,15 @@ func chipOf(t testing.TB, name string) gpu.Chip {
 // with the storage and scratch of kernels, on purpose then.
 func TestPlanNeedsNoDevice(t *testing.T) {
 	const rest = ", batch 6336, adam m 35840, adam v 35840, adapter 35840, adapter in bf16 17920, constants 83712, gradients 35840, other 128"
-	for _, c := range []struct{ chip, way, want string }{
+	for _, c := range []struct{ chip, mode, want string }{
 		{"h100", "auto", "frozen weights 536448, activations 12957760"},
 		{"h100", "none", "frozen weights 205248, activations 12957760"},
 		{"h100", "full", "frozen weights 205248, activations 9893376"},
 		{"a100", "full", "frozen weights 205248, activations 9893376"},
 	} {
 		s := quickSpec(t)
-		if c.way != "auto" {
-			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = c.way, "never"
+		if c.mode != "auto" {
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = c.mode, "never"
 		}
 		r, err := PlanFor(context.Background(), s, Env{}, chipOf(t, c.chip))
 		if err != nil {
@@ -59,7 +59,7 @@ func TestPlanNeedsNoDevice(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %d", p.Name, p.Bytes))
 		}
 		if text := strings.Join(got, ", "); text != c.want+rest {
-			t.Errorf("%s, gradient_checkpointing %s (where storage or scratch changed on purpose, the new numbers belong here):\n got %s\nwant %s", c.chip, c.way, text, c.want+rest)
+			t.Errorf("%s, gradient_checkpointing %s (where storage or scratch changed on purpose, the new numbers belong here):\n got %s\nwant %s", c.chip, c.mode, text, c.want+rest)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestPlanKnowsTheCard(t *testing.T) {
 	}
 }
 
-// TestGPUPlanIsTheChips: a plan without the device is the device's, to the byte, in every way.
+// TestGPUPlanIsTheChips: a plan without the device is the device's, to the byte, in every layout.
 func TestGPUPlanIsTheChips(t *testing.T) {
 	gputest.Need(t)
 	p, err := gpu.DeviceProperties(0)
@@ -95,11 +95,11 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 	}
 	chip := chipOf(t, fmt.Sprintf("%d.%d", p.Major, p.Minor))
 	specs := []Spec{quickSpec(t)}
-	for _, way := range []string{"none", "selective", "full", "offload"} {
-		for _, decoded := range []string{"never", "always"} {
+	for _, mode := range []string{"none", "selective", "full", "offload"} {
+		for _, dequantised := range []string{"never", "always"} {
 			s := testSpec(t, 4)
-			s.Device, s.Dataset.ValSplit, s.Dataset.Packing = "cuda", 0.05, way == "selective"
-			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = way, decoded
+			s.Device, s.Dataset.ValSplit, s.Dataset.Packing = "cuda", 0.05, mode == "selective"
+			s.Training.GradientCheckpointing, s.Training.DequantisedWeights = mode, dequantised
 			specs = append(specs, s)
 		}
 	}
@@ -121,17 +121,17 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 	}
 }
 
-func TestGPUFewerLayersAreMadeAgain(t *testing.T) {
+func TestGPUFewerLayersAreRecomputed(t *testing.T) {
 	gputest.Need(t)
-	fewerLayersAreMadeAgain(t, "cuda")
+	fewerLayersAreRecomputed(t, "cuda")
 }
 
-// partlyDecoded plans between packed and decoded weights, eight times, and checks what each plan says.
-func partlyDecoded(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
+// partlyDequantised plans between packed and dequantised weights, eight times, and checks what each plan says.
+func partlyDequantised(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
 	t.Helper()
-	plan := func(decoded, vram string) PlanReport {
+	plan := func(dequantised, vram string) PlanReport {
 		in := s
-		in.Training.DequantisedWeights, in.VRAM = decoded, vram
+		in.Training.DequantisedWeights, in.VRAM = dequantised, vram
 		r, err := PlanFor(context.Background(), in, Env{}, chipOf(t, "9.0"))
 		if err != nil {
 			t.Fatal(err)
@@ -146,8 +146,8 @@ func partlyDecoded(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
 		if r.TotalBytes > vram || r.TotalBytes < packed.TotalBytes || r.Checkpointing != "none" {
 			t.Errorf("in %d bytes: %v", vram, r)
 		}
-		if text := r.String(); i > 0 && r.TotalBytes > packed.TotalBytes != strings.Contains(text, "linear layers are kept decoded") {
-			t.Errorf("in %d bytes it does not say what is decoded: %s", vram, text)
+		if text := r.String(); i > 0 && r.TotalBytes > packed.TotalBytes != strings.Contains(text, "linear layers are kept dequantised") {
+			t.Errorf("in %d bytes it does not say what is dequantised: %s", vram, text)
 		}
 		if !seen[r.TotalBytes] {
 			see(vram, r)
@@ -159,20 +159,20 @@ func partlyDecoded(t *testing.T, s Spec, see func(vram int64, r PlanReport)) {
 	}
 }
 
-// TestPlanDecodesWhatFits: the weights of as many linear layers are kept decoded as the limit allows.
-func TestPlanDecodesWhatFits(t *testing.T) {
-	partlyDecoded(t, quickSpec(t), func(int64, PlanReport) {})
+// TestPlanDequantisesWhatFits: the weights of as many linear layers are kept dequantised as the limit allows.
+func TestPlanDequantisesWhatFits(t *testing.T) {
+	partlyDequantised(t, quickSpec(t), func(int64, PlanReport) {})
 }
 
-// TestGPUPartlyDecodedChangesNothing: the same adapter byte for byte, in the memory that the plan says.
-func TestGPUPartlyDecodedChangesNothing(t *testing.T) {
+// TestGPUPartlyDequantisedChangesNothing: the same adapter byte for byte, in the memory that the plan says.
+func TestGPUPartlyDequantisedChangesNothing(t *testing.T) {
 	gputest.Need(t)
 	s := quickSpec(t)
 	s.LoRA.TargetModules, s.Dataset.ValSplit = adapter.Targets{adapter.AllLinear}, 0.05
 	s.Training.DequantisedWeights = "never"
 	mustStart(t, s, Env{})
 	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
-	partlyDecoded(t, s, func(vram int64, r PlanReport) {
+	partlyDequantised(t, s, func(vram int64, r PlanReport) {
 		in := s
 		in.Training.DequantisedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
 		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {

@@ -38,7 +38,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
 	dir := golden.Path(t, "lora_grad/"+variant)
 	cfg, c := peftConfigOf(t, dir), Default()
-	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg), shape{len(ids), dims[0], dims[1]}, c, dir)
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, dir)
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	scale := 1.0
 	if p.Scaled() {
@@ -76,7 +76,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 }
 
 // TestGPUGradientsByPrecision: rounding errors are as large as the type's unit. bf16's are held to PEFT's elsewhere
-// (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's products cut 2 bits more away
+// (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's GEMMs cut 2 bits more away
 // than bf16's rounding would have to: a quarter. 1.5 times that is allowed. fp32 is held to what the CPU's float32 is.
 func TestGPUGradientsByPrecision(t *testing.T) {
 	gputest.Need(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestRefuseOnAFullMachine: no smaller model helps where nothing is free, and no negative room is printed.
+// TestRefuseOnAFullMachine: no smaller model helps where nothing is free, and no negative number of bytes is printed.
 func TestRefuseOnAFullMachine(t *testing.T) {
 	p := &prepared{Session: &session.Session{On: graph.NewCPU(1)}}
 	p.found.Need = graph.Bytes{Frozen: 5 << 20, Arena: 6 << 20}

@@ -300,9 +300,9 @@ func notFiniteLossStops(t *testing.T, device string) {
 	}
 }
 
-// TestMeanOfRowMeansIsToldApart shows that the tolerance of the accumulation test tells the usual mistake
-// from the right divisor: PEFT's first batch under both.
-func TestMeanOfRowMeansIsToldApart(t *testing.T) {
+// TestMeanOfRowMeansIsDetected shows that the tolerance of the accumulation test detects the usual
+// mistake: PEFT's first batch under both.
+func TestMeanOfRowMeansIsDetected(t *testing.T) {
 	var ref struct {
 		Start struct {
 			Right []float64 `json:"token_weighted"`
@@ -315,7 +315,7 @@ func TestMeanOfRowMeansIsToldApart(t *testing.T) {
 	golden.Near(t, "first loss", accumulated.Loss[0]/ref.Start.Right[0], 1, 1e-6)
 	for i, w := range ref.Start.Wrong {
 		if math.Abs(w-ref.Start.Right[i])/w < 2*1e-4 {
-			t.Errorf("batch %d: the wrong mean %v is too near the right one %v to be told apart", i, w, ref.Start.Right[i])
+			t.Errorf("batch %d: the wrong mean %v is too near the right one %v to be detected", i, w, ref.Start.Right[i])
 		}
 	}
 }
@@ -335,7 +335,7 @@ func recomputedRunEqualsKept(t *testing.T, device string, rows int) {
 		adapters = append(adapters, golden.ReadFile(t, s.OutputDir, adapter.WeightsFile))
 	}
 	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) || !bytes.Equal(adapters[0], adapters[3]) {
-		t.Error("what is computed again differs from what is kept")
+		t.Error("what is recomputed differs from what is kept")
 	}
 	t.Logf("none, selective, full and offload hold %d bytes", held)
 	if !(held[0] > held[1] && held[1] > held[2] && held[2] > held[3]) {
@@ -364,14 +364,14 @@ func TestVRAMChoosesOrRefuses(t *testing.T) {
 
 // TestDequantisedWeightsChangeNothing: the same bytes, in more memory.
 func TestDequantisedWeightsChangeNothing(t *testing.T) {
-	packed, decoded := testSpec(t, 4), testSpec(t, 4)
-	packed.Training.DequantisedWeights, decoded.Training.DequantisedWeights = "never", "always"
-	a, b := mustStart(t, packed, Env{}), mustStart(t, decoded, Env{})
-	if !bytes.Equal(golden.ReadFile(t, packed.OutputDir, adapter.WeightsFile), golden.ReadFile(t, decoded.OutputDir, adapter.WeightsFile)) {
-		t.Error("decoded weights train another adapter")
+	packed, dequantised := testSpec(t, 4), testSpec(t, 4)
+	packed.Training.DequantisedWeights, dequantised.Training.DequantisedWeights = "never", "always"
+	a, b := mustStart(t, packed, Env{}), mustStart(t, dequantised, Env{})
+	if !bytes.Equal(golden.ReadFile(t, packed.OutputDir, adapter.WeightsFile), golden.ReadFile(t, dequantised.OutputDir, adapter.WeightsFile)) {
+		t.Error("dequantised weights train another adapter")
 	}
 	if a.HeldBytes >= b.HeldBytes {
-		t.Errorf("packed holds %d bytes, decoded %d", a.HeldBytes, b.HeldBytes)
+		t.Errorf("packed holds %d bytes, dequantised %d", a.HeldBytes, b.HeldBytes)
 	}
 }
 

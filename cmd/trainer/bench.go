@@ -36,8 +36,8 @@ of a step where the next one is queued before the loss is read, the memory held,
 			if asJSON {
 				return writeJSON(c.out, r)
 			}
-			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; queued ahead %.2f ms; load %.1f s, first step %.2f s; held %s\n",
-				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Ahead, r.Load, r.First, session.FormatBytes(r.Held))
+			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; pipelined %.2f ms; load %.1f s, first step %.2f s; held %s\n",
+				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Pipelined, r.Load, r.First, session.FormatBytes(r.Held))
 			for _, p := range r.Parts {
 				fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, session.FormatBytes(p.Bytes))
 			}

@@ -48,7 +48,7 @@ var descriptions = map[string]string{
 	"training.warmup_steps":                "The number of steps of the warm-up; it wins over `warmup_ratio`. 0 lets `warmup_ratio` decide.",
 	"training.min_lr_ratio":                "The floor of the learning rate as a part of its peak, for cosine_with_min_lr and wsd.",
 	"training.decay_ratio":                 "The part of all steps, at the end, in which wsd lowers the learning rate.",
-	"training.weight_decay":                "AdamW's decoupled weight decay, on all trained tensors.",
+	"training.weight_decay":                "The optimizer's decoupled weight decay, on all trained tensors.",
 	"training.adam_beta1":                  "The decay rate of the mean of the gradients.",
 	"training.adam_beta2":                  "The decay rate of the mean of the squared gradients.",
 	"training.adam_epsilon":                "Added to the denominator of the update.",

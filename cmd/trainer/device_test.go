@@ -64,7 +64,7 @@ func TestGPULostDeviceEndsTheRun(t *testing.T) {
 	if code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
-	for _, want := range []string{"trainer: after step ", " of 600: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "the device context is lost, restart the program", "is whole: --resume auto goes on from it"} {
+	for _, want := range []string{"trainer: after step ", " of 600: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "the device context is lost, restart the program", "is whole: --resume auto continues from it"} {
 		if !strings.Contains(lines[len(lines)-1], want) {
 			t.Errorf("the last line does not say %q:\n%s", want, errOut)
 		}
@@ -83,7 +83,7 @@ func TestGPULostDeviceEndsTheRun(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(adapters[0], adapters[1]) {
-		t.Error("the run that lost its device and went on trains another adapter")
+		t.Error("the run that lost its device and was resumed trains another adapter")
 	}
 }
 

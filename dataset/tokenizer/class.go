@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Classes of code points that split patterns tell apart. A code point has one of them or none ("other").
+// Classes of code points that split patterns distinguish. A code point has one of them or none ("other").
 const (
 	isLetter  uint8 = 1 << iota // \p{L}
 	isNumber                    // \p{N}

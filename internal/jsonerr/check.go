@@ -89,7 +89,7 @@ func (c *checker) value() (entered bool, err *Error) {
 	return false, c.wrong("expected a value, found %s", c.found())
 }
 
-// behindValue goes on to where the next value begins; done at the end of the text.
+// behindValue moves to where the next value begins; done at the end of the text.
 func (c *checker) behindValue() (done bool, err *Error) {
 	for {
 		c.space()

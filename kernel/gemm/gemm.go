@@ -20,10 +20,10 @@ import (
 type Float interface{ ~float32 | ~float64 }
 
 // Dequantiser is a matrix that is stored packed, row-major: quant.Packed is one.
-// DequantizeRange writes the elements [from,to) of the flattened matrix to
+// DequantiseRange writes the elements [from,to) of the flattened matrix to
 // dst; it is called from several goroutines.
 type Dequantiser interface {
-	DequantizeRange(dst []float32, from, to int)
+	DequantiseRange(dst []float32, from, to int)
 }
 
 // Path is the name of the float32 kernels in use: generic, avx2 or avx512.

@@ -191,7 +191,7 @@ func sameBits(t *testing.T, what string, got, want []float32) {
 // plain is a Dequantiser of what is not quantised.
 type plain []float32
 
-func (p plain) DequantizeRange(dst []float32, from, to int) { copy(dst, p[from:to]) }
+func (p plain) DequantiseRange(dst []float32, from, to int) { copy(dst, p[from:to]) }
 
 func TestDequantisedIsGemmBitForBit(t *testing.T) {
 	onPath(t, func(t *testing.T) {

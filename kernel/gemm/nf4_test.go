@@ -31,12 +31,12 @@ func TestPackedWeightsBitForBit(t *testing.T) {
 		cfg.DoubleQuant = nested
 		for _, s := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {37, 53}, {576, 1536}} {
 			rows, cols := s[0], s[1]
-			packed, err := quant.Quantize(normal(rows*cols, r), rows, cols, cfg)
+			packed, err := quant.Quantise(normal(rows*cols, r), rows, cols, cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			w := make([]float32, rows*cols)
-			packed.Dequantize(w)
+			packed.Dequantise(w)
 			for _, m := range []int{1, 2, 5, 17, 128} {
 				for _, trans := range []bool{true, false} {
 					n, k := rows, cols
@@ -70,7 +70,7 @@ func BenchmarkPacked(b *testing.B) {
 					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans), func(b *testing.B) {
 						p, r := gemm.NewPool(workers), rand.New(rand.NewPCG(1, 2))
 						b.Cleanup(p.Close)
-						packed, err := quant.Quantize(normal(n*k, r), w[0], w[1], quant.Default())
+						packed, err := quant.Quantise(normal(n*k, r), w[0], w[1], quant.Default())
 						if err != nil {
 							b.Fatal(err)
 						}

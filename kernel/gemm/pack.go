@@ -128,7 +128,7 @@ func (j *job[T]) packWide(s *space[T], k0, kc, j0, nc int) {
 // dequantise writes the packed values from on to dst.
 func (j *job[T]) dequantise(dst []T, from int) {
 	d := as[float32](dst)
-	j.dec.DequantizeRange(d, from, from+len(d))
+	j.dec.DequantiseRange(d, from, from+len(d))
 }
 
 // packRows transposes rows of src, each kc long, into dst [kc,nr].

@@ -123,7 +123,7 @@ func TestInterruptedTransfer(t *testing.T) {
 	}
 }
 
-// TestStoppedTransfer: what a cancelled call leaves is where the next goes on,
+// TestStoppedTransfer: what a cancelled call leaves is where the next one resumes,
 // also when the server does not know ranges.
 func TestStoppedTransfer(t *testing.T) {
 	for _, ranges := range []string{"known", "ignored", "wrong"} {

@@ -66,11 +66,11 @@ func TestWeightOfEveryScheme(t *testing.T) {
 			run.Run("main")
 			want := c.numbers("q_proj.weight")
 			if o.Scheme != nil {
-				packed, err := quant.Quantize(want, out, in, *o.Scheme)
+				packed, err := quant.Quantise(want, out, in, *o.Scheme)
 				if err != nil {
 					t.Fatal(err)
 				}
-				packed.Dequantize(want)
+				packed.Dequantise(want)
 			}
 			got := run.Tensor(seen)
 			for i, v := range want {

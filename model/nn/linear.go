@@ -75,7 +75,7 @@ func newDequantised(n *Net, in, out int, bias *Value) *Dense {
 type dequantised struct{ p quant.Packed }
 
 func (d dequantised) Float32s(_ string, from int, dst []float32) error {
-	d.p.DequantizeRange(dst, from, from+len(dst))
+	d.p.DequantiseRange(dst, from, from+len(dst))
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in
 var packers = sync.Pool{New: func() any { return new(packer) }}
 
 type packer struct {
-	quant.Quantizer
+	quant.Quantiser
 	chunk []float32
 }
 

@@ -70,7 +70,7 @@ func TestLargeWeightsAreReadInPieces(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			qz, err := quant.NewQuantizer(out, in, q)
+			qz, err := quant.NewQuantiser(out, in, q)
 			if err != nil {
 				t.Fatal(err)
 			}

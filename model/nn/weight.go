@@ -49,11 +49,11 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 		}
 	}
 	if device != nil {
-		fillings := make([]graph.WeightLoad, len(device))
+		loads := make([]graph.WeightLoad, len(device))
 		for k, i := range device {
-			fillings[k] = n.weights[i].filling(r)
+			loads[k] = n.weights[i].load(r)
 		}
-		each, err := loader.Load(ctx, fillings, workers)
+		each, err := loader.Load(ctx, loads, workers)
 		if err != nil {
 			return err
 		}
@@ -96,8 +96,8 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 	return ctx.Err()
 }
 
-// filling is the weight as a Loader takes it.
-func (w Weight) filling(r Reader) graph.WeightLoad {
+// load is the weight as a Loader takes it.
+func (w Weight) load(r Reader) graph.WeightLoad {
 	f := graph.WeightLoad{Into: w.Into, Elems: 1, Packed: w.packed, Dequantised: w.dequantised, DType: kernel.F32, Read: func(dst []byte, from int) error {
 		return r.Float32s(w.Name, from, kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32())
 	}}

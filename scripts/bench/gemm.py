@@ -14,7 +14,7 @@ SHAPES = [(576, 576), (1536, 576), (2048, 2048), (4096, 4096)]
 
 
 def serve():
-    """Child: reads "m n k transB", writes the best GFLOP/s of numpy's product."""
+    """Child: reads "m n k transB", writes the best GFLOP/s of numpy's matmul."""
     import numpy as np
     rng = np.random.default_rng(1)
     for line in sys.stdin:

@@ -2,7 +2,7 @@
 
     gpu_peers.py models FOLDER TOKENIZER NAME ...    write models of real shapes, FOLDER/NAME/complete last
     gpu_peers.py serve FOLDER SPEC                   load, five steps, then obey "measure WARM STEPS" lines; answers are lines that begin with "@"
-    gpu_peers.py ceilings                            bf16 products, cuDNN attention and copies at the shapes of the large cases
+    gpu_peers.py ceilings                            bf16 GEMMs, cuDNN attention and copies at the shapes of the large cases
 
 SPEC is peer:model:BATCHxLENGTH:targets:rank:checkpointing[:option,...]; peer is unsloth or peft; targets qv, qkvo or all; checkpointing ckpt
 (Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
@@ -202,7 +202,7 @@ def ceilings():
                     run()
             return min(alone, timed(graph.replay, group))
 
-    def noise(*size):
+    def normal(*size):
         return torch.randn(*size, device="cuda", dtype=torch.bfloat16)
 
     # 16 values at random, as unpacked NF4 weights have them: how many bits flip decides the card's power, and so its clock
@@ -220,14 +220,14 @@ def ceilings():
                              (16, 4096), (16, 11008), (16, 2048), (16, 5632), (4096, 16), (11008, 16), (2048, 16), (5632, 16), (256, 16))),
                      (512, ((4096, 4096), (11008, 4096), (4096, 11008), (2048, 2048), (5632, 2048), (2048, 5632)))):
         for N, K in pairs:
-            x, w, dy = noise(M, K), noise(N, K) if min(N, K) == 16 or N == 32000 else frozen(N, K), noise(M, N)
+            x, w, dy = normal(M, K), normal(N, K) if min(N, K) == 16 or N == 32000 else frozen(N, K), normal(M, N)
             out["gemm"][f"nt {M}x{N}x{K}"] = us(lambda: F.linear(x, w))  # y = x wt
             out["gemm"][f"nn {M}x{K}x{N}"] = us(lambda: dy @ w)  # dx = dy w
             if min(N, K) == 16:
                 out["gemm"][f"tn {N}x{K}x{M}"] = us(lambda: dy.t() @ x)  # dw = dyt x
     print(json.dumps(out), flush=True)
     for B, T, H, K, D in ((4, 2048, 32, 32, 128), (4, 2048, 32, 4, 64), (8, 2048, 9, 3, 64), (1, 512, 32, 32, 128), (1, 512, 32, 4, 64), (1, 512, 9, 3, 64)):
-        q, k, v = (noise(B, h, T, D).requires_grad_() for h in (H, K, K))
+        q, k, v = (normal(B, h, T, D).requires_grad_() for h in (H, K, K))
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             forward = us(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=H != K))
             with torch.cuda.stream(side):  # the stream of a backward is that of its forward

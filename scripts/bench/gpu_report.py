@@ -2,7 +2,7 @@
 
 A kernel's share of the ceiling is the time that the same work takes in the fastest thing measured on the card in the same call (cuBLAS with dense
 bf16 weights, cuDNN's attention, or the bytes that must move over the rate of a copy), over the time our profile gives. Profile times hold a
-launch of their own each, and products with packed weights also hold the unpacking, which the ceiling does not.
+launch of their own each, and GEMMs with packed weights also hold the dequantisation, which the ceiling does not.
 """
 import json
 import statistics
@@ -125,7 +125,7 @@ def ceilings_table(result):
     c = result.get("ceilings", {})
     if "gemm" not in c:
         return []
-    out = [f"Copy {c['copy_bytes_per_s'] / 1e12:.2f} TB/s, read and written bytes counted (2 GiB).", "", "| product (nt: y = x wt, nn: dx = dy w, tn: dw = dyt x) | us (fastest to slowest) | TFLOP/s |", "|---|---:|---:|"]
+    out = [f"Copy {c['copy_bytes_per_s'] / 1e12:.2f} TB/s, read and written bytes counted (2 GiB).", "", "| GEMM (nt: y = x wt, nn: dx = dy w, tn: dw = dyt x) | us (fastest to slowest) | TFLOP/s |", "|---|---:|---:|"]
     for name, (median, low, high) in c["gemm"].items():
         m, n, k = (int(v) for v in name.split()[1].split("x"))
         if min(m, n, k) > 16:

@@ -1,6 +1,6 @@
 """Driver of gpu.sh. All peer processes are started together, load, compile and take five steps; only when every one of them waits does the
 measuring begin, so nothing else runs on card or processor then. Cases go ours, peer, ours, peer ...; ours is a fresh process each time
-(five steps, then ten timed), a peer's is the same process going on (five more steps, then ten timed). Results are written as they come.
+(five steps, then ten timed), a peer's is the same process continuing (five more steps, then ten timed). Results are written as they come.
 """
 import argparse
 import datetime
@@ -23,15 +23,15 @@ HERE = Path(__file__).resolve().parent
 OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear"}
 PACKAGES = ["torch", "triton", "transformers", "peft", "accelerate", "bitsandbytes", "unsloth", "unsloth_zoo", "liger_kernel", "nvidia-cudnn-cu13", "nvidia-cublas"]
 
-# model, batch x length, targets, rank, ours (kinds of checkpointing, and +decoded for weights kept decoded; those after the first in the first
+# model, batch x length, targets, rank, ours (kinds of checkpointing, and +dequantised for weights kept so; those after the first in the first
 # round only), peers (checkpointing and options), rounds; large ones first, they free the most memory
 CASES = [
-    ("tinyllama-1.1b", 4, 2048, "all", 16, ["none", "none+decoded"], ["unsloth:none", "peft:none:liger"], 2),
-    ("llama-2-7b", 4, 2048, "all", 16, ["none", "none+decoded"], ["unsloth:none"], 2),
-    ("llama-2-7b", 1, 512, "qkvo", 8, ["none", "none+decoded"], ["unsloth:none:graphs", "peft:none:ligerce,compile"], 2),
-    ("tinyllama-1.1b", 1, 512, "qkvo", 8, ["none", "none+decoded"], ["unsloth:none:graphs", "unsloth:none"], 2),
-    ("smollm2-135m", 1, 512, "qv", 8, ["none", "none+decoded"], ["unsloth:none:graphs"], 2),
-    ("smollm2-135m", 8, 2048, "qv", 8, ["none", "none+decoded"], ["unsloth:none:graphs"], 2),
+    ("tinyllama-1.1b", 4, 2048, "all", 16, ["none", "none+dequantised"], ["unsloth:none", "peft:none:liger"], 2),
+    ("llama-2-7b", 4, 2048, "all", 16, ["none", "none+dequantised"], ["unsloth:none"], 2),
+    ("llama-2-7b", 1, 512, "qkvo", 8, ["none", "none+dequantised"], ["unsloth:none:graphs", "peft:none:ligerce,compile"], 2),
+    ("tinyllama-1.1b", 1, 512, "qkvo", 8, ["none", "none+dequantised"], ["unsloth:none:graphs", "unsloth:none"], 2),
+    ("smollm2-135m", 1, 512, "qv", 8, ["none", "none+dequantised"], ["unsloth:none:graphs"], 2),
+    ("smollm2-135m", 8, 2048, "qv", 8, ["none", "none+dequantised"], ["unsloth:none:graphs"], 2),
     ("tinyllama-1.1b", 4, 2048, "all", 16, ["full", "offload", "selective"], ["unsloth:ckpt"], 2),
     ("llama-2-7b", 4, 2048, "all", 16, ["full", "offload", "selective"], ["unsloth:ckpt"], 1),
 ]

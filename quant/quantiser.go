@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Quantizer packs a matrix that arrives in pieces, so that it never exists as
+// Quantiser packs a matrix that arrives in pieces, so that it never exists as
 // a whole in float32.
-type Quantizer struct {
+type Quantiser struct {
 	packed Packed
 	nested bool
 	absmax []float32
@@ -18,9 +18,9 @@ type Quantizer struct {
 	carry  []float32 // less than a block, waiting for the next piece
 }
 
-// NewQuantizer prepares a matrix of rows x cols.
-func NewQuantizer(rows, cols int, cfg Config) (*Quantizer, error) {
-	q := new(Quantizer)
+// NewQuantiser prepares a matrix of rows x cols.
+func NewQuantiser(rows, cols int, cfg Config) (*Quantiser, error) {
+	q := new(Quantiser)
 	if err := q.Reset(rows, cols, cfg); err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func NewQuantizer(rows, cols int, cfg Config) (*Quantizer, error) {
 }
 
 // Reset prepares the next matrix in the memory of the one before, whose Packed is not valid any more.
-func (q *Quantizer) Reset(rows, cols int, cfg Config) error {
+func (q *Quantiser) Reset(rows, cols int, cfg Config) error {
 	if errs := cfg.Validate(); len(errs) > 0 {
 		return fmt.Errorf("quantise a matrix [%d,%d]: %w", rows, cols, errors.Join(errs...))
 	}
@@ -55,7 +55,7 @@ func zeroed[E any](s []E, n int) []E {
 }
 
 // Add takes the next values in row-major order, any number of them.
-func (q *Quantizer) Add(src []float32) error {
+func (q *Quantiser) Add(src []float32) error {
 	size := q.packed.BlockSize
 	if len(src) > q.packed.Len()-q.next {
 		return fmt.Errorf("quantise a matrix [%d,%d]: %d values after %d are too many", q.packed.Rows, q.packed.Cols, len(src), q.next)
@@ -87,8 +87,8 @@ func (q *Quantizer) Add(src []float32) error {
 // Put takes the values that start at weight from of the flattened matrix. Both
 // from and the end are block boundaries, or the end is the matrix's. Calls on
 // ranges that do not overlap may run at the same time; Put and Add on one
-// Quantizer do not mix.
-func (q *Quantizer) Put(from int, src []float32) error {
+// Quantiser do not mix.
+func (q *Quantiser) Put(from int, src []float32) error {
 	p := &q.packed
 	if from < 0 || len(src) > p.Len()-from || from%p.BlockSize != 0 && len(src) > 0 ||
 		len(src)%p.BlockSize != 0 && from+len(src) != p.Len() {
@@ -113,7 +113,7 @@ func finite(v float32) bool { return v-v == 0 }
 
 // Finish returns the packed matrix; every value must have been given. The
 // second pass of double quantisation reads only the scales.
-func (q *Quantizer) Finish() (Packed, error) {
+func (q *Quantiser) Finish() (Packed, error) {
 	p := q.packed
 	if done := q.done.Load(); done != int64(p.Len()) {
 		return Packed{}, fmt.Errorf("quantise a matrix [%d,%d]: %d values were packed, not %d", p.Rows, p.Cols, done, p.Len())
@@ -127,9 +127,9 @@ func (q *Quantizer) Finish() (Packed, error) {
 	return p, nil
 }
 
-// Quantize packs src, row-major of rows x cols.
-func Quantize(src []float32, rows, cols int, cfg Config) (Packed, error) {
-	q, err := NewQuantizer(rows, cols, cfg)
+// Quantise packs src, row-major of rows x cols.
+func Quantise(src []float32, rows, cols int, cfg Config) (Packed, error) {
+	q, err := NewQuantiser(rows, cols, cfg)
 	if err != nil {
 		return Packed{}, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// productChecks are the matrix products, of numbers and of packed weights.
-func productChecks() []check {
+// gemmChecks are GEMMs, of numbers and of packed weights.
+func gemmChecks() []check {
 	n := newNumbers()
 	var all []check
 	for _, M := range checkRows {
@@ -21,7 +21,7 @@ func productChecks() []check {
 	}
 	for _, M := range checkRows {
 		for _, C := range checkWidths {
-			all = append(all, streamOfProducts(n, M, C))
+			all = append(all, streamOfGEMMs(n, M, C))
 		}
 	}
 	for _, w := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {576, 192}, {33, 40}} {
@@ -33,7 +33,7 @@ func productChecks() []check {
 			for i, x := range source.values {
 				row[i] = float32(x)
 			}
-			packed, err := quant.Quantize(row, w[0], w[1], cfg)
+			packed, err := quant.Quantise(row, w[0], w[1], cfg)
 			if err != nil {
 				panic(err) // a broken list of checks
 			}
@@ -67,7 +67,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			return g.ApplyAll(kernel.MatMulTo(k), in[0], in[1], g.Apply(kernel.Add{}, in[2], in[3]))
 		}
 		a1, b1 := n.normal(1, a...), n.normal(1, b...)
-		plain := func(f format, in [][]float64) [][]float64 { // a product and a sum
+		plain := func(f format, in [][]float64) [][]float64 { // a GEMM and a sum
 			at := func(v []float64, rows, cols int, trans bool, i, j int) float64 {
 				if trans {
 					return v[j*rows+i]
@@ -84,19 +84,19 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			return [][]float64{y}
 		}
 		all = append(all,
-			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1}, products: true},
-			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, products: true},
-			check{kernel: "matmul", name: size + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
+			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1}, gemm: true},
+			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, gemm: true},
+			check{kernel: "matmul", name: size + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, gemm: true,
 				in: []checkInput{a1, b1, n.normal(8, M, N), zeros(M, N)}},
-			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, products: true,
+			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, gemm: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
 	}
 	return all
 }
 
-// streamOfProducts adds two products to a residual stream, the second of which nearly takes the first away: what 16 bits
-// lose of either is three times a rounding of what is left. A GPU's plan stores such products as fp32.
-func streamOfProducts(n checkNumbers, M, C int) check {
+// streamOfGEMMs adds two GEMMs to a residual stream, the second of which nearly takes the first away: what 16 bits
+// lose of either is three times a rounding of what is left. A GPU's plan stores such outputs as fp32.
+func streamOfGEMMs(n checkNumbers, M, C int) check {
 	const K = 64
 	b, back := n.normal(1, K, C), n.normal(0.05, K, C)
 	for i := range back.values {
@@ -113,7 +113,7 @@ func streamOfProducts(n checkNumbers, M, C int) check {
 		}
 		return append(read, x)
 	}
-	return check{kernel: "rmsnorm", name: fmt.Sprintf("[%d,%d] of sums with products", M, C), build: build, bounds: []bound{rounded, rounded, rounded}, products: true,
+	return check{kernel: "rmsnorm", name: fmt.Sprintf("[%d,%d] of sums with GEMMs", M, C), build: build, bounds: []bound{rounded, rounded, rounded}, gemm: true,
 		in: []checkInput{n.normal(1, M, C), n.normal(1, M, K), n.normal(1, C), b, back}}
 }
 
@@ -149,11 +149,11 @@ func dequantiseCheck(p quant.Packed) check {
 
 func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 	weight := packedInputs(p)
-	decoded := make([]float32, p.Len())
-	p.Dequantize(decoded)
-	weights := func(f format) []float64 { // as the device decodes them
+	dequantised := make([]float32, p.Len())
+	p.Dequantise(dequantised)
+	weights := func(f format) []float64 { // as the device dequantises them
 		w := make([]float64, p.Len())
-		for i, x := range decoded {
+		for i, x := range dequantised {
 			w[i] = f.round(float64(x))
 		}
 		return w
@@ -178,7 +178,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 			return g.ApplyAll(kernel.MatMulNF4To(k), append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
 		}
 		plain := func(f format, v [][]float64) [][]float64 {
-			y := plainProduct(f, v[0], weights(f), M, out, in, p.Cols, transposed)
+			y := plainGEMM(f, v[0], weights(f), M, out, in, p.Cols, transposed)
 			if len(v) > last {
 				axpy(y, 1, v[last])
 				f.all(y)
@@ -186,16 +186,16 @@ func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
 			return [][]float64{y}
 		}
 		all = append(all,
-			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain, products: true},
-			check{kernel: "nf4", name: name + " in fp32", build: one(wide), bounds: []bound{rounded}, in: inputs, plain: plain, products: true},
-			check{kernel: "nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, products: true,
+			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true},
+			check{kernel: "nf4", name: name + " in fp32", build: one(wide), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true},
+			check{kernel: "nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, gemm: true,
 				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
 	}
 	return all
 }
 
-// plainProduct is x Wᵀ, or x W, with the packed weight decoded and rounded, rows of W cols numbers long.
-func plainProduct(f format, x, w []float64, M, out, in, cols int, transposed bool) []float64 {
+// plainGEMM is x Wᵀ, or x W, with the packed weight dequantised and rounded, rows of W cols numbers long.
+func plainGEMM(f format, x, w []float64, M, out, in, cols int, transposed bool) []float64 {
 	y := make([]float64, M*out)
 	for m := range M {
 		for n := range out {
