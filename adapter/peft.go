@@ -185,13 +185,12 @@ func (m Method) Encode(c Config, base string, layers []string, params []Param) (
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", ConfigFile, err)
 	}
-	tensors := make([]weights.Tensor, len(params))
+	tensors, values := make([]weights.Tensor, len(params)), make(map[string][]float32, len(params))
 	for i, q := range params {
-		if tensors[i], err = weights.FromFloat32s(peftPrefix+q.Name, weights.F32, q.Shape, q.Data); err != nil {
-			return nil, fmt.Errorf("write %s: %w", WeightsFile, err)
-		}
+		tensors[i] = weights.Tensor{Name: peftPrefix + q.Name, DType: weights.F32, Shape: q.Shape}
+		values[tensors[i].Name] = q.Data
 	}
-	model, err := weights.Encode(tensors, map[string]string{"format": "pt"})
+	model, err := weights.EncodeFloat32s(tensors, map[string]string{"format": "pt"}, values)
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", WeightsFile, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
 	"runtime/debug"
 
@@ -36,7 +37,8 @@ func (s *saver) save(data dataset.State) error {
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)
 	}
-	err = checkpoint.Save(s.spec.OutputDir, step, files)
+	debug.FreeOSMemory() // the adapter's garbage: the process stays near its plan
+	err = checkpoint.Save(s.spec.OutputDir, step, files, checkpoint.Stream{Name: optimizerFile, Write: s.writeOptimizer})
 	clear(files)
 	debug.FreeOSMemory()
 	if err != nil {
@@ -50,14 +52,10 @@ func (s *saver) save(data dataset.State) error {
 	return s.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, s.recorder.result.Checkpoint}) })
 }
 
-// checkpointFiles are a checkpoint's: the adapter's, the optimizer's states, the run's state, its configuration.
+// checkpointFiles are a checkpoint's but for the optimizer's states: the adapter's, the run's state, its configuration.
 func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
 	files, err := s.adapterFiles()
 	if err != nil {
-		return nil, err
-	}
-	debug.FreeOSMemory() // the garbage of one file is gone before the next is made: the process stays near its plan
-	if files[optimizerFile], err = s.optimizerBytes(); err != nil {
 		return nil, err
 	}
 	state, progress := s.recorder.state, s.recorder.progress
@@ -105,23 +103,20 @@ func (p *prepared) ownFiles() []string {
 	return names
 }
 
-func (s *saver) optimizerBytes() ([]byte, error) {
+// writeOptimizer writes the optimizer's states from where they are: they are larger than the adapter.
+func (s *saver) writeOptimizer(w io.Writer) error {
 	if err := s.memory.Get(s.step.states...); err != nil {
-		return nil, err
+		return err
 	}
 	var tensors []weights.Tensor
 	for _, name := range s.step.states {
 		x, err := s.memory.Tensor(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		t, err := weights.FromFloat32s(name, weights.F32, x.Shape, x.F32())
-		if err != nil {
-			return nil, fmt.Errorf("save the optimizer: %w", err)
-		}
-		tensors = append(tensors, t)
+		tensors = append(tensors, weights.Tensor{Name: name, DType: weights.F32, Shape: x.Shape, Data: x.Bytes()}) // little endian, as the file
 	}
-	return weights.Encode(tensors, nil)
+	return weights.EncodeTo(w, tensors, nil)
 }
 
 // writeManifest records what made the adapter.

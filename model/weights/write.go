@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,16 +23,50 @@ import (
 // alignment of their type, then by name, header padded with spaces to 8 bytes.
 func Encode(tensors []Tensor, meta map[string]string) ([]byte, error) {
 	var b bytes.Buffer
-	size := 4096 + 256*len(tensors) // about the header
+	size := headerGuess(tensors)
 	for _, t := range tensors {
 		size += len(t.Data)
 	}
-	b.Grow(size) // growing by itself would hold the bytes twice
+	b.Grow(size)
 	if err := encodeTo(&b, tensors, meta, ownData); err != nil {
 		return nil, fmt.Errorf("encode safetensors: %w", err)
 	}
 	return b.Bytes(), nil
 }
+
+// EncodeTo writes what Encode returns.
+func EncodeTo(w io.Writer, tensors []Tensor, meta map[string]string) error {
+	if err := encodeTo(w, tensors, meta, ownData); err != nil {
+		return fmt.Errorf("encode safetensors: %w", err)
+	}
+	return nil
+}
+
+// EncodeFloat32s is Encode for tensors of type F32 whose values are given by
+// name, instead of as Data.
+func EncodeFloat32s(tensors []Tensor, meta map[string]string, values map[string][]float32) ([]byte, error) {
+	size, buf := 0, []byte(nil)
+	for _, v := range values {
+		size += 4 * len(v)
+	}
+	var b bytes.Buffer
+	b.Grow(headerGuess(tensors) + size)
+	err := encodeTo(&b, tensors, meta, func(t Tensor) ([]byte, error) {
+		buf = slices.Grow(buf[:0], 4*len(values[t.Name]))
+		for _, x := range values[t.Name] {
+			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x))
+		}
+		return buf, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode safetensors: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// headerGuess is about how long a header is, or more: a buffer that grows by
+// itself holds the bytes twice.
+func headerGuess(tensors []Tensor) int { return 4096 + 256*len(tensors) }
 
 // Write stores tensors and meta as Encode lays them out. It writes a temporary
 // file in path's folder, syncs it and renames it, so that path holds either its

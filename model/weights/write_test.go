@@ -92,3 +92,31 @@ func TestWriteKeepsTheOld(t *testing.T) {
 		t.Errorf("left in the folder: %v", list)
 	}
 }
+
+// Values that are given apart, and a file that is written as it is made, are Encode's bytes.
+func TestEncodeInParts(t *testing.T) {
+	values := map[string][]float32{"b": {1, -2.5, 3}, "a": {0.1, 0.2, 0.3, 0.4}}
+	var whole, apart []Tensor
+	for _, name := range []string{"b", "a"} {
+		x, err := FromFloat32s(name, F32, []int{len(values[name])}, values[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, apart = append(whole, x), append(apart, Tensor{Name: name, DType: F32, Shape: x.Shape})
+	}
+	meta := map[string]string{"format": "pt"}
+	want, err := Encode(whole, meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := EncodeFloat32s(apart, meta, values); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("values apart: %d bytes, %v, want %d", len(got), err, len(want))
+	}
+	var b bytes.Buffer
+	if err := EncodeTo(&b, whole, meta); err != nil || !bytes.Equal(b.Bytes(), want) {
+		t.Errorf("written: %d bytes, %v, want %d", b.Len(), err, len(want))
+	}
+	if _, err := EncodeFloat32s(apart, meta, map[string][]float32{"b": {1}}); err == nil {
+		t.Error("missing values were accepted")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,32 +50,34 @@ const (
 	asidePrefix   = ".aside-"
 )
 
-// Save writes dir/checkpoint-<step> with the given files, which must hold a trainer_state.json. The
+// Stream is a file of a checkpoint that is written as it is made, so that its bytes are never all in memory.
+type Stream struct {
+	Name  string
+	Write func(io.Writer) error
+}
+
+// Save writes dir/checkpoint-<step> with the given files, which must hold a trainer_state.json, and the streams. The
 // folder appears under its name only when all of it is on the disk. A checkpoint of the same step that is
 // there already is replaced.
-func Save(dir string, step int, files map[string][]byte) error {
-	if err := save(dir, step, files); err != nil {
+func Save(dir string, step int, files map[string][]byte, streams ...Stream) error {
+	if err := save(dir, step, files, streams); err != nil {
 		return fmt.Errorf("save %s: %w", filepath.Join(dir, Name(step)), err)
 	}
 	return nil
 }
 
-func save(dir string, step int, files map[string][]byte) error {
+func save(dir string, step int, files map[string][]byte, streams []Stream) error {
 	if _, ok := files[StateFile]; !ok {
 		return fmt.Errorf("no %s among its files", StateFile)
 	}
-	all := summary{Format: format, Step: step}
 	for name, data := range files {
-		if !simpleName(name) || name == SumFile {
-			return fmt.Errorf("%q can't be the name of a file in it", name)
-		}
-		sum := sha256.Sum256(data)
-		all.Files = append(all.Files, fileSum{name, int64(len(data)), hex.EncodeToString(sum[:])})
+		streams = append(streams, Stream{name, func(w io.Writer) error { _, err := w.Write(data); return err }})
 	}
-	slices.SortFunc(all.Files, func(a, b fileSum) int { return strings.Compare(a.Name, b.Name) })
-	list, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
+	slices.SortFunc(streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
+	for _, s := range streams {
+		if !simpleName(s.Name) || s.Name == SumFile {
+			return fmt.Errorf("%q can't be the name of a file in it", s.Name)
+		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -90,12 +93,19 @@ func save(dir string, step int, files map[string][]byte) error {
 	if err := os.Chmod(partial, 0o755); err != nil {
 		return err
 	}
-	for _, s := range all.Files {
-		if err := writeSynced(filepath.Join(partial, s.Name), files[s.Name]); err != nil {
+	all := summary{Format: format, Step: step}
+	for _, s := range streams {
+		sum, err := writeSynced(partial, s)
+		if err != nil {
 			return err
 		}
+		all.Files = append(all.Files, sum)
 	}
-	if err := writeSynced(filepath.Join(partial, SumFile), append(list, '\n')); err != nil {
+	list, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if _, err := writeSynced(partial, Stream{SumFile, func(w io.Writer) error { _, err := w.Write(append(list, '\n')); return err }}); err != nil {
 		return err
 	}
 	if err := atomicfile.SyncDir(partial); err != nil {
@@ -160,19 +170,29 @@ func restoreAside(dir string) error {
 	return nil
 }
 
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+// writeSynced writes a new file and tells its size and hash.
+func writeSynced(dir string, s Stream) (fileSum, error) {
+	f, err := os.OpenFile(filepath.Join(dir, s.Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return err
+		return fileSum{}, err
 	}
-	_, err = f.Write(data)
+	hash, size := sha256.New(), counter(0)
+	err = s.Write(io.MultiWriter(f, hash, &size))
 	if err == nil {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return err
+	return fileSum{s.Name, int64(size), hex.EncodeToString(hash.Sum(nil))}, err
+}
+
+// counter counts what is written to it.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
 }
 
 // Prune deletes all but the newest keep checkpoints of dir; 0 keeps all. The one named best (a folder name, or

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -285,5 +286,42 @@ func saveForever(t *testing.T, dir string, sameStep bool) {
 			t.Fatal(err)
 		}
 		fmt.Println(step)
+	}
+}
+
+// TestStreamEqualsFile: a file that is written as it is made is the same in a checkpoint, its sums too.
+func TestStreamEqualsFile(t *testing.T) {
+	files := checkpointFiles(t, 1)
+	a, b := t.TempDir(), t.TempDir()
+	if err := Save(a, 1, files); err != nil {
+		t.Fatal(err)
+	}
+	const name = "optimizer.safetensors"
+	data := files[name]
+	delete(files, name)
+	stream := Stream{name, func(w io.Writer) error {
+		_, err := w.Write(data[:7])
+		_, more := w.Write(data[7:])
+		return errors.Join(err, more)
+	}}
+	if err := Save(b, 1, files, stream); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range folderNames(t, filepath.Join(a, Name(1))) {
+		x, err1 := os.ReadFile(filepath.Join(a, Name(1), name))
+		y, err2 := os.ReadFile(filepath.Join(b, Name(1), name))
+		if err1 != nil || err2 != nil || !bytes.Equal(x, y) {
+			t.Errorf("%s differs: %v, %v", name, err1, err2)
+		}
+	}
+	if _, _, err := Load(filepath.Join(b, Name(1))); err != nil {
+		t.Error(err)
+	}
+	broken := errors.New("the device is gone")
+	if err := Save(b, 2, files, Stream{name, func(io.Writer) error { return broken }}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if names := folderNames(t, b); !slices.Equal(names, []string{Name(1)}) {
+		t.Errorf("a save that failed leaves %v", names)
 	}
 }
