@@ -38,12 +38,26 @@ type layout struct {
 
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
+	s := planStep(t, on, kernel.F64, c, method, lora, l)
+	var err error
+	if s.store, err = on.NewStore(s.plan); err != nil {
+		t.Fatal(err)
+	}
+	if s.run, err = on.Bind(s.plan, s.store); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// planStep is the step before it takes memory.
+func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
+	t.Helper()
 	trained := &adapter.Trained{}
 	m, quantised, err := adapter.Lookup(method)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nn.Options{Float: kernel.F64, Wrap: m.Wrapper(trained, lora)}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora)}
 	if quantised {
 		q := quant.Default()
 		o.Scheme = &q
@@ -85,12 +99,6 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	n.Recompute(l.policy, l.layers)
 	n.Overlap(l.reuse)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
-		t.Fatal(err)
-	}
-	if s.store, err = on.NewStore(s.plan); err != nil {
-		t.Fatal(err)
-	}
-	if s.run, err = on.Bind(s.plan, s.store); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -187,7 +195,7 @@ func (s *step) differs(t *testing.T, from *step) string {
 	return ""
 }
 
-// stepCases are families, adapters and ways of keeping activations.
+// stepCases are families, adapters and recompute policies.
 func stepCases(t *testing.T, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
 	t.Helper()
 	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}

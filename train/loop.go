@@ -69,7 +69,7 @@ func (r *running) finishStep(ctx context.Context) error {
 		}
 	}
 	if best || r.savesAfter(w.Number) {
-		err = r.save(r.loader.State())
+		err = r.saver.save(r.loader.State())
 	}
 	if due {
 		r.recorder.resumeClock()
@@ -92,14 +92,15 @@ func (r *running) nextWindow() *pendingWindow {
 		w.Number++
 	}
 	w.Batches, w.Trained = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps)
-	w.epoch = epochOf(r.loader, w.Batches[len(w.Batches)-1])
+	w.epoch = r.loader.Progress()
 	w.LR = r.schedule(w.Number - 1)
 	return w
 }
 
-// waitsFor tells whether nothing may be queued behind a step before its numbers are known.
+// waitsFor tells whether nothing may be queued behind a step before its numbers are known. On a CPU nothing can be: the
+// work is done by then.
 func (r *running) waitsFor(step int) bool {
-	return step == r.total || r.evaluatesAfter(step) || r.savesAfter(step)
+	return !r.async || step == r.total || r.evaluatesAfter(step) || r.savesAfter(step)
 }
 
 func (r *running) evaluatesAfter(step int) bool {
@@ -135,13 +136,5 @@ func (r *running) stopped(err error, data dataset.State) error {
 // stop ends an interrupted run after its last finished step; data is where the next batch comes from.
 func (r *running) stop(data dataset.State) error {
 	r.result.Stopped = true
-	return r.save(data)
-}
-
-// epochOf is how far into the data a batch ends, in epochs.
-func epochOf(l *dataset.Loader, b dataset.Batch) float64 {
-	if b.Last {
-		return float64(b.Epoch + 1)
-	}
-	return float64(b.Epoch) + float64(l.State().Position)/float64(l.Batches(b.Epoch))
+	return r.saver.save(data)
 }

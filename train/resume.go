@@ -127,34 +127,34 @@ func sameFolder(a, b string) bool {
 }
 
 // initAdapter starts the adapter from the seed, or from the folder that lora.init_from names.
-func (r *running) initAdapter() error {
-	params, err := r.step.Trained.Snapshot(r.memory)
+func (s *saver) initAdapter() error {
+	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return err
 	}
-	dir := r.spec.LoRA.InitFrom
+	dir := s.spec.LoRA.InitFrom
 	if dir == "" {
-		r.Net.Method.Start(r.spec.Seed, params)
-		return r.step.Trained.Restore(r.memory, params)
+		s.Net.Method.Start(s.spec.Seed, params)
+		return s.step.Trained.Restore(s.memory, params)
 	}
 	saved, err := adapter.Open(dir)
 	if err != nil {
 		return fmt.Errorf("lora.init_from: %w", err)
 	}
 	defer saved.Close() //nolint:errcheck // read only
-	if err := r.sameScale(saved); err != nil {
+	if err := s.sameScale(saved); err != nil {
 		return fmt.Errorf("lora.init_from: %s: %w", dir, err)
 	}
 	if err := saved.Read(params); err != nil {
 		return fmt.Errorf("lora.init_from: %w", err)
 	}
-	return r.step.Trained.Restore(r.memory, params)
+	return s.step.Trained.Restore(s.memory, params)
 }
 
 // sameScale refuses an adapter whose update this run would scale otherwise.
-func (r *running) sameScale(saved *adapter.Saved) error {
-	for _, layer := range r.step.Trained.Layers {
-		if was, is := saved.Config.Scale(layer), r.spec.LoRA.Scale(layer); was != is {
+func (s *saver) sameScale(saved *adapter.Saved) error {
+	for _, layer := range s.step.Trained.Layers {
+		if was, is := saved.Config.Scale(layer), s.spec.LoRA.Scale(layer); was != is {
 			return fmt.Errorf("the adapter has the scale %v at %s, this run has %v: give the run the adapter's r, alpha and use_rslora", was, layer, is)
 		}
 	}
@@ -162,77 +162,77 @@ func (r *running) sameScale(saved *adapter.Saved) error {
 }
 
 // restore puts a checkpoint's state into memory.
-func (r *running) restore(path string) error {
+func (s *saver) restore(path string) error {
 	files, state, err := checkpoint.Load(path)
 	if err == nil {
-		err = r.restoreFiles(path, files, state)
+		err = s.restoreFiles(path, files, state)
 	}
 	if err != nil {
 		return fmt.Errorf("resume from %s: %w", path, err)
 	}
-	r.saved, r.result.Checkpoint = state.GlobalStep, path
-	r.env.Logf("resumed from %s after step %d", path, state.GlobalStep)
+	s.saved, s.recorder.result.Checkpoint = state.GlobalStep, path
+	s.env.Logf("resumed from %s after step %d", path, state.GlobalStep)
 	return nil
 }
 
-func (r *running) restoreFiles(path string, files map[string][]byte, state checkpoint.State) error {
-	if state.GlobalStep > r.total {
-		return fmt.Errorf("it is at step %d, the run has %d", state.GlobalStep, r.total)
+func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpoint.State) error {
+	if state.GlobalStep > s.total {
+		return fmt.Errorf("it is at step %d, the run has %d", state.GlobalStep, s.total)
 	}
 	var c cursor
 	if err := json.Unmarshal(state.Cursor, &c); err != nil {
 		return fmt.Errorf("data cursor: %w", err)
 	}
-	if c.Base != r.Base.Fingerprint() {
-		return fmt.Errorf("it was trained on other base weights than those of %s", r.Base.Name)
+	if c.Base != s.Base.Fingerprint() {
+		return fmt.Errorf("it was trained on other base weights than those of %s", s.Base.Name)
 	}
-	if err := r.compareMeaning(c.Run, state.GlobalStep); err != nil {
+	if err := s.compareMeaning(c.Run, state.GlobalStep); err != nil {
 		return err
 	}
-	if err := r.loader.Restore(c.Data); err != nil {
+	if err := s.loader.Restore(c.Data); err != nil {
 		return err
 	}
-	if err := r.restoreAdapter(files); err != nil {
+	if err := s.restoreAdapter(files); err != nil {
 		return err
 	}
-	if err := r.restoreOptimizer(path, files[optimizerFile]); err != nil {
+	if err := s.restoreOptimizer(path, files[optimizerFile]); err != nil {
 		return err
 	}
-	r.recorder.state, r.recorder.progress = state, c
+	s.recorder.state, s.recorder.progress = state, c
 	return nil
 }
 
-func (r *running) restoreAdapter(files map[string][]byte) error {
+func (s *saver) restoreAdapter(files map[string][]byte) error {
 	saved, err := adapter.Decode(files[adapter.ConfigFile], files[adapter.WeightsFile])
 	if err != nil {
 		return err
 	}
-	if err := r.sameScale(saved); err != nil {
+	if err := s.sameScale(saved); err != nil {
 		return err
 	}
-	params, err := r.step.Trained.Snapshot(r.memory)
+	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return err
 	}
 	if err := saved.Read(params); err != nil {
 		return err
 	}
-	return r.step.Trained.Restore(r.memory, params)
+	return s.step.Trained.Restore(s.memory, params)
 }
 
-func (r *running) restoreOptimizer(path string, file []byte) error {
+func (s *saver) restoreOptimizer(path string, file []byte) error {
 	f, err := weights.Decode(file)
 	if err != nil {
 		return err
 	}
-	for _, name := range r.step.states {
-		dst, err := r.memory.Tensor(name)
+	for _, name := range s.step.states {
+		dst, err := s.memory.Tensor(name)
 		if err != nil {
 			return err
 		}
 		t, ok := f.Tensor(name)
 		if !ok && name == nameScaling {
-			r.env.Logf("%s was saved by a run without loss scaling: it begins at %v", path, r.recorder.scale)
+			s.env.Logf("%s was saved by a run without loss scaling: it begins at %v", path, s.recorder.scale)
 			continue
 		}
 		if !ok || t.Len() != dst.Elems() {
@@ -242,8 +242,8 @@ func (r *running) restoreOptimizer(path string, file []byte) error {
 			return err
 		}
 		if name == nameScaling {
-			r.recorder.scale = float64(dst.F32()[kernel.LossScaleNow])
+			s.recorder.scale = float64(dst.F32()[kernel.LossScaleNow])
 		}
 	}
-	return r.memory.Put(r.step.states...)
+	return s.memory.Put(s.step.states...)
 }

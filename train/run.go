@@ -54,8 +54,9 @@ type running struct {
 	recorder  *recorder
 	pending   *pendingWindow // queued, its numbers not read yet; nil = none
 	schedule  func(step int) float64
+	async     bool // work goes on after it is queued
 	result    *Result
-	saved     int // step of the newest checkpoint
+	saver     *saver
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
@@ -67,7 +68,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	}
 	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.Logf("%s", p.planReport())
-	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), saved: -1}
+	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}}
 	r.result = &r.recorder.result
 	if r.memory, err = p.Hold(ctx, p.found.Step.programs()...); err != nil {
@@ -84,10 +85,11 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if r.recorder.scale, err = r.step.StartScaling(r.memory, c); err != nil {
 		return nil, err
 	}
+	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, recorder: r.recorder, saved: -1}
 	if from != "" {
-		err = r.restore(from)
+		err = r.saver.restore(from)
 	} else {
-		err = r.initAdapter()
+		err = r.saver.initAdapter()
 	}
 	if err != nil {
 		return nil, err
@@ -158,8 +160,8 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 	}
 	best, err := r.evaluate(ctx)
 	if err == nil && (best || r.recorder.step() == r.total) {
-		r.saved = -1 // the checkpoint of this step does not say so yet
-		err = r.save(r.loader.State())
+		r.saver.saved = -1 // the checkpoint of this step does not say so yet
+		err = r.saver.save(r.loader.State())
 	}
 	return err
 }
@@ -167,7 +169,7 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
 	r.recorder.sum()
-	files, err := r.adapterFiles()
+	files, err := r.saver.adapterFiles()
 	if err != nil {
 		return err
 	}
@@ -241,7 +243,7 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) er
 	if found := r.Base.CheckFinite(ctx); found != nil {
 		return fmt.Errorf("%w; %w", err, found)
 	}
-	if serr := r.save(w.before); serr != nil {
+	if serr := r.saver.save(w.before); serr != nil {
 		return errors.Join(err, serr)
 	}
 	return fmt.Errorf("%w; the state before the step is in %s. Look at these rows, or resume with a lower training.learning_rate or training.max_grad_norm; "+

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
@@ -15,62 +16,71 @@ import (
 // optimizerFile holds the optimizer's states in a checkpoint.
 const optimizerFile = "optimizer.safetensors"
 
+// saver writes a run's checkpoints and adapter, and puts a checkpoint back into memory.
+type saver struct {
+	*prepared
+	memory   graph.Store
+	step     *Step
+	recorder *recorder
+	saved    int // step of the newest checkpoint; -1 = none
+}
+
 // save writes a checkpoint of the last finished step, whose next batch is the one at data.
-func (r *running) save(data dataset.State) error {
-	step := r.recorder.step()
-	if r.saved == step {
+func (s *saver) save(data dataset.State) error {
+	step := s.recorder.step()
+	if s.saved == step {
 		return nil
 	}
-	files, err := r.checkpointFiles(data)
+	files, err := s.checkpointFiles(data)
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)
 	}
-	if err := checkpoint.Save(r.spec.OutputDir, step, files); err != nil {
+	if err := checkpoint.Save(s.spec.OutputDir, step, files); err != nil {
 		return err
 	}
-	r.saved = step
-	r.result.Checkpoint = filepath.Join(r.spec.OutputDir, checkpoint.Name(step))
-	if err := checkpoint.Prune(r.spec.OutputDir, r.spec.Training.SaveTotalLimit, r.recorder.state.BestModelCheckpoint); err != nil {
+	s.saved = step
+	s.recorder.result.Checkpoint = filepath.Join(s.spec.OutputDir, checkpoint.Name(step))
+	if err := checkpoint.Prune(s.spec.OutputDir, s.spec.Training.SaveTotalLimit, s.recorder.state.BestModelCheckpoint); err != nil {
 		return err
 	}
-	return r.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, r.result.Checkpoint}) })
+	return s.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, s.recorder.result.Checkpoint}) })
 }
 
 // checkpointFiles are a checkpoint's: the adapter's, the optimizer's states, the run's state, its configuration.
-func (r *running) checkpointFiles(data dataset.State) (map[string][]byte, error) {
-	files, err := r.adapterFiles()
+func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
+	files, err := s.adapterFiles()
 	if err != nil {
 		return nil, err
 	}
-	if files[optimizerFile], err = r.optimizerBytes(); err != nil {
+	if files[optimizerFile], err = s.optimizerBytes(); err != nil {
 		return nil, err
 	}
-	state, progress := r.recorder.state, r.recorder.progress
-	progress.Data, progress.Base, progress.Run = data, r.Base.Fingerprint(), r.meaning()
+	state, progress := s.recorder.state, s.recorder.progress
+	progress.Data, progress.Base, progress.Run = data, s.Base.Fingerprint(), s.meaning()
 	if state.Cursor, err = json.Marshal(progress); err != nil {
 		return nil, err
 	}
-	state.MaxSteps = r.total
+	state.MaxSteps = s.total
 	if files[checkpoint.StateFile], err = state.Bytes(); err != nil {
 		return nil, err
 	}
-	if r.env.Config != nil {
-		files[ConfigFile] = r.env.Config
+	if s.env.Config != nil {
+		files[ConfigFile] = s.env.Config
 	}
 	return files, nil
 }
 
 // adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
-func (r *running) adapterFiles() (map[string][]byte, error) {
-	params, err := r.step.Trained.Snapshot(r.memory)
+func (s *saver) adapterFiles() (map[string][]byte, error) {
+	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return nil, err
 	}
-	files, err := r.Net.Method.Encode(r.spec.LoRA, r.Base.Name, r.step.Trained.Layers, params)
+	files, err := s.Net.Method.Encode(s.spec.LoRA, s.Base.Name, s.step.Trained.Layers, params)
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range r.Base.Tokenizer.Files() {
+	for name, data := range s.Base.Tokenizer.Files() {
 		files[name] = data
 	}
 	return files, nil
@@ -90,13 +100,13 @@ func (p *prepared) ownFiles() []string {
 	return names
 }
 
-func (r *running) optimizerBytes() ([]byte, error) {
-	if err := r.memory.Get(r.step.states...); err != nil {
+func (s *saver) optimizerBytes() ([]byte, error) {
+	if err := s.memory.Get(s.step.states...); err != nil {
 		return nil, err
 	}
 	var tensors []weights.Tensor
-	for _, name := range r.step.states {
-		x, err := r.memory.Tensor(name)
+	for _, name := range s.step.states {
+		x, err := s.memory.Tensor(name)
 		if err != nil {
 			return nil, err
 		}

@@ -149,7 +149,7 @@ func (e *Error) Sticky() bool {
 // OutOfMemory reports whether the device had not enough free memory.
 func (e *Error) OutOfMemory() bool { return e.Code == codeOutOfMemory }
 
-// The driver's result codes that the package tells apart.
+// The driver's result codes that the package distinguishes.
 const (
 	codeOutOfMemory        = 2
 	codeNotInitialized     = 3
