@@ -5,9 +5,11 @@ package infer
 import (
 	"context"
 	"math"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/session"
@@ -34,7 +36,7 @@ func (g *Generator) logitsOf(t *testing.T, ids []int32) []float32 {
 
 func mustGenerator(t *testing.T, adapterDir, device string) *Generator {
 	t.Helper()
-	g, err := NewGenerator(context.Background(), golden.StoriesDir(t), adapterDir, device, Env{})
+	g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: device}, adapterDir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestGPUGeneratesAsCPU(t *testing.T) {
 func TestGPUGeneratorGrows(t *testing.T) {
 	gputest.Need(t)
 	on, cpu := mustGenerator(t, "", "cuda"), mustGenerator(t, "", "cpu")
-	prompt := cpu.base.tokenizer.IDs("Once upon a time", true)
+	prompt := cpu.Base.Tokenizer.IDs("Once upon a time", true)
 	short, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 4}, false, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -131,14 +133,15 @@ func TestGPUGeneratorGrows(t *testing.T) {
 func TestGPUEvaluatesAsCPU(t *testing.T) {
 	gputest.Need(t)
 	for _, adapterDir := range []string{"", golden.Path(t, "train/lora/final")} {
-		s := testSpec(t, 1)
-		s.Adapter, s.Quantization, s.Device = "lora", nil, "cpu"
-		want, err := infer.Evaluate(context.Background(), s.Evaluation(adapterDir), session.Env{})
+		o := EvalOptions{Options: session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, AdapterDir: adapterDir, Data: dataset.Default(), Seed: 42, BatchSize: 2}
+		o.Data.Path, o.Data.Format, o.Data.MaxLength = filepath.Join(golden.Root(t), "configs", "assets", "gsm8k_300.jsonl"), "completion", 128
+		o.Data.Fields = map[string]string{"prompt": "question", "completion": "answer"}
+		want, err := Evaluate(context.Background(), o, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Device = "cuda"
-		got, err := infer.Evaluate(context.Background(), s.Evaluation(adapterDir), session.Env{})
+		o.Device = "cuda"
+		got, err := Evaluate(context.Background(), o, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
