@@ -2,6 +2,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
@@ -26,12 +28,13 @@ type MergeReport struct {
 }
 
 // Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has.
-// The folder must not hold a model already. A merge that fails or is cut short leaves nothing under the folder's name.
+// The folder must not hold a model already. A merge that fails or is cut short leaves nothing that stands in the way of
+// the next into the same folder.
 func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env session.Env) (report MergeReport, err error) {
 	if adapterDir == "" {
 		return report, errors.New("merge: name an adapter folder")
 	}
-	for _, name := range []string{weights.SingleFile, weights.IndexFile, "config.json", adapter.ConfigFile} { // beside an adapter, readers would apply it again
+	for _, name := range []string{weights.SingleFile, weights.IndexFile, adapter.ConfigFile} { // beside an adapter, readers would apply it again
 		if _, err := os.Lstat(filepath.Join(outDir, name)); err == nil {
 			return report, fmt.Errorf("merge into %s: it holds %s already; name another folder", outDir, name)
 		}
@@ -58,6 +61,13 @@ func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env session
 // write makes the folder under another name beside its own, which it gets when it is whole.
 func write(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, outDir string) (bytes int64, err error) {
 	outDir = filepath.Clean(outDir)
+	files, err := modelFiles(s.Base)
+	if err != nil {
+		return 0, err
+	}
+	if err := refuseOthers(files, outDir); err != nil {
+		return 0, err
+	}
 	above := filepath.Dir(outDir)
 	if err := os.MkdirAll(above, 0o755); err != nil {
 		return 0, err
@@ -70,13 +80,33 @@ func write(ctx context.Context, s *session.Session, updates map[string]adapter.M
 	if err := os.Chmod(partial, 0o755); err != nil {
 		return 0, err
 	}
-	if err := copyModelFiles(s.Base, partial); err != nil {
-		return 0, err
+	for name, data := range files {
+		if err := atomicfile.Write(filepath.Join(partial, name), data); err != nil {
+			return 0, err
+		}
 	}
 	if bytes, err = writeWeights(ctx, s, updates, filepath.Join(partial, weights.SingleFile)); err != nil {
 		return 0, err
 	}
+	if err := refuseOthers(files, outDir); err != nil {
+		return 0, err
+	}
 	return bytes, install(partial, outDir)
+}
+
+// refuseOthers is an error where a folder has one of the files with other content. The same content is what a merge
+// left that was cut short while it moved its files there.
+func refuseOthers(files map[string][]byte, dir string) error {
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		if old, err := regular.ReadFile(path); err != nil || !bytes.Equal(old, data) {
+			return fmt.Errorf("it holds %s already; name another folder", name)
+		}
+	}
+	return nil
 }
 
 // install gives a finished folder its name, or moves its files into a folder of that name that is there, the weights
@@ -98,13 +128,9 @@ func install(partial, outDir string) error {
 	}
 	names := []string{}
 	for _, e := range entries {
-		if e.Name() == weights.SingleFile {
-			continue
+		if e.Name() != weights.SingleFile {
+			names = append(names, e.Name())
 		}
-		if _, err := os.Lstat(filepath.Join(outDir, e.Name())); err == nil {
-			return fmt.Errorf("it holds %s already; name another folder", e.Name())
-		}
-		names = append(names, e.Name())
 	}
 	for _, name := range append(names, weights.SingleFile) {
 		if err := os.Rename(filepath.Join(partial, name), filepath.Join(outDir, name)); err != nil {
@@ -155,23 +181,18 @@ func mergeInto(t weights.Tensor, update adapter.Merger, cpu *kernel.CPU) (weight
 	return weights.FromFloat32s(t.Name, t.DType, t.Shape, w)
 }
 
-// copyModelFiles writes what a model folder holds besides its weights.
-func copyModelFiles(b *session.Base, outDir string) error {
+// modelFiles are what a model folder holds besides its weights.
+func modelFiles(b *session.Base) (map[string][]byte, error) {
 	files := b.Tokenizer.Files()
 	for _, name := range []string{"config.json", "generation_config.json"} {
-		data, err := fs.ReadFile(b.Folder, name)
+		data, err := regular.ReadFS(b.Folder, name)
 		if errors.Is(err, fs.ErrNotExist) && name != "config.json" {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		files[name] = data
 	}
-	for name, data := range files {
-		if err := atomicfile.Write(filepath.Join(outDir, name), data); err != nil {
-			return err
-		}
-	}
-	return nil
+	return files, nil
 }

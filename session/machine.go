@@ -29,9 +29,23 @@ func precisionFor(device, name string) (kernel.Precision, error) {
 	return p, nil
 }
 
+// MaxWorkers is the most CPU threads that a session takes: each holds megabytes of scratch memory.
+const MaxWorkers = 1024
+
+// CheckWorkers refuses a number of CPU threads that no session takes; 0 is one for each core.
+func CheckWorkers(n int) error {
+	if n < 0 || n > MaxWorkers {
+		return fmt.Errorf("%d CPU threads: must lie in 0 to %d; 0 = one for each core", n, MaxWorkers)
+	}
+	return nil
+}
+
 // OpenMachine opens what a session computes on: "cpu", "cuda", or "auto", which is the first GPU if this program and
 // machine have one. precision is auto, bf16, fp16, tf32 or fp32.
 func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
+	if err := CheckWorkers(env.Workers); err != nil {
+		return nil, err
+	}
 	p, err := precisionFor(device, precision)
 	if err != nil {
 		return nil, err

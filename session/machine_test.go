@@ -35,3 +35,19 @@ func TestPrecisionFor(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkers: a session takes no number of CPU threads whose scratch memory would outgrow the machine.
+func TestWorkers(t *testing.T) {
+	for _, n := range []int{-1, MaxWorkers + 1, 1000000} {
+		if on, err := OpenMachine("cpu", "auto", Env{Workers: n}); err == nil || on != nil || !strings.Contains(err.Error(), "must lie in 0 to 1024") {
+			t.Errorf("%d threads: %v", n, err)
+		}
+	}
+	on, err := OpenMachine("cpu", "auto", Env{Workers: 3})
+	if err != nil || on.Workers() != 3 {
+		t.Fatalf("3 threads: %v", err)
+	}
+	if err := on.Close(); err != nil {
+		t.Error(err)
+	}
+}

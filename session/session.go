@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -141,6 +142,7 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	if err := fill(store); err != nil {
 		return nil, err
 	}
+	debug.FreeOSMemory() // what loading left behind
 	m := &Memory{Store: store}
 	for _, p := range plans {
 		run, err := on.Bind(p, store)

@@ -15,7 +15,6 @@ import (
 	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
-	"github.com/tierlora/tierlora/train/objective"
 )
 
 type curveDistance struct {
@@ -37,7 +36,7 @@ func TestGPUSmolLM2CurveAgainstPEFT(t *testing.T) {
 	}
 	var peers map[string]map[string][]curveDistance
 	golden.JSON(t, filepath.Join(proof, "curve.json"), &peers)
-	on := openGPU(t)
+	on := gputest.Open(t)
 	b, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,85 +120,4 @@ func smolLM2Curves(t *testing.T, b *session.Base, on graph.Machine, name string,
 		}
 	}
 	return out
-}
-
-// TestGPUSmolLM2Evaluates compares the mean loss over 20 chat rows in bf16 with transformers in float32.
-func TestGPUSmolLM2Evaluates(t *testing.T) {
-	gputest.Need(t)
-	dir := golden.SmolLM2(t)
-	want := smolLM2Evaluation(t)
-	on := openGPU(t)
-	b, err := session.OpenBase(context.Background(), dir, session.Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close() //nolint:errcheck // read only
-	M := 0
-	for _, r := range want.Rows {
-		M += len(r.IDs)
-	}
-	nw, err := network(t, b, kernel.F32, nil, nil), error(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nw.Adapted = false
-	step, err := newEvalStep(nw, shape{M, len(want.Rows), M}, on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := on.NewStore(step.Plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close() //nolint:errcheck // the numbers were read
-	if err := b.Load(context.Background(), step.Net, m, on.Workers()); err != nil {
-		t.Fatal(err)
-	}
-	run, err := on.Bind(step.Plan, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := bindBatch(m, evalPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// All rows in one packed batch: that they do not see each other is part of what is compared.
-	labels, at := make([]int32, M), 0
-	in.scale[0] = 1
-	for i, r := range want.Rows {
-		for k, id := range r.IDs {
-			in.ids[at+k], in.positions[at+k], labels[at+k] = id, int32(k), -100
-			if k >= r.Prompt {
-				labels[at+k] = id
-			}
-		}
-		in.cu[i], in.cu[i+1] = int32(at), int32(at+len(r.IDs))
-		at += len(r.IDs)
-	}
-	trained := objective.ShiftLabels(in.labels, labels, in.cu)
-	total, err := in.evaluate(run, step)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := run.Read(step.nll)
-	if err != nil {
-		t.Fatal(err)
-	}
-	worst := 0.0
-	for i, r := range want.Rows {
-		var sum float64
-		for _, v := range numbers(x)[in.cu[i]:in.cu[i+1]] {
-			sum += v
-		}
-		d := math.Abs(sum-r.NLL) / float64(r.Trained)
-		worst = math.Max(worst, d)
-		if !(d < 0.02) {
-			t.Errorf("row %d: mean loss %.5f, transformers %.5f", i, sum/float64(r.Trained), r.NLL/float64(r.Trained))
-		}
-	}
-	mean := total / float64(trained)
-	t.Logf("mean loss of %d rows %.6f, transformers in float32 %.6f: off by %.4g; worst row %.4g", len(want.Rows), mean, want.Mean, math.Abs(mean-want.Mean), worst)
-	if !(math.Abs(mean-want.Mean) < 0.003) {
-		t.Errorf("mean loss %.6f, transformers in float32 %.6f", mean, want.Mean)
-	}
 }

@@ -20,6 +20,7 @@ import (
 
 // faultAt makes a driver function fail from after a step on; 0 is before the run, -1 from the capture of its graphs on.
 type faultAt struct {
+	Silent
 	t      testing.TB
 	step   int
 	symbol string
@@ -36,12 +37,11 @@ func (f *faultAt) fail() {
 	}
 }
 
-func (f *faultAt) Start(int, int) {}
-func (f *faultAt) End()           {}
-func (f *faultAt) Step(i StepInfo) {
+func (f *faultAt) Step(i StepInfo) error {
 	if i.Step == f.step {
 		f.fail()
 	}
+	return nil
 }
 
 // TestGPUFaultsInARun: a device that fails in the middle of a run, or while it is set up, ends it with an error that
@@ -94,7 +94,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			if c.step <= 0 {
-				stop := &stopAfter{c.saved, make(chan struct{})}
+				stop := stopping(c.saved)
 				mustStart(t, spec(dir), Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 			}
 			child := childTest(t, "TestGPUFaultsInARun", "TRAINER_TEST_RUN="+dir, fmt.Sprintf("TRAINER_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))

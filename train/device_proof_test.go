@@ -22,6 +22,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // envProof names a folder of references that scripts/proof_reference.py makes on a machine with a GPU: they
@@ -56,17 +57,6 @@ func (c proofCase) scheme() *quant.Config {
 	q := quant.Default()
 	q.Type = c.Scheme
 	return &q
-}
-
-func openGPU(t testing.TB) graph.Machine {
-	t.Helper()
-	gputest.Need(t)
-	on, err := graph.NewGPU(0, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { on.Close() }) //nolint:errcheck // the numbers were read
-	return on
 }
 
 // TestGPUErrorAgainstPEFT compares logits, each token's loss and every LoRA gradient in bf16 with a float64
@@ -189,7 +179,7 @@ type onGPU struct {
 // without the backward pass.
 func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Tensors) []onGPU {
 	t.Helper()
-	on := openGPU(t)
+	on := gputest.Open(t)
 	cfg, err := families.LoadConfig(c.Model)
 	if err != nil {
 		t.Fatal(err)
@@ -198,12 +188,12 @@ func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Ten
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &base{name: c.Model, config: cfg, weights: w}
+	b := &session.Base{Name: c.Model, Config: cfg, Weights: w}
 	defer b.Close() //nolint:errcheck // read only
 	lora := peftConfigOf(t, adapterDir)
 	nw := network(t, b, kernel.F32, c.scheme(), &lora)
 	dims := ref.Shape("0 input_ids")
-	s := shape{dims[0] * dims[1], dims[0], dims[1]}
+	s := session.Shape{Tokens: dims[0] * dims[1], Sequences: dims[0], MaxLen: dims[1]}
 	got := make([]onGPU, len(c.Losses))
 
 	ts := newTestStepOn(t, on, b, nw, s, Default(), adapterDir)
@@ -248,35 +238,20 @@ func (ts *testStep) send(t testing.TB) {
 
 func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, adapterDir string, ref golden.Tensors, got []onGPU) {
 	t.Helper()
-	n, trained, in := nw.build("", s)
-	hidden := nw.Build(n, nw.Config, in.batch)
-	head := n.Head(headName(nw.Config), nw.Config.VocabSize, nw.Config.HiddenSize)
+	n, trained, in := nw.Declare("", s)
+	o := objective.Objectives[objective.Default]
+	data := o.Declare(n, "", s.Tokens)
+	hidden := nw.Hidden(n, in)
+	head := nw.Head(n)
 	logits := n.Apply(kernel.MatMul{TransB: true}, hidden, head)
-	nll := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: lossChunk(on)}, hidden, head, in.labels, in.scale)[1]
+	_, nll := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on)}, data)
 	plan, err := on.Compile(n.Builder, logits, nll)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := on.NewStore(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close() //nolint:errcheck // the numbers were read
-	if err := b.Load(context.Background(), n, m, on.Workers()); err != nil {
-		t.Fatal(err)
-	}
-	ts := &testStep{trainStep: &trainStep{net: n, trained: trained, plan: plan}, memory: m}
-	saved, err := nw.withAdapter(adapterDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer saved.Close() //nolint:errcheck // read only
-	if err := loadAdapter(saved, trained, m); err != nil {
-		t.Fatal(err)
-	}
-	if ts.run, err = on.Bind(plan, m); err != nil {
-		t.Fatal(err)
-	}
+	step := &Step{Program: session.Program{Net: n, Trained: trained, Plan: plan}}
+	ts := bound(t, on, b, step, Default(), adapterDir)
+	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	V := nw.Config.VocabSize
 	for i := range got {
 		ts.fill(t, ref.Ints(fmt.Sprint(i, " input_ids")), ref.Ints(fmt.Sprint(i, " labels")), s.MaxLen)

@@ -75,7 +75,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 	gputest.Need(t)
 	spec := func(dir string) Spec {
 		s := testSpec(t, 60)
-		if os.Getenv(envSmolLM2) != "" {
+		if os.Getenv("TRAINER_SMOLLM2") != "" {
 			s = smolLM2Spec(t, 60)
 		}
 		s.Device, s.OutputDir = "cuda", dir
@@ -117,6 +117,7 @@ func TestGPUKilledRunResumes(t *testing.T) {
 
 // watch records the device's free memory and the times of steps from inside a run.
 type watch struct {
+	Silent
 	t     *testing.T
 	dev   *gpu.Device
 	every int
@@ -125,14 +126,15 @@ type watch struct {
 	from  time.Time
 }
 
-func (w *watch) Start(int, int) {
+func (w *watch) Start(RunInfo) error {
 	var err error
 	if w.dev, err = gpu.Open(0); err != nil { // the run's own context, counted once more
 		w.t.Fatal(err)
 	}
+	return nil
 }
 
-func (w *watch) Step(i StepInfo) {
+func (w *watch) Step(i StepInfo) error {
 	if !w.from.IsZero() {
 		w.times = append(w.times, float64(time.Since(w.from).Nanoseconds())/1e6)
 	}
@@ -144,13 +146,10 @@ func (w *watch) Step(i StepInfo) {
 		w.free = append(w.free, free)
 	}
 	w.from = time.Now()
+	return nil
 }
 
-func (w *watch) End() {
-	if err := w.dev.Close(); err != nil {
-		w.t.Error(err)
-	}
-}
+func (w *watch) End(EndInfo) error { return w.dev.Close() }
 
 // TestGPURunIsFlat trains 500 steps: after the first one the device's free memory stays the same to the byte,
 // and the last 50 steps take as long as the first 50, to 2 %.
@@ -166,9 +165,9 @@ func TestGPURunIsFlat(t *testing.T) {
 		}
 	}
 	n := len(w.times)
-	first, last := middle(w.times[:50]), middle(w.times[n-50:])
+	first, last := median(w.times[:50]), median(w.times[n-50:])
 	t.Logf("%d readings of %d bytes free; median step of the first 50 %.3f ms, of the last 50 %.3f ms (%+.2f %%), of all %.3f ms; loss %.4f to %.4f",
-		len(w.free), w.free[0], first, last, 100*(last/first-1), middle(w.times), r.FirstLoss, r.LastLoss)
+		len(w.free), w.free[0], first, last, 100*(last/first-1), median(w.times), r.FirstLoss, r.LastLoss)
 	if d := last/first - 1; !(d < 0.02 && d > -0.02) {
 		t.Errorf("the last 50 steps take %.3f ms, the first 50 %.3f ms: %+.2f %%", last, first, 100*d)
 	}

@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"runtime"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // ManifestFile is the name of the manifest in a run's output folder.
@@ -67,9 +68,9 @@ func (m Manifest) Write(dir string) error {
 // ReadManifest reads the manifest of the run in dir.
 func ReadManifest(dir string) (Manifest, error) {
 	var m Manifest
-	data, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	data, err := regular.ReadFile(filepath.Join(dir, ManifestFile))
 	if err == nil {
-		err = json.Unmarshal(data, &m)
+		err = jsonerr.Unmarshal(data, &m)
 	}
 	if err != nil {
 		return m, fmt.Errorf("read %s: %w", ManifestFile, err)

@@ -35,7 +35,7 @@ func TestManifest(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ManifestFile), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadManifest(dir); err == nil || !strings.HasPrefix(err.Error(), "read run_manifest.json: ") {
+	if _, err := ReadManifest(dir); err == nil || !strings.HasPrefix(err.Error(), "read run_manifest.json: line 1, column 2: ") {
 		t.Errorf("a damaged manifest: %v", err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/quant"
 )
 
 // meant is a key of the configuration that decides what a run's numbers are.
@@ -20,17 +22,16 @@ type meant struct {
 // adapter's tensors.
 var meanings = []meant{
 	{"adapter", true, func(p *prepared) any { return p.spec.Adapter }},
-	{"quantization", true, func(p *prepared) any {
-		if q := p.Net.Scheme; q != nil {
-			return fmt.Sprintf("%+v", *q)
-		}
-		return "none"
-	}},
+	{"quantization.bits", true, stored(func(q quant.Config) any { return q.Bits })},
+	{"quantization.type", true, stored(func(q quant.Config) any { return q.Type })},
+	{"quantization.block_size", true, stored(func(q quant.Config) any { return q.BlockSize })},
+	{"quantization.double_quant", true, stored(func(q quant.Config) any { return q.DoubleQuant })},
 	{"training.objective", true, func(p *prepared) any { return p.spec.Training.Objective }},
 	{"training.optimizer", true, func(p *prepared) any { return p.spec.Training.Optimizer }},
 	{"training.gradient_accumulation_steps", true, func(p *prepared) any { return p.spec.Training.GradientAccumulationSteps }},
 	{"seed", true, func(p *prepared) any { return p.spec.Seed }},
 	{"lora.dropout", false, func(p *prepared) any { return p.spec.LoRA.Dropout }},
+	{"lora.loraplus_lr_ratio", false, func(p *prepared) any { return p.spec.LoRA.LoRAPlusLRRatio }},
 	{"training.learning_rate", false, func(p *prepared) any { return p.spec.Training.LearningRate }},
 	{"training.lr_scheduler", false, func(p *prepared) any { return p.spec.Training.LRScheduler }},
 	{"training.warmup_ratio", false, func(p *prepared) any { return p.spec.Training.WarmupRatio }},
@@ -42,15 +43,29 @@ var meanings = []meant{
 	{"training.adam_beta2", false, func(p *prepared) any { return p.spec.Training.AdamBeta2 }},
 	{"training.adam_epsilon", false, func(p *prepared) any { return p.spec.Training.AdamEpsilon }},
 	{"training.max_grad_norm", false, func(p *prepared) any { return p.spec.Training.MaxGradNorm }},
-	{"steps", false, func(p *prepared) any { return p.total }},
-	{"precision", false, func(p *prepared) any { return p.On.Precision() }},
+	{"training.loss_scale_interval", false, func(p *prepared) any { return p.spec.Training.LossScaleInterval }},
+	{"training.on_nonfinite", false, func(p *prepared) any { return p.spec.Training.OnNonFinite }},
+	{"training.precision", false, func(p *prepared) any { return p.On.Precision() }},
+	{"steps", false, func(p *prepared) any { return p.total }}, // of training.max_steps or training.epochs
+}
+
+// stored is what a key says of how base weights are stored; nil where they are stored as they are, which adapter tells.
+func stored(value func(quant.Config) any) func(p *prepared) any {
+	return func(p *prepared) any {
+		if p.Net.Scheme == nil {
+			return nil
+		}
+		return value(*p.Net.Scheme)
+	}
 }
 
 // meaning is what a checkpoint keeps of the configuration.
 func (p *prepared) meaning() map[string]string {
 	all := map[string]string{}
 	for _, m := range meanings {
-		all[m.key] = fmt.Sprint(m.value(p))
+		if v := m.value(p); v != nil {
+			all[m.key] = fmt.Sprint(v)
+		}
 	}
 	return all
 }
@@ -62,14 +77,15 @@ func (p *prepared) compareMeaning(was map[string]string, step int) error {
 	now := p.meaning()
 	for _, m := range meanings {
 		before, ok := was[m.key]
-		if !ok || before == now[m.key] {
+		after, has := now[m.key]
+		if !ok || !has || before == after {
 			continue
 		}
 		if m.fixed {
-			other = append(other, fmt.Sprintf("%s was %s, is %s", m.key, before, now[m.key]))
+			other = append(other, fmt.Sprintf("%s was %s, is %s", m.key, before, after))
 			continue
 		}
-		p.env.Logf("%s was %s up to step %d, is %s from here on", m.key, before, step, now[m.key])
+		p.env.Logf("%s was %s up to step %d, is %s from here on", m.key, before, step, after)
 	}
 	if other == nil {
 		return nil

@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // metricsFile writes metrics.jsonl.
 type metricsFile struct {
 	Silent
-	file *os.File
+	file  *os.File
+	ended bool // the file has its last line already
 }
 
 // Start begins the file with the lines of a checkpoint's history and nothing else: lines that a crashed run wrote
@@ -26,7 +28,8 @@ func (m *metricsFile) Start(r RunInfo) error {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
 	if r.Done > 0 && r.Done == r.Total {
-		text = append(text, endOf(path, text)...)
+		end := endOf(path, text)
+		text, m.ended = append(text, end...), end != nil
 	}
 	if err := atomicfile.Write(path, text); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
@@ -51,7 +54,7 @@ func historyText(history []json.RawMessage) ([]byte, error) {
 
 // endOf is the line about a finished run that a file has after its history; nil where it has none.
 func endOf(path string, history []byte) []byte {
-	old, err := os.ReadFile(path)
+	old, err := regular.ReadFile(path)
 	if err != nil {
 		return nil
 	}
@@ -78,7 +81,7 @@ func (m *metricsFile) End(e EndInfo) error {
 		return nil
 	}
 	var err error
-	if e.Logged != nil {
+	if e.Logged != nil && !m.ended {
 		err = m.append(*e.Logged)
 	}
 	if serr := m.file.Sync(); err == nil && serr != nil {

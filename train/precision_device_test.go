@@ -38,7 +38,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
 	dir := golden.Path(t, "lora_grad/"+variant)
 	cfg, c := peftConfigOf(t, dir), Default()
-	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg), shape{len(ids), dims[0], dims[1]}, c, dir)
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, dir)
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	scale := 1.0
 	if p.Scaled() {

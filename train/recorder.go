@@ -144,12 +144,9 @@ func (r *recorder) keep(line any) error {
 	return nil
 }
 
-// endLine is the line about the whole run; nil where this start added no step to it.
+// endLine is the line about the whole run.
 func (r *recorder) endLine() *EndMetrics {
 	took := r.result.Duration.Seconds()
-	if r.tokens == 0 {
-		return nil
-	}
 	return &EndMetrics{Step: r.step(), Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took,
 		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took}
 }

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
@@ -180,8 +180,8 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 		return fmt.Errorf("it is at step %d, the run has %d", state.GlobalStep, s.total)
 	}
 	var c cursor
-	if err := json.Unmarshal(state.Cursor, &c); err != nil {
-		return fmt.Errorf("data cursor: %w", err)
+	if err := jsonerr.Unmarshal(state.Cursor, &c); err != nil {
+		return fmt.Errorf("data cursor: %w", jsonerr.Unplaced(err))
 	}
 	if c.Base != s.Base.Fingerprint() {
 		return fmt.Errorf("it was trained on other base weights than those of %s", s.Base.Name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,6 +58,8 @@ type running struct {
 	async     bool // work goes on after it is queued
 	result    *Result
 	saver     *saver
+
+	baseFinite bool // the base model was looked through for numbers that are not finite
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
@@ -227,6 +230,12 @@ func (r *running) explain(err error) error {
 // notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
 // on_nonfinite: skip it is left out, else the state before it is saved and the error says where it happened.
 func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) error {
+	if !r.baseFinite {
+		if found := r.Base.CheckFinite(ctx); found != nil { // neither data nor step is to blame
+			return fmt.Errorf("%w; %w", err, found)
+		}
+		r.baseFinite = true
+	}
 	if r.spec.Training.OnNonFinite == "skip" {
 		r.env.Logf("%v; the step is left out (training.on_nonfinite: skip)", err)
 		r.recorder.skip(w)
@@ -236,16 +245,16 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) er
 	for _, b := range w.Batches {
 		rows = append(rows, r.loader.Where(b)...)
 	}
-	err = fmt.Errorf("%w; rows %s", err, strings.Join(rows, " "))
+	precision := ""
 	if r.On.Precision().Scaled() {
-		err = fmt.Errorf("%w; fp16 holds numbers up to 65504, training.precision bf16, tf32 or fp32 larger ones", err)
+		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it), which holds larger numbers than fp16"
 	}
-	if found := r.Base.CheckFinite(ctx); found != nil {
-		return fmt.Errorf("%w; %w", err, found)
-	}
+	err = fmt.Errorf("%w; rows %s. Look at these rows (trainer inspect data); if they are fine, lower training.learning_rate or training.max_grad_norm%s",
+		err, strings.Join(rows, " "), precision)
 	if serr := r.saver.save(w.before); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return fmt.Errorf("%w; the state before the step is in %s. Look at these rows, or resume with a lower training.learning_rate or training.max_grad_norm; "+
-		"training.on_nonfinite: skip leaves such steps out", err, r.result.Checkpoint)
+	lower := strconv.FormatFloat(r.spec.Training.LearningRate/10, 'g', 3, 64)
+	return fmt.Errorf("%w. The state before the step is in %s; to get past it: resume with --resume auto --set training.learning_rate=%s, "+
+		"or with --set training.on_nonfinite=skip, which leaves such steps out", err, r.result.Checkpoint, lower)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
@@ -35,7 +36,10 @@ func (s *saver) save(data dataset.State) error {
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)
 	}
-	if err := checkpoint.Save(s.spec.OutputDir, step, files); err != nil {
+	err = checkpoint.Save(s.spec.OutputDir, step, files)
+	clear(files)
+	debug.FreeOSMemory()
+	if err != nil {
 		return err
 	}
 	s.saved = step
@@ -52,6 +56,7 @@ func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	debug.FreeOSMemory() // the garbage of one file is gone before the next is made: the process stays near its plan
 	if files[optimizerFile], err = s.optimizerBytes(); err != nil {
 		return nil, err
 	}

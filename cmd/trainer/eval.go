@@ -54,7 +54,7 @@ configuration holds none out.`,
 	o.register(cmd)
 	c.downloadFlag(cmd)
 	pathVar(cmd, &adapterDir, "adapter", "", "adapter `DIR` in PEFT's format; none = the base model alone")
-	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
+	workersVar(cmd, &workers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

@@ -49,7 +49,7 @@ func newGenerate(c *console) *cobra.Command {
 	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
 	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of the sampling")
-	f.IntVar(&o.workers, "workers", 0, "CPU threads; 0 = one for each core")
+	workersVar(cmd, &o.workers)
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
 	return cmd

@@ -45,7 +45,7 @@ func newMerge(c *console) *cobra.Command {
 	pathVar(cmd, &adapterDir, "adapter", "", "adapter `DIR` in PEFT's format")
 	pathVar(cmd, &out, "out", "", "new `DIR` for the merged model")
 	c.downloadFlag(cmd)
-	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
+	workersVar(cmd, &workers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

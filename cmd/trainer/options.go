@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -66,6 +68,30 @@ func environment(c *console, workers int) session.Env {
 		Data:    configs.Data,
 		Log:     func(line string) { c.say("%s", line) },
 	}
+}
+
+// workersFlag is the value of --workers.
+type workersFlag struct{ to *int }
+
+func (w workersFlag) String() string {
+	if w.to == nil {
+		return "0"
+	}
+	return strconv.Itoa(*w.to)
+}
+func (w workersFlag) Type() string { return "int" }
+func (w workersFlag) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return errors.New("must be a whole number")
+	}
+	*w.to = n
+	return session.CheckWorkers(n)
+}
+
+// workersVar gives a command the flag --workers.
+func workersVar(cmd *cobra.Command, to *int) {
+	cmd.Flags().Var(workersFlag{to}, "workers", "CPU threads; 0 = one for each core")
 }
 
 // downloadFlag lets a command fetch models.

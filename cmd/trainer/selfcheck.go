@@ -40,7 +40,7 @@ plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where ther
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, every check")
-	cmd.Flags().IntVar(&workers, "workers", 0, "CPU threads; 0 = one for each core")
+	workersVar(cmd, &workers)
 	return cmd
 }
 

@@ -30,7 +30,7 @@ type trainOptions struct {
 func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	o.configOptions.register(cmd)
 	pathVar(cmd, &o.resume, "resume", "", "resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
-	cmd.Flags().IntVar(&o.workers, "workers", 0, "CPU threads; 0 = one for each core")
+	workersVar(cmd, &o.workers)
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
 	c.downloadFlag(cmd)
@@ -59,9 +59,6 @@ or SIGTERM stops at once.`,
 }
 
 func runTrain(ctx context.Context, c *console, o *trainOptions) error {
-	if o.workers < 0 {
-		return usage(fmt.Errorf("--workers %d: must be 0 or more", o.workers))
-	}
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
 	}
@@ -84,7 +81,9 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
 		return err
 	}
-	env.Config = Render(config.Spec)
+	saved := config.Spec
+	saved.Training.Resume = "" // how this start began; the run is the same
+	env.Config = Render(saved)
 	if !o.quiet {
 		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
 		env.Observers, env.Log = []train.Observer{progress}, progress.log

@@ -18,3 +18,15 @@ func Need(t testing.TB) {
 		t.Skip(reason)
 	}
 }
+
+// Open is the first GPU in the precision that suits it, closed at the test's end.
+func Open(t testing.TB) graph.Machine {
+	t.Helper()
+	Need(t)
+	on, err := graph.NewGPU(0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { on.Close() }) //nolint:errcheck // the numbers were read
+	return on
+}

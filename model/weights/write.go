@@ -22,6 +22,11 @@ import (
 // alignment of their type, then by name, header padded with spaces to 8 bytes.
 func Encode(tensors []Tensor, meta map[string]string) ([]byte, error) {
 	var b bytes.Buffer
+	size := 4096 + 256*len(tensors) // about the header
+	for _, t := range tensors {
+		size += len(t.Data)
+	}
+	b.Grow(size) // growing by itself would hold the bytes twice
 	if err := encodeTo(&b, tensors, meta, ownData); err != nil {
 		return nil, fmt.Errorf("encode safetensors: %w", err)
 	}

@@ -1,10 +1,8 @@
 package checkpoint
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +12,9 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // Load reads a checkpoint folder and compares every file with its recorded size and SHA-256.
@@ -44,7 +45,7 @@ func Load(path string) (map[string][]byte, State, error) {
 	if !ok {
 		return fail(fmt.Errorf("%s is missing", StateFile))
 	}
-	if err := json.Unmarshal(data, &state); err != nil {
+	if err := jsonerr.Unmarshal(data, &state); err != nil {
 		return fail(fmt.Errorf("%s: %w", StateFile, err))
 	}
 	if state.GlobalStep != all.Step {
@@ -66,13 +67,11 @@ func readSums(path string) (summary, error) {
 	if info.Size() > 1<<20 {
 		return all, fmt.Errorf("%s is damaged: %d bytes", SumFile, info.Size())
 	}
-	data, err := os.ReadFile(name)
+	data, err := regular.ReadFile(name)
 	if err != nil {
 		return all, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&all); err != nil {
+	if err := jsonerr.Strict(data, &all); err != nil {
 		return all, fmt.Errorf("%s is damaged: %w", SumFile, err)
 	}
 	if all.Format != format {
@@ -99,7 +98,7 @@ func readSummed(dir string, s fileSum) ([]byte, error) {
 	case info.Size() != s.Bytes:
 		return nil, fmt.Errorf("%s is damaged: it has %d bytes, saved were %d", s.Name, info.Size(), s.Bytes)
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

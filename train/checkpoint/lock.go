@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // LockFile is in a run's folder while a process has it.
@@ -79,7 +81,7 @@ func Acquire(dir string) (*Lock, error) {
 		if err != nil {
 			l.removeMade()
 			if errors.Is(err, errHeld) {
-				return nil, &HeldError{dir, readHolder(l.path)}
+				return nil, &HeldError{dir, nameHolder(l.path)}
 			}
 			return nil, fmt.Errorf("lock output_dir %s: %w", dir, err)
 		}
@@ -147,7 +149,7 @@ func writeHolder(f *os.File, h Holder) error {
 // readHolder is what a lock file says; the zero Holder where it says nothing.
 func readHolder(path string) Holder {
 	var h Holder
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return h
 	}
@@ -158,6 +160,19 @@ func readHolder(path string) Holder {
 		return Holder{}
 	}
 	return h
+}
+
+// nameHolder is readHolder for a lock that another process has. Who has just taken it writes its name a moment later;
+// until then the file says nothing, or names one that is dead.
+func nameHolder(path string) Holder {
+	host, _ := os.Hostname()
+	for try := 0; ; try++ {
+		h := readHolder(path)
+		if h.PID != 0 && (h.Host != host || processExists(h.PID)) || try == 50 {
+			return h
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // Release gives the folder back. Folders that Acquire made and nothing was written to go too.

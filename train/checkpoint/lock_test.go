@@ -157,3 +157,29 @@ func TestSilentHolderIsDead(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestRefusalWaitsForTheName: who has just taken a folder has not written its name yet, over that of a dead one.
+func TestRefusalWaitsForTheName(t *testing.T) {
+	dir := t.TempDir()
+	for _, before := range []string{"", `{"pid":0}`} {
+		l, err := Acquire(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(l.path, []byte(before), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(30 * time.Millisecond)
+			writeHolder(l.file, l.me) //nolint:errcheck // the refusal tells
+		}()
+		_, err = Acquire(dir)
+		var held *HeldError
+		if !errors.As(err, &held) || held.Holder.PID != os.Getpid() {
+			t.Errorf("%q in the file: %v", before, err)
+		}
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package train
+package selfcheck
 
 import (
 	"context"
@@ -13,9 +13,11 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
 )
 
 // envLoad names a model folder for measurements of loading; scripts/bench/load.py makes them.
@@ -31,23 +33,23 @@ func BenchmarkGPULoad(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer from.close() //nolint:errcheck // read only
+	defer from.Close() //nolint:errcheck // read only
 	var bytes int64
-	for _, name := range from.weights.Names() {
-		x, _ := from.weights.Tensor(name)
+	for _, name := range from.Weights.Names() {
+		x, _ := from.Weights.Tensor(name)
 		bytes += int64(len(x.Data))
 	}
 	scheme := quant.Default()
-	lora := DefaultSpec().LoRA
+	lora := adapter.Default()
 	lora.TargetModules = adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj"}
 	for _, dequantised := range []bool{false, true} {
-		nw := from.network(b, kernel.F32, &scheme, &lora)
-		nw.Dequantised = dequantised
+		nw := network(b, from, kernel.F32, &scheme, &lora)
+		nw.Layout.Dequantised = dequantised
 		for _, path := range []string{"read", "device", "host"} {
 			b.Run(fmt.Sprintf("%s/dequantised=%v", path, dequantised), func(b *testing.B) {
 				b.SetBytes(bytes)
-				on := openGPU(b) // of this goroutine
-				step, err := newTrainStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, Default(), graph.KeepAll, 0, on)
+				on := gputest.Open(b) // of this goroutine
+				step, err := train.PlanStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default(), nil, on)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -60,11 +62,11 @@ func BenchmarkGPULoad(b *testing.B) {
 				for range b.N {
 					switch path {
 					case "read":
-						err = step.Net.Load(context.Background(), tensors{from.weights}, discard{m}, on.Workers())
+						err = step.Net.Load(context.Background(), session.Reader(from.Weights), discard{m}, on.Workers())
 					case "device":
-						err = step.Net.Load(context.Background(), tensors{from.weights}, m, on.Workers())
+						err = step.Net.Load(context.Background(), session.Reader(from.Weights), m, on.Workers())
 					case "host":
-						err = step.Net.Load(context.Background(), tensors{from.weights}, onHost{m}, on.Workers())
+						err = step.Net.Load(context.Background(), session.Reader(from.Weights), onHost{m}, on.Workers())
 					}
 					if err != nil {
 						b.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package train
+package selfcheck
 
 import (
 	"bytes"
@@ -26,11 +26,12 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
 )
 
 // seen is a checkpoint that counts its reads of either kind and may act before one.
 type seen struct {
-	tensors
+	nn.StoredReader
 	stored, floats atomic.Int64
 	before         func(name string, from int) error
 }
@@ -42,11 +43,11 @@ func (s *seen) Float32s(name string, from int, dst []float32) error {
 			return err
 		}
 	}
-	return s.tensors.Float32s(name, from, dst)
+	return s.StoredReader.Float32s(name, from, dst)
 }
 
 func (s *seen) Stored(name string) (kernel.DType, func([]byte, int) error, bool) {
-	d, read, ok := s.tensors.Stored(name)
+	d, read, ok := s.StoredReader.Stored(name)
 	return d, func(dst []byte, from int) error {
 		s.stored.Add(1)
 		if s.before != nil {
@@ -90,16 +91,16 @@ func loadTwice(t *testing.T, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn
 
 // TestGPULoadEqualsHost: weights converted, packed and dequantised on the device are those of the host, to the bit.
 func TestGPULoadEqualsHost(t *testing.T) {
-	on := openGPU(t)
+	on := gputest.Open(t)
 	for _, d := range loadTypes {
 		for _, kind := range loadKinds {
 			n, plan, file := largeNet(t, on, d, kind)
-			loadTwice(t, on, n, plan, tensors{file})
+			loadTwice(t, on, n, plan, session.Reader(file))
 			m, err := on.NewStore(plan)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &seen{tensors: tensors{file}}
+			r := &seen{StoredReader: session.Reader(file)}
 			if err := n.Load(context.Background(), r, m, 16); err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +132,7 @@ func TestGPULoadPrecisions(t *testing.T) {
 					t.Errorf("%v: %v", p, err)
 				}
 				for _, r := range results {
-					if r.Status != CheckPassed {
+					if r.Status != StatusPass {
 						t.Errorf("%v: %s: %s", p, r.Case, r.Reason)
 					}
 				}
@@ -146,7 +147,7 @@ func TestGPULoadPrecisions(t *testing.T) {
 // TestGPULoadShards: a model of two shards in each type, packed and dequantised, against the host; the memory that is
 // free while it loads is never less than in the step.
 func TestGPULoadShards(t *testing.T) {
-	on := openGPU(t)
+	on := gputest.Open(t)
 	d, err := gpu.Open(0) // the machine's own context, counted once more
 	if err != nil {
 		t.Fatal(err)
@@ -162,14 +163,14 @@ func TestGPULoadShards(t *testing.T) {
 	for _, kind := range []weights.DType{weights.BF16, weights.F16, weights.F32} {
 		for _, dequantised := range []bool{false, true} {
 			b := stories(t)
-			shards := tensors{inShards(t, b, kind)}
+			shards := session.Reader(inShards(t, b, kind))
 			scheme := quant.Default()
-			lora := DefaultSpec().LoRA
+			lora := adapter.Default()
 			lora.TargetModules = adapter.Targets{adapter.AllLinear}
 			nw := network(t, b, kernel.F32, &scheme, &lora)
-			nw.Dequantised = dequantised
+			nw.Layout.Dequantised = dequantised
 			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
-			step, err := newTrainStep(nw, s, Default(), graph.KeepAll, 0, on)
+			step, err := train.PlanStep(nw, s, train.Default(), nil, on)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +181,7 @@ func TestGPULoadShards(t *testing.T) {
 			}
 			after, least := free(), int64(math.MaxInt64)
 			var mu = make(chan struct{}, 1)
-			r := &seen{tensors: shards, before: func(string, int) error {
+			r := &seen{StoredReader: shards, before: func(string, int) error {
 				mu <- struct{}{}
 				least = min(least, free())
 				<-mu
@@ -239,9 +240,9 @@ func inShards(t testing.TB, b *session.Base, d weights.DType) *weights.Set {
 
 // TestGPULoadErrors: what goes wrong is said as on the host, and leaves no goroutine behind.
 func TestGPULoadErrors(t *testing.T) {
-	on := openGPU(t)
+	on := gputest.Open(t)
 	n, plan, file := largeNet(t, on, weights.F32, loadKind{packed: true, nested: true})
-	whole := tensors{file}
+	whole := session.Reader(file)
 	m, err := on.NewStore(plan)
 	if err != nil {
 		t.Fatal(err)
@@ -290,14 +291,14 @@ func TestGPULoadErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host := n.Load(context.Background(), tensors{spoiled}, onHost{m}, 4)
+		host := n.Load(context.Background(), session.Reader(spoiled), onHost{m}, 4)
 		check("not finite on the host", host, fmt.Sprintf("load linear7.weight: quantise a matrix [1024,1024]: row 700 column 5 is %v; a frozen weight must be finite", bad))
-		check("not finite", n.Load(context.Background(), tensors{spoiled}, m, 16), host.Error())
+		check("not finite", n.Load(context.Background(), session.Reader(spoiled), m, 16), host.Error())
 	}
 
 	// A file that cannot be read to its end: the earliest piece's error of each weight, whatever the order.
 	broken := errors.New("input/output error")
-	r := &seen{tensors: whole, before: func(name string, from int) error {
+	r := &seen{StoredReader: whole, before: func(name string, from int) error {
 		if (name == "linear8.weight" || name == "linear9.weight") && from > 0 {
 			return fmt.Errorf("read %s at %d: %w", name, from, broken)
 		}
@@ -316,7 +317,7 @@ func TestGPULoadErrors(t *testing.T) {
 	// Interrupted: no piece is begun afterwards.
 	ctx, stop := context.WithCancel(context.Background())
 	var late atomic.Int64
-	r = &seen{tensors: whole, before: func(string, int) error {
+	r = &seen{StoredReader: whole, before: func(string, int) error {
 		if late.Add(1) == 5 {
 			stop()
 		}

@@ -1,12 +1,10 @@
 //go:build gpu
 
-package train
+package infer
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 )
 
 // TestGPUFamilies compares logits in every precision over a cache with transformers' for the small models of every family:
@@ -63,7 +62,7 @@ func familyError(t *testing.T, name, file string, on graph.Machine) (float64, er
 		"config.json":       {Data: golden.ReadFile(t, golden.Path(t, "families/"+name+".config.json"))},
 		"model.safetensors": {Data: golden.ReadFile(t, golden.Path(t, "families/"+file+".safetensors"))},
 	}
-	b := &base{name: name}
+	b := &session.Base{Name: name}
 	var err error
 	if b.Config, err = families.ParseConfig(files["config.json"].Data); err != nil {
 		t.Fatal(err)
@@ -75,19 +74,16 @@ func familyError(t *testing.T, name, file string, on graph.Machine) (float64, er
 	ref := golden.Open(t, golden.Path(t, "families/logits.safetensors"))
 	ids, want := ref.Ints("ids"), ref.Floats(name+".logits")
 	const piece = 5
-	l, err := newLogitsStep(network(t, b, kernel.F32, nil, nil), "", piece, piece, len(ids), on)
+	l, err := newLogitsStep(network(t, b, kernel.F32), "", piece, piece, len(ids), on)
 	if err != nil {
 		return 0, err
 	}
-	m, err := on.NewStore(l.Plan)
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), l.Net, m, 2) }, &l.Program)
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	defer m.Close()
-	if err := b.Load(context.Background(), l.Net, m, 2); err != nil {
-		t.Fatal(err)
-	}
-	r, err := l.bind(m, on)
+	r, err := l.bind(m, m.Runs[0])
 	if err != nil {
 		return 0, err
 	}
@@ -108,30 +104,4 @@ func familyError(t *testing.T, name, file string, on graph.Machine) (float64, er
 		}
 	}
 	return math.Sqrt(e / n), nil
-}
-
-// TestGPUDropoutFollowsCPU trains with dropout: the device draws the CPU's masks, so the losses stay together.
-func TestGPUDropoutFollowsCPU(t *testing.T) {
-	gputest.Need(t)
-	spec := testSpec(t, 20)
-	spec.Adapter, spec.Quantization, spec.LoRA.Dropout, spec.LoRA.R, spec.LoRA.Alpha = "lora", nil, 0.3, 16, 64
-	curve := func(device string, seed uint64) []float64 {
-		s := spec
-		s.Device, s.Seed, s.OutputDir = device, seed, filepath.Join(t.TempDir(), strings.Join([]string{device, fmt.Sprint(seed)}, "-"))
-		return mustStart(t, s, Env{}).Losses
-	}
-	apart := func(a, b []float64) (sum float64) {
-		for i := range a {
-			sum += math.Abs(a[i]-b[i]) / float64(len(a))
-		}
-		return sum
-	}
-	cpu := curve("cpu", 1)
-	same, plain := apart(cpu, curve("cuda", 1)), spec
-	plain.LoRA.Dropout, plain.Seed, plain.Device, plain.OutputDir = 0, 1, "cpu", filepath.Join(t.TempDir(), "none")
-	without := apart(cpu, mustStart(t, plain, Env{}).Losses)
-	t.Logf("mean difference %.4g on the GPU, %.4g without dropout", same, without)
-	if !(same < 0.02) || !(without > 2*same) {
-		t.Errorf("mean difference %.4g on the GPU, want below 0.02; %.4g without dropout, which must be another curve", same, without)
-	}
 }
