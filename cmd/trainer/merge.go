@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/tierlora/tierlora/export"
@@ -30,7 +33,9 @@ func newMerge(c *console) *cobra.Command {
 			if err := checkModel(cmd.Context(), model, env); err != nil {
 				return err
 			}
-			report, err := export.Merge(cmd.Context(), model, adapterDir, out, env)
+			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
+			defer end()
+			report, err := export.Merge(ctx, model, adapterDir, out, env)
 			if err != nil {
 				return err
 			}
