@@ -37,13 +37,20 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, lock.Release()) }()
+	defer func() {
+		if rerr := lock.Release(); err == nil {
+			err = rerr
+		}
+	}()
 	r, err := p.start(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	err = r.explain(r.loop(ctx))
-	return r.recorder.result, errors.Join(err, r.end(err))
+	if eerr := r.end(err); err == nil { // what fails after a failure, as on a lost device, says nothing new
+		err = eerr
+	}
+	return r.recorder.result, err
 }
 
 // running is a run that holds its memory.
