@@ -1,0 +1,170 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+)
+
+// cost is what a made-up model of eight layers and four linear layers holds in a layout.
+func cost(l Layout) graph.Bytes {
+	b := graph.Bytes{Frozen: 100}
+	switch {
+	case l.Linears > 0:
+		b.Frozen += 50 * int64(l.Linears)
+	case l.Dequantised:
+		b.Frozen += 200
+	}
+	layers := func(each, before int64) int64 {
+		n := int64(8)
+		if l.Layers > 0 {
+			n = int64(l.Layers)
+		}
+		return n*each + (8-n)*before
+	}
+	switch l.Recompute {
+	case graph.KeepAll:
+		b.Arena = layers(100, 0)
+	case graph.RecomputeCheap:
+		b.Arena = layers(60, 100)
+	case graph.RecomputeLayers:
+		b.Arena = layers(20, 60)
+	case graph.Offload:
+		b.Arena = layers(10, 20)
+	}
+	logits := int64(64)
+	if l.LossRows > 0 {
+		logits = int64(l.LossRows) / 4
+	}
+	b.Arena += logits
+	if l.Overlap {
+		b.Arena += b.Arena / 8
+	}
+	return b
+}
+
+// search tries all modes on the made-up model, and notes what it tried.
+func search(limit int64, tried *[]Layout) Search[string] {
+	return Search[string]{
+		Layouts: []Layout{{Dequantised: true}, {}, {Recompute: graph.RecomputeCheap}, {Recompute: graph.RecomputeLayers}, {Recompute: graph.Offload}},
+		Try: func(l Layout) (Planned[string], error) {
+			*tried = append(*tried, l)
+			return Planned[string]{l, cost(l), l.String()}, nil
+		},
+		Limit: limit, Layers: 8, Linears: []int64{1000, 1000, 1000, 1000}, LossRows: 256, Overlaps: true,
+	}
+}
+
+// TestSearch: what is chosen for every amount of memory fits, is the first that does, and is no faster one's loss.
+func TestSearch(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		want  string
+		fits  bool
+	}{
+		{-1, "gradient_checkpointing none, dequantised weights", true},
+		{5000, "gradient_checkpointing none, dequantised weights", true},
+		{1150, "gradient_checkpointing none, dequantised weights in the first 3 linear layers", true},
+		{1014, "gradient_checkpointing none, dequantised weights in the first 1 linear layers", true},
+		{1000, "gradient_checkpointing none", true},
+		{963, "gradient_checkpointing selective in the first 1 layers", true},
+		{644, "gradient_checkpointing selective", true},
+		{600, "gradient_checkpointing full in the first 2 layers", true},
+		{324, "gradient_checkpointing full", true},
+		{323, "gradient_checkpointing offload", true},
+		{243, "gradient_checkpointing offload, the loss of 128 rows at a time", true},
+		{200, "gradient_checkpointing offload, the loss of 64 rows at a time", true},
+		{188, "gradient_checkpointing offload, the loss of 32 rows at a time", true},
+		{187, "gradient_checkpointing offload, the loss of 32 rows at a time", false},
+	} {
+		var tried []Layout
+		found, err := search(c.limit, &tried).Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Fits != c.fits || found.Layout.String() != c.want {
+			t.Errorf("%d bytes: %v (fits: %v), want %v (%v)", c.limit, found.Layout, found.Fits, c.want, c.fits)
+		}
+		if found.Need.Total() != cost(found.Layout).Total() || c.fits && (c.limit >= 0 && found.Need.Total() > c.limit || found.Step == "") {
+			t.Errorf("%d bytes: %v holds %d, with the step %q", c.limit, found.Layout, found.Need.Total(), found.Step)
+		}
+		for i, r := range found.Rejected {
+			if r.Need.Total() <= c.limit || r.Need.Total() != cost(r.Layout).Total() {
+				t.Errorf("%d bytes: rejected %d is %v, which holds %d", c.limit, i, r.Layout, r.Need.Total())
+			}
+		}
+		again := slices.Clone(tried)
+		tried = nil
+		if second, err := search(c.limit, &tried).Run(); err != nil || second.Layout != found.Layout || !slices.Equal(tried, again) {
+			t.Errorf("%d bytes: a second search found %v after %v", c.limit, second.Layout, tried)
+		}
+	}
+}
+
+// TestSearchOverlaps: only where the machine can, where it fits, where it costs at most a sixth, and not in layouts that
+// were chosen to save memory.
+func TestSearchOverlaps(t *testing.T) {
+	var tried []Layout
+	for limit, want := range map[int64]bool{-1: true, 1300: true, 1180: false, 324: false} {
+		found, err := search(limit, &tried).Run()
+		if err != nil || found.Layout.Overlap != want {
+			t.Errorf("%d bytes: %+v, %v", limit, found.Layout, err)
+		}
+	}
+	for mode, want := range map[graph.Recompute]bool{graph.KeepAll: true, graph.RecomputeCheap: true, graph.RecomputeLayers: false, graph.Offload: false} {
+		s := search(-1, &tried)
+		s.Layouts = []Layout{{Recompute: mode}}
+		if found, err := s.Run(); err != nil || found.Layout.Overlap != want {
+			t.Errorf("%v alone: %+v, %v", mode, found.Layout, err)
+		}
+	}
+	s := search(-1, &tried)
+	s.Overlaps = false
+	if found, err := s.Run(); err != nil || found.Layout.Overlap {
+		t.Errorf("%+v, %v", found.Layout, err)
+	}
+	s = search(-1, &tried)
+	try := s.Try
+	s.Try = func(l Layout) (Planned[string], error) {
+		p, err := try(l)
+		if l.Overlap {
+			p.Need.Arena *= 2
+		}
+		return p, err
+	}
+	if found, err := s.Run(); err != nil || found.Layout.Overlap {
+		t.Errorf("overlap that doubles the memory was taken: %+v, %v", found.Layout, err)
+	}
+}
+
+// TestSearchEndsWithTheError of the layout that could not be planned.
+func TestSearchEndsWithTheError(t *testing.T) {
+	broken := errors.New("broken")
+	for n := range 8 {
+		var tried []Layout
+		s := search(190, &tried)
+		try := s.Try
+		s.Try = func(l Layout) (Planned[string], error) {
+			if len(tried) == n {
+				return Planned[string]{}, broken
+			}
+			return try(l)
+		}
+		if _, err := s.Run(); !errors.Is(err, broken) {
+			t.Errorf("attempt %d: %v", n, err)
+		}
+	}
+}
+
+// TestLayoutNamesItsKeys: users read it beside the keys of the configuration.
+func TestLayoutNamesItsKeys(t *testing.T) {
+	l := Layout{Dequantised: true, Linears: 3, Recompute: graph.RecomputeLayers, Layers: 2, LossRows: 64, Overlap: true}
+	want := "gradient_checkpointing full in the first 2 layers, dequantised weights in the first 3 linear layers, the loss of 64 rows at a time"
+	if got := l.String(); got != want || strings.Contains(fmt.Sprint(Layout{}), "dequantised") {
+		t.Errorf("%q, want %q; nothing asked for is %v", got, want, Layout{})
+	}
+}
