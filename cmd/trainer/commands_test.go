@@ -232,7 +232,7 @@ func TestNamedPipes(t *testing.T) {
 		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() }) //nolint:errcheck // Wait tells
 		cmd.Wait()                                                            //nolint:errcheck // the exit code tells
 		late.Stop()
-		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(errOut.String(), name+" is a named pipe, expected a regular file") {
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(errOut.String(), name+" is a named pipe (FIFO), want a regular file") {
 			t.Errorf("%v: exit code %d, %s", args, code, errOut.String())
 		}
 	}

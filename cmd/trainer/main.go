@@ -42,7 +42,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	exit := (*exitError)(nil)
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
-		c.say("trainer: %s", plainJSON(err.Error()))
+		c.say("trainer: %s", err)
 	}
 	return exitCode(err)
 }

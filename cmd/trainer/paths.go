@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -62,24 +62,8 @@ func plainFile(path string) error {
 		return nil // whoever opens it says so
 	case err != nil:
 		return err
-	case info.IsDir():
-		return fmt.Errorf("%s is a folder, expected a file", path)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is %s, expected a regular file: copy what it gives into one", path, fileKind(info.Mode()))
 	}
-	return nil
-}
-
-func fileKind(m fs.FileMode) string {
-	switch {
-	case m&fs.ModeNamedPipe != 0:
-		return "a named pipe"
-	case m&fs.ModeSocket != 0:
-		return "a socket"
-	case m&fs.ModeDevice != 0:
-		return "a device"
-	}
-	return "no file"
+	return regular.Check(path, info)
 }
 
 // plainFiles refuses a folder of a model, adapter or checkpoint with an entry that can't be read to its end.
