@@ -132,10 +132,9 @@ func TestGPUFullDevice(t *testing.T) {
 	}
 	before := snapshot(t, filepath.Join(dir, "parts"))
 
-	const large = "training.batch_size=256" // its plan is above 1 GiB
 	held, total := holdMemory(t)
 	began := time.Now()
-	o := finish(t, onGPU(program, dir, "refused", large))
+	o := finish(t, onGPU(program, dir, "refused"))
 	t.Logf("%d of %d bytes held: exit code %d after %v\n%s", held, total, o.code, time.Since(began).Round(time.Millisecond), o.stderr)
 	if o.code != 4 || !strings.Contains(o.stderr, "does not fit") || !strings.Contains(o.stderr, "other programs hold the memory of") {
 		t.Errorf("on a full device: exit code %d, want 4\n%s", o.code, o.stderr)
@@ -143,7 +142,7 @@ func TestGPUFullDevice(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "refused")); err == nil {
 		t.Error("the refused run made its folder")
 	}
-	if o := finish(t, onGPU(program, dir, "parts", "--resume auto", large)); o.code != 4 {
+	if o := finish(t, onGPU(program, dir, "parts", "--resume auto")); o.code != 4 {
 		t.Errorf("resumed on a full device: exit code %d, want 4\n%s", o.code, o.stderr)
 	}
 	if snapshot(t, filepath.Join(dir, "parts")) != before {

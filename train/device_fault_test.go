@@ -88,7 +88,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 		{"the loss", 7, "cuMemcpyDtoHAsync_v2", 214, 6, []string{"after step 7 of 12: read loss, gradient norm: copy from the device: cuMemcpyDtoHAsync: CUDA_ERROR_ECC_UNCORRECTABLE (214)"}},
 		{"the wait for what was sent", 7, "cuEventSynchronize", 700, 6, []string{"after step 7 of 12: wait for an event: cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		{"the wait for a checkpoint", 6, "cuStreamSynchronize", 719, 3, []string{"after step 6 of 12: ", "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)"}},
-		{"a checkpoint's download", 6, "cuMemcpyDtoH_v2", 700, 3, []string{"after step 6 of 12: read the adapter: fetch model.layers.0", "cuMemcpyDtoH: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a checkpoint's download", 6, "cuMemcpyDtoH_v2", 700, 3, []string{"after step 6 of 12: save step 6: read the adapter: fetch model.layers.0", "cuMemcpyDtoH: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		{"all of the driver", 7, "*", 700, 6, []string{"after step 7 of 12: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

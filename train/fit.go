@@ -44,8 +44,9 @@ func (p *prepared) fit(z shapes) error {
 	if err != nil {
 		return err
 	}
-	if p.limit = limit; !known {
-		p.limit = -1
+	p.limit = -1
+	if known {
+		p.limit = max(limit, 0) // less than nothing is free where the driver's own share is
 	}
 	net, _, err := p.Net.Declared()
 	if err != nil {

@@ -18,3 +18,16 @@ func TestRefuseOnAFullMachine(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 }
+
+// fullMachine is a computer whose free memory is less than what its system keeps for itself.
+type fullMachine struct{ *graph.CPU }
+
+func (fullMachine) FreeMemory() (int64, bool, error) { return -2 << 30, true, nil }
+
+// TestFullMachineIsNotUnknown: less than nothing is free, which is no machine that does not say how much is.
+func TestFullMachineIsNotUnknown(t *testing.T) {
+	_, err := prepareOn(t.Context(), testSpec(t, 2), Env{}, fullMachine{graph.NewCPU(1)})
+	if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "0 B may be held") || !strings.Contains(err.Error(), "other programs hold the memory of cpu") {
+		t.Errorf("a run on a full machine: %v", err)
+	}
+}

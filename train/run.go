@@ -256,7 +256,7 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) er
 	}
 	precision := ""
 	if r.On.Precision().Scaled() {
-		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it), which holds larger numbers than fp16"
+		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
 	}
 	err = fmt.Errorf("%w; rows %s. Look at these rows (trainer inspect data); if they are fine, lower training.learning_rate or training.max_grad_norm%s",
 		err, strings.Join(rows, " "), precision)
