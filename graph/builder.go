@@ -33,7 +33,8 @@ type Value struct {
 
 	kind     Kind
 	group    string // State only: values of one group lie side by side
-	span     bool   // the whole of a group
+	span     bool   // the memory of a group, seen apart from its members: the whole of it, or
+	part     string // that of one member
 	requires bool   // a gradient reaches it
 	host     bool   // Computed, but kept in host memory
 	depends  bool   // on a parameter, whether a gradient reaches it or not
@@ -155,7 +156,7 @@ func (b *Builder) State(group, name string, t kernel.Type) *Value {
 }
 
 // Span is all memory of a group of one element type as one vector, the zero padding between members
-// included. A segment uses either the span or the members.
+// included. A segment uses either the span, or parts, or the members.
 func (b *Builder) Span(group string) *Value {
 	var bytes int64
 	d := b.float
@@ -166,6 +167,13 @@ func (b *Builder) Span(group string) *Value {
 		}
 	}
 	return b.input(&Value{Type: kernel.T(d, int(bytes)/d.Size()), Name: "span of " + group, kind: State, group: group, span: true})
+}
+
+// Part is the memory of one member of a group as a vector, as Span is that of all. It is for segments that change the
+// members one by one, and do nothing else with the group.
+func (b *Builder) Part(member *Value) *Value {
+	t := kernel.T(member.Type.DType, member.Type.Elems())
+	return b.input(&Value{Type: t, Name: "part " + member.Name, kind: State, group: member.group, span: true, part: member.Name})
 }
 
 func (b *Builder) input(v *Value) *Value {

@@ -69,7 +69,7 @@ func (b *Builder) checkCompile(outputs []*Value) error {
 		return errors.New("an output is missing")
 	}
 	for _, v := range b.inputs {
-		if v.span && v.Type.Bytes() != b.groupBytes(v.group) {
+		if v.span && v.part == "" && v.Type.Bytes() != b.groupBytes(v.group) {
 			return fmt.Errorf("the span of %q was taken before all its members were declared", v.group)
 		}
 	}

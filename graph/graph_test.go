@@ -149,7 +149,7 @@ func TestErrors(t *testing.T) {
 			b.Segment("first")
 			return nil
 		}},
-		{"span and members", `segment main uses both the span of "g" and its members`, func(b *Builder) []*Value {
+		{"span and members", `segment main uses both the span and the members of "g"`, func(b *Builder) []*Value {
 			p := b.State("g", "p", floats(16))
 			b.Apply(kernel.Zero{}, b.Span("g"))
 			b.Apply(kernel.Zero{}, p)

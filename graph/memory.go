@@ -75,7 +75,11 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 			l.typ[v.Name], l.kind[v.Name], l.stored[v.Name] = v.Type, v.kind, p.stored(v).DType
 			if v.span {
 				l.region[v.Name] = v.group
-				spans[v.group] = v
+				if v.part == "" {
+					spans[v.group] = v
+				} else {
+					l.offset[v.Name] = l.offset[v.part]
+				}
 				continue
 			}
 			size := kernel.AlignUp(p.stored(v).Bytes())

@@ -20,13 +20,14 @@ func checkOverwrites(c *compilation) error {
 	return nil
 }
 
-// checkSegments refuses computed values that cross segments, and a segment that uses a span and its members.
+// checkSegments refuses computed values that cross segments, and a segment that uses two of a group's
+// members, its parts and its span.
 func checkSegments(p *compilation) error {
 	type use struct {
 		group   string
 		segment int
 	}
-	spans, members := map[use]bool{}, map[use]bool{}
+	seen := map[use]string{} // as what a segment sees a group
 	for _, c := range p.calls {
 		for _, v := range c.in {
 			if v.call != nil && root(v).kind == Computed && v.call.segment != c.segment {
@@ -34,17 +35,17 @@ func checkSegments(p *compilation) error {
 			}
 			if r := root(v); r.kind == State && r.group != "" {
 				u := use{r.group, c.segment}
-				if r.span {
-					spans[u] = true
-				} else {
-					members[u] = true
+				as := "members"
+				if r.part != "" {
+					as = "parts"
+				} else if r.span {
+					as = "span"
 				}
+				if seen[u] != "" && seen[u] != as {
+					return fmt.Errorf("segment %s uses both the %s and the %s of %q", p.segments[c.segment], seen[u], as, r.group)
+				}
+				seen[u] = as
 			}
-		}
-	}
-	for u := range spans {
-		if members[u] {
-			return fmt.Errorf("segment %s uses both the span of %q and its members", p.segments[u.segment], u.group)
 		}
 	}
 	return nil

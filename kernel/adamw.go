@@ -9,7 +9,7 @@ import (
 // AdamW is one step of Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch's
 // AdamW, over all trained elements at once.
 //
-//	p, g, m, v f[P], or tensors of one shape; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, t as the bits of
+//	p, g, m, v f[P]; clip f[2] as GradNorm gives it; hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, t as the bits of
 //	a float32); (scaling if Scaled)
 //	g' = g clip[1]
 //	p' = p (1 - lr WeightDecay) - lr/hyper[1] m' / (sqrt(v')/sqrt(hyper[2]) + Eps)
@@ -25,11 +25,7 @@ type AdamW struct {
 func (AdamW) Name() string { return "adamw" }
 
 func (k AdamW) Shape(in []Type) ([]Type, error) {
-	flat, err := asVectors(in, 4)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := Want(flat, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]")...); err != nil {
+	if _, err := Want(in, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[P]", "f[2]", "f[4]")...); err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 1, 2, 3, 4, 5, len(in)-1); err != nil {

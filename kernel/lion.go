@@ -5,7 +5,7 @@ import "math"
 // Lion is one step of Lion with decoupled weight decay (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023) over
 // all trained elements at once. It keeps one moment.
 //
-//	p, g, m f[P], or tensors of one shape; clip f[2] as GradNorm gives it; hyper f[H], the learning rate lr first; (scaling if Scaled)
+//	p, g, m f[P]; clip f[2] as GradNorm gives it; hyper f[H], the learning rate lr first; (scaling if Scaled)
 //	g' = g clip[1]
 //	p' = p (1 - lr WeightDecay) - lr sign(Beta1 m + (1-Beta1) g')   // sign(0) = 0
 //	m' = Beta2 m + (1-Beta2) g'
@@ -20,11 +20,7 @@ type Lion struct {
 func (Lion) Name() string { return "lion" }
 
 func (k Lion) Shape(in []Type) ([]Type, error) {
-	flat, err := asVectors(in, 3)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := Want(flat, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[2]", "f[H]")...); err != nil {
+	if _, err := Want(in, withScaling(k.Scaled, "f[P]", "f[P]", "f[P]", "f[2]", "f[H]")...); err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 1, 2, 3, 4, len(in)-1); err != nil {

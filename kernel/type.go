@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -164,16 +163,4 @@ func sameFloats(in []Type, n int) (Type, error) {
 		}
 	}
 	return in[0], nil
-}
-
-// asVectors is the types with the first n as vectors, which must be of one shape.
-func asVectors(in []Type, n int) ([]Type, error) {
-	flat := slices.Clone(in)
-	for i := range flat[:min(n, len(in))] {
-		if !slices.Equal(in[i].Shape, in[0].Shape) {
-			return nil, fmt.Errorf("input %d is %v, input 0 %v: they must be of one shape", i, in[i], in[0])
-		}
-		flat[i] = T(in[i].DType, in[i].Elems())
-	}
-	return flat, nil
 }

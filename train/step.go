@@ -130,7 +130,7 @@ func (t *Step) planUpdate(all optimizer.Update, trained *adapter.Trained, grads 
 			numbers[rate] = all.Net.Batch(t.declareUpdate(rate), all.Numbers.Type)
 		}
 		one := all
-		one.Params, one.Grads, one.Numbers, one.Tensor = p, grads[i], numbers[rate], p.Name
+		one.Params, one.Grads, one.Numbers, one.Tensor = all.Net.Part(p), all.Net.Part(grads[i]), numbers[rate], p.Name
 		t.states = append(t.states, t.optimizer.Apply(one)...)
 	}
 }

@@ -33,7 +33,7 @@ const NumbersSize = 4
 // Update is parameters to be changed by their gradients.
 type Update struct {
 	Net           *nn.Net
-	Params, Grads *graph.Value // of one shape: all parameters as one vector, or one tensor
+	Params, Grads *graph.Value // f[P]: all parameters as one vector, or one tensor
 	Tensor        string       // its name, which the names of its states end in; empty for all parameters
 	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
 	Numbers       *graph.Value // f[NumbersSize]
