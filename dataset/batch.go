@@ -29,7 +29,7 @@ func newBatch(B, T, borders int) Batch {
 }
 
 // fill lays out the sequences; fewer than B leave the last ones empty.
-func (b *Batch) fill(rows []Row, sequences [][]int32, pad int32) {
+func (b *Batch) fill(rows Rows, sequences [][]int32, pad int32) {
 	segments := 0
 	b.CuSeqlens[0] = 0
 	border := func(at int) {
@@ -40,7 +40,7 @@ func (b *Batch) fill(rows []Row, sequences [][]int32, pad int32) {
 		at, end := s*b.T, (s+1)*b.T
 		if s < len(sequences) {
 			for _, i := range sequences[s] {
-				row := rows[i]
+				row := rows.Row(int(i))
 				copy(b.IDs[at:end], row.IDs)
 				copy(b.Labels[at:end], row.Labels)
 				count(b.Positions[at : at+len(row.IDs)])

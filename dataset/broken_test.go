@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/dataset/source"
 )
 
 // brokenFiles is every way a data file is known to be wrong, with the whole error.
@@ -53,9 +55,9 @@ var brokenFiles = []struct {
 		`data.jsonl:1: field "text" holds half of a surrogate pair (\ud83d), which is no character`},
 	{"deep nesting", "data.jsonl", `{"text":"a","x":` + strings.Repeat("[", 70000) + strings.Repeat("]", 70000) + "}", nil,
 		"data.jsonl:1: the row is nested deeper than 64 levels"},
-	{"huge row", "data.jsonl", "{\"text\":\"a\"}\n{\"text\":\"" + strings.Repeat("a", maxRowBytes) + "\"}\n{\"text\":1}", nil,
+	{"huge row", "data.jsonl", "{\"text\":\"a\"}\n{\"text\":\"" + strings.Repeat("a", source.MaxRowBytes) + "\"}\n{\"text\":1}", nil,
 		"data.jsonl:2: the row is longer than 16 MiB\ndata.jsonl:3: field \"text\" is a number, want a string"},
-	{"huge row in a list", "data.json", "[{\"text\":\"" + strings.Repeat("a", maxRowBytes) + "\"},\n{\"text\":1}]", nil,
+	{"huge row in a list", "data.json", "[{\"text\":\"" + strings.Repeat("a", source.MaxRowBytes) + "\"},\n{\"text\":1}]", nil,
 		"data.json:1: the row is longer than 16 MiB\ndata.json:2: field \"text\" is a number, want a string"},
 	{"a key twice", "data.jsonl", `{"text":"a","text":"b"}`, nil, `data.jsonl:1: the key "text" is given twice`},
 	{"wrong type", "data.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":7}", nil,

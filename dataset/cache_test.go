@@ -49,7 +49,7 @@ func TestCacheGivesTheSame(t *testing.T) {
 	if !strings.HasPrefix(r1.CacheNote, "tokens written to ") || !strings.HasPrefix(r2.CacheNote, "tokens read from ") {
 		t.Fatalf("notes %q, %q", r1.CacheNote, r2.CacheNote)
 	}
-	if len(first.Train) != 3 || !reflect.DeepEqual(first.Train, second.Train) {
+	if first.Train.Len() != 3 || !reflect.DeepEqual(first.Train, second.Train) {
 		t.Errorf("rows differ:\n%v\n%v", first.Train, second.Train)
 	}
 	r1.CacheNote, r2.CacheNote = "", ""
@@ -132,8 +132,8 @@ func TestCacheCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	set, report := mustLoad(t, cfg, bytesTokenizer{})
-	if len(set.Train) != 3 || !strings.HasPrefix(report.CacheNote, "not written: ") {
-		t.Errorf("%d rows, note %q", len(set.Train), report.CacheNote)
+	if set.Train.Len() != 3 || !strings.HasPrefix(report.CacheNote, "not written: ") {
+		t.Errorf("%d rows, note %q", set.Train.Len(), report.CacheNote)
 	}
 }
 

@@ -72,8 +72,8 @@ func countTrained(labels []int32) int {
 
 // Set is the tokenised data of one run.
 type Set struct {
-	Train  []Row // in file order
-	Val    []Row // in file order; empty without val_split and val_path
+	Train  Rows // in file order
+	Val    Rows // in file order; empty without val_split and val_path
 	Config Config
 	PadID  int32 // fills a sequence behind its last row; its labels are Ignore
 }
@@ -123,7 +123,7 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 	if err := checkTokenizer(tok); err != nil {
 		return nil, nil, err
 	}
-	set := &Set{Config: cfg}
+	set := &Set{Config: cfg, Val: Memory(nil)}
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
 	}
@@ -131,22 +131,23 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 	if err != nil {
 		return nil, report, err
 	}
-	set.Train = rows
+	set.Train = Memory(rows)
 	if cfg.ValSplit > 0 {
-		set.Train, set.Val, err = split(rows, cfg.ValSplit, cfg.Seed)
+		train, val, err := split(rows, cfg.ValSplit, cfg.Seed)
 		if err != nil {
 			return nil, report, fmt.Errorf("%s: %w", cfg.Path, err)
 		}
+		set.Train, set.Val = Memory(train), Memory(val)
 	}
 	if cfg.ValPath != "" {
 		var val *Report
-		set.Val, val, err = loadSource(ctx, cfg, cfg.ValPath, tok, open)
-		report.Val = val
+		rows, val, err = loadSource(ctx, cfg, cfg.ValPath, tok, open)
+		set.Val, report.Val = Memory(rows), val
 		if err != nil {
 			return nil, report, err
 		}
 	}
-	report.TrainRows, report.ValRows = len(set.Train), len(set.Val)
+	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
 	return set, report, nil
 }

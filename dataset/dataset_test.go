@@ -59,7 +59,7 @@ func TestRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, r := range set.Train {
+			for _, r := range all(set.Train) {
 				got = append(got, show(r))
 			}
 			if !slices.Equal(got, c.want) {
@@ -77,7 +77,7 @@ func TestNoBOS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := show(set.Train[0]); got != "q\n[a</s>]" {
+	if got := show(set.Train.Row(0)); got != "q\n[a</s>]" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -81,3 +81,12 @@ func loadText(t testing.TB, name, content string, change func(*Config)) (*Set, *
 	}
 	return LoadFS(context.Background(), fstest.MapFS{name: {Data: []byte(content)}}, cfg, bytesTokenizer{})
 }
+
+// all is rows as a list.
+func all(rows Rows) []Row {
+	list := make([]Row, rows.Len())
+	for i := range list {
+		list[i] = rows.Row(i)
+	}
+	return list
+}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/dataset/source"
 )
 
 // seeds are the broken files and some good ones.
@@ -37,10 +39,10 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if report.Kept+report.DroppedRows() != report.Rows || report.Kept != len(set.Train) {
+		if report.Kept+report.DroppedRows() != report.Rows || report.Kept != set.Train.Len() {
 			t.Fatalf("the rows do not add up: %v", report)
 		}
-		for _, r := range set.Train {
+		for _, r := range all(set.Train) {
 			if len(r.IDs) > 24 || len(r.IDs) != len(r.Labels) || r.Labels[0] != Ignore || r.Trained() == 0 {
 				t.Fatalf("row %+v", r)
 			}
@@ -93,23 +95,23 @@ func FuzzObject(f *testing.F) {
 func FuzzList(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := newRowReader(bytes.NewReader(data), 1<<20)
+		in := source.NewReader(bytes.NewReader(data), 1<<20)
 		var got [][]byte
 		var failed error
 		for {
-			row, err := in.next()
+			row, err := in.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
 				failed = err
-				var skip *rowError
+				var skip *source.RowError
 				if errors.As(err, &skip) {
 					continue
 				}
 				break
 			}
-			got = append(got, bytes.Clone(row.data))
+			got = append(got, bytes.Clone(row.Data))
 		}
 		var want []json.RawMessage
 		if json.Unmarshal(data, &want) != nil || want == nil {

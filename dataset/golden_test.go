@@ -166,8 +166,8 @@ func TestBuiltInData(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + report.String())
-	if report.Rows != 300 || len(set.Train)+len(set.Val) != report.Kept || report.Kept+report.DroppedRows() != 300 {
-		t.Errorf("%d train, %d val\n%v", len(set.Train), len(set.Val), report)
+	if report.Rows != 300 || set.Train.Len()+set.Val.Len() != report.Kept || report.Kept+report.DroppedRows() != 300 {
+		t.Errorf("%d train, %d val\n%v", set.Train.Len(), set.Val.Len(), report)
 	}
 }
 
@@ -185,8 +185,8 @@ func TestInspectGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set.Train = append(set.Train, golden.Train...)
-	for n := range set.Train {
+	set.Train = append(set.Train.(dataset.Memory), golden.Train.(dataset.Memory)...)
+	for n := range set.Train.Len() {
 		row, tokens, err := set.Inspect(n, tok)
 		if err != nil {
 			t.Fatal(err)

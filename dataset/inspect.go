@@ -16,10 +16,15 @@ type Token struct {
 
 // Inspect shows training row n, or validation row n - len(Train), token by token.
 func (s *Set) Inspect(n int, tok Tokenizer) (Row, []Token, error) {
-	if n < 0 || n >= len(s.Train)+len(s.Val) {
-		return Row{}, nil, fmt.Errorf("inspect row %d: there are %d training and %d validation rows", n, len(s.Train), len(s.Val))
+	train, val := s.Train.Len(), s.Val.Len()
+	if n < 0 || n >= train+val {
+		return Row{}, nil, fmt.Errorf("inspect row %d: there are %d training and %d validation rows", n, train, val)
 	}
-	row := append(s.Train[:len(s.Train):len(s.Train)], s.Val...)[n]
+	rows := s.Train
+	if n >= train {
+		rows, n = s.Val, n-train
+	}
+	row := rows.Row(n)
 	return row, Tokens(row, tok), nil
 }
 

@@ -22,7 +22,7 @@ type Options struct {
 // Loader deals rows in batches of one shape, epoch after epoch, every row once an epoch. The order is a function of
 // the seed and the epoch, over all ranks of a data-parallel run (Shard). It is not safe for concurrent use.
 type Loader struct {
-	rows   []Row
+	rows   Rows
 	opt    Options
 	most   int // rows a sequence may hold
 	digest string
@@ -72,17 +72,17 @@ func (s *Set) SequenceLength() int {
 		return s.Config.MaxLength
 	}
 	longest := 0
-	for _, rows := range [][]Row{s.Train, s.Val} {
-		for _, r := range rows {
-			longest = max(longest, len(r.IDs))
+	for _, rows := range []Rows{s.Train, s.Val} {
+		for i := range rows.Len() {
+			longest = max(longest, rows.Length(i))
 		}
 	}
 	return min((longest+7)/8*8, s.Config.MaxLength)
 }
 
 // NewLoader checks that the rows fit the options.
-func NewLoader(rows []Row, opt Options) (*Loader, error) {
-	if len(rows) == 0 {
+func NewLoader(rows Rows, opt Options) (*Loader, error) {
+	if rows.Len() == 0 {
 		return nil, errors.New("load batches: there are no rows")
 	}
 	if opt.BatchSize < 1 || opt.T < 1 || opt.BatchSize > maxBatchTokens/opt.T {
@@ -90,16 +90,16 @@ func NewLoader(rows []Row, opt Options) (*Loader, error) {
 	}
 	l := &Loader{rows: rows, opt: opt, most: 1, world: 1}
 	total, shortest := 0, opt.T
-	for _, r := range rows {
-		n := len(r.IDs)
-		if n == 0 || n > opt.T || n != len(r.Labels) {
-			return nil, fmt.Errorf("load batches: %s: the row has %d tokens and %d labels, a sequence has %d tokens", r.Where(), n, len(r.Labels), opt.T)
+	for i := range rows.Len() {
+		n := rows.Length(i)
+		if n == 0 || n > opt.T {
+			return nil, fmt.Errorf("load batches: %s: the row has %d tokens, a sequence has %d", rows.Row(i).Where(), n, opt.T)
 		}
 		total, shortest = total+n, min(shortest, n)
 	}
 	if opt.Packing {
 		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
-		l.most = min(opt.T/shortest, 4*opt.T*len(rows)/total+4)
+		l.most = min(opt.T/shortest, 4*opt.T*rows.Len()/total+4)
 	}
 	return l, nil
 }
@@ -112,20 +112,20 @@ func (l *Loader) Shape() (B, T, borders int) {
 }
 
 // Len counts the rows.
-func (l *Loader) Len() int { return len(l.rows) }
+func (l *Loader) Len() int { return l.rows.Len() }
 
 // Where names the rows of a batch, for an error about it.
 func (l *Loader) Where(b Batch) []string {
 	places := make([]string, len(b.Rows))
 	for i, r := range b.Rows {
-		places[i] = l.rows[r].Where()
+		places[i] = l.rows.Row(r).Where()
 	}
 	return places
 }
 
 // deal makes the sequences of an epoch.
 func (l *Loader) deal(epoch int) [][]int32 {
-	order := make([]int32, len(l.rows))
+	order := make([]int32, l.rows.Len())
 	for i := range order {
 		order[i] = int32(i)
 	}
@@ -150,7 +150,7 @@ func (l *Loader) batches(sequences int) int {
 // Batches counts the batches of an epoch. With packing and shuffling epochs may differ.
 func (l *Loader) Batches(epoch int) int {
 	if !l.opt.Packing {
-		return l.batches(len(l.rows))
+		return l.batches(l.rows.Len())
 	}
 	return l.batches(len(l.deal(epoch)))
 }
@@ -189,7 +189,7 @@ func (l *Loader) State() State {
 	return State{
 		Epoch: l.epoch, Position: l.position,
 		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing,
-		Rows: len(l.rows), Data: l.digest,
+		Rows: l.rows.Len(), Data: l.digest,
 	}
 }
 
@@ -227,10 +227,11 @@ func (l *Loader) Restore(s State) error {
 }
 
 // digest is a hash over the tokens and labels of the rows.
-func digest(rows []Row) string {
+func digest(rows Rows) string {
 	h := sha256.New()
 	var buf []byte
-	for _, r := range rows {
+	for i := range rows.Len() {
+		r := rows.Row(i)
 		buf = binary.LittleEndian.AppendUint32(buf[:0], uint32(len(r.IDs)))
 		for t, id := range r.IDs {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))

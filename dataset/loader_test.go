@@ -37,7 +37,7 @@ func next(l *Loader) Batch {
 
 func mustLoader(t testing.TB, rows []Row, opt Options) *Loader {
 	t.Helper()
-	l, err := NewLoader(rows, opt)
+	l, err := NewLoader(Memory(rows), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func checkBatch(t *testing.T, l *Loader, b Batch) {
 		}
 		if placed < len(b.Rows) {
 			// padding has no trained token and a row has one, so they cannot be mistaken
-			if row := l.rows[b.Rows[placed]]; slices.Equal(row.IDs, b.IDs[from:to]) && slices.Equal(row.Labels, b.Labels[from:to]) {
+			if row := l.rows.Row(b.Rows[placed]); slices.Equal(row.IDs, b.IDs[from:to]) && slices.Equal(row.Labels, b.Labels[from:to]) {
 				placed, tokens = placed+1, tokens+to-from
 				continue
 			}
@@ -308,9 +308,9 @@ func TestLoaderRefuses(t *testing.T) {
 		{nil, Options{BatchSize: 1, T: 8}, "load batches: there are no rows"},
 		{rows, Options{BatchSize: 0, T: 8}, "load batches: batch size 0 and sequence length 8: want both positive"},
 		{rows, Options{BatchSize: 1 << 62, T: 8}, "want both positive and at most"},
-		{[]Row{{IDs: make([]int32, 9), Labels: make([]int32, 9), Source: "x", Line: 3}}, Options{BatchSize: 1, T: 8}, "load batches: x:3: the row has 9 tokens and 9 labels, a sequence has 8 tokens"},
+		{[]Row{{IDs: make([]int32, 9), Labels: make([]int32, 9), Source: "x", Line: 3}}, Options{BatchSize: 1, T: 8}, "load batches: x:3: the row has 9 tokens, a sequence has 8"},
 	} {
-		if _, err := NewLoader(c.rows, c.opt); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := NewLoader(Memory(c.rows), c.opt); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}

@@ -86,7 +86,7 @@ func TestLoadingLeavesLittleGarbage(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept := 0
-		for _, r := range set.Train {
+		for _, r := range all(set.Train) {
 			kept += 4 * (cap(r.IDs) + cap(r.Labels))
 		}
 		perByte := float64(int(after.TotalAlloc-before.TotalAlloc)-kept) / float64(size)

@@ -12,7 +12,7 @@ const packWindow = 4096
 
 // pack puts the rows of order into sequences of at most T tokens and at most most rows: best fit, longest first, window
 // by window. The result depends on order and lengths alone; each row is in exactly one sequence.
-func pack(rows []Row, order []int32, T, most int) [][]int32 {
+func pack(rows Rows, order []int32, T, most int) [][]int32 {
 	var sequences [][]int32
 	for window := range slices.Chunk(order, packWindow) {
 		sequences = append(sequences, packOne(rows, window, T, most)...)
@@ -20,15 +20,15 @@ func pack(rows []Row, order []int32, T, most int) [][]int32 {
 	return sequences
 }
 
-func packOne(rows []Row, window []int32, T, most int) [][]int32 {
+func packOne(rows Rows, window []int32, T, most int) [][]int32 {
 	longest := slices.Clone(window)
 	slices.SortStableFunc(longest, func(a, b int32) int {
-		return cmp.Compare(len(rows[b].IDs), len(rows[a].IDs))
+		return cmp.Compare(rows.Length(int(b)), rows.Length(int(a)))
 	})
 	var sequences [][]int32
 	open := newFreeIndex(T)
 	for _, i := range longest {
-		n := len(rows[i].IDs)
+		n := rows.Length(int(i))
 		s, free, ok := open.take(n)
 		if !ok {
 			s, free = len(sequences), T

@@ -114,17 +114,17 @@ func (r Row) hash() uint64 {
 }
 
 // leaked counts the validation rows that are training rows too.
-func leaked(train, val []Row) int {
-	if len(val) == 0 {
+func leaked(train, val Rows) int {
+	if val.Len() == 0 {
 		return 0
 	}
-	seen := make(map[uint64]bool, len(train))
-	for _, row := range train {
-		seen[row.hash()] = true
+	seen := make(map[uint64]bool, train.Len())
+	for i := range train.Len() {
+		seen[train.Row(i).hash()] = true
 	}
 	n := 0
-	for _, row := range val {
-		if seen[row.hash()] {
+	for i := range val.Len() {
+		if seen[val.Row(i).hash()] {
 			n++
 		}
 	}

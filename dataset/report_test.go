@@ -46,10 +46,10 @@ func TestReportOfDroppedCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Drop{{dropEmptyAnswer, 4, []string{"d.jsonl:2", "d.jsonl:6", "d.jsonl:7"}}, {dropCut, 2, []string{"d.jsonl:3", "d.jsonl:4"}}}
-	if !reflect.DeepEqual(report.Dropped, want) || len(set.Train) != 2 {
-		t.Errorf("%d kept, dropped %v", len(set.Train), report.Dropped)
+	if !reflect.DeepEqual(report.Dropped, want) || set.Train.Len() != 2 {
+		t.Errorf("%d kept, dropped %v", set.Train.Len(), report.Dropped)
 	}
-	if r := set.Train[1]; r.Index != 4 || r.Where() != "d.jsonl:5" {
+	if r := set.Train.Row(1); r.Index != 4 || r.Where() != "d.jsonl:5" {
 		t.Errorf("second row is %d, %s", r.Index, r.Where())
 	}
 }
@@ -62,8 +62,8 @@ func TestValPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(set.Train) != 1 || len(set.Val) != 2 || report.Val.Kept != 2 || report.ValRows != 2 {
-		t.Errorf("%d train, %d val", len(set.Train), len(set.Val))
+	if set.Train.Len() != 1 || set.Val.Len() != 2 || report.Val.Kept != 2 || report.ValRows != 2 {
+		t.Errorf("%d train, %d val", set.Train.Len(), set.Val.Len())
 	}
 	if s := report.String(); !strings.Contains(s, "\nvalidation data: b.json (sha256 075c249ef8c7), format text\n  rows: 2 read, 2 kept, 0 dropped\n") {
 		t.Errorf("report\n%s", s)
@@ -88,14 +88,14 @@ func TestValSplit(t *testing.T) {
 			t.Errorf("report\n%s", report)
 		}
 		seen := map[int]bool{}
-		for _, r := range append(slices.Clone(set.Train), set.Val...) {
+		for _, r := range append(all(set.Train), all(set.Val)...) {
 			seen[r.Index] = true
 		}
-		if len(set.Val) != 4 || len(seen) != 40 {
-			t.Fatalf("%d held out, %d rows in all", len(set.Val), len(seen))
+		if set.Val.Len() != 4 || len(seen) != 40 {
+			t.Fatalf("%d held out, %d rows in all", set.Val.Len(), len(seen))
 		}
 		var indices []int
-		for _, r := range set.Val {
+		for _, r := range all(set.Val) {
 			indices = append(indices, r.Index)
 		}
 		return indices

@@ -88,7 +88,7 @@ func (l *Loader) trained(sequences [][]int32, position int) int {
 	n := 0
 	for _, sequence := range l.at(sequences, position) {
 		for _, row := range sequence {
-			n += l.rows[row].Trained()
+			n += l.rows.Trained(int(row))
 		}
 	}
 	return n

@@ -160,7 +160,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if err != nil {
 		return report, err
 	}
-	if len(set.Val) == 0 {
+	if set.Val.Len() == 0 {
 		set.Val = set.Train
 	}
 	loader, err := set.ValLoader(o.BatchSize)

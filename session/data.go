@@ -37,8 +37,9 @@ func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set,
 
 // checkIDs refuses token ids that the model has no embedding for.
 func checkIDs(s *dataset.Set, vocab int) error {
-	for _, rows := range [][]dataset.Row{s.Train, s.Val} {
-		for _, r := range rows {
+	for _, rows := range []dataset.Rows{s.Train, s.Val} {
+		for i := range rows.Len() {
+			r := rows.Row(i)
 			for _, id := range r.IDs {
 				if id < 0 || int(id) >= vocab {
 					return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", r.Where(), id, vocab-1)

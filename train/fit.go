@@ -165,7 +165,8 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 
 // trains tells whether rows cut to a length leave anything to train on.
 func (p *prepared) trains(length int) bool {
-	for _, row := range p.data.Train {
+	for i := range p.data.Train.Len() {
+		row := p.data.Train.Row(i)
 		for _, l := range row.Labels[:min(max(length, 0), len(row.Labels))] {
 			if l != dataset.Ignore {
 				return true

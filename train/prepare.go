@@ -93,7 +93,7 @@ func (p *prepared) readData(ctx context.Context) error {
 	if p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize); err != nil {
 		return err
 	}
-	if len(p.data.Val) > 0 {
+	if p.data.Val.Len() > 0 {
 		p.val, err = p.data.ValLoader(p.spec.Training.BatchSize)
 	}
 	return err

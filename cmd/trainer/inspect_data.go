@@ -52,7 +52,7 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := len(set.Train) + len(set.Val)
+			rows := set.Train.Len() + set.Val.Len()
 			if first >= rows {
 				return usage(fmt.Errorf("--first %d: there are %d rows", first, rows))
 			}
@@ -63,7 +63,7 @@ func newInspectData(c *console) *cobra.Command {
 					return err
 				}
 				split := "train"
-				if i >= len(set.Train) {
+				if i >= set.Train.Len() {
 					split = "val"
 				}
 				shown = append(shown, rowJSON{row.Where(), split, row.Trained(), tokens})

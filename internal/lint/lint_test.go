@@ -39,7 +39,8 @@ var imports = map[string][]string{
 	"model/*":           {"model", "model/nn", "kernel"}, // the families
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
-	"dataset":           {"dataset/tokenizer", "internal/jsonerr", "internal/regular"},
+	"dataset/source":    {},
+	"dataset":           {"dataset/source", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "graph", "kernel", "model/nn"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/tierlora/tierlora/dataset/source"
 )
 
 type opener func(path string) (io.ReadCloser, error)
@@ -25,7 +27,7 @@ func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, ope
 	}
 	defer f.Close()
 	hashed := newHashReader(f)
-	s := source{cfg: cfg, path: path, tok: tok, report: newReport(path)}
+	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path)}
 	if err := s.read(contextReader{ctx, hashed}); err != nil {
 		return nil, s.report, err
 	}
@@ -34,8 +36,8 @@ func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, ope
 	return s.rows, s.report, nil
 }
 
-// source is the state of reading one file.
-type source struct {
+// loading is the state of reading one file.
+type loading struct {
 	cfg    Config
 	path   string
 	tok    Tokenizer
@@ -51,35 +53,35 @@ type source struct {
 	broken   int
 }
 
-func (s *source) read(r io.Reader) error {
-	in := newRowReader(r, maxRowBytes)
+func (s *loading) read(r io.Reader) error {
+	in := source.NewReader(r, source.MaxRowBytes)
 	for {
-		raw, err := in.next()
+		raw, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil {
 			err = s.add(raw)
 		}
-		var row *rowError
-		var file *fileError
+		var row *source.RowError
+		var file *source.FileError
 		switch {
 		case err == nil:
 			s.index++
 		case errors.As(err, &row):
-			s.problem(place(s.path, row.line, s.index), row.Error())
+			s.problem(place(s.path, row.Line, s.index), row.Error())
 			s.index++
 		case errors.As(err, &file):
 			where := s.path
-			if file.line > 0 {
-				where = fmt.Sprintf("%s:%d", s.path, file.line)
+			if file.Line > 0 {
+				where = fmt.Sprintf("%s:%d", s.path, file.Line)
 			}
 			s.problem(where, file.Error())
 			return s.fail()
 		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("read %s: %w", s.path, err)
 		default:
-			return fmt.Errorf("read %s, line %d: %w", s.path, in.line, err)
+			return fmt.Errorf("read %s, line %d: %w", s.path, in.Line(), err)
 		}
 	}
 	if s.broken > 0 {
@@ -95,23 +97,23 @@ func (s *source) read(r io.Reader) error {
 	return nil
 }
 
-// add parses, renders and encodes one row. Its errors are *rowError but for an unknown format.
-func (s *source) add(raw rawRow) error {
-	fail := func(err error) error { return &rowError{raw.line, err} }
-	o, err := parseObject(raw.data)
+// add parses, renders and encodes one row. Its errors are *source.RowError but for an unknown format.
+func (s *loading) add(raw source.Row) error {
+	fail := func(err error) error { return &source.RowError{Line: raw.Line, Err: err} }
+	o, err := parseObject(raw.Data)
 	if err != nil {
 		var syntax *syntaxError
 		if errors.As(err, &syntax) {
 			if syntax.cutOff && s.index == 0 {
-				return &fileError{raw.line, "the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects"}
+				return &source.FileError{Line: raw.Line, Text: "the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects"}
 			}
-			return &rowError{raw.line + strings.Count(string(raw.data[:syntax.offset]), "\n"), err}
+			return &source.RowError{Line: raw.Line + strings.Count(string(raw.Data[:syntax.offset]), "\n"), Err: err}
 		}
 		return fail(err)
 	}
 	if s.keys == nil {
 		if err := s.chooseFormat(o); err != nil {
-			return &fileError{raw.line, err.Error()}
+			return &source.FileError{Line: raw.Line, Text: err.Error()}
 		}
 	}
 	if err := s.checkFields(o); err != nil {
@@ -128,12 +130,12 @@ func (s *source) add(raw rawRow) error {
 	if s.broken > 0 {
 		return nil // only looking for more problems
 	}
-	s.report.count(e, place(s.path, raw.line, s.index))
+	s.report.count(e, place(s.path, raw.Line, s.index))
 	if e.drop == "" {
 		ids, labels := newRow(len(e.ids))
 		copy(ids, e.ids)
 		copy(labels, e.labels)
-		s.rows = append(s.rows, Row{IDs: ids, Labels: labels, Index: s.index, Line: raw.line, Source: s.path})
+		s.rows = append(s.rows, Row{IDs: ids, Labels: labels, Index: s.index, Line: raw.Line, Source: s.path})
 	}
 	return nil
 }
@@ -145,7 +147,7 @@ func newRow(n int) (ids, labels []int32) {
 }
 
 // chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.
-func (s *source) chooseFormat(o Object) error {
+func (s *loading) chooseFormat(o Object) error {
 	name := s.cfg.Format
 	if name == "" {
 		var err error
@@ -163,7 +165,7 @@ func (s *source) chooseFormat(o Object) error {
 }
 
 // checkFields names the first required field that is missing or null.
-func (s *source) checkFields(o Object) error {
+func (s *loading) checkFields(o Object) error {
 	for _, role := range s.format.Roles {
 		key := s.keys[role.Name]
 		if role.Optional || o.Has(key) {
@@ -180,7 +182,7 @@ func (s *source) checkFields(o Object) error {
 	return nil
 }
 
-func (s *source) problem(where, text string) {
+func (s *loading) problem(where, text string) {
 	s.broken++
 	if len(s.problems) == shownErrors {
 		return
@@ -189,10 +191,23 @@ func (s *source) problem(where, text string) {
 }
 
 // fail makes one error of the problems found.
-func (s *source) fail() error {
+func (s *loading) fail() error {
 	text := strings.Join(s.problems, "\n")
 	if more := s.broken - len(s.problems); more > 0 {
 		text += fmt.Sprintf("\n%s: %d more rows are malformed", s.path, more)
 	}
 	return errors.New(text)
+}
+
+// contextReader stops a long read when the run is interrupted.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
 }

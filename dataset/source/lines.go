@@ -1,19 +1,19 @@
-package dataset
+// Package source opens data files and gives their rows, each as the bytes of one JSON object, whatever the file holds.
+package source
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 )
 
-// maxRowBytes bounds the memory that one row can take.
-const maxRowBytes = 16 << 20
+// MaxRowBytes bounds the memory that one row can take.
+const MaxRowBytes = 16 << 20
 
-// rowReader streams the rows of a JSONL file or of a JSON list, detected from the first byte.
-type rowReader struct {
+// Reader streams the rows of a JSONL file or of a JSON list, detected from the first byte.
+type Reader struct {
 	in    *bufio.Reader
 	row   []byte // buffer of the row at hand
 	limit int
@@ -23,28 +23,28 @@ type rowReader struct {
 	done  bool
 }
 
-// rawRow is one row's JSON, not yet parsed. data is valid until the next call.
-type rawRow struct {
-	line int
-	data []byte
+// Row is one row's JSON, not yet parsed. Data is valid until the next call.
+type Row struct {
+	Line int // where it starts in the file, from 1
+	Data []byte
 }
 
-// rowError is about one row: reading continues behind it.
-type rowError struct {
-	line int
-	err  error
+// RowError is about one row: reading continues behind it.
+type RowError struct {
+	Line int
+	Err  error
 }
 
-func (e *rowError) Error() string { return e.err.Error() }
-func (e *rowError) Unwrap() error { return e.err }
+func (e *RowError) Error() string { return e.Err.Error() }
+func (e *RowError) Unwrap() error { return e.Err }
 
-// fileError ends the reading at a line.
-type fileError struct {
-	line int
-	text string
+// FileError ends the reading at a line.
+type FileError struct {
+	Line int // 0 = about the whole file
+	Text string
 }
 
-func (e *fileError) Error() string { return e.text }
+func (e *FileError) Error() string { return e.Text }
 
 // magics are beginnings of files that are often given by mistake.
 var magics = []struct{ bytes, text string }{
@@ -57,12 +57,13 @@ var magics = []struct{ bytes, text string }{
 	{"\xfe\xff", "the file is UTF-16: save it as UTF-8"},
 }
 
-func newRowReader(r io.Reader, limit int) *rowReader {
-	return &rowReader{in: bufio.NewReaderSize(r, 64<<10), limit: limit, line: 1}
+// NewReader reads rows of at most limit bytes.
+func NewReader(r io.Reader, limit int) *Reader {
+	return &Reader{in: bufio.NewReaderSize(r, 64<<10), limit: limit, line: 1}
 }
 
 // begin skips a byte order mark and blanks and finds out which of the two forms the file has.
-func (r *rowReader) begin() error {
+func (r *Reader) begin() error {
 	r.begun = true
 	head, err := r.in.Peek(8)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -70,7 +71,7 @@ func (r *rowReader) begin() error {
 	}
 	for _, m := range magics {
 		if bytes.HasPrefix(head, []byte(m.bytes)) {
-			return &fileError{0, m.text}
+			return &FileError{0, m.text}
 		}
 	}
 	if bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) {
@@ -82,7 +83,7 @@ func (r *rowReader) begin() error {
 	}
 	if r.list = c == '['; !r.list {
 		if c != '{' {
-			return &fileError{r.line, fmt.Sprintf("the file begins with %q: want JSONL (an object a line) or a JSON list of objects", rune(c))}
+			return &FileError{r.line, fmt.Sprintf("the file begins with %q: want JSONL (an object a line) or a JSON list of objects", rune(c))}
 		}
 		return r.in.UnreadByte()
 	}
@@ -98,25 +99,25 @@ func (r *rowReader) begin() error {
 	return r.in.UnreadByte()
 }
 
-// next returns io.EOF behind the last row, a *rowError for a row that can be passed over, else a fatal error.
-func (r *rowReader) next() (rawRow, error) {
+// Next returns io.EOF behind the last row, a *RowError for a row that can be passed over, else a fatal error.
+func (r *Reader) Next() (Row, error) {
 	if r.done {
-		return rawRow{}, io.EOF
+		return Row{}, io.EOF
 	}
 	if !r.begun {
 		if err := r.begin(); err != nil {
 			r.done = true
-			return rawRow{}, err
+			return Row{}, err
 		}
 	}
-	var row rawRow
+	var row Row
 	var err error
 	if r.list {
 		row, err = r.element()
 	} else {
 		row, err = r.oneLine()
 	}
-	var skip *rowError
+	var skip *RowError
 	if err != nil && !errors.As(err, &skip) {
 		r.done = true
 	}
@@ -124,9 +125,9 @@ func (r *rowReader) next() (rawRow, error) {
 }
 
 // oneLine reads the next line that is not blank.
-func (r *rowReader) oneLine() (rawRow, error) {
+func (r *Reader) oneLine() (Row, error) {
 	for {
-		row := rawRow{line: r.line}
+		row := Row{Line: r.line}
 		r.row = r.row[:0]
 		size := 0
 		for {
@@ -139,26 +140,26 @@ func (r *rowReader) oneLine() (rawRow, error) {
 				continue
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
-				return rawRow{}, err
+				return Row{}, err
 			}
 			if errors.Is(err, io.EOF) && size == 0 {
-				return rawRow{}, io.EOF
+				return Row{}, io.EOF
 			}
 			break
 		}
 		r.line++
-		row.data = bytes.TrimSpace(r.row)
-		if size > r.limit+2 || len(row.data) > r.limit {
-			return rawRow{}, r.tooLong(row.line)
+		row.Data = bytes.TrimSpace(r.row)
+		if size > r.limit+2 || len(row.Data) > r.limit {
+			return Row{}, r.tooLong(row.Line)
 		}
-		if len(row.data) > 0 {
+		if len(row.Data) > 0 {
 			return row, nil
 		}
 	}
 }
 
-func (r *rowReader) tooLong(line int) error {
-	return &rowError{line, fmt.Errorf("the row is longer than %s", byteSize(r.limit))}
+func (r *Reader) tooLong(line int) error {
+	return &RowError{line, fmt.Errorf("the row is longer than %s", byteSize(r.limit))}
 }
 
 func byteSize(n int) string {
@@ -169,18 +170,18 @@ func byteSize(n int) string {
 }
 
 // element reads the next element of the list and the comma or bracket behind it.
-func (r *rowReader) element() (rawRow, error) {
+func (r *Reader) element() (Row, error) {
 	c, err := r.nextToken()
 	if errors.Is(err, io.EOF) {
-		return rawRow{}, r.cutOff()
+		return Row{}, r.cutOff()
 	}
 	if err != nil {
-		return rawRow{}, err
+		return Row{}, err
 	}
 	if c == ']' || c == ',' {
-		return rawRow{}, &fileError{r.line, fmt.Sprintf("a row was expected, found %q", c)}
+		return Row{}, &FileError{r.line, fmt.Sprintf("a row was expected, found %q", c)}
 	}
-	row := rawRow{line: r.line}
+	row := Row{Line: r.line}
 	r.in.UnreadByte()
 	r.row = r.row[:0]
 	size, depth, inString, escaped := 0, 0, false, false
@@ -188,10 +189,10 @@ scan:
 	for {
 		c, err := r.in.ReadByte()
 		if errors.Is(err, io.EOF) {
-			return rawRow{}, r.cutOff()
+			return Row{}, r.cutOff()
 		}
 		if err != nil {
-			return rawRow{}, err
+			return Row{}, err
 		}
 		switch {
 		case escaped:
@@ -218,32 +219,32 @@ scan:
 	}
 	if c, _ := r.in.ReadByte(); c == ']' {
 		if err := r.end(); !errors.Is(err, io.EOF) {
-			return rawRow{}, err
+			return Row{}, err
 		}
 	}
 	if size > r.limit {
-		return rawRow{}, r.tooLong(row.line)
+		return Row{}, r.tooLong(row.Line)
 	}
-	row.data = bytes.TrimSpace(r.row)
+	row.Data = bytes.TrimSpace(r.row)
 	return row, nil
 }
 
 // end checks that nothing but blanks follows the list; io.EOF if so.
-func (r *rowReader) end() error {
+func (r *Reader) end() error {
 	r.done = true
 	c, err := r.nextToken()
 	if err != nil {
 		return err
 	}
-	return &fileError{r.line, fmt.Sprintf("found %q behind the end of the list", c)}
+	return &FileError{r.line, fmt.Sprintf("found %q behind the end of the list", c)}
 }
 
-func (r *rowReader) cutOff() error {
-	return &fileError{r.line, "the file ends inside its list: it is cut off"}
+func (r *Reader) cutOff() error {
+	return &FileError{r.line, "the file ends inside its list: it is cut off"}
 }
 
 // nextToken is the next byte that is not blank.
-func (r *rowReader) nextToken() (byte, error) {
+func (r *Reader) nextToken() (byte, error) {
 	for {
 		c, err := r.in.ReadByte()
 		if err != nil {
@@ -258,15 +259,7 @@ func (r *rowReader) nextToken() (byte, error) {
 	}
 }
 
-// contextReader stops a long read when the run is interrupted.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}
+// Line is the line of the byte that is read next, from 1.
+func (r *Reader) Line() int { return r.line }
