@@ -121,6 +121,10 @@ func attribute(st *state, v Value, name string) Value {
 		return v.attr(name)
 	case *dictView:
 		return nil
+	case *function:
+		if v.name == "dict" {
+			raise("TypeError", "dict.%s is not available in chat templates", name)
+		}
 	}
 	if m == nil {
 		return nil
@@ -173,6 +177,10 @@ func item(st *state, v, key Value) Value {
 		return nil
 	case *undefined:
 		v.use()
+	case *function:
+		if v.name == "dict" {
+			raise("TypeError", "dict[...] is not available in chat templates")
+		}
 	}
 	n, ok := asInt(key)
 	if !ok {

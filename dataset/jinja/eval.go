@@ -1,7 +1,12 @@
 package jinja
 
 type (
-	constant struct{ v Value }
+	// constant is a value known at compile time; runtime, where it is not nil, is what is evaluated instead
+	// once the constants around it are folded.
+	constant struct {
+		v       Value
+		runtime expr
+	}
 	local    int // a slot of this frame, nil where it is missing
 	outer    struct{ hops, slot int }
 	resolved int // a variable that was looked up by name

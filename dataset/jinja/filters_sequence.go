@@ -54,10 +54,6 @@ func ignoreCase(v Value) Value {
 func flag(st *state, v Value) bool { return v != nil && truthy(st, v) }
 
 func filterLast(st *state, b *[maxParams]Value) Value {
-	if u, ok := b[0].(*undefined); ok {
-		_ = u
-		raise("TypeError", "'Undefined' object is not reversible")
-	}
 	back := reversed(st, b[0])
 	if back == nil {
 		raise("TypeError", "'%s' object is not reversible", b[0].typeName())

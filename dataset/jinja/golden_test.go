@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/internal/golden"
 )
@@ -138,14 +137,6 @@ func conversationVars(t testing.TB, path string) map[string]*Dict {
 	return all
 }
 
-func codePoints(text string, spans [][2]int) [][2]int {
-	var out [][2]int
-	for _, s := range spans {
-		out = append(out, [2]int{utf8.RuneCountInString(text[:s[0]]), utf8.RuneCountInString(text[:min(s[1], len(text))])})
-	}
-	return out
-}
-
 type score struct{ texts, refusals, spans int }
 
 func checkGolden(t *testing.T, g goldenTemplate, vars map[string]*Dict, s *score) {
@@ -176,7 +167,7 @@ func checkGolden(t *testing.T, g goldenTemplate, vars map[string]*Dict, s *score
 				t.Errorf("%s: got\n%q\nwant\n%q", where, got.Text, *want.Text)
 			default:
 				s.texts++
-				spans, _ := json.Marshal(codePoints(got.Text, got.Generation))
+				spans, _ := json.Marshal(got.CodePoints)
 				wanted, _ := json.Marshal(want.Generation)
 				if string(spans) != string(wanted) {
 					t.Errorf("%s: spans %s, want %s", where, spans, wanted)

@@ -236,6 +236,8 @@ func reversed(st *state, v Value) *iterator {
 		kind, all = "reversed", v.items
 	case Str, markup:
 		kind, all = "reversed", items(st, v)
+	case *undefined:
+		kind = "reversed"
 	case *Dict:
 		kind, all = "dict_reversekeyiterator", v.keys
 	case *dictView:

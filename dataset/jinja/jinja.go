@@ -10,6 +10,7 @@ package jinja
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,11 @@ type Options struct {
 type Output struct {
 	Text       string
 	Generation [][2]int
+	// CodePoints are the same ranges counted in code points, as transformers counts them.
+	CodePoints [][2]int
+	// Captured says that a block lies inside a macro, {% set %}, {% filter %}, {% call %} or another block, so
+	// that its range may not hold its text.
+	Captured bool
 }
 
 // Error is a template that cannot be compiled or rendered.
@@ -117,7 +123,8 @@ func (t *Template) Render(vars *Dict, o Options) (out Output, err error) {
 	st.checkOutput(len(st.top.b))
 	out = Output{Text: string(st.top.b)}
 	if len(st.spans) > 0 {
-		out.Generation = append([][2]int(nil), st.spans...)
+		out.Generation, out.CodePoints = slices.Clone(st.spans), slices.Clone(st.runeSpans)
+		out.Captured = st.captured
 	}
 	st.release()
 	return out, nil

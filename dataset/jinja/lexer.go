@@ -181,7 +181,7 @@ func (l *lexer) raw(n int) {
 	l.advance(n)
 	l.lineStart = l.src[l.pos-1] == '\n'
 	rest := l.src[l.pos:]
-	for i := 0; ; i++ {
+	for i := 0; rest != ""; i++ {
 		j := strings.Index(rest[i:], "{%")
 		if j < 0 {
 			fail(line, "Missing end of raw directive")
@@ -201,6 +201,9 @@ func (l *lexer) raw(n int) {
 
 func (l *lexer) comment() {
 	rest := l.src[l.pos:]
+	if rest == "" {
+		return
+	}
 	i := strings.Index(rest, "#}")
 	if i < 0 {
 		fail(l.line, "Missing end of comment tag")

@@ -186,6 +186,9 @@ func bigInts(op byte, n, m *big.Int) Value {
 		if math.IsInf(f, 0) {
 			raise("OverflowError", "integer division result too large for a float")
 		}
+		if f == 0 && (n.Sign() < 0) != (m.Sign() < 0) {
+			f = math.Copysign(0, -1)
+		}
 		return Float(f)
 	case '%', 'f':
 		if zero {

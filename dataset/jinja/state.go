@@ -4,18 +4,21 @@ import "time"
 
 // state is what one rendering holds.
 type state struct {
-	top    buffer  // the text
-	cur    *buffer // where output goes now: top, or a macro's or block's own
-	spare  []*buffer
-	spans  [][2]int
-	names  []Value // values of Template.names; nil = missing
-	line   int
-	stack  []Value // arguments of the calls under way
-	now    time.Time
-	limits Limits
-	steps  int
-	memory int
-	depth  int
+	top       buffer  // the text
+	cur       *buffer // where output goes now: top, or a macro's or block's own
+	spare     []*buffer
+	spans     [][2]int // of generation blocks in bytes
+	runeSpans [][2]int // and in code points
+	captured  bool
+	counted   [2]int  // bytes of top whose code points are counted, and their number
+	names     []Value // values of Template.names; nil = missing
+	line      int
+	stack     []Value // arguments of the calls under way
+	now       time.Time
+	limits    Limits
+	steps     int
+	memory    int
+	depth     int
 }
 
 type buffer struct{ b []byte }
@@ -31,7 +34,7 @@ type frame struct {
 func (st *state) reset(t *Template, vars *Dict, o Options) {
 	st.top.b = st.top.b[:0]
 	st.cur = &st.top
-	st.spans = st.spans[:0]
+	st.spans, st.runeSpans, st.captured, st.counted = st.spans[:0], st.runeSpans[:0], false, [2]int{}
 	st.stack = st.stack[:0]
 	st.line = 1
 	st.now, st.limits = o.Now, o.Limits.withDefaults()
