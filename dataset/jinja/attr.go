@@ -212,17 +212,14 @@ func item(st *state, v, key Value) Value {
 }
 
 func hashable(v Value, depth int) bool {
-	switch v := v.(type) {
+	switch v.(type) {
 	case *List, *Dict, *dictView:
 		return false
-	case *Tuple:
-		if depth > maxNest {
+	}
+	items, _ := asTuple(v)
+	for _, item := range items {
+		if depth > maxNest || !hashable(item, depth+1) {
 			return false
-		}
-		for _, item := range v.items {
-			if !hashable(item, depth+1) {
-				return false
-			}
 		}
 	}
 	return true

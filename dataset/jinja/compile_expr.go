@@ -302,11 +302,8 @@ func (c *compiler) foldSlice(n *getitemNode, slice *sliceNode, s scope) expr {
 			which[i] = len(nodes) - 1
 		}
 	}
-	return c.foldItems(nodes, s, func(x []expr) expr {
+	folded := c.foldItems(nodes, s, func(x []expr) expr {
 		e := &sliceExpr{x: x[0], folding: true}
-		for _, part := range x {
-			e.folding = e.folding && isConst(part)
-		}
 		for i, at := range which {
 			if at > 0 {
 				e.parts[i] = x[at]
@@ -314,6 +311,14 @@ func (c *compiler) foldSlice(n *getitemNode, slice *sliceNode, s scope) expr {
 		}
 		return e
 	})
+	e := folded
+	if k, ok := folded.(*constant); ok {
+		e = k.runtime
+	}
+	if e, ok := e.(*sliceExpr); ok {
+		e.folding = false
+	}
+	return folded
 }
 
 func (c *compiler) arguments(a arguments, s scope) argExprs {
