@@ -212,9 +212,11 @@ func item(st *state, v, key Value) Value {
 }
 
 func hashable(v Value, depth int) bool {
-	switch v.(type) {
-	case *List, *Dict, *dictView:
+	switch v := v.(type) {
+	case *List, *Dict:
 		return false
+	case *dictView:
+		return v.kind == "dict_values"
 	}
 	items, _ := asTuple(v)
 	for _, item := range items {

@@ -152,7 +152,7 @@ func (c *compiler) try(f func()) (ok bool) {
 			ok = false
 		}
 	}()
-	c.consts.depth, c.consts.stack = 0, c.consts.stack[:0]
+	c.consts.depth, c.consts.stack, c.consts.rooms = 0, c.consts.stack[:0], 0
 	f()
 	return true
 }

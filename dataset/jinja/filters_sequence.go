@@ -273,8 +273,8 @@ func filterGroupby(st *state, b *[maxParams]Value) Value {
 }
 
 func filterBatch(st *state, b *[maxParams]Value) Value {
-	v, fill := b[0], b[2]
-	size, isInt := indexOf(b[1])
+	v, count, fill := b[0], b[1], b[2]
+	size, isInt := indexOf(count)
 	return lazily(func(st *state) pull {
 		next := mustIter(v)
 		var ahead Value
@@ -305,7 +305,7 @@ func filterBatch(st *state, b *[maxParams]Value) Value {
 			}
 			if _, none := fill.(None); fill != nil && !none {
 				if !isInt {
-					order(st, "<", Int(len(l.Items)), b[1])
+					order(st, "<", Int(len(l.Items)), count)
 				}
 				if n := size - int64(len(l.Items)); n > 0 {
 					l.Items = append(l.Items, repeatItems(st, []Value{fill}, n)...)

@@ -72,8 +72,9 @@ func templateGoldens(t testing.TB, dir string) []goldenTemplate {
 	return all
 }
 
-func chatGoldens(t testing.TB) []goldenTemplate {
-	files, err := filepath.Glob(golden.Outside(t, "goldens/chat/*.json"))
+// chatGoldens reads renderings from one folder and their templates from another.
+func chatGoldens(t testing.TB, dir, templates string) []goldenTemplate {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no chat goldens: %v", err)
 	}
@@ -93,7 +94,7 @@ func chatGoldens(t testing.TB) []goldenTemplate {
 			}
 		}
 		golden.JSON(t, file, &g)
-		source, err := os.ReadFile(golden.Outside(t, g.Template))
+		source, err := os.ReadFile(filepath.Join(templates, filepath.Base(g.Template)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,11 +196,24 @@ func TestGoldenTemplates(t *testing.T) {
 func TestGoldenChat(t *testing.T) {
 	vars := conversationVars(t, golden.Outside(t, "goldens/chat/conversations.json"))
 	var s score
-	for _, g := range chatGoldens(t) {
+	for _, g := range chatGoldens(t, golden.Outside(t, "goldens/chat"), golden.Outside(t, "data/chat_templates")) {
 		checkGolden(t, g, vars, &s)
 	}
 	t.Logf("%d texts, %d refusals", s.texts, s.refusals)
 	if s.texts+s.refusals != 390 {
 		t.Errorf("%d texts and refusals, want 390", s.texts+s.refusals)
+	}
+}
+
+// The templates of axolotl, which the repository holds with what Jinja2 makes of them.
+func TestTemplates(t *testing.T) {
+	const dir = "testdata/templates"
+	vars := conversationVars(t, filepath.Join(dir, "conversations.json"))
+	var s score
+	for _, g := range chatGoldens(t, dir, dir) {
+		checkGolden(t, g, vars, &s)
+	}
+	if t.Logf("%d texts, %d refusals", s.texts, s.refusals); s.texts+s.refusals != 210 {
+		t.Errorf("%d texts and refusals, want 210", s.texts+s.refusals)
 	}
 }

@@ -272,9 +272,36 @@ func floatPower(x, y float64) Value {
 	if x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		raise("TypeError", "the power would be a complex number, which templates have no use for")
 	}
-	f := math.Pow(x, y)
+	f := power(x, y)
 	if math.IsInf(f, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		raise("OverflowError", "(34, 'Numerical result out of range')")
 	}
 	return Float(f)
+}
+
+// power is C's pow: rounded once, where Go's multiplies step by step.
+func power(x, y float64) float64 {
+	f := math.Pow(x, y)
+	switch {
+	case f == 0 || f != f || math.IsInf(f, 0) || math.Abs(f) < 1e-290:
+		return f
+	case y == 0.5:
+		return math.Sqrt(x)
+	case y != math.Trunc(y) || math.Abs(y) > 1024:
+		return f
+	}
+	const precision = 400
+	exact := new(big.Float).SetPrec(precision).SetInt64(1)
+	base := new(big.Float).SetPrec(precision).SetFloat64(x)
+	for n := int(math.Abs(y)); n > 0; n >>= 1 {
+		if n&1 == 1 {
+			exact.Mul(exact, base)
+		}
+		base.Mul(base, base)
+	}
+	if y < 0 {
+		exact.Quo(big.NewFloat(1).SetPrec(precision), exact)
+	}
+	f, _ = exact.Float64()
+	return f
 }

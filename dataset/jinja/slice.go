@@ -20,6 +20,9 @@ func (e *sliceExpr) eval(f *frame) Value {
 			parts[i] = p.eval(f)
 		}
 	}
+	if u, ok := v.(*undefined); ok {
+		u.use()
+	}
 	if e.folding && !sliceable(v) {
 		return &undefined{obj: v, name: Str("slice")}
 	}
@@ -49,6 +52,8 @@ func slice(st *state, v Value, parts [3]Value) Value {
 		return &rangeObj{v.start + start*v.step, v.start + stop*v.step, v.step * step}
 	case *undefined:
 		v.use()
+	case *function:
+		item(st, v, None{}) // dict[...] has its own message
 	case *Dict:
 		raise("TypeError", "unhashable type: 'slice'")
 	}

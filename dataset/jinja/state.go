@@ -13,7 +13,9 @@ type state struct {
 	counted   [2]int  // bytes of top whose code points are counted, and their number
 	names     []Value // values of Template.names; nil = missing
 	line      int
-	stack     []Value // arguments of the calls under way
+	stack     []Value             // arguments of the calls under way
+	bound     [8][maxParams]Value // the parameters of built-in functions under way
+	rooms     int                 // how many of bound are in use
 	now       time.Time
 	limits    Limits
 	steps     int
@@ -36,6 +38,7 @@ func (st *state) reset(t *Template, vars *Dict, o Options) {
 	st.cur = &st.top
 	st.spans, st.runeSpans, st.captured, st.counted = st.spans[:0], st.runeSpans[:0], false, [2]int{}
 	st.stack = st.stack[:0]
+	st.rooms = 0
 	st.line = 1
 	st.now, st.limits = o.Now, o.Limits.withDefaults()
 	st.steps, st.memory, st.depth = 0, 0, 0
@@ -132,4 +135,17 @@ func (st *state) pop(before *buffer) string {
 func (st *state) drop(before *buffer) {
 	st.spare = append(st.spare, st.cur)
 	st.cur = before
+}
+
+// room is where a built-in function finds its parameters until giveRoom; it must not keep it.
+func (st *state) room() *[maxParams]Value {
+	if st.rooms++; st.rooms > len(st.bound) {
+		return new([maxParams]Value)
+	}
+	return &st.bound[st.rooms-1]
+}
+
+func (st *state) giveRoom(b *[maxParams]Value) {
+	st.rooms--
+	clear(b[:])
 }
