@@ -20,7 +20,7 @@ import (
 type Limits struct {
 	Steps  int // rounds of loops, calls and items of filters; default 20 million
 	Depth  int // macros within macros; default 200
-	Output int // bytes of the text; default 256 MiB
+	Output int // bytes of the text, and of any value on the way; default 128 MiB
 	Memory int // bytes of all strings and lists that are built on the way; default 1 GiB
 }
 
@@ -35,7 +35,7 @@ func (l Limits) withDefaults() Limits {
 	}
 	set(&l.Steps, 20_000_000)
 	set(&l.Depth, 200)
-	set(&l.Output, 256<<20)
+	set(&l.Output, 128<<20)
 	set(&l.Memory, 1<<30)
 	return l
 }

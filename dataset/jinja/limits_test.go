@@ -13,15 +13,15 @@ func TestLimits(t *testing.T) {
 		return strings.Repeat(open, n) + middle + strings.Repeat(end, n)
 	}
 	for name, c := range map[string]struct{ source, want string }{
-		"repeat":          {"{{ 'a' * 10**9 * 100 }}", "builds more than"},
-		"repeat list":     {"{% set x = [0] * 10**9 %}", "builds more than"},
-		"double":          {"{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "builds more than"},
+		"repeat":          {"{{ 'a' * 10**9 * 100 }}", "builds "},
+		"repeat list":     {"{% set x = [0] * 10**9 %}", "builds "},
+		"double":          {"{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "builds "},
 		"range":           {"{{ range(10**9) }}", "Range too big"},
 		"loops":           {"{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(9) %}{% endfor %}{% endfor %}{% endfor %}", "more than 20000000 steps"},
 		"width":           {"{{ '%999999999d' % 1 }}", "a width or precision is more than"},
 		"format":          {"{{ '{:>999999999}'.format(1) }}", "a width or precision is more than"},
-		"center":          {"{{ 'a'.center(10**12) }}", "builds more than"},
-		"indent":          {"{{ ('a\n'*1000) | indent(10**9) }}", "builds more than"},
+		"center":          {"{{ 'a'.center(10**12) }}", "builds "},
+		"indent":          {"{{ ('a\n'*1000) | indent(10**9) }}", "builds "},
 		"power":           {"{{ 9 ** (9 ** 9) }}", "an integer has more than"},
 		"int digits":      {"{{ (10 ** 5000) | string }}", "Exceeds the limit (4300 digits)"},
 		"recursion":       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "more than 200 deep"},
@@ -42,7 +42,7 @@ func TestLimits(t *testing.T) {
 		"attributes":      {"{{ a" + strings.Repeat(".a", 5000) + " }}", "operators in a row"},
 		"long":            {strings.Repeat("a", MaxSource+1), "more than 1048576"},
 		"no text":         {"a\n\xff", "line 2: TemplateSyntaxError: the template is not UTF-8: byte 2 is 0xff"},
-		"join":            {"{{ range(99999) | map('string') | list | join('a' * 10**6) }}", "builds more than"},
+		"join":            {"{{ range(99999) | map('string') | list | join('a' * 10**6) }}", "builds "},
 		"slices":          {"{% for a in range(9999) %}{% set x = range(99999) | list %}{% endfor %}", "steps"},
 	} {
 		start := time.Now()

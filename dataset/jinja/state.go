@@ -77,6 +77,9 @@ func (st *state) step(n int) {
 
 // charge counts bytes that are about to be built.
 func (st *state) charge(n int) {
+	if n > st.limits.Output {
+		raise("LimitError", "the template builds a value of more than %d bytes", st.limits.Output)
+	}
 	if n > st.limits.Memory-st.memory {
 		raise("LimitError", "the template builds more than %d bytes of values", st.limits.Memory)
 	}
