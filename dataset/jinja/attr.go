@@ -163,6 +163,12 @@ func hasDunder(v Value, name string) bool {
 
 // item is Python's v[key], nil where that raises TypeError or LookupError.
 func item(st *state, v, key Value) Value {
+	if s, ok := asStr(v); ok {
+		st.scan(len(s))
+	}
+	if s, ok := asStr(key); ok {
+		st.scan(len(s))
+	}
 	switch v := v.(type) {
 	case *Dict:
 		if s, ok := key.(Str); ok {

@@ -249,6 +249,7 @@ func (e *filterExpr) eval(f *frame) Value {
 }
 
 func (f *filter) apply(st *state, a args) Value {
+	st.scanAll(a.pos)
 	if f.open != nil {
 		return f.open(st, a)
 	}

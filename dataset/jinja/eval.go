@@ -288,6 +288,9 @@ func (e *comparison) eval(f *frame) Value {
 func (e *equalsText) eval(f *frame) Value {
 	v := e.x.eval(f)
 	if s, ok := v.(Str); ok {
+		if len(s) == len(e.text) {
+			f.st.scan(len(s))
+		}
 		return Bool((s == e.text) != e.not)
 	}
 	s, ok := v.(markup)

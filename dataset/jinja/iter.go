@@ -201,8 +201,10 @@ func (r *rangeObj) length() int64 {
 func length(st *state, v Value) (int, bool) {
 	switch v := v.(type) {
 	case Str:
+		st.scan(len(v))
 		return utf8.RuneCountInString(string(v)), true
 	case markup:
+		st.scan(len(v))
 		return utf8.RuneCountInString(string(v)), true
 	case *List:
 		return len(v.Items), true

@@ -14,6 +14,10 @@ type method struct {
 }
 
 func (m *method) call(st *state, self Value, a args) Value {
+	if s, ok := asStr(self); ok {
+		st.scan(len(s))
+	}
+	st.scanAll(a.pos)
 	if m.open != nil {
 		return m.open(st, self, a)
 	}

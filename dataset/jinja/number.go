@@ -104,6 +104,9 @@ func intOfFloat(f float64) Value {
 }
 
 func bigString(v bigInt) string {
+	if v.n.BitLen() > 4*maxIntDigits { // no need to write it to know
+		raise("ValueError", "Exceeds the limit (%d digits) for integer string conversion", maxIntDigits)
+	}
 	s := v.n.String()
 	digits := len(s)
 	if s[0] == '-' {
@@ -128,6 +131,7 @@ func number(st *state, op byte, a, b Value) Value {
 		n, _ := asBig(a)
 		m, _ := asBig(b)
 		st.charge((n.BitLen() + m.BitLen()) / 8)
+		st.step((1 + n.BitLen()/64) * (1 + m.BitLen()/64) / 64)
 		return bigInts(op, n, m)
 	}
 	return floats(op, toFloat(a), toFloat(b))

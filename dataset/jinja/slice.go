@@ -129,7 +129,7 @@ func sliceItems(st *state, items []Value, parts [3]Value) []Value {
 }
 
 func sliceString(st *state, s string, parts [3]Value) string {
-	st.charge(len(s) / 8)
+	st.scan(len(s))
 	n := utf8.RuneCountInString(s)
 	start, _, count, step := indices(parts, int64(n))
 	if count == 0 {

@@ -75,6 +75,22 @@ func (st *state) step(n int) {
 	}
 }
 
+// scan counts the work of going through n bytes of text.
+func (st *state) scan(n int) {
+	if n >= 256 {
+		st.step(n >> 4)
+	}
+}
+
+// scanAll is scan for the texts among values.
+func (st *state) scanAll(values []Value) {
+	for _, v := range values {
+		if s, ok := asStr(v); ok {
+			st.scan(len(s))
+		}
+	}
+}
+
 // charge counts bytes that are about to be built.
 func (st *state) charge(n int) {
 	if n > st.limits.Output {
