@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
@@ -120,12 +122,18 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("data", data)
 	put("tokenizer", tokenizer)
 	put("path", path) // the report names it
-	put("format", cfg.Format)
+	put("format", strings.TrimPrefix(cfg.Format, FormatAuto))
 	put("max_length", cfg.MaxLength)
 	put("train_on_prompt", cfg.TrainOnPrompt)
 	put("separator", cfg.Separator)
 	put("template", "") // a key of earlier versions: their entries stay valid
 	put("on_truncated", cfg.OnTruncated)
+	if cfg.span != (source.Span{}) {
+		put("rows", cfg.span)
+	}
+	if cfg.TextBy != source.TextLine {
+		put("text_by", cfg.TextBy)
+	}
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}

@@ -17,6 +17,7 @@ func cacheFile(t *testing.T) (Config, string) {
 	dir := t.TempDir()
 	cfg := Default()
 	cfg.Path, cfg.CacheDir, cfg.MaxLength = filepath.Join(dir, "data.jsonl"), filepath.Join(dir, "a", "cache"), 8
+	cfg.OnTruncated = TruncatedKeep
 	rows := "{\"text\":\"one\"}\n{\"text\":\"\"}\n{\"text\":\"longer than eight\"}\n{\"text\":\"é\"}\n"
 	if err := os.WriteFile(cfg.Path, []byte(rows), 0o600); err != nil {
 		t.Fatal(err)

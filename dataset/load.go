@@ -10,8 +10,6 @@ import (
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
-type opener func(path string) (io.ReadCloser, error)
-
 // shownErrors is how many malformed rows one error lists.
 const shownErrors = 5
 
@@ -28,7 +26,7 @@ func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, ope
 	defer f.Close()
 	hashed := newHashReader(f)
 	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path)}
-	if err := s.read(contextReader{ctx, hashed}); err != nil {
+	if err := s.read(contextReader{ctx, hashed}, f); err != nil {
 		return nil, s.report, err
 	}
 	s.report.SHA256 = hashed.sum()
@@ -53,8 +51,9 @@ type loading struct {
 	broken   int
 }
 
-func (s *loading) read(r io.Reader) error {
-	in := source.NewReader(r, source.MaxRowBytes)
+func (s *loading) read(r io.Reader, f io.Reader) error {
+	in := source.NewReader(r, s.cfg.reading(s.path, f))
+	s.index = s.cfg.span.From
 	for {
 		raw, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -87,12 +86,12 @@ func (s *loading) read(r io.Reader) error {
 	if s.broken > 0 {
 		return s.fail()
 	}
-	if s.index == 0 {
+	if s.index == s.cfg.span.From {
 		return fmt.Errorf("%s: the file holds no row", s.path)
 	}
 	s.report.finish(s.rows)
 	if len(s.rows) == 0 {
-		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.index, s.report.dropList())
+		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.report.Rows, s.report.dropList())
 	}
 	return nil
 }
@@ -131,10 +130,10 @@ func (s *loading) add(raw source.Row) error {
 		return nil // only looking for more problems
 	}
 	s.report.count(e, place(s.path, raw.Line, s.index))
-	if e.drop == "" {
-		ids, labels := newRow(len(e.ids))
-		copy(ids, e.ids)
-		copy(labels, e.labels)
+	for _, part := range e.rows() {
+		ids, labels := newRow(len(part.ids))
+		copy(ids, part.ids)
+		copy(labels, part.labels)
 		s.rows = append(s.rows, Row{IDs: ids, Labels: labels, Index: s.index, Line: raw.Line, Source: s.path})
 	}
 	return nil
@@ -149,7 +148,7 @@ func newRow(n int) (ids, labels []int32) {
 // chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.
 func (s *loading) chooseFormat(o Object) error {
 	name := s.cfg.Format
-	if name == "" {
+	if name == "" || name == FormatAuto {
 		var err error
 		if name, err = detect(o, s.cfg); err != nil {
 			return err
@@ -171,7 +170,7 @@ func (s *loading) checkFields(o Object) error {
 		if role.Optional || o.Has(key) {
 			continue
 		}
-		if _, null := o.value(key); null {
+		if _, null := o.lookup(key); null {
 			return fmt.Errorf("field %q is null", key)
 		}
 		if near, ok := nearest(key, o.keys); ok {

@@ -16,10 +16,17 @@ type Report struct {
 	Format string // as given or found
 	Fields string // "prompt=question, completion=answer"; "" when roles and keys are the same
 
+	Files  int       // that the numbers are of, if several
+	Parts  []*Report // of each source, if there are several
+	Weight float64   // of a part
+	Taken  int       // rows of a part that an epoch takes; those held out are counted too
+
 	Rows      int // in the source
 	Kept      int
 	Dropped   []Drop // by reason
 	Truncated Drop   // kept rows that were cut at max_length
+	Chunked   Drop   // long texts that became several rows
+	Chunks    int    // rows that these are more than the texts
 
 	TrainedTokens int64 // of the kept rows
 	TotalTokens   int64 // of the kept rows, before padding
@@ -78,6 +85,10 @@ func (r *Report) count(e encoded, place string) {
 		r.Dropped[i].add(place)
 		return
 	}
+	if e.chunk > 0 {
+		r.Chunked.add(place)
+		r.Chunks += len(e.rows()) - 1
+	}
 	if e.cut {
 		r.Truncated.add(place)
 		r.CutTokens += int64(e.length - len(e.ids))
@@ -99,6 +110,10 @@ func (r *Report) finish(rows []Row) {
 		r.TotalTokens += int64(len(row.IDs))
 		r.Longest = max(r.Longest, len(row.IDs))
 	}
+	r.sortDropped()
+}
+
+func (r *Report) sortDropped() {
 	slices.SortFunc(r.Dropped, func(a, b Drop) int {
 		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
 	})
@@ -143,15 +158,20 @@ func (r *Report) dropList() string {
 func (r *Report) String() string {
 	var b strings.Builder
 	r.write(&b, "data")
+	r.writeParts(&b, "source")
 	if r.Val != nil {
 		b.WriteString("\n")
 		r.Val.write(&b, "validation data")
+		r.Val.writeParts(&b, "validation source")
 	}
 	return b.String()
 }
 
 func (r *Report) write(b *strings.Builder, title string) {
 	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
+	if r.Files > 1 && r.Parts == nil {
+		fmt.Fprintf(b, ", %d files", r.Files)
+	}
 	if r.Fields != "" {
 		fmt.Fprintf(b, " (%s)", r.Fields)
 	}
@@ -159,11 +179,20 @@ func (r *Report) write(b *strings.Builder, title string) {
 	if r.Val == nil && r.ValRows > 0 {
 		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
 	}
+	if r.Weight != 0 {
+		fmt.Fprintf(b, "; weight %v", r.Weight)
+		if r.Taken > 0 {
+			fmt.Fprintf(b, " takes %d an epoch", r.Taken)
+		}
+	}
 	for _, d := range r.Dropped {
 		fmt.Fprintf(b, "\n  dropped %d: %s (%s)", d.Count, d.Reason, d.places())
 	}
 	if t := r.Truncated; t.Count > 0 {
 		fmt.Fprintf(b, "\n  cut %d at max_length, %d tokens lost (%s)", t.Count, r.CutTokens, t.places())
+	}
+	if c := r.Chunked; c.Count > 0 {
+		fmt.Fprintf(b, "\n  chunked %d texts longer than max_length into %d rows (%s)", c.Count, c.Count+r.Chunks, c.places())
 	}
 	share := 0.0
 	if r.TotalTokens > 0 {
