@@ -43,8 +43,6 @@ const MaxWeight = 1000
 // DefaultSource is the one place where defaults of a source stand.
 func DefaultSource() Source { return Source{Weight: 1} }
 
-func (s Source) weight() float64 { return s.Weight }
-
 func (s Source) split() string {
 	if s.Split == "" {
 		return source.DefaultSplit
@@ -52,8 +50,8 @@ func (s Source) split() string {
 	return s.Split
 }
 
-// title names a source for people: "org/name (socratic), train[:5%]".
-func (s Source) title() string {
+// Title names a source for people: "org/name (socratic), train[:5%]".
+func (s Source) Title() string {
 	title := s.Path
 	if s.Name != "" {
 		title += " (" + s.Name + ")"
@@ -225,7 +223,7 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 	}
 	report := joinReports(reports, nil)
 	if len(pieces) > 1 || s.Split != "" {
-		report.Source = s.title()
+		report.Source = s.Title()
 	}
 	report.countDuplicates(all.whole())
 	return all.whole(), report, nil
@@ -356,7 +354,7 @@ func joinReports(reports []*Report, parts []part) *Report {
 		formats[r.Format], fields[r.Fields] = true, true
 		all.add(r)
 		if parts != nil {
-			r.Weight = parts[i].source.weight()
+			r.Weight = parts[i].source.Weight
 			all.Parts = append(all.Parts, r)
 		}
 	}
@@ -377,6 +375,6 @@ func joinReports(reports []*Report, parts []part) *Report {
 // taken notes how many rows an epoch takes of each source.
 func (r *Report) taken(parts []part) {
 	for i, p := range r.Parts {
-		p.Taken = int(math.Round(parts[i].source.weight() * float64(p.Kept)))
+		p.Taken = int(math.Round(parts[i].source.Weight * float64(p.Kept)))
 	}
 }

@@ -40,7 +40,7 @@ func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 	for _, p := range parts {
 		all = append(all, p.rows)
 	}
-	if held == nil && !slices.ContainsFunc(parts, func(p part) bool { return p.source.weight() != 1 }) {
+	if held == nil && !slices.ContainsFunc(parts, func(p part) bool { return p.source.Weight != 1 }) {
 		return all.whole(), Memory(nil)
 	}
 	rows := all.whole()
@@ -55,7 +55,7 @@ func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 				own = append(own, int32(i))
 			}
 		}
-		trained = append(trained, repeat(own, p.source.weight(), newRandom(seed, streamWeight+uint64(number)))...)
+		trained = append(trained, repeat(own, p.source.Weight, newRandom(seed, streamWeight+uint64(number)))...)
 		first += p.rows.Len()
 	}
 	return selected{rows, trained}, selected{rows, kept}

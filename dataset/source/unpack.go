@@ -74,7 +74,7 @@ func inPlainWords(err error) error {
 	case errors.Is(cause, gzip.ErrHeader):
 		return &FileError{0, "the file's " + format + " header is damaged, or something else follows its data"}
 	case errors.Is(cause, zstd.ErrWindowSizeExceeded), errors.Is(cause, zstd.ErrDecoderSizeExceeded):
-		return &FileError{0, fmt.Sprintf("the file's zstd window is larger than %s: compress it again without --ultra or --long=31", byteSize(maxWindow))}
+		return &FileError{0, fmt.Sprintf("the file's zstd window is larger than %s: compress it again with a smaller one", byteSize(maxWindow))}
 	case errors.As(cause, &corrupt), zstdDamage(cause):
 		return &FileError{0, "the file's " + format + " data is damaged"}
 	}
