@@ -44,11 +44,12 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tok, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, environment(c, 0))
+			env := environment(c, 0)
+			tok, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, env)
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok)
+			set, report, err := openData(cmd.Context(), config.Spec, tok, env)
 			if err != nil {
 				return err
 			}

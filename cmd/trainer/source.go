@@ -71,11 +71,15 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 }
 
 // openData reads the data of a configuration as a run does.
-func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer) (*dataset.Set, *dataset.Report, error) {
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
 	c.Seed = s.Seed
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
+		c, err := session.FindData(ctx, c, env.Hub)
+		if err != nil {
+			return nil, nil, unfit(err)
+		}
 		return dataset.Load(ctx, c, tok)
 	}
 	fsys, err := configs.Data(short)

@@ -182,7 +182,7 @@ func Split(names []string) ([]File, error) {
 		}
 	}
 	if len(data) == 0 {
-		return nil, fmt.Errorf("holds no data file (%s, also with .gz or .zst)", strings.Join(Endings(), ", "))
+		return nil, &NoDataError{}
 	}
 	if len(kinds) > 1 {
 		var shown []string
@@ -211,6 +211,16 @@ func Split(names []string) ([]File, error) {
 	}
 	return files, checkShards(files)
 }
+
+// NoDataError says that none of the files can hold rows.
+type NoDataError struct{}
+
+func (*NoDataError) Error() string {
+	return fmt.Sprintf("holds no data file (%s, also with .gz or .zst)", strings.Join(Endings(), ", "))
+}
+
+// IsDataName says that a name ends as those of data files do.
+func IsDataName(name string) bool { return containerOf(name) != "" }
 
 // Endings of data files, sorted.
 func Endings() []string {

@@ -41,7 +41,7 @@ var imports = map[string][]string{
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
 	"dataset/source":    {},
 	"dataset":           {"dataset/source", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
-	"session": {"adapter", "dataset", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
+	"session": {"adapter", "dataset", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "graph", "kernel", "model/nn"},
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
