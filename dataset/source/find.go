@@ -266,19 +266,21 @@ func checkShards(files []File) error {
 	for _, f := range files {
 		have[f.Path] = true
 	}
+	checked := map[string]bool{}
 	for _, f := range files {
 		m := shardNumbers.FindStringSubmatchIndex(f.Path)
 		if m == nil {
 			continue
 		}
-		of, _ := strconv.Atoi(f.Path[m[4]:m[5]]) // five digits
-		if number, _ := strconv.Atoi(f.Path[m[2]:m[3]]); of > maxFiles || number >= of {
+		before, behind, number, of := f.Path[:m[2]], f.Path[m[3]:], f.Path[m[2]:m[3]], f.Path[m[4]:m[5]]
+		n, _ := strconv.Atoi(of) // five digits
+		if checked[before+"*"+behind] || number >= of {
 			continue
 		}
-		for i := range of {
-			sibling := fmt.Sprintf("%s%05d%s", f.Path[:m[2]], i, f.Path[m[3]:])
-			if !have[sibling] && of <= len(files)*2+16 {
-				return fmt.Errorf("lacks %s: %s is one of %d", sibling, f.Path, of)
+		checked[before+"*"+behind] = true
+		for i := range n {
+			if sibling := fmt.Sprintf("%s%05d%s", before, i, behind); !have[sibling] {
+				return fmt.Errorf("lacks %s: %s is one of %d", sibling, f.Path, n)
 			}
 		}
 	}

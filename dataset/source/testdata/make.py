@@ -50,6 +50,8 @@ def plain(v):
 def write(name, table, **options):
     path = f"{HERE}/{name}"
     parquet.write_table(table, path, **options)
+    if name in ("latin1.parquet", "brotli.parquet"):
+        return  # what we refuse
     rows = [plain(r) for r in parquet.read_table(path).to_pylist()]
     same = [other for other, known in expected["files"].items() if known == rows and name.startswith("chat")]
     expected["files"][name] = same[0] if same else rows
@@ -118,6 +120,12 @@ write("encodings.parquet", numbers, use_dictionary=False, data_page_version="2.0
     "prefix": "DELTA_BYTE_ARRAY", "split": "BYTE_STREAM_SPLIT", "flag": "RLE"})
 write("int96.parquet", pyarrow.table({"t": pyarrow.array([T(2024, 2, 29, 1, 2, 3, 4), None], pyarrow.timestamp("us"))}), use_deprecated_int96_timestamps=True)
 write("empty.parquet", pyarrow.table({"text": pyarrow.array([], pyarrow.string())}))
+
+write("numbers.parquet", pyarrow.table({"text": pyarrow.array([1, 2], pyarrow.int64())}))
+write("lists.parquet", pyarrow.table({"prompt": ["a"], "completion": pyarrow.array([["b"]], pyarrow.list_(pyarrow.string()))}))
+write("nulls.parquet", pyarrow.table({"text": ["a", None, "b"]}))
+write("latin1.parquet", pyarrow.table({"text": pyarrow.StringArray.from_buffers(2, pyarrow.py_buffer(b"\0\0\0\0\2\0\0\0\6\0\0\0"), pyarrow.py_buffer(b"okcaf\xe9"))}))
+write("brotli.parquet", pyarrow.table({"text": ["a"]}), compression="brotli")
 
 
 def table(name, text, **options):
