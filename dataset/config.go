@@ -54,6 +54,8 @@ type Config struct {
 	// Seed of the split and of the order: the run's seed, set by the caller.
 	Seed uint64 `mapstructure:"-" yaml:"-"`
 
+	// Inspect loads rows to be shown, also those that no run can use; set by the caller.
+	Inspect bool `mapstructure:"-" yaml:"-"`
 	// PathFolder and ValPathFolder are where the files of hub data sets lie, set by the caller.
 	PathFolder, ValPathFolder string `mapstructure:"-" yaml:"-"`
 

@@ -26,7 +26,7 @@ func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, ope
 	defer f.Close()
 	hashed := newHashReader(f)
 	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path)}
-	if err := s.read(contextReader{ctx, hashed}, f); err != nil {
+	if err := s.read(ctx, contextReader{ctx, hashed}, f); err != nil {
 		return nil, s.report, err
 	}
 	s.report.SHA256 = hashed.sum()
@@ -51,8 +51,8 @@ type loading struct {
 	broken   int
 }
 
-func (s *loading) read(r io.Reader, f io.Reader) error {
-	in := source.NewReader(r, s.cfg.reading(s.path, f))
+func (s *loading) read(ctx context.Context, r, f io.Reader) error {
+	in := source.NewReader(r, s.cfg.reading(ctx, s.path, f))
 	s.index = s.cfg.span.From
 	for {
 		raw, err := in.Next()
@@ -209,4 +209,17 @@ func (c contextReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.r.Read(p)
+}
+
+// contextReaderAt is contextReader for a file that is read at any place.
+type contextReaderAt struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+func (c contextReaderAt) ReadAt(p []byte, at int64) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.ReadAt(p, at)
 }

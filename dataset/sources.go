@@ -216,8 +216,8 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 		if err != nil {
 			return nil, joinReports(reports, nil), err
 		}
-		if why := Formats[report.Format].Untrainable; why != "" {
-			return nil, report, &UntrainableError{p.path, why}
+		if why := Formats[report.Format].Untrainable; why != "" && !cfg.Inspect {
+			return nil, report, fmt.Errorf("%s: %s", p.path, why)
 		}
 		all = append(all, Memory(rows))
 	}
@@ -228,11 +228,6 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 	report.countDuplicates(all.whole())
 	return all.whole(), report, nil
 }
-
-// UntrainableError is about rows that are sound and that no objective learns from.
-type UntrainableError struct{ Path, Why string }
-
-func (e *UntrainableError) Error() string { return e.Path + ": " + e.Why }
 
 // piece is a file, or a run of its rows.
 type piece struct {
@@ -322,7 +317,7 @@ func (c Config) countRows(ctx context.Context, path string, open opener) (int, e
 		return 0, fmt.Errorf("read data: %w", err)
 	}
 	defer f.Close()
-	n, err := source.Count(contextReader{ctx, f}, c.reading(path, f))
+	n, err := source.Count(contextReader{ctx, f}, c.reading(ctx, path, f))
 	var broken *source.FileError
 	switch {
 	case errors.As(err, &broken) && broken.Line > 0:

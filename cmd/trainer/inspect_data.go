@@ -74,6 +74,9 @@ func newInspectData(c *console) *cobra.Command {
 			}
 			w := bufio.NewWriter(c.out)
 			fmt.Fprintln(w, report)
+			for _, why := range report.Untrainable() {
+				fmt.Fprintf(w, "no run can use these rows: %s\n", why)
+			}
 			for _, r := range shown {
 				fmt.Fprintf(w, "\n%s (%s): %d tokens, %d trained\n", r.Where, r.Split, len(r.Tokens), r.Trained)
 				if mayColour(c.out) {

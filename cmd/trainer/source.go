@@ -70,10 +70,10 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 	return tokenizer.Load(dir)
 }
 
-// openData reads the data of a configuration as a run does.
+// openData reads the data of a configuration as a run does, to be shown.
 func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
-	c.Seed = s.Seed
+	c.Seed, c.Inspect = s.Seed, true
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
 		c, err := session.FindData(ctx, c, env.Hub)

@@ -212,6 +212,9 @@ func (f *parquetFile) checkGroups() error {
 			}
 		}
 	}
+	if sum > 1<<20+1000*f.size { // a value that repeats takes next to nothing, but not that little
+		return damaged("it would have %d rows in %d bytes", sum, f.size)
+	}
 	if f.count != sum {
 		return damaged("its footer says %d rows, its row groups %d", f.count, sum)
 	}
