@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 
 import datasets
 import pandas
@@ -171,6 +172,21 @@ for n in (1, 3, 7, 10, 50, 99, 101, 1000):
             expected["splits"].append({"rows": n, "spec": spec, "spans": [[a.from_, a.to] for a in instruction]})
         except Exception as e:  # what it refuses is refused here too
             expected["splits"].append({"rows": n, "spec": spec, "error": str(e)})
+
+TREES = [
+    ["train.jsonl", "valid.jsonl", "test.jsonl"], ["data.jsonl"], ["a.csv", "b.csv"], ["train/a.jsonl", "test/b.jsonl"], ["my-train-part.jsonl", "my_dev.jsonl"],
+    ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/fr.old-00000-of-00001.parquet"], ["training.txt", "evaluation.txt"],
+    ["retrain.jsonl", "x.jsonl"], ["sub/deep/val/x.jsonl", "sub/train.jsonl"], ["train.jsonl", "extra.jsonl"], ["train1.jsonl", "train_2.jsonl", "eval.jsonl"],
+    [".hidden/train.jsonl", "a.jsonl"], ["a.jsonl.gz", "b.jsonl.gz"], ["set.train.json", "set.test.json"], ["__pycache__/train.jsonl", "c.jsonl"],
+]
+expected["trees"] = []
+for tree in TREES:
+    with tempfile.TemporaryDirectory() as root:
+        for name in tree:
+            os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
+            open(f"{root}/{name}", "w").close()
+        data_files = datasets.load_dataset_builder(root, cache_dir="/tmp/text_cache").config.data_files
+        expected["trees"].append({"names": tree, "splits": {str(split): sorted(os.path.relpath(f, os.path.realpath(root)) for f in files) for split, files in data_files.items()}})
 
 with open(f"{HERE}/expected.json", "w") as f:
     f.write(json.dumps(expected, sort_keys=True, ensure_ascii=False).replace("}, {", "},\n{") + "\n")
