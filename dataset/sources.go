@@ -62,6 +62,21 @@ func (s Source) Title() string {
 	return title
 }
 
+// Title names the data for people: the path, or how many sources there are.
+func (c Config) Title() string {
+	if len(c.Sources) > 0 {
+		return counted(len(c.Sources), "source")
+	}
+	return c.Path
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // training are the sources of training rows; a path alone is one of them.
 func (c Config) training() []Source {
 	if len(c.Sources) > 0 {
@@ -338,9 +353,9 @@ func joinReports(reports []*Report, parts []part) *Report {
 	if len(reports) == 1 {
 		return reports[0]
 	}
-	all := &Report{Source: fmt.Sprintf("%d files", len(reports)), Files: len(reports)}
+	all := &Report{Source: counted(len(reports), "file"), Files: len(reports)}
 	if parts != nil {
-		all.Source = fmt.Sprintf("%d sources", len(reports))
+		all.Source = counted(len(reports), "source")
 	}
 	hashes := sha256.New()
 	formats, fields := map[string]bool{}, map[string]bool{}
