@@ -18,7 +18,7 @@ import (
 const CacheAuto = "auto"
 
 const (
-	autoBytes = 64 << 20            // from this size of a data file CacheAuto keeps its tokens
+	autoBytes = 64e6                // from this size of a data file CacheAuto keeps its tokens
 	autoAge   = 30 * 24 * time.Hour // entries of CacheAuto's folder that are unused for so long are deleted
 	partAge   = time.Hour           // a file that nobody is writing is deleted after it
 )

@@ -86,6 +86,71 @@ func TestCacheKey(t *testing.T) {
 	}
 }
 
+// TestEveryFieldIsInTheKey: a field of Config changes the key, or keyless says why it does not.
+func TestEveryFieldIsInTheKey(t *testing.T) {
+	cfg := Default()
+	key := cacheKey(cfg, "data", "tokenizer")
+	fields := reflect.TypeFor[Config]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Name
+		other := cfg
+		f := reflect.ValueOf(&other).Elem().Field(i)
+		if !setOther(f) {
+			if keyless[name] == "" {
+				t.Errorf("%s: teach setOther its kind, %v", name, f.Type())
+			}
+			continue
+		}
+		if changes := cacheKey(other, "data", "tokenizer") != key; changes == (keyless[name] != "") {
+			t.Errorf("%s: it changes the key: %v, keyless says %q; want one of both", name, changes, keyless[name])
+		}
+	}
+	for name := range keyless {
+		if _, ok := fields.FieldByName(name); !ok {
+			t.Errorf("keyless: Config has no field %s", name)
+		}
+	}
+}
+
+// setOther gives a value that differs from every default; false for a kind that it does not know.
+func setOther(f reflect.Value) bool {
+	switch f.Kind() {
+	case reflect.String:
+		f.SetString(f.String() + "other")
+	case reflect.Bool:
+		f.SetBool(!f.Bool())
+	case reflect.Int, reflect.Int64:
+		f.SetInt(f.Int() + 1)
+	case reflect.Uint64:
+		f.SetUint(f.Uint() + 1)
+	case reflect.Float64:
+		f.SetFloat(f.Float() + 0.25)
+	case reflect.Map:
+		m := reflect.MakeMap(f.Type())
+		key, value := reflect.New(f.Type().Key()).Elem(), reflect.New(f.Type().Elem()).Elem()
+		if !setOther(key) || !setOther(value) {
+			return false
+		}
+		m.SetMapIndex(key, value)
+		f.Set(m)
+	case reflect.Slice:
+		element := reflect.New(f.Type().Elem()).Elem()
+		if !setOther(element) {
+			return false
+		}
+		f.Set(reflect.Append(f, element))
+	case reflect.Struct:
+		for i := range f.NumField() {
+			if !setOther(f.Field(i)) {
+				return false
+			}
+		}
+	default:
+		return false
+	}
+	return true
+}
+
 func TestCacheWithoutFiles(t *testing.T) {
 	cfg, _ := cacheFile(t)
 	_, report := mustLoad(t, cfg, struct{ Tokenizer }{bytesTokenizer{}})

@@ -37,7 +37,7 @@ type Config struct {
 	// it, or stop with an error.
 	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
 	// CacheDir is a folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files
-	// of at least 64 MiB. Empty keeps none.
+	// of 64 MB and more. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
