@@ -131,6 +131,19 @@ func (m *bpe) tokenize(p piece, sc *scratch, out *output) {
 // word appends the tokens of bytes [start,end) of p.
 func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 	w := p.s[start:end]
+	if p.at == nil && len(w) <= maxNearWord {
+		n := sc.near(w)
+		if !n.is(w) {
+			m.lookUp(w, sc)
+			n.put(w, sc.tokens)
+		}
+		if n.is(w) {
+			out.ids = append(out.ids, n.ids[:n.tokens]...)
+		} else {
+			out.add(p, start, sc.tokens)
+		}
+		return
+	}
 	if m.bytes && !m.allBytes && p.at != nil && m.lacks(w) {
 		// A byte without an id vanishes and the offsets after it move as if it had never been there, in characters' bytes.
 		named := byteLevelText(p.sub(cut{start, end}))
@@ -145,14 +158,19 @@ func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 		out.add(p, start, sc.tokens)
 		return
 	}
+	m.lookUp(w, sc)
+	out.add(p, start, sc.tokens)
+}
+
+// lookUp leaves the tokens of a word of at most maxCacheWord bytes in sc.tokens.
+func (m *bpe) lookUp(w string, sc *scratch) {
 	slot := m.cache.slot(w)
 	if c := slot.Load(); c != nil && c.word == w {
-		out.add(p, start, c.tokens)
+		sc.tokens = append(sc.tokens[:0], c.tokens...)
 		return
 	}
 	m.merge(w, sc)
 	m.cache.put(slot, w, sc.tokens)
-	out.add(p, start, sc.tokens)
 }
 
 func (m *bpe) lacks(w string) bool {
