@@ -59,7 +59,7 @@ func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open
 		c.dir = ""
 		return c
 	}
-	c.data, c.key = data, cacheKey(cfg, data, print)
+	c.data, c.key = data, cacheKey(cfg, path, data, print)
 	c.path = filepath.Join(c.dir, c.key[:32]+".tokens")
 	c.look(ctx, path, cfg.workers())
 	return c

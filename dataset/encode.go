@@ -17,6 +17,7 @@ var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropCutAnsw
 type encoded struct {
 	ids, labels []int32
 	length      int // before the cut
+	chunk       int // tokens of a row that a longer text is cut into; 0 = one row
 	cut         bool
 	drop        string
 }
@@ -52,9 +53,14 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) 
 		e.drop = dropMasked
 		return e, nil
 	}
-	if e.cut = e.length > cfg.MaxLength; !e.cut {
+	if e.length <= cfg.MaxLength {
 		return e, nil
 	}
+	if ex.Chunked && cfg.chunks() {
+		e.chunk = cfg.MaxLength
+		return e, nil
+	}
+	e.cut = true
 	e.ids, e.labels = e.ids[:cfg.MaxLength], e.labels[:cfg.MaxLength]
 	switch {
 	case cfg.OnTruncated == TruncatedError:
@@ -71,13 +77,13 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) 
 func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll bool) (_, _ []int32) {
 	bos, _ := tok.BOS()
 	eos, _ := tok.EOS()
-	if tok.AddsBOS() {
+	if tok.AddsBOS() && !ex.Verbatim {
 		ids, labels = append(ids, bos), append(labels, Ignore)
 	}
 	last := false
 	for i, s := range ex.Segments {
 		part := tok.IDs(s.Text, false)
-		if i == 0 && tok.AddsBOS() && len(part) > 0 && part[0] == bos {
+		if i == 0 && tok.AddsBOS() && !ex.Verbatim && len(part) > 0 && part[0] == bos {
 			part = part[1:] // the text brings its own: one start token, not two
 		}
 		last = s.Trained || trainAll
@@ -89,14 +95,23 @@ func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll boo
 				labels = append(labels, Ignore)
 			}
 		}
-	}
-	if ex.EOS && (len(ids) == 0 || ids[len(ids)-1] != eos) { // likewise one end token
-		ids = append(ids, eos)
-		if last {
-			labels = append(labels, eos)
-		} else {
-			labels = append(labels, Ignore)
+		if s.End {
+			ids, labels = appendEnd(ids, labels, eos, last)
 		}
 	}
+	if ex.EOS {
+		ids, labels = appendEnd(ids, labels, eos, last)
+	}
 	return ids, labels
+}
+
+// appendEnd closes a text with the end token, unless it brought its own.
+func appendEnd(ids, labels []int32, eos int32, trained bool) (_, _ []int32) {
+	if len(ids) > 0 && ids[len(ids)-1] == eos {
+		return ids, labels
+	}
+	if trained {
+		return append(ids, eos), append(labels, eos)
+	}
+	return append(ids, eos), append(labels, Ignore)
 }

@@ -23,7 +23,7 @@ type Object struct {
 
 // Has reports whether the key is present and its value is not null.
 func (o Object) Has(key string) bool {
-	v, ok := o.value(key)
+	v, ok := o.lookup(key)
 	return ok && string(v) != "null"
 }
 
@@ -239,7 +239,7 @@ func (f Fields) Text(role string) (string, error) {
 		return "", nil
 	}
 	key := f.keys[role]
-	raw, _ := f.row.value(key)
+	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a string" {
 		return "", fmt.Errorf("field %q is %s, want a string", key, kind)
 	}
@@ -261,7 +261,7 @@ func textOf(raw []byte) string {
 // Ints is the list of whole numbers of a role.
 func (f Fields) Ints(role string) ([]int32, error) {
 	key := f.keys[role]
-	raw, _ := f.row.value(key)
+	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a list" {
 		return nil, fmt.Errorf("field %q is %s, want a list of whole numbers", key, kind)
 	}
@@ -283,7 +283,7 @@ func (f Fields) Ints(role string) ([]int32, error) {
 
 // mask is Ints with true and false for 1 and 0.
 func (f Fields) mask(role string) ([]int32, error) {
-	raw, _ := f.row.value(f.keys[role])
+	raw, _ := f.row.lookup(f.keys[role])
 	var flags []bool
 	if kindOf(raw) != "a list" || json.Unmarshal(raw, &flags) != nil {
 		return f.Ints(role)

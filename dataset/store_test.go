@@ -298,7 +298,7 @@ func TestTemporaryFile(t *testing.T) {
 		c.limit = 5000
 	}
 	s := loading{cfg: cfg, path: cfg.Path, tok: bytesTokenizer{}, report: newReport(cfg.Path), out: out, meter: newMeter(nil)}
-	if err := s.read(context.Background(), f, 2); err != nil {
+	if err := s.read(context.Background(), f, f, 2); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := out.finish(s.report, cfg.Path)
