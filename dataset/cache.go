@@ -146,6 +146,7 @@ func (c *tokenCache) acquire(ctx context.Context, source string, size int64, wor
 			return nil
 		}
 	}
+	os.Remove(c.path) // damaged, if it is there: its space is needed
 	return c.part.Truncate(0)
 }
 

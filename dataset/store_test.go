@@ -103,6 +103,41 @@ func tokensOf(t testing.TB, cfg Config) string {
 	return names[0]
 }
 
+// TestWorkersAndChunks: texts that become several rows, and slices of a file, are cut alike by any number of workers.
+func TestWorkersAndChunks(t *testing.T) {
+	var b strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&b, "{\"text\":\"row %d %s\"}\n", i, strings.Repeat("x", int(newRandom(9, uint64(i)).below(400))))
+	}
+	var want []Row
+	wantReport := ""
+	for workers := 1; workers <= 8; workers++ {
+		cfg := workersConfig(t, workers, b.String())
+		cfg.Sources = []Source{{Path: cfg.Path, Split: "train[100:2900]", Weight: 1}}
+		cfg.Path = ""
+		set, report := mustLoad(t, cfg, bytesTokenizer{})
+		rows := all(set.Train)
+		for i := range rows {
+			rows[i].Source = ""
+		}
+		text := strings.ReplaceAll(report.String(), filepath.Dir(cfg.CacheDir), "")
+		if want == nil {
+			want, wantReport = rows, text
+			if report.Chunked.Count == 0 || report.Rows != 2800 || report.Kept != report.Rows+report.Chunks || rows[0].Index != 100 {
+				t.Fatalf("no chunks, or another slice: %v", report)
+			}
+		}
+		if !reflect.DeepEqual(rows, want) || text != wantReport {
+			t.Errorf("%d workers: the rows are equal: %v; the report\n%s\nwant\n%s", workers, reflect.DeepEqual(rows, want), text, wantReport)
+		}
+		checkColumns(t, set.Train)
+		again, report := mustLoad(t, cfg, bytesTokenizer{})
+		if !strings.HasPrefix(report.CacheNote, "tokens read from ") || report.Chunked.Count == 0 || again.Train.Len() != len(want) {
+			t.Errorf("second start: %v", report)
+		}
+	}
+}
+
 // TestWorkersAndProblems: the problems of a broken file, their order and number are those of one worker.
 func TestWorkersAndProblems(t *testing.T) {
 	rows := mixedRows(20000, true)
