@@ -8,10 +8,10 @@ import (
 
 // Limits of ChooseBudgets.
 const (
-	maxBudgets      = 8    // a step is planned and captured for each
-	batchesABudget  = 32   // a further budget is worth its plan where there are so many batches for it
-	savingOfABudget = 0.01 // and where it saves this part of the tokens
-	budgetSizes     = 512  // different sizes that are looked at, at most
+	maxBudgets      = 8     // a step is planned and captured for each
+	batchesABudget  = 2     // which takes about as long as so many micro-batches: a further budget must save more
+	savingOfABudget = 0.005 // and this part of the tokens at least
+	budgetSizes     = 512   // different sizes that are looked at, at most
 )
 
 // ChooseBudgets chooses the token budgets of a run of so many batches over all ranks, from the batches that it will deal:
@@ -23,14 +23,14 @@ func (l *Loader) ChooseBudgets(batches int) {
 	}
 	var totals []int // of each batch
 	for epoch := 0; len(totals) < max(batches, 1); epoch++ {
-		dealt := l.deal(epoch)
+		dealt := l.sequences(epoch)
 		for p := range l.batches(dealt.len()) {
 			totals = append(totals, l.tokens(dealt.part(l.at(dealt, p))))
 		}
 	}
 	largest := slices.Max(totals)
 	unit := budgetUnit(largest)
-	budgets := placeBudgets(totals, unit, min(maxBudgets, 1+batches/batchesABudget))
+	budgets := placeBudgets(totals, unit, maxBudgets, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
 	for i, b := range budgets {
 		budgets[i] = min(b, l.opt.BatchSize*l.opt.T)
 	}
@@ -62,8 +62,8 @@ func budgetUnit(tokens int) int {
 }
 
 // placeBudgets chooses at most most budgets, multiples of unit, for batches of such totals: those with which the fewest
-// tokens are computed, where each adds to those that are there what a budget must save.
-func placeBudgets(totals []int, unit, most int) []int {
+// tokens are computed. Each further one saves at least such a part of them.
+func placeBudgets(totals []int, unit, most int, saving float64) []int {
 	size := func(total int) int { return (total + unit - 1) / unit }
 	n := size(slices.Max(totals))
 	fit := make([]int, n+1) // batches of at most so many units
@@ -81,7 +81,7 @@ func placeBudgets(totals []int, unit, most int) []int {
 	}
 	from := [][]int{make([]int, n+1)}
 	for len(from) < most {
-		with, below := slices.Clone(computed), make([]int, n+1)
+		with, below := slices.Clone(computed), slices.Clone(from[len(from)-1])
 		for i := 1; i <= n; i++ {
 			for j := range i {
 				if c := computed[j] + i*(fit[i]-fit[j]); c < with[i] {
@@ -89,7 +89,7 @@ func placeBudgets(totals []int, unit, most int) []int {
 				}
 			}
 		}
-		if float64(computed[n]-with[n]) < savingOfABudget*float64(with[n]) {
+		if float64(computed[n]-with[n]) < saving*float64(with[n]) {
 			break
 		}
 		computed, from = with, append(from, below)
@@ -130,7 +130,7 @@ func (l *Loader) budget(tokens int) int {
 
 // Efficiency is the part of the tokens computed in an epoch that are rows' and not padding.
 func (l *Loader) Efficiency(epoch int) float64 {
-	dealt := l.deal(epoch)
+	dealt := l.sequences(epoch)
 	batches := l.batches(dealt.len())
 	computed := float64(batches) * float64(l.budgets[len(l.budgets)-1])
 	if l.flat() {

@@ -229,13 +229,10 @@ func (l *Loader) batches(sequences int) int {
 
 // Batches counts the batches of an epoch. With packing and shuffling epochs may differ.
 func (l *Loader) Batches(epoch int) int {
-	switch {
-	case !l.opt.Packing:
+	if !l.opt.Packing {
 		return l.batches(l.rows.Len())
-	case epoch == l.epoch:
-		return l.batches(l.dealt().len())
 	}
-	return l.batches(l.deal(epoch).len())
+	return l.batches(l.sequences(epoch).len())
 }
 
 // Steps counts the optimizer steps of the first epochs with windows of accumulate batches a rank; the last window of an
@@ -254,6 +251,14 @@ func (l *Loader) Progress() float64 {
 		return float64(l.epoch)
 	}
 	return float64(l.epoch) + float64(l.position)/float64(l.batches(l.dealt().len()))
+}
+
+// sequences are those of an epoch; those of the cursor's are kept.
+func (l *Loader) sequences(epoch int) sequences {
+	if epoch == l.epoch {
+		return l.dealt()
+	}
+	return l.deal(epoch)
 }
 
 // dealt is the sequences of the epoch that the cursor is in.

@@ -60,7 +60,7 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int) {
 // Epoch yields this rank's batches of one epoch and leaves the cursor alone: for evaluation.
 func (l *Loader) Epoch(epoch int) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {
-		dealt := l.deal(epoch)
+		dealt := l.sequences(epoch)
 		from, to := l.share(l.batches(dealt.len()))
 		for p := from; p < to; p++ {
 			if !yield(l.batch(dealt, epoch, p)) {
