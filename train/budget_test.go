@@ -190,9 +190,9 @@ func unevenSpec(t testing.TB, steps int, device string) Spec {
 func TestBudgetsTrainAsPaddingDoes(t *testing.T) { budgetsTrainAsPaddingDoes(t, "cpu", 1e-6, 1e-4) }
 
 func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64) {
-	for _, accumulate := range []int{1, 3} {
-		padded := unevenSpec(t, 60, device)
-		padded.Training.GradientAccumulationSteps, padded.Dataset.PadTo = accumulate, dataset.PadMaxLength
+	for _, c := range []struct{ rows, accumulate, steps int }{{2, 1, 40}, {1, 3, 16}} {
+		padded := unevenSpec(t, c.steps, device)
+		padded.Training.BatchSize, padded.Training.GradientAccumulationSteps, padded.Dataset.PadTo = c.rows, c.accumulate, dataset.PadMaxLength
 		want := mustStart(t, padded, Env{})
 		flat := padded
 		flat.Dataset.PadTo, flat.OutputDir = dataset.PadNone, filepath.Join(t.TempDir(), "flat")
@@ -200,7 +200,7 @@ func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(plan.Budgets) < 3 || plan.Padding > 0.1 || !strings.Contains(plan.String(), "\n  token budgets "+fmt.Sprint(plan.Budgets[0])+", ") {
+		if len(plan.Budgets) < 2 || plan.Padding > 0.2 || !strings.Contains(plan.String(), "\n  token budgets "+fmt.Sprint(plan.Budgets[0])+", ") {
 			t.Errorf("the plan has the budgets %v and %.1f %% padding:\n%v", plan.Budgets, 100*plan.Padding, plan)
 		}
 		got := mustStart(t, flat, Env{})
@@ -224,7 +224,7 @@ func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64
 		}
 		parts := flat
 		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-		for _, at := range []int{7, 29} {
+		for _, at := range []int{3, 11} {
 			stop := stopping(at)
 			mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 			parts.Training.Resume = "auto"
