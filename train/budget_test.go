@@ -283,3 +283,26 @@ func budgetsTakeTheMemoryOfTheLargest(t *testing.T, prepare func(Spec) (*prepare
 		}
 	}
 }
+
+// TestRecomputedBudgetsEqualKept: every kind of gradient checkpointing trains the same adapter over several budgets.
+func TestRecomputedBudgetsEqualKept(t *testing.T) { recomputedBudgetsEqualKept(t, "cpu") }
+
+func recomputedBudgetsEqualKept(t *testing.T, device string) {
+	var first []byte
+	for _, mode := range []string{"none", "selective", "full", "offload"} {
+		s := unevenSpec(t, 24, device)
+		s.Training.GradientCheckpointing, s.LoRA.Dropout, s.Training.BatchSize = mode, 0.1, 1
+		plan, err := PlanRun(context.Background(), s, Env{})
+		if err != nil || len(plan.Budgets) < 2 {
+			t.Fatalf("budgets %v, %v", plan.Budgets, err)
+		}
+		mustStart(t, s, Env{})
+		got := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
+		if first == nil {
+			first = got
+		}
+		if !bytes.Equal(first, got) {
+			t.Errorf("%s trains another adapter than none", mode)
+		}
+	}
+}
