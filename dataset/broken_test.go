@@ -164,7 +164,7 @@ func TestValidate(t *testing.T) {
 			"dataset.path is missing: name a data file, a folder or a hub data set such as org/name, or list dataset.sources",
 			"dataset.max_length is 1, want 2 to 1048576",
 			"dataset.val_split is 1, want 0 <= val_split < 1",
-			`dataset.pad_to is "long", want longest or max_length`,
+			`dataset.pad_to is "long", want none or max_length`,
 			`dataset.on_truncated is "cut", want one of auto, chunk, keep, drop, error`,
 			`dataset.format is "alpacca", want one of alpaca, completion, preference, segments, text, tokenized; did you mean alpaca?`,
 		}},

@@ -1,9 +1,9 @@
 // Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels,
-// rows become batches of one fixed shape, in an order that a seed decides and a cursor can resume.
+// rows become batches, each as long as one of a few token budgets, in an order that a seed decides and a cursor can resume.
 //
 //	file -> rows (source) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
 //
-// Alphabet: B sequences a batch, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
+// Alphabet: M tokens a batch; B sequences, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
 package dataset
 
 import (
