@@ -3,6 +3,7 @@ package dataset
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -35,11 +36,16 @@ type Config struct {
 	// OnTruncated is what becomes of a row longer than MaxLength: keep the cut row if a trained token is left, drop
 	// it, or stop with an error.
 	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
-	// CacheDir is a folder that keeps tokenised files by content hash. Empty keeps none.
+	// CacheDir is a folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files
+	// of 64 MB and more. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
 	Seed uint64 `mapstructure:"-" yaml:"-"`
+	// Workers is how many rows are tokenised at a time; 0 = one for each core. It changes no result.
+	Workers int `mapstructure:"-" yaml:"-"`
+	// Progress is told how far reading is, several times a second; nil = nobody is.
+	Progress func(Progress) `mapstructure:"-" yaml:"-"`
 }
 
 // Values of Config.PadTo and Config.OnTruncated.
@@ -65,7 +71,15 @@ func Default() Config {
 		PadTo:       PadLongest,
 		Separator:   defaultSeparator,
 		OnTruncated: TruncatedKeep,
+		CacheDir:    CacheAuto,
 	}
+}
+
+func (c Config) workers() int {
+	if c.Workers > 0 {
+		return c.Workers
+	}
+	return runtime.GOMAXPROCS(0)
 }
 
 // Validate reports every problem of the section at once, without reading a file.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 
 	"github.com/tierlora/tierlora/internal/regular"
@@ -19,7 +20,7 @@ import (
 // Ignore is the label of a token that is not trained.
 const Ignore = int32(-100)
 
-// Tokenizer is what the package needs from a tokenizer. It is called from one goroutine.
+// Tokenizer is what the package needs from a tokenizer. It is safe for concurrent use.
 type Tokenizer interface {
 	IDs(text string, addSpecial bool) []int32
 	BOS() (int32, bool)
@@ -131,18 +132,18 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 	if err != nil {
 		return nil, report, err
 	}
-	set.Train = Memory(rows)
+	if rows.Len() > math.MaxInt32 {
+		return nil, report, fmt.Errorf("%s: %d rows, more than %d: split the file", cfg.Path, rows.Len(), math.MaxInt32)
+	}
+	set.Train = rows
 	if cfg.ValSplit > 0 {
-		train, val, err := split(rows, cfg.ValSplit, cfg.Seed)
+		set.Train, set.Val, err = split(rows, cfg.ValSplit, cfg.Seed)
 		if err != nil {
 			return nil, report, fmt.Errorf("%s: %w", cfg.Path, err)
 		}
-		set.Train, set.Val = Memory(train), Memory(val)
 	}
 	if cfg.ValPath != "" {
-		var val *Report
-		rows, val, err = loadSource(ctx, cfg, cfg.ValPath, tok, open)
-		set.Val, report.Val = Memory(rows), val
+		set.Val, report.Val, err = loadSource(ctx, cfg, cfg.ValPath, tok, open)
 		if err != nil {
 			return nil, report, err
 		}

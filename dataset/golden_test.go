@@ -185,7 +185,11 @@ func TestInspectGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set.Train = append(set.Train.(dataset.Memory), golden.Train.(dataset.Memory)...)
+	rows := dataset.Memory{set.Train.Row(0)}
+	for n := range golden.Train.Len() {
+		rows = append(rows, golden.Train.Row(n))
+	}
+	set.Train = rows
 	for n := range set.Train.Len() {
 		row, tokens, err := set.Inspect(n, tok)
 		if err != nil {

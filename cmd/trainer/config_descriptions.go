@@ -34,7 +34,7 @@ var descriptions = map[string]string{
 	"dataset.fields":                       "Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}.",
 	"dataset.separator":                    "The text between prompt and completion (format completion).",
 	"dataset.on_truncated":                 "What becomes of a row longer than `max_length`: keep the cut row if a trained token is left, drop it, or stop with an error.",
-	"dataset.cache_dir":                    "A folder that keeps tokenised files by content hash. Empty keeps none.",
+	"dataset.cache_dir":                    "A folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files of 64 MB and more. Empty keeps none.",
 	"training":                             "How long and how to train, and what is evaluated and saved on the way.",
 	"training.max_steps":                   "The number of optimizer steps; it wins over `epochs`. 0 lets `epochs` decide.",
 	"training.epochs":                      "The number of passes over the data; 0.5 is half a pass.",

@@ -48,7 +48,7 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok)
+			set, report, err := openData(cmd.Context(), config.Spec, tok, c.reading())
 			if err != nil {
 				return err
 			}

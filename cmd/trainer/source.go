@@ -71,9 +71,9 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 }
 
 // openData reads the data of a configuration as a run does.
-func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer) (*dataset.Set, *dataset.Report, error) {
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, reading func(dataset.Progress)) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
-	c.Seed = s.Seed
+	c.Seed, c.Progress = s.Seed, reading
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
 		return dataset.Load(ctx, c, tok)

@@ -40,7 +40,7 @@ var imports = map[string][]string{
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
 	"dataset/source":    {},
-	"dataset":           {"dataset/source", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
+	"dataset":           {"dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "graph", "kernel", "model/nn"},
