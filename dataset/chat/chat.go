@@ -269,6 +269,11 @@ func (c *Chat) probe(t *Template) *traits {
 			n = s.End
 		}
 	}
+	for i := range known.end { // for a tokenizer that does not know the mark: a line is whole
+		if known.end[i] == '\n' && i > n && strings.HasPrefix(middle, known.end[:i+1]) {
+			n = i
+		}
+	}
 	if n > 0 && n < len(known.end) {
 		stop(c.specials(known.end[:n]))
 		known.end = known.end[:n]
