@@ -38,6 +38,10 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("on_truncated", cfg.OnTruncated)
 	put("rows", cfg.span)
 	put("text_by", cfg.TextBy)
+	put("chat", []string{cfg.ChatTemplate, cfg.TrainOn, fmt.Sprintf("%q", cfg.RolesToTrain), cfg.SplitTurns, fmt.Sprintf("%q", cfg.AllowSpecial)})
+	put("train_reasoning", cfg.TrainReasoning)
+	put("train_tool_calls", cfg.TrainToolCalls)
+	put("templates", cfg.chat.print())
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}
@@ -60,6 +64,8 @@ var keyless = map[string]string{
 	"Seed":          "parts and orders the rows",
 	"Workers":       "how fast",
 	"Progress":      "shows how far",
+	"Chat":          "the hash of what it finds is in the key",
+	"chat":          "made of other fields",
 }
 
 // probe is tokenised into the fingerprint, so that most changes of the tokenizer's own code show too.

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
@@ -49,12 +50,33 @@ type Config struct {
 	// TextBy is what a row of a text file (.txt) is: a line, a paragraph (what stands between blank lines), or the whole
 	// document.
 	TextBy string `mapstructure:"text_by" yaml:"text_by"`
+	// ChatTemplate is the template of conversations (formats messages and sharegpt): a .jinja file, the name of one of
+	// the model's own templates, or chatml, vicuna or zephyr. Empty is the model's own, chosen as transformers does.
+	ChatTemplate string `mapstructure:"chat_template" yaml:"chat_template"`
+	// TrainOn says what of a conversation is trained: assistant (all messages of RolesToTrain), last (the last of them)
+	// or all (every token). A message's own train or weight overrides it.
+	TrainOn string `mapstructure:"train_on" yaml:"train_on"`
+	// RolesToTrain are the roles whose messages are trained.
+	RolesToTrain []string `mapstructure:"roles_to_train" yaml:"roles_to_train"`
+	// TrainReasoning trains the reasoning of trained messages too: reasoning_content, and what stands in <think>.
+	TrainReasoning bool `mapstructure:"train_reasoning" yaml:"train_reasoning"`
+	// TrainToolCalls trains the calls of tools in trained messages too.
+	TrainToolCalls bool `mapstructure:"train_tool_calls" yaml:"train_tool_calls"`
+	// SplitTurns is about templates that write a turn otherwise once messages follow (Qwen3 drops its reasoning): auto
+	// renders the conversation up to each such turn as a row of its own, always does so for every trained turn, never
+	// makes such a conversation an error.
+	SplitTurns string `mapstructure:"split_turns" yaml:"split_turns"`
+	// AllowSpecial are special tokens that stay special inside of messages' texts, where they are read as plain text
+	// otherwise; all allows every one.
+	AllowSpecial []string `mapstructure:"allow_special" yaml:"allow_special"`
 	// CacheDir is a folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files
 	// of 64 MB and more. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
 	Seed uint64 `mapstructure:"-" yaml:"-"`
+	// Chat finds the model's chat templates when the first conversation is met, set by the caller; nil: there are none.
+	Chat func() (*chat.Sources, error) `mapstructure:"-" yaml:"-"`
 	// Workers is how many rows are tokenised at a time; 0 = one for each core. It changes no result.
 	Workers int `mapstructure:"-" yaml:"-"`
 	// Progress is told how far reading is, several times a second; nil = nobody is.
@@ -64,6 +86,7 @@ type Config struct {
 	PathFolder, ValPathFolder string `mapstructure:"-" yaml:"-"`
 
 	span source.Span // of the rows of the file at hand
+	chat *chatOnce
 }
 
 // Values of Config.PadTo and Config.OnTruncated.
@@ -94,6 +117,12 @@ func Default() Config {
 		OnTruncated: TruncatedAuto,
 		TextBy:      source.TextLine,
 		CacheDir:    CacheAuto,
+
+		TrainOn:        chat.TrainAssistant,
+		RolesToTrain:   []string{"assistant"},
+		TrainReasoning: true,
+		TrainToolCalls: true,
+		SplitTurns:     chat.SplitAuto,
 	}
 }
 
@@ -136,6 +165,7 @@ func (c Config) Validate() []error {
 	if !slices.Contains(source.TextUnits, c.TextBy) {
 		bad("text_by is %q, want one of %s", c.TextBy, strings.Join(source.TextUnits, ", "))
 	}
+	problems = append(problems, c.validateChat()...)
 	problems = append(problems, c.validateSources()...)
 	if c.Format == "" || c.Format == FormatAuto {
 		problems = append(problems, c.validateRoles("", allRoles())...)
@@ -181,6 +211,11 @@ func (c Config) validateUse(name string, f Format) []error {
 	}
 	if c.Separator != defaultSeparator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
+	}
+	if !f.Chat {
+		for _, key := range c.chatKeys() {
+			problems = append(problems, fmt.Errorf("dataset.%s does nothing with format %s, which has no conversations: remove it", key, name))
+		}
 	}
 	if c.TrainOnPrompt && f.NoPrompt != "" {
 		problems = append(problems, fmt.Errorf("dataset.train_on_prompt does nothing with format %s, where %s: remove it", name, f.NoPrompt))

@@ -50,6 +50,7 @@ type booked struct {
 	hash        uint64
 	maxID       int32
 	err         error // *source.RowError
+	chat        *chatCounts
 }
 
 // pipeline reads on one goroutine, encodes on several, and hands over the chunks in the order of the file.
@@ -193,26 +194,29 @@ func (p *pipeline) tokenise(c *chunk, b *buffers) {
 	}
 }
 
-// book appends what became of an example.
+// book appends what became of an example, which may be several rows.
 func (c *chunk) book(r booked, e encoded) {
-	if r.drop = e.drop; r.err != nil || r.drop != "" {
+	r.chat, r.drop = e.chat, e.drop
+	switch {
+	case r.err != nil || r.drop != "":
 		c.booked = append(c.booked, r)
-		return
-	}
-	if e.cut {
-		r.cut = e.length - len(e.ids)
-	}
-	if e.chunk == 0 {
-		c.booked = append(c.booked, c.write(r, e))
-		return
-	}
-	parts := e.rows()
-	for i, part := range parts {
-		r.chunks, r.more = 0, i > 0
-		if i == 0 {
-			r.chunks = len(parts)
+	case e.chunk > 0:
+		parts := e.rows()
+		for i, part := range parts {
+			r.chunks, r.more = 0, i > 0
+			if i == 0 {
+				r.chunks = len(parts)
+			}
+			c.booked = append(c.booked, c.write(r, part))
 		}
-		c.booked = append(c.booked, c.write(r, part))
+	default:
+		if e.cut {
+			r.cut = e.length - len(e.ids)
+		}
+		c.booked = append(c.booked, c.write(r, e))
+	}
+	for _, e := range e.more {
+		c.book(booked{index: r.index, line: r.line, more: true}, e)
 	}
 }
 

@@ -131,26 +131,29 @@ func (m *bpe) tokenize(p piece, sc *scratch, out *output) {
 // word appends the tokens of bytes [start,end) of p.
 func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 	w := p.s[start:end]
-	if p.at == nil && len(w) <= maxNearWord {
-		n := sc.near(w)
-		if !n.is(w) {
-			m.lookUp(w, sc)
-			n.put(w, sc.tokens)
-		}
-		if n.is(w) {
-			out.ids = append(out.ids, n.ids[:n.tokens]...)
-		} else {
-			out.add(p, start, sc.tokens)
-		}
-		return
-	}
-	if m.bytes && !m.allBytes && p.at != nil && m.lacks(w) {
+	if m.bytes && !m.allBytes && (p.at != nil || out.located != nil) && m.lacks(w) {
 		// A byte without an id vanishes and the offsets after it move as if it had never been there, in characters' bytes.
 		named := byteLevelText(p.sub(cut{start, end}))
 		sc.symbols = sc.symbols[:0]
 		m.characters(named.s, sc)
 		m.finish(sc)
 		out.add(named, 0, sc.tokens)
+		return
+	}
+	if len(w) <= maxNearWord {
+		n := sc.near(w)
+		if !n.is(w) {
+			if m.lookUp(w, sc); !n.put(w, sc.tokens) {
+				out.add(p, start, sc.tokens)
+				return
+			}
+		}
+		if p.at == nil && out.located == nil {
+			out.ids = append(out.ids, n.ids[:n.tokens]...)
+			return
+		}
+		n.give(sc)
+		out.add(p, start, sc.tokens)
 		return
 	}
 	if len(w) > maxCacheWord {

@@ -6,11 +6,12 @@ type nearWord struct {
 	low, high uint64 // the word's bytes (ends)
 	size      uint8  // of the word; 0 = empty
 	tokens    uint8
+	ends      [nearTokens]uint8 // of the tokens, in bytes of the word
 	ids       [nearTokens]int32
 }
 
 const (
-	nearTokens  = 11 // a longer list is left to the wordCache
+	nearTokens  = 9 // a longer list is left to the wordCache
 	maxNearWord = 16
 	nearBits    = 13 // 8,192 words, 512 KiB: what a core's own cache holds
 )
@@ -51,13 +52,22 @@ func (n *nearWord) is(w string) bool {
 }
 
 // put takes a word over, unless it has too many tokens.
-func (n *nearWord) put(w string, tokens []token) {
+func (n *nearWord) put(w string, tokens []token) bool {
 	if len(tokens) > nearTokens {
-		return
+		return false
 	}
 	n.low, n.high = ends(w)
 	n.size, n.tokens = uint8(len(w)), uint8(len(tokens))
 	for i, t := range tokens {
-		n.ids[i] = t.id
+		n.ids[i], n.ends[i] = t.id, uint8(t.end)
+	}
+	return true
+}
+
+// give leaves the word's tokens in sc.tokens.
+func (n *nearWord) give(sc *scratch) {
+	sc.tokens = sc.tokens[:0]
+	for i := range int(n.tokens) {
+		sc.tokens = append(sc.tokens, token{n.ids[i], int32(n.ends[i])})
 	}
 }
