@@ -3,10 +3,12 @@ package dataset
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
@@ -32,7 +34,7 @@ type Config struct {
 	Shuffle bool `mapstructure:"shuffle" yaml:"shuffle"`
 	// Packing puts several rows into one sequence of MaxLength tokens; no row attends to another.
 	Packing bool `mapstructure:"packing" yaml:"packing"`
-	// PadTo is the length of unpacked sequences: longest (row of the data set, rounded up to 8) or max_length.
+	// PadTo is what unpacked rows are padded to: none, they lie end to end, or max_length, the most that a batch can take.
 	PadTo string `mapstructure:"pad_to" yaml:"pad_to"`
 	// TrainOnPrompt trains the prompt's tokens too; otherwise only the answer's are.
 	TrainOnPrompt bool `mapstructure:"train_on_prompt" yaml:"train_on_prompt"`
@@ -48,11 +50,37 @@ type Config struct {
 	// TextBy is what a row of a text file (.txt) is: a line, a paragraph (what stands between blank lines), or the whole
 	// document.
 	TextBy string `mapstructure:"text_by" yaml:"text_by"`
-	// CacheDir is a folder that keeps tokenised files by content hash. Empty keeps none.
+	// ChatTemplate is the template of conversations (formats messages and sharegpt): a .jinja file, the name of one of
+	// the model's own templates, or chatml, vicuna or zephyr. Empty is the model's own, chosen as transformers does.
+	ChatTemplate string `mapstructure:"chat_template" yaml:"chat_template"`
+	// TrainOn says what of a conversation is trained: assistant (all messages of RolesToTrain), last (the last of them)
+	// or all (every token). A message's own train or weight overrides it.
+	TrainOn string `mapstructure:"train_on" yaml:"train_on"`
+	// RolesToTrain are the roles whose messages are trained.
+	RolesToTrain []string `mapstructure:"roles_to_train" yaml:"roles_to_train"`
+	// TrainReasoning trains the reasoning of trained messages too: reasoning_content, and what stands in <think>.
+	TrainReasoning bool `mapstructure:"train_reasoning" yaml:"train_reasoning"`
+	// TrainToolCalls trains the calls of tools in trained messages too.
+	TrainToolCalls bool `mapstructure:"train_tool_calls" yaml:"train_tool_calls"`
+	// SplitTurns is about templates that write a turn otherwise once messages follow (Qwen3 drops its reasoning): auto
+	// renders the conversation up to each such turn as a row of its own, always does so for every trained turn, never
+	// makes such a conversation an error.
+	SplitTurns string `mapstructure:"split_turns" yaml:"split_turns"`
+	// AllowSpecial are special tokens that stay special inside of messages' texts, where they are read as plain text
+	// otherwise; all allows every one.
+	AllowSpecial []string `mapstructure:"allow_special" yaml:"allow_special"`
+	// CacheDir is a folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files
+	// of 64 MB and more. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
 	Seed uint64 `mapstructure:"-" yaml:"-"`
+	// Chat finds the model's chat templates when the first conversation is met, set by the caller; nil: there are none.
+	Chat func() (*chat.Sources, error) `mapstructure:"-" yaml:"-"`
+	// Workers is how many rows are tokenised at a time; 0 = one for each core. It changes no result.
+	Workers int `mapstructure:"-" yaml:"-"`
+	// Progress is told how far reading is, several times a second; nil = nobody is.
+	Progress func(Progress) `mapstructure:"-" yaml:"-"`
 
 	// Inspect loads rows to be shown, also those that no run can use; set by the caller.
 	Inspect bool `mapstructure:"-" yaml:"-"`
@@ -60,12 +88,14 @@ type Config struct {
 	PathFolder, ValPathFolder string `mapstructure:"-" yaml:"-"`
 
 	span source.Span // of the rows of the file at hand
+	chat *chatOnce
 }
 
 // Values of Config.PadTo and Config.OnTruncated.
 const (
-	PadLongest   = "longest"
+	PadNone      = "none"
 	PadMaxLength = "max_length"
+	PadLongest   = "longest" // of older configurations, means none
 
 	TruncatedAuto  = "auto"
 	TruncatedChunk = "chunk"
@@ -84,11 +114,25 @@ func Default() Config {
 	return Config{
 		MaxLength:   512,
 		Shuffle:     true,
-		PadTo:       PadLongest,
+		PadTo:       PadNone,
 		Separator:   defaultSeparator,
 		OnTruncated: TruncatedAuto,
 		TextBy:      source.TextLine,
+		CacheDir:    CacheAuto,
+
+		TrainOn:        chat.TrainAssistant,
+		RolesToTrain:   []string{"assistant"},
+		TrainReasoning: true,
+		TrainToolCalls: true,
+		SplitTurns:     chat.SplitAuto,
 	}
+}
+
+func (c Config) workers() int {
+	if c.Workers > 0 {
+		return c.Workers
+	}
+	return runtime.GOMAXPROCS(0)
 }
 
 // Validate reports every problem of the section at once, without reading a file.
@@ -114,8 +158,8 @@ func (c Config) Validate() []error {
 	if c.ValPath != "" && c.ValPath == c.Path {
 		bad("val_path is the training file itself: use val_split to hold out a part of it")
 	}
-	if !slices.Contains([]string{PadLongest, PadMaxLength}, c.PadTo) {
-		bad("pad_to is %q, want %s or %s", c.PadTo, PadLongest, PadMaxLength)
+	if !slices.Contains([]string{PadNone, PadMaxLength, PadLongest}, c.PadTo) {
+		bad("pad_to is %q, want %s or %s", c.PadTo, PadNone, PadMaxLength)
 	}
 	if all := []string{TruncatedAuto, TruncatedChunk, TruncatedKeep, TruncatedDrop, TruncatedError}; !slices.Contains(all, c.OnTruncated) {
 		bad("on_truncated is %q, want one of %s", c.OnTruncated, strings.Join(all, ", "))
@@ -123,6 +167,7 @@ func (c Config) Validate() []error {
 	if !slices.Contains(source.TextUnits, c.TextBy) {
 		bad("text_by is %q, want one of %s", c.TextBy, strings.Join(source.TextUnits, ", "))
 	}
+	problems = append(problems, c.validateChat()...)
 	problems = append(problems, c.validateSources()...)
 	if c.Format == "" || c.Format == FormatAuto {
 		problems = append(problems, c.validateRoles("", allRoles())...)
@@ -168,6 +213,11 @@ func (c Config) validateUse(name string, f Format) []error {
 	}
 	if c.Separator != defaultSeparator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
+	}
+	if !f.Chat {
+		for _, key := range c.chatKeys() {
+			problems = append(problems, fmt.Errorf("dataset.%s does nothing with format %s, which has no conversations: remove it", key, name))
+		}
 	}
 	if c.TrainOnPrompt && f.NoPrompt != "" {
 		problems = append(problems, fmt.Errorf("dataset.train_on_prompt does nothing with format %s, where %s: remove it", name, f.NoPrompt))

@@ -1,21 +1,22 @@
 // Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels,
-// rows become batches of one fixed shape, in an order that a seed decides and a cursor can resume.
+// rows become batches, each as long as one of a few token budgets, in an order that a seed decides and a cursor can resume.
 //
 //	file -> rows (source) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
 //
-// Alphabet: B sequences a batch, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
+// Alphabet: M tokens a batch; B sequences, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
 package dataset
 
 import (
 	"context"
 	"fmt"
 	"io/fs"
+	"math"
 )
 
 // Ignore is the label of a token that is not trained.
 const Ignore = int32(-100)
 
-// Tokenizer is what the package needs from a tokenizer. It is called from one goroutine.
+// Tokenizer is what the package needs from a tokenizer. It is safe for concurrent use.
 type Tokenizer interface {
 	IDs(text string, addSpecial bool) []int32
 	BOS() (int32, bool)
@@ -97,6 +98,7 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 		return nil, nil, err
 	}
 	set := &Set{Config: cfg, Val: Memory(nil)}
+	cfg.chat = newChatOnce(cfg, tok)
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
 	}
@@ -107,6 +109,9 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
 	if err != nil {
 		return nil, report, fmt.Errorf("%s: %w", report.Source, err)
+	}
+	if n := rowsOf(train); n > math.MaxInt32 {
+		return nil, report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
 	}
 	set.Train, set.Val = weigh(train, held, cfg.Seed)
 	if val := cfg.validation(); len(val) > 0 {

@@ -33,6 +33,8 @@ type Report struct {
 	CutTokens     int64 // lost to the cut, of the kept rows
 	Longest       int   // tokens of the longest kept row
 
+	Chat ChatReport // of formats with conversations
+
 	Duplicates         int     // kept rows whose tokens an earlier kept row has too
 	TrainRows, ValRows int     // after the split
 	Leaked             int     // validation rows whose tokens a training row has too
@@ -47,10 +49,10 @@ type Drop struct {
 	Where  []string // "data.jsonl:17"
 }
 
-func (d *Drop) add(place string) {
+func (d *Drop) add(path string, b *booked) {
 	d.Count++
 	if len(d.Where) < shownRows {
-		d.Where = append(d.Where, place)
+		d.Where = append(d.Where, place(path, b.line, b.index))
 	}
 }
 
@@ -73,77 +75,68 @@ func (r *Report) DroppedRows() int {
 	return n
 }
 
-// count books one row.
-func (r *Report) count(e encoded, place string) {
-	r.Rows++
-	if e.drop != "" {
-		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == e.drop })
+// count books one row of a file; rows are booked in the file's order.
+func (r *Report) count(b *booked, path string) {
+	if !b.more {
+		r.Rows++
+	}
+	r.countChat(b)
+	if b.drop != "" {
+		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == b.drop })
 		if i < 0 {
 			i = len(r.Dropped)
-			r.Dropped = append(r.Dropped, Drop{Reason: e.drop})
+			r.Dropped = append(r.Dropped, Drop{Reason: b.drop})
 		}
-		r.Dropped[i].add(place)
+		r.Dropped[i].add(path, b)
 		return
 	}
-	if e.chunk > 0 {
-		r.Chunked.add(place)
-		r.Chunks += len(e.rows()) - 1
+	if b.chunks > 0 {
+		r.Chunked.add(path, b)
+		r.Chunks += b.chunks - 1
 	}
-	if e.cut {
-		r.Truncated.add(place)
-		r.CutTokens += int64(e.length - len(e.ids))
+	if b.cut > 0 {
+		r.Truncated.add(path, b)
+		r.CutTokens += int64(b.cut)
 	}
+	n := (b.to - b.from) / 4
+	r.TrainedTokens += int64(b.trained)
+	r.TotalTokens += int64(n)
+	r.Longest = max(r.Longest, n)
 }
 
-// finish sums up the kept rows.
-func (r *Report) finish(rows []Row) {
-	r.Kept = len(rows)
-	r.TrainRows = r.Kept
-	seen := map[uint64]bool{}
-	for _, row := range rows {
-		if h := row.hash(); seen[h] {
-			r.Duplicates++
-		} else {
-			seen[h] = true
-		}
-		r.TrainedTokens += int64(row.Trained())
-		r.TotalTokens += int64(len(row.IDs))
-		r.Longest = max(r.Longest, len(row.IDs))
-	}
-	r.sortDropped()
-}
-
+// sortDropped puts the reasons into their order.
 func (r *Report) sortDropped() {
 	slices.SortFunc(r.Dropped, func(a, b Drop) int {
 		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
 	})
 }
 
-// hash is FNV-1a over the ids, to count equal rows with.
-func (r Row) hash() uint64 {
-	h := uint64(14695981039346656037)
-	for _, id := range r.IDs {
-		h = (h ^ uint64(uint32(id))) * 1099511628211
-	}
-	return h
+// placeless is the report of a file by whatever path it is known.
+func (r *Report) placeless() *Report {
+	return r.move(func(place string) string { return strings.TrimPrefix(place, r.Source) })
 }
 
-// leaked counts the validation rows that are training rows too.
-func leaked(train, val Rows) int {
-	if val.Len() == 0 {
-		return 0
-	}
-	seen := make(map[uint64]bool, train.Len())
-	for i := range train.Len() {
-		seen[train.Row(i).hash()] = true
-	}
-	n := 0
-	for i := range val.Len() {
-		if seen[val.Row(i).hash()] {
-			n++
+// placed is a placeless report with a path.
+func (r *Report) placed(path string) *Report {
+	return r.move(func(place string) string { return path + place })
+}
+
+func (r *Report) move(to func(place string) string) *Report {
+	moved := *r
+	moved.Source, moved.CacheNote = to(r.Source), ""
+	drop := func(d Drop) Drop {
+		where := slices.Clone(d.Where)
+		for i := range where {
+			where[i] = to(where[i])
 		}
+		d.Where = where
+		return d
 	}
-	return n
+	moved.Truncated, moved.Chunked, moved.Dropped = drop(r.Truncated), drop(r.Chunked), slices.Clone(r.Dropped)
+	for i, d := range moved.Dropped {
+		moved.Dropped[i] = drop(d)
+	}
+	return &moved
 }
 
 func (r *Report) dropList() string {
@@ -199,6 +192,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
 	}
 	fmt.Fprintf(b, "\n  tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
+	r.Chat.write(b)
 	if r.Duplicates > 0 {
 		fmt.Fprintf(b, "\n  duplicates: %d rows have the tokens of an earlier row", r.Duplicates)
 	}

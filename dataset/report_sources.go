@@ -41,15 +41,7 @@ func (r *Report) countDuplicates(rows Rows) {
 	if r.Files < 2 {
 		return
 	}
-	r.Duplicates = 0
-	seen := make(map[uint64]bool, rows.Len())
-	for i := range rows.Len() {
-		if h := rows.Row(i).hash(); seen[h] {
-			r.Duplicates++
-		} else {
-			seen[h] = true
-		}
-	}
+	r.Duplicates = duplicates(rows)
 }
 
 // writeParts writes a block for each source.

@@ -234,7 +234,7 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 		if why := Formats[report.Format].Untrainable; why != "" && !cfg.Inspect {
 			return nil, report, fmt.Errorf("%s: %s", p.path, why)
 		}
-		all = append(all, Memory(rows))
+		all = append(all, rows)
 	}
 	report := joinReports(reports, nil)
 	if len(pieces) > 1 || s.Split != "" {

@@ -23,10 +23,10 @@ func hold(n int, part float64, seed uint64) ([]bool, error) {
 }
 
 // choose gives k of the numbers below n, without putting one back, in an order that means nothing.
-func choose(r *random, n, k int) []int {
-	order := make([]int, n)
+func choose(r *random, n, k int) []int32 {
+	order := make([]int32, n)
 	for i := range order {
-		order[i] = i
+		order[i] = int32(i)
 	}
 	shuffle(r, order)
 	return order[:k]
@@ -40,10 +40,10 @@ func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 	for _, p := range parts {
 		all = append(all, p.rows)
 	}
-	if held == nil && !slices.ContainsFunc(parts, func(p part) bool { return p.source.Weight != 1 }) {
-		return all.whole(), Memory(nil)
-	}
 	rows := all.whole()
+	if !slices.ContainsFunc(parts, func(p part) bool { return p.source.Weight != 1 }) {
+		return apart(rows, held)
+	}
 	var trained, kept []int32
 	first := 0
 	for number, p := range parts {
@@ -59,6 +59,20 @@ func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 		first += p.rows.Len()
 	}
 	return selected{rows, trained}, selected{rows, kept}
+}
+
+// apart gives the rows that are not held out and those that are.
+func apart(rows Rows, held []bool) (train, val Rows) {
+	if held == nil {
+		return rows, Memory(nil)
+	}
+	var kept []int32
+	for i, h := range held {
+		if h {
+			kept = append(kept, int32(i))
+		}
+	}
+	return subset{rows, kept}, selected{rows, kept}
 }
 
 // repeat takes each index floor(weight) times, and the rest of the weight's share once more.

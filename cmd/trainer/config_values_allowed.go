@@ -28,7 +28,7 @@ var choices = map[string][]any{
 	"quantization.type":       anyOf(quant.Names()),
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
 	"dataset.format":          formats,
-	"dataset.pad_to":          {dataset.PadLongest, dataset.PadMaxLength},
+	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
 	"dataset.on_truncated":    {dataset.TruncatedAuto, dataset.TruncatedChunk, dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
 	"dataset.text_by":         anyOf(source.TextUnits),
 

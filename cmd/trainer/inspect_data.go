@@ -45,11 +45,11 @@ func newInspectData(c *console) *cobra.Command {
 				return err
 			}
 			env := environment(c, 0)
-			tok, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, env)
+			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, env)
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok, env)
+			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, env, c.reading())
 			if err != nil {
 				return err
 			}
