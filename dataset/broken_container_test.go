@@ -112,7 +112,7 @@ func TestBrokenContainers(t *testing.T) {
 		{"a huge cell", "d.csv", "text\n" + strings.Repeat("a", 17<<20) + "\nb,c\n", nil,
 			"d.csv:2: the row is longer than 16 MiB\nd.csv:3: the row has 2 cells, the header has 1"},
 		{"columns that fit no format", "d.csv", "q,reply\na,b\n", nil,
-			"d.csv:2: no format fits the keys q, reply (alpaca needs instruction and output; completion needs prompt and completion; preference needs chosen and rejected; segments needs segments; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
+			"d.csv:2: no format fits the keys q, reply (" + formatNeeds() + "): set dataset.format and dataset.fields"},
 		{"too many columns", "d.csv", strings.Repeat("a,", 1100) + "b\n", nil, "d.csv:1: the header has more than 1024 columns"},
 		// text
 		{"a blank text", "d.txt", "\n\n", nil, "d.txt: no row is left to train on, all 2 were dropped: 2 because the text is empty (d.txt:1, d.txt:2)"},

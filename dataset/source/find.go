@@ -143,9 +143,10 @@ func findFolder(fsys fs.FS, folder string) ([]File, error) {
 	return files, nil
 }
 
-// notData are files of a data set's folder that hold none of its rows, though their endings could.
-var notData = []string{"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json", "requirements.txt",
-	"LICENSE.txt", "README.txt", "robots.txt"}
+// notData are files that hold no rows though their endings could: those beside a data set's, and those of a model.
+var notData = strings.Fields("config.json dataset_info.json dataset_infos.json dataset_dict.json state.json package.json requirements.txt " +
+	"LICENSE.txt README.txt robots.txt tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json " +
+	"generation_config.json chat_template.json model.safetensors.index.json adapter_config.json trainer_state.json")
 
 // splitWords are the names of folders and files that stand for a split, in datasets' order.
 var splitWords = []struct {
