@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -208,6 +207,9 @@ func loadSources(ctx context.Context, cfg Config, sources []Source, tok Tokenize
 		parts = append(parts, part{s, rows, report})
 	}
 	if len(parts) == 1 {
+		if w := sources[0].Weight; w != 1 {
+			reports[0].Weight = w
+		}
 		return parts, reports[0], nil
 	}
 	return parts, joinReports(reports, parts), nil
@@ -380,11 +382,4 @@ func joinReports(reports []*Report, parts []part) *Report {
 		all.countDuplicates(rows.whole())
 	}
 	return all
-}
-
-// taken notes how many rows an epoch takes of each source.
-func (r *Report) taken(parts []part) {
-	for i, p := range r.Parts {
-		p.Taken = int(math.Round(parts[i].source.Weight * float64(p.Kept)))
-	}
 }
