@@ -13,6 +13,7 @@ func (r *Report) add(o *Report) {
 	r.Longest = max(r.Longest, o.Longest)
 	r.Truncated.join(o.Truncated)
 	r.Chunked.join(o.Chunked)
+	r.Chat.add(o.Chat)
 	for _, d := range o.Dropped {
 		i := slices.IndexFunc(r.Dropped, func(known Drop) bool { return known.Reason == d.Reason })
 		if i < 0 {
