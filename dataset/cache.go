@@ -1,185 +1,249 @@
 package dataset
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
-	"hash"
 	"io"
-	"maps"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
+	"time"
 
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// cacheVersion is part of every key. TestCacheVersion tells when a change of the rows calls for a new one.
-const cacheVersion = 1
+// CacheAuto is the value of Config.CacheDir that keeps the tokens of large files in the user's cache folder.
+const CacheAuto = "auto"
 
-// hashReader hashes what is read through it.
-type hashReader struct {
-	r io.Reader
-	h hash.Hash
-}
+const (
+	autoBytes = 64e6                // from this size of a data file CacheAuto keeps its tokens
+	autoAge   = 30 * 24 * time.Hour // entries of CacheAuto's folder that are unused for so long are deleted
+	partAge   = time.Hour           // a file that nobody is writing is deleted after it
+)
 
-func newHashReader(r io.Reader) *hashReader { return &hashReader{r, sha256.New()} }
-
-func (h *hashReader) Read(p []byte) (int, error) {
-	n, err := h.r.Read(p)
-	h.h.Write(p[:n])
-	return n, err
-}
-
-func (h *hashReader) sum() string { return hex.EncodeToString(h.h.Sum(nil)) }
-
-// tokenCache is the entry of one source in Config.CacheDir. Its name is a hash over all that decides the tokens, so an
-// entry is never out of date; one that is damaged is written again. The nil cache keeps nothing.
+// tokenCache is the entry of one source in the cache. Its name is a hash over all that decides the tokens, so an entry
+// is never out of date; one that is damaged is written again.
 type tokenCache struct {
-	path string // "" = off
+	dir  string // "" = off
+	auto bool   // it is CacheAuto's folder
+	path string
 	key  string
 	data string // SHA-256 of the file that the key was made from
 	note string
-}
 
-type cached struct {
-	rows   []Row
+	part   *os.File // what this process writes, locked
+	found  *store   // the entry, if it is there
 	report *Report
+	meter  *meter
 }
 
 // openCache finds the entry. Every failure means only that the file is tokenised again: reading the data reports what is
 // wrong with the data.
-func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (*tokenCache, *cached) {
-	if cfg.CacheDir == "" {
-		return nil, nil
+func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener, f io.Reader) *tokenCache {
+	c := &tokenCache{dir: cfg.CacheDir, auto: cfg.CacheDir == CacheAuto, meter: newMeter(cfg.Progress)}
+	if c.auto {
+		c.dir = autoDir(sizeOf(f))
+	}
+	if c.dir == "" {
+		return c
 	}
 	print, ok := fingerprint(tok)
 	if !ok {
-		return &tokenCache{note: "off, the tokenizer does not show its files"}, nil
+		c.off("off, the tokenizer does not show its files")
+		return c
 	}
-	data, err := hashFile(ctx, path, open)
+	data, err := hashFile(ctx, path, c.dir, open, c.meter)
 	if err != nil {
-		return nil, nil
+		c.dir = ""
+		return c
 	}
-	key := cacheKey(cfg, path, data, print)
-	c := &tokenCache{path: filepath.Join(cfg.CacheDir, key[:32]+".tokens"), key: key, data: data}
-	c.note = "tokens written to " + c.path
-	entry, err := regular.ReadFile(c.path)
-	if err != nil {
-		return c, nil
-	}
-	rows, report, err := decodeEntry(entry, key, path)
-	if err != nil {
-		c.note = fmt.Sprintf("%s was damaged (%v) and is written again", c.path, err)
-		return c, nil
-	}
-	report.CacheNote = "tokens read from " + c.path
-	return c, &cached{rows, report}
+	c.data, c.key = data, cacheKey(cfg, path, data, print)
+	c.path = filepath.Join(c.dir, c.key[:32]+".tokens")
+	c.look(ctx, path, cfg.workers())
+	return c
 }
 
-func hashFile(ctx context.Context, path string, open opener) (string, error) {
-	f, err := open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := newHashReader(contextReader{ctx, f})
-	if _, err := io.Copy(io.Discard, h); err != nil {
-		return "", err
-	}
-	return h.sum(), nil
-}
+func (c *tokenCache) off(note string) { c.dir, c.note = "", note }
 
-// probe is tokenised into the fingerprint, so that most changes of the tokenizer's own code show too.
-const probe = " The  tokens of 3,141.59 naïve ﬁancées' 東京 \U0001f469\u200d\U0001f4bb\n\n\tdon't I'LL </s><|im_end|>"
-
-func fingerprint(tok Tokenizer) (string, bool) {
-	f, ok := tok.(filed)
-	if !ok {
-		return "", false
-	}
-	files := f.Files()
-	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(h, "%q %d\n", name, len(files[name]))
-		h.Write(files[name])
-	}
-	bos, _ := tok.BOS()
-	eos, _ := tok.EOS()
-	fmt.Fprintln(h, tok.AddsBOS(), bos, eos, tok.IDs(probe, false))
-	return hex.EncodeToString(h.Sum(nil)), true
-}
-
-// cacheKey hashes all that decides the rows and the report. Seed, split, order and shape come later and do not.
-func cacheKey(cfg Config, path, data, tokenizer string) string {
-	h := sha256.New()
-	put := func(what string, value any) { fmt.Fprintf(h, "%s %q\n", what, fmt.Sprint(value)) }
-	put("version", cacheVersion)
-	put("data", data)
-	put("tokenizer", tokenizer)
-	put("path", path) // the report names it
-	put("format", cfg.Format)
-	put("max_length", cfg.MaxLength)
-	put("train_on_prompt", cfg.TrainOnPrompt)
-	put("separator", cfg.Separator)
-	put("template", "") // a key of earlier versions: their entries stay valid
-	put("on_truncated", cfg.OnTruncated)
-	for _, role := range cfg.fieldRoles() {
-		put("field "+role, cfg.Fields[role])
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// store writes the entry and says for the report what became of it.
-func (c *tokenCache) store(data string, rows []Row, report *Report) string {
-	if c == nil {
+// autoDir is CacheAuto's folder for a file of a size; "" = none.
+func autoDir(size int64) string {
+	if size < autoBytes {
 		return ""
 	}
-	if c.path == "" {
-		return c.note
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "" // no home folder: nothing is kept
 	}
-	if data != c.data {
-		return "not written, the file changed while it was read"
-	}
-	if err := writeAtomic(c.path, encodeEntry(c.key, rows, report)); err != nil {
-		return fmt.Sprintf("not written: %v", err)
-	}
-	return c.note
+	return filepath.Join(dir, "tierlora", "tokens")
 }
 
-// writeAtomic leaves the whole content under the name or nothing: a crash leaves at most a file under another name.
-func writeAtomic(path string, content []byte) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+// look opens the entry if it is there and whole.
+func (c *tokenCache) look(ctx context.Context, source string, workers int) {
+	c.note = "tokens written to " + c.path
+	rows, err := openStore(ctx, c.path, c.key, source, workers)
+	switch {
+	case err == nil:
+		c.found = rows
+		c.report = rows.head.Report.placed(source)
+		c.report.CacheNote = fmt.Sprintf("tokens read from %s (%s)", c.path, sizeText(rows.head.size()))
+		now := time.Now()
+		_ = os.Chtimes(c.path, now, now) // in use: not to be deleted for its age
+	case !errors.Is(err, fs.ErrNotExist):
+		c.note = fmt.Sprintf("%s was damaged (%v) and is written again", c.path, err)
 	}
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*.part")
+}
+
+func openRegular(path string) (*os.File, error) { return regular.Open(path) }
+
+// claim takes the entry for this process to write, and waits while another one writes it: then it may be found.
+func (c *tokenCache) claim(ctx context.Context, source string, size int64, workers int) error {
+	if c.dir == "" {
+		return nil
+	}
+	err := c.acquire(ctx, source, size, workers)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("read %s: %w", source, ctx.Err())
+	}
 	if err != nil {
+		c.off("not written: " + err.Error())
+	}
+	return nil
+}
+
+func (c *tokenCache) acquire(ctx context.Context, source string, size int64, workers int) error {
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
+	c.clean()
+	if free, ok := diskFree(c.dir); ok && free < reserveBytes+size/2 {
+		return fmt.Errorf("%s has only %s free", c.dir, sizeText(free))
+	}
+	waited := false
+	for {
+		f, err := lockPart(c.path + ".part")
+		if err == nil {
+			c.part = f
+			break
 		}
-	}()
-	if _, err = io.Copy(f, bytes.NewReader(content)); err == nil {
-		err = f.Sync()
+		if !errors.Is(err, errHeld) {
+			return err
+		}
+		if !waited {
+			c.meter.begin("waiting for another run that tokenises", source, 0)
+		}
+		waited = true
+		c.meter.rows(0)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	if closing := f.Close(); err == nil {
-		err = closing
+	if waited {
+		if c.look(ctx, source, workers); c.found != nil {
+			return nil
+		}
+	}
+	os.Remove(c.path) // damaged, if it is there: its space is needed
+	return c.part.Truncate(0)
+}
+
+// lockPart opens a file for this process alone; errHeld while another one has it.
+func lockPart(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = lockNow(f)
+	if err == nil {
+		var now, then os.FileInfo
+		if then, err = f.Stat(); err == nil {
+			if now, err = os.Stat(path); err != nil || !os.SameFile(now, then) {
+				err = errHeld // renamed or deleted meanwhile by who had it
+			} else if err = regular.Check(path, now); err == nil {
+				return f, nil
+			}
+		}
+	}
+	f.Close()
+	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrPermission) {
+		return nil, err
+	}
+	// Without locks on this file system every process writes a file of its own; the last one stays.
+	return os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+}
+
+// publish makes the written file the entry and says what became of it. It is not synced: what a power failure leaves of
+// it is found by its checksums.
+func (c *tokenCache) publish(s *store, sums []byte) string {
+	if c.part == nil {
+		return c.note
+	}
+	if s.head.Report.SHA256 != c.data {
+		return "not written, the file changed while it was read"
+	}
+	s.head.Key = c.key
+	err := writeHead(c.part, s.head, sums)
+	if err == nil {
+		err = os.Rename(c.part.Name(), c.path)
 	}
 	if err != nil {
-		return err
+		return fmt.Sprintf("not written: %v", err)
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
+	note := fmt.Sprintf("%s (%s", c.note, sizeText(s.head.size()))
+	if c.auto {
+		note += "; deleted when unused for 30 days"
 	}
-	folder, err := os.Open(dir)
+	return note + ")"
+}
+
+// giveUp leaves the entry unwritten.
+func (c *tokenCache) giveUp(err error) {
+	c.off("not written: " + err.Error())
+	c.closePart()
+}
+
+func (c *tokenCache) close() {
+	c.meter.end()
+	c.closePart()
+}
+
+// closePart deletes what was written and not published; who has it mapped keeps it.
+func (c *tokenCache) closePart() {
+	if c.part == nil {
+		return
+	}
+	if here, err := os.Stat(c.part.Name()); err == nil {
+		if mine, err := c.part.Stat(); err == nil && os.SameFile(here, mine) {
+			os.Remove(c.part.Name())
+		}
+	}
+	c.part.Close() //nolint:errcheck // what counts was written before
+	c.part = nil
+}
+
+// clean deletes what killed runs left, and in CacheAuto's folder what is long unused.
+func (c *tokenCache) clean() {
+	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		return err
+		return
 	}
-	defer folder.Close()
-	return folder.Sync()
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		path, age := filepath.Join(c.dir, e.Name()), time.Since(info.ModTime())
+		switch ext := filepath.Ext(e.Name()); {
+		case ext == ".part" && strings.Contains(e.Name(), ".tokens.") && age > partAge:
+			if f, err := lockPart(path); err == nil {
+				os.Remove(f.Name())
+				f.Close() //nolint:errcheck // nothing was written
+			}
+		case c.auto && age > autoAge && (ext == ".tokens" || ext == ".hash"):
+			os.Remove(path)
+		}
+	}
 }

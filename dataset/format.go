@@ -5,15 +5,20 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // Format says how a row of a file becomes an Example. A new one is a file of its own and a line in Formats.
 type Format struct {
 	Roles     []Role // the fields it reads
 	Separated bool   // it uses Config.Separator
+	Chat      bool   // its rows are conversations
 	NoPrompt  string // why it has no prompt to train on; empty if it has one
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
+	// Untrainable is why no run can use the rows, which are read and checked nevertheless; empty if one can.
+	Untrainable string
 }
 
 // Role is one field of a format. Keys are the names it is known by in files; the first that is present is used.
@@ -23,27 +28,38 @@ type Role struct {
 	Optional bool
 }
 
+// FormatAuto is the value of `dataset.format` that has the format found from the keys of the first row, as "" has.
+const FormatAuto = "auto"
+
 // Formats is the table of formats, by the value of `dataset.format`.
 var Formats = map[string]Format{
 	"alpaca":     alpaca,
 	"completion": completion,
+	"preference": preference,
+	"segments":   segments,
+	"messages":   messages,
+	"sharegpt":   sharegpt,
 	"text":       text,
 	"tokenized":  tokenized,
 }
 
-// Example is a row as a format reads it: segments of text, or ids that are given.
+// Example is a row as a format reads it: segments of text, a conversation, or ids that are given.
 type Example struct {
-	Segments []Segment
-	EOS      bool    // append the tokenizer's end token, trained if the last segment is
-	IDs      []int32 // given tokens, instead of Segments
-	Labels   []int32 // as long as IDs
-	Empty    string  // why there is nothing to train on; such a row is dropped and counted
+	Segments     []Segment
+	Conversation *chat.Conversation
+	Verbatim     bool    // the text brings its own start and end tokens
+	Chunked      bool    // where it is too long it may become several rows
+	EOS          bool    // append the tokenizer's end token, trained if the last segment is
+	IDs          []int32 // given tokens, instead of Segments
+	Labels       []int32 // as long as IDs
+	Empty        string  // why there is nothing to train on; such a row is dropped and counted
 }
 
 // Segment is a piece of text that is tokenised by itself, so that no token crosses the border of the mask.
 type Segment struct {
 	Text    string
 	Trained bool
+	End     bool // the tokenizer's end token follows, trained as the text is
 }
 
 func (f Format) roleNames() []string {

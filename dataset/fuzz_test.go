@@ -2,9 +2,12 @@ package dataset
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -39,7 +42,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if report.Kept+report.DroppedRows() != report.Rows || report.Kept != set.Train.Len() {
+		if report.Kept+report.DroppedRows() != report.Rows+report.Chunks || report.Kept != set.Train.Len() {
 			t.Fatalf("the rows do not add up: %v", report)
 		}
 		for _, r := range all(set.Train) {
@@ -95,7 +98,7 @@ func FuzzObject(f *testing.F) {
 func FuzzList(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := source.NewReader(bytes.NewReader(data), 1<<20)
+		in := source.NewReader(bytes.NewReader(data), source.Options{Limit: 1 << 20})
 		var got [][]byte
 		var failed error
 		for {
@@ -128,25 +131,71 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzCacheBody: an entry with a right checksum over anything is refused or gives rows that keep the rules.
-func FuzzCacheBody(f *testing.F) {
-	rows := madeRows(3, 5, 1)
-	report := &Report{Source: "made", Kept: 3}
-	whole := encodeEntry("key", rows, report)
-	f.Add(whole[:len(whole)-32])
-	f.Add([]byte(cacheMagic))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		rows, report, err := decodeBody(body, "key", "made")
+// FuzzCacheFile: whatever a cache file holds behind right checksums, it is refused or gives rows that keep the rules.
+func FuzzCacheFile(f *testing.F) {
+	cfg, _ := cacheFile(f)
+	mustLoad(f, cfg, bytesTokenizer{})
+	whole, err := os.ReadFile(entries(f, cfg)[0])
+	if err != nil {
+		f.Fatal(err)
+	}
+	head, _, err := readHead(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	body := whole[len(cacheMagic):head.size()]
+	f.Add(body, head.Rows, head.Tokens)
+	f.Add([]byte{}, uint64(0), uint64(0))
+	f.Add(body, head.Rows+1, head.Tokens-9)
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, body []byte, rows, tokens uint64) {
+		h := head
+		h.Rows, h.Tokens, h.Report.Kept = rows, tokens, int(rows)
+		var file bytes.Buffer
+		p := pageSums{w: &file}
+		p.Write([]byte(cacheMagic)) //nolint:errcheck // a buffer
+		p.Write(body)               //nolint:errcheck // a buffer
+		p.flush()
+		if err := writeHead(&file, h, p.sums); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "f.tokens")
+		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openStore(context.Background(), path, h.Key, "made", 2)
 		if err != nil {
 			return
 		}
-		if len(rows) != report.Kept {
-			t.Fatalf("%d rows, the report says %d", len(rows), report.Kept)
-		}
-		for _, r := range rows {
-			if len(r.IDs) == 0 || len(r.IDs) != len(r.Labels) {
+		for i, r := range all(s) {
+			if len(r.IDs) == 0 || len(r.IDs) != len(r.Labels) || s.Trained(i) > s.Length(i) || s.Length(i) != len(r.IDs) {
 				t.Fatalf("row %+v", r)
 			}
+		}
+	})
+}
+
+// FuzzCacheBytes: any bytes in the place of a cache file are refused or are the file.
+func FuzzCacheBytes(f *testing.F) {
+	cfg, _ := cacheFile(f)
+	mustLoad(f, cfg, bytesTokenizer{})
+	whole, err := os.ReadFile(entries(f, cfg)[0])
+	if err != nil {
+		f.Fatal(err)
+	}
+	head, _, err := readHead(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte(cacheMagic))
+	path := filepath.Join(f.TempDir(), "f.tokens")
+	f.Fuzz(func(t *testing.T, file []byte) {
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStore(context.Background(), path, head.Key, "made", 2); err == nil && !bytes.Equal(file, whole) {
+			t.Fatal("another file was taken")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,30 +11,65 @@ import (
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
-type opener func(path string) (io.ReadCloser, error)
-
 // shownErrors is how many malformed rows one error lists.
 const shownErrors = 5
 
-// loadSource reads one file, from the cache if its content was tokenised before with the same tokenizer and settings.
-func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) ([]Row, *Report, error) {
-	cache, hit := openCache(ctx, cfg, path, tok, open)
-	if hit != nil {
-		return hit.rows, hit.report, nil
-	}
+// loadSource reads one file: from the cache if its content was tokenised before with the same tokenizer and settings,
+// else row by row on all cores.
+func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (Rows, *Report, error) {
 	f, err := open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read data: %w", err)
 	}
-	defer f.Close()
-	hashed := newHashReader(f)
-	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path)}
-	if err := s.read(contextReader{ctx, hashed}); err != nil {
-		return nil, s.report, err
+	defer func() { f.Close() }()
+	cache := openCache(ctx, cfg, path, tok, open, f)
+	defer cache.close()
+	if cache.found == nil {
+		err = cache.claim(ctx, path, sizeOf(f), cfg.workers())
+	}
+	if err != nil || cache.found != nil {
+		return found(cache.found), cache.report, err
+	}
+	rows, report, err := tokenise(ctx, cfg, path, tok, f, cache)
+	if lost := (*writeError)(nil); errors.As(err, &lost) && lost.small && cache.part != nil {
+		cache.giveUp(lost)
+		f.Close()
+		if f, err = open(path); err != nil {
+			return nil, nil, fmt.Errorf("read data: %w", err)
+		}
+		rows, report, err = tokenise(ctx, cfg, path, tok, f, cache)
+	}
+	return found(rows), report, err
+}
+
+// found keeps a nil store from being rows.
+func found(s *store) Rows {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// tokenise reads a file into the cache's part, or where it has none into memory.
+func tokenise(ctx context.Context, cfg Config, path string, tok Tokenizer, f io.Reader, cache *tokenCache) (*store, *Report, error) {
+	out, err := newStoreWriter(cache.part, cache.dir)
+	if err != nil {
+		return nil, nil, out.explain(path, err)
+	}
+	defer out.close()
+	cache.meter.begin("tokenising", path, sizeOf(f))
+	hashed := newHashReader(cache.meter.reader(f))
+	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path), out: out, meter: cache.meter}
+	if err := s.read(ctx, contextReader{ctx, hashed}, f, cfg.workers()); err != nil {
+		return nil, s.report, out.explain(path, err)
 	}
 	s.report.SHA256 = hashed.sum()
-	s.report.CacheNote = cache.store(s.report.SHA256, s.rows, s.report)
-	return s.rows, s.report, nil
+	rows, err := out.finish(s.report, path)
+	if err != nil {
+		return nil, s.report, out.explain(path, err)
+	}
+	s.report.CacheNote = cache.publish(rows, out.sums.sums)
+	return rows, s.report, nil
 }
 
 // loading is the state of reading one file.
@@ -43,113 +79,123 @@ type loading struct {
 	tok    Tokenizer
 	format Format
 	keys   map[string]string
-	rows   []Row
 	report *Report
+	out    *storeWriter
+	meter  *meter
 
-	buffers buffers
-
-	index    int // of the row at hand
+	index    int // of the next row to be booked
 	problems []string
 	broken   int
 }
 
-func (s *loading) read(r io.Reader) error {
-	in := source.NewReader(r, source.MaxRowBytes)
-	for {
-		raw, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = s.add(raw)
-		}
-		var row *source.RowError
-		var file *source.FileError
+// read tokenises the file into s.out and books every row in s.report.
+func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
+	in := source.NewReader(r, s.cfg.reading(ctx, s.path, f))
+	s.index = s.cfg.span.From
+	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode, first: s.index}
+	if err := p.run(ctx, workers, s.book); err != nil && !isEnd(err) {
 		switch {
-		case err == nil:
-			s.index++
-		case errors.As(err, &row):
-			s.problem(place(s.path, row.Line, s.index), row.Error())
-			s.index++
-		case errors.As(err, &file):
-			where := s.path
-			if file.Line > 0 {
-				where = fmt.Sprintf("%s:%d", s.path, file.Line)
-			}
-			s.problem(where, file.Error())
+		case errors.Is(err, errBroken):
 			return s.fail()
-		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("read %s: %w", s.path, err)
-		default:
-			return fmt.Errorf("read %s, line %d: %w", s.path, in.Line(), err)
+		case ctx.Err() != nil:
+			return fmt.Errorf("read %s: %w", s.path, ctx.Err())
 		}
+		return err
 	}
 	if s.broken > 0 {
 		return s.fail()
 	}
-	if s.index == 0 {
+	if s.index == s.cfg.span.From {
 		return fmt.Errorf("%s: the file holds no row", s.path)
 	}
-	s.report.finish(s.rows)
-	if len(s.rows) == 0 {
-		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.index, s.report.dropList())
+	s.report.sortDropped()
+	if s.out.head.Rows == 0 {
+		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.report.Rows, s.report.dropList())
 	}
 	return nil
 }
 
-// add parses, renders and encodes one row. Its errors are *source.RowError but for an unknown format.
-func (s *loading) add(raw source.Row) error {
-	fail := func(err error) error { return &source.RowError{Line: raw.Line, Err: err} }
+// errBroken ends the reading; s.problems says why.
+var errBroken = errors.New("broken file")
+
+// book takes the chunks in the order of the file.
+func (s *loading) book(c *chunk) error {
+	for i := range c.booked {
+		r := &c.booked[i]
+		if !r.more {
+			s.index++
+		}
+		if r.err != nil {
+			var row *source.RowError
+			errors.As(r.err, &row)
+			s.problem(place(s.path, row.Line, r.index), row.Error())
+		}
+		if s.broken > 0 {
+			continue // only looking for more problems
+		}
+		s.report.count(r, s.path)
+		if r.drop != "" {
+			continue
+		}
+		if err := s.out.add(r, c.words[r.from:r.to]); err != nil {
+			return err
+		}
+	}
+	s.meter.rows(s.index)
+	var file *source.FileError
+	switch {
+	case c.end == nil || isEnd(c.end):
+		return nil
+	case errors.As(c.end, &file):
+		where := s.path
+		if file.Line > 0 {
+			where = fmt.Sprintf("%s:%d", s.path, file.Line)
+		}
+		s.problem(where, file.Error())
+		return errBroken
+	}
+	return fmt.Errorf("read %s, line %d: %w", s.path, c.line, c.end)
+}
+
+// begin looks at the rows up to the first whole one, which decides the format. Its errors are *source.FileError.
+func (s *loading) begin(raw source.Row, index int) error {
+	o, err := parseObject(raw.Data)
+	if err == nil {
+		err = s.chooseFormat(o)
+	} else if syntax := (*syntaxError)(nil); !errors.As(err, &syntax) || !syntax.cutOff || index > 0 {
+		return nil // encode reports it
+	} else {
+		err = errors.New("the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects")
+	}
+	if err != nil {
+		return &source.FileError{Line: raw.Line, Text: err.Error()}
+	}
+	return nil
+}
+
+// encode parses, renders and tokenises one row. It is called from several goroutines.
+func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	o, err := parseObject(raw.Data)
 	if err != nil {
-		var syntax *syntaxError
-		if errors.As(err, &syntax) {
-			if syntax.cutOff && s.index == 0 {
-				return &source.FileError{Line: raw.Line, Text: "the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects"}
-			}
-			return &source.RowError{Line: raw.Line + strings.Count(string(raw.Data[:syntax.offset]), "\n"), Err: err}
+		if syntax := (*syntaxError)(nil); errors.As(err, &syntax) {
+			err = &source.RowError{Line: raw.Line + bytes.Count(raw.Data[:syntax.offset], []byte("\n")), Err: err}
 		}
-		return fail(err)
-	}
-	if s.keys == nil {
-		if err := s.chooseFormat(o); err != nil {
-			return &source.FileError{Line: raw.Line, Text: err.Error()}
-		}
+		return encoded{}, err
 	}
 	if err := s.checkFields(o); err != nil {
-		return fail(err)
+		return encoded{}, err
 	}
 	ex, err := s.format.Render(Fields{row: o, keys: s.keys}, s.cfg)
 	if err != nil {
-		return fail(err)
+		return encoded{}, err
 	}
-	e, err := encode(ex, s.tok, s.cfg, &s.buffers)
-	if err != nil {
-		return fail(err)
-	}
-	if s.broken > 0 {
-		return nil // only looking for more problems
-	}
-	s.report.count(e, place(s.path, raw.Line, s.index))
-	if e.drop == "" {
-		ids, labels := newRow(len(e.ids))
-		copy(ids, e.ids)
-		copy(labels, e.labels)
-		s.rows = append(s.rows, Row{IDs: ids, Labels: labels, Index: s.index, Line: raw.Line, Source: s.path})
-	}
-	return nil
-}
-
-// newRow gives a row's ids and labels in one piece of memory of just their size.
-func newRow(n int) (ids, labels []int32) {
-	both := make([]int32, 2*n)
-	return both[:n:n], both[n:]
+	return encode(ex, s.tok, s.cfg, b)
 }
 
 // chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.
 func (s *loading) chooseFormat(o Object) error {
 	name := s.cfg.Format
-	if name == "" {
+	if name == "" || name == FormatAuto {
 		var err error
 		if name, err = detect(o, s.cfg); err != nil {
 			return err
@@ -159,6 +205,11 @@ func (s *loading) chooseFormat(o Object) error {
 		}
 	}
 	s.format = Formats[name]
+	if s.format.Chat {
+		if _, err := s.cfg.chat.open(); err != nil {
+			return err
+		}
+	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
 	s.report.Format, s.report.Fields = name, s.format.describe(s.keys)
 	return nil
@@ -171,7 +222,7 @@ func (s *loading) checkFields(o Object) error {
 		if role.Optional || o.Has(key) {
 			continue
 		}
-		if _, null := o.value(key); null {
+		if _, null := o.lookup(key); null {
 			return fmt.Errorf("field %q is null", key)
 		}
 		if near, ok := nearest(key, o.keys); ok {
@@ -210,4 +261,17 @@ func (c contextReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.r.Read(p)
+}
+
+// contextReaderAt is contextReader for a file that is read at any place.
+type contextReaderAt struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+func (c contextReaderAt) ReadAt(p []byte, at int64) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.ReadAt(p, at)
 }

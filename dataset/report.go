@@ -16,15 +16,24 @@ type Report struct {
 	Format string // as given or found
 	Fields string // "prompt=question, completion=answer"; "" when roles and keys are the same
 
+	Files  int       // that the numbers are of, if several
+	Parts  []*Report // of each source, if there are several
+	Weight float64   // of a source, if it is one of several or not 1
+	Taken  int       // rows that an epoch takes of the source, copies counted
+
 	Rows      int // in the source
 	Kept      int
 	Dropped   []Drop // by reason
 	Truncated Drop   // kept rows that were cut at max_length
+	Chunked   Drop   // long texts that became several rows
+	Chunks    int    // rows that these are more than the texts
 
 	TrainedTokens int64 // of the kept rows
 	TotalTokens   int64 // of the kept rows, before padding
 	CutTokens     int64 // lost to the cut, of the kept rows
 	Longest       int   // tokens of the longest kept row
+
+	Chat ChatReport // of formats with conversations
 
 	Duplicates         int     // kept rows whose tokens an earlier kept row has too
 	TrainRows, ValRows int     // after the split
@@ -40,10 +49,10 @@ type Drop struct {
 	Where  []string // "data.jsonl:17"
 }
 
-func (d *Drop) add(place string) {
+func (d *Drop) add(path string, b *booked) {
 	d.Count++
 	if len(d.Where) < shownRows {
-		d.Where = append(d.Where, place)
+		d.Where = append(d.Where, place(path, b.line, b.index))
 	}
 }
 
@@ -66,69 +75,68 @@ func (r *Report) DroppedRows() int {
 	return n
 }
 
-// count books one row.
-func (r *Report) count(e encoded, place string) {
-	r.Rows++
-	if e.drop != "" {
-		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == e.drop })
+// count books one row of a file; rows are booked in the file's order.
+func (r *Report) count(b *booked, path string) {
+	if !b.more {
+		r.Rows++
+	}
+	r.countChat(b)
+	if b.drop != "" {
+		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == b.drop })
 		if i < 0 {
 			i = len(r.Dropped)
-			r.Dropped = append(r.Dropped, Drop{Reason: e.drop})
+			r.Dropped = append(r.Dropped, Drop{Reason: b.drop})
 		}
-		r.Dropped[i].add(place)
+		r.Dropped[i].add(path, b)
 		return
 	}
-	if e.cut {
-		r.Truncated.add(place)
-		r.CutTokens += int64(e.length - len(e.ids))
+	if b.chunks > 0 {
+		r.Chunked.add(path, b)
+		r.Chunks += b.chunks - 1
 	}
+	if b.cut > 0 {
+		r.Truncated.add(path, b)
+		r.CutTokens += int64(b.cut)
+	}
+	n := (b.to - b.from) / 4
+	r.TrainedTokens += int64(b.trained)
+	r.TotalTokens += int64(n)
+	r.Longest = max(r.Longest, n)
 }
 
-// finish sums up the kept rows.
-func (r *Report) finish(rows []Row) {
-	r.Kept = len(rows)
-	r.TrainRows = r.Kept
-	seen := map[uint64]bool{}
-	for _, row := range rows {
-		if h := row.hash(); seen[h] {
-			r.Duplicates++
-		} else {
-			seen[h] = true
-		}
-		r.TrainedTokens += int64(row.Trained())
-		r.TotalTokens += int64(len(row.IDs))
-		r.Longest = max(r.Longest, len(row.IDs))
-	}
+// sortDropped puts the reasons into their order.
+func (r *Report) sortDropped() {
 	slices.SortFunc(r.Dropped, func(a, b Drop) int {
 		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
 	})
 }
 
-// hash is FNV-1a over the ids, to count equal rows with.
-func (r Row) hash() uint64 {
-	h := uint64(14695981039346656037)
-	for _, id := range r.IDs {
-		h = (h ^ uint64(uint32(id))) * 1099511628211
-	}
-	return h
+// placeless is the report of a file by whatever path it is known.
+func (r *Report) placeless() *Report {
+	return r.move(func(place string) string { return strings.TrimPrefix(place, r.Source) })
 }
 
-// leaked counts the validation rows that are training rows too.
-func leaked(train, val Rows) int {
-	if val.Len() == 0 {
-		return 0
-	}
-	seen := make(map[uint64]bool, train.Len())
-	for i := range train.Len() {
-		seen[train.Row(i).hash()] = true
-	}
-	n := 0
-	for i := range val.Len() {
-		if seen[val.Row(i).hash()] {
-			n++
+// placed is a placeless report with a path.
+func (r *Report) placed(path string) *Report {
+	return r.move(func(place string) string { return path + place })
+}
+
+func (r *Report) move(to func(place string) string) *Report {
+	moved := *r
+	moved.Source, moved.CacheNote = to(r.Source), ""
+	drop := func(d Drop) Drop {
+		where := slices.Clone(d.Where)
+		for i := range where {
+			where[i] = to(where[i])
 		}
+		d.Where = where
+		return d
 	}
-	return n
+	moved.Truncated, moved.Chunked, moved.Dropped = drop(r.Truncated), drop(r.Chunked), slices.Clone(r.Dropped)
+	for i, d := range moved.Dropped {
+		moved.Dropped[i] = drop(d)
+	}
+	return &moved
 }
 
 func (r *Report) dropList() string {
@@ -143,15 +151,20 @@ func (r *Report) dropList() string {
 func (r *Report) String() string {
 	var b strings.Builder
 	r.write(&b, "data")
+	r.writeParts(&b, "source")
 	if r.Val != nil {
 		b.WriteString("\n")
 		r.Val.write(&b, "validation data")
+		r.Val.writeParts(&b, "validation source")
 	}
 	return b.String()
 }
 
 func (r *Report) write(b *strings.Builder, title string) {
 	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
+	if r.Files > 1 && r.Parts == nil {
+		fmt.Fprintf(b, ", %d files", r.Files)
+	}
 	if r.Fields != "" {
 		fmt.Fprintf(b, " (%s)", r.Fields)
 	}
@@ -159,17 +172,24 @@ func (r *Report) write(b *strings.Builder, title string) {
 	if r.Val == nil && r.ValRows > 0 {
 		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
 	}
+	if r.Weight != 0 {
+		fmt.Fprintf(b, "; weight %v takes %d an epoch", r.Weight, r.Taken)
+	}
 	for _, d := range r.Dropped {
 		fmt.Fprintf(b, "\n  dropped %d: %s (%s)", d.Count, d.Reason, d.places())
 	}
 	if t := r.Truncated; t.Count > 0 {
 		fmt.Fprintf(b, "\n  cut %d at max_length, %d tokens lost (%s)", t.Count, r.CutTokens, t.places())
 	}
+	if c := r.Chunked; c.Count > 0 {
+		fmt.Fprintf(b, "\n  chunked %d texts longer than max_length into %d rows (%s)", c.Count, c.Count+r.Chunks, c.places())
+	}
 	share := 0.0
 	if r.TotalTokens > 0 {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
 	}
 	fmt.Fprintf(b, "\n  tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
+	r.Chat.write(b)
 	if r.Duplicates > 0 {
 		fmt.Fprintf(b, "\n  duplicates: %d rows have the tokens of an earlier row", r.Duplicates)
 	}

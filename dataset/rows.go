@@ -8,6 +8,13 @@ type Rows interface {
 	Row(i int) Row     // the caller changes nothing in it
 }
 
+// Optional capabilities of Rows: what is known without reading the tokens.
+type (
+	hashed   interface{ Hash(i int) uint64 }      // Row.hash of row i
+	digested interface{ Digest() (string, bool) } // digest of the rows; false where it is not known
+	bounded  interface{ MaxID() int32 }           // no id is larger
+)
+
 // Memory is rows in memory.
 type Memory []Row
 
@@ -15,3 +22,34 @@ func (m Memory) Len() int          { return len(m) }
 func (m Memory) Length(i int) int  { return len(m[i].IDs) }
 func (m Memory) Trained(i int) int { return m[i].Trained() }
 func (m Memory) Row(i int) Row     { return m[i] }
+
+// hashOf is Row.hash of row i.
+func hashOf(rows Rows, i int) uint64 {
+	if h, ok := rows.(hashed); ok {
+		return h.Hash(i)
+	}
+	return rows.Row(i).hash()
+}
+
+// MaxID is an upper bound of the ids of rows, false where none is known without reading them.
+func MaxID(rows Rows) (int32, bool) {
+	switch r := rows.(type) {
+	case bounded:
+		return r.MaxID(), true
+	case subset:
+		return MaxID(r.rows)
+	case selected:
+		return MaxID(r.rows)
+	case joined:
+		most := int32(0)
+		for _, part := range r.parts {
+			id, known := MaxID(part)
+			if !known {
+				return 0, false
+			}
+			most = max(most, id)
+		}
+		return most, true
+	}
+	return 0, false
+}

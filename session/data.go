@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // LoadData reads data, embedded or from files, as the model's tokenizer sees it, and checks that the model knows its
 // tokens.
 func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
-	c.Seed = seed
+	c.Seed, c.Workers, c.Progress = seed, s.Workers, s.Reading
+	c.Chat = func() (*chat.Sources, error) { return chat.Find(s.Base.Folder) }
 	set, report, err := s.readData(ctx, c)
 	if err != nil {
 		return nil, nil, err
@@ -22,6 +24,10 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {
 	short, embedded := strings.CutPrefix(c.Path, EmbeddedPrefix)
 	if !embedded {
+		c, err := FindData(ctx, c, s.Hub)
+		if err != nil {
+			return nil, nil, err
+		}
 		return dataset.Load(ctx, c, s.Base.Tokenizer)
 	}
 	if s.Data == nil {
@@ -38,6 +44,9 @@ func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set,
 // checkIDs refuses token ids that the model has no embedding for.
 func checkIDs(s *dataset.Set, vocab int) error {
 	for _, rows := range []dataset.Rows{s.Train, s.Val} {
+		if most, known := dataset.MaxID(rows); known && int(most) < vocab {
+			continue // otherwise the first row with such an id is looked for
+		}
 		for i := range rows.Len() {
 			r := rows.Row(i)
 			for _, id := range r.IDs {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/hub"
 )
@@ -29,6 +30,7 @@ type Env struct {
 	Data    func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set; nil = there are none
 	Hub     hub.Options                      // where "org/name" is looked for
 	Log     func(line string)                // one line for the user; nil = dropped
+	Reading func(dataset.Progress)           // how far the reading of a data file is; nil = nobody is told
 }
 
 // Logf gives the user a line.

@@ -67,6 +67,7 @@ func environment(c *console, workers int) session.Env {
 		Model:   configs.Model,
 		Data:    configs.Data,
 		Log:     func(line string) { c.say("%s", line) },
+		Reading: c.reading(),
 	}
 }
 

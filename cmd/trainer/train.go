@@ -87,6 +87,8 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	if !o.quiet {
 		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
 		env.Observers, env.Log = []train.Observer{progress}, progress.log
+	} else {
+		env.Reading = nil
 	}
 	var stopped stopSignal
 	env.Interrupted = stopped.watch(env.Log)

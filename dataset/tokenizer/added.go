@@ -98,9 +98,15 @@ func (f *finder) at(s string, i int) (found *addedToken, end int) {
 	return found, end
 }
 
+// found is an added token in a text.
+type found struct {
+	token      *addedToken // nil: there is none
+	start, end int         // with the white space that the token takes with it
+	core       cut         // without it
+}
+
 // next finds the first token at or after s[from] that counts; done is the end of what was already given out.
-// The range may include white space that the token takes with it.
-func (f *finder) next(s string, from, done int) (t *addedToken, start, end, resume int) {
+func (f *finder) next(s string, from, done int) found {
 	for i := from; i < len(s); {
 		if f.only >= 0 {
 			k := strings.IndexByte(s[i:], byte(f.only))
@@ -117,7 +123,7 @@ func (f *finder) next(s string, from, done int) (t *addedToken, start, end, resu
 			i++
 			continue
 		}
-		start, resume := i, end
+		start, core := i, cut{i, end}
 		if t.SingleWord && !alone(s, start, end) {
 			i = end
 			continue
@@ -128,9 +134,9 @@ func (f *finder) next(s string, from, done int) (t *addedToken, start, end, resu
 		if t.RStrip {
 			end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
 		}
-		return t, start, end, resume
+		return found{t, start, end, core}
 	}
-	return nil, len(s), len(s), len(s)
+	return found{}
 }
 
 // alone reports whether no word character touches s[start:end].

@@ -17,11 +17,15 @@ type output struct {
 	ids     []int32
 	offsets [][2]int
 	matched map[int]string // the text of each added token by its place, white space that it took included; only with offsets
+	located *locating      // nil: only ids, or ids and offsets, are wanted
 }
 
 // add appends tokens whose text begins at byte start of p.
 func (o *output) add(p piece, start int, tokens []token) {
-	if p.at == nil {
+	if o.located != nil {
+		o.located.add(len(o.ids), p, start, tokens)
+	}
+	if p.at == nil || o.located != nil {
 		for i := range tokens {
 			o.ids = append(o.ids, tokens[i].id)
 		}
@@ -71,9 +75,12 @@ func (t *Tokenizer) encode(text string, align bool, out *output) {
 		text = replaceInvalid(text)
 	}
 	sc := t.scratch.Get().(*scratch)
-	p := piece{s: text, first: true}
-	if align {
+	p := piece{s: text, first: true, from: 1}
+	switch {
+	case align:
 		p.at = alignments(text, 0)
+	case out.located != nil && out.located.aligned:
+		p.at = byteAlignments(text)
 	}
 	t.extract(t.found, p, sc, out, func(p piece) {
 		for _, n := range t.normalizers {
@@ -89,22 +96,27 @@ func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest f
 	done := 0
 	if f != nil {
 		for from := 0; from < len(p.s); {
-			token, start, end, resume := f.next(p.s, from, done)
-			if token == nil {
+			a := f.next(p.s, from, done)
+			if a.token == nil {
 				break
 			}
+			if out.located != nil && out.located.isPlain(a, p) {
+				from = a.core.end
+				continue
+			}
+			start, end := a.start, a.end
 			if done < start {
 				rest(p.sub(cut{done, start}))
 			}
-			sc.tokens = append(sc.tokens[:0], wholeToken(token.ID, end-start))
-			if p.at != nil {
+			sc.tokens = append(sc.tokens[:0], wholeToken(a.token.ID, end-start))
+			if p.at != nil && out.located == nil {
 				if out.matched == nil {
 					out.matched = map[int]string{}
 				}
 				out.matched[len(out.ids)] = p.s[start:end]
 			}
 			out.add(p, start, sc.tokens)
-			done, from = end, resume
+			done, from = end, a.core.end
 		}
 	}
 	if done < len(p.s) {

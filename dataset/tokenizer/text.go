@@ -16,11 +16,15 @@ type piece struct {
 	s     string
 	at    []span // for each byte of s, the code points it came from; nil when offsets are not wanted
 	first bool   // s begins where the original text begins
+	from  int    // 1 + the byte of the original text where s begins, unchanged; 0 when s was rewritten
 }
 
 // sub returns the part of p in c.
 func (p piece) sub(c cut) piece {
 	q := piece{s: p.s[c.start:c.end], first: p.first && c.start == 0}
+	if p.from > 0 {
+		q.from = p.from + c.start
+	}
 	if p.at != nil {
 		q.at = p.at[c.start:c.end]
 		q.first = len(q.at) > 0 && q.at[0].start == 0

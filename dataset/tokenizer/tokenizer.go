@@ -27,6 +27,9 @@ type Tokenizer struct {
 	needAlign bool // ids depend on where pieces stand in the text
 	scratch   sync.Pool
 
+	rewriting sync.Once // sets rewritten
+	rewritten bool
+
 	bos, eos, pad int32 // -1: none
 	files         map[string][]byte
 }

@@ -1,0 +1,222 @@
+package chat
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+)
+
+// readCalls checks tool_calls and makes every call's arguments an object: OpenAI's API and many data sets have them as a
+// string of JSON, which most templates would write as a string within a string.
+func readCalls(m *Message) error {
+	v, _ := m.Fields.Get("tool_calls")
+	if v == nil || !m.has("tool_calls") {
+		return nil
+	}
+	list, ok := v.(*jinja.List)
+	if !ok {
+		return fmt.Errorf(".tool_calls is %s, want a list", typeOf(v))
+	}
+	if len(list.Items) == 0 {
+		return nil
+	}
+	if m.Role != "assistant" {
+		return fmt.Errorf(" has tool_calls, but its role is %s: only an assistant calls tools", m.Role)
+	}
+	items := make([]jinja.Value, len(list.Items))
+	for i, item := range list.Items {
+		c, ok := item.(*jinja.Dict)
+		if !ok {
+			return fmt.Errorf(".tool_calls[%d] is %s, want an object", i, typeOf(item))
+		}
+		read, err := readCall(c)
+		if err != nil {
+			return fmt.Errorf(".tool_calls[%d]%w", i, err)
+		}
+		items[i] = read
+	}
+	m.Fields = m.Fields.Copy()
+	m.Fields.Set("tool_calls", jinja.NewList(items...))
+	return nil
+}
+
+// readCall checks {function: {name, arguments}}, or {name, arguments} alone.
+func readCall(c *jinja.Dict) (*jinja.Dict, error) {
+	inner, where := c, ""
+	if f, ok := c.Get("function"); ok {
+		if inner, ok = f.(*jinja.Dict); !ok {
+			return nil, fmt.Errorf(".function is %s, want an object with name and arguments", typeOf(f))
+		}
+		where = ".function"
+	}
+	name, ok := inner.Get("name")
+	if !ok {
+		return nil, fmt.Errorf("%s has no name; it has %s", where, keyList(inner))
+	}
+	if s, ok := name.(jinja.Str); !ok || s == "" {
+		return nil, fmt.Errorf("%s.name is %s, want a function's name", where, typeOf(name))
+	}
+	arguments, ok := inner.Get("arguments")
+	s, isText := arguments.(jinja.Str)
+	switch {
+	case !ok:
+		return c, nil
+	case !isText:
+		if _, ok := arguments.(*jinja.Dict); !ok {
+			return nil, fmt.Errorf("%s.arguments is %s, want an object", where, typeOf(arguments))
+		}
+		return c, nil
+	}
+	var object jinja.Value = jinja.NewDict()
+	if trimSpace(string(s)) != "" {
+		var err error
+		if object, err = jinja.FromJSON([]byte(s)); err != nil {
+			return nil, fmt.Errorf("%s.arguments is a string that is no JSON: %w", where, err)
+		}
+		if _, ok := object.(*jinja.Dict); !ok {
+			return nil, fmt.Errorf("%s.arguments is a string with %s, want an object", where, typeOf(object))
+		}
+	}
+	inner = inner.Copy()
+	inner.Set("arguments", object)
+	if where == "" {
+		return inner, nil
+	}
+	c = c.Copy()
+	c.Set("function", inner)
+	return c, nil
+}
+
+// callsOf reads ShareGPT's function_call: {"name", "arguments"}, or a list of them, as JSON.
+func callsOf(text string) (*jinja.List, error) {
+	v, err := jinja.FromJSON([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("a function_call that is no JSON: %w", err)
+	}
+	list, ok := v.(*jinja.List)
+	if !ok {
+		list = jinja.NewList(v)
+	}
+	items := make([]jinja.Value, len(list.Items))
+	for i, item := range list.Items {
+		d, ok := item.(*jinja.Dict)
+		if !ok {
+			return nil, fmt.Errorf("a function_call that is %s, want {\"name\": …, \"arguments\": …}", typeOf(item))
+		}
+		if _, ok := d.Get("function"); ok {
+			items[i] = d
+			continue
+		}
+		c := jinja.NewDict()
+		c.Set("type", jinja.Str("function"))
+		c.Set("function", d)
+		items[i] = c
+	}
+	return jinja.NewList(items...), nil
+}
+
+// readTools reads the tools of a row: a list of objects, or such a list as a string. They go to the template as they are.
+func readTools(raw []byte) (jinja.Value, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	v, err := jinja.FromJSON(raw)
+	if err == nil {
+		if s, ok := v.(jinja.Str); ok {
+			if trimSpace(string(s)) == "" {
+				return nil, nil
+			}
+			if v, err = jinja.FromJSON([]byte(s)); err != nil {
+				return nil, fmt.Errorf("field \"tools\" is a string that is no JSON: %w", err)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("field \"tools\": %w", err)
+	}
+	list, ok := v.(*jinja.List)
+	if !ok {
+		return nil, fmt.Errorf("field \"tools\" is %s, want a list of tools", typeOf(v))
+	}
+	if len(list.Items) == 0 {
+		return nil, nil // transformers gives templates None where there are no tools
+	}
+	for i, item := range list.Items {
+		if _, ok := item.(*jinja.Dict); !ok {
+			return nil, fmt.Errorf("tools[%d] is %s, want an object", i, typeOf(item))
+		}
+	}
+	return list, nil
+}
+
+// checkCalls refuses results without a call and, inside of a conversation, calls without a result. Where no message has
+// tool_calls the calls are in the texts and only their order is checked.
+func checkCalls(key string, messages []Message) error {
+	structured := false
+	for _, m := range messages {
+		structured = structured || len(m.callNames()) > 0
+	}
+	var pending []string // ids or names of calls whose results are due
+	waiting, results := -1, 0
+	for i, m := range messages {
+		switch m.Role {
+		case "tool", "function", "ipython":
+			if !structured {
+				if i == 0 || messages[i-1].Role == "user" || messages[i-1].Role == "system" || messages[i-1].Role == "developer" {
+					return fmt.Errorf("%s[%d] is a tool's result, but no assistant's message before it calls a tool", key, i)
+				}
+				continue
+			}
+			if len(pending) == 0 {
+				return fmt.Errorf("%s[%d] is a tool's result, but no call is open", key, i)
+			}
+			at := 0
+			if id, _ := m.Fields.Get("tool_call_id"); id != nil {
+				if s, ok := id.(jinja.Str); ok && s != "" {
+					if at = indexOf(pending, string(s)); at < 0 {
+						if pending[0] != "" {
+							return fmt.Errorf("%s[%d].tool_call_id is %q, but no open call has that id", key, i, clip(string(s)))
+						}
+						at = 0
+					}
+				}
+			}
+			pending = append(pending[:at:at], pending[at+1:]...)
+			results++
+		default:
+			if len(pending) > 0 && (results == 0 || pending[0] != "") { // calls without ids may share a result
+				return fmt.Errorf("%s[%d] calls %s, but no tool's result follows", key, waiting, messages[waiting].callNames()[0])
+			}
+			if pending = callIDs(m); len(pending) > 0 {
+				waiting, results = i, 0
+			}
+		}
+	}
+	return nil
+}
+
+func callIDs(m Message) []string {
+	v, _ := m.Fields.Get("tool_calls")
+	list, _ := v.(*jinja.List)
+	if list == nil {
+		return nil
+	}
+	ids := make([]string, len(list.Items))
+	for i, item := range list.Items {
+		if d, ok := item.(*jinja.Dict); ok {
+			id, _ := d.Get("id")
+			s, _ := id.(jinja.Str)
+			ids[i] = string(s)
+		}
+	}
+	return ids
+}
+
+func indexOf(list []string, s string) int {
+	for i, e := range list {
+		if e == s {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,340 @@
+package chat
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
+)
+
+// Sources are the templates of a model's folder and what its files say besides, as transformers 4.57 finds them.
+type Sources struct {
+	Templates map[string]string // by name; a single one is called default
+	Tokens    *jinja.Dict       // bos_token, eos_token, …: variables of the templates
+	Stops     []int32           // eos_token_id of generation_config.json: what the model's authors stop at
+}
+
+const (
+	defaultName = "default"
+	toolsName   = "tool_use" // chosen where a conversation has tools
+)
+
+// ErrNoTemplate says that a model's files hold no chat template.
+var ErrNoTemplate = errors.New("the model's files hold no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), " +
+	"so a conversation has no text: name one by dataset.chat_template, a .jinja file or one of " + strings.Join(BuiltIn(), ", "))
+
+// Find reads the templates of a model's folder. A folder without one is no error here; Choose says it.
+func Find(folder fs.FS) (*Sources, error) {
+	s := &Sources{Templates: map[string]string{}, Tokens: jinja.NewDict()}
+	config, err := readObject(folder, "tokenizer_config.json")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.findTemplates(folder, config); err != nil {
+		return nil, err
+	}
+	if err := s.findTokens(folder, config); err != nil {
+		return nil, err
+	}
+	return s, s.findStops(folder)
+}
+
+// findTemplates: files of templates come before those in tokenizer_config.json; chat_template.json is a processor's.
+func (s *Sources) findTemplates(folder fs.FS, config map[string]json.RawMessage) error {
+	read := func(name, file string) error {
+		b, err := regular.ReadFS(folder, file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.Templates[name] = universalNewlines(string(b))
+		return nil
+	}
+	if err := read(defaultName, "chat_template.jinja"); err != nil {
+		return err
+	}
+	const more = "additional_chat_templates"
+	entries, _ := fs.ReadDir(folder, more)
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".jinja"); ok {
+			if err := read(name, path.Join(more, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if len(s.Templates) > 0 {
+		return nil
+	}
+	if err := s.takeTemplate("tokenizer_config.json", config["chat_template"]); err != nil || len(s.Templates) > 0 {
+		return err
+	}
+	processor, err := readObject(folder, "chat_template.json")
+	if err != nil {
+		return err
+	}
+	return s.takeTemplate("chat_template.json", processor["chat_template"])
+}
+
+// takeTemplate reads a template, or a list of named ones.
+func (s *Sources) takeTemplate(file string, raw json.RawMessage) error {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		s.Templates[defaultName] = text
+		return nil
+	}
+	var named []struct{ Name, Template string }
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return fmt.Errorf("%s: chat_template is neither a template nor a list of {name, template}", file)
+	}
+	for _, n := range named {
+		s.Templates[n.Name] = n.Template
+	}
+	return nil
+}
+
+// universalNewlines is what Python's open reads: the templates' files are read as text.
+func universalNewlines(s string) string {
+	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
+}
+
+// tokenNames are the special tokens that templates are given.
+var tokenNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "additional_special_tokens"}
+
+// classTokens are the special tokens of tokenizer classes whose files do not name them.
+var classTokens = map[string]map[string]string{
+	"GPT2Tokenizer":       {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"},
+	"LlamaTokenizer":      {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+	"CodeLlamaTokenizer":  {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+	"Qwen2Tokenizer":      {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "unk_token": "<|endoftext|>"},
+	"GemmaTokenizer":      {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"},
+	"CohereTokenizer":     {"bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>", "unk_token": "<UNK>"},
+	"GPTNeoXTokenizer":    {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"},
+	"PreTrainedTokenizer": {},
+}
+
+// findTokens: tokenizer_config.json names the tokens; special_tokens_map.json counts only where that has no
+// added_tokens_decoder, then it comes first.
+func (s *Sources) findTokens(folder fs.FS, config map[string]json.RawMessage) error {
+	var class string
+	_ = json.Unmarshal(config["tokenizer_class"], &class)
+	tokens := map[string]json.RawMessage{}
+	for name, text := range classTokens[strings.TrimSuffix(class, "Fast")] {
+		tokens[name], _ = json.Marshal(text)
+	}
+	sources := []map[string]json.RawMessage{config}
+	if _, ok := config["added_tokens_decoder"]; !ok {
+		legacy, err := readObject(folder, "special_tokens_map.json")
+		if err != nil {
+			return err
+		}
+		sources = append(sources, legacy)
+	}
+	for _, from := range sources {
+		for _, name := range tokenNames {
+			if raw, ok := from[name]; ok {
+				tokens[name] = raw
+			}
+		}
+	}
+	for _, name := range tokenNames {
+		v, err := tokenValue(tokens[name])
+		if err != nil {
+			return fmt.Errorf("the model's %s: %w", name, err)
+		}
+		if v != nil {
+			s.Tokens.Set(name, v)
+		}
+	}
+	return nil
+}
+
+// tokenValue is a token as text: a string, an AddedToken's content, or a list of them; nil for none.
+func tokenValue(raw json.RawMessage) (jinja.Value, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		if text == "" {
+			return nil, nil
+		}
+		return jinja.Str(text), nil
+	}
+	var added struct{ Content *string }
+	if json.Unmarshal(raw, &added) == nil && added.Content != nil {
+		return jinja.Str(*added.Content), nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, fmt.Errorf("%s is neither a token nor a list of tokens", clip(string(raw)))
+	}
+	var items []jinja.Value
+	for _, e := range list {
+		v, err := tokenValue(e)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			items = append(items, v)
+		}
+	}
+	if len(items) == 0 {
+		return nil, nil
+	}
+	return jinja.NewList(items...), nil
+}
+
+// findStops reads eos_token_id, one id or a list.
+func (s *Sources) findStops(folder fs.FS) error {
+	config, err := readObject(folder, "generation_config.json")
+	if err != nil {
+		return err
+	}
+	raw := config["eos_token_id"]
+	var one int32
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	if json.Unmarshal(raw, &one) == nil {
+		s.Stops = []int32{one}
+		return nil
+	}
+	if err := json.Unmarshal(raw, &s.Stops); err != nil {
+		return fmt.Errorf("generation_config.json: eos_token_id is %s, want an id or a list of ids", clip(string(raw)))
+	}
+	return nil
+}
+
+// readObject reads a JSON object of the folder; a file that is not there is an empty one.
+func readObject(folder fs.FS, name string) (map[string]json.RawMessage, error) {
+	b, err := regular.ReadFS(folder, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
+	var object map[string]json.RawMessage
+	if err := jsonerr.Unmarshal(b, &object); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return object, nil
+}
+
+// Choose picks by dataset.chat_template: the model's own (""), one of the model's named templates, a built-in one, or a
+// .jinja file, which readFile reads. tools is the template of conversations with tools, as transformers chooses it.
+func (s *Sources) Choose(name string) (plain, tools Named, err error) {
+	own := func(n string) Named { return Named{"the model's " + n + " template", s.Templates[n]} }
+	if name == "" {
+		if len(s.Templates) == 0 {
+			return Named{}, Named{}, ErrNoTemplate
+		}
+		if len(s.Templates) == 1 && s.Templates[defaultName] != "" {
+			return own(defaultName), own(defaultName), nil
+		}
+		names := s.names()
+		if _, ok := s.Templates[defaultName]; !ok {
+			return Named{}, Named{}, fmt.Errorf("the model has the chat templates %s and none called default: name one by dataset.chat_template", strings.Join(names, ", "))
+		}
+		if _, ok := s.Templates[toolsName]; ok {
+			return own(defaultName), own(toolsName), nil
+		}
+		return own(defaultName), own(defaultName), nil
+	}
+	if _, ok := s.Templates[name]; ok {
+		return own(name), own(name), nil
+	}
+	if source, ok := builtIn[name]; ok {
+		n := Named{"the built-in template " + name, source}
+		return n, n, nil
+	}
+	if !strings.HasSuffix(name, ".jinja") && !strings.ContainsAny(name, `/\`) {
+		choices := append(s.names(), BuiltIn()...)
+		return Named{}, Named{}, fmt.Errorf("dataset.chat_template is %q, want one of %s, or a .jinja file", name, strings.Join(choices, ", "))
+	}
+	b, err := readTemplateFile(name)
+	if err != nil {
+		return Named{}, Named{}, fmt.Errorf("read dataset.chat_template: %w", err)
+	}
+	n := Named{name, universalNewlines(string(b))}
+	return n, n, nil
+}
+
+func readTemplateFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > jinja.MaxSource {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d: is it a template?", name, info.Size(), jinja.MaxSource)
+	}
+	return regular.ReadFile(name)
+}
+
+// Fingerprint names all that the sources and the chosen template decide, for a cache of tokens.
+func (s *Sources) Fingerprint(name string) string {
+	h := sha256.New()
+	plain, tools, err := s.Choose(name)
+	fmt.Fprintf(h, "%d %q %q %v %d %q", spansVersion, plain.Source, tools.Source, err != nil, s.Stops, DefaultDate.Format(time.DateOnly))
+	if s.Tokens != nil {
+		h.Write(appendValue(nil, s.Tokens))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// spansVersion is part of every fingerprint: a change of what is trained calls for a new one.
+const spansVersion = 1
+
+// Named is a template's source and what errors call it.
+type Named struct{ Name, Source string }
+
+func (s *Sources) names() []string {
+	names := make([]string, 0, len(s.Templates))
+	for n := range s.Templates {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// BuiltIn lists the templates that are here for models without one.
+func BuiltIn() []string {
+	names := make([]string, 0, len(builtIn))
+	for n := range builtIn {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// builtIn are plain templates: every message between marks, with the mark that ends it.
+var builtIn = map[string]string{
+	"chatml": `{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}` +
+		`{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`,
+	"zephyr": `{% for message in messages %}{{ '<|' + message.role + '|>\n' + message.content + eos_token + '\n' }}{% endfor %}` +
+		`{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}`,
+	"vicuna": `{% for message in messages %}{% if message.role == 'system' %}{{ message.content + '\n\n' }}` +
+		`{% elif message.role == 'user' %}{{ 'USER: ' + message.content + '\n' }}` +
+		`{% elif message.role == 'assistant' %}{{ 'ASSISTANT: ' + message.content + eos_token + '\n' }}` +
+		`{% else %}{{ raise_exception('this template knows system, user and assistant messages, not ' + message.role) }}{% endif %}{% endfor %}` +
+		`{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}`,
+}

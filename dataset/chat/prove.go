@@ -1,0 +1,417 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+)
+
+// scheme is how a conversation's texts are given to the template while its spans are looked for.
+type scheme uint8
+
+const (
+	standIns scheme = iota // every text replaced: what is found holds for all conversations of one shape
+	marked                 // the texts themselves between marks
+	bare                   // the texts themselves: only prefixes can be compared
+)
+
+// shape is where the trained turns of a conversation lie. With standIns it holds for every conversation whose texts fill
+// the layouts to its renderings.
+type shape struct {
+	how  scheme
+	rows []rowShape
+	err  error // why conversations of this shape cannot be trained on
+}
+
+// rowShape is one rendering that becomes a row: the first messages of the conversation.
+type rowShape struct {
+	upto   int
+	layout layout
+	tail   string // written behind the rendering: what a next message would begin with, which ends the last turn
+	turns  []turnShape
+}
+
+// turnShape is a trained message in a row. end lies behind the token that ends the turn.
+type turnShape struct {
+	message int
+	spans   [][2]mark // trained
+	end     mark
+	other   bool // the template's prompt for the turn goes on otherwise than the turn begins
+	toTail  bool // the tail is trained too
+}
+
+// Bounds of the work of proving one conversation: the messages and the bytes of all renderings together.
+const (
+	maxRenders = 1 << 20
+	maxBytes   = 256 << 20
+)
+
+// prover looks for the spans of one conversation.
+type prover struct {
+	c        *Chat
+	t        *Template
+	conv     *Conversation
+	chosen   []bool // the messages whose turns are looked for
+	how      scheme
+	messages []jinja.Value
+	texts    []text
+	bytes    int // rendered
+}
+
+func (c *Chat) prove(t *Template, conv *Conversation, chosen []bool, texts []text, how scheme) (*shape, error) {
+	p := &prover{c: c, t: t, conv: conv, chosen: chosen, how: how, texts: texts}
+	return p.shape()
+}
+
+// marks is the messages with marks around every text.
+func marks(conv *Conversation, how scheme) []jinja.Value {
+	messages := make([]jinja.Value, len(conv.Messages))
+	n := 0
+	for i, m := range conv.Messages {
+		if how == bare {
+			messages[i] = m.Fields
+			continue
+		}
+		messages[i] = m.texts(func(in kind, s string) string {
+			var b strings.Builder
+			split(s, in, func(k kind, s string) {
+				switch {
+				case k >= tag:
+					b.WriteString(s)
+				case how == standIns:
+					fmt.Fprintf(&b, standIn, openMark(n), closeMark(n))
+					n++
+				default:
+					core := trimSpace(s)
+					at := strings.Index(s, core)
+					b.WriteString(s[:at])
+					b.WriteRune(openMark(n))
+					b.WriteString(core)
+					b.WriteRune(closeMark(n))
+					b.WriteString(s[at+len(core):])
+					n++
+				}
+			})
+			return b.String()
+		})
+	}
+	return messages
+}
+
+// render renders the first messages.
+func (p *prover) render(upto int, prompt bool) (string, error) {
+	if p.bytes > maxBytes {
+		return "", p.tooMuch(fmt.Sprintf("more than %d MB of renderings", maxBytes>>20))
+	}
+	out, err := p.t.render(p.conv, p.messages[:upto], prompt)
+	p.bytes += len(out.Text)
+	return out.Text, err
+}
+
+// checkWork refuses a conversation of so many turns that proving them one by one would take too long.
+func (p *prover) checkWork() error {
+	work, turns := 0, 0
+	for i, on := range p.chosen {
+		if on && !p.generated(i) {
+			work += 2*i + 1
+			turns++
+		}
+	}
+	if turns > 1 && work > maxRenders {
+		return p.tooMuch(fmt.Sprintf("%d rendered messages, more than %d", work, maxRenders))
+	}
+	return nil
+}
+
+func (p *prover) tooMuch(what string) error {
+	return fmt.Errorf("the conversation has %d messages: to prove the masks of its turns would take %s; split it, or set dataset.train_on: last", len(p.conv.Messages), what)
+}
+
+// errUnread says that the marks did not come through the template: another scheme may do.
+var errUnread = errors.New("the template does not write the texts as they are")
+
+func (p *prover) read(raw string) (layout, error) {
+	l, ok := readLayout(raw, len(p.texts), p.how == standIns)
+	if !ok {
+		return l, errUnread
+	}
+	return l, nil
+}
+
+func (p *prover) shape() (*shape, error) {
+	if err := p.checkWork(); err != nil {
+		return nil, err
+	}
+	if p.how != bare && len(p.texts) > maxTexts {
+		return nil, errUnread
+	}
+	p.messages = marks(p.conv, p.how)
+	whole, err := p.t.render(p.conv, p.messages, false)
+	if err != nil {
+		if p.how != bare {
+			err = errUnread // perhaps it is the marks that the template cannot take
+		}
+		return nil, err
+	}
+	if err := p.checkNull(whole.Text); err != nil {
+		return nil, err
+	}
+	s := &shape{how: p.how}
+	l, err := p.read(whole.Text)
+	if err != nil {
+		return nil, err
+	}
+	row := rowShape{upto: len(p.messages), layout: l}
+	if p.t.jinja.HasGeneration() {
+		if row.turns, err = p.blocks(row, whole.Generation); err != nil {
+			return nil, err
+		}
+	}
+	together := p.c.o.Turns != SplitAlways || p.c.o.TrainOn == TrainAll || len(row.turns) > 0
+	var pending []provenTurn // not in the row of the whole conversation
+	turns := 0
+	for i, on := range p.chosen {
+		if !on || p.generated(i) {
+			continue
+		}
+		turn, err := p.turn(i)
+		if err != nil {
+			return nil, err
+		}
+		turns++
+		if !together {
+			pending = append(pending, turn)
+			continue
+		}
+		others, err := p.place(&row, []provenTurn{turn})
+		if err != nil {
+			return nil, err
+		}
+		pending = append(pending, others...)
+	}
+	if len(pending) > 0 && (p.c.o.Turns == SplitNever || p.c.o.TrainOn == TrainAll) {
+		return nil, fmt.Errorf("%s: the template writes the turn otherwise once messages follow, so its mask in the whole conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
+			p.conv.name(pending[len(pending)-1].message), p.c.o.Turns, p.c.o.TrainOn)
+	}
+	if len(row.turns) > 0 || turns == 0 || p.c.o.TrainOn == TrainAll {
+		s.rows = append(s.rows, row)
+	}
+	return s, p.rows(s, pending)
+}
+
+// generated reports whether the template's {% generation %} blocks say what is trained of a message.
+func (p *prover) generated(i int) bool {
+	return p.t.jinja.HasGeneration() && p.conv.Messages[i].Role == "assistant"
+}
+
+// rows puts turns that the template writes otherwise once messages follow into as few rows as prove them, each the
+// conversation up to one of the turns.
+func (p *prover) rows(s *shape, pending []provenTurn) error {
+	for len(pending) > 0 {
+		last := pending[len(pending)-1]
+		row := rowShape{upto: last.message + 1}
+		var err error
+		if row.layout, err = p.read(last.after); err != nil {
+			return err
+		}
+		candidates := pending
+		if p.c.o.Turns == SplitAlways {
+			candidates = pending[len(pending)-1:]
+		}
+		rest, err := p.place(&row, candidates)
+		if err != nil {
+			return err
+		}
+		if len(rest) == len(candidates) {
+			return fmt.Errorf("%s: no rendering proves where the turn lies", p.conv.name(last.message))
+		}
+		pending = append(pending[:len(pending)-len(candidates):len(pending)-len(candidates)], rest...)
+		if len(row.turns) > 0 {
+			s.rows = append(s.rows, row)
+		}
+	}
+	slices.SortStableFunc(s.rows, func(a, b rowShape) int { return a.upto - b.upto })
+	return nil
+}
+
+// provenTurn is a message whose turn is what the template adds to the conversation before it.
+type provenTurn struct {
+	message       int
+	before, after string // the rendering up to where the model begins to write, and with its turn
+	other         bool   // the template's prompt goes on where before ends, otherwise than the turn does
+}
+
+// turn renders the conversation before and with message i.
+func (p *prover) turn(i int) (t provenTurn, err error) {
+	prompt := p.conv.Messages[i].Role == "assistant"
+	t.message = i
+	if t.after, err = p.render(i+1, false); err != nil {
+		return t, fmt.Errorf("%s: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
+	}
+	t.before, err = p.render(i, prompt)
+	switch {
+	case err == nil && strings.HasPrefix(t.after, t.before):
+	case i == 0 && !prompt:
+		t.before = ""
+	case i == 0:
+		// Few templates render an empty conversation: the prompt must stand before the text.
+		if t.before = p.promptBefore(t.after); t.before == "" {
+			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write cannot be told", p.conv.name(0))
+		}
+	case err == nil && prompt && p.fork(&t):
+	case err != nil:
+		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
+	default:
+		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", p.conv.name(i))
+	}
+	return t, p.checkWritten(t)
+}
+
+// fork is for templates whose prompt opens a reasoning that the turn's text does not have, or not so: the turn begins where
+// the two part, if that is behind the last message's text and in the head of the turn.
+func (p *prover) fork(t *provenTurn) bool {
+	n := 0
+	for n < len(t.before) && n < len(t.after) && t.before[n] == t.after[n] {
+		n++
+	}
+	from := lastText(t.before, p.how)
+	if p.how == bare || n <= from {
+		return false
+	}
+	for _, s := range []string{t.before, t.after} {
+		for _, special := range p.c.specials(s[from:min(len(s), n+100)]) {
+			if from+special.Start < n && n < from+special.End {
+				n = from + special.Start
+			}
+		}
+	}
+	if trimSpace(t.before[from:n]) == "" {
+		return false
+	}
+	t.before, t.other = t.before[:n], true
+	return true
+}
+
+// promptBefore is the rendering of a first message up to and with the generation prompt before its text.
+func (p *prover) promptBefore(after string) string {
+	l, err := p.read(after)
+	prompt := p.c.known[p.t].prompt
+	if err != nil || len(l.pieces) == 1 || prompt == "" {
+		return ""
+	}
+	at := strings.LastIndex(l.pieces[0].gap, prompt)
+	if at < 0 {
+		return ""
+	}
+	return after[:at+len(prompt)]
+}
+
+// checkWritten refuses a turn whose text or calls the template leaves out.
+func (p *prover) checkWritten(t provenTurn) error {
+	turn := t.after[len(t.before):]
+	for _, name := range p.conv.Messages[t.message].callNames() {
+		if !strings.Contains(turn, name) {
+			return fmt.Errorf("%s: the template does not write the call of %s", p.conv.name(t.message), clip(name))
+		}
+	}
+	if p.how == bare {
+		return nil
+	}
+	for n, text := range p.texts {
+		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
+			return fmt.Errorf("%s: the template does not write the message's text", p.conv.name(t.message))
+		}
+	}
+	return nil
+}
+
+// place adds to a row the turns that are proved in it, and returns the others.
+func (p *prover) place(row *rowShape, turns []provenTurn) (others []provenTurn, err error) {
+	raw := row.layout.raw
+	for _, t := range turns {
+		end := len(t.after)
+		if !strings.HasPrefix(raw, t.after) {
+			if end = p.commonEnd(raw, t); end < 0 {
+				others = append(others, t)
+				continue
+			}
+		}
+		shaped, err := p.shapeTurn(row, t.message, len(t.before), end)
+		if err != nil {
+			return nil, err
+		}
+		if shaped != nil {
+			shaped.other = t.other
+			row.turns = append(row.turns, *shaped)
+		}
+	}
+	return others, nil
+}
+
+// commonEnd is the end of a turn in a row that goes on behind it, for templates that close every rendering with one more
+// token (Phi-3.5): the turn must be in the row up to and with a token that ends it, and what is missing must close the
+// row. -1: it is not so.
+func (p *prover) commonEnd(raw string, t provenTurn) int {
+	n := 0
+	for n < len(raw) && n < len(t.after) && raw[n] == t.after[n] {
+		n++
+	}
+	from := lastText(t.after[:n], p.how) // not inside of a text
+	for _, s := range p.c.specials(t.after[from:min(len(t.after), n+100)]) {
+		if from+s.Start < n && n < from+s.End {
+			n = from + s.Start
+		}
+	}
+	if n <= len(t.before) || n < from || t.after[n:] == "" || !strings.HasSuffix(raw, t.after[n:]) {
+		return -1
+	}
+	turn := trimRight(t.after[max(from, len(t.before)):n])
+	if s := p.c.specials(turn); len(s) == 0 || s[len(s)-1].End != len(turn) {
+		return -1
+	}
+	return n
+}
+
+// lastText is the end of the last marked text in a rendering, 0 without one.
+func lastText(raw string, how scheme) int {
+	for i := len(raw) - 4; i >= 0; i-- {
+		if raw[i] == 0xF3 && raw[i+1] >= 0xB0 {
+			end := i + 4
+			if how == standIns {
+				_, end = rightOf(raw[end:], end)
+			}
+			return end
+		}
+	}
+	return 0
+}
+
+// checkNull refuses a content of null where the template writes it out as None.
+func (p *prover) checkNull(whole string) error {
+	first := -1
+	filled := make([]jinja.Value, len(p.messages))
+	for i, v := range p.messages {
+		filled[i] = v
+		d := v.(*jinja.Dict)
+		content, ok := d.Get("content")
+		if _, null := content.(jinja.None); ok && null {
+			if first < 0 {
+				first = i
+			}
+			d = d.Copy()
+			d.Set("content", jinja.Str(""))
+			filled[i] = d
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	out, err := p.t.render(p.conv, filled, false)
+	if err == nil && strings.Count(whole, "None") > strings.Count(out.Text, "None") {
+		return fmt.Errorf("%s.content is null, and the template writes it as the word None: use an empty string", p.conv.name(first))
+	}
+	return nil
+}

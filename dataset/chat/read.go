@@ -1,0 +1,319 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+)
+
+// roles are those of messages, by every name that data sets give them.
+var roles = map[string]string{
+	"system": "system", "developer": "developer",
+	"user": "user", "human": "user", "prompter": "user",
+	"assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
+	"bard": "assistant", "bing": "assistant",
+	"tool": "tool", "observation": "tool", "function_response": "tool", "tool_response": "tool",
+	"function": "function", "ipython": "ipython",
+}
+
+// messageRoles are the roles that a message may have after reading.
+var messageRoles = []string{"system", "developer", "user", "assistant", "tool", "function", "ipython"}
+
+// Roles lists the roles that a message may have.
+func Roles() []string { return slices.Clone(messageRoles) }
+
+// Raw is a row's fields as JSON, with the names under which errors speak of them. Only Messages is required.
+type Raw struct {
+	Key      string // of Messages
+	Messages []byte
+	Tools    []byte // a list of tools, or such a list as a string
+	Vars     []byte // an object: more variables for the template
+	System   string // a system message that comes first
+}
+
+// Read makes a conversation of {role, content} messages, or of ShareGPT's {from, value} turns. Errors name the message
+// that is wrong.
+func Read(raw Raw) (*Conversation, error) {
+	v, err := jinja.FromJSON(raw.Messages)
+	if err != nil {
+		return nil, fmt.Errorf("field %q: %w", raw.Key, err)
+	}
+	list, ok := v.(*jinja.List)
+	if !ok {
+		return nil, fmt.Errorf("field %q is %s, want a list of messages", raw.Key, typeOf(v))
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("field %q is an empty list: a conversation has at least one message", raw.Key)
+	}
+	c := &Conversation{Messages: make([]Message, 0, len(list.Items)+1), key: raw.Key}
+	if raw.System != "" {
+		c.before = 1
+		c.Messages = append(c.Messages, Message{Role: "system", Fields: fields("system", jinja.Str(raw.System))})
+	}
+	for i, item := range list.Items {
+		d, ok := item.(*jinja.Dict)
+		if !ok {
+			return nil, fmt.Errorf("%s[%d] is %s, want an object with role and content", raw.Key, i, typeOf(item))
+		}
+		m, err := message(d)
+		if err != nil {
+			return nil, fmt.Errorf("%s[%d]%w", raw.Key, i, err)
+		}
+		c.Messages = append(c.Messages, m)
+	}
+	if raw.System != "" && c.Messages[1].Role == "system" {
+		return nil, fmt.Errorf("%s[0] is a system message, and the row has a field system too: keep one", raw.Key)
+	}
+	if err := checkCalls(raw.Key, c.Messages[len(c.Messages)-len(list.Items):]); err != nil {
+		return nil, err
+	}
+	if c.Tools, err = readTools(raw.Tools); err != nil {
+		return nil, err
+	}
+	if len(raw.Vars) > 0 {
+		v, err := jinja.FromJSON(raw.Vars)
+		if err != nil {
+			return nil, fmt.Errorf("the template's variables: %w", err)
+		}
+		if c.Vars, ok = v.(*jinja.Dict); !ok {
+			return nil, fmt.Errorf("the template's variables are %s, want an object", typeOf(v))
+		}
+	}
+	return c, nil
+}
+
+func fields(role string, content jinja.Value) *jinja.Dict {
+	d := jinja.NewDict()
+	d.Set("role", jinja.Str(role))
+	d.Set("content", content)
+	return d
+}
+
+// message reads {role, content, …}; errors begin where the message's name ends.
+func message(d *jinja.Dict) (Message, error) {
+	if _, has := d.Get("role"); !has {
+		if _, has := d.Get("from"); has {
+			return turn(d)
+		}
+	}
+	role, err := roleOf(d, "role")
+	if err != nil {
+		return Message{}, err
+	}
+	m := Message{Role: role, Fields: d}
+	if m.Train, err = trainOf(d); err != nil {
+		return Message{}, err
+	}
+	if name, _ := d.Get("role"); m.Train != nil || name != jinja.Str(role) {
+		m.Fields = d.Copy()
+		m.Fields.Set("role", jinja.Str(role))
+		for _, key := range trainKeys {
+			m.Fields.Delete(key)
+		}
+	}
+	if err := readCalls(&m); err != nil {
+		return Message{}, err
+	}
+	return m, readContent(&m)
+}
+
+// turn reads {from, value}.
+func turn(d *jinja.Dict) (Message, error) {
+	from, _ := d.Get("from")
+	value, _ := d.Get("value")
+	text, ok := value.(jinja.Str)
+	switch {
+	case value == nil:
+		return Message{}, fmt.Errorf(" has no value; it has %s", keyList(d))
+	case !ok:
+		return Message{}, fmt.Errorf(".value is %s, want a string", typeOf(value))
+	}
+	train, err := trainOf(d)
+	if err != nil {
+		return Message{}, err
+	}
+	if from == jinja.Str("function_call") || from == jinja.Str("tool_call") {
+		m := Message{Role: "assistant", Train: train, Fields: fields("assistant", jinja.Str(""))}
+		calls, err := callsOf(string(text))
+		if err != nil {
+			return Message{}, fmt.Errorf(".value: %w", err)
+		}
+		m.Fields.Set("tool_calls", calls)
+		return m, readCalls(&m)
+	}
+	role, err := roleOf(d, "from")
+	if err != nil {
+		return Message{}, err
+	}
+	return Message{Role: role, Train: train, Fields: fields(role, text)}, nil
+}
+
+func roleOf(d *jinja.Dict, key string) (string, error) {
+	v, ok := d.Get(key)
+	if !ok {
+		return "", fmt.Errorf(" has no %s; it has %s", key, keyList(d))
+	}
+	s, ok := v.(jinja.Str)
+	if !ok {
+		return "", fmt.Errorf(".%s is %s, want a string", key, typeOf(v))
+	}
+	role, ok := roles[string(s)]
+	if !ok {
+		if role, ok = roles[strings.ToLower(strings.TrimSpace(string(s)))]; !ok {
+			return "", fmt.Errorf(".%s is %q, want one of %s", key, clip(string(s)), strings.Join(messageRoles, ", "))
+		}
+	}
+	return role, nil
+}
+
+// trainKeys are what a message may say of its own training: OpenAI's weight, Axolotl's train and training, LLaMA-Factory's
+// loss_weight.
+var trainKeys = []string{"train", "training", "weight", "loss_weight"}
+
+// trainOf reads them; two must agree.
+func trainOf(d *jinja.Dict) (*bool, error) {
+	var train *bool
+	said := ""
+	for _, key := range trainKeys {
+		v, ok := d.Get(key)
+		if !ok {
+			continue
+		}
+		var on bool
+		switch v := v.(type) {
+		case jinja.None:
+			continue
+		case jinja.Bool:
+			on = bool(v)
+		case jinja.Int:
+			if v != 0 && v != 1 {
+				return nil, fmt.Errorf(".%s is %d, want 0 or 1: the loss has no weights between or beyond", key, v)
+			}
+			on = v == 1
+		case jinja.Float:
+			if v != 0 && v != 1 {
+				return nil, fmt.Errorf(".%s is %v, want 0 or 1: the loss has no weights between or beyond", key, float64(v))
+			}
+			on = v == 1
+		default:
+			return nil, fmt.Errorf(".%s is %s, want true, false, 0 or 1", key, typeOf(v))
+		}
+		if train != nil && *train != on {
+			return nil, fmt.Errorf(" says %s and %s, which contradict each other", said, key)
+		}
+		train, said = &on, key
+	}
+	return train, nil
+}
+
+// readContent checks the content: a string, a list of text parts, or none where the message calls a tool.
+func readContent(m *Message) error {
+	v, ok := m.Fields.Get("content")
+	for _, key := range reasoningKeys {
+		if r, ok := m.Fields.Get(key); ok {
+			switch r.(type) {
+			case jinja.Str, jinja.None:
+			default:
+				return fmt.Errorf(".%s is %s, want a string", key, typeOf(r))
+			}
+		}
+	}
+	_, null := v.(jinja.None)
+	switch v := v.(type) {
+	case jinja.Str:
+	case *jinja.List:
+		parts, err := readParts(v)
+		if err != nil {
+			return err
+		}
+		m.Fields = m.Fields.Copy()
+		m.Fields.Set("content", parts)
+	default:
+		if ok && !null {
+			return fmt.Errorf(".content is %s, want a string or a list of text parts", typeOf(v))
+		}
+		if m.Role == "assistant" && m.has("tool_calls") {
+			return nil
+		}
+		if !ok {
+			return fmt.Errorf(" has no content; it has %s", keyList(m.Fields))
+		}
+		return fmt.Errorf(".content is null: only a message with tool_calls may go without")
+	}
+	return nil
+}
+
+// readParts checks content parts. LLaMA-Factory writes a part's text as value; templates read text.
+func readParts(list *jinja.List) (*jinja.List, error) {
+	out := make([]jinja.Value, len(list.Items))
+	for i, item := range list.Items {
+		part, ok := item.(*jinja.Dict)
+		if !ok {
+			return nil, fmt.Errorf(".content[%d] is %s, want an object like {\"type\": \"text\", \"text\": …}", i, typeOf(item))
+		}
+		if t, ok := part.Get("type"); ok && t != jinja.Str("text") {
+			name, _ := t.(jinja.Str)
+			return nil, fmt.Errorf(".content[%d] is of type %q: only text is trained on", i, clip(string(name)))
+		}
+		text, ok := part.Get("text")
+		if !ok {
+			if text, ok = part.Get("value"); !ok {
+				return nil, fmt.Errorf(".content[%d] has no text; it has %s", i, keyList(part))
+			}
+			part = part.Copy()
+			part.Delete("value")
+			part.Set("text", text)
+		}
+		if _, ok := text.(jinja.Str); !ok {
+			return nil, fmt.Errorf(".content[%d].text is %s, want a string", i, typeOf(text))
+		}
+		out[i] = part
+	}
+	return jinja.NewList(out...), nil
+}
+
+// typeOf names a value's type in JSON's words.
+func typeOf(v jinja.Value) string {
+	switch v.(type) {
+	case jinja.None:
+		return "null"
+	case jinja.Bool:
+		return "a boolean"
+	case jinja.Str:
+		return "a string"
+	case *jinja.List:
+		return "a list"
+	case *jinja.Dict:
+		return "an object"
+	}
+	return "a number"
+}
+
+// keyList shows the keys of an object in an error.
+func keyList(d *jinja.Dict) string {
+	if d.Len() == 0 {
+		return "no key"
+	}
+	var shown []string
+	for i := range d.Len() {
+		if i == 8 {
+			shown = append(shown, fmt.Sprintf("and %d more", d.Len()-i))
+			break
+		}
+		k, _ := d.At(i)
+		s, _ := k.(jinja.Str)
+		shown = append(shown, clip(string(s)))
+	}
+	return strings.Join(shown, ", ")
+}
+
+// clip shortens a text of the file for an error.
+func clip(s string) string {
+	const most = 40
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

@@ -1,0 +1,451 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+)
+
+// Ignore is the label of a token that is not trained.
+const Ignore = int32(-100)
+
+// Row is a conversation, or its beginning, in tokens.
+type Row struct {
+	Text   string
+	IDs    []int32
+	Labels []int32 // [len(IDs)]: the id where it is trained, else Ignore
+	Spans  []Span  // the trained stretches of Text, in order
+	Ends   []int   // for each trained turn the number of tokens up to the end of it
+	Across int     // tokens that lie across the border of a trained stretch: they are trained
+	Plain  int     // special tokens in texts of messages that were read as text
+	Kept   int     // special tokens in texts of messages that Options.Allow names
+	Other  int     // turns that begin otherwise than the template's prompt for them
+	Left   int     // texts of messages that the template does not write
+	Split  bool    // the row holds a part of the conversation's trained turns
+}
+
+// Span is a stretch of a row's text in bytes that is trained, of one message.
+type Span struct {
+	Message    int
+	Start, End int
+}
+
+// Rows renders the conversation and tokenises it: one row, or several where turns are split. An error says why the
+// conversation cannot be trained on; it is the template's own where that refuses.
+func (c *Chat) Rows(conv *Conversation) ([]Row, error) {
+	t := c.template(conv)
+	conv = c.adapt(t, conv)
+	if err := c.checkOutside(conv); err != nil {
+		return nil, err
+	}
+	chosen := c.chosen(conv)
+	texts, key := c.key(t, conv, chosen)
+	if rows, err := c.byShape(t, conv, chosen, texts, key); err == nil {
+		return rows, nil
+	}
+	if !slices.ContainsFunc(texts, func(t text) bool { return hasMarks(t.s) }) {
+		rows, err := c.byProof(t, conv, chosen, texts, marked)
+		if err == nil || !errors.Is(err, errUnread) {
+			return rows, err
+		}
+	}
+	if err := c.checkTexts(conv, texts); err != nil {
+		return nil, err
+	}
+	return c.byProof(t, conv, chosen, texts, bare)
+}
+
+// byProof proves this very conversation.
+func (c *Chat) byProof(t *Template, conv *Conversation, chosen []bool, texts []text, how scheme) ([]Row, error) {
+	s, err := c.prove(t, conv, chosen, texts, how)
+	if err != nil {
+		return nil, err
+	}
+	return c.fill(t, conv, texts, s)
+}
+
+// byShape uses the shape of conversations like this one.
+func (c *Chat) byShape(t *Template, conv *Conversation, chosen []bool, texts []text, key string) ([]Row, error) {
+	c.mu.RLock()
+	s := c.shapes[key]
+	c.mu.RUnlock()
+	if s == nil {
+		var err error
+		if s, err = c.prove(t, conv, chosen, texts, standIns); err != nil {
+			s = &shape{err: err}
+		}
+		c.mu.Lock()
+		if len(c.shapes) < maxShapes {
+			c.shapes[key] = s
+		}
+		c.mu.Unlock()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return c.fill(t, conv, texts, s)
+}
+
+// key collects the texts and writes down all of the conversation but them.
+func (c *Chat) key(t *Template, conv *Conversation, chosen []bool) ([]text, string) {
+	texts := make([]text, 0, len(conv.Messages))
+	b := make([]byte, 0, 32*len(conv.Messages)+64)
+	b = append(b, t.Name...)
+	b = appendValue(b, conv.Tools)
+	if conv.Vars != nil {
+		b = appendValue(b, conv.Vars)
+	}
+	for i, m := range conv.Messages {
+		b = append(b, '\n', '0')
+		if chosen[i] {
+			b[len(b)-1] = '1'
+		}
+		for n := range m.Fields.Len() {
+			k, v := m.Fields.At(n)
+			b = appendValue(b, k)
+			name, _ := k.(jinja.Str)
+			in, isText := textKey(string(name))
+			if !isText {
+				b = appendValue(b, v)
+				continue
+			}
+			add := func(s string) {
+				b = append(b, 't')
+				split(s, in, func(k kind, s string) {
+					if k >= tag {
+						b = strconv.AppendQuote(b, s)
+						return
+					}
+					b = append(b, '0'+byte(k))
+					texts = append(texts, text{i, k, s})
+				})
+			}
+			switch v := v.(type) {
+			case jinja.Str:
+				add(string(v))
+			case *jinja.List:
+				b = append(b, '[')
+				for _, item := range v.Items {
+					part, ok := item.(*jinja.Dict)
+					if !ok {
+						b = appendValue(b, item)
+						continue
+					}
+					b = append(b, '{')
+					for n := range part.Len() {
+						k, v := part.At(n)
+						b = appendValue(b, k)
+						if s, ok := v.(jinja.Str); ok && k == jinja.Str("text") {
+							add(string(s))
+						} else {
+							b = appendValue(b, v)
+						}
+					}
+				}
+				b = append(b, ']')
+			default:
+				b = appendValue(b, v)
+			}
+		}
+	}
+	return texts, string(b)
+}
+
+// appendValue writes a value so that different ones give different bytes.
+func appendValue(b []byte, v jinja.Value) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(b, '~')
+	case jinja.None:
+		return append(b, 'n')
+	case jinja.Bool:
+		return strconv.AppendBool(b, bool(v))
+	case jinja.Int:
+		return strconv.AppendInt(append(b, 'i'), int64(v), 10)
+	case jinja.Float:
+		return strconv.AppendFloat(append(b, 'f'), float64(v), 'g', -1, 64)
+	case jinja.Str:
+		b = strconv.AppendInt(append(b, 's'), int64(len(v)), 10)
+		return append(append(b, ':'), v...)
+	case *jinja.List:
+		b = append(b, '[')
+		for _, item := range v.Items {
+			b = append(appendValue(b, item), ',')
+		}
+		return append(b, ']')
+	case *jinja.Dict:
+		if v == nil {
+			return append(b, '~')
+		}
+		b = append(b, '{')
+		for i := range v.Len() {
+			k, e := v.At(i)
+			b = appendValue(append(appendValue(b, k), ':'), e)
+		}
+		return append(b, '}')
+	}
+	return append(b, dumps(v)...)
+}
+
+// fill renders the conversation, makes sure that the shape describes it, and tokenises its rows.
+func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]Row, error) {
+	messages := make([]jinja.Value, len(conv.Messages))
+	for i, m := range conv.Messages {
+		messages[i] = m.Fields
+	}
+	rows := make([]Row, 0, len(s.rows))
+	for r := range s.rows {
+		shaped := &s.rows[r]
+		out, err := t.render(conv, messages[:shaped.upto], false)
+		if err != nil {
+			return nil, err
+		}
+		given := texts
+		if s.how != standIns {
+			given = nil
+		}
+		ends, ok := shaped.layout.place(out.Text, given, make([]int, 0, len(shaped.layout.pieces)))
+		if !ok {
+			return nil, errUnread
+		}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages)}
+		if s.how != bare {
+			row.Left = shaped.leftOut(texts)
+		}
+		for _, turn := range shaped.turns {
+			if turn.other {
+				row.Other++
+			}
+			for _, span := range turn.spans {
+				row.Spans = append(row.Spans, Span{turn.message, span[0].byteOf(ends), span[1].byteOf(ends)})
+			}
+			if turn.toTail {
+				row.Spans = append(row.Spans, Span{turn.message, len(out.Text), len(row.Text)})
+			}
+		}
+		if t.jinja.HasGeneration() && !sameBlocks(s, row.Spans, out.Generation, c.o) {
+			return nil, errUnread
+		}
+		if c.o.TrainOn == TrainAll {
+			row.Spans = allBut(row)
+		}
+		c.encode(&row, shaped, ends, given, len(out.Text))
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// leftOut counts the texts of the row's messages that are nowhere in it, but for reasoning: that of earlier turns is left
+// out on purpose.
+func (r *rowShape) leftOut(texts []text) int {
+	n := 0
+	for _, t := range texts {
+		if t.message < r.upto && (t.kind != reasoning || t.message == r.upto-1) {
+			n++
+		}
+	}
+	for _, p := range r.layout.pieces {
+		if p.text >= 0 && (texts[p.text].kind != reasoning || texts[p.text].message == r.upto-1) {
+			n--
+		}
+	}
+	return max(n, 0)
+}
+
+// sameBlocks: where all of a message's block is trained, its spans are blocks of this very rendering.
+func sameBlocks(s *shape, spans []Span, generation [][2]int, o Options) bool {
+	if !o.Reasoning || !o.ToolCalls || len(o.Roles) != 1 || o.Roles[0] != "assistant" {
+		return true
+	}
+	for _, span := range spans {
+		if !slices.Contains(generation, [2]int{span.Start, span.End}) {
+			return false
+		}
+	}
+	return true
+}
+
+// allBut is every byte of the text but the row's spans.
+func allBut(row Row) []Span {
+	spans := [][2]int{{0, len(row.Text)}}
+	for _, s := range row.Spans {
+		spans = without(spans, [2]int{s.Start, s.End})
+	}
+	out := make([]Span, len(spans))
+	for i, s := range spans {
+		out[i] = Span{-1, s[0], s[1]}
+	}
+	return out
+}
+
+// encode tokenises the row's text. A token is trained if any of its text is, as in transformers' masks: so the token that
+// ends a turn is trained whatever it swallowed.
+func (c *Chat) encode(row *Row, shaped *rowShape, ends []int, texts []text, end int) {
+	borders := make([]int, 0, 2*len(row.Spans)+len(shaped.turns))
+	for _, s := range row.Spans {
+		borders = append(borders, s.Start, s.End)
+	}
+	for _, turn := range shaped.turns {
+		at := turn.end.byteOf(ends)
+		if turn.toTail {
+			at = len(row.Text)
+		}
+		borders = append(borders, at)
+	}
+	order := slices.Clone(borders)
+	slices.Sort(order)
+	order = slices.Compact(order)
+	at := c.locate(row, shaped, ends, order)
+	find := func(b int) tokenizer.Border {
+		i, _ := slices.BinarySearch(order, b)
+		return at[i]
+	}
+	row.Labels = make([]int32, len(row.IDs))
+	for t := range row.Labels {
+		row.Labels[t] = Ignore
+	}
+	for _, s := range row.Spans {
+		from, to := find(s.Start), find(s.End)
+		stop := to.Token
+		if to.Across && s.Start < s.End {
+			stop++
+			row.Across++
+		}
+		if from.Across && s.Start < s.End {
+			row.Across++
+		}
+		copy(row.Labels[from.Token:max(from.Token, stop)], row.IDs[from.Token:max(from.Token, stop)])
+	}
+	for i := range shaped.turns {
+		e := find(borders[2*len(row.Spans)+i])
+		n := e.Token
+		if e.Across {
+			n++
+		}
+		row.Ends = append(row.Ends, n)
+	}
+	slices.Sort(row.Ends)
+}
+
+// locate tokenises the text with no special token inside of messages' texts but those that are allowed.
+func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []tokenizer.Border {
+	found := c.tok.Locate(row.Text, tokenizer.LocateOptions{Borders: borders})
+	var plain [][2]int
+	if len(found.Specials) > 0 {
+		plain = c.textRanges(shaped, ends)
+		allowAll := slices.Contains(c.o.Allow, "all")
+		k := 0
+		for _, s := range found.Specials {
+			for k < len(plain) && plain[k][1] <= s.Start {
+				k++
+			}
+			if k < len(plain) && plain[k][0] < s.End {
+				if allowAll || c.allow[s.ID] {
+					row.Kept++
+				} else {
+					row.Plain++
+				}
+			}
+		}
+	}
+	if row.Plain > 0 {
+		found = c.tok.Locate(row.Text, tokenizer.LocateOptions{Borders: borders, Plain: plain, Allow: c.allow})
+		row.Plain = found.Plain
+	}
+	row.IDs = found.IDs
+	return found.Borders
+}
+
+// textRanges is where the texts of messages lie in a row.
+func (c *Chat) textRanges(shaped *rowShape, ends []int) [][2]int {
+	var ranges [][2]int
+	for i, p := range shaped.layout.pieces {
+		if p.text >= 0 && ends[i-1] < ends[i] {
+			ranges = append(ranges, [2]int{ends[i-1], ends[i]})
+		}
+	}
+	return ranges
+}
+
+// ErrSpecial is the reason to leave a conversation out whose special tokens cannot be kept apart from the template's.
+type ErrSpecial struct{ Where, Token string }
+
+func (e *ErrSpecial) Error() string {
+	return fmt.Sprintf("%s holds the special token %s, which cannot be told from the template's own (dataset.allow_special allows it)", e.Where, e.Token)
+}
+
+// checkOutside looks for special tokens where marks cannot follow them: in tools, calls and names.
+func (c *Chat) checkOutside(conv *Conversation) error {
+	if slices.Contains(c.o.Allow, "all") {
+		return nil
+	}
+	check := func(where string, v jinja.Value) error {
+		b := appendStrings(nil, v)
+		if len(b) == 0 {
+			return nil
+		}
+		for _, s := range c.specials(string(b)) {
+			if !c.allow[s.ID] {
+				name, _ := c.tok.Token(s.ID)
+				return &ErrSpecial{where, name}
+			}
+		}
+		return nil
+	}
+	if conv.Tools != nil {
+		if err := check("tools", conv.Tools); err != nil {
+			return err
+		}
+	}
+	for i, m := range conv.Messages {
+		for n := range m.Fields.Len() {
+			k, v := m.Fields.At(n)
+			key, _ := k.(jinja.Str)
+			if _, isText := textKey(string(key)); isText || key == "role" {
+				continue
+			}
+			if err := check(conv.name(i)+"."+string(key), v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkTexts looks for special tokens in texts whose place in the rendering is not known.
+func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
+	if slices.Contains(c.o.Allow, "all") {
+		return nil
+	}
+	for _, t := range texts {
+		for _, s := range c.specials(t.s) {
+			if !c.allow[s.ID] {
+				name, _ := c.tok.Token(s.ID)
+				return &ErrSpecial{conv.name(t.message), name}
+			}
+		}
+	}
+	return nil
+}
+
+// appendStrings collects the strings in a value.
+func appendStrings(b []byte, v jinja.Value) []byte {
+	switch v := v.(type) {
+	case jinja.Str:
+		return append(append(b, v...), '\n')
+	case *jinja.List:
+		for _, item := range v.Items {
+			b = appendStrings(b, item)
+		}
+	case *jinja.Dict:
+		for i := range v.Len() {
+			k, e := v.At(i)
+			b = appendStrings(appendStrings(b, k), e)
+		}
+	}
+	return b
+}

@@ -1,0 +1,243 @@
+package dataset
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/tierlora/tierlora/dataset/source"
+)
+
+// Bounds of what one file has on its way: a chunk is what a worker takes at a time.
+const (
+	chunkBytes  = 64 << 10
+	chunkRows   = 512
+	flightBytes = 64 << 20 // one chunk may be larger than that, if it is alone
+)
+
+// chunk is rows of a file in their order, first as they stand there, then as tokens.
+type chunk struct {
+	first int // index of its first row
+	data  []byte
+	rows  []rawRow
+	end   error // why nothing comes behind it; io.EOF at the file's end
+	line  int   // where that was
+
+	words  []byte // of the rows that are kept, little endian
+	booked []booked
+	done   chan struct{} // a value when a worker is done with it
+}
+
+// rawRow is a row as the file has it.
+type rawRow struct {
+	line     int
+	from, to int   // of the chunk's data
+	err      error // of reading it: *source.RowError
+}
+
+// booked is what became of a row, or of one of the rows that a text is cut into.
+type booked struct {
+	index, line int
+	more        bool   // it is of the same text as the one before
+	chunks      int    // rows of the text that begins here; 0 = it is one row
+	from, to    int    // of the chunk's words
+	drop        string // why it is dropped; "" = kept
+	cut         int    // tokens lost to max_length, of a kept row
+	trained     int
+	hash        uint64
+	maxID       int32
+	err         error // *source.RowError
+	chat        *chatCounts
+}
+
+// pipeline reads on one goroutine, encodes on several, and hands over the chunks in the order of the file.
+type pipeline struct {
+	rows    *source.Reader
+	first   int                                   // index of its first row
+	begin   func(raw source.Row, index int) error // until it has chosen the format
+	ready   func() bool
+	encode  func(raw source.Row, b *buffers) (encoded, error)
+	ordered chan *chunk
+	work    chan *chunk
+	free    chan *chunk
+
+	mu     sync.Mutex
+	room   sync.Cond
+	flight int
+	wg     sync.WaitGroup
+}
+
+// run calls take for each chunk in the order of the file, until it fails or the file ends. What take gets does not
+// depend on the number of workers.
+func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	p.room.L = &p.mu
+	p.ordered, p.work = make(chan *chunk, 2*workers), make(chan *chunk, 2*workers)
+	p.free = make(chan *chunk, 4*workers+2)
+	p.wg.Go(func() { p.read(ctx) })
+	for range workers {
+		p.wg.Go(func() {
+			var b buffers
+			for c := range p.work {
+				if ctx.Err() == nil {
+					p.tokenise(c, &b)
+				}
+				c.done <- struct{}{}
+			}
+		})
+	}
+	var failed error
+	for c := range p.ordered {
+		<-c.done
+		if failed == nil {
+			failed = ctx.Err() // what the workers left out must not be taken
+		}
+		if failed == nil {
+			if failed = take(c); failed != nil {
+				stop()
+			}
+		}
+		p.release(c)
+	}
+	stop()
+	p.wg.Wait()
+	return failed
+}
+
+// read fills chunks until the file ends, fails, or nobody wants more.
+func (p *pipeline) read(ctx context.Context) {
+	defer close(p.ordered)
+	defer close(p.work)
+	index := p.first
+	for {
+		c := p.fill(index)
+		index += len(c.rows)
+		p.acquire(len(c.data))
+		p.ordered <- c
+		p.work <- c
+		if c.end != nil || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// fill reads the next chunk.
+func (p *pipeline) fill(first int) *chunk {
+	var c *chunk
+	select {
+	case c = <-p.free:
+		c.data, c.rows, c.end, c.words, c.booked = c.data[:0], c.rows[:0], nil, c.words[:0], c.booked[:0]
+	default:
+		c = &chunk{done: make(chan struct{}, 1), data: make([]byte, 0, chunkBytes+chunkBytes/4), words: make([]byte, 0, 2*chunkBytes)}
+	}
+	c.first = first
+	for len(c.data) < chunkBytes && len(c.rows) < chunkRows {
+		raw, err := p.rows.Next()
+		if err == nil && !p.ready() {
+			err = p.begin(raw, first+len(c.rows))
+		}
+		var row *source.RowError
+		if err != nil && !errors.As(err, &row) {
+			c.end, c.line = err, p.rows.Line()
+			return c
+		}
+		r := rawRow{line: raw.Line, from: len(c.data), err: err}
+		if err == nil {
+			c.data = append(c.data, raw.Data...)
+		}
+		r.to = len(c.data)
+		c.rows = append(c.rows, r)
+	}
+	return c
+}
+
+// acquire waits until there is room for n bytes beside those on their way.
+func (p *pipeline) acquire(n int) {
+	p.mu.Lock()
+	for p.flight > 0 && p.flight+n > flightBytes {
+		p.room.Wait()
+	}
+	p.flight += n
+	p.mu.Unlock()
+}
+
+// release gives a chunk's room back; one that a huge row blew up is left to the garbage collector.
+func (p *pipeline) release(c *chunk) {
+	p.mu.Lock()
+	p.flight -= len(c.data)
+	p.room.Signal()
+	p.mu.Unlock()
+	if cap(c.data)+cap(c.words) > 32*chunkBytes {
+		return
+	}
+	select {
+	case p.free <- c:
+	default:
+	}
+}
+
+// tokenise does all that can be done to a row without knowing those before it.
+func (p *pipeline) tokenise(c *chunk, b *buffers) {
+	for k, raw := range c.rows {
+		r := booked{index: c.first + k, line: raw.line, err: raw.err}
+		var e encoded
+		if r.err == nil {
+			e, r.err = p.encode(source.Row{Line: raw.line, Data: c.data[raw.from:raw.to]}, b)
+		}
+		if row := (*source.RowError)(nil); r.err != nil && !errors.As(r.err, &row) {
+			r.err = &source.RowError{Line: raw.line, Err: r.err}
+		}
+		c.book(r, e)
+	}
+}
+
+// book appends what became of an example, which may be several rows.
+func (c *chunk) book(r booked, e encoded) {
+	r.chat, r.drop = e.chat, e.drop
+	switch {
+	case r.err != nil || r.drop != "":
+		c.booked = append(c.booked, r)
+	case e.chunk > 0:
+		parts := e.rows()
+		for i, part := range parts {
+			r.chunks, r.more = 0, i > 0
+			if i == 0 {
+				r.chunks = len(parts)
+			}
+			c.booked = append(c.booked, c.write(r, part))
+		}
+	default:
+		if e.cut {
+			r.cut = e.length - len(e.ids)
+		}
+		c.booked = append(c.booked, c.write(r, e))
+	}
+	for _, e := range e.more {
+		c.book(booked{index: r.index, line: r.line, more: true}, e)
+	}
+}
+
+// write appends the words of a row that is kept.
+func (c *chunk) write(r booked, e encoded) booked {
+	r.from = len(c.words)
+	c.words = slices.Grow(c.words, 4*len(e.ids))
+	h := newRowHash()
+	for t, id := range e.ids {
+		h.add(id)
+		r.maxID = max(r.maxID, id)
+		word := uint32(id)
+		if e.labels[t] != Ignore { // then it is the id itself
+			word |= trainedBit
+			r.trained++
+		}
+		c.words = binary.LittleEndian.AppendUint32(c.words, word)
+	}
+	r.to, r.hash = len(c.words), uint64(h)
+	return r
+}
+
+// isEnd reports whether reading went well up to the end of the file.
+func isEnd(err error) bool { return errors.Is(err, io.EOF) }

@@ -1,0 +1,131 @@
+package dataset
+
+import (
+	"encoding/binary"
+	"runtime"
+)
+
+// store is tokenised rows in one piece of bytes, memory or a mapped file (storefile.go has its form). Integers are
+// little endian. A row's length and number of trained tokens are columns, so they are known without touching its ids.
+type store struct {
+	head storeHead
+	path string // of the source, for the rows' places
+
+	words   []byte // [Tokens] u32: the id, its top bit set if the token is trained
+	ends    []byte // [Rows] u64: tokens up to and with the row
+	hashes  []byte // [Rows] u64: Row.hash
+	indices []byte // [Rows] u64: Row.Index
+	lines   []byte // [Rows] u64: Row.Line
+	trained []byte // [Rows] u32
+}
+
+// storeHead is what is known of all rows.
+type storeHead struct {
+	Key    string
+	Rows   uint64
+	Tokens uint64
+	MaxID  int32  // the largest id
+	Digest string // digest(rows)
+	Sums   string // SHA-256 of the pages' checksums
+	Report Report // places without the source's path
+}
+
+const trainedBit = 1 << 31
+
+// columnBytes is what a row takes beside its words.
+const columnBytes = 4*8 + 4
+
+// newStore finds the columns in body, which has words and columns one behind the other.
+func newStore(head storeHead, path string, body []byte) *store {
+	s := &store{head: head, path: path}
+	take := func(n uint64) []byte {
+		part := body[:n:n]
+		body = body[n:]
+		return part
+	}
+	s.words = take(4 * head.Tokens)
+	for _, column := range []*[]byte{&s.ends, &s.hashes, &s.indices, &s.lines} {
+		*column = take(8 * head.Rows)
+	}
+	s.trained = take(4 * head.Rows)
+	return s
+}
+
+func u64(column []byte, i int) uint64 { return binary.LittleEndian.Uint64(column[8*i:]) }
+
+// span is the row's place in words.
+func (s *store) span(i int) (from, to uint64) {
+	if i > 0 {
+		from = u64(s.ends, i-1)
+	}
+	return from, u64(s.ends, i)
+}
+
+func (s *store) Len() int { return int(s.head.Rows) }
+
+func (s *store) Length(i int) int {
+	from, to := s.span(i)
+	runtime.KeepAlive(s) // a mapping goes with its store
+	return int(to - from)
+}
+
+func (s *store) Trained(i int) int {
+	n := binary.LittleEndian.Uint32(s.trained[4*i:])
+	runtime.KeepAlive(s)
+	return int(n)
+}
+
+// Hash is Row.hash of row i.
+func (s *store) Hash(i int) uint64 {
+	h := u64(s.hashes, i)
+	runtime.KeepAlive(s)
+	return h
+}
+
+func (s *store) Row(i int) Row {
+	from, to := s.span(i)
+	words := s.words[4*from : 4*to]
+	r := Row{Index: int(u64(s.indices, i)), Line: int(u64(s.lines, i)), Source: s.path}
+	r.IDs, r.Labels = newRow(len(words) / 4)
+	for t := range r.IDs {
+		w := binary.LittleEndian.Uint32(words[4*t:])
+		r.IDs[t], r.Labels[t] = int32(w&^trainedBit), Ignore
+		if w&trainedBit != 0 {
+			r.Labels[t] = r.IDs[t]
+		}
+	}
+	runtime.KeepAlive(s)
+	return r
+}
+
+// MaxID is the largest id of the rows.
+func (s *store) MaxID() int32 { return s.head.MaxID }
+
+// Digest is digest(s), known since the rows were written.
+func (s *store) Digest() (string, bool) { return s.head.Digest, true }
+
+// newRow gives a row's ids and labels in one piece of memory of just their size.
+func newRow(n int) (ids, labels []int32) {
+	both := make([]int32, 2*n)
+	return both[:n:n], both[n:]
+}
+
+// check refuses columns that do not add up: a checksum can be right over nonsense.
+func (s *store) check() error {
+	n := uint64(0)
+	for i := range s.Len() {
+		end := u64(s.ends, i)
+		if end <= n || end > s.head.Tokens || uint64(binary.LittleEndian.Uint32(s.trained[4*i:])) > end-n ||
+			u64(s.indices, i) >= maxPlace || u64(s.lines, i) >= maxPlace {
+			return errCacheRows
+		}
+		n = end
+	}
+	if n != s.head.Tokens || n == 0 || s.head.Report.Kept != s.Len() {
+		return errCacheRows
+	}
+	return nil
+}
+
+// maxPlace bounds row and line numbers.
+const maxPlace = 1 << 62

@@ -1,0 +1,215 @@
+package dataset
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// A cache file, integers little endian:
+//
+//	magic
+//	words and columns (store)
+//	a CRC-32C for every page of what stands before: u32
+//	head (JSON), its length u32, SHA-256 of head and length
+const (
+	cacheMagic = "tierlora tokens\n"
+	pageBytes  = 1 << 20
+	tailBytes  = 4 + sha256.Size
+	maxHead    = 1 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var (
+	errCacheShort = errors.New("too short")
+	errCacheSum   = errors.New("wrong checksum")
+	errCacheKey   = errors.New("made for something else")
+	errCacheRows  = errors.New("rows that do not add up")
+)
+
+// pageSums hashes what is written through it page by page.
+type pageSums struct {
+	w    io.Writer
+	sums []byte
+	sum  uint32
+	fill int // bytes of the page at hand
+}
+
+func (p *pageSums) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	for b = b[:n]; len(b) > 0; {
+		part := b[:min(len(b), pageBytes-p.fill)]
+		p.sum = crc32.Update(p.sum, castagnoli, part)
+		if p.fill += len(part); p.fill == pageBytes {
+			p.flush()
+		}
+		b = b[len(part):]
+	}
+	return n, err
+}
+
+// flush ends the page at hand.
+func (p *pageSums) flush() {
+	if p.fill > 0 {
+		p.sums = binary.LittleEndian.AppendUint32(p.sums, p.sum)
+		p.sum, p.fill = 0, 0
+	}
+}
+
+// writeHead closes a cache file behind its columns.
+func writeHead(w io.Writer, head storeHead, sums []byte) error {
+	sum := sha256.Sum256(sums)
+	head.Sums = hex.EncodeToString(sum[:])
+	text, err := json.Marshal(head)
+	if err != nil {
+		panic("dataset: a report is always JSON: " + err.Error())
+	}
+	text = binary.LittleEndian.AppendUint32(text, uint32(len(text)))
+	sum = sha256.Sum256(text)
+	for _, part := range [][]byte{sums, text, sum[:]} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openStore maps the cache file of a key. All of it is read once, by all cores, and compared with its checksums, so
+// that damage is found before anything is trained on it. fs.ErrNotExist means that there is none.
+func openStore(ctx context.Context, path, key, source string, workers int) (*store, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	head, sums, err := readHead(f, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	if head.Key != key {
+		return nil, errCacheKey
+	}
+	if err := checkPages(ctx, f, head.size(), sums, workers); err != nil {
+		return nil, err
+	}
+	return mapStore(f, head, source)
+}
+
+// size is that of magic, words and columns.
+func (h *storeHead) size() int64 {
+	return int64(uint64(len(cacheMagic)) + 4*h.Tokens + columnBytes*h.Rows)
+}
+
+// readHead reads the end of a file of size bytes; it trusts no length in it.
+func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error) {
+	tail := make([]byte, tailBytes)
+	if size < int64(len(cacheMagic)+tailBytes) {
+		return head, nil, errCacheShort
+	}
+	if _, err := r.ReadAt(tail, size-tailBytes); err != nil {
+		return head, nil, err
+	}
+	n := int64(binary.LittleEndian.Uint32(tail))
+	if n > maxHead || n > size-int64(len(cacheMagic)+tailBytes) {
+		return head, nil, errCacheSum
+	}
+	text := make([]byte, n+4)
+	if _, err := r.ReadAt(text, size-tailBytes-n); err != nil {
+		return head, nil, err
+	}
+	if sum := sha256.Sum256(text); !bytes.Equal(sum[:], tail[4:]) {
+		return head, nil, errCacheSum
+	}
+	if err := json.Unmarshal(text[:n], &head); err != nil {
+		return head, nil, errCacheKey
+	}
+	if head.Rows > math.MaxInt64/columnBytes/2 || head.Tokens > math.MaxInt64/16 {
+		return head, nil, errCacheRows
+	}
+	pages := (head.size() + pageBytes - 1) / pageBytes
+	if head.size()+4*pages+n+tailBytes != size {
+		return head, nil, errCacheShort
+	}
+	sums = make([]byte, 4*pages)
+	if _, err := r.ReadAt(sums, head.size()); err != nil {
+		return head, nil, err
+	}
+	if sum := sha256.Sum256(sums); hex.EncodeToString(sum[:]) != head.Sums {
+		return head, nil, errCacheSum
+	}
+	return head, sums, nil
+}
+
+// checkPages compares the first size bytes with their checksums. It reads them into buffers: pages touched through a
+// mapping would count as memory of this process.
+func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, workers int) error {
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	fail := func(err error) { failed.CompareAndSwap(nil, &err) }
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			buf := make([]byte, pageBytes)
+			for failed.Load() == nil {
+				page := next.Add(1) - 1
+				at := page * pageBytes
+				if at >= size {
+					return
+				}
+				if err := ctx.Err(); err != nil {
+					fail(err)
+					return
+				}
+				part := buf[:min(pageBytes, size-at)]
+				if _, err := r.ReadAt(part, at); err != nil {
+					fail(err)
+				} else if crc32.Checksum(part, castagnoli) != binary.LittleEndian.Uint32(sums[4*page:]) {
+					fail(errCacheSum)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// mapStore maps a file with words and columns behind its magic. The mapping goes with the store; the file must not be
+// shortened, which renaming another one over it does not do.
+func mapStore(f *os.File, head storeHead, source string) (*store, error) {
+	data, unmap, err := mapFile(f, head.size())
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	body, ok := bytes.CutPrefix(data, []byte(cacheMagic))
+	if !ok {
+		unmap()
+		return nil, errCacheKey
+	}
+	s := newStore(head, source, body)
+	if err := s.check(); err != nil {
+		unmap()
+		return nil, err
+	}
+	runtime.AddCleanup(s, func(unmap func()) { unmap() }, unmap)
+	return s, nil
+}
