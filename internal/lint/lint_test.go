@@ -43,7 +43,7 @@ var imports = map[string][]string{
 	"dataset/jinja":     {"internal/jsonerr"},
 	"dataset/chat":      {"dataset/jinja", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"dataset/chat", "dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
-	"session": {"adapter", "dataset", "dataset/chat", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
+	"session": {"adapter", "dataset", "dataset/chat", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "graph", "kernel", "model/nn"},
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
