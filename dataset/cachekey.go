@@ -50,7 +50,6 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 
 // keyless are the fields of Config that are not in the key, and why they decide no row of a file.
 var keyless = map[string]string{
-	"Inspect":       "it lets rows be shown that no run can use",
 	"Path":          "the data's hash stands for it; the places in the report are given the path when they are read",
 	"ValPath":       "a file of its own",
 	"Sources":       "files of their own; format and fields of a source stand in the configuration that they are read with",
@@ -63,6 +62,7 @@ var keyless = map[string]string{
 	"PadTo":         "shapes batches",
 	"CacheDir":      "where the entry lies",
 	"Seed":          "parts and orders the rows",
+	"Inspect":       "refuses a format or not, the rows are the same",
 	"Workers":       "how fast",
 	"Progress":      "shows how far",
 	"Chat":          "the hash of what it finds is in the key",

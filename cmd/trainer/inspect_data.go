@@ -49,7 +49,7 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, env, c.reading())
+			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, env)
 			if err != nil {
 				return err
 			}

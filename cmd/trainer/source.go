@@ -75,9 +75,9 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 }
 
 // openData reads the data of a configuration as a run does, to be shown.
-func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env, reading func(dataset.Progress)) (*dataset.Set, *dataset.Report, error) {
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
-	c.Seed, c.Inspect, c.Progress = s.Seed, true, reading
+	c.Seed, c.Inspect, c.Progress = s.Seed, true, env.Reading
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {

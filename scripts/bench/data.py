@@ -2,7 +2,8 @@
 
 TRL's side is its own: SFTTrainer._prepare_dataset with packing "bfd", dataset_num_proc = the number of cores, called with what it reads of a
 trainer, so that no model is needed; its fastest way, without masks of the assistant's turns where the format has them. Nothing of either side is
-kept between rounds. CPU seconds are of the whole processes, imports too, and tell more than seconds on a busy machine. Memory is the largest sum of what the processes have for themselves (Pss of anonymous memory), seen every 50 ms.
+kept between rounds. CPU seconds are of the whole processes, imports too, and tell more than seconds on a busy machine. Memory is the largest sum
+of what the processes have for themselves (Pss of anonymous memory), seen every 200 ms.
 
 usage: data.py messages|completion|text [MEGABYTES [ROUNDS]]"""
 import json
@@ -64,7 +65,7 @@ def measured(command, env):
     peak, done = [0], threading.Event()
 
     def watch():
-        while not done.wait(0.05):
+        while not done.wait(0.2):
             peak[0] = max(peak[0], anonymous(child.pid))
 
     watcher = threading.Thread(target=watch)
