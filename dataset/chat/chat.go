@@ -211,7 +211,7 @@ func (c *Chat) probe(full *Template) (*traits, error) {
 
 // try fills in what the template does with talks between a user and an assistant.
 func (c *Chat) try(t *Template, known *traits) {
-	user, answer := "\uE000user\uE000", "\uE001answer\uE001"
+	user, answer := "\uE000\uE000", "\uE001\uE001" // no letters, which a template might change
 	system := false
 	talk := func(content func(string) jinja.Value, more ...string) *Conversation {
 		conv := &Conversation{}
