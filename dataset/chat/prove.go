@@ -32,6 +32,7 @@ type rowShape struct {
 	layout layout
 	tail   string // written behind the rendering: what a next message would begin with, which ends the last turn
 	turns  []turnShape
+	joined *joined // the layout's parts, where it is no rendering of its own
 }
 
 // turnShape is a trained message in a row. end lies behind the token that ends the turn.
@@ -134,6 +135,9 @@ func (p *prover) tooMuch(what string) error {
 var errUnread = errors.New("the template does not write the texts as they are")
 
 func (p *prover) read(raw string) (layout, error) {
+	if p.how == bare {
+		return layout{raw: raw, pieces: []piece{{gap: raw, text: -1, end: len(raw)}}}, nil
+	}
 	l, ok := readLayout(raw, len(p.texts), p.how == standIns)
 	if !ok {
 		return l, errUnread
@@ -212,7 +216,7 @@ func (p *prover) generated(i int) bool {
 func (p *prover) rows(s *shape, pending []provenTurn) error {
 	for len(pending) > 0 {
 		last := pending[len(pending)-1]
-		row := rowShape{upto: last.message + 1}
+		row := rowShape{upto: last.message + 1, joined: last.joined}
 		var err error
 		if row.layout, err = p.read(last.after); err != nil {
 			return err
@@ -242,6 +246,14 @@ type provenTurn struct {
 	message       int
 	before, after string // the rendering up to where the model begins to write, and with its turn
 	other         bool   // the template's prompt goes on where before ends, otherwise than the turn does
+	joined        *joined
+}
+
+// joined is a row of a prompt and of the turn from another rendering, for templates that write what comes before the turn
+// otherwise once the turn is there (Mistral's leave the system message out then).
+type joined struct {
+	before, after layout
+	at            mark // in after: where the turn begins
 }
 
 // turn renders the conversation before and with message i.
@@ -261,7 +273,7 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 		if t.before = p.promptBefore(t.after); t.before == "" {
 			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write cannot be told", p.conv.name(0))
 		}
-	case err == nil && prompt && p.fork(&t):
+	case err == nil && prompt && (p.fork(&t) || p.join(&t)):
 	case err != nil:
 		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
 	default:
@@ -271,7 +283,7 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 }
 
 // fork is for templates whose prompt opens a reasoning that the turn's text does not have, or not so: the turn begins where
-// the two part, if that is behind the last message's text and in the head of the turn.
+// the two part, if that is behind the last message's text, in the head of the turn, and what is left speaks of reasoning.
 func (p *prover) fork(t *provenTurn) bool {
 	n := 0
 	for n < len(t.before) && n < len(t.after) && t.before[n] == t.after[n] {
@@ -288,10 +300,34 @@ func (p *prover) fork(t *provenTurn) bool {
 			}
 		}
 	}
-	if trimSpace(t.before[from:n]) == "" {
+	rest := strings.ToLower(t.before[n:])
+	opens := func(word string) bool { return strings.Contains(rest, word) }
+	if trimSpace(t.before[from:n]) == "" || !slices.ContainsFunc([]string{"think", "thought", "reason"}, opens) {
 		return false
 	}
 	t.before, t.other = t.before[:n], true
+	return true
+}
+
+// join puts the turn behind its prompt. It begins where the template has written, behind the last message's text, what the
+// prompt ends with.
+func (p *prover) join(t *provenTurn) bool {
+	if p.how == bare {
+		return false
+	}
+	before, err := p.read(t.before)
+	after, err2 := p.read(t.after)
+	k := slices.IndexFunc(after.pieces, func(piece piece) bool { return piece.text >= 0 && p.texts[piece.text].message == t.message })
+	if err != nil || err2 != nil || k < 3 || len(before.pieces) < 3 {
+		return false
+	}
+	end := before.pieces[len(before.pieces)-1].gap
+	gap := after.pieces[k-1]
+	if after.pieces[k-2].text != before.pieces[len(before.pieces)-2].text || trimSpace(end) == "" || !strings.HasPrefix(gap.gap, end) {
+		return false
+	}
+	t.joined = &joined{before, after, mark{k - 1, len(end)}}
+	t.after = t.before + t.after[gap.at+len(end):]
 	return true
 }
 
@@ -377,6 +413,9 @@ func (p *prover) commonEnd(raw string, t provenTurn) int {
 
 // lastText is the end of the last marked text in a rendering, 0 without one.
 func lastText(raw string, how scheme) int {
+	if how == bare {
+		return 0
+	}
 	for i := len(raw) - 4; i >= 0; i-- {
 		if raw[i] == 0xF3 && raw[i+1] >= 0xB0 {
 			end := i + 4

@@ -200,19 +200,22 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 	rows := make([]Row, 0, len(s.rows))
 	for r := range s.rows {
 		shaped := &s.rows[r]
-		out, err := t.render(conv, messages[:shaped.upto], false)
-		if err != nil {
-			return nil, err
-		}
 		given := texts
 		if s.how != standIns {
 			given = nil
+		}
+		out, err := t.render(conv, messages[:shaped.upto], false)
+		if err == nil && shaped.joined != nil {
+			out.Text, err = shaped.joined.text(t, conv, messages[:shaped.upto-1], out.Text, given)
+		}
+		if err != nil {
+			return nil, err
 		}
 		ends, ok := shaped.layout.place(out.Text, given, make([]int, 0, len(shaped.layout.pieces)))
 		if !ok {
 			return nil, errUnread
 		}
-		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages)}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
 		}
@@ -237,6 +240,20 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// text is the prompt for a turn and the turn, which is cut from the rendering after.
+func (j *joined) text(t *Template, conv *Conversation, messages []jinja.Value, after string, texts []text) (string, error) {
+	prompt, err := t.render(conv, messages, true)
+	if err != nil {
+		return "", err
+	}
+	_, ok := j.before.place(prompt.Text, texts, nil)
+	ends, ok2 := j.after.place(after, texts, nil)
+	if !ok || !ok2 {
+		return "", errUnread
+	}
+	return prompt.Text + after[j.at.byteOf(ends):], nil
 }
 
 // leftOut counts the texts of the row's messages that are nowhere in it, but for reasoning: that of earlier turns is left
