@@ -59,7 +59,7 @@ func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open
 		c.dir = ""
 		return c
 	}
-	c.data, c.key = data, cacheKey(cfg, data, print)
+	c.data, c.key = data, cacheKey(cfg, path, data, print)
 	c.path = filepath.Join(c.dir, c.key[:32]+".tokens")
 	c.look(ctx, path, cfg.workers())
 	return c
@@ -82,7 +82,7 @@ func autoDir(size int64) string {
 // look opens the entry if it is there and whole.
 func (c *tokenCache) look(ctx context.Context, source string, workers int) {
 	c.note = "tokens written to " + c.path
-	rows, err := openStore(ctx, c.path, c.key, source, workers)
+	rows, err := openStore(ctx, c.path, c.key, source, workers, c.meter)
 	switch {
 	case err == nil:
 		c.found = rows
@@ -146,6 +146,7 @@ func (c *tokenCache) acquire(ctx context.Context, source string, size int64, wor
 			return nil
 		}
 	}
+	os.Remove(c.path) // damaged, if it is there: its space is needed
 	return c.part.Truncate(0)
 }
 

@@ -107,6 +107,15 @@ func (r *Report) countChat(b *booked) {
 	}
 }
 
+func (c *ChatReport) add(o ChatReport) {
+	*c = ChatReport{
+		Conversations: c.Conversations + o.Conversations, Turns: c.Turns + o.Turns,
+		Split: c.Split + o.Split, SplitRows: c.SplitRows + o.SplitRows, Across: c.Across + o.Across,
+		Plain: c.Plain + o.Plain, PlainRows: c.PlainRows + o.PlainRows,
+		Other: c.Other + o.Other, Left: c.Left + o.Left, Special: c.Special + o.Special,
+	}
+}
+
 func (c *ChatReport) write(b *strings.Builder) {
 	if c.Conversations == 0 {
 		return
