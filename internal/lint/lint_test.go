@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"model/*":           {"model", "model/nn", "kernel"}, // the families
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
+	"dataset/jinja":     {},
 	"dataset/source":    {},
 	"dataset/chat":      {"dataset/jinja", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"dataset/chat", "dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
