@@ -6,9 +6,11 @@ import (
 	"slices"
 )
 
+// MaxBudgets is how many token budgets are worth having: a step is planned and captured for each.
+const MaxBudgets = 8
+
 // Limits of ChooseBudgets.
 const (
-	maxBudgets      = 8       // a step is planned and captured for each
 	batchesABudget  = 2       // which takes about as long as so many micro-batches: a further budget must save more
 	savingOfABudget = 0.005   // and this part of the tokens at least
 	budgetSizes     = 512     // different sizes that are looked at, at most
@@ -16,11 +18,11 @@ const (
 	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: about a second
 )
 
-// ChooseBudgets chooses the token budgets of a run of so many batches over all ranks, from the batches that it will deal:
+// ChooseBudgets chooses at most most token budgets of a run of so many batches over all ranks, from the batches that it will deal:
 // the largest holds the largest of them, or of a run too long to be dealt beforehand the largest that there could be; the
 // others lie where they save the most padding. NextWindow must not go further than the epoch that the run ends in. With
 // Packing or Padded nothing changes.
-func (l *Loader) ChooseBudgets(batches int) {
+func (l *Loader) ChooseBudgets(batches, most int) {
 	if !l.flat() {
 		return
 	}
@@ -46,7 +48,7 @@ func (l *Loader) ChooseBudgets(batches int) {
 		counts = counts[:len(counts)-1]
 	}
 	unit := max(budgetUnit((len(counts)-1)*grain), grain)
-	budgets := placeBudgets(counts, grain, unit, maxBudgets, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
+	budgets := placeBudgets(counts, grain, unit, most, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
 	for i, b := range budgets {
 		budgets[i] = min(b, l.opt.BatchSize*l.opt.T)
 	}

@@ -78,9 +78,9 @@ func TestBudgetsHoldTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			whole := l.Shape().Budgets[0]
-			l.ChooseBudgets(batches)
+			l.ChooseBudgets(batches, MaxBudgets)
 			budgets := l.Shape().Budgets
-			if !slices.IsSorted(budgets) || slices.Max(budgets) > whole || len(budgets) > maxBudgets {
+			if !slices.IsSorted(budgets) || slices.Max(budgets) > whole || len(budgets) > MaxBudgets {
 				t.Errorf("%d rows, %d batches: budgets %v, the largest batch there could be has %d", size, batches, budgets, whole)
 			}
 			used := map[int]bool{}
@@ -105,7 +105,7 @@ func TestBudgetsHoldTheRun(t *testing.T) {
 				padding = left
 			}
 			again, _ := NewLoader(rows, Options{BatchSize: size, T: 304, Seed: 5, Shuffle: true})
-			again.ChooseBudgets(batches)
+			again.ChooseBudgets(batches, MaxBudgets)
 			if !slices.Equal(again.Shape().Budgets, budgets) {
 				t.Errorf("budgets %v, then %v", budgets, again.Shape().Budgets)
 			}
@@ -127,7 +127,7 @@ func TestEqualRowsHaveOneBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.ChooseBudgets(100000)
+		l.ChooseBudgets(100000, MaxBudgets)
 		if got, want := fmt.Sprint(l.Shape().Budgets), fmt.Sprint([]int{min(c.want, c.batch*c.length)}); got != want {
 			t.Errorf("%d rows of %d tokens, %d a batch: budgets %s, want %s", c.rows, c.length, c.batch, got, want)
 		}
@@ -139,7 +139,7 @@ func TestBudgetsChangeNoBatch(t *testing.T) {
 	rows := madeRows(333, 40, 3)
 	opt := Options{BatchSize: 4, T: 40, PadID: 9, Seed: 5, Shuffle: true}
 	one, several := mustLoader(t, rows, opt), mustLoader(t, rows, opt)
-	several.ChooseBudgets(2 * several.Batches(0))
+	several.ChooseBudgets(2*several.Batches(0), MaxBudgets)
 	if n := len(several.Shape().Budgets); n < 3 {
 		t.Fatalf("%d budgets", n)
 	}
@@ -161,7 +161,7 @@ func TestLongRunsHaveRoomForAnyBatch(t *testing.T) {
 	l := mustLoader(t, madeRows(333, 40, 3), Options{BatchSize: 4, T: 40, Seed: 5, Shuffle: true})
 	whole := l.Shape().Budgets[0]
 	began := time.Now()
-	l.ChooseBudgets(1 << 40)
+	l.ChooseBudgets(1<<40, MaxBudgets)
 	if got := l.Shape().Budgets; slices.Max(got) != whole || len(got) < 3 {
 		t.Errorf("budgets %v, the largest batch there could be has %d tokens", got, whole)
 	}
@@ -170,12 +170,12 @@ func TestLongRunsHaveRoomForAnyBatch(t *testing.T) {
 
 func TestBudgetsStay(t *testing.T) {
 	packed := mustLoader(t, madeRows(30, 40, 3), Options{BatchSize: 4, T: 40, Packing: true})
-	packed.ChooseBudgets(1000)
+	packed.ChooseBudgets(1000, MaxBudgets)
 	if got := packed.Shape().Budgets; !slices.Equal(got, []int{160}) {
 		t.Errorf("packed: %v", got)
 	}
 	l := mustLoader(t, madeRows(333, 40, 3), Options{BatchSize: 4, T: 40, Seed: 5, Shuffle: true})
-	l.ChooseBudgets(1000)
+	l.ChooseBudgets(1000, MaxBudgets)
 	largest := slices.Max(l.Shape().Budgets)
 	l.UseBudgets([]int{largest})
 	if b := next(l); len(b.IDs) != largest {
@@ -215,7 +215,7 @@ func TestShardsUseTheSameBudgets(t *testing.T) {
 	rows := madeRows(333, 40, 3)
 	loader := func() *Loader {
 		l := mustLoader(t, rows, Options{BatchSize: 4, T: 40, PadID: 9, Seed: 5, Shuffle: true})
-		l.ChooseBudgets(2 * l.Batches(0))
+		l.ChooseBudgets(2*l.Batches(0), MaxBudgets)
 		return l
 	}
 	one, ranks := loader(), []*Loader{mustShard(t, loader(), 0, 3), mustShard(t, loader(), 1, 3), mustShard(t, loader(), 2, 3)}

@@ -108,7 +108,7 @@ func TestGoldenBatchesEndToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loader.ChooseBudgets(1000)
+	loader.ChooseBudgets(1000, dataset.MaxBudgets)
 	ids, labels := goldenTensor(t, "input_ids"), goldenTensor(t, "labels")
 	for step := range goldenRows / 4 {
 		window, _ := loader.NextWindow(1)

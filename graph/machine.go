@@ -41,6 +41,8 @@ type Capabilities struct {
 	KeepDequantised bool
 	// LogitRows is how many rows of logits, computed together, fill the machine.
 	LogitRows int
+	// CapturedCall is the bytes that the driver holds for a call of a captured graph, beside the plan's; 0 = none.
+	CapturedCall int64
 }
 
 // Store is the memory that plans run in. On a GPU, Tensor is host memory: what the host writes there is sent

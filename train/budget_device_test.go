@@ -57,3 +57,45 @@ func TestGPUBudgetsAreCapturedOnce(t *testing.T) {
 		t.Errorf("the driver holds %d bytes more for the budgets, at most %d", more, limit)
 	}
 }
+
+// TestChipLeavesMemoryForGraphs: what the plan and the captured graphs of all budgets take fits the card, however little
+// it leaves: with fewer budgets, or in a leaner layout.
+func TestChipLeavesMemoryForGraphs(t *testing.T) {
+	chip := chipOf(t, "h100")
+	planned := func(memory int64) (p *prepared, graphs, free int64) {
+		chip.Memory = memory
+		s := unevenSpec(t, 200, "cuda")
+		on, err := session.MachineFor(chip, s.Training.Precision, session.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = prepareOn(t.Context(), s, Env{}, on); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() }) //nolint:errcheck // read only
+		calls := int64(0)
+		for _, n := range p.found.Step.train.Plan.Calls() {
+			calls += int64(n)
+		}
+		if free, _, err = p.On.FreeMemory(); err != nil {
+			t.Fatal(err)
+		}
+		return p, int64(len(p.found.Step.smaller)) * calls * p.On.Capabilities().CapturedCall, free
+	}
+	p, graphs, free := planned(80 << 30)
+	all, need := len(p.loader.Shape().Budgets), p.found.Need.Total()
+	least := 80<<30 - (free-need)*50/49 // the smallest card for the layout: one part in 50 is the driver's
+	fewer := 0
+	for i := range int64(6) {
+		p, took, free := planned(least + graphs*i/5)
+		if n := p.found.Need.Total() + took; n > free {
+			t.Errorf("%d MiB more: plan and graphs of budgets %v take %d bytes, %d are free", graphs*i/5>>20, p.loader.Shape().Budgets, n, free)
+		}
+		if len(p.loader.Shape().Budgets) < all || p.found.Need.Total() < need {
+			fewer++
+		}
+	}
+	if all < 3 || fewer == 0 {
+		t.Errorf("%d budgets on a large card, never fewer on a small one", all)
+	}
+}

@@ -146,7 +146,7 @@ func TestPackedUnpackedAccumulatedAreOne(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.ChooseBudgets(1000)
+				l.ChooseBudgets(1000, dataset.MaxBudgets)
 				return l
 			}
 			want := oneStep(t, b, v.float, loader(dataset.Options{BatchSize: n, T: longest, Padded: true}))

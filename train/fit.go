@@ -67,8 +67,47 @@ func (p *prepared) fit(z shapes) error {
 	if !p.found.Fits {
 		return p.refuse(limit, z)
 	}
+	if err := p.leaveForGraphs(search); err != nil {
+		return err
+	}
 	p.Net.Layout = p.found.Layout
 	return nil
+}
+
+// chooseBudgets chooses at most so many token budgets.
+func (p *prepared) chooseBudgets(most int) {
+	p.loader.ChooseBudgets(p.total*p.spec.Training.GradientAccumulationSteps, most)
+}
+
+// morePadding is how much more padding is as bad as a leaner layout.
+const morePadding = 0.03
+
+// leaveForGraphs leaves memory to the driver for the captured graphs of the smaller token budgets: by fewer of them where
+// that costs little padding, else by a leaner layout, else by fewer all the same.
+func (p *prepared) leaveForGraphs(search session.Search[steps]) error {
+	calls, more := 0, len(p.loader.Shape().Budgets)-1
+	for _, n := range p.found.Step.train.Plan.Calls() {
+		calls += n
+	}
+	each := p.On.Capabilities().CapturedCall * int64(calls)
+	free, known, err := p.On.FreeMemory()
+	if err != nil || !known || each == 0 || more == 0 || p.found.Need.Total()+int64(more)*each <= free {
+		return err
+	}
+	all := p.loader.Efficiency(0)
+	p.chooseBudgets(1 + int(max(free-p.found.Need.Total(), 0)/each))
+	if all-p.loader.Efficiency(0) <= morePadding {
+		return nil
+	}
+	if search.Limit = min(search.Limit, free-int64(more)*each); search.Limit < 0 {
+		return nil
+	}
+	lean, err := search.Run()
+	if err == nil && lean.Fits {
+		p.found = lean
+		p.chooseBudgets(dataset.MaxBudgets)
+	}
+	return err
 }
 
 // planIn plans the step, and the evaluation where there is one, in one layout.
@@ -209,7 +248,7 @@ func (p *prepared) withRows(rows int) (shapes, error) {
 		return shapes{}, err
 	}
 	batches := p.total * p.spec.Training.GradientAccumulationSteps
-	of.loader.ChooseBudgets((batches*p.loader.Shape().Sequences + rows - 1) / rows)
+	of.loader.ChooseBudgets((batches*p.loader.Shape().Sequences+rows-1)/rows, dataset.MaxBudgets)
 	if err := of.loadValidation(rows); err != nil {
 		return shapes{}, err
 	}

@@ -86,7 +86,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
 	}
-	p.loader.ChooseBudgets(p.total * p.spec.Training.GradientAccumulationSteps)
+	p.chooseBudgets(dataset.MaxBudgets)
 	if err := p.loadValidation(p.spec.Training.BatchSize); err != nil {
 		return err
 	}
