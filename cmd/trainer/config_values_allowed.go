@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/quant"
@@ -31,6 +32,8 @@ var choices = map[string][]any{
 	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
 	"dataset.on_truncated":    {dataset.TruncatedAuto, dataset.TruncatedChunk, dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
 	"dataset.text_by":         anyOf(source.TextUnits),
+	"dataset.train_on":        {chat.TrainAssistant, chat.TrainLast, chat.TrainAll},
+	"dataset.split_turns":     {chat.SplitAuto, chat.SplitAlways, chat.SplitNever},
 
 	"dataset.sources[].format":     formats,
 	"dataset.val_sources[].format": formats,
