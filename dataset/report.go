@@ -18,8 +18,8 @@ type Report struct {
 
 	Files  int       // that the numbers are of, if several
 	Parts  []*Report // of each source, if there are several
-	Weight float64   // of a part
-	Taken  int       // rows of a part that an epoch takes; those held out are counted too
+	Weight float64   // of a source, if it is one of several or not 1
+	Taken  int       // rows that an epoch takes of the source, copies counted
 
 	Rows      int // in the source
 	Kept      int
@@ -173,10 +173,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
 	}
 	if r.Weight != 0 {
-		fmt.Fprintf(b, "; weight %v", r.Weight)
-		if r.Taken > 0 {
-			fmt.Fprintf(b, " takes %d an epoch", r.Taken)
-		}
+		fmt.Fprintf(b, "; weight %v takes %d an epoch", r.Weight, r.Taken)
 	}
 	for _, d := range r.Dropped {
 		fmt.Fprintf(b, "\n  dropped %d: %s (%s)", d.Count, d.Reason, d.places())

@@ -52,3 +52,13 @@ func (r *Report) writeParts(b *strings.Builder, title string) {
 		p.write(b, fmt.Sprintf("%s %d", title, i))
 	}
 }
+
+// Untrainable says why no run can use the rows, for each of their formats that is of that kind.
+func (r *Report) Untrainable() (reasons []string) {
+	for _, name := range formatNames() {
+		if why := Formats[name].Untrainable; why != "" && slices.Contains(strings.Split(r.Format, ", "), name) {
+			reasons = append(reasons, why)
+		}
+	}
+	return reasons
+}

@@ -44,11 +44,12 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, environment(c, 0))
+			env := environment(c, 0)
+			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, env)
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, c.reading())
+			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, env)
 			if err != nil {
 				return err
 			}
@@ -73,6 +74,9 @@ func newInspectData(c *console) *cobra.Command {
 			}
 			w := bufio.NewWriter(c.out)
 			fmt.Fprintln(w, report)
+			for _, why := range report.Untrainable() {
+				fmt.Fprintf(w, "no run can use these rows: %s\n", why)
+			}
 			for _, r := range shown {
 				fmt.Fprintf(w, "\n%s (%s): %d tokens, %d trained\n", r.Where, r.Split, len(r.Tokens), r.Trained)
 				if mayColour(c.out) {
