@@ -20,6 +20,7 @@ type chatCounts struct {
 	other  int   // turns that begin otherwise than the template's prompt for them
 	left   int   // texts of messages that the template does not write
 	split  bool  // the conversation has several rows
+	broken bool  // its only turn is cut before its end
 }
 
 // cut is where a row is cut that is longer than most: behind its last whole turn, so that no answer without its end is
@@ -32,7 +33,7 @@ func (c *chatCounts) cut(most int) int {
 		}
 	}
 	if len(c.ends) > 0 && c.ends[0] > most {
-		c.turns = 0
+		c.turns, c.broken = 0, true
 	}
 	return keep
 }
@@ -70,6 +71,7 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 type ChatReport struct {
 	Conversations int
 	Turns         int // trained and kept
+	Broken        int // kept rows whose only turn is cut at max_length before the token that ends it
 	Split         int // conversations rendered turn by turn, because the template writes earlier turns otherwise
 	SplitRows     int // their rows
 	Across        int // tokens across the border of a mask; they are trained
@@ -101,6 +103,9 @@ func (r *Report) countChat(b *booked) {
 	}
 	if b.drop == "" {
 		c.Turns += b.chat.turns
+		if b.chat.broken {
+			c.Broken++
+		}
 		c.Across += b.chat.across
 		c.Left += b.chat.left
 		c.Other += b.chat.other
@@ -121,6 +126,9 @@ func (c *ChatReport) write(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "\n  conversations: %d, turns trained %d", c.Conversations, c.Turns)
+	if c.Broken > 0 {
+		fmt.Fprintf(b, "\n  no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained (on_truncated: drop leaves them out)", c.Broken)
+	}
 	if c.Split > 0 {
 		fmt.Fprintf(b, "\n  split: %d conversations became %d rows, because the template writes earlier turns otherwise", c.Split, c.SplitRows)
 	}
