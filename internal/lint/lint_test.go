@@ -41,8 +41,6 @@ var imports = map[string][]string{
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
 	"dataset/jinja":     {},
 	"dataset/source":    {},
-	"dataset/jinja":     {"internal/jsonerr"},
-	"dataset/jinja":     {},
 	"dataset/chat":      {"dataset/jinja", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"dataset/chat", "dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/chat", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
