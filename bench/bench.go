@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	if _, err := step.StartScaling(m, train.Default()); err != nil {
 		return r, err
 	}
-	pipeline, err := train.NewPipeline(step, m, m.Runs[0], on, 1, 0)
+	pipeline, err := train.NewPipeline([]*train.Step{step}, m, m.Runs, on, 1, 0)
 	if err != nil {
 		return r, err
 	}

@@ -1,17 +1,16 @@
 package dataset
 
-// Batch is B sequences of T tokens, row-major. Its shape is the same for every batch of a Loader: what is left over is
-// padding with label Ignore.
+// Batch is rows end to end, in an array of tokens as long as one of its Loader's budgets. What the rows leave is padding
+// with label Ignore.
 //
-// CuSeqlens are the borders of the segments over the flat B*T tokens: attention stays within a segment. A segment is a
-// row or the padding behind the rows of a sequence. The array has a fixed length; its unused end repeats B*T, which
-// makes segments of no tokens.
+// CuSeqlens are the borders of the segments: attention stays within a segment. A segment is a row or padding, and never
+// longer than Shape.Longest. The array has the same length in every batch of a Loader; its unused end repeats the number
+// of tokens, which makes segments of no tokens.
 type Batch struct {
-	B, T      int
-	IDs       []int32 // [B,T]
-	Labels    []int32 // [B,T]; Labels[t] belongs to IDs[t]
-	Positions []int32 // [B,T], from 0 in each segment
-	CuSeqlens []int32 // [S+1], 0 first, not falling, B*T last
+	IDs       []int32 // [M], M is a budget
+	Labels    []int32 // [M]; Labels[t] belongs to IDs[t]
+	Positions []int32 // [M], from 0 in each segment
+	CuSeqlens []int32 // [S+1], 0 first, not falling, M last
 
 	Rows          []int // the rows in it, as indices into the Loader's rows, in the order of their place
 	TrainedTokens int
@@ -20,24 +19,23 @@ type Batch struct {
 	Last          bool // of its epoch
 }
 
-func newBatch(B, T, borders int) Batch {
+func newBatch(tokens, borders, rows int) Batch {
 	return Batch{
-		B: B, T: T,
-		IDs: make([]int32, B*T), Labels: make([]int32, B*T), Positions: make([]int32, B*T),
-		CuSeqlens: make([]int32, borders), Rows: make([]int, 0, B),
+		IDs: make([]int32, tokens), Labels: make([]int32, tokens), Positions: make([]int32, tokens),
+		CuSeqlens: make([]int32, borders), Rows: make([]int, 0, rows),
 	}
 }
 
-// fill lays out the sequences; fewer than B leave the last ones empty.
-func (b *Batch) fill(rows Rows, sequences [][]int32, pad int32) {
+// fill lays out sequences of T tokens; fewer than the batch has room for leave the last ones empty. Padding comes in
+// segments of at most longest tokens.
+func (b *Batch) fill(rows Rows, sequences [][]int32, T, longest int, pad int32) {
 	segments := 0
-	b.CuSeqlens[0] = 0
 	border := func(at int) {
 		segments++
 		b.CuSeqlens[segments] = int32(at)
 	}
-	for s := range b.B {
-		at, end := s*b.T, (s+1)*b.T
+	for s := range len(b.IDs) / T {
+		at, end := s*T, (s+1)*T
 		if s < len(sequences) {
 			for _, i := range sequences[s] {
 				row := rows.Row(int(i))
@@ -47,21 +45,21 @@ func (b *Batch) fill(rows Rows, sequences [][]int32, pad int32) {
 				at += len(row.IDs)
 				border(at)
 				b.Rows = append(b.Rows, int(i))
-				b.TrainedTokens += row.Trained()
+				b.TrainedTokens += rows.Trained(int(i))
 				b.Tokens += len(row.IDs)
 			}
 		}
-		if at == end {
-			continue
+		for at < end {
+			next := min(at+longest, end)
+			count(b.Positions[at:next])
+			for ; at < next; at++ {
+				b.IDs[at], b.Labels[at] = pad, Ignore
+			}
+			border(at)
 		}
-		count(b.Positions[at:end])
-		for ; at < end; at++ {
-			b.IDs[at], b.Labels[at] = pad, Ignore
-		}
-		border(end)
 	}
 	for i := segments + 1; i < len(b.CuSeqlens); i++ {
-		b.CuSeqlens[i] = int32(b.B * b.T)
+		b.CuSeqlens[i] = int32(len(b.IDs))
 	}
 }
 

@@ -164,7 +164,7 @@ func TestValidate(t *testing.T) {
 			"dataset.path is missing: name a .json or .jsonl file",
 			"dataset.max_length is 1, want 2 to 1048576",
 			"dataset.val_split is 1, want 0 <= val_split < 1",
-			`dataset.pad_to is "long", want longest or max_length`,
+			`dataset.pad_to is "long", want none or max_length`,
 			`dataset.on_truncated is "cut", want keep, drop or error`,
 			`dataset.format is "alpacca", want one of alpaca, completion, text, tokenized; did you mean alpaca?`,
 		}},

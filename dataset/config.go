@@ -25,7 +25,7 @@ type Config struct {
 	Shuffle bool `mapstructure:"shuffle" yaml:"shuffle"`
 	// Packing puts several rows into one sequence of MaxLength tokens; no row attends to another.
 	Packing bool `mapstructure:"packing" yaml:"packing"`
-	// PadTo is the length of unpacked sequences: longest (row of the data set, rounded up to 8) or max_length.
+	// PadTo is what unpacked rows are padded to: none, they lie end to end, or max_length, the most that a batch can take.
 	PadTo string `mapstructure:"pad_to" yaml:"pad_to"`
 	// TrainOnPrompt trains the prompt's tokens too; otherwise only the answer's are.
 	TrainOnPrompt bool `mapstructure:"train_on_prompt" yaml:"train_on_prompt"`
@@ -50,8 +50,9 @@ type Config struct {
 
 // Values of Config.PadTo and Config.OnTruncated.
 const (
-	PadLongest   = "longest"
+	PadNone      = "none"
 	PadMaxLength = "max_length"
+	PadLongest   = "longest" // of older configurations, means none
 
 	TruncatedKeep  = "keep"
 	TruncatedDrop  = "drop"
@@ -68,7 +69,7 @@ func Default() Config {
 	return Config{
 		MaxLength:   512,
 		Shuffle:     true,
-		PadTo:       PadLongest,
+		PadTo:       PadNone,
 		Separator:   defaultSeparator,
 		OnTruncated: TruncatedKeep,
 		CacheDir:    CacheAuto,
@@ -102,8 +103,8 @@ func (c Config) Validate() []error {
 	if c.ValPath != "" && c.ValPath == c.Path {
 		bad("val_path is the training file itself: use val_split to hold out a part of it")
 	}
-	if !slices.Contains([]string{PadLongest, PadMaxLength}, c.PadTo) {
-		bad("pad_to is %q, want %s or %s", c.PadTo, PadLongest, PadMaxLength)
+	if !slices.Contains([]string{PadNone, PadMaxLength, PadLongest}, c.PadTo) {
+		bad("pad_to is %q, want %s or %s", c.PadTo, PadNone, PadMaxLength)
 	}
 	if !slices.Contains([]string{TruncatedKeep, TruncatedDrop, TruncatedError}, c.OnTruncated) {
 		bad("on_truncated is %q, want %s, %s or %s", c.OnTruncated, TruncatedKeep, TruncatedDrop, TruncatedError)

@@ -64,7 +64,7 @@ func stories(t testing.TB) *tokenizer.Tokenizer {
 
 func goldenConfig() dataset.Config {
 	cfg := dataset.Default()
-	cfg.Path, cfg.MaxLength, cfg.Shuffle = "testdata/gsm8k_80.jsonl", goldenT, false
+	cfg.Path, cfg.MaxLength, cfg.Shuffle, cfg.PadTo = "testdata/gsm8k_80.jsonl", goldenT, false, dataset.PadMaxLength
 	return cfg
 }
 
@@ -87,13 +87,46 @@ func TestGoldenBatches(t *testing.T) {
 		window, _ := loader.NextWindow(1)
 		b := window[0]
 		from, to := step*4*goldenT, (step+1)*4*goldenT
-		if b.T != goldenT || !slices.Equal(b.IDs, ids[from:to]) {
+		if !slices.Equal(b.IDs, ids[from:to]) {
 			t.Errorf("step %d: ids differ", step)
 		}
 		if !slices.Equal(b.Labels, labels[from:to]) {
 			t.Errorf("step %d: labels differ", step)
 		}
 	}
+}
+
+// TestGoldenBatchesEndToEnd: the same batches without their padding.
+func TestGoldenBatchesEndToEnd(t *testing.T) {
+	cfg := goldenConfig()
+	cfg.PadTo = dataset.PadNone
+	set, _, err := dataset.Load(context.Background(), cfg, stories(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := set.TrainLoader(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader.ChooseBudgets(1000)
+	ids, labels := goldenTensor(t, "input_ids"), goldenTensor(t, "labels")
+	for step := range goldenRows / 4 {
+		window, _ := loader.NextWindow(1)
+		b := window[0]
+		for row := range 4 {
+			from, to := int(b.CuSeqlens[row]), int(b.CuSeqlens[row+1])
+			at := (4*step + row) * goldenT
+			if !slices.Equal(b.IDs[from:to], ids[at:at+to-from]) || !slices.Equal(b.Labels[from:to], labels[at:at+to-from]) {
+				t.Errorf("step %d, row %d differs", step, row)
+			}
+			for _, l := range labels[at+to-from : at+goldenT] {
+				if l != dataset.Ignore {
+					t.Errorf("step %d, row %d: a trained token is cut off", step, row)
+				}
+			}
+		}
+	}
+	t.Logf("budgets %v, %.2f %% padding", loader.Shape().Budgets, 100*(1-loader.Efficiency(0)))
 }
 
 // TestGoldenPacked finds every golden row again in the packed sequences.

@@ -6,32 +6,38 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Options of a Loader.
 type Options struct {
-	BatchSize int // B
-	T         int // tokens a sequence; at least the longest row
+	BatchSize int // rows of a batch; with Packing or Padded, sequences
+	T         int // tokens a row may have; with Packing or Padded, tokens of a sequence
 	PadID     int32
 	Seed      uint64
 	Shuffle   bool
-	Packing   bool
+	Packing   bool // several rows in a sequence
+	Padded    bool // every row is a sequence, padded to T: the worst case
+	Longest   int  // tokens of the longest row; 0 = T
 }
 
-// Loader deals rows in batches of one shape, epoch after epoch, every row once an epoch. The order is a function of
-// the seed and the epoch, over all ranks of a data-parallel run (Shard). It is not safe for concurrent use.
+// Loader deals rows in batches, epoch after epoch, every row once an epoch. The rows of a batch lie end to end in the
+// smallest token budget that holds them; with Packing or Padded there is one budget, of BatchSize sequences of T tokens.
+// The order is a function of the seed and the epoch, over all ranks of a data-parallel run (Shard). It is not safe for
+// concurrent use.
 type Loader struct {
-	rows   Rows
-	opt    Options
-	most   int // rows a sequence may hold
-	digest string
+	rows     Rows
+	opt      Options
+	most     int   // rows a sequence may hold
+	shortest int   // tokens of the shortest row
+	total    int   // tokens of all rows
+	budgets  []int // tokens of a batch, ascending
+	digest   string
 
 	rank, world int // which of how many shares NextWindow and Epoch give
 
-	epoch     int
-	position  int       // the next batch of the epoch, whichever rank takes it
-	sequences [][]int32 // of the epoch; nil = not dealt yet
+	epoch    int
+	position int        // the next batch of the epoch, whichever rank takes it
+	order    *sequences // of the epoch; nil = not dealt yet
 }
 
 // State is the cursor of a Loader, with what must be the same for it to mean the same batches. It is the same on every
@@ -48,25 +54,71 @@ type State struct {
 	Data      string `json:"data"` // SHA-256 over ids and labels
 }
 
-// TrainLoader deals the training rows as the set's config says, batchSize sequences a batch.
+// TrainLoader deals the training rows as the set's config says, batchSize rows or packed sequences a batch.
 func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
-	return NewLoader(s.Train, s.options(batchSize, s.Config.Shuffle))
+	opt := s.options(batchSize)
+	opt.Shuffle = s.Config.Shuffle
+	return NewLoader(s.Train, opt)
 }
 
-// ValLoader deals the validation rows in file order.
-func (s *Set) ValLoader(batchSize int) (*Loader, error) {
-	return NewLoader(s.Val, s.options(batchSize, false))
+// ValLoader deals the validation rows for evaluation, where only sums over rows count: packed into batches of at most
+// so many tokens, or as the set's config packs or pads them, batchSize sequences a batch. tokens 0 = as many as batchSize
+// rows may have.
+func (s *Set) ValLoader(batchSize, tokens int) (*Loader, error) {
+	opt := s.options(batchSize)
+	if opt.Packing || opt.Padded || s.Val.Len() == 0 || opt.BatchSize < 1 || opt.BatchSize > maxBatchTokens/opt.T {
+		return NewLoader(s.Val, opt) // which refuses what cannot be
+	}
+	if tokens == 0 {
+		tokens = opt.T * opt.BatchSize
+	}
+	opt.BatchSize, opt.T, opt.Packing = 1, min(max(tokens, opt.T), max(maxEvalTokens, opt.T)), true
+	return NewLoader(s.Val, opt.evenly(s.Val))
 }
 
-func (s *Set) options(batchSize int, shuffled bool) Options {
+// maxEvalTokens bounds the tokens of an evaluation's batch, and with them the memory that packing takes.
+const maxEvalTokens = 1 << 20
+
+// evenly is the same with as few tokens a batch as give no more batches.
+func (o Options) evenly(rows Rows) Options {
+	batches := func(T int) int {
+		try := o
+		try.T = T
+		l, err := NewLoader(rows, try)
+		if err != nil {
+			return 0 // NewLoader reports it for o too
+		}
+		return l.Batches(0)
+	}
+	n := batches(o.T)
+	if n == 0 || n > evenBatches {
+		return o
+	}
+	least, most := (o.Longest+7)/8, (o.T+7)/8
+	for least < most {
+		if middle := (least + most) / 2; batches(8*middle) <= n {
+			most = middle
+		} else {
+			least = middle + 1
+		}
+	}
+	o.T = min(8*most, o.T)
+	return o
+}
+
+// evenBatches: from so many batches on, what the last one leaves empty is next to nothing.
+const evenBatches = 64
+
+func (s *Set) options(batchSize int) Options {
+	T := s.SequenceLength()
 	return Options{
-		BatchSize: batchSize, T: s.SequenceLength(), PadID: s.PadID,
-		Seed: s.Config.Seed, Shuffle: shuffled, Packing: s.Config.Packing,
+		BatchSize: batchSize, T: T, PadID: s.PadID, Seed: s.Config.Seed,
+		Packing: s.Config.Packing, Padded: !s.Config.Packing && s.Config.PadTo == PadMaxLength, Longest: T,
 	}
 }
 
-// SequenceLength is T of both loaders, so that evaluation has the shape of training: MaxLength, or without packing the
-// longest row of the set rounded up to 8.
+// SequenceLength is T of both loaders: MaxLength, or without packing and padding the longest row of the set rounded up
+// to 8.
 func (s *Set) SequenceLength() int {
 	if s.Config.Packing || s.Config.PadTo == PadMaxLength {
 		return s.Config.MaxLength
@@ -80,7 +132,8 @@ func (s *Set) SequenceLength() int {
 	return min((longest+7)/8*8, s.Config.MaxLength)
 }
 
-// NewLoader checks that the rows fit the options.
+// NewLoader checks that the rows fit the options. A loader of rows end to end has one budget, for the largest batch that
+// there could be, until ChooseBudgets.
 func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	if rows.Len() == 0 {
 		return nil, errors.New("load batches: there are no rows")
@@ -88,27 +141,57 @@ func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	if opt.BatchSize < 1 || opt.T < 1 || opt.BatchSize > maxBatchTokens/opt.T {
 		return nil, fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d tokens a batch", opt.BatchSize, opt.T, maxBatchTokens)
 	}
-	l := &Loader{rows: rows, opt: opt, most: 1, world: 1}
-	total, shortest := 0, opt.T
+	if opt.Longest == 0 {
+		opt.Longest = opt.T
+	}
+	l := &Loader{rows: rows, opt: opt, most: 1, world: 1, shortest: opt.T}
 	for i := range rows.Len() {
 		n := rows.Length(i)
-		if n == 0 || n > opt.T {
-			return nil, fmt.Errorf("load batches: %s: the row has %d tokens, a sequence has %d", rows.Row(i).Where(), n, opt.T)
+		if n == 0 || n > min(opt.T, opt.Longest) {
+			return nil, fmt.Errorf("load batches: %s: the row has %d tokens, a sequence has %d", rows.Row(i).Where(), n, min(opt.T, opt.Longest))
 		}
-		total, shortest = total+n, min(shortest, n)
+		l.total, l.shortest = l.total+n, min(l.shortest, n)
 	}
 	if opt.Packing {
 		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
-		l.most = min(opt.T/shortest, 4*opt.T*rows.Len()/total+4)
+		l.most = min(opt.T/l.shortest, 4*opt.T*rows.Len()/l.total+4)
+	}
+	l.budgets = []int{opt.BatchSize * opt.T}
+	if l.flat() {
+		l.budgets = []int{l.largest()}
 	}
 	return l, nil
 }
 
 const maxBatchTokens = 1 << 28
 
-// Shape is B and T of every batch and the length of CuSeqlens.
-func (l *Loader) Shape() (B, T, borders int) {
-	return l.opt.BatchSize, l.opt.T, l.opt.BatchSize*(l.most+1) + 1
+// flat tells whether the rows of a batch lie end to end.
+func (l *Loader) flat() bool { return !l.opt.Packing && !l.opt.Padded }
+
+// Shape is what is the same in all batches of a Loader.
+type Shape struct {
+	Sequences int   // B of [B,T] with Packing or Padded, else the rows of a batch
+	T         int   // tokens of a sequence, or of the longest row
+	Budgets   []int // tokens of a batch, ascending: every batch is as long as one of them
+	Borders   int   // length of CuSeqlens
+	Longest   int   // no segment has more tokens
+	Flat      bool  // rows lie end to end
+}
+
+// Shape is what is the same in all batches.
+func (l *Loader) Shape() Shape {
+	s := Shape{Sequences: l.opt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.flat()}
+	padding := (l.opt.T + s.Longest - 1) / s.Longest // segments of padding in a sequence, at most
+	if !s.Flat {
+		s.Borders = l.opt.BatchSize*(l.most+padding) + 1
+		return s
+	}
+	widest, below := 0, 0 // a batch in a budget is larger than the budget below
+	for _, b := range l.budgets {
+		widest, below = max(widest, b-below), b
+	}
+	s.Borders = l.opt.BatchSize + (widest+s.Longest-1)/s.Longest + 1
+	return s
 }
 
 // Len counts the rows.
@@ -124,23 +207,20 @@ func (l *Loader) Where(b Batch) []string {
 }
 
 // deal makes the sequences of an epoch.
-func (l *Loader) deal(epoch int) [][]int32 {
-	order := make([]int32, l.rows.Len())
-	for i := range order {
-		order[i] = int32(i)
-	}
+func (l *Loader) deal(epoch int) sequences {
+	order := upTo(l.rows.Len())
 	rng := newRandom(l.opt.Seed, streamOrder, uint64(epoch))
 	if l.opt.Shuffle {
 		shuffle(rng, order)
 	}
 	if !l.opt.Packing {
-		return slices.Collect(slices.Chunk(order, 1))
+		return sequences{rows: order}
 	}
-	sequences := pack(l.rows, order, l.opt.T, l.most)
+	dealt := pack(l.rows, order, l.opt.T, l.most)
 	if l.opt.Shuffle {
-		shuffle(rng, sequences) // packing sorts by length; training must not
+		return dealt.shuffled(rng) // packing sorts by length; training must not
 	}
-	return sequences
+	return dealt
 }
 
 func (l *Loader) batches(sequences int) int {
@@ -152,7 +232,7 @@ func (l *Loader) Batches(epoch int) int {
 	if !l.opt.Packing {
 		return l.batches(l.rows.Len())
 	}
-	return l.batches(len(l.deal(epoch)))
+	return l.batches(l.sequences(epoch).len())
 }
 
 // Steps counts the optimizer steps of the first epochs with windows of accumulate batches a rank; the last window of an
@@ -170,15 +250,24 @@ func (l *Loader) Progress() float64 {
 	if l.position == 0 {
 		return float64(l.epoch)
 	}
-	return float64(l.epoch) + float64(l.position)/float64(l.batches(len(l.dealt())))
+	return float64(l.epoch) + float64(l.position)/float64(l.batches(l.dealt().len()))
+}
+
+// sequences are those of an epoch; those of the cursor's are kept.
+func (l *Loader) sequences(epoch int) sequences {
+	if epoch == l.epoch {
+		return l.dealt()
+	}
+	return l.deal(epoch)
 }
 
 // dealt is the sequences of the epoch that the cursor is in.
-func (l *Loader) dealt() [][]int32 {
-	if l.sequences == nil {
-		l.sequences = l.deal(l.epoch)
+func (l *Loader) dealt() sequences {
+	if l.order == nil {
+		dealt := l.deal(l.epoch)
+		l.order = &dealt
 	}
-	return l.sequences
+	return *l.order
 }
 
 // State is the cursor before the next batch.
@@ -218,11 +307,11 @@ func (l *Loader) Restore(s State) error {
 	if s.Epoch < 0 || s.Epoch > 1<<40 {
 		return fmt.Errorf("resume the data order: epoch %d does not exist", s.Epoch)
 	}
-	sequences := l.deal(s.Epoch)
-	if n := l.batches(len(sequences)); s.Position < 0 || s.Position >= n {
+	dealt := l.deal(s.Epoch)
+	if n := l.batches(dealt.len()); s.Position < 0 || s.Position >= n {
 		return fmt.Errorf("resume the data order: batch %d does not exist, epoch %d has %d", s.Position, s.Epoch, n)
 	}
-	l.epoch, l.position, l.sequences = s.Epoch, s.Position, sequences
+	l.epoch, l.position, l.order = s.Epoch, s.Position, &dealt
 	return nil
 }
 

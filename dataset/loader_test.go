@@ -49,9 +49,12 @@ func variants(t *testing.T, test func(t *testing.T, rows []Row, opt Options)) {
 	for _, n := range []int{1, 7, 64, 333} {
 		for _, batch := range []int{1, 4} {
 			for _, shuffled := range []bool{false, true} {
-				for _, packed := range []bool{false, true} {
-					t.Run(fmt.Sprintf("rows=%d,batch=%d,shuffle=%v,packing=%v", n, batch, shuffled, packed), func(t *testing.T) {
-						test(t, madeRows(n, 40, uint64(n)), Options{BatchSize: batch, T: 64, PadID: 9, Seed: 5, Shuffle: shuffled, Packing: packed})
+				opt := Options{BatchSize: batch, T: 64, PadID: 9, Seed: 5, Shuffle: shuffled}
+				packed, segmented, padded := opt, opt, opt
+				packed.Packing, segmented.Packing, segmented.Longest, padded.Padded = true, true, 40, true
+				for name, opt := range map[string]Options{"end to end": opt, "packed": packed, "packed, short padding": segmented, "padded": padded} {
+					t.Run(fmt.Sprintf("rows=%d,batch=%d,shuffle=%v,%s", n, batch, shuffled, name), func(t *testing.T) {
+						test(t, madeRows(n, 40, uint64(n)), opt)
 					})
 				}
 			}
@@ -62,16 +65,23 @@ func variants(t *testing.T, test func(t *testing.T, rows []Row, opt Options)) {
 // checkBatch proves that a batch is its rows and nothing else.
 func checkBatch(t *testing.T, l *Loader, b Batch) {
 	t.Helper()
-	B, T, borders := l.Shape()
-	if b.B != B || b.T != T || len(b.IDs) != B*T || len(b.Labels) != B*T || len(b.Positions) != B*T || len(b.CuSeqlens) != borders {
-		t.Fatalf("shape %d x %d, %d %d %d ids, labels, positions, %d borders", b.B, b.T, len(b.IDs), len(b.Labels), len(b.Positions), len(b.CuSeqlens))
+	shape := l.Shape()
+	M, T := len(b.IDs), shape.T
+	if shape.Flat {
+		T = M
 	}
-	if b.CuSeqlens[0] != 0 || b.CuSeqlens[borders-1] != int32(B*T) || !slices.IsSorted(b.CuSeqlens) {
+	if !slices.Contains(shape.Budgets, M) || len(b.Labels) != M || len(b.Positions) != M || len(b.CuSeqlens) != shape.Borders {
+		t.Fatalf("%d %d %d ids, labels, positions, %d borders: want %+v", len(b.IDs), len(b.Labels), len(b.Positions), len(b.CuSeqlens), shape)
+	}
+	if b.CuSeqlens[0] != 0 || b.CuSeqlens[shape.Borders-1] != int32(M) || !slices.IsSorted(b.CuSeqlens) {
 		t.Fatalf("borders %v", b.CuSeqlens)
 	}
 	placed, tokens := 0, 0
-	for s := range borders - 1 {
+	for s := range shape.Borders - 1 {
 		from, to := int(b.CuSeqlens[s]), int(b.CuSeqlens[s+1])
+		if to-from > shape.Longest {
+			t.Fatalf("segment %d..%d is longer than %d", from, to, shape.Longest)
+		}
 		if from == to {
 			continue
 		}
@@ -289,7 +299,7 @@ func TestPackingFills(t *testing.T) {
 	l := mustLoader(t, rows, Options{BatchSize: 4, T: 512, Seed: 1, Shuffle: true, Packing: true})
 	tokens, room := 0, 0
 	for b := range l.Epoch(0) {
-		tokens, room = tokens+b.Tokens, room+b.B*b.T
+		tokens, room = tokens+b.Tokens, room+len(b.IDs)
 	}
 	if share := float64(tokens) / float64(room); share < 0.98 {
 		t.Errorf("packing fills %.1f %%, want 98 %%", 100*share)

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	mathbits "math/bits"
 	"slices"
 )
@@ -10,50 +9,126 @@ import (
 // cent, few enough that an epoch stays mixed.
 const packWindow = 4096
 
+// sequences are rows in the order that an epoch deals them, put together into sequences.
+type sequences struct {
+	rows []int32
+	ends []int32 // [sequences], where each ends in rows; nil = every row is a sequence
+}
+
+func (s sequences) len() int {
+	if s.ends == nil {
+		return len(s.rows)
+	}
+	return len(s.ends)
+}
+
+// part is the rows of the sequences from (inclusive) to to (exclusive).
+func (s sequences) part(from, to int) []int32 {
+	if s.ends == nil {
+		return s.rows[from:to]
+	}
+	start := int32(0)
+	if from > 0 {
+		start = s.ends[from-1]
+	}
+	return s.rows[start:s.ends[to-1]]
+}
+
+// shuffled is the sequences in another order.
+func (s sequences) shuffled(rng *random) sequences {
+	order := upTo(s.len())
+	shuffle(rng, order)
+	to := sequences{rows: make([]int32, 0, len(s.rows)), ends: make([]int32, 0, len(s.ends))}
+	for _, i := range order {
+		to.rows = append(to.rows, s.part(int(i), int(i)+1)...)
+		to.ends = append(to.ends, int32(len(to.rows)))
+	}
+	return to
+}
+
+// upTo is 0, 1, ..., n-1.
+func upTo(n int) []int32 {
+	order := make([]int32, n)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	return order
+}
+
 // pack puts the rows of order into sequences of at most T tokens and at most most rows: best fit, longest first, window
-// by window. The result depends on order and lengths alone; each row is in exactly one sequence.
-func pack(rows Rows, order []int32, T, most int) [][]int32 {
-	var sequences [][]int32
+// by window. The result depends on order and lengths alone; each row is in exactly one sequence, and whole.
+func pack(rows Rows, order []int32, T, most int) sequences {
+	p := packer{rows: rows, T: T, most: most, open: newFreeIndex(T, min(packWindow, len(order)))}
+	p.to.rows = make([]int32, 0, len(order))
 	for window := range slices.Chunk(order, packWindow) {
-		sequences = append(sequences, packOne(rows, window, T, most)...)
+		p.pack(window)
 	}
-	return sequences
+	return p.to
 }
 
-func packOne(rows Rows, window []int32, T, most int) [][]int32 {
-	longest := slices.Clone(window)
-	slices.SortStableFunc(longest, func(a, b int32) int {
-		return cmp.Compare(rows.Length(int(b)), rows.Length(int(a)))
-	})
-	var sequences [][]int32
-	open := newFreeIndex(T)
-	for _, i := range longest {
-		n := rows.Length(int(i))
-		s, free, ok := open.take(n)
+// packer holds what windows share.
+type packer struct {
+	rows    Rows
+	T, most int
+	open    *freeIndex
+	longest []uint64 // of the window, a row's length and its place in the window: sorted, the longest rows come first
+	in      []int32  // [rows of the window] the sequence of each of them
+	held    []int32  // [sequences of the window] rows
+	to      sequences
+}
+
+func (p *packer) pack(window []int32) {
+	p.longest, p.in, p.held = p.longest[:0], p.in[:0], p.held[:0]
+	for place, i := range window {
+		p.longest = append(p.longest, uint64(p.T-p.rows.Length(int(i)))<<32|uint64(place))
+	}
+	slices.Sort(p.longest)
+	p.open.clear()
+	for _, key := range p.longest {
+		n := p.T - int(key>>32)
+		s, free, ok := p.open.take(n)
 		if !ok {
-			s, free = len(sequences), T
-			sequences = append(sequences, nil)
+			s, free = len(p.held), p.T
+			p.held = append(p.held, 0)
 		}
-		sequences[s] = append(sequences[s], i)
-		if free > n && len(sequences[s]) < most {
-			open.put(s, free-n)
+		p.in = append(p.in, int32(s))
+		if p.held[s]++; free > n && int(p.held[s]) < p.most {
+			p.open.put(s, free-n)
 		}
 	}
-	return sequences
+	at := len(p.to.rows)
+	p.to.rows = p.to.rows[:at+len(window)]
+	for s, n := range p.held { // from here on, where the sequence's next row comes
+		p.held[s] = int32(at)
+		at += int(n)
+		p.to.ends = append(p.to.ends, int32(at))
+	}
+	for i, key := range p.longest {
+		s := p.in[i]
+		p.to.rows[p.held[s]] = window[uint32(key)]
+		p.held[s]++
+	}
 }
 
-// freeIndex finds the open sequence with the least free tokens that are enough; of equals the one opened last.
+// freeIndex finds the open sequence with the least free tokens that are enough; of equals the one put in last.
 type freeIndex struct {
-	byFree [][]int  // [T+1]
-	used   []uint64 // a bit for each number of free tokens with a sequence
+	first []int32  // [T+1] the sequence put in last of those with so many free tokens, where used says that there is one
+	next  []int32  // [sequences] the one put in before it, -1 = none
+	used  []uint64 // a bit for each number of free tokens with a sequence
 }
 
-func newFreeIndex(T int) *freeIndex {
-	return &freeIndex{byFree: make([][]int, T+1), used: make([]uint64, T/64+1)}
+func newFreeIndex(T, most int) *freeIndex {
+	return &freeIndex{first: make([]int32, T+1), next: make([]int32, most), used: make([]uint64, T/64+1)}
 }
+
+func (x *freeIndex) clear() { clear(x.used) }
 
 func (x *freeIndex) put(sequence, free int) {
-	x.byFree[free] = append(x.byFree[free], sequence)
+	x.next[sequence] = -1
+	if x.used[free/64]&(1<<(free%64)) != 0 {
+		x.next[sequence] = x.first[free]
+	}
+	x.first[free] = int32(sequence)
 	x.used[free/64] |= 1 << (free % 64)
 }
 
@@ -67,9 +142,8 @@ func (x *freeIndex) take(n int) (sequence, free int, ok bool) {
 		bits = x.used[word]
 	}
 	free = word*64 + mathbits.TrailingZeros64(bits)
-	list := x.byFree[free]
-	sequence, x.byFree[free] = list[len(list)-1], list[:len(list)-1]
-	if len(list) == 1 {
+	sequence = int(x.first[free])
+	if x.first[free] = x.next[sequence]; x.first[free] < 0 {
 		x.used[word] &^= 1 << (free % 64)
 	}
 	return sequence, free, true

@@ -126,8 +126,8 @@ func TestSequenceLength(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, T, _ := l.Shape(); T != c.want {
-			t.Errorf("T is %d, want %d", T, c.want)
+		if s := l.Shape(); s.T != c.want {
+			t.Errorf("T is %d, want %d", s.T, c.want)
 		}
 	}
 }

@@ -36,8 +36,8 @@ func (l *Loader) share(n int) (from, to int) {
 // NextWindow returns this rank's batches of one optimizer step, n or what the epoch has left for it, and the trained
 // tokens of the step over all ranks: the divisor of its loss. Behind the last window of an epoch the next one begins.
 func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int) {
-	sequences := l.dealt()
-	left := l.batches(len(sequences)) - l.position
+	dealt := l.dealt()
+	left := l.batches(dealt.len()) - l.position
 	whole := left
 	if n = max(n, 1); n <= left/l.world {
 		whole = n * l.world
@@ -45,14 +45,14 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int) {
 	from, to := l.share(whole)
 	for i := range whole {
 		if i < from || i >= to {
-			trainedTokens += l.trained(sequences, l.position+i)
+			trainedTokens += l.trained(dealt, l.position+i)
 			continue
 		}
-		window = append(window, l.batch(sequences, l.epoch, l.position+i))
+		window = append(window, l.batch(dealt, l.epoch, l.position+i))
 		trainedTokens += window[len(window)-1].TrainedTokens
 	}
 	if l.position += whole; whole == left {
-		l.epoch, l.position, l.sequences = l.epoch+1, 0, nil
+		l.epoch, l.position, l.order = l.epoch+1, 0, nil
 	}
 	return window, trainedTokens
 }
@@ -60,36 +60,56 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int) {
 // Epoch yields this rank's batches of one epoch and leaves the cursor alone: for evaluation.
 func (l *Loader) Epoch(epoch int) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {
-		sequences := l.deal(epoch)
-		from, to := l.share(l.batches(len(sequences)))
+		dealt := l.sequences(epoch)
+		from, to := l.share(l.batches(dealt.len()))
 		for p := from; p < to; p++ {
-			if !yield(l.batch(sequences, epoch, p)) {
+			if !yield(l.batch(dealt, epoch, p)) {
 				return
 			}
 		}
 	}
 }
 
-// at is the sequences of the batch at a position.
-func (l *Loader) at(sequences [][]int32, position int) [][]int32 {
-	from := position * l.opt.BatchSize
-	return sequences[from:min(from+l.opt.BatchSize, len(sequences))]
+// at is the numbers of the sequences of the batch at a position: from (inclusive) to to (exclusive).
+func (l *Loader) at(dealt sequences, position int) (from, to int) {
+	from = position * l.opt.BatchSize
+	return from, min(from+l.opt.BatchSize, dealt.len())
 }
 
-func (l *Loader) batch(sequences [][]int32, epoch, position int) Batch {
-	b := newBatch(l.Shape())
-	b.fill(l.rows, l.at(sequences, position), l.opt.PadID)
-	b.Epoch, b.Last = epoch, position+1 == l.batches(len(sequences))
+func (l *Loader) batch(dealt sequences, epoch, position int) Batch {
+	from, to := l.at(dealt, position)
+	rows := dealt.part(from, to)
+	shape := l.Shape()
+	tokens, T := shape.Budgets[0], l.opt.T
+	var parts [][]int32
+	if shape.Flat {
+		tokens = l.budget(l.tokens(rows))
+		T, parts = tokens, [][]int32{rows}
+	} else {
+		for s := from; s < to; s++ {
+			parts = append(parts, dealt.part(s, s+1))
+		}
+	}
+	b := newBatch(tokens, shape.Borders, len(rows))
+	b.fill(l.rows, parts, T, shape.Longest, l.opt.PadID)
+	b.Epoch, b.Last = epoch, position+1 == l.batches(dealt.len())
 	return b
 }
 
 // trained counts the trained tokens of a batch without making it.
-func (l *Loader) trained(sequences [][]int32, position int) int {
+func (l *Loader) trained(dealt sequences, position int) int {
 	n := 0
-	for _, sequence := range l.at(sequences, position) {
-		for _, row := range sequence {
-			n += l.rows.Trained(int(row))
-		}
+	for _, row := range dealt.part(l.at(dealt, position)) {
+		n += l.rows.Trained(int(row))
+	}
+	return n
+}
+
+// tokens counts the tokens of rows.
+func (l *Loader) tokens(rows []int32) int {
+	n := 0
+	for _, row := range rows {
+		n += l.rows.Length(int(row))
 	}
 	return n
 }

@@ -136,6 +136,10 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		if err != nil {
 			return nil, err
 		}
+		if t.Elems() < v.Type.Elems() {
+			return nil, errShort(v, t.Type)
+		}
+		t.Shape = v.Type.Shape
 		r.values[v] = t
 	}
 	segment := -1

@@ -25,7 +25,8 @@ func (b Bytes) Total() int64 {
 	return n
 }
 
-// Need is the memory that plans need when they share one Memory: the largest arena, and every input once.
+// Need is the memory that plans need when they share one Memory: the largest arena, and every input once. A batch's input
+// may be longer in one plan than in another; it takes what the longest takes.
 func Need(plans ...*Plan) (Bytes, error) {
 	l, err := layoutInputs(plans)
 	if err != nil {
@@ -57,6 +58,10 @@ type inputLayout struct {
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
 	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]kernel.DType{}}
+	longest, err := longestOf(plans)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range plans {
 		l.bytes.Arena = max(l.bytes.Arena, p.arena)
 		l.bytes.Host = max(l.bytes.Host, p.host)
@@ -65,12 +70,10 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 		}
 		spans := map[string]*Value{}
 		for _, v := range p.inputs {
-			if t, ok := l.typ[v.Name]; ok {
-				if !t.Equal(v.Type) || l.kind[v.Name] != v.kind || l.stored[v.Name] != p.stored(v).DType {
-					return nil, fmt.Errorf("two plans that share memory see %q as %v and %v", v.Name, t, v.Type)
-				}
+			if _, ok := l.typ[v.Name]; ok {
 				continue
 			}
+			p, v := longest[v.Name].plan, longest[v.Name].value
 			l.names = append(l.names, v.Name)
 			l.typ[v.Name], l.kind[v.Name], l.stored[v.Name] = v.Type, v.kind, p.stored(v).DType
 			if v.span {
@@ -114,6 +117,35 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 		}
 	}
 	return l, nil
+}
+
+// planned is an input of a plan.
+type planned struct {
+	plan  *Plan
+	value *Value
+}
+
+// longestOf is the inputs of plans by their names, where a batch's input is of several lengths the longest.
+func longestOf(plans []*Plan) (map[string]planned, error) {
+	longest := map[string]planned{}
+	for _, p := range plans {
+		for _, v := range p.inputs {
+			at, ok := longest[v.Name]
+			if !ok {
+				longest[v.Name] = planned{p, v}
+				continue
+			}
+			a, b := at.value, v
+			vectors := a.kind == Batch && len(a.Type.Shape) == 1 && len(b.Type.Shape) == 1 && a.Type.DType == b.Type.DType
+			if a.kind != b.kind || at.plan.stored(a).DType != p.stored(b).DType || !vectors && !a.Type.Equal(b.Type) {
+				return nil, fmt.Errorf("two plans that share memory see %q as %v and %v", v.Name, a.Type, b.Type)
+			}
+			if a.Type.Elems() < b.Type.Elems() {
+				longest[v.Name] = planned{p, v}
+			}
+		}
+	}
+	return longest, nil
 }
 
 // copyOf names a group's copy.
@@ -194,7 +226,10 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.values[v] = t
+		if t.Elems() < v.Type.Elems() {
+			return nil, errShort(v, t.Type)
+		}
+		r.values[v] = kernel.NewTensor(v.Type, t.Bytes())
 	}
 	for _, c := range p.calls {
 		in, out := make([]kernel.Tensor, len(c.in)), make([]kernel.Tensor, len(c.out))
@@ -224,6 +259,10 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 		r.calls[name] = append(r.calls[name], c)
 	}
 	return r, nil
+}
+
+func errShort(v *Value, held kernel.Type) error {
+	return fmt.Errorf("the plan reads %s as %v, the memory holds %v", v.Name, v.Type, held)
 }
 
 // Run runs segments one after the other.

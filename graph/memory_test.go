@@ -2,6 +2,7 @@ package graph
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -86,13 +87,66 @@ func mustMemory(t *testing.T, plans ...*Plan) *Memory {
 func TestPlansThatDisagree(t *testing.T) {
 	plan := func(n int) *Plan {
 		b := NewBuilder(kernel.F32)
-		x := b.Batch("x", floats(n))
+		x := b.State("", "x", floats(n))
 		return mustCompile(t, b, b.Apply(kernel.Add{}, x, x))
 	}
 	_, err := NewMemory(plan(4), plan(5))
 	const want = `two plans that share memory see "x" as f32[4] and f32[5]`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestPlansShareABatchOfSeveralLengths: what the host writes to the longest one's input the shorter plans see the start of,
+// in the memory that the longest needs alone. A batch's input of another type is refused, and so is one that is too short.
+func TestPlansShareABatchOfSeveralLengths(t *testing.T) {
+	cpu := kernel.NewCPU(1)
+	plan := func(n int, typ kernel.DType) (*Plan, *Value) {
+		b := NewBuilder(kernel.F32)
+		x, sum := b.Batch("x", kernel.T(typ, n)), b.State("", fmt.Sprint("sum ", n), kernel.T(typ, n))
+		b.Apply(kernel.AddTo{}, sum, x)
+		return mustCompile(t, b, sum), sum
+	}
+	short, sumOfShort := plan(40, kernel.F32)
+	long, sumOfLong := plan(100, kernel.F32)
+	for _, plans := range [][]*Plan{{short, long}, {long, short}} {
+		need, err := Need(plans...)
+		alone, _ := Need(long)
+		if err != nil || need.Batch != alone.Batch {
+			t.Fatalf("%v holds a batch of %d bytes, the longest alone %d: %v", plans, need.Batch, alone.Batch, err)
+		}
+		m := mustMemory(t, plans...)
+		x, err := m.Tensor("x")
+		if err != nil || x.Elems() != 100 {
+			t.Fatalf("%v, %v", x.Type, err)
+		}
+		for i := range x.F32() {
+			x.F32()[i] = float32(i)
+		}
+		for _, p := range []struct {
+			plan *Plan
+			sum  *Value
+		}{{short, sumOfShort}, {long, sumOfLong}} {
+			r, err := p.plan.Bind(m, cpu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Run("main") //nolint:errcheck // the CPU has none
+			for i, got := range r.Tensor(p.sum).F32() {
+				if got != float32(i) {
+					t.Fatalf("element %d of %d is %v", i, p.sum.Type.Elems(), got)
+				}
+			}
+		}
+	}
+	other, _ := plan(50, kernel.F64)
+	if _, err := Need(long, other); err == nil || err.Error() != `two plans that share memory see "x" as f32[100] and f64[50]` {
+		t.Errorf("of two types: %v", err)
+	}
+	m := mustMemory(t, short)
+	m.inputs["sum 100"] = kernel.NewTensor(sumOfLong.Type, kernel.Alloc(400))
+	if _, err := long.Bind(m, cpu); err == nil || err.Error() != "the plan reads x as f32[100], the memory holds f32[40]" {
+		t.Errorf("in memory of a shorter plan: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -163,7 +164,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if set.Val.Len() == 0 {
 		set.Val = set.Train
 	}
-	loader, err := set.ValLoader(o.BatchSize)
+	loader, err := set.ValLoader(o.BatchSize, 0)
 	if err != nil {
 		return report, err
 	}
@@ -181,12 +182,18 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	return report, nil
 }
 
+// ShapeOf is the size of a loader's largest batches.
+func ShapeOf(l *dataset.Loader) session.Shape {
+	s := l.Shape()
+	return session.Shape{Tokens: slices.Max(s.Budgets), Sequences: s.Borders - 1, MaxLen: s.Longest}
+}
+
 func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, progress func(done, of int)) (sum Sum, err error) {
-	B, T, borders := loader.Shape()
-	if T > s.Base.Config.MaxPositions {
-		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", T, s.Base.Config.MaxPositions)
+	shape := ShapeOf(loader)
+	if shape.MaxLen > s.Base.Config.MaxPositions {
+		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", shape.MaxLen, s.Base.Config.MaxPositions)
 	}
-	step, err := PlanEval(s.Net, session.Shape{Tokens: B * T, Sequences: borders - 1, MaxLen: T}, s.On)
+	step, err := PlanEval(s.Net, shape, s.On)
 	if err != nil {
 		return sum, err
 	}

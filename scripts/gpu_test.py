@@ -136,7 +136,7 @@ class Tier:
                      ("layout", "; ".join([f"gradient_checkpointing {p['gradient_checkpointing']}"] + [f"does not fit: {t['way']}" for t in p.get("tried", [])] + p.get("notes", [])))]
         if r:
             t = r.get("step_ms") or {}
-            rows += [("steps", f"{r['steps']} of {r['max_steps']}, {p['batch']} x {p['sequence_length']} tokens, {r['tokens']:,} without padding, {s['seconds']:.1f} s from command to end"),
+            rows += [("steps", f"{r['steps']} of {r['max_steps']}, {p['batch']} rows of up to {p['sequence_length']} tokens, {r['tokens']:,} in all, {100 * p['padding']:.1f} % padding, {s['seconds']:.1f} s from command to end"),
                      ("step", f"median {t.get('median', 0):.2f} ms; first tenth {t.get('first_tenth', 0):.2f}, last tenth {t.get('last_tenth', 0):.2f}"),
                      ("loss", f"{r['first_loss']:.4f} at the first step, {r['last_loss']:.4f} at the last" + (f", evaluation {r['eval_loss']:.4f}" if r.get("eval_loss") else "")),
                      ("memory", f"{r['held_bytes']:,} bytes held ({mib(r['held_bytes'])}); the card grew by {mib(s['card_growth_bytes'])}; host process at most {mib(s['host_peak_bytes'])}, mapped pages of the model counted")]

@@ -53,7 +53,7 @@ func (b *Batch) Float32s(name string) ([]float32, error) {
 	return t.F32(), nil
 }
 
-// Fill writes a micro-batch's tokens.
+// Fill writes a micro-batch's tokens, at the start of what the longest plan of the memory reads.
 func (b *Batch) Fill(from dataset.Batch) {
 	copy(b.IDs, from.IDs)
 	copy(b.Positions, from.Positions)

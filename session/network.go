@@ -24,7 +24,7 @@ type Network struct {
 
 // Shape is the fixed size of a micro-batch.
 type Shape struct {
-	Tokens    int // M = B*T
+	Tokens    int // M
 	Sequences int // capacity of cu_seqlens less one
 	MaxLen    int // positions lie below it
 }

@@ -51,8 +51,11 @@ type PlanReport struct {
 	Device            string         `json:"device"`
 	Parameters        int64          `json:"parameters"`
 	TrainedParameters int64          `json:"trained_parameters"`
-	Batch             int            `json:"batch"`           // B, sequences of a micro-batch
-	SequenceLength    int            `json:"sequence_length"` // T
+	Batch             int            `json:"batch"`           // rows of a micro-batch, or packed sequences
+	SequenceLength    int            `json:"sequence_length"` // tokens of the longest row, or of a packed sequence
+	Flat              bool           `json:"end_to_end"`      // rows lie end to end, unpacked and not padded
+	Budgets           []int          `json:"token_budgets"`   // tokens of a micro-batch, ascending
+	Padding           float64        `json:"padding"`         // part of the tokens computed in the first epoch
 	Steps             int            `json:"steps"`
 	Categories        []PlanCategory `json:"categories"`
 	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds

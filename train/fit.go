@@ -1,7 +1,10 @@
 package train
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -85,12 +88,43 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 	if err := p.Base.Check(s.train.Net); err != nil {
 		return planned, err
 	}
-	var plans []*graph.Plan
-	for _, program := range s.programs() {
-		plans = append(plans, program.Plan)
-	}
-	planned.Need, err = graph.Need(plans...)
+	planned.Need, err = graph.Need(s.plans()...)
 	return planned, err
+}
+
+// planSmaller plans the step for the smaller token budgets, in the layout of the largest. A budget whose plan would take
+// memory of its own is left out.
+func (p *prepared) planSmaller(z shapes) error {
+	budgets := p.loader.Shape().Budgets
+	smaller := budgets[:len(budgets)-1]
+	planned := make([]*Step, len(smaller))
+	problems := make([]error, len(smaller))
+	var all sync.WaitGroup
+	for i, tokens := range smaller {
+		all.Go(func() {
+			shape := z.train
+			shape.Tokens = tokens
+			planned[i], problems[i] = PlanStep(p.Net, shape, p.spec.Training, nil, p.On)
+		})
+	}
+	all.Wait()
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	s, kept := &p.found.Step, []int(nil)
+	for _, step := range planned {
+		more := *s
+		more.smaller = append(slices.Clone(s.smaller), step)
+		need, err := graph.Need(more.plans()...)
+		if err != nil {
+			return err
+		}
+		if need.Total() <= p.found.Need.Total() {
+			*s, kept = more, append(kept, step.Tokens)
+		}
+	}
+	p.loader.UseBudgets(append(kept, z.train.Tokens))
+	return nil
 }
 
 // mayHold is the memory that the run may hold: vram, or what is free.
@@ -144,9 +178,13 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 			return fmt.Sprintf("%s would fit, in as little as %s", keys, session.FormatBytes(need.Total())), err
 		}
 	}
-	B, T, _ := p.loader.Shape()
+	B, T := p.loader.Shape().Sequences, p.loader.Shape().T
 	for rows := B / 2; rows >= 1; rows /= 2 {
-		if ok, err := fits(lean, z.of(rows, T)); ok || err != nil {
+		fewer, err := p.withRows(rows)
+		if err != nil {
+			return "", err
+		}
+		if ok, err := fits(lean, fewer); ok || err != nil {
 			return fmt.Sprintf("training.batch_size: %d would fit, in %s (with gradient_accumulation_steps: %d for about the same step)",
 				rows, session.FormatBytes(need.Total()), (c.GradientAccumulationSteps*B+rows-1)/rows), err
 		}
@@ -161,6 +199,21 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 		hint += ", or adapter: qlora"
 	}
 	return hint, nil
+}
+
+// withRows are the shapes of the run with fewer rows in a micro-batch, and as many rows in all.
+func (p *prepared) withRows(rows int) (shapes, error) {
+	of := *p
+	var err error
+	if of.loader, err = p.data.TrainLoader(rows); err != nil {
+		return shapes{}, err
+	}
+	batches := p.total * p.spec.Training.GradientAccumulationSteps
+	of.loader.ChooseBudgets((batches*p.loader.Shape().Sequences + rows - 1) / rows)
+	if err := of.loadValidation(rows); err != nil {
+		return shapes{}, err
+	}
+	return shapesOf(of.loader, of.val), nil
 }
 
 // trains tells whether rows cut to a length leave anything to train on.

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -13,8 +15,9 @@ import (
 // Pipeline queues a step's work on a machine and reads its numbers behind the gradients of the next step, so that a
 // GPU always has work queued. On a CPU the work is done when it is queued.
 type Pipeline struct {
-	step       *Step
-	run        graph.Runner
+	step       *Step        // the largest of plans
+	run        graph.Runner // of step
+	plans      []budgetRun  // ascending
 	batch      *session.Batch
 	data       objective.Filler
 	optimizer  [][]float32  // of each update
@@ -25,6 +28,12 @@ type Pipeline struct {
 	done       [2]time.Time // when the steps were queued whose numbers were not read yet, as a ring
 	queued     int
 	counted    int
+}
+
+// budgetRun is the step for micro-batches of at most so many tokens.
+type budgetRun struct {
+	tokens int
+	run    graph.Runner
 }
 
 // Window is the micro-batches of one optimizer step.
@@ -55,9 +64,15 @@ var (
 // Sequences are the segments that a step without accumulation runs together.
 func Sequences() [][]string { return [][]string{wholeGradients, updateAlone} }
 
-// NewPipeline makes ready what steps of accumulate micro-batches need. The seed is that of dropout.
-func NewPipeline(step *Step, m graph.Store, run graph.Runner, on graph.Machine, accumulate int, seed uint64) (*Pipeline, error) {
+// NewPipeline makes ready what steps of accumulate micro-batches need: a step for each token budget, the largest first,
+// and their runners in one memory. The seed is that of dropout.
+func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Machine, accumulate int, seed uint64) (*Pipeline, error) {
+	step, run := steps[0], runs[0]
 	p := &Pipeline{step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed}
+	for i, s := range steps {
+		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
+	}
+	slices.SortFunc(p.plans, func(a, b budgetRun) int { return a.tokens - b.tokens })
 	var err error
 	if p.batch, err = session.BindBatch(m, ""); err != nil {
 		return nil, err
@@ -75,16 +90,36 @@ func NewPipeline(step *Step, m graph.Store, run graph.Runner, on graph.Machine, 
 	if p.read, err = run.Reader(step.numbers()...); err != nil {
 		return nil, err
 	}
-	sequences := Sequences()
-	if accumulate > 1 {
-		sequences = [][]string{firstOfWindow, eachOfWindow, lastOfWindow, updateAlone}
+	return p, p.prepare()
+}
+
+// prepare captures what steps run: where a step is one micro-batch all of it for each budget, else the micro-batch alone.
+func (p *Pipeline) prepare() error {
+	once, each := [][]string{updateAlone}, wholeGradients
+	if p.accumulate > 1 {
+		once, each = [][]string{firstOfWindow, lastOfWindow, updateAlone}, eachOfWindow
 	}
-	for _, s := range sequences {
-		if err := run.Prepare(s...); err != nil {
-			return nil, err
+	for _, b := range p.plans {
+		if err := b.run.Prepare(each...); err != nil {
+			return err
 		}
 	}
-	return p, nil
+	for _, s := range once {
+		if err := p.run.Prepare(s...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runOf is the smallest plan that holds a micro-batch.
+func (p *Pipeline) runOf(b dataset.Batch) graph.Runner {
+	for _, plan := range p.plans {
+		if len(b.IDs) <= plan.tokens {
+			return plan.run
+		}
+	}
+	panic(fmt.Sprintf("a micro-batch of %d tokens, the largest plan holds %d", len(b.IDs), p.step.Tokens))
 }
 
 // Gradients queues forward and backward over a window's micro-batches. The loss is its sum over trained places divided
@@ -108,10 +143,11 @@ func (p *Pipeline) Gradients(w Window) error {
 		if err := p.batch.Put(); err != nil {
 			return err
 		}
+		run := p.runOf(b)
 		if p.accumulate == 1 {
-			return p.run.Run(wholeGradients...)
+			return run.Run(wholeGradients...)
 		}
-		if err := p.run.Run(eachOfWindow...); err != nil {
+		if err := run.Run(eachOfWindow...); err != nil {
 			return err
 		}
 	}

@@ -37,11 +37,11 @@ func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport,
 
 func (p *prepared) planReport() PlanReport {
 	all, trained := p.parameters()
-	B, T, _ := p.loader.Shape()
+	batch := p.loader.Shape()
 	l, need := p.found.Layout, p.found.Need
 	r := PlanReport{
 		Model: p.Base.Name, Device: p.On.Name(), Parameters: all, TrainedParameters: trained,
-		Batch: B, SequenceLength: T, Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
+		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
 		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
 		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0),
 	}

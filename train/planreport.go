@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/session"
@@ -10,8 +11,13 @@ import (
 // String is the plan as a table.
 func (r PlanReport) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %d x %d tokens; precision %s; gradient_checkpointing %s\n",
-		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, r.Batch, r.SequenceLength, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
+	size := fmt.Sprintf("%d x %d tokens", r.Batch, r.SequenceLength)
+	if r.Flat {
+		size = fmt.Sprintf("%d rows, at most %d tokens", r.Batch, slices.Max(r.Budgets))
+	}
+	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; gradient_checkpointing %s\n",
+		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
+	fmt.Fprintf(&b, "  token budgets %s: %.1f %% padding over an epoch\n", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(r.Budgets)), ", "), "[]"), 100*r.Padding)
 	for _, c := range r.Categories {
 		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, session.FormatBytes(c.Bytes))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -28,14 +29,29 @@ type prepared struct {
 
 // steps are the plans of a run, which share its memory.
 type steps struct {
-	train *Step
-	eval  *infer.EvalStep // nil = no validation rows
+	train   *Step           // for the largest token budget
+	smaller []*Step         // for the others, ascending
+	eval    *infer.EvalStep // nil = no validation rows
 }
 
+// budgets are the training steps, the largest first.
+func (s steps) budgets() []*Step { return append([]*Step{s.train}, s.smaller...) }
+
 func (s steps) programs() []*session.Program {
-	all := []*session.Program{&s.train.Program}
+	var all []*session.Program
+	for _, t := range s.budgets() {
+		all = append(all, &t.Program)
+	}
 	if s.eval != nil {
 		all = append(all, &s.eval.Program)
+	}
+	return all
+}
+
+func (s steps) plans() []*graph.Plan {
+	var all []*graph.Plan
+	for _, program := range s.programs() {
+		all = append(all, program.Plan)
 	}
 	return all
 }
@@ -70,19 +86,29 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
 	}
-	B, T, borders := p.loader.Shape()
-	maxLen := T
-	var z shapes
-	if p.val != nil {
-		valB, valT, valBorders := p.val.Shape()
-		maxLen = max(maxLen, valT)
-		z.eval = session.Shape{Tokens: valB * valT, Sequences: valBorders - 1, MaxLen: maxLen}
+	p.loader.ChooseBudgets(p.total * p.spec.Training.GradientAccumulationSteps)
+	if err := p.loadValidation(p.spec.Training.BatchSize); err != nil {
+		return err
 	}
-	if maxLen > p.Base.Config.MaxPositions {
-		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", maxLen, p.Base.Config.MaxPositions)
+	z := shapesOf(p.loader, p.val)
+	if n := z.train.MaxLen; n > p.Base.Config.MaxPositions {
+		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, p.Base.Config.MaxPositions)
 	}
-	z.train = session.Shape{Tokens: B * T, Sequences: borders - 1, MaxLen: maxLen}
-	return p.fit(z)
+	if err := p.fit(z); err != nil {
+		return err
+	}
+	return p.planSmaller(z)
+}
+
+// shapesOf are the largest micro-batches of training, and of validation where val is not nil.
+func shapesOf(train, val *dataset.Loader) shapes {
+	z := shapes{train: infer.ShapeOf(train)}
+	if val != nil {
+		z.eval = infer.ShapeOf(val)
+		z.train.MaxLen = max(z.train.MaxLen, z.eval.MaxLen)
+		z.eval.MaxLen = z.train.MaxLen
+	}
+	return z
 }
 
 func (p *prepared) readData(ctx context.Context) error {
@@ -90,11 +116,14 @@ func (p *prepared) readData(ctx context.Context) error {
 	if p.data, p.report, err = p.LoadData(ctx, p.spec.Dataset, p.spec.Seed); err != nil {
 		return err
 	}
-	if p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize); err != nil {
-		return err
-	}
+	p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize)
+	return err
+}
+
+// loadValidation packs the validation rows into batches as large as training's; they take less memory.
+func (p *prepared) loadValidation(batchSize int) (err error) {
 	if p.data.Val.Len() > 0 {
-		p.val, err = p.data.ValLoader(p.spec.Training.BatchSize)
+		p.val, err = p.data.ValLoader(batchSize, slices.Max(p.loader.Shape().Budgets))
 	}
 	return err
 }

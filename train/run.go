@@ -112,11 +112,11 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 // bind makes step and evaluation ready.
 func (r *running) bind() error {
 	var err error
-	if r.pipeline, err = NewPipeline(r.step, r.memory, r.memory.Runs[0], r.On, r.spec.Training.GradientAccumulationSteps, r.spec.Seed); err != nil {
+	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.spec.Training.GradientAccumulationSteps, r.spec.Seed); err != nil {
 		return err
 	}
 	if eval := r.found.Step.eval; eval != nil {
-		r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[1])
+		r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[len(r.memory.Runs)-1])
 	}
 	return err
 }

@@ -34,6 +34,7 @@ const overlapCalls = 6
 // Step is the training step as one plan.
 type Step struct {
 	session.Program
+	Tokens    int          // of a micro-batch
 	Loss      *graph.Value // f[], the optimizer step's loss
 	Norm      *graph.Value // f[2], gradient norm and clip factor
 	scaling   *graph.Value // state of loss scaling; nil where the machine's precision needs none
@@ -56,7 +57,7 @@ type Reduction func(n *nn.Net, gradients, loss *graph.Value)
 // micro-batch and the norm; nil = one device.
 func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
-	t := &Step{objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer())}
+	t := &Step{Tokens: s.Tokens, objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer())}
 	data := t.objective.Declare(n, "", s.Tokens)
 	numbers := n.Batch(t.declareUpdate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 

@@ -166,7 +166,7 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	if !readable {
 		return c, problems
 	}
-	c.Notes = append(c.Notes, setDefaults(v, at)...)
+	c.Notes = append(append(c.Notes, setDefaults(v, at)...), renameValues(v)...)
 	if err := v.UnmarshalExact(&c.Spec); err != nil {
 		problems = append(problems, problem{at: file.position(nil), text: err.Error()})
 		return c, problems

@@ -29,7 +29,7 @@ var descriptions = map[string]string{
 	"dataset.val_path":                     "A validation file of the same format, instead of `val_split`.",
 	"dataset.shuffle":                      "Shuffle the rows anew in every epoch, by seed and epoch.",
 	"dataset.packing":                      "Packing puts several rows into one sequence of `max_length` tokens; no row attends to another.",
-	"dataset.pad_to":                       "The length of unpacked sequences: longest (row of the data set, rounded up to 8) or max_length.",
+	"dataset.pad_to":                       "What unpacked rows are padded to: none, they lie end to end, or max_length, the most that a batch can take.",
 	"dataset.train_on_prompt":              "`train_on_prompt` trains the prompt's tokens too; otherwise only the answer's are.",
 	"dataset.fields":                       "Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}.",
 	"dataset.separator":                    "The text between prompt and completion (format completion).",

@@ -2,13 +2,35 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/spf13/viper"
+
+	"github.com/tierlora/tierlora/dataset"
 )
 
 // renamed gives the new path of keys that had another name, in the same section. Files with the old name keep
 // working: the value is taken, and a note says so.
 var renamed = map[string]string{
 	"training.decoded_weights": "training.dequantised_weights",
+}
+
+// renamedValues gives the new name of values that had another one, by key. They keep working, with a note.
+var renamedValues = map[string]map[string]string{
+	"dataset.pad_to": {dataset.PadLongest: dataset.PadNone},
+}
+
+// renameValues replaces values by their new names.
+func renameValues(v *viper.Viper) (notes []string) {
+	for _, path := range slices.Sorted(maps.Keys(renamedValues)) {
+		if to, ok := renamedValues[path][v.GetString(path)]; ok {
+			notes = append(notes, fmt.Sprintf("%s: %s is %s now; the old name still works", path, v.GetString(path), to))
+			v.Set(path, to)
+		}
+	}
+	return notes
 }
 
 // removed are keys that did nothing, and why. Without a value they are passed over with a note.

@@ -27,7 +27,7 @@ var choices = map[string][]any{
 	"quantization.type":       anyOf(quant.Names()),
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
 	"dataset.format":          anyOf(append([]string{""}, sortedNames(dataset.Formats)...)),
-	"dataset.pad_to":          {dataset.PadLongest, dataset.PadMaxLength},
+	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
 	"dataset.on_truncated":    {dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
 	"training.optimizer":      anyOf(sortedNames(optimizer.Optimizers)),
 	"training.objective":      anyOf(sortedNames(objective.Objectives)),

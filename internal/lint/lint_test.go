@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"model/*":           {"model", "model/nn", "kernel"}, // the families
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
+	"dataset/jinja":     {},
 	"dataset/source":    {},
 	"dataset":           {"dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",

@@ -59,8 +59,9 @@ func (l labelled) Fill(b dataset.Batch) int { return ShiftLabels(l.labels, b.Lab
 func (l labelled) Scale(s float32) { l.scale[0] = s }
 
 // ShiftLabels writes to each place what it must predict, the next token's label, and returns how many
-// places are trained. A sequence's last place predicts nothing. cu are the sequences' borders.
+// places are trained. A sequence's last place predicts nothing. cu are the sequences' borders. dst may be longer.
 func ShiftLabels(dst, labels, cu []int32) (trained int) {
+	dst = dst[:len(labels)]
 	copy(dst, labels[1:])
 	dst[len(labels)-1] = dataset.Ignore
 	for _, end := range cu {

@@ -1,0 +1,143 @@
+package dataset
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Limits of ChooseBudgets.
+const (
+	maxBudgets      = 8     // a step is planned and captured for each
+	batchesABudget  = 2     // which takes about as long as so many micro-batches: a further budget must save more
+	savingOfABudget = 0.005 // and this part of the tokens at least
+	budgetSizes     = 512   // different sizes that are looked at, at most
+)
+
+// ChooseBudgets chooses the token budgets of a run of so many batches over all ranks, from the batches that it will deal:
+// the largest holds the largest of them, the others lie where they save the most padding. NextWindow must not go further
+// than the epoch that the run ends in. With Packing or Padded nothing changes.
+func (l *Loader) ChooseBudgets(batches int) {
+	if !l.flat() {
+		return
+	}
+	var totals []int // of each batch
+	for epoch := 0; len(totals) < max(batches, 1); epoch++ {
+		dealt := l.sequences(epoch)
+		for p := range l.batches(dealt.len()) {
+			totals = append(totals, l.tokens(dealt.part(l.at(dealt, p))))
+		}
+	}
+	largest := slices.Max(totals)
+	unit := budgetUnit(largest)
+	budgets := placeBudgets(totals, unit, maxBudgets, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
+	for i, b := range budgets {
+		budgets[i] = min(b, l.opt.BatchSize*l.opt.T)
+	}
+	l.budgets = slices.Compact(budgets)
+}
+
+// UseBudgets replaces the budgets, ascending; the largest must stay.
+func (l *Loader) UseBudgets(budgets []int) {
+	if len(budgets) == 0 || !slices.IsSorted(budgets) || budgets[len(budgets)-1] != l.budgets[len(l.budgets)-1] {
+		panic(fmt.Sprintf("token budgets %v do not replace %v", budgets, l.budgets))
+	}
+	l.budgets = budgets
+}
+
+// budgetUnit is what budgets of at most so many tokens are multiples of: the rows that GEMM and attention tiles have on
+// GPUs, where batches are large enough for it to cost next to nothing.
+func budgetUnit(tokens int) int {
+	unit := 128
+	switch {
+	case tokens <= 1024:
+		unit = 8
+	case tokens <= 8192:
+		unit = 64
+	}
+	for tokens > unit*budgetSizes {
+		unit *= 2
+	}
+	return unit
+}
+
+// placeBudgets chooses at most most budgets, multiples of unit, for batches of such totals: those with which the fewest
+// tokens are computed. Each further one saves at least such a part of them.
+func placeBudgets(totals []int, unit, most int, saving float64) []int {
+	size := func(total int) int { return (total + unit - 1) / unit }
+	n := size(slices.Max(totals))
+	fit := make([]int, n+1) // batches of at most so many units
+	for _, t := range totals {
+		fit[size(t)]++
+	}
+	for i := 1; i <= n; i++ {
+		fit[i] += fit[i-1]
+	}
+	// computed[i] is the units computed for all batches of at most i units with k budgets, the largest i; from[k][i] the
+	// budget below.
+	computed := make([]int, n+1)
+	for i := range computed {
+		computed[i] = i * fit[i]
+	}
+	from := [][]int{make([]int, n+1)}
+	for len(from) < most {
+		with, below := slices.Clone(computed), slices.Clone(from[len(from)-1])
+		for i := 1; i <= n; i++ {
+			for j := range i {
+				if c := computed[j] + i*(fit[i]-fit[j]); c < with[i] {
+					with[i], below[i] = c, j
+				}
+			}
+		}
+		if float64(computed[n]-with[n]) < saving*float64(with[n]) {
+			break
+		}
+		computed, from = with, append(from, below)
+	}
+	var budgets []int
+	for k, at := len(from)-1, n; at > 0; k-- {
+		budgets = append(budgets, at*unit)
+		at = from[k][at]
+	}
+	slices.Reverse(budgets)
+	return budgets
+}
+
+// largest is the tokens of the largest batch that there could be, whatever the order.
+func (l *Loader) largest() int {
+	count := make([]int, l.opt.Longest+1) // rows of so many tokens
+	for i := range l.rows.Len() {
+		count[l.rows.Length(i)]++
+	}
+	left, tokens := l.opt.BatchSize, 0
+	for n := l.opt.Longest; n > 0 && left > 0; n-- {
+		rows := min(count[n], left)
+		left, tokens = left-rows, tokens+rows*n
+	}
+	unit := budgetUnit(tokens)
+	return min((tokens+unit-1)/unit*unit, l.opt.BatchSize*l.opt.T)
+}
+
+// budget is the smallest one that holds a batch.
+func (l *Loader) budget(tokens int) int {
+	for _, b := range l.budgets {
+		if tokens <= b {
+			return b
+		}
+	}
+	panic(fmt.Sprintf("a batch of %d tokens, the budgets %v were chosen for a shorter run", tokens, l.budgets))
+}
+
+// Efficiency is the part of the tokens computed in an epoch that are rows' and not padding.
+func (l *Loader) Efficiency(epoch int) float64 {
+	dealt := l.sequences(epoch)
+	batches := l.batches(dealt.len())
+	computed := float64(batches) * float64(l.budgets[len(l.budgets)-1])
+	if l.flat() {
+		computed = 0
+		for p := range batches {
+			computed += float64(l.budget(l.tokens(dealt.part(l.at(dealt, p)))))
+		}
+	}
+	return math.Min(float64(l.total)/computed, 1)
+}

@@ -1,0 +1,211 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Dict is Python's dict: it keeps the order in which keys came.
+type Dict struct {
+	keys  []Value
+	vals  []Value
+	index map[any]int // by hash key; only where there are more keys than small
+}
+
+// small is how many keys are searched one by one.
+const small = 8
+
+// NewDict is an empty dict.
+func NewDict() *Dict { return &Dict{} }
+
+// Len is the number of keys.
+func (d *Dict) Len() int { return len(d.keys) }
+
+// At is the i-th key and its value.
+func (d *Dict) At(i int) (key, value Value) { return d.keys[i], d.vals[i] }
+
+// Get is the value of a string key.
+func (d *Dict) Get(key string) (Value, bool) {
+	v := d.lookup(key)
+	return v, v != nil
+}
+
+// lookup is the value of a string key, nil where there is none.
+func (d *Dict) lookup(key string) Value {
+	if i := d.find(key); i >= 0 {
+		return d.vals[i]
+	}
+	return nil
+}
+
+func (d *Dict) find(key string) int {
+	if d.index != nil {
+		if i, ok := d.index[key]; ok {
+			return i
+		}
+		return -1
+	}
+	for i, k := range d.keys {
+		switch k := k.(type) {
+		case Str:
+			if string(k) == key {
+				return i
+			}
+		case markup:
+			if string(k) == key {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+func (d *Dict) findKey(key any) int {
+	if s, ok := key.(string); ok {
+		return d.find(s)
+	}
+	if d.index != nil {
+		if i, ok := d.index[key]; ok {
+			return i
+		}
+		return -1
+	}
+	for i, k := range d.keys {
+		if hashKey(k) == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// Set gives a string key a value: a new key comes last, an old one keeps its place.
+func (d *Dict) Set(key string, v Value) { d.put(Str(key), key, v) }
+
+// set is Set for any key that can be hashed.
+func (d *Dict) set(key, v Value) { d.put(key, hashKey(key), v) }
+
+func (d *Dict) put(key Value, hash any, v Value) {
+	if i := d.findKey(hash); i >= 0 {
+		d.vals[i] = v
+		return
+	}
+	d.keys = append(d.keys, key)
+	d.vals = append(d.vals, v)
+	if d.index != nil {
+		d.index[hash] = len(d.keys) - 1
+	} else if len(d.keys) > small {
+		d.reindex()
+	}
+}
+
+func (d *Dict) reindex() {
+	d.index = make(map[any]int, 2*len(d.keys))
+	for i, k := range d.keys {
+		d.index[hashKey(k)] = i
+	}
+}
+
+// Delete takes a string key away; nothing happens where there is none.
+func (d *Dict) Delete(key string) {
+	i := d.find(key)
+	if i < 0 {
+		return
+	}
+	d.keys = slices.Delete(d.keys, i, i+1)
+	d.vals = slices.Delete(d.vals, i, i+1)
+	d.index = nil
+	if len(d.keys) > small {
+		d.reindex()
+	}
+}
+
+// Copy is a dict of its own with the same values.
+func (d *Dict) Copy() *Dict {
+	c := &Dict{keys: slices.Clone(d.keys), vals: slices.Clone(d.vals)}
+	if len(c.keys) > small {
+		c.reindex()
+	}
+	return c
+}
+
+type (
+	noneKey      struct{}
+	undefinedKey struct{}
+	rangeKey     struct{ length, start, step int64 }
+	tupleKey     string
+	bigKey       string
+	nanKey       struct{ of *byte }
+)
+
+// hashKey is a Go value that is equal for keys that are equal in Python: 1, 1.0 and True are one key. It
+// raises TypeError for what cannot be hashed.
+func hashKey(v Value) any { return hashDeep(v, 0) }
+
+func hashDeep(v Value, depth int) any {
+	if depth > maxNest {
+		raise("RecursionError", "tuples lie more than %d deep in each other", maxNest)
+	}
+	switch v := v.(type) {
+	case Str:
+		return string(v)
+	case markup:
+		return string(v)
+	case Int:
+		return int64(v)
+	case Bool:
+		return int64(boolInt(bool(v)))
+	case Float:
+		f := float64(v)
+		switch {
+		case f == math.Trunc(f) && f >= -1<<63 && f < 1<<63:
+			return int64(f)
+		case f != f:
+			return nanKey{new(byte)} // a NaN equals no key
+		case f == math.Trunc(f) && !math.IsInf(f, 0):
+			return bigKey(bigOfFloat(f).n.String())
+		}
+		return f
+	case bigInt:
+		return bigKey(v.n.String())
+	case None:
+		return noneKey{}
+	case *undefined:
+		return undefinedKey{}
+	case *Tuple:
+		return hashItems(v.items, depth)
+	case *groupTuple:
+		return hashItems(v.items, depth)
+	case *rangeObj:
+		n := v.length()
+		if n == 0 {
+			return rangeKey{}
+		}
+		if n == 1 {
+			return rangeKey{n, v.start, 0}
+		}
+		return rangeKey{n, v.start, v.step}
+	case *List, *Dict, *dictView:
+		raise("TypeError", "unhashable type: '%s'", v.typeName())
+	}
+	return v
+}
+
+// hashItems writes the keys of a tuple's items one after the other, each with its kind and length.
+func hashItems(items []Value, depth int) any {
+	var b strings.Builder
+	for _, v := range items {
+		switch k := hashDeep(v, depth+1).(type) {
+		case string:
+			fmt.Fprintf(&b, "s%d:%s", len(k), k)
+		case tupleKey:
+			fmt.Fprintf(&b, "t%d:%s", len(k), string(k))
+		case int64, float64, bigKey, noneKey, undefinedKey, rangeKey:
+			fmt.Fprintf(&b, "%T%v,", k, k)
+		default:
+			fmt.Fprintf(&b, "%T%p,", k, k)
+		}
+	}
+	return tupleKey(b.String())
+}

@@ -1,0 +1,283 @@
+package jinja
+
+func execAll(body []stmt, f *frame) control {
+	for _, s := range body {
+		if c := s.exec(f); c != goOn {
+			return c
+		}
+	}
+	return goOn
+}
+
+type (
+	outputItem struct {
+		text string // where e is nil
+		e    expr
+		line int
+	}
+	outputStmt struct{ items []outputItem }
+)
+
+func (o *outputStmt) exec(f *frame) control {
+	for i := range o.items {
+		item := &o.items[i]
+		if item.e == nil {
+			f.st.write(item.text)
+			continue
+		}
+		f.st.line = item.line
+		if sum, ok := item.e.(*sumExpr); ok {
+			sum.print(f)
+			continue
+		}
+		v := item.e.eval(f)
+		if s, ok := v.(Str); ok {
+			f.st.write(string(s))
+		} else {
+			f.st.write(str(f.st, v))
+		}
+	}
+	return goOn
+}
+
+type (
+	ifArm struct {
+		line int
+		test expr
+		body []stmt
+	}
+	ifStmt struct {
+		arms []ifArm
+		els  []stmt
+	}
+)
+
+func (s *ifStmt) exec(f *frame) control {
+	for i := range s.arms {
+		arm := &s.arms[i]
+		f.st.line = arm.line
+		if truthy(f.st, arm.test.eval(f)) {
+			return execAll(arm.body, f)
+		}
+	}
+	return execAll(s.els, f)
+}
+
+// target is what a value is assigned to.
+type (
+	target      interface{ assign(f *frame, v Value) }
+	slotTarget  int
+	spaceTarget struct {
+		space expr
+		attr  string
+	}
+	tupleTarget []target
+)
+
+func (t slotTarget) assign(f *frame, v Value) { f.slots[t] = v }
+
+func (t *spaceTarget) assign(f *frame, v Value) { t.space.eval(f).(*namespace).attrs.Set(t.attr, v) }
+
+func (t tupleTarget) assign(f *frame, v Value) {
+	var all []Value
+	switch l := v.(type) {
+	case *List:
+		all = l.Items
+	case *Tuple:
+		all = l.items
+	default:
+		next := iterOf(v)
+		if next == nil {
+			raise("TypeError", "cannot unpack non-iterable %s object", v.typeName())
+		}
+		for len(all) <= len(t) {
+			v := next(f.st)
+			if v == nil {
+				break
+			}
+			all = append(all, v)
+		}
+	}
+	if len(all) > len(t) {
+		raise("ValueError", "too many values to unpack (expected %d)", len(t))
+	}
+	if len(all) < len(t) {
+		raise("ValueError", "not enough values to unpack (expected %d, got %d)", len(t), len(all))
+	}
+	for i := range t {
+		t[i].assign(f, all[i])
+	}
+}
+
+type setStmt struct {
+	line   int
+	target target
+	value  expr
+	spaces []expr // must be namespaces
+}
+
+func (s *setStmt) exec(f *frame) control {
+	f.st.line = s.line
+	checkSpaces(s.spaces, f)
+	s.target.assign(f, s.value.eval(f))
+	return goOn
+}
+
+func checkSpaces(spaces []expr, f *frame) {
+	for _, e := range spaces {
+		if _, ok := e.eval(f).(*namespace); !ok {
+			raise("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
+		}
+	}
+}
+
+// blockFilter are the filters of a {% filter %} or {% set %} block; the text stands in a slot.
+type blockFilter struct {
+	filter expr
+	text   int
+}
+
+func (b *blockFilter) apply(f *frame, text string) Value {
+	f.slots[b.text] = Str(text)
+	return b.filter.eval(f)
+}
+
+type setBlockStmt struct {
+	line   int
+	target target
+	spaces []expr
+	enter  enterScope
+	leave  leaveScope
+	body   []stmt
+	filter *blockFilter
+}
+
+func (s *setBlockStmt) exec(f *frame) control {
+	s.enter.exec(f)
+	before := f.st.push()
+	if c := execAll(s.body, f); c != goOn {
+		f.st.drop(before)
+		return c
+	}
+	text := f.st.pop(before)
+	f.st.line = s.line
+	var v Value = Str(text)
+	if s.filter != nil {
+		v = s.filter.apply(f, text)
+	}
+	for _, e := range s.spaces {
+		if _, ok := e.eval(f).(*namespace); !ok {
+			assignAttribute(f.st, e.eval(f))
+		}
+	}
+	s.target.assign(f, v)
+	s.leave.exec(f)
+	return goOn
+}
+
+// assignAttribute raises what Python raises for x['name'] = value where x is no namespace: Jinja2 checks
+// that in {% set %} with a value only.
+func assignAttribute(_ *state, v Value) {
+	if v == nil {
+		v = None{}
+	}
+	if _, ok := v.(*Dict); ok {
+		raise("SecurityError", "{%% set %%} blocks cannot change a dict")
+	}
+	raise("TypeError", "'%s' object does not support item assignment", v.typeName())
+}
+
+type filterBlockStmt struct {
+	line   int
+	enter  enterScope
+	leave  leaveScope
+	body   []stmt
+	filter *blockFilter
+}
+
+func (s *filterBlockStmt) exec(f *frame) control {
+	s.enter.exec(f)
+	before := f.st.push()
+	if c := execAll(s.body, f); c != goOn {
+		f.st.drop(before)
+		return c
+	}
+	text := f.st.pop(before)
+	f.st.line = s.line
+	writeString(f.st, s.filter.apply(f, text))
+	s.leave.exec(f)
+	return goOn
+}
+
+// writeString writes what a block gives, which must be a str.
+func writeString(st *state, v Value) {
+	s, ok := asStr(v)
+	if !ok {
+		raise("TypeError", "sequence item: expected str instance, %s found", v.typeName())
+	}
+	st.write(s)
+}
+
+type withStmt struct {
+	line    int
+	enter   enterScope
+	leave   leaveScope
+	targets []target
+	values  []expr
+	body    []stmt
+}
+
+func (s *withStmt) exec(f *frame) control {
+	f.st.line = s.line
+	s.enter.exec(f)
+	for i, t := range s.targets {
+		t.assign(f, s.values[i].eval(f))
+	}
+	c := execAll(s.body, f)
+	if c == goOn {
+		s.leave.exec(f)
+	}
+	return c
+}
+
+type controlStmt control
+
+func (c controlStmt) exec(*frame) control { return control(c) }
+
+type macroStmt struct {
+	slot int
+	def  *macroDef
+}
+
+func (s *macroStmt) exec(f *frame) control {
+	f.slots[s.slot] = &macro{s.def, f}
+	return goOn
+}
+
+type callBlockStmt struct {
+	line int
+	call *callExpr
+	def  *macroDef
+}
+
+func (s *callBlockStmt) exec(f *frame) control {
+	f.st.line = s.line
+	writeString(f.st, s.call.evalWith(f, kwarg{"caller", &macro{s.def, f}}))
+	return goOn
+}
+
+type generationStmt struct {
+	line int
+	def  *macroDef
+}
+
+func (s *generationStmt) exec(f *frame) control {
+	f.st.line = s.line
+	m := &macro{s.def, f}
+	text := m.call(f.st, args{})
+	start := len(f.st.top.b)
+	f.st.charge(valueSize)
+	f.st.spans = append(f.st.spans, [2]int{start, start + len(text)})
+	f.st.write(text)
+	return goOn
+}

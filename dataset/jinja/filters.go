@@ -1,0 +1,166 @@
+package jinja
+
+var filters map[string]*filter
+
+func init() { // map, select and their kin look filters and tests up by name
+	filters = map[string]*filter{}
+	add := func(s string, f func(st *state, b *[maxParams]Value) Value, more ...string) {
+		x := &filter{sig: sig(s), call: f}
+		for _, name := range append(more, x.sig.name) {
+			filters[name] = x
+		}
+	}
+	addText(add)
+	addNumbers(add)
+	addSequences(add)
+	filters["tojson"] = &filter{sig: tojsonSig, call: tojson}
+	for name, f := range map[string]func(st *state, a args) Value{
+		"map": filterMap, "select": selectFilter("select", false, false), "reject": selectFilter("reject", true, false),
+		"selectattr": selectFilter("selectattr", false, true), "rejectattr": selectFilter("rejectattr", true, true),
+	} {
+		filters[name] = &filter{context: true, open: f}
+	}
+	filters["format"] = &filter{open: filterFormat}
+	for name, why := range map[string]string{
+		"random": "is random: a chat template must give the same text each time",
+		"urlize": "makes links for web pages, which chat templates have no use for",
+		"pprint": "is not available in chat templates: use tojson(indent=2)",
+	} {
+		filters[name] = &filter{context: true, open: func(*state, args) Value {
+			raise("SecurityError", "the filter %s %s", name, why)
+			return nil
+		}}
+	}
+}
+
+type adder func(s string, f func(st *state, b *[maxParams]Value) Value, more ...string)
+
+func addText(add adder) {
+	add("string(*object, /)", func(st *state, b *[maxParams]Value) Value {
+		if _, ok := asStr(b[0]); ok {
+			return b[0]
+		}
+		return Str(str(st, b[0]))
+	})
+	for name, f := range map[string]func(string) string{"upper": upper, "lower": lower, "capitalize": capitalize} {
+		add(name+"(*s)", func(st *state, b *[maxParams]Value) Value {
+			s := str(st, b[0])
+			st.charge(len(s))
+			return like(b[0], f(s))
+		})
+	}
+	add("title(*s)", func(st *state, b *[maxParams]Value) Value {
+		s := str(st, b[0])
+		st.charge(len(s))
+		return Str(titleWords(s))
+	})
+	add("trim(*value, chars)", func(st *state, b *[maxParams]Value) Value {
+		return like(b[0], strip(str(st, b[0]), b[1], true, true))
+	})
+	add("replace(*s, *old, *new, count)", func(st *state, b *[maxParams]Value) Value {
+		n := int64(-1)
+		if _, none := b[3].(None); b[3] != nil && !none {
+			n = needInt("replace", b[3])
+		}
+		return Str(replace(st, str(st, b[0]), str(st, b[1]), str(st, b[2]), n))
+	})
+	add("center(*value, width)", func(st *state, b *[maxParams]Value) Value {
+		s, ok := b[0], true
+		if _, ok = asStr(s); !ok {
+			s = Str(str(st, s))
+		}
+		if b[1] == nil {
+			b[1] = Int(80)
+		}
+		return pad(st, "center", s, &[maxParams]Value{b[1]}, 2)
+	})
+	add("safe(*value)", func(st *state, b *[maxParams]Value) Value { return markup(str(st, b[0])) })
+	add("escape(*s, /)", func(st *state, b *[maxParams]Value) Value { return escapeValue(st, b[0]) }, "e")
+	add("forceescape(*value)", func(st *state, b *[maxParams]Value) Value { return markup(escapeHTML(st, str(st, b[0]))) })
+	add("striptags(*value)", func(st *state, b *[maxParams]Value) Value { return Str(stripTags(st, str(st, b[0]))) })
+	add("indent(*s, width, first, blank)", filterIndent)
+	add("truncate(*s, length, killwords, end, leeway)", filterTruncate)
+	add("wordwrap(*s, width, break_long_words, wrapstring, break_on_hyphens)", filterWordwrap)
+	add("wordcount(*s)", func(st *state, b *[maxParams]Value) Value { return Int(countWords(str(st, b[0]))) })
+	add("urlencode(*value)", filterURLEncode)
+	add("xmlattr(*d, autospace)", filterXMLAttr)
+	add("join(*value, d, attribute)", filterJoin)
+}
+
+func addNumbers(add adder) {
+	add("abs(*x, /)", filterAbs)
+	add("int(*value, default, base)", filterInt)
+	add("float(*value, default)", filterFloat)
+	add("round(*value, precision, method)", filterRound)
+	add("filesizeformat(*value, binary)", filterFileSize)
+}
+
+func addSequences(add adder) {
+	add("default(*value, default_value, boolean)", func(st *state, b *[maxParams]Value) Value {
+		if isUndefined(b[0]) || b[2] != nil && truthy(st, b[2]) && !truthy(st, b[0]) {
+			if b[1] == nil {
+				return Str("")
+			}
+			return b[1]
+		}
+		return b[0]
+	}, "d")
+	add("length(*obj, /)", func(st *state, b *[maxParams]Value) Value {
+		n, ok := length(st, b[0])
+		if !ok {
+			raise("TypeError", "object of type '%s' has no len()", b[0].typeName())
+		}
+		return Int(n)
+	}, "count")
+	add("list(*value)", func(st *state, b *[maxParams]Value) Value { return &List{items(st, b[0])} })
+	add("first(*seq)", func(st *state, b *[maxParams]Value) Value {
+		if v := mustIter(b[0])(st); v != nil {
+			return v
+		}
+		return &undefined{hint: "No first item, sequence was empty."}
+	})
+	add("last(*seq)", filterLast)
+	add("reverse(*value)", filterReverse)
+	add("items(*value)", filterItems)
+	add("dictsort(*value, case_sensitive, by, reverse)", filterDictsort)
+	add("sort(*value, reverse, case_sensitive, attribute)", filterSort)
+	add("unique(*value, case_sensitive, attribute)", filterUnique)
+	add("min(*value, case_sensitive, attribute)", func(st *state, b *[maxParams]Value) Value { return extreme(st, b, "<") })
+	add("max(*value, case_sensitive, attribute)", func(st *state, b *[maxParams]Value) Value { return extreme(st, b, ">") })
+	add("sum(*iterable, attribute, start)", filterSum)
+	add("groupby(*value, *attribute, default, case_sensitive)", filterGroupby)
+	add("batch(*value, *linecount, fill_with)", filterBatch)
+	add("slice(*value, *slices, fill_with)", filterSlice)
+	add("attr(*obj, *name)", func(st *state, b *[maxParams]Value) Value {
+		name, ok := asStr(b[1])
+		if !ok {
+			raise("TypeError", "getattr(): attribute name must be string")
+		}
+		if u, ok := b[0].(*undefined); ok && !hasDunder(u, name) {
+			u.use()
+		}
+		if a := attribute(st, b[0], name); a != nil {
+			return a
+		}
+		return &undefined{obj: b[0], name: b[1]}
+	})
+}
+
+func filterFormat(st *state, a args) Value {
+	rest := a.pos[1:]
+	if len(rest) > 0 && len(a.kw) > 0 {
+		raise("FilterArgumentError", "can't handle positional and keyword arguments at the same time")
+	}
+	self := a.pos[0]
+	if _, ok := asStr(self); !ok {
+		self = Str(str(st, self))
+	}
+	if len(a.kw) == 0 {
+		return percent(st, self, text(self), NewTuple(append([]Value(nil), rest...)...))
+	}
+	d := NewDict()
+	for _, k := range a.kw {
+		d.Set(k.name, k.v)
+	}
+	return percent(st, self, text(self), d)
+}

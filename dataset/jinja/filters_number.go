@@ -1,0 +1,301 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+func filterAbs(st *state, b *[maxParams]Value) Value {
+	switch v := b[0].(type) {
+	case Float:
+		return Float(math.Abs(float64(v)))
+	case *undefined:
+		raise("TypeError", "bad operand type for abs(): 'Undefined'")
+	}
+	n, ok := asBig(b[0])
+	if !ok {
+		raise("TypeError", "bad operand type for abs(): '%s'", b[0].typeName())
+	}
+	return norm(new(big.Int).Abs(n))
+}
+
+// parseInt is Python's int(s, base); nil = it is no such number.
+func parseInt(s string, base int64) Value {
+	s = strip(s, nil, true, true)
+	sign := ""
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		sign, s = s[:1], s[1:]
+	}
+	prefixed := false
+	for i, p := range []string{"0b", "0o", "0x"} {
+		of := []int64{2, 8, 16}[i]
+		if len(s) > 2 && strings.EqualFold(s[:2], p) && (base == of || base == 0) {
+			s, base, prefixed = strings.TrimPrefix(s[2:], "_"), of, true
+		}
+	}
+	if base == 0 {
+		if strings.HasPrefix(s, "0") && strings.Trim(s, "0_") != "" {
+			return nil
+		}
+		base = 10
+	}
+	_ = prefixed
+	if s == "" || s[0] == '_' || s[len(s)-1] == '_' || strings.Contains(s, "__") || strings.ContainsAny(s, "+-") {
+		return nil
+	}
+	s = asciiDigits(strings.ReplaceAll(s, "_", ""))
+	if len(s) > maxIntDigits && base&(base-1) != 0 {
+		return nil
+	}
+	if len(s) > maxBits/4 {
+		raise("LimitError", "an integer has more than %d bits", maxBits)
+	}
+	n, ok := new(big.Int).SetString(strings.TrimPrefix(sign, "+")+s, int(base))
+	if !ok {
+		return nil
+	}
+	return norm(n)
+}
+
+// asciiDigits turns the digits of other scripts into ASCII ones.
+func asciiDigits(s string) string {
+	if isASCII(s) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if d := digitValue(r); d >= 0 {
+			return '0' + rune(d)
+		}
+		return r
+	}, s)
+}
+
+// parseFloat is Python's float(s); false = it is no number.
+func parseFloat(s string) (float64, bool) {
+	s = asciiDigits(strip(s, nil, true, true))
+	body := strings.ToLower(strings.TrimLeft(s, "+-"))
+	if len(s)-len(body) > 1 {
+		return 0, false
+	}
+	switch body {
+	case "inf", "infinity", "nan":
+	default:
+		if body == "" || strings.Trim(body, "0123456789.e+-_") != "" || body[0] == '_' {
+			return 0, false
+		}
+		for i := range len(body) {
+			if body[i] == '_' && (i+1 == len(body) || !isDecimal(body[i-1]) || !isDecimal(body[i+1])) {
+				return 0, false
+			}
+		}
+		s = strings.ReplaceAll(s, "_", "")
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if e, ok := err.(*strconv.NumError); ok && e.Err == strconv.ErrSyntax {
+		return 0, false
+	}
+	return f, true
+}
+
+// filterInt is int(value), int(float(value)), or the default.
+func filterInt(st *state, b *[maxParams]Value) Value {
+	base := int64(10)
+	if b[2] != nil {
+		n, ok := indexOf(b[2])
+		base = n
+		if !ok {
+			base = -1
+		}
+	}
+	otherwise := b[1]
+	if otherwise == nil {
+		otherwise = Int(0)
+	}
+	switch v := b[0].(type) {
+	case Str, markup:
+		if base == 0 || base >= 2 && base <= 36 {
+			if n := parseInt(text(v), base); n != nil {
+				return n
+			}
+		}
+		f, ok := parseFloat(text(v))
+		if !ok || f != f || math.IsInf(f, 0) {
+			return otherwise
+		}
+		return intOfFloat(f)
+	case Float:
+		if math.IsInf(float64(v), 0) {
+			raise("OverflowError", "cannot convert float infinity to integer")
+		}
+		if v != v {
+			return otherwise
+		}
+		return intOfFloat(float64(v))
+	case *undefined:
+		v.use()
+	}
+	if n, ok := asBig(b[0]); ok {
+		return norm(n)
+	}
+	return otherwise
+}
+
+func filterFloat(st *state, b *[maxParams]Value) Value {
+	otherwise := b[1]
+	if otherwise == nil {
+		otherwise = Float(0)
+	}
+	if s, ok := asStr(b[0]); ok {
+		if f, ok := parseFloat(s); ok {
+			return Float(f)
+		}
+		return otherwise
+	}
+	if u, ok := b[0].(*undefined); ok {
+		u.use()
+	}
+	if isNumber(b[0]) {
+		return Float(toFloat(b[0]))
+	}
+	return otherwise
+}
+
+func filterRound(st *state, b *[maxParams]Value) Value {
+	method := "common"
+	if b[2] != nil {
+		m, ok := asStr(b[2])
+		if !ok {
+			hashKey(b[2])
+		}
+		method = m
+	}
+	if method != "common" && method != "ceil" && method != "floor" {
+		raise("FilterArgumentError", "method must be common, ceil or floor")
+	}
+	precision := b[1]
+	if precision == nil {
+		precision = Int(0)
+	}
+	if method == "common" {
+		return roundValue(st, b[0], precision)
+	}
+	scale := binary(st, '^', Int(10), precision)
+	x := toFloat2(binary(st, '*', b[0], scale))
+	if method == "ceil" {
+		x = math.Ceil(x)
+	} else {
+		x = math.Floor(x)
+	}
+	return binary(st, '/', intOfFloat(x), scale)
+}
+
+// toFloat2 is what math.ceil takes: an int stays exact where it fits, which a float of 53 bits does.
+func toFloat2(v Value) float64 {
+	if u, ok := v.(*undefined); ok {
+		u.use()
+	}
+	return toFloat(v)
+}
+
+// roundValue is Python's round(v, n): halves go to the even side.
+func roundValue(st *state, v, precision Value) Value {
+	_, none := precision.(None)
+	n, ok := indexOf(precision)
+	if !ok && !none {
+		if !isNumber(v) {
+			raise("TypeError", "type %s doesn't define __round__ method", v.typeName())
+		}
+		raise("TypeError", "'%s' object cannot be interpreted as an integer", precision.typeName())
+	}
+	if x, ok := v.(Float); ok {
+		if none {
+			return intOfFloat(math.RoundToEven(float64(x)))
+		}
+		return roundFloat(float64(x), n)
+	}
+	i, ok := asBig(v)
+	if !ok {
+		raise("TypeError", "type %s doesn't define __round__ method", v.typeName())
+	}
+	if n >= 0 {
+		return norm(i)
+	}
+	if -n > maxIntDigits {
+		return Int(0)
+	}
+	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil)
+	q, r := new(big.Int).DivMod(i, ten, new(big.Int))
+	if c := new(big.Int).Lsh(r, 1).Cmp(ten); c > 0 || c == 0 && q.Bit(0) == 1 {
+		q.Add(q, big.NewInt(1))
+	}
+	return norm(q.Mul(q, ten))
+}
+
+func roundFloat(x float64, n int64) Value {
+	switch {
+	case x != x || math.IsInf(x, 0) || n > 323:
+		return Float(x)
+	case n < -308:
+		return Float(math.Copysign(0, x))
+	case n >= 0:
+		f, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', int(n), 64), 64)
+		return Float(f)
+	}
+	// before the point: round the exact decimal expansion, halves to even
+	exact, _ := new(big.Rat).SetString(strconv.FormatFloat(x, 'f', -1, 64))
+	exact.SetFloat64(x)
+	ten := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil))
+	exact.Quo(exact, ten)
+	q := new(big.Int)
+	r := new(big.Int)
+	q.DivMod(exact.Num(), exact.Denom(), r)
+	if c := r.Lsh(r, 1).Cmp(exact.Denom()); c > 0 || c == 0 && q.Bit(0) == 1 {
+		q.Add(q, big.NewInt(1))
+	}
+	f, _ := new(big.Rat).Mul(new(big.Rat).SetInt(q), ten).Float64()
+	return Float(math.Copysign(f, x))
+}
+
+func filterFileSize(st *state, b *[maxParams]Value) Value {
+	x, base, names := 0.0, 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
+	if b[1] != nil && truthy(st, b[1]) {
+		base, names = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
+	}
+	if s, ok := asStr(b[0]); ok {
+		if x, ok = parseFloat(s); !ok {
+			raise("ValueError", "could not convert string to float: %s", quote(s))
+		}
+	} else {
+		x = toFloat2(b[0])
+	}
+	switch {
+	case x == 1:
+		return Str("1 Byte")
+	case x < base:
+		return Str(str(st, intOfFloat(x)) + " Bytes")
+	}
+	unit, name := base, ""
+	for _, name = range names {
+		unit *= base
+		if x < unit {
+			break
+		}
+	}
+	return Str(fmt.Sprintf("%s %s", floatDigits(base*x/unit, 'f', 1, false), name))
+}
+
+// digitValue is the value of a decimal digit of any script, -1 where r is none.
+func digitValue(r rune) int {
+	if !unicode.Is(unicode.Nd, r) {
+		return -1
+	}
+	zero := r // digits come in runs of ten
+	for zero > 0 && r-zero < 9 && unicode.Is(unicode.Nd, zero-1) {
+		zero--
+	}
+	return int(r-zero) % 10
+}

@@ -1,0 +1,152 @@
+// Package jinja evaluates the Jinja templates that models write their conversations with. It gives what
+// Jinja2 3.1.6 gives under the environment that Hugging Face transformers sets up: the immutable sandbox,
+// trim_blocks and lstrip_blocks, loop controls, {% generation %} blocks, raise_exception, strftime_now and a
+// tojson that escapes no HTML. Values follow Python: strings are sequences of code points, dictionaries keep
+// their order, integers have any size.
+//
+// A template is untrusted input. It sees no file and nothing of Go; its steps, depth, output and the bytes
+// that it builds are bounded by Limits.
+package jinja
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Limits bound one rendering; a zero field is the default.
+type Limits struct {
+	Steps  int // rounds of loops, calls and items of filters; default 20 million
+	Depth  int // macros within macros; default 200
+	Output int // bytes of the text; default 256 MiB
+	Memory int // bytes of all strings and lists that are built on the way; default 1 GiB
+}
+
+// MaxSource is the longest template in bytes.
+const MaxSource = 1 << 20
+
+func (l Limits) withDefaults() Limits {
+	set := func(to *int, value int) {
+		if *to <= 0 {
+			*to = value
+		}
+	}
+	set(&l.Steps, 20_000_000)
+	set(&l.Depth, 200)
+	set(&l.Output, 256<<20)
+	set(&l.Memory, 1<<30)
+	return l
+}
+
+// Options are what a rendering needs besides the variables.
+type Options struct {
+	Now    time.Time // what strftime_now tells
+	Limits Limits
+}
+
+// Output is a rendered text. Generation holds the half-open byte ranges of the {% generation %} blocks in the
+// order in which they ended. A block inside a macro or a {% set %} block is placed as transformers places it:
+// where the text outside of that ended.
+type Output struct {
+	Text       string
+	Generation [][2]int
+}
+
+// Error is a template that cannot be compiled or rendered.
+type Error struct {
+	Line    int    // line of the template, from 1; 0 = unknown
+	Kind    string // Jinja2's or Python's name of the exception, or LimitError
+	Message string
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %s", e.Kind, e.Message)
+	}
+	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Kind, e.Message)
+}
+
+// Template is a compiled template; any number of goroutines may render it at once.
+type Template struct {
+	body    []stmt
+	slots   int      // of the outermost frame
+	names   []string // variables that are looked up by name when a rendering begins
+	states  sync.Pool
+	hasGens bool
+}
+
+// HasGeneration reports whether the template has {% generation %} blocks.
+func (t *Template) HasGeneration() bool { return t.hasGens }
+
+// Compile parses a template. An error is an *Error with the line.
+func Compile(source string) (t *Template, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = asError(r, 0)
+			t = nil
+		}
+	}()
+	if len(source) > MaxSource {
+		fail(0, "the template has %d bytes, more than %d", len(source), MaxSource)
+	}
+	if i := invalidUTF8(source); i >= 0 {
+		fail(1+strings.Count(source[:i], "\n"), "the template is not UTF-8: byte %d is 0x%02x", i, source[i])
+	}
+	root := parse(source)
+	return compile(root), nil
+}
+
+// Render runs the template over the variables, which it does not change. Values may be shared by renderings
+// that run at once. An error is an *Error.
+func (t *Template) Render(vars *Dict, o Options) (out Output, err error) {
+	st, _ := t.states.Get().(*state)
+	if st == nil {
+		st = &state{}
+	}
+	st.reset(t, vars, o)
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = Output{}, asError(r, st.line)
+			return // the state is dropped: its buffers are in the middle of something
+		}
+		t.states.Put(st)
+	}()
+	f := &frame{st: st, slots: make([]Value, t.slots)}
+	execAll(t.body, f)
+	st.checkOutput(len(st.top.b))
+	out = Output{Text: string(st.top.b)}
+	if len(st.spans) > 0 {
+		out.Generation = append([][2]int(nil), st.spans...)
+	}
+	st.release()
+	return out, nil
+}
+
+// raised is a Python exception on its way to Render; the line is added there.
+type raised struct{ kind, message string }
+
+// raise ends a rendering, or the folding of a constant, as a Python exception would.
+func raise(kind, format string, args ...any) {
+	message := format
+	if len(args) > 0 {
+		message = fmt.Sprintf(format, args...)
+	}
+	panic(&raised{kind, message})
+}
+
+// fail ends a compilation.
+func fail(line int, format string, args ...any) {
+	panic(&Error{Line: line, Kind: "TemplateSyntaxError", Message: fmt.Sprintf(format, args...)})
+}
+
+// asError turns what raise and fail threw into an error; anything else is a broken invariant of this package.
+func asError(r any, line int) error {
+	switch e := r.(type) {
+	case *raised:
+		return &Error{Line: line, Kind: e.kind, Message: e.message}
+	case *Error:
+		return e
+	}
+	panic(r)
+}

@@ -1,0 +1,414 @@
+package jinja
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// token kinds are Jinja2's names; an operator's kind is the operator itself.
+type token struct {
+	kind  string // data, begin, end ({% %}), print, endprint ({{ }}), name, string, number, an operator, eof
+	text  string // of data, names and strings; what stood there, for messages
+	value Value  // of numbers
+	line  int
+}
+
+type lexer struct {
+	src    string
+	pos    int
+	line   int
+	tokens []token
+	// lineStart: what came before ended with a line break that is gone
+	lineStart bool
+}
+
+func invalidUTF8(s string) int {
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return -1
+}
+
+var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// lex cuts a template into tokens. One line break at its end does not count.
+func lex(source string) []token {
+	src := strings.TrimSuffix(newlines.Replace(source), "\n")
+	l := &lexer{src: src, line: 1, lineStart: true}
+	for l.pos < len(src) {
+		l.root()
+	}
+	l.add("eof", "")
+	return l.tokens
+}
+
+func (l *lexer) add(kind, text string) {
+	l.tokens = append(l.tokens, token{kind: kind, text: text, line: l.line})
+}
+
+// advance goes n bytes on and counts lines.
+func (l *lexer) advance(n int) {
+	l.line += strings.Count(l.src[l.pos:l.pos+n], "\n")
+	l.pos += n
+}
+
+// root reads data up to the next tag, and the tag.
+func (l *lexer) root() {
+	rest := l.src[l.pos:]
+	at := nextTag(rest)
+	if at < 0 {
+		l.add("data", rest)
+		l.advance(len(rest))
+		return
+	}
+	kind := rest[at+1]
+	sign := byte(0)
+	if at+2 < len(rest) && (rest[at+2] == '-' || rest[at+2] == '+') {
+		sign = rest[at+2]
+	}
+	l.data(rest[:at], sign, kind != '{')
+	l.advance(at)
+	if kind == '%' {
+		if n := rawTag(l.src[l.pos:], "raw"); n > 0 {
+			l.raw(n)
+			return
+		}
+	}
+	n := 2
+	if sign != 0 {
+		n = 3
+	}
+	switch kind {
+	case '#':
+		l.advance(n)
+		l.comment()
+	case '%':
+		l.add("begin", "{%")
+		l.advance(n)
+		l.lineStart = false
+		l.inside(true)
+	default:
+		l.add("print", "{{")
+		l.advance(n)
+		l.lineStart = false
+		l.inside(false)
+	}
+}
+
+// nextTag is where {%, {{ or {# stands next, -1 where none does.
+func nextTag(s string) int {
+	for i := 0; ; {
+		j := strings.IndexByte(s[i:], '{')
+		if j < 0 || i+j+1 >= len(s) {
+			return -1
+		}
+		i += j
+		if c := s[i+1]; c == '%' || c == '{' || c == '#' {
+			return i
+		}
+		i++
+	}
+}
+
+// data adds template text as the sign of the tag after it wants it: all space before {%- goes, and the space
+// before a tag that begins its line goes unless the tag prints or has a +.
+func (l *lexer) data(text string, sign byte, block bool) {
+	switch {
+	case sign == '-':
+		text = strings.TrimRightFunc(text, isSpace)
+	case sign != '+' && block:
+		start := strings.LastIndexByte(text, '\n') + 1
+		if (start > 0 || l.lineStart) && strings.TrimFunc(text[start:], isSpace) == "" {
+			text = text[:start]
+		}
+	}
+	if text != "" {
+		l.add("data", text)
+	}
+}
+
+// isSpace is what Python's str.isspace and regular expressions call space.
+func isSpace(r rune) bool {
+	switch {
+	case r < 0x80:
+		return r == ' ' || r >= '\t' && r <= '\r' || r >= 0x1c && r <= 0x1f
+	case r == 0x200b || r == 0xfeff:
+		return false
+	}
+	return unicode.IsSpace(r)
+}
+
+func skipSpace(s string) int { return len(s) - len(strings.TrimLeftFunc(s, isSpace)) }
+
+// rawTag is the length of {% raw %} or {% endraw %} at the start of s with the space that it takes along.
+func rawTag(s, word string) int {
+	i := 2
+	if i < len(s) && (s[i] == '-' || s[i] == '+') {
+		i++
+	}
+	i += skipSpace(s[min(i, len(s)):])
+	if !strings.HasPrefix(s[min(i, len(s)):], word) {
+		return 0
+	}
+	i += len(word)
+	i += skipSpace(s[i:])
+	switch rest := s[i:]; {
+	case strings.HasPrefix(rest, "-%}"):
+		i += 3
+		return i + skipSpace(s[i:])
+	case strings.HasPrefix(rest, "%}"):
+		i += 2
+		if word == "endraw" && strings.HasPrefix(s[i:], "\n") {
+			i++
+		}
+		return i
+	case word == "endraw" && strings.HasPrefix(rest, "+%}"):
+		return i + 3
+	}
+	return 0
+}
+
+// raw reads up to {% endraw %}; n is the length of the opening tag.
+func (l *lexer) raw(n int) {
+	line := l.line
+	l.advance(n)
+	l.lineStart = l.src[l.pos-1] == '\n'
+	rest := l.src[l.pos:]
+	for i := 0; ; i++ {
+		j := strings.Index(rest[i:], "{%")
+		if j < 0 {
+			fail(line, "Missing end of raw directive")
+		}
+		i += j
+		end := rawTag(rest[i:], "endraw")
+		if end == 0 {
+			continue
+		}
+		sign := rest[i+2]
+		l.data(rest[:i], sign, true)
+		l.advance(i + end)
+		l.lineStart = l.src[l.pos-1] == '\n'
+		return
+	}
+}
+
+func (l *lexer) comment() {
+	rest := l.src[l.pos:]
+	i := strings.Index(rest, "#}")
+	if i < 0 {
+		fail(l.line, "Missing end of comment tag")
+	}
+	n := i + 2
+	switch {
+	case i > 0 && rest[i-1] == '-':
+		n += skipSpace(rest[n:])
+	case i > 0 && rest[i-1] == '+':
+	case strings.HasPrefix(rest[n:], "\n"):
+		n++
+	}
+	l.advance(n)
+	l.lineStart = l.src[l.pos-1] == '\n'
+}
+
+// inside reads the tokens of {% %} or {{ }} and the end of it. An end counts only outside of brackets.
+func (l *lexer) inside(block bool) {
+	var open []byte
+	for {
+		l.advance(skipSpace(l.src[l.pos:]))
+		rest := l.src[l.pos:]
+		if rest == "" {
+			return
+		}
+		if len(open) == 0 {
+			if n := endOf(rest, block); n > 0 {
+				l.add(map[bool]string{true: "end", false: "endprint"}[block], "")
+				l.advance(n)
+				l.lineStart = l.src[l.pos-1] == '\n'
+				return
+			}
+		}
+		if l.numberToken(rest) || l.nameToken(rest) || l.stringToken(rest) {
+			continue
+		}
+		op := operatorAt(rest)
+		switch op {
+		case "":
+			r, _ := utf8.DecodeRuneInString(rest)
+			fail(l.line, "unexpected char %s", quote(string(r)))
+		case "(":
+			open = append(open, ')')
+		case "[":
+			open = append(open, ']')
+		case "{":
+			open = append(open, '}')
+		case ")", "]", "}":
+			if len(open) == 0 {
+				fail(l.line, "unexpected '%s'", op)
+			}
+			if want := open[len(open)-1]; want != op[0] {
+				fail(l.line, "unexpected '%s', expected '%c'", op, want)
+			}
+			open = open[:len(open)-1]
+		}
+		l.add(op, op)
+		l.pos += len(op)
+	}
+}
+
+// endOf is the length of %} or }} with what it takes along, 0 where s does not begin with one.
+func endOf(s string, block bool) int {
+	mark := "}}"
+	if block {
+		mark = "%}"
+	}
+	switch {
+	case strings.HasPrefix(s, "-"+mark):
+		return 3 + skipSpace(s[3:])
+	case block && strings.HasPrefix(s, "+"+mark):
+		return 3
+	case block && strings.HasPrefix(s, mark+"\n"):
+		return 3
+	case strings.HasPrefix(s, mark):
+		return 2
+	}
+	return 0
+}
+
+func operatorAt(s string) string {
+	if len(s) >= 2 {
+		switch s[:2] {
+		case "//", "**", "==", "!=", ">=", "<=":
+			return s[:2]
+		}
+	}
+	if strings.IndexByte("+-/*%~[](){}><=.:|,;", s[0]) >= 0 {
+		return s[:1]
+	}
+	return ""
+}
+
+func isNameStart(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.Is(unicode.Nl, r) }
+
+func isNamePart(r rune) bool {
+	return isNameStart(r) || unicode.Is(unicode.Nd, r) || unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Mc, r) ||
+		unicode.Is(unicode.Pc, r)
+}
+
+func (l *lexer) nameToken(s string) bool {
+	n := len(s) - len(strings.TrimLeftFunc(s, isNamePart))
+	if n == 0 {
+		return false
+	}
+	if r, _ := utf8.DecodeRuneInString(s); !isNameStart(r) {
+		fail(l.line, "Invalid character in identifier")
+	}
+	l.add("name", s[:n])
+	l.pos += n
+	return true
+}
+
+func (l *lexer) numberToken(s string) bool {
+	if s[0] < '0' || s[0] > '9' {
+		return false
+	}
+	if l.pos == 0 || l.src[l.pos-1] != '.' {
+		if n := floatAt(s); n > 0 {
+			f, err := strconv.ParseFloat(strings.ReplaceAll(s[:n], "_", ""), 64)
+			if err != nil && f == 0 {
+				fail(l.line, "%s is not a number", s[:n])
+			}
+			l.number(s[:n], Float(f))
+			return true
+		}
+	}
+	n, base := integerAt(s)
+	digits := strings.ReplaceAll(s[:n], "_", "")
+	if base != 10 {
+		digits = digits[2:]
+	}
+	if base == 10 && len(digits) > maxIntDigits {
+		fail(l.line, "Exceeds the limit (%d digits) for integer string conversion", maxIntDigits)
+	}
+	v, ok := new(big.Int).SetString(digits, base)
+	if !ok || v.BitLen() > maxBits {
+		fail(l.line, "%.40s is not an integer that a template may hold", s[:n])
+	}
+	l.number(s[:n], norm(v))
+	return true
+}
+
+func (l *lexer) number(text string, v Value) {
+	l.add("number", text)
+	l.tokens[len(l.tokens)-1].value = v
+	l.pos += len(text)
+}
+
+// digitsAt is the length of digits of which single ones may be parted by an underscore.
+func digitsAt(s string, is func(c byte) bool) int {
+	n := 0
+	for n < len(s) && (is(s[n]) || s[n] == '_' && n > 0 && s[n-1] != '_' && n+1 < len(s) && is(s[n+1])) {
+		n++
+	}
+	return n
+}
+
+func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
+
+// floatAt is the length of a float: digits with a fraction, an exponent, or both.
+func floatAt(s string) int {
+	n := digitsAt(s, isDecimal)
+	found := false
+	if n < len(s) && s[n] == '.' {
+		if m := digitsAt(s[n+1:], isDecimal); m > 0 {
+			n += 1 + m
+			found = true
+		}
+	}
+	if n < len(s) && (s[n] == 'e' || s[n] == 'E') {
+		m := n + 1
+		if m < len(s) && (s[m] == '+' || s[m] == '-') {
+			m++
+		}
+		if d := digitsAt(s[m:], isDecimal); d > 0 {
+			return m + d
+		}
+	}
+	if found {
+		return n
+	}
+	return 0
+}
+
+// integerAt is the length and base of the integer that s begins with.
+func integerAt(s string) (n, base int) {
+	if s[0] != '0' {
+		return digitsAt(s, isDecimal), 10
+	}
+	if len(s) > 1 {
+		is, base := func(byte) bool { return false }, 10
+		switch s[1] | 0x20 {
+		case 'b':
+			is, base = func(c byte) bool { return c == '0' || c == '1' }, 2
+		case 'o':
+			is, base = func(c byte) bool { return c >= '0' && c <= '7' }, 8
+		case 'x':
+			is, base = func(c byte) bool { return isDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }, 16
+		}
+		rest := s[2:]
+		under := strings.HasPrefix(rest, "_")
+		if under {
+			rest = rest[1:]
+		}
+		if n := digitsAt(rest, is); n > 0 {
+			return 2 + int(boolInt(under)) + n, base
+		}
+	}
+	return digitsAt(s, func(c byte) bool { return c == '0' }), 10
+}

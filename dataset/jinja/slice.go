@@ -1,0 +1,158 @@
+package jinja
+
+import (
+	"math"
+	"unicode/utf8"
+)
+
+type sliceExpr struct {
+	x     expr
+	parts [3]expr // start, stop, step; nil = left out
+}
+
+func (e *sliceExpr) eval(f *frame) Value {
+	v := e.x.eval(f)
+	var parts [3]Value
+	for i, p := range e.parts {
+		if p != nil {
+			parts[i] = p.eval(f)
+		}
+	}
+	return slice(f.st, v, parts)
+}
+
+// slice is Python's v[start:stop:step].
+func slice(st *state, v Value, parts [3]Value) Value {
+	switch v := v.(type) {
+	case Str:
+		return Str(sliceString(st, string(v), parts))
+	case markup:
+		return markup(sliceString(st, string(v), parts))
+	case *List:
+		return &List{sliceItems(st, v.Items, parts)}
+	case *Tuple:
+		return &Tuple{sliceItems(st, v.items, parts)}
+	case *groupTuple:
+		return &Tuple{sliceItems(st, v.items, parts)}
+	case *rangeObj:
+		start, count, step := indices(parts, v.length())
+		r := &rangeObj{v.start + start*v.step, 0, v.step * step}
+		r.stop = r.start + count*r.step
+		return r
+	case *undefined:
+		v.use()
+	case *Dict:
+		raise("TypeError", "unhashable type: 'slice'")
+	}
+	raise("TypeError", "'%s' object is not subscriptable", v.typeName())
+	return nil
+}
+
+// indices turns a slice of n items into the first index, how many items, and the step.
+func indices(parts [3]Value, n int64) (start, count, step int64) {
+	step = 1
+	if v, given := sliceIndex(parts[2]); given {
+		step = max(v, -math.MaxInt64)
+		if step == 0 {
+			raise("ValueError", "slice step cannot be zero")
+		}
+	}
+	low, high := int64(0), n
+	if step < 0 {
+		low, high = -1, n-1
+	}
+	clip := func(v Value, otherwise int64) int64 {
+		i, given := sliceIndex(v)
+		if !given {
+			return otherwise
+		}
+		if i < 0 {
+			i += n
+		}
+		return min(max(i, low), high)
+	}
+	if step > 0 {
+		start = clip(parts[0], 0)
+		if stop := clip(parts[1], n); stop > start {
+			count = (stop-start-1)/step + 1
+		}
+		return start, count, step
+	}
+	start = clip(parts[0], n-1)
+	if stop := clip(parts[1], -1); stop < start {
+		count = (start-stop-1)/(-step) + 1
+	}
+	return start, count, step
+}
+
+func sliceIndex(v Value) (int64, bool) {
+	switch v := v.(type) {
+	case nil, None:
+		return 0, false
+	case *undefined:
+		raise("TypeError", "slice indices must be integers or None or have an __index__ method")
+	default:
+		if n, ok := indexOf(v); ok {
+			return n, true
+		}
+		raise("TypeError", "slice indices must be integers or None or have an __index__ method")
+	}
+	return 0, false
+}
+
+func sliceItems(st *state, items []Value, parts [3]Value) []Value {
+	start, count, step := indices(parts, int64(len(items)))
+	if step == 1 {
+		st.step(1)
+		return items[start : start+count : start+count] // lists never change, so they may share
+	}
+	st.charge(valueSize * int(count))
+	out := make([]Value, 0, count)
+	for ; count > 0; count-- {
+		out = append(out, items[start])
+		start += step
+	}
+	return out
+}
+
+func sliceString(st *state, s string, parts [3]Value) string {
+	st.charge(len(s) / 8)
+	n := utf8.RuneCountInString(s)
+	start, count, step := indices(parts, int64(n))
+	if count == 0 {
+		return ""
+	}
+	if n == len(s) { // ASCII
+		if step == 1 {
+			return s[start : start+count]
+		}
+		b := make([]byte, 0, count)
+		for ; count > 0; count-- {
+			b = append(b, s[start])
+			start += step
+		}
+		return string(b)
+	}
+	if step == 1 {
+		from := byteOffset(s, int(start))
+		return s[from : from+byteOffset(s[from:], int(count))]
+	}
+	st.charge(4 * n)
+	runes := []rune(s)
+	out := make([]rune, 0, count)
+	for ; count > 0; count-- {
+		out = append(out, runes[start])
+		start += step
+	}
+	return string(out)
+}
+
+// byteOffset is where the n-th code point of s begins.
+func byteOffset(s string, n int) int {
+	i := 0
+	for ; n > 0; n-- {
+		_, size := utf8.DecodeRuneInString(s[i:])
+		i += size
+	}
+	return i
+}

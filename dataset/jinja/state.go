@@ -1,0 +1,132 @@
+package jinja
+
+import "time"
+
+// state is what one rendering holds.
+type state struct {
+	top    buffer  // the text
+	cur    *buffer // where output goes now: top, or a macro's or block's own
+	spare  []*buffer
+	spans  [][2]int
+	names  []Value // values of Template.names; nil = missing
+	line   int
+	stack  []Value // arguments of the calls under way
+	now    time.Time
+	limits Limits
+	steps  int
+	memory int
+	depth  int
+}
+
+type buffer struct{ b []byte }
+
+// frame holds the local variables of the template's outermost level, of a macro, a call block or a recursive
+// loop; the variables of enclosing ones are read through up.
+type frame struct {
+	st    *state
+	slots []Value
+	up    *frame
+}
+
+func (st *state) reset(t *Template, vars *Dict, o Options) {
+	st.top.b = st.top.b[:0]
+	st.cur = &st.top
+	st.spans = st.spans[:0]
+	st.stack = st.stack[:0]
+	st.line = 1
+	st.now, st.limits = o.Now, o.Limits.withDefaults()
+	st.steps, st.memory, st.depth = 0, 0, 0
+	if cap(st.names) < len(t.names) {
+		st.names = make([]Value, len(t.names))
+	}
+	st.names = st.names[:len(t.names)]
+	for i, name := range t.names {
+		var v Value
+		if vars != nil {
+			v = vars.lookup(name)
+		}
+		if v == nil {
+			v = globals[name]
+		}
+		st.names[i] = v
+	}
+}
+
+// keep is the largest buffer that a finished rendering leaves to the next one.
+const keep = 1 << 20
+
+func (st *state) release() {
+	clear(st.names)
+	if cap(st.top.b) > keep {
+		st.top.b = nil
+	}
+}
+
+func (st *state) step(n int) {
+	st.steps += n
+	if st.steps > st.limits.Steps {
+		raise("LimitError", "the template takes more than %d steps", st.limits.Steps)
+	}
+}
+
+// charge counts bytes that are about to be built.
+func (st *state) charge(n int) {
+	if n > st.limits.Memory-st.memory {
+		raise("LimitError", "the template builds more than %d bytes of values", st.limits.Memory)
+	}
+	st.memory += n
+	st.steps += n >> 8
+}
+
+func (st *state) checkOutput(n int) {
+	if n > st.limits.Output {
+		raise("LimitError", "the text has more than %d bytes", st.limits.Output)
+	}
+}
+
+func (st *state) enter() {
+	st.depth++
+	if st.depth > st.limits.Depth {
+		raise("RecursionError", "macros or loops call each other more than %d deep", st.limits.Depth)
+	}
+	st.step(1)
+}
+
+func (st *state) leave() { st.depth-- }
+
+func (st *state) write(s string) {
+	st.cur.b = append(st.cur.b, s...)
+	if len(st.cur.b) > st.limits.Output {
+		st.checkOutput(len(st.cur.b))
+	}
+}
+
+// push sends output to a buffer of its own until pop.
+func (st *state) push() *buffer {
+	before := st.cur
+	if n := len(st.spare); n > 0 {
+		st.cur = st.spare[n-1]
+		st.spare = st.spare[:n-1]
+		st.cur.b = st.cur.b[:0]
+	} else {
+		st.cur = &buffer{}
+	}
+	return before
+}
+
+func (st *state) pop(before *buffer) string {
+	b := st.cur
+	st.charge(len(b.b))
+	s := string(b.b)
+	st.cur = before
+	if cap(b.b) <= keep {
+		st.spare = append(st.spare, b)
+	}
+	return s
+}
+
+// drop is pop without the text, for a block that a break or continue leaves.
+func (st *state) drop(before *buffer) {
+	st.spare = append(st.spare, st.cur)
+	st.cur = before
+}

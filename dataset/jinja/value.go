@@ -1,0 +1,189 @@
+package jinja
+
+import "math/big"
+
+// Value is a Python value: None, Bool, Int, Float, Str, *List, *Tuple, *Dict, or one that only a template makes.
+type Value interface{ typeName() string }
+
+type (
+	// None is Python's None.
+	None struct{}
+	// Bool is Python's bool.
+	Bool bool
+	// Int is an int of 64 bits; larger ones are another type inside this package.
+	Int int64
+	// Float is Python's float.
+	Float float64
+	// Str is Python's str, as UTF-8.
+	Str string
+	// List is Python's list.
+	List struct{ Items []Value }
+	// Tuple is Python's tuple.
+	Tuple struct{ items []Value }
+)
+
+type (
+	bigInt    struct{ n *big.Int } // never one that fits an Int
+	markup    string               // a str marked as safe HTML: what |safe and |escape give
+	undefined struct {
+		hint     string
+		obj      Value // what has no such name; nil = a variable
+		name     Value
+		security bool
+	}
+	namespace struct{ attrs *Dict }
+	rangeObj  struct{ start, stop, step int64 }
+	// dictView is what keys(), values() and items() give.
+	dictView struct {
+		dict *Dict
+		kind string // dict_keys, dict_values, dict_items
+	}
+	// function is a global function, or a method bound to its value.
+	function struct {
+		name string
+		kind string // as Python's type names it
+		call func(st *state, a args) Value
+	}
+	cycler struct {
+		items []Value
+		pos   int
+	}
+	joiner struct {
+		sep  Value
+		used bool
+	}
+	// iterator is a generator, or what reversed() gives: it can be gone through once.
+	iterator struct {
+		kind string
+		next func(st *state) Value // nil = the end
+	}
+	// groupTuple is one group of |groupby: a tuple whose two items have names.
+	groupTuple struct{ Tuple }
+)
+
+func (None) typeName() string        { return "NoneType" }
+func (Bool) typeName() string        { return "bool" }
+func (Int) typeName() string         { return "int" }
+func (bigInt) typeName() string      { return "int" }
+func (Float) typeName() string       { return "float" }
+func (Str) typeName() string         { return "str" }
+func (markup) typeName() string      { return "Markup" }
+func (*List) typeName() string       { return "list" }
+func (*Tuple) typeName() string      { return "tuple" }
+func (*groupTuple) typeName() string { return "_GroupTuple" }
+func (*Dict) typeName() string       { return "dict" }
+func (*undefined) typeName() string  { return "Undefined" }
+func (*namespace) typeName() string  { return "Namespace" }
+func (*rangeObj) typeName() string   { return "range" }
+func (v *dictView) typeName() string { return v.kind }
+func (f *function) typeName() string { return f.kind }
+func (*cycler) typeName() string     { return "Cycler" }
+func (*joiner) typeName() string     { return "Joiner" }
+func (i *iterator) typeName() string { return i.kind }
+func (*macro) typeName() string      { return "Macro" }
+func (*loopContext) typeName() string {
+	return "LoopContext"
+}
+
+// NewList is a list of these items, which it keeps.
+func NewList(items ...Value) *List { return &List{items} }
+
+// NewTuple is a tuple of these items, which it keeps.
+func NewTuple(items ...Value) *Tuple { return &Tuple{items} }
+
+// asStr is the text of a str, marked safe or not.
+func asStr(v Value) (string, bool) {
+	switch v := v.(type) {
+	case Str:
+		return string(v), true
+	case markup:
+		return string(v), true
+	}
+	return "", false
+}
+
+// asTuple is the items of a tuple.
+func asTuple(v Value) ([]Value, bool) {
+	switch v := v.(type) {
+	case *Tuple:
+		return v.items, true
+	case *groupTuple:
+		return v.items, true
+	}
+	return nil, false
+}
+
+func isUndefined(v Value) bool {
+	_, is := v.(*undefined)
+	return is
+}
+
+// use raises what any work with an undefined value raises.
+func (u *undefined) use() {
+	kind := "UndefinedError"
+	if u.security {
+		kind = "SecurityError"
+	}
+	panic(&raised{kind, u.message()})
+}
+
+func (u *undefined) message() string {
+	name, isStr := asStr(u.name)
+	switch {
+	case u.hint != "":
+		return u.hint
+	case u.obj == nil:
+		return quote(name) + " is undefined"
+	case !isStr:
+		return objectTypeRepr(u.obj) + " has no element " + safeRepr(u.name)
+	default:
+		return quote(objectTypeRepr(u.obj)) + " has no attribute " + quote(name)
+	}
+}
+
+func objectTypeRepr(v Value) string {
+	switch v := v.(type) {
+	case None:
+		return "None"
+	case *undefined, *macro, *loopContext:
+		return "jinja2.runtime." + v.typeName() + " object"
+	case *namespace, *cycler, *joiner:
+		return "jinja2.utils." + v.typeName() + " object"
+	case markup:
+		return "markupsafe.Markup object"
+	case *groupTuple:
+		return "jinja2.filters._GroupTuple object"
+	}
+	return v.typeName() + " object"
+}
+
+// truthy is Python's bool(v).
+func truthy(st *state, v Value) bool {
+	switch v := v.(type) {
+	case Bool:
+		return bool(v)
+	case Str:
+		return v != ""
+	case markup:
+		return v != ""
+	case None, *undefined:
+		return false
+	case *List:
+		return len(v.Items) > 0
+	case *Dict:
+		return v.Len() > 0
+	case Int:
+		return v != 0
+	case Float:
+		return v != 0
+	case *Tuple:
+		return len(v.items) > 0
+	case *rangeObj:
+		return v.length() > 0
+	case *dictView:
+		return v.dict.Len() > 0
+	case *loopContext:
+		return v.len(st) > 0
+	}
+	return true
+}
