@@ -33,6 +33,10 @@ func cacheKey(cfg Config, data, tokenizer string) string {
 	put("train_on_prompt", cfg.TrainOnPrompt)
 	put("separator", cfg.Separator)
 	put("on_truncated", cfg.OnTruncated)
+	put("chat", []string{cfg.ChatTemplate, cfg.TrainOn, fmt.Sprintf("%q", cfg.RolesToTrain), cfg.SplitTurns, fmt.Sprintf("%q", cfg.AllowSpecial)})
+	put("train_reasoning", cfg.TrainReasoning)
+	put("train_tool_calls", cfg.TrainToolCalls)
+	put("templates", cfg.chat.print())
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}
@@ -49,6 +53,8 @@ var keyless = map[string]string{
 	"PadTo":    "shapes batches",
 	"CacheDir": "where the entry lies",
 	"Seed":     "parts and orders the rows",
+	"Chat":     "the hash of what it finds is in the key",
+	"chat":     "made of other fields",
 	"Workers":  "how fast",
 	"Progress": "shows how far",
 }

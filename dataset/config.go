@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // Config is the `dataset:` section of a run's YAML.
@@ -36,16 +38,39 @@ type Config struct {
 	// OnTruncated is what becomes of a row longer than MaxLength: keep the cut row if a trained token is left, drop
 	// it, or stop with an error.
 	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
+	// ChatTemplate is the template of conversations (formats messages and sharegpt): a .jinja file, the name of one of
+	// the model's own templates, or chatml, vicuna or zephyr. Empty is the model's own, chosen as transformers does.
+	ChatTemplate string `mapstructure:"chat_template" yaml:"chat_template"`
+	// TrainOn says what of a conversation is trained: assistant (all messages of RolesToTrain), last (the last of them)
+	// or all (every token). A message's own train or weight overrides it.
+	TrainOn string `mapstructure:"train_on" yaml:"train_on"`
+	// RolesToTrain are the roles whose messages are trained.
+	RolesToTrain []string `mapstructure:"roles_to_train" yaml:"roles_to_train"`
+	// TrainReasoning trains the reasoning of trained messages too: reasoning_content, and what stands in <think>.
+	TrainReasoning bool `mapstructure:"train_reasoning" yaml:"train_reasoning"`
+	// TrainToolCalls trains the calls of tools in trained messages too.
+	TrainToolCalls bool `mapstructure:"train_tool_calls" yaml:"train_tool_calls"`
+	// SplitTurns is about templates that write a turn otherwise once messages follow (Qwen3 drops its reasoning): auto
+	// renders the conversation up to each such turn as a row of its own, always does so for every trained turn, never
+	// makes such a conversation an error.
+	SplitTurns string `mapstructure:"split_turns" yaml:"split_turns"`
+	// AllowSpecial are special tokens that stay special inside of messages' texts, where they are read as plain text
+	// otherwise; all allows every one.
+	AllowSpecial []string `mapstructure:"allow_special" yaml:"allow_special"`
 	// CacheDir is a folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files
 	// of 64 MB and more. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
 	Seed uint64 `mapstructure:"-" yaml:"-"`
+	// Chat finds the model's chat templates when the first conversation is met, set by the caller; nil: there are none.
+	Chat func() (*chat.Sources, error) `mapstructure:"-" yaml:"-"`
 	// Workers is how many rows are tokenised at a time; 0 = one for each core. It changes no result.
 	Workers int `mapstructure:"-" yaml:"-"`
 	// Progress is told how far reading is, several times a second; nil = nobody is.
 	Progress func(Progress) `mapstructure:"-" yaml:"-"`
+
+	chat *chatOnce
 }
 
 // Values of Config.PadTo and Config.OnTruncated.
@@ -73,6 +98,12 @@ func Default() Config {
 		Separator:   defaultSeparator,
 		OnTruncated: TruncatedKeep,
 		CacheDir:    CacheAuto,
+
+		TrainOn:        chat.TrainAssistant,
+		RolesToTrain:   []string{"assistant"},
+		TrainReasoning: true,
+		TrainToolCalls: true,
+		SplitTurns:     chat.SplitAuto,
 	}
 }
 
@@ -109,6 +140,7 @@ func (c Config) Validate() []error {
 	if !slices.Contains([]string{TruncatedKeep, TruncatedDrop, TruncatedError}, c.OnTruncated) {
 		bad("on_truncated is %q, want %s, %s or %s", c.OnTruncated, TruncatedKeep, TruncatedDrop, TruncatedError)
 	}
+	problems = append(problems, c.validateChat()...)
 	if c.Format == "" {
 		problems = append(problems, c.validateRoles("", allRoles())...)
 		return problems
@@ -150,6 +182,11 @@ func (c Config) validateUse(name string, f Format) []error {
 	var problems []error
 	if c.Separator != defaultSeparator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
+	}
+	if !f.Chat {
+		for _, key := range c.chatKeys() {
+			problems = append(problems, fmt.Errorf("dataset.%s does nothing with format %s, which has no conversations: remove it", key, name))
+		}
 	}
 	if c.TrainOnPrompt && f.NoPrompt != "" {
 		problems = append(problems, fmt.Errorf("dataset.train_on_prompt does nothing with format %s, where %s: remove it", name, f.NoPrompt))

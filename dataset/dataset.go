@@ -125,6 +125,7 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 		return nil, nil, err
 	}
 	set := &Set{Config: cfg, Val: Memory(nil)}
+	cfg.chat = newChatOnce(cfg, tok)
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
 	}

@@ -9,9 +9,10 @@ const (
 	dropMasked      = "no token is trained"
 	dropCutAnswer   = "the answer is cut off entirely at max_length"
 	dropCut         = "longer than max_length"
+	dropSpecial     = "tools, calls or texts hold a special token that cannot be told from the template's (allow_special)"
 )
 
-var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropCutAnswer, dropCut}
+var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropSpecial, dropCutAnswer, dropCut}
 
 // encoded is an example in tokens, or the reason to drop it.
 type encoded struct {
@@ -19,6 +20,8 @@ type encoded struct {
 	length      int // before the cut
 	cut         bool
 	drop        string
+	chat        *chatCounts // of a conversation
+	more        []encoded   // further rows of the same example
 }
 
 // buffers are used again from row to row.
@@ -32,6 +35,9 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) 
 	if ex.Empty != "" {
 		return encoded{drop: ex.Empty}, nil
 	}
+	if ex.Conversation != nil {
+		return encodeConversation(ex.Conversation, cfg)
+	}
 	var e encoded
 	if ex.Segments == nil {
 		for t, id := range ex.IDs {
@@ -44,6 +50,11 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) 
 		b.ids, b.labels = encodeSegments(b.ids[:0], b.labels[:0], ex, tok, cfg.TrainOnPrompt)
 		e.ids, e.labels = b.ids, b.labels
 	}
+	return finish(e, cfg)
+}
+
+// finish masks the first token, cuts at MaxLength, and drops what has no trained token left.
+func finish(e encoded, cfg Config) (encoded, error) {
 	if len(e.labels) > 0 {
 		e.labels[0] = Ignore
 	}
@@ -55,7 +66,11 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) 
 	if e.cut = e.length > cfg.MaxLength; !e.cut {
 		return e, nil
 	}
-	e.ids, e.labels = e.ids[:cfg.MaxLength], e.labels[:cfg.MaxLength]
+	keep := cfg.MaxLength
+	if e.chat != nil {
+		keep = e.chat.cut(keep)
+	}
+	e.ids, e.labels = e.ids[:keep], e.labels[:keep]
 	switch {
 	case cfg.OnTruncated == TruncatedError:
 		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length, cfg.MaxLength)

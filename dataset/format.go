@@ -5,12 +5,15 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // Format says how a row of a file becomes an Example. A new one is a file of its own and a line in Formats.
 type Format struct {
 	Roles     []Role // the fields it reads
 	Separated bool   // it uses Config.Separator
+	Chat      bool   // its rows are conversations
 	NoPrompt  string // why it has no prompt to train on; empty if it has one
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
@@ -27,13 +30,16 @@ type Role struct {
 var Formats = map[string]Format{
 	"alpaca":     alpaca,
 	"completion": completion,
+	"messages":   messages,
+	"sharegpt":   sharegpt,
 	"text":       text,
 	"tokenized":  tokenized,
 }
 
-// Example is a row as a format reads it: segments of text, or ids that are given.
+// Example is a row as a format reads it: segments of text, a conversation, or ids that are given.
 type Example struct {
-	Segments []Segment
+	Segments     []Segment
+	Conversation *chat.Conversation
 	EOS      bool    // append the tokenizer's end token, trained if the last segment is
 	IDs      []int32 // given tokens, instead of Segments
 	Labels   []int32 // as long as IDs

@@ -123,7 +123,9 @@ var errBroken = errors.New("broken file")
 func (s *loading) book(c *chunk) error {
 	for i := range c.booked {
 		r := &c.booked[i]
-		s.index++
+		if !r.more {
+			s.index++
+		}
 		if r.err != nil {
 			var row *source.RowError
 			errors.As(r.err, &row)

@@ -265,6 +265,19 @@ func textOf(raw []byte) (s string, err error) {
 	return s, err
 }
 
+// JSON is the value of a role as the file has it; nil when the field is absent or null. Half a surrogate pair in it is an
+// error.
+func (f Fields) JSON(role string) ([]byte, error) {
+	if !f.Present(role) {
+		return nil, nil
+	}
+	raw, _ := f.row.value(f.keys[role])
+	if lone := loneSurrogate(raw); lone != "" {
+		return nil, fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", f.keys[role], lone)
+	}
+	return raw, nil
+}
+
 // Ints is the list of whole numbers of a role.
 func (f Fields) Ints(role string) ([]int32, error) {
 	key := f.keys[role]

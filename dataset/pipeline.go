@@ -48,6 +48,8 @@ type booked struct {
 	hash        uint64
 	maxID       int32
 	err         error // *source.RowError
+	chat        *chatCounts
+	more        bool // a further row of the row before
 }
 
 // pipeline reads on one goroutine, encodes on several, and hands over the chunks in the order of the file.
@@ -179,14 +181,23 @@ func (p *pipeline) release(c *chunk) {
 func (p *pipeline) tokenise(c *chunk, b *buffers) {
 	for k, raw := range c.rows {
 		r := booked{index: c.first + k, line: raw.line, err: raw.err}
+		var e encoded
 		if r.err == nil {
-			r.fill(c, source.Row{Line: raw.line, Data: c.data[raw.from:raw.to]}, p.encode, b)
+			e = r.encode(source.Row{Line: raw.line, Data: c.data[raw.from:raw.to]}, p.encode, b)
+		}
+		if r.err == nil {
+			r.fill(c, e)
 		}
 		c.booked = append(c.booked, r)
+		for _, e := range e.more {
+			r := booked{index: r.index, line: r.line, more: true}
+			r.fill(c, e)
+			c.booked = append(c.booked, r)
+		}
 	}
 }
 
-func (r *booked) fill(c *chunk, raw source.Row, encode func(source.Row, *buffers) (encoded, error), b *buffers) {
+func (r *booked) encode(raw source.Row, encode func(source.Row, *buffers) (encoded, error), b *buffers) encoded {
 	e, err := encode(raw, b)
 	if err != nil {
 		var row *source.RowError
@@ -194,8 +205,13 @@ func (r *booked) fill(c *chunk, raw source.Row, encode func(source.Row, *buffers
 			err = &source.RowError{Line: raw.Line, Err: err}
 		}
 		r.err = err
-		return
+		return encoded{}
 	}
+	return e
+}
+
+func (r *booked) fill(c *chunk, e encoded) {
+	r.chat = e.chat
 	if r.drop = e.drop; r.drop != "" {
 		return
 	}

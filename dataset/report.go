@@ -26,6 +26,8 @@ type Report struct {
 	CutTokens     int64 // lost to the cut, of the kept rows
 	Longest       int   // tokens of the longest kept row
 
+	Chat ChatReport // of formats with conversations
+
 	Duplicates         int     // kept rows whose tokens an earlier kept row has too
 	TrainRows, ValRows int     // after the split
 	Leaked             int     // validation rows whose tokens a training row has too
@@ -68,7 +70,10 @@ func (r *Report) DroppedRows() int {
 
 // count books one row of a file; rows are booked in the file's order.
 func (r *Report) count(b *booked, path string) {
-	r.Rows++
+	if !b.more {
+		r.Rows++
+	}
+	r.countChat(b)
 	if b.drop != "" {
 		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == b.drop })
 		if i < 0 {
@@ -162,6 +167,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
 	}
 	fmt.Fprintf(b, "\n  tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
+	r.Chat.write(b)
 	if r.Duplicates > 0 {
 		fmt.Fprintf(b, "\n  duplicates: %d rows have the tokens of an earlier row", r.Duplicates)
 	}

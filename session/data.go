@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // LoadData reads data, embedded or from files, as the model's tokenizer sees it, and checks that the model knows its
 // tokens.
 func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
 	c.Seed, c.Workers, c.Progress = seed, s.Workers, s.Reading
+	c.Chat = func() (*chat.Sources, error) { return chat.Find(s.Base.Folder) }
 	set, report, err := s.readData(ctx, c)
 	if err != nil {
 		return nil, nil, err

@@ -44,11 +44,11 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tok, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, environment(c, 0))
+			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, environment(c, 0))
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok, c.reading())
+			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, c.reading())
 			if err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ func newInspectTokens(c *console) *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			tok, err := openTokenizer(cmd.Context(), dir, environment(c, 0))
+			tok, _, err := openTokenizer(cmd.Context(), dir, environment(c, 0))
 			if err != nil {
 				return err
 			}

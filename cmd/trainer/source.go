@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/session"
@@ -51,29 +53,32 @@ func checkAdapter(dir string) error {
 	return nil
 }
 
-// openTokenizer loads the tokenizer of a model folder, hub name or embedded model.
-func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenizer.Tokenizer, error) {
+// openTokenizer loads the tokenizer of a model folder, hub name or embedded model, and gives that folder too.
+func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenizer.Tokenizer, fs.FS, error) {
 	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
 		if err != nil {
-			return nil, usage(err)
+			return nil, nil, usage(err)
 		}
-		return tokenizer.LoadFS(fsys, ".")
+		tok, err := tokenizer.LoadFS(fsys, ".")
+		return tok, fsys, err
 	}
 	dir, err := hub.Resolve(ctx, name, env.Hub)
 	if err != nil {
-		return nil, unfit(err)
+		return nil, nil, unfit(err)
 	}
 	if err := plainFiles(dir); err != nil {
-		return nil, usage(fmt.Errorf("tokenizer %s: %w", name, err))
+		return nil, nil, usage(fmt.Errorf("tokenizer %s: %w", name, err))
 	}
-	return tokenizer.Load(dir)
+	tok, err := tokenizer.Load(dir)
+	return tok, os.DirFS(dir), err
 }
 
 // openData reads the data of a configuration as a run does.
-func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, reading func(dataset.Progress)) (*dataset.Set, *dataset.Report, error) {
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, reading func(dataset.Progress)) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
 	c.Seed, c.Progress = s.Seed, reading
+	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
 		return dataset.Load(ctx, c, tok)

@@ -1,8 +1,6 @@
 package chat
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,21 +103,6 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 	return c, nil
 }
 
-// Fingerprint names all that decides the rows, for a cache of tokens.
-func (c *Chat) Fingerprint() string {
-	h := sha256.New()
-	var b []byte
-	for _, t := range []*Template{c.plain, c.tools} {
-		b = appendValue(b, t.tokens)
-		fmt.Fprintf(h, "%q %q\n", t.source, b)
-	}
-	fmt.Fprintf(h, "%+v %d", c.o, shapeVersion)
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// shapeVersion is part of every fingerprint: a change of what is trained calls for a new one.
-const shapeVersion = 1
-
 // template is the one that transformers chooses for the conversation.
 func (c *Chat) template(conv *Conversation) *Template {
 	if conv.Tools != nil {
@@ -196,6 +179,7 @@ func (c *Chat) endText(t *Template) string { return c.known[t].end }
 // traits are what a template is found to do.
 type traits struct {
 	end       string  // what ends a turn of the assistant
+	prompt    string  // what the generation prompt adds; "" without one
 	stops     []int32 // the same and others, as single tokens
 	textOnly  bool    // contents must be strings, not lists of parts
 	partsOnly bool    // contents must be lists of parts
@@ -238,6 +222,13 @@ func (c *Chat) probe(t *Template) *traits {
 		known.textOnly = true
 	}
 	known.callText = c.probeCalls(t)
+	asked := talk(content)
+	asked.Messages = asked.Messages[:len(asked.Messages)-1]
+	if prompt, err := t.Text(asked, true); err == nil {
+		if before, err := t.Text(asked, false); err == nil && strings.HasPrefix(prompt, before) {
+			known.prompt = prompt[len(before):]
+		}
+	}
 
 	text, _ := t.Text(talk(content), false)
 	_, end, _ := strings.Cut(text, answer)

@@ -2,6 +2,8 @@ package chat
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/internal/jsonerr"
@@ -286,6 +289,20 @@ func readTemplateFile(name string) ([]byte, error) {
 	}
 	return regular.ReadFile(name)
 }
+
+// Fingerprint names all that the sources and the chosen template decide, for a cache of tokens.
+func (s *Sources) Fingerprint(name string) string {
+	h := sha256.New()
+	plain, tools, err := s.Choose(name)
+	fmt.Fprintf(h, "%d %q %q %v %d %q", spansVersion, plain.Source, tools.Source, err != nil, s.Stops, DefaultDate.Format(time.DateOnly))
+	if s.Tokens != nil {
+		h.Write(appendValue(nil, s.Tokens))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// spansVersion is part of every fingerprint: a change of what is trained calls for a new one.
+const spansVersion = 1
 
 // Named is a template's source and what errors call it.
 type Named struct{ Name, Source string }

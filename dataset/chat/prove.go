@@ -149,6 +149,9 @@ func (p *prover) shape() (*shape, error) {
 	}
 	whole, err := p.t.render(p.conv, p.messages, false)
 	if err != nil {
+		if p.how != bare {
+			err = errUnread // perhaps it is the marks that the template cannot take
+		}
 		return nil, err
 	}
 	if err := p.checkNull(whole.Text); err != nil {
@@ -242,19 +245,58 @@ type provenTurn struct {
 func (p *prover) turn(i int) (t provenTurn, err error) {
 	prompt := p.conv.Messages[i].Role == "assistant"
 	t.message = i
-	if t.before, err = p.render(i, prompt); err != nil {
-		if i > 0 {
-			return t, fmt.Errorf("messages[%d]: the conversation before it cannot be rendered, so its mask cannot be proved: %w", i, err)
-		}
-		t.before = "" // templates may refuse an empty conversation; what the first message adds is all of it
-	}
 	if t.after, err = p.render(i+1, false); err != nil {
 		return t, fmt.Errorf("messages[%d]: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", i, err)
 	}
-	if !strings.HasPrefix(t.after, t.before) {
+	t.before, err = p.render(i, prompt)
+	switch {
+	case err == nil && strings.HasPrefix(t.after, t.before):
+	case i == 0 && !prompt:
+		t.before = ""
+	case i == 0:
+		// Few templates render an empty conversation: the prompt must stand before the text.
+		if t.before = p.promptBefore(t.after); t.before == "" {
+			return t, fmt.Errorf("messages[0]: the conversation begins with the assistant, and where the model would begin to write cannot be told")
+		}
+	case err != nil:
+		return t, fmt.Errorf("messages[%d]: the conversation before it cannot be rendered, so its mask cannot be proved: %w", i, err)
+	default:
 		return t, fmt.Errorf("messages[%d]: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", i)
 	}
-	return t, nil
+	return t, p.checkWritten(t)
+}
+
+// promptBefore is the rendering of a first message up to and with the generation prompt before its text.
+func (p *prover) promptBefore(after string) string {
+	l, err := p.read(after)
+	prompt := p.c.known[p.t].prompt
+	if err != nil || len(l.pieces) == 1 || prompt == "" {
+		return ""
+	}
+	at := strings.LastIndex(l.pieces[0].gap, prompt)
+	if at < 0 {
+		return ""
+	}
+	return after[:at+len(prompt)]
+}
+
+// checkWritten refuses a turn whose text or calls the template leaves out.
+func (p *prover) checkWritten(t provenTurn) error {
+	turn := t.after[len(t.before):]
+	for _, name := range p.conv.Messages[t.message].callNames() {
+		if !strings.Contains(turn, name) {
+			return fmt.Errorf("messages[%d]: the template does not write the call of %s", t.message, clip(name))
+		}
+	}
+	if p.how == bare {
+		return nil
+	}
+	for n, text := range p.texts {
+		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
+			return fmt.Errorf("messages[%d]: the template does not write the message's text", t.message)
+		}
+	}
+	return nil
 }
 
 // place adds to a row the turns that are proved in it, and returns the others.

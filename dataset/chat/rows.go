@@ -23,6 +23,7 @@ type Row struct {
 	Across int     // tokens that lie across the border of a trained stretch: they are trained
 	Plain  int     // special tokens in texts of messages that were read as text
 	Kept   int     // special tokens in texts of messages that Options.Allow names
+	Left   int     // texts of messages that the template does not write
 	Split  bool    // the row holds a part of the conversation's trained turns
 }
 
@@ -45,26 +46,25 @@ func (c *Chat) Rows(conv *Conversation) ([]Row, error) {
 	if rows, err := c.byShape(t, conv, chosen, texts, key); err == nil {
 		return rows, nil
 	}
-	var failed error
-	for _, how := range []scheme{marked, bare} {
-		if how == bare {
-			if err := c.checkTexts(texts); err != nil {
-				return nil, err
-			}
+	if !slices.ContainsFunc(texts, func(t text) bool { return hasMarks(t.s) }) {
+		rows, err := c.byProof(t, conv, chosen, texts, marked)
+		if err == nil || !errors.Is(err, errUnread) {
+			return rows, err
 		}
-		if how == marked && slices.ContainsFunc(texts, func(t text) bool { return hasMarks(t.s) }) {
-			continue
-		}
-		s, err := c.prove(t, conv, chosen, texts, how)
-		if err == nil {
-			var rows []Row
-			if rows, err = c.fill(t, conv, texts, s); err == nil {
-				return rows, nil
-			}
-		}
-		failed = err
 	}
-	return nil, failed
+	if err := c.checkTexts(texts); err != nil {
+		return nil, err
+	}
+	return c.byProof(t, conv, chosen, texts, bare)
+}
+
+// byProof proves this very conversation.
+func (c *Chat) byProof(t *Template, conv *Conversation, chosen []bool, texts []text, how scheme) ([]Row, error) {
+	s, err := c.prove(t, conv, chosen, texts, how)
+	if err != nil {
+		return nil, err
+	}
+	return c.fill(t, conv, texts, s)
 }
 
 // byShape uses the shape of conversations like this one.
@@ -190,9 +190,6 @@ func appendValue(b []byte, v jinja.Value) []byte {
 	return append(b, dumps(v)...)
 }
 
-// errOther says that a conversation is not what its shape says.
-var errOther = errors.New("the template writes the conversation otherwise than others of its shape")
-
 // fill renders the conversation, makes sure that the shape describes it, and tokenises its rows.
 func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]Row, error) {
 	messages := make([]jinja.Value, len(conv.Messages))
@@ -212,9 +209,12 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		}
 		ends, ok := shaped.layout.place(out.Text, given, make([]int, 0, len(shaped.layout.pieces)))
 		if !ok {
-			return nil, errOther
+			return nil, errUnread
 		}
 		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1}
+		if s.how != bare {
+			row.Left = shaped.leftOut(texts)
+		}
 		for _, turn := range shaped.turns {
 			for _, span := range turn.spans {
 				row.Spans = append(row.Spans, Span{turn.message, span[0].byteOf(ends), span[1].byteOf(ends)})
@@ -224,7 +224,7 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 			}
 		}
 		if t.jinja.HasGeneration() && !sameBlocks(s, row.Spans, out.Generation, c.o) {
-			return nil, errOther
+			return nil, errUnread
 		}
 		if c.o.TrainOn == TrainAll {
 			row.Spans = allBut(row)
@@ -233,6 +233,23 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// leftOut counts the texts of the row's messages that are nowhere in it, but for reasoning: that of earlier turns is left
+// out on purpose.
+func (r *rowShape) leftOut(texts []text) int {
+	n := 0
+	for _, t := range texts {
+		if t.message < r.upto && (t.kind != reasoning || t.message == r.upto-1) {
+			n++
+		}
+	}
+	for _, p := range r.layout.pieces {
+		if p.text >= 0 && (texts[p.text].kind != reasoning || texts[p.text].message == r.upto-1) {
+			n--
+		}
+	}
+	return max(n, 0)
 }
 
 // sameBlocks: where all of a message's block is trained, its spans are blocks of this very rendering.

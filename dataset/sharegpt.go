@@ -1,0 +1,22 @@
+package dataset
+
+// sharegpt is {conversations: [{from, value}], system, tools}: ShareGPT's form and LLaMA-Factory's.
+var sharegpt = Format{
+	Roles: []Role{
+		{Name: "conversations", Keys: []string{"conversations", "conversation"}},
+		{Name: "system", Keys: []string{"system"}, Optional: true},
+		{Name: "tools", Keys: []string{"tools"}, Optional: true},
+		{Name: "chat_template_kwargs", Keys: []string{"chat_template_kwargs"}, Optional: true},
+	},
+	Chat:     true,
+	NoPrompt: "dataset.train_on says what is trained",
+	Render:   renderShareGPT,
+}
+
+func renderShareGPT(f Fields, _ Config) (Example, error) {
+	system, err := f.Text("system")
+	if err != nil {
+		return Example{}, err
+	}
+	return conversation(f, "conversations", system)
+}
