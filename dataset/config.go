@@ -71,6 +71,7 @@ type Config struct {
 	Progress func(Progress) `mapstructure:"-" yaml:"-"`
 
 	chat *chatOnce
+	look *look // rows that are shown to a person; nil: all are tokenised
 }
 
 // Values of Config.PadTo and Config.OnTruncated.

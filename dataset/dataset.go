@@ -77,6 +77,9 @@ type Set struct {
 	Val    Rows // in file order; empty without val_split and val_path
 	Config Config
 	PadID  int32 // fills a sequence behind its last row; its labels are Ignore
+
+	chat  *chatOnce                          // nil where no row is a conversation
+	again func(context.Context, *look) error // reads the sources once more
 }
 
 // Load reads and tokenises cfg.Path (and cfg.ValPath). Malformed rows, missing fields, an unknown format and a source
@@ -125,6 +128,12 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 		return nil, nil, err
 	}
 	set := &Set{Config: cfg, Val: Memory(nil)}
+	set.again = func(ctx context.Context, l *look) error {
+		once := cfg
+		once.look, once.CacheDir = l, ""
+		_, _, err := load(ctx, once, tok, open)
+		return err
+	}
 	cfg.chat = newChatOnce(cfg, tok)
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id

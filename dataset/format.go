@@ -40,10 +40,10 @@ var Formats = map[string]Format{
 type Example struct {
 	Segments     []Segment
 	Conversation *chat.Conversation
-	EOS      bool    // append the tokenizer's end token, trained if the last segment is
-	IDs      []int32 // given tokens, instead of Segments
-	Labels   []int32 // as long as IDs
-	Empty    string  // why there is nothing to train on; such a row is dropped and counted
+	EOS          bool    // append the tokenizer's end token, trained if the last segment is
+	IDs          []int32 // given tokens, instead of Segments
+	Labels       []int32 // as long as IDs
+	Empty        string  // why there is nothing to train on; such a row is dropped and counted
 }
 
 // Segment is a piece of text that is tokenised by itself, so that no token crosses the border of the mask.

@@ -176,6 +176,9 @@ func (s *loading) begin(raw source.Row, index int) error {
 
 // encode parses, renders and tokenises one row. It is called from several goroutines.
 func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
+	if s.cfg.look != nil && !s.cfg.look.wants(s.path, raw.Line) {
+		return unseen(), nil
+	}
 	o, err := parseObject(raw.Data)
 	if err != nil {
 		if syntax := (*syntaxError)(nil); errors.As(err, &syntax) {
@@ -189,6 +192,9 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	ex, err := s.format.Render(Fields{row: o, keys: s.keys}, s.cfg)
 	if err != nil {
 		return encoded{}, err
+	}
+	if s.cfg.look != nil {
+		return unseen(), s.cfg.look.take(s.path, raw.Line, ex, s.tok, s.cfg)
 	}
 	return encode(ex, s.tok, s.cfg, b)
 }

@@ -25,6 +25,8 @@ type Row struct {
 	Kept   int     // special tokens in texts of messages that Options.Allow names
 	Left   int     // texts of messages that the template does not write
 	Split  bool    // the row holds a part of the conversation's trained turns
+
+	plain [][2]int // of Text: where special tokens were read as text; nil where there are none
 }
 
 // Span is a stretch of a row's text in bytes that is trained, of one message.
@@ -350,7 +352,7 @@ func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []t
 	}
 	if row.Plain > 0 {
 		found = c.tok.Locate(row.Text, tokenizer.LocateOptions{Borders: borders, Plain: plain, Allow: c.allow})
-		row.Plain = found.Plain
+		row.Plain, row.plain = found.Plain, plain
 	}
 	row.IDs = found.IDs
 	return found.Borders
