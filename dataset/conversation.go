@@ -17,6 +17,7 @@ type chatCounts struct {
 	across int   // tokens across a mask's border
 	plain  int   // special tokens in messages that were read as text
 	kept   int   // special tokens in messages that are allowed
+	other  int   // turns that begin otherwise than the template's prompt for them
 	left   int   // texts of messages that the template does not write
 	split  bool  // the conversation has several rows
 }
@@ -53,7 +54,7 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 	var all []encoded
 	for _, row := range rows {
 		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, chat: &chatCounts{
-			ends: row.Ends, turns: len(row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, left: row.Left, split: row.Split,
+			ends: row.Ends, turns: len(row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left, split: row.Split,
 		}}, cfg)
 		if err != nil {
 			return encoded{}, err
@@ -74,6 +75,7 @@ type ChatReport struct {
 	Across        int // tokens across the border of a mask; they are trained
 	Plain         int // special tokens inside messages, read as plain text
 	PlainRows     int
+	Other         int // turns that begin otherwise than the template's prompt for them
 	Left          int // texts of messages that the template does not write
 	Special       int // special tokens inside messages that allow_special names
 }
@@ -101,6 +103,7 @@ func (r *Report) countChat(b *booked) {
 		c.Turns += b.chat.turns
 		c.Across += b.chat.across
 		c.Left += b.chat.left
+		c.Other += b.chat.other
 	}
 }
 
@@ -114,6 +117,9 @@ func (c *ChatReport) write(b *strings.Builder) {
 	}
 	if c.Across > 0 {
 		fmt.Fprintf(b, "\n  borders: %d tokens lie across the border of a trained turn and are trained", c.Across)
+	}
+	if c.Other > 0 {
+		fmt.Fprintf(b, "\n  prompts: %d turns begin otherwise than the template's prompt for them, which opens a reasoning", c.Other)
 	}
 	if c.Left > 0 {
 		fmt.Fprintf(b, "\n  left out: the template does not write %d texts of messages", c.Left)

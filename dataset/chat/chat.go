@@ -178,12 +178,13 @@ func (c *Chat) endText(t *Template) string { return c.known[t].end }
 
 // traits are what a template is found to do.
 type traits struct {
-	end       string  // what ends a turn of the assistant
-	prompt    string  // what the generation prompt adds; "" without one
-	stops     []int32 // the same and others, as single tokens
-	textOnly  bool    // contents must be strings, not lists of parts
-	partsOnly bool    // contents must be lists of parts
-	callText  bool    // a call's arguments must be a string of JSON
+	end       string    // what ends a turn of the assistant
+	prompt    string    // what the generation prompt adds; "" without one
+	next      [2]string // the special token with which a user's and a tool's message begins, where end is ""
+	stops     []int32   // the same and others, as single tokens
+	textOnly  bool      // contents must be strings, not lists of parts
+	partsOnly bool      // contents must be lists of parts
+	callText  bool      // a call's arguments must be a string of JSON
 }
 
 // probe tries a template on conversations of its own.
@@ -232,28 +233,35 @@ func (c *Chat) probe(t *Template) *traits {
 
 	text, _ := t.Text(talk(content), false)
 	_, end, _ := strings.Cut(text, answer)
-	known.end = strings.TrimRight(end, "\n")
+	known.end = trimRight(end)
 	middle := ""
 	if longer, err := t.Text(talk(content, user), false); err == nil {
 		_, middle, _ = strings.Cut(longer, answer)
 	}
-	stop := func(s []tokenizer.Special, i int) {
+	stop := func(s []tokenizer.Special) {
 		if len(s) > 0 {
-			known.stops = append(known.stops, s[(i+len(s))%len(s)].ID)
+			known.stops = append(known.stops, s[len(s)-1].ID)
 		}
 	}
 	if trimSpace(known.end) == "" {
 		known.end = ""
-		stop(c.specials(strings.TrimLeft(middle, "\n")), 0)
+		first := func(n int, text string) {
+			text = strings.TrimLeft(text, "\n")
+			if s := c.specials(text); len(s) > 0 && s[0].Start == 0 {
+				known.next[n] = text[:s[0].End]
+				known.stops = append(known.stops, s[0].ID)
+			}
+		}
+		first(0, middle)
 		conv := talk(content)
 		conv.Messages = append(conv.Messages, Message{Role: "tool", Fields: fields("tool", content(user))})
 		if text, err := t.Text(conv, false); err == nil {
 			_, after, _ := strings.Cut(text, answer)
-			stop(c.specials(strings.TrimLeft(after, "\n")), 0)
+			first(1, after)
 		}
 		return known
 	}
-	stop(c.specials(known.end), -1)
+	stop(c.specials(known.end))
 	// What stands behind a turn in the middle: the same, or the beginning of it (Phi-3.5 closes the last one once more).
 	n := 0
 	for _, s := range c.specials(known.end) {
@@ -261,8 +269,13 @@ func (c *Chat) probe(t *Template) *traits {
 			n = s.End
 		}
 	}
+	for i := range known.end { // for a tokenizer that does not know the mark: a line is whole
+		if known.end[i] == '\n' && i > n && strings.HasPrefix(middle, known.end[:i+1]) {
+			n = i
+		}
+	}
 	if n > 0 && n < len(known.end) {
-		stop(c.specials(known.end[:n]), -1)
+		stop(c.specials(known.end[:n]))
 		known.end = known.end[:n]
 	}
 	return known

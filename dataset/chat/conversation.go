@@ -182,3 +182,6 @@ func isSpace(r rune) bool {
 }
 
 func trimSpace(s string) string { return strings.TrimFunc(s, isSpace) }
+
+// trimRight takes off the white space that a template writes behind the end of a turn: the model never writes it.
+func trimRight(s string) string { return strings.TrimRight(s, " \n") }

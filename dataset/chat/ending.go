@@ -37,7 +37,7 @@ func (p *prover) shapeOther(row *rowShape, i, start, end int) (*turnShape, error
 	}
 	raw := row.layout.raw
 	from := max(start, lastText(raw[:end], p.how))
-	end = from + len(strings.TrimRight(raw[from:end], "\n"))
+	end = from + len(trimRight(raw[from:end]))
 	if start == end {
 		return nil, nil
 	}
@@ -47,19 +47,24 @@ func (p *prover) shapeOther(row *rowShape, i, start, end int) (*turnShape, error
 // ending finds the token that ends the turn: [stopAt,stop) of the row, or tail, which is not in the row yet.
 func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail string, err error) {
 	from := max(start, lastText(raw[:end], p.how))
-	after := strings.TrimRight(raw[from:end], "\n")
-	if p.c.endText(p.t) != "" {
+	after := trimRight(raw[from:end])
+	ends := p.c.endText(p.t)
+	if ends != "" {
 		if at, ok := p.endsTurn(after); ok {
 			return from + at, from + len(after), "", nil
 		}
-		return 0, 0, "", fmt.Errorf("messages[%d]: the template does not end the turn with %q as it ends others, so the model would not learn to stop", i, p.c.endText(p.t))
 	}
-	if end < len(raw) {
-		if s := p.c.specials(raw[end:min(len(raw), end+100)]); len(s) > 0 && s[0].Start == 0 {
-			return end, end + s[0].End, "", nil
+	if ends == "" || len(p.conv.Messages[i].callNames()) > 0 {
+		if end < len(raw) {
+			if s := p.c.specials(raw[end:min(len(raw), end+100)]); len(s) > 0 && s[0].Start == 0 {
+				return end, end + s[0].End, "", nil
+			}
+		} else if tail = p.nextMark(raw, i); tail != "" {
+			return end, end, tail, nil
 		}
-	} else if tail = p.nextMark(raw, i); tail != "" {
-		return end, end, tail, nil
+	}
+	if ends != "" {
+		return 0, 0, "", fmt.Errorf("messages[%d]: the template does not end the turn with %q as it ends others, so the model would not learn to stop", i, ends)
 	}
 	return 0, 0, "", fmt.Errorf("messages[%d]: the template writes nothing behind an assistant's turn that ends it, and no special token begins the next one, so the model would not learn to stop: "+
 		"name a template that ends its turns by dataset.chat_template", i)
@@ -76,15 +81,16 @@ func (p *prover) endsTurn(after string) (at int, ok bool) {
 	return 0, false
 }
 
-// nextMark is the special token with which a message after message i, the last one, would begin.
+// nextMark is the special token with which a message after message i, the last one, would begin. Where the template would
+// write this conversation otherwise then, it is the one found when the template was tried.
 func (p *prover) nextMark(raw string, i int) string {
-	next := fields("user", jinja.Str("x"))
+	next, known := fields("user", jinja.Str("x")), p.c.known[p.t].next[0]
 	if len(p.conv.Messages[i].callNames()) > 0 {
-		next = fields("tool", jinja.Str("x"))
+		next, known = fields("tool", jinja.Str("x")), p.c.known[p.t].next[1]
 	}
 	out, err := p.t.render(p.conv, append(p.messages[:i+1:i+1], next), false)
 	if err != nil || !strings.HasPrefix(out.Text, raw) {
-		return ""
+		return known
 	}
 	rest := out.Text[len(raw):]
 	if s := p.c.specials(rest); len(s) > 0 && s[0].Start == 0 {
@@ -281,7 +287,7 @@ func (p *prover) owners(l layout, generation [][2]int) []int {
 func (p *prover) blockEnd(raw string, i int, spans [][2]int) (stopAt, stop int, err error) {
 	start, end := spans[0][0], spans[len(spans)-1][1]
 	from := max(start, lastText(raw[:end], p.how))
-	after := strings.TrimRight(raw[from:end], "\n")
+	after := trimRight(raw[from:end])
 	if p.c.endText(p.t) != "" {
 		if at, ok := p.endsTurn(after); ok {
 			return from + at, end, nil

@@ -9,7 +9,7 @@ import (
 // markTokenizer has a token for each character; what looks like a special token is one.
 type markTokenizer struct{}
 
-var markPattern = regexp.MustCompile(`<\|[a-zA-Z_0-9]+\|>|</?s>|<[a-z_]+_of_turn>|<｜[^｜]+｜>|\[/?[A-Z_]+\]|<\|?turn\|?>|\[\|[a-z]+\|\]|<eos>|<bos>|<end_of_utterance>`)
+var markPattern = regexp.MustCompile(`<\|[a-zA-Z_0-9]+\|>|</?s>|<[a-z_]+_of_turn>|<｜[^｜]+｜>|\[/?[A-Z_]+\]|<\|"\|>|<\|[a-z_]+>|<[a-z_]+\|>|\[\|[a-z]+\|\]|<eos>|<bos>|<end_of_utterance>`)
 
 func (markTokenizer) Locate(text string, o tokenizer.LocateOptions) (l tokenizer.Located) {
 	at := func(id int32, from, to int) {
@@ -55,6 +55,8 @@ func markID(s string) int32 {
 	return h
 }
 
-func (markTokenizer) IsSpecial(id int32) bool       { return id < 1000 }
-func (markTokenizer) ID(token string) (int32, bool) { return markID(token), markPattern.MatchString(token) }
+func (markTokenizer) IsSpecial(id int32) bool { return id < 1000 }
+func (markTokenizer) ID(token string) (int32, bool) {
+	return markID(token), markPattern.MatchString(token)
+}
 func (markTokenizer) Token(id int32) (string, bool) { return "?", true }

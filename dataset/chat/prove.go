@@ -39,6 +39,7 @@ type turnShape struct {
 	message int
 	spans   [][2]mark // trained
 	end     mark
+	other   bool // the template's prompt for the turn goes on otherwise than the turn begins
 	toTail  bool // the tail is trained too
 }
 
@@ -239,6 +240,7 @@ func (p *prover) rows(s *shape, pending []provenTurn) error {
 type provenTurn struct {
 	message       int
 	before, after string // the rendering up to where the model begins to write, and with its turn
+	other         bool   // the template's prompt goes on where before ends, otherwise than the turn does
 }
 
 // turn renders the conversation before and with message i.
@@ -258,12 +260,38 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 		if t.before = p.promptBefore(t.after); t.before == "" {
 			return t, fmt.Errorf("messages[0]: the conversation begins with the assistant, and where the model would begin to write cannot be told")
 		}
+	case err == nil && prompt && p.fork(&t):
 	case err != nil:
 		return t, fmt.Errorf("messages[%d]: the conversation before it cannot be rendered, so its mask cannot be proved: %w", i, err)
 	default:
 		return t, fmt.Errorf("messages[%d]: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", i)
 	}
 	return t, p.checkWritten(t)
+}
+
+// fork is for templates whose prompt opens a reasoning that the turn's text does not have, or not so: the turn begins where
+// the two part, if that is behind the last message's text and in the head of the turn.
+func (p *prover) fork(t *provenTurn) bool {
+	n := 0
+	for n < len(t.before) && n < len(t.after) && t.before[n] == t.after[n] {
+		n++
+	}
+	from := lastText(t.before, p.how)
+	if p.how == bare || n <= from {
+		return false
+	}
+	for _, s := range []string{t.before, t.after} {
+		for _, special := range p.c.specials(s[from:min(len(s), n+100)]) {
+			if from+special.Start < n && n < from+special.End {
+				n = from + special.Start
+			}
+		}
+	}
+	if trimSpace(t.before[from:n]) == "" {
+		return false
+	}
+	t.before, t.other = t.before[:n], true
+	return true
 }
 
 // promptBefore is the rendering of a first message up to and with the generation prompt before its text.
@@ -315,6 +343,7 @@ func (p *prover) place(row *rowShape, turns []provenTurn) (others []provenTurn, 
 			return nil, err
 		}
 		if shaped != nil {
+			shaped.other = t.other
 			row.turns = append(row.turns, *shaped)
 		}
 	}
@@ -338,7 +367,7 @@ func (p *prover) commonEnd(raw string, t provenTurn) int {
 	if n <= len(t.before) || n < from || t.after[n:] == "" || !strings.HasSuffix(raw, t.after[n:]) {
 		return -1
 	}
-	turn := strings.TrimRight(t.after[max(from, len(t.before)):n], "\n")
+	turn := trimRight(t.after[max(from, len(t.before)):n])
 	if s := p.c.specials(turn); len(s) == 0 || s[len(s)-1].End != len(turn) {
 		return -1
 	}

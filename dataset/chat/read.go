@@ -33,13 +33,9 @@ type Raw struct {
 	System   string // a system message that comes first
 }
 
-// Read makes a conversation of {role, content} messages. Errors name the message that is wrong.
-func Read(raw Raw) (*Conversation, error) { return read(raw, message) }
-
-// ReadShareGPT makes a conversation of {from, value} turns.
-func ReadShareGPT(raw Raw) (*Conversation, error) { return read(raw, turn) }
-
-func read(raw Raw, one func(*jinja.Dict) (Message, error)) (*Conversation, error) {
+// Read makes a conversation of {role, content} messages, or of ShareGPT's {from, value} turns. Errors name the message
+// that is wrong.
+func Read(raw Raw) (*Conversation, error) {
 	v, err := jinja.FromJSON(raw.Messages)
 	if err != nil {
 		return nil, fmt.Errorf("field %q: %w", raw.Key, err)
@@ -60,7 +56,7 @@ func read(raw Raw, one func(*jinja.Dict) (Message, error)) (*Conversation, error
 		if !ok {
 			return nil, fmt.Errorf("%s[%d] is %s, want an object with role and content", raw.Key, i, typeOf(item))
 		}
-		m, err := one(d)
+		m, err := message(d)
 		if err != nil {
 			return nil, fmt.Errorf("%s[%d]%w", raw.Key, i, err)
 		}
@@ -96,6 +92,11 @@ func fields(role string, content jinja.Value) *jinja.Dict {
 
 // message reads {role, content, …}; errors begin where the message's name ends.
 func message(d *jinja.Dict) (Message, error) {
+	if _, has := d.Get("role"); !has {
+		if _, has := d.Get("from"); has {
+			return turn(d)
+		}
+	}
 	role, err := roleOf(d, "role")
 	if err != nil {
 		return Message{}, err
@@ -119,11 +120,6 @@ func message(d *jinja.Dict) (Message, error) {
 
 // turn reads {from, value}.
 func turn(d *jinja.Dict) (Message, error) {
-	if _, has := d.Get("from"); !has {
-		if _, has := d.Get("role"); has {
-			return message(d)
-		}
-	}
 	from, _ := d.Get("from")
 	value, _ := d.Get("value")
 	text, ok := value.(jinja.Str)

@@ -23,6 +23,7 @@ type Row struct {
 	Across int     // tokens that lie across the border of a trained stretch: they are trained
 	Plain  int     // special tokens in texts of messages that were read as text
 	Kept   int     // special tokens in texts of messages that Options.Allow names
+	Other  int     // turns that begin otherwise than the template's prompt for them
 	Left   int     // texts of messages that the template does not write
 	Split  bool    // the row holds a part of the conversation's trained turns
 
@@ -213,11 +214,14 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		if !ok {
 			return nil, errUnread
 		}
-		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages)}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
 		}
 		for _, turn := range shaped.turns {
+			if turn.other {
+				row.Other++
+			}
 			for _, span := range turn.spans {
 				row.Spans = append(row.Spans, Span{turn.message, span[0].byteOf(ends), span[1].byteOf(ends)})
 			}

