@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -335,7 +336,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("inspect data: exit code %d\n%.2000s\n%s", code, out, errOut)
 	}
 	code, out, _ = trainer(t, dir, nil, "", "inspect", "data", "--config", "cpu_stories_quick", "-n", "3", "--json")
-	var rows []rowJSON
+	var rows []dataset.Inspected
 	if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil || len(rows) != 3 || len(rows[0].Tokens) == 0 {
 		t.Errorf("inspect data --json: exit code %d, %v, %d rows", code, err, len(rows))
 	}
