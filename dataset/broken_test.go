@@ -73,8 +73,8 @@ var brokenFiles = []struct {
 			c.Format, c.Fields = "completion", map[string]string{"prompt": "questions", "completion": "answer"}
 		},
 		`data.jsonl:1: field "questions" is missing; the nearest key of the row is "question"`},
-	{"unknown format", "data.jsonl", "\n{\"messages\":[]}", nil,
-		"data.jsonl:2: no format fits the keys messages (alpaca needs instruction and output; completion needs prompt and completion; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
+	{"unknown format", "data.jsonl", "\n{\"letters\":[]}", nil,
+		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; completion needs prompt and completion; messages needs messages; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
 	{"ambiguous format", "data.jsonl", `{"instruction":"a","output":"b","prompt":"c","completion":"d"}`, nil,
 		"data.jsonl:1: the keys instruction, output, prompt, completion fit the formats alpaca and completion: set dataset.format"},
 	{"lengths differ", "data.jsonl", `{"input_ids":[5,6,7],"labels":[5,6]}`, nil,
@@ -166,7 +166,7 @@ func TestValidate(t *testing.T) {
 			"dataset.val_split is 1, want 0 <= val_split < 1",
 			`dataset.pad_to is "long", want none or max_length`,
 			`dataset.on_truncated is "cut", want keep, drop or error`,
-			`dataset.format is "alpacca", want one of alpaca, completion, text, tokenized; did you mean alpaca?`,
+			`dataset.format is "alpacca", want one of alpaca, completion, messages, sharegpt, text, tokenized; did you mean alpaca?`,
 		}},
 		{"two validation sources", func(c *Config) { c.ValSplit, c.ValPath = 0.1, "data.jsonl" }, []string{
 			"dataset.val_split and val_path are both set: keep one",

@@ -105,6 +105,7 @@ func Default() Config {
 		TrainReasoning: true,
 		TrainToolCalls: true,
 		SplitTurns:     chat.SplitAuto,
+		AllowSpecial:   []string{},
 	}
 }
 

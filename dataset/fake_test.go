@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
 
 // bytesTokenizer has a token for each byte, behind four special ones.
@@ -89,4 +91,46 @@ func all(rows Rows) []Row {
 		list[i] = rows.Row(i)
 	}
 	return list
+}
+
+func (b bytesTokenizer) IsSpecial(id int32) bool { return id < fakeFirst }
+
+func (b bytesTokenizer) ID(token string) (int32, bool) {
+	for id := range int32(fakeFirst) {
+		if piece, _ := b.Token(id); piece == token {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+func (b bytesTokenizer) Locate(text string, o tokenizer.LocateOptions) (l tokenizer.Located) {
+	for at := 0; at < len(text); {
+		n, id := 1, fakeFirst+int32(text[at])
+		for _, special := range []string{"</s>", "<s>"} {
+			if !strings.HasPrefix(text[at:], special) {
+				continue
+			}
+			plain := false
+			for _, p := range o.Plain {
+				plain = plain || p[0] < at+len(special) && p[1] > at
+			}
+			found, _ := b.ID(special)
+			if plain && !o.Allow[found] {
+				l.Plain++
+				continue
+			}
+			n, id = len(special), found
+			l.Specials = append(l.Specials, tokenizer.Special{ID: id, Start: at, End: at + n})
+		}
+		for k := len(l.Borders); k < len(o.Borders) && at+n > o.Borders[k]; k++ {
+			l.Borders = append(l.Borders, tokenizer.Border{Token: len(l.IDs), Across: at < o.Borders[k]})
+		}
+		l.IDs = append(l.IDs, id)
+		at += n
+	}
+	for len(l.Borders) < len(o.Borders) {
+		l.Borders = append(l.Borders, tokenizer.Border{Token: len(l.IDs)})
+	}
+	return l
 }

@@ -212,6 +212,11 @@ func (s *loading) chooseFormat(o Object) error {
 		}
 	}
 	s.format = Formats[name]
+	if s.format.Chat {
+		if _, err := s.cfg.chat.open(); err != nil {
+			return err
+		}
+	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
 	s.report.Format, s.report.Fields = name, s.format.describe(s.keys)
 	return nil

@@ -35,7 +35,7 @@ func renameValues(v *viper.Viper) (notes []string) {
 
 // removed are keys that did nothing, and why. Without a value they are passed over with a note.
 var removed = map[string]string{
-	"dataset.template": "chat templates are not applied",
+	"dataset.template": "dataset.chat_template chooses the template of conversations",
 }
 
 // newName is the key that an old path stands for, or nil.

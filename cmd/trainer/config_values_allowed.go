@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
@@ -28,6 +29,8 @@ var choices = map[string][]any{
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
 	"dataset.format":          anyOf(append([]string{""}, sortedNames(dataset.Formats)...)),
 	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
+	"dataset.train_on":        {chat.TrainAssistant, chat.TrainLast, chat.TrainAll},
+	"dataset.split_turns":     {chat.SplitAuto, chat.SplitAlways, chat.SplitNever},
 	"dataset.on_truncated":    {dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
 	"training.optimizer":      anyOf(sortedNames(optimizer.Optimizers)),
 	"training.objective":      anyOf(sortedNames(objective.Objectives)),

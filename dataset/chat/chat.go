@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +99,11 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 		}
 	}
 	for _, t := range []*Template{c.plain, c.tools} {
-		c.known[t] = c.probe(t)
+		known, err := c.probe(t)
+		if err != nil {
+			return nil, err
+		}
+		c.known[t] = known
 	}
 	return c, nil
 }
@@ -187,9 +192,25 @@ type traits struct {
 	callText  bool      // a call's arguments must be a string of JSON
 }
 
-// probe tries a template on conversations of its own.
-func (c *Chat) probe(t *Template) *traits {
+// probeLimits are ample for conversations of three messages.
+var probeLimits = jinja.Limits{Steps: 1_000_000, Output: 16 << 20, Memory: 64 << 20}
+
+// probe tries a template on conversations of its own. Only a template that runs away is an error.
+func (c *Chat) probe(full *Template) (*traits, error) {
 	known := &traits{}
+	t := *full
+	t.limits = probeLimits
+	if _, err := t.Text(&Conversation{Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}}}, false); err != nil {
+		if e := (*jinja.Error)(nil); errors.As(err, &e) && e.Kind == "LimitError" {
+			return nil, err
+		}
+	}
+	c.try(&t, known)
+	return known, nil
+}
+
+// try fills in what the template does with talks between a user and an assistant.
+func (c *Chat) try(t *Template, known *traits) {
 	user, answer := "\uE000user\uE000", "\uE001answer\uE001"
 	system := false
 	talk := func(content func(string) jinja.Value, more ...string) *Conversation {
@@ -216,7 +237,7 @@ func (c *Chat) probe(t *Template) *traits {
 	}
 	switch {
 	case !texts && !parts:
-		return known // it refuses such a conversation: nothing is known
+		return // it refuses such a conversation: nothing is known
 	case !texts:
 		known.partsOnly, content = true, asParts
 	case !parts:
@@ -259,7 +280,7 @@ func (c *Chat) probe(t *Template) *traits {
 			_, after, _ := strings.Cut(text, answer)
 			first(1, after)
 		}
-		return known
+		return
 	}
 	stop(c.specials(known.end))
 	// What stands behind a turn in the middle: the same, or the beginning of it (Phi-3.5 closes the last one once more).
@@ -278,7 +299,6 @@ func (c *Chat) probe(t *Template) *traits {
 		stop(c.specials(known.end[:n]))
 		known.end = known.end[:n]
 	}
-	return known
 }
 
 func asParts(s string) jinja.Value {
@@ -345,7 +365,9 @@ func (c *Chat) adapt(t *Template, conv *Conversation) *Conversation {
 			continue
 		}
 		if out == conv {
-			out = &Conversation{Messages: slices.Clone(conv.Messages), Tools: conv.Tools, Vars: conv.Vars}
+			whole := *conv
+			whole.Messages = slices.Clone(conv.Messages)
+			out = &whole
 		}
 		out.Messages[i].Fields = f
 	}

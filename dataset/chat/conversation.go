@@ -6,6 +6,7 @@
 package chat
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
@@ -16,6 +17,21 @@ type Conversation struct {
 	Messages []Message
 	Tools    jinja.Value // what the template is given as tools; nil without them
 	Vars     *jinja.Dict // more variables for the template, such as enable_thinking; nil without them
+
+	key    string // the row's name for the messages; "" = messages
+	before int    // messages that come from another field
+}
+
+// name is how errors call message i.
+func (c *Conversation) name(i int) string {
+	key := c.key
+	switch {
+	case i < c.before:
+		return "system"
+	case key == "":
+		key = "messages"
+	}
+	return fmt.Sprintf("%s[%d]", key, i-c.before)
 }
 
 // Message is one turn.

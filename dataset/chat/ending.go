@@ -64,10 +64,10 @@ func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail s
 		}
 	}
 	if ends != "" {
-		return 0, 0, "", fmt.Errorf("messages[%d]: the template does not end the turn with %q as it ends others, so the model would not learn to stop", i, ends)
+		return 0, 0, "", fmt.Errorf("%s: the template does not end the turn with %q as it ends others, so the model would not learn to stop", p.conv.name(i), ends)
 	}
-	return 0, 0, "", fmt.Errorf("messages[%d]: the template writes nothing behind an assistant's turn that ends it, and no special token begins the next one, so the model would not learn to stop: "+
-		"name a template that ends its turns by dataset.chat_template", i)
+	return 0, 0, "", fmt.Errorf("%s: the template writes nothing behind an assistant's turn that ends it, and no special token begins the next one, so the model would not learn to stop: "+
+		"name a template that ends its turns by dataset.chat_template", p.conv.name(i))
 }
 
 // endsTurn reports whether what a template wrote behind a message's text ends with the end of a turn, and where that begins.
@@ -109,7 +109,7 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 	if p.how == bare {
 		for _, t := range p.texts {
 			if t.message == i && (t.kind == reasoning && !p.c.o.Reasoning || t.kind == call && !p.c.o.ToolCalls) {
-				return nil, fmt.Errorf("messages[%d]: the template changes the text, so where its reasoning and tool calls lie cannot be told (dataset.train_reasoning, dataset.train_tool_calls)", i)
+				return nil, fmt.Errorf("%s: the template changes the text, so where its reasoning and tool calls lie cannot be told (dataset.train_reasoning, dataset.train_tool_calls)", p.conv.name(i))
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			}
 			end, ok := p.reasoningEnd(l, k, i)
 			if !ok {
-				return nil, fmt.Errorf("messages[%d]: the template does not show where the reasoning ends (dataset.train_reasoning is false)", i)
+				return nil, fmt.Errorf("%s: the template does not show where the reasoning ends (dataset.train_reasoning is false)", p.conv.name(i))
 			}
 			out = [2]int{before, end}
 		case call:
@@ -138,7 +138,7 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			}
 			open, end := strings.LastIndex(l.pieces[k-1].gap, "<tool_call>"), strings.Index(l.pieces[k+1].gap, "</tool_call>")
 			if open < 0 || end < 0 {
-				return nil, fmt.Errorf("messages[%d]: the tool call has no <tool_call> and </tool_call> around it (dataset.train_tool_calls is false)", i)
+				return nil, fmt.Errorf("%s: the tool call has no <tool_call> and </tool_call> around it (dataset.train_tool_calls is false)", p.conv.name(i))
 			}
 			out = [2]int{l.pieces[k-1].at + open, l.pieces[k+1].at + end + len("</tool_call>")}
 		default:
@@ -154,7 +154,7 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			return nil, nil
 		}
 		if !strings.Contains(l.raw[before:max(before, stopAt)], calls[0]) {
-			return nil, fmt.Errorf("messages[%d]: the template does not write the tool calls behind the text, so where they lie cannot be told (dataset.train_tool_calls is false)", i)
+			return nil, fmt.Errorf("%s: the template does not write the tool calls behind the text, so where they lie cannot be told (dataset.train_tool_calls is false)", p.conv.name(i))
 		}
 		spans = without(spans, [2]int{before, stopAt})
 	}
@@ -203,13 +203,13 @@ func (p *prover) marks(l layout, i int, spans [][2]int, end int, toTail bool) (*
 		from, ok := l.mark(s[0])
 		to, ok2 := l.mark(s[1])
 		if !ok || !ok2 {
-			return nil, fmt.Errorf("messages[%d]: the turn begins or ends inside of a message's text", i)
+			return nil, fmt.Errorf("%s: the turn begins or ends inside of a message's text", p.conv.name(i))
 		}
 		t.spans = append(t.spans, [2]mark{from, to})
 	}
 	var ok bool
 	if t.end, ok = l.mark(end); !ok {
-		return nil, fmt.Errorf("messages[%d]: the turn ends inside of a message's text", i)
+		return nil, fmt.Errorf("%s: the turn ends inside of a message's text", p.conv.name(i))
 	}
 	return t, nil
 }
@@ -229,7 +229,7 @@ func (p *prover) blocks(row rowShape, generation [][2]int) ([]turnShape, error) 
 			}
 		}
 		if len(spans) == 0 {
-			return nil, fmt.Errorf("messages[%d]: no {%% generation %%} block of the template covers the turn", i)
+			return nil, fmt.Errorf("%s: no {%% generation %%} block of the template covers the turn", p.conv.name(i))
 		}
 		stopAt, stop, err := p.blockEnd(row.layout.raw, i, spans)
 		if err != nil {
@@ -295,7 +295,7 @@ func (p *prover) blockEnd(raw string, i int, spans [][2]int) (stopAt, stop int, 
 	}
 	next := strings.TrimLeft(raw[end:min(len(raw), end+100)], "\n")
 	if s := p.c.specials(next); len(s) > 0 && s[0].Start == 0 {
-		return 0, 0, fmt.Errorf("messages[%d]: the template's {%% generation %%} block ends before %s, so the model would not learn to stop: the block must hold the token that ends the turn", i, next[:s[0].End])
+		return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block ends before %s, so the model would not learn to stop: the block must hold the token that ends the turn", p.conv.name(i), next[:s[0].End])
 	}
-	return 0, 0, fmt.Errorf("messages[%d]: the template's {%% generation %%} block does not end with a token that ends the turn, so the model would not learn to stop", i)
+	return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block does not end with a token that ends the turn, so the model would not learn to stop", p.conv.name(i))
 }

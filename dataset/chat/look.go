@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
 
@@ -97,7 +98,38 @@ func (c *Chat) turns(t *Template, conv *Conversation, rendered string) []Turn {
 		turns = append(turns, Turn{first, strings.Join(roles, " + "), start, end})
 		start = end
 	}
-	return turns
+	return c.splitLead(turns, conv, rendered)
+}
+
+// TemplateRole is the role of what a template writes in front of the first message by itself, such as a system prompt.
+const TemplateRole = "template"
+
+// splitLead parts what the template writes in front of the first message from that message: where the token that begins
+// the second message stands more than once before the first one's text.
+func (c *Chat) splitLead(turns []Turn, conv *Conversation, rendered string) []Turn {
+	if len(turns) < 2 {
+		return turns
+	}
+	content, _ := conv.Messages[0].Fields.Get("content")
+	text, _ := content.(jinja.Str)
+	at := strings.LastIndex(rendered[:turns[0].End], trimSpace(string(text)))
+	next := c.specials(rendered[turns[1].Start:turns[1].End])
+	if at < 0 || len(next) == 0 || next[0].Start != 0 {
+		return turns
+	}
+	var begins []int
+	for _, s := range c.specials(rendered[:at]) {
+		if s.ID == next[0].ID {
+			begins = append(begins, s.Start)
+		}
+	}
+	if len(begins) < 2 {
+		return turns
+	}
+	cut := begins[len(begins)-1]
+	lead := Turn{-1, TemplateRole, 0, cut}
+	turns[0].Start = cut
+	return append([]Turn{lead}, turns...)
 }
 
 // upto is how many messages of the conversation a row holds.

@@ -27,10 +27,10 @@ func (c *Chat) Prompted(conv *Conversation) (Prompted, error) {
 	}
 	texts, _ := c.key(t, conv, make([]bool, len(conv.Messages)))
 	var plain [][2]int
-	if c.checkTexts(texts) != nil {
+	if c.checkTexts(conv, texts) != nil {
 		var ok bool
 		if plain, ok = c.placeTexts(t, conv, texts, text); !ok {
-			return Prompted{}, c.checkTexts(texts)
+			return Prompted{}, c.checkTexts(conv, texts)
 		}
 	}
 	found := c.tok.Locate(text, tokenizer.LocateOptions{Plain: plain, Allow: c.allow})

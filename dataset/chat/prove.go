@@ -62,10 +62,7 @@ type prover struct {
 }
 
 func (c *Chat) prove(t *Template, conv *Conversation, chosen []bool, texts []text, how scheme) (*shape, error) {
-	if len(texts) > maxTexts {
-		return nil, fmt.Errorf("the conversation has %d texts, more than %d", len(texts), maxTexts)
-	}
-	p := &prover{c: c, t: t, conv: conv, chosen: chosen, how: how, texts: texts, messages: marks(conv, how)}
+	p := &prover{c: c, t: t, conv: conv, chosen: chosen, how: how, texts: texts}
 	return p.shape()
 }
 
@@ -130,7 +127,7 @@ func (p *prover) checkWork() error {
 }
 
 func (p *prover) tooMuch(what string) error {
-	return fmt.Errorf("the conversation has %d messages: to prove the masks of its turns would take %s; split it, or set dataset.train_on: last", len(p.messages), what)
+	return fmt.Errorf("the conversation has %d messages: to prove the masks of its turns would take %s; split it, or set dataset.train_on: last", len(p.conv.Messages), what)
 }
 
 // errUnread says that the marks did not come through the template: another scheme may do.
@@ -148,6 +145,10 @@ func (p *prover) shape() (*shape, error) {
 	if err := p.checkWork(); err != nil {
 		return nil, err
 	}
+	if p.how != bare && len(p.texts) > maxTexts {
+		return nil, errUnread
+	}
+	p.messages = marks(p.conv, p.how)
 	whole, err := p.t.render(p.conv, p.messages, false)
 	if err != nil {
 		if p.how != bare {
@@ -192,8 +193,8 @@ func (p *prover) shape() (*shape, error) {
 		pending = append(pending, others...)
 	}
 	if len(pending) > 0 && (p.c.o.Turns == SplitNever || p.c.o.TrainOn == TrainAll) {
-		return nil, fmt.Errorf("messages[%d]: the template writes the turn otherwise once messages follow, so its mask in the whole conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
-			pending[len(pending)-1].message, p.c.o.Turns, p.c.o.TrainOn)
+		return nil, fmt.Errorf("%s: the template writes the turn otherwise once messages follow, so its mask in the whole conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
+			p.conv.name(pending[len(pending)-1].message), p.c.o.Turns, p.c.o.TrainOn)
 	}
 	if len(row.turns) > 0 || turns == 0 || p.c.o.TrainOn == TrainAll {
 		s.rows = append(s.rows, row)
@@ -225,7 +226,7 @@ func (p *prover) rows(s *shape, pending []provenTurn) error {
 			return err
 		}
 		if len(rest) == len(candidates) {
-			return fmt.Errorf("messages[%d]: no rendering proves where the turn lies", last.message)
+			return fmt.Errorf("%s: no rendering proves where the turn lies", p.conv.name(last.message))
 		}
 		pending = append(pending[:len(pending)-len(candidates):len(pending)-len(candidates)], rest...)
 		if len(row.turns) > 0 {
@@ -248,7 +249,7 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 	prompt := p.conv.Messages[i].Role == "assistant"
 	t.message = i
 	if t.after, err = p.render(i+1, false); err != nil {
-		return t, fmt.Errorf("messages[%d]: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", i, err)
+		return t, fmt.Errorf("%s: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
 	}
 	t.before, err = p.render(i, prompt)
 	switch {
@@ -258,13 +259,13 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 	case i == 0:
 		// Few templates render an empty conversation: the prompt must stand before the text.
 		if t.before = p.promptBefore(t.after); t.before == "" {
-			return t, fmt.Errorf("messages[0]: the conversation begins with the assistant, and where the model would begin to write cannot be told")
+			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write cannot be told", p.conv.name(0))
 		}
 	case err == nil && prompt && p.fork(&t):
 	case err != nil:
-		return t, fmt.Errorf("messages[%d]: the conversation before it cannot be rendered, so its mask cannot be proved: %w", i, err)
+		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
 	default:
-		return t, fmt.Errorf("messages[%d]: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", i)
+		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", p.conv.name(i))
 	}
 	return t, p.checkWritten(t)
 }
@@ -313,7 +314,7 @@ func (p *prover) checkWritten(t provenTurn) error {
 	turn := t.after[len(t.before):]
 	for _, name := range p.conv.Messages[t.message].callNames() {
 		if !strings.Contains(turn, name) {
-			return fmt.Errorf("messages[%d]: the template does not write the call of %s", t.message, clip(name))
+			return fmt.Errorf("%s: the template does not write the call of %s", p.conv.name(t.message), clip(name))
 		}
 	}
 	if p.how == bare {
@@ -321,7 +322,7 @@ func (p *prover) checkWritten(t provenTurn) error {
 	}
 	for n, text := range p.texts {
 		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
-			return fmt.Errorf("messages[%d]: the template does not write the message's text", t.message)
+			return fmt.Errorf("%s: the template does not write the message's text", p.conv.name(t.message))
 		}
 	}
 	return nil
@@ -410,7 +411,7 @@ func (p *prover) checkNull(whole string) error {
 	}
 	out, err := p.t.render(p.conv, filled, false)
 	if err == nil && strings.Count(whole, "None") > strings.Count(out.Text, "None") {
-		return fmt.Errorf("messages[%d].content is null, and the template writes it as the word None: use an empty string", first)
+		return fmt.Errorf("%s.content is null, and the template writes it as the word None: use an empty string", p.conv.name(first))
 	}
 	return nil
 }

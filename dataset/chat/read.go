@@ -47,8 +47,9 @@ func Read(raw Raw) (*Conversation, error) {
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("field %q is an empty list: a conversation has at least one message", raw.Key)
 	}
-	c := &Conversation{Messages: make([]Message, 0, len(list.Items)+1)}
+	c := &Conversation{Messages: make([]Message, 0, len(list.Items)+1), key: raw.Key}
 	if raw.System != "" {
+		c.before = 1
 		c.Messages = append(c.Messages, Message{Role: "system", Fields: fields("system", jinja.Str(raw.System))})
 	}
 	for i, item := range list.Items {

@@ -55,7 +55,7 @@ func (c *Chat) Rows(conv *Conversation) ([]Row, error) {
 			return rows, err
 		}
 	}
-	if err := c.checkTexts(texts); err != nil {
+	if err := c.checkTexts(conv, texts); err != nil {
 		return nil, err
 	}
 	return c.byProof(t, conv, chosen, texts, bare)
@@ -410,7 +410,7 @@ func (c *Chat) checkOutside(conv *Conversation) error {
 			if _, isText := textKey(string(key)); isText || key == "role" {
 				continue
 			}
-			if err := check(fmt.Sprintf("messages[%d].%s", i, key), v); err != nil {
+			if err := check(conv.name(i)+"."+string(key), v); err != nil {
 				return err
 			}
 		}
@@ -419,7 +419,7 @@ func (c *Chat) checkOutside(conv *Conversation) error {
 }
 
 // checkTexts looks for special tokens in texts whose place in the rendering is not known.
-func (c *Chat) checkTexts(texts []text) error {
+func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
 	if slices.Contains(c.o.Allow, "all") {
 		return nil
 	}
@@ -427,7 +427,7 @@ func (c *Chat) checkTexts(texts []text) error {
 		for _, s := range c.specials(t.s) {
 			if !c.allow[s.ID] {
 				name, _ := c.tok.Token(s.ID)
-				return &ErrSpecial{fmt.Sprintf("messages[%d]", t.message), name}
+				return &ErrSpecial{conv.name(t.message), name}
 			}
 		}
 	}

@@ -15,6 +15,7 @@ type Template struct {
 	jinja  *jinja.Template
 	tokens *jinja.Dict
 	now    time.Time
+	limits jinja.Limits // zero: the evaluator's own
 }
 
 // Compile compiles a template. tokens are the special tokens by name (Sources.Tokens), now is what strftime_now tells.
@@ -57,7 +58,7 @@ func (t *Template) render(c *Conversation, messages []jinja.Value, generationPro
 			}
 		}
 	}
-	out, err := t.jinja.Render(vars, jinja.Options{Now: t.now})
+	out, err := t.jinja.Render(vars, jinja.Options{Now: t.now, Limits: t.limits})
 	if err != nil {
 		return out, t.explain(err)
 	}

@@ -131,7 +131,7 @@ func (m *bpe) tokenize(p piece, sc *scratch, out *output) {
 // word appends the tokens of bytes [start,end) of p.
 func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 	w := p.s[start:end]
-	if m.bytes && !m.allBytes && p.at != nil && m.lacks(w) {
+	if m.bytes && !m.allBytes && (p.at != nil || out.located != nil) && m.lacks(w) {
 		// A byte without an id vanishes and the offsets after it move as if it had never been there, in characters' bytes.
 		named := byteLevelText(p.sub(cut{start, end}))
 		sc.symbols = sc.symbols[:0]

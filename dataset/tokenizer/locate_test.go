@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // borderTexts are texts with special tokens, characters of several bytes and such as normalisers change.
@@ -111,4 +113,82 @@ func BenchmarkLocate(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestPlain: special tokens that are read as text give the ids of tokenizers' encode_special_tokens.
+func TestPlain(t *testing.T) {
+	var ref struct {
+		Texts []string             `json:"texts"`
+		IDs   map[string][][]int32 `json:"ids"`
+	}
+	golden.JSON(t, golden.Path(t, "chat/plain.json"), &ref)
+	for name, want := range ref.IDs {
+		t.Run(name, func(t *testing.T) {
+			var tok *Tokenizer
+			if name == "smollm" || name == "stories260K" {
+				tok = embedded(t, name)
+			} else {
+				var err error
+				if tok, err = Load(filepath.Join(shared(t), sharedFolders[name])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, text := range ref.Texts {
+				got := tok.Locate(text, LocateOptions{Plain: [][2]int{{0, len(text)}}})
+				if !slices.Equal(got.IDs, want[i]) {
+					t.Errorf("%q: ids %v, want %v", text, got.IDs, want[i])
+				}
+				if found := len(tok.Locate(text, LocateOptions{}).Specials); got.Plain != found || len(got.Specials) > 0 {
+					t.Errorf("%q: %d read as text, %d noted as special; there are %d", text, got.Plain, len(got.Specials), found)
+				}
+			}
+		})
+	}
+}
+
+// TestPlainRanges: only what touches the ranges is read as text, and allowed tokens are not.
+func TestPlainRanges(t *testing.T) {
+	tok := embedded(t, "stories260K")
+	text := "a</s>b</s>c</s>"
+	eos, _ := tok.ID("</s>")
+	count := func(o LocateOptions) (n int) {
+		for _, id := range tok.Locate(text, o).IDs {
+			if id == eos {
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		plain [][2]int
+		allow map[int32]bool
+		want  int
+	}{
+		{nil, nil, 3}, {[][2]int{{0, 1}}, nil, 3}, {[][2]int{{0, 2}}, nil, 2}, {[][2]int{{4, 5}, {9, 10}}, nil, 1},
+		{[][2]int{{0, 15}}, nil, 0}, {[][2]int{{0, 15}}, map[int32]bool{eos: true}, 3}, {[][2]int{{5, 6}, {10, 11}}, nil, 3},
+	} {
+		if got := count(LocateOptions{Plain: c.plain, Allow: c.allow}); got != c.want {
+			t.Errorf("%v: %d end tokens, want %d", c.plain, got, c.want)
+		}
+	}
+}
+
+// FuzzLocate: Locate gives the ids of IDs and the borders of Encode's offsets, and with everything plain no special token.
+func FuzzLocate(f *testing.F) {
+	for _, text := range borderTexts {
+		f.Add(text)
+	}
+	toks := []*Tokenizer{embedded(f, "stories260K"), embedded(f, "smollm")}
+	f.Fuzz(func(t *testing.T, text string) {
+		if !utf8.ValidString(text) {
+			return
+		}
+		for _, tok := range toks {
+			checkLocate(t, tok, text)
+			got := tok.Locate(text, LocateOptions{Borders: everyBorder(text), Plain: [][2]int{{0, len(text)}}})
+			if len(got.Specials) > 0 || len(got.Borders) != len(everyBorder(text)) {
+				t.Fatalf("%q: %+v", text, got)
+			}
+		}
+	})
 }
