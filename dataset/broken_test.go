@@ -21,8 +21,8 @@ var brokenFiles = []struct {
 	{"blank lines only", "data.jsonl", "\n \n\t\n", nil, "data.jsonl: the file holds no row"},
 	{"byte order mark only", "data.jsonl", "\xef\xbb\xbf", nil, "data.jsonl: the file holds no row"},
 	{"empty list", "data.json", " [ ] \n", nil, "data.json: the file holds no row"},
-	{"gzip", "data.jsonl", "\x1f\x8b\x08\x00", nil, "data.jsonl: the file is gzip-compressed: unpack it first"},
-	{"parquet", "data.jsonl", "PAR1....", nil, "data.jsonl: the file is Parquet: convert it to JSONL first"},
+	{"gzip", "data.jsonl", "\x1f\x8b\x08\x00", nil, "data.jsonl: the file ends in the middle of its gzip data: it is cut off"},
+	{"parquet", "data.jsonl", "PAR1....", nil, "data.jsonl: the Parquet file is damaged: it has 8 bytes"},
 	{"utf-16", "data.jsonl", "\xff\xfe{\x00", nil, "data.jsonl: the file is UTF-16: save it as UTF-8"},
 	{"not json", "data.jsonl", "{\"text\":\"a\"}\nhello\n", nil,
 		"data.jsonl:2: byte 1 of the row: expected a value, found hello"},
@@ -30,7 +30,7 @@ var brokenFiles = []struct {
 		"data.jsonl:2: byte 15 of the row: expected ',' or '}' behind the value, found '\"'"},
 	{"pretty-printed object", "data.json", "\n{\n  \"text\": \"a\"\n}\n", nil,
 		"data.json:2: the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects"},
-	{"plain text", "data.txt", "\nFirst Citizen:\n", nil, "data.txt:2: the file begins with 'F': want JSONL (an object a line) or a JSON list of objects"},
+	{"plain text", "data.dat", "\nFirst Citizen:\n", nil, "data.dat:2: the file begins with 'F': want JSONL (an object a line) or a JSON list of objects, or a name that ends in .csv, .tsv, .txt or .parquet"},
 	{"row cut off", "data.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b", nil,
 		"data.jsonl:2: the row ends in the middle of its JSON (JSONL needs a whole object on one line)"},
 	{"rows on one line of a list", "data.json", `[{"text":"a"},{"text":"b"},{"text":null}]`, nil, `data.json:1 (row 3): field "text" is null`},
@@ -74,7 +74,7 @@ var brokenFiles = []struct {
 		},
 		`data.jsonl:1: field "questions" is missing; the nearest key of the row is "question"`},
 	{"unknown format", "data.jsonl", "\n{\"letters\":[]}", nil,
-		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; completion needs prompt and completion; messages needs messages; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
+		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; completion needs prompt and completion; messages needs messages; preference needs chosen and rejected; segments needs segments; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
 	{"ambiguous format", "data.jsonl", `{"instruction":"a","output":"b","prompt":"c","completion":"d"}`, nil,
 		"data.jsonl:1: the keys instruction, output, prompt, completion fit the formats alpaca and completion: set dataset.format"},
 	{"lengths differ", "data.jsonl", `{"input_ids":[5,6,7],"labels":[5,6]}`, nil,
@@ -133,7 +133,7 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("absent file: %v", err)
 	}
 	cfg.Path = dir
-	if _, _, err = Load(ctx, cfg, bytesTokenizer{}); err == nil || err.Error() != "read data: "+dir+" is a folder: name a .json or .jsonl file in it" {
+	if _, _, err = Load(ctx, cfg, bytesTokenizer{}); err == nil || err.Error() != "read data: the folder "+dir+" holds no data file (.csv, .json, .jsonl, .ndjson, .parquet, .tsv, .txt, also with .gz or .zst)" {
 		t.Errorf("folder: %v", err)
 	}
 	cfg.Path = filepath.Join(dir, "d.jsonl")
@@ -161,12 +161,12 @@ func TestValidate(t *testing.T) {
 		{"all at once", func(c *Config) {
 			c.Path, c.MaxLength, c.ValSplit, c.PadTo, c.OnTruncated, c.Format = "", 1, 1, "long", "cut", "alpacca"
 		}, []string{
-			"dataset.path is missing: name a .json or .jsonl file",
+			"dataset.path is missing: name a data file, a folder or a hub data set such as org/name, or list dataset.sources",
 			"dataset.max_length is 1, want 2 to 1048576",
 			"dataset.val_split is 1, want 0 <= val_split < 1",
 			`dataset.pad_to is "long", want none or max_length`,
-			`dataset.on_truncated is "cut", want keep, drop or error`,
-			`dataset.format is "alpacca", want one of alpaca, completion, messages, sharegpt, text, tokenized; did you mean alpaca?`,
+			`dataset.on_truncated is "cut", want one of auto, chunk, keep, drop, error`,
+			`dataset.format is "alpacca", want one of alpaca, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?`,
 		}},
 		{"two validation sources", func(c *Config) { c.ValSplit, c.ValPath = 0.1, "data.jsonl" }, []string{
 			"dataset.val_split and val_path are both set: keep one",

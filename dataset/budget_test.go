@@ -192,3 +192,35 @@ func TestEvaluationIsPacked(t *testing.T) {
 		}
 	}
 }
+
+// TestShardsUseTheSameBudgets: the ranks' batches one behind the other are those of one rank, in the same budgets.
+func TestShardsUseTheSameBudgets(t *testing.T) {
+	rows := madeRows(333, 40, 3)
+	loader := func() *Loader {
+		l := mustLoader(t, rows, Options{BatchSize: 4, T: 40, PadID: 9, Seed: 5, Shuffle: true})
+		l.ChooseBudgets(2 * l.Batches(0))
+		return l
+	}
+	one, ranks := loader(), []*Loader{mustShard(t, loader(), 0, 3), mustShard(t, loader(), 1, 3), mustShard(t, loader(), 2, 3)}
+	used := map[int]bool{}
+	for range one.Steps(2, 6) {
+		want, divisor := one.NextWindow(6)
+		var got []Batch
+		for _, l := range ranks {
+			window, trained := l.NextWindow(2)
+			if trained != divisor {
+				t.Fatalf("divisor %d, want %d", trained, divisor)
+			}
+			got = append(got, window...)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatal("the ranks' batches are not those of one rank")
+		}
+		for _, b := range got {
+			used[len(b.IDs)] = true
+		}
+	}
+	if len(used) < 3 {
+		t.Errorf("budgets %v were used", used)
+	}
+}

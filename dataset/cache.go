@@ -59,7 +59,7 @@ func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open
 		c.dir = ""
 		return c
 	}
-	c.data, c.key = data, cacheKey(cfg, data, print)
+	c.data, c.key = data, cacheKey(cfg, path, data, print)
 	c.path = filepath.Join(c.dir, c.key[:32]+".tokens")
 	c.look(ctx, path, cfg.workers())
 	return c
@@ -146,6 +146,7 @@ func (c *tokenCache) acquire(ctx context.Context, source string, size int64, wor
 			return nil
 		}
 	}
+	os.Remove(c.path) // damaged, if it is there: its space is needed
 	return c.part.Truncate(0)
 }
 

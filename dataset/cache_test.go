@@ -19,6 +19,7 @@ func cacheFile(t testing.TB) (Config, string) {
 	dir := t.TempDir()
 	cfg := Default()
 	cfg.Path, cfg.CacheDir, cfg.MaxLength = filepath.Join(dir, "data.jsonl"), filepath.Join(dir, "a", "cache"), 8
+	cfg.OnTruncated = TruncatedKeep
 	rows := "{\"text\":\"one\"}\n{\"text\":\"\"}\n{\"text\":\"longer than eight\"}\n{\"text\":\"é\"}\n"
 	if err := os.WriteFile(cfg.Path, []byte(rows), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,19 +90,20 @@ func TestCacheKey(t *testing.T) {
 // TestEveryFieldIsInTheKey: a field of Config changes the key, or keyless says why it does not.
 func TestEveryFieldIsInTheKey(t *testing.T) {
 	cfg := Default()
-	key := cacheKey(cfg, "data", "tokenizer")
+	key := cacheKey(cfg, "d.jsonl", "data", "tokenizer")
 	fields := reflect.TypeFor[Config]()
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
 		other := cfg
 		f := reflect.ValueOf(&other).Elem().Field(i)
+		f = reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem() // unexported ones too
 		if !setOther(f) {
 			if keyless[name] == "" {
 				t.Errorf("%s: teach setOther its kind, %v", name, f.Type())
 			}
 			continue
 		}
-		if changes := cacheKey(other, "data", "tokenizer") != key; changes == (keyless[name] != "") {
+		if changes := cacheKey(other, "d.jsonl", "data", "tokenizer") != key; changes == (keyless[name] != "") {
 			t.Errorf("%s: it changes the key: %v, keyless says %q; want one of both", name, changes, keyless[name])
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
@@ -22,17 +23,21 @@ import (
 const cacheVersion = 2
 
 // cacheKey hashes all that decides the rows and the report. What comes later does not: keyless says what that is.
-func cacheKey(cfg Config, data, tokenizer string) string {
+func cacheKey(cfg Config, path, data, tokenizer string) string {
 	h := sha256.New()
 	put := func(what string, value any) { fmt.Fprintf(h, "%s %q\n", what, fmt.Sprint(value)) }
 	put("version", cacheVersion)
 	put("data", data)
 	put("tokenizer", tokenizer)
-	put("format", cfg.Format)
+	_, ending, _ := strings.Cut(filepath.Base(path), ".")
+	put("ending", strings.ToLower(ending)) // it tells how the bytes are read
+	put("format", strings.TrimPrefix(cfg.Format, FormatAuto))
 	put("max_length", cfg.MaxLength)
 	put("train_on_prompt", cfg.TrainOnPrompt)
 	put("separator", cfg.Separator)
 	put("on_truncated", cfg.OnTruncated)
+	put("rows", cfg.span)
+	put("text_by", cfg.TextBy)
 	put("chat", []string{cfg.ChatTemplate, cfg.TrainOn, fmt.Sprintf("%q", cfg.RolesToTrain), cfg.SplitTurns, fmt.Sprintf("%q", cfg.AllowSpecial)})
 	put("train_reasoning", cfg.TrainReasoning)
 	put("train_tool_calls", cfg.TrainToolCalls)
@@ -45,18 +50,22 @@ func cacheKey(cfg Config, data, tokenizer string) string {
 
 // keyless are the fields of Config that are not in the key, and why they decide no row of a file.
 var keyless = map[string]string{
-	"Path":     "the data's hash stands for it; the places in the report are given the path when they are read",
-	"ValPath":  "a file of its own",
-	"ValSplit": "parts the rows",
-	"Shuffle":  "orders the rows",
-	"Packing":  "puts rows together",
-	"PadTo":    "shapes batches",
-	"CacheDir": "where the entry lies",
-	"Seed":     "parts and orders the rows",
-	"Chat":     "the hash of what it finds is in the key",
-	"chat":     "made of other fields",
-	"Workers":  "how fast",
-	"Progress": "shows how far",
+	"Path":          "the data's hash stands for it; the places in the report are given the path when they are read",
+	"ValPath":       "a file of its own",
+	"Sources":       "files of their own; format and fields of a source stand in the configuration that they are read with",
+	"ValSources":    "files of their own",
+	"PathFolder":    "where the files lie",
+	"ValPathFolder": "where the files lie",
+	"ValSplit":      "parts the rows",
+	"Shuffle":       "orders the rows",
+	"Packing":       "puts rows together",
+	"PadTo":         "shapes batches",
+	"CacheDir":      "where the entry lies",
+	"Seed":          "parts and orders the rows",
+	"Workers":       "how fast",
+	"Progress":      "shows how far",
+	"Chat":          "the hash of what it finds is in the key",
+	"chat":          "made of other fields",
 }
 
 // probe is tokenised into the fingerprint, so that most changes of the tokenizer's own code show too.

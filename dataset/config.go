@@ -9,20 +9,27 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/source"
 )
 
 // Config is the `dataset:` section of a run's YAML.
 type Config struct {
-	// Path of a JSON file (a list of objects) or a JSONL file (one object a line), or embedded:gsm8k_300.jsonl.
+	// Path of the rows: a file (JSON, JSONL, CSV, TSV, text or Parquet; all but Parquet also gzip or zstd), a folder of
+	// them, a pattern such as data/*.jsonl, a data set of the Hugging Face hub such as org/name, or
+	// embedded:gsm8k_300.jsonl.
 	Path string `mapstructure:"path" yaml:"path"`
-	// Format of the rows. Empty means that it is detected from the keys of the first row.
+	// Sources are several sources of rows with their weights, instead of Path.
+	Sources []Source `mapstructure:"sources" yaml:"sources,omitempty"`
+	// Format of the rows. Empty or auto means that it is detected from the keys of a file's first row.
 	Format string `mapstructure:"format" yaml:"format"`
 	// MaxLength is the most tokens of a sequence, BOS and EOS counted; a longer row is cut at its end.
 	MaxLength int `mapstructure:"max_length" yaml:"max_length"`
 	// ValSplit is the part of the rows held out for validation, chosen by the seed.
 	ValSplit float64 `mapstructure:"val_split" yaml:"val_split"`
-	// ValPath is a validation file of the same format, instead of ValSplit.
+	// ValPath is the path of validation rows of the same format, instead of ValSplit.
 	ValPath string `mapstructure:"val_path" yaml:"val_path"`
+	// ValSources are several sources of validation rows, instead of ValPath.
+	ValSources []Source `mapstructure:"val_sources" yaml:"val_sources,omitempty"`
 	// Shuffle the rows anew in every epoch, by seed and epoch.
 	Shuffle bool `mapstructure:"shuffle" yaml:"shuffle"`
 	// Packing puts several rows into one sequence of MaxLength tokens; no row attends to another.
@@ -31,13 +38,18 @@ type Config struct {
 	PadTo string `mapstructure:"pad_to" yaml:"pad_to"`
 	// TrainOnPrompt trains the prompt's tokens too; otherwise only the answer's are.
 	TrainOnPrompt bool `mapstructure:"train_on_prompt" yaml:"train_on_prompt"`
-	// Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}.
+	// Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}. A key inside
+	// another is written with dots, a place in a list as a number: instances.0.input.
 	Fields map[string]string `mapstructure:"fields" yaml:"fields,omitempty"`
 	// Separator is the text between prompt and completion (format completion).
 	Separator string `mapstructure:"separator" yaml:"separator"`
 	// OnTruncated is what becomes of a row longer than MaxLength: keep the cut row if a trained token is left, drop
-	// it, or stop with an error.
+	// it, stop with an error, or chunk it, which makes a text several rows of which no token is lost. auto chunks rows of
+	// the format text and keeps the cut ones of others.
 	OnTruncated string `mapstructure:"on_truncated" yaml:"on_truncated"`
+	// TextBy is what a row of a text file (.txt) is: a line, a paragraph (what stands between blank lines), or the whole
+	// document.
+	TextBy string `mapstructure:"text_by" yaml:"text_by"`
 	// ChatTemplate is the template of conversations (formats messages and sharegpt): a .jinja file, the name of one of
 	// the model's own templates, or chatml, vicuna or zephyr. Empty is the model's own, chosen as transformers does.
 	ChatTemplate string `mapstructure:"chat_template" yaml:"chat_template"`
@@ -70,6 +82,10 @@ type Config struct {
 	// Progress is told how far reading is, several times a second; nil = nobody is.
 	Progress func(Progress) `mapstructure:"-" yaml:"-"`
 
+	// PathFolder and ValPathFolder are where the files of hub data sets lie, set by the caller.
+	PathFolder, ValPathFolder string `mapstructure:"-" yaml:"-"`
+
+	span source.Span // of the rows of the file at hand
 	chat *chatOnce
 	look *look // rows that are shown to a person; nil: all are tokenised
 }
@@ -80,6 +96,8 @@ const (
 	PadMaxLength = "max_length"
 	PadLongest   = "longest" // of older configurations, means none
 
+	TruncatedAuto  = "auto"
+	TruncatedChunk = "chunk"
 	TruncatedKeep  = "keep"
 	TruncatedDrop  = "drop"
 	TruncatedError = "error"
@@ -97,7 +115,8 @@ func Default() Config {
 		Shuffle:     true,
 		PadTo:       PadNone,
 		Separator:   defaultSeparator,
-		OnTruncated: TruncatedKeep,
+		OnTruncated: TruncatedAuto,
+		TextBy:      source.TextLine,
 		CacheDir:    CacheAuto,
 
 		TrainOn:        chat.TrainAssistant,
@@ -121,8 +140,8 @@ func (c Config) Validate() []error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf("dataset."+format, args...)) }
 
-	if c.Path == "" {
-		bad("path is missing: name a .json or .jsonl file")
+	if c.Path == "" && len(c.Sources) == 0 {
+		bad("path is missing: name a data file, a folder or a hub data set such as org/name, or list dataset.sources")
 	}
 	if c.MaxLength < 2 || c.MaxLength > maxMaxLength {
 		bad("max_length is %d, want 2 to %d", c.MaxLength, maxMaxLength)
@@ -133,17 +152,24 @@ func (c Config) Validate() []error {
 	if c.ValSplit > 0 && c.ValPath != "" {
 		bad("val_split and val_path are both set: keep one")
 	}
+	if c.ValSplit > 0 && len(c.ValSources) > 0 {
+		bad("val_split and val_sources are both set: keep one")
+	}
 	if c.ValPath != "" && c.ValPath == c.Path {
 		bad("val_path is the training file itself: use val_split to hold out a part of it")
 	}
 	if !slices.Contains([]string{PadNone, PadMaxLength, PadLongest}, c.PadTo) {
 		bad("pad_to is %q, want %s or %s", c.PadTo, PadNone, PadMaxLength)
 	}
-	if !slices.Contains([]string{TruncatedKeep, TruncatedDrop, TruncatedError}, c.OnTruncated) {
-		bad("on_truncated is %q, want %s, %s or %s", c.OnTruncated, TruncatedKeep, TruncatedDrop, TruncatedError)
+	if all := []string{TruncatedAuto, TruncatedChunk, TruncatedKeep, TruncatedDrop, TruncatedError}; !slices.Contains(all, c.OnTruncated) {
+		bad("on_truncated is %q, want one of %s", c.OnTruncated, strings.Join(all, ", "))
+	}
+	if !slices.Contains(source.TextUnits, c.TextBy) {
+		bad("text_by is %q, want one of %s", c.TextBy, strings.Join(source.TextUnits, ", "))
 	}
 	problems = append(problems, c.validateChat()...)
-	if c.Format == "" {
+	problems = append(problems, c.validateSources()...)
+	if c.Format == "" || c.Format == FormatAuto {
 		problems = append(problems, c.validateRoles("", allRoles())...)
 		return problems
 	}
@@ -182,6 +208,9 @@ func (c Config) validateRoles(format string, roles []string) []error {
 // validateUse refuses keys that would do nothing with the format.
 func (c Config) validateUse(name string, f Format) []error {
 	var problems []error
+	if c.OnTruncated == TruncatedChunk && name != "text" {
+		problems = append(problems, fmt.Errorf("dataset.on_truncated: format %s has no text that could be chunked; write keep, drop or error", name))
+	}
 	if c.Separator != defaultSeparator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
 	}

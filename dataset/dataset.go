@@ -1,20 +1,16 @@
 // Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels,
-// rows become batches of one fixed shape, in an order that a seed decides and a cursor can resume.
+// rows become batches, each as long as one of a few token budgets, in an order that a seed decides and a cursor can resume.
 //
-//	file -> rows (reader.go) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
+//	file -> rows (source) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
 //
-// Alphabet: B sequences a batch, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
+// Alphabet: M tokens a batch; B sequences, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
 package dataset
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
-	"os"
-
-	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // Ignore is the label of a token that is not trained.
@@ -44,7 +40,7 @@ type Row struct {
 	IDs    []int32 // [n], n <= Config.MaxLength
 	Labels []int32 // [n], Ignore where not trained
 	Index  int     // number of the row in its source, from 0, dropped rows counted
-	Line   int     // line in the source where the row starts, from 1
+	Line   int     // line in the source where the row starts, from 1; 0 in Parquet, which has no lines
 	Source string  // path of the source
 }
 
@@ -52,6 +48,9 @@ type Row struct {
 func (r Row) Where() string { return place(r.Source, r.Line, r.Index) }
 
 func place(path string, line, index int) string {
+	if line == 0 {
+		return fmt.Sprintf("%s row %d", path, index+1) // a container without lines
+	}
 	if index < line {
 		return fmt.Sprintf("%s:%d", path, line)
 	}
@@ -82,45 +81,19 @@ type Set struct {
 	again func(context.Context, *look) error // reads the sources once more
 }
 
-// Load reads and tokenises cfg.Path (and cfg.ValPath). Malformed rows, missing fields, an unknown format and a source
-// without a usable row are errors that name file and line; dropped and cut rows are counted in the report.
-// The report is not nil when the source could be read, even if err says that no row was left.
+// Load reads and tokenises the data of cfg. Malformed rows, missing fields, an unknown format and a source without a
+// usable row are errors that name file and line; dropped and cut rows are counted in the report.
+// The report is not nil when a source could be read, even if err says that no row was left.
 func Load(ctx context.Context, cfg Config, tok Tokenizer) (*Set, *Report, error) {
-	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) {
-		info, err := os.Stat(path)
-		if err := checkFile(path, info, err); err != nil {
-			return nil, err
-		}
-		return os.Open(path)
-	})
+	return load(ctx, cfg, tok, disk{})
 }
 
 // LoadFS is Load with the paths looked up in fsys, for data embedded in the binary.
 func LoadFS(ctx context.Context, fsys fs.FS, cfg Config, tok Tokenizer) (*Set, *Report, error) {
-	return load(ctx, cfg, tok, func(path string) (io.ReadCloser, error) {
-		info, err := fs.Stat(fsys, path)
-		if err := checkFile(path, info, err); err != nil {
-			return nil, err
-		}
-		return fsys.Open(path)
-	})
+	return load(ctx, cfg, tok, fsys)
 }
 
-// checkFile refuses what cannot be read from its start to its end, and again; what Stat cannot find, opening reports.
-func checkFile(path string, info fs.FileInfo, err error) error {
-	switch {
-	case err != nil:
-		return nil
-	case info.IsDir():
-		return fmt.Errorf("%s is a folder: name a .json or .jsonl file in it", path)
-	}
-	if err := regular.Check(path, info); err != nil {
-		return fmt.Errorf("%w: write the rows into a .json or .jsonl file first", err)
-	}
-	return nil
-}
-
-func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *Report, error) {
+func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Report, error) {
 	if problems := cfg.Validate(); len(problems) > 0 {
 		return nil, nil, joinProblems(problems)
 	}
@@ -131,33 +104,34 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, open opener) (*Set, *R
 	set.again = func(ctx context.Context, l *look) error {
 		once := cfg
 		once.look, once.CacheDir = l, ""
-		_, _, err := load(ctx, once, tok, open)
+		_, _, err := load(ctx, once, tok, fsys)
 		return err
 	}
 	cfg.chat = newChatOnce(cfg, tok)
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
 	}
-	rows, report, err := loadSource(ctx, cfg, cfg.Path, tok, open)
+	train, report, err := loadSources(ctx, cfg, cfg.training(), tok, fsys)
 	if err != nil {
 		return nil, report, err
 	}
-	if rows.Len() > math.MaxInt32 {
-		return nil, report, fmt.Errorf("%s: %d rows, more than %d: split the file", cfg.Path, rows.Len(), math.MaxInt32)
+	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
+	if err != nil {
+		return nil, report, fmt.Errorf("%s: %w", report.Source, err)
 	}
-	set.Train = rows
-	if cfg.ValSplit > 0 {
-		set.Train, set.Val, err = split(rows, cfg.ValSplit, cfg.Seed)
-		if err != nil {
-			return nil, report, fmt.Errorf("%s: %w", cfg.Path, err)
-		}
+	if n := rowsOf(train); n > math.MaxInt32 {
+		return nil, report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
 	}
-	if cfg.ValPath != "" {
-		set.Val, report.Val, err = loadSource(ctx, cfg, cfg.ValPath, tok, open)
+	set.Train, set.Val = weigh(train, held, cfg.Seed)
+	if val := cfg.validation(); len(val) > 0 {
+		var parts []part
+		parts, report.Val, err = loadSources(ctx, cfg, val, tok, fsys)
 		if err != nil {
 			return nil, report, err
 		}
+		set.Val, _ = weigh(parts, nil, cfg.Seed)
 	}
+	report.taken(train)
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
 	return set, report, nil

@@ -17,7 +17,9 @@ var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropSpecial
 // encoded is an example in tokens, or the reason to drop it.
 type encoded struct {
 	ids, labels []int32
-	length      int // before the cut
+	length      int  // before the cut
+	chunked     bool // a longer text may become several rows
+	chunk       int  // tokens of a row that a longer text is cut into; 0 = one row
 	cut         bool
 	drop        string
 	chat        *chatCounts // of a conversation
@@ -47,6 +49,7 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) 
 		}
 		e.ids, e.labels = ex.IDs, ex.Labels
 	} else {
+		e.chunked = ex.Chunked
 		b.ids, b.labels = encodeSegments(b.ids[:0], b.labels[:0], ex, tok, cfg.TrainOnPrompt)
 		e.ids, e.labels = b.ids, b.labels
 	}
@@ -63,9 +66,14 @@ func finish(e encoded, cfg Config) (encoded, error) {
 		e.drop = dropMasked
 		return e, nil
 	}
-	if e.cut = e.length > cfg.MaxLength; !e.cut {
+	if e.length <= cfg.MaxLength {
 		return e, nil
 	}
+	if e.chunked && cfg.chunks() {
+		e.chunk = cfg.MaxLength
+		return e, nil
+	}
+	e.cut = true
 	keep := cfg.MaxLength
 	if e.chat != nil {
 		keep = e.chat.cut(keep)
@@ -86,13 +94,13 @@ func finish(e encoded, cfg Config) (encoded, error) {
 func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll bool) (_, _ []int32) {
 	bos, _ := tok.BOS()
 	eos, _ := tok.EOS()
-	if tok.AddsBOS() {
+	if tok.AddsBOS() && !ex.Verbatim {
 		ids, labels = append(ids, bos), append(labels, Ignore)
 	}
 	last := false
 	for i, s := range ex.Segments {
 		part := tok.IDs(s.Text, false)
-		if i == 0 && tok.AddsBOS() && len(part) > 0 && part[0] == bos {
+		if i == 0 && tok.AddsBOS() && !ex.Verbatim && len(part) > 0 && part[0] == bos {
 			part = part[1:] // the text brings its own: one start token, not two
 		}
 		last = s.Trained || trainAll
@@ -104,14 +112,23 @@ func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll boo
 				labels = append(labels, Ignore)
 			}
 		}
-	}
-	if ex.EOS && (len(ids) == 0 || ids[len(ids)-1] != eos) { // likewise one end token
-		ids = append(ids, eos)
-		if last {
-			labels = append(labels, eos)
-		} else {
-			labels = append(labels, Ignore)
+		if s.End {
+			ids, labels = appendEnd(ids, labels, eos, last)
 		}
 	}
+	if ex.EOS {
+		ids, labels = appendEnd(ids, labels, eos, last)
+	}
 	return ids, labels
+}
+
+// appendEnd closes a text with the end token, unless it brought its own.
+func appendEnd(ids, labels []int32, eos int32, trained bool) (_, _ []int32) {
+	if len(ids) > 0 && ids[len(ids)-1] == eos {
+		return ids, labels
+	}
+	if trained {
+		return append(ids, eos), append(labels, eos)
+	}
+	return append(ids, eos), append(labels, Ignore)
 }

@@ -1,8 +1,6 @@
 package dataset
 
-import (
-	"slices"
-)
+import "slices"
 
 // rowHash is FNV-1a over the ids of a row, to count equal rows with.
 type rowHash uint64
@@ -23,21 +21,21 @@ func (r Row) hash() uint64 {
 const sortedHashes = 4 << 20
 
 // duplicates counts the rows that have the tokens of an earlier one.
-func (s *store) duplicates() int {
-	passes := uint64(s.Len()/sortedHashes + 1)
+func duplicates(rows Rows) int {
+	passes := uint64(rows.Len()/sortedHashes + 1)
 	distinct := 0
 	var part []uint64
 	for pass := range passes {
 		part = part[:0]
-		for i := range s.Len() {
-			if h := s.Hash(i); passes == 1 || h%passes == pass {
+		for i := range rows.Len() {
+			if h := hashOf(rows, i); passes == 1 || h%passes == pass {
 				part = append(part, h)
 			}
 		}
 		slices.Sort(part)
 		distinct += len(slices.Compact(part))
 	}
-	return s.Len() - distinct
+	return rows.Len() - distinct
 }
 
 // leaked counts the validation rows that are training rows too.

@@ -17,6 +17,8 @@ type Format struct {
 	NoPrompt  string // why it has no prompt to train on; empty if it has one
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
+	// Untrainable is why no run can use the rows, which are read and checked nevertheless; empty if one can.
+	Untrainable string
 }
 
 // Role is one field of a format. Keys are the names it is known by in files; the first that is present is used.
@@ -26,10 +28,15 @@ type Role struct {
 	Optional bool
 }
 
+// FormatAuto is the value of `dataset.format` that has the format found from the keys of the first row, as "" has.
+const FormatAuto = "auto"
+
 // Formats is the table of formats, by the value of `dataset.format`.
 var Formats = map[string]Format{
 	"alpaca":     alpaca,
 	"completion": completion,
+	"preference": preference,
+	"segments":   segments,
 	"messages":   messages,
 	"sharegpt":   sharegpt,
 	"text":       text,
@@ -40,6 +47,8 @@ var Formats = map[string]Format{
 type Example struct {
 	Segments     []Segment
 	Conversation *chat.Conversation
+	Verbatim     bool    // the text brings its own start and end tokens
+	Chunked      bool    // where it is too long it may become several rows
 	EOS          bool    // append the tokenizer's end token, trained if the last segment is
 	IDs          []int32 // given tokens, instead of Segments
 	Labels       []int32 // as long as IDs
@@ -50,6 +59,7 @@ type Example struct {
 type Segment struct {
 	Text    string
 	Trained bool
+	End     bool // the tokenizer's end token follows, trained as the text is
 }
 
 func (f Format) roleNames() []string {

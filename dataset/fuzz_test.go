@@ -42,7 +42,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if report.Kept+report.DroppedRows() != report.Rows || report.Kept != set.Train.Len() {
+		if report.Kept+report.DroppedRows() != report.Rows+report.Chunks || report.Kept != set.Train.Len() {
 			t.Fatalf("the rows do not add up: %v", report)
 		}
 		for _, r := range all(set.Train) {
@@ -98,7 +98,7 @@ func FuzzObject(f *testing.F) {
 func FuzzList(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := source.NewReader(bytes.NewReader(data), 1<<20)
+		in := source.NewReader(bytes.NewReader(data), source.Options{Limit: 1 << 20})
 		var got [][]byte
 		var failed error
 		for {

@@ -11,8 +11,6 @@ import (
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
-type opener func(path string) (io.ReadCloser, error)
-
 // shownErrors is how many malformed rows one error lists.
 const shownErrors = 5
 
@@ -62,7 +60,7 @@ func tokenise(ctx context.Context, cfg Config, path string, tok Tokenizer, f io.
 	cache.meter.begin("tokenising", path, sizeOf(f))
 	hashed := newHashReader(cache.meter.reader(f))
 	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path), out: out, meter: cache.meter}
-	if err := s.read(ctx, contextReader{ctx, hashed}, cfg.workers()); err != nil {
+	if err := s.read(ctx, contextReader{ctx, hashed}, f, cfg.workers()); err != nil {
 		return nil, s.report, out.explain(path, err)
 	}
 	s.report.SHA256 = hashed.sum()
@@ -91,9 +89,10 @@ type loading struct {
 }
 
 // read tokenises the file into s.out and books every row in s.report.
-func (s *loading) read(ctx context.Context, r io.Reader, workers int) error {
-	in := source.NewReader(r, source.MaxRowBytes)
-	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode}
+func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
+	in := source.NewReader(r, s.cfg.reading(s.path, f))
+	s.index = s.cfg.span.From
+	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode, first: s.index}
 	if err := p.run(ctx, workers, s.book); err != nil && !isEnd(err) {
 		switch {
 		case errors.Is(err, errBroken):
@@ -106,12 +105,12 @@ func (s *loading) read(ctx context.Context, r io.Reader, workers int) error {
 	if s.broken > 0 {
 		return s.fail()
 	}
-	if s.index == 0 {
+	if s.index == s.cfg.span.From {
 		return fmt.Errorf("%s: the file holds no row", s.path)
 	}
-	s.report.sortDrops()
+	s.report.sortDropped()
 	if s.out.head.Rows == 0 {
-		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.index, s.report.dropList())
+		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.report.Rows, s.report.dropList())
 	}
 	return nil
 }
@@ -202,7 +201,7 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 // chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.
 func (s *loading) chooseFormat(o Object) error {
 	name := s.cfg.Format
-	if name == "" {
+	if name == "" || name == FormatAuto {
 		var err error
 		if name, err = detect(o, s.cfg); err != nil {
 			return err
@@ -229,7 +228,7 @@ func (s *loading) checkFields(o Object) error {
 		if role.Optional || o.Has(key) {
 			continue
 		}
-		if _, null := o.value(key); null {
+		if _, null := o.lookup(key); null {
 			return fmt.Errorf("field %q is null", key)
 		}
 		if near, ok := nearest(key, o.keys); ok {

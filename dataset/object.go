@@ -23,7 +23,7 @@ type Object struct {
 
 // Has reports whether the key is present and its value is not null.
 func (o Object) Has(key string) bool {
-	v, ok := o.value(key)
+	v, ok := o.lookup(key)
 	return ok && string(v) != "null"
 }
 
@@ -143,10 +143,7 @@ func splitObject(data []byte) (Object, error) {
 			i = skipSpace(data, i+1)
 		}
 		end := skipValue(data, i)
-		key, err := textOf(data[i:end])
-		if err != nil {
-			return Object{}, err
-		}
+		key := textOf(data[i:end])
 		if _, twice := o.value(key); twice {
 			return Object{}, &syntaxError{offset: i, text: fmt.Sprintf("the key %q is given twice", clip(key, 40))}
 		}
@@ -242,27 +239,23 @@ func (f Fields) Text(role string) (string, error) {
 		return "", nil
 	}
 	key := f.keys[role]
-	raw, _ := f.row.value(key)
+	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a string" {
 		return "", fmt.Errorf("field %q is %s, want a string", key, kind)
 	}
 	if lone := loneSurrogate(raw); lone != "" {
 		return "", fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", key, lone)
 	}
-	s, err := textOf(raw)
-	if err != nil {
-		return "", fmt.Errorf("field %q: %w", key, jsonerr.Unplaced(err))
-	}
-	return s, nil
+	return textOf(raw), nil
 }
 
 // textOf is the text of a JSON string, valid UTF-8; most have no escape in them.
-func textOf(raw []byte) (s string, err error) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1]), nil
+func textOf(raw []byte) string {
+	inside := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside)
 	}
-	err = jsonerr.Unmarshal(raw, &s)
-	return s, err
+	return unescape(inside)
 }
 
 // JSON is the value of a role as the file has it; nil when the field is absent or null. Half a surrogate pair in it is an
@@ -281,7 +274,7 @@ func (f Fields) JSON(role string) ([]byte, error) {
 // Ints is the list of whole numbers of a role.
 func (f Fields) Ints(role string) ([]int32, error) {
 	key := f.keys[role]
-	raw, _ := f.row.value(key)
+	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a list" {
 		return nil, fmt.Errorf("field %q is %s, want a list of whole numbers", key, kind)
 	}
@@ -303,7 +296,7 @@ func (f Fields) Ints(role string) ([]int32, error) {
 
 // mask is Ints with true and false for 1 and 0.
 func (f Fields) mask(role string) ([]int32, error) {
-	raw, _ := f.row.value(f.keys[role])
+	raw, _ := f.row.lookup(f.keys[role])
 	var flags []bool
 	if kindOf(raw) != "a list" || json.Unmarshal(raw, &flags) != nil {
 		return f.Ints(role)

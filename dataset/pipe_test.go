@@ -41,7 +41,7 @@ func TestPipesAreRefused(t *testing.T) {
 	if err := os.Symlink(rows, link); err != nil {
 		t.Fatal(err)
 	}
-	const want = ", want a regular file: write the rows into a .json or .jsonl file first"
+	const want = ", want a regular file: write the rows into a file first"
 	for _, c := range []struct{ path, val, want string }{
 		{link, "", ""},
 		{pipe, "", "read data: " + pipe + " is a named pipe (FIFO)" + want},

@@ -38,9 +38,11 @@ type rawRow struct {
 	err      error // of reading it: *source.RowError
 }
 
-// booked is what became of a row.
+// booked is what became of a row, or of one of the rows that a text is cut into.
 type booked struct {
 	index, line int
+	more        bool   // it is of the same text as the one before
+	chunks      int    // rows of the text that begins here; 0 = it is one row
 	from, to    int    // of the chunk's words
 	drop        string // why it is dropped; "" = kept
 	cut         int    // tokens lost to max_length, of a kept row
@@ -49,12 +51,12 @@ type booked struct {
 	maxID       int32
 	err         error // *source.RowError
 	chat        *chatCounts
-	more        bool // a further row of the row before
 }
 
 // pipeline reads on one goroutine, encodes on several, and hands over the chunks in the order of the file.
 type pipeline struct {
 	rows    *source.Reader
+	first   int                                   // index of its first row
 	begin   func(raw source.Row, index int) error // until it has chosen the format
 	ready   func() bool
 	encode  func(raw source.Row, b *buffers) (encoded, error)
@@ -109,7 +111,7 @@ func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error
 func (p *pipeline) read(ctx context.Context) {
 	defer close(p.ordered)
 	defer close(p.work)
-	index := 0
+	index := p.first
 	for {
 		c := p.fill(index)
 		index += len(c.rows)
@@ -183,38 +185,43 @@ func (p *pipeline) tokenise(c *chunk, b *buffers) {
 		r := booked{index: c.first + k, line: raw.line, err: raw.err}
 		var e encoded
 		if r.err == nil {
-			e = r.encode(source.Row{Line: raw.line, Data: c.data[raw.from:raw.to]}, p.encode, b)
+			e, r.err = p.encode(source.Row{Line: raw.line, Data: c.data[raw.from:raw.to]}, b)
 		}
-		if r.err == nil {
-			r.fill(c, e)
+		if row := (*source.RowError)(nil); r.err != nil && !errors.As(r.err, &row) {
+			r.err = &source.RowError{Line: raw.line, Err: r.err}
 		}
+		c.book(r, e)
+	}
+}
+
+// book appends what became of an example, which may be several rows.
+func (c *chunk) book(r booked, e encoded) {
+	r.chat, r.drop = e.chat, e.drop
+	switch {
+	case r.err != nil || r.drop != "":
 		c.booked = append(c.booked, r)
-		for _, e := range e.more {
-			r := booked{index: r.index, line: r.line, more: true}
-			r.fill(c, e)
-			c.booked = append(c.booked, r)
+	case e.chunk > 0:
+		parts := e.rows()
+		for i, part := range parts {
+			r.chunks, r.more = 0, i > 0
+			if i == 0 {
+				r.chunks = len(parts)
+			}
+			c.booked = append(c.booked, c.write(r, part))
 		}
+	default:
+		if e.cut {
+			r.cut = e.length - len(e.ids)
+		}
+		c.booked = append(c.booked, c.write(r, e))
+	}
+	for _, e := range e.more {
+		c.book(booked{index: r.index, line: r.line, more: true}, e)
 	}
 }
 
-func (r *booked) encode(raw source.Row, encode func(source.Row, *buffers) (encoded, error), b *buffers) encoded {
-	e, err := encode(raw, b)
-	if err != nil {
-		var row *source.RowError
-		if !errors.As(err, &row) {
-			err = &source.RowError{Line: raw.Line, Err: err}
-		}
-		r.err = err
-		return encoded{}
-	}
-	return e
-}
-
-func (r *booked) fill(c *chunk, e encoded) {
-	r.chat = e.chat
-	if r.drop = e.drop; r.drop != "" {
-		return
-	}
+// write appends the words of a row that is kept.
+func (c *chunk) write(r booked, e encoded) booked {
 	r.from = len(c.words)
 	c.words = slices.Grow(c.words, 4*len(e.ids))
 	h := newRowHash()
@@ -229,9 +236,7 @@ func (r *booked) fill(c *chunk, e encoded) {
 		c.words = binary.LittleEndian.AppendUint32(c.words, word)
 	}
 	r.to, r.hash = len(c.words), uint64(h)
-	if e.cut {
-		r.cut = e.length - len(e.ids)
-	}
+	return r
 }
 
 // isEnd reports whether reading went well up to the end of the file.

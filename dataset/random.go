@@ -10,6 +10,8 @@ type random struct{ state uint64 }
 const (
 	streamSplit = 0x73706c6974 // "split"
 	streamOrder = 0x6f72646572 // "order"
+
+	streamWeight = 0x77656967687400 // "weight", the source's number added
 )
 
 // newRandom starts a stream that depends on all parts.

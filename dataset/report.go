@@ -16,10 +16,17 @@ type Report struct {
 	Format string // as given or found
 	Fields string // "prompt=question, completion=answer"; "" when roles and keys are the same
 
+	Files  int       // that the numbers are of, if several
+	Parts  []*Report // of each source, if there are several
+	Weight float64   // of a part
+	Taken  int       // rows of a part that an epoch takes; those held out are counted too
+
 	Rows      int // in the source
 	Kept      int
 	Dropped   []Drop // by reason
 	Truncated Drop   // kept rows that were cut at max_length
+	Chunked   Drop   // long texts that became several rows
+	Chunks    int    // rows that these are more than the texts
 
 	TrainedTokens int64 // of the kept rows
 	TotalTokens   int64 // of the kept rows, before padding
@@ -83,6 +90,10 @@ func (r *Report) count(b *booked, path string) {
 		r.Dropped[i].add(path, b)
 		return
 	}
+	if b.chunks > 0 {
+		r.Chunked.add(path, b)
+		r.Chunks += b.chunks - 1
+	}
 	if b.cut > 0 {
 		r.Truncated.add(path, b)
 		r.CutTokens += int64(b.cut)
@@ -93,8 +104,8 @@ func (r *Report) count(b *booked, path string) {
 	r.Longest = max(r.Longest, n)
 }
 
-// sortDrops puts the reasons into their order.
-func (r *Report) sortDrops() {
+// sortDropped puts the reasons into their order.
+func (r *Report) sortDropped() {
 	slices.SortFunc(r.Dropped, func(a, b Drop) int {
 		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
 	})
@@ -121,7 +132,7 @@ func (r *Report) move(to func(place string) string) *Report {
 		d.Where = where
 		return d
 	}
-	moved.Truncated, moved.Dropped = drop(r.Truncated), slices.Clone(r.Dropped)
+	moved.Truncated, moved.Chunked, moved.Dropped = drop(r.Truncated), drop(r.Chunked), slices.Clone(r.Dropped)
 	for i, d := range moved.Dropped {
 		moved.Dropped[i] = drop(d)
 	}
@@ -140,15 +151,20 @@ func (r *Report) dropList() string {
 func (r *Report) String() string {
 	var b strings.Builder
 	r.write(&b, "data")
+	r.writeParts(&b, "source")
 	if r.Val != nil {
 		b.WriteString("\n")
 		r.Val.write(&b, "validation data")
+		r.Val.writeParts(&b, "validation source")
 	}
 	return b.String()
 }
 
 func (r *Report) write(b *strings.Builder, title string) {
 	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
+	if r.Files > 1 && r.Parts == nil {
+		fmt.Fprintf(b, ", %d files", r.Files)
+	}
 	if r.Fields != "" {
 		fmt.Fprintf(b, " (%s)", r.Fields)
 	}
@@ -156,11 +172,20 @@ func (r *Report) write(b *strings.Builder, title string) {
 	if r.Val == nil && r.ValRows > 0 {
 		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
 	}
+	if r.Weight != 0 {
+		fmt.Fprintf(b, "; weight %v", r.Weight)
+		if r.Taken > 0 {
+			fmt.Fprintf(b, " takes %d an epoch", r.Taken)
+		}
+	}
 	for _, d := range r.Dropped {
 		fmt.Fprintf(b, "\n  dropped %d: %s (%s)", d.Count, d.Reason, d.places())
 	}
 	if t := r.Truncated; t.Count > 0 {
 		fmt.Fprintf(b, "\n  cut %d at max_length, %d tokens lost (%s)", t.Count, r.CutTokens, t.places())
+	}
+	if c := r.Chunked; c.Count > 0 {
+		fmt.Fprintf(b, "\n  chunked %d texts longer than max_length into %d rows (%s)", c.Count, c.Count+r.Chunks, c.places())
 	}
 	share := 0.0
 	if r.TotalTokens > 0 {

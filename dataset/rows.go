@@ -1,7 +1,5 @@
 package dataset
 
-import "sort"
-
 // Rows are tokenised rows that can be read in any order, from memory or from a file. They are safe for concurrent use.
 type Rows interface {
 	Len() int
@@ -25,34 +23,6 @@ func (m Memory) Length(i int) int  { return len(m[i].IDs) }
 func (m Memory) Trained(i int) int { return m[i].Trained() }
 func (m Memory) Row(i int) Row     { return m[i] }
 
-// subset is some rows of others, in their order.
-type subset struct {
-	Rows
-	held    []int32 // rising; indices into Rows
-	without bool    // the subset is what is not held
-}
-
-func (s subset) Len() int {
-	if s.without {
-		return s.Rows.Len() - len(s.held)
-	}
-	return len(s.held)
-}
-
-// at is the row's index in Rows. Without a list of its own the larger part of a split costs no memory.
-func (s subset) at(i int) int {
-	if !s.without {
-		return int(s.held[i])
-	}
-	// held[j]-j rows that are not held stand before held[j].
-	return i + sort.Search(len(s.held), func(j int) bool { return int(s.held[j])-j > i })
-}
-
-func (s subset) Length(i int) int  { return s.Rows.Length(s.at(i)) }
-func (s subset) Trained(i int) int { return s.Rows.Trained(s.at(i)) }
-func (s subset) Row(i int) Row     { return s.Rows.Row(s.at(i)) }
-func (s subset) Hash(i int) uint64 { return hashOf(s.Rows, s.at(i)) }
-
 // hashOf is Row.hash of row i.
 func hashOf(rows Rows, i int) uint64 {
 	if h, ok := rows.(hashed); ok {
@@ -64,10 +34,22 @@ func hashOf(rows Rows, i int) uint64 {
 // MaxID is an upper bound of the ids of rows, false where none is known without reading them.
 func MaxID(rows Rows) (int32, bool) {
 	switch r := rows.(type) {
-	case subset:
-		return MaxID(r.Rows)
 	case bounded:
 		return r.MaxID(), true
+	case subset:
+		return MaxID(r.rows)
+	case selected:
+		return MaxID(r.rows)
+	case joined:
+		most := int32(0)
+		for _, part := range r.parts {
+			id, known := MaxID(part)
+			if !known {
+				return 0, false
+			}
+			most = max(most, id)
+		}
+		return most, true
 	}
 	return 0, false
 }

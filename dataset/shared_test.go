@@ -31,6 +31,7 @@ func TestGoldenText(t *testing.T) {
 	}
 	cfg := dataset.Default()
 	cfg.Path, cfg.MaxLength, cfg.Shuffle, cfg.PadTo = filepath.Join(dir, "data/datasets/mlx-wikisql/train.jsonl"), 128, false, dataset.PadMaxLength
+	cfg.OnTruncated = dataset.TruncatedKeep // as the reference was made
 	set, _, err := dataset.Load(context.Background(), cfg, endIs2{tok})
 	if err != nil {
 		t.Fatal(err)

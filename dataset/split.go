@@ -6,18 +6,92 @@ import (
 	"slices"
 )
 
-// split holds out round(part * rows) rows, at least one, chosen by the seed; both sides stay in file order.
-func split(rows Rows, part float64, seed uint64) (train, val Rows, err error) {
-	n := max(int(math.Round(part*float64(rows.Len()))), 1)
-	if n >= rows.Len() {
-		return nil, nil, fmt.Errorf("val_split %v of %d rows leaves no row to train on", part, rows.Len())
+// hold marks round(part * n) of n rows for validation, at least one, chosen by the seed; nil if part is 0.
+func hold(n int, part float64, seed uint64) ([]bool, error) {
+	if part == 0 {
+		return nil, nil
 	}
-	order := make([]int32, rows.Len())
+	k := max(int(math.Round(part*float64(n))), 1)
+	if k >= n {
+		return nil, fmt.Errorf("val_split %v of %d rows leaves no row to train on", part, n)
+	}
+	held := make([]bool, n)
+	for _, i := range choose(newRandom(seed, streamSplit), n, k) {
+		held[i] = true
+	}
+	return held, nil
+}
+
+// choose gives k of the numbers below n, without putting one back, in an order that means nothing.
+func choose(r *random, n, k int) []int32 {
+	order := make([]int32, n)
 	for i := range order {
 		order[i] = int32(i)
 	}
-	shuffle(newRandom(seed, streamSplit), order)
-	held := slices.Clone(order[:n])
-	slices.Sort(held)
-	return subset{Rows: rows, held: held, without: true}, subset{Rows: rows, held: held}, nil
+	shuffle(r, order)
+	return order[:k]
+}
+
+// weigh joins the rows of all parts, those held out apart. Of n rows that a part trains on, its weight w takes each
+// floor(w) times and round((w - floor(w)) * n) of them once more, chosen by the seed and the part's number, in every
+// epoch the same ones. The rows of a part stay in file order, and a row's copies stand side by side.
+func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
+	var all join
+	for _, p := range parts {
+		all = append(all, p.rows)
+	}
+	rows := all.whole()
+	if !slices.ContainsFunc(parts, func(p part) bool { return p.source.Weight != 1 }) {
+		return apart(rows, held)
+	}
+	var trained, kept []int32
+	first := 0
+	for number, p := range parts {
+		var own []int32
+		for i := first; i < first+p.rows.Len(); i++ {
+			if held != nil && held[i] {
+				kept = append(kept, int32(i))
+			} else {
+				own = append(own, int32(i))
+			}
+		}
+		trained = append(trained, repeat(own, p.source.Weight, newRandom(seed, streamWeight+uint64(number)))...)
+		first += p.rows.Len()
+	}
+	return selected{rows, trained}, selected{rows, kept}
+}
+
+// apart gives the rows that are not held out and those that are.
+func apart(rows Rows, held []bool) (train, val Rows) {
+	if held == nil {
+		return rows, Memory(nil)
+	}
+	var kept []int32
+	for i, h := range held {
+		if h {
+			kept = append(kept, int32(i))
+		}
+	}
+	return subset{rows, kept}, selected{rows, kept}
+}
+
+// repeat takes each index floor(weight) times, and the rest of the weight's share once more.
+func repeat(indices []int32, weight float64, r *random) []int32 {
+	whole, part := math.Modf(weight)
+	extra := make([]bool, len(indices))
+	if k := int(math.Round(part * float64(len(indices)))); k > 0 {
+		for _, i := range choose(r, len(indices), k) {
+			extra[i] = true
+		}
+	}
+	var out []int32
+	for i, index := range indices {
+		for range int(whole) {
+			out = append(out, index)
+		}
+		if extra[i] {
+			out = append(out, index)
+		}
+	}
+	return out
 }

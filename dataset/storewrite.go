@@ -229,7 +229,7 @@ func (w *storeWriter) finish(report *Report, path string) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	report.Duplicates = s.duplicates()
+	report.Duplicates = duplicates(s)
 	s.head.Report = *report.placeless()
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package dataset
 
-// text is {text}: every token is trained, the end token too.
+// text is {text}: every token is trained, the end token too. A text longer than Config.MaxLength becomes several rows, as
+// is usual for pretraining.
 var text = Format{
 	Roles:    []Role{{Name: "text", Keys: []string{"text"}}},
 	NoPrompt: "every token is trained already",
@@ -15,5 +16,5 @@ func renderText(f Fields, _ Config) (Example, error) {
 	if s == "" {
 		return Example{Empty: dropEmptyText}, nil
 	}
-	return Example{Segments: []Segment{{Text: s, Trained: true}}, EOS: true}, nil
+	return Example{Segments: []Segment{{Text: s, Trained: true}}, EOS: true, Chunked: true}, nil
 }

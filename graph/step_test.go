@@ -52,6 +52,12 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 // planStep is the step before it takes memory.
 func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
+	return planStepOf(t, stepTokens, on, float, c, method, lora, l)
+}
+
+// planStepOf is planStep for micro-batches of so many tokens.
+func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
+	t.Helper()
 	trained := &adapter.Trained{}
 	m, quantised, err := adapter.Lookup(method)
 	if err != nil {
@@ -65,8 +71,8 @@ func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config
 	n := nn.New(o)
 	i32 := func(e int) kernel.Type { return kernel.T(kernel.I32, e) }
 	cu := n.Batch("cu_seqlens", i32(stepRows+1))
-	in := nn.Batch{IDs: n.Batch("input_ids", i32(stepTokens)), Positions: n.Batch("positions", i32(stepTokens)), CuQ: cu, CuK: cu, MaxLen: stepTokens / stepRows}
-	labels, scale, hyper := n.Batch("labels", i32(stepTokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)), n.Batch("optimizer", kernel.T(n.Float(), 4))
+	in := nn.Batch{IDs: n.Batch("input_ids", i32(tokens)), Positions: n.Batch("positions", i32(tokens)), CuQ: cu, CuK: cu, MaxLen: stepTokens / stepRows}
+	labels, scale, hyper := n.Batch("labels", i32(tokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)), n.Batch("optimizer", kernel.T(n.Float(), 4))
 	family, err := families.For(c)
 	if err != nil {
 		t.Fatal(err)

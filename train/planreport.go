@@ -17,7 +17,7 @@ func (r PlanReport) String() string {
 	}
 	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; gradient_checkpointing %s\n",
 		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
-	fmt.Fprintf(&b, "  token budgets %s: %.1f %% padding over an epoch\n", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(r.Budgets)), ", "), "[]"), 100*r.Padding)
+	fmt.Fprintf(&b, "  token budgets %s: %.1f %% padding over an epoch\n", list(r.Budgets), 100*r.Padding)
 	for _, c := range r.Categories {
 		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, session.FormatBytes(c.Bytes))
 	}
@@ -32,6 +32,15 @@ func (r PlanReport) String() string {
 		b.WriteString("\n  " + n)
 	}
 	return b.String()
+}
+
+// list writes numbers with commas between them.
+func list(numbers []int) string {
+	var parts []string
+	for _, n := range numbers {
+		parts = append(parts, fmt.Sprint(n))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // precisionText is a precision as reports show it.

@@ -93,7 +93,7 @@ func TestBrokenConfigs(t *testing.T) {
 		{"missing keys", "seed: 1\n",
 			"run.yaml: base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K\n" +
 				"run.yaml: output_dir: is missing; name a folder for the run, such as runs/first\n" +
-				"run.yaml: dataset.path is missing: name a .json or .jsonl file"},
+				"run.yaml: dataset.path is missing: name a data file, a folder or a hub data set such as org/name, or list dataset.sources"},
 		{"empty file", "",
 			"run.yaml: empty: give at least base_model, dataset.path and output_dir"},
 		{"only a comment", "# nothing\n",
@@ -160,7 +160,7 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:1:13: base_model: there is no embedded model \"m\"; there is stories260K\n" +
 				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
-			"run.yaml:5:11: dataset.format is \"alpacca\", want one of alpaca, completion, messages, sharegpt, text, tokenized; did you mean alpaca?"},
+			"run.yaml:5:11: dataset.format is \"alpacca\", want one of alpaca, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := problemsOf(c.text, nil, nil); got != c.want {

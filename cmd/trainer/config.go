@@ -142,13 +142,14 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		layers = append(layers, commandLineLayer(set, len(layers)))
 	}
 	v := viper.New()
-	at, tables := map[string]position{}, map[string]map[string]any{}
+	at, tables, lists := map[string]position{}, map[string]map[string]any{}, map[string][]map[string]any{}
 	c := loaded{Name: name}
 	var problems []problem
 	for _, l := range layers {
 		if err := v.MergeConfigMap(l.values); err != nil {
 			l.bad(nil, "merge: %v", err)
 		}
+		mergeLists(lists, at, l)
 		problems = append(problems, l.problems...)
 		c.Notes = append(c.Notes, l.notes...)
 		for path, p := range l.at {
@@ -174,6 +175,9 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	for path, table := range tables {
 		setTable(&c.Spec, path, table)
 	}
+	for path, list := range lists {
+		setList(&c.Spec, path, list)
+	}
 	for _, path := range pathsOf(&c.Spec) {
 		*path = expandHome(*path)
 	}
@@ -187,7 +191,7 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	for _, err := range validate(c.Spec) {
 		p := problem{at: file.position(nil), text: err.Error()}
 		path := pathOf(p.text)
-		if _, known := locate(refused, path); known {
+		if _, known := locate(refused, path); known || refusedInstead(refused, path) {
 			continue // what was given was refused already: the complaint is about the default
 		}
 		if where, ok := locate(at, path); ok {
@@ -196,6 +200,21 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		problems = append(problems, p)
 	}
 	return c, problems
+}
+
+// refusedInstead says that the key that stands for a missing one was given, and refused.
+func refusedInstead(refused map[string]position, path string) bool {
+	other := instead[path]
+	if other == "" {
+		return false
+	}
+	other = path[:strings.LastIndexByte(path, '.')+1] + other
+	for given := range refused {
+		if given == other || strings.HasPrefix(given, other+"[") {
+			return true
+		}
+	}
+	return false
 }
 
 // standsFor are the flags that are short for --set of a key.
@@ -288,7 +307,7 @@ func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
 	}
 	root := reflect.ValueOf(defaults)
 	for _, k := range schema.leaves() {
-		if k.kind == kindTable {
+		if k.kind == kindTable || k.kind == kindRows {
 			continue
 		}
 		field, err := root.FieldByIndexErr(k.index)
@@ -332,7 +351,7 @@ func locate(at map[string]position, path string) (position, bool) {
 		if p, ok := at[path]; ok {
 			return p, true
 		}
-		i := strings.LastIndexByte(path, '.')
+		i := strings.LastIndexAny(path, ".[")
 		if i < 0 {
 			return position{}, false
 		}

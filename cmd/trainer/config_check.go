@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -26,13 +27,21 @@ func validate(s train.Spec) []error {
 			bad("base_model: %w", err)
 		}
 	}
-	for _, data := range []struct{ key, path string }{{"path", s.Dataset.Path}, {"val_path", s.Dataset.ValPath}} {
-		if name, embedded := strings.CutPrefix(data.path, session.EmbeddedPrefix); embedded {
+	data := s.Dataset
+	see := func(key string, d *dataset.Source) error {
+		name, embedded := strings.CutPrefix(d.Path, session.EmbeddedPrefix)
+		switch {
+		case !embedded:
+		case strings.HasSuffix(key, "].path"):
+			bad("%s: embedded rows stand alone: name them in dataset.path", key)
+		default:
 			if _, err := configs.Data(name); err != nil {
-				bad("dataset.%s: %w", data.key, err)
+				bad("%s: %w", key, err)
 			}
 		}
+		return nil
 	}
+	_ = data.EachSource(see) // it never fails
 	if s.OutputDir == "" {
 		bad("output_dir: is missing; name a folder for the run, such as runs/first")
 	}
@@ -58,7 +67,7 @@ func validate(s train.Spec) []error {
 			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the section", s.Adapter)
 		}
 	}
-	hasVal := s.Dataset.ValSplit > 0 || s.Dataset.ValPath != ""
+	hasVal := s.Dataset.ValSplit > 0 || (s.Dataset.ValPath != "" || len(s.Dataset.ValSources) > 0)
 	if s.Training.EvalSteps > 0 && !hasVal {
 		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}

@@ -34,6 +34,7 @@ type jsonSchema struct {
 	Required             []string               `json:"required,omitempty"`
 	Properties           map[string]*jsonSchema `json:"properties,omitempty"`
 	AdditionalProperties any                    `json:"additionalProperties,omitempty"` // false, or what the values are
+	AnyOf                []*jsonSchema          `json:"anyOf,omitempty"`
 }
 
 func newConfigSchema(c *console) *cobra.Command {
@@ -69,13 +70,20 @@ func schemaOf(k *key, descriptions map[string]string, defaults map[string]any, r
 		s.Properties = map[string]*jsonSchema{}
 		for _, child := range k.keys {
 			s.Properties[child.name] = schemaOf(child, descriptions, defaults, required)
-			if required[child.path] {
+			if other := instead[child.path]; other != "" && required[child.path] {
+				s.AnyOf = []*jsonSchema{{Required: []string{child.name}}, {Required: []string{other}}}
+			} else if required[child.path] {
 				s.Required = append(s.Required, child.name)
 			}
 		}
-		if len(s.Required) > 0 {
+		if len(s.Required) > 0 || s.AnyOf != nil {
 			s.Type = "object"
 		}
+	case kindRows:
+		s.Type = "array"
+		section := k.row("[]")
+		s.Items = schemaOf(section, descriptions, defaults, required)
+		s.Items.Type = "object"
 	case kindList:
 		s.Type = []string{"string", "array"}
 		s.Items = &jsonSchema{Type: "string", Enum: s.Enum}
@@ -125,7 +133,7 @@ func defaultValues() map[string]any {
 	spec.Quantization = &q
 	required, values := requiredKeys(), map[string]any{}
 	for _, k := range schema.leaves() {
-		if k.kind == kindTable || required[k.path] {
+		if k.kind == kindTable || k.kind == kindRows || required[k.path] {
 			continue
 		}
 		value := reflect.ValueOf(spec).FieldByIndex(k.index)
@@ -137,10 +145,25 @@ func defaultValues() map[string]any {
 	return values
 }
 
+// instead names the key that may be given in place of a required one of the same section.
+var instead = map[string]string{"dataset.path": "sources"}
+
 // requiredKeys are the keys without which a configuration is refused, and the sections that hold them.
 func requiredKeys() map[string]bool {
 	required := map[string]bool{}
-	for _, err := range validate(train.DefaultSpec()) {
+	problems := validate(train.DefaultSpec())
+	rows := train.DefaultSpec()
+	for _, k := range schema.leaves() {
+		if k.kind == kindRows {
+			setList(&rows, k.path, []map[string]any{{}})
+			for _, err := range validate(rows) {
+				if path := pathOf(err.Error()); strings.HasPrefix(path, k.path+"[0].") {
+					required[strings.Replace(path, "[0]", "[]", 1)] = true
+				}
+			}
+		}
+	}
+	for _, err := range problems {
 		path := pathOf(err.Error())
 		required[path] = true
 		for i := strings.LastIndexByte(path, '.'); i >= 0; i = strings.LastIndexByte(path, '.') {

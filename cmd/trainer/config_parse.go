@@ -56,16 +56,19 @@ type layer struct {
 	source   string
 	key      string // that a flag sets
 	order    int
-	lenient  bool                      // a text may be given without the quotes that YAML asks for
-	values   map[string]any            // nested by section, as viper merges it
-	tables   map[string]map[string]any // by path: keys with dots or capitals, which viper would change
-	at       map[string]position       // of every key given
+	lenient  bool                        // a text may be given without the quotes that YAML asks for
+	values   map[string]any              // nested by section, as viper merges it
+	tables   map[string]map[string]any   // by path: keys with dots or capitals, which viper would change
+	lists    map[string][]map[string]any // by path: lists of sections
+	rowSets  []rowSet
+	at       map[string]position // of every key given
 	problems []problem
 	notes    []string // what was understood though it is written otherwise now
 }
 
 func newLayer(source string, order int) *layer {
-	return &layer{source: source, order: order, values: map[string]any{}, tables: map[string]map[string]any{}, at: map[string]position{}}
+	return &layer{source: source, order: order, values: map[string]any{}, tables: map[string]map[string]any{},
+		lists: map[string][]map[string]any{}, at: map[string]position{}}
 }
 
 func (l *layer) position(n *yaml.Node) position {
@@ -231,6 +234,9 @@ func prefix(path string) string {
 
 // assign reads one value for a dotted path, as --set and the environment give it.
 func (l *layer) assign(path, text string) {
+	if l.assignRow(path, text) {
+		return
+	}
 	k, rest := schema.find(path)
 	if to := newName(path); rest != "" && to != nil {
 		l.notes = append(l.notes, fmt.Sprintf("%s: %s is %s now; the old name still works", l.source, path, to.path))
@@ -286,6 +292,9 @@ func (l *layer) assign(path, text string) {
 		one.value(k, n, values)
 		for path, table := range one.tables {
 			l.tables[path] = table
+		}
+		for path, list := range one.lists {
+			l.lists[path] = list
 		}
 		for path := range one.at {
 			l.at[path] = l.position(nil)

@@ -118,9 +118,9 @@ func describe(t *testing.T) map[string]string {
 			if text := plainComment(comments[typ][field.Name], field.Name, names); text != "" {
 				texts[c.path] = text
 			}
-			if c.kind == kindSection {
+			if c.kind == kindSection || c.kind == kindRows {
 				inner := field.Type
-				if inner.Kind() == reflect.Pointer {
+				if inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
 					inner = inner.Elem()
 				}
 				section(c, inner)
@@ -228,6 +228,12 @@ func referencePage(texts map[string]string) []byte {
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", section.name, texts[section.path])
 			referenceTable(&b, section, texts)
 		}
+		for _, k := range section.keys {
+			if k.kind == kindRows && len(k.keys) > 0 && !strings.HasPrefix(k.name, "val_") {
+				fmt.Fprintf(&b, "\n### %s\n\n%s Each has these keys:\n\n", k.path, texts[k.path])
+				referenceTable(&b, k.row("[]"), texts)
+			}
+		}
 		if section.name == "dataset" {
 			b.WriteString(formatTable())
 		}
@@ -266,8 +272,12 @@ func referenceTable(b *bytes.Buffer, section *key, texts map[string]string) {
 		}
 		value := "empty"
 		switch v := defaults[k.path]; {
+		case required[k.path] && instead[k.path] != "":
+			value = "must be given, or `" + instead[k.path] + "`"
 		case required[k.path]:
 			value = "must be given"
+		case k.path == "dataset.sources[].weight": // of a section, not of the configuration
+			value = "`1`"
 		case v == nil || v == "":
 		case k.kind == kindNumber:
 			value = "`" + strconv.FormatFloat(v.(float64), 'g', -1, 64) + "`"
@@ -293,6 +303,9 @@ func typeWord(k *key) string {
 		kindTruth: "true or false", kindList: "text or list", kindTable: "keys and "}
 	if k.kind == kindTable {
 		return words[kindTable] + words[k.elem] + "s"
+	}
+	if k.kind == kindRows {
+		return "list of sections"
 	}
 	return words[k.kind]
 }

@@ -20,10 +20,11 @@ const (
 	kindTruth
 	kindList  // of texts; a single text stands for a list of one
 	kindTable // free keys, all values of one kind
+	kindRows  // a list of sections, each with keys of its own
 )
 
 func (k kind) String() string {
-	return [...]string{"a section with keys of its own", "a text", "a whole number", "a whole number, 0 or more", "a number", "true or false", "a text or a list of texts", "a table of keys and values"}[k]
+	return [...]string{"a section with keys of its own", "a text", "a whole number", "a whole number, 0 or more", "a number", "true or false", "a text or a list of texts", "a table of keys and values", "a list of sections with keys of their own"}[k]
 }
 
 // key is one key of the configuration, made from a field of train.Spec.
@@ -33,7 +34,7 @@ type key struct {
 	kind  kind
 	elem  kind   // of a table's values
 	index []int  // of the field in train.Spec
-	keys  []*key // of a section, in their order
+	keys  []*key // of a section, in their order; of a list's sections, whose paths have [] in them
 }
 
 // schema is the root section.
@@ -61,6 +62,9 @@ func keyOf(path, name string, t reflect.Type, index []int) *key {
 	}
 	if t.Kind() == reflect.Struct {
 		return sectionOf(path, name, t, index)
+	}
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+		return &key{path: path, name: name, kind: kindRows, index: index, keys: sectionOf(path+"[]", name, t.Elem(), nil).keys}
 	}
 	k := &key{path: path, name: name, kind: kindOf(t), index: index}
 	if k.kind == kindTable {
@@ -121,7 +125,23 @@ func (k *key) find(path string) (found *key, rest string) {
 	if c := k.child(name); c != nil {
 		return c.find(rest)
 	}
+	if base, _, ok := strings.Cut(name, "["); ok {
+		if c := k.child(base); c != nil && c.kind == kindRows {
+			return c.row(name[len(base):]).find(rest)
+		}
+	}
 	return k, path
+}
+
+// row is the section of a list at a place, such as [1].
+func (k *key) row(place string) *key {
+	section := &key{path: k.path + place, name: k.name, kind: kindSection}
+	for _, c := range k.keys {
+		own := *c
+		own.path = section.path + "." + c.name
+		section.keys = append(section.keys, &own)
+	}
+	return section
 }
 
 // names of a section's keys, sorted.

@@ -29,6 +29,8 @@ func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
 		l.section(k, n, inner)
 	case kindTable:
 		l.table(k, n)
+	case kindRows:
+		l.rows(k, n)
 	case kindList:
 		if list, ok := l.list(k, n); ok {
 			values[k.name] = list

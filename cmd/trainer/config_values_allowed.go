@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
@@ -27,22 +28,30 @@ var choices = map[string][]any{
 	"quantization.bits":       schemeNumbers(func(s quant.Scheme) []int { return []int{s.Bits()} }),
 	"quantization.type":       anyOf(quant.Names()),
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
-	"dataset.format":          anyOf(append([]string{""}, sortedNames(dataset.Formats)...)),
+	"dataset.format":          formats,
 	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
 	"dataset.train_on":        {chat.TrainAssistant, chat.TrainLast, chat.TrainAll},
 	"dataset.split_turns":     {chat.SplitAuto, chat.SplitAlways, chat.SplitNever},
-	"dataset.on_truncated":    {dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
-	"training.optimizer":      anyOf(sortedNames(optimizer.Optimizers)),
-	"training.objective":      anyOf(sortedNames(objective.Objectives)),
-	"training.report_to":      anyOf(sortedNames(train.Observers)),
-	"training.on_nonfinite":   {"stop", "skip"},
-	"training.lr_scheduler":   anyOf(sortedNames(train.Schedules)),
-	"training.precision":      {"auto", "bf16", "fp16", "tf32", "fp32"},
+	"dataset.on_truncated":    {dataset.TruncatedAuto, dataset.TruncatedChunk, dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
+	"dataset.text_by":         anyOf(source.TextUnits),
+
+	"dataset.sources[].format":     formats,
+	"dataset.val_sources[].format": formats,
+
+	"training.optimizer":    anyOf(sortedNames(optimizer.Optimizers)),
+	"training.objective":    anyOf(sortedNames(objective.Objectives)),
+	"training.report_to":    anyOf(sortedNames(train.Observers)),
+	"training.on_nonfinite": {"stop", "skip"},
+	"training.lr_scheduler": anyOf(sortedNames(train.Schedules)),
+	"training.precision":    {"auto", "bf16", "fp16", "tf32", "fp32"},
 
 	"training.gradient_checkpointing": {"auto", "none", "selective", "full", "offload"},
 	"training.dequantised_weights":    {"auto", "always", "never"},
 	"device":                          anyOf(graph.DeviceNames),
 }
+
+// formats are the values of every key that names one.
+var formats = anyOf(append([]string{"", dataset.FormatAuto}, sortedNames(dataset.Formats)...))
 
 // memoryPattern is what session.ParseBytes reads, or nothing.
 const memoryPattern = `^([0-9]+(\.[0-9]+)? ?([KMGTkmgt][Ii]?[Bb]|[Bb])?)?$`
@@ -63,6 +72,7 @@ var (
 	zeroToOne      = interval{low: 0, high: 1}
 	zeroToBelowOne = interval{low: 0, high: 1, highOpen: true}
 	rankLimit      = interval{low: 1, high: 4096}
+	weightLimit    = interval{low: 0, lowOpen: true, high: dataset.MaxWeight}
 	betaLimit      = interval{low: 0, high: 0.9999999}
 )
 
@@ -76,6 +86,9 @@ var limits = map[string]interval{
 
 	"dataset.max_length": {low: 2, high: 1 << 20},
 	"dataset.val_split":  zeroToBelowOne,
+
+	"dataset.sources[].weight":     weightLimit,
+	"dataset.val_sources[].weight": weightLimit,
 
 	"training.max_steps":                   zeroOrMore,
 	"lora.loraplus_lr_ratio":               zeroOrMore,

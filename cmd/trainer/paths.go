@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,10 +16,17 @@ import (
 
 // pathsOf are the values of a configuration that name a file or folder.
 func pathsOf(s *train.Spec) map[string]*string {
-	return map[string]*string{
+	paths := map[string]*string{
 		"base_model": &s.BaseModel, "output_dir": &s.OutputDir, "lora.init_from": &s.LoRA.InitFrom, "training.resume": &s.Training.Resume,
 		"dataset.path": &s.Dataset.Path, "dataset.val_path": &s.Dataset.ValPath, "dataset.cache_dir": &s.Dataset.CacheDir,
 	}
+	for i := range s.Dataset.Sources {
+		paths[fmt.Sprintf("dataset.sources[%d].path", i)] = &s.Dataset.Sources[i].Path
+	}
+	for i := range s.Dataset.ValSources {
+		paths[fmt.Sprintf("dataset.val_sources[%d].path", i)] = &s.Dataset.ValSources[i].Path
+	}
+	return paths
 }
 
 // expandHome writes the user's home folder for a leading ~, as a shell does for words that it sees.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -63,10 +64,17 @@ func summarize(c *console, s train.Spec) {
 	fmt.Fprintf(c.out, "base     %s, %s\n", s.BaseModel, base)
 	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules)
 	format := s.Dataset.Format
-	if format == "" {
+	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"
 	}
-	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", s.Dataset.Path, format, s.Dataset.MaxLength)
+	data := s.Dataset.Path
+	if n := len(s.Dataset.Sources); n > 0 {
+		data = fmt.Sprintf("%d sources", n)
+	}
+	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", data, format, s.Dataset.MaxLength)
+	for _, d := range s.Dataset.Sources {
+		fmt.Fprintf(c.out, "         %s, weight %v\n", d.Title(), d.Weight)
+	}
 	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize, t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)
 	fmt.Fprintf(c.out, "output   %s, device %s\n", s.OutputDir, s.Device)
 }

@@ -140,19 +140,40 @@ func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 		out.add(named, 0, sc.tokens)
 		return
 	}
+	if len(w) <= maxNearWord {
+		n := sc.near(w)
+		if !n.is(w) {
+			if m.lookUp(w, sc); !n.put(w, sc.tokens) {
+				out.add(p, start, sc.tokens)
+				return
+			}
+		}
+		if p.at == nil && out.located == nil {
+			out.ids = append(out.ids, n.ids[:n.tokens]...)
+			return
+		}
+		n.give(sc)
+		out.add(p, start, sc.tokens)
+		return
+	}
 	if len(w) > maxCacheWord {
 		m.merge(w, sc)
 		out.add(p, start, sc.tokens)
 		return
 	}
+	m.lookUp(w, sc)
+	out.add(p, start, sc.tokens)
+}
+
+// lookUp leaves the tokens of a word of at most maxCacheWord bytes in sc.tokens.
+func (m *bpe) lookUp(w string, sc *scratch) {
 	slot := m.cache.slot(w)
 	if c := slot.Load(); c != nil && c.word == w {
-		out.add(p, start, c.tokens)
+		sc.tokens = append(sc.tokens[:0], c.tokens...)
 		return
 	}
 	m.merge(w, sc)
 	m.cache.put(slot, w, sc.tokens)
-	out.add(p, start, sc.tokens)
 }
 
 func (m *bpe) lacks(w string) bool {

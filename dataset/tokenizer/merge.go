@@ -17,6 +17,7 @@ type scratch struct {
 	symbols []symbol
 	heap    []uint64
 	tokens  []token
+	nearby  []nearWord
 }
 
 // mergeAll applies merges to the symbols in sc, lowest rank first and leftmost first among equals, and leaves the rest in order.

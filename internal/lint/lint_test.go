@@ -39,7 +39,6 @@ var imports = map[string][]string{
 	"model/*":           {"model", "model/nn", "kernel"}, // the families
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
-	"dataset/jinja":     {},
 	"dataset/source":    {},
 	"dataset/jinja":     {"internal/jsonerr"},
 	"dataset/chat":      {"dataset/jinja", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
@@ -69,15 +68,16 @@ var imports = map[string][]string{
 
 // fences are packages, outside ones and the GPU's driver, that only the packages listed may import.
 var fences = map[string][]string{
-	module + "kernel/gpu":          {"kernel", "kernel/gpu", "graph"},
-	"gorgonia.org/gorgonia":        {"graph"},
-	"gorgonia.org/tensor":          {"graph"},
-	"gorgonia.org/cu":              {"kernel/gpu"},
-	"C":                            {"kernel/gpu", "kernel/gpu/libcuda"},
-	"github.com/spf13/viper":       {"cmd/trainer"},
-	"github.com/spf13/cobra":       {"cmd/trainer"},
-	"go.yaml.in/yaml/v3":           {"cmd/trainer"},
-	"github.com/sugarme/tokenizer": {"dataset/tokenizer"},
+	module + "kernel/gpu":           {"kernel", "kernel/gpu", "graph"},
+	"gorgonia.org/gorgonia":         {"graph"},
+	"gorgonia.org/tensor":           {"graph"},
+	"gorgonia.org/cu":               {"kernel/gpu"},
+	"C":                             {"kernel/gpu", "kernel/gpu/libcuda"},
+	"github.com/spf13/viper":        {"cmd/trainer"},
+	"github.com/spf13/cobra":        {"cmd/trainer"},
+	"go.yaml.in/yaml/v3":            {"cmd/trainer", "dataset/source"},
+	"github.com/sugarme/tokenizer":  {"dataset/tokenizer"},
+	"github.com/klauspost/compress": {"dataset/source"},
 
 	"github.com/santhosh-tekuri/jsonschema/v6": {}, // in tests alone
 }

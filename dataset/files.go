@@ -1,0 +1,64 @@
+package dataset
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/internal/regular"
+)
+
+type opener func(path string) (io.ReadCloser, error)
+
+// disk is the file system with the paths as a user writes them, which fs.FS would refuse.
+type disk struct{}
+
+func (disk) Open(name string) (fs.File, error)          { return os.Open(name) }
+func (disk) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (disk) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+// openIn opens files of fsys that can be read from start to end, and again.
+func openIn(fsys fs.FS) opener {
+	return func(path string) (io.ReadCloser, error) {
+		info, err := fs.Stat(fsys, path)
+		if err := checkFile(path, info, err); err != nil {
+			return nil, err
+		}
+		return fsys.Open(path)
+	}
+}
+
+// checkFile refuses what is no file; what Stat cannot find, opening reports.
+func checkFile(path string, info fs.FileInfo, err error) error {
+	if err != nil {
+		return nil
+	}
+	if err := regular.Check(path, info); err != nil {
+		return fmt.Errorf("%w: write the rows into a file first", err)
+	}
+	return nil
+}
+
+// reading says how a file is read; f is the file itself, which Parquet is read from at any place.
+func (c Config) reading(path string, f io.Reader) source.Options {
+	o := source.Options{Path: path, TextBy: c.TextBy, Rows: c.span}
+	if at, ok := f.(io.ReaderAt); ok {
+		if file, ok := f.(fs.File); ok {
+			if info, err := file.Stat(); err == nil {
+				o.At, o.Size = at, info.Size()
+			}
+		}
+	}
+	return o
+}
+
+// slashed is a path as patterns and folders are looked up.
+func slashed(fsys fs.FS, path string) string {
+	if _, ok := fsys.(disk); ok {
+		return filepath.ToSlash(path)
+	}
+	return path
+}

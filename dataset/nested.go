@@ -1,0 +1,94 @@
+package dataset
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// lookup is the value of a key, or of a path of keys and list places such as instances.0.input where the row has no key
+// of that name.
+func (o Object) lookup(key string) (json.RawMessage, bool) {
+	if v, ok := o.value(key); ok || !strings.Contains(key, ".") {
+		return v, ok
+	}
+	name, rest, _ := strings.Cut(key, ".")
+	value, ok := o.value(name)
+	for ok && rest != "" {
+		name, rest, _ = strings.Cut(rest, ".")
+		value, ok = inside(value, name)
+	}
+	return value, ok
+}
+
+// inside is the value under a name in an object, or at a place in a list, from 0.
+func inside(value json.RawMessage, name string) (json.RawMessage, bool) {
+	switch kindOf(value) {
+	case "an object":
+		o, err := splitObject(value)
+		if err != nil {
+			return nil, false
+		}
+		return o.value(name)
+	case "a list":
+		i, err := strconv.Atoi(name)
+		if elements := splitList(value); err == nil && i >= 0 && i < len(elements) {
+			return elements[i], true
+		}
+	}
+	return nil, false
+}
+
+// splitList cuts a valid JSON list into its elements.
+func splitList(data []byte) (elements []json.RawMessage) {
+	i := skipSpace(data, skipSpace(data, 0)+1) // past [
+	for data[i] != ']' {
+		end := skipValue(data, i)
+		elements = append(elements, json.RawMessage(data[i:end]))
+		if i = skipSpace(data, end); data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return elements
+}
+
+// maxElements bounds a list of objects.
+const maxElements = 1 << 16
+
+// Objects is the list of objects of a role.
+func (f Fields) Objects(role string) ([]Object, error) {
+	key := f.keys[role]
+	raw, _ := f.row.lookup(key)
+	if kind := kindOf(raw); kind != "a list" {
+		return nil, fmt.Errorf("field %q is %s, want a list of objects", key, kind)
+	}
+	elements := splitList(raw)
+	if len(elements) > maxElements {
+		return nil, fmt.Errorf("field %q has %d elements, more than %d", key, len(elements), maxElements)
+	}
+	objects := make([]Object, len(elements))
+	for i, e := range elements {
+		if kind := kindOf(e); kind != "an object" {
+			return nil, fmt.Errorf("%s[%d] is %s, want an object", key, i, kind)
+		}
+		o, err := splitObject(e)
+		if err != nil {
+			return nil, fmt.Errorf("%s[%d]: %w", key, i, err)
+		}
+		objects[i] = o
+	}
+	return objects, nil
+}
+
+// truth is the truth value of a role.
+func (f Fields) truth(role string) (bool, error) {
+	raw, _ := f.row.lookup(f.keys[role])
+	switch string(raw) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("field %q is %s, want true or false", f.keys[role], kindOf(raw))
+}

@@ -1,0 +1,53 @@
+package dataset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// add sums up another report's numbers; duplicates are counted over all rows later.
+func (r *Report) add(o *Report) {
+	r.Rows, r.Kept, r.Chunks = r.Rows+o.Rows, r.Kept+o.Kept, r.Chunks+o.Chunks
+	r.TrainedTokens, r.TotalTokens, r.CutTokens = r.TrainedTokens+o.TrainedTokens, r.TotalTokens+o.TotalTokens, r.CutTokens+o.CutTokens
+	r.Longest = max(r.Longest, o.Longest)
+	r.Truncated.join(o.Truncated)
+	r.Chunked.join(o.Chunked)
+	for _, d := range o.Dropped {
+		i := slices.IndexFunc(r.Dropped, func(known Drop) bool { return known.Reason == d.Reason })
+		if i < 0 {
+			i = len(r.Dropped)
+			r.Dropped = append(r.Dropped, Drop{Reason: d.Reason})
+		}
+		r.Dropped[i].join(d)
+	}
+	if o.CacheNote != "" && !strings.Contains(r.CacheNote, o.CacheNote) {
+		r.CacheNote = strings.TrimPrefix(r.CacheNote+"; "+o.CacheNote, "; ")
+		if r.Files > 1 && len(r.CacheNote) > maxCacheNote {
+			r.CacheNote = fmt.Sprintf("an entry for each of %d files", r.Files)
+		}
+	}
+}
+
+const maxCacheNote = 200
+
+func (d *Drop) join(o Drop) {
+	d.Count += o.Count
+	d.Where = append(d.Where, o.Where[:min(len(o.Where), shownRows-len(d.Where))]...)
+}
+
+// countDuplicates counts the rows whose tokens an earlier one has, where several files make the rows.
+func (r *Report) countDuplicates(rows Rows) {
+	if r.Files < 2 {
+		return
+	}
+	r.Duplicates = duplicates(rows)
+}
+
+// writeParts writes a block for each source.
+func (r *Report) writeParts(b *strings.Builder, title string) {
+	for i, p := range r.Parts {
+		b.WriteString("\n")
+		p.write(b, fmt.Sprintf("%s %d", title, i))
+	}
+}

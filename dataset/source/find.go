@@ -1,0 +1,304 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxFiles bounds what a folder or a pattern stands for.
+const maxFiles = 100_000
+
+// File is one data file, and the split that its rows belong to.
+type File struct{ Path, Split string }
+
+// DefaultSplit is the split of files whose names say none.
+const DefaultSplit = "train"
+
+// Find lists the data files that a path stands for, sorted: a file, a pattern such as data/*.jsonl or data/**/*.parquet,
+// or a folder, in which the names of folders and files say the splits as they do to datasets.
+func Find(fsys fs.FS, name string) ([]File, error) {
+	info, err := fs.Stat(fsys, name)
+	switch {
+	case err == nil && info.IsDir():
+		return findFolder(fsys, name)
+	case err != nil && IsPattern(name):
+		return findPattern(fsys, name)
+	}
+	return []File{{name, DefaultSplit}}, nil // opening it says what is wrong with it
+}
+
+// IsPattern says that a path stands for several files.
+func IsPattern(name string) bool { return strings.ContainsAny(name, "*?[") }
+
+func findPattern(fsys fs.FS, pattern string) ([]File, error) {
+	if _, err := path.Match(strings.ReplaceAll(pattern, "**", "*"), ""); err != nil {
+		return nil, fmt.Errorf("the pattern %s has a bracket that is not closed", pattern)
+	}
+	root := "."
+	for i, part := range strings.Split(pattern, "/") {
+		if IsPattern(part) {
+			break
+		}
+		if i == 0 {
+			root = part
+		} else {
+			root += "/" + part
+		}
+	}
+	if strings.HasPrefix(pattern, "/") && !strings.HasPrefix(root, "/") {
+		root = "/"
+	}
+	all, err := walk(fsys, root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var files []File
+	for _, name := range all {
+		if matches(strings.Split(pattern, "/"), strings.Split(name, "/")) {
+			files = append(files, File{name, DefaultSplit})
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no file matches %s", pattern)
+	}
+	return files, nil
+}
+
+// matches compares a name with a pattern part by part; ** stands for any number of parts. Only the last ** is ever tried
+// again, so the time is bounded by the product of the lengths.
+func matches(pattern, name []string) bool {
+	p, n, star, from := 0, 0, -1, 0
+	for n < len(name) {
+		if p < len(pattern) && pattern[p] == "**" {
+			star, from = p, n
+			p++
+			continue
+		}
+		if p < len(pattern) {
+			if ok, err := path.Match(pattern[p], name[n]); ok && err == nil {
+				p, n = p+1, n+1
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		from++
+		p, n = star+1, from
+	}
+	for p < len(pattern) && pattern[p] == "**" {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// walk lists the files below a folder, sorted, without hidden ones and folders of the kind "__pycache__".
+func walk(fsys fs.FS, root string) ([]string, error) {
+	var names []string
+	err := fs.WalkDir(fsys, root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := path.Base(name)
+		if name != root && (strings.HasPrefix(base, ".") || entry.IsDir() && strings.HasPrefix(base, "__")) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		if names = append(names, name); len(names) > maxFiles {
+			return fmt.Errorf("%s holds more than %d files", root, maxFiles)
+		}
+		return nil
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+func findFolder(fsys fs.FS, folder string) ([]File, error) {
+	all, err := walk(fsys, folder)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(all))
+	for i, name := range all {
+		names[i] = strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
+	}
+	files, err := Split(names)
+	if err != nil {
+		return nil, fmt.Errorf("the folder %s %w", folder, err)
+	}
+	for i := range files {
+		files[i].Path = path.Join(folder, files[i].Path)
+	}
+	return files, nil
+}
+
+// notData are files of a data set's folder that hold none of its rows, though their endings could.
+var notData = []string{"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json", "requirements.txt",
+	"LICENSE.txt", "README.txt", "robots.txt"}
+
+// splitWords are the names of folders and files that stand for a split, in datasets' order.
+var splitWords = []struct {
+	split string
+	words *regexp.Regexp
+}{
+	{"train", word("train|training")},
+	{"validation", word("validation|valid|dev|val")},
+	{"test", word("test|testing|eval|evaluation")},
+}
+
+func word(words string) *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[-._ 0-9])(?:` + words + `)(?:$|[-._ 0-9])`)
+}
+
+var (
+	shard        = regexp.MustCompile(`^(?:.*/)?data/([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*$`)
+	shardNumbers = regexp.MustCompile(`-([0-9]{5})-of-([0-9]{5})`)
+)
+
+// Split gives the data files among names, relative to their data set's folder, with their splits: by shard names
+// (data/train-00000-of-00002.parquet), else by folders, else by file names, else all are of the split train.
+func Split(names []string) ([]File, error) {
+	var data []string
+	kinds := map[string]string{} // ending -> first file
+	for _, name := range names {
+		kind := containerOf(name)
+		if kind == "" || slices.Contains(notData, path.Base(name)) {
+			continue
+		}
+		data = append(data, name)
+		if kinds[kind] == "" {
+			kinds[kind] = name
+		}
+	}
+	if len(data) == 0 {
+		return nil, fmt.Errorf("holds no data file (%s, also with .gz or .zst)", strings.Join(Endings(), ", "))
+	}
+	if len(kinds) > 1 {
+		var shown []string
+		for _, kind := range []string{inJSON, inCSV, inTSV, inText, inParquet} {
+			if kinds[kind] != "" {
+				shown = append(shown, kinds[kind])
+			}
+		}
+		return nil, fmt.Errorf("holds files of several kinds (%s): name those to read, such as *%s", strings.Join(shown, ", "), path.Ext(shown[0]))
+	}
+	slices.Sort(data)
+	for _, splitOf := range []func(name string) string{splitOfShard, splitOfFolder, splitOfName} {
+		var files []File
+		for _, name := range data {
+			if split := splitOf(name); split != "" {
+				files = append(files, File{name, split})
+			}
+		}
+		if len(files) > 0 {
+			return files, checkShards(files)
+		}
+	}
+	files := make([]File, len(data))
+	for i, name := range data {
+		files[i] = File{name, DefaultSplit}
+	}
+	return files, checkShards(files)
+}
+
+// Endings of data files, sorted.
+func Endings() []string {
+	var all []string
+	for ending := range endings {
+		all = append(all, ending)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func splitOfShard(name string) string {
+	if m := shard.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+func splitOfFolder(name string) string {
+	parts := strings.Split(path.Dir(name), "/")
+	for i := len(parts) - 1; i >= 0; i-- {
+		if split := splitNamed(parts[i]); split != "" {
+			return split
+		}
+	}
+	return ""
+}
+
+func splitOfName(name string) string { return splitNamed(path.Base(name)) }
+
+func splitNamed(text string) string {
+	for _, s := range splitWords {
+		if s.words.MatchString(text) {
+			return s.split
+		}
+	}
+	return ""
+}
+
+// checkShards: a file called 00001-of-00003 needs its siblings.
+func checkShards(files []File) error {
+	have := map[string]bool{}
+	for _, f := range files {
+		have[f.Path] = true
+	}
+	for _, f := range files {
+		m := shardNumbers.FindStringSubmatchIndex(f.Path)
+		if m == nil {
+			continue
+		}
+		of, _ := strconv.Atoi(f.Path[m[4]:m[5]]) // five digits
+		if number, _ := strconv.Atoi(f.Path[m[2]:m[3]]); of > maxFiles || number >= of {
+			continue
+		}
+		for i := range of {
+			sibling := fmt.Sprintf("%s%05d%s", f.Path[:m[2]], i, f.Path[m[3]:])
+			if !have[sibling] && of <= len(files)*2+16 {
+				return fmt.Errorf("lacks %s: %s is one of %d", sibling, f.Path, of)
+			}
+		}
+	}
+	return nil
+}
+
+// Splits are the names of the splits that files have, in the order of the files.
+func Splits(files []File) []string {
+	var names []string
+	for _, f := range files {
+		if !slices.Contains(names, f.Split) {
+			names = append(names, f.Split)
+		}
+	}
+	return names
+}
+
+// Pick gives the files of one split, or of all.
+func Pick(files []File, split string) ([]File, error) {
+	if split == AllSplits {
+		return files, nil
+	}
+	var picked []File
+	for _, f := range files {
+		if f.Split == split {
+			picked = append(picked, f)
+		}
+	}
+	if len(picked) == 0 {
+		return nil, fmt.Errorf("there is no split %q; there is %s", split, strings.Join(Splits(files), ", "))
+	}
+	return picked, nil
+}

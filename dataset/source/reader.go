@@ -1,0 +1,265 @@
+// Package source finds data files and gives their rows, each as the bytes of one JSON object, whatever the file holds:
+// JSON, JSONL, CSV, TSV, text or Parquet, the first five also in gzip or zstd.
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+)
+
+// MaxRowBytes bounds the memory that one row can take.
+const MaxRowBytes = 16 << 20
+
+// passedOver is how many times the bound a row may have and still be read to its end, to go on behind it.
+const passedOver = 64
+
+// Row is one row's JSON, not yet parsed. Data is valid until the next call.
+type Row struct {
+	Line int // where it starts in the file, from 1; 0 in a file that has no lines
+	Data []byte
+}
+
+// RowError is about one row: reading continues behind it.
+type RowError struct {
+	Line int
+	Err  error
+}
+
+func (e *RowError) Error() string { return e.Err.Error() }
+func (e *RowError) Unwrap() error { return e.Err }
+
+// FileError ends the reading at a line.
+type FileError struct {
+	Line int // 0 = about the whole file
+	Text string
+}
+
+func (e *FileError) Error() string { return e.Text }
+
+// Options say what is read of a file and how.
+type Options struct {
+	Path   string      // its ending tells what the bytes do not
+	TextBy string      // what a row of a text file is; "" = TextLine
+	Limit  int         // bytes of a row; 0 = MaxRowBytes
+	Rows   Span        // which rows are given
+	At     io.ReaderAt // the same bytes at any place, which Parquet needs
+	Size   int64       // of At
+}
+
+// Span is rows [From, To) of a file, from 0. To 0 is the end of the file.
+type Span struct{ From, To int }
+
+func (s Span) ends(row int) bool { return s.To > 0 && row >= s.To }
+
+// rows is what a container gives.
+type rows interface {
+	next() (Row, error) // io.EOF behind the last row, a *RowError for a row that can be passed over
+	at() int            // line of what is read next
+}
+
+// Reader gives the rows of a file.
+type Reader struct {
+	file  io.Reader
+	o     Options
+	rows  rows
+	index int // of the next row
+	err   error
+	close func()
+}
+
+// NewReader reads a file that begins with r's next byte. Behind the last row r was read to its end, so that a hash over
+// it is the file's.
+func NewReader(r io.Reader, o Options) *Reader {
+	if o.Limit == 0 {
+		o.Limit = MaxRowBytes
+	}
+	return &Reader{file: r, o: o, close: func() {}}
+}
+
+// Next returns io.EOF behind the last row, a *RowError for a row that can be passed over, else a fatal error.
+func (r *Reader) Next() (Row, error) {
+	if r.err != nil {
+		return Row{}, r.err
+	}
+	if r.rows == nil {
+		if r.rows, r.err = r.open(); r.err != nil {
+			return Row{}, r.finish(r.err)
+		}
+	}
+	for {
+		if r.o.Rows.ends(r.index) {
+			return Row{}, r.finish(io.EOF)
+		}
+		row, err := r.rows.next()
+		var skip *RowError
+		if err != nil && !errors.As(err, &skip) {
+			return Row{}, r.finish(inPlainWords(err))
+		}
+		if r.index++; r.index > r.o.Rows.From {
+			return row, err
+		}
+	}
+}
+
+// finish remembers how the reading ended.
+func (r *Reader) finish(err error) error {
+	r.err = err
+	r.close()
+	if errors.Is(err, io.EOF) {
+		if _, drain := io.Copy(io.Discard, r.file); drain != nil {
+			r.err = drain
+		}
+	}
+	return r.err
+}
+
+// Line is the line of what is read next, from 1.
+func (r *Reader) Line() int {
+	if r.rows == nil {
+		return 1
+	}
+	return r.rows.at()
+}
+
+// Count is the number of rows of a file, malformed ones counted. A Parquet file says it itself.
+func Count(r io.Reader, o Options) (int, error) {
+	in := NewReader(r, o)
+	if in.rows, in.err = in.open(); in.err != nil {
+		if errors.Is(in.err, io.EOF) {
+			return 0, nil
+		}
+		return 0, in.err
+	}
+	if known, ok := in.rows.(*parquetRows); ok {
+		return known.count(), nil
+	}
+	for n := 0; ; n++ {
+		_, err := in.Next()
+		var skip *RowError
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil && !errors.As(err, &skip):
+			return 0, err
+		}
+	}
+}
+
+// Containers, by the endings of their files.
+const (
+	inJSON    = "json"
+	inCSV     = "csv"
+	inTSV     = "tsv"
+	inText    = "text"
+	inParquet = "parquet"
+)
+
+var endings = map[string]string{
+	".json": inJSON, ".jsonl": inJSON, ".ndjson": inJSON, ".csv": inCSV, ".tsv": inTSV, ".txt": inText, ".parquet": inParquet,
+}
+
+// packed are the endings of compressed files.
+var packed = []string{".gz", ".gzip", ".zst", ".zstd"}
+
+// containerOf is the container that a name says, "" if none.
+func containerOf(name string) string {
+	name = strings.ToLower(path.Base(strings.ReplaceAll(name, "\\", "/")))
+	if slices.Contains(packed, path.Ext(name)) {
+		name = strings.TrimSuffix(name, path.Ext(name))
+	}
+	return endings[path.Ext(name)]
+}
+
+// magics are beginnings of files that are often given by mistake.
+var magics = []struct{ bytes, text string }{
+	{"\x1f\x8b", "the file is compressed twice: unpack it first"},
+	{"\x28\xb5\x2f\xfd", "the file is compressed twice: unpack it first"},
+	{"PK\x03\x04", "the file is a zip archive: unpack it first"},
+	{"BZh", "the file is bzip2-compressed: unpack it first"},
+	{"\xfd7zXZ\x00", "the file is xz-compressed: unpack it first"},
+	{"ARROW1", "the file is Arrow: convert it to Parquet or JSONL first"},
+	{"\xff\xff\xff\xff", "the file is Arrow: convert it to Parquet or JSONL first"},
+	{"\xff\xfe", "the file is UTF-16: save it as UTF-8"},
+	{"\xfe\xff", "the file is UTF-16: save it as UTF-8"},
+	{"SQLite format 3\x00", "the file is an SQLite database: export its rows to JSONL or CSV first"},
+	{"version https://git-lfs.github.com/", "the file is a Git LFS pointer, not the data: fetch it with `git lfs pull`"},
+	{parquetMagic, "the file is Parquet inside a compressed file: unpack it first"},
+}
+
+const (
+	bufferBytes = 64 << 10
+	tarMagicAt  = 257
+)
+
+// open finds out what the file is, from its bytes first and from its name where they do not tell.
+func (r *Reader) open() (rows, error) {
+	in := bufio.NewReaderSize(r.file, bufferBytes)
+	head, err := in.Peek(tarMagicAt + 5)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if bytes.HasPrefix(head, []byte(parquetMagic)) || containerOf(r.o.Path) == inParquet {
+		return openParquet(head, r.o)
+	}
+	unpacked, closing, err := unpack(in, head)
+	if err != nil {
+		return nil, err
+	}
+	if unpacked != nil {
+		r.close = closing
+		in = bufio.NewReaderSize(unpacked, bufferBytes)
+		if head, err = in.Peek(tarMagicAt + 5); err != nil && !errors.Is(err, io.EOF) {
+			return nil, inPlainWords(err)
+		}
+	}
+	for _, m := range magics {
+		if bytes.HasPrefix(head, []byte(m.bytes)) {
+			return nil, &FileError{0, m.text}
+		}
+	}
+	if len(head) > tarMagicAt && string(head[tarMagicAt:]) == "ustar" {
+		return nil, &FileError{0, "the file is a tar archive: unpack it first"}
+	}
+	if bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) {
+		in.Discard(3)
+		head = head[3:]
+	}
+	begin := bytes.TrimLeft(head, " \t\r\n")
+	isJSON := len(begin) > 0 && begin[0] == '{' // a row of a table or a line of prose hardly ever begins so
+	switch container := containerOf(r.o.Path); {
+	case container == inCSV && !isJSON:
+		return newCSV(in, ',', r.o), nil
+	case container == inTSV && !isJSON:
+		return newCSV(in, '\t', r.o), nil
+	case container == inText && !isJSON:
+		return newText(in, r.o), nil
+	}
+	return &jsonRows{in: in, limit: r.o.Limit, line: 1}, nil
+}
+
+func tooLong(line, limit int) error {
+	return &RowError{line, fmt.Errorf("the row is longer than %s", byteSize(limit))}
+}
+
+// tooLongToPass: the end of such a row is not looked for.
+func tooLongToPass(size, limit int) bool { return size/passedOver > limit }
+
+func endless(line, limit int) error {
+	return &FileError{line, fmt.Sprintf("a row does not end within %s: this is no file of rows", byteSize(passedOver*limit))}
+}
+
+func byteSize(n int) string {
+	switch {
+	case n >= 1<<30 && n%(1<<30) == 0:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,380 @@
+package dataset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/source"
+)
+
+// Source is one entry of dataset.sources.
+type Source struct {
+	// Path of the rows, as dataset.path.
+	Path string `mapstructure:"path" yaml:"path"`
+	// Name of the subset of a hub data set, which datasets calls its configuration.
+	Name string `mapstructure:"name" yaml:"name,omitempty"`
+	// Revision of a hub data set: a branch, tag or commit. Empty means main.
+	Revision string `mapstructure:"revision" yaml:"revision,omitempty"`
+	// Split and slice of the rows, as datasets writes them: train, train[:5%], train[10:200], train+test. Empty means
+	// train.
+	Split string `mapstructure:"split" yaml:"split,omitempty"`
+	// Format of the rows. Empty means dataset.format.
+	Format string `mapstructure:"format" yaml:"format,omitempty"`
+	// Fields maps the format's fields to the keys of the files. Empty means dataset.fields.
+	Fields map[string]string `mapstructure:"fields" yaml:"fields,omitempty"`
+	// Weight is how many times an epoch takes the rows: 2 takes each twice, 0.5 half of them, chosen by the seed.
+	Weight float64 `mapstructure:"weight" yaml:"weight"`
+
+	// Folder is where the files of a hub data set lie, set by the caller; Path is its name then.
+	Folder string `mapstructure:"-" yaml:"-"`
+}
+
+// MaxWeight bounds how many times an epoch takes a row.
+const MaxWeight = 1000
+
+// DefaultSource is the one place where defaults of a source stand.
+func DefaultSource() Source { return Source{Weight: 1} }
+
+func (s Source) split() string {
+	if s.Split == "" {
+		return source.DefaultSplit
+	}
+	return s.Split
+}
+
+// Title names a source for people: "org/name (socratic), train[:5%]".
+func (s Source) Title() string {
+	title := s.Path
+	if s.Name != "" {
+		title += " (" + s.Name + ")"
+	}
+	if s.Split != "" {
+		title += ", " + s.Split
+	}
+	return title
+}
+
+// training are the sources of training rows; a path alone is one of them.
+func (c Config) training() []Source {
+	if len(c.Sources) > 0 {
+		return c.Sources
+	}
+	return []Source{{Path: c.Path, Weight: 1, Folder: c.PathFolder}}
+}
+
+// validation are the sources of validation rows, if they have their own.
+func (c Config) validation() []Source {
+	if len(c.ValSources) == 0 && c.ValPath != "" {
+		return []Source{{Path: c.ValPath, Weight: 1, Folder: c.ValPathFolder}}
+	}
+	return c.ValSources
+}
+
+// EachSource shows every source of the configuration, path and val_path included, with the name of its key. What see
+// changes in it stays.
+func (c *Config) EachSource(see func(key string, s *Source) error) error {
+	for _, single := range []struct {
+		key          string
+		path, folder *string
+	}{{"dataset.path", &c.Path, &c.PathFolder}, {"dataset.val_path", &c.ValPath, &c.ValPathFolder}} {
+		if *single.path == "" {
+			continue
+		}
+		s := Source{Path: *single.path, Weight: 1}
+		if err := see(single.key, &s); err != nil {
+			return err
+		}
+		*single.path, *single.folder = s.Path, s.Folder
+	}
+	c.Sources, c.ValSources = slices.Clone(c.Sources), slices.Clone(c.ValSources)
+	for _, list := range []struct {
+		key     string
+		sources []Source
+	}{{"dataset.sources", c.Sources}, {"dataset.val_sources", c.ValSources}} {
+		for i := range list.sources {
+			if err := see(fmt.Sprintf("%s[%d].path", list.key, i), &list.sources[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// of is the configuration with which the files of a source are read.
+func (c Config) of(s Source) Config {
+	if s.Format != "" {
+		c.Format = s.Format
+	}
+	if len(s.Fields) > 0 {
+		c.Fields = s.Fields
+	}
+	return c
+}
+
+func (c Config) validateSources() []error {
+	var problems []error
+	if c.Path != "" && len(c.Sources) > 0 {
+		problems = append(problems, errors.New("dataset.sources: dataset.path is set too: keep one"))
+	}
+	if c.ValPath != "" && len(c.ValSources) > 0 {
+		problems = append(problems, errors.New("dataset.val_sources: dataset.val_path is set too: keep one"))
+	}
+	problems = append(problems, c.validateList("dataset.sources", c.Sources)...)
+	return append(problems, c.validateList("dataset.val_sources", c.ValSources)...)
+}
+
+func (c Config) validateList(key string, sources []Source) []error {
+	var problems []error
+	for i, s := range sources {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(at+format, args...)) }
+		if s.Path == "" {
+			bad(".path is missing: name a data file, a folder or a hub data set such as org/name")
+		}
+		if _, err := source.ParseSplit(s.split()); err != nil {
+			bad(".split %w", err)
+		}
+		if !(s.Weight > 0 && s.Weight <= MaxWeight) { // so that NaN is refused too
+			bad(".weight is %v, want above 0 to %d", s.Weight, MaxWeight)
+		}
+		for j, other := range sources[:i] {
+			if s.Path != "" && s.Path == other.Path && s.Name == other.Name && s.Revision == other.Revision && s.split() == other.split() {
+				bad(" has the rows of %s[%d]: raise its weight instead", key, j)
+				break
+			}
+		}
+		if s.Format == "" && len(s.Fields) == 0 {
+			continue
+		}
+		own := Default()
+		own.Path, own.Format, own.Fields = "-", c.of(s).Format, c.of(s).Fields
+		for _, err := range own.Validate() {
+			problems = append(problems, fmt.Errorf("%s.%s", at, strings.TrimPrefix(err.Error(), "dataset.")))
+		}
+	}
+	return problems
+}
+
+// part is the rows of one source.
+type part struct {
+	source Source
+	rows   Rows
+	report *Report
+}
+
+func rowsOf(parts []part) int {
+	n := 0
+	for _, p := range parts {
+		n += p.rows.Len()
+	}
+	return n
+}
+
+// loadSources reads every source, one file after the other.
+func loadSources(ctx context.Context, cfg Config, sources []Source, tok Tokenizer, fsys fs.FS) ([]part, *Report, error) {
+	var parts []part
+	var reports []*Report
+	for _, s := range sources {
+		rows, report, err := loadOne(ctx, cfg, s, tok, fsys)
+		if report != nil {
+			reports = append(reports, report)
+		}
+		if err != nil {
+			return nil, joinReports(reports, nil), err
+		}
+		parts = append(parts, part{s, rows, report})
+	}
+	if len(parts) == 1 {
+		return parts, reports[0], nil
+	}
+	return parts, joinReports(reports, parts), nil
+}
+
+// loadOne reads the files of a source, each as far as its slices need it.
+func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.FS) (Rows, *Report, error) {
+	pieces, err := cfg.pieces(ctx, s, fsys)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all join
+	var reports []*Report
+	for _, p := range pieces {
+		own := cfg.of(s)
+		own.span = p.span
+		rows, report, err := loadSource(ctx, own, p.path, tok, openIn(fsys))
+		if report != nil {
+			reports = append(reports, report)
+		}
+		if err != nil {
+			return nil, joinReports(reports, nil), err
+		}
+		if why := Formats[report.Format].Untrainable; why != "" {
+			return nil, report, &UntrainableError{p.path, why}
+		}
+		all = append(all, rows)
+	}
+	report := joinReports(reports, nil)
+	if len(pieces) > 1 || s.Split != "" {
+		report.Source = s.Title()
+	}
+	report.countDuplicates(all.whole())
+	return all.whole(), report, nil
+}
+
+// UntrainableError is about rows that are sound and that no objective learns from.
+type UntrainableError struct{ Path, Why string }
+
+func (e *UntrainableError) Error() string { return e.Path + ": " + e.Why }
+
+// piece is a file, or a run of its rows.
+type piece struct {
+	path string
+	span source.Span
+}
+
+// pieces resolves a source into files. Only a slice has its split's rows counted, in a pass of their own.
+func (c Config) pieces(ctx context.Context, s Source, fsys fs.FS) ([]piece, error) {
+	terms, err := source.ParseSplit(s.split())
+	if err != nil {
+		return nil, fmt.Errorf("split %w", err)
+	}
+	path := slashed(fsys, s.Path)
+	if s.Folder != "" {
+		path = slashed(fsys, s.Folder)
+	}
+	files, err := findFiles(fsys, path, s)
+	if err != nil {
+		return nil, fmt.Errorf("read data: %w", err)
+	}
+	counts := map[string]int{}
+	var pieces []piece
+	for _, term := range terms {
+		picked, err := source.Pick(files, term.Split)
+		if err != nil {
+			return nil, fmt.Errorf("read data: %s: %w", s.Path, err)
+		}
+		if term.Whole() {
+			for _, f := range picked {
+				pieces = append(pieces, piece{path: f.Path})
+			}
+			continue
+		}
+		total := 0
+		for _, f := range picked {
+			if _, done := counts[f.Path]; !done {
+				if counts[f.Path], err = c.countRows(ctx, f.Path, openIn(fsys)); err != nil {
+					return nil, err
+				}
+			}
+			total += counts[f.Path]
+		}
+		span, err := term.Span(total)
+		if err != nil {
+			return nil, fmt.Errorf("read data: %s: %w", s.Path, err)
+		}
+		pieces = append(pieces, spread(picked, counts, span)...)
+	}
+	return pieces, nil
+}
+
+// findFiles lists the files of a source; a hub data set says them by itself.
+func findFiles(fsys fs.FS, path string, s Source) ([]source.File, error) {
+	if s.Folder == "" {
+		if s.Name != "" {
+			return nil, fmt.Errorf("%s: only a data set of the hub has subsets, such as %q", s.Path, s.Name)
+		}
+		return source.Find(fsys, path)
+	}
+	return source.FindSubset(fsys, path, s.Name)
+}
+
+// spread cuts a run of a split's rows at the borders of its files.
+func spread(files []source.File, counts map[string]int, span source.Span) []piece {
+	var pieces []piece
+	first := 0
+	for _, f := range files {
+		n := counts[f.Path]
+		from, to := max(span.From-first, 0), min(span.To-first, n)
+		if from < to {
+			own := source.Span{From: from, To: to}
+			if from == 0 && to == n {
+				own = source.Span{}
+			}
+			pieces = append(pieces, piece{f.Path, own})
+		}
+		first += n
+	}
+	return pieces
+}
+
+// countRows counts the rows of a file for a slice.
+func (c Config) countRows(ctx context.Context, path string, open opener) (int, error) {
+	f, err := open(path)
+	if err != nil {
+		return 0, fmt.Errorf("read data: %w", err)
+	}
+	defer f.Close()
+	n, err := source.Count(contextReader{ctx, f}, c.reading(path, f))
+	var broken *source.FileError
+	switch {
+	case errors.As(err, &broken) && broken.Line > 0:
+		return 0, fmt.Errorf("%s:%d: %w", path, broken.Line, err)
+	case errors.As(err, &broken):
+		return 0, fmt.Errorf("%s: %w", path, err)
+	case err != nil:
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// joinReports sums up reports of files, or of the parts that are sources.
+func joinReports(reports []*Report, parts []part) *Report {
+	if len(reports) == 0 {
+		return nil
+	}
+	if len(reports) == 1 {
+		return reports[0]
+	}
+	all := &Report{Source: fmt.Sprintf("%d files", len(reports)), Files: len(reports)}
+	if parts != nil {
+		all.Source = fmt.Sprintf("%d sources", len(reports))
+	}
+	hashes := sha256.New()
+	formats, fields := map[string]bool{}, map[string]bool{}
+	for i, r := range reports {
+		fmt.Fprintln(hashes, r.SHA256)
+		formats[r.Format], fields[r.Fields] = true, true
+		all.add(r)
+		if parts != nil {
+			r.Weight = parts[i].source.Weight
+			all.Parts = append(all.Parts, r)
+		}
+	}
+	all.SHA256 = hex.EncodeToString(hashes.Sum(nil))
+	all.Format, all.Fields = strings.Join(slices.Sorted(maps.Keys(formats)), ", "), strings.Join(slices.Sorted(maps.Keys(fields)), "; ")
+	all.sortDropped()
+	all.TrainRows = all.Kept
+	if parts != nil {
+		var rows join
+		for _, p := range parts {
+			rows = append(rows, p.rows)
+		}
+		all.countDuplicates(rows.whole())
+	}
+	return all
+}
+
+// taken notes how many rows an epoch takes of each source.
+func (r *Report) taken(parts []part) {
+	for i, p := range r.Parts {
+		p.Taken = int(math.Round(parts[i].source.Weight * float64(p.Kept)))
+	}
+}

@@ -1,0 +1,73 @@
+package tokenizer
+
+// nearWord is a short word with its ids in one cache line, so that finding a frequent word reads memory once. Each
+// goroutine has its own; the wordCache behind it serves all.
+type nearWord struct {
+	low, high uint64 // the word's bytes (ends)
+	size      uint8  // of the word; 0 = empty
+	tokens    uint8
+	ends      [nearTokens]uint8 // of the tokens, in bytes of the word
+	ids       [nearTokens]int32
+}
+
+const (
+	nearTokens  = 9 // a longer list is left to the wordCache
+	maxNearWord = 16
+	nearBits    = 13 // 8,192 words, 512 KiB: what a core's own cache holds
+)
+
+// ends are the bytes of a word of 1 to 16 bytes as two numbers: two words of one length have the same only if they are
+// the same.
+func ends(w string) (low, high uint64) {
+	n := len(w)
+	switch {
+	case n >= 8:
+		return bytes8(w), bytes8(w[n-8:])
+	case n >= 4:
+		return bytes4(w) | bytes4(w[n-4:])<<32, 0
+	}
+	return uint64(w[0]) | uint64(w[n/2])<<8 | uint64(w[n-1])<<16, 0
+}
+
+func bytes8(s string) uint64 { return bytes4(s) | bytes4(s[4:])<<32 }
+
+func bytes4(s string) uint64 {
+	_ = s[3]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
+}
+
+// near is the place of a word.
+func (sc *scratch) near(w string) *nearWord {
+	if sc.nearby == nil {
+		sc.nearby = make([]nearWord, 1<<nearBits)
+	}
+	low, high := ends(w)
+	h := (low ^ high*0x9E3779B97F4A7C15 ^ uint64(len(w))) * 0xD6E8FEB86659FD93
+	return &sc.nearby[h>>(64-nearBits)]
+}
+
+func (n *nearWord) is(w string) bool {
+	low, high := ends(w)
+	return n.low == low && n.high == high && int(n.size) == len(w)
+}
+
+// put takes a word over, unless it has too many tokens.
+func (n *nearWord) put(w string, tokens []token) bool {
+	if len(tokens) > nearTokens {
+		return false
+	}
+	n.low, n.high = ends(w)
+	n.size, n.tokens = uint8(len(w)), uint8(len(tokens))
+	for i, t := range tokens {
+		n.ids[i], n.ends[i] = t.id, uint8(t.end)
+	}
+	return true
+}
+
+// give leaves the word's tokens in sc.tokens.
+func (n *nearWord) give(sc *scratch) {
+	sc.tokens = sc.tokens[:0]
+	for i := range int(n.tokens) {
+		sc.tokens = append(sc.tokens, token{n.ids[i], int32(n.ends[i])})
+	}
+}
