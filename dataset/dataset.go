@@ -134,7 +134,10 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	report.taken(train)
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
-	return set, report, nil
+	if report.conversations() {
+		set.chat = cfg.chat
+	}
+	return set, report, report.describe(cfg, tok)
 }
 
 // checkTokenizer refuses a tokenizer with which no model could learn to stop.

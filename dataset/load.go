@@ -217,7 +217,7 @@ func (s *loading) chooseFormat(o Object) error {
 		}
 	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
-	s.report.Format, s.report.Fields = name, s.format.describe(s.keys)
+	s.report.Format, s.report.Fields, s.report.Detected = name, s.format.describe(s.keys), name != s.cfg.Format
 	return nil
 }
 

@@ -11,6 +11,10 @@ func (r *Report) add(o *Report) {
 	r.Rows, r.Kept, r.Chunks = r.Rows+o.Rows, r.Kept+o.Kept, r.Chunks+o.Chunks
 	r.TrainedTokens, r.TotalTokens, r.CutTokens = r.TrainedTokens+o.TrainedTokens, r.TotalTokens+o.TotalTokens, r.CutTokens+o.CutTokens
 	r.Longest = max(r.Longest, o.Longest)
+	r.extend(o.LongestRow)
+	r.extend(o.ShortestRow)
+	r.Chat.add(o.Chat)
+	r.Detected = r.Detected || o.Detected
 	r.Truncated.join(o.Truncated)
 	r.Chunked.join(o.Chunked)
 	for _, d := range o.Dropped {
@@ -42,12 +46,4 @@ func (r *Report) countDuplicates(rows Rows) {
 		return
 	}
 	r.Duplicates = duplicates(rows)
-}
-
-// writeParts writes a block for each source.
-func (r *Report) writeParts(b *strings.Builder, title string) {
-	for i, p := range r.Parts {
-		b.WriteString("\n")
-		p.write(b, fmt.Sprintf("%s %d", title, i))
-	}
 }

@@ -87,6 +87,7 @@ func (p *prepared) plan(ctx context.Context) error {
 		return err
 	}
 	p.loader.ChooseBudgets(p.total * p.spec.Training.GradientAccumulationSteps)
+	p.report.Batches = p.loader.Report()
 	if err := p.loadValidation(p.spec.Training.BatchSize); err != nil {
 		return err
 	}

@@ -53,6 +53,10 @@ token. --html writes a page that needs no network.`,
 			if err != nil {
 				return err
 			}
+			if loader, err := set.TrainLoader(config.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
+				loader.ChooseBudgets(loader.Batches(0))
+				report.Batches = loader.Report()
+			}
 			rows := set.Train.Len() + set.Val.Len()
 			if first >= rows {
 				return usage(fmt.Errorf("--first %d: there are %d rows", first, rows))

@@ -33,7 +33,7 @@ func (c *Chat) Look(conv *Conversation) ([]Looked, error) {
 	conv = c.adapt(t, conv)
 	looked := make([]Looked, len(rows))
 	for i, row := range rows {
-		l := Looked{Row: row, Turns: c.turns(t, conv, row.Text), Across: make([]bool, len(row.IDs))}
+		l := Looked{Row: row, Turns: c.turns(t, conv, row.Text, row.Messages), Across: make([]bool, len(row.IDs))}
 		var borders []int
 		for _, turn := range l.Turns {
 			borders = append(borders, turn.Start)
@@ -66,10 +66,9 @@ func (c *Chat) Look(conv *Conversation) ([]Looked, error) {
 // maxLookedMessages bounds the renderings of one row that is looked at.
 const maxLookedMessages = 1 << 10
 
-// turns shares a row's text out to messages. A message ends where the rendering up to it ends, if that is the beginning of
+// turns shares a row's text out to its n messages. A message ends where the rendering up to it ends, if that is the beginning of
 // the text; else behind what ends its turn, if its texts are found; else it shares a stretch with the message behind it.
-func (c *Chat) turns(t *Template, conv *Conversation, rendered string) []Turn {
-	n := c.upto(t, conv, rendered)
+func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []Turn {
 	ends := make([]int, n) // 0: not known
 	part := &Conversation{Tools: conv.Tools, Vars: conv.Vars}
 	for i := range min(n-1, maxLookedMessages) {
@@ -130,18 +129,6 @@ func (c *Chat) splitLead(turns []Turn, conv *Conversation, rendered string) []Tu
 	lead := Turn{-1, TemplateRole, 0, cut}
 	turns[0].Start = cut
 	return append([]Turn{lead}, turns...)
-}
-
-// upto is how many messages of the conversation a row holds.
-func (c *Chat) upto(t *Template, conv *Conversation, rendered string) int {
-	part := &Conversation{Tools: conv.Tools, Vars: conv.Vars}
-	for n := len(conv.Messages); n > 1 && n > len(conv.Messages)-maxLookedMessages; n-- {
-		part.Messages = conv.Messages[:n]
-		if text, err := t.Text(part, false); err == nil && strings.HasPrefix(rendered, text) && len(rendered)-len(text) < 100 {
-			return n
-		}
-	}
-	return len(conv.Messages)
 }
 
 // endsByTexts finds ends that are not known yet: behind the token that ends a turn, in what the template writes between

@@ -27,6 +27,9 @@ type Row struct {
 	Left   int     // texts of messages that the template does not write
 	Split  bool    // the row holds a part of the conversation's trained turns
 
+	Messages int      // of the conversation that the row holds
+	Found    []string // special tokens in texts of messages, each once
+
 	plain [][2]int // of Text: where special tokens were read as text; nil where there are none
 }
 
@@ -214,7 +217,7 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		if !ok {
 			return nil, errUnread
 		}
-		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages)}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages), Messages: shaped.upto}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
 		}
@@ -346,6 +349,9 @@ func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []t
 				k++
 			}
 			if k < len(plain) && plain[k][0] < s.End {
+				if name, _ := c.tok.Token(s.ID); !slices.Contains(row.Found, name) {
+					row.Found = append(row.Found, name)
+				}
 				if allowAll || c.allow[s.ID] {
 					row.Kept++
 				} else {
