@@ -2,6 +2,9 @@ package dataset
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -136,7 +139,7 @@ var brokenTalks = []struct {
 	{"template bomb", goodTalk, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", nil,
 		`data.jsonl:1: the model's default template: line 1: LimitError: the template takes more than 1000000 steps`},
 	{"text bomb", goodTalk, "{% set x = namespace(s='ab') %}{% for i in range(60) %}{% set x.s = x.s + x.s %}{% endfor %}{{ x.s }}", nil,
-		`data.jsonl:1: the model's default template: line 1: LimitError: the template builds more than 67108864 bytes of values`},
+		`data.jsonl:1: the model's default template: line 1: LimitError: the template builds a value of more than 16777216 bytes`},
 	{"macros that call each other", goodTalk, "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}", nil,
 		`data.jsonl:1: the model's default template: line 1: RecursionError: macros or loops call each other more than 200 deep`},
 	{"template that writes None", `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{}}}]}]}`,
@@ -155,9 +158,9 @@ var brokenTalks = []struct {
 	{"no generation block", goodTalk,
 		"{% for m in messages %}{{ m.role }}:{% if m.role == 'tool' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}</s>{% endfor %}", nil,
 		`data.jsonl:1: messages[1]: no {% generation %} block of the template covers the turn`},
-	{"system message that only prompts have", `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"u"},{"role":"assistant","content":"a"}]}`,
-		"{% set s = messages[0].content %}{% for m in messages[1:] %}{% if m.role == 'user' %}[{% if loop.last %}{{ s }} {% endif %}{{ m.content }}]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}", nil,
-		`data.jsonl:1: messages[2]: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved`},
+	{"prompt that is not what turns begin with", goodTalk,
+		"{% for m in messages %}{{ m.role }}:{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}Answer:{% endif %}", nil,
+		"data.jsonl:1: messages[1]: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved"},
 	{"turns that change, not to be split", `{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":"a"},{"role":"user","content":"u"},{"role":"assistant","content":"a"}]}`,
 		"{% for m in messages %}{{ m.role }}:{% if loop.last and m.role == 'assistant' %}!{% endif %}{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}",
 		func(c *Config) { c.SplitTurns = chat.SplitNever },
@@ -190,5 +193,97 @@ func TestBrokenTalks(t *testing.T) {
 				t.Errorf("\ngot  %s\nwant %s", err.Error(), c.want)
 			}
 		})
+	}
+}
+
+const longTalk = `{"messages":[{"role":"user","content":"one"},{"role":"assistant","content":"ONE"},{"role":"user","content":"two"},{"role":"assistant","content":"TWO"}]}`
+
+// TestConversations: what becomes of rows, and what the report says of them.
+func TestConversations(t *testing.T) {
+	turning := "{% for m in messages %}{{ m.role }}:{% if loop.last and m.role == 'assistant' %}!{% endif %}{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+	for _, c := range []struct {
+		name, content, template string
+		change                  func(*Config)
+		want                    []string // the trained text of each row
+		report                  string
+	}{
+		{"messages", goodTalk, plainTemplate, nil, []string{"ho</s>"}, "conversations: 1, turns trained 1"},
+		{"sharegpt", `{"conversations":[{"from":"human","value":"hi"},{"from":"gpt","value":"ho"}],"system":"s"}`, plainTemplate, nil, []string{"ho</s>"}, "format sharegpt"},
+		{"sharegpt in OpenAI's words", `{"conversations":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}`, plainTemplate, nil, []string{"ho</s>"}, "format sharegpt"},
+		{"messages under another key", `{"talk":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}`, plainTemplate,
+			func(c *Config) { c.Format, c.Fields = "messages", map[string]string{"messages": "talk"} }, []string{"ho</s>"}, "format messages (messages=talk"},
+		{"built-in template", goodTalk, plainTemplate, func(c *Config) { c.ChatTemplate = "zephyr" }, []string{"ho</s>"}, "turns trained 1"},
+		{"turns", longTalk, plainTemplate, nil, []string{"ONE</s>TWO</s>"}, "turns trained 2"},
+		{"last", longTalk, plainTemplate, func(c *Config) { c.TrainOn = chat.TrainLast }, []string{"TWO</s>"}, "turns trained 1"},
+		{"cut behind a turn", longTalk, plainTemplate, func(c *Config) { c.MaxLength = 48 }, []string{"ONE</s>"}, "cut 1 at max_length, "},
+		{"cut in the first turn", `{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":"0123456789012345678901234567890123456789"}]}`, plainTemplate,
+			func(c *Config) { c.MaxLength = 30 }, []string{"012345678901"}, "turns trained 0"},
+		{"split", longTalk, turning, nil, []string{"!ONE</s>", "!TWO</s>"}, "split: 1 conversations became 2 rows"},
+		{"split and cut", longTalk + "\n" + goodTalk, turning, func(c *Config) { c.MaxLength, c.OnTruncated = 40, TruncatedDrop }, []string{"!ONE</s>", "!ho</s>"},
+			"rows: 2 read, 2 kept, 1 dropped"},
+		{"special tokens", `{"messages":[{"role":"user","content":"</s>"},{"role":"assistant","content":"</s>!"}]}`, plainTemplate, nil, []string{"</s>!</s>"},
+			"special tokens: 2 inside the messages of 1 rows, read as plain text"},
+		{"special tokens, allowed", `{"messages":[{"role":"user","content":"</s>"},{"role":"assistant","content":"ho"}]}`, plainTemplate,
+			func(c *Config) { c.AllowSpecial = []string{"</s>"} }, []string{"ho</s>"}, "special tokens: 1 inside messages, allowed by allow_special"},
+		{"special tokens in tools", goodTalk + "\n" + `{"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"</s>"}]}`, plainTemplate, nil, []string{"ho</s>"},
+			"dropped 1: tools, calls or texts hold a special token"},
+		{"texts left out", `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}`,
+			"{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}:{{ m.content }}</s>{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}", nil, []string{"ho</s>"},
+			"left out: the template does not write 1 texts of messages"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, report, err := withTemplate(t, c.content, c.template, c.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range all(set.Train) {
+				var ids []int32
+				for i, l := range r.Labels {
+					if l != Ignore {
+						ids = append(ids, r.IDs[i])
+					}
+				}
+				got = append(got, bytesTokenizer{}.Decode(ids, false))
+			}
+			if strings.Join(got, " / ") != strings.Join(c.want, " / ") {
+				t.Errorf("trained %q, want %q", got, c.want)
+			}
+			if !strings.Contains(report.String(), c.report) {
+				t.Errorf("the report does not say %q:\n%v", c.report, report)
+			}
+		})
+	}
+}
+
+// TestConversationsInTheCache: rows of conversations come out of the cache as they went in, and another template is
+// another entry.
+func TestConversationsInTheCache(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data.jsonl")
+	if err := os.WriteFile(path, []byte(longTalk+"\n"+goodTalk+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Default()
+	cfg.Path, cfg.CacheDir = path, t.TempDir()
+	load := func(template string) (*Set, *Report) {
+		cfg.Chat = func() (*chat.Sources, error) {
+			return &chat.Sources{Templates: map[string]string{"default": template}, Tokens: jinja.NewDict()}, nil
+		}
+		set, report, err := Load(context.Background(), cfg, bytesTokenizer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set, report
+	}
+	first, r1 := load(plainTemplate)
+	second, r2 := load(plainTemplate)
+	if !strings.HasPrefix(r1.CacheNote, "tokens written") || !strings.HasPrefix(r2.CacheNote, "tokens read") {
+		t.Errorf("%s; %s", r1.CacheNote, r2.CacheNote)
+	}
+	if !reflect.DeepEqual(all(first.Train), all(second.Train)) || r1.Chat != r2.Chat || r2.Chat.Turns != 3 {
+		t.Errorf("%+v and %+v", r1.Chat, r2.Chat)
+	}
+	if _, r3 := load("{# another #}" + plainTemplate); !strings.HasPrefix(r3.CacheNote, "tokens written") {
+		t.Errorf("another template: %s", r3.CacheNote)
 	}
 }

@@ -215,6 +215,7 @@ func TestNamedPipes(t *testing.T) {
 	}{
 		{"run.yaml", []string{"validate", "run.yaml"}},
 		{"text", []string{"inspect", "tokens", "--tokenizer", "embedded:stories260K", "--text-file", "text"}},
+		{"text", []string{"inspect", "template", "--file", "text", "--conversations", "text"}},
 		{model, []string{"generate", "--model", "./model", "--prompt", "x"}},
 		{model, []string{"inspect", "model", "./model"}},
 		{model, []string{"inspect", "tokens", "--tokenizer", "./model", "--text-file", "-"}},

@@ -32,6 +32,7 @@ type rowShape struct {
 	layout layout
 	tail   string // written behind the rendering: what a next message would begin with, which ends the last turn
 	turns  []turnShape
+	joined *joined // the layout's parts, where it is no rendering of its own
 }
 
 // turnShape is a trained message in a row. end lies behind the token that ends the turn.
@@ -134,6 +135,9 @@ func (p *prover) tooMuch(what string) error {
 var errUnread = errors.New("the template does not write the texts as they are")
 
 func (p *prover) read(raw string) (layout, error) {
+	if p.how == bare {
+		return layout{raw: raw, pieces: []piece{{gap: raw, text: -1, end: len(raw)}}}, nil
+	}
 	l, ok := readLayout(raw, len(p.texts), p.how == standIns)
 	if !ok {
 		return l, errUnread
@@ -212,7 +216,7 @@ func (p *prover) generated(i int) bool {
 func (p *prover) rows(s *shape, pending []provenTurn) error {
 	for len(pending) > 0 {
 		last := pending[len(pending)-1]
-		row := rowShape{upto: last.message + 1}
+		row := rowShape{upto: last.message + 1, joined: last.joined}
 		var err error
 		if row.layout, err = p.read(last.after); err != nil {
 			return err
@@ -234,184 +238,5 @@ func (p *prover) rows(s *shape, pending []provenTurn) error {
 		}
 	}
 	slices.SortStableFunc(s.rows, func(a, b rowShape) int { return a.upto - b.upto })
-	return nil
-}
-
-// provenTurn is a message whose turn is what the template adds to the conversation before it.
-type provenTurn struct {
-	message       int
-	before, after string // the rendering up to where the model begins to write, and with its turn
-	other         bool   // the template's prompt goes on where before ends, otherwise than the turn does
-}
-
-// turn renders the conversation before and with message i.
-func (p *prover) turn(i int) (t provenTurn, err error) {
-	prompt := p.conv.Messages[i].Role == "assistant"
-	t.message = i
-	if t.after, err = p.render(i+1, false); err != nil {
-		return t, fmt.Errorf("%s: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
-	}
-	t.before, err = p.render(i, prompt)
-	switch {
-	case err == nil && strings.HasPrefix(t.after, t.before):
-	case i == 0 && !prompt:
-		t.before = ""
-	case i == 0:
-		// Few templates render an empty conversation: the prompt must stand before the text.
-		if t.before = p.promptBefore(t.after); t.before == "" {
-			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write cannot be told", p.conv.name(0))
-		}
-	case err == nil && prompt && p.fork(&t):
-	case err != nil:
-		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
-	default:
-		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", p.conv.name(i))
-	}
-	return t, p.checkWritten(t)
-}
-
-// fork is for templates whose prompt opens a reasoning that the turn's text does not have, or not so: the turn begins where
-// the two part, if that is behind the last message's text and in the head of the turn.
-func (p *prover) fork(t *provenTurn) bool {
-	n := 0
-	for n < len(t.before) && n < len(t.after) && t.before[n] == t.after[n] {
-		n++
-	}
-	from := lastText(t.before, p.how)
-	if p.how == bare || n <= from {
-		return false
-	}
-	for _, s := range []string{t.before, t.after} {
-		for _, special := range p.c.specials(s[from:min(len(s), n+100)]) {
-			if from+special.Start < n && n < from+special.End {
-				n = from + special.Start
-			}
-		}
-	}
-	if trimSpace(t.before[from:n]) == "" {
-		return false
-	}
-	t.before, t.other = t.before[:n], true
-	return true
-}
-
-// promptBefore is the rendering of a first message up to and with the generation prompt before its text.
-func (p *prover) promptBefore(after string) string {
-	l, err := p.read(after)
-	prompt := p.c.known[p.t].prompt
-	if err != nil || len(l.pieces) == 1 || prompt == "" {
-		return ""
-	}
-	at := strings.LastIndex(l.pieces[0].gap, prompt)
-	if at < 0 {
-		return ""
-	}
-	return after[:at+len(prompt)]
-}
-
-// checkWritten refuses a turn whose text or calls the template leaves out.
-func (p *prover) checkWritten(t provenTurn) error {
-	turn := t.after[len(t.before):]
-	for _, name := range p.conv.Messages[t.message].callNames() {
-		if !strings.Contains(turn, name) {
-			return fmt.Errorf("%s: the template does not write the call of %s", p.conv.name(t.message), clip(name))
-		}
-	}
-	if p.how == bare {
-		return nil
-	}
-	for n, text := range p.texts {
-		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
-			return fmt.Errorf("%s: the template does not write the message's text", p.conv.name(t.message))
-		}
-	}
-	return nil
-}
-
-// place adds to a row the turns that are proved in it, and returns the others.
-func (p *prover) place(row *rowShape, turns []provenTurn) (others []provenTurn, err error) {
-	raw := row.layout.raw
-	for _, t := range turns {
-		end := len(t.after)
-		if !strings.HasPrefix(raw, t.after) {
-			if end = p.commonEnd(raw, t); end < 0 {
-				others = append(others, t)
-				continue
-			}
-		}
-		shaped, err := p.shapeTurn(row, t.message, len(t.before), end)
-		if err != nil {
-			return nil, err
-		}
-		if shaped != nil {
-			shaped.other = t.other
-			row.turns = append(row.turns, *shaped)
-		}
-	}
-	return others, nil
-}
-
-// commonEnd is the end of a turn in a row that goes on behind it, for templates that close every rendering with one more
-// token (Phi-3.5): the turn must be in the row up to and with a token that ends it, and what is missing must close the
-// row. -1: it is not so.
-func (p *prover) commonEnd(raw string, t provenTurn) int {
-	n := 0
-	for n < len(raw) && n < len(t.after) && raw[n] == t.after[n] {
-		n++
-	}
-	from := lastText(t.after[:n], p.how) // not inside of a text
-	for _, s := range p.c.specials(t.after[from:min(len(t.after), n+100)]) {
-		if from+s.Start < n && n < from+s.End {
-			n = from + s.Start
-		}
-	}
-	if n <= len(t.before) || n < from || t.after[n:] == "" || !strings.HasSuffix(raw, t.after[n:]) {
-		return -1
-	}
-	turn := trimRight(t.after[max(from, len(t.before)):n])
-	if s := p.c.specials(turn); len(s) == 0 || s[len(s)-1].End != len(turn) {
-		return -1
-	}
-	return n
-}
-
-// lastText is the end of the last marked text in a rendering, 0 without one.
-func lastText(raw string, how scheme) int {
-	for i := len(raw) - 4; i >= 0; i-- {
-		if raw[i] == 0xF3 && raw[i+1] >= 0xB0 {
-			end := i + 4
-			if how == standIns {
-				_, end = rightOf(raw[end:], end)
-			}
-			return end
-		}
-	}
-	return 0
-}
-
-// checkNull refuses a content of null where the template writes it out as None.
-func (p *prover) checkNull(whole string) error {
-	first := -1
-	filled := make([]jinja.Value, len(p.messages))
-	for i, v := range p.messages {
-		filled[i] = v
-		d := v.(*jinja.Dict)
-		content, ok := d.Get("content")
-		if _, null := content.(jinja.None); ok && null {
-			if first < 0 {
-				first = i
-			}
-			d = d.Copy()
-			d.Set("content", jinja.Str(""))
-			filled[i] = d
-		}
-	}
-	if first < 0 {
-		return nil
-	}
-	out, err := p.t.render(p.conv, filled, false)
-	if err == nil && strings.Count(whole, "None") > strings.Count(out.Text, "None") {
-		return fmt.Errorf("%s.content is null, and the template writes it as the word None: use an empty string", p.conv.name(first))
-	}
 	return nil
 }

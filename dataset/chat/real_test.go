@@ -271,3 +271,34 @@ func TestGenerationMasks(t *testing.T) {
 	}
 	t.Logf("%d masks equal", compared)
 }
+
+// BenchmarkRows is the rate of text through template, proof and tokenizer.
+func BenchmarkRows(b *testing.B) {
+	var ref smolReference
+	golden.JSON(b, golden.Path(b, "chat/smollm2.json"), &ref)
+	var rows []struct {
+		Messages json.RawMessage `json:"messages"`
+	}
+	golden.JSON(b, golden.Path(b, "chat/talks.json"), &rows)
+	tok := smolLM(b)
+	for name, source := range map[string]string{"own": ref.Template, "generation": ref.Generation} {
+		b.Run(name, func(b *testing.B) {
+			c := open(b, source, tok, nil)
+			for b.Loop() {
+				size := 0
+				for _, row := range rows {
+					conv, err := Read(Raw{Key: "messages", Messages: row.Messages})
+					if err != nil {
+						b.Fatal(err)
+					}
+					got, err := c.Rows(conv)
+					if err != nil {
+						b.Fatal(err)
+					}
+					size += len(got[0].Text)
+				}
+				b.SetBytes(int64(size))
+			}
+		})
+	}
+}

@@ -2,9 +2,7 @@ package chat
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
@@ -95,107 +93,6 @@ func (c *Chat) byShape(t *Template, conv *Conversation, chosen []bool, texts []t
 	return c.fill(t, conv, texts, s)
 }
 
-// key collects the texts and writes down all of the conversation but them.
-func (c *Chat) key(t *Template, conv *Conversation, chosen []bool) ([]text, string) {
-	texts := make([]text, 0, len(conv.Messages))
-	b := make([]byte, 0, 32*len(conv.Messages)+64)
-	b = append(b, t.Name...)
-	b = appendValue(b, conv.Tools)
-	if conv.Vars != nil {
-		b = appendValue(b, conv.Vars)
-	}
-	for i, m := range conv.Messages {
-		b = append(b, '\n', '0')
-		if chosen[i] {
-			b[len(b)-1] = '1'
-		}
-		for n := range m.Fields.Len() {
-			k, v := m.Fields.At(n)
-			b = appendValue(b, k)
-			name, _ := k.(jinja.Str)
-			in, isText := textKey(string(name))
-			if !isText {
-				b = appendValue(b, v)
-				continue
-			}
-			add := func(s string) {
-				b = append(b, 't')
-				split(s, in, func(k kind, s string) {
-					if k >= tag {
-						b = strconv.AppendQuote(b, s)
-						return
-					}
-					b = append(b, '0'+byte(k))
-					texts = append(texts, text{i, k, s})
-				})
-			}
-			switch v := v.(type) {
-			case jinja.Str:
-				add(string(v))
-			case *jinja.List:
-				b = append(b, '[')
-				for _, item := range v.Items {
-					part, ok := item.(*jinja.Dict)
-					if !ok {
-						b = appendValue(b, item)
-						continue
-					}
-					b = append(b, '{')
-					for n := range part.Len() {
-						k, v := part.At(n)
-						b = appendValue(b, k)
-						if s, ok := v.(jinja.Str); ok && k == jinja.Str("text") {
-							add(string(s))
-						} else {
-							b = appendValue(b, v)
-						}
-					}
-				}
-				b = append(b, ']')
-			default:
-				b = appendValue(b, v)
-			}
-		}
-	}
-	return texts, string(b)
-}
-
-// appendValue writes a value so that different ones give different bytes.
-func appendValue(b []byte, v jinja.Value) []byte {
-	switch v := v.(type) {
-	case nil:
-		return append(b, '~')
-	case jinja.None:
-		return append(b, 'n')
-	case jinja.Bool:
-		return strconv.AppendBool(b, bool(v))
-	case jinja.Int:
-		return strconv.AppendInt(append(b, 'i'), int64(v), 10)
-	case jinja.Float:
-		return strconv.AppendFloat(append(b, 'f'), float64(v), 'g', -1, 64)
-	case jinja.Str:
-		b = strconv.AppendInt(append(b, 's'), int64(len(v)), 10)
-		return append(append(b, ':'), v...)
-	case *jinja.List:
-		b = append(b, '[')
-		for _, item := range v.Items {
-			b = append(appendValue(b, item), ',')
-		}
-		return append(b, ']')
-	case *jinja.Dict:
-		if v == nil {
-			return append(b, '~')
-		}
-		b = append(b, '{')
-		for i := range v.Len() {
-			k, e := v.At(i)
-			b = appendValue(append(appendValue(b, k), ':'), e)
-		}
-		return append(b, '}')
-	}
-	return append(b, dumps(v)...)
-}
-
 // fill renders the conversation, makes sure that the shape describes it, and tokenises its rows.
 func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]Row, error) {
 	messages := make([]jinja.Value, len(conv.Messages))
@@ -205,19 +102,22 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 	rows := make([]Row, 0, len(s.rows))
 	for r := range s.rows {
 		shaped := &s.rows[r]
-		out, err := t.render(conv, messages[:shaped.upto], false)
-		if err != nil {
-			return nil, err
-		}
 		given := texts
 		if s.how != standIns {
 			given = nil
+		}
+		out, err := t.render(conv, messages[:shaped.upto], false)
+		if err == nil && shaped.joined != nil {
+			out.Text, err = shaped.joined.text(t, conv, messages[:shaped.upto-1], out.Text, given)
+		}
+		if err != nil {
+			return nil, err
 		}
 		ends, ok := shaped.layout.place(out.Text, given, make([]int, 0, len(shaped.layout.pieces)))
 		if !ok {
 			return nil, errUnread
 		}
-		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages), Messages: shaped.upto}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil, Messages: shaped.upto}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
 		}
@@ -242,6 +142,20 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// text is the prompt for a turn and the turn, which is cut from the rendering after.
+func (j *joined) text(t *Template, conv *Conversation, messages []jinja.Value, after string, texts []text) (string, error) {
+	prompt, err := t.render(conv, messages, true)
+	if err != nil {
+		return "", err
+	}
+	_, ok := j.before.place(prompt.Text, texts, nil)
+	ends, ok2 := j.after.place(after, texts, nil)
+	if !ok || !ok2 {
+		return "", errUnread
+	}
+	return prompt.Text + after[j.at.byteOf(ends):], nil
 }
 
 // leftOut counts the texts of the row's messages that are nowhere in it, but for reasoning: that of earlier turns is left
@@ -377,83 +291,4 @@ func (c *Chat) textRanges(shaped *rowShape, ends []int) [][2]int {
 		}
 	}
 	return ranges
-}
-
-// ErrSpecial is the reason to leave a conversation out whose special tokens cannot be kept apart from the template's.
-type ErrSpecial struct{ Where, Token string }
-
-func (e *ErrSpecial) Error() string {
-	return fmt.Sprintf("%s holds the special token %s, which cannot be told from the template's own (dataset.allow_special allows it)", e.Where, e.Token)
-}
-
-// checkOutside looks for special tokens where marks cannot follow them: in tools, calls and names.
-func (c *Chat) checkOutside(conv *Conversation) error {
-	if slices.Contains(c.o.Allow, "all") {
-		return nil
-	}
-	check := func(where string, v jinja.Value) error {
-		b := appendStrings(nil, v)
-		if len(b) == 0 {
-			return nil
-		}
-		for _, s := range c.specials(string(b)) {
-			if !c.allow[s.ID] {
-				name, _ := c.tok.Token(s.ID)
-				return &ErrSpecial{where, name}
-			}
-		}
-		return nil
-	}
-	if conv.Tools != nil {
-		if err := check("tools", conv.Tools); err != nil {
-			return err
-		}
-	}
-	for i, m := range conv.Messages {
-		for n := range m.Fields.Len() {
-			k, v := m.Fields.At(n)
-			key, _ := k.(jinja.Str)
-			if _, isText := textKey(string(key)); isText || key == "role" {
-				continue
-			}
-			if err := check(conv.name(i)+"."+string(key), v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// checkTexts looks for special tokens in texts whose place in the rendering is not known.
-func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
-	if slices.Contains(c.o.Allow, "all") {
-		return nil
-	}
-	for _, t := range texts {
-		for _, s := range c.specials(t.s) {
-			if !c.allow[s.ID] {
-				name, _ := c.tok.Token(s.ID)
-				return &ErrSpecial{conv.name(t.message), name}
-			}
-		}
-	}
-	return nil
-}
-
-// appendStrings collects the strings in a value.
-func appendStrings(b []byte, v jinja.Value) []byte {
-	switch v := v.(type) {
-	case jinja.Str:
-		return append(append(b, v...), '\n')
-	case *jinja.List:
-		for _, item := range v.Items {
-			b = appendStrings(b, item)
-		}
-	case *jinja.Dict:
-		for i := range v.Len() {
-			k, e := v.At(i)
-			b = appendStrings(appendStrings(b, k), e)
-		}
-	}
-	return b
 }

@@ -121,6 +121,10 @@ func attribute(st *state, v Value, name string) Value {
 		return v.attr(name)
 	case *dictView:
 		return nil
+	case *function:
+		if v.name == "dict" {
+			raise("TypeError", "dict.%s is not available in chat templates", name)
+		}
 	}
 	if m == nil {
 		return nil
@@ -159,6 +163,12 @@ func hasDunder(v Value, name string) bool {
 
 // item is Python's v[key], nil where that raises TypeError or LookupError.
 func item(st *state, v, key Value) Value {
+	if s, ok := asStr(v); ok {
+		st.scan(len(s))
+	}
+	if s, ok := asStr(key); ok {
+		st.scan(len(s))
+	}
 	switch v := v.(type) {
 	case *Dict:
 		if s, ok := key.(Str); ok {
@@ -173,6 +183,10 @@ func item(st *state, v, key Value) Value {
 		return nil
 	case *undefined:
 		v.use()
+	case *function:
+		if v.name == "dict" {
+			raise("TypeError", "dict[...] is not available in chat templates")
+		}
 	}
 	n, ok := asInt(key)
 	if !ok {
@@ -205,16 +219,15 @@ func item(st *state, v, key Value) Value {
 
 func hashable(v Value, depth int) bool {
 	switch v := v.(type) {
-	case *List, *Dict, *dictView:
+	case *List, *Dict:
 		return false
-	case *Tuple:
-		if depth > maxNest {
+	case *dictView:
+		return v.kind == "dict_values"
+	}
+	items, _ := asTuple(v)
+	for _, item := range items {
+		if depth > maxNest || !hashable(item, depth+1) {
 			return false
-		}
-		for _, item := range v.items {
-			if !hashable(item, depth+1) {
-				return false
-			}
 		}
 	}
 	return true

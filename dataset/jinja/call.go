@@ -112,10 +112,15 @@ func sig(s string) signature {
 
 // bind gives each parameter its argument, nil where there is none.
 func (s *signature) bind(a args) (b [maxParams]Value) {
+	s.bindTo(&b, a)
+	return b
+}
+
+func (s *signature) bindTo(b *[maxParams]Value, a args) {
 	if len(a.pos) > len(s.params) {
 		raise("TypeError", "%s() takes at most %d arguments (%d given)", s.name, len(s.params), len(a.pos))
 	}
-	copy(b[:], a.pos)
+	clear(b[copy(b[:], a.pos):])
 	for _, k := range a.kw {
 		i := len(s.params) - 1
 		for i >= s.positional && s.params[i] != k.name {
@@ -134,7 +139,6 @@ func (s *signature) bind(a args) (b [maxParams]Value) {
 			raise("TypeError", "%s() missing required argument '%s' (pos %d)", s.name, s.params[i], i+1)
 		}
 	}
-	return b
 }
 
 type callExpr struct {
@@ -245,11 +249,15 @@ func (e *filterExpr) eval(f *frame) Value {
 }
 
 func (f *filter) apply(st *state, a args) Value {
+	st.scanAll(a.pos)
 	if f.open != nil {
 		return f.open(st, a)
 	}
-	b := f.sig.bind(a)
-	return f.call(st, &b)
+	b := st.room()
+	f.sig.bindTo(b, a)
+	v := f.call(st, b)
+	st.giveRoom(b)
+	return v
 }
 
 func (e *testExpr) eval(f *frame) Value {

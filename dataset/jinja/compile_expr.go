@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"slices"
 )
 
 // expr compiles an expression for use at render time.
@@ -10,6 +11,9 @@ func (c *compiler) expr(n node, s scope) expr { return c.use(c.fold(n, s)) }
 // use is an expression as Jinja2 writes it into Python. Infinity has no literal there, so its name is unknown.
 func (c *compiler) use(e expr) expr {
 	if k, ok := e.(*constant); ok {
+		if k.runtime != nil {
+			return k.runtime
+		}
 		if name := nonFinite(k.v); name != "" {
 			return &nameError{name}
 		}
@@ -47,7 +51,7 @@ func anyNonFinite(items []Value) string {
 func (c *compiler) fold(n node, s scope) expr {
 	switch n := n.(type) {
 	case *constNode:
-		return &constant{n.value}
+		return &constant{v: n.value}
 	case *textNode:
 		return n.text
 	case *nameNode:
@@ -103,24 +107,39 @@ func (c *compiler) foldItems(nodes []node, s scope, join func([]expr) expr) expr
 		_, ok := items[i].(*constant)
 		constants = constants && ok
 	}
+	var folded *constant
 	if constants {
-		if k := c.evaluate(join(items)); k != nil {
-			return k
-		}
+		folded = c.evaluate(join(slices.Clone(items)))
+	}
+	if folded != nil && folded.runtime == nil {
+		return folded
 	}
 	for i := range items {
 		items[i] = c.use(items[i])
 	}
-	return join(items)
+	return folded.or(join(items))
 }
 
-// evaluate runs an expression of constants; nil = it raises, or its value cannot be kept.
+// or is the constant where there is one: one without a literal is known while constants are folded, and evaluated
+// again where it is used.
+func (k *constant) or(runtime expr) expr {
+	if k == nil {
+		return runtime
+	}
+	return &constant{k.v, runtime}
+}
+
+// evaluate runs an expression of constants; nil = it raises. A value that Python has no literal
+// for is known only while constants around it are folded.
 func (c *compiler) evaluate(e expr) *constant {
 	var v Value
-	if !c.try(func() { v = e.eval(&frame{st: c.consts}) }) || !keepable(v, 0) {
+	if !c.try(func() { v = e.eval(&frame{st: c.consts}) }) {
 		return nil
 	}
-	return &constant{v}
+	if !keepable(v, 0) {
+		return &constant{v, e}
+	}
+	return &constant{v: v}
 }
 
 // try runs f and reports whether it raised nothing.
@@ -133,7 +152,7 @@ func (c *compiler) try(f func()) (ok bool) {
 			ok = false
 		}
 	}()
-	c.consts.depth, c.consts.stack = 0, c.consts.stack[:0]
+	c.consts.depth, c.consts.stack, c.consts.rooms = 0, c.consts.stack[:0], 0
 	f()
 	return true
 }
@@ -190,7 +209,7 @@ func (c *compiler) sum(n *binaryNode, s scope) expr {
 		next := c.fold(nodes[i], s)
 		last := len(parts) - 1
 		if last == 0 && isConst(parts[0]) && isConst(next) {
-			if k := c.evaluate(&sumExpr{[]expr{parts[0], next}}); k != nil {
+			if k := c.evaluate(&sumExpr{[]expr{parts[0], next}}); k != nil && k.runtime == nil {
 				parts[0] = k
 				continue
 			}
@@ -255,7 +274,7 @@ func (c *compiler) foldCompare(n *compareNode, s scope) expr {
 		constants = constants && isConst(x)
 		if constants {
 			if k := c.evaluate(&compareExpr{e.first, e.ops[:i+1], e.rest}); k != nil && !truthy(c.consts, k.v) {
-				return &constant{Bool(false)}
+				return &constant{v: Bool(false)}
 			}
 		}
 	}
@@ -283,8 +302,8 @@ func (c *compiler) foldSlice(n *getitemNode, slice *sliceNode, s scope) expr {
 			which[i] = len(nodes) - 1
 		}
 	}
-	return c.foldItems(nodes, s, func(x []expr) expr {
-		e := &sliceExpr{x: x[0]}
+	folded := c.foldItems(nodes, s, func(x []expr) expr {
+		e := &sliceExpr{x: x[0], folding: true}
 		for i, at := range which {
 			if at > 0 {
 				e.parts[i] = x[at]
@@ -292,6 +311,14 @@ func (c *compiler) foldSlice(n *getitemNode, slice *sliceNode, s scope) expr {
 		}
 		return e
 	})
+	e := folded
+	if k, ok := folded.(*constant); ok {
+		e = k.runtime
+	}
+	if e, ok := e.(*sliceExpr); ok {
+		e.folding = false
+	}
+	return folded
 }
 
 func (c *compiler) arguments(a arguments, s scope) argExprs {
@@ -333,14 +360,11 @@ func (c *compiler) filter(n *filterNode, s scope) expr {
 	}
 	x := c.fold(n.x, s)
 	e := &filterExpr{line: n.line, name: n.name, filter: f, args: c.arguments(n.arguments, s)}
-	e.x = x
-	if f != nil && !f.context && isConst(x) && e.args.constant() {
-		if k := c.evaluate(e); k != nil {
-			return k
-		}
-	}
-	e.x = c.use(x)
-	return e
+	return c.foldApplied(x, f != nil && !f.context && e.args.constant(), func(x expr) expr {
+		applied := *e
+		applied.x = x
+		return &applied
+	})
 }
 
 func (c *compiler) test(n *testNode, s scope) expr {
@@ -350,12 +374,21 @@ func (c *compiler) test(n *testNode, s scope) expr {
 	}
 	x := c.fold(n.x, s)
 	e := &testExpr{line: n.line, name: n.name, test: t, args: c.arguments(n.arguments, s)}
-	e.x = x
-	if t != nil && isConst(x) && e.args.constant() {
-		if k := c.evaluate(e); k != nil {
-			return k
-		}
+	return c.foldApplied(x, t != nil && e.args.constant(), func(x expr) expr {
+		applied := *e
+		applied.x = x
+		return &applied
+	})
+}
+
+// foldApplied applies a filter or test to x, at once where all is constant.
+func (c *compiler) foldApplied(x expr, constants bool, apply func(expr) expr) expr {
+	var folded *constant
+	if constants && isConst(x) {
+		folded = c.evaluate(apply(x))
 	}
-	e.x = c.use(x)
-	return e
+	if folded != nil && folded.runtime == nil {
+		return folded
+	}
+	return folded.or(apply(c.use(x)))
 }

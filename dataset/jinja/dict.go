@@ -186,7 +186,11 @@ func hashDeep(v Value, depth int) any {
 			return rangeKey{n, v.start, 0}
 		}
 		return rangeKey{n, v.start, v.step}
-	case *List, *Dict, *dictView:
+	case *dictView:
+		if v.kind != "dict_values" {
+			raise("TypeError", "unhashable type: '%s'", v.typeName())
+		}
+	case *List, *Dict:
 		raise("TypeError", "unhashable type: '%s'", v.typeName())
 	}
 	return v

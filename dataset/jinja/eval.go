@@ -1,7 +1,14 @@
 package jinja
 
+import "strings"
+
 type (
-	constant struct{ v Value }
+	// constant is a value known at compile time; runtime, where it is not nil, is what is evaluated instead
+	// once the constants around it are folded.
+	constant struct {
+		v       Value
+		runtime expr
+	}
 	local    int // a slot of this frame, nil where it is missing
 	outer    struct{ hops, slot int }
 	resolved int // a variable that was looked up by name
@@ -100,11 +107,12 @@ func (e *sumExpr) eval(f *frame) Value {
 		return v
 	}
 	f.st.charge(n)
-	b := make([]byte, 0, n)
+	var b strings.Builder
+	b.Grow(n)
 	for _, v := range all {
-		b = append(b, v.(Str)...)
+		b.WriteString(string(v.(Str)))
 	}
-	return Str(b)
+	return Str(b.String())
 }
 
 // values are the operands and the length of their text, -1 where one is no text.
@@ -142,18 +150,19 @@ func (e *sumExpr) print(f *frame) {
 type concatExpr struct{ items []expr }
 
 func (e *concatExpr) eval(f *frame) Value {
-	var b []byte
-	var room [sumParts]Value
-	all := room[:0]
-	for _, item := range e.items {
-		all = append(all, item.eval(f))
+	var room [sumParts]string
+	all, n := room[:0], 0
+	values := make([]Value, len(e.items))
+	for i, item := range e.items {
+		values[i] = item.eval(f)
 	}
-	for _, v := range all {
+	for _, v := range values {
 		s := str(f.st, v)
-		f.st.charge(len(s))
-		b = append(b, s...)
+		all = append(all, s)
+		n += len(s)
 	}
-	return Str(b)
+	f.st.charge(n)
+	return Str(strings.Join(all, ""))
 }
 
 type boolExpr struct {
@@ -279,6 +288,9 @@ func (e *comparison) eval(f *frame) Value {
 func (e *equalsText) eval(f *frame) Value {
 	v := e.x.eval(f)
 	if s, ok := v.(Str); ok {
+		if len(s) == len(e.text) {
+			f.st.scan(len(s))
+		}
 		return Bool((s == e.text) != e.not)
 	}
 	s, ok := v.(markup)

@@ -1,5 +1,7 @@
 package jinja
 
+import "unicode/utf8"
+
 func execAll(body []stmt, f *frame) control {
 	for _, s := range body {
 		if c := s.exec(f); c != goOn {
@@ -275,9 +277,19 @@ func (s *generationStmt) exec(f *frame) control {
 	f.st.line = s.line
 	m := &macro{s.def, f}
 	text := m.call(f.st, args{})
-	start := len(f.st.top.b)
-	f.st.charge(valueSize)
-	f.st.spans = append(f.st.spans, [2]int{start, start + len(text)})
+	f.st.span(text)
 	f.st.write(text)
 	return goOn
+}
+
+// span notes a generation block whose text comes next.
+func (st *state) span(text string) {
+	st.charge(4 * valueSize)
+	start := len(st.top.b)
+	st.counted[1] += utf8.RuneCount(st.top.b[st.counted[0]:])
+	st.counted[0] = start
+	runes := st.counted[1]
+	st.spans = append(st.spans, [2]int{start, start + len(text)})
+	st.runeSpans = append(st.runeSpans, [2]int{runes, runes + utf8.RuneCountInString(text)})
+	st.captured = st.captured || st.cur != &st.top
 }

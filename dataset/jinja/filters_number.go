@@ -25,7 +25,7 @@ func filterAbs(st *state, b *[maxParams]Value) Value {
 
 // parseInt is Python's int(s, base); nil = it is no such number.
 func parseInt(s string, base int64) Value {
-	s = strip(s, nil, true, true)
+	s = stripNumber(s)
 	sign := ""
 	if s != "" && (s[0] == '-' || s[0] == '+') {
 		sign, s = s[:1], s[1:]
@@ -61,6 +61,14 @@ func parseInt(s string, base int64) Value {
 	return norm(n)
 }
 
+// stripNumber takes off the space that Python allows around a number: in a text of ASCII only C's.
+func stripNumber(s string) string {
+	if isASCII(s) {
+		return strings.Trim(s, "\t\n\v\f\r ")
+	}
+	return strings.TrimFunc(s, isSpace)
+}
+
 // asciiDigits turns the digits of other scripts into ASCII ones.
 func asciiDigits(s string) string {
 	if isASCII(s) {
@@ -76,7 +84,7 @@ func asciiDigits(s string) string {
 
 // parseFloat is Python's float(s); false = it is no number.
 func parseFloat(s string) (float64, bool) {
-	s = asciiDigits(strip(s, nil, true, true))
+	s = asciiDigits(stripNumber(s))
 	body := strings.ToLower(strings.TrimLeft(s, "+-"))
 	if len(s)-len(body) > 1 {
 		return 0, false

@@ -54,10 +54,6 @@ func ignoreCase(v Value) Value {
 func flag(st *state, v Value) bool { return v != nil && truthy(st, v) }
 
 func filterLast(st *state, b *[maxParams]Value) Value {
-	if u, ok := b[0].(*undefined); ok {
-		_ = u
-		raise("TypeError", "'Undefined' object is not reversible")
-	}
 	back := reversed(st, b[0])
 	if back == nil {
 		raise("TypeError", "'%s' object is not reversible", b[0].typeName())
@@ -85,31 +81,6 @@ func filterReverse(st *state, b *[maxParams]Value) Value {
 	all := drain(st, next)
 	slices.Reverse(all)
 	return &List{all}
-}
-
-// lazily is a generator whose work begins when the first item is asked for.
-func lazily(start func(st *state) pull) *iterator {
-	var next pull
-	return &iterator{"generator", func(st *state) Value {
-		if next == nil {
-			next = start(st)
-		}
-		return next(st)
-	}}
-}
-
-func filterItems(st *state, b *[maxParams]Value) Value {
-	v := b[0]
-	return lazily(func(*state) pull {
-		switch v := v.(type) {
-		case *undefined:
-			return pullItems(nil)
-		case *Dict:
-			return (&dictView{v, "dict_items"}).pull()
-		}
-		raise("TypeError", "Can only get item pairs from a mapping.")
-		return nil
-	})
 }
 
 // sortBy sorts stably by keys as Python's sorted does.
@@ -189,28 +160,6 @@ func filterSort(st *state, b *[maxParams]Value) Value {
 	})}
 }
 
-func filterUnique(st *state, b *[maxParams]Value) Value {
-	v, attr, fold := b[0], b[2], !flag(st, b[1])
-	return lazily(func(st *state) pull {
-		get := attrGetter(st, attr, fold, nil)
-		seen := map[any]bool{}
-		next := mustIter(v)
-		return func(st *state) Value {
-			for {
-				v := next(st)
-				if v == nil {
-					return nil
-				}
-				if key := hashKey(get(st, v)); !seen[key] {
-					st.charge(valueSize)
-					seen[key] = true
-					return v
-				}
-			}
-		}
-	})
-}
-
 func extreme(st *state, b *[maxParams]Value, op string) Value {
 	get := attrGetter(st, b[2], !flag(st, b[1]), nil)
 	next := mustIter(b[0])
@@ -274,185 +223,4 @@ func filterGroupby(st *state, b *[maxParams]Value) Value {
 		l.Items = append(l.Items, v)
 	}
 	return &List{groups}
-}
-
-func filterBatch(st *state, b *[maxParams]Value) Value {
-	v, fill := b[0], b[2]
-	size, isInt := indexOf(b[1])
-	return lazily(func(st *state) pull {
-		next := mustIter(v)
-		var ahead Value
-		return func(st *state) Value {
-			l := &List{}
-			if ahead != nil {
-				l.Items, ahead = append(l.Items, ahead), nil
-			}
-			for {
-				v := next(st)
-				if v == nil {
-					break
-				}
-				if isInt && int64(len(l.Items)) == size {
-					if len(l.Items) == 0 { // batches of none: the first is empty, the items follow
-						ahead = v
-						size = -1
-						return l
-					}
-					ahead = v
-					return l
-				}
-				st.charge(valueSize)
-				l.Items = append(l.Items, v)
-			}
-			if len(l.Items) == 0 {
-				return nil
-			}
-			if _, none := fill.(None); fill != nil && !none {
-				if !isInt {
-					order(st, "<", Int(len(l.Items)), b[1])
-				}
-				if n := size - int64(len(l.Items)); n > 0 {
-					l.Items = append(l.Items, repeatItems(st, []Value{fill}, n)...)
-				}
-			}
-			return l
-		}
-	})
-}
-
-func filterSlice(st *state, b *[maxParams]Value) Value {
-	v, count, fill := b[0], b[1], b[2]
-	return lazily(func(st *state) pull {
-		all := items(st, v)
-		size := Int(len(all))
-		per, more := binary(st, 'f', size, count), binary(st, '%', size, count)
-		n, ok := indexOf(count)
-		if !ok {
-			raise("TypeError", "'%s' object cannot be interpreted as an integer", count.typeName())
-		}
-		each, _ := indexOf(per)
-		extra, _ := indexOf(more)
-		i, at := int64(0), int64(0)
-		return func(st *state) Value {
-			if i >= n {
-				return nil
-			}
-			st.charge(valueSize)
-			end := at + each
-			if i < extra {
-				end++
-			}
-			part := slices.Clone(all[min(at, int64(len(all))):min(end, int64(len(all)))])
-			if _, none := fill.(None); fill != nil && !none && i >= extra {
-				part = append(part, fill)
-			}
-			i, at = i+1, end
-			return &List{part}
-		}
-	})
-}
-
-func filterMap(st *state, a args) Value {
-	v := a.pos[0]
-	rest := append([]Value(nil), a.pos[1:]...)
-	kw := a.kw
-	return lazily(func(st *state) pull {
-		if !truthy(st, v) {
-			return pullItems(nil)
-		}
-		f := mapper(st, rest, kw)
-		next := mustIter(v)
-		return func(st *state) Value {
-			v := next(st)
-			if v == nil {
-				return nil
-			}
-			return f(st, v)
-		}
-	})
-}
-
-func mapper(st *state, rest []Value, kw []kwarg) func(*state, Value) Value {
-	if len(rest) == 0 {
-		var attr, otherwise Value
-		found := false
-		for _, k := range kw {
-			if k.name == "attribute" {
-				attr, found = k.v, true
-			}
-		}
-		if !found {
-			raise("FilterArgumentError", "map requires a filter argument")
-		}
-		for _, k := range kw {
-			switch k.name {
-			case "attribute":
-			case "default":
-				if _, none := k.v.(None); !none {
-					otherwise = k.v
-				}
-			default:
-				raise("FilterArgumentError", "Unexpected keyword argument %s", quote(k.name))
-			}
-		}
-		return attrGetter(st, attr, false, otherwise)
-	}
-	f := lookUp(filters, "filter", rest[0])
-	return func(st *state, v Value) Value {
-		return f().apply(st, args{append([]Value{v}, rest[1:]...), kw})
-	}
-}
-
-// lookUp finds a filter or test by the name that a template gives; an unknown one is an error when it is used.
-func lookUp(table map[string]*filter, kind string, name Value) func() *filter {
-	return func() *filter {
-		s, ok := asStr(name)
-		if f := table[s]; ok && f != nil {
-			return f
-		}
-		hashKey(name)
-		raise("TemplateRuntimeError", "No %s named %s.", kind, safeRepr(name))
-		return nil
-	}
-}
-
-func selectFilter(name string, negate, byAttr bool) func(st *state, a args) Value {
-	return func(st *state, a args) Value {
-		v := a.pos[0]
-		rest := append([]Value(nil), a.pos[1:]...)
-		kw := a.kw
-		return lazily(func(st *state) pull {
-			if !truthy(st, v) {
-				return pullItems(nil)
-			}
-			passes := selector(st, rest, kw, byAttr)
-			next := mustIter(v)
-			return func(st *state) Value {
-				for {
-					v := next(st)
-					if v == nil || passes(st, v) != negate {
-						return v
-					}
-				}
-			}
-		})
-	}
-}
-
-func selector(st *state, rest []Value, kw []kwarg, byAttr bool) func(*state, Value) bool {
-	get := func(_ *state, v Value) Value { return v }
-	if byAttr {
-		if len(rest) == 0 {
-			raise("FilterArgumentError", "Missing parameter for attribute name")
-		}
-		get = attrGetter(st, rest[0], false, nil)
-		rest = rest[1:]
-	}
-	if len(rest) == 0 {
-		return func(st *state, v Value) bool { return truthy(st, get(st, v)) }
-	}
-	t := lookUp(tests, "test", rest[0])
-	return func(st *state, v Value) bool {
-		return truthy(st, t().apply(st, args{append([]Value{get(st, v)}, rest[1:]...), kw}))
-	}
 }

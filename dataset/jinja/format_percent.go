@@ -15,7 +15,7 @@ func percent(st *state, self Value, s string, v Value) Value {
 		p.tuple, p.isTuple = all, true
 	}
 	switch v.(type) {
-	case *Dict, *List, *rangeObj, *dictView:
+	case *Dict, *List, *rangeObj, *undefined:
 		p.mapping = v
 	}
 	out := p.run()
@@ -174,6 +174,9 @@ func (p *percentFormat) key() Value {
 	name := p.s[start:p.pos]
 	p.pos++
 	d, ok := p.mapping.(*Dict)
+	if u, undef := p.mapping.(*undefined); undef {
+		u.use()
+	}
 	if !ok {
 		raise("TypeError", "format requires a mapping")
 	}

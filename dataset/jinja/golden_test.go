@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/internal/golden"
 )
@@ -73,8 +72,9 @@ func templateGoldens(t testing.TB, dir string) []goldenTemplate {
 	return all
 }
 
-func chatGoldens(t testing.TB) []goldenTemplate {
-	files, err := filepath.Glob(golden.Outside(t, "goldens/chat/*.json"))
+// chatGoldens reads renderings from one folder and their templates from another.
+func chatGoldens(t testing.TB, dir, templates string) []goldenTemplate {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no chat goldens: %v", err)
 	}
@@ -94,7 +94,7 @@ func chatGoldens(t testing.TB) []goldenTemplate {
 			}
 		}
 		golden.JSON(t, file, &g)
-		source, err := os.ReadFile(golden.Outside(t, g.Template))
+		source, err := os.ReadFile(filepath.Join(templates, filepath.Base(g.Template)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,14 +138,6 @@ func conversationVars(t testing.TB, path string) map[string]*Dict {
 	return all
 }
 
-func codePoints(text string, spans [][2]int) [][2]int {
-	var out [][2]int
-	for _, s := range spans {
-		out = append(out, [2]int{utf8.RuneCountInString(text[:s[0]]), utf8.RuneCountInString(text[:min(s[1], len(text))])})
-	}
-	return out
-}
-
 type score struct{ texts, refusals, spans int }
 
 func checkGolden(t *testing.T, g goldenTemplate, vars map[string]*Dict, s *score) {
@@ -176,7 +168,7 @@ func checkGolden(t *testing.T, g goldenTemplate, vars map[string]*Dict, s *score
 				t.Errorf("%s: got\n%q\nwant\n%q", where, got.Text, *want.Text)
 			default:
 				s.texts++
-				spans, _ := json.Marshal(codePoints(got.Text, got.Generation))
+				spans, _ := json.Marshal(got.CodePoints)
 				wanted, _ := json.Marshal(want.Generation)
 				if string(spans) != string(wanted) {
 					t.Errorf("%s: spans %s, want %s", where, spans, wanted)
@@ -204,11 +196,24 @@ func TestGoldenTemplates(t *testing.T) {
 func TestGoldenChat(t *testing.T) {
 	vars := conversationVars(t, golden.Outside(t, "goldens/chat/conversations.json"))
 	var s score
-	for _, g := range chatGoldens(t) {
+	for _, g := range chatGoldens(t, golden.Outside(t, "goldens/chat"), golden.Outside(t, "data/chat_templates")) {
 		checkGolden(t, g, vars, &s)
 	}
 	t.Logf("%d texts, %d refusals", s.texts, s.refusals)
 	if s.texts+s.refusals != 390 {
 		t.Errorf("%d texts and refusals, want 390", s.texts+s.refusals)
+	}
+}
+
+// The templates of axolotl, which the repository holds with what Jinja2 makes of them.
+func TestTemplates(t *testing.T) {
+	const dir = "testdata/templates"
+	vars := conversationVars(t, filepath.Join(dir, "conversations.json"))
+	var s score
+	for _, g := range chatGoldens(t, dir, dir) {
+		checkGolden(t, g, vars, &s)
+	}
+	if t.Logf("%d texts, %d refusals", s.texts, s.refusals); s.texts+s.refusals != 210 {
+		t.Errorf("%d texts and refusals, want 210", s.texts+s.refusals)
 	}
 }

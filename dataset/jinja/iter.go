@@ -201,8 +201,10 @@ func (r *rangeObj) length() int64 {
 func length(st *state, v Value) (int, bool) {
 	switch v := v.(type) {
 	case Str:
+		st.scan(len(v))
 		return utf8.RuneCountInString(string(v)), true
 	case markup:
+		st.scan(len(v))
 		return utf8.RuneCountInString(string(v)), true
 	case *List:
 		return len(v.Items), true
@@ -236,6 +238,8 @@ func reversed(st *state, v Value) *iterator {
 		kind, all = "reversed", v.items
 	case Str, markup:
 		kind, all = "reversed", items(st, v)
+	case *undefined:
+		kind = "reversed"
 	case *Dict:
 		kind, all = "dict_reversekeyiterator", v.keys
 	case *dictView:

@@ -10,6 +10,7 @@ package jinja
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +20,7 @@ import (
 type Limits struct {
 	Steps  int // rounds of loops, calls and items of filters; default 20 million
 	Depth  int // macros within macros; default 200
-	Output int // bytes of the text; default 256 MiB
+	Output int // bytes of the text, and of any value on the way; default 128 MiB
 	Memory int // bytes of all strings and lists that are built on the way; default 1 GiB
 }
 
@@ -34,7 +35,7 @@ func (l Limits) withDefaults() Limits {
 	}
 	set(&l.Steps, 20_000_000)
 	set(&l.Depth, 200)
-	set(&l.Output, 256<<20)
+	set(&l.Output, 128<<20)
 	set(&l.Memory, 1<<30)
 	return l
 }
@@ -51,6 +52,11 @@ type Options struct {
 type Output struct {
 	Text       string
 	Generation [][2]int
+	// CodePoints are the same ranges counted in code points, as transformers counts them.
+	CodePoints [][2]int
+	// Captured says that a block lies inside a macro, {% set %}, {% filter %}, {% call %} or another block, so
+	// that its range may not hold its text.
+	Captured bool
 }
 
 // Error is a template that cannot be compiled or rendered.
@@ -117,7 +123,8 @@ func (t *Template) Render(vars *Dict, o Options) (out Output, err error) {
 	st.checkOutput(len(st.top.b))
 	out = Output{Text: string(st.top.b)}
 	if len(st.spans) > 0 {
-		out.Generation = append([][2]int(nil), st.spans...)
+		out.Generation, out.CodePoints = slices.Clone(st.spans), slices.Clone(st.runeSpans)
+		out.Captured = st.captured
 	}
 	st.release()
 	return out, nil

@@ -14,11 +14,18 @@ type method struct {
 }
 
 func (m *method) call(st *state, self Value, a args) Value {
+	if s, ok := asStr(self); ok {
+		st.scan(len(s))
+	}
+	st.scanAll(a.pos)
 	if m.open != nil {
 		return m.open(st, self, a)
 	}
-	b := m.sig.bind(a)
-	return m.do(st, self, &b)
+	b := st.room()
+	m.sig.bindTo(b, a)
+	v := m.do(st, self, b)
+	st.giveRoom(b)
+	return v
 }
 
 // table reads the signatures of methods.

@@ -134,6 +134,13 @@ func strip(s string, chars Value, left, right bool) string {
 	if _, none := chars.(None); chars != nil && !none {
 		set := needStr("strip", chars)
 		is = func(r rune) bool { return strings.ContainsRune(set, r) }
+		if len(set) > 64 {
+			found := make(map[rune]bool, len(set))
+			for _, r := range set {
+				found[r] = true
+			}
+			is = func(r rune) bool { return found[r] }
+		}
 	}
 	if left {
 		s = strings.TrimLeftFunc(s, is)
@@ -238,7 +245,7 @@ func mustFind(st *state, fn, s string, b *[maxParams]Value, last bool) Value {
 }
 
 func containsString(st *state, s, sub string) bool {
-	st.charge(len(s) / 64)
+	st.scan(len(s))
 	return strings.Contains(s, sub)
 }
 

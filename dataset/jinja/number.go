@@ -104,6 +104,9 @@ func intOfFloat(f float64) Value {
 }
 
 func bigString(v bigInt) string {
+	if v.n.BitLen() > 4*maxIntDigits { // no need to write it to know
+		raise("ValueError", "Exceeds the limit (%d digits) for integer string conversion", maxIntDigits)
+	}
 	s := v.n.String()
 	digits := len(s)
 	if s[0] == '-' {
@@ -128,6 +131,7 @@ func number(st *state, op byte, a, b Value) Value {
 		n, _ := asBig(a)
 		m, _ := asBig(b)
 		st.charge((n.BitLen() + m.BitLen()) / 8)
+		st.step((1 + n.BitLen()/64) * (1 + m.BitLen()/64) / 64)
 		return bigInts(op, n, m)
 	}
 	return floats(op, toFloat(a), toFloat(b))
@@ -185,6 +189,9 @@ func bigInts(op byte, n, m *big.Int) Value {
 		f, _ := new(big.Rat).SetFrac(n, m).Float64()
 		if math.IsInf(f, 0) {
 			raise("OverflowError", "integer division result too large for a float")
+		}
+		if f == 0 && (n.Sign() < 0) != (m.Sign() < 0) {
+			f = math.Copysign(0, -1)
 		}
 		return Float(f)
 	case '%', 'f':
@@ -269,9 +276,36 @@ func floatPower(x, y float64) Value {
 	if x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		raise("TypeError", "the power would be a complex number, which templates have no use for")
 	}
-	f := math.Pow(x, y)
+	f := power(x, y)
 	if math.IsInf(f, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		raise("OverflowError", "(34, 'Numerical result out of range')")
 	}
 	return Float(f)
+}
+
+// power is C's pow: rounded once, where Go's multiplies step by step.
+func power(x, y float64) float64 {
+	f := math.Pow(x, y)
+	switch {
+	case f == 0 || f != f || math.IsInf(f, 0) || math.Abs(f) < 1e-290:
+		return f
+	case y == 0.5:
+		return math.Sqrt(x)
+	case y != math.Trunc(y) || math.Abs(y) > 1024:
+		return f
+	}
+	const precision = 400
+	exact := new(big.Float).SetPrec(precision).SetInt64(1)
+	base := new(big.Float).SetPrec(precision).SetFloat64(x)
+	for n := int(math.Abs(y)); n > 0; n >>= 1 {
+		if n&1 == 1 {
+			exact.Mul(exact, base)
+		}
+		base.Mul(base, base)
+	}
+	if y < 0 {
+		exact.Quo(big.NewFloat(1).SetPrec(precision), exact)
+	}
+	f, _ = exact.Float64()
+	return f
 }

@@ -185,7 +185,11 @@ func equalDeep(st *state, a, b Value, depth int) bool {
 	}
 	if x, ok := asStr(a); ok {
 		y, ok := asStr(b)
-		return ok && x == y
+		if ok && len(x) == len(y) {
+			st.scan(len(x))
+			return x == y
+		}
+		return false
 	}
 	if isNumber(a) {
 		return isNumber(b) && compareNumbers(a, b) == 0
@@ -288,6 +292,7 @@ func orderDeep(st *state, op string, a, b Value, depth int) bool {
 	}
 	if x, ok := asStr(a); ok {
 		if y, ok := asStr(b); ok {
+			st.scan(min(len(x), len(y)))
 			return holds(op, strings.Compare(x, y))
 		}
 	}

@@ -8,6 +8,8 @@ import (
 type sliceExpr struct {
 	x     expr
 	parts [3]expr // start, stop, step; nil = left out
+	// constants are sliced at compile time, where Jinja2 takes what has no slices for undefined
+	folding bool
 }
 
 func (e *sliceExpr) eval(f *frame) Value {
@@ -18,7 +20,18 @@ func (e *sliceExpr) eval(f *frame) Value {
 			parts[i] = p.eval(f)
 		}
 	}
+	if u, ok := v.(*undefined); ok {
+		u.use()
+	}
+	if e.folding && !sliceable(v) {
+		return &undefined{obj: v, name: Str("slice")}
+	}
 	return slice(f.st, v, parts)
+}
+
+func sliceable(v Value) bool {
+	_, isRange := v.(*rangeObj)
+	return isRange || isSequence(v)
 }
 
 // slice is Python's v[start:stop:step].
@@ -35,12 +48,12 @@ func slice(st *state, v Value, parts [3]Value) Value {
 	case *groupTuple:
 		return &Tuple{sliceItems(st, v.items, parts)}
 	case *rangeObj:
-		start, count, step := indices(parts, v.length())
-		r := &rangeObj{v.start + start*v.step, 0, v.step * step}
-		r.stop = r.start + count*r.step
-		return r
+		start, stop, _, step := indices(parts, v.length())
+		return &rangeObj{v.start + start*v.step, v.start + stop*v.step, v.step * step}
 	case *undefined:
 		v.use()
+	case *function:
+		item(st, v, None{}) // dict[...] has its own message
 	case *Dict:
 		raise("TypeError", "unhashable type: 'slice'")
 	}
@@ -48,8 +61,8 @@ func slice(st *state, v Value, parts [3]Value) Value {
 	return nil
 }
 
-// indices turns a slice of n items into the first index, how many items, and the step.
-func indices(parts [3]Value, n int64) (start, count, step int64) {
+// indices turns a slice of n items into the first index, where it stops, how many items, and the step.
+func indices(parts [3]Value, n int64) (start, stop, count, step int64) {
 	step = 1
 	if v, given := sliceIndex(parts[2]); given {
 		step = max(v, -math.MaxInt64)
@@ -72,17 +85,17 @@ func indices(parts [3]Value, n int64) (start, count, step int64) {
 		return min(max(i, low), high)
 	}
 	if step > 0 {
-		start = clip(parts[0], 0)
-		if stop := clip(parts[1], n); stop > start {
+		start, stop = clip(parts[0], 0), clip(parts[1], n)
+		if stop > start {
 			count = (stop-start-1)/step + 1
 		}
-		return start, count, step
+		return start, stop, count, step
 	}
-	start = clip(parts[0], n-1)
-	if stop := clip(parts[1], -1); stop < start {
+	start, stop = clip(parts[0], n-1), clip(parts[1], -1)
+	if stop < start {
 		count = (start-stop-1)/(-step) + 1
 	}
-	return start, count, step
+	return start, stop, count, step
 }
 
 func sliceIndex(v Value) (int64, bool) {
@@ -101,7 +114,7 @@ func sliceIndex(v Value) (int64, bool) {
 }
 
 func sliceItems(st *state, items []Value, parts [3]Value) []Value {
-	start, count, step := indices(parts, int64(len(items)))
+	start, _, count, step := indices(parts, int64(len(items)))
 	if step == 1 {
 		st.step(1)
 		return items[start : start+count : start+count] // lists never change, so they may share
@@ -116,9 +129,9 @@ func sliceItems(st *state, items []Value, parts [3]Value) []Value {
 }
 
 func sliceString(st *state, s string, parts [3]Value) string {
-	st.charge(len(s) / 8)
+	st.scan(len(s))
 	n := utf8.RuneCountInString(s)
-	start, count, step := indices(parts, int64(n))
+	start, _, count, step := indices(parts, int64(n))
 	if count == 0 {
 		return ""
 	}

@@ -4,18 +4,23 @@ import "time"
 
 // state is what one rendering holds.
 type state struct {
-	top    buffer  // the text
-	cur    *buffer // where output goes now: top, or a macro's or block's own
-	spare  []*buffer
-	spans  [][2]int
-	names  []Value // values of Template.names; nil = missing
-	line   int
-	stack  []Value // arguments of the calls under way
-	now    time.Time
-	limits Limits
-	steps  int
-	memory int
-	depth  int
+	top       buffer  // the text
+	cur       *buffer // where output goes now: top, or a macro's or block's own
+	spare     []*buffer
+	spans     [][2]int // of generation blocks in bytes
+	runeSpans [][2]int // and in code points
+	captured  bool
+	counted   [2]int  // bytes of top whose code points are counted, and their number
+	names     []Value // values of Template.names; nil = missing
+	line      int
+	stack     []Value             // arguments of the calls under way
+	bound     [8][maxParams]Value // the parameters of built-in functions under way
+	rooms     int                 // how many of bound are in use
+	now       time.Time
+	limits    Limits
+	steps     int
+	memory    int
+	depth     int
 }
 
 type buffer struct{ b []byte }
@@ -31,8 +36,9 @@ type frame struct {
 func (st *state) reset(t *Template, vars *Dict, o Options) {
 	st.top.b = st.top.b[:0]
 	st.cur = &st.top
-	st.spans = st.spans[:0]
+	st.spans, st.runeSpans, st.captured, st.counted = st.spans[:0], st.runeSpans[:0], false, [2]int{}
 	st.stack = st.stack[:0]
+	st.rooms = 0
 	st.line = 1
 	st.now, st.limits = o.Now, o.Limits.withDefaults()
 	st.steps, st.memory, st.depth = 0, 0, 0
@@ -69,8 +75,27 @@ func (st *state) step(n int) {
 	}
 }
 
+// scan counts the work of going through n bytes of text.
+func (st *state) scan(n int) {
+	if n >= 256 {
+		st.step(n >> 4)
+	}
+}
+
+// scanAll is scan for the texts among values.
+func (st *state) scanAll(values []Value) {
+	for _, v := range values {
+		if s, ok := asStr(v); ok {
+			st.scan(len(s))
+		}
+	}
+}
+
 // charge counts bytes that are about to be built.
 func (st *state) charge(n int) {
+	if n > st.limits.Output {
+		raise("LimitError", "the template builds a value of more than %d bytes", st.limits.Output)
+	}
 	if n > st.limits.Memory-st.memory {
 		raise("LimitError", "the template builds more than %d bytes of values", st.limits.Memory)
 	}
@@ -129,4 +154,17 @@ func (st *state) pop(before *buffer) string {
 func (st *state) drop(before *buffer) {
 	st.spare = append(st.spare, st.cur)
 	st.cur = before
+}
+
+// room is where a built-in function finds its parameters until giveRoom; it must not keep it.
+func (st *state) room() *[maxParams]Value {
+	if st.rooms++; st.rooms > len(st.bound) {
+		return new([maxParams]Value)
+	}
+	return &st.bound[st.rooms-1]
+}
+
+func (st *state) giveRoom(b *[maxParams]Value) {
+	st.rooms--
+	clear(b[:])
 }

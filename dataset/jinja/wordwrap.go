@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -53,7 +54,7 @@ func (w *wrapper) wrap(line string) []string {
 			cur, chunks, size = append(cur, chunks[0]), chunks[1:], size+n
 		}
 		if len(chunks) > 0 && utf8.RuneCountInString(chunks[0]) > w.width {
-			room := max(w.width-size, 1)
+			room := w.width - size
 			if w.long {
 				end := w.cut(chunks[0], room)
 				cur = append(cur, chunks[0][:end])
@@ -86,69 +87,61 @@ func (w *wrapper) cut(chunk string, room int) int {
 // wrapSpace is what textwrap calls space: ASCII only.
 func wrapSpace(r rune) bool { return strings.ContainsRune("\t\n\x0b\x0c\r ", r) }
 
+func isWordRune(r rune) bool { return isAlpha(r) || isNumeric(r) || r == '_' }
+
+func wrapLetter(r rune) bool { return isWordRune(r) && !unicode.Is(unicode.Nd, r) }
+
+func wrapWord(r rune) bool { return isWordRune(r) || strings.ContainsRune("!\"'&.,?", r) }
+
 // chunks parts a line into words, runs of space, and the pieces of words with hyphens.
 func (w *wrapper) chunks(line string) []string {
+	s := []rune(line)
 	var out []string
-	for line != "" {
-		space := false
-		if r, _ := utf8.DecodeRuneInString(line); wrapSpace(r) {
-			space = true
+	for i := 0; i < len(s); {
+		end := i + 1
+		switch {
+		case wrapSpace(s[i]):
+			for end < len(s) && wrapSpace(s[end]) {
+				end++
+			}
+		case w.hyphens && i > 0 && wrapWord(s[i-1]) && dashAt(s, i) > 0:
+			end = dashAt(s, i)
+		default:
+			for end < len(s) && !wrapSpace(s[end]) {
+				if w.hyphens && hyphenAt(s, end) {
+					end++
+					break
+				}
+				if w.hyphens && wrapWord(s[end-1]) && dashAt(s, end) > 0 {
+					break
+				}
+				end++
+			}
 		}
-		n := strings.IndexFunc(line, func(r rune) bool { return wrapSpace(r) != space })
-		if n < 0 {
-			n = len(line)
-		}
-		if space || !w.hyphens {
-			out = append(out, line[:n])
-		} else {
-			out = append(out, hyphenated(line[:n])...)
-		}
-		line = line[n:]
+		out = append(out, string(s[i:end]))
+		i = end
 	}
 	return out
 }
 
-func wrapLetter(r rune) bool {
-	return (isAlpha(r) || isNumeric(r) || r == '_') && !(r >= '0' && r <= '9') && !isDigit(r)
-}
-
-func wrapWord(r rune) bool {
-	return isAlpha(r) || isNumeric(r) || r == '_' || strings.ContainsRune("!\"'&.,?", r)
-}
-
-// hyphenated parts a word after a hyphen between letters, and at a dash of several hyphens.
-func hyphenated(word string) []string {
-	var out []string
-	runes := []rune(word)
-	start := 0
-	for i := 0; i < len(runes); i++ {
-		if runes[i] != '-' {
-			continue
-		}
-		end := i
-		for end < len(runes) && runes[end] == '-' {
-			end++
-		}
-		if end-i >= 2 {
-			if (i > start && wrapWord(runes[i-1])) && end < len(runes) && isWordRune(runes[end]) {
-				out = append(out, string(runes[start:i]), string(runes[i:end]))
-				start = end
-			} else if i == start && end < len(runes) && isWordRune(runes[end]) && start > 0 {
-				out = append(out, string(runes[i:end]))
-				start = end
-			}
-			i = end - 1
-			continue
-		}
-		before := i-start >= 2 && wrapLetter(runes[i-1]) && wrapLetter(runes[i-2])
-		before = before || i-start >= 3 && wrapLetter(runes[i-1]) && runes[i-2] == '-' && wrapLetter(runes[i-3])
-		after := i+2 < len(runes) && wrapLetter(runes[i+1]) && (wrapLetter(runes[i+2]) || runes[i+2] == '-' && i+3 < len(runes) && wrapLetter(runes[i+3]))
-		if before && after {
-			out = append(out, string(runes[start:i+1]))
-			start = i + 1
-		}
+// dashAt is the end of two or more hyphens at i that a word follows, 0 where there are none.
+func dashAt(s []rune, i int) int {
+	end := i
+	for end < len(s) && s[end] == '-' {
+		end++
 	}
-	return append(out, string(runes[start:]))
+	if end-i < 2 || end == len(s) || !isWordRune(s[end]) {
+		return 0
+	}
+	return end
 }
 
-func isWordRune(r rune) bool { return isAlpha(r) || isNumeric(r) || r == '_' }
+// hyphenAt reports whether a word may be broken after a hyphen at i: letters stand on both sides.
+func hyphenAt(s []rune, i int) bool {
+	letter := func(i int) bool { return i >= 0 && i < len(s) && wrapLetter(s[i]) }
+	hyphen := func(i int) bool { return i >= 0 && i < len(s) && s[i] == '-' }
+	if !hyphen(i) || !letter(i-1) || !(letter(i-2) || hyphen(i-2) && letter(i-3)) {
+		return false
+	}
+	return letter(i+1) && (letter(i+2) || hyphen(i+2) && letter(i+3))
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+)
+
+// renderedJSON is one line of inspect template --json: a text with the code points of its generation blocks,
+// or why the template refuses the conversation.
+type renderedJSON struct {
+	Text       *string  `json:"text,omitempty"`
+	Generation [][2]int `json:"generation,omitempty"`
+	Error      string   `json:"error,omitempty"`
+}
+
+// templateOptions are the flags of inspect template.
+type templateOptions struct {
+	file, conversations string
+	bos, eos, now       string
+	prompt, asJSON      bool
+}
+
+func newInspectTemplate(c *console) *cobra.Command {
+	var o templateOptions
+	cmd := &cobra.Command{
+		Use:   "template --file T.jinja --conversations C.jsonl",
+		Short: "Render conversations with a chat template, as Hugging Face transformers does",
+		Long: `Render conversations with a chat template, as Hugging Face transformers does.
+
+A conversation is a list of messages, or an object with messages; its other keys (tools, documents, anything that the
+template reads) are variables of the template. The file holds one on each line, or is one JSON list of them.
+bos_token and eos_token are undefined unless they are given, as for a tokenizer that has none.`,
+		Example: `  trainer inspect template --file chat_template.jinja --conversations chats.jsonl --generation-prompt
+  trainer inspect template --file chat_template.jinja --conversations - --bos '<s>' --eos '</s>' --json < chats.jsonl`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.file == "" || o.conversations == "" {
+				return usage(errors.New("name a template and conversations: --file T.jinja --conversations C.jsonl (- is standard input)"))
+			}
+			return o.run(c, cmd.Flags().Changed)
+		},
+	}
+	pathVar(cmd, &o.file, "file", "", "`FILE` of the template")
+	pathVar(cmd, &o.conversations, "conversations", "", "`FILE` of the conversations, JSON or JSONL; - is standard input")
+	cmd.Flags().BoolVar(&o.prompt, "generation-prompt", false, "end with what an answer begins with (add_generation_prompt)")
+	cmd.Flags().StringVar(&o.bos, "bos", "", "`TEXT` of bos_token")
+	cmd.Flags().StringVar(&o.eos, "eos", "", "`TEXT` of eos_token")
+	cmd.Flags().StringVar(&o.now, "now", "", "what strftime_now tells, a `TIME` such as 2025-03-14T15:09:26; the default is the clock")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print a JSON object for each conversation")
+	return cmd
+}
+
+func (o *templateOptions) run(c *console, given func(flag string) bool) error {
+	now, err := parseNow(o.now)
+	if err != nil {
+		return usage(err)
+	}
+	source, err := readText(c, o.file)
+	if err != nil {
+		return usage(err)
+	}
+	template, err := jinja.Compile(source)
+	if err != nil {
+		return usage(fmt.Errorf("compile %s: %w", o.file, err))
+	}
+	text, err := readText(c, o.conversations)
+	if err != nil {
+		return usage(err)
+	}
+	conversations, err := readConversations(text)
+	if err != nil {
+		return usage(fmt.Errorf("read conversations: %s: %w", o.conversations, err))
+	}
+	w := bufio.NewWriter(c.out)
+	refused := 0
+	for i, vars := range conversations {
+		vars.Set("add_generation_prompt", jinja.Bool(o.prompt))
+		if given("bos") {
+			vars.Set("bos_token", jinja.Str(o.bos))
+		}
+		if given("eos") {
+			vars.Set("eos_token", jinja.Str(o.eos))
+		}
+		out, err := template.Render(vars, jinja.Options{Now: now})
+		if err != nil {
+			refused++
+		}
+		if o.asJSON {
+			err = writeRendered(w, out, err)
+		} else {
+			showRendered(w, i, out, err, mayColour(c.out))
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if refused > 0 {
+		c.say("the template refuses %d of %d conversations", refused, len(conversations))
+	}
+	return w.Flush()
+}
+
+func parseNow(s string) (time.Time, error) {
+	if s == "" {
+		return time.Now(), nil
+	}
+	for _, layout := range []string{"2006-01-02T15:04:05", time.DateTime, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--now %s: write a time such as 2025-03-14T15:09:26", shellQuote(s))
+}
+
+// readConversations reads one JSON list of conversations, or a conversation on each line.
+func readConversations(text string) ([]*jinja.Dict, error) {
+	var all []*jinja.Dict
+	add := func(v jinja.Value) error {
+		vars, err := templateVars(v)
+		if err == nil {
+			all = append(all, vars)
+		}
+		return err
+	}
+	if v, err := jinja.FromJSON([]byte(text)); err == nil {
+		if list, ok := v.(*jinja.List); ok && !isMessages(list) {
+			for i, item := range list.Items {
+				if err := add(item); err != nil {
+					return nil, fmt.Errorf("conversation %d: %w", i, err)
+				}
+			}
+			return all, nil
+		}
+	}
+	for i, line := range strings.Split(text, "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		v, err := jinja.FromJSON([]byte(line))
+		if err == nil {
+			err = add(v)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("there is no conversation")
+	}
+	return all, nil
+}
+
+// isMessages reports whether a list holds the messages of one conversation.
+func isMessages(list *jinja.List) bool {
+	for _, item := range list.Items {
+		if d, ok := item.(*jinja.Dict); ok {
+			if _, ok := d.Get("role"); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// templateVars are the variables that transformers passes for a conversation: tools and documents are None
+// where it has none.
+func templateVars(v jinja.Value) (*jinja.Dict, error) {
+	vars := jinja.NewDict()
+	vars.Set("messages", v)
+	vars.Set("tools", jinja.None{})
+	vars.Set("documents", jinja.None{})
+	if d, ok := v.(*jinja.Dict); ok {
+		messages, ok := d.Get("messages")
+		if !ok {
+			return nil, errors.New("the object has no messages")
+		}
+		v = messages
+		for i := range d.Len() {
+			key, value := d.At(i)
+			vars.Set(string(key.(jinja.Str)), value)
+		}
+	}
+	if _, ok := v.(*jinja.List); !ok {
+		return nil, errors.New("messages must be a list of objects with role and content")
+	}
+	return vars, nil
+}
+
+func writeRendered(w io.Writer, out jinja.Output, refused error) error {
+	line := renderedJSON{Text: &out.Text, Generation: out.CodePoints}
+	if refused != nil {
+		line = renderedJSON{Error: refused.Error()}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(line); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+// showRendered writes a conversation for a person to read, what {% generation %} marks in the colour of trained tokens.
+func showRendered(w io.Writer, i int, out jinja.Output, refused error, colour bool) {
+	fmt.Fprintf(w, "conversation %d\n", i)
+	if refused != nil {
+		fmt.Fprintf(w, "refused: %v\n\n", refused)
+		return
+	}
+	at := 0
+	for _, s := range out.Generation {
+		if !colour || out.Captured || s[0] < at {
+			break
+		}
+		fmt.Fprint(w, harmless(out.Text[at:s[0]]), styleTrained, harmless(out.Text[s[0]:s[1]]), styleOff)
+		at = s[1]
+	}
+	fmt.Fprintf(w, "%s\n\n", harmless(out.Text[at:]))
+}
+
+// harmless shows control characters that would steer a terminal.
+func harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,163 @@
+package chat
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+)
+
+// traits are what a template is found to do.
+type traits struct {
+	end       string    // what ends a turn of the assistant
+	prompt    string    // what the generation prompt adds; "" without one
+	next      [2]string // the special token with which a user's and a tool's message begins, where end is ""
+	stops     []int32   // the same and others, as single tokens
+	textOnly  bool      // contents must be strings, not lists of parts
+	partsOnly bool      // contents must be lists of parts
+	callText  bool      // a call's arguments must be a string of JSON
+}
+
+// probeLimits are ample for conversations of three messages.
+var probeLimits = jinja.Limits{Steps: 1_000_000, Output: 16 << 20, Memory: 64 << 20}
+
+// probe tries a template on conversations of its own. Only a template that runs away is an error.
+func (c *Chat) probe(full *Template) (*traits, error) {
+	known := &traits{}
+	t := *full
+	t.limits = probeLimits
+	if _, err := t.Text(&Conversation{Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}}}, false); err != nil {
+		if e := (*jinja.Error)(nil); errors.As(err, &e) && e.Kind == "LimitError" {
+			return nil, err
+		}
+	}
+	c.try(&t, known)
+	return known, nil
+}
+
+// try fills in what the template does with talks between a user and an assistant.
+func (c *Chat) try(t *Template, known *traits) {
+	user, answer := "\uE000\uE000", "\uE001\uE001" // no letters, which a template might change
+	system := false
+	talk := func(content func(string) jinja.Value, more ...string) *Conversation {
+		conv := &Conversation{}
+		if system {
+			conv.Messages = append(conv.Messages, Message{Role: "system", Fields: fields("system", content("x"))})
+		}
+		for i, s := range append([]string{user, answer}, more...) {
+			role := []string{"user", "assistant"}[i%2]
+			conv.Messages = append(conv.Messages, Message{Role: role, Fields: fields(role, content(s))})
+		}
+		return conv
+	}
+	writes := func(content func(string) jinja.Value) bool {
+		text, err := t.Text(talk(content), false)
+		return err == nil && strings.Contains(text, user) && strings.Contains(text, answer) && !strings.Contains(text, "'"+user+"'")
+	}
+	asText := func(s string) jinja.Value { return jinja.Str(s) }
+	content := asText
+	texts, parts := writes(asText), writes(asParts)
+	if !texts && !parts {
+		system = true // some want a system message
+		texts, parts = writes(asText), writes(asParts)
+	}
+	switch {
+	case !texts && !parts:
+		return // it refuses such a conversation: nothing is known
+	case !texts:
+		known.partsOnly, content = true, asParts
+	case !parts:
+		known.textOnly = true
+	}
+	known.callText = c.probeCalls(t)
+	asked := talk(content)
+	asked.Messages = asked.Messages[:len(asked.Messages)-1]
+	if prompt, err := t.Text(asked, true); err == nil {
+		if before, err := t.Text(asked, false); err == nil && strings.HasPrefix(prompt, before) {
+			known.prompt = prompt[len(before):]
+		}
+	}
+
+	text, _ := t.Text(talk(content), false)
+	_, end, _ := strings.Cut(text, answer)
+	known.end = trimRight(end)
+	middle := ""
+	if longer, err := t.Text(talk(content, user), false); err == nil {
+		_, middle, _ = strings.Cut(longer, answer)
+	}
+	stop := func(s []tokenizer.Special) {
+		if len(s) > 0 {
+			known.stops = append(known.stops, s[len(s)-1].ID)
+		}
+	}
+	if trimSpace(known.end) == "" {
+		known.end = ""
+		first := func(n int, text string) {
+			text = strings.TrimLeft(text, "\n")
+			if s := c.specials(text); len(s) > 0 && s[0].Start == 0 {
+				known.next[n] = text[:s[0].End]
+				known.stops = append(known.stops, s[0].ID)
+			}
+		}
+		first(0, middle)
+		conv := talk(content)
+		conv.Messages = append(conv.Messages, Message{Role: "tool", Fields: fields("tool", content(user))})
+		if text, err := t.Text(conv, false); err == nil {
+			_, after, _ := strings.Cut(text, answer)
+			first(1, after)
+		}
+		return
+	}
+	stop(c.specials(known.end))
+	// What stands behind a turn in the middle: the same, or the beginning of it (Phi-3.5 closes the last one once more).
+	n := 0
+	for _, s := range c.specials(known.end) {
+		if strings.HasPrefix(middle, known.end[:s.End]) {
+			n = s.End
+		}
+	}
+	for i := range known.end { // for a tokenizer that does not know the mark: a line is whole
+		if known.end[i] == '\n' && i > n && strings.HasPrefix(middle, known.end[:i+1]) {
+			n = i
+		}
+	}
+	if n > 0 && n < len(known.end) {
+		stop(c.specials(known.end[:n]))
+		known.end = known.end[:n]
+	}
+}
+
+func asParts(s string) jinja.Value {
+	part := jinja.NewDict()
+	part.Set("type", jinja.Str("text"))
+	part.Set("text", jinja.Str(s))
+	return jinja.NewList(part)
+}
+
+// probeCalls reports whether a template writes a call's arguments only if they are a string of JSON.
+func (c *Chat) probeCalls(t *Template) bool {
+	try := func(arguments jinja.Value) bool {
+		function, call, schema, tool := jinja.NewDict(), jinja.NewDict(), jinja.NewDict(), jinja.NewDict()
+		function.Set("name", jinja.Str("look"))
+		function.Set("arguments", arguments)
+		call.Set("id", jinja.Str("abcdefghi"))
+		call.Set("type", jinja.Str("function"))
+		call.Set("function", function)
+		m := fields("assistant", jinja.Str(""))
+		m.Set("tool_calls", jinja.NewList(call))
+		schema.Set("name", jinja.Str("look"))
+		schema.Set("description", jinja.Str("x"))
+		schema.Set("parameters", jinja.NewDict())
+		tool.Set("type", jinja.Str("function"))
+		tool.Set("function", schema)
+		text, err := t.Text(&Conversation{
+			Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}, {Role: "assistant", Fields: m}},
+			Tools:    jinja.NewList(tool),
+		}, false)
+		return err == nil && strings.Contains(text, "\uE002") && !strings.Contains(text, `'at'`) && !strings.Contains(text, `\"at`)
+	}
+	object := jinja.NewDict()
+	object.Set("at", jinja.Str("\uE002"))
+	return !try(object) && try(jinja.Str("{\"at\": \"\uE002\"}"))
+}

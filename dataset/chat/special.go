@@ -1,0 +1,87 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+)
+
+// ErrSpecial is the reason to leave a conversation out whose special tokens cannot be kept apart from the template's.
+type ErrSpecial struct{ Where, Token string }
+
+func (e *ErrSpecial) Error() string {
+	return fmt.Sprintf("%s holds the special token %s, which cannot be told from the template's own (dataset.allow_special allows it)", e.Where, e.Token)
+}
+
+// checkOutside looks for special tokens where marks cannot follow them: in tools, calls and names.
+func (c *Chat) checkOutside(conv *Conversation) error {
+	if slices.Contains(c.o.Allow, "all") {
+		return nil
+	}
+	check := func(where string, v jinja.Value) error {
+		b := appendStrings(nil, v)
+		if len(b) == 0 {
+			return nil
+		}
+		for _, s := range c.specials(string(b)) {
+			if !c.allow[s.ID] {
+				name, _ := c.tok.Token(s.ID)
+				return &ErrSpecial{where, name}
+			}
+		}
+		return nil
+	}
+	if conv.Tools != nil {
+		if err := check("tools", conv.Tools); err != nil {
+			return err
+		}
+	}
+	for i, m := range conv.Messages {
+		for n := range m.Fields.Len() {
+			k, v := m.Fields.At(n)
+			key, _ := k.(jinja.Str)
+			if _, isText := textKey(string(key)); isText || key == "role" {
+				continue
+			}
+			if err := check(conv.name(i)+"."+string(key), v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkTexts looks for special tokens in texts whose place in the rendering is not known.
+func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
+	if slices.Contains(c.o.Allow, "all") {
+		return nil
+	}
+	for _, t := range texts {
+		for _, s := range c.specials(t.s) {
+			if !c.allow[s.ID] {
+				name, _ := c.tok.Token(s.ID)
+				return &ErrSpecial{conv.name(t.message), name}
+			}
+		}
+	}
+	return nil
+}
+
+// appendStrings collects the strings in a value.
+func appendStrings(b []byte, v jinja.Value) []byte {
+	switch v := v.(type) {
+	case jinja.Str:
+		return append(append(b, v...), '\n')
+	case *jinja.List:
+		for _, item := range v.Items {
+			b = appendStrings(b, item)
+		}
+	case *jinja.Dict:
+		for i := range v.Len() {
+			k, e := v.At(i)
+			b = appendStrings(appendStrings(b, k), e)
+		}
+	}
+	return b
+}
