@@ -76,7 +76,7 @@ func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error 
 	}
 	conv, err := chat.Read(raw)
 	if err != nil {
-		return fmt.Errorf("%s: %w", where, err)
+		return errors.New(where + ": " + strings.Replace(err.Error(), "the row has a field system too", "--system gives one too", 1))
 	}
 	last := len(conv.Messages) - 1
 	if conv.Messages[last].Role == "assistant" {
