@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -16,9 +17,13 @@ const DataReportFile = "data_report.json"
 func (p *prepared) writeDataReport() error {
 	report := *p.report
 	report.CacheNote = "" // a repeated run writes the same file
-	text, err := json.MarshalIndent(report, "", "  ")
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // tokens such as </s> stay readable
+	enc.SetIndent("", "  ")
+	err := enc.Encode(report)
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(p.spec.OutputDir, DataReportFile), append(text, '\n'))
+		err = atomicfile.Write(filepath.Join(p.spec.OutputDir, DataReportFile), text.Bytes())
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", DataReportFile, err)

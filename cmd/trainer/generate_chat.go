@@ -171,8 +171,7 @@ func (o *chatOptions) promptOf(g *infer.Generator, text string) (infer.Prompt, e
 	}
 	p, err := g.ChatPrompt(o.conversation, o.template)
 	if err != nil {
-		// The package speaks of a configuration's keys.
-		return p, usage(errors.New(strings.NewReplacer("dataset.chat_template", "--chat-template", " (dataset.allow_special allows it)", "").Replace(err.Error())))
+		return p, usage(errors.New(asFlag(err)))
 	}
 	return p, nil
 }

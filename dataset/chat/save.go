@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -32,14 +33,25 @@ func Save(files map[string][]byte, plain, tools Named) error {
 	if !single {
 		value = []map[string]string{{"name": defaultName, "template": plain.Source}, {"name": toolsName, "template": tools.Source}}
 	}
-	raw, err := json.Marshal(value)
+	raw, err := encode(value)
+	if err == nil {
+		config["chat_template"] = raw
+		raw, err = encode(config)
+	}
 	if err != nil {
 		return fmt.Errorf("save the chat template: %w", err)
 	}
-	config["chat_template"] = raw
-	if files[configFile], err = json.MarshalIndent(config, "", "  "); err != nil {
-		return fmt.Errorf("save the chat template: %w", err)
-	}
+	files[configFile] = raw
 	delete(files, templateFile)
 	return nil
+}
+
+// encode is JSON that leaves the marks of tokens, such as <s>, as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
 }
