@@ -82,7 +82,7 @@ func autoDir(size int64) string {
 // look opens the entry if it is there and whole.
 func (c *tokenCache) look(ctx context.Context, source string, workers int) {
 	c.note = "tokens written to " + c.path
-	rows, err := openStore(ctx, c.path, c.key, source, workers)
+	rows, err := openStore(ctx, c.path, c.key, source, workers, c.meter)
 	switch {
 	case err == nil:
 		c.found = rows

@@ -62,6 +62,7 @@ var keyless = map[string]string{
 	"PadTo":         "shapes batches",
 	"CacheDir":      "where the entry lies",
 	"Seed":          "parts and orders the rows",
+	"Inspect":       "refuses a format or not, the rows are the same",
 	"Workers":       "how fast",
 	"Progress":      "shows how far",
 	"Chat":          "the hash of what it finds is in the key",

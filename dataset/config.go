@@ -82,6 +82,8 @@ type Config struct {
 	// Progress is told how far reading is, several times a second; nil = nobody is.
 	Progress func(Progress) `mapstructure:"-" yaml:"-"`
 
+	// Inspect loads rows to be shown, also those that no run can use; set by the caller.
+	Inspect bool `mapstructure:"-" yaml:"-"`
 	// PathFolder and ValPathFolder are where the files of hub data sets lie, set by the caller.
 	PathFolder, ValPathFolder string `mapstructure:"-" yaml:"-"`
 

@@ -131,7 +131,6 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 		}
 		set.Val, _ = weigh(parts, nil, cfg.Seed)
 	}
-	report.taken(train)
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
 	if report.conversations() {

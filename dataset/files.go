@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -43,12 +44,12 @@ func checkFile(path string, info fs.FileInfo, err error) error {
 }
 
 // reading says how a file is read; f is the file itself, which Parquet is read from at any place.
-func (c Config) reading(path string, f io.Reader) source.Options {
+func (c Config) reading(ctx context.Context, path string, f io.Reader) source.Options {
 	o := source.Options{Path: path, TextBy: c.TextBy, Rows: c.span}
 	if at, ok := f.(io.ReaderAt); ok {
 		if file, ok := f.(fs.File); ok {
 			if info, err := file.Stat(); err == nil {
-				o.At, o.Size = at, info.Size()
+				o.At, o.Size = contextReaderAt{ctx, at}, info.Size()
 			}
 		}
 	}

@@ -163,7 +163,7 @@ func FuzzCacheFile(f *testing.F) {
 		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openStore(context.Background(), path, h.Key, "made", 2)
+		s, err := openStore(context.Background(), path, h.Key, "made", 2, newMeter(nil))
 		if err != nil {
 			return
 		}
@@ -194,7 +194,7 @@ func FuzzCacheBytes(f *testing.F) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openStore(context.Background(), path, head.Key, "made", 2); err == nil && !bytes.Equal(file, whole) {
+		if _, err := openStore(context.Background(), path, head.Key, "made", 2, newMeter(nil)); err == nil && !bytes.Equal(file, whole) {
 			t.Fatal("another file was taken")
 		}
 	})

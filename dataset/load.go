@@ -90,7 +90,7 @@ type loading struct {
 
 // read tokenises the file into s.out and books every row in s.report.
 func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
-	in := source.NewReader(r, s.cfg.reading(s.path, f))
+	in := source.NewReader(r, s.cfg.reading(ctx, s.path, f))
 	s.index = s.cfg.span.From
 	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode, first: s.index}
 	if err := p.run(ctx, workers, s.book); err != nil && !isEnd(err) {
@@ -267,4 +267,17 @@ func (c contextReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.r.Read(p)
+}
+
+// contextReaderAt is contextReader for a file that is read at any place.
+type contextReaderAt struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+func (c contextReaderAt) ReadAt(p []byte, at int64) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.ReadAt(p, at)
 }

@@ -58,8 +58,14 @@ func TestPipesAreRefused(t *testing.T) {
 		}
 	}
 	cfg := Default()
+	cfg.Sources = []Source{{Path: dir + "/*.jsonl", Split: "train[:1]", Weight: 1}}
+	err := loadSoon(t, func() (*Set, *Report, error) { return Load(context.Background(), cfg, bytesTokenizer{}) })
+	if err == nil || err.Error() != "read data: "+pipe+" is a named pipe (FIFO)"+want {
+		t.Errorf("among others: %v", err)
+	}
+	cfg = Default()
 	cfg.Path = "pipe.jsonl"
-	err := loadSoon(t, func() (*Set, *Report, error) {
+	err = loadSoon(t, func() (*Set, *Report, error) {
 		return LoadFS(context.Background(), os.DirFS(dir), cfg, bytesTokenizer{})
 	})
 	if err == nil || err.Error() != "read data: pipe.jsonl is a named pipe (FIFO)"+want {

@@ -12,8 +12,8 @@ import (
 var preference = Format{
 	Roles: []Role{
 		{Name: "prompt", Keys: []string{"prompt", "question", "instruction"}, Optional: true},
-		{Name: "chosen", Keys: []string{"chosen"}},
-		{Name: "rejected", Keys: []string{"rejected"}},
+		{Name: "chosen", Keys: []string{"chosen", "chosen_messages", "response_j"}},
+		{Name: "rejected", Keys: []string{"rejected", "rejected_messages", "response_k"}},
 	},
 	Separated: true,
 	Render:    renderPreference,
@@ -83,7 +83,7 @@ func (f Fields) utterance(role string) (string, error) {
 				return "", fmt.Errorf("%s[%d] has no %s: want {\"role\": …, \"content\": …}", f.keys[role], i, key)
 			}
 		}
-		content, err := m.Text("content")
+		content, err := m.parts("content")
 		if err != nil {
 			return "", fmt.Errorf("%s[%d]: %w", f.keys[role], i, err)
 		}
@@ -93,4 +93,36 @@ func (f Fields) utterance(role string) (string, error) {
 		return "", fmt.Errorf("field %q is an empty list of messages", f.keys[role])
 	}
 	return strings.Join(parts, "\n"), nil
+}
+
+// parts is a text, or the texts of typed parts: {"type": "text", "text": …}, where LLaMA-Factory writes value for text.
+func (f Fields) parts(role string) (string, error) {
+	raw, _ := f.row.lookup(f.keys[role])
+	if kindOf(raw) != "a list" {
+		return f.Text(role)
+	}
+	list, err := f.Objects(role)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for i, o := range list {
+		part := Fields{row: o, keys: map[string]string{"type": "type", "text": "text"}}
+		if !o.Has("text") && o.Has("value") {
+			part.keys["text"] = "value"
+		}
+		kind, err := part.Text("type")
+		if err != nil {
+			return "", fmt.Errorf("%s[%d]: %w", f.keys[role], i, err)
+		}
+		if kind != "text" || !part.Present("text") {
+			return "", fmt.Errorf("%s[%d] is no part of the type text", f.keys[role], i)
+		}
+		s, err := part.Text("text")
+		if err != nil {
+			return "", fmt.Errorf("%s[%d]: %w", f.keys[role], i, err)
+		}
+		text.WriteString(s)
+	}
+	return text.String(), nil
 }

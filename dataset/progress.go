@@ -8,7 +8,7 @@ import (
 
 // Progress is how far the reading of a data file is.
 type Progress struct {
-	Doing string // "hashing", "tokenising", "waiting for another run that tokenises", "checking the cache of"; "" = all is done
+	Doing string // what is done, such as "tokenising"; "" = nothing any more
 	Path  string
 	Rows  int   // of the file so far
 	Bytes int64 // of the file so far
@@ -50,6 +50,8 @@ func (m *meter) begin(doing, path string, size int64) {
 
 func (m *meter) rows(n int) { m.add(func(p *Progress) { p.Rows = n }) }
 
+func (m *meter) done(bytes int) { m.add(func(p *Progress) { p.Bytes += int64(bytes) }) }
+
 func (m *meter) add(change func(*Progress)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,6 +81,6 @@ type meterReader struct {
 
 func (r meterReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
-	r.m.add(func(p *Progress) { p.Bytes += int64(n) })
+	r.m.done(n)
 	return n, err
 }

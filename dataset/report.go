@@ -20,8 +20,8 @@ type Report struct {
 
 	Files  int       `json:"files,omitempty"`  // that the numbers are of, if several
 	Parts  []*Report `json:"parts,omitempty"`  // of each source, if there are several
-	Weight float64   `json:"weight,omitempty"` // of a part
-	Taken  int       `json:"taken,omitempty"`  // rows of a part that an epoch takes; those held out are counted too
+	Weight float64   `json:"weight,omitempty"` // of a source, if it is one of several or not 1
+	Taken  int       `json:"taken,omitempty"`  // rows that an epoch takes of the source, copies counted
 
 	Rows      int    `json:"rows"` // in the source
 	Kept      int    `json:"kept"`

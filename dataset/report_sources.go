@@ -47,3 +47,13 @@ func (r *Report) countDuplicates(rows Rows) {
 	}
 	r.Duplicates = duplicates(rows)
 }
+
+// Untrainable says why no run can use the rows, for each of their formats that is of that kind.
+func (r *Report) Untrainable() (reasons []string) {
+	for _, name := range formatNames() {
+		if why := Formats[name].Untrainable; why != "" && slices.Contains(strings.Split(r.Format, ", "), name) {
+			reasons = append(reasons, why)
+		}
+	}
+	return reasons
+}

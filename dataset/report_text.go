@@ -75,10 +75,7 @@ func (r *Report) writeRows(b *strings.Builder, line func(format string, args ...
 		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
 	}
 	if r.Weight != 0 {
-		fmt.Fprintf(b, "; weight %v", r.Weight)
-		if r.Taken > 0 {
-			fmt.Fprintf(b, " takes %d an epoch", r.Taken)
-		}
+		fmt.Fprintf(b, "; weight %v takes %d an epoch", r.Weight, r.Taken)
 	}
 	for _, d := range r.Dropped {
 		line("dropped: %d because %s (%s)", d.Count, d.Reason, d.places())

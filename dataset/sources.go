@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -60,6 +59,21 @@ func (s Source) Title() string {
 		title += ", " + s.Split
 	}
 	return title
+}
+
+// Title names the data for people: the path, or how many sources there are.
+func (c Config) Title() string {
+	if len(c.Sources) > 0 {
+		return counted(len(c.Sources), "source")
+	}
+	return c.Path
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // training are the sources of training rows; a path alone is one of them.
@@ -193,6 +207,9 @@ func loadSources(ctx context.Context, cfg Config, sources []Source, tok Tokenize
 		parts = append(parts, part{s, rows, report})
 	}
 	if len(parts) == 1 {
+		if w := sources[0].Weight; w != 1 {
+			reports[0].Weight = w
+		}
 		return parts, reports[0], nil
 	}
 	return parts, joinReports(reports, parts), nil
@@ -216,8 +233,8 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 		if err != nil {
 			return nil, joinReports(reports, nil), err
 		}
-		if why := Formats[report.Format].Untrainable; why != "" {
-			return nil, report, &UntrainableError{p.path, why}
+		if why := Formats[report.Format].Untrainable; why != "" && !cfg.Inspect {
+			return nil, report, fmt.Errorf("%s: %s", p.path, why)
 		}
 		all = append(all, rows)
 	}
@@ -228,11 +245,6 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 	report.countDuplicates(all.whole())
 	return all.whole(), report, nil
 }
-
-// UntrainableError is about rows that are sound and that no objective learns from.
-type UntrainableError struct{ Path, Why string }
-
-func (e *UntrainableError) Error() string { return e.Path + ": " + e.Why }
 
 // piece is a file, or a run of its rows.
 type piece struct {
@@ -322,7 +334,7 @@ func (c Config) countRows(ctx context.Context, path string, open opener) (int, e
 		return 0, fmt.Errorf("read data: %w", err)
 	}
 	defer f.Close()
-	n, err := source.Count(contextReader{ctx, f}, c.reading(path, f))
+	n, err := source.Count(contextReader{ctx, f}, c.reading(ctx, path, f))
 	var broken *source.FileError
 	switch {
 	case errors.As(err, &broken) && broken.Line > 0:
@@ -343,9 +355,9 @@ func joinReports(reports []*Report, parts []part) *Report {
 	if len(reports) == 1 {
 		return reports[0]
 	}
-	all := &Report{Source: fmt.Sprintf("%d files", len(reports)), Files: len(reports)}
+	all := &Report{Source: counted(len(reports), "file"), Files: len(reports)}
 	if parts != nil {
-		all.Source = fmt.Sprintf("%d sources", len(reports))
+		all.Source = counted(len(reports), "source")
 	}
 	hashes := sha256.New()
 	formats, fields := map[string]bool{}, map[string]bool{}
@@ -370,11 +382,4 @@ func joinReports(reports []*Report, parts []part) *Report {
 		all.countDuplicates(rows.whole())
 	}
 	return all
-}
-
-// taken notes how many rows an epoch takes of each source.
-func (r *Report) taken(parts []part) {
-	for i, p := range r.Parts {
-		p.Taken = int(math.Round(parts[i].source.Weight * float64(p.Kept)))
-	}
 }

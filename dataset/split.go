@@ -34,11 +34,12 @@ func choose(r *random, n, k int) []int32 {
 
 // weigh joins the rows of all parts, those held out apart. Of n rows that a part trains on, its weight w takes each
 // floor(w) times and round((w - floor(w)) * n) of them once more, chosen by the seed and the part's number, in every
-// epoch the same ones. The rows of a part stay in file order, and a row's copies stand side by side.
+// epoch the same ones; the part's report notes how many rows these are. The rows of a part stay in file order, and a row's copies stand side by side.
 func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 	var all join
 	for _, p := range parts {
 		all = append(all, p.rows)
+		p.report.Taken = p.rows.Len()
 	}
 	rows := all.whole()
 	if !slices.ContainsFunc(parts, func(p part) bool { return p.source.Weight != 1 }) {
@@ -55,7 +56,8 @@ func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 				own = append(own, int32(i))
 			}
 		}
-		trained = append(trained, repeat(own, p.source.Weight, newRandom(seed, streamWeight+uint64(number)))...)
+		own = repeat(own, p.source.Weight, newRandom(seed, streamWeight+uint64(number)))
+		trained, p.report.Taken = append(trained, own...), len(own)
 		first += p.rows.Len()
 	}
 	return selected{rows, trained}, selected{rows, kept}

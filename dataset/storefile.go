@@ -89,7 +89,7 @@ func writeHead(w io.Writer, head storeHead, sums []byte) error {
 
 // openStore maps the cache file of a key. All of it is read once, by all cores, and compared with its checksums, so
 // that damage is found before anything is trained on it. fs.ErrNotExist means that there is none.
-func openStore(ctx context.Context, path, key, source string, workers int) (*store, error) {
+func openStore(ctx context.Context, path, key, source string, workers int, m *meter) (*store, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,8 @@ func openStore(ctx context.Context, path, key, source string, workers int) (*sto
 	if head.Key != key {
 		return nil, errCacheKey
 	}
-	if err := checkPages(ctx, f, head.size(), sums, workers); err != nil {
+	m.begin("checking the tokens of", source, head.size())
+	if err := checkPages(ctx, f, head.size(), sums, workers, m.done); err != nil {
 		return nil, err
 	}
 	return mapStore(f, head, source)
@@ -159,7 +160,7 @@ func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error
 
 // checkPages compares the first size bytes with their checksums. It reads them into buffers: pages touched through a
 // mapping would count as memory of this process.
-func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, workers int) error {
+func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, workers int, done func(bytes int)) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	fail := func(err error) { failed.CompareAndSwap(nil, &err) }
@@ -183,6 +184,7 @@ func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, wor
 				} else if crc32.Checksum(part, castagnoli) != binary.LittleEndian.Uint32(sums[4*page:]) {
 					fail(errCacheSum)
 				}
+				done(len(part))
 			}
 		})
 	}

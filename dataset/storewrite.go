@@ -16,7 +16,7 @@ import (
 // Bounds of what is written.
 const (
 	spoolBytes   = 1 << 20   // of a column in memory; more goes to a temporary file
-	memoryBytes  = 256 << 20 // of words in memory; more goes to a temporary file that is mapped
+	memoryBytes  = 64 << 20  // of words in memory; more goes to a temporary file that is mapped
 	reserveBytes = 512 << 20 // that are left free on a disk
 	reserveEvery = 64 << 20  // written bytes between two looks at the disk
 )

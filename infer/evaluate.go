@@ -168,7 +168,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if err != nil {
 		return report, err
 	}
-	report = EvalReport{Data: o.Data.Path, Adapter: o.AdapterDir, Rows: loader.Len()}
+	report = EvalReport{Data: o.Data.Title(), Adapter: o.AdapterDir, Rows: loader.Len()}
 	began := time.Now()
 	sum, err := evaluate(ctx, s, loader, o.Progress)
 	if err != nil {

@@ -24,6 +24,10 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {
 	short, embedded := strings.CutPrefix(c.Path, EmbeddedPrefix)
 	if !embedded {
+		c, err := FindData(ctx, c, s.Hub)
+		if err != nil {
+			return nil, nil, err
+		}
 		return dataset.Load(ctx, c, s.Base.Tokenizer)
 	}
 	if s.Data == nil {

@@ -45,11 +45,12 @@ token. --html writes a page that needs no network.`,
 			if err != nil {
 				return err
 			}
-			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, environment(c, 0))
+			env := environment(c, 0)
+			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, env)
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, c.reading())
+			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, env)
 			if err != nil {
 				return err
 			}
@@ -73,6 +74,9 @@ token. --html writes a page that needs no network.`,
 			}
 			w := bufio.NewWriter(c.out)
 			fmt.Fprintln(w, report)
+			for _, why := range report.Untrainable() {
+				fmt.Fprintf(w, "no run can use these rows: %s\n", why)
+			}
 			showRows(w, shown, mayColour(c.out))
 			return w.Flush()
 		},

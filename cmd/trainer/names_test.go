@@ -190,6 +190,7 @@ var (
 	namedKey   = regexp.MustCompile(`\b(?:lora|quantization|dataset|training|expect)\.[a-z][a-z0-9_]*`)
 	keyAndText = regexp.MustCompile(`([a-z_]+(?:\.[a-z_0-9]+)?): ([a-zA-Z0-9_-]+)`)
 	namedFlag  = regexp.MustCompile(`(?:^|[ (])--([a-z][a-z-]*)`)
+	otherTool  = regexp.MustCompile("`(?:hf|git) [^`]*`")
 	sources    = regexp.MustCompile(`^dataset\.(json|jsonl)$`) // file names, no keys
 )
 
@@ -209,7 +210,7 @@ func TestMessagesNameWhatExists(t *testing.T) {
 			}
 			count++
 		}
-		for _, m := range namedFlag.FindAllStringSubmatch(text, -1) {
+		for _, m := range namedFlag.FindAllStringSubmatch(otherTool.ReplaceAllString(text, ""), -1) {
 			if !isFlag(m[1]) {
 				t.Errorf("%s names the flag --%s, which no command has: %q", where, m[1], text)
 			}

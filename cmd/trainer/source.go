@@ -74,13 +74,17 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 	return tok, os.DirFS(dir), err
 }
 
-// openData reads the data of a configuration as a run does.
-func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, reading func(dataset.Progress)) (*dataset.Set, *dataset.Report, error) {
+// openData reads the data of a configuration as a run does, to be shown.
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
-	c.Seed, c.Progress = s.Seed, reading
+	c.Seed, c.Inspect, c.Progress = s.Seed, true, env.Reading
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
+		c, err := session.FindData(ctx, c, env.Hub)
+		if err != nil {
+			return nil, nil, unfit(err)
+		}
 		return dataset.Load(ctx, c, tok)
 	}
 	fsys, err := configs.Data(short)

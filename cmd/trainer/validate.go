@@ -67,11 +67,7 @@ func summarize(c *console, s train.Spec) {
 	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"
 	}
-	data := s.Dataset.Path
-	if n := len(s.Dataset.Sources); n > 0 {
-		data = fmt.Sprintf("%d sources", n)
-	}
-	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", data, format, s.Dataset.MaxLength)
+	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", s.Dataset.Title(), format, s.Dataset.MaxLength)
 	for _, d := range s.Dataset.Sources {
 		fmt.Fprintf(c.out, "         %s, weight %v\n", d.Title(), d.Weight)
 	}

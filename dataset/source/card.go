@@ -143,19 +143,19 @@ func cardSubset(names []string, subsets []subset, name string) ([]File, error) {
 	chosen := subsets[slices.Index(known, name)]
 	var files []File
 	for _, group := range chosen.files {
-		found := false
 		for _, file := range names {
-			if slices.ContainsFunc(group.patterns, func(p string) bool { return cardMatches(p, file) }) && !slices.Contains(files, File{file, group.split}) {
-				files, found = append(files, File{file, group.split}), true
+			f := File{file, group.split}
+			if slices.ContainsFunc(group.patterns, func(p string) bool { return cardMatches(p, file) }) && !slices.Contains(files, f) {
+				files = append(files, f)
 			}
 		}
-		if !found {
-			return nil, fmt.Errorf("has no file %s, which its card names for the split %s", strings.Join(group.patterns, ", "), group.split)
-		}
+	}
+	if len(files) == 0 { // a part of it, such as one split, is what most downloads leave
+		return nil, fmt.Errorf("has no file that its card names for %q", name)
 	}
 	for _, f := range files {
 		if containerOf(f.Path) == "" {
-			return nil, fmt.Errorf("has the rows of %q in %s, which is none of %s", name, f.Path, strings.Join(Endings(), ", "))
+			return nil, fmt.Errorf("has the rows of %q in %s: %w", name, f.Path, &NoDataError{})
 		}
 	}
 	return files, checkShards(files)

@@ -244,21 +244,25 @@ const hexDigits = "0123456789abcdef"
 // appendString writes valid UTF-8 as a JSON string.
 func appendString(out, s []byte) []byte {
 	out = append(out, '"')
-	for _, b := range s {
-		switch {
-		case b == '"' || b == '\\':
+	plain := 0 // where the bytes begin that are not written yet
+	for i, b := range s {
+		if b >= 0x20 && b != '"' && b != '\\' {
+			continue
+		}
+		out = append(out, s[plain:i]...)
+		plain = i + 1
+		switch b {
+		case '"', '\\':
 			out = append(out, '\\', b)
-		case b == '\n':
+		case '\n':
 			out = append(out, '\\', 'n')
-		case b == '\r':
+		case '\r':
 			out = append(out, '\\', 'r')
-		case b == '\t':
+		case '\t':
 			out = append(out, '\\', 't')
-		case b < 0x20:
-			out = append(out, '\\', 'u', '0', '0', hexDigits[b>>4], hexDigits[b&15])
 		default:
-			out = append(out, b)
+			out = append(out, '\\', 'u', '0', '0', hexDigits[b>>4], hexDigits[b&15])
 		}
 	}
-	return append(out, '"')
+	return append(append(out, s[plain:]...), '"')
 }

@@ -143,9 +143,10 @@ func findFolder(fsys fs.FS, folder string) ([]File, error) {
 	return files, nil
 }
 
-// notData are files of a data set's folder that hold none of its rows, though their endings could.
-var notData = []string{"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "package.json", "requirements.txt",
-	"LICENSE.txt", "README.txt", "robots.txt"}
+// notData are files that hold no rows though their endings could: those beside a data set's, and those of a model.
+var notData = strings.Fields("config.json dataset_info.json dataset_infos.json dataset_dict.json state.json package.json requirements.txt " +
+	"LICENSE.txt README.txt robots.txt tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json " +
+	"generation_config.json chat_template.json model.safetensors.index.json adapter_config.json trainer_state.json")
 
 // splitWords are the names of folders and files that stand for a split, in datasets' order.
 var splitWords = []struct {
@@ -182,7 +183,7 @@ func Split(names []string) ([]File, error) {
 		}
 	}
 	if len(data) == 0 {
-		return nil, fmt.Errorf("holds no data file (%s, also with .gz or .zst)", strings.Join(Endings(), ", "))
+		return nil, &NoDataError{}
 	}
 	if len(kinds) > 1 {
 		var shown []string
@@ -211,6 +212,16 @@ func Split(names []string) ([]File, error) {
 	}
 	return files, checkShards(files)
 }
+
+// NoDataError says that none of the files can hold rows.
+type NoDataError struct{}
+
+func (*NoDataError) Error() string {
+	return fmt.Sprintf("holds no data file (%s, also with .gz or .zst)", strings.Join(Endings(), ", "))
+}
+
+// IsDataName says that a name ends as those of data files do.
+func IsDataName(name string) bool { return containerOf(name) != "" }
 
 // Endings of data files, sorted.
 func Endings() []string {
@@ -256,19 +267,21 @@ func checkShards(files []File) error {
 	for _, f := range files {
 		have[f.Path] = true
 	}
+	checked := map[string]bool{}
 	for _, f := range files {
 		m := shardNumbers.FindStringSubmatchIndex(f.Path)
 		if m == nil {
 			continue
 		}
-		of, _ := strconv.Atoi(f.Path[m[4]:m[5]]) // five digits
-		if number, _ := strconv.Atoi(f.Path[m[2]:m[3]]); of > maxFiles || number >= of {
+		before, behind, number, of := f.Path[:m[2]], f.Path[m[3]:], f.Path[m[2]:m[3]], f.Path[m[4]:m[5]]
+		n, _ := strconv.Atoi(of) // five digits
+		if checked[before+"*"+behind] || number >= of {
 			continue
 		}
-		for i := range of {
-			sibling := fmt.Sprintf("%s%05d%s", f.Path[:m[2]], i, f.Path[m[3]:])
-			if !have[sibling] && of <= len(files)*2+16 {
-				return fmt.Errorf("lacks %s: %s is one of %d", sibling, f.Path, of)
+		checked[before+"*"+behind] = true
+		for i := range n {
+			if sibling := fmt.Sprintf("%s%05d%s", before, i, behind); !have[sibling] {
+				return fmt.Errorf("lacks %s: %s is one of %d", sibling, f.Path, n)
 			}
 		}
 	}

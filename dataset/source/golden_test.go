@@ -8,8 +8,10 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // expected is what testdata/make.py found with pyarrow, pandas and datasets.
@@ -21,6 +23,10 @@ type expected struct {
 		Spec  string
 		Spans [][2]int
 		Error string
+	}
+	Trees []struct {
+		Names  []string
+		Splits map[string][]string
 	}
 }
 
@@ -193,6 +199,28 @@ func TestSplitsAsDatasets(t *testing.T) {
 			} else if err != nil || got != (Span{want[0], want[1]}) {
 				t.Errorf("%s of %d rows: %v (%v), want %v", c.Spec, c.Rows, got, err, want)
 			}
+		}
+	}
+}
+
+// TestFoldersAsDatasets compares the splits of folders with those of datasets.load_dataset_builder.
+func TestFoldersAsDatasets(t *testing.T) {
+	for _, c := range readExpected(t).Trees {
+		tree := fstest.MapFS{}
+		for _, name := range c.Names {
+			tree["root/"+name] = &fstest.MapFile{}
+		}
+		files, err := Find(tree, "root")
+		if err != nil {
+			t.Errorf("%q: %v", c.Names, err)
+			continue
+		}
+		got := map[string][]string{}
+		for _, f := range files {
+			got[f.Split] = append(got[f.Split], strings.TrimPrefix(f.Path, "root/"))
+		}
+		if !reflect.DeepEqual(got, c.Splits) {
+			t.Errorf("%q: %v, want %v", c.Names, got, c.Splits)
 		}
 	}
 }

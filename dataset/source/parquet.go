@@ -207,13 +207,22 @@ func (f *parquetFile) checkGroups() error {
 			case c.from < 4 || c.size < 0 || c.size > f.size || c.from > f.size-c.size || c.values < 0:
 				return damaged("the pages of column %q in row group %d would lie outside the file", leaf.path(), i)
 			}
+			if c.values > f.mostValues() {
+				return damaged("column %q would have %d values in row group %d of a file of %d bytes", leaf.path(), c.values, i, f.size)
+			}
 			if !slices.Contains([]int{codecNone, codecSnappy, codecGzip, codecZstd}, c.codec) {
 				return &FileError{0, fmt.Sprintf("column %q of the Parquet file is compressed with %s: write it with snappy, gzip or zstd", leaf.path(), codecName(c.codec))}
 			}
 		}
+	}
+	if sum > f.mostValues() {
+		return damaged("it would have %d rows in %d bytes", sum, f.size)
 	}
 	if f.count != sum {
 		return damaged("its footer says %d rows, its row groups %d", f.count, sum)
 	}
 	return nil
 }
+
+// mostValues bounds what a file of its size can hold: a value that repeats takes next to nothing, but not that little.
+func (f *parquetFile) mostValues() int64 { return 1<<20 + 1000*f.size }

@@ -17,6 +17,7 @@ type parquetRows struct {
 	zstd    *zstd.Decoder
 	data    []byte
 	wrong   error // of the row at hand: it can be passed over
+	passed  int   // levels of the row at hand behind its greatest length
 }
 
 func (p *parquetRows) at() int { return 0 }
@@ -52,7 +53,7 @@ func (p *parquetRows) row() (Row, error) {
 		}
 	}
 	p.left--
-	p.data, p.wrong = p.data[:0], nil
+	p.data, p.wrong, p.passed = p.data[:0], nil, 0
 	for _, c := range p.cursors {
 		switch ok, err := c.ready(); {
 		case err != nil:
@@ -197,6 +198,11 @@ func (p *parquetRows) each(n *node, see func(i int) error, end func()) error {
 		return p.pass(n)
 	}
 	for i := 0; ; i++ {
+		if len(p.data) > p.limit {
+			if p.passed++; p.passed > p.limit {
+				return endless(0, p.limit)
+			}
+		}
 		if _, def, err := p.levels(n); err != nil {
 			return err
 		} else if def < n.def {

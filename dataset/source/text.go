@@ -69,52 +69,63 @@ func (t *textRows) unit() (line, size int, err error) {
 	}
 	t.text = t.text[:0]
 	line = t.line
-	add := func(b byte) {
-		if size++; size <= t.limit {
-			t.text = append(t.text, b)
-		}
-	}
-	breaks := 0 // "\n" in a row that are read and not yet written
+	begun := false
 	for {
-		b, err := t.in.ReadByte()
-		if errors.Is(err, io.EOF) {
-			t.done = true
-			if size == 0 && t.by != TextDocument {
-				return 0, 0, io.EOF
-			}
-			return line, size, nil
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		if b == '\r' {
-			if next, _ := t.in.Peek(1); len(next) != 1 || next[0] != '\n' {
-				b = '\n'
-			} else {
-				continue
-			}
-		}
-		if b != '\n' {
-			for ; breaks > 0; breaks-- {
-				add('\n')
-			}
-			if add(b); tooLongToPass(size, t.limit) {
-				return 0, 0, endless(line, t.limit)
-			}
-			continue
-		}
-		t.line++
+		n, ended, err := t.oneLine(&size, begun && t.by == TextParagraph)
 		switch {
-		case t.by == TextLine:
+		case err != nil:
+			return 0, 0, err
+		case !ended && n == 0 && size == 0 && t.by != TextDocument:
+			return 0, 0, io.EOF
+		case !ended || t.by == TextLine || t.by == TextParagraph && n == 0 && begun:
 			return line, size, nil
 		case t.by == TextDocument:
-			add(b)
-		case size == 0 && breaks == 0:
-			line = t.line
-		case breaks == 1:
-			return line, size, nil
+			t.add(&size, '\n')
+		case n == 0:
+			line = t.line // a blank line before a paragraph
 		default:
-			breaks++
+			begun = true
 		}
 	}
+}
+
+// oneLine adds the next line without its end, behind a line end if there is one to add; n is its length. ended tells a
+// line from the end of the file.
+func (t *textRows) oneLine(size *int, broken bool) (n int, ended bool, err error) {
+	for {
+		part, err := t.in.ReadSlice('\n')
+		full := errors.Is(err, bufio.ErrBufferFull)
+		if err != nil && !full && !errors.Is(err, io.EOF) {
+			return 0, false, err
+		}
+		if ended = err == nil; ended {
+			part = part[:len(part)-1]
+			if len(part) > 0 && part[len(part)-1] == '\r' {
+				part = part[:len(part)-1]
+			}
+		}
+		if broken && len(part) > 0 {
+			t.add(size, '\n')
+			broken = false
+		}
+		t.add(size, part...)
+		n += len(part)
+		switch {
+		case tooLongToPass(*size, t.limit):
+			return 0, false, endless(t.line, t.limit)
+		case ended:
+			t.line++
+			return n, true, nil
+		case !full:
+			t.done = true
+			return n, false, nil
+		}
+	}
+}
+
+func (t *textRows) add(size *int, b ...byte) {
+	if *size <= t.limit {
+		t.text = append(t.text, b[:min(len(b), t.limit+1-*size)]...)
+	}
+	*size += len(b)
 }

@@ -20,6 +20,7 @@ const (
 )
 
 type client struct {
+	what     string // is looked for: a model, a data set
 	http     http.Client
 	endpoint *url.URL
 	token    string
@@ -27,8 +28,8 @@ type client struct {
 	pause    time.Duration // before the first retry
 }
 
-func newClient(s settings, opts Options) *client {
-	c := &client{endpoint: s.endpoint, token: s.token, progress: opts.Progress, pause: cmp.Or(opts.pause, time.Second/2)}
+func newClient(kind repoKind, s settings, opts Options) *client {
+	c := &client{what: kind.what, endpoint: s.endpoint, token: s.token, progress: opts.Progress, pause: cmp.Or(opts.pause, time.Second/2)}
 	c.http.Transport = opts.Transport
 	if c.http.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -58,13 +59,13 @@ func (c *client) statusError(u *url.URL, code int) error {
 	text := fmt.Sprintf("%s answers %d %s", where, code, http.StatusText(code))
 	switch {
 	case code == http.StatusUnauthorized && c.token == "":
-		text += ": the model does not exist or needs a token (set HF_TOKEN, or log in with `hf auth login`)"
+		text += ": the " + c.what + " does not exist or needs a token (set HF_TOKEN, or log in with `hf auth login`)"
 	case code == http.StatusUnauthorized:
-		text += ": the token was refused, or the model does not exist"
+		text += ": the token was refused, or the " + c.what + " does not exist"
 	case code == http.StatusForbidden:
-		text += ": the token gives no access; accept the model's terms on its page"
+		text += ": the token gives no access; accept the " + c.what + "'s terms on its page"
 	case code == http.StatusNotFound:
-		text += ": no such model, revision or file"
+		text += ": no such " + c.what + ", revision or file"
 	}
 	return &statusError{code, text}
 }

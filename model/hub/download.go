@@ -76,7 +76,7 @@ func (r repo) download(ctx context.Context, c *client) (string, error) {
 
 // list asks the hub for the revision's commit and files.
 func (r repo) list(ctx context.Context, c *client) (commit string, files []string, err error) {
-	raw, err := c.read(ctx, c.url("api", "models", r.name, "revision", url.PathEscape(r.revision)))
+	raw, err := c.read(ctx, c.url("api", r.kind.api, r.name, "revision", url.PathEscape(r.revision)))
 	if err != nil {
 		return "", nil, err
 	}
@@ -108,7 +108,11 @@ func (r repo) file(ctx context.Context, c *client, commit, name string) error {
 	if _, err := os.Stat(link); err == nil {
 		return nil
 	}
-	address := c.url(r.name, "resolve", commit, url.PathEscape(name))
+	elements := []string{r.kind.prefix, r.name, "resolve", commit}
+	for part := range strings.SplitSeq(name, "/") {
+		elements = append(elements, url.PathEscape(part))
+	}
+	address := c.url(elements...)
 	meta, err := c.head(ctx, address)
 	if err != nil {
 		return err

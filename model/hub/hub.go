@@ -1,5 +1,6 @@
-// Package hub turns the name of a model into a local folder: a folder as it
-// stands, or a snapshot in the Hugging Face cache, downloaded when asked for.
+// Package hub turns the name of a model or data set into a local folder: a
+// folder as it stands, or a snapshot in the Hugging Face cache, downloaded when
+// asked for.
 //
 // The cache has the layout of huggingface_hub, so that both share one copy:
 // <cache>/models--org--name/{blobs,refs,snapshots/<commit>}.
@@ -59,32 +60,33 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 	if err != nil {
 		return "", fmt.Errorf("find model %s: %w", name, err)
 	}
-	r := repo{name: name, revision: opts.Revision, dir: filepath.Join(env.cache, "models--"+strings.ReplaceAll(name, "/", "--"))}
-	if r.revision == "" {
-		r.revision = "main"
-	}
-	if !filepath.IsLocal(r.revision) || strings.ContainsAny(r.revision, "\\?#% :") {
-		return "", fmt.Errorf("find model %s: %q is not a revision", name, r.revision)
+	r, err := newRepo(modelRepo, name, opts.Revision, env)
+	if err != nil {
+		return "", fmt.Errorf("find model %s: %w", name, err)
 	}
 	dir, cacheErr := r.cached()
 	if cacheErr == nil {
 		return dir, nil
 	}
 	if opts.Download && !env.offline {
-		dir, err := r.download(ctx, newClient(env, opts))
+		dir, err := r.download(ctx, newClient(r.kind, env, opts))
 		if err != nil {
 			return "", fmt.Errorf("download model %s: %w", name, err)
 		}
 		return dir, nil
 	}
-	advice := "pass --download, "
+	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `hf download %s`, or give a folder",
+		name, cacheErr, adviceToDownload(opts, env), name)
+}
+
+func adviceToDownload(opts Options, env settings) string {
 	switch {
 	case opts.Download:
-		advice = "unset HF_HUB_OFFLINE, "
+		return "unset HF_HUB_OFFLINE, "
 	case env.offline:
-		advice = "unset HF_HUB_OFFLINE and pass --download, "
+		return "unset HF_HUB_OFFLINE and pass --download, "
 	}
-	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `hf download %s`, or give a folder", name, cacheErr, advice, name)
+	return "pass --download, "
 }
 
 // checkFolder refuses what is there under the name and is no folder of a model in SafeTensors.
@@ -133,8 +135,32 @@ func checkRepo(name string) error {
 }
 
 type repo struct {
+	kind           repoKind
 	name, revision string
 	dir            string // models--org--name in the cache
+}
+
+// repoKind is what the hub keeps, by its names in addresses and in the cache.
+type repoKind struct {
+	what   string // in messages
+	api    string // "models" in /api/models/org/name, and in models--org--name
+	prefix string // of the repository's own address
+}
+
+var (
+	modelRepo   = repoKind{"model", "models", ""}
+	datasetRepo = repoKind{"data set", "datasets", "datasets"}
+)
+
+func newRepo(kind repoKind, name, revision string, env settings) (repo, error) {
+	r := repo{kind: kind, name: name, revision: revision, dir: filepath.Join(env.cache, kind.api+"--"+strings.ReplaceAll(name, "/", "--"))}
+	if r.revision == "" {
+		r.revision = "main"
+	}
+	if !filepath.IsLocal(r.revision) || strings.ContainsAny(r.revision, "\\?#% :") {
+		return repo{}, fmt.Errorf("%q is not a revision", r.revision)
+	}
+	return r, nil
 }
 
 // plainName is what may become one path element: a commit, an etag.
@@ -142,6 +168,22 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 // cached returns the snapshot of the revision if it holds a whole model.
 func (r repo) cached() (string, error) {
+	dir, err := r.cachedSnapshot()
+	if err != nil {
+		return "", err
+	}
+	if missing := missingFiles(dir); len(missing) > 0 {
+		err := fmt.Errorf("%s lacks %s", dir, strings.Join(missing, ", "))
+		if advice := weights.AdviceDir(dir); advice != "" && slices.Contains(missing, noWeights) {
+			err = fmt.Errorf("%w; %s", err, advice)
+		}
+		return "", err
+	}
+	return dir, nil
+}
+
+// cachedSnapshot is the folder that the cache has for the revision, whatever is in it.
+func (r repo) cachedSnapshot() (string, error) {
 	if _, err := os.Stat(r.dir); err != nil {
 		return "", fmt.Errorf("no %s: %w", r.dir, fs.ErrNotExist)
 	}
@@ -157,15 +199,7 @@ func (r repo) cached() (string, error) {
 	if !plainName.MatchString(commit) {
 		return "", fmt.Errorf("%s holds %q, which is not a commit", ref, commit)
 	}
-	dir := r.snapshot(commit)
-	if missing := missingFiles(dir); len(missing) > 0 {
-		err := fmt.Errorf("%s lacks %s", dir, strings.Join(missing, ", "))
-		if advice := weights.AdviceDir(dir); advice != "" && slices.Contains(missing, noWeights) {
-			err = fmt.Errorf("%w; %s", err, advice)
-		}
-		return "", err
-	}
-	return dir, nil
+	return r.snapshot(commit), nil
 }
 
 func (r repo) snapshot(commit string) string { return filepath.Join(r.dir, "snapshots", commit) }

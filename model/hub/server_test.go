@@ -19,9 +19,10 @@ import (
 
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
-// fakeHub answers as huggingface.co does: small files itself, .safetensors by
-// a redirect to a second host, the CDN.
+// fakeHub answers as huggingface.co does: small files itself, .safetensors and
+// .parquet by a redirect to a second host, the CDN.
 type fakeHub struct {
+	dataset  bool // instead of a model
 	files    map[string][]byte
 	names    []string          // of the file list; nil = the names of files
 	revision string            // "" = main
@@ -81,18 +82,22 @@ func (h *fakeHub) serveHub(w http.ResponseWriter, r *http.Request) {
 	if revision == "" {
 		revision = "main"
 	}
-	if r.URL.Path == "/api/models/org/name/revision/"+revision {
+	api, place := "/api/models/org/name", "/org/name"
+	if h.dataset {
+		api, place = "/api/datasets/org/name", "/datasets/org/name"
+	}
+	if r.URL.Path == api+"/revision/"+revision {
 		h.list(w)
 		return
 	}
-	name, ok := strings.CutPrefix(r.URL.Path, "/org/name/resolve/"+commit+"/")
+	name, ok := strings.CutPrefix(r.URL.Path, place+"/resolve/"+commit+"/")
 	data, have := h.files[name]
 	if !ok || !have {
 		http.NotFound(w, r)
 		return
 	}
 	w.Header().Set("X-Repo-Commit", commit)
-	if strings.HasSuffix(name, ".safetensors") {
+	if strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".parquet") {
 		w.Header().Set("X-Linked-Etag", `"`+h.etag(name)+`"`)
 		w.Header().Set("X-Linked-Size", strconv.Itoa(len(data)))
 		w.Header().Set("Location", h.cdn.URL+"/blob/"+name+"?signature=secret")
@@ -154,7 +159,7 @@ func (h *fakeHub) etag(name string) string {
 	if e, ok := h.etags[name]; ok {
 		return e
 	}
-	if strings.HasSuffix(name, ".safetensors") {
+	if strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".parquet") {
 		sum := sha256.Sum256(h.files[name])
 		return hex.EncodeToString(sum[:])
 	}

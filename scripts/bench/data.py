@@ -2,12 +2,14 @@
 
 TRL's side is its own: SFTTrainer._prepare_dataset with packing "bfd", dataset_num_proc = the number of cores, called with what it reads of a
 trainer, so that no model is needed; its fastest way, without masks of the assistant's turns where the format has them. Nothing of either side is
-kept between rounds. Memory is the largest sum of what the processes have for themselves (Pss of anonymous memory), seen every 50 ms.
+kept between rounds. CPU seconds are of the whole processes, imports too, and tell more than seconds on a busy machine. Memory is the largest sum
+of what the processes have for themselves (Pss of anonymous memory), seen every 200 ms.
 
 usage: data.py messages|completion|text [MEGABYTES [ROUNDS]]"""
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -58,11 +60,12 @@ def anonymous(pid):
 
 def measured(command, env):
     """What the command prints last, as JSON, with the peak of its memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     peak, done = [0], threading.Event()
 
     def watch():
-        while not done.wait(0.05):
+        while not done.wait(0.2):
             peak[0] = max(peak[0], anonymous(child.pid))
 
     watcher = threading.Thread(target=watch)
@@ -72,7 +75,9 @@ def measured(command, env):
     watcher.join()
     if child.returncode:
         sys.exit(err)
-    return {**json.loads(out.splitlines()[-1]), "peak": peak[0]}
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {**json.loads(out.splitlines()[-1]), "peak": peak[0], "cpu": cpu}
 
 
 def main():
@@ -96,12 +101,13 @@ def main():
                 got = measured([str(c) for c in command], env)
                 if who not in best or got["seconds"] < best[who]["seconds"]:
                     best[who] = {**got, "peak": max(got["peak"], best.get(who, got)["peak"])}
+                print(f"round {i + 1}: {who}: {got['seconds']:.1f} s, {got['cpu']:.1f} CPU s", file=sys.stderr)
             subprocess.run(["rm", "-rf", cache, work / f"peer{i}"], check=True)
         size = file.stat().st_size / 1e6
         print(f"{kind}: {size:.1f} MB, {best['ours']['rows']} rows, {cores} cores, sequences of {MAX_LENGTH}; best of {rounds} rounds")
-        print(f"{'':20s}{'seconds':>9s}{'MB/s':>8s}{'tokens':>12s}{'sequences':>11s}{'peak MB':>9s}{'times TRL':>11s}")
+        print(f"{'':20s}{'seconds':>9s}{'CPU s':>8s}{'MB/s':>8s}{'tokens':>12s}{'sequences':>11s}{'peak MB':>9s}{'times TRL':>11s}")
         for who, r in best.items():
-            print(f"{who:20s}{r['seconds']:9.2f}{size / r['seconds']:8.1f}{r['tokens']:12d}{r['sequences']:11d}{r['peak'] / 1e6:9.0f}"
+            print(f"{who:20s}{r['seconds']:9.2f}{r['cpu']:8.1f}{size / r['seconds']:8.1f}{r['tokens']:12d}{r['sequences']:11d}{r['peak'] / 1e6:9.0f}"
                   f"{best['trl']['seconds'] / r['seconds']:11.1f}")
 
 

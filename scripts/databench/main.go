@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
 
@@ -26,6 +27,8 @@ func run() error {
 	cfg := dataset.Default()
 	flag.StringVar(&cfg.Path, "data", "", "data `FILE`")
 	flag.StringVar(&cfg.Format, "format", "", "format of its rows")
+	flag.StringVar(&cfg.TrainOn, "train-on", cfg.TrainOn, "what of a conversation is trained")
+	flag.StringVar(&cfg.OnTruncated, "on-truncated", dataset.TruncatedKeep, "what becomes of longer rows")
 	flag.StringVar(&cfg.CacheDir, "cache", "", "`FOLDER` of the token cache; empty = none")
 	flag.IntVar(&cfg.MaxLength, "max-length", 1024, "tokens of a sequence")
 	flag.IntVar(&cfg.Workers, "workers", 0, "rows at a time; 0 = one for each core")
@@ -39,6 +42,7 @@ func run() error {
 			fmt.Fprintf(os.Stderr, "\r%s %d rows, %.2f GB, %.1f MB/s, left %v   ", p.Doing, p.Rows, float64(p.Bytes)/1e9, p.PerSecond()/1e6, p.Left().Round(time.Second))
 		}
 	}
+	cfg.Chat = func() (*chat.Sources, error) { return chat.Find(os.DirFS(*model)) }
 	tok, err := tokenizer.Load(*model)
 	if err != nil {
 		return err

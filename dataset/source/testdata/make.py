@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 
 import datasets
 import pandas
@@ -50,6 +51,8 @@ def plain(v):
 def write(name, table, **options):
     path = f"{HERE}/{name}"
     parquet.write_table(table, path, **options)
+    if name in ("latin1.parquet", "brotli.parquet"):
+        return  # what we refuse
     rows = [plain(r) for r in parquet.read_table(path).to_pylist()]
     same = [other for other, known in expected["files"].items() if known == rows and name.startswith("chat")]
     expected["files"][name] = same[0] if same else rows
@@ -119,6 +122,12 @@ write("encodings.parquet", numbers, use_dictionary=False, data_page_version="2.0
 write("int96.parquet", pyarrow.table({"t": pyarrow.array([T(2024, 2, 29, 1, 2, 3, 4), None], pyarrow.timestamp("us"))}), use_deprecated_int96_timestamps=True)
 write("empty.parquet", pyarrow.table({"text": pyarrow.array([], pyarrow.string())}))
 
+write("numbers.parquet", pyarrow.table({"text": pyarrow.array([1, 2], pyarrow.int64())}))
+write("lists.parquet", pyarrow.table({"prompt": ["a"], "completion": pyarrow.array([["b"]], pyarrow.list_(pyarrow.string()))}))
+write("nulls.parquet", pyarrow.table({"text": ["a", None, "b"]}))
+write("latin1.parquet", pyarrow.table({"text": pyarrow.StringArray.from_buffers(2, pyarrow.py_buffer(b"\0\0\0\0\2\0\0\0\6\0\0\0"), pyarrow.py_buffer(b"okcaf\xe9"))}))
+write("brotli.parquet", pyarrow.table({"text": ["a"]}), compression="brotli")
+
 
 def table(name, text, **options):
     with open(f"{HERE}/{name}", "w", newline="") as f:
@@ -163,6 +172,21 @@ for n in (1, 3, 7, 10, 50, 99, 101, 1000):
             expected["splits"].append({"rows": n, "spec": spec, "spans": [[a.from_, a.to] for a in instruction]})
         except Exception as e:  # what it refuses is refused here too
             expected["splits"].append({"rows": n, "spec": spec, "error": str(e)})
+
+TREES = [
+    ["train.jsonl", "valid.jsonl", "test.jsonl"], ["data.jsonl"], ["a.csv", "b.csv"], ["train/a.jsonl", "test/b.jsonl"], ["my-train-part.jsonl", "my_dev.jsonl"],
+    ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/fr.old-00000-of-00001.parquet"], ["training.txt", "evaluation.txt"],
+    ["retrain.jsonl", "x.jsonl"], ["sub/deep/val/x.jsonl", "sub/train.jsonl"], ["train.jsonl", "extra.jsonl"], ["train1.jsonl", "train_2.jsonl", "eval.jsonl"],
+    [".hidden/train.jsonl", "a.jsonl"], ["a.jsonl.gz", "b.jsonl.gz"], ["set.train.json", "set.test.json"], ["__pycache__/train.jsonl", "c.jsonl"],
+]
+expected["trees"] = []
+for tree in TREES:
+    with tempfile.TemporaryDirectory() as root:
+        for name in tree:
+            os.makedirs(os.path.dirname(f"{root}/{name}"), exist_ok=True)
+            open(f"{root}/{name}", "w").close()
+        data_files = datasets.load_dataset_builder(root, cache_dir="/tmp/text_cache").config.data_files
+        expected["trees"].append({"names": tree, "splits": {str(split): sorted(os.path.relpath(f, os.path.realpath(root)) for f in files) for split, files in data_files.items()}})
 
 with open(f"{HERE}/expected.json", "w") as f:
     f.write(json.dumps(expected, sort_keys=True, ensure_ascii=False).replace("}, {", "},\n{") + "\n")
