@@ -20,6 +20,7 @@ type chatCounts struct {
 	other  int   // turns that begin otherwise than the template's prompt for them
 	left   int   // texts of messages that the template does not write
 	split  bool  // the conversation has several rows
+	broken bool  // its only turn is cut before its end
 
 	messages int      // of the row
 	found    []string // special tokens in messages, each once
@@ -35,7 +36,7 @@ func (c *chatCounts) cut(most int) int {
 		}
 	}
 	if len(c.ends) > 0 && c.ends[0] > most {
-		c.turns = 0
+		c.turns, c.broken = 0, true
 	}
 	return keep
 }
@@ -74,6 +75,7 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 type ChatReport struct {
 	Conversations int     `json:"count"`
 	Turns         int     `json:"trained_turns"`             // and kept
+	Broken        int     `json:"without_end"`               // kept rows whose only turn is cut at max_length before the token that ends it
 	Split         int     `json:"split,omitempty"`           // conversations rendered turn by turn, because the template writes earlier turns otherwise
 	SplitRows     int     `json:"split_rows,omitempty"`      // their rows
 	Across        int     `json:"across_tokens"`             // across the border of a mask; they are trained
@@ -111,7 +113,7 @@ func (c *ChatReport) add(o ChatReport) {
 		to *int
 		of int
 	}{
-		{&c.Conversations, o.Conversations}, {&c.Turns, o.Turns}, {&c.Split, o.Split}, {&c.SplitRows, o.SplitRows}, {&c.Across, o.Across},
+		{&c.Conversations, o.Conversations}, {&c.Turns, o.Turns}, {&c.Broken, o.Broken}, {&c.Split, o.Split}, {&c.SplitRows, o.SplitRows}, {&c.Across, o.Across},
 		{&c.Plain, o.Plain}, {&c.PlainRows, o.PlainRows}, {&c.Other, o.Other}, {&c.Left, o.Left}, {&c.Special, o.Special},
 	} {
 		*n.to += n.of
@@ -145,6 +147,9 @@ func (r *Report) countChat(b *booked) {
 	}
 	if b.drop == "" {
 		c.Turns += b.chat.turns
+		if b.chat.broken {
+			c.Broken++
+		}
 		c.Across += b.chat.across
 		c.Left += b.chat.left
 		c.Other += b.chat.other

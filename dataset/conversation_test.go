@@ -217,7 +217,7 @@ func TestConversations(t *testing.T) {
 		{"last", longTalk, plainTemplate, func(c *Config) { c.TrainOn = chat.TrainLast }, []string{"TWO</s>"}, "turns trained 1"},
 		{"cut behind a turn", longTalk, plainTemplate, func(c *Config) { c.MaxLength = 48 }, []string{"ONE</s>"}, "cut 1 at max_length, "},
 		{"cut in the first turn", `{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":"0123456789012345678901234567890123456789"}]}`, plainTemplate,
-			func(c *Config) { c.MaxLength = 30 }, []string{"012345678901"}, "turns trained 0"},
+			func(c *Config) { c.MaxLength = 30 }, []string{"012345678901"}, "no end: 1 rows are cut at max_length in the middle of their first turn"},
 		{"split", longTalk, turning, nil, []string{"!ONE</s>", "!TWO</s>"}, "split: 1 conversations became 2 rows"},
 		{"split and cut", longTalk + "\n" + goodTalk, turning, func(c *Config) { c.MaxLength, c.OnTruncated = 40, TruncatedDrop }, []string{"!ONE</s>", "!ho</s>"},
 			"rows: 2 read, 2 kept, 1 dropped"},

@@ -93,6 +93,9 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 		return
 	}
 	line("conversations: %d, turns trained %d", c.Conversations, c.Turns)
+	if c.Broken > 0 {
+		line("no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained (on_truncated: drop leaves them out)", c.Broken)
+	}
 	if c.Split > 0 {
 		line("split: %d conversations became %d rows, because the template writes earlier turns otherwise", c.Split, c.SplitRows)
 	}

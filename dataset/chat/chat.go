@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,6 +62,7 @@ type Chat struct {
 
 	mu     sync.RWMutex
 	shapes map[string]*shape
+	clean  map[[sha256.Size]byte]struct{} // lists of tools without special tokens
 }
 
 // maxShapes bounds the memory of shapes; what is beyond is proved anew.
@@ -75,7 +77,7 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 	if o.Date.IsZero() {
 		o.Date = DefaultDate
 	}
-	c := &Chat{tok: tok, o: o, allow: map[int32]bool{}, stops: sources.Stops, shapes: map[string]*shape{}, known: map[*Template]*traits{}}
+	c := &Chat{tok: tok, o: o, allow: map[int32]bool{}, stops: sources.Stops, shapes: map[string]*shape{}, clean: map[[sha256.Size]byte]struct{}{}, known: map[*Template]*traits{}}
 	for _, token := range o.Allow {
 		id, ok := tok.ID(token)
 		switch {

@@ -243,3 +243,44 @@ func checkRow(t *testing.T, c *Chat, name string, conv *Conversation, r Row, pla
 		}
 	}
 }
+
+// TestShapesEqualProofs: what a shape says of a conversation is what proving the conversation itself says.
+func TestShapesEqualProofs(t *testing.T) {
+	all := talks(t, "templates")
+	files, _ := filepath.Glob(golden.Outside(t, "goldens/templates/*.json"))
+	compared, alone := 0, 0
+	for _, file := range files {
+		if filepath.Base(file) == "conversations.json" {
+			continue
+		}
+		var g struct {
+			Source string `json:"source"`
+		}
+		golden.JSON(t, file, &g)
+		c := newChat(t, g.Source, "<s>", "</s>", nil)
+		for name, conv := range all {
+			conv = c.adapt(c.plain, conv)
+			chosen := c.chosen(conv)
+			texts, key := c.key(c.plain, conv, chosen)
+			byShape, err := c.byShape(c.plain, conv, chosen, texts, key)
+			byProof, err2 := c.byProof(c.plain, conv, chosen, texts, marked)
+			if err != nil {
+				if err2 == nil {
+					alone++
+				}
+				continue
+			}
+			if err2 != nil || len(byShape) != len(byProof) {
+				t.Errorf("%s, %s: %d rows by shape, %d by proof (%v)", filepath.Base(file), name, len(byShape), len(byProof), err2)
+				continue
+			}
+			for i := range byShape {
+				if byShape[i].Text != byProof[i].Text || !slices.Equal(byShape[i].Spans, byProof[i].Spans) || !slices.Equal(byShape[i].Labels, byProof[i].Labels) {
+					t.Errorf("%s, %s: by shape %v, by proof %v", filepath.Base(file), name, byShape[i].Spans, byProof[i].Spans)
+				}
+			}
+			compared++
+		}
+	}
+	t.Logf("%d conversations equal, %d by proof alone", compared, alone)
+}

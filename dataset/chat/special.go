@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 
@@ -33,7 +34,7 @@ func (c *Chat) checkOutside(conv *Conversation) error {
 		return nil
 	}
 	if conv.Tools != nil {
-		if err := check("tools", conv.Tools); err != nil {
+		if err := c.toolsOnce(string(appendStrings(nil, conv.Tools)), func() error { return check("tools", conv.Tools) }); err != nil {
 			return err
 		}
 	}
@@ -65,6 +66,29 @@ func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
 			}
 		}
 	}
+	return nil
+}
+
+// maxTools bounds how many lists of tools are remembered as looked at.
+const maxTools = 1024
+
+// toolsOnce looks at a list of tools once: the rows of a data set mostly share a few.
+func (c *Chat) toolsOnce(tools string, check func() error) error {
+	key := sha256.Sum256([]byte(tools))
+	c.mu.RLock()
+	_, seen := c.clean[key]
+	c.mu.RUnlock()
+	if seen {
+		return nil
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if len(c.clean) < maxTools {
+		c.clean[key] = struct{}{}
+	}
+	c.mu.Unlock()
 	return nil
 }
 
