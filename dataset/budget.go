@@ -8,29 +8,45 @@ import (
 
 // Limits of ChooseBudgets.
 const (
-	maxBudgets      = 8     // a step is planned and captured for each
-	batchesABudget  = 2     // which takes about as long as so many micro-batches: a further budget must save more
-	savingOfABudget = 0.005 // and this part of the tokens at least
-	budgetSizes     = 512   // different sizes that are looked at, at most
+	maxBudgets      = 8       // a step is planned and captured for each
+	batchesABudget  = 2       // which takes about as long as so many micro-batches: a further budget must save more
+	savingOfABudget = 0.005   // and this part of the tokens at least
+	budgetSizes     = 512     // different sizes that are looked at, at most
+	grains          = 1 << 16 // different totals of batches that are told apart, at most
+	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: about a second
 )
 
 // ChooseBudgets chooses the token budgets of a run of so many batches over all ranks, from the batches that it will deal:
-// the largest holds the largest of them, the others lie where they save the most padding. NextWindow must not go further
-// than the epoch that the run ends in. With Packing or Padded nothing changes.
+// the largest holds the largest of them, or of a run too long to be dealt beforehand the largest that there could be; the
+// others lie where they save the most padding. NextWindow must not go further than the epoch that the run ends in. With
+// Packing or Padded nothing changes.
 func (l *Loader) ChooseBudgets(batches int) {
 	if !l.flat() {
 		return
 	}
-	var totals []int // of each batch
-	for epoch := 0; len(totals) < max(batches, 1); epoch++ {
+	largest := l.largest()
+	grain := 8
+	for largest > grain*grains {
+		grain *= 2
+	}
+	counts := make([]int, (largest+grain-1)/grain+1) // batches of so many grains
+	seen := 0
+	for epoch := 0; seen < max(batches, 1); epoch++ {
+		if epoch > 0 && epoch*l.rows.Len() > dealtRows {
+			counts[len(counts)-1]++
+			break
+		}
 		dealt := l.sequences(epoch)
 		for p := range l.batches(dealt.len()) {
-			totals = append(totals, l.tokens(dealt.part(l.at(dealt, p))))
+			counts[(l.tokens(dealt.part(l.at(dealt, p)))+grain-1)/grain]++
+			seen++
 		}
 	}
-	largest := slices.Max(totals)
-	unit := budgetUnit(largest)
-	budgets := placeBudgets(totals, unit, maxBudgets, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
+	for counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
+	}
+	unit := max(budgetUnit((len(counts)-1)*grain), grain)
+	budgets := placeBudgets(counts, grain, unit, maxBudgets, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
 	for i, b := range budgets {
 		budgets[i] = min(b, l.opt.BatchSize*l.opt.T)
 	}
@@ -61,14 +77,14 @@ func budgetUnit(tokens int) int {
 	return unit
 }
 
-// placeBudgets chooses at most most budgets, multiples of unit, for batches of such totals: those with which the fewest
-// tokens are computed. Each further one saves at least such a part of them.
-func placeBudgets(totals []int, unit, most int, saving float64) []int {
-	size := func(total int) int { return (total + unit - 1) / unit }
-	n := size(slices.Max(totals))
+// placeBudgets chooses at most most budgets, multiples of unit, where counts[i] batches have i grains of tokens: those with
+// which the fewest tokens are computed. Each further one saves at least such a part of them. unit is a multiple of grain.
+func placeBudgets(counts []int, grain, unit, most int, saving float64) []int {
+	size := func(grains int) int { return (grains*grain + unit - 1) / unit }
+	n := size(len(counts) - 1)
 	fit := make([]int, n+1) // batches of at most so many units
-	for _, t := range totals {
-		fit[size(t)]++
+	for i, batches := range counts {
+		fit[size(i)] += batches
 	}
 	for i := 1; i <= n; i++ {
 		fit[i] += fit[i-1]

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 )
 
 // lengths are rows that are known by their number of tokens alone.
@@ -43,7 +44,11 @@ func TestPlacedBudgetsAreTheBest(t *testing.T) {
 			totals[i] = 1 + int(r.below(90))
 		}
 		most := 1 + int(r.below(4))
-		got := placeBudgets(totals, 8, most, 0)
+		counts := make([]int, slices.Max(totals)+1)
+		for _, n := range totals {
+			counts[n]++
+		}
+		got := placeBudgets(counts, 1, 8, most, 0)
 		if len(got) > most || !slices.IsSorted(got) || got[len(got)-1] != (slices.Max(totals)+7)/8*8 {
 			t.Fatalf("budgets %v of at most %d for %v", got, most, totals)
 		}
@@ -149,6 +154,18 @@ func TestBudgetsChangeNoBatch(t *testing.T) {
 			t.Fatalf("cursors %+v and %+v", one.State(), several.State())
 		}
 	}
+}
+
+// TestLongRunsHaveRoomForAnyBatch: of a run that is too long to be dealt beforehand.
+func TestLongRunsHaveRoomForAnyBatch(t *testing.T) {
+	l := mustLoader(t, madeRows(333, 40, 3), Options{BatchSize: 4, T: 40, Seed: 5, Shuffle: true})
+	whole := l.Shape().Budgets[0]
+	began := time.Now()
+	l.ChooseBudgets(1 << 40)
+	if got := l.Shape().Budgets; slices.Max(got) != whole || len(got) < 3 {
+		t.Errorf("budgets %v, the largest batch there could be has %d tokens", got, whole)
+	}
+	t.Logf("%v", time.Since(began))
 }
 
 func TestBudgetsStay(t *testing.T) {

@@ -41,8 +41,12 @@ func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set,
 	return dataset.LoadFS(ctx, fsys, c, s.Base.Tokenizer)
 }
 
-// checkIDs refuses token ids that the model has no embedding for.
+// checkIDs refuses token ids that the model has no embedding for. Padding is computed and never trained, so any known token
+// serves where the tokenizer's own is added to a vocabulary that the model was not made for.
 func checkIDs(s *dataset.Set, vocab int) error {
+	if s.PadID < 0 || int(s.PadID) >= vocab {
+		s.PadID = 0
+	}
 	for _, rows := range []dataset.Rows{s.Train, s.Val} {
 		if most, known := dataset.MaxID(rows); known && int(most) < vocab {
 			continue // otherwise the first row with such an id is looked for

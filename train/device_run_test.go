@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/gputest"
@@ -157,6 +158,7 @@ func TestGPURunIsFlat(t *testing.T) {
 	gputest.Need(t)
 	s := smolLM2Spec(t, 500)
 	s.Training.BatchSize, s.Dataset.MaxLength, s.Training.LoggingSteps = 4, 512, 10
+	s.Dataset.PadTo = dataset.PadMaxLength // so that all steps are as long
 	w := &watch{t: t, every: 10}
 	r := mustStart(t, s, Env{Observers: []Observer{w}})
 	for i, f := range w.free {
