@@ -44,7 +44,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
 	}
 	line("tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
-	if r.Rows > 1 && r.LongestRow.Tokens > 0 {
+	if r.LongestRow.Tokens > r.ShortestRow.Tokens {
 		line("longest: %v; shortest: %v", r.LongestRow, r.ShortestRow)
 	}
 	r.Chat.write(line)

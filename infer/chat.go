@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
 
 // ChatPrompt renders a conversation by the chat template that name chooses ("" = the adapter's or model's own) and
@@ -24,7 +25,12 @@ func (g *Generator) ChatPrompt(conv *chat.Conversation, name string) (Prompt, er
 	if err != nil {
 		return Prompt{}, err
 	}
-	return Prompt{p.IDs, c.EndOfTurn(conv).IDs}, nil
+	end := c.EndOfTurn(conv)
+	prompt := Prompt{IDs: p.IDs, Ends: end.IDs}
+	if end.Text != "" && len(g.Base.Tokenizer.Locate(end.Text, tokenizer.LocateOptions{}).Specials) == 0 {
+		prompt.End = end.Text // the tokenizer has no token for what ends a turn
+	}
+	return prompt, nil
 }
 
 // templates are those saved beside the adapter, which it was trained with, else those of the model.

@@ -125,9 +125,18 @@ func TestContinueStops(t *testing.T) {
 	}
 	// A token that a template ends turns with.
 	third := whole.IDs[2]
-	got, err = g.Continue(context.Background(), Prompt{g.Text("Once upon a time").IDs, []int32{third}}, GenerateOptions{MaxTokens: 60}, nil)
+	got, err = g.Continue(context.Background(), Prompt{IDs: g.Text("Once upon a time").IDs, Ends: []int32{third}}, GenerateOptions{MaxTokens: 60}, nil)
 	if err != nil || got.Stopped != StoppedEnd || slices.Contains(got.IDs, third) || got.StoppedBy == "" {
 		t.Errorf("%+v, %v", got, err)
+	}
+	// A text with which it does, where the tokenizer has no token for it.
+	prompt := g.Text("Once upon a time")
+	prompt.End = stop
+	if got, err := g.Continue(context.Background(), prompt, GenerateOptions{MaxTokens: 60}, nil); err != nil || got.Stopped != StoppedEnd || got.StoppedBy != stop || strings.Contains(got.Text, stop) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if p, err := g.ChatPrompt(conversation(t, `[{"role":"user","content":"hi"}]`), "chatml"); err != nil || p.End != "<|im_end|>" {
+		t.Errorf("%q ends a turn, %v", p.End, err)
 	}
 	if _, err := g.Generate(context.Background(), "Once", GenerateOptions{MaxTokens: 1, Stop: []string{""}}, nil); err == nil {
 		t.Error("an empty stop text is taken")

@@ -240,6 +240,7 @@ func (g *Generator) choose(logits []float32, o GenerateOptions, pcg *rand.PCG) i
 type Prompt struct {
 	IDs  []int32
 	Ends []int32 // tokens that end the text beside the model's own end tokens
+	End  string  // a text that ends it where no token does; "" = none
 }
 
 // Text is a prompt as the model's tokenizer encodes it by itself.
@@ -258,7 +259,11 @@ func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptio
 	for _, id := range prompt.Ends {
 		ends[id] = true
 	}
-	stop, err := g.stops(o.Stop, ends)
+	texts := slices.Clone(o.Stop)
+	if prompt.End != "" {
+		texts = append(texts, prompt.End)
+	}
+	stop, err := g.stops(texts, ends)
 	if err != nil {
 		return Generated{}, err
 	}
@@ -286,6 +291,9 @@ func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptio
 	switch {
 	case stop.found != "":
 		r.Stopped, r.StoppedBy = StoppedText, stop.found
+		if stop.found == prompt.End && !slices.Contains(o.Stop, stop.found) {
+			r.Stopped = StoppedEnd
+		}
 	case ended >= 0:
 		r.Stopped = StoppedEnd
 		r.StoppedBy, _ = g.Base.Tokenizer.Token(ended)

@@ -29,7 +29,7 @@ func TestStopAcrossPieces(t *testing.T) {
 			}
 			return b.String()
 		}
-		stops := []string{letters(1 + random.IntN(4)) + "c", letters(2 + random.IntN(3))}
+		stops := []string{letters(1+random.IntN(4)) + "c", letters(2 + random.IntN(3))}
 		text := letters(random.IntN(40))
 		if random.IntN(2) == 0 {
 			text += stops[0] + letters(3)

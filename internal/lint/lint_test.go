@@ -45,7 +45,7 @@ var imports = map[string][]string{
 	"dataset":           {"dataset/chat", "dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/chat", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/weights", "model/hub", "quant"},
-	"infer":            {"session", "train/objective", "dataset", "dataset/chat", "graph", "kernel", "model/nn"},
+	"infer":            {"session", "train/objective", "dataset", "dataset/chat", "dataset/tokenizer", "graph", "kernel", "model/nn"},
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
