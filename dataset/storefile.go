@@ -14,6 +14,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -158,6 +159,12 @@ func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error
 	return head, sums, nil
 }
 
+// What is read at a time while a file is checked, and by how many goroutines at most.
+const (
+	readBytes = 4 * pageBytes
+	readers   = 8
+)
+
 // checkPages compares the first size bytes with their checksums. It reads them into buffers: pages touched through a
 // mapping would count as memory of this process.
 func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, workers int, done func(bytes int)) error {
@@ -165,12 +172,11 @@ func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, wor
 	var failed atomic.Pointer[error]
 	fail := func(err error) { failed.CompareAndSwap(nil, &err) }
 	var wg sync.WaitGroup
-	for range workers {
+	for range min(workers, readers) {
 		wg.Go(func() {
-			buf := make([]byte, pageBytes)
+			buf := make([]byte, readBytes)
 			for failed.Load() == nil {
-				page := next.Add(1) - 1
-				at := page * pageBytes
+				at := (next.Add(1) - 1) * readBytes
 				if at >= size {
 					return
 				}
@@ -178,11 +184,17 @@ func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, wor
 					fail(err)
 					return
 				}
-				part := buf[:min(pageBytes, size-at)]
+				part := buf[:min(readBytes, size-at)]
 				if _, err := r.ReadAt(part, at); err != nil {
 					fail(err)
-				} else if crc32.Checksum(part, castagnoli) != binary.LittleEndian.Uint32(sums[4*page:]) {
-					fail(errCacheSum)
+					return
+				}
+				of := sums[4*(at/pageBytes):]
+				for page := range slices.Chunk(part, pageBytes) {
+					if crc32.Checksum(page, castagnoli) != binary.LittleEndian.Uint32(of) {
+						fail(errCacheSum)
+					}
+					of = of[4:]
 				}
 				done(len(part))
 			}
