@@ -145,8 +145,16 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 		}
 		return all, err
 	case ex.Segments != nil:
-		ids, _ := encodeSegments(nil, nil, ex, tok, cfg.TrainOnPrompt)
-		return []explained{{ids, segmentParts(ex, tok, len(ids)), nil}}, nil
+		e, err := encode(ex, tok, cfg, &buffers{})
+		if err != nil || e.chunk == 0 {
+			ids, _ := encodeSegments(nil, nil, ex, tok, cfg.TrainOnPrompt)
+			return []explained{{ids, segmentParts(ex, tok, len(ids)), nil}}, nil
+		}
+		var chunks []explained
+		for _, part := range e.rows() {
+			chunks = append(chunks, explained{part.ids, []Part{{Role: "text", Message: -1, To: len(part.ids)}}, nil})
+		}
+		return chunks, nil
 	}
 	return []explained{{ex.IDs, []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}, nil}}, nil
 }
@@ -171,7 +179,8 @@ func messageParts(row chat.Looked) []Part {
 func segmentParts(ex Example, tok Tokenizer, n int) []Part {
 	var parts []Part
 	for i := range ex.Segments {
-		upTo := Example{Segments: ex.Segments[:i+1]}
+		upTo := ex
+		upTo.Segments, upTo.EOS = ex.Segments[:i+1], false
 		ids, _ := encodeSegments(nil, nil, upTo, tok, false)
 		role := "prompt"
 		switch {

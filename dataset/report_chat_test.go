@@ -180,11 +180,31 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// The rows of a text that became several are found each.
+func TestLookAtChunks(t *testing.T) {
+	set, _, err := loadText(t, "d.jsonl", `{"text":"abcdefghij"}`, func(c *Config) { c.MaxLength = 5 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := set.Look(context.Background(), 0, 9, bytesTokenizer{})
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	for i, want := range []string{"text 0-5 (4)", "text 0-5 (4)", "text 0-2 (1)"} { // <s>abcd efghi j</s>
+		if shape(rows[i]) != want || rows[i].Note != "" || rows[i].Cut != 0 {
+			t.Errorf("row %d: %s, want %s; %s", i, shape(rows[i]), want, rows[i].Note)
+		}
+	}
+}
+
 // Formats without messages show their pieces; a source that has changed shows what is trained.
 func TestLookAtOtherFormats(t *testing.T) {
+	alpaca := 1 + len(alpacaIntro+"### Instruction:\na\n\n### Response:\n") // behind <s>
 	for _, c := range []struct{ row, want string }{
 		{`{"prompt":"ab","completion":"cde"}`, "prompt 0-4 (0), answer 4-8 (4)"}, // <s>ab\n cde</s>
 		{`{"text":"abc"}`, "text 0-5 (4)"},
+		{`{"segments":[{"text":"<s>ab","label":false},{"text":"c</s>","label":true}]}`, "prompt 0-3 (0), answer 3-5 (2)"},
+		{`{"instruction":"a","output":"b"}`, fmt.Sprintf("prompt 0-%d (0), answer %d-%d (2)", alpaca, alpaca, alpaca+2)},
 		{`{"input_ids":[5,6,7],"labels":[-100,6,-100]}`, "tokens 0-3 (1)"},
 	} {
 		set, _, err := loadText(t, "d.jsonl", c.row, nil)
