@@ -144,8 +144,9 @@ func TestChatFromTrainingToAnswer(t *testing.T) {
 func TestTemplateArguments(t *testing.T) {
 	dir := chatPlace(t)
 	put(t, dir, map[string]string{
-		"kw.jinja":  "{% if loud %}LOUD and long {% endif %}" + talkTemplate,
-		"args.json": `{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"loud":true}}`,
+		"kw.jinja":   "{% if loud %}LOUD and long {% endif %}{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" + talkTemplate,
+		"tools.json": `{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"look at the sky","parameters":{}}}]}`,
+		"args.json":  `{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"loud":true}}`,
 	})
 	tokens := func(args ...string) int {
 		t.Helper()
@@ -157,6 +158,9 @@ func TestTemplateArguments(t *testing.T) {
 		return got.PromptTokens
 	}
 	quiet, loud := tokens("--messages", "one.json"), tokens("--messages", "one.json", "--chat-template-kwargs", `{"loud": true}`)
+	if tools := tokens("--messages", "tools.json"); tools <= quiet {
+		t.Errorf("%d tokens with tools, %d without", tools, quiet)
+	}
 	if inFile := tokens("--messages", "args.json"); quiet >= loud || inFile != loud {
 		t.Errorf("%d tokens, %d with the argument, %d with it in the file", quiet, loud, inFile)
 	}
