@@ -196,3 +196,20 @@ func (m Method) Encode(c Config, base string, layers []string, params []Param) (
 	}
 	return map[string][]byte{ConfigFile: append(config, '\n'), WeightsFile: model}, nil
 }
+
+// BaseModel is the base model that an adapter folder names.
+func BaseModel(dir string) (string, error) {
+	path := filepath.Join(dir, ConfigFile)
+	raw, err := readBounded(path, maxConfig)
+	if err != nil {
+		return "", fmt.Errorf("read adapter: %w", err)
+	}
+	s, err := parseConfig(raw)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read adapter %s: %w", path, err)
+	case s.BaseModel == "":
+		return "", fmt.Errorf("adapter %s names no base model: base_model_name_or_path is empty in its %s", dir, ConfigFile)
+	}
+	return s.BaseModel, nil
+}

@@ -20,7 +20,7 @@ import (
 )
 
 // cacheVersion is part of every key. TestCacheVersion tells when a change of the rows calls for a new one.
-const cacheVersion = 2
+const cacheVersion = 3
 
 // cacheKey hashes all that decides the rows and the report. What comes later does not: keyless says what that is.
 func cacheKey(cfg Config, path, data, tokenizer string) string {
@@ -67,6 +67,7 @@ var keyless = map[string]string{
 	"Progress":      "shows how far",
 	"Chat":          "the hash of what it finds is in the key",
 	"chat":          "made of other fields",
+	"look":          "shows rows to a person, past the cache",
 }
 
 // probe is tokenised into the fingerprint, so that most changes of the tokenizer's own code show too.

@@ -89,6 +89,7 @@ type Config struct {
 
 	span source.Span // of the rows of the file at hand
 	chat *chatOnce
+	look *look // rows that are shown to a person; nil: all are tokenised
 }
 
 // Values of Config.PadTo and Config.OnTruncated.

@@ -21,6 +21,9 @@ type chatCounts struct {
 	left   int   // texts of messages that the template does not write
 	split  bool  // the conversation has several rows
 	broken bool  // its only turn is cut before its end
+
+	messages int      // of the row
+	found    []string // special tokens in messages, each once
 }
 
 // cut is where a row is cut that is longer than most: behind its last whole turn, so that no answer without its end is
@@ -56,6 +59,7 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 	for _, row := range rows {
 		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, chat: &chatCounts{
 			ends: row.Ends, turns: len(row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left, split: row.Split,
+			messages: row.Messages, found: row.Found,
 		}}, cfg)
 		if err != nil {
 			return encoded{}, err
@@ -69,17 +73,54 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 
 // ChatReport is the part of a report that is about conversations.
 type ChatReport struct {
-	Conversations int
-	Turns         int // trained and kept
-	Broken        int // kept rows whose only turn is cut at max_length before the token that ends it
-	Split         int // conversations rendered turn by turn, because the template writes earlier turns otherwise
-	SplitRows     int // their rows
-	Across        int // tokens across the border of a mask; they are trained
-	Plain         int // special tokens inside messages, read as plain text
-	PlainRows     int
-	Other         int // turns that begin otherwise than the template's prompt for them
-	Left          int // texts of messages that the template does not write
-	Special       int // special tokens inside messages that allow_special names
+	Conversations int     `json:"count"`
+	Turns         int     `json:"trained_turns"`             // and kept
+	Broken        int     `json:"without_end"`               // kept rows whose only turn is cut at max_length before the token that ends it
+	Split         int     `json:"split,omitempty"`           // conversations rendered turn by turn, because the template writes earlier turns otherwise
+	SplitRows     int     `json:"split_rows,omitempty"`      // their rows
+	Across        int     `json:"across_tokens"`             // across the border of a mask; they are trained
+	Plain         int     `json:"special_as_text"`           // special tokens inside messages, read as plain text
+	PlainRows     int     `json:"special_as_text_rows"`      //
+	Other         int     `json:"other_prompts,omitempty"`   // turns that begin otherwise than the template's prompt for them
+	Left          int     `json:"unwritten,omitempty"`       // texts of messages that the template does not write
+	Special       int     `json:"special_allowed,omitempty"` // special tokens inside messages that allow_special names
+	Found         []Found `json:"special_found,omitempty"`   // which they are, in the order of the rows
+}
+
+// Found is a special token that stands inside messages.
+type Found struct {
+	Token string `json:"token"`
+	Rows  int    `json:"rows"`
+}
+
+// shownTokens is how many kinds of special tokens are told apart.
+const shownTokens = 20
+
+func (c *ChatReport) find(token string, rows int) {
+	i := slices.IndexFunc(c.Found, func(f Found) bool { return f.Token == token })
+	if i < 0 {
+		if len(c.Found) == shownTokens {
+			return
+		}
+		i, c.Found = len(c.Found), append(slices.Clip(c.Found), Found{Token: token})
+	}
+	c.Found[i].Rows += rows
+}
+
+// add sums up another file's numbers.
+func (c *ChatReport) add(o ChatReport) {
+	for _, n := range []struct {
+		to *int
+		of int
+	}{
+		{&c.Conversations, o.Conversations}, {&c.Turns, o.Turns}, {&c.Broken, o.Broken}, {&c.Split, o.Split}, {&c.SplitRows, o.SplitRows}, {&c.Across, o.Across},
+		{&c.Plain, o.Plain}, {&c.PlainRows, o.PlainRows}, {&c.Other, o.Other}, {&c.Left, o.Left}, {&c.Special, o.Special},
+	} {
+		*n.to += n.of
+	}
+	for _, f := range o.Found {
+		c.find(f.Token, f.Rows)
+	}
 }
 
 func (r *Report) countChat(b *booked) {
@@ -101,6 +142,9 @@ func (r *Report) countChat(b *booked) {
 	if b.chat.plain > 0 {
 		c.PlainRows++
 	}
+	for _, token := range b.chat.found {
+		c.find(token, 1)
+	}
 	if b.drop == "" {
 		c.Turns += b.chat.turns
 		if b.chat.broken {
@@ -109,43 +153,6 @@ func (r *Report) countChat(b *booked) {
 		c.Across += b.chat.across
 		c.Left += b.chat.left
 		c.Other += b.chat.other
-	}
-}
-
-func (c *ChatReport) add(o ChatReport) {
-	*c = ChatReport{
-		Conversations: c.Conversations + o.Conversations, Turns: c.Turns + o.Turns,
-		Split: c.Split + o.Split, SplitRows: c.SplitRows + o.SplitRows, Across: c.Across + o.Across,
-		Plain: c.Plain + o.Plain, PlainRows: c.PlainRows + o.PlainRows,
-		Other: c.Other + o.Other, Left: c.Left + o.Left, Special: c.Special + o.Special,
-	}
-}
-
-func (c *ChatReport) write(b *strings.Builder) {
-	if c.Conversations == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n  conversations: %d, turns trained %d", c.Conversations, c.Turns)
-	if c.Broken > 0 {
-		fmt.Fprintf(b, "\n  no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained (on_truncated: drop leaves them out)", c.Broken)
-	}
-	if c.Split > 0 {
-		fmt.Fprintf(b, "\n  split: %d conversations became %d rows, because the template writes earlier turns otherwise", c.Split, c.SplitRows)
-	}
-	if c.Across > 0 {
-		fmt.Fprintf(b, "\n  borders: %d tokens lie across the border of a trained turn and are trained", c.Across)
-	}
-	if c.Other > 0 {
-		fmt.Fprintf(b, "\n  prompts: %d turns begin otherwise than the template's prompt for them, which opens a reasoning", c.Other)
-	}
-	if c.Left > 0 {
-		fmt.Fprintf(b, "\n  left out: the template does not write %d texts of messages", c.Left)
-	}
-	if c.Plain > 0 {
-		fmt.Fprintf(b, "\n  special tokens: %d inside the messages of %d rows, read as plain text", c.Plain, c.PlainRows)
-	}
-	if c.Special > 0 {
-		fmt.Fprintf(b, "\n  special tokens: %d inside messages, allowed by allow_special", c.Special)
 	}
 }
 

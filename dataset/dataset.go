@@ -76,6 +76,9 @@ type Set struct {
 	Val    Rows // in file order; empty without val_split and val_path
 	Config Config
 	PadID  int32 // fills a sequence behind its last row; its labels are Ignore
+
+	chat  *chatOnce                          // nil where no row is a conversation
+	again func(context.Context, *look) error // reads the sources once more
 }
 
 // Load reads and tokenises the data of cfg. Malformed rows, missing fields, an unknown format and a source without a
@@ -98,6 +101,12 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 		return nil, nil, err
 	}
 	set := &Set{Config: cfg, Val: Memory(nil)}
+	set.again = func(ctx context.Context, l *look) error {
+		once := cfg
+		once.look, once.CacheDir = l, ""
+		_, _, err := load(ctx, once, tok, fsys)
+		return err
+	}
 	cfg.chat = newChatOnce(cfg, tok)
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
@@ -124,7 +133,10 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	}
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
-	return set, report, nil
+	if report.conversations() {
+		set.chat = cfg.chat
+	}
+	return set, report, report.describe(cfg, tok)
 }
 
 // checkTokenizer refuses a tokenizer with which no model could learn to stop.

@@ -15,6 +15,7 @@ type Format struct {
 	Separated bool   // it uses Config.Separator
 	Chat      bool   // its rows are conversations
 	NoPrompt  string // why it has no prompt to train on; empty if it has one
+	Trains    string // what is trained, for the report; empty: the answer
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
 	// Untrainable is why no run can use the rows, which are read and checked nevertheless; empty if one can.

@@ -206,9 +206,9 @@ func TestWeights(t *testing.T) {
 		t.Errorf("validation sources: %q, %d leaked", val, report.Leaked)
 	}
 	for _, want := range []string{
-		"data: 3 sources (sha256 ", "), format text\n  rows: 24 read, 24 kept, 0 dropped\n",
+		"data: 3 sources (sha256 ", "), format text, found from the keys of the first row\n  rows: 24 read, 24 kept, 0 dropped\n",
 		"\nsource 0: a.jsonl (sha256 ", "0 dropped; weight 2.5 takes 25 an epoch\n", "\nsource 1: b.jsonl (sha256 ", "weight 0.3 takes 3 an epoch\n",
-		"\nsource 2: c.jsonl, train[:20%]+train[8:] (sha256 ", "format text, 2 files\n  rows: 4 read, 4 kept", "\nvalidation data: 2 sources", "\nvalidation source 1: b.jsonl, train[:1]",
+		"\nsource 2: c.jsonl, train[:20%]+train[8:] (sha256 ", "format text, found from the keys of the first row, 2 files\n  rows: 4 read, 4 kept", "\nvalidation data: 2 sources", "\nvalidation source 1: b.jsonl, train[:1]",
 	} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("the report has no %q:\n%v", want, report)

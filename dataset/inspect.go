@@ -12,6 +12,29 @@ type Token struct {
 	Text    string `json:"text"`  // what it adds to the row's text; "" for a part of a character
 	Label   int32  `json:"label"`
 	Trained bool   `json:"trained"`
+	Special bool   `json:"special,omitempty"`     // matched as a special token, not read as text
+	End     bool   `json:"end_of_turn,omitempty"` // the last trained token of a message or an answer
+	Across  bool   `json:"across,omitempty"`      // lies across the border of what is trained
+}
+
+// Part is a stretch of a row's tokens: a message of a conversation, or a piece of another format.
+type Part struct {
+	Role    string `json:"role"`    // of the message; else prompt, answer, text, tokens, trained or masked
+	Message int    `json:"message"` // of the conversation, from 0; -1 where the part is none
+	From    int    `json:"from"`    // half-open range of tokens
+	To      int    `json:"to"`
+	Trained int    `json:"trained_tokens"`
+}
+
+// Inspected is a row as people look at it.
+type Inspected struct {
+	Where   string  `json:"where"`
+	Split   string  `json:"split"` // train or val
+	Trained int     `json:"trained_tokens"`
+	Cut     int     `json:"cut_tokens"` // lost to max_length
+	Note    string  `json:"note,omitempty"`
+	Parts   []Part  `json:"parts"`
+	Tokens  []Token `json:"tokens"`
 }
 
 // Inspect shows training row n, or validation row n - len(Train), token by token.
@@ -30,11 +53,13 @@ func (s *Set) Inspect(n int, tok Tokenizer) (Row, []Token, error) {
 
 // Tokens shows a row token by token.
 func Tokens(row Row, tok Tokenizer) []Token {
+	special, _ := tok.(interface{ IsSpecial(id int32) bool })
 	tokens := make([]Token, len(row.IDs))
 	start, before := 0, ""
 	for t, id := range row.IDs {
 		piece, _ := tok.Token(id)
 		tokens[t] = Token{ID: id, Piece: piece, Label: row.Labels[t], Trained: row.Labels[t] != Ignore}
+		tokens[t].Special = special != nil && special.IsSpecial(id)
 		after := tok.Decode(row.IDs[start:t+1], false)
 		if strings.HasSuffix(after, "\ufffd") || !strings.HasPrefix(after, before) {
 			continue // in the middle of a character: the text comes with its last byte

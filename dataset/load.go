@@ -175,6 +175,9 @@ func (s *loading) begin(raw source.Row, index int) error {
 
 // encode parses, renders and tokenises one row. It is called from several goroutines.
 func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
+	if s.cfg.look != nil && !s.cfg.look.wants(s.path, raw.Line) {
+		return unseen(), nil
+	}
 	o, err := parseObject(raw.Data)
 	if err != nil {
 		if syntax := (*syntaxError)(nil); errors.As(err, &syntax) {
@@ -188,6 +191,9 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	ex, err := s.format.Render(Fields{row: o, keys: s.keys}, s.cfg)
 	if err != nil {
 		return encoded{}, err
+	}
+	if s.cfg.look != nil {
+		return unseen(), s.cfg.look.take(s.path, raw.Line, ex, s.tok, s.cfg)
 	}
 	return encode(ex, s.tok, s.cfg, b)
 }
@@ -211,7 +217,7 @@ func (s *loading) chooseFormat(o Object) error {
 		}
 	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
-	s.report.Format, s.report.Fields = name, s.format.describe(s.keys)
+	s.report.Format, s.report.Fields, s.report.Detected = name, s.format.describe(s.keys), name != s.cfg.Format
 	return nil
 }
 

@@ -46,6 +46,7 @@ type booked struct {
 	from, to    int    // of the chunk's words
 	drop        string // why it is dropped; "" = kept
 	cut         int    // tokens lost to max_length, of a kept row
+	length      int    // tokens before the cut, of a dropped row too
 	trained     int
 	hash        uint64
 	maxID       int32
@@ -196,7 +197,7 @@ func (p *pipeline) tokenise(c *chunk, b *buffers) {
 
 // book appends what became of an example, which may be several rows.
 func (c *chunk) book(r booked, e encoded) {
-	r.chat, r.drop = e.chat, e.drop
+	r.chat, r.drop, r.length = e.chat, e.drop, e.length
 	switch {
 	case r.err != nil || r.drop != "":
 		c.booked = append(c.booked, r)

@@ -11,42 +11,74 @@ const shownRows = 3
 
 // Report is the data contract of a run: what became of every row of a source.
 type Report struct {
-	Source string
-	SHA256 string // of the file
-	Format string // as given or found
-	Fields string // "prompt=question, completion=answer"; "" when roles and keys are the same
+	Source   string `json:"source"`
+	SHA256   string `json:"sha256"`            // of the file; of several, over theirs
+	Format   string `json:"format"`            // as given or found
+	Detected bool   `json:"format_detected"`   // found from the keys of the first row
+	Fields   string `json:"fields,omitempty"`  // "prompt=question, completion=answer"; "" when roles and keys are the same
+	Trained  string `json:"trained,omitempty"` // what is trained, in a sentence
 
-	Files  int       // that the numbers are of, if several
-	Parts  []*Report // of each source, if there are several
-	Weight float64   // of a source, if it is one of several or not 1
-	Taken  int       // rows that an epoch takes of the source, copies counted
+	Files  int       `json:"files,omitempty"`  // that the numbers are of, if several
+	Parts  []*Report `json:"parts,omitempty"`  // of each source, if there are several
+	Weight float64   `json:"weight,omitempty"` // of a source, if it is one of several or not 1
+	Taken  int       `json:"taken,omitempty"`  // rows that an epoch takes of the source, copies counted
 
-	Rows      int // in the source
-	Kept      int
-	Dropped   []Drop // by reason
-	Truncated Drop   // kept rows that were cut at max_length
-	Chunked   Drop   // long texts that became several rows
-	Chunks    int    // rows that these are more than the texts
+	Rows      int    `json:"rows"` // in the source
+	Kept      int    `json:"kept"`
+	Dropped   []Drop `json:"dropped,omitempty"` // by reason
+	Truncated Drop   `json:"cut"`               // kept rows that were cut at max_length
+	Chunked   Drop   `json:"chunked"`           // long texts that became several rows
+	Chunks    int    `json:"chunks,omitempty"`  // rows that these are more than the texts
 
-	TrainedTokens int64 // of the kept rows
-	TotalTokens   int64 // of the kept rows, before padding
-	CutTokens     int64 // lost to the cut, of the kept rows
-	Longest       int   // tokens of the longest kept row
+	TrainedTokens int64  `json:"trained_tokens"` // of the kept rows
+	TotalTokens   int64  `json:"tokens"`         // of the kept rows, before padding
+	CutTokens     int64  `json:"cut_tokens"`     // lost to the cut, of the kept rows
+	Longest       int    `json:"longest_kept"`   // tokens of the longest kept row
+	LongestRow    Extent `json:"longest"`        // before the cut, of all rows that have tokens
+	ShortestRow   Extent `json:"shortest"`
 
-	Chat ChatReport // of formats with conversations
+	Chat     ChatReport     `json:"conversations"`     // of formats with conversations
+	Template TemplateReport `json:"template,omitzero"` // by which they are written
 
-	Duplicates         int     // kept rows whose tokens an earlier kept row has too
-	TrainRows, ValRows int     // after the split
-	Leaked             int     // validation rows whose tokens a training row has too
-	Val                *Report // of ValPath
-	CacheNote          string  // where the tokens came from or went to; "" without a cache
+	Duplicates int          `json:"duplicates"` // kept rows whose tokens an earlier kept row has too
+	TrainRows  int          `json:"train_rows"` // after the split
+	ValRows    int          `json:"val_rows"`
+	Leaked     int          `json:"leaked"`            // validation rows whose tokens a training row has too
+	Val        *Report      `json:"val,omitempty"`     // of ValPath
+	Batches    *BatchReport `json:"batches,omitempty"` // nil before they are planned
+	CacheNote  string       `json:"cache,omitempty"`   // where the tokens came from or went to; "" without a cache
+}
+
+// Extent is how long a row is.
+type Extent struct {
+	Tokens   int    `json:"tokens"`
+	Messages int    `json:"messages,omitempty"` // of a conversation
+	Where    string `json:"where"`              // "data.jsonl:17"
+}
+
+func (e Extent) String() string {
+	s := fmt.Sprintf("%d tokens", e.Tokens)
+	if e.Messages > 0 {
+		s += fmt.Sprintf(" in %d messages", e.Messages)
+	}
+	return s + " (" + e.Where + ")"
+}
+
+// extend takes a row into the longest and the shortest; of equal ones the first counts.
+func (r *Report) extend(e Extent) {
+	if e.Tokens > r.LongestRow.Tokens {
+		r.LongestRow = e
+	}
+	if e.Tokens > 0 && (r.ShortestRow.Tokens == 0 || e.Tokens < r.ShortestRow.Tokens) {
+		r.ShortestRow = e
+	}
 }
 
 // Drop counts rows with one fate and names the first few.
 type Drop struct {
-	Reason string
-	Count  int
-	Where  []string // "data.jsonl:17"
+	Reason string   `json:"reason,omitempty"`
+	Count  int      `json:"count"`
+	Where  []string `json:"where,omitempty"` // the first few: "data.jsonl:17"
 }
 
 func (d *Drop) add(path string, b *booked) {
@@ -81,6 +113,11 @@ func (r *Report) count(b *booked, path string) {
 		r.Rows++
 	}
 	r.countChat(b)
+	extent := Extent{Tokens: b.length, Where: place(path, b.line, b.index)}
+	if b.chat != nil {
+		extent.Messages = b.chat.messages
+	}
+	r.extend(extent)
 	if b.drop != "" {
 		i := slices.IndexFunc(r.Dropped, func(d Drop) bool { return d.Reason == b.drop })
 		if i < 0 {
@@ -132,6 +169,11 @@ func (r *Report) move(to func(place string) string) *Report {
 		d.Where = where
 		return d
 	}
+	for _, e := range []*Extent{&moved.LongestRow, &moved.ShortestRow} {
+		if e.Tokens > 0 {
+			e.Where = to(e.Where)
+		}
+	}
 	moved.Truncated, moved.Chunked, moved.Dropped = drop(r.Truncated), drop(r.Chunked), slices.Clone(r.Dropped)
 	for i, d := range moved.Dropped {
 		moved.Dropped[i] = drop(d)
@@ -145,60 +187,6 @@ func (r *Report) dropList() string {
 		parts[i] = fmt.Sprintf("%d because %s (%s)", d.Count, d.Reason, d.places())
 	}
 	return strings.Join(parts, "; ")
-}
-
-// String is the report for a log, some lines long.
-func (r *Report) String() string {
-	var b strings.Builder
-	r.write(&b, "data")
-	r.writeParts(&b, "source")
-	if r.Val != nil {
-		b.WriteString("\n")
-		r.Val.write(&b, "validation data")
-		r.Val.writeParts(&b, "validation source")
-	}
-	return b.String()
-}
-
-func (r *Report) write(b *strings.Builder, title string) {
-	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
-	if r.Files > 1 && r.Parts == nil {
-		fmt.Fprintf(b, ", %d files", r.Files)
-	}
-	if r.Fields != "" {
-		fmt.Fprintf(b, " (%s)", r.Fields)
-	}
-	fmt.Fprintf(b, "\n  rows: %d read, %d kept, %d dropped", r.Rows, r.Kept, r.DroppedRows())
-	if r.Val == nil && r.ValRows > 0 {
-		fmt.Fprintf(b, "; %d to train on, %d held out", r.TrainRows, r.ValRows)
-	}
-	if r.Weight != 0 {
-		fmt.Fprintf(b, "; weight %v takes %d an epoch", r.Weight, r.Taken)
-	}
-	for _, d := range r.Dropped {
-		fmt.Fprintf(b, "\n  dropped %d: %s (%s)", d.Count, d.Reason, d.places())
-	}
-	if t := r.Truncated; t.Count > 0 {
-		fmt.Fprintf(b, "\n  cut %d at max_length, %d tokens lost (%s)", t.Count, r.CutTokens, t.places())
-	}
-	if c := r.Chunked; c.Count > 0 {
-		fmt.Fprintf(b, "\n  chunked %d texts longer than max_length into %d rows (%s)", c.Count, c.Count+r.Chunks, c.places())
-	}
-	share := 0.0
-	if r.TotalTokens > 0 {
-		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
-	}
-	fmt.Fprintf(b, "\n  tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
-	r.Chat.write(b)
-	if r.Duplicates > 0 {
-		fmt.Fprintf(b, "\n  duplicates: %d rows have the tokens of an earlier row", r.Duplicates)
-	}
-	if r.Leaked > 0 {
-		fmt.Fprintf(b, "\n  leak: %d of the %d validation rows are training rows too", r.Leaked, r.ValRows)
-	}
-	if r.CacheNote != "" {
-		fmt.Fprintf(b, "\n  cache: %s", r.CacheNote)
-	}
 }
 
 // describe says which key serves which role, where the names differ.

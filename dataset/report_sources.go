@@ -11,9 +11,12 @@ func (r *Report) add(o *Report) {
 	r.Rows, r.Kept, r.Chunks = r.Rows+o.Rows, r.Kept+o.Kept, r.Chunks+o.Chunks
 	r.TrainedTokens, r.TotalTokens, r.CutTokens = r.TrainedTokens+o.TrainedTokens, r.TotalTokens+o.TotalTokens, r.CutTokens+o.CutTokens
 	r.Longest = max(r.Longest, o.Longest)
+	r.extend(o.LongestRow)
+	r.extend(o.ShortestRow)
+	r.Chat.add(o.Chat)
+	r.Detected = r.Detected || o.Detected
 	r.Truncated.join(o.Truncated)
 	r.Chunked.join(o.Chunked)
-	r.Chat.add(o.Chat)
 	for _, d := range o.Dropped {
 		i := slices.IndexFunc(r.Dropped, func(known Drop) bool { return known.Reason == d.Reason })
 		if i < 0 {
@@ -43,14 +46,6 @@ func (r *Report) countDuplicates(rows Rows) {
 		return
 	}
 	r.Duplicates = duplicates(rows)
-}
-
-// writeParts writes a block for each source.
-func (r *Report) writeParts(b *strings.Builder, title string) {
-	for i, p := range r.Parts {
-		b.WriteString("\n")
-		p.write(b, fmt.Sprintf("%s %d", title, i))
-	}
 }
 
 // Untrainable says why no run can use the rows, for each of their formats that is of that kind.

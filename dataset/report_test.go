@@ -29,12 +29,14 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `data: d.jsonl (sha256 2ecdbbf06534), format completion (prompt=q, completion=a)
+	want := `data: d.jsonl (sha256 2ecdbbf06534), format completion, found from the keys of the first row (prompt=q, completion=a)
   rows: 8 read, 3 kept, 5 dropped
-  dropped 4: the answer is empty (d.jsonl:2, d.jsonl:6, d.jsonl:7, …)
-  dropped 1: the answer is cut off entirely at max_length (d.jsonl:4)
-  cut 1 at max_length, 9 tokens lost (d.jsonl:3)
-  tokens: 27, trained 9 (33.3 %), longest row 12`
+  dropped: 4 because the answer is empty (d.jsonl:2, d.jsonl:6, d.jsonl:7, …)
+  dropped: 1 because the answer is cut off entirely at max_length (d.jsonl:4)
+  cut: 1 at max_length, 9 tokens lost (d.jsonl:3)
+  tokens: 27, trained 9 (33.3 %), longest row 12
+  longest: 30 tokens (d.jsonl:4); shortest: 7 tokens (d.jsonl:1)
+  trained: the answer and </s> behind it; the prompt is context`
 	if report.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", report, want)
 	}
@@ -65,7 +67,7 @@ func TestValPath(t *testing.T) {
 	if set.Train.Len() != 1 || set.Val.Len() != 2 || report.Val.Kept != 2 || report.ValRows != 2 {
 		t.Errorf("%d train, %d val", set.Train.Len(), set.Val.Len())
 	}
-	if s := report.String(); !strings.Contains(s, "\nvalidation data: b.json (sha256 075c249ef8c7), format text\n  rows: 2 read, 2 kept, 0 dropped\n") {
+	if s := report.String(); !strings.Contains(s, "\nvalidation data: b.json (sha256 075c249ef8c7), format text, found from the keys of the first row\n  rows: 2 read, 2 kept, 0 dropped\n") {
 		t.Errorf("report\n%s", s)
 	}
 	cfg.ValPath = "c.jsonl"

@@ -6,6 +6,7 @@ import "fmt"
 // where label is true. No template, and no start or end token that the texts don't bring.
 var segments = Format{
 	Roles:    []Role{{Name: "segments", Keys: []string{"segments"}}},
+	Trains:   "what the labels of the rows say",
 	NoPrompt: "the labels decide what is trained",
 	Render:   renderSegments,
 }

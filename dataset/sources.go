@@ -370,6 +370,7 @@ func joinReports(reports []*Report, parts []part) *Report {
 			all.Parts = append(all.Parts, r)
 		}
 	}
+	delete(fields, "") // of files whose keys are the roles
 	all.SHA256 = hex.EncodeToString(hashes.Sum(nil))
 	all.Format, all.Fields = strings.Join(slices.Sorted(maps.Keys(formats)), ", "), strings.Join(slices.Sorted(maps.Keys(fields)), "; ")
 	all.sortDropped()

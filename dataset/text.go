@@ -4,6 +4,7 @@ package dataset
 // is usual for pretraining.
 var text = Format{
 	Roles:    []Role{{Name: "text", Keys: []string{"text"}}},
+	Trains:   "every token",
 	NoPrompt: "every token is trained already",
 	Render:   renderText,
 }

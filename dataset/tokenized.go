@@ -10,6 +10,7 @@ var tokenized = Format{
 		{Name: "labels", Keys: []string{"labels"}},
 		{Name: "attention_mask", Keys: []string{"attention_mask"}, Optional: true},
 	},
+	Trains:   "what the labels of the rows say",
 	NoPrompt: "the labels decide what is trained",
 	Render:   renderTokenized,
 }

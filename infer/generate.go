@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -20,14 +21,23 @@ type GenerateOptions struct {
 	TopP        float64 // least part of the probability to choose from; 0 or 1 = all
 	TopK        int     // most tokens to choose from; 0 = all
 	Seed        uint64
+	Stop        []string // texts that end the answer; they are not part of it
 }
+
+// Values of Generated.Stopped.
+const (
+	StoppedEnd    = "end"    // at a token that ends the text or the turn
+	StoppedText   = "stop"   // at one of GenerateOptions.Stop
+	StoppedLength = "length" // at GenerateOptions.MaxTokens
+)
 
 // Generated is one answer.
 type Generated struct {
 	Text            string        `json:"text"`
-	IDs             []int32       `json:"ids"`
+	IDs             []int32       `json:"ids"` // of all that was computed, what ended the answer too if it is a text
 	PromptTokens    int           `json:"prompt_tokens"`
-	Stopped         string        `json:"stopped"` // "end" at the model's end token, "length" at MaxTokens
+	Stopped         string        `json:"stopped"`
+	StoppedBy       string        `json:"stopped_by,omitempty"` // the token or the text that ended it
 	Duration        time.Duration `json:"duration_ns"`
 	TokensPerSecond float64       `json:"tokens_per_second"`
 }
@@ -35,8 +45,9 @@ type Generated struct {
 // Generator continues prompts with a model and, if given, an adapter. It is for one goroutine.
 type Generator struct {
 	*session.Session
-	memory *session.Memory // nil before the first text
-	eos    map[int32]bool
+	memory     *session.Memory // nil before the first text
+	adapterDir string          // "" = none
+	eos        map[int32]bool
 
 	maxLen          int
 	prefill, decode *logitsRun
@@ -55,7 +66,7 @@ func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env
 	if err := s.UseAdapter(adapterDir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	g := &Generator{Session: s, eos: map[int32]bool{}}
+	g := &Generator{Session: s, adapterDir: adapterDir, eos: map[int32]bool{}}
 	for _, id := range s.Base.Config.EOS {
 		g.eos[int32(id)] = true
 	}
@@ -78,52 +89,50 @@ func (g *Generator) release() error {
 	return err
 }
 
-// generateIDs continues token ids. emit sees every new id at once and may be nil.
-func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateOptions, stopAtEOS bool, emit func(int32)) ([]int32, error) {
+// generateIDs continues token ids until one of ends, which is not among what it returns. emit sees every new id at once
+// and may be nil; it returns false to end the text. ended is the id that ended it, -1 without one.
+func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateOptions, ends map[int32]bool, emit func(int32) bool) (ids []int32, ended int32, err error) {
 	if len(prompt) == 0 {
-		return nil, errors.New("generate: the prompt has no token")
+		return nil, -1, errors.New("generate: the prompt has no token")
 	}
 	if o.MaxTokens < 1 {
-		return nil, fmt.Errorf("generate: max tokens is %d, want at least 1", o.MaxTokens)
+		return nil, -1, fmt.Errorf("generate: max tokens is %d, want at least 1", o.MaxTokens)
 	}
 	if n := len(prompt) + o.MaxTokens; n > g.Base.Config.MaxPositions {
-		return nil, fmt.Errorf("generate: a prompt of %d tokens and %d more are above the model's %d positions", len(prompt), o.MaxTokens, g.Base.Config.MaxPositions)
+		return nil, -1, fmt.Errorf("generate: a prompt of %d tokens and %d more are above the model's %d positions", len(prompt), o.MaxTokens, g.Base.Config.MaxPositions)
 	}
 	if err := g.prepare(ctx, len(prompt)+o.MaxTokens); err != nil {
-		return nil, err
+		return nil, -1, err
 	}
 	at := 0
 	for ; len(prompt)-at > prefillTokens; at += prefillTokens {
 		if err := g.prefill.forward(prompt[at:at+prefillTokens], at); err != nil {
-			return nil, err
+			return nil, -1, err
 		}
 	}
 	logits, err := g.prefill.next(prompt[at:], at)
 	if err != nil {
-		return nil, err
+		return nil, -1, err
 	}
 	pcg := rand.NewPCG(o.Seed, 0)
 	var out []int32
 	for at = len(prompt); ; at++ {
 		if err := ctx.Err(); err != nil {
-			return out, err
+			return out, -1, err
 		}
 		if i := notFinite(logits); i >= 0 {
-			return out, fmt.Errorf("generate: %w", g.BlameNotFinite(ctx, fmt.Errorf("after %d tokens the logit of token %d is %v: %w", at, i, logits[i], ErrNotFinite)))
+			return out, -1, fmt.Errorf("generate: %w", g.BlameNotFinite(ctx, fmt.Errorf("after %d tokens the logit of token %d is %v: %w", at, i, logits[i], ErrNotFinite)))
 		}
 		id := g.choose(logits, o, pcg)
-		if stopAtEOS && g.eos[id] {
-			return out, nil
+		if ends[id] {
+			return out, id, nil
 		}
 		out = append(out, id)
-		if emit != nil {
-			emit(id)
-		}
-		if len(out) == o.MaxTokens {
-			return out, nil
+		if emit != nil && !emit(id) || len(out) == o.MaxTokens {
+			return out, -1, nil
 		}
 		if logits, err = g.decode.next([]int32{id}, at); err != nil {
-			return out, err
+			return out, -1, err
 		}
 	}
 }
@@ -227,31 +236,70 @@ func (g *Generator) choose(logits []float32, o GenerateOptions, pcg *rand.PCG) i
 	return all[len(all)-1].id
 }
 
-// Generate continues a prompt and gives emit every piece of text as it comes; emit may be nil.
+// Prompt is what a model continues.
+type Prompt struct {
+	IDs  []int32
+	Ends []int32 // tokens that end the text beside the model's own end tokens
+	End  string  // a text that ends it where no token does; "" = none
+}
+
+// Text is a prompt as the model's tokenizer encodes it by itself.
+func (g *Generator) Text(prompt string) Prompt {
+	return Prompt{IDs: g.Base.Tokenizer.IDs(prompt, true)}
+}
+
+// Generate continues a text and gives emit every piece of the answer as it comes; emit may be nil.
 func (g *Generator) Generate(ctx context.Context, prompt string, o GenerateOptions, emit func(piece string)) (Generated, error) {
-	ids := g.Base.Tokenizer.IDs(prompt, true)
+	return g.Continue(ctx, g.Text(prompt), o, emit)
+}
+
+// Continue continues a prompt and gives emit every piece of the answer as it comes; emit may be nil.
+func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptions, emit func(piece string)) (Generated, error) {
+	ends := maps.Clone(g.eos)
+	for _, id := range prompt.Ends {
+		ends[id] = true
+	}
+	texts := slices.Clone(o.Stop)
+	if prompt.End != "" {
+		texts = append(texts, prompt.End)
+	}
+	stop, err := g.stops(texts, ends)
+	if err != nil {
+		return Generated{}, err
+	}
 	stream := g.Base.Tokenizer.NewStream()
 	var text strings.Builder
-	began := time.Now()
-	out, err := g.generateIDs(ctx, ids, o, true, func(id int32) {
-		piece := stream.Push(id)
+	give := func(piece string) {
 		text.WriteString(piece)
 		if emit != nil && piece != "" {
 			emit(piece)
 		}
+	}
+	began := time.Now()
+	out, ended, err := g.generateIDs(ctx, prompt.IDs, o, ends, func(id int32) bool {
+		give(stop.push(stream.Push(id)))
+		return stop.found == ""
 	})
 	if err != nil {
 		return Generated{}, err
 	}
-	if rest := stream.Flush(); rest != "" {
-		text.WriteString(rest)
-		if emit != nil {
-			emit(rest)
-		}
+	if stop.found == "" {
+		give(stop.push(stream.Flush()))
+		give(stop.rest())
 	}
-	r := Generated{Text: text.String(), IDs: out, PromptTokens: len(ids), Stopped: "length", Duration: time.Since(began)}
-	if len(out) < o.MaxTokens {
-		r.Stopped = "end"
+	r := Generated{Text: text.String(), IDs: out, PromptTokens: len(prompt.IDs), Stopped: StoppedLength, Duration: time.Since(began)}
+	switch {
+	case stop.found != "":
+		r.Stopped, r.StoppedBy = StoppedText, stop.found
+		if stop.found == prompt.End && !slices.Contains(o.Stop, stop.found) {
+			r.Stopped = StoppedEnd
+		}
+	case ended >= 0:
+		r.Stopped = StoppedEnd
+		r.StoppedBy, _ = g.Base.Tokenizer.Token(ended)
+		if slices.Contains(o.Stop, r.StoppedBy) {
+			r.Stopped = StoppedText
+		}
 	}
 	r.TokensPerSecond = float64(len(out)) / r.Duration.Seconds()
 	return r, nil

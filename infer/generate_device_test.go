@@ -68,11 +68,11 @@ func TestGPUGeneratesAsCPU(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			on, cpu := mustGenerator(t, c.adapter, "cuda"), mustGenerator(t, c.adapter, "cpu")
 			for _, w := range c.texts {
-				ids, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, false, nil)
+				ids, _, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				again, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, false, nil)
+				again, _, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, nil, nil)
 				if err != nil || !slices.Equal(ids, again) {
 					t.Errorf("%q: a second time gave %v, the first %v; %v", w.Prompt, again, ids, err)
 				}
@@ -105,11 +105,11 @@ func TestGPUGeneratorGrows(t *testing.T) {
 	gputest.Need(t)
 	on, cpu := mustGenerator(t, "", "cuda"), mustGenerator(t, "", "cpu")
 	prompt := cpu.Base.Tokenizer.IDs("Once upon a time", true)
-	short, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 4}, false, nil)
+	short, _, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 4}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	long, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 280}, false, nil)
+	long, _, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 280}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestGenerateEqualsTransformers(t *testing.T) {
 				if ids := g.Base.Tokenizer.IDs(w.Prompt, true); !slices.Equal(ids, w.PromptIDs) {
 					t.Errorf("%q: prompt ids %v, want %v", w.Prompt, ids, w.PromptIDs)
 				}
-				ids, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, false, nil)
+				ids, _, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -97,7 +97,11 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err := p.fit(z); err != nil {
 		return err
 	}
-	return p.planSmaller(z)
+	if err := p.planSmaller(z); err != nil {
+		return err
+	}
+	p.report.Batches = p.loader.Report()
+	return nil
 }
 
 // shapesOf are the largest micro-batches of training, and of validation where val is not nil.

@@ -134,6 +134,9 @@ func (r *running) announce() error {
 	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
 		return err
 	}
+	if err := r.writeDataReport(); err != nil {
+		return err
+	}
 	if r.env.Config == nil {
 		return nil
 	}

@@ -73,7 +73,7 @@ func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
 	return files, nil
 }
 
-// adapterFiles are the adapter folder: PEFT's two files, and the tokenizer's.
+// adapterFiles are the adapter folder: PEFT's two files, the tokenizer's and the chat template.
 func (s *saver) adapterFiles() (map[string][]byte, error) {
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
@@ -83,16 +83,18 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range s.Base.Tokenizer.Files() {
+	beside, err := s.besideAdapter()
+	for name, data := range beside {
 		files[name] = data
 	}
-	return files, nil
+	return files, err
 }
 
 // ownFiles are the names that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
-	names := []string{MetricsFile, ConfigFile, ManifestFile, adapter.ConfigFile, adapter.WeightsFile}
-	for name := range p.Base.Tokenizer.Files() {
+	names := []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, adapter.ConfigFile, adapter.WeightsFile}
+	beside, _ := p.besideAdapter() // saving reports what is wrong
+	for name := range beside {
 		names = append(names, name)
 	}
 	for _, name := range p.spec.Training.ReportTo {

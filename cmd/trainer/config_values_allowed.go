@@ -30,10 +30,10 @@ var choices = map[string][]any{
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
 	"dataset.format":          formats,
 	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
-	"dataset.on_truncated":    {dataset.TruncatedAuto, dataset.TruncatedChunk, dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
-	"dataset.text_by":         anyOf(source.TextUnits),
 	"dataset.train_on":        {chat.TrainAssistant, chat.TrainLast, chat.TrainAll},
 	"dataset.split_turns":     {chat.SplitAuto, chat.SplitAlways, chat.SplitNever},
+	"dataset.on_truncated":    {dataset.TruncatedAuto, dataset.TruncatedChunk, dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
+	"dataset.text_by":         anyOf(source.TextUnits),
 
 	"dataset.sources[].format":     formats,
 	"dataset.val_sources[].format": formats,

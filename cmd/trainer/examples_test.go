@@ -15,6 +15,8 @@ var exampleRows = map[string]string{
 	"data/alpaca.jsonl":    `{"instruction": "Say a name.", "input": "", "output": "Tim"}` + "\n" + `{"instruction": "Add.", "input": "1 and 2", "output": "3"}` + "\n",
 	"data/more.jsonl":      `{"instruction": "Say a colour.", "output": "red"}` + "\n",
 	"data/documents.jsonl": `{"text": "Once upon a time there was a cat."}` + "\n" + `{"text": "The cat sat. It was happy."}` + "\n",
+	"data/talks.jsonl": `{"messages": [{"role": "user", "content": "Who sat?"}, {"role": "assistant", "content": "The cat."}]}` + "\n" +
+		`{"messages": [{"role": "user", "content": "How was it?"}, {"role": "assistant", "content": "Happy."}]}` + "\n",
 	"data/questions.jsonl": `{"question": "Who sat?", "answer": "The cat"}` + "\n" + `{"question": "How was it?", "answer": "happy"}` + "\n",
 }
 
@@ -39,6 +41,7 @@ func TestExamplesRun(t *testing.T) {
 	dir := t.TempDir()
 	writeRows(t, dir)
 	extra := map[string][]string{
+		"examples/chat":            {"--set", "dataset.chat_template=chatml"}, // the small model has no template
 		"examples/validate_resume": {"--set", "training.eval_steps=1", "--set", "training.save_steps=1"},
 	}
 	n := 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/session"
@@ -21,6 +22,7 @@ type generateOptions struct {
 	device                 string
 	workers                int
 	json                   bool
+	talk                   chatOptions
 	infer.GenerateOptions
 }
 
@@ -28,9 +30,16 @@ func newGenerate(c *console) *cobra.Command {
 	var o generateOptions
 	cmd := &cobra.Command{
 		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT",
-		Short: "Continue a text with a model, with or without adapter",
+		Short: "Continue a text or answer a conversation with a model, with or without adapter",
+		Long: `Continue a text, or with --chat answer a conversation, with a model, with or without adapter.
+
+Without --model the base model is the one that the adapter names. A conversation is written by the chat template that
+was saved beside the adapter, else by the model's own, and the answer ends where the template ends a turn. Text in a
+message that looks like a special token is read as text, as in training.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
-  trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200`,
+  trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200
+  trainer generate --adapter runs/chat --chat --prompt "What is a tide?" --system "Answer in one sentence."
+  trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs {"enable_thinking":false} --stop "\n\n"`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd, c); err != nil {
@@ -40,10 +49,12 @@ func newGenerate(c *console) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME; left out, the adapter's own base model")
 	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
 	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
+	o.talk.register(cmd)
+	f.StringArrayVar(&o.Stop, "stop", nil, "`TEXT` that ends the answer and is not part of it; may be repeated")
 	f.IntVar(&o.MaxTokens, "max-tokens", 64, "largest number of new tokens")
 	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
@@ -59,11 +70,18 @@ func newGenerate(c *console) *cobra.Command {
 func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if o.model == "" {
-		bad("name a model: --model DIR")
+	if o.model == "" && o.adapter == "" {
+		bad("name a model: --model DIR, or an adapter that names its base model: --adapter DIR")
 	}
-	if !cmd.Flags().Changed("prompt") {
-		bad("give a text to continue: --prompt TEXT")
+	prompt, messages := cmd.Flags().Changed("prompt"), cmd.Flags().Changed("messages")
+	switch {
+	case prompt && messages:
+		bad("--prompt and --messages: give one of them; --system adds a system message")
+	case !prompt && !messages:
+		bad("give a text to continue: --prompt TEXT, or a conversation to answer: --messages FILE")
+	}
+	if err := infer.CheckStops(o.Stop); err != nil {
+		bad("--stop: %w", err)
 	}
 	if o.MaxTokens < 1 {
 		bad("--max-tokens %d: must be at least 1", o.MaxTokens)
@@ -90,15 +108,34 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 		}
 		o.prompt = string(text)
 	}
+	if err := o.talk.read(cmd, c, o.prompt); err != nil {
+		return usage(err)
+	}
 	if err := checkDevice(train.Spec{Device: o.device}); err != nil {
 		return err
 	}
 	return checkAdapter(o.adapter)
 }
 
+// findModel takes the base model that the adapter names where none is given.
+func (o *generateOptions) findModel(ctx context.Context, c *console, env session.Env) error {
+	if o.model != "" {
+		return checkModel(ctx, o.model, env)
+	}
+	var err error
+	if o.model, err = adapter.BaseModel(o.adapter); err != nil {
+		return usage(fmt.Errorf("%w; name a model: --model DIR", err))
+	}
+	if err := checkModel(ctx, o.model, env); err != nil {
+		return unfit(fmt.Errorf("the base model that adapter %s names: %w; name where it is now: --model DIR", o.adapter, err))
+	}
+	c.say("base model: %s, which the adapter names", o.model)
+	return nil
+}
+
 func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) {
 	env := environment(c, o.workers)
-	if err := checkModel(cmd.Context(), o.model, env); err != nil {
+	if err := o.findModel(cmd.Context(), c, env); err != nil {
 		return err
 	}
 	g, err := infer.NewGenerator(cmd.Context(), session.Options{Model: o.model, Device: o.device}, o.adapter, env)
@@ -106,6 +143,10 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
+	prompt, err := o.talk.promptOf(g, o.prompt)
+	if err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
 	var emit func(string)
@@ -116,7 +157,7 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 			}
 		}
 	}
-	answer, err := g.Generate(ctx, o.prompt, o.GenerateOptions, emit)
+	answer, err := g.Continue(ctx, prompt, o.GenerateOptions, emit)
 	if cause := context.Cause(ctx); cause != nil && cmd.Context().Err() == nil {
 		return cause
 	}

@@ -3,42 +3,43 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/tierlora/tierlora/dataset"
 )
 
-// Escape sequences of a terminal.
-const (
-	colourTrained = "\x1b[32m" // green
-	colourMasked  = "\x1b[2m"  // faint
-	colourOff     = "\x1b[0m"
-)
-
-type rowJSON struct {
-	Where   string          `json:"where"`
-	Split   string          `json:"split"` // train or val
-	Trained int             `json:"trained_tokens"`
-	Tokens  []dataset.Token `json:"tokens"`
-}
+// pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
+const pageRows = 20
 
 func newInspectData(c *console) *cobra.Command {
 	var o configOptions
 	var count, first int
 	var asJSON bool
+	var page string
 	cmd := &cobra.Command{
 		Use:   "data FILE [-n 5]",
-		Short: "Show rows as the model sees them: each token, and whether it is trained",
+		Short: "Show rows as the model sees them: each token, whose message it is, and whether it is trained",
+		Long: `Show rows as the model sees them: each token, whose message it is, and whether it is trained.
+
+A terminal shows the text with trained tokens underlined; a pipe, or a terminal with NO_COLOR, gets a line for each
+token. --html writes a page that needs no network.`,
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
+  trainer inspect data run.yaml --html rows.html
   trainer inspect data run.yaml --rows 2 --json`,
 		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || first < 0 {
 				return usage(fmt.Errorf("-n %d --first %d: show at least one row, from row 0 on", count, first))
+			}
+			if cmd.Flags().Changed("html") {
+				if asJSON {
+					return usage(fmt.Errorf("--html and --json: give one of them"))
+				}
+				if err := checkPage(page); err != nil {
+					return usage(fmt.Errorf("--html %s: %w", shellQuote(page), err))
+				}
+				if !cmd.Flags().Changed("rows") {
+					count = pageRows
+				}
 			}
 			config, err := o.load(c)
 			if err != nil {
@@ -53,69 +54,38 @@ func newInspectData(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if loader, err := set.TrainLoader(config.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
+				loader.ChooseBudgets(loader.Batches(0))
+				report.Batches = loader.Report()
+			}
 			rows := set.Train.Len() + set.Val.Len()
 			if first >= rows {
 				return usage(fmt.Errorf("--first %d: there are %d rows", first, rows))
 			}
-			var shown []rowJSON
-			for i := first; i < min(first+count, rows); i++ {
-				row, tokens, err := set.Inspect(i, tok)
-				if err != nil {
-					return err
-				}
-				split := "train"
-				if i >= set.Train.Len() {
-					split = "val"
-				}
-				shown = append(shown, rowJSON{row.Where(), split, row.Trained(), tokens})
+			shown, err := set.Look(cmd.Context(), first, count, tok)
+			if err != nil {
+				return err
 			}
-			if asJSON {
+			switch {
+			case asJSON:
 				return writeJSON(c.out, shown)
+			case page != "":
+				return c.writePage(page, dataPage{Title: o.config, Model: config.Spec.BaseModel, Report: report, Rows: shown, First: first, All: rows})
 			}
 			w := bufio.NewWriter(c.out)
 			fmt.Fprintln(w, report)
 			for _, why := range report.Untrainable() {
 				fmt.Fprintf(w, "no run can use these rows: %s\n", why)
 			}
-			for _, r := range shown {
-				fmt.Fprintf(w, "\n%s (%s): %d tokens, %d trained\n", r.Where, r.Split, len(r.Tokens), r.Trained)
-				if mayColour(c.out) {
-					colourRow(w, r)
-				} else {
-					plainRow(w, r)
-				}
-			}
+			showRows(w, shown, mayColour(c.out))
 			return w.Flush()
 		},
 	}
 	o.register(cmd)
 	c.downloadFlag(cmd)
-	cmd.Flags().IntVarP(&count, "rows", "n", 5, "rows to show")
+	cmd.Flags().IntVarP(&count, "rows", "n", 5, fmt.Sprintf("rows to show; %d with --html", pageRows))
 	cmd.Flags().IntVar(&first, "first", 0, "first row to show; validation rows come after the training rows")
+	pathVar(cmd, &page, "html", "", "write the rows as a page, `FILE`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
-}
-
-// plainRow writes a token a line.
-func plainRow(w io.Writer, r rowJSON) {
-	for i, t := range r.Tokens {
-		mark := "masked"
-		if t.Trained {
-			mark = "trained"
-		}
-		fmt.Fprintf(w, "%6d  %6d  %-16s  %s\n", i, t.ID, strconv.Quote(t.Piece), mark)
-	}
-}
-
-// colourRow writes the tokens one after the other, trained ones green, masked ones faint, with a bar between.
-func colourRow(w io.Writer, r rowJSON) {
-	for _, t := range r.Tokens {
-		colour := colourMasked
-		if t.Trained {
-			colour = colourTrained
-		}
-		piece := strings.Trim(strconv.Quote(t.Piece), `"`) // a piece must not steer the terminal
-		fmt.Fprintf(w, "%s%s%s|", colour, piece, colourOff)
-	}
-	fmt.Fprintln(w)
 }

@@ -25,6 +25,7 @@ type renderedJSON struct {
 // templateOptions are the flags of inspect template.
 type templateOptions struct {
 	file, conversations string
+	model               string
 	bos, eos, now       string
 	prompt, asJSON      bool
 }
@@ -32,23 +33,33 @@ type templateOptions struct {
 func newInspectTemplate(c *console) *cobra.Command {
 	var o templateOptions
 	cmd := &cobra.Command{
-		Use:   "template --file T.jinja --conversations C.jsonl",
-		Short: "Render conversations with a chat template, as Hugging Face transformers does",
-		Long: `Render conversations with a chat template, as Hugging Face transformers does.
+		Use:   "template --model DIR | --file T.jinja --conversations C.jsonl",
+		Short: "Tell what a model's chat template does, or render conversations with a template",
+		Long: `Tell what a model's chat template does: what ends a turn, how masks are found, which messages it writes.
+With --file, render conversations with a chat template, as Hugging Face transformers does.
 
 A conversation is a list of messages, or an object with messages; its other keys (tools, documents, anything that the
 template reads) are variables of the template. The file holds one on each line, or is one JSON list of them.
 bos_token and eos_token are undefined unless they are given, as for a tokenizer that has none.`,
-		Example: `  trainer inspect template --file chat_template.jinja --conversations chats.jsonl --generation-prompt
+		Example: `  trainer inspect template --model ./SmolLM2-135M-Instruct
+  trainer inspect template --file chat_template.jinja --conversations chats.jsonl --generation-prompt
   trainer inspect template --file chat_template.jinja --conversations - --bos '<s>' --eos '</s>' --json < chats.jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.model != "" && (o.file != "" || o.conversations != "") {
+				return usage(errors.New("--model tells of the model's own template, --file renders with another: give one of them"))
+			}
+			if o.model != "" {
+				return o.describeModel(cmd, c)
+			}
 			if o.file == "" || o.conversations == "" {
 				return usage(errors.New("name a template and conversations: --file T.jinja --conversations C.jsonl (- is standard input)"))
 			}
 			return o.run(c, cmd.Flags().Changed)
 		},
 	}
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME, whose template is told about")
+	c.downloadFlag(cmd)
 	pathVar(cmd, &o.file, "file", "", "`FILE` of the template")
 	pathVar(cmd, &o.conversations, "conversations", "", "`FILE` of the conversations, JSON or JSONL; - is standard input")
 	cmd.Flags().BoolVar(&o.prompt, "generation-prompt", false, "end with what an answer begins with (add_generation_prompt)")
@@ -221,7 +232,7 @@ func showRendered(w io.Writer, i int, out jinja.Output, refused error, colour bo
 		if !colour || out.Captured || s[0] < at {
 			break
 		}
-		fmt.Fprint(w, harmless(out.Text[at:s[0]]), colourTrained, harmless(out.Text[s[0]:s[1]]), colourOff)
+		fmt.Fprint(w, harmless(out.Text[at:s[0]]), styleTrained, harmless(out.Text[s[0]:s[1]]), styleOff)
 		at = s[1]
 	}
 	fmt.Fprintf(w, "%s\n\n", harmless(out.Text[at:]))

@@ -84,6 +84,10 @@ var commonKeys = map[string]string{
 	"PEFT": "peft_type task_type inference_mode base_model_name_or_path revision r target_modules exclude_modules lora_alpha lora_dropout fan_in_fan_out bias use_rslora " +
 		"modules_to_save init_lora_weights layers_to_transform layers_pattern rank_pattern alpha_pattern megatron_config megatron_core trainable_token_indices loftq_config " +
 		"eva_config corda_config use_dora use_qalora lora_bias layer_replication runtime_config target_parameters auto_mapping",
+	"conversations": "train_on_inputs roles_to_train train_on_eos train_on_eot eot_tokens message_property_mappings chat_template chat_template_jinja mask_history train_on_prompt " +
+		"neat_packing packing_strategy assistant_only_loss completion_only_loss group_by_length field_messages field_system field_tools split_thinking message_field_training " +
+		"default_system drop_system_message train_on_responses_only instruction_part response_part response_template chat_template_path padding_free pad_to_multiple_of " +
+		"eval_packing enable_thinking tool_format efficient_eos roles",
 	"transformers": "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm " +
 		"num_train_epochs max_steps lr_scheduler_type lr_scheduler_kwargs warmup_ratio warmup_steps log_level logging_dir logging_strategy logging_first_step logging_steps " +
 		"save_strategy save_steps save_total_limit save_safetensors save_only_model use_cpu seed data_seed bf16 fp16 tf32 fp16_opt_level bf16_full_eval fp16_full_eval local_rank " +

@@ -251,7 +251,7 @@ func (s *Sources) Choose(name string) (plain, tools Named, err error) {
 		if len(s.Templates) == 1 && s.Templates[defaultName] != "" {
 			return own(defaultName), own(defaultName), nil
 		}
-		names := s.names()
+		names := s.Names()
 		if _, ok := s.Templates[defaultName]; !ok {
 			return Named{}, Named{}, fmt.Errorf("the model has the chat templates %s and none called default: name one by dataset.chat_template", strings.Join(names, ", "))
 		}
@@ -268,7 +268,7 @@ func (s *Sources) Choose(name string) (plain, tools Named, err error) {
 		return n, n, nil
 	}
 	if !strings.HasSuffix(name, ".jinja") && !strings.ContainsAny(name, `/\`) {
-		choices := append(s.names(), BuiltIn()...)
+		choices := append(s.Names(), BuiltIn()...)
 		return Named{}, Named{}, fmt.Errorf("dataset.chat_template is %q, want one of %s, or a .jinja file", name, strings.Join(choices, ", "))
 	}
 	b, err := readTemplateFile(name)
@@ -307,7 +307,8 @@ const spansVersion = 1
 // Named is a template's source and what errors call it.
 type Named struct{ Name, Source string }
 
-func (s *Sources) names() []string {
+// Names lists the templates.
+func (s *Sources) Names() []string {
 	names := make([]string, 0, len(s.Templates))
 	for n := range s.Templates {
 		names = append(names, n)

@@ -24,6 +24,11 @@ type Row struct {
 	Other  int     // turns that begin otherwise than the template's prompt for them
 	Left   int     // texts of messages that the template does not write
 	Split  bool    // the row holds a part of the conversation's trained turns
+
+	Messages int      // of the conversation that the row holds
+	Found    []string // special tokens in texts of messages, each once
+
+	plain [][2]int // of Text: where special tokens were read as text; nil where there are none
 }
 
 // Span is a stretch of a row's text in bytes that is trained, of one message.
@@ -112,7 +117,7 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		if !ok {
 			return nil, errUnread
 		}
-		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil, Messages: shaped.upto}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
 		}
@@ -258,6 +263,9 @@ func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []t
 				k++
 			}
 			if k < len(plain) && plain[k][0] < s.End {
+				if name, _ := c.tok.Token(s.ID); !slices.Contains(row.Found, name) {
+					row.Found = append(row.Found, name)
+				}
 				if allowAll || c.allow[s.ID] {
 					row.Kept++
 				} else {
@@ -268,7 +276,7 @@ func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []t
 	}
 	if row.Plain > 0 {
 		found = c.tok.Locate(row.Text, tokenizer.LocateOptions{Borders: borders, Plain: plain, Allow: c.allow})
-		row.Plain = found.Plain
+		row.Plain, row.plain = found.Plain, plain
 	}
 	row.IDs = found.IDs
 	return found.Borders

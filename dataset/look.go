@@ -1,0 +1,236 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+)
+
+// Look shows count rows from row first on, validation rows behind the training rows. What a token cache does not hold,
+// whose message a token is, is found by reading those rows of the source again.
+func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Inspected, error) {
+	train := s.Train.Len()
+	l := &look{lines: map[string]map[int]bool{}}
+	for n := first; n < min(first+count, train+s.Val.Len()); n++ {
+		row, tokens, err := s.Inspect(n, tok)
+		if err != nil {
+			return nil, err
+		}
+		in := &Inspected{Where: row.Where(), Split: "train", Trained: row.Trained(), Tokens: tokens}
+		if n >= train {
+			in.Split = "val"
+		}
+		l.want(row, in)
+	}
+	if err := s.lookUp(ctx, l); err != nil {
+		return nil, err
+	}
+	shown := make([]Inspected, len(l.rows))
+	for i, w := range l.rows {
+		if w.in.Parts == nil {
+			w.in.Parts = runs(w.row.Labels)
+			w.in.Note = "the source no longer gives this row: its messages cannot be told"
+		}
+		w.in.finish()
+		shown[i] = *w.in
+	}
+	return shown, nil
+}
+
+// lookUp reads the data again until all wanted rows were met.
+func (s *Set) lookUp(ctx context.Context, l *look) error {
+	if s.again == nil {
+		return nil // the set was not loaded from a source
+	}
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	l.stop = stop
+	err := s.again(inner, l)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && l.missing > 0:
+		return fmt.Errorf("read the rows again to show them: %w", err)
+	}
+	return nil
+}
+
+// look is what becomes of the rows that are wanted while a source is read again.
+type look struct {
+	lines map[string]map[int]bool // by source
+	stop  context.CancelFunc
+
+	mu      sync.Mutex
+	rows    []wanted
+	missing int
+}
+
+type wanted struct {
+	row Row
+	in  *Inspected
+}
+
+func (l *look) want(row Row, in *Inspected) {
+	if l.lines[row.Source] == nil {
+		l.lines[row.Source] = map[int]bool{}
+	}
+	l.lines[row.Source][row.Line] = true
+	l.rows = append(l.rows, wanted{row, in})
+	l.missing++
+}
+
+func (l *look) wants(source string, line int) bool { return l.lines[source][line] }
+
+// unseen stands for a row that nobody looks at.
+func unseen() encoded { return encoded{ids: []int32{0, 0}, labels: []int32{Ignore, 0}} }
+
+// take explains the wanted rows that an example makes. It is called from several goroutines.
+func (l *look) take(source string, line int, ex Example, tok Tokenizer, cfg Config) error {
+	given, err := explain(ex, tok, cfg)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.rows {
+		if w.in.Parts != nil || w.row.Source != source || w.row.Line != line {
+			continue
+		}
+		for _, g := range given {
+			n := len(w.row.IDs)
+			if n > len(g.ids) || !slices.Equal(g.ids[:n], w.row.IDs) {
+				continue
+			}
+			w.in.Cut = len(g.ids) - n
+			for _, p := range g.parts {
+				if p.To = min(p.To, n); p.From < p.To {
+					w.in.Parts = append(w.in.Parts, p)
+				}
+			}
+			for t := range w.in.Tokens {
+				w.in.Tokens[t].Across = g.across != nil && g.across[t]
+			}
+			l.missing--
+			break
+		}
+	}
+	if l.missing == 0 {
+		l.stop()
+	}
+	return nil
+}
+
+// explained is a row before the cut, in parts.
+type explained struct {
+	ids    []int32
+	parts  []Part
+	across []bool // nil: none
+}
+
+// explain makes the rows of an example once more and says what they are made of.
+func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
+	switch {
+	case ex.Conversation != nil:
+		c, err := cfg.chat.open()
+		if err != nil {
+			return nil, err
+		}
+		rows, err := c.Look(ex.Conversation)
+		all := make([]explained, len(rows))
+		for i, row := range rows {
+			all[i] = explained{row.IDs, messageParts(row), row.Across}
+		}
+		return all, err
+	case ex.Segments != nil:
+		e, err := encode(ex, tok, cfg, &buffers{})
+		if err != nil || e.chunk == 0 {
+			ids, _ := encodeSegments(nil, nil, ex, tok, cfg.TrainOnPrompt)
+			return []explained{{ids, segmentParts(ex, tok, len(ids)), nil}}, nil
+		}
+		var chunks []explained
+		for _, part := range e.rows() {
+			chunks = append(chunks, explained{part.ids, []Part{{Role: "text", Message: -1, To: len(part.ids)}}, nil})
+		}
+		return chunks, nil
+	}
+	return []explained{{ex.IDs, []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}, nil}}, nil
+}
+
+// messageParts are the messages of a row. A token across two of them is of the first.
+func messageParts(row chat.Looked) []Part {
+	var parts []Part
+	for i, turn := range row.Turns {
+		from := row.Starts[i].Token
+		if row.Starts[i].Across {
+			from++
+		}
+		if len(parts) > 0 {
+			parts[len(parts)-1].To = from
+		}
+		parts = append(parts, Part{Role: turn.Role, Message: turn.Message, From: from, To: len(row.IDs)})
+	}
+	return parts
+}
+
+// segmentParts are an example's segments; what begins and ends a row is of the first and the last.
+func segmentParts(ex Example, tok Tokenizer, n int) []Part {
+	var parts []Part
+	for i := range ex.Segments {
+		upTo := ex
+		upTo.Segments, upTo.EOS = ex.Segments[:i+1], false
+		ids, _ := encodeSegments(nil, nil, upTo, tok, false)
+		role := "prompt"
+		switch {
+		case len(ex.Segments) == 1:
+			role = "text"
+		case ex.Segments[i].Trained:
+			role = "answer"
+		}
+		from := 0
+		if i > 0 {
+			from = parts[i-1].To
+		}
+		parts = append(parts, Part{Role: role, Message: -1, From: from, To: len(ids)})
+	}
+	if len(parts) > 0 {
+		parts[len(parts)-1].To = n
+	}
+	return parts
+}
+
+// runs are the stretches that labels make by themselves.
+func runs(labels []int32) []Part {
+	var parts []Part
+	for t, label := range labels {
+		role := "masked"
+		if label != Ignore {
+			role = "trained"
+		}
+		if n := len(parts); n > 0 && parts[n-1].Role == role {
+			parts[n-1].To = t + 1
+			continue
+		}
+		parts = append(parts, Part{Role: role, Message: -1, From: t, To: t + 1})
+	}
+	return parts
+}
+
+// finish counts what is trained and marks the tokens that end a part's trained stretch.
+func (in *Inspected) finish() {
+	for i := range in.Parts {
+		p := &in.Parts[i]
+		last := -1
+		for t := p.From; t < p.To; t++ {
+			if in.Tokens[t].Trained {
+				p.Trained++
+				last = t
+			}
+		}
+		if last >= 0 && in.Tokens[last].Special {
+			in.Tokens[last].End = true
+		}
+	}
+}

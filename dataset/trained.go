@@ -1,0 +1,159 @@
+package dataset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+)
+
+// TemplateReport says by which chat template conversations are written.
+type TemplateReport struct {
+	Name   string   `json:"name"`
+	SHA256 string   `json:"sha256"`                // of its source
+	Tools  string   `json:"tools_name,omitempty"`  // the template of conversations with tools, where that is another one
+	Ends   []string `json:"end_of_turn,omitempty"` // what ends a turn: generation stops at it
+}
+
+func (t TemplateReport) String() string {
+	s := fmt.Sprintf("%s (sha256 %.12s)", t.Name, t.SHA256)
+	if t.Tools != "" {
+		s += "; with tools " + t.Tools
+	}
+	return s
+}
+
+// describeChat notes the template of conversations and what of them is trained.
+func (r *Report) describeChat(c *chat.Chat, cfg Config, tok Tokenizer) {
+	plain, tools := c.Used()
+	sum := sha256.Sum256([]byte(plain.Source))
+	r.Template = TemplateReport{Name: plain.Name, SHA256: hex.EncodeToString(sum[:])}
+	if tools != plain {
+		r.Template.Tools = tools.Name
+	}
+	end := c.EndOfTurn(&chat.Conversation{})
+	for _, id := range end.IDs {
+		name, _ := tok.Token(id)
+		r.Template.Ends = append(r.Template.Ends, name)
+	}
+	if end.Text != "" && !slices.Contains(r.Template.Ends, end.Text) {
+		r.Template.Ends = append(r.Template.Ends, end.Text)
+	}
+	r.Trained = cfg.trainedOfConversations(end.Text, r.Template.Ends)
+}
+
+// trainedOfConversations is the sentence of what is trained.
+func (c Config) trainedOfConversations(end string, ends []string) string {
+	if c.TrainOn == chat.TrainAll {
+		return "every token, what the template writes too"
+	}
+	who := strings.Join(c.RolesToTrain, " and ")
+	s := "every message of the " + who
+	if c.TrainOn == chat.TrainLast {
+		s = "the last message of the " + who
+	}
+	switch {
+	case end != "":
+		s += ", up to and with " + end + ", which ends its turn"
+	case len(ends) > 0:
+		s += ", up to and with the token that begins the next turn (" + strings.Join(ends, ", ") + ")"
+	}
+	var without []string
+	if !c.TrainReasoning {
+		without = append(without, "its reasoning")
+	}
+	if !c.TrainToolCalls {
+		without = append(without, "its tool calls")
+	}
+	if without != nil {
+		s += ", without " + strings.Join(without, " and ")
+	}
+	return s + "; all else is context"
+}
+
+// trainedOf is the sentence for formats without conversations.
+func (c Config) trainedOf(format string, eos string) string {
+	switch f := Formats[format]; {
+	case f.Chat || format == "":
+		return ""
+	case f.Trains != "":
+		return f.Trains
+	case c.TrainOnPrompt:
+		return "prompt and answer, and " + eos + " behind it"
+	}
+	return "the answer and " + eos + " behind it; the prompt is context"
+}
+
+// describe notes what is trained of each source's rows. It is called when the rows are there.
+func (r *Report) describe(cfg Config, tok Tokenizer) error {
+	for _, p := range r.Parts {
+		if err := p.describe(cfg, tok); err != nil {
+			return err
+		}
+	}
+	if r.Val != nil {
+		if err := r.Val.describe(cfg, tok); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Parts != nil:
+		return nil
+	case r.Chat.Conversations == 0:
+		id, _ := tok.EOS()
+		eos, _ := tok.Token(id)
+		r.Trained = cfg.trainedOf(r.Format, eos)
+		return nil
+	}
+	c, err := cfg.chat.open()
+	if err != nil {
+		return err
+	}
+	r.describeChat(c, cfg, tok)
+	return nil
+}
+
+// conversations reports whether rows of the report are conversations.
+func (r *Report) conversations() bool {
+	return r.Chat.Conversations > 0 || r.Val != nil && r.Val.conversations()
+}
+
+// Chat is what wrote the conversations of the set; nil where it has none.
+func (s *Set) Chat() (*chat.Chat, error) {
+	if s.chat == nil {
+		return nil, nil
+	}
+	return s.chat.open()
+}
+
+// BatchReport says how full the batches of an epoch are.
+type BatchReport struct {
+	Count      int     `json:"count"`   // batches of an epoch
+	Budgets    []int   `json:"budgets"` // tokens that a batch is computed for, ascending
+	Packing    bool    `json:"packing"`
+	Padded     bool    `json:"padded"`
+	Efficiency float64 `json:"efficiency"` // rows' tokens in a computed one, in the first epoch
+}
+
+func (b BatchReport) String() string {
+	sizes := make([]string, len(b.Budgets))
+	for i, n := range b.Budgets {
+		sizes[i] = fmt.Sprint(n)
+	}
+	how := "rows lie end to end"
+	switch {
+	case b.Packing:
+		how = "rows are packed"
+	case b.Padded:
+		how = "rows are padded"
+	}
+	return fmt.Sprintf("%d an epoch, computed for %s tokens; %s, %.1f %% of the computed tokens are theirs", b.Count, strings.Join(sizes, " or "), how, 100*b.Efficiency)
+}
+
+// Report says how full the loader's batches are.
+func (l *Loader) Report() *BatchReport {
+	return &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing, Padded: l.opt.Padded, Efficiency: l.Efficiency(0)}
+}

@@ -1,0 +1,44 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/internal/atomicfile"
+)
+
+// DataReportFile is the report on the data in a run's output folder, a dataset.Report as JSON.
+const DataReportFile = "data_report.json"
+
+// writeDataReport saves what became of the data, which the log shows too.
+func (p *prepared) writeDataReport() error {
+	report := *p.report
+	report.CacheNote = "" // a repeated run writes the same file
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false) // tokens such as </s> stay readable
+	enc.SetIndent("", "  ")
+	err := enc.Encode(report)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(p.spec.OutputDir, DataReportFile), text.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", DataReportFile, err)
+	}
+	return nil
+}
+
+// besideAdapter are the files that lie beside an adapter's own: the tokenizer's, and the chat template that the run trains
+// with in the place where generation looks first.
+func (p *prepared) besideAdapter() (map[string][]byte, error) {
+	files := p.Base.Tokenizer.Files()
+	c, err := p.data.Chat()
+	if c == nil || err != nil {
+		return files, err
+	}
+	plain, tools := c.Used()
+	return files, chat.Save(files, plain, tools)
+}
