@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/tierlora/tierlora/dataset"
 )
 
 // pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
@@ -55,7 +56,7 @@ token. --html writes a page that needs no network.`,
 				return err
 			}
 			if loader, err := set.TrainLoader(config.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
-				loader.ChooseBudgets(loader.Batches(0))
+				loader.ChooseBudgets(loader.Batches(0), dataset.MaxBudgets)
 				report.Batches = loader.Report()
 			}
 			rows := set.Train.Len() + set.Val.Len()
