@@ -39,7 +39,7 @@ message that looks like a special token is read as text, as in training.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
   trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200
   trainer generate --adapter runs/chat --chat --prompt "What is a tide?" --system "Answer in one sentence."
-  trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs {"enable_thinking":false} --stop "\n\n"`,
+  trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs '{"enable_thinking":false}' --stop User:`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd, c); err != nil {
@@ -55,7 +55,7 @@ message that looks like a special token is read as text, as in training.`,
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
 	o.talk.register(cmd)
 	f.StringArrayVar(&o.Stop, "stop", nil, "`TEXT` that ends the answer and is not part of it; may be repeated")
-	f.IntVar(&o.MaxTokens, "max-tokens", 64, "largest number of new tokens")
+	f.IntVar(&o.MaxTokens, "max-tokens", 64, fmt.Sprintf("largest number of new tokens; %d for a conversation, or what the model has room for", chatTokens))
 	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
 	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
@@ -146,6 +146,9 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	prompt, err := o.talk.promptOf(g, o.prompt)
 	if err != nil {
 		return err
+	}
+	if o.talk.conversation != nil && !cmd.Flags().Changed("max-tokens") {
+		o.MaxTokens = max(1, min(chatTokens, g.Base.Config.MaxPositions-len(prompt.IDs)))
 	}
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)

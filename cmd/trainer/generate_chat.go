@@ -21,6 +21,9 @@ import (
 // maxMessages bounds a file of messages in bytes: far more than any model's positions.
 const maxMessages = 64 << 20
 
+// chatTokens is the default of --max-tokens for conversations, whose answers end by themselves.
+const chatTokens = 512
+
 // chatOptions are the flags of generate that make a conversation of the prompt. Each of them but --chat implies it.
 type chatOptions struct {
 	chat                               bool

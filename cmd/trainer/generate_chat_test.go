@@ -135,6 +135,12 @@ func TestChatFromTrainingToAnswer(t *testing.T) {
 	if own.PromptTokens >= answer.PromptTokens {
 		t.Errorf("%d tokens by the model's template, %d by the adapter's", own.PromptTokens, answer.PromptTokens)
 	}
+	// Without --max-tokens an answer may take what the model has room for: 512 positions in all.
+	code, out, errOut := trainer(t, dir, nil, "", "generate", "--adapter", "out", "--chat", "--prompt", "hi", "--json", "--temperature", "100", "--seed", "3")
+	var long infer.Generated
+	if err := json.Unmarshal([]byte(out), &long); code != 0 || err != nil || long.Stopped == infer.StoppedLength && long.PromptTokens+len(long.IDs) != 512 {
+		t.Errorf("exit code %d, %v, %s after %d and %d tokens\n%s", code, err, long.Stopped, long.PromptTokens, len(long.IDs), errOut)
+	}
 	system, _ := generate("--adapter", "out", "--chat", "--prompt", "hi", "--system", "Be kind.")
 	if system.PromptTokens <= answer.PromptTokens {
 		t.Errorf("%d tokens with a system message, %d without", system.PromptTokens, answer.PromptTokens)

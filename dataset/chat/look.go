@@ -69,6 +69,9 @@ const maxLookedMessages = 1 << 10
 // turns shares a row's text out to its n messages. A message ends where the rendering up to it ends, if that is the beginning of
 // the text; else behind what ends its turn, if its texts are found; else it shares a stretch with the message behind it.
 func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []Turn {
+	if n == 0 {
+		return nil
+	}
 	ends := make([]int, n) // 0: not known
 	part := &Conversation{Tools: conv.Tools, Vars: conv.Vars}
 	for i := range min(n-1, maxLookedMessages) {
@@ -80,10 +83,17 @@ func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []
 	ends[n-1] = len(rendered)
 	part.Messages = conv.Messages[:n]
 	c.endsByTexts(t, part, rendered, ends)
-	var turns []Turn
 	start := 0
 	for i, end := range ends {
 		if end <= start {
+			ends[i] = 0 // nothing of its own, or out of order
+		}
+		start = max(start, end)
+	}
+	var turns []Turn
+	start = 0
+	for i, end := range ends {
+		if end == 0 {
 			continue
 		}
 		first := i
@@ -155,8 +165,8 @@ func (c *Chat) endsByTexts(t *Template, conv *Conversation, rendered string, end
 	}
 	for k := 2; k+1 < len(l.pieces); k += 2 { // gaps between two texts
 		before, after := texts[l.pieces[k-1].text].message, texts[l.pieces[k+1].text].message
-		if before == after || ends[after-1] != 0 {
-			continue
+		if after != before+1 || ends[before] != 0 {
+			continue // not neighbours: a message without a text lies between, or the template changes their order
 		}
 		start := places[k-1]
 		gap := rendered[start:places[k]]
@@ -167,7 +177,7 @@ func (c *Chat) endsByTexts(t *Template, conv *Conversation, rendered string, end
 			}
 			cut += len(gap[cut:]) - len(strings.TrimLeft(gap[cut:], "\n"))
 		}
-		ends[after-1] = start + cut
+		ends[before] = start + cut
 	}
 }
 

@@ -1,12 +1,15 @@
 package chat
 
 import (
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // A prompt is the beginning of the row that is trained: the same ids up to the answer, special tokens in messages as text.
@@ -125,5 +128,62 @@ func TestSaveAndFind(t *testing.T) {
 	}
 	if err := Save(map[string][]byte{"tokenizer_config.json": []byte("[")}, one, other); err == nil {
 		t.Error("a broken tokenizer_config.json is replaced")
+	}
+}
+
+// TestLookOnTemplates: on the reference's templates the messages of every row take all of its text, in their order, and
+// hold the spans that are trained of them.
+func TestLookOnTemplates(t *testing.T) {
+	all := talks(t, "templates")
+	files, _ := filepath.Glob(golden.Outside(t, "goldens/templates/*.json"))
+	turns, shared, stray := 0, 0, 0
+	for _, file := range files {
+		if filepath.Base(file) == "conversations.json" {
+			continue
+		}
+		var g struct{ Source string }
+		golden.JSON(t, file, &g)
+		c := newChat(t, g.Source, "<s>", "</s>", nil)
+		template := strings.TrimSuffix(filepath.Base(file), ".json")
+		if d := c.Describe(); len(d) != 1 || d[0].Masks == "" || len(d[0].Writes)+len(d[0].Omits) != len(samples) || d[0].EndOfTurn == "" && len(d[0].Stops) == 0 && !strings.HasPrefix(d[0].Masks, "refused: ") {
+			t.Errorf("%s: described as %+v", template, d)
+		} else {
+			t.Logf("%s: ends %q, stops %q, %s; writes %v", template, d[0].EndOfTurn, d[0].Stops, d[0].Masks, d[0].Writes)
+		}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			rows, err := c.Look(all[name])
+			if err != nil || len(all[name].Messages) == 0 {
+				continue
+			}
+			for _, r := range rows {
+				end := 0
+				for k, turn := range r.Turns {
+					if turn.Start != end || turn.End <= turn.Start || k > 0 && turn.Message <= r.Turns[k-1].Message || r.Starts[k].Token > len(r.IDs) {
+						t.Errorf("%s, %s: turns %+v", template, name, r.Turns)
+						break
+					}
+					end = turn.End
+					turns++
+					if strings.Contains(turn.Role, " + ") {
+						shared++
+						t.Logf("%s, %s: %s share %q", template, name, turn.Role, r.Text[turn.Start:turn.End])
+					}
+				}
+				if end != len(r.Text) {
+					t.Errorf("%s, %s: turns up to byte %d of %d", template, name, end, len(r.Text))
+				}
+				for _, s := range r.Spans {
+					i := slices.IndexFunc(r.Turns, func(turn Turn) bool { return turn.Start <= s.Start && s.Start < turn.End })
+					if i < 0 || !strings.Contains(r.Turns[i].Role, "assistant") {
+						stray++
+						t.Logf("%s, %s: %q lies outside of the assistant's turns %+v", template, name, r.Text[s.Start:s.End], r.Turns)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d turns, %d shared by messages, %d spans outside of the assistant's", turns, shared, stray)
+	if turns > 0 && (stray > 0 || shared*20 > turns) {
+		t.Errorf("%d turns, %d shared by messages, %d spans outside of the assistant's", turns, shared, stray)
 	}
 }
