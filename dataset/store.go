@@ -17,6 +17,9 @@ type store struct {
 	indices []byte // [Rows] u64: Row.Index
 	lines   []byte // [Rows] u64: Row.Line
 	trained []byte // [Rows] u32
+
+	file   []byte  // of a mapped file: all of it up to the columns' end
+	unread *unread // pages of words that were not checked yet; nil = none
 }
 
 // storeHead is what is known of all rows.
