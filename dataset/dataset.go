@@ -76,7 +76,15 @@ type Set struct {
 	Val    Rows // in file order; empty without val_split and val_path
 	Config Config
 	PadID  int32 // fills a sequence behind its last row; its labels are Ignore
+
+	// Vocab bounds the ids of rows that are still to be read: each must be below it. 0 = none.
+	Vocab int
+
+	stream *stream // whose first window Train is; nil = Train is all
 }
+
+// Streaming tells whether Train is the beginning of a stream.
+func (s *Set) Streaming() bool { return s.stream != nil }
 
 // Load reads and tokenises the data of cfg. Malformed rows, missing fields, an unknown format and a source without a
 // usable row are errors that name file and line; dropped and cut rows are counted in the report.
@@ -99,21 +107,16 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	}
 	set := &Set{Config: cfg, Val: Memory(nil)}
 	cfg.chat = newChatOnce(cfg, tok)
+	if cfg.Streaming {
+		cfg.CacheDir = ""
+	}
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
 	}
-	train, report, err := loadSources(ctx, cfg, cfg.training(), tok, fsys)
+	report, err := set.loadTrain(ctx, cfg, tok, fsys)
 	if err != nil {
 		return nil, report, err
 	}
-	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
-	if err != nil {
-		return nil, report, fmt.Errorf("%s: %w", report.Source, err)
-	}
-	if n := rowsOf(train); n > math.MaxInt32 {
-		return nil, report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
-	}
-	set.Train, set.Val = weigh(train, held, cfg.Seed)
 	if val := cfg.validation(); len(val) > 0 {
 		var parts []part
 		parts, report.Val, err = loadSources(ctx, cfg, val, tok, fsys)
@@ -125,6 +128,31 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
 	return set, report, nil
+}
+
+// loadTrain reads the training rows, and holds validation rows out of them; of a stream it reads the beginning.
+func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Report, error) {
+	if cfg.Streaming {
+		var report *Report
+		var err error
+		if s.stream, report, err = openStream(ctx, cfg, tok, fsys); err == nil {
+			s.Train = s.stream.first
+		}
+		return report, err
+	}
+	train, report, err := loadSources(ctx, cfg, cfg.training(), tok, fsys)
+	if err != nil {
+		return report, err
+	}
+	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
+	if err != nil {
+		return report, fmt.Errorf("%s: %w", report.Source, err)
+	}
+	if n := rowsOf(train); n > math.MaxInt32 {
+		return report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
+	}
+	s.Train, s.Val = weigh(train, held, cfg.Seed)
+	return report, nil
 }
 
 // checkTokenizer refuses a tokenizer with which no model could learn to stop.

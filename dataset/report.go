@@ -40,6 +40,7 @@ type Report struct {
 	Leaked             int     // validation rows whose tokens a training row has too
 	Val                *Report // of ValPath
 	CacheNote          string  // where the tokens came from or went to; "" without a cache
+	Streamed           string  // which rows of a stream the numbers are of; "" = it is no stream
 }
 
 // Drop counts rows with one fate and names the first few.
@@ -161,12 +162,19 @@ func (r *Report) String() string {
 }
 
 func (r *Report) write(b *strings.Builder, title string) {
-	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
+	fmt.Fprintf(b, "%s: %s", title, r.Source)
+	if r.Streamed == "" {
+		fmt.Fprintf(b, " (sha256 %.12s)", r.SHA256)
+	}
+	fmt.Fprintf(b, ", format %s", r.Format)
 	if r.Files > 1 && r.Parts == nil {
 		fmt.Fprintf(b, ", %d files", r.Files)
 	}
 	if r.Fields != "" {
 		fmt.Fprintf(b, " (%s)", r.Fields)
+	}
+	if r.Streamed != "" {
+		fmt.Fprintf(b, "\n  streaming: %s", r.Streamed)
 	}
 	fmt.Fprintf(b, "\n  rows: %d read, %d kept, %d dropped", r.Rows, r.Kept, r.DroppedRows())
 	if r.Val == nil && r.ValRows > 0 {

@@ -162,6 +162,9 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		return report, err
 	}
 	if set.Val.Len() == 0 {
+		if set.Streaming() {
+			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name them in dataset.val_path, or add --set dataset.streaming=false")
+		}
 		set.Val = set.Train
 	}
 	loader, err := set.ValLoader(o.BatchSize, 0)
