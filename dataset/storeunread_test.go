@@ -79,6 +79,22 @@ func TestUnreadPages(t *testing.T) {
 	if good < 2000 || bad < 200 {
 		t.Errorf("%d rows are right, %d wrong", good, bad)
 	}
+	l, err := set.TrainLoader(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil && l.Progress() < 1 {
+		_, _, err = l.NextWindow(1)
+	}
+	if err == nil {
+		t.Error("an epoch has no error")
+	}
+	for _, last := range l.Epoch(0) {
+		err = last
+	}
+	if err == nil {
+		t.Error("an evaluation has no error")
+	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the damaged file is still there: %v", err)
 	}
