@@ -114,7 +114,7 @@ func (r *Report) countChat(b *booked) {
 
 func (c *ChatReport) add(o ChatReport) {
 	*c = ChatReport{
-		Conversations: c.Conversations + o.Conversations, Turns: c.Turns + o.Turns,
+		Conversations: c.Conversations + o.Conversations, Turns: c.Turns + o.Turns, Broken: c.Broken + o.Broken,
 		Split: c.Split + o.Split, SplitRows: c.SplitRows + o.SplitRows, Across: c.Across + o.Across,
 		Plain: c.Plain + o.Plain, PlainRows: c.PlainRows + o.PlainRows,
 		Other: c.Other + o.Other, Left: c.Left + o.Left, Special: c.Special + o.Special,

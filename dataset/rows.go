@@ -13,6 +13,7 @@ type (
 	hashed   interface{ Hash(i int) uint64 }      // Row.hash of row i
 	digested interface{ Digest() (string, bool) } // digest of the rows; false where it is not known
 	bounded  interface{ MaxID() int32 }           // no id is larger
+	split    interface{ Continues(i int) bool }   // row i, above 0, is of the same source row as the one before
 )
 
 // Memory is rows in memory.
