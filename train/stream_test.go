@@ -131,7 +131,7 @@ func TestStreamedRunKilled(t *testing.T) {
 		whole := streamedSpec(t, dir, packed != "", true)
 		mustStart(t, whole, Env{})
 		run, kills := filepath.Join(dir, "run"), 0
-		for _, at := range []int{2, 8, 12, 0} {
+		for _, at := range []int{2, 10, 0} {
 			child := exec.Command(os.Args[0], "-test.run=^TestStreamedRunKilled$")
 			child.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "TRAINER_TEST_STREAM="+dir, "TRAINER_TEST_PACKED="+packed)
 			var out bytes.Buffer
