@@ -287,3 +287,31 @@ func TestConversationsInTheCache(t *testing.T) {
 		t.Errorf("another template: %s", r3.CacheNote)
 	}
 }
+
+// TestValSplitHoldsWholeConversations: the rows of a conversation that was split turn by turn are on one side.
+func TestValSplitHoldsWholeConversations(t *testing.T) {
+	var talks strings.Builder
+	for i := range 30 {
+		turn := `{"role":"user","content":"` + strings.Repeat("u", i+1) + `"},{"role":"assistant","content":"ho"}`
+		talks.WriteString(`{"messages":[` + turn + "," + turn + "," + turn + "]}\n")
+	}
+	set, report, err := withTemplate(t, talks.String(), plainTemplate, func(c *Config) { c.SplitTurns, c.ValSplit = chat.SplitAlways, 0.2 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Chat.SplitRows != 90 {
+		t.Fatalf("%d rows of split conversations, want 90", report.Chat.SplitRows)
+	}
+	train := map[int]bool{}
+	for _, r := range all(set.Train) {
+		train[r.Index] = true
+	}
+	for _, r := range all(set.Val) {
+		if train[r.Index] {
+			t.Errorf("%s is on both sides", r.Where())
+		}
+	}
+	if set.Val.Len() != 18 || len(train) != 24 {
+		t.Errorf("%d rows are held out, %d conversations are trained on", set.Val.Len(), len(train))
+	}
+}

@@ -155,11 +155,12 @@ func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.
 	if err != nil {
 		return report, err
 	}
-	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
+	rows := joinParts(train)
+	held, err := hold(rows, cfg.ValSplit, cfg.Seed)
 	if err != nil {
 		return report, fmt.Errorf("%s: %w", report.Source, err)
 	}
-	if n := rowsOf(train); n > math.MaxInt32 {
+	if n := rows.Len(); n > math.MaxInt32 {
 		return report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
 	}
 	s.Train, s.Val = weigh(train, held, cfg.Seed)

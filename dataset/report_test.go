@@ -191,3 +191,99 @@ func TestDuplicatesAndLeaks(t *testing.T) {
 		}
 	}
 }
+
+// TestReportsAddUp: every number of a report is summed up, or is named here with what it is instead.
+func TestReportsAddUp(t *testing.T) {
+	other := map[string]string{
+		"Files": "counts the reports", "Taken": "is of one source", "Longest": "the largest", "Duplicates": "counted over all rows",
+		"TrainRows": "after the split", "ValRows": "after the split", "Leaked": "counted over all rows", "Weight": "is of one source",
+	}
+	number := func(v reflect.Value) bool { return v.CanInt() || v.CanFloat() }
+	var a, b Report
+	fill := func(r *Report, n int) {
+		for _, of := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(&r.Chat).Elem()} {
+			for i := range of.NumField() {
+				switch f := of.Field(i); {
+				case f.CanInt():
+					f.SetInt(int64(n * (i + 3)))
+				case f.Type() == reflect.TypeFor[Drop]():
+					f.Set(reflect.ValueOf(Drop{Reason: "r", Count: n * (i + 3), Where: []string{"a:1", "a:2"}}))
+				}
+			}
+		}
+		r.Dropped = []Drop{{Reason: "r", Count: n}}
+	}
+	fill(&a, 1)
+	fill(&b, 10)
+	sum := *joinReports([]*Report{&a, &b}, nil)
+	checked := 0
+	for _, of := range []struct{ sum, a, b reflect.Value }{
+		{reflect.ValueOf(sum), reflect.ValueOf(a), reflect.ValueOf(b)}, {reflect.ValueOf(sum.Chat), reflect.ValueOf(a.Chat), reflect.ValueOf(b.Chat)},
+	} {
+		for i := range of.sum.NumField() {
+			name, f := of.sum.Type().Field(i).Name, of.sum.Field(i)
+			switch {
+			case other[name] != "" || !number(f) && f.Type() != reflect.TypeFor[Drop]():
+				continue
+			case number(f) && f.Int() != of.a.Field(i).Int()+of.b.Field(i).Int():
+				t.Errorf("%s: %d and %d give %d", name, of.a.Field(i).Int(), of.b.Field(i).Int(), f.Int())
+			case !number(f) && f.Interface().(Drop).Count != 11*(i+3):
+				t.Errorf("%s: the sum is %v", name, f)
+			}
+			checked++
+		}
+	}
+	if checked < 19 || sum.Dropped[0].Count != 11 {
+		t.Errorf("%d numbers were compared, %v", checked, sum.Dropped)
+	}
+}
+
+// TestValSplitHoldsWholeRows: rows that were made of one text or conversation are on one side, in one file and in several.
+func TestValSplitHoldsWholeRows(t *testing.T) {
+	var texts strings.Builder
+	for i := range 40 {
+		texts.WriteString(`{"text":"` + strings.Repeat("x", 30*(i%5)+1) + "\"}\n")
+	}
+	files := fstest.MapFS{"d/a.jsonl": {Data: []byte(texts.String())}, "d/b.jsonl": {Data: []byte(texts.String())}}
+	for _, path := range []string{"d", "d/a.jsonl"} {
+		cfg := Default()
+		cfg.Path, cfg.MaxLength, cfg.ValSplit = path, 32, 0.25
+		set, _, err := LoadFS(context.Background(), files, cfg, bytesTokenizer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		type source struct {
+			path  string
+			index int
+		}
+		train, held := map[source]bool{}, map[source]bool{}
+		for _, r := range all(set.Train) {
+			train[source{r.Source, r.Index}] = true
+		}
+		for _, r := range all(set.Val) {
+			held[source{r.Source, r.Index}] = true
+			if train[source{r.Source, r.Index}] {
+				t.Errorf("%s is on both sides", r.Where())
+			}
+		}
+		if len(held)*4 != len(held)+len(train) || set.Val.Len() <= len(held) {
+			t.Errorf("%s: %d source rows are held out of %d, in %d rows", path, len(held), len(held)+len(train), set.Val.Len())
+		}
+	}
+	// where no row was split the choice is what it always was
+	var rows Memory
+	for i := range 1000 {
+		rows = append(rows, Row{Index: i, Source: "d.jsonl"})
+	}
+	held, err := hold(rows, 0.1, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]bool, 1000)
+	for _, i := range choose(newRandom(7, streamSplit), 1000, 100) {
+		want[i] = true
+	}
+	if !slices.Equal(held, want) {
+		t.Error("the choice has changed")
+	}
+}

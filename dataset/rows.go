@@ -14,6 +14,7 @@ type (
 	digested interface{ Digest() (string, bool) } // digest of the rows; false where it is not known
 	bounded  interface{ MaxID() int32 }           // no id is larger
 	verified interface{ Verify(i int) error }     // what is stored of row i is what was written
+	split    interface{ Continues(i int) bool }   // row i, above 0, is of the same source row as the one before
 )
 
 // Memory is rows in memory.

@@ -184,12 +184,13 @@ type part struct {
 	report *Report
 }
 
-func rowsOf(parts []part) int {
-	n := 0
+// joinParts is the rows of all parts.
+func joinParts(parts []part) Rows {
+	var rows join
 	for _, p := range parts {
-		n += p.rows.Len()
+		rows = append(rows, p.rows)
 	}
-	return n
+	return rows.whole()
 }
 
 // loadSources reads every source, one file after the other.
@@ -383,11 +384,7 @@ func joinReports(reports []*Report, parts []part) *Report {
 	all.sortDropped()
 	all.TrainRows = all.Kept
 	if parts != nil {
-		var rows join
-		for _, p := range parts {
-			rows = append(rows, p.rows)
-		}
-		all.countDuplicates(rows.whole())
+		all.countDuplicates(joinParts(parts))
 	}
 	return all
 }

@@ -6,20 +6,49 @@ import (
 	"slices"
 )
 
-// hold marks round(part * n) of n rows for validation, at least one, chosen by the seed; nil if part is 0.
-func hold(n int, part float64, seed uint64) ([]bool, error) {
+// hold marks round(part * n) of n source rows for validation, at least one, chosen by the seed; nil if part is 0. All rows
+// that were made of a source row are on one side.
+func hold(rows Rows, part float64, seed uint64) ([]bool, error) {
 	if part == 0 {
 		return nil, nil
+	}
+	n := 0
+	for i := range rows.Len() {
+		if !continues(rows, i) {
+			n++
+		}
 	}
 	k := max(int(math.Round(part*float64(n))), 1)
 	if k >= n {
 		return nil, fmt.Errorf("val_split %v of %d rows leaves no row to train on", part, n)
 	}
-	held := make([]bool, n)
+	chosen := make([]bool, n)
 	for _, i := range choose(newRandom(seed, streamSplit), n, k) {
-		held[i] = true
+		chosen[i] = true
+	}
+	if n == rows.Len() {
+		return chosen, nil
+	}
+	held, at := make([]bool, rows.Len()), -1
+	for i := range held {
+		if !continues(rows, i) {
+			at++
+		}
+		held[i] = chosen[at]
 	}
 	return held, nil
+}
+
+// continues tells whether a row was made of the same source row as the one before it.
+func continues(rows Rows, i int) bool {
+	if i == 0 {
+		return false
+	}
+	if r, ok := rows.(split); ok {
+		return r.Continues(i)
+	}
+	a, b := rows.Row(i-1), rows.Row(i)
+	return a.Index == b.Index && a.Source == b.Source
 }
 
 // choose gives k of the numbers below n, without putting one back, in an order that means nothing.
@@ -36,12 +65,10 @@ func choose(r *random, n, k int) []int32 {
 // floor(w) times and round((w - floor(w)) * n) of them once more, chosen by the seed and the part's number, in every
 // epoch the same ones; the part's report notes how many rows these are. The rows of a part stay in file order, and a row's copies stand side by side.
 func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
-	var all join
 	for _, p := range parts {
-		all = append(all, p.rows)
 		p.report.Taken = p.rows.Len()
 	}
-	rows := all.whole()
+	rows := joinParts(parts)
 	if !slices.ContainsFunc(parts, func(p part) bool { return p.source.Weight != 1 }) {
 		return apart(rows, held)
 	}

@@ -85,6 +85,13 @@ func (s *store) Hash(i int) uint64 {
 	return h
 }
 
+// Continues tells whether the row is of the same source row as the one before.
+func (s *store) Continues(i int) bool {
+	same := u64(s.indices, i-1) == u64(s.indices, i)
+	runtime.KeepAlive(s)
+	return same
+}
+
 func (s *store) Row(i int) Row {
 	from, to := s.span(i)
 	words := s.words[4*from : 4*to]

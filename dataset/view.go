@@ -50,6 +50,11 @@ func (v joined) Hash(i int) uint64 {
 	return hashOf(rows, i)
 }
 
+func (v joined) Continues(i int) bool {
+	rows, i := v.at(i)
+	return continues(rows, i)
+}
+
 // selected is some of the rows, in an order of its own and some of them perhaps twice.
 type selected struct {
 	rows    Rows

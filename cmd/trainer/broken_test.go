@@ -37,6 +37,14 @@ func TestBrokenConfigs(t *testing.T) {
 		{"LLaMA-Factory name", least + "per-device-train-batch-size: 4\ncutoff_len: 10\n",
 			"run.yaml:4:1: per-device-train-batch-size: is training.batch_size here\n" +
 				"run.yaml:5:1: cutoff_len: is dataset.max_length here"},
+		{"streaming of others", least + "streaming: true\nbuffer_size: 16384\n",
+			"run.yaml:4:1: streaming: is dataset.streaming here\n" +
+				"run.yaml:5:1: buffer_size: has no counterpart here: with dataset.streaming rows are shuffled and packed within windows of 4096; without it over all rows"},
+		{"a stream without an end", "base_model: m\ndataset: {path: d.jsonl, streaming: true, val_split: 0.1, cache_dir: c}\noutput_dir: out\n",
+			"run.yaml:2:54: dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no part of them can be held out: " +
+				"name validation rows in dataset.val_path or dataset.val_sources\n" +
+				"run.yaml:2:70: dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of them\n" +
+				"run.yaml: training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: write how many steps to make"},
 		{"a value in Axolotl", least + "lora_target_linear: true\n",
 			"run.yaml:4:1: lora_target_linear: is not a key here: write lora.target_modules: all-linear"},
 		{"right name, wrong place", least + "learning_rate: 1e-3\n",

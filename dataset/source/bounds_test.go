@@ -3,10 +3,12 @@ package source
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -101,5 +103,63 @@ func TestHashesSeeTheFile(t *testing.T) {
 		if err := ends(in); !errors.Is(err, io.EOF) || rest.Len() != 0 {
 			t.Errorf("%s: %v, %d bytes are left", path, err, rest.Len())
 		}
+	}
+}
+
+// TestCloseEndsTheReading: a reader that was not read to its end leaves nothing behind, and gives no row any more.
+func TestCloseEndsTheReading(t *testing.T) {
+	before := runtime.NumGoroutine()
+	var packed bytes.Buffer
+	z, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200_000 {
+		fmt.Fprintf(z, "{\"text\": \"row %d\"}\n", i*i)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		for path, raw := range map[string][]byte{
+			"d.jsonl.zst": packed.Bytes(), "quotes.csv.gz": readFile(t, "testdata/quotes.csv.gz"), "lines.jsonl": readFile(t, "testdata/lines.jsonl"),
+			"chat.parquet": readFile(t, "testdata/chat_gzip_v1.parquet"),
+		} {
+			rest := bytes.NewReader(raw)
+			in := NewReader(rest, Options{Path: path, At: bytes.NewReader(raw), Size: int64(len(raw))})
+			closed := 0
+			if _, err := in.Next(); err != nil {
+				t.Fatal(path, err)
+			}
+			release := in.close
+			in.close = func() { closed++; release() }
+			in.Close()
+			in.Close()
+			if _, err := in.Next(); !errors.Is(err, ErrClosed) || closed != 1 {
+				t.Errorf("%s: a closed reader gives %v; its decompressor was closed %d times", path, err, closed)
+			}
+		}
+		NewReader(strings.NewReader(""), Options{}).Close() // before its first row
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left, there were %d", runtime.NumGoroutine(), before)
+}
+
+// TestLeaveStopsAtTheSlice: what comes behind the rows asked for is not read.
+func TestLeaveStopsAtTheSlice(t *testing.T) {
+	file := strings.Repeat("{\"text\": \"a row\"}\n", 100_000)
+	rest := strings.NewReader(file)
+	in := NewReader(rest, Options{Path: "d.jsonl", Rows: Span{0, 10}, Leave: true})
+	if err := ends(in); !errors.Is(err, io.EOF) || rest.Len() < len(file)-1<<20 {
+		t.Errorf("%v, %d of %d bytes were read", err, len(file)-rest.Len(), len(file))
+	}
+	rest = strings.NewReader(file)
+	if n, err := Count(rest, Options{Path: "d.jsonl", Rows: Span{To: 7}, Leave: true}); n != 7 || err != nil || rest.Len() < len(file)-1<<20 {
+		t.Errorf("%d rows are counted, %v, %d of %d bytes were read", n, err, len(file)-rest.Len(), len(file))
 	}
 }
