@@ -302,7 +302,7 @@ func (s *Sources) Fingerprint(name string) string {
 }
 
 // spansVersion is part of every fingerprint: a change of what is trained calls for a new one.
-const spansVersion = 1
+const spansVersion = 2
 
 // Named is a template's source and what errors call it.
 type Named struct{ Name, Source string }
