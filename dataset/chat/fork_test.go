@@ -16,6 +16,8 @@ const (
 	// thoughtML has an empty thought in the prompt, as Gemma 4 has.
 	thoughtML = promptHead + `{{ '<|channel>thought\n' + m.reasoning_content + '\n<channel|>' + m.content }}` +
 		promptFoot + `{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<|channel>thought\n<channel|>' }}{% endif %}`
+	// closedML writes the end of a reasoning alone, as GLM 4.7 and DeepSeek 3.2 do: <think> and </think> share their first letter.
+	closedML = promptHead + `{{ '</think>' + m.content }}` + promptFoot + `{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}`
 	// callML writes calls where the prompt opens a reasoning: both begin with <t.
 	callML = promptHead + `{{ '<tool_call>\n' + m.content + '\n</tool_call>' }}` +
 		promptFoot + `{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}`
@@ -35,6 +37,7 @@ func TestPromptsThatForkFromTurns(t *testing.T) {
 		{"reasoning", shutML, talk, `["r\n</think>\na<|im_end|>" "s\n</think>\nb<|im_end|>"]`, 0},
 		{"a line more in the prompt", wideML, talk, `["r\n</think>\n\na<|im_end|>" "s\n</think>\n\nb<|im_end|>"]`, 2},
 		{"an empty thought in the prompt", thoughtML, talk, `["r\n<channel|>a<|im_end|>" "s\n<channel|>b<|im_end|>"]`, 2},
+		{"the end of a reasoning alone", closedML, plain, `["</think>a<|im_end|>" "</think>b<|im_end|>"]`, 2},
 		{"a call", callML, plain, `["<tool_call>\na\n</tool_call><|im_end|>" "<tool_call>\nb\n</tool_call><|im_end|>"]`, 2},
 		{"an end on a line of its own", betweenML, plain, `["a\n<|end|>" "b" "\n<|end|>"]`, 0},
 	} {
