@@ -327,6 +327,26 @@ func BuiltIn() []string {
 	return names
 }
 
+// givenEnd gives a built-in template the tokenizer's end token where the model's files name none, as they may without a
+// template of their own. Other templates get what transformers would give them.
+func givenEnd(tokens *jinja.Dict, source string, tok Tokenizer) *jinja.Dict {
+	ends, ok := tok.(interface{ EOS() (int32, bool) })
+	if !ok || !slices.ContainsFunc(BuiltIn(), func(name string) bool { return builtIn[name] == source }) {
+		return tokens
+	}
+	id, ok := ends.EOS()
+	text, known := tok.Token(id)
+	if tokens == nil {
+		tokens = jinja.NewDict()
+	}
+	if _, named := tokens.Get("eos_token"); named || !ok || !known {
+		return tokens
+	}
+	tokens = tokens.Copy()
+	tokens.Set("eos_token", jinja.Str(text))
+	return tokens
+}
+
 // builtIn are plain templates: every message between marks, with the mark that ends it.
 var builtIn = map[string]string{
 	"chatml": `{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}` +

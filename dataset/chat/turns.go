@@ -120,7 +120,7 @@ func (p *prover) checkWritten(t provenTurn) error {
 	turn := t.after[len(t.before):]
 	for _, name := range p.conv.Messages[t.message].callNames() {
 		if !strings.Contains(turn, name) {
-			return fmt.Errorf("%s: the template does not write the call of %s", p.conv.name(t.message), clip(name))
+			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by dataset.chat_template, or leave such conversations out", p.conv.name(t.message), clip(name))
 		}
 	}
 	if p.how == bare {
@@ -128,7 +128,7 @@ func (p *prover) checkWritten(t provenTurn) error {
 	}
 	for n, text := range p.texts {
 		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
-			return fmt.Errorf("%s: the template does not write the message's text", p.conv.name(t.message))
+			return fmt.Errorf("%s: the template does not write the message's text: name one that does by dataset.chat_template, or leave such conversations out", p.conv.name(t.message))
 		}
 	}
 	return nil
