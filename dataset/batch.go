@@ -12,11 +12,22 @@ type Batch struct {
 	Positions []int32 // [M], from 0 in each segment
 	CuSeqlens []int32 // [S+1], 0 first, not falling, M last
 
-	Rows          []int // the rows in it, as indices into the Loader's rows, in the order of their place
+	Rows          []int // the rows in it, as indices into the set's rows or those of a stream's window, in the order of their place
 	TrainedTokens int
 	Tokens        int // without padding
 	Epoch         int
 	Last          bool // of its epoch
+
+	of Rows
+}
+
+// Where names the rows of a batch, for an error about it.
+func (b Batch) Where() []string {
+	places := make([]string, len(b.Rows))
+	for i, r := range b.Rows {
+		places[i] = b.of.Row(r).Where()
+	}
+	return places
 }
 
 func newBatch(tokens, borders, rows int) Batch {
@@ -28,7 +39,7 @@ func newBatch(tokens, borders, rows int) Batch {
 
 // fill lays out sequences of T tokens; fewer than the batch has room for leave the last ones empty. Padding comes in
 // segments of at most longest tokens.
-func (b *Batch) fill(rows Rows, sequences [][]int32, T, longest int, pad int32) {
+func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 	segments := 0
 	border := func(at int) {
 		segments++
@@ -38,14 +49,14 @@ func (b *Batch) fill(rows Rows, sequences [][]int32, T, longest int, pad int32) 
 		at, end := s*T, (s+1)*T
 		if s < len(sequences) {
 			for _, i := range sequences[s] {
-				row := rows.Row(int(i))
+				row := b.of.Row(int(i))
 				copy(b.IDs[at:end], row.IDs)
 				copy(b.Labels[at:end], row.Labels)
 				count(b.Positions[at : at+len(row.IDs)])
 				at += len(row.IDs)
 				border(at)
 				b.Rows = append(b.Rows, int(i))
-				b.TrainedTokens += rows.Trained(int(i))
+				b.TrainedTokens += b.of.Trained(int(i))
 				b.Tokens += len(row.IDs)
 			}
 		}

@@ -23,10 +23,10 @@ const (
 // others lie where they save the most padding. NextWindow must not go further than the epoch that the run ends in. With
 // Packing or Padded nothing changes.
 func (l *Loader) ChooseBudgets(batches, most int) {
-	if !l.flat() {
+	if !l.opt.flat() {
 		return
 	}
-	largest := l.largest()
+	largest := l.largest
 	grain := 8
 	for largest > grain*grains {
 		grain *= 2
@@ -34,14 +34,18 @@ func (l *Loader) ChooseBudgets(batches, most int) {
 	counts := make([]int, (largest+grain-1)/grain+1) // batches of so many grains
 	seen := 0
 	for epoch := 0; seen < max(batches, 1); epoch++ {
-		if epoch > 0 && epoch*l.rows.Len() > dealtRows {
+		if epoch > 0 && epoch*l.Len() > dealtRows {
 			counts[len(counts)-1]++
 			break
 		}
-		dealt := l.sequences(epoch)
-		for p := range l.batches(dealt.len()) {
-			counts[(l.tokens(dealt.part(l.at(dealt, p)))+grain-1)/grain]++
+		s := l.preview(epoch)
+		for p := range l.opt.batches(s.dealt.len()) {
+			counts[(s.count(l.opt.in(s, p))+grain-1)/grain]++
 			seen++
+		}
+		if !s.whole { // what comes behind may be larger
+			counts[len(counts)-1]++
+			break
 		}
 	}
 	for counts[len(counts)-1] == 0 {
@@ -122,18 +126,18 @@ func placeBudgets(counts []int, grain, unit, most int, saving float64) []int {
 }
 
 // largest is the tokens of the largest batch that there could be, whatever the order.
-func (l *Loader) largest() int {
-	count := make([]int, l.opt.Longest+1) // rows of so many tokens
-	for i := range l.rows.Len() {
-		count[l.rows.Length(i)]++
+func (o Options) largest(all Rows) int {
+	count := make([]int, o.Longest+1) // rows of so many tokens
+	for i := range all.Len() {
+		count[all.Length(i)]++
 	}
-	left, tokens := l.opt.BatchSize, 0
-	for n := l.opt.Longest; n > 0 && left > 0; n-- {
+	left, tokens := o.BatchSize, 0
+	for n := o.Longest; n > 0 && left > 0; n-- {
 		rows := min(count[n], left)
 		left, tokens = left-rows, tokens+rows*n
 	}
 	unit := budgetUnit(tokens)
-	return min((tokens+unit-1)/unit*unit, l.opt.BatchSize*l.opt.T)
+	return min((tokens+unit-1)/unit*unit, o.BatchSize*o.T)
 }
 
 // budget is the smallest one that holds a batch.
@@ -146,16 +150,17 @@ func (l *Loader) budget(tokens int) int {
 	panic(fmt.Sprintf("a batch of %d tokens, the budgets %v were chosen for a shorter run", tokens, l.budgets))
 }
 
-// Efficiency is the part of the tokens computed in an epoch that are rows' and not padding.
+// Efficiency is the part of the tokens computed in an epoch that are rows' and not padding; of a stream, in its first
+// window.
 func (l *Loader) Efficiency(epoch int) float64 {
-	dealt := l.sequences(epoch)
-	batches := l.batches(dealt.len())
+	s := l.preview(epoch)
+	batches := l.opt.batches(s.dealt.len())
 	computed := float64(batches) * float64(l.budgets[len(l.budgets)-1])
-	if l.flat() {
+	if l.opt.flat() {
 		computed = 0
 		for p := range batches {
-			computed += float64(l.budget(l.tokens(dealt.part(l.at(dealt, p)))))
+			computed += float64(l.budget(s.count(l.opt.in(s, p))))
 		}
 	}
-	return math.Min(float64(l.total)/computed, 1)
+	return math.Min(float64(s.tokens)/computed, 1)
 }

@@ -221,10 +221,10 @@ func TestShardsUseTheSameBudgets(t *testing.T) {
 	one, ranks := loader(), []*Loader{mustShard(t, loader(), 0, 3), mustShard(t, loader(), 1, 3), mustShard(t, loader(), 2, 3)}
 	used := map[int]bool{}
 	for range one.Steps(2, 6) {
-		want, divisor := one.NextWindow(6)
+		want, divisor, _ := one.NextWindow(6)
 		var got []Batch
 		for _, l := range ranks {
-			window, trained := l.NextWindow(2)
+			window, trained, _ := l.NextWindow(2)
 			if trained != divisor {
 				t.Fatalf("divisor %d, want %d", trained, divisor)
 			}

@@ -90,6 +90,7 @@ func (c *tokenCache) look(ctx context.Context, source string, workers int) {
 		c.report.CacheNote = fmt.Sprintf("tokens read from %s (%s)", c.path, sizeText(rows.head.size()))
 		now := time.Now()
 		_ = os.Chtimes(c.path, now, now) // in use: not to be deleted for its age
+		rememberWhole(c.path)
 	case !errors.Is(err, fs.ErrNotExist):
 		c.note = fmt.Sprintf("%s was damaged (%v) and is written again", c.path, err)
 	}
@@ -192,6 +193,7 @@ func (c *tokenCache) publish(s *store, sums []byte) string {
 	if err != nil {
 		return fmt.Sprintf("not written: %v", err)
 	}
+	rememberWhole(c.path)
 	note := fmt.Sprintf("%s (%s", c.note, sizeText(s.head.size()))
 	if c.auto {
 		note += "; deleted when unused for 30 days"
@@ -242,7 +244,7 @@ func (c *tokenCache) clean() {
 				os.Remove(f.Name())
 				f.Close() //nolint:errcheck // nothing was written
 			}
-		case c.auto && age > autoAge && (ext == ".tokens" || ext == ".hash"):
+		case c.auto && age > autoAge && (ext == ".tokens" || ext == ".whole" || ext == ".hash"):
 			os.Remove(path)
 		}
 	}

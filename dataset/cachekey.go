@@ -61,6 +61,8 @@ var keyless = map[string]string{
 	"Packing":       "puts rows together",
 	"PadTo":         "shapes batches",
 	"CacheDir":      "where the entry lies",
+	"Streaming":     "reads without a cache",
+	"EndOfEpoch":    "shows totals",
 	"Seed":          "parts and orders the rows",
 	"Inspect":       "refuses a format or not, the rows are the same",
 	"Workers":       "how fast",

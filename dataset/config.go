@@ -72,6 +72,10 @@ type Config struct {
 	// CacheDir is a folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files
 	// of 64 MB and more. Empty keeps none.
 	CacheDir string `mapstructure:"cache_dir" yaml:"cache_dir"`
+	// Streaming reads and tokenises the rows as training goes, for data that is too large to be kept as tokens or must
+	// not be: nothing is written to disk, and rows are shuffled and packed within windows of 4096. It needs
+	// training.max_steps, as the rows are not counted, and finds a malformed row only when it gets there.
+	Streaming bool `mapstructure:"streaming" yaml:"streaming"`
 
 	// Seed of the split and of the order: the run's seed, set by the caller.
 	Seed uint64 `mapstructure:"-" yaml:"-"`
@@ -81,6 +85,8 @@ type Config struct {
 	Workers int `mapstructure:"-" yaml:"-"`
 	// Progress is told how far reading is, several times a second; nil = nobody is.
 	Progress func(Progress) `mapstructure:"-" yaml:"-"`
+	// EndOfEpoch is given the report of each epoch of a stream, from 1, when it ends; nil = nobody is.
+	EndOfEpoch func(epoch int, r *Report) `mapstructure:"-" yaml:"-"`
 
 	// Inspect loads rows to be shown, also those that no run can use; set by the caller.
 	Inspect bool `mapstructure:"-" yaml:"-"`
@@ -171,6 +177,7 @@ func (c Config) Validate() []error {
 	}
 	problems = append(problems, c.validateChat()...)
 	problems = append(problems, c.validateSources()...)
+	problems = append(problems, c.validateStreaming()...)
 	if c.Format == "" || c.Format == FormatAuto {
 		problems = append(problems, c.validateRoles("", allRoles())...)
 		return problems

@@ -79,7 +79,14 @@ type Set struct {
 
 	chat  *chatOnce                          // nil where no row is a conversation
 	again func(context.Context, *look) error // reads the sources once more
+	// Vocab bounds the ids of rows that are still to be read: each must be below it. 0 = none.
+	Vocab int
+
+	stream *stream // whose first window Train is; nil = Train is all
 }
+
+// Streaming tells whether Train is the beginning of a stream.
+func (s *Set) Streaming() bool { return s.stream != nil }
 
 // Load reads and tokenises the data of cfg. Malformed rows, missing fields, an unknown format and a source without a
 // usable row are errors that name file and line; dropped and cut rows are counted in the report.
@@ -108,21 +115,16 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 		return err
 	}
 	cfg.chat = newChatOnce(cfg, tok)
+	if cfg.Streaming {
+		cfg.CacheDir = ""
+	}
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id
 	}
-	train, report, err := loadSources(ctx, cfg, cfg.training(), tok, fsys)
+	report, err := set.loadTrain(ctx, cfg, tok, fsys)
 	if err != nil {
 		return nil, report, err
 	}
-	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
-	if err != nil {
-		return nil, report, fmt.Errorf("%s: %w", report.Source, err)
-	}
-	if n := rowsOf(train); n > math.MaxInt32 {
-		return nil, report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
-	}
-	set.Train, set.Val = weigh(train, held, cfg.Seed)
 	if val := cfg.validation(); len(val) > 0 {
 		var parts []part
 		parts, report.Val, err = loadSources(ctx, cfg, val, tok, fsys)
@@ -137,6 +139,31 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 		set.chat = cfg.chat
 	}
 	return set, report, report.describe(cfg, tok)
+}
+
+// loadTrain reads the training rows, and holds validation rows out of them; of a stream it reads the beginning.
+func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Report, error) {
+	if cfg.Streaming {
+		var report *Report
+		var err error
+		if s.stream, report, err = openStream(ctx, cfg, tok, fsys); err == nil {
+			s.Train = s.stream.first
+		}
+		return report, err
+	}
+	train, report, err := loadSources(ctx, cfg, cfg.training(), tok, fsys)
+	if err != nil {
+		return report, err
+	}
+	held, err := hold(rowsOf(train), cfg.ValSplit, cfg.Seed)
+	if err != nil {
+		return report, fmt.Errorf("%s: %w", report.Source, err)
+	}
+	if n := rowsOf(train); n > math.MaxInt32 {
+		return report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
+	}
+	s.Train, s.Val = weigh(train, held, cfg.Seed)
+	return report, nil
 }
 
 // checkTokenizer refuses a tokenizer with which no model could learn to stop.

@@ -84,7 +84,10 @@ func TestGoldenBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	for step := range goldenRows / 4 {
-		window, _ := loader.NextWindow(1)
+		window, _, err := loader.NextWindow(1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := window[0]
 		from, to := step*4*goldenT, (step+1)*4*goldenT
 		if !slices.Equal(b.IDs, ids[from:to]) {
@@ -111,7 +114,10 @@ func TestGoldenBatchesEndToEnd(t *testing.T) {
 	loader.ChooseBudgets(1000, dataset.MaxBudgets)
 	ids, labels := goldenTensor(t, "input_ids"), goldenTensor(t, "labels")
 	for step := range goldenRows / 4 {
-		window, _ := loader.NextWindow(1)
+		window, _, err := loader.NextWindow(1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := window[0]
 		for row := range 4 {
 			from, to := int(b.CuSeqlens[row]), int(b.CuSeqlens[row+1])

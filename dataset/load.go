@@ -56,12 +56,18 @@ func tokenise(ctx context.Context, cfg Config, path string, tok Tokenizer, f io.
 	if err != nil {
 		return nil, nil, out.explain(path, err)
 	}
+	if cfg.Streaming {
+		out.stayInMemory()
+	}
 	defer out.close()
 	cache.meter.begin("tokenising", path, sizeOf(f))
 	hashed := newHashReader(cache.meter.reader(f))
-	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path), out: out, meter: cache.meter}
+	s := loading{cfg: cfg, path: path, tok: tok, report: newReport(path), keep: out.add, meter: cache.meter}
 	if err := s.read(ctx, contextReader{ctx, hashed}, f, cfg.workers()); err != nil {
 		return nil, s.report, out.explain(path, err)
+	}
+	if out.head.Rows == 0 {
+		return nil, s.report, s.report.noRow()
 	}
 	s.report.SHA256 = hashed.sum()
 	rows, err := out.finish(s.report, path)
@@ -80,7 +86,7 @@ type loading struct {
 	format Format
 	keys   map[string]string
 	report *Report
-	out    *storeWriter
+	keep   func(r *booked, words []byte) error
 	meter  *meter
 
 	index    int // of the next row to be booked
@@ -88,31 +94,39 @@ type loading struct {
 	broken   int
 }
 
-// read tokenises the file into s.out and books every row in s.report.
+// read tokenises the file for s.keep and books every row in s.report.
 func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
 	in := source.NewReader(r, s.cfg.reading(ctx, s.path, f))
+	defer in.Close()
 	s.index = s.cfg.span.From
-	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode, first: s.index}
-	if err := p.run(ctx, workers, s.book); err != nil && !isEnd(err) {
-		switch {
-		case errors.Is(err, errBroken):
-			return s.fail()
-		case ctx.Err() != nil:
-			return fmt.Errorf("read %s: %w", s.path, ctx.Err())
-		}
+	if err := s.pass(ctx, in, workers, s.book); err != nil {
 		return err
-	}
-	if s.broken > 0 {
-		return s.fail()
 	}
 	if s.index == s.cfg.span.From {
 		return fmt.Errorf("%s: the file holds no row", s.path)
 	}
 	s.report.sortDropped()
-	if s.out.head.Rows == 0 {
-		return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", s.path, s.report.Rows, s.report.dropList())
-	}
 	return nil
+}
+
+// noRow says that a source has nothing to train on.
+func (r *Report) noRow() error {
+	return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", r.Source, r.Rows, r.dropList())
+}
+
+// pass hands the rows from s.index on to take, chunk by chunk.
+func (s *loading) pass(ctx context.Context, in *source.Reader, workers int, take func(*chunk) error) error {
+	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode, first: s.index}
+	err := p.run(ctx, workers, take)
+	switch {
+	case errors.Is(err, errBroken) || s.broken > 0 && (err == nil || isEnd(err)):
+		return s.fail()
+	case err == nil || isEnd(err):
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("read %s: %w", s.path, ctx.Err())
+	}
+	return err
 }
 
 // errBroken ends the reading; s.problems says why.
@@ -137,7 +151,7 @@ func (s *loading) book(c *chunk) error {
 		if r.drop != "" {
 			continue
 		}
-		if err := s.out.add(r, c.words[r.from:r.to]); err != nil {
+		if err := s.keep(r, c.words[r.from:r.to]); err != nil {
 			return err
 		}
 	}

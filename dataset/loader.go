@@ -22,42 +22,46 @@ type Options struct {
 
 // Loader deals rows in batches, epoch after epoch, every row once an epoch. The rows of a batch lie end to end in the
 // smallest token budget that holds them; with Packing or Padded there is one budget, of BatchSize sequences of T tokens.
-// The order is a function of the seed and the epoch, over all ranks of a data-parallel run (Shard). It is not safe for
-// concurrent use.
+// The order is a function of the seed and the epoch, and of a stream's window in it, over all ranks of a data-parallel
+// run (Shard). It is not safe for concurrent use.
 type Loader struct {
-	rows     Rows
-	opt      Options
-	most     int   // rows a sequence may hold
-	shortest int   // tokens of the shortest row
-	total    int   // tokens of all rows
-	budgets  []int // tokens of a batch, ascending
-	digest   string
+	from    dealer
+	opt     Options
+	most    int   // rows a sequence may hold
+	largest int   // tokens of the largest batch that there could be
+	budgets []int // tokens of a batch, ascending
 
 	rank, world int // which of how many shares NextWindow and Epoch give
 
-	epoch    int
-	position int        // the next batch of the epoch, whichever rank takes it
-	order    *sequences // of the epoch; nil = not dealt yet
+	at       start    // of the stretch that the cursor is in
+	held     *stretch // that stretch; nil = not dealt yet
+	before   float64  // part of the epoch that lies before it
+	position int      // the next batch of the stretch, whichever rank takes it
 }
 
 // State is the cursor of a Loader, with what must be the same for it to mean the same batches. It is the same on every
 // rank and means the same at every world size.
 type State struct {
-	Epoch     int    `json:"epoch"`
-	Position  int    `json:"position"` // batches of the epoch that were taken, by all ranks
-	BatchSize int    `json:"batch_size"`
-	T         int    `json:"sequence_length"`
-	Seed      uint64 `json:"seed"`
-	Shuffle   bool   `json:"shuffle"`
-	Packing   bool   `json:"packing"`
-	Rows      int    `json:"rows"`
-	Data      string `json:"data"` // SHA-256 over ids and labels
+	Epoch     int         `json:"epoch"`
+	Position  int         `json:"position"` // batches of the epoch, or of a stream's window, that were taken, by all ranks
+	BatchSize int         `json:"batch_size"`
+	T         int         `json:"sequence_length"`
+	Seed      uint64      `json:"seed"`
+	Shuffle   bool        `json:"shuffle"`
+	Packing   bool        `json:"packing"`
+	Streaming bool        `json:"streaming,omitempty"`
+	Rows      int         `json:"rows"` // 0 of a stream
+	Data      string      `json:"data"` // SHA-256 over ids and labels; of a stream, over those of its first window and the settings
+	Stream    StreamState `json:"stream,omitzero"`
 }
 
 // TrainLoader deals the training rows as the set's config says, batchSize rows or packed sequences a batch.
 func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 	opt := s.options(batchSize)
 	opt.Shuffle = s.Config.Shuffle
+	if s.stream != nil {
+		return s.stream.loader(opt, s.Vocab)
+	}
 	return NewLoader(s.Train, opt)
 }
 
@@ -117,10 +121,10 @@ func (s *Set) options(batchSize int) Options {
 	}
 }
 
-// SequenceLength is T of both loaders: MaxLength, or without packing and padding the longest row of the set rounded up
-// to 8.
+// SequenceLength is T of both loaders: MaxLength, or without packing and padding the longest row of a set that is no
+// stream, rounded up to 8.
 func (s *Set) SequenceLength() int {
-	if s.Config.Packing || s.Config.PadTo == PadMaxLength {
+	if s.Config.Packing || s.Config.PadTo == PadMaxLength || s.stream != nil {
 		return s.Config.MaxLength
 	}
 	longest := 0
@@ -132,41 +136,51 @@ func (s *Set) SequenceLength() int {
 	return min((longest+7)/8*8, s.Config.MaxLength)
 }
 
+// check refuses batches of no size, and of an unreasonable one.
+func (o Options) check() error {
+	if o.BatchSize < 1 || o.T < 1 || o.BatchSize > maxBatchTokens/o.T {
+		return fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d tokens a batch", o.BatchSize, o.T, maxBatchTokens)
+	}
+	return nil
+}
+
 // NewLoader checks that the rows fit the options. A loader of rows end to end has one budget, for the largest batch that
 // there could be, until ChooseBudgets.
 func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	if rows.Len() == 0 {
 		return nil, errors.New("load batches: there are no rows")
 	}
-	if opt.BatchSize < 1 || opt.T < 1 || opt.BatchSize > maxBatchTokens/opt.T {
-		return nil, fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d tokens a batch", opt.BatchSize, opt.T, maxBatchTokens)
+	if err := opt.check(); err != nil {
+		return nil, err
 	}
 	if opt.Longest == 0 {
 		opt.Longest = opt.T
 	}
-	l := &Loader{rows: rows, opt: opt, most: 1, world: 1, shortest: opt.T}
+	whole := &epochs{rows: rows, opt: opt, most: 1}
+	shortest := opt.T
 	for i := range rows.Len() {
 		n := rows.Length(i)
 		if n == 0 || n > min(opt.T, opt.Longest) {
 			return nil, fmt.Errorf("load batches: %s: the row has %d tokens, a sequence has %d", rows.Row(i).Where(), n, min(opt.T, opt.Longest))
 		}
-		l.total, l.shortest = l.total+n, min(l.shortest, n)
+		whole.tokens, shortest = whole.tokens+n, min(shortest, n)
 	}
 	if opt.Packing {
 		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
-		l.most = min(opt.T/l.shortest, 4*opt.T*rows.Len()/l.total+4)
+		whole.most = min(opt.T/shortest, 4*opt.T*rows.Len()/whole.tokens+4)
 	}
-	l.budgets = []int{opt.BatchSize * opt.T}
-	if l.flat() {
-		l.budgets = []int{l.largest()}
+	largest := opt.BatchSize * opt.T
+	if opt.flat() {
+		largest = opt.largest(rows)
 	}
-	return l, nil
+	return newLoader(whole, opt, whole.most, largest), nil
+}
+
+func newLoader(from dealer, opt Options, most, largest int) *Loader {
+	return &Loader{from: from, opt: opt, most: most, largest: largest, world: 1, budgets: []int{largest}}
 }
 
 const maxBatchTokens = 1 << 28
-
-// flat tells whether the rows of a batch lie end to end.
-func (l *Loader) flat() bool { return !l.opt.Packing && !l.opt.Padded }
 
 // Shape is what is the same in all batches of a Loader.
 type Shape struct {
@@ -180,7 +194,7 @@ type Shape struct {
 
 // Shape is what is the same in all batches.
 func (l *Loader) Shape() Shape {
-	s := Shape{Sequences: l.opt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.flat()}
+	s := Shape{Sequences: l.opt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.opt.flat()}
 	padding := (l.opt.T + s.Longest - 1) / s.Longest // segments of padding in a sequence, at most
 	if !s.Flat {
 		s.Borders = l.opt.BatchSize*(l.most+padding) + 1
@@ -194,49 +208,20 @@ func (l *Loader) Shape() Shape {
 	return s
 }
 
-// Len counts the rows.
-func (l *Loader) Len() int { return l.rows.Len() }
+// Len counts the rows, 0 where they are a stream.
+func (l *Loader) Len() int { return l.from.len() }
 
-// Where names the rows of a batch, for an error about it.
-func (l *Loader) Where(b Batch) []string {
-	places := make([]string, len(b.Rows))
-	for i, r := range b.Rows {
-		places[i] = l.rows.Row(r).Where()
-	}
-	return places
-}
-
-// deal makes the sequences of an epoch.
-func (l *Loader) deal(epoch int) sequences {
-	order := upTo(l.rows.Len())
-	rng := newRandom(l.opt.Seed, streamOrder, uint64(epoch))
-	if l.opt.Shuffle {
-		shuffle(rng, order)
-	}
-	if !l.opt.Packing {
-		return sequences{rows: order}
-	}
-	dealt := pack(l.rows, order, l.opt.T, l.most)
-	if l.opt.Shuffle {
-		return dealt.shuffled(rng) // packing sorts by length; training must not
-	}
-	return dealt
-}
-
-func (l *Loader) batches(sequences int) int {
-	return (sequences + l.opt.BatchSize - 1) / l.opt.BatchSize
-}
-
-// Batches counts the batches of an epoch. With packing and shuffling epochs may differ.
+// Batches counts the batches of an epoch. With packing and shuffling epochs may differ. Of a stream it is those of its
+// first window.
 func (l *Loader) Batches(epoch int) int {
-	if !l.opt.Packing {
-		return l.batches(l.rows.Len())
+	if n := l.from.len(); n > 0 && !l.opt.Packing {
+		return l.opt.batches(n)
 	}
-	return l.batches(l.sequences(epoch).len())
+	return l.opt.batches(l.preview(epoch).dealt.len())
 }
 
-// Steps counts the optimizer steps of the first epochs with windows of accumulate batches a rank; the last window of an
-// epoch may be smaller.
+// Steps counts the optimizer steps of the first epochs of a set with windows of accumulate batches a rank; the last
+// window of an epoch may be smaller.
 func (l *Loader) Steps(epochs, accumulate int) int {
 	n, window := 0, accumulate*l.world
 	for e := range epochs {
@@ -245,40 +230,49 @@ func (l *Loader) Steps(epochs, accumulate int) int {
 	return n
 }
 
-// Progress is how far the cursor is, in epochs.
+// Progress is how far the cursor is, in epochs; in a stream it goes by the bytes of the files.
 func (l *Loader) Progress() float64 {
-	if l.position == 0 {
-		return float64(l.epoch)
+	if l.held == nil || l.position == 0 {
+		return float64(l.at.epoch) + l.before
 	}
-	return float64(l.epoch) + float64(l.position)/float64(l.batches(l.dealt().len()))
+	s := l.held
+	return float64(l.at.epoch) + s.from + (s.to-s.from)*float64(l.position)/float64(l.opt.batches(s.dealt.len()))
 }
 
-// sequences are those of an epoch; those of the cursor's are kept.
-func (l *Loader) sequences(epoch int) sequences {
-	if epoch == l.epoch {
-		return l.dealt()
+// preview is what an epoch is judged by; the cursor's own is dealt once.
+func (l *Loader) preview(epoch int) *stretch {
+	if l.held != nil && l.held.whole && l.held.epoch == epoch {
+		return l.held
 	}
-	return l.deal(epoch)
+	s := l.from.preview(epoch)
+	if s.whole && l.held == nil && l.at.epoch == epoch {
+		l.held = s
+	}
+	return s
 }
 
-// dealt is the sequences of the epoch that the cursor is in.
-func (l *Loader) dealt() sequences {
-	if l.order == nil {
-		dealt := l.deal(l.epoch)
-		l.order = &dealt
+// stretch is the one that the cursor is in.
+func (l *Loader) stretch() (*stretch, error) {
+	if l.held == nil {
+		s, err := l.from.deal(l.at)
+		if err != nil {
+			return nil, err
+		}
+		l.held = s
 	}
-	return *l.order
+	return l.held, nil
 }
+
+// Close ends what reads a stream ahead. The Loader of a set needs no closing.
+func (l *Loader) Close() { l.from.close() }
 
 // State is the cursor before the next batch.
 func (l *Loader) State() State {
-	if l.digest == "" {
-		l.digest = digest(l.rows)
-	}
+	rows, data := l.from.data()
 	return State{
-		Epoch: l.epoch, Position: l.position,
+		Epoch: l.at.epoch, Position: l.position, Stream: l.at.in,
 		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing,
-		Rows: l.rows.Len(), Data: l.digest,
+		Streaming: rows == 0, Rows: rows, Data: data,
 	}
 }
 
@@ -291,6 +285,9 @@ func (l *Loader) Restore(s State) error {
 		if then != now {
 			problems = append(problems, fmt.Errorf("resume the data order: %s was %v, now it is %v", what, then, now))
 		}
+	}
+	if s.Streaming != now.Streaming {
+		return fmt.Errorf("resume the data order: dataset.streaming was %v, now it is %v", s.Streaming, now.Streaming)
 	}
 	differ("batch_size", s.BatchSize, now.BatchSize)
 	differ("the sequence length", s.T, now.T)
@@ -307,11 +304,14 @@ func (l *Loader) Restore(s State) error {
 	if s.Epoch < 0 || s.Epoch > 1<<40 {
 		return fmt.Errorf("resume the data order: epoch %d does not exist", s.Epoch)
 	}
-	dealt := l.deal(s.Epoch)
-	if n := l.batches(dealt.len()); s.Position < 0 || s.Position >= n {
+	dealt, err := l.from.deal(start{s.Epoch, s.Stream})
+	if err != nil {
+		return fmt.Errorf("resume the data order: %w", err)
+	}
+	if n := l.opt.batches(dealt.dealt.len()); s.Position < 0 || s.Position >= n {
 		return fmt.Errorf("resume the data order: batch %d does not exist, epoch %d has %d", s.Position, s.Epoch, n)
 	}
-	l.epoch, l.position, l.order = s.Epoch, s.Position, &dealt
+	l.at, l.position, l.held, l.before = dealt.start, s.Position, dealt, dealt.from
 	return nil
 }
 

@@ -31,7 +31,7 @@ func madeRows(n, longest int, seed uint64) []Row {
 
 // next is the next batch.
 func next(l *Loader) Batch {
-	window, _ := l.NextWindow(1)
+	window, _, _ := l.NextWindow(1)
 	return window[0]
 }
 
@@ -95,7 +95,7 @@ func checkBatch(t *testing.T, l *Loader, b Batch) {
 		}
 		if placed < len(b.Rows) {
 			// padding has no trained token and a row has one, so they cannot be mistaken
-			if row := l.rows.Row(b.Rows[placed]); slices.Equal(row.IDs, b.IDs[from:to]) && slices.Equal(row.Labels, b.Labels[from:to]) {
+			if row := b.of.Row(b.Rows[placed]); slices.Equal(row.IDs, b.IDs[from:to]) && slices.Equal(row.Labels, b.Labels[from:to]) {
 				placed, tokens = placed+1, tokens+to-from
 				continue
 			}
@@ -259,7 +259,7 @@ func TestWindows(t *testing.T) {
 	l := mustLoader(t, rows, Options{BatchSize: 1, T: 20, Seed: 1, Shuffle: true})
 	total := 0
 	for i, want := range []int{4, 4, 2, 4, 4, 2} {
-		window, trained := l.NextWindow(4)
+		window, trained, _ := l.NextWindow(4)
 		sum := 0
 		for _, b := range window {
 			sum += b.TrainedTokens

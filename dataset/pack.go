@@ -6,7 +6,7 @@ import (
 )
 
 // packWindow is how many rows of the epoch's order are packed together: enough to fill the sequences to a few per
-// cent, few enough that an epoch stays mixed.
+// cent, few enough that an epoch stays mixed. A stream is shuffled within as many.
 const packWindow = 4096
 
 // sequences are rows in the order that an epoch deals them, put together into sequences.
@@ -56,12 +56,12 @@ func upTo(n int) []int32 {
 }
 
 // pack puts the rows of order into sequences of at most T tokens and at most most rows: best fit, longest first, window
-// by window. The result depends on order and lengths alone; each row is in exactly one sequence, and whole.
-func pack(rows Rows, order []int32, T, most int) sequences {
-	p := packer{rows: rows, T: T, most: most, open: newFreeIndex(T, min(packWindow, len(order)))}
+// by window of so many rows. The result depends on order and lengths alone; each row is in exactly one sequence, and whole.
+func pack(rows Rows, order []int32, T, most, window int) sequences {
+	p := packer{rows: rows, T: T, most: most, open: newFreeIndex(T, min(window, len(order)))}
 	p.to.rows = make([]int32, 0, len(order))
-	for window := range slices.Chunk(order, packWindow) {
-		p.pack(window)
+	for part := range slices.Chunk(order, window) {
+		p.pack(part)
 	}
 	return p.to
 }

@@ -41,7 +41,7 @@ func TestPackIsBestFit(t *testing.T) {
 		rows := madeLengths(c.rows, c.longest, 9)
 		order := upTo(c.rows)
 		shuffle(newRandom(3), order)
-		got, want := pack(rows, order, c.T, c.most), bestFit(rows, order, c.T, c.most)
+		got, want := pack(rows, order, c.T, c.most, packWindow), bestFit(rows, order, c.T, c.most)
 		if got.len() != len(want) {
 			t.Fatalf("%+v: %d sequences, want %d", c, got.len(), len(want))
 		}
@@ -73,7 +73,7 @@ func BenchmarkDeal(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {
 				began := time.Now()
-				d := l.deal(i)
+				d := l.preview(i)
 				b.ReportMetric(float64(rows.Len())/time.Since(began).Seconds()/1e6, "Mrows/s")
 				b.ReportMetric(100*l.Efficiency(i), "%rows")
 				_ = d

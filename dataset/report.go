@@ -43,10 +43,11 @@ type Report struct {
 	Duplicates int          `json:"duplicates"` // kept rows whose tokens an earlier kept row has too
 	TrainRows  int          `json:"train_rows"` // after the split
 	ValRows    int          `json:"val_rows"`
-	Leaked     int          `json:"leaked"`            // validation rows whose tokens a training row has too
-	Val        *Report      `json:"val,omitempty"`     // of ValPath
-	Batches    *BatchReport `json:"batches,omitempty"` // nil before they are planned
-	CacheNote  string       `json:"cache,omitempty"`   // where the tokens came from or went to; "" without a cache
+	Leaked     int          `json:"leaked"`             // validation rows whose tokens a training row has too
+	Val        *Report      `json:"val,omitempty"`      // of ValPath
+	Batches    *BatchReport `json:"batches,omitempty"`  // nil before they are planned
+	CacheNote  string       `json:"cache,omitempty"`    // where the tokens came from or went to; "" without a cache
+	Streamed   string       `json:"streamed,omitempty"` // which rows of a stream the numbers are of; "" = it is no stream
 }
 
 // Extent is how long a row is.

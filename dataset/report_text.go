@@ -27,7 +27,11 @@ func (r *Report) writeParts(b *strings.Builder, title string) {
 }
 
 func (r *Report) write(b *strings.Builder, title string) {
-	fmt.Fprintf(b, "%s: %s (sha256 %.12s), format %s", title, r.Source, r.SHA256, r.Format)
+	fmt.Fprintf(b, "%s: %s", title, r.Source)
+	if r.Streamed == "" {
+		fmt.Fprintf(b, " (sha256 %.12s)", r.SHA256)
+	}
+	fmt.Fprintf(b, ", format %s", r.Format)
 	if r.Detected {
 		b.WriteString(", found from the keys of the first row")
 	}
@@ -38,6 +42,9 @@ func (r *Report) write(b *strings.Builder, title string) {
 		fmt.Fprintf(b, " (%s)", r.Fields)
 	}
 	line := func(format string, args ...any) { fmt.Fprintf(b, "\n  "+format, args...) }
+	if r.Streamed != "" {
+		line("streaming: %s", r.Streamed)
+	}
 	r.writeRows(b, line)
 	share := 0.0
 	if r.TotalTokens > 0 {

@@ -13,6 +13,7 @@ type (
 	hashed   interface{ Hash(i int) uint64 }      // Row.hash of row i
 	digested interface{ Digest() (string, bool) } // digest of the rows; false where it is not known
 	bounded  interface{ MaxID() int32 }           // no id is larger
+	verified interface{ Verify(i int) error }     // what is stored of row i is what was written
 )
 
 // Memory is rows in memory.
@@ -52,4 +53,20 @@ func MaxID(rows Rows) (int32, bool) {
 		return most, true
 	}
 	return 0, false
+}
+
+// verify checks what is stored of row i before it is used, where that was not done yet.
+func verify(rows Rows, i int) error {
+	switch r := rows.(type) {
+	case verified:
+		return r.Verify(i)
+	case subset:
+		return verify(r.rows, r.at(i))
+	case selected:
+		return verify(r.rows, int(r.indices[i]))
+	case joined:
+		part, i := r.at(i)
+		return verify(part, i)
+	}
+	return nil
 }

@@ -43,7 +43,10 @@ func TestGoldenText(t *testing.T) {
 	path := filepath.Join(dir, "goldens/smollm2/batches.safetensors")
 	ids, labels := tensor(t, path, "input_ids", 100), tensor(t, path, "labels", 100)
 	for s := range 100 {
-		window, _ := loader.NextWindow(1)
+		window, _, err := loader.NextWindow(1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := window[0]
 		want := labels[s*goldenT : (s+1)*goldenT]
 		want[0] = dataset.Ignore

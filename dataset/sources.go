@@ -329,12 +329,19 @@ func spread(files []source.File, counts map[string]int, span source.Span) []piec
 
 // countRows counts the rows of a file for a slice.
 func (c Config) countRows(ctx context.Context, path string, open opener) (int, error) {
+	return c.countUpTo(ctx, path, open, 0)
+}
+
+// countUpTo counts at most so many rows, 0 = all, and reads no further.
+func (c Config) countUpTo(ctx context.Context, path string, open opener, most int) (int, error) {
 	f, err := open(path)
 	if err != nil {
 		return 0, fmt.Errorf("read data: %w", err)
 	}
 	defer f.Close()
-	n, err := source.Count(contextReader{ctx, f}, c.reading(ctx, path, f))
+	o := c.reading(ctx, path, f)
+	o.Rows, o.Leave = source.Span{To: most}, most > 0
+	n, err := source.Count(contextReader{ctx, f}, o)
 	var broken *source.FileError
 	switch {
 	case errors.As(err, &broken) && broken.Line > 0:

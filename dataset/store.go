@@ -17,6 +17,9 @@ type store struct {
 	indices []byte // [Rows] u64: Row.Index
 	lines   []byte // [Rows] u64: Row.Line
 	trained []byte // [Rows] u32
+
+	file   []byte  // of a mapped file: all of it up to the columns' end
+	unread *unread // pages of words that were not checked yet; nil = none
 }
 
 // storeHead is what is known of all rows.
@@ -86,16 +89,22 @@ func (s *store) Row(i int) Row {
 	from, to := s.span(i)
 	words := s.words[4*from : 4*to]
 	r := Row{Index: int(u64(s.indices, i)), Line: int(u64(s.lines, i)), Source: s.path}
-	r.IDs, r.Labels = newRow(len(words) / 4)
-	for t := range r.IDs {
-		w := binary.LittleEndian.Uint32(words[4*t:])
-		r.IDs[t], r.Labels[t] = int32(w&^trainedBit), Ignore
-		if w&trainedBit != 0 {
-			r.Labels[t] = r.IDs[t]
-		}
-	}
+	r.IDs, r.Labels = fromWords(words)
 	runtime.KeepAlive(s)
 	return r
+}
+
+// fromWords gives the ids and labels of a row's words.
+func fromWords(words []byte) (ids, labels []int32) {
+	ids, labels = newRow(len(words) / 4)
+	for t := range ids {
+		w := binary.LittleEndian.Uint32(words[4*t:])
+		ids[t], labels[t] = int32(w&^trainedBit), Ignore
+		if w&trainedBit != 0 {
+			labels[t] = ids[t]
+		}
+	}
+	return ids, labels
 }
 
 // MaxID is the largest id of the rows.

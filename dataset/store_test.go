@@ -332,7 +332,7 @@ func TestTemporaryFile(t *testing.T) {
 	for _, c := range out.columns {
 		c.limit = 5000
 	}
-	s := loading{cfg: cfg, path: cfg.Path, tok: bytesTokenizer{}, report: newReport(cfg.Path), out: out, meter: newMeter(nil)}
+	s := loading{cfg: cfg, path: cfg.Path, tok: bytesTokenizer{}, report: newReport(cfg.Path), keep: out.add, meter: newMeter(nil)}
 	if err := s.read(context.Background(), f, f, 2); err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,8 @@ func writeHead(w io.Writer, head storeHead, sums []byte) error {
 }
 
 // openStore maps the cache file of a key. All of it is read once, by all cores, and compared with its checksums, so
-// that damage is found before anything is trained on it. fs.ErrNotExist means that there is none.
+// that damage is found before anything is trained on it; of a file that was whole and has not changed since the columns
+// alone, and its words when they are first read (store.Verify). fs.ErrNotExist means that there is no file.
 func openStore(ctx context.Context, path, key, source string, workers int, m *meter) (*store, error) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -107,11 +108,19 @@ func openStore(ctx context.Context, path, key, source string, workers int, m *me
 	if head.Key != key {
 		return nil, errCacheKey
 	}
-	m.begin("checking the tokens of", source, head.size())
-	if err := checkPages(ctx, f, head.size(), sums, workers, m.done); err != nil {
+	from := int64(0)
+	if wasWhole(f) {
+		from = (int64(len(cacheMagic)) + 4*int64(head.Tokens)) / pageBytes * pageBytes
+	}
+	m.begin("checking the tokens of", source, head.size()-from)
+	if err := checkPages(ctx, f, from, head.size(), sums, workers, m.done); err != nil {
 		return nil, err
 	}
-	return mapStore(f, head, source)
+	s, err := mapStore(f, head, source)
+	if err == nil && from > 0 {
+		s.unread = newUnread(path, sums, from)
+	}
+	return s, err
 }
 
 // size is that of magic, words and columns.
@@ -165,9 +174,9 @@ const (
 	readers   = 8
 )
 
-// checkPages compares the first size bytes with their checksums. It reads them into buffers: pages touched through a
+// checkPages compares bytes [from,size) with their checksums; from is where a page begins. It reads them into buffers: pages touched through a
 // mapping would count as memory of this process.
-func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, workers int, done func(bytes int)) error {
+func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byte, workers int, done func(bytes int)) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	fail := func(err error) { failed.CompareAndSwap(nil, &err) }
@@ -176,7 +185,7 @@ func checkPages(ctx context.Context, r io.ReaderAt, size int64, sums []byte, wor
 		wg.Go(func() {
 			buf := make([]byte, readBytes)
 			for failed.Load() == nil {
-				at := (next.Add(1) - 1) * readBytes
+				at := from + (next.Add(1)-1)*readBytes
 				if at >= size {
 					return
 				}
@@ -220,6 +229,7 @@ func mapStore(f *os.File, head storeHead, source string) (*store, error) {
 		return nil, errCacheKey
 	}
 	s := newStore(head, source, body)
+	s.file = data
 	if err := s.check(); err != nil {
 		unmap()
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"os"
 )
 
@@ -161,6 +162,15 @@ func newStoreWriter(file *os.File, dir string) (*storeWriter, error) {
 	w.sums = &pageSums{w: w.out}
 	_, err := w.sums.Write([]byte(cacheMagic))
 	return w, err
+}
+
+// stayInMemory keeps what has no cache file from going to a temporary one.
+func (w *storeWriter) stayInMemory() {
+	for _, c := range append(w.columns[:], w.words) {
+		if c != nil {
+			c.limit = math.MaxInt
+		}
+	}
 }
 
 type guarded struct {

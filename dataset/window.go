@@ -6,7 +6,8 @@ import (
 )
 
 // Shard is the loader as rank (from 0) of world sees it in data-parallel training, with a cursor of its own at the same
-// place. Every rank deals the whole order, so that all know a step's divisor without communication.
+// place. Every rank deals the whole order, and reads
+// the whole of a stream, so that all know a step's divisor without communication.
 //
 // A step's micro-batches are split in their order, as evenly as may be: rank 0 has the first ones. The ranks' shares
 // one behind the other are the window of one rank that accumulates over all of it. At the end of an epoch a share may
@@ -16,7 +17,7 @@ func (l *Loader) Shard(rank, world int) (*Loader, error) {
 		return nil, fmt.Errorf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, which is 1 to %d", rank, world, maxWorld)
 	}
 	share := *l
-	share.rank, share.world = rank, world
+	share.rank, share.world, share.from = rank, world, l.from.share()
 	return &share, nil
 }
 
@@ -35,81 +36,123 @@ func (l *Loader) share(n int) (from, to int) {
 
 // NextWindow returns this rank's batches of one optimizer step, n or what the epoch has left for it, and the trained
 // tokens of the step over all ranks: the divisor of its loss. Behind the last window of an epoch the next one begins.
-func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int) {
-	dealt := l.dealt()
-	left := l.batches(dealt.len()) - l.position
-	whole := left
-	if n = max(n, 1); n <= left/l.world {
-		whole = n * l.world
+// Errors are those of reading, of a stream or of tokens in the cache that have become damaged; the cursor then stands
+// where it stood.
+func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error) {
+	type taken struct {
+		of       *stretch
+		position int
 	}
-	from, to := l.share(whole)
-	for i := range whole {
+	var step []taken
+	next := *l
+	for next.at.epoch == l.at.epoch && len(step)/l.world < max(n, 1) {
+		s, err := next.stretch()
+		if err != nil {
+			return nil, 0, err
+		}
+		step = append(step, taken{s, next.position})
+		if next.position++; next.position == l.opt.batches(s.dealt.len()) {
+			next.at, next.position, next.held, next.before = s.next, 0, nil, s.to
+			if s.last() {
+				next.before = 0
+			}
+		}
+	}
+	from, to := l.share(len(step))
+	for _, t := range step[from:to] {
+		if err := l.verify(t.of, t.position); err != nil {
+			return nil, 0, err
+		}
+	}
+	*l = next
+	for i, t := range step {
 		if i < from || i >= to {
-			trainedTokens += l.trained(dealt, l.position+i)
+			trainedTokens += l.trained(t.of, t.position)
 			continue
 		}
-		window = append(window, l.batch(dealt, l.epoch, l.position+i))
+		window = append(window, l.batch(t.of, t.position))
 		trainedTokens += window[len(window)-1].TrainedTokens
 	}
-	if l.position += whole; whole == left {
-		l.epoch, l.position, l.order = l.epoch+1, 0, nil
+	if s := step[len(step)-1].of; s.epoch < l.at.epoch && s.ended != nil {
+		s.ended()
 	}
-	return window, trainedTokens
+	return window, trainedTokens, nil
 }
 
-// Epoch yields this rank's batches of one epoch and leaves the cursor alone: for evaluation.
-func (l *Loader) Epoch(epoch int) iter.Seq[Batch] {
-	return func(yield func(Batch) bool) {
-		dealt := l.sequences(epoch)
-		from, to := l.share(l.batches(dealt.len()))
+// Epoch yields this rank's batches of one epoch of a set and leaves the cursor alone: for evaluation.
+// An error, as of NextWindow, ends it.
+func (l *Loader) Epoch(epoch int) iter.Seq2[Batch, error] {
+	return func(yield func(Batch, error) bool) {
+		s := l.preview(epoch)
+		from, to := l.share(l.opt.batches(s.dealt.len()))
 		for p := from; p < to; p++ {
-			if !yield(l.batch(dealt, epoch, p)) {
+			if err := l.verify(s, p); err != nil {
+				yield(Batch{}, err)
+				return
+			}
+			if !yield(l.batch(s, p), nil) {
 				return
 			}
 		}
 	}
 }
 
-// at is the numbers of the sequences of the batch at a position: from (inclusive) to to (exclusive).
-func (l *Loader) at(dealt sequences, position int) (from, to int) {
-	from = position * l.opt.BatchSize
-	return from, min(from+l.opt.BatchSize, dealt.len())
+// verify checks what is stored of the rows of a batch.
+func (l *Loader) verify(of *stretch, position int) error {
+	for _, row := range l.opt.in(of, position) {
+		if err := verify(of.rows, int(row)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (l *Loader) batch(dealt sequences, epoch, position int) Batch {
-	from, to := l.at(dealt, position)
-	rows := dealt.part(from, to)
+// at is the numbers of the sequences of the batch at a position of so many sequences: from (inclusive) to to (exclusive).
+func (o Options) at(position, sequences int) (from, to int) {
+	from = position * o.BatchSize
+	return from, min(from+o.BatchSize, sequences)
+}
+
+// in is the rows of the batch at a position.
+func (o Options) in(s *stretch, position int) []int32 {
+	return s.dealt.part(o.at(position, s.dealt.len()))
+}
+
+func (l *Loader) batch(of *stretch, position int) Batch {
+	from, to := l.opt.at(position, of.dealt.len())
+	rows := of.dealt.part(from, to)
 	shape := l.Shape()
 	tokens, T := shape.Budgets[0], l.opt.T
 	var parts [][]int32
 	if shape.Flat {
-		tokens = l.budget(l.tokens(rows))
+		tokens = l.budget(of.count(rows))
 		T, parts = tokens, [][]int32{rows}
 	} else {
 		for s := from; s < to; s++ {
-			parts = append(parts, dealt.part(s, s+1))
+			parts = append(parts, of.dealt.part(s, s+1))
 		}
 	}
 	b := newBatch(tokens, shape.Borders, len(rows))
-	b.fill(l.rows, parts, T, shape.Longest, l.opt.PadID)
-	b.Epoch, b.Last = epoch, position+1 == l.batches(dealt.len())
+	b.of = of.rows
+	b.fill(parts, T, shape.Longest, l.opt.PadID)
+	b.Epoch, b.Last = of.epoch, of.last() && position+1 == l.opt.batches(of.dealt.len())
 	return b
 }
 
 // trained counts the trained tokens of a batch without making it.
-func (l *Loader) trained(dealt sequences, position int) int {
+func (l *Loader) trained(of *stretch, position int) int {
 	n := 0
-	for _, row := range dealt.part(l.at(dealt, position)) {
-		n += l.rows.Trained(int(row))
+	for _, row := range l.opt.in(of, position) {
+		n += of.rows.Trained(int(row))
 	}
 	return n
 }
 
-// tokens counts the tokens of rows.
-func (l *Loader) tokens(rows []int32) int {
+// count is the tokens of rows.
+func (s *stretch) count(rows []int32) int {
 	n := 0
 	for _, row := range rows {
-		n += l.rows.Length(int(row))
+		n += s.rows.Length(int(row))
 	}
 	return n
 }

@@ -34,10 +34,10 @@ func TestShardsAreOneWindow(t *testing.T) {
 					t.Fatalf("%d steps, want %d", got, steps)
 				}
 				for step := range steps {
-					want, divisor := one.NextWindow(split.world * split.n)
+					want, divisor, _ := one.NextWindow(split.world * split.n)
 					var got []Batch
 					for r, l := range ranks {
-						window, trained := l.NextWindow(split.n)
+						window, trained, _ := l.NextWindow(split.n)
 						if trained != divisor || l.State() != one.State() || l.Progress() != one.Progress() {
 							t.Fatalf("step %d, rank %d: divisor %d, want %d; cursor %+v, want %+v", step, r, trained, divisor, l.State(), one.State())
 						}
@@ -72,14 +72,14 @@ func TestResumeAtAnotherWorldSize(t *testing.T) {
 			if err := plain.Restore(old.State()); err != nil {
 				t.Fatal(err)
 			}
-			want, _ := plain.NextWindow(after * 2)
+			want, _, _ := plain.NextWindow(after * 2)
 			var got []Batch
 			for rank := range after {
 				l := mustShard(t, mustLoader(t, rows, opt), rank, after)
 				if err := l.Restore(old.State()); err != nil {
 					t.Fatal(err)
 				}
-				window, _ := l.NextWindow(2)
+				window, _, _ := l.NextWindow(2)
 				got = append(got, window...)
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -138,7 +138,7 @@ func TestShardRefuses(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if window, _ := l.NextWindow(1 << 62); len(window) != 3 {
+	if window, _, _ := l.NextWindow(1 << 62); len(window) != 3 {
 		t.Errorf("a huge window has %d batches, want the epoch's 3", len(window))
 	}
 }

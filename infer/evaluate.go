@@ -93,7 +93,10 @@ type Sum struct {
 // Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil = nobody.
 func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches int) error) (Sum, error) {
 	var sum Sum
-	for b := range l.Epoch(0) {
+	for b, err := range l.Epoch(0) {
+		if err != nil {
+			return sum, err
+		}
 		if err := ctx.Err(); err != nil {
 			return sum, err
 		}
@@ -162,6 +165,9 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		return report, err
 	}
 	if set.Val.Len() == 0 {
+		if set.Streaming() {
+			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name them in dataset.val_path, or add --set dataset.streaming=false")
+		}
 		set.Val = set.Train
 	}
 	loader, err := set.ValLoader(o.BatchSize, 0)

@@ -47,6 +47,7 @@ func checkIDs(s *dataset.Set, vocab int) error {
 	if s.PadID < 0 || int(s.PadID) >= vocab {
 		s.PadID = 0
 	}
+	s.Vocab = vocab
 	for _, rows := range []dataset.Rows{s.Train, s.Val} {
 		if most, known := dataset.MaxID(rows); known && int(most) < vocab {
 			continue // otherwise the first row with such an id is looked for

@@ -100,7 +100,10 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 	if err := ts.Trained.Restore(m, params); err != nil {
 		t.Fatal(err)
 	}
-	window, trained := l.NextWindow(1000)
+	window, trained, err := l.NextWindow(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(window) != l.Batches(0) {
 		t.Fatalf("%d of %d batches", len(window), l.Batches(0))
 	}

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/tierlora/tierlora/dataset"
 )
@@ -19,7 +20,10 @@ func (r *running) loop(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		next := r.nextWindow()
+		next, err := r.nextWindow()
+		if err != nil {
+			return r.unread(ctx, next.before, err)
+		}
 		if err := r.pipeline.Gradients(next.Window); err != nil {
 			return err
 		}
@@ -85,16 +89,38 @@ type pendingWindow struct {
 }
 
 // nextWindow takes the micro-batches of the step behind the one that is finished or pending.
-func (r *running) nextWindow() *pendingWindow {
+func (r *running) nextWindow() (*pendingWindow, error) {
 	w := &pendingWindow{before: r.loader.State()}
 	w.Number = r.recorder.step() + 1
 	if r.pending != nil {
 		w.Number++
 	}
-	w.Batches, w.Trained = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps)
+	var err error
+	if w.Batches, w.Trained, err = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps); err != nil {
+		return w, err
+	}
 	w.epoch = r.loader.Progress()
 	w.LR = r.schedule(w.Number - 1)
-	return w
+	return w, nil
+}
+
+// unread ends a run whose stream cannot be read on: what was trained up to there is saved.
+func (r *running) unread(ctx context.Context, data dataset.State, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if r.pending != nil {
+		if ferr := r.finishStep(ctx); ferr != nil {
+			return errors.Join(err, ferr)
+		}
+	}
+	if r.recorder.step() == 0 {
+		return err
+	}
+	if serr := r.saver.save(data); serr != nil {
+		return errors.Join(err, serr)
+	}
+	return fmt.Errorf("%w\nThe state before it, after step %d, is in %s: put the data right and resume with --resume auto", err, r.recorder.step(), r.result.Checkpoint)
 }
 
 // waitsFor tells whether nothing may be queued behind a step before its numbers are known. On a CPU nothing can be: the

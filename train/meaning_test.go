@@ -32,6 +32,7 @@ var otherwise = map[string]string{
 	"dataset.allow_special":           "compared by the rows' hash",
 	"dataset.text_by":                 "compared by the rows' hash",
 	"dataset.sources":                 "compared by the rows' hash",
+	"dataset.streaming":               "compared by the loader's cursor",
 	"dataset.shuffle":                 "compared by the loader's hash",
 	"dataset.packing":                 "compared by the loader's hash",
 	"dataset.pad_to":                  "compared by the loader's hash",

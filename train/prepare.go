@@ -78,6 +78,14 @@ func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepare
 	return p, nil
 }
 
+// Close ends the reading of a stream and closes the session.
+func (p *prepared) Close() error {
+	if p.loader != nil {
+		p.loader.Close()
+	}
+	return p.Session.Close()
+}
+
 func (p *prepared) plan(ctx context.Context) error {
 	if err := p.readData(ctx); err != nil {
 		return err
@@ -116,8 +124,10 @@ func shapesOf(train, val *dataset.Loader) shapes {
 }
 
 func (p *prepared) readData(ctx context.Context) error {
+	data := p.spec.Dataset
+	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Logf("end of epoch %d: %s", epoch, r) }
 	var err error
-	if p.data, p.report, err = p.LoadData(ctx, p.spec.Dataset, p.spec.Seed); err != nil {
+	if p.data, p.report, err = p.LoadData(ctx, data, p.spec.Seed); err != nil {
 		return err
 	}
 	p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize)
@@ -132,10 +142,16 @@ func (p *prepared) loadValidation(batchSize int) (err error) {
 	return err
 }
 
+// NeedsMaxSteps says why a stream needs training.max_steps.
+const NeedsMaxSteps = "training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: write how many steps to make"
+
 // stepsOf is the number of optimizer steps: max_steps, or what epochs of the data make.
 func stepsOf(c Config, l *dataset.Loader) (int, error) {
 	if c.MaxSteps > 0 {
 		return c.MaxSteps, nil
+	}
+	if l.Len() == 0 {
+		return 0, errors.New(NeedsMaxSteps)
 	}
 	whole := int(math.Floor(c.Epochs))
 	n := l.Steps(whole, c.GradientAccumulationSteps)

@@ -255,7 +255,7 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) er
 	}
 	var rows []string
 	for _, b := range w.Batches {
-		rows = append(rows, r.loader.Where(b)...)
+		rows = append(rows, b.Where()...)
 	}
 	precision := ""
 	if r.On.Precision().Scaled() {

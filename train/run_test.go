@@ -251,7 +251,10 @@ func TestStepAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.end(nil)
-	w := r.nextWindow()
+	w, err := r.nextWindow()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if n := testing.AllocsPerRun(3, func() {
 		if err := r.pipeline.Gradients(w.Window); err != nil {
 			t.Fatal(err)

@@ -71,6 +71,9 @@ func validate(s train.Spec) []error {
 	if s.Training.EvalSteps > 0 && !hasVal {
 		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}
+	if s.Dataset.Streaming && s.Training.MaxSteps == 0 {
+		bad("%s", train.NeedsMaxSteps)
+	}
 	if s.Training.MaxSteps > 0 && s.Training.WarmupSteps > s.Training.MaxSteps {
 		bad("training.warmup_steps: %d are more than the run's %d steps", s.Training.WarmupSteps, s.Training.MaxSteps)
 	}

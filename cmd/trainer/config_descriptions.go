@@ -59,6 +59,7 @@ var descriptions = map[string]string{
 	"dataset.split_turns":                  "About templates that write a turn otherwise once messages follow (Qwen3 drops its reasoning): auto renders the conversation up to each such turn as a row of its own, always does so for every trained turn, never makes such a conversation an error.",
 	"dataset.allow_special":                "Special tokens that stay special inside of messages' texts, where they are read as plain text otherwise; all allows every one.",
 	"dataset.cache_dir":                    "A folder that keeps tokenised files by content hash; auto is one in the user's cache folder, for files of 64 MB and more. Empty keeps none.",
+	"dataset.streaming":                    "Streaming reads and tokenises the rows as training goes, for data that is too large to be kept as tokens or must not be: nothing is written to disk, and rows are shuffled and packed within windows of 4096. It needs training.max_steps, as the rows are not counted, and finds a malformed row only when it gets there.",
 	"training":                             "How long and how to train, and what is evaluated and saved on the way.",
 	"training.max_steps":                   "The number of optimizer steps; it wins over `epochs`. 0 lets `epochs` decide.",
 	"training.epochs":                      "The number of passes over the data; 0.5 is half a pass.",

@@ -157,9 +157,9 @@ var noCounterpart = []struct{ names, why string }{
 	{"tool_format enable_thinking preserve_thinking", "the model's own chat template decides it; a row's chat_template_kwargs gives the template more variables"},
 	{"dataset_processes preprocessing_num_workers dataloader_num_workers dataloader_prefetch_factor dataloader_pin_memory dataloader_drop_last overwrite_cache",
 		"rows are read and tokenised before the first step, batches come from memory"},
-	{"streaming pretraining_dataset streaming_multipack_buffer_size", "rows are read and tokenised before the first step; dataset.format: text trains on plain text"},
+	{"pretraining_dataset", "dataset.format: text trains on plain text, and dataset.streaming reads it as training goes"},
 	{"group_by_length", "no row is padded to the length of another: unpacked rows lie end to end, whatever their order"},
-	{"buffer_size", "rows are read and tokenised before the first step"},
+	{"buffer_size streaming_multipack_buffer_size", "with dataset.streaming rows are shuffled and packed within windows of 4096; without it over all rows"},
 	{"multipack_real_batches sample_packing_eff_est sample_packing_group_size sample_packing_bin_size total_num_tokens", "packed sequences are counted, not estimated"},
 	{"remove_unused_columns label_names length_column_name", "fields that the format does not read are left alone"},
 	{"flash_attention flash_attn xformers_attention sdp_attention s2_attention eager_attention attn_implementation flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp " +

@@ -41,9 +41,6 @@ func (p *parquetRows) row() (Row, error) {
 			return Row{}, err
 		}
 		if p.group++; p.group >= len(p.file.groups) {
-			if p.zstd != nil {
-				p.zstd.Close()
-			}
 			return Row{}, io.EOF
 		}
 		g := p.file.groups[p.group]

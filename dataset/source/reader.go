@@ -48,6 +48,7 @@ type Options struct {
 	TextBy string      // what a row of a text file is; "" = TextLine
 	Limit  int         // bytes of a row; 0 = MaxRowBytes
 	Rows   Span        // which rows are given
+	Leave  bool        // what comes behind Rows is not read
 	At     io.ReaderAt // the same bytes at any place, which Parquet needs
 	Size   int64       // of At
 }
@@ -74,7 +75,7 @@ type Reader struct {
 }
 
 // NewReader reads a file that begins with r's next byte. Behind the last row r was read to its end, so that a hash over
-// it is the file's.
+// it is the file's; Options.Leave spares that. A reader that was not read to its end must be closed.
 func NewReader(r io.Reader, o Options) *Reader {
 	if o.Limit == 0 {
 		o.Limit = MaxRowBytes
@@ -107,11 +108,32 @@ func (r *Reader) Next() (Row, error) {
 	}
 }
 
+// ErrClosed is what a closed Reader gives.
+var ErrClosed = errors.New("the reader is closed")
+
+// Close ends the reading; it leaves the file open. A second call does nothing.
+func (r *Reader) Close() {
+	if r.err == nil {
+		r.err = ErrClosed
+	}
+	r.release()
+}
+
+// release gives up what a decompressor holds.
+func (r *Reader) release() {
+	r.close()
+	r.close = func() {}
+	if p, ok := r.rows.(*parquetRows); ok && p.zstd != nil {
+		p.zstd.Close()
+		p.zstd = nil
+	}
+}
+
 // finish remembers how the reading ended.
 func (r *Reader) finish(err error) error {
 	r.err = err
-	r.close()
-	if errors.Is(err, io.EOF) {
+	r.release()
+	if errors.Is(err, io.EOF) && !(r.o.Leave && r.o.Rows.ends(r.index)) {
 		if _, drain := io.Copy(io.Discard, r.file); drain != nil {
 			r.err = drain
 		}
@@ -130,6 +152,7 @@ func (r *Reader) Line() int {
 // Count is the number of rows of a file, malformed ones counted. A Parquet file says it itself.
 func Count(r io.Reader, o Options) (int, error) {
 	in := NewReader(r, o)
+	defer in.Close()
 	if in.rows, in.err = in.open(); in.err != nil {
 		if errors.Is(in.err, io.EOF) {
 			return 0, nil
