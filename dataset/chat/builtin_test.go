@@ -48,3 +48,25 @@ func TestBuiltInEnds(t *testing.T) {
 		t.Errorf("a model's own template: %s, %v: transformers defines no eos_token there", text, err)
 	}
 }
+
+// TestMessagesAsText: a column of a CSV file can hold a list only as text.
+func TestMessagesAsText(t *testing.T) {
+	for _, text := range []string{
+		`"[{\"role\":\"user\",\"content\":\"u\\n\"},{\"role\":\"assistant\",\"content\":\"a\"}]"`,
+		`" [{\"from\":\"human\",\"value\":\"u\\n\"},{\"from\":\"gpt\",\"value\":\"a\"}] "`,
+	} {
+		conv, err := Read(Raw{Key: "messages", Messages: []byte(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := newChat(t, builtIn["chatml"], "<s>", "</s>", nil).Rows(conv)
+		if err != nil || len(rows) != 1 || rows[0].Text != "<|im_start|>user\nu\n<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n" {
+			t.Errorf("%s: %v, %v", text, rows, err)
+		}
+	}
+	for _, text := range []string{`"hi"`, `"{}"`, `"\"[]\""`} {
+		if _, err := Read(Raw{Key: "messages", Messages: []byte(text)}); err == nil || err.Error() != `field "messages" is a string, want a list of messages` {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

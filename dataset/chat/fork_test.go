@@ -62,3 +62,17 @@ func TestPromptsThatForkFromTurns(t *testing.T) {
 		})
 	}
 }
+
+func TestForksWithoutReasoning(t *testing.T) {
+	talk := `[{"role":"user","content":"u"},{"role":"assistant","content":"a","reasoning_content":"r"}]`
+	for name, source := range map[string]string{"reasoning": shutML, "a line more in the prompt": wideML} {
+		conv, err := Read(Raw{Key: "messages", Messages: []byte(talk)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := newChat(t, source, "<s>", "</s>", func(o *Options) { o.Reasoning = false }).Rows(conv)
+		if got := spans(rows); err != nil || got != `["a<|im_end|>"]` {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+}
