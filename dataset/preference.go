@@ -18,7 +18,8 @@ var preference = Format{
 	Separated: true,
 	Render:    renderPreference,
 	Untrainable: "the rows are preference pairs (chosen, rejected), which no training objective of this version learns from; to train on the " +
-		"chosen answers alone write dataset.format: completion with dataset.fields: {prompt: prompt, completion: chosen}",
+		"chosen answers alone write dataset.format: completion with dataset.fields: {prompt: prompt, completion: chosen}, or where the " +
+		"answers are lists of messages dataset.format: messages with dataset.fields: {messages: chosen}",
 }
 
 func renderPreference(f Fields, cfg Config) (Example, error) {

@@ -39,7 +39,7 @@ func newInspectTemplate(c *console) *cobra.Command {
 With --file, render conversations with a chat template, as Hugging Face transformers does.
 
 A conversation is a list of messages, or an object with messages; its other keys (tools, documents, anything that the
-template reads) are variables of the template. The file holds one on each line, or is one JSON list of them.
+template reads) are variables of the template. The file holds one on each line, or is one of them or a JSON list of them.
 bos_token and eos_token are undefined unless they are given, as for a tokenizer that has none.`,
 		Example: `  trainer inspect template --model ./SmolLM2-135M-Instruct
   trainer inspect template --file chat_template.jinja --conversations chats.jsonl --generation-prompt
@@ -133,7 +133,7 @@ func parseNow(s string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--now %s: write a time such as 2025-03-14T15:09:26", shellQuote(s))
 }
 
-// readConversations reads one JSON list of conversations, or a conversation on each line.
+// readConversations reads one JSON list of conversations, one conversation, or one on each line.
 func readConversations(text string) ([]*jinja.Dict, error) {
 	var all []*jinja.Dict
 	add := func(v jinja.Value) error {
@@ -143,15 +143,18 @@ func readConversations(text string) ([]*jinja.Dict, error) {
 		}
 		return err
 	}
+	text = strings.TrimPrefix(text, "\ufeff")
 	if v, err := jinja.FromJSON([]byte(text)); err == nil {
+		items := []jinja.Value{v}
 		if list, ok := v.(*jinja.List); ok && !isMessages(list) {
-			for i, item := range list.Items {
-				if err := add(item); err != nil {
-					return nil, fmt.Errorf("conversation %d: %w", i, err)
-				}
-			}
-			return all, nil
+			items = list.Items
 		}
+		for i, item := range items {
+			if err := add(item); err != nil {
+				return nil, fmt.Errorf("conversation %d: %w", i, err)
+			}
+		}
+		return all, nil
 	}
 	for i, line := range strings.Split(text, "\n") {
 		if strings.TrimSpace(line) == "" {

@@ -43,6 +43,17 @@ func TestInspectTemplate(t *testing.T) {
 	if code != 0 || out != "conversation 0\nuser: a\n\n\nconversation 1\nuser: b\n\n\n" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
+	for name, text := range map[string]string{
+		"an object over lines":  "\ufeff{\n \"messages\": [{\"role\": \"user\",\n \"content\": \"a\"}]\n}\n",
+		"messages over lines":   "[\n {\"role\": \"user\", \"content\": \"a\"}\n]\n",
+		"a line with a mark":    "\ufeff" + `[{"role": "user", "content": "a"}]`,
+		"a list of one of them": `[[{"role": "user", "content": "a"}]]`,
+	} {
+		write("one.json", text)
+		if code, out, errOut := run("--file", "t.jinja", "--conversations", "one.json", "--json"); code != 0 || out != `{"text":"user: a\n","generation":[[6,7]]}`+"\n" {
+			t.Errorf("%s: exit code %d, %s%s", name, code, out, errOut)
+		}
+	}
 	for name, c := range map[string]struct {
 		args []string
 		err  string

@@ -88,7 +88,8 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 			c.allow[id] = true
 		}
 	}
-	if c.plain, err = Compile(plain, sources.Tokens, o.Date); err != nil {
+	tokens := givenEnd(sources.Tokens, plain.Source, tok)
+	if c.plain, err = Compile(plain, tokens, o.Date); err != nil {
 		return nil, err
 	}
 	c.tools = c.plain

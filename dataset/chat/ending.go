@@ -49,15 +49,15 @@ func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail s
 	from := max(start, lastText(raw[:end], p.how))
 	after := trimRight(raw[from:end])
 	ends := p.c.endText(p.t)
-	if ends != "" {
+	if ends != "" || p.c.known[p.t].unknown {
 		if at, ok := p.endsTurn(after); ok {
 			return from + at, from + len(after), "", nil
 		}
 	}
 	if ends == "" || len(p.conv.Messages[i].callNames()) > 0 {
 		if end < len(raw) {
-			if s := p.c.specials(raw[end:min(len(raw), end+100)]); len(s) > 0 && s[0].Start == 0 {
-				return end, end + s[0].End, "", nil
+			if n := p.c.firstMark(raw[end:min(len(raw), end+100)]); n > 0 {
+				return end, end + n, "", nil
 			}
 		} else if tail = p.nextMark(raw, i); tail != "" {
 			return end, end, tail, nil
@@ -75,7 +75,7 @@ func (p *prover) endsTurn(after string) (at int, ok bool) {
 	if s := p.c.specials(after); len(s) > 0 && s[len(s)-1].End == len(after) {
 		return s[len(s)-1].Start, true
 	}
-	if end := p.c.endText(p.t); strings.HasSuffix(after, end) {
+	if end := p.c.endText(p.t); end != "" && strings.HasSuffix(after, end) {
 		return len(after) - len(end), true
 	}
 	return 0, false
@@ -93,10 +93,16 @@ func (p *prover) nextMark(raw string, i int) string {
 		return known
 	}
 	rest := out.Text[len(raw):]
-	if s := p.c.specials(rest); len(s) > 0 && s[0].Start == 0 {
-		return rest[:s[0].End]
+	return rest[:p.c.firstMark(rest)]
+}
+
+// firstMark is the end of the special token that a text begins with, but for line breaks; 0 without one.
+func (c *Chat) firstMark(text string) int {
+	lead := len(text) - len(strings.TrimLeft(text, "\n"))
+	if s := c.specials(text[lead:]); len(s) > 0 && s[0].Start == 0 {
+		return lead + s[0].End
 	}
-	return ""
+	return 0
 }
 
 // parts takes reasoning and calls of tools out of the spans of message i where the options say so. stopAt is where the end

@@ -302,7 +302,7 @@ func (s *Sources) Fingerprint(name string) string {
 }
 
 // spansVersion is part of every fingerprint: a change of what is trained calls for a new one.
-const spansVersion = 1
+const spansVersion = 2
 
 // Named is a template's source and what errors call it.
 type Named struct{ Name, Source string }
@@ -325,6 +325,26 @@ func BuiltIn() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// givenEnd gives a built-in template the tokenizer's end token where the model's files name none, as they may without a
+// template of their own. Other templates get what transformers would give them.
+func givenEnd(tokens *jinja.Dict, source string, tok Tokenizer) *jinja.Dict {
+	ends, ok := tok.(interface{ EOS() (int32, bool) })
+	if !ok || !slices.ContainsFunc(BuiltIn(), func(name string) bool { return builtIn[name] == source }) {
+		return tokens
+	}
+	id, ok := ends.EOS()
+	text, known := tok.Token(id)
+	if tokens == nil {
+		tokens = jinja.NewDict()
+	}
+	if _, named := tokens.Get("eos_token"); named || !ok || !known {
+		return tokens
+	}
+	tokens = tokens.Copy()
+	tokens.Set("eos_token", jinja.Str(text))
+	return tokens
 }
 
 // builtIn are plain templates: every message between marks, with the mark that ends it.

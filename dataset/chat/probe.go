@@ -10,6 +10,7 @@ import (
 
 // traits are what a template is found to do.
 type traits struct {
+	unknown   bool      // it refuses the talks it is tried on
 	end       string    // what ends a turn of the assistant
 	prompt    string    // what the generation prompt adds; "" without one
 	next      [2]string // the special token with which a user's and a tool's message begins, where end is ""
@@ -64,7 +65,8 @@ func (c *Chat) try(t *Template, known *traits) {
 	}
 	switch {
 	case !texts && !parts:
-		return // it refuses such a conversation: nothing is known
+		known.unknown = true
+		return
 	case !texts:
 		known.partsOnly, content = true, asParts
 	case !parts:
@@ -94,10 +96,10 @@ func (c *Chat) try(t *Template, known *traits) {
 	if trimSpace(known.end) == "" {
 		known.end = ""
 		first := func(n int, text string) {
-			text = strings.TrimLeft(text, "\n")
-			if s := c.specials(text); len(s) > 0 && s[0].Start == 0 {
-				known.next[n] = text[:s[0].End]
-				known.stops = append(known.stops, s[0].ID)
+			text = strings.TrimPrefix(text, end)
+			if at := c.firstMark(text); at > 0 {
+				known.next[n] = text[:at]
+				stop(c.specials(text[:at]))
 			}
 		}
 		first(0, middle)

@@ -27,7 +27,7 @@ func Roles() []string { return slices.Clone(messageRoles) }
 // Raw is a row's fields as JSON, with the names under which errors speak of them. Only Messages is required.
 type Raw struct {
 	Key      string // of Messages
-	Messages []byte
+	Messages []byte // a list, or such a list as a string
 	Tools    []byte // a list of tools, or such a list as a string
 	Vars     []byte // an object: more variables for the template
 	System   string // a system message that comes first
@@ -41,6 +41,11 @@ func Read(raw Raw) (*Conversation, error) {
 		return nil, fmt.Errorf("field %q: %w", raw.Key, err)
 	}
 	list, ok := v.(*jinja.List)
+	if text, is := v.(jinja.Str); is { // a CSV file has no lists
+		if inner, err := jinja.FromJSON([]byte(text)); err == nil {
+			list, ok = inner.(*jinja.List)
+		}
+	}
 	if !ok {
 		return nil, fmt.Errorf("field %q is %s, want a list of messages", raw.Key, typeOf(v))
 	}

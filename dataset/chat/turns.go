@@ -50,7 +50,7 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 }
 
 // fork is for templates whose prompt opens a reasoning that the turn's text does not have, or not so: the turn begins where
-// the two part, if that is behind the last message's text, in the head of the turn, and what is left speaks of reasoning.
+// the two part, if that is behind the last message's text, in the head of the turn, and the prompt's head speaks of reasoning.
 func (p *prover) fork(t *provenTurn) bool {
 	n := 0
 	for n < len(t.before) && n < len(t.after) && t.before[n] == t.after[n] {
@@ -67,8 +67,11 @@ func (p *prover) fork(t *provenTurn) bool {
 			}
 		}
 	}
-	rest := strings.ToLower(t.before[n:])
-	opens := func(word string) bool { return strings.Contains(rest, word) }
+	if tag := strings.LastIndexByte(t.before[from:n], '<'); tag >= 0 && !strings.Contains(t.before[from+tag:n], ">") {
+		n = from + tag // a tag that is no special token is whole too
+	}
+	head := strings.ToLower(t.before[from:])
+	opens := func(word string) bool { return strings.Contains(head, word) }
 	if trimSpace(t.before[from:n]) == "" || !slices.ContainsFunc([]string{"think", "thought", "reason"}, opens) {
 		return false
 	}
@@ -117,7 +120,7 @@ func (p *prover) checkWritten(t provenTurn) error {
 	turn := t.after[len(t.before):]
 	for _, name := range p.conv.Messages[t.message].callNames() {
 		if !strings.Contains(turn, name) {
-			return fmt.Errorf("%s: the template does not write the call of %s", p.conv.name(t.message), clip(name))
+			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by dataset.chat_template, or leave such conversations out", p.conv.name(t.message), clip(name))
 		}
 	}
 	if p.how == bare {
@@ -125,7 +128,7 @@ func (p *prover) checkWritten(t provenTurn) error {
 	}
 	for n, text := range p.texts {
 		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
-			return fmt.Errorf("%s: the template does not write the message's text", p.conv.name(t.message))
+			return fmt.Errorf("%s: the template does not write the message's text: name one that does by dataset.chat_template, or leave such conversations out", p.conv.name(t.message))
 		}
 	}
 	return nil
