@@ -97,7 +97,7 @@ func TestStreamReport(t *testing.T) {
 	}
 	text := report.String()
 	for _, part := range []string{
-		"data: " + cfg.Path + ", format text\n  streaming: the numbers are of the first 4",
+		"data: " + cfg.Path + ", format text, found from the keys of the first row\n  streaming: the numbers are of the first 4",
 		" rows, the rest is read as training goes\n  rows: 4",
 		"\nvalidation data: " + cfg.ValPath + " (sha256 ",
 		"leak: 50 of the 50 validation rows are training rows too",

@@ -140,9 +140,7 @@ func (c *compiler) ref(s scope, name string, line int) ident {
 func (c *compiler) statements(nodes []node, s scope) []stmt {
 	var all []stmt
 	for _, n := range nodes {
-		if st := c.statement(n, s); st != nil {
-			all = append(all, st)
-		}
+		all = append(all, c.statement(n, s))
 	}
 	return all
 }

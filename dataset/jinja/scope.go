@@ -86,15 +86,6 @@ func (s *symbols) findRef(name string) (ident, bool) {
 	return ident{}, false
 }
 
-func (s *symbols) findLoad(id ident) (load, bool) {
-	for ; s != nil; s = s.parent {
-		if l, ok := s.loads[id]; ok {
-			return l, true
-		}
-	}
-	return load{}, false
-}
-
 func (s *symbols) store(name string) {
 	s.stores[name] = true
 	if _, ok := s.refs[name]; ok {

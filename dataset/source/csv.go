@@ -22,8 +22,7 @@ type csvRows struct {
 	line   int // of the next byte, from 1
 	header []string
 	keys   [][]byte // of the header, as JSON
-	cell   []byte
-	cells  []int // where each cell of the row at hand ends in text
+	cells  []int    // where each cell of the row at hand ends in text
 	text   []byte
 	data   []byte
 }
