@@ -89,11 +89,7 @@ func TestBrokenContainers(t *testing.T) {
 	rows := strings.Repeat("{\"text\":\"some text\"}\n", 2000)
 	gz, zs, chat := gzipped(t, rows), zstandard(t, rows), made(t, "chat_none_v1.parquet")
 	size := len(chat)
-	for _, c := range []struct {
-		name, path, content string
-		change              func(*Config)
-		want                string
-	}{
+	checkBroken(t, []brokenFile{
 		// CSV and TSV
 		{"no bytes", "d.csv", "", nil, "d.csv: the file holds no row"},
 		{"a header alone", "d.csv", "text\n", nil, "d.csv: the file holds no row"},
@@ -165,17 +161,7 @@ func TestBrokenContainers(t *testing.T) {
 			"d.parquet: the Parquet file is damaged: column \"id\": the checksum of a page does not match"},
 		{"Parquet in gzip", "d.parquet.gz", gzipped(t, chat), nil, `d.parquet.gz: the file is named .parquet and begins with "\x1f\x8b\b\x00" instead of "PAR1": it is no Parquet file`},
 		{"Parquet under another name", "d.jsonl.gz", gzipped(t, chat), nil, "d.jsonl.gz: the file is Parquet inside a compressed file: unpack it first"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, _, err := loadText(t, c.path, c.content, c.change)
-			if err == nil {
-				t.Fatalf("no error, want %q", c.want)
-			}
-			if err.Error() != c.want {
-				t.Errorf("\ngot  %q\nwant %q", err.Error(), c.want)
-			}
-		})
-	}
+	})
 }
 
 // TestBrokenSources is every way in which a source's files are known not to be found, with the whole error.

@@ -12,11 +12,29 @@ import (
 )
 
 // brokenFiles is every way a data file is known to be wrong, with the whole error.
-var brokenFiles = []struct {
+// brokenFile is a file that cannot be loaded, and the whole error.
+type brokenFile struct {
 	name, path, content string
 	change              func(*Config)
 	want                string
-}{
+}
+
+func checkBroken(t *testing.T, files []brokenFile) {
+	t.Helper()
+	for _, c := range files {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := loadText(t, c.path, c.content, c.change)
+			if err == nil {
+				t.Fatalf("no error, want %q", c.want)
+			}
+			if err.Error() != c.want {
+				t.Errorf("\ngot  %q\nwant %q", err.Error(), c.want)
+			}
+		})
+	}
+}
+
+var brokenFiles = []brokenFile{
 	{"no rows", "data.jsonl", "", nil, "data.jsonl: the file holds no row"},
 	{"blank lines only", "data.jsonl", "\n \n\t\n", nil, "data.jsonl: the file holds no row"},
 	{"byte order mark only", "data.jsonl", "\xef\xbb\xbf", nil, "data.jsonl: the file holds no row"},
@@ -109,19 +127,7 @@ var brokenFiles = []struct {
 		"data.jsonl: val_split 0.5 of 1 rows leaves no row to train on"},
 }
 
-func TestBrokenFiles(t *testing.T) {
-	for _, c := range brokenFiles {
-		t.Run(c.name, func(t *testing.T) {
-			_, _, err := loadText(t, c.path, c.content, c.change)
-			if err == nil {
-				t.Fatalf("no error, want %q", c.want)
-			}
-			if err.Error() != c.want {
-				t.Errorf("\ngot  %q\nwant %q", err.Error(), c.want)
-			}
-		})
-	}
-}
+func TestBrokenFiles(t *testing.T) { checkBroken(t, brokenFiles) }
 
 func TestUnreadable(t *testing.T) {
 	cfg := Default()

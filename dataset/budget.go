@@ -14,7 +14,7 @@ const (
 	batchesABudget  = 2       // which takes about as long as so many micro-batches: a further budget must save more
 	savingOfABudget = 0.005   // and this part of the tokens at least
 	budgetSizes     = 512     // different sizes that are looked at, at most
-	grains          = 1 << 16 // different totals of batches that are told apart, at most
+	grains          = 1 << 16 // totals of batches that are counted apart, at most
 	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: about a second
 )
 

@@ -93,7 +93,7 @@ type Found struct {
 	Rows  int    `json:"rows"`
 }
 
-// shownTokens is how many kinds of special tokens are told apart.
+// shownTokens is how many kinds of special tokens are counted each by itself.
 const shownTokens = 20
 
 func (c *ChatReport) find(token string, rows int) {

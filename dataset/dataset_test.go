@@ -27,12 +27,34 @@ func show(r Row) string {
 	return b.String()
 }
 
+// rowsOfFile is a file and its rows: trained tokens in brackets.
+type rowsOfFile struct {
+	name, file string
+	change     func(*Config)
+	want       []string
+}
+
+func checkRows(t *testing.T, files []rowsOfFile) {
+	t.Helper()
+	for _, c := range files {
+		t.Run(c.name, func(t *testing.T) {
+			set, _, err := loadText(t, "data.jsonl", c.file, c.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range all(set.Train) {
+				got = append(got, show(r))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestRows(t *testing.T) {
-	for _, c := range []struct {
-		name, file string
-		change     func(*Config)
-		want       []string
-	}{
+	checkRows(t, []rowsOfFile{
 		{"completion", `{"prompt":"q","completion":"a"}`, nil, []string{"<s>q\n[a</s>]"}},
 		{"question and answer", `{"question":"q","answer":"a"}`, nil, []string{"<s>q\n[a</s>]"}},
 		{"fields of one's choice", `{"x":"q","y":"a"}`, func(c *Config) { c.Fields = map[string]string{"prompt": "x", "completion": "y"} }, []string{"<s>q\n[a</s>]"}},
@@ -52,21 +74,7 @@ func TestRows(t *testing.T) {
 			[]string{"<s>" + alpacaIntro + "### Instruction:\nDo it.\n\n### Response:\n[done</s>]"}},
 		{"first label is never trained", `{"input_ids":[101,102],"labels":[101,102]}`, nil, []string{"a[b]"}},
 		{"cut", `{"prompt":"q","completion":"abcdef"}`, func(c *Config) { c.MaxLength = 5 }, []string{"<s>q\n[ab]"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			set, _, err := loadText(t, "data.jsonl", c.file, c.change)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, r := range all(set.Train) {
-				got = append(got, show(r))
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
-			}
-		})
-	}
+	})
 }
 
 func TestNoBOS(t *testing.T) {

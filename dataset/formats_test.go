@@ -13,11 +13,7 @@ import (
 
 func TestFormatRows(t *testing.T) {
 	ask := func(s string) string { return "### Instruction:\n" + s + "\n\n### Response:\n" }
-	for _, c := range []struct {
-		name, file string
-		change     func(*Config)
-		want       []string
-	}{
+	checkRows(t, []rowsOfFile{
 		{"alpaca with a system text", `{"instruction":"Do it.","output":"done","system":"Be kind."}`, nil, []string{"<s>Be kind.\n\n" + ask("Do it.") + "[done</s>]"}},
 		{"alpaca with history", `{"instruction":"c","input":"x","output":"d","history":[["a","b"]]}`, nil,
 			[]string{"<s>" + alpacaIntro + ask("a") + "[b</s>]\n\n" + ask("c\n\n### Input:\nx") + "[d</s>]"}},
@@ -34,21 +30,7 @@ func TestFormatRows(t *testing.T) {
 		{"no chunk of one token", `{"text":"abcdefg"}`, func(c *Config) { c.MaxLength = 4 }, []string{"<s>[abc]", "d[ef]", "g[</s>]"}},
 		{"a long text is cut", `{"text":"abcdefgh"}`, func(c *Config) { c.MaxLength, c.OnTruncated = 4, TruncatedKeep }, []string{"<s>[abc]"}},
 		{"a long answer is cut", `{"prompt":"q","completion":"abcdef"}`, func(c *Config) { c.MaxLength = 5 }, []string{"<s>q\n[ab]"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			set, _, err := loadText(t, "data.jsonl", c.file, c.change)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, r := range all(set.Train) {
-				got = append(got, show(r))
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got  %q\nwant %q", got, c.want)
-			}
-		})
-	}
+	})
 }
 
 func TestBrokenFormats(t *testing.T) {

@@ -131,11 +131,12 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzCacheFile: whatever a cache file holds behind right checksums, it is refused or gives rows that keep the rules.
-func FuzzCacheFile(f *testing.F) {
+// wholeCache is a cache file, and its head.
+func wholeCache(f *testing.F) ([]byte, storeHead) {
+	f.Helper()
 	cfg, _ := cacheFile(f)
 	mustLoad(f, cfg, bytesTokenizer{})
-	whole, err := os.ReadFile(entries(f, cfg)[0])
+	whole, err := os.ReadFile(tokensOf(f, cfg))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -143,6 +144,12 @@ func FuzzCacheFile(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	return whole, head
+}
+
+// FuzzCacheFile: whatever a cache file holds behind right checksums, it is refused or gives rows that keep the rules.
+func FuzzCacheFile(f *testing.F) {
+	whole, head := wholeCache(f)
 	body := whole[len(cacheMagic):head.size()]
 	f.Add(body, head.Rows, head.Tokens)
 	f.Add([]byte{}, uint64(0), uint64(0))
@@ -177,16 +184,7 @@ func FuzzCacheFile(f *testing.F) {
 
 // FuzzCacheBytes: any bytes in the place of a cache file are refused or are the file.
 func FuzzCacheBytes(f *testing.F) {
-	cfg, _ := cacheFile(f)
-	mustLoad(f, cfg, bytesTokenizer{})
-	whole, err := os.ReadFile(entries(f, cfg)[0])
-	if err != nil {
-		f.Fatal(err)
-	}
-	head, _, err := readHead(bytes.NewReader(whole), int64(len(whole)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	whole, head := wholeCache(f)
 	f.Add(whole)
 	f.Add([]byte(cacheMagic))
 	path := filepath.Join(f.TempDir(), "f.tokens")

@@ -12,7 +12,7 @@ import (
 
 // TestBudgetsShareMemory: a step for fewer tokens, in the memory of the larger one alone, computes what the larger one does
 // with padding in place of the missing row; on a CPU, and with a GPU's merged and grouped calls, with each recompute policy.
-// A step that begins with one's micro-batch and goes on with the other's adds both up.
+// A step that runs one's micro-batch and then the other's adds both up.
 func TestBudgetsShareMemory(t *testing.T) {
 	const less = stepTokens * (stepRows - 1) / stepRows
 	host := graph.NewCPU(2)

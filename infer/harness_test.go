@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
@@ -51,4 +52,42 @@ func numbers(x kernel.Tensor) []float64 {
 		return x.F64()
 	}
 	return golden.Numbers(x.F32())
+}
+
+// evaluatorOf evaluates rows of at most longest tokens on the CPU, in float32.
+func evaluatorOf(t *testing.T, b *session.Base, longest int) *Evaluator {
+	t.Helper()
+	on := graph.NewCPU(0)
+	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest}, on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, on.Workers()) }, &step.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := step.Bind(m, m.Runs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// rowLoss is the sum of negative log-likelihoods of a row, padded to longest, and its trained tokens.
+func rowLoss(t *testing.T, v *Evaluator, longest int, ids, labels []int32) (nll float64, trained int) {
+	t.Helper()
+	b := dataset.Batch{IDs: make([]int32, longest), Labels: make([]int32, longest), Positions: make([]int32, longest), CuSeqlens: []int32{0, int32(longest)}}
+	for k := range b.Labels {
+		b.Labels[k], b.Positions[k] = dataset.Ignore, int32(k)
+	}
+	copy(b.IDs, ids)
+	copy(b.Labels, labels)
+	v.batch.Fill(b)
+	v.data.Scale(1)
+	trained = v.data.Fill(b)
+	nll, err := v.batchLoss()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nll, trained
 }

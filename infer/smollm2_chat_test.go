@@ -9,9 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -51,38 +49,11 @@ func TestSmolLM2ConversationsLoseAsTransformers(t *testing.T) {
 	if report.TrainedTokens != int64(want.Trained) || report.Kept != want.Rows {
 		t.Fatalf("%v: want %d trained tokens of %d rows", report, want.Trained, want.Rows)
 	}
-	longest := report.Longest
-	on := graph.NewCPU(0)
-	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest}, on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, on.Workers()) }, &step.Program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := step.Bind(m, m.Runs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := evaluatorOf(t, b, report.Longest)
 	sum := 0.0
 	for i := range set.Train.Len() {
 		row := set.Train.Row(i)
-		ids, labels, positions := make([]int32, longest), make([]int32, longest), make([]int32, longest)
-		for k := range labels {
-			labels[k], positions[k] = dataset.Ignore, int32(k)
-			if k < len(row.IDs) {
-				ids[k], labels[k] = row.IDs[k], row.Labels[k]
-			}
-		}
-		batch := dataset.Batch{IDs: ids, Labels: labels, Positions: positions, CuSeqlens: []int32{0, int32(longest)}}
-		v.batch.Fill(batch)
-		v.data.Scale(1)
-		v.data.Fill(batch)
-		loss, err := v.batchLoss()
-		if err != nil {
-			t.Fatal(err)
-		}
+		loss, _ := rowLoss(t, v, report.Longest, row.IDs, row.Labels)
 		sum += loss
 	}
 	golden.Near(t, "mean loss of a batch of conversations", sum/float64(want.Trained), want.Loss, 1e-4)

@@ -6,9 +6,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -41,43 +39,17 @@ func TestSmolLM2EvaluatesAsTransformers(t *testing.T) {
 	for _, r := range want.Rows {
 		longest = max(longest, len(r.IDs))
 	}
-	on := graph.NewCPU(0)
-	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest}, on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, on.Workers()) }, &step.Program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := step.Bind(m, m.Runs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := evaluatorOf(t, b, longest)
 	var nll float64
 	trained := 0
 	for i, r := range want.Rows {
-		ids, labels, positions := make([]int32, longest), make([]int32, longest), make([]int32, longest)
-		for k := range labels {
-			labels[k] = -100
-			if k < len(r.IDs) {
-				ids[k] = r.IDs[k]
-				if k >= r.Prompt {
-					labels[k] = r.IDs[k]
-				}
-			}
-			positions[k] = int32(k)
+		labels := slices.Clone(r.IDs)
+		for k := range r.Prompt {
+			labels[k] = dataset.Ignore
 		}
-		batch := dataset.Batch{IDs: ids, Labels: labels, Positions: positions, CuSeqlens: []int32{0, int32(longest)}}
-		v.batch.Fill(batch)
-		v.data.Scale(1)
-		n := v.data.Fill(batch)
+		got, n := rowLoss(t, v, longest, r.IDs, labels)
 		if n != r.Trained {
 			t.Fatalf("row %d: %d trained tokens, want %d", i, n, r.Trained)
-		}
-		got, err := v.batchLoss()
-		if err != nil {
-			t.Fatal(err)
 		}
 		golden.Near(t, "row's NLL", got/float64(n), r.NLL/float64(n), 1e-3)
 		nll, trained = nll+got, trained+n

@@ -2,7 +2,7 @@ package chat
 
 import "testing"
 
-// Templates whose generation prompt opens a reasoning which a turn goes on with otherwise, or has none of; and one that
+// Templates whose generation prompt opens a reasoning which a turn continues otherwise, or has none of; and one that
 // ends turns only between messages.
 const (
 	promptHead = `{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}`

@@ -1,9 +1,13 @@
 package chat
 
 import (
+	"path/filepath"
 	"regexp"
+	"strings"
+	"testing"
 
 	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // markTokenizer has a token for each character; what looks like a special token is one.
@@ -60,3 +64,25 @@ func (markTokenizer) ID(token string) (int32, bool) {
 	return markID(token), markPattern.MatchString(token)
 }
 func (markTokenizer) Token(id int32) (string, bool) { return "?", true }
+
+// goldenTemplate is a template of the reference with its renderings.
+type goldenTemplate struct {
+	Source  string                             `json:"source"`
+	Renders map[string]map[string]goldenRender `json:"renders"`
+}
+
+// eachTemplate goes through the reference's templates, by name.
+func eachTemplate(t *testing.T, see func(name string, g goldenTemplate)) {
+	t.Helper()
+	files, err := filepath.Glob(golden.Outside(t, "goldens/templates/*.json"))
+	if err != nil || len(files) < 46 { // with the conversations
+		t.Fatalf("%d files of templates, %v", len(files), err)
+	}
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".json"); name != "conversations" {
+			var g goldenTemplate
+			golden.JSON(t, file, &g)
+			see(name, g)
+		}
+	}
+}

@@ -144,6 +144,18 @@ func (b *blockFilter) apply(f *frame, text string) Value {
 	return b.filter.eval(f)
 }
 
+// captured runs a block's body and gives what it wrote; nothing where the body leaves a loop. line is the block's.
+func captured(body []stmt, f *frame, line int) (string, control) {
+	before := f.st.push()
+	if c := execAll(body, f); c != goOn {
+		f.st.drop(before)
+		return "", c
+	}
+	text := f.st.pop(before)
+	f.st.line = line
+	return text, goOn
+}
+
 type setBlockStmt struct {
 	line   int
 	target target
@@ -156,20 +168,17 @@ type setBlockStmt struct {
 
 func (s *setBlockStmt) exec(f *frame) control {
 	s.enter.exec(f)
-	before := f.st.push()
-	if c := execAll(s.body, f); c != goOn {
-		f.st.drop(before)
+	text, c := captured(s.body, f, s.line)
+	if c != goOn {
 		return c
 	}
-	text := f.st.pop(before)
-	f.st.line = s.line
 	var v Value = Str(text)
 	if s.filter != nil {
 		v = s.filter.apply(f, text)
 	}
 	for _, e := range s.spaces {
 		if _, ok := e.eval(f).(*namespace); !ok {
-			assignAttribute(f.st, e.eval(f))
+			assignAttribute(e.eval(f))
 		}
 	}
 	s.target.assign(f, v)
@@ -179,7 +188,7 @@ func (s *setBlockStmt) exec(f *frame) control {
 
 // assignAttribute raises what Python raises for x['name'] = value where x is no namespace: Jinja2 checks
 // that in {% set %} with a value only.
-func assignAttribute(_ *state, v Value) {
+func assignAttribute(v Value) {
 	if v == nil {
 		v = None{}
 	}
@@ -199,13 +208,10 @@ type filterBlockStmt struct {
 
 func (s *filterBlockStmt) exec(f *frame) control {
 	s.enter.exec(f)
-	before := f.st.push()
-	if c := execAll(s.body, f); c != goOn {
-		f.st.drop(before)
+	text, c := captured(s.body, f, s.line)
+	if c != goOn {
 		return c
 	}
-	text := f.st.pop(before)
-	f.st.line = s.line
 	writeString(f.st, s.filter.apply(f, text))
 	s.leave.exec(f)
 	return goOn
