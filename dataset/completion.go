@@ -3,8 +3,8 @@ package dataset
 // completion is {prompt, completion}: prompt + Config.Separator is masked, the completion trained.
 var completion = Format{
 	Roles: []Role{
-		{Name: "prompt", Keys: []string{"prompt", "question"}},
-		{Name: "completion", Keys: []string{"completion", "answer", "response"}},
+		{Name: "prompt", Keys: []string{"prompt", "question", "query", "input"}},
+		{Name: "completion", Keys: []string{"completion", "answer", "response", "output"}},
 	},
 	Separated: true,
 	Render:    renderCompletion,

@@ -130,18 +130,27 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 }
 
 // detect finds the format from the keys of the first row: of the formats whose required fields are there, the one that
-// requires most. Two of equal rank are an error.
+// requires most, then the one that reads most keys, then the one by whose own names the keys go. Two of equal rank are
+// an error.
 func detect(o Object, cfg Config) (string, error) {
-	best, rank, tie := "", 0, ""
+	best, rank, tie := "", [3]int{}, ""
 	for _, name := range formatNames() {
 		f := Formats[name]
-		if _, missing := f.bind(o, cfg.Fields); missing != "" || !f.hasRoles(cfg.fieldRoles()) {
+		keys, missing := f.bind(o, cfg.Fields)
+		if missing != "" || !f.hasRoles(cfg.fieldRoles()) {
 			continue
 		}
-		switch n := f.required(); {
-		case n > rank:
+		n := [3]int{f.required()}
+		for _, r := range f.Roles {
+			if key := keys[r.Name]; o.Has(key) {
+				n[1]++
+				n[2] -= slices.Index(r.Keys, key)
+			}
+		}
+		switch c := slices.Compare(n[:], rank[:]); {
+		case best == "" || c > 0:
 			best, rank, tie = name, n, ""
-		case n == rank:
+		case c == 0:
 			tie = name
 		}
 	}
@@ -149,6 +158,9 @@ func detect(o Object, cfg Config) (string, error) {
 		return "", fmt.Errorf("the keys %s fit the formats %s and %s: set dataset.format", o.keyList(), best, tie)
 	}
 	if best == "" {
+		if key, ok := o.onlyRows(); ok {
+			return "", fmt.Errorf("the rows are a list under the key %q of one object: write that list alone into the file (with jq: jq .%s FILE)", key, key)
+		}
 		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(), formatNeeds())
 	}
 	return best, nil

@@ -25,6 +25,10 @@ func TestFormatRows(t *testing.T) {
 			func(c *Config) { c.Inspect = true }, []string{"<s>q\n[a</s>]"}},
 		{"nested fields", `{"q":{"text":"a"},"r":[{"s":"b"}]}`, func(c *Config) { c.Fields = map[string]string{"prompt": "q.text", "completion": "r.0.s"} }, []string{"<s>a\n[b</s>]"}},
 		{"a key with a dot", `{"q.text":"a","q":{"text":"no"},"completion":"b"}`, func(c *Config) { c.Fields = map[string]string{"prompt": "q.text"} }, []string{"<s>a\n[b</s>]"}},
+		{"input and output", `{"input":"a","output":"b"}`, nil, []string{"<s>a\n[b</s>]"}},
+		{"query and response", `{"query":"a","response":"b","type":"GSM"}`, nil, []string{"<s>a\n[b</s>]"}},
+		{"alpaca with an input is alpaca", `{"instruction":"Do it.","input":"","output":"done"}`, nil, []string{"<s>" + alpacaIntro + ask("Do it.") + "[done</s>]"}},
+		{"alpaca with its prompt is alpaca", `{"instruction":"Do it.","output":"done","prompt":"Instruction: Do it."}`, nil, []string{"<s>" + alpacaIntro + ask("Do it.") + "[done</s>]"}},
 		{"auto", `{"prompt":"a","completion":"b"}`, func(c *Config) { c.Format = FormatAuto }, []string{"<s>a\n[b</s>]"}},
 		{"a long text", `{"text":"abcdefgh"}`, func(c *Config) { c.MaxLength = 4 }, []string{"<s>[abc]", "d[efg]", "h[</s>]"}},
 		{"no chunk of one token", `{"text":"abcdefg"}`, func(c *Config) { c.MaxLength = 4 }, []string{"<s>[abc]", "d[ef]", "g[</s>]"}},
@@ -73,8 +77,7 @@ func TestRealFormats(t *testing.T) {
 		{path: "torchtune-tiny/alpaca_tiny.json", format: "alpaca", rows: 100, kept: 100},
 		{path: "torchtune-tiny/instruct_tiny.json", format: "alpaca", rows: 2, kept: 2},
 		{path: "litgpt-fixtures/dolly.json", format: "alpaca", rows: 12, kept: 12},
-		{path: "litgpt-fixtures/longform_train.json", format: "completion", rows: 17, kept: 17,
-			change: func(c *Config) { c.Fields = map[string]string{"prompt": "input", "completion": "output"} }},
+		{path: "litgpt-fixtures/longform_train.json", format: "completion", rows: 17, kept: 17},
 		{path: "seed_tasks.jsonl", format: "alpaca", rows: 175, kept: 175,
 			change: func(c *Config) {
 				c.Fields = map[string]string{"input": "instances.0.input", "output": "instances.0.output"}

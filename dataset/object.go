@@ -52,6 +52,25 @@ func (o Object) keyList() string {
 	return strings.Join(shown, ", ")
 }
 
+// onlyRows is the key whose value alone is a list of objects: a file that is one object around its rows.
+func (o Object) onlyRows() (string, bool) {
+	found := ""
+	for i, v := range o.values {
+		if kindOf(v) != "a list" {
+			continue
+		}
+		items := splitList(v)
+		if len(items) == 0 || kindOf(items[0]) != "an object" {
+			continue
+		}
+		if found != "" {
+			return "", false
+		}
+		found = o.keys[i]
+	}
+	return found, found != ""
+}
+
 // clip shortens a text of the file for an error.
 func clip(s string, n int) string {
 	if len(s) <= n {

@@ -53,6 +53,54 @@ func TestStreamsOfPackedFiles(t *testing.T) {
 	}
 }
 
+// TestStreamOfParquet: a stream of Parquet's row groups deals what a set of the file deals, and resumes inside them.
+func TestStreamOfParquet(t *testing.T) {
+	cfg := Default()
+	cfg.Path, cfg.MaxLength, cfg.Shuffle = "source/testdata/stream.parquet", 64, false
+	const batch = 10
+	want, _, err := Load(context.Background(), cfg, bytesTokenizer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Streaming = true
+	l := openStreamLoader(t, cfg, batch)
+	var states []State
+	var batches []Batch
+	rows, inside := 0, 0
+	for l.at.epoch < 1 {
+		states = append(states, l.State())
+		b := mustNext(t, l, 1)[0]
+		for _, r := range b.Rows {
+			if got, ids := b.of.Row(r).IDs, want.Train.Row(rows).IDs; !slices.Equal(got, ids) {
+				t.Fatalf("row %d is %v, want %v", rows, got, ids)
+			}
+			rows++
+		}
+		batches = append(batches, b)
+	}
+	if rows != want.Train.Len() || rows < 9000 {
+		t.Errorf("%d rows, want %d", rows, want.Train.Len())
+	}
+	for k := 0; k < len(states); k += 37 {
+		if states[k].Stream.Row > 0 {
+			inside++
+		}
+		again := openStreamLoader(t, cfg, batch)
+		if err := again.Restore(states[k]); err != nil {
+			t.Fatal(err)
+		}
+		for i := k; i < min(k+3, len(states)); i++ {
+			if got := mustNext(t, again, 1)[0]; !slices.Equal(got.IDs, batches[i].IDs) || again.at.epoch == 0 && again.State() != states[i+1] {
+				t.Fatalf("from state %d on, batch %d is another", k, i)
+			}
+		}
+		again.Close()
+	}
+	if inside < 5 {
+		t.Errorf("%d of the states lie inside the file, the test wants some", inside)
+	}
+}
+
 // TestStreamOfLongRows: a window ends at its tokens, not only at its rows.
 func TestStreamOfLongRows(t *testing.T) {
 	if testing.Short() {

@@ -35,6 +35,8 @@ def theirs(folder, name, conversations):
 
 
 def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1]).resolve()
     conversations = json.loads((folder / "conversations.json").read_text())
     env = dict(os.environ, TRAINER_DATA=str(folder.parent.parent))

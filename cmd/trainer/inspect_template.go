@@ -92,18 +92,23 @@ func (o *templateOptions) run(c *console, given func(flag string) bool) error {
 		return usage(fmt.Errorf("read conversations: %s: %w", o.conversations, err))
 	}
 	w := bufio.NewWriter(c.out)
-	refused := 0
-	for i, vars := range conversations {
-		vars.Set("add_generation_prompt", jinja.Bool(o.prompt))
-		if given("bos") {
-			vars.Set("bos_token", jinja.Str(o.bos))
-		}
-		if given("eos") {
-			vars.Set("eos_token", jinja.Str(o.eos))
-		}
-		out, err := template.Render(vars, jinja.Options{Now: now})
-		if err != nil {
-			refused++
+	refused, unread := 0, 0
+	for i, conv := range conversations {
+		var out jinja.Output
+		err := conv.err
+		if err == nil {
+			conv.vars.Set("add_generation_prompt", jinja.Bool(o.prompt))
+			if given("bos") {
+				conv.vars.Set("bos_token", jinja.Str(o.bos))
+			}
+			if given("eos") {
+				conv.vars.Set("eos_token", jinja.Str(o.eos))
+			}
+			if out, err = template.Render(conv.vars, jinja.Options{Now: now}); err != nil {
+				refused++
+			}
+		} else {
+			unread++
 		}
 		if o.asJSON {
 			err = writeRendered(w, out, err)
@@ -117,6 +122,9 @@ func (o *templateOptions) run(c *console, given func(flag string) bool) error {
 	}
 	if refused > 0 {
 		c.say("the template refuses %d of %d conversations", refused, len(conversations))
+	}
+	if unread > 0 {
+		c.say("%d of %d conversations cannot be read", unread, len(conversations))
 	}
 	return w.Flush()
 }
@@ -133,15 +141,25 @@ func parseNow(s string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--now %s: write a time such as 2025-03-14T15:09:26", shellQuote(s))
 }
 
-// readConversations reads one JSON list of conversations, one conversation, or one on each line.
-func readConversations(text string) ([]*jinja.Dict, error) {
-	var all []*jinja.Dict
-	add := func(v jinja.Value) error {
-		vars, err := templateVars(v)
+// givenConversation is one of the file's, or what is wrong with it.
+type givenConversation struct {
+	vars *jinja.Dict
+	err  error
+}
+
+// readConversations reads one JSON list of conversations, one conversation, or one on each line. An error is about the
+// whole file: not one of its lines is JSON.
+func readConversations(text string) ([]givenConversation, error) {
+	var all []givenConversation
+	add := func(v jinja.Value, err error, at string) {
+		var vars *jinja.Dict
 		if err == nil {
-			all = append(all, vars)
+			vars, err = templateVars(v)
 		}
-		return err
+		if err != nil {
+			err = fmt.Errorf("%s: %w", at, err)
+		}
+		all = append(all, givenConversation{vars, err})
 	}
 	text = strings.TrimPrefix(text, "\ufeff")
 	if v, err := jinja.FromJSON([]byte(text)); err == nil {
@@ -150,26 +168,26 @@ func readConversations(text string) ([]*jinja.Dict, error) {
 			items = list.Items
 		}
 		for i, item := range items {
-			if err := add(item); err != nil {
-				return nil, fmt.Errorf("conversation %d: %w", i, err)
-			}
+			add(item, nil, fmt.Sprintf("conversation %d", i))
 		}
 		return all, nil
 	}
+	read := 0
 	for i, line := range strings.Split(text, "\n") {
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
 		v, err := jinja.FromJSON([]byte(line))
 		if err == nil {
-			err = add(v)
+			read++
 		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
+		add(v, err, fmt.Sprintf("line %d", i+1))
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		return nil, errors.New("there is no conversation")
+	case read == 0:
+		return nil, all[0].err
 	}
 	return all, nil
 }

@@ -22,8 +22,8 @@ func TestInspectTemplate(t *testing.T) {
 	write("c.jsonl", `{"messages": [{"role": "user", "content": "é"}], "style": "short"}`+"\n\n"+
 		`[{"role": "system", "content": "x"}]`+"\n"+`[{"role": "user", "content": "hi"}]`+"\n")
 	write("c.json", `[{"messages": [{"role": "user", "content": "a"}]}, [{"role": "user", "content": "b"}]]`)
-	write("bad.jsonl", `[{"role": "user", "content": "hi"}]`+"\n"+`{"text": 1}`+"\n")
-	write("broken.jsonl", `[{"role": "user", "content": "hi"}]`+"\n"+`{"messages": [}`+"\n")
+	write("bad.jsonl", `{"text": 1}`+"\n"+`[{"role": "user", "content": "hi"}]`+"\n"+`{"messages": [}`+"\n")
+	write("broken.jsonl", `{"messages": [}`+"\n"+`{"messages"}`+"\n")
 	run := func(args ...string) (int, string, string) {
 		t.Helper()
 		return trainer(t, dir, nil, "", append([]string{"inspect", "template"}, args...)...)
@@ -43,6 +43,12 @@ func TestInspectTemplate(t *testing.T) {
 	if code != 0 || out != "conversation 0\nuser: a\n\n\nconversation 1\nuser: b\n\n\n" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
+	code, out, errOut = run("--file", "t.jinja", "--conversations", "bad.jsonl", "--json")
+	want = `{"error":"line 1: the object has no messages"}` + "\n" + `{"text":"user: hi\n","generation":[[6,8]]}` + "\n" +
+		`{"error":"line 3: JSON at byte 14: a value cannot begin with '}'"}` + "\n"
+	if code != 0 || out != want || !strings.Contains(errOut, "2 of 3 conversations cannot be read") {
+		t.Errorf("exit code %d\n%s\nwant\n%s\n%s", code, out, want, errOut)
+	}
 	for name, text := range map[string]string{
 		"an object over lines":  "\ufeff{\n \"messages\": [{\"role\": \"user\",\n \"content\": \"a\"}]\n}\n",
 		"messages over lines":   "[\n {\"role\": \"user\", \"content\": \"a\"}\n]\n",
@@ -61,8 +67,7 @@ func TestInspectTemplate(t *testing.T) {
 		"nothing":      {nil, "name a template and conversations: --file T.jinja --conversations C.jsonl"},
 		"bad template": {[]string{"--file", "bad.jinja", "--conversations", "c.jsonl"}, "compile bad.jinja: line 2: TemplateSyntaxError: Unexpected end of template."},
 		"no file":      {[]string{"--file", "none.jinja", "--conversations", "c.jsonl"}, "read text: open none.jinja: no such file"},
-		"no messages":  {[]string{"--file", "t.jinja", "--conversations", "bad.jsonl"}, "read conversations: bad.jsonl: line 2: the object has no messages"},
-		"no JSON":      {[]string{"--file", "t.jinja", "--conversations", "broken.jsonl"}, "broken.jsonl: line 2: JSON at byte 14: a value cannot begin with '}'"},
+		"no JSON":      {[]string{"--file", "t.jinja", "--conversations", "broken.jsonl"}, "broken.jsonl: line 1: JSON at byte 14: a value cannot begin with '}'"},
 		"bad time":     {[]string{"--file", "t.jinja", "--conversations", "c.jsonl", "--now", "noon"}, "--now noon: write a time such as 2025-03-14T15:09:26"},
 	} {
 		if code, _, errOut := run(c.args...); code != 2 || !strings.Contains(errOut, c.err) {

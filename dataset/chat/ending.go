@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
@@ -63,11 +64,19 @@ func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail s
 			return end, end, tail, nil
 		}
 	}
-	if ends != "" {
+	switch {
+	case ends != "" && p.empty(i):
+		return 0, 0, "", fmt.Errorf("%s: the message is empty, and the template then does not end the turn with %q as it ends others, so the model would not learn to stop: leave such conversations out", p.conv.name(i), ends)
+	case ends != "":
 		return 0, 0, "", fmt.Errorf("%s: the template does not end the turn with %q as it ends others, so the model would not learn to stop", p.conv.name(i), ends)
 	}
 	return 0, 0, "", fmt.Errorf("%s: the template writes nothing behind an assistant's turn that ends it, and no special token begins the next one, so the model would not learn to stop: "+
 		"name a template that ends its turns by dataset.chat_template", p.conv.name(i))
+}
+
+// empty reports whether message i has no texts.
+func (p *prover) empty(i int) bool {
+	return !slices.ContainsFunc(p.texts, func(t text) bool { return t.message == i && trimSpace(t.s) != "" })
 }
 
 // endsTurn reports whether what a template wrote behind a message's text ends with the end of a turn, and where that begins.

@@ -302,7 +302,7 @@ func (s *Sources) Fingerprint(name string) string {
 }
 
 // spansVersion is part of every fingerprint: a change of what is trained calls for a new one.
-const spansVersion = 2
+const spansVersion = 3
 
 // Named is a template's source and what errors call it.
 type Named struct{ Name, Source string }

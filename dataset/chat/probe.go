@@ -13,6 +13,7 @@ type traits struct {
 	unknown   bool      // it refuses the talks it is tried on
 	end       string    // what ends a turn of the assistant
 	prompt    string    // what the generation prompt adds; "" without one
+	open      string    // what is written behind the end of the last turn: the next one's prompt, asked for or not
 	next      [2]string // the special token with which a user's and a tool's message begins, where end is ""
 	stops     []int32   // the same and others, as single tokens
 	textOnly  bool      // contents must be strings, not lists of parts
@@ -75,10 +76,9 @@ func (c *Chat) try(t *Template, known *traits) {
 	known.callText = c.probeCalls(t)
 	asked := talk(content)
 	asked.Messages = asked.Messages[:len(asked.Messages)-1]
-	if prompt, err := t.Text(asked, true); err == nil {
-		if before, err := t.Text(asked, false); err == nil && strings.HasPrefix(prompt, before) {
-			known.prompt = prompt[len(before):]
-		}
+	unasked, err := t.Text(asked, false)
+	if prompt, err2 := t.Text(asked, true); err == nil && err2 == nil && strings.HasPrefix(prompt, unasked) {
+		known.prompt = prompt[len(unasked):]
 	}
 
 	text, _ := t.Text(talk(content), false)
@@ -92,6 +92,12 @@ func (c *Chat) try(t *Template, known *traits) {
 		if len(s) > 0 {
 			known.stops = append(known.stops, s[len(s)-1].ID)
 		}
+	}
+	if n := c.openPrompt(t, unasked, end, middle); n > 0 && strings.HasPrefix(text, unasked) {
+		known.end, known.open = end[:n], end[n:]
+		known.prompt = strings.TrimLeft(known.open, "\n")
+		stop(c.specials(known.end))
+		return
 	}
 	if trimSpace(known.end) == "" {
 		known.end = ""
@@ -128,6 +134,31 @@ func (c *Chat) try(t *Template, known *traits) {
 		stop(c.specials(known.end[:n]))
 		known.end = known.end[:n]
 	}
+}
+
+// openPrompt is where, in what stands behind the last answer, the prompt of another turn begins; 0 if none is written.
+// unasked is the rendering without an answer, middle what stands between an answer and the next message's text. The turn's
+// end is what the last turn and others have behind them, up to the token that opens messages.
+func (c *Chat) openPrompt(t *Template, unasked, end, middle string) (n int) {
+	var bos, opener jinja.Value
+	if t.tokens != nil {
+		bos, _ = t.tokens.Get("bos_token")
+	}
+	for _, s := range c.specials(unasked) {
+		if opener = jinja.Str(unasked[s.Start:s.End]); opener != bos {
+			break
+		}
+	}
+	for _, s := range c.specials(end) {
+		if jinja.Str(end[s.Start:s.End]) == opener || !strings.HasPrefix(middle, end[:s.End]) {
+			break
+		}
+		n = s.End
+	}
+	if open := trimSpace(end[n:]); open == "" || !strings.HasSuffix(trimRight(unasked), open) {
+		return 0
+	}
+	return n
 }
 
 func asParts(s string) jinja.Value {

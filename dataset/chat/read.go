@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,6 +109,9 @@ func message(d *jinja.Dict) (Message, error) {
 		return Message{}, err
 	}
 	m := Message{Role: role, Fields: d}
+	if m.has("function_call") {
+		return Message{}, errors.New(`.function_call is the older form of a call: write tool_calls: [{"type": "function", "function": {"name": …, "arguments": …}}], and give the message with the result the role tool`)
+	}
 	if m.Train, err = trainOf(d); err != nil {
 		return Message{}, err
 	}

@@ -31,6 +31,12 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 		return t, fmt.Errorf("%s: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
 	}
 	t.before, err = p.render(i, prompt)
+	if open := p.c.known[p.t].open; open != "" {
+		t.after = strings.TrimSuffix(t.after, open)
+		if !prompt {
+			t.before = strings.TrimSuffix(t.before, open)
+		}
+	}
 	switch {
 	case err == nil && strings.HasPrefix(t.after, t.before):
 	case i == 0 && !prompt:

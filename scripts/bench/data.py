@@ -111,6 +111,8 @@ def main():
                   f"{best['trl']['seconds'] / r['seconds']:11.1f}")
 
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 if sys.argv[1] == "--peer":
     peer(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), sys.argv[6])
 else:
