@@ -143,9 +143,11 @@ func install(partial, outDir string) error {
 // writeWeights streams the tensors, one at a time, with the updates.
 func writeWeights(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, path string) (bytes int64, err error) {
 	var tensors []weights.Tensor
+	layers := map[string]string{} // by the name in the file
 	for _, name := range s.Base.Weights.Names() {
 		t, _ := s.Base.Weights.Tensor(name)
 		tensors = append(tensors, t)
+		layers[t.Name] = strings.TrimSuffix(name, ".weight")
 		bytes += int64(len(t.Data))
 	}
 	cpu := kernel.NewCPU(s.Workers)
@@ -156,7 +158,7 @@ func writeWeights(ctx context.Context, s *session.Session, updates map[string]ad
 		if err := session.CheckFinite(t); err != nil {
 			return nil, fmt.Errorf("the base model's %w: get the model again", err)
 		}
-		update, ok := updates[strings.TrimSuffix(t.Name, ".weight")]
+		update, ok := updates[layers[t.Name]]
 		if !ok {
 			return t.Data, nil
 		}

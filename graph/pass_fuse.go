@@ -15,10 +15,10 @@ func normOfSum(c *call) (k kernel.AddRMSNorm, ok bool) {
 	switch norm := c.kernel.(type) {
 	case kernel.RMSNorm:
 		_, ok = sum.kernel.(kernel.Add)
-		return kernel.AddRMSNorm{Eps: norm.Eps}, ok
+		return kernel.AddRMSNorm{Eps: norm.Eps, PlusOne: norm.PlusOne}, ok && norm.Heads <= 1
 	case kernel.RMSNormLowBits:
 		add, ok := sum.kernel.(kernel.AddLowBits)
-		return kernel.AddRMSNorm{Eps: norm.Eps, LowBits: true, Carried: add.Carried}, ok
+		return kernel.AddRMSNorm{Eps: norm.Eps, PlusOne: norm.PlusOne, LowBits: true, Carried: add.Carried}, ok
 	}
 	return k, false
 }

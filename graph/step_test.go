@@ -79,8 +79,8 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	}
 	n.Segment("micro")
 	hidden := family(n, c, in)
-	head := n.Head("lm_head.weight", c.VocabSize, c.HiddenSize)
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 24, Grad: true}, hidden, head, labels, scale)
+	head := n.Head(c.HeadName(), c.VocabSize, c.HiddenSize)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 24, Grad: true, Cap: c.LogitCap}, hidden, head, labels, scale)
 	if err := n.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -201,13 +201,21 @@ func (s *step) differs(t *testing.T, from *step) string {
 	return ""
 }
 
+// stepFamilies are those whose plans differ in kind: norms before, biases; four norms a layer with capped scores; norms of heads.
+var stepFamilies = []string{"llama", "qwen2", "gemma2", "gemma3_text"}
+
+// stepKeys are what config.json of a family says besides.
+var stepKeys = map[string]string{
+	"gemma2": `, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 5`, "gemma3_text": `, "head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2`,
+}
+
 // stepCases are families, adapters and recompute policies.
-func stepCases(t *testing.T, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
+func stepCases(t *testing.T, kinds []string, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
 	t.Helper()
 	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-	for _, kind := range []string{"llama", "qwen2"} {
+	for _, kind := range kinds {
 		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
-			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"}`, kind))
+			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"%s}`, kind, stepKeys[kind]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +236,7 @@ func stepCases(t *testing.T, run func(name string, c model.Config, method string
 // TestRecomputedStepEqualsKept: what is recomputed for the backward pass is what was, whichever layers are adapted.
 func TestRecomputedStepEqualsKept(t *testing.T) {
 	var kept *step
-	stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
+	stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
 		s := newStep(t, graph.NewCPU(2), c, method, lora, l)
 		s.once(t, c.VocabSize)
 		if l == (layout{}) {

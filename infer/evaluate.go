@@ -51,7 +51,7 @@ func PlanEval(nw session.Network, s session.Shape, on graph.Machine) (*EvalStep,
 	data := e.objective.Declare(n, evalPrefix, s.Tokens)
 	n.Segment(segmentEval)
 	hidden := nw.Hidden(n, in)
-	loss, each := e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on)}, data)
+	loss, each := e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
 	plan, err := on.Compile(n.Builder, loss, each)
 	if err != nil {
 		return nil, fmt.Errorf("plan the evaluation: %w", err)

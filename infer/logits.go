@@ -27,6 +27,9 @@ func newLogitsStep(nw session.Network, prefix string, T, R, maxLen int, on graph
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
 	l := &logitsStep{prefix: prefix}
 	l.logits = n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, hidden, nw.Head(n)) // [R,C] [V,C]ᵀ -> [R,V]
+	if cap := nw.Config.LogitCap; cap > 0 {
+		l.logits = n.Apply(kernel.SoftCap{Cap: cap}, l.logits)
+	}
 	plan, err := on.Compile(n.Builder, l.logits)
 	if err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)

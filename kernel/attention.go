@@ -1,12 +1,17 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Attention is causal softmax attention over packed sequences, without a matrix of T*T scores
 // (Dao et al., "FlashAttention", 2022; grouped heads: Ainslie et al., "GQA", 2023).
 //
 //	q f[M,H*D], k f[N,K*D], v f[N,K*D], cuQ i32[S+1], cuK i32[S+1] -> o f[M,H*D], lse f[H,M]
-//	o = softmax(Scale * q kᵀ) v,  lse = log(sum(exp(Scale * q kᵀ)))
+//	o = softmax(s) v,  lse = log(sum(exp(s))),  s = Scale * q kᵀ
+//
+// With Cap > 0 the scores are s = Cap * tanh(Scale * q kᵀ / Cap), a soft cap (Gemma Team, "Gemma 2", 2024).
 //
 // Sequence s has the queries cuQ[s]..cuQ[s+1] and the keys cuK[s]..cuK[s+1]. The last query sees all keys,
 // the one before all but the last, and so on; with Window > 0 each sees only the last Window of them, its
@@ -15,7 +20,8 @@ import "fmt"
 type Attention struct {
 	Heads, KVHeads int
 	Scale          float64
-	Window         int // 0: no limit
+	Window         int     // 0: no limit
+	Cap            float64 // 0: none
 }
 
 func (Attention) Name() string { return "attention" }
@@ -46,6 +52,9 @@ func (o Attention) check(in []Type, d Dims, floats ...int) error {
 	}
 	if !(o.Scale > 0) {
 		return fmt.Errorf("attribute Scale is %v, want more than zero", o.Scale)
+	}
+	if !(o.Cap >= 0) || math.IsInf(o.Cap, 0) {
+		return fmt.Errorf("attribute Cap is %v, want a number above zero, or zero for none", o.Cap)
 	}
 	if o.Window < 0 {
 		return fmt.Errorf("attribute Window is %d, want zero or more", o.Window)
@@ -86,7 +95,9 @@ func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
 // AttentionGrad are the gradients of Attention for q, k and v.
 //
 //	q, k, v, o, lse, do f[M,H*D], cuQ, cuK -> dq f[M,H*D], dk f[N,K*D], dv f[N,K*D]
-//	p = exp(Scale * q kᵀ - lse),  ds = Scale * p * (do vᵀ - rowsum(do*o)),  dq = ds k,  dk = dsᵀ q,  dv = pᵀ do
+//	p = exp(s - lse),  ds = Scale * p * (do vᵀ - rowsum(do*o)),  dq = ds k,  dk = dsᵀ q,  dv = pᵀ do
+//
+// with s as there. With Cap > 0 ds has the factor 1 - (s/Cap)² besides.
 type AttentionGrad Attention
 
 func (AttentionGrad) Name() string { return "attention_grad" }

@@ -53,6 +53,7 @@ func (f avx512Forward) queries(t stack, h, q, rows int, mem []float32) {
 	for k0 := first; k0 < last; k0 += keyTile {
 		n := min(keyTile, last-k0)
 		simd.Scores(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
+		f.capScores(p[:n*avx512Queries])
 		f.hide(p, k0, n, diagonal)
 		simd.Softmax(&p[0], n, &top[0])
 		simd.Gather(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
@@ -97,6 +98,11 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 		ones[i], lse[i] = 1, math.MaxFloat32 // no weight for a lane without a query
 	}
 	copy(lse[:rows], b.lse[h*b.attentionShape.queries+q:])
+	var off [avx512Queries]float32 // delta where the cap's gradient takes it off
+	if b.cap > 0 {
+		copy(off[:], delta)
+		clear(delta)
+	}
 	queries, grads, width := b.q[at:], b.do[at:], b.queryWidth
 	if rows < avx512Queries {
 		queries, grads, width = take(size), take(size), b.head
@@ -113,6 +119,13 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 		n, key := min(keyTile, last-k0), k0*b.keyWidth+from
 		simd.Scores(&p[0], &left[0], &b.k[key], stride, n, b.head)
 		simd.Scores(&ds[0], &right[0], &b.v[key], stride, n, b.head)
+		if b.cap > 0 {
+			b.capScores(p[:n*avx512Queries])
+			for i := range n * avx512Queries {
+				t := p[i] / b.cap
+				ds[i] = (ds[i] - off[i%avx512Queries]) * (1 - t*t)
+			}
+		}
 		b.hide(p, k0, n, diagonal)
 		simd.SoftmaxGrad(&p[0], &ds[0], n, &lse[0], b.scale)
 		simd.Gather(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)

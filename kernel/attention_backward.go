@@ -174,8 +174,10 @@ func (b *attentionBackward[F]) probabilities(w workspace[F], t stack, rows, k0, 
 		clear(ds[:lo])
 		clear(p[hi:])
 		clear(ds[hi:])
+		b.capScores(p[lo:hi])
+		delta := b.capGrad(p[lo:hi], ds[lo:hi], w.delta[r])
 		b.loops.Exp(p[lo:hi], p[lo:hi], b.lse[b.statistic(t, r)])
-		b.loops.ScoreGrad(ds[lo:hi], p[lo:hi], ds[lo:hi], w.delta[r])
+		b.loops.ScoreGrad(ds[lo:hi], p[lo:hi], ds[lo:hi], delta)
 	}
 }
 

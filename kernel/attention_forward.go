@@ -69,6 +69,7 @@ func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 		f.scores(pool, p, q, f.k[at:], rows, n)
 		for r := range rows {
 			lo, hi := f.visible(t, r, k0, k0+n)
+			f.capScores(p[r*keyTile:][lo:hi])
 			f.softmax(p[r*keyTile:][:n], lo, hi, &top[r], &sum[r], o[r*f.head:][:f.head])
 		}
 		gemm.Gemm(pool, false, false, rows, f.head, n, 1, p, keyTile, f.v[at:], f.keyWidth, 1, o, f.head)

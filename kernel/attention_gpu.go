@@ -21,6 +21,9 @@ func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error)
 		return a, D, err
 	}
 	a, err = cuda.NewAttention(family, q.Shape[0], o.Heads, o.KVHeads, D)
+	if err == nil && o.Cap > 0 {
+		a = a.Capped()
+	}
 	return a, D, err
 }
 
@@ -46,13 +49,21 @@ func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldq)...)
 }
 
-// args are a launch's arguments: buffers, sizes, row strides, scale and window.
+// args are a launch's arguments: buffers, sizes, row strides, scale, window and, if there is one, the cap.
 func (o Attention) args(buffers []any, q, cu DeviceTensor, D int, strides ...int32) []any {
 	args := append(buffers, int32(q.Shape[0]), int32(cu.Shape[0]-1), int32(o.Heads), int32(o.KVHeads), int32(D))
 	for _, s := range strides {
 		args = append(args, s)
 	}
-	return append(args, float32(o.Scale), int32(o.Window))
+	return append(args, o.scores()...)
+}
+
+// scores are the arguments that say how scores are made: what the launches end with.
+func (o Attention) scores() []any {
+	if o.Cap > 0 {
+		return []any{float32(o.Scale), int32(o.Window), float32(o.Cap)}
+	}
+	return []any{float32(o.Scale), int32(o.Window)}
 }
 
 // headMaps makes the tensor maps of one attention and keeps the first error.

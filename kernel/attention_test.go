@@ -17,35 +17,42 @@ type layout struct {
 	heads, kvs int
 	head       int
 	window     int
+	cap        float64
 }
 
 var layouts = []layout{
-	{"one row", []int32{0, 1}, []int32{0, 1}, 1, 1, 1, 1, 2, 0},
-	{"odd", []int32{0, 13}, []int32{0, 13}, 13, 13, 3, 3, 5, 0},
-	{"grouped", []int32{0, 9}, []int32{0, 9}, 9, 9, 6, 2, 8, 0},
-	{"packed", []int32{0, 5, 5, 17, 20}, []int32{0, 5, 5, 17, 20}, 23, 23, 4, 2, 6, 0},
-	{"after a prefix", []int32{0, 3, 5}, []int32{0, 11, 14}, 5, 14, 2, 1, 4, 0},
-	{"one query", []int32{0, 1, 2}, []int32{0, 7, 100}, 2, 110, 4, 2, 8, 0},
-	{"more queries than keys", []int32{0, 9}, []int32{0, 4}, 9, 4, 2, 2, 4, 0},
-	{"no keys", []int32{0, 4, 8}, []int32{0, 0, 4}, 8, 4, 2, 2, 4, 0},
-	{"window", []int32{0, 12, 30}, []int32{0, 12, 30}, 30, 30, 2, 2, 4, 5},
-	{"window of one", []int32{0, 6}, []int32{0, 6}, 6, 6, 1, 1, 4, 1},
-	{"tiles", []int32{3, 140, 206}, []int32{1, 138, 204}, 210, 205, 3, 1, 4, 0},
-	{"tiles with a window", []int32{0, 200}, []int32{0, 200}, 200, 200, 2, 1, 2, 70},
-	{"wide heads", []int32{0, 20}, []int32{0, 20}, 20, 20, 2, 1, 80, 0},
-	{"several tiles a strand", []int32{0, 20, 150}, []int32{0, 20, 150}, 150, 150, 8, 8, 2, 0},
-	{"one key head of many", []int32{0, 4, 30}, []int32{0, 4, 30}, 30, 30, 20, 1, 2, 0},
-	{"avx512Queries", []int32{0, 13, 13, 45, 200}, []int32{0, 13, 13, 45, 200}, 203, 201, 4, 2, 8, 0},
-	{"avx512Queries with a window", []int32{2, 161, 180}, []int32{1, 160, 180}, 181, 182, 2, 2, 16, 37},
-	{"avx512Queries after a prefix", []int32{0, 30, 31}, []int32{0, 171, 190}, 33, 195, 6, 2, 24, 0},
-	{"avx512Queries, more queries than keys", []int32{0, 40, 60}, []int32{0, 9, 9}, 60, 9, 2, 1, 8, 4},
-	{"avx512Queries, even sequences", []int32{1, 20, 40, 57, 75}, []int32{2, 21, 41, 58, 76}, 79, 78, 4, 4, 8, 0},
-	{"even sequences", []int32{1, 20, 40, 57, 75}, []int32{2, 21, 41, 58, 76}, 79, 78, 4, 4, 6, 0},
-	{"nothing", []int32{2}, []int32{3}, 3, 3, 1, 1, 4, 0},
+	{"one row", []int32{0, 1}, []int32{0, 1}, 1, 1, 1, 1, 2, 0, 0},
+	{"odd", []int32{0, 13}, []int32{0, 13}, 13, 13, 3, 3, 5, 0, 0},
+	{"grouped", []int32{0, 9}, []int32{0, 9}, 9, 9, 6, 2, 8, 0, 0},
+	{"packed", []int32{0, 5, 5, 17, 20}, []int32{0, 5, 5, 17, 20}, 23, 23, 4, 2, 6, 0, 0},
+	{"after a prefix", []int32{0, 3, 5}, []int32{0, 11, 14}, 5, 14, 2, 1, 4, 0, 0},
+	{"one query", []int32{0, 1, 2}, []int32{0, 7, 100}, 2, 110, 4, 2, 8, 0, 0},
+	{"more queries than keys", []int32{0, 9}, []int32{0, 4}, 9, 4, 2, 2, 4, 0, 0},
+	{"no keys", []int32{0, 4, 8}, []int32{0, 0, 4}, 8, 4, 2, 2, 4, 0, 0},
+	{"window", []int32{0, 12, 30}, []int32{0, 12, 30}, 30, 30, 2, 2, 4, 5, 0},
+	{"window of one", []int32{0, 6}, []int32{0, 6}, 6, 6, 1, 1, 4, 1, 0},
+	{"tiles", []int32{3, 140, 206}, []int32{1, 138, 204}, 210, 205, 3, 1, 4, 0, 0},
+	{"tiles with a window", []int32{0, 200}, []int32{0, 200}, 200, 200, 2, 1, 2, 70, 0},
+	{"wide heads", []int32{0, 20}, []int32{0, 20}, 20, 20, 2, 1, 80, 0, 0},
+	{"several tiles a strand", []int32{0, 20, 150}, []int32{0, 20, 150}, 150, 150, 8, 8, 2, 0, 0},
+	{"one key head of many", []int32{0, 4, 30}, []int32{0, 4, 30}, 30, 30, 20, 1, 2, 0, 0},
+	{"avx512Queries", []int32{0, 13, 13, 45, 200}, []int32{0, 13, 13, 45, 200}, 203, 201, 4, 2, 8, 0, 0},
+	{"avx512Queries with a window", []int32{2, 161, 180}, []int32{1, 160, 180}, 181, 182, 2, 2, 16, 37, 0},
+	{"avx512Queries after a prefix", []int32{0, 30, 31}, []int32{0, 171, 190}, 33, 195, 6, 2, 24, 0, 0},
+	{"avx512Queries, more queries than keys", []int32{0, 40, 60}, []int32{0, 9, 9}, 60, 9, 2, 1, 8, 4, 0},
+	{"avx512Queries, even sequences", []int32{1, 20, 40, 57, 75}, []int32{2, 21, 41, 58, 76}, 79, 78, 4, 4, 8, 0, 0},
+	{"even sequences", []int32{1, 20, 40, 57, 75}, []int32{2, 21, 41, 58, 76}, 79, 78, 4, 4, 6, 0, 0},
+	{"nothing", []int32{2}, []int32{3}, 3, 3, 1, 1, 4, 0, 0},
+	{"cap", []int32{0, 5, 5, 17, 20}, []int32{0, 5, 5, 17, 20}, 23, 23, 4, 2, 6, 0, 1.5},
+	{"cap with a window", []int32{0, 200}, []int32{0, 200}, 200, 200, 2, 1, 2, 70, 0.7},
+	{"cap, wide heads", []int32{0, 20}, []int32{0, 20}, 20, 20, 2, 1, 80, 0, 2},
+	{"cap after a prefix", []int32{0, 3, 5}, []int32{0, 11, 14}, 5, 14, 2, 1, 4, 0, 2},
+	{"cap, avx512Queries", []int32{2, 161, 180}, []int32{1, 160, 180}, 181, 182, 2, 2, 16, 37, 1.5},
+	{"cap, avx512Queries, more queries than keys", []int32{0, 40, 60}, []int32{0, 9, 9}, 60, 9, 2, 1, 8, 4, 1},
 }
 
 func (l layout) kernel() kernel.Attention {
-	return kernel.Attention{Heads: l.heads, KVHeads: l.kvs, Scale: 1 / math.Sqrt(float64(l.head)), Window: l.window}
+	return kernel.Attention{Heads: l.heads, KVHeads: l.kvs, Scale: 1 / math.Sqrt(float64(l.head)), Window: l.window, Cap: l.cap}
 }
 
 func (l layout) bounds() []kerneltest.Input {
@@ -95,7 +102,11 @@ func (l layout) definition(q, k, v []float64) (o, lse []float64) {
 					for d, x := range query {
 						score += x * k[(k0+j)*l.kvs*l.head+kv*l.head+d]
 					}
-					weights[j] = math.Exp(score * scale)
+					score *= scale
+					if l.cap > 0 {
+						score = l.cap * math.Tanh(score/l.cap)
+					}
+					weights[j] = math.Exp(score)
 					sum += weights[j]
 				}
 				if sum == 0 {
@@ -183,6 +194,9 @@ func TestAttentionRefuses(t *testing.T) {
 		"empty heads":       {good, types(kernel.F32, 0, 0)},
 		"no scale":          {kernel.Attention{Heads: 4, KVHeads: 2}, types(kernel.F32, 16, 8)},
 		"a negative window": {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Window: -1}, types(kernel.F32, 16, 8)},
+		"a negative cap":    {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: -1}, types(kernel.F32, 16, 8)},
+		"no cap":            {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: math.NaN()}, types(kernel.F32, 16, 8)},
+		"an infinite cap":   {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: math.Inf(1)}, types(kernel.F32, 16, 8)},
 	} {
 		if _, err := c.k.Shape(c.in); err == nil {
 			t.Errorf("%s: accepted", what)

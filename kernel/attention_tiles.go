@@ -74,7 +74,7 @@ type attentionShape[F Float] struct {
 	queries    int
 	keys       int
 	window     int
-	scale      F
+	scale, cap F // cap 0: none
 	cuQ, cuK   []int32
 }
 
@@ -83,7 +83,7 @@ func newAttentionShape[F Float](o Attention, q, k, cuQ, cuK Tensor) attentionSha
 	return attentionShape[F]{
 		loops: simd.Best[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
 		queryWidth: q.Shape[1], keyWidth: k.Shape[1], queries: q.Shape[0], keys: k.Shape[0],
-		window: o.Window, scale: F(o.Scale), cuQ: cuQ.I32(), cuK: cuK.I32(),
+		window: o.Window, scale: F(o.Scale), cap: F(o.Cap), cuQ: cuQ.I32(), cuK: cuK.I32(),
 	}
 }
 
@@ -143,4 +143,25 @@ func (a *attentionShape[F]) gather(dst, src []F, t stack, rows int, s F) {
 // scores is dst [rows,keyTile] = left [rows,D] right [columns,D] transposed, right a head of keys or values.
 func (a *attentionShape[F]) scores(pool *gemm.Pool, dst, left, right []F, rows, columns int) {
 	gemm.Gemm(pool, false, true, rows, columns, a.head, 1, left, a.head, right, a.keyWidth, 0, dst, keyTile)
+}
+
+// capScores caps scores.
+func (a *attentionShape[F]) capScores(s []F) {
+	if a.cap > 0 {
+		a.loops.SoftCap(s, s, a.cap)
+	}
+}
+
+// capGrad turns gradients for probabilities dp into (dp - delta) times what the cap lets through at capped scores s, which is
+// what the gradients for scores are but for the probabilities. It returns what is left to take off: delta where there is no cap.
+func (a *attentionShape[F]) capGrad(s, dp []F, delta F) F {
+	if a.cap == 0 {
+		return delta
+	}
+	dp = dp[:len(s)]
+	for i, x := range s {
+		t := x / a.cap
+		dp[i] = (dp[i] - delta) * (1 - t*t)
+	}
+	return 0
 }

@@ -17,6 +17,8 @@ const Untrained = -100
 //	x f[M,C], w w[V,C], labels i32[M], scale f[1], (scaling if Scaled) -> loss f[], (dx f[M,C] if Grad), nll f[M]
 //	nll = logsumexp(x wᵀ) - (x wᵀ)[label], 0 in rows labelled -100;  loss = scale * sum(nll)
 //
+// With Cap > 0 the logits are Cap * tanh(x wᵀ / Cap) in place of x wᵀ.
+//
 // labels[t] is what row t must predict. With Grad the gradient of the loss for x is computed along the way,
 // as if the gradient of the loss were one, or the loss scale where Scaled; without it nothing has a gradient. w is frozen. A label outside
 // the vocabulary gives NaN: the data set checks labels.
@@ -25,6 +27,7 @@ type LinearCrossEntropy struct {
 	Grad  bool
 	// Scaled multiplies the gradient, not the loss, by the loss scale.
 	Scaled bool
+	Cap    float64 // soft cap of the logits; 0 = none
 }
 
 func (LinearCrossEntropy) Name() string { return "crossentropy" }
@@ -40,7 +43,10 @@ func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
 	if o.Chunk <= 0 {
 		return nil, fmt.Errorf("attribute Chunk is %d, want one row or more", o.Chunk)
 	}
-	if d.At('V') == 0 {
+	if !(o.Cap >= 0) || math.IsInf(o.Cap, 0) {
+		return nil, fmt.Errorf("attribute Cap is %v, want a number above zero, or zero for none", o.Cap)
+	}
+	if d.At('V') == 0 || d.At('C') == 0 && o.Cap > 0 {
 		return nil, fmt.Errorf("input 1 is %v: the vocabulary is empty", in[1])
 	}
 	loss, nll := T(in[0].DType), T(in[0].DType, d.At('M'))
@@ -156,6 +162,7 @@ type crossEntropy[F Float] struct {
 	scale        []F
 	scaling      []F // of the gradient besides
 	width, vocab int
+	cap          F // 0: none
 
 	logits []F     // [chunk,V], then the gradient for them
 	rows   []F     // [chunk,C], the chunk's rows of x, then of dx
@@ -168,7 +175,7 @@ func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor, w
 	chunk := o.rows(in[0].Type)
 	e := &crossEntropy[F]{
 		loops: simd.Best[F](), x: Floats[F](in[0]), labels: in[2].I32(), scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]),
-		width: in[0].Shape[1], vocab: in[1].Shape[0],
+		width: in[0].Shape[1], vocab: in[1].Shape[0], cap: F(o.Cap),
 	}
 	if o.Grad {
 		e.dx = Floats[F](out[1])
@@ -234,6 +241,9 @@ func (e *crossEntropy[F]) gather() int {
 // row takes the loss of row i of the chunk and turns its logits into their gradient.
 func (e *crossEntropy[F]) row(i int) {
 	t, logits := e.index[e.first+i], e.logits[i*e.vocab:][:e.vocab]
+	if e.cap > 0 {
+		e.loops.SoftCap(logits, logits, e.cap)
+	}
 	label, top := int(e.labels[t]), e.loops.Max(logits)
 	if label < 0 || label >= e.vocab {
 		e.nll[t] = F(math.NaN())
@@ -243,6 +253,10 @@ func (e *crossEntropy[F]) row(i int) {
 		return
 	}
 	target := logits[label]
+	if e.cap > 0 {
+		e.nll[t] = e.capped(i, logits, label, top)
+		return
+	}
 	sum := simd.LongExp(e.loops, logits, logits, top)
 	e.nll[t] = F(math.Log(sum) + float64(top) - float64(target))
 	if e.dx != nil {
@@ -250,4 +264,31 @@ func (e *crossEntropy[F]) row(i int) {
 		e.loops.Scale(logits, logits, F(scale/sum))
 		logits[label] -= F(scale)
 	}
+}
+
+// capped is the loss of a row of capped logits, which become the gradient for the logits before the cap.
+func (e *crossEntropy[F]) capped(i int, logits []F, label int, top F) (nll F) {
+	// The exponentials go where the chunk's row of x was, which is used: the capped logits are needed once more.
+	room := e.rows[i*e.width:][:e.width]
+	sum, target := 0.0, logits[label]
+	for at := 0; at < len(logits); at += len(room) {
+		part := logits[at:min(at+len(room), len(logits))]
+		sum += simd.LongExp(e.loops, room[:len(part)], part, top)
+	}
+	nll = F(math.Log(sum) + float64(top) - float64(target))
+	if e.dx == nil {
+		return nll
+	}
+	scale := float64(e.scale[0]) * float64(e.scaling[LossScaleNow])
+	through := func(y F) F { return 1 - y/e.cap*(y/e.cap) }
+	for at := 0; at < len(logits); at += len(room) {
+		part := logits[at:min(at+len(room), len(logits))]
+		p := room[:len(part)]
+		e.loops.Exp(p, part, top)
+		for j, y := range part {
+			part[j] = p[j] * F(scale/sum) * through(y)
+		}
+	}
+	logits[label] -= F(scale) * through(target)
+	return nll
 }

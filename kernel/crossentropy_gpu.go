@@ -44,14 +44,14 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 			return nil, err
 		}
 		if !o.Grad {
-			l, err := g.Launch(cuda.CrossEntropy("crossentropy_loss", rows, V), losses, g.Scratch, labels, int32(V), int32(V))
+			l, err := o.launch(g, "crossentropy_loss", rows, V, losses, g.Scratch, labels, int32(V), int32(V))
 			if err != nil {
 				return nil, err
 			}
 			work = append(work, forward, l)
 			continue
 		}
-		l, err := g.Launch(cuda.CrossEntropy("crossentropy_gradient", rows, V), losses, g.Scratch, labels, in[3].Ptr, scalingAt(o.Scaled, in), int32(V), int32(V))
+		l, err := o.launch(g, "crossentropy_gradient", rows, V, losses, g.Scratch, labels, in[3].Ptr, scalingAt(o.Scaled, in), int32(V), int32(V))
 		if err != nil {
 			return nil, err
 		}
@@ -66,4 +66,12 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 		return nil, err
 	}
 	return inOrder(append(work, sum)...), nil
+}
+
+// launch binds a launch over a chunk's logits: of the capped form, which takes the cap too, where there is one.
+func (o LinearCrossEntropy) launch(g *GPU, entry string, rows, V int, args ...any) (func() error, error) {
+	if o.Cap > 0 {
+		entry, args = entry+"_capped", append(args, float32(o.Cap))
+	}
+	return g.Launch(cuda.CrossEntropy(entry, rows, V), args...)
 }

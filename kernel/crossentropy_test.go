@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -38,6 +39,9 @@ func TestLinearCrossEntropy(t *testing.T) {
 			kerneltest.Case{Name: c.name, Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true}, In: in, Bound: 6e-7},
 			kerneltest.Case{Name: c.name + " scaled", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true, Scaled: true}, Bound: 6e-7,
 				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3))},
+			kerneltest.Case{Name: c.name + " capped", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true, Scaled: true, Cap: 1.5}, Bound: 2e-6,
+				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3))},
+			kerneltest.Case{Name: c.name + " capped without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Cap: 3}, In: in, Bound: 6e-7},
 			kerneltest.Case{Name: c.name + " without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk}, In: in, Bound: 3e-7},
 		)
 	}
@@ -45,6 +49,12 @@ func TestLinearCrossEntropy(t *testing.T) {
 
 // The definition, logits held.
 func TestLinearCrossEntropyMeaning(t *testing.T) {
+	for _, cap := range []float64{0, 1.25} {
+		t.Run(fmt.Sprintf("cap %v", cap), func(t *testing.T) { testCrossEntropyMeaning(t, cap) })
+	}
+}
+
+func testCrossEntropyMeaning(t *testing.T, cap float64) {
 	const m, width, vocab, scale = 6, 5, 9, 0.25
 	x, w := normal64(1, m*width), normal64(2, vocab*width)
 	labels := []int32{2, kernel.Untrained, 8, 0, vocab, -1}
@@ -53,10 +63,15 @@ func TestLinearCrossEntropyMeaning(t *testing.T) {
 		if label == kernel.Untrained {
 			continue
 		}
-		logits, sum := make([]float64, vocab), 0.0
+		logits, through, sum := make([]float64, vocab), make([]float64, vocab), 0.0
 		for v := range logits {
 			for c := range width {
 				logits[v] += x[i*width+c] * w[v*width+c]
+			}
+			through[v] = 1
+			if cap > 0 {
+				tanh := math.Tanh(logits[v] / cap)
+				logits[v], through[v] = cap*tanh, 1-tanh*tanh
 			}
 			sum += math.Exp(logits[v])
 		}
@@ -71,18 +86,18 @@ func TestLinearCrossEntropyMeaning(t *testing.T) {
 				p--
 			}
 			for c := range width {
-				dx[i*width+c] += scale*p*w[v*width+c] + 0*nll[i]
+				dx[i*width+c] += scale*p*through[v]*w[v*width+c] + 0*nll[i]
 			}
 		}
 	}
 	in := func(n int) []kernel.Tensor {
 		return []kernel.Tensor{f64s(x[:n*width], n, width), f64s(w, vocab, width), i32s(labels[:n]), f64s([]float64{scale}, 1)}
 	}
-	out := evaluate(t, kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, in(4)...)
+	out := evaluate(t, kernel.LinearCrossEntropy{Chunk: 2, Grad: true, Cap: cap}, in(4)...)
 	near(t, "loss", out[0].F64(), []float64{scale * (nll[0] + nll[2] + nll[3])}, 1e-14)
 	near(t, "dx", out[1].F64(), dx[:4*width], 1e-14)
 	near(t, "nll", out[2].F64(), nll[:4], 1e-14)
-	out = evaluate(t, kernel.LinearCrossEntropy{Chunk: 4, Grad: true}, in(m)...)
+	out = evaluate(t, kernel.LinearCrossEntropy{Chunk: 4, Grad: true, Cap: cap}, in(m)...)
 	near(t, "loss with wrong labels", out[0].F64(), []float64{math.NaN()}, 0)
 	near(t, "dx with wrong labels", out[1].F64(), dx, 1e-14)
 	near(t, "nll with wrong labels", out[2].F64(), nll, 1e-14)

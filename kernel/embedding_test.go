@@ -18,6 +18,8 @@ func TestEmbedding(t *testing.T) {
 	for i := range many {
 		many[i] = int32(i * 31 % 50)
 	}
+	scaled := func(d kernel.DType) kernel.Kernel { return kernel.Embedding{Float: d, Scale: math.Sqrt(130)} }
+	kerneltest.Run(t, kerneltest.Case{Name: "scaled", At: scaled, In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}, Bound: 2e-7})
 	kerneltest.Run(t, kerneltest.Case{Name: "pieces", At: at, In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}})
 }
 

@@ -31,6 +31,9 @@ func TestFusedKernels(t *testing.T) {
 		add("sum and norm", kernel.AddRMSNorm{Eps: 1e-5}, x, r, w)
 		add("sum with low bits and norm", kernel.AddRMSNorm{Eps: 1e-5, LowBits: true}, x, r, w)
 		add("sum of one with low bits and norm", kernel.AddRMSNorm{Eps: 1e-5, LowBits: true, Carried: true}, x, r, w, lowBits(s[0], s[1]))
+		add("sum and norm, plus one", kernel.AddRMSNorm{Eps: 1e-5, PlusOne: true, LowBits: true}, x, r, w)
+		add("norm of a sum with low bits, plus one", kernel.RMSNormLowBits{Eps: 1e-5, PlusOne: true}, x, w, lowBits(s[0], s[1]))
+		add("gradient of a norm, added, plus one", kernel.RMSNormGradTo{PlusOne: true}, x, w, kerneltest.Normal(s[0]), r, x)
 		add("gradient of a norm, added", kernel.RMSNormGradTo{}, x, w, kerneltest.Normal(s[0]), r, x)
 	}
 	kerneltest.Run(t, cases...)

@@ -12,8 +12,26 @@ func (RMSNorm) Stored([]DType) (want, out []DType) {
 }
 
 func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	M, C := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
+	M, C := normedRows(in)
+	if o.Heads > 1 && cuda.FitsHeads(C) {
+		geometry, lanes := cuda.RMSNormHeads(normEntry(o.PlusOne, "heads_forward"), M, C)
+		return g.Launch(geometry, out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, int64(M), int32(C), int32(lanes), float32(o.Eps))
+	}
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
+}
+
+// normEntry is the kernel of a norm whose name ends so.
+func normEntry(plusOne bool, end string) string {
+	if plusOne {
+		return "rmsnorm_plusone_" + end
+	}
+	return "rmsnorm_" + end
+}
+
+// normedRows are the rows that are normed, or the heads of all rows, and the elements of one: the weight's.
+func normedRows(in []DeviceTensor) (rows, size int) {
+	size = in[1].Shape[0]
+	return in[0].Elems() / max(size, 1), size
 }
 
 func (RMSNormLowBits) Stored([]DType) (want, out []DType) {
@@ -22,7 +40,7 @@ func (RMSNormLowBits) Stored([]DType) (want, out []DType) {
 
 func (o RMSNormLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
 }
 
 func (o AddRMSNorm) Stored(in []DType) (want, out []DType) {
@@ -46,30 +64,34 @@ func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.LowBits {
 		to = out[1].Ptr
 	}
-	entry := "rmsnorm_add_forward"
+	end := "add_forward"
 	if in[1].DType == F32 {
-		entry = "rmsnorm_add_wide_forward"
+		end = "add_wide_forward"
 	}
-	return g.Launch(cuda.RMSNorm(entry, M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, end), M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
 }
 
 func (RMSNormGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, F32, ComputeType}, []DType{ComputeType}
 }
 
-func (RMSNormGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return rmsnormBackward(g, in, out, 0)
+func (o RMSNormGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return rmsnormBackward(g, o, in, out, 0)
 }
 
 func (RMSNormGradTo) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, F32, ComputeType, ComputeType}, []DType{ComputeType}
 }
 
-func (RMSNormGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return rmsnormBackward(g, in, out, in[4].Ptr)
+func (o RMSNormGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return rmsnormBackward(g, RMSNormGrad(o), in, out, in[4].Ptr)
 }
 
-func rmsnormBackward(g *GPU, in, out []DeviceTensor, add gpu.Ptr) (func() error, error) {
-	M, C := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.RMSNorm("rmsnorm_backward", M, C), out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int32(C))
+func rmsnormBackward(g *GPU, o RMSNormGrad, in, out []DeviceTensor, add gpu.Ptr) (func() error, error) {
+	M, C := normedRows(in)
+	if o.Heads > 1 && cuda.FitsHeads(C) {
+		geometry, lanes := cuda.RMSNormHeads(normEntry(o.PlusOne, "heads_backward"), M, C)
+		return g.Launch(geometry, out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int64(M), int32(C), int32(lanes))
+	}
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "backward"), M, C), out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int32(C))
 }

@@ -32,7 +32,16 @@ type Config struct {
 	// LayerTypes is "full_attention" or "sliding_attention" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
-	HiddenAct  string // "silu"
+	// AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim). AttentionCap and LogitCap are soft caps
+	// Cap*tanh(x/Cap) of the scores and of the logits, 0 = none (Gemma).
+	AttentionScale, AttentionCap, LogitCap float64
+	// LocalRopeTheta and LocalRopeScaling are the rotary base and scaling of the windowed layers where they have their own,
+	// 0 = those of the others (Gemma 3).
+	LocalRopeTheta   float64
+	LocalRopeScaling RopeScaling
+	// Multimodal: the language model of a model of text and images, whose other parts are left out.
+	Multimodal bool
+	HiddenAct  string // "silu" or "gelu_pytorch_tanh"
 	BOS, EOS   []int  // token ids; nil when the file names none
 	DType      string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
 }
@@ -50,6 +59,31 @@ func (c Config) Window(layer int) int {
 		return 0
 	}
 	return c.SlidingWindow
+}
+
+// Scope is what the names of the model's tensors but the head begin with.
+func (c Config) Scope() string {
+	if c.Multimodal {
+		return "model.language_model"
+	}
+	return "model"
+}
+
+// HeadName is the tensor of the vocabulary head: the embeddings where the model ties them.
+func (c Config) HeadName() string {
+	if c.TieEmbeddings {
+		return c.Scope() + ".embed_tokens.weight"
+	}
+	return "lm_head.weight"
+}
+
+// LocalRope is the configuration whose InvFreq is that of the windowed layers, and tells whether it is another.
+func (c Config) LocalRope() (local Config, own bool) {
+	if c.LocalRopeTheta == 0 {
+		return c, false
+	}
+	c.RopeTheta, c.RopeScaling = c.LocalRopeTheta, c.LocalRopeScaling
+	return c, true
 }
 
 // ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
@@ -80,6 +114,11 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	if len(architectures) > 0 && !slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.Architecture) }) {
 		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
 	}
+	if d.Text != nil {
+		k = k.text(d)
+		d = *d.Text
+		c.Multimodal = true
+	}
 	c.read(k, d)
 	k.rest(d)
 	for key, msg := range c.problems() {
@@ -97,35 +136,40 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 }
 
 func (c *Config) read(k *Keys, d Dialect) {
+	c.RMSNormEps, c.HiddenAct, c.RopeTheta = 1e-6, "silu", 10000
+	if d.Defaults != nil {
+		d.Defaults(c)
+	}
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
 	k.needInt("num_hidden_layers", &c.NumLayers)
 	k.needInt("num_attention_heads", &c.NumHeads)
 	k.needInt("max_position_embeddings", &c.MaxPositions)
-	if !k.Has("num_key_value_heads") && !d.KVHeadsOptional {
-		k.Fail("num_key_value_heads", "is missing")
+	if c.NumKVHeads == 0 {
+		if !k.Has("num_key_value_heads") && !d.KVHeadsOptional {
+			k.Fail("num_key_value_heads", "is missing")
+		}
+		c.NumKVHeads = c.NumHeads
 	}
-	c.NumKVHeads = c.NumHeads
 	k.Int("num_key_value_heads", &c.NumKVHeads)
-	if !k.Int("head_dim", &c.HeadDim) && c.NumHeads > 0 {
+	if !k.Int("head_dim", &c.HeadDim) && c.HeadDim == 0 && c.NumHeads > 0 {
 		if c.HiddenSize%c.NumHeads != 0 {
 			k.Fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
-	c.RMSNormEps = 1e-6
 	k.Float("rms_norm_eps", &c.RMSNormEps)
-	c.HiddenAct = "silu"
-	if k.Text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
-		c.HiddenAct = "silu" // another name of the same function
-	}
+	k.activation(c, d)
 	k.Bool("tie_word_embeddings", &c.TieEmbeddings)
 	c.BOS = k.ids("bos_token_id")
 	c.EOS = k.ids("eos_token_id")
 	k.Text("torch_dtype", &c.DType)
 	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
+	if d.LayerRope {
+		k.splitRope()
+	}
 	c.readRope(k)
 	d.Read(c, k)
 }
@@ -160,7 +204,10 @@ func (c Config) problems() map[string]string {
 		check(c.NumHeads%c.NumKVHeads == 0, "num_key_value_heads", "= %d does not divide num_attention_heads %d", c.NumKVHeads, c.NumHeads)
 	}
 	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
-	check(c.HiddenAct == "silu", "hidden_act", "= %q: only silu is supported", c.HiddenAct)
+	check(slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s", c.HiddenAct, strings.Join(activations, " and "))
+	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap, "final_logit_softcapping": c.LogitCap} {
+		check(v >= 0 && v <= 1e6, key, "= %g: must be above zero", v)
+	}
 	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null", c.SlidingWindow, 1<<30)
 	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
 	for i, kind := range c.LayerTypes {

@@ -17,6 +17,17 @@ import (
 type Dialect struct {
 	Architecture    string // the one that architectures may name
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
+	ActivationKey   string // the key that names the activation, see activations; "" = hidden_act, which must be silu
+	// LayerRope: rope_parameters may hold an object for each kind of layer.
+	LayerRope bool
+	// Text is the dialect of text_config, the language model of a model of text and images, TextType its model_type and Other
+	// the keys beside text_config of which any value will do, as they say what images are. nil = a language model alone.
+	Text     *Dialect
+	TextType string
+	Other    []string
+	// Defaults sets what absent keys mean where it is not 1e-6 for rms_norm_eps, 10000 for rope_theta, false for
+	// tie_word_embeddings, hidden_size / num_attention_heads for head_dim, and for other sizes an error; nil = nowhere.
+	Defaults func(c *Config)
 	// Read takes the family's own keys, after those that all families have.
 	Read func(c *Config, k *Keys)
 	// Fixed are keys of which one value is supported.
@@ -165,6 +176,38 @@ func (k *Keys) Fail(key, format string, args ...any) {
 // Has tells whether the key is there, null or not, and not yet taken.
 func (k *Keys) Has(key string) bool { _, ok := k.raw[key]; return ok }
 
+// text judges the keys around text_config and returns those of text_config.
+func (k *Keys) text(d Dialect) *Keys {
+	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}}
+	var raw json.RawMessage
+	if !k.take("text_config", "an object", &raw) {
+		k.Fail("text_config", "is missing")
+	} else if fields, err := object(raw); err != nil {
+		k.Fail("text_config", "= %s: %v", shown(raw), err)
+	} else {
+		inner.raw = fields
+	}
+	kind := d.TextType
+	if inner.Text("model_type", &kind); kind != d.TextType {
+		k.Fail("text_config.model_type", "= %q: must be %s", kind, d.TextType)
+	}
+	inner.Drop("architectures")
+	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype"} { // said of the whole model, they count
+		if k.Has(key) && string(k.raw[key]) != "null" {
+			inner.raw[key] = k.raw[key]
+		}
+		k.Drop(key)
+	}
+	for key := range inner.raw {
+		inner.given[key] = true
+	}
+	for _, key := range d.Other {
+		k.Drop(key)
+	}
+	k.rest(d)
+	return inner
+}
+
 // Drop takes a key of any value.
 func (k *Keys) Drop(key string) { delete(k.raw, key) }
 
@@ -193,8 +236,34 @@ func (k *Keys) Texts(key string) (list []string) {
 }
 
 func (k *Keys) needInt(key string, v *int) {
-	if !k.Int(key, v) {
+	if !k.Int(key, v) && *v == 0 {
 		k.Fail(key, "is missing")
+	}
+}
+
+// activations are the functions of an MLP's gate that a family may have; the names are those of transformers.
+var activations = []string{"silu", "gelu_pytorch_tanh"}
+
+// sameActivation are other names of the same functions.
+var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
+
+// activation reads the function of the MLP's gate. A family with a key of its own does not read hidden_act.
+func (k *Keys) activation(c *Config, d Dialect) {
+	key := "hidden_act"
+	if d.ActivationKey != "" && d.ActivationKey != key {
+		key = d.ActivationKey
+		k.Drop("hidden_act")
+	}
+	k.Text(key, &c.HiddenAct)
+	if same := sameActivation[c.HiddenAct]; same != "" {
+		c.HiddenAct = same
+	}
+	switch {
+	case d.ActivationKey == "" && c.HiddenAct != "silu":
+		k.Fail(key, "= %q: only silu is supported", c.HiddenAct)
+	case !slices.Contains(activations, c.HiddenAct):
+		k.Fail(key, "= %q: supported are %s", c.HiddenAct, strings.Join(activations, " and "))
+		c.HiddenAct = activations[0]
 	}
 }
 

@@ -39,7 +39,6 @@ func ropeTypeNames() string { return strings.Join(slices.Sorted(maps.Keys(ropeTy
 // readRope reads rope_theta and rope_scaling (transformers 4) and
 // rope_parameters (transformers 5, which holds both).
 func (c *Config) readRope(k *Keys) {
-	c.RopeTheta = 10000
 	haveTheta := k.Float("rope_theta", &c.RopeTheta)
 	c.RopeScaling = RopeScaling{Type: "default"}
 	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")
@@ -69,6 +68,25 @@ func (c *Config) readRope(k *Keys) {
 	}
 }
 
+// splitRope takes rope_parameters with an object for each kind of layer apart, as transformers 5 writes them: the full layers' takes
+// its place, the windowed layers' stands beside it for a dialect that takes it.
+func (k *Keys) splitRope() {
+	var kinds map[string]json.RawMessage
+	if json.Unmarshal(k.raw["rope_parameters"], &kinds) != nil || kinds[FullAttention] == nil {
+		return
+	}
+	for kind, raw := range kinds {
+		k.raw["rope_parameters."+kind] = raw
+	}
+	k.raw["rope_parameters"] = k.raw["rope_parameters."+FullAttention]
+	k.Drop("rope_parameters." + FullAttention)
+}
+
+// Rope reads an object like rope_parameters; theta is 0 where it names none.
+func (k *Keys) Rope(key string) (r RopeScaling, theta float64, ok bool) {
+	return readRopeObject(k, key)
+}
+
 func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok bool) {
 	var raw json.RawMessage
 	if !parent.take(key, "an object", &raw) {
@@ -88,7 +106,7 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type {
 		k.Fail("type", "= %q contradicts rope_type = %q", former, r.Type)
 	}
-	if r.Type == "" && key == "rope_parameters" {
+	if r.Type == "" && strings.HasPrefix(key, "rope_parameters") {
 		r.Type = "default"
 	}
 	takes, known := ropeTypes[r.Type]
@@ -132,7 +150,15 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 }
 
 func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any)) {
+	if local, own := c.LocalRope(); own {
+		local.LocalRopeTheta = 0
+		local.ropeProblems(func(ok bool, key, format string, args ...any) {
+			_, field, _ := strings.Cut(key, ".")
+			check(ok, "rope_parameters."+SlidingAttention+"."+field, format, args...)
+		})
+	}
 	check(c.RopeTheta > 1 && c.RopeTheta < 1e30, "rope_theta", "= %g: must be above 1", c.RopeTheta)
+	check(c.LocalRopeTheta == 0 || c.LocalRopeTheta > 1 && c.LocalRopeTheta < 1e30, "rope_local_base_freq", "= %g: must be above 1", c.LocalRopeTheta)
 	r := c.RopeScaling
 	kind := r.Type
 	if kind == "" {

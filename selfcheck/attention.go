@@ -15,6 +15,7 @@ type attentionCheck struct {
 	after         int   // rows in no sequence
 	heads, kv, D  int
 	window        int
+	cap           float64
 }
 
 // attentionChecks are attention and its gradients over packed sequences, and attention over a cache.
@@ -39,6 +40,13 @@ func attentionChecks() []check {
 			}
 		}
 	}
+	n = newNumbers()
+	for _, D := range append(slices.Clone(checkHeads), 256) {
+		a := attentionCheck{queries: []int{1, 63, 65, 17}, keys: []int{1, 63, 65, 17}, heads: 4, kv: 2, D: D, cap: 1.5}
+		windowed := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: 2, kv: 2, D: D, window: 50, cap: 50}
+		cache := attentionCheck{queries: []int{37}, keys: []int{101}, after: 27, heads: 4, kv: 2, D: D, cap: 1.5}
+		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false))
+	}
 	return all
 }
 
@@ -53,11 +61,14 @@ func bounds(lengths []int) []int {
 func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	cuQ, cuK := bounds(a.queries), bounds(a.keys)
 	M, N := cuQ[len(cuQ)-1]+a.after, cuK[len(cuK)-1]
-	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}
+	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window, Cap: a.cap}
 	c := check{kernel: "attention", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D, a.queries), plain: a.plain,
 		in: []checkInput{n.normal(1, M, a.heads*a.D), n.normal(1, N, a.kv*a.D), n.normal(1, N, a.kv*a.D), integers(cuQ...)}}
 	if a.window > 0 {
 		c.name += fmt.Sprintf(", window %d", a.window)
+	}
+	if a.cap > 0 {
+		c.name += fmt.Sprintf(", soft cap %v", a.cap)
 	}
 	if !backward {
 		c.name += fmt.Sprintf(" over %v keys", a.keys)
@@ -99,9 +110,9 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 				if begin >= end {
 					continue
 				}
-				p, top, sum := make([]float64, end-begin), math.Inf(-1), 0.0
+				p, through, top, sum := make([]float64, end-begin), make([]float64, end-begin), math.Inf(-1), 0.0
 				for j := range p {
-					p[j] = f.round(f.round(dot(q[at:][:D], key(k, begin+j))) * scale)
+					p[j], through[j] = f.capped(f.round(f.round(dot(q[at:][:D], key(k, begin+j)))*scale), a.cap)
 					top = max(top, p[j])
 				}
 				for _, x := range p {
@@ -118,7 +129,7 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 				}
 				delta := dot(o[at:][:D], do[at:][:D])
 				for j := range p {
-					ds := f.round(p[j]*(f.round(dot(do[at:][:D], key(v, begin+j)))-delta)) * scale
+					ds := f.round(p[j]*(f.round(dot(do[at:][:D], key(v, begin+j)))-delta)*through[j]) * scale
 					axpy(dq[at:][:D], ds, key(k, begin+j))
 					axpy(key(dk, begin+j), ds, q[at:][:D])
 					axpy(key(dv, begin+j), p[j], do[at:][:D])
@@ -133,6 +144,15 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 	f.all(dk)
 	f.all(dv)
 	return [][]float64{o, lse, dq, dk, dv}
+}
+
+// capped is a soft-capped number and the derivative there, rounded; cap 0 is none.
+func (f format) capped(x, cap float64) (y, slope float64) {
+	if cap == 0 {
+		return x, 1
+	}
+	t := f.round(math.Tanh(x / cap))
+	return f.round(t * cap), 1 - t*t
 }
 
 func dot(a, b []float64) float64 {
@@ -165,12 +185,18 @@ func lossChecks() []check {
 				}
 			}
 			in := []checkInput{n.normal(1, M, C), n.normal(0.2, V, C), integers(labels...), given([]int{1}, 1/float64(M))}
+			const cap = 2
+			all = append(all,
+				check{kernel: "crossentropy", name: fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %d", M, C, V, cap), build: one(kernel.LinearCrossEntropy{Chunk: 64, Grad: true, Cap: cap}), in: in,
+					plain: plainLoss(M, C, true, cap), bounds: []bound{lastBound, rounded, rounded}, gemm: true},
+				check{kernel: "crossentropy", name: fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %d, no gradient", M, C, V, cap), build: one(kernel.LinearCrossEntropy{Chunk: 64, Cap: cap}), in: in,
+					plain: plainLoss(M, C, false, cap), bounds: []bound{lastBound, rounded}, gemm: true})
 			for _, chunk := range []int{32, 256} {
 				name := fmt.Sprintf("%d rows of %d, vocabulary %d, %d at a time", M, C, V, chunk)
 				all = append(all,
-					check{kernel: "crossentropy", name: name, build: one(kernel.LinearCrossEntropy{Chunk: chunk, Grad: true}), in: in, plain: plainLoss(M, C, true),
+					check{kernel: "crossentropy", name: name, build: one(kernel.LinearCrossEntropy{Chunk: chunk, Grad: true}), in: in, plain: plainLoss(M, C, true, 0),
 						bounds: []bound{lastBound, rounded, rounded}, gemm: true},
-					check{kernel: "crossentropy", name: name + ", no gradient", build: one(kernel.LinearCrossEntropy{Chunk: chunk}), in: in, plain: plainLoss(M, C, false),
+					check{kernel: "crossentropy", name: name + ", no gradient", build: one(kernel.LinearCrossEntropy{Chunk: chunk}), in: in, plain: plainLoss(M, C, false, 0),
 						bounds: []bound{lastBound, rounded}, gemm: true})
 			}
 		}
@@ -179,18 +205,18 @@ func lossChecks() []check {
 }
 
 // plainLoss is the loss with logits and their gradient rounded.
-func plainLoss(M, C int, grad bool) func(f format, in [][]float64) [][]float64 {
+func plainLoss(M, C int, grad bool, cap float64) func(f format, in [][]float64) [][]float64 {
 	return func(f format, in [][]float64) [][]float64 {
 		x, w, labels, scale := in[0], in[1], in[2], in[3][0]
 		V := len(w) / C
-		loss, dx, nll, p := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V)
+		loss, dx, nll, p, through := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V), make([]float64, V)
 		for m, label := range labels {
 			if label < 0 {
 				continue
 			}
 			top, sum := math.Inf(-1), 0.0
 			for i := range p {
-				p[i] = f.round(dot(x[m*C:][:C], w[i*C:][:C]))
+				p[i], through[i] = f.capped(f.round(dot(x[m*C:][:C], w[i*C:][:C])), cap)
 				top = max(top, p[i])
 			}
 			for _, l := range p {
@@ -203,7 +229,7 @@ func plainLoss(M, C int, grad bool) func(f format, in [][]float64) [][]float64 {
 			}
 			p[int(label)]--
 			for i := range p {
-				axpy(dx[m*C:][:C], f.round(p[i]*scale), w[i*C:][:C])
+				axpy(dx[m*C:][:C], f.round(p[i]*scale*through[i]), w[i*C:][:C])
 			}
 		}
 		f.all(dx)

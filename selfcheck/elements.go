@@ -39,6 +39,12 @@ func elementChecks() []check {
 			all = append(all, ropeCheck(n, M, 3, D, false), ropeCheck(n, M, 2, D, true))
 		}
 	}
+	n = newNumbers()
+	for _, M := range checkRows {
+		for _, C := range checkWidths {
+			all = append(all, gemmaChecks(n, M, C)...)
+		}
+	}
 	return all
 }
 
@@ -106,6 +112,42 @@ func rowChecks(n checkNumbers, M, C int) []check {
 		{kernel: "swiglu_grad", name: size, build: one(kernel.SwiGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
 		{kernel: "embedding", name: size + " of 50", build: embed, bounds: []bound{exact}, in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
 		{kernel: "zero", name: size, build: one(kernel.Zero{}), bounds: []bound{exact}, in: []checkInput{x().overwritten()}},
+	}
+}
+
+// gemmaChecks are the kernels and attributes that Gemma brought.
+func gemmaChecks(n checkNumbers, M, C int) []check {
+	size := fmt.Sprintf("[%d,%d]", M, C)
+	x := func() checkInput { return n.normal(1, M, C) }
+	weight := func() checkInput { return n.normal(1, C) }
+	ids := make([]int, M)
+	for i := range ids {
+		ids[i] = (i*37 + 49) % 50
+	}
+	scaled := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		return b.ApplyAll(kernel.Embedding{Float: b.Float(), Scale: 7.5}, in...)
+	}
+	plusOne := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		y := b.ApplyAll(kernel.RMSNorm{Eps: 1e-5, PlusOne: true}, in[0], in[1])
+		return append(slices.Clip(y), b.ApplyAll(kernel.RMSNormGrad{PlusOne: true}, in[0], in[1], y[1], in[2])...)
+	}
+	plusOneHeads := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		y := b.ApplyAll(kernel.RMSNorm{Eps: 1e-5, Heads: 3, PlusOne: true}, in[0], in[1])
+		return append(slices.Clip(y), b.ApplyAll(kernel.RMSNormGrad{Heads: 3, PlusOne: true}, in[0], in[1], y[1], in[2])...)
+	}
+	sumPlusOne := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		s := b.Apply(kernel.Add{}, in[0], in[1])
+		return append([]*graph.Value{s}, b.ApplyAll(kernel.RMSNorm{Eps: 1e-5, PlusOne: true}, s, in[2])...)
+	}
+	return []check{
+		{kernel: "geglu", name: size, build: one(kernel.GeGLU{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
+		{kernel: "geglu_grad", name: size, build: one(kernel.GeGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
+		{kernel: "softcap", name: size, build: one(kernel.SoftCap{Cap: 1.5}), bounds: []bound{single}, in: []checkInput{n.normal32(1, M, C)}},
+		{kernel: "rmsnorm", name: size + " plus one", build: plusOne, bounds: []bound{rounded, single, rounded}, in: []checkInput{x(), weight(), x()}},
+		{kernel: "rmsnorm", name: size + " of a sum plus one", build: sumPlusOne, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
+		{kernel: "rmsnorm", name: fmt.Sprintf("%d rows of 3 heads of %d", M, C), build: plusOneHeads, bounds: []bound{rounded, single, rounded},
+			in: []checkInput{n.normal(1, M, 3*C), weight(), n.normal(1, M, 3*C)}},
+		{kernel: "embedding", name: size + " of 50, scaled", build: scaled, bounds: []bound{rounded}, in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -61,6 +62,9 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if b.Weights, err = weights.OpenDir(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
+	if err := families.Rename(b.Config, b.Weights); err != nil {
+		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
+	}
 	return b, nil
 }
 
@@ -75,7 +79,10 @@ func (b *Base) openFS(fsys fs.FS) error {
 	if b.Tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {
 		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
-	if b.Weights, err = weights.OpenFS(fsys, "."); err != nil {
+	if b.Weights, err = weights.OpenFS(fsys, "."); err == nil {
+		err = families.Rename(b.Config, b.Weights)
+	}
+	if err != nil {
 		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
 	return nil
@@ -124,7 +131,7 @@ func (b *Base) Check(n *nn.Net) error {
 			want = append(want, weights.Spec{Name: w.Name, Shape: w.Shape})
 		}
 	}
-	allowed := []string{"*.rotary_emb.inv_freq"}
+	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Table[b.Config.ModelType].Unused...)
 	if b.Config.TieEmbeddings {
 		allowed = append(allowed, "lm_head.weight")
 	}

@@ -48,11 +48,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 
 // Head is the vocabulary head's weight [V,C]: the embeddings where the model ties them.
 func (nw Network) Head(n *nn.Net) *graph.Value {
-	name := "lm_head.weight"
-	if nw.Config.TieEmbeddings {
-		name = "model.embed_tokens.weight"
-	}
-	return n.Head(name, nw.Config.VocabSize, nw.Config.HiddenSize)
+	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 }
 
 // Hidden builds the layers: the final norm's output [M,C] of a micro-batch.

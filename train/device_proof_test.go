@@ -244,7 +244,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 	hidden := nw.Hidden(n, in)
 	head := nw.Head(n)
 	logits := n.Apply(kernel.MatMul{TransB: true}, hidden, head)
-	_, nll := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on)}, data)
+	_, nll := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
 	plan, err := on.Compile(n.Builder, logits, nll)
 	if err != nil {
 		t.Fatal(err)

@@ -61,6 +61,9 @@ func (p *prepared) planReport() PlanReport {
 		}
 		r.Notes = append(r.Notes, which+" are kept dequantised, for speed; dequantised_weights: never keeps them packed")
 	}
+	if p.Base.Config.Multimodal {
+		r.Notes = append(r.Notes, "the model's tensors for images are left out: its language model alone is trained")
+	}
 	if need.Host > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))
 	}

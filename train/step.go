@@ -69,7 +69,7 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	if scaled {
 		t.scaling = n.State("", nameScaling, kernel.T(n.Float(), kernel.LossScalingSize))
 	}
-	loss := t.objective.Train(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), Scaling: t.scaling}, data)
+	loss := t.objective.Train(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap, Scaling: t.scaling}, data)
 	if err := n.Err(); err != nil {
 		return nil, err
 	}

@@ -110,6 +110,9 @@ func printModel(c *console, m modelJSON) error {
 	if k.TieEmbeddings {
 		fmt.Fprintln(w, "embeddings  tied: the head is the embedding")
 	}
+	if k.Multimodal {
+		fmt.Fprintln(w, "images      the tensors for images are left out: the language model alone is used")
+	}
 	fmt.Fprintf(w, "parameters  %d in %d tensors, %s\n\n", m.Parameters, len(m.Tensors), session.FormatBytes(m.Bytes))
 	for _, t := range m.Tensors {
 		fmt.Fprintf(w, "%-56s  %-5s %v\n", t.Name, t.DType, t.Shape)

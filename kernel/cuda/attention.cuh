@@ -8,6 +8,10 @@ __device__ __forceinline__ float exp2_fast(float x) {   // -inf gives 0
     return y;
 }
 
+// A soft cap of scores: tanh(scale score / cap), which the softmax then takes times cap in place of scale. f is cap_factor(scale, cap).
+__device__ __forceinline__ float cap_factor(float scale, float cap) { return scale / cap * 2.885390081777927f; }
+__device__ __forceinline__ float capped(float score, float f) { return 1.f - __fdividef(2.f, exp2_fast(score * f) + 1.f); }
+
 // A tile holds rows of DP values, padded by 8: a row is then an odd number of 16-byte units, and the eight rows of an
 // ldmatrix lie in different banks.
 template <int DP>

@@ -1,6 +1,9 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Family is one implementation of attention. Forward and backward of a call always come from the same one.
 type Family int
@@ -94,6 +97,21 @@ type Attention struct {
 	Orders                             []Order // Hopper: to be run once a batch, before the first forward
 	Splits                             int     // parts into which a group's query heads are divided
 	Part                               int64   // bytes of the fp32 parts; 0 when Splits is 1
+}
+
+// Capped is the same attention with a soft cap of its scores, whose kernels take the cap as their last argument.
+func (a Attention) Capped() Attention {
+	for _, g := range []*Geometry{&a.Forward, &a.KV, &a.Query} {
+		*g = g.capped()
+	}
+	return a
+}
+
+// capped is the launch of a kernel's capped form.
+func (g Geometry) capped() Geometry {
+	size := strings.LastIndex(g.Entry, "_")
+	g.Entry = g.Entry[:size] + "_capped" + g.Entry[size:]
+	return g
 }
 
 // newSingle plans attention in fp32: rows of tiles, padded by 4 values, and matrices of scores, padded by one.

@@ -2,6 +2,7 @@
 // With P = exp(scale Q K^T - lse), dP = dO V^T, delta = rowsum(dO o): dS = P (dP - delta), dV = P^T dO, dK = scale dS^T Q,
 // dQ = scale dS K. P and dP are computed twice: once by key tile (dK, dV: P^T stays in registers as the next GEMM's
 // operand), once by query tile (dQ).
+// The capped forms (attention_forward.cu) give dS the factor 1 - tanh^2 besides.
 // Layout: as forward; d_o [M,H,D] rows ldo apart like o; delta [H,M] fp32; dq rows ldq, dk and dv rows ldk apart.
 // Grouped heads (H > K): a block adds its query heads up in order. With few blocks gridDim.z divides them; then fp32 parts
 // [z][2][M,K,D] (dk, dv) are written and attention_combine adds them in order.
@@ -34,9 +35,9 @@ __device__ __forceinline__ void clear(float (&a)[MT][NT][4]) {
 }
 
 // Keys by warp row, queries by column. WN warps divide BN = 16 MT WN keys, DS of them the columns of dK and dV.
-template <int DP, int MT, int WN, int DS, int BQ, int STAGES>
+template <int DP, int MT, int WN, int DS, int BQ, int STAGES, bool CAP>
 __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, const elem *d_o, const float *lse, const float *delta,
-                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
+                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
     constexpr int BN = 16 * MT * WN, LD = Tile<DP>::LD, THREADS = 32 * WN * DS, NT = BQ / 8, W = DP / DS;
     constexpr int STAGE = 2 * Tile<DP>::bytes(BQ) + 8 * BQ;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -66,7 +67,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
     float gk[MT][W / 8][4], gv[MT][W / 8][4];
     clear(gk);
     clear(gv);
-    float scale2 = scale * LOG2E;
+    float scale2 = (CAP ? cap : scale) * LOG2E, factor = CAP ? cap_factor(scale, cap) : 0.f;
     int n = tiles * G;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
@@ -93,6 +94,31 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
         clear(p);
         mma_abt<DP, MT, NT>(p, sk + wrow * LD * 2, sq);
         bool edge = row0 < key0 + BN - 1 || row0 + BQ - 1 > all;
+        if (CAP) {   // both GEMMs first: tanh then need not be kept
+            clear(dp);
+            mma_abt<DP, MT, NT>(dp, sv + wrow * LD * 2, sd);
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+                float2 l = *(const float2 *)(row_lse + j * 8 + lane % 4 * 2), d = *(const float2 *)(row_delta + j * 8 + lane % 4 * 2);
+                l.x *= LOG2E, l.y *= LOG2E;
+#pragma unroll
+                for (int i = 0; i < MT; i++)
+#pragma unroll
+                    for (int c = 0; c < 4; c++) {
+                        float t = capped(p[i][j][c], factor), x = exp2_fast(fmaf(t, scale2, c & 1 ? -l.y : -l.x));
+                        if (edge) {
+                            int row = row0 + j * 8 + lane % 4 * 2 + (c & 1), key = key0 + wrow + i * 16 + (c >> 1) * 8 + lane / 4;
+                            if (row < key || row > last[i][c >> 1]) x = 0.f;
+                        }
+                        p[i][j][c] = x;
+                        dp[i][j][c] = x * (dp[i][j][c] - (c & 1 ? d.y : d.x)) * fmaf(-t, t, 1.f);
+                    }
+            }
+            mma_pb<DP, W, MT, NT>(gv, p, sd + col * 2);
+            mma_pb<DP, W, MT, NT>(gk, dp, sq + col * 2);
+            if (STAGES == 1) __syncthreads();
+            continue;
+        }
 #pragma unroll
         for (int j = 0; j < NT; j++) {
             float2 l = *(const float2 *)(row_lse + j * 8 + lane % 4 * 2);
@@ -167,9 +193,9 @@ extern "C" __global__ void __launch_bounds__(256) attention_combine(elem *dk, el
     }
 }
 
-template <int DP, int MT, int BN, int STAGES>
+template <int DP, int MT, int BN, int STAGES, bool CAP>
 __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v, const elem *d_o, const float *lse, const float *delta,
-                           const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
+                           const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
     constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8, STAGE = 2 * Tile<DP>::bytes(BN);
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
@@ -198,7 +224,7 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
         }
     float acc[MT][DP / 8][4];
     clear(acc);
-    float scale2 = scale * LOG2E;
+    float scale2 = (CAP ? cap : scale) * LOG2E, factor = CAP ? cap_factor(scale, cap) : 0.f;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < n) load(s);
@@ -232,7 +258,8 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
                 int local = wrow + i * 16 + (c >> 1) * 8 + lane / 4, row = row0 + local, from = edge ? first[local] : 0;
 #pragma unroll
                 for (int j = 0; j < NT; j++) {
-                    float x = exp2_fast(fmaf(p[i][j][c], scale2, -lse2[i][c >> 1]));
+                    float t = CAP ? capped(p[i][j][c], factor) : p[i][j][c], x = exp2_fast(fmaf(t, scale2, -lse2[i][c >> 1]));
+                    if (CAP) x *= fmaf(-t, t, 1.f);
                     int key = key0 + j * 8 + lane % 4 * 2 + (c & 1);
                     if (edge && (key > row || key < from)) x = 0.f;
                     p[i][j][c] = x * (dp[i][j][c] - dl[i][c >> 1]);
@@ -253,11 +280,19 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
 #define BACKWARD(DP, MT, WN, DS, BQ, STAGES, QMT, QBN, QSTAGES) \
     extern "C" __global__ void __launch_bounds__(32 * WN * DS) attention_backward_kv_##DP(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        backward_kv<DP, MT, WN, DS, BQ, STAGES>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
+        backward_kv<DP, MT, WN, DS, BQ, STAGES, false>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(32 * WN * DS) attention_backward_kv_capped_##DP(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, \
+        const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
+        backward_kv<DP, MT, WN, DS, BQ, STAGES, true>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128) attention_backward_q_capped_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
+        const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
+        backward_q<DP, QMT, QBN, QSTAGES, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     } \
     extern "C" __global__ void __launch_bounds__(128) attention_backward_q_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        backward_q<DP, QMT, QBN, QSTAGES>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
+        backward_q<DP, QMT, QBN, QSTAGES, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
     }
 BACKWARD(32, 2, 4, 1, 32, 2, 2, 64, 2)
 BACKWARD(64, 2, 4, 1, 32, 2, 2, 32, 2)

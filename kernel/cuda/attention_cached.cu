@@ -2,15 +2,16 @@
 // Layout: q, o [M,H,D], k, v [N,K,D] elem, packed rows; cuq, cuk [S+1] int32; lse [H,M] fp32. D a multiple of 8, at most DP.
 // The last query of a sequence sees all its keys, the one before all but the last, and so on; with window > 0 only the last
 // window of them. A row that sees no key or is in no sequence gives 0, in lse too. Bounds beyond M and N are cut.
+// The capped forms put tanh(scale q k / cap) cap in place of scale q k.
 // One block a query row and head. DP/8 threads share a key, each 8 of its values; every such group runs an online softmax over
 // keys of its own, four at a time so that their loads overlap; the groups' results are added in fixed order. Accumulation fp32.
 // Bytes: 4 D a key and head; the heads of one key head find it in the cache. Goal: 10 us for a row over 512 keys; not for long prompts.
 // Elements: bf16, f16, f32.
 #include "attention.cuh"
 
-template <int DP>
+template <int DP, bool CAP>
 __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, const int *cuk,
-                                       int M, int N, int S, int H, int K, int D, float scale, int window) {
+                                       int M, int N, int S, int H, int K, int D, float scale, int window, float cap) {
     constexpr int L = DP / 8, GROUPS = 128 / L, AHEAD = 4;   // threads a key; keys at a time; rounds whose loads are in flight
     __shared__ float part[GROUPS][DP], top[GROUPS], sum[GROUPS];
     int row = blockIdx.x, head = blockIdx.y, kv = head / (H / K), group = threadIdx.x / L, at = threadIdx.x % L * 8;
@@ -47,6 +48,7 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
             for (int e = 0; e < 8; e++) score = fmaf(x[e], y[e], score);
 #pragma unroll
             for (int d = L / 2; d; d >>= 1) score += __shfl_xor_sync(~0u, score, d);
+            if (CAP) score = cap * tanhf(score / cap);
             bool there = base + a * GROUPS + group < hi;   // no branch: every thread takes part in the next shuffle
             float up = there ? fmaxf(m, score) : m, shrink = there ? expf(m - up) : 1.f, p = there ? expf(score - up) : 0.f;
             m = up;
@@ -76,7 +78,11 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
 #define CACHED(DP) \
     extern "C" __global__ void __launch_bounds__(128) attention_cached_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
         const int *cuk, int M, int N, int S, int H, int K, int D, float scale, int window) { \
-        cached<DP>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window); \
+        cached<DP, false>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128) attention_cached_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
+        const int *cuk, int M, int N, int S, int H, int K, int D, float scale, int window, float cap) { \
+        cached<DP, true>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, cap); \
     }
 CACHED(8)
 CACHED(16)

@@ -16,8 +16,8 @@ import (
 type attended struct{ o, lse, dq, dk, dv []float64 }
 
 // attend is the meaning of the attention kernels in float64; with low, scores, probabilities and their gradients are rounded to
-// bf16 where a plain bf16 implementation stores them.
-func attend(q, k, v, do []float64, first []int, H, K, D int, scale float64, low bool) attended {
+// bf16 where a plain bf16 implementation stores them. cap is the scores' soft cap, 0 = none.
+func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64, low bool) attended {
 	M := len(first)
 	rd := func(x float64) float64 { return x }
 	if low {
@@ -29,7 +29,7 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale float64, low 
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			p := make([]float64, M)
+			p, through := make([]float64, M), make([]float64, M)
 			for h := kv * (H / K); h < (kv+1)*(H/K); h++ {
 				for i := range M {
 					qi, oi, doi, dqi := q[(i*H+h)*D:][:D], a.o[(i*H+h)*D:][:D], do[(i*H+h)*D:][:D], a.dq[(i*H+h)*D:][:D]
@@ -40,6 +40,11 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale float64, low 
 							s += qi[d] * x
 						}
 						p[j] = rd(rd(s) * scale)
+						through[j] = 1
+						if cap > 0 {
+							t := rd(math.Tanh(p[j] / cap))
+							p[j], through[j] = rd(t*cap), 1-t*t
+						}
 						top = max(top, p[j])
 					}
 					for j := first[i]; j <= i; j++ {
@@ -62,7 +67,7 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale float64, low 
 							dp += doi[d] * x
 							a.dv[(j*K+kv)*D+d] += p[j] * doi[d]
 						}
-						ds := rd(p[j] * (rd(dp) - delta))
+						ds := rd(p[j] * (rd(dp) - delta) * through[j])
 						for d, x := range k[(j*K+kv)*D:][:D] {
 							dqi[d] += scale * ds * x
 							a.dk[(j*K+kv)*D+d] += scale * ds * qi[d]
@@ -83,6 +88,7 @@ type attentionCase struct {
 	fused   bool // q, k, v in one matrix
 	tail    bool // cu ends before M
 	repeats int  // trailing entries of cu that repeat
+	cap     float64
 }
 
 // headMap describes M rows of heads for the copy engine.
@@ -97,7 +103,7 @@ func (r *harness) headMap(p gpu.Ptr, M, heads, D, ld, rows int) gpu.TensorMap {
 type attentionBuffers struct {
 	q, k, v, do, o, lse, delta, dq, dk, dv, part, cu gpu.Ptr
 	M, B, H, K, D, ldq, ldk, ldo, window             int
-	scale                                            float32
+	scale, cap                                       float32
 }
 
 // attention prepares the launches of one attention: forward and the three or four of backward.
@@ -108,7 +114,11 @@ func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launc
 	var kv, query *gpu.Launch
 	sizes := []any{m(b.M), m(b.B), m(b.H), m(b.K), m(b.D)}
 	args := func(a []any, more ...any) []any {
-		return append(append(slices.Clone(a), sizes...), append(more, b.scale, m(b.window))...)
+		all := append(append(slices.Clone(a), sizes...), append(more, b.scale, m(b.window))...)
+		if b.cap > 0 {
+			all = append(all, b.cap)
+		}
+		return all
 	}
 	if a.Family == Hopper {
 		var orders []gpu.Ptr
@@ -194,7 +204,9 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			attentionCase{lengths: []int{1, 63, 64, 65, 130, 17}, H: 4, K: 2, D: D, repeats: 3},
 			attentionCase{lengths: []int{301}, H: 3, K: 1, D: D, fused: true},
 			attentionCase{lengths: []int{5, 200, 90}, H: 2, K: 2, D: D, window: 50, tail: true, fused: true},
-			attentionCase{lengths: []int{1}, H: 2, K: 1, D: D})
+			attentionCase{lengths: []int{1}, H: 2, K: 1, D: D},
+			attentionCase{lengths: []int{1, 63, 64, 65, 130, 17}, H: 4, K: 2, D: D, repeats: 3, cap: 1.5},
+			attentionCase{lengths: []int{5, 200, 90}, H: 2, K: 2, D: D, window: 50, tail: true, fused: true, cap: 50})
 	}
 	cases = append(cases, attentionCase{lengths: []int{700, 33, 400}, H: 8, K: 2, D: 64}, attentionCase{lengths: []int{257, 255}, H: 2, K: 2, D: 128, window: 1},
 		attentionCase{lengths: []int{1000}, H: 2, K: 1, D: 128, window: 128})
@@ -204,6 +216,9 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 		a, err := NewAttention(family, M, H, K, D)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if c.cap > 0 {
+			a = a.Capped()
 		}
 		ldq, ldk, ldo := H*D, K*D, H*D
 		if c.fused {
@@ -246,7 +261,7 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			if split > 1 {
 				part = r.out("part", a.Part)
 			}
-			f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, CU, M, len(cu) - 1, H, K, D, ldq, ldk, ldo, c.window, float32(scale)})
+			f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, CU, M, len(cu) - 1, H, K, D, ldq, ldk, ldo, c.window, float32(scale), float32(c.cap)})
 			for _, l := range append([]*gpu.Launch{f}, back...) {
 				r.ok(l.Run(r.s))
 			}
@@ -262,7 +277,7 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			}
 			return [][]byte{get[byte](r, O, size(ldo)), get[byte](r, LSE, 4*H*M), get[byte](r, DQ, size(ldq)), get[byte](r, DK, size(ldk)), get[byte](r, DV, size(ldk))}
 		})
-		want, low := attend(q, k, v, do, first, H, K, D, scale, false), attend(q, k, v, do, first, H, K, D, scale, true)
+		want, low := attend(q, k, v, do, first, H, K, D, scale, c.cap, false), attend(q, k, v, do, first, H, K, D, scale, c.cap, true)
 		name := fmt.Sprintf("%+v splits %d ", c, split)
 		bf := func(x []float64) []float64 {
 			y := make([]float64, len(x))

@@ -10,13 +10,14 @@
 //   warp 0   |   | S  | S  | S\         lane l has rows l/4 and l/4 + 8 of each 16, and of each 8 columns 2 (l%4) and the
 //   warp 1   v   | S  | S  | S \        next: a row's maximum and sum take two shuffles. Above the diagonal nothing is
 //   ...          | S  | S  | S  \       computed.
+// The capped forms put tanh(scale Q K^T / cap) cap in place of scale Q K^T: three special functions for a score, else one.
 // FLOPs: 4 D for every visible pair; bytes: q, o once, k and v once for each query tile (cache). Goal: FlashAttention-2's rate.
 // Elements: bf16, f16.
 #include "attention.cuh"
 
-template <int DP, int MT, int BN>
+template <int DP, int MT, int BN, bool CAP>
 __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu,
-                        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
+                        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
     constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
@@ -40,7 +41,7 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
         max_[i][0] = max_[i][1] = -INF;
         sum[i][0] = sum[i][1] = 0.f;
     }
-    float scale2 = scale * 1.4426950408889634f;   // exponentials to the base 2
+    float top = CAP ? cap : scale, scale2 = top * 1.4426950408889634f, factor = CAP ? cap_factor(scale, cap) : 0.f;   // exponentials to the base 2
     int all = first[BM - 1];                      // keys from here on are visible to every row, up to the diagonal
     for (int n = n0; n * BN < hi; n++) {
         int key0 = n * BN;
@@ -57,6 +58,14 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
         __syncthreads();   // every warp is done with k
         if ((n + 1) * BN < hi) load_tile<DP, BN, THREADS>(sk, k, key0 + BN, M, D, ldk);
         cp_commit();
+        if (CAP) {
+#pragma unroll
+            for (int i = 0; i < MT; i++)
+#pragma unroll
+                for (int j = 0; j < NT; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) s[i][j][e] = capped(s[i][j][e], factor);
+        }
         if (key0 + BN - 1 > row0 + wrow || key0 < all) {
 #pragma unroll
             for (int i = 0; i < MT; i++)
@@ -115,7 +124,7 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
             t += __shfl_xor_sync(~0u, t, 2);
             inv[i][h] = 1.f / t;
             int row = row0 + wrow + i * 16 + h * 8 + lane / 4;
-            if (lane % 4 == 0 && row < M) lse[(int64_t)head * M + row] = max_[i][h] * scale + logf(t);
+            if (lane % 4 == 0 && row < M) lse[(int64_t)head * M + row] = max_[i][h] * top + logf(t);
         }
     store_rows<DP, MT>(o, acc, inv, row0 + wrow, M, 0, D, ldo);
 }
@@ -124,7 +133,11 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
 #define FORWARD(DP, MT, BN) \
     extern "C" __global__ void __launch_bounds__(128) attention_forward_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        forward<DP, MT, BN>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
+        forward<DP, MT, BN, false>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128) attention_forward_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
+        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
+        forward<DP, MT, BN, true>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     }
 FORWARD(32, 2, 64)
 FORWARD(64, 2, 64)

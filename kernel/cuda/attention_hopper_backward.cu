@@ -4,13 +4,14 @@
 // k, v 128 rows and q, dO BQ rows; for the queries' kernel q, dO 128 rows and k, v BN rows. Results by address.
 // One block of 3 warpgroups: the first feeds two stages through the copy engine, the other two hold 64 keys (or queries) each;
 // the probabilities never leave their registers. GEMMs with wgmma, accumulation fp32, no atomics.
+// The capped forms are those of attention_backward.cu; the keys' kernel rounds 1 - tanh^2 to elem, as it does the probabilities.
 // FLOPs: 14 D for every visible pair. Goal: 70 % of cuDNN's rate (10 D a pair counted).
 // Elements: bf16, f16.
 #include "attention_hopper.cuh"
 
-template <int DP, int BQ>
+template <int DP, int BQ, bool CAP>
 __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md,
-                            const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) {
+                            const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window, float cap) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
         prefetch_map(mq);
@@ -84,7 +85,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
     uint32_t p[BQ / 4], ds[BQ / 4];
 #pragma unroll
     for (int i = 0; i < DP / 2; i++) gk[i] = gv[i] = 0.f;
-    float scale2 = scale * LOG2E;
+    float scale2 = (CAP ? cap : scale) * LOG2E, factor = CAP ? cap_factor(scale, cap) : 0.f;
     if (wg == 1) turn_give(1);
     barrier_wait(full_k, 0);
     for (int i = 0; i < n; i++) {
@@ -102,6 +103,14 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
         if (wg == 0 || i + 1 < n) turn_give(2 - wg);
         wgmma_wait<1>();
         hold(s);
+        if (CAP) {
+#pragma unroll
+            for (int i = 0; i < BQ / 4; i++) {   // ds holds 1 - tanh^2 until dp is there
+                float t0 = capped(s[2 * i], factor), t1 = capped(s[2 * i + 1], factor);
+                ds[i] = pack2(fmaf(-t0, t0, 1.f), fmaf(-t1, t1, 1.f));
+                s[2 * i] = t0, s[2 * i + 1] = t1;
+            }
+        }
 #pragma unroll
         for (int j = 0; j < BQ / 8; j++) {
             float2 l = *(const float2 *)&rows[st][0][j * 8 + lane % 4 * 2];
@@ -128,6 +137,10 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float2 x = unpack2(p[2 * j + h]);
+                if (CAP) {
+                    float2 g = unpack2(ds[2 * j + h]);
+                    x.x *= g.x, x.y *= g.y;
+                }
                 ds[2 * j + h] = pack2(x.x * (dp[4 * j + 2 * h] - l.x), x.y * (dp[4 * j + 2 * h + 1] - l.y));
             }
         }
@@ -163,9 +176,9 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
 #endif
 }
 
-template <int DP, int BN>
+template <int DP, int BN, bool CAP>
 __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md, const float *lse, const float *delta,
-                           const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window) {
+                           const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window, float cap) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
         prefetch_map(mq);
@@ -217,7 +230,7 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
     uint32_t ds[BN / 4];
 #pragma unroll
     for (int i = 0; i < DP / 2; i++) acc[i] = 0.f;
-    float scale2 = scale * 1.4426950408889634f;
+    float scale2 = (CAP ? cap : scale) * 1.4426950408889634f, factor = CAP ? cap_factor(scale, cap) : 0.f;
     if (wg == 1) turn_give(1);
     barrier_wait(full_q, 0);
     for (int i = 0; i < n; i++) {
@@ -236,7 +249,9 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
         hold(s);
 #pragma unroll
         for (int j = 0; j < BN / 2; j++) {
-            s[j] = exp2_fast(fmaf(s[j], scale2, j >> 1 & 1 ? -lse1 : -lse0));
+            float t = CAP ? capped(s[j], factor) : s[j];
+            s[j] = exp2_fast(fmaf(t, scale2, j >> 1 & 1 ? -lse1 : -lse0));
+            if (CAP) s[j] *= fmaf(-t, t, 1.f);
         }
         if (key0 + BN - 1 > top || key0 < all) {
 #pragma unroll
@@ -269,12 +284,22 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
     extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_kv_##DP(elem *dk, elem *dv, float *part, const __grid_constant__ TensorMap q, \
         const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
         int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window) { \
-        backward_kv<DP, BQ>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldk, splits, scale, window); \
+        backward_kv<DP, BQ, false>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldk, splits, scale, window, 0.f); \
     } \
     extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_q_##DP(elem *dq, const __grid_constant__ TensorMap q, \
         const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
         int M, int B, int H, int K, int D, int ldq, float scale, int window) { \
-        backward_q<DP, BN>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, window); \
+        backward_q<DP, BN, false>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_kv_capped_##DP(elem *dk, elem *dv, float *part, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
+        int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window, float cap) { \
+        backward_kv<DP, BQ, true>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldk, splits, scale, window, cap); \
+    } \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_q_capped_##DP(elem *dq, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
+        int M, int B, int H, int K, int D, int ldq, float scale, int window, float cap) { \
+        backward_q<DP, BN, true>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, window, cap); \
     }
 BACKWARD(64, 128, 128)
 BACKWARD(128, 64, 64)

@@ -7,13 +7,14 @@
 //   warpgroup 0   thread 0: Q once, then K, V, K, V ... -> [stage 0 | stage 1]   (full and empty barriers)
 //   warpgroup w   query rows 64 (w-1) ... + 63: S = Q K^T [64,128], softmax, O += P V, all in registers; a warp 16 rows, lane l
 //                 rows l/4 and l/4 + 8 of them, and of each 8 columns 2 (l%4) and the next
+// The capped forms are those of attention_forward.cu.
 // FLOPs: 4 D for every visible pair. Goal: 80 % of cuDNN's rate.
 // Elements: bf16, f16.
 #include "attention_hopper.cuh"
 
-template <int DP, int WGS>
+template <int DP, int WGS, bool CAP>
 __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const int *cu, const int *order,
-                        int M, int B, int H, int K, int D, int ldo, float scale, int window) {
+                        int M, int B, int H, int K, int D, int ldo, float scale, int window, float cap) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
         prefetch_map(mq);
@@ -65,9 +66,13 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     uint32_t p[BN / 4];
 #pragma unroll
     for (int i = 0; i < DP / 2; i++) acc[i] = 0.f;
-    float scale2 = scale * 1.4426950408889634f;
+    float top_scale = CAP ? cap : scale, scale2 = top_scale * 1.4426950408889634f, factor = CAP ? cap_factor(scale, cap) : 0.f;
 
     auto softmax = [&](int key0) {   // s becomes exp2(scale2 s - max); max_, sum and shrink follow
+        if (CAP) {
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) s[i] = capped(s[i], factor);
+        }
         if (key0 + BN - 1 > top || key0 < all) {
 #pragma unroll
             for (int i = 0; i < BN / 2; i++) {
@@ -148,7 +153,7 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     for (int h = 0; h < 2; h++) {
         sum[h] += __shfl_xor_sync(~0u, sum[h], 1);
         sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
-        if (lane % 4 == 0 && row + 8 * h < M) lse[(int64_t)head * M + row + 8 * h] = max_[h] * scale + logf(sum[h]);
+        if (lane % 4 == 0 && row + 8 * h < M) lse[(int64_t)head * M + row + 8 * h] = max_[h] * top_scale + logf(sum[h]);
     }
     store_head<DP>(o + head * D, acc, 1.f / sum[0], 1.f / sum[1], row, M, D, ldo);
 #endif
@@ -160,7 +165,12 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     extern "C" __global__ void __launch_bounds__(128 * (WGS + 1), 1) attention_hopper_forward_##DP(elem *o, float *lse, const __grid_constant__ TensorMap q, \
         const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldo, float scale, \
         int window) { \
-        forward<DP, WGS>(o, lse, &q, &k, &v, cu, order, M, B, H, K, D, ldo, scale, window); \
+        forward<DP, WGS, false>(o, lse, &q, &k, &v, cu, order, M, B, H, K, D, ldo, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128 * (WGS + 1), 1) attention_hopper_forward_capped_##DP(elem *o, float *lse, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldo, float scale, \
+        int window, float cap) { \
+        forward<DP, WGS, true>(o, lse, &q, &k, &v, cu, order, M, B, H, K, D, ldo, scale, window, cap); \
     }
 FORWARD(64, 3)
 FORWARD(128, 2)

@@ -3,12 +3,13 @@
 // Layout: as there, in fp32; part, which nothing needs here, is 0.
 // One block of 8 R threads owns R keys (dK, dV) or R query rows (dQ) and walks the others in tiles of R; eight threads own a row.
 // Grouped heads (H > K): a block of keys adds its query heads up in order. Accumulation fp32, no approximate functions.
+// The capped forms are those of attention_backward.cu.
 // FLOPs: 14 D for every visible pair. Goal: none of speed, as attention_single_forward.cu.
 #include "attention_single.cuh"
 
-template <int DP, int R>
+template <int DP, int R, bool CAP>
 __device__ void backward_kv(float *dk, float *dv, const float *q, const float *k, const float *v, const float *d_o, const float *lse, const float *delta,
-                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
+                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
     extern __shared__ __align__(16) float tiles[];
     constexpr int TILE = Rows<DP>::floats(R);
     float *sk = tiles, *sv = sk + TILE, *sq = sv + TILE, *sd = sq + TILE, *sp = sd + TILE, *ss = sp + R * (R + 1);
@@ -33,9 +34,10 @@ __device__ void backward_kv(float *dk, float *dv, const float *q, const float *k
                 int row = row0 + t + 8 * j;
                 bool seen = key < M && row >= key && row <= last;
                 int64_t at = (int64_t)head * M + min(row, M - 1);
-                float x = seen ? expf(p[j] * scale - lse[at]) : 0.f;
+                float c = CAP ? tanhf(p[j] * scale / cap) : 0.f, x = seen ? expf((CAP ? c * cap : p[j] * scale) - lse[at]) : 0.f;
                 sp[r * (R + 1) + t + 8 * j] = x;
-                ss[r * (R + 1) + t + 8 * j] = seen ? x * (dp[j] - delta[at]) : 0.f;
+                float ds = seen ? x * (dp[j] - delta[at]) : 0.f;
+                ss[r * (R + 1) + t + 8 * j] = CAP ? ds * fmaf(-c, c, 1.f) : ds;
             }
             __syncwarp();
             weigh<DP, R>(gv, sp + r * (R + 1), sd);
@@ -46,9 +48,9 @@ __device__ void backward_kv(float *dk, float *dv, const float *q, const float *k
     store_row<DP>(dv + (int64_t)key * ldk + kv * D, gv, 1.f, D);
 }
 
-template <int DP, int R>
+template <int DP, int R, bool CAP>
 __device__ void backward_q(float *dq, const float *q, const float *k, const float *v, const float *d_o, const float *lse, const float *delta,
-                           const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
+                           const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
     extern __shared__ __align__(16) float tiles[];
     constexpr int TILE = Rows<DP>::floats(R);
     float *sq = tiles, *sd = sq + TILE, *sk = sd + TILE, *sv = sk + TILE, *ss = sv + TILE;
@@ -74,7 +76,8 @@ __device__ void backward_q(float *dq, const float *q, const float *k, const floa
         for (int j = 0; j < R / 8; j++) {
             int key = key0 + t + 8 * j;
             bool seen = row < M && key <= row && key >= from;
-            ss[r * (R + 1) + t + 8 * j] = seen ? expf(p[j] * scale - l) * (dp[j] - d) : 0.f;
+            float c = CAP ? tanhf(p[j] * scale / cap) : 0.f, x = seen ? expf((CAP ? c * cap : p[j] * scale) - l) * (dp[j] - d) : 0.f;
+            ss[r * (R + 1) + t + 8 * j] = CAP ? x * fmaf(-c, c, 1.f) : x;
         }
         __syncwarp();
         weigh<DP, R>(acc, ss + r * (R + 1), sk);
@@ -87,11 +90,19 @@ __device__ void backward_q(float *dq, const float *q, const float *k, const floa
 #define BACKWARD(DP, R) \
     extern "C" __global__ void __launch_bounds__(8 * R, 1) attention_single_backward_kv_##DP(float *dk, float *dv, const float *part, const float *q, const float *k, const float *v, \
         const float *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        backward_kv<DP, R>(dk, dv, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
+        backward_kv<DP, R, false>(dk, dv, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
     } \
     extern "C" __global__ void __launch_bounds__(8 * R, 1) attention_single_backward_q_##DP(float *dq, const float *q, const float *k, const float *v, \
         const float *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        backward_q<DP, R>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
+        backward_q<DP, R, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(8 * R, 1) attention_single_backward_kv_capped_##DP(float *dk, float *dv, const float *part, const float *q, const float *k, const float *v, \
+        const float *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
+        backward_kv<DP, R, true>(dk, dv, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
+    } \
+    extern "C" __global__ void __launch_bounds__(8 * R, 1) attention_single_backward_q_capped_##DP(float *dq, const float *q, const float *k, const float *v, \
+        const float *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
+        backward_q<DP, R, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     }
 BACKWARD(32, 32)
 BACKWARD(64, 32)

@@ -2,12 +2,13 @@
 // Layout: as there, q, k, v, o in fp32; addresses and rows multiples of 16 bytes, which D, a multiple of 8, gives.
 // One block of 8 R threads: R query rows of one head; it walks the keys in tiles of R. Eight threads own a row: each takes
 // every eighth key's score, and every eighth group of four columns of the output. Accumulation fp32, no approximate functions.
+// The capped forms are those of attention_forward.cu.
 // FLOPs: 4 D for every visible pair. Goal: none of speed; it serves to compare with and to look for rounding.
 #include "attention_single.cuh"
 
-template <int DP, int R>
+template <int DP, int R, bool CAP>
 __device__ void forward(float *o, float *lse, const float *q, const float *k, const float *v, const int *cu,
-                        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) {
+                        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
     extern __shared__ __align__(16) float tiles[];
     float *sq = tiles, *sk = sq + Rows<DP>::floats(R), *sv = sk + Rows<DP>::floats(R), *sp = sv + Rows<DP>::floats(R);   // sp [R][R+1]
     int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * R;
@@ -29,7 +30,8 @@ __device__ void forward(float *o, float *lse, const float *q, const float *k, co
 #pragma unroll
         for (int j = 0; j < R / 8; j++) {
             int key = key0 + t + 8 * j;
-            s[j] = key > row || key < from ? -INF : s[j] * scale;
+            if (CAP) s[j] = cap * tanhf(s[j] * scale / cap);
+            s[j] = key > row || key < from ? -INF : CAP ? s[j] : s[j] * scale;
             m = fmaxf(m, s[j]);
         }
         m = row_max(m);
@@ -56,7 +58,11 @@ __device__ void forward(float *o, float *lse, const float *q, const float *k, co
 #define FORWARD(DP, R) \
     extern "C" __global__ void __launch_bounds__(8 * R, 1) attention_single_forward_##DP(float *o, float *lse, const float *q, const float *k, const float *v, const int *cu, \
         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        forward<DP, R>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window); \
+        forward<DP, R, false>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
+    } \
+    extern "C" __global__ void __launch_bounds__(8 * R, 1) attention_single_forward_capped_##DP(float *o, float *lse, const float *q, const float *k, const float *v, const int *cu, \
+        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
+        forward<DP, R, true>(o, lse, q, k, v, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     }
 FORWARD(32, 32)
 FORWARD(64, 32)

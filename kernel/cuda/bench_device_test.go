@@ -83,6 +83,7 @@ func BenchmarkKernels(b *testing.B) {
 		r.reset()
 		n := int64(M) * int64(C)
 		X, Y, R, W, S := r.randomBF16("x", n), r.randomBF16("y", n), r.randomBF16("r", n), r.randomBF16("w", int64(C)), r.floats("rstd", int64(M), 0x3f800000)
+		moved(fmt.Sprintf("rmsnorm_plusone_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_plusone_forward", M, C), Y, S, X, gpu.Ptr(0), W, i32(C), float32(1e-5))
 		low := r.randomBF16("low bits", n/2)
 		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, C), float64(4*n), RMSNorm("rmsnorm_forward", M, C), Y, S, X, gpu.Ptr(0), W, i32(C), float32(1e-5))
 		moved(fmt.Sprintf("rmsnorm_add_forward %dx%d", M, C), float64(10*n), RMSNorm("rmsnorm_add_forward", M, C), Y, X, low, S, X, low, R, W, i32(C), float32(1e-5))
@@ -113,6 +114,8 @@ func BenchmarkKernels(b *testing.B) {
 		H, E, G := r.randomBF16("h", n), r.randomBF16("e", n), r.randomBF16("g", n)
 		moved(fmt.Sprintf("swiglu_forward %dx%d", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), H, E, G, i32(M), i32(F), i32(F))
 		moved(fmt.Sprintf("swiglu_grad %dx%d", M, F), float64(10*n), Flat("swiglu_grad", "swiglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
+		moved(fmt.Sprintf("geglu_forward %dx%d", M, F), float64(6*n), Flat("geglu", "geglu_forward", (n+7)/8), H, E, G, i32(M), i32(F), i32(F))
+		moved(fmt.Sprintf("geglu_grad %dx%d", M, F), float64(10*n), Flat("geglu_grad", "geglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
 	}
 	{
 		r.reset()
@@ -133,7 +136,7 @@ func BenchmarkKernels(b *testing.B) {
 		w = r.randomBF16("w2", n)
 		moved(fmt.Sprintf("nf4_quantise_bf16 %v", c), 2.5625*float64(n), NF4Quantise("nf4_quantise_bf16", n), packed, absmax, w, n)
 	}
-	for _, c := range [][2]int{{2048, 32000}, {1024, 128256}, {2048, 49152}} {
+	for _, c := range [][2]int{{2048, 32000}, {1024, 128256}, {2048, 49152}, {512, 256000}} {
 		M, V := c[0], c[1]
 		r.reset()
 		labels := make([]int32, M)
@@ -142,6 +145,8 @@ func BenchmarkKernels(b *testing.B) {
 		}
 		moved(fmt.Sprintf("crossentropy_gradient %dx%d", M, V), float64(4*M)*float64(V), CrossEntropy("crossentropy_gradient", M, V), r.floats("loss", int64(M), 0),
 			r.randomBF16("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), gpu.Ptr(0), i32(V), i32(V))
+		moved(fmt.Sprintf("crossentropy_gradient_capped %dx%d", M, V), float64(4*M)*float64(V), CrossEntropy("crossentropy_gradient_capped", M, V), r.floats("loss", int64(M), 0),
+			r.randomBF16("logits", int64(M)*int64(V)), in(r, "labels", labels), r.floats("scale", 1, 0x3f800000), gpu.Ptr(0), i32(V), i32(V), float32(30))
 	}
 	{
 		r.reset()
@@ -166,10 +171,11 @@ func BenchmarkAttention(b *testing.B) {
 	r.ok(err)
 	defer func() { r.ok(errors.Join(side.Close(), fork.Close(), join.Close())) }()
 	fmt.Printf("%-44s %10s %10s %10s %10s\n", "attention, causal", "fwd us", "fwd TF", "bwd us", "bwd TF")
-	for _, c := range [][6]int{ // batch, length, query heads, key heads, head size, family (-1 = the table's)
+	for _, c := range [][7]int{ // batch, length, query heads, key heads, head size, family (-1 = the table's), soft cap (0 = none)
 		{4, 2048, 32, 32, 128, -1}, {4, 2048, 32, 8, 128, -1}, {4, 2048, 32, 4, 64, -1}, {8, 2048, 9, 3, 64, -1}, {1, 512, 32, 32, 128, -1}, {1, 512, 32, 4, 64, -1},
 		{1, 512, 9, 3, 64, -1}, {4, 2048, 8, 4, 256, -1}, {4, 2048, 32, 32, 96, -1}, {4, 2048, 32, 32, 80, -1}, {4, 2048, 32, 32, 32, -1},
 		{4, 2048, 32, 32, 128, 0}, {4, 2048, 32, 4, 64, 0}, {1, 512, 32, 32, 128, 0}, {1, 512, 9, 3, 64, 0}, {4, 2048, 32, 32, 96, 0}, {4, 2048, 32, 32, 80, 0},
+		{4, 2048, 8, 4, 256, -1, 50}, {1, 512, 8, 4, 256, -1, 50}, {4, 2048, 32, 16, 128, -1, 50}, {4, 2048, 32, 16, 128, 0, 50}, {4, 2048, 32, 4, 64, -1, 50}, {4, 2048, 32, 4, 64, 0, 50},
 	} {
 		B, T, H, K, D := c[0], c[1], c[2], c[3], c[4]
 		r.reset()
@@ -181,6 +187,10 @@ func BenchmarkAttention(b *testing.B) {
 		}
 		a, err := NewAttention(family, M, H, K, D)
 		r.ok(err)
+		cap := float32(c[6])
+		if cap > 0 {
+			a = a.Capped()
+		}
 		cu := make([]int32, B+1)
 		for i := range cu {
 			cu[i] = int32(i * T)
@@ -192,7 +202,7 @@ func BenchmarkAttention(b *testing.B) {
 		if a.Splits > 1 {
 			part = r.out("part", a.Part)
 		}
-		f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, in(r, "cu", cu), M, B, H, K, D, ldq, ldk, ldo, 0, .1})
+		f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, in(r, "cu", cu), M, B, H, K, D, ldq, ldk, ldo, 0, .1, cap})
 		t1 := r.measure(func() error { return f.Run(r.s) })
 		tk, tq := r.measure(func() error { return back[1].Run(r.s) }), r.measure(func() error { return back[len(back)-1].Run(r.s) })
 		t2 := r.measure(func() error {
@@ -234,7 +244,7 @@ func BenchmarkAttention(b *testing.B) {
 			return errors.Join(err, join.Record(side), r.s.Wait(join))
 		})
 		pairs := float64(B) * float64(T) * float64(T) / 2 * float64(H) * float64(D) / 1e12
-		fmt.Printf("%-44s %10.1f %10.1f %10.1f %10.1f   kv %.1f q %.1f splits %d %v; in a graph %.1f, %.1f, branched %.1f\n", fmt.Sprintf("%dx%d H %d K %d D %d", B, T, H, K, D), t1.Seconds()*1e6, 4*pairs/t1.Seconds(),
+		fmt.Printf("%-44s %10.1f %10.1f %10.1f %10.1f   kv %.1f q %.1f splits %d %v; in a graph %.1f, %.1f, branched %.1f\n", fmt.Sprintf("%dx%d H %d K %d D %d cap %v", B, T, H, K, D, cap), t1.Seconds()*1e6, 4*pairs/t1.Seconds(),
 			t2.Seconds()*1e6, 10*pairs/t2.Seconds(), tk.Seconds()*1e6, tq.Seconds()*1e6, a.Splits, family, g1, g2, g3)
 		for _, l := range append(back, f) {
 			l.Free()

@@ -2,13 +2,17 @@ package cuda
 
 import "fmt"
 
-// AttentionCached is the geometry of attention_cached_* over M query rows of H heads of size D, or an error naming what is
-// supported.
-func AttentionCached(M, H, D int) (Geometry, error) {
+// AttentionCached is the geometry of attention_cached_* over M query rows of H heads of size D, with or without a soft cap, or an
+// error naming what is supported.
+func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 	if D >= 8 && D%8 == 0 {
 		for _, d := range []int{8, 16, 32, 64, 128, 256} {
 			if D <= d {
-				return Geometry{"attention_cached", fmt.Sprintf("attention_cached_%d", d), [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}, nil
+				g := Geometry{"attention_cached", fmt.Sprintf("attention_cached_%d", d), [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}
+				if capped {
+					g = g.capped()
+				}
+				return g, nil
 			}
 		}
 	}

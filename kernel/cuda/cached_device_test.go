@@ -46,6 +46,7 @@ type cachedCase struct {
 	after, spare  int   // query rows and keys in no sequence
 	H, K, D       int
 	window        int
+	cap           float64
 }
 
 // attendCached is attention as it is defined, in float64; with low, scores and probabilities are rounded to bf16.
@@ -74,6 +75,9 @@ func (c cachedCase) attendCached(q, k, v []float64, M int, low bool) (o, lse []f
 						p[j] += q[((row+i)*c.H+h)*c.D+d] * k[((begin+j)*c.K+kv)*c.D+d]
 					}
 					p[j] = rd(rd(p[j]) * scale)
+					if c.cap > 0 {
+						p[j] = rd(c.cap * math.Tanh(p[j]/c.cap))
+					}
 					top = max(top, p[j])
 				}
 				for j := range p {
@@ -101,7 +105,8 @@ func TestAttentionCached(t *testing.T) {
 			cachedCase{queries: []int{1}, keys: []int{1}, spare: 3, H: 2, K: 1, D: D},
 			cachedCase{queries: []int{1}, keys: []int{517}, spare: 11, H: 6, K: 2, D: D},
 			cachedCase{queries: []int{37}, keys: []int{101}, after: 27, spare: 155, H: 4, K: 4, D: D},
-			cachedCase{queries: []int{5, 0, 1, 64}, keys: []int{5, 9, 300, 64}, after: 1, H: 3, K: 1, D: D, window: 50})
+			cachedCase{queries: []int{5, 0, 1, 64}, keys: []int{5, 9, 300, 64}, after: 1, H: 3, K: 1, D: D, window: 50},
+			cachedCase{queries: []int{1, 9}, keys: []int{301, 40}, H: 4, K: 2, D: D, window: 100, cap: 1.5})
 	}
 	cases = append(cases,
 		cachedCase{queries: []int{4}, keys: []int{2}, H: 2, K: 2, D: 64}, // the first two see nothing
@@ -113,7 +118,7 @@ func TestAttentionCached(t *testing.T) {
 			M, N = M+c.queries[s], N+c.keys[s]
 			cuq, cuk = append(cuq, cuq[s]+int32(c.queries[s])), append(cuk, cuk[s]+int32(c.keys[s]))
 		}
-		g, err := AttentionCached(M, c.H, c.D)
+		g, err := AttentionCached(M, c.H, c.D, c.cap > 0)
 		r.ok(err)
 		var q, k, v []float64
 		out := r.repeat(func() [][]byte {
@@ -125,8 +130,12 @@ func TestAttentionCached(t *testing.T) {
 				kb[i], vb[i] = 0x7fc0, 0x7fc0
 			}
 			O, LSE := r.out("o", int64(2*M*c.H*c.D)), r.out("lse", int64(4*c.H*M))
-			r.run(g, O, LSE, in(r, "q", qb), in(r, "k", kb), in(r, "v", vb), in(r, "cuq", cuq), in(r, "cuk", cuk),
-				i32(M), i32(N), i32(len(cuq)-1), i32(c.H), i32(c.K), i32(c.D), float32(1/math.Sqrt(float64(c.D))), i32(c.window))
+			args := []any{O, LSE, in(r, "q", qb), in(r, "k", kb), in(r, "v", vb), in(r, "cuq", cuq), in(r, "cuk", cuk),
+				i32(M), i32(N), i32(len(cuq) - 1), i32(c.H), i32(c.K), i32(c.D), float32(1 / math.Sqrt(float64(c.D))), i32(c.window)}
+			if c.cap > 0 {
+				args = append(args, float32(c.cap))
+			}
+			r.run(g, args...)
 			return [][]byte{get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M)}
 		})
 		name := fmt.Sprintf("%+v ", c)
@@ -153,7 +162,7 @@ func BenchmarkAttentionCached(b *testing.B) {
 	for _, c := range [][2]int{{1, 512}, {1, 2048}, {64, 512}} {
 		M, N, H, K, D := c[0], c[1], 9, 3, 64
 		r.reset()
-		g, err := AttentionCached(M, H, D)
+		g, err := AttentionCached(M, H, D, false)
 		r.ok(err)
 		qb, _ := r.random(M*H*D, 1)
 		kb, _ := r.random(N*K*D, 1)

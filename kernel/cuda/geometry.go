@@ -30,6 +30,16 @@ func RMSNorm(entry string, M, C int) Geometry {
 	return Geometry{"rmsnorm", entry, [3]int{M, 1, 1}, [3]int{threads, 1, 1}, 0}
 }
 
+// FitsHeads tells whether the rmsnorm_heads_* kernels take rows of D values.
+func FitsHeads(D int) bool { return D > 0 && D%8 == 0 && D <= 256 }
+
+// RMSNormHeads is the geometry of the rmsnorm_heads_* kernels over that many rows of D, and the threads that hold a row.
+func RMSNormHeads(entry string, rows, D int) (g Geometry, lanes int) {
+	for lanes = 1; lanes*8 < D; lanes *= 2 {
+	}
+	return Geometry{"rmsnorm", entry, [3]int{max(1, ceil(rows, 256/lanes)), 1, 1}, [3]int{256, 1, 1}, 0}, lanes
+}
+
 // Rope is the geometry of rope_apply over M rows of H query and K key heads of size D.
 func Rope(M, H, K, D int) Geometry {
 	per := D / 2
@@ -47,6 +57,13 @@ func Swiglu(entry string, M, F int) Geometry {
 // Embedding is the geometry of embedding_gather over M rows of C.
 func Embedding(M, C int) Geometry {
 	return Geometry{"embedding", "embedding_gather", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(C, 8), 32)*32)), 1, 1}, 0}
+}
+
+// ScaledEmbedding is the geometry of embedding_gather_scaled over M rows of C.
+func ScaledEmbedding(M, C int) Geometry {
+	g := Embedding(M, C)
+	g.Entry = "embedding_gather_scaled"
+	return g
 }
 
 // CrossEntropy is the geometry of the crossentropy_* kernels over M rows of V logits.

@@ -96,6 +96,72 @@ func TestSwiglu(t *testing.T) {
 	}
 }
 
+func TestGeglu(t *testing.T) {
+	r := newHarness(t, 64<<20)
+	gelu := func(x float64) (y, slope float64) {
+		k := 2 * math.Sqrt(2/math.Pi)
+		s := 1 / (1 + math.Exp(-k*(x+0.044715*x*x*x)))
+		return x * s, s + x*s*(1-s)*k*(1+3*0.044715*x*x)
+	}
+	for _, c := range [][3]int{{3, 172, 172}, {5, 1536, 1536}, {7, 64, 128}, {3, 33, 66}, {4, 33, 33}} {
+		M, F, ld := c[0], c[1], c[2]
+		var e, g []float64
+		out := r.repeat(func() [][]byte {
+			var eb, gb []uint16
+			eb, e = r.random(M*ld, 3)
+			gb, g = r.random(M*ld, 1)
+			H := r.out("h", int64(2*M*F))
+			r.run(Flat("geglu", "geglu_forward", (int64(M*F)+7)/8), H, in(r, "e", eb), in(r, "g", gb), i32(M), i32(F), i32(ld))
+			return [][]byte{get[byte](r, H, 2*M*F)}
+		})
+		h := make([]float64, M*F)
+		for i := range h {
+			x := i/F*ld + i%F
+			y, _ := gelu(e[x])
+			h[i] = y * g[x]
+		}
+		nearBF16(t, fmt.Sprintf("%v h", c), bfFloats(out[0]), h)
+	}
+	for _, n := range []int{1, 132, 516, 7680, 1000003} {
+		var e, g, dh []float64
+		out := r.repeat(func() [][]byte {
+			var eb, gb, db []uint16
+			eb, e = r.random(n, 3)
+			gb, g = r.random(n, 1)
+			db, dh = r.random(n, 1)
+			DE, DG := r.out("de", int64(2*n)), r.out("dg", int64(2*n))
+			r.run(Flat("geglu_grad", "geglu_grad", (int64(n)+7)/8), DE, DG, in(r, "e", eb), in(r, "g", gb), in(r, "dh", db), int64(n))
+			return [][]byte{get[byte](r, DE, 2*n), get[byte](r, DG, 2*n)}
+		})
+		de, dg := make([]float64, n), make([]float64, n)
+		for i := range n {
+			y, slope := gelu(e[i])
+			de[i], dg[i] = dh[i]*g[i]*slope, dh[i]*y
+		}
+		nearBF16(t, fmt.Sprintf("de of %d", n), bfFloats(out[0]), de)
+		nearBF16(t, fmt.Sprintf("dg of %d", n), bfFloats(out[1]), dg)
+	}
+}
+
+func TestSoftcap(t *testing.T) {
+	r := newHarness(t, 1<<20)
+	for _, n := range []int{1, 1000, 100003} {
+		var x []float64
+		out := r.repeat(func() [][]byte {
+			xv, xf := r.normal(n)
+			x = xf
+			X := in(r, "x", xv)
+			r.run(Flat("softcap", "softcap_apply", int64(n)), X, X, float32(1.5), int64(n))
+			return [][]byte{get[byte](r, X, 4*n)}
+		})
+		want := make([]float64, n)
+		for i := range want {
+			want[i] = 1.5 * math.Tanh(x[i]/1.5)
+		}
+		nearF32(t, fmt.Sprintf("%d numbers", n), f32Floats(out[0]), want)
+	}
+}
+
 func TestEmbedding(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, C := range []int{64, 2048, 33} {
@@ -106,13 +172,18 @@ func TestEmbedding(t *testing.T) {
 			tb, tf := r.random(V*C, 1)
 			table = tf
 			Y := r.out("y", int64(2*len(ids)*C))
-			r.run(Embedding(len(ids), C), Y, in(r, "table", tb), in(r, "ids", ids), i32(V), i32(C))
-			return [][]byte{get[byte](r, Y, 2*len(ids)*C)}
+			T, IDs, Scaled := in(r, "table", tb), in(r, "ids", ids), r.out("y times a factor", int64(2*len(ids)*C))
+			r.run(Embedding(len(ids), C), Y, T, IDs, i32(V), i32(C))
+			r.run(ScaledEmbedding(len(ids), C), Scaled, T, IDs, i32(V), i32(C), float32(55.5))
+			return [][]byte{get[byte](r, Y, 2*len(ids)*C), get[byte](r, Scaled, 2*len(ids)*C)}
 		})
-		got := bfFloats(out[0])
+		got, scaled := bfFloats(out[0]), bfFloats(out[1])
 		for m, id := range ids {
 			for c := range C {
 				v := got[m*C+c]
+				if s := scaled[m*C+c]; id >= 0 && id < V && s != round(55.5*v) || (id < 0 || id >= V) && s == s {
+					t.Fatalf("id %d column %d: %v, times 55.5 %v", id, c, v, s)
+				}
 				if id < 0 || id >= V {
 					if v == v {
 						t.Fatalf("id %d gave %v, want NaN", id, v)
@@ -126,6 +197,11 @@ func TestEmbedding(t *testing.T) {
 }
 
 func TestCrossEntropy(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testCrossEntropy(t, 0) })
+	t.Run("capped", func(t *testing.T) { testCrossEntropy(t, 6) })
+}
+
+func testCrossEntropy(t *testing.T, cap float64) {
 	r := newHarness(t, 256<<20)
 	for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777}, {2, 7, 7}} {
 		M, V, ld := c[0], c[1], c[2]
@@ -141,13 +217,23 @@ func TestCrossEntropy(t *testing.T) {
 			xb, xf := r.random(M*ld, 4)
 			x = xf
 			X, L, L2 := in(r, "logits", xb), r.out("loss", int64(4*M)), r.out("loss2", int64(4*M))
-			r.run(CrossEntropy("crossentropy_loss", M, V), L2, X, in(r, "labels", labels), i32(V), i32(ld))
-			r.run(CrossEntropy("crossentropy_gradient", M, V), L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), gpu.Ptr(0), i32(V), i32(ld))
+			end, more := "", []any(nil)
+			if cap > 0 {
+				end, more = "_capped", []any{float32(cap)}
+			}
+			r.run(CrossEntropy("crossentropy_loss"+end, M, V), append([]any{L2, X, in(r, "labels", labels), i32(V), i32(ld)}, more...)...)
+			r.run(CrossEntropy("crossentropy_gradient"+end, M, V), append([]any{L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), gpu.Ptr(0), i32(V), i32(ld)}, more...)...)
 			return [][]byte{get[byte](r, L, 4*M), get[byte](r, L2, 4*M), get[byte](r, X, 2*M*ld)}
 		})
 		loss, dx := make([]float64, M), append([]float64(nil), x...)
 		for m := range M {
-			row := x[m*ld : m*ld+V]
+			row, through := slices.Clone(x[m*ld:m*ld+V]), slices.Repeat([]float64{1}, V)
+			for i, v := range row {
+				if cap > 0 {
+					t := math.Tanh(v / cap)
+					row[i], through[i] = cap*t, 1-t*t
+				}
+			}
 			if labels[m] < 0 {
 				clear(dx[m*ld : m*ld+V])
 				continue
@@ -162,9 +248,9 @@ func TestCrossEntropy(t *testing.T) {
 			lse := top + math.Log(sum)
 			loss[m] = lse - row[labels[m]]
 			for i, v := range row {
-				dx[m*ld+i] = math.Exp(v-lse) * float64(float32(scale))
+				dx[m*ld+i] = math.Exp(v-lse) * float64(float32(scale)) * through[i]
 			}
-			dx[m*ld+int(labels[m])] -= float64(float32(scale))
+			dx[m*ld+int(labels[m])] -= float64(float32(scale)) * through[labels[m]]
 		}
 		nearF32(t, fmt.Sprintf("%v loss", c), f32Floats(out[0]), loss)
 		nearF32(t, fmt.Sprintf("%v loss alone", c), f32Floats(out[1]), loss)

@@ -44,7 +44,8 @@ func TestRMSNorm(t *testing.T) {
 	const eps = 1e-5
 	for _, c := range [][2]int{{5, 64}, {3, 576}, {7, 4096}, {2, 16384}, {3, 16392}, {4, 100}, {9, 31}, {1, 8}} {
 		M, C := c[0], c[1]
-		for _, kind := range []struct{ add, lowBits, fp32 bool }{{}, {lowBits: true}, {add: true}, {add: true, lowBits: true}, {add: true, fp32: true}, {add: true, lowBits: true, fp32: true}} {
+		for _, kind := range []struct{ add, lowBits, fp32, plusOne bool }{{}, {lowBits: true}, {add: true}, {add: true, lowBits: true}, {add: true, fp32: true}, {add: true, lowBits: true, fp32: true},
+			{plusOne: true}, {plusOne: true, add: true, lowBits: true}, {plusOne: true, add: true, fp32: true}} {
 			name := fmt.Sprintf("%dx%d %+v", M, C, kind)
 			var x, w, res, added, dy []float64
 			out := r.repeat(func() [][]byte {
@@ -62,7 +63,14 @@ func TestRMSNorm(t *testing.T) {
 				}
 				Y, RSTD, DX := r.out("y", int64(2*M*C)), r.out("rstd", int64(4*M)), r.out("dx", int64(2*M*C))
 				got := [][]byte{nil, nil, nil}
-				entry, term := "rmsnorm_add_forward", R
+				prefix := "rmsnorm_"
+				if kind.plusOne {
+					prefix, w = "rmsnorm_plusone_", make([]float64, C)
+					for i := range w {
+						w[i] = 1 + wf[i]
+					}
+				}
+				entry, term := prefix+"add_forward", R
 				if kind.fp32 { // with digits that elem drops
 					w32 := make([]float32, M*C)
 					res = make([]float64, M*C)
@@ -70,14 +78,14 @@ func TestRMSNorm(t *testing.T) {
 						w32[i] = float32(rf[i] * 1.001)
 						res[i] = float64(w32[i])
 					}
-					entry, term = "rmsnorm_add_wide_forward", in(r, "r in fp32", w32)
+					entry, term = prefix+"add_wide_forward", in(r, "r in fp32", w32)
 				}
 				sum := X
 				if kind.add {
 					T := r.out("sum's low bits", int64(M*C))
 					sum = r.out("sum", int64(2*M*C))
 					r.run(RMSNorm(entry, M, C), Y, sum, T, RSTD, X, low, term, W, i32(C), float32(eps))
-					r.run(RMSNorm("rmsnorm_backward", M, C), DX, DY, sum, W, RSTD, R, i32(C))
+					r.run(RMSNorm(prefix+"backward", M, C), DX, DY, sum, W, RSTD, R, i32(C))
 					got = append(got, get[byte](r, sum, 2*M*C), get[byte](r, T, M*C))
 					if !kind.fp32 { // over r
 						r.run(RMSNorm(entry, M, C), Y, R, T, RSTD, X, low, R, W, i32(C), float32(eps))
@@ -89,8 +97,8 @@ func TestRMSNorm(t *testing.T) {
 						got = append(got, get[byte](r, X, 2*M*C), get[byte](r, low, M*C))
 					}
 				} else {
-					r.run(RMSNorm("rmsnorm_forward", M, C), Y, RSTD, X, low, W, i32(C), float32(eps))
-					r.run(RMSNorm("rmsnorm_backward", M, C), DX, DY, X, W, RSTD, gpu.Ptr(0), i32(C))
+					r.run(RMSNorm(prefix+"forward", M, C), Y, RSTD, X, low, W, i32(C), float32(eps))
+					r.run(RMSNorm(prefix+"backward", M, C), DX, DY, X, W, RSTD, gpu.Ptr(0), i32(C))
 					got = append(got, get[byte](r, X, 2*M*C))
 				}
 				got[0], got[1], got[2] = get[byte](r, Y, 2*M*C), get[byte](r, RSTD, 4*M), get[byte](r, DX, 2*M*C)

@@ -1,7 +1,9 @@
 // rmsnorm.cu: y = x rsqrt(mean(x^2) + eps) w over rows of C, its gradient for a frozen w, and the residual sum before it.
+// The plusone forms have 1 + w, in fp32, in place of w.
 // Layout: x, y, dy, dx, sum [M,C] elem packed rows; low bits [M,C] bytes (residual.cuh); w [C] elem; rstd [M] fp32.
 // One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
+// rmsnorm_heads_*: many short rows, such as heads of 64 or 128: a power of two of threads, D/8 or more, holds a row, 8 values each.
 // Statistics and multiplications in fp32, one rounding at the store.
 // Bytes: forward 4 a value (2 read, 2 written), 5 with low bits, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
@@ -10,8 +12,22 @@
 // Values a thread holds: chunk j of 8 lies at 8 (threadIdx.x + j blockDim.x).
 enum { HELD = 4 };
 
+// Weights as they are multiplied with.
+template <bool ONE>
+__device__ __forceinline__ float weight(elem w) {
+    return ONE ? 1.f + widen(w) : widen(w);
+}
+template <bool ONE>
+__device__ __forceinline__ void load_weight(const elem *w, float (&f)[8]) {
+    unpack(load8(w), f);
+    if (ONE) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) f[k] += 1.f;
+    }
+}
+
 // R: the type of r.
-template <bool ADD, typename R>
+template <bool ADD, bool ONE, typename R>
 __device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const R *r, const elem *w, int C, float eps) {
     size_t row = blockIdx.x;
     x += row * C;
@@ -51,7 +67,7 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const
             if (c < C) {
                 float f[8], g[8];
                 unpack(v[j], f);
-                unpack(load8(w + c), g);
+                load_weight<ONE>(w + c, g);
 #pragma unroll
                 for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
                 store8(y + c, pack(f));
@@ -69,27 +85,39 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const
     if (threadIdx.x == 0) rstd[row] = q;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
         float f = ADD ? load_sum(sum, sum_low, c) : load_sum(x, low, c);
-        y[c] = narrow(f * q * widen(w[c]));
+        y[c] = narrow(f * q * weight<ONE>(w[c]));
     }
 }
 
 // y[M,C], rstd[M] <- x[M,C] with its low bits or 0, w[C]. Grid M.
 extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(elem *y, float *rstd, const elem *x, const uint8_t *low, const elem *w, int C, float eps) {
-    forward<false>(y, 0, 0, rstd, x, low, (const elem *)0, w, C, eps);
+    forward<false, false>(y, 0, 0, rstd, x, low, (const elem *)0, w, C, eps);
 }
 
 // sum with its low bits (f32: 0) = x with its low bits or 0 + r, y = norm(sum). sum may be x or r itself, its low bits those of x. Grid M.
 extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const elem *r, const elem *w, int C, float eps) {
-    forward<true>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
+    forward<true, false>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
 }
 
 // The same for r in fp32; sum may be x.
 extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_wide_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const float *r, const elem *w, int C, float eps) {
-    forward<true>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
+    forward<true, false>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
+}
+
+// The same with 1 + w.
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_plusone_forward(elem *y, float *rstd, const elem *x, const uint8_t *low, const elem *w, int C, float eps) {
+    forward<false, true>(y, 0, 0, rstd, x, low, (const elem *)0, w, C, eps);
+}
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_plusone_add_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const elem *r, const elem *w, int C, float eps) {
+    forward<true, true>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
+}
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_plusone_add_wide_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const float *r, const elem *w, int C, float eps) {
+    forward<true, true>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
 }
 
 // dx = add + rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. add may be 0 (none) or dx itself; dx may be dy. Grid M.
-extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int C) {
+template <bool ONE>
+__device__ void backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int C) {
     size_t row = blockIdx.x;
     dx += row * C;
     dy += row * C;
@@ -110,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, 
                 float f[8], g[8], h[8];
                 unpack(vx[j], f);
                 unpack(vg[j], g);
-                unpack(load8(w + c), h);
+                load_weight<ONE>(w + c, h);
 #pragma unroll
                 for (int k = 0; k < 8; k++) s = fmaf(g[k] * h[k], f[k] * q, s);
             }
@@ -123,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, 
                 float f[8], g[8], h[8];
                 unpack(vx[j], f);
                 unpack(vg[j], g);
-                unpack(load8(w + c), h);
+                load_weight<ONE>(w + c, h);
 #pragma unroll
                 for (int k = 0; k < 8; k++) g[k] = q * (g[k] * h[k] - f[k] * q * m);
                 if (add) {
@@ -138,11 +166,94 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, 
     }
     float s = 0;
     for (int c = threadIdx.x; c < C; c += blockDim.x)
-        s = fmaf(widen(dy[c]) * widen(w[c]), widen(x[c]) * q, s);
+        s = fmaf(widen(dy[c]) * weight<ONE>(w[c]), widen(x[c]) * q, s);
     float m = block_sum(s) / C;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
-        float g = q * (widen(dy[c]) * widen(w[c]) - widen(x[c]) * q * m);
+        float g = q * (widen(dy[c]) * weight<ONE>(w[c]) - widen(x[c]) * q * m);
         if (add) g += widen(add[c]);
         dx[c] = narrow(g);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int C) {
+    backward<false>(dx, dy, x, w, rstd, add, C);
+}
+extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_plusone_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int C) {
+    backward<true>(dx, dy, x, w, rstd, add, C);
+}
+
+// The sum over the lanes of a row, of which a warp holds 32/lanes: a fixed tree.
+__device__ __forceinline__ float row_sum(float v, int lanes) {
+    for (int o = lanes >> 1; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+// y[rows,D], rstd[rows] <- x[rows,D], w[D]; D <= 256, a multiple of 8. Grid rows/(256/lanes), rounded up.
+template <bool ONE>
+__device__ void heads_forward(elem *y, float *rstd, const elem *x, const elem *w, int64_t rows, int D, int lanes, float eps) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    int c = threadIdx.x % lanes * 8;
+    bool held = row < rows && c < D;
+    int64_t at = row * D + c;
+    float f[8] = {}, s = 0;
+    if (held) unpack(load8(x + at), f);
+#pragma unroll
+    for (int k = 0; k < 8; k++) s = fmaf(f[k], f[k], s);
+    float q = rsqrtf(row_sum(s, lanes) / D + eps);
+    if (held) {
+        float g[8];
+        load_weight<ONE>(w + c, g);
+#pragma unroll
+        for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
+        store8(y + at, pack(f));
+        if (c == 0) rstd[row] = q;
+    }
+}
+
+// dx[rows,D] = add + rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. add may be 0 (none) or dx itself; dx may be dy. Grid as above.
+template <bool ONE>
+__device__ void heads_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int64_t rows, int D, int lanes) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    int c = threadIdx.x % lanes * 8;
+    bool held = row < rows && c < D;
+    int64_t at = row * D + c;
+    float f[8] = {}, g[8] = {}, q = 0, s = 0;
+    if (held) {
+        float h[8];
+        unpack(load8(x + at), f);
+        unpack(load8(dy + at), g);
+        load_weight<ONE>(w + c, h);
+        q = rstd[row];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            g[k] *= h[k];
+            f[k] *= q;
+            s = fmaf(g[k], f[k], s);
+        }
+    }
+    float m = row_sum(s, lanes) / D;
+    if (held) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) g[k] = q * (g[k] - f[k] * m);
+        if (add) {
+            float h[8];
+            unpack(load8(add + at), h);
+#pragma unroll
+            for (int k = 0; k < 8; k++) g[k] += h[k];
+        }
+        store8(dx + at, pack(g));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_forward(elem *y, float *rstd, const elem *x, const elem *w, int64_t rows, int D, int lanes, float eps) {
+    heads_forward<false>(y, rstd, x, w, rows, D, lanes, eps);
+}
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int64_t rows, int D, int lanes) {
+    heads_backward<false>(dx, dy, x, w, rstd, add, rows, D, lanes);
+}
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_plusone_heads_forward(elem *y, float *rstd, const elem *x, const elem *w, int64_t rows, int D, int lanes, float eps) {
+    heads_forward<true>(y, rstd, x, w, rows, D, lanes, eps);
+}
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_plusone_heads_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int64_t rows, int D, int lanes) {
+    heads_backward<true>(dx, dy, x, w, rstd, add, rows, D, lanes);
 }

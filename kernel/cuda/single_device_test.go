@@ -106,12 +106,16 @@ func testAttentionSingle(t *testing.T, D int) {
 		{lengths: []int{5, 100, 45}, H: 2, K: 2, window: 25, tail: true},
 		{lengths: []int{1}, H: 2, K: 1},
 		{lengths: []int{70}, H: 2, K: 1, window: 1},
+		{lengths: []int{5, 100, 45}, H: 4, K: 2, window: 25, tail: true, cap: 1.5},
 	} {
 		M, cu, first := c.pack()
 		H, K := c.H, c.K
 		a, err := NewAttention(Single, M, H, K, D)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if c.cap > 0 {
+			a = a.Capped()
 		}
 		scale := 1 / math.Sqrt(float64(D))
 		var q, k, v, do []float64
@@ -124,7 +128,7 @@ func testAttentionSingle(t *testing.T, D int) {
 			b := attentionBuffers{q: in(r, "q", qv), k: in(r, "k", kv), v: in(r, "v", vv), do: in(r, "do", dv), cu: in(r, "cu", cu),
 				o: r.out("o", int64(4*M*H*D)), lse: r.out("lse", int64(4*H*M)), delta: r.out("delta", int64(4*H*M)),
 				dq: r.out("dq", int64(4*M*H*D)), dk: r.out("dk", int64(4*M*K*D)), dv: r.out("dv", int64(4*M*K*D)),
-				M: M, B: len(cu) - 1, H: H, K: K, D: D, ldq: H * D, ldk: K * D, ldo: H * D, window: c.window, scale: float32(scale)}
+				M: M, B: len(cu) - 1, H: H, K: K, D: D, ldq: H * D, ldk: K * D, ldo: H * D, window: c.window, scale: float32(scale), cap: float32(c.cap)}
 			f, back := r.attention(a, b)
 			for _, l := range append([]*gpu.Launch{f}, back...) {
 				r.ok(l.Run(r.s))
@@ -135,7 +139,7 @@ func testAttentionSingle(t *testing.T, D int) {
 			}
 			return [][]byte{get[byte](r, b.o, 4*M*H*D), get[byte](r, b.lse, 4*H*M), get[byte](r, b.dq, 4*M*H*D), get[byte](r, b.dk, 4*M*K*D), get[byte](r, b.dv, 4*M*K*D)}
 		})
-		want := attend(q, k, v, do, first, H, K, D, scale, false)
+		want := attend(q, k, v, do, first, H, K, D, scale, c.cap, false)
 		for i, w := range [][]float64{want.o, want.lse, want.dq, want.dk, want.dv} {
 			nearSums(t, fmt.Sprintf("heads of %d, %+v: %s", D, c, [...]string{"o", "lse", "dq", "dk", "dv"}[i]), f32Floats(out[i]), w)
 		}

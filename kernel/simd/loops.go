@@ -19,6 +19,9 @@ type Loops[F Float] struct {
 	Blend      func(dst []F, s F, x []F, t F)     // dst = dst*s + x*t
 	SwiGLU     func(h, gate, up []F)              // h = silu(gate)*up
 	SwiGLUGrad func(dgate, dup, gate, up, dh []F) // the two gradients of swiglu
+	GeGLU      func(h, gate, up []F)              // h = gelu(gate)*up, gelu by tanh
+	GeGLUGrad  func(dgate, dup, gate, up, dh []F) // the two gradients of geglu
+	SoftCap    func(dst, src []F, cap F)          // dst = cap*tanh(src/cap)
 	ScoreGrad  func(ds, p, dp []F, delta F)       // ds = p*(dp-delta)
 	FromBF16   func(dst []F, src []uint16)        // dst = src, stored in bf16
 	FromF16    func(dst []F, src []uint16)        // dst = src, stored in f16
@@ -110,6 +113,9 @@ func plain[F Float](exp func(F) F) *Loops[F] {
 				dup[i] = d * e * s
 			}
 		},
+		GeGLU:     geglu(exp),
+		GeGLUGrad: gegluGrad(exp),
+		SoftCap:   softCap[F],
 		ScoreGrad: func(ds, p, dp []F, delta F) {
 			p, dp = p[:len(ds)], dp[:len(ds)]
 			for i := range ds {

@@ -75,6 +75,9 @@ var avx2 = Loops[float32]{
 		n := len(dgate)
 		swigluGradAVX2(start(dgate, n), start(dup, n), start(gate, n), start(up, n), start(dh, n), n)
 	},
+	GeGLU:     geglu(exp32),
+	GeGLUGrad: gegluGrad(exp32),
+	SoftCap:   softCap[float32],
 	ScoreGrad: func(ds, p, dp []float32, delta float32) {
 		n := len(ds)
 		scoreGradAVX2(start(ds, n), start(p, n), start(dp, n), n, delta)

@@ -57,6 +57,33 @@ func TestExp(t *testing.T) {
 	}
 }
 
+// tanh against float64: within one unit in the last place over all of the range.
+func TestTanh(t *testing.T) {
+	const n = 1 << 20
+	worst := 0.0
+	for i := range n {
+		x := float32(math.Ldexp(1+float64(i%1024)/1024, i/1024%40-35))
+		if i%2 == 1 {
+			x = -x
+		}
+		got, want := tanh32(x), math.Tanh(float64(x))
+		ulp := math.Abs(float64(math.Nextafter32(float32(want), 2)) - float64(float32(want)))
+		worst = max(worst, math.Abs(float64(got)-want)/ulp)
+	}
+	t.Logf("within %.3f units in the last place", worst)
+	if worst > 1 {
+		t.Errorf("%.3f units in the last place from float64's", worst)
+	}
+	for x, want := range map[float64]float64{0: 0, math.Inf(1): 1, math.Inf(-1): -1, 1e30: 1, -1e30: -1} {
+		if got := tanh32(float32(x)); float64(got) != want {
+			t.Errorf("tanh(%v) is %v", x, got)
+		}
+	}
+	if x := tanh32(float32(math.NaN())); x == x {
+		t.Errorf("tanh of no number is %v", x)
+	}
+}
+
 // Every loop at every length against plain Go in float64, with guards behind the results.
 func TestLoops(t *testing.T) {
 	const guard = 42
@@ -116,6 +143,16 @@ func TestLoops(t *testing.T) {
 			want.SwiGLUGrad(x64, y64, a64, b64, c64)
 			check("SwiGLUGrad", 1e-6, x, x64)
 			check("SwiGLUGrad", 1e-6, y, y64)
+			l.GeGLU(x, a, b)
+			want.GeGLU(x64, a64, b64)
+			check("GeGLU", 1e-6, x, x64)
+			l.GeGLUGrad(x, y, a, b, c)
+			want.GeGLUGrad(x64, y64, a64, b64, c64)
+			check("GeGLUGrad", 1e-6, x, x64)
+			check("GeGLUGrad", 1e-6, y, y64)
+			l.SoftCap(x, a, 1.5)
+			want.SoftCap(x64, a64, 1.5)
+			check("SoftCap", 1e-6, x, x64)
 			l.ScoreGrad(x, a, b, 0.7)
 			want.ScoreGrad(x64, a64, b64, float64(float32(0.7)))
 			check("ScoreGrad", 1e-6, x, x64)

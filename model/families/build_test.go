@@ -2,9 +2,12 @@ package families_test
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -44,21 +47,26 @@ func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *ada
 		t.Fatal(err)
 	}
 	w.hidden = f(w.Net, c, w.in)
-	name := "lm_head.weight"
-	if c.TieEmbeddings {
-		name = "model.embed_tokens.weight"
-	}
-	w.head = w.Head(name, c.VocabSize, c.HiddenSize)
+	w.head = w.Head(c.HeadName(), c.VocabSize, c.HiddenSize)
 	if err := w.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
+// logits are the hidden states times the head, soft-capped where the model has a cap: [M,V].
+func (w *network) logits() *nn.Value {
+	y := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head) // [M,C] [V,C]ᵀ -> [M,V]
+	if w.config.LogitCap > 0 {
+		y = w.Apply(kernel.SoftCap{Cap: w.config.LogitCap}, y)
+	}
+	return y
+}
+
 // loss is the mean over the labelled places.
 func (w *network) loss() *nn.Value {
 	labels, scale := w.Batch("labels", kernel.T(kernel.I32, w.rows*w.ts)), w.Batch("scale", kernel.T(w.Float(), 1))
-	return w.Apply(kernel.LinearCrossEntropy{Chunk: 16, Grad: true}, w.hidden, w.head, labels, scale)
+	return w.Apply(kernel.LinearCrossEntropy{Chunk: 16, Grad: true, Cap: w.config.LogitCap}, w.hidden, w.head, labels, scale)
 }
 
 // running is a network with memory, its weights read from a file.
@@ -68,7 +76,7 @@ type running struct {
 	run    *graph.Run
 }
 
-func (w *network) start(t testing.TB, from *weights.File, outputs ...*nn.Value) *running {
+func (w *network) start(t testing.TB, from *weights.Set, outputs ...*nn.Value) *running {
 	t.Helper()
 	cpu := kernel.NewCPU(2)
 	p, err := w.Compile(2, outputs...)
@@ -125,7 +133,7 @@ func (r *running) load(dir string, trained *adapter.Trained) {
 	}
 }
 
-type reader struct{ f *weights.File }
+type reader struct{ f *weights.Set }
 
 func (r reader) Float32s(name string, from int, dst []float32) error {
 	t, ok := r.f.Tensor(name)
@@ -144,9 +152,13 @@ func loadConfig(t testing.TB, path string) model.Config {
 	return c
 }
 
-func openWeights(t testing.TB, path string) *weights.File {
+// openWeights opens a checkpoint's file, its tensors named as in the network of c.
+func openWeights(t testing.TB, path string, c model.Config) *weights.Set {
 	t.Helper()
-	f, err := weights.Open(path)
+	f, err := weights.OpenFS(fstest.MapFS{weights.SingleFile: {Data: readFile(t, path)}}, ".")
+	if err == nil {
+		err = families.Rename(c, f)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,33 +166,57 @@ func openWeights(t testing.TB, path string) *weights.File {
 	return f
 }
 
-// models are the reference models: the name of each, and that of its weights' file.
-func models(t testing.TB) map[string]string {
-	m := map[string]string{}
-	golden.JSON(t, golden.Path(t, "families/models.json"), &m)
-	if len(m) < 12 {
-		t.Fatalf("%d reference models", len(m))
-	}
-	return m
+// referenceModel is a small model whose numbers transformers made.
+type referenceModel struct {
+	folder  string // under internal/golden/testdata
+	name    string
+	weights string // the name of its weights' file
 }
 
-func path(t testing.TB, name string) string { return golden.Path(t, filepath.Join("families", name)) }
+// folders of reference models, and how many each has.
+var folders = map[string]int{"families": 12, "gemma": 11}
+
+// models are all reference models, in order.
+func models(t testing.TB) (all []referenceModel) {
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		m := map[string]string{}
+		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &m)
+		if len(m) != folders[folder] {
+			t.Fatalf("%s: %d reference models, want %d", folder, len(m), folders[folder])
+		}
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			all = append(all, referenceModel{folder, name, m[name]})
+		}
+	}
+	return all
+}
+
+func (m referenceModel) path(t testing.TB, ending string) string {
+	return golden.Path(t, filepath.Join(m.folder, m.name+ending))
+}
+
+func (m referenceModel) config(t testing.TB) model.Config {
+	return loadConfig(t, m.path(t, ".config.json"))
+}
+
+func (m referenceModel) open(t testing.TB) *weights.Set {
+	return openWeights(t, golden.Path(t, filepath.Join(m.folder, m.weights+".safetensors")), m.config(t))
+}
 
 // TestWeightsHaveTheCheckpointsNames compares what the networks ask for with what transformers saves.
 func TestWeightsHaveTheCheckpointsNames(t *testing.T) {
 	nf4 := quant.Default()
-	for name, file := range models(t) {
+	for _, m := range models(t) {
 		for what, o := range map[string]nn.Options{"floats": {}, "nf4": {Scheme: &nf4}} {
-			c := loadConfig(t, path(t, name+".config.json"))
-			w := build(t, c, 1, 4, o, nil, adapter.Config{})
+			w := build(t, m.config(t), 1, 4, o, nil, adapter.Config{})
 			var want []weights.Spec
 			for _, x := range w.Weights() {
 				if x.Name != "" {
 					want = append(want, weights.Spec{Name: x.Name, Shape: x.Shape})
 				}
 			}
-			if err := weights.Check(openWeights(t, path(t, file+".safetensors")), want); err != nil {
-				t.Errorf("%s, %s: %v", name, what, err)
+			if err := weights.Check(m.open(t), want, families.Table[m.config(t).ModelType].Unused...); err != nil {
+				t.Errorf("%s, %s: %v", m.name, what, err)
 			}
 		}
 	}
@@ -201,7 +237,7 @@ func TestEverythingPlans(t *testing.T) {
 		"names":      func(c *adapter.Config) { c.TargetModules = adapter.Targets{"q_proj", "v_proj"} },
 		"all-linear": func(c *adapter.Config) { c.TargetModules = adapter.Targets{adapter.AllLinear} },
 		"expression": func(c *adapter.Config) {
-			c.TargetModules = adapter.Targets{`model\.layers\.1\.(self_attn|mlp)\.(k|o|down)_proj`}
+			c.TargetModules = adapter.Targets{`model\.(language_model\.)?layers\.1\.(self_attn|mlp)\.(k|o|down)_proj`}
 		},
 		"rank pattern": func(c *adapter.Config) {
 			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{"up_proj": 5, `.*\.1\..*q_proj`: 1}
@@ -212,10 +248,10 @@ func TestEverythingPlans(t *testing.T) {
 		"rslora and dropout": func(c *adapter.Config) { c.UseRSLoRA, c.Dropout = true, 0.1 },
 	}
 	floats := map[string]kernel.DType{"f32": kernel.F32, "f64": kernel.F64}
-	layers := map[string]int{"names": 4, "all-linear": 14, "expression": 3, "rank pattern": 14, "alpha pattern": 14, "rslora and dropout": 4}
+	layers := map[string]int{"names": 2, "all-linear": 7, "rank pattern": 7, "alpha pattern": 7, "rslora and dropout": 2} // in each of the model's
 	covered, kinds := 0, map[string]bool{}
-	for name := range models(t) {
-		c := loadConfig(t, path(t, name+".config.json"))
+	for _, m := range models(t) {
+		name, c := m.name, m.config(t)
 		kinds[c.ModelType] = true
 		for methodName, method := range adapter.Methods {
 			for schemeName, scheme := range schemes {
@@ -238,8 +274,12 @@ func TestEverythingPlans(t *testing.T) {
 						if _, err := graph.Need(p); err != nil {
 							t.Errorf("%s: %v", what, err)
 						}
-						if got := len(w.trained.Layers); got != layers[targetName] || len(grads) != 2*got {
-							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), layers[targetName])
+						want := layers[targetName] * c.NumLayers
+						if targetName == "expression" {
+							want = 3
+						}
+						if got := len(w.trained.Layers); got != want || len(grads) != 2*got {
+							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), want)
 						}
 						for i, g := range grads {
 							v := w.trained.Params[i]

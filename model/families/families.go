@@ -10,8 +10,10 @@ import (
 
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 // Build applies a network to a batch: token ids [M] -> hidden states after the final norm [M,C].
@@ -21,13 +23,21 @@ type Build func(n *nn.Net, c model.Config, in nn.Batch) *nn.Value
 type Family struct {
 	Build   Build
 	Dialect model.Dialect
+	// Names gives a checkpoint's tensor the name that it has in the network; nil = its own. Unused are the patterns
+	// (weights.Check) of tensors, by those names, that the network leaves out.
+	Names  func(tensor string) string
+	Unused []string
 }
 
 // Table names every architecture.
 var Table = map[string]Family{
-	"llama":   {llama.Build, llama.Llama},
-	"mistral": {llama.Build, llama.Mistral},
-	"qwen2":   {llama.Build, llama.Qwen2},
+	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
+	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
+	"gemma3":      {gemma.Build3, gemma.Gemma3Multimodal, gemma.Names, gemma.Unused},
+	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"llama":       {Build: llama.Build, Dialect: llama.Llama},
+	"mistral":     {Build: llama.Build, Dialect: llama.Mistral},
+	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
 }
 
 // For finds the architecture of a configuration.
@@ -59,4 +69,12 @@ func LoadConfig(dir string) (model.Config, error) {
 		return model.Config{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	return c, nil
+}
+
+// Rename gives a checkpoint's tensors the names that they have in the network of c.
+func Rename(c model.Config, w *weights.Set) error {
+	if names := Table[c.ModelType].Names; names != nil {
+		return w.Rename(names)
+	}
+	return nil
 }

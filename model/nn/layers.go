@@ -24,21 +24,40 @@ type Cache struct {
 
 // Embed looks up token vectors: [M] -> [M,C].
 func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
+	return n.ScaledEmbed(name, vocab, width, ids, 0)
+}
+
+// ScaledEmbed is Embed times scale, rounded as kernel.Embedding says; 0 stands for 1.
+func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float64) *Value {
 	var y *Value
 	n.In(name, func() {
 		table := n.add(n.Scope()+".weight", []int{vocab, width}, kernel.T(n.Float(), vocab, width))
-		y = n.Apply(kernel.Embedding{Float: n.Float()}, ids, table)
+		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
 	})
 	return y
 }
 
 // RMSNorm is y = w x / sqrt(mean(x²) + eps), by rows.
 func (n *Net) RMSNorm(name string, x *Value, eps float64) *Value {
+	return n.HeadsRMSNorm(name, x, 1, eps)
+}
+
+// HeadsRMSNorm norms each of a row's heads by itself, all with one weight [width/heads].
+func (n *Net) HeadsRMSNorm(name string, x *Value, heads int, eps float64) *Value {
+	return n.norm(name, x, kernel.RMSNorm{Eps: eps, Heads: heads})
+}
+
+// PlusOneRMSNorm is HeadsRMSNorm with a weight that is stored less one: y = (1 + w) x / sqrt(mean(x²) + eps).
+func (n *Net) PlusOneRMSNorm(name string, x *Value, heads int, eps float64) *Value {
+	return n.norm(name, x, kernel.RMSNorm{Eps: eps, Heads: heads, PlusOne: true})
+}
+
+func (n *Net) norm(name string, x *Value, k kernel.RMSNorm) *Value {
 	var y *Value
 	n.In(name, func() {
-		width := x.Width()
-		w := n.add(n.Scope()+".weight", []int{width}, kernel.T(n.Float(), width))
-		y = n.Apply(kernel.RMSNorm{Eps: eps}, x, w)
+		size := x.Width() / k.Heads
+		w := n.add(n.Scope()+".weight", []int{size}, kernel.T(n.Float(), size))
+		y = n.Apply(k, x, w)
 	})
 	return y
 }
@@ -49,7 +68,11 @@ func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 // RoPETable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times
 // scale. invFreq has D/2 elements.
 func (n *Net) RoPETable(positions int, invFreq []float64, scale float64) *Value {
-	const name = "rope"
+	return n.NamedRoPETable("rope", positions, invFreq, scale)
+}
+
+// NamedRoPETable is RoPETable for a network with several: each has a name of its own.
+func (n *Net) NamedRoPETable(name string, positions int, invFreq []float64, scale float64) *Value {
 	half := len(invFreq)
 	v := n.Frozen(name, kernel.T(n.Float(), positions, 2*half))
 	if n.seen[name] {
@@ -83,11 +106,15 @@ func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QKVBias, OBias          bool
-	Window                  int    // keys seen, the token's own included; 0 = all earlier ones
-	RoPE                    *Value // [P,HeadDim]
+	Window                  int     // keys seen, the token's own included; 0 = all earlier ones
+	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
+	Cap                     float64 // soft cap of the scores, as kernel.Attention has it; 0 = none
+	RoPE                    *Value  // [P,HeadDim]; nil = no positions
+	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
+	QKNorm func(name string, x *Value, heads int) *Value
 }
 
-// SelfAttention is o_proj(attention(rope(q_proj x), rope(k_proj x), v_proj x)): [M,C] -> [M,C].
+// SelfAttention is o_proj(attention(rope(norm(q_proj x)), rope(norm(k_proj x)), v_proj x)): [M,C] -> [M,C].
 func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -95,13 +122,22 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
 		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
 		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
-		query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
-		key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+		if a.QKNorm != nil {
+			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
+		}
+		if a.RoPE != nil {
+			query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
+			key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+		}
 		if in.Cache != nil {
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
-		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window},
+		scale := a.Scale
+		if scale == 0 {
+			scale = 1 / math.Sqrt(float64(a.HeadDim))
+		}
+		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window, Cap: a.Cap},
 			query, key, value, in.CuQ, in.CuK)
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
@@ -118,12 +154,25 @@ func (n *Net) cached(what string, rows *Value, in Batch) *Value {
 
 // MLP is down_proj(silu(gate_proj x) * up_proj x): [M,C] -> [M,C].
 func (n *Net) MLP(name string, x *Value, inner int, bias bool) *Value {
+	return n.GatedMLP(name, x, inner, bias, "silu")
+}
+
+// gates are the kernels of gated MLPs by model.Config.HiddenAct.
+var gates = map[string]kernel.Kernel{"silu": kernel.SwiGLU{}, "gelu_pytorch_tanh": kernel.GeGLU{}}
+
+// GatedMLP is down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C], with an activation as model.Config.HiddenAct names it.
+func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
+	k, ok := gates[activation]
+	if !ok {
+		n.Fail(fmt.Errorf("hidden_act: no kernel has an MLP's gate with %q", activation))
+		k = kernel.SwiGLU{}
+	}
 	var y *Value
 	n.In(name, func() {
 		width := x.Width()
 		gate := n.Linear("gate_proj", width, inner, bias).Apply(x)
 		up := n.Linear("up_proj", width, inner, bias).Apply(x)
-		y = n.Linear("down_proj", inner, width, bias).Apply(n.Apply(kernel.SwiGLU{}, gate, up))
+		y = n.Linear("down_proj", inner, width, bias).Apply(n.Apply(k, gate, up))
 	})
 	return y
 }

@@ -212,6 +212,20 @@ func (s *Set) Tensor(name string) (Tensor, bool) {
 	return t, ok
 }
 
+// Rename has the tensors found by other names than their files give them, which Tensor.Name remains. It is an error if two get
+// the same one.
+func (s *Set) Rename(to func(name string) string) error {
+	renamed := make(map[string]Tensor, len(s.tensors))
+	for _, name := range s.Names() {
+		if was, ok := renamed[to(name)]; ok {
+			return fmt.Errorf("open weights: %q and %q are both %q", was.Name, name, to(name))
+		}
+		renamed[to(name)] = s.tensors[name]
+	}
+	s.tensors = renamed
+	return nil
+}
+
 // Close unmaps all files. Every Data taken from the set is invalid afterwards.
 func (s *Set) Close() error {
 	s.tensors = nil

@@ -25,11 +25,11 @@ func (crossEntropy) Train(n *nn.Net, at Network, in Inputs) *graph.Value {
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)
 	}
-	return n.Apply(kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil}, values...)
+	return n.Apply(kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap}, values...)
 }
 
 func (crossEntropy) Eval(n *nn.Net, at Network, in Inputs) (loss, each *graph.Value) {
-	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: at.LossRows}, at.Hidden, at.Head, in[0], in[1])
+	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: at.LossRows, Cap: at.LogitCap}, at.Hidden, at.Head, in[0], in[1])
 	if n.Err() != nil {
 		return nil, nil
 	}

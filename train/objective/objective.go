@@ -37,6 +37,7 @@ type Network struct {
 	Hidden   *graph.Value // [M,C], the final norm's output
 	Head     *graph.Value // [V,C]
 	LossRows int          // rows of logits that may exist at the same time
+	LogitCap float64      // soft cap of the logits; 0 = none
 	Scaling  *graph.Value // state of loss scaling; nil = none
 }
 

@@ -1,0 +1,154 @@
+package gemma
+
+import (
+	"math"
+	"strings"
+
+	"github.com/tierlora/tierlora/model"
+)
+
+// sizes are what transformers takes for sizes that config.json leaves out; released files of Gemma 3 leave out most.
+func sizes(c *model.Config, vocab, width, inner, layers, heads, kvHeads, positions int) {
+	c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers = vocab, width, inner, layers
+	c.NumHeads, c.NumKVHeads, c.HeadDim, c.MaxPositions = heads, kvHeads, 256, positions
+	c.TieEmbeddings, c.HiddenAct = true, "gelu_pytorch_tanh"
+}
+
+// Gemma is what config.json says of the first Gemma. transformers 4 reads hidden_act and not hidden_activation.
+var Gemma = model.Dialect{Architecture: "GemmaForCausalLM", ActivationKey: "hidden_act", Defaults: func(c *model.Config) {
+	sizes(c, 256000, 3072, 24576, 28, 16, 16, 8192)
+}, Read: func(c *model.Config, k *model.Keys) {
+	biases(c, k)
+	other := c.HiddenAct
+	if k.Text("hidden_activation", &other); other != c.HiddenAct {
+		k.Fail("hidden_activation", "= %q and hidden_act = %q contradict each other", other, c.HiddenAct)
+	}
+}, Fixed: map[string]model.Fixed{
+	"use_bidirectional_attention": {Value: false, Why: bidirectional},
+	"sliding_window":              {Why: "the first gemma has no sliding window"},
+}}
+
+// Gemma2 is what config.json says of Gemma 2.
+var Gemma2 = model.Dialect{Architecture: "Gemma2ForCausalLM", ActivationKey: "hidden_activation", Defaults: func(c *model.Config) {
+	sizes(c, 256000, 2304, 9216, 26, 8, 4, 8192)
+}, Read: func(c *model.Config, k *model.Keys) {
+	biases(c, k)
+	scores(c, k)
+	c.AttentionCap = softCap(k, "attn_logit_softcapping", 50)
+	c.LogitCap = softCap(k, "final_logit_softcapping", 30)
+	windows(c, k, 2)
+	window := c.SlidingWindow
+	if k.Int("sliding_window_size", &window); window != c.SlidingWindow { // in the first releases, beside sliding_window
+		k.Fail("sliding_window_size", "= %d and sliding_window = %d contradict each other", window, c.SlidingWindow)
+	}
+}, Fixed: map[string]model.Fixed{
+	"use_bidirectional_attention": {Value: false, Why: bidirectional},
+	"cache_implementation":        {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, windows in some layers, is known"},
+	"sliding_window_pattern":      {Value: 2.0, Why: "gemma2 has a window in every second layer; layer_types says other patterns"},
+}}
+
+// Gemma3 is what config.json says of the text model of Gemma 3. It may name a soft cap of the attention's scores, which
+// transformers does not apply.
+var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hidden_activation", LayerRope: true, Defaults: func(c *model.Config) {
+	sizes(c, 262208, 2304, 9216, 26, 8, 4, 131072)
+	c.RopeTheta = 1e6
+}, Read: func(c *model.Config, k *model.Keys) {
+	biases(c, k)
+	scores(c, k)
+	softCap(k, "attn_logit_softcapping", 0)
+	c.LogitCap = softCap(k, "final_logit_softcapping", 0)
+	pattern := 6
+	if k.Int("sliding_window_pattern", &pattern); pattern < 1 {
+		k.Fail("sliding_window_pattern", "= %d: must be 1 or more", pattern)
+		pattern = 1
+	}
+	windows(c, k, pattern)
+	c.LocalRopeTheta, c.LocalRopeScaling = 10000, model.RopeScaling{Type: "default"}
+	given := k.Float("rope_local_base_freq", &c.LocalRopeTheta)
+	scaling, theta, ok := k.Rope("rope_parameters." + model.SlidingAttention)
+	if !ok {
+		return
+	}
+	c.LocalRopeScaling = scaling
+	switch {
+	case theta == 0:
+	case given && theta != c.LocalRopeTheta:
+		k.Fail("rope_local_base_freq", "= %g contradicts rope_parameters.%s.rope_theta = %g", c.LocalRopeTheta, model.SlidingAttention, theta)
+	default:
+		c.LocalRopeTheta = theta
+	}
+}, Fixed: map[string]model.Fixed{
+	"use_bidirectional_attention": {Value: false, Why: bidirectional},
+	"cache_implementation":        {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, windows in some layers, is known"},
+}}
+
+// Gemma3Multimodal is what config.json says of Gemma 3 with images, of which the language model is used.
+var Gemma3Multimodal = model.Dialect{Architecture: "Gemma3ForConditionalGeneration", Text: &Gemma3, TextType: "gemma3_text", Other: []string{
+	"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index", "boi_token_id", "eoi_token_id", "image_token_id",
+	"tie_word_embeddings", // text_config's counts
+}}
+
+const bidirectional = "attention to later tokens is for embedding models; only causal language models are trained here"
+
+func biases(c *model.Config, k *model.Keys) {
+	k.Bool("attention_bias", &c.QKVBias)
+	c.OBias = c.QKVBias
+}
+
+// scores reads query_pre_attn_scalar: scores are divided by its root.
+func scores(c *model.Config, k *model.Keys) {
+	scalar := 256.0
+	if k.Float("query_pre_attn_scalar", &scalar); !(scalar >= 1e-6 && scalar <= 1e9) {
+		k.Fail("query_pre_attn_scalar", "= %g: must be above zero", scalar)
+		return
+	}
+	c.AttentionScale = 1 / math.Sqrt(scalar)
+}
+
+// softCap reads a soft cap: absent is what a release has, null is none.
+func softCap(k *model.Keys, key string, absent float64) float64 {
+	if !k.Has(key) {
+		return absent
+	}
+	var cap float64
+	if k.Float(key, &cap) && cap <= 0 {
+		k.Fail(key, "= %g: must be above zero, or null for none", cap)
+	}
+	return cap
+}
+
+// windows: a window in all layers but each pattern-th, or in those that layer_types names.
+func windows(c *model.Config, k *model.Keys, pattern int) {
+	c.SlidingWindow = 4096
+	if given := k.Has("sliding_window"); given && !k.Int("sliding_window", &c.SlidingWindow) || c.SlidingWindow < 1 {
+		k.Fail("sliding_window", "must be a number of tokens, 1 or more; layer_types says which layers have it")
+	}
+	if c.LayerTypes = k.Texts("layer_types"); c.LayerTypes == nil && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers {
+		c.LayerTypes = make([]string, c.NumLayers)
+		for i := range c.LayerTypes {
+			c.LayerTypes[i] = model.SlidingAttention
+			if (i+1)%pattern == 0 {
+				c.LayerTypes[i] = model.FullAttention
+			}
+		}
+	}
+}
+
+// Names gives a tensor of a checkpoint the name that it has in the network: Gemma 3 with images is saved with the names of its
+// parts in another order.
+func Names(tensor string) string {
+	for _, r := range [][2]string{
+		{"language_model.model.", "model.language_model."}, {"language_model.lm_head.", "lm_head."},
+		{"vision_tower.", visionTensors}, {"multi_modal_projector.", projectorTensors},
+	} {
+		if rest, ok := strings.CutPrefix(tensor, r[0]); ok {
+			return r[1] + rest
+		}
+	}
+	return tensor
+}
+
+const visionTensors, projectorTensors = "model.vision_tower.", "model.multi_modal_projector."
+
+// Unused are the patterns of the tensors that belong to images.
+var Unused = []string{visionTensors + "*", projectorTensors + "*"}

@@ -1,0 +1,80 @@
+// Package gemma is the Gemma architecture in three generations: scaled embeddings, norms whose weights are stored less one, a
+// GELU-gated MLP and tied heads; from the second on norms on both sides of attention and MLP, alternating windows and soft
+// caps; in the third norms of queries and keys and a rotary base of its own in the windowed layers. Names are the checkpoint's.
+package gemma
+
+import (
+	"math"
+
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Build1 is Gemma: pre-norm layers as Llama's.
+func Build1(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, false, false) }
+
+// Build2 is Gemma 2: four norms a layer.
+func Build2(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, true, false) }
+
+// Build3 is the text model of Gemma 3: four norms a layer and norms of queries and keys.
+func Build3(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, true, true) }
+
+// build applies the network to a batch, up to and with the final norm: -> [M,C].
+func build(n *nn.Net, c model.Config, in nn.Batch, postNorms, qkNorm bool) *nn.Value {
+	var x *nn.Value
+	n.In(c.Scope(), func() {
+		full, windowed, err := ropes(n, c, in.MaxLen)
+		if err != nil {
+			n.Fail(err)
+			return
+		}
+		norm := func(name string, x *nn.Value) *nn.Value { return n.PlusOneRMSNorm(name, x, 1, c.RMSNormEps) }
+		x = n.ScaledEmbed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs, math.Sqrt(float64(c.HiddenSize))) // [M,C]
+		for i := range c.NumLayers {
+			n.In(nn.Layer(i), func() {
+				a := nn.Attention{
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, OBias: c.OBias,
+					Window: c.Window(i), Scale: c.AttentionScale, Cap: c.AttentionCap, RoPE: full,
+				}
+				if a.Window > 0 {
+					a.RoPE = windowed
+				}
+				if qkNorm {
+					a.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
+						return n.PlusOneRMSNorm(name, x, heads, c.RMSNormEps)
+					}
+				}
+				y := n.SelfAttention("self_attn", norm("input_layernorm", x), in, a)
+				before := "post_attention_layernorm"
+				if postNorms {
+					y, before = norm(before, y), "pre_feedforward_layernorm"
+				}
+				x = n.Add(x, y)
+				y = n.GatedMLP("mlp", norm(before, x), c.IntermediateSize, false, c.HiddenAct)
+				if postNorms {
+					y = norm("post_feedforward_layernorm", y)
+				}
+				x = n.Add(x, y)
+			})
+		}
+		x = norm("norm", x)
+	})
+	return x
+}
+
+// ropes are the rotary tables of the full and of the windowed layers.
+func ropes(n *nn.Net, c model.Config, positions int) (full, windowed *nn.Value, err error) {
+	invFreq, scale, err := c.InvFreq(positions)
+	if err != nil {
+		return nil, nil, err
+	}
+	full = n.RoPETable(positions, invFreq, scale)
+	local, own := c.LocalRope()
+	if !own {
+		return full, full, nil
+	}
+	if invFreq, scale, err = local.InvFreq(positions); err != nil {
+		return nil, nil, err
+	}
+	return full, n.NamedRoPETable("rope of windowed layers", positions, invFreq, scale), nil
+}
