@@ -11,7 +11,7 @@ func keepLowBits(p *compilation) error {
 	calls := p.calls
 	normed := map[*Value]bool{}
 	for _, c := range calls {
-		if _, ok := c.kernel.(kernel.RMSNorm); ok && !c.backward {
+		if k, ok := c.kernel.(kernel.RMSNorm); ok && !c.backward && k.Heads <= 1 {
 			normed[c.in[0]] = true
 		}
 	}
@@ -35,8 +35,8 @@ func keepLowBits(p *compilation) error {
 			lowBits[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "low bits of " + sum.Name, call: c, out: 1, depends: sum.depends}
 			c.out = append(c.out, lowBits[sum])
 		case kernel.RMSNorm:
-			if t := lowBits[c.in[0]]; t != nil {
-				c.kernel, c.in = kernel.RMSNormLowBits(k), append(c.in, t)
+			if t := lowBits[c.in[0]]; t != nil && k.Heads <= 1 {
+				c.kernel, c.in = kernel.RMSNormLowBits{Eps: k.Eps}, append(c.in, t)
 			}
 		}
 	}

@@ -12,8 +12,14 @@ func (RMSNorm) Stored([]DType) (want, out []DType) {
 }
 
 func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	M, C := in[0].Shape[0], in[0].Shape[1]
+	M, C := normedRows(in)
 	return g.Launch(cuda.RMSNorm("rmsnorm_forward", M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
+}
+
+// normedRows are the rows that are normed, or the heads of all rows, and the elements of one: the weight's.
+func normedRows(in []DeviceTensor) (rows, size int) {
+	size = in[1].Shape[0]
+	return in[0].Elems() / max(size, 1), size
 }
 
 func (RMSNormLowBits) Stored([]DType) (want, out []DType) {
@@ -70,6 +76,6 @@ func (RMSNormGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func rmsnormBackward(g *GPU, in, out []DeviceTensor, add gpu.Ptr) (func() error, error) {
-	M, C := in[0].Shape[0], in[0].Shape[1]
+	M, C := normedRows(in)
 	return g.Launch(cuda.RMSNorm("rmsnorm_backward", M, C), out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int32(C))
 }

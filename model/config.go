@@ -33,8 +33,18 @@ type Config struct {
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
 	HiddenAct  string // "silu"
-	BOS, EOS   []int  // token ids; nil when the file names none
-	DType      string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+	QKNorm     bool   // an RMSNorm of every query and key head, before the rotation
+	// Experts is how many experts a layer's mixture of experts has, 0 = no layer has one; ExpertLayer says which have.
+	Experts         int
+	ExpertsPerToken int   // K
+	ExpertSize      int   // an expert's intermediate size
+	NormTopK        bool  // a token's weights of its K experts are divided by their sum
+	ExpertStep      int   // of so many layers the last has experts; 0 = 1
+	DenseLayers     []int // these have none
+	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
+	RouterAuxLoss float64
+	BOS, EOS      []int  // token ids; nil when the file names none
+	DType         string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
 }
 
 // The attention kinds of layer_types.
@@ -50,6 +60,11 @@ func (c Config) Window(layer int) int {
 		return 0
 	}
 	return c.SlidingWindow
+}
+
+// ExpertLayer tells whether a layer has a mixture of experts instead of an MLP.
+func (c Config) ExpertLayer(layer int) bool {
+	return c.Experts > 0 && (layer+1)%max(c.ExpertStep, 1) == 0 && !slices.Contains(c.DenseLayers, layer)
 }
 
 // ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
@@ -97,6 +112,10 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 }
 
 func (c *Config) read(k *Keys, d Dialect) {
+	c.RMSNormEps, c.HiddenAct, c.RopeTheta = 1e-6, "silu", 10000
+	if d.Defaults != nil {
+		d.Defaults(c)
+	}
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
@@ -114,9 +133,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
-	c.RMSNormEps = 1e-6
 	k.Float("rms_norm_eps", &c.RMSNormEps)
-	c.HiddenAct = "silu"
 	if k.Text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
 		c.HiddenAct = "silu" // another name of the same function
 	}
@@ -173,6 +190,7 @@ func (c Config) problems() map[string]string {
 		check(id >= 0 && id < c.VocabSize, "eos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
 	}
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
+	c.expertProblems(check)
 	c.ropeProblems(check)
 	return bad
 }

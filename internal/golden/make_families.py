@@ -43,11 +43,14 @@ MODELS = {
 }
 
 
-def build(kind, extra, seed):
-    """A model whose random numbers give logits of a few units, rounded to bfloat16, computing in float32."""
+def classes():
     from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
-    config, model = {"llama": (LlamaConfig, LlamaForCausalLM), "mistral": (MistralConfig, MistralForCausalLM),
-                     "qwen2": (Qwen2Config, Qwen2ForCausalLM)}[kind]
+    return {"llama": (LlamaConfig, LlamaForCausalLM), "mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+
+
+def build(kind, extra, seed, of):
+    """A model whose random numbers give logits of a few units, rounded to bfloat16, computing in float32."""
+    config, model = of[kind]
     config = config(**{**SIZES, **extra}, attn_implementation="eager")
     m = model(config).float().eval()
     g = torch.Generator().manual_seed(seed)
@@ -65,12 +68,12 @@ def build(kind, extra, seed):
     return config, m
 
 
-def logits(out):
+def logits(out, which, of):
     ids = torch.randint(0, VOCAB, (1, T), generator=torch.Generator().manual_seed(7))
     result, written = {"ids": ids[0].to(torch.int32)}, {}
     models = {}
-    for name, (kind, weights, extra) in MODELS.items():
-        config, m = build(kind, extra, seed=sorted({w for _, w, _ in MODELS.values()}).index(weights) + 1)
+    for name, (kind, weights, extra) in which.items():
+        config, m = build(kind, extra, sorted({w for _, w, _ in which.values()}).index(weights) + 1, of)
         state = {k: v.bfloat16().contiguous() for k, v in m.state_dict().items()
                  if not (k == "lm_head.weight" and config.tie_word_embeddings)}
         if weights in written:
@@ -89,8 +92,19 @@ def logits(out):
     for weights, state in written.items():
         save_file(state, str(out / (weights + ".safetensors")), metadata={"format": "pt"})
     save_file(result, str(out / "logits.safetensors"))
-    (out / "models.json").write_text(json.dumps({n: w for n, (_, w, _) in MODELS.items()}, indent=1) + "\n")
+    (out / "models.json").write_text(json.dumps({n: w for n, (_, w, _) in which.items()}, indent=1) + "\n")
     return models
+
+
+def save_adapter(peft, folder, name):
+    peft.peft_config["default"].base_model_name_or_path = name
+    peft.save_pretrained(str(folder))
+    (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"  # PEFT writes a set's names in any order
+    config = json.loads(path.read_text())
+    if isinstance(config["target_modules"], list):
+        config["target_modules"].sort()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True))
 
 
 def gradients(out, name, m, lora):
@@ -107,18 +121,12 @@ def gradients(out, name, m, lora):
     labels[1, :4] = -100
     labels[1, 17:] = -100
     folder = out / (name + ".lora")
-    peft.peft_config["default"].base_model_name_or_path = name
-    peft.save_pretrained(str(folder))
-    (folder / "README.md").unlink(missing_ok=True)
-    path = folder / "adapter_config.json"  # PEFT writes a set's names in any order
-    config = json.loads(path.read_text())
-    if isinstance(config["target_modules"], list):
-        config["target_modules"].sort()
-    path.write_text(json.dumps(config, indent=2, sort_keys=True))
+    save_adapter(peft, folder, name)
     peft.train(False)
     loss = peft(input_ids=ids, labels=labels).loss
     loss.backward()
-    grads = {n.replace(".default", ""): p.grad.contiguous() for n, p in peft.named_parameters() if "lora_" in n}
+    grads = {n.replace(".default", ""): (torch.zeros_like(p) if p.grad is None else p.grad).contiguous()
+             for n, p in peft.named_parameters() if "lora_" in n}  # none: an expert without a token
     with torch.no_grad():
         grads["logits"] = peft(input_ids=ids[:1]).logits[0].contiguous()
     grads["input_ids"], grads["labels"] = ids.to(torch.int32), labels.to(torch.int32)
@@ -170,7 +178,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    models = logits(out)
+    models = logits(out, MODELS, classes())
     everything = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     gradients(out, "qwen2", models["qwen2"][1], dict(
         r=3, lora_alpha=6, lora_dropout=0.1, target_modules=everything,

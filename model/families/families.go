@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/llama"
+	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
 )
 
@@ -25,9 +26,11 @@ type Family struct {
 
 // Table names every architecture.
 var Table = map[string]Family{
-	"llama":   {llama.Build, llama.Llama},
-	"mistral": {llama.Build, llama.Mistral},
-	"qwen2":   {llama.Build, llama.Qwen2},
+	"llama":     {llama.Build, llama.Llama},
+	"mistral":   {llama.Build, llama.Mistral},
+	"mixtral":   {mixtral.Build, mixtral.Mixtral},
+	"qwen2":     {llama.Build, llama.Qwen2},
+	"qwen3_moe": {mixtral.BuildQwen3, mixtral.Qwen3},
 }
 
 // For finds the architecture of a configuration.

@@ -34,11 +34,16 @@ func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
 
 // RMSNorm is y = w x / sqrt(mean(x²) + eps), by rows.
 func (n *Net) RMSNorm(name string, x *Value, eps float64) *Value {
+	return n.HeadsRMSNorm(name, x, 1, eps)
+}
+
+// HeadsRMSNorm norms each of a row's heads by itself, all with one weight [width/heads].
+func (n *Net) HeadsRMSNorm(name string, x *Value, heads int, eps float64) *Value {
 	var y *Value
 	n.In(name, func() {
-		width := x.Width()
-		w := n.add(n.Scope()+".weight", []int{width}, kernel.T(n.Float(), width))
-		y = n.Apply(kernel.RMSNorm{Eps: eps}, x, w)
+		size := x.Width() / heads
+		w := n.add(n.Scope()+".weight", []int{size}, kernel.T(n.Float(), size))
+		y = n.Apply(kernel.RMSNorm{Eps: eps, Heads: heads}, x, w)
 	})
 	return y
 }
@@ -85,6 +90,8 @@ type Attention struct {
 	QKVBias, OBias          bool
 	Window                  int    // keys seen, the token's own included; 0 = all earlier ones
 	RoPE                    *Value // [P,HeadDim]
+	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
+	QKNorm func(name string, x *Value, heads int) *Value
 }
 
 // SelfAttention is o_proj(attention(rope(q_proj x), rope(k_proj x), v_proj x)): [M,C] -> [M,C].
@@ -95,6 +102,9 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
 		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
 		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
+		if a.QKNorm != nil {
+			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
+		}
 		query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
 		key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
 		if in.Cache != nil {
