@@ -8,6 +8,7 @@ Made with torch 2.8.0, transformers 4.57.6, PEFT 0.18.1 on a CPU; needs neither 
 bitsandbytes' rule: blocks of 64, code = number of midpoints strictly below x/absmax. A step in which an expert has no
 token would leave torch's optimizer without a gradient for it, which it then passes over: it is asserted that there is none.
 """
+import copy
 import json
 import os
 import pathlib
@@ -44,22 +45,40 @@ def classes():
     return {"mixtral": (MixtralConfig, MixtralForCausalLM), "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM)}
 
 
-def generate(model, ids):
-    with torch.no_grad():
-        return model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, min_new_tokens=16, do_sample=False,
-                              pad_token_id=0, output_router_logits=False)[0].tolist()
+def rows():
+    """Eight rows that a model can learn, in steps of two or three; the first tokens are not trained, two rows are shorter."""
+    ids = torch.tensor([[(5 + 11 * r + t * (2 + r % 2)) % VOCAB for t in range(T)] for r in range(8)])
+    labels = ids.clone()
+    for r in range(8):
+        labels[r, :1 + r % 3] = -100
+    return ids, labels, [T, 7, T, T, T, 15, T, T]
 
 
-def texts(out, models):
-    """Greedy text, and the mean NLL of two rows."""
-    g = torch.Generator().manual_seed(5)
-    rows, result = torch.randint(3, VOCAB, (2, T), generator=g), {}
-    for name, (config, m) in models.items():
+def nll(m):
+    """The NLL of each row by itself, and the mean over all trained tokens."""
+    ids, labels, lengths = rows()
+    out, total, count = [], 0.0, 0
+    for x, y, n in zip(ids, labels, lengths):
         with torch.no_grad():
-            logits = m(input_ids=rows).logits[:, :-1].double()
-        nll = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), rows[:, 1:].reshape(-1))
-        result[name] = {"nll": nll.item(), "greedy": generate(m, rows[:1, :6])}
-    (out / "texts.json").write_text(json.dumps({"rows": rows.tolist(), "prompt": 6, "models": result}) + "\n")
+            logits = m(input_ids=x[None, :n]).logits[0, :-1].double()
+        each = float(torch.nn.functional.cross_entropy(logits, y[1:n], ignore_index=-100, reduction="sum"))
+        out.append({"input_ids": x[:n].tolist(), "labels": y[:n].tolist(), "nll": each})
+        total, count = total + each, count + int((y[1:n] != -100).sum())
+    return {"rows": out, "mean_nll": total / count}
+
+
+def greedy(m, prompts, new=20):
+    """Greedy texts by generate, and the least lead of a best logit over the next."""
+    texts, lead = [], float("inf")
+    for p in prompts:
+        ids = torch.tensor([p])
+        out = m.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, eos_token_id=None,
+                         pad_token_id=0, output_router_logits=False)
+        with torch.no_grad():
+            best = m(input_ids=out).logits[0, len(p) - 1:-1].topk(2).values
+        lead = min(lead, float((best[:, 0] - best[:, 1]).min()))
+        texts.append({"prompt_ids": p, "new_ids": out[0, len(p):].tolist()})
+    return {"texts": texts, "lead": lead}
 
 
 NF4 = np.array([-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -78,52 +97,49 @@ def nf4(w):
     return torch.from_numpy(flat.reshape(w.shape))
 
 
-STEPS, ROWS, LR, WARMUP, CLIP = 20, 4, 2e-3, 2, 1.0
+def lead_of(logits, k):
+    best = logits.topk(k + 1).values
+    return float((best[:, k - 1] - best[:, k]).min())
 
 
-def curve(out, name):
-    """20 steps of QLoRA on every linear layer, the router and the experts among them."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import get_linear_schedule_with_warmup
-    kind, weights, extra = MODELS[name]
-    _, m = make_families.build(kind, extra, seed_of(weights), classes())
+def curve(m, adapter, lr, steps=20, batch=4):
+    """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4."""
+    from peft import PeftModel
     for n, module in m.named_modules():
         if isinstance(module, torch.nn.Linear) and n != "lm_head":
             module.weight.data = nf4(module.weight.data.clone())
-    peft = get_peft_model(m, LoraConfig(task_type="CAUSAL_LM", r=2, lora_alpha=4, target_modules="all-linear"))
-    g = torch.Generator().manual_seed(3)
-    for n, p in sorted(peft.named_parameters()):
-        if "lora_A" in n:
-            p.data = (torch.rand(p.shape, generator=g) * 2 - 1) / p.shape[1] ** 0.5
-    make_families.save_adapter(peft, out / "curve", name)
-    ids = torch.randint(0, VOCAB, (STEPS * ROWS, T), generator=g)
-    ids[:, 1::2] = (ids[:, ::2] * 7 + 3) % VOCAB  # something to learn
-    labels = ids.clone()
-    labels[:, :3] = -100
-    peft.train()
+    peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()  # no dropout
     params = [p for _, p in sorted(peft.named_parameters()) if p.requires_grad]
-    opt = torch.optim.AdamW(params, lr=LR, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, foreach=False)
-    sched = get_linear_schedule_with_warmup(opt, WARMUP, STEPS)
-    c = {"loss": [], "grad_norm": [], "lr": [], "trained_tokens": []}
-    for step in range(STEPS):
-        x, y = ids[step * ROWS:(step + 1) * ROWS], labels[step * ROWS:(step + 1) * ROWS]
+    opt = torch.optim.AdamW(params, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, foreach=False)
+    ids, labels, _ = rows()
+    c = {"loss": [], "grad_norm": [], "lr": [], "trained_tokens": [], "rows": ids.tolist(), "labels": labels.tolist(), "batch": batch}
+    leads = []  # of a token's last expert over the next: where one is within rounding, another program may choose another expert
+    for n, module in peft.named_modules():
+        if n.endswith(".gate"):
+            module.register_forward_hook(lambda _m, _x, y: leads.append(lead_of(y.detach(), peft.config.num_experts_per_tok)))
+    for step in range(steps):
+        which = [(batch * step + k) % len(ids) for k in range(batch)]
+        opt.param_groups[0]["lr"] = lr * (1 - step / steps)
         opt.zero_grad()
-        loss = peft(input_ids=x, labels=y).loss
+        loss = peft(input_ids=ids[which], labels=labels[which], use_cache=False).loss
         loss.backward()
-        assert all(p.grad is not None for p in params), f"{name}: an expert has no token in step {step}"
+        assert all(p.grad is not None for p in params), f"an expert has no token in step {step}"
         c["loss"].append(loss.item())
-        c["grad_norm"].append(float(torch.nn.utils.clip_grad_norm_(params, CLIP, foreach=False)))
+        c["grad_norm"].append(float(torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False)))
         c["lr"].append(float(opt.param_groups[0]["lr"]))
-        c["trained_tokens"].append(int((y[:, 1:] != -100).sum()))
+        c["trained_tokens"].append(int((labels[which][:, 1:] != -100).sum()))
         opt.step()
-        sched.step()
-    (out / "curve" / "curve.json").write_text(json.dumps(c, indent=1) + "\n")
-    save_file({"input_ids": ids.to(torch.int32), "labels": labels.to(torch.int32)}, str(out / "curve" / "batches.safetensors"))
-    print(name, "curve", c["loss"][0], c["loss"][-1])
+    c["lead"] = min(leads)
+    return c
 
 
-def seed_of(weights):
-    return sorted({w for _, w, _ in MODELS.values()}).index(weights) + 1
+def tokenizer(path):
+    """A character for each id from 3 on."""
+    from tokenizers import AddedToken, Tokenizer, models
+    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2, **{chr(i - 3 + 0x40): i for i in range(3, VOCAB)}}
+    t = Tokenizer(models.BPE(vocab, [], unk_token="<unk>"))
+    t.add_special_tokens([AddedToken(s, special=True) for s in ("<unk>", "<s>", "</s>")])
+    t.save(str(path))
 
 
 def main():
@@ -133,12 +149,17 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     models = make_families.logits(out, MODELS, classes())
-    texts(out, models)
-    curve(out, "qwen3_moe")
-    make_families.gradients(out, "mixtral_balanced", models["mixtral_balanced"][1], dict(r=2, lora_alpha=6, target_modules="all-linear"))
-    make_families.gradients(out, "qwen3_moe", models["qwen3_moe"][1], dict(r=2, lora_alpha=6, lora_dropout=0.1, target_modules="all-linear"))
+    for name, lr, lora in (("mixtral_balanced", 1.1e-2, dict(r=2, lora_alpha=2)), ("qwen3_moe", 1.2e-2, dict(r=2, lora_alpha=4, lora_dropout=0.1))):
+        m = models[name][1]
+        runs = nll(m) | greedy(m, [[1, 5, 9, 30], [1, 40]])
+        make_families.gradients(out, name, copy.deepcopy(m), dict(target_modules="all-linear", **lora))
+        runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr)
+        print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1],
+              "lead of the experts", runs["curve"]["lead"])
+        (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
     make_families.gradients(out, "qwen3_moe_mixed", models["qwen3_moe_mixed"][1], dict(
         r=2, lora_alpha=5, use_rslora=True, target_modules=r".*\.(q_proj|experts\.[13]\.(up|down)_proj|layers\.0\.mlp\.gate_proj)"))
+    tokenizer(out / "tokenizer.json")
     for f in out.rglob("*"):
         f.chmod(0o755 if f.is_dir() else 0o644)
 
