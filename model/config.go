@@ -40,7 +40,7 @@ type Config struct {
 	ExpertSize      int   // an expert's intermediate size
 	NormTopK        bool  // a token's weights of its K experts are divided by their sum
 	ExpertStep      int   // of so many layers the last has experts; 0 = 1
-	DenseLayers     []int // these have none
+	DenseLayers     []int // these layers have none
 	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
 	RouterAuxLoss float64
 	BOS, EOS      []int  // token ids; nil when the file names none

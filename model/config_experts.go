@@ -1,7 +1,5 @@
 package model
 
-import "slices"
-
 // MaxExperts bounds the experts of a layer, and MaxExpertsPerToken those of a token.
 const (
 	MaxExperts         = 1024
@@ -45,6 +43,4 @@ func (c Config) expertProblems(check func(ok bool, key, format string, args ...a
 		"= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, MaxExpertsPerToken, c.Experts)
 	check(c.ExpertSize >= 1 && c.ExpertSize <= 1<<22, "moe_intermediate_size", "= %d: must be 1 to %d", c.ExpertSize, 1<<22)
 	check(c.ExpertStep >= 0, "decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
-	check(!slices.ContainsFunc(c.DenseLayers, func(i int) bool { return i < 0 || i >= max(c.NumLayers, 1) }), "mlp_only_layers",
-		"= %v: names layers that the model of num_hidden_layers %d does not have", c.DenseLayers, c.NumLayers)
 }

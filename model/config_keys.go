@@ -48,7 +48,7 @@ type Fixed struct {
 
 const (
 	dropout = "training here has no dropout in the base model"
-	experts = "mixtures of experts are not supported"
+	experts = "this part of a mixture of experts is not supported in this family"
 	towers  = "only text models are supported"
 	softcap = "this change to the attention or the logits is not supported"
 )
