@@ -183,24 +183,41 @@ func (k ExpertWeightGrad) Shape(in []Type) ([]Type, error) {
 	return []Type{T(in[0].DType, k.Experts*d.At('N'), d.At('K'))}, nil
 }
 
-func (k ExpertWeightGrad) CPU(c *CPU, in, out []Tensor) func() {
+func (k ExpertWeightGrad) Accumulate() (Kernel, bool) { return ExpertWeightGradTo(k), true }
+
+func (k ExpertWeightGrad) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+
+func (k ExpertWeightGrad) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	if in[0].DType == F64 {
-		return expertWeightGrad[float64](k, c, in, out)
+		return expertWeightGrad[float64](k, c, in, out, beta)
 	}
-	return expertWeightGrad[float32](k, c, in, out)
+	return expertWeightGrad[float32](k, c, in, out, beta)
 }
 
-func expertWeightGrad[F Float](k ExpertWeightGrad, c *CPU, in, out []Tensor) func() {
+// ExpertWeightGradTo adds ExpertWeightGrad's result for its first three inputs to the fourth, in the fourth one's memory.
+type ExpertWeightGradTo ExpertWeightGrad
+
+func (ExpertWeightGradTo) Name() string { return "expert_weight_grad" }
+
+func (k ExpertWeightGradTo) Shape(in []Type) ([]Type, error) { return onto(ExpertWeightGrad(k), in, 3) }
+
+func (ExpertWeightGradTo) Overwrites() []Alias { return []Alias{{0, 3}} }
+
+func (k ExpertWeightGradTo) CPU(c *CPU, in, out []Tensor) func() {
+	return ExpertWeightGrad(k).bind(c, in, out, 1)
+}
+
+func expertWeightGrad[F Float](k ExpertWeightGrad, c *CPU, in, out []Tensor, beta float64) func() {
 	a, b, s, dw, pool := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0]), c.Pool
 	n, width, alpha := in[0].Shape[1], in[1].Shape[1], F(MatMul{Alpha: k.Alpha}.alpha())
 	return func() {
 		for e := range k.Experts {
 			to, at, m := dw[e*n*width:][:n*width], int(s[e]), int(s[e+1]-s[e])
-			if m == 0 {
+			if m > 0 {
+				gemm.Gemm(pool, true, false, n, width, m, alpha, a[at*n:], n, b[at*width:], width, F(beta), to, width)
+			} else if beta == 0 {
 				clear(to)
-				continue
 			}
-			gemm.Gemm(pool, true, false, n, width, m, alpha, a[at*n:], n, b[at*width:], width, 0, to, width)
 		}
 	}
 }
