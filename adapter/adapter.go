@@ -15,7 +15,7 @@ import (
 
 // Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
-	"lora": {Wrap: wrapLoRA, Init: initLoRA, Merge: mergeLoRA, Rate: loraPlusRate, PEFT: loraCodec},
+	"lora": {Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, Init: initLoRA, Merge: mergeLoRA, Rate: loraPlusRate, PEFT: loraCodec},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
@@ -48,6 +48,8 @@ func Names() []string {
 type Method struct {
 	// Wrap returns the layer with what is trained beside it.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
+	// WrapExperts is Wrap for the linear layers of experts, of which some are adapted; nil = it adapts none.
+	WrapExperts func(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts
 	// Init gives one of the method's tensors, which is zero, its first numbers. uniform gives numbers in [0,1), a stream
 	// of the tensor's own.
 	Init func(p Param, uniform func() float64)
@@ -111,7 +113,8 @@ type Trained struct {
 	Rates  []float64 // of each of Params, the multiplier of the learning rate
 	Layers []string  // paths of the adapted layers
 
-	modules map[string]bool // the names of the model's linear layers: the ends of their paths
+	members map[string][]Param // by a tensor's name, the tensors of PEFT's that it holds; none = itself
+	modules map[string]bool    // the names of the model's linear layers: the ends of their paths
 }
 
 // param declares a trained tensor under PEFT's name without its prefix, such as
@@ -154,10 +157,15 @@ func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base 
 		t.Layers = append(t.Layers, path)
 		first := len(t.Params)
 		l := m.Wrap(t, c, n, path, base)
-		for i := first; i < len(t.Params) && m.Rate != nil; i++ {
-			t.Rates[i] = m.Rate(c, t.Params[i].Name)
-		}
+		t.rate(m, c, first)
 		return l
+	}
+}
+
+// rate sets the learning rates of the tensors from first on.
+func (t *Trained) rate(m Method, c Config, first int) {
+	for i := first; i < len(t.Params) && m.Rate != nil; i++ {
+		t.Rates[i] = m.Rate(c, t.Params[i].Name)
 	}
 }
 
@@ -191,44 +199,57 @@ func (t *Trained) Snapshot(m graph.Store) ([]Param, error) {
 	if err := m.Get(t.names()...); err != nil {
 		return nil, fmt.Errorf("read the adapter: %w", err)
 	}
-	params := make([]Param, len(t.Params))
-	for i, v := range t.Params {
-		x, err := m.Tensor(v.Name)
-		if err != nil {
-			return nil, fmt.Errorf("read the adapter: %w", err)
+	var params []Param
+	var err error
+	t.each(func(v *nn.Value, from, n int, p Param) {
+		x, failed := m.Tensor(v.Name)
+		if failed != nil {
+			err = fmt.Errorf("read the adapter: %w", failed)
+			return
 		}
-		params[i] = Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, x.Elems())}
+		p.Data = make([]float32, n)
+		params = append(params, p)
 		if x.DType == kernel.F32 {
-			copy(params[i].Data, x.F32())
-			continue
+			copy(p.Data, x.F32()[from:])
+			return
 		}
-		for j, f := range x.F64() {
-			params[i].Data[j] = float32(f)
+		for j, f := range x.F64()[from:][:len(p.Data)] {
+			p.Data[j] = float32(f)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return params, nil
 }
 
 // Restore writes trained tensors into memory, in Snapshot's order.
 func (t *Trained) Restore(m graph.Store, params []Param) error {
-	if len(params) != len(t.Params) {
-		return fmt.Errorf("%d tensors for an adapter of %d", len(params), len(t.Params))
+	at, want := 0, 0
+	if t.each(func(*nn.Value, int, int, Param) { want++ }); len(params) != want {
+		return fmt.Errorf("%d tensors for an adapter of %d", len(params), want)
 	}
-	for i, v := range t.Params {
-		x, err := m.Tensor(v.Name)
-		if err != nil {
-			return fmt.Errorf("write the adapter: %w", err)
+	var err error
+	t.each(func(v *nn.Value, from, n int, p Param) {
+		got := params[at]
+		at++
+		x, failed := m.Tensor(v.Name)
+		switch {
+		case err != nil:
+		case failed != nil:
+			err = fmt.Errorf("write the adapter: %w", failed)
+		case got.Name != p.Name || len(got.Data) != n:
+			err = fmt.Errorf("tensor %s of %d elements does not fit %s of %d", got.Name, len(got.Data), p.Name, n)
+		case x.DType == kernel.F32:
+			copy(x.F32()[from:], got.Data)
+		default:
+			for j, f := range got.Data {
+				x.F64()[from+j] = float64(f)
+			}
 		}
-		if params[i].Name != v.Name || len(params[i].Data) != x.Elems() {
-			return fmt.Errorf("tensor %s of %d elements does not fit %s of %d", params[i].Name, len(params[i].Data), v.Name, x.Elems())
-		}
-		if x.DType == kernel.F32 {
-			copy(x.F32(), params[i].Data)
-			continue
-		}
-		for j, f := range params[i].Data {
-			x.F64()[j] = float64(f)
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if err := m.Put(t.names()...); err != nil {
 		return fmt.Errorf("write the adapter: %w", err)

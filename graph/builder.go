@@ -37,7 +37,7 @@ type Value struct {
 	part     string // that of one member
 	requires bool   // a gradient reaches it
 	host     bool   // Computed, but kept in host memory
-	depends  bool   // on a parameter, whether a gradient reaches it or not
+	depends  bool   // real numbers that depend on a parameter, whether a gradient reaches them or not
 	node     *gorgonia.Node
 	call     *call // Computed only
 	out      int   // which output of call
@@ -243,8 +243,8 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 			}
 		}
 		b.byNode[v.node] = v
-		for _, x := range in {
-			v.depends = v.depends || x.depends
+		for _, x := range in { // whole numbers, such as a choice, have no derivative to lose
+			v.depends = v.depends || x.depends && t.DType.IsFloat()
 		}
 		c.out = append(c.out, v)
 	}

@@ -12,9 +12,11 @@ var ErrNotFinite = errors.New("a frozen weight must be finite")
 
 // WeightLoad is a frozen weight on its way into a Store.
 type WeightLoad struct {
-	Into  []string     // names in the store: one for numbers, the inputs of Packed after its first for a packed weight
-	Elems int          // numbers
-	DType kernel.DType // of what Read gives
+	Into  []string // names in the store: one for numbers, the inputs of Packed after its first for a packed weight
+	Elems int      // numbers
+	// The weight is one of Members of equal size that lie one after the other in each of Into; Members 0 = it is alone.
+	Member, Members int
+	DType           kernel.DType // of what Read gives
 	// Read reads the numbers from element from on, row-major, until dst is full. Several goroutines call it.
 	Read        func(dst []byte, from int) error
 	Packed      kernel.Kernel // the GEMM that reads the packed weight; nil = the weight is stored as numbers

@@ -145,6 +145,14 @@ func (l *loading) accept(a *transfer) error {
 		if to[i], err = l.store.device(name); err != nil {
 			return errUnread
 		}
+		if a.Members > 1 {
+			n := to[i].Elems() / a.Members
+			at := int64(a.Member) * int64(n) * int64(to[i].DType.Size())
+			if i == 0 && at%16 != 0 { // kernels read and write vectors of 16 bytes
+				return errors.ErrUnsupported
+			}
+			to[i].Type, to[i].Ptr = kernel.T(to[i].DType, n), to[i].Ptr.Add(at)
+		}
 	}
 	if a.Packed == nil {
 		a.to = to[0]

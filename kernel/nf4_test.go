@@ -35,9 +35,12 @@ func packedTensors(p quant.Packed) []kernel.Tensor {
 	return append(in, tensorOf(p.AbsmaxU8), tensor32(p.Absmax2, len(p.Absmax2)), tensor32([]float32{p.Offset}, 1))
 }
 
-func packedInputs(p quant.Packed) []kerneltest.Input {
+func packedInputs(p quant.Packed) []kerneltest.Input { return inputsOf(packedTensors(p)) }
+
+// inputsOf are tensors of u8 and f32 as a case's inputs.
+func inputsOf(tensors []kernel.Tensor) []kerneltest.Input {
 	var in []kerneltest.Input
-	for _, x := range packedTensors(p) {
+	for _, x := range tensors {
 		if x.DType == kernel.U8 {
 			in = append(in, kerneltest.Bytes(x.Bytes(), x.Shape...))
 			continue

@@ -42,8 +42,18 @@ type Config struct {
 	// Multimodal: the language model of a model of text and images, whose other parts are left out.
 	Multimodal bool
 	HiddenAct  string // "silu" or "gelu_pytorch_tanh"
-	BOS, EOS   []int  // token ids; nil when the file names none
-	DType      string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+	QKNorm     bool   // an RMSNorm of every query and key head, before the rotation
+	// Experts is how many experts a layer's mixture of experts has, 0 = no layer has one; ExpertLayer says which have.
+	Experts         int
+	ExpertsPerToken int   // K
+	ExpertSize      int   // an expert's intermediate size
+	NormTopK        bool  // a token's weights of its K experts are divided by their sum
+	ExpertStep      int   // of so many layers the last has experts; 0 = 1
+	DenseLayers     []int // these layers have none
+	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
+	RouterAuxLoss float64
+	BOS, EOS      []int  // token ids; nil when the file names none
+	DType         string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
 }
 
 // The attention kinds of layer_types.
@@ -84,6 +94,11 @@ func (c Config) LocalRope() (local Config, own bool) {
 	}
 	c.RopeTheta, c.RopeScaling = c.LocalRopeTheta, c.LocalRopeScaling
 	return c, true
+}
+
+// ExpertLayer tells whether a layer has a mixture of experts instead of an MLP.
+func (c Config) ExpertLayer(layer int) bool {
+	return c.Experts > 0 && (layer+1)%max(c.ExpertStep, 1) == 0 && !slices.Contains(c.DenseLayers, layer)
 }
 
 // ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
@@ -220,6 +235,7 @@ func (c Config) problems() map[string]string {
 		check(id >= 0 && id < c.VocabSize, "eos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
 	}
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
+	c.expertProblems(check)
 	c.ropeProblems(check)
 	return bad
 }

@@ -11,7 +11,7 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: gemma, gemma2, gemma3, gemma3_text, llama, mistral, qwen2)`},
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: gemma, gemma2, gemma3, gemma3_text, llama, mistral, mixtral, qwen2, qwen3_moe)`},
 		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
 		{"llama", `"hidden_act":"gelu"`, `hidden_act = "gelu": only silu is supported`},
@@ -19,7 +19,7 @@ func TestConfigRefuses(t *testing.T) {
 		{"llama", `"rope_interleaved":true`, `rope_interleaved = true: only the rotate-half layout is supported`},
 		{"llama", `"quantization_config":{"quant_method":"gptq","bits":4}`, `quantization_config = {"quant_method":"gptq","bits":4}: checkpoints that are already quantised are not supported`},
 		{"llama", `"attention_dropout":0.1`, `attention_dropout = 0.1: training here has no dropout in the base model`},
-		{"mistral", `"num_local_experts":8`, `num_local_experts = 8: mixtures of experts are not supported`},
+		{"mistral", `"num_local_experts":8`, `num_local_experts = 8: this part of a mixture of experts is not supported in this family`},
 		{"qwen2", `"vision_config":{"depth":32}`, `vision_config = {"depth":32}: only text models are supported`},
 		{"llama", `"auto_map":{"AutoModel":"x.Y"}`, `auto_map = {"AutoModel":"x.Y"}: models that bring their own code are not supported`},
 		{"llama", `"final_logit_softcapping":30.0`, `final_logit_softcapping = 30.0: this change to the attention or the logits is not supported`},
@@ -111,7 +111,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
   hidden_act = "relu": only silu is supported
   intermediate_size = "big": must be a whole number
   num_attention_heads is missing
-  num_experts = 4: mixtures of experts are not supported
+  num_experts = 4: this part of a mixture of experts is not supported in this family
   rope_scaling.extra = 1: rope type "linear" has no such key
   rope_scaling.factor is missing; type "linear" needs it
   surprise = true: unknown key; tierlora does not know whether it changes the model

@@ -56,7 +56,7 @@ type Fixed struct {
 
 const (
 	dropout = "training here has no dropout in the base model"
-	experts = "mixtures of experts are not supported"
+	experts = "this part of a mixture of experts is not supported in this family"
 	towers  = "only text models are supported"
 	softcap = "this change to the attention or the logits is not supported"
 )
@@ -207,6 +207,8 @@ func (k *Keys) text(d Dialect) *Keys {
 	k.rest(d)
 	return inner
 }
+// Given tells whether the file has the key, null or not, taken or not.
+func (k *Keys) Given(key string) bool { return k.given[key] }
 
 // Drop takes a key of any value.
 func (k *Keys) Drop(key string) { delete(k.raw, key) }
@@ -233,6 +235,12 @@ func (k *Keys) Text(key string, v *string) bool   { return k.take(key, "a string
 func (k *Keys) Texts(key string) (list []string) {
 	k.take(key, "a list of strings", &list)
 	return list
+}
+
+// Ints is a list of whole numbers; ok tells whether there was one.
+func (k *Keys) Ints(key string) (list []int, ok bool) {
+	ok = k.take(key, "a list of whole numbers", &list)
+	return list, ok
 }
 
 func (k *Keys) needInt(key string, v *int) {

@@ -227,9 +227,12 @@ func (c check) fill(store graph.Store, names []string) error {
 func float64s(t kernel.Tensor) []float64 {
 	x := make([]float64, t.Elems())
 	for i := range x {
-		if t.DType == kernel.F64 {
+		switch t.DType {
+		case kernel.F64:
 			x[i] = t.F64()[i]
-		} else {
+		case kernel.I32:
+			x[i] = float64(t.I32()[i])
+		default:
 			x[i] = float64(t.F32()[i])
 		}
 	}

@@ -178,10 +178,7 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	if err := s.Base.Check(net); err != nil {
 		return nil, err
 	}
-	var params []adapter.Param
-	for _, v := range trained.Params {
-		params = append(params, adapter.Param{Name: v.Name, Shape: v.Type.Shape, Data: make([]float32, v.Type.Elems())})
-	}
+	params := trained.List()
 	if err := s.saved.Read(params); err != nil {
 		return nil, err
 	}

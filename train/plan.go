@@ -82,9 +82,7 @@ func (p *prepared) parameters() (all, trained int64) {
 			all += n
 		}
 	}
-	for _, v := range step.Trained.Params {
-		trained += int64(v.Type.Elems())
-	}
+	trained = step.Trained.Numbers()
 	return all + trained, trained
 }
 

@@ -98,6 +98,17 @@ def logits(out, MODELS=MODELS, build=build):
     return models
 
 
+def save_adapter(peft, folder, name):
+    peft.peft_config["default"].base_model_name_or_path = name
+    peft.save_pretrained(str(folder))
+    (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"  # PEFT writes a set's names in any order
+    config = json.loads(path.read_text())
+    if isinstance(config["target_modules"], list):
+        config["target_modules"].sort()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True))
+
+
 def gradients(out, name, m, lora):
     """Loss and LoRA gradients of two rows with masked labels."""
     from peft import LoraConfig, get_peft_model
@@ -112,18 +123,12 @@ def gradients(out, name, m, lora):
     labels[1, :4] = -100
     labels[1, 17:] = -100
     folder = out / (name + ".lora")
-    peft.peft_config["default"].base_model_name_or_path = name
-    peft.save_pretrained(str(folder))
-    (folder / "README.md").unlink(missing_ok=True)
-    path = folder / "adapter_config.json"  # PEFT writes a set's names in any order
-    config = json.loads(path.read_text())
-    if isinstance(config["target_modules"], list):
-        config["target_modules"].sort()
-    path.write_text(json.dumps(config, indent=2, sort_keys=True))
+    save_adapter(peft, folder, name)
     peft.train(False)
     loss = peft(input_ids=ids, labels=labels).loss
     loss.backward()
-    grads = {n.replace(".default", ""): p.grad.contiguous() for n, p in peft.named_parameters() if "lora_" in n}
+    grads = {n.replace(".default", ""): (torch.zeros_like(p) if p.grad is None else p.grad).contiguous()
+             for n, p in peft.named_parameters() if "lora_" in n}  # none: an expert without a token
     with torch.no_grad():
         grads["logits"] = peft(input_ids=ids[:1]).logits[0].contiguous()
     grads["input_ids"], grads["labels"] = ids.to(torch.int32), labels.to(torch.int32)

@@ -14,127 +14,15 @@
 // Rows or addresses that are no multiple of 16 bytes are read value by value: right, and slow.
 // Accumulation fp32. FLOPs 2 M N K. Goal: 60 % of cuBLASLt at M >= 2048.
 // Elements: bf16, f16.
-#include "gemm.cuh"
-
-// A stage's tile of one operand: ROWS x COLS values as stored, its 16-byte units permuted so that the 8 rows an ldmatrix reads
-// lie in different banks. A thread always loads the same column of every HOP-th row, so an address is one addition away from
-// the one before; HOP is a multiple of 8, so the permutation stays too.
-template <int ROWS, int COLS, int THREADS>
-struct Operand {
-    static constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
-    const elem *from;
-    int64_t hop;
-    int r, c;
-    // Byte of the 16-byte unit u of row r.
-    static __device__ __forceinline__ uint32_t at(int r, int u) { return r * COLS * 2 + (u ^ (UNITS >= 8 ? r & 7 : r >> 1 & 3)) * 16; }
-    __device__ __forceinline__ Operand(const elem *src, int64_t ld, int row, int col) {
-        r = threadIdx.x / UNITS;
-        c = threadIdx.x % UNITS * 8;
-        from = src + (row + r) * ld + col + c;
-        hop = HOP * ld;
-    }
-    // rows, cols: how many of the tile's are inside the matrix; ahead: values to add to the first tile's address.
-    __device__ __forceinline__ void load(uint8_t *dst, int64_t ahead, int rows, int cols, bool aligned) const {
-        const elem *p = from + ahead;
-        uint8_t *to = dst + at(r, c / 8);
-#pragma unroll
-        for (int j = 0; j < ROWS / HOP; j++, p += hop, to += HOP * COLS * 2) {
-            bool valid = r + j * HOP < rows && c < cols;
-            if (aligned) {
-                cp16(smem(to), valid ? p : from, valid);
-            } else {
-                uint4 u = make_uint4(0, 0, 0, 0);
-#pragma unroll
-                for (int k = 0; k < 8; k++)
-                    if (valid && c + k < cols) ((elem *)&u)[k] = p[k];
-                *(uint4 *)to = u;
-            }
-        }
-    }
-};
+#include "gemm_tile.cuh"
 
 template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
 __device__ void gemm(void *out, const elem *a, const elem *b, int M, int N, int K, int64_t lda, int64_t ldb, int64_t ldd, float alpha, float beta, int f32) {
-    constexpr int BK = 32, STAGES = 4, THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
-    constexpr int SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2;
-    typedef Operand<TA ? BK : BM, TA ? BM : BK, THREADS> OperandA;
-    typedef Operand<TB ? BN : BK, TB ? BK : BN, THREADS> OperandB;
-    extern __shared__ __align__(1024) uint8_t shared[];
-    int row0, col0;
+    int row0, col0, per = ((K + 31) / 32 + gridDim.z - 1) / gridDim.z * 32, k0 = blockIdx.z * per;
     tile_of<BM, BN>(blockIdx.x, M, N, row0, col0);
-    int per = ((K + BK - 1) / BK + gridDim.z - 1) / gridDim.z * BK, k0 = blockIdx.z * per, k1 = min(K, k0 + per);
-    int steps = max(0, (k1 - k0 + BK - 1) / BK);
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, wm = warp % WARPS_M * 16 * MT, wn = warp / WARPS_M * 8 * NT;
-    bool fa = (((uint64_t)a & 15) | (lda & 7) | ((TA ? M : k1) & 7)) == 0, fb = (((uint64_t)b & 15) | (ldb & 7) | ((TB ? k1 : N) & 7)) == 0;
-    OperandA oa(a, lda, TA ? k0 : row0, TA ? row0 : k0);
-    OperandB ob(b, ldb, TB ? col0 : k0, TB ? k0 : col0);
-    auto load = [&](int s) {
-        uint8_t *at = shared + s % STAGES * (SIZE_A + SIZE_B);
-        int left = k1 - k0 - s * BK;
-        oa.load(at, TA ? s * BK * lda : s * BK, TA ? left : M - row0, TA ? M - row0 : left, fa);
-        ob.load(at + SIZE_A, TB ? s * BK : s * BK * ldb, TB ? N - col0 : left, TB ? left : N - col0, fb);
-    };
-    // This lane's ldmatrix addresses inside a stage; steps along a row of units are exclusive-ors.
-    uint32_t pa = TA ? OperandA::at((lane & 7) + (lane >> 4) * 8, wm / 8 + (lane >> 3 & 1)) : OperandA::at(wm + (lane & 15), lane >> 4);
-    uint32_t pb = TB ? OperandB::at(wn + (lane & 7) + (lane >> 4) * 8, lane >> 3 & 1) : OperandB::at((lane & 7) + (lane >> 3 & 1) * 8, wn / 8 + (lane >> 4));
-    uint32_t ra[2][MT][4], rb[2][NT / 2][4];
-    auto fetch = [&](int s, int k, int to) { // the values of step k of 16 of stage s
-        uint32_t sa = smem(shared) + s % STAGES * (SIZE_A + SIZE_B), sb = sa + SIZE_A;
-#pragma unroll
-        for (int i = 0; i < MT; i++) {
-            if (TA) ldmatrix4t(ra[to][i], sa + (pa ^ i * 32) + k * 16 * BM * 2);
-            else ldmatrix4(ra[to][i], sa + (pa ^ k * 32) + i * 16 * BK * 2);
-        }
-#pragma unroll
-        for (int j = 0; j < NT / 2; j++) {
-            if (TB) ldmatrix4(rb[to][j], sb + (pb ^ k * 32) + j * 16 * BK * 2);
-            else ldmatrix4t(rb[to][j], sb + (pb ^ j * 32) + k * 16 * BN * 2);
-        }
-    };
-    float acc[MT][NT][4];
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int j = 0; j < NT; j++) acc[i][j][0] = acc[i][j][1] = acc[i][j][2] = acc[i][j][3] = 0.f;
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (s < steps) load(s);
-        cp_commit();
-    }
-    cp_wait<STAGES - 2>();
-    __syncthreads();
-    if (steps > 0) fetch(0, 0, 0);
-    for (int s = 0; s < steps; s++) {
-        if (s + STAGES - 1 < steps) load(s + STAGES - 1); // over the stage that all left at the last barrier
-        cp_commit();
-#pragma unroll
-        for (int k = 0; k < BK / 16; k++) {
-            if (k + 1 < BK / 16) {
-                fetch(s, k + 1, (k + 1) % 2);
-            } else {
-                cp_wait<STAGES - 2>();
-                __syncthreads();
-                if (s + 1 < steps) fetch(s + 1, 0, (k + 1) % 2);
-            }
-#pragma unroll
-            for (int i = 0; i < MT; i++)
-#pragma unroll
-                for (int j = 0; j < NT; j++) mma(acc[i][j], ra[k % 2][i], rb[k % 2][j / 2][j % 2 * 2], rb[k % 2][j / 2][j % 2 * 2 + 1]);
-        }
-    }
-    cp_wait<0>();
     bool parts = gridDim.z > 1;
-    float *o32 = (float *)out + (parts ? (int64_t)blockIdx.z * M * N : 0);
-    elem *o16 = (elem *)out;
-    if (parts) ldd = N, beta = 0.f;
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int r = row0 + wm + i * 16 + h * 8 + lane / 4;
-            if (r >= M) continue;
-            store_row<NT>(o32, o16, parts || f32, beta, r * ldd, col0 + wn, N, [&](int j, int e) { return alpha * acc[i][j][2 * h + e]; });
-        }
+    if (parts) out = (float *)out + (int64_t)blockIdx.z * M * N, ldd = N, beta = 0.f;
+    gemm_tile<TA, TB, BM, BN, WARPS_M, WARPS_N>(out, a, b, M, N, row0, col0, k0, min(K, k0 + per), lda, ldb, ldd, alpha, beta, parts || f32);
 }
 
 // Grid (tiles of M times tiles of N, 1, parts of K), block 32 WM WN, dynamic shared memory 4 stages of (BM + BN) 64 bytes.

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/llama"
+	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/weights"
 )
@@ -37,7 +38,9 @@ var Table = map[string]Family{
 	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},
 	"mistral":     {Build: llama.Build, Dialect: llama.Mistral},
+	"mixtral":     {Build: mixtral.Build, Dialect: mixtral.Mixtral},
 	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
+	"qwen3_moe":   {Build: mixtral.BuildQwen3, Dialect: mixtral.Qwen3},
 }
 
 // For finds the architecture of a configuration.

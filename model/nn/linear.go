@@ -126,18 +126,23 @@ func newQuantised(n *Net, in, out int, bias *Value) *Quantised {
 	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
 		return quantise(r, name, out, in, cfg, func(packed *quant.Packed) error {
-			for i, p := range parts {
-				if p.Floats != nil {
-					copy(dst[i].F32(), p.Floats(packed))
-				} else {
-					copy(dst[i].Bytes(), p.Bytes(packed))
-				}
-			}
-			return nil
+			return copyParts(dst, parts, packed)
 		})
 	}
 	n.weights = append(n.weights, w)
 	return q
+}
+
+// copyParts writes a packed weight's parts.
+func copyParts(dst []kernel.Tensor, parts []quant.Part, packed *quant.Packed) error {
+	for i, p := range parts {
+		if p.Floats != nil {
+			copy(dst[i].F32(), p.Floats(packed))
+		} else {
+			copy(dst[i].Bytes(), p.Bytes(packed))
+		}
+	}
+	return nil
 }
 
 func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.nested) }

@@ -21,11 +21,15 @@ type Net struct {
 	quantised          []int64                           // numbers in each linear layer's weight
 	scheme             *quant.Config                     // nil = weights as they are
 	wrap               func(*Net, string, Linear) Linear // nil = no adapter
+	wrapExperts        func(*Net, []string, Experts) Experts
 	trainable          func(*Net, string, kernel.Type) *Value
 	trained            map[string]*Value // by trainable
 	weights            []Weight
 	seen               map[string]bool
 	shared             map[shared]*Value
+	// RouterLogits are the logits [M,Experts] of every mixture of experts, in the order of the layers.
+	RouterLogits []*Value
+	balance      *Balance
 }
 
 // Options of a Net.
@@ -37,6 +41,8 @@ type Options struct {
 	Dequantised        bool
 	DequantisedLinears int
 	Wrap               func(n *Net, name string, base Linear) Linear
+	// WrapExperts is Wrap for linear layers of experts, which are made together; names are theirs.
+	WrapExperts func(n *Net, names []string, base Experts) Experts
 	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
 	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
 	Trainable func(n *Net, name string, t kernel.Type) *Value
@@ -47,7 +53,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, wrapExperts: o.WrapExperts, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {

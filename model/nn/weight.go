@@ -15,6 +15,8 @@ type Weight struct {
 	Name        string // the checkpoint's; empty where the values are computed
 	Shape       []int
 	Into        []string      // names in graph.Store
+	stack       *stack        // each of Into holds the weights of the stack, one after the other; nil = this one alone
+	member      int           // of the stack
 	device      bool          // a graph.Loader may take it
 	packed      kernel.Kernel // the GEMM that reads it packed; nil = stored as numbers
 	dequantised bool          // of a packed weight, the numbers it stands for are stored
@@ -104,6 +106,9 @@ func (w Weight) load(r Reader) graph.WeightLoad {
 	for _, d := range w.Shape {
 		f.Elems *= d
 	}
+	if w.stack != nil {
+		f.Member, f.Members = w.member, w.stack.members
+	}
 	if s, ok := r.(StoredReader); ok {
 		if d, read, ok := s.Stored(w.Name); ok {
 			f.DType, f.Read = d, read
@@ -120,16 +125,24 @@ func (w Weight) Fill(r Reader, m graph.Store) error {
 		if err != nil {
 			return nil // no plan reads it
 		}
-		dst[i] = t
+		if dst[i] = t; w.stack != nil {
+			dst[i] = memberOf(t, w.member, w.stack.members)
+		}
 	}
 	err := w.fill(r, dst)
-	if err == nil {
+	if err == nil && (w.stack == nil || w.stack.last()) {
 		err = m.Put(w.Into...)
 	}
 	if err != nil {
 		return fmt.Errorf("load %s: %w", w.Name, err)
 	}
 	return nil
+}
+
+// memberOf is the i-th of n equal parts of a tensor, as a vector.
+func memberOf(t kernel.Tensor, i, n int) kernel.Tensor {
+	part := kernel.T(t.DType, t.Elems()/n)
+	return kernel.NewTensor(part, t.Bytes()[int64(i)*part.Bytes():])
 }
 
 // fillChunk bounds the float32 copy of a tensor that exists while it is loaded, in elements.

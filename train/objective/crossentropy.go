@@ -8,7 +8,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// crossEntropy is the sum of the trained tokens' negative log-likelihoods, times a scale.
+// crossEntropy is the sum of the trained tokens' negative log-likelihoods, times a scale; in training, of a model that asks for
+// it, with how unevenly its experts are used.
 type crossEntropy struct{}
 
 const (
@@ -25,7 +26,11 @@ func (crossEntropy) Train(n *nn.Net, at Network, in Inputs) *graph.Value {
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)
 	}
-	return n.Apply(kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap}, values...)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap}, values...)
+	if b := n.Balance(); b != nil {
+		loss = b.Add(n, loss, in[0], in[1], at.Scaling)
+	}
+	return loss
 }
 
 func (crossEntropy) Eval(n *nn.Net, at Network, in Inputs) (loss, each *graph.Value) {

@@ -1,0 +1,138 @@
+package adapter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// loraExperts are experts with low-rank updates: y = base(x) + s (x A_eᵀ) B_eᵀ. The experts' matrices lie one below the other;
+// those of an expert that is no target are zero, and with both zero have no gradient.
+type loraExperts struct {
+	n       *nn.Net
+	base    nn.Experts
+	a, b    *nn.Value // [E*R,In], [E*Out,R]
+	scale   float64
+	dropout float64
+	counter *nn.Value
+}
+
+// wrapLoRAExperts adapts the experts of which adapted is true.
+func wrapLoRAExperts(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts {
+	experts, in, out := base.Size()
+	first := paths[slices.Index(adapted, true)]
+	r, scale := c.Rank(first), c.Scale(first)
+	for e, path := range paths {
+		if adapted[e] && (c.Rank(path) != r || c.Scale(path) != scale) {
+			n.Fail(fmt.Errorf("lora.rank_pattern, lora.alpha_pattern: %s has rank %d and scale %g, %s rank %d and scale %g; experts of one layer must have the same",
+				first, r, scale, path, c.Rank(path), c.Scale(path)))
+			return base
+		}
+	}
+	var a, b []Param
+	for e, path := range paths {
+		var nameA, nameB string
+		if adapted[e] {
+			nameA, nameB = path+suffixA, path+suffixB
+		}
+		a = append(a, Param{Name: nameA, Shape: []int{r, in}})
+		b = append(b, Param{Name: nameB, Shape: []int{out, r}})
+	}
+	name := n.Scope()
+	l := &loraExperts{n: n, base: base, scale: scale, dropout: c.Dropout,
+		a: t.stack(n, name+suffixA, a, experts*r, in), b: t.stack(n, name+suffixB, b, experts*out, r)}
+	if c.Dropout > 0 {
+		l.counter = n.Batch(DropoutCounter, kernel.T(kernel.I32, 2))
+	}
+	return l
+}
+
+func (l *loraExperts) Size() (experts, in, out int) { return l.base.Size() }
+
+func (l *loraExperts) Apply(x, starts *nn.Value) *nn.Value {
+	y := l.base.Apply(x, starts)
+	branch := x
+	if l.dropout > 0 {
+		branch = l.n.Shared(x, "dropout", func() *nn.Value {
+			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope())}, x, l.counter)
+		})
+	}
+	experts, _, _ := l.base.Size()
+	low := l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true}, branch, l.a, starts) // [S,In] -> [S,R]
+	return l.n.Add(y, l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true, Alpha: l.scale}, low, l.b, starts))
+}
+
+// stack declares a trained tensor that holds PEFT's tensors of some experts one after the other; those without a name are
+// not PEFT's, and stay zero.
+func (t *Trained) stack(n *nn.Net, name string, members []Param, shape ...int) *nn.Value {
+	v := t.param(n, name, shape...)
+	if t.members == nil {
+		t.members = map[string][]Param{}
+	}
+	t.members[v.Name] = members
+	return v
+}
+
+// List are the trained tensors as PEFT names them, zero.
+func (t *Trained) List() []Param {
+	var list []Param
+	t.each(func(_ *nn.Value, _, n int, p Param) {
+		p.Data = make([]float32, n)
+		list = append(list, p)
+	})
+	return list
+}
+
+// Numbers counts what is trained.
+func (t *Trained) Numbers() (all int64) {
+	t.each(func(_ *nn.Value, _, n int, _ Param) { all += int64(n) })
+	return all
+}
+
+// each calls see for every tensor of PEFT's: where its n numbers lie, from which element on, and its name and shape.
+func (t *Trained) each(see func(v *nn.Value, from, n int, p Param)) {
+	for _, v := range t.Params {
+		members, ok := t.members[v.Name]
+		if !ok {
+			members = []Param{{Name: v.Name, Shape: v.Type.Shape}}
+		}
+		from := 0
+		for _, p := range members {
+			n := kernel.T(kernel.F32, p.Shape...).Elems()
+			if p.Name != "" {
+				see(v, from, n, p)
+			}
+			from += n
+		}
+	}
+}
+
+// ExpertWrapper is the nn.Options.WrapExperts of a method, as Wrapper is for other layers.
+func (m Method) ExpertWrapper(t *Trained, c Config) func(n *nn.Net, paths []string, base nn.Experts) nn.Experts {
+	if t.modules == nil {
+		t.modules = map[string]bool{}
+	}
+	return func(n *nn.Net, paths []string, base nn.Experts) nn.Experts {
+		adapted := make([]bool, len(paths))
+		for e, path := range paths {
+			t.modules[path[strings.LastIndexByte(path, '.')+1:]] = true
+			if adapted[e] = c.TargetModules.Match(path); adapted[e] {
+				t.Layers = append(t.Layers, path)
+			}
+		}
+		if !slices.Contains(adapted, true) {
+			return base
+		}
+		if m.WrapExperts == nil {
+			n.Fail(fmt.Errorf("lora.target_modules: %s is an expert's layer, which this adapter does not train; name other layers", paths[slices.Index(adapted, true)]))
+			return base
+		}
+		first := len(t.Params)
+		x := m.WrapExperts(t, c, n, paths, adapted, base)
+		t.rate(m, c, first)
+		return x
+	}
+}

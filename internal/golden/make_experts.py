@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Makes testdata/experts: tiny random mixtures of experts and what transformers and PEFT compute with them: logits, mean
+NLL, greedy text, LoRA gradients with and without the router's balance loss, and 20 steps of QLoRA.
+
+    python internal/golden/make_experts.py [OUT]
+
+Made with torch 2.8.0, transformers 4.57.6, PEFT 0.18.1 on a CPU; needs neither network nor GPU. NF4 is written here from
+bitsandbytes' rule: blocks of 64, code = number of midpoints strictly below x/absmax. A step in which an expert has no
+token would leave torch's optimizer without a gradient for it, which it then passes over: it is asserted that there is none.
+"""
+import copy
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+import make_families
+from make_families import SIZES, T, VOCAB
+
+# name: (model type, name of its weights, what differs from SIZES)
+MODELS = {
+    "mixtral": ("mixtral", "mixtral", dict(intermediate_size=16, num_local_experts=4, num_experts_per_tok=2)),
+    "mixtral_balanced": ("mixtral", "mixtral", dict(intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
+                                                    output_router_logits=True, router_aux_loss_coef=0.05)),
+    "mixtral_tied": ("mixtral", "mixtral_tied", dict(intermediate_size=12, num_local_experts=3, num_experts_per_tok=1, head_dim=12,
+                                                     num_key_value_heads=1, tie_word_embeddings=True, rope_theta=10000.0)),
+    "qwen3_moe": ("qwen3_moe", "qwen3_moe", dict(moe_intermediate_size=12, num_experts=5, num_experts_per_tok=2, head_dim=16,
+                                                 norm_topk_prob=True)),
+    "qwen3_moe_mixed": ("qwen3_moe", "qwen3_moe_mixed", dict(
+        intermediate_size=16, moe_intermediate_size=8, num_experts=4, num_experts_per_tok=3, num_hidden_layers=4, num_key_value_heads=4, decoder_sparse_step=2,
+        mlp_only_layers=[1], attention_bias=True, tie_word_embeddings=True, use_sliding_window=True, sliding_window=5,
+        output_router_logits=True, router_aux_loss_coef=0.02,
+        rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+}
+
+
+def build(kind, extra, seed):
+    from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+    config, model = {"mixtral": (MixtralConfig, MixtralForCausalLM), "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM)}[kind]
+    config = config(**{**SIZES, **extra}, attn_implementation="eager")
+    m = model(config).float().eval()
+    make_families.randomise(m, seed)
+    return config, m
+
+
+def rows():
+    """Eight rows that a model can learn, in steps of two or three; the first tokens are not trained, two rows are shorter."""
+    ids = torch.tensor([[(5 + 11 * r + t * (2 + r % 2)) % VOCAB for t in range(T)] for r in range(8)])
+    labels = ids.clone()
+    for r in range(8):
+        labels[r, :1 + r % 3] = -100
+    return ids, labels, [T, 7, T, T, T, 15, T, T]
+
+
+def nll(m):
+    """The NLL of each row by itself, and the mean over all trained tokens."""
+    ids, labels, lengths = rows()
+    out, total, count = [], 0.0, 0
+    for x, y, n in zip(ids, labels, lengths):
+        with torch.no_grad():
+            logits = m(input_ids=x[None, :n]).logits[0, :-1].double()
+        each = float(torch.nn.functional.cross_entropy(logits, y[1:n], ignore_index=-100, reduction="sum"))
+        out.append({"input_ids": x[:n].tolist(), "labels": y[:n].tolist(), "nll": each})
+        total, count = total + each, count + int((y[1:n] != -100).sum())
+    return {"rows": out, "mean_nll": total / count}
+
+
+def greedy(m, prompts, new=20):
+    """Greedy texts by generate, and the least lead of a best logit over the next."""
+    texts, lead = [], float("inf")
+    for p in prompts:
+        ids = torch.tensor([p])
+        out = m.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, eos_token_id=None,
+                         pad_token_id=0, output_router_logits=False)
+        with torch.no_grad():
+            best = m(input_ids=out).logits[0, len(p) - 1:-1].topk(2).values
+        lead = min(lead, float((best[:, 0] - best[:, 1]).min()))
+        texts.append({"prompt_ids": p, "new_ids": out[0, len(p):].tolist()})
+    return {"texts": texts, "lead": lead}
+
+
+NF4 = np.array([-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+                -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+                0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1], np.float32)
+MIDPOINTS = ((NF4[1:].astype(np.float64) + NF4[:-1]) / 2).astype(np.float32)
+
+
+def nf4(w):
+    """The numbers that a weight has in NF4, scales in float32."""
+    flat = w.numpy().astype(np.float32).reshape(-1)
+    for i in range(0, len(flat), 64):
+        x = flat[i:i + 64]
+        absmax = np.abs(x).max()
+        flat[i:i + 64] = NF4[np.searchsorted(MIDPOINTS, x * (np.float32(1) / absmax), side="left")] * absmax
+    return torch.from_numpy(flat.reshape(w.shape))
+
+
+def lead_of(logits, k):
+    best = logits.topk(k + 1).values
+    return float((best[:, k - 1] - best[:, k]).min())
+
+
+def curve(m, adapter, lr, steps=20, batch=4):
+    """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4."""
+    from peft import PeftModel
+    for n, module in m.named_modules():
+        if isinstance(module, torch.nn.Linear) and n != "lm_head":
+            module.weight.data = nf4(module.weight.data.clone())
+    peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()  # no dropout
+    params = [p for _, p in sorted(peft.named_parameters()) if p.requires_grad]
+    opt = torch.optim.AdamW(params, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, foreach=False)
+    ids, labels, _ = rows()
+    c = {"loss": [], "grad_norm": [], "lr": [], "trained_tokens": [], "rows": ids.tolist(), "labels": labels.tolist(), "batch": batch}
+    leads = []  # of a token's last expert over the next: where one is within rounding, another program may choose another expert
+    for n, module in peft.named_modules():
+        if n.endswith(".gate"):
+            module.register_forward_hook(lambda _m, _x, y: leads.append(lead_of(y.detach(), peft.config.num_experts_per_tok)))
+    for step in range(steps):
+        which = [(batch * step + k) % len(ids) for k in range(batch)]
+        opt.param_groups[0]["lr"] = lr * (1 - step / steps)
+        opt.zero_grad()
+        loss = peft(input_ids=ids[which], labels=labels[which], use_cache=False).loss
+        loss.backward()
+        assert all(p.grad is not None for p in params), f"an expert has no token in step {step}"
+        c["loss"].append(loss.item())
+        c["grad_norm"].append(float(torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False)))
+        c["lr"].append(float(opt.param_groups[0]["lr"]))
+        c["trained_tokens"].append(int((labels[which][:, 1:] != -100).sum()))
+        opt.step()
+    c["lead"] = min(leads)
+    return c
+
+
+def tokenizer(path):
+    """A character for each id from 3 on."""
+    from tokenizers import AddedToken, Tokenizer, models
+    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2, **{chr(i - 3 + 0x40): i for i in range(3, VOCAB)}}
+    t = Tokenizer(models.BPE(vocab, [], unk_token="<unk>"))
+    t.add_special_tokens([AddedToken(s, special=True) for s in ("<unk>", "<s>", "</s>")])
+    t.save(str(path))
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent
+    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "testdata" / "experts"
+    out.mkdir(parents=True, exist_ok=True)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    models = make_families.logits(out, MODELS, build)
+    for name, lr, lora in (("mixtral_balanced", 1.1e-2, dict(r=2, lora_alpha=2)), ("qwen3_moe", 1.2e-2, dict(r=2, lora_alpha=4, lora_dropout=0.1))):
+        m = models[name][1]
+        runs = nll(m) | greedy(m, [[1, 5, 9, 30], [1, 40]])
+        make_families.gradients(out, name, copy.deepcopy(m), dict(target_modules="all-linear", **lora))
+        runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr)
+        print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1],
+              "lead of the experts", runs["curve"]["lead"])
+        (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
+    make_families.gradients(out, "qwen3_moe_mixed", models["qwen3_moe_mixed"][1], dict(
+        r=2, lora_alpha=5, use_rslora=True, target_modules=r".*\.(q_proj|experts\.[13]\.(up|down)_proj|layers\.0\.mlp\.gate_proj)"))
+    tokenizer(out / "tokenizer.json")
+    for f in out.rglob("*"):
+        f.chmod(0o755 if f.is_dir() else 0o644)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+package cuda
+
+// warps is the geometry of kernels of which a warp takes a row: warps rows a block, with shared bytes each.
+func warps(stem, entry string, rows, warps, shared int) Geometry {
+	return Geometry{stem, entry, [3]int{max(1, ceil(rows, warps)), 1, 1}, [3]int{32 * warps, 1, 1}, warps * shared}
+}
+
+// MoERoute is the geometry of moe_route over M rows of E logits, MoERouteGrad that of moe_route_grad.
+func MoERoute(M, E int) Geometry     { return warps("moe", "moe_route", M, 8, 4*E) }
+func MoERouteGrad(M, E int) Geometry { return warps("moe", "moe_route_grad", M, 8, 8*E) }
+
+// MoEPieces is into how many pieces n slots are sorted; moe_count and moe_place keep a count of each expert for each.
+func MoEPieces(n int) int { return max(1, ceil(n, 256)) }
+
+// MoECount, MoEOffsets and MoEPlace are the geometries of what sorts n slots by E experts, one after the other.
+func MoECount(n, E int) Geometry {
+	return Geometry{"moe", "moe_count", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 4 * E}
+}
+func MoEOffsets() Geometry { return Sum("moe", "moe_offsets") }
+func MoEPlace(n, E int) Geometry {
+	return Geometry{"moe", "moe_place", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 8 * 4 * E}
+}
+
+// MoERows is the geometry of moe_gather, moe_sum and moe_scale over rows of width values.
+func MoERows(entry string, rows, width int) Geometry {
+	n := int64(rows) * int64(width)
+	if width%8 == 0 {
+		n /= 8
+	}
+	return Flat("moe", entry, n)
+}
+
+// MoEScaleGrad is the geometry of moe_scale_grad over n slots.
+func MoEScaleGrad(n int) Geometry { return warps("moe", "moe_scale_grad", n, 8, 0) }
+
+// MoEBalanceBlocks is how many parts moe_balance_rows writes for a layer: fixed, so that the sum's order is.
+const MoEBalanceBlocks = 64
+
+// MoEBalanceRows, MoEBalanceFinish and MoEBalanceGrad are the geometries of the balance of E experts over M rows.
+func MoEBalanceRows(E int) Geometry {
+	return warps("moe_balance", "moe_balance_rows", 4*MoEBalanceBlocks, 4, 12*E)
+}
+func MoEBalanceFinish() Geometry       { return Sum("moe_balance", "moe_balance_finish") }
+func MoEBalanceGrad(M, E int) Geometry { return warps("moe_balance", "moe_balance_grad", M, 4, 4*E) }
+
+// ExpertGemm is the geometry of expert_gemm_nn_* (transB: nt) over S rows of any E experts, with N columns of the result. The
+// tile follows from the shape alone; it suits experts of about S/E rows.
+func ExpertGemm(transB bool, S, N, E int) Geometry {
+	size, bm, bn := "large", 128, 128
+	switch {
+	case N <= 32:
+		size, bn = "thin", 32
+	case S <= 96*E || N <= 64:
+		size, bm, bn = "small", 64, 64
+	}
+	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + size, [3]int{ceil(N, bn), expertTiles(S, E, bm), 1}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
+}
+
+// expertTiles is how many tiles of rows S rows of E experts have at most.
+func expertTiles(S, E, rows int) int { return max(1, S/rows+min(S, E)) }
+
+func rowsLayout(transB bool) string {
+	if transB {
+		return "nt"
+	}
+	return "nn"
+}
+
+// ExpertWeight is the geometry of expert_gemm_weight_*, the gradients [N,K] of E matrices.
+func ExpertWeight(N, K, E int) Geometry {
+	size, bm, bn := "small", 64, 64
+	if K <= 32 {
+		size, bm, bn = "thin", 128, 32
+	}
+	return Geometry{"expert_gemm", "expert_gemm_weight_" + size, [3]int{ceil(K, bn), ceil(N, bm), E}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
+}
+
+// ExpertSingle and ExpertSingleWeight are the same in fp32.
+func ExpertSingle(transB bool, S, N, E int) Geometry {
+	return Geometry{"expert_single", "expert_single_" + rowsLayout(transB), [3]int{ceil(N, 64), expertTiles(S, E, 64), 1}, [3]int{256, 1, 1}, 0}
+}
+func ExpertSingleWeight(N, K, E int) Geometry {
+	return Geometry{"expert_single", "expert_single_weight", [3]int{ceil(K, 64), ceil(N, 64), E}, [3]int{256, 1, 1}, 0}
+}
+
+// ExpertNF4 is the geometry of the expert_nf4_dequantise* kernels over E matrices of n values.
+func ExpertNF4(entry string, n int64, E int) Geometry {
+	return Geometry{"expert_nf4", entry, [3]int{int(min(max(1, (n+2047)/2048), 1024)), E, 1}, [3]int{256, 1, 1}, 0}
+}

@@ -1,0 +1,97 @@
+// moe_balance.cu: the balance of a network's experts as a part of its loss, and its gradient for the routers' logits.
+// Layout: logits, dlogits [M,E] elem, a launch a layer; cu [S+1] int32: rows from cu[S] on are padding; part [layers][BLOCKS][2][E] fp32,
+// how often an expert is among a row's K largest, then the sum of its probabilities; share [E+1] fp32: each expert's share of the rows' choices,
+// then the weight of a row's gradient. E at most 1024, K at most 64.
+// Rows are a warp's, 4 a block; a warp adds up its own rows, a block its warps in order, one block all parts in order, in fp64.
+// Accumulation fp32, then fp64. Bytes: 2 a logit read twice, 2 written. Goal: none of speed.
+// Elements: bf16, f16, f32.
+#include "moe.cuh"
+
+enum { WARPS = 4, BLOCKS = 64 };
+
+// One layer's part. Grid BLOCKS, block 128, dynamic shared memory 3 WARPS E fp32.
+extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, const elem *logits, const int *cu, int S, int M, int E, int K) {
+    extern __shared__ float shared[];
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, rows = min(max(cu[S], 0), M);
+    float *row = shared + warp * E, *sums = shared + WARPS * E, *chosen = sums + warp * 2 * E, *mean = chosen + E;
+    for (int i = threadIdx.x; i < WARPS * 2 * E; i += 128) sums[i] = 0.f;
+    __syncthreads();
+    for (int m = blockIdx.x * WARPS + warp; m < rows; m += BLOCKS * WARPS) {
+        for (int i = lane; i < E; i += 32) row[i] = widen(logits[(int64_t)m * E + i]);
+        __syncwarp();
+        uint32_t taken = 0;
+        float top = 0.f;
+        for (int k = 0; k < K; k++) {
+            int e = next_expert(row, E, taken);
+            if (k == 0) top = row[e];
+            if ((e & 31) == lane) chosen[e] += 1.f;
+        }
+        float sum = exp_sum(row, E, top);
+        for (int i = lane; i < E; i += 32) mean[i] += expf(row[i] - top) / sum;
+        __syncwarp();
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * E; i += 128) {
+        float sum = 0.f;
+        for (int w = 0; w < WARPS; w++) sum += sums[w * 2 * E + i];
+        part[(int64_t)blockIdx.x * 2 * E + i] = sum;
+    }
+}
+
+// sum <- loss + coef E (sum of shares times mean probabilities) scale (labels that are not -100), and share. scaling: the loss scale, or 0.
+// One block of 1024.
+extern "C" __global__ void __launch_bounds__(1024) moe_balance_finish(float *sum, float *share, const float *loss, const float *part, const int *labels, const float *scale,
+                                                                      const int *cu, const float *scaling, int layers, int S, int M, int E, float coef) {
+    __shared__ double parts[32];
+    __shared__ int counts[32];
+    int e = threadIdx.x, warp = e >> 5, lane = e & 31;
+    double all = (double)layers * min(max(cu[S], 0), M), chosen = 0, mean = 0;
+    if (all < 1) all = 1;
+    if (e < E)
+        for (int64_t p = 0; p < (int64_t)layers * BLOCKS; p++) {
+            chosen += part[p * 2 * E + e];
+            mean += part[p * 2 * E + E + e];
+        }
+    chosen /= all;
+    if (e < E) share[e] = (float)chosen;
+    double aux = chosen * (mean / all);
+    int trained = 0;
+    for (int m = e; m < M; m += 1024) trained += labels[m] != -100;
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        aux += __shfl_xor_sync(~0u, aux, o);
+        trained += __shfl_xor_sync(~0u, trained, o);
+    }
+    if (lane == 0) parts[warp] = aux, counts[warp] = trained;
+    __syncthreads();
+    if (e) return;
+    aux = 0, trained = 0;
+    for (int w = 0; w < 32; w++) aux += parts[w], trained += counts[w];
+    double weight = (double)coef * E * (double)*scale * trained;
+    *sum = (float)((double)*loss + weight * aux);
+    share[E] = (float)(weight * (scaling ? (double)*scaling : 1.0) / all);
+}
+
+// One layer's gradient. Grid: M / WARPS rounded up, block 128, dynamic shared memory WARPS E fp32.
+extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits, const elem *logits, const float *share, const int *cu, int S, int M, int E) {
+    extern __shared__ float shared[];
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, m = blockIdx.x * WARPS + warp;
+    float *row = shared + warp * E;
+    if (m >= M) return;
+    dlogits += (int64_t)m * E;
+    if (m >= cu[S]) {
+        for (int i = lane; i < E; i += 32) dlogits[i] = narrow(0.f);
+        return;
+    }
+    float top = -INF, inner = 0.f;
+    for (int i = lane; i < E; i += 32) {
+        row[i] = widen(logits[(int64_t)m * E + i]);
+        top = fmaxf(top, row[i]);
+    }
+    top = warp_max(top);
+    __syncwarp();
+    float sum = exp_sum(row, E, top);
+    for (int i = lane; i < E; i += 32) inner += expf(row[i] - top) / sum * share[i];
+    inner = warp_sum(inner);
+    for (int i = lane; i < E; i += 32) dlogits[i] = narrow(share[E] * expf(row[i] - top) / sum * (share[i] - inner));
+}

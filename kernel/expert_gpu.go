@@ -1,0 +1,127 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// expertOp is a GEMM for each of some experts on a GPU: y_e [rows,n] = alpha x_e [rows,k] op(w_e) + beta y_e.
+type expertOp struct {
+	experts, rows, n, k int
+	transB              bool
+	alpha, beta         float32
+	operand             DType
+}
+
+func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
+	at := cuda.ExpertGemm(p.transB, p.rows, p.n, p.experts)
+	if p.operand == F32 {
+		at = cuda.ExpertSingle(p.transB, p.rows, p.n, p.experts)
+	}
+	return g.Launch(at, y, x, w, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
+}
+
+func (k ExpertMatMul) Stored(in []DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
+}
+
+func (k ExpertMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := expertOp{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, in[0].DType}
+	return p.bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr)
+}
+
+func (k ExpertMatMulTo) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, ComputeType}, []DType{ComputeType}
+}
+
+func (k ExpertMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return ExpertMatMul(k).bindGPU(g, in, out, 1)
+}
+
+func (k ExpertWeightGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32}, []DType{F32}
+}
+
+func (k ExpertWeightGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+func (k ExpertWeightGrad) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	n, width := in[0].Shape[1], in[1].Shape[1]
+	at := cuda.ExpertWeight(n, width, k.Experts)
+	if in[0].DType == F32 {
+		at = cuda.ExpertSingleWeight(n, width, k.Experts)
+	}
+	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(width), float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
+}
+
+func (k ExpertWeightGradTo) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, F32}, []DType{F32}
+}
+
+func (k ExpertWeightGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return ExpertWeightGrad(k).bindGPU(g, in, out, 1)
+}
+
+func (k ExpertMatMulNF4) Stored([]DType) (want, out []DType) {
+	want = []DType{ComputeType, I32, U8, F32}
+	if k.Nested {
+		want = []DType{ComputeType, I32, U8, U8, F32, F32}
+	}
+	return want, []DType{ComputeType}
+}
+
+// ScratchGPU is all experts' matrices, dequantised to the type of x.
+func (k ExpertMatMulNF4) ScratchGPU(in, _ []Type, _ int) int64 {
+	return int64(k.Experts) * int64(k.N) * int64(k.K) * int64(in[0].DType.Size())
+}
+
+func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	n := int64(k.N) * int64(k.K)
+	entry, args := "expert_nf4_dequantise", []any{g.Scratch, in[2].Ptr, g.Constants, in[3].Ptr, n}
+	if k.Nested {
+		entry, args = "expert_nf4_dequantise_nested", []any{g.Scratch, in[2].Ptr, g.Constants, in[3].Ptr, g.Constants.Add(nf4CodeBytes), in[4].Ptr, in[5].Ptr, n}
+	}
+	dequantise, err := g.Launch(cuda.ExpertNF4(entry, n, k.Experts), args...)
+	if err != nil {
+		return nil, err
+	}
+	p := expertOp{k.Experts, in[0].Shape[0], k.N, k.K, true, 1, beta, in[0].DType}
+	if k.Transposed {
+		p.n, p.k, p.transB = k.K, k.N, false
+	}
+	mul, err := p.bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, in[1].Ptr)
+	if err != nil {
+		return nil, err
+	}
+	g.Prologue = Prologue{dequantise, k.ScratchGPU(typesOf(in), nil, 0)}
+	return mul, nil
+}
+
+// PrologueGPU marks the dequantising of the weights, which waits for no activation.
+func (ExpertMatMulNF4) PrologueGPU() {}
+
+func (k ExpertMatMulNF4To) Stored(in []DType) (want, out []DType) {
+	want, out = ExpertMatMulNF4(k).Stored(in)
+	return append(want, ComputeType), out
+}
+
+func (k ExpertMatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
+	return ExpertMatMulNF4(k).ScratchGPU(in, out, sm)
+}
+
+func (ExpertMatMulNF4To) PrologueGPU() {}
+
+func (k ExpertMatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return ExpertMatMulNF4(k).bindGPU(g, in, out, 1)
+}

@@ -1,0 +1,138 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/quant"
+)
+
+// ExpertMatMulNF4 is ExpertMatMul with matrices W_e [N,K] that stay packed, each as MatMulNF4's is.
+//
+//	y = x_e W_eᵀ   // x f[S,K] -> f[S,N]
+//	y = x_e W_e    // Transposed: x f[S,N] -> f[S,K]
+//
+// Inputs after x: the experts' first rows i32[Experts+1], then MatMulNF4's inputs, each the experts' one after the other.
+type ExpertMatMulNF4 struct {
+	Experts, N, K int
+	Nested        bool
+	Transposed    bool
+}
+
+func (ExpertMatMulNF4) Name() string { return "expert_nf4" }
+
+// one is an expert's GEMM.
+func (k ExpertMatMulNF4) one() MatMulNF4 {
+	return MatMulNF4{N: k.N, K: k.K, Nested: k.Nested, Transposed: k.Transposed}
+}
+
+// inputs is how many inputs there are besides an addend.
+func (k ExpertMatMulNF4) inputs() int { return 1 + k.one().inputs() }
+
+func (k ExpertMatMulNF4) Shape(in []Type) ([]Type, error) {
+	if len(in) != k.inputs() {
+		return nil, fmt.Errorf("takes %d inputs, got %d", k.inputs(), len(in))
+	}
+	d, err := Want(in[:2], "f[S,K]", "i32[P]")
+	if err != nil {
+		return nil, err
+	}
+	if err := (ExpertMatMul{Experts: k.Experts}).checkStarts(in[1], d.At('P')); err != nil {
+		return nil, err
+	}
+	each := []Type{in[0]}
+	for i, t := range in[2:] {
+		if len(t.Shape) != 1 || t.Shape[0]%k.Experts != 0 {
+			return nil, fmt.Errorf("input %d is %v, want a vector of %d equal parts", i+2, t, k.Experts)
+		}
+		each = append(each, T(t.DType, t.Shape[0]/k.Experts))
+	}
+	out, err := k.one().Shape(each)
+	if err != nil {
+		return nil, fmt.Errorf("each expert's matrix: %w", err)
+	}
+	return out, nil
+}
+
+func (k ExpertMatMulNF4) Grads() Backward {
+	other := k
+	other.Transposed = !k.Transposed
+	call := Call{Kernel: other, In: []Ref{Upstream()}}
+	for i := 1; i < k.inputs(); i++ {
+		call.In = append(call.In, In(i))
+	}
+	grads := make([]Ref, k.inputs())
+	grads[0] = FromCall(0, 0)
+	return Backward{Calls: []Call{call}, Grads: grads}
+}
+
+func (k ExpertMatMulNF4) Accumulate() (Kernel, bool) { return ExpertMatMulNF4To(k), true }
+
+// Scratch of float64 is one expert's matrix, and a row of it in float32.
+func (k ExpertMatMulNF4) Scratch(in []Type, _ int) int64 {
+	if in[0].DType != F64 {
+		return 0
+	}
+	return T(F64, k.N, k.K).Bytes() + T(F64, k.K).Bytes()
+}
+
+func (k ExpertMatMulNF4) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+
+// ExpertMatMulNF4To adds ExpertMatMulNF4's result for its inputs to the last one, the addend, in the addend's memory.
+type ExpertMatMulNF4To ExpertMatMulNF4
+
+func (ExpertMatMulNF4To) Name() string { return "expert_nf4" }
+
+func (k ExpertMatMulNF4To) Shape(in []Type) ([]Type, error) {
+	return onto(ExpertMatMulNF4(k), in, ExpertMatMulNF4(k).inputs())
+}
+
+func (k ExpertMatMulNF4To) Overwrites() []Alias { return []Alias{{0, ExpertMatMulNF4(k).inputs()}} }
+
+func (k ExpertMatMulNF4To) Scratch(in []Type, workers int) int64 {
+	return ExpertMatMulNF4(k).Scratch(in, workers)
+}
+
+func (k ExpertMatMulNF4To) CPU(c *CPU, in, out []Tensor) func() {
+	return ExpertMatMulNF4(k).bind(c, in, out, 1)
+}
+
+func (k ExpertMatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
+	experts := make([]*packedRows, k.Experts)
+	load := make([]func(), 0, k.Experts)
+	for e := range experts {
+		w := &quant.Packed{Scheme: quant.Schemes["nf4"], Rows: k.N, Cols: k.K, BlockSize: nf4Block, Codes: part(in[2].Bytes(), e, k.Experts)}
+		if k.Nested {
+			w.AbsmaxU8, w.Absmax2, w.Table2 = part(in[3].Bytes(), e, k.Experts), part(in[4].F32(), e, k.Experts), quant.NestedTable[:]
+			offset := in[5].F32() // data: it may arrive after binding
+			load = append(load, func() { w.Offset = offset[e] })
+		} else {
+			w.Absmax = part(in[3].F32(), e, k.Experts)
+		}
+		experts[e] = &packedRows{w, w.Scheme.Table()}
+	}
+	var multiply func()
+	if in[0].DType == F64 {
+		one := NewTensor(T(F64, k.N*k.K), c.Scratch).F64()
+		row := NewTensor(T(F32, k.K), c.Scratch[T(F64, k.N, k.K).Bytes():]).F32()
+		multiply = expertGemm(c, !k.Transposed, in[0], in[1], out[0], 1, beta, func(e int) []float64 {
+			for i := range k.N {
+				experts[e].DequantiseRange(row, i*k.K, (i+1)*k.K)
+				convert(one[i*k.K:][:k.K], row)
+			}
+			return one
+		})
+	} else {
+		multiply = expertGemmDequantised(c, !k.Transposed, in[0], in[1], out[0], 1, float32(beta), func(dst []float32, e, i int) {
+			experts[e].DequantiseRange(dst, i, i+len(dst))
+		})
+	}
+	return func() {
+		for _, f := range load {
+			f()
+		}
+		multiply()
+	}
+}
+
+// part is the e-th of n equal parts.
+func part[E any](x []E, e, n int) []E { return x[e*(len(x)/n):][:len(x)/n] }

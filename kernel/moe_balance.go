@@ -1,0 +1,154 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+)
+
+// BalanceLoss adds to a loss how unevenly the experts are used (Fedus et al., "Switch Transformers", 2021, equations 4 to 6, as
+// transformers' load_balancing_loss_func): over the rows of all L layers' logits but for those after the last sequence,
+//
+//	aux = E * sum over e of f_e P_e;  f_e = how often e is among a row's TopK largest / rows;  P_e = mean of softmax(logits)_e
+//
+//	loss f[], labels i32[M], scale f[1], cu i32[S+1], (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
+//	sum = loss + Coef * aux * scale * (labels that are trained)
+//
+// scale is 1 / (trained labels of the whole step), so that a step's micro-batches count by their trained labels. The gradients
+// for the logits are computed along the way, as LinearCrossEntropy's is.
+type BalanceLoss struct {
+	Layers int // L
+	TopK   int
+	Coef   float64
+	Scaled bool // as LinearCrossEntropy's
+}
+
+func (BalanceLoss) Name() string { return "moe_balance" }
+
+// logits is the place of the first layer's logits among the inputs.
+func (o BalanceLoss) logits() int {
+	if o.Scaled {
+		return 5
+	}
+	return 4
+}
+
+func (o BalanceLoss) Shape(in []Type) ([]Type, error) {
+	if o.Layers < 1 || len(in) != o.logits()+o.Layers {
+		return nil, fmt.Errorf("takes %d inputs and the logits of %d layers, one or more, got %d inputs", o.logits(), o.Layers, len(in))
+	}
+	want := withScaling(o.Scaled, "f[]", "i32[M]", "f[1]", "i32[S]")
+	for range in[o.logits():] {
+		want = append(want, "f[M,E]")
+	}
+	d, err := Want(in, want...)
+	if err != nil {
+		return nil, err
+	}
+	if d.At('S') < 1 {
+		return nil, fmt.Errorf("the sequence bounds are %v, want one more than there are sequences", in[3])
+	}
+	if o.TopK < 1 || o.TopK > min(d.At('E'), MaxTopK) {
+		return nil, fmt.Errorf("attribute TopK is %d, want 1 to %d of the %d experts", o.TopK, MaxTopK, d.At('E'))
+	}
+	for i := range in {
+		if i != 1 && i != 3 && in[i].DType != in[0].DType {
+			return nil, fmt.Errorf("input %d is %v, input 0 is %v: they must hold the same type of number", i, in[i], in[0])
+		}
+	}
+	return append([]Type{in[0]}, in[o.logits():]...), nil
+}
+
+// Terminal marks the end of a graph: the gradients are those of the loss itself.
+func (BalanceLoss) Terminal() {}
+
+func (o BalanceLoss) Grads() Backward {
+	grads := make([]Ref, o.logits()+max(o.Layers, 0))
+	grads[0] = Upstream()
+	for i := range o.Layers {
+		grads[o.logits()+i] = Out(1 + i)
+	}
+	return Backward{Grads: grads}
+}
+
+// Scratch is each expert's share of the rows and its mean probability, in float64.
+func (o BalanceLoss) Scratch(in []Type, _ int) int64 {
+	return T(F64, 2, in[o.logits()].Shape[1]).Bytes()
+}
+
+func (o BalanceLoss) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return balanceLoss[float64](c, o, in, out)
+	}
+	return balanceLoss[float32](c, o, in, out)
+}
+
+func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
+	loss, labels, scale, cu, sum := Floats[F](in[0]), in[1].I32(), Floats[F](in[2]), in[3].I32(), Floats[F](out[0])
+	tokens, width := in[o.logits()].Shape[0], in[o.logits()].Shape[1]
+	share := NewTensor(T(F64, 2*width), c.Scratch).F64()
+	chosen, mean := share[:width], share[width:]
+	var layers, grads [][]F
+	for i, x := range in[o.logits():] {
+		layers, grads = append(layers, Floats[F](x)), append(grads, Floats[F](out[1+i]))
+	}
+	scaling := []F{1}
+	if o.Scaled {
+		scaling = Floats[F](in[4])[LossScaleNow:]
+	}
+	return func() {
+		rows := min(max(int(cu[len(cu)-1]), 0), tokens)
+		all := float64(len(layers) * rows)
+		clear(share)
+		for _, l := range layers {
+			for t := range rows {
+				addRow(chosen, mean, l[t*width:][:width], o.TopK)
+			}
+		}
+		aux := 0.0
+		for e := range width {
+			chosen[e], mean[e] = chosen[e]/max(all, 1), mean[e]/max(all, 1)
+			aux += float64(chosen[e] * mean[e])
+		}
+		trained := 0
+		for _, l := range labels {
+			if l != Untrained {
+				trained++
+			}
+		}
+		weight := o.Coef * float64(width) * float64(scale[0]) * float64(trained)
+		sum[0] = F(float64(loss[0]) + float64(weight*aux))
+		weight *= float64(scaling[0]) / max(all, 1)
+		for i, l := range layers {
+			clear(grads[i][rows*width:])
+			for t := range rows {
+				balanceRow(grads[i][t*width:][:width], l[t*width:][:width], chosen, weight)
+			}
+		}
+	}
+}
+
+// addRow counts a row's k largest logits, and adds its softmax.
+func addRow[F Float](chosen, mean []float64, logits []F, k int) {
+	var taken [MaxTopK]int32
+	for j := range min(k, MaxTopK) {
+		taken[j] = int32(nextExpert(logits, taken[:j]))
+		chosen[taken[j]]++
+	}
+	top := float64(logits[taken[0]])
+	sum := expSum(logits, top)
+	for e, x := range logits {
+		mean[e] += math.Exp(float64(x)-top) / sum
+	}
+}
+
+// balanceRow is weight * d(sum of chosen_e p_e)/dlogits of a row.
+func balanceRow[F Float](dl, logits []F, chosen []float64, weight float64) {
+	top := float64(logits[nextExpert(logits, nil)])
+	sum, inner := expSum(logits, top), 0.0
+	for e, x := range logits {
+		inner += float64(math.Exp(float64(x)-top) / sum * chosen[e])
+	}
+	for e, x := range logits {
+		dl[e] = F(weight * math.Exp(float64(x)-top) / sum * (chosen[e] - inner))
+	}
+}

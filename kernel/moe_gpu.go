@@ -1,0 +1,143 @@
+//go:build gpu
+
+package kernel
+
+import (
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+func (RouteExperts) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{F32, I32}
+}
+
+func (o RouteExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, E := in[0].Shape[0], in[0].Shape[1]
+	return g.Launch(cuda.MoERoute(M, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, int32(M), int32(E), int32(o.TopK), flag(o.Normalise))
+}
+
+func flag(b bool) int32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (RouteExpertsGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, F32}, []DType{ComputeType}
+}
+
+func (o RouteExpertsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, E, K := in[0].Shape[0], in[0].Shape[1], in[1].Shape[1]
+	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K), flag(o.Normalise))
+}
+
+func (SortByExpert) Stored([]DType) (want, out []DType) { return []DType{I32}, []DType{I32, I32, I32} }
+
+// ScratchGPU is a count of each expert for each piece of the slots.
+func (o SortByExpert) ScratchGPU(in, _ []Type, _ int) int64 {
+	return int64(cuda.MoEPieces(in[0].Elems())) * int64(o.Experts) * 4
+}
+
+func (o SortByExpert) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	n, E := in[0].Elems(), o.Experts
+	count, err := g.Launch(cuda.MoECount(n, E), g.Scratch, in[0].Ptr, int32(n), int32(E))
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := g.Launch(cuda.MoEOffsets(), out[2].Ptr, g.Scratch, int32(cuda.MoEPieces(n)), int32(n), int32(E))
+	if err != nil {
+		return nil, err
+	}
+	place, err := g.Launch(cuda.MoEPlace(n, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, g.Scratch, int32(n), int32(E))
+	return inOrder(count, offsets, place), err
+}
+
+func (GatherTokens) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
+}
+
+func (GatherTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	S, C := out[0].Shape[0], out[0].Shape[1]
+	return g.Launch(cuda.MoERows("moe_gather", S, C), out[0].Ptr, in[0].Ptr, in[2].Ptr, int32(S), int32(C), int32(in[1].Shape[1]))
+}
+
+func (SumTokens) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
+}
+
+func (SumTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, C := out[0].Shape[0], out[0].Shape[1]
+	return g.Launch(cuda.MoERows("moe_sum", M, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(C), int32(in[1].Shape[1]))
+}
+
+func (ScaleSlots) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, I32, I32}, []DType{ComputeType}
+}
+
+func (ScaleSlots) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	S, F := out[0].Shape[0], out[0].Shape[1]
+	return g.Launch(cuda.MoERows("moe_scale", S, F), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[3].Ptr, int32(S), int32(F))
+}
+
+func (ScaleSlotsGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, I32}, []DType{F32}
+}
+
+func (ScaleSlotsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	n := in[2].Elems()
+	return g.Launch(cuda.MoEScaleGrad(n), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(in[0].Shape[1]))
+}
+
+func (o BalanceLoss) Stored([]DType) (want, out []DType) {
+	want = []DType{F32, I32, F32, I32}
+	if o.Scaled {
+		want = append(want, F32)
+	}
+	out = []DType{F32}
+	for range o.Layers {
+		want, out = append(want, ComputeType), append(out, ComputeType)
+	}
+	return want, out
+}
+
+// partBytes are those of the parts of all layers' sums, before each expert's share.
+func (o BalanceLoss) partBytes(E int) int64 {
+	return AlignUp(int64(o.Layers) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
+}
+
+func (o BalanceLoss) ScratchGPU(in, _ []Type, _ int) int64 {
+	E := in[o.logits()].Shape[1]
+	return o.partBytes(E) + 4*int64(E+1)
+}
+
+func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, E := in[o.logits()].Shape[0], in[o.logits()].Shape[1]
+	labels, scale, cu := in[1].Ptr, in[2].Ptr, in[3].Ptr
+	S := int32(in[3].Shape[0] - 1)
+	part, share := g.Scratch, g.Scratch.Add(o.partBytes(E))
+	var work []func() error
+	add := func(f func() error, err error) error {
+		work = append(work, f)
+		return err
+	}
+	for l, x := range in[o.logits():] {
+		at := part.Add(int64(l) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
+		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, cu, S, int32(M), int32(E), int32(o.TopK))); err != nil {
+			return nil, err
+		}
+	}
+	var scaling gpu.Ptr
+	if o.Scaled {
+		scaling = in[4].Ptr
+	}
+	if err := add(g.Launch(cuda.MoEBalanceFinish(), out[0].Ptr, share, in[0].Ptr, part, labels, scale, cu, scaling, int32(o.Layers), S, int32(M), int32(E), float32(o.Coef))); err != nil {
+		return nil, err
+	}
+	for l, x := range in[o.logits():] {
+		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, cu, S, int32(M), int32(E))); err != nil {
+			return nil, err
+		}
+	}
+	return inOrder(work...), nil
+}

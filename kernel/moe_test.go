@@ -1,0 +1,168 @@
+package kernel_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+)
+
+// route is a choice of k experts for every token, all but the last expert in use where there are several.
+func route(tokens, k, experts int) []int32 {
+	e := make([]int32, tokens*k)
+	for i := range e {
+		e[i] = int32((i*i + i/3 + i%k) % max(experts-1, 1))
+	}
+	return e
+}
+
+// sorted are SortByExpert's outputs.
+func sorted(t testing.TB, tokens, k, experts int) (rows, source, starts []int32) {
+	t.Helper()
+	out := evaluate(t, kernel.SortByExpert{Experts: experts}, ints(route(tokens, k, experts), tokens, k))
+	return out[0].I32(), out[1].I32(), out[2].I32()
+}
+
+func ints(v []int32, shape ...int) kernel.Tensor {
+	x := kernel.NewTensor(kernel.T(kernel.I32, shape...), kernel.Alloc(int64(4*len(v))))
+	copy(x.I32(), v)
+	return x
+}
+
+func TestRouteExperts(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][3]int{{1, 1, 1}, {5, 3, 1}, {7, 8, 2}, {9, 8, 8}, {40, 128, 8}} {
+		for _, normalise := range []bool{false, true} {
+			name := fmt.Sprintf("%v normalise %v", s, normalise)
+			logits := kerneltest.Normal(s[0], s[1])
+			cases = append(cases,
+				kerneltest.Case{Name: name, Kernel: kernel.RouteExperts{TopK: s[2], Normalise: normalise}, In: []kerneltest.Input{logits}, Bound: 2e-7, Step: 1e-5},
+				kerneltest.Case{Name: name + " gradient", Kernel: kernel.RouteExpertsGrad{Normalise: normalise}, Bound: 4e-7,
+					In: []kerneltest.Input{logits, kerneltest.Ints(route(s[0], s[2], 1), s[0], s[2]), kerneltest.Normal(s[0], s[2])}})
+		}
+	}
+	kerneltest.Run(t, cases...)
+}
+
+// Ties go to the lower index, and numbers that are none go last.
+func TestRouteExpertsChoice(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(-1)
+	out := evaluate(t, kernel.RouteExperts{TopK: 3, Normalise: true}, f64s([]float64{1, 2, 2, 1, nan, -1, nan, nan, nan, inf, 0, nan}, 3, 4))
+	if got, want := fmt.Sprint(out[1].I32()), fmt.Sprint([]int32{1, 2, 0, 1, 0, 2, 2, 1, 0}); got != want {
+		t.Errorf("experts %v, want %v", got, want)
+	}
+	w := out[0].F64()
+	e := math.Exp(-1)
+	near(t, "weights", w[:3], []float64{1 / (2 + e), 1 / (2 + e), e / (2 + e)}, 1e-15)
+	for _, k := range []kernel.RouteExperts{{TopK: 0}, {TopK: 5}, {TopK: -1}} {
+		if _, err := k.Shape([]kernel.Type{kernel.T(kernel.F32, 3, 4)}); err == nil {
+			t.Errorf("%+v of 4 experts is accepted", k)
+		}
+	}
+}
+
+func TestSortByExpert(t *testing.T) {
+	kerneltest.Run(t,
+		kerneltest.Case{Name: "some", Kernel: kernel.SortByExpert{Experts: 5}, In: []kerneltest.Input{kerneltest.Ints(route(11, 3, 5), 11, 3)}},
+		kerneltest.Case{Name: "no token", Kernel: kernel.SortByExpert{Experts: 5}, In: []kerneltest.Input{kerneltest.Ints(nil, 0, 3)}})
+	out := evaluate(t, kernel.SortByExpert{Experts: 4}, ints([]int32{2, 0, 0, 2, 3, 0, 9, -1}, 4, 2))
+	for what, v := range map[string][2][]int32{
+		"rows": {out[0].I32(), {3, 0, 1, 4, 5, 2, 6, 7}}, "source": {out[1].I32(), {1, 2, 5, 0, 3, 4, 6, 7}}, "starts": {out[2].I32(), {0, 3, 3, 5, 8}},
+	} {
+		if fmt.Sprint(v[0]) != fmt.Sprint(v[1]) {
+			t.Errorf("%s are %v, want %v", what, v[0], v[1])
+		}
+	}
+	for _, n := range []int{0, -1, kernel.MaxExperts + 1} {
+		if _, err := (kernel.SortByExpert{Experts: n}).Shape([]kernel.Type{kernel.T(kernel.I32, 4, 2)}); err == nil {
+			t.Errorf("%d experts are accepted", n)
+		}
+	}
+}
+
+func TestTokensAndSlots(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][4]int{{1, 1, 1, 1}, {5, 2, 3, 7}, {30, 8, 16, 130}} {
+		rows, source, _ := sorted(t, s[0], s[1], s[2])
+		n := s[0] * s[1]
+		at := []kerneltest.Input{kerneltest.Ints(rows, s[0], s[1]), kerneltest.Ints(source, n)}
+		name, many := fmt.Sprint(s), kerneltest.Normal(n, s[3])
+		cases = append(cases,
+			kerneltest.Case{Name: "gather " + name, Kernel: kernel.GatherTokens{}, In: append([]kerneltest.Input{kerneltest.Normal(s[0], s[3])}, at...), Bound: 6e-8},
+			kerneltest.Case{Name: "sum " + name, Kernel: kernel.SumTokens{}, In: append([]kerneltest.Input{many}, at...), Bound: 4e-7},
+			kerneltest.Case{Name: "scale " + name, Kernel: kernel.ScaleSlots{}, In: append([]kerneltest.Input{many, kerneltest.Normal(s[0], s[1])}, at...), Bound: 2e-7},
+			kerneltest.Case{Name: "scale gradient " + name, Kernel: kernel.ScaleSlotsGrad{}, In: append([]kerneltest.Input{many, many}, at...), Bound: 2e-7})
+	}
+	kerneltest.Run(t, cases...)
+	x, at := kernel.T(kernel.F32, 5, 3), []kernel.Type{kernel.T(kernel.I32, 2, 2), kernel.T(kernel.I32, 5)}
+	for _, k := range []kernel.Kernel{kernel.GatherTokens{}, kernel.SumTokens{}} {
+		if _, err := k.Shape(append([]kernel.Type{x}, at...)); err == nil {
+			t.Errorf("%T: 5 sorted rows of 2 tokens of 2 slots are accepted", k)
+		}
+	}
+}
+
+// TestBalanceLossMeaning compares with the formula over all layers' rows at once.
+func TestBalanceLossMeaning(t *testing.T) {
+	const m, real, experts, k, layers, coef, scale = 7, 5, 4, 2, 2, 0.3, 0.25
+	labels := []int32{1, kernel.Untrained, 2, 3, kernel.Untrained, kernel.Untrained, kernel.Untrained}
+	logits := [layers][]float64{normal64(1, m*experts), normal64(2, m*experts)}
+	in := []kernel.Tensor{f64s([]float64{2}), ints(labels, m), f64s([]float64{scale}, 1), ints([]int32{0, 3, real}, 3)}
+	var chosen, mean [experts]float64
+	for _, l := range logits {
+		in = append(in, f64s(l, m, experts))
+		for r := range real {
+			row, sum := l[r*experts:][:experts], 0.0
+			for e, x := range row {
+				sum += math.Exp(x)
+				above := 0
+				for _, y := range row {
+					if y > x {
+						above++
+					}
+				}
+				if above < k {
+					chosen[e] += 1.0 / (layers * real)
+				}
+			}
+			for e, x := range row {
+				mean[e] += math.Exp(x) / sum / (layers * real)
+			}
+		}
+	}
+	aux := 0.0
+	for e := range experts {
+		aux += experts * chosen[e] * mean[e]
+	}
+	o := kernel.BalanceLoss{Layers: layers, TopK: k, Coef: coef}
+	out := evaluate(t, o, in...)
+	near(t, "loss", out[0].F64(), []float64{2 + coef*aux*3*scale}, 1e-14)
+	for _, g := range out[1:] {
+		for i, x := range g.F64()[real*experts:] {
+			if x != 0 {
+				t.Errorf("the gradient of padding row %d is %v", i/experts, x)
+			}
+		}
+	}
+}
+
+func TestBalanceLoss(t *testing.T) {
+	labels := kerneltest.Ints([]int32{1, kernel.Untrained, 2, 3, 0, kernel.Untrained}, 6)
+	in := []kerneltest.Input{kerneltest.Uniform(1, 2), labels, kerneltest.Uniform(0.1, 0.5, 1), kerneltest.Ints([]int32{0, 2, 5}, 3)}
+	logits := []kerneltest.Input{kerneltest.Normal(6, 5), kerneltest.Normal(6, 5), kerneltest.Normal(6, 5)}
+	o := kernel.BalanceLoss{Layers: 3, TopK: 2, Coef: 0.5}
+	scaled := o
+	scaled.Scaled = true
+	kerneltest.Run(t,
+		kerneltest.Case{Name: "three layers", Kernel: o, In: append(in[:4:4], logits...), Bound: 5e-7, Step: 1e-5},
+		kerneltest.Case{Name: "scaled", Kernel: scaled, Bound: 5e-7, Step: 1e-5,
+			In: append(append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3)), logits...)})
+	types := []kernel.Type{kernel.T(kernel.F32), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 1), kernel.T(kernel.I32, 3), kernel.T(kernel.F32, 6, 5)}
+	for what, k := range map[string]kernel.BalanceLoss{"no layer": {TopK: 1}, "more layers": {Layers: 2, TopK: 1}, "no expert": {Layers: 1}, "more experts": {Layers: 1, TopK: 6}} {
+		if _, err := k.Shape(types); err == nil {
+			t.Errorf("%s: %+v is accepted", what, k)
+		}
+	}
+}

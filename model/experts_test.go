@@ -1,0 +1,124 @@
+package model_test
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
+)
+
+// TestReleasesWithExperts reads the config.json of releases, in transformers 4's spelling and in 5's.
+func TestReleasesWithExperts(t *testing.T) {
+	data, err := os.ReadFile("testdata/experts_releases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		Name, Source string
+		Config       json.RawMessage
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	plain := model.RopeScaling{Type: "default"}
+	mixtral := model.Config{
+		ModelType: "mixtral", VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 14336, NumLayers: 32, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
+		RMSNormEps: 1e-5, RopeTheta: 1e6, RopeScaling: plain, MaxPositions: 32768, HiddenAct: "silu", BOS: []int{1}, EOS: []int{2}, DType: "bfloat16",
+		Experts: 8, ExpertsPerToken: 2, ExpertSize: 14336, NormTopK: true,
+	}
+	qwen3 := model.Config{
+		ModelType: "qwen3_moe", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 6144, NumLayers: 48, NumHeads: 32, NumKVHeads: 4, HeadDim: 128,
+		RMSNormEps: 1e-6, RopeTheta: 1e6, RopeScaling: plain, MaxPositions: 40960, HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151645}, DType: "bfloat16",
+		QKNorm: true, Experts: 128, ExpertsPerToken: 8, ExpertSize: 768, NormTopK: true, ExpertStep: 1, DenseLayers: []int{},
+	}
+	large := qwen3
+	large.HiddenSize, large.IntermediateSize, large.NumLayers, large.NumHeads, large.RopeTheta, large.MaxPositions, large.ExpertSize = 4096, 12288, 94, 64, 5e6, 262144, 1536
+	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large}
+	if len(all) != len(want) {
+		t.Fatalf("%d releases, want %d", len(all), len(want))
+	}
+	for i, r := range all {
+		got, err := families.ParseConfig(r.Config)
+		if err != nil {
+			t.Errorf("%s, %s: %v", r.Name, r.Source, err)
+		} else if !reflect.DeepEqual(got, want[i]) {
+			t.Errorf("%s, %s:\n%+v, want\n%+v", r.Name, r.Source, got, want[i])
+		}
+		// A key that a new release brings is refused by name.
+		text := strings.Replace(string(r.Config), "{", `{"n_shared_experts": 2, `, 1)
+		if _, err := families.ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), "n_shared_experts = 2: this part of a mixture of experts is not supported") {
+			t.Errorf("%s with shared experts: %v", r.Name, err)
+		}
+	}
+}
+
+func TestExpertOptions(t *testing.T) {
+	layers := func(c model.Config) any {
+		var with []int
+		for i := range c.NumLayers {
+			if c.ExpertLayer(i) {
+				with = append(with, i)
+			}
+		}
+		return with
+	}
+	for _, c := range []struct {
+		family, more string
+		get          func(model.Config) any
+		want         any
+	}{
+		{"mixtral", ``, func(c model.Config) any {
+			return []any{c.Experts, c.ExpertsPerToken, c.NormTopK, c.RMSNormEps, c.RopeTheta, c.SlidingWindow, c.RouterAuxLoss}
+		}, []any{8, 2, true, 1e-5, 1e6, 0, 0.0}},
+		{"mixtral", `"num_local_experts":4,"num_experts_per_tok":1,"sliding_window":9`, func(c model.Config) any {
+			return []int{c.Experts, c.ExpertsPerToken, c.Window(0)}
+		}, []int{4, 1, 9}},
+		{"mixtral", `"output_router_logits":true`, func(c model.Config) any { return c.RouterAuxLoss }, 0.001},
+		{"mixtral", `"output_router_logits":true,"router_aux_loss_coef":0.5`, func(c model.Config) any { return c.RouterAuxLoss }, 0.5},
+		{"qwen3_moe", ``, func(c model.Config) any {
+			return []any{c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK, c.QKNorm, c.QKVBias, c.SlidingWindow}
+		}, []any{128, 8, 768, false, true, false, 0}},
+		{"qwen3_moe", ``, layers, []int{0, 1, 2, 3}},
+		{"qwen3_moe", `"decoder_sparse_step":2`, layers, []int{1, 3}},
+		{"qwen3_moe", `"decoder_sparse_step":2,"mlp_only_layers":[3,0]`, layers, []int{1}},
+		{"qwen3_moe", `"mlp_only_layers":[2,9]`, layers, []int{0, 1, 3}},
+		{"qwen3_moe", `"num_experts":0`, layers, []int(nil)},
+		{"qwen3_moe", `"attention_bias":true,"use_sliding_window":true,"sliding_window":7`, func(c model.Config) any {
+			return []any{c.QKVBias, c.OBias, c.Window(0), c.Window(3)}
+		}, []any{true, true, 7, 7}},
+		{"qwen3_moe", `"sliding_window":7`, func(c model.Config) any { return c.Window(0) }, 0},
+	} {
+		got, err := parse(c.family, c.more)
+		if err != nil {
+			t.Errorf("%s %s: %v", c.family, c.more, err)
+		} else if v := c.get(got); !reflect.DeepEqual(v, c.want) {
+			t.Errorf("%s %s: %v, expected %v", c.family, c.more, v, c.want)
+		}
+	}
+}
+
+func TestExpertsRefuse(t *testing.T) {
+	for _, c := range []struct{ family, more, want string }{
+		{"mixtral", `"num_local_experts":0`, `num_local_experts = 0: must be 1 to 1024`},
+		{"mixtral", `"num_experts_per_tok":9`, `num_experts_per_tok = 9: must be 1 to 64, and at most the 8 experts`},
+		{"mixtral", `"num_local_experts":4,"num_experts":8`, `num_experts = 8, but num_local_experts is 4`},
+		{"mixtral", `"router_jitter_noise":0.1`, `router_jitter_noise = 0.1: training here has no noise in the base model`},
+		{"mixtral", `"router_aux_loss_coef":-1`, `router_aux_loss_coef = -1: must be 0 to 1e6`},
+		{"mixtral", `"norm_topk_prob":false`, `norm_topk_prob = false: this part of a mixture of experts is not supported`},
+		{"mixtral", `"attention_bias":true`, `attention_bias = true: mixtral has no biases`},
+		{"qwen3_moe", `"decoder_sparse_step":0`, `decoder_sparse_step = 0: must be 1 or more`},
+		{"qwen3_moe", `"moe_intermediate_size":0`, `moe_intermediate_size = 0: must be 1 to`},
+		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},
+		{"qwen3_moe", `"shared_expert_intermediate_size":64`, `shared_expert_intermediate_size = 64: this part of a mixture of experts is not supported`},
+		{"llama", `"num_experts":8`, `num_experts = 8: this part of a mixture of experts is not supported`},
+	} {
+		_, err := parse(c.family, c.more)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %s", c.family, c.more, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package families_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// expertFamilies are those whose reference models lie in testdata/experts.
+var expertFamilies = map[string]bool{"mixtral": true, "qwen3_moe": true}
+
+func expertPath(t testing.TB, name string) string {
+	return golden.Path(t, filepath.Join("experts", name))
+}
+
+// expertModels are the reference models and their weights' files, in order.
+func expertModels(t testing.TB) (names []string, file map[string]string) {
+	golden.JSON(t, expertPath(t, "models.json"), &file)
+	for name := range file {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if len(names) < 5 {
+		t.Fatalf("%d reference models", len(names))
+	}
+	return names, file
+}
+
+// TestExpertLogitsEqualTransformers: with and without norms of the chosen experts' weights, layers without experts, one expert a
+// token, windows, biases, tied heads; packed rows give what each gives alone.
+func TestExpertLogitsEqualTransformers(t *testing.T) {
+	ref := golden.Open(t, expertPath(t, "logits.safetensors"))
+	ids := ref.Ints("ids")
+	names, file := expertModels(t)
+	seen := map[string][]float64{}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			c := loadConfig(t, expertPath(t, name+".config.json"))
+			for _, rows := range []int{1, 2} { // the second row makes the batch: its experts have other tokens
+				w := build(t, c, rows, len(ids), nn.Options{}, nil, adapter.Config{})
+				logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head) // [M,C] [V,C]ᵀ -> [M,V]
+				r := w.start(t, openWeights(t, expertPath(t, file[name]+".safetensors"), c), logits)
+				for i := range rows * len(ids) {
+					r.ints("ids")[i] = ids[(i*(1+i/len(ids)))%len(ids)]
+				}
+				r.run.Run("main")
+				want := ref.Floats(name + ".logits")
+				got := r.run.Tensor(logits).F32()[:len(want)]
+				d, size := furthest(t, got, want)
+				t.Logf("%d rows: logits within %.3g differ by at most %.3g", rows, size, d)
+				if !(d <= 1e-4) || size < 1 {
+					t.Errorf("%d rows: logits within %.3g differ by up to %.3g, tolerance 1e-4", rows, size, d)
+				}
+				for other, numbers := range seen { // a case that equals another tests nothing
+					if d, _ := furthest(t, got, numbers); other != name && d < 1e-2 {
+						t.Errorf("the logits are those of %s", other)
+					}
+				}
+				seen[name] = want
+			}
+		})
+	}
+}
+
+// TestExpertGradientsEqualPEFT: adapters on attention, router and experts, all of them or some; the balance of the experts is in
+// the loss where the configuration asks for it.
+func TestExpertGradientsEqualPEFT(t *testing.T) {
+	_, file := expertModels(t)
+	for name, tensors := range map[string]int{"mixtral_balanced": 68, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
+		t.Run(name, func(t *testing.T) {
+			dir := expertPath(t, name+".lora")
+			ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
+			saved, err := adapter.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lora := saved.Config
+			saved.Close()
+			lora.Dropout = 0
+			ids, labels, shape := ref.Ints("input_ids"), ref.Ints("labels"), ref.Shape("input_ids")
+			B, T := shape[0], shape[1]
+			method := adapter.Methods["lora"]
+			c := loadConfig(t, expertPath(t, name+".config.json"))
+			w := build(t, c, B, T, nn.Options{}, &method, lora)
+			loss := w.loss()
+			if b := w.Balance(); b != nil {
+				loss = b.Add(w.Net, loss, w.Batch("labels", kernel.T(kernel.I32, B*T)), w.Batch("scale", kernel.T(w.Float(), 1)), nil)
+			}
+			logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head)
+			grads := w.Grad(loss, w.trained.Params...)
+			r := w.start(t, openWeights(t, expertPath(t, file[name]+".safetensors"), c), append([]*nn.Value{loss, logits}, grads...)...)
+			r.load(dir, w.trained)
+			copy(r.ints("ids"), ids)
+			trained := 0
+			for i := range labels { // each place predicts the next one's label
+				next := int32(kernel.Untrained)
+				if i%T != T-1 {
+					next = labels[i+1]
+				}
+				if r.ints("labels")[i] = next; next >= 0 {
+					trained++
+				}
+			}
+			r.tensor("scale").F32()[0] = 1 / float32(trained)
+			r.run.Run("main")
+
+			if d, size := furthest(t, r.run.Tensor(loss).F32(), ref.Floats("loss")); !(d <= 1e-5*size) {
+				t.Errorf("loss %v, PEFT %v", r.run.Tensor(loss).F32(), ref.Floats("loss"))
+			}
+			want := ref.Floats("logits")
+			d, size := furthest(t, r.run.Tensor(logits).F32()[:len(want)], want)
+			t.Logf("logits within %.3g differ by at most %.3g", size, d)
+			if !(d <= 1e-4) {
+				t.Errorf("logits differ by up to %.3g, tolerance 1e-4", d)
+			}
+			if got := len(ref.Names()) - 4; got != tensors || len(w.trained.List()) != tensors {
+				t.Errorf("%d gradients, PEFT has %d, want %d", len(w.trained.List()), got, tensors)
+			}
+			for i, v := range w.trained.Params { // where the gradients are, the adapter's tensors are
+				copy(r.tensor(v.Name).F32(), r.run.Tensor(grads[i]).F32())
+			}
+			got, err := w.trained.Snapshot(r.memory)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worst := 0.0
+			for _, p := range got {
+				d, size := furthest(t, p.Data, ref.Floats("base_model.model."+p.Name))
+				worst = max(worst, d/max(size, 1e-12))
+				if !(d <= 1e-4*size) {
+					t.Errorf("gradient of %s is off by %.3g of %.3g", p.Name, d, size)
+				}
+			}
+			t.Logf("gradients differ by at most %.3g of a tensor's largest", worst)
+		})
+	}
+}
+
+// TestExpertsPlan plans a training step of every reference model with every storage and kind of target, and asks for the
+// checkpoint's tensors.
+func TestExpertsPlan(t *testing.T) {
+	plain, nested := quant.Default(), quant.Default()
+	plain.DoubleQuant = false
+	names, file := expertModels(t)
+	for _, name := range names {
+		c := loadConfig(t, expertPath(t, name+".config.json"))
+		for what, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &plain, "nested nf4": &nested} {
+			for target, layers := range map[string]func() int{
+				adapter.AllLinear: func() (n int) {
+					for i := range c.NumLayers {
+						if n += 4 + 3; c.ExpertLayer(i) {
+							n += 1 + 3*c.Experts - 3
+						}
+					}
+					return n
+				},
+				"q_proj": func() int { return c.NumLayers },
+				`.*\.experts\.1\..*`: func() (n int) {
+					for i := range c.NumLayers {
+						if c.ExpertLayer(i) {
+							n += 3
+						}
+					}
+					return n
+				},
+			} {
+				for _, float := range []kernel.DType{kernel.F32, kernel.F64} {
+					lora := adapter.Default()
+					lora.TargetModules, lora.Dropout = adapter.Targets{target}, 0.1
+					method := adapter.Methods["lora"]
+					w := build(t, c, 2, 8, nn.Options{Float: float, Scheme: scheme}, &method, lora)
+					var want []weights.Spec
+					for _, x := range w.Weights() {
+						if x.Name != "" {
+							want = append(want, weights.Spec{Name: x.Name, Shape: x.Shape})
+						}
+					}
+					if err := weights.Check(openWeights(t, expertPath(t, file[name]+".safetensors"), c), want); err != nil {
+						t.Errorf("%s, %s: %v", name, what, err)
+					}
+					if err := w.trained.CheckTargets(lora); err != nil {
+						t.Errorf("%s, %s, %s: %v", name, what, target, err)
+					}
+					if n := layers(); len(w.trained.Layers) != n || len(w.trained.List()) != 2*n {
+						t.Errorf("%s, %s, %s: %d adapted layers of %d tensors, want %d layers", name, what, target, len(w.trained.Layers), len(w.trained.List()), n)
+					}
+					loss := w.loss()
+					p, err := w.Compile(2, append([]*nn.Value{loss}, w.Grad(loss, w.trained.Params...)...)...)
+					if err != nil {
+						t.Errorf("%s, %s, %s: %v", name, what, target, err)
+						continue
+					}
+					if _, err := graph.Need(p); err != nil {
+						t.Errorf("%s, %s, %s: %v", name, what, target, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestExpertsOfOneLayerAlike: what a stack of experts cannot hold is an error that names the experts.
+func TestExpertsOfOneLayerAlike(t *testing.T) {
+	c := loadConfig(t, expertPath(t, "mixtral.config.json"))
+	lora := adapter.Default()
+	lora.TargetModules, lora.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{`experts\.2\.w3`: 5}
+	trained := &adapter.Trained{}
+	method := adapter.Methods["lora"]
+	n := nn.New(nn.Options{Wrap: method.Wrapper(trained, lora), WrapExperts: method.ExpertWrapper(trained, lora)})
+	i32 := func(k int) kernel.Type { return kernel.T(kernel.I32, k) }
+	cu := n.Batch("cu", i32(2))
+	f, err := families.For(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(n, c, nn.Batch{IDs: n.Batch("ids", i32(4)), Positions: n.Batch("positions", i32(4)), CuQ: cu, CuK: cu, MaxLen: 4})
+	if err := n.Err(); err == nil || !strings.Contains(err.Error(), "experts.2.w3 rank 5") || !strings.Contains(err.Error(), "lora.rank_pattern") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package mixtral
+
+import "github.com/tierlora/tierlora/model"
+
+const dropout = "training here has no noise in the base model"
+
+// Mixtral is what config.json says of a Mixtral model. Absent keys are those of Mixtral 8x7B.
+var Mixtral = model.Dialect{Architecture: "MixtralForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
+	c.RMSNormEps, c.RopeTheta = 1e-5, 1e6
+}, Read: func(c *model.Config, k *model.Keys) {
+	if !k.Given("num_key_value_heads") {
+		c.NumKVHeads = 8
+	}
+	c.Experts = 8
+	c.ReadExperts(k, 2, "num_local_experts", "num_experts")
+	if c.Experts < 1 {
+		k.Fail("num_local_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
+	}
+	c.ExpertSize, c.NormTopK = c.IntermediateSize, true
+	k.Int("sliding_window", &c.SlidingWindow)
+}, Fixed: map[string]model.Fixed{
+	"attention_bias":      {Value: false, Why: "mixtral has no biases"},
+	"router_jitter_noise": {Value: 0.0, Why: dropout},
+}}
+
+// Qwen3 is what config.json says of Qwen3's mixture of experts.
+var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+	c.QKNorm = true
+	if !k.Given("num_key_value_heads") {
+		c.NumKVHeads = 4
+	}
+	k.Bool("attention_bias", &c.QKVBias)
+	c.OBias = c.QKVBias
+	c.Experts = 128
+	c.ReadExperts(k, 8, "num_experts", "num_local_experts")
+	c.ExpertSize = 768
+	k.Int("moe_intermediate_size", &c.ExpertSize)
+	k.Bool("norm_topk_prob", &c.NormTopK)
+	c.ExpertStep = 1
+	if k.Int("decoder_sparse_step", &c.ExpertStep); c.ExpertStep < 1 {
+		k.Fail("decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
+	}
+	c.DenseLayers, _ = k.Ints("mlp_only_layers")
+	qwen3Windows(c, k)
+}}
+
+// qwen3Windows: one window for all layers, with use_sliding_window; max_window_layers is read by nothing.
+func qwen3Windows(c *model.Config, k *model.Keys) {
+	use, window := false, 4096
+	k.Bool("use_sliding_window", &use)
+	given := k.Has("sliding_window")
+	if !k.Int("sliding_window", &window) && given {
+		window = 0 // null
+	}
+	if use {
+		c.SlidingWindow = window
+	}
+	k.Drop("max_window_layers")
+}

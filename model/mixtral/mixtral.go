@@ -1,0 +1,56 @@
+// Package mixtral is Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen3's mixtures, which norm
+// the heads of q and k and may have MLPs in some layers. What differs is data of the configuration. Names are the checkpoint's.
+package mixtral
+
+import (
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Build applies Mixtral to a batch, up to and with the final norm: -> [M,C].
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	return build(n, c, in, "block_sparse_moe", nn.MoE{Gate: "w1", Up: "w3", Down: "w2"})
+}
+
+// BuildQwen3 applies Qwen3's mixture of experts.
+func BuildQwen3(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	return build(n, c, in, "mlp", nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj"})
+}
+
+func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn.Value {
+	moe.Experts, moe.PerToken, moe.Inner, moe.Normalise = c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK
+	var x *nn.Value
+	n.In("model", func() {
+		invFreq, scale, err := c.InvFreq(in.MaxLen)
+		if err != nil {
+			n.Fail(err)
+			return
+		}
+		rope := n.RoPETable(in.MaxLen, invFreq, scale)
+		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
+		for i := range c.NumLayers {
+			n.In(nn.Layer(i), func() {
+				attention := nn.Attention{
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope,
+				}
+				if c.QKNorm {
+					attention.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
+						return n.HeadsRMSNorm(name, x, heads, c.RMSNormEps)
+					}
+				}
+				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
+				x = n.Add(x, n.SelfAttention("self_attn", h, in, attention))
+				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
+				if c.ExpertLayer(i) {
+					x = n.Add(x, n.MoE(block, h, moe))
+				} else {
+					x = n.Add(x, n.MLP("mlp", h, c.IntermediateSize, false))
+				}
+			})
+		}
+		x = n.RMSNorm("norm", x, c.RMSNormEps)
+		n.BalanceExperts(c.RouterAuxLoss, c.ExpertsPerToken, in)
+	})
+	return x
+}

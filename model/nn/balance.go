@@ -1,0 +1,31 @@
+package nn
+
+import "github.com/tierlora/tierlora/kernel"
+
+// Balance is how unevenly a network's experts are used, as a part of the loss.
+type Balance struct {
+	coef   float64
+	topK   int
+	cu     *Value
+	logits []*Value
+}
+
+// BalanceExperts asks for coef times the balance of all RouterLogits so far in the loss; 0 = not.
+func (n *Net) BalanceExperts(coef float64, topK int, in Batch) {
+	if coef > 0 && len(n.RouterLogits) > 0 {
+		n.balance = &Balance{coef, topK, in.CuQ, n.RouterLogits}
+	}
+}
+
+// Balance is what BalanceExperts asked for; nil = nothing.
+func (n *Net) Balance() *Balance { return n.balance }
+
+// Add is loss f[] with the balance in it; kernel.BalanceLoss says what labels and scale are. scaling is the state of loss
+// scaling; nil = none.
+func (b *Balance) Add(n *Net, loss, labels, scale, scaling *Value) *Value {
+	in := []*Value{loss, labels, scale, b.cu}
+	if scaling != nil {
+		in = append(in, scaling)
+	}
+	return n.Apply(kernel.BalanceLoss{Layers: len(b.logits), TopK: b.topK, Coef: b.coef, Scaled: scaling != nil}, append(in, b.logits...)...)
+}

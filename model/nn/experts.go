@@ -1,0 +1,143 @@
+package nn
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// Experts is a linear layer for each of E experts: y = x W_eᵀ.
+type Experts interface {
+	// Apply takes rows sorted by expert, and the experts' first rows i32[E+1]: [S,In] -> [S,Out].
+	Apply(x, starts *Value) *Value
+	Size() (experts, in, out int)
+}
+
+// Experts asks for the linear layers path.0.name ... path.E-1.name of the current scope: stored as the run says, side by side,
+// wrapped by the run's adapter.
+func (n *Net) Experts(path, name string, experts, in, out int) Experts {
+	var x Experts
+	paths := make([]string, experts)
+	n.In(path, func() {
+		for e := range paths {
+			paths[e] = fmt.Sprintf("%s.%d.%s", n.Scope(), e, name)
+		}
+		n.In(name, func() {
+			if n.scheme == nil {
+				x = newDenseExperts(n, paths, in, out)
+			} else {
+				x = newQuantisedExperts(n, paths, in, out)
+			}
+			if n.wrapExperts != nil {
+				x = n.wrapExperts(n, paths, x)
+			}
+		})
+	})
+	return x
+}
+
+// stack counts how many members of a stack of weights are filled.
+type stack struct {
+	members int
+	filled  atomic.Int64
+}
+
+// last tells of the member that is filled now whether it is the last of all.
+func (s *stack) last() bool { return s.filled.Add(1)%int64(s.members) == 0 }
+
+// denseExperts are experts whose matrices are stored as numbers.
+type denseExperts struct {
+	n                *Net
+	experts, in, out int
+	w                *Value // [E*Out,In]
+}
+
+func newDenseExperts(n *Net, paths []string, in, out int) Experts {
+	name, all := n.Scope()+".weight", &stack{members: len(paths)}
+	for e, path := range paths {
+		own := path + ".weight"
+		n.weights = append(n.weights, Weight{Name: own, Shape: []int{out, in}, Into: []string{name}, member: e, stack: all, device: true,
+			fill: func(r Reader, dst []kernel.Tensor) error { return fillFloats(r, own, dst[0]) }})
+	}
+	return &denseExperts{n, len(paths), in, out, n.Frozen(name, kernel.T(n.Float(), len(paths)*out, in))}
+}
+
+func (d *denseExperts) Size() (experts, in, out int) { return d.experts, d.in, d.out }
+
+func (d *denseExperts) Apply(x, starts *Value) *Value {
+	return d.n.Apply(kernel.ExpertMatMul{Experts: d.experts, TransB: true}, x, d.w, starts)
+}
+
+// quantisedExperts are experts whose matrices stay packed, each as Quantised's is.
+type quantisedExperts struct {
+	n                *Net
+	experts, in, out int
+	matMul           kernel.Kernel
+	packed           []*Value // the matrices' parts, each the experts' one after the other
+}
+
+func newQuantisedExperts(n *Net, paths []string, in, out int) Experts {
+	cfg := *n.scheme
+	kernels, ok := kernel.Packed[cfg.Type]
+	if !ok || kernels.ExpertMatMul == nil {
+		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4", cfg.Type))
+		return &denseExperts{n: n, experts: len(paths), in: in, out: out}
+	}
+	parts, name, all := cfg.Parts(out, in), n.Scope()+".weight", &stack{members: len(paths)}
+	q := &quantisedExperts{n, len(paths), in, out, kernels.ExpertMatMul(len(paths), out, in, cfg.DoubleQuant), nil}
+	var into []string
+	for _, p := range parts {
+		d := kernel.U8
+		if p.Floats != nil {
+			d = kernel.F32
+		}
+		q.packed = append(q.packed, n.Frozen(name+p.Suffix, kernel.T(d, len(paths)*p.Len)))
+		into = append(into, name+p.Suffix)
+	}
+	for e, path := range paths {
+		own := path + ".weight"
+		n.weights = append(n.weights, Weight{Name: own, Shape: []int{out, in}, Into: into, member: e, stack: all,
+			device: true, packed: kernels.MatMul(out, in, cfg.DoubleQuant),
+			fill: func(r Reader, dst []kernel.Tensor) error {
+				return quantise(r, own, out, in, cfg, func(p *quant.Packed) error { return copyParts(dst, parts, p) })
+			}})
+	}
+	return q
+}
+
+func (q *quantisedExperts) Size() (experts, in, out int) { return q.experts, q.in, q.out }
+
+func (q *quantisedExperts) Apply(x, starts *Value) *Value {
+	return q.n.Apply(q.matMul, append([]*Value{x, starts}, q.packed...)...)
+}
+
+// MoE is a mixture of experts in place of an MLP.
+type MoE struct {
+	Experts, PerToken, Inner int
+	Normalise                bool   // a token's weights are divided by their sum
+	Gate, Up, Down           string // the names of an expert's linear layers
+}
+
+// MoE is the sum over a token's PerToken experts of weight * down(silu(gate x) * up x), where the router, a linear layer
+// named gate, gives experts and weights: [M,C] -> [M,C]. The logits of the router [M,Experts] are kept in RouterLogits.
+func (n *Net) MoE(name string, x *Value, m MoE) *Value {
+	var y *Value
+	n.In(name, func() {
+		width := x.Width()
+		logits := n.Linear("gate", width, m.Experts, false).Apply(x)
+		n.RouterLogits = append(n.RouterLogits, logits)
+		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
+		weights, experts := routed[0], routed[1]
+		sorted := n.ApplyAll(kernel.SortByExpert{Experts: m.Experts}, experts)
+		rows, source, starts := sorted[0], sorted[1], sorted[2]
+		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*PerToken,C]
+		gate := n.Experts("experts", m.Gate, m.Experts, width, m.Inner).Apply(each, starts)
+		up := n.Experts("experts", m.Up, m.Experts, width, m.Inner).Apply(each, starts)
+		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(kernel.SwiGLU{}, gate, up), weights, rows, source)
+		down := n.Experts("experts", m.Down, m.Experts, m.Inner, width).Apply(inner, starts)
+		y = n.Apply(kernel.SumTokens{}, down, rows, source) // [M*PerToken,C] -> [M,C]
+	})
+	return y
+}

@@ -1,0 +1,177 @@
+package selfcheck
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// expertChecks are the kernels of mixtures of experts: tokens M, experts E, K of them for each token.
+func expertChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, s := range [][3]int{{1, 1, 1}, {7, 4, 2}, {65, 8, 8}, {129, 128, 8}, {700, 5, 2}, {33, 1000, 40}} {
+		all = append(all, routeChecks(n, s[0], s[1], s[2])...)
+	}
+	for _, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16}, {300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}} {
+		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4])...)
+	}
+	return all
+}
+
+// shaped gives whole numbers a shape.
+func shaped(x checkInput, shape ...int) checkInput {
+	x.shape = shape
+	return x
+}
+
+// routing is a choice of K of E experts for M tokens, the last expert's left out where there are several, and its order.
+func routing(M, E, K int) (experts checkInput, rows, source, starts []int) {
+	at, chosen := make([][]int, E), make([]int, M*K)
+	for i := range chosen {
+		chosen[i] = (i*i/7 + i%K + i/K) % max(E-1, 1)
+		at[chosen[i]] = append(at[chosen[i]], i)
+	}
+	rows, starts = make([]int, M*K), []int{0}
+	for _, slots := range at {
+		for _, s := range slots {
+			rows[s] = len(source)
+			source = append(source, s)
+		}
+		starts = append(starts, len(source))
+	}
+	return shaped(integers(chosen...), M, K), rows, source, starts
+}
+
+func routeChecks(n checkNumbers, M, E, K int) []check {
+	const C = 72
+	experts, rows, source, _ := routing(M, E, K)
+	place, from := shaped(integers(rows...), M, K), integers(source...)
+	logits, weights, many := n.normal(2, M, E), n.normal32(1, M, K), func(width int) checkInput { return n.normal(1, M*K, width) }
+	size := fmt.Sprintf("%d of %d experts, %d tokens", K, E, M)
+	all := []check{{kernel: "moe_sort", name: size, build: one(kernel.SortByExpert{Experts: E}), bounds: []bound{exact, exact, exact}, in: []checkInput{experts}}}
+	for _, normalise := range []bool{false, true} {
+		route := kernel.RouteExperts{TopK: K, Normalise: normalise}
+		grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+			return b.ApplyAll(kernel.RouteExpertsGrad{Normalise: normalise}, in[0], b.ApplyAll(route, in[0])[1], in[1])
+		}
+		all = append(all,
+			check{kernel: "moe_route", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: one(route), bounds: []bound{summed, exact}, in: []checkInput{logits}},
+			check{kernel: "moe_route_grad", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: grad, bounds: []bound{rounded}, in: []checkInput{logits, weights}})
+	}
+	for _, width := range []int{C, 33} {
+		name := fmt.Sprintf("%s, width %d", size, width)
+		all = append(all,
+			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact}, in: []checkInput{n.normal(1, M, width), place, from}},
+			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded}, in: []checkInput{many(width), place, from}},
+			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},
+			check{kernel: "moe_scale_grad", name: name, build: one(kernel.ScaleSlotsGrad{}), bounds: []bound{summed}, in: []checkInput{many(width), many(width), place, from}})
+	}
+	labels := make([]int, M)
+	for i := range labels {
+		labels[i] = []int{3, kernel.Untrained, 0}[i%3]
+	}
+	in := []checkInput{given(nil, 2.5), integers(labels...), given([]int{1}, 0.125), integers(0, M/2, M-M/5)}
+	for _, scaled := range []bool{false, true} {
+		k := kernel.BalanceLoss{Layers: 2, TopK: K, Coef: 0.25, Scaled: scaled}
+		own := in[:4:4]
+		if scaled {
+			own = append(own, given([]int{3}, 1024, 0, 0))
+		}
+		all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, scaled %v", size, scaled), build: one(k), bounds: []bound{summed, rounded, rounded},
+			in: append(own, logits, n.normal(1, M, E))})
+	}
+	return all
+}
+
+func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
+	_, _, _, starts := routing(M, E, K)
+	S, first := M*K, integers(starts...)
+	size := fmt.Sprintf("%d experts of [%d,%d], %d rows", E, N, width, S)
+	var all []check
+	for _, transB := range []bool{false, true} {
+		k := kernel.ExpertMatMul{Experts: E, TransB: transB, Alpha: 0.5}
+		x, y, name := []int{S, N}, []int{S, width}, size+", x w"
+		if transB {
+			x, y, name = y, x, size+", x wᵀ"
+		}
+		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+			return g.ApplyAll(kernel.ExpertMatMulTo(k), in[0], in[1], in[2], g.Apply(kernel.Add{}, in[3], in[4]))
+		}
+		in := []checkInput{n.normal(1, x...), n.normal(1, E*N, width), first}
+		all = append(all,
+			check{kernel: "expert_matmul", name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true},
+			check{kernel: "expert_matmul", name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true,
+				in: append(in[:3:3], n.normal(8, y...), zeros(y...))})
+	}
+	grad := kernel.ExpertWeightGrad{Experts: E, Alpha: 0.5}
+	a, b := n.normal(1, S, N), n.normal(1, S, width)
+	all = append(all,
+		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed}, in: []checkInput{a, b, first}, gemm: true},
+		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.ExpertWeightGradTo(grad)), bounds: []bound{summed}, gemm: true,
+			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
+	for _, nested := range []bool{false, true} {
+		parts, dequantised := packedExperts(n, E, N, width, nested)
+		for _, transposed := range []bool{false, true} {
+			k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: nested, Transposed: transposed}
+			x, y := []int{S, width}, []int{S, N}
+			if transposed {
+				x, y = y, x
+			}
+			in := append([]checkInput{n.normal(1, x...), first}, parts...)
+			last := len(in)
+			plain := func(f format, v [][]float64) [][]float64 {
+				var all []float64
+				for e, numbers := range dequantised {
+					w := make([]float64, len(numbers))
+					for i, x := range numbers {
+						w[i] = f.round(float64(x)) // as the device dequantises it
+					}
+					all = append(all, plainGEMM(f, v[0][starts[e]*x[1]:], w, starts[e+1]-starts[e], y[1], x[1], width, transposed)...)
+				}
+				if len(v) > last {
+					axpy(all, 1, v[last])
+					f.all(all)
+				}
+				return [][]float64{all}
+			}
+			onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+				return g.ApplyAll(kernel.ExpertMatMulNF4To(k), append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
+			}
+			name := fmt.Sprintf("%s, nested %v, transposed %v", size, nested, transposed)
+			all = append(all,
+				check{kernel: "expert_nf4", name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true, plain: plain},
+				check{kernel: "expert_nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true, plain: plain,
+					in: append(in[:last:last], n.normal(2, y...), zeros(y...))})
+		}
+	}
+	return all
+}
+
+// packedExperts are E matrices in NF4: the parts, each the matrices' one after the other, and the numbers they stand for.
+func packedExperts(n checkNumbers, E, N, K int, nested bool) (parts []checkInput, dequantised [][]float32) {
+	cfg := quant.Default()
+	cfg.DoubleQuant = nested
+	for range E {
+		row, numbers := make([]float32, N*K), make([]float32, N*K)
+		for i, x := range n.normal32(0.5, N, K).values {
+			row[i] = float32(x)
+		}
+		packed, err := quant.Quantise(row, N, K, cfg)
+		if err != nil {
+			panic(err) // a broken list of checks
+		}
+		packed.Dequantise(numbers)
+		dequantised = append(dequantised, numbers)
+		for i, x := range packedInputs(packed) {
+			if i == len(parts) {
+				parts = append(parts, checkInput{typ: x.typ})
+			}
+			parts[i].values = append(parts[i].values, x.values...)
+			parts[i].shape = []int{len(parts[i].values)}
+		}
+	}
+	return parts, dequantised
+}
