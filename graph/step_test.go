@@ -63,7 +63,7 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora)}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora)}
 	if quantised {
 		q := quant.Default()
 		o.Scheme = &q
@@ -81,6 +81,9 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	hidden := family(n, c, in)
 	head := n.Head(c.HeadName(), c.VocabSize, c.HiddenSize)
 	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 24, Grad: true, Cap: c.LogitCap}, hidden, head, labels, scale)
+	if b := n.Balance(); b != nil {
+		loss = b.Add(n, loss, labels, scale, nil)
+	}
 	if err := n.Err(); err != nil {
 		t.Fatal(err)
 	}

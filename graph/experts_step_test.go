@@ -1,0 +1,39 @@
+package graph_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model/families"
+)
+
+// TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, and as a GPU's plan merges it.
+func TestExpertSteps(t *testing.T) {
+	for kind, more := range map[string]string{
+		"mixtral":   `"num_local_experts": 5, "sliding_window": 9, "output_router_logits": true, "router_aux_loss_coef": 0.1`,
+		"qwen3_moe": `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24, "decoder_sparse_step": 2`,
+	} {
+		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu", %s}`, kind, more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, method := range []string{"lora", "qlora"} {
+			lora := adapter.Default()
+			lora.TargetModules, lora.Dropout = adapter.Targets{adapter.AllLinear}, 0.1
+			kept := newStep(t, graph.NewCPU(2), c, method, lora, layout{})
+			kept.once(t, c.VocabSize)
+			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload} {
+				for name, on := range map[string]graph.Machine{"host": graph.NewCPU(2), "rehearsal": graph.NewRehearsal(2)} {
+					s := newStep(t, on, c, method, lora, layout{policy: policy})
+					s.once(t, c.VocabSize)
+					if d := s.differs(t, kept); d != "" {
+						t.Errorf("%s, %s, %s, recompute %v: %s", kind, method, name, policy, d)
+					}
+				}
+			}
+		}
+	}
+}
