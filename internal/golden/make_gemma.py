@@ -21,7 +21,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 T = 16
-SIZES = dict(vocab_size=families.VOCAB, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+SIZES = dict(vocab_size=families.VOCAB, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=12, max_position_embeddings=64, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2,
              pad_token_id=0)
 # Caps and windows that small random models reach.
@@ -33,7 +33,6 @@ G3 = dict(head_dim=16, query_pre_attn_scalar=30, sliding_window=5, sliding_windo
 # name: (classes of transformers, name of its weights, what differs from SIZES)
 MODELS = {
     "gemma": ("Gemma", "gemma", dict(num_key_value_heads=1, head_dim=16)),
-    "gemma_biases": ("Gemma", "gemma_biases", dict(attention_bias=True, tie_word_embeddings=False, hidden_act="silu")),
     "gemma2": ("Gemma2", "gemma2", CAPS),
     "gemma2_plain": ("Gemma2", "gemma2", dict(CAPS, attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=100)),
     "gemma2_layers": ("Gemma2", "gemma2", dict(CAPS, layer_types=[FULL, SLIDING], sliding_window=3,
@@ -141,13 +140,13 @@ def quantised(model):
     return model
 
 
-def curve(model, adapter, steps=20, batch=4, lr=3e-2):
+def curve(model, adapter, lr, steps=20, batch=4):
     """AdamW with a rate that falls linearly and clipping, from PEFT's adapter in a folder."""
     from peft import PeftModel
     peft = PeftModel.from_pretrained(quantised(model), str(adapter), is_trainable=True).eval()  # no dropout
     params = {n.replace(".default", ""): p for n, p in sorted(peft.named_parameters()) if p.requires_grad}
     opt = torch.optim.AdamW(list(params.values()), lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, foreach=False)
-    ids, labels, _ = rows()
+    ids, labels = (x[:batch] for x in rows()[:2])  # the same rows in every step
     c = {k: [] for k in ("loss", "grad_norm", "lr", "trained_tokens")} | dict(rows=ids.tolist(), labels=labels.tolist(), batch=batch)
     for step in range(steps):
         which = [(batch * step + k) % len(ids) for k in range(batch)]
@@ -188,7 +187,7 @@ def main():
         runs = {**nll(m)}
         runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
         families.gradients(out, name, copy.deepcopy(m), dict(r=2, lora_alpha=4, target_modules=TEXT if name.endswith("images") else EVERYTHING))
-        runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"))
+        runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr=1e-2 if name.endswith("images") else 1.5e-2)
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
     tokenizer(out / "tokenizer.json")

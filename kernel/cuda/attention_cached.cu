@@ -48,7 +48,7 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
             for (int e = 0; e < 8; e++) score = fmaf(x[e], y[e], score);
 #pragma unroll
             for (int d = L / 2; d; d >>= 1) score += __shfl_xor_sync(~0u, score, d);
-            if (CAP) score = cap * tanhf(score / cap);
+            if (CAP) score = cap * (1.f - __fdividef(2.f, expf(score * (2.f / cap)) + 1.f));
             bool there = base + a * GROUPS + group < hi;   // no branch: every thread takes part in the next shuffle
             float up = there ? fmaxf(m, score) : m, shrink = there ? expf(m - up) : 1.f, p = there ? expf(score - up) : 0.f;
             m = up;

@@ -4,7 +4,7 @@
 // k, v 128 rows and q, dO BQ rows; for the queries' kernel q, dO 128 rows and k, v BN rows. Results by address.
 // One block of 3 warpgroups: the first feeds two stages through the copy engine, the other two hold 64 keys (or queries) each;
 // the probabilities never leave their registers. GEMMs with wgmma, accumulation fp32, no atomics.
-// The capped forms are those of attention_backward.cu; the keys' kernel rounds 1 - tanh^2 to elem, as it does the probabilities.
+// The capped forms are those of attention_backward.cu.
 // FLOPs: 14 D for every visible pair. Goal: 70 % of cuDNN's rate (10 D a pair counted).
 // Elements: bf16, f16.
 #include "attention_hopper.cuh"
@@ -103,45 +103,57 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
         if (wg == 0 || i + 1 < n) turn_give(2 - wg);
         wgmma_wait<1>();
         hold(s);
-        if (CAP) {
+        if (CAP) {   // when both are there: tanh then need not be kept
+            wgmma_wait<0>();
+            hold(dp);
+            bool edge = row0 < top + 63 || row0 + BQ - 1 > all;
 #pragma unroll
-            for (int i = 0; i < BQ / 4; i++) {   // ds holds 1 - tanh^2 until dp is there
+            for (int i = 0; i < BQ / 4; i++) {
+                int h = i & 1, r = i / 2 * 8 + lane % 4 * 2;
+                float2 l = *(const float2 *)&rows[st][0][r], e = *(const float2 *)&rows[st][1][r];
                 float t0 = capped(s[2 * i], factor), t1 = capped(s[2 * i + 1], factor);
-                ds[i] = pack2(fmaf(-t0, t0, 1.f), fmaf(-t1, t1, 1.f));
-                s[2 * i] = t0, s[2 * i + 1] = t1;
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < BQ / 8; j++) {
-            float2 l = *(const float2 *)&rows[st][0][j * 8 + lane % 4 * 2];
-#pragma unroll
-            for (int c = 0; c < 4; c++) s[4 * j + c] = exp2_fast(fmaf(s[4 * j + c], scale2, c & 1 ? -l.y : -l.x));
-        }
-        if (row0 < top + 63 || row0 + BQ - 1 > all) {
-#pragma unroll
-            for (int c = 0; c < BQ / 2; c++) {
-                int row = row0 + c / 4 * 8 + lane % 4 * 2 + (c & 1);
-                if (row < key + (c >> 1 & 1) * 8 || row > (c >> 1 & 1 ? last1 : last0)) s[c] = 0.f;
-            }
-        }
-        pack_rows<BQ>(p, s);
-        hold(gv);
-        wgmma_fence();
-        weighted<DP, BQ>(gv, p, d);
-        wgmma_commit();
-        wgmma_wait<1>();
-        hold(dp);
-#pragma unroll
-        for (int j = 0; j < BQ / 8; j++) {   // from the rounded probabilities: the exact ones would not fit beside the rest
-            float2 l = *(const float2 *)&rows[st][1][j * 8 + lane % 4 * 2];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float2 x = unpack2(p[2 * j + h]);
-                if (CAP) {
-                    float2 g = unpack2(ds[2 * j + h]);
-                    x.x *= g.x, x.y *= g.y;
+                float x0 = exp2_fast(fmaf(t0, scale2, -l.x)), x1 = exp2_fast(fmaf(t1, scale2, -l.y));
+                if (edge) {
+                    int row = row0 + r, first = key + 8 * h, last = h ? last1 : last0;
+                    if (row < first || row > last) x0 = 0.f;
+                    if (row + 1 < first || row + 1 > last) x1 = 0.f;
                 }
-                ds[2 * j + h] = pack2(x.x * (dp[4 * j + 2 * h] - l.x), x.y * (dp[4 * j + 2 * h + 1] - l.y));
+                p[i] = pack2(x0, x1);
+                ds[i] = pack2(x0 * fmaf(-t0, t0, 1.f) * (dp[2 * i] - e.x), x1 * fmaf(-t1, t1, 1.f) * (dp[2 * i + 1] - e.y));
+            }
+            hold(gv);
+            wgmma_fence();
+            weighted<DP, BQ>(gv, p, d);
+            wgmma_commit();
+        } else {
+#pragma unroll
+            for (int j = 0; j < BQ / 8; j++) {
+                float2 l = *(const float2 *)&rows[st][0][j * 8 + lane % 4 * 2];
+#pragma unroll
+                for (int c = 0; c < 4; c++) s[4 * j + c] = exp2_fast(fmaf(s[4 * j + c], scale2, c & 1 ? -l.y : -l.x));
+            }
+            if (row0 < top + 63 || row0 + BQ - 1 > all) {
+#pragma unroll
+                for (int c = 0; c < BQ / 2; c++) {
+                    int row = row0 + c / 4 * 8 + lane % 4 * 2 + (c & 1);
+                    if (row < key + (c >> 1 & 1) * 8 || row > (c >> 1 & 1 ? last1 : last0)) s[c] = 0.f;
+                }
+            }
+            pack_rows<BQ>(p, s);
+            hold(gv);
+            wgmma_fence();
+            weighted<DP, BQ>(gv, p, d);
+            wgmma_commit();
+            wgmma_wait<1>();
+            hold(dp);
+#pragma unroll
+            for (int j = 0; j < BQ / 8; j++) {   // from the rounded probabilities: the exact ones would not fit beside the rest
+                float2 l = *(const float2 *)&rows[st][1][j * 8 + lane % 4 * 2];
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    float2 x = unpack2(p[2 * j + h]);
+                    ds[2 * j + h] = pack2(x.x * (dp[4 * j + 2 * h] - l.x), x.y * (dp[4 * j + 2 * h + 1] - l.y));
+                }
             }
         }
         hold(gk);
