@@ -21,6 +21,7 @@ type Config struct {
 	RMSNormEps       float64
 	RopeTheta        float64
 	RopeScaling      RopeScaling
+	PartialRotary    float64 // the share of a head that is rotated, its first columns; 0 = all of it
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
 	QKVBias          bool // biases on q, k and v
@@ -115,6 +116,9 @@ func (c *Config) read(k *Keys, d Dialect) {
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
 	c.RMSNormEps = 1e-6
+	if d.NormEps != 0 {
+		c.RMSNormEps = d.NormEps
+	}
 	k.Float("rms_norm_eps", &c.RMSNormEps)
 	c.HiddenAct = "silu"
 	if k.Text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
@@ -126,7 +130,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.Text("torch_dtype", &c.DType)
 	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
-	c.readRope(k)
+	c.readRope(k, d)
 	d.Read(c, k)
 }
 

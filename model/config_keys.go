@@ -15,8 +15,12 @@ import (
 
 // Dialect is what config.json of a family means where families differ.
 type Dialect struct {
-	Architecture    string // the one that architectures may name
-	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
+	Architecture    string  // the one that architectures may name
+	KVHeadsOptional bool    // absent num_key_value_heads = num_attention_heads
+	PartialRotary   bool    // partial_rotary_factor may be below 1
+	NormEps         float64 // rms_norm_eps where it is absent; 0 = 1e-6
+	// RopeTypes are the kinds of rotary scaling by the names that files give them; nil = the general ones (rope.go).
+	RopeTypes map[string]string
 	// Read takes the family's own keys, after those that all families have.
 	Read func(c *Config, k *Keys)
 	// Fixed are keys of which one value is supported.
@@ -116,7 +120,9 @@ func newKeys(data []byte) (*Keys, error) {
 // followsFromBad: the file does not give key, and what it is derived from is
 // already reported.
 func (k *Keys) followsFromBad(key string) bool {
+	head := []string{"partial_rotary_factor", "head_dim", "num_attention_heads", "hidden_size"}
 	from := map[string][]string{
+		"rope_scaling.short_factor": head, "rope_scaling.long_factor": head, "rope_parameters.short_factor": head, "rope_parameters.long_factor": head,
 		"num_key_value_heads": {"num_attention_heads"},
 		"head_dim":            {"num_attention_heads", "hidden_size"},
 		"bos_token_id":        {"vocab_size"},
@@ -186,6 +192,8 @@ func (k *Keys) Int(key string, v *int) bool       { return k.take(key, "a whole 
 func (k *Keys) Float(key string, v *float64) bool { return k.take(key, "a number", v) }
 func (k *Keys) Bool(key string, v *bool) bool     { return k.take(key, "true or false", v) }
 func (k *Keys) Text(key string, v *string) bool   { return k.take(key, "a string", v) }
+
+func (k *Keys) Object(key string, v *map[string]any) bool { return k.take(key, "an object", v) }
 
 func (k *Keys) Texts(key string) (list []string) {
 	k.take(key, "a list of strings", &list)

@@ -48,9 +48,9 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 
 // Head is the vocabulary head's weight [V,C]: the embeddings where the model ties them.
 func (nw Network) Head(n *nn.Net) *graph.Value {
-	name := "lm_head.weight"
+	name := head
 	if nw.Config.TieEmbeddings {
-		name = "model.embed_tokens.weight"
+		name = embeddings
 	}
 	return n.Head(name, nw.Config.VocabSize, nw.Config.HiddenSize)
 }

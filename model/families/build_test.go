@@ -2,7 +2,9 @@ package families_test
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,33 +156,57 @@ func openWeights(t testing.TB, path string) *weights.File {
 	return f
 }
 
-// models are the reference models: the name of each, and that of its weights' file.
-func models(t testing.TB) map[string]string {
-	m := map[string]string{}
-	golden.JSON(t, golden.Path(t, "families/models.json"), &m)
-	if len(m) < 12 {
-		t.Fatalf("%d reference models", len(m))
-	}
-	return m
+// referenceModel is a small model whose numbers transformers made.
+type referenceModel struct {
+	folder  string // under internal/golden/testdata
+	name    string
+	weights string // the name of its weights' file
 }
 
-func path(t testing.TB, name string) string { return golden.Path(t, filepath.Join("families", name)) }
+// folders of reference models, and how many each has.
+var folders = map[string]int{"families": 12, "phi": 9}
+
+// models are all reference models, in order.
+func models(t testing.TB) (all []referenceModel) {
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		m := map[string]string{}
+		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &m)
+		if len(m) != folders[folder] {
+			t.Fatalf("%s: %d reference models, want %d", folder, len(m), folders[folder])
+		}
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			all = append(all, referenceModel{folder, name, m[name]})
+		}
+	}
+	return all
+}
+
+func (m referenceModel) path(t testing.TB, ending string) string {
+	return golden.Path(t, filepath.Join(m.folder, m.name+ending))
+}
+
+func (m referenceModel) config(t testing.TB) model.Config {
+	return loadConfig(t, m.path(t, ".config.json"))
+}
+
+func (m referenceModel) open(t testing.TB) *weights.File {
+	return openWeights(t, golden.Path(t, filepath.Join(m.folder, m.weights+".safetensors")))
+}
 
 // TestWeightsHaveTheCheckpointsNames compares what the networks ask for with what transformers saves.
 func TestWeightsHaveTheCheckpointsNames(t *testing.T) {
 	nf4 := quant.Default()
-	for name, file := range models(t) {
+	for _, m := range models(t) {
 		for what, o := range map[string]nn.Options{"floats": {}, "nf4": {Scheme: &nf4}} {
-			c := loadConfig(t, path(t, name+".config.json"))
-			w := build(t, c, 1, 4, o, nil, adapter.Config{})
+			w := build(t, m.config(t), 1, 4, o, nil, adapter.Config{})
 			var want []weights.Spec
 			for _, x := range w.Weights() {
 				if x.Name != "" {
 					want = append(want, weights.Spec{Name: x.Name, Shape: x.Shape})
 				}
 			}
-			if err := weights.Check(openWeights(t, path(t, file+".safetensors")), want); err != nil {
-				t.Errorf("%s, %s: %v", name, what, err)
+			if err := weights.Check(m.open(t), want); err != nil {
+				t.Errorf("%s, %s: %v", m.name, what, err)
 			}
 		}
 	}
@@ -197,33 +223,41 @@ func TestEverythingPlans(t *testing.T) {
 		nested.DoubleQuant = true
 		schemes[name], schemes[name+" with nested scales"] = &plain, &nested
 	}
-	targets := map[string]func(c *adapter.Config){
-		"names":      func(c *adapter.Config) { c.TargetModules = adapter.Targets{"q_proj", "v_proj"} },
-		"all-linear": func(c *adapter.Config) { c.TargetModules = adapter.Targets{adapter.AllLinear} },
-		"expression": func(c *adapter.Config) {
-			c.TargetModules = adapter.Targets{`model\.layers\.1\.(self_attn|mlp)\.(k|o|down)_proj`}
+	// by the names of a layer's linear layers in their order
+	targets := map[string]func(c *adapter.Config, names []string){
+		"names":      func(c *adapter.Config, names []string) { c.TargetModules = adapter.Targets{names[0], names[2]} },
+		"all-linear": func(c *adapter.Config, _ []string) { c.TargetModules = adapter.Targets{adapter.AllLinear} },
+		"expression": func(c *adapter.Config, names []string) {
+			c.TargetModules = adapter.Targets{`model\.layers\.1\..*\.(` + names[1] + "|" + names[len(names)/2] + "|" + names[len(names)-1] + ")"}
 		},
-		"rank pattern": func(c *adapter.Config) {
-			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{"up_proj": 5, `.*\.1\..*q_proj`: 1}
+		"rank pattern": func(c *adapter.Config, names []string) {
+			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{names[len(names)-2]: 5, `.*\.1\..*` + names[0]: 1}
 		},
-		"alpha pattern": func(c *adapter.Config) {
-			c.TargetModules, c.AlphaPattern = adapter.Targets{adapter.AllLinear}, map[string]float64{"o_proj": 1}
+		"alpha pattern": func(c *adapter.Config, names []string) {
+			c.TargetModules, c.AlphaPattern = adapter.Targets{adapter.AllLinear}, map[string]float64{names[1]: 1}
 		},
-		"rslora and dropout": func(c *adapter.Config) { c.UseRSLoRA, c.Dropout = true, 0.1 },
+		"rslora and dropout": func(c *adapter.Config, names []string) {
+			c.TargetModules, c.UseRSLoRA, c.Dropout = adapter.Targets{names[0], names[2]}, true, 0.1
+		},
 	}
 	floats := map[string]kernel.DType{"f32": kernel.F32, "f64": kernel.F64}
-	layers := map[string]int{"names": 4, "all-linear": 14, "expression": 3, "rank pattern": 14, "alpha pattern": 14, "rslora and dropout": 4}
+	// how many of a layer's linear layers are adapted, of so many; the expression's are one layer's
+	adapted := map[string]func(of int) int{
+		"names": func(int) int { return 2 }, "all-linear": func(of int) int { return of }, "expression": func(int) int { return 3 },
+		"rank pattern": func(of int) int { return of }, "alpha pattern": func(of int) int { return of }, "rslora and dropout": func(int) int { return 2 },
+	}
 	covered, kinds := 0, map[string]bool{}
-	for name := range models(t) {
-		c := loadConfig(t, path(t, name+".config.json"))
+	for _, m := range models(t) {
+		name, c := m.name, m.config(t)
 		kinds[c.ModelType] = true
+		names := linears(t, c)
 		for methodName, method := range adapter.Methods {
 			for schemeName, scheme := range schemes {
 				for targetName, target := range targets {
 					for floatName, float := range floats {
 						what := strings.Join([]string{name, methodName, schemeName, targetName, floatName}, ", ")
 						lora := adapter.Default()
-						target(&lora)
+						target(&lora, names)
 						w := build(t, c, 2, 8, nn.Options{Float: float, Scheme: scheme}, &method, lora)
 						if err := w.trained.CheckTargets(lora); err != nil {
 							t.Errorf("%s: %v", what, err)
@@ -238,15 +272,19 @@ func TestEverythingPlans(t *testing.T) {
 						if _, err := graph.Need(p); err != nil {
 							t.Errorf("%s: %v", what, err)
 						}
-						if got := len(w.trained.Layers); got != layers[targetName] || len(grads) != 2*got {
-							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), layers[targetName])
+						want := adapted[targetName](len(names))
+						if targetName != "expression" {
+							want *= c.NumLayers
+						}
+						if got := len(w.trained.Layers); got != want || len(grads) != 2*got {
+							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), want)
 						}
 						for i, g := range grads {
 							v := w.trained.Params[i]
 							if !g.Type.Equal(v.Type) {
 								t.Errorf("%s: the gradient of %s is %v, the parameter %v", what, v.Name, g.Type, v.Type)
 							}
-							checkRank(t, what, v, lora)
+							checkRank(t, what, v, lora, names)
 						}
 						covered++
 					}
@@ -263,14 +301,36 @@ func TestEverythingPlans(t *testing.T) {
 		covered, len(models(t)), len(kinds), len(adapter.Methods), len(schemes), len(targets), len(floats))
 }
 
-func checkRank(t *testing.T, what string, v *nn.Value, lora adapter.Config) {
+// linears are the names of the linear layers that every layer of a model has, in their order.
+func linears(t *testing.T, c model.Config) (names []string) {
+	t.Helper()
+	of := map[string]int{}
+	build(t, c, 1, 4, nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
+		name := path[strings.LastIndexByte(path, '.')+1:]
+		if of[name]++; of[name] == 1 {
+			names = append(names, name)
+		}
+		return base
+	}}, nil, adapter.Config{})
+	for _, n := range names {
+		if of[n] != c.NumLayers {
+			t.Fatalf("%d layers have %d of %s", c.NumLayers, of[n], n)
+		}
+	}
+	if len(names) < 4 {
+		t.Fatalf("linear layers %v", names)
+	}
+	return names
+}
+
+func checkRank(t *testing.T, what string, v *nn.Value, lora adapter.Config, names []string) {
 	t.Helper()
 	want := lora.R
 	switch {
 	case lora.RankPattern == nil:
-	case strings.Contains(v.Name, ".1.self_attn.q_proj."):
+	case strings.Contains(v.Name, ".layers.1.") && strings.Contains(v.Name, "."+names[0]+"."):
 		want = 1
-	case strings.Contains(v.Name, ".up_proj."):
+	case strings.Contains(v.Name, "."+names[len(names)-2]+"."):
 		want = 5
 	}
 	rank := v.Type.Shape[1]

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/phi3"
 )
 
 // Build applies a network to a batch: token ids [M] -> hidden states after the final norm [M,C].
@@ -27,6 +28,7 @@ type Family struct {
 var Table = map[string]Family{
 	"llama":   {llama.Build, llama.Llama},
 	"mistral": {llama.Build, llama.Mistral},
+	"phi3":    {phi3.Build, phi3.Dialect},
 	"qwen2":   {llama.Build, llama.Qwen2},
 }
 

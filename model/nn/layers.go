@@ -84,7 +84,8 @@ type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QKVBias, OBias          bool
 	Window                  int    // keys seen, the token's own included; 0 = all earlier ones
-	RoPE                    *Value // [P,HeadDim]
+	RoPE                    *Value // [P,R]; R below HeadDim rotates the first R columns of every head
+	Fused                   bool   // one qkv_proj in the place of q_proj, k_proj and v_proj
 }
 
 // SelfAttention is o_proj(attention(rope(q_proj x), rope(k_proj x), v_proj x)): [M,C] -> [M,C].
@@ -92,20 +93,27 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 	var y *Value
 	n.In(name, func() {
 		width, q, kv := x.Width(), a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		if a.Fused {
+			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.fusedAttention(x, in, a))
+			return
+		}
 		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
 		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
 		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
-		query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
-		key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+		query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim}, query, a.RoPE, in.Positions)
+		key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim}, key, a.RoPE, in.Positions)
 		if in.Cache != nil {
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
-		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window},
-			query, key, value, in.CuQ, in.CuK)
+		heads := n.Apply(a.kernel(), query, key, value, in.CuQ, in.CuK)
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
 	return y
+}
+
+func (a Attention) kernel() kernel.Attention {
+	return kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window}
 }
 
 // CacheGroup is the state group of keys and values kept between tokens.
