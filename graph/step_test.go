@@ -223,7 +223,7 @@ func stepCases(t *testing.T, kinds []string, run func(name string, c model.Confi
 			method  string
 			targets adapter.Targets
 			dropout float64
-		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj", "qkv_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj"}, 0}, {"lora", all, .2}} {
+		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj", "qkv_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj", "qkv_proj"}, 0}, {"lora", all, .2}} {
 			for _, l := range []layout{{}, {reuse: 6}, {policy: graph.RecomputeCheap}, {policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
 				{policy: graph.RecomputeLayers, layers: 2}, {policy: graph.Offload}} {
 				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),

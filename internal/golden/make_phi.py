@@ -61,8 +61,8 @@ def main():
         m = models[name][1]
         made = {**runs.nll(m)}
         made["texts"], made["lead"] = runs.greedy(m, prompts)
-        families.gradients(out, name, copy.deepcopy(m), dict(r=3, lora_alpha=6, target_modules="all-linear"))
-        made["curve"] = runs.curve(copy.deepcopy(m), out / (name + ".lora"), lr=1.5e-2)
+        families.gradients(out, name, copy.deepcopy(m), dict(r=6, lora_alpha=3, target_modules="all-linear"))
+        made["curve"] = runs.curve(copy.deepcopy(m), out / (name + ".lora"), lr=8e-3)
         print(name, "mean NLL", made["mean_nll"], "lead", made["lead"], "losses", made["curve"]["loss"][0], made["curve"]["loss"][-1])
         (out / (name + ".runs.json")).write_text(json.dumps(made) + "\n")
     runs.tokenizer(out / "tokenizer.json")
