@@ -204,18 +204,20 @@ func (s *step) differs(t *testing.T, from *step) string {
 	return ""
 }
 
-// stepFamilies are those whose plans differ in kind: norms before, biases; four norms a layer with capped scores; norms of heads.
-var stepFamilies = []string{"llama", "qwen2", "gemma2", "gemma3_text"}
+// stepFamilies are those whose plans differ in kind: norms before, biases; four norms a layer with capped scores; norms of heads;
+// fused projections.
+var stepFamilies = []string{"llama", "qwen2", "gemma2", "gemma3_text", "phi3"}
 
 // stepKeys are what config.json of a family says besides.
 var stepKeys = map[string]string{
 	"gemma2": `, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 5`, "gemma3_text": `, "head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2`,
+	"phi3": `, "partial_rotary_factor": 0.75`,
 }
 
 // stepCases are families, adapters and recompute policies.
 func stepCases(t *testing.T, kinds []string, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
 	t.Helper()
-	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"}
 	for _, kind := range kinds {
 		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
 			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"%s}`, kind, stepKeys[kind]))
@@ -226,7 +228,7 @@ func stepCases(t *testing.T, kinds []string, run func(name string, c model.Confi
 			method  string
 			targets adapter.Targets
 			dropout float64
-		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj"}, 0}, {"lora", all, .2}} {
+		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj", "qkv_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj", "qkv_proj"}, 0}, {"lora", all, .2}} {
 			for _, l := range []layout{{}, {reuse: 6}, {policy: graph.RecomputeCheap}, {policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
 				{policy: graph.RecomputeLayers, layers: 2}, {policy: graph.Offload}} {
 				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),

@@ -73,16 +73,16 @@ func (o Attention) Grads() Backward {
 }
 
 func (o Attention) Scratch(in []Type, workers int) int64 {
-	return int64(workers) * o.forwardSlot(in[0])
+	return int64(workers) * o.forwardSlot(in[0].DType, in[0].Shape[1]/o.Heads)
 }
 
 // forwardSlot and backwardSlot are the scratch of a worker in bytes, see attentionSlot.
-func (o Attention) forwardSlot(q Type) int64 {
-	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, 2, 1, 2)
+func (o Attention) forwardSlot(d DType, head int) int64 {
+	return attentionSlot(d.Size(), head, o.Heads/o.KVHeads, 2, 1, 2)
 }
 
-func (o Attention) backwardSlot(q Type) int64 {
-	return attentionSlot(q.DType.Size(), q.Shape[1]/o.Heads, o.Heads/o.KVHeads, 3, 2, 1)
+func (o Attention) backwardSlot(d DType, head int) int64 {
+	return attentionSlot(d.Size(), head, o.Heads/o.KVHeads, 3, 2, 1)
 }
 
 func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
@@ -117,7 +117,7 @@ func (o AttentionGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (o AttentionGrad) Scratch(in []Type, workers int) int64 {
-	return 2*o.partialBytes(in[1]) + int64(workers)*Attention(o).backwardSlot(in[0])
+	return 2*o.partialBytes(in[1]) + int64(workers)*Attention(o).backwardSlot(in[0].DType, in[0].Shape[1]/o.Heads)
 }
 
 func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {

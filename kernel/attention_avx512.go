@@ -64,7 +64,7 @@ func (f avx512Forward) queries(t stack, h, q, rows int, mem []float32) {
 			sum[i] = 1 / sum[i]
 		}
 	}
-	avx512Rows(f.o[q*f.queryWidth+h*f.head:], f.queryWidth, rows, acc, sum, f.head)
+	avx512Rows(f.o[q*f.outWidth+h*f.head:], f.outWidth, rows, acc, sum, f.head)
 }
 
 type avx512Backward struct{ *attentionBackward[float32] }
@@ -88,9 +88,9 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 	left, right, acc := take(size), take(size), take(size)
 	lse, delta, ones := take(16), take(16), take(16)
 	p, ds := take(keyTile*avx512Queries), take(keyTile*avx512Queries)
-	at := q*b.queryWidth + h*b.head
-	avx512Columns(acc, b.o[at:], b.queryWidth, rows, b.head, 1)
-	avx512Columns(right, b.do[at:], b.queryWidth, rows, b.head, 1)
+	at, atOut := q*b.queryWidth+h*b.head, q*b.outWidth+h*b.head
+	avx512Columns(acc, b.o[atOut:], b.outWidth, rows, b.head, 1)
+	avx512Columns(right, b.do[atOut:], b.outWidth, rows, b.head, 1)
 	simd.Dots(&delta[0], &acc[0], &right[0], b.head)
 	avx512Columns(left, b.q[at:], b.queryWidth, rows, b.head, b.scale)
 	clear(acc)
@@ -103,14 +103,14 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 		copy(off[:], delta)
 		clear(delta)
 	}
-	queries, grads, width := b.q[at:], b.do[at:], b.queryWidth
+	queries, grads, width, gradWidth := b.q[at:], b.do[atOut:], b.queryWidth, b.outWidth
 	if rows < avx512Queries {
-		queries, grads, width = take(size), take(size), b.head
+		queries, grads, width, gradWidth = take(size), take(size), b.head, b.head
 		clear(queries)
 		clear(grads)
 		for i := range rows {
 			copy(queries[i*b.head:][:b.head], b.q[at+i*b.queryWidth:])
-			copy(grads[i*b.head:][:b.head], b.do[at+i*b.queryWidth:])
+			copy(grads[i*b.head:][:b.head], b.do[atOut+i*b.outWidth:])
 		}
 	}
 	from, stride := t.kv*b.head, 4*b.keyWidth
@@ -130,7 +130,7 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 		simd.SoftmaxGrad(&p[0], &ds[0], n, &lse[0], b.scale)
 		simd.Gather(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)
 		simd.Spread(&dk[k0*gradStride], &ds[0], &queries[0], 4*gradStride, 4*width, n, b.head)
-		simd.Spread(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*width, n, b.head)
+		simd.Spread(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*gradWidth, n, b.head)
 	}
 	avx512Rows(b.dq[at:], b.queryWidth, rows, acc, ones, b.head)
 }

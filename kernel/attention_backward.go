@@ -7,25 +7,28 @@ import "github.com/tierlora/tierlora/kernel/gemm"
 // and these are added in order. So every sum has one order whatever the number of threads. Where there are
 // sequences enough, a task is a sequence instead and writes dk and dv itself.
 func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
-	b := &attentionBackward[F]{
+	return differentiateAttention(c, o, &attentionBackward[F]{
 		attentionShape: newAttentionShape[F](Attention(o), in[0], in[1], in[6], in[7]),
 		q:              Floats[F](in[0]), k: Floats[F](in[1]), v: Floats[F](in[2]),
 		o: Floats[F](in[3]), lse: Floats[F](in[4]), do: Floats[F](in[5]),
 		dq: Floats[F](out[0]), dk: Floats[F](out[1]), dv: Floats[F](out[2]),
-		strands: o.strands(),
-	}
-	mem := c.Scratch
-	size := len(b.dk) * b.strands
-	b.partialK, mem = carve[F](mem, size), mem[o.partialBytes(in[1].Type):]
-	b.partialV, mem = carve[F](mem, size), mem[o.partialBytes(in[1].Type):]
-	b.slots = newSlots[F](mem, c.Workers(), Attention(o).backwardSlot(in[0].Type))
+	}, in[1].Type)
+}
+
+// differentiateAttention binds b, which knows what it reads and writes; k is the type of all keys by themselves.
+func differentiateAttention[F Float](c *CPU, o AttentionGrad, b *attentionBackward[F], k Type) func() {
+	b.strands = o.strands()
+	mem, size, bytes := c.Scratch, k.Elems()*b.strands, o.partialBytes(k)
+	b.partialK, mem = carve[F](mem, size), mem[bytes:]
+	b.partialV, mem = carve[F](mem, size), mem[bytes:]
+	b.slots = newSlots[F](mem, c.Workers(), Attention(o).backwardSlot(k.DType, b.head))
 	b.stack = b.rows
 	b.quicken()
 	pool, heads, last := c.Pool, o.KVHeads, b.strands-1
 	// Later strands begin with later queries, which see more keys: they go first.
 	strand := func(pool *gemm.Pool, i int) { b.strand(pool, last-i/heads, i%heads) }
 	whole := func(pool *gemm.Pool, i int) { b.whole(pool, i/heads, i%heads) }
-	sum := c.Range(b.keys, rowGrain(b.keyWidth*b.strands), b.sum)
+	sum := c.Range(b.keys, rowGrain(b.kvWidth*b.strands), b.sum)
 	return func() {
 		if b.even(heads) {
 			pool.ParallelOn((len(b.cuQ)-1)*heads, whole)
@@ -72,7 +75,7 @@ func (b *attentionBackward[F]) workspace(mem []F, rows int) (w workspace[F]) {
 // sum of dk and dv.
 func (b *attentionBackward[F]) strand(pool *gemm.Pool, strand, kv int) {
 	size := b.keys * b.head
-	at := (strand*b.keyWidth + kv*b.head) * b.keys
+	at := (strand*b.kvWidth + kv*b.head) * b.keys
 	dk, dv := b.partialK[at:][:size], b.partialV[at:][:size]
 	clear(dk)
 	clear(dv)
@@ -143,10 +146,10 @@ func (b *attentionBackward[F]) whole(pool *gemm.Pool, s, kv int) {
 func (b *attentionBackward[F]) rows(pool *gemm.Pool, t stack, mem, dk, dv []F, stride int) {
 	rows := b.group * t.queries()
 	w := b.workspace(mem, rows)
-	b.gather(w.q, b.q, t, rows, b.scale)
-	b.gather(w.do, b.do, t, rows, 1)
+	b.gather(w.q, b.q, b.queryWidth, t, rows, b.scale)
+	b.gather(w.do, b.do, b.outWidth, t, rows, 1)
 	for r := range rows {
-		w.delta[r] = b.loops.Dot(w.do[r*b.head:][:b.head], b.o[b.at(t, r):][:b.head])
+		w.delta[r] = b.loops.Dot(w.do[r*b.head:][:b.head], b.o[b.at(t, r, b.outWidth):][:b.head])
 	}
 	clear(w.dq)
 	first, _ := b.sees(t.sequence, t.from)
@@ -161,7 +164,7 @@ func (b *attentionBackward[F]) rows(pool *gemm.Pool, t stack, mem, dk, dv []F, s
 		gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
 	}
 	for r := range rows {
-		b.loops.Scale(b.dq[b.at(t, r):][:b.head], w.dq[r*b.head:], b.scale)
+		b.loops.Scale(b.dq[b.at(t, r, b.queryWidth):][:b.head], w.dq[r*b.head:], b.scale)
 	}
 }
 
@@ -184,12 +187,12 @@ func (b *attentionBackward[F]) probabilities(w workspace[F], t stack, rows, k0, 
 // sum adds up the partial sums of rows lo..hi of dk and dv.
 func (b *attentionBackward[F]) sum(lo, hi int) {
 	for j := lo; j < hi; j++ {
-		for h := 0; h < b.keyWidth; h += b.head {
+		for h := 0; h < b.kvWidth; h += b.head {
 			dk, dv := b.dk[j*b.keyWidth+h:][:b.head], b.dv[j*b.keyWidth+h:][:b.head]
 			clear(dk)
 			clear(dv)
 			for strand := range b.strands {
-				at := (strand*b.keyWidth+h)*b.keys + j*b.head
+				at := (strand*b.kvWidth+h)*b.keys + j*b.head
 				b.loops.Blend(dk, 1, b.partialK[at:][:b.head], 1)
 				b.loops.Blend(dv, 1, b.partialV[at:][:b.head], 1)
 			}

@@ -7,11 +7,15 @@ import (
 )
 
 func attention[F Float](c *CPU, o Attention, in, out []Tensor) func() {
+	return attend(c, o, newAttentionShape[F](o, in[0], in[1], in[3], in[4]), Floats[F](in[0]), Floats[F](in[1]), Floats[F](in[2]), out)
+}
+
+// attend is attention of q, k and v where they lie.
+func attend[F Float](c *CPU, o Attention, shape attentionShape[F], q, k, v []F, out []Tensor) func() {
 	f := &attentionForward[F]{
-		attentionShape: newAttentionShape[F](o, in[0], in[1], in[3], in[4]),
-		q:              Floats[F](in[0]), k: Floats[F](in[1]), v: Floats[F](in[2]),
+		attentionShape: shape, q: q, k: k, v: v,
 		o: Floats[F](out[0]), lse: Floats[F](out[1]),
-		slots: newSlots[F](c.Scratch, c.Workers(), o.forwardSlot(in[0].Type)),
+		slots: newSlots[F](c.Scratch, c.Workers(), o.forwardSlot(out[0].DType, shape.head)),
 	}
 	f.stack = f.rows
 	f.quicken()
@@ -33,7 +37,7 @@ func (f *attentionForward[F]) block(pool *gemm.Pool, block, kv int) {
 	lo, hi := block*f.tile, min((block+1)*f.tile, f.queries)
 	width := f.group * f.head
 	for i := lo; i < hi; i++ {
-		clear(f.o[i*f.queryWidth+kv*width:][:width])
+		clear(f.o[i*f.outWidth+kv*width:][:width])
 	}
 	for h := kv * f.group; h < (kv+1)*f.group; h++ {
 		clear(f.lse[h*f.queries+lo : h*f.queries+hi])
@@ -56,7 +60,7 @@ func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 	o, mem := mem[:rows*f.head], mem[rows*f.head:]
 	p, mem := mem[:rows*keyTile], mem[rows*keyTile:]
 	top, sum := mem[:rows], mem[rows:][:rows]
-	f.gather(q, f.q, t, rows, f.scale)
+	f.gather(q, f.q, f.queryWidth, t, rows, f.scale)
 	clear(o)
 	clear(sum)
 	for i := range top {
@@ -76,7 +80,7 @@ func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 	}
 	for r := range rows {
 		if sum[r] != 0 {
-			f.loops.Scale(f.o[f.at(t, r):][:f.head], o[r*f.head:], 1/sum[r])
+			f.loops.Scale(f.o[f.at(t, r, f.outWidth):][:f.head], o[r*f.head:], 1/sum[r])
 			f.lse[f.statistic(t, r)] = top[r] + F(math.Log(float64(sum[r])))
 		}
 	}

@@ -13,14 +13,14 @@ func (Attention) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, ComputeType, I32, I32}, []DType{ComputeType, F32}
 }
 
-// geometry plans both directions, so that they are always of one family.
-func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error) {
-	D = q.Shape[1] / o.Heads
-	family, err := cuda.AttentionFamily(q.DType.String(), sm, D)
+// geometry plans both directions, so that they are always of one family; y is the type of attention's output.
+func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error) {
+	D = y.Shape[1] / o.Heads
+	family, err := cuda.AttentionFamily(y.DType.String(), sm, D)
 	if err != nil {
 		return a, D, err
 	}
-	a, err = cuda.NewAttention(family, q.Shape[0], o.Heads, o.KVHeads, D)
+	a, err = cuda.NewAttention(family, y.Shape[0], o.Heads, o.KVHeads, D)
 	if err == nil && o.Cap > 0 {
 		a = a.Capped()
 	}
@@ -30,23 +30,29 @@ func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error)
 var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not supported on the GPU")
 
 func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	q, k, v, cu, y, lse := in[0], in[1], in[2], in[3], out[0].Ptr, out[1].Ptr
-	if cu.Ptr != in[4].Ptr {
+	if in[3].Ptr != in[4].Ptr {
 		return o.cached(g, in, out)
 	}
-	a, D, err := o.geometry(q.Type, g.Device.SM())
+	return o.attend(g, in[0], in[1], in[2], in[3], out)
+}
+
+// attend is attention of q, k and v where they lie: of each the address of its first head, and from row to row as many
+// elements as its type has columns.
+func (o Attention) attend(g *GPU, q, k, v, cu DeviceTensor, out []DeviceTensor) (func() error, error) {
+	y, lse := out[0].Ptr, out[1].Ptr
+	a, D, err := o.geometry(out[0].Type, g.Device.SM())
 	if err != nil {
 		return nil, err
 	}
-	ldq, ldk := int32(o.Heads*D), int32(o.KVHeads*D)
+	ldq, ldk, ldo := int32(q.Shape[1]), int32(k.Shape[1]), int32(o.Heads*D)
 	if a.Family == cuda.Hopper {
 		m := o.maps(g, D)
 		order, sort := m.order(a, cuda.OrderForward, q, cu)
 		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr, order}
-		work, err := m.launch(a.Forward, o.args(args, q, cu, D, ldq))
+		work, err := m.launch(a.Forward, o.args(args, q, cu, D, ldo))
 		return inOrder(sort, work), err
 	}
-	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldq)...)
+	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldo)...)
 }
 
 // args are a launch's arguments: buffers, sizes, row strides, scale, window and, if there is one, the cap.
@@ -79,9 +85,9 @@ func (o Attention) maps(g *GPU, D int) *headMaps { return &headMaps{o: o, g: g, 
 func (m *headMaps) q(t DeviceTensor, rows int) gpu.TensorMap { return m.heads(t, m.o.Heads, rows) }
 func (m *headMaps) k(t DeviceTensor, rows int) gpu.TensorMap { return m.heads(t, m.o.KVHeads, rows) }
 
-// heads maps [M,heads,D] in boxes of 64 columns of one head and so many rows.
+// heads maps [M,heads,D], whose rows may hold more, in boxes of 64 columns of one head and so many rows.
 func (m *headMaps) heads(t DeviceTensor, heads, rows int) gpu.TensorMap {
-	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(t.DType.Size() * m.D), int64(t.DType.Size() * heads * m.D)}, []int{64, 1, rows}, 128)
+	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(t.DType.Size() * m.D), int64(t.DType.Size() * t.Shape[1])}, []int{64, 1, rows}, 128)
 	m.err = errors.Join(m.err, err)
 	return x
 }
@@ -109,31 +115,40 @@ func (o AttentionGrad) deltaBytes(q Type) int64 {
 	return (int64(o.Heads)*int64(q.Shape[0])*4 + 255) &^ 255
 }
 
-func (o AttentionGrad) ScratchGPU(in, _ []Type, sm int) int64 {
-	a, _, err := Attention(o).geometry(in[0], sm)
+func (o AttentionGrad) ScratchGPU(in, _ []Type, sm int) int64 { return o.scratch(in[3], sm) }
+
+// scratch is what attention's gradient needs; y is the type of attention's output.
+func (o AttentionGrad) scratch(y Type, sm int) int64 {
+	a, _, err := Attention(o).geometry(y, sm)
 	if err != nil {
 		return 0 // the forward body reports it
 	}
-	return o.deltaBytes(in[0]) + a.Part
+	return o.deltaBytes(y) + a.Part
 }
 
 func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	q, k, v, y, lse, dy, cu := in[0], in[1], in[2], in[3].Ptr, in[4].Ptr, in[5], in[6]
-	if cu.Ptr != in[7].Ptr {
+	if in[6].Ptr != in[7].Ptr {
 		return nil, errKeyBounds
 	}
+	return o.differentiate(g, in, in[6], [3]gpu.Ptr{out[0].Ptr, out[1].Ptr, out[2].Ptr})
+}
+
+// differentiate writes the gradients of q, k and v to where d says, in rows as attend reads those. in is q, k, v, o, lse
+// and the gradient of o.
+func (o AttentionGrad) differentiate(g *GPU, in []DeviceTensor, cu DeviceTensor, d [3]gpu.Ptr) (func() error, error) {
+	q, k, v, y, lse, dy := in[0], in[1], in[2], in[3], in[4].Ptr, in[5]
 	f := Attention(o)
-	a, D, err := f.geometry(q.Type, g.Device.SM())
+	a, D, err := f.geometry(y.Type, g.Device.SM())
 	if err != nil {
 		return nil, err
 	}
-	dq, dk, dv := out[0].Ptr, out[1].Ptr, out[2].Ptr
-	delta, part := g.Scratch, g.Scratch.Add(o.deltaBytes(q.Type))
+	dq, dk, dv := d[0], d[1], d[2]
+	delta, part := g.Scratch, g.Scratch.Add(o.deltaBytes(y.Type))
 	if a.Splits == 1 {
 		part = 0
 	}
-	M, ldq, ldk := int32(q.Shape[0]), int32(o.Heads*D), int32(o.KVHeads*D)
-	sums, err := g.Launch(a.Delta, delta, y, dy.Ptr, M, int32(o.Heads), int32(D), ldq)
+	M, ldq, ldk, ldo := int32(q.Shape[0]), int32(q.Shape[1]), int32(k.Shape[1]), int32(o.Heads*D)
+	sums, err := g.Launch(a.Delta, delta, y.Ptr, dy.Ptr, M, int32(o.Heads), int32(D), ldo)
 	if err != nil {
 		return nil, err
 	}
@@ -152,11 +167,11 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 		queries = func() (func() error, error) { return m.launch(a.Query, f.args(query, q, cu, D, ldq)) }
 	} else {
 		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}
-		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk, ldq)...); err != nil {
+		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk, ldo)...); err != nil {
 			return nil, err
 		}
 		queries = func() (func() error, error) {
-			return g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, cu, D, ldq, ldk, ldq)...)
+			return g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, cu, D, ldq, ldk, ldo)...)
 		}
 	}
 	if a.Splits > 1 {

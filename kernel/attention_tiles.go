@@ -69,8 +69,10 @@ type attentionShape[F Float] struct {
 	head       int // elements of a head
 	group      int // query heads of a key head
 	tile       int // queries of a tile
-	queryWidth int
-	keyWidth   int
+	queryWidth int // from row to row of q and its gradient
+	keyWidth   int // of k, v and their gradients
+	outWidth   int // of o and its gradient: all query heads
+	kvWidth    int // all key heads
 	queries    int
 	keys       int
 	window     int
@@ -82,7 +84,7 @@ func newAttentionShape[F Float](o Attention, q, k, cuQ, cuK Tensor) attentionSha
 	group := o.Heads / o.KVHeads
 	return attentionShape[F]{
 		loops: simd.Best[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
-		queryWidth: q.Shape[1], keyWidth: k.Shape[1], queries: q.Shape[0], keys: k.Shape[0],
+		queryWidth: q.Shape[1], keyWidth: k.Shape[1], outWidth: q.Shape[1], kvWidth: k.Shape[1], queries: q.Shape[0], keys: k.Shape[0],
 		window: o.Window, scale: F(o.Scale), cap: F(o.Cap), cuQ: cuQ.I32(), cuK: cuK.I32(),
 	}
 }
@@ -121,10 +123,10 @@ func (a *attentionShape[F]) visible(t stack, row, k0, k1 int) (lo, hi int) {
 	return min(max(lo, k0), k1) - k0, min(max(hi, k0), k1) - k0
 }
 
-// at is where a row of a stack begins in a tensor of queries.
-func (a *attentionShape[F]) at(t stack, row int) int {
+// at is where a row of a stack begins in a tensor with a row of that width for each query.
+func (a *attentionShape[F]) at(t stack, row, width int) int {
 	n := t.queries()
-	return (t.from+row%n)*a.queryWidth + (t.kv*a.group+row/n)*a.head
+	return (t.from+row%n)*width + (t.kv*a.group+row/n)*a.head
 }
 
 // statistic is where a row of a stack stands in a tensor [H,M].
@@ -133,10 +135,10 @@ func (a *attentionShape[F]) statistic(t stack, row int) int {
 	return (t.kv*a.group+row/n)*a.queries + t.from + row%n
 }
 
-// gather copies a stack's rows, times s, to dst [rows,D].
-func (a *attentionShape[F]) gather(dst, src []F, t stack, rows int, s F) {
+// gather copies a stack's rows of src, times s, to dst [rows,D].
+func (a *attentionShape[F]) gather(dst, src []F, width int, t stack, rows int, s F) {
 	for r := range rows {
-		a.loops.Scale(dst[r*a.head:][:a.head], src[a.at(t, r):], s)
+		a.loops.Scale(dst[r*a.head:][:a.head], src[a.at(t, r, width):], s)
 	}
 }
 

@@ -11,38 +11,54 @@ import (
 // (Su et al., "RoFormer", 2021), in the convention of transformers' rotate_half: element i < D/2 pairs
 // with element i+D/2.
 //
-//	x f[M,H*D], table f[P,D], positions i32[M] -> y f[M,H*D]
-//	y[i] = x[i]*cos - x[i+D/2]*sin,  y[i+D/2] = x[i+D/2]*cos + x[i]*sin
+//	x f[M,(H+Rest)*D], table f[P,R], positions i32[M] -> y f[M,(H+Rest)*D]
+//	y[i] = x[i]*cos - x[i+R/2]*sin,  y[i+R/2] = x[i+R/2]*cos + x[i]*sin,  i < R/2, in the first H heads
 //
-// Row p of the table holds the D/2 cosines of position p, then the D/2 sines. Inverse rotates back. A row
-// whose position is outside the table becomes NaN: the caller checks positions.
+// Row p of the table holds the R/2 cosines of position p, then the R/2 sines. A table narrower than the heads rotates
+// the first R elements of each; the others, and the Rest heads that end a row, stay as they are. Inverse rotates back.
+// A row whose position is outside the table becomes NaN: the caller checks positions.
 type RoPE struct {
-	Heads   int
+	Heads   int // H, rotated
+	Rest    int // heads of a row that are not: the values of a fused projection
+	HeadDim int // D; 0 = R
 	Inverse bool
 }
 
 func (RoPE) Name() string { return "rope" }
 
 func (o RoPE) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, "f[M,C]", "f[P,D]", "i32[M]")
+	d, err := Want(in, "f[M,C]", "f[P,R]", "i32[M]")
 	if err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 1); err != nil {
 		return nil, err
 	}
-	width, head := d.At('C'), d.At('D')
-	if head%2 != 0 {
-		return nil, fmt.Errorf("input 1 is %v: the head size must be even", in[1])
+	width, turned := d.At('C'), d.At('R')
+	if turned == 0 || turned%2 != 0 {
+		return nil, fmt.Errorf("input 1 is %v: the size that is rotated must be even", in[1])
 	}
-	if o.Heads <= 0 || o.Heads*head != width {
-		return nil, fmt.Errorf("input 0 is %v, want %d heads of %d elements, as input 1 has", in[0], o.Heads, head)
+	head := o.head(in[1])
+	if head < turned {
+		return nil, fmt.Errorf("input 1 is %v: it rotates more than a head of %d elements", in[1], head)
+	}
+	if o.Heads <= 0 || o.Rest < 0 || (o.Heads+o.Rest)*head != width {
+		return nil, fmt.Errorf("input 0 is %v, want %d heads of %d elements", in[0], o.Heads+o.Rest, head)
 	}
 	return []Type{in[0]}, nil
 }
 
+// head is the size of a head.
+func (o RoPE) head(table Type) int {
+	if o.HeadDim == 0 {
+		return table.Shape[1]
+	}
+	return o.HeadDim
+}
+
 func (o RoPE) Grads() Backward {
-	back := RoPE{o.Heads, !o.Inverse}
+	back := o
+	back.Inverse = !o.Inverse
 	return Backward{
 		Calls: []Call{{back, []Ref{Upstream(), In(1), In(2)}}},
 		Grads: []Ref{FromCall(0, 0), {}, {}},
@@ -60,8 +76,9 @@ func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
 
 func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 	x, table, positions, y := Floats[F](in[0]), Floats[F](in[1]), in[2].I32(), Floats[F](out[0])
-	width, limit, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1]
-	half, rotate, eights := head/2, simd.Best[F]().Rotate, simd.Best[F]().RotateEights
+	width, limit, turned, head := in[0].Shape[1], in[1].Shape[0], in[1].Shape[1], o.head(in[1].Type)
+	heads, whole := o.Heads*head, o.Rest == 0 && head == turned
+	half, rotate, eights := turned/2, simd.Best[F]().Rotate, simd.Best[F]().RotateEights
 	if half < 8 {
 		rotate = simd.Rotate[F] // less than a vector
 	}
@@ -78,12 +95,15 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 				}
 				continue
 			}
-			cos, sin := table[p*head:][:half], table[p*head+half:][:half]
-			if head == 8 {
+			cos, sin := table[p*turned:][:half], table[p*turned+half:][:half]
+			if whole && head == 8 {
 				eights(y, x, cos, sin, sign)
 				continue
 			}
-			for h := 0; h < width; h += head {
+			if !whole {
+				copy(y, x)
+			}
+			for h := 0; h < heads; h += head {
 				rotate(y[h:][:half], y[h+half:][:half], x[h:][:half], x[h+half:], cos, sin, sign)
 			}
 		}

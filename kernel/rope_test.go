@@ -1,7 +1,9 @@
 package kernel_test
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -22,6 +24,40 @@ func TestRoPE(t *testing.T) {
 			kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, s.rows, s.heads, s.head).String(), Kernel: k, In: []kerneltest.Input{
 				kerneltest.Normal(s.rows, s.heads*s.head), kerneltest.Normal(11, s.head), positions(s.rows),
 			}, Bound: 1.5e-7})
+		}
+		for _, s := range []struct{ rows, heads, rest, head, turned int }{{5, 3, 0, 8, 6}, {4, 2, 1, 8, 8}, {7, 3, 2, 128, 96}, {3, 1, 1, 6, 2}, {130, 4, 2, 64, 32}} {
+			k := kernel.RoPE{Heads: s.heads, Rest: s.rest, HeadDim: s.head, Inverse: inverse}
+			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%+v", s), Kernel: k, In: []kerneltest.Input{
+				kerneltest.Normal(s.rows, (s.heads+s.rest)*s.head), kerneltest.Normal(11, s.turned), positions(s.rows),
+			}, Bound: 1.5e-7})
+		}
+	}
+}
+
+// TestRoPEOfAPart: the columns that are rotated have the bits of heads of that size, the others stay.
+func TestRoPEOfAPart(t *testing.T) {
+	const rows, heads, rest, head, turned = 6, 3, 2, 24, 16
+	x, table := normal32(1, rows*(heads+rest)*head), f32s(normal32(2, 9*turned), 9, turned)
+	positions := i32s([]int32{0, 3, 8, 1, 7, 4})
+	var part []float32 // of every rotated head, the columns that are rotated
+	for r := range rows {
+		for h := range heads {
+			part = append(part, x[(r*(heads+rest)+h)*head:][:turned]...)
+		}
+	}
+	want := evaluate(t, kernel.RoPE{Heads: heads}, f32s(part, rows, heads*turned), table, positions)[0].F32()
+	got := evaluate(t, kernel.RoPE{Heads: heads, Rest: rest, HeadDim: head}, f32s(x, rows, (heads+rest)*head), table, positions)[0].F32()
+	for r := range rows {
+		for h := range heads + rest {
+			at, n := (r*(heads+rest)+h)*head, 0
+			if h < heads {
+				if n = turned; !slices.Equal(got[at:][:n], want[(r*heads+h)*turned:][:n]) {
+					t.Errorf("row %d, head %d: the rotated columns differ", r, h)
+				}
+			}
+			if !slices.Equal(got[at+n:at+head], x[at+n:at+head]) {
+				t.Errorf("row %d, head %d: columns that stay have changed", r, h)
+			}
 		}
 	}
 }
@@ -69,6 +105,13 @@ func TestRoPERefuses(t *testing.T) {
 			heads = 4
 		}
 		if _, err := (kernel.RoPE{Heads: heads}).Shape(in); err == nil {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+	for what, k := range map[string]kernel.RoPE{
+		"a table wider than the heads": {Heads: 3, HeadDim: 4}, "heads that do not fill a row": {Heads: 1, HeadDim: 6}, "a negative rest": {Heads: 3, Rest: -1, HeadDim: 6},
+	} {
+		if _, err := k.Shape([]kernel.Type{x, kernel.T(kernel.F32, 9, 6), p}); err == nil {
 			t.Errorf("%s is accepted", what)
 		}
 	}

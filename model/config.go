@@ -21,6 +21,7 @@ type Config struct {
 	RMSNormEps       float64
 	RopeTheta        float64
 	RopeScaling      RopeScaling
+	PartialRotary    float64 // the share of a head that is rotated, its first columns; 0 = all of it
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
 	QKVBias          bool // biases on q, k and v
@@ -185,7 +186,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	if d.LayerRope {
 		k.splitRope()
 	}
-	c.readRope(k)
+	c.readRope(k, d)
 	d.Read(c, k)
 }
 

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: gemma, gemma2, gemma3, gemma3_text, llama, mistral, mixtral, qwen2, qwen3_moe)`},
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: gemma, gemma2, gemma3, gemma3_text, llama, mistral, mixtral, phi3, qwen2, qwen3_moe)`},
 		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
 		{"llama", `"hidden_act":"gelu"`, `hidden_act = "gelu": only silu is supported`},
@@ -141,6 +142,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type":"qwen2",` + sizes + `,"use_sliding_window":true,"max_window_layers":2}`))
 	f.Add([]byte(`{"model_type":"llama",` + sizes + `,"rope_scaling":{"type":"yarn","factor":4}}`))
 	f.Add([]byte(`{"model_type":"mistral",` + sizes + `,"rope_parameters":{"rope_type":"dynamic","factor":4}}`))
+	f.Add([]byte(`{"model_type":"phi3",` + sizes + `,"partial_rotary_factor":0.25,"rope_scaling":{"type":"su","short_factor":[1,1],"long_factor":[1,2]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := families.ParseConfig(data)
 		if err != nil {
@@ -153,11 +155,11 @@ func FuzzParseConfig(f *testing.F) {
 			c.Window(i)
 		}
 		freq, scale, err := c.InvFreq(c.MaxPositions)
-		if err != nil || len(freq) != c.HeadDim/2 || !(scale > 0) {
+		if err != nil || len(freq) != c.RotaryColumns()/2 || c.RotaryColumns() > c.HeadDim || !(scale > 0) {
 			t.Fatalf("%d frequencies, scale %g, %v", len(freq), scale, err)
 		}
 		for i, w := range freq {
-			if !(w >= 0 && w <= 1) {
+			if !(w >= 0 && w <= 1) && (c.RopeScaling.Type != "longrope" || math.IsInf(w, 0)) { // its factors may be below 1
 				t.Fatalf("frequency %d = %g of %+v", i, w, c)
 			}
 		}

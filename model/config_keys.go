@@ -17,7 +17,10 @@ import (
 type Dialect struct {
 	Architecture    string // the one that architectures may name
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
+	PartialRotary   bool   // partial_rotary_factor may be below 1
 	ActivationKey   string // the key that names the activation, see activations; "" = hidden_act, which must be silu
+	// RopeTypes are the kinds of rotary scaling by the names that files give them; nil = the general ones (rope.go).
+	RopeTypes map[string]string
 	// LayerRope: rope_parameters may hold an object for each kind of layer.
 	LayerRope bool
 	// Text is the dialect of text_config, the language model of a model of text and images, TextType its model_type and Other
@@ -127,7 +130,9 @@ func newKeys(data []byte) (*Keys, error) {
 // followsFromBad: the file does not give key, and what it is derived from is
 // already reported.
 func (k *Keys) followsFromBad(key string) bool {
+	head := []string{"partial_rotary_factor", "head_dim", "num_attention_heads", "hidden_size"}
 	from := map[string][]string{
+		"rope_scaling.short_factor": head, "rope_scaling.long_factor": head, "rope_parameters.short_factor": head, "rope_parameters.long_factor": head,
 		"num_key_value_heads": {"num_attention_heads"},
 		"head_dim":            {"num_attention_heads", "hidden_size"},
 		"bos_token_id":        {"vocab_size"},
@@ -207,6 +212,7 @@ func (k *Keys) text(d Dialect) *Keys {
 	k.rest(d)
 	return inner
 }
+
 // Given tells whether the file has the key, null or not, taken or not.
 func (k *Keys) Given(key string) bool { return k.given[key] }
 
@@ -231,6 +237,8 @@ func (k *Keys) Int(key string, v *int) bool       { return k.take(key, "a whole 
 func (k *Keys) Float(key string, v *float64) bool { return k.take(key, "a number", v) }
 func (k *Keys) Bool(key string, v *bool) bool     { return k.take(key, "true or false", v) }
 func (k *Keys) Text(key string, v *string) bool   { return k.take(key, "a string", v) }
+
+func (k *Keys) Object(key string, v *map[string]any) bool { return k.take(key, "an object", v) }
 
 func (k *Keys) Texts(key string) (list []string) {
 	k.take(key, "a list of strings", &list)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -12,15 +13,18 @@ import (
 // RopeScaling says how the rotary frequencies are stretched beyond the length a
 // model was first trained for. A zero optional value means: not given.
 type RopeScaling struct {
-	Type                 string  // "default" (or ""), "linear", "dynamic", "llama3", "yarn"
-	Factor               float64 // all but default; at least 1
-	OriginalMaxPositions int     // llama3; optional for yarn (else MaxPositions)
+	Type                 string  // "default" (or ""), "linear", "dynamic", "llama3", "yarn", "longrope"
+	Factor               float64 // all but default; at least 1; optional for longrope (else MaxPositions / OriginalMaxPositions)
+	OriginalMaxPositions int     // llama3; optional for yarn and longrope (else MaxPositions)
 	LowFreqFactor        float64 // llama3
 	HighFreqFactor       float64 // llama3
-	AttentionFactor      float64 // yarn, optional: multiplies cos and sin
+	AttentionFactor      float64 // yarn and longrope, optional: multiplies cos and sin
 	MScale, MScaleAllDim float64 // yarn, optional: make the attention factor
 	BetaFast, BetaSlow   float64 // yarn, optional: 32 and 1
 	NoTruncate           bool    // yarn: "truncate": false keeps the fractional bounds
+	// ShortFactor and LongFactor divide the frequencies one by one: the long ones where the run's longest sequence has more
+	// than OriginalMaxPositions tokens. longrope.
+	ShortFactor, LongFactor []float64
 }
 
 // ropeTypes lists the keys that each type takes; true = needed.
@@ -32,22 +36,35 @@ var ropeTypes = map[string]map[string]bool{
 	"llama3":  {"factor": true, "original_max_position_embeddings": true, "low_freq_factor": true, "high_freq_factor": true},
 	"yarn": {"factor": true, "original_max_position_embeddings": false, "attention_factor": false, "mscale": false,
 		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false},
+	"longrope": {"short_factor": true, "long_factor": true, "factor": false, "attention_factor": false, "original_max_position_embeddings": false},
 }
 
-func ropeTypeNames() string { return strings.Join(slices.Sorted(maps.Keys(ropeTypes)), ", ") }
+// generalRopeTypes are what the families take that say nothing else.
+var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic", "llama3": "llama3", "yarn": "yarn"}
+
+// ropeNames are a family's kinds of scaling by the names that files give them.
+func (d Dialect) ropeNames() map[string]string {
+	if d.RopeTypes != nil {
+		return d.RopeTypes
+	}
+	return generalRopeTypes
+}
+
+func listed[V any](m map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(m)), ", ") }
 
 // readRope reads rope_theta and rope_scaling (transformers 4) and
-// rope_parameters (transformers 5, which holds both).
-func (c *Config) readRope(k *Keys) {
+// rope_parameters (transformers 5, which holds both), and partial_rotary_factor
+// beside or inside them.
+func (c *Config) readRope(k *Keys, d Dialect) {
 	haveTheta := k.Float("rope_theta", &c.RopeTheta)
 	c.RopeScaling = RopeScaling{Type: "default"}
-	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")
-	now, nowTheta, haveNow := readRopeObject(k, "rope_parameters")
+	old, oldTheta, oldPart, haveOld := readRopeObject(k, "rope_scaling", d)
+	now, nowTheta, nowPart, haveNow := readRopeObject(k, "rope_parameters", d)
 	if haveOld {
 		c.RopeScaling = old
 	}
 	if haveNow {
-		if haveOld && now != old {
+		if haveOld && !reflect.DeepEqual(now, old) {
 			k.Fail("rope_parameters", "and rope_scaling contradict each other")
 		}
 		c.RopeScaling = now
@@ -65,6 +82,9 @@ func (c *Config) readRope(k *Keys) {
 		c.RopeTheta = nowTheta
 	case oldTheta != 0:
 		c.RopeTheta = oldTheta
+	}
+	if d.PartialRotary {
+		c.readPartialRotary(k, oldPart, nowPart)
 	}
 }
 
@@ -84,18 +104,20 @@ func (k *Keys) splitRope() {
 
 // Rope reads an object like rope_parameters; theta is 0 where it names none.
 func (k *Keys) Rope(key string) (r RopeScaling, theta float64, ok bool) {
-	return readRopeObject(k, key)
+	r, theta, _, ok = readRopeObject(k, key, Dialect{})
+	return r, theta, ok
 }
 
-func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok bool) {
+// readRopeObject reads rope_scaling or rope_parameters; part is the partial_rotary_factor inside, nil where there is none.
+func readRopeObject(parent *Keys, key string, d Dialect) (r RopeScaling, theta float64, part *float64, ok bool) {
 	var raw json.RawMessage
 	if !parent.take(key, "an object", &raw) {
-		return r, 0, false
+		return r, 0, nil, false
 	}
 	fields, err := object(raw)
 	if err != nil {
 		parent.Fail(key, "= %s: %v", shown(raw), err)
-		return r, 0, false
+		return r, 0, nil, false
 	}
 	k := &Keys{raw: fields, bad: parent.bad, scope: key + "."}
 	name := "rope_type"
@@ -103,21 +125,24 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	if k.Text("type", &former) {
 		r.Type, name = former, "type"
 	}
-	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type {
+	names := d.ropeNames()
+	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type && (names[former] == "" || names[former] != names[r.Type]) {
 		k.Fail("type", "= %q contradicts rope_type = %q", former, r.Type)
 	}
 	if r.Type == "" && strings.HasPrefix(key, "rope_parameters") {
 		r.Type = "default"
 	}
-	takes, known := ropeTypes[r.Type]
+	kind, known := names[r.Type]
 	if !known {
 		if r.Type == "" {
-			k.Fail(name, "is missing (supported: %s)", ropeTypeNames())
+			k.Fail(name, "is missing (supported: %s)", listed(names))
 		} else {
-			k.Fail(name, "= %q is not supported (supported: %s)", r.Type, ropeTypeNames())
+			k.Fail(name, "= %q is not supported (supported: %s)", r.Type, listed(names))
 		}
-		return RopeScaling{Type: "default"}, 0, false
+		return RopeScaling{Type: "default"}, 0, nil, false
 	}
+	r.Type = kind
+	takes := ropeTypes[kind]
 	for _, field := range slices.Sorted(maps.Keys(takes)) {
 		if v := fields[field]; takes[field] && (v == nil || string(v) == "null") {
 			k.Fail(field, "is missing; type %q needs it", r.Type)
@@ -127,6 +152,9 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 		_, takenHere := takes[field]
 		switch {
 		case takenHere || field == "rope_theta" || string(fields[field]) == "null":
+		case field == "partial_rotary_factor" && d.PartialRotary:
+			part = new(float64)
+			k.Float(field, part)
 		case field == "partial_rotary_factor" && fixedKeys[field].allows(fields[field]):
 			k.Drop(field)
 		default:
@@ -143,10 +171,12 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	k.Float("mscale_all_dim", &r.MScaleAllDim)
 	k.Float("beta_fast", &r.BetaFast)
 	k.Float("beta_slow", &r.BetaSlow)
+	k.take("short_factor", "a list of numbers", &r.ShortFactor)
+	k.take("long_factor", "a list of numbers", &r.LongFactor)
 	truncate := true
 	k.Bool("truncate", &truncate)
 	r.NoTruncate = !truncate
-	return r, theta, true
+	return r, theta, part, true
 }
 
 func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any)) {
@@ -165,14 +195,17 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 		kind = "default"
 	}
 	takes, known := ropeTypes[kind]
-	check(known, "rope_scaling.rope_type", "= %q is not supported (supported: %s)", r.Type, ropeTypeNames())
+	check(known, "rope_scaling.rope_type", "= %q is not supported (supported: %s)", r.Type, listed(ropeTypes))
+	check(c.PartialRotary >= 0 && c.PartialRotary < 1 && (c.HeadDim < 2 || c.rotaryDim() > 0), "partial_rotary_factor", "= %g: rotates nothing of a head of %d", c.PartialRotary, c.HeadDim)
 	if takes["factor"] {
 		check(r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
 	}
 	check(r.OriginalMaxPositions >= 0 && r.OriginalMaxPositions <= 1<<30, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
 	switch kind {
+	case "longrope":
+		c.longRopeProblems(check)
 	case "dynamic":
-		check(c.HeadDim > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d", kind, c.HeadDim)
+		check(c.rotaryDim() > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d", kind, c.rotaryDim())
 	case "llama3":
 		check(r.OriginalMaxPositions > 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
 		check(r.LowFreqFactor > 0, "rope_scaling.low_freq_factor", "= %g: must be above 0", r.LowFreqFactor)
@@ -189,11 +222,12 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 	}
 }
 
-// InvFreq returns the inverse frequencies [D/2] in radians a position, and the
-// factor that multiplies cos and sin. Only "dynamic" depends on seqLen, the
-// longest sequence of the run in tokens; up to MaxPositions it changes nothing.
+// InvFreq returns the inverse frequencies [R/2] in radians a position, and the
+// factor that multiplies cos and sin. Only "dynamic" and "longrope" depend on
+// seqLen, the longest sequence of the run in tokens: up to MaxPositions and up
+// to OriginalMaxPositions it changes nothing.
 // Formulas: transformers' modeling_rope_utils (RoFormer, arXiv 2104.09864;
-// YaRN, 2309.00071; Llama 3.1's code), here in float64.
+// YaRN, 2309.00071; LongRoPE, 2402.13753; Llama 3.1's code), here in float64.
 func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, err error) {
 	bad := map[string]string{}
 	c.ropeProblems(func(ok bool, key, format string, args ...any) {
@@ -210,34 +244,37 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 	if err := problemList(bad); err != nil {
 		return nil, 0, fmt.Errorf("rotary frequencies: %w", err)
 	}
-	r := c.RopeScaling
+	r, dim := c.RopeScaling, c.rotaryDim()
 	switch r.Type {
 	case "linear":
-		invFreq = frequencies(c.RopeTheta, c.HeadDim)
+		invFreq = frequencies(c.RopeTheta, dim)
 		for i := range invFreq {
 			invFreq[i] /= r.Factor
 		}
 	case "dynamic":
-		d, limit := float64(c.HeadDim), float64(c.MaxPositions)
+		d, limit := float64(dim), float64(c.MaxPositions)
 		length := max(float64(seqLen), limit)
 		stretch := r.Factor*length/limit - (r.Factor - 1)
-		invFreq = frequencies(c.RopeTheta*math.Pow(stretch, d/(d-2)), c.HeadDim)
+		invFreq = frequencies(c.RopeTheta*math.Pow(stretch, d/(d-2)), dim)
 	case "llama3":
-		invFreq = r.llama3(frequencies(c.RopeTheta, c.HeadDim))
+		invFreq = r.llama3(frequencies(c.RopeTheta, dim))
 	case "yarn":
 		invFreq, attentionScale = c.yarn()
 		return invFreq, attentionScale, nil
+	case "longrope":
+		invFreq, attentionScale = c.longRope(seqLen)
+		return invFreq, attentionScale, nil
 	default:
-		invFreq = frequencies(c.RopeTheta, c.HeadDim)
+		invFreq = frequencies(c.RopeTheta, dim)
 	}
 	return invFreq, 1, nil
 }
 
-// frequencies is theta^(-2i/D) for i < D/2.
-func frequencies(theta float64, headDim int) []float64 {
-	f := make([]float64, headDim/2)
+// frequencies is theta^(-2i/dim) for 2i < dim.
+func frequencies(theta float64, dim int) []float64 {
+	f := make([]float64, (dim+1)/2)
 	for i := range f {
-		f[i] = 1 / math.Pow(theta, float64(2*i)/float64(headDim))
+		f[i] = 1 / math.Pow(theta, float64(2*i)/float64(dim))
 	}
 	return f
 }
@@ -279,18 +316,18 @@ func (c Config) yarn() (f []float64, attentionScale float64) {
 		length = float64(r.OriginalMaxPositions)
 	}
 	dimension := func(turns float64) float64 {
-		return float64(c.HeadDim) * math.Log(length/(turns*2*math.Pi)) / (2 * math.Log(c.RopeTheta))
+		return float64(c.rotaryDim()) * math.Log(length/(turns*2*math.Pi)) / (2 * math.Log(c.RopeTheta))
 	}
 	fast, slow := r.betas()
 	low, high := dimension(fast), dimension(slow)
 	if !r.NoTruncate {
 		low, high = math.Floor(low), math.Ceil(high)
 	}
-	low, high = max(low, 0), min(high, float64(c.HeadDim-1))
+	low, high = max(low, 0), min(high, float64(c.rotaryDim()-1))
 	if low == high {
 		high += 0.001 // transformers' guard against a division by zero
 	}
-	f = frequencies(c.RopeTheta, c.HeadDim)
+	f = frequencies(c.RopeTheta, c.rotaryDim())
 	for i, w := range f {
 		ramp := min(max((float64(i)-low)/(high-low), 0), 1)
 		f[i] = w/r.Factor*ramp + w*(1-ramp)

@@ -32,8 +32,8 @@ func TestInvFreq(t *testing.T) {
 	if err := json.Unmarshal(data, &golden); err != nil {
 		t.Fatal(err)
 	}
-	if len(golden.Cases) != 29 {
-		t.Errorf("%d cases, expected 29", len(golden.Cases))
+	if len(golden.Cases) != 36 {
+		t.Errorf("%d cases, expected 36", len(golden.Cases))
 	}
 	var worst32, worst64 float64
 	for _, g := range golden.Cases {
@@ -43,7 +43,7 @@ func TestInvFreq(t *testing.T) {
 			continue
 		}
 		got, scale, err := c.InvFreq(g.SeqLen)
-		if err != nil || len(got) != len(g.F64) || len(got) != c.HeadDim/2 {
+		if err != nil || len(got) != len(g.F64) || len(got) != c.RotaryColumns()/2 {
 			t.Errorf("%s: %d frequencies, expected %d (%v)", g.Name, len(got), len(g.F64), err)
 			continue
 		}
@@ -77,7 +77,7 @@ func TestInvFreqRefuses(t *testing.T) {
 		{func(c *model.Config) { c.MaxPositions = 0 }, "max_position_embeddings = 0"},
 		{func(c *model.Config) { c.RopeTheta = 0 }, "rope_theta = 0: must be above 1"},
 		{func(c *model.Config) { c.RopeTheta = math.NaN() }, "rope_theta = NaN"},
-		{func(c *model.Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, yarn)`},
+		{func(c *model.Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, longrope, yarn)`},
 		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "linear"} }, "rope_scaling.factor = 0: must be at least 1"},
 		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "dynamic", Factor: 2}; c.HeadDim = 2 }, "needs a head size above 2, not 2"},
 		{func(c *model.Config) {

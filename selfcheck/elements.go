@@ -36,7 +36,7 @@ func elementChecks() []check {
 	}
 	for _, D := range checkHeads {
 		for _, M := range checkRows {
-			all = append(all, ropeCheck(n, M, 3, D, false), ropeCheck(n, M, 2, D, true))
+			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, HeadDim: D}, D), ropeCheck(n, M, kernel.RoPE{Heads: 2, HeadDim: D, Inverse: true}, D))
 		}
 	}
 	n = newNumbers()
@@ -151,24 +151,28 @@ func gemmaChecks(n checkNumbers, M, C int) []check {
 	}
 }
 
-func ropeCheck(n checkNumbers, M, heads, D int, inverse bool) check {
+// ropeCheck is of heads of which the first R elements are rotated.
+func ropeCheck(n checkNumbers, M int, k kernel.RoPE, R int) check {
 	const P = 200
-	table, positions := make([]float64, P*D), make([]int, M)
+	table, positions := make([]float64, P*R), make([]int, M)
 	for p := range P {
-		for i := range D / 2 {
-			sin, cos := math.Sincos(float64(p) * math.Pow(10000, -2*float64(i)/float64(D)))
-			table[p*D+i], table[p*D+D/2+i] = cos, sin
+		for i := range R / 2 {
+			sin, cos := math.Sincos(float64(p) * math.Pow(10000, -2*float64(i)/float64(R)))
+			table[p*R+i], table[p*R+R/2+i] = cos, sin
 		}
 	}
 	for i := range positions {
 		positions[i] = (i*37 + 5) % P
 	}
-	name := fmt.Sprintf("%d heads of %d, %d rows", heads, D, M)
-	if inverse {
+	name := fmt.Sprintf("%d heads of %d, %d rows", k.Heads, k.HeadDim, M)
+	if k.Rest > 0 {
+		name += fmt.Sprintf(" with %d more heads, the first %d columns", k.Rest, R)
+	}
+	if k.Inverse {
 		name += ", inverse"
 	}
-	return check{kernel: "rope", name: name, build: one(kernel.RoPE{Heads: heads, Inverse: inverse}), bounds: []bound{rounded}, inPlace: []int{0},
-		in: []checkInput{n.normal(1, M, heads*D), given([]int{P, D}, table...), integers(positions...)}}
+	return check{kernel: "rope", name: name, build: one(k), bounds: []bound{rounded}, inPlace: []int{0},
+		in: []checkInput{n.normal(1, M, (k.Heads+k.Rest)*k.HeadDim), given([]int{P, R}, table...), integers(positions...)}}
 }
 
 // updateChecks are the kernels of the optimizer's step.

@@ -93,7 +93,7 @@ type selfChecker struct {
 }
 
 func newSelfChecker(env session.Env) *selfChecker {
-	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks())
+	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks(), fusedChecks())
 	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
 }
 

@@ -133,7 +133,10 @@ func (b *Base) Check(n *nn.Net) error {
 	}
 	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Table[b.Config.ModelType].Unused...)
 	if b.Config.TieEmbeddings {
-		allowed = append(allowed, "lm_head.weight")
+		allowed = append(allowed, head)
+	}
+	if err := b.checkVocabulary(); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	if err := weights.Check(b.Weights, want, allowed...); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
@@ -143,6 +146,9 @@ func (b *Base) Check(n *nn.Net) error {
 
 // Load fills the frozen weights of a network, workers at a time.
 func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
+	if err := b.checkTied(ctx); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
+	}
 	if err := n.Load(ctx, tensors{b.Weights}, m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}

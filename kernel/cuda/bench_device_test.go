@@ -105,7 +105,7 @@ func BenchmarkKernels(b *testing.B) {
 			pos[i] = int32(i % 2048)
 		}
 		moved(fmt.Sprintf("rope_apply %v", c), float64(4*M*(H+K)*D), Rope(M, H, K, D), X, X.Add(int64(2*H*D)), in(r, "pos", pos), cosT, sinT,
-			i32(M), i32(H), i32(K), i32(D), i32(ld), i32(ld), i32(D/2), float32(1))
+			i32(M), i32(H), i32(K), i32(D), i32(D), i32(ld), i32(ld), i32(D/2), float32(1))
 	}
 	for _, c := range [][2]int{{8192, 11008}, {8192, 5632}, {16384, 1536}} {
 		M, F := c[0], c[1]
@@ -116,6 +116,11 @@ func BenchmarkKernels(b *testing.B) {
 		moved(fmt.Sprintf("swiglu_grad %dx%d", M, F), float64(10*n), Flat("swiglu_grad", "swiglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
 		moved(fmt.Sprintf("geglu_forward %dx%d", M, F), float64(6*n), Flat("geglu", "geglu_forward", (n+7)/8), H, E, G, i32(M), i32(F), i32(F))
 		moved(fmt.Sprintf("geglu_grad %dx%d", M, F), float64(10*n), Flat("geglu_grad", "geglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
+		r.reset()
+		gate, dgate, Y, DY := r.randomBF16("gate up", 2*n), r.out("dgate dup", 4*n), r.out("y", 2*n), r.randomBF16("dy", n)
+		up, dup := gate.Add(int64(2*F)), dgate.Add(int64(2*F))
+		moved(fmt.Sprintf("swiglu_forward %dx%d, halves of rows", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), Y, gate, up, i32(M), i32(F), i32(2*F))
+		moved(fmt.Sprintf("swiglu_grad_rows %dx%d, halves of rows", M, F), float64(10*n), SwigluGradRows(M, F), dgate, dup, gate, up, DY, i32(F), i32(2*F))
 	}
 	{
 		r.reset()

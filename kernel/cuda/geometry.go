@@ -40,11 +40,11 @@ func RMSNormHeads(entry string, rows, D int) (g Geometry, lanes int) {
 	return Geometry{"rmsnorm", entry, [3]int{max(1, ceil(rows, 256/lanes)), 1, 1}, [3]int{256, 1, 1}, 0}, lanes
 }
 
-// Rope is the geometry of rope_apply over M rows of H query and K key heads of size D.
-func Rope(M, H, K, D int) Geometry {
-	per := D / 2
-	if D%16 == 0 {
-		per = D / 16
+// Rope is the geometry of rope_apply over M rows of H query and K key heads, of which it turns R values each.
+func Rope(M, H, K, R int) Geometry {
+	per := R / 2
+	if R%16 == 0 {
+		per = R / 16
 	}
 	return Flat("rope", "rope_apply", int64(M)*int64((H+K)*per))
 }
@@ -52,6 +52,16 @@ func Rope(M, H, K, D int) Geometry {
 // Swiglu is the geometry of the swiglu_* kernels over M rows of F.
 func Swiglu(entry string, M, F int) Geometry {
 	return Flat("swiglu", entry, (int64(M)*int64(F)+7)/8)
+}
+
+// SwigluGradRows is the geometry of swiglu_grad_rows over M rows of F.
+func SwigluGradRows(M, F int) Geometry {
+	return Geometry{"swiglu_grad", "swiglu_grad_rows", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(F, 8), 32)*32)), 1, 1}, 0}
+}
+
+// Columns is the geometry of columns_copy over M rows of W.
+func Columns(M, W int) Geometry {
+	return Geometry{"columns", "columns_copy", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
 
 // Embedding is the geometry of embedding_gather over M rows of C.

@@ -15,17 +15,18 @@ func i32(v int) int32 { return int32(v) }
 
 func TestRope(t *testing.T) {
 	r := newHarness(t, 64<<20)
-	for _, c := range [][4]int{{5, 4, 2, 64}, {3, 9, 3, 64}, {4, 8, 4, 8}, {2, 3, 3, 128}, {3, 2, 1, 80}, {3, 2, 1, 20}} {
-		M, H, K, D := c[0], c[1], c[2], c[3]
-		ld := (H + 2*K) * D // q and k inside one matrix with v, which must stay
+	for _, c := range [][5]int{{5, 4, 2, 64, 64}, {3, 9, 3, 64, 64}, {4, 8, 4, 8, 8}, {2, 3, 3, 128, 128}, {3, 2, 1, 80, 80}, {3, 2, 1, 20, 20},
+		{5, 4, 2, 128, 96}, {3, 3, 1, 64, 32}, {3, 2, 2, 20, 16}, {4, 2, 1, 64, 6}, {2, 3, 1, 96, 24}} {
+		M, H, K, D, R := c[0], c[1], c[2], c[3], c[4]
+		ld := (H + 2*K) * D // q and k inside one matrix with v, which must stay, as the last D-R values of a head must
 		const P = 100
 		var x []float64
 		pos := make([]int32, M)
-		cosT, sinT := make([]float32, P*D/2), make([]float32, P*D/2)
+		cosT, sinT := make([]float32, P*R/2), make([]float32, P*R/2)
 		for p := range P {
-			for d := range D / 2 {
-				a := float64(p) * math.Pow(10000, -2*float64(d)/float64(D))
-				cosT[p*D/2+d], sinT[p*D/2+d] = float32(math.Cos(a)), float32(math.Sin(a))
+			for d := range R / 2 {
+				a := float64(p) * math.Pow(10000, -2*float64(d)/float64(R))
+				cosT[p*R/2+d], sinT[p*R/2+d] = float32(math.Cos(a)), float32(math.Sin(a))
 			}
 		}
 		for i := range pos {
@@ -36,17 +37,17 @@ func TestRope(t *testing.T) {
 				xb, xf := r.random(M*ld, 1)
 				x = xf
 				X := in(r, "qkv", xb)
-				r.run(Rope(M, H, K, D), X, X.Add(int64(2*H*D)), in(r, "pos", pos), in(r, "cos", cosT), in(r, "sin", sinT),
-					i32(M), i32(H), i32(K), i32(D), i32(ld), i32(ld), i32(D/2), sign)
+				r.run(Rope(M, H, K, R), X, X.Add(int64(2*H*D)), in(r, "pos", pos), in(r, "cos", cosT), in(r, "sin", sinT),
+					i32(M), i32(H), i32(K), i32(D), i32(R), i32(ld), i32(ld), i32(R/2), sign)
 				return [][]byte{get[byte](r, X, 2*M*ld)}
 			})
 			want := append([]float64(nil), x...)
 			for m := range M {
 				for h := range H + K {
-					for d := range D / 2 {
+					for d := range R / 2 {
 						i := m*ld + h*D + d
-						c, s := float64(cosT[int(pos[m])*D/2+d]), float64(sign*sinT[int(pos[m])*D/2+d])
-						want[i], want[i+D/2] = x[i]*c-x[i+D/2]*s, x[i+D/2]*c+x[i]*s
+						c, s := float64(cosT[int(pos[m])*R/2+d]), float64(sign*sinT[int(pos[m])*R/2+d])
+						want[i], want[i+R/2] = x[i]*c-x[i+R/2]*s, x[i+R/2]*c+x[i]*s
 					}
 				}
 			}
@@ -93,6 +94,26 @@ func TestSwiglu(t *testing.T) {
 		}
 		nearBF16(t, fmt.Sprintf("de of %d", n), bfFloats(out[0]), de)
 		nearBF16(t, fmt.Sprintf("dg of %d", n), bfFloats(out[1]), dg)
+	}
+	for _, c := range [][2]int{{3, 172}, {5, 1536}, {7, 64}, {3, 33}, {1, 2049}} { // halves of rows
+		M, F := c[0], c[1]
+		var x, dh []float64
+		out := r.repeat(func() [][]byte {
+			var xb, db []uint16
+			xb, x = r.random(2*M*F, 3)
+			db, dh = r.random(M*F, 1)
+			X, DX := in(r, "gate up", xb), r.out("dgate dup", int64(4*M*F))
+			r.run(SwigluGradRows(M, F), DX, DX.Add(int64(2*F)), X, X.Add(int64(2*F)), in(r, "dh", db), i32(F), i32(2*F))
+			return [][]byte{get[byte](r, DX, 4*M*F)}
+		})
+		want := make([]float64, 2*M*F)
+		for i, d := range dh {
+			at := i/F*2*F + i%F
+			e, g := x[at], x[at+F]
+			s := 1 / (1 + math.Exp(-e))
+			want[at], want[at+F] = d*g*s*(1+e*(1-s)), d*e*s
+		}
+		nearBF16(t, fmt.Sprintf("%v gradient of halves", c), bfFloats(out[0]), want)
 	}
 }
 

@@ -1,16 +1,16 @@
-// rope.cu: rotary position embedding of q and k in place, rotate_half convention: pair (i, i + D/2) of a head turns by the
-// angle of position p and frequency i. Backward is the same with sign = -1.
-// Layout: q [M,H,D], k [M,K,D] elem, rows ldq and ldk elements apart; positions [M] int32; cos, sin [P,D/2] fp32, rows ldt apart
-// (ldt = D where a row holds both).
-// A thread turns 8 pairs (two 16-byte accesses each way) where D is a multiple of 16, else one. Grid-stride over all pairs.
-// Accumulation fp32. Bytes: 4 a value of q and k (2 read, 2 written); the tables stay in cache. Goal: 80 % of copy.
+// rope.cu: rotary position embedding of q and k in place, rotate_half convention: pair (i, i + R/2) of a head turns by the
+// angle of position p and frequency i; the last D - R values of a head stay. Backward is the same with sign = -1.
+// Layout: q [M,H,D], k [M,K,D] elem, rows ldq and ldk elements apart; positions [M] int32; cos, sin [P,R/2] fp32, rows ldt apart
+// (ldt = R where a row holds both).
+// A thread turns 8 pairs (two 16-byte accesses each way) where R is a multiple of 16 and D of 8, else one. Grid-stride over pairs.
+// Accumulation fp32. Bytes: 4 a turned value (2 read, 2 written); the tables stay in cache. Goal: 80 % of copy.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
 
 // Grid: any; block: any. H or K may be 0.
 extern "C" __global__ void __launch_bounds__(256) rope_apply(elem *q, elem *k, const int *positions, const float *cosT, const float *sinT,
-                                                            int M, int H, int K, int D, int ldq, int ldk, int ldt, float sign) {
-    int half = D / 2, wide = D % 16 == 0 && ldq % 8 == 0 && ldk % 8 == 0 ? 8 : 1, per = half / wide, row = (H + K) * per;
+                                                            int M, int H, int K, int D, int R, int ldq, int ldk, int ldt, float sign) {
+    int half = R / 2, wide = R % 16 == 0 && D % 8 == 0 && ldq % 8 == 0 && ldk % 8 == 0 ? 8 : 1, per = half / wide, row = (H + K) * per;
     int64_t total = (int64_t)M * row;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
         int m = (int)(i / row), j = (int)(i - (int64_t)m * row), h = j / per, d = (j - h * per) * wide;

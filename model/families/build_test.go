@@ -175,7 +175,7 @@ type referenceModel struct {
 
 // folders of reference models, and how many each has.
 // Mixtures of experts are in experts_test.go: adapters of their experts are stacked.
-var folders = map[string]int{"families": 12, "gemma": 10}
+var folders = map[string]int{"families": 12, "gemma": 10, "phi": 9}
 
 // models are all reference models, in order.
 func models(t testing.TB) (all []referenceModel) {
@@ -234,33 +234,41 @@ func TestEverythingPlans(t *testing.T) {
 		nested.DoubleQuant = true
 		schemes[name], schemes[name+" with nested scales"] = &plain, &nested
 	}
-	targets := map[string]func(c *adapter.Config){
-		"names":      func(c *adapter.Config) { c.TargetModules = adapter.Targets{"q_proj", "v_proj"} },
-		"all-linear": func(c *adapter.Config) { c.TargetModules = adapter.Targets{adapter.AllLinear} },
-		"expression": func(c *adapter.Config) {
-			c.TargetModules = adapter.Targets{`model\.(language_model\.)?layers\.1\.(self_attn|mlp)\.(k|o|down)_proj`}
+	// by the names of a layer's linear layers in their order
+	targets := map[string]func(c *adapter.Config, names []string){
+		"names":      func(c *adapter.Config, names []string) { c.TargetModules = adapter.Targets{names[0], names[2]} },
+		"all-linear": func(c *adapter.Config, _ []string) { c.TargetModules = adapter.Targets{adapter.AllLinear} },
+		"expression": func(c *adapter.Config, names []string) {
+			c.TargetModules = adapter.Targets{`model\.(language_model\.)?layers\.1\..*\.(` + names[1] + "|" + names[len(names)/2] + "|" + names[len(names)-1] + ")"}
 		},
-		"rank pattern": func(c *adapter.Config) {
-			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{"up_proj": 5, `.*\.1\..*q_proj`: 1}
+		"rank pattern": func(c *adapter.Config, names []string) {
+			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{names[len(names)-2]: 5, `.*\.1\..*` + names[0]: 1}
 		},
-		"alpha pattern": func(c *adapter.Config) {
-			c.TargetModules, c.AlphaPattern = adapter.Targets{adapter.AllLinear}, map[string]float64{"o_proj": 1}
+		"alpha pattern": func(c *adapter.Config, names []string) {
+			c.TargetModules, c.AlphaPattern = adapter.Targets{adapter.AllLinear}, map[string]float64{names[1]: 1}
 		},
-		"rslora and dropout": func(c *adapter.Config) { c.UseRSLoRA, c.Dropout = true, 0.1 },
+		"rslora and dropout": func(c *adapter.Config, names []string) {
+			c.TargetModules, c.UseRSLoRA, c.Dropout = adapter.Targets{names[0], names[2]}, true, 0.1
+		},
 	}
 	floats := map[string]kernel.DType{"f32": kernel.F32, "f64": kernel.F64}
-	layers := map[string]int{"names": 2, "all-linear": 7, "rank pattern": 7, "alpha pattern": 7, "rslora and dropout": 2} // in each of the model's
+	// how many of a layer's linear layers are adapted, of so many; the expression's are one layer's
+	adapted := map[string]func(of int) int{
+		"names": func(int) int { return 2 }, "all-linear": func(of int) int { return of }, "expression": func(int) int { return 3 },
+		"rank pattern": func(of int) int { return of }, "alpha pattern": func(of int) int { return of }, "rslora and dropout": func(int) int { return 2 },
+	}
 	covered, kinds := 0, map[string]bool{}
 	for _, m := range models(t) {
 		name, c := m.name, m.config(t)
 		kinds[c.ModelType] = true
+		names := linears(t, c)
 		for methodName, method := range adapter.Methods {
 			for schemeName, scheme := range schemes {
 				for targetName, target := range targets {
 					for floatName, float := range floats {
 						what := strings.Join([]string{name, methodName, schemeName, targetName, floatName}, ", ")
 						lora := adapter.Default()
-						target(&lora)
+						target(&lora, names)
 						w := build(t, c, 2, 8, nn.Options{Float: float, Scheme: scheme}, &method, lora)
 						if err := w.trained.CheckTargets(lora); err != nil {
 							t.Errorf("%s: %v", what, err)
@@ -275,9 +283,9 @@ func TestEverythingPlans(t *testing.T) {
 						if _, err := graph.Need(p); err != nil {
 							t.Errorf("%s: %v", what, err)
 						}
-						want := layers[targetName] * c.NumLayers
-						if targetName == "expression" {
-							want = 3
+						want := adapted[targetName](len(names))
+						if targetName != "expression" {
+							want *= c.NumLayers
 						}
 						if got := len(w.trained.Layers); got != want || len(grads) != 2*got {
 							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), want)
@@ -287,7 +295,7 @@ func TestEverythingPlans(t *testing.T) {
 							if !g.Type.Equal(v.Type) {
 								t.Errorf("%s: the gradient of %s is %v, the parameter %v", what, v.Name, g.Type, v.Type)
 							}
-							checkRank(t, what, v, lora)
+							checkRank(t, what, v, lora, names)
 						}
 						covered++
 					}
@@ -304,14 +312,36 @@ func TestEverythingPlans(t *testing.T) {
 		covered, len(models(t)), len(kinds), len(adapter.Methods), len(schemes), len(targets), len(floats))
 }
 
-func checkRank(t *testing.T, what string, v *nn.Value, lora adapter.Config) {
+// linears are the names of the linear layers that every layer of a model has, in their order.
+func linears(t *testing.T, c model.Config) (names []string) {
+	t.Helper()
+	of := map[string]int{}
+	build(t, c, 1, 4, nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
+		name := path[strings.LastIndexByte(path, '.')+1:]
+		if of[name]++; of[name] == 1 {
+			names = append(names, name)
+		}
+		return base
+	}}, nil, adapter.Config{})
+	for _, n := range names {
+		if of[n] != c.NumLayers {
+			t.Fatalf("%d layers have %d of %s", c.NumLayers, of[n], n)
+		}
+	}
+	if len(names) < 4 {
+		t.Fatalf("linear layers %v", names)
+	}
+	return names
+}
+
+func checkRank(t *testing.T, what string, v *nn.Value, lora adapter.Config, names []string) {
 	t.Helper()
 	want := lora.R
 	switch {
 	case lora.RankPattern == nil:
-	case strings.Contains(v.Name, ".1.self_attn.q_proj."):
+	case strings.Contains(v.Name, ".layers.1.") && strings.Contains(v.Name, "."+names[0]+"."):
 		want = 1
-	case strings.Contains(v.Name, ".up_proj."):
+	case strings.Contains(v.Name, "."+names[len(names)-2]+"."):
 		want = 5
 	}
 	rank := v.Type.Shape[1]

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/phi3"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -39,6 +40,7 @@ var Table = map[string]Family{
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},
 	"mistral":     {Build: llama.Build, Dialect: llama.Mistral},
 	"mixtral":     {Build: mixtral.Build, Dialect: mixtral.Mixtral},
+	"phi3":        {Build: phi3.Build, Dialect: phi3.Dialect},
 	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
 	"qwen3_moe":   {Build: mixtral.BuildQwen3, Dialect: mixtral.Qwen3},
 }

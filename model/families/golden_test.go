@@ -38,8 +38,8 @@ func furthest(t testing.TB, got []float32, want []float64) (d, size float64) {
 }
 
 // TestLogitsEqualTransformers covers what configurations can ask for: grouped heads, biases, head sizes that
-// are not the width's share, tied heads, sliding windows, every kind of rotary scaling, norms of queries and keys,
-// layers without positions, multipliers.
+// are not the width's share, tied heads, sliding windows, every kind of rotary scaling, heads that are rotated in part, fused
+// projections, norms of queries and keys, layers without positions, multipliers.
 func TestLogitsEqualTransformers(t *testing.T) {
 	seen := map[string][]float64{}
 	for _, m := range models(t) {
@@ -170,7 +170,7 @@ func TestPEFTReadsOurAdapter(t *testing.T) {
 
 func TestUnknownFamily(t *testing.T) {
 	_, err := families.For(model.Config{ModelType: "gpt2"})
-	const want = `config.json: model_type "gpt2" is not one of gemma, gemma2, gemma3, gemma3_text, llama, mistral, mixtral, qwen2, qwen3_moe`
+	const want = `config.json: model_type "gpt2" is not one of gemma, gemma2, gemma3, gemma3_text, llama, mistral, mixtral, phi3, qwen2, qwen3_moe`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

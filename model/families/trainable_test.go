@@ -22,6 +22,7 @@ func TestTrainedNorm(t *testing.T) {
 	for _, of := range []struct{ model, name string }{
 		{"llama", "model.norm.weight"}, {"llama", "model.layers.1.post_attention_layernorm.weight"}, {"llama", "model.layers.0.input_layernorm.weight"},
 		{"gemma3", "model.layers.0.self_attn.q_norm.weight"}, {"gemma3", "model.layers.1.post_feedforward_layernorm.weight"},
+		{"phi3", "model.layers.1.post_attention_layernorm.weight"},
 	} {
 		name, c := of.name, byName[of.model].config(t)
 		trained := &adapter.Trained{}

@@ -109,7 +109,8 @@ type Attention struct {
 	Window                  int     // keys seen, the token's own included; 0 = all earlier ones
 	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
 	Cap                     float64 // soft cap of the scores, as kernel.Attention has it; 0 = none
-	RoPE                    *Value  // [P,HeadDim]; nil = no positions
+	RoPE                    *Value  // [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
+	Fused                   bool    // one qkv_proj in the place of q_proj, k_proj and v_proj
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
 }
@@ -119,6 +120,10 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 	var y *Value
 	n.In(name, func() {
 		width, q, kv := x.Width(), a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		if a.Fused {
+			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.fusedAttention(x, in, a))
+			return
+		}
 		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
 		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
 		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
@@ -126,22 +131,25 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
 		}
 		if a.RoPE != nil {
-			query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
-			key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim}, query, a.RoPE, in.Positions)
+			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim}, key, a.RoPE, in.Positions)
 		}
 		if in.Cache != nil {
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
-		scale := a.Scale
-		if scale == 0 {
-			scale = 1 / math.Sqrt(float64(a.HeadDim))
-		}
-		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window, Cap: a.Cap},
-			query, key, value, in.CuQ, in.CuK)
+		heads := n.Apply(a.kernel(), query, key, value, in.CuQ, in.CuK)
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
 	return y
+}
+
+func (a Attention) kernel() kernel.Attention {
+	scale := a.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(a.HeadDim))
+	}
+	return kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window, Cap: a.Cap}
 }
 
 // CacheGroup is the state group of keys and values kept between tokens.

@@ -6,7 +6,7 @@ import json
 import os
 import torch
 import transformers
-from transformers import LlamaConfig, MistralConfig, Qwen2Config
+from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config
 from transformers import modeling_rope_utils as rope
 
 
@@ -23,6 +23,8 @@ SIZES = {"vocab_size": 100, "hidden_size": 4096, "intermediate_size": 128, "num_
 YARN = {"rope_type": "yarn", "factor": 4.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 8192}
+LONG = {"type": "longrope", "short_factor": [1.0 + 0.01 * i for i in range(16)], "long_factor": [0.75 + 1.5 * i for i in range(16)]}
+PHI = {"num_attention_heads": 128, "max_position_embeddings": 131072, "original_max_position_embeddings": 4096}
 CASES = [  # name, class, changes to SIZES, sequence lengths
     ("default", LlamaConfig, {}, [None]),
     ("default_head_dim", LlamaConfig, {"head_dim": 80, "rope_theta": 500000.0}, [None]),
@@ -52,18 +54,26 @@ CASES = [  # name, class, changes to SIZES, sequence lengths
         YARN, original_max_position_embeddings=131072, beta_fast=1000.0)}, [None]),
     ("yarn_factor_1", LlamaConfig, {"rope_scaling": dict(YARN, factor=1.0)}, [None]),
     ("yarn_short", LlamaConfig, {"head_dim": 16, "rope_scaling": dict(YARN, original_max_position_embeddings=8)}, [None]),
+    ("partial", Phi3Config, {**PHI, "partial_rotary_factor": 0.75}, [None]),
+    ("partial_odd", Phi3Config, {**PHI, "partial_rotary_factor": 0.6}, [None]),
+    ("longrope", Phi3Config, {**PHI, "rope_scaling": LONG}, [None, 4096, 4097]),
+    ("longrope_partial", Phi3Config, {**PHI, "num_attention_heads": 96, "hidden_size": 4032, "partial_rotary_factor": 0.77,
+                                      "rope_theta": 5000.0, "rope_scaling": LONG}, [5000]),
+    ("longrope_no_stretch", Phi3Config, {**PHI, "max_position_embeddings": 4096, "rope_scaling": LONG}, [3000]),
 ]
 
-rows = []
+rows, single = [], torch.Tensor.float
 for name, cls, changes, lengths in CASES:
     fields = {**SIZES, **copy.deepcopy(changes)}
     for length in lengths:
         config = cls(**copy.deepcopy(fields))
-        kind = (getattr(config, "rope_scaling", None) or {}).get("rope_type", "default")
+        scaling = getattr(config, "rope_scaling", None) or {}
+        kind = scaling.get("rope_type", "longrope" if scaling.get("type") == "longrope" else "default")
         row = {"name": name, "seq_len": length or 0,
                "config": {"model_type": cls.model_type, "sliding_window": None, **fields}}
         for tag, module in (("f32", torch), ("f64", Wide())):
             rope.torch = module
+            torch.Tensor.float = torch.Tensor.double if kind == "longrope" and module is not torch else single
             values, scale = rope.ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
             row[tag] = values.tolist()
             row["attention_scale"] = scale

@@ -1,0 +1,119 @@
+package kernel
+
+import "fmt"
+
+// AttentionQKV is Attention of queries, keys and values that lie side by side, as a fused projection makes them. None
+// is copied: they are read, and their gradients written, in rows of all three.
+//
+//	qkv f[M,(H+2K)*D], cu i32[S+1] -> o f[M,H*D], lse f[H,M]
+//
+// A row is H heads of queries, K of keys, K of values. Queries and keys have the same sequence bounds.
+type AttentionQKV Attention
+
+func (AttentionQKV) Name() string { return "attention_qkv" }
+
+func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[M,W]", "i32[S]"); err != nil {
+		return nil, err
+	}
+	if o.Heads <= 0 || o.KVHeads <= 0 {
+		return nil, fmt.Errorf("%d heads over %d key heads, want one or more of each", o.Heads, o.KVHeads)
+	}
+	if heads := o.Heads + 2*o.KVHeads; in[0].Shape[1]%heads != 0 {
+		return nil, fmt.Errorf("input 0 is %v, want rows of %d heads: %d of queries, %d of keys, %d of values", in[0], heads, o.Heads, o.KVHeads, o.KVHeads)
+	}
+	q, k := o.parts(in[0])
+	return Attention(o).Shape([]Type{q, k, k, in[1], in[1]})
+}
+
+// head is the size of a head.
+func (o AttentionQKV) head(qkv Type) int { return qkv.Shape[1] / (o.Heads + 2*o.KVHeads) }
+
+// parts are the types of queries and of keys, or values, by themselves.
+func (o AttentionQKV) parts(qkv Type) (q, k Type) {
+	D := o.head(qkv)
+	return T(qkv.DType, qkv.Shape[0], o.Heads*D), T(qkv.DType, qkv.Shape[0], o.KVHeads*D)
+}
+
+func (o AttentionQKV) Grads() Backward {
+	return Backward{
+		Calls: []Call{{AttentionQKVGrad(o), []Ref{In(0), Out(0), Out(1), Upstream(), In(1)}}},
+		Grads: []Ref{FromCall(0, 0), {}},
+	}
+}
+
+func (o AttentionQKV) Scratch(in []Type, workers int) int64 {
+	return int64(workers) * Attention(o).forwardSlot(in[0].DType, o.head(in[0]))
+}
+
+func (o AttentionQKV) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return attentionQKV[float64](c, o, in, out)
+	}
+	return attentionQKV[float32](c, o, in, out)
+}
+
+func attentionQKV[F Float](c *CPU, o AttentionQKV, in, out []Tensor) func() {
+	q, k, v := qkvParts(o, in[0].Type, Floats[F](in[0]))
+	return attend(c, Attention(o), qkvShape[F](o, in[0], in[1]), q, k, v, out)
+}
+
+func qkvShape[F Float](o AttentionQKV, qkv, cu Tensor) attentionShape[F] {
+	q, k := o.parts(qkv.Type)
+	s := newAttentionShape[F](Attention(o), Tensor{Type: q}, Tensor{Type: k}, cu, cu)
+	s.queryWidth, s.keyWidth = qkv.Shape[1], qkv.Shape[1]
+	return s
+}
+
+// qkvParts are the rows of x, seen from the first query, key and value.
+func qkvParts[F Float](o AttentionQKV, qkv Type, x []F) (q, k, v []F) {
+	if len(x) == 0 {
+		return nil, nil, nil
+	}
+	D := o.head(qkv)
+	return x, x[o.Heads*D:], x[(o.Heads+o.KVHeads)*D:]
+}
+
+// AttentionQKVGrad is the gradient of AttentionQKV: AttentionGrad's, side by side as queries, keys and values are.
+//
+//	qkv f[M,(H+2K)*D], o f[M,H*D], lse f[H,M], do f[M,H*D], cu i32[S+1] -> dqkv f[M,(H+2K)*D]
+type AttentionQKVGrad Attention
+
+func (AttentionQKVGrad) Name() string { return "attention_qkv_grad" }
+
+func (o AttentionQKVGrad) Shape(in []Type) ([]Type, error) {
+	if len(in) != 5 {
+		return nil, fmt.Errorf("takes 5 inputs, got %d", len(in))
+	}
+	out, err := AttentionQKV(o).Shape([]Type{in[0], in[4]})
+	if err != nil {
+		return nil, err
+	}
+	for i, want := range []Type{out[0], out[1], out[0]} {
+		if !in[i+1].Equal(want) {
+			return nil, fmt.Errorf("input %d is %v, want %v", i+1, in[i+1], want)
+		}
+	}
+	return []Type{in[0]}, nil
+}
+
+func (o AttentionQKVGrad) Scratch(in []Type, workers int) int64 {
+	_, k := AttentionQKV(o).parts(in[0])
+	return 2*AttentionGrad(o).partialBytes(k) + int64(workers)*Attention(o).backwardSlot(in[0].DType, AttentionQKV(o).head(in[0]))
+}
+
+func (o AttentionQKVGrad) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return attentionQKVGrad[float64](c, o, in, out)
+	}
+	return attentionQKVGrad[float32](c, o, in, out)
+}
+
+func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) func() {
+	f := AttentionQKV(o)
+	b := &attentionBackward[F]{attentionShape: qkvShape[F](f, in[0], in[4]), o: Floats[F](in[1]), lse: Floats[F](in[2]), do: Floats[F](in[3])}
+	b.q, b.k, b.v = qkvParts(f, in[0].Type, Floats[F](in[0]))
+	b.dq, b.dk, b.dv = qkvParts(f, in[0].Type, Floats[F](out[0]))
+	_, k := f.parts(in[0].Type)
+	return differentiateAttention(c, AttentionGrad(o), b, k)
+}

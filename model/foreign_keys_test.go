@@ -1,0 +1,40 @@
+package model_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/model/families"
+)
+
+// TestKeysOfAnotherFamily: a key that changes the model in one family is refused, by its name, in every family that has
+// no such thing: a file whose model_type was edited, or a new release of a known architecture.
+func TestKeysOfAnotherFamily(t *testing.T) {
+	for key, c := range map[string]struct {
+		value string
+		of    []string // families that know it
+	}{
+		"embedding_multiplier":    {"12.0", []string{"granite"}},
+		"no_rope_layers":          {"[0,1,1,1]", []string{"smollm3"}},
+		"final_logit_softcapping": {"30.0", []string{"gemma2", "gemma3_text"}},
+		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},
+		"full_attn_mod":           {"2", nil},
+		"interpolate_factor":      {"2", nil},
+		"num_local_experts":       {"8", []string{"mixtral", "qwen3_moe", "gpt_oss"}},
+		"rotary_pct":              {"0.25", nil},
+		"parallel_attn":           {"true", nil},
+		"mup_width_multiplier":    {"8.0", nil},
+		"partial_rotary_factor":   {"0.5", []string{"phi3"}},
+	} {
+		for family := range families.Table {
+			if slices.Contains(c.of, family) {
+				continue
+			}
+			_, err := parse(family, `"`+key+`":`+c.value)
+			if err == nil || !strings.Contains(err.Error(), key+" = "+c.value+": ") {
+				t.Errorf("%s with %s: error %v", family, key, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package model
+
+import "math"
+
+// rotaryDim is the size that frequencies are reckoned by, as transformers cuts it to a whole number.
+func (c Config) rotaryDim() int {
+	if c.PartialRotary == 0 {
+		return c.HeadDim
+	}
+	return int(float64(c.HeadDim) * c.PartialRotary)
+}
+
+// RotaryColumns is how many columns of a head are rotated, its first: R, even, at most D.
+func (c Config) RotaryColumns() int { return (c.rotaryDim() + 1) / 2 * 2 }
+
+// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters; old and now are those inside,
+// nil where there is none.
+func (c *Config) readPartialRotary(k *Keys, old, now *float64) {
+	c.PartialRotary = 1
+	given := k.Float("partial_rotary_factor", &c.PartialRotary)
+	for _, inside := range []struct {
+		key  string
+		part *float64
+	}{{"rope_scaling", old}, {"rope_parameters", now}} {
+		if inside.part == nil {
+			continue
+		}
+		if given && *inside.part != c.PartialRotary {
+			k.Fail(inside.key+".partial_rotary_factor", "= %g contradicts partial_rotary_factor = %g", *inside.part, c.PartialRotary)
+		}
+		c.PartialRotary, given = *inside.part, true
+	}
+	if p := c.PartialRotary; !(p > 0 && p <= 1) {
+		k.Fail("partial_rotary_factor", "= %g: must be above 0 and at most 1", p)
+	}
+	if c.PartialRotary == 1 {
+		c.PartialRotary = 0 // all of it
+	}
+}
+
+// longRopeOriginal is the length in tokens up to which the short factors hold.
+func (c Config) longRopeOriginal() int {
+	if n := c.RopeScaling.OriginalMaxPositions; n > 0 {
+		return n
+	}
+	return c.MaxPositions
+}
+
+func (c Config) longRopeProblems(check func(ok bool, key, format string, args ...any)) {
+	r, original, pairs := c.RopeScaling, c.longRopeOriginal(), c.RotaryColumns()/2
+	check(r.Factor == 0 || r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
+	check(r.AttentionFactor >= 0 && r.AttentionFactor < 1e9, "rope_scaling.attention_factor", "= %g: must not be negative", r.AttentionFactor)
+	check(original > 1 || original <= 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 2 to %d", original, 1<<30)
+	for _, f := range []struct {
+		key     string
+		factors []float64
+	}{{"short_factor", r.ShortFactor}, {"long_factor", r.LongFactor}} {
+		check(len(f.factors) == pairs, "rope_scaling."+f.key, "has %d numbers, want %d: one for each pair of the %d columns of a head that are rotated", len(f.factors), pairs, 2*pairs)
+		for i, v := range f.factors {
+			check(v > 1e-6 && v < 1e9, "rope_scaling."+f.key, "[%d] = %g: must be above 0", i, v)
+		}
+	}
+}
+
+// longRope divides every frequency by a factor of its own, and scales by the square root of 1 + ln(stretch) / ln(original).
+func (c Config) longRope(seqLen int) (f []float64, attentionScale float64) {
+	r, original := c.RopeScaling, c.longRopeOriginal()
+	factors := r.ShortFactor
+	if seqLen > original {
+		factors = r.LongFactor
+	}
+	f = frequencies(c.RopeTheta, c.rotaryDim())
+	for i := range f {
+		f[i] /= factors[i]
+	}
+	stretch := r.Factor
+	if stretch == 0 {
+		stretch = float64(c.MaxPositions) / float64(original)
+	}
+	switch {
+	case r.AttentionFactor != 0:
+		return f, r.AttentionFactor
+	case stretch <= 1:
+		return f, 1
+	}
+	return f, math.Sqrt(1 + math.Log(stretch)/math.Log(float64(original)))
+}

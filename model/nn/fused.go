@@ -1,0 +1,30 @@
+package nn
+
+import "github.com/tierlora/tierlora/kernel"
+
+// A fused projection is one linear layer whose output rows are those of several, one after the other. It is stored,
+// quantised and adapted as the one that it is; what reads its output takes the parts where they lie.
+
+// fusedAttention is attention over the one projection qkv_proj: queries of all heads, then keys, then values.
+func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
+	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+	qkv := n.Linear("qkv_proj", x.Width(), q+2*kv, a.QKVBias).Apply(x) // [M,C] -> [M,(H+2K)*D]
+	qkv = n.Apply(kernel.RoPE{Heads: a.Heads + a.KVHeads, Rest: a.KVHeads, HeadDim: a.HeadDim}, qkv, a.RoPE, in.Positions)
+	if in.Cache == nil {
+		return n.Apply(kernel.AttentionQKV(a.kernel()), qkv, in.CuQ)
+	}
+	part := func(from, width int) *Value { return n.Apply(kernel.Columns{From: from, Width: width}, qkv) }
+	key, value := n.cached("key", part(q, kv), in), n.cached("value", part(q+kv, kv), in)
+	return n.Apply(a.kernel(), part(0, q), key, value, in.CuQ, in.CuK)
+}
+
+// FusedMLP is MLP with one projection gate_up_proj: the gate's rows, then what it gates.
+func (n *Net) FusedMLP(name string, x *Value, inner int) *Value {
+	var y *Value
+	n.In(name, func() {
+		width := x.Width()
+		both := n.Linear("gate_up_proj", width, 2*inner, false).Apply(x) // [M,C] -> [M,2F]
+		y = n.Linear("down_proj", inner, width, false).Apply(n.Apply(kernel.SwiGLUGateUp{}, both))
+	})
+	return y
+}

@@ -1,0 +1,53 @@
+package phi3
+
+import (
+	"strings"
+
+	"github.com/tierlora/tierlora/model"
+)
+
+const (
+	noBias   = "phi3 has no biases"
+	sampling = "phi3 as transformers computes it has no such change"
+)
+
+// Dialect is what config.json says of a phi3 model. The folders that Microsoft published name code of their own
+// (auto_map), which is transformers' phi3, and keys of it that stand at the values given here.
+var Dialect = model.Dialect{
+	Architecture: "Phi3ForCausalLM", KVHeadsOptional: true, PartialRotary: true, Defaults: func(c *model.Config) { c.RMSNormEps = 1e-5 },
+	// The first releases wrote su, and for a time yarn, for what became longrope.
+	RopeTypes: map[string]string{"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"},
+	Read:      read,
+	Fixed: map[string]model.Fixed{
+		"attention_bias": {Value: false, Why: noBias}, "mlp_bias": {Value: false, Why: noBias}, "lm_head_bias": {Value: false, Why: noBias},
+		"full_attn_mod": {Value: 1.0, Why: sampling}, "interpolate_factor": {Value: 1.0, Why: sampling},
+	},
+}
+
+func read(c *model.Config, k *model.Keys) {
+	if k.Int("sliding_window", &c.SlidingWindow) && c.SlidingWindow == 0 {
+		k.Fail("sliding_window", "= 0: must be 1 or more, or null")
+	}
+	original := 4096
+	top := k.Int("original_max_position_embeddings", &original)
+	if s := &c.RopeScaling; s.Type == "longrope" {
+		if inside := s.OriginalMaxPositions; inside > 0 && top && inside != original {
+			k.Fail("original_max_position_embeddings", "= %d contradicts the %d of the rotary scaling", original, inside)
+		}
+		if s.OriginalMaxPositions == 0 {
+			s.OriginalMaxPositions = original
+		}
+	}
+	readAutoMap(k)
+}
+
+// readAutoMap takes auto_map where the code that it names is transformers' own phi3.
+func readAutoMap(k *model.Keys) {
+	var code map[string]any
+	k.Object("auto_map", &code)
+	if of, ok := code["AutoModelForCausalLM"]; ok {
+		if name, _ := of.(string); !strings.HasSuffix(name, ".Phi3ForCausalLM") {
+			k.Fail("auto_map", "names %v: models that bring their own code are not supported", of)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+// Package phi3 is the architecture of Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama's layers with fused projections,
+// qkv_proj and gate_up_proj, and rotary positions that may turn a part of a head and be stretched by LongRoPE.
+package phi3
+
+import (
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	var x *nn.Value
+	n.In("model", func() {
+		invFreq, scale, err := c.InvFreq(in.MaxLen)
+		if err != nil {
+			n.Fail(err)
+			return
+		}
+		rope := n.RoPETable(in.MaxLen, invFreq, scale)
+		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
+		for i := range c.NumLayers {
+			n.In(nn.Layer(i), func() {
+				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
+				x = n.Add(x, n.SelfAttention("self_attn", h, in, nn.Attention{
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Window: c.Window(i), RoPE: rope, Fused: true,
+				}))
+				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
+				x = n.Add(x, n.FusedMLP("mlp", h, c.IntermediateSize))
+			})
+		}
+		x = n.RMSNorm("norm", x, c.RMSNormEps)
+	})
+	return x
+}

@@ -1,0 +1,74 @@
+package selfcheck
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// fusedChecks are the kernels that read parts of a fused projection's rows where they lie, or of a head.
+func fusedChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, M := range checkRows {
+		for _, C := range checkWidths {
+			size := fmt.Sprintf("[%d,%d]", M, 2*C)
+			all = append(all,
+				check{kernel: "swiglu_gate_up", name: size, build: one(kernel.SwiGLUGateUp{}), bounds: []bound{rounded}, in: []checkInput{n.normal(2, M, 2*C)}},
+				check{kernel: "swiglu_gate_up_grad", name: size, build: one(kernel.SwiGLUGateUpGrad{}), bounds: []bound{rounded}, inPlace: []int{0},
+					in: []checkInput{n.normal(2, M, 2*C), n.normal(1, M, C)}})
+		}
+		for _, D := range checkHeads {
+			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, Rest: 2, HeadDim: D}, D), ropeCheck(n, M, kernel.RoPE{Heads: 2, Rest: 1, HeadDim: D, Inverse: true}, D/4*3/2*2),
+				check{kernel: "columns", name: fmt.Sprintf("the second of 3 heads of %d, %d rows", D, M), build: one(kernel.Columns{From: D, Width: D}), bounds: []bound{exact},
+					in: []checkInput{n.normal(1, M, 3*D)}})
+		}
+	}
+	for _, D := range checkHeads {
+		for _, h := range [][2]int{{4, 2}, {3, 1}, {2, 2}} {
+			for _, lengths := range [][]int{{1}, {65}, {129}, {1, 63, 64, 65, 17}} {
+				all = append(all, attentionCheck{queries: lengths, keys: lengths, heads: h[0], kv: h[1], D: D}.fused(n))
+			}
+			all = append(all, attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D, window: 50}.fused(n))
+		}
+	}
+	return all
+}
+
+// fused is the check of queries, keys and values that lie side by side.
+func (a attentionCheck) fused(n checkNumbers) check {
+	cu := bounds(a.queries)
+	M, k := cu[len(cu)-1], kernel.AttentionQKV{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}
+	c := check{kernel: "attention_qkv", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D, a.queries), bounds: []bound{rounded, rounded, rounded},
+		in: []checkInput{n.normal(1, M, (a.heads+2*a.kv)*a.D), integers(cu...), n.normal(1, M, a.heads*a.D)}}
+	if a.window > 0 {
+		c.name += fmt.Sprintf(", window %d", a.window)
+	}
+	c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		o := b.ApplyAll(k, in[0], in[1])
+		return append(slices.Clip(o), b.ApplyAll(kernel.AttentionQKVGrad(k), in[0], o[0], o[1], in[2], in[1])...)
+	}
+	widths := []int{a.heads * a.D, a.kv * a.D, a.kv * a.D}
+	c.plain = func(f format, in [][]float64) [][]float64 {
+		parts := make([][]float64, 3)
+		for at, x := range in[0] {
+			i := 0
+			for column := at % (len(in[0]) / M); column >= widths[i]; i++ {
+				column -= widths[i]
+			}
+			parts[i] = append(parts[i], x)
+		}
+		out := a.plain(f, [][]float64{parts[0], parts[1], parts[2], in[1], in[2]})
+		var d []float64
+		for m := range M {
+			for i, w := range widths {
+				d = append(d, out[2+i][m*w:][:w]...)
+			}
+		}
+		return [][]float64{out[0], out[1], d}
+	}
+	return c
+}

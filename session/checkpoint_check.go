@@ -1,0 +1,83 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// Names of the tensors that a model may have once or twice.
+const (
+	embeddings = "model.embed_tokens.weight"
+	head       = "lm_head.weight"
+)
+
+// checkVocabulary compares vocab_size with the rows of the embedding, in words that say more than two shapes.
+func (b *Base) checkVocabulary() error {
+	t, ok := b.Weights.Tensor(embeddings)
+	if !ok || len(t.Shape) != 2 || t.Shape[0] == b.Config.VocabSize {
+		return nil
+	}
+	return fmt.Errorf("config.json says vocab_size = %d, %s has %d rows: they are of different checkpoints, or the vocabulary was resized and only one of them saved",
+		b.Config.VocabSize, embeddings, t.Shape[0])
+}
+
+// checkTied refuses a checkpoint that stores embeddings and head though config.json says they are one, where they differ:
+// nothing tells which of the two is meant.
+func (b *Base) checkTied(ctx context.Context) error {
+	if !b.Config.TieEmbeddings {
+		return nil
+	}
+	e, ok := b.Weights.Tensor(embeddings)
+	h, both := b.Weights.Tensor(head)
+	if !ok || !both {
+		return nil
+	}
+	equal := slices.Equal(e.Shape, h.Shape)
+	if equal {
+		var err error
+		if equal, err = sameNumbers(ctx, e, h); err != nil {
+			return err
+		}
+	}
+	if !equal {
+		return fmt.Errorf("tie_word_embeddings is true in config.json, and %s is stored beside %s with other values: set tie_word_embeddings to false if the head has weights of its own, else delete %s from the checkpoint",
+			head, embeddings, head)
+	}
+	return nil
+}
+
+// sameNumbers tells whether two tensors of one shape hold the same numbers.
+func sameNumbers(ctx context.Context, a, b weights.Tensor) (bool, error) {
+	const piece = 1 << 20
+	if a.DType == b.DType {
+		for from := 0; from < len(a.Data); from += piece {
+			to := min(from+piece, len(a.Data))
+			if !bytes.Equal(a.Data[from:to], b.Data[from:to]) {
+				return false, ctx.Err()
+			}
+			if ctx.Err() != nil {
+				return false, ctx.Err()
+			}
+		}
+		return true, nil
+	}
+	n := a.Len()
+	x, y := make([]float32, min(piece, n)), make([]float32, min(piece, n))
+	for from := 0; from < n; from += piece {
+		to := min(from+piece, n)
+		if err := weights.Float32Range(a, from, to, x[:to-from]); err != nil {
+			return false, err
+		}
+		if err := weights.Float32Range(b, from, to, y[:to-from]); err != nil {
+			return false, err
+		}
+		if !slices.Equal(x[:to-from], y[:to-from]) || ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+	}
+	return true, nil
+}
