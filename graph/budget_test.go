@@ -17,7 +17,7 @@ func TestBudgetsShareMemory(t *testing.T) {
 	const less = stepTokens * (stepRows - 1) / stepRows
 	host := graph.NewCPU(2)
 	for _, on := range []graph.Machine{host, graph.NewRehearsal(2)} {
-		stepCases(t, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
+		stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
 			if lora.Dropout > 0 || on == graph.Machine(host) && l != (layout{}) { // masks depend on a token's place, and on nothing else
 				return
 			}

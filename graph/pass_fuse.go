@@ -15,7 +15,7 @@ func normOfSum(c *call) (k kernel.AddRMSNorm, ok bool) {
 	switch norm := c.kernel.(type) {
 	case kernel.RMSNorm:
 		_, ok = sum.kernel.(kernel.Add)
-		return kernel.AddRMSNorm{Eps: norm.Eps}, ok
+		return kernel.AddRMSNorm{Eps: norm.Eps}, ok && norm.Heads <= 1
 	case kernel.RMSNormLowBits:
 		add, ok := sum.kernel.(kernel.AddLowBits)
 		return kernel.AddRMSNorm{Eps: norm.Eps, LowBits: true, Carried: add.Carried}, ok

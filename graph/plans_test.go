@@ -21,7 +21,7 @@ import (
 func plansStay(t *testing.T, name string, on graph.Machine) {
 	t.Helper()
 	texts := map[string]string{}
-	stepCases(t, func(_ string, c model.Config, method string, lora adapter.Config, l layout) {
+	stepCases(t, []string{"llama", "qwen2"}, func(_ string, c model.Config, method string, lora adapter.Config, l layout) {
 		p := planStep(t, on, kernel.F32, c, method, lora, l).plan
 		need, err := graph.Need(p)
 		if err != nil {

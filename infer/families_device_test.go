@@ -4,8 +4,10 @@ package infer
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -23,16 +25,17 @@ import (
 // biases, grouped heads, head sizes that are not the width's share, windows, rotary scaling.
 func TestGPUFamilies(t *testing.T) {
 	gputest.Need(t)
-	var models map[string]string
-	golden.JSON(t, golden.Path(t, "families/models.json"), &models)
-	names := make([]string, 0, len(models))
-	for name := range models {
-		names = append(names, name)
+	for _, folder := range append([]string{"families"}, golden.FamilyFolders...) {
+		gpuFamilies(t, folder)
 	}
-	sort.Strings(names)
-	for _, name := range names {
+}
+
+func gpuFamilies(t *testing.T, folder string) {
+	var models map[string]string
+	golden.JSON(t, golden.Path(t, folder+"/models.json"), &models)
+	for _, name := range slices.Sorted(maps.Keys(models)) {
 		t.Run(name, func(t *testing.T) {
-			cpu, err := familyError(t, name, models[name], graph.NewCPU(2))
+			cpu, err := familyError(t, folder, name, models[name], graph.NewCPU(2))
 			if err != nil || !(cpu < 1e-5) {
 				t.Fatalf("on the CPU: relative error of the logits %.3g; %v", cpu, err)
 			}
@@ -41,10 +44,10 @@ func TestGPUFamilies(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := familyError(t, name, models[name], on)
-				if name == "llama_head_dim" {
-					if err == nil || !strings.Contains(err.Error(), "head size 12 is not supported on the GPU; multiples of 8 up to 256 are") {
-						t.Errorf("heads of 12 in %v: %v", p, err)
+				e, err := familyError(t, folder, name, models[name], on)
+				if size := headSize(t, folder, name); size%8 != 0 {
+					if want := fmt.Sprintf("head size %d is not supported on the GPU; multiples of 8 up to 256 are", size); err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("heads of %d in %v: %v", size, p, err)
 					}
 				} else if t.Logf("%v: relative error of the logits %.3g, on the CPU %.3g", p, e, cpu); err != nil || !(e < limit) {
 					t.Errorf("%v: relative error of the logits %.3g, limit %v; %v", p, e, limit, err)
@@ -55,12 +58,21 @@ func TestGPUFamilies(t *testing.T) {
 	}
 }
 
+func headSize(t *testing.T, folder, name string) int {
+	t.Helper()
+	c, err := families.ParseConfig(golden.ReadFile(t, golden.Path(t, folder+"/"+name+".config.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.HeadDim
+}
+
 // familyError is the error of a small model's logits, a few tokens at a time over a cache.
-func familyError(t *testing.T, name, file string, on graph.Machine) (float64, error) {
+func familyError(t *testing.T, folder, name, file string, on graph.Machine) (float64, error) {
 	t.Helper()
 	files := fstest.MapFS{
-		"config.json":       {Data: golden.ReadFile(t, golden.Path(t, "families/"+name+".config.json"))},
-		"model.safetensors": {Data: golden.ReadFile(t, golden.Path(t, "families/"+file+".safetensors"))},
+		"config.json":       {Data: golden.ReadFile(t, golden.Path(t, folder+"/"+name+".config.json"))},
+		"model.safetensors": {Data: golden.ReadFile(t, golden.Path(t, folder+"/"+file+".safetensors"))},
 	}
 	b := &session.Base{Name: name}
 	var err error
@@ -71,7 +83,7 @@ func familyError(t *testing.T, name, file string, on graph.Machine) (float64, er
 		t.Fatal(err)
 	}
 	defer b.Close()
-	ref := golden.Open(t, golden.Path(t, "families/logits.safetensors"))
+	ref := golden.Open(t, golden.Path(t, folder+"/logits.safetensors"))
 	ids, want := ref.Ints("ids"), ref.Floats(name+".logits")
 	const piece = 5
 	l, err := newLogitsStep(network(t, b, kernel.F32), "", piece, piece, len(ids), on)

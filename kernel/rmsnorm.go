@@ -11,7 +11,15 @@ import (
 // (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019).
 //
 //	x f[M,C], w w[C] -> y f[M,C] = w*(x*rstd), rstd f[M] = 1/sqrt(mean(x^2) + Eps)
-type RMSNorm struct{ Eps float64 }
+//
+// With Heads H above 1 a row is H heads of D elements, each of which is normed by itself with the same weight, as
+// Qwen3 does with queries and keys (2025, arXiv 2505.09388; Henry et al., "Query-Key Normalization", 2020):
+//
+//	x f[M,H*D], w w[D] -> y f[M,H*D], rstd f[M*H]
+type RMSNorm struct {
+	Eps   float64
+	Heads int // 0 stands for 1
+}
 
 // Cheap: its output costs less to recompute than to keep.
 func (RMSNorm) Cheap() {}
@@ -19,21 +27,35 @@ func (RMSNorm) Cheap() {}
 func (RMSNorm) Name() string { return "rmsnorm" }
 
 func (o RMSNorm) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, "f[M,C]", "w[C]")
+	d, err := Want(in, "f[M,C]", "w[D]")
 	if err != nil {
+		return nil, err
+	}
+	if err := headsOf(in[0], o.Heads, d.At('D')); err != nil {
 		return nil, err
 	}
 	if !(o.Eps >= 0) {
 		return nil, fmt.Errorf("attribute Eps is %v, want zero or more", o.Eps)
 	}
-	return []Type{in[0], T(in[0].DType, d.At('M'))}, nil
+	return []Type{in[0], T(in[0].DType, d.At('M')*max(o.Heads, 1))}, nil
 }
 
-func (RMSNorm) Grads() Backward {
+// headsOf checks that a row of x is so many heads, 0 standing for 1, of size elements.
+func headsOf(x Type, heads, size int) error {
+	switch {
+	case heads < 0:
+		return fmt.Errorf("attribute Heads is %d, want zero or more", heads)
+	case max(heads, 1)*size != x.Shape[1]:
+		return fmt.Errorf("input 0 is %v, want %d heads of %d elements, as the weight has", x, max(heads, 1), size)
+	}
+	return nil
+}
+
+func (o RMSNorm) Grads() Backward {
 	return Backward{
 		Calls: []Call{
-			{RMSNormGrad{}, []Ref{In(0), In(1), Out(1), Upstream()}},
-			{RMSNormWeightGrad{}, []Ref{In(0), Out(1), Upstream()}}, // where the weight is trained
+			{RMSNormGrad{o.Heads}, []Ref{In(0), In(1), Out(1), Upstream()}},
+			{RMSNormWeightGrad{o.Heads}, []Ref{In(0), Out(1), Upstream()}}, // where the weight is trained
 		},
 		Grads: []Ref{FromCall(0, 0), FromCall(1, 0)},
 	}
@@ -48,7 +70,7 @@ func (o RMSNorm) CPU(c *CPU, in, out []Tensor) func() {
 
 func rmsnorm[F Float](c *CPU, eps float64, in, out []Tensor) func() {
 	x, y, rstd := Floats[F](in[0]), Floats[F](out[0]), Floats[F](out[1])
-	width, l := in[0].Shape[1], simd.Best[F]()
+	width, l := in[1].Shape[0], simd.Best[F]()
 	w, load := frozenRow[F](in[1])
 	return after(load, c.Range(len(rstd), rowGrain(width), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -63,18 +85,35 @@ func rmsnorm[F Float](c *CPU, eps float64, in, out []Tensor) func() {
 // RMSNormGrad is the gradient of RMSNorm for its first input.
 //
 //	x f[M,C], w w[C], rstd f[M], dy f[M,C] -> dx f[M,C] = rstd*(dy*w - xhat*mean(dy*w*xhat)), xhat = x*rstd
-type RMSNormGrad struct{}
+//
+// With Heads it is that of each head: w w[D], rstd f[M*H].
+type RMSNormGrad struct{ Heads int }
 
 func (RMSNormGrad) Name() string { return "rmsnorm_grad" }
 
-func (RMSNormGrad) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[M,C]", "w[C]", "f[M]", "f[M,C]"); err != nil {
+func (o RMSNormGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "w[D]", "f[R]", "f[M,C]")
+	if err != nil {
+		return nil, err
+	}
+	if err := headsOf(in[0], o.Heads, d.At('D')); err != nil {
+		return nil, err
+	}
+	if err := rowsOf(in[2], d.At('M')*max(o.Heads, 1), 2); err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 2, 3); err != nil {
 		return nil, err
 	}
 	return []Type{in[0]}, nil
+}
+
+// rowsOf checks that rstd, the i-th input, has an element for each row that is normed.
+func rowsOf(rstd Type, rows, i int) error {
+	if rstd.Shape[0] != rows {
+		return fmt.Errorf("input %d is %v, want %d elements, one for each row or head", i, rstd, rows)
+	}
+	return nil
 }
 
 func (RMSNormGrad) InPlace() []Alias { return []Alias{{0, 3}} }
@@ -88,7 +127,7 @@ func (RMSNormGrad) CPU(c *CPU, in, out []Tensor) func() {
 
 func rmsnormGrad[F Float](c *CPU, in, out []Tensor) func() {
 	x, rstd, dy, dx := Floats[F](in[0]), Floats[F](in[2]), Floats[F](in[3]), Floats[F](out[0])
-	width, l := in[0].Shape[1], simd.Best[F]()
+	width, l := in[1].Shape[0], simd.Best[F]()
 	w, load := frozenRow[F](in[1])
 	return after(load, c.Range(len(rstd), rowGrain(width), func(lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -19,10 +19,12 @@ func (o RMSNormLowBits) Shape(in []Type) ([]Type, error) {
 	if _, err := Want(in, "f[M,C]", "w[C]", "u8[M,C]"); err != nil {
 		return nil, err
 	}
-	return RMSNorm(o).Shape(in[:2])
+	return RMSNorm{Eps: o.Eps}.Shape(in[:2])
 }
 
-func (o RMSNormLowBits) CPU(c *CPU, in, out []Tensor) func() { return RMSNorm(o).CPU(c, in[:2], out) }
+func (o RMSNormLowBits) CPU(c *CPU, in, out []Tensor) func() {
+	return RMSNorm{Eps: o.Eps}.CPU(c, in[:2], out)
+}
 
 // AddRMSNorm is a residual sum and the norm of it in one kernel, for plans of a GPU. LowBits: the sum gets
 // them, as that of AddLowBits; Carried: x has them. r may be stored as fp32.
@@ -55,7 +57,7 @@ func (o AddRMSNorm) Shape(in []Type) ([]Type, error) {
 	if len(in) < 3 {
 		return nil, errors.New("takes a weight besides the sum's terms")
 	}
-	norm, err := RMSNorm{o.Eps}.Shape([]Type{in[0], in[2]})
+	norm, err := RMSNorm{Eps: o.Eps}.Shape([]Type{in[0], in[2]})
 	return append(sum, norm...), err
 }
 
@@ -69,27 +71,27 @@ func (o AddRMSNorm) InPlace() []Alias {
 
 func (o AddRMSNorm) CPU(c *CPU, in, out []Tensor) func() {
 	n := len(out) - 2
-	add, norm := o.add().CPU(c, in[:2], out[:n]), RMSNorm{o.Eps}.CPU(c, []Tensor{out[0], in[2]}, out[n:])
+	add, norm := o.add().CPU(c, in[:2], out[:n]), RMSNorm{Eps: o.Eps}.CPU(c, []Tensor{out[0], in[2]}, out[n:])
 	return func() { add(); norm() }
 }
 
-func (RMSNormGrad) AccumulateGPU() (Kernel, bool) { return RMSNormGradTo{}, true }
+func (o RMSNormGrad) AccumulateGPU() (Kernel, bool) { return RMSNormGradTo(o), true }
 
 // RMSNormGradTo adds RMSNormGrad's result for its first four inputs to the fifth, in that one's memory, for
 // plans of a GPU: the gradient that arrives by the residual.
-type RMSNormGradTo struct{}
+type RMSNormGradTo struct{ Heads int }
 
 func (RMSNormGradTo) Name() string { return "rmsnorm_grad" }
 
-func (RMSNormGradTo) Shape(in []Type) ([]Type, error) { return onto(RMSNormGrad{}, in, 4) }
+func (o RMSNormGradTo) Shape(in []Type) ([]Type, error) { return onto(RMSNormGrad(o), in, 4) }
 
 func (RMSNormGradTo) Overwrites() []Alias { return []Alias{{0, 4}} }
 
 // Scratch holds the gradient before it is added.
 func (RMSNormGradTo) Scratch(in []Type, _ int) int64 { return in[0].Bytes() }
 
-func (RMSNormGradTo) CPU(c *CPU, in, out []Tensor) func() {
+func (o RMSNormGradTo) CPU(c *CPU, in, out []Tensor) func() {
 	dx := NewTensor(in[0].Type, c.Scratch)
-	grad, add := RMSNormGrad{}.CPU(c, in[:4], []Tensor{dx}), Add{}.CPU(c, []Tensor{in[4], dx}, out)
+	grad, add := RMSNormGrad(o).CPU(c, in[:4], []Tensor{dx}), Add{}.CPU(c, []Tensor{in[4], dx}, out)
 	return func() { grad(); add() }
 }

@@ -3,19 +3,28 @@ package kernel
 // RMSNormWeightGrad is the gradient of RMSNorm for its weight, where a run trains it.
 //
 //	x f[M,C], rstd f[M], dy f[M,C] -> dw f[C] = sum over rows of dy*x*rstd
-type RMSNormWeightGrad struct{}
+//
+// With Heads H the sum is over heads too: x, dy f[M,H*D], rstd f[M*H] -> dw f[D].
+type RMSNormWeightGrad struct{ Heads int }
 
 func (RMSNormWeightGrad) Name() string { return "rmsnorm_weight" }
 
-func (RMSNormWeightGrad) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, "f[M,C]", "f[M]", "f[M,C]")
+func (o RMSNormWeightGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "f[R]", "f[M,C]")
 	if err != nil {
+		return nil, err
+	}
+	size := d.At('C') / max(o.Heads, 1)
+	if err := headsOf(in[0], o.Heads, size); err != nil {
+		return nil, err
+	}
+	if err := rowsOf(in[1], d.At('M')*max(o.Heads, 1), 1); err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 1, 2); err != nil {
 		return nil, err
 	}
-	return []Type{T(in[0].DType, d.At('C'))}, nil
+	return []Type{T(in[0].DType, size)}, nil
 }
 
 func (RMSNormWeightGrad) CPU(c *CPU, in, out []Tensor) func() {

@@ -4,6 +4,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -32,9 +33,16 @@ type Config struct {
 	// LayerTypes is "full_attention" or "sliding_attention" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
-	HiddenAct  string // "silu"
-	BOS, EOS   []int  // token ids; nil when the file names none
-	DType      string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+	QKNorm     bool // an RMSNorm of every query and key head, before the rotation
+	// NoPositions are the layers whose queries and keys are not rotated; nil = none.
+	NoPositions []bool
+	// Multipliers of Granite, 0 = 1: of the embeddings, of what a layer adds to the residual stream, and the divisor
+	// of the logits. AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim).
+	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
+
+	HiddenAct string // "silu"
+	BOS, EOS  []int  // token ids; nil when the file names none
+	DType     string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
 }
 
 // The attention kinds of layer_types.
@@ -51,6 +59,9 @@ func (c Config) Window(layer int) int {
 	}
 	return c.SlidingWindow
 }
+
+// Rotates tells whether a layer's queries and keys are rotated by their positions.
+func (c Config) Rotates(layer int) bool { return c.NoPositions == nil || !c.NoPositions[layer] }
 
 // ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
 // that dialects holds by its model_type. Absent keys take the values that transformers gives them. What would change the numbers
@@ -75,6 +86,10 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 		if c.ModelType == "" {
 			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, names(dialects))
 		}
+		if k.given["text_config"] {
+			return Config{}, fmt.Errorf("model_type = %q with a text_config is a model of text and images, and %s: save its language model "+
+				"as a folder of its own (in transformers: the model's language_model with its lm_head, text_config as config.json)", c.ModelType, towers)
+		}
 		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
 	}
 	if len(architectures) > 0 && !slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.Architecture) }) {
@@ -97,6 +112,10 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 }
 
 func (c *Config) read(k *Keys, d Dialect) {
+	c.RMSNormEps, c.HiddenAct, c.RopeTheta = 1e-6, "silu", 10000
+	if d.Defaults != nil {
+		d.Defaults(c)
+	}
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
@@ -108,15 +127,13 @@ func (c *Config) read(k *Keys, d Dialect) {
 	}
 	c.NumKVHeads = c.NumHeads
 	k.Int("num_key_value_heads", &c.NumKVHeads)
-	if !k.Int("head_dim", &c.HeadDim) && c.NumHeads > 0 {
+	if !k.Int("head_dim", &c.HeadDim) && c.HeadDim == 0 && c.NumHeads > 0 {
 		if c.HiddenSize%c.NumHeads != 0 {
 			k.Fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
-	c.RMSNormEps = 1e-6
 	k.Float("rms_norm_eps", &c.RMSNormEps)
-	c.HiddenAct = "silu"
 	if k.Text("hidden_act", &c.HiddenAct); c.HiddenAct == "swish" {
 		c.HiddenAct = "silu" // another name of the same function
 	}
@@ -160,6 +177,18 @@ func (c Config) problems() map[string]string {
 		check(c.NumHeads%c.NumKVHeads == 0, "num_key_value_heads", "= %d does not divide num_attention_heads %d", c.NumKVHeads, c.NumHeads)
 	}
 	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
+	check(c.NoPositions == nil || len(c.NoPositions) == c.NumLayers, "no_rope_layers", "names %d layers, num_hidden_layers is %d", len(c.NoPositions), c.NumLayers)
+	scale := func(key string, v float64, sign bool) {
+		size := v
+		if sign {
+			size = math.Abs(v)
+		}
+		check(v == 0 || size >= 1e-6 && size <= 1e6, key, "= %g: must be 1e-6 to 1e6", v)
+	}
+	scale("embedding_multiplier", c.EmbeddingScale, true)
+	scale("residual_multiplier", c.ResidualScale, false)
+	scale("attention_multiplier", c.AttentionScale, false)
+	scale("logits_scaling", c.LogitDivisor, true)
 	check(c.HiddenAct == "silu", "hidden_act", "= %q: only silu is supported", c.HiddenAct)
 	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null", c.SlidingWindow, 1<<30)
 	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)

@@ -17,6 +17,9 @@ import (
 type Dialect struct {
 	Architecture    string // the one that architectures may name
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
+	// Defaults sets what absent keys mean where it is not 1e-6 for rms_norm_eps, 10000 for rope_theta, false for
+	// tie_word_embeddings and hidden_size / num_attention_heads for head_dim; nil = nowhere.
+	Defaults func(c *Config)
 	// Read takes the family's own keys, after those that all families have.
 	Read func(c *Config, k *Keys)
 	// Fixed are keys of which one value is supported.
@@ -190,6 +193,12 @@ func (k *Keys) Text(key string, v *string) bool   { return k.take(key, "a string
 func (k *Keys) Texts(key string) (list []string) {
 	k.take(key, "a list of strings", &list)
 	return list
+}
+
+// Ints is a list of whole numbers; ok tells whether there was one.
+func (k *Keys) Ints(key string) (list []int, ok bool) {
+	ok = k.take(key, "a list of whole numbers", &list)
+	return list, ok
 }
 
 func (k *Keys) needInt(key string, v *int) {

@@ -39,7 +39,6 @@ func ropeTypeNames() string { return strings.Join(slices.Sorted(maps.Keys(ropeTy
 // readRope reads rope_theta and rope_scaling (transformers 4) and
 // rope_parameters (transformers 5, which holds both).
 func (c *Config) readRope(k *Keys) {
-	c.RopeTheta = 10000
 	haveTheta := k.Float("rope_theta", &c.RopeTheta)
 	c.RopeScaling = RopeScaling{Type: "default"}
 	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")

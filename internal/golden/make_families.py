@@ -50,6 +50,12 @@ def build(kind, extra, seed):
                      "qwen2": (Qwen2Config, Qwen2ForCausalLM)}[kind]
     config = config(**{**SIZES, **extra}, attn_implementation="eager")
     m = model(config).float().eval()
+    randomise(m, seed)
+    return config, m
+
+
+def randomise(m, seed):
+    """Gives a model random numbers."""
     g = torch.Generator().manual_seed(seed)
     for name, p in sorted(m.named_parameters()):
         x = torch.randn(p.shape, generator=g)
@@ -62,10 +68,9 @@ def build(kind, extra, seed):
         else:
             x = 1.3 * x / p.shape[1] ** 0.5
         p.data = x.bfloat16().float()
-    return config, m
 
 
-def logits(out):
+def logits(out, MODELS=MODELS, build=build):
     ids = torch.randint(0, VOCAB, (1, T), generator=torch.Generator().manual_seed(7))
     result, written = {"ids": ids[0].to(torch.int32)}, {}
     models = {}

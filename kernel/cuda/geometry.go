@@ -30,6 +30,16 @@ func RMSNorm(entry string, M, C int) Geometry {
 	return Geometry{"rmsnorm", entry, [3]int{M, 1, 1}, [3]int{threads, 1, 1}, 0}
 }
 
+// FitsHeads tells whether the rmsnorm_heads_* kernels take rows of D values.
+func FitsHeads(D int) bool { return D > 0 && D%8 == 0 && D <= 256 }
+
+// RMSNormHeads is the geometry of the rmsnorm_heads_* kernels over that many rows of D, and the threads that hold a row.
+func RMSNormHeads(entry string, rows, D int) (g Geometry, lanes int) {
+	for lanes = 1; lanes*8 < D; lanes *= 2 {
+	}
+	return Geometry{"rmsnorm", entry, [3]int{max(1, ceil(rows, 256/lanes)), 1, 1}, [3]int{256, 1, 1}, 0}, lanes
+}
+
 // Rope is the geometry of rope_apply over M rows of H query and K key heads of size D.
 func Rope(M, H, K, D int) Geometry {
 	per := D / 2

@@ -2,6 +2,7 @@
 // Layout: x, y, dy, dx, sum [M,C] elem packed rows; low bits [M,C] bytes (residual.cuh); w [C] elem; rstd [M] fp32.
 // One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
+// rmsnorm_heads_*: many short rows, such as heads of 64 or 128: a power of two of threads, D/8 or more, holds a row, 8 values each.
 // Statistics and multiplications in fp32, one rounding at the store.
 // Bytes: forward 4 a value (2 read, 2 written), 5 with low bits, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
@@ -144,5 +145,66 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_backward(elem *dx, 
         float g = q * (widen(dy[c]) * widen(w[c]) - widen(x[c]) * q * m);
         if (add) g += widen(add[c]);
         dx[c] = narrow(g);
+    }
+}
+
+// The sum over the lanes of a row, of which a warp holds 32/lanes: a fixed tree.
+__device__ __forceinline__ float row_sum(float v, int lanes) {
+    for (int o = lanes >> 1; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+// y[rows,D], rstd[rows] <- x[rows,D], w[D]; D <= 256, a multiple of 8. Grid rows/(256/lanes), rounded up.
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_forward(elem *y, float *rstd, const elem *x, const elem *w, int64_t rows, int D, int lanes, float eps) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    int c = threadIdx.x % lanes * 8;
+    bool held = row < rows && c < D;
+    int64_t at = row * D + c;
+    float f[8] = {}, s = 0;
+    if (held) unpack(load8(x + at), f);
+#pragma unroll
+    for (int k = 0; k < 8; k++) s = fmaf(f[k], f[k], s);
+    float q = rsqrtf(row_sum(s, lanes) / D + eps);
+    if (held) {
+        float g[8];
+        unpack(load8(w + c), g);
+#pragma unroll
+        for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
+        store8(y + at, pack(f));
+        if (c == 0) rstd[row] = q;
+    }
+}
+
+// dx[rows,D] = add + rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. add may be 0 (none) or dx itself; dx may be dy. Grid as above.
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int64_t rows, int D, int lanes) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    int c = threadIdx.x % lanes * 8;
+    bool held = row < rows && c < D;
+    int64_t at = row * D + c;
+    float f[8] = {}, g[8] = {}, q = 0, s = 0;
+    if (held) {
+        float h[8];
+        unpack(load8(x + at), f);
+        unpack(load8(dy + at), g);
+        unpack(load8(w + c), h);
+        q = rstd[row];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            g[k] *= h[k];
+            f[k] *= q;
+            s = fmaf(g[k], f[k], s);
+        }
+    }
+    float m = row_sum(s, lanes) / D;
+    if (held) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) g[k] = q * (g[k] - f[k] * m);
+        if (add) {
+            float h[8];
+            unpack(load8(add + at), h);
+#pragma unroll
+            for (int k = 0; k < 8; k++) g[k] += h[k];
+        }
+        store8(dx + at, pack(g));
     }
 }

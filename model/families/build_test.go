@@ -2,7 +2,9 @@ package families_test
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,33 +156,57 @@ func openWeights(t testing.TB, path string) *weights.File {
 	return f
 }
 
-// models are the reference models: the name of each, and that of its weights' file.
-func models(t testing.TB) map[string]string {
-	m := map[string]string{}
-	golden.JSON(t, golden.Path(t, "families/models.json"), &m)
-	if len(m) < 12 {
-		t.Fatalf("%d reference models", len(m))
-	}
-	return m
+// referenceModel is a small model whose numbers transformers made.
+type referenceModel struct {
+	folder  string // under internal/golden/testdata
+	name    string
+	weights string // the name of its weights' file
 }
 
-func path(t testing.TB, name string) string { return golden.Path(t, filepath.Join("families", name)) }
+// folders of reference models, and how many each has.
+var folders = map[string]int{"families": 12, "llama_like": 11}
+
+// models are all reference models, in order.
+func models(t testing.TB) (all []referenceModel) {
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		m := map[string]string{}
+		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &m)
+		if len(m) != folders[folder] {
+			t.Fatalf("%s: %d reference models, want %d", folder, len(m), folders[folder])
+		}
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			all = append(all, referenceModel{folder, name, m[name]})
+		}
+	}
+	return all
+}
+
+func (m referenceModel) path(t testing.TB, ending string) string {
+	return golden.Path(t, filepath.Join(m.folder, m.name+ending))
+}
+
+func (m referenceModel) config(t testing.TB) model.Config {
+	return loadConfig(t, m.path(t, ".config.json"))
+}
+
+func (m referenceModel) open(t testing.TB) *weights.File {
+	return openWeights(t, golden.Path(t, filepath.Join(m.folder, m.weights+".safetensors")))
+}
 
 // TestWeightsHaveTheCheckpointsNames compares what the networks ask for with what transformers saves.
 func TestWeightsHaveTheCheckpointsNames(t *testing.T) {
 	nf4 := quant.Default()
-	for name, file := range models(t) {
+	for _, m := range models(t) {
 		for what, o := range map[string]nn.Options{"floats": {}, "nf4": {Scheme: &nf4}} {
-			c := loadConfig(t, path(t, name+".config.json"))
-			w := build(t, c, 1, 4, o, nil, adapter.Config{})
+			w := build(t, m.config(t), 1, 4, o, nil, adapter.Config{})
 			var want []weights.Spec
 			for _, x := range w.Weights() {
 				if x.Name != "" {
 					want = append(want, weights.Spec{Name: x.Name, Shape: x.Shape})
 				}
 			}
-			if err := weights.Check(openWeights(t, path(t, file+".safetensors")), want); err != nil {
-				t.Errorf("%s, %s: %v", name, what, err)
+			if err := weights.Check(m.open(t), want); err != nil {
+				t.Errorf("%s, %s: %v", m.name, what, err)
 			}
 		}
 	}
@@ -212,10 +238,10 @@ func TestEverythingPlans(t *testing.T) {
 		"rslora and dropout": func(c *adapter.Config) { c.UseRSLoRA, c.Dropout = true, 0.1 },
 	}
 	floats := map[string]kernel.DType{"f32": kernel.F32, "f64": kernel.F64}
-	layers := map[string]int{"names": 4, "all-linear": 14, "expression": 3, "rank pattern": 14, "alpha pattern": 14, "rslora and dropout": 4}
+	layers := map[string]int{"names": 2, "all-linear": 7, "rank pattern": 7, "alpha pattern": 7, "rslora and dropout": 2} // in each of the model's
 	covered, kinds := 0, map[string]bool{}
-	for name := range models(t) {
-		c := loadConfig(t, path(t, name+".config.json"))
+	for _, m := range models(t) {
+		name, c := m.name, m.config(t)
 		kinds[c.ModelType] = true
 		for methodName, method := range adapter.Methods {
 			for schemeName, scheme := range schemes {
@@ -238,8 +264,12 @@ func TestEverythingPlans(t *testing.T) {
 						if _, err := graph.Need(p); err != nil {
 							t.Errorf("%s: %v", what, err)
 						}
-						if got := len(w.trained.Layers); got != layers[targetName] || len(grads) != 2*got {
-							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), layers[targetName])
+						want := layers[targetName] * c.NumLayers
+						if targetName == "expression" {
+							want = 3
+						}
+						if got := len(w.trained.Layers); got != want || len(grads) != 2*got {
+							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), want)
 						}
 						for i, g := range grads {
 							v := w.trained.Params[i]

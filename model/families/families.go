@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/olmo2"
 )
 
 // Build applies a network to a batch: token ids [M] -> hidden states after the final norm [M,C].
@@ -25,9 +26,14 @@ type Family struct {
 
 // Table names every architecture.
 var Table = map[string]Family{
-	"llama":   {llama.Build, llama.Llama},
-	"mistral": {llama.Build, llama.Mistral},
-	"qwen2":   {llama.Build, llama.Qwen2},
+	"granite":   {llama.Build, llama.Granite},
+	"llama":     {llama.Build, llama.Llama},
+	"ministral": {llama.Build, llama.Ministral},
+	"mistral":   {llama.Build, llama.Mistral},
+	"olmo2":     {olmo2.Build, olmo2.Dialect},
+	"qwen2":     {llama.Build, llama.Qwen2},
+	"qwen3":     {llama.Build, llama.Qwen3},
+	"smollm3":   {llama.Build, llama.SmolLM3},
 }
 
 // For finds the architecture of a configuration.

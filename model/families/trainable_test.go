@@ -15,8 +15,15 @@ import (
 // an adapter; every other weight stays frozen.
 func TestTrainedNorm(t *testing.T) {
 	const rows, ts = 2, 6
-	c := loadConfig(t, path(t, "llama.config.json"))
-	for _, name := range []string{"model.norm.weight", "model.layers.1.post_attention_layernorm.weight", "model.layers.0.input_layernorm.weight"} {
+	byName := map[string]referenceModel{}
+	for _, m := range models(t) {
+		byName[m.name] = m
+	}
+	for _, of := range []struct{ model, name string }{
+		{"llama", "model.norm.weight"}, {"llama", "model.layers.1.post_attention_layernorm.weight"}, {"llama", "model.layers.0.input_layernorm.weight"},
+		{"qwen3", "model.layers.0.self_attn.q_norm.weight"}, {"qwen3", "model.layers.1.self_attn.k_norm.weight"}, {"olmo2", "model.layers.0.self_attn.k_norm.weight"},
+	} {
+		name, c := of.name, byName[of.model].config(t)
 		trained := &adapter.Trained{}
 		w := build(t, c, rows, ts, nn.Options{
 			Float: kernel.F64, Trainable: trained.Weights(func(n string) bool { return n == name }),
@@ -24,7 +31,7 @@ func TestTrainedNorm(t *testing.T) {
 		}, nil, adapter.Config{})
 		loss := w.loss()
 		grads := w.Grad(loss, trained.Params...)
-		r := w.start(t, openWeights(t, path(t, "llama.safetensors")), append([]*nn.Value{loss}, grads...)...)
+		r := w.start(t, byName[of.model].open(t), append([]*nn.Value{loss}, grads...)...)
 		for i := range rows * ts {
 			r.ints("ids")[i], r.ints("labels")[i] = int32(7*i%c.VocabSize), int32((5*i+1)%c.VocabSize)
 		}
@@ -68,7 +75,7 @@ func TestTrainedNorm(t *testing.T) {
 			t.Errorf("%s: gradients within %v compare nothing", name, size)
 		}
 	}
-	w := build(t, c, rows, ts, nn.Options{Float: kernel.F64}, nil, adapter.Config{})
+	w := build(t, byName["llama"].config(t), rows, ts, nn.Options{Float: kernel.F64}, nil, adapter.Config{})
 	for _, x := range w.Weights() {
 		if x.Name == "" {
 			continue // computed

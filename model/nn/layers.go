@@ -34,13 +34,26 @@ func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
 
 // RMSNorm is y = w x / sqrt(mean(x²) + eps), by rows.
 func (n *Net) RMSNorm(name string, x *Value, eps float64) *Value {
+	return n.HeadsRMSNorm(name, x, 1, eps)
+}
+
+// HeadsRMSNorm norms each of a row's heads by itself, all with one weight [width/heads].
+func (n *Net) HeadsRMSNorm(name string, x *Value, heads int, eps float64) *Value {
 	var y *Value
 	n.In(name, func() {
-		width := x.Width()
-		w := n.add(n.Scope()+".weight", []int{width}, kernel.T(n.Float(), width))
-		y = n.Apply(kernel.RMSNorm{Eps: eps}, x, w)
+		size := x.Width() / heads
+		w := n.add(n.Scope()+".weight", []int{size}, kernel.T(n.Float(), size))
+		y = n.Apply(kernel.RMSNorm{Eps: eps, Heads: heads}, x, w)
 	})
 	return y
+}
+
+// Scale is by x; by = 0 stands for 1.
+func (n *Net) Scale(x *Value, by float64) *Value {
+	if by == 0 || by == 1 {
+		return x
+	}
+	return n.Apply(kernel.Scale{By: by}, x)
 }
 
 // Add is the residual sum.
@@ -83,11 +96,14 @@ func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QKVBias, OBias          bool
-	Window                  int    // keys seen, the token's own included; 0 = all earlier ones
-	RoPE                    *Value // [P,HeadDim]
+	Window                  int     // keys seen, the token's own included; 0 = all earlier ones
+	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
+	RoPE                    *Value  // [P,HeadDim]; nil = no positions
+	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
+	QKNorm func(name string, x *Value, heads int) *Value
 }
 
-// SelfAttention is o_proj(attention(rope(q_proj x), rope(k_proj x), v_proj x)): [M,C] -> [M,C].
+// SelfAttention is o_proj(attention(rope(norm(q_proj x)), rope(norm(k_proj x)), v_proj x)): [M,C] -> [M,C].
 func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -95,13 +111,22 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
 		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
 		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
-		query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
-		key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+		if a.QKNorm != nil {
+			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
+		}
+		if a.RoPE != nil {
+			query = n.Apply(kernel.RoPE{Heads: a.Heads}, query, a.RoPE, in.Positions)
+			key = n.Apply(kernel.RoPE{Heads: a.KVHeads}, key, a.RoPE, in.Positions)
+		}
 		if in.Cache != nil {
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
-		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window},
+		scale := a.Scale
+		if scale == 0 {
+			scale = 1 / math.Sqrt(float64(a.HeadDim))
+		}
+		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window},
 			query, key, value, in.CuQ, in.CuK)
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})

@@ -1,0 +1,80 @@
+package golden
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FamilyFolders are the folders of testdata with small models of families whose runs other programs made.
+var FamilyFolders = []string{"llama_like"}
+
+// FamilyModel is a small model of a family.
+type FamilyModel struct{ Folder, Name string }
+
+// FamilyRuns is what transformers, PEFT and bitsandbytes make of a small model.
+type FamilyRuns struct {
+	Rows []struct {
+		IDs    []int32 `json:"input_ids"`
+		Labels []int32 `json:"labels"`
+		NLL    float64 `json:"nll"` // summed over the trained tokens
+	} `json:"rows"`
+	Mean  float64 `json:"mean_nll"` // over the rows' trained tokens
+	Texts []struct {
+		Prompt []int32 `json:"prompt_ids"`
+		New    []int32 `json:"new_ids"` // greedy
+	} `json:"texts"`
+	Curve struct { // of PEFT over NF4 weights, from the adapter NAME.lora
+		Loss     []float64 `json:"loss"`
+		GradNorm []float64 `json:"grad_norm"`
+		LR       []float64 `json:"lr"`
+		Trained  []int     `json:"trained_tokens"`
+		Rows     [][]int32 `json:"rows"`   // ids of the rows that the steps take in turn
+		Labels   [][]int32 `json:"labels"` // of the same
+		Batch    int       `json:"batch"`  // rows a step
+	} `json:"curve"`
+}
+
+// FamilyModels are the models that have runs.
+func FamilyModels(t testing.TB) (all []FamilyModel) {
+	t.Helper()
+	const ending = ".runs.json"
+	for _, folder := range FamilyFolders {
+		files, err := filepath.Glob(Path(t, folder+"/*"+ending))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: no runs (%v)", folder, err)
+		}
+		for _, f := range files {
+			all = append(all, FamilyModel{folder, strings.TrimSuffix(filepath.Base(f), ending)})
+		}
+	}
+	return all
+}
+
+// Adapter is the folder of the model's adapter, which PEFT made.
+func (m FamilyModel) Adapter(t testing.TB) string { return Path(t, m.Folder+"/"+m.Name+".lora") }
+
+// Runs of the model.
+func (m FamilyModel) Runs(t testing.TB) (r FamilyRuns) {
+	t.Helper()
+	JSON(t, Path(t, m.Folder+"/"+m.Name+".runs.json"), &r)
+	return r
+}
+
+// Dir is a folder with the model's files, as a checkpoint has them.
+func (m FamilyModel) Dir(t testing.TB) string {
+	t.Helper()
+	var weights map[string]string
+	JSON(t, Path(t, m.Folder+"/models.json"), &weights)
+	dir := t.TempDir()
+	files := map[string]string{"config.json": m.Name + ".config.json", "model.safetensors": weights[m.Name] + ".safetensors", "tokenizer.json": "tokenizer.json"}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := os.WriteFile(filepath.Join(dir, name), ReadFile(t, Path(t, m.Folder+"/"+files[name])), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
