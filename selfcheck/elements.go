@@ -34,7 +34,7 @@ func elementChecks() []check {
 		all = append(all, check{kernel: "kvappend", name: fmt.Sprintf("5 rows to %d of 9, width 40", start), build: one(kernel.KVAppend{}), bounds: []bound{exact},
 			in: []checkInput{n.normal(1, 9, 40).overwritten(), n.normal(1, 5, 40), integers(start)}})
 	}
-	for _, D := range append([]int{12, 256}, checkHeads...) {
+	for _, D := range []int{8, 12, 96, 128, 256} {
 		for _, M := range checkRows {
 			all = append(all, headNormChecks(n, M, 3, D)...)
 		}

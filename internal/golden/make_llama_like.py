@@ -127,6 +127,28 @@ def curve(model, adapter, steps=20, batch=4, lr=5e-3):
     return c
 
 
+def bf16_errors(model, adapter):
+    """The error of PEFT's own bf16 (base in bf16, adapter in fp32, autocast) against fp32, as norms over the rows' logits and
+    gradients, each row a batch of its own."""
+    from peft import PeftModel
+    ids, labels, _ = rows()
+
+    def run(m, autocast):
+        peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()
+        all_logits, grads = [], []
+        for x, y in zip(ids, labels):
+            peft.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                logits = peft(input_ids=x[None], use_cache=False).logits[0].float()
+            torch.nn.functional.cross_entropy(logits[:-1], y[1:], ignore_index=-100).backward()
+            all_logits.append(logits.detach().double())
+            grads.append(torch.cat([p.grad.double().flatten() for n, p in sorted(peft.named_parameters()) if p.requires_grad]))
+        return torch.stack(all_logits), torch.stack(grads)
+
+    ref, got = run(copy.deepcopy(model), False), run(copy.deepcopy(model).bfloat16(), True)
+    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
+
+
 def tokenizer(path):
     """A character of ASCII for each id from 3 on."""
     from tokenizers import AddedToken, Tokenizer, models
@@ -150,8 +172,9 @@ def main():
         runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
         lora = dict(r=2, lora_alpha=3) if name == "qwen3" else dict(r=1, lora_alpha=1.5)
         families.gradients(out, name, copy.deepcopy(m), dict(lora, target_modules=EVERYTHING))
+        runs["bf16"] = bf16_errors(m, out / (name + ".lora"))
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"))
-        print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1])
+        print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1], runs["bf16"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
     tokenizer(out / "tokenizer.json")
     for f in out.rglob("*"):
