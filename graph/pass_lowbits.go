@@ -1,18 +1,35 @@
 package graph
 
-import "github.com/tierlora/tierlora/kernel"
+import (
+	"slices"
+
+	"github.com/tierlora/tierlora/kernel"
+)
 
 // keepLowBits gives the residual sums of the forward pass eight more bits, the low bits, where values are stored in 16: the
 // norm of the sum and the next sum read them. All other readers, the backward pass among them, see the nearest number of 16 bits.
+// A residual sum is one that a norm reads, or that is the first term of a residual sum; but no sum of two values that are made
+// for it alone, such as a layer's result and its low-rank update: that becomes one GEMM (accumulate).
 func keepLowBits(p *compilation) error {
 	if !p.target.lowBits() {
 		return nil
 	}
 	calls := p.calls
-	normed := map[*Value]bool{}
-	for _, c := range calls {
-		if k, ok := c.kernel.(kernel.RMSNorm); ok && !c.backward && k.Heads <= 1 {
-			normed[c.in[0]] = true
+	residual, uses := map[*Value]bool{}, uses(calls, p.outputs)
+	alone := func(v *Value) bool { return v.call != nil && uses[v] == 1 }
+	for _, c := range slices.Backward(calls) {
+		if c.backward {
+			continue
+		}
+		switch k := c.kernel.(type) {
+		case kernel.RMSNorm:
+			residual[c.in[0]] = residual[c.in[0]] || k.Heads <= 1
+		case kernel.Add:
+			if alone(c.in[0]) && alone(c.in[1]) {
+				residual[c.out[0]] = false
+			} else if residual[c.out[0]] {
+				residual[c.in[0]] = true
+			}
 		}
 	}
 	lowBits := map[*Value]*Value{}
@@ -20,7 +37,7 @@ func keepLowBits(p *compilation) error {
 		switch k := c.kernel.(type) {
 		case kernel.Add:
 			sum := c.out[0]
-			if c.backward || !normed[sum] {
+			if c.backward || !residual[sum] {
 				continue
 			}
 			x, r := c.in[0], c.in[1]

@@ -13,7 +13,11 @@ import (
 func TestRehearsal(t *testing.T) {
 	stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
 		host, device := newStep(t, graph.NewCPU(2), c, method, lora, l), newStep(t, graph.NewRehearsal(2), c, method, lora, l)
-		if n := graph.Merged(device.plan); n < 11 || graph.Merged(host.plan) > 0 {
+		least := 11
+		if c.ModelType == "olmo2" { // no norm reads the sums, but the last one
+			least = 6
+		}
+		if n := graph.Merged(device.plan); n < least || graph.Merged(host.plan) > 0 {
 			t.Errorf("%s: %d merged calls, the test tests nothing", name, n)
 		}
 		host.once(t, c.VocabSize)

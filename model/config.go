@@ -4,6 +4,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -33,9 +34,13 @@ type Config struct {
 	// LayerTypes is "full_attention" or "sliding_attention" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
-	// AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim). AttentionCap and LogitCap are soft caps
-	// Cap*tanh(x/Cap) of the scores and of the logits, 0 = none (Gemma).
-	AttentionScale, AttentionCap, LogitCap float64
+	// Multipliers of Granite, 0 = 1: of the embeddings, of what a layer adds to the residual stream, and the divisor
+	// of the logits. AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim).
+	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
+	// AttentionCap and LogitCap are soft caps Cap*tanh(x/Cap) of the attention scores and of the logits, 0 = none (Gemma).
+	AttentionCap, LogitCap float64
+	// NoPositions are the layers whose queries and keys are not rotated; nil = none.
+	NoPositions []bool
 	// LocalRopeTheta and LocalRopeScaling are the rotary base and scaling of the windowed layers where they have their own,
 	// 0 = those of the others (Gemma 3).
 	LocalRopeTheta   float64
@@ -102,6 +107,9 @@ func (c Config) ExpertLayer(layer int) bool {
 	return c.Experts > 0 && (layer+1)%max(c.ExpertStep, 1) == 0 && !slices.Contains(c.DenseLayers, layer)
 }
 
+// Rotates tells whether a layer's queries and keys are rotated by their positions.
+func (c Config) Rotates(layer int) bool { return c.NoPositions == nil || !c.NoPositions[layer] }
+
 // ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
 // that dialects holds by its model_type. Absent keys take the values that transformers gives them. What would change the numbers
 // and is not supported, and every key that is not known, is an error that names
@@ -124,6 +132,10 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 		}
 		if c.ModelType == "" {
 			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, names(dialects))
+		}
+		if k.given["text_config"] {
+			return Config{}, fmt.Errorf("model_type = %q with a text_config is a model of text and images, and %s: save its language model "+
+				"as a folder of its own (in transformers: the model's language_model with its lm_head, text_config as config.json)", c.ModelType, towers)
 		}
 		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
 	}
@@ -224,6 +236,18 @@ func (c Config) problems() map[string]string {
 	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap, "final_logit_softcapping": c.LogitCap} {
 		check(v >= 0 && v <= 1e6, key, "= %g: must be above zero", v)
 	}
+	check(c.NoPositions == nil || len(c.NoPositions) == c.NumLayers, "no_rope_layers", "names %d layers, num_hidden_layers is %d", len(c.NoPositions), c.NumLayers)
+	scale := func(key string, v float64, sign bool) {
+		size := v
+		if sign {
+			size = math.Abs(v)
+		}
+		check(v == 0 || size >= 1e-6 && size <= 1e6, key, "= %g: must be 1e-6 to 1e6", v)
+	}
+	scale("embedding_multiplier", c.EmbeddingScale, true)
+	scale("residual_multiplier", c.ResidualScale, false)
+	scale("attention_multiplier", c.AttentionScale, false)
+	scale("logits_scaling", c.LogitDivisor, true)
 	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null", c.SlidingWindow, 1<<30)
 	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
 	for i, kind := range c.LayerTypes {

@@ -34,6 +34,11 @@ func elementChecks() []check {
 		all = append(all, check{kernel: "kvappend", name: fmt.Sprintf("5 rows to %d of 9, width 40", start), build: one(kernel.KVAppend{}), bounds: []bound{exact},
 			in: []checkInput{n.normal(1, 9, 40).overwritten(), n.normal(1, 5, 40), integers(start)}})
 	}
+	for _, D := range []int{8, 12, 96, 128, 256} {
+		for _, M := range checkRows {
+			all = append(all, headNormChecks(n, M, 3, D)...)
+		}
+	}
 	for _, D := range checkHeads {
 		for _, M := range checkRows {
 			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, HeadDim: D}, D), ropeCheck(n, M, kernel.RoPE{Heads: 2, HeadDim: D, Inverse: true}, D))
@@ -102,6 +107,7 @@ func rowChecks(n checkNumbers, M, C int) []check {
 		{kernel: "add", name: "to " + size + " in activations", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), zeros(M, C), x()}},
 		{kernel: "bias", name: size, build: one(kernel.AddBias{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x(), weight()}},
 		{kernel: "dropout", name: size, build: one(kernel.Dropout{P: 0.1, Stream: 3}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{x(), integers(42, 17)}},
+		{kernel: "scale", name: size, build: one(kernel.Scale{By: -0.37}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x()}},
 		{kernel: "rmsnorm", name: size, build: one(kernel.RMSNorm{Eps: 1e-5}), bounds: []bound{rounded, single}, in: []checkInput{x(), weight()}},
 		{kernel: "rmsnorm_grad", name: size, build: norm, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), weight(), x()}},
 		{kernel: "rmsnorm", name: size + " of a sum", build: sum, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
@@ -148,6 +154,27 @@ func gemmaChecks(n checkNumbers, M, C int) []check {
 		{kernel: "rmsnorm", name: fmt.Sprintf("%d rows of 3 heads of %d", M, C), build: plusOneHeads, bounds: []bound{rounded, single, rounded},
 			in: []checkInput{n.normal(1, M, 3*C), weight(), n.normal(1, M, 3*C)}},
 		{kernel: "embedding", name: size + " of 50, scaled", build: scaled, bounds: []bound{rounded}, in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
+	}
+}
+
+// headNormChecks are of norms of heads, of sizes that device code has a form of its own for and of others.
+func headNormChecks(n checkNumbers, M, heads, D int) []check {
+	k := kernel.RMSNorm{Eps: 1e-5, Heads: heads}
+	x := func() checkInput { return n.normal(1, M, heads*D) }
+	gradient := func(b *graph.Builder, in []*graph.Value) *graph.Value {
+		return b.Apply(kernel.RMSNormGrad{Heads: heads}, in[0], in[1], b.ApplyAll(k, in[0], in[1])[1], in[2])
+	}
+	grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value { return []*graph.Value{gradient(b, in)} }
+	// A GPU's plan makes kernel.RMSNormGradTo{} of it.
+	onto := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		other := b.Apply(kernel.Add{}, in[3], in[4])
+		return []*graph.Value{b.Apply(kernel.Add{}, other, gradient(b, in))}
+	}
+	name, w := fmt.Sprintf("%d heads of %d, %d rows", heads, D, M), n.normal(1, D)
+	return []check{
+		{kernel: "rmsnorm", name: name, build: one(k), bounds: []bound{rounded, single}, in: []checkInput{x(), w}},
+		{kernel: "rmsnorm_grad", name: name, build: grad, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), w, x()}},
+		{kernel: "rmsnorm_grad", name: name + ", onto activations", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), w, x(), x(), zeros(M, heads*D)}},
 	}
 }
 

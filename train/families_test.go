@@ -107,7 +107,7 @@ func familySpec(t testing.TB, m golden.FamilyModel) Spec {
 	s.BaseModel, s.Adapter, s.Quantization, s.Device = m.Dir(t), "qlora", &q, "cpu"
 	s.LoRA.TargetModules, s.LoRA.R, s.LoRA.Alpha = adapter.Targets{adapter.AllLinear}, 4, 8
 	s.Dataset.Path, s.Dataset.Format, s.Dataset.MaxLength = path, "tokenized", 32
-	s.Training.MaxSteps, s.Training.BatchSize, s.Training.LearningRate = 12, 2, 1e-2
+	s.Training.MaxSteps, s.Training.BatchSize, s.Training.LearningRate = 12, 4, 5e-3
 	s.OutputDir = filepath.Join(t.TempDir(), "run")
 	return s
 }

@@ -94,6 +94,20 @@ func BenchmarkKernels(b *testing.B) {
 		moved(fmt.Sprintf("bias_add %dx%d", M, C), float64(4*n), Flat("bias", "bias_add", (n+7)/8), Y, X, W, i32(M), i32(C))
 		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.randomBF16("add", n), i32(C))
 	}
+	for _, c := range [][3]int{{8192, 32, 128}, {8192, 8, 128}, {512, 32, 128}, {8192, 32, 64}} { // beside the same bytes as long rows
+		M, H, D := c[0], c[1], c[2]
+		r.reset()
+		n := int64(M * H * D)
+		X, Y, W, S := r.randomBF16("x", n), r.randomBF16("y", n), r.randomBF16("w", int64(H*D)), r.floats("rstd", int64(M*H), 0x3f800000)
+		DY, DX := r.randomBF16("dy", n), r.randomBF16("dx", n)
+		forward, lanes := RMSNormHeads("rmsnorm_heads_forward", M*H, D)
+		backward, _ := RMSNormHeads("rmsnorm_heads_backward", M*H, D)
+		moved(fmt.Sprintf("rmsnorm_heads_forward %v", c), float64(4*n), forward, Y, S, X, W, int64(M*H), i32(D), i32(lanes), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, H*D), float64(4*n), RMSNorm("rmsnorm_forward", M, H*D), Y, S, X, gpu.Ptr(0), W, i32(H*D), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_heads_backward %v", c), float64(6*n), backward, DX, DY, X, W, S, gpu.Ptr(0), int64(M*H), i32(D), i32(lanes))
+		moved(fmt.Sprintf("rmsnorm_backward %dx%d", M, H*D), float64(6*n), RMSNorm("rmsnorm_backward", M, H*D), DX, DY, X, W, S, gpu.Ptr(0), i32(H*D))
+		moved(fmt.Sprintf("elementwise_scale %dx%d", M, H*D), float64(4*n), Elementwise("elementwise_scale", n), Y, X, float32(0.22), n)
+	}
 	for _, c := range [][4]int{{8192, 32, 32, 128}, {8192, 32, 4, 64}, {16384, 9, 3, 64}} {
 		M, H, K, D := c[0], c[1], c[2], c[3]
 		r.reset()

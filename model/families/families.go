@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/olmo2"
 	"github.com/tierlora/tierlora/model/phi3"
 	"github.com/tierlora/tierlora/model/weights"
 )
@@ -37,12 +38,17 @@ var Table = map[string]Family{
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
 	"gemma3":      {gemma.Build3, gemma.Gemma3Multimodal, gemma.Names, gemma.Unused},
 	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"granite":     {Build: llama.Build, Dialect: llama.Granite},
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},
+	"ministral":   {Build: llama.Build, Dialect: llama.Ministral},
 	"mistral":     {Build: llama.Build, Dialect: llama.Mistral},
 	"mixtral":     {Build: mixtral.Build, Dialect: mixtral.Mixtral},
+	"olmo2":       {Build: olmo2.Build, Dialect: olmo2.Dialect},
 	"phi3":        {Build: phi3.Build, Dialect: phi3.Dialect},
 	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
+	"qwen3":       {Build: llama.Build, Dialect: llama.Qwen3},
 	"qwen3_moe":   {Build: mixtral.BuildQwen3, Dialect: mixtral.Qwen3},
+	"smollm3":     {Build: llama.Build, Dialect: llama.SmolLM3},
 }
 
 // For finds the architecture of a configuration.

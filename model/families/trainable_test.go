@@ -23,6 +23,7 @@ func TestTrainedNorm(t *testing.T) {
 		{"llama", "model.norm.weight"}, {"llama", "model.layers.1.post_attention_layernorm.weight"}, {"llama", "model.layers.0.input_layernorm.weight"},
 		{"gemma3", "model.layers.0.self_attn.q_norm.weight"}, {"gemma3", "model.layers.1.post_feedforward_layernorm.weight"},
 		{"phi3", "model.layers.1.post_attention_layernorm.weight"},
+		{"qwen3", "model.layers.0.self_attn.q_norm.weight"}, {"qwen3", "model.layers.1.self_attn.k_norm.weight"}, {"olmo2", "model.layers.0.self_attn.k_norm.weight"},
 	} {
 		name, c := of.name, byName[of.model].config(t)
 		trained := &adapter.Trained{}

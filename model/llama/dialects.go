@@ -29,6 +29,59 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2ForCausalLM", Read: func(c *model.
 	"mlp_bias":       {Value: false, Why: "qwen2 has no biases in its MLP"},
 }}
 
+// Qwen3 is Llama with a norm of every query and key head, an option for biases, and Qwen2's windows.
+var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *model.Config) { c.HeadDim = 128 }, Read: func(c *model.Config, k *model.Keys) {
+	c.QKNorm = true
+	k.Bool("attention_bias", &c.QKVBias)
+	c.OBias = c.QKVBias
+	qwen2Windows(c, k)
+}, Fixed: map[string]model.Fixed{
+	"mlp_bias": {Value: false, Why: "qwen3 has no biases in its MLP"},
+}}
+
+// Granite is Llama with four multipliers. The dropout of attention that early releases name is not applied: without it
+// the model evaluates the same, and trains as attention kernels train it that have none.
+var Granite = model.Dialect{Architecture: "GraniteForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+	k.Bool("attention_bias", &c.QKVBias)
+	c.OBias = c.QKVBias
+	k.Bool("mlp_bias", &c.MLPBias)
+	var dropout float64
+	if k.Float("attention_dropout", &dropout) && !(dropout >= 0 && dropout < 1) {
+		k.Fail("attention_dropout", "= %g: must be at least 0 and below 1", dropout)
+	}
+	c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 1, 1, 1, 1
+	for key, v := range map[string]*float64{"embedding_multiplier": &c.EmbeddingScale, "residual_multiplier": &c.ResidualScale,
+		"attention_multiplier": &c.AttentionScale, "logits_scaling": &c.LogitDivisor} {
+		if k.Float(key, v); *v == 0 {
+			k.Fail(key, "= 0: must not be zero")
+		}
+	}
+}}
+
+// Ministral is Mistral with a window in the layers that layer_types names.
+var Ministral = model.Dialect{Architecture: "MinistralForCausalLM", Read: func(c *model.Config, k *model.Keys) {
+	if !k.Has("sliding_window") {
+		c.SlidingWindow = 4096
+	}
+	k.Int("sliding_window", &c.SlidingWindow)
+	layerTypes(c, k, "sliding_window")
+}, Fixed: map[string]model.Fixed{
+	"attention_bias": {Value: false, Why: "ministral has no biases"},
+	"mlp_bias":       {Value: false, Why: "ministral has no biases"},
+}}
+
+// layerTypes takes layer_types of a model whose window, 0 = none, is read; keys are those that switch it on.
+func layerTypes(c *model.Config, k *model.Keys, keys string) {
+	c.LayerTypes = k.Texts("layer_types")
+	i := slices.Index(c.LayerTypes, model.SlidingAttention)
+	switch {
+	case c.SlidingWindow == 0 && i >= 0:
+		k.Fail("layer_types", "[%d] = %q but no window is in use (%s)", i, model.SlidingAttention, keys)
+	case c.LayerTypes != nil && i < 0:
+		c.SlidingWindow = 0
+	}
+}
+
 // mistralWindows: one window for all layers, 4096 when the key is absent.
 func mistralWindows(c *model.Config, k *model.Keys) {
 	if !k.Has("sliding_window") {
@@ -62,20 +115,22 @@ func qwen2Windows(c *model.Config, k *model.Keys) {
 	if use {
 		c.SlidingWindow = window
 	}
-	c.LayerTypes = k.Texts("layer_types")
-	if c.SlidingWindow == 0 {
-		if i := slices.Index(c.LayerTypes, model.SlidingAttention); i >= 0 {
-			k.Fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i, model.SlidingAttention)
-		}
-		return
+	layerTypes(c, k, "use_sliding_window, sliding_window")
+	if c.LayerTypes == nil && c.SlidingWindow != 0 {
+		windowed(c, func(i int) bool { return i >= first })
 	}
-	if c.LayerTypes == nil && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers {
-		c.LayerTypes = make([]string, c.NumLayers)
-		for i := range c.LayerTypes {
-			c.LayerTypes[i] = model.FullAttention
-			if i >= first {
-				c.LayerTypes[i] = model.SlidingAttention
-			}
+}
+
+// windowed gives the window to the layers that in tells, where layer_types does not say it.
+func windowed(c *model.Config, in func(layer int) bool) {
+	if c.NumLayers < 1 || c.NumLayers > model.MaxLayers {
+		return // which is an error already
+	}
+	c.LayerTypes = make([]string, c.NumLayers)
+	for i := range c.LayerTypes {
+		c.LayerTypes[i] = model.FullAttention
+		if in(i) {
+			c.LayerTypes[i] = model.SlidingAttention
 		}
 	}
 	if !slices.Contains(c.LayerTypes, model.SlidingAttention) {

@@ -1,4 +1,4 @@
-// Package llama is the Llama architecture, which Mistral and Qwen2 share: pre-norm layers of grouped-query attention
+// Package llama is the Llama architecture and what it is with other data: pre-norm layers of grouped-query attention
 // with rotary positions and a SwiGLU MLP. What differs is data of the configuration. Names are the checkpoint's.
 package llama
 
@@ -7,7 +7,10 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+// Build applies the network to a batch, up to and with the final norm: -> [M,C], scaled by 1/c.LogitDivisor.
+//
+// A residual multiplier r (Granite) costs nothing: x/r is kept in place of the stream x. Then x + r f(norm(x)) is
+// x/r + f(norm(x)), and the norm of x with eps is that of x/r with eps/r².
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
@@ -17,19 +20,38 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 			return
 		}
 		rope := n.RoPETable(in.MaxLen, invFreq, scale)
-		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
+		embed, residual := factor(c.EmbeddingScale), factor(c.ResidualScale)
+		eps := c.RMSNormEps / (residual * residual)
+		x = n.Scale(n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs), embed/residual) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
-				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.SelfAttention("self_attn", h, in, nn.Attention{
+				h := n.RMSNorm("input_layernorm", x, eps)
+				a := nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope,
-				}))
-				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), Scale: c.AttentionScale,
+				}
+				if c.QKNorm {
+					a.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
+						return n.HeadsRMSNorm(name, x, heads, c.RMSNormEps)
+					}
+				}
+				if c.Rotates(i) {
+					a.RoPE = rope
+				}
+				x = n.Add(x, n.SelfAttention("self_attn", h, in, a))
+				h = n.RMSNorm("post_attention_layernorm", x, eps)
 				x = n.Add(x, n.MLP("mlp", h, c.IntermediateSize, c.MLPBias))
 			})
 		}
-		x = n.RMSNorm("norm", x, c.RMSNormEps)
+		x = n.Scale(n.RMSNorm("norm", x, eps), 1/factor(c.LogitDivisor))
 	})
 	return x
+}
+
+// factor is a multiplier of which 0 stands for 1.
+func factor(f float64) float64 {
+	if f == 0 {
+		return 1
+	}
+	return f
 }

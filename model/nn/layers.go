@@ -62,6 +62,14 @@ func (n *Net) norm(name string, x *Value, k kernel.RMSNorm) *Value {
 	return y
 }
 
+// Scale is by x; by = 0 stands for 1.
+func (n *Net) Scale(x *Value, by float64) *Value {
+	if by == 0 || by == 1 {
+		return x
+	}
+	return n.Apply(kernel.Scale{By: by}, x)
+}
+
 // Add is the residual sum.
 func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 

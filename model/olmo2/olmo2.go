@@ -1,0 +1,46 @@
+// Package olmo2 is the OLMo 2 architecture (2025, arXiv 2501.00656): Llama's layers with the norms behind attention and
+// MLP, not before them, and a norm of all queries and of all keys of a token, before the rotation.
+package olmo2
+
+import (
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Dialect is what config.json says of an OLMo 2 model.
+var Dialect = model.Dialect{Architecture: "Olmo2ForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
+	c.RMSNormEps = 1e-5
+}, Read: func(c *model.Config, k *model.Keys) {
+	k.Bool("attention_bias", &c.QKVBias)
+	c.OBias = c.QKVBias
+}, Fixed: map[string]model.Fixed{
+	"mlp_bias": {Value: false, Why: "olmo2 has no biases in its MLP"},
+}}
+
+// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	var x *nn.Value
+	n.In("model", func() {
+		invFreq, scale, err := c.InvFreq(in.MaxLen)
+		if err != nil {
+			n.Fail(err)
+			return
+		}
+		attention := nn.Attention{
+			Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
+			QKVBias: c.QKVBias, OBias: c.OBias, RoPE: n.RoPETable(in.MaxLen, invFreq, scale),
+			QKNorm: func(name string, x *nn.Value, _ int) *nn.Value { return n.RMSNorm(name, x, c.RMSNormEps) },
+		}
+		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
+		for i := range c.NumLayers {
+			n.In(nn.Layer(i), func() {
+				h := n.SelfAttention("self_attn", x, in, attention)
+				x = n.Add(x, n.RMSNorm("post_attention_layernorm", h, c.RMSNormEps))
+				h = n.MLP("mlp", x, c.IntermediateSize, false)
+				x = n.Add(x, n.RMSNorm("post_feedforward_layernorm", h, c.RMSNormEps))
+			})
+		}
+		x = n.RMSNorm("norm", x, c.RMSNormEps)
+	})
+	return x
+}
