@@ -98,6 +98,7 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 }
 
 func (c *Config) read(k *Keys, d Dialect) {
+	k.dialect = d
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
@@ -130,7 +131,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.Text("torch_dtype", &c.DType)
 	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
-	c.readRope(k, d)
+	c.readRope(k)
 	d.Read(c, k)
 }
 
