@@ -29,6 +29,7 @@ var passes = []pass{
 	{"check segments", onAll, checkSegments},
 	{"list inputs", onAll, listInputs},
 	{"element types", onAll, assignStorage},
+	{"check bodies", onGPU, checkServed},
 	{"schedule early", onAll, scheduleEarly},
 	{"lay out memory", onAll, layOut},
 }

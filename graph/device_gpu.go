@@ -115,6 +115,13 @@ func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 	return 0
 }
 
+func (t deviceTarget) serves(k kernel.Kernel, in, out []kernel.Type) error {
+	if c, ok := k.(kernel.CheckedOnGPU); ok {
+		return c.CheckGPU(in, out, t.sm)
+	}
+	return nil
+}
+
 func (deviceTarget) prologue(k kernel.Kernel) bool {
 	_, ok := k.(kernel.PrologueOnGPU)
 	return ok

@@ -20,6 +20,19 @@ func checkOverwrites(c *compilation) error {
 	return nil
 }
 
+// checkServed refuses calls that a GPU has no body for, such as attention with heads of a size that none has.
+func checkServed(p *compilation) error {
+	for _, c := range p.calls {
+		if isTransfer(c.kernel) {
+			continue
+		}
+		if err := p.target.serves(c.kernel, p.storedAll(c.in), p.storedAll(c.out)); err != nil {
+			return fmt.Errorf("%v: %w", c, err)
+		}
+	}
+	return nil
+}
+
 // checkSegments refuses computed values that cross segments, and a segment that uses two of a group's
 // members, its parts and its span.
 func checkSegments(p *compilation) error {

@@ -10,6 +10,8 @@ type target interface {
 	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
 	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
+	// serves is nil where there is a body for a call of these types, as stored, else an error that names what is served.
+	serves(k kernel.Kernel, in, out []kernel.Type) error
 	// accumulate is the form of a kernel that adds to memory, if it has one here.
 	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
 	// lowBits tells whether residual sums have more bits than values are stored with.
@@ -40,6 +42,8 @@ func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 	return nil, false
 }
 
+func (hostTarget) serves(kernel.Kernel, []kernel.Type, []kernel.Type) error { return nil }
+
 func (hostTarget) lowBits() bool { return false }
 
 func (hostTarget) groups(kernel.MatMul, []kernel.Type, kernel.Type, int) bool { return false }
@@ -68,6 +72,8 @@ func (gpuTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 	}
 	return hostTarget{}.accumulate(k)
 }
+
+func (gpuTarget) serves(kernel.Kernel, []kernel.Type, []kernel.Type) error { return nil }
 
 func (t gpuTarget) lowBits() bool { return t.precision.Stored(kernel.ComputeType) != kernel.F32 }
 

@@ -29,6 +29,12 @@ func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error)
 
 var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not supported on the GPU")
 
+// CheckGPU: keys of a cache have other kernels than keys of the queries' own bounds, for the same head sizes.
+func (o Attention) CheckGPU(_, out []Type, _ int) error {
+	_, err := cuda.HeadSize(out[0].Shape[1] / o.Heads)
+	return err
+}
+
 func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if in[3].Ptr != in[4].Ptr {
 		return o.cached(g, in, out)
@@ -113,6 +119,11 @@ func (AttentionGrad) Stored([]DType) (want, out []DType) {
 // deltaBytes is the scratch for the rows' sums of o dO.
 func (o AttentionGrad) deltaBytes(q Type) int64 {
 	return (int64(o.Heads)*int64(q.Shape[0])*4 + 255) &^ 255
+}
+
+func (o AttentionGrad) CheckGPU(in, _ []Type, sm int) error {
+	_, _, err := Attention(o).geometry(in[3], sm)
+	return err
 }
 
 func (o AttentionGrad) ScratchGPU(in, _ []Type, sm int) int64 { return o.scratch(in[3], sm) }

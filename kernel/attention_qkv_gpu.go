@@ -8,6 +8,11 @@ func (AttentionQKV) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, I32}, []DType{ComputeType, F32}
 }
 
+func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
+	_, _, err := Attention(o).geometry(out[0], sm)
+	return err
+}
+
 func (o AttentionQKV) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	p := o.at(in[0])
 	return Attention(o).attend(g, p[0], p[1], p[2], in[1], out)
@@ -24,6 +29,11 @@ func (o AttentionQKV) at(qkv DeviceTensor) (p [3]DeviceTensor) {
 
 func (AttentionQKVGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, F32, ComputeType, I32}, []DType{ComputeType}
+}
+
+func (o AttentionQKVGrad) CheckGPU(in, _ []Type, sm int) error {
+	_, _, err := Attention(o).geometry(in[1], sm)
+	return err
 }
 
 func (o AttentionQKVGrad) ScratchGPU(in, _ []Type, sm int) int64 {

@@ -26,6 +26,12 @@ type OnGPU interface {
 	GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 }
 
+// CheckedOnGPU is a kernel whose GPU body does not serve every size that its Shape accepts, or not on every GPU: the error,
+// at planning, names what is served. Types are as stored; sm is the device's compute capability, 10 major + minor.
+type CheckedOnGPU interface {
+	CheckGPU(in, out []Type, sm int) error
+}
+
 // ScratchOnGPU is a kernel whose GPU body needs working memory: bytes. sm is the
 // device's compute capability, 10 major + minor.
 type ScratchOnGPU interface {

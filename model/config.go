@@ -168,6 +168,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	if d.Defaults != nil {
 		d.Defaults(c)
 	}
+	k.dialect = d
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
@@ -198,7 +199,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	if d.LayerRope {
 		k.splitRope()
 	}
-	c.readRope(k, d)
+	c.readRope(k)
 	d.Read(c, k)
 }
 

@@ -113,6 +113,9 @@ type Keys struct {
 	given map[string]bool   // the keys of the file
 	bad   map[string]string // by key, what is wrong
 	scope string            // "rope_scaling." inside that object
+	// dialect is the file's; parts are the partial_rotary_factor inside rope_scaling and rope_parameters.
+	dialect Dialect
+	parts   map[string]float64
 }
 
 func newKeys(data []byte) (*Keys, error) {
@@ -120,7 +123,7 @@ func newKeys(data []byte) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keys{raw: raw, bad: map[string]string{}, given: map[string]bool{}}
+	k := &Keys{raw: raw, bad: map[string]string{}, given: map[string]bool{}, parts: map[string]float64{}}
 	for key := range raw {
 		k.given[key] = true
 	}

@@ -68,7 +68,8 @@ func TestPhiConfigs(t *testing.T) {
 	}
 }
 
-// inFive is a file as transformers 5 writes it: rotary settings in rope_parameters, the old name of longrope beside the new.
+// inFive is a file as transformers 5.23 writes it: rotary settings in rope_parameters, the kind under both keys, and what
+// came as top-level keys there too.
 func inFive(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var c map[string]any
@@ -77,7 +78,7 @@ func inFive(t *testing.T, data []byte) []byte {
 	}
 	r := map[string]any{"rope_type": "default", "rope_theta": c["rope_theta"], "partial_rotary_factor": 1.0}
 	if old, ok := c["rope_scaling"].(map[string]any); ok {
-		r["rope_type"], r["type"] = "longrope", "su"
+		r["rope_type"], r["type"] = "longrope", "longrope"
 		r["short_factor"], r["long_factor"] = old["short_factor"], old["long_factor"]
 		r["original_max_position_embeddings"] = c["original_max_position_embeddings"]
 	}
@@ -85,7 +86,7 @@ func inFive(t *testing.T, data []byte) []byte {
 		r["partial_rotary_factor"] = p
 	}
 	c["rope_parameters"], c["dtype"] = r, c["torch_dtype"]
-	for _, k := range []string{"rope_scaling", "rope_theta", "torch_dtype", "auto_map", "partial_rotary_factor"} {
+	for _, k := range []string{"rope_scaling", "rope_theta", "torch_dtype", "auto_map"} {
 		delete(c, k)
 	}
 	out, err := json.Marshal(c)
@@ -108,6 +109,7 @@ func TestPhiOptions(t *testing.T) {
 		{`"original_max_position_embeddings":64`, func(c model.Config) any { return c.RopeScaling }, model.RopeScaling{Type: "default"}},
 		{long, func(c model.Config) any { return c.RopeScaling.OriginalMaxPositions }, 4096},
 		{long + `,"original_max_position_embeddings":64`, func(c model.Config) any { return c.RopeScaling.OriginalMaxPositions }, 64},
+		{strings.Replace(long, `"type":"longrope"`, `"type":"su","rope_type":"longrope"`, 1), func(c model.Config) any { return c.RopeScaling.Type }, "longrope"},
 		{strings.Replace(long, "longrope", "yarn", 1), func(c model.Config) any { return c.RopeScaling.Type }, "longrope"},
 		{`"partial_rotary_factor":0.75`, func(c model.Config) any { return c.RotaryColumns() }, 12},
 		{`"partial_rotary_factor":0.7`, func(c model.Config) any { return c.RotaryColumns() }, 12}, // 11.2 of 16: six frequencies

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,24 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 			_, err := parse(family, `"`+key+`":`+c.value)
 			if err == nil || !strings.Contains(err.Error(), key+" = "+c.value+": ") {
 				t.Errorf("%s with %s: error %v", family, key, err)
+			}
+		}
+	}
+}
+
+// TestBadSizesInEveryFamily: sizes that fit no model are refused in the same words whatever the family is.
+func TestBadSizesInEveryFamily(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_key_value_heads = 3 does not divide num_attention_heads 4"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":8`, "num_key_value_heads = 8 does not divide num_attention_heads 4"},
+		{`"hidden_size":64`, `"hidden_size":64,"head_dim":15`, "head_dim = 15: rotary embedding needs an even head size"},
+		{`"vocab_size":100`, `"vocab_size":0`, "vocab_size = 0: must be 1 to 16777216"},
+		{`"vocab_size":100`, `"vocab_size":100,"eos_token_id":100`, "eos_token_id = 100: outside the vocabulary of 100"},
+	} {
+		for family := range families.Table {
+			_, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,%s}`, family, strings.Replace(sizes, c.from, c.to, 1)))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s with %s: error %v, expected %s", family, c.to, err, c.want)
 			}
 		}
 	}

@@ -13,22 +13,19 @@ func (c Config) rotaryDim() int {
 // RotaryColumns is how many columns of a head are rotated, its first: R, even, at most D.
 func (c Config) RotaryColumns() int { return (c.rotaryDim() + 1) / 2 * 2 }
 
-// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters; old and now are those inside,
-// nil where there is none.
-func (c *Config) readPartialRotary(k *Keys, old, now *float64) {
+// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too.
+func (c *Config) readPartialRotary(k *Keys) {
 	c.PartialRotary = 1
 	given := k.Float("partial_rotary_factor", &c.PartialRotary)
-	for _, inside := range []struct {
-		key  string
-		part *float64
-	}{{"rope_scaling", old}, {"rope_parameters", now}} {
-		if inside.part == nil {
+	for _, key := range []string{"rope_scaling", "rope_parameters"} {
+		part, ok := k.parts[key]
+		if !ok {
 			continue
 		}
-		if given && *inside.part != c.PartialRotary {
-			k.Fail(inside.key+".partial_rotary_factor", "= %g contradicts partial_rotary_factor = %g", *inside.part, c.PartialRotary)
+		if given && part != c.PartialRotary {
+			k.Fail(key+".partial_rotary_factor", "= %g contradicts partial_rotary_factor = %g", part, c.PartialRotary)
 		}
-		c.PartialRotary, given = *inside.part, true
+		c.PartialRotary, given = part, true
 	}
 	if p := c.PartialRotary; !(p > 0 && p <= 1) {
 		k.Fail("partial_rotary_factor", "= %g: must be above 0 and at most 1", p)
@@ -36,6 +33,13 @@ func (c *Config) readPartialRotary(k *Keys, old, now *float64) {
 	if c.PartialRotary == 1 {
 		c.PartialRotary = 0 // all of it
 	}
+}
+
+// LongRope tells whether sequences of up to longest tokens take frequencies of two kinds, and up to which length they
+// are the short ones.
+func (c Config) LongRope(longest int) (limit int, both bool) {
+	limit = c.longRopeOriginal()
+	return limit, c.RopeScaling.Type == "longrope" && longest > limit
 }
 
 // longRopeOriginal is the length in tokens up to which the short factors hold.

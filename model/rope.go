@@ -22,8 +22,8 @@ type RopeScaling struct {
 	MScale, MScaleAllDim float64 // yarn, optional: make the attention factor
 	BetaFast, BetaSlow   float64 // yarn, optional: 32 and 1
 	NoTruncate           bool    // yarn: "truncate": false keeps the fractional bounds
-	// ShortFactor and LongFactor divide the frequencies one by one: the long ones where the run's longest sequence has more
-	// than OriginalMaxPositions tokens. longrope.
+	// ShortFactor and LongFactor divide the frequencies one by one: the long ones in sequences of more than
+	// OriginalMaxPositions tokens. longrope.
 	ShortFactor, LongFactor []float64
 }
 
@@ -55,11 +55,11 @@ func listed[V any](m map[string]V) string { return strings.Join(slices.Sorted(ma
 // readRope reads rope_theta and rope_scaling (transformers 4) and
 // rope_parameters (transformers 5, which holds both), and partial_rotary_factor
 // beside or inside them.
-func (c *Config) readRope(k *Keys, d Dialect) {
+func (c *Config) readRope(k *Keys) {
 	haveTheta := k.Float("rope_theta", &c.RopeTheta)
 	c.RopeScaling = RopeScaling{Type: "default"}
-	old, oldTheta, oldPart, haveOld := readRopeObject(k, "rope_scaling", d)
-	now, nowTheta, nowPart, haveNow := readRopeObject(k, "rope_parameters", d)
+	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")
+	now, nowTheta, haveNow := readRopeObject(k, "rope_parameters")
 	if haveOld {
 		c.RopeScaling = old
 	}
@@ -83,8 +83,8 @@ func (c *Config) readRope(k *Keys, d Dialect) {
 	case oldTheta != 0:
 		c.RopeTheta = oldTheta
 	}
-	if d.PartialRotary {
-		c.readPartialRotary(k, oldPart, nowPart)
+	if k.dialect.PartialRotary {
+		c.readPartialRotary(k)
 	}
 }
 
@@ -104,20 +104,18 @@ func (k *Keys) splitRope() {
 
 // Rope reads an object like rope_parameters; theta is 0 where it names none.
 func (k *Keys) Rope(key string) (r RopeScaling, theta float64, ok bool) {
-	r, theta, _, ok = readRopeObject(k, key, Dialect{})
-	return r, theta, ok
+	return readRopeObject(k, key)
 }
 
-// readRopeObject reads rope_scaling or rope_parameters; part is the partial_rotary_factor inside, nil where there is none.
-func readRopeObject(parent *Keys, key string, d Dialect) (r RopeScaling, theta float64, part *float64, ok bool) {
+func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok bool) {
 	var raw json.RawMessage
 	if !parent.take(key, "an object", &raw) {
-		return r, 0, nil, false
+		return r, 0, false
 	}
 	fields, err := object(raw)
 	if err != nil {
 		parent.Fail(key, "= %s: %v", shown(raw), err)
-		return r, 0, nil, false
+		return r, 0, false
 	}
 	k := &Keys{raw: fields, bad: parent.bad, scope: key + "."}
 	name := "rope_type"
@@ -125,7 +123,7 @@ func readRopeObject(parent *Keys, key string, d Dialect) (r RopeScaling, theta f
 	if k.Text("type", &former) {
 		r.Type, name = former, "type"
 	}
-	names := d.ropeNames()
+	names := parent.dialect.ropeNames()
 	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type && (names[former] == "" || names[former] != names[r.Type]) {
 		k.Fail("type", "= %q contradicts rope_type = %q", former, r.Type)
 	}
@@ -139,7 +137,7 @@ func readRopeObject(parent *Keys, key string, d Dialect) (r RopeScaling, theta f
 		} else {
 			k.Fail(name, "= %q is not supported (supported: %s)", r.Type, listed(names))
 		}
-		return RopeScaling{Type: "default"}, 0, nil, false
+		return RopeScaling{Type: "default"}, 0, false
 	}
 	r.Type = kind
 	takes := ropeTypes[kind]
@@ -152,9 +150,10 @@ func readRopeObject(parent *Keys, key string, d Dialect) (r RopeScaling, theta f
 		_, takenHere := takes[field]
 		switch {
 		case takenHere || field == "rope_theta" || string(fields[field]) == "null":
-		case field == "partial_rotary_factor" && d.PartialRotary:
-			part = new(float64)
-			k.Float(field, part)
+		case field == "partial_rotary_factor" && parent.dialect.PartialRotary:
+			var part float64
+			k.Float(field, &part)
+			parent.parts[key] = part
 		case field == "partial_rotary_factor" && fixedKeys[field].allows(fields[field]):
 			k.Drop(field)
 		default:
@@ -176,7 +175,7 @@ func readRopeObject(parent *Keys, key string, d Dialect) (r RopeScaling, theta f
 	truncate := true
 	k.Bool("truncate", &truncate)
 	r.NoTruncate = !truncate
-	return r, theta, part, true
+	return r, theta, true
 }
 
 func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any)) {
@@ -224,8 +223,8 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 
 // InvFreq returns the inverse frequencies [R/2] in radians a position, and the
 // factor that multiplies cos and sin. Only "dynamic" and "longrope" depend on
-// seqLen, the longest sequence of the run in tokens: up to MaxPositions and up
-// to OriginalMaxPositions it changes nothing.
+// seqLen in tokens, the longest sequence of the run for the one, a sequence for
+// the other: up to MaxPositions and up to OriginalMaxPositions it changes nothing.
 // Formulas: transformers' modeling_rope_utils (RoFormer, arXiv 2104.09864;
 // YaRN, 2309.00071; LongRoPE, 2402.13753; Llama 3.1's code), here in float64.
 func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, err error) {

@@ -27,6 +27,9 @@ func fusedChecks() []check {
 					in: []checkInput{n.normal(1, M, 3*D)}})
 		}
 	}
+	for _, limit := range []int{0, 40, 1000} {
+		all = append(all, positionsCheck(n, limit))
+	}
 	for _, D := range checkHeads {
 		for _, h := range [][2]int{{4, 2}, {3, 1}, {2, 2}} {
 			for _, lengths := range [][]int{{1}, {65}, {129}, {1, 63, 64, 65, 17}} {
@@ -36,6 +39,22 @@ func fusedChecks() []check {
 		}
 	}
 	return all
+}
+
+// positionsCheck rotates tokens by places in a table for short and long sequences.
+func positionsCheck(n checkNumbers, limit int) check {
+	const D, P = 32, 200
+	c := ropeCheck(n, 129, kernel.RoPE{Heads: 2, HeadDim: D}, D)
+	k, move := kernel.RoPE{Heads: 2, HeadDim: D}, kernel.PositionsByLength{Limit: limit, Offset: P / 2}
+	for i := range c.in[2].values {
+		c.in[2].values[i] = float64(i * 37 % (P / 2))
+	}
+	c.kernel, c.name, c.inPlace = "positions", fmt.Sprintf("sequences of 63, 1 and 64 tokens, limit %d", limit), nil
+	c.in = append(c.in, integers(0, 63, 63, 64, 128))
+	c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		return b.ApplyAll(k, in[0], in[1], b.Apply(move, in[2], in[3]))
+	}
+	return c
 }
 
 // fused is the check of queries, keys and values that lie side by side.

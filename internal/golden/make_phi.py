@@ -36,7 +36,7 @@ MODELS = {
     "phi3_long": ("phi3", longrope(16, 4)),
     "phi3_never_long": ("phi3", dict(longrope(64, 4), rope_theta=500.0)),  # no longer than the original: no attention factor
     "phi3_head_dim": ("phi3_head_dim", dict(head_dim=12, num_key_value_heads=4)),
-    "phi4_mini": ("phi4_mini", dict(longrope(4, 6), partial_rotary_factor=0.75, num_attention_heads=2, num_key_value_heads=1,
+    "phi4_mini": ("phi4_mini", dict(longrope(12, 6), partial_rotary_factor=0.75, num_attention_heads=2, num_key_value_heads=1,
                                     tie_word_embeddings=True, sliding_window=262144)),
 }
 
@@ -56,8 +56,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     models = families.logits(out, {name: ("phi3", *rest) for name, rest in MODELS.items()}, build)
-    # the second's texts and rows are all longer than its original length: no switch on the way
-    for name, prompts in (("phi3", [[1, 5, 9, 30], [1, 40]]), ("phi4_mini", [[1, 5, 9, 30, 7], [1, 40, 3, 8, 22, 6]])):
+    # Of the second's rows some are longer than its original length and some are not; its texts all are, from the prompt on.
+    for name, prompts in (("phi3", [[1, 5, 9, 30], [1, 40]]), ("phi4_mini", [[1, *range(5, 18)], [1, *range(60, 34, -2)]])):
         m = models[name][1]
         made = {**runs.nll(m)}
         made["texts"], made["lead"] = runs.greedy(m, prompts)

@@ -88,15 +88,21 @@ func (n *Net) NamedRoPETable(name string, positions int, invFreq []float64, scal
 	}
 	n.seen[name] = true
 	n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
-		if dst[0].DType == kernel.F64 {
-			fillRoPE(dst[0].F64(), positions, invFreq, scale, func(pos int, f float64) float64 { return float64(pos) * f })
-		} else {
-			// transformers multiplies position and frequency in float32.
-			fillRoPE(dst[0].F32(), positions, invFreq, scale, func(pos int, f float64) float64 { return float64(float32(pos) * float32(f)) })
-		}
+		fillAngles(dst[0], 0, positions, invFreq, scale)
 		return nil
 	}})
 	return v
+}
+
+// fillAngles fills rows of a table, from row on, with the angles of positions from 0 on.
+func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale float64) {
+	at := row * 2 * len(invFreq)
+	if table.DType == kernel.F64 {
+		fillRoPE(table.F64()[at:], positions, invFreq, scale, func(pos int, f float64) float64 { return float64(pos) * f })
+		return
+	}
+	// transformers multiplies position and frequency in float32.
+	fillRoPE(table.F32()[at:], positions, invFreq, scale, func(pos int, f float64) float64 { return float64(float32(pos) * float32(f)) })
 }
 
 func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale float64, angle func(pos int, f float64) float64) {

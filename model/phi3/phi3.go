@@ -11,12 +11,10 @@ import (
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
-		invFreq, scale, err := c.InvFreq(in.MaxLen)
-		if err != nil {
-			n.Fail(err)
+		rope := rotary(n, c, &in)
+		if rope == nil {
 			return
 		}
-		rope := n.RoPETable(in.MaxLen, invFreq, scale)
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
@@ -31,4 +29,26 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 		x = n.RMSNorm("norm", x, c.RMSNormEps)
 	})
 	return x
+}
+
+// rotary is the table of rotary angles. LongRoPE's depend on the length of each sequence: where a batch may hold sequences
+// of both kinds, the table has rows for either, and in.Positions become places in it. Tokens that are generated over a
+// cache go by the longest text that the cache holds: keys are not rotated again while it grows.
+func rotary(n *nn.Net, c model.Config, in *nn.Batch) (rope *nn.Value) {
+	longest, scale, err := c.InvFreq(in.MaxLen)
+	if err != nil {
+		n.Fail(err)
+		return nil
+	}
+	limit, both := c.LongRope(in.MaxLen)
+	if !both || in.Cache != nil {
+		return n.RoPETable(in.MaxLen, longest, scale)
+	}
+	short, _, err := c.InvFreq(limit)
+	if err != nil {
+		n.Fail(err)
+		return nil
+	}
+	rope, in.Positions = n.LongRoPETable(in.MaxLen, limit, short, longest, scale, *in)
+	return rope
 }
