@@ -14,7 +14,7 @@ func MoEPieces(n int) int { return max(1, ceil(n, 256)) }
 
 // MoECount, MoEOffsets and MoEPlace are the geometries of what sorts n slots by E experts, one after the other.
 func MoECount(n, E int) Geometry {
-	return Geometry{"moe", "moe_count", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 4 * E}
+	return Geometry{"moe", "moe_count", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 8 * 4 * E}
 }
 func MoEOffsets() Geometry { return Sum("moe", "moe_offsets") }
 func MoEPlace(n, E int) Geometry {
