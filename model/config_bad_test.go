@@ -11,7 +11,7 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gemma2", ``, `model_type = "gemma2" is not supported (supported: llama, mistral, mixtral, qwen2, qwen3_moe)`},
+		{"gemma2", ``, `model_type = "gemma2" is not supported (supported: gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe)`},
 		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
 		{"llama", `"hidden_act":"gelu"`, `hidden_act = "gelu": only silu is supported`},

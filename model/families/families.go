@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/gptoss"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
@@ -26,6 +27,7 @@ type Family struct {
 
 // Table names every architecture.
 var Table = map[string]Family{
+	"gpt_oss":   {gptoss.Build, gptoss.Dialect},
 	"llama":     {llama.Build, llama.Llama},
 	"mistral":   {llama.Build, llama.Mistral},
 	"mixtral":   {mixtral.Build, mixtral.Mixtral},

@@ -163,7 +163,7 @@ func TestPEFTReadsOurAdapter(t *testing.T) {
 
 func TestUnknownFamily(t *testing.T) {
 	_, err := families.For(model.Config{ModelType: "gpt2"})
-	const want = `config.json: model_type "gpt2" is not one of llama, mistral, mixtral, qwen2, qwen3_moe`
+	const want = `config.json: model_type "gpt2" is not one of gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

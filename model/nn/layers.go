@@ -92,6 +92,7 @@ type Attention struct {
 	RoPE                    *Value // [P,HeadDim]
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
+	Sinks  bool // each head has an attention sink
 }
 
 // SelfAttention is o_proj(attention(rope(q_proj x), rope(k_proj x), v_proj x)): [M,C] -> [M,C].
@@ -111,8 +112,14 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
-		heads := n.Apply(kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window},
-			query, key, value, in.CuQ, in.CuK)
+		attention := kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: 1 / math.Sqrt(float64(a.HeadDim)), Window: a.Window}
+		var heads *Value
+		if a.Sinks {
+			sinks := n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
+			heads = n.Apply(kernel.AttentionSinks{Attention: attention}, query, key, value, in.CuQ, in.CuK, sinks)
+		} else {
+			heads = n.Apply(attention, query, key, value, in.CuQ, in.CuK)
+		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
 	return y
