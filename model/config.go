@@ -127,7 +127,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	}
 	c.NumKVHeads = c.NumHeads
 	k.Int("num_key_value_heads", &c.NumKVHeads)
-	if !k.Int("head_dim", &c.HeadDim) && c.NumHeads > 0 {
+	if !k.Int("head_dim", &c.HeadDim) && c.HeadDim == 0 && c.NumHeads > 0 {
 		if c.HiddenSize%c.NumHeads != 0 {
 			k.Fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
 		}

@@ -15,6 +15,7 @@ type attentionCheck struct {
 	after         int   // rows in no sequence
 	heads, kv, D  int
 	window        int
+	sinks         bool // the last input is a score of each head's without a value
 }
 
 // attentionChecks are attention and its gradients over packed sequences, and attention over a cache.
@@ -103,6 +104,11 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 				for j := range p {
 					p[j] = f.round(f.round(dot(q[at:][:D], key(k, begin+j))) * scale)
 					top = max(top, p[j])
+				}
+				if a.sinks {
+					sink := in[len(in)-1][h]
+					top = max(top, sink)
+					sum = math.Exp(sink - top)
 				}
 				for _, x := range p {
 					sum += math.Exp(x - top)

@@ -87,3 +87,18 @@ func ExpertSingleWeight(N, K, E int) Geometry {
 func ExpertNF4(entry string, n int64, E int) Geometry {
 	return Geometry{"expert_nf4", entry, [3]int{int(min(max(1, (n+2047)/2048), 1024)), E, 1}, [3]int{256, 1, 1}, 0}
 }
+
+// ExpertBias is the geometry of expert_bias_add over S rows of E experts, N values wide.
+func ExpertBias(S, N, E int) Geometry {
+	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
+}
+
+// ClampedSwiGLU is the geometry of the swiglu_clamped_* kernels over n values of the result.
+func ClampedSwiGLU(entry string, n int64) Geometry {
+	return Flat("swiglu_clamped", entry, (n+3)/4)
+}
+
+// AttentionSinks is the geometry of attention_sinks_apply over H heads of M rows.
+func AttentionSinks(M, H int) Geometry {
+	return warps("attention_sinks", "attention_sinks_apply", M*H, 8, 0)
+}
