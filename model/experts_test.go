@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +38,13 @@ func TestReleasesWithExperts(t *testing.T) {
 	}
 	large := qwen3
 	large.HiddenSize, large.IntermediateSize, large.NumLayers, large.NumHeads, large.RopeTheta, large.MaxPositions, large.ExpertSize = 4096, 12288, 94, 64, 5e6, 262144, 1536
-	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large}
+	gptOSS := model.Config{
+		ModelType: "gpt_oss", VocabSize: 201088, HiddenSize: 2880, IntermediateSize: 2880, NumLayers: 24, NumHeads: 64, NumKVHeads: 8, HeadDim: 64,
+		RMSNormEps: 1e-5, RopeTheta: 150000, RopeScaling: model.RopeScaling{Type: "yarn", Factor: 32, BetaFast: 32, BetaSlow: 1, OriginalMaxPositions: 4096, NoTruncate: true},
+		MaxPositions: 131072, HiddenAct: "silu", EOS: []int{200002}, DType: "bfloat16", QKVBias: true, OBias: true, SlidingWindow: 128,
+		LayerTypes: slices.Repeat([]string{model.SlidingAttention, model.FullAttention}, 12), Experts: 32, ExpertsPerToken: 4, ExpertSize: 2880, NormTopK: true,
+	}
+	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large, gptOSS}
 	if len(all) != len(want) {
 		t.Fatalf("%d releases, want %d", len(all), len(want))
 	}
@@ -82,6 +89,12 @@ func TestExpertOptions(t *testing.T) {
 		{"qwen3_moe", ``, func(c model.Config) any {
 			return []any{c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK, c.QKNorm, c.QKVBias, c.SlidingWindow}
 		}, []any{128, 8, 768, false, true, false, 0}},
+		{"gpt_oss", ``, func(c model.Config) any {
+			return []any{c.HeadDim, c.Experts, c.ExpertsPerToken, c.QKVBias, c.OBias, c.RMSNormEps, c.RopeTheta, c.Window(0), c.Window(1)}
+		}, []any{64, 128, 4, true, true, 1e-5, 150000.0, 128, 0}},
+		{"gpt_oss", `"sliding_window":7,"layer_types":["full_attention","sliding_attention","full_attention","full_attention"]`, func(c model.Config) any {
+			return []int{c.Window(0), c.Window(1), c.Window(2)}
+		}, []int{0, 7, 0}},
 		{"qwen3_moe", ``, layers, []int{0, 1, 2, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2`, layers, []int{1, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2,"mlp_only_layers":[3,0]`, layers, []int{1}},
@@ -110,6 +123,11 @@ func TestExpertsRefuse(t *testing.T) {
 		{"mixtral", `"router_aux_loss_coef":-1`, `router_aux_loss_coef = -1: must be 0 to 1e6`},
 		{"mixtral", `"norm_topk_prob":false`, `norm_topk_prob = false: this part of a mixture of experts is not supported`},
 		{"mixtral", `"attention_bias":true`, `attention_bias = true: mixtral has no biases`},
+		{"gpt_oss", `"output_router_logits":true`, `output_router_logits = true: the balance loss of gpt_oss is not supported`},
+		{"gpt_oss", `"swiglu_limit":5.0`, `swiglu_limit = 5.0: gpt_oss limits what its experts gate at 7`},
+		{"gpt_oss", `"experts_per_token":2`, `experts_per_token = 2, but num_experts_per_tok is 4`},
+		{"gpt_oss", `"attention_bias":false`, `attention_bias = false: gpt_oss always has biases in its attention`},
+		{"gpt_oss", `"quantization_config":{"quant_method":"mxfp4"}`, `quantization_config = {"quant_method":"mxfp4"}: checkpoints that are already quantised are not supported`},
 		{"qwen3_moe", `"decoder_sparse_step":0`, `decoder_sparse_step = 0: must be 1 or more`},
 		{"qwen3_moe", `"moe_intermediate_size":0`, `moe_intermediate_size = 0: must be 1 to`},
 		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},

@@ -16,6 +16,7 @@ type attentionCheck struct {
 	heads, kv, D  int
 	window        int
 	cap           float64
+	sinks         bool // the last input is a score of each head's without a value
 }
 
 // attentionChecks are attention and its gradients over packed sequences, and attention over a cache.
@@ -114,6 +115,11 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 				for j := range p {
 					p[j], through[j] = f.capped(f.round(f.round(dot(q[at:][:D], key(k, begin+j)))*scale), a.cap)
 					top = max(top, p[j])
+				}
+				if a.sinks {
+					sink := in[len(in)-1][h]
+					top = max(top, sink)
+					sum = math.Exp(sink - top)
 				}
 				for _, x := range p {
 					sum += math.Exp(x - top)

@@ -2,6 +2,8 @@ package selfcheck
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -18,7 +20,42 @@ func expertChecks() []check {
 	for _, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16}, {300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}} {
 		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4])...)
 	}
+	for _, width := range []int{64, 33} {
+		for _, M := range checkRows {
+			_, _, _, starts := routing(M, 5, 2)
+			x, h := n.normal(4, 2*M, 2*width), n.normal(1, 2*M, width)
+			name := fmt.Sprintf("[%d,%d]", 2*M, width)
+			all = append(all,
+				check{kernel: "expert_bias", name: name + " of 5 experts", build: one(kernel.ExpertBias{Experts: 5}), bounds: []bound{rounded}, inPlace: []int{0},
+					in: []checkInput{h, n.normal(1, 5*width), integers(starts...)}},
+				check{kernel: "swiglu_clamped", name: name, build: one(kernel.ClampedSwiGLU{}), bounds: []bound{rounded}, in: []checkInput{x}},
+				check{kernel: "swiglu_clamped_grad", name: name, build: one(kernel.ClampedSwiGLUGrad{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, h}})
+		}
+	}
+	for _, D := range checkHeads {
+		a := attentionCheck{queries: []int{1, 63, 64, 65, 17}, keys: []int{1, 63, 64, 65, 17}, heads: 4, kv: 2, D: D, window: 40}
+		all = append(all, a.withSinks(n, true))
+		a = attentionCheck{queries: []int{37}, keys: []int{101}, heads: 4, kv: 2, D: D}
+		all = append(all, a.withSinks(n, false))
+	}
 	return all
+}
+
+// withSinks is the check of attention with a sink for each head.
+func (a attentionCheck) withSinks(n checkNumbers, backward bool) check {
+	a.sinks = true
+	c := a.check(n, backward)
+	c.kernel, c.name, c.in = "attention_sinks", c.name+", with sinks", append(c.in, n.normal(1, a.heads))
+	k := kernel.AttentionSinks{Attention: kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}}
+	c.build = one(k)
+	if backward {
+		c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+			q, key, v, cu, do := in[0], in[1], in[2], in[3], in[4]
+			o := b.ApplyAll(k, q, key, v, cu, cu, in[5])
+			return append(slices.Clip(o), b.ApplyAll(kernel.AttentionGrad(k.Attention), q, key, v, o[0], o[1], do, cu, cu)...)
+		}
+	}
+	return c
 }
 
 // shaped gives whole numbers a shape.

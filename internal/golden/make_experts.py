@@ -25,6 +25,12 @@ from make_families import SIZES, T, VOCAB
 
 # name: (model type, name of its weights, what differs from SIZES)
 MODELS = {
+    "gpt_oss": ("gpt_oss", "gpt_oss", dict(intermediate_size=8, num_local_experts=4, num_experts_per_tok=2, head_dim=8, sliding_window=5,
+                                           num_attention_heads=6, rope_scaling=dict(
+                                               rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                               original_max_position_embeddings=16))),
+    "gpt_oss_full": ("gpt_oss", "gpt_oss", dict(intermediate_size=8, num_local_experts=4, num_experts_per_tok=1, head_dim=8, sliding_window=7,
+                                                num_attention_heads=6, layer_types=["full_attention", "full_attention"], rope_scaling=None)),
     "mixtral": ("mixtral", "mixtral", dict(intermediate_size=16, num_local_experts=4, num_experts_per_tok=2)),
     "mixtral_balanced": ("mixtral", "mixtral", dict(intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
                                                     output_router_logits=True, router_aux_loss_coef=0.05)),
@@ -41,8 +47,9 @@ MODELS = {
 
 
 def build(kind, extra, seed):
-    from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
-    config, model = {"mixtral": (MixtralConfig, MixtralForCausalLM), "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM)}[kind]
+    from transformers import GptOssConfig, GptOssForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+    config, model = {"gpt_oss": (GptOssConfig, GptOssForCausalLM), "mixtral": (MixtralConfig, MixtralForCausalLM),
+                     "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM)}[kind]
     config = config(**{**SIZES, **extra}, attn_implementation="eager")
     m = model(config).float().eval()
     make_families.randomise(m, seed)
@@ -121,6 +128,9 @@ def curve(m, adapter, lr, steps=20, batch=4):
     for n, module in peft.named_modules():
         if n.endswith(".gate"):
             module.register_forward_hook(lambda _m, _x, y: leads.append(lead_of(y.detach(), peft.config.num_experts_per_tok)))
+        elif n.endswith(".router"):
+            module.register_forward_hook(lambda m, x, _y: leads.append(lead_of(torch.nn.functional.linear(
+                x[0].detach().reshape(-1, m.weight.shape[1]), m.weight, m.bias), peft.config.num_experts_per_tok)))
     for step in range(steps):
         which = [(batch * step + k) % len(ids) for k in range(batch)]
         opt.param_groups[0]["lr"] = lr * (1 - step / steps)
@@ -153,7 +163,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     models = make_families.logits(out, MODELS, build)
-    for name, lr, lora in (("mixtral_balanced", 1.1e-2, dict(r=2, lora_alpha=2)), ("qwen3_moe", 1.2e-2, dict(r=2, lora_alpha=4, lora_dropout=0.1))):
+    for name, lr, lora in (("gpt_oss", 2e-2, dict(r=2, lora_alpha=4)), ("mixtral_balanced", 1.1e-2, dict(r=2, lora_alpha=2)), ("qwen3_moe", 1.5e-2, dict(r=2, lora_alpha=4, lora_dropout=0.1))):
         m = models[name][1]
         runs = nll(m) | greedy(m, [[1, 5, 9, 30], [1, 40]])
         make_families.gradients(out, name, copy.deepcopy(m), dict(target_modules="all-linear", **lora))

@@ -63,6 +63,8 @@ def randomise(m, seed):
             x = 1 + 0.2 * x
         elif name.endswith("bias"):
             x = 0.4 * x
+        elif p.dim() == 1:
+            pass
         elif "embed_tokens" in name:
             x = 0.5 * x
         else:

@@ -14,7 +14,7 @@ func MoEPieces(n int) int { return max(1, ceil(n, 256)) }
 
 // MoECount, MoEOffsets and MoEPlace are the geometries of what sorts n slots by E experts, one after the other.
 func MoECount(n, E int) Geometry {
-	return Geometry{"moe", "moe_count", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 4 * E}
+	return Geometry{"moe", "moe_count", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 8 * 4 * E}
 }
 func MoEOffsets() Geometry { return Sum("moe", "moe_offsets") }
 func MoEPlace(n, E int) Geometry {
@@ -86,4 +86,19 @@ func ExpertSingleWeight(N, K, E int) Geometry {
 // ExpertNF4 is the geometry of the expert_nf4_dequantise* kernels over E matrices of n values.
 func ExpertNF4(entry string, n int64, E int) Geometry {
 	return Geometry{"expert_nf4", entry, [3]int{int(min(max(1, (n+2047)/2048), 1024)), E, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// ExpertBias is the geometry of expert_bias_add over S rows of E experts, N values wide.
+func ExpertBias(S, N, E int) Geometry {
+	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
+}
+
+// ClampedSwiGLU is the geometry of the swiglu_clamped_* kernels over n values of the result.
+func ClampedSwiGLU(entry string, n int64) Geometry {
+	return Flat("swiglu_clamped", entry, (n+3)/4)
+}
+
+// AttentionSinks is the geometry of attention_sinks_apply over H heads of M rows.
+func AttentionSinks(M, H int) Geometry {
+	return warps("attention_sinks", "attention_sinks_apply", M*H, 8, 0)
 }

@@ -65,15 +65,29 @@ extern "C" __global__ void __launch_bounds__(256) moe_route_grad(elem *dlogits, 
     }
 }
 
-// counts [pieces][E] <- slots of each expert in each piece. Grid: pieces, block PIECE, dynamic shared memory E int32.
+// Each warp's slots of each expert, count [WARPS][E], and how many lanes before this one have its expert; expert: this lane's, E where
+// there is no slot.
+__device__ __forceinline__ int count_piece(int *count, int expert, int E) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    for (int k = threadIdx.x; k < WARPS * E; k += PIECE) count[k] = 0;
+    __syncthreads();
+    uint32_t same = __match_any_sync(~0u, expert);
+    int before = __popc(same & ((1u << lane) - 1));
+    if (expert < E && before == 0) count[warp * E + expert] = __popc(same);
+    __syncthreads();
+    return before;
+}
+
+// counts [pieces][E] <- slots of each expert in each piece. Grid: pieces, block PIECE, dynamic shared memory WARPS E int32.
 extern "C" __global__ void __launch_bounds__(256) moe_count(int *counts, const int *experts, int n, int E) {
     extern __shared__ int count[];
-    for (int e = threadIdx.x; e < E; e += PIECE) count[e] = 0;
-    __syncthreads();
     int i = blockIdx.x * PIECE + threadIdx.x;
-    if (i < n) atomicAdd(count + experts[i], 1);
-    __syncthreads();
-    for (int e = threadIdx.x; e < E; e += PIECE) counts[(int64_t)blockIdx.x * E + e] = count[e];
+    count_piece(count, i < n ? experts[i] : E, E);
+    for (int e = threadIdx.x; e < E; e += PIECE) {
+        int sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += count[w * E + e];
+        counts[(int64_t)blockIdx.x * E + e] = sum;
+    }
 }
 
 // starts, and counts <- the sorted row of each piece's first slot of each expert. One block of 1024.
@@ -105,14 +119,8 @@ extern "C" __global__ void __launch_bounds__(1024) moe_offsets(int *starts, int 
 // Grid: pieces, block PIECE, dynamic shared memory WARPS E int32.
 extern "C" __global__ void __launch_bounds__(256) moe_place(int *rows, int *source, const int *experts, const int *counts, int n, int E) {
     extern __shared__ int count[];
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, i = blockIdx.x * PIECE + threadIdx.x;
-    for (int k = threadIdx.x; k < WARPS * E; k += PIECE) count[k] = 0;
-    __syncthreads();
-    int e = i < n ? experts[i] : E;
-    uint32_t same = __match_any_sync(~0u, e);
-    int before = __popc(same & ((1u << lane) - 1));
-    if (i < n && before == 0) count[warp * E + e] = __popc(same);
-    __syncthreads();
+    int warp = threadIdx.x >> 5, i = blockIdx.x * PIECE + threadIdx.x, e = i < n ? experts[i] : E;
+    int before = count_piece(count, e, E);
     for (int k = threadIdx.x; k < E; k += PIECE) {
         int at = counts[(int64_t)blockIdx.x * E + k];
         for (int w = 0; w < WARPS; w++) {

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/gemma"
+	"github.com/tierlora/tierlora/model/gptoss"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
@@ -38,6 +39,7 @@ var Table = map[string]Family{
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
 	"gemma3":      {gemma.Build3, gemma.Gemma3Multimodal, gemma.Names, gemma.Unused},
 	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"gpt_oss":     {Build: gptoss.Build, Dialect: gptoss.Dialect},
 	"granite":     {Build: llama.Build, Dialect: llama.Granite},
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},
 	"ministral":   {Build: llama.Build, Dialect: llama.Ministral},

@@ -141,3 +141,36 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 	})
 	return y
 }
+
+// FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections are one
+// matrix [C,2*inner], all with biases, stored as numbers: [M,C] -> [M,C].
+func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Value {
+	var y *Value
+	n.In(name, func() {
+		width := x.Width()
+		numbers := func(name string, shape ...int) *Value { // the last dimension is a row
+			t := kernel.T(n.Float(), shape...)
+			if last := len(shape) - 1; last > 1 {
+				t = kernel.T(n.Float(), t.Elems()/shape[last], shape[last])
+			}
+			return n.add(n.Scope()+"."+name, shape, t)
+		}
+		biases := func(name string, width int) *Value {
+			return n.add(n.Scope()+"."+name, []int{experts, width}, kernel.T(n.Float(), experts*width))
+		}
+		logits := n.biased(n.Apply(kernel.MatMul{TransB: true}, x, numbers("router.weight", experts, width)), numbers("router.bias", experts))
+		n.RouterLogits = append(n.RouterLogits, logits)
+		routed := n.ApplyAll(kernel.RouteExperts{TopK: perToken, Normalise: true}, logits)
+		sorted := n.ApplyAll(kernel.SortByExpert{Experts: experts}, routed[1])
+		weights, rows, source, starts := routed[0], sorted[0], sorted[1], sorted[2]
+		multiply := func(x *Value, name string, in, out int) *Value {
+			z := n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
+			return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), starts)
+		}
+		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*perToken,C]
+		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, "experts.gate_up_proj", width, 2*inner))
+		down := multiply(gated, "experts.down_proj", inner, width)
+		y = n.Apply(kernel.SumTokens{}, n.Apply(kernel.ScaleSlots{}, down, weights, rows, source), rows, source)
+	})
+	return y
+}

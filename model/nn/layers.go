@@ -127,6 +127,7 @@ type Attention struct {
 	Fused                   bool    // one qkv_proj in the place of q_proj, k_proj and v_proj
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
+	Sinks  bool // each head has an attention sink
 }
 
 // SelfAttention is o_proj(attention(rope(norm(q_proj x)), rope(norm(k_proj x)), v_proj x)): [M,C] -> [M,C].
@@ -152,7 +153,13 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
-		heads := n.Apply(a.kernel(), query, key, value, in.CuQ, in.CuK)
+		var heads *Value
+		if a.Sinks {
+			sinks := n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.kernel()}, query, key, value, in.CuQ, in.CuK, sinks)
+		} else {
+			heads = n.Apply(a.kernel(), query, key, value, in.CuQ, in.CuK)
+		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
 	return y

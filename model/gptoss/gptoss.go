@@ -1,0 +1,79 @@
+// Package gptoss is gpt-oss: Llama's attention with sinks and windows in every other layer, and mixtures of experts whose gate and up
+// projections are one, with biases and limits. Names are the checkpoint's.
+package gptoss
+
+import (
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	var x *nn.Value
+	n.In("model", func() {
+		invFreq, scale, err := c.InvFreq(in.MaxLen)
+		if err != nil {
+			n.Fail(err)
+			return
+		}
+		rope := n.RoPETable(in.MaxLen, invFreq, scale)
+		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
+		for i := range c.NumLayers {
+			n.In(nn.Layer(i), func() {
+				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
+				x = n.Add(x, n.SelfAttention("self_attn", h, in, nn.Attention{
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope, Sinks: true,
+				}))
+				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
+				x = n.Add(x, n.FusedMoE("mlp", h, c.Experts, c.ExpertsPerToken, c.ExpertSize))
+			})
+		}
+		x = n.RMSNorm("norm", x, c.RMSNormEps)
+	})
+	return x
+}
+
+// Dialect is what config.json says of gpt-oss.
+var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
+	c.RMSNormEps, c.RopeTheta, c.HeadDim = 1e-5, 150000, 64
+}, Read: func(c *model.Config, k *model.Keys) {
+	if !k.Given("num_key_value_heads") {
+		c.NumKVHeads = 8
+	}
+	c.QKVBias, c.OBias = true, true
+	c.Experts = 128
+	c.ReadExperts(k, 4, "num_local_experts", "num_experts")
+	if c.Experts < 1 {
+		k.Fail("num_local_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
+	}
+	if c.RouterAuxLoss > 0 {
+		k.Fail("output_router_logits", "= true: the balance loss of gpt_oss is not supported")
+	}
+	perToken := c.ExpertsPerToken
+	if k.Int("experts_per_token", &perToken); perToken != c.ExpertsPerToken {
+		k.Fail("experts_per_token", "= %d, but num_experts_per_tok is %d", perToken, c.ExpertsPerToken)
+	}
+	k.Drop("initial_context_length") // of another program; rope_scaling has it
+	c.ExpertSize, c.NormTopK = c.IntermediateSize, true
+	windows(c, k)
+}, Fixed: map[string]model.Fixed{
+	"attention_bias": {Value: true, Why: "gpt_oss always has biases in its attention"},
+	"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},
+}}
+
+// windows: layer_types names the layers with a window; without it every other layer has one, the first among them.
+func windows(c *model.Config, k *model.Keys) {
+	window := 128
+	given := k.Has("sliding_window")
+	if !k.Int("sliding_window", &window) && given {
+		window = 0 // null
+	}
+	c.SlidingWindow = window
+	c.LayerTypes = k.Texts("layer_types")
+	if c.LayerTypes == nil && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers {
+		for i := range c.NumLayers {
+			c.LayerTypes = append(c.LayerTypes, []string{model.SlidingAttention, model.FullAttention}[i%2])
+		}
+	}
+}
