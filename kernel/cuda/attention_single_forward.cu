@@ -30,8 +30,10 @@ __device__ void forward(float *o, float *lse, const float *q, const float *k, co
 #pragma unroll
         for (int j = 0; j < R / 8; j++) {
             int key = key0 + t + 8 * j;
-            if (CAP) s[j] = cap * tanhf(s[j] * scale / cap);
-            s[j] = key > row || key < from ? -INF : CAP ? s[j] : s[j] * scale;
+            if (CAP)
+                s[j] = key > row || key < from ? -INF : cap * tanhf(s[j] * scale / cap);
+            else
+                s[j] = key > row || key < from ? -INF : s[j] * scale;
             m = fmaxf(m, s[j]);
         }
         m = row_max(m);

@@ -66,6 +66,29 @@ func TestShards(t *testing.T) {
 	}
 }
 
+func TestRename(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(filepath.Join(dir, SingleFile), []Tensor{tensor(t, "old.a", 1), tensor(t, "b", 2)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	set, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	if err := set.Rename(func(name string) string { return strings.TrimPrefix(name, "old.") }); err != nil {
+		t.Fatal(err)
+	}
+	a, ok := set.Tensor("a")
+	if _, old := set.Tensor("old.a"); !ok || old || a.Name != "old.a" || !slices.Equal(set.Names(), []string{"a", "b"}) {
+		t.Errorf("names %q, a is %q", set.Names(), a.Name)
+	}
+	const want = `open weights: "old.a" and "b" are both "c"`
+	if err := set.Rename(func(string) string { return "c" }); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestBadIndex(t *testing.T) {
 	const one, two = `"model-00001-of-00002.safetensors"`, `"model-00002-of-00002.safetensors"`
 	escape := func(name string) string { return `{"weight_map":{"a":"` + name + `"}}` }

@@ -1,0 +1,59 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+)
+
+// TestMergeOfFamilies: a merged model has the tensors of its base by the same names, of which the adapted layers' weights
+// differ and no other; what a language model leaves out is there too.
+func TestMergeOfFamilies(t *testing.T) {
+	for _, m := range golden.FamilyModels(t) {
+		dir, out := m.Dir(t), filepath.Join(t.TempDir(), "merged")
+		report, err := Merge(context.Background(), dir, m.Adapter(t), out, session.Env{})
+		if err != nil {
+			t.Fatalf("%s: %v", m.Name, err)
+		}
+		base, err := weights.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		merged, err := weights.OpenDir(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := map[string]bool{}
+		for _, name := range base.Names() {
+			a, _ := base.Tensor(name)
+			b, ok := merged.Tensor(name)
+			if !ok {
+				t.Errorf("%s: the merged model lacks %s", m.Name, name)
+			} else if !bytes.Equal(a.Data, b.Data) {
+				changed[name] = true
+			}
+		}
+		if len(merged.Names()) != len(base.Names()) || len(changed) != report.Layers || report.Layers == 0 {
+			t.Errorf("%s: %d tensors of %d, %d changed, %d layers merged", m.Name, len(merged.Names()), len(base.Names()), len(changed), report.Layers)
+		}
+		for _, name := range slices.Sorted(maps.Keys(changed)) {
+			if !strings.HasSuffix(name, "_proj.weight") || strings.Contains(name, "vision") {
+				t.Errorf("%s: %s changed", m.Name, name)
+			}
+		}
+		if err := base.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := merged.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
