@@ -37,7 +37,9 @@ type regexStep struct {
 	lazy        bool
 	possessive  bool
 	negated     bool
-	behind      int // opLook: how many code points back the program begins, 0 for ahead
+	behind      int      // opLook: how many code points back the program begins, 0 for ahead
+	firstX      *byteSet // opSplit: what the text may go on with for the way at x,
+	firstY      *byteSet // and at y
 }
 
 type regexParser struct {
@@ -66,6 +68,7 @@ func compileExpression(pattern string) (matcher, error) {
 		return nil, fmt.Errorf("pattern %q: %w", pattern, err)
 	}
 	p.put(regexStep{op: opMatch})
+	findFirst(p.prog)
 	return &expression{prog: p.prog}, nil
 }
 

@@ -146,9 +146,13 @@ func (p *regexParser) member() (s runeSet, single bool, err error) {
 		}
 		return s, false, err
 	case p.take(`\`):
-		if p.i < len(p.s) && p.s[p.i] == 'b' {
-			p.i++
+		switch {
+		case p.take("b"):
 			return runeSet{{'\b', '\b'}}, true, nil
+		case p.take("w"): // not as outside a class
+			return posixWord(), false, nil
+		case p.take("W"):
+			return posixWord().not(), false, nil
 		}
 		s, err = p.escaped()
 		return s, err == nil && len(s) == 1 && s[0][0] == s[0][1], err

@@ -123,6 +123,17 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 		case opRepeat:
 			step, at, ok = r.repeat(p, step, at)
 		case opSplit:
+			if at < len(r.s) {
+				c := r.s[at]
+				if !p.firstX[c] {
+					step, ok = p.y, p.firstY[c]
+					break
+				}
+				if !p.firstY[c] {
+					step = p.x
+					break
+				}
+			}
 			if ok = !seen.again(step, at); ok {
 				r.tries = append(r.tries, regexTry{step: int32(p.y), at: int32(at), least: int32(at)})
 				step = p.x
