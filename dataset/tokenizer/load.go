@@ -44,7 +44,7 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 		}
 	} else {
 		if err := t.readVocabMerges(settings); err != nil {
-			if foreign := foreignTokenizer(fsys, dir); foreign != nil && errors.Is(err, errNoTokenizer) {
+			if foreign := foreignTokenizer(fsys, dir); foreign != nil && errors.Is(err, ErrNone) {
 				err = foreign
 			}
 			return nil, err
@@ -65,7 +65,8 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
-var errNoTokenizer = errors.New("neither tokenizer.json nor vocab.json with merges.txt is there")
+// ErrNone says that a folder holds no tokenizer at all.
+var ErrNone = errors.New("neither tokenizer.json nor vocab.json with merges.txt is there")
 
 // foreignForms are the files of tokenizers that are not read, and whose form that is.
 var foreignForms = [][2]string{

@@ -185,7 +185,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	vocabFile, ok := t.files["vocab.json"]
 	mergesFile, ok2 := t.files["merges.txt"]
 	if !ok || !ok2 {
-		return errNoTokenizer
+		return ErrNone
 	}
 	p, ok := folderPipelines[s.class]
 	if !ok {
