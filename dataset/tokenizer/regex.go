@@ -37,6 +37,7 @@ type regexStep struct {
 	lazy        bool
 	possessive  bool
 	negated     bool
+	idle        bool     // opSplit: the head of a loop whose body may match nothing
 	behind      int      // opLook: how many code points back the program begins, 0 for ahead
 	firstX      *byteSet // opSplit: what the text may go on with for the way at x,
 	firstY      *byteSet // and at y
@@ -53,7 +54,7 @@ type regexParser struct {
 
 // The largest pattern that is read: far beyond any in use.
 const (
-	maxRegexSteps  = 5000
+	maxRegexSteps  = 2000
 	maxRegexDepth  = 100
 	maxRegexRepeat = 1000
 )

@@ -7,42 +7,89 @@ type byteSet [256]bool
 
 // findFirst notes at each split which bytes its two ways may begin with, so that most need no try.
 func findFirst(prog []regexStep) {
+	f := firstFinder{prog: prog, seen: make([]int, len(prog))}
 	for k := range prog {
-		if prog[k].op != opSplit {
-			continue
+		if p := &prog[k]; p.op == opSplit {
+			p.firstX, p.firstY = f.from(p.x), f.from(p.y)
 		}
-		prog[k].firstX, prog[k].firstY = new(byteSet), new(byteSet)
-		addFirst(prog, prog[k].x, prog[k].firstX, map[int]bool{})
-		addFirst(prog, prog[k].y, prog[k].firstY, map[int]bool{})
+	}
+	for k := range prog {
+		if j := prog[k]; j.op == opJump && j.x < k {
+			prog[j.x].idle = prog[j.x].idle || f.idles(j.x)
+		}
 	}
 }
 
-// addFirst adds the bytes that the text from step on may begin with: all of them where it may be empty.
-func addFirst(prog []regexStep, step int, to *byteSet, seen map[int]bool) {
-	if seen[step] {
-		return
-	}
-	seen[step] = true
-	switch p := prog[step]; p.op {
-	case opSet, opRepeat:
-		p.set.addFirst(to)
-		if p.op == opRepeat && p.least == 0 {
-			addFirst(prog, step+1, to, seen)
+// idles reports whether the body of the loop at a split may come back to it without taking a code point.
+func (f *firstFinder) idles(head int) bool {
+	f.count++
+	for f.todo = append(f.todo[:0], f.prog[head].x, f.prog[head].y); len(f.todo) > 0; {
+		step := f.todo[len(f.todo)-1]
+		f.todo = f.todo[:len(f.todo)-1]
+		if step == head {
+			return true
 		}
-	case opSplit:
-		addFirst(prog, p.x, to, seen)
-		addFirst(prog, p.y, to, seen)
-	case opJump, opLook:
-		addFirst(prog, p.x, to, seen)
-	case opAtomic:
-		addFirst(prog, p.y, to, seen)
-	case opMatch:
-		for b := range to {
-			to[b] = true
+		if f.seen[step] == f.count {
+			continue
 		}
-	default:
-		addFirst(prog, step+1, to, seen)
+		f.seen[step] = f.count
+		switch p := &f.prog[step]; p.op {
+		case opSet, opMatch:
+		case opRepeat:
+			if p.least == 0 {
+				f.todo = append(f.todo, step+1)
+			}
+		case opSplit:
+			f.todo = append(f.todo, p.x, p.y)
+		case opJump, opLook, opAtomic:
+			f.todo = append(f.todo, p.x)
+		default:
+			f.todo = append(f.todo, step+1)
+		}
 	}
+	return false
+}
+
+type firstFinder struct {
+	prog  []regexStep
+	seen  []int // by step: the number of the search that saw it last
+	count int
+	todo  []int
+}
+
+// from is what the text from a step on may begin with: any byte where it may be empty.
+func (f *firstFinder) from(step int) *byteSet {
+	to := new(byteSet)
+	f.count++
+	for f.todo = append(f.todo[:0], step); len(f.todo) > 0; {
+		step := f.todo[len(f.todo)-1]
+		f.todo = f.todo[:len(f.todo)-1]
+		if f.seen[step] == f.count {
+			continue
+		}
+		f.seen[step] = f.count
+		switch p := &f.prog[step]; p.op {
+		case opSet, opRepeat:
+			p.set.addFirst(to)
+			if p.op == opRepeat && p.least == 0 {
+				f.todo = append(f.todo, step+1)
+			}
+		case opSplit:
+			f.todo = append(f.todo, p.x, p.y)
+		case opJump, opLook:
+			f.todo = append(f.todo, p.x)
+		case opAtomic:
+			f.todo = append(f.todo, p.y)
+		case opMatch:
+			for b := range to {
+				to[b] = true
+			}
+			return to
+		default:
+			f.todo = append(f.todo, step+1)
+		}
+	}
+	return to
 }
 
 // addFirst adds the first bytes of the set's code points; a byte above ASCII stands for all.
@@ -52,11 +99,7 @@ func (f *fastSet) addFirst(to *byteSet) {
 			to[c] = true
 		}
 	}
-	beyond := len(f.high) > 0
-	for _, bits := range f.low[2:] {
-		beyond = beyond || bits != 0
-	}
-	for b := utf8.RuneSelf; beyond && b < len(to); b++ {
+	for b := utf8.RuneSelf; f.beyond && b < len(to); b++ {
 		to[b] = true
 	}
 }

@@ -66,6 +66,20 @@ type seenStates struct {
 	from, steps, size int
 	spent             int
 	bits              []uint64
+	idle              map[int]bool // the heads of idle loops that were passed, noted down from the beginning
+}
+
+// passed notes an idle loop's head down and tells whether it was: nothing was taken since, or the way was tried in vain.
+func (n *seenStates) passed(step, at int) bool {
+	k := (at-n.from)*n.steps + step
+	if n.idle[k] {
+		return true
+	}
+	if n.idle == nil {
+		n.idle = map[int]bool{}
+	}
+	n.idle[k] = true
+	return false
 }
 
 // maxSeen is how many states are noted down at most.
@@ -101,7 +115,7 @@ func (r *regexRun) within(step, at int) int {
 		r.inner[step] = seen
 	}
 	end := r.match(step, at, seen)
-	if end >= 0 && seen.bits != nil { // of what was noted down some was not in vain
+	if end >= 0 && (seen.bits != nil || seen.idle != nil) { // of what was noted down some was not in vain
 		delete(r.inner, step)
 	}
 	return end
@@ -123,6 +137,10 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 		case opRepeat:
 			step, at, ok = r.repeat(p, step, at)
 		case opSplit:
+			if p.idle && seen.passed(step, at) {
+				ok = false
+				break
+			}
 			if at < len(r.s) {
 				c := r.s[at]
 				if !p.firstX[c] {

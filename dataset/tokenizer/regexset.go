@@ -123,12 +123,13 @@ func (s runeSet) has(r rune) bool {
 
 // fastSet is a runeSet with a bit for each code point below 0x10000.
 type fastSet struct {
-	low  [1 << 10]uint64
-	high runeSet
+	low    [1 << 10]uint64
+	high   runeSet
+	beyond bool // there are some above ASCII
 }
 
 func (s runeSet) fast() *fastSet {
-	f := &fastSet{}
+	f := &fastSet{beyond: len(s) > 0 && s[len(s)-1][1] > unicode.MaxASCII}
 	for _, r := range s {
 		for c := r[0]; c <= min(r[1], 0xFFFF); c++ {
 			f.low[c>>6] |= 1 << (c & 63)
