@@ -31,6 +31,7 @@ type Base struct {
 	Weights   *weights.Set
 	Tokenizer *tokenizer.Tokenizer
 	Folder    fs.FS // the files it was read from
+	Declared  bool  // the weights are not there: names and shapes follow from the configuration
 }
 
 // OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
@@ -59,13 +60,58 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if b.Tokenizer, err = tokenizer.Load(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.Weights, err = weights.OpenDir(dir); err != nil {
+	if env.WithoutWeights && weights.HasNone(dir) {
+		b.Declared = true
+		b.Weights, err = DeclaredWeights(b.Config)
+	} else {
+		b.Weights, err = weights.OpenDir(dir)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
+	}
+	if b.Declared {
+		return b, nil
 	}
 	if err := families.Rename(b.Config, b.Weights); err != nil {
 		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
 	}
 	return b, nil
+}
+
+// DeclaredWeights are the tensors that a model of a configuration has, without their bytes.
+func DeclaredWeights(c model.Config) (*weights.Set, error) {
+	specs, err := tensorSpecs(c)
+	if err != nil {
+		return nil, err
+	}
+	d := weights.BF16
+	if named, ok := map[string]weights.DType{"float16": weights.F16, "float32": weights.F32, "float64": weights.F64}[c.DType]; ok {
+		d = named
+	}
+	return weights.Declare(specs, d), nil
+}
+
+// tensorSpecs are the checkpoint's tensors that a model of a configuration reads.
+func tensorSpecs(c model.Config) ([]weights.Spec, error) {
+	build, err := families.For(c)
+	if err != nil {
+		return nil, err
+	}
+	n, _, err := Network{Config: c, Build: build, Float: kernel.F32}.Declared()
+	if err != nil {
+		return nil, err
+	}
+	return specsOf(n), nil
+}
+
+func specsOf(n *nn.Net) []weights.Spec {
+	var specs []weights.Spec
+	for _, w := range n.Weights() {
+		if w.Name != "" {
+			specs = append(specs, weights.Spec{Name: w.Name, Shape: w.Shape})
+		}
+	}
+	return specs
 }
 
 func (b *Base) openFS(fsys fs.FS) error {
@@ -125,12 +171,6 @@ func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from
 
 // Check compares the checkpoint's tensors with those a network reads.
 func (b *Base) Check(n *nn.Net) error {
-	var want []weights.Spec
-	for _, w := range n.Weights() {
-		if w.Name != "" {
-			want = append(want, weights.Spec{Name: w.Name, Shape: w.Shape})
-		}
-	}
 	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Table[b.Config.ModelType].Unused...)
 	if b.Config.TieEmbeddings {
 		allowed = append(allowed, head)
@@ -138,7 +178,7 @@ func (b *Base) Check(n *nn.Net) error {
 	if err := b.checkVocabulary(); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
-	if err := weights.Check(b.Weights, want, allowed...); err != nil {
+	if err := weights.Check(b.Weights, specsOf(n), allowed...); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil

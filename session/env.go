@@ -29,8 +29,10 @@ type Env struct {
 	Model   func(name string) (fs.FS, error) // folder of an embedded model; nil = there are none
 	Data    func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set; nil = there are none
 	Hub     hub.Options                      // where "org/name" is looked for
-	Log     func(line string)                // one line for the user; nil = dropped
-	Reading func(dataset.Progress)           // how far the reading of a data file is; nil = nobody is told
+	// WithoutWeights lets a model's folder hold config.json and a tokenizer alone, which is enough to plan.
+	WithoutWeights bool
+	Log            func(line string)      // one line for the user; nil = dropped
+	Reading        func(dataset.Progress) // how far the reading of a data file is; nil = nobody is told
 }
 
 // Logf gives the user a line.

@@ -1,6 +1,9 @@
 package session
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -75,4 +78,23 @@ type Program struct {
 	Net     *nn.Net
 	Trained *adapter.Trained
 	Plan    *graph.Plan
+}
+
+// LinearNames are the names by which PEFT saves the target modules of all-linear, in the order of a layer.
+func LinearNames(c model.Config) ([]string, error) {
+	build, err := families.For(c)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	n := nn.New(nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
+		if name := path[strings.LastIndexByte(path, '.')+1:]; (adapter.Targets{adapter.AllLinear}).Match(path) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		return base
+	}})
+	one := func(name string) *nn.Value { return n.Batch(name, kernel.T(kernel.I32, 1)) }
+	cu := n.Batch("cu_seqlens", kernel.T(kernel.I32, 2))
+	build(n, c, nn.Batch{IDs: one("input_ids"), Positions: one("positions"), CuQ: cu, CuK: cu, MaxLen: 1})
+	return names, n.Err()
 }

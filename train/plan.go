@@ -27,6 +27,7 @@ func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport,
 }
 
 func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport, error) {
+	env.WithoutWeights = true
 	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
 		return PlanReport{}, err
@@ -44,6 +45,9 @@ func (p *prepared) planReport() PlanReport {
 		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
 		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
 		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0),
+	}
+	if p.Base.Declared {
+		r.Notes = append(r.Notes, p.Base.Name+" holds no weights: their names and shapes follow from its config.json")
 	}
 	for _, t := range p.found.Rejected {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})

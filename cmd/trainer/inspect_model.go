@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,11 +21,18 @@ import (
 )
 
 type modelJSON struct {
-	Model      string       `json:"model"`
-	Config     model.Config `json:"config"`
-	Parameters int64        `json:"parameters"`
-	Bytes      int64        `json:"bytes"`
-	Tensors    []tensorJSON `json:"tensors"`
+	Model      string          `json:"model"`
+	Family     string          `json:"family"`
+	Config     model.Config    `json:"config"`
+	Windows    []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
+	Parameters int64           `json:"parameters"`
+	Bytes      int64           `json:"bytes"`   // as they are stored; 0 where the folder holds no weights
+	Weights    bool            `json:"weights"` // the folder holds them; else parameters and tensors follow from config.json
+	Storage    map[string]int  `json:"storage"` // tensors of each type
+	AllLinear  []string        `json:"all_linear"`
+	Tokenizer  *vocabularyJSON `json:"tokenizer,omitempty"`         // absent where the folder has none
+	Problem    string          `json:"tokenizer_problem,omitempty"` // why the folder's cannot be read
+	Tensors    []tensorJSON    `json:"tensors"`
 }
 
 type tensorJSON struct {
@@ -32,90 +42,171 @@ type tensorJSON struct {
 	Bytes int    `json:"bytes"`
 }
 
+// windowJSON is the attention window of some layers; 0 = they see all tokens before them.
+type windowJSON struct {
+	Window int `json:"window"`
+	Layers int `json:"layers"`
+}
+
 func newInspectModel(c *console) *cobra.Command {
-	var asJSON bool
+	var asJSON, noTensors bool
 	cmd := &cobra.Command{
 		Use:   "model DIR",
-		Short: "Print a model's configuration and tensors",
-		Long:  "Print a model's configuration and tensors. DIR is a model folder, a hub name, or embedded:NAME.",
+		Short: "Print a model's family, sizes, tokens, adapter targets and tensors",
+		Long: `Print a model's family, sizes, context length, special tokens, chat template, how it is stored, which layers all-linear
+means, and its tensors. DIR is a model folder, a hub name, or embedded:NAME.
+
+A folder may hold config.json alone: then parameters and tensors follow from it, and there are no tokens.`,
 		Example: `  trainer inspect model embedded:stories260K
   trainer inspect model ./SmolLM2-135M --json`,
 		Args: oneArgument("a model folder, hub name or embedded:NAME"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			config, set, err := openModel(cmd, c, expandHome(args[0]))
+			config, set, folder, err := openModel(cmd, c, expandHome(args[0]))
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, set.Close()) }()
-			answer := modelJSON{Model: args[0], Config: config, Tensors: []tensorJSON{}}
-			for _, name := range set.Names() {
-				t, _ := set.Tensor(name)
-				answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
-				answer.Parameters += int64(t.Len())
-				answer.Bytes += int64(len(t.Data))
+			answer, err := describeModel(args[0], config, set, folder)
+			if err != nil {
+				return err
 			}
 			if asJSON {
 				return writeJSON(c.out, answer)
 			}
-			return printModel(c, answer)
+			return printModel(c, answer, !noTensors)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&noTensors, "no-tensors", false, "leave out the list of tensors")
 	c.downloadFlag(cmd)
 	return cmd
 }
 
-// openModel reads a model's configuration and opens its weights.
-func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weights.Set, error) {
+// openModel reads a model's configuration and opens its weights, which a folder without them has by name and shape only.
+func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weights.Set, fs.FS, error) {
 	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
 		if err != nil {
-			return model.Config{}, nil, usage(err)
+			return model.Config{}, nil, nil, usage(err)
 		}
 		raw, err := fs.ReadFile(fsys, "config.json")
 		if err != nil {
-			return model.Config{}, nil, fmt.Errorf("read model config: %w", err)
+			return model.Config{}, nil, nil, fmt.Errorf("read model config: %w", err)
 		}
 		config, err := families.ParseConfig(raw)
 		if err != nil {
-			return model.Config{}, nil, err
+			return model.Config{}, nil, nil, err
 		}
 		set, err := weights.OpenFS(fsys, ".")
-		return config, set, err
+		return config, set, fsys, err
 	}
 	dir, err := hub.Resolve(cmd.Context(), name, environment(c, 0).Hub)
 	if err != nil {
-		return model.Config{}, nil, unfit(err)
+		return model.Config{}, nil, nil, unfit(err)
 	}
 	if err := plainFiles(dir); err != nil {
-		return model.Config{}, nil, usage(fmt.Errorf("model %s: %w", name, err))
+		return model.Config{}, nil, nil, usage(fmt.Errorf("model %s: %w", name, err))
 	}
 	config, err := families.LoadConfig(dir)
 	if err != nil {
-		return model.Config{}, nil, err
+		return model.Config{}, nil, nil, err
 	}
-	set, err := weights.OpenDir(dir)
-	return config, set, err
+	var set *weights.Set
+	if weights.HasNone(dir) {
+		set, err = session.DeclaredWeights(config)
+	} else {
+		set, err = weights.OpenDir(dir)
+	}
+	return config, set, os.DirFS(dir), err
 }
 
-func printModel(c *console, m modelJSON) error {
+// describeModel gathers what there is to say of a model.
+func describeModel(name string, config model.Config, set *weights.Set, folder fs.FS) (modelJSON, error) {
+	answer := modelJSON{Model: name, Family: config.ModelType, Config: config, Tensors: []tensorJSON{}, Windows: windows(config), Storage: map[string]int{}}
+	for _, name := range set.Names() {
+		t, _ := set.Tensor(name)
+		answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
+		answer.Parameters += int64(t.Len())
+		answer.Bytes += int64(len(t.Data))
+		answer.Storage[t.DType.String()]++
+	}
+	answer.Weights = answer.Bytes > 0
+	var err error
+	if answer.AllLinear, err = session.LinearNames(config); err != nil {
+		return answer, err
+	}
+	if answer.Tokenizer, err = describeTokens(folder); err != nil {
+		answer.Problem = err.Error()
+	}
+	return answer, nil
+}
+
+// windows groups the layers by their attention window, the widest first.
+func windows(c model.Config) []windowJSON {
+	layers := map[int]int{}
+	for i := range c.NumLayers {
+		layers[c.Window(i)]++
+	}
+	var out []windowJSON
+	for _, w := range slices.Sorted(maps.Keys(layers)) {
+		out = append(out, windowJSON{w, layers[w]})
+	}
+	return out
+}
+
+func printModel(c *console, m modelJSON, tensors bool) error {
 	w := bufio.NewWriter(c.out)
 	k := m.Config
-	fmt.Fprintf(w, "model       %s\ntype        %s, %d layers\n", m.Model, k.ModelType, k.NumLayers)
+	fmt.Fprintf(w, "model       %s\nfamily      %s, %d layers\n", m.Model, m.Family, k.NumLayers)
 	fmt.Fprintf(w, "width       %d, MLP %d, vocabulary %d\n", k.HiddenSize, k.IntermediateSize, k.VocabSize)
-	fmt.Fprintf(w, "attention   %d heads of %d, %d key/value heads, at most %d tokens\n", k.NumHeads, k.HeadDim, k.NumKVHeads, k.MaxPositions)
-	if k.SlidingWindow > 0 {
-		fmt.Fprintf(w, "window      %d tokens\n", k.SlidingWindow)
+	fmt.Fprintf(w, "attention   %d heads of %d, %d key/value heads\n", k.NumHeads, k.HeadDim, k.NumKVHeads)
+	for _, g := range m.Windows {
+		if g.Window > 0 {
+			fmt.Fprintf(w, "window      %d tokens in %d of %d layers\n", g.Window, g.Layers, k.NumLayers)
+		}
 	}
+	fmt.Fprintf(w, "context     at most %d tokens\n", k.MaxPositions)
 	if k.TieEmbeddings {
 		fmt.Fprintln(w, "embeddings  tied: the head is the embedding")
 	}
 	if k.Multimodal {
 		fmt.Fprintln(w, "images      the tensors for images are left out: the language model alone is used")
 	}
-	fmt.Fprintf(w, "parameters  %d in %d tensors, %s\n\n", m.Parameters, len(m.Tensors), session.FormatBytes(m.Bytes))
-	for _, t := range m.Tensors {
-		fmt.Fprintf(w, "%-56s  %-5s %v\n", t.Name, t.DType, t.Shape)
+	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, len(m.Tensors))
+	if m.Weights {
+		fmt.Fprintf(w, ", %s, stored as %s\n", session.FormatBytes(m.Bytes), storage(m.Storage))
+	} else {
+		fmt.Fprintln(w, "; the folder holds no weights: they follow from config.json")
+	}
+	fmt.Fprintf(w, "all-linear  %s\n", strings.Join(m.AllLinear, ", "))
+	if m.Problem != "" {
+		fmt.Fprintf(w, "tokens      %s\n", m.Problem)
+	} else {
+		m.Tokenizer.print(w)
+	}
+	if tensors {
+		fmt.Fprintln(w)
+		for _, t := range m.Tensors {
+			fmt.Fprintf(w, "%-56s  %-5s %v\n", t.Name, t.DType, t.Shape)
+		}
 	}
 	return w.Flush()
+}
+
+// storage lists the types of tensors, the most frequent first.
+func storage(types map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(types), func(a, b string) int {
+		if types[a] != types[b] {
+			return types[b] - types[a]
+		}
+		return strings.Compare(a, b)
+	})
+	if len(names) == 1 {
+		return names[0]
+	}
+	var parts []string
+	for _, n := range names {
+		parts = append(parts, fmt.Sprintf("%s (%d tensors)", n, types[n]))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,11 +13,9 @@ type token struct {
 
 // bpe is byte-pair encoding (Sennrich et al. 2016) as tokenizer.json describes it.
 type bpe struct {
-	vocab   map[string]int32
-	tokens  []string // by id; "" where no token has the id
-	pairs   pairTable
-	merged  []bool // by id: the token is a side of some merge
-	present []bool // by id: the vocabulary has it
+	vocabulary
+	pairs  pairTable
+	merged []bool // by id: the token is a side of some merge
 
 	unk          int32 // -1: characters that are not in the vocabulary vanish
 	unkToken     string
@@ -64,12 +61,12 @@ func (m *bpe) prepare(bytes bool) {
 
 // nameBytes looks up the token of every byte, by its character or as <0xXX>.
 func (m *bpe) nameBytes(characters bool) {
+	if !characters {
+		m.byteID, m.allBytes = m.byteIDs()
+		return
+	}
 	m.allBytes = true
-	for b := range 256 {
-		name := fmt.Sprintf("<0x%02X>", b)
-		if characters {
-			name = byteChar[b]
-		}
+	for b, name := range byteChar {
 		id, ok := m.vocab[name]
 		if !ok {
 			id, m.allBytes = -1, false

@@ -155,6 +155,35 @@ func decodeSuffix(suffix string) chain {
 	}
 }
 
+// cleanup are the blanks that the WordPiece decoder takes away before punctuation and English contractions, one after another.
+var cleanup = [][2]string{
+	{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"},
+	{" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+}
+
+// decodeWordPiece puts a space before each token but the first and those that continue a word.
+func decodeWordPiece(prefix string, clean bool) chain {
+	return func(tokens []string) []string {
+		out := make([]string, len(tokens))
+		for i, t := range tokens {
+			if i > 0 {
+				if rest, ok := strings.CutPrefix(t, prefix); ok {
+					t = rest
+				} else {
+					t = " " + t
+				}
+			}
+			if clean {
+				for _, c := range cleanup {
+					t = strings.ReplaceAll(t, c[0], c[1])
+				}
+			}
+			out[i] = t
+		}
+		return out
+	}
+}
+
 // lossy reads b as UTF-8 with one U+FFFD for each longest stretch that begins a code point but does not end it, and for each byte
 // that cannot begin one (Unicode 15, section 3.9, "maximal subparts").
 func lossy(b []byte) string {

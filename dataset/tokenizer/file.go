@@ -51,27 +51,35 @@ func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
 
 // assemble fits the model to the pipeline around it.
 func (t *Tokenizer) assemble() error {
+	t.vocab = t.model.names()
 	last := len(t.preTokenizers) - 1
 	var level byteLevel
 	endsInBytes := false
 	if last >= 0 {
 		level, endsInBytes = t.preTokenizers[last].(byteLevel)
 	}
-	t.model.prepare(endsInBytes)
-	if t.model.bytes {
-		level.rewrite = false
-		t.preTokenizers[last] = level
-	}
-	if !endsInBytes && !t.model.ignoreMerges {
-		t.model.findJoins("▁")
+	switch m := t.model.(type) {
+	case *bpe:
+		m.prepare(endsInBytes)
+		if m.bytes {
+			level.rewrite = false
+			t.preTokenizers[last] = level
+		}
+		if !endsInBytes && !m.ignoreMerges {
+			m.findJoins("▁")
+		}
+		if m.unk < 0 && m.unkToken != "" && !(m.bytes && m.allBytes) {
+			return fmt.Errorf("model: unk_token %q is not in the vocabulary", m.unkToken)
+		}
+	case *unigram:
+		if m.unk < 0 && !(endsInBytes && m.hasByteCharacters()) {
+			return fmt.Errorf("model: unk_id is null: there is no id for a character that the vocabulary lacks")
+		}
 	}
 	for i, p := range t.preTokenizers {
 		if m, ok := p.(metaspace); ok && m.when == "first" && (i > 0 || len(t.normalizers) > 0) {
 			t.needAlign = true
 		}
-	}
-	if t.model.unk < 0 && t.model.unkToken != "" && !(t.model.bytes && t.model.allBytes) {
-		return fmt.Errorf("model: unk_token %q is not in the vocabulary", t.model.unkToken)
 	}
 	return nil
 }

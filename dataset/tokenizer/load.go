@@ -43,7 +43,10 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer.json: %w", orSyntax(b, err))
 		}
 	} else {
-		if err = t.readVocabMerges(settings); err != nil {
+		if err := t.readVocabMerges(settings); err != nil {
+			if foreign := foreignTokenizer(fsys, dir); foreign != nil && errors.Is(err, ErrNone) {
+				err = foreign
+			}
 			return nil, err
 		}
 	}
@@ -62,6 +65,27 @@ func load(fsys fs.FS, dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
+// ErrNone says that a folder holds no tokenizer at all.
+var ErrNone = errors.New("neither tokenizer.json nor vocab.json with merges.txt is there")
+
+// foreignForms are the files of tokenizers that are not read, and whose form that is.
+var foreignForms = [][2]string{
+	{"tokenizer.model", "SentencePiece's form"},
+	{"spiece.model", "SentencePiece's form"},
+	{"tekken.json", "mistral-common's form"},
+	{"vocab.txt", "BERT's older form"},
+}
+
+// foreignTokenizer is the error of a folder whose tokenizer has another form, nil where there is none of those known.
+func foreignTokenizer(fsys fs.FS, dir string) error {
+	for _, f := range foreignForms {
+		if _, err := fs.Stat(fsys, path.Join(dir, f[0])); err == nil {
+			return fmt.Errorf("of a tokenizer only %s is there, in %s, which is not read: in Python, transformers.AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes tokenizer.json", f[0], f[1])
+		}
+	}
+	return nil
+}
+
 // orSyntax is what is wrong with the JSON of a file, or err: the fast readers take its form for granted.
 func orSyntax(b []byte, err error) error {
 	if wrong := jsonerr.Check(b); wrong != nil {
@@ -73,8 +97,8 @@ func orSyntax(b []byte, err error) error {
 // addTokens enters the added tokens; of two with one content the first counts.
 func (t *Tokenizer) addTokens(tokens []addedToken) error {
 	t.added, t.addedByID = map[string]*addedToken{}, map[int32]*addedToken{}
-	largest := int32(len(t.model.tokens)) - 1
-	limit := idLimit(len(t.model.vocab) + len(tokens))
+	largest := int32(len(t.vocab.tokens)) - 1
+	limit := idLimit(len(t.vocab.vocab) + len(tokens))
 	for i := range tokens {
 		a := &tokens[i]
 		if a.Content == "" || t.added[a.Content] != nil {
@@ -83,7 +107,7 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 		if a.ID < 0 || int(a.ID) >= limit {
 			return fmt.Errorf("added token %q: id %d is out of range (largest allowed here: %d)", a.Content, a.ID, limit-1)
 		}
-		if id, ok := t.model.vocab[a.Content]; ok && id != a.ID {
+		if id, ok := t.vocab.vocab[a.Content]; ok && id != a.ID {
 			return fmt.Errorf("added token %q has id %d, but %d in the vocabulary", a.Content, a.ID, id)
 		}
 		if other, ok := t.Token(a.ID); ok && other != a.Content {

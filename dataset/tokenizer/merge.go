@@ -18,6 +18,8 @@ type scratch struct {
 	heap    []uint64
 	tokens  []token
 	nearby  []nearWord
+	best    []bestCut
+	name    []byte
 }
 
 // mergeAll applies merges to the symbols in sc, lowest rank first and leftmost first among equals, and leaves the rest in order.

@@ -5,9 +5,61 @@ import (
 	"fmt"
 )
 
-// modelFile is the model part of tokenizer.json without its vocabulary and merges.
-type modelFile struct {
-	Type         string   `json:"type"` // absent in files of tokenizers before 0.9
+// model cuts pieces into tokens of its vocabulary.
+type model interface {
+	// tokenize appends the tokens of p to out.
+	tokenize(p piece, sc *scratch, out *output)
+	names() *vocabulary
+}
+
+// models reads each kind of model from its fields, with vocabulary and merges as the text they are in the file.
+var models = map[string]func(fields json.RawMessage, vocab, merges string) (model, error){
+	"BPE":       parseBPE,
+	"Unigram":   parseUnigram,
+	"WordPiece": parseWordPiece,
+}
+
+// parseModel reads the model part of tokenizer.json.
+func parseModel(b string) (model, error) {
+	if b == "" || b == "null" {
+		return nil, fmt.Errorf("there is none")
+	}
+	fields := map[string]json.RawMessage{}
+	var vocab, merges string
+	err := object(b, func(name, value string) error {
+		switch name {
+		case "vocab":
+			vocab = value
+		case "merges":
+			merges = value
+		default:
+			fields[name] = json.RawMessage(value)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	kind := `"BPE"` // files of tokenizers before 0.9 do not say
+	if k, ok := fields["type"]; ok {
+		kind = string(k)
+	}
+	delete(fields, "type")
+	var name string
+	wrong := json.Unmarshal([]byte(kind), &name)
+	parse, ok := models[name]
+	if wrong != nil || !ok {
+		return nil, fmt.Errorf("type %s: only BPE, Unigram and WordPiece are supported", kind)
+	}
+	rest, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	return parse(rest, vocab, merges)
+}
+
+// bpeFields is a BPE model without its vocabulary and merges.
+type bpeFields struct {
 	Dropout      *float64 `json:"dropout"`
 	UnkToken     *string  `json:"unk_token"`
 	Prefix       *string  `json:"continuing_subword_prefix"`
@@ -17,35 +69,9 @@ type modelFile struct {
 	IgnoreMerges bool     `json:"ignore_merges"`
 }
 
-func parseModel(b string) (*bpe, error) {
-	if b == "" || b == "null" {
-		return nil, fmt.Errorf("there is none")
-	}
-	fields := map[string]json.RawMessage{}
-	var vocabText, mergesText string
-	err := object(b, func(name, value string) error {
-		switch name {
-		case "vocab":
-			vocabText = value
-		case "merges":
-			mergesText = value
-		default:
-			fields[name] = json.RawMessage(value)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if kind, ok := fields["type"]; ok && string(kind) != `"BPE"` {
-		return nil, fmt.Errorf("type %s: only BPE is supported", kind)
-	}
-	var f modelFile
-	rest, err := json.Marshal(fields)
-	if err != nil {
-		return nil, err
-	}
-	if err := strict(rest, &f); err != nil {
+func parseBPE(fields json.RawMessage, vocabText, mergesText string) (model, error) {
+	var f bpeFields
+	if err := strict(fields, &f); err != nil {
 		return nil, err
 	}
 	if f.Dropout != nil && *f.Dropout != 0 {
@@ -72,26 +98,8 @@ func parseModel(b string) (*bpe, error) {
 
 // fill enters vocabulary and merges.
 func (m *bpe) fill(vocab []entry, merges [][2]string) error {
-	limit := idLimit(len(vocab))
-	largest := int64(-1)
-	for _, e := range vocab {
-		if e.id < 0 || e.id >= int64(limit) {
-			return fmt.Errorf("vocab: %q has id %d, which is out of range (largest allowed here: %d)", e.token, e.id, limit-1)
-		}
-		largest = max(largest, e.id)
-	}
-	m.vocab = make(map[string]int32, len(vocab))
-	m.tokens = make([]string, largest+1)
-	m.present = make([]bool, largest+1)
-	for _, e := range vocab {
-		if m.present[e.id] {
-			return fmt.Errorf("vocab: %q and %q both have id %d", m.tokens[e.id], e.token, e.id)
-		}
-		if _, ok := m.vocab[e.token]; ok {
-			return fmt.Errorf("vocab: %q stands there twice", e.token)
-		}
-		m.tokens[e.id], m.present[e.id] = e.token, true
-		m.vocab[e.token] = int32(e.id)
+	if err := m.vocabulary.fill(vocab); err != nil {
+		return err
 	}
 	m.unk = -1
 	if m.unkToken != "" {
@@ -100,7 +108,7 @@ func (m *bpe) fill(vocab []entry, merges [][2]string) error {
 		}
 	}
 	m.pairs = newPairTable(len(merges))
-	m.merged = make([]bool, largest+1)
+	m.merged = make([]bool, len(m.tokens))
 	var joined []byte
 	for rank, pair := range merges {
 		left, ok := m.vocab[pair[0]]
@@ -125,12 +133,4 @@ func (m *bpe) fill(vocab []entry, merges [][2]string) error {
 		m.merged[left], m.merged[right] = true, true
 	}
 	return nil
-}
-
-// token returns the token of an id.
-func (m *bpe) token(id int32) (string, bool) {
-	if id < 0 || int(id) >= len(m.tokens) || !m.present[id] {
-		return "", false
-	}
-	return m.tokens[id], true
 }

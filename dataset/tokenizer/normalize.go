@@ -69,7 +69,7 @@ type lowercase struct{}
 func (lowercase) normalize(p piece) piece {
 	w := newRewriter(p)
 	for i, r := range p.s {
-		switch l := unicode.ToLower(r); {
+		switch l := lower16(r); {
 		case r == 'İ': // the one code point whose full mapping has two
 			w.put("i\u0307", i)
 		case l == r:

@@ -64,8 +64,41 @@ func parseNormalizer(b json.RawMessage, where string) (normalizers, error) {
 		return normalizers{lowercase{}}, component(b, where, kind, &struct{}{})
 	case "ByteLevel":
 		return normalizers{byteLevelNormalizer{}}, component(b, where, kind, &struct{}{})
+	case "StripAccents":
+		return normalizers{stripAccents{}}, component(b, where, kind, &struct{}{})
+	case "Nmt":
+		return normalizers{nmt{}}, component(b, where, kind, &struct{}{})
+	case "BertNormalizer":
+		return parseBertNormalizer(b, where)
+	case "Precompiled":
+		var f struct {
+			Table string `json:"precompiled_charsmap"`
+		}
+		if err := component(b, where, kind, &f); err != nil {
+			return nil, err
+		}
+		t, err := parsePrecompiled(f.Table)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", where, kind, err)
+		}
+		return normalizers{t}, nil
 	}
 	return nil, unknown(where, "normalizer", kind)
+}
+
+func parseBertNormalizer(b json.RawMessage, where string) (normalizers, error) {
+	var f struct {
+		Clean   bool  `json:"clean_text"`
+		Chinese bool  `json:"handle_chinese_chars"`
+		Accents *bool `json:"strip_accents"` // null: as lowercase
+		Lower   bool  `json:"lowercase"`
+	}
+	err := component(b, where, "BertNormalizer", &f)
+	accents := f.Lower
+	if f.Accents != nil {
+		accents = *f.Accents
+	}
+	return normalizers{bertNormalizer{f.Clean, f.Chinese, accents, f.Lower}}, err
 }
 
 // parseReplace reads a Replace, which is a normaliser and a decoder.
@@ -151,6 +184,32 @@ func parsePreTokenizer(b json.RawMessage, where string) ([]preTokenizer, error) 
 	case "Metaspace":
 		m, err := parseMetaspace(b, where)
 		return []preTokenizer{m}, err
+	case "BertPreTokenizer":
+		return []preTokenizer{bertWords{}}, component(b, where, kind, &struct{}{})
+	case "UnicodeScripts":
+		return []preTokenizer{unicodeScripts{}}, component(b, where, kind, &struct{}{})
+	case "CharDelimiterSplit":
+		var f struct {
+			Delimiter string `json:"delimiter"`
+		}
+		if err := component(b, where, kind, &f); err != nil {
+			return nil, err
+		}
+		if utf8.RuneCountInString(f.Delimiter) != 1 {
+			return nil, fmt.Errorf("%s: %s: delimiter %q is not one character", where, kind, f.Delimiter)
+		}
+		return []preTokenizer{splitBy{literal(f.Delimiter), removed, false}}, nil
+	case "FixedLength":
+		f := struct {
+			Length int `json:"length"`
+		}{5}
+		if err := component(b, where, kind, &f); err != nil {
+			return nil, err
+		}
+		if f.Length < 1 {
+			return nil, fmt.Errorf("%s: %s: length %d is not above zero", where, kind, f.Length)
+		}
+		return []preTokenizer{fixedLength(f.Length)}, nil
 	}
 	return nil, unknown(where, "pre-tokenizer", kind)
 }
@@ -260,6 +319,13 @@ func parseDecoder(b json.RawMessage, where string) (decoder, error) {
 	case "Metaspace":
 		m, err := parseMetaspace(b, where)
 		return decodeMetaspace(m), err
+	case "WordPiece":
+		f := struct {
+			Prefix  string `json:"prefix"`
+			Cleanup bool   `json:"cleanup"`
+		}{"##", true}
+		err := component(b, where, kind, &f)
+		return decodeWordPiece(f.Prefix, f.Cleanup), err
 	case "BPEDecoder":
 		f := struct {
 			Suffix string `json:"suffix"`

@@ -61,7 +61,7 @@ func TestGoldenSplits(t *testing.T) {
 			}
 		}
 	}
-	if len(f.Splits) != 4 || byHand != 3 {
+	if len(f.Splits) != 4 || byHand != 4 {
 		t.Errorf("%d patterns, %d by hand", len(f.Splits), byHand)
 	}
 }

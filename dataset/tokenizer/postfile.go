@@ -46,6 +46,8 @@ func parsePostProcessor(b json.RawMessage, where string, pp *postProcessor) erro
 		return err
 	case "TemplateProcessing":
 		return parseTemplate(b, where, pp)
+	case "BertProcessing", "RobertaProcessing":
+		return parseSurround(b, where, kind, pp)
 	}
 	return unknown(where, "post-processor", kind)
 }
@@ -89,5 +91,45 @@ func parseTemplate(b json.RawMessage, where string, pp *postProcessor) error {
 	}
 	pp.before = append(before, pp.before...)
 	pp.after = append(pp.after, after...)
+	return nil
+}
+
+// namedID is ["token", id].
+type namedID struct {
+	Token string
+	ID    int32
+}
+
+// UnmarshalJSON reads a pair of a string and a number.
+func (n *namedID) UnmarshalJSON(b []byte) error {
+	pair := [...]any{&n.Token, &n.ID}
+	var parts []json.RawMessage
+	if err := json.Unmarshal(b, &parts); err != nil || len(parts) != len(pair) {
+		return fmt.Errorf("%s is not a token with its id", b)
+	}
+	for i, p := range parts {
+		if err := json.Unmarshal(p, pair[i]); err != nil {
+			return fmt.Errorf("%s is not a token with its id", b)
+		}
+	}
+	return nil
+}
+
+// parseSurround puts cls before and sep behind what pp has already. RobertaProcessing also trims offsets.
+func parseSurround(b json.RawMessage, where, kind string, pp *postProcessor) error {
+	f := struct {
+		Sep    namedID `json:"sep"`
+		Cls    namedID `json:"cls"`
+		Trim   *bool   `json:"trim_offsets"`
+		Prefix *bool   `json:"add_prefix_space"`
+	}{}
+	if err := component(b, where, kind, &f); err != nil {
+		return err
+	}
+	if kind == "RobertaProcessing" && (f.Trim == nil || *f.Trim) {
+		pp.trims = append(pp.trims, trimOffsets{f.Prefix == nil || *f.Prefix})
+	}
+	pp.before = append([]int32{f.Cls.ID}, pp.before...)
+	pp.after = append(pp.after, f.Sep.ID)
 	return nil
 }

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -70,15 +71,26 @@ func (c *scanner) str() (string, bool) {
 	return text, true
 }
 
-// number reads an integer.
-func (c *scanner) number() (int64, bool) {
+// word reads up to the end of a number.
+func (c *scanner) word() string {
 	c.space()
 	start := c.i
 	for c.i < len(c.s) && strings.IndexByte(",}] \n\t\r", c.s[c.i]) < 0 {
 		c.i++
 	}
-	n, err := strconv.ParseInt(c.s[start:c.i], 10, 64)
+	return c.s[start:c.i]
+}
+
+// number reads an integer.
+func (c *scanner) number() (int64, bool) {
+	n, err := strconv.ParseInt(c.word(), 10, 64)
 	return n, err == nil
+}
+
+// float reads a number that is finite.
+func (c *scanner) float() (float64, bool) {
+	x, err := strconv.ParseFloat(c.word(), 64)
+	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
 }
 
 // end reads the closing bracket of a value and makes sure that nothing follows.
@@ -232,6 +244,37 @@ func readMerges(b string) ([][2]string, error) {
 		out = append(out, pair)
 		if !c.take(',') {
 			return out, c.end(']', "merges")
+		}
+	}
+}
+
+// scored is a token of a Unigram vocabulary, whose id is its place.
+type scored struct {
+	token string
+	score float64
+}
+
+// readScores reads [["token", score], ...].
+func readScores(b string) ([]scored, error) {
+	c := &scanner{s: b}
+	if !c.take('[') {
+		return nil, fmt.Errorf("vocab: not a list of tokens with their scores")
+	}
+	if c.take(']') {
+		return nil, fmt.Errorf("vocab: empty")
+	}
+	out := make([]scored, 0, elements(b)/2+1)
+	for {
+		bracket := c.take('[')
+		token, ok := c.str()
+		comma := c.take(',')
+		score, ok2 := c.float()
+		if !bracket || !ok || !comma || !ok2 || !c.take(']') {
+			return nil, fmt.Errorf("vocab[%d]: not a string and a number", len(out))
+		}
+		out = append(out, scored{token, score})
+		if !c.take(',') {
+			return out, c.end(']', "vocab")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -136,13 +137,18 @@ func (s *settings) nameTokens(t *Tokenizer) error {
 	return nil
 }
 
+// addsByItself are the classes that put BOS before a text unless add_bos_token says otherwise, whatever post-processor is in the file.
+var addsByItself = []string{"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"}
+
 // surround puts BOS and EOS around a text where the tokenizer's class, not its post-processor, decides on them, as transformers does:
-// LlamaTokenizer replaces the post-processor, and GPT2Tokenizer reads add_bos_token when it builds one.
+// some classes replace the post-processor, and GPT2Tokenizer reads add_bos_token when it builds one.
 func (s *settings) surround(t *Tokenizer) error {
 	says := func(b *bool, otherwise bool) bool { return b != nil && *b || b == nil && otherwise }
 	bos, eos := false, false
 	switch {
-	case s.class == "LlamaTokenizer":
+	case s.class == "GPTNeoXTokenizer":
+		bos, eos = says(s.addBOS, false), says(s.addEOS, false)
+	case slices.Contains(addsByItself, s.class):
 		bos, eos = says(s.addBOS, true), says(s.addEOS, false)
 	case s.class == "GPT2Tokenizer" && t.files["tokenizer.json"] == nil:
 		bos = says(s.addBOS, false)
@@ -179,7 +185,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	vocabFile, ok := t.files["vocab.json"]
 	mergesFile, ok2 := t.files["merges.txt"]
 	if !ok || !ok2 {
-		return fmt.Errorf("neither tokenizer.json nor vocab.json with merges.txt is there")
+		return ErrNone
 	}
 	p, ok := folderPipelines[s.class]
 	if !ok {
@@ -193,10 +199,11 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	if err != nil {
 		return fmt.Errorf("merges.txt: %w", err)
 	}
-	t.model = new(bpe)
-	if err := t.model.fill(vocab, merges); err != nil {
+	m := new(bpe)
+	if err := m.fill(vocab, merges); err != nil {
 		return err
 	}
+	t.model = m
 	t.normalizers = p.normalizers
 	words, _ := handWritten(p.pattern)
 	level := byteLevel{words: words, rewrite: true}

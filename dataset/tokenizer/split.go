@@ -1,7 +1,7 @@
 package tokenizer
 
 // A wordSplitter cuts a text completely into words: next returns the end of the word that begins at s[i].
-// The three below are the look-ahead patterns in use, written out by hand because Go's regexp has no look-ahead.
+// Those here are the look-ahead patterns in use, written out by hand because Go's regexp has no look-ahead.
 type wordSplitter interface {
 	next(s string, i int) int
 }
@@ -10,6 +10,8 @@ type wordSplitter interface {
 const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternO200k  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
@@ -22,6 +24,10 @@ func handWritten(pattern string) (wordSplitter, bool) {
 		return llama3Words{classes(), 3}, true
 	case patternQwen2:
 		return llama3Words{classes(), 1}, true
+	case patternO200k:
+		return casedWords{classes(), 3, true}, true
+	case patternTekken:
+		return casedWords{classes(), 1, false}, true
 	}
 	return nil, false
 }
@@ -66,15 +72,7 @@ func (l llama3Words) next(s string, i int) int {
 	case c&isLetter != 0:
 		return run(t, s, i+n, isLetter)
 	case c&isNumber != 0:
-		i += n
-		for k := 1; k < l.digits && i < len(s); k++ {
-			c, n := classAt(t, s, i)
-			if c&isNumber == 0 {
-				break
-			}
-			i += n
-		}
-		return i
+		return numbers(t, s, i+n, l.digits-1)
 	}
 	if c&isNewline == 0 && i+n < len(s) {
 		if c, m := classAt(t, s, i+n); c&isLetter != 0 {
@@ -89,6 +87,23 @@ func (l llama3Words) next(s string, i int) int {
 			return newlines(s, run(t, s, i+1+n, 0))
 		}
 	}
+	return blanks(t, s, i)
+}
+
+// numbers returns the end of up to most number characters at s[i].
+func numbers(t *[classTableSize]uint8, s string, i, most int) int {
+	for ; most > 0 && i < len(s); most-- {
+		c, n := classAt(t, s, i)
+		if c&isNumber == 0 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// blanks is \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], which is white space.
+func blanks(t *[classTableSize]uint8, s string, i int) int {
 	end := run(t, s, i, isSpace)
 	for k := end; k > i; k-- {
 		if s[k-1] == '\n' || s[k-1] == '\r' {

@@ -13,27 +13,38 @@ import (
 
 var _ sugarme.Decoder = decoder(nil)
 
-// Model is the byte-pair model under sugarme's interface: it can stand in a sugarme pipeline.
-func (t *Tokenizer) Model() sugarme.Model { return sugarmeModel{t.model} }
+// Model is the model under sugarme's interface: it can stand in a sugarme pipeline.
+func (t *Tokenizer) Model() sugarme.Model { return sugarmeModel{t.vocab, t.model} }
 
-type sugarmeModel struct{ *bpe }
+type sugarmeModel struct {
+	*vocabulary
+	model model
+}
 
 // Tokenize cuts a pre-tokenized sequence (in the vocabulary's own characters) into tokens; offsets are bytes of it.
 func (m sugarmeModel) Tokenize(sequence string) ([]sugarme.Token, error) {
-	if m.ignoreMerges {
-		if id, ok := m.vocab[sequence]; ok {
+	var sc scratch
+	if b, ok := m.model.(*bpe); ok {
+		if id, ok := b.vocab[sequence]; ok && b.ignoreMerges {
 			return []sugarme.Token{{Id: int(id), Value: sequence, Offsets: []int{0, len(sequence)}}}, nil
 		}
+		b.characters(sequence, &sc)
+		b.finish(&sc)
+		out := make([]sugarme.Token, len(sc.tokens))
+		start := 0
+		for i, t := range sc.tokens {
+			value, _ := m.token(t.id)
+			out[i] = sugarme.Token{Id: int(t.id), Value: value, Offsets: []int{start, int(t.end)}}
+			start = int(t.end)
+		}
+		return out, nil
 	}
-	var sc scratch
-	m.characters(sequence, &sc)
-	m.finish(&sc)
-	out := make([]sugarme.Token, len(sc.tokens))
-	start := 0
-	for i, t := range sc.tokens {
-		value, _ := m.token(t.id)
-		out[i] = sugarme.Token{Id: int(t.id), Value: value, Offsets: []int{start, int(t.end)}}
-		start = int(t.end)
+	var o output
+	m.model.tokenize(piece{s: sequence, at: byteAlignments(sequence), first: true}, &sc, &o)
+	out := make([]sugarme.Token, len(o.ids))
+	for i, id := range o.ids {
+		value, _ := m.token(id)
+		out[i] = sugarme.Token{Id: int(id), Value: value, Offsets: []int{o.offsets[i][0], o.offsets[i][1]}}
 	}
 	return out, nil
 }
@@ -66,6 +77,10 @@ func (m sugarmeModel) GetVocabSize() int { return len(m.vocab) }
 
 // Save writes vocab.json and merges.txt to folder path, their names led by prefix and a dash if one is given.
 func (m sugarmeModel) Save(path string, prefix ...string) error {
+	b, ok := m.model.(*bpe)
+	if !ok {
+		return errors.New("save model: only a BPE model is vocab.json and merges.txt")
+	}
 	lead := ""
 	if len(prefix) > 0 {
 		lead = prefix[0] + "-"
@@ -76,7 +91,7 @@ func (m sugarmeModel) Save(path string, prefix ...string) error {
 	}
 	var merges strings.Builder
 	merges.WriteString("#version: 0.2\n")
-	for _, pair := range m.mergesByRank() {
+	for _, pair := range b.mergesByRank() {
 		merges.WriteString(m.tokens[pair[0]] + " " + m.tokens[pair[1]] + "\n")
 	}
 	return errors.Join(

@@ -11,7 +11,8 @@ import (
 
 // Tokenizer is safe for concurrent use.
 type Tokenizer struct {
-	model         *bpe
+	model         model
+	vocab         *vocabulary // the model's
 	normalizers   normalizers
 	preTokenizers []preTokenizer
 	post          postProcessor
@@ -60,7 +61,7 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 	if a, ok := t.added[token]; ok {
 		return a.ID, true
 	}
-	id, ok := t.model.vocab[token]
+	id, ok := t.vocab.vocab[token]
 	return id, ok
 }
 
@@ -69,7 +70,7 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	if a, ok := t.addedByID[id]; ok {
 		return a.Content, true
 	}
-	return t.model.token(id)
+	return t.vocab.token(id)
 }
 
 // BOS returns the token that begins a text, if the model has one.

@@ -59,6 +59,10 @@ func TestSurround(t *testing.T) {
 		{`{"tokenizer_class":"PreTrainedTokenizerFast","add_bos_token":false,"add_eos_token":true}`, "<s> ▁ a", true},
 		{`{"tokenizer_class":"LlamaTokenizerFast"}`, "<s> ▁ a", true},
 		{`{"tokenizer_class":"LlamaTokenizer","add_bos_token":false}`, "▁ a", false},
+		{`{"tokenizer_class":"GemmaTokenizerFast"}`, "<s> ▁ a", true},
+		{`{"tokenizer_class":"GemmaTokenizer","add_bos_token":false,"add_eos_token":true}`, "▁ a </s>", false},
+		{`{"tokenizer_class":"GPTNeoXTokenizerFast"}`, "▁ a", false},
+		{`{"tokenizer_class":"GPTNeoXTokenizerFast","add_bos_token":true}`, "<s> ▁ a", true},
 		{`{"tokenizer_class":"LlamaTokenizer","add_bos_token":true,"add_eos_token":true}`, "<s> ▁ a </s>", true},
 	} {
 		tok, err := loadSmall(vocab, fstest.MapFS{"tokenizer_config.json": file(test.settings)})

@@ -51,6 +51,13 @@ func (f unicodeForm) normalize(p piece) piece {
 		buf = buf[:0]
 	}
 	for _, r := range p.s {
+		if r >= 0x32FF && undecomposed.has(r) {
+			if len(buf) > 0 {
+				flush()
+			}
+			buf = append(buf, glyph{r, 0, 0})
+			continue
+		}
 		if r < 0xC0 && (f.decompose == norm.NFD || r < 0xA0) { // below, nothing decomposes
 			if len(buf) > 0 {
 				flush()

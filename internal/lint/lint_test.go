@@ -78,6 +78,7 @@ var fences = map[string][]string{
 	"go.yaml.in/yaml/v3":            {"cmd/trainer", "dataset/source"},
 	"github.com/sugarme/tokenizer":  {"dataset/tokenizer"},
 	"github.com/klauspost/compress": {"dataset/source"},
+	"github.com/rivo/uniseg":        {"dataset/tokenizer"},
 
 	"github.com/santhosh-tekuri/jsonschema/v6": {}, // in tests alone
 }

@@ -65,6 +65,25 @@ func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 	})
 }
 
+// Declare is a set of tensors without their bytes, all of one type: what a plan needs of weights that are not there.
+func Declare(specs []Spec, d DType) *Set {
+	s := &Set{tensors: make(map[string]Tensor, len(specs))}
+	for _, spec := range specs {
+		s.tensors[spec.Name] = Tensor{Name: spec.Name, DType: d, Shape: spec.Shape}
+	}
+	return s
+}
+
+// HasNone tells whether a folder holds a model's weights in no form.
+func HasNone(dir string) bool {
+	for _, name := range []string{SingleFile, IndexFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return AdviceDir(dir) == ""
+}
+
 // folder is a model folder on disk or in an fs.FS; the functions take plain names.
 type folder struct {
 	name string

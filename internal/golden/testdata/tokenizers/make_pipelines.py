@@ -190,4 +190,5 @@ def main():
         z.write(json.dumps(out, separators=(",", ":")).encode())
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInspectModel: what is told of a model, with its files and from config.json alone.
+func TestInspectModel(t *testing.T) {
+	dir := t.TempDir()
+	code, out, errOut := trainer(t, dir, nil, "", "inspect", "model", "embedded:stories260K", "--no-tensors")
+	if want := `model       embedded:stories260K
+family      llama, 5 layers
+width       64, MLP 172, vocabulary 512
+attention   8 heads of 8, 4 key/value heads
+context     at most 512 tokens
+embeddings  tied: the head is the embedding
+parameters  260032 in 47 tensors, 1015.8 KiB, stored as F32
+all-linear  q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj
+tokens      512; BOS "<s>" (1), put before each text; EOS "</s>" (2); PAD none
+template    none
+`; code != 0 || out != want {
+		t.Errorf("exit code %d: %s\n got %s\nwant %s", code, errOut, out, want)
+	}
+	config := `{"model_type":"qwen2","vocab_size":100,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":4,"num_attention_heads":4,
+		"num_key_value_heads":2,"use_sliding_window":true,"sliding_window":16,"max_window_layers":1,"max_position_embeddings":64,"torch_dtype":"bfloat16"}`
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "inspect", "model", ".", "--json")
+	var m modelJSON
+	if err := json.Unmarshal([]byte(out), &m); code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v: %s", code, err, errOut)
+	}
+	want := 2*100*32 + 4*(2*32*32+2*16*32+32+2*16+3*32*48+2*32) + 32
+	if m.Family != "qwen2" || m.Weights || m.Bytes != 0 || m.Parameters != int64(want) || m.Tokenizer != nil || m.Storage["BF16"] != len(m.Tensors) {
+		t.Errorf("got %+v, want %d parameters", m, want)
+	}
+	if len(m.Windows) != 2 || m.Windows[0] != (windowJSON{0, 1}) || m.Windows[1] != (windowJSON{16, 3}) {
+		t.Errorf("windows %v", m.Windows)
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "inspect", "model", ".", "--no-tensors")
+	for _, line := range []string{"window      16 tokens in 3 of 4 layers\n", "; the folder holds no weights: they follow from config.json\n", "tokens      the folder holds no tokenizer\n"} {
+		if code != 0 || !strings.Contains(out, line) {
+			t.Errorf("exit code %d, %s: %q is not in\n%s", code, errOut, line, out)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, _ = trainer(t, dir, nil, "", "inspect", "model", "."); code != 0 || !strings.Contains(out, "of a tokenizer only tokenizer.model is there, in SentencePiece's form") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}

@@ -1,0 +1,28 @@
+//go:build gpu
+
+package train
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestPlanNamesMissingKernels: a head size that no GPU kernel has is refused when the run is planned, with those that are served.
+func TestPlanNamesMissingKernels(t *testing.T) {
+	for _, c := range []struct{ heads, want string }{
+		{"12", "attention: head size 12 is not supported on the GPU; multiples of 8 up to 256 are"},
+		{"264", "attention: head size 264 is not supported on the GPU; multiples of 8 up to 256 are"},
+		{"256", ""},
+	} {
+		s := quickSpec(t)
+		s.BaseModel = withoutWeights(t, `"head_dim": 8`, `"head_dim": `+c.heads)
+		_, err := PlanFor(context.Background(), s, Env{}, chipOf(t, "4090"))
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("head size %s: %v", c.heads, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("head size %s:\n got %v\nwant %s", c.heads, err, c.want)
+		}
+	}
+}
