@@ -35,6 +35,8 @@ type Config struct {
 	HiddenAct  string // "silu"
 	BOS, EOS   []int  // token ids; nil when the file names none
 	DType      string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+	// Quantization is how the checkpoint stores its linear layers; nil = as numbers.
+	Quantization *Quantization
 }
 
 // The attention kinds of layer_types.
@@ -127,6 +129,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
 	c.readRope(k)
+	c.readQuantization(k, d)
 	d.Read(c, k)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -30,6 +32,8 @@ type Base struct {
 	Weights   *weights.Set
 	Tokenizer *tokenizer.Tokenizer
 	Folder    fs.FS // the files it was read from
+
+	tensors *quantised.Checkpoint // nil = nothing is quantised
 }
 
 // OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
@@ -45,7 +49,10 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 			return nil, fmt.Errorf("open base model: %w", err)
 		}
 		b.Folder = fsys
-		return b, b.openFS(fsys)
+		if err := b.openFS(fsys); err != nil {
+			return nil, err
+		}
+		return b, b.findQuantised()
 	}
 	dir, err := hub.Resolve(ctx, name, env.Hub)
 	if err != nil {
@@ -61,7 +68,14 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if b.Weights, err = weights.OpenDir(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	return b, nil
+	return b, b.findQuantised()
+}
+
+func (b *Base) findQuantised() (err error) {
+	if b.tensors, err = quantised.Open(b.Weights, b.Config.Quantization); err != nil {
+		err = errors.Join(fmt.Errorf("open base model %q: %w", b.Name, err), b.Weights.Close())
+	}
+	return err
 }
 
 func (b *Base) openFS(fsys fs.FS) error {
@@ -92,6 +106,31 @@ func (b *Base) Close() error {
 // tensors reads a checkpoint; it is an nn.StoredReader.
 type tensors struct{ weights.Source }
 
+// quantisedTensors reads a checkpoint of which some weights are quantised; it is an nn.PackedReader too.
+type quantisedTensors struct {
+	tensors
+	*quantised.Checkpoint
+}
+
+// Names and Tensor are the checkpoint's, as Float32s is.
+func (r quantisedTensors) Names() []string { return r.Checkpoint.Names() }
+
+func (r quantisedTensors) Tensor(name string) (weights.Tensor, bool) {
+	return r.Checkpoint.Tensor(name)
+}
+
+func (r quantisedTensors) Float32s(name string, from int, dst []float32) error {
+	return r.Checkpoint.Float32s(name, from, dst)
+}
+
+// Stored reads a tensor as the file holds it; a quantised weight is none of numbers.
+func (r quantisedTensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
+	if r.Config(name) != nil {
+		return 0, nil, false
+	}
+	return r.tensors.Stored(name)
+}
+
 // Reader reads a checkpoint's tensors.
 func Reader(s weights.Source) nn.StoredReader { return tensors{s} }
 
@@ -116,6 +155,14 @@ func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from
 	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
 }
 
+// Tensors are Weights by the names and shapes that the model knows: a quantised weight is one tensor.
+func (b *Base) Tensors() *quantised.Checkpoint {
+	if b.tensors == nil {
+		return quantised.Numbers(b.Weights)
+	}
+	return b.tensors
+}
+
 // Check compares the checkpoint's tensors with those a network reads.
 func (b *Base) Check(n *nn.Net) error {
 	var want []weights.Spec
@@ -128,7 +175,7 @@ func (b *Base) Check(n *nn.Net) error {
 	if b.Config.TieEmbeddings {
 		allowed = append(allowed, "lm_head.weight")
 	}
-	if err := weights.Check(b.Weights, want, allowed...); err != nil {
+	if err := weights.Check(b.Tensors(), want, allowed...); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil
@@ -136,7 +183,7 @@ func (b *Base) Check(n *nn.Net) error {
 
 // Load fills the frozen weights of a network, workers at a time.
 func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
-	if err := n.Load(ctx, tensors{b.Weights}, m, workers); err != nil {
+	if err := n.Load(ctx, quantisedTensors{tensors{b.Weights}, b.Tensors()}, m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 )
@@ -21,6 +22,7 @@ type modelJSON struct {
 	Model      string       `json:"model"`
 	Config     model.Config `json:"config"`
 	Parameters int64        `json:"parameters"`
+	Quantised  int          `json:"quantised"` // weights that are stored quantised
 	Bytes      int64        `json:"bytes"`
 	Tensors    []tensorJSON `json:"tensors"`
 }
@@ -47,12 +49,19 @@ func newInspectModel(c *console) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, set.Close()) }()
-			answer := modelJSON{Model: args[0], Config: config, Tensors: []tensorJSON{}}
+			known, err := quantised.Open(set, config.Quantization)
+			if err != nil {
+				return fmt.Errorf("model %s: %w", args[0], err)
+			}
+			answer := modelJSON{Model: args[0], Config: config, Quantised: known.Quantised(), Tensors: []tensorJSON{}}
 			for _, name := range set.Names() {
 				t, _ := set.Tensor(name)
 				answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
-				answer.Parameters += int64(t.Len())
 				answer.Bytes += int64(len(t.Data))
+			}
+			for _, name := range known.Names() {
+				t, _ := known.Tensor(name)
+				answer.Parameters += int64(t.Len())
 			}
 			if asJSON {
 				return writeJSON(c.out, answer)
@@ -109,6 +118,10 @@ func printModel(c *console, m modelJSON) error {
 	}
 	if k.TieEmbeddings {
 		fmt.Fprintln(w, "embeddings  tied: the head is the embedding")
+	}
+	if m.Quantised > 0 {
+		s := quantised.Scheme(k.Quantization)
+		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant)
 	}
 	fmt.Fprintf(w, "parameters  %d in %d tensors, %s\n\n", m.Parameters, len(m.Tensors), session.FormatBytes(m.Bytes))
 	for _, t := range m.Tensors {

@@ -70,6 +70,11 @@ type running struct {
 
 func (w *network) start(t testing.TB, from *weights.File, outputs ...*nn.Value) *running {
 	t.Helper()
+	return w.startFrom(t, reader{from}, outputs...)
+}
+
+func (w *network) startFrom(t testing.TB, from nn.Reader, outputs ...*nn.Value) *running {
+	t.Helper()
 	cpu := kernel.NewCPU(2)
 	p, err := w.Compile(2, outputs...)
 	if err != nil {
@@ -80,7 +85,7 @@ func (w *network) start(t testing.TB, from *weights.File, outputs ...*nn.Value) 
 		t.Fatal(err)
 	}
 	for _, x := range w.Weights() {
-		if err := x.Fill(reader{from}, m); err != nil {
+		if err := x.Fill(from, m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,9 +198,12 @@ func TestEverythingPlans(t *testing.T) {
 	for _, name := range quant.Names() {
 		plain := quant.Default()
 		plain.Type, plain.Bits, plain.DoubleQuant = name, quant.Schemes[name].Bits(), false
-		nested := plain
-		nested.DoubleQuant = true
-		schemes[name], schemes[name+" with nested scales"] = &plain, &nested
+		schemes[name] = &plain
+		if quant.Schemes[name].Nests() {
+			nested := plain
+			nested.DoubleQuant = true
+			schemes[name+" with nested scales"] = &nested
+		}
 	}
 	targets := map[string]func(c *adapter.Config){
 		"names":      func(c *adapter.Config) { c.TargetModules = adapter.Targets{"q_proj", "v_proj"} },
