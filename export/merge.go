@@ -27,7 +27,9 @@ type MergeReport struct {
 	Bytes  int64  `json:"bytes"`  // of the tensors
 }
 
-// Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has.
+// Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has. Weights
+// that are stored quantised are dequantised, all of them, to the type that they had before: to quantise a merged weight
+// again would change it.
 // The folder must not hold a model already. A merge that fails or is cut short leaves nothing that stands in the way of
 // the next into the same folder.
 func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env session.Env) (report MergeReport, err error) {
@@ -143,22 +145,27 @@ func install(partial, outDir string) error {
 // writeWeights streams the tensors, one at a time, with the updates.
 func writeWeights(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, path string) (bytes int64, err error) {
 	var tensors []weights.Tensor
-	layers := map[string]string{} // by the name in the file
-	for _, name := range s.Base.Weights.Names() {
-		t, _ := s.Base.Weights.Tensor(name)
+	names := map[string]string{} // the model's, by those in the file
+	for _, name := range s.Base.Tensors().Names() {
+		t, _ := s.Base.Tensors().Tensor(name)
 		tensors = append(tensors, t)
-		layers[t.Name] = strings.TrimSuffix(name, ".weight")
-		bytes += int64(len(t.Data))
+		names[t.Name] = name
+		bytes += int64(t.Len() * t.DType.Size())
 	}
 	cpu := kernel.NewCPU(s.Workers)
 	return bytes, weights.WriteEach(path, tensors, map[string]string{"format": "pt"}, func(t weights.Tensor) ([]byte, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		name := names[t.Name]
+		t, err := dequantised(s.Base, name)
+		if err != nil {
+			return nil, err
+		}
 		if err := session.CheckFinite(t); err != nil {
 			return nil, fmt.Errorf("the base model's %w: get the model again", err)
 		}
-		update, ok := updates[layers[t.Name]]
+		update, ok := updates[strings.TrimSuffix(name, ".weight")]
 		if !ok {
 			return t.Data, nil
 		}
@@ -196,5 +203,9 @@ func modelFiles(b *session.Base) (map[string][]byte, error) {
 		}
 		files[name] = data
 	}
-	return files, nil
+	var err error
+	if b.Tensors().Quantised() > 0 {
+		files["config.json"], err = withoutKey(files["config.json"], "quantization_config")
+	}
+	return files, err
 }

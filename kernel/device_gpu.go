@@ -148,7 +148,7 @@ const (
 	counterBytes  = cuda.LowRankCounters * 4
 	counterSets   = 32
 	orderOffset   = counterOffset + counterSets*counterBytes
-	orderBytes    = 64 << 10
+	orderBytes    = 64<<10 - nestedBytes
 	ConstantBytes = orderOffset + orderBytes
 )
 

@@ -16,13 +16,14 @@ type ExpertMatMulNF4 struct {
 	Experts, N, K int
 	Nested        bool
 	Transposed    bool
+	Map           quant.NestedMap
 }
 
 func (ExpertMatMulNF4) Name() string { return "expert_nf4" }
 
 // one is an expert's GEMM.
 func (k ExpertMatMulNF4) one() MatMulNF4 {
-	return MatMulNF4{N: k.N, K: k.K, Nested: k.Nested, Transposed: k.Transposed}
+	return MatMulNF4{N: k.N, K: k.K, Nested: k.Nested, Transposed: k.Transposed, Map: k.Map}
 }
 
 // inputs is how many inputs there are besides an addend.
@@ -100,15 +101,14 @@ func (k ExpertMatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	experts := make([]*packedRows, k.Experts)
 	load := make([]func(), 0, k.Experts)
 	for e := range experts {
-		w := &quant.Packed{Scheme: quant.Schemes["nf4"], Rows: k.N, Cols: k.K, BlockSize: nf4Block, Codes: part(in[2].Bytes(), e, k.Experts)}
-		if k.Nested {
-			w.AbsmaxU8, w.Absmax2, w.Table2 = part(in[3].Bytes(), e, k.Experts), part(in[4].F32(), e, k.Experts), quant.NestedTable[:]
-			offset := in[5].F32() // data: it may arrive after binding
-			load = append(load, func() { w.Offset = offset[e] })
-		} else {
-			w.Absmax = part(in[3].F32(), e, k.Experts)
+		parts := make([]Tensor, k.inputs()-2)
+		for i, t := range in[2:k.inputs()] {
+			each := T(t.DType, t.Shape[0]/k.Experts)
+			parts[i] = NewTensor(each, part(t.Bytes(), e, k.Experts))
 		}
-		experts[e] = &packedRows{w, w.Scheme.Table()}
+		var first func()
+		experts[e], first = bindFourBits(k.one().scheme(), k.N, k.K, parts)
+		load = append(load, first)
 	}
 	var multiply func()
 	if in[0].DType == F64 {

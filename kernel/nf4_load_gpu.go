@@ -18,7 +18,10 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised b
 	n := k.N * k.K
 	blocks := (n + nf4Block - 1) / nf4Block
 	encode := "nf4_quantise_" + from.String()
-	if blocks > math.MaxInt32 || !cuda.Has("nf4", encode) {
+	if k.FP4 {
+		encode = "nf4_quantise_fp4_" + from.String()
+	}
+	if k.Map != quant.MapCPU || blocks > math.MaxInt32 || !cuda.Has("nf4", encode) {
 		return Packing{}, false
 	}
 	dequantise := "nf4_dequantise" // writes ComputeType
@@ -44,7 +47,7 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised b
 			if err := g.Once(cuda.Sum("nf4", "nf4_offset"), check, p.absmax, int32(blocks)); err != nil {
 				return err
 			}
-			table := g.Constants.Add(nf4CodeBytes)
+			codes, table := g.nf4Codes(k.FP4), g.nf4Map(k.Map)
 			if k.Nested {
 				if err := g.Stream.Copy(p.offset, check, 4); err != nil {
 					return err
@@ -57,9 +60,9 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised b
 			case !dequantised:
 				return nil
 			case k.Nested:
-				return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.scale8, table, p.scale2, p.offset, int64(n))
+				return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, codes, p.scale8, table, p.scale2, p.offset, int64(n))
 			}
-			return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, g.Constants, p.absmax, int64(n))
+			return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, codes, p.absmax, int64(n))
 		},
 	}, true
 }

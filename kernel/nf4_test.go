@@ -11,22 +11,34 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// packedWeight is a random weight [n,k] in NF4.
-func packedWeight(t testing.TB, n, k int, nested bool) quant.Packed {
+// packedAs is a random weight [n,k], stored in any way; with the table of CUDA's scales one scale is the lowest.
+func packedAs(t testing.TB, n, k int, c quant.Config) quant.Packed {
 	t.Helper()
 	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
 	w := make([]float32, n*k)
 	for i := range w {
 		w[i] = float32(r.NormFloat64()) * (1 + float32(i/64%5))
 	}
-	p, err := quant.Quantise(w, n, k, quant.Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+	from := c
+	from.Map = quant.MapCPU
+	p, err := quant.Quantise(w, n, k, from)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.DoubleQuant {
+		p.Table2 = c.Map.Table()
+		p.AbsmaxU8[len(p.AbsmaxU8)/2] = 0
 	}
 	return p
 }
 
-// packedTensors are the inputs of MatMulNF4 after the first.
+// fourBits are the ways in which four bits are stored.
+var fourBits = []quant.Config{
+	{Bits: 4, Type: "nf4", BlockSize: 64}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true, Map: quant.MapCUDA},
+	{Bits: 4, Type: "fp4", BlockSize: 64}, {Bits: 4, Type: "fp4", BlockSize: 64, DoubleQuant: true},
+}
+
+// packedTensors are the inputs of a GEMM with a packed weight after the first.
 func packedTensors(p quant.Packed) []kernel.Tensor {
 	in := []kernel.Tensor{tensorOf(p.Codes)}
 	if !p.Nested() {
@@ -57,17 +69,22 @@ func inputsOf(tensors []kernel.Tensor) []kerneltest.Input {
 func TestMatMulNF4(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {2, 64, 64}, {5, 33, 130}, {9, 130, 172}, {20, 40, 401}, {20, 401, 37}} {
-		for _, k := range []kernel.MatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}} {
-			k.N, k.K = s[1], s[2]
-			width := k.K
-			if k.Transposed {
-				width = k.N
+		for _, c := range fourBits {
+			for _, transposed := range []bool{false, true} {
+				k := kernel.MatMulNF4{N: s[1], K: s[2], Nested: c.DoubleQuant, Transposed: transposed, Map: c.Map, FP4: c.Type == "fp4"}
+				width := k.K
+				if k.Transposed {
+					width = k.N
+				}
+				name := fmt.Sprintf("%v nested %v transposed %v", s, k.Nested, k.Transposed)
+				if k.FP4 || k.Map != quant.MapCPU {
+					name += fmt.Sprintf(" %s map %d", c.Type, c.Map)
+				}
+				cases = append(cases, kerneltest.Case{
+					Name: name, Kernel: k, Bound: 1e-6,
+					In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)}, packedInputs(packedAs(t, k.N, k.K, c))...),
+				})
 			}
-			p := packedWeight(t, k.N, k.K, k.Nested)
-			cases = append(cases, kerneltest.Case{
-				Name: fmt.Sprintf("%v nested %v transposed %v", s, k.Nested, k.Transposed), Kernel: k, Bound: 1e-6,
-				In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)}, packedInputs(p)...),
-			})
 		}
 	}
 	kerneltest.Run(t, cases...)
@@ -88,18 +105,20 @@ func TestMatMulNF4(t *testing.T) {
 }
 
 // The GEMM with the packed weight equals the one with the weight dequantised first, bit for bit, in both
-// directions and when the scales arrive after binding.
-func TestMatMulNF4EqualsDequantised(t *testing.T) {
+// directions and when the scales arrive after binding: in every scheme.
+func TestPackedEqualsDequantised(t *testing.T) {
 	for _, s := range [][3]int{{1, 64, 96}, {4, 33, 130}, {37, 192, 576}, {128, 401, 96}} {
-		for _, nested := range []bool{false, true} {
+		for _, c := range append(fourBits[:len(fourBits):len(fourBits)], quant.DefaultOf("int8")) {
 			for _, transposed := range []bool{false, true} {
 				m, n, k := s[0], s[1], s[2]
-				p := packedWeight(t, n, k, nested)
+				p := packedAs(t, n, k, c)
 				w := make([]float32, n*k)
 				p.Dequantise(w)
 				width := k
+				packed := kernel.Packed[c.Type].MatMul(n, k, c)
 				if transposed {
 					width = n
+					packed = packed.(kernel.Differentiable).Grads().Calls[0].Kernel
 				}
 				x := kernel.NewTensor(kernel.T(kernel.F32, m, width), kernel.Alloc(int64(4*m*width)))
 				r := rand.New(rand.NewPCG(1, 2))
@@ -113,13 +132,13 @@ func TestMatMulNF4EqualsDequantised(t *testing.T) {
 				for _, l := range late {
 					in = append(in, kernel.NewTensor(l.Type, kernel.Alloc(l.Type.Bytes())))
 				}
-				run, out := work(t, 2, kernel.MatMulNF4{N: n, K: k, Nested: nested, Transposed: transposed}, in...)
+				run, out := work(t, 2, packed, in...)
 				for i, l := range late {
 					copy(in[i+1].Bytes(), l.Bytes())
 				}
 				run()
 				if !slices.Equal(out[0].Bytes(), want.Bytes()) {
-					t.Errorf("%v nested %v transposed %v: not the GEMM with the dequantised weight", s, nested, transposed)
+					t.Errorf("%v %+v transposed %v: not the GEMM with the dequantised weight", s, c, transposed)
 				}
 			}
 		}
@@ -131,7 +150,7 @@ func BenchmarkMatMulNF4(b *testing.B) {
 	const m = 128
 	for _, s := range [][2]int{{576, 576}, {192, 576}, {1536, 576}, {576, 1536}} {
 		n, k := s[0], s[1]
-		p := packedWeight(b, n, k, true)
+		p := packedAs(b, n, k, quant.Default())
 		w := make([]float32, n*k)
 		p.Dequantise(w)
 		for _, transposed := range []bool{false, true} {

@@ -60,6 +60,8 @@ type Config struct {
 	RouterAuxLoss float64
 	BOS, EOS      []int  // token ids; nil when the file names none
 	DType         string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+	// Quantization is how the checkpoint stores its linear layers; nil = as numbers.
+	Quantization *Quantization
 }
 
 // The attention kinds of layer_types.
@@ -200,6 +202,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 		k.splitRope()
 	}
 	c.readRope(k)
+	c.readQuantization(k, d)
 	d.Read(c, k)
 }
 

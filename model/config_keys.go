@@ -18,6 +18,7 @@ type Dialect struct {
 	Architecture    string // the one that architectures may name
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
 	PartialRotary   bool   // partial_rotary_factor may be below 1
+	MXFP4           bool   // experts may be stored in MXFP4
 	ActivationKey   string // the key that names the activation, see activations; "" = hidden_act, which must be silu
 	// RopeTypes are the kinds of rotary scaling by the names that files give them; nil = the general ones (rope.go).
 	RopeTypes map[string]string
@@ -77,7 +78,7 @@ var fixedKeys = map[string]Fixed{
 	"partial_rotary_factor":       {1.0, "rotation of a part of the head is not supported"},
 	"rope_interleaved":            {false, "only the rotate-half layout is supported"},
 	"use_mrope":                   {false, "multimodal rotary embedding is not supported"},
-	"quantization_config":         {nil, "checkpoints that are already quantised are not supported: use the original weights"},
+	"compression_config":          {nil, "weights that compressed-tensors (llm-compressor) has quantised are not supported; " + useOriginal},
 	"auto_map":                    {nil, "models that bring their own code are not supported"},
 	"pruned_heads":                {nil, "pruned heads are not supported"},
 	"is_encoder_decoder":          {false, "only decoders are supported"},

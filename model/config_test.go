@@ -170,3 +170,29 @@ func TestOptions(t *testing.T) {
 		t.Errorf("llama without key/value heads: %+v, %v", c, err)
 	}
 }
+
+// TestReadsQuantization takes quantization_config as transformers writes it for bitsandbytes: with the keys of
+// unsloth/Llama-3.2-1B-Instruct-unsloth-bnb-4bit and those of 8 bits, and as it was before there was quant_method.
+func TestReadsQuantization(t *testing.T) {
+	const unsloth = `{"_load_in_4bit":true,"_load_in_8bit":false,"bnb_4bit_compute_dtype":"bfloat16","bnb_4bit_quant_storage":"uint8",
+		"bnb_4bit_quant_type":"nf4","bnb_4bit_use_double_quant":true,"llm_int8_enable_fp32_cpu_offload":false,"llm_int8_has_fp16_weight":false,
+		"llm_int8_skip_modules":["lm_head","multi_modal_projector","merger","modality_projection","model.layers.1.mlp"],"llm_int8_threshold":6.0,
+		"load_in_4bit":true,"load_in_8bit":false,"quant_method":"bitsandbytes"}`
+	for text, want := range map[string]*model.Quantization{
+		unsloth: {Method: "bitsandbytes", Bits: 4, Type: "nf4", DoubleQuant: true, Threshold: 6},
+		`{"load_in_8bit":true,"llm_int8_threshold":0.0,"quant_method":"bitsandbytes"}`: {Method: "bitsandbytes", Bits: 8},
+		`{"load_in_4bit":true,"load_in_8bit":false,"llm_int8_skip_modules":null}`:      {Method: "bitsandbytes", Bits: 4, Type: "fp4", Threshold: 6},
+		`{}`:   nil,
+		`null`: nil,
+	} {
+		c, err := families.ParseConfig([]byte(`{"model_type":"llama","vocab_size":100,"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+			"num_attention_heads":4,"max_position_embeddings":128,"unsloth_fixed":true,"quantization_config":` + text + `}`))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if !reflect.DeepEqual(c.Quantization, want) {
+			t.Errorf("%s is %+v, want %+v", text, c.Quantization, want)
+		}
+	}
+}

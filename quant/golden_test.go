@@ -303,7 +303,7 @@ func TestCUDAReferences(t *testing.T) {
 		sameBits(t, "table", floats(t, table), nf4Table[:])
 		if head[0] == 2 {
 			p.Table2 = floats(t, nestedTable)
-			sameBits(t, "nested table", p.Table2[1:], NestedTable[1:])
+			sameBits(t, "nested table", p.Table2, MapCUDA.Table())
 			p.AbsmaxU8, p.Absmax2 = scales, floats(t, absmax2)
 			p.Offset = math.Float32frombits(binary.LittleEndian.Uint32(raw[36:]))
 		} else {

@@ -12,11 +12,31 @@ const NestedBlock = 256
 // NestedTable is the signed 8-bit dynamic map of bitsandbytes (Dettmers 2015,
 // "8-bit approximations for parallelism"): seven decades, each with twice the
 // fraction steps of the one below, and zero and one. Ascending. The lowest
-// entry is -1 as in its current version; older ones wrote -0.99296874 there,
-// so a file's own table goes with its weight (Packed.Table2).
-var NestedTable = nestedTable()
+// entry is -1, which bitsandbytes' CPU code writes there before it searches the
+// table; its CUDA code leaves the map's own -0.99296874, so a file tells which
+// of the two its codes are into (NestedMap).
+var NestedTable = nestedTable(-1)
 
-func nestedTable() [256]float32 {
+// nestedTableCUDA is NestedTable as CUDA code has it.
+var nestedTableCUDA = nestedTable(-0.99296874)
+
+// NestedMap is a table of codes of scales.
+type NestedMap uint8
+
+const (
+	MapCPU  NestedMap = iota // NestedTable, with which weights are quantised here
+	MapCUDA                  // with -0.99296874 as the lowest entry: of files only
+)
+
+// Table is the value of every code, ascending.
+func (m NestedMap) Table() []float32 {
+	if m == MapCUDA {
+		return nestedTableCUDA[:]
+	}
+	return NestedTable[:]
+}
+
+func nestedTable(lowest float32) [256]float32 {
 	const decades = 7
 	values := make([]float32, 0, 256)
 	for d := range decades {
@@ -29,7 +49,7 @@ func nestedTable() [256]float32 {
 	}
 	values = append(values, 0, 1)
 	slices.Sort(values)
-	values[0] = -1
+	values[0] = lowest
 	return [256]float32(values)
 }
 

@@ -26,8 +26,10 @@ var nf4Thresholds = func() (t [16]float32) {
 
 func (nf4) Name() string      { return "nf4" }
 func (nf4) Bits() int         { return 4 }
-func (nf4) BlockSizes() []int { return []int{64} }
+func (nf4) BlockSizes() []int { return blocksOf64 }
+func (nf4) Nests() bool       { return true }
 func (nf4) Table() []float32  { return nf4Table[:] }
+func (nf4) table4() *table4   { return nf4Values }
 
 func (nf4) Parts(c Config, rows, cols int) []Part { return blockParts(c, rows, cols) }
 
@@ -108,34 +110,8 @@ func nf4CodeAny(y float32) uint8 {
 	return c
 }
 
-// nf4Pairs is the two values of every byte.
-var nf4Pairs = func() (p [256][2]float32) {
-	for b := range p {
-		p[b] = [2]float32{nf4Table[b>>4], nf4Table[b&15]}
-	}
-	return p
-}()
-
 func (nf4) Decode(dst []float32, codes []byte, absmax float32) {
-	nf4Decode(dst, codes, absmax)
+	decode4(nf4Values, dst, codes, absmax)
 }
 
-func nf4DecodeGo(dst []float32, codes []byte, absmax float32) {
-	n := len(dst)
-	codes = codes[:(n+1)/2]
-	for i := 0; i+1 < n; i += 2 {
-		p := &nf4Pairs[codes[i/2]]
-		dst[i] = p[0] * absmax
-		dst[i+1] = p[1] * absmax
-	}
-	if n%2 == 1 {
-		dst[n-1] = nf4Pairs[codes[n/2]][0] * absmax
-	}
-}
-
-func nf4DecodeBlocksGo(dst []float32, codes []byte, size int, scales []float32) {
-	for i := 0; len(dst) > 0; i++ {
-		nf4DecodeGo(dst[:size], codes, scales[i])
-		dst, codes = dst[size:], codes[size/2:]
-	}
-}
+var nf4Values = newTable4(nf4Table)

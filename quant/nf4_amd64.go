@@ -29,30 +29,30 @@ var vectorWidth = func() int {
 	return 16
 }()
 
-func nf4Decode(dst []float32, codes []byte, absmax float32) {
+func decode4(t *table4, dst []float32, codes []byte, absmax float32) {
 	whole := len(dst) - len(dst)%vectorWidth
-	nf4DecodeBlocks(dst[:whole], codes, whole, []float32{absmax})
+	decodeBlocks4(t, dst[:whole], codes, whole, []float32{absmax})
 	if whole < len(dst) {
-		nf4DecodeGo(dst[whole:], codes[whole/2:], absmax)
+		decode4Go(t, dst[whole:], codes[whole/2:], absmax)
 	}
 }
 
-// nf4DecodeBlocks decodes whole blocks of size values, each with its scale.
-func nf4DecodeBlocks(dst []float32, codes []byte, size int, scales []float32) {
+// decodeBlocks4 decodes whole blocks of size values, each with its scale.
+func decodeBlocks4(t *table4, dst []float32, codes []byte, size int, scales []float32) {
 	if len(dst) == 0 {
 		return
 	}
 	if vectorWidth == 1 || size%vectorWidth != 0 {
-		nf4DecodeBlocksGo(dst, codes, size, scales)
+		decodeBlocks4Go(t, dst, codes, size, scales)
 		return
 	}
 	blocks := len(dst) / size
 	_, _ = codes[len(dst)/2-1], scales[blocks-1]
 	to, from, scale := unsafe.Pointer(&dst[0]), unsafe.Pointer(&codes[0]), unsafe.Pointer(&scales[0])
 	if vectorWidth == 16 {
-		decode512(to, from, blocks, size/16, scale, unsafe.Pointer(&nf4Table))
+		decode512(to, from, blocks, size/16, scale, unsafe.Pointer(&t.values))
 	} else {
-		decode256(to, from, blocks, size/8, scale, unsafe.Pointer(&nf4Table))
+		decode256(to, from, blocks, size/8, scale, unsafe.Pointer(&t.values))
 	}
 }
 

@@ -28,9 +28,14 @@ func TestDequantiseWidths(t *testing.T) {
 		for n := range 257 {
 			got, want := make([]float32, n+1), make([]float32, n+1)
 			got[n], want[n] = 7, 7
-			nf4Decode(got[:n], codes[:(n+1)/2], -0.3)
-			nf4DecodeGo(want[:n], codes, -0.3)
+			decode4(nf4Values, got[:n], codes[:(n+1)/2], -0.3)
+			decode4Go(nf4Values, want[:n], codes, -0.3)
 			sameBits(t, fmt.Sprintf("width %d, %d values", vectorWidth, n), got, want)
+			if n <= len(codes) {
+				int8Decode(got[:n], codes[:n], -0.3)
+				int8DecodeGo(want[:n], codes, -0.3)
+				sameBits(t, fmt.Sprintf("width %d, %d values of 8 bits", vectorWidth, n), got, want)
+			}
 		}
 	}
 }

@@ -15,7 +15,7 @@ type Packed struct {
 	Absmax []float32 // a scale a block; nil when the scales are nested
 
 	AbsmaxU8 []byte    // nested: code of each block's scale in Table2
-	Table2   []float32 // nested: value of each code, ascending; NestedTable unless a file brought its own
+	Table2   []float32 // nested: value of each code, ascending
 	Absmax2  []float32 // nested: a scale for every NestedBlock scales
 	Offset   float32   // nested: added to each restored scale
 }
@@ -47,6 +47,18 @@ func (p *Packed) Scale(block int) float32 {
 	return float32(p.Table2[p.AbsmaxU8[block]]*p.Absmax2[block/NestedBlock]) + p.Offset
 }
 
+// Scales are the absmax of all blocks; where they are not nested, the stored ones.
+func (p *Packed) Scales() []float32 {
+	if !p.Nested() {
+		return p.Absmax
+	}
+	all := make([]float32, p.Blocks())
+	for i := range all {
+		all[i] = p.Scale(i)
+	}
+	return all
+}
+
 // Dequantise writes all weights, row-major: dst holds Len values.
 func (p *Packed) Dequantise(dst []float32) { p.DequantiseRange(dst, 0, p.Len()) }
 
@@ -57,8 +69,8 @@ func (p *Packed) DequantiseRange(dst []float32, from, to int) {
 	if from < 0 || to < from || to > p.Len() || len(dst) < to-from {
 		panic(fmt.Sprintf("quant: dequantise [%d,%d) of %d weights into %d values", from, to, p.Len(), len(dst)))
 	}
-	if _, ok := p.Scheme.(nf4); ok && from%p.BlockSize == 0 {
-		n := p.dequantiseBlocks(dst, from, to)
+	if s, ok := p.Scheme.(tabled4); ok && from%p.BlockSize == 0 {
+		n := p.dequantiseBlocks(s.table4(), dst, from, to)
 		dst, from = dst[n:], from+n
 	}
 	perByte := 8 / p.Scheme.Bits()
@@ -83,7 +95,7 @@ func (p *Packed) DequantiseRange(dst []float32, from, to int) {
 // dequantiseBlocks dequantises the whole blocks of [from,to), from a block's start, and
 // returns how many values that were: many blocks in one call, because a call a
 // block takes as long as the block.
-func (p *Packed) dequantiseBlocks(dst []float32, from, to int) int {
+func (p *Packed) dequantiseBlocks(t *table4, dst []float32, from, to int) int {
 	var scales [32]float32
 	done := 0
 	for to-from-done >= p.BlockSize {
@@ -93,7 +105,7 @@ func (p *Packed) dequantiseBlocks(dst []float32, from, to int) int {
 			scales[i] = p.Scale(block + i)
 		}
 		n := blocks * p.BlockSize
-		nf4DecodeBlocks(dst[done:done+n], p.Codes[(from+done)/2:], p.BlockSize, scales[:blocks])
+		decodeBlocks4(t, dst[done:done+n], p.Codes[(from+done)/2:], p.BlockSize, scales[:blocks])
 		done += n
 	}
 	return done

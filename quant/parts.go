@@ -32,7 +32,7 @@ func blockParts(c Config, rows, cols int) []Part {
 	blocks := (n + c.BlockSize - 1) / c.BlockSize
 	parts := []Part{{Len: (n*c.Bits + 7) / 8, Bytes: func(p *Packed) []byte { return p.Codes }}}
 	if !c.DoubleQuant {
-		return append(parts, Part{Suffix: ".absmax", Len: blocks, Floats: func(p *Packed) []float32 { return p.Absmax }})
+		return append(parts, Part{Suffix: ".absmax", Len: blocks, Floats: (*Packed).Scales})
 	}
 	return append(parts,
 		Part{Suffix: ".absmax", Len: blocks, Bytes: func(p *Packed) []byte { return p.AbsmaxU8 }},

@@ -11,31 +11,41 @@ import (
 	"strings"
 )
 
-// Scheme is one storage format of a block of weights: codes into a table of
-// values in [-1,1], scaled by the block's largest magnitude (absmax).
+// Scheme is one storage format of a block of weights: codes, scaled by the
+// block's largest magnitude (absmax).
 type Scheme interface {
 	// Name is the scheme's key in Schemes and its quant_type in a file.
 	Name() string
 	// Bits is the size of one code.
 	Bits() int
-	// BlockSizes lists the block sizes the scheme supports, in values.
+	// BlockSizes lists the block sizes the scheme supports, in values; none where a row is a block.
 	BlockSizes() []int
-	// Table is the value of every code; the caller must not write to it.
-	Table() []float32
+	// Nests tells whether the scales can be stored in 8 bits themselves.
+	Nests() bool
 	// Encode writes the codes of one block x, of at most a block size of values,
 	// and returns its absmax, which is not finite if any value is not.
 	// Four-bit codes are packed two a byte, the first in the high nibble; a
 	// missing last one is the code of zero.
 	Encode(codes []byte, x []float32) (absmax float32)
-	// Decode writes dst[i] = Table()[code i] * absmax, one float32 product.
+	// Decode writes the values of len(dst) codes.
 	Decode(dst []float32, codes []byte, absmax float32)
 	// Parts are the tensors that a weight of rows x cols is stored as under c, of this type.
 	Parts(c Config, rows, cols int) []Part
 }
 
+// Tabled is a Scheme of four-bit codes into a table of values in [-1,1]: a code's value is one float32 product of
+// its entry and absmax.
+type Tabled interface {
+	Scheme
+	// Table is the value of every code; the caller must not write to it.
+	Table() []float32
+}
+
 // Schemes lists every storage scheme by its name in the configuration.
 var Schemes = map[string]Scheme{
-	"nf4": nf4{},
+	"nf4":  nf4{},
+	"fp4":  fp4{},
+	"int8": int8s{},
 }
 
 // Names returns the schemes' names, sorted.
@@ -52,17 +62,32 @@ func Names() []string {
 type Config struct {
 	// Bits of a stored weight.
 	Bits int `yaml:"bits" mapstructure:"bits"`
-	// Type is the storage scheme; nf4 is QLoRA's 4-bit NormalFloat.
+	// Type is the storage scheme: nf4 is QLoRA's 4-bit NormalFloat, fp4 a 4-bit float, int8 the rows of LLM.int8(). All
+	// numbers are multiplied by the dequantised weight; int8's outlier threshold is of another way to multiply.
 	Type string `yaml:"type" mapstructure:"type"`
-	// BlockSize is the number of weights that share one scale.
+	// BlockSize is the number of weights that share one scale. In int8 a row shares one, whatever is written here.
 	BlockSize int `yaml:"block_size" mapstructure:"block_size"`
-	// DoubleQuant stores the scales themselves in 8 bits.
+	// DoubleQuant stores the scales themselves in 8 bits; int8's are few and stay as they are.
 	DoubleQuant bool `yaml:"double_quant" mapstructure:"double_quant"`
+	// Map is the table of scales that are stored in 8 bits: of a weight that is quantised already, its file's.
+	Map NestedMap `yaml:"-" mapstructure:"-" json:"-"`
 }
 
 // Default is QLoRA's storage: 4-bit NF4, blocks of 64, double quantisation.
-func Default() Config {
-	return Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true}
+func Default() Config { return DefaultOf("nf4") }
+
+// DefaultOf is the storage of a scheme of Schemes where nothing else is said.
+func DefaultOf(name string) Config {
+	s := Schemes[name]
+	return Config{Bits: s.Bits(), Type: name, BlockSize: 64, DoubleQuant: s.Nests()}
+}
+
+// ForBits is the storage for a number of bits where nothing else is said.
+func ForBits(bits int) Config {
+	if bits == Schemes["int8"].Bits() {
+		return DefaultOf("int8")
+	}
+	return Default()
 }
 
 // Validate returns every problem of the section, each naming its key.
@@ -76,8 +101,19 @@ func (c Config) Validate() []error {
 	if c.Bits != s.Bits() {
 		errs = append(errs, fmt.Errorf("quantization.bits: %d is not supported with type %s; use %d", c.Bits, s.Name(), s.Bits()))
 	}
-	if !slices.Contains(s.BlockSizes(), c.BlockSize) {
+	if s.BlockSizes() != nil && !slices.Contains(s.BlockSizes(), c.BlockSize) {
 		errs = append(errs, fmt.Errorf("quantization.block_size: %d is not supported with type %s; use one of %v", c.BlockSize, s.Name(), s.BlockSizes()))
 	}
+	if c.DoubleQuant && !s.Nests() {
+		errs = append(errs, fmt.Errorf("quantization.double_quant: type %s has one scale a row, which stays as it is; write false", s.Name()))
+	}
 	return errs
+}
+
+// Block is the number of weights of a row of so many that share one scale.
+func (c Config) Block(cols int) int {
+	if Schemes[c.Type].BlockSizes() == nil {
+		return cols
+	}
+	return c.BlockSize
 }

@@ -35,8 +35,11 @@ func (q *Quantiser) Reset(rows, cols int, cfg Config) error {
 	if rows <= 0 || cols <= 0 || rows > maxLen/cols {
 		return fmt.Errorf("quantise a matrix [%d,%d]: both sizes must be positive and their product at most 2^40", rows, cols)
 	}
+	if cfg.Map != MapCPU {
+		return fmt.Errorf("quantise a matrix [%d,%d]: scales are only read, not written, with another table than NestedTable", rows, cols)
+	}
 	codes := q.packed.Codes
-	q.packed = Packed{Scheme: Schemes[cfg.Type], Rows: rows, Cols: cols, BlockSize: cfg.BlockSize}
+	q.packed = Packed{Scheme: Schemes[cfg.Type], Rows: rows, Cols: cols, BlockSize: cfg.Block(cols)}
 	q.packed.Codes = zeroed(codes, (rows*cols*cfg.Bits+7)/8)
 	q.absmax = zeroed(q.absmax, q.packed.Blocks())
 	q.nested, q.next, q.carry = cfg.DoubleQuant, 0, q.carry[:0]
@@ -100,6 +103,9 @@ func (q *Quantiser) Put(from int, src []float32) error {
 		absmax := p.Scheme.Encode(p.Codes[(from+i)*bits/8:], x)
 		if !finite(absmax) {
 			bad := slices.IndexFunc(x, func(v float32) bool { return !finite(v) })
+			if bad < 0 {
+				return q.tooLarge(from+i, x)
+			}
 			at := from + i + bad
 			return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v; a frozen weight must be finite", p.Rows, p.Cols, at/p.Cols, at%p.Cols, x[bad])
 		}
@@ -107,6 +113,19 @@ func (q *Quantiser) Put(from int, src []float32) error {
 	}
 	q.done.Add(int64(len(src)))
 	return nil
+}
+
+// tooLarge says which of the finite values x from weight at on have no finite absmax.
+func (q *Quantiser) tooLarge(at int, x []float32) error {
+	top := 0
+	for i, v := range x {
+		if abs(v) > abs(x[top]) {
+			top = i
+		}
+	}
+	p := &q.packed
+	return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v, which type %s can't hold: it goes through float16, which ends at 65504",
+		p.Rows, p.Cols, (at+top)/p.Cols, (at+top)%p.Cols, x[top], p.Scheme.Name())
 }
 
 func finite(v float32) bool { return v-v == 0 }

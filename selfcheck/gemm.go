@@ -5,7 +5,6 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/quant"
 )
 
 // gemmChecks are GEMMs, of numbers and of packed weights.
@@ -24,26 +23,7 @@ func gemmChecks() []check {
 			all = append(all, streamOfGEMMs(n, M, C))
 		}
 	}
-	for _, w := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {576, 192}, {33, 40}} {
-		for _, nested := range []bool{false, true} {
-			cfg := quant.Default()
-			cfg.DoubleQuant = nested
-			source := n.normal32(0.5, w[0], w[1])
-			row := make([]float32, len(source.values))
-			for i, x := range source.values {
-				row[i] = float32(x)
-			}
-			packed, err := quant.Quantise(row, w[0], w[1], cfg)
-			if err != nil {
-				panic(err) // a broken list of checks
-			}
-			for _, M := range checkRows {
-				all = append(all, packedChecks(n, M, packed)...)
-			}
-			all = append(all, dequantiseCheck(packed))
-		}
-	}
-	return all
+	return append(all, allPackedChecks(n)...)
 }
 
 func matMulChecks(n checkNumbers, M, N, K int) []check {
@@ -115,99 +95,4 @@ func streamOfGEMMs(n checkNumbers, M, C int) check {
 	}
 	return check{kernel: "rmsnorm", name: fmt.Sprintf("[%d,%d] of sums with GEMMs", M, C), build: build, bounds: []bound{rounded, rounded, rounded}, gemm: true,
 		in: []checkInput{n.normal(1, M, C), n.normal(1, M, K), n.normal(1, C), b, back}}
-}
-
-// packedInputs are the parts of a packed weight.
-func packedInputs(p quant.Packed) []checkInput {
-	bytes := func(v []byte) checkInput {
-		x := checkInput{typ: kernel.U8, shape: []int{len(v)}, values: make([]float64, len(v))}
-		for i, b := range v {
-			x.values[i] = float64(b)
-		}
-		return x
-	}
-	scales := func(v ...float32) checkInput {
-		x := checkInput{typ: kernel.F32, shape: []int{len(v)}, values: make([]float64, len(v))}
-		for i, f := range v {
-			x.values[i] = float64(f)
-		}
-		return x
-	}
-	if p.Nested() {
-		return []checkInput{bytes(p.Codes), bytes(p.AbsmaxU8), scales(p.Absmax2...), scales(p.Offset)}
-	}
-	return []checkInput{bytes(p.Codes), scales(p.Absmax...)}
-}
-
-// dequantiseCheck is the weight that a packed one stands for.
-func dequantiseCheck(p quant.Packed) check {
-	return check{kernel: "nf4_dequantise", name: fmt.Sprintf("[%d,%d], nested scales %v", p.Rows, p.Cols, p.Nested()), bounds: []bound{rounded}, in: packedInputs(p),
-		build: func(g *graph.Builder, in []*graph.Value) []*graph.Value {
-			return g.ApplyAll(kernel.DequantiseNF4{N: p.Rows, K: p.Cols, Nested: p.Nested(), Float: g.Float()}, in...)
-		}}
-}
-
-func packedChecks(n checkNumbers, M int, p quant.Packed) []check {
-	weight := packedInputs(p)
-	dequantised := make([]float32, p.Len())
-	p.Dequantise(dequantised)
-	weights := func(f format) []float64 { // as the device dequantises them
-		w := make([]float64, p.Len())
-		for i, x := range dequantised {
-			w[i] = f.round(float64(x))
-		}
-		return w
-	}
-	var all []check
-	for _, transposed := range []bool{false, true} {
-		k := kernel.MatMulNF4{N: p.Rows, K: p.Cols, Nested: p.Nested(), Transposed: transposed}
-		wide := k
-		wide.FP32Out = true
-		in, out := p.Cols, p.Rows
-		name := fmt.Sprintf("x Wᵀ, [%d,%d,%d]", M, out, in)
-		if transposed {
-			in, out = out, in
-			name = fmt.Sprintf("x W, [%d,%d,%d]", M, out, in)
-		}
-		if k.Nested {
-			name += ", scales in 8 bits"
-		}
-		inputs := append([]checkInput{n.normal(1, M, in)}, weight...)
-		last := len(inputs)
-		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
-			return g.ApplyAll(kernel.MatMulNF4To(k), append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
-		}
-		plain := func(f format, v [][]float64) [][]float64 {
-			y := plainGEMM(f, v[0], weights(f), M, out, in, p.Cols, transposed)
-			if len(v) > last {
-				axpy(y, 1, v[last])
-				f.all(y)
-			}
-			return [][]float64{y}
-		}
-		all = append(all,
-			check{kernel: "nf4", name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true},
-			check{kernel: "nf4", name: name + " in fp32", build: one(wide), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true},
-			check{kernel: "nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, gemm: true,
-				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
-	}
-	return all
-}
-
-// plainGEMM is x Wᵀ, or x W, with the packed weight dequantised and rounded, rows of W cols numbers long.
-func plainGEMM(f format, x, w []float64, M, out, in, cols int, transposed bool) []float64 {
-	y := make([]float64, M*out)
-	for m := range M {
-		for n := range out {
-			for k := range in {
-				at := n*cols + k
-				if transposed {
-					at = k*cols + n
-				}
-				y[m*out+n] += x[m*in+k] * w[at]
-			}
-		}
-	}
-	f.all(y)
-	return y
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -19,22 +20,86 @@ import (
 var loadTypes = []weights.DType{weights.BF16, weights.F16, weights.F32, weights.F64}
 
 // loadKind is how linear layers' weights are kept.
-type loadKind struct{ packed, nested, dequantised bool }
+type loadKind struct {
+	store       *quant.Config // nil = as numbers
+	dequantised bool
+	already     bool // the checkpoint has them packed
+}
 
-var loadKinds = []loadKind{{}, {packed: true}, {packed: true, nested: true}, {packed: true, dequantised: true}, {packed: true, nested: true, dequantised: true}}
+// loadKinds are the ways of storage, each kept packed and dequantised, of a checkpoint of numbers of type d and, for one
+// type, of one that is packed. Only the latter has CUDA's table of scales.
+func loadKinds(d weights.DType) []loadKind {
+	kinds := []loadKind{{}}
+	for i := range packedStores {
+		c := &packedStores[i]
+		for _, dequantised := range []bool{false, true} {
+			if c.Map == quant.MapCPU {
+				kinds = append(kinds, loadKind{c, dequantised, false})
+			}
+			if d == weights.BF16 {
+				kinds = append(kinds, loadKind{c, dequantised, true})
+			}
+		}
+	}
+	return kinds
+}
 
 func (k loadKind) String() string {
-	s := "as numbers"
-	if k.packed {
-		s = "packed"
+	if k.store == nil {
+		return "as numbers"
 	}
-	if k.nested {
-		s += ", scales in 8 bits"
-	}
+	s := "packed" + storeName(*k.store)
 	if k.dequantised {
 		s += ", dequantised"
 	}
+	if k.already {
+		s += ", from a packed file"
+	}
 	return s
+}
+
+// packedFile is a checkpoint that has linear layers' weights packed.
+type packedFile struct {
+	nn.StoredReader
+	packed map[string]quant.Packed
+}
+
+func (r packedFile) Packed(name string) (quant.Packed, bool) { p, ok := r.packed[name]; return p, ok }
+
+// Float32s dequantises what is packed.
+func (r packedFile) Float32s(name string, from int, dst []float32) error {
+	if p, ok := r.packed[name]; ok {
+		p.DequantiseRange(dst, from, from+len(dst))
+		return nil
+	}
+	return r.StoredReader.Float32s(name, from, dst)
+}
+
+// Stored has no numbers of what is packed.
+func (r packedFile) Stored(name string) (kernel.DType, func([]byte, int) error, bool) {
+	if _, ok := r.packed[name]; ok {
+		return 0, nil, false
+	}
+	return r.StoredReader.Stored(name)
+}
+
+// packFile packs the linear layers' weights of a checkpoint.
+func packFile(r nn.StoredReader, n *nn.Net, c quant.Config) (nn.StoredReader, error) {
+	f := packedFile{r, map[string]quant.Packed{}}
+	for _, w := range n.Weights() {
+		if !strings.HasPrefix(w.Name, "linear") || len(w.Shape) != 2 {
+			continue
+		}
+		x := make([]float32, w.Shape[0]*w.Shape[1])
+		if err := r.Float32s(w.Name, 0, x); err != nil {
+			return nil, err
+		}
+		var err error
+		if f.packed[w.Name], err = quantised(x, w.Shape[0], w.Shape[1], c); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
 }
 
 // loadSizes are linear layers [in,out]: one block, blocks that end short, scales that do not fill a block of their
@@ -43,13 +108,7 @@ var loadSizes = [][2]int{{64, 1}, {9, 7}, {65, 1}, {33, 7}, {130, 128}, {256, 65
 
 // loadNet is a network of linear layers, a table and a norm, and a checkpoint for it with numbers of type d.
 func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.Value, *weights.File, error) {
-	o := nn.Options{Dequantised: kind.dequantised}
-	if kind.packed {
-		scheme := quant.Default()
-		scheme.DoubleQuant = kind.nested
-		o.Scheme = &scheme
-	}
-	n := nn.New(o)
+	n := nn.New(nn.Options{Scheme: kind.store, Dequantised: kind.dequantised})
 	var out []*graph.Value
 	for i, s := range sizes {
 		out = append(out, n.Linear(fmt.Sprint("linear", i), s[0], s[1], true).Apply(n.Frozen(fmt.Sprint("x", i), kernel.T(kernel.F32, 2, s[0]))))
@@ -133,7 +192,13 @@ func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind load
 	if err != nil {
 		return failed(err)
 	}
-	got, want, err := loadedBytes(ctx, on, n, plan, session.Reader(file))
+	from := session.Reader(file)
+	if kind.already {
+		if from, err = packFile(from, n, *kind.store); err != nil {
+			return failed(err)
+		}
+	}
+	got, want, err := loadedBytes(ctx, on, n, plan, from)
 	if err != nil {
 		return failed(err)
 	}

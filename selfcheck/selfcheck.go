@@ -117,7 +117,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 		s.compare(on, c, s.references[i])
 	}
 	for _, d := range loadTypes {
-		for _, kind := range loadKinds {
+		for _, kind := range loadKinds(d) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

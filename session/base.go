@@ -18,6 +18,7 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -32,6 +33,8 @@ type Base struct {
 	Tokenizer *tokenizer.Tokenizer
 	Folder    fs.FS // the files it was read from
 	Declared  bool  // the weights are not there: names and shapes follow from the configuration
+
+	tensors *quantised.Checkpoint // nil = nothing is quantised
 }
 
 // OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
@@ -47,7 +50,10 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 			return nil, fmt.Errorf("open base model: %w", err)
 		}
 		b.Folder = fsys
-		return b, b.openFS(fsys)
+		if err := b.openFS(fsys); err != nil {
+			return nil, err
+		}
+		return b, b.findQuantised()
 	}
 	dir, err := hub.Resolve(ctx, name, env.Hub)
 	if err != nil {
@@ -75,7 +81,14 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if err := families.Rename(b.Config, b.Weights); err != nil {
 		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
 	}
-	return b, nil
+	return b, b.findQuantised()
+}
+
+func (b *Base) findQuantised() (err error) {
+	if b.tensors, err = quantised.Open(b.Weights, b.Config.Quantization); err != nil {
+		err = errors.Join(fmt.Errorf("open base model %q: %w", b.Name, err), b.Weights.Close())
+	}
+	return err
 }
 
 // DeclaredWeights are the tensors that a model of a configuration has, without their bytes.
@@ -145,6 +158,31 @@ func (b *Base) Close() error {
 // tensors reads a checkpoint; it is an nn.StoredReader.
 type tensors struct{ weights.Source }
 
+// quantisedTensors reads a checkpoint of which some weights are quantised; it is an nn.PackedReader too.
+type quantisedTensors struct {
+	tensors
+	*quantised.Checkpoint
+}
+
+// Names and Tensor are the checkpoint's, as Float32s is.
+func (r quantisedTensors) Names() []string { return r.Checkpoint.Names() }
+
+func (r quantisedTensors) Tensor(name string) (weights.Tensor, bool) {
+	return r.Checkpoint.Tensor(name)
+}
+
+func (r quantisedTensors) Float32s(name string, from int, dst []float32) error {
+	return r.Checkpoint.Float32s(name, from, dst)
+}
+
+// Stored reads a tensor as the file holds it; a quantised weight is none of numbers.
+func (r quantisedTensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
+	if r.Config(name) != nil {
+		return 0, nil, false
+	}
+	return r.tensors.Stored(name)
+}
+
 // Reader reads a checkpoint's tensors.
 func Reader(s weights.Source) nn.StoredReader { return tensors{s} }
 
@@ -169,6 +207,14 @@ func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from
 	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
 }
 
+// Tensors are Weights by the names and shapes that the model knows: a quantised weight is one tensor.
+func (b *Base) Tensors() *quantised.Checkpoint {
+	if b.tensors == nil {
+		return quantised.Numbers(b.Weights)
+	}
+	return b.tensors
+}
+
 // Check compares the checkpoint's tensors with those a network reads.
 func (b *Base) Check(n *nn.Net) error {
 	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Table[b.Config.ModelType].Unused...)
@@ -178,7 +224,7 @@ func (b *Base) Check(n *nn.Net) error {
 	if err := b.checkVocabulary(); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
-	if err := weights.Check(b.Weights, specsOf(n), allowed...); err != nil {
+	if err := weights.Check(b.Tensors(), specsOf(n), allowed...); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil
@@ -189,7 +235,7 @@ func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 	if err := b.checkTied(ctx); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
-	if err := n.Load(ctx, tensors{b.Weights}, m, workers); err != nil {
+	if err := n.Load(ctx, quantisedTensors{tensors{b.Weights}, b.Tensors()}, m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	return nil

@@ -18,7 +18,8 @@ type Network struct {
 	Config  model.Config
 	Build   families.Build
 	Float   kernel.DType
-	Scheme  *quant.Config // nil = weights as they are
+	Scheme  *quant.Config                   // nil = weights as they are
+	Stored  func(name string) *quant.Config // of a checkpoint that is quantised already: nn.Options.Stored
 	Method  adapter.Method
 	Adapter adapter.Config
 	Adapted bool // false = the base model alone
@@ -36,7 +37,7 @@ type Shape struct {
 // memory have data of their own.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
 	}

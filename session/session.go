@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -62,6 +63,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 		return err
 	}
 	s.Net = Network{Config: b.Config, Build: build, Float: kernel.F32}
+	s.storedWeights()
 	if o.Adapter == "" {
 		return nil
 	}
@@ -74,9 +76,39 @@ func (s *Session) open(ctx context.Context, o Options) error {
 		if o.Quantization == nil {
 			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)
 		}
+		if err := s.checkStorage(*o.Quantization); err != nil {
+			return err
+		}
 		s.Net.Scheme = o.Quantization
 	}
 	return nil
+}
+
+// storedWeights makes the network keep weights that are quantised already as they are.
+func (s *Session) storedWeights() {
+	if s.Base.Tensors().Quantised() == 0 {
+		return
+	}
+	q := s.Base.Config.Quantization
+	scheme := quantised.Scheme(q)
+	s.Net.Scheme, s.Net.Stored = &scheme, s.Base.Tensors().Config
+	if q.Bits == 8 && q.Threshold > 0 {
+		s.Logf("%s is stored in 8 bits: weights are dequantised and multiplied with all inputs, so llm_int8_threshold %g takes no part", s.Base.Name, q.Threshold)
+	}
+}
+
+// checkStorage refuses to quantise a model that is quantised already in another way.
+func (s *Session) checkStorage(c quant.Config) error {
+	if s.Base.Tensors().Quantised() == 0 {
+		return nil
+	}
+	have := *s.Net.Scheme
+	if have.Type == c.Type && have.DoubleQuant == c.DoubleQuant {
+		return nil
+	}
+	return fmt.Errorf("quantization: type %s with double_quant %v is asked for, but the weights of %s are quantised already, as type %s with "+
+		"double_quant %v: write bits: %d, type: %s and double_quant: %v under quantization, or name the model that they were made from",
+		c.Type, c.DoubleQuant, s.Base.Name, have.Type, have.DoubleQuant, have.Bits, have.Type, have.DoubleQuant)
 }
 
 // UseAdapter makes the network carry the adapter of a PEFT folder, or none where dir is empty. Hold loads it.
@@ -187,7 +219,7 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 		return nil, err
 	}
 	for layer := range updates {
-		if _, ok := s.Base.Weights.Tensor(layer + ".weight"); !ok {
+		if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok {
 			return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
 		}
 	}

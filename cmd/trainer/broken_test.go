@@ -141,7 +141,7 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:5:15: quantization: adapter lora keeps the base weights as they are; write adapter: qlora, or remove the section"},
 		{"unsupported bits", least + "adapter: qlora\nquantization: {bits: 3, type: nf5, block_size: 65}\n",
 			"run.yaml:5:22: quantization.bits: 3 is not supported with type nf4; use 4\n" +
-				"run.yaml:5:31: quantization.type: \"nf5\" is not supported; use nf4\n" +
+				"run.yaml:5:31: quantization.type: \"nf5\" is not supported; use fp4 or int8 or nf4\n" +
 				"run.yaml:5:48: quantization.block_size: 65 is not supported with type nf4; use one of [64]"},
 		{"unknown device", least + "device: tpu\n",
 			"run.yaml:4:9: device: \"tpu\" is not one of auto, cpu, cuda"},

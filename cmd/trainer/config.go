@@ -302,7 +302,10 @@ func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
 		section = true
 	}
 	if section {
-		q := quant.Default()
+		q := quant.ForBits(v.GetInt("quantization.bits"))
+		if name := v.GetString("quantization.type"); quant.Schemes[name] != nil {
+			q = quant.DefaultOf(name)
+		}
 		defaults.Quantization = &q
 	}
 	root := reflect.ValueOf(defaults)

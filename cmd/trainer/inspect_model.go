@@ -16,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 )
@@ -26,9 +27,10 @@ type modelJSON struct {
 	Config     model.Config    `json:"config"`
 	Windows    []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
 	Parameters int64           `json:"parameters"`
-	Bytes      int64           `json:"bytes"`   // as they are stored; 0 where the folder holds no weights
-	Weights    bool            `json:"weights"` // the folder holds them; else parameters and tensors follow from config.json
-	Storage    map[string]int  `json:"storage"` // tensors of each type
+	Bytes      int64           `json:"bytes"`     // as they are stored; 0 where the folder holds no weights
+	Weights    bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
+	Storage    map[string]int  `json:"storage"`   // tensors of each type
+	Quantised  int             `json:"quantised"` // weights that are stored quantised
 	AllLinear  []string        `json:"all_linear"`
 	Tokenizer  *vocabularyJSON `json:"tokenizer,omitempty"`         // absent where the folder has none
 	Problem    string          `json:"tokenizer_problem,omitempty"` // why the folder's cannot be read
@@ -126,12 +128,19 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 	for _, name := range set.Names() {
 		t, _ := set.Tensor(name)
 		answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
-		answer.Parameters += int64(t.Len())
 		answer.Bytes += int64(len(t.Data))
 		answer.Storage[t.DType.String()]++
 	}
 	answer.Weights = answer.Bytes > 0
-	var err error
+	known, err := quantised.Open(set, config.Quantization)
+	if err != nil {
+		return answer, fmt.Errorf("model %s: %w", answer.Model, err)
+	}
+	answer.Quantised = known.Quantised()
+	for _, name := range known.Names() {
+		t, _ := known.Tensor(name)
+		answer.Parameters += int64(t.Len())
+	}
 	if answer.AllLinear, err = session.LinearNames(config); err != nil {
 		return answer, err
 	}
@@ -171,6 +180,10 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	}
 	if k.Multimodal {
 		fmt.Fprintln(w, "images      the tensors for images are left out: the language model alone is used")
+	}
+	if m.Quantised > 0 {
+		s := quantised.Scheme(k.Quantization)
+		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant)
 	}
 	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, len(m.Tensors))
 	if m.Weights {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -60,6 +61,9 @@ func summarize(c *console, s train.Spec) {
 	base := "as it is"
 	if q := s.Quantization; q != nil {
 		base = fmt.Sprintf("in %d bits (%s, blocks of %d, double_quant %v)", q.Bits, q.Type, q.BlockSize, q.DoubleQuant)
+		if quant.Schemes[q.Type].BlockSizes() == nil {
+			base = fmt.Sprintf("in %d bits (%s, a scale for each row)", q.Bits, q.Type)
+		}
 	}
 	fmt.Fprintf(c.out, "base     %s, %s\n", s.BaseModel, base)
 	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules)

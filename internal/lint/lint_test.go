@@ -37,6 +37,7 @@ var imports = map[string][]string{
 	"model":             {"internal/jsonerr", "internal/regular"},
 	"model/nn":          {"graph", "kernel", "quant"},
 	"model/*":           {"model", "model/nn", "kernel"}, // the families
+	"model/quantised":   {"internal/jsonerr", "model", "model/weights", "quant"},
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
 	"dataset/jinja":     {},
@@ -44,7 +45,7 @@ var imports = map[string][]string{
 	"dataset/chat":      {"dataset/jinja", "dataset/tokenizer", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"dataset/chat", "dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/chat", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
-		"model/weights", "model/hub", "quant"},
+		"model/quantised", "model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "dataset/chat", "dataset/tokenizer", "graph", "kernel", "model/nn"},
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},

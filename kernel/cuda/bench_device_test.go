@@ -152,6 +152,7 @@ func BenchmarkKernels(b *testing.B) {
 		code, m, scale2, off, absmax := r.floats("code", 16, 0x3f000000), r.floats("map", 256, 0x3f000000), r.floats("scale2", n/16384+1, 0x3f000000), r.floats("offset", 1, 0), r.floats("absmax", n/64, 0x3f000000)
 		moved(fmt.Sprintf("nf4_dequantise_nested %v", c), 2.52*float64(n), NF4Dequantise("nf4_dequantise_nested", n), w, packed, code, r.out("scale8", n/64), m, scale2, off, n)
 		moved(fmt.Sprintf("nf4_dequantise %v", c), 2.5625*float64(n), NF4Dequantise("nf4_dequantise", n), w, packed, code, absmax, n)
+		moved(fmt.Sprintf("int8_dequantise %v", c), 3*float64(n), Int8Dequantise(int(c[0]), int(c[1])), w, r.randomBF16("codes", n/2), absmax, int32(c[1]))
 		w = r.randomBF16("w2", n)
 		moved(fmt.Sprintf("nf4_quantise_bf16 %v", c), 2.5625*float64(n), NF4Quantise("nf4_quantise_bf16", n), packed, absmax, w, n)
 	}

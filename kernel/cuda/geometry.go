@@ -117,6 +117,11 @@ func NF4Quantise(entry string, n int64) Geometry {
 	return Geometry{"nf4", entry, [3]int{int(max(1, (n+2047)/2048)), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
+// Int8Dequantise is the geometry of int8_dequantise over a weight [rows,cols].
+func Int8Dequantise(rows, cols int) Geometry {
+	return Geometry{"int8", "int8_dequantise", [3]int{rows, ceil(cols, 2048), 1}, [3]int{256, 1, 1}, 0}
+}
+
 // NF4Nest is the geometry of nf4_nest over that many blocks of 64 values.
 func NF4Nest(blocks int) Geometry {
 	return Geometry{"nf4", "nf4_nest", [3]int{ceil(blocks, 256), 1, 1}, [3]int{256, 1, 1}, 0}

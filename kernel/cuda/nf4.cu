@@ -1,4 +1,4 @@
-// nf4.cu: 4-bit weights in bitsandbytes' layout, to elem or fp32 and from bf16, fp16 or fp32.
+// nf4.cu: 4-bit weights in bitsandbytes' layout, to elem or fp32 and from bf16, fp16 or fp32, in NF4's table or FP4's.
 // Layout: a matrix of n values flattened row-major, blocks of 64; packed [(n+1)/2], first value in the high nibble;
 // absmax [(n+63)/64] fp32, or nested: scale8 u8 with map [256] fp32, scale2 [blocks/256] fp32 and offset (one fp32 on the device).
 // value = code[c] * absmax; nested absmax = map[scale8] * scale2 (rounded) + offset (rounded, no fused multiply-add).
@@ -86,9 +86,31 @@ __constant__ float threshold[15] = {
     -0.045525018125772476f, 0.03979014977812767f, 0.120255246758461f, 0.2035212516784668f, 0.2920137643814087f, 0.3893125355243683f,
     0.5016634464263916f, 0.6427869200706482f, 0.8614784479141235f};
 
+struct NF4 {
+    static __device__ __forceinline__ uint32_t code(float x) {
+        uint32_t c = 0;
+#pragma unroll
+        for (int j = 0; j < 15; j++) c += x > threshold[j];
+        return c;
+    }
+};
+
+// Least magnitudes, as bits, that have each code of FP4 but the first, and the codes by their magnitudes, a nibble each, as
+// package quant has them. NaN is code 0, zero has no sign.
+__constant__ uint32_t least[7] = {0x3b2a64c4, 0x3db0068f, 0x3e5559b5, 0x3e955326, 0x3ed55327, 0x3f15566d, 0x3f55566e};
+struct FP4 {
+    static __device__ __forceinline__ uint32_t code(float x) {
+        uint32_t b = __float_as_uint(x), m = b & 0x7fffffffu, i = 0;
+#pragma unroll
+        for (int j = 0; j < 7; j++) i += m >= least[j];
+        if (i == 0 || m > 0x7f800000u) return 0;
+        return (0x32547610u >> (4 * i) & 15) | (b >> 31 << 3);
+    }
+};
+
 // A missing last value counts as 0. The absmax of a block is finite if and only if its values are. A block of zeros has
 // 1/absmax = inf, 0 inf = NaN, and NaN is above no midpoint: code 0.
-template <typename T>
+template <typename Code, typename T>
 __device__ void quantise(uint8_t *packed, float *absmax, const T *w, int64_t n) {
     int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8;
     float f[8];
@@ -106,11 +128,7 @@ __device__ void quantise(uint8_t *packed, float *absmax, const T *w, int64_t n) 
     uint32_t out = 0;
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        float x = __fmul_rn(f[k], inv);
-        uint32_t c = 0;
-#pragma unroll
-        for (int j = 0; j < 15; j++) c += x > threshold[j];
-        out |= c << (8 * (k >> 1) + (k & 1 ? 0 : 4));
+        out |= Code::code(__fmul_rn(f[k], inv)) << (8 * (k >> 1) + (k & 1 ? 0 : 4));
     }
     if (at + 8 <= n) {
         *(uint32_t *)(packed + (at >> 1)) = out;
@@ -120,9 +138,12 @@ __device__ void quantise(uint8_t *packed, float *absmax, const T *w, int64_t n) 
 }
 
 // Grid: n / (8 blockDim.x) rounded up.
-extern "C" __global__ void __launch_bounds__(256) nf4_quantise_bf16(uint8_t *packed, float *absmax, const bf16 *w, int64_t n) { quantise(packed, absmax, w, n); }
-extern "C" __global__ void __launch_bounds__(256) nf4_quantise_f16(uint8_t *packed, float *absmax, const __half *w, int64_t n) { quantise(packed, absmax, w, n); }
-extern "C" __global__ void __launch_bounds__(256) nf4_quantise_f32(uint8_t *packed, float *absmax, const float *w, int64_t n) { quantise(packed, absmax, w, n); }
+extern "C" __global__ void __launch_bounds__(256) nf4_quantise_bf16(uint8_t *packed, float *absmax, const bf16 *w, int64_t n) { quantise<NF4>(packed, absmax, w, n); }
+extern "C" __global__ void __launch_bounds__(256) nf4_quantise_f16(uint8_t *packed, float *absmax, const __half *w, int64_t n) { quantise<NF4>(packed, absmax, w, n); }
+extern "C" __global__ void __launch_bounds__(256) nf4_quantise_f32(uint8_t *packed, float *absmax, const float *w, int64_t n) { quantise<NF4>(packed, absmax, w, n); }
+extern "C" __global__ void __launch_bounds__(256) nf4_quantise_fp4_bf16(uint8_t *packed, float *absmax, const bf16 *w, int64_t n) { quantise<FP4>(packed, absmax, w, n); }
+extern "C" __global__ void __launch_bounds__(256) nf4_quantise_fp4_f16(uint8_t *packed, float *absmax, const __half *w, int64_t n) { quantise<FP4>(packed, absmax, w, n); }
+extern "C" __global__ void __launch_bounds__(256) nf4_quantise_fp4_f32(uint8_t *packed, float *absmax, const float *w, int64_t n) { quantise<FP4>(packed, absmax, w, n); }
 
 // offset = mean of x[n] in a fixed order (fp64, rounded once), that of package quant's mean; not finite if and only if one of x is not.
 // Grid 1, block 1024.

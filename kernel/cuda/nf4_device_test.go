@@ -23,8 +23,10 @@ type goldens struct {
 	}
 }
 
-func openGoldens(t *testing.T) goldens {
-	b, err := os.ReadFile("../../quant/testdata/nf4.safetensors")
+func openGoldens(t *testing.T) goldens { return goldensOf(t, "../../quant/testdata/nf4.safetensors") }
+
+func goldensOf(t *testing.T, path string) goldens {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

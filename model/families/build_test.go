@@ -78,6 +78,11 @@ type running struct {
 
 func (w *network) start(t testing.TB, from *weights.Set, outputs ...*nn.Value) *running {
 	t.Helper()
+	return w.startFrom(t, reader{from}, outputs...)
+}
+
+func (w *network) startFrom(t testing.TB, from nn.Reader, outputs ...*nn.Value) *running {
+	t.Helper()
 	cpu := kernel.NewCPU(2)
 	p, err := w.Compile(2, outputs...)
 	if err != nil {
@@ -88,7 +93,7 @@ func (w *network) start(t testing.TB, from *weights.Set, outputs ...*nn.Value) *
 		t.Fatal(err)
 	}
 	for _, x := range w.Weights() {
-		if err := x.Fill(reader{from}, m); err != nil {
+		if err := x.Fill(from, m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,9 +235,12 @@ func TestEverythingPlans(t *testing.T) {
 	for _, name := range quant.Names() {
 		plain := quant.Default()
 		plain.Type, plain.Bits, plain.DoubleQuant = name, quant.Schemes[name].Bits(), false
-		nested := plain
-		nested.DoubleQuant = true
-		schemes[name], schemes[name+" with nested scales"] = &plain, &nested
+		schemes[name] = &plain
+		if quant.Schemes[name].Nests() {
+			nested := plain
+			nested.DoubleQuant = true
+			schemes[name+" with nested scales"] = &nested
+		}
 	}
 	// by the names of a layer's linear layers in their order
 	targets := map[string]func(c *adapter.Config, names []string){

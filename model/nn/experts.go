@@ -25,10 +25,10 @@ func (n *Net) Experts(path, name string, experts, in, out int) Experts {
 			paths[e] = fmt.Sprintf("%s.%d.%s", n.Scope(), e, name)
 		}
 		n.In(name, func() {
-			if n.scheme == nil {
+			if scheme := n.expertScheme(paths); scheme == nil {
 				x = newDenseExperts(n, paths, in, out)
 			} else {
-				x = newQuantisedExperts(n, paths, in, out)
+				x = newQuantisedExperts(n, paths, in, out, *scheme)
 			}
 			if n.wrapExperts != nil {
 				x = n.wrapExperts(n, paths, x)
@@ -36,6 +36,22 @@ func (n *Net) Experts(path, name string, experts, in, out int) Experts {
 		})
 	})
 	return x
+}
+
+// expertScheme is how the matrices are stored: all alike. nil = as numbers.
+func (n *Net) expertScheme(paths []string) *quant.Config {
+	if n.stored == nil {
+		return n.scheme
+	}
+	first := n.stored(paths[0] + ".weight")
+	for _, path := range paths[1:] {
+		s := n.stored(path + ".weight")
+		if (s == nil) != (first == nil) || s != nil && *s != *first {
+			n.Fail(fmt.Errorf("%s.weight and %s.weight are stored in different ways: experts of a layer must be stored alike", paths[0], path))
+			break
+		}
+	}
+	return first
 }
 
 // stack counts how many members of a stack of weights are filled.
@@ -78,15 +94,14 @@ type quantisedExperts struct {
 	packed           []*Value // the matrices' parts, each the experts' one after the other
 }
 
-func newQuantisedExperts(n *Net, paths []string, in, out int) Experts {
-	cfg := *n.scheme
+func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) Experts {
 	kernels, ok := kernel.Packed[cfg.Type]
 	if !ok || kernels.ExpertMatMul == nil {
 		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4", cfg.Type))
 		return &denseExperts{n: n, experts: len(paths), in: in, out: out}
 	}
 	parts, name, all := cfg.Parts(out, in), n.Scope()+".weight", &stack{members: len(paths)}
-	q := &quantisedExperts{n, len(paths), in, out, kernels.ExpertMatMul(len(paths), out, in, cfg.DoubleQuant), nil}
+	q := &quantisedExperts{n, len(paths), in, out, kernels.ExpertMatMul(len(paths), out, in, cfg), nil}
 	var into []string
 	for _, p := range parts {
 		d := kernel.U8
@@ -99,7 +114,7 @@ func newQuantisedExperts(n *Net, paths []string, in, out int) Experts {
 	for e, path := range paths {
 		own := path + ".weight"
 		n.weights = append(n.weights, Weight{Name: own, Shape: []int{out, in}, Into: into, member: e, stack: all,
-			device: true, packed: kernels.MatMul(out, in, cfg.DoubleQuant),
+			device: true, packed: kernels.MatMul(out, in, cfg),
 			fill: func(r Reader, dst []kernel.Tensor) error {
 				return quantise(r, own, out, in, cfg, func(p *quant.Packed) error { return copyParts(dst, parts, p) })
 			}})

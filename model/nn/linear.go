@@ -24,16 +24,20 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 		if bias {
 			b = n.add(n.Scope()+".bias", []int{out}, kernel.T(n.Float(), out))
 		}
-		if n.scheme != nil {
+		scheme := n.scheme
+		if n.stored != nil {
+			scheme = n.stored(n.Scope() + ".weight")
+		}
+		if scheme != nil {
 			n.quantised = append(n.quantised, int64(in)*int64(out))
 		}
 		switch {
-		case n.scheme == nil:
+		case scheme == nil:
 			l = newDense(n, in, out, b)
 		case n.dequantised && (n.dequantisedLinears == 0 || len(n.quantised) <= n.dequantisedLinears):
-			l = newDequantised(n, in, out, b)
+			l = newDequantised(n, in, out, b, *scheme)
 		default:
-			l = newQuantised(n, in, out, b)
+			l = newQuantised(n, in, out, b, *scheme)
 		}
 		if n.wrap != nil {
 			l = n.wrap(n, n.Scope(), l)
@@ -56,11 +60,11 @@ func newDense(n *Net, in, out int, bias *Value) *Dense {
 
 // newDequantised is a dense layer whose weight has the values that its quantised form stands for: the numbers of
 // Quantised, without dequantising in the step.
-func newDequantised(n *Net, in, out int, bias *Value) *Dense {
-	name, cfg := n.Scope()+".weight", *n.scheme
+func newDequantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Dense {
+	name := n.Scope() + ".weight"
 	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}, dequantised: true}
 	if k, ok := kernel.Packed[cfg.Type]; ok {
-		w.device, w.packed = true, k.MatMul(out, in, cfg.DoubleQuant)
+		w.device, w.packed = true, k.MatMul(out, in, cfg)
 	}
 	w.fill = func(r Reader, dst []kernel.Tensor) error {
 		return quantise(r, name, out, in, cfg, func(p *quant.Packed) error {
@@ -100,22 +104,22 @@ type Quantised struct {
 	n       *Net
 	in, out int
 	kernels kernel.PackedWeight
-	nested  bool
+	scheme  quant.Config
 	packed  []*Value // the weight's parts
 	b       *Value
 }
 
-func newQuantised(n *Net, in, out int, bias *Value) *Quantised {
-	name, cfg := n.Scope()+".weight", *n.scheme
+func newQuantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Quantised {
+	name := n.Scope() + ".weight"
 	kernels, ok := kernel.Packed[cfg.Type]
 	if !ok {
 		n.Fail(fmt.Errorf("quantization.type: no GEMM takes a weight stored as %q", cfg.Type))
 		cfg = quant.Default()
 		kernels = kernel.Packed[cfg.Type]
 	}
-	q := &Quantised{n: n, in: in, out: out, b: bias, kernels: kernels, nested: cfg.DoubleQuant}
+	q := &Quantised{n: n, in: in, out: out, b: bias, kernels: kernels, scheme: cfg}
 	parts := cfg.Parts(out, in)
-	w := Weight{Name: name, Shape: []int{out, in}, device: true, packed: q.matMul()}
+	w := Weight{Name: name, Shape: []int{out, in}, device: true, packed: q.matMul(), parts: parts}
 	for _, p := range parts {
 		d := kernel.U8
 		if p.Floats != nil {
@@ -145,7 +149,7 @@ func copyParts(dst []kernel.Tensor, parts []quant.Part, packed *quant.Packed) er
 	return nil
 }
 
-func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.nested) }
+func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.scheme) }
 
 // packers are used again from weight to weight: what is allocated for each would outgrow the weights themselves before
 // it is collected.
@@ -156,9 +160,12 @@ type packer struct {
 	chunk []float32
 }
 
-// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. What use gets is valid until
-// it returns.
+// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. A weight that the checkpoint has
+// packed is taken as it is. What use gets is valid until it returns.
 func quantise(r Reader, name string, rows, cols int, cfg quant.Config, use func(*quant.Packed) error) error {
+	if stored, ok := packedIn(r, name); ok {
+		return use(&stored)
+	}
 	p := packers.Get().(*packer)
 	defer packers.Put(p)
 	if err := p.Reset(rows, cols, cfg); err != nil {
@@ -188,7 +195,7 @@ func (q *Quantised) Size() (in, out int) { return q.in, q.out }
 
 // Weight dequantises: every call records a kernel of its own.
 func (q *Quantised) Weight() *Value {
-	return q.n.Apply(q.kernels.Dequantise(q.out, q.in, q.nested, q.n.Float()), q.packed...)
+	return q.n.Apply(q.kernels.Dequantise(q.out, q.in, q.scheme, q.n.Float()), q.packed...)
 }
 
 func (q *Quantised) Apply(x *Value) *Value {

@@ -20,6 +20,7 @@ type Net struct {
 	dequantisedLinears int                               // of so many linear layers; 0 = all
 	quantised          []int64                           // numbers in each linear layer's weight
 	scheme             *quant.Config                     // nil = weights as they are
+	stored             func(name string) *quant.Config   // nil = scheme is all layers'
 	wrap               func(*Net, string, Linear) Linear // nil = no adapter
 	wrapExperts        func(*Net, []string, Experts) Experts
 	trainable          func(*Net, string, kernel.Type) *Value
@@ -36,6 +37,9 @@ type Net struct {
 type Options struct {
 	Float  kernel.DType  // f32, or f64 for reference runs
 	Scheme *quant.Config // how linear layers' weights are stored; nil = as floats
+	// Stored is how a checkpoint that is quantised already stores a linear layer's weight, by its name; nil = as floats.
+	// Where it is given, Scheme says nothing.
+	Stored func(name string) *quant.Config
 	// Dequantised keeps quantised weights as the numbers they stand for, for speed: those of the first
 	// DequantisedLinears linear layers, 0 = of all.
 	Dequantised        bool
@@ -53,7 +57,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, wrapExperts: o.WrapExperts, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, wrapExperts: o.WrapExperts, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/quant"
 )
 
 // Weight is a tensor of the checkpoint and where its values go.
@@ -19,6 +21,7 @@ type Weight struct {
 	member      int           // of the stack
 	device      bool          // a graph.Loader may take it
 	packed      kernel.Kernel // the GEMM that reads it packed; nil = stored as numbers
+	parts       []quant.Part  // of a weight that is kept packed, in the order of Into
 	dequantised bool          // of a packed weight, the numbers it stands for are stored
 	fill        func(r Reader, dst []kernel.Tensor) error
 }
@@ -37,6 +40,20 @@ type StoredReader interface {
 	Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool)
 }
 
+// PackedReader is a Reader of a checkpoint that may have weights packed already.
+type PackedReader interface {
+	Reader
+	// Packed is a weight as the checkpoint stores it; ok is false where it stores numbers. It may lie in the file's memory.
+	Packed(name string) (w quant.Packed, ok bool)
+}
+
+func packedIn(r Reader, name string) (quant.Packed, bool) {
+	if p, ok := r.(PackedReader); ok {
+		return p.Packed(name)
+	}
+	return quant.Packed{}, false
+}
+
 // Load fills the network's frozen weights, workers at a time: those that the memory takes as they are stored by
 // the memory itself, the others on the host.
 func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) error {
@@ -44,26 +61,32 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 	var host, device []int // indices in weights
 	loader, ok := m.(graph.Loader)
 	for i, w := range n.weights {
-		if ok && w.device {
+		_, stored := packedIn(r, w.Name)
+		if ok && w.device && !(stored && w.stack != nil) { // a member's bytes have their place inside the stack's
 			device = append(device, i)
 		} else {
 			host = append(host, i)
 		}
 	}
 	if device != nil {
-		loads := make([]graph.WeightLoad, len(device))
-		for k, i := range device {
-			loads[k] = n.weights[i].load(r)
+		var loads []graph.WeightLoad
+		var of []int // the weight of each load
+		for _, i := range device {
+			for _, l := range n.weights[i].loads(r) {
+				loads, of = append(loads, l), append(of, i)
+			}
 		}
 		each, err := loader.Load(ctx, loads, workers)
 		if err != nil {
 			return err
 		}
-		for k, i := range device {
+		for k, i := range of {
 			switch w := n.weights[i]; {
 			case errors.Is(each[k], errors.ErrUnsupported), errors.Is(each[k], graph.ErrNotFinite):
-				host = append(host, i) // which for a number that is not finite says where it is
-			case each[k] != nil:
+				if !slices.Contains(host, i) {
+					host = append(host, i) // which for a number that is not finite says where it is
+				}
+			case each[k] != nil && errs[i] == nil:
 				errs[i] = fmt.Errorf("load %s: %w", w.Name, each[k])
 			}
 		}
@@ -96,6 +119,36 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 	close(next)
 	wg.Wait()
 	return ctx.Err()
+}
+
+// loads is the weight as a Loader takes it: in one piece, or, where the checkpoint has it packed, part by part, the bytes
+// as they are.
+func (w Weight) loads(r Reader) []graph.WeightLoad {
+	stored, ok := packedIn(r, w.Name)
+	if !ok || w.packed == nil {
+		return []graph.WeightLoad{w.load(r)}
+	}
+	if w.dequantised {
+		numbers := w.load(r)
+		numbers.Packed, numbers.Dequantised = nil, false
+		return []graph.WeightLoad{numbers}
+	}
+	var all []graph.WeightLoad
+	for i, p := range w.parts {
+		l := graph.WeightLoad{Into: w.Into[i : i+1], Elems: p.Len, DType: kernel.U8}
+		if p.Floats == nil {
+			l.Read = func(dst []byte, from int) error { copy(dst, p.Bytes(&stored)[from:]); return nil }
+		} else {
+			l.DType = kernel.F32
+			l.Read = func(dst []byte, from int) error {
+				to := kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32()
+				copy(to, p.Floats(&stored)[from:])
+				return nil
+			}
+		}
+		all = append(all, l)
+	}
+	return all
 }
 
 // load is the weight as a Loader takes it.

@@ -72,8 +72,10 @@ func Check(src Source, want []Spec, allowed ...string) error {
 		return nil
 	}
 	for _, name := range e.Unexpected {
-		if strings.HasSuffix(name, ".qweight") {
-			return fmt.Errorf("the weights do not fit the model: %s belongs to %s", name, adviceQuant)
+		for _, q := range quantisedBy {
+			if strings.HasSuffix(name, q.ending) {
+				return fmt.Errorf("the weights do not fit the model: %s belongs to weights that %s has quantised, %s", name, q.method, adviceQuant)
+			}
 		}
 	}
 	slices.Sort(e.Missing)

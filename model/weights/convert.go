@@ -48,6 +48,20 @@ func Float32Range(t Tensor, from, to int, dst []float32) error {
 	return nil
 }
 
+// ViewFloat32s is an F32 tensor's numbers: its Data where that lies as numbers do in memory, else a copy. It is read-only
+// and valid as long as Data is; nil for another type.
+func ViewFloat32s(t Tensor) []float32 {
+	if t.DType != F32 || len(t.Data) < 4 {
+		return nil
+	}
+	if littleEndianHost && uintptr(unsafe.Pointer(&t.Data[0]))%4 == 0 {
+		return unsafe.Slice((*float32)(unsafe.Pointer(&t.Data[0])), len(t.Data)/4)
+	}
+	v := make([]float32, len(t.Data)/4)
+	float32sFromF32(v, t.Data)
+	return v
+}
+
 // Raw copies elements of t from from on, little endian as they are stored, until dst is full. Disjoint ranges may
 // be copied by several goroutines.
 func Raw(t Tensor, from int, dst []byte) error {

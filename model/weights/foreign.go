@@ -28,7 +28,7 @@ const (
 	adviceONNX    = "an ONNX graph, an export for inference. Use the model in SafeTensors that it was exported from"
 	advicePointer = "a Git LFS pointer, not the file itself: run `git lfs pull` in the folder"
 	adviceAdapter = "an adapter without its base model. Name the base model (base_model_name_or_path in adapter_config.json)"
-	adviceQuant   = "weights that GPTQ or AWQ has quantised, which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits while they load"
+	adviceQuant   = "which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits while they load"
 )
 
 // foreign is the advice by the ending of a file's name.
@@ -36,6 +36,11 @@ var foreign = []struct{ ending, advice string }{
 	{".gguf", adviceGGUF}, {".ggml", adviceGGUF},
 	{".bin", advicePickle}, {".pt", advicePickle}, {".pth", advicePickle}, {".ckpt", advicePickle}, {".pkl", advicePickle},
 	{".h5", adviceTensorFlow}, {".keras", adviceTensorFlow}, {".msgpack", adviceFlax}, {".onnx", adviceONNX},
+}
+
+// quantisedBy are the endings of tensors that quantisation methods leave, whose weights are not read.
+var quantisedBy = []struct{ ending, method string }{
+	{".qweight", "GPTQ or AWQ"}, {".W_q", "HQQ"}, {".weight_packed", "compressed-tensors"}, {".weight_scale_inv", "FP8"}, {".weight_scale", "FP8 or compressed-tensors"},
 }
 
 // noWeights are files that a trainer leaves beside a model.

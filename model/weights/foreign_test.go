@@ -83,7 +83,21 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
+// TestQuantisedElsewhere: tensors of methods whose weights are not read are named with the method.
 func TestQuantisedElsewhere(t *testing.T) {
+	for _, q := range quantisedBy {
+		data, err := Encode([]Tensor{tensor(t, "up_proj"+q.ending, 1)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(f, nil); err == nil || !strings.Contains(err.Error(), "up_proj"+q.ending+" belongs to weights that "+q.method+" has quantised, which") {
+			t.Errorf("%s: %v", q.ending, err)
+		}
+	}
 	data, err := Encode([]Tensor{
 		tensor(t, "model.layers.0.self_attn.q_proj.qweight", 1), tensor(t, "model.layers.0.self_attn.q_proj.scales", 1),
 	}, nil)

@@ -1,0 +1,73 @@
+package kernel
+
+import "github.com/tierlora/tierlora/quant"
+
+// MatMulInt8 is the GEMM with a frozen weight W [N,K] that stays in 8 bits, a scale for each row (LLM.int8(), Dettmers et
+// al. 2022), dequantised piece by piece while it is multiplied.
+//
+//	y = x Wᵀ   // x f[M,K] -> f[M,N]
+//	y = x W    // Transposed: x f[M,N] -> f[M,K]
+//
+// Inputs after x: codes u8[N*K], signed bytes; the largest magnitude of each row, f32[N]: W = code * scale * (1/127) in
+// fp32. x stays what it is: there is no outlier threshold.
+//
+// A GPU stores y as activations are, or with FP32Out as fp32.
+type MatMulInt8 struct {
+	N, K       int
+	Transposed bool
+	FP32Out    bool
+}
+
+var int8Scheme = quant.DefaultOf("int8")
+
+// int8Inputs is how many inputs there are besides an addend.
+const int8Inputs = 3
+
+func (MatMulInt8) Name() string { return "int8" }
+
+func (k MatMulInt8) Shape(in []Type) ([]Type, error) {
+	return packedShape(in, k.N, k.K, k.Transposed, int8Scheme)
+}
+
+func (k MatMulInt8) Grads() Backward {
+	other := k
+	other.Transposed, other.FP32Out = !k.Transposed, false
+	return packedGrads(other, int8Inputs-1)
+}
+
+func (k MatMulInt8) Accumulate() (Kernel, bool) { return MatMulInt8To(k), true }
+
+func (k MatMulInt8) WithFP32Out() Kernel {
+	k.FP32Out = true
+	return k
+}
+
+func (k MatMulInt8) Scratch(in []Type, _ int) int64 { return packedScratch(in[0].DType, k.N, k.K) }
+
+func (k MatMulInt8) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+
+func (k MatMulInt8) bind(c *CPU, in, out []Tensor, beta float64) func() {
+	return bindPacked(c, in[0], out[0], bindInt8(k.N, k.K, in[1:]), k.N, k.K, k.Transposed, beta, func() {})
+}
+
+// MatMulInt8To adds MatMulInt8's result for its inputs to the last one, the addend, in the addend's memory.
+type MatMulInt8To MatMulInt8
+
+func (MatMulInt8To) Name() string { return "int8" }
+
+func (k MatMulInt8To) Shape(in []Type) ([]Type, error) { return onto(MatMulInt8(k), in, int8Inputs) }
+
+func (k MatMulInt8To) Overwrites() []Alias { return []Alias{{0, int8Inputs}} }
+
+func (k MatMulInt8To) WithFP32Out() Kernel { return k }
+
+func (k MatMulInt8To) Scratch(in []Type, workers int) int64 {
+	return MatMulInt8(k).Scratch(in, workers)
+}
+
+func (k MatMulInt8To) CPU(c *CPU, in, out []Tensor) func() { return MatMulInt8(k).bind(c, in, out, 1) }
+
+// bindInt8 is the weight whose parts lie in memory.
+func bindInt8(n, k int, parts []Tensor) *quant.Packed {
+	return &quant.Packed{Scheme: quant.Schemes["int8"], Rows: n, Cols: k, BlockSize: k, Codes: parts[0].Bytes(), Absmax: parts[1].F32()}
+}

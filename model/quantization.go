@@ -1,0 +1,123 @@
+package model
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Quantization is what quantization_config says of a checkpoint whose linear layers' weights are stored quantised.
+type Quantization struct {
+	Method      string  // "bitsandbytes" or "mxfp4"
+	Bits        int     // 4 or 8
+	Type        string  // of bitsandbytes' 4 bits: "nf4" or "fp4"
+	DoubleQuant bool    // of bitsandbytes' 4 bits: the scales are stored in 8 bits
+	Threshold   float64 // of bitsandbytes' 8 bits: inputs above it are multiplied apart there, which changes no weight
+}
+
+// The quantisation methods whose weights are read.
+const (
+	BitsAndBytes = "bitsandbytes"
+	MXFP4        = "mxfp4"
+)
+
+// otherMethods are what quant_method may name besides: GPTQ and so on, by the name that people know.
+var otherMethods = map[string]string{
+	"gptq": "GPTQ", "awq": "AWQ", "hqq": "HQQ", "compressed-tensors": "compressed-tensors (llm-compressor)",
+	"fp8": "FP8", "fbgemm_fp8": "FP8 (FBGEMM)", "modelopt": "FP8 or NVFP4 (ModelOpt)", "aqlm": "AQLM", "vptq": "VPTQ", "quanto": "Quanto",
+	"eetq": "EETQ", "higgs": "HIGGS", "torchao": "torchao", "bitnet": "BitNet", "spqr": "SpQR", "quark": "Quark", "fp_quant": "FP-Quant",
+	"auto-round": "AutoRound",
+}
+
+const (
+	quantizationKey = "quantization_config"
+	useOriginal     = "use the model that they were made from, in 16 bits (its name is this one's without the method): adapter: qlora quantises it " +
+		"to 4 bits while it loads"
+)
+
+// readQuantization reads quantization_config, and says of a method that is not read what to use instead.
+func (c *Config) readQuantization(k *Keys, d Dialect) {
+	var raw json.RawMessage
+	if !k.take(quantizationKey, "a JSON object", &raw) {
+		return
+	}
+	fields, err := object(raw)
+	if err != nil {
+		k.Fail(quantizationKey, "= %s: %v", shown(raw), err)
+		return
+	}
+	if len(fields) == 0 {
+		return
+	}
+	q := &Quantization{}
+	of := &Keys{raw: fields, bad: k.bad, scope: quantizationKey + "."}
+	of.Text("quant_method", &q.Method)
+	if q.Method == "" && (of.Has("load_in_4bit") || of.Has("load_in_8bit")) {
+		q.Method = BitsAndBytes // transformers before 4.35 wrote no quant_method
+	}
+	name, other := otherMethods[q.Method]
+	switch {
+	case q.Method == BitsAndBytes:
+		q.readBitsAndBytes(of)
+	case q.Method == MXFP4 && d.MXFP4:
+		q.Bits = 4
+		of.Drop("modules_to_not_convert") // which tensors are there says it
+		of.Drop("dequantize")
+		of.unknown()
+	case q.Method == MXFP4:
+		k.Fail(quantizationKey, "= %s: weights in MXFP4 are read of gpt-oss alone; %s", shown(raw), useOriginal)
+	case other:
+		k.Fail(quantizationKey, "= %s: weights that %s has quantised are not supported; %s", shown(raw), name, useOriginal)
+	case q.Method == "":
+		k.Fail(quantizationKey+".quant_method", "is missing; bitsandbytes is the method whose weights are read")
+	default:
+		k.Fail(quantizationKey, "= %s: quant_method %q is not known; %s", shown(raw), q.Method, useOriginal)
+	}
+	c.Quantization = q
+}
+
+func (q *Quantization) readBitsAndBytes(k *Keys) {
+	var four, eight, again bool
+	storage := "uint8"
+	k.Bool("load_in_4bit", &four)
+	k.Bool("load_in_8bit", &eight)
+	k.Bool("_load_in_4bit", &again) // the same once more
+	k.Bool("_load_in_8bit", &again)
+	q.Type, q.Threshold = "fp4", 6 // transformers' defaults
+	k.Text("bnb_4bit_quant_type", &q.Type)
+	k.Bool("bnb_4bit_use_double_quant", &q.DoubleQuant)
+	k.Float("llm_int8_threshold", &q.Threshold)
+	k.Text("bnb_4bit_quant_storage", &storage)
+	// What is computed in, and which modules are stored as numbers, follows from the run and from the tensors.
+	for _, key := range []string{"bnb_4bit_compute_dtype", "llm_int8_skip_modules", "llm_int8_enable_fp32_cpu_offload"} {
+		k.Drop(key)
+	}
+	var floats bool
+	if k.Bool("llm_int8_has_fp16_weight", &floats); floats {
+		k.Fail("llm_int8_has_fp16_weight", "= true: weights that bitsandbytes quantises anew in each step are not supported; remove quantization_config "+
+			"and write adapter: qlora")
+	}
+	switch {
+	case four == eight:
+		k.Fail("load_in_4bit", "and load_in_8bit are both %v: one must be true", four)
+	case eight:
+		q.Bits, q.Type, q.DoubleQuant = 8, "", false
+	default:
+		q.Bits = 4
+		if q.Type != "nf4" && q.Type != "fp4" {
+			k.Fail("bnb_4bit_quant_type", "= %q: supported are nf4 and fp4", q.Type)
+		}
+	}
+	if known := []string{"uint8", "int8", "float16", "bfloat16", "float32", "float64"}; !slices.Contains(known, strings.TrimPrefix(storage, "torch.")) {
+		k.Fail("bnb_4bit_quant_storage", "= %q: supported are %s", storage, strings.Join(known, ", "))
+	}
+	k.Drop("quant_method")
+	k.unknown()
+}
+
+// unknown refuses the keys that nothing has taken.
+func (k *Keys) unknown() {
+	for key, raw := range k.raw {
+		k.Fail(key, "= %s: unknown key; tierlora does not know whether it changes the weights", shown(raw))
+	}
+}
