@@ -63,6 +63,7 @@ def main():
         made["texts"], made["lead"] = runs.greedy(m, prompts)
         families.gradients(out, name, copy.deepcopy(m), dict(r=6, lora_alpha=3, target_modules="all-linear"))
         made["curve"] = runs.curve(copy.deepcopy(m), out / (name + ".lora"), lr=8e-3)
+        made["bf16"] = runs.bf16_errors(m, out / (name + ".lora"))
         print(name, "mean NLL", made["mean_nll"], "lead", made["lead"], "losses", made["curve"]["loss"][0], made["curve"]["loss"][-1])
         (out / (name + ".runs.json")).write_text(json.dumps(made) + "\n")
     runs.tokenizer(out / "tokenizer.json")
