@@ -29,7 +29,7 @@ var passes = []pass{
 	{"check segments", onAll, checkSegments},
 	{"list inputs", onAll, listInputs},
 	{"element types", onAll, assignStorage},
-	{"check bodies", onGPU, checkServed},
+	{"check bodies", onAll, checkServed},
 	{"schedule early", onAll, scheduleEarly},
 	{"lay out memory", onAll, layOut},
 }
