@@ -8,6 +8,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
@@ -56,7 +57,7 @@ func TestPrequantisedLogits(t *testing.T) {
 // TestPrequantisedEqualsQuantisingHere: what a folder stores is what the original becomes here, to the byte; the second
 // scales to the last place, as the reference's mean is summed in another order.
 func TestPrequantisedEqualsQuantisingHere(t *testing.T) {
-	original := openWeights(t, golden.Path(t, "prequantised/original/model.safetensors"))
+	original := openWeights(t, golden.Path(t, "prequantised/original/model.safetensors"), model.Config{})
 	for name := range prequantised {
 		from := openPrequantised(t, name)
 		for _, tensor := range from.Names() {
