@@ -27,6 +27,10 @@ type FamilyRuns struct {
 		Prompt []int32 `json:"prompt_ids"`
 		New    []int32 `json:"new_ids"` // greedy
 	} `json:"texts"`
+	BF16 struct { // error of PEFT's own bf16 against fp32 over the curve's rows, one by one, with the adapter NAME.lora
+		Logits   float64 `json:"logits"`
+		Gradient float64 `json:"gradient"`
+	} `json:"bf16"`
 	Curve struct { // of PEFT over NF4 weights, from the adapter NAME.lora
 		Loss     []float64 `json:"loss"`
 		GradNorm []float64 `json:"grad_norm"`
