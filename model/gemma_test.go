@@ -137,6 +137,7 @@ func TestGemmaRefuses(t *testing.T) {
 		{"gemma3_text", `"rope_parameters":{"full_attention":{},"sliding_attention":{"rope_type":"linear","factor":0.5}}`, `rope_parameters.sliding_attention.factor = 0.5: must be at least 1`},
 		{"gemma3_text", `"rope_parameters":{"full_attention":{},"sliding_attention":{},"third":{}}`, `rope_parameters.third = {}: unknown key`},
 		{"gemma3", `"text_config":{"model_type":"gemma2"}`, `text_config.model_type = "gemma2": must be gemma3_text`},
+		{"gemma3", `"text_config":{"final_logit_softcapping":30}`, `final_logit_softcapping = 30: transformers does not apply it in a model with images`},
 		{"gemma3", ``, `text_config is missing`},
 	} {
 		_, err := parse(c.family, c.more)

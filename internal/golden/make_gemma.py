@@ -22,29 +22,30 @@ from safetensors.torch import load_file, save_file
 
 T = 16
 SIZES = dict(vocab_size=families.VOCAB, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, head_dim=12, max_position_embeddings=64, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2,
+             num_key_value_heads=2, head_dim=16, max_position_embeddings=64, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2,
              pad_token_id=0)
 # Caps and windows that small random models reach.
 CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=3.0, query_pre_attn_scalar=5, sliding_window=5)
 FULL, SLIDING = "full_attention", "sliding_attention"
-G3 = dict(head_dim=16, query_pre_attn_scalar=30, sliding_window=5, sliding_window_pattern=2, rope_local_base_freq=100.0,
+G3 = dict(query_pre_attn_scalar=30, sliding_window=5, sliding_window_pattern=2, rope_local_base_freq=100.0,
           rope_theta=5000.0)
 
 # name: (classes of transformers, name of its weights, what differs from SIZES)
 MODELS = {
-    "gemma": ("Gemma", "gemma", dict(num_key_value_heads=1, head_dim=16)),
+    "gemma": ("Gemma", "gemma", dict(num_key_value_heads=1)),
     "gemma2": ("Gemma2", "gemma2", CAPS),
     "gemma2_plain": ("Gemma2", "gemma2", dict(CAPS, attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=100)),
     "gemma2_layers": ("Gemma2", "gemma2", dict(CAPS, layer_types=[FULL, SLIDING], sliding_window=3,
                                                rope_scaling=dict(rope_type="linear", factor=3.0))),
-    "gemma2_biases": ("Gemma2", "gemma2_biases", dict(CAPS, attention_bias=True, tie_word_embeddings=False, num_key_value_heads=4,
-                                                      hidden_activation="silu")),
+    "gemma2_biases": ("Gemma2", "gemma2_biases", dict(CAPS, attention_bias=True, tie_word_embeddings=False,
+                                                      num_key_value_heads=4, head_dim=6, hidden_activation="silu")),
     "gemma3": ("Gemma3", "gemma3", dict(G3, rope_scaling=dict(rope_type="linear", factor=4.0))),
     "gemma3_windows": ("Gemma3", "gemma3", dict(G3, sliding_window_pattern=6, sliding_window=3)),
     "gemma3_capped": ("Gemma3", "gemma3", dict(G3, layer_types=[FULL, SLIDING], final_logit_softcapping=2.5, attn_logit_softcapping=1.5)),
     "gemma3_images": ("Gemma3Images", "gemma3_images", dict(G3, sliding_window_pattern=None, layer_types=[SLIDING, FULL],
                                                             rope_scaling=dict(rope_type="linear", factor=8.0))),
-    "gemma3_biases": ("Gemma3", "gemma3_biases", dict(G3, attention_bias=True, tie_word_embeddings=False, num_key_value_heads=4, head_dim=10)),
+    "gemma3_biases": ("Gemma3", "gemma3_biases", dict(G3, attention_bias=True, tie_word_embeddings=False, num_key_value_heads=4,
+                                                      head_dim=10)),
 }
 EVERYTHING = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TEXT = r".*language_model.*\.(" + "|".join(EVERYTHING) + ")"  # the vision tower has layers of these names too
@@ -164,6 +165,31 @@ def curve(model, adapter, lr, steps=20, batch=4):
     return c
 
 
+def bf16_errors(model, adapter):
+    """The error of PEFT's own bf16 (base in bf16, adapter in fp32, autocast) against fp32, as norms over the rows' logits and
+    gradients, each row a batch of its own."""
+    from peft import PeftModel
+    ids, labels, _ = rows()
+
+    def run(m, autocast):
+        peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()
+        all_logits, grads = [], []
+        for x, y in zip(ids, labels):
+            peft.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                logits = peft(input_ids=x[None], use_cache=False).logits[0].float()
+            torch.nn.functional.cross_entropy(logits[:-1], y[1:], ignore_index=-100).backward()
+            all_logits.append(logits.detach().double())
+            grads.append(torch.cat([p.grad.double().flatten() for n, p in sorted(peft.named_parameters()) if p.requires_grad]))
+        return torch.stack(all_logits), torch.stack(grads)
+
+    low = copy.deepcopy(model)
+    for p in low.parameters():  # as from_pretrained does: rotary frequencies stay fp32
+        p.data = p.data.bfloat16()
+    ref, got = run(copy.deepcopy(model), False), run(low, True)
+    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
+
+
 def tokenizer(path):
     """A character of ASCII for each id from 3 on."""
     from tokenizers import AddedToken, Tokenizer, models
@@ -187,8 +213,9 @@ def main():
         runs = {**nll(m)}
         runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
         families.gradients(out, name, copy.deepcopy(m), dict(r=2, lora_alpha=4, target_modules=TEXT if name.endswith("images") else EVERYTHING))
+        runs["bf16"] = bf16_errors(m, out / (name + ".lora"))
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr=1e-2 if name.endswith("images") else 1.5e-2)
-        print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1])
+        print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1], runs["bf16"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
     tokenizer(out / "tokenizer.json")
     for f in out.rglob("*"):
