@@ -108,6 +108,13 @@ func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out [
 	return want, out, nil
 }
 
+func (t deviceTarget) serves(k kernel.Kernel, in []kernel.Type) error {
+	if s, ok := k.(kernel.ServedOnGPU); ok {
+		return s.ServedGPU(in, t.sm)
+	}
+	return nil
+}
+
 func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 	if s, ok := k.(kernel.ScratchOnGPU); ok {
 		return s.ScratchGPU(in, out, t.sm)

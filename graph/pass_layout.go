@@ -17,6 +17,9 @@ func layOut(p *compilation) error {
 	holder := map[*Value]*interval{}
 	var all []*interval
 	for i, c := range p.calls {
+		if err := t.serves(c.kernel, p.storedAll(c.in)); err != nil {
+			return err
+		}
 		if n := t.scratch(c.kernel, p.storedAll(c.in), p.storedAll(c.out)); n > 0 {
 			all = append(all, &interval{size: kernel.AlignUp(n), from: i, to: i, call: c})
 		}

@@ -27,6 +27,8 @@ func (r rehearsed) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
 	return r.host.scratch(k, in, out)
 }
 
+func (rehearsed) serves(kernel.Kernel, []kernel.Type) error { return nil }
+
 func (rehearsed) prologue(kernel.Kernel) bool { return false }
 
 func (rehearsed) constants() int64 { return 0 }

@@ -10,6 +10,8 @@ type target interface {
 	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
 	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
+	// serves is why the machine has no body of a kernel for inputs of these types, nil if it has one.
+	serves(k kernel.Kernel, in []kernel.Type) error
 	// accumulate is the form of a kernel that adds to memory, if it has one here.
 	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
 	// lowBits tells whether residual sums have more bits than values are stored with.
@@ -49,6 +51,8 @@ func (hostTarget) prologue(kernel.Kernel) bool { return false }
 func (hostTarget) sameSum() int64 { return 0 }
 
 func (hostTarget) constants() int64 { return 0 }
+
+func (hostTarget) serves(kernel.Kernel, []kernel.Type) error { return nil }
 
 func (h hostTarget) scratch(k kernel.Kernel, in, _ []kernel.Type) int64 {
 	if s, ok := k.(kernel.Scratch); ok {

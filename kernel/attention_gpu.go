@@ -24,6 +24,12 @@ func (o Attention) geometry(q Type, sm int) (a cuda.Attention, D int, err error)
 	return a, D, err
 }
 
+// ServedGPU refuses a head size that no kernel has.
+func (o Attention) ServedGPU(in []Type, sm int) error {
+	_, _, err := o.geometry(in[0], sm)
+	return err
+}
+
 var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not supported on the GPU")
 
 func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -32,6 +32,12 @@ type ScratchOnGPU interface {
 	ScratchGPU(in, out []Type, sm int) int64
 }
 
+// ServedOnGPU is a kernel whose GPU body does not serve every type of input: an error that names what it serves. It is asked when
+// a run is planned.
+type ServedOnGPU interface {
+	ServedGPU(in []Type, sm int) error
+}
+
 // DeviceTensor is a Type, its element type as stored, at a device address.
 type DeviceTensor struct {
 	Type
