@@ -19,7 +19,7 @@ func TestFindChip(t *testing.T) {
 		}
 	}
 	for _, c := range Chips {
-		if err := CheckDriver(KernelsVersion, c.SM); err != nil || c.Memory < 8<<30 {
+		if err := CheckDriver(KernelsVersion, c.SM); err != nil || c.Memory < 8000<<20 {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

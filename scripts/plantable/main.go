@@ -1,8 +1,8 @@
-// Plantable makes the table of docs/MEMORY.md: for each release of releases.json and each card the longest sequence that a QLoRA
+// Plantable makes the table of docs/GPU.md: for each release of releases.json and each card the longest sequence that a QLoRA
 // run trains, and the layout that the planner chooses for it. It reads configurations alone and needs no GPU; build it with the tag
 // gpu.
 //
-//	go run -tags gpu ./scripts/plantable [-only NAME] [-update docs/MEMORY.md]
+//	go run -tags gpu ./scripts/plantable [-only NAME] [-update docs/GPU.md]
 package main
 
 import (
@@ -42,10 +42,8 @@ type release struct {
 // cards are the columns: one of each size that people have.
 var cards = []struct{ gigabytes, chip string }{{"8", "4060"}, {"12", "3060"}, {"16", "4080"}, {"24", "4090"}, {"48", "l40s"}, {"80", "h100"}}
 
-const (
-	step    = 512     // lengths are whole multiples of it
-	longest = 1 << 17 // and not above this
-)
+// longest is the most tokens that are tried.
+const longest = 1 << 17
 
 func main() {
 	if err := run(); err != nil {
@@ -73,6 +71,7 @@ func run() error {
 		go func() {
 			for i := range turn {
 				rows[i], problems[i] = all[i].row()
+				fmt.Fprint(os.Stderr, rows[i])
 			}
 			done <- struct{}{}
 		}()
@@ -93,7 +92,7 @@ func run() error {
 	}
 	b.WriteString("\n|---|---:|" + strings.Repeat("---:|", len(cards)) + "\n")
 	for i, r := range all {
-		if problems[i] != nil {
+		if problems[i] != nil { // a family that this program does not have
 			fmt.Fprintf(os.Stderr, "left out: %s: %v\n", r.Name, problems[i])
 			continue
 		}
@@ -127,49 +126,103 @@ func (r release) row() (string, error) {
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600), os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o600)); err != nil {
 		return "", err
 	}
-	line, fits, parameters := "", 0, int64(0)
+	of, err := newSearch(dir, config)
+	if err != nil {
+		return "", err
+	}
+	line, parameters := "", int64(0)
 	for _, c := range cards {
 		cell := "–"
-		var report train.PlanReport
-		if fits, report, err = longestOn(dir, config, c.chip, fits); err != nil {
+		fits, report, err := of.on(c.chip)
+		if err != nil {
 			return "", fmt.Errorf("%s GB: %w", c.gigabytes, err)
 		}
 		if fits > 0 {
-			cell, parameters = fmt.Sprintf("%d %s", fits, layout(report, config)), report.Parameters-report.TrainedParameters
+			cell, parameters = fmt.Sprintf("%d %s", fits, layout(report)), report.Parameters-report.TrainedParameters
 		}
 		line += " " + cell + " |"
 	}
 	return fmt.Sprintf("| %s | %s |%s\n", r.Name, billions(parameters), line), nil
 }
 
-// longestOn is the longest sequence that fits on a card, at least as long as one known to fit; 0 for none.
-func longestOn(dir string, config model.Config, chip string, known int) (int, train.PlanReport, error) {
-	plan := func(tokens int) (train.PlanReport, bool, error) {
-		r, err := planFor(dir, chip, tokens)
+// lengths are those tried: eight to each doubling, whole multiples of 512.
+func lengths(most int) []int {
+	var all []int
+	for n, by := 512, 512; n <= most; n += by {
+		if n == 16*by {
+			by *= 2
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// search looks for the longest sequences of one model.
+type search struct {
+	dir     string
+	lengths []int
+	base    float64 // bytes that a step of no tokens would hold, and each token's
+	each    float64
+}
+
+func newSearch(dir string, c model.Config) (*search, error) {
+	s := &search{dir: dir, lengths: lengths(min(c.MaxPositions, longest))}
+	var need [2]float64
+	at := [2]int{s.lengths[0], s.lengths[min(8, len(s.lengths)-1)]}
+	for i, tokens := range at {
+		r, err := planFor(dir, "h100", "1000GiB", tokens, "offload")
+		if err != nil {
+			return nil, err
+		}
+		need[i] = float64(r.TotalBytes)
+	}
+	s.each = (need[1] - need[0]) / float64(at[1]-at[0])
+	s.base = need[0] - s.each*float64(at[0])
+	return s, nil
+}
+
+// on is the longest sequence that fits on a card, and its plan; 0 for none. Offloading needs the least memory: where that does not
+// fit, nothing does.
+func (s *search) on(chip string) (int, train.PlanReport, error) {
+	of, err := graph.FindChip(chip)
+	if err != nil {
+		return 0, train.PlanReport{}, err
+	}
+	fits := func(k int) (bool, error) {
+		_, err := planFor(s.dir, chip, "", s.lengths[k], "offload")
 		if errors.Is(err, session.ErrDoesNotFit) {
-			return r, false, nil
+			return false, nil
 		}
-		return r, err == nil, err
+		return err == nil, err
 	}
-	low, high := known/step, min(config.MaxPositions, longest)/step
-	var best train.PlanReport
-	for low < high || low > 0 && best.Model == "" {
-		try := (low + high + 1) / 2
-		r, ok, err := plan(try * step)
-		switch {
-		case err != nil:
-			return 0, r, err
-		case ok:
-			low, best = try, r
-		default:
-			high = try - 1
+	guess := 0
+	for k, n := range s.lengths {
+		if s.base+s.each*float64(n) < 0.97*float64(of.Memory) {
+			guess = k
 		}
 	}
-	return low * step, best, nil
+	ok, err := fits(guess)
+	for err == nil && ok && guess+1 < len(s.lengths) {
+		if ok, err = fits(guess + 1); ok {
+			guess++
+		}
+	}
+	if err == nil && !ok {
+		for ; guess >= 0; guess-- {
+			if ok, err = fits(guess); ok || err != nil {
+				break
+			}
+		}
+	}
+	if err != nil || guess < 0 {
+		return 0, train.PlanReport{}, err
+	}
+	r, err := planFor(s.dir, chip, "", s.lengths[guess], "auto")
+	return s.lengths[guess], r, err
 }
 
 // planFor plans a QLoRA run of rank 16 on all linear layers, one sequence of that many tokens a step.
-func planFor(dir, chip string, tokens int) (train.PlanReport, error) {
+func planFor(dir, chip, vram string, tokens int, checkpointing string) (train.PlanReport, error) {
 	data := filepath.Join(dir, fmt.Sprintf("%d.jsonl", tokens))
 	ids := "[0" + strings.Repeat(",0", tokens-1) + "]"
 	if err := os.WriteFile(data, []byte(`{"input_ids":`+ids+`,"labels":`+ids+"}\n"), 0o600); err != nil {
@@ -177,10 +230,10 @@ func planFor(dir, chip string, tokens int) (train.PlanReport, error) {
 	}
 	s := train.DefaultSpec()
 	stored := quant.Default()
-	s.BaseModel, s.Adapter, s.Quantization, s.Device = dir, "qlora", &stored, "cuda"
+	s.BaseModel, s.Adapter, s.Quantization, s.Device, s.VRAM = dir, "qlora", &stored, "cuda", vram
 	s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules = 16, 16, []string{"all-linear"}
 	s.Dataset.Path, s.Dataset.Format, s.Dataset.MaxLength, s.Dataset.CacheDir = data, "tokenized", tokens, ""
-	s.Training.MaxSteps = 1
+	s.Training.MaxSteps, s.Training.GradientCheckpointing = 1, checkpointing
 	of, err := graph.FindChip(chip)
 	if err != nil {
 		return train.PlanReport{}, err
@@ -189,7 +242,7 @@ func planFor(dir, chip string, tokens int) (train.PlanReport, error) {
 }
 
 // layout is a mark for how the step is laid out.
-func layout(r train.PlanReport, c model.Config) string {
+func layout(r train.PlanReport) string {
 	mark := map[string]string{"none": "n", "selective": "s", "full": "f", "offload": "o"}[r.Checkpointing]
 	for _, n := range r.Notes {
 		if strings.Contains(n, "rows at a time") {
