@@ -1,0 +1,111 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// TestExperts routes, sorts and multiplies between guards, twice, over every tile of the experts' GEMMs, and compares with float64.
+func TestExperts(t *testing.T) {
+	r := newHarness(t, 512<<20)
+	for _, s := range []struct{ M, E, K, C, N int }{
+		{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {300, 3, 2, 64, 192}, {700, 2, 2, 128, 200}, {700, 2, 1, 256, 16}, {64, 128, 8, 16, 72}, {40, 1000, 40, 24, 8},
+	} {
+		name := fmt.Sprintf("%+v", s)
+		S := s.M * s.K
+		var logits, x, w []float64
+		out := r.repeat(func() [][]byte {
+			var l, xs, ws []uint16
+			l, logits = r.random(s.M*s.E, 2)
+			xs, x = r.random(s.M*s.C, 1)
+			ws, w = r.random(s.E*s.C*s.N, 1)
+			L, X, W := in(r, "logits", l), in(r, "x", xs), in(r, "w", ws)
+			weights, experts := r.out("weights", int64(4*S)), r.out("experts", int64(4*S))
+			r.run(MoERoute(s.M, s.E), weights, experts, L, int32(s.M), int32(s.E), int32(s.K), int32(1))
+			pieces := MoEPieces(S)
+			counts, starts := r.out("counts", int64(4*pieces*s.E)), r.out("starts", int64(4*(s.E+1)))
+			rows, source := r.out("rows", int64(4*S)), r.out("source", int64(4*S))
+			r.run(MoECount(S, s.E), counts, experts, int32(S), int32(s.E))
+			r.run(MoEOffsets(), starts, counts, int32(pieces), int32(S), int32(s.E))
+			r.run(MoEPlace(S, s.E), rows, source, experts, counts, int32(S), int32(s.E))
+			each, y, back := r.out("gathered", int64(2*S*s.C)), r.out("y", int64(2*S*s.N)), r.out("back", int64(2*S*s.C))
+			r.run(MoERows("moe_gather", S, s.C), each, X, source, int32(S), int32(s.C), int32(s.K))
+			r.run(ExpertGemm(false, S, s.N, s.E), y, each, W, starts, int32(s.E), int32(s.N), int32(s.C), float32(0.5), float32(0))
+			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(s.E), int32(s.C), int32(s.N), float32(1), float32(0))
+			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(s.E), int32(s.C), int32(s.N), float32(-1), float32(1)) // to zero
+			dw := in(r, "dw", make([]float32, s.E*s.C*s.N))
+			r.run(ExpertWeight(s.C, s.N, s.E), dw, each, y, starts, int32(s.C), int32(s.N), float32(1), float32(1))
+			sum := r.out("sum", int64(2*s.M*s.N))
+			r.run(MoERows("moe_sum", s.M, s.N), sum, y, rows, int32(s.M), int32(s.N), int32(s.K))
+			var bytes [][]byte
+			for _, b := range []struct {
+				p gpu.Ptr
+				n int
+			}{{experts, 4 * S}, {rows, 4 * S}, {source, 4 * S}, {starts, 4 * (s.E + 1)}, {y, 2 * S * s.N}, {back, 2 * S * s.C}, {dw, 4 * s.E * s.C * s.N}, {sum, 2 * s.M * s.N}} {
+				bytes = append(bytes, get[byte](r, b.p, b.n))
+			}
+			return bytes
+		})
+		ints := func(i int) []int32 {
+			v := make([]int32, len(out[i])/4)
+			for j := range v {
+				v[j] = int32(words(out[i], 2*j)) | int32(words(out[i], 2*j+1))<<16
+			}
+			return v
+		}
+		experts, rows, source, starts := ints(0), ints(1), ints(2), ints(3)
+		order := make([]int, S)
+		for m := range s.M {
+			best := make([]int, s.E)
+			for e := range best {
+				best[e] = e
+			}
+			sort.SliceStable(best, func(a, b int) bool { return logits[m*s.E+best[a]] > logits[m*s.E+best[b]] })
+			for k := range s.K {
+				if order[m*s.K+k] = m*s.K + k; int(experts[m*s.K+k]) != best[k] {
+					t.Fatalf("%s: token %d goes to %v, want %v", name, m, experts[m*s.K:][:s.K], best[:s.K])
+				}
+			}
+		}
+		sort.SliceStable(order, func(a, b int) bool { return experts[order[a]] < experts[order[b]] })
+		y, dw, sum := make([]float64, S*s.N), make([]float64, s.E*s.C*s.N), make([]float64, s.M*s.N)
+		got := bfFloats(out[4]) // what follows reads it as it was rounded
+		for at, slot := range order {
+			e, m := int(experts[slot]), slot/s.K
+			if int(source[at]) != slot || int(rows[slot]) != at || at < int(starts[e]) || at >= int(starts[e+1]) {
+				t.Fatalf("%s: sorted row %d is slot %d, want %d of expert %d with rows %d to %d", name, at, source[at], slot, e, starts[e], starts[e+1])
+			}
+			for n := range s.N {
+				for c := range s.C {
+					y[at*s.N+n] += 0.5 * x[m*s.C+c] * w[(e*s.C+c)*s.N+n]
+					dw[(e*s.C+c)*s.N+n] += x[m*s.C+c] * got[at*s.N+n]
+				}
+			}
+		}
+		for slot := range S {
+			for n := range s.N {
+				sum[slot/s.K*s.N+n] += got[int(rows[slot])*s.N+n]
+			}
+		}
+		nearBF16(t, name+" y", got, y)
+		nearBF16(t, name+" sum", bfFloats(out[7]), sum)
+		var d, size float64
+		for i, g := range f32Floats(out[6]) {
+			d, size = d+(g-dw[i])*(g-dw[i]), size+dw[i]*dw[i]
+		}
+		if !(math.Sqrt(d) <= 1e-5*math.Sqrt(size)) {
+			t.Errorf("%s: the gradient is off by %.3g of %.3g", name, math.Sqrt(d), math.Sqrt(size))
+		}
+		for i, b := range bfFloats(out[5]) {
+			if !(math.Abs(b) <= 1) { // a product less what it was rounded to: rows of tens
+				t.Fatalf("%s: element %d of a product less itself is %v", name, i, b)
+			}
+		}
+	}
+}
