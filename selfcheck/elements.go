@@ -128,15 +128,28 @@ func headNormChecks(n checkNumbers, M, heads, D int) []check {
 		other := b.Apply(kernel.Add{}, in[3], in[4])
 		return []*graph.Value{b.Apply(kernel.Add{}, other, gradient(b, in))}
 	}
+	// And kernel.RMSNormRoPE{} and kernel.RMSNormRoPEGrad{} of these.
+	turned := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		out := b.ApplyAll(k, in[0], in[1])
+		return []*graph.Value{b.Apply(kernel.RoPE{Heads: heads}, out[0], in[2], in[3]), out[1]}
+	}
+	turnedGrad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+		back := b.Apply(kernel.RoPE{Heads: heads, Inverse: true}, in[2], in[3], in[4])
+		return []*graph.Value{b.Apply(kernel.RMSNormGrad{Heads: heads}, in[0], in[1], b.ApplyAll(k, in[0], in[1])[1], back)}
+	}
+	table, positions := angles(M, D)
 	name, w := fmt.Sprintf("%d heads of %d, %d rows", heads, D, M), n.normal(1, D)
 	return []check{
 		{kernel: "rmsnorm", name: name, build: one(k), bounds: []bound{rounded, single}, in: []checkInput{x(), w}},
 		{kernel: "rmsnorm_grad", name: name, build: grad, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), w, x()}},
 		{kernel: "rmsnorm_grad", name: name + ", onto activations", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), w, x(), x(), zeros(M, heads*D)}},
+		{kernel: "rmsnorm_rope", name: name, build: turned, bounds: []bound{rounded, single}, in: []checkInput{x(), w, table, positions}},
+		{kernel: "rmsnorm_rope_grad", name: name, build: turnedGrad, bounds: []bound{rounded}, in: []checkInput{x(), w, x(), table, positions}},
 	}
 }
 
-func ropeCheck(n checkNumbers, M, heads, D int, inverse bool) check {
+// angles are a table of cosines and sines for 200 positions of heads of D, and positions of M rows.
+func angles(M, D int) (checkInput, checkInput) {
 	const P = 200
 	table, positions := make([]float64, P*D), make([]int, M)
 	for p := range P {
@@ -148,12 +161,17 @@ func ropeCheck(n checkNumbers, M, heads, D int, inverse bool) check {
 	for i := range positions {
 		positions[i] = (i*37 + 5) % P
 	}
+	return given([]int{P, D}, table...), integers(positions...)
+}
+
+func ropeCheck(n checkNumbers, M, heads, D int, inverse bool) check {
+	table, positions := angles(M, D)
 	name := fmt.Sprintf("%d heads of %d, %d rows", heads, D, M)
 	if inverse {
 		name += ", inverse"
 	}
 	return check{kernel: "rope", name: name, build: one(kernel.RoPE{Heads: heads, Inverse: inverse}), bounds: []bound{rounded}, inPlace: []int{0},
-		in: []checkInput{n.normal(1, M, heads*D), given([]int{P, D}, table...), integers(positions...)}}
+		in: []checkInput{n.normal(1, M, heads*D), table, positions}}
 }
 
 // updateChecks are the kernels of the optimizer's step.
