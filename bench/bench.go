@@ -27,11 +27,18 @@ var Shapes = map[string]model.Config{
 	"tinyllama-1.1b": llamaShape(32000, 2048, 5632, 22, 32, 4, 64, false),
 	"llama-2-7b":     llamaShape(32000, 4096, 11008, 32, 32, 32, 128, false),
 	"llama-3.1-8b":   llamaShape(128256, 4096, 14336, 32, 32, 8, 128, false),
+	"qwen3-8b":       qwen3Shape(151936, 4096, 12288, 36, 32, 8, 128, false),
 }
 
 func llamaShape(vocab, hidden, inner, layers, heads, kv, head int, tied bool) model.Config {
 	return model.Config{ModelType: "llama", VocabSize: vocab, HiddenSize: hidden, IntermediateSize: inner, NumLayers: layers,
 		NumHeads: heads, NumKVHeads: kv, HeadDim: head, RMSNormEps: 1e-5, RopeTheta: 10000, MaxPositions: 8192, TieEmbeddings: tied, HiddenAct: "silu"}
+}
+
+func qwen3Shape(vocab, hidden, inner, layers, heads, kv, head int, tied bool) model.Config {
+	c := llamaShape(vocab, hidden, inner, layers, heads, kv, head, tied)
+	c.ModelType, c.QKNorm, c.RMSNormEps, c.RopeTheta = "qwen3", true, 1e-6, 1e6
+	return c
 }
 
 // Options are one benchmark: steps of a shape on random weights and tokens.

@@ -25,6 +25,7 @@ var passes = []pass{
 	{"sum GEMMs", onGPU, sumGEMMs},
 	{"group GEMMs", onGPU, groupGEMMs},
 	{"fuse sums and norms", onGPU, fuseSumsAndNorms},
+	{"fuse norms and rotations", onGPU, fuseNormsAndRotations},
 	// memory
 	{"check segments", onAll, checkSegments},
 	{"list inputs", onAll, listInputs},

@@ -48,7 +48,7 @@ of a step where the next one is queued before the loss is read, the memory held,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Shape, "shape", "", "smollm2-135m, tinyllama-1.1b, llama-2-7b or llama-3.1-8b")
+	f.StringVar(&o.Shape, "shape", "", "smollm2-135m, tinyllama-1.1b, llama-2-7b, llama-3.1-8b or qwen3-8b")
 	f.IntVar(&o.Batch, "batch", 1, "rows a step")
 	f.IntVar(&o.Length, "length", 512, "tokens a row")
 	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")

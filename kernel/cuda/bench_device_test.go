@@ -106,6 +106,15 @@ func BenchmarkKernels(b *testing.B) {
 		moved(fmt.Sprintf("rmsnorm_forward %dx%d", M, H*D), float64(4*n), RMSNorm("rmsnorm_forward", M, H*D), Y, S, X, gpu.Ptr(0), W, i32(H*D), float32(1e-5))
 		moved(fmt.Sprintf("rmsnorm_heads_backward %v", c), float64(6*n), backward, DX, DY, X, W, S, gpu.Ptr(0), int64(M*H), i32(D), i32(lanes))
 		moved(fmt.Sprintf("rmsnorm_backward %dx%d", M, H*D), float64(6*n), RMSNorm("rmsnorm_backward", M, H*D), DX, DY, X, W, S, gpu.Ptr(0), i32(H*D))
+		table, pos := r.floats("table", 2048*int64(D), 0x3f000000), make([]int32, M)
+		for i := range pos {
+			pos[i] = int32(i % 2048)
+		}
+		AT := in(r, "pos", pos)
+		rope, _ := RMSNormHeads("rmsnorm_heads_rope_forward", M*H, D)
+		back, _ := RMSNormHeads("rmsnorm_heads_rope_backward", M*H, D)
+		moved(fmt.Sprintf("rmsnorm_heads_rope_forward %v", c), float64(4*n), rope, Y, S, X, W, AT, table, int64(M*H), i32(D), i32(lanes), i32(H), float32(1e-5))
+		moved(fmt.Sprintf("rmsnorm_heads_rope_backward %v", c), float64(6*n), back, DX, DY, X, W, S, AT, table, int64(M*H), i32(D), i32(lanes), i32(H))
 		moved(fmt.Sprintf("elementwise_scale %dx%d", M, H*D), float64(4*n), Elementwise("elementwise_scale", n), Y, X, float32(0.22), n)
 	}
 	for _, c := range [][4]int{{8192, 32, 32, 128}, {8192, 32, 4, 64}, {16384, 9, 3, 64}} {

@@ -33,6 +33,9 @@ func RMSNorm(entry string, M, C int) Geometry {
 // FitsHeads tells whether the rmsnorm_heads_* kernels take rows of D values.
 func FitsHeads(D int) bool { return D > 0 && D%8 == 0 && D <= 256 }
 
+// FitsHeadsRoPE tells whether the rmsnorm_heads_rope_* kernels do: half a row is whole chunks of 8 too.
+func FitsHeadsRoPE(D int) bool { return FitsHeads(D) && D%16 == 0 }
+
 // RMSNormHeads is the geometry of the rmsnorm_heads_* kernels over that many rows of D, and the threads that hold a row.
 func RMSNormHeads(entry string, rows, D int) (g Geometry, lanes int) {
 	for lanes = 1; lanes*8 < D; lanes *= 2 {

@@ -4,6 +4,7 @@
 // One block a row: blockDim.x = C/32 rounded up to whole warps, at most 512; a thread keeps up to 32 values in registers
 // (C <= 32 blockDim.x), longer rows and rows that are no multiple of 8 are read again.
 // rmsnorm_heads_*: many short rows, such as heads of 64 or 128: a power of two of threads, D/8 or more, holds a row, 8 values each.
+// rmsnorm_heads_rope_*: the same with the rotation behind the norm (rope.cu), the other half's values from their lanes.
 // Statistics and multiplications in fp32, one rounding at the store.
 // Bytes: forward 4 a value (2 read, 2 written), 5 with low bits, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
@@ -256,4 +257,80 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_plusone_heads_forward(
 }
 extern "C" __global__ void __launch_bounds__(256) rmsnorm_plusone_heads_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const elem *add, int64_t rows, int D, int lanes) {
     heads_backward<true>(dx, dy, x, w, rstd, add, rows, D, lanes);
+}
+
+// Turns the eight values from column c on of a row by its position, sign = 1, or back, -1. The lanes of a row have each other's halves.
+__device__ __forceinline__ void turn(float *f, bool held, int c, int D, const float *angles, float sign) {
+    int half = D / 2, lane = threadIdx.x & 31, other = c < half ? lane + half / 8 : lane - half / 8, i = c < half ? c : c - half;
+    float p[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) p[k] = __shfl_sync(~0u, f[k], other & 31);
+    if (!held) return;
+    float cs[8], sn[8];
+    *(float4 *)cs = *(const float4 *)(angles + i), *(float4 *)(cs + 4) = *(const float4 *)(angles + i + 4);
+    *(float4 *)sn = *(const float4 *)(angles + half + i), *(float4 *)(sn + 4) = *(const float4 *)(angles + half + i + 4);
+    sign = c < half ? -sign : sign;
+#pragma unroll
+    for (int k = 0; k < 8; k++) f[k] = f[k] * cs[k] + sign * p[k] * sn[k];
+}
+
+// y = rmsnorm_heads_forward's, turned; row r is a head of token r/H. D a multiple of 16, table [P,D]: D/2 cosines, D/2 sines. Grid as above.
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_forward(elem *y, float *rstd, const elem *x, const elem *w, const int *positions, const float *table,
+                                                                            int64_t rows, int D, int lanes, int H, float eps) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    int c = threadIdx.x % lanes * 8;
+    bool held = row < rows && c < D;
+    int64_t at = row * D + c;
+    float f[8] = {}, s = 0;
+    if (held) unpack(load8(x + at), f);
+#pragma unroll
+    for (int k = 0; k < 8; k++) s = fmaf(f[k], f[k], s);
+    float q = rsqrtf(row_sum(s, lanes) / D + eps);
+    const float *angles = table;
+    if (held) {
+        float g[8];
+        unpack(load8(w + c), g);
+        angles += (int64_t)positions[(unsigned)row / (unsigned)H] * D;
+#pragma unroll
+        for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
+    }
+    turn(f, held, c, D, angles, 1);
+    if (held) {
+        store8(y + at, pack(f));
+        if (c == 0) rstd[row] = q;
+    }
+}
+
+// dx = rmsnorm_heads_backward's of dy turned back. dx may be dy. Grid as above.
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const int *positions,
+                                                                             const float *table, int64_t rows, int D, int lanes, int H) {
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    int c = threadIdx.x % lanes * 8;
+    bool held = row < rows && c < D;
+    int64_t at = row * D + c;
+    float f[8] = {}, g[8] = {}, q = 0, s = 0;
+    const float *angles = table;
+    if (held) {
+        unpack(load8(x + at), f);
+        unpack(load8(dy + at), g);
+        q = rstd[row];
+        angles += (int64_t)positions[(unsigned)row / (unsigned)H] * D;
+    }
+    turn(g, held, c, D, angles, -1);
+    if (held) {
+        float h[8];
+        unpack(load8(w + c), h);
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            g[k] *= h[k];
+            f[k] *= q;
+            s = fmaf(g[k], f[k], s);
+        }
+    }
+    float m = row_sum(s, lanes) / D;
+    if (held) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) g[k] = q * (g[k] - f[k] * m);
+        store8(dx + at, pack(g));
+    }
 }
