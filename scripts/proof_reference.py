@@ -3,6 +3,7 @@
 
     python proof_reference.py OUT --model DIR [--rows 2 --tokens 256 --draws 8]       a checkpoint folder
     python proof_reference.py OUT --shape tinyllama-1.1b [--layers 22]                random weights, written to OUT/model
+    python proof_reference.py OUT --family qwen3                                      random weights of a family, width 1024 and 6 layers
     ... --nf4 quant/testdata/nf4.safetensors                                          QLoRA: linear layers after the round trip through NF4
 
 Writes to OUT what train's TestGPUErrorAgainstPEFT reads (TRAINER_PROOF=parent of OUT):
@@ -37,7 +38,22 @@ SHAPES = {  # vocab, width, mlp, layers, heads, kv heads
     "tinyllama-1.1b": (32000, 2048, 5632, 22, 32, 4),
     "llama-2-7b": (32000, 4096, 11008, 32, 32, 32),
 }
-LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+# What a family's configuration has besides FAMILY: every feature that a kernel takes another path for.
+FAMILY = dict(vocab_size=8192, hidden_size=1024, intermediate_size=2816, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=2048,
+              bos_token_id=1, eos_token_id=2, pad_token_id=0)
+FAMILIES = {
+    "qwen3": ("Qwen3", dict(head_dim=128, tie_word_embeddings=True)),
+    "smollm3": ("SmolLM3", dict(no_rope_layers=[1, 1, 1, 0, 1, 1], tie_word_embeddings=True)),
+    "granite": ("Granite", dict(embedding_multiplier=12.0, attention_multiplier=0.0156, residual_multiplier=0.22, logits_scaling=4.0)),
+    "olmo2": ("Olmo2", dict(num_key_value_heads=16)),
+    "mistral": ("Mistral", dict(head_dim=128, sliding_window=96)),
+    "gemma2": ("Gemma2", dict(head_dim=256, num_attention_heads=8, query_pre_attn_scalar=256, sliding_window=96, attn_logit_softcapping=50.0, final_logit_softcapping=30.0)),
+    "gemma3": ("Gemma3", dict(head_dim=256, num_attention_heads=4, num_key_value_heads=1, query_pre_attn_scalar=256, sliding_window=96,
+                              layer_types=["sliding_attention"] * 5 + ["full_attention"])),
+    "phi3": ("Phi3", dict(num_attention_heads=8, partial_rotary_factor=0.75)),
+    "phi3_head_96": ("Phi3", dict(hidden_size=768, num_attention_heads=8, num_key_value_heads=8, sliding_window=96)),
+}
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"]
 IGNORE = -100
 LOGIT_ROWS = 64
 
@@ -60,6 +76,27 @@ def random_model(folder, shape, layers, device):
            "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False,
            "mlp_bias": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
     (folder / "config.json").write_text(json.dumps(old, indent=1) + "\n")
+
+
+def random_family(folder, family, device):
+    """A model of the family, of whatever transformers is installed, saved as that saves it."""
+    kind, more = FAMILIES[family]
+    config = (getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config"))(**FAMILY | more)
+    build = getattr(transformers, f"{kind}ForCausalLM")
+    torch.manual_seed(5)
+    m = build(config).to(torch.bfloat16)
+    with torch.no_grad():
+        for n, p in m.named_parameters():
+            if p.dim() > 1:
+                p.normal_(0, 0.02)
+            else:  # norms: near 1, or near 0 where 1 is added to them
+                p.add_(0.1 * torch.randn(p.shape))
+    m.save_pretrained(folder)
+
+
+def linears(m):
+    """The linear layers that are adapted, by name."""
+    return sorted({n.split(".")[-1] for n, mod in m.named_modules() if isinstance(mod, torch.nn.Linear)} & set(LINEAR))
 
 
 def masked(ids):
@@ -117,7 +154,7 @@ def adapted(folder, dtype, attention, device, nf4):
         m = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=dtype, attn_implementation=attention, device_map=device)
     if nf4:
         quantise(m, nf4, device)
-    m = get_peft_model(m, LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=LINEAR, task_type="CAUSAL_LM"))
+    m = get_peft_model(m, LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=linears(m), task_type="CAUSAL_LM"))
     params = {n: p for n, p in m.named_parameters() if "lora_" in n}
     g = torch.Generator().manual_seed(17)
     with torch.no_grad():
@@ -133,7 +170,7 @@ def measure(folder, dtype, autocast, attention, batches, rows, device, nf4):
     if dtype == torch.float64:
         for p in params.values():
             p.data = p.data.double()
-    out = {"adapter_type": str(next(iter(params.values())).dtype), "params": {n.replace(".default", ""): p.detach().float().cpu() for n, p in params.items()}, "draws": []}
+    out = {"targets": sorted({n.split(".lora_")[0].split(".")[-1] for n in params}), "adapter_type": str(next(iter(params.values())).dtype), "params": {n.replace(".default", ""): p.detach().float().cpu() for n, p in params.items()}, "draws": []}
     for ids, labels in batches:
         x, y = ids.to(device), labels.to(device)
         m.zero_grad(set_to_none=True)
@@ -173,6 +210,7 @@ def main():
     ap.add_argument("out", type=pathlib.Path)
     ap.add_argument("--model", type=pathlib.Path)
     ap.add_argument("--shape", choices=sorted(SHAPES))
+    ap.add_argument("--family", choices=sorted(FAMILIES))
     ap.add_argument("--layers", type=int, default=0)
     ap.add_argument("--rows", type=int, default=2)
     ap.add_argument("--tokens", type=int, default=256)
@@ -188,15 +226,18 @@ def main():
     model = a.model.resolve() if a.model else a.out.resolve() / "model"
     if a.shape:
         random_model(model, a.shape, a.layers, a.device)
+    if a.family:
+        random_family(model, a.family, a.device)
+    kernel = "eager" if json.loads((model / "config.json").read_text()).get("attn_logit_softcapping") else "sdpa"  # SDPA has no cap
     vocab = json.loads((model / "config.json").read_text())["vocab_size"]
     batches = text_batches(a.ids, a.rows, a.tokens, a.draws) if a.ids else [random_batch(vocab, a.rows, a.tokens, d) for d in range(a.draws)]
     M = a.rows * a.tokens
     rows = torch.arange(min(LOGIT_ROWS, M)) * M // min(LOGIT_ROWS, M)
     run = lambda *k: measure(model, *k, rows, a.device, a.nf4)
     ref = run(torch.float64, False, "eager", batches)
-    peers = {"float32": run(torch.float32, False, "eager", batches), "bf16 base": run(torch.bfloat16, True, "sdpa", batches),
-             "fp32 base": run(torch.float32, True, "sdpa", batches)}
-    again = run(torch.bfloat16, True, "sdpa", batches[:1])["draws"][0]["grads"]
+    peers = {"float32": run(torch.float32, False, "eager", batches), "bf16 base": run(torch.bfloat16, True, kernel, batches),
+             "fp32 base": run(torch.float32, True, kernel, batches)}
+    again = run(torch.bfloat16, True, kernel, batches[:1])["draws"][0]["grads"]
     case = {"model": str(model), "quantization": "nf4" if a.nf4 else "", "losses": [d["loss"] for d in ref["draws"]], "trained": [d["trained"] for d in ref["draws"]],
             "peers": {k: errors(p, ref) for k, p in peers.items()},
             "peer_repeats": all(torch.equal(again[n], g) for n, g in peers["bf16 base"]["draws"][0]["grads"].items()),
@@ -206,7 +247,7 @@ def main():
     adapter.mkdir(exist_ok=True)
     save_file({n: p.contiguous() for n, p in ref["params"].items()}, adapter / "adapter_model.safetensors", metadata={"format": "pt"})
     (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 8, "lora_alpha": 16, "lora_dropout": 0.0,
-                                                             "target_modules": LINEAR, "bias": "none", "base_model_name_or_path": str(model)}, indent=1) + "\n")
+                                                             "target_modules": ref["targets"], "bias": "none", "base_model_name_or_path": str(model)}, indent=1) + "\n")
     tensors = {"logit_rows": rows.int()}
     for i, ((ids, labels), d) in enumerate(zip(batches, ref["draws"])):
         tensors |= {f"{i} input_ids": ids.int().contiguous(), f"{i} labels": labels.int(), f"{i} logits": d["logits"].float(), f"{i} nll": d["nll"].float(),

@@ -24,8 +24,9 @@ TARGETS = {
 }
 
 
-def shape(hidden, mlp, layers, heads, kv_heads, vocab, positions, theta, tied=False):
-    return dict(hidden_size=hidden, intermediate_size=mlp, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+def shape(hidden, mlp, layers, heads, kv_heads, vocab, positions, theta, tied=False, kind="Llama", **more):
+    """kind is the first part of transformers' class names; more is what its configuration has besides."""
+    return dict(more, kind=kind, hidden_size=hidden, intermediate_size=mlp, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
                 vocab_size=vocab, max_position_embeddings=positions, rope_theta=theta, tie_word_embeddings=tied)
 
 
@@ -34,6 +35,11 @@ SHAPES = {
     "smollm2-135m": shape(576, 1536, 30, 9, 3, 49152, 8192, 100000.0, tied=True),
     "tinyllama-1.1b": shape(2048, 5632, 22, 32, 4, 32000, 2048, 10000.0),
     "llama-2-7b": shape(4096, 11008, 32, 32, 32, 32000, 4096, 10000.0),
+    "qwen3-8b": shape(4096, 12288, 36, 32, 8, 151936, 40960, 1000000.0, kind="Qwen3", head_dim=128, rms_norm_eps=1e-6),
+    "gemma-3-4b": shape(2560, 10240, 34, 8, 4, 262208, 131072, 1000000.0, tied=True, kind="Gemma3", head_dim=256, query_pre_attn_scalar=256, sliding_window=1024,
+                        layer_types=["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(34)]),
+    "qwen3-30b-a3b": shape(2048, 6144, 48, 32, 4, 151936, 40960, 1000000.0, kind="Qwen3Moe", head_dim=128, moe_intermediate_size=768, num_experts=128,
+                           num_experts_per_tok=8, norm_topk_prob=True, rms_norm_eps=1e-6),
 }
 
 
@@ -46,18 +52,22 @@ def parse(spec):
 
 def write_models(folder, tokenizer, names):
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    import transformers
 
     for name in names:
         place = Path(folder) / name
+        numbers = dict(SHAPES[name], bos_token_id=1, eos_token_id=2)
+        kind = numbers.pop("kind")
+        config = getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config")
+        build = getattr(transformers, f"{kind}ForCausalLM")
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)
         with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-            model = LlamaForCausalLM(LlamaConfig(**SHAPES[name], bos_token_id=1, eos_token_id=2))
+            model = build(config(**numbers))
         torch.set_default_dtype(torch.float32)
         model.to(torch.bfloat16).save_pretrained(place)
         special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<unk>"}
-        PreTrainedTokenizerFast(tokenizer_file=tokenizer, model_max_length=SHAPES[name]["max_position_embeddings"], **special).save_pretrained(place)
+        transformers.PreTrainedTokenizerFast(tokenizer_file=tokenizer, model_max_length=SHAPES[name]["max_position_embeddings"], **special).save_pretrained(place)
         (place / "complete").touch()
         del model
         gc.collect()
@@ -77,7 +87,7 @@ def load_unsloth(case, place):
 def load_peft(case, place):
     import torch
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-    from transformers import BitsAndBytesConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     if "liger" in case["options"] or "ligerce" in case["options"]:
         from liger_kernel.transformers import apply_liger_kernel_to_llama
@@ -86,7 +96,7 @@ def load_peft(case, place):
         apply_liger_kernel_to_llama(rope=everything, rms_norm=everything, swiglu=everything, fused_linear_cross_entropy=True)
     four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)
     device = 0 if torch.cuda.is_available() else "cpu"
-    model = LlamaForCausalLM.from_pretrained(place, dtype=torch.bfloat16, device_map={"": device}, attn_implementation="sdpa", quantization_config=four)
+    model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16, device_map={"": device}, attn_implementation="sdpa", quantization_config=four)
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=case["ckpt"], gradient_checkpointing_kwargs={"use_reentrant": False})
     model = get_peft_model(model, LoraConfig(r=case["rank"], lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS[case["targets"]], task_type="CAUSAL_LM"))
     model.config.use_cache = False
