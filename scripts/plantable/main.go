@@ -54,7 +54,7 @@ func main() {
 
 func run() error {
 	update := flag.String("update", "", "replace the table in this `FILE` instead of printing it")
-	only := flag.String("only", "", "releases whose name has this `PART`")
+	only := flag.String("only", "", "releases whose name has this `PART`; with -update the rows of others stay as they are")
 	flag.Parse()
 	if !graph.GPUBuilt {
 		return errors.New("build with -tags gpu (make kernels first): plans for GPUs need it")
@@ -62,6 +62,10 @@ func run() error {
 	var all []release
 	if err := json.Unmarshal(releases, &all); err != nil {
 		return fmt.Errorf("releases.json: %w", err)
+	}
+	old, err := oldRows(*update)
+	if err != nil {
+		return err
 	}
 	rows := make([]string, len(all))
 	problems := make([]error, len(all))
@@ -79,6 +83,8 @@ func run() error {
 	for i, r := range all {
 		if strings.Contains(r.Name, *only) {
 			turn <- i
+		} else {
+			rows[i] = old[r.Name]
 		}
 	}
 	close(turn)
@@ -103,6 +109,26 @@ func run() error {
 		return nil
 	}
 	return replaceTable(*update, b.String())
+}
+
+// oldRows are the lines of a table by the release they are of.
+func oldRows(file string) (map[string]string, error) {
+	rows := map[string]string{}
+	if file == "" {
+		return rows, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	_, table, _ := strings.Cut(string(text), begin)
+	table, _, _ = strings.Cut(table, end)
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, "|"); len(cells) > 1 {
+			rows[strings.TrimSpace(cells[1])] = line
+		}
+	}
+	return rows, nil
 }
 
 // row is a release's line of the table.
