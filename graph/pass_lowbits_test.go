@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -34,7 +35,7 @@ func TestResidualSumsOfNormsBehind(t *testing.T) {
 			got[fmt.Sprintf("%#v", c.kernel)]++
 		}
 		maps.DeleteFunc(got, func(name string, _ int) bool {
-			return name == `kernel.Embedding{Float:0x1}` || name == fmt.Sprintf("%#v", kernel.MatMul{})
+			return strings.HasPrefix(name, "kernel.Embedding{") || name == fmt.Sprintf("%#v", kernel.MatMul{})
 		})
 		want := map[string]int{
 			fmt.Sprintf("%#v", kernel.MatMulTo{}):                                          2,

@@ -88,6 +88,9 @@ func familyError(t *testing.T, folder, name, file string, on graph.Machine) (flo
 	if b.Weights, err = weights.OpenFS(files, "."); err != nil {
 		t.Fatal(err)
 	}
+	if err := families.Rename(b.Config, b.Weights); err != nil {
+		t.Fatal(err)
+	}
 	defer b.Close()
 	ref := golden.Open(t, golden.Path(t, folder+"/logits.safetensors"))
 	ids, want := ref.Ints("ids"), ref.Floats(name+".logits")

@@ -21,8 +21,8 @@ import (
 // expertModels are the mixtures of experts that have runs.
 var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"}, {Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}}
 
-// TestGPUExpertCurves: 20 steps of QLoRA over router and experts follow PEFT's; in fp32 as the CPU does. In 16 bits a token may be
-// given to another expert than in fp32, so the curve is held in the mean.
+// TestGPUExpertCurves: 20 steps of QLoRA over router and experts follow PEFT's; in fp32 as the CPU does. With fewer bits a token may
+// be given to another expert than in fp32, so the curve is held in the mean: to 0.02, or 1.5 times what PEFT's own bf16 is off by.
 func TestGPUExpertCurves(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range expertModels {
@@ -58,6 +58,9 @@ func TestGPUExpertCurves(t *testing.T) {
 					}
 					ts.step(t)
 					off += math.Abs(ts.read(t, ts.Loss)[0]-want.Loss[step]) / want.Loss[step] / float64(len(want.Loss))
+				}
+				if p == kernel.PrecisionBF16 {
+					limit = max(limit, worse*m.Runs(t).BF16.Curve)
 				}
 				t.Logf("losses differ from PEFT's by %.3g in the mean, limit %.3g", off, limit)
 				if !(off <= limit) {

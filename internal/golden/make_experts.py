@@ -113,12 +113,44 @@ def lead_of(logits, k):
     return float((best[:, k - 1] - best[:, k]).min())
 
 
-def curve(m, adapter, lr, steps=20, batch=4):
-    """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4."""
+def in_bf16(m):
+    """A copy with weights in bf16, as from_pretrained makes it: rotary frequencies stay fp32."""
+    low = copy.deepcopy(m)
+    for p in low.parameters():
+        p.data = p.data.bfloat16()
+    return low
+
+
+def bf16_errors(model, adapter):
+    """The error of PEFT's own bf16 (base in bf16, adapter in fp32, autocast) against fp32, as norms over the rows' logits and
+    gradients, each row a batch of its own. An expert without a token has no gradient."""
+    from peft import PeftModel
+    ids, labels, _ = rows()
+
+    def run(m, autocast):
+        peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()
+        all_logits, grads = [], []
+        for x, y in zip(ids, labels):
+            peft.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                logits = peft(input_ids=x[None], use_cache=False).logits[0].float()
+            torch.nn.functional.cross_entropy(logits[:-1], y[1:], ignore_index=-100).backward()
+            all_logits.append(logits.detach().double())
+            grads.append(torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten()
+                                    for n, p in sorted(peft.named_parameters()) if p.requires_grad]))
+        return torch.stack(all_logits), torch.stack(grads)
+
+    ref, got = run(copy.deepcopy(model), False), run(in_bf16(model), True)
+    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
+
+
+def curve(m, adapter, lr, steps=20, batch=4, low=False):
+    """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4; low: in bf16."""
     from peft import PeftModel
     for n, module in m.named_modules():
         if isinstance(module, torch.nn.Linear) and n != "lm_head":
             module.weight.data = nf4(module.weight.data.clone())
+    m = in_bf16(m) if low else m
     peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()  # no dropout
     params = [p for _, p in sorted(peft.named_parameters()) if p.requires_grad]
     opt = torch.optim.AdamW(params, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, foreach=False)
@@ -135,9 +167,10 @@ def curve(m, adapter, lr, steps=20, batch=4):
         which = [(batch * step + k) % len(ids) for k in range(batch)]
         opt.param_groups[0]["lr"] = lr * (1 - step / steps)
         opt.zero_grad()
-        loss = peft(input_ids=ids[which], labels=labels[which], use_cache=False).loss
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
+            loss = peft(input_ids=ids[which], labels=labels[which], use_cache=False).loss
         loss.backward()
-        assert all(p.grad is not None for p in params), f"an expert has no token in step {step}"
+        assert low or all(p.grad is not None for p in params), f"an expert has no token in step {step}"
         c["loss"].append(loss.item())
         c["grad_norm"].append(float(torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False)))
         c["lr"].append(float(opt.param_groups[0]["lr"]))
@@ -168,6 +201,10 @@ def main():
         runs = nll(m) | greedy(m, [[1, 5, 9, 30], [1, 40]])
         make_families.gradients(out, name, copy.deepcopy(m), dict(target_modules="all-linear", **lora))
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr)
+        low = curve(copy.deepcopy(m), out / (name + ".lora"), lr, low=True)["loss"]
+        off = [abs(a - b) / b for a, b in zip(low, runs["curve"]["loss"])]
+        runs["bf16"] = bf16_errors(m, out / (name + ".lora")) | {"curve": sum(off) / len(off)}
+        print(name, "bf16", runs["bf16"])
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1],
               "lead of the experts", runs["curve"]["lead"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")

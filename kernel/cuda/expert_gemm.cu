@@ -15,7 +15,7 @@ __device__ void rows(elem *y, const elem *x, const elem *w, const int *starts, i
     int e, row0;
     if (!expert_tile<BM>(starts, E, blockIdx.y, e, row0)) return;
     int64_t first = starts[e];
-    gemm_tile<false, TB, BM, BN, WARPS_M, WARPS_N>(y + first * N, x + first * K, w + (int64_t)e * N * K, starts[e + 1] - (int)first, N, row0, blockIdx.x * BN,
+    gemm_tile<false, TB, BM, BN, WARPS_M, WARPS_N>(y, first * N, x + first * K, w + (int64_t)e * N * K, starts[e + 1] - (int)first, N, row0, blockIdx.x * BN,
                                                    0, K, K, TB ? K : N, N, alpha, beta, false);
 }
 
@@ -23,7 +23,7 @@ template <int BM, int BN, int WARPS_M, int WARPS_N>
 __device__ void weights(float *dw, const elem *a, const elem *b, const int *starts, int N, int K, float alpha, float beta) {
     int e = blockIdx.z;
     int64_t first = starts[e];
-    gemm_tile<true, false, BM, BN, WARPS_M, WARPS_N>(dw + (int64_t)e * N * K, a + first * N, b + first * K, N, K, blockIdx.y * BM, blockIdx.x * BN,
+    gemm_tile<true, false, BM, BN, WARPS_M, WARPS_N>(dw, (int64_t)e * N * K, a + first * N, b + first * K, N, K, blockIdx.y * BM, blockIdx.x * BN,
                                                      0, starts[e + 1] - (int)first, N, K, K, alpha, beta, true);
 }
 

@@ -22,7 +22,7 @@ __device__ void gemm(void *out, const elem *a, const elem *b, int M, int N, int 
     tile_of<BM, BN>(blockIdx.x, M, N, row0, col0);
     bool parts = gridDim.z > 1;
     if (parts) out = (float *)out + (int64_t)blockIdx.z * M * N, ldd = N, beta = 0.f;
-    gemm_tile<TA, TB, BM, BN, WARPS_M, WARPS_N>(out, a, b, M, N, row0, col0, k0, min(K, k0 + per), lda, ldb, ldd, alpha, beta, parts || f32);
+    gemm_tile<TA, TB, BM, BN, WARPS_M, WARPS_N>(out, 0, a, b, M, N, row0, col0, k0, min(K, k0 + per), lda, ldb, ldd, alpha, beta, parts || f32);
 }
 
 // Grid (tiles of M times tiles of N, 1, parts of K), block 32 WM WN, dynamic shared memory 4 stages of (BM + BN) 64 bytes.

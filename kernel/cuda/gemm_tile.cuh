@@ -39,10 +39,10 @@ struct Operand {
     }
 };
 
-// D's tile at row0, col0 over the inner values k0 to k1; D is fp32 where f32 says so. Block 32 WARPS_M WARPS_N, dynamic shared memory 4
+// D's tile at row0, col0 over the inner values k0 to k1; D begins at element out0 of out and is fp32 where f32 says so. Block 32 WARPS_M WARPS_N, dynamic shared memory 4
 // stages of (BM + BN) 64 bytes.
 template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
-__device__ void gemm_tile(void *out, const elem *a, const elem *b, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
+__device__ void gemm_tile(void *out, int64_t out0, const elem *a, const elem *b, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
                           float alpha, float beta, bool f32) {
     constexpr int BK = 32, STAGES = 4, THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
     constexpr int SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2;
@@ -117,6 +117,6 @@ __device__ void gemm_tile(void *out, const elem *a, const elem *b, int M, int N,
         for (int h = 0; h < 2; h++) {
             int r = row0 + wm + i * 16 + h * 8 + lane / 4;
             if (r >= M) continue;
-            store_row<NT>(o32, o16, f32, beta, r * ldd, col0 + wn, N, [&](int j, int e) { return alpha * acc[i][j][2 * h + e]; });
+            store_row<NT>(o32, o16, f32, beta, out0 + r * ldd, col0 + wn, N, [&](int j, int e) { return alpha * acc[i][j][2 * h + e]; });
         }
 }
