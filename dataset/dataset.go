@@ -167,8 +167,17 @@ func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.
 	return report, nil
 }
 
+// onlyNumbers tells whether the model has no tokenizer: then rows must be ids.
+func onlyNumbers(tok Tokenizer) bool {
+	t, ok := tok.(interface{ OnlyNumbers() bool })
+	return ok && t.OnlyNumbers()
+}
+
 // checkTokenizer refuses a tokenizer with which no model could learn to stop.
 func checkTokenizer(tok Tokenizer) error {
+	if onlyNumbers(tok) {
+		return nil
+	}
 	if _, ok := tok.EOS(); !ok {
 		return fmt.Errorf("prepare data: the tokenizer names no end token (eos_token), so a model could not learn to stop")
 	}

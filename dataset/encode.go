@@ -1,6 +1,10 @@
 package dataset
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+)
 
 // Reasons for which a row is dropped, in the order of the report.
 const (
@@ -36,6 +40,9 @@ type buffers struct{ ids, labels []int32 }
 func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) {
 	if ex.Empty != "" {
 		return encoded{drop: ex.Empty}, nil
+	}
+	if ex.IDs == nil && onlyNumbers(tok) {
+		return encoded{}, tokenizer.ErrNumbers
 	}
 	if ex.Conversation != nil {
 		return encodeConversation(ex.Conversation, cfg)

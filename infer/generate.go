@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -65,6 +66,9 @@ func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env
 	}
 	if err := s.UseAdapter(adapterDir); err != nil {
 		return nil, errors.Join(err, s.Close())
+	}
+	if s.Base.Tokenizer.OnlyNumbers() {
+		return nil, errors.Join(fmt.Errorf("generate: %w", tokenizer.ErrNumbers), s.Close())
 	}
 	g := &Generator{Session: s, adapterDir: adapterDir, eos: map[int32]bool{}}
 	for _, id := range s.Base.Config.EOS {

@@ -1,6 +1,8 @@
 package infer
 
 import (
+	"slices"
+
 	"fmt"
 
 	"github.com/tierlora/tierlora/graph"
@@ -44,6 +46,7 @@ type logitsRun struct {
 	run                                   graph.Runner
 	store                                 graph.Store
 	ids, positions, cuQ, cuK, start, rows []int32
+	names                                 []string // what Put sends
 }
 
 func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
@@ -52,21 +55,27 @@ func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache start": &r.start, "logit rows": &r.rows,
 	} {
 		t, err := m.Tensor(l.prefix + name)
+		if err != nil && name == "positions" { // a model whose layers all go without has none
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
 		*dst = t.I32()
+		r.names = append(r.names, l.prefix+name)
 	}
+	slices.Sort(r.names)
 	return r, nil
 }
 
 // forward runs up to T tokens that follow start earlier ones. The logits are those of the last len(rows)
 // tokens.
 func (r *logitsRun) forward(ids []int32, start int) error {
-	for t := range r.ids {
-		r.ids[t], r.positions[t] = 0, 0
-		if t < len(ids) {
-			r.ids[t], r.positions[t] = ids[t], int32(start+t)
+	clear(r.ids)
+	copy(r.ids, ids)
+	for t := range r.positions {
+		if r.positions[t] = 0; t < len(ids) {
+			r.positions[t] = int32(start + t)
 		}
 	}
 	r.cuQ[0], r.cuQ[1] = 0, int32(len(ids))
@@ -75,8 +84,7 @@ func (r *logitsRun) forward(ids []int32, start int) error {
 	for i := range r.rows {
 		r.rows[i] = int32(max(0, len(ids)-len(r.rows)+i))
 	}
-	p := r.step.prefix
-	if err := r.store.Put(p+"input_ids", p+"positions", p+"cu_seqlens", p+"cu_keys", p+"cache start", p+"logit rows"); err != nil {
+	if err := r.store.Put(r.names...); err != nil {
 		return err
 	}
 	return r.run.Run("main")

@@ -58,7 +58,7 @@ type Config struct {
 	DenseLayers     []int // these layers have none
 	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
 	RouterAuxLoss float64
-	BOS, EOS      []int  // token ids; nil when the file names none
+	BOS, EOS      []int  // token ids of the vocabulary; none when the file names none
 	DType         string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
 	// Quantization is how the checkpoint stores its linear layers; nil = as numbers.
 	Quantization *Quantization
@@ -193,8 +193,9 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.Float("rms_norm_eps", &c.RMSNormEps)
 	k.activation(c, d)
 	k.Bool("tie_word_embeddings", &c.TieEmbeddings)
-	c.BOS = k.ids("bos_token_id")
-	c.EOS = k.ids("eos_token_id")
+	outside := func(id int) bool { return id < 0 || id >= c.VocabSize } // never the id of a token: small models keep their class's
+	c.BOS = slices.DeleteFunc(k.ids("bos_token_id"), outside)
+	c.EOS = slices.DeleteFunc(k.ids("eos_token_id"), outside)
 	k.Text("torch_dtype", &c.DType)
 	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
@@ -256,12 +257,6 @@ func (c Config) problems() map[string]string {
 	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
 	for i, kind := range c.LayerTypes {
 		check(kind == FullAttention || kind == SlidingAttention, "layer_types", "[%d] = %q: supported are %s and %s", i, kind, FullAttention, SlidingAttention)
-	}
-	for _, id := range c.BOS {
-		check(id >= 0 && id < c.VocabSize, "bos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
-	}
-	for _, id := range c.EOS {
-		check(id >= 0 && id < c.VocabSize, "eos_token_id", "= %d: outside the vocabulary of %d", id, c.VocabSize)
 	}
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
 	c.expertProblems(check)

@@ -130,6 +130,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{"llama", ``, func(c model.Config) any { return c.RMSNormEps }, 1e-6},
 		{"llama", ``, func(c model.Config) any { return c.BOS }, []int(nil)},
+		{"llama", `"eos_token_id":[2,-1,100,99]`, func(c model.Config) any { return c.EOS }, []int{2, 99}},
 		{"llama", `"bos_token_id":null,"eos_token_id":[2,3]`, func(c model.Config) any { return c.EOS }, []int{2, 3}},
 		{"llama", `"attention_bias":true,"mlp_bias":true`, func(c model.Config) any { return [3]bool{c.QKVBias, c.OBias, c.MLPBias} }, [3]bool{true, true, true}},
 		{"qwen2", `"attention_bias":true`, func(c model.Config) any { return [3]bool{c.QKVBias, c.OBias, c.MLPBias} }, [3]bool{true, false, false}},

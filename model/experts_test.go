@@ -127,7 +127,7 @@ func TestExpertsRefuse(t *testing.T) {
 		{"gpt_oss", `"swiglu_limit":5.0`, `swiglu_limit = 5.0: gpt_oss limits what its experts gate at 7`},
 		{"gpt_oss", `"experts_per_token":2`, `experts_per_token = 2, but num_experts_per_tok is 4`},
 		{"gpt_oss", `"attention_bias":false`, `attention_bias = false: gpt_oss always has biases in its attention`},
-		{"gpt_oss", `"quantization_config":{"quant_method":"mxfp4"}`, `quantization_config = {"quant_method":"mxfp4"}: checkpoints that are already quantised are not supported`},
+		{"gpt_oss", `"quantization_config":{"quant_method":"mxfp4"}`, `quantization_config = {"quant_method":"mxfp4"}: weights in MXFP4 are not read yet; use the model`},
 		{"qwen3_moe", `"decoder_sparse_step":0`, `decoder_sparse_step = 0: must be 1 or more`},
 		{"qwen3_moe", `"moe_intermediate_size":0`, `moe_intermediate_size = 0: must be 1 to`},
 		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},

@@ -65,7 +65,7 @@ func (c *Config) readQuantization(k *Keys, d Dialect) {
 		of.Drop("dequantize")
 		of.unknown()
 	case q.Method == MXFP4:
-		k.Fail(quantizationKey, "= %s: weights in MXFP4 are read of gpt-oss alone; %s", shown(raw), useOriginal)
+		k.Fail(quantizationKey, "= %s: weights in MXFP4 are not read yet; %s", shown(raw), useOriginal)
 	case other:
 		k.Fail(quantizationKey, "= %s: weights that %s has quantised are not supported; %s", shown(raw), name, useOriginal)
 	case q.Method == "":

@@ -50,8 +50,8 @@ if wants side; then
 		ref stories260K-nf4 --model configs/assets/stories260K --rows 4 --tokens 128 --draws 16 --nf4 $nf4 & jobs+=($!)
 		every() {
 			local family status=0
-			for family in qwen3 smollm3 granite olmo2 mistral gemma2 gemma3 phi3 phi3_head_96; do ref "$family" --family "$family" --rows 4 || status=1; done
-			ref qwen3-nf4 --family qwen3 --rows 4 --nf4 $nf4 && return $status
+			for family in qwen3 smollm3 granite olmo2 mistral gemma2 gemma3 phi3 phi3_head_96; do ref "$family" --family "$family" --rows 4 --draws 16 || status=1; done
+			ref qwen3-nf4 --family qwen3 --rows 4 --draws 16 --nf4 $nf4 && return $status
 		}
 		every & jobs+=($!)
 		if [ -n "${TRAINER_SMOLLM2:-}" ] && [ -n "${TRAINER_DATA:-}" ]; then

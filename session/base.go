@@ -63,7 +63,7 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if b.Config, err = families.LoadConfig(dir); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	if b.Tokenizer, err = tokenizer.Load(dir); err != nil {
+	if b.Tokenizer, err = orNumbers(b.Config)(tokenizer.Load(dir)); err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if env.WithoutWeights && weights.HasNone(dir) {
@@ -82,6 +82,16 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
 	}
 	return b, b.findQuantised()
+}
+
+// orNumbers is what was loaded, or a stand-in where the folder holds no tokenizer: rows of ids need none.
+func orNumbers(c model.Config) func(*tokenizer.Tokenizer, error) (*tokenizer.Tokenizer, error) {
+	return func(t *tokenizer.Tokenizer, err error) (*tokenizer.Tokenizer, error) {
+		if errors.Is(err, tokenizer.ErrNone) {
+			return tokenizer.Numbers(c.VocabSize)
+		}
+		return t, err
+	}
 }
 
 func (b *Base) findQuantised() (err error) {
@@ -135,7 +145,7 @@ func (b *Base) openFS(fsys fs.FS) error {
 	if b.Config, err = families.ParseConfig(raw); err != nil {
 		return fmt.Errorf("open base model %q: config.json: %w", b.Name, err)
 	}
-	if b.Tokenizer, err = tokenizer.LoadFS(fsys, "."); err != nil {
+	if b.Tokenizer, err = orNumbers(b.Config)(tokenizer.LoadFS(fsys, ".")); err != nil {
 		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
 	if b.Weights, err = weights.OpenFS(fsys, "."); err == nil {

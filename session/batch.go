@@ -18,14 +18,18 @@ type Batch struct {
 // BindBatch finds a plan's data in its memory, by the names that Declare gave.
 func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 	b := &Batch{store: m, prefix: prefix}
-	for name, dst := range map[string]*[]int32{"input_ids": &b.IDs, "positions": &b.Positions, "cu_seqlens": &b.Cu} {
+	for name, dst := range map[string]*[]int32{"input_ids": &b.IDs, "cu_seqlens": &b.Cu} {
 		t, err := m.Tensor(prefix + name)
 		if err != nil {
 			return nil, err
 		}
 		*dst = t.I32()
 	}
-	b.names = []string{prefix + "input_ids", prefix + "positions", prefix + "cu_seqlens"}
+	b.names = []string{prefix + "input_ids", prefix + "cu_seqlens"}
+	if t, err := m.Tensor(prefix + "positions"); err == nil { // a model whose layers all go without has none
+		b.Positions = t.I32()
+		b.names = append(b.names, prefix+"positions")
+	}
 	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
 		b.counter = t.I32()
 		b.names = append(b.names, adapter.DropoutCounter)

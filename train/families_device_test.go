@@ -55,8 +55,12 @@ func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *
 	return all
 }
 
-// TestGPUFamilyGradients holds bf16's error to 1.5 times PEFT's own for every family, fp16 to an eighth of that and fp32 to
-// the CPU's; over NF4 weights too, whose errors PEFT was not asked for.
+func finite(x []float64) bool {
+	return !slices.ContainsFunc(x, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+}
+
+// TestGPUFamilyGradients holds bf16's error to 1.5 times PEFT's own for every family, those of fp16 and TF32 to a quarter of
+// that and fp32 to the CPU's; over NF4 weights too.
 func TestGPUFamilyGradients(t *testing.T) {
 	gputest.Need(t)
 	nf4 := quant.Default()
@@ -72,14 +76,20 @@ func TestGPUFamilyGradients(t *testing.T) {
 				if p.Scaled() {
 					scale = Default().LossScale
 				}
+				got := rowGradients(t, on, m, scheme, scale)
+				for p.Scaled() && !finite(got) && scale > 1 { // as a run does
+					scale /= 2
+					got = rowGradients(t, on, m, scheme, scale)
+				}
 				var e errorNorm
-				e.add(rowGradients(t, on, m, scheme, scale), want)
+				e.add(got, want)
 				on.Close() //nolint:errcheck // the numbers were read
 				limit := worse * m.Runs(t).BF16.Gradient
+				if scheme != nil {
+					limit = max(limit, worse*m.Runs(t).BF16.GradientNF4)
+				}
 				switch p {
-				case kernel.PrecisionFP16:
-					limit /= 8
-				case kernel.PrecisionTF32:
+				case kernel.PrecisionFP16, kernel.PrecisionTF32:
 					limit /= 4
 				case kernel.PrecisionFP32:
 					limit = 1e-4

@@ -32,6 +32,7 @@ type Tokenizer struct {
 	rewritten bool
 
 	bos, eos, pad int32 // -1: none
+	numbers       bool  // no tokenizer: see Numbers
 	files         map[string][]byte
 }
 

@@ -30,7 +30,10 @@ type FamilyRuns struct {
 	BF16 struct { // error of PEFT's own bf16 against fp32 over the curve's rows, one by one, with the adapter NAME.lora
 		Logits   float64 `json:"logits"`
 		Gradient float64 `json:"gradient"`
-		Curve    float64 `json:"curve"` // of the curve's losses, relative, in the mean; experts alone
+		// Of mixtures of experts alone, where a token may be given to another expert: the gradient's over NF4 weights, and
+		// that of the curve's losses, relative, in the mean.
+		GradientNF4 float64 `json:"gradient_nf4"`
+		Curve       float64 `json:"curve"`
 	} `json:"bf16"`
 	Curve struct { // of PEFT over NF4 weights, from the adapter NAME.lora
 		Loss     []float64 `json:"loss"`

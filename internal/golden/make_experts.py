@@ -121,6 +121,15 @@ def in_bf16(m):
     return low
 
 
+def in_nf4(m):
+    """A copy whose linear layers have the numbers of NF4."""
+    m = copy.deepcopy(m)
+    for n, module in m.named_modules():
+        if isinstance(module, torch.nn.Linear) and n != "lm_head":
+            module.weight.data = nf4(module.weight.data.clone())
+    return m
+
+
 def bf16_errors(model, adapter):
     """The error of PEFT's own bf16 (base in bf16, adapter in fp32, autocast) against fp32, as norms over the rows' logits and
     gradients, each row a batch of its own. An expert without a token has no gradient."""
@@ -147,9 +156,7 @@ def bf16_errors(model, adapter):
 def curve(m, adapter, lr, steps=20, batch=4, low=False):
     """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4; low: in bf16."""
     from peft import PeftModel
-    for n, module in m.named_modules():
-        if isinstance(module, torch.nn.Linear) and n != "lm_head":
-            module.weight.data = nf4(module.weight.data.clone())
+    m = in_nf4(m)
     m = in_bf16(m) if low else m
     peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()  # no dropout
     params = [p for _, p in sorted(peft.named_parameters()) if p.requires_grad]
@@ -203,7 +210,8 @@ def main():
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr)
         low = curve(copy.deepcopy(m), out / (name + ".lora"), lr, low=True)["loss"]
         off = [abs(a - b) / b for a, b in zip(low, runs["curve"]["loss"])]
-        runs["bf16"] = bf16_errors(m, out / (name + ".lora")) | {"curve": sum(off) / len(off)}
+        over = bf16_errors(in_nf4(m), out / (name + ".lora"))["gradient"]
+        runs["bf16"] = bf16_errors(m, out / (name + ".lora")) | {"curve": sum(off) / len(off), "gradient_nf4": over}
         print(name, "bf16", runs["bf16"])
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1],
               "lead of the experts", runs["curve"]["lead"])

@@ -102,9 +102,16 @@ func TestExperts(t *testing.T) {
 		if !(math.Sqrt(d) <= 1e-5*math.Sqrt(size)) {
 			t.Errorf("%s: the gradient is off by %.3g of %.3g", name, math.Sqrt(d), math.Sqrt(size))
 		}
-		for i, b := range bfFloats(out[5]) {
-			if !(math.Abs(b) <= 1) { // a product less what it was rounded to: rows of tens
-				t.Fatalf("%s: element %d of a product less itself is %v", name, i, b)
+		for at, slot := range order { // a product less what it was rounded to
+			e := int(experts[slot])
+			for c := range s.C {
+				sum := 0.0
+				for n := range s.N {
+					sum += got[at*s.N+n] * w[(e*s.C+c)*s.N+n]
+				}
+				if b := bfFloats(out[5][2*(at*s.C+c):][:2])[0]; !(math.Abs(b) <= math.Abs(sum)/256+1e-3) {
+					t.Fatalf("%s: element %d of row %d of a product, %v, less itself is %v", name, c, at, sum, b)
+				}
 			}
 		}
 	}

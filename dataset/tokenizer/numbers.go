@@ -1,0 +1,30 @@
+package tokenizer
+
+import (
+	"errors"
+	"strconv"
+)
+
+// Numbers is the stand-in for the tokenizer of a folder that holds none: its tokens are the ids themselves, written as
+// numbers, and no text has an id. Rows of ids need no more.
+func Numbers(vocabulary int) (*Tokenizer, error) {
+	t := &Tokenizer{files: map[string][]byte{}, bos: -1, eos: -1, pad: -1, numbers: true}
+	t.scratch.New = func() any { return new(scratch) }
+	ids := make([]entry, vocabulary)
+	for i := range ids {
+		ids[i] = entry{strconv.Itoa(i), int64(i)}
+	}
+	m := new(bpe)
+	if err := m.fill(ids, nil); err != nil {
+		return nil, err
+	}
+	t.model, t.vocab = m, m.names()
+	return t, t.addTokens(nil)
+}
+
+// ErrNumbers is why no text can be read with Numbers.
+var ErrNumbers = errors.New("the model's folder holds no tokenizer (tokenizer.json, or vocab.json with merges.txt), so a text has no ids: " +
+	"put the model's tokenizer there, or give rows of input_ids and labels (format tokenized)")
+
+// OnlyNumbers tells whether the tokenizer is the stand-in for none.
+func (t *Tokenizer) OnlyNumbers() bool { return t.numbers }
