@@ -2,10 +2,15 @@ package infer
 
 import (
 	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/session"
 )
 
 // TestFamiliesGenerateAsTransformers continues prompts greedily, token by token over the cache.
@@ -25,5 +30,39 @@ func TestFamiliesGenerateAsTransformers(t *testing.T) {
 				t.Errorf("%s: after %v ids %v, transformers %v", m.Name, w.Prompt, ids, w.New)
 			}
 		}
+	}
+}
+
+// TestNoLayerHasPositions: a model whose layers all go without positions has no place for them in its batches.
+func TestNoLayerHasPositions(t *testing.T) {
+	m := golden.FamilyModel{Folder: "llama_like", Name: "smollm3"}
+	dir := m.Dir(t)
+	path := filepath.Join(dir, "config.json")
+	var config map[string]any
+	if err := json.Unmarshal(golden.ReadFile(t, path), &config); err != nil {
+		t.Fatal(err)
+	}
+	config["no_rope_layers"] = make([]int, int(config["num_hidden_layers"].(float64)))
+	raw, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g := generator(t, dir, "")
+	ids, _, err := g.generateIDs(context.Background(), m.Runs(t).Texts[0].Prompt, GenerateOptions{MaxTokens: 4}, nil, nil)
+	if err != nil || len(ids) != 4 {
+		t.Errorf("ids %v, %v", ids, err)
+	}
+	rows := filepath.Join(t.TempDir(), "rows.jsonl")
+	if err := os.WriteFile(rows, []byte(`{"input_ids":[5,6,7,8],"labels":[-100,6,7,8]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	data := dataset.Default()
+	data.Path, data.Format, data.MaxLength = rows, "tokenized", 16
+	report, err := Evaluate(context.Background(), EvalOptions{Options: session.Options{Model: dir, Device: "cpu"}, Data: data, BatchSize: 1}, session.Env{})
+	if err != nil || report.TrainedTokens != 3 {
+		t.Errorf("evaluation %+v, %v", report, err)
 	}
 }
