@@ -1,30 +1,16 @@
 package model_test
 
 import (
-	"encoding/json"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/model"
-	"github.com/tierlora/tierlora/model/families"
 )
 
 // TestReleasesWithExperts reads the config.json of releases, in transformers 4's spelling and in 5's.
 func TestReleasesWithExperts(t *testing.T) {
-	data, err := os.ReadFile("testdata/experts_releases.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []struct {
-		Name, Source string
-		Config       json.RawMessage
-	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
 	plain := model.RopeScaling{Type: "default"}
 	mixtral := model.Config{
 		ModelType: "mixtral", VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 14336, NumLayers: 32, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
@@ -45,22 +31,7 @@ func TestReleasesWithExperts(t *testing.T) {
 		LayerTypes: slices.Repeat([]string{model.SlidingAttention, model.FullAttention}, 12), Experts: 32, ExpertsPerToken: 4, ExpertSize: 2880, NormTopK: true,
 	}
 	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large, gptOSS}
-	if len(all) != len(want) {
-		t.Fatalf("%d releases, want %d", len(all), len(want))
-	}
-	for i, r := range all {
-		got, err := families.ParseConfig(r.Config)
-		if err != nil {
-			t.Errorf("%s, %s: %v", r.Name, r.Source, err)
-		} else if !reflect.DeepEqual(got, want[i]) {
-			t.Errorf("%s, %s:\n%+v, want\n%+v", r.Name, r.Source, got, want[i])
-		}
-		// A key that a new release brings is refused by name.
-		text := strings.Replace(string(r.Config), "{", `{"n_shared_experts": 2, `, 1)
-		if _, err := families.ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), "n_shared_experts = 2: this part of a mixture of experts is not supported") {
-			t.Errorf("%s with shared experts: %v", r.Name, err)
-		}
-	}
+	checkReleases(t, "experts_releases.json", want, `"n_shared_experts": 2`, "n_shared_experts = 2: this part of a mixture of experts is not supported", nil)
 }
 
 func TestExpertOptions(t *testing.T) {

@@ -1,30 +1,16 @@
 package model_test
 
 import (
-	"encoding/json"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/model"
-	"github.com/tierlora/tierlora/model/families"
 )
 
 // TestReleasesOfLlamaLikeFamilies reads the config.json of releases, in transformers 4's spelling and in 5's.
 func TestReleasesOfLlamaLikeFamilies(t *testing.T) {
-	data, err := os.ReadFile("testdata/llama_like_releases.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []struct {
-		Name, Source string
-		Config       json.RawMessage
-	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
 	nope := make([]bool, 36)
 	var ministral []string
 	for i := range nope {
@@ -62,22 +48,7 @@ func TestReleasesOfLlamaLikeFamilies(t *testing.T) {
 		HeadDim: 128, RMSNormEps: 1e-5, RopeTheta: 1e8, RopeScaling: plain, MaxPositions: 131072, SlidingWindow: 32768, LayerTypes: ministral,
 		HiddenAct: "silu", BOS: []int{1}, EOS: []int{2}, DType: "bfloat16",
 	}}
-	if len(all) != len(want) {
-		t.Fatalf("%d releases, want %d", len(all), len(want))
-	}
-	for i, r := range all {
-		got, err := families.ParseConfig(r.Config)
-		if err != nil {
-			t.Errorf("%s, %s: %v", r.Name, r.Source, err)
-		} else if !reflect.DeepEqual(got, want[i]) {
-			t.Errorf("%s, %s:\n%+v, want\n%+v", r.Name, r.Source, got, want[i])
-		}
-		// A key that a new release brings is refused by name.
-		text := strings.Replace(string(r.Config), "{", `{"gate_scale": 2, `, 1)
-		if _, err := families.ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), "gate_scale = 2: unknown key") {
-			t.Errorf("%s with a new key: %v", r.Name, err)
-		}
-	}
+	checkReleases(t, "llama_like_releases.json", want, `"gate_scale": 2`, "gate_scale = 2: unknown key", nil)
 }
 
 func TestLlamaLikeOptions(t *testing.T) {

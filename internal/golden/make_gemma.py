@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import make_families as families
+from make_llama_like import greedy, nll, quantised, rows, tokenizer
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -88,59 +89,6 @@ def as_saved(m, path):
     save_file(state, str(path), metadata={"format": "pt"})
 
 
-def rows():
-    """Eight rows that a model can learn: walks with a step of their own, the first tokens masked, two shorter."""
-    ids = torch.tensor([[(3 + 7 * r + t * (r + 1)) % families.VOCAB for t in range(T)] for r in range(8)])
-    labels = ids.clone()
-    for r in range(8):
-        labels[r, :1 + r % 4] = -100
-    lengths = [T, T, 5, T, T, 11, T, T]
-    return ids, labels, lengths
-
-
-def nll(model):
-    """Sum of NLL and trained tokens over the rows, each computed by itself."""
-    ids, labels, lengths = rows()
-    out, total, count = [], 0.0, 0
-    for r, n in enumerate(lengths):
-        x, y = ids[r:r + 1, :n], labels[r:r + 1, :n]
-        with torch.no_grad():
-            logits = model(input_ids=x).logits.double()
-        each = torch.nn.functional.cross_entropy(logits[0, :-1], y[0, 1:], ignore_index=-100, reduction="sum")
-        out.append({"input_ids": x[0].tolist(), "labels": y[0].tolist(), "nll": float(each)})
-        total, count = total + float(each), count + int((y[0, 1:] != -100).sum())
-    return {"rows": out, "mean_nll": total / count}
-
-
-def greedy(model, prompts, new=20):
-    """Greedy continuations, and the least lead of a best logit: ids must be equal where that is far above rounding."""
-    texts, lead = [], float("inf")
-    for p in prompts:
-        ids = torch.tensor([p])
-        for _ in range(new):
-            with torch.no_grad():
-                best = model(input_ids=ids).logits[0, -1].topk(2)
-            lead = min(lead, float(best.values[0] - best.values[1]))
-            ids = torch.cat([ids, best.indices[:1].reshape(1, 1)], 1)
-        with torch.no_grad():
-            made = model.generate(torch.tensor([p]), attention_mask=torch.ones(1, len(p)), max_new_tokens=new, do_sample=False, eos_token_id=None)
-        assert ids[0].tolist() == made[0].tolist(), "greedy is not what generate does"
-        texts.append({"prompt_ids": p, "new_ids": ids[0, len(p):].tolist()})
-    return texts, lead
-
-
-def quantised(model):
-    """Replaces the weight of every linear layer but the head by what its NF4 form stands for, in blocks of 64."""
-    import bitsandbytes.functional as BF
-    with torch.no_grad():
-        for n, mod in model.named_modules():
-            if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head"):
-                q, st = BF.quantize_4bit(mod.weight.data.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=False)
-                codes = torch.stack([q.view(-1) >> 4, q.view(-1) & 15], 1).reshape(-1).long()[:mod.weight.numel()]
-                mod.weight.copy_((st.code[codes] * st.absmax.repeat_interleave(64)[:codes.numel()]).reshape(mod.weight.shape))
-    return model
-
-
 def curve(model, adapter, lr, steps=20, batch=4):
     """AdamW with a rate that falls linearly and clipping, from PEFT's adapter in a folder."""
     from peft import PeftModel
@@ -188,15 +136,6 @@ def bf16_errors(model, adapter):
         p.data = p.data.bfloat16()
     ref, got = run(copy.deepcopy(model), False), run(low, True)
     return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
-
-
-def tokenizer(path):
-    """A character of ASCII for each id from 3 on."""
-    from tokenizers import AddedToken, Tokenizer, models
-    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2, **{chr(i - 3 + 0x40): i for i in range(3, families.VOCAB)}}
-    t = Tokenizer(models.BPE(vocab, [], unk_token="<unk>"))
-    t.add_special_tokens([AddedToken(s, special=True) for s in ("<unk>", "<s>", "</s>")])
-    t.save(str(path))
 
 
 def main():

@@ -79,50 +79,8 @@ func TestExpertGradientsEqualPEFT(t *testing.T) {
 	for name, tensors := range map[string]int{"gpt_oss": 16, "mixtral_balanced": 68, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
 			dir := expertPath(t, name+".lora")
-			ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
-			saved, err := adapter.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lora := saved.Config
-			saved.Close()
-			lora.Dropout = 0
-			ids, labels, shape := ref.Ints("input_ids"), ref.Ints("labels"), ref.Shape("input_ids")
-			B, T := shape[0], shape[1]
-			method := adapter.Methods["lora"]
 			c := loadConfig(t, expertPath(t, name+".config.json"))
-			w := build(t, c, B, T, nn.Options{}, &method, lora)
-			loss := w.loss()
-			if b := w.Balance(); b != nil {
-				loss = b.Add(w.Net, loss, w.Batch("labels", kernel.T(kernel.I32, B*T)), w.Batch("scale", kernel.T(w.Float(), 1)), nil)
-			}
-			logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head)
-			grads := w.Grad(loss, w.trained.Params...)
-			r := w.start(t, openWeights(t, expertPath(t, file[name]+".safetensors"), c), append([]*nn.Value{loss, logits}, grads...)...)
-			r.load(dir, w.trained)
-			copy(r.ints("ids"), ids)
-			trained := 0
-			for i := range labels { // each place predicts the next one's label
-				next := int32(kernel.Untrained)
-				if i%T != T-1 {
-					next = labels[i+1]
-				}
-				if r.ints("labels")[i] = next; next >= 0 {
-					trained++
-				}
-			}
-			r.tensor("scale").F32()[0] = 1 / float32(trained)
-			r.run.Run("main")
-
-			if d, size := furthest(t, r.run.Tensor(loss).F32(), ref.Floats("loss")); !(d <= 1e-5*size) {
-				t.Errorf("loss %v, PEFT %v", r.run.Tensor(loss).F32(), ref.Floats("loss"))
-			}
-			want := ref.Floats("logits")
-			d, size := furthest(t, r.run.Tensor(logits).F32()[:len(want)], want)
-			t.Logf("logits within %.3g differ by at most %.3g", size, d)
-			if !(d <= 1e-4) {
-				t.Errorf("logits differ by up to %.3g, tolerance 1e-4", d)
-			}
+			w, r, grads, ref := runPEFT(t, dir, c, openWeights(t, expertPath(t, file[name]+".safetensors"), c))
 			if got := len(ref.Names()) - 4; got != tensors || len(w.trained.List()) != tensors {
 				t.Errorf("%d gradients, PEFT has %d, want %d", len(w.trained.List()), got, tensors)
 			}

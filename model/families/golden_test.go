@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 func readFile(t testing.TB, path string) []byte {
@@ -71,6 +72,56 @@ func TestLogitsEqualTransformers(t *testing.T) {
 	}
 }
 
+// runPEFT runs a step with the adapter that PEFT made in a folder, over the rows that its gradients are of, and compares loss and
+// logits.
+func runPEFT(t *testing.T, dir string, c model.Config, from *weights.Set) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
+	t.Helper()
+	ref = golden.Open(t, filepath.Join(dir, "grads.safetensors"))
+	saved, err := adapter.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lora := saved.Config
+	saved.Close()
+	lora.Dropout = 0
+	ids, labels, shape := ref.Ints("input_ids"), ref.Ints("labels"), ref.Shape("input_ids")
+	B, T := shape[0], shape[1]
+	method := adapter.Methods["lora"]
+	w = build(t, c, B, T, nn.Options{}, &method, lora)
+	loss := w.loss()
+	if b := w.Balance(); b != nil {
+		loss = b.Add(w.Net, loss, w.Batch("labels", kernel.T(kernel.I32, B*T)), w.Batch("scale", kernel.T(w.Float(), 1)), nil)
+	}
+	logits := w.logits()
+	grads = w.Grad(loss, w.trained.Params...)
+	r = w.start(t, from, append([]*nn.Value{loss, logits}, grads...)...)
+	r.load(dir, w.trained)
+	copy(r.ints("ids"), ids)
+	trained := 0
+	for i := range labels { // each place predicts the next one's label
+		next := int32(kernel.Untrained)
+		if i%T != T-1 {
+			next = labels[i+1]
+		}
+		if r.ints("labels")[i] = next; next >= 0 {
+			trained++
+		}
+	}
+	r.tensor("scale").F32()[0] = 1 / float32(trained)
+	r.run.Run("main")
+
+	if d, size := furthest(t, r.run.Tensor(loss).F32(), ref.Floats("loss")); !(d <= 1e-5*size) {
+		t.Errorf("loss %v, PEFT %v", r.run.Tensor(loss).F32(), ref.Floats("loss"))
+	}
+	want := ref.Floats("logits")
+	d, size := furthest(t, r.run.Tensor(logits).F32()[:len(want)], want)
+	t.Logf("logits within %.3g differ by at most %.3g", size, d)
+	if !(d <= 1e-4) {
+		t.Errorf("logits differ by up to %.3g, tolerance 1e-4", d)
+	}
+	return w, r, grads, ref
+}
+
 // TestGradientsEqualPEFT compares loss, logits and gradients of adapters that PEFT made.
 func TestGradientsEqualPEFT(t *testing.T) {
 	adapters := 0
@@ -81,46 +132,7 @@ func TestGradientsEqualPEFT(t *testing.T) {
 		}
 		adapters++
 		t.Run(m.name, func(t *testing.T) {
-			ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
-			saved, err := adapter.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lora := saved.Config
-			saved.Close()
-			lora.Dropout = 0
-			ids, labels, shape := ref.Ints("input_ids"), ref.Ints("labels"), ref.Shape("input_ids")
-			B, T := shape[0], shape[1]
-			method := adapter.Methods["lora"]
-			w := build(t, m.config(t), B, T, nn.Options{}, &method, lora)
-			loss := w.loss()
-			logits := w.logits()
-			grads := w.Grad(loss, w.trained.Params...)
-			r := w.start(t, m.open(t), append([]*nn.Value{loss, logits}, grads...)...)
-			r.load(dir, w.trained)
-			copy(r.ints("ids"), ids)
-			trained := 0
-			for i := range labels { // each place predicts the next one's label
-				next := int32(kernel.Untrained)
-				if i%T != T-1 {
-					next = labels[i+1]
-				}
-				if r.ints("labels")[i] = next; next >= 0 {
-					trained++
-				}
-			}
-			r.tensor("scale").F32()[0] = 1 / float32(trained)
-			r.run.Run("main")
-
-			if d, size := furthest(t, r.run.Tensor(loss).F32(), ref.Floats("loss")); !(d <= 1e-5*size) {
-				t.Errorf("loss %v, PEFT %v", r.run.Tensor(loss).F32(), ref.Floats("loss"))
-			}
-			want := ref.Floats("logits")
-			d, size := furthest(t, r.run.Tensor(logits).F32()[:len(want)], want)
-			t.Logf("logits within %.3g differ by at most %.3g", size, d)
-			if !(d <= 1e-4) {
-				t.Errorf("logits differ by up to %.3g, tolerance 1e-4", d)
-			}
+			w, r, grads, ref := runPEFT(t, dir, m.config(t), m.open(t))
 			if got := len(ref.Names()) - 4; got != len(grads) {
 				t.Errorf("%d gradients, PEFT has %d", len(grads), got)
 			}
