@@ -53,11 +53,11 @@ func (r *recorder) step() int { return r.state.GlobalStep }
 // begin starts the clocks.
 func (r *recorder) begin() {
 	r.began = time.Now()
-	r.clock.resume()
+	r.clock.resume(r.began)
 }
 
 // resumeClock starts a step's time anew where an evaluation or a save came between.
-func (r *recorder) resumeClock() { r.clock.resume() }
+func (r *recorder) resumeClock() { r.clock.resume(time.Now()) }
 
 // record counts a step that is done, and logs it where that is due. Of a step that is not finite the error is
 // ErrNotFinite, and nothing is counted.

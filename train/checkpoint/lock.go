@@ -69,13 +69,20 @@ var lockFile = systemLock
 // serves too, or where there are none because the holder's sign of life stops.
 func Acquire(dir string) (*Lock, error) {
 	l := &Lock{path: filepath.Join(dir, LockFile), me: newHolder()}
-	var err error
-	if l.made, err = makeDirs(dir); err != nil {
-		return nil, fmt.Errorf("make output_dir: %w", err)
-	}
-	for {
-		err := l.take()
-		if errors.Is(err, fs.ErrNotExist) { // the one before has just removed it
+	for tries := 0; ; {
+		made, err := makeDirs(dir)
+		if errors.Is(err, fs.ErrNotExist) && tries < 100 { // one above has just been removed
+			tries++
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make output_dir: %w", err)
+		}
+		if len(made) > len(l.made) {
+			l.made = made
+		}
+		err = l.take()
+		if errors.Is(err, fs.ErrNotExist) { // the one before has just removed it, or the folder that it had made
 			continue
 		}
 		if err != nil {

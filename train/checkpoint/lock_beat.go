@@ -22,9 +22,16 @@ func newHolder() Holder {
 	return Holder{PID: os.Getpid(), Host: host, Since: time.Now().UTC(), Token: hex.EncodeToString(token)}
 }
 
-// takeByBeat is for file systems without locks: the lock file names its holder, who touches it every so often.
+// takeByBeat is for file systems without locks: the lock file names its holder, who touches it every so often. Only
+// one process at a time looks and writes: the one that could create the claim beside the lock.
 func (l *Lock) takeByBeat() error {
 	l.me.Beat = true
+	claim := l.path + ".claim"
+	old, err := create(claim)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(claim) //nolint:errcheck // one that is left counts as dead after a while
 	if h := readHolder(l.path); h.Token != "" && h.alive(l.path) {
 		return errHeld
 	}
@@ -35,7 +42,9 @@ func (l *Lock) takeByBeat() error {
 	if err := atomicfile.Write(l.path, append(text, '\n')); err != nil {
 		return err
 	}
-	time.Sleep(settle) // of two that write at the same time, the one whose file stands has it
+	if old { // two may have removed a dead claim, one of them the other's new one: the one whose file stands has it
+		time.Sleep(settle)
+	}
 	if readHolder(l.path).Token != l.me.Token {
 		return errHeld
 	}
@@ -45,7 +54,28 @@ func (l *Lock) takeByBeat() error {
 }
 
 // settle is how long the writes of two that begin at once may be apart.
-var settle = 500 * time.Millisecond
+const settle = 500 * time.Millisecond
+
+// create makes a file that is not there, and waits while it is; one whose maker died (old) is replaced.
+func create(path string) (old bool, err error) {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err == nil {
+			return old, f.Close()
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return old, err
+		}
+		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > deadAfter {
+			old = true
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return old, err
+			}
+			continue
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
 
 // beat touches the lock file until Release.
 func (l *Lock) beat() {

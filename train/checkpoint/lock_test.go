@@ -15,9 +15,9 @@ import (
 // withoutLocks makes the file system one that has no locks.
 func withoutLocks(t *testing.T) {
 	t.Helper()
-	old, oldSettle := lockFile, settle
-	lockFile, settle = func(*os.File) error { return errNoLocks }, 20*time.Millisecond
-	t.Cleanup(func() { lockFile, settle = old, oldSettle })
+	old := lockFile
+	lockFile = func(*os.File) error { return errNoLocks }
+	t.Cleanup(func() { lockFile = old })
 }
 
 func bothKinds(t *testing.T, f func(t *testing.T)) {
@@ -95,6 +95,52 @@ func TestManyAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFolderGoesMeanwhile: each of many makes the folder, takes it and removes it with the lock.
+func TestFolderGoesMeanwhile(t *testing.T) {
+	bothKinds(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "a", "run")
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range 25 {
+					var held *HeldError
+					if l, err := Acquire(dir); err == nil {
+						if err := l.Release(); err != nil {
+							t.Error(err)
+						}
+					} else if !errors.As(err, &held) {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		wg.Wait()
+	})
+}
+
+// TestDeadClaimGoes: one that died while it looked at the lock keeps nobody out.
+func TestDeadClaimGoes(t *testing.T) {
+	withoutLocks(t)
+	dir := t.TempDir()
+	claim := filepath.Join(dir, LockFile+".claim")
+	long := time.Now().Add(-2 * deadAfter)
+	if err := errors.Join(os.WriteFile(claim, nil, 0o644), os.Chtimes(claim, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Acquire(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(claim); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the claim stays: %v", err)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestStaleLockGoes: a holder that was killed holds nothing.
