@@ -2,6 +2,7 @@
 
   tests.py packages   a line a package
   tests.py failed     what failing packages printed
+  tests.py names      the tests that failed, a line each
   tests.py skipped    skipped tests by reason, with their number
 """
 import re
@@ -47,6 +48,13 @@ def main():
         for part in packages(lines):
             if re.match(r"^(FAIL|panic)", part[-1]) or any(re.match(r"^\s*(--- FAIL|FAIL|panic:)", x) for x in part):
                 print("\n".join(x for x in part if not re.match(r"^(=== |\s*--- PASS)", x)))
+    elif what == "names":
+        for part in packages(lines):
+            where = END.match(part[-1])
+            names = [m.group(2) for x in part if (m := RESULT.match(x)) and m.group(1) == "FAIL"]
+            if names or re.match(r"^(FAIL|panic)", part[-1]):
+                package = where.group(2).rsplit("tierlora/", 1)[-1] if where else "?"
+                print(f"failed: {package}: {' '.join(names) or 'no test of it (a panic, a build that failed)'}")
     elif what == "skipped":
         passed = sum(1 for x in lines if (m := RESULT.match(x)) and m.group(1) == "PASS")
         reasons = {}

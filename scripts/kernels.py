@@ -4,7 +4,8 @@
 A source whose header has a line "// Elements: bf16, f16, f32." is compiled once for each of these element types
 (elem.cuh), to STEM.fatbin for bf16 and STEM_f16.fatbin, STEM_f32.fatbin; any other source once, to STEM.fatbin.
 Only stale forms are compiled (a form is fresh while the hash of its source, the headers it includes, the targets and the
-compiler is the one written beside it), at most two at a time. Each fatbin gets a .json with registers, shared memory and spills of
+compiler is the one written beside it), at most two at a time; what was compiled before from the same hash, in any working
+tree, is taken from $TRAINER_KERNEL_CACHE (default ~/.cache/tierlora/kernels; "off" compiles anew). Each fatbin gets a .json with registers, shared memory and spills of
 every kernel on every architecture; a kernel above kernel/cuda/budget.json fails the run.
 
   kernels.py            compile what is stale, print a line a file
@@ -14,13 +15,15 @@ every kernel on every architecture; a kernel above kernel/cuda/budget.json fails
   kernels.py --targets sm_90a,compute_90   other targets than the released ones, for work on one chip
   kernels.py --folder DIR                  another folder than kernel/cuda
 """
-import argparse, ctypes, glob, hashlib, json, os, re, sys
+import argparse, ctypes, glob, hashlib, json, os, re, sys, time
 from concurrent.futures import ProcessPoolExecutor
 
 COMPILER = "NVRTC 12.9.86"
 # 80 also serves 8.6 and 8.7, 120 also 12.1; PTX is for chips that no cubin serves.
 TARGETS = ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120", "compute_90", "compute_120"]
 JOBS = 2
+CACHE = os.environ.get("TRAINER_KERNEL_CACHE", os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")) + "/tierlora/kernels")
+UNUSED = 30 * 86400  # seconds after which an entry of the cache that nothing asked for goes
 
 
 def forms(folder):
@@ -162,6 +165,36 @@ def pack(out, parts):
     write(out, buf.raw)
 
 
+def cached(form, found):
+    """Takes a form from the cache. An entry that is damaged counts as none."""
+    path = f"{CACHE}/{found}"
+    try:
+        report, fatbin = open(path + ".json", "rb").read(), open(path + ".fatbin", "rb").read()
+        read = json.loads(report)
+        if read["key"] != found or read["sha256"] != hashlib.sha256(fatbin).hexdigest():
+            return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    for suffix in (".json", ".fatbin"):
+        os.utime(path + suffix)
+    write(outputs(form)[0], fatbin)
+    write(outputs(form)[1], report)
+    return True
+
+
+def keep(form, found):
+    """Puts a form into the cache, and takes out what was not asked for in a while. A full disk is no error."""
+    try:
+        os.makedirs(CACHE, exist_ok=True)
+        for old in glob.glob(CACHE + "/*"):
+            if time.time() - os.path.getmtime(old) > UNUSED:
+                os.remove(old)
+        for name in outputs(form):
+            write(f"{CACHE}/{found}{os.path.splitext(name)[1]}", open(name, "rb").read())
+    except OSError as e:
+        print(f"{CACHE}: not kept: {e}")
+
+
 def write(path, data):
     own = f"{path}.{os.getpid()}"  # two builds may run at once
     with open(own, "wb") as f:
@@ -191,6 +224,11 @@ def main():
     for out in glob.glob(a.folder + "/build/*.fatbin"):  # of a source that is gone: go:embed would take it along
         if os.path.basename(out) not in wanted:
             os.remove(out)
+    if CACHE != "off":
+        taken = [f for f in todo if cached(f, keys[f])]
+        todo = [f for f in todo if f not in taken]
+        if taken:
+            print(f"{len(taken)} fatbins as compiled before, from {CACHE}; {len(todo)} to compile", flush=True)
     parts, reports = {}, {}
     with ProcessPoolExecutor(max_workers=JOBS) as pool:
         for form, target, _, data, log in pool.map(compile_one, [(f, t, a.g) for f in todo for t in targets]):
@@ -203,8 +241,11 @@ def main():
             if len(parts[form]) == len(targets):
                 fatbin, report = outputs(form)
                 pack(fatbin, parts.pop(form))
-                text = {"key": keys[form], "compiler": COMPILER, "kernels": reports.get(form, {})}
+                text = {"key": keys[form], "sha256": hashlib.sha256(open(fatbin, "rb").read()).hexdigest(),
+                        "compiler": COMPILER, "kernels": reports.get(form, {})}
                 write(report, json.dumps(text, indent=1, sort_keys=True).encode())
+                if CACHE != "off":
+                    keep(form, keys[form])
                 print(f"{fatbin} {os.path.getsize(fatbin)} bytes", flush=True)
     budget, bad = {}, []
     if os.path.exists(a.folder + "/budget.json"):
