@@ -34,6 +34,8 @@ func (c *chip) Precision() kernel.Precision { return c.target.precision }
 // contextBytes is about what the driver takes of a device before a run has allocated anything.
 const contextBytes = 768 << 20
 
+func (*chip) Software() Software { return Software{} }
+
 func (*chip) Capabilities() Capabilities { return gpuCapabilities }
 
 // FreeMemory is what a card of the kind has when nothing else runs on it, less the part that GPU.FreeMemory leaves.

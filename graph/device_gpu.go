@@ -69,6 +69,17 @@ func (g *GPU) Workers() int { return g.workers }
 
 func (g *GPU) Precision() kernel.Precision { return g.gpu.Precision }
 
+// Software is the driver's, the kernels' and that of cuBLASLt, where that is used.
+func (g *GPU) Software() Software {
+	s := Software{Kernels: kernel.CompiledDigest()}
+	s.Driver, _ = gpu.Driver()
+	if g.gpu.BLAS != nil {
+		s.Libraries = []string{"cuBLASLt " + g.gpu.BLAS.Version}
+		s.Algorithms = g.gpu.Algorithms.Digest()
+	}
+	return s
+}
+
 func (g *GPU) Capabilities() Capabilities { return gpuCapabilities }
 
 // FreeMemory is what the driver says is free, less a part for its own needs: modules, graphs, libraries.

@@ -18,6 +18,8 @@ type Machine interface {
 	Precision() kernel.Precision
 	// Capabilities are what a layout may count on.
 	Capabilities() Capabilities
+	// Software is what else decides the last bits of its numbers.
+	Software() Software
 	// FreeMemory is what plans may take; known is false where the system does not say.
 	FreeMemory() (bytes int64, known bool, err error)
 	// Compile makes a plan laid out for the machine; see Builder.Compile.
@@ -27,6 +29,14 @@ type Machine interface {
 	// Bind gives a plan its memory.
 	Bind(p *Plan, s Store) (Runner, error)
 	Close() error
+}
+
+// Software is what a machine computes with. Equal programs on equal machines with equal software give equal bits.
+type Software struct {
+	Kernels    string   `json:"kernels,omitempty"`           // SHA-256 of the compiled GPU kernels; on a CPU the instruction set
+	Driver     string   `json:"driver,omitempty"`            // version of the GPU's driver
+	Libraries  []string `json:"libraries,omitempty"`         // name and version of those in use
+	Algorithms string   `json:"algorithms_sha256,omitempty"` // of those that libraries chose for the shapes used so far
 }
 
 // Capabilities are what a layout may count on.
@@ -137,6 +147,9 @@ func (c *CPU) Workers() int { return c.cpu.Workers() }
 func (*CPU) Precision() kernel.Precision { return kernel.PrecisionFP32 }
 
 // Capabilities of a CPU: what is on the host is all there is, and each call uses all cores.
+// Software names the instructions that GEMMs use.
+func (*CPU) Software() Software { return Software{Kernels: kernel.Instructions()} }
+
 func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256} }
 
 // FreeMemory is what Linux says is available without swapping.

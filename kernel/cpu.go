@@ -9,6 +9,9 @@ type CPU struct {
 	Scratch []byte
 }
 
+// Instructions names the set that this processor's GEMMs use, such as avx512: another rounds otherwise.
+func Instructions() string { return gemm.Instructions() }
+
 // NewCPU starts workers threads; 0 means one for each core.
 func NewCPU(workers int) *CPU { return &CPU{Pool: gemm.NewPool(workers)} }
 

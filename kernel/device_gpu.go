@@ -44,6 +44,9 @@ type DeviceTensor struct {
 	Ptr gpu.Ptr
 }
 
+// CompiledDigest is the SHA-256 of the compiled GPU kernels in this program, in hexadecimal.
+func CompiledDigest() string { return cuda.Digest() }
+
 // GPU is what GPU bodies are bound with.
 type GPU struct {
 	Precision  Precision

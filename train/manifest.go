@@ -2,14 +2,13 @@ package train
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"math"
 	"path/filepath"
 	"runtime"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/regular"
@@ -32,8 +31,13 @@ type Manifest struct {
 	Data      string `json:"data_sha256"`         // over the tokens and labels
 	Base      string `json:"base_weights_sha256"` // over every tensor's name, type, shape and SHA-256
 	Seed      uint64 `json:"seed"`
-	Steps     int    `json:"steps"`
 	Losses    string `json:"losses_sha256"` // over the float64 loss of each step, little endian
+	// What decides the last bits of the numbers, or the rows that a step sees. "" = not known, or none.
+	Tokenizer string         `json:"tokenizer_sha256,omitempty"` // over the files that are saved with the adapter
+	Plan      string         `json:"plan_sha256,omitempty"`      // over the calls of every program, with their places in memory
+	Software  graph.Software `json:"software"`
+	Steps     int            `json:"steps"`
+	Evidence  []Evidence     `json:"evidence,omitempty"` // ascending
 }
 
 // NewManifest fills in what the program and its configuration decide.
@@ -46,11 +50,7 @@ func NewManifest(program string, config []byte, seed uint64) Manifest {
 
 // SetLosses records the losses of all steps so far.
 func (m *Manifest) SetLosses(losses []float64) {
-	raw := make([]byte, 0, 8*len(losses))
-	for _, l := range losses {
-		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(l))
-	}
-	m.Steps, m.Losses = len(losses), hashBytes(raw)
+	m.Steps, m.Losses = len(losses), hashLosses(losses)
 }
 
 // Write saves the manifest in dir.

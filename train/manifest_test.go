@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -17,7 +18,7 @@ func TestManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ReadManifest(dir)
-	if err != nil || got != m {
+	if err != nil || !reflect.DeepEqual(got, m) {
 		t.Errorf("read back %+v (%v), want %+v", got, err, m)
 	}
 	// printf 'seed: 7\n' | sha256sum; printf '\0\0\0\0\0\0\360\77\0\0\0\0\0\0\340\77' | sha256sum

@@ -41,6 +41,9 @@ type cursor struct {
 	SinceLog  int64         `json:"trained_since_log"`
 	Optimizer int           `json:"optimizer_steps"`
 	Base      string        `json:"base"` // fingerprint of the base weights
+	// Batches is chainBatches of all steps so far.
+	Batches  string     `json:"batches_sha256,omitempty"`
+	Evidence []Evidence `json:"evidence,omitempty"`
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
@@ -80,6 +83,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	nll, trained := n.Loss*float64(w.Trained), int64(w.Trained)
 	p.NLL, p.Trained, p.SinceNLL, p.SinceLog = p.NLL+nll, p.Trained+trained, p.SinceNLL+nll, p.SinceLog+trained
 	r.result.Losses = p.Losses
+	r.witness(w)
 
 	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
@@ -93,7 +97,10 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 }
 
 // skip counts a step that is not finite and was left out.
-func (r *recorder) skip(w *pendingWindow) { r.count(w) }
+func (r *recorder) skip(w *pendingWindow) {
+	r.count(w)
+	r.witness(w)
+}
 
 // count notes a step's number and tokens.
 func (r *recorder) count(w *pendingWindow) (tokens int64) {

@@ -2,6 +2,8 @@ package train
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -123,13 +125,29 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 
 // writeManifest records what made the adapter.
 func (r *running) writeManifest(ctx context.Context) error {
+	m, err := r.manifest(ctx)
+	if err != nil {
+		return err
+	}
+	return m.Write(r.spec.OutputDir)
+}
+
+func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
 	m.SetLosses(r.recorder.progress.Losses)
 	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
-	var err error
-	if m.Base, err = r.Base.Digest(ctx, r.On.Workers()); err != nil {
-		return err
+	m.Software, m.Evidence = r.On.Software(), r.recorder.progress.Evidence
+	plans := sha256.New()
+	for _, plan := range r.found.Step.plans() {
+		io.WriteString(plans, plan.String()) //nolint:errcheck // a hash takes everything
 	}
-	return m.Write(r.spec.OutputDir)
+	m.Plan = hex.EncodeToString(plans.Sum(nil))
+	beside, err := r.besideAdapter()
+	if err != nil {
+		return m, err
+	}
+	m.Tokenizer = hashFiles(beside)
+	m.Base, err = r.Base.Digest(ctx, r.On.Workers())
+	return m, err
 }

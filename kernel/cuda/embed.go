@@ -3,8 +3,11 @@
 package cuda
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
+	"sync"
 )
 
 //go:embed build/*.fatbin
@@ -23,3 +26,15 @@ func Image(stem, elem string) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// Digest is the SHA-256 over names and bytes of all compiled kernels in this program, in hexadecimal.
+var Digest = sync.OnceValue(func() string {
+	h := sha256.New()
+	files, _ := images.ReadDir("build") // sorted by name; embedded files can be read
+	for _, f := range files {
+		b, _ := images.ReadFile("build/" + f.Name())
+		fmt.Fprintf(h, "%s %d\n", f.Name(), len(b))
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+})

@@ -1,12 +1,16 @@
 package gpu
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +22,7 @@ type Algorithms struct {
 	Choice  map[string][]byte `json:"choice"` // Gemm.Key -> the library's opaque algorithm
 	path    string
 	changed bool
+	used    map[string]bool // keys that were asked for
 }
 
 // OpenAlgorithms reads the choices for a GPU and a library version from folder; a missing file is an empty table, a
@@ -51,6 +56,24 @@ func OpenAlgorithms(folder, gpuName, library string) (*Algorithms, error) {
 		a.Choice = read.Choice
 	}
 	return a, nil
+}
+
+// use returns the choice for a shape, nil where there is none yet.
+func (a *Algorithms) use(key string) []byte {
+	if a.used == nil {
+		a.used = map[string]bool{}
+	}
+	a.used[key] = true
+	return a.Choice[key]
+}
+
+// Digest is the SHA-256, in hexadecimal, over the shapes that were used so far and their algorithms.
+func (a *Algorithms) Digest() string {
+	h := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(a.used)) {
+		fmt.Fprintf(h, "%s %x\n", key, a.Choice[key])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 func (a *Algorithms) set(key string, algo []byte) {

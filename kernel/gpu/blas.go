@@ -193,10 +193,12 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*PlannedGemm, 
 		return nil, fail(r)
 	}
 	algo := unsafe.Slice((*byte)(unsafe.Pointer(&p.g.algo)), 64)
-	if chosen != nil && len(chosen.Choice[key]) == 64 {
-		copy(algo, chosen.Choice[key])
-		if C.gemm_check(p.g) == 0 {
-			return p, nil
+	if chosen != nil {
+		if known := chosen.use(key); len(known) == 64 {
+			copy(algo, known)
+			if C.gemm_check(p.g) == 0 {
+				return p, nil
+			}
 		}
 	}
 	if r := C.gemm_choose(p.g, C.int(g.Align)); r != 0 {

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/train"
+)
+
+// verifySteps is how many steps are replayed unless --steps says otherwise.
+const verifySteps = 20
+
+type verifyOptions struct {
+	run     string
+	steps   int
+	workers int
+	device  string
+	json    bool
+}
+
+func newVerify(c *console) *cobra.Command {
+	o := &verifyOptions{}
+	cmd := &cobra.Command{
+		Use:   "verify RUN",
+		Short: "Replay a run's first steps and compare every loss bit for bit",
+		Long: `Replay the first steps of a finished run, from the config.yaml in its output folder, and compare the losses and the
+tokens of every step with run_manifest.json bit for bit. Nothing is written to RUN. It says where the two first differ,
+and what differs in program, kernels, driver, libraries, model, data and tokenizer.
+
+Exit code 0: equal; 1: different.`,
+		Example: `  trainer verify runs/cpu_stories_quick
+  trainer verify runs/gpu_smollm2_quick --steps 100 --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := oneArgument("the output folder of a run")(cmd, args); err != nil {
+				return err
+			}
+			o.run = expandHome(args[0])
+			if o.steps < 1 {
+				return usage(fmt.Errorf("--steps %d: at least one", o.steps))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd.Context(), c, o) },
+	}
+	cmd.Flags().IntVar(&o.steps, "steps", verifySteps, "`STEPS` to replay; all where the run had fewer")
+	cmd.Flags().StringVar(&o.device, "device", "", "replay on another `DEVICE` (cpu, cuda) than the run's")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
+	workersVar(cmd, &o.workers)
+	c.downloadFlag(cmd)
+	return cmd
+}
+
+func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
+	if info, err := os.Stat(o.run); err != nil || !info.IsDir() {
+		return usage(fmt.Errorf("%s: not a folder; verify takes the output folder of a run", o.run))
+	}
+	was, err := train.ReadManifest(o.run)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage(fmt.Errorf("%s holds no %s: a run writes it with its last step; finish it first (--resume auto)", o.run, train.ManifestFile))
+	}
+	if err != nil {
+		return usage(fmt.Errorf("%s: %w", o.run, err))
+	}
+	file := filepath.Join(o.run, train.ConfigFile)
+	saved, err := regular.ReadFile(file)
+	if err != nil {
+		return usage(fmt.Errorf("%s: the run's configuration: %w", o.run, err))
+	}
+	options := configOptions{config: file}
+	if o.device != "" {
+		options.sets = append(options.sets, "device="+o.device)
+	}
+	config, err := options.load(c)
+	if err != nil {
+		return err
+	}
+	if err := checkDevice(config.Spec); err != nil {
+		return err
+	}
+	env := train.Env{Env: environment(c, o.workers), Config: saved}
+	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
+		return err
+	}
+	v, err := train.Verify(ctx, config.Spec, env, was, min(o.steps, was.Steps))
+	if err != nil {
+		return err
+	}
+	if o.json {
+		if err := writeJSON(c.out, v); err != nil {
+			return err
+		}
+	} else {
+		printVerdict(c, v)
+	}
+	if !v.Equal {
+		return &exitError{code: exitFailed, err: errors.New("the replay differs"), silent: true}
+	}
+	return nil
+}
+
+func printVerdict(c *console, v train.Verdict) {
+	fmt.Fprintf(c.out, "steps    %d of %d replayed\n", v.Steps, v.Of)
+	for _, x := range []struct {
+		name string
+		d    *train.Divergence
+	}{{"rows", v.Batches}, {"losses", v.Losses}} {
+		if x.d == nil {
+			fmt.Fprintf(c.out, "%-8s equal, bit for bit\n", x.name)
+		} else {
+			fmt.Fprintf(c.out, "%-8s DIFFER, %v\n", x.name, x.d)
+		}
+	}
+	for _, d := range v.Changed {
+		fmt.Fprintf(c.out, "differs  %s: %s, was %s\n", d.What, d.Now, d.Was)
+	}
+	if len(v.Changed) == 0 {
+		fmt.Fprintln(c.out, "made by  the same program, kernels, driver, libraries, model, data and tokenizer")
+	}
+}

@@ -1,0 +1,145 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Verdict is what a replay of a run's first steps found.
+type Verdict struct {
+	Steps   int         `json:"steps"`     // replayed
+	Of      int         `json:"of_steps"`  // that the run had
+	Equal   bool        `json:"equal"`     // losses and micro-batches, bit for bit
+	Losses  *Divergence `json:"losses"`    // nil = equal
+	Batches *Divergence `json:"batches"`   // nil = equal, or not known
+	Changed []Change    `json:"different"` // what made the two runs, where it differs
+}
+
+// Divergence is where two runs first differ: behind the step After, where they were equal, and at the latest at Step.
+type Divergence struct {
+	After int `json:"equal_after"`
+	Step  int `json:"different_at"`
+}
+
+func (d Divergence) String() string {
+	if d.Step == d.After+1 {
+		return fmt.Sprintf("first at step %d", d.Step)
+	}
+	return fmt.Sprintf("first between steps %d and %d", d.After+1, d.Step)
+}
+
+// Change is an entry of the manifest that differs.
+type Change struct {
+	What string `json:"what"`
+	Was  string `json:"was"`
+	Now  string `json:"now"`
+}
+
+// errEnough ends a replay.
+var errEnough = errors.New("replayed far enough")
+
+// Verify trains the first steps of a run again, in a folder of its own that goes afterwards, and compares losses and
+// micro-batches with the run's manifest bit for bit. It stops at the first difference.
+func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Verdict, err error) {
+	if len(was.Evidence) == 0 { // of an older program
+		was.Evidence = []Evidence{{Step: was.Steps, Losses: was.Losses}}
+	}
+	if first := was.Evidence[0].Step; steps < first {
+		return Verdict{}, fmt.Errorf("%s says nothing of the losses before step %d: verify %d steps or more", ManifestFile, first, first)
+	}
+	if s.OutputDir, err = os.MkdirTemp("", "trainer-verify-"); err != nil {
+		return Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{}
+	p, err := prepare(ctx, s, env)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer p.Close() //nolint:errcheck // read only
+	r, err := p.start(ctx)
+	if err != nil {
+		return Verdict{}, err
+	}
+	w := &replay{of: r.recorder, was: was.Evidence, steps: steps}
+	r.recorder.observers = append(r.recorder.observers, w)
+	if err = r.explain(r.loop(ctx)); errors.Is(err, errEnough) {
+		err = nil
+	}
+	var now Manifest
+	if err == nil {
+		now, err = r.manifest(ctx)
+	}
+	if eerr := r.end(err); err == nil {
+		err = eerr
+	}
+	v := Verdict{Steps: r.recorder.step(), Of: was.Steps, Losses: w.losses, Batches: w.batches, Changed: was.changes(now)}
+	v.Equal = v.Losses == nil && v.Batches == nil
+	return v, err
+}
+
+// replay compares each step with what the run had there.
+type replay struct {
+	Silent
+	of              *recorder
+	was             []Evidence
+	steps, equal    int // to replay; up to which all was equal
+	losses, batches *Divergence
+}
+
+func (r *replay) Step(s StepInfo) error {
+	at := slices.IndexFunc(r.was, func(e Evidence) bool { return e.Step == s.Step })
+	if at >= 0 {
+		was, p := r.was[at], r.of.progress
+		if was.Losses != hashLosses(p.Losses) {
+			r.losses = &Divergence{r.equal, s.Step}
+		}
+		if was.Batches != "" && was.Batches != p.Batches {
+			r.batches = &Divergence{r.equal, s.Step}
+		}
+		if r.losses != nil || r.batches != nil {
+			return errEnough
+		}
+		r.equal = s.Step
+	}
+	if s.Step >= r.steps && at >= 0 {
+		return errEnough
+	}
+	return nil
+}
+
+// changes are the entries about what made the run, by their names in the file. Entries that an older program left out
+// are not known, and do not count.
+func (m Manifest) changes(now Manifest) []Change {
+	changed := []Change{}
+	var compare func(prefix string, a, b reflect.Value)
+	compare = func(prefix string, a, b reflect.Value) {
+		for i := range a.NumField() {
+			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+			name = prefix + name
+			x, y := a.Field(i), b.Field(i)
+			if name == "steps" || name == "losses_sha256" || name == "evidence" || x.Kind() != reflect.Bool && x.IsZero() {
+				continue
+			}
+			if x.Kind() == reflect.Struct {
+				compare(name+".", x, y)
+			} else if !reflect.DeepEqual(x.Interface(), y.Interface()) {
+				changed = append(changed, Change{name, text(x), text(y)})
+			}
+		}
+	}
+	compare("", reflect.ValueOf(m), reflect.ValueOf(now))
+	return changed
+}
+
+func text(v reflect.Value) string {
+	if list, ok := v.Interface().([]string); ok {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprint(v.Interface())
+}

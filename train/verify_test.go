@@ -1,0 +1,97 @@
+package train
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// verified is a finished run of six steps.
+func verified(t *testing.T) (Spec, Manifest) {
+	t.Helper()
+	s := testSpec(t, 6)
+	s.Device, s.Training.SaveSteps = "cpu", 3
+	mustStart(t, s, Env{Config: []byte("a: 1\n")})
+	m, err := ReadManifest(s.OutputDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, m
+}
+
+func TestVerify(t *testing.T) {
+	s, m := verified(t)
+	env := Env{Config: []byte("a: 1\n")}
+	if len(m.Evidence) != 6 || m.Evidence[5].Losses != m.Losses || m.Tokenizer == "" || m.Plan == "" || m.Software.Kernels == "" {
+		t.Fatalf("the manifest says %+v", m)
+	}
+	for name, c := range map[string]struct {
+		change func(*Spec, *Manifest)
+		steps  int
+		want   Verdict
+	}{
+		"the same":  {func(*Spec, *Manifest) {}, 4, Verdict{Steps: 4, Of: 6, Equal: true, Changed: []Change{}}},
+		"all steps": {func(*Spec, *Manifest) {}, 6, Verdict{Steps: 6, Of: 6, Equal: true, Changed: []Change{}}},
+		"another loss": {func(_ *Spec, m *Manifest) { m.Evidence[2].Losses = "0" }, 6,
+			Verdict{Steps: 3, Of: 6, Losses: &Divergence{2, 3}, Changed: []Change{}}},
+		"little evidence": {func(_ *Spec, m *Manifest) {
+			m.Evidence = slices.Delete(m.Evidence, 2, 4)
+			m.Evidence[2].Losses = "0"
+		}, 6, Verdict{Steps: 5, Of: 6, Losses: &Divergence{2, 5}, Changed: []Change{}}},
+		"another order": {func(s *Spec, _ *Manifest) { s.Seed++ }, 6, Verdict{Steps: 1, Of: 6, Losses: &Divergence{0, 1}, Batches: &Divergence{0, 1},
+			Changed: []Change{{"seed", "42", "43"}}}},
+		"another learning rate": {func(s *Spec, _ *Manifest) { s.Training.LearningRate *= 2 }, 6, Verdict{Steps: 2, Of: 6, Losses: &Divergence{1, 2}, Changed: []Change{}}},
+		"an older program's":    {func(_ *Spec, m *Manifest) { m.Evidence, m.Plan = nil, "" }, 6, Verdict{Steps: 6, Of: 6, Equal: true, Changed: []Change{}}},
+		"another driver": {func(_ *Spec, m *Manifest) { m.Software.Driver, m.Software.Libraries = "570.1", []string{"a 1", "b 2"} }, 1,
+			Verdict{Steps: 1, Of: 6, Equal: true, Changed: []Change{{"software.driver", "570.1", ""}, {"software.libraries", "a 1, b 2", ""}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m := s, m
+			m.Evidence = slices.Clone(m.Evidence)
+			c.change(&s, &m)
+			if name == "another order" {
+				c.want.Changed[0].Was, c.want.Changed[0].Now = text(reflect.ValueOf(m.Seed)), text(reflect.ValueOf(s.Seed))
+			}
+			got, err := Verify(t.Context(), s, env, m, c.steps)
+			if err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	m.Evidence = nil
+	if _, err := Verify(t.Context(), s, env, m, 5); err == nil || !strings.Contains(err.Error(), "says nothing of the losses before step 6: verify 6 steps or more") {
+		t.Errorf("too few steps of an older program's run: %v", err)
+	}
+}
+
+// TestEvidenceOfAResumedRun: it is that of a run in one go.
+func TestEvidenceOfAResumedRun(t *testing.T) {
+	_, whole := verified(t)
+	s := testSpec(t, 6)
+	s.Device, s.Training.SaveSteps = "cpu", 3
+	stop := stopping(3)
+	if r := mustStart(t, s, Env{Config: []byte("a: 1\n"), Interrupted: stop.stop, Observers: []Observer{stop}}); !r.Stopped {
+		t.Fatalf("the run was not stopped: %+v", r)
+	}
+	s.Training.Resume = "auto"
+	mustStart(t, s, Env{Config: []byte("a: 1\n")})
+	m, err := ReadManifest(s.OutputDir)
+	if err != nil || !reflect.DeepEqual(m, whole) {
+		t.Errorf("resumed %+v (%v), in one go %+v", m, err, whole)
+	}
+}
+
+func TestKeepsEvidence(t *testing.T) {
+	for total, most := range map[int]int{1: 1, 100: 100, 4000: 490, 4010: 140, 1_000_000: 300} {
+		n := 0
+		for step := 1; step <= total; step++ {
+			if keepsEvidence(step, total) {
+				n++
+			}
+		}
+		if n > most || !keepsEvidence(total, total) {
+			t.Errorf("%d of %d steps, at most %d expected", n, total, most)
+		}
+	}
+}
