@@ -104,7 +104,7 @@ func TestTargetsThatMatchNothing(t *testing.T) {
 	} {
 		c := Default()
 		c.TargetModules = strings.Fields(targets)
-		err := adapted(t, Methods["lora"], c).CheckTargets(c)
+		err := adapted(t, Methods["lora"], c).CheckTargets(c, nil)
 		if fmt.Sprint(err) != want && (err != nil || want != "") {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
@@ -196,7 +196,7 @@ func TestMergers(t *testing.T) {
 	a := Param{"l.1.q.lora_A.weight", []int{1, 2}, []float32{1, 2}}
 	b := Param{"l.1.q.lora_B.weight", []int{3, 1}, []float32{1, 0, -1}}
 	c := Config{R: 1, Alpha: 10}
-	m, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, []Param{a, b})
+	m, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, nil, []Param{a, b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestMergers(t *testing.T) {
 		"tensor l.1.q.magnitude can't be merged":                                {a, b, {Name: "l.1.q.magnitude"}},
 		"layer l.1.q lacks a tensor: LoRA has lora_A.weight and lora_B.weight":  {a},
 	} {
-		if _, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, params); err == nil || err.Error() != want {
+		if _, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, nil, params); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
