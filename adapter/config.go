@@ -48,7 +48,7 @@ type Targets []string
 
 // Default is the section with nothing set: PEFT's rank and alpha, on the projections LoRA's paper adapts.
 func Default() Config {
-	return Config{R: 8, Alpha: 16, TargetModules: Targets{"q_proj", "v_proj"}}
+	return Config{R: 8, Alpha: 16, TargetModules: Targets{"q_proj", "v_proj"}, TargetParameters: []string{}}
 }
 
 const maxRank = 4096

@@ -166,7 +166,7 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		numbers := func(name string, shape ...int) *Value { // the last dimension is a row
 			t := kernel.T(n.Float(), shape...)
 			if last := len(shape) - 1; last > 1 {
-				t = kernel.T(n.Float(), t.Elems()/shape[last], shape[last])
+				t = kernel.T(n.Float(), kernel.T(n.Float(), shape[:last]...).Elems(), shape[last])
 			}
 			return n.add(n.Scope()+"."+name, shape, t)
 		}
