@@ -248,7 +248,7 @@ def back(trainer, folder, adapted, value, rows):
     ours, peft = load_file(folder / "again/adapter_model.safetensors"), load_file(folder / "peft/adapter_model.safetensors")
     if ours.keys() != peft.keys() or any(not torch.allclose(ours[k], peft[k], rtol=0, atol=1e-6) for k in ours):
         raise RuntimeError("an adapter started from PEFT's is another without training")
-    run(trainer, "merge", folder / "model", folder / "peft", folder / "merged")
+    run(trainer, "merge", "--model", folder / "model", "--adapter", folder / "peft", "--out", folder / "merged")
     merged = transformers.AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32, attn_implementation="eager").eval()
     wide = adapted.merge_and_unload().state_dict()
     for n, p in merged.state_dict().items():
