@@ -86,11 +86,16 @@ func (t *Trained) hasParameters() string {
 	}
 	var ends []string
 	for _, name := range t.parameters {
-		parts := strings.Split(name, ".")
-		ends = append(ends, strings.Join(parts[max(0, len(parts)-2):], "."))
+		ends = append(ends, ParameterEnd(name))
 	}
 	slices.Sort(ends)
 	return "it has " + strings.Join(slices.Compact(ends), ", ")
+}
+
+// ParameterEnd is the end of a parameter's name by which target_parameters means it in all layers: its module's name and its own.
+func ParameterEnd(name string) string {
+	parts := strings.Split(name, ".")
+	return strings.Join(parts[max(0, len(parts)-2):], ".")
 }
 
 // wrapLoRAParameter adapts all experts of a parameter. PEFT's A [R*E,In] has an expert's rows one below the other; its B [Out,R*E]

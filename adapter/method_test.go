@@ -216,3 +216,42 @@ func TestMergers(t *testing.T) {
 		}
 	}
 }
+
+// TestParameterLayout: of two experts, PEFT's B has a column for each rank and expert, experts next to one another; merging reads it so.
+func TestParameterLayout(t *testing.T) {
+	const experts, in, out, rank = 2, 2, 3, 2
+	m, seen := member{Param{Shape: []int{out, rank * experts}}, experts}, map[int]bool{}
+	for i := range experts * out * rank {
+		e, o, r := i/(out*rank), i/rank%out, i%rank
+		if got := m.place(i); got != o*rank*experts+r*experts+e || seen[got] {
+			t.Errorf("number %d lies at %d", i, got)
+		}
+		seen[m.place(i)] = true
+	}
+	p := Parameter{Name: "l.experts.down_proj", Path: "l.experts.base_layer", Experts: experts, In: in, Out: out}
+	a := Param{"l.experts.base_layer.lora_A.weight", []int{experts * rank, in}, []float32{1, 2, 3, 4, 5, 6, 7, 8}}
+	b := Param{"l.experts.base_layer.lora_B.weight", []int{out, rank * experts}, []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}
+	c := Config{R: 1, Alpha: 1, RankPattern: map[string]int{`experts\.down_proj`: rank}, AlphaPattern: map[string]float64{"down_proj": 20}}
+	updates, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, want := make([]float32, experts*in*out), make([]float32, experts*in*out)
+	updates[p.Name](w, 1, 4)
+	updates[p.Name](w, 0, 1)
+	for e := range experts {
+		for i := range in {
+			for o := range out {
+				for r := range rank {
+					want[(e*in+i)*out+o] += 10 * a.Data[(e*rank+r)*in+i] * b.Data[o*rank*experts+r*experts+e]
+				}
+			}
+		}
+	}
+	if !slices.Equal(w, want) {
+		t.Errorf("merged %v, want %v", w, want)
+	}
+	if _, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a}); err == nil || err.Error() != "layer l.experts.base_layer lacks a tensor: LoRA has lora_A.weight and lora_B.weight" {
+		t.Errorf("%v", err)
+	}
+}
