@@ -15,7 +15,7 @@ import (
 
 // Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
-	"lora": {Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, Init: initLoRA, Merge: mergeLoRA, Rate: loraPlusRate, PEFT: loraCodec},
+	"lora": {Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, PEFT: loraCodec},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
@@ -50,18 +50,22 @@ type Method struct {
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
 	// WrapExperts is Wrap for the linear layers of experts, of which some are adapted; nil = it adapts none.
 	WrapExperts func(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts
+	// WrapParameter is Wrap for experts whose matrices are one parameter; nil = it adapts none.
+	WrapParameter func(t *Trained, c Config, n *nn.Net, p Parameter, base nn.Experts) nn.Experts
 	// Init gives one of the method's tensors, which is zero, its first numbers. uniform gives numbers in [0,1), a stream
 	// of the tensor's own.
 	Init func(p Param, uniform func() float64)
 	// Merge makes what adds a layer's update to its weight from the layer's trained tensors.
 	Merge func(c Config, layer string, own []Param) (Merger, error)
+	// MergeParameter is Merge for a parameter of experts.
+	MergeParameter func(c Config, p Parameter, own []Param) (Merger, error)
 	// Rate is a trained tensor's multiplier of the learning rate; nil = 1 for all.
 	Rate func(c Config, name string) float64
 	// PEFT reads and writes adapter_config.json.
 	PEFT Codec
 }
 
-// Merger adds an update to rows [from,to) of a weight [Out,In]. Calls for different rows may run at the same time.
+// Merger adds an update to rows [from,to) of a weight [Out,In], or of a parameter [E,In,Out] as E*In rows. Calls for different rows may run at the same time.
 type Merger func(w []float32, from, to int)
 
 // Start fills the trained tensors of a fresh adapter. A tensor's numbers depend on the seed and its name alone.
@@ -73,11 +77,14 @@ func (m Method) Start(seed uint64, params []Param) {
 	}
 }
 
-// Mergers are the updates of an adapter by the layer's path.
-func (m Method) Mergers(c Config, layers []string, params []Param) (map[string]Merger, error) {
+// Mergers are the updates of an adapter by the layer's path, or the parameter's name.
+func (m Method) Mergers(c Config, layers []string, parameters []Parameter, params []Param) (map[string]Merger, error) {
 	own, known := map[string][]Param{}, map[string]bool{}
 	for _, l := range layers {
 		known[l] = true
+	}
+	for _, p := range parameters {
+		known[p.Path] = true
 	}
 	for _, p := range params {
 		layer := p.Name
@@ -97,6 +104,12 @@ func (m Method) Mergers(c Config, layers []string, params []Param) (map[string]M
 			return nil, err
 		}
 	}
+	for _, p := range parameters {
+		var err error
+		if mergers[p.Name], err = m.MergeParameter(c, p, own[p.Path]); err != nil {
+			return nil, err
+		}
+	}
 	return mergers, nil
 }
 
@@ -113,8 +126,22 @@ type Trained struct {
 	Rates  []float64 // of each of Params, the multiplier of the learning rate
 	Layers []string  // paths of the adapted layers
 
-	members map[string][]Param // by a tensor's name, the tensors of PEFT's that it holds; none = itself
-	modules map[string]bool    // the names of the model's linear layers: the ends of their paths
+	Parameters []Parameter // the adapted parameters of experts
+
+	members map[string][]member // by a tensor's name, the tensors of PEFT's that it holds; none = itself
+	modules map[string]bool     // the names of the model's linear layers: the ends of their paths
+	linears map[string]bool     // the names of their weights
+
+	parameters []string // of experts, that the model has
+}
+
+// Updated are the names by which rank_pattern and alpha_pattern know what is adapted: paths of layers, names of parameters.
+func (t *Trained) Updated() []string {
+	names := slices.Clone(t.Layers)
+	for _, p := range t.Parameters {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // param declares a trained tensor under PEFT's name without its prefix, such as
@@ -146,11 +173,8 @@ const DropoutCounter = "dropout counter"
 
 // Wrapper is the nn.Options.Wrap of a method: it adapts the layers that the configuration targets.
 func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
-	if t.modules == nil {
-		t.modules = map[string]bool{}
-	}
 	return func(n *nn.Net, path string, base nn.Linear) nn.Linear {
-		t.modules[path[strings.LastIndexByte(path, '.')+1:]] = true
+		t.linear(path)
 		if !c.TargetModules.Match(path) {
 			return base
 		}
@@ -162,6 +186,14 @@ func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base 
 	}
 }
 
+// linear notes a linear layer of the model.
+func (t *Trained) linear(path string) {
+	if t.modules == nil {
+		t.modules, t.linears = map[string]bool{}, map[string]bool{}
+	}
+	t.modules[path[strings.LastIndexByte(path, '.')+1:]], t.linears[path+".weight"] = true, true
+}
+
 // rate sets the learning rates of the tensors from first on.
 func (t *Trained) rate(m Method, c Config, first int) {
 	for i := first; i < len(t.Params) && m.Rate != nil; i++ {
@@ -169,8 +201,15 @@ func (t *Trained) rate(m Method, c Config, first int) {
 	}
 }
 
-// CheckTargets reports target names that adapted no layer.
-func (t *Trained) CheckTargets(c Config) error {
+// CheckTargets reports target names that adapted no layer, and target parameters that are none of experts. weights are the names
+// of the network's tensors.
+func (t *Trained) CheckTargets(c Config, weights []string) error {
+	if err := t.CheckParameters(c, weights); err != nil {
+		return err
+	}
+	if len(c.TargetModules) == 0 {
+		return nil
+	}
 	valid := strings.Join(sortedKeys(t.modules), ", ")
 	if len(t.Layers) == 0 {
 		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model; it has %s", []string(c.TargetModules), valid)
@@ -201,20 +240,22 @@ func (t *Trained) Snapshot(m graph.Store) ([]Param, error) {
 	}
 	var params []Param
 	var err error
-	t.each(func(v *nn.Value, from, n int, p Param) {
+	t.each(func(v *nn.Value, from, n int, p member) {
 		x, failed := m.Tensor(v.Name)
 		if failed != nil {
 			err = fmt.Errorf("read the adapter: %w", failed)
 			return
 		}
 		p.Data = make([]float32, n)
-		params = append(params, p)
+		params = append(params, p.Param)
 		if x.DType == kernel.F32 {
-			copy(p.Data, x.F32()[from:])
+			for j, f := range x.F32()[from:][:n] {
+				p.Data[p.place(j)] = f
+			}
 			return
 		}
-		for j, f := range x.F64()[from:][:len(p.Data)] {
-			p.Data[j] = float32(f)
+		for j, f := range x.F64()[from:][:n] {
+			p.Data[p.place(j)] = float32(f)
 		}
 	})
 	if err != nil {
@@ -226,11 +267,11 @@ func (t *Trained) Snapshot(m graph.Store) ([]Param, error) {
 // Restore writes trained tensors into memory, in Snapshot's order.
 func (t *Trained) Restore(m graph.Store, params []Param) error {
 	at, want := 0, 0
-	if t.each(func(*nn.Value, int, int, Param) { want++ }); len(params) != want {
+	if t.each(func(*nn.Value, int, int, member) { want++ }); len(params) != want {
 		return fmt.Errorf("%d tensors for an adapter of %d", len(params), want)
 	}
 	var err error
-	t.each(func(v *nn.Value, from, n int, p Param) {
+	t.each(func(v *nn.Value, from, n int, p member) {
 		got := params[at]
 		at++
 		x, failed := m.Tensor(v.Name)
@@ -241,10 +282,12 @@ func (t *Trained) Restore(m graph.Store, params []Param) error {
 		case got.Name != p.Name || len(got.Data) != n:
 			err = fmt.Errorf("tensor %s of %d elements does not fit %s of %d", got.Name, len(got.Data), p.Name, n)
 		case x.DType == kernel.F32:
-			copy(x.F32()[from:], got.Data)
+			for j := range n {
+				x.F32()[from+j] = got.Data[p.place(j)]
+			}
 		default:
-			for j, f := range got.Data {
-				x.F64()[from+j] = float64(f)
+			for j := range n {
+				x.F64()[from+j] = float64(got.Data[p.place(j)])
 			}
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -24,6 +25,9 @@ type Config struct {
 	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression that
 	// the whole path must match, or all-linear, which is all of them but the vocabulary head.
 	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
+	// TargetParameters are parameters of experts to adapt beside TargetModules, which may be []: PEFT's target_parameters, names
+	// or their ends, such as experts.down_proj. It needs Dropout 0.
+	TargetParameters []string `mapstructure:"target_parameters" yaml:"target_parameters,omitempty"`
 	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
 	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`
 	// RankPattern gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks.
@@ -44,7 +48,7 @@ type Targets []string
 
 // Default is the section with nothing set: PEFT's rank and alpha, on the projections LoRA's paper adapts.
 func Default() Config {
-	return Config{R: 8, Alpha: 16, TargetModules: Targets{"q_proj", "v_proj"}}
+	return Config{R: 8, Alpha: 16, TargetModules: Targets{"q_proj", "v_proj"}, TargetParameters: []string{}}
 }
 
 const maxRank = 4096
@@ -62,7 +66,7 @@ func (c Config) Validate() []error {
 	if !(c.Dropout >= 0 && c.Dropout < 1) {
 		bad("dropout: %v must be at least 0 and below 1", c.Dropout)
 	}
-	if len(c.TargetModules) == 0 {
+	if len(c.TargetModules) == 0 && len(c.TargetParameters) == 0 {
 		bad("target_modules: name at least one module, a regular expression, or %s", AllLinear)
 	}
 	for _, t := range c.TargetModules {
@@ -72,6 +76,14 @@ func (c Config) Validate() []error {
 		if t == "" {
 			bad("target_modules: an empty name")
 		}
+	}
+	for i, p := range c.TargetParameters {
+		if p == "" || slices.Contains(c.TargetParameters[:i], p) {
+			bad("target_parameters: %q is empty or stands there twice", p)
+		}
+	}
+	if len(c.TargetParameters) > 0 && c.Dropout != 0 {
+		bad("dropout: %v does not go with target_parameters: the update is part of a parameter, whose input can't be dropped apart; write 0", c.Dropout)
 	}
 	if re, ok := c.TargetModules.expression(); ok {
 		if _, err := regexp.Compile(re); err != nil {

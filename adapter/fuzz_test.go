@@ -3,6 +3,7 @@ package adapter
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
@@ -11,7 +12,7 @@ import (
 // FuzzConfig: an adapter_config.json is read or refused, never a panic, and what was read is valid and can
 // be written and read again.
 func FuzzConfig(f *testing.F) {
-	for _, name := range []string{"train/init", "lora_grad/lora_qv", "families/qwen2.lora", "families/mistral.lora", "ours"} {
+	for _, name := range []string{"train/init", "lora_grad/lora_qv", "families/qwen2.lora", "families/mistral.lora", "ours", "experts/gpt_oss_full.lora"} {
 		raw, err := os.ReadFile(filepath.Join(golden.Path(f, name), ConfigFile))
 		if err != nil {
 			f.Fatal(err)
@@ -41,8 +42,11 @@ func FuzzConfig(f *testing.F) {
 		if back.R != c.R || back.Alpha != c.Alpha || back.UseRSLoRA != c.UseRSLoRA || back.Dropout != c.Dropout {
 			t.Fatalf("read again as %+v, was %+v", back, c)
 		}
-		if back.TargetModules.Match(layer) != c.TargetModules.Match(layer) && c.TargetModules[0] != AllLinear {
+		if back.TargetModules.Match(layer) != c.TargetModules.Match(layer) && (len(c.TargetModules) == 0 || c.TargetModules[0] != AllLinear) {
 			t.Fatalf("targets read again as %v, were %v", back.TargetModules, c.TargetModules)
+		}
+		if !slices.Equal(back.TargetParameters, c.TargetParameters) {
+			t.Fatalf("parameters read again as %v, were %v", back.TargetParameters, c.TargetParameters)
 		}
 	})
 }

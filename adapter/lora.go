@@ -71,9 +71,8 @@ func initLoRA(p Param, uniform func() float64) {
 	}
 }
 
-// mergeLoRA is W + s B A, summed in float64 and rounded once.
-func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
-	var a, b Param // [R,In], [Out,R]
+// pairOf are a layer's A and B.
+func pairOf(layer string, own []Param) (a, b Param, err error) {
 	for _, p := range own {
 		switch strings.TrimPrefix(p.Name, layer) {
 		case suffixA:
@@ -81,11 +80,20 @@ func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
 		case suffixB:
 			b = p
 		default:
-			return nil, fmt.Errorf("tensor %s can't be merged", p.Name)
+			return a, b, fmt.Errorf("tensor %s can't be merged", p.Name)
 		}
 	}
 	if a.Data == nil || b.Data == nil {
-		return nil, fmt.Errorf("layer %s lacks a tensor: LoRA has %s and %s", layer, suffixA[1:], suffixB[1:])
+		return a, b, fmt.Errorf("layer %s lacks a tensor: LoRA has %s and %s", layer, suffixA[1:], suffixB[1:])
+	}
+	return a, b, nil
+}
+
+// mergeLoRA is W + s B A, summed in float64 and rounded once.
+func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
+	a, b, err := pairOf(layer, own) // [R,In], [Out,R]
+	if err != nil {
+		return nil, err
 	}
 	rank, in, scale := a.Shape[0], a.Shape[1], c.Scale(layer)
 	return func(w []float32, from, to int) {

@@ -3,7 +3,6 @@ package adapter
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
@@ -32,14 +31,14 @@ func wrapLoRAExperts(t *Trained, c Config, n *nn.Net, paths []string, adapted []
 			return base
 		}
 	}
-	var a, b []Param
+	var a, b []member
 	for e, path := range paths {
 		var nameA, nameB string
 		if adapted[e] {
 			nameA, nameB = path+suffixA, path+suffixB
 		}
-		a = append(a, Param{Name: nameA, Shape: []int{r, in}})
-		b = append(b, Param{Name: nameB, Shape: []int{out, r}})
+		a = append(a, member{Param: Param{Name: nameA, Shape: []int{r, in}}})
+		b = append(b, member{Param: Param{Name: nameB, Shape: []int{out, r}}})
 	}
 	name := n.Scope()
 	l := &loraExperts{n: n, base: base, scale: scale, dropout: c.Dropout,
@@ -65,12 +64,29 @@ func (l *loraExperts) Apply(x, starts *nn.Value) *nn.Value {
 	return l.n.Add(y, l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true, Alpha: l.scale}, low, l.b, starts))
 }
 
+// member is a tensor of PEFT's in a stack.
+type member struct {
+	Param
+	experts int // of a parameter's B [Out,R*E], which lies in the stack as [E,Out,R]; 0 = it lies as PEFT has it
+}
+
+// place is where PEFT's tensor has the stack's i-th number of it.
+func (m member) place(i int) int {
+	if m.experts == 0 {
+		return i
+	}
+	out, width := m.Shape[0], m.Shape[1]
+	rank := width / m.experts
+	e, o, r := i/(out*rank), i/rank%out, i%rank
+	return o*width + r*m.experts + e
+}
+
 // stack declares a trained tensor that holds PEFT's tensors of some experts one after the other; those without a name are
 // not PEFT's, and stay zero.
-func (t *Trained) stack(n *nn.Net, name string, members []Param, shape ...int) *nn.Value {
+func (t *Trained) stack(n *nn.Net, name string, members []member, shape ...int) *nn.Value {
 	v := t.param(n, name, shape...)
 	if t.members == nil {
-		t.members = map[string][]Param{}
+		t.members = map[string][]member{}
 	}
 	t.members[v.Name] = members
 	return v
@@ -79,25 +95,25 @@ func (t *Trained) stack(n *nn.Net, name string, members []Param, shape ...int) *
 // List are the trained tensors as PEFT names them, zero.
 func (t *Trained) List() []Param {
 	var list []Param
-	t.each(func(_ *nn.Value, _, n int, p Param) {
+	t.each(func(_ *nn.Value, _, n int, p member) {
 		p.Data = make([]float32, n)
-		list = append(list, p)
+		list = append(list, p.Param)
 	})
 	return list
 }
 
 // Numbers counts what is trained.
 func (t *Trained) Numbers() (all int64) {
-	t.each(func(_ *nn.Value, _, n int, _ Param) { all += int64(n) })
+	t.each(func(_ *nn.Value, _, n int, _ member) { all += int64(n) })
 	return all
 }
 
 // each calls see for every tensor of PEFT's: where its n numbers lie, from which element on, and its name and shape.
-func (t *Trained) each(see func(v *nn.Value, from, n int, p Param)) {
+func (t *Trained) each(see func(v *nn.Value, from, n int, p member)) {
 	for _, v := range t.Params {
 		members, ok := t.members[v.Name]
 		if !ok {
-			members = []Param{{Name: v.Name, Shape: v.Type.Shape}}
+			members = []member{{Param: Param{Name: v.Name, Shape: v.Type.Shape}}}
 		}
 		from := 0
 		for _, p := range members {
@@ -112,13 +128,10 @@ func (t *Trained) each(see func(v *nn.Value, from, n int, p Param)) {
 
 // ExpertWrapper is the nn.Options.WrapExperts of a method, as Wrapper is for other layers.
 func (m Method) ExpertWrapper(t *Trained, c Config) func(n *nn.Net, paths []string, base nn.Experts) nn.Experts {
-	if t.modules == nil {
-		t.modules = map[string]bool{}
-	}
 	return func(n *nn.Net, paths []string, base nn.Experts) nn.Experts {
 		adapted := make([]bool, len(paths))
 		for e, path := range paths {
-			t.modules[path[strings.LastIndexByte(path, '.')+1:]] = true
+			t.linear(path)
 			if adapted[e] = c.TargetModules.Match(path); adapted[e] {
 				t.Layers = append(t.Layers, path)
 			}

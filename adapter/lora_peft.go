@@ -31,6 +31,7 @@ type peftConfig struct {
 	R               int                `json:"r"`
 	RankPattern     map[string]int     `json:"rank_pattern"`
 	TargetModules   any                `json:"target_modules"`
+	Parameters      []string           `json:"target_parameters,omitempty"`
 	TaskType        string             `json:"task_type"`
 	UseDoRA         bool               `json:"use_dora"`
 	UseRSLoRA       bool               `json:"use_rslora"`
@@ -40,7 +41,7 @@ type peftConfig struct {
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
 	"alora_invocation_tokens", "arrow_config", "corda_config", "eva_config", "exclude_modules", "layer_replication",
-	"layers_pattern", "layers_to_transform", "loftq_config", "lora_bias", "megatron_config", "target_parameters",
+	"layers_pattern", "layers_to_transform", "loftq_config", "lora_bias", "megatron_config",
 	"trainable_token_indices", "use_qalora", "auto_mapping", "ensure_weight_tying",
 }
 
@@ -76,7 +77,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if err != nil {
 		bad("lora_alpha %q is no number", p.Alpha)
 	}
-	known := map[string]bool{}
+	known := map[string]bool{"target_parameters": true}
 	for _, k := range jsonKeys() {
 		known[k] = true
 	}
@@ -102,7 +103,8 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if err != nil {
 		bad("alpha_pattern: %w", err)
 	}
-	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern, AlphaPattern: p.AlphaPattern}
+	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern, AlphaPattern: p.AlphaPattern,
+		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))}
 	switch t := p.TargetModules.(type) {
 	case string:
 		c.TargetModules = Targets{t}
@@ -115,8 +117,12 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 			c.TargetModules = append(c.TargetModules, name)
 		}
 		sort.Strings(c.TargetModules)
+	case nil:
+		if len(p.Parameters) == 0 {
+			bad("target_modules is missing")
+		}
 	default:
-		bad("target_modules is missing")
+		bad("target_modules is %v: no name and no list of names", t)
 	}
 	if len(problems) == 0 {
 		problems = c.Validate()
@@ -128,7 +134,7 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 	return json.MarshalIndent(peftConfig{
 		AlphaPattern: orEmpty(c.AlphaPattern), RankPattern: orEmpty(c.RankPattern), BaseModel: base, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
-		TargetModules: c.fileTargets(layers), TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
+		TargetModules: c.fileTargets(layers), Parameters: c.TargetParameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
 	}, "", "  ")
 }
 
@@ -137,8 +143,8 @@ func (c Config) fileTargets(layers []string) any {
 	if re, ok := c.TargetModules.expression(); ok {
 		return re
 	}
-	names := slices.Clone(c.TargetModules)
-	if names[0] == AllLinear {
+	names := append(Targets{}, c.TargetModules...)
+	if len(names) == 1 && names[0] == AllLinear {
 		names = nil
 		for _, l := range layers {
 			names = append(names, l[strings.LastIndexByte(l, '.')+1:])

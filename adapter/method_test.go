@@ -104,7 +104,7 @@ func TestTargetsThatMatchNothing(t *testing.T) {
 	} {
 		c := Default()
 		c.TargetModules = strings.Fields(targets)
-		err := adapted(t, Methods["lora"], c).CheckTargets(c)
+		err := adapted(t, Methods["lora"], c).CheckTargets(c, nil)
 		if fmt.Sprint(err) != want && (err != nil || want != "") {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
@@ -196,7 +196,7 @@ func TestMergers(t *testing.T) {
 	a := Param{"l.1.q.lora_A.weight", []int{1, 2}, []float32{1, 2}}
 	b := Param{"l.1.q.lora_B.weight", []int{3, 1}, []float32{1, 0, -1}}
 	c := Config{R: 1, Alpha: 10}
-	m, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, []Param{a, b})
+	m, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, nil, []Param{a, b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +211,47 @@ func TestMergers(t *testing.T) {
 		"tensor l.1.q.magnitude can't be merged":                                {a, b, {Name: "l.1.q.magnitude"}},
 		"layer l.1.q lacks a tensor: LoRA has lora_A.weight and lora_B.weight":  {a},
 	} {
-		if _, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, params); err == nil || err.Error() != want {
+		if _, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, nil, params); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
+	}
+}
+
+// TestParameterLayout: of two experts, PEFT's B has a column for each rank and expert, experts next to one another; merging reads it so.
+func TestParameterLayout(t *testing.T) {
+	const experts, in, out, rank = 2, 2, 3, 2
+	m, seen := member{Param{Shape: []int{out, rank * experts}}, experts}, map[int]bool{}
+	for i := range experts * out * rank {
+		e, o, r := i/(out*rank), i/rank%out, i%rank
+		if got := m.place(i); got != o*rank*experts+r*experts+e || seen[got] {
+			t.Errorf("number %d lies at %d", i, got)
+		}
+		seen[m.place(i)] = true
+	}
+	p := Parameter{Name: "l.experts.down_proj", Path: "l.experts.base_layer", Experts: experts, In: in, Out: out}
+	a := Param{"l.experts.base_layer.lora_A.weight", []int{experts * rank, in}, []float32{1, 2, 3, 4, 5, 6, 7, 8}}
+	b := Param{"l.experts.base_layer.lora_B.weight", []int{out, rank * experts}, []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}
+	c := Config{R: 1, Alpha: 1, RankPattern: map[string]int{`experts\.down_proj`: rank}, AlphaPattern: map[string]float64{"down_proj": 20}}
+	updates, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, want := make([]float32, experts*in*out), make([]float32, experts*in*out)
+	updates[p.Name](w, 1, 4)
+	updates[p.Name](w, 0, 1)
+	for e := range experts {
+		for i := range in {
+			for o := range out {
+				for r := range rank {
+					want[(e*in+i)*out+o] += 10 * a.Data[(e*rank+r)*in+i] * b.Data[o*rank*experts+r*experts+e]
+				}
+			}
+		}
+	}
+	if !slices.Equal(w, want) {
+		t.Errorf("merged %v, want %v", w, want)
+	}
+	if _, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a}); err == nil || err.Error() != "layer l.experts.base_layer lacks a tensor: LoRA has lora_A.weight and lora_B.weight" {
+		t.Errorf("%v", err)
 	}
 }

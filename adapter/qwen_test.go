@@ -44,7 +44,7 @@ func TestForeignAdapter(t *testing.T) {
 	if err := n.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := trained.CheckTargets(saved.Config); err != nil {
+	if err := trained.CheckTargets(saved.Config, nil); err != nil {
 		t.Fatal(err)
 	}
 	var params []adapter.Param

@@ -180,13 +180,13 @@ func writeWeights(ctx context.Context, s *session.Session, updates map[string]ad
 	})
 }
 
-// mergeInto is a layer's weight [out,in] with its update.
+// mergeInto is a layer's weight [out,in], or experts' parameter [experts,in,out], with its update.
 func mergeInto(t weights.Tensor, update adapter.Merger, cpu *kernel.CPU) (weights.Tensor, error) {
 	w := make([]float32, t.Len())
 	if err := weights.Float32s(t, w); err != nil {
 		return t, err
 	}
-	cpu.Range(t.Shape[0], 16, func(from, to int) { update(w, from, to) })()
+	cpu.Range(t.Len()/max(1, t.Shape[len(t.Shape)-1]), 16, func(from, to int) { update(w, from, to) })()
 	return weights.FromFloat32s(t.Name, t.DType, t.Shape, w)
 }
 

@@ -12,7 +12,7 @@ import (
 // TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, and as a GPU's plan merges it.
 func TestExpertSteps(t *testing.T) {
 	for kind, more := range map[string]string{
-		"gpt_oss":   `"num_local_experts": 5, "sliding_window": 9, "head_dim": 24`,
+		"gpt_oss":   `"num_local_experts": 5, "sliding_window": 9, "head_dim": 24, "output_router_logits": true`,
 		"mixtral":   `"num_local_experts": 5, "sliding_window": 9, "output_router_logits": true, "router_aux_loss_coef": 0.1`,
 		"qwen3_moe": `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24, "decoder_sparse_step": 2`,
 	} {
@@ -24,6 +24,9 @@ func TestExpertSteps(t *testing.T) {
 		for _, method := range []string{"lora", "qlora"} {
 			lora := adapter.Default()
 			lora.TargetModules, lora.Dropout = adapter.Targets{adapter.AllLinear}, 0.1
+			if kind == "gpt_oss" {
+				lora.TargetParameters, lora.Dropout = []string{"experts.gate_up_proj", "layers.1.mlp.experts.down_proj"}, 0
+			}
 			kept := newStep(t, graph.NewCPU(2), c, method, lora, layout{})
 			kept.once(t, c.VocabSize)
 			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload} {

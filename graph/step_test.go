@@ -63,7 +63,7 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora)}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora), WrapParameter: m.ParameterWrapper(trained, lora)}
 	if quantised {
 		q := quant.Default()
 		o.Scheme = &q

@@ -13,11 +13,15 @@ import (
 //	loss f[], labels i32[M], scale f[1], cu i32[S+1], (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
 //	sum = loss + Coef * aux * scale * (labels that are trained)
 //
+// With Scores a row's logits stand for the weights of its TopK experts, softmax of their logits, and zeros for the others, of which
+// the softmax above is taken: what gpt-oss' router returns.
+//
 // scale is 1 / (trained labels of the whole step), so that a step's micro-batches count by their trained labels. The gradients
 // for the logits are computed along the way, as LinearCrossEntropy's is.
 type BalanceLoss struct {
 	Layers int // L
 	TopK   int
+	Scores bool
 	Coef   float64
 	Scaled bool // as LinearCrossEntropy's
 }
@@ -85,8 +89,11 @@ func (o BalanceLoss) CPU(c *CPU, in, out []Tensor) func() {
 func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
 	loss, labels, scale, cu, sum := Floats[F](in[0]), in[1].I32(), Floats[F](in[2]), in[3].I32(), Floats[F](out[0])
 	tokens, width := in[o.logits()].Shape[0], in[o.logits()].Shape[1]
-	share := NewTensor(T(F64, 2*width), c.Scratch).F64()
+	share, add, gradient := NewTensor(T(F64, 2*width), c.Scratch).F64(), addRow[F], balanceRow[F]
 	chosen, mean := share[:width], share[width:]
+	if o.Scores {
+		add, gradient = addScores[F], scoresRow[F]
+	}
 	var layers, grads [][]F
 	for i, x := range in[o.logits():] {
 		layers, grads = append(layers, Floats[F](x)), append(grads, Floats[F](out[1+i]))
@@ -101,7 +108,7 @@ func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
 		clear(share)
 		for _, l := range layers {
 			for t := range rows {
-				addRow(chosen, mean, l[t*width:][:width], o.TopK)
+				add(chosen, mean, l[t*width:][:width], o.TopK)
 			}
 		}
 		aux := 0.0
@@ -121,7 +128,7 @@ func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
 		for i, l := range layers {
 			clear(grads[i][rows*width:])
 			for t := range rows {
-				balanceRow(grads[i][t*width:][:width], l[t*width:][:width], chosen, weight)
+				gradient(grads[i][t*width:][:width], l[t*width:][:width], chosen, o.TopK, weight)
 			}
 		}
 	}
@@ -142,7 +149,7 @@ func addRow[F Float](chosen, mean []float64, logits []F, k int) {
 }
 
 // balanceRow is weight * d(sum of chosen_e p_e)/dlogits of a row.
-func balanceRow[F Float](dl, logits []F, chosen []float64, weight float64) {
+func balanceRow[F Float](dl, logits []F, chosen []float64, _ int, weight float64) {
 	top := float64(logits[nextExpert(logits, nil)])
 	sum, inner := expSum(logits, top), 0.0
 	for e, x := range logits {

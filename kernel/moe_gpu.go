@@ -114,7 +114,10 @@ func (o BalanceLoss) ScratchGPU(in, _ []Type, _ int) int64 {
 func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, E := in[o.logits()].Shape[0], in[o.logits()].Shape[1]
 	labels, scale, cu := in[1].Ptr, in[2].Ptr, in[3].Ptr
-	S := int32(in[3].Shape[0] - 1)
+	S, scores := int32(in[3].Shape[0]-1), int32(0)
+	if o.Scores {
+		scores = 1
+	}
 	part, share := g.Scratch, g.Scratch.Add(o.partBytes(E))
 	var work []func() error
 	add := func(f func() error, err error) error {
@@ -123,7 +126,7 @@ func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	for l, x := range in[o.logits():] {
 		at := part.Add(int64(l) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
-		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, cu, S, int32(M), int32(E), int32(o.TopK))); err != nil {
+		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, cu, S, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +138,7 @@ func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 		return nil, err
 	}
 	for l, x := range in[o.logits():] {
-		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, cu, S, int32(M), int32(E))); err != nil {
+		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, cu, S, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
 			return nil, err
 		}
 	}

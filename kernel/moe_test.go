@@ -137,15 +137,24 @@ func TestBalanceLossMeaning(t *testing.T) {
 		aux += experts * chosen[e] * mean[e]
 	}
 	o := kernel.BalanceLoss{Layers: layers, TopK: k, Coef: coef}
-	out := evaluate(t, o, in...)
-	near(t, "loss", out[0].F64(), []float64{2 + coef*aux*3*scale}, 1e-14)
-	for _, g := range out[1:] {
-		for i, x := range g.F64()[real*experts:] {
-			if x != 0 {
-				t.Errorf("the gradient of padding row %d is %v", i/experts, x)
+	for _, o.Scores = range []bool{false, true} {
+		out := evaluate(t, o, in...)
+		if !o.Scores {
+			near(t, "loss", out[0].F64(), []float64{2 + coef*aux*3*scale}, 1e-14)
+		}
+		for _, g := range out[1:] {
+			for i, x := range g.F64()[real*experts:] {
+				if x != 0 {
+					t.Errorf("the gradient of padding row %d is %v", i/experts, x)
+				}
 			}
 		}
 	}
+	one := []float64{2, 1, -3, 2} // of equal logits the first is chosen
+	o.Layers, o.Scores = 1, true
+	p, all := []float64{math.Exp(0.5), 1, 1, math.Exp(0.5)}, 2*math.Exp(0.5)+2
+	out := evaluate(t, o, f64s([]float64{0}), ints([]int32{1}, 1), f64s([]float64{1}, 1), ints([]int32{0, 1}, 2), f64s(one, 1, experts))
+	near(t, "loss of scores", out[0].F64(), []float64{coef * experts * (p[0] + p[3]) / all}, 1e-14)
 }
 
 func TestBalanceLoss(t *testing.T) {
@@ -155,7 +164,10 @@ func TestBalanceLoss(t *testing.T) {
 	o := kernel.BalanceLoss{Layers: 3, TopK: 2, Coef: 0.5}
 	scaled := o
 	scaled.Scaled = true
+	scores := o
+	scores.Scores = true
 	kerneltest.Run(t,
+		kerneltest.Case{Name: "scores", Kernel: scores, In: append(in[:4:4], logits...), Bound: 5e-7, Step: 1e-5},
 		kerneltest.Case{Name: "three layers", Kernel: o, In: append(in[:4:4], logits...), Bound: 5e-7, Step: 1e-5},
 		kerneltest.Case{Name: "scaled", Kernel: scaled, Bound: 5e-7, Step: 1e-5,
 			In: append(append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3)), logits...)})

@@ -66,6 +66,9 @@ func TestExpertOptions(t *testing.T) {
 		{"gpt_oss", `"sliding_window":7,"layer_types":["full_attention","sliding_attention","full_attention","full_attention"]`, func(c model.Config) any {
 			return []int{c.Window(0), c.Window(1), c.Window(2)}
 		}, []int{0, 7, 0}},
+		{"gpt_oss", `"output_router_logits":true`, func(c model.Config) any { return c.RouterAuxLoss }, 0.9},
+		{"gpt_oss", `"output_router_logits":true,"router_aux_loss_coef":0.25`, func(c model.Config) any { return c.RouterAuxLoss }, 0.25},
+		{"gpt_oss", `"router_aux_loss_coef":0.25`, func(c model.Config) any { return c.RouterAuxLoss }, 0.0},
 		{"qwen3_moe", ``, layers, []int{0, 1, 2, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2`, layers, []int{1, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2,"mlp_only_layers":[3,0]`, layers, []int{1}},
@@ -94,7 +97,6 @@ func TestExpertsRefuse(t *testing.T) {
 		{"mixtral", `"router_aux_loss_coef":-1`, `router_aux_loss_coef = -1: must be 0 to 1e6`},
 		{"mixtral", `"norm_topk_prob":false`, `norm_topk_prob = false: this part of a mixture of experts is not supported`},
 		{"mixtral", `"attention_bias":true`, `attention_bias = true: mixtral has no biases`},
-		{"gpt_oss", `"output_router_logits":true`, `output_router_logits = true: the balance loss of gpt_oss is not supported`},
 		{"gpt_oss", `"swiglu_limit":5.0`, `swiglu_limit = 5.0: gpt_oss limits what its experts gate at 7`},
 		{"gpt_oss", `"experts_per_token":2`, `experts_per_token = 2, but num_experts_per_tok is 4`},
 		{"gpt_oss", `"attention_bias":false`, `attention_bias = false: gpt_oss always has biases in its attention`},

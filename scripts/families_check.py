@@ -149,7 +149,18 @@ def mixtral(r, c):
 def gpt_oss(r, c):
     experts = r.choice([3, 4, 6])
     c.update(num_local_experts=experts, num_experts_per_tok=r.choice([1, 2, 3]), sliding_window=r.choice([5, 9]), attention_bias=True,
-             layer_types=kinds(r, c["num_hidden_layers"]), output_router_logits=False, tie_word_embeddings=False)
+             layer_types=kinds(r, c["num_hidden_layers"]), output_router_logits=r.random() < 0.5, router_aux_loss_coef=r.choice([0.02, 0.9]), tie_word_embeddings=False)
+
+
+def parameters(r, family, layers):
+    """Target parameters for gpt-oss, with ranks and scales of their own: some of the experts' projections, in some of the layers."""
+    if family != "gpt_oss":
+        return {}
+    names = [name for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if r.random() < 0.8]
+    names = [f"layers.{r.randrange(layers)}.{name}" if r.random() < 0.3 else name for name in names]
+    if not names:
+        return {}
+    return dict(target_parameters=names, rank_pattern={names[0]: 3}, alpha_pattern={r"layers\.1\.mlp\.experts\..*": 5}, use_rslora=r.random() < 0.5)
 
 
 def qwen3_moe(r, c):
@@ -223,9 +234,32 @@ def differs(what, ours, theirs):
         raise RuntimeError(f"{what}: {ours!r}, transformers {theirs!r}: {abs(ours - theirs) / abs(theirs):.2g} relative")
 
 
+def back(trainer, folder, adapted, value, rows):
+    """An adapter of PEFT's own with B that is not zero: evaluated, started from, and merged."""
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for n, p in sorted(adapted.named_parameters()):
+            if "lora_" in n:
+                p.copy_(0.2 * torch.randn(p.shape, generator=g))
+    adapted.save_pretrained(folder / "peft")
+    theirs = nll(adapted, rows)
+    differs("mean NLL with PEFT's adapter", value("--adapter", folder / "peft"), theirs)
+    run(trainer, "train", folder / "run.yaml", "--quiet", "--set", f"lora.init_from={folder}/peft", "--set", f"output_dir={folder}/again", "--set", "training.learning_rate=1e-30")
+    ours, peft = load_file(folder / "again/adapter_model.safetensors"), load_file(folder / "peft/adapter_model.safetensors")
+    if ours.keys() != peft.keys() or any(not torch.allclose(ours[k], peft[k], rtol=0, atol=1e-6) for k in ours):
+        raise RuntimeError("an adapter started from PEFT's is another without training")
+    run(trainer, "merge", "--model", folder / "model", "--adapter", folder / "peft", "--out", folder / "merged")
+    merged = transformers.AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32, attn_implementation="eager").eval()
+    wide = adapted.merge_and_unload().state_dict()
+    for n, p in merged.state_dict().items():
+        if not torch.allclose(p, wide[n], rtol=2 ** -8, atol=1e-6 * float(wide[n].abs().max())):  # as the base is stored
+            raise RuntimeError(f"merged: {n} differs by {float((p - wide[n]).abs().max())}")
+
+
 def check(trainer, family, seed, folder):
     m, rows, c, r = make(family, seed, folder)
-    config = dict(base_model=str(folder / "model"), adapter="lora", lora=dict(r=4, alpha=8, target_modules="all-linear"), device="cpu",
+    more = parameters(r, family, c["num_hidden_layers"])
+    config = dict(base_model=str(folder / "model"), adapter="lora", lora=dict(r=4, alpha=8, target_modules="all-linear") | more, device="cpu",
                   dataset=dict(path=str(folder / "rows.jsonl"), format="tokenized", max_length=64, packing=r.random() < 0.5),
                   training=dict(max_steps=12, batch_size=2, learning_rate=1e-2, logging_steps=1), output_dir=str(folder / "run"))
     (folder / "run.yaml").write_text(json.dumps(config))  # JSON is YAML
@@ -237,7 +271,7 @@ def check(trainer, family, seed, folder):
     tensors = load_file(folder / "run/adapter_model.safetensors")
     saved = json.loads((folder / "run/adapter_config.json").read_text())
     fresh = get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager"),
-                           LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+                           LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", **more))
     want = {k: tuple(v.shape) for k, v in get_peft_model_state_dict(fresh).items()}
     got = {k: tuple(v.shape) for k, v in tensors.items()}
     if got != want:
@@ -245,6 +279,8 @@ def check(trainer, family, seed, folder):
     base = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager")
     adapted = PeftModel.from_pretrained(base, folder / "run").eval()
     differs("mean NLL with the adapter", value("--adapter", folder / "run"), nll(adapted, rows))
+    if more:
+        back(trainer, folder, adapted, value, rows)
 
     run(trainer, "train", folder / "run.yaml", "--quiet", "--set", "adapter=qlora", "--set", f"output_dir={folder}/qrun")
     losses = [json.loads(line) for line in (folder / "qrun/metrics.jsonl").read_text().splitlines()]

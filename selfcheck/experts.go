@@ -118,8 +118,11 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 		if scaled {
 			own = append(own, given([]int{3}, 1024, 0, 0))
 		}
-		all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, scaled %v", size, scaled), build: one(k), bounds: []bound{summed, rounded, rounded},
-			in: append(own, logits, n.normal(1, M, E))})
+		in := append(own, logits, n.normal(1, M, E))
+		all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, scaled %v", size, scaled), build: one(k), bounds: []bound{summed, rounded, rounded}, in: in})
+		if k.Scores = k.TopK > 1; k.Scores { // the weight of one expert is 1
+			all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, of scores, scaled %v", size, scaled), build: one(k), bounds: []bound{summed, rounded, rounded}, in: in})
+		}
 	}
 	return all
 }

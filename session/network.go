@@ -40,6 +40,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
+		o.WrapParameter = nw.Method.ParameterWrapper(trained, nw.Adapter)
 	}
 	n := nn.New(o)
 	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
@@ -81,21 +82,26 @@ type Program struct {
 	Plan    *graph.Plan
 }
 
-// LinearNames are the names by which PEFT saves the target modules of all-linear, in the order of a layer.
-func LinearNames(c model.Config) ([]string, error) {
+// TargetNames are the names by which PEFT saves the target modules of all-linear, in the order of a layer, and the target
+// parameters that a model has.
+func TargetNames(c model.Config) (linears, parameters []string, err error) {
 	build, err := families.For(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var names []string
 	n := nn.New(nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
-		if name := path[strings.LastIndexByte(path, '.')+1:]; (adapter.Targets{adapter.AllLinear}).Match(path) && !slices.Contains(names, name) {
-			names = append(names, name)
+		if name := path[strings.LastIndexByte(path, '.')+1:]; (adapter.Targets{adapter.AllLinear}).Match(path) && !slices.Contains(linears, name) {
+			linears = append(linears, name)
+		}
+		return base
+	}, WrapParameter: func(_ *nn.Net, names []string, which int, base nn.Experts) nn.Experts {
+		if name := adapter.ParameterEnd(names[which]); !slices.Contains(parameters, name) {
+			parameters = append(parameters, name)
 		}
 		return base
 	}})
 	one := func(name string) *nn.Value { return n.Batch(name, kernel.T(kernel.I32, 1)) }
 	cu := n.Batch("cu_seqlens", kernel.T(kernel.I32, 2))
 	build(n, c, nn.Batch{IDs: one("input_ids"), Positions: one("positions"), CuQ: cu, CuK: cu, MaxLen: 1})
-	return names, n.Err()
+	return linears, parameters, n.Err()
 }

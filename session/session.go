@@ -152,7 +152,7 @@ func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, erro
 		if err := s.Base.Load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
 			return err
 		}
-		return s.loadAdapter(programs[0].Trained, m)
+		return s.loadAdapter(programs[0], m)
 	}, programs...)
 }
 
@@ -187,9 +187,13 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 }
 
 // loadAdapter reads the adapter of UseAdapter into memory; nothing where there is none.
-func (s *Session) loadAdapter(t *adapter.Trained, m graph.Store) error {
+func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	if s.saved == nil {
 		return nil
+	}
+	t := p.Trained
+	if err := t.CheckParameters(s.Net.Adapter, p.Net.WeightNames()); err != nil {
+		return err
 	}
 	params, err := t.Snapshot(m)
 	if err != nil {
@@ -210,17 +214,25 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	if err := s.Base.Check(net); err != nil {
 		return nil, err
 	}
+	if err := trained.CheckParameters(s.Net.Adapter, net.WeightNames()); err != nil {
+		return nil, err
+	}
 	params := trained.List()
 	if err := s.saved.Read(params); err != nil {
 		return nil, err
 	}
-	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, params)
+	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, trained.Parameters, params)
 	if err != nil {
 		return nil, err
 	}
-	for layer := range updates {
+	for _, layer := range trained.Layers {
 		if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok {
 			return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
+		}
+	}
+	for _, p := range trained.Parameters {
+		if _, ok := s.Base.Tensors().Tensor(p.Name); !ok {
+			return nil, fmt.Errorf("the model has no tensor %s", p.Name)
 		}
 	}
 	return updates, nil

@@ -1,9 +1,12 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"math"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/export"
@@ -12,10 +15,17 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestMergedExperts: an adapter on router and experts, merged into their weights, gives the loss that it gives beside them.
+// TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives the loss that
+// it gives beside them.
 func TestMergedExperts(t *testing.T) {
+	for name, layers := range map[string]int{"gpt_oss_balanced": 2 * (4 + 2), "qwen3_moe": 2 * (4 + 1 + 3*5)} {
+		t.Run(name, func(t *testing.T) { mergedExperts(t, name, layers) })
+	}
+}
+
+func mergedExperts(t *testing.T, name string, layers int) {
 	ctx := context.Background()
-	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "qwen3_moe"})
+	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: name})
 	s.Adapter, s.Quantization = "lora", nil
 	mustStart(t, s, Env{})
 	loss := func(adapterDir string) float64 {
@@ -31,12 +41,57 @@ func TestMergedExperts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2 * (4 + 1 + 3*5); report.Layers != want {
-		t.Errorf("%d layers are merged, want %d", report.Layers, want)
+	if report.Layers != layers {
+		t.Errorf("%d layers are merged, want %d", report.Layers, layers)
 	}
 	s.BaseModel = out
 	// The merged weights are rounded to the checkpoint's bf16.
 	if merged := loss(""); !(math.Abs(merged-beside) <= 0.02*math.Abs(beside-base)) {
 		t.Errorf("the loss of the merged model is %.6f, with the adapter beside it %.6f, without %.6f", merged, beside, base)
+	}
+}
+
+// TestTargetParametersRefuse: what PEFT would not take, or what is no matrix of experts, is refused by name.
+func TestTargetParametersRefuse(t *testing.T) {
+	one := func(raw []byte) []byte {
+		return bytes.Replace(raw, []byte(`"num_local_experts": 4`), []byte(`"num_local_experts": 1`), 1)
+	}
+	for _, c := range []struct{ model, target, want string }{
+		{"gpt_oss", "experts.up_proj", "lora.target_parameters: experts.up_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
+		{"gpt_oss", "own_proj", "lora.target_parameters: own_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
+		{"gpt_oss", "layers.2.mlp.experts.down_proj", "lora.target_parameters: layers.2.mlp.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
+		{"gpt_oss", "experts.down_proj_bias", "lora.target_parameters: experts.down_proj_bias matches model.layers.0.mlp.experts.down_proj_bias, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
+		{"gpt_oss", "mlp.router.weight", "lora.target_parameters: mlp.router.weight matches model.layers.0.mlp.router.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
+		{"gpt_oss", "q_proj.weight", "lora.target_parameters: model.layers.0.self_attn.q_proj.weight is the weight of a linear layer, for which lora.target_modules: q_proj trains the same update"},
+		{"gpt_oss", "experts.gate_up_proj", "lora.target_parameters: model.layers.0.mlp.experts.gate_up_proj is of one expert, for which PEFT has no update of the parameter's shape"},
+		{"qwen3_moe", "experts.3.up_proj.weight", "lora.target_parameters: model.layers.0.mlp.experts.3.up_proj.weight is the weight of a linear layer, for which lora.target_modules: up_proj trains the same update"},
+		{"mixtral_balanced", "experts.down_proj", "lora.target_parameters: experts.down_proj matches no parameter of the model: its experts' matrices, if it has any, are linear layers, which lora.target_modules names"},
+	} {
+		s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: c.model})
+		s.LoRA.TargetParameters = []string{c.target}
+		if strings.Contains(c.want, "one expert") {
+			path := filepath.Join(s.BaseModel, "config.json")
+			raw := one(golden.ReadFile(t, path))
+			if err := os.WriteFile(path, bytes.Replace(raw, []byte(`"num_experts_per_tok": 2`), []byte(`"num_experts_per_tok": 1`), 1), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := PlanRun(context.Background(), s, Env{}); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%s, %s: %v\nwant %s", c.model, c.target, err, c.want)
+		}
+	}
+	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "gpt_oss_balanced"})
+	s.LoRA.Dropout = 0.1
+	const want = "lora.dropout: 0.1 does not go with target_parameters"
+	if problems := s.LoRA.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {
+		t.Errorf("%v, want %s", problems, want)
+	}
+	s.LoRA.Dropout, s.LoRA.TargetModules = 0, nil
+	if _, err := PlanRun(context.Background(), s, Env{}); err != nil {
+		t.Errorf("parameters alone: %v", err)
+	}
+	s.LoRA.TargetParameters = nil
+	if problems := s.LoRA.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), "lora.target_modules: name at least one module") {
+		t.Errorf("no target at all: %v", problems)
 	}
 }

@@ -21,49 +21,57 @@ import (
 
 // TestFamilyCurvesEqualPEFT trains 20 steps over NF4 weights as PEFT did over what bitsandbytes made of them.
 func TestFamilyCurvesEqualPEFT(t *testing.T) {
+	q := quant.Default()
+	q.DoubleQuant = false
 	for _, m := range golden.FamilyModels(t) {
-		t.Run(m.Name, func(t *testing.T) {
-			b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { b.Close() })
-			lora, q, c, want := peftConfigOf(t, m.Adapter(t)), quant.Default(), Default(), m.Runs(t).Curve
-			lora.Dropout, q.DoubleQuant = 0, false
-			T := len(want.Rows[0])
-			shape := session.Shape{Tokens: want.Batch * T, Sequences: want.Batch, MaxLen: T}
-			ts := newTestStep(t, b, network(t, b, kernel.F32, &q, &lora), shape, c, 2, m.Adapter(t))
-			worst := 0.0
-			for step := range want.Loss {
-				var ids, labels []int32
-				for k := range want.Batch {
-					row := (want.Batch*step + k) % len(want.Rows)
-					ids, labels = append(ids, want.Rows[row]...), append(labels, want.Labels[row]...)
-				}
-				trained := ts.fill(t, ids, labels, T)
-				if trained != want.Trained[step] {
-					t.Fatalf("step %d trains %d tokens, want %d", step, trained, want.Trained[step])
-				}
-				ts.set(t, "loss scale", 1/float64(trained))
-				for _, u := range ts.updates {
-					h := adamNumbers(c, want.LR[step]*u.rate, step+1)
-					ts.set(t, u.numbers, h[:]...)
-				}
-				ts.step(t)
-				loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
-				d := math.Abs(loss-want.Loss[step]) / want.Loss[step]
-				if worst = max(worst, d); !(d <= 1e-4) {
-					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g", step, loss, want.Loss[step], d)
-				}
-				if d := math.Abs(norm-want.GradNorm[step]) / want.GradNorm[step]; !(d <= 1e-3) {
-					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g", step, norm, want.GradNorm[step], d)
-				}
-			}
-			t.Logf("losses differ by at most %.3g", worst)
-			if last := want.Loss[len(want.Loss)-1]; len(want.Loss) != 20 || !(last < 0.95*want.Loss[0]) {
-				t.Errorf("the loss falls from %v to %v in %d steps: the curve tests little", want.Loss[0], last, len(want.Loss))
-			}
-		})
+		t.Run(m.Name, func(t *testing.T) { curveEqualsPEFT(t, m, &q, m.Runs(t).Curve) })
+		if c := m.Runs(t).CurveOfFloats; c.Loss != nil {
+			t.Run(m.Name+" not quantised", func(t *testing.T) { curveEqualsPEFT(t, m, nil, c) })
+		}
+	}
+}
+
+// curveEqualsPEFT takes the steps that PEFT took.
+func curveEqualsPEFT(t *testing.T, m golden.FamilyModel, scheme *quant.Config, want golden.FamilyCurve) {
+	b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	lora, c := peftConfigOf(t, m.Adapter(t)), Default()
+	lora.Dropout = 0
+	T := len(want.Rows[0])
+	shape := session.Shape{Tokens: want.Batch * T, Sequences: want.Batch, MaxLen: T}
+	ts := newTestStep(t, b, network(t, b, kernel.F32, scheme, &lora), shape, c, 2, m.Adapter(t))
+	worst := 0.0
+	for step := range want.Loss {
+		var ids, labels []int32
+		for k := range want.Batch {
+			row := (want.Batch*step + k) % len(want.Rows)
+			ids, labels = append(ids, want.Rows[row]...), append(labels, want.Labels[row]...)
+		}
+		trained := ts.fill(t, ids, labels, T)
+		if trained != want.Trained[step] {
+			t.Fatalf("step %d trains %d tokens, want %d", step, trained, want.Trained[step])
+		}
+		ts.set(t, "loss scale", 1/float64(trained))
+		for _, u := range ts.updates {
+			h := adamNumbers(c, want.LR[step]*u.rate, step+1)
+			ts.set(t, u.numbers, h[:]...)
+		}
+		ts.step(t)
+		loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
+		d := math.Abs(loss-want.Loss[step]) / want.Loss[step]
+		if worst = max(worst, d); !(d <= 1e-4) {
+			t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g", step, loss, want.Loss[step], d)
+		}
+		if d := math.Abs(norm-want.GradNorm[step]) / want.GradNorm[step]; !(d <= 1e-3) {
+			t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g", step, norm, want.GradNorm[step], d)
+		}
+	}
+	t.Logf("losses differ by at most %.3g", worst)
+	if last := want.Loss[len(want.Loss)-1]; len(want.Loss) != 20 || !(last < 0.95*want.Loss[0]) {
+		t.Errorf("the loss falls from %v to %v in %d steps: the curve tests little", want.Loss[0], last, len(want.Loss))
 	}
 }
 
@@ -87,7 +95,7 @@ func TestFamiliesEvaluateAsTransformers(t *testing.T) {
 	}
 }
 
-// familySpec is a QLoRA run of all linear layers on a model's rows.
+// familySpec is a QLoRA run of all linear layers, and the parameters that PEFT's adapter is on, on a model's rows.
 func familySpec(t testing.TB, m golden.FamilyModel) Spec {
 	t.Helper()
 	var lines bytes.Buffer
@@ -106,6 +114,7 @@ func familySpec(t testing.TB, m golden.FamilyModel) Spec {
 	s := DefaultSpec()
 	s.BaseModel, s.Adapter, s.Quantization, s.Device = m.Dir(t), "qlora", &q, "cpu"
 	s.LoRA.TargetModules, s.LoRA.R, s.LoRA.Alpha = adapter.Targets{adapter.AllLinear}, 4, 8
+	s.LoRA.TargetParameters = peftConfigOf(t, m.Adapter(t)).TargetParameters
 	s.Dataset.Path, s.Dataset.Format, s.Dataset.MaxLength = path, "tokenized", 32
 	s.Training.MaxSteps, s.Training.BatchSize, s.Training.LearningRate = 12, 4, 5e-3
 	s.OutputDir = filepath.Join(t.TempDir(), "run")

@@ -39,6 +39,7 @@ var otherwise = map[string]string{
 	"training.batch_size":             "compared by the loader's hash",
 	"lora.r":                          "compared by the tensors' shapes",
 	"lora.target_modules":             "compared by the tensors' names",
+	"lora.target_parameters":          "compared by the tensors' names",
 	"lora.rank_pattern":               "compared by the tensors' shapes",
 	"lora.alpha":                      "compared by the layers' scales",
 	"lora.use_rslora":                 "compared by the layers' scales",

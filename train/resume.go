@@ -153,7 +153,7 @@ func (s *saver) initAdapter() error {
 
 // sameScale refuses an adapter whose update this run would scale otherwise.
 func (s *saver) sameScale(saved *adapter.Saved) error {
-	for _, layer := range s.step.Trained.Layers {
+	for _, layer := range s.step.Trained.Updated() {
 		if was, is := saved.Config.Scale(layer), s.spec.LoRA.Scale(layer); was != is {
 			return fmt.Errorf("the adapter has the scale %v at %s, this run has %v: give the run the adapter's r, alpha and use_rslora", was, layer, is)
 		}

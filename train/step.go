@@ -73,7 +73,7 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
-	if err := trained.CheckTargets(nw.Adapter); err != nil {
+	if err := trained.CheckTargets(nw.Adapter, n.WeightNames()); err != nil {
 		return nil, err
 	}
 	grads := n.Grad(loss, trained.Params...)

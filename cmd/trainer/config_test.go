@@ -116,6 +116,10 @@ func TestTargetModules(t *testing.T) {
 			t.Errorf("target_modules: %s is %q, want %q", text, s.LoRA.TargetModules, want)
 		}
 	}
+	s := merged(t, least+"lora:\n  target_modules: []\n  target_parameters: [experts.down_proj]\n", nil, nil)
+	if len(s.LoRA.TargetModules) != 0 || !reflect.DeepEqual(s.LoRA.TargetParameters, []string{"experts.down_proj"}) {
+		t.Errorf("parameters alone are %q and %q", s.LoRA.TargetModules, s.LoRA.TargetParameters)
+	}
 	if s := merged(t, least, nil, []string{"lora.target_modules=[x, y]"}); !reflect.DeepEqual(s.LoRA.TargetModules, adapter.Targets{"x", "y"}) {
 		t.Errorf("--set gives %q", s.LoRA.TargetModules)
 	}

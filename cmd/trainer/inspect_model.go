@@ -22,19 +22,20 @@ import (
 )
 
 type modelJSON struct {
-	Model      string          `json:"model"`
-	Family     string          `json:"family"`
-	Config     model.Config    `json:"config"`
-	Windows    []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
-	Parameters int64           `json:"parameters"`
-	Bytes      int64           `json:"bytes"`     // as they are stored; 0 where the folder holds no weights
-	Weights    bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
-	Storage    map[string]int  `json:"storage"`   // tensors of each type
-	Quantised  int             `json:"quantised"` // weights that are stored quantised
-	AllLinear  []string        `json:"all_linear"`
-	Tokenizer  *vocabularyJSON `json:"tokenizer,omitempty"`         // absent where the folder has none
-	Problem    string          `json:"tokenizer_problem,omitempty"` // why the folder's cannot be read
-	Tensors    []tensorJSON    `json:"tensors"`
+	Model            string          `json:"model"`
+	Family           string          `json:"family"`
+	Config           model.Config    `json:"config"`
+	Windows          []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
+	Parameters       int64           `json:"parameters"`
+	Bytes            int64           `json:"bytes"`     // as they are stored; 0 where the folder holds no weights
+	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
+	Storage          map[string]int  `json:"storage"`   // tensors of each type
+	Quantised        int             `json:"quantised"` // weights that are stored quantised
+	AllLinear        []string        `json:"all_linear"`
+	TargetParameters []string        `json:"target_parameters,omitempty"` // that it has
+	Tokenizer        *vocabularyJSON `json:"tokenizer,omitempty"`         // absent where the folder has none
+	Problem          string          `json:"tokenizer_problem,omitempty"` // why the folder's cannot be read
+	Tensors          []tensorJSON    `json:"tensors"`
 }
 
 type tensorJSON struct {
@@ -141,7 +142,7 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 		t, _ := known.Tensor(name)
 		answer.Parameters += int64(t.Len())
 	}
-	if answer.AllLinear, err = session.LinearNames(config); err != nil {
+	if answer.AllLinear, answer.TargetParameters, err = session.TargetNames(config); err != nil {
 		return answer, err
 	}
 	if answer.Tokenizer, err = describeTokens(folder); err != nil {
@@ -192,6 +193,9 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 		fmt.Fprintln(w, "; the folder holds no weights: they follow from config.json")
 	}
 	fmt.Fprintf(w, "all-linear  %s\n", strings.Join(m.AllLinear, ", "))
+	if m.TargetParameters != nil {
+		fmt.Fprintf(w, "experts     by target_parameters: %s\n", strings.Join(m.TargetParameters, ", "))
+	}
 	if m.Problem != "" {
 		fmt.Fprintf(w, "tokens      %s\n", m.Problem)
 	} else {

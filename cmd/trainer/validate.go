@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +67,7 @@ func summarize(c *console, s train.Spec) {
 		}
 	}
 	fmt.Fprintf(c.out, "base     %s, %s\n", s.BaseModel, base)
-	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules)
+	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, slices.Concat(s.LoRA.TargetModules, s.LoRA.TargetParameters))
 	format := s.Dataset.Format
 	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"

@@ -35,15 +35,20 @@ type FamilyRuns struct {
 		GradientNF4 float64 `json:"gradient_nf4"`
 		Curve       float64 `json:"curve"`
 	} `json:"bf16"`
-	Curve struct { // of PEFT over NF4 weights, from the adapter NAME.lora
-		Loss     []float64 `json:"loss"`
-		GradNorm []float64 `json:"grad_norm"`
-		LR       []float64 `json:"lr"`
-		Trained  []int     `json:"trained_tokens"`
-		Rows     [][]int32 `json:"rows"`   // ids of the rows that the steps take in turn
-		Labels   [][]int32 `json:"labels"` // of the same
-		Batch    int       `json:"batch"`  // rows a step
-	} `json:"curve"`
+	Curve FamilyCurve `json:"curve"` // of PEFT over NF4 weights, from the adapter NAME.lora
+	// CurveOfFloats is the same over the weights as they are; none of most models.
+	CurveOfFloats FamilyCurve `json:"curve_of_floats"`
+}
+
+// FamilyCurve is what PEFT's steps gave.
+type FamilyCurve struct {
+	Loss     []float64 `json:"loss"`
+	GradNorm []float64 `json:"grad_norm"`
+	LR       []float64 `json:"lr"`
+	Trained  []int     `json:"trained_tokens"`
+	Rows     [][]int32 `json:"rows"`   // ids of the rows that the steps take in turn
+	Labels   [][]int32 `json:"labels"` // of the same
+	Batch    int       `json:"batch"`  // rows a step
 }
 
 // FamilyModels are the models that have runs.

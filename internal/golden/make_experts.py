@@ -31,6 +31,8 @@ MODELS = {
                                                original_max_position_embeddings=16))),
     "gpt_oss_full": ("gpt_oss", "gpt_oss", dict(intermediate_size=8, num_local_experts=4, num_experts_per_tok=1, head_dim=8, sliding_window=7,
                                                 num_attention_heads=6, layer_types=["full_attention", "full_attention"], rope_scaling=None)),
+    "gpt_oss_balanced": ("gpt_oss", "gpt_oss", dict(intermediate_size=8, num_local_experts=4, num_experts_per_tok=3, head_dim=8, sliding_window=6,
+                                                    num_attention_heads=6, rope_scaling=None, output_router_logits=True, router_aux_loss_coef=0.5)),
     "mixtral": ("mixtral", "mixtral", dict(intermediate_size=16, num_local_experts=4, num_experts_per_tok=2)),
     "mixtral_balanced": ("mixtral", "mixtral", dict(intermediate_size=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
                                                     output_router_logits=True, router_aux_loss_coef=0.05)),
@@ -153,10 +155,10 @@ def bf16_errors(model, adapter):
     return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
 
 
-def curve(m, adapter, lr, steps=20, batch=4, low=False):
-    """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4; low: in bf16."""
+def curve(m, adapter, lr, steps=20, batch=4, low=False, packed=True):
+    """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4 where packed; low: in bf16."""
     from peft import PeftModel
-    m = in_nf4(m)
+    m = in_nf4(m) if packed else m
     m = in_bf16(m) if low else m
     peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()  # no dropout
     params = [p for _, p in sorted(peft.named_parameters()) if p.requires_grad]
@@ -203,11 +205,15 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     models = make_families.logits(out, MODELS, build)
-    for name, lr, lora in (("gpt_oss", 2e-2, dict(r=2, lora_alpha=4)), ("mixtral_balanced", 1.1e-2, dict(r=2, lora_alpha=2)), ("qwen3_moe", 1.5e-2, dict(r=2, lora_alpha=4, lora_dropout=0.1))):
+    for name, lr, lora in (("gpt_oss", 2e-2, dict(r=2, lora_alpha=4)),
+                           ("gpt_oss_balanced", 1e-2, dict(r=3, lora_alpha=4, target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
+                           ("mixtral_balanced", 1.1e-2, dict(r=2, lora_alpha=2)), ("qwen3_moe", 1.5e-2, dict(r=2, lora_alpha=4, lora_dropout=0.1))):
         m = models[name][1]
         runs = nll(m) | greedy(m, [[1, 5, 9, 30], [1, 40]])
         make_families.gradients(out, name, copy.deepcopy(m), dict(target_modules="all-linear", **lora))
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr)
+        if "target_parameters" in lora:
+            runs["curve_of_floats"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr, packed=False)
         low = curve(copy.deepcopy(m), out / (name + ".lora"), lr, low=True)["loss"]
         off = [abs(a - b) / b for a, b in zip(low, runs["curve"]["loss"])]
         over = bf16_errors(in_nf4(m), out / (name + ".lora"))["gradient"]
@@ -218,6 +224,9 @@ def main():
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
     make_families.gradients(out, "qwen3_moe_mixed", models["qwen3_moe_mixed"][1], dict(
         r=2, lora_alpha=5, use_rslora=True, target_modules=r".*\.(q_proj|experts\.[13]\.(up|down)_proj|layers\.0\.mlp\.gate_proj)"))
+    make_families.gradients(out, "gpt_oss_full", models["gpt_oss_full"][1], dict(
+        r=2, lora_alpha=5, use_rslora=True, target_modules=[], target_parameters=["layers.1.mlp.experts.gate_up_proj", "experts.down_proj"],
+        rank_pattern={r"layers\.1\.mlp\.experts\.down_proj": 4}, alpha_pattern={"experts.gate_up_proj": 3}))
     tokenizer(out / "tokenizer.json")
     for f in out.rglob("*"):
         f.chmod(0o755 if f.is_dir() else 0o644)

@@ -2,6 +2,7 @@
 // Layout: logits, dlogits [M,E] elem, a launch a layer; cu [S+1] int32: rows from cu[S] on are padding; part [layers][BLOCKS][2][E] fp32,
 // how often an expert is among a row's K largest, then the sum of its probabilities; share [E+1] fp32: each expert's share of the rows' choices,
 // then the weight of a row's gradient. E at most 1024, K at most 64.
+// scores: a row's logits stand for the softmax of its K largest, and zeros for the others.
 // Rows are a warp's, 4 a block; a warp adds up its own rows, a block its warps in order, one block all parts in order, in fp64.
 // Accumulation fp32, then fp64. Bytes: 2 a logit read twice, 2 written. Goal: none of speed.
 // Elements: bf16, f16, f32.
@@ -9,8 +10,20 @@
 
 enum { WARPS = 4, BLOCKS = 64 };
 
+// Turns a row of logits into scores. top: the largest of them; taken: this lane's bits of the K largest, as next_expert leaves them.
+__device__ __forceinline__ void to_scores(float *row, int E, float top, uint32_t taken) {
+    int lane = threadIdx.x & 31;
+    float sum = 0.f;
+    for (int i = lane, bit = 0; i < E; i += 32, bit++)
+        if (taken >> bit & 1) sum += expf(row[i] - top);
+    sum = warp_sum(sum);
+    __syncwarp(); // all lanes have read the largest
+    for (int i = lane, bit = 0; i < E; i += 32, bit++) row[i] = taken >> bit & 1 ? expf(row[i] - top) / sum : 0.f;
+}
+
 // One layer's part. Grid BLOCKS, block 128, dynamic shared memory 3 WARPS E fp32.
-extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, const elem *logits, const int *cu, int S, int M, int E, int K) {
+extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, const elem *logits, const int *cu, int S, int M, int E, int K,
+                                                                    int scores) {
     extern __shared__ float shared[];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, rows = min(max(cu[S], 0), M);
     float *row = shared + warp * E, *sums = shared + WARPS * E, *chosen = sums + warp * 2 * E, *mean = chosen + E;
@@ -25,6 +38,10 @@ extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, 
             int e = next_expert(row, E, taken);
             if (k == 0) top = row[e];
             if ((e & 31) == lane) chosen[e] += 1.f;
+        }
+        if (scores) {
+            to_scores(row, E, top, taken);
+            top = 0.f;
         }
         float sum = exp_sum(row, E, top);
         for (int i = lane; i < E; i += 32) mean[i] += expf(row[i] - top) / sum;
@@ -73,7 +90,8 @@ extern "C" __global__ void __launch_bounds__(1024) moe_balance_finish(float *sum
 }
 
 // One layer's gradient. Grid: M / WARPS rounded up, block 128, dynamic shared memory WARPS E fp32.
-extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits, const elem *logits, const float *share, const int *cu, int S, int M, int E) {
+extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits, const elem *logits, const float *share, const int *cu, int S, int M, int E, int K,
+                                                                    int scores) {
     extern __shared__ float shared[];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, m = blockIdx.x * WARPS + warp;
     float *row = shared + warp * E;
@@ -90,8 +108,21 @@ extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits
     }
     top = warp_max(top);
     __syncwarp();
+    uint32_t taken = 0;
+    if (scores) {
+        for (int k = 0; k < K; k++) next_expert(row, E, taken);
+        to_scores(row, E, top, taken);
+        top = 0.f;
+    }
     float sum = exp_sum(row, E, top);
     for (int i = lane; i < E; i += 32) inner += expf(row[i] - top) / sum * share[i];
     inner = warp_sum(inner);
+    if (scores) { // through the softmax of the chosen
+        float mean = 0.f;
+        for (int i = lane; i < E; i += 32) mean += row[i] * expf(row[i]) / sum * (share[i] - inner);
+        mean = warp_sum(mean);
+        for (int i = lane; i < E; i += 32) dlogits[i] = narrow(share[E] * row[i] * (expf(row[i]) / sum * (share[i] - inner) - mean));
+        return;
+    }
     for (int i = lane; i < E; i += 32) dlogits[i] = narrow(share[E] * expf(row[i] - top) / sum * (share[i] - inner));
 }

@@ -37,6 +37,7 @@ func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *ada
 	w := &network{trained: &adapter.Trained{}, config: c, rows: rows, ts: ts}
 	if method != nil {
 		o.Wrap, o.WrapExperts = method.Wrapper(w.trained, lora), method.ExpertWrapper(w.trained, lora)
+		o.WrapParameter = method.ParameterWrapper(w.trained, lora)
 	}
 	w.Net = nn.New(o)
 	i32 := func(n int) kernel.Type { return kernel.T(kernel.I32, n) }
@@ -278,7 +279,7 @@ func TestEverythingPlans(t *testing.T) {
 						lora := adapter.Default()
 						target(&lora, names)
 						w := build(t, c, 2, 8, nn.Options{Float: float, Scheme: scheme}, &method, lora)
-						if err := w.trained.CheckTargets(lora); err != nil {
+						if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {
 							t.Errorf("%s: %v", what, err)
 						}
 						loss := w.loss()

@@ -72,11 +72,12 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 	}
 }
 
-// TestExpertGradientsEqualPEFT: adapters on attention, router and experts, all of them or some; the balance of the experts is in
+// TestExpertGradientsEqualPEFT: adapters on attention, router and experts, all of them or some, and on parameters of experts, of
+// all layers or some, with ranks of their own; the balance of the experts is in
 // the loss where the configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"gpt_oss": 16, "mixtral_balanced": 68, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
+	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6, "mixtral_balanced": 68, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
 			dir := expertPath(t, name+".lora")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
@@ -152,7 +153,7 @@ func TestExpertsPlan(t *testing.T) {
 					if err := weights.Check(openWeights(t, expertPath(t, file[name]+".safetensors"), c), want); err != nil {
 						t.Errorf("%s, %s: %v", name, what, err)
 					}
-					if err := w.trained.CheckTargets(lora); err != nil {
+					if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {
 						t.Errorf("%s, %s, %s: %v", name, what, target, err)
 					}
 					if n := layers(); len(w.trained.Layers) != n || len(w.trained.List()) != 2*n {

@@ -30,6 +30,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 			})
 		}
 		x = n.RMSNorm("norm", x, c.RMSNormEps)
+		n.BalanceExperts(c.RouterAuxLoss, c.ExpertsPerToken, true, in)
 	})
 	return x
 }
@@ -47,8 +48,8 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	if c.Experts < 1 {
 		k.Fail("num_local_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
 	}
-	if c.RouterAuxLoss > 0 {
-		k.Fail("output_router_logits", "= true: the balance loss of gpt_oss is not supported")
+	if c.RouterAuxLoss > 0 && !k.Given("router_aux_loss_coef") {
+		c.RouterAuxLoss = 0.9
 	}
 	perToken := c.ExpertsPerToken
 	if k.Int("experts_per_token", &perToken); perToken != c.ExpertsPerToken {

@@ -50,7 +50,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn
 			})
 		}
 		x = n.RMSNorm("norm", x, c.RMSNormEps)
-		n.BalanceExperts(c.RouterAuxLoss, c.ExpertsPerToken, in)
+		n.BalanceExperts(c.RouterAuxLoss, c.ExpertsPerToken, false, in)
 	})
 	return x
 }

@@ -6,14 +6,16 @@ import "github.com/tierlora/tierlora/kernel"
 type Balance struct {
 	coef   float64
 	topK   int
+	scores bool
 	cu     *Value
 	logits []*Value
 }
 
-// BalanceExperts asks for coef times the balance of all RouterLogits so far in the loss; 0 = not.
-func (n *Net) BalanceExperts(coef float64, topK int, in Batch) {
+// BalanceExperts asks for coef times the balance of all RouterLogits so far in the loss; 0 = not. scores is that of
+// kernel.BalanceLoss.
+func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
 	if coef > 0 && len(n.RouterLogits) > 0 {
-		n.balance = &Balance{coef, topK, in.CuQ, n.RouterLogits}
+		n.balance = &Balance{coef, topK, scores, in.CuQ, n.RouterLogits}
 	}
 }
 
@@ -27,5 +29,5 @@ func (b *Balance) Add(n *Net, loss, labels, scale, scaling *Value) *Value {
 	if scaling != nil {
 		in = append(in, scaling)
 	}
-	return n.Apply(kernel.BalanceLoss{Layers: len(b.logits), TopK: b.topK, Coef: b.coef, Scaled: scaling != nil}, append(in, b.logits...)...)
+	return n.Apply(kernel.BalanceLoss{Layers: len(b.logits), TopK: b.topK, Scores: b.scores, Coef: b.coef, Scaled: scaling != nil}, append(in, b.logits...)...)
 }

@@ -158,7 +158,7 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 }
 
 // FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections are one
-// matrix [C,2*inner], all with biases, stored as numbers: [M,C] -> [M,C].
+// matrix [C,2*inner], all with biases, stored as numbers: [M,C] -> [M,C]. The run's adapter may wrap each projection.
 func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -166,7 +166,7 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		numbers := func(name string, shape ...int) *Value { // the last dimension is a row
 			t := kernel.T(n.Float(), shape...)
 			if last := len(shape) - 1; last > 1 {
-				t = kernel.T(n.Float(), t.Elems()/shape[last], shape[last])
+				t = kernel.T(n.Float(), kernel.T(n.Float(), shape[:last]...).Elems(), shape[last])
 			}
 			return n.add(n.Scope()+"."+name, shape, t)
 		}
@@ -179,8 +179,10 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		sorted := n.ApplyAll(kernel.SortByExpert{Experts: experts}, routed[1])
 		weights, rows, source, starts := routed[0], sorted[0], sorted[1], sorted[2]
 		multiply := func(x *Value, name string, in, out int) *Value {
-			z := n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
-			return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), starts)
+			return n.parameter(fusedParameters, name, expertsFunc{experts, in, out, func(x, starts *Value) *Value {
+				z := n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
+				return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), starts)
+			}}).Apply(x, starts)
 		}
 		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*perToken,C]
 		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, "experts.gate_up_proj", width, 2*inner))

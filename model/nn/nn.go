@@ -23,6 +23,7 @@ type Net struct {
 	stored             func(name string) *quant.Config   // nil = scheme is all layers'
 	wrap               func(*Net, string, Linear) Linear // nil = no adapter
 	wrapExperts        func(*Net, []string, Experts) Experts
+	wrapParameter      func(*Net, []string, int, Experts) Experts
 	trainable          func(*Net, string, kernel.Type) *Value
 	trained            map[string]*Value // by trainable
 	weights            []Weight
@@ -47,6 +48,9 @@ type Options struct {
 	Wrap               func(n *Net, name string, base Linear) Linear
 	// WrapExperts is Wrap for linear layers of experts, which are made together; names are theirs.
 	WrapExperts func(n *Net, names []string, base Experts) Experts
+	// WrapParameter is Wrap for experts whose matrices are one parameter [E,In,Out]: names are those of the module's parameters
+	// in its order, which is this one's place among them.
+	WrapParameter func(n *Net, names []string, which int, base Experts) Experts
 	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
 	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
 	Trainable func(n *Net, name string, t kernel.Type) *Value
@@ -57,7 +61,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, wrapExperts: o.WrapExperts, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
@@ -80,6 +84,17 @@ func (n *Net) Quantised() []int64 { return n.quantised }
 
 // Weights are the checkpoint's tensors that the network reads, in the order of their use.
 func (n *Net) Weights() []Weight { return n.weights }
+
+// WeightNames are the names of those that the checkpoint has.
+func (n *Net) WeightNames() []string {
+	var names []string
+	for _, w := range n.weights {
+		if w.Name != "" {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
 
 // add declares a tensor that is filled from the checkpoint's tensor of that name: frozen, unless the run trains it.
 func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
