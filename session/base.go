@@ -76,6 +76,9 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if b.Declared {
+		if q := b.Config.Quantization; q != nil && q.Method == model.MXFP4 {
+			return b, b.findQuantised()
+		}
 		return b, nil
 	}
 	if err := families.Rename(b.Config, b.Weights); err != nil {
@@ -110,6 +113,9 @@ func DeclaredWeights(c model.Config) (*weights.Set, error) {
 	d := weights.BF16
 	if named, ok := map[string]weights.DType{"float16": weights.F16, "float32": weights.F32, "float64": weights.F64}[c.DType]; ok {
 		d = named
+	}
+	if specs, err = quantised.Declared(specs, c.Quantization); err != nil {
+		return nil, err
 	}
 	return weights.Declare(specs, d), nil
 }

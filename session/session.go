@@ -9,6 +9,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
@@ -90,6 +91,15 @@ func (s *Session) storedWeights() {
 		return
 	}
 	q := s.Base.Config.Quantization
+	if q.Method == model.MXFP4 { // of experts; what else there is is stored as the run says
+		s.Net.Stored = func(name string) *quant.Config {
+			if c := s.Base.Tensors().Config(name); c != nil {
+				return c
+			}
+			return s.Net.Scheme
+		}
+		return
+	}
 	scheme := quantised.Scheme(q)
 	s.Net.Scheme, s.Net.Stored = &scheme, s.Base.Tensors().Config
 	if q.Bits == 8 && q.Threshold > 0 {
@@ -99,7 +109,7 @@ func (s *Session) storedWeights() {
 
 // checkStorage refuses to quantise a model that is quantised already in another way.
 func (s *Session) checkStorage(c quant.Config) error {
-	if s.Base.Tensors().Quantised() == 0 {
+	if s.Base.Tensors().Quantised() == 0 || s.Base.Config.Quantization.Method == model.MXFP4 {
 		return nil
 	}
 	have := *s.Net.Scheme

@@ -65,11 +65,15 @@ func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 	})
 }
 
-// Declare is a set of tensors without their bytes, all of one type: what a plan needs of weights that are not there.
+// Declare is a set of tensors without their bytes, of type d where they name none: what a plan needs of weights that are not there.
 func Declare(specs []Spec, d DType) *Set {
 	s := &Set{tensors: make(map[string]Tensor, len(specs))}
 	for _, spec := range specs {
-		s.tensors[spec.Name] = Tensor{Name: spec.Name, DType: d, Shape: spec.Shape}
+		t := Tensor{Name: spec.Name, DType: d, Shape: spec.Shape}
+		if spec.DType != 0 {
+			t.DType = spec.DType
+		}
+		s.tensors[spec.Name] = t
 	}
 	return s
 }
