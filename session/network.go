@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -24,6 +25,25 @@ type Network struct {
 	Adapter adapter.Config
 	Adapted bool // false = the base model alone
 	Layout  Layout
+}
+
+// Keep makes the network keep the weights of a checkpoint that are quantised already as they are: all that there are, or of gpt-oss
+// the experts in MXFP4, while Scheme says how the others are stored.
+func (nw *Network) Keep(b *Base) {
+	if b.Tensors().Quantised() == 0 {
+		return
+	}
+	if b.mxfp4() {
+		nw.Stored = func(name string) *quant.Config {
+			if c := b.Tensors().Config(name); c != nil {
+				return c
+			}
+			return nw.Scheme
+		}
+		return
+	}
+	scheme := quantised.Scheme(b.Config.Quantization)
+	nw.Scheme, nw.Stored = &scheme, b.Tensors().Config
 }
 
 // Shape is the fixed size of a micro-batch.

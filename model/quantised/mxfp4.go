@@ -119,23 +119,21 @@ func (x experts) float32s(name string, from int, dst []float32) error {
 	return nil
 }
 
-// Declared are the tensors that a checkpoint of a configuration has, for those that its model reads.
-func Declared(specs []weights.Spec, q *model.Quantization) ([]weights.Spec, error) {
+// Declared are the tensors that a checkpoint of a configuration has, for those that its model reads: in numbers, and as bytes.
+func Declared(specs []weights.Spec, q *model.Quantization) (numbers, codes []weights.Spec, err error) {
 	if q == nil || q.Method != model.MXFP4 {
-		return specs, nil
+		return specs, nil, nil
 	}
-	var all []weights.Spec
 	for _, s := range specs {
 		if len(s.Shape) != 3 {
-			all = append(all, s)
+			numbers = append(numbers, s)
 			continue
 		}
 		if s.Shape[1]%quant.MXFP4Block != 0 {
-			return nil, fmt.Errorf("%s has %d inputs: in MXFP4 they must be a multiple of %d", s.Name, s.Shape[1], quant.MXFP4Block)
+			return nil, nil, fmt.Errorf("%s has %d inputs: in MXFP4 they must be a multiple of %d", s.Name, s.Shape[1], quant.MXFP4Block)
 		}
 		scales := []int{s.Shape[0], s.Shape[2], s.Shape[1] / quant.MXFP4Block}
-		all = append(all, weights.Spec{Name: s.Name + endBlocks, Shape: append(slices.Clone(scales), mxfp4Bytes), DType: weights.U8},
-			weights.Spec{Name: s.Name + endScales, Shape: scales, DType: weights.U8})
+		codes = append(codes, weights.Spec{Name: s.Name + endBlocks, Shape: append(slices.Clone(scales), mxfp4Bytes)}, weights.Spec{Name: s.Name + endScales, Shape: scales})
 	}
-	return all, nil
+	return numbers, codes, nil
 }

@@ -11,7 +11,6 @@ type Spec struct {
 	Name     string
 	Shape    []int
 	Optional bool  // may be absent; when present its shape counts
-	DType    DType // of Declare; 0 = the set's
 }
 
 // CheckError holds everything in which a checkpoint differs from a model.
