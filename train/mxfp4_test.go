@@ -40,6 +40,31 @@ func TestMXFP4PlansWithoutWeights(t *testing.T) {
 	}
 }
 
+// TestMXFP4Dequantised: a run that keeps weights dequantised holds the experts as numbers, and trains the same adapter; without being
+// asked no run does.
+func TestMXFP4Dequantised(t *testing.T) {
+	s := familySpec(t, mxfp4Model)
+	s.Training.MaxSteps = 3
+	kept := mustStart(t, s, Env{})
+	for _, method := range []string{"qlora", "lora"} {
+		q := s
+		q.OutputDir, q.Training.DequantisedWeights = filepath.Join(t.TempDir(), "run"), "always"
+		if q.Adapter = method; method == "lora" {
+			q.Quantization = nil
+		}
+		got := mustStart(t, q, Env{})
+		const numbers = 2 * 4 * (32*128 + 64*32) // layers, experts, their matrices
+		if more := got.HeldBytes - kept.HeldBytes; more < numbers*(32*4-17)/32 {
+			t.Errorf("%s: %d bytes more are held, fewer than %d experts' weights in float32 take", method, more, numbers)
+		}
+		if method == "qlora" {
+			for i, loss := range got.Losses {
+				golden.Near(t, "loss of a step", loss, kept.Losses[i], 1e-6)
+			}
+		}
+	}
+}
+
 // TestMXFP4Releases plans the released folders on cards, from config.json alone.
 func TestMXFP4Releases(t *testing.T) {
 	var releases []struct {

@@ -116,3 +116,44 @@ func TestExperts(t *testing.T) {
 		}
 	}
 }
+
+// TestExpertsMXFP4 dequantises every code with every scale between guards, in all types, and compares with the numbers rounded once.
+func TestExpertsMXFP4(t *testing.T) {
+	r := newHarness(t, 64<<20)
+	codes, scales := make([]byte, 16*253), make([]byte, 253)
+	for b := range scales {
+		scales[b] = byte(b)
+		for i := range 16 {
+			codes[16*b+i] = byte(i | (15-i+b)%16<<4)
+		}
+	}
+	n := 32 * len(scales)
+	want := make([]float32, n)
+	quant.MXFP4{Rows: 1, Cols: n, Codes: codes, Scales: scales}.DequantiseRange(want, 0, n)
+	for _, f := range []struct {
+		suffix string
+		size   int
+		bits   func(x float32) uint32
+	}{
+		{"", 2, func(x float32) uint32 { return math.Float32bits(x) >> 16 }}, // two bits of mantissa: exact
+		{"_f32", 4, math.Float32bits},
+		{"_f16", 2, func(x float32) uint32 { return uint32(f16Bits(float64(x))) }},
+	} {
+		out := r.repeat(func() [][]byte {
+			w := r.out("w", int64(f.size*n))
+			at := ExpertMXFP4(int64(n))
+			at.Stem += f.suffix
+			r.run(at, w, in(r, "codes", codes), in(r, "scales", scales), int64(n))
+			return [][]byte{get[byte](r, w, f.size*n)}
+		})
+		for i, x := range want {
+			got := uint32(words(out[0], i*f.size/2))
+			if f.size == 4 {
+				got |= uint32(words(out[0], i*2+1)) << 16
+			}
+			if got != f.bits(x) {
+				t.Fatalf("%s: value %d is %#x, want %#x of %g", f.suffix, i, got, f.bits(x), x)
+			}
+		}
+	}
+}

@@ -17,7 +17,7 @@ type MXFP4Reader interface {
 
 // inMXFP4 tells whether the checkpoint stores a tensor of the current scope so, and the run keeps it.
 func (n *Net) inMXFP4(name string) bool {
-	if n.stored == nil {
+	if n.stored == nil || n.dequantisedExperts {
 		return false
 	}
 	s := n.stored(n.Scope() + "." + name)

@@ -10,7 +10,7 @@ import (
 type Spec struct {
 	Name     string
 	Shape    []int
-	Optional bool  // may be absent; when present its shape counts
+	Optional bool // may be absent; when present its shape counts
 }
 
 // CheckError holds everything in which a checkpoint differs from a model.
