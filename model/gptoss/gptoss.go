@@ -5,7 +5,6 @@ package gptoss
 import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/nn"
-	"github.com/tierlora/tierlora/quant"
 )
 
 // Build applies the network to a batch, up to and with the final norm: -> [M,C].
@@ -60,8 +59,8 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	windows(c, k)
 	if q := c.Quantization; q != nil && q.Method == model.MXFP4 {
 		for key, size := range map[string]int{"hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize} {
-			if size%quant.MXFP4Block != 0 {
-				k.Fail(key, "= %d: experts in MXFP4 need a multiple of %d", size, quant.MXFP4Block)
+			if size%nn.MXFP4Block != 0 {
+				k.Fail(key, "= %d: experts in MXFP4 need a multiple of %d", size, nn.MXFP4Block)
 			}
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
+// MXFP4Block is what the inputs of experts in MXFP4 are a multiple of.
+const MXFP4Block = quant.MXFP4Block
+
 // MXFP4Reader is a Reader of a checkpoint that may have stacks of experts in MXFP4.
 type MXFP4Reader interface {
 	Reader
