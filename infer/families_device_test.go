@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/families"
-	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -76,19 +76,14 @@ func headSize(t *testing.T, folder, name string) int {
 // familyError is the error of a small model's logits, a few tokens at a time over a cache.
 func familyError(t *testing.T, folder, name, file string, on graph.Machine) (float64, error) {
 	t.Helper()
-	files := fstest.MapFS{
-		"config.json":       {Data: golden.ReadFile(t, golden.Path(t, folder+"/"+name+".config.json"))},
-		"model.safetensors": {Data: golden.ReadFile(t, golden.Path(t, folder+"/"+file+".safetensors"))},
+	dir := t.TempDir()
+	for to, from := range map[string]string{"config.json": name + ".config.json", "model.safetensors": file + ".safetensors"} {
+		if err := os.WriteFile(filepath.Join(dir, to), golden.ReadFile(t, golden.Path(t, folder+"/"+from)), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	b := &session.Base{Name: name}
-	var err error
-	if b.Config, err = families.ParseConfig(files["config.json"].Data); err != nil {
-		t.Fatal(err)
-	}
-	if b.Weights, err = weights.OpenFS(files, "."); err != nil {
-		t.Fatal(err)
-	}
-	if err := families.Rename(b.Config, b.Weights); err != nil {
+	b, err := session.OpenBase(context.Background(), dir, session.Env{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()

@@ -29,7 +29,9 @@ func network(t testing.TB, b *session.Base, float kernel.DType) session.Network 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return session.Network{Config: b.Config, Build: build, Float: float}
+	nw := session.Network{Config: b.Config, Build: build, Float: float}
+	nw.Keep(b)
+	return nw
 }
 
 // bound is a logits step with memory, loaded.

@@ -77,9 +77,8 @@ func (k ExpertMatMulNF4) Stored([]DType) (want, out []DType) {
 	return want, []DType{ComputeType}
 }
 
-// ScratchGPU is all experts' matrices, dequantised to the type of x.
 func (k ExpertMatMulNF4) ScratchGPU(in, _ []Type, _ int) int64 {
-	return int64(k.Experts) * int64(k.N) * int64(k.K) * int64(in[0].DType.Size())
+	return packedExpertsScratchGPU(in[0].DType, k.Experts, k.N, k.K)
 }
 
 func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -96,16 +95,26 @@ func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (
 	if err != nil {
 		return nil, err
 	}
-	p := expertOp{k.Experts, in[0].Shape[0], k.N, k.K, true, 1, beta, in[0].DType}
-	if k.Transposed {
-		p.n, p.k, p.transB = k.K, k.N, false
+	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta)
+}
+
+// bindPackedExperts multiplies by the experts' matrices [n,k] that dequantise leaves in scratch.
+func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, transposed bool, in, out []DeviceTensor, beta float32) (func() error, error) {
+	p := expertOp{experts, in[0].Shape[0], n, k, true, 1, beta, in[0].DType}
+	if transposed {
+		p.n, p.k, p.transB = k, n, false
 	}
 	mul, err := p.bind(g, out[0].Ptr, in[0].Ptr, g.Scratch, in[1].Ptr)
 	if err != nil {
 		return nil, err
 	}
-	g.Prologue = Prologue{dequantise, k.ScratchGPU(typesOf(in), nil, 0)}
+	g.Prologue = Prologue{dequantise, packedExpertsScratchGPU(in[0].DType, experts, n, k)}
 	return mul, nil
+}
+
+// packedExpertsScratchGPU is all experts' matrices, dequantised to the type of x.
+func packedExpertsScratchGPU(x DType, experts, n, k int) int64 {
+	return int64(experts) * int64(n) * int64(k) * int64(x.Size())
 }
 
 // PrologueGPU marks the dequantising of the weights, which waits for no activation.

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/kernel/gemm"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -68,12 +69,8 @@ func (k ExpertMatMulNF4) Grads() Backward {
 
 func (k ExpertMatMulNF4) Accumulate() (Kernel, bool) { return ExpertMatMulNF4To(k), true }
 
-// Scratch of float64 is one expert's matrix, and a row of it in float32.
 func (k ExpertMatMulNF4) Scratch(in []Type, _ int) int64 {
-	if in[0].DType != F64 {
-		return 0
-	}
-	return T(F64, k.N, k.K).Bytes() + T(F64, k.K).Bytes()
+	return packedExpertsScratch(in[0].DType, k.N, k.K)
 }
 
 func (k ExpertMatMulNF4) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
@@ -110,28 +107,39 @@ func (k ExpertMatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 		experts[e], first = bindFourBits(k.one().scheme(), k.N, k.K, parts)
 		load = append(load, first)
 	}
-	var multiply func()
-	if in[0].DType == F64 {
-		one := NewTensor(T(F64, k.N*k.K), c.Scratch).F64()
-		row := NewTensor(T(F32, k.K), c.Scratch[T(F64, k.N, k.K).Bytes():]).F32()
-		multiply = expertGemm(c, !k.Transposed, in[0], in[1], out[0], 1, beta, func(e int) []float64 {
-			for i := range k.N {
-				experts[e].DequantiseRange(row, i*k.K, (i+1)*k.K)
-				convert(one[i*k.K:][:k.K], row)
-			}
-			return one
-		})
-	} else {
-		multiply = expertGemmDequantised(c, !k.Transposed, in[0], in[1], out[0], 1, float32(beta), func(dst []float32, e, i int) {
-			experts[e].DequantiseRange(dst, i, i+len(dst))
-		})
-	}
+	multiply := bindExperts(c, k.N, k.K, k.Transposed, in, out, beta, func(e int) gemm.Dequantiser { return experts[e] })
 	return func() {
 		for _, f := range load {
 			f()
 		}
 		multiply()
 	}
+}
+
+// packedExpertsScratch is bindExperts' scratch: of float64 one expert's matrix [n,k], and a row of it in float32.
+func packedExpertsScratch(x DType, n, k int) int64 {
+	if x != F64 {
+		return 0
+	}
+	return T(F64, n, k).Bytes() + T(F64, k).Bytes()
+}
+
+// bindExperts multiplies in[0] by matrices [n,k] that stay packed, or by their transposes; in[1] has the experts' first rows.
+func bindExperts(c *CPU, n, k int, transposed bool, in, out []Tensor, beta float64, of func(e int) gemm.Dequantiser) func() {
+	if in[0].DType == F64 {
+		one := NewTensor(T(F64, n*k), c.Scratch).F64()
+		row := NewTensor(T(F32, k), c.Scratch[T(F64, n, k).Bytes():]).F32()
+		return expertGemm(c, !transposed, in[0], in[1], out[0], 1, beta, func(e int) []float64 {
+			for i := range n {
+				of(e).DequantiseRange(row, i*k, (i+1)*k)
+				convert(one[i*k:][:k], row)
+			}
+			return one
+		})
+	}
+	return expertGemmDequantised(c, !transposed, in[0], in[1], out[0], 1, float32(beta), func(dst []float32, e, i int) {
+		of(e).DequantiseRange(dst, i, i+len(dst))
+	})
 }
 
 // part is the e-th of n equal parts.

@@ -1,7 +1,10 @@
 package kernel_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -109,6 +112,79 @@ func TestExpertMatMulNF4Meaning(t *testing.T) {
 				if got := all[from*n+i]; got != w {
 					t.Fatalf("nested %v, expert %d: element %d is %v, alone %v", nested, e, i, got, w)
 				}
+			}
+		}
+	}
+}
+
+// mxfp4Experts are matrices in MXFP4, and the numbers that they stand for.
+func mxfp4Experts(experts, n, k int) (codes, scales []byte, numbers []float32) {
+	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
+	codes, scales, numbers = make([]byte, experts*n*k/2), make([]byte, experts*n*k/quant.MXFP4Block), make([]float32, experts*n*k)
+	for i := range codes {
+		codes[i] = byte(r.UintN(256))
+	}
+	for i := range scales {
+		scales[i] = byte(122 + r.UintN(6))
+	}
+	quant.MXFP4{Rows: experts * n, Cols: k, Codes: codes, Scales: scales}.DequantiseRange(numbers, 0, len(numbers))
+	return codes, scales, numbers
+}
+
+func TestExpertMatMulMXFP4(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][5]int{{1, 1, 1, 1, 32}, {3, 2, 4, 5, 64}, {9, 2, 3, 64, 32}, {40, 4, 7, 24, 160}} {
+		_, _, starts := sorted(t, s[0], s[1], s[2])
+		codes, scales, _ := mxfp4Experts(s[2], s[3], s[4])
+		for _, transposed := range []bool{false, true} {
+			k := kernel.ExpertMatMulMXFP4{Experts: s[2], N: s[3], K: s[4], Transposed: transposed}
+			width := k.K
+			if transposed {
+				width = k.N
+			}
+			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v transposed %v", s, transposed), Kernel: k, Bound: 1e-6, In: []kerneltest.Input{
+				kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1), kerneltest.Bytes(codes, len(codes)), kerneltest.Bytes(scales, len(scales))}})
+		}
+	}
+	kerneltest.Run(t, cases...)
+	x, starts := kernel.T(kernel.F32, 6, 64), kernel.T(kernel.I32, 4)
+	bytes := func(n int) kernel.Type { return kernel.T(kernel.U8, n) }
+	for what, in := range map[string][]kernel.Type{
+		"codes of no matrix": {x, starts, bytes(3*40*32 - 1), bytes(3 * 40 * 2)},
+		"too few scales":     {x, starts, bytes(3 * 40 * 32), bytes(3 * 40)},
+		"other depth":        {kernel.T(kernel.F32, 6, 32), starts, bytes(3 * 40 * 32), bytes(3 * 40 * 2)},
+	} {
+		if _, err := (kernel.ExpertMatMulMXFP4{Experts: 3, N: 40, K: 64}).Shape(in); err == nil {
+			t.Errorf("%s: %v is accepted", what, in)
+		}
+	}
+	for _, k := range []kernel.ExpertMatMulMXFP4{{Experts: 3, N: 40, K: 48}, {Experts: 0, N: 40, K: 64}, {Experts: 3, K: 64}} {
+		if _, err := k.Shape([]kernel.Type{x, starts, bytes(3 * 40 * 32), bytes(3 * 40 * 2)}); err == nil {
+			t.Errorf("%+v is accepted", k)
+		}
+	}
+}
+
+// TestExpertMatMulMXFP4Meaning: the product is ExpertMatMul's with the numbers that the codes stand for, which bf16 has, to the bit.
+func TestExpertMatMulMXFP4Meaning(t *testing.T) {
+	const tokens, slots, experts, n, k = 13, 2, 5, 48, 96
+	_, _, starts := sorted(t, tokens, slots, experts)
+	codes, scales, numbers := mxfp4Experts(experts, n, k)
+	w := zeros(kernel.BF16, experts*n, k)
+	for i, v := range numbers {
+		binary.LittleEndian.PutUint16(w.Bytes()[2*i:], uint16(math.Float32bits(v)>>16))
+	}
+	for _, transposed := range []bool{false, true} {
+		width := k
+		if transposed {
+			width = n
+		}
+		x := f32s(normal32(3, tokens*slots*width), tokens*slots, width)
+		got := evaluate(t, kernel.ExpertMatMulMXFP4{Experts: experts, N: n, K: k, Transposed: transposed}, x, i32s(starts), tensorOf(codes), tensorOf(scales))[0].F32()
+		want := evaluate(t, kernel.ExpertMatMul{Experts: experts, TransB: !transposed}, x, w, i32s(starts))[0].F32()
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("transposed %v: element %d is %v, of the numbers %v", transposed, i, got[i], want[i])
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func TestConfigRefuses(t *testing.T) {
 		{"llama", `"quantization_config":{"quant_method":"compressed-tensors"}`, `weights that compressed-tensors (llm-compressor) has quantised are not`},
 		{"llama", `"compression_config":{"format":"pack-quantized"}`, `weights that compressed-tensors (llm-compressor) has quantised are not`},
 		{"qwen2", `"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}`, `weights that FP8 has quantised are not supported; use the model`},
-		{"llama", `"quantization_config":{"quant_method":"mxfp4"}`, `weights in MXFP4 are not read yet; use the model`},
+		{"llama", `"quantization_config":{"quant_method":"mxfp4"}`, `MXFP4 is read of gpt_oss' experts alone; use the model`},
 		{"llama", `"quantization_config":{"quant_method":"zip4"}`, `quantization_config = {"quant_method":"zip4"}: quant_method "zip4" is not known`},
 		{"llama", `"quantization_config":{"bits":4}`, `quantization_config.quant_method is missing; bitsandbytes is the method whose weights are read`},
 		{"llama", `"quantization_config":[4]`, `quantization_config = [4]: not a JSON object`},

@@ -30,7 +30,11 @@ func TestReleasesWithExperts(t *testing.T) {
 		MaxPositions: 131072, HiddenAct: "silu", EOS: []int{200002}, DType: "bfloat16", QKVBias: true, OBias: true, SlidingWindow: 128,
 		LayerTypes: slices.Repeat([]string{model.SlidingAttention, model.FullAttention}, 12), Experts: 32, ExpertsPerToken: 4, ExpertSize: 2880, NormTopK: true,
 	}
-	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large, gptOSS}
+	released := gptOSS
+	released.Quantization = &model.Quantization{Method: model.MXFP4, Bits: 4, Type: "mxfp4"}
+	larger := released
+	larger.NumLayers, larger.Experts, larger.LayerTypes = 36, 128, slices.Repeat([]string{model.SlidingAttention, model.FullAttention}, 18)
+	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large, gptOSS, released, larger}
 	checkReleases(t, "experts_releases.json", want, `"n_shared_experts": 2`, "n_shared_experts = 2: this part of a mixture of experts is not supported", nil)
 }
 
@@ -100,7 +104,8 @@ func TestExpertsRefuse(t *testing.T) {
 		{"gpt_oss", `"swiglu_limit":5.0`, `swiglu_limit = 5.0: gpt_oss limits what its experts gate at 7`},
 		{"gpt_oss", `"experts_per_token":2`, `experts_per_token = 2, but num_experts_per_tok is 4`},
 		{"gpt_oss", `"attention_bias":false`, `attention_bias = false: gpt_oss always has biases in its attention`},
-		{"gpt_oss", `"quantization_config":{"quant_method":"mxfp4"}`, `quantization_config = {"quant_method":"mxfp4"}: weights in MXFP4 are not read yet; use the model`},
+		{"gpt_oss", `"quantization_config":{"quant_method":"mxfp4","bits":3}`, `quantization_config.bits = 3: unknown key`},
+		{"mixtral", `"quantization_config":{"quant_method":"mxfp4"}`, `quantization_config = {"quant_method":"mxfp4"}: MXFP4 is read of gpt_oss' experts alone; use the model`},
 		{"qwen3_moe", `"decoder_sparse_step":0`, `decoder_sparse_step = 0: must be 1 or more`},
 		{"qwen3_moe", `"moe_intermediate_size":0`, `moe_intermediate_size = 0: must be 1 to`},
 		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},

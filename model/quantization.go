@@ -10,7 +10,7 @@ import (
 type Quantization struct {
 	Method      string  // "bitsandbytes" or "mxfp4"
 	Bits        int     // 4 or 8
-	Type        string  // of bitsandbytes' 4 bits: "nf4" or "fp4"
+	Type        string  // of 4 bits: "nf4", "fp4" or "mxfp4"
 	DoubleQuant bool    // of bitsandbytes' 4 bits: the scales are stored in 8 bits
 	Threshold   float64 // of bitsandbytes' 8 bits: inputs above it are multiplied apart there, which changes no weight
 }
@@ -60,12 +60,12 @@ func (c *Config) readQuantization(k *Keys, d Dialect) {
 	case q.Method == BitsAndBytes:
 		q.readBitsAndBytes(of)
 	case q.Method == MXFP4 && d.MXFP4:
-		q.Bits = 4
+		q.Bits, q.Type = 4, MXFP4
 		of.Drop("modules_to_not_convert") // which tensors are there says it
 		of.Drop("dequantize")
 		of.unknown()
 	case q.Method == MXFP4:
-		k.Fail(quantizationKey, "= %s: weights in MXFP4 are not read yet; %s", shown(raw), useOriginal)
+		k.Fail(quantizationKey, "= %s: MXFP4 is read of gpt_oss' experts alone; %s", shown(raw), useOriginal)
 	case other:
 		k.Fail(quantizationKey, "= %s: weights that %s has quantised are not supported; %s", shown(raw), name, useOriginal)
 	case q.Method == "":

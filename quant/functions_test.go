@@ -166,9 +166,12 @@ func TestMXFP4EqualsTransformers(t *testing.T) {
 	for _, prefix := range []string{"", "every."} {
 		shape, scales := g[prefix+"blocks"].Shape, g[prefix+"scales"].Data
 		experts, rows, cols := shape[0], shape[1], shape[2]*MXFP4Block
+		m := MXFP4{Rows: experts * rows, Cols: cols, Codes: g[prefix+"blocks"].Data, Scales: scales}
 		got := make([]float32, experts*rows*cols)
-		if err := DequantiseMXFP4(got, g[prefix+"blocks"].Data, scales); err != nil {
-			t.Fatal(err)
+		for from, step := 0, 1; from < len(got); step = step*5%97 + 1 { // in pieces that begin and end anywhere
+			to := min(from+step, len(got))
+			m.DequantiseRange(got[from:to], from, to)
+			from = to
 		}
 		want := floats(t, g[prefix+"weights"])
 		for e := range experts {
@@ -182,12 +185,15 @@ func TestMXFP4EqualsTransformers(t *testing.T) {
 			}
 		}
 	}
-	for want, err := range map[string]error{
-		"the scale of block 1 is NaN": DequantiseMXFP4(make([]float32, 64), make([]byte, 32), []byte{127, 255}),
-		"do not go together":          DequantiseMXFP4(make([]float32, 64), make([]byte, 31), []byte{127, 127}),
+	for want, scales := range map[string][]byte{
+		"the scale of block 8 is NaN (255); a frozen weight must be finite":                                                {127, 255},
+		"the scale of block 7 is 2^126, with which codes stand for numbers beyond float32; a frozen weight must be finite": {253, 255},
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if err := CheckMXFP4(scales, 7); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+	if err := CheckMXFP4([]byte{0, 127, MXFP4MaxScale}, 0); err != nil {
+		t.Error(err)
 	}
 }

@@ -5,32 +5,67 @@ import (
 	"math"
 )
 
-// MXFP4Block is the number of values that share a scale in MXFP4.
-const MXFP4Block = 32
+// MXFP4 is a matrix as the microscaling format MXFP4 stores it, 17 bytes for 32 values (OCP Microscaling Formats specification 1.0):
+// blocks of MXFP4Block values along its rows, 16 bytes of codes each, the first value in the low nibble, and a scale of one byte in
+// E8M0. A value is E2M1 * 2^(scale-127), exact in float32. There are such weights in checkpoints; none are made here.
+type MXFP4 struct {
+	Rows, Cols int    // Cols is a multiple of MXFP4Block
+	Codes      []byte // [Rows,Cols/2]
+	Scales     []byte // [Rows,Cols/MXFP4Block]
+}
 
-// mxfp4Table is the value of every code: E2M1 of the OCP Microscaling Formats specification 1.0, section 5.3.3.
+// NameMXFP4 is MXFP4's name among the ways of storage, MXFP4Block the number of values that share a scale, and MXFP4MaxScale the
+// largest scale with which every code is a float32: 255 is E8M0's NaN.
+const (
+	NameMXFP4     = "mxfp4"
+	MXFP4Block    = 32
+	MXFP4MaxScale = 252
+)
+
+// StoredMXFP4 is how weights in MXFP4 are stored.
+func StoredMXFP4() Config { return Config{Bits: 4, Type: NameMXFP4, BlockSize: MXFP4Block} }
+
+// mxfp4Table is the value of every code: E2M1, section 5.3.3.
 var mxfp4Table = [16]float32{
 	0, 0.5, 1, 1.5, 2, 3, 4, 6,
 	float32(math.Copysign(0, -1)), -0.5, -1, -1.5, -2, -3, -4, -6,
 }
 
-// DequantiseMXFP4 writes the values of whole MXFP4 blocks as gpt-oss stores them: 16 bytes of codes a block, the first
-// value in the low nibble, and a scale a block in E8M0: value = E2M1 * 2^(scale-127), exact in float32.
-// dst holds MXFP4Block values a scale. A scale of 255 is E8M0's NaN and an error that names its block.
-func DequantiseMXFP4(dst []float32, codes, scales []byte) error {
-	n := len(scales)
-	if len(codes) != n*MXFP4Block/2 || len(dst) != n*MXFP4Block {
-		return fmt.Errorf("dequantise MXFP4: %d scales, %d bytes of codes and room for %d values do not go together", n, len(codes), len(dst))
+// mxfp4Scale is 2^(scale-127); of 255, infinity.
+func mxfp4Scale(scale byte) float32 {
+	if scale == 0 {
+		return 0x1p-127
 	}
-	for b, e := range scales {
-		if e == math.MaxUint8 {
-			return fmt.Errorf("dequantise MXFP4: the scale of block %d is NaN (255); a frozen weight must be finite", b)
+	return math.Float32frombits(uint32(scale) << 23)
+}
+
+// DequantiseRange writes the values [from,to) of the matrix, row-major.
+func (m MXFP4) DequantiseRange(dst []float32, from, to int) {
+	for i := from; i < to; {
+		block := i / MXFP4Block
+		end, scale := min(to, (block+1)*MXFP4Block), mxfp4Scale(m.Scales[block])
+		part := dst[i-from : end-from]
+		if i%2 == 0 && end%2 == 0 {
+			for k, b := range m.Codes[i/2 : end/2] {
+				part[2*k], part[2*k+1] = mxfp4Table[b&15]*scale, mxfp4Table[b>>4]*scale
+			}
+		} else {
+			for k := range part {
+				part[k] = mxfp4Table[m.Codes[(i+k)/2]>>(4*((i+k)%2))&15] * scale
+			}
 		}
-		scale := float32(math.Ldexp(1, int(e)-127))
-		to, from := dst[b*MXFP4Block:(b+1)*MXFP4Block], codes[b*MXFP4Block/2:]
-		for i := range MXFP4Block / 2 {
-			to[2*i] = mxfp4Table[from[i]&15] * scale
-			to[2*i+1] = mxfp4Table[from[i]>>4] * scale
+		i = end
+	}
+}
+
+// CheckMXFP4 refuses scales, those from block first on, that stand for numbers which are no float32.
+func CheckMXFP4(scales []byte, first int) error {
+	for i, s := range scales {
+		switch {
+		case s == math.MaxUint8:
+			return fmt.Errorf("the scale of block %d is NaN (255); a frozen weight must be finite", first+i)
+		case s > MXFP4MaxScale:
+			return fmt.Errorf("the scale of block %d is 2^%d, with which codes stand for numbers beyond float32; a frozen weight must be finite", first+i, int(s)-127)
 		}
 	}
 	return nil

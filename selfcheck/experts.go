@@ -155,40 +155,79 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
 			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
 	for _, nested := range []bool{false, true} {
 		parts, dequantised := packedExperts(n, E, N, width, nested)
-		for _, transposed := range []bool{false, true} {
+		all = append(all, packedExpertChecks(n, fmt.Sprintf("%s, nested %v", size, nested), S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
 			k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: nested, Transposed: transposed}
-			x, y := []int{S, width}, []int{S, N}
-			if transposed {
-				x, y = y, x
-			}
-			in := append([]checkInput{n.normal(1, x...), first}, parts...)
-			last := len(in)
-			plain := func(f format, v [][]float64) [][]float64 {
-				var all []float64
-				for e, numbers := range dequantised {
-					w := make([]float64, len(numbers))
-					for i, x := range numbers {
-						w[i] = f.round(float64(x)) // as the device dequantises it
-					}
-					all = append(all, plainGEMM(f, v[0][starts[e]*x[1]:], w, starts[e+1]-starts[e], y[1], x[1], width, transposed)...)
-				}
-				if len(v) > last {
-					axpy(all, 1, v[last])
-					f.all(all)
-				}
-				return [][]float64{all}
-			}
-			onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
-				return g.ApplyAll(kernel.ExpertMatMulNF4To(k), append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
-			}
-			name := fmt.Sprintf("%s, nested %v, transposed %v", size, nested, transposed)
-			all = append(all,
-				check{kernel: "expert_nf4", name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true, plain: plain},
-				check{kernel: "expert_nf4", name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true, plain: plain,
-					in: append(in[:last:last], n.normal(2, y...), zeros(y...))})
-		}
+			return k, kernel.ExpertMatMulNF4To(k)
+		}, N, width)...)
+	}
+	if width%quant.MXFP4Block == 0 {
+		parts, dequantised := mxfp4Experts(n, E, N, width)
+		all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
+			k := kernel.ExpertMatMulMXFP4{Experts: E, N: N, K: width, Transposed: transposed}
+			return k, kernel.ExpertMatMulMXFP4To(k)
+		}, N, width)...)
 	}
 	return all
+}
+
+// packedExpertChecks are products of S rows, of which expert e has those from starts[e] on, with matrices [N,width] that stay packed:
+// their parts, each the matrices' one after the other, and the numbers that they stand for.
+func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts []checkInput, dequantised [][]float32,
+	kernels func(transposed bool) (k, onto kernel.Kernel), N, width int) []check {
+	var all []check
+	for _, transposed := range []bool{false, true} {
+		k, accumulate := kernels(transposed)
+		x, y := []int{S, width}, []int{S, N}
+		if transposed {
+			x, y = y, x
+		}
+		in := append([]checkInput{n.normal(1, x...), integers(starts...)}, parts...)
+		last := len(in)
+		plain := func(f format, v [][]float64) [][]float64 {
+			var all []float64
+			for e, numbers := range dequantised {
+				w := make([]float64, len(numbers))
+				for i, x := range numbers {
+					w[i] = f.round(float64(x)) // as the device dequantises it
+				}
+				all = append(all, plainGEMM(f, v[0][starts[e]*x[1]:], w, starts[e+1]-starts[e], y[1], x[1], width, transposed)...)
+			}
+			if len(v) > last {
+				axpy(all, 1, v[last])
+				f.all(all)
+			}
+			return [][]float64{all}
+		}
+		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
+			return g.ApplyAll(accumulate, append(in[:last:last], g.Apply(kernel.Add{}, in[last], in[last+1]))...)
+		}
+		name := fmt.Sprintf("%s, transposed %v", size, transposed)
+		all = append(all,
+			check{kernel: k.Name(), name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true, plain: plain},
+			check{kernel: k.Name(), name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true, plain: plain,
+				in: append(in[:last:last], n.normal(2, y...), zeros(y...))})
+	}
+	return all
+}
+
+// mxfp4Experts are E matrices in MXFP4, as packedExperts are in NF4.
+func mxfp4Experts(n checkNumbers, E, N, K int) (parts []checkInput, dequantised [][]float32) {
+	size := E * N * K
+	bytes := func(count int, value func(x float64) int) (checkInput, []byte) {
+		raw := make([]byte, count)
+		for i, x := range n.normal32(1, count).values {
+			raw[i] = byte(value(x))
+		}
+		return packedInputs(quant.Packed{Codes: raw})[0], raw
+	}
+	codes, rawCodes := bytes(size/2, func(x float64) int { return int(x * 100) })
+	scales, rawScales := bytes(size/quant.MXFP4Block, func(x float64) int { return 124 + int(x) })
+	for e := range E {
+		numbers := make([]float32, N*K)
+		quant.MXFP4{Rows: E * N, Cols: K, Codes: rawCodes, Scales: rawScales}.DequantiseRange(numbers, e*N*K, (e+1)*N*K)
+		dequantised = append(dequantised, numbers)
+	}
+	return []checkInput{codes, scales}, dequantised
 }
 
 // packedExperts are E matrices in NF4: the parts, each the matrices' one after the other, and the numbers they stand for.

@@ -76,6 +76,9 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if b.Declared {
+		if b.mxfp4() {
+			return b, b.findQuantised()
+		}
 		return b, nil
 	}
 	if err := families.Rename(b.Config, b.Weights); err != nil {
@@ -111,7 +114,11 @@ func DeclaredWeights(c model.Config) (*weights.Set, error) {
 	if named, ok := map[string]weights.DType{"float16": weights.F16, "float32": weights.F32, "float64": weights.F64}[c.DType]; ok {
 		d = named
 	}
-	return weights.Declare(specs, d), nil
+	numbers, codes, err := quantised.Declared(specs, c.Quantization)
+	if err != nil {
+		return nil, err
+	}
+	return weights.Declare(numbers, d, codes...), nil
 }
 
 // tensorSpecs are the checkpoint's tensors that a model of a configuration reads.

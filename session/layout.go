@@ -12,6 +12,7 @@ import (
 type Layout struct {
 	Dequantised bool // quantised weights are kept as the numbers they stand for
 	Linears     int  // of so many linear layers, from the first on; 0 = all
+	Experts     bool // experts that a checkpoint has in MXFP4 are kept as numbers too
 	Recompute   graph.Recompute
 	Layers      int  // Recompute holds for so many, from the first on, and the mode before it for the others; 0 = all
 	Overlap     bool // memory is left for independent calls to overlap
@@ -29,6 +30,9 @@ func (l Layout) String() string {
 		parts = append(parts, fmt.Sprintf("dequantised weights in the first %d linear layers", l.Linears))
 	case l.Dequantised:
 		parts = append(parts, "dequantised weights")
+	}
+	if l.Experts && !l.Dequantised {
+		parts = append(parts, "dequantised experts")
 	}
 	if l.LossRows > 0 {
 		parts = append(parts, fmt.Sprintf("the loss of %d rows at a time", l.LossRows))

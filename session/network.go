@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -26,6 +27,25 @@ type Network struct {
 	Layout  Layout
 }
 
+// Keep makes the network keep the weights of a checkpoint that are quantised already as they are: all that there are, or of gpt-oss
+// the experts in MXFP4, while Scheme says how the others are stored.
+func (nw *Network) Keep(b *Base) {
+	if b.Tensors().Quantised() == 0 {
+		return
+	}
+	if b.mxfp4() {
+		nw.Stored = func(name string) *quant.Config {
+			if c := b.Tensors().Config(name); c != nil {
+				return c
+			}
+			return nw.Scheme
+		}
+		return
+	}
+	scheme := quantised.Scheme(b.Config.Quantization)
+	nw.Scheme, nw.Stored = &scheme, b.Tensors().Config
+}
+
 // Shape is the fixed size of a micro-batch.
 type Shape struct {
 	Tokens    int // M
@@ -37,7 +57,7 @@ type Shape struct {
 // memory have data of their own.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
 		o.WrapParameter = nw.Method.ParameterWrapper(trained, nw.Adapter)

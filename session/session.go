@@ -9,8 +9,8 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
-	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -86,20 +86,21 @@ func (s *Session) open(ctx context.Context, o Options) error {
 
 // storedWeights makes the network keep weights that are quantised already as they are.
 func (s *Session) storedWeights() {
-	if s.Base.Tensors().Quantised() == 0 {
-		return
-	}
-	q := s.Base.Config.Quantization
-	scheme := quantised.Scheme(q)
-	s.Net.Scheme, s.Net.Stored = &scheme, s.Base.Tensors().Config
-	if q.Bits == 8 && q.Threshold > 0 {
+	s.Net.Keep(s.Base)
+	if q := s.Base.Config.Quantization; s.Net.Stored != nil && q.Bits == 8 && q.Threshold > 0 {
 		s.Logf("%s is stored in 8 bits: weights are dequantised and multiplied with all inputs, so llm_int8_threshold %g takes no part", s.Base.Name, q.Threshold)
 	}
 }
 
+// mxfp4 tells whether a model's experts are stored in MXFP4, and what else there is as the run says.
+func (b *Base) mxfp4() bool {
+	q := b.Config.Quantization
+	return q != nil && q.Method == model.MXFP4
+}
+
 // checkStorage refuses to quantise a model that is quantised already in another way.
 func (s *Session) checkStorage(c quant.Config) error {
-	if s.Base.Tensors().Quantised() == 0 {
+	if s.Base.Tensors().Quantised() == 0 || s.Base.mxfp4() {
 		return nil
 	}
 	have := *s.Net.Scheme

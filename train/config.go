@@ -69,7 +69,7 @@ type Config struct {
 
 	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them: the same
 	// results, faster, in four times the memory or more. auto does so where a GPU has enough free memory without
-	// gradient checkpointing.
+	// gradient checkpointing. gpt-oss' experts in MXFP4 stay so, unless this is always.
 	DequantisedWeights string `mapstructure:"dequantised_weights" yaml:"dequantised_weights"`
 
 	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends

@@ -19,7 +19,7 @@ import (
 )
 
 // expertModels are the mixtures of experts that have runs.
-var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"}, {Folder: "experts", Name: "gpt_oss_balanced"}, {Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}}
+var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"}, {Folder: "experts", Name: "gpt_oss_balanced"}, {Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}, mxfp4Model}
 
 // TestGPUExpertCurves: 20 steps of QLoRA over router and experts follow PEFT's; in fp32 as the CPU does. With fewer bits a token may
 // be given to another expert than in fp32, so the curve is held in the mean: to 0.02, or 1.5 times what PEFT's own bf16 is off by.

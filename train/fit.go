@@ -36,7 +36,8 @@ func layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 		all = append(all, session.Layout{Dequantised: true, Recompute: modes[0]})
 	}
 	for _, mode := range modes {
-		all = append(all, session.Layout{Dequantised: quantised && c.DequantisedWeights == "always", Recompute: mode})
+		always := c.DequantisedWeights == "always"
+		all = append(all, session.Layout{Dequantised: quantised && always, Experts: always, Recompute: mode})
 	}
 	return all
 }

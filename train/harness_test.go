@@ -36,6 +36,7 @@ func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Co
 	if c != nil {
 		nw.Adapter, nw.Adapted = *c, true
 	}
+	nw.Keep(b)
 	return nw
 }
 

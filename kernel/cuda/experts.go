@@ -88,6 +88,9 @@ func ExpertNF4(entry string, n int64, E int) Geometry {
 	return Geometry{"expert_nf4", entry, [3]int{int(min(max(1, (n+2047)/2048), 1024)), E, 1}, [3]int{256, 1, 1}, 0}
 }
 
+// ExpertMXFP4 is the geometry of expert_mxfp4_dequantise over n values of all experts.
+func ExpertMXFP4(n int64) Geometry { return Flat("expert_mxfp4", "expert_mxfp4_dequantise", n/8) }
+
 // ExpertBias is the geometry of expert_bias_add over S rows of E experts, N values wide.
 func ExpertBias(S, N, E int) Geometry {
 	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}

@@ -3,12 +3,14 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"sort"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 // TestExperts routes, sorts and multiplies between guards, twice, over every tile of the experts' GEMMs, and compares with float64.
@@ -114,5 +116,46 @@ func TestExperts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestExpertsMXFP4 dequantises every code with every scale between guards, in all types, and compares with the numbers rounded once.
+func TestExpertsMXFP4(t *testing.T) {
+	const scales, n = 253, 32 * 253
+	var codes, powers []byte
+	numbers := make([]float32, 0, n)
+	for b := range scales {
+		powers = append(powers, byte(b))
+		for i := range 16 {
+			codes = append(codes, byte(i|(15-i+b)%16<<4))
+			for _, code := range []int{i, (15 - i + b) % 16} {
+				v := []float64{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
+				if code > 7 {
+					v = math.Copysign(v, -1)
+				}
+				numbers = append(numbers, float32(math.Ldexp(v, b-127)))
+			}
+		}
+	}
+	for elem, d := range map[string]weights.DType{"bf16": weights.BF16, "f16": weights.F16, "f32": weights.F32} {
+		t.Run(elem, func(t *testing.T) {
+			want, err := weights.FromFloat32s("w", d, []int{n}, numbers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newHarness(t, 1<<20)
+			r.elem = elem
+			out := r.repeat(func() [][]byte {
+				w := r.out("w", int64(len(want.Data)))
+				r.run(ExpertMXFP4(n), w, in(r, "codes", codes), in(r, "scales", powers), int64(n))
+				return [][]byte{get[byte](r, w, len(want.Data))}
+			})
+			size := len(want.Data) / n
+			for i, x := range numbers {
+				if got := out[0][i*size:][:size]; !bytes.Equal(got, want.Data[i*size:][:size]) {
+					t.Fatalf("value %d is % x, want % x of %g", i, got, want.Data[i*size:][:size], x)
+				}
+			}
+		})
 	}
 }

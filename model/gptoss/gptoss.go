@@ -36,7 +36,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 }
 
 // Dialect is what config.json says of gpt-oss.
-var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
+var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, MXFP4: true, Defaults: func(c *model.Config) {
 	c.RMSNormEps, c.RopeTheta, c.HeadDim = 1e-5, 150000, 64
 }, Read: func(c *model.Config, k *model.Keys) {
 	if !k.Given("num_key_value_heads") {
@@ -58,6 +58,13 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	k.Drop("initial_context_length") // of another program; rope_scaling has it
 	c.ExpertSize, c.NormTopK = c.IntermediateSize, true
 	windows(c, k)
+	if q := c.Quantization; q != nil && q.Method == model.MXFP4 {
+		for key, size := range map[string]int{"hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize} {
+			if size%nn.MXFP4Block != 0 {
+				k.Fail(key, "= %d: experts in MXFP4 need a multiple of %d", size, nn.MXFP4Block)
+			}
+		}
+	}
 }, Fixed: map[string]model.Fixed{
 	"attention_bias": {Value: true, Why: "gpt_oss always has biases in its attention"},
 	"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},

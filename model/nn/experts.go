@@ -158,7 +158,8 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 }
 
 // FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections are one
-// matrix [C,2*inner], all with biases, stored as numbers: [M,C] -> [M,C]. The run's adapter may wrap each projection.
+// matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint has them in MXFP4.
+// The run's adapter may wrap each projection.
 func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -180,7 +181,12 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		weights, rows, source, starts := routed[0], sorted[0], sorted[1], sorted[2]
 		multiply := func(x *Value, name string, in, out int) *Value {
 			return n.parameter(fusedParameters, name, expertsFunc{experts, in, out, func(x, starts *Value) *Value {
-				z := n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
+				var z *Value
+				if n.inMXFP4(name) {
+					z = n.expertsMXFP4(x, starts, name, experts, in, out)
+				} else {
+					z = n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
+				}
 				return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), starts)
 			}}).Apply(x, starts)
 		}

@@ -16,8 +16,9 @@ type Value = graph.Value
 // checkpoint's name.
 type Net struct {
 	*graph.Builder
-	dequantised        bool                              // quantised weights are kept as the numbers they stand for,
-	dequantisedLinears int                               // of so many linear layers; 0 = all
+	dequantised        bool // quantised weights are kept as the numbers they stand for,
+	dequantisedLinears int  // of so many linear layers; 0 = all
+	dequantisedExperts bool
 	quantised          []int64                           // numbers in each linear layer's weight
 	scheme             *quant.Config                     // nil = weights as they are
 	stored             func(name string) *quant.Config   // nil = scheme is all layers'
@@ -45,6 +46,8 @@ type Options struct {
 	// DequantisedLinears linear layers, 0 = of all.
 	Dequantised        bool
 	DequantisedLinears int
+	// DequantisedExperts keeps experts that Stored has in MXFP4 as numbers.
+	DequantisedExperts bool
 	Wrap               func(n *Net, name string, base Linear) Linear
 	// WrapExperts is Wrap for linear layers of experts, which are made together; names are theirs.
 	WrapExperts func(n *Net, names []string, base Experts) Experts
@@ -61,7 +64,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {

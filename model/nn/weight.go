@@ -23,6 +23,7 @@ type Weight struct {
 	packed      kernel.Kernel // the GEMM that reads it packed; nil = stored as numbers
 	parts       []quant.Part  // of a weight that is kept packed, in the order of Into
 	dequantised bool          // of a packed weight, the numbers it stands for are stored
+	mxfp4       bool          // Into are codes and scales, which the checkpoint has
 	fill        func(r Reader, dst []kernel.Tensor) error
 }
 
@@ -124,6 +125,9 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 // loads is the weight as a Loader takes it: in one piece, or, where the checkpoint has it packed, part by part, the bytes
 // as they are.
 func (w Weight) loads(r Reader) []graph.WeightLoad {
+	if w.mxfp4 {
+		return w.loadsMXFP4(r)
+	}
 	stored, ok := packedIn(r, w.Name)
 	if !ok || w.packed == nil {
 		return []graph.WeightLoad{w.load(r)}
@@ -149,6 +153,21 @@ func (w Weight) loads(r Reader) []graph.WeightLoad {
 		all = append(all, l)
 	}
 	return all
+}
+
+// loadsMXFP4 are codes and scales as the file has them.
+func (w Weight) loadsMXFP4(r Reader) []graph.WeightLoad {
+	stored, missing := mxfp4In(r, w.Name)
+	load := func(i int, from []byte, check func(piece []byte, at int) error) graph.WeightLoad {
+		return graph.WeightLoad{Into: w.Into[i : i+1], Elems: len(from), DType: kernel.U8, Read: func(dst []byte, at int) error {
+			if missing != nil {
+				return missing
+			}
+			copy(dst, from[at:])
+			return check(dst, at)
+		}}
+	}
+	return []graph.WeightLoad{load(0, stored.Codes, func([]byte, int) error { return nil }), load(1, stored.Scales, quant.CheckMXFP4)}
 }
 
 // load is the weight as a Loader takes it.

@@ -16,9 +16,10 @@ import (
 // Checkpoint is a checkpoint's tensors by the names and shapes that the model knows: a quantised weight is one tensor
 // without Data. It is a weights.Source.
 type Checkpoint struct {
-	src    weights.Source
-	names  []string
-	packed map[string]packed
+	src     weights.Source
+	names   []string
+	packed  map[string]packed
+	experts map[string]experts // in MXFP4
 }
 
 // packed is a quantised weight.
@@ -44,12 +45,21 @@ func Numbers(src weights.Source) *Checkpoint { return &Checkpoint{src: src, name
 func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 	c := &Checkpoint{src: src, packed: map[string]packed{}}
 	names := src.Names()
+	if q != nil && q.Method == model.MXFP4 {
+		if err := c.openMXFP4(); err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
 	if q == nil || q.Method != model.BitsAndBytes {
 		c.names = names
 		for _, name := range names {
 			if _, _, ok := cutState(name); ok && q == nil {
 				return nil, fmt.Errorf("the tensor %s is bitsandbytes', but config.json has no quantization_config: get config.json from where the "+
 					"weights are from", name)
+			}
+			if q == nil && strings.HasSuffix(name, "_proj"+endBlocks) {
+				return nil, fmt.Errorf("the tensor %s is in MXFP4, but config.json has no quantization_config: get config.json from where the weights are from", name)
 			}
 		}
 		return c, nil
@@ -113,16 +123,23 @@ func (c *Checkpoint) Tensor(name string) (weights.Tensor, bool) {
 	if p, ok := c.packed[name]; ok {
 		return weights.Tensor{Name: name, DType: p.dtype, Shape: []int{p.rows, p.cols}}, true
 	}
+	if x, ok := c.experts[name]; ok {
+		return weights.Tensor{Name: name, DType: weights.BF16, Shape: x.shape()}, true
+	}
 	return c.src.Tensor(name)
 }
 
 // Quantised counts the weights that are stored quantised.
-func (c *Checkpoint) Quantised() int { return len(c.packed) }
+func (c *Checkpoint) Quantised() int { return len(c.packed) + len(c.experts) }
 
 // Config is how a weight is stored; nil = as numbers.
 func (c *Checkpoint) Config(name string) *quant.Config {
 	if p, ok := c.packed[name]; ok {
 		return &p.Config
+	}
+	if _, ok := c.experts[name]; ok {
+		stored := quant.StoredMXFP4()
+		return &stored
 	}
 	return nil
 }
@@ -151,6 +168,9 @@ func (c *Checkpoint) Float32s(name string, from int, dst []float32) error {
 		p.DequantiseRange(dst, from, from+len(dst))
 		return nil
 	}
+	if x, ok := c.experts[name]; ok {
+		return x.float32s(name, from, dst)
+	}
 	t, ok := c.src.Tensor(name)
 	if !ok {
 		return fmt.Errorf("the checkpoint has no tensor %q", name)
@@ -160,6 +180,9 @@ func (c *Checkpoint) Float32s(name string, from int, dst []float32) error {
 
 // Scheme is how the quantised weights of a checkpoint are stored, as a run's configuration says it.
 func Scheme(q *model.Quantization) quant.Config {
+	if q.Method == model.MXFP4 {
+		return quant.StoredMXFP4()
+	}
 	if q.Bits == 8 {
 		return quant.DefaultOf("int8")
 	}

@@ -65,11 +65,15 @@ func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 	})
 }
 
-// Declare is a set of tensors without their bytes, all of one type: what a plan needs of weights that are not there.
-func Declare(specs []Spec, d DType) *Set {
-	s := &Set{tensors: make(map[string]Tensor, len(specs))}
+// Declare is a set of tensors without their bytes, those of specs of type d and those of codes of U8: what a plan needs of weights that
+// are not there.
+func Declare(specs []Spec, d DType, codes ...Spec) *Set {
+	s := &Set{tensors: make(map[string]Tensor, len(specs)+len(codes))}
 	for _, spec := range specs {
 		s.tensors[spec.Name] = Tensor{Name: spec.Name, DType: d, Shape: spec.Shape}
+	}
+	for _, spec := range codes {
+		s.tensors[spec.Name] = Tensor{Name: spec.Name, DType: U8, Shape: spec.Shape}
 	}
 	return s
 }

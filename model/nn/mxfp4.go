@@ -1,0 +1,65 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// MXFP4Block is what the inputs of experts in MXFP4 are a multiple of.
+const MXFP4Block = quant.MXFP4Block
+
+// MXFP4Reader is a Reader of a checkpoint that may have stacks of experts in MXFP4.
+type MXFP4Reader interface {
+	Reader
+	// MXFP4 are the experts' matrices, transposed and one below the other; ok is false where the checkpoint stores numbers. They may
+	// lie in the file's memory, and their scales are not checked.
+	MXFP4(name string) (w quant.MXFP4, ok bool)
+}
+
+// inMXFP4 tells whether the checkpoint stores a tensor of the current scope so, and the run keeps it.
+func (n *Net) inMXFP4(name string) bool {
+	if n.stored == nil || n.dequantisedExperts {
+		return false
+	}
+	s := n.stored(n.Scope() + "." + name)
+	return s != nil && s.Type == quant.NameMXFP4
+}
+
+// expertsMXFP4 multiplies rows sorted by expert by the experts' matrices [experts,in,out], which stay as the checkpoint has them.
+func (n *Net) expertsMXFP4(x, starts *Value, name string, experts, in, out int) *Value {
+	if in%quant.MXFP4Block != 0 {
+		n.Fail(fmt.Errorf("%s.%s has %d inputs: in MXFP4 they must be a multiple of %d", n.Scope(), name, in, quant.MXFP4Block))
+		return n.Apply(kernel.ExpertMatMul{Experts: experts}, x, n.Frozen(n.Scope()+"."+name, kernel.T(n.Float(), experts*in, out)), starts)
+	}
+	own := n.Scope() + "." + name
+	size := experts * in * out
+	codes, scales := n.Frozen(own+".codes", kernel.T(kernel.U8, size/2)), n.Frozen(own+".scales", kernel.T(kernel.U8, size/quant.MXFP4Block))
+	if !n.seen[own] {
+		n.seen[own] = true
+		n.weights = append(n.weights, Weight{Name: own, Shape: []int{experts, in, out}, Into: []string{own + ".codes", own + ".scales"}, device: true, mxfp4: true,
+			fill: func(r Reader, dst []kernel.Tensor) error {
+				w, err := mxfp4In(r, own)
+				if err == nil {
+					err = quant.CheckMXFP4(w.Scales, 0)
+				}
+				if err != nil {
+					return err
+				}
+				copy(dst[0].Bytes(), w.Codes)
+				copy(dst[1].Bytes(), w.Scales)
+				return nil
+			}})
+	}
+	return n.Apply(kernel.ExpertMatMulMXFP4{Experts: experts, N: out, K: in}, x, starts, codes, scales)
+}
+
+func mxfp4In(r Reader, name string) (quant.MXFP4, error) {
+	if p, ok := r.(MXFP4Reader); ok {
+		if w, ok := p.MXFP4(name); ok {
+			return w, nil
+		}
+	}
+	return quant.MXFP4{}, fmt.Errorf("%s is not in MXFP4", name)
+}
