@@ -102,6 +102,7 @@ fi
 
 if wants bench; then
 	part kernels-bench kernel/cuda 90 "$bin/kernels.test" -test.run none -test.bench 'Kernels|LowRank|Attention$|Gemm' -test.benchtime 1x || failed=1
+	part forms-bench kernel/cuda 120 "$bin/kernels.test" -test.run none -test.bench Forms -test.benchtime 1x || failed=1
 	bench() {
 		local name=$1
 		shift

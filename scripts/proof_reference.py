@@ -11,9 +11,10 @@ Writes to OUT what train's TestGPUErrorAgainstPEFT reads (TRAINER_PROOF=parent o
     case.json               model folder, versions, losses, and the error norms of each peer against float64
     adapter/                the PEFT adapter: r 8, alpha 16, all seven linear layers, A and B not zero
     reference.safetensors   logit_rows [n], and for draw I of the batch, all of the float64 run:
-                            "I input_ids", "I labels" [B,T]; "I logits" [n,V]; "I nll" [M]; "I grad NAME"
+                            "I input_ids", "I labels" [B,T]; of the first --draws "I logits" [n,V]; "I nll" [M]; "I grad NAME"
 
 Rounding errors of one batch are one draw: a tensor's error is summed up over several batches (root of the sum of squares).
+Of a batch's mean loss, one number, --losses batches are taken: forward alone but for the first --draws.
 
 Peers, both with an adapter in float32 under torch.autocast(bf16) and scaled dot product attention:
     bf16 base       the model loaded in bf16, as QLoRA and the Trainer's bf16 runs have it
@@ -115,11 +116,13 @@ def random_batch(vocab, rows, tokens, draw):
 
 
 def text_batches(path, rows, tokens, draws):
-    """Rows of tokens that somebody tokenized: JSON with rows[i].ids, joined end to end; each draw begins where the last one ended."""
+    """Rows of tokens that somebody tokenized: JSON with rows[i].ids, joined end to end; each of draws, a first and a last number
+    of them, begins where the last one ended; more than the first only while the text is new."""
     ids = [i for r in json.loads(pathlib.Path(path).read_text())["rows"] for i in r["ids"]]
     n = rows * tokens
     if len(ids) < n:
         raise SystemExit(f"{path}: {len(ids)} tokens, {n} needed")
+    draws = max(draws[0], min(draws[1], len(ids) // n))
     ids = torch.tensor(ids + ids)
     return [masked(ids[d * n % (len(ids) // 2):][:n].view(rows, tokens)) for d in range(draws)]
 
@@ -165,27 +168,31 @@ def adapted(folder, dtype, attention, device, nf4):
     return m.train(), params
 
 
-def measure(folder, dtype, autocast, attention, batches, rows, device, nf4):
+def measure(folder, dtype, autocast, attention, batches, rows, device, nf4, whole):
+    """What a run makes of the batches: of the first, as many as whole says, with logits and gradients."""
     m, params = adapted(folder, dtype, attention, device, nf4)
     if dtype == torch.float64:
         for p in params.values():
             p.data = p.data.double()
     out = {"targets": sorted({n.split(".lora_")[0].split(".")[-1] for n in params}), "adapter_type": str(next(iter(params.values())).dtype), "params": {n.replace(".default", ""): p.detach().float().cpu() for n, p in params.items()}, "draws": []}
-    for ids, labels in batches:
+    for i, (ids, labels) in enumerate(batches):
         x, y = ids.to(device), labels.to(device)
         m.zero_grad(set_to_none=True)
-        with torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=autocast):
+        with torch.set_grad_enabled(i < whole), torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=autocast):
             logits = m(input_ids=x, use_cache=False).logits
         wide = logits.double() if dtype == torch.float64 else logits.float()
         nll = F.cross_entropy(wide[:, :-1].reshape(-1, wide.shape[-1]), y[:, 1:].reshape(-1), ignore_index=IGNORE, reduction="none")
         trained = int((y[:, 1:] != IGNORE).sum())
         loss = nll.sum() / trained
+        if i >= whole:
+            out["draws"].append({"loss": float(loss), "trained": trained})
+            continue
         loss.backward()
         full = torch.zeros(y.shape, dtype=torch.float64, device=device)
         full[:, :-1] = nll.detach().double().view(y.shape[0], -1)
         out["draws"].append({"loss": float(loss.detach()), "trained": trained, "logits": wide.detach().reshape(-1, wide.shape[-1])[rows.to(device)].double().cpu(),
                              "nll": full.reshape(-1).cpu(), "grads": {n.replace(".default", ""): p.grad.double().cpu() for n, p in params.items()}})
-    del m, params, logits, wide, nll, loss, full
+    del m, params, logits, wide, nll, loss, full, x, y
     if device != "cpu":
         torch.cuda.empty_cache()
     return out
@@ -193,8 +200,9 @@ def measure(folder, dtype, autocast, attention, batches, rows, device, nf4):
 
 def over(draws, refs, pick):
     """Root of the summed squares of what pick takes from each draw, over that of the reference."""
-    d = sum(float((pick(a) - pick(b)).square().sum()) for a, b in zip(draws, refs))
-    return (d / sum(float(pick(b).square().sum()) for b in refs)) ** 0.5
+    whole = [(a, b) for a, b in zip(draws, refs) if "grads" in b]
+    d = sum(float((pick(a) - pick(b)).square().sum()) for a, b in whole)
+    return (d / sum(float(pick(b).square().sum()) for _, b in whole)) ** 0.5
 
 
 def errors(got, ref):
@@ -214,7 +222,8 @@ def main():
     ap.add_argument("--layers", type=int, default=0)
     ap.add_argument("--rows", type=int, default=2)
     ap.add_argument("--tokens", type=int, default=256)
-    ap.add_argument("--draws", type=int, default=8, help="batches")
+    ap.add_argument("--draws", type=int, default=8, help="batches with logits and gradients")
+    ap.add_argument("--losses", type=int, default=128, help="batches in all, the others with their loss alone")
     ap.add_argument("--ids", help="JSON with rows[i].ids to take the tokens from; random ones otherwise")
     ap.add_argument("--nf4", type=pathlib.Path, help="NF4's tables; without them the base is not quantised")
     ap.add_argument("--device", default="cuda")
@@ -230,15 +239,16 @@ def main():
         random_family(model, a.family, a.device)
     kernel = "eager" if json.loads((model / "config.json").read_text()).get("attn_logit_softcapping") else "sdpa"  # SDPA has no cap
     vocab = json.loads((model / "config.json").read_text())["vocab_size"]
-    batches = text_batches(a.ids, a.rows, a.tokens, a.draws) if a.ids else [random_batch(vocab, a.rows, a.tokens, d) for d in range(a.draws)]
+    draws = a.draws, max(a.draws, a.losses)
+    batches = text_batches(a.ids, a.rows, a.tokens, draws) if a.ids else [random_batch(vocab, a.rows, a.tokens, d) for d in range(draws[1])]
     M = a.rows * a.tokens
     rows = torch.arange(min(LOGIT_ROWS, M)) * M // min(LOGIT_ROWS, M)
-    run = lambda *k: measure(model, *k, rows, a.device, a.nf4)
+    run = lambda *k: measure(model, *k, rows, a.device, a.nf4, a.draws)
     ref = run(torch.float64, False, "eager", batches)
     peers = {"float32": run(torch.float32, False, "eager", batches), "bf16 base": run(torch.bfloat16, True, kernel, batches),
              "fp32 base": run(torch.float32, True, kernel, batches)}
     again = run(torch.bfloat16, True, kernel, batches[:1])["draws"][0]["grads"]
-    case = {"model": str(model), "quantization": "nf4" if a.nf4 else "", "losses": [d["loss"] for d in ref["draws"]], "trained": [d["trained"] for d in ref["draws"]],
+    case = {"model": str(model), "quantization": "nf4" if a.nf4 else "", "losses": [d["loss"] for d in ref["draws"]], "draws": a.draws, "trained": [d["trained"] for d in ref["draws"]],
             "peers": {k: errors(p, ref) for k, p in peers.items()},
             "peer_repeats": all(torch.equal(again[n], g) for n, g in peers["bf16 base"]["draws"][0]["grads"].items()),
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
@@ -250,13 +260,14 @@ def main():
                                                              "target_modules": ref["targets"], "bias": "none", "base_model_name_or_path": str(model)}, indent=1) + "\n")
     tensors = {"logit_rows": rows.int()}
     for i, ((ids, labels), d) in enumerate(zip(batches, ref["draws"])):
-        tensors |= {f"{i} input_ids": ids.int().contiguous(), f"{i} labels": labels.int(), f"{i} logits": d["logits"].float(), f"{i} nll": d["nll"].float(),
-                    **{f"{i} grad {n}": g.float().contiguous() for n, g in d["grads"].items()}}
+        tensors |= {f"{i} input_ids": ids.int().contiguous(), f"{i} labels": labels.int().contiguous()}
+        if "grads" in d:
+            tensors |= {f"{i} logits": d["logits"].float(), f"{i} nll": d["nll"].float(), **{f"{i} grad {n}": g.float().contiguous() for n, g in d["grads"].items()}}
     save_file(tensors, a.out / "reference.safetensors")
     (a.out / "case.json").write_text(json.dumps(case, indent=1) + "\n")
-    rms = lambda p: (sum((x - y) ** 2 for x, y in zip(p["losses"], case["losses"])) / a.draws) ** 0.5
+    rms = lambda p: (sum((x - y) ** 2 for x, y in zip(p["losses"], case["losses"])) / len(batches)) ** 0.5
     brief = {k: {x: f"{p[x]:.3g}" for x in ("logits", "nll", "gradient")} | {"loss, rms": f"{rms(p):.3g}"} for k, p in case["peers"].items()}
-    print(a.out.name, f"{time.time() - began:.1f} s", f"{a.draws} draws, loss {case['losses'][0]:.5f}", json.dumps(brief), "repeats" if case["peer_repeats"] else "does not repeat", flush=True)
+    print(a.out.name, f"{time.time() - began:.1f} s", f"{a.draws} of {len(batches)} draws whole, loss {case['losses'][0]:.5f}", json.dumps(brief), "repeats" if case["peer_repeats"] else "does not repeat", flush=True)
 
 
 if __name__ == "__main__":

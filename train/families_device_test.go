@@ -17,7 +17,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// rowGradients are the gradients of each row of a small model's curve, one after the other.
+// rowGradients are the gradients of each row of a small model's curve, one after the other; a step that scales its loss does
+// so by scale.
 func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, scale float64) (all []float64) {
 	t.Helper()
 	b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
@@ -25,10 +26,10 @@ func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *
 		t.Fatal(err)
 	}
 	defer b.Close() //nolint:errcheck // the numbers were read
-	lora, rows := peftConfigOf(t, m.Adapter(t)), m.Runs(t).Curve
-	lora.Dropout = 0
+	lora, rows, c := peftConfigOf(t, m.Adapter(t)), m.Runs(t).Curve, Default()
+	lora.Dropout, c.LossScale = 0, scale
 	T := len(rows.Rows[0])
-	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, scheme, &lora), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), m.Adapter(t))
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, scheme, &lora), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, c, m.Adapter(t))
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	for i := range rows.Rows {
 		ts.set(t, "loss scale", 1/float64(ts.fill(t, rows.Rows[i], rows.Labels[i], T)))
@@ -90,9 +91,9 @@ func TestGPUFamilyGradients(t *testing.T) {
 				case kernel.PrecisionFP32:
 					limit = 1e-4
 				}
-				t.Logf("%s, %s, %v: gradients off by %.3g, limit %.3g", m.Name, name, p, e.relative(), limit)
+				t.Logf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p, e.relative(), limit, scale)
 				if !(e.relative() <= limit) {
-					t.Errorf("%s, %s, %v: gradients off by %.3g, limit %.3g", m.Name, name, p, e.relative(), limit)
+					t.Errorf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p, e.relative(), limit, scale)
 				}
 			}
 		}

@@ -31,10 +31,14 @@ type FamilyRuns struct {
 		Logits   float64 `json:"logits"`
 		Gradient float64 `json:"gradient"`
 		// Of mixtures of experts alone, where a token may be given to another expert: the gradient's over NF4 weights, and
-		// that of the curve's losses, relative, in the mean.
+		// that of the draws' losses, relative, in the mean.
 		GradientNF4 float64 `json:"gradient_nf4"`
 		Curve       float64 `json:"curve"`
 	} `json:"bf16"`
+	Draws []struct { // of mixtures of experts: the curve again, with a number added to every id, modulo the vocabulary
+		Add  int32     `json:"add"`
+		Loss []float64 `json:"loss"`
+	} `json:"draws"`
 	Curve FamilyCurve `json:"curve"` // of PEFT over NF4 weights, from the adapter NAME.lora
 	// CurveOfFloats is the same over the weights as they are; none of most models.
 	CurveOfFloats FamilyCurve `json:"curve_of_floats"`

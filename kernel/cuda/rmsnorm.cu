@@ -260,22 +260,25 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_plusone_heads_backward
 }
 
 // Turns the eight values from column c on of a row by its position, sign = 1, or back, -1. The lanes of a row have each other's halves.
+// Four values at a time: with all cosines and sines at once the registers would let fewer rows be under way.
 __device__ __forceinline__ void turn(float *f, bool held, int c, int D, const float *angles, float sign) {
-    int half = D / 2, lane = threadIdx.x & 31, other = c < half ? lane + half / 8 : lane - half / 8, i = c < half ? c : c - half;
-    float p[8];
-#pragma unroll
-    for (int k = 0; k < 8; k++) p[k] = __shfl_sync(~0u, f[k], other & 31);
-    if (!held) return;
-    float cs[8], sn[8];
-    *(float4 *)cs = *(const float4 *)(angles + i), *(float4 *)(cs + 4) = *(const float4 *)(angles + i + 4);
-    *(float4 *)sn = *(const float4 *)(angles + half + i), *(float4 *)(sn + 4) = *(const float4 *)(angles + half + i + 4);
+    int half = D / 2, lane = threadIdx.x & 31, other = c < half ? lane + half / 8 : lane - half / 8;
+    angles += c < half ? c : c - half;
     sign = c < half ? -sign : sign;
 #pragma unroll
-    for (int k = 0; k < 8; k++) f[k] = f[k] * cs[k] + sign * p[k] * sn[k];
+    for (int j = 0; j < 8; j += 4) {
+        float p[4], cs[4], sn[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) p[k] = __shfl_sync(~0u, f[j + k], other & 31);
+        if (!held) continue;
+        *(float4 *)cs = *(const float4 *)(angles + j), *(float4 *)sn = *(const float4 *)(angles + half + j);
+#pragma unroll
+        for (int k = 0; k < 4; k++) f[j + k] = f[j + k] * cs[k] + sign * p[k] * sn[k];
+    }
 }
 
 // y = rmsnorm_heads_forward's, turned; row r is a head of token r/H. D a multiple of 16, table [P,D]: D/2 cosines, D/2 sines. Grid as above.
-extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_forward(elem *y, float *rstd, const elem *x, const elem *w, const int *positions, const float *table,
+extern "C" __global__ void __launch_bounds__(256, 8) rmsnorm_heads_rope_forward(elem *y, float *rstd, const elem *x, const elem *w, const int *positions, const float *table,
                                                                             int64_t rows, int D, int lanes, int H, float eps) {
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
     int c = threadIdx.x % lanes * 8;
@@ -293,16 +296,14 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_forward(ele
         angles += (int64_t)positions[(unsigned)row / (unsigned)H] * D;
 #pragma unroll
         for (int k = 0; k < 8; k++) f[k] = f[k] * q * g[k];
-    }
-    turn(f, held, c, D, angles, 1);
-    if (held) {
-        store8(y + at, pack(f));
         if (c == 0) rstd[row] = q;
     }
+    turn(f, held, c, D, angles, 1);
+    if (held) store8(y + at, pack(f));
 }
 
 // dx = rmsnorm_heads_backward's of dy turned back. dx may be dy. Grid as above.
-extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const int *positions,
+extern "C" __global__ void __launch_bounds__(256, 5) rmsnorm_heads_rope_backward(elem *dx, const elem *dy, const elem *x, const elem *w, const float *rstd, const int *positions,
                                                                              const float *table, int64_t rows, int D, int lanes, int H) {
     int64_t row = (int64_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
     int c = threadIdx.x % lanes * 8;
@@ -310,8 +311,9 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_backward(el
     int64_t at = row * D + c;
     float f[8] = {}, g[8] = {}, q = 0, s = 0;
     const float *angles = table;
+    Eight<elem> v;   // x as stored: half the registers of its fp32 values
     if (held) {
-        unpack(load8(x + at), f);
+        v = load8(x + at);
         unpack(load8(dy + at), g);
         q = rstd[row];
         angles += (int64_t)positions[(unsigned)row / (unsigned)H] * D;
@@ -319,6 +321,7 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_heads_rope_backward(el
     turn(g, held, c, D, angles, -1);
     if (held) {
         float h[8];
+        unpack(v, f);
         unpack(load8(w + c), h);
 #pragma unroll
         for (int k = 0; k < 8; k++) {

@@ -1,0 +1,303 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// forms times kernels' forms beside plain ones, and knows what the device can do.
+type forms struct {
+	*harness
+	blas               *gpu.BLAS
+	copyRate, gemmRate float64 // bytes and FLOPs a second
+}
+
+// timed is a form's time and the least that its bytes and FLOPs take, both in seconds.
+type timed struct {
+	name        string
+	took, least float64
+}
+
+func (t timed) share() float64 { return 100 * t.least / t.took }
+
+// row prints a form beside a plain one; the last number is how much longer it takes than the plain one's share of the
+// ceiling lets expect.
+func (f *forms) row(form, plain timed) {
+	fmt.Printf("%-58s %9.1f %6.1f   %-40s %9.1f %6.1f %7.2f\n", form.name, 1e6*form.took, form.share(), plain.name, 1e6*plain.took, plain.share(), plain.share()/form.share())
+}
+
+func (f *forms) bytes(n float64) float64 { return n / f.copyRate }
+
+// floor is the least time of a kernel that moves bytes while it multiplies.
+func (f *forms) floor(bytes, flops float64) float64 {
+	return max(bytes/f.copyRate, flops/f.gemmRate)
+}
+
+func (f *forms) time(work ...*gpu.Launch) float64 {
+	f.t.Helper()
+	t := f.measure(func() error {
+		for _, l := range work {
+			if err := l.Run(f.s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, l := range work {
+		l.Free()
+	}
+	return t.Seconds()
+}
+
+// copied is a copy of as many bytes, read and written together.
+func (f *forms) copied(bytes float64) timed {
+	f.t.Helper()
+	n := int64(bytes/2) / 256 * 256
+	x, y := f.out("from", n), f.out("to", n)
+	return timed{"copy", f.measure(func() error { return f.s.Copy(y, x, n) }).Seconds(), f.bytes(bytes)}
+}
+
+// moved times a kernel that is bound by its bytes beside a copy of as many.
+func (f *forms) moved(name string, bytes float64, g Geometry, args ...any) {
+	f.t.Helper()
+	t := timed{name, f.time(f.launch(g, args...)), f.bytes(bytes)}
+	f.row(t, f.copied(bytes))
+}
+
+// BenchmarkForms prints a table of the families' forms of kernels, each beside its plain form in the same run: time, and the
+// share of the ceiling: a copy's bytes or a GEMM's FLOPs a second, both measured first. Run with -test.benchtime=1x.
+func BenchmarkForms(b *testing.B) {
+	f := &forms{harness: newHarness(b, 12<<30)}
+	b.ReportMetric(0, "ns/op")
+	var err error
+	f.blas, err = gpu.OpenBLAS("")
+	f.ok(err)
+	x, y := f.out("x", 2<<30), f.out("y", 2<<30)
+	f.copyRate = float64(4<<30) / f.measure(func() error { return f.s.Copy(y, x, 2<<30) }).Seconds()
+	f.reset()
+	f.gemmRate = 1
+	f.gemmRate = 1 / f.dense(8192, 11008, 4096).took * 2 * 8192 * 11008 * 4096
+	fmt.Printf("%s, cuBLASLt %s: copy %.0f GB/s, GEMM %.0f TFLOP/s\n%-58s %9s %6s   %-40s %9s %6s %7s\n", f.d.Properties, f.blas.Version, f.copyRate/1e9, f.gemmRate/1e12,
+		"form", "us", "%", "plain form", "us", "%", "times")
+	f.attentionForms()
+	for _, tokens := range []int{8192, 512} {
+		f.expertForms(tokens)
+		f.routingForms(tokens)
+	}
+	f.normForms()
+}
+
+// attentionForm is one attention to time.
+type attentionForm struct {
+	B, T, H, K, D, window int
+	cap                   float32
+	sinks                 bool
+}
+
+func (c attentionForm) String() string {
+	s := fmt.Sprintf("%dx%d H %d K %d D %d", c.B, c.T, c.H, c.K, c.D)
+	if c.window > 0 {
+		s += fmt.Sprintf(" window %d", c.window)
+	}
+	if c.cap > 0 {
+		s += " capped"
+	}
+	if c.sinks {
+		s += " sinks"
+	}
+	return s
+}
+
+// pairs are the visible pairs of query and key of all heads.
+func (c attentionForm) pairs() float64 {
+	n := float64(c.T) * float64(c.T+1) / 2
+	if w := float64(c.window); c.window > 0 && c.window < c.T {
+		n = w*(w+1)/2 + (float64(c.T)-w)*w
+	}
+	return n * float64(c.B*c.H)
+}
+
+func (f *forms) attentionForms() {
+	plain := map[attentionForm][2]timed{}
+	of := func(c attentionForm) [2]timed {
+		if _, ok := plain[c]; !ok {
+			plain[c] = f.attended(c)
+		}
+		return plain[c]
+	}
+	for _, c := range []attentionForm{ // Gemma 2's heads, and gpt-oss's
+		{4, 2048, 16, 8, 256, 0, 50, false}, {1, 512, 16, 8, 256, 0, 50, false}, {4, 2048, 32, 16, 128, 0, 50, false}, {1, 512, 32, 16, 128, 0, 50, false},
+		{4, 2048, 16, 8, 256, 512, 50, false},
+		{4, 2048, 64, 8, 64, 0, 0, true}, {4, 2048, 64, 8, 64, 128, 0, true}, {1, 512, 64, 8, 64, 0, 0, true}, {1, 512, 64, 8, 64, 128, 0, true},
+		{4, 2048, 64, 8, 64, 128, 0, false},
+	} {
+		base := c
+		base.cap, base.sinks = 0, false
+		if base == c { // a window alone beside none
+			base.window = 0
+		}
+		form, other := of(c), of(base)
+		for i := range form {
+			if i == 1 && c.sinks {
+				continue // the backward pass has no form of its own
+			}
+			f.row(form[i], other[i])
+		}
+	}
+}
+
+// attended times the forward and the backward pass.
+func (f *forms) attended(c attentionForm) [2]timed {
+	f.t.Helper()
+	f.reset()
+	M, ldq, ldk := c.B*c.T, c.H*c.D, c.K*c.D
+	family, err := AttentionFamily("bf16", f.d.SM(), c.D)
+	f.ok(err)
+	a, err := NewAttention(family, M, c.H, c.K, c.D)
+	f.ok(err)
+	if c.cap > 0 {
+		a = a.Capped()
+	}
+	cu := make([]int32, c.B+1)
+	for i := range cu {
+		cu[i] = int32(i * c.T)
+	}
+	q, k, v, do := f.randomBF16("q", int64(M*ldq)), f.randomBF16("k", int64(M*ldk)), f.randomBF16("v", int64(M*ldk)), f.randomBF16("do", int64(M*ldq))
+	o, lse, delta := f.out("o", int64(2*M*ldq)), f.out("lse", int64(4*c.H*M)), f.out("delta", int64(4*c.H*M))
+	dq, dk, dv := f.out("dq", int64(2*M*ldq)), f.out("dk", int64(2*M*ldk)), f.out("dv", int64(2*M*ldk))
+	part := gpu.Ptr(0)
+	if a.Splits > 1 {
+		part = f.out("part", a.Part)
+	}
+	scale := float32(1) / float32(c.D)
+	forward, backward := f.attention(a, attentionBuffers{q, k, v, do, o, lse, delta, dq, dk, dv, part, in(f.harness, "cu", cu), M, c.B, c.H, c.K, c.D, ldq, ldk, ldq, c.window, scale, c.cap})
+	multiply := c.pairs() * float64(c.D)
+	least := f.floor(float64(4*M*(ldq+ldk)), 4*multiply)
+	work := []*gpu.Launch{forward}
+	if c.sinks {
+		work = append(work, f.launch(AttentionSinks(M, c.H), o, lse, f.randomBF16("sinks", int64(c.H)), i32(M), i32(c.H), i32(c.D)))
+		least += f.bytes(float64(4*M*ldq + 8*M*c.H))
+	}
+	first := timed{c.String() + " forward", f.time(work...), least}
+	return [2]timed{first, {c.String() + " backward", f.time(backward...), f.floor(float64(8*M*(ldq+ldk)), 10*multiply)}}
+}
+
+// dense is cuBLASLt's GEMM [M,N] = [M,K] [N,K]ᵀ.
+func (f *forms) dense(M, N, K int) timed {
+	f.t.Helper()
+	a, b, d, w := f.randomBF16("a", int64(M*K)), f.randomBF16("b", int64(N*K)), f.out("d", int64(2*M*N)), f.out("w", 64<<20)
+	t := f.vendor(f.blas, gemmShape{NT, M, N, K, false}, a, b, d, w)
+	return timed{fmt.Sprintf("cuBLASLt %dx%dx%d", M, N, K), t, f.floor(2*float64(M*K+N*K+M*N), 2*float64(M)*float64(N)*float64(K))}
+}
+
+// qwen3Experts are Qwen3-30B-A3B's: experts, choices of a token, width, and width inside an expert.
+var qwen3Experts = struct{ E, K, C, F int }{128, 8, 2048, 768}
+
+// routed sends tokens by random logits: the experts' first rows, each slot's row and each row's slot.
+func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, rows, source gpu.Ptr) {
+	f.t.Helper()
+	x := qwen3Experts
+	S := tokens * x.K
+	logits = f.randomBF16("logits", int64(tokens*x.E))
+	weights, experts, counts = f.out("weights", int64(4*S)), f.out("experts", int64(4*S)), f.out("counts", int64(4*MoEPieces(S)*x.E))
+	starts, rows, source = f.out("starts", int64(4*(x.E+1))), f.out("rows", int64(4*S)), f.out("source", int64(4*S))
+	f.run(MoERoute(tokens, x.E), weights, experts, logits, i32(tokens), i32(x.E), i32(x.K), int32(1))
+	f.run(MoECount(S, x.E), counts, experts, i32(S), i32(x.E))
+	f.run(MoEOffsets(), starts, counts, i32(MoEPieces(S)), i32(S), i32(x.E))
+	f.run(MoEPlace(S, x.E), rows, source, experts, counts, i32(S), i32(x.E))
+	return
+}
+
+// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs.
+func (f *forms) expertForms(tokens int) {
+	e := qwen3Experts
+	S := tokens * e.K
+	name := func(what string, n, k int) string {
+		return fmt.Sprintf("%d rows, %d experts: %s %dx%d", S, e.E, what, n, k)
+	}
+	for _, p := range []struct {
+		what   string
+		N, K   int // columns and depth of the result
+		transB bool
+	}{{"gate, up", e.F, e.C, true}, {"down", e.C, e.F, true}, {"gradient of gate, up", e.C, e.F, false}, {"gradient of down", e.F, e.C, false},
+		{"A of gate", 16, e.C, true}, {"B of gate", e.F, 16, true}} {
+		f.reset()
+		_, _, _, _, starts, _, _ := f.routed(tokens)
+		x, y, w := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K))
+		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0))),
+			f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
+		f.reset()
+		f.row(form, f.dense(S, p.N, p.K))
+	}
+	for _, p := range []struct {
+		what string
+		N, K int
+	}{{"gradient of A of gate", 16, e.C}, {"gradient of B of gate", e.F, 16}} {
+		f.reset()
+		_, _, _, _, starts, _, _ := f.routed(tokens)
+		a, b, dw := f.randomBF16("a", int64(S*p.N)), f.randomBF16("b", int64(S*p.K)), f.out("dw", int64(4*e.E*p.N*p.K))
+		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertWeight(p.N, p.K, e.E), dw, a, b, starts, i32(p.N), i32(p.K), float32(1), float32(0))),
+			f.floor(2*float64(S*p.K+S*p.N)+4*float64(e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
+		f.row(form, f.copied(2*float64(S*p.K+S*p.N)+4*float64(e.E*p.N*p.K)))
+	}
+	f.reset()
+	n := int64(e.F * e.C)
+	all := int64(e.E) * n
+	w, packed, code := f.out("w", 2*all), f.out("packed", all/2), f.floats("code", 16, 0x3f000000)
+	scale8, table, scale2, offset := f.out("scale8", all/64), f.floats("map", 256, 0x3f000000), f.floats("scale2", all/16384, 0x3f000000), f.floats("offset", int64(e.E), 0)
+	form := timed{fmt.Sprintf("%d experts: NF4 dequantised %dx%d", e.E, e.F, e.C), f.time(f.launch(ExpertNF4("expert_nf4_dequantise_nested", n, e.E), w, packed, code, scale8, table, scale2, offset, n)), f.bytes(2.52 * float64(all))}
+	f.row(form, timed{"nf4_dequantise_nested of as many", f.time(f.launch(NF4Dequantise("nf4_dequantise_nested", all), w, packed, code, scale8, table, scale2, offset, all)), f.bytes(2.52 * float64(all))})
+}
+
+// routingForms are what moves tokens to experts and back, beside copies of as many bytes.
+func (f *forms) routingForms(tokens int) {
+	f.reset()
+	e := qwen3Experts
+	S := tokens * e.K
+	logits, weights, experts, counts, starts, rows, source := f.routed(tokens)
+	x, wide, inner, other := f.randomBF16("x", int64(tokens*e.C)), f.randomBF16("sorted", int64(S*e.C)), f.randomBF16("inner", int64(S*e.F)), f.randomBF16("dy", int64(S*e.F))
+	name := func(what string) string {
+		return fmt.Sprintf("%d tokens, %d of %d experts: %s", tokens, e.K, e.E, what)
+	}
+	f.moved(name("route"), float64(2*tokens*e.E+8*S), MoERoute(tokens, e.E), weights, experts, logits, i32(tokens), i32(e.E), i32(e.K), int32(1))
+	f.moved(name("gradient of route"), float64(4*tokens*e.E+8*S), MoERouteGrad(tokens, e.E), f.out("dlogits", int64(2*tokens*e.E)), logits, experts, weights, i32(tokens), i32(e.E), i32(e.K), int32(1))
+	sorting := float64(16*S + 16*MoEPieces(S)*e.E)
+	sort := timed{name("sort, three launches"), f.time(f.launch(MoECount(S, e.E), counts, experts, i32(S), i32(e.E)), f.launch(MoEOffsets(), starts, counts, i32(MoEPieces(S)), i32(S), i32(e.E)),
+		f.launch(MoEPlace(S, e.E), rows, source, experts, counts, i32(S), i32(e.E))), f.bytes(sorting)}
+	f.row(sort, f.copied(sorting))
+	f.moved(name("gather"), float64(4*S*e.C), MoERows("moe_gather", S, e.C), wide, x, source, i32(S), i32(e.C), i32(e.K))
+	f.moved(name("scale"), float64(4*S*e.F), MoERows("moe_scale", S, e.F), inner, other, weights, source, i32(S), i32(e.F))
+	f.moved(name("gradient of scale"), float64(4*S*e.F), MoEScaleGrad(S), weights, inner, other, rows, i32(S), i32(e.F))
+	f.moved(name("sum"), float64(2*tokens*e.C+2*S*e.C), MoERows("moe_sum", tokens, e.C), x, wide, rows, i32(tokens), i32(e.C), i32(e.K))
+}
+
+// normForms are a norm of heads and the rotation in one kernel, beside the two of which it is made.
+func (f *forms) normForms() {
+	for _, c := range [][3]int{{8192, 32, 128}, {8192, 8, 128}, {8192, 16, 256}, {512, 32, 128}} {
+		f.reset()
+		M, H, D := c[0], c[1], c[2]
+		n := int64(M * H * D)
+		x, y, w, rstd, dy := f.randomBF16("x", n), f.randomBF16("y", n), f.randomBF16("w", int64(D)), f.floats("rstd", int64(M*H), 0x3f800000), f.randomBF16("dy", n)
+		pos := make([]int32, M)
+		for i := range pos {
+			pos[i] = int32(i % 2048)
+		}
+		at, table := in(f.harness, "pos", pos), f.floats("table", 2048*int64(D), 0x3f000000)
+		g := func(entry string) Geometry { g, _ := RMSNormHeads(entry, M*H, D); return g }
+		_, lanes := RMSNormHeads("", M*H, D)
+		rope := func(p gpu.Ptr, sign float32) *gpu.Launch {
+			return f.launch(Rope(M, H, 0, D), p, gpu.Ptr(0), at, table, table.Add(int64(2*D)), i32(M), i32(H), i32(0), i32(D), i32(D), i32(H*D), i32(0), i32(D), sign)
+		}
+		f.row(timed{fmt.Sprintf("norm and rotation of heads %v forward", c), f.time(f.launch(g("rmsnorm_heads_rope_forward"), y, rstd, x, w, at, table, int64(M*H), i32(D), i32(lanes), i32(H), float32(1e-5))), f.bytes(float64(4 * n))},
+			timed{"norm, then rotation", f.time(f.launch(g("rmsnorm_heads_forward"), y, rstd, x, w, int64(M*H), i32(D), i32(lanes), float32(1e-5)), rope(y, 1)), f.bytes(float64(8 * n))})
+		f.row(timed{fmt.Sprintf("norm and rotation of heads %v backward", c), f.time(f.launch(g("rmsnorm_heads_rope_backward"), y, dy, x, w, rstd, at, table, int64(M*H), i32(D), i32(lanes), i32(H))), f.bytes(float64(6 * n))},
+			timed{"rotation, then norm", f.time(rope(dy, -1), f.launch(g("rmsnorm_heads_backward"), y, dy, x, w, rstd, gpu.Ptr(0), int64(M*H), i32(D), i32(lanes))), f.bytes(float64(10 * n))})
+		f.checkGuards()
+	}
+	f.ok(errors.Join(f.s.Synchronize()))
+}
