@@ -45,6 +45,7 @@ type Report struct {
 	Slowest   float64              `json:"slowest_ms"`
 	Pipelined float64              `json:"ahead_ms"`
 	PerSec    float64              `json:"tokens_per_second"`
+	Trained   int64                `json:"trained_parameters"`
 	Layout    string               `json:"layout"`
 	Held      int64                `json:"held_bytes"`
 	Parts     []train.PlanCategory `json:"categories"`
@@ -77,6 +78,9 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	step := found.Step
 	r = Report{Shape: o.Shape, Device: on.Name(), Tokens: o.Batch * o.Length, Layout: found.Layout.String(), Held: found.Need.Total(),
 		Parts: train.Categories(found.Need), Peak: step.Plan.Peak(), Planned: time.Since(began).Seconds(), Kernels: step.Plan.Calls()}
+	for _, p := range step.Trained.Params {
+		r.Trained += int64(p.Type.Elems())
+	}
 	if o.Chip != nil {
 		return r, nil
 	}

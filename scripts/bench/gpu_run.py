@@ -23,8 +23,9 @@ HERE = Path(__file__).resolve().parent
 OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear"}
 PACKAGES = ["torch", "triton", "transformers", "peft", "accelerate", "bitsandbytes", "unsloth", "unsloth_zoo", "liger_kernel", "nvidia-cudnn-cu13", "nvidia-cublas"]
 
-# model, batch x length, targets, rank, ours (kinds of checkpointing, and +dequantised for weights kept so; those after the first in the first
-# round only), peers (checkpointing and options), rounds; large ones first, they free the most memory
+# model, batch x length, targets, rank, ours (kinds of checkpointing, +dequantised for weights kept so, +vram=SIZE or +vram=peer for a plan that holds
+# no more than that, or than the case's first peer allocates; those after the first in the first round only), peers (checkpointing and options, @WORK+WORK
+# for a process that several cases share), rounds; large ones first, they free the most memory
 CASES = [
     ("tinyllama-1.1b", 4, 2048, "all", 16, ["none", "none+dequantised"], ["unsloth:none", "peft:none:liger"], 2),
     ("llama-2-7b", 4, 2048, "all", 16, ["none", "none+dequantised"], ["unsloth:none"], 2),
@@ -40,7 +41,8 @@ CASES = [
 def spec(case, peer):
     model, batch, length, targets, rank, _, _, _ = case
     kind, rest = peer.split(":", 1)
-    return f"{kind}:{model}:{batch}x{length}:{targets}:{rank}:{rest}"
+    rest, _, works = rest.partition("@")
+    return f"{kind}:{model}:{works or f'{batch}x{length}'}:{targets}:{rank}:{rest}"
 
 
 class Worker:
@@ -108,6 +110,25 @@ class Card:
         return self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used if self.nvml else 0
 
 
+class Given:
+    """What processes that ended gave back of the card, so that the use of one process shows in the use of all."""
+
+    def __init__(self, card):
+        self.card, self.bytes, self.rounds = card, 0, {}
+
+    def note(self, name, answer):
+        self.rounds.setdefault(name, []).append((answer, self.card.used() + self.bytes))
+
+    def stop(self, worker):
+        """Ends a process; each of its rounds gets what it had of the card then, by the driver's count."""
+        before = self.card.used()
+        worker.stop()
+        without = self.card.used() + self.bytes
+        self.bytes += before - self.card.used()
+        for answer, used in self.rounds.pop(worker.spec, []):
+            answer["card_bytes"] = (used - without) or None
+
+
 def shell(*command):
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
@@ -127,10 +148,25 @@ def host():
                 kernel=platform.release(), python=platform.python_version(), cores=os.cpu_count(), versions=versions)
 
 
-def bench(a, card, case, mode, extra=()):
+def flags(mode, allocated):
+    """trainer bench's flags of a mode; None where it wants a peer's memory and there is none."""
+    kind, *more = mode.split("+")
+    out = ["--checkpointing", kind]
+    for m in more:
+        name, _, value = m.partition("=")
+        if value == "peer" and not allocated:
+            return None
+        out += [f"--{name}"] + ([str(allocated) if value == "peer" else value] if value else [])
+    return out
+
+
+def bench(a, card, case, mode, extra=(), allocated=None):
     model, batch, length, targets, rank, _, _, _ = case
+    chosen = flags(mode, allocated)
+    if chosen is None:
+        return dict(error=f"no peer told its memory for {mode}")
     command = [a.trainer, "bench", "--shape", model, "--batch", str(batch), "--length", str(length), "--r", str(rank), "--targets", OURS_TARGETS[targets],
-               "--checkpointing", *mode.replace("+", " --").split(), "--device", a.device, "--json", *extra]
+               *chosen, "--device", a.device, "--json", *extra]
     before, peak = card.used(), 0
     at = time.time()
     with open(a.out + "/bench.out", "w+") as sink:
@@ -187,9 +223,12 @@ def main():
     ap.add_argument("--device", default="cuda")
     ap.add_argument("--no-first", action="store_true", help="leave out the run from a folder to its first step")
     ap.add_argument("--need", default="", help="stop when no peer of this kind comes up")
-    ap.add_argument("--cases", help="JSON in place of the list in this file")
+    ap.add_argument("--no-ceilings", action="store_true", help="leave out what the card can do")
+    ap.add_argument("--cases", help="JSON in place of the list in this file, or @FILE")
     a = ap.parse_args()
     began = time.time()
+    if a.cases and a.cases.startswith("@"):
+        a.cases = Path(a.cases[1:]).read_text()
     cases = [tuple(c) for c in json.loads(a.cases)] if a.cases else CASES
     result = dict(host=host(), cases=[], workers={}, left_out=[])
     log = open(f"{a.out}/gpu.log", "w")
@@ -215,8 +254,7 @@ def main():
             if got or w.process.poll() is not None:
                 del waiting[name]
                 result["workers"][name] = got or dict(error="\n".join(w.tail[-8:]))
-                note(f"{name}: " + (f"ready, import {got['import_s']:.1f} load {got['load_s']:.1f} first step {got['first_step_s']:.1f} s, loss {got['first_loss']:.4f}"
-                                    if got else "ended: " + " | ".join(w.tail[-4:])))
+                note(f"{name}: " + (f"ready, import {got['import_s']:.1f} load {got['load_s']:.1f} s, {got['works']}" if got else "ended: " + " | ".join(w.tail[-4:])))
     for name in waiting:
         result["workers"][name] = dict(error=f"not ready after {a.setup:.0f} s")
         workers[name].process.kill()
@@ -232,6 +270,8 @@ def main():
             print(w.spec, *w.tail[-12:], sep="\n  ")
         sys.exit(f"no peer {a.need} came up".replace("  ", " "))
 
+    given = Given(card)
+
     def left(seconds, what):
         if time.time() - began + seconds < a.limit:
             return True
@@ -243,27 +283,32 @@ def main():
         model, batch, length, targets, rank, modes, peers, rounds = case
         record = dict(model=model, batch=batch, length=length, targets=targets, rank=rank, ours={m: [] for m in modes}, peers={p: [] for p in peers})
         result["cases"].append(record)
+        work = f"{batch}x{length}"
+        first = result["workers"].get(spec(case, peers[0]), {}).get("works", {}).get(work, {}) if peers else {}
         for turn in range(rounds):
             for mode in modes:
                 if turn and mode != modes[0] or not left(6, f"{model} {batch}x{length} ours {mode}, round {turn + 1}"):
                     continue
-                r = bench(a, card, case, mode)
+                r = bench(a, card, case, mode, allocated=first.get("allocated"))
                 record["ours"][mode].append(r)
                 note(f"{model} {batch}x{length} ours {mode}: " + (f"{r['median_ms']:.2f} ms ({r['fastest_ms']:.2f} to {r['slowest_ms']:.2f})" if "median_ms" in r else r["error"][-300:]))
             for p in peers:
                 w = alive.get(spec(case, p))
                 if w and left(6, f"{w.spec}, round {turn + 1}"):
-                    r = w.order("measure 5 10", a.answer)
-                    if not r:  # a late answer would be taken for the next one
+                    r = w.order(f"measure {work} 5 10", a.answer)
+                    if r:
+                        given.note(w.spec, r)
+                    else:  # a late answer would be taken for the next one
                         r = dict(error=f"no answer in {a.answer:.0f} s" if w.process.poll() is None else "\n".join(w.tail[-8:]))
-                        alive.pop(w.spec).stop()
+                        given.stop(alive.pop(w.spec))
                     record["peers"][p].append(r)
                     note(f"{w.spec}: " + (f"{statistics.median(r['ms']):.2f} ms ({min(r['ms']):.2f} to {max(r['ms']):.2f})" if "ms" in r else r["error"][-300:]))
         for p in peers:
-            if spec(case, p) in alive:
-                alive.pop(spec(case, p)).stop()
+            name = spec(case, p)
+            if name in alive and not any(name == spec(c, q) for c in cases[number + 1:] for q in c[6]):
+                given.stop(alive.pop(name))
         keep()
-        if number == min(1, len(cases) - 1) and a.device == "cuda" and left(12, "ceilings"):
+        if number == min(1, len(cases) - 1) and a.device == "cuda" and not a.no_ceilings and left(12, "ceilings"):
             done = subprocess.run([sys.executable, str(HERE / "gpu_peers.py"), "ceilings"], capture_output=True, text=True)
             log.write(done.stderr)
             result["ceilings"] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else dict(error=done.stderr[-500:])
@@ -274,7 +319,7 @@ def main():
             note("command to first step: " + json.dumps([{k: v for k, v in r.items() if k != "tail" or r["exit"]} for r in result["first"]["folder"]]))
             keep()
     for w in alive.values():
-        w.stop()
+        given.stop(w)
     result["host"]["gpu_after"] = shell("nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw", "--format=csv,noheader")
     keep()
     Path(a.out, "bench.out").unlink(missing_ok=True)
