@@ -84,11 +84,12 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	if o.Chip != nil {
 		return r, nil
 	}
+	random := newRandomWeights()
 	m, err := session.Hold(on, func(store graph.Store) error {
-		if err := step.Net.Load(ctx, randomWeights{}, store, on.Workers()); err != nil {
+		if err := step.Net.Load(ctx, random, store, on.Workers()); err != nil {
 			return err
 		}
-		return randomAdapter(step.Trained, store)
+		return randomAdapter(step.Trained, store, random)
 	}, &step.Program)
 	if err != nil {
 		return r, err

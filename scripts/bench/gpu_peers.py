@@ -177,6 +177,22 @@ def load_peft(case, place):
     return model
 
 
+class Card:
+    """Memory in use on the card by the driver's count, of all processes."""
+
+    def __init__(self):
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+        except Exception as e:  # any failure means no figure
+            self.nvml, self.why = None, str(e)
+
+    def used(self):
+        return self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used if self.nvml else 0
+
+
 def say(**answer):
     print("\n@" + json.dumps(answer), flush=True)
 
@@ -201,6 +217,7 @@ def serve(folder, spec):
     device, synchronize = ("cuda", torch.cuda.synchronize) if gpu else ("cpu", lambda: None)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-4, fused=True)
+    card = Card()
     vocabulary = SHAPES[case["model"]]["vocab_size"]
     ids = {work: torch.randint(5, vocabulary, (4, *size), generator=torch.Generator().manual_seed(0)).to(device) for work, size in case["works"].items()}
     gc.collect()
@@ -223,7 +240,13 @@ def serve(folder, spec):
             return {}
         if begin:
             torch.cuda.reset_peak_memory_stats()
-        return dict(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved())
+        return dict(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved(), card_used=card.used())
+
+    def rest():
+        """Gives the card what no tensor holds, for those who are measured meanwhile."""
+        gc.collect()
+        if gpu:
+            torch.cuda.empty_cache()
 
     works, done = {}, 0
     for work in case["works"]:
@@ -242,18 +265,13 @@ def serve(folder, spec):
                 raise
             works[work] = dict(error=str(e)[:300])
             optimizer.zero_grad(set_to_none=True)
-        gc.collect()
-        if gpu and len(case["works"]) > 1:
-            torch.cuda.empty_cache()
+        rest()
     say(ready=True, works=works, trainable=sum(p.numel() for p in trained), import_s=imported - began, load_s=loaded - waited,
         note="start-up times of processes that started together")
-    done, last = 5, None
+    done = 5
     for line in sys.stdin:
         work, warm, steps = line.split()[1:]
         warm, steps = int(warm), int(steps)
-        if gpu and work != last and last:
-            torch.cuda.empty_cache()  # what another work took
-        last = work
         for _ in range(warm):
             step(work, done)
             done += 1
@@ -267,7 +285,9 @@ def serve(folder, spec):
             synchronize()
             ms.append(1e3 * (time.perf_counter() - at))
             done += 1
-        say(ms=ms, submit_ms=statistics.median(submit), loss=float(loss.detach()), warm=warm, **peaks())
+        answer = dict(ms=ms, submit_ms=statistics.median(submit), loss=float(loss.detach()), warm=warm, **peaks())
+        rest()
+        say(**answer)
 
 
 def ceilings():

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import gpu_report
+from gpu_peers import Card
 
 HERE = Path(__file__).resolve().parent
 OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear"}
@@ -94,22 +95,6 @@ class Worker:
         self.log.flush()
 
 
-class Card:
-    """Memory in use on the card, read beside a process."""
-
-    def __init__(self):
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
-        except Exception as e:  # any failure means no figure
-            self.nvml, self.why = None, str(e)
-
-    def used(self):
-        return self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used if self.nvml else 0
-
-
 class Given:
     """What processes that ended gave back of the card, so that the use of one process shows in the use of all."""
 
@@ -117,7 +102,8 @@ class Given:
         self.card, self.bytes, self.rounds = card, 0, {}
 
     def note(self, name, answer):
-        self.rounds.setdefault(name, []).append((answer, self.card.used() + self.bytes))
+        if answer.get("card_used"):
+            self.rounds.setdefault(name, []).append((answer, answer["card_used"] + self.bytes))
 
     def stop(self, worker):
         """Ends a process; each of its rounds gets what it had of the card then, by the driver's count."""
