@@ -88,6 +88,8 @@ def steps_table(result):
             slowest[mode] = max(r["median_ms"] for r in good)
             said = "; ".join(f"{r['median_ms']:.2f} ({r['fastest_ms']:.2f} to {r['slowest_ms']:.2f})" for r in good)
             layout = good[0].get("layout", "").removeprefix("gradient_checkpointing ")
+            if "=peer" in mode:
+                layout += f", at most {mib(good[0]['limit'])} MiB" if good[0].get("limit") else ", no peer's memory known"
             out.append(f"| {name} | ours, {mode}{f' ({layout})' if layout not in mode else ''} | {said} | {tokens / slowest[mode] * 1e3:,.0f} | held {mib(good[0]['held_bytes'])} | {mib(good[0].get('card_bytes'))} | |")
         for peer, rounds in c["peers"].items():
             good = [r for r in rounds if "ms" in r]

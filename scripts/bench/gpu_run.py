@@ -135,24 +135,21 @@ def host():
 
 
 def flags(mode, allocated):
-    """trainer bench's flags of a mode; None where it wants a peer's memory and there is none."""
+    """trainer bench's flags of a mode; without a limit where it wants a peer's memory and no peer told it."""
     kind, *more = mode.split("+")
     out = ["--checkpointing", kind]
     for m in more:
         name, _, value = m.partition("=")
         if value == "peer" and not allocated:
-            return None
+            continue
         out += [f"--{name}"] + ([str(allocated) if value == "peer" else value] if value else [])
     return out
 
 
 def bench(a, card, case, mode, extra=(), allocated=None):
     model, batch, length, targets, rank, _, _, _ = case
-    chosen = flags(mode, allocated)
-    if chosen is None:
-        return dict(error=f"no peer told its memory for {mode}")
     command = [a.trainer, "bench", "--shape", model, "--batch", str(batch), "--length", str(length), "--r", str(rank), "--targets", OURS_TARGETS[targets],
-               *chosen, "--device", a.device, "--json", *extra]
+               *flags(mode, allocated), "--device", a.device, "--json", *extra]
     before, peak = card.used(), 0
     at = time.time()
     with open(a.out + "/bench.out", "w+") as sink:
@@ -164,7 +161,7 @@ def bench(a, card, case, mode, extra=(), allocated=None):
         sink.seek(0)
         text = sink.read()
     try:
-        return dict(json.loads(text[text.index("{"):]), wall_s=wall, card_bytes=peak or None, command=" ".join(["trainer"] + command[1:]))
+        return dict(json.loads(text[text.index("{"):]), wall_s=wall, card_bytes=peak or None, limit=allocated if "=peer" in mode else None, command=" ".join(["trainer"] + command[1:]))
     except ValueError:
         return dict(error=text[-600:], exit=p.returncode, command=" ".join(["trainer"] + command[1:]))
 
@@ -280,7 +277,10 @@ def main():
                 note(f"{model} {batch}x{length} ours {mode}: " + (f"{r['median_ms']:.2f} ms ({r['fastest_ms']:.2f} to {r['slowest_ms']:.2f})" if "median_ms" in r else r["error"][-300:]))
             for p in peers:
                 w = alive.get(spec(case, p))
-                if w and left(6, f"{w.spec}, round {turn + 1}"):
+                ready = result["workers"].get(spec(case, p), {}).get("works", {}).get(work, {})
+                if w and "error" in ready:
+                    record["peers"][p].append(ready)
+                elif w and left(6, f"{w.spec}, round {turn + 1}"):
                     r = w.order(f"measure {work} 5 10", a.answer)
                     if r:
                         given.note(w.spec, r)
