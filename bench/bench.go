@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -21,26 +19,6 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Shapes are models known by their sizes alone, for benchmarks on random weights.
-var Shapes = map[string]model.Config{
-	"smollm2-135m":   llamaShape(49152, 576, 1536, 30, 9, 3, 64, true),
-	"tinyllama-1.1b": llamaShape(32000, 2048, 5632, 22, 32, 4, 64, false),
-	"llama-2-7b":     llamaShape(32000, 4096, 11008, 32, 32, 32, 128, false),
-	"llama-3.1-8b":   llamaShape(128256, 4096, 14336, 32, 32, 8, 128, false),
-	"qwen3-8b":       qwen3Shape(151936, 4096, 12288, 36, 32, 8, 128, false),
-}
-
-func llamaShape(vocab, hidden, inner, layers, heads, kv, head int, tied bool) model.Config {
-	return model.Config{ModelType: "llama", VocabSize: vocab, HiddenSize: hidden, IntermediateSize: inner, NumLayers: layers,
-		NumHeads: heads, NumKVHeads: kv, HeadDim: head, RMSNormEps: 1e-5, RopeTheta: 10000, MaxPositions: 8192, TieEmbeddings: tied, HiddenAct: "silu"}
-}
-
-func qwen3Shape(vocab, hidden, inner, layers, heads, kv, head int, tied bool) model.Config {
-	c := llamaShape(vocab, hidden, inner, layers, heads, kv, head, tied)
-	c.ModelType, c.QKNorm, c.RMSNormEps, c.RopeTheta = "qwen3", true, 1e-6, 1e6
-	return c
-}
-
 // Options are one benchmark: steps of a shape on random weights and tokens.
 type Options struct {
 	Shape         string
@@ -49,9 +27,11 @@ type Options struct {
 	Quantization  *quant.Config
 	Warmup, Steps int
 	Device        string
-	Precision     string // as in Config
-	Dequantised   bool   // keep quantised weights dequantised
-	Checkpointing string // none, selective, full or offload
+	Precision     string      // as in Config
+	Dequantised   bool        // keep quantised weights dequantised
+	Checkpointing string      // none, selective, full, offload, or auto: the fastest that fits
+	VRAM          string      // memory that a plan may hold, as session.ParseBytes reads it; "" = what auto finds free, else no limit
+	Chip          *graph.Chip // plan for this GPU, which is not here, and run nothing
 }
 
 // Report is what a benchmark measured. Times are milliseconds of whole steps, each waited for, the loss
@@ -65,8 +45,12 @@ type Report struct {
 	Slowest   float64              `json:"slowest_ms"`
 	Pipelined float64              `json:"ahead_ms"`
 	PerSec    float64              `json:"tokens_per_second"`
+	Trained   int64                `json:"trained_parameters"`
+	Layout    string               `json:"layout"`
 	Held      int64                `json:"held_bytes"`
 	Parts     []train.PlanCategory `json:"categories"`
+	Peak      []graph.Living       `json:"peak"` // of the arena, by kernel
+	Planned   float64              `json:"plan_s"`
 	Load      float64              `json:"load_s"`       // plan, memory, random weights quantised
 	First     float64              `json:"first_step_s"` // the first step alone
 	Loss      float64              `json:"loss"`
@@ -78,29 +62,34 @@ type Report struct {
 // Run times training steps.
 func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	began := time.Now()
-	cfg, ok := Shapes[o.Shape]
-	if !ok {
-		return r, fmt.Errorf("bench: shape %q is not one of %s", o.Shape, strings.Join(slices.Sorted(maps.Keys(Shapes)), ", "))
+	cfg, err := Shape(o.Shape)
+	if err != nil {
+		return r, err
 	}
-	layout, ok := layouts[o.Checkpointing]
-	if !ok {
-		return r, fmt.Errorf("bench: checkpointing %q is not one of none, selective, full, offload", o.Checkpointing)
-	}
-	layout.Dequantised = o.Dequantised
-	on, err := session.OpenMachine(o.Device, o.Precision, env)
+	on, err := o.machine(env)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, on.Close()) }()
-	step, err := plan(o, cfg, layout, on)
+	found, err := plan(o, cfg, on)
 	if err != nil {
 		return r, err
 	}
+	step := found.Step
+	r = Report{Shape: o.Shape, Device: on.Name(), Tokens: o.Batch * o.Length, Layout: found.Layout.String(), Held: found.Need.Total(),
+		Parts: train.Categories(found.Need), Peak: step.Plan.Peak(), Planned: time.Since(began).Seconds(), Kernels: step.Plan.Calls()}
+	for _, p := range step.Trained.Params {
+		r.Trained += int64(p.Type.Elems())
+	}
+	if o.Chip != nil {
+		return r, nil
+	}
+	random := newRandomWeights()
 	m, err := session.Hold(on, func(store graph.Store) error {
-		if err := step.Net.Load(ctx, randomWeights{}, store, on.Workers()); err != nil {
+		if err := step.Net.Load(ctx, random, store, on.Workers()); err != nil {
 			return err
 		}
-		return randomAdapter(step.Trained, store)
+		return randomAdapter(step.Trained, store, random)
 	}, &step.Program)
 	if err != nil {
 		return r, err
@@ -113,8 +102,7 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	if err != nil {
 		return r, err
 	}
-	r = Report{Shape: o.Shape, Device: on.Name(), Tokens: o.Batch * o.Length, Held: m.Bytes().Total(), Parts: train.Categories(m.Bytes()),
-		Load: time.Since(began).Seconds(), Kernels: step.Plan.Calls()}
+	r.Held, r.Parts, r.Load = m.Bytes().Total(), train.Categories(m.Bytes()), time.Since(began).Seconds()
 	b := steps{pipeline: pipeline, window: randomWindow(o, cfg.VocabSize)}
 	if err := b.measure(ctx, o, &r); err != nil {
 		return r, err
@@ -126,34 +114,70 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	return r, err
 }
 
-// layouts are those of a value of Options.Checkpointing.
-var layouts = map[string]session.Layout{
-	"none":      {Recompute: graph.KeepAll},
-	"selective": {Recompute: graph.RecomputeCheap},
-	"full":      {Recompute: graph.RecomputeLayers},
-	"offload":   {Recompute: graph.Offload},
+// machine is what the steps run on, or are planned for.
+func (o Options) machine(env session.Env) (graph.Machine, error) {
+	if o.Chip != nil {
+		return session.MachineFor(*o.Chip, o.Precision, env)
+	}
+	return session.OpenMachine(o.Device, o.Precision, env)
 }
 
-// plan plans a step as a run with enough memory would.
-func plan(o Options, cfg model.Config, layout session.Layout, on graph.Machine) (*train.Step, error) {
+// limit is the memory that a plan may hold; below 0 = no limit.
+func (o Options) limit(on graph.Machine) (int64, error) {
+	switch {
+	case o.VRAM != "":
+		n, err := session.ParseBytes(o.VRAM)
+		if err != nil {
+			return 0, fmt.Errorf("bench: vram: %w", err)
+		}
+		return n, nil
+	case o.Checkpointing == "auto":
+		free, known, err := on.FreeMemory()
+		if err != nil || known {
+			return max(free, 0), err
+		}
+	}
+	return -1, nil
+}
+
+// plan plans a step as a run does.
+func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*train.Step], err error) {
 	build, err := families.For(cfg)
 	if err != nil {
-		return nil, err
+		return found, err
+	}
+	c := train.Default()
+	c.GradientCheckpointing, c.DequantisedWeights = o.Checkpointing, "never"
+	if o.Dequantised {
+		c.DequantisedWeights = "always"
+	}
+	layouts := train.Layouts(c, o.Quantization != nil, on)
+	if len(layouts) == 0 {
+		return found, fmt.Errorf("bench: checkpointing %q is not one of auto, none, selective, full, offload", o.Checkpointing)
+	}
+	limit, err := o.limit(on)
+	if err != nil {
+		return found, err
 	}
 	nw := session.Network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods[adapter.DefaultMethod], Adapter: o.LoRA, Adapted: true}
 	shape := session.Shape{Tokens: o.Batch * o.Length, Sequences: o.Batch, MaxLen: o.Length}
-	found, err := session.Search[*train.Step]{
-		Layouts: []session.Layout{layout}, Limit: -1, Overlaps: on.Capabilities().Overlap,
+	caps := on.Capabilities()
+	found, err = session.Search[*train.Step]{
+		Layouts: layouts, Limit: limit, Layers: cfg.NumLayers, LossRows: min(caps.LogitRows, shape.Tokens), Overlaps: caps.Overlap,
 		Try: func(l session.Layout) (p session.Planned[*train.Step], err error) {
 			nw.Layout, p.Layout = l, l
-			if p.Step, err = train.PlanStep(nw, shape, train.Default(), nil, on); err != nil {
+			if p.Step, err = train.PlanStep(nw, shape, c, nil, on); err != nil {
 				return p, err
 			}
 			p.Need, err = graph.Need(p.Step.Plan)
 			return p, err
 		},
 	}.Run()
-	return found.Step, err
+	if err == nil && !found.Fits {
+		err = fmt.Errorf("bench: %w: with %v the plan holds %s, %s may be held", session.ErrDoesNotFit, found.Layout,
+			session.FormatBytes(found.Need.Total()), session.FormatBytes(limit))
+	}
+	return found, err
 }
 
 // steps takes the same step again and again.

@@ -1,21 +1,28 @@
 package bench
 
 import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
 // randomWeights gives weights of random numbers: uniform, with the spread that keeps activations near one, whatever the
-// pieces they are read in.
-type randomWeights struct{}
+// pieces they are read in. A block of numbers is a part of one table that its tensor and place choose, so that weights of
+// a hundred gigabytes are made as fast as memory is copied.
+type randomWeights struct{ table []byte } // bf16, as it lies in files
 
-// randomBlock is how many numbers follow from one seed.
-const randomBlock = 4096
+const (
+	randomBlock = 4096    // numbers that follow one another in the table
+	randomTable = 1 << 20 // numbers in the table
+)
 
 // Factor and step of a linear congruential generator modulo 2^64 (Knuth).
 const (
@@ -23,38 +30,73 @@ const (
 	randomStep   = 1442695040888963407
 )
 
-func (randomWeights) Float32s(name string, from int, dst []float32) error {
-	if strings.HasSuffix(name, "norm.weight") {
-		for i := range dst {
-			dst[i] = 1
-		}
-		return nil
+func newRandomWeights() randomWeights {
+	table, x := make([]byte, 0, 2*randomTable), uint64(1)
+	for range randomTable {
+		x = x*randomFactor + randomStep
+		table = binary.LittleEndian.AppendUint16(table, bf16(float32(int32(x>>32))*(0.035/(1<<31))))
 	}
-	seed := uint64(len(name))<<40 ^ uint64(name[len(name)/2])<<32
+	return randomWeights{table}
+}
+
+// bf16 cuts a number to 16 bits.
+func bf16(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }
+
+// part is the part of the table that has a tensor's numbers from one on, at most n of them.
+func (w randomWeights) part(tensor uint64, from, n int) []byte {
+	block := session.Mix(tensor^session.Mix(uint64(from/randomBlock))) % (randomTable / randomBlock)
+	skip := from % randomBlock
+	return w.table[2*randomBlock*block:][2*skip : 2*min(skip+n, randomBlock)]
+}
+
+func hashOf(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name)) //nolint:errcheck // a hash takes all
+	return h.Sum64()
+}
+
+func isNorm(name string) bool { return strings.HasSuffix(name, "norm.weight") }
+
+// Float32s reads numbers of a tensor; a norm's weights are one.
+func (w randomWeights) Float32s(name string, from int, dst []float32) error {
+	tensor := hashOf(name)
 	for len(dst) > 0 {
-		block, skip := from/randomBlock, from%randomBlock
-		x := session.Mix(seed ^ uint64(block))
-		for range skip {
-			x = x*randomFactor + randomStep
-		}
-		n := min(randomBlock-skip, len(dst))
-		for i := range dst[:n] {
-			x = x*randomFactor + randomStep
-			dst[i] = float32(int32(x>>32)) * (0.035 / (1 << 31))
+		part := w.part(tensor, from, len(dst))
+		n := len(part) / 2
+		for i := range n {
+			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(part[2*i:])) << 16)
+			if isNorm(name) {
+				dst[i] = 1
+			}
 		}
 		dst, from = dst[n:], from+n
 	}
 	return nil
 }
 
+// Stored gives the same numbers as they would lie in a file, two bytes each.
+func (w randomWeights) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
+	if isNorm(name) {
+		return 0, nil, false
+	}
+	tensor := hashOf(name)
+	return kernel.BF16, func(dst []byte, from int) error {
+		for len(dst) > 1 {
+			n := copy(dst, w.part(tensor, from, len(dst)/2))
+			dst, from = dst[n:], from+n/2
+		}
+		return nil
+	}, true
+}
+
 // randomAdapter gives trained tensors random numbers, so that no gradient is zero.
-func randomAdapter(t *adapter.Trained, m graph.Store) error {
+func randomAdapter(t *adapter.Trained, m graph.Store, random randomWeights) error {
 	params, err := t.Snapshot(m)
 	if err != nil {
 		return err
 	}
 	for _, p := range params {
-		if err := (randomWeights{}).Float32s(p.Name, 0, p.Data); err != nil {
+		if err := random.Float32s(p.Name, 0, p.Data); err != nil {
 			return err
 		}
 	}

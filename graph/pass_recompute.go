@@ -48,6 +48,10 @@ func (d recomputePolicy) modes(calls []*call) func(c *call) Recompute {
 // cheap is a kernel whose output costs less to recompute than to keep.
 type cheap interface{ Cheap() }
 
+// cheapAfter is a kernel that is cheap where its first input is recomputed: else that input had to be kept in the place of
+// its output.
+type cheapAfter interface{ CheapAfter() }
+
 // layerOf is the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.
 func layerOf(scope string) string {
 	at := 0
@@ -82,6 +86,9 @@ func recompute(c *compilation) error {
 			continue
 		}
 		_, isCheap := c.kernel.(cheap)
+		if _, after := c.kernel.(cheapAfter); after && r.recomputed[c.in[0]] {
+			isCheap = true
+		}
 		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
 			for _, v := range c.out {
 				r.recomputed[v] = root(v).kind == Computed && (m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())

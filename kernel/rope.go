@@ -24,6 +24,9 @@ type RoPE struct {
 	Inverse bool
 }
 
+// CheapAfter: of an input that is recomputed anyway, as a norm's is, its output costs less to recompute than to keep.
+func (RoPE) CheapAfter() {}
+
 func (RoPE) Name() string { return "rope" }
 
 func (o RoPE) Shape(in []Type) ([]Type, error) {

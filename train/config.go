@@ -63,8 +63,8 @@ type Config struct {
 	LossScaleInterval int `mapstructure:"loss_scale_interval" yaml:"loss_scale_interval"`
 
 	// GradientCheckpointing saves memory by recomputing activations in the backward pass, without changing a number:
-	// none keeps all activations, selective recomputes norms and gates, full recomputes whole layers, offload keeps
-	// the layers' inputs in host memory besides, auto takes the first of them that fits.
+	// none keeps all activations, selective recomputes norms, gates and rotations of normed heads, full recomputes whole
+	// layers, offload keeps the layers' inputs in host memory besides, auto takes the first of them that fits.
 	GradientCheckpointing string `mapstructure:"gradient_checkpointing" yaml:"gradient_checkpointing"`
 
 	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them: the same

@@ -24,9 +24,9 @@ var checkpointing = map[string][]graph.Recompute{
 // shapes are the micro-batches of training, and of validation where there is one.
 type shapes struct{ train, eval session.Shape }
 
-// layouts are those that a configuration allows on a machine, fastest first: dequantised weights while nothing need be
+// Layouts are those that a configuration allows on a machine, fastest first: dequantised weights while nothing need be
 // recomputed.
-func layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
+func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 	modes := checkpointing[c.GradientCheckpointing]
 	if !on.Capabilities().SeparateHost && len(modes) > 1 {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
@@ -57,7 +57,7 @@ func (p *prepared) fit(z shapes) error {
 		return err
 	}
 	search := session.Search[steps]{
-		Layouts: layouts(p.spec.Training, p.Net.Scheme != nil, p.On), Limit: p.limit,
+		Layouts: Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), Limit: p.limit,
 		Try:    func(l session.Layout) (session.Planned[steps], error) { return p.planIn(l, z) },
 		Layers: p.Base.Config.NumLayers, Linears: net.Quantised(),
 		LossRows: min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens)), Overlaps: p.On.Capabilities().Overlap,

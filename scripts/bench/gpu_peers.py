@@ -1,17 +1,20 @@
 """The peers' side of gpu.sh: random-weight models, one training process a case that waits for orders, and what the card can do.
 
     gpu_peers.py models FOLDER TOKENIZER NAME ...    write models of real shapes, FOLDER/NAME/complete last
-    gpu_peers.py serve FOLDER SPEC                   load, five steps, then obey "measure WARM STEPS" lines; answers are lines that begin with "@"
+    gpu_peers.py serve FOLDER SPEC                   load, five steps, then obey "measure WORK WARM STEPS" lines; answers are lines that begin with "@"
     gpu_peers.py ceilings                            bf16 GEMMs, cuDNN attention and copies at the shapes of the large cases
 
-SPEC is peer:model:BATCHxLENGTH:targets:rank:checkpointing[:option,...]; peer is unsloth or peft; targets qv, qkvo or all; checkpointing ckpt
-(Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
+SPEC is peer:model:WORK[+WORK...]:targets:rank:checkpointing[:option,...]; WORK is BATCHxLENGTH, several share what one process has loaded; peer is unsloth
+or peft; targets qv, qkvo or all; checkpointing ckpt (Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
 layer), graphs (Unsloth's CUDA graphs). The base is NF4 with double quantisation under bf16 autocast, the adapters fp32, AdamW fused, the gradient's
 norm clipped to 1, the loop plain: no trainer and no data loader around it.
 """
 import gc
 import json
+import math
+import multiprocessing
 import os
+import re
 import statistics
 import sys
 import time
@@ -41,36 +44,103 @@ SHAPES = {
     "qwen3-30b-a3b": shape(2048, 6144, 48, 32, 4, 151936, 40960, 1000000.0, kind="Qwen3Moe", head_dim=128, moe_intermediate_size=768, num_experts=128,
                            num_experts_per_tok=8, norm_topk_prob=True, rms_norm_eps=1e-6),
 }
+SHAPES["qwen3-30b-a3b-12l"] = dict(SHAPES["qwen3-30b-a3b"], num_hidden_layers=12)
+SHAPES["tiny-gemma"] = dict(SHAPES["gemma-3-4b"], hidden_size=64, intermediate_size=96, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                            vocab_size=512, layer_types=SHAPES["gemma-3-4b"]["layer_types"][:6])
+SHAPES["tiny-moe"] = dict(SHAPES["qwen3-30b-a3b"], hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                          vocab_size=512, moe_intermediate_size=32, num_experts=8, num_experts_per_tok=2)
 
 
 def parse(spec):
     fields = spec.split(":")
-    batch, length = fields[2].split("x")
-    return dict(peer=fields[0], model=fields[1], batch=int(batch), length=int(length), targets=fields[3], rank=int(fields[4]),
+    works = {work: tuple(int(n) for n in work.split("x")) for work in fields[2].split("+")}
+    return dict(peer=fields[0], model=fields[1], works=works, length=max(length for _, length in works.values()), targets=fields[3], rank=int(fields[4]),
                 ckpt=fields[5] == "ckpt", options=fields[6].split(",") if len(fields) > 6 else [])
 
 
+SHARD = 2 << 30  # bytes of a file, at most
+TILE = 1 << 25  # random numbers that all weights are cut from
+tile = None  # their bytes, twice over: what begins anywhere in the first half has TILE numbers
+
+
+def checkpoint_tensors(state):
+    """Names and shapes as checkpoints have them: newer transformers keep a layer's experts as one tensor, files keep each expert's."""
+    for name, tensor in state.items():
+        shape, fused = list(tensor.shape), re.fullmatch(r"(.*\.experts)\.(gate_up_proj|down_proj)", name)
+        if not fused:
+            yield name, shape
+        for e in range(shape[0] if fused else 0):
+            if fused[2] == "down_proj":
+                yield f"{fused[1]}.{e}.down_proj.weight", shape[1:]
+            else:
+                for part in "gate_proj", "up_proj":
+                    yield f"{fused[1]}.{e}.{part}.weight", [shape[1] // 2, shape[2]]
+
+
+def write_shard(job):
+    """One safetensors file: (path, [(name, shape, first number in the tile or None, every number where None)])."""
+    path, tensors = job
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape, _, _ in tensors:
+        size = 2 * math.prod(shape)
+        header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size])
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, shape, first, constant in tensors:
+            left = 2 * math.prod(shape)
+            if first is None:
+                file.write(constant * (left // 2))
+                continue
+            while left:
+                left -= file.write(tile[2 * first:2 * first + min(left, 2 * TILE)])
+
+
 def write_models(folder, tokenizer, names):
+    """Random weights straight into files, by all cores: a model need not exist in memory, nor on the card."""
+    import random
+
     import torch
     import transformers
 
+    global tile
+    half = torch.empty(TILE).normal_(0, 0.02, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    tile = memoryview(torch.cat([half, half]).view(torch.uint8).numpy())
+    pool = multiprocessing.get_context("fork").Pool(min(os.cpu_count(), 12))  # has the tile
     for name in names:
         place = Path(folder) / name
+        place.mkdir(parents=True, exist_ok=True)
         numbers = dict(SHAPES[name], bos_token_id=1, eos_token_id=2)
         kind = numbers.pop("kind")
-        config = getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config")
+        config = (getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config"))(**numbers)
         build = getattr(transformers, f"{kind}ForCausalLM")
-        torch.manual_seed(0)
-        torch.set_default_dtype(torch.bfloat16)
-        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-            model = build(config(**numbers))
-        torch.set_default_dtype(torch.float32)
-        model.to(torch.bfloat16).save_pretrained(place)
+        with torch.device("meta"):
+            state = build(config).state_dict()
+        config.architectures, config.dtype = [f"{kind}ForCausalLM"], torch.bfloat16
+        config.save_pretrained(place)
+        transformers.GenerationConfig.from_model_config(config).save_pretrained(place)
+        rng, shards, size = random.Random(0), [[]], 0
+        one = b"\0\0" if kind.startswith("Gemma") else b"\x80\x3f"  # a norm's weight, which Gemma stores less one
+        for tensor, shape in checkpoint_tensors(state):
+            if tensor == "lm_head.weight" and numbers["tie_word_embeddings"]:
+                continue
+            if shards[-1] and size + 2 * math.prod(shape) > SHARD:
+                shards.append([])
+                size = 0
+            shards[-1].append((tensor, shape, None if tensor.endswith("norm.weight") else rng.randrange(TILE // 8) * 8, one))
+            size += 2 * math.prod(shape)
+        files = ["model.safetensors"] if len(shards) == 1 else [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
+        pool.map(write_shard, [(str(place / f), tensors) for f, tensors in zip(files, shards)], chunksize=1)
+        if len(shards) > 1:
+            total = sum(2 * math.prod(t[1]) for tensors in shards for t in tensors)
+            index = dict(metadata=dict(total_size=total), weight_map={t[0]: f for f, tensors in zip(files, shards) for t in tensors})
+            (place / "model.safetensors.index.json").write_text(json.dumps(index))
         special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<unk>"}
         transformers.PreTrainedTokenizerFast(tokenizer_file=tokenizer, model_max_length=SHAPES[name]["max_position_embeddings"], **special).save_pretrained(place)
         (place / "complete").touch()
-        del model
-        gc.collect()
+    pool.close()
 
 
 def load_unsloth(case, place):
@@ -107,6 +177,22 @@ def load_peft(case, place):
     return model
 
 
+class Card:
+    """Memory in use on the card by the driver's count, of all processes."""
+
+    def __init__(self):
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+        except Exception as e:  # any failure means no figure
+            self.nvml, self.why = None, str(e)
+
+    def used(self):
+        return self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used if self.nvml else 0
+
+
 def say(**answer):
     print("\n@" + json.dumps(answer), flush=True)
 
@@ -131,49 +217,76 @@ def serve(folder, spec):
     device, synchronize = ("cuda", torch.cuda.synchronize) if gpu else ("cpu", lambda: None)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-4, fused=True)
-    ids = torch.randint(5, SHAPES[case["model"]]["vocab_size"], (4, case["batch"], case["length"]), generator=torch.Generator().manual_seed(0)).to(device)
+    card = Card()
+    vocabulary = SHAPES[case["model"]]["vocab_size"]
+    ids = {work: torch.randint(5, vocabulary, (4, *size), generator=torch.Generator().manual_seed(0)).to(device) for work, size in case["works"].items()}
     gc.collect()
     if gpu:
         torch.cuda.empty_cache()
     loaded = time.time()
 
-    def step(i):
+    def step(work, i):
         with torch.autocast(device, dtype=torch.bfloat16):
-            loss = model(input_ids=ids[i % 4], labels=ids[i % 4], use_cache=False).loss
+            loss = model(input_ids=ids[work][i % 4], labels=ids[work][i % 4], use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss
 
-    first = float(step(0).detach())
-    synchronize()
-    stepped = time.time()
-    for i in range(1, 5):
-        step(i)
-    synchronize()
-    say(ready=True, first_loss=first, trainable=sum(p.numel() for p in trained), import_s=imported - began, load_s=loaded - waited, first_step_s=stepped - loaded,
+    def peaks(begin=False):
+        """torch's peaks since the last begin: bytes of its tensors, and bytes that it took of the card for them."""
+        if not gpu:
+            return {}
+        if begin:
+            torch.cuda.reset_peak_memory_stats()
+        return dict(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved(), card_used=card.used())
+
+    def rest():
+        """Gives the card what no tensor holds, for those who are measured meanwhile."""
+        gc.collect()
+        if gpu:
+            torch.cuda.empty_cache()
+
+    works, done = {}, 0
+    for work in case["works"]:
+        try:
+            began_work = time.time()
+            first = float(step(work, 0).detach())
+            synchronize()
+            stepped = time.time()
+            peaks(begin=True)
+            for done in range(1, 5):
+                step(work, done)
+            synchronize()
+            works[work] = dict(first_loss=first, first_step_s=stepped - began_work, **peaks())
+        except torch.OutOfMemoryError as e:
+            if len(case["works"]) == 1:
+                raise
+            works[work] = dict(error=str(e)[:300])
+            optimizer.zero_grad(set_to_none=True)
+        rest()
+    say(ready=True, works=works, trainable=sum(p.numel() for p in trained), import_s=imported - began, load_s=loaded - waited,
         note="start-up times of processes that started together")
     done = 5
     for line in sys.stdin:
-        warm, steps = (int(x) for x in line.split()[1:])
+        work, warm, steps = line.split()[1:]
+        warm, steps = int(warm), int(steps)
         for _ in range(warm):
-            step(done)
+            step(work, done)
             done += 1
         synchronize()
-        if gpu:
-            torch.cuda.reset_peak_memory_stats()
+        peaks(begin=True)
         ms, submit = [], []
         for _ in range(steps):
             at = time.perf_counter()
-            loss = step(done)
+            loss = step(work, done)
             submit.append(1e3 * (time.perf_counter() - at))
             synchronize()
             ms.append(1e3 * (time.perf_counter() - at))
             done += 1
-        answer = dict(ms=ms, submit_ms=statistics.median(submit), loss=float(loss.detach()), warm=warm)
-        if gpu:
-            answer.update(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved())
+        answer = dict(ms=ms, submit_ms=statistics.median(submit), loss=float(loss.detach()), warm=warm, **peaks())
+        rest()
         say(**answer)
 
 

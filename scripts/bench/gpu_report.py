@@ -87,16 +87,20 @@ def steps_table(result):
                 continue
             slowest[mode] = max(r["median_ms"] for r in good)
             said = "; ".join(f"{r['median_ms']:.2f} ({r['fastest_ms']:.2f} to {r['slowest_ms']:.2f})" for r in good)
-            out.append(f"| {name} | ours, {mode} | {said} | {tokens / slowest[mode] * 1e3:,.0f} | held {mib(good[0]['held_bytes'])} | {mib(good[0].get('card_bytes'))} | |")
+            layout = good[0].get("layout", "").removeprefix("gradient_checkpointing ")
+            if "=peer" in mode:
+                layout += f", at most {mib(good[0]['limit'])} MiB" if good[0].get("limit") else ", no peer's memory known"
+            out.append(f"| {name} | ours, {mode}{f' ({layout})' if layout not in mode else ''} | {said} | {tokens / slowest[mode] * 1e3:,.0f} | held {mib(good[0]['held_bytes'])} | {mib(good[0].get('card_bytes'))} | |")
         for peer, rounds in c["peers"].items():
             good = [r for r in rounds if "ms" in r]
             if not good:
-                out.append(f"| {name} | {peer} | not measured | | | | |")
+                why = rounds[-1]["error"][-120:] if rounds else "not ready, or no time"
+                out.append(f"| {name} | {peer} | not measured: {why} | | | | |".replace("\n", " "))
                 continue
             best = min(statistics.median(r["ms"]) for r in good)  # the peer's best round against our worst
             memory = f"allocated {mib(good[-1].get('allocated'))}, reserved {mib(good[-1].get('reserved'))}"
             ratio = ", ".join(f"{int(100 * best / v) / 100:.2f} x {m}" for m, v in slowest.items())
-            out.append(f"| {name} | {peer} | {'; '.join(ms_of(r['ms']) for r in good)} | {tokens / best * 1e3:,.0f} | {memory} | | {ratio} |")
+            out.append(f"| {name} | {peer} | {'; '.join(ms_of(r['ms']) for r in good)} | {tokens / best * 1e3:,.0f} | {memory} | {mib(good[-1].get('card_bytes'))} | {ratio} |")
     return out
 
 
@@ -162,7 +166,12 @@ def markdown(result):
     for model in ("llama-2-7b", "tinyllama-1.1b"):
         out += kernels_table(result, model)
     out += ceilings_table(result)
+    trained = {c["model"]: r["trained_parameters"] for c in result["cases"] for rounds in c["ours"].values() for r in rounds if r.get("trained_parameters")}
     for name, w in result["workers"].items():
+        if "trainable" in w:
+            ours = trained.get(name.split(":")[1])
+            out.append(f"- {name}: {w['trainable']:,} trained parameters" + (f", ours {ours:,}" if ours else "") +
+                       f"; start: import {w['import_s']:.0f} s, load {w['load_s']:.0f} s; {json.dumps(w['works'])}")
         if "error" in w:
             out.append(f"- not run: {name}: {w['error'][-200:]}".replace("\n", " "))
     out += [f"- left out, no time: {x}" for x in result["left_out"]]

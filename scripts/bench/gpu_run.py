@@ -18,13 +18,15 @@ import time
 from pathlib import Path
 
 import gpu_report
+from gpu_peers import Card
 
 HERE = Path(__file__).resolve().parent
 OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear"}
 PACKAGES = ["torch", "triton", "transformers", "peft", "accelerate", "bitsandbytes", "unsloth", "unsloth_zoo", "liger_kernel", "nvidia-cudnn-cu13", "nvidia-cublas"]
 
-# model, batch x length, targets, rank, ours (kinds of checkpointing, and +dequantised for weights kept so; those after the first in the first
-# round only), peers (checkpointing and options), rounds; large ones first, they free the most memory
+# model, batch x length, targets, rank, ours (kinds of checkpointing, +dequantised for weights kept so, +vram=SIZE or +vram=peer for a plan that holds
+# no more than that, or than the case's first peer allocates; those after the first in the first round only), peers (checkpointing and options, @WORK+WORK
+# for a process that several cases share), rounds; large ones first, they free the most memory
 CASES = [
     ("tinyllama-1.1b", 4, 2048, "all", 16, ["none", "none+dequantised"], ["unsloth:none", "peft:none:liger"], 2),
     ("llama-2-7b", 4, 2048, "all", 16, ["none", "none+dequantised"], ["unsloth:none"], 2),
@@ -40,7 +42,8 @@ CASES = [
 def spec(case, peer):
     model, batch, length, targets, rank, _, _, _ = case
     kind, rest = peer.split(":", 1)
-    return f"{kind}:{model}:{batch}x{length}:{targets}:{rank}:{rest}"
+    rest, _, works = rest.partition("@")
+    return f"{kind}:{model}:{works or f'{batch}x{length}'}:{targets}:{rank}:{rest}"
 
 
 class Worker:
@@ -92,20 +95,24 @@ class Worker:
         self.log.flush()
 
 
-class Card:
-    """Memory in use on the card, read beside a process."""
+class Given:
+    """What processes that ended gave back of the card, so that the use of one process shows in the use of all."""
 
-    def __init__(self):
-        try:
-            import pynvml
+    def __init__(self, card):
+        self.card, self.bytes, self.rounds = card, 0, {}
 
-            pynvml.nvmlInit()
-            self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
-        except Exception as e:  # any failure means no figure
-            self.nvml, self.why = None, str(e)
+    def note(self, name, answer):
+        if answer.get("card_used"):
+            self.rounds.setdefault(name, []).append((answer, answer["card_used"] + self.bytes))
 
-    def used(self):
-        return self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used if self.nvml else 0
+    def stop(self, worker):
+        """Ends a process; each of its rounds gets what it had of the card then, by the driver's count."""
+        before = self.card.used()
+        worker.stop()
+        without = self.card.used() + self.bytes
+        self.bytes += before - self.card.used()
+        for answer, used in self.rounds.pop(worker.spec, []):
+            answer["card_bytes"] = (used - without) or None
 
 
 def shell(*command):
@@ -127,10 +134,22 @@ def host():
                 kernel=platform.release(), python=platform.python_version(), cores=os.cpu_count(), versions=versions)
 
 
-def bench(a, card, case, mode, extra=()):
+def flags(mode, allocated):
+    """trainer bench's flags of a mode; without a limit where it wants a peer's memory and no peer told it."""
+    kind, *more = mode.split("+")
+    out = ["--checkpointing", kind]
+    for m in more:
+        name, _, value = m.partition("=")
+        if value == "peer" and not allocated:
+            continue
+        out += [f"--{name}"] + ([str(allocated) if value == "peer" else value] if value else [])
+    return out
+
+
+def bench(a, card, case, mode, extra=(), allocated=None):
     model, batch, length, targets, rank, _, _, _ = case
     command = [a.trainer, "bench", "--shape", model, "--batch", str(batch), "--length", str(length), "--r", str(rank), "--targets", OURS_TARGETS[targets],
-               "--checkpointing", *mode.replace("+", " --").split(), "--device", a.device, "--json", *extra]
+               *flags(mode, allocated), "--device", a.device, "--json", *extra]
     before, peak = card.used(), 0
     at = time.time()
     with open(a.out + "/bench.out", "w+") as sink:
@@ -142,7 +161,7 @@ def bench(a, card, case, mode, extra=()):
         sink.seek(0)
         text = sink.read()
     try:
-        return dict(json.loads(text[text.index("{"):]), wall_s=wall, card_bytes=peak or None, command=" ".join(["trainer"] + command[1:]))
+        return dict(json.loads(text[text.index("{"):]), wall_s=wall, card_bytes=peak or None, limit=allocated if "=peer" in mode else None, command=" ".join(["trainer"] + command[1:]))
     except ValueError:
         return dict(error=text[-600:], exit=p.returncode, command=" ".join(["trainer"] + command[1:]))
 
@@ -187,9 +206,12 @@ def main():
     ap.add_argument("--device", default="cuda")
     ap.add_argument("--no-first", action="store_true", help="leave out the run from a folder to its first step")
     ap.add_argument("--need", default="", help="stop when no peer of this kind comes up")
-    ap.add_argument("--cases", help="JSON in place of the list in this file")
+    ap.add_argument("--no-ceilings", action="store_true", help="leave out what the card can do")
+    ap.add_argument("--cases", help="JSON in place of the list in this file, or @FILE")
     a = ap.parse_args()
     began = time.time()
+    if a.cases and a.cases.startswith("@"):
+        a.cases = Path(a.cases[1:]).read_text()
     cases = [tuple(c) for c in json.loads(a.cases)] if a.cases else CASES
     result = dict(host=host(), cases=[], workers={}, left_out=[])
     log = open(f"{a.out}/gpu.log", "w")
@@ -215,8 +237,7 @@ def main():
             if got or w.process.poll() is not None:
                 del waiting[name]
                 result["workers"][name] = got or dict(error="\n".join(w.tail[-8:]))
-                note(f"{name}: " + (f"ready, import {got['import_s']:.1f} load {got['load_s']:.1f} first step {got['first_step_s']:.1f} s, loss {got['first_loss']:.4f}"
-                                    if got else "ended: " + " | ".join(w.tail[-4:])))
+                note(f"{name}: " + (f"ready, import {got['import_s']:.1f} load {got['load_s']:.1f} s, {got['works']}" if got else "ended: " + " | ".join(w.tail[-4:])))
     for name in waiting:
         result["workers"][name] = dict(error=f"not ready after {a.setup:.0f} s")
         workers[name].process.kill()
@@ -232,6 +253,8 @@ def main():
             print(w.spec, *w.tail[-12:], sep="\n  ")
         sys.exit(f"no peer {a.need} came up".replace("  ", " "))
 
+    given = Given(card)
+
     def left(seconds, what):
         if time.time() - began + seconds < a.limit:
             return True
@@ -243,27 +266,35 @@ def main():
         model, batch, length, targets, rank, modes, peers, rounds = case
         record = dict(model=model, batch=batch, length=length, targets=targets, rank=rank, ours={m: [] for m in modes}, peers={p: [] for p in peers})
         result["cases"].append(record)
+        work = f"{batch}x{length}"
+        first = result["workers"].get(spec(case, peers[0]), {}).get("works", {}).get(work, {}) if peers else {}
         for turn in range(rounds):
             for mode in modes:
                 if turn and mode != modes[0] or not left(6, f"{model} {batch}x{length} ours {mode}, round {turn + 1}"):
                     continue
-                r = bench(a, card, case, mode)
+                r = bench(a, card, case, mode, allocated=first.get("allocated"))
                 record["ours"][mode].append(r)
                 note(f"{model} {batch}x{length} ours {mode}: " + (f"{r['median_ms']:.2f} ms ({r['fastest_ms']:.2f} to {r['slowest_ms']:.2f})" if "median_ms" in r else r["error"][-300:]))
             for p in peers:
                 w = alive.get(spec(case, p))
-                if w and left(6, f"{w.spec}, round {turn + 1}"):
-                    r = w.order("measure 5 10", a.answer)
-                    if not r:  # a late answer would be taken for the next one
+                ready = result["workers"].get(spec(case, p), {}).get("works", {}).get(work, {})
+                if w and "error" in ready:
+                    record["peers"][p].append(ready)
+                elif w and left(6, f"{w.spec}, round {turn + 1}"):
+                    r = w.order(f"measure {work} 5 10", a.answer)
+                    if r:
+                        given.note(w.spec, r)
+                    else:  # a late answer would be taken for the next one
                         r = dict(error=f"no answer in {a.answer:.0f} s" if w.process.poll() is None else "\n".join(w.tail[-8:]))
-                        alive.pop(w.spec).stop()
+                        given.stop(alive.pop(w.spec))
                     record["peers"][p].append(r)
                     note(f"{w.spec}: " + (f"{statistics.median(r['ms']):.2f} ms ({min(r['ms']):.2f} to {max(r['ms']):.2f})" if "ms" in r else r["error"][-300:]))
         for p in peers:
-            if spec(case, p) in alive:
-                alive.pop(spec(case, p)).stop()
+            name = spec(case, p)
+            if name in alive and not any(name == spec(c, q) for c in cases[number + 1:] for q in c[6]):
+                given.stop(alive.pop(name))
         keep()
-        if number == min(1, len(cases) - 1) and a.device == "cuda" and left(12, "ceilings"):
+        if number == min(1, len(cases) - 1) and a.device == "cuda" and not a.no_ceilings and left(12, "ceilings"):
             done = subprocess.run([sys.executable, str(HERE / "gpu_peers.py"), "ceilings"], capture_output=True, text=True)
             log.write(done.stderr)
             result["ceilings"] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else dict(error=done.stderr[-500:])
@@ -274,7 +305,7 @@ def main():
             note("command to first step: " + json.dumps([{k: v for k, v in r.items() if k != "tail" or r["exit"]} for r in result["first"]["folder"]]))
             keep()
     for w in alive.values():
-        w.stop()
+        given.stop(w)
     result["host"]["gpu_after"] = shell("nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw", "--format=csv,noheader")
     keep()
     Path(a.out, "bench.out").unlink(missing_ok=True)
