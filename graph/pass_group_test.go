@@ -159,19 +159,18 @@ func TestLowRankGEMMsAreGrouped(t *testing.T) {
 // many times as long as all else about its plan.
 func TestGroupingIsQuick(t *testing.T) {
 	plan := func(tg target) time.Duration {
-		least := time.Hour
-		for range 3 {
-			b := NewBuilder(kernel.F32)
-			outputs := lowRankLayers(b, 64)
-			began := time.Now()
-			if _, err := b.compile(tg, false, outputs); err != nil {
-				t.Fatal(err)
-			}
-			least = min(least, time.Since(began))
+		b := NewBuilder(kernel.F32)
+		outputs := lowRankLayers(b, 64)
+		began := time.Now()
+		if _, err := b.compile(tg, false, outputs); err != nil {
+			t.Fatal(err)
 		}
-		return least
+		return time.Since(began)
 	}
-	plain, groups := plan(hostTarget{2}), plan(groupingTarget{hostTarget{2}, lowRank})
+	plain, groups := time.Hour, time.Hour
+	for try := 0; try < 3 || try < 20 && groups > 10*plain; try++ { // the least of more tries where something else took the processor
+		plain, groups = min(plain, plan(hostTarget{2})), min(groups, plan(groupingTarget{hostTarget{2}, lowRank}))
+	}
 	t.Logf("64 layers: %v, with groups %v, %.1f times", plain, groups, float64(groups)/float64(plain))
 	if groups > 10*plain {
 		t.Errorf("a plan of 64 layers takes %v, with groups %v: more than 10 times", plain, groups)
