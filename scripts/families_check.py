@@ -4,7 +4,8 @@
     python scripts/families_check.py TRAINER [--seeds 3] [--first 0] [--families qwen3,gemma2] [--keep DIR]
 
 For each model: `trainer eval` on tokenized rows against transformers' mean negative log-likelihood (1e-4 relative); a LoRA run on all linear layers
-whose adapter PEFT reads, with the names that PEFT itself would give it, and whose evaluation PEFT repeats (1e-4 relative); a QLoRA run whose loss falls.
+whose adapter PEFT reads, with the names that PEFT itself would give it, and whose evaluation PEFT repeats (1e-4 relative); a QLoRA run whose loss falls. gpt_oss also has adapters on parameters of experts, and an adapter that PEFT saved is
+evaluated, started from and merged.
 Needs torch, transformers 4.57, PEFT and safetensors on a CPU. Exit code 1: something differs.
 """
 import argparse
