@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -12,12 +13,17 @@ import (
 // TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, and as a GPU's plan merges it.
 func TestExpertSteps(t *testing.T) {
 	for kind, more := range map[string]string{
-		"gpt_oss":   `"num_local_experts": 5, "sliding_window": 9, "head_dim": 24, "output_router_logits": true`,
-		"mixtral":   `"num_local_experts": 5, "sliding_window": 9, "output_router_logits": true, "router_aux_loss_coef": 0.1`,
-		"qwen3_moe": `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24, "decoder_sparse_step": 2`,
+		"gpt_oss mxfp4": `"num_local_experts": 5, "sliding_window": 9, "quantization_config": {"quant_method": "mxfp4"}`,
+		"gpt_oss":       `"num_local_experts": 5, "sliding_window": 9, "head_dim": 24, "output_router_logits": true`,
+		"mixtral":       `"num_local_experts": 5, "sliding_window": 9, "output_router_logits": true, "router_aux_loss_coef": 0.1`,
+		"qwen3_moe":     `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24, "decoder_sparse_step": 2`,
 	} {
-		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
-			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu", %s}`, kind, more))
+		family, inner := kind, 40
+		if strings.HasSuffix(kind, " mxfp4") {
+			family, inner = "gpt_oss", 64
+		}
+		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": %d, "num_hidden_layers": 3, "num_attention_heads": 4,
+			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu", %s}`, family, inner, more))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,6 +68,14 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 		q := quant.Default()
 		o.Scheme = &q
 	}
+	if c.Quantization != nil && c.Quantization.Method == model.MXFP4 {
+		o.Stored = func(name string) *quant.Config {
+			if stored := quant.StoredMXFP4(); strings.Contains(name, ".experts.") {
+				return &stored
+			}
+			return o.Scheme
+		}
+	}
 	n := nn.New(o)
 	i32 := func(e int) kernel.Type { return kernel.T(kernel.I32, e) }
 	cu := n.Batch("cu_seqlens", i32(stepRows+1))
@@ -139,7 +147,9 @@ func (s *step) fill(t *testing.T, vocab int) {
 			}
 		case kernel.U8:
 			for i := range x.Bytes() {
-				x.Bytes()[i] = byte(r.IntN(256))
+				if x.Bytes()[i] = byte(r.IntN(256)); strings.HasSuffix(name, ".scales") { // of MXFP4: 1/64 to 1/8
+					x.Bytes()[i] = 121 + x.Bytes()[i]%4
+				}
 			}
 		case kernel.F32: // scales of packed weights
 			for i := range x.F32() {

@@ -24,7 +24,9 @@ import tokenizers
 import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "internal" / "golden"))
 
 BOUND = 1e-4
 
@@ -155,13 +157,37 @@ def gpt_oss(r, c):
 
 def parameters(r, family, layers):
     """Target parameters for gpt-oss, with ranks and scales of their own: some of the experts' projections, in some of the layers."""
-    if family != "gpt_oss":
+    if not family.startswith("gpt_oss"):
         return {}
     names = [name for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if r.random() < 0.8]
     names = [f"layers.{r.randrange(layers)}.{name}" if r.random() < 0.3 else name for name in names]
     if not names:
         return {}
     return dict(target_parameters=names, rank_pattern={names[0]: 3}, alpha_pattern={r"layers\.1\.mlp\.experts\..*": 5}, use_rslora=r.random() < 0.5)
+
+
+def gpt_oss_mxfp4(r, c):
+    gpt_oss(r, c)
+    c.update(hidden_size=r.choice([32, 64, 96]), intermediate_size=r.choice([32, 64, 96]), head_dim=r.choice([8, 16]))
+
+
+def to_mxfp4(folder):
+    """Stores the experts of a folder as gpt-oss' releases do."""
+    import make_mxfp4
+    state = {}
+    for k, v in load_file(folder / "model.safetensors").items():
+        if k.endswith(("gate_up_proj", "down_proj")):
+            state[k + "_blocks"], state[k + "_scales"] = make_mxfp4.encode(v)
+        else:
+            state[k] = v
+    save_file(state, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | dict(quantization_config=make_mxfp4.QUANTIZATION)))
+
+
+def load(folder):
+    """In float32, what is stored otherwise dequantised; rotary tables are made in float32."""
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
 
 
 def qwen3_moe(r, c):
@@ -173,7 +199,7 @@ def qwen3_moe(r, c):
 
 FAMILIES = {  # name: the first part of transformers' class names, what its configuration is drawn by
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "qwen2": ("Qwen2", qwen2), "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "granite": ("Granite", granite),
-    "olmo2": ("Olmo2", olmo2), "ministral": ("Ministral", ministral), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss),
+    "olmo2": ("Olmo2", olmo2), "ministral": ("Ministral", ministral), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
 }
 
 
@@ -198,7 +224,9 @@ def make(family, seed, folder):
                 p.copy_(1.2 * torch.randn(p.shape, generator=g) / p.shape[-1] ** 0.5)
     stored = r.choice([torch.bfloat16, torch.float32, torch.float16])
     m.to(stored).save_pretrained(folder / "model")
-    m = type(m).from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager").eval()  # its rotary table is made in float32
+    if family.endswith("mxfp4"):
+        to_mxfp4(folder / "model")
+    m = load(folder / "model")
     if seed % 2:  # rows of ids need no tokenizer
         words = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={f"t{i}": i for i in range(c["vocab_size"])}, merges=[]))
         transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="t1", eos_token="t2", pad_token="t0").save_pretrained(folder / "model")
@@ -271,14 +299,12 @@ def check(trainer, family, seed, folder):
     run(trainer, "train", folder / "run.yaml", "--quiet")
     tensors = load_file(folder / "run/adapter_model.safetensors")
     saved = json.loads((folder / "run/adapter_config.json").read_text())
-    fresh = get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager"),
-                           LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", **more))
+    fresh = get_peft_model(load(folder / "model"), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", **more))
     want = {k: tuple(v.shape) for k, v in get_peft_model_state_dict(fresh).items()}
     got = {k: tuple(v.shape) for k, v in tensors.items()}
     if got != want:
         raise RuntimeError(f"the adapter has not PEFT's names: more {sorted(set(got) - set(want))[:3]}, less {sorted(set(want) - set(got))[:3]} (target_modules {saved['target_modules']})")
-    base = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="eager")
-    adapted = PeftModel.from_pretrained(base, folder / "run").eval()
+    adapted = PeftModel.from_pretrained(load(folder / "model"), folder / "run").eval()
     differs("mean NLL with the adapter", value("--adapter", folder / "run"), nll(adapted, rows))
     if more:
         back(trainer, folder, adapted, value, rows)

@@ -28,6 +28,7 @@ type modelJSON struct {
 	Windows          []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
 	Parameters       int64           `json:"parameters"`
 	Bytes            int64           `json:"bytes"`     // as they are stored; 0 where the folder holds no weights
+	whole            int64           // bytes of all tensors, there or not
 	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
 	Storage          map[string]int  `json:"storage"`   // tensors of each type
 	Quantised        int             `json:"quantised"` // weights that are stored quantised
@@ -130,13 +131,14 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 		t, _ := set.Tensor(name)
 		answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
 		answer.Bytes += int64(len(t.Data))
+		answer.whole += int64(t.Len()) * int64(t.DType.Size())
 		answer.Storage[t.DType.String()]++
 	}
-	answer.Weights = answer.Bytes > 0
 	known, err := quantised.Open(set, config.Quantization)
 	if err != nil {
 		return answer, fmt.Errorf("model %s: %w", answer.Model, err)
 	}
+	answer.Weights = answer.Bytes > 0
 	answer.Quantised = known.Quantised()
 	for _, name := range known.Names() {
 		t, _ := known.Tensor(name)
@@ -190,7 +192,7 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	if m.Weights {
 		fmt.Fprintf(w, ", %s, stored as %s\n", session.FormatBytes(m.Bytes), storage(m.Storage))
 	} else {
-		fmt.Fprintln(w, "; the folder holds no weights: they follow from config.json")
+		fmt.Fprintf(w, ", %s; the folder holds no weights: they follow from config.json\n", session.FormatBytes(m.whole))
 	}
 	fmt.Fprintf(w, "all-linear  %s\n", strings.Join(m.AllLinear, ", "))
 	if m.TargetParameters != nil {

@@ -162,6 +162,8 @@ func BenchmarkKernels(b *testing.B) {
 		moved(fmt.Sprintf("nf4_dequantise_nested %v", c), 2.52*float64(n), NF4Dequantise("nf4_dequantise_nested", n), w, packed, code, r.out("scale8", n/64), m, scale2, off, n)
 		moved(fmt.Sprintf("nf4_dequantise %v", c), 2.5625*float64(n), NF4Dequantise("nf4_dequantise", n), w, packed, code, absmax, n)
 		moved(fmt.Sprintf("int8_dequantise %v", c), 3*float64(n), Int8Dequantise(int(c[0]), int(c[1])), w, r.randomBF16("codes", n/2), absmax, int32(c[1]))
+		moved(fmt.Sprintf("expert_nf4_dequantise %v", c), 2.5625*float64(n), ExpertNF4("expert_nf4_dequantise", n, 1), w, packed, code, absmax, n)
+		moved(fmt.Sprintf("expert_mxfp4_dequantise %v", c), 2.53125*float64(n), ExpertMXFP4(n), w, packed, r.out("e8m0", n/32), n)
 		w = r.randomBF16("w2", n)
 		moved(fmt.Sprintf("nf4_quantise_bf16 %v", c), 2.5625*float64(n), NF4Quantise("nf4_quantise_bf16", n), packed, absmax, w, n)
 	}

@@ -82,27 +82,33 @@ func TestExpertGradientsEqualPEFT(t *testing.T) {
 			dir := expertPath(t, name+".lora")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
 			w, r, grads, ref := runPEFT(t, dir, c, openWeights(t, expertPath(t, file[name]+".safetensors"), c))
-			if got := len(ref.Names()) - 4; got != tensors || len(w.trained.List()) != tensors {
-				t.Errorf("%d gradients, PEFT has %d, want %d", len(w.trained.List()), got, tensors)
-			}
-			for i, v := range w.trained.Params { // where the gradients are, the adapter's tensors are
-				copy(r.tensor(v.Name).F32(), r.run.Tensor(grads[i]).F32())
-			}
-			got, err := w.trained.Snapshot(r.memory)
-			if err != nil {
-				t.Fatal(err)
-			}
-			worst := 0.0
-			for _, p := range got {
-				d, size := furthest(t, p.Data, ref.Floats("base_model.model."+p.Name))
-				worst = max(worst, d/max(size, 1e-12))
-				if !(d <= 1e-4*size) {
-					t.Errorf("gradient of %s is off by %.3g of %.3g", p.Name, d, size)
-				}
-			}
-			t.Logf("gradients differ by at most %.3g of a tensor's largest", worst)
+			sameGradients(t, w, r, grads, ref, tensors)
 		})
 	}
+}
+
+// sameGradients compares the gradients of an adapter of so many tensors with PEFT's.
+func sameGradients(t *testing.T, w *network, r *running, grads []*nn.Value, ref golden.Tensors, tensors int) {
+	t.Helper()
+	if got := len(ref.Names()) - 4; got != tensors || len(w.trained.List()) != tensors {
+		t.Errorf("%d gradients, PEFT has %d, want %d", len(w.trained.List()), got, tensors)
+	}
+	for i, v := range w.trained.Params { // where the gradients are, the adapter's tensors are
+		copy(r.tensor(v.Name).F32(), r.run.Tensor(grads[i]).F32())
+	}
+	got, err := w.trained.Snapshot(r.memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := 0.0
+	for _, p := range got {
+		d, size := furthest(t, p.Data, ref.Floats("base_model.model."+p.Name))
+		worst = max(worst, d/max(size, 1e-12))
+		if !(d <= 1e-4*size) {
+			t.Errorf("gradient of %s is off by %.3g of %.3g", p.Name, d, size)
+		}
+	}
+	t.Logf("gradients differ by at most %.3g of a tensor's largest", worst)
 }
 
 // TestExpertsPlan plans a training step of every reference model with every storage and kind of target, and asks for the

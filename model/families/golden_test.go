@@ -76,6 +76,12 @@ func TestLogitsEqualTransformers(t *testing.T) {
 // logits.
 func runPEFT(t *testing.T, dir string, c model.Config, from *weights.Set) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
 	t.Helper()
+	return runPEFTOver(t, dir, c, nn.Options{}, reader{from})
+}
+
+// runPEFTOver is runPEFT over weights that are stored as the options say.
+func runPEFTOver(t *testing.T, dir string, c model.Config, o nn.Options, from nn.Reader) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
+	t.Helper()
 	ref = golden.Open(t, filepath.Join(dir, "grads.safetensors"))
 	saved, err := adapter.Open(dir)
 	if err != nil {
@@ -87,14 +93,14 @@ func runPEFT(t *testing.T, dir string, c model.Config, from *weights.Set) (w *ne
 	ids, labels, shape := ref.Ints("input_ids"), ref.Ints("labels"), ref.Shape("input_ids")
 	B, T := shape[0], shape[1]
 	method := adapter.Methods["lora"]
-	w = build(t, c, B, T, nn.Options{}, &method, lora)
+	w = build(t, c, B, T, o, &method, lora)
 	loss := w.loss()
 	if b := w.Balance(); b != nil {
 		loss = b.Add(w.Net, loss, w.Batch("labels", kernel.T(kernel.I32, B*T)), w.Batch("scale", kernel.T(w.Float(), 1)), nil)
 	}
 	logits := w.logits()
 	grads = w.Grad(loss, w.trained.Params...)
-	r = w.start(t, from, append([]*nn.Value{loss, logits}, grads...)...)
+	r = w.startFrom(t, from, append([]*nn.Value{loss, logits}, grads...)...)
 	r.load(dir, w.trained)
 	copy(r.ints("ids"), ids)
 	trained := 0

@@ -39,3 +39,14 @@ func TestMXFP4LogitsEqualTransformers(t *testing.T) {
 		}
 	}
 }
+
+// TestMXFP4GradientsEqualPEFT: the gradients of an adapter on attention pass through experts that stay in MXFP4.
+func TestMXFP4GradientsEqualPEFT(t *testing.T) {
+	c := loadConfig(t, golden.Path(t, "mxfp4/gpt_oss_mxfp4.config.json"))
+	from, err := quantised.Open(openWeights(t, golden.Path(t, "mxfp4/gpt_oss_mxfp4.safetensors"), c), c.Quantization)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, r, grads, ref := runPEFTOver(t, golden.Path(t, "mxfp4/gpt_oss_mxfp4.lora"), c, nn.Options{Stored: from.Config}, from)
+	sameGradients(t, w, r, grads, ref, 16)
+}

@@ -117,3 +117,31 @@ func TestBrokenMXFP4(t *testing.T) {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }
+
+func FuzzMXFP4Shapes(f *testing.F) {
+	f.Add([]byte{4, 32, 2, 16}, []byte{4, 32, 2})
+	f.Add([]byte{1, 1, 1, 16, 1}, []byte{})
+	f.Add([]byte{0, 3, 1, 16}, []byte{0, 3, 1})
+	f.Fuzz(func(t *testing.T, blocks, scales []byte) {
+		tensor := func(name string, shape []byte) weights.Tensor {
+			x, size := weights.Tensor{Name: name, DType: weights.U8}, 1
+			for _, n := range shape[:min(len(shape), 5)] {
+				x.Shape = append(x.Shape, int(n%40))
+				size *= int(n % 40)
+			}
+			x.Data = make([]byte, min(size, 1<<16))
+			if size > len(x.Data) {
+				t.Skip("too large")
+			}
+			return x
+		}
+		c, err := Open(source{"x_blocks": tensor("x_blocks", blocks), "x_scales": tensor("x_scales", scales)}, &mxfp4)
+		if err != nil {
+			return
+		}
+		x, _ := c.Tensor("x")
+		if err := c.Float32s("x", 0, make([]float32, x.Len())); err != nil {
+			t.Errorf("%v and %v: %v", blocks, scales, err)
+		}
+	})
+}
