@@ -27,7 +27,7 @@ type modelJSON struct {
 	Config           model.Config    `json:"config"`
 	Windows          []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
 	Parameters       int64           `json:"parameters"`
-	Bytes            int64           `json:"bytes"`     // as they are stored; 0 where the folder holds no weights
+	Bytes            int64           `json:"bytes"` // as they are stored; 0 where the folder holds no weights
 	whole            int64           // bytes of all tensors, there or not
 	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
 	Storage          map[string]int  `json:"storage"`   // tensors of each type
