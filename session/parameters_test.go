@@ -38,6 +38,8 @@ func TestActiveParameters(t *testing.T) {
 		{"mistralai/Mixtral-8x7B-Instruct-v0.1", "46.7", "12.9", ""},
 		{"Qwen/Qwen3-30B-A3B", "30.5", "3.3", ""},
 		{"Qwen/Qwen3-235B-A22B-Instruct-2507", "235", "22", ""},
+		{"Qwen/Qwen1.5-MoE-A2.7B", "14.3", "2.7", ""},
+		{"Qwen/Qwen2-57B-A14B", "57.4", "14.2", ""},
 		{"openai/gpt-oss-20b", "20.91", "", "3.61"},
 		{"openai/gpt-oss-120b", "116.83", "", "5.13"},
 	} {
