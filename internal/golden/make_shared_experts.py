@@ -42,7 +42,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     models = make_families.logits(out, MODELS, build)
-    m, lr, folder = models["qwen2_moe"][1], 1.2e-2, out / "qwen2_moe.lora"
+    m, lr, folder = models["qwen2_moe"][1], 6e-3, out / "qwen2_moe.lora"
     runs = make_experts.nll(m) | make_experts.greedy(m, [[1, 5, 9, 30], [1, 40]])
     make_families.gradients(out, "qwen2_moe", copy.deepcopy(m), dict(target_modules="all-linear", r=2, lora_alpha=4))
     runs["curve"] = make_experts.curve(copy.deepcopy(m), folder, lr)
