@@ -47,12 +47,13 @@ type Config struct {
 	LocalRopeScaling RopeScaling
 	// Multimodal: the language model of a model of text and images, whose other parts are left out.
 	Multimodal bool
-	HiddenAct  string // "silu" or "gelu_pytorch_tanh"
+	HiddenAct  string // "silu", "gelu_pytorch_tanh" or "gelu", the exact form
 	QKNorm     bool   // an RMSNorm of every query and key head, before the rotation
 	// Experts is how many experts a layer's mixture of experts has, 0 = no layer has one; ExpertLayer says which have.
 	Experts         int
 	ExpertsPerToken int   // K
 	ExpertSize      int   // an expert's intermediate size
+	SharedSize      int   // intermediate size of the expert that all tokens go through, 0 = there is none
 	NormTopK        bool  // a token's weights of its K experts are divided by their sum
 	ExpertStep      int   // of so many layers the last has experts; 0 = 1
 	DenseLayers     []int // these layers have none
@@ -237,7 +238,7 @@ func (c Config) problems() map[string]string {
 		check(c.NumHeads%c.NumKVHeads == 0, "num_key_value_heads", "= %d does not divide num_attention_heads %d", c.NumKVHeads, c.NumHeads)
 	}
 	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
-	check(slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s", c.HiddenAct, strings.Join(activations, " and "))
+	check(slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s", c.HiddenAct, activationNames)
 	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap, "final_logit_softcapping": c.LogitCap} {
 		check(v >= 0 && v <= 1e6, key, "= %g: must be above zero", v)
 	}

@@ -15,7 +15,7 @@ func TestConfigRefuses(t *testing.T) {
 		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: gemma, gemma2, gemma3, gemma3_text, gpt_oss, granite, llama, ministral, mistral, mixtral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3)`},
 		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
-		{"llama", `"hidden_act":"gelu"`, `hidden_act = "gelu": only silu is supported`},
+		{"llama", `"hidden_act":"relu"`, `hidden_act = "relu": supported are silu, gelu_pytorch_tanh and gelu`},
 		{"llama", `"partial_rotary_factor":0.5`, `partial_rotary_factor = 0.5: rotation of a part of the head is not supported`},
 		{"llama", `"rope_interleaved":true`, `rope_interleaved = true: only the rotate-half layout is supported`},
 		{"llama", `"quantization_config":{"quant_method":"gptq","bits":4}`, `quantization_config = {"quant_method":"gptq","bits":4}: weights that GPTQ has quantised are not supported; use the model that they were made from`},
@@ -121,7 +121,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := families.ParseConfig([]byte(`{"model_type":"llama","hidden_size":64,"intermediate_size":"big","num_hidden_layers":2,"max_position_embeddings":9,"eos_token_id":3,
 		"hidden_act":"relu","num_experts":4,"surprise":true,"rope_scaling":{"type":"linear","extra":1}}`))
 	const want = `8 problems:
-  hidden_act = "relu": only silu is supported
+  hidden_act = "relu": supported are silu, gelu_pytorch_tanh and gelu
   intermediate_size = "big": must be a whole number
   num_attention_heads is missing
   num_experts = 4: this part of a mixture of experts is not supported in this family

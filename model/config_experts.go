@@ -42,5 +42,6 @@ func (c Config) expertProblems(check func(ok bool, key, format string, args ...a
 	check(c.ExpertsPerToken >= 1 && c.ExpertsPerToken <= min(c.Experts, MaxExpertsPerToken), "num_experts_per_tok",
 		"= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, MaxExpertsPerToken, c.Experts)
 	check(c.ExpertSize >= 1 && c.ExpertSize <= 1<<22, "moe_intermediate_size", "= %d: must be 1 to %d", c.ExpertSize, 1<<22)
+	check(c.SharedSize >= 0 && c.SharedSize <= 1<<22, "shared_expert_intermediate_size", "= %d: must be 1 to %d", c.SharedSize, 1<<22)
 	check(c.ExpertStep >= 0, "decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
 }

@@ -19,7 +19,8 @@ type Dialect struct {
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
 	PartialRotary   bool   // partial_rotary_factor may be below 1
 	MXFP4           bool   // experts may be stored in MXFP4
-	ActivationKey   string // the key that names the activation, see activations; "" = hidden_act, which must be silu
+	ActivationKey   string // the key that names the activation, see activations; "" = hidden_act
+	SiLU            bool   // the activation must be silu
 	// RopeTypes are the kinds of rotary scaling by the names that files give them; nil = the general ones (rope.go).
 	RopeTypes map[string]string
 	// LayerRope: rope_parameters may hold an object for each kind of layer.
@@ -262,10 +263,13 @@ func (k *Keys) needInt(key string, v *int) {
 }
 
 // activations are the functions of an MLP's gate that a family may have; the names are those of transformers.
-var activations = []string{"silu", "gelu_pytorch_tanh"}
+var activations = []string{"silu", "gelu_pytorch_tanh", "gelu"}
+
+const activationNames = "silu, gelu_pytorch_tanh and gelu"
 
 // sameActivation are other names of the same functions.
-var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
+var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh",
+	"gelu_accurate": "gelu_pytorch_tanh", "gelu_python": "gelu"}
 
 // activation reads the function of the MLP's gate. A family with a key of its own does not read hidden_act.
 func (k *Keys) activation(c *Config, d Dialect) {
@@ -279,10 +283,10 @@ func (k *Keys) activation(c *Config, d Dialect) {
 		c.HiddenAct = same
 	}
 	switch {
-	case d.ActivationKey == "" && c.HiddenAct != "silu":
+	case d.SiLU && c.HiddenAct != "silu":
 		k.Fail(key, "= %q: only silu is supported", c.HiddenAct)
 	case !slices.Contains(activations, c.HiddenAct):
-		k.Fail(key, "= %q: supported are %s", c.HiddenAct, strings.Join(activations, " and "))
+		k.Fail(key, "= %q: supported are %s", c.HiddenAct, activationNames)
 		c.HiddenAct = activations[0]
 	}
 }

@@ -34,7 +34,17 @@ func TestReleasesWithExperts(t *testing.T) {
 	released.Quantization = &model.Quantization{Method: model.MXFP4, Bits: 4, Type: "mxfp4"}
 	larger := released
 	larger.NumLayers, larger.Experts, larger.LayerTypes = 36, 128, slices.Repeat([]string{model.SlidingAttention, model.FullAttention}, 18)
-	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large, gptOSS, released, larger}
+	qwen2 := model.Config{
+		ModelType: "qwen2_moe", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 5632, NumLayers: 24, NumHeads: 16, NumKVHeads: 16, HeadDim: 128,
+		RMSNormEps: 1e-6, RopeTheta: 1e6, RopeScaling: plain, MaxPositions: 8192, HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151643}, DType: "bfloat16",
+		QKVBias: true, Experts: 60, ExpertsPerToken: 4, ExpertSize: 1408, SharedSize: 5632, ExpertStep: 1,
+	}
+	qwen2New := qwen2
+	qwen2New.DenseLayers = []int{}
+	qwen57 := qwen2
+	qwen57.HiddenSize, qwen57.IntermediateSize, qwen57.NumLayers, qwen57.NumHeads, qwen57.NumKVHeads = 3584, 18944, 28, 28, 4
+	qwen57.MaxPositions, qwen57.Experts, qwen57.ExpertsPerToken, qwen57.ExpertSize, qwen57.SharedSize = 131072, 64, 8, 2560, 20480
+	want := []model.Config{mixtral, mixtral, qwen3, qwen3, large, gptOSS, released, larger, qwen2, qwen2New, qwen57}
 	checkReleases(t, "experts_releases.json", want, `"n_shared_experts": 2`, "n_shared_experts = 2: this part of a mixture of experts is not supported", nil)
 }
 
@@ -77,6 +87,12 @@ func TestExpertOptions(t *testing.T) {
 		{"qwen3_moe", `"decoder_sparse_step":2`, layers, []int{1, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2,"mlp_only_layers":[3,0]`, layers, []int{1}},
 		{"qwen3_moe", `"mlp_only_layers":[2,9]`, layers, []int{0, 1, 3}},
+		{"qwen2_moe", ``, func(c model.Config) any {
+			return []any{c.Experts, c.ExpertsPerToken, c.ExpertSize, c.SharedSize, c.NormTopK, c.QKVBias, c.OBias, c.SlidingWindow}
+		}, []any{60, 4, 1408, 5632, false, true, false, 0}},
+		{"qwen2_moe", `"qkv_bias":false,"decoder_sparse_step":2,"mlp_only_layers":[3],"use_sliding_window":true,"sliding_window":9`, func(c model.Config) any {
+			return []any{c.QKVBias, c.ExpertLayer(1), c.ExpertLayer(3), c.Window(0)}
+		}, []any{false, true, false, 9}},
 		{"qwen3_moe", `"num_experts":0`, layers, []int(nil)},
 		{"qwen3_moe", `"attention_bias":true,"use_sliding_window":true,"sliding_window":7`, func(c model.Config) any {
 			return []any{c.QKVBias, c.OBias, c.Window(0), c.Window(3)}
@@ -110,6 +126,7 @@ func TestExpertsRefuse(t *testing.T) {
 		{"qwen3_moe", `"moe_intermediate_size":0`, `moe_intermediate_size = 0: must be 1 to`},
 		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},
 		{"qwen3_moe", `"shared_expert_intermediate_size":64`, `shared_expert_intermediate_size = 64: this part of a mixture of experts is not supported`},
+		{"qwen2_moe", `"shared_expert_intermediate_size":0`, `shared_expert_intermediate_size = 0: must be 1 or more`},
 		{"llama", `"num_experts":8`, `num_experts = 8: this part of a mixture of experts is not supported`},
 	} {
 		_, err := parse(c.family, c.more)

@@ -70,6 +70,9 @@ func TestGemmaOptions(t *testing.T) {
 		{"gemma2", `"attn_logit_softcapping":null,"final_logit_softcapping":null`, func(c model.Config) any { return []any{c.AttentionCap, c.LogitCap} }, []any{0., 0.}},
 		{"gemma2", `"query_pre_attn_scalar":144,"sliding_window":9,"sliding_window_size":9`, func(c model.Config) any { return []any{c.AttentionScale, windows(c)} }, []any{1. / 12, []int{9, 0, 9, 0}}},
 		{"gemma2", `"layer_types":["full_attention","full_attention","full_attention","sliding_attention"]`, func(c model.Config) any { return windows(c) }, []int{0, 0, 0, 4096}},
+		{"gemma", `"hidden_act":"gelu","hidden_activation":"gelu"`, func(c model.Config) any { return c.HiddenAct }, "gelu"},
+		{"gemma2", `"hidden_activation":"gelu_python"`, func(c model.Config) any { return c.HiddenAct }, "gelu"},
+		{"llama", `"hidden_act":"gelu"`, func(c model.Config) any { return c.HiddenAct }, "gelu"},
 		{"gemma2", `"hidden_act":"relu","hidden_activation":"silu","attention_bias":true,"tie_word_embeddings":false`, func(c model.Config) any {
 			return []any{c.HiddenAct, c.QKVBias, c.OBias, c.TieEmbeddings}
 		}, []any{"silu", true, true, false}},
@@ -92,10 +95,10 @@ func TestGemmaOptions(t *testing.T) {
 
 func TestGemmaRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
-		{"gemma", `"hidden_act":"gelu"`, `hidden_act = "gelu": supported are silu and gelu_pytorch_tanh`},
+		{"gemma", `"hidden_act":"quick_gelu"`, `hidden_act = "quick_gelu": supported are silu, gelu_pytorch_tanh and gelu`},
 		{"gemma", `"hidden_act":"silu","hidden_activation":"gelu_pytorch_tanh"`, `hidden_activation = "gelu_pytorch_tanh" and hidden_act = "silu" contradict each other`},
 		{"gemma", `"sliding_window":9`, `sliding_window = 9: the first gemma has no sliding window`},
-		{"gemma2", `"hidden_activation":"gelu"`, `hidden_activation = "gelu": supported are silu and gelu_pytorch_tanh`},
+		{"gemma2", `"hidden_activation":"relu"`, `hidden_activation = "relu": supported are silu, gelu_pytorch_tanh and gelu`},
 		{"gemma2", `"attn_logit_softcapping":0`, `attn_logit_softcapping = 0: must be above zero, or null for none`},
 		{"gemma2", `"final_logit_softcapping":-30`, `final_logit_softcapping = -30: must be above zero, or null for none`},
 		{"gemma2", `"query_pre_attn_scalar":0`, `query_pre_attn_scalar = 0: must be above zero`},

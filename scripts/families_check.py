@@ -197,9 +197,18 @@ def qwen3_moe(r, c):
              decoder_sparse_step=r.choice([1, 1, 2]), mlp_only_layers=r.choice([[], [0]]), output_router_logits=False)
 
 
+def qwen2_moe(r, c):
+    qwen3_moe(r, c)
+    del c["head_dim"], c["attention_bias"]
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([8, 12])
+    c.update(shared_expert_intermediate_size=r.choice([24, 56]), qkv_bias=r.random() < 0.7, hidden_act=r.choice(["silu", "silu", "gelu"]))
+    if r.random() < 0.4:
+        c.update(use_sliding_window=True, sliding_window=r.choice([5, 9]), max_window_layers=r.choice([0, 1, 2]))
+
+
 FAMILIES = {  # name: the first part of transformers' class names, what its configuration is drawn by
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "qwen2": ("Qwen2", qwen2), "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "granite": ("Granite", granite),
-    "olmo2": ("Olmo2", olmo2), "ministral": ("Ministral", ministral), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
+    "olmo2": ("Olmo2", olmo2), "ministral": ("Ministral", ministral), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
 }
 
 

@@ -148,6 +148,8 @@ func gemmaChecks(n checkNumbers, M, C int) []check {
 	return []check{
 		{kernel: "geglu", name: size, build: one(kernel.GeGLU{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
 		{kernel: "geglu_grad", name: size, build: one(kernel.GeGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
+		{kernel: "geglu", name: size + " exact", build: one(kernel.GeGLU{Erf: true}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
+		{kernel: "geglu_grad", name: size + " exact", build: one(kernel.GeGLUGrad{Erf: true}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
 		{kernel: "softcap", name: size, build: one(kernel.SoftCap{Cap: 1.5}), bounds: []bound{single}, in: []checkInput{n.normal32(1, M, C)}},
 		{kernel: "rmsnorm", name: size + " plus one", build: plusOne, bounds: []bound{rounded, single, rounded}, in: []checkInput{x(), weight(), x()}},
 		{kernel: "rmsnorm", name: size + " of a sum plus one", build: sumPlusOne, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},

@@ -100,7 +100,10 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 	}
 	for _, width := range []int{C, 33} {
 		name := fmt.Sprintf("%s, width %d", size, width)
+		x, gate := n.normal(1, M, width), n.normal(1, M, 1)
 		all = append(all,
+			check{kernel: "sigmoid_gate", name: name, build: one(kernel.SigmoidGate{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, gate}},
+			check{kernel: "sigmoid_gate_grad", name: name, build: one(kernel.SigmoidGateGrad{}), bounds: []bound{rounded, summed}, in: []checkInput{x, gate, x}},
 			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact}, in: []checkInput{n.normal(1, M, width), place, from}},
 			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded}, in: []checkInput{many(width), place, from}},
 			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},

@@ -22,11 +22,15 @@ import (
 )
 
 type modelJSON struct {
-	Model            string          `json:"model"`
-	Family           string          `json:"family"`
-	Config           model.Config    `json:"config"`
-	Windows          []windowJSON    `json:"windows"` // layers that see so many tokens, in groups
-	Parameters       int64           `json:"parameters"`
+	Model      string       `json:"model"`
+	Family     string       `json:"family"`
+	Config     model.Config `json:"config"`
+	Windows    []windowJSON `json:"windows"` // layers that see so many tokens, in groups
+	Parameters int64        `json:"parameters"`
+	// Of a mixture of experts fewer are active: those that take part in a token's prediction, with the whole table of embeddings
+	// and without a table that is not the head too.
+	Active           int64           `json:"active_parameters"`
+	ActiveLess       int64           `json:"active_parameters_less_embeddings"`
 	Bytes            int64           `json:"bytes"` // as they are stored; 0 where the folder holds no weights
 	whole            int64           // bytes of all tensors, there or not
 	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
@@ -58,7 +62,8 @@ func newInspectModel(c *console) *cobra.Command {
 		Use:   "model DIR",
 		Short: "Print a model's family, sizes, tokens, adapter targets and tensors",
 		Long: `Print a model's family, sizes, context length, special tokens, chat template, how it is stored, which layers all-linear
-means, and its tensors. DIR is a model folder, a hub name, or embedded:NAME.
+means, and its tensors; of a mixture of experts also how many parameters are active for a token. DIR is a model folder,
+a hub name, or embedded:NAME.
 
 A folder may hold config.json alone: then parameters and tensors follow from it, and there are no tokens.`,
 		Example: `  trainer inspect model embedded:stories260K
@@ -140,10 +145,8 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 	}
 	answer.Weights = answer.Bytes > 0
 	answer.Quantised = known.Quantised()
-	for _, name := range known.Names() {
-		t, _ := known.Tensor(name)
-		answer.Parameters += int64(t.Len())
-	}
+	counted := session.CountParameters(config, known)
+	answer.Parameters, answer.Active, answer.ActiveLess = counted.All, counted.Active, counted.ActiveLessTable
 	if answer.AllLinear, answer.TargetParameters, err = session.TargetNames(config); err != nil {
 		return answer, err
 	}
@@ -193,6 +196,13 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 		fmt.Fprintf(w, ", %s, stored as %s\n", session.FormatBytes(m.Bytes), storage(m.Storage))
 	} else {
 		fmt.Fprintf(w, ", %s; the folder holds no weights: they follow from config.json\n", session.FormatBytes(m.whole))
+	}
+	if k.Experts > 0 {
+		fmt.Fprintf(w, "active      %d for a token, which goes through %d of %d experts", m.Active, k.ExpertsPerToken, k.Experts)
+		if m.ActiveLess != m.Active {
+			fmt.Fprintf(w, "; %d without the table of embeddings", m.ActiveLess)
+		}
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "all-linear  %s\n", strings.Join(m.AllLinear, ", "))
 	if m.TargetParameters != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,5 +54,29 @@ template    none
 	}
 	if code, out, _ = trainer(t, dir, nil, "", "inspect", "model", "."); code != 0 || !strings.Contains(out, "of a tokenizer only tokenizer.model is there, in SentencePiece's form") {
 		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+// TestInspectExperts: a mixture of experts has fewer parameters for a token than in all, from config.json alone too.
+func TestInspectExperts(t *testing.T) {
+	dir := t.TempDir()
+	config := `{"model_type":"qwen3_moe","vocab_size":100,"hidden_size":32,"intermediate_size":48,"moe_intermediate_size":16,"num_experts":8,"num_experts_per_tok":2,
+		"num_hidden_layers":3,"mlp_only_layers":[1],"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"max_position_embeddings":64}`
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := trainer(t, dir, nil, "", "inspect", "model", ".", "--json", "--no-tensors")
+	var m modelJSON
+	if err := json.Unmarshal([]byte(out), &m); code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v: %s", code, err, errOut)
+	}
+	expert, table := int64(3*32*16), int64(100*32)
+	shared := 2*table + 3*(2*32*32+2*16*32+2*32+2*8) + 32 + 3*32*48 + 2*8*32
+	if m.Parameters != shared+2*8*expert || m.Active != shared+2*2*expert || m.ActiveLess != m.Active-table {
+		t.Errorf("%d parameters, %d active, %d without embeddings; want shared %d and experts of %d", m.Parameters, m.Active, m.ActiveLess, shared, expert)
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "inspect", "model", ".", "--no-tensors")
+	if line := fmt.Sprintf("active      %d for a token, which 2 of 8 experts see; %d without the table of embeddings\n", m.Active, m.ActiveLess); code != 0 || !strings.Contains(out, line) {
+		t.Errorf("exit code %d, %s: %q is not in\n%s", code, errOut, line, out)
 	}
 }

@@ -38,6 +38,7 @@ MODELS = {
     "gemma2_plain": ("Gemma2", "gemma2", dict(CAPS, attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=100)),
     "gemma2_layers": ("Gemma2", "gemma2", dict(CAPS, layer_types=[FULL, SLIDING], sliding_window=3,
                                                rope_scaling=dict(rope_type="linear", factor=3.0))),
+    "gemma2_exact": ("Gemma2", "gemma2", dict(CAPS, hidden_activation="gelu", query_pre_attn_scalar=40, sliding_window=3)),
     "gemma2_biases": ("Gemma2", "gemma2_biases", dict(CAPS, attention_bias=True, tie_word_embeddings=False,
                                                       num_key_value_heads=4, head_dim=6, hidden_activation="silu")),
     "gemma3": ("Gemma3", "gemma3", dict(G3, rope_scaling=dict(rope_type="linear", factor=4.0))),
@@ -156,6 +157,7 @@ def main():
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr=1e-2 if name.endswith("images") else 1.5e-2)
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1], runs["bf16"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
+    families.gradients(out, "gemma2_exact", models["gemma2_exact"][1], dict(r=2, lora_alpha=4, target_modules=EVERYTHING))
     tokenizer(out / "tokenizer.json")
     for f in out.rglob("*"):
         f.chmod(0o755 if f.is_dir() else 0o644)

@@ -137,8 +137,10 @@ func BenchmarkKernels(b *testing.B) {
 		H, E, G := r.randomBF16("h", n), r.randomBF16("e", n), r.randomBF16("g", n)
 		moved(fmt.Sprintf("swiglu_forward %dx%d", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), H, E, G, i32(M), i32(F), i32(F))
 		moved(fmt.Sprintf("swiglu_grad %dx%d", M, F), float64(10*n), Flat("swiglu_grad", "swiglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
-		moved(fmt.Sprintf("geglu_forward %dx%d", M, F), float64(6*n), Flat("geglu", "geglu_forward", (n+7)/8), H, E, G, i32(M), i32(F), i32(F))
-		moved(fmt.Sprintf("geglu_grad %dx%d", M, F), float64(10*n), Flat("geglu_grad", "geglu_grad", (n+7)/8), r.out("de", 2*n), r.out("dg", 2*n), E, G, H, n)
+		for _, form := range []string{"", "_erf"} {
+			moved(fmt.Sprintf("geglu_forward%s %dx%d", form, M, F), float64(6*n), Flat("geglu", "geglu_forward"+form, (n+7)/8), H, E, G, i32(M), i32(F), i32(F))
+			moved(fmt.Sprintf("geglu_grad%s %dx%d", form, M, F), float64(10*n), Flat("geglu_grad", "geglu_grad"+form, (n+7)/8), r.out("de"+form, 2*n), r.out("dg"+form, 2*n), E, G, H, n)
+		}
 		r.reset()
 		gate, dgate, Y, DY := r.randomBF16("gate up", 2*n), r.out("dgate dup", 4*n), r.out("y", 2*n), r.randomBF16("dy", n)
 		up, dup := gate.Add(int64(2*F)), dgate.Add(int64(2*F))

@@ -16,21 +16,31 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// expertFamilies are those whose reference models lie in testdata/experts.
-var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen3_moe": true}
+// expertFamilies are those whose reference models lie in testdata/experts and testdata/shared_experts.
+var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen2_moe": true, "qwen3_moe": true}
+
+// expertFolder is the folder of a reference model.
+func expertFolder(name string) string {
+	if strings.HasPrefix(name, "qwen2_moe") {
+		return "shared_experts"
+	}
+	return "experts"
+}
 
 func expertPath(t testing.TB, name string) string {
-	return golden.Path(t, filepath.Join("experts", name))
+	return golden.Path(t, filepath.Join(expertFolder(name), name))
 }
 
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
-	golden.JSON(t, expertPath(t, "models.json"), &file)
+	for _, folder := range []string{"experts", "shared_experts"} {
+		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
+	}
 	for name := range file {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if len(names) < 5 {
+	if len(names) < 7 {
 		t.Fatalf("%d reference models", len(names))
 	}
 	return names, file
@@ -39,12 +49,12 @@ func expertModels(t testing.TB) (names []string, file map[string]string) {
 // TestExpertLogitsEqualTransformers: with and without norms of the chosen experts' weights, layers without experts, one expert a
 // token, windows, biases, tied heads; packed rows give what each gives alone.
 func TestExpertLogitsEqualTransformers(t *testing.T) {
-	ref := golden.Open(t, expertPath(t, "logits.safetensors"))
-	ids := ref.Ints("ids")
 	names, file := expertModels(t)
 	seen := map[string][]float64{}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
+			ref := golden.Open(t, golden.Path(t, filepath.Join(expertFolder(name), "logits.safetensors")))
+			ids := ref.Ints("ids")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
 			for _, rows := range []int{1, 2} { // the second row makes the batch: its experts have other tokens
 				w := build(t, c, rows, len(ids), nn.Options{}, nil, adapter.Config{})
@@ -77,7 +87,7 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 // the loss where the configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6, "mixtral_balanced": 68, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
+	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6, "mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
 			dir := expertPath(t, name+".lora")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
@@ -128,6 +138,9 @@ func TestExpertsPlan(t *testing.T) {
 					for i := range c.NumLayers {
 						if n += 4 + 3; c.ExpertLayer(i) {
 							n += 1 + 3*c.Experts - 3
+							if c.SharedSize > 0 { // the shared expert and its gate
+								n += 3 + 1
+							}
 						}
 					}
 					return n

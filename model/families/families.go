@@ -48,8 +48,9 @@ var Table = map[string]Family{
 	"olmo2":       {Build: olmo2.Build, Dialect: olmo2.Dialect},
 	"phi3":        {Build: phi3.Build, Dialect: phi3.Dialect},
 	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
+	"qwen2_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2},
 	"qwen3":       {Build: llama.Build, Dialect: llama.Qwen3},
-	"qwen3_moe":   {Build: mixtral.BuildQwen3, Dialect: mixtral.Qwen3},
+	"qwen3_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3},
 	"smollm3":     {Build: llama.Build, Dialect: llama.SmolLM3},
 }
 

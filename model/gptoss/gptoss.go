@@ -36,7 +36,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 }
 
 // Dialect is what config.json says of gpt-oss.
-var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, MXFP4: true, Defaults: func(c *model.Config) {
+var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, SiLU: true, MXFP4: true, Defaults: func(c *model.Config) {
 	c.RMSNormEps, c.RopeTheta, c.HeadDim = 1e-5, 150000, 64
 }, Read: func(c *model.Config, k *model.Keys) {
 	if !k.Given("num_key_value_heads") {

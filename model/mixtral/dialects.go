@@ -36,16 +36,52 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: 
 	c.ExpertSize = 768
 	k.Int("moe_intermediate_size", &c.ExpertSize)
 	k.Bool("norm_topk_prob", &c.NormTopK)
+	denseLayers(c, k)
+	windows(c, k)
+}}
+
+// Qwen2 is what config.json says of Qwen1.5's and Qwen2's mixtures of experts, whose shared expert all tokens go through. Absent
+// keys are those of Qwen1.5-MoE-A2.7B.
+var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+	if !k.Given("num_key_value_heads") {
+		c.NumKVHeads = 16
+	}
+	c.QKVBias = true
+	k.Bool("qkv_bias", &c.QKVBias)
+	if c.HeadDim*c.NumHeads != c.HiddenSize {
+		k.Fail("head_dim", "= %d times num_attention_heads %d is not hidden_size %d, which qwen2_moe asks for", c.HeadDim, c.NumHeads, c.HiddenSize)
+	}
+	c.Experts = 60
+	c.ReadExperts(k, 4, "num_experts", "num_local_experts")
+	c.ExpertSize, c.SharedSize = 1408, 5632
+	k.Int("moe_intermediate_size", &c.ExpertSize)
+	if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
+		k.Fail("shared_expert_intermediate_size", "= %d: must be 1 or more", c.SharedSize)
+	}
+	k.Bool("norm_topk_prob", &c.NormTopK)
+	denseLayers(c, k)
+	windows(c, k)
+	for i, kind := range k.Texts("layer_types") { // transformers 5 writes them
+		if kind != model.FullAttention {
+			k.Fail("layer_types", "[%d] = %q: a window in some layers of qwen2_moe is not supported", i, kind)
+			break
+		}
+	}
+}, Fixed: map[string]model.Fixed{
+	"attention_bias": {Value: true, Why: "qwen2_moe says it by qkv_bias"},
+}}
+
+// denseLayers reads which layers have an MLP and no experts.
+func denseLayers(c *model.Config, k *model.Keys) {
 	c.ExpertStep = 1
 	if k.Int("decoder_sparse_step", &c.ExpertStep); c.ExpertStep < 1 {
 		k.Fail("decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
 	}
 	c.DenseLayers, _ = k.Ints("mlp_only_layers")
-	qwen3Windows(c, k)
-}}
+}
 
-// qwen3Windows: one window for all layers, with use_sliding_window; max_window_layers is read by nothing.
-func qwen3Windows(c *model.Config, k *model.Keys) {
+// windows: one window for all layers, with use_sliding_window; max_window_layers is read by nothing.
+func windows(c *model.Config, k *model.Keys) {
 	use, window := false, 4096
 	k.Bool("use_sliding_window", &use)
 	given := k.Has("sliding_window")

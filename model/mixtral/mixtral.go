@@ -1,5 +1,5 @@
-// Package mixtral is Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen3's mixtures, which norm
-// the heads of q and k and may have MLPs in some layers. What differs is data of the configuration. Names are the checkpoint's.
+// Package mixtral is Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen's mixtures, which may have
+// MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3). What differs is data of the configuration. Names are the checkpoint's.
 package mixtral
 
 import (
@@ -12,13 +12,14 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	return build(n, c, in, "block_sparse_moe", nn.MoE{Gate: "w1", Up: "w3", Down: "w2"})
 }
 
-// BuildQwen3 applies Qwen3's mixture of experts.
-func BuildQwen3(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+// BuildQwen applies Qwen2's or Qwen3's mixture of experts.
+func BuildQwen(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	return build(n, c, in, "mlp", nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj"})
 }
 
 func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn.Value {
 	moe.Experts, moe.PerToken, moe.Inner, moe.Normalise = c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK
+	moe.Activation, moe.Shared = c.HiddenAct, c.SharedSize
 	var x *nn.Value
 	n.In("model", func() {
 		invFreq, scale, err := c.InvFreq(in.MaxLen)
@@ -45,7 +46,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn
 				if c.ExpertLayer(i) {
 					x = n.Add(x, n.MoE(block, h, moe))
 				} else {
-					x = n.Add(x, n.MLP("mlp", h, c.IntermediateSize, false))
+					x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, false, c.HiddenAct))
 				}
 			})
 		}

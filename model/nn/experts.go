@@ -133,10 +133,12 @@ type MoE struct {
 	Experts, PerToken, Inner int
 	Normalise                bool   // a token's weights are divided by their sum
 	Gate, Up, Down           string // the names of an expert's linear layers
+	Shared                   int    // inner size of the expert that all tokens go through; 0 = none
+	Activation               string // of the experts' gates, as model.Config.HiddenAct names it
 }
 
-// MoE is the sum over a token's PerToken experts of weight * down(silu(gate x) * up x), where the router, a linear layer
-// named gate, gives experts and weights: [M,C] -> [M,C]. The logits of the router [M,Experts] are kept in RouterLogits.
+// MoE is the sum over a token's PerToken experts of weight * down(activation(gate x) * up x), where the router, a linear layer
+// named gate, gives experts and weights: [M,C] -> [M,C]. A shared expert, an MLP, is added with a sigmoid gate for each token. The logits of the router [M,Experts] are kept in RouterLogits.
 func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -150,9 +152,14 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*PerToken,C]
 		gate := n.Experts("experts", m.Gate, m.Experts, width, m.Inner).Apply(each, starts)
 		up := n.Experts("experts", m.Up, m.Experts, width, m.Inner).Apply(each, starts)
-		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(kernel.SwiGLU{}, gate, up), weights, rows, source)
+		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, rows, source)
 		down := n.Experts("experts", m.Down, m.Experts, m.Inner, width).Apply(inner, starts)
 		y = n.Apply(kernel.SumTokens{}, down, rows, source) // [M*PerToken,C] -> [M,C]
+		if m.Shared > 0 {
+			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)
+			open := n.Linear("shared_expert_gate", width, 1, false).Apply(x) // [M,1]
+			y = n.Add(y, n.Apply(kernel.SigmoidGate{}, shared, open))
+		}
 	})
 	return y
 }

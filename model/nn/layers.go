@@ -181,21 +181,22 @@ func (n *Net) cached(what string, rows *Value, in Batch) *Value {
 	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.Start)
 }
 
-// MLP is down_proj(silu(gate_proj x) * up_proj x): [M,C] -> [M,C].
-func (n *Net) MLP(name string, x *Value, inner int, bias bool) *Value {
-	return n.GatedMLP(name, x, inner, bias, "silu")
-}
-
 // gates are the kernels of gated MLPs by model.Config.HiddenAct.
-var gates = map[string]kernel.Kernel{"silu": kernel.SwiGLU{}, "gelu_pytorch_tanh": kernel.GeGLU{}}
+var gates = map[string]kernel.Kernel{"silu": kernel.SwiGLU{}, "gelu_pytorch_tanh": kernel.GeGLU{}, "gelu": kernel.GeGLU{Erf: true}}
 
-// GatedMLP is down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C], with an activation as model.Config.HiddenAct names it.
-func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
+// gateKernel is the kernel of an activation as model.Config.HiddenAct names it.
+func (n *Net) gateKernel(activation string) kernel.Kernel {
 	k, ok := gates[activation]
 	if !ok {
 		n.Fail(fmt.Errorf("hidden_act: no kernel has an MLP's gate with %q", activation))
 		k = kernel.SwiGLU{}
 	}
+	return k
+}
+
+// GatedMLP is down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C], with an activation as model.Config.HiddenAct names it.
+func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
+	k := n.gateKernel(activation)
 	var y *Value
 	n.In(name, func() {
 		width := x.Width()

@@ -159,7 +159,7 @@ func TestWrapSeesEveryLinearLayer(t *testing.T) {
 			t.Error("two rotary tables")
 		}
 		x = n.SelfAttention("self_attn", x, in, nn.Attention{Heads: 4, KVHeads: 2, HeadDim: 4, QKVBias: true, RoPE: rope})
-		n.MLP("mlp", x, 12, false)
+		n.GatedMLP("mlp", x, 12, false, "silu")
 	})
 	if err := n.Err(); err != nil {
 		t.Fatal(err)

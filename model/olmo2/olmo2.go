@@ -36,7 +36,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 			n.In(nn.Layer(i), func() {
 				h := n.SelfAttention("self_attn", x, in, attention)
 				x = n.Add(x, n.RMSNorm("post_attention_layernorm", h, c.RMSNormEps))
-				h = n.MLP("mlp", x, c.IntermediateSize, false)
+				h = n.GatedMLP("mlp", x, c.IntermediateSize, false, c.HiddenAct)
 				x = n.Add(x, n.RMSNorm("post_feedforward_layernorm", h, c.RMSNormEps))
 			})
 		}

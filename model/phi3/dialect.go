@@ -14,7 +14,7 @@ const (
 // Dialect is what config.json says of a phi3 model. The folders that Microsoft published name code of their own
 // (auto_map), which is transformers' phi3, and keys of it that stand at the values given here.
 var Dialect = model.Dialect{
-	Architecture: "Phi3ForCausalLM", KVHeadsOptional: true, PartialRotary: true, Defaults: func(c *model.Config) { c.RMSNormEps = 1e-5 },
+	Architecture: "Phi3ForCausalLM", KVHeadsOptional: true, PartialRotary: true, SiLU: true, Defaults: func(c *model.Config) { c.RMSNormEps = 1e-5 },
 	// The first releases wrote su, and for a time yarn, for what became longrope.
 	RopeTypes: map[string]string{"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"},
 	Read:      read,

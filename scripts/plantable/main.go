@@ -7,7 +7,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -19,11 +18,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
-	"github.com/tierlora/tierlora/quant"
-	"github.com/tierlora/tierlora/session"
-	"github.com/tierlora/tierlora/train"
 )
 
 // releases are facts of the releases' config.json.
@@ -156,19 +151,27 @@ func (r release) row() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	line, parameters := "", int64(0)
+	line := ""
 	for _, c := range cards {
 		cell := "–"
-		fits, report, err := of.on(c.chip)
+		tokens, mark, err := of.on(c.chip)
 		if err != nil {
 			return "", fmt.Errorf("%s GB: %w", c.gigabytes, err)
 		}
-		if fits > 0 {
-			cell, parameters = fmt.Sprintf("%d %s", fits, layout(report)), report.Parameters-report.TrainedParameters
+		if tokens > 0 {
+			cell = fmt.Sprintf("%d %s", tokens, mark)
 		}
 		line += " " + cell + " |"
 	}
-	return fmt.Sprintf("| %s | %s |%s\n", r.Name, billions(parameters), line), nil
+	parameters, active, err := of.parameters()
+	if err != nil {
+		return "", err
+	}
+	size := billions(parameters)
+	if active != parameters {
+		size += ", " + billions(active) + " active"
+	}
+	return fmt.Sprintf("| %s | %s |%s\n", r.Name, size, line), nil
 }
 
 // lengths are those tried: eight to each doubling, whole multiples of 512.
@@ -183,103 +186,8 @@ func lengths(most int) []int {
 	return all
 }
 
-// search looks for the longest sequences of one model.
-type search struct {
-	dir     string
-	lengths []int
-	base    float64 // bytes that a step of no tokens would hold, and each token's
-	each    float64
-}
-
-func newSearch(dir string, c model.Config) (*search, error) {
-	s := &search{dir: dir, lengths: lengths(min(c.MaxPositions, longest))}
-	var need [2]float64
-	at := [2]int{s.lengths[0], s.lengths[min(8, len(s.lengths)-1)]}
-	for i, tokens := range at {
-		r, err := planFor(dir, "h100", "1000GiB", tokens, "offload")
-		if err != nil {
-			return nil, err
-		}
-		need[i] = float64(r.TotalBytes)
-	}
-	s.each = (need[1] - need[0]) / float64(at[1]-at[0])
-	s.base = need[0] - s.each*float64(at[0])
-	return s, nil
-}
-
-// on is the longest sequence that fits on a card, and its plan; 0 for none. Offloading needs the least memory: where that does not
-// fit, nothing does.
-func (s *search) on(chip string) (int, train.PlanReport, error) {
-	of, err := graph.FindChip(chip)
-	if err != nil {
-		return 0, train.PlanReport{}, err
-	}
-	fits := func(k int) (bool, error) {
-		_, err := planFor(s.dir, chip, "", s.lengths[k], "offload")
-		if errors.Is(err, session.ErrDoesNotFit) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	guess := 0
-	for k, n := range s.lengths {
-		if s.base+s.each*float64(n) < 0.97*float64(of.Memory) {
-			guess = k
-		}
-	}
-	ok, err := fits(guess)
-	for err == nil && ok && guess+1 < len(s.lengths) {
-		if ok, err = fits(guess + 1); ok {
-			guess++
-		}
-	}
-	if err == nil && !ok {
-		for ; guess >= 0; guess-- {
-			if ok, err = fits(guess); ok || err != nil {
-				break
-			}
-		}
-	}
-	if err != nil || guess < 0 {
-		return 0, train.PlanReport{}, err
-	}
-	r, err := planFor(s.dir, chip, "", s.lengths[guess], "auto")
-	return s.lengths[guess], r, err
-}
-
-// planFor plans a QLoRA run of rank 16 on all linear layers, one sequence of that many tokens a step.
-func planFor(dir, chip, vram string, tokens int, checkpointing string) (train.PlanReport, error) {
-	data := filepath.Join(dir, fmt.Sprintf("%d.jsonl", tokens))
-	ids := "[0" + strings.Repeat(",0", tokens-1) + "]"
-	if err := os.WriteFile(data, []byte(`{"input_ids":`+ids+`,"labels":`+ids+"}\n"), 0o600); err != nil {
-		return train.PlanReport{}, err
-	}
-	s := train.DefaultSpec()
-	stored := quant.Default()
-	s.BaseModel, s.Adapter, s.Quantization, s.Device, s.VRAM = dir, "qlora", &stored, "cuda", vram
-	s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules = 16, 16, []string{"all-linear"}
-	s.Dataset.Path, s.Dataset.Format, s.Dataset.MaxLength, s.Dataset.CacheDir = data, "tokenized", tokens, ""
-	s.Training.MaxSteps, s.Training.GradientCheckpointing = 1, checkpointing
-	of, err := graph.FindChip(chip)
-	if err != nil {
-		return train.PlanReport{}, err
-	}
-	return train.PlanFor(context.Background(), s, train.Env{}, of)
-}
-
-// layout is a mark for how the step is laid out.
-func layout(r train.PlanReport) string {
-	mark := map[string]string{"none": "n", "selective": "s", "full": "f", "offload": "o"}[r.Checkpointing]
-	for _, n := range r.Notes {
-		if strings.Contains(n, "rows at a time") {
-			mark += "r"
-		}
-	}
-	return mark
-}
-
 func billions(n int64) string {
-	if n < 1e9 {
+	if n < 9995e5 {
 		return fmt.Sprintf("%.0f M", float64(n)/1e6)
 	}
 	return fmt.Sprintf("%.1f B", float64(n)/1e9)

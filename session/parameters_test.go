@@ -1,0 +1,76 @@
+package session_test
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/session"
+)
+
+// TestActiveParameters: what the makers of mixtures of experts state in billions. Mistral AI counts the table of embeddings as
+// active; so does Qwen; OpenAI's model card of gpt-oss does not ("we count unembedding parameters towards active parameters, but
+// not embeddings").
+func TestActiveParameters(t *testing.T) {
+	data, err := os.ReadFile("../model/testdata/experts_releases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		Name   string
+		Config json.RawMessage
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	configs := map[string]string{}
+	for _, r := range all {
+		configs[r.Name] = string(r.Config)
+	}
+	small := configs["openai/gpt-oss-20b"]
+	configs["openai/gpt-oss-120b"] = strings.NewReplacer(`"num_hidden_layers": 24`, `"num_hidden_layers": 36`, `"num_local_experts": 32`, `"num_local_experts": 128`,
+		layerTypes(small), strings.Repeat(`"sliding_attention", "full_attention", `, 17)+`"sliding_attention", "full_attention"`).Replace(small)
+	for _, c := range []struct{ name, all, active, lessTable string }{ // billions; "" = not stated
+		{"mistralai/Mixtral-8x7B-Instruct-v0.1", "46.7", "12.9", ""},
+		{"Qwen/Qwen3-30B-A3B", "30.5", "3.3", ""},
+		{"Qwen/Qwen3-235B-A22B-Instruct-2507", "235", "22", ""},
+		{"Qwen/Qwen1.5-MoE-A2.7B", "14.3", "2.7", ""},
+		{"Qwen/Qwen2-57B-A14B", "57.4", "14.2", ""},
+		{"openai/gpt-oss-20b", "20.91", "", "3.61"},
+		{"openai/gpt-oss-120b", "116.83", "", "5.13"},
+	} {
+		config, err := families.ParseConfig([]byte(configs[c.name]))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		declared, err := session.DeclaredWeights(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := session.CountParameters(config, declared)
+		check := func(what string, got int64, want string) {
+			_, digits, _ := strings.Cut(want, ".")
+			unit := math.Pow10(-len(digits))
+			// Makers round, or cut off: Qwen's 3.353 is 3.3.
+			rounded, cut := math.Round(float64(got)/1e9/unit), math.Floor(float64(got)/1e9/unit)
+			if stated, _ := strconv.ParseFloat(want, 64); want != "" && math.Round(stated/unit) != rounded && math.Round(stated/unit) != cut {
+				t.Errorf("%s: %s %d, stated %s billions", c.name, what, got, want)
+			}
+		}
+		check("all", p.All, c.all)
+		check("active", p.Active, c.active)
+		check("active without embeddings", p.ActiveLessTable, c.lessTable)
+	}
+}
+
+// layerTypes is what a file of gpt-oss-20b has between the brackets of layer_types.
+func layerTypes(text string) string {
+	_, rest, _ := strings.Cut(text, `"layer_types": [`)
+	inner, _, _ := strings.Cut(rest, "]")
+	return inner
+}
