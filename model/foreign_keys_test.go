@@ -22,7 +22,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},
 		"full_attn_mod":           {"2", nil},
 		"interpolate_factor":      {"2", nil},
-		"num_local_experts":       {"8", []string{"mixtral", "qwen3_moe", "gpt_oss"}},
+		"num_local_experts":       {"8", []string{"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"}},
 		"rotary_pct":              {"0.25", nil},
 		"parallel_attn":           {"true", nil},
 		"mup_width_multiplier":    {"8.0", nil},

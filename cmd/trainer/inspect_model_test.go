@@ -76,7 +76,7 @@ func TestInspectExperts(t *testing.T) {
 		t.Errorf("%d parameters, %d active, %d without embeddings; want shared %d and experts of %d", m.Parameters, m.Active, m.ActiveLess, shared, expert)
 	}
 	code, out, errOut = trainer(t, dir, nil, "", "inspect", "model", ".", "--no-tensors")
-	if line := fmt.Sprintf("active      %d for a token, which 2 of 8 experts see; %d without the table of embeddings\n", m.Active, m.ActiveLess); code != 0 || !strings.Contains(out, line) {
+	if line := fmt.Sprintf("active      %d for a token, which goes through 2 of 8 experts; %d without the table of embeddings\n", m.Active, m.ActiveLess); code != 0 || !strings.Contains(out, line) {
 		t.Errorf("exit code %d, %s: %q is not in\n%s", code, errOut, line, out)
 	}
 }

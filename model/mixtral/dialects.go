@@ -48,7 +48,7 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	}
 	c.QKVBias = true
 	k.Bool("qkv_bias", &c.QKVBias)
-	if c.HeadDim*c.NumHeads != c.HiddenSize {
+	if c.HeadDim%2 == 0 && c.HeadDim*c.NumHeads != c.HiddenSize {
 		k.Fail("head_dim", "= %d times num_attention_heads %d is not hidden_size %d, which qwen2_moe asks for", c.HeadDim, c.NumHeads, c.HiddenSize)
 	}
 	c.Experts = 60
