@@ -203,13 +203,17 @@ func (c check) judge(f format, got, want [][]float64) Result {
 	share := -1.0
 	for i, l := range c.limits(f, want) {
 		e := relativeError(got[i], want[i])
-		if s := e / max(l.norm, 1e-30); s > share || e != e {
-			share, r.Error, r.Limit = s, e, l.norm
-		}
 		worst, at := largestError(got[i], want[i])
+		off, limit := e, l.norm
+		if math.IsInf(limit, 0) { // the numbers alone are held to a limit
+			off, limit = worst, l.element
+		}
+		if s := off / max(limit, 1e-30); s > share || e != e {
+			share, r.Error, r.Limit = s, off, limit
+		}
 		switch {
 		case !(e <= l.norm):
-			r.Error, r.Limit, r.Status = e, l.norm, StatusFail
+			r.Error, r.Limit, r.Status = min(e, math.MaxFloat64), l.norm, StatusFail // JSON has no infinity
 			r.Reason = fmt.Sprintf("output %d: error %.3g, limit %.3g; element %d of %d is %v, want %v", i, e, l.norm, at, len(want[i]), got[i][at], want[i][at])
 			return r
 		case !(worst <= l.element):

@@ -2,6 +2,7 @@ package selfcheck
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -29,6 +30,9 @@ func TestSelfCheckOfCPU(t *testing.T) {
 		}
 	}
 	t.Logf("%d checks", len(r.Checks))
+	if _, err := json.Marshal(r); err != nil {
+		t.Errorf("the report as JSON: %v", err)
+	}
 	if r.Passed != len(r.Checks) || r.Passed < 500 {
 		t.Errorf("%d of %d checks passed", r.Passed, len(r.Checks))
 	}
