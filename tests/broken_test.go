@@ -163,7 +163,7 @@ var broken = []struct {
 	{"an unknown architecture", train, func(w workplace) {
 		w.change("model/config.json", `"model_type": "llama"`, `"model_type": "gpt2"`)
 	}},
-	{"an activation that is not known", train, func(w workplace) { w.change("model/config.json", `"silu"`, `"gelu"`) }},
+	{"an activation that is not known", train, func(w workplace) { w.change("model/config.json", `"silu"`, `"quick_gelu"`) }},
 	{"an unknown key in config.json", train, func(w workplace) {
 		w.change("model/config.json", `"head_dim": 8`, `"head_dim": 8, "clip_qkv": 8`)
 	}},

@@ -58,15 +58,6 @@ func OpenAlgorithms(folder, gpuName, library string) (*Algorithms, error) {
 	return a, nil
 }
 
-// use returns the choice for a shape, nil where there is none yet.
-func (a *Algorithms) use(key string) []byte {
-	if a.used == nil {
-		a.used = map[string]bool{}
-	}
-	a.used[key] = true
-	return a.Choice[key]
-}
-
 // Digest is the SHA-256, in hexadecimal, over the shapes that were used so far and their algorithms.
 func (a *Algorithms) Digest() string {
 	h := sha256.New()

@@ -162,6 +162,15 @@ type PlannedGemm struct {
 	g         *C.gemm_t
 }
 
+// use returns the choice for a shape, nil where there is none yet.
+func (a *Algorithms) use(key string) []byte {
+	if a.used == nil {
+		a.used = map[string]bool{}
+	}
+	a.used[key] = true
+	return a.Choice[key]
+}
+
 // Plan chooses the algorithm for a shape on the current device, from chosen when it holds one, or by the library's
 // heuristics among those that repeat bit for bit, and notes it in chosen. workspace is the scratch memory in bytes
 // that Run will be given.
