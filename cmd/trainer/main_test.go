@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // of tests under nohup: the programs that they start would ignore it too
 	os.Exit(m.Run())
 }
 
