@@ -6,6 +6,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -184,6 +185,10 @@ func (s *search) parameters() (all, active int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	p := session.CountParameters(s.config, tensors)
+	known, err := quantised.Open(tensors, s.config.Quantization)
+	if err != nil {
+		return 0, 0, err
+	}
+	p := session.CountParameters(s.config, known)
 	return p.All, p.Active, nil
 }
