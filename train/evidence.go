@@ -71,8 +71,8 @@ func hashFiles(files map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// witness notes what a step had.
-func (r *recorder) witness(w *pendingWindow) {
+// noteEvidence keeps what a step had.
+func (r *recorder) noteEvidence(w *pendingWindow) {
 	p := &r.progress
 	if p.Batches == "" && w.Number > 1 { // resumed from a checkpoint of a program that kept none
 		return

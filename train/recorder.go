@@ -83,7 +83,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	nll, trained := n.Loss*float64(w.Trained), int64(w.Trained)
 	p.NLL, p.Trained, p.SinceNLL, p.SinceLog = p.NLL+nll, p.Trained+trained, p.SinceNLL+nll, p.SinceLog+trained
 	r.result.Losses = p.Losses
-	r.witness(w)
+	r.noteEvidence(w)
 
 	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
@@ -99,7 +99,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 // skip counts a step that is not finite and was left out.
 func (r *recorder) skip(w *pendingWindow) {
 	r.count(w)
-	r.witness(w)
+	r.noteEvidence(w)
 }
 
 // count notes a step's number and tokens.

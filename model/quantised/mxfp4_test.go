@@ -20,16 +20,7 @@ const (
 
 func released(t testing.TB, name string) source {
 	t.Helper()
-	f, err := weights.Open(golden.Path(t, "mxfp4/"+name+".safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	s := source{}
-	for _, name := range f.Names() {
-		s[name], _ = f.Tensor(name)
-	}
-	return s
+	return open(t, "mxfp4/"+name+".safetensors")
 }
 
 // TestMXFP4IsTransformersParameter: a stack of experts has the shape and the numbers of the parameter that transformers makes of it,

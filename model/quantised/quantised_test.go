@@ -30,7 +30,13 @@ func (s source) Tensor(name string) (weights.Tensor, bool) { t, ok := s[name]; r
 
 func folder(t testing.TB, name string) source {
 	t.Helper()
-	f, err := weights.Open(golden.Path(t, "prequantised/"+name+"/model.safetensors"))
+	return open(t, "prequantised/"+name+"/model.safetensors")
+}
+
+// open reads a golden's tensors.
+func open(t testing.TB, path string) source {
+	t.Helper()
+	f, err := weights.Open(golden.Path(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
