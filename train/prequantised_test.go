@@ -76,24 +76,26 @@ func TestTrainsOnQuantisedFolder(t *testing.T) {
 	want := mustStart(t, s, Env{})
 	trained := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	folder := storiesQuantised(t, false)
-	var q Spec
-	for what, edit := range map[string]func(s *Spec){
-		"qlora":       func(*Spec) {},
-		"lora":        func(s *Spec) { s.Adapter, s.Quantization = "lora", nil },
-		"dequantised": func(s *Spec) { s.Training.DequantisedWeights = "always" },
+	var q Spec // of the last run
+	for _, c := range []struct {
+		what string
+		edit func(s *Spec)
+	}{
+		{"lora", func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }},
+		{"dequantised", func(s *Spec) { s.Training.DequantisedWeights = "always" }},
+		{"qlora", func(*Spec) {}},
 	} {
 		q = s
 		q.BaseModel, q.OutputDir = folder, filepath.Join(t.TempDir(), "run")
-		edit(&q)
+		c.edit(&q)
 		got := mustStart(t, q, Env{})
-		if what != "dequantised" && got.HeldBytes != want.HeldBytes {
-			t.Errorf("%s: %d bytes held, %d for the original", what, got.HeldBytes, want.HeldBytes)
+		if c.what != "dequantised" && got.HeldBytes != want.HeldBytes {
+			t.Errorf("%s: %d bytes held, %d for the original", c.what, got.HeldBytes, want.HeldBytes)
 		}
 		if !bytes.Equal(golden.ReadFile(t, q.OutputDir, adapter.WeightsFile), trained) {
-			t.Errorf("%s: the adapter is another", what)
+			t.Errorf("%s: the adapter is another", c.what)
 		}
 	}
-	q.Adapter = "qlora"
 	beside, err := infer.Evaluate(ctx, q.Evaluation(q.OutputDir), session.Env{})
 	if err != nil {
 		t.Fatal(err)
