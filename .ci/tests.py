@@ -2,7 +2,7 @@
 
   tests.py packages   a line a package
   tests.py failed     what failing packages printed
-  tests.py names      the tests that failed, a line each
+  tests.py names      the packages that failed, each with its tests and the end of what they said
   tests.py skipped    skipped tests by reason, with their number
 """
 import re
@@ -23,6 +23,20 @@ def packages(lines):
             part = []
     if part:
         yield part
+
+
+def said(part, test):
+    """A panic's first lines, else the last that a failed test printed itself, or for "" the package's."""
+    own, name = [], ""
+    for line in part:
+        if m := NAME.match(line):
+            name = m.group(1)
+        elif m := RESULT.match(line):
+            name = m.group(2)
+        elif (name == test or not test) and line.strip() and not re.match(r"^(=== |ok|PASS$|FAIL$|FAIL\s|exit status )", line):
+            own.append(line.rstrip())
+    panic = next((i for i, x in enumerate(own) if x.startswith("panic: ")), max(0, len(own) - 12))
+    return own[panic:panic + 12]
 
 
 def skipped(lines):
@@ -52,9 +66,12 @@ def main():
         for part in packages(lines):
             where = END.match(part[-1])
             names = [m.group(2) for x in part if (m := RESULT.match(x)) and m.group(1) == "FAIL"]
-            if names or re.match(r"^(FAIL|panic)", part[-1]):
-                package = where.group(2).rsplit("tierlora/", 1)[-1] if where else "?"
-                print(f"failed: {package}: {' '.join(names) or 'no test of it (a panic, a build that failed)'}")
+            if not names and (not re.match(r"^(FAIL|panic)", part[-1]) or part == ["FAIL"]):  # go test ends with a line FAIL of its own
+                continue
+            package = where.group(2).rsplit("tierlora/", 1)[-1] if where else "?"
+            print(f"failed: {package}: {' '.join(names) or 'no test of it (a panic, a build that failed)'}")
+            for name in names or [""]:
+                print("\n".join("  " + x for x in said(part, name)))
     elif what == "skipped":
         passed = sum(1 for x in lines if (m := RESULT.match(x)) and m.group(1) == "PASS")
         reasons = {}
