@@ -16,6 +16,17 @@ import (
 var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"}, {Folder: "experts", Name: "gpt_oss_balanced"},
 	{Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}, mxfp4Model}
 
+// shifted is a row with add added to every id, modulo the vocabulary; and to every trained label.
+func shifted(row, label []int32, add, vocab int32) (ids, labels []int32) {
+	for i, id := range row {
+		ids, labels = append(ids, (id+add)%vocab), append(labels, label[i])
+		if label[i] >= 0 {
+			labels[i] = (label[i] + add) % vocab
+		}
+	}
+	return ids, labels
+}
+
 // offCurve trains a model's curve with add added to every id and gives how far the losses are from want in the mean, relative.
 func offCurve(t *testing.T, on graph.Machine, m golden.FamilyModel, add int32, want []float64) (mean float64) {
 	t.Helper()
@@ -34,14 +45,8 @@ func offCurve(t *testing.T, on graph.Machine, m golden.FamilyModel, add int32, w
 		var ids, labels []int32
 		for k := range rows.Batch {
 			row := (rows.Batch*step + k) % len(rows.Rows)
-			for i, id := range rows.Rows[row] {
-				id = (id + add) % vocab
-				ids = append(ids, id)
-				if rows.Labels[row][i] < 0 {
-					id = kernel.Untrained
-				}
-				labels = append(labels, id)
-			}
+			x, y := shifted(rows.Rows[row], rows.Labels[row], add, vocab)
+			ids, labels = append(ids, x...), append(labels, y...)
 		}
 		ts.set(t, "loss scale", 1/float64(ts.fill(t, ids, labels, T)))
 		for _, u := range ts.updates {

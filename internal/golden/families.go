@@ -35,6 +35,12 @@ type FamilyRuns struct {
 		GradientNF4 float64 `json:"gradient_nf4"`
 		Curve       float64 `json:"curve"`
 	} `json:"bf16"`
+	// Clear is, of mixtures of experts, a number to add to the rows' ids, modulo the vocabulary, with which every token's experts lead
+	// the next by as much as can be found: a precision finer than bf16 chooses the same experts as fp32.
+	Clear struct {
+		Floats Clear `json:"floats"`
+		NF4    Clear `json:"nf4"` // over weights in NF4
+	} `json:"clear"`
 	Draws []struct { // of mixtures of experts: the curve again, with a number added to every id, modulo the vocabulary
 		Add  int32     `json:"add"`
 		Loss []float64 `json:"loss"`
@@ -53,6 +59,12 @@ type FamilyCurve struct {
 	Rows     [][]int32 `json:"rows"`   // ids of the rows that the steps take in turn
 	Labels   [][]int32 `json:"labels"` // of the same
 	Batch    int       `json:"batch"`  // rows a step
+}
+
+// Clear is a draw and the least lead of a chosen expert's logit over the next in it.
+type Clear struct {
+	Add  int32   `json:"add"`
+	Lead float64 `json:"lead"`
 }
 
 // FamilyModels are the models that have runs.

@@ -156,6 +156,38 @@ def bf16_errors(model, adapter):
     return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
 
 
+def watch_leads(peft):
+    """A list that gets, of each router's next calls, the least lead of a token's last expert over the next: where one is within
+    rounding, another program may choose another expert."""
+    leads = []
+    for n, module in peft.named_modules():
+        if n.endswith(".gate"):
+            module.register_forward_hook(lambda _m, _x, y: leads.append(lead_of(y.detach(), peft.config.num_experts_per_tok)))
+        elif n.endswith(".router"):
+            module.register_forward_hook(lambda m, x, _y: leads.append(lead_of(torch.nn.functional.linear(
+                x[0].detach().reshape(-1, m.weight.shape[1]), m.weight, m.bias), peft.config.num_experts_per_tok)))
+    return leads
+
+
+def clear(m, adapter):
+    """Of all numbers that can be added to the rows' ids, the one with the largest least lead of an expert, over the weights as they
+    are and in NF4: rows on which a precision finer than bf16 gives every token the experts that fp32 does."""
+    from peft import PeftModel
+    found = {}
+    for what, base in (("floats", copy.deepcopy(m)), ("nf4", in_nf4(m))):
+        peft = PeftModel.from_pretrained(base, str(adapter)).eval()
+        leads, best = watch_leads(peft), (-1.0, 0)
+        for add in range(VOCAB):
+            leads.clear()
+            with torch.no_grad():
+                for x in rows(add)[0]:
+                    peft(input_ids=x[None], use_cache=False)
+            if min(leads) > best[0]:
+                best = min(leads), add
+        found[what] = {"add": best[1], "lead": best[0]}
+    return found
+
+
 def curve(m, adapter, lr, steps=20, batch=4, low=False, wide=False, add=0, packed=True):
     """AdamW with a rate that falls linearly, and clipping, from PEFT's adapter in a folder, over weights in NF4 where packed; low: in
     bf16, wide: in float64."""
@@ -168,13 +200,7 @@ def curve(m, adapter, lr, steps=20, batch=4, low=False, wide=False, add=0, packe
     opt = torch.optim.AdamW(params, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, foreach=False)
     ids, labels, _ = rows(add)
     c = {"loss": [], "grad_norm": [], "lr": [], "trained_tokens": [], "rows": ids.tolist(), "labels": labels.tolist(), "batch": batch}
-    leads = []  # of a token's last expert over the next: where one is within rounding, another program may choose another expert
-    for n, module in peft.named_modules():
-        if n.endswith(".gate"):
-            module.register_forward_hook(lambda _m, _x, y: leads.append(lead_of(y.detach(), peft.config.num_experts_per_tok)))
-        elif n.endswith(".router"):
-            module.register_forward_hook(lambda m, x, _y: leads.append(lead_of(torch.nn.functional.linear(
-                x[0].detach().reshape(-1, m.weight.shape[1]), m.weight, m.bias), peft.config.num_experts_per_tok)))
+    leads = watch_leads(peft)
     for step in range(steps):
         which = [(batch * step + k) % len(ids) for k in range(batch)]
         opt.param_groups[0]["lr"] = lr * (1 - step / steps)
@@ -237,6 +263,7 @@ def main():
         if "target_parameters" in lora:
             runs["curve_of_floats"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr, packed=False)
         runs["draws"], off = draws(m, out / (name + ".lora"), lr)
+        runs["clear"] = clear(m, out / (name + ".lora"))
         over = bf16_errors(in_nf4(m), out / (name + ".lora"))["gradient"]
         runs["bf16"] = bf16_errors(m, out / (name + ".lora")) | {"curve": off, "gradient_nf4": over}
         print(name, "bf16", runs["bf16"])

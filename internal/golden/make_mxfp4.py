@@ -100,6 +100,7 @@ def runs(out, name, m):
     make_families.gradients(out, name, copy.deepcopy(m), dict(target_modules="all-linear", r=2, lora_alpha=4))
     r["curve"] = make_experts.curve(copy.deepcopy(m), lora, 1e-2)
     r["draws"], off = make_experts.draws(m, lora, 1e-2)
+    r["clear"] = make_experts.clear(m, lora)
     r["bf16"] = make_experts.bf16_errors(m, lora) | {"curve": off,
                                                      "gradient_nf4": make_experts.bf16_errors(make_experts.in_nf4(m), lora)["gradient"]}
     print(name, "bf16", r["bf16"], "mean NLL", r["mean_nll"], "lead", r["lead"], "losses", r["curve"]["loss"][0], r["curve"]["loss"][-1],

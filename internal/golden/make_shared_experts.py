@@ -48,6 +48,7 @@ def main():
     runs["curve"] = make_experts.curve(copy.deepcopy(m), folder, lr)
     low = make_experts.curve(copy.deepcopy(m), folder, lr, low=True)["loss"]
     off = [abs(a - b) / b for a, b in zip(low, runs["curve"]["loss"])]
+    runs["clear"] = make_experts.clear(m, folder)
     over = make_experts.bf16_errors(make_experts.in_nf4(m), folder)["gradient"]
     runs["bf16"] = make_experts.bf16_errors(m, folder) | {"curve": sum(off) / len(off), "gradient_nf4": over}
     print("mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1],
