@@ -231,8 +231,18 @@ func (f *forms) expertForms(tokens int) {
 		x, y, w := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K))
 		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0))),
 			f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
+		forms := []timed{form}
+		if f.d.SM() == 90 && p.N > 64 && p.K > 32 {
+			h := f.expertHopper(p.transB, S, p.N, p.K, e.E, x, w)
+			form.name += ", wgmma"
+			form.took = f.time(f.launch(h.Geometry, y, h.a, h.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
+			forms = append(forms, form)
+		}
 		f.reset()
-		f.row(form, f.dense(S, p.N, p.K))
+		dense := f.dense(S, p.N, p.K)
+		for _, form := range forms {
+			f.row(form, dense)
+		}
 	}
 	for _, p := range []struct {
 		what string

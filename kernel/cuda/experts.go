@@ -1,5 +1,7 @@
 package cuda
 
+import "fmt"
+
 // warps is the geometry of kernels of which a warp takes a row: warps rows a block, with shared bytes each.
 func warps(stem, entry string, rows, warps, shared int) Geometry {
 	return Geometry{stem, entry, [3]int{max(1, ceil(rows, warps)), 1, 1}, [3]int{32 * warps, 1, 1}, warps * shared}
@@ -54,6 +56,19 @@ func ExpertGemm(transB bool, S, N, E int) Geometry {
 		size, bm, bn = "small", 64, 64
 	}
 	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + size, [3]int{ceil(N, bn), expertTiles(S, E, bm), 1}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
+}
+
+// ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, innermost first; those
+// of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes.
+func ExpertHopper(transB bool, S, N, K, E int) (g Geometry, boxX [2]int, boxW [3]int) {
+	rows := expertTiles(S, E, 128)
+	t := hopperTile(rows, N, K, 1, gemmTiles[:3])
+	boxW = [3]int{64, 64, 1}
+	if transB {
+		boxW[1] = t.bn
+	}
+	return Geometry{"expert_hopper", fmt.Sprintf("expert_hopper_%s_%d", rowsLayout(transB), t.bn), [3]int{ceil(N, t.bn), rows, 1}, [3]int{384, 1, 1}, t.shared()},
+		[2]int{64, 128}, boxW
 }
 
 // expertTiles is how many tiles of rows S rows of E experts have at most.

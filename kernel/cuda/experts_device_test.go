@@ -119,6 +119,91 @@ func TestExperts(t *testing.T) {
 	}
 }
 
+// expertHopper describes x [S,K] and w [E][N,K] (transB) or [E][K,N] to the wgmma kernel.
+func (r *harness) expertHopper(transB bool, S, N, K, E int, x, w gpu.Ptr) hopperGemm {
+	r.t.Helper()
+	g, boxX, boxW := ExpertHopper(transB, S, N, K, E)
+	inner, rows := N, K
+	if transB {
+		inner, rows = K, N
+	}
+	a, err := gpu.NewTensorMap(x, []int64{int64(K), int64(S)}, []int64{int64(2 * K)}, boxX[:], 128)
+	r.ok(err)
+	b, err := gpu.NewTensorMap(w, []int64{int64(inner), int64(rows), int64(E)}, []int64{int64(2 * inner), int64(2 * inner * rows)}, boxW[:], 128)
+	r.ok(err)
+	return hopperGemm{g, a, b}
+}
+
+// TestExpertHopper multiplies rows of experts that have none, one, a tile, and several, by wgmma, between guards, and compares with
+// float64; where weights beyond an expert's are not finite, nothing of them may reach its rows.
+func TestExpertHopper(t *testing.T) {
+	if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
+		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
+	}
+	r := newHarness(t, 256<<20)
+	for _, c := range []struct {
+		rows []int
+		N, K int
+	}{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328}} {
+		S, E := 0, len(c.rows)
+		starts := []int32{0}
+		for _, n := range c.rows {
+			S += n
+			starts = append(starts, int32(S))
+		}
+		for _, transB := range []bool{false, true} {
+			for _, beta := range []float32{0, 0.5} {
+				var x, w, y0 []float64
+				out := r.repeat(func() [][]byte {
+					var xs, ws, ys []uint16
+					xs, x = r.random(S*c.K, 1)
+					ws, w = r.random(E*c.N*c.K, 1)
+					ys, y0 = r.random(S*c.N, 1)
+					X, W, Y := in(r, "x", xs), in(r, "w", ws), in(r, "y", ys)
+					h := r.expertHopper(transB, S, c.N, c.K, E, X, W)
+					r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
+					return [][]byte{get[byte](r, Y, 2*S*c.N)}
+				})
+				y := make([]float64, S*c.N)
+				for e := range E {
+					for m := int(starts[e]); m < int(starts[e+1]); m++ {
+						for n := range c.N {
+							sum := 0.0
+							for k := range c.K {
+								at := k*c.N + n
+								if transB {
+									at = n*c.K + k
+								}
+								sum += x[m*c.K+k] * w[e*c.N*c.K+at]
+							}
+							y[m*c.N+n] = 0.25*sum + float64(beta)*y0[m*c.N+n]
+						}
+					}
+				}
+				nearBF16(t, fmt.Sprintf("rows %v, %d columns of %d, transposed %t, beta %v", c.rows, c.N, c.K, transB, beta), bfFloats(out[0]), y)
+			}
+		}
+	}
+	E, S, N, K := 2, 300, 136, 72 // neither fills its boxes
+	for _, transB := range []bool{false, true} {
+		xs, _ := r.random(S*K, 1)
+		ws, _ := r.random(E*N*K, 1)
+		for i := N * K; i < len(ws); i++ {
+			ws[i] = 0x7fc0 // NaN
+		}
+		X, W, Y := in(r, "x", xs), in(r, "w", ws), r.out("y", int64(2*S*N))
+		h := r.expertHopper(transB, S, N, K, E, X, W)
+		r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", []int32{0, 150, int32(S)}), i32(E), i32(N), i32(K), float32(1), float32(0))
+		for i, v := range bfFloats(get[byte](r, Y, 2*150*N)) {
+			if math.IsNaN(v) {
+				t.Fatalf("transposed %t: element %d of the first expert's rows is NaN", transB, i)
+			}
+		}
+		r.checkGuards()
+		r.reset()
+	}
+}
+
 // TestExpertsMXFP4 dequantises every code with every scale between guards, in all types, and compares with the numbers rounded once.
 func TestExpertsMXFP4(t *testing.T) {
 	const scales, n = 253, 32 * 253

@@ -59,7 +59,7 @@ func divide(tiles, K, least int) int {
 // GemmHopper is Gemm for compute capability 9.0, whose kernels take A and B as tensor maps: boxA and boxB are the boxes,
 // innermost first. Rows of A, B and their addresses must be multiples of 16 bytes.
 func GemmHopper(layout GemmLayout, M, N, K, parts int) (g Geometry, boxA, boxB [2]int) {
-	return gemmHopper(layout, M, N, parts, hopperTile(M, N, K, parts))
+	return gemmHopper(layout, M, N, parts, hopperTile(ceil(M, 128), N, K, parts, gemmTiles))
 }
 
 func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, boxA, boxB [2]int) {
@@ -70,9 +70,8 @@ func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, box
 	if layout == NT {
 		boxB = [2]int{64, t.bn}
 	}
-	stage := (128 + t.bn) * 64 * 2
 	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, t.bn), [3]int{ceil(M, 128) * ceil(N, t.bn), 1, max(1, parts)},
-		[3]int{384, 1, 1}, stage*(gemmStageBytes/stage) + 1024}, boxA, boxB
+		[3]int{384, 1, 1}, t.shared()}, boxA, boxB
 }
 
 // gemmStageBytes is the shared memory that the stages of gemm_hopper.cu share.
@@ -81,15 +80,21 @@ const gemmStageBytes = 200 << 10
 // gemmTile is a tile of a GEMM by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
 type gemmTile struct{ bn, step int }
 
+// shared is the memory of the tile's stages.
+func (t gemmTile) shared() int {
+	stage := (128 + t.bn) * 64 * 2
+	return stage*(gemmStageBytes/stage) + 1024
+}
+
 var gemmTiles = []gemmTile{{256, 100}, {192, 77}, {128, 54}, {64, 35}}
 
 // hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's multiplications cost more a column,
-// and each takes time to start and to be stored.
-func hopperTile(M, N, K, parts int) gemmTile {
+// and each takes time to start and to be stored. There are that many tiles of rows.
+func hopperTile(rows, N, K, parts int, tiles []gemmTile) gemmTile {
 	var best gemmTile
 	least := 0
-	for _, t := range gemmTiles {
-		steps, n := ceil(ceil(K, 64), max(1, parts)), ceil(M, 128)*ceil(N, t.bn)*max(1, parts)
+	for _, t := range tiles {
+		steps, n := ceil(ceil(K, 64), max(1, parts)), rows*ceil(N, t.bn)*max(1, parts)
 		if time := ceil(n, multiprocessors) * (steps*t.step + 100 + t.bn); best.bn == 0 || time < least {
 			best, least = t, time
 		}

@@ -9,8 +9,7 @@
 //                 them, and of each 8 columns 2 (l%4) and the next: BN/2 fp32 accumulators a thread
 // Accumulation fp32. FLOPs 2 M N K. Goal: 80 % of cuBLASLt at M >= 2048.
 // Elements: bf16, f16.
-#include "gemm.cuh"
-#include "hopper.cuh"
+#include "gemm_hopper.cuh"
 
 template <int TA, int TB, int BN>
 __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M, int N, int K, int64_t ldd, float alpha, float beta, int f32) {
@@ -19,69 +18,28 @@ __device__ void gemm(void *out, const TensorMap *ma, const TensorMap *mb, int M,
         prefetch_map(ma);
         prefetch_map(mb);
     }
-    constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = 204800 / STAGE;
+    using Tile = Stages<TA, TB, BN>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ __align__(8) uint64_t bars[2 * STAGES];
-    uint32_t base = (smem(shared) + 1023) & ~1023u, full = smem(bars), empty = full + 8 * STAGES;
+    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES];
     int row0, col0;
-    tile_of<BM, BN>(blockIdx.x, M, N, row0, col0);
-    int per = ((K + BK - 1) / BK + gridDim.z - 1) / gridDim.z, t0 = blockIdx.z * per, steps = max(0, min((K + BK - 1) / BK - t0, per));
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < STAGES; s++) {
-            barrier_init(full + 8 * s, 1);
-            barrier_init(empty + 8 * s, 2);
-        }
-        barrier_fence();
-    }
-    __syncthreads();
+    tile_of<128, BN>(blockIdx.x, M, N, row0, col0);
+    int all = (K + 63) / 64, per = (all + gridDim.z - 1) / gridDim.z, t0 = blockIdx.z * per, steps = max(0, min(all - t0, per));
+    Tile tile(shared, bars);
     if (threadIdx.x < 128) {
         registers_down<40>();
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < steps; i++) {
-                int s = i % STAGES, k = (t0 + i) * BK;
-                uint32_t a = base + s * STAGE, b = a + SIZE_A, bar = full + 8 * s;
-                if (i >= STAGES) barrier_wait(empty + 8 * s, (i / STAGES - 1) & 1);
-                barrier_expect(bar, STAGE);
-                if (TA) {
-                    for (int j = 0; j < BM / 64; j++) copy_box(a + j * 8192, ma, bar, row0 + j * 64, k);
-                } else {
-                    copy_box(a, ma, bar, k, row0);
-                }
-                if (TB) {
-                    for (int j = 0; j < BN / 64; j++) copy_box(b + j * 8192, mb, bar, col0 + j * 64, k);
-                } else {
-                    copy_box(b, mb, bar, k, col0);
-                }
-            }
-        }
+        if (threadIdx.x == 0) tile.fill(ma, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mb, bar, c0, c1); }, row0, col0, t0, steps);
         return;
     }
     registers_up<232>();
-    int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x & 31;
+    int wg = threadIdx.x / 128 - 1;
     float acc[BN / 2];
-#pragma unroll
-    for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
-    for (int i = 0; i < steps; i++) {
-        int s = i % STAGES;
-        uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
-        barrier_wait(full + 8 * s, i / STAGES & 1);
-        hold(acc);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 4; k++) Wgmma<BN, TA, TB, 0>::shared(acc, operand(a + k * (TA ? 2048 : 32), 8192), operand(b + k * (TB ? 2048 : 32), 8192));
-        wgmma_commit();
-        hold(acc);
-        wgmma_wait<1>();   // the GEMMs of the stage before are done with it
-        if (i > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
-    }
-    wgmma_wait<0>();
-    hold(acc);
+    tile.multiply(acc, wg, steps);
     bool parts = gridDim.z > 1;
     float *o32 = (float *)out + (parts ? (int64_t)blockIdx.z * M * N : 0);
     if (parts) ldd = N, beta = 0.f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int r = row0 + wg * 64 + warp * 16 + h * 8 + lane / 4;
+        int r = row0 + Tile::row(wg, h);
         if (r >= M) continue;
         store_row<BN / 8>(o32, (elem *)out, parts || f32, beta, r * ldd, col0, N, [&](int j, int e) { return alpha * acc[4 * j + 2 * h + e]; });
     }

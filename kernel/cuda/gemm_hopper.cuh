@@ -1,0 +1,71 @@
+// gemm_hopper.cuh: what a block of 3 warpgroups does for a tile of 128 x BN of a GEMM on compute capability 9.0, as gemm_hopper.cu says:
+// stages of 64 inner values in shared memory, filled by one thread, multiplied by two warpgroups.
+#pragma once
+#include "gemm.cuh"
+#include "hopper.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <int TA, int TB, int BN>
+struct Stages {
+    static constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = 204800 / STAGE;
+    uint32_t base, full, empty;
+
+    // All threads call it; bars is the block's, of 2 STAGES.
+    __device__ __forceinline__ Stages(uint8_t *shared, uint64_t *bars) : base((smem(shared) + 1023) & ~1023u), full(smem(bars)), empty(full + 8 * STAGES) {
+        if (threadIdx.x == 0) {
+            for (int s = 0; s < STAGES; s++) {
+                barrier_init(full + 8 * s, 1);
+                barrier_init(empty + 8 * s, 2);
+            }
+            barrier_fence();
+        }
+        __syncthreads();
+    }
+
+    // Thread 0 of the first warpgroup fills `steps` stages from inner value 64 first on, with A's rows from row0 on and B's columns from
+    // col0 on; copy_b(to, barrier, c0, c1) brings a box of B.
+    template <class CopyB>
+    __device__ __forceinline__ void fill(const TensorMap *ma, CopyB copy_b, int row0, int col0, int first, int steps) {
+        for (int i = 0; i < steps; i++) {
+            int s = i % STAGES, k = (first + i) * BK;
+            uint32_t a = base + s * STAGE, b = a + SIZE_A, bar = full + 8 * s;
+            if (i >= STAGES) barrier_wait(empty + 8 * s, (i / STAGES - 1) & 1);
+            barrier_expect(bar, STAGE);
+            if (TA) {
+                for (int j = 0; j < BM / 64; j++) copy_box(a + j * 8192, ma, bar, row0 + j * 64, k);
+            } else {
+                copy_box(a, ma, bar, k, row0);
+            }
+            if (TB) {
+                for (int j = 0; j < BN / 64; j++) copy_b(b + j * 8192, bar, col0 + j * 64, k);
+            } else {
+                copy_b(b, bar, k, col0);
+            }
+        }
+    }
+
+    // Warpgroup wg of the two multiplies its 64 rows: element e of this lane's pair of the j-th eight columns of row(wg, h) is
+    // acc[4 j + 2 h + e].
+    __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int wg, int steps) {
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
+        for (int i = 0; i < steps; i++) {
+            int s = i % STAGES;
+            uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
+            barrier_wait(full + 8 * s, i / STAGES & 1);
+            hold(acc);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4; k++) Wgmma<BN, TA, TB, 0>::shared(acc, operand(a + k * (TA ? 2048 : 32), 8192), operand(b + k * (TB ? 2048 : 32), 8192));
+            wgmma_commit();
+            hold(acc);
+            wgmma_wait<1>();   // the GEMMs of the stage before are done with it
+            if (i > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
+        }
+        wgmma_wait<0>();
+        hold(acc);
+    }
+
+    static __device__ __forceinline__ int row(int wg, int h) { return wg * 64 + threadIdx.x / 32 % 4 * 16 + h * 8 + (threadIdx.x & 31) / 4; }
+};
+#endif
