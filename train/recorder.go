@@ -25,6 +25,7 @@ type recorder struct {
 	result    Result
 	scale     float64 // of the loss, in the step on its way; 0 without loss scaling
 	precision fmt.Stringer
+	names     func(norms []float64) []TensorNorm
 	began     time.Time
 	tokens    int64 // since began
 	samples   int64
@@ -85,10 +86,15 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	r.result.Losses = p.Losses
 	r.noteEvidence(w)
 
+	clippedNorm := clipped(n.Norm, r.config.MaxGradNorm)
+	if overflowed {
+		clippedNorm = 0 // nothing of it went into the update
+	}
 	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
+		GradNormClipped: clippedNorm, TensorNorms: r.names(n.Norms),
 		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
-		info.Logged = r.line(info, overflowed)
+		info.Logged = r.line(info)
 		if err := r.keep(*info.Logged); err != nil {
 			return err
 		}
@@ -116,15 +122,11 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 }
 
 // line is the line of metrics.jsonl about the steps since the last one.
-func (r *recorder) line(s StepInfo, overflowed bool) *StepMetrics {
+func (r *recorder) line(s StepInfo) *StepMetrics {
 	p := &r.progress
-	clippedNorm := clipped(s.GradNorm, r.config.MaxGradNorm)
-	if overflowed {
-		clippedNorm = 0 // nothing of it went into the update
-	}
 	p.SinceNLL, p.SinceLog = 0, 0
 	return &StepMetrics{
-		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: clippedNorm,
+		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond,
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped),
