@@ -20,10 +20,11 @@ type Pipeline struct {
 	plans      []budgetRun  // ascending
 	batch      *session.Batch
 	data       objective.Filler
-	optimizer  [][]float32  // of each update
-	read       graph.Reader // of a step's numbers
-	readEach   graph.Reader // of the norms of its tensors; nil = the plan has none
-	asked      [2]bool      // for them, of the steps in done
+	optimizer  [][]float32         // of each update
+	read       graph.Reader        // of a step's numbers
+	readEach   graph.Reader        // of the norms of its tensors; nil = the plan has none
+	asked      [2]bool             // for them, of the steps in done
+	round      func(kernel.Tensor) // on a CPU, shown what each call computes; nil = nobody
 	accumulate int
 	seed       uint64
 	async      bool         // work goes on after it is queued
@@ -158,6 +159,9 @@ func (p *Pipeline) Gradients(w Window) error {
 			return err
 		}
 		run := p.runOf(b)
+		if p.round != nil {
+			return p.eachCall(run.(*graph.Run))
+		}
 		if p.accumulate == 1 {
 			return run.Run(wholeGradients...)
 		}
@@ -166,6 +170,14 @@ func (p *Pipeline) Gradients(w Window) error {
 		}
 	}
 	return p.run.Run(lastOfWindow...)
+}
+
+// eachCall is a step's gradients call by call, of which round sees the first outputs: the others are statistics.
+func (p *Pipeline) eachCall(run *graph.Run) error {
+	for _, s := range []string{segmentBegin, segmentMicro} {
+		run.Each(s, func(_ string, out []kernel.Tensor) { p.round(out[0]) })
+	}
+	return nil
 }
 
 // Update queues clipping and the optimizer, and the reading of the step's numbers. A step whose loss or norm is not
