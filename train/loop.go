@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tierlora/tierlora/dataset"
 )
@@ -112,9 +113,11 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 		w.Number++
 	}
 	var err error
+	began := time.Now()
 	if w.Batches, w.Trained, err = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps); err != nil {
 		return w, err
 	}
+	r.recorder.data.add(time.Since(began))
 	w.epoch = r.loader.Progress()
 	w.LR = r.schedule(w.Number - 1)
 	every := r.spec.Training.GradNormSteps

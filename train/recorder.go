@@ -30,6 +30,7 @@ type recorder struct {
 	tokens    int64 // since began
 	samples   int64
 	clock     stepClock
+	data      dataClock
 }
 
 // cursor is what a checkpoint keeps besides tensors and the fields of checkpoint.State.
@@ -127,7 +128,7 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 	p.SinceNLL, p.SinceLog = 0, 0
 	return &StepMetrics{
 		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
-		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond,
+		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond, DataMs: r.data.line(),
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped),
 	}
@@ -157,12 +158,16 @@ func (r *recorder) keep(line any) error {
 func (r *recorder) endLine() *EndMetrics {
 	took := r.result.Duration.Seconds()
 	return &EndMetrics{Step: r.step(), Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took,
-		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took}
+		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took, DataSeconds: r.data.total()}
 }
 
 // sum puts the run so far into the result.
 func (r *recorder) sum() {
 	p := r.progress
+	if len(r.data.ms) > 0 {
+		ms := median(r.data.ms)
+		r.result.DataMs = &ms
+	}
 	if !r.began.IsZero() {
 		r.result.Duration = time.Since(r.began)
 	}

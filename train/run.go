@@ -189,6 +189,11 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
 	r.recorder.sum()
+	if res := r.result; res.StepMs != nil && res.DataMs != nil {
+		if slow := slowData(*res.DataMs, res.StepMs.Median, len(r.recorder.data.ms), r.async, r.data.Streaming()); slow != "" {
+			r.env.Logf("%s", slow)
+		}
+	}
 	files, err := r.saver.adapterFiles()
 	if err != nil {
 		return err
