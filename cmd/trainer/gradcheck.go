@@ -114,6 +114,15 @@ func printGradcheck(c *console, r train.GradCheckReport, show int) error {
 	if more := len(r.Tensors) - len(tensors); more > 0 {
 		fmt.Fprintf(w, "(the worst %d of %d tensors; --show 0 prints all)\n", len(tensors), len(r.Tensors))
 	}
+	none := 0
+	for _, t := range r.Tensors {
+		if t.Norm == 0 {
+			none++
+		}
+	}
+	if none > 0 {
+		fmt.Fprintf(w, "(%d of %d tensors have no gradient here, in float64 either; --show 0 names them)\n", none, len(r.Tensors))
+	}
 	verdict := "all within their limits"
 	if !r.OK {
 		verdict = fmt.Sprintf("%d of %d BEYOND THEIR LIMITS", r.Failed, len(r.Tensors))
