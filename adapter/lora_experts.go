@@ -108,6 +108,18 @@ func (t *Trained) Numbers() (all int64) {
 	return all
 }
 
+// AlwaysUsed are the trained tensors, as the plan names them, that every batch uses: all but stacks in which only some
+// experts are adapted, which no token may choose.
+func (t *Trained) AlwaysUsed() []string {
+	var names []string
+	for _, v := range t.Params {
+		if !slices.ContainsFunc(t.members[v.Name], func(m member) bool { return m.Name == "" }) {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
 // each calls see for every tensor of PEFT's: where its n numbers lie, from which element on, and its name and shape.
 func (t *Trained) each(see func(v *nn.Value, from, n int, p member)) {
 	for _, v := range t.Params {

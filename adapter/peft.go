@@ -24,6 +24,9 @@ const (
 	maxConfig  = 1 << 20
 )
 
+// PEFTName is the name of a trained tensor in PEFT's files.
+func PEFTName(name string) string { return peftPrefix + name }
+
 // Codec is a method's share of PEFT's adapter folder. Tensors carry PEFT's names from the start, so only
 // adapter_config.json differs between methods.
 type Codec struct {

@@ -205,6 +205,9 @@ func TestBuiltInData(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + report.String())
+	if report.Duplicates != 0 {
+		t.Errorf("%d rows repeat others", report.Duplicates)
+	}
 	if report.Rows != 300 || set.Train.Len()+set.Val.Len() != report.Kept || report.Kept+report.DroppedRows() != 300 {
 		t.Errorf("%d train, %d val\n%v", set.Train.Len(), set.Val.Len(), report)
 	}

@@ -61,6 +61,8 @@ type Store interface {
 	Tensor(name string) (kernel.Tensor, error)
 	Put(names ...string) error
 	Get(names ...string) error
+	// Forget gives back the host memory of State that will not be looked at again soon; Tensor and Get take it anew.
+	Forget(names ...string)
 	Bytes() Bytes
 	Close() error
 }
@@ -179,6 +181,9 @@ func (m *Memory) Put(...string) error { return nil }
 
 // Get does nothing: the tensors are the memory.
 func (m *Memory) Get(...string) error { return nil }
+
+// Forget does nothing: the tensors are the memory.
+func (m *Memory) Forget(...string) {}
 
 // Close does nothing: the memory goes with the last reference to it.
 func (m *Memory) Close() error { return nil }

@@ -250,6 +250,17 @@ func (s *deviceStore) Get(names ...string) error {
 	return nil
 }
 
+// Forget drops host views of State.
+func (s *deviceStore) Forget(names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if s.layout.kind[name] == State {
+			delete(s.host, name)
+		}
+	}
+}
+
 // Numbers stored in 16 bits.
 var (
 	round16 = map[kernel.DType]func(float32) uint16{kernel.BF16: kernel.ToBF16, kernel.F16: kernel.ToF16}

@@ -4,6 +4,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 )
 
 // Batch is where the host writes a micro-batch: what every network reads, and what an objective or an optimizer adds.
@@ -13,6 +14,13 @@ type Batch struct {
 	prefix             string
 	names              []string
 	counter            []int32 // nil without dropout
+	wide               []wide
+}
+
+// wide is a value that a plan in float64 reads, and what the host writes for it.
+type wide struct {
+	to   []float64
+	from []float32
 }
 
 // BindBatch finds a plan's data in its memory, by the names that Declare gave.
@@ -47,13 +55,17 @@ func (b *Batch) Int32s(name string) ([]int32, error) {
 	return t.I32(), nil
 }
 
-// Float32s is Int32s for real numbers.
+// Float32s is Int32s for real numbers; a plan in float64 reads the same numbers.
 func (b *Batch) Float32s(name string) ([]float32, error) {
 	t, err := b.store.Tensor(b.prefix + name)
 	if err != nil {
 		return nil, err
 	}
 	b.names = append(b.names, b.prefix+name)
+	if t.DType == kernel.F64 {
+		b.wide = append(b.wide, wide{t.F64(), make([]float32, t.Elems())})
+		return b.wide[len(b.wide)-1].from, nil
+	}
 	return t.F32(), nil
 }
 
@@ -65,7 +77,14 @@ func (b *Batch) Fill(from dataset.Batch) {
 }
 
 // Put sends what was written to the machine.
-func (b *Batch) Put() error { return b.store.Put(b.names...) }
+func (b *Batch) Put() error {
+	for _, w := range b.wide {
+		for i, x := range w.from {
+			w.to[i] = float64(x)
+		}
+	}
+	return b.store.Put(b.names...)
+}
 
 // SetDropout makes dropout masks a function of seed, step and micro-batch.
 func (b *Batch) SetDropout(seed uint64, step, micro int) {

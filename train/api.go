@@ -29,7 +29,8 @@ type Result struct {
 	Duration   time.Duration `json:"duration_ns"`
 	HeldBytes  int64         `json:"held_bytes"` // memory of the plan
 	StepMs     *StepTimes    `json:"step_ms,omitempty"`
-	Expect     []Judged      `json:"expect,omitempty"` // of a run that did all its steps
+	DataMs     *float64      `json:"data_ms,omitempty"` // median of the host's time for a step's batches
+	Expect     []Judged      `json:"expect,omitempty"`  // of a run that did all its steps
 	AdapterDir string        `json:"adapter_dir"`
 	Checkpoint string        `json:"checkpoint,omitempty"` // newest one
 	// Stopped: the user interrupted the run after Steps steps; Checkpoint continues it.

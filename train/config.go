@@ -84,6 +84,12 @@ type Config struct {
 	SaveTotalLimit int `mapstructure:"save_total_limit" yaml:"save_total_limit"`
 	// LoggingSteps is the number of optimizer steps between lines of metrics.jsonl and of the terminal.
 	LoggingSteps int `mapstructure:"logging_steps" yaml:"logging_steps"`
+	// GradNormSteps is the number of optimizer steps between lines of grad_norms.jsonl, which have the norm of each
+	// trained tensor's gradient before clipping; 0 writes none.
+	GradNormSteps int `mapstructure:"grad_norm_steps" yaml:"grad_norm_steps"`
+	// AllowZeroGradients lets a run go on in which a trained tensor had no gradient in the first three steps, with a
+	// warning in place of the error.
+	AllowZeroGradients bool `mapstructure:"allow_zero_gradients" yaml:"allow_zero_gradients"`
 	// ReportTo is what else is written of the run besides metrics.jsonl.
 	ReportTo []string `mapstructure:"report_to" yaml:"report_to,omitempty"`
 	// Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path
@@ -135,6 +141,7 @@ func (c Config) Validate() []error {
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)
+	atLeast("grad_norm_steps", c.GradNormSteps, 0)
 	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
 		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}

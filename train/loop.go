@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tierlora/tierlora/dataset"
 )
@@ -59,8 +60,12 @@ func (r *running) finishStep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	updates := r.recorder.progress.Optimizer
 	if err = r.recorder.record(w, numbers); errors.Is(err, ErrNotFinite) {
 		err = r.notFinite(ctx, w, err)
+	}
+	if err == nil && r.recorder.progress.Optimizer > updates {
+		err = r.zeroGradient(r.watch.look())
 	}
 	if err != nil {
 		return err
@@ -81,6 +86,18 @@ func (r *running) finishStep(ctx context.Context) error {
 	return err
 }
 
+// zeroGradient ends a run that trains less than it was asked to, or warns of it once where that is allowed.
+func (r *running) zeroGradient(err error) error {
+	if !errors.Is(err, ErrZeroGradient) {
+		return err
+	}
+	if r.spec.Training.AllowZeroGradients {
+		r.env.Logf("warning: %v", err)
+		return nil
+	}
+	return fmt.Errorf("step %d: %w", r.recorder.step(), err)
+}
+
 // pendingWindow is a step on its way: what the host knows before the device has its numbers.
 type pendingWindow struct {
 	Window
@@ -96,11 +113,15 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 		w.Number++
 	}
 	var err error
+	began := time.Now()
 	if w.Batches, w.Trained, err = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps); err != nil {
 		return w, err
 	}
+	r.recorder.data.add(time.Since(began))
 	w.epoch = r.loader.Progress()
 	w.LR = r.schedule(w.Number - 1)
+	every := r.spec.Training.GradNormSteps
+	w.Norms = every > 0 && w.Number%every == 0
 	return w, nil
 }
 
@@ -126,7 +147,7 @@ func (r *running) unread(ctx context.Context, data dataset.State, err error) err
 // waitsFor tells whether nothing may be queued behind a step before its numbers are known. On a CPU nothing can be: the
 // work is done by then.
 func (r *running) waitsFor(step int) bool {
-	return !r.async || step == r.total || r.evaluatesAfter(step) || r.savesAfter(step)
+	return !r.async || r.watch.waits() || step == r.total || r.evaluatesAfter(step) || r.savesAfter(step)
 }
 
 func (r *running) evaluatesAfter(step int) bool {

@@ -25,6 +25,8 @@ type StepMetrics struct {
 	LearningRate    float64 `json:"learning_rate"`
 	TokensSeen      int64   `json:"num_input_tokens_seen"`
 	TokensPerSecond float64 `json:"tokens/train_per_sec_per_gpu"`
+	// DataMs is the host's time for a step's batches, the mean since the last line. A GPU computes meanwhile.
+	DataMs          float64 `json:"data_ms"`
 	TokensTotal     int64   `json:"tokens/total"`
 	TokensTrainable int64   `json:"tokens/trainable"`
 	MemoryGiB       float64 `json:"memory/max_allocated (GiB)"`
@@ -63,6 +65,7 @@ type EndMetrics struct {
 	Runtime          float64 `json:"train_runtime"` // seconds
 	SamplesPerSecond float64 `json:"train_samples_per_second"`
 	StepsPerSecond   float64 `json:"train_steps_per_second"`
+	DataSeconds      float64 `json:"train_data_runtime"` // of them the host took for batches
 }
 
 // encodeLine is json.Marshal of a flat struct, in the order of its fields, with null for NaN and infinity.

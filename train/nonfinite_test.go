@@ -44,6 +44,12 @@ func TestPastANonFiniteStep(t *testing.T) {
 
 // spoiledModel is stories260K with a number of one tensor that is NaN.
 func spoiledModel(t *testing.T) (dir, tensor string) {
+	const name = "layers.2.mlp.up_proj.weight"
+	return editedModel(t, name, func(data []byte) { copy(data[4*7:], []byte{0, 0, 0xc0, 0x7f}) }), name
+}
+
+// editedModel is stories260K with one tensor, given by the end of its name, edited.
+func editedModel(t *testing.T, end string, edit func(data []byte)) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(golden.StoriesDir(t))); err != nil {
@@ -56,11 +62,13 @@ func spoiledModel(t *testing.T) (dir, tensor string) {
 	}
 	defer f.Close()
 	var tensors []weights.Tensor
+	edited := 0
 	for _, name := range f.Names() {
 		x, _ := f.Tensor(name)
-		if strings.HasSuffix(name, "layers.2.mlp.up_proj.weight") {
-			tensor, x.Data = name, append([]byte(nil), x.Data...)
-			copy(x.Data[4*7:], []byte{0, 0, 0xc0, 0x7f})
+		if strings.HasSuffix(name, end) {
+			x.Data = append([]byte(nil), x.Data...)
+			edit(x.Data)
+			edited++
 		}
 		tensors = append(tensors, x)
 	}
@@ -71,10 +79,10 @@ func spoiledModel(t *testing.T) (dir, tensor string) {
 	if err == nil {
 		err = os.Rename(path+".new", path) // the old one is mapped
 	}
-	if err != nil || tensor == "" {
-		t.Fatal(tensor, err)
+	if err != nil || edited != 1 {
+		t.Fatal(edited, err)
 	}
-	return dir, tensor
+	return dir
 }
 
 // TestBaseThatIsNotFinite: whatever reads the model names the tensor, not the data.

@@ -44,9 +44,11 @@ type RunInfo struct {
 type StepInfo struct {
 	Step            int // from 1
 	Epoch           float64
-	Loss            float64 // mean over the step's trained tokens, before the update
-	MeanLoss        float64 // mean over the trained tokens since the last line of metrics.jsonl, this step's line included
-	GradNorm        float64 // before clipping
+	Loss            float64      // mean over the step's trained tokens, before the update
+	MeanLoss        float64      // mean over the trained tokens since the last line of metrics.jsonl, this step's line included
+	GradNorm        float64      // before clipping
+	GradNormClipped float64      // after it; 0 where the step was left out
+	TensorNorms     []TensorNorm // every grad_norm_steps; else nil
 	LearningRate    float64
 	Tokens          int64        // of the step, without padding
 	TokensPerSecond float64      // of the run so far

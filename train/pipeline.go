@@ -20,8 +20,11 @@ type Pipeline struct {
 	plans      []budgetRun  // ascending
 	batch      *session.Batch
 	data       objective.Filler
-	optimizer  [][]float32  // of each update
-	read       graph.Reader // of a step's numbers
+	optimizer  [][]float32         // of each update
+	read       graph.Reader        // of a step's numbers
+	readEach   graph.Reader        // of the norms of its tensors; nil = the plan has none
+	asked      [2]bool             // for them, of the steps in done
+	round      func(kernel.Tensor) // on a CPU, shown what each call computes; nil = nobody
 	accumulate int
 	seed       uint64
 	async      bool         // work goes on after it is queued
@@ -42,13 +45,15 @@ type Window struct {
 	Batches []dataset.Batch
 	Trained int // places that are trained, in the whole window
 	LR      float64
+	Norms   bool // of each tensor are asked for
 }
 
 // Numbers are what a step gives: copies, on the host.
 type Numbers struct {
 	Loss, Norm float64
-	Scale      float64 // of the next step's loss; 0 without loss scaling
-	Skipped    int     // steps so far whose gradient overflowed
+	Scale      float64   // of the next step's loss; 0 without loss scaling
+	Skipped    int       // steps so far whose gradient overflowed
+	Norms      []float64 // of each tensor, in the order of Trained; nil = not asked for
 	Done       time.Time
 }
 
@@ -59,6 +64,7 @@ var (
 	eachOfWindow   = []string{segmentMicro}
 	lastOfWindow   = []string{segmentNorm}
 	updateAlone    = []string{segmentUpdate}
+	eachTensor     = []string{segmentEach}
 )
 
 // Sequences are the segments that a step without accumulation runs together.
@@ -90,6 +96,11 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	if p.read, err = run.Reader(step.numbers()...); err != nil {
 		return nil, err
 	}
+	if step.each != nil {
+		if p.readEach, err = run.Reader(step.each); err != nil {
+			return nil, err
+		}
+	}
 	return p, p.prepare()
 }
 
@@ -103,6 +114,9 @@ func (p *Pipeline) prepare() error {
 		if err := b.run.Prepare(each...); err != nil {
 			return err
 		}
+	}
+	if p.readEach != nil {
+		once = append(once, eachTensor)
 	}
 	for _, s := range once {
 		if err := p.run.Prepare(s...); err != nil {
@@ -125,6 +139,7 @@ func (p *Pipeline) runOf(b dataset.Batch) graph.Runner {
 // Gradients queues forward and backward over a window's micro-batches. The loss is its sum over trained places divided
 // by their number in the whole window.
 func (p *Pipeline) Gradients(w Window) error {
+	p.asked[p.queued%len(p.asked)] = w.Norms
 	for i, u := range p.step.updates {
 		for k, v := range p.step.optimizer.Numbers(w.LR*u.rate, w.Number) {
 			p.optimizer[i][k] = float32(v)
@@ -144,6 +159,9 @@ func (p *Pipeline) Gradients(w Window) error {
 			return err
 		}
 		run := p.runOf(b)
+		if p.round != nil {
+			return p.eachCall(run.(*graph.Run))
+		}
 		if p.accumulate == 1 {
 			return run.Run(wholeGradients...)
 		}
@@ -154,9 +172,25 @@ func (p *Pipeline) Gradients(w Window) error {
 	return p.run.Run(lastOfWindow...)
 }
 
+// eachCall is a step's gradients call by call, of which round sees the first outputs: the others are statistics.
+func (p *Pipeline) eachCall(run *graph.Run) error {
+	for _, s := range []string{segmentBegin, segmentMicro} {
+		run.Each(s, func(_ string, out []kernel.Tensor) { p.round(out[0]) })
+	}
+	return nil
+}
+
 // Update queues clipping and the optimizer, and the reading of the step's numbers. A step whose loss or norm is not
 // finite changes nothing on the device.
 func (p *Pipeline) Update() error {
+	if p.asked[p.queued%len(p.asked)] {
+		if err := p.run.Run(eachTensor...); err != nil { // before the update, which may change the loss scale
+			return err
+		}
+		if err := p.readEach.Queue(); err != nil {
+			return err
+		}
+	}
 	if err := p.run.Run(updateAlone...); err != nil {
 		return err
 	}
@@ -171,9 +205,17 @@ func (p *Pipeline) Numbers() (Numbers, error) {
 	if err != nil {
 		return Numbers{}, err
 	}
-	n := Numbers{Done: p.done[p.counted%len(p.done)], Loss: float64(read[0].F32()[0]), Norm: float64(read[1].F32()[0])}
+	slot := p.counted % len(p.done)
+	n := Numbers{Done: p.done[slot], Loss: float64(read[0].F32()[0]), Norm: float64(read[1].F32()[0])}
 	if p.counted++; p.async {
 		n.Done = time.Now()
+	}
+	if p.asked[slot] {
+		each, err := p.readEach.Next()
+		if err != nil {
+			return Numbers{}, err
+		}
+		n.Norms = p.step.normsIn(each[0])
 	}
 	if len(read) > 2 {
 		n.Scale, n.Skipped = float64(read[2].F32()[kernel.LossScaleNow]), int(read[2].F32()[kernel.LossScaleSkipped])

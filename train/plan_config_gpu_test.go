@@ -26,3 +26,26 @@ func TestPlanNamesMissingKernels(t *testing.T) {
 		}
 	}
 }
+
+// TestGradNormsArePlannedForAGPU: the norms of each tensor take the state that they lie in, and nothing else.
+func TestGradNormsArePlannedForAGPU(t *testing.T) {
+	s := quickSpec(t)
+	without, err := PlanFor(context.Background(), s, Env{}, chipOf(t, "h100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Training.GradNormSteps = 1
+	with, err := PlanFor(context.Background(), s, Env{}, chipOf(t, "h100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := int64(0)
+	for _, c := range with.Categories {
+		if c.Name == groupEach {
+			group = c.Bytes
+		}
+	}
+	if group == 0 || with.TotalBytes != without.TotalBytes+group {
+		t.Errorf("%d bytes with the norms, %d without, of which the norms take %d", with.TotalBytes, without.TotalBytes, group)
+	}
+}

@@ -25,10 +25,12 @@ type recorder struct {
 	result    Result
 	scale     float64 // of the loss, in the step on its way; 0 without loss scaling
 	precision fmt.Stringer
+	names     func(norms []float64) []TensorNorm
 	began     time.Time
 	tokens    int64 // since began
 	samples   int64
 	clock     stepClock
+	data      dataClock
 }
 
 // cursor is what a checkpoint keeps besides tensors and the fields of checkpoint.State.
@@ -85,10 +87,15 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	r.result.Losses = p.Losses
 	r.noteEvidence(w)
 
+	clippedNorm := clipped(n.Norm, r.config.MaxGradNorm)
+	if overflowed {
+		clippedNorm = 0 // nothing of it went into the update
+	}
 	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
+		GradNormClipped: clippedNorm, TensorNorms: r.names(n.Norms),
 		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
-		info.Logged = r.line(info, overflowed)
+		info.Logged = r.line(info)
 		if err := r.keep(*info.Logged); err != nil {
 			return err
 		}
@@ -116,16 +123,12 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 }
 
 // line is the line of metrics.jsonl about the steps since the last one.
-func (r *recorder) line(s StepInfo, overflowed bool) *StepMetrics {
+func (r *recorder) line(s StepInfo) *StepMetrics {
 	p := &r.progress
-	clippedNorm := clipped(s.GradNorm, r.config.MaxGradNorm)
-	if overflowed {
-		clippedNorm = 0 // nothing of it went into the update
-	}
 	p.SinceNLL, p.SinceLog = 0, 0
 	return &StepMetrics{
-		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: clippedNorm,
-		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond,
+		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
+		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond, DataMs: r.data.line(),
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped),
 	}
@@ -155,12 +158,16 @@ func (r *recorder) keep(line any) error {
 func (r *recorder) endLine() *EndMetrics {
 	took := r.result.Duration.Seconds()
 	return &EndMetrics{Step: r.step(), Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took,
-		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took}
+		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took, DataSeconds: r.data.total()}
 }
 
 // sum puts the run so far into the result.
 func (r *recorder) sum() {
 	p := r.progress
+	if len(r.data.ms) > 0 {
+		ms := median(r.data.ms)
+		r.result.DataMs = &ms
+	}
 	if !r.began.IsZero() {
 		r.result.Duration = time.Since(r.began)
 	}

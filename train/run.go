@@ -66,6 +66,7 @@ type running struct {
 	async     bool // work goes on after it is queued
 	result    *Result
 	saver     *saver
+	watch     *gradientWatch // nil = all tensors had a gradient long ago
 
 	baseFinite bool // the base model was looked through for numbers that are not finite
 }
@@ -80,7 +81,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.Logf("%s", p.planReport())
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
-	r.recorder = &recorder{config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}}
+	r.recorder = &recorder{config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result
 	if r.memory, err = p.Hold(ctx, p.found.Step.programs()...); err != nil {
 		return nil, err
@@ -105,6 +106,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r.watch = watchGradients(r.memory, r.step.Trained, r.recorder.progress.Optimizer)
 	debug.FreeOSMemory() // what the adapter was made from or read as
 	return r, r.announce()
 }
@@ -124,6 +126,9 @@ func (r *running) bind() error {
 // announce tells the observers of the start, and writes what a run begins with. The metrics come first: they mark the
 // folder as a run's.
 func (r *running) announce() error {
+	if r.spec.Training.GradNormSteps > 0 {
+		r.recorder.observers = append(r.recorder.observers, &gradNormsFile{})
+	}
 	for _, name := range r.spec.Training.ReportTo {
 		r.recorder.observers = append(r.recorder.observers, Observers[name]())
 	}
@@ -184,6 +189,11 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
 	r.recorder.sum()
+	if res := r.result; res.StepMs != nil && res.DataMs != nil {
+		if slow := slowData(*res.DataMs, res.StepMs.Median, len(r.recorder.data.ms), r.async, r.data.Streaming()); slow != "" {
+			r.env.Logf("%s", slow)
+		}
+	}
 	files, err := r.saver.adapterFiles()
 	if err != nil {
 		return err

@@ -99,6 +99,9 @@ func (p *prepared) ownFiles() []string {
 	for name := range beside {
 		names = append(names, name)
 	}
+	if p.spec.Training.GradNormSteps > 0 {
+		names = append(names, GradNormsFile)
+	}
 	for _, name := range p.spec.Training.ReportTo {
 		if w, ok := Observers[name]().(interface{ Files() []string }); ok {
 			names = append(names, w.Files()...)

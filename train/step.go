@@ -19,6 +19,7 @@ const (
 	segmentMicro  = "micro"
 	segmentNorm   = "norm"
 	segmentUpdate = "update"
+	segmentEach   = "norms" // of each tensor's gradient: with grad_norm_steps, in those steps
 )
 
 // Segments are those of a training step, in their order.
@@ -37,6 +38,7 @@ type Step struct {
 	Tokens    int          // of a micro-batch
 	Loss      *graph.Value // f[], the optimizer step's loss
 	Norm      *graph.Value // f[2], gradient norm and clip factor
+	each      *graph.Value // the memory of each tensor's norm; nil = they are not asked for
 	scaling   *graph.Value // state of loss scaling; nil where the machine's precision needs none
 	objective objective.Objective
 	optimizer optimizer.Optimizer
@@ -79,7 +81,7 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	grads := n.Grad(loss, trained.Params...)
 	sums := make([]*graph.Value, len(grads))
 	for i, p := range trained.Params {
-		sums[i] = n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
+		sums[i] = n.State(adapter.GradGroup, gradientOf(p.Name), p.Type)
 		n.Apply(kernel.AddTo{}, sums[i], grads[i])
 	}
 	lossSum := n.State("", "loss", loss.Type)
@@ -92,6 +94,9 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	}
 	t.Norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
 	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, lossSum, t.Norm)...)
+	if c.GradNormSteps > 0 {
+		t.planEach(n, sums, lossSum)
+	}
 
 	n.Segment(segmentUpdate)
 	t.planUpdate(optimizer.Update{Net: n, Params: n.Span(adapter.ParamGroup), Grads: g, Norm: t.Norm, Numbers: numbers, Scaling: t.scaling}, trained, sums)
@@ -109,7 +114,11 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	if nw.Layout.Overlap {
 		n.Overlap(overlapCalls)
 	}
-	plan, err := on.Compile(n.Builder, t.numbers()...)
+	outputs := t.numbers()
+	if t.each != nil {
+		outputs = append(outputs, t.each)
+	}
+	plan, err := on.Compile(n.Builder, outputs...)
 	if err != nil {
 		return nil, fmt.Errorf("plan the training step: %w", err)
 	}

@@ -56,7 +56,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 		return Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
-	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{}
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Training.GradNormSteps, s.Expect = "", 0, 0, nil, 0, Expect{}
 	p, err := prepare(ctx, s, env)
 	if err != nil {
 		return Verdict{}, err

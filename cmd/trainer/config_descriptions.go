@@ -89,6 +89,8 @@ var descriptions = map[string]string{
 	"training.save_steps":                  "The number of optimizer steps between checkpoints; 0 saves at the end of the run only.",
 	"training.save_total_limit":            "The number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.",
 	"training.logging_steps":               "The number of optimizer steps between lines of metrics.jsonl and of the terminal.",
+	"training.grad_norm_steps":             "The number of optimizer steps between lines of grad_norms.jsonl, which have the norm of each trained tensor's gradient before clipping; 0 writes none.",
+	"training.allow_zero_gradients":        "`allow_zero_gradients` lets a run go on in which a trained tensor had no gradient in the first three steps, with a warning in place of the error.",
 	"training.report_to":                   "What else is written of the run besides metrics.jsonl.",
 	"training.resume":                      "Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path names a checkpoint folder. Empty refuses to overwrite a run that is there.",
 	"expect":                               "What must hold at the end of the run; where it does not, the exit code is 1.",

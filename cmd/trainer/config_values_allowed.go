@@ -111,6 +111,7 @@ var limits = map[string]interval{
 	"training.save_steps":                  zeroOrMore,
 	"training.save_total_limit":            zeroOrMore,
 	"training.logging_steps":               oneOrMore,
+	"training.grad_norm_steps":             zeroOrMore,
 
 	"expect.loss_decrease": zeroToBelowOne,
 	"seed":                 {low: 0, high: math.MaxUint64},

@@ -169,7 +169,7 @@ func printResult(c *console, r train.Result) {
 		fmt.Fprintf(c.out, "time     %.1f s, %d tokens of the whole run\n", r.Duration.Seconds(), r.Tokens)
 	}
 	if r.StepMs != nil {
-		fmt.Fprintf(c.out, "step     %.2f ms in the median\n", r.StepMs.Median)
+		fmt.Fprintf(c.out, "step     %.2f ms in the median%s\n", r.StepMs.Median, dataTime(r.DataMs))
 	}
 	fmt.Fprintf(c.out, "memory   %s held by the plan\n", session.FormatBytes(r.HeldBytes))
 	for _, j := range r.Expect {
@@ -228,4 +228,12 @@ func (s *stopSignal) exitCode() int {
 		return exitHangup
 	}
 	return exitInterrupt
+}
+
+// dataTime is what the end of a run says of the host's time for batches; nothing where there were none.
+func dataTime(ms *float64) string {
+	if ms == nil {
+		return ""
+	}
+	return fmt.Sprintf(", the host made its batches in %.2f ms", *ms)
 }

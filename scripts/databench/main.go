@@ -1,5 +1,6 @@
 // Databench is our side of scripts/bench/data.py: it prepares a data file as a run does, up to the packed sequences of
-// the first epoch, and prints what that took as JSON.
+// the first epoch, and prints what that took as JSON. With -deal it goes on as a run's loop does, and times the batches:
+// those of a set whose tokens are ready, or with -stream of rows that are tokenised on the way.
 package main
 
 import (
@@ -33,6 +34,9 @@ func run() error {
 	flag.IntVar(&cfg.MaxLength, "max-length", 1024, "tokens of a sequence")
 	flag.IntVar(&cfg.Workers, "workers", 0, "rows at a time; 0 = one for each core")
 	model := flag.String("tokenizer", "", "`FOLDER` with the tokenizer")
+	batches := flag.Int("deal", 0, "`BATCHES` to make after that, as the loop does")
+	size := flag.Int("batch-size", 1, "packed sequences of a batch")
+	flag.BoolVar(&cfg.Streaming, "stream", false, "tokenise rows as batches are made")
 	profile := flag.String("cpuprofile", "", "`FILE` for a profile")
 	shown := flag.Bool("progress", false, "print progress")
 	flag.Parse()
@@ -58,21 +62,30 @@ func run() error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	begin := time.Now()
+	begin, used := time.Now(), cpuSeconds()
 	set, report, err := dataset.Load(context.Background(), cfg, tok)
 	if err != nil {
 		return err
 	}
 	loaded := time.Since(begin)
-	loader, err := set.TrainLoader(1)
+	loader, err := set.TrainLoader(*size)
 	if err != nil {
 		return err
 	}
+	defer loader.Close()
 	sequences := loader.Batches(0)
 	total := time.Since(begin)
 	fmt.Fprintln(os.Stderr, report)
+	from, spent := begin, used // rows of a stream are read ahead: what that takes is a part of it
+	if !cfg.Streaming {
+		from, spent = time.Now(), cpuSeconds()
+	}
+	made, err := deal(loader, *batches, from, spent)
+	if err != nil {
+		return err
+	}
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"seconds": total.Seconds(), "load_seconds": loaded.Seconds(), "rows": report.Kept, "tokens": report.TotalTokens,
+		"deal": made, "seconds": total.Seconds(), "load_seconds": loaded.Seconds(), "rows": report.Kept, "tokens": report.TotalTokens,
 		"trained": report.TrainedTokens, "cut": report.CutTokens, "sequences": sequences, "peak": peak(),
 	})
 }

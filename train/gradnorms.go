@@ -1,0 +1,165 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// GradNormsFile is the name of what training.grad_norm_steps writes into a run's output folder: JSON lines.
+const GradNormsFile = "grad_norms.jsonl"
+
+// groupEach is the state that the norms of the tensors' gradients lie in.
+const groupEach = "gradient norms"
+
+// planEach adds a segment that takes the norm of each tensor's gradient as the whole one's is taken. It changes nothing
+// that training reads.
+func (t *Step) planEach(n *nn.Net, grads []*graph.Value, loss *graph.Value) {
+	n.Segment(segmentEach)
+	for _, g := range grads {
+		norm := n.State(groupEach, "norm of the "+g.Name, kernel.T(n.Float(), 2))
+		n.Apply(kernel.GradNorm{Scaled: t.scaling != nil}, t.withScaling(n.Part(g), loss, norm)...)
+	}
+	t.each = n.Span(groupEach)
+}
+
+// normsIn are the tensors' norms in the memory that planEach lays out.
+func (t *Step) normsIn(x kernel.Tensor) []float64 {
+	norms := make([]float64, len(t.Trained.Params))
+	apart := x.Elems() / len(norms)
+	for i := range norms {
+		if x.DType == kernel.F64 {
+			norms[i] = x.F64()[i*apart]
+		} else {
+			norms[i] = float64(x.F32()[i*apart])
+		}
+	}
+	return norms
+}
+
+// TensorNorm is the norm of a trained tensor's gradient.
+type TensorNorm struct {
+	Name string  // PEFT's; of experts that lie in one tensor, the tensor's
+	Norm float64 // before clipping
+}
+
+// tensorNorms are norms with their names; nil where there are none.
+func (t *Step) tensorNorms(norms []float64) []TensorNorm {
+	if norms == nil {
+		return nil
+	}
+	named := make([]TensorNorm, len(norms))
+	for i, p := range t.Trained.Params {
+		named[i] = TensorNorm{adapter.PEFTName(p.Name), norms[i]}
+	}
+	return named
+}
+
+// gradNormsFile writes grad_norms.jsonl.
+type gradNormsFile struct {
+	Silent
+	file *os.File
+}
+
+// Start begins the file with its lines up to the step that the run goes on from. The file is replaced in one step.
+func (g *gradNormsFile) Start(r RunInfo) error {
+	path := filepath.Join(r.Dir, GradNormsFile)
+	kept, err := linesUpTo(path, r.Done)
+	if err == nil {
+		err = atomicfile.Write(path, kept)
+	}
+	if err == nil {
+		g.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}
+
+// linesUpTo are a file's whole lines about steps up to one; none where there is no file.
+func linesUpTo(path string, step int) ([]byte, error) {
+	if step == 0 {
+		return nil, nil
+	}
+	text, err := regular.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	end := 0
+	for line := range bytes.Lines(text) {
+		var l struct {
+			Step int `json:"step"`
+		}
+		if line[len(line)-1] != '\n' || json.Unmarshal(line, &l) != nil || l.Step > step {
+			break
+		}
+		end += len(line)
+	}
+	return text[:end], err
+}
+
+func (g *gradNormsFile) Step(s StepInfo) error {
+	if s.TensorNorms == nil {
+		return nil
+	}
+	line, err := gradNormsLine(s)
+	if err == nil {
+		_, err = g.file.Write(line)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", g.file.Name(), err)
+	}
+	return nil
+}
+
+// gradNormsLine is the line about a step: its whole norm, then each tensor's in the order of the model.
+func gradNormsLine(s StepInfo) ([]byte, error) {
+	head, err := encodeLine(struct {
+		Step            int     `json:"step"`
+		GradNorm        float64 `json:"grad_norm"`
+		GradNormClipped float64 `json:"grad_norm_clipped"`
+	}{s.Step, s.GradNorm, s.GradNormClipped})
+	if err != nil {
+		return nil, err
+	}
+	b := bytes.NewBuffer(bytes.TrimSuffix(head, []byte("}")))
+	for i, n := range s.TensorNorms {
+		before := ","
+		if i == 0 {
+			before = `,"tensors":{`
+		}
+		name, err := json.Marshal(n.Name)
+		if err != nil {
+			return nil, err
+		}
+		norm := []byte("null")
+		if finite(n.Norm) {
+			if norm, err = json.Marshal(n.Norm); err != nil {
+				return nil, err
+			}
+		}
+		fmt.Fprintf(b, "%s%s:%s", before, name, norm)
+	}
+	b.WriteString("}}\n")
+	return b.Bytes(), nil
+}
+
+func (g *gradNormsFile) End(EndInfo) error {
+	if g.file == nil {
+		return nil
+	}
+	if err := g.file.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", g.file.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// ErrZeroGradient is in the error of a run in which a trained tensor had no gradient at first.
+var ErrZeroGradient = errors.New("no gradient")
+
+// gradientSteps is how many steps a trained tensor has to get a gradient. B starts at zero, so A has none in the first
+// step, nor in the second where a warm-up begins with a rate of zero.
+const gradientSteps = 3
+
+// gradientWatch looks for trained tensors whose gradient is zero in each of a run's first steps. Where layers of experts
+// are one tensor it is enough that one expert has a gradient; where only some experts are adapted they may all be idle.
+type gradientWatch struct {
+	memory  graph.Store
+	missing []string // tensors without a gradient so far
+	steps   int      // that were looked at
+}
+
+// watchGradients is nil for a run that is past its first steps.
+func watchGradients(m graph.Store, trained *adapter.Trained, done int) *gradientWatch {
+	if done >= gradientSteps {
+		return nil
+	}
+	return &gradientWatch{memory: m, missing: trained.AlwaysUsed()}
+}
+
+// waits tells whether the next step must leave the gradients of this one as they are until they were looked at.
+func (w *gradientWatch) waits() bool {
+	return w != nil && len(w.missing) > 0 && w.steps < gradientSteps
+}
+
+// look sees the gradients of a step that is done.
+func (w *gradientWatch) look() error {
+	if !w.waits() {
+		return nil
+	}
+	names := make([]string, len(w.missing))
+	for i, p := range w.missing {
+		names[i] = gradientOf(p)
+	}
+	defer w.memory.Forget(names...)
+	if err := w.memory.Get(names...); err != nil {
+		return fmt.Errorf("look at the gradients: %w", err)
+	}
+	var missing []string
+	for i, name := range names {
+		x, err := w.memory.Tensor(name)
+		if err != nil {
+			return fmt.Errorf("look at the gradients: %w", err)
+		}
+		if allZero(x) {
+			missing = append(missing, w.missing[i])
+		}
+	}
+	w.missing = missing
+	if w.steps++; w.steps < gradientSteps || missing == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrZeroGradient, missingText(missing))
+}
+
+// gradientOf is the state that sums up a trained tensor's gradient.
+func gradientOf(param string) string { return "gradient of " + param }
+
+func allZero(x kernel.Tensor) bool {
+	if x.DType == kernel.F64 {
+		return !slices.ContainsFunc(x.F64(), func(v float64) bool { return v != 0 })
+	}
+	return !slices.ContainsFunc(x.F32(), func(v float32) bool { return v != 0 })
+}
+
+// namedTensors is how many tensors an error lists.
+const namedTensors = 8
+
+func missingText(missing []string) string {
+	var names []string
+	for _, p := range missing[:min(len(missing), namedTensors)] {
+		names = append(names, adapter.PEFTName(p))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(missing) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	verb := "was"
+	if len(missing) > 1 {
+		verb = "were"
+	}
+	return fmt.Sprintf("%s %s zero in each of the first %d steps, so nothing there is learnt. Either the layer's output does not reach the "+
+		"loss (weights of the base model behind it are zero: trainer inspect model), or the gradient is too small for the precision "+
+		"(training.precision: fp32, or fp16 with a larger training.loss_scale), or the rows are too short for the layer to matter "+
+		"(trainer inspect data). Leave the layer out of lora.target_modules, or set training.allow_zero_gradients: true to train the others",
+		text, verb, gradientSteps)
+}
