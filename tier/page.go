@@ -1,0 +1,3 @@
+package tier
+
+func writePages(string, Report) error { return nil }
