@@ -25,8 +25,10 @@ type metrics struct {
 	broken string    // the first number that is none
 }
 
-// maxLine bounds a line of metrics.jsonl.
-const maxLine = 1 << 16
+const (
+	maxLine = 1 << 16 // of metrics.jsonl
+	most    = 1e100   // of a number in it: sums of them stay finite
+)
 
 // readMetrics reads metrics.jsonl, in which null stands for a number that is not finite.
 func readMetrics(path string) (m metrics, err error) {
@@ -43,7 +45,7 @@ func readMetrics(path string) (m metrics, err error) {
 			return m, fmt.Errorf("line %d of %s is damaged: %w", n, filepath.Base(path), err)
 		}
 		number := func(key string) float64 {
-			if x := keys[key]; x != nil {
+			if x := keys[key]; x != nil && math.Abs(*x) < most {
 				return *x
 			}
 			if m.broken == "" {

@@ -142,7 +142,9 @@ func fall(steps []Step) *Loss {
 		l.FirstTenth += steps[i].Loss / float64(n)
 		l.LastTenth += steps[len(steps)-1-i].Loss / float64(n)
 	}
-	l.Fall = 1 - l.LastTenth/l.FirstTenth
+	if l.FirstTenth > 0 {
+		l.Fall = 1 - l.LastTenth/l.FirstTenth
+	}
 	return &l
 }
 

@@ -35,7 +35,9 @@ func (a *attempt) check(name string, ok bool, format string, args ...any) bool {
 }
 
 // skip notes a check that could not be made.
-func (a *attempt) skip(name, why string) { a.note(Check{Name: name, Status: Skip, Detail: why}, a.Exit.Skipped) }
+func (a *attempt) skip(name, why string) {
+	a.note(Check{Name: name, Status: Skip, Detail: why}, a.Exit.Skipped)
+}
 
 func (a *attempt) note(c Check, code int) {
 	c = a.say(c)
@@ -60,7 +62,7 @@ func (r *runner) tier(ctx context.Context, t Tier) (Result, error) {
 	began := r.Now()
 	err := a.all(ctx)
 	if errors.Is(err, errStopped) {
-		a.note(Check{Name: "the run", Status: Fail, Detail: "stopped by a signal"}, r.Exit.Stopped)
+		a.note(Check{Name: "the run", Status: Fail, Detail: "stopped by a signal"}, r.Exit.Stopped())
 	} else if err != nil {
 		a.check("the report's folder", false, "%v", err)
 	}
@@ -189,7 +191,7 @@ func (a *attempt) train(ctx context.Context, config []string) error {
 	}
 	a.Run, a.Memory.Held = &result, result.HeldBytes
 	a.judge()
-	if a.NoReplay || a.Status == Fail {
+	if a.Status == Fail {
 		return nil
 	}
 	return a.replay(ctx)

@@ -38,15 +38,17 @@ type Options struct {
 	OnTier  func(Tier)
 	OnCheck func(Check)
 
-	Exit     Exit
-	Command  []string // as it was called
-	About    Program
-	Now      func() time.Time // nil = time.Now
-	NoReplay bool             // for tests of a program that is none
+	Exit    Exit
+	Command []string // as it was called
+	About   Program
+	Now     func() time.Time // nil = time.Now
 }
 
 // Exit is the exit codes of the program.
-type Exit struct{ Failed, Unfit, DoesNotFit, Skipped, Stopped int }
+type Exit struct {
+	Failed, Unfit, DoesNotFit, Skipped int
+	Stopped                            func() int // by a signal
+}
 
 // runner is a validation on its way.
 type runner struct {
@@ -91,7 +93,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	r.conclude()
 	if errors.Is(err, errStopped) {
-		r.report.Status, r.report.ExitCode = Fail, o.Exit.Stopped
+		r.report.Status, r.report.ExitCode = Fail, o.Exit.Stopped()
 		err = nil
 	}
 	r.report.Seconds = o.Now().Sub(began).Seconds()
