@@ -59,6 +59,10 @@ func escape(s string) string {
 	s = plain(s)
 	var b strings.Builder
 	for i, r := range s {
+		if r == '_' && inWord(s, i) {
+			b.WriteByte('_')
+			continue
+		}
 		if strings.ContainsRune("\\`*_{}[]<>()#|!~&$@", r) ||
 			r == ':' && strings.HasPrefix(s[i:], "://") ||
 			r == '.' && strings.HasSuffix(strings.ToLower(s[:i]), "www") {
@@ -70,10 +74,16 @@ func escape(s string) string {
 	if t != "" && strings.ContainsRune("-+=", rune(t[0])) {
 		return `\` + t
 	}
-	if n := strings.IndexFunc(t, func(r rune) bool { return r < '0' || r > '9' }); n > 0 && t[n] == '.' {
+	if n := strings.IndexFunc(t, func(r rune) bool { return r < '0' || r > '9' }); n > 0 && (t[n] == '.' || t[n] == ')') && (n+1 == len(t) || t[n+1] == ' ') {
 		return t[:n] + `\` + t[n:]
 	}
 	return t
+}
+
+// inWord tells whether the byte at i stands between letters and digits, where an underscore is no mark.
+func inWord(s string, i int) bool {
+	letter := func(c byte) bool { return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' }
+	return i > 0 && i+1 < len(s) && letter(s[i-1]) && letter(s[i+1])
 }
 
 func (t Table) markdown(w *markdown) {
@@ -277,4 +287,5 @@ func orText(s, otherwise string) string {
 	return s
 }
 
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// finite leaves out what is beyond 1e300 too, whose differences overflow.
+func finite(v float64) bool { return math.Abs(v) <= 1e300 }
