@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/internal/regular"
@@ -71,9 +72,17 @@ func (c *Comparison) line(what string, now, was, share, floor float64, of func(K
 		l.Limit, l.Rule = most+max(most-least, floor*most), fmt.Sprintf("above the most of %d kept by what they differ by, at least %.3g %%", len(c.Kept), 100*floor)
 	}
 	if l.OK = now <= l.Limit; !l.OK {
-		c.Regressions = append(c.Regressions, fmt.Sprintf("%s: %.6g, was %.6g, at most %.6g (%s)", what, now, was, l.Limit, l.Rule))
+		c.Regressions = append(c.Regressions, fmt.Sprintf("%s: %s, was %s, at most %s (%s)", what, Figure(now), Figure(was), Figure(l.Limit), l.Rule))
 	}
 	c.Lines = append(c.Lines, l)
+}
+
+// Figure writes a number of a Line: a count with all its digits, anything else with six.
+func Figure(x float64) string {
+	if x == math.Trunc(x) && math.Abs(x) < 1<<53 {
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 6, 64)
 }
 
 // madeBy is what decides the last bits of a run, beside the program.

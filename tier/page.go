@@ -43,7 +43,7 @@ func Page(p Report) report.Page {
 		rows = append(rows, summaryRow(t))
 	}
 	page.Add("Summary", report.Table{Columns: []report.Column{{Title: "tier"}, {Title: "result"}, {Title: "steps", Right: true}, {Title: "loss"}, {Title: "step", Right: true},
-		{Title: "held", Right: true}, {Title: "time", Right: true}, {Title: "compared"}}, Rows: rows}, notes(p.Notes))
+		{Title: "held", Right: true}, {Title: "time", Right: true}, {Title: "compared"}}, Rows: rows})
 	machine := report.Fields{{Name: "GPU", Value: orNone(p.Machine.GPU)}, {Name: "driver", Value: orNone(p.Machine.Driver)}, {Name: "platform", Value: fmt.Sprintf("%s, %d cores", p.Machine.Platform, p.Machine.Cores)},
 		{Name: "program", Value: p.Program.Version}, {Name: "commit", Value: commit(p.Program)}, {Name: "program's SHA-256", Value: p.Program.SHA256}, {Name: "command", Value: strings.Join(p.Command, " ")}}
 	page.Add("What ran where", machine, checks(p.Checks))
@@ -66,7 +66,7 @@ func (p Report) Summary() string {
 	}
 	text := fmt.Sprintf("%d of %d passed, %d failed, %d skipped in %.1f s", count[Pass], len(p.Tiers), count[Fail], count[Skip], p.Seconds)
 	if regressions > 0 {
-		text += fmt.Sprintf("; %d regressions against kept reports", regressions)
+		text += fmt.Sprintf("; %s against kept reports", counted(regressions, "regression"))
 	}
 	return text
 }
@@ -99,7 +99,7 @@ func compared(c *Comparison) string {
 	case len(c.Kept) == 0:
 		return "nothing kept"
 	case len(c.Regressions) > 0:
-		return fmt.Sprintf("%d regressions", len(c.Regressions))
+		return counted(len(c.Regressions), "regression")
 	}
 	return fmt.Sprintf("as %d kept", len(c.Kept))
 }
@@ -191,7 +191,7 @@ func addComparison(page *report.Page, c Comparison) {
 	if len(c.Lines) > 0 {
 		var list report.Checks
 		for _, l := range c.Lines {
-			list = append(list, report.Check{What: l.What, State: report.State(status(l.OK)), Detail: fmt.Sprintf("%.6g, was %.6g, at most %.6g: %s", l.Now, l.Was, l.Limit, l.Rule)})
+			list = append(list, report.Check{What: l.What, State: report.State(status(l.OK)), Detail: fmt.Sprintf("%s, was %s, at most %s: %s", Figure(l.Now), Figure(l.Was), Figure(l.Limit), l.Rule)})
 		}
 		var rows [][]string
 		for _, k := range c.Kept {
@@ -202,7 +202,10 @@ func addComparison(page *report.Page, c Comparison) {
 	for _, r := range c.Regressions {
 		blocks = append(blocks, report.Checks{{What: "regression", State: report.Fail, Detail: r}})
 	}
-	page.Add("", append(blocks, notes(c.Notes))...)
+	for _, n := range c.Notes {
+		blocks = append(blocks, report.Text("Not compared: "+n))
+	}
+	page.Add("", blocks...)
 }
 
 func checks(list []Check) report.Checks {
@@ -213,7 +216,13 @@ func checks(list []Check) report.Checks {
 	return out
 }
 
-func notes(lines []string) report.Text { return report.Text(strings.Join(lines, "\n")) }
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
 
 func orNone(s string) string {
 	if s == "" {

@@ -38,7 +38,6 @@ type Report struct {
 	Checks      []Check         `json:"checks"` // of the machine
 	Commands    []Command       `json:"commands"`
 	Tiers       []Result        `json:"tiers"`
-	Notes       []string        `json:"notes,omitempty"`
 }
 
 // Program is what was validated.

@@ -191,13 +191,13 @@ func printTiers(w io.Writer, p tier.Report, paint func(string) string) {
 			continue
 		}
 		for _, l := range t.Comparison.Lines {
-			fmt.Fprintf(w, "      %s: %.6g, was %.6g\n", l.What, l.Now, l.Was)
+			fmt.Fprintf(w, "       %s: %s, was %s\n", l.What, tier.Figure(l.Now), tier.Figure(l.Was))
 		}
 		for _, r := range t.Comparison.Regressions {
 			fmt.Fprintf(w, "%s  regression: %s\n", paint("worse"), r)
 		}
 		for _, n := range t.Comparison.Notes {
-			fmt.Fprintf(w, "      not compared: %s\n", n)
+			fmt.Fprintf(w, "       not compared: %s\n", n)
 		}
 	}
 	fmt.Fprintf(w, "%s  %s\n", paint(p.Status), p.Summary())
