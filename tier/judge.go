@@ -26,26 +26,24 @@ const (
 	hostSlack = 256 << 20
 )
 
-// agrees compares a configuration with the tier.
-func (a *attempt) agrees(s train.Spec, name string) bool {
+// Differs says where a configuration is not what the tier runs; nil = nowhere.
+func (t Tier) Differs(s train.Spec) []string {
 	var wrong []string
 	differs := func(key string, is, want any) {
 		if is != want {
 			wrong = append(wrong, fmt.Sprintf("%s is %v, the tier has %v", key, is, want))
 		}
 	}
-	t := a.tier
 	differs("training.max_steps", s.Training.MaxSteps, t.Steps)
 	differs("adapter", s.Adapter, t.Method)
-	if stored := quant.Default(); t.Quant.Type != "" {
-		if s.Quantization != nil {
-			stored = *s.Quantization
-		}
-		differs("quantization.type", stored.Type, t.Quant.Type)
-		differs("quantization.bits", stored.Bits, t.Quant.Bits)
-		differs("quantization.block_size", stored.BlockSize, t.Quant.BlockSize)
-		differs("quantization.double_quant", stored.DoubleQuant, t.Quant.DoubleQuant)
+	stored := quant.Default()
+	if s.Quantization != nil {
+		stored = *s.Quantization
 	}
+	differs("quantization.type", stored.Type, t.Quant.Type)
+	differs("quantization.bits", stored.Bits, t.Quant.Bits)
+	differs("quantization.block_size", stored.BlockSize, t.Quant.BlockSize)
+	differs("quantization.double_quant", stored.DoubleQuant, t.Quant.DoubleQuant)
 	differs("lora.r", s.LoRA.R, t.Rank)
 	differs("lora.init_from", s.LoRA.InitFrom, "")
 	differs("dataset.max_length", s.Dataset.MaxLength, t.Length)
@@ -60,7 +58,13 @@ func (a *attempt) agrees(s train.Spec, name string) bool {
 			wrong = append(wrong, fmt.Sprintf("vram is %q, the tier has %d bytes", s.VRAM, t.Limit))
 		}
 	}
-	if wrong != nil {
+	return wrong
+}
+
+// agrees compares a configuration with the tier.
+func (a *attempt) agrees(s train.Spec, name string) bool {
+	t := a.tier
+	if wrong := t.Differs(s); wrong != nil {
 		return a.check(name, false, "%s", strings.Join(wrong, "; "))
 	}
 	return a.check(name, true, "%d steps, %s, rank %d, at most %d tokens", t.Steps, method(t), t.Rank, t.Length)
@@ -68,12 +72,9 @@ func (a *attempt) agrees(s train.Spec, name string) bool {
 
 // method is a tier's method in words.
 func method(t Tier) string {
-	text := t.Method
-	if t.Quant.Type != "" {
-		text += fmt.Sprintf(" %s in blocks of %d", t.Quant.Type, t.Quant.BlockSize)
-		if t.Quant.DoubleQuant {
-			text += ", double quantisation"
-		}
+	text := fmt.Sprintf("%s %s in blocks of %d", t.Method, t.Quant.Type, t.Quant.BlockSize)
+	if t.Quant.DoubleQuant {
+		text += ", double quantisation"
 	}
 	return text
 }
