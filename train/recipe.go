@@ -148,10 +148,18 @@ func hashRow(h hash.Hash, r RecipeRow) {
 	writeInts(h, r.Labels)
 }
 
-// comparable is what decides the numbers of a run but for its rows, its base, its seed, and how it rounds.
+// uncompared are the meanings that two runs of one subject may differ in.
+var uncompared = []string{
+	"seed", "steps", // the rows of each step are compared
+	"training.precision", "training.loss_scale_interval", // how it rounds
+	"training.on_nonfinite", "training.max_skipped_steps", // a run without such a step is the same
+}
+
+// comparable is what decides the numbers of a run but for its rows, its base, its seed, and how it rounds. What is
+// empty is left out.
 func (p *prepared) comparable() map[string]string {
 	all := p.meaning()
-	for _, key := range []string{"seed", "steps", "training.precision", "training.loss_scale_interval", "training.on_nonfinite"} {
+	for _, key := range uncompared {
 		delete(all, key)
 	}
 	l := p.spec.LoRA
@@ -159,10 +167,19 @@ func (p *prepared) comparable() map[string]string {
 	maps.Copy(all, map[string]string{
 		"lora.r": fmt.Sprint(l.R), "lora.alpha": fmt.Sprint(l.Alpha), "lora.use_rslora": fmt.Sprint(l.UseRSLoRA),
 		"lora.target_modules": sorted(l.TargetModules), "lora.target_parameters": sorted(l.TargetParameters),
-		"lora.rank_pattern": fmt.Sprint(l.RankPattern), "lora.alpha_pattern": fmt.Sprint(l.AlphaPattern), "lora.init_from": l.InitFrom,
+		"lora.rank_pattern": pattern(l.RankPattern), "lora.alpha_pattern": pattern(l.AlphaPattern), "lora.init_from": l.InitFrom,
 		"training.batch_size": fmt.Sprint(p.spec.Training.BatchSize),
 	})
+	maps.DeleteFunc(all, func(_, v string) bool { return v == "" })
 	return all
+}
+
+func pattern[V any](of map[string]V) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%s: %v", k, of[k]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Count is the number of rows of a step, of their tokens, and of those that are trained.

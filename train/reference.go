@@ -199,7 +199,7 @@ func (s Subject) difference(reference Subject) []string {
 	if s.Steps != reference.Steps {
 		why = append(why, fmt.Sprintf("the run has %d steps, the reference %d", s.Steps, reference.Steps))
 	}
-	if s.Base != "" && s.Base != reference.Base {
+	if s.Base != reference.Base {
 		why = append(why, fmt.Sprintf("the base model's weights have the hash %.12s, the reference's %.12s", s.Base, reference.Base))
 	}
 	var keys []string
