@@ -162,7 +162,7 @@ def main():
     ap.add_argument("--seeds", type=int, default=6)
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--threads", type=int, default=0, help="of torch on a CPU; 0 = its choice")
-    ap.add_argument("--k", type=float, default=4.0, help="spreads that a run may be away from the mean")
+    ap.add_argument("--k", type=float, default=5.0, help="spreads that a run may be away from the mean")
     ap.add_argument("--floor", type=float, default=0.02, help="and this much besides")
     ap.add_argument("--program", default=os.environ.get("TRAINER") or shutil.which("trainer") or str(ROOT / "trainer"))
     a = ap.parse_args()

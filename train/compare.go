@@ -92,7 +92,7 @@ func (o Outcome) compare(name string) *Comparison {
 		c.NotComparable = append(c.NotComparable, fmt.Sprintf("the run has the losses of %d of its %d steps: some were left out", n, r.Subject.Steps))
 	}
 	point := func(step int, run float64, b Band) *Point {
-		return &Point{Step: step, Run: run, Mean: b.Mean, Spread: b.Spread, Allowed: r.Tolerance.allowed(b)}
+		return &Point{Step: step, Run: run, Mean: b.Mean, Spread: b.Spread, Allowed: r.allowed(b)}
 	}
 	for i, run := range Smooth(o.Losses, r.Window)[:min(len(o.Losses), r.Subject.Steps)] {
 		p := point(i+1, run, Band{r.Loss.Mean[i], r.Loss.Spread[i]})
@@ -111,6 +111,7 @@ func (o Outcome) compare(name string) *Comparison {
 	if r.EvalLoss != nil {
 		if o.EvalBefore != nil {
 			c.EvalBefore = point(0, *o.EvalBefore, Band{Mean: *r.EvalBefore})
+			c.EvalBefore.Allowed = r.Tolerance.Floor // the adapter adds nothing yet: no seed is in it
 		}
 		if o.EvalLoss != nil {
 			c.EvalLoss = point(o.Subject.Steps, *o.EvalLoss, *r.EvalLoss)
@@ -184,7 +185,7 @@ func (o Outcome) writeReferenceCurve(dir string, c *Comparison) error {
 		f.Run = append(f.Run, finiteOrNil(l))
 	}
 	for i, mean := range r.Loss.Mean {
-		allowed := r.Tolerance.allowed(Band{mean, r.Loss.Spread[i]})
+		allowed := r.allowed(Band{mean, r.Loss.Spread[i]})
 		f.Low, f.High = append(f.Low, mean-allowed), append(f.High, mean+allowed)
 	}
 	data, err := json.Marshal(f)

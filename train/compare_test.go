@@ -37,7 +37,7 @@ func TestReferenceCriterion(t *testing.T) {
 		"the mean itself": {func(*Outcome) {}, nil},
 		"not on start":    {func(o *Outcome) { o.EvalBefore = nil }, nil},
 		"the band's edges": {func(o *Outcome) {
-			o.EvalLoss = at(o.Reference.EvalLoss.Mean + o.Reference.Tolerance.allowed(*o.Reference.EvalLoss)*0.999)
+			o.EvalLoss = at(o.Reference.EvalLoss.Mean + o.Reference.allowed(*o.Reference.EvalLoss)*0.999)
 		}, nil},
 		"learns too little": {func(o *Outcome) {
 			for i := range o.Losses {
@@ -49,10 +49,10 @@ func TestReferenceCriterion(t *testing.T) {
 				o.Losses[i] -= float64(i) * 0.05
 			}
 		}, []string{" of 20 steps are outside the band, first step ", " below the reference's "}},
-		"one step":              {func(o *Outcome) { o.Losses[19] += 1 }, []string{"1 of 20 steps are outside the band, first step 20: smoothed loss 5.8180, 0.5000 above the reference's 5.3180 (allowed 0.2438); furthest step 20: "}},
+		"one step":              {func(o *Outcome) { o.Losses[19] += 1 }, []string{"1 of 20 steps are outside the band, first step 20: smoothed loss 5.8180, 0.5000 above the reference's 5.3180 (allowed 0.2997); furthest step 20: "}},
 		"NaN":                   {func(o *Outcome) { o.Losses[3] = math.NaN() }, []string{"2 of 20 steps are outside the band, first step 4: smoothed loss NaN, no number; the reference has 6.4748"}},
-		"held out, too high":    {func(o *Outcome) { o.EvalLoss = at(5.2) }, []string{"the held-out loss at the end is 5.2000, 0.2080 above the reference's 4.9920 (allowed 0.1799)"}},
-		"held out, too low":     {func(o *Outcome) { o.EvalLoss = at(4.7) }, []string{"the held-out loss at the end is 4.7000, 0.2920 below the reference's 4.9920 (allowed 0.1799)"}},
+		"held out, too high":    {func(o *Outcome) { o.EvalLoss = at(5.3) }, []string{"the held-out loss at the end is 5.3000, 0.3080 above the reference's 4.9920 (allowed 0.2199)"}},
+		"held out, too low":     {func(o *Outcome) { o.EvalLoss = at(4.7) }, []string{"the held-out loss at the end is 4.7000, 0.2920 below the reference's 4.9920 (allowed 0.2199)"}},
 		"held out, NaN":         {func(o *Outcome) { o.EvalLoss = at(math.NaN()) }, []string{"the held-out loss at the end is NaN, no number"}},
 		"other at the start":    {func(o *Outcome) { o.EvalBefore = at(8.6) }, []string{"the held-out loss before the first step is 8.6000, 0.0405 above"}},
 		"not evaluated":         {func(o *Outcome) { o.EvalLoss = nil }, []string{"not comparable: the run was not evaluated on the validation rows"}},

@@ -29,9 +29,12 @@ type Reference struct {
 	// The loss on the validation rows, before the first step and after the last. nil = there were none.
 	EvalBefore *float64 `json:"eval_loss_before,omitempty"`
 	EvalLoss   *Band    `json:"eval_loss,omitempty"`
+
+	pooled float64 // Loss.pooled()
 }
 
-// Tolerance is the rule: a run may differ from the mean by K spreads and Floor, in either direction.
+// Tolerance is the rule: in either direction a run may differ from the mean by Floor and K times the spread there, or K
+// times that of the whole curve (Curve.pooled) where that is more. Few seeds know the spread of a single step badly.
 type Tolerance struct {
 	K     float64 `json:"k"`
 	Floor float64 `json:"floor"`
@@ -107,6 +110,7 @@ func ParseReference(data []byte) (Reference, error) {
 	if err := r.check(); err != nil {
 		return Reference{}, fmt.Errorf("the reference curve is damaged: %w; make it again with scripts/reference_curve.py", err)
 	}
+	r.pooled = r.Loss.pooled()
 	return r, nil
 }
 
@@ -176,8 +180,19 @@ func (r Reference) checkTexts() error {
 	return nil
 }
 
+// pooled is the root of the mean square of the spreads of all steps.
+func (c Curve) pooled() float64 {
+	sum := 0.0
+	for _, s := range c.Spread {
+		sum += s * s
+	}
+	return math.Sqrt(sum / float64(len(c.Spread)))
+}
+
 // allowed is how far a run may be from a band.
-func (t Tolerance) allowed(b Band) float64 { return t.K*b.Spread + t.Floor }
+func (r *Reference) allowed(b Band) float64 {
+	return r.Tolerance.K*max(b.Spread, r.pooled) + r.Tolerance.Floor
+}
 
 // Smooth is the mean of the last window losses at each step, at the start of as many as there are.
 func Smooth(losses []float64, window int) []float64 {
