@@ -48,7 +48,9 @@ func Model(name string) (fs.FS, error) {
 // Data is a file system that holds the embedded data set under its name: what "embedded:<name>" stands for as a
 // data set's path.
 func Data(name string) (fs.FS, error) {
-	isData := func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".jsonl") }
+	isData := func(e fs.DirEntry) bool {
+		return strings.HasSuffix(e.Name(), ".jsonl") || strings.HasSuffix(e.Name(), ".jsonl.gz")
+	}
 	if info, err := fs.Stat(files, path.Join("assets", name)); err != nil || info.IsDir() || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("there is no embedded data set %q; there is %s", name, list(isData))
 	}
