@@ -125,6 +125,8 @@ func (a *attempt) judgeMetrics(m metrics) {
 	if a.tier.Fall > 0 {
 		a.check("the loss falls", a.Loss.Fall >= a.tier.Fall, "%.1f %% from %.4f to %.4f, at least %.1f %%", 100*a.Loss.Fall, a.Loss.FirstTenth, a.Loss.LastTenth, 100*a.tier.Fall)
 	}
+	a.judgeHeldOut()
+	a.judgeReference()
 	gib := float64(r.HeldBytes) / (1 << 30)
 	for _, held := range m.memory {
 		if held != gib {

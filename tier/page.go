@@ -113,6 +113,9 @@ func addTier(page *report.Page, t Result) {
 	if t.Plan != nil {
 		f := report.Fields{{Name: "configuration", Value: t.Config}, {Name: "base model", Value: t.Base}, {Name: "base weights' SHA-256", Value: t.BaseSHA256}, {Name: "device", Value: t.Plan.Device},
 			{Name: "precision", Value: t.Plan.Precision}, {Name: "gradient checkpointing", Value: t.Plan.Checkpointing}, {Name: "trained parameters", Value: fmt.Sprintf("%d of %d", t.Plan.TrainedParameters, t.Plan.Parameters)}}
+		if c := t.Curve; c != nil {
+			f = append(f, report.Field{Name: "reference curve", Value: c.Name + " of " + c.BaseModel})
+		}
 		for _, s := range t.Settings {
 			f = append(f, report.Field{Name: "--set", Value: s, Changed: true})
 		}
@@ -159,6 +162,14 @@ func addPlots(page *report.Page, t Result) {
 	curves := []report.Series{{Name: "loss", X: x, Y: loss, Style: report.Faint, Colour: 1}, {Name: "mean of about ten steps", X: x, Y: smooth, Colour: 1}}
 	if ex != nil {
 		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points})
+	}
+	if c := t.Curve; c != nil {
+		band := report.Series{Name: fmt.Sprintf("reference, %s", counted(c.Seeds, "seed")), Y: c.Mean, Style: report.Dashed}
+		for i, m := range c.Mean {
+			band.X, band.Lower, band.Upper = append(band.X, float64(i+1)), append(band.Lower, m-c.Allowed[i]), append(band.Upper, m+c.Allowed[i])
+		}
+		curves[1] = report.Series{Name: fmt.Sprintf("mean of %d steps", c.Window), X: x[:min(len(x), len(c.Run))], Y: c.Run, Colour: 1}
+		curves = append(curves, band)
 	}
 	page.Add("", report.Plot{Title: "Loss", XLabel: "step", YLabel: "loss", Series: curves},
 		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second", Series: []report.Series{{Name: "tokens a second", X: x, Y: speed}}, Note: "Evaluations and saves count."})

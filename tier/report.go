@@ -94,6 +94,7 @@ type Result struct {
 	Run          *train.Result     `json:"run,omitempty"` // what trainer train --json says
 	Manifest     *train.Manifest   `json:"manifest,omitempty"`
 	Loss         *Loss             `json:"loss,omitempty"`
+	Curve        *Curve            `json:"reference,omitempty"`
 	Throughput   *Throughput       `json:"throughput,omitempty"`
 	Memory       *Memory           `json:"memory,omitempty"`
 	Steps        []Step            `json:"steps,omitempty"`

@@ -33,10 +33,12 @@ type Options struct {
 
 	Card func() (Card, bool) // the memory of the card; nil or false = it can't be read
 	// Spec reads a configuration as the program does.
-	Spec    func(config string, sets []string) (train.Spec, error)
-	Verbose io.Writer // gets what the commands say besides their results; nil = their logs alone
-	OnTier  func(Tier)
-	OnCheck func(Check)
+	Spec func(config string, sets []string) (train.Spec, error)
+	// Reference reads a reference curve as the program does.
+	Reference func(name string) (*train.Reference, error)
+	Verbose   io.Writer // gets what the commands say besides their results; nil = their logs alone
+	OnTier    func(Tier)
+	OnCheck   func(Check)
 
 	Exit    Exit
 	Command []string // as it was called

@@ -25,9 +25,12 @@ type Tier struct {
 	Length int     // dataset.max_length
 	Limit  int64   // most bytes that plan and run may hold on the device; 0 = none
 	Fall   float64 // least fall of the mean loss, last tenth of the steps against the first, as a part of the first; 0 = none
-	Saves  int     // steps between checkpoints, of which the last two must be there; 0 = the one at the end
-	Flat   bool    // lasts long enough to see memory grow
-	Drift  float64 // most that the last tenth of the steps may take, as a multiple of the first tenth; 0 = too short to tell
+	// HeldOut is the least fall of the loss on held-out rows, after the last step against before the first; 0 = none.
+	HeldOut   float64
+	Reference string  // the curve that the run must not leave, as expect.reference names it; "" = none
+	Saves     int     // steps between checkpoints, of which the last two must be there; 0 = the one at the end
+	Flat      bool    // lasts long enough to see memory grow
+	Drift     float64 // most that the last tenth of the steps may take, as a multiple of the first tenth; 0 = too short to tell
 
 	Time time.Duration // of each command of the tier, before it is stopped as hung
 }
@@ -43,20 +46,26 @@ const replaySteps = 5
 
 const mb, gb = 1_000_000, 1_000_000_000 // as MB and GB in configurations
 
+const convergenceCurve = "embedded:smollm2_convergence.json" // PEFT's
+
 // Table is the tiers, those on a GPU first, by size.
 var Table = []Tier{
 	{Name: "quick", Config: "gpu_smollm2_quick", What: "135M, 256 MB: does it run?", Base: "135m", GPU: true,
 		Steps: 10, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 512, Limit: 256 * mb, Time: 10 * time.Minute},
 	{Name: "convergence", Config: "gpu_smollm2_convergence", What: "135M, 256 MB: does it learn?", Base: "135m", GPU: true,
-		Steps: 100, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 512, Limit: 256 * mb, Fall: 0.30, Drift: 1.25, Time: 20 * time.Minute},
+		Steps: 100, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 160, Limit: 256 * mb, Fall: 0.30, HeldOut: 0.30, Reference: convergenceCurve, Drift: 1.25, Time: 20 * time.Minute},
 	{Name: "memory", Config: "gpu_tinyllama_memory", What: "1.1B, 2 GB, full-length sequences: does it hold what it plans?", Base: "1.1b", GPU: true,
 		Steps: 50, Method: "qlora", Quant: quant.Default(), Rank: 16, Length: 512, Limit: 2 * gb, Drift: 1.25, Time: 20 * time.Minute},
 	{Name: "extended", Config: "gpu_tinyllama_extended", What: "1.1B, 2 GB, evaluations and checkpoints: does it last?", Base: "1.1b", GPU: true,
-		Steps: 500, Method: "qlora", Quant: quant.Default(), Rank: 16, Length: 512, Limit: 2 * gb, Fall: 0.05, Saves: 100, Flat: true, Drift: 1.25, Time: time.Hour},
+		Steps: 500, Method: "qlora", Quant: quant.Default(), Rank: 16, Length: 512, Limit: 2 * gb, Fall: 0.05, HeldOut: 0.05, Saves: 100, Flat: true, Drift: 1.25, Time: time.Hour},
 	{Name: "full", Config: "gpu_llama7b_full", What: "7B, 12 GB: the real thing", Base: "7b", GPU: true,
-		Steps: 1000, Method: "qlora", Quant: quant.Default(), Rank: 16, Length: 512, Limit: 12 * gb, Fall: 0.30, Saves: 250, Flat: true, Drift: 1.25, Time: 3 * time.Hour},
+		Steps: 1000, Method: "qlora", Quant: quant.Default(), Rank: 16, Length: 512, Limit: 12 * gb, Fall: 0.30, HeldOut: 0.05, Saves: 250, Flat: true, Drift: 1.25, Time: 3 * time.Hour},
 	{Name: "cpu_stories_quick", Config: "cpu_stories_quick", What: "260K on the CPU, nothing but the program",
 		Steps: 100, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 256, Fall: 0.10, Time: 10 * time.Minute},
+	{Name: "cpu_smollm2_quick", Config: "cpu_smollm2_quick", What: "135M on the CPU: does it run as PEFT does?", Base: "135m",
+		Steps: 10, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 160, HeldOut: 0.05, Reference: "embedded:smollm2_quick.json", Time: 30 * time.Minute},
+	{Name: "cpu_smollm2_convergence", Config: "cpu_smollm2_convergence", What: "135M on the CPU: does it learn as PEFT does?", Base: "135m",
+		Steps: 100, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 160, Fall: 0.30, HeldOut: 0.30, Reference: convergenceCurve, Time: 2 * time.Hour},
 }
 
 // Find is the tiers that words name, each once, in the words' order.

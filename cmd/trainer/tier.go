@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/tier"
@@ -153,6 +154,9 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		Spec: func(config string, sets []string) (train.Spec, error) {
 			l, err := loadConfig(config, sets)
 			return l.Spec, err
+		},
+		Reference: func(name string) (*train.Reference, error) {
+			return train.OpenReference(name, session.Env{Data: configs.Data})
 		},
 		OnTier:  func(t tier.Tier) { fmt.Fprintf(w, "\n%s: %s\n", t.Name, t.What) },
 		OnCheck: func(x tier.Check) { fmt.Fprintf(w, "%s  %s: %s\n", paint(x.Status), x.Name, x.Detail) },

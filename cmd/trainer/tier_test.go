@@ -27,8 +27,8 @@ func TestTiersAreTheirConfigurations(t *testing.T) {
 		if row.GPU != (row.Limit > 0) || row.Time <= 0 || row.What == "" || row.Base != "" && !slices.Contains(tier.Bases, row.Base) {
 			t.Errorf("%+v", row)
 		}
-		if e := c.Spec.Expect; row.Fall != e.LossDecrease {
-			t.Errorf("%s: a fall of %v, the configuration expects %v", row.Name, row.Fall, e.LossDecrease)
+		if e := c.Spec.Expect; row.Fall != e.LossDecrease || row.HeldOut != e.EvalLossDecrease || row.Reference != e.Reference {
+			t.Errorf("%+v, the configuration expects %+v", row, e)
 		}
 	}
 	for _, name := range configs.Names() {
