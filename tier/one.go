@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tierlora/tierlora/train"
@@ -69,6 +70,9 @@ func (r *runner) tier(ctx context.Context, t Tier) (Result, error) {
 	a.Seconds = r.Now().Sub(began).Seconds()
 	if a.Status == Pass {
 		a.Comparison = compare(r, a.Result)
+		if worse := a.Comparison.Regressions; len(worse) > 0 && r.FailOnRegression {
+			a.check("no worse than kept reports", false, "%s", strings.Join(worse, "; "))
+		}
 	}
 	return a.Result, err
 }

@@ -223,7 +223,7 @@ func status(ok bool) string {
 	return Fail
 }
 
-// conclude sums up the tiers. The exit code is the first failed tier's, else that of a skip, else that of a regression.
+// conclude sums up the tiers. The exit code is the first failed tier's, else that of a skip.
 func (r *runner) conclude() {
 	p := &r.report
 	p.Status = Pass
@@ -233,11 +233,6 @@ func (r *runner) conclude() {
 			p.Status, p.ExitCode = Fail, t.ExitCode
 		case t.Status == Skip && p.Status == Pass && !r.AllowSkip:
 			p.Status, p.ExitCode = Skip, r.Exit.Skipped
-		}
-	}
-	for _, t := range p.Tiers {
-		if t.Comparison != nil && len(t.Comparison.Regressions) > 0 && r.FailOnRegression && p.Status != Fail {
-			p.Status, p.ExitCode = Fail, r.Exit.Failed
 		}
 	}
 }
