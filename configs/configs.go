@@ -45,12 +45,18 @@ func Model(name string) (fs.FS, error) {
 	return fs.Sub(files, dir)
 }
 
-// Data is a file system that holds the embedded data set under its name: what "embedded:<name>" stands for as a
-// data set's path.
+// Data is a file system that holds the embedded data set, or reference curve (.json), under its name: what
+// "embedded:<name>" stands for as the path of one.
 func Data(name string) (fs.FS, error) {
-	isData := func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".jsonl") }
+	isData := func(e fs.DirEntry) bool {
+		return strings.HasSuffix(e.Name(), ".jsonl") || strings.HasSuffix(e.Name(), ".jsonl.gz")
+	}
+	what := "data set"
+	if strings.HasSuffix(name, ".json") {
+		what, isData = "reference curve", func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".json") }
+	}
 	if info, err := fs.Stat(files, path.Join("assets", name)); err != nil || info.IsDir() || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("there is no embedded data set %q; there is %s", name, list(isData))
+		return nil, fmt.Errorf("there is no embedded %s %q; there is %s", what, name, list(isData))
 	}
 	return fs.Sub(files, "assets")
 }

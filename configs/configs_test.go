@@ -58,6 +58,9 @@ func TestAssets(t *testing.T) {
 	if err != nil || strings.Count(string(text), "\n") != 300 {
 		t.Errorf("the embedded data set has %d lines, want 300 (%v)", strings.Count(string(text), "\n"), err)
 	}
+	if _, err := Data("x.json"); err == nil || err.Error() != `there is no embedded reference curve "x.json"; there is smollm2_convergence.json, smollm2_quick.json` {
+		t.Errorf("error %v", err)
+	}
 	for _, name := range []string{"", ".", "..", "nothing", "../configs.go", "stories260K/config.json", "/"} {
 		if _, err := Model(name); err == nil {
 			t.Errorf("Model(%q) gave no error", name)
@@ -69,7 +72,7 @@ func TestAssets(t *testing.T) {
 	if _, err := Model("stories"); err == nil || err.Error() != `there is no embedded model "stories"; there is stories260K` {
 		t.Errorf("error %v", err)
 	}
-	if _, err := Data("stories260K"); err == nil || err.Error() != `there is no embedded data set "stories260K"; there is gsm8k_300.jsonl` {
+	if _, err := Data("stories260K"); err == nil || err.Error() != `there is no embedded data set "stories260K"; there is gsm8k_300.jsonl, gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz` {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,4 +1,10 @@
 #!/usr/bin/env bash
-# One tier of the GPU validation, from doctor to a page of results: scripts/gpu-test.sh quick|convergence|memory|extended|full [OUT]
-# gpu_test.py says what is run and which variables it takes.
-exec "${PYTHON:-python3}" "$(dirname "$0")/gpu_test.py" "$@"
+# Tiers of the GPU validation: scripts/gpu-test.sh quick|convergence|memory|extended|full|all [FLAGS of trainer tier]
+# TRAINER names the program; without it make gpu builds what is stale. trainer tier --help lists the flags.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+if [ -z "${TRAINER:-}" ]; then
+	make -s -C "$root" gpu >&2
+	TRAINER=$root/trainer
+fi
+exec "$TRAINER" tier "$@"

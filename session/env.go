@@ -27,7 +27,7 @@ type Env struct {
 	Workers int                              // CPU threads; 0 = one for each core
 	GPU     int                              // index of the GPU that "cuda" and "auto" open, among those of this computer
 	Model   func(name string) (fs.FS, error) // folder of an embedded model; nil = there are none
-	Data    func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set; nil = there are none
+	Data    func(name string) (fs.FS, error) // file system whose file `name` is an embedded data set or reference curve; nil = there are none
 	Hub     hub.Options                      // where "org/name" is looked for
 	// WithoutWeights lets a model's folder hold config.json and a tokenizer alone, which is enough to plan.
 	WithoutWeights bool

@@ -23,7 +23,8 @@ type Result struct {
 	Resumed    int           `json:"resumed_from"` // step that the run began after; 0 = from the start
 	FirstLoss  float64       `json:"first_loss"`
 	LastLoss   float64       `json:"last_loss"`
-	MeanLoss   float64       `json:"train_loss"` // over the run's trained tokens
+	MeanLoss   float64       `json:"train_loss"`                 // over the run's trained tokens
+	EvalBefore *float64      `json:"eval_loss_before,omitempty"` // before the first step
 	EvalLoss   *float64      `json:"eval_loss,omitempty"`
 	Tokens     int64         `json:"tokens"`
 	Duration   time.Duration `json:"duration_ns"`

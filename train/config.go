@@ -78,6 +78,8 @@ type Config struct {
 
 	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
+	// EvalOnStart evaluates on the validation rows before the first step too.
+	EvalOnStart bool `mapstructure:"eval_on_start" yaml:"eval_on_start"`
 	// SaveSteps is the number of optimizer steps between checkpoints; 0 saves at the end of the run only.
 	SaveSteps int `mapstructure:"save_steps" yaml:"save_steps"`
 	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
@@ -102,6 +104,14 @@ type Expect struct {
 	// LossDecrease is the least fall of the mean training loss, last tenth of the steps against the first tenth,
 	// as a part of the first: 0.30 is 30 %. 0 is not checked.
 	LossDecrease float64 `mapstructure:"loss_decrease" yaml:"loss_decrease,omitempty"`
+	// EvalLossDecrease is the least fall of the loss on the validation rows, at the end of the run against before its first
+	// step, as a part of the latter. It needs training.eval_on_start. 0 is not checked.
+	EvalLossDecrease float64 `mapstructure:"eval_loss_decrease" yaml:"eval_loss_decrease,omitempty"`
+	// EvalLossMax is the most that the loss on the validation rows may be at the end of the run. 0 is not checked.
+	EvalLossMax float64 `mapstructure:"eval_loss_max" yaml:"eval_loss_max,omitempty"`
+	// Reference is the learning curve of another implementation that the run must not leave, neither up nor down: a file
+	// of scripts/reference_curve.py, or embedded:NAME. Empty is not checked.
+	Reference string `mapstructure:"reference" yaml:"reference,omitempty"`
 	// MaxVRAM is the most memory that the run may hold on its device, such as 256MiB. Empty is not checked.
 	MaxVRAM string `mapstructure:"max_vram" yaml:"max_vram,omitempty"`
 }

@@ -19,6 +19,12 @@ func (e Expect) Validate() []error {
 			problems = append(problems, fmt.Errorf("expect.max_vram: %w", err))
 		}
 	}
+	if !(e.EvalLossDecrease >= 0 && e.EvalLossDecrease < 1) {
+		problems = append(problems, fmt.Errorf("expect.eval_loss_decrease: %v must be at least 0 and below 1 (0.30 is 30 %%)", e.EvalLossDecrease))
+	}
+	if !(e.EvalLossMax >= 0) || math.IsInf(e.EvalLossMax, 0) {
+		problems = append(problems, fmt.Errorf("expect.eval_loss_max: %v must be a loss, or 0, which is not checked", e.EvalLossMax))
+	}
 	return problems
 }
 
@@ -33,17 +39,13 @@ type Judged struct {
 	Want      string `json:"want"`
 	Got       string `json:"got"`
 	Met       bool   `json:"met"`
-	miss      string // what Check says
+	// Comparison has the numbers of the criterion reference.
+	Comparison *Comparison `json:"comparison,omitempty"`
+	miss       string      // what MissedOf says
 }
 
-// Check compares a finished run with the section: the mean loss of the last tenth of the steps (at least one
-// step) against the mean of the first, and the bytes that the run held. The error is a *Missed that says by how
-// much.
-func (e Expect) Check(losses []float64, heldBytes int64) error {
-	judged, err := e.Judge(losses, heldBytes)
-	if err != nil {
-		return err
-	}
+// MissedOf is a *Missed that says of every criterion that was not met by how much; nil where all were met.
+func MissedOf(judged []Judged) error {
 	var missed []string
 	for _, j := range judged {
 		if !j.Met {
@@ -56,9 +58,11 @@ func (e Expect) Check(losses []float64, heldBytes int64) error {
 	return nil
 }
 
-// Judge is Check criterion by criterion.
-func (e Expect) Judge(losses []float64, heldBytes int64) ([]Judged, error) {
+// Judge compares a finished run with the section: the mean loss of the last tenth of the steps (at least one step)
+// against the mean of the first, the held-out loss, the curve against the reference's, and the bytes that the run held.
+func (e Expect) Judge(o Outcome) ([]Judged, error) {
 	var all []Judged
+	losses, heldBytes := o.Losses, o.HeldBytes
 	if e.LossDecrease > 0 {
 		j := Judged{Criterion: "loss_decrease", Want: fmt.Sprintf("%.1f %%", 100*e.LossDecrease)}
 		if len(losses) < 2 {
@@ -71,6 +75,18 @@ func (e Expect) Judge(losses []float64, heldBytes int64) ([]Judged, error) {
 		}
 		all = append(all, j)
 	}
+	if e.EvalLossDecrease > 0 {
+		all = append(all, e.judgeEvalFall(o))
+	}
+	if e.EvalLossMax > 0 {
+		all = append(all, e.judgeEvalMax(o))
+	}
+	if e.Reference != "" {
+		if o.Reference == nil {
+			return nil, fmt.Errorf("expect.reference: %s was not read", e.Reference)
+		}
+		all = append(all, e.judgeReference(o))
+	}
 	if e.MaxVRAM != "" {
 		limit, err := session.ParseBytes(e.MaxVRAM)
 		if err != nil {
@@ -81,6 +97,32 @@ func (e Expect) Judge(losses []float64, heldBytes int64) ([]Judged, error) {
 				heldBytes, session.FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, session.FormatBytes(heldBytes-limit))})
 	}
 	return all, nil
+}
+
+const notEvaluated = "not evaluated"
+
+func (e Expect) judgeEvalFall(o Outcome) Judged {
+	j := Judged{Criterion: "eval_loss_decrease", Want: fmt.Sprintf("%.1f %%", 100*e.EvalLossDecrease), Got: notEvaluated}
+	if o.EvalBefore == nil || o.EvalLoss == nil {
+		j.miss = "eval_loss_decrease can't be judged: there is no evaluation before the first step and after the last (training.eval_on_start, dataset.val_path)"
+		return j
+	}
+	before, after := *o.EvalBefore, *o.EvalLoss
+	fall := (before - after) / before
+	j.Got, j.Met = fmt.Sprintf("%.1f %%, %.4f to %.4f", 100*fall, before, after), fall >= e.EvalLossDecrease
+	j.miss = fmt.Sprintf("the held-out loss fell by %.1f %% (%.4f before the first step, %.4f at the end), expected was %.1f %%: short of it by %.1f percentage points",
+		100*fall, before, after, 100*e.EvalLossDecrease, 100*(e.EvalLossDecrease-fall))
+	return j
+}
+
+func (e Expect) judgeEvalMax(o Outcome) Judged {
+	j := Judged{Criterion: "eval_loss_max", Want: fmt.Sprintf("at most %g", e.EvalLossMax), Got: notEvaluated,
+		miss: "eval_loss_max can't be judged: there is no evaluation (dataset.val_path)"}
+	if o.EvalLoss != nil {
+		j.Got, j.Met = fmt.Sprintf("%.4f", *o.EvalLoss), *o.EvalLoss <= e.EvalLossMax
+		j.miss = fmt.Sprintf("the held-out loss is %.4f, expected was at most %g: over it by %.4f", *o.EvalLoss, e.EvalLossMax, *o.EvalLoss-e.EvalLossMax)
+	}
+	return j
 }
 
 // LossFall is the mean loss of the first tenth of the steps, of the last tenth, and the fall as a part of the

@@ -41,7 +41,10 @@ func TestExpect(t *testing.T) {
 			"expectation missed: the loss fell by 0.0 % (mean 1.0000 of the first tenth of 2 steps to 1.0000 of the last), expected was 50.0 %: short of it by 50.0 percentage points; " +
 				"the run held 2 bytes (2 B), expected were at most 1B: over it by 1 bytes (1 B)"},
 	} {
-		err := c.expect.Check(c.losses, c.held)
+		judged, err := c.expect.Judge(Outcome{Losses: c.losses, HeldBytes: c.held})
+		if err == nil {
+			err = MissedOf(judged)
+		}
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -56,7 +59,8 @@ func TestExpect(t *testing.T) {
 }
 
 func TestExpectValidate(t *testing.T) {
-	for _, e := range []Expect{{LossDecrease: -0.1}, {LossDecrease: 1}, {LossDecrease: math.NaN()}, {MaxVRAM: "much"}} {
+	for _, e := range []Expect{{LossDecrease: -0.1}, {LossDecrease: 1}, {LossDecrease: math.NaN()}, {MaxVRAM: "much"},
+		{EvalLossDecrease: -0.1}, {EvalLossDecrease: 1}, {EvalLossDecrease: math.NaN()}, {EvalLossMax: -1}, {EvalLossMax: math.NaN()}, {EvalLossMax: math.Inf(1)}} {
 		if len(e.Validate()) != 1 {
 			t.Errorf("%+v: problems %v, want one", e, e.Validate())
 		}

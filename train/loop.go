@@ -16,6 +16,11 @@ func (r *running) loop(ctx context.Context) error {
 	if err := r.owedEvaluation(ctx); err != nil {
 		return r.stopped(err, r.loader.State())
 	}
+	if r.evaluatesFirst() {
+		if _, err := r.evaluate(ctx); err != nil {
+			return r.stopped(err, r.loader.State())
+		}
+	}
 	r.recorder.begin()
 	for r.recorder.step() < r.total {
 		if err := ctx.Err(); err != nil {
@@ -153,6 +158,11 @@ func (r *running) waitsFor(step int) bool {
 func (r *running) evaluatesAfter(step int) bool {
 	every := r.spec.Training.EvalSteps
 	return r.evaluator != nil && (every > 0 && step%every == 0 || step == r.total)
+}
+
+// evaluatesFirst tells whether the evaluation before the first step is still to be made.
+func (r *running) evaluatesFirst() bool {
+	return r.spec.Training.EvalOnStart && r.evaluator != nil && r.recorder.step() == 0 && r.recorder.progress.EvalBefore == nil
 }
 
 func (r *running) savesAfter(step int) bool {

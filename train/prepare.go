@@ -58,20 +58,41 @@ func (s steps) plans() []*graph.Plan {
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
-	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	p, err := open(ctx, s, env)
 	if err != nil {
 		return nil, err
 	}
-	return prepareOn(ctx, s, env, on)
+	return p.planned(ctx)
 }
 
 // prepareOn does it on a machine, which it closes if it fails.
 func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
+	p, err := openOn(ctx, s, env, on)
+	if err != nil {
+		return nil, err
+	}
+	return p.planned(ctx)
+}
+
+// open opens the model on its device.
+func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
+	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	if err != nil {
+		return nil, err
+	}
+	return openOn(ctx, s, env, on)
+}
+
+func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
 	opened, err := session.OpenOn(ctx, s.Session(), env.Env, on)
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{Session: opened, spec: s, env: env}
+	return &prepared{Session: opened, spec: s, env: env}, nil
+}
+
+// planned reads the data and plans. Where that fails, it closes.
+func (p *prepared) planned(ctx context.Context) (*prepared, error) {
 	if err := p.plan(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

@@ -44,8 +44,10 @@ type cursor struct {
 	Optimizer int           `json:"optimizer_steps"`
 	Base      string        `json:"base"` // fingerprint of the base weights
 	// Batches is chainBatches of all steps so far.
-	Batches  string     `json:"batches_sha256,omitempty"`
-	Evidence []Evidence `json:"evidence,omitempty"`
+	Batches    string     `json:"batches_sha256,omitempty"`
+	Evidence   []Evidence `json:"evidence,omitempty"`
+	EvalBefore *float64   `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
+	EvalLoss   *float64   `json:"eval_loss,omitempty"`        // the newest behind a step
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
@@ -136,11 +138,15 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 
 // evaluated records an evaluation and tells whether it is the best so far.
 func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
-	r.result.EvalLoss = &e.Loss
 	r.progress.OwesEval = false
 	if err := r.keep(e); err != nil {
 		return false, err
 	}
+	if e.Step == 0 { // no checkpoint is of it, so that it is not the best one
+		r.progress.EvalBefore, r.result.EvalBefore = &e.Loss, &e.Loss
+		return false, r.observers.each(func(o Observer) error { return o.Eval(e) })
+	}
+	r.progress.EvalLoss, r.result.EvalLoss = &e.Loss, &e.Loss
 	return r.state.Better(e.Loss), r.observers.each(func(o Observer) error { return o.Eval(e) })
 }
 

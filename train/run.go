@@ -67,6 +67,8 @@ type running struct {
 	result    *Result
 	saver     *saver
 	watch     *gradientWatch // nil = all tensors had a gradient long ago
+	reference *Reference     // of expect.reference; nil = none
+	subject   Subject        // with it, but for the base's hash
 
 	baseFinite bool // the base model was looked through for numbers that are not finite
 }
@@ -83,6 +85,9 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result
+	if err := r.openReference(); err != nil {
+		return nil, err
+	}
 	if r.memory, err = p.Hold(ctx, p.found.Step.programs()...); err != nil {
 		return nil, err
 	}
@@ -135,6 +140,7 @@ func (r *running) announce() error {
 	r.recorder.observers = append(r.recorder.observers, r.env.Observers...)
 	step, held := r.recorder.step(), r.memory.Bytes().Total()
 	r.result.MaxSteps, r.result.Resumed, r.result.Steps, r.result.HeldBytes, r.result.Losses = r.total, step, step, held, r.recorder.progress.Losses
+	r.result.EvalBefore = r.recorder.progress.EvalBefore
 	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held}
 	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
 		return err
@@ -210,14 +216,52 @@ func (r *running) finish(ctx context.Context) error {
 		}
 	}
 	r.result.AdapterDir = r.spec.OutputDir
-	if err := r.writeManifest(ctx); err != nil {
+	m, err := r.manifest(ctx)
+	if err == nil {
+		err = m.Write(r.spec.OutputDir)
+	}
+	if err != nil {
 		return err
 	}
-	losses := r.recorder.progress.Losses
-	if r.result.Expect, err = r.spec.Expect.Judge(losses, r.result.HeldBytes); err != nil {
+	return r.judge(m.Base)
+}
+
+// judge checks the expectations; base is the hash of the base weights.
+func (r *running) judge(base string) error {
+	p := r.recorder.progress
+	o := Outcome{Losses: p.Losses, HeldBytes: r.result.HeldBytes, EvalBefore: p.EvalBefore, EvalLoss: p.EvalLoss, Reference: r.reference, Subject: r.subject}
+	o.Subject.Base = base
+	var err error
+	if r.result.Expect, err = r.spec.Expect.Judge(o); err != nil {
 		return err
 	}
-	return r.spec.Expect.Check(losses, r.result.HeldBytes)
+	for _, j := range r.result.Expect {
+		if j.Comparison != nil {
+			if err := o.writeReferenceCurve(r.spec.OutputDir, j.Comparison); err != nil {
+				return err
+			}
+		}
+	}
+	return MissedOf(r.result.Expect)
+}
+
+// openReference reads the curve that the run is to be compared with, and says at once where it is of something else.
+func (r *running) openReference() (err error) {
+	name := r.spec.Expect.Reference
+	if r.reference, err = OpenReference(name, r.env.Env); err != nil || r.reference == nil {
+		return err
+	}
+	if r.spec.Dataset.Streaming {
+		return fmt.Errorf("expect.reference: %w", errStreamed)
+	}
+	if r.subject, err = r.rowsSubject(); err != nil {
+		return err
+	}
+	r.subject.Base = r.reference.Subject.Base // hashed at the end: it takes a while
+	if why := r.subject.difference(r.reference.Subject); why != nil {
+		r.env.Logf("expect.reference: this run will fail its comparison with %s: %s", name, strings.Join(why, ", "))
+	}
+	return nil
 }
 
 // end gives the memory back and tells the observers how the run ended.

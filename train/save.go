@@ -94,7 +94,7 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 
 // ownFiles are the names that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
-	names := []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, adapter.ConfigFile, adapter.WeightsFile}
+	names := []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
 	beside, _ := p.besideAdapter() // saving reports what is wrong
 	for name := range beside {
 		names = append(names, name)
@@ -126,15 +126,7 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 	return weights.EncodeTo(w, tensors, nil)
 }
 
-// writeManifest records what made the adapter.
-func (r *running) writeManifest(ctx context.Context) error {
-	m, err := r.manifest(ctx)
-	if err != nil {
-		return err
-	}
-	return m.Write(r.spec.OutputDir)
-}
-
+// manifest records what made the adapter.
 func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()

@@ -57,6 +57,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Training.GradNormSteps, s.Expect = "", 0, 0, nil, 0, Expect{}
+	s.Training.EvalOnStart = false
 	p, err := prepare(ctx, s, env)
 	if err != nil {
 		return Verdict{}, err

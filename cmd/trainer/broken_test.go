@@ -164,9 +164,15 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:9:12: lora.dropout: 1 must be at least 0 and below 1\n" +
 				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.30 is 30 %)\n" +
 				"run.yaml:12:13: expect.max_vram: \"lots\" is no amount of memory: write it like \"256MiB\", \"2GiB\" or \"2GB\""},
+		{"held out without data", least + "training: {eval_on_start: true}\nexpect: {eval_loss_max: 2}\n",
+			"run.yaml:4:27: training.eval_on_start: there is nothing to evaluate; set dataset.val_split or dataset.val_path\n" +
+				"run.yaml:5:25: expect.eval_loss_max: there is nothing to evaluate; set dataset.val_split or dataset.val_path"},
+		{"nothing to compare with", least + "expect: {eval_loss_decrease: 0.1, reference: \"embedded:x.json\"}\n",
+			"run.yaml:4:30: expect.eval_loss_decrease: there is nothing to compare with; set training.eval_on_start: true\n" +
+				"run.yaml:4:46: expect.reference: read embedded:x.json: there is no embedded reference curve \"x.json\"; there is smollm2_convergence.json, smollm2_quick.json"},
 		{"nothing embedded of that name", "base_model: embedded:m\ndataset: {path: embedded:d.jsonl}\noutput_dir: o\n",
 			"run.yaml:1:13: base_model: there is no embedded model \"m\"; there is stories260K\n" +
-				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl"},
+				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl, gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
 			"run.yaml:5:11: dataset.format is \"alpacca\", want one of alpaca, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?"},
 	} {

@@ -71,6 +71,23 @@ func validate(s train.Spec) []error {
 	if s.Training.EvalSteps > 0 && !hasVal {
 		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}
+	if s.Training.EvalOnStart && !hasVal {
+		bad("training.eval_on_start: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
+	}
+	if s.Expect.EvalLossDecrease > 0 && !s.Training.EvalOnStart {
+		bad("expect.eval_loss_decrease: there is nothing to compare with; set training.eval_on_start: true")
+	}
+	if s.Expect.EvalLossMax > 0 && !hasVal {
+		bad("expect.eval_loss_max: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
+	}
+	if strings.HasPrefix(s.Expect.Reference, session.EmbeddedPrefix) {
+		if _, err := train.OpenReference(s.Expect.Reference, session.Env{Data: configs.Data}); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if s.Dataset.Streaming && s.Expect.Reference != "" {
+		bad("expect.reference: the rows of a stream are not known before they are read; remove dataset.streaming")
+	}
 	if s.Dataset.Streaming && s.Training.MaxSteps == 0 {
 		bad("%s", train.NeedsMaxSteps)
 	}

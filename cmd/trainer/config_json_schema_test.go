@@ -125,8 +125,11 @@ func about(path, value string) (found []string) {
 	if strings.HasPrefix(path, "quantization.") {
 		text += "adapter: qlora\n"
 	}
-	if path == "training.eval_steps" {
+	if path == "training.eval_steps" || strings.HasPrefix(path, "expect.eval_") {
 		text = strings.Replace(text, "d.jsonl", "d.jsonl, val_split: 0.1", 1)
+	}
+	if path == "expect.eval_loss_decrease" {
+		text += "training: {eval_on_start: true}\n"
 	}
 	_, problems := mergeConfig("run.yaml", []byte(text), nil, []string{path + "=" + value})
 	for _, p := range problems {

@@ -43,7 +43,7 @@ func TestEveryConfigIsValid(t *testing.T) {
 		count++
 	}
 	files, err := filepath.Glob("../../configs/*.yaml")
-	if err != nil || count != len(files) || count < 6 {
+	if err != nil || count != len(files) || count < 8 {
 		t.Errorf("%d configurations validated, %d in the folder (%v)", count, len(files), err)
 	}
 	t.Logf("%d configurations validated", count)
@@ -53,11 +53,11 @@ func TestEveryConfigIsValid(t *testing.T) {
 func TestTiersRunTheirSteps(t *testing.T) {
 	for name, steps := range map[string]int{
 		"gpu_smollm2_quick": 10, "gpu_smollm2_convergence": 100, "gpu_tinyllama_memory": 50,
-		"gpu_tinyllama_extended": 500, "gpu_llama7b_full": 1000,
+		"gpu_tinyllama_extended": 500, "gpu_llama7b_full": 1000, "cpu_smollm2_quick": 10, "cpu_smollm2_convergence": 100,
 	} {
 		text, _ := configs.Read(name)
 		s := merged(t, string(text), nil, nil)
-		if s.Training.MaxSteps != steps || s.Training.GradientAccumulationSteps != 1 || s.Adapter != "qlora" || s.Quantization == nil || s.Expect.MaxVRAM == "" {
+		if s.Training.MaxSteps != steps || s.Training.GradientAccumulationSteps != 1 || s.Adapter != "qlora" || s.Quantization == nil || (s.Expect.MaxVRAM == "") != (s.Device == "cpu") {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}

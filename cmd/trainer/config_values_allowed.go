@@ -114,7 +114,10 @@ var limits = map[string]interval{
 	"training.grad_norm_steps":             zeroOrMore,
 
 	"expect.loss_decrease": zeroToBelowOne,
-	"seed":                 {low: 0, high: math.MaxUint64},
+
+	"expect.eval_loss_decrease": zeroToBelowOne,
+	"expect.eval_loss_max":      zeroOrMore,
+	"seed":                      {low: 0, high: math.MaxUint64},
 }
 
 // String is the interval in words: "above 0", "1 or more", "0 to 1", "0 or more, below 1".

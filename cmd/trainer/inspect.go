@@ -5,12 +5,12 @@ import "github.com/spf13/cobra"
 func newInspect(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect",
-		Short: "Look at tokens, data, a model or a chat template",
+		Short: "Look at tokens, data, the rows of each step, a model or a chat template",
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect model embedded:stories260K`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newInspectTokens(c), newInspectData(c), newInspectModel(c), newInspectTemplate(c))
+	cmd.AddCommand(newInspectTokens(c), newInspectData(c), newInspectSteps(c), newInspectModel(c), newInspectTemplate(c))
 	return cmd
 }

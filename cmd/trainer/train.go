@@ -81,6 +81,9 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
 		return err
 	}
+	if _, err := train.OpenReference(config.Spec.Expect.Reference, env.Env); err != nil {
+		return usage(err)
+	}
 	saved := config.Spec
 	saved.Training.Resume = "" // how this start began; the run is the same
 	env.Config = Render(saved)
@@ -163,7 +166,11 @@ func printResult(c *console, r train.Result) {
 		fmt.Fprintf(c.out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0], r.Losses[n-1], r.MeanLoss)
 	}
 	if r.EvalLoss != nil {
-		fmt.Fprintf(c.out, "eval     %.4f\n", *r.EvalLoss)
+		fmt.Fprintf(c.out, "eval     %.4f", *r.EvalLoss)
+		if r.EvalBefore != nil {
+			fmt.Fprintf(c.out, ", %.4f before the first step", *r.EvalBefore)
+		}
+		fmt.Fprintln(c.out)
 	}
 	if r.Duration > 0 {
 		fmt.Fprintf(c.out, "time     %.1f s, %d tokens of the whole run\n", r.Duration.Seconds(), r.Tokens)

@@ -50,6 +50,8 @@ var imports = map[string][]string{
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
+	"report":           {"session"},
+	"tier":             {"adapter", "model/weights", "quant", "report", "session", "train", "train/checkpoint", "internal/atomicfile", "internal/regular"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},

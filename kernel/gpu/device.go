@@ -95,6 +95,12 @@ func DeviceProperties(i int) (Properties, error) {
 			return p, wrap(fmt.Sprintf("device attribute %d", a.attr), "cuDeviceGetAttribute", err)
 		}
 	}
+	domain, derr := d.Attribute(C.CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)
+	bus, berr := d.Attribute(C.CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
+	slot, serr := d.Attribute(C.CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
+	if derr == nil && berr == nil && serr == nil {
+		p.PCI = fmt.Sprintf("%04x:%02x:%02x.0", domain, bus, slot)
+	}
 	return p, nil
 }
 

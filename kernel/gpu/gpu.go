@@ -25,9 +25,10 @@ type Properties struct {
 	Index          int
 	Name           string
 	UUID           string
-	Major, Minor   int   // compute capability
-	SMs            int   // streaming multiprocessors
-	Memory         int64 // total device memory
+	PCI            string // bus id, 0000:17:00.0
+	Major, Minor   int    // compute capability
+	SMs            int    // streaming multiprocessors
+	Memory         int64  // total device memory
 	L2             int
 	SharedPerBlock int // most dynamic shared memory of one block after opting in
 	SharedPerSM    int

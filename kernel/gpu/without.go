@@ -23,3 +23,9 @@ func DeviceProperties(i int) (Properties, error) { return Properties{}, errors.N
 
 // Libraries lists the vendor libraries that would be used; dir is searched first when not empty.
 func Libraries(dir string) []Library { return nil }
+
+// ReadCards asks NVML for all cards of this computer.
+func ReadCards() ([]Card, error) { return nil, errors.New(noSupport) }
+
+// WatchCards begins to note the driver's critical errors.
+func WatchCards() error { return errors.New(noSupport) }

@@ -1,0 +1,113 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// thin is the narrow no-break space between groups of three digits.
+const thin = "\u202f"
+
+// Number writes a value for reading: four significant digits, thousands apart by a narrow space, an exponent only where
+// zeros would be counted otherwise. Whole numbers keep all their digits. "not finite" stands for NaN and infinities.
+func Number(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "not finite"
+	case a >= 1e15 || a > 0 && a < 1e-3:
+		s := strconv.FormatFloat(v, 'e', 3, 64)
+		mantissa, exponent, _ := strings.Cut(s, "e")
+		if strings.Contains(mantissa, ".") {
+			mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
+		}
+		n, _ := strconv.Atoi(exponent)
+		return mantissa + "e" + strconv.Itoa(n)
+	case v == math.Trunc(v) || a >= 1e4:
+		return Whole(int64(math.Round(v)))
+	default:
+		digits := 3 - int(math.Floor(math.Log10(a)))
+		return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', digits, 64), "0"), ".")
+	}
+}
+
+// Whole writes a count with its thousands apart.
+func Whole(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "−", s[1:]
+	}
+	if len(s) <= 4 {
+		return sign + s
+	}
+	var b strings.Builder
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteString(thin)
+		}
+		b.WriteRune(c)
+	}
+	return sign + b.String()
+}
+
+// Duration writes a time as people say it: "41 s", "3 min 20 s", "2 h 05 min", "3 d 4 h".
+func Duration(d time.Duration) string {
+	s := d.Seconds()
+	switch {
+	case s < 0:
+		return "not known"
+	case s < 1:
+		return fmt.Sprintf("%.0f ms", 1000*s)
+	case s < 9.95:
+		return fmt.Sprintf("%.1f s", s)
+	case s < 59.5:
+		return fmt.Sprintf("%.0f s", s)
+	}
+	n := int64(math.Round(s))
+	switch {
+	case n < 3600:
+		return fmt.Sprintf("%d min %02d s", n/60, n%60)
+	case n < 24*3600:
+		return fmt.Sprintf("%d h %02d min", n/3600, n%3600/60)
+	}
+	return fmt.Sprintf("%d d %d h", n/86400, n%86400/3600)
+}
+
+// plain is a text on one line without characters that steer a display or reorder what stands beside them.
+func plain(s string) string {
+	return strings.Join(strings.Fields(printable(s)), " ")
+}
+
+// printable is a text whose control and direction characters are written as escapes; lines and tabs stay.
+func printable(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !utf8.ValidString(s[i:min(len(s), i+utf8.UTFMax)]) && s[i] >= utf8.RuneSelf && !strings.HasPrefix(s[i:], "\ufffd"):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case r == '\r':
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// short cuts the middle out of a text that has more than n characters.
+func short(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	head := (n - 1) / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
+}

@@ -1,0 +1,227 @@
+package report
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+
+	"github.com/tierlora/tierlora/session"
+)
+
+var (
+	//go:embed page.css
+	style string
+	//go:embed page.js
+	script string
+	//go:embed page.html
+	source string
+)
+
+// Mark begins every page in HTML, so that a program can tell a file that may be replaced.
+const Mark = "<!doctype html>\n<html lang=\"en\">\n<meta name=\"generator\" content=\"tierlora report\">\n"
+
+var templates = template.Must(template.New("page").Funcs(template.FuncMap{
+	"plain": plain, "text": printable, "word": stateName,
+	// data is JSON that writeNumbers made: numbers, null and keys of our own.
+	"data": func(b []byte) template.JS { return template.JS(b) }, //nolint:gosec // no text from elsewhere is in it
+}).Parse(source))
+
+// HTML writes the page as one file that loads nothing: style, script and data are in it, and a content security policy
+// allows nothing else. Without script it shows the same, and plots do not zoom.
+func (p Page) HTML(out io.Writer) error {
+	w := &page{points: pagePoints / max(1, p.plots())}
+	fmt.Fprintf(w, "%s<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '%s'; script-src '%s'; base-uri 'none'; form-action 'none'\">\n",
+		Mark, hash(style), hash(script))
+	fmt.Fprint(w, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n")
+	fmt.Fprintf(w, "<title>%s</title>\n<style>%s</style>\n", template.HTMLEscapeString(plain(p.Title)), style)
+	if err := w.render("head", p); err != nil {
+		return err
+	}
+	for i, s := range p.Sections {
+		if err := w.section(i, s); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "</main>\n<script>%s</script>\n</html>\n", script)
+	_, err := out.Write(w.Bytes())
+	return err
+}
+
+// plots counts the plots of a page.
+func (p Page) plots() int {
+	n := 0
+	for _, s := range p.Sections {
+		for _, b := range s.Blocks {
+			if _, ok := b.(Plot); ok {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// hash is what a content security policy calls a text that it allows.
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// page is a document on its way.
+type page struct {
+	bytes.Buffer
+	points int // that each plot may keep
+}
+
+func (w *page) render(name string, v any) error {
+	if err := templates.ExecuteTemplate(w, name, v); err != nil {
+		return fmt.Errorf("lay out %s: %w", name, err)
+	}
+	return nil
+}
+
+// section writes a section; plots that follow each other stand beside each other where there is room.
+func (w *page) section(i int, s Section) error {
+	if err := w.render("open", struct {
+		Section
+		N int
+	}{s, i}); err != nil {
+		return err
+	}
+	for j := 0; j < len(s.Blocks); j++ {
+		run := j
+		for run < len(s.Blocks) && isPlot(s.Blocks[run]) {
+			run++
+		}
+		if run-j > 1 {
+			fmt.Fprint(w, "<div class=\"plots\">\n")
+			for ; j < run; j++ {
+				if err := s.Blocks[j].html(w); err != nil {
+					return err
+				}
+			}
+			fmt.Fprint(w, "</div>\n")
+			j--
+			continue
+		}
+		if err := s.Blocks[j].html(w); err != nil {
+			return err
+		}
+	}
+	return w.render("close", s)
+}
+
+func isPlot(b Block) bool { _, ok := b.(Plot); return ok }
+
+func stateName(s State) string {
+	switch s {
+	case Pass:
+		return "pass"
+	case Fail:
+		return "fail"
+	case Skip:
+		return "skipped"
+	}
+	return ""
+}
+
+type cellView struct {
+	Text  string
+	Right bool
+}
+
+type rowView struct {
+	Strong bool
+	Cells  []cellView
+}
+
+func (t Table) html(w *page) error {
+	if len(t.Columns) == 0 {
+		return nil
+	}
+	var rows []rowView
+	for i, row := range t.Rows {
+		r := rowView{Strong: slices.Contains(t.Strong, i), Cells: make([]cellView, len(t.Columns))}
+		for j, c := range t.Columns {
+			r.Cells[j].Right = c.Right
+			if j < len(row) {
+				r.Cells[j].Text = row[j]
+			}
+		}
+		rows = append(rows, r)
+	}
+	return w.render("table", struct {
+		Caption string
+		Columns []Column
+		Rows    []rowView
+	}{t.Caption, t.Columns, rows})
+}
+
+func (f Fields) html(w *page) error  { return w.render("fields", f) }
+func (f Figures) html(w *page) error { return w.render("figures", f) }
+func (c Checks) html(w *page) error  { return w.render("checks", c) }
+func (t Text) html(w *page) error    { return w.render("text", string(t)) }
+func (c Code) html(w *page) error    { return w.render("code", c) }
+func (p Plot) html(w *page) error    { return w.render("plot", p.view(w.points)) }
+
+// segment is a part of a bar that is drawn.
+type segment struct {
+	Name, Size, Share, Class string
+	X, Width, Middle         string
+	Wide                     bool // has room for its name
+}
+
+type barView struct {
+	Title, Total, LimitName, Limit, Share, Free, Over string
+	Bar, Closer                                       []segment // against the limit; alone, where that is too small to see
+	LimitAt                                           string
+	Label                                             string
+}
+
+// html draws the parts against the limit, and beside that alone where they are less than a third of it.
+func (b Bar) html(w *page) error {
+	total := b.total()
+	v := barView{Title: b.Title, Total: session.FormatBytes(total), Label: orText(b.Title, "memory")}
+	if b.Limit > 0 {
+		v.LimitName, v.Limit = orText(b.LimitName, "limit"), session.FormatBytes(b.Limit)
+		v.Share = Number(math100(total, b.Limit)) + " %"
+		if total > b.Limit {
+			v.Over, v.LimitAt = session.FormatBytes(total-b.Limit), percent(float64(b.Limit)/float64(total))
+		} else {
+			v.Free = session.FormatBytes(b.Limit - total)
+		}
+	}
+	v.Bar = b.segments(max(total, b.Limit), total)
+	if total > 0 && b.Limit/3 > total {
+		v.Closer = b.segments(total, total)
+	}
+	return w.render("bar", v)
+}
+
+func (b Bar) segments(whole, total int64) []segment {
+	var all []segment
+	at := 0.0
+	for i, p := range b.Parts {
+		width := 0.0
+		if whole > 0 {
+			width = float64(max(0, p.Bytes)) / float64(whole)
+		}
+		s := segment{Name: p.Name, Size: session.FormatBytes(p.Bytes), Class: fmt.Sprintf("c%d", i%colours+1),
+			X: percent(at), Width: percent(width), Middle: percent(at + width/2), Wide: width > 0.22}
+		if total > 0 {
+			s.Share = Number(math100(p.Bytes, total)) + " %"
+		}
+		all = append(all, s)
+		at += width
+	}
+	return all
+}
+
+// math100 is a share in per cent with a digit behind the point.
+func math100(part, whole int64) float64 {
+	return float64(int64(1000*float64(part)/float64(whole)+0.5)) / 10
+}

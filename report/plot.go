@@ -1,0 +1,284 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	plotHeight   = 260 // CSS pixels; page.css and page.js have the same
+	colours      = 6
+	pagePoints   = 40_000 // that the plots of a page keep for looking closer, in all
+	seriesPoints = 8_000  // and a series
+	drawn        = 400    // intervals of a curve as it is drawn without script
+	mostEnds     = 8      // labels at the curves' ends; with more they stand below only
+	mostMarks    = 50     // places where a value is not finite
+)
+
+// plotView is a plot as page.html shows it.
+type plotView struct {
+	Title, XLabel, YLabel, Label string
+	Log                          bool
+	YTicks, XTicks               []tickView
+	Curves                       []curveView
+	Bad                          string // path of the marks where values are not finite
+	EndsWidth                    int
+	Notes                        []string
+	Data                         []byte // JSON, of numbers alone
+}
+
+type tickView struct{ At, Label string }
+
+// curveView is a series: paths over a square of 1000 by 1000.
+type curveView struct {
+	Name, Short, Class string
+	Line, Dots, Band   string
+	Last, At           string // the last value and its x
+	End, EndX          string // where its label stands: the height, and where it ends early its x too; "" = not
+	end, endX          float64
+}
+
+// view lays a plot out; points is how many of its points may be kept.
+func (p Plot) view(points int) plotView {
+	v := plotView{Title: plain(p.Title), XLabel: plain(p.XLabel), YLabel: plain(p.YLabel), Log: p.YLog}
+	xa, ya := p.axes()
+	for _, t := range xa.ticks(4, p.wholeX()) {
+		v.XTicks = append(v.XTicks, tickView{percent(t.at), t.label})
+	}
+	for _, t := range ya.ticks(5, false) {
+		v.YTicks = append(v.YTicks, tickView{percent(1 - t.at), t.label})
+	}
+	var bad []float64
+	free := 0
+	for _, s := range p.Series {
+		colour := s.Colour
+		if colour < 1 {
+			free++
+			colour = free
+		}
+		c := s.curve(xa, ya)
+		c.Class = fmt.Sprintf("c%d", (colour-1)%colours+1)
+		if s.Style != Line {
+			c.Class += " " + string(s.Style)
+		} else if turn := (colour - 1) / colours; turn > 0 {
+			c.Class += fmt.Sprintf(" turn%d", min(turn, 3))
+		}
+		v.Curves = append(v.Curves, c)
+		x, y := s.points()
+		for i := range y {
+			if !finite(y[i]) && finite(x[i]) && len(bad) < mostMarks {
+				bad = append(bad, x[i])
+			}
+		}
+	}
+	for _, x := range bad {
+		v.Bad += fmt.Sprintf("M%s 0V60", place(xa.place(x)))
+	}
+	v.labelEnds(p)
+	for _, n := range p.notes() {
+		v.Notes = append(v.Notes, plain(n))
+	}
+	v.Data = p.data(points, free)
+	v.Label = strings.TrimSpace(v.Title + ", a plot of " + count(len(p.Series), "curve", "curves"))
+	return v
+}
+
+// axes are of all points of the plot.
+func (p Plot) axes() (x, y axis) {
+	var xs, ys [][]float64
+	for _, s := range p.Series {
+		px, py := s.points()
+		xs, ys = append(xs, px), append(ys, py)
+		_, lower, upper := s.band()
+		ys = append(ys, lower, upper)
+	}
+	return newAxis(false, false, xs...), newAxis(p.YLog, true, ys...)
+}
+
+func (p Plot) wholeX() bool {
+	for _, s := range p.Series {
+		for _, x := range s.X {
+			if x != math.Trunc(x) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// curve draws a series.
+func (s Series) curve(xa, ya axis) curveView {
+	c := curveView{Name: plain(s.Name), Short: short(plain(s.Name), 18)}
+	x, y := s.points()
+	at := envelope(y, drawn)
+	x, y = pick(x, at), pick(y, at)
+	var line, dots strings.Builder
+	in := false
+	for i := range y {
+		if !ya.drawable(y[i]) || !finite(x[i]) {
+			in = false
+			continue
+		}
+		px, py := place(xa.place(x[i])), place(1-ya.place(y[i]))
+		if in {
+			fmt.Fprintf(&line, "L%s %s", px, py)
+		} else {
+			fmt.Fprintf(&line, "M%s %sh0", px, py)
+		}
+		in = true
+		fmt.Fprintf(&dots, "M%s %sh0", px, py)
+	}
+	c.Line = line.String()
+	if s.dotted(len(y)) {
+		c.Dots = dots.String()
+	}
+	if bx, lower, upper := bandEnvelope3(s); len(bx) > 0 {
+		var band strings.Builder
+		for i := range bx {
+			fmt.Fprintf(&band, "%s%s %s", cmd(i), place(xa.place(bx[i])), place(1-ya.place(upper[i])))
+		}
+		for i := len(bx) - 1; i >= 0; i-- {
+			fmt.Fprintf(&band, "L%s %s", place(xa.place(bx[i])), place(1-ya.place(lower[i])))
+		}
+		c.Band = band.String() + "Z"
+	}
+	if lx, ly, ok := s.last(); ok {
+		c.Last, c.At = Number(ly), Number(lx)
+		if ya.drawable(ly) {
+			c.end = 1 - ya.place(ly)
+		} else {
+			c.end = 1
+		}
+		c.endX = xa.place(lx)
+	}
+	return c
+}
+
+func bandEnvelope3(s Series) (x, lower, upper []float64) {
+	bx, l, u := s.band()
+	return bandEnvelope(bx, l, u, drawn)
+}
+
+func cmd(i int) string {
+	if i == 0 {
+		return "M"
+	}
+	return "L"
+}
+
+// dotted tells whether a series of so many points shows each of them.
+func (s Series) dotted(n int) bool {
+	return s.Style == Points && n <= 200 || s.Style == Line && n <= 12
+}
+
+// labelEnds puts the labels beside the curves' last points, apart from each other.
+func (v *plotView) labelEnds(p Plot) {
+	if len(v.Curves) > mostEnds {
+		return
+	}
+	var order []*curveView
+	for i := range v.Curves {
+		if v.Curves[i].Last != "" && p.Series[i].Style != Faint {
+			order = append(order, &v.Curves[i])
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *curveView) int {
+		switch {
+		case a.end < b.end:
+			return -1
+		case a.end > b.end:
+			return 1
+		}
+		return 0
+	})
+	const gap = 15.0 / plotHeight
+	at := make([]float64, len(order))
+	for i, c := range order {
+		at[i] = max(c.end, 0.5*gap)
+		if i > 0 {
+			at[i] = max(at[i], at[i-1]+gap)
+		}
+	}
+	limit := 1 - 0.25*gap
+	longest := 0
+	for i := len(order) - 1; i >= 0; i-- {
+		at[i] = min(at[i], limit)
+		limit = at[i] - gap
+		c := order[i]
+		if len(order) == 1 {
+			c.Short = c.Last
+		}
+		c.End = percent(at[i])
+		if c.endX < 0.9 {
+			c.EndX = percent(c.endX)
+			continue
+		}
+		longest = max(longest, len([]rune(c.Short)))
+	}
+	if longest > 0 {
+		v.EndsWidth = 14 + 7*longest
+	}
+}
+
+// data is what the script draws anew when a reader looks closer: {"whole":bool,"log":bool,"s":[{"x":[…],"y":[…]}]}.
+func (p Plot) data(points, free int) []byte {
+	share := min(seriesPoints, max(100, points/max(1, len(p.Series))))
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"whole":%v,"log":%v,"s":[`, p.wholeX(), p.YLog)
+	for i, s := range p.Series {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		x, y := s.points()
+		at := envelope(y, share/3)
+		b.WriteString(`{"x":`)
+		writeNumbers(&b, pick(x, at))
+		b.WriteString(`,"y":`)
+		writeNumbers(&b, pick(y, at))
+		if bx, lower, upper := s.band(); len(bx) > 0 {
+			bx, lower, upper = bandEnvelope(bx, lower, upper, share/3)
+			for _, n := range []struct {
+				name string
+				v    []float64
+			}{{"bx", bx}, {"lo", lower}, {"hi", upper}} {
+				fmt.Fprintf(&b, `,"%s":`, n.name)
+				writeNumbers(&b, n.v)
+			}
+		}
+		b.WriteByte('}')
+	}
+	b.WriteString("]}")
+	return b.Bytes()
+}
+
+// writeNumbers writes a JSON array with six significant digits of each number, whole ones exactly, and null for what is not finite.
+func writeNumbers(b *bytes.Buffer, v []float64) {
+	b.WriteByte('[')
+	for i, x := range v {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		switch {
+		case !finite(x):
+			b.WriteString("null")
+		case x == math.Trunc(x) && math.Abs(x) < 1e15:
+			b.WriteString(strconv.FormatFloat(x, 'f', -1, 64))
+		default:
+			b.WriteString(strconv.FormatFloat(x, 'g', 6, 64))
+		}
+	}
+	b.WriteByte(']')
+}
+
+// place is a coordinate of the square of 1000 by 1000.
+func place(v float64) string {
+	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/10, 'f', -1, 64)
+}
+
+func percent(v float64) string {
+	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/100, 'f', -1, 64) + "%"
+}

@@ -1,0 +1,152 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// points is a series' values, without what has no partner.
+func (s Series) points() (x, y []float64) {
+	n := min(len(s.X), len(s.Y))
+	return s.X[:n], s.Y[:n]
+}
+
+// band is the bounds of a series' spread; nil where it has none.
+func (s Series) band() (x, lower, upper []float64) {
+	n := min(len(s.X), len(s.Lower), len(s.Upper))
+	return s.X[:n], s.Lower[:n], s.Upper[:n]
+}
+
+// last is the last point that is finite.
+func (s Series) last() (x, y float64, ok bool) {
+	xs, ys := s.points()
+	for i := len(ys) - 1; i >= 0; i-- {
+		if finite(ys[i]) && finite(xs[i]) {
+			return xs[i], ys[i], true
+		}
+	}
+	return 0, 0, false
+}
+
+// notes says what a plot cannot draw.
+func (p Plot) notes() []string {
+	var notes []string
+	if p.Note != "" {
+		notes = append(notes, p.Note)
+	}
+	for _, s := range p.Series {
+		x, y := s.points()
+		var where []string
+		bad, low := 0, 0
+		for i, v := range y {
+			switch {
+			case !finite(v) || !finite(x[i]):
+				if bad++; bad <= 5 {
+					where = append(where, Number(x[i]))
+				}
+			case p.YLog && v <= 0:
+				low++
+			}
+		}
+		if bad > 0 {
+			more := ""
+			if bad > len(where) {
+				more = ", …"
+			}
+			notes = append(notes, fmt.Sprintf("%s: %s not finite, at %s %s%s", s.Name, count(bad, "value is", "values are"),
+				orText(p.XLabel, "x"), strings.Join(where, ", "), more))
+		}
+		if low > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %s not above 0 and not on the logarithmic scale", s.Name, count(low, "value is", "values are")))
+		}
+	}
+	return notes
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Whole(int64(n)) + " " + many
+}
+
+// envelope picks the points of a curve that draw it: of each of n intervals of equal counts the lowest, the highest and
+// one that is not finite, in their order, and the first and last of all. Every point is picked where they are few.
+func envelope(y []float64, n int) []int {
+	if len(y) <= 3*n {
+		all := make([]int, len(y))
+		for i := range all {
+			all[i] = i
+		}
+		return all
+	}
+	picked := make([]int, 0, 3*n+2)
+	add := func(i int) {
+		if i >= 0 && (len(picked) == 0 || picked[len(picked)-1] < i) {
+			picked = append(picked, i)
+		}
+	}
+	add(0)
+	for k := range n {
+		lo, hi, bad := -1, -1, -1
+		for i := k * len(y) / n; i < (k+1)*len(y)/n; i++ {
+			switch v := y[i]; {
+			case !finite(v):
+				bad = i
+			case lo < 0:
+				lo, hi = i, i
+			case v < y[lo]:
+				lo = i
+			case v > y[hi]:
+				hi = i
+			}
+		}
+		a, b, c := sort3(lo, hi, bad)
+		add(a)
+		add(b)
+		add(c)
+	}
+	add(len(y) - 1)
+	return picked
+}
+
+func sort3(a, b, c int) (int, int, int) {
+	if a > b {
+		a, b = b, a
+	}
+	if b > c {
+		b, c = c, b
+	}
+	if a > b {
+		a, b = b, a
+	}
+	return a, b, c
+}
+
+// pick takes values at indices.
+func pick(v []float64, at []int) []float64 {
+	out := make([]float64, len(at))
+	for i, k := range at {
+		out[i] = v[k]
+	}
+	return out
+}
+
+// bandEnvelope is a band over at most n intervals: of each the lowest lower and the highest upper bound.
+func bandEnvelope(x, lower, upper []float64, n int) (xs, lo, hi []float64) {
+	n = min(n, len(x))
+	for k := range n {
+		from, to := k*len(x)/n, (k+1)*len(x)/n
+		l, h := math.Inf(1), math.Inf(-1)
+		for i := from; i < to; i++ {
+			if finite(lower[i]) && finite(upper[i]) {
+				l, h = min(l, lower[i]), max(h, upper[i])
+			}
+		}
+		if at := (from + to - 1) / 2; l <= h && finite(x[at]) {
+			xs, lo, hi = append(xs, x[at]), append(lo, l), append(hi, h)
+		}
+	}
+	return xs, lo, hi
+}

@@ -1,0 +1,198 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset"
+)
+
+// Subject is what a run trains, on what, and how: two runs of one subject differ by the adapter's start alone, or by
+// rounding. Hashes are SHA-256 in hexadecimal.
+type Subject struct {
+	Base       string `json:"base_weights_sha256"` // as in the manifest
+	Rows       string `json:"rows_sha256"`         // tokens and labels of the rows of each step, in order
+	Validation string `json:"validation_sha256"`   // tokens and labels of the validation rows
+	Steps      int    `json:"steps"`
+	// Configuration is every key that decides the numbers, with its value; of the seed and the precision none.
+	Configuration map[string]string `json:"configuration"`
+}
+
+// Recipe is what another program needs to train the same: see Subject. It is made without planning or holding memory.
+type Recipe struct {
+	Subject
+	BaseModel  string       `json:"base_model"`
+	Train      []RecipeStep `json:"train"`
+	Validation []RecipeRow  `json:"validation"`
+}
+
+// RecipeStep is an optimizer step: its micro-batches of rows. The loss is the mean over the trained tokens of them all.
+type RecipeStep struct {
+	LearningRate float64       `json:"learning_rate"`
+	Batches      [][]RecipeRow `json:"batches"`
+}
+
+// RecipeRow is a row as the model sees it, without padding. Labels[t] is IDs[t] where that token is trained, else -100.
+type RecipeRow struct {
+	IDs    []int32 `json:"ids"`
+	Labels []int32 `json:"labels"`
+}
+
+var errStreamed = errors.New("dataset.streaming: the rows of a stream are not known before they are read; a run that is compared with another loads its data")
+
+// NewRecipe reads base model and data of a configuration. The device does not matter.
+func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
+	if s.Dataset.Streaming {
+		return r, errStreamed
+	}
+	s.Device, s.Training.Precision, s.VRAM = "cpu", "auto", ""
+	p, err := open(ctx, s, env)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := p.readData(ctx); err != nil {
+		return r, err
+	}
+	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
+		return r, err
+	}
+	r.BaseModel = s.BaseModel
+	schedule := Schedules[s.Training.LRScheduler](s.Training, p.total)
+	err = p.eachStep(func(step int, batches []dataset.Batch) {
+		of := RecipeStep{LearningRate: schedule(step - 1)}
+		for _, b := range batches {
+			of.Batches = append(of.Batches, p.rowsOf(b))
+		}
+		r.Train = append(r.Train, of)
+	})
+	if err != nil {
+		return r, err
+	}
+	r.Validation = []RecipeRow{}
+	for i := range p.data.Val.Len() {
+		r.Validation = append(r.Validation, recipeRow(p.data.Val.Row(i)))
+	}
+	r.Subject, err = p.subject(ctx)
+	return r, err
+}
+
+func recipeRow(r dataset.Row) RecipeRow { return RecipeRow{r.IDs, r.Labels} }
+
+func (p *prepared) rowsOf(b dataset.Batch) []RecipeRow {
+	var rows []RecipeRow
+	for _, i := range b.Rows {
+		rows = append(rows, recipeRow(p.data.Train.Row(i)))
+	}
+	return rows
+}
+
+// eachStep gives the micro-batches of every step from the first, whatever the run's own loader has dealt.
+func (p *prepared) eachStep(see func(step int, batches []dataset.Batch)) error {
+	loader, err := p.data.TrainLoader(p.spec.Training.BatchSize)
+	if err != nil {
+		return err
+	}
+	defer loader.Close()
+	for step := range p.total {
+		batches, _, err := loader.NextWindow(p.spec.Training.GradientAccumulationSteps)
+		if err != nil {
+			return err
+		}
+		see(step+1, batches)
+	}
+	return nil
+}
+
+// subject is what the run is of. It reads the whole base model.
+func (p *prepared) subject(ctx context.Context) (Subject, error) {
+	s, err := p.rowsSubject()
+	if err == nil {
+		s.Base, err = p.Base.Digest(ctx, p.On.Workers())
+	}
+	return s, err
+}
+
+// rowsSubject is subject without the base's hash.
+func (p *prepared) rowsSubject() (Subject, error) {
+	s := Subject{Steps: p.total, Configuration: p.comparable()}
+	rows := sha256.New()
+	err := p.eachStep(func(_ int, batches []dataset.Batch) {
+		writeInts(rows, []int32{int32(len(batches))})
+		for _, b := range batches {
+			for _, row := range p.rowsOf(b) {
+				hashRow(rows, row)
+			}
+		}
+	})
+	if err != nil {
+		return s, err
+	}
+	val := sha256.New()
+	for i := range p.data.Val.Len() {
+		hashRow(val, recipeRow(p.data.Val.Row(i)))
+	}
+	s.Rows, s.Validation = hex.EncodeToString(rows.Sum(nil)), hex.EncodeToString(val.Sum(nil))
+	return s, nil
+}
+
+func hashRow(h hash.Hash, r RecipeRow) {
+	writeInts(h, r.IDs)
+	writeInts(h, r.Labels)
+}
+
+// uncompared are the meanings that two runs of one subject may differ in.
+var uncompared = []string{
+	"seed", "steps", // the rows of each step are compared
+	"training.precision", "training.loss_scale_interval", // how it rounds
+	"training.on_nonfinite", // a run without such a step is the same
+}
+
+// comparable is what decides the numbers of a run but for its rows, its base, its seed, and how it rounds. What is
+// empty is left out.
+func (p *prepared) comparable() map[string]string {
+	all := p.meaning()
+	for _, key := range uncompared {
+		delete(all, key)
+	}
+	l := p.spec.LoRA
+	sorted := func(names []string) string { return strings.Join(slices.Sorted(slices.Values(names)), ",") }
+	maps.Copy(all, map[string]string{
+		"lora.r": fmt.Sprint(l.R), "lora.alpha": fmt.Sprint(l.Alpha), "lora.use_rslora": fmt.Sprint(l.UseRSLoRA),
+		"lora.target_modules": sorted(l.TargetModules), "lora.target_parameters": sorted(l.TargetParameters),
+		"lora.rank_pattern": pattern(l.RankPattern), "lora.alpha_pattern": pattern(l.AlphaPattern), "lora.init_from": l.InitFrom,
+		"training.batch_size": fmt.Sprint(p.spec.Training.BatchSize),
+	})
+	maps.DeleteFunc(all, func(_, v string) bool { return v == "" })
+	return all
+}
+
+func pattern[V any](of map[string]V) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%s: %v", k, of[k]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Count is the number of rows of a step, of their tokens, and of those that are trained.
+func (s RecipeStep) Count() (rows, tokens, trained int) {
+	for _, b := range s.Batches {
+		for _, r := range b {
+			rows, tokens = rows+1, tokens+len(r.IDs)
+			for _, l := range r.Labels[min(1, len(r.Labels)):] { // nothing predicts the first token
+				if l != dataset.Ignore {
+					trained++
+				}
+			}
+		}
+	}
+	return rows, tokens, trained
+}
