@@ -51,6 +51,7 @@ var imports = map[string][]string{
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"report":           {"session"},
+	"report/runs":      {"report", "session", "dataset", "train", "train/checkpoint", "internal/regular"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
