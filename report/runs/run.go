@@ -88,8 +88,11 @@ func Read(dir string) (*Run, error) {
 		return nil, fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
 			ErrNoRun, dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
 	}
-	if r.Plan != nil && r.Plan.Steps > 0 {
-		r.Total = r.Plan.Steps
+	if r.Plan != nil {
+		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // whose longest is said
+		if r.Plan.Steps > 0 {
+			r.Total = r.Plan.Steps
+		}
 	}
 	return r, nil
 }
