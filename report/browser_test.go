@@ -47,8 +47,12 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	profile, err := os.MkdirTemp("", "report-browser-") // not t.TempDir: what the browser leaves may still be written
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
-		"--disable-background-networking", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
+		"--disable-background-networking", "--remote-debugging-pipe", "--user-data-dir="+profile, "about:blank")
 	cmd.ExtraFiles = []*os.File{toR, fromW} // file descriptors 3 and 4
 	if err := cmd.Start(); err != nil {
 		t.Skipf("%s does not start: %v", path, err)
@@ -61,6 +65,12 @@ func startBrowser(t *testing.T) *browser {
 		fromR.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		for range 20 {
+			if os.RemoveAll(profile) == nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
 	})
 	if err := fromR.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
@@ -219,7 +229,7 @@ func (b *browser) shoot(file string) {
 const axes = `[...document.querySelectorAll("figure.plot")].map(f => [...f.querySelectorAll("svg.y text, svg.x text")].map(t => t.textContent + "@" + (t.getAttribute("y") + " " + t.getAttribute("x"))))`
 
 // TestBrowser shows pages as a browser lays them out: nothing is reported as an error, nothing is wider than the screen,
-// and the script's axes are those of the page without script.
+// and the script's axes are those of the page without script. REPORT_SCREENSHOTS=DIR keeps what is seen.
 func TestBrowser(t *testing.T) {
 	b := startBrowser(t)
 	for _, n := range []int{0, 1, 10, 1000, 100_000} {
@@ -247,6 +257,9 @@ func TestBrowser(t *testing.T) {
 					t.Errorf("the page reports %s", strings.Join(b.console, "\n"))
 				}
 				b.console = nil
+				if dir := os.Getenv("REPORT_SCREENSHOTS"); dir != "" {
+					b.shoot(filepath.Join(dir, fmt.Sprintf("%d-points-%d-wide.png", n, width)))
+				}
 			})
 		}
 	}
