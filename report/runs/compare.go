@@ -11,13 +11,16 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// SetNames gives each run the shortest end of its path that no other has. Runs in one folder that is named twice get a
-// number.
+// mostName bounds a name, in characters: of a longer one the middle is left out.
+const mostName = 60
+
+// SetNames gives each run the shortest end of its path that no other has. Names that are equal then, as of a folder that
+// is given twice, get a number.
 func SetNames(all []*Run) {
 	for depth := 1; depth <= 8; depth++ {
 		seen := map[string]int{}
 		for _, r := range all {
-			r.Name = tail(abs(r.Dir), depth)
+			r.Name = shortened(tail(abs(r.Dir), depth))
 			seen[r.Name]++
 		}
 		if len(seen) == len(all) {
@@ -30,6 +33,14 @@ func SetNames(all []*Run) {
 			r.Name = fmt.Sprintf("%s (%d)", r.Name, seen[r.Name])
 		}
 	}
+}
+
+func shortened(name string) string {
+	r := []rune(name)
+	if len(r) <= mostName {
+		return name
+	}
+	return string(r[:mostName/2-1]) + "…" + string(r[len(r)-mostName/2:])
 }
 
 func tail(path string, depth int) string {

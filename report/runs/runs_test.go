@@ -266,6 +266,12 @@ func TestNames(t *testing.T) {
 	if all[0].Name != "x/run" || all[1].Name != "y/run" {
 		t.Errorf("%q %q", all[0].Name, all[1].Name)
 	}
+	long := strings.Repeat("é", 200)
+	all = []*Run{{Dir: "/a/" + long}, {Dir: "/b/" + long}, {Dir: "/b/" + long[:398] + "f"}}
+	SetNames(all)
+	if all[0].Name == all[1].Name || all[1].Name == all[2].Name || len([]rune(all[0].Name)) > mostName+4 {
+		t.Errorf("%q %q %q", all[0].Name, all[1].Name, all[2].Name)
+	}
 	all = []*Run{{Dir: "/a/run"}, {Dir: "/a/run"}}
 	SetNames(all)
 	if all[0].Name == all[1].Name {
