@@ -114,7 +114,7 @@ func tickLabel(v, step float64) string {
 	switch a := math.Abs(v); {
 	case a < step/1e6:
 		return "0"
-	case step < 0.9999e-3 || a >= 1e9:
+	case step < 0.9999e-5 || a >= 1e9:
 		digits := max(0, int(math.Floor(math.Log10(a)+1e-9))-e)
 		mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', digits, 64), "e")
 		n, _ := strconv.Atoi(exponent)

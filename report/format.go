@@ -30,8 +30,11 @@ func Number(v float64) string {
 	case v == math.Trunc(v) || a >= 1e4:
 		return Whole(int64(math.Round(v)))
 	default:
-		digits := 3 - int(math.Floor(math.Log10(a)))
-		return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', digits, 64), "0"), ".")
+		s := strconv.FormatFloat(v, 'f', 3-int(math.Floor(math.Log10(a))), 64)
+		if strings.Contains(s, ".") {
+			s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+		}
+		return s
 	}
 }
 

@@ -47,7 +47,7 @@ func (p Page) HTML(out io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(w, "</main>\n<script>%s</script>\n</html>\n", script)
+	fmt.Fprintf(w, "</main>\n<script>%s</script>\n</body>\n</html>\n", script)
 	_, err := out.Write(w.Bytes())
 	return err
 }

@@ -11,9 +11,13 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
+// MarkdownMark begins every page in Markdown, as Mark does those in HTML. It is a comment.
+const MarkdownMark = "<!-- tierlora report -->\n\n"
+
 // Markdown writes the page in GitHub's Markdown: plots as tables with sparklines.
 func (p Page) Markdown(out io.Writer) error {
 	w := &markdown{}
+	w.WriteString(MarkdownMark)
 	w.line("# " + escape(p.Title))
 	if p.Subtitle != "" {
 		w.line(escape(p.Subtitle))

@@ -41,7 +41,7 @@
   function label(v, step) {
     const e = Math.floor(Math.log10(step) + 1e-9), a = Math.abs(v);
     if (a < step / 1e6) return "0";
-    if (step < 0.9999e-3 || a >= 1e9) {
+    if (step < 0.9999e-5 || a >= 1e9) {
       const [m, x] = v.toExponential(Math.max(0, Math.floor(Math.log10(a) + 1e-9) - e)).split("e");
       return m.replace("-", minus) + "e" + String(parseInt(x, 10)).replace("-", minus);
     }

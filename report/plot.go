@@ -53,7 +53,7 @@ func (p Plot) view(points int) plotView {
 		v.YTicks = append(v.YTicks, tickView{percent(1 - t.at), t.label})
 	}
 	var bad []float64
-	free := 0
+	free, some := 0, false
 	for _, s := range p.Series {
 		colour := s.Colour
 		if colour < 1 {
@@ -68,6 +68,7 @@ func (p Plot) view(points int) plotView {
 			c.Class += fmt.Sprintf(" turn%d", min(turn, 3))
 		}
 		v.Curves = append(v.Curves, c)
+		some = some || c.Line != ""
 		x, y := s.points()
 		for i := range y {
 			if !finite(y[i]) && finite(x[i]) && len(bad) < mostMarks {
@@ -77,6 +78,9 @@ func (p Plot) view(points int) plotView {
 	}
 	for _, x := range bad {
 		v.Bad += fmt.Sprintf("M%s 0V60", place(xa.place(x)))
+	}
+	if !some {
+		v.Curves = nil
 	}
 	v.labelEnds(p)
 	for _, n := range p.notes() {
@@ -274,11 +278,11 @@ func writeNumbers(b *bytes.Buffer, v []float64) {
 	b.WriteByte(']')
 }
 
-// place is a coordinate of the square of 1000 by 1000.
+// place is a coordinate of the square of 1000 by 1000. Adding 0 turns -0 into 0.
 func place(v float64) string {
-	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/10, 'f', -1, 64)
+	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/10+0, 'f', -1, 64)
 }
 
 func percent(v float64) string {
-	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/100, 'f', -1, 64) + "%"
+	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/100+0, 'f', -1, 64) + "%"
 }

@@ -1,10 +1,13 @@
 package train
 
 import (
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -49,4 +52,19 @@ func precisionText(name string, auto bool) string {
 		return name + " (auto)"
 	}
 	return name
+}
+
+// PlanReportFile is the plan in a run's output folder, a PlanReport as JSON.
+const PlanReportFile = "plan_report.json"
+
+// writePlanReport saves the plan that the run holds its memory by.
+func (p *prepared) writePlanReport() error {
+	text, err := json.MarshalIndent(p.planReport(), "", "  ")
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(p.spec.OutputDir, PlanReportFile), append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", PlanReportFile, err)
+	}
+	return nil
 }

@@ -148,6 +148,9 @@ func (r *running) announce() error {
 	if err := r.writeDataReport(); err != nil {
 		return err
 	}
+	if err := r.writePlanReport(); err != nil {
+		return err
+	}
 	if r.env.Config == nil {
 		return nil
 	}

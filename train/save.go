@@ -94,7 +94,7 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 
 // ownFiles are the names that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
-	names := []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
+	names := []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
 	beside, _ := p.besideAdapter() // saving reports what is wrong
 	for name := range beside {
 		names = append(names, name)

@@ -35,7 +35,7 @@ token. --html writes a page that needs no network.`,
 				if asJSON {
 					return usage(fmt.Errorf("--html and --json: give one of them"))
 				}
-				if err := checkPage(page); err != nil {
+				if err := checkPage(page, pageMark); err != nil {
 					return usage(fmt.Errorf("--html %s: %w", shellQuote(page), err))
 				}
 				if !cmd.Flags().Changed("rows") {

@@ -48,8 +48,9 @@ type dataPage struct {
 	First, All   int // number of the first row, and of all rows
 }
 
-// checkPage refuses a place where no page can be written without loss.
-func checkPage(path string) error {
+// checkPage refuses a place where no page can be written without loss. mark is what the pages that may be replaced begin
+// with.
+func checkPage(path, mark string) error {
 	if path == "" {
 		return errors.New("name a file")
 	}
@@ -70,8 +71,8 @@ func checkPage(path string) error {
 		return err
 	}
 	defer f.Close()
-	head := make([]byte, len(pageMark))
-	if n, _ := f.Read(head); n > 0 && !bytes.Equal(head[:n], []byte(pageMark)) {
+	head := make([]byte, len(mark))
+	if n, _ := f.Read(head); n > 0 && !bytes.Equal(head[:n], []byte(mark)) {
 		return errors.New("there is a file that this command did not write: name another one")
 	}
 	return nil

@@ -52,6 +52,7 @@ var imports = map[string][]string{
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"report":           {"session"},
 	"tier":             {"adapter", "model/weights", "quant", "report", "session", "train", "train/checkpoint", "internal/atomicfile", "internal/regular"},
+	"report/runs":      {"report", "session", "dataset", "train", "train/checkpoint", "internal/regular"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},

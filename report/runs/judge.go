@@ -1,0 +1,274 @@
+package runs
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/train"
+)
+
+// LastStep is the last step that the folder knows of; 0 = none.
+func (r *Run) LastStep() int {
+	n := 0
+	if len(r.Steps) > 0 {
+		n = r.Steps[len(r.Steps)-1].Step
+	}
+	if len(r.Checkpoints) > 0 {
+		n = max(n, r.Checkpoints[len(r.Checkpoints)-1])
+	}
+	if r.End != nil {
+		n = max(n, r.End.Step)
+	}
+	return n
+}
+
+// Status is how far a run came, as its files tell it.
+type Status string
+
+// The states of a run. A run that was interrupted and one that an error ended leave the same files.
+const (
+	Finished Status = "finished"
+	Running  Status = "running"
+	Stopped  Status = "stopped"
+	Failed   Status = "failed"
+)
+
+// Status judges by the files: a line about the whole run is written last, and a lock is there while a process has it.
+func (r *Run) Status() Status {
+	switch {
+	case r.End != nil && !r.Held:
+		return Finished
+	case r.Held:
+		return Running
+	case r.Crashed || len(r.Steps) > 0 && !finite(r.Steps[len(r.Steps)-1].Loss):
+		return Failed
+	}
+	return Stopped
+}
+
+// Verdict is the state of a run in a sentence.
+func (r *Run) Verdict(checks report.Checks) report.Verdict {
+	k, at := r.LastStep(), "step "+report.Whole(int64(r.LastStep()))
+	if r.Total > 0 {
+		at += " of " + report.Whole(int64(r.Total))
+	}
+	if k == 0 {
+		at = "the first step is not logged yet"
+	}
+	switch r.Status() {
+	case Finished:
+		v := report.Verdict{State: report.Pass, Text: fmt.Sprintf("finished: %s steps", report.Whole(int64(r.End.Step)))}
+		if r.Total > r.End.Step {
+			v.Text += " of " + report.Whole(int64(r.Total))
+		}
+		if s := r.seconds(); s > 0 {
+			v.Text += " in " + report.Duration(seconds(s))
+		}
+		var missed []string
+		for _, c := range checks {
+			if c.State == report.Fail {
+				missed = append(missed, c.What)
+			}
+		}
+		if missed != nil {
+			v.State = report.Fail
+			v.Text += "; missed: " + strings.Join(missed, ", ")
+		}
+		return v
+	case Running:
+		v := report.Verdict{State: report.Note, Text: "running: " + at}
+		if left := r.left(); left > 0 {
+			v.Text += ", about " + report.Duration(left.Round(time.Second)) + " left"
+		}
+		if s := r.smoothed(); len(s) > 0 && finite(s[len(s)-1]) {
+			v.Text += fmt.Sprintf(", loss %s%s", report.Number(s[len(s)-1]), trend(s))
+		}
+		return v
+	case Failed:
+		if r.Crashed {
+			return report.Verdict{State: report.Fail, Text: "failed: the process went away without a word, " + at + "." + r.resumes()}
+		}
+		return report.Verdict{State: report.Fail, Text: "failed: the loss is not finite, " + at + "." + r.resumes()}
+	}
+	return report.Verdict{State: report.Note, Text: "stopped, or ended by an error: " + at + "." + r.resumes()}
+}
+
+// resumes says what goes on from here.
+func (r *Run) resumes() string {
+	if len(r.Checkpoints) == 0 {
+		return " No checkpoint was saved."
+	}
+	return fmt.Sprintf(" --resume auto continues from checkpoint-%d.", r.Checkpoints[len(r.Checkpoints)-1])
+}
+
+// seconds is how long the run took, as far as its lines say; 0 = not known. The last line of a resumed run counts its
+// last part alone.
+func (r *Run) seconds() float64 {
+	t := 0.0
+	for i := len(r.Steps) - 1; i >= 0; i-- {
+		if finite(r.Steps[i].Seconds) {
+			t = r.Steps[i].Seconds
+			break
+		}
+	}
+	if r.End != nil && r.End.Seconds < 1e12 {
+		t = max(t, r.End.Seconds)
+	}
+	return t
+}
+
+// left is how long the remaining steps take at the speed so far; 0 = not known.
+func (r *Run) left() time.Duration {
+	t, k := r.seconds(), r.LastStep()
+	if !(t > 0) || k == 0 || r.Total <= k {
+		return 0
+	}
+	return seconds(t / float64(k) * float64(r.Total-k))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(min(s, 1e9) * float64(time.Second)) }
+
+// trend compares the end of a smoothed curve with its place a tenth before.
+func trend(s []float64) string {
+	was := s[len(s)-1-len(s)/10]
+	now := s[len(s)-1]
+	switch d := (was - now) / math.Abs(was); {
+	case len(s) < 10 || !finite(d):
+		return ""
+	case d > 0.005:
+		return ", falling"
+	case d < -0.005:
+		return ", rising"
+	}
+	return ", flat"
+}
+
+// halfLife is in lines: the smoothing forgets half after a fiftieth of the curve.
+func halfLife(n int) float64 { return math.Max(1, float64(n)/50) }
+
+// smooth is the exponentially weighted mean s(t) = Σ β^(t-i) y(i) / Σ β^(t-i) over i <= t with β = 2^(-1/h). Values that
+// are not finite are left out, and are not finite in the result.
+func smooth(y []float64, h float64) []float64 {
+	beta := math.Exp2(-1 / h)
+	out := make([]float64, len(y))
+	sum, weight := 0.0, 0.0
+	for i, v := range y {
+		if !finite(v) {
+			out[i] = math.NaN()
+			continue
+		}
+		sum, weight = beta*sum+v, beta*weight+1
+		out[i] = sum / weight
+	}
+	return out
+}
+
+func (r *Run) smoothed() []float64 {
+	y := column(r.Steps, func(s Step) float64 { return s.Loss })
+	return smooth(y, halfLife(len(y)))
+}
+
+func column(steps []Step, of func(Step) float64) []float64 {
+	v := make([]float64, len(steps))
+	for i, s := range steps {
+		v[i] = of(s)
+	}
+	return v
+}
+
+func finite(v float64) bool { return math.Abs(v) <= 1e300 }
+
+// BestEval is the lowest finite evaluation loss, the first of equal ones; nil without an evaluation.
+func (r *Run) BestEval() *Eval {
+	var best *Eval
+	for i, e := range r.Evals {
+		if finite(e.Loss) && (best == nil || e.Loss < best.Loss) {
+			best = &r.Evals[i]
+		}
+	}
+	return best
+}
+
+// HeldBytes is the memory that the run held; 0 = not known.
+func (r *Run) HeldBytes() int64 {
+	if r.Plan != nil && r.Plan.TotalBytes > 0 {
+		return r.Plan.TotalBytes
+	}
+	for i := len(r.Steps) - 1; i >= 0; i-- {
+		if g := r.Steps[i].HeldGiB; g > 0 && g < 1e6 {
+			return int64(math.Round(g * (1 << 30)))
+		}
+	}
+	return 0
+}
+
+// Setting is the value of a key, or "".
+func (r *Run) Setting(key string) string {
+	for _, s := range r.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// Checks judges what the configuration's section expect asks for, as the run does at its end.
+func (r *Run) Checks() report.Checks {
+	number := func(key string) float64 { v, _ := strconv.ParseFloat(r.Setting("expect."+key), 64); return v }
+	o := train.Outcome{Losses: r.Losses, HeldBytes: r.HeldBytes()}
+	noEval := "it was not evaluated after the last step"
+	if n := len(r.Evals); n > 0 {
+		if r.Evals[0].Step == 0 {
+			o.EvalBefore = &r.Evals[0].Loss
+		}
+		if r.Evals[n-1].Step == r.Total {
+			o.EvalLoss, noEval = &r.Evals[n-1].Loss, ""
+		}
+	}
+	var checks report.Checks
+	for _, one := range []struct {
+		key  string
+		e    train.Expect
+		skip string
+	}{
+		{"loss_decrease", train.Expect{LossDecrease: number("loss_decrease")}, r.whyNoLosses()},
+		{"eval_loss_decrease", train.Expect{EvalLossDecrease: number("eval_loss_decrease")}, noEval},
+		{"eval_loss_max", train.Expect{EvalLossMax: number("eval_loss_max")}, noEval},
+		{"max_vram", train.Expect{MaxVRAM: r.Setting("expect.max_vram")}, map[bool]string{true: "the memory that the run held is not known"}[o.HeldBytes == 0]},
+	} {
+		if one.e == (train.Expect{}) || one.e.Validate() != nil {
+			continue
+		}
+		c := report.Check{What: "expect." + one.key}
+		if r.End == nil {
+			one.skip = "it is judged after the last step"
+		}
+		judged, err := one.e.Judge(o)
+		switch {
+		case one.skip != "":
+			c.State, c.Detail = report.Skip, one.skip
+		case err != nil:
+			c.State, c.Detail = report.Skip, err.Error()
+		case len(judged) == 0:
+			continue
+		default:
+			c.State, c.Detail = report.Fail, judged[0].Got+", wanted "+judged[0].Want
+			if judged[0].Met {
+				c.State = report.Pass
+			}
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+func (r *Run) whyNoLosses() string {
+	if r.Losses == nil {
+		return "no checkpoint of the last step says the loss of every step"
+	}
+	return ""
+}

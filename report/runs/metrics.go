@@ -1,0 +1,222 @@
+package runs
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/train"
+)
+
+// Bounds of what is read of a run: its folder may come from anywhere.
+const (
+	mostLines  = 2_000_000
+	mostLine   = 1 << 20   // bytes of a line
+	mostFile   = 256 << 20 // bytes of any other file
+	mostTensor = 20_000    // names in grad_norms.jsonl
+)
+
+// Step is a line about training. What a line lacks or has as null is NaN.
+type Step struct {
+	Step                           int
+	Loss, GradNorm, Clipped, Rate  float64
+	LearningRate, Tokens, LossMult float64 // LossMult is the loss scale
+	Seconds                        float64 // since the start, without what lies between an interrupt and its resume
+	HeldGiB                        float64
+}
+
+// Eval is a line about the validation rows.
+type Eval struct {
+	Step int
+	Loss float64
+}
+
+// End is the line of a finished run.
+type End struct {
+	Step          int
+	Loss, Seconds float64
+}
+
+// number is a JSON number, or NaN for null.
+type number struct {
+	there bool
+	v     float64
+}
+
+func (n *number) UnmarshalJSON(text []byte) error {
+	n.there, n.v = true, math.NaN()
+	if bytes.Equal(text, []byte("null")) {
+		return nil
+	}
+	return json.Unmarshal(text, &n.v)
+}
+
+func (n number) value() float64 {
+	if !n.there {
+		return math.NaN()
+	}
+	return n.v
+}
+
+// metricsLine is any line of metrics.jsonl; TestKeysAreTrains compares the names with what train writes.
+type metricsLine struct {
+	Step     int    `json:"step"`
+	Loss     number `json:"loss"`
+	GradNorm number `json:"grad_norm"`
+	Clipped  number `json:"grad_norm_clipped"`
+	LR       number `json:"learning_rate"`
+	Tokens   number `json:"num_input_tokens_seen"`
+	Rate     number `json:"tokens/train_per_sec_per_gpu"`
+	Memory   number `json:"memory/max_allocated (GiB)"`
+	Scale    number `json:"loss_scale"`
+	EvalLoss number `json:"eval_loss"`
+	RunLoss  number `json:"train_loss"`
+	Runtime  number `json:"train_runtime"`
+}
+
+// readMetrics reads metrics.jsonl. Lines that are not whole are told of and left out; where steps go back, as after a
+// resume, the later line counts.
+func (r *Run) readMetrics() {
+	r.eachLine(train.MetricsFile, func(n int, text []byte) bool {
+		var l metricsLine
+		if err := json.Unmarshal(text, &l); err != nil {
+			return false
+		}
+		if l.Step < 0 {
+			return false
+		}
+		switch {
+		case l.Loss.there:
+			r.Steps = append(r.Steps[:r.before(l.Step)], Step{Step: l.Step, Loss: l.Loss.value(),
+				GradNorm: l.GradNorm.value(), Clipped: l.Clipped.value(), Rate: l.Rate.value(), LearningRate: l.LR.value(),
+				Tokens: l.Tokens.value(), LossMult: l.Scale.value(), HeldGiB: l.Memory.value()})
+			for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
+				r.Evals = r.Evals[:len(r.Evals)-1]
+			}
+			r.End = nil
+		case l.EvalLoss.there:
+			for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
+				r.Evals = r.Evals[:len(r.Evals)-1]
+			}
+			r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value()})
+		case l.RunLoss.there:
+			r.End = &End{l.Step, l.RunLoss.value(), l.Runtime.value()}
+		}
+		return true
+	})
+	r.setSeconds()
+}
+
+// before is how many of the steps come before one.
+func (r *Run) before(step int) int {
+	n := len(r.Steps)
+	for n > 0 && r.Steps[n-1].Step >= step {
+		n--
+	}
+	return n
+}
+
+// setSeconds works the time of each line out: tokens so far by tokens per second, never less than before.
+func (r *Run) setSeconds() {
+	last := 0.0
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		s.Seconds = math.NaN()
+		if t := s.Tokens / s.Rate; t >= 0 && t < 1e12 {
+			last = max(last, t)
+			s.Seconds = last
+		}
+	}
+}
+
+// eachLine hands the lines of a file to see, which tells whether a line makes sense. A file that is not there has none.
+func (r *Run) eachLine(name string, see func(n int, text []byte) bool) {
+	f, err := regular.Open(filepath.Join(r.Dir, name))
+	if err != nil {
+		r.missing(name, err)
+		return
+	}
+	defer f.Close()
+	r.Files = append(r.Files, name)
+	in := bufio.NewReaderSize(f, 64<<10)
+	bad, firstBad := 0, 0
+	for n := 1; ; n++ {
+		text, long, err := line(in)
+		if err != nil && !errors.Is(err, io.EOF) {
+			r.problem("%s: line %d: %v; what comes before it is shown", name, n, err)
+			break
+		}
+		end := errors.Is(err, io.EOF)
+		if blank := len(bytes.TrimSpace(text)) == 0 && !long; !blank && (long || !see(n, text)) {
+			if end {
+				r.problem("%s: its last line, %d, is not whole: the run was cut off while it wrote it, or is writing now", name, n)
+			} else if bad++; bad == 1 {
+				firstBad = n
+			}
+		}
+		if end {
+			break
+		}
+		if n == mostLines {
+			r.problem("%s: only its first %d lines are shown", name, mostLines)
+			break
+		}
+	}
+	if bad > 0 {
+		r.problem("%s: %d damaged lines are left out, the first is line %d", name, bad, firstBad)
+	}
+}
+
+// line reads a line; long says that it has more than mostLine bytes, which are skipped.
+func line(in *bufio.Reader) (text []byte, long bool, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(text)+len(part) > mostLine {
+			text, long = nil, true
+		} else if !long {
+			text = append(text, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, long, err
+		}
+	}
+}
+
+// readJSON reads a file of the run into v and tells whether that went well.
+func (r *Run) readJSON(name string, v any) bool {
+	text, ok := r.read(name)
+	if !ok {
+		return false
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		r.problem("%s: %v; it is left out", name, err)
+		return false
+	}
+	return true
+}
+
+// read reads a whole file of the run.
+func (r *Run) read(name string) ([]byte, bool) {
+	f, err := regular.Open(filepath.Join(r.Dir, name))
+	if err != nil {
+		r.missing(name, err)
+		return nil, false
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostFile+1))
+	if err == nil && len(text) > mostFile {
+		err = fmt.Errorf("more than %d bytes", mostFile)
+	}
+	if err != nil {
+		r.problem("%s: %v; it is left out", name, err)
+		return nil, false
+	}
+	r.Files = append(r.Files, name)
+	return text, true
+}

@@ -1,0 +1,379 @@
+package runs
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/session"
+)
+
+// Page lays out one run, or several beside each other.
+func Page(all []*Run, title string) report.Page {
+	var p report.Page
+	if len(all) == 1 {
+		p = all[0].page()
+	} else {
+		p = compare(all)
+	}
+	if title != "" {
+		p.Title = title
+	}
+	return p
+}
+
+func (r *Run) page() report.Page {
+	checks := r.Checks()
+	p := report.Page{Title: r.Name, Subtitle: r.subtitle(), Verdict: r.Verdict(checks)}
+	p.Add("", r.figures(), r.lossPlot())
+	if bar, ok := r.memory(); ok {
+		p.Sections[0].Blocks = append(p.Sections[0].Blocks, bar)
+	}
+	if len(r.Problems) > 0 {
+		p.Add("What could not be read", problems(r))
+	}
+	if curves := r.curves(); curves != nil {
+		p.Add("Curves", curves...)
+	}
+	if len(checks) > 0 {
+		p.Add("Checks", checks)
+	}
+	if r.Data != nil {
+		p.Add("Data", lines(r.Data.String()))
+	}
+	if len(r.Norms) > 0 {
+		p.Add("Gradient norms by tensor", r.norms())
+	}
+	if r.Plan != nil {
+		p.Sections = append(p.Sections, report.Section{Title: "Memory plan", Blocks: []report.Block{report.Code{Text: r.Plan.String()}}, Folded: true})
+	}
+	if len(r.Settings) > 0 {
+		p.Add("Configuration", report.Text("Bold: differs from the default."), settings(r.Settings))
+	} else if r.Config != nil {
+		p.Add("Configuration", report.Code{Text: string(r.Config[:min(len(r.Config), 64<<10)])})
+	}
+	if e := r.environment(); len(e) > 0 {
+		p.Add("Environment", e)
+	}
+	return p
+}
+
+func problems(r *Run) report.Checks {
+	var all report.Checks
+	for _, text := range r.Problems {
+		name, rest, ok := strings.Cut(text, ": ")
+		if !ok {
+			name, rest = "folder", text
+		}
+		all = append(all, report.Check{What: name, State: report.Skip, Detail: rest})
+	}
+	return all
+}
+
+// subtitle is what was trained, on what and where.
+func (r *Run) subtitle() string {
+	var parts []string
+	add := func(format string, value string) {
+		if value != "" {
+			parts = append(parts, fmt.Sprintf(format, value))
+		}
+	}
+	add("%s", r.Setting("adapter"))
+	add("of %s", r.Setting("base_model"))
+	if r.Data != nil {
+		add("on %s", r.Data.Source)
+	}
+	if r.Plan != nil {
+		add("on %s", r.Plan.Device)
+		add("in %s", r.Plan.Precision)
+	}
+	return strings.Join(parts, " ")
+}
+
+// figures answer what is asked first.
+func (r *Run) figures() report.Figures {
+	k := r.LastStep()
+	steps := report.Figure{Name: "steps", Value: report.Whole(int64(k))}
+	if r.Total > 0 {
+		steps.Value += " of " + report.Whole(int64(r.Total))
+	}
+	if s := r.seconds(); s > 0 {
+		steps.Note = report.Duration(seconds(s))
+	}
+	f := report.Figures{steps}
+	if y := r.smoothed(); len(y) > 0 {
+		last, first := y[len(y)-1], y[0]
+		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
+		if fall := 100 * (first - last) / first; finite(fall) && len(y) > 1 {
+			word := "down"
+			if fall < 0 {
+				word = "up"
+			}
+			loss.Note = fmt.Sprintf("%s %s %% from %s", word, report.Number(math.Round(10*math.Abs(fall))/10), report.Number(first))
+		}
+		f = append(f, loss)
+	}
+	if best := r.BestEval(); best != nil {
+		note := "at step " + report.Whole(int64(best.Step))
+		if ppl := math.Exp(best.Loss); finite(ppl) {
+			note = "perplexity " + report.Number(ppl) + ", " + note
+		}
+		f = append(f, report.Figure{Name: "best evaluation loss", Value: report.Number(best.Loss), Note: note})
+	}
+	if n := len(r.Steps); n > 0 && finite(r.Steps[n-1].Rate) {
+		s := r.Steps[n-1]
+		speed := report.Figure{Name: "speed", Value: report.Whole(int64(min(s.Rate, 1e15))) + " tokens/s"}
+		if finite(s.Seconds) && s.Seconds > 0 && s.Step > 0 {
+			speed.Note = report.Duration(seconds(s.Seconds/float64(s.Step))) + " a step"
+		}
+		f = append(f, speed)
+	}
+	if held := r.HeldBytes(); held > 0 {
+		m := report.Figure{Name: "memory", Value: session.FormatBytes(held)}
+		if r.Plan != nil && r.Plan.Limit > 0 {
+			m.Note = fmt.Sprintf("%s %% of %s", report.Number(math.Round(1000*float64(held)/float64(r.Plan.Limit))/10), session.FormatBytes(r.Plan.Limit))
+		}
+		f = append(f, m)
+	}
+	return f
+}
+
+// lossPlot shows the loss of each step where a checkpoint says it, else the means that the log has.
+func (r *Run) lossPlot() report.Plot {
+	p := report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token"}
+	x := column(r.Steps, func(s Step) float64 { return float64(s.Step) })
+	y := column(r.Steps, func(s Step) float64 { return s.Loss })
+	what := "logged line"
+	if len(r.Losses) > len(y) {
+		y, x, what = r.Losses, make([]float64, len(r.Losses)), "step"
+		for i := range x {
+			x[i] = float64(i + 1)
+		}
+	}
+	const few = 20
+	switch {
+	case len(y) >= few:
+		h := halfLife(len(y))
+		p.Series = append(p.Series, report.Series{Name: "training, each " + what, X: x, Y: y, Style: report.Faint, Colour: 1},
+			report.Series{Name: "training", X: x, Y: smooth(y, h), Colour: 1})
+		p.Note = fmt.Sprintf("training: mean of all %ss so far, weights halved every %s: s(t) = Σ β^(t−i) y(i) / Σ β^(t−i), i ≤ t, β = 2^(−1/%s)",
+			what, plural(h, what), report.Number(h))
+	case len(y) > 0:
+		p.Series = append(p.Series, report.Series{Name: "training", X: x, Y: y, Colour: 1})
+	}
+	if len(r.Evals) > 0 {
+		e := report.Series{Name: "evaluation", Style: report.Points, Colour: 2}
+		for _, v := range r.Evals {
+			e.X, e.Y = append(e.X, float64(v.Step)), append(e.Y, v.Loss)
+		}
+		p.Series = append(p.Series, e)
+	}
+	return p
+}
+
+func plural(n float64, what string) string {
+	if n == 1 {
+		return what
+	}
+	return report.Number(n) + " " + what + "s"
+}
+
+// memory is the plan against its limit.
+func (r *Run) memory() (report.Bar, bool) {
+	b := report.Bar{Title: "Memory", LimitName: "the limit"}
+	if r.Plan == nil {
+		held := r.HeldBytes()
+		b.Parts = []report.Part{{Name: "held", Bytes: held}}
+		return b, held > 0
+	}
+	b.Limit = r.Plan.Limit
+	order := []string{"frozen weights", "activations", "adapter", "gradients", "optimizer states", "batch and other"}
+	sums := map[string]int64{}
+	for _, c := range r.Plan.Categories {
+		if c.Bytes < 0 || c.Bytes > 1<<50 {
+			continue
+		}
+		name := c.Name
+		switch {
+		case name == "batch" || name == "other" || name == "gradient norms":
+			name = order[5]
+		case !slices.Contains(order, name):
+			name = order[4]
+		}
+		sums[name] += c.Bytes
+	}
+	for _, name := range order {
+		if sums[name] > 0 {
+			b.Parts = append(b.Parts, report.Part{Name: name, Bytes: sums[name]})
+		}
+	}
+	return b, len(b.Parts) > 0
+}
+
+// curves are what each logged line has beside the loss.
+func (r *Run) curves() []report.Block {
+	if len(r.Steps) == 0 {
+		return nil
+	}
+	x := column(r.Steps, func(s Step) float64 { return float64(s.Step) })
+	of := func(name string, v func(Step) float64) report.Series {
+		return report.Series{Name: name, X: x, Y: column(r.Steps, v)}
+	}
+	known := func(s report.Series) bool {
+		return slices.ContainsFunc(s.Y, func(v float64) bool { return !math.IsNaN(v) })
+	}
+	var blocks []report.Block
+	plot := func(title, unit string, series ...report.Series) {
+		p := report.Plot{Title: title, XLabel: "step", YLabel: unit}
+		for _, s := range series {
+			if known(s) {
+				p.Series = append(p.Series, s)
+			}
+		}
+		if p.Series != nil {
+			blocks = append(blocks, p)
+		}
+	}
+	plot("Learning rate", "", of("learning rate", func(s Step) float64 { return s.LearningRate }))
+	plot("Gradient norm", "before and after clipping", of("raw", func(s Step) float64 { return s.GradNorm }), of("clipped", func(s Step) float64 { return s.Clipped }))
+	plot("Throughput", "tokens a second, mean since the start", of("tokens/s", func(s Step) float64 { return s.Rate }))
+	plot("Loss scale", "", of("loss scale", func(s Step) float64 { return s.LossMult }))
+	return blocks
+}
+
+// norms are the tensors with the highest gradient norms.
+func (r *Run) norms() report.Table {
+	const most = 40
+	all := slices.Clone(r.Norms)
+	slices.SortStableFunc(all, func(a, b TensorNorms) int {
+		switch {
+		case a.Highest > b.Highest:
+			return -1
+		case a.Highest < b.Highest:
+			return 1
+		}
+		return 0
+	})
+	t := report.Table{Columns: []report.Column{{Title: "tensor"}, {Title: "lowest", Right: true}, {Title: "mean", Right: true}, {Title: "last", Right: true},
+		{Title: "highest", Right: true}, {Title: "at step", Right: true}, {Title: "lines", Right: true}, {Title: "not finite", Right: true}}}
+	t.Caption = "Norms before clipping, of all tensors that are trained, the highest first."
+	if len(all) > most {
+		t.Caption = fmt.Sprintf("Norms before clipping: the %d highest of %d trained tensors.", most, len(all))
+		all = all[:most]
+	}
+	for _, n := range all {
+		row := []string{n.Name, "", "", "", "", "", report.Number(n.lines), report.Number(n.unknown)}
+		if n.lines > 0 {
+			copy(row[1:], []string{report.Number(n.Lowest), report.Number(n.Mean), report.Number(n.Last), report.Number(n.Highest), report.Number(n.HighestAt)})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// lines are "term: text" lines as fields.
+func lines(text string) report.Fields {
+	var f report.Fields
+	for _, line := range strings.Split(text, "\n") {
+		if term, rest, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			f = append(f, report.Field{Name: term, Value: rest})
+		} else if line = strings.TrimSpace(line); line != "" {
+			f = append(f, report.Field{Name: "", Value: line})
+		}
+	}
+	return f
+}
+
+func settings(all []Setting) report.Fields {
+	var f report.Fields
+	for _, s := range all {
+		f = append(f, report.Field{Name: s.Key, Value: orNone(s.Value), Changed: s.Changed})
+	}
+	return f
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// environment is what the manifest says of program, machine and inputs.
+func (r *Run) environment() report.Fields {
+	var f report.Fields
+	add := func(name, value string) {
+		if value != "" {
+			f = append(f, report.Field{Name: name, Value: value})
+		}
+	}
+	if m := r.Manifest; m != nil {
+		add("program", m.Program)
+		commit := m.Commit
+		if m.Dirty {
+			commit += " with files that differ from it"
+		}
+		add("commit", commit)
+		add("Go", m.GoVersion)
+		add("platform", m.Platform)
+		add("device", m.Device)
+		add("precision", m.Precision)
+		for _, s := range software(m.Software) {
+			add(s.Name, s.Value)
+		}
+		for _, h := range []struct{ name, value string }{
+			{"configuration, SHA-256", m.Config}, {"data, SHA-256", m.Data}, {"base weights, SHA-256", m.Base},
+			{"tokenizer, SHA-256", m.Tokenizer}, {"plan, SHA-256", m.Plan}, {"losses, SHA-256", m.Losses},
+		} {
+			add(h.name, h.value)
+		}
+	} else if r.Plan != nil {
+		add("device", r.Plan.Device)
+		add("precision", r.Plan.Precision)
+	}
+	var saved []string
+	for _, n := range r.Checkpoints {
+		saved = append(saved, report.Whole(int64(n)))
+	}
+	if len(saved) > 12 {
+		saved = append(append(slices.Clone(saved[:5]), "…"), saved[len(saved)-5:]...)
+	}
+	add("checkpoints at steps", strings.Join(saved, ", "))
+	add("best checkpoint", r.Best)
+	return f
+}
+
+// software lists what a manifest says of kernels, driver and libraries, in its order.
+func software(v any) report.Fields {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	if _, err := dec.Token(); err != nil {
+		return nil
+	}
+	var f report.Fields
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return f
+		}
+		var value any
+		if dec.Decode(&value) != nil {
+			return f
+		}
+		if s, ok := value.(string); ok {
+			if s != "" {
+				f = append(f, report.Field{Name: fmt.Sprint(name), Value: s})
+			}
+			continue
+		}
+		out, _ := json.Marshal(value)
+		f = append(f, report.Field{Name: fmt.Sprint(name), Value: string(out)})
+	}
+	return f
+}

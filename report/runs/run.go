@@ -1,0 +1,242 @@
+// Package runs reads the folders that training runs leave, and lays them out as pages for people.
+//
+// A folder is untrusted input: what it lacks, what is damaged and what is too large is told of and left out, and all of
+// its texts reach a page escaped.
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// Run is what a run's folder says.
+type Run struct {
+	Name string // for people: as much of the folder's path as tells it from the others
+	Dir  string
+
+	Steps []Step
+	Evals []Eval
+	End   *End // nil = it did not reach its last step, or not yet
+
+	Losses   []float64 // of every step, where a checkpoint of the last step says them
+	Plan     *train.PlanReport
+	Data     *dataset.Report
+	Manifest *train.Manifest
+	Settings []Setting // the configuration, in its order; Read leaves it to the caller
+	Config   []byte    // config.yaml; nil where there is none
+
+	Norms       []TensorNorms
+	Total       int   // steps that it was to do; 0 = not known
+	Checkpoints []int // their steps, ascending
+	Best        string
+	Held        bool // a process has the folder
+	Crashed     bool // a process had it and went without giving it back
+
+	Files    []string // that were read
+	Problems []string // what could not be read
+}
+
+// Setting is a key of the configuration.
+type Setting struct {
+	Key, Value, Default string
+	Changed             bool // differs from the default
+}
+
+// TensorNorms are the norms of a tensor's gradient over the lines of grad_norms.jsonl.
+type TensorNorms struct {
+	Name                string
+	Lowest, Mean, Last  float64
+	Highest, HighestAt  float64 // and its step
+	lines, sum, unknown float64
+}
+
+// ErrNoRun is the error of a folder that is none of a run.
+var ErrNoRun = errors.New("no run")
+
+// Read reads a run's folder. The error is about the folder itself; what is wrong in it is in Problems.
+func Read(dir string) (*Run, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; a run is named by its output folder (output_dir)", ErrNoRun, err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%w: %s is %s; a run is named by its output folder (output_dir)", ErrNoRun, dir, regular.Kind(info))
+	}
+	r := &Run{Name: filepath.Base(abs(dir)), Dir: dir}
+	r.readMetrics()
+	r.Config, _ = r.read(train.ConfigFile)
+	r.Plan = readAs[train.PlanReport](r, train.PlanReportFile)
+	r.Manifest = readAs[train.Manifest](r, train.ManifestFile)
+	r.Data = cleaned(readAs[dataset.Report](r, train.DataReportFile), 0)
+	r.readNorms()
+	r.readCheckpoints()
+	r.readLock()
+	if len(r.Files) == 0 {
+		return nil, fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
+			ErrNoRun, dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
+	}
+	if r.Plan != nil {
+		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // whose longest is said
+		if r.Plan.Steps > 0 {
+			r.Total = r.Plan.Steps
+		}
+	}
+	return r, nil
+}
+
+func abs(dir string) string {
+	if a, err := filepath.Abs(dir); err == nil {
+		return a
+	}
+	return dir
+}
+
+func readAs[T any](r *Run, name string) *T {
+	v := new(T)
+	if !r.readJSON(name, v) {
+		return nil
+	}
+	return v
+}
+
+// cleaned is a report without holes, which a damaged file may have.
+func cleaned(d *dataset.Report, depth int) *dataset.Report {
+	if d == nil || depth > 3 {
+		return nil
+	}
+	var parts []*dataset.Report
+	for _, p := range d.Parts {
+		if p = cleaned(p, depth+1); p != nil && len(parts) < 100 {
+			parts = append(parts, p)
+		}
+	}
+	d.Parts, d.Val = parts, cleaned(d.Val, depth+1)
+	return d
+}
+
+func (r *Run) problem(format string, args ...any) {
+	if len(r.Problems) < 50 {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// missing is the problem of a file that does not open. Most files may be absent.
+func (r *Run) missing(name string, err error) {
+	if !errors.Is(err, fs.ErrNotExist) {
+		r.problem("%s: %v; it is left out", name, err)
+	}
+}
+
+// readCheckpoints finds the checkpoints, and in the newest the losses of every step.
+func (r *Run) readCheckpoints() {
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		r.problem("%v", err)
+		return
+	}
+	for _, e := range entries {
+		if step, ok := strings.CutPrefix(e.Name(), strings.TrimSuffix(checkpoint.Name(0), "0")); ok && e.IsDir() {
+			if n, err := strconv.Atoi(step); err == nil && n >= 0 && checkpoint.Name(n) == e.Name() {
+				r.Checkpoints = append(r.Checkpoints, n)
+			}
+		}
+	}
+	if len(r.Checkpoints) == 0 {
+		return
+	}
+	slices.Sort(r.Checkpoints)
+	newest := r.Checkpoints[len(r.Checkpoints)-1]
+	var state struct {
+		MaxSteps int    `json:"max_steps"`
+		Best     string `json:"best_model_checkpoint"`
+		Cursor   struct {
+			Losses []number `json:"losses"`
+		} `json:"data_cursor"`
+	}
+	if !r.readJSON(filepath.Join(checkpoint.Name(newest), checkpoint.StateFile), &state) {
+		return
+	}
+	r.Total, r.Best = max(0, state.MaxSteps), state.Best
+	if n := len(r.Steps); n > 0 && len(state.Cursor.Losses) == newest && r.Steps[n-1].Step == newest {
+		for _, l := range state.Cursor.Losses {
+			r.Losses = append(r.Losses, l.value())
+		}
+	}
+}
+
+// readLock tells whether a process has the folder.
+func (r *Run) readLock() {
+	var h checkpoint.Holder
+	info, err := os.Stat(filepath.Join(r.Dir, checkpoint.LockFile))
+	if err != nil || !r.readJSON(checkpoint.LockFile, &h) {
+		return
+	}
+	host, _ := os.Hostname()
+	if h.Host == host {
+		r.Held = alive(h.PID)
+	} else {
+		r.Held = time.Since(r.lastWrite(info.ModTime())) < 10*time.Minute
+	}
+	r.Crashed = !r.Held
+}
+
+// lastWrite is when the run last wrote a line, or its lock.
+func (r *Run) lastWrite(lock time.Time) time.Time {
+	if info, err := os.Stat(filepath.Join(r.Dir, train.MetricsFile)); err == nil && info.ModTime().After(lock) {
+		return info.ModTime()
+	}
+	return lock
+}
+
+// readNorms reads grad_norms.jsonl where there is one.
+func (r *Run) readNorms() {
+	if _, err := os.Stat(filepath.Join(r.Dir, train.GradNormsFile)); err != nil {
+		return
+	}
+	at := map[string]int{}
+	r.eachLine(train.GradNormsFile, func(_ int, text []byte) bool {
+		names, norms, step, ok := normsOf(text)
+		if !ok {
+			return false
+		}
+		for i, name := range names {
+			k, ok := at[name]
+			if !ok {
+				if len(r.Norms) == mostTensor {
+					continue
+				}
+				k = len(r.Norms)
+				at[name] = k
+				r.Norms = append(r.Norms, TensorNorms{Name: name, Lowest: math.Inf(1), Highest: math.Inf(-1)})
+			}
+			r.Norms[k].add(step, norms[i])
+		}
+		return true
+	})
+}
+
+func (t *TensorNorms) add(step int, v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		t.unknown++
+		return
+	}
+	t.lines++
+	t.sum += v
+	t.Last, t.Lowest, t.Mean = v, min(t.Lowest, v), t.sum/t.lines
+	if v > t.Highest {
+		t.Highest, t.HighestAt = v, float64(step)
+	}
+}

@@ -1,0 +1,307 @@
+package runs
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// folder makes a run's folder from names and contents.
+func folder(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func read(t testing.TB, files map[string]string) *Run {
+	t.Helper()
+	r, err := Read(folder(t, files))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// pages are both forms of a page of runs.
+func pages(t testing.TB, all ...*Run) (html, markdown string) {
+	t.Helper()
+	var h, m bytes.Buffer
+	p := Page(all, "")
+	if err := p.HTML(&h); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Markdown(&m); err != nil {
+		t.Fatal(err)
+	}
+	return h.String(), m.String()
+}
+
+// stepLine is a line about a step as train writes it.
+func stepLine(step int, loss string) string {
+	return fmt.Sprintf(`{"step":%d,"epoch":0.1,"loss":%s,"ppl":1,"grad_norm":2.5,"grad_norm_clipped":1,"learning_rate":0.001,"num_input_tokens_seen":%d,"tokens/train_per_sec_per_gpu":1000,"tokens/total":%d,"tokens/trainable":5,"memory/max_allocated (GiB)":0.5}`+"\n",
+		step, loss, 500*step, 500*step)
+}
+
+func stepLines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(stepLine(i+1, fmt.Sprint(2+3/float64(i+1))))
+	}
+	return b.String()
+}
+
+const endLine = `{"step":10,"epoch":1,"train_loss":2.5,"train_runtime":5,"train_samples_per_second":1,"train_steps_per_second":2}` + "\n"
+
+// TestKeysAreTrains: every key that is read is one that train writes.
+func TestKeysAreTrains(t *testing.T) {
+	var written []string
+	for _, v := range []any{train.StepMetrics{}, train.EvalMetrics{}, train.EndMetrics{}, train.LossScaling{}} {
+		written = append(written, keys(reflect.TypeOf(v))...)
+	}
+	for _, key := range keys(reflect.TypeFor[metricsLine]()) {
+		if !slices.Contains(written, key) {
+			t.Errorf("metrics.jsonl has no %q", key)
+		}
+	}
+}
+
+func keys(t reflect.Type) []string {
+	var all []string
+	for i := range t.NumField() {
+		all = append(all, strings.Split(t.Field(i).Tag.Get("json"), ",")[0])
+	}
+	return all
+}
+
+func TestFolders(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	for _, c := range []struct {
+		name    string
+		files   map[string]string
+		status  Status
+		verdict string
+		steps   int
+		problem string // "" = none
+	}{
+		{"no line", map[string]string{train.MetricsFile: ""}, Stopped, "the first step is not logged yet", 0, ""},
+		{"one line", map[string]string{train.MetricsFile: stepLine(1, "3")}, Stopped, "stopped, or ended by an error: step 1. No checkpoint", 1, ""},
+		{"finished", map[string]string{train.MetricsFile: stepLines(10) + endLine}, Finished, "finished: 10 steps in 5.0 s", 10, ""},
+		{"stopped with a checkpoint", map[string]string{train.MetricsFile: stepLines(10), train.PlanReportFile: `{"steps":40}`,
+			"checkpoint-8/x": "", "checkpoint-10/x": "", "checkpoint-010/x": ""}, Stopped, "step 10 of 40. --resume auto continues from checkpoint-10", 10, ""},
+		{"losses that are no numbers", map[string]string{train.MetricsFile: stepLine(1, "3") + stepLine(2, "null")}, Failed, "failed: the loss is not finite, step 2", 2, ""},
+		{"cut off", map[string]string{train.MetricsFile: stepLines(3) + `{"step":4,"lo`}, Stopped, "step 3", 3, "its last line, 4, is not whole"},
+		{"damaged lines", map[string]string{train.MetricsFile: stepLine(1, "3") + "{\x00\n[]\n" + stepLine(2, "2")}, Stopped, "step 2", 2, "2 damaged lines are left out, the first is line 2"},
+		{"a line without end", map[string]string{train.MetricsFile: stepLine(1, "3") + strings.Repeat("x", mostLine+10) + "\n" + stepLine(2, "2")}, Stopped, "step 2", 2, "1 damaged lines"},
+		{"resumed twice", map[string]string{train.MetricsFile: stepLines(5) + stepLine(4, "2") + stepLine(5, "2") + stepLine(3, "1") + stepLine(4, "1")}, Stopped, "step 4", 4, ""},
+		{"a process that is gone", map[string]string{train.MetricsFile: stepLines(5), checkpoint.LockFile: fmt.Sprintf(`{"pid":%d,"host":%q}`, 1<<30, hostname())},
+			Failed, "the process went away without a word, step 5", 5, ""},
+		{"a process that runs", map[string]string{train.MetricsFile: stepLines(20), train.PlanReportFile: `{"steps":40}`,
+			checkpoint.LockFile: fmt.Sprintf(`{"pid":%d,"host":%q}`, os.Getpid(), hostname())}, Running, "running: step 20 of 40, about 10 s left, loss 2.159, falling", 20, ""},
+		{"a damaged manifest", map[string]string{train.ManifestFile: "{", train.MetricsFile: ""}, Stopped, "", 0, "run_manifest.json: unexpected end"},
+		{"wrong types", map[string]string{train.PlanReportFile: `{"steps":"many"}`, train.DataReportFile: `[1]`, train.MetricsFile: `{"step":"one","loss":[1]}` + "\n" + `{"step":-5,"loss":1}` + "\n"},
+			Stopped, "", 0, "plan_report.json"},
+		{"only a configuration", map[string]string{train.ConfigFile: "base_model: x\n"}, Stopped, "", 0, ""},
+		{"markup", map[string]string{train.MetricsFile: stepLine(1, "3"), train.DataReportFile: `{"source":"<script>alert(1)</script>","format":"<b>","parts":[null]}`,
+			train.ManifestFile: `{"program":"<img src=x>","device":"` + long + `","software":{"kernels":"<i>"}}`}, Stopped, "step 1", 1, ""},
+		{"huge numbers", map[string]string{train.MetricsFile: stepLine(9e15, "1e308") + `{"step":1,"eval_loss":1e308}` + "\n", train.PlanReportFile: `{"steps":-5,"total_bytes":-1,"limit_bytes":9223372036854775807,"categories":[{"name":"a","bytes":9223372036854775807},{"name":"b","bytes":9223372036854775807}]}`},
+			Failed, "step", 1, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := read(t, c.files)
+			if got := r.Status(); got != c.status {
+				t.Errorf("status %s, want %s", got, c.status)
+			}
+			if v := r.Verdict(r.Checks()); !strings.Contains(v.Text, c.verdict) {
+				t.Errorf("verdict %q, want %q in it", v.Text, c.verdict)
+			}
+			if len(r.Steps) != c.steps {
+				t.Errorf("%d lines, want %d", len(r.Steps), c.steps)
+			}
+			if got := strings.Join(r.Problems, "\n"); c.problem == "" && got != "" || !strings.Contains(got, c.problem) {
+				t.Errorf("problems %q, want %q", got, c.problem)
+			}
+			html, _ := pages(t, r)
+			if strings.Count(html, "<script") > 8 || strings.Contains(html, "<img") || strings.Contains(html, "<i>") {
+				t.Error("markup of the run is on the page")
+			}
+			if c.problem != "" && !strings.Contains(html, "What could not be read") {
+				t.Error("the page does not tell of the problem")
+			}
+			pages(t, r, r)
+		})
+	}
+}
+
+func hostname() string { h, _ := os.Hostname(); return h }
+
+// What is no run's folder is an error that says what one is.
+func TestNoRun(t *testing.T) {
+	empty := t.TempDir()
+	file := filepath.Join(empty, "file")
+	if _, err := Read(empty); err == nil || !strings.Contains(err.Error(), "holds none of the files that a run writes") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, filepath.Join(empty, "nothing")} {
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "output_dir") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestLongRun(t *testing.T) {
+	r := read(t, map[string]string{train.MetricsFile: stepLines(100_000)})
+	if len(r.Steps) != 100_000 {
+		t.Fatalf("%d lines", len(r.Steps))
+	}
+	html, _ := pages(t, r)
+	if len(html) > 1_000_000 {
+		t.Errorf("100,000 lines take %d bytes", len(html))
+	}
+}
+
+// The smoothing is the formula that the page states.
+func TestSmooth(t *testing.T) {
+	y := []float64{3, 1, math.NaN(), 4, 1, 5}
+	for _, h := range []float64{1, 2.5} {
+		got := smooth(y, h)
+		for i := range y {
+			sum, weight, seen := 0.0, 0.0, 0
+			for j := i; j >= 0; j-- {
+				if finite(y[j]) {
+					w := math.Exp2(-float64(seen) / h)
+					sum, weight, seen = sum+w*y[j], weight+w, seen+1
+				}
+			}
+			if want := sum / weight; finite(y[i]) && math.Abs(got[i]-want) > 1e-12 || finite(y[i]) != finite(got[i]) {
+				t.Errorf("half-life %v, place %d: %v, want %v", h, i, got[i], want)
+			}
+		}
+	}
+}
+
+// Expectations are judged by the losses of every step, as the run itself does.
+func TestChecks(t *testing.T) {
+	state := `{"global_step":10,"max_steps":10,"data_cursor":{"losses":[5,5,5,5,5,5,5,5,5,2.5]}}`
+	files := map[string]string{train.MetricsFile: stepLines(10) + endLine, "checkpoint-10/" + checkpoint.StateFile: state}
+	r := read(t, files)
+	r.Settings = []Setting{{Key: "expect.loss_decrease", Value: "0.6"}, {Key: "expect.max_vram", Value: "1GiB"}}
+	checks := r.Checks()
+	if len(checks) != 2 || checks[0].State != report.Fail || checks[0].Detail != "50.0 %, 5.0000 to 2.5000, wanted 60.0 %" || checks[1].State != report.Pass {
+		t.Errorf("%+v", checks)
+	}
+	if v := r.Verdict(checks); v.State != report.Fail || !strings.Contains(v.Text, "missed: expect.loss_decrease") {
+		t.Errorf("%+v", v)
+	}
+	delete(files, "checkpoint-10/"+checkpoint.StateFile)
+	r = read(t, files)
+	r.Settings = []Setting{{Key: "expect.loss_decrease", Value: "0.6"}}
+	if checks = r.Checks(); len(checks) != 1 || checks[0].State != report.Skip {
+		t.Errorf("without the losses of every step: %+v", checks)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	var all []*Run
+	for i, c := range []struct {
+		seed, rate string
+		eval       float64
+		scale      float64
+	}{{"1", "0.1", 3, 1}, {"2", "0.1", 2.5, 2}, {"1", "0.2", 2, 3}} {
+		var b strings.Builder
+		for step := 1; step <= 50; step++ {
+			b.WriteString(stepLine(step, fmt.Sprint(c.scale)))
+		}
+		r := read(t, map[string]string{train.MetricsFile: b.String() + fmt.Sprintf(`{"step":50,"eval_loss":%v}`, c.eval) + "\n"})
+		r.Name = fmt.Sprint("run", i)
+		r.Settings = []Setting{{Key: "seed", Value: c.seed}, {Key: "training.learning_rate", Value: c.rate}, {Key: "adapter", Value: "lora"}}
+		all = append(all, r)
+	}
+	groups := bySeed(all)
+	if len(groups) != 2 || groups[0].name != "run0, 2 seeds" || groups[1].name != "run2" {
+		t.Fatalf("%+v", groups)
+	}
+	p := overlay(groups, "Loss", "step", func(s Step) float64 { return float64(s.Step) })
+	if s := p.Series[0]; len(p.Series) != 2 || len(s.X) != 50 || math.Abs(s.Y[7]-1.5) > 1e-9 || math.Abs(s.Lower[7]-1) > 1e-9 || math.Abs(s.Upper[7]-2) > 1e-9 {
+		t.Errorf("%+v", p.Series[0])
+	}
+	_, text := pages(t, all...)
+	for _, want := range []string{"Best by evaluation loss: run2, 2 at step 50.", "**run2 \\(best\\)**", "| training.learning_rate | 0.1 | 0.1 | 0.2 |", "| seed | 1 | 2 | 1 |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "| adapter |") {
+		t.Error("a key that does not differ is listed")
+	}
+}
+
+func TestNames(t *testing.T) {
+	all := []*Run{{Dir: "/a/x/run"}, {Dir: "/a/y/run"}}
+	SetNames(all)
+	if all[0].Name != "x/run" || all[1].Name != "y/run" {
+		t.Errorf("%q %q", all[0].Name, all[1].Name)
+	}
+	long := strings.Repeat("é", 200)
+	all = []*Run{{Dir: "/a/" + long}, {Dir: "/b/" + long}, {Dir: "/b/" + long[:398] + "f"}}
+	SetNames(all)
+	if all[0].Name == all[1].Name || all[1].Name == all[2].Name || len([]rune(all[0].Name)) > mostName+4 {
+		t.Errorf("%q %q %q", all[0].Name, all[1].Name, all[2].Name)
+	}
+	all = []*Run{{Dir: "/a/run"}, {Dir: "/a/run"}}
+	SetNames(all)
+	if all[0].Name == all[1].Name {
+		t.Errorf("both are %q", all[0].Name)
+	}
+}
+
+func TestTensorNorms(t *testing.T) {
+	r := read(t, map[string]string{train.GradNormsFile: `{"step":1,"grad_norm":3,"tensors":{"b":2,"a":1}}` + "\n" + `{"step":2,"grad_norm":3,"tensors":{"b":4,"a":null}}` + "\n" + `{"step":3}` + "\n"})
+	if len(r.Norms) != 2 || r.Norms[0].Name != "b" || r.Norms[0].Highest != 4 || r.Norms[0].HighestAt != 2 || r.Norms[0].Mean != 3 || r.Norms[1].unknown != 1 || len(r.Problems) != 1 {
+		t.Errorf("%+v %v", r.Norms, r.Problems)
+	}
+	if _, text := pages(t, r); !strings.Contains(text, "| b | 2 | 3 | 4 | 4 | 2 | 2 | 0 |") {
+		t.Error(text)
+	}
+}
+
+// FuzzFolder reads a folder whose files say anything.
+func FuzzFolder(f *testing.F) {
+	f.Add([]byte(stepLines(3)+endLine), []byte(`{"program":"x","software":{"kernels":"avx2"},"steps":3}`), []byte(`{"categories":[{"name":"a","bytes":5}],"limit_bytes":3,"token_budgets":[]}`), []byte(`{"rows":3,"parts":[{"rows":1},{"rows":2}],"val":{}}`))
+	f.Add([]byte(`{"step":1,"loss":1e999}`), []byte(`{`), []byte(`{"end_to_end":true}`), []byte(`{"batches":{"count":0},"dropped":[{}],"conversations":{"count":5}}`))
+	f.Add([]byte("{\"step\":5,\"eval_loss\":null}\n{\"step\":2,\"train_loss\":1}"), []byte(`null`), []byte(`null`), []byte(`null`))
+	f.Fuzz(func(t *testing.T, metrics, manifest, plan, data []byte) {
+		r := read(t, map[string]string{train.MetricsFile: string(metrics), train.ManifestFile: string(manifest), train.PlanReportFile: string(plan), train.DataReportFile: string(data),
+			"checkpoint-2/" + checkpoint.StateFile: string(manifest), train.GradNormsFile: string(metrics), checkpoint.LockFile: string(plan)})
+		html, _ := pages(t, r)
+		if len(html) > 4<<20 {
+			t.Errorf("%d bytes", len(html))
+		}
+		pages(t, r, r)
+		r.Summary()
+	})
+}

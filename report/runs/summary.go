@@ -1,0 +1,77 @@
+package runs
+
+import (
+	"github.com/tierlora/tierlora/report"
+)
+
+// Summary is a run in a few numbers, for programs. What is not known is left out.
+type Summary struct {
+	Name            string   `json:"name"`
+	Dir             string   `json:"dir"`
+	Status          Status   `json:"status"`
+	Verdict         string   `json:"verdict"`
+	Step            int      `json:"step"`
+	Total           int      `json:"max_steps,omitempty"`
+	Loss            *float64 `json:"train_loss_smoothed,omitempty"`
+	LastEval        *float64 `json:"eval_loss,omitempty"`
+	BestEval        *float64 `json:"best_eval_loss,omitempty"`
+	BestEvalStep    *int     `json:"best_eval_step,omitempty"`
+	Tokens          *float64 `json:"num_input_tokens_seen,omitempty"`
+	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"`
+	Seconds         *float64 `json:"seconds,omitempty"`
+	HeldBytes       int64    `json:"held_bytes,omitempty"`
+	Checks          []Check  `json:"checks,omitempty"`
+	Changed         []Key    `json:"changed_settings,omitempty"` // that differ from their defaults
+	Problems        []string `json:"problems,omitempty"`
+}
+
+// Check is a criterion of the configuration's section expect.
+type Check struct {
+	What   string       `json:"what"`
+	State  report.State `json:"state"`
+	Detail string       `json:"detail"`
+}
+
+// Key is a key of the configuration with its value.
+type Key struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Summary sums a run up.
+func (r *Run) Summary() Summary {
+	checks := r.Checks()
+	s := Summary{Name: r.Name, Dir: r.Dir, Status: r.Status(), Verdict: r.Verdict(checks).Text, Step: r.LastStep(), Total: r.Total,
+		HeldBytes: r.HeldBytes(), Problems: r.Problems}
+	if y := r.smoothed(); len(y) > 0 {
+		s.Loss = known(y[len(y)-1])
+		last := r.Steps[len(r.Steps)-1]
+		s.Tokens, s.TokensPerSecond = known(last.Tokens), known(last.Rate)
+	}
+	if t := r.seconds(); t > 0 {
+		s.Seconds = &t
+	}
+	if n := len(r.Evals); n > 0 {
+		s.LastEval = known(r.Evals[n-1].Loss)
+	}
+	if e := r.BestEval(); e != nil {
+		s.BestEval, s.BestEvalStep = &e.Loss, &e.Step
+	}
+	for _, c := range checks {
+		s.Checks = append(s.Checks, Check(c))
+	}
+	for _, k := range r.Settings {
+		if k.Changed {
+			s.Changed = append(s.Changed, Key{k.Key, k.Value})
+		}
+	}
+	return s
+}
+
+// known is nil for what JSON has no number for.
+func known(v float64) *float64 {
+	if !finite(v) {
+		return nil
+	}
+	return &v
+}
