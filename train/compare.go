@@ -125,7 +125,7 @@ func (o Outcome) compare(name string) *Comparison {
 // misses are the reasons why the run is not what the reference says; none where it is.
 func (c *Comparison) misses() []string {
 	if c.NotComparable != nil {
-		return []string{"not comparable: " + strings.Join(c.NotComparable, ", ")}
+		return []string{"not comparable: " + strings.Join(c.NotComparable, ", ") + "; scripts/reference_curve.py makes the curve of another configuration or base model"}
 	}
 	var why []string
 	if c.Outside > 0 {
