@@ -31,3 +31,7 @@ func CardOf(cards []Card, index int) (Card, error) {
 
 // Card finds the GPU's card among those read.
 func (g GPUInfo) Card(cards []Card) (Card, bool) { return gpu.CardOf(cards, g.Properties) }
+
+// Diagnose adds to an error of a device what its card says of itself now, temperature, errors of its memory, Xid, and
+// what to do about it. Any other error stays what it is.
+func Diagnose(err error) error { return gpu.Diagnose(err) }
