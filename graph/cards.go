@@ -12,6 +12,9 @@ type Card = gpu.Card
 // CardProcess is a process with memory on a card.
 type CardProcess = gpu.CardProcess
 
+// CardInstance is a part of a card that MIG split.
+type CardInstance = gpu.CardInstance
+
 // ReadCards asks for all cards of this computer, in nvidia-smi's order, whatever CUDA_VISIBLE_DEVICES says. It opens no
 // device. The error is why nothing can be read: nothing that trains depends on it.
 func ReadCards() ([]Card, error) { return gpu.ReadCards() }

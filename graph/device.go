@@ -89,8 +89,11 @@ type Hardware struct {
 	DriverCUDA string // newest CUDA version that it serves; "" without a driver
 	Kernels    string // what the kernels in the program are built with and the driver they need; "" without kernels
 	KernelsSHA string // SHA-256 of the compiled kernels in hexadecimal; "" without kernels
-	Libraries  []gpu.Library
+	Libraries  []Library
 }
+
+// Library is a vendor's library that is opened at run time.
+type Library = gpu.Library
 
 // GPUInfo describes one GPU.
 type GPUInfo struct {
