@@ -31,7 +31,7 @@ func newFolded(w io.Writer) *folded {
 	return f
 }
 
-// line prints one; without text it is empty.
+// line prints one; without label and text it is empty.
 func (f *folded) line(label, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if label == "" && text == "" {
@@ -39,7 +39,7 @@ func (f *folded) line(label, format string, args ...any) {
 		return
 	}
 	at := labelWidth
-	fmt.Fprintf(&f.b, "%-*s", labelWidth, label)
+	fmt.Fprintf(&f.b, "%-*s ", labelWidth-1, label)
 	for i, word := range strings.Split(text, " ") {
 		n := utf8.RuneCountInString(word)
 		switch {
