@@ -12,6 +12,9 @@ type Card = gpu.Card
 // CardProcess is a process with memory on a card.
 type CardProcess = gpu.CardProcess
 
+// CardInstance is a part of a card that MIG split.
+type CardInstance = gpu.CardInstance
+
 // ReadCards asks for all cards of this computer, in nvidia-smi's order, whatever CUDA_VISIBLE_DEVICES says. It opens no
 // device. The error is why nothing can be read: nothing that trains depends on it.
 func ReadCards() ([]Card, error) { return gpu.ReadCards() }
@@ -31,3 +34,7 @@ func CardOf(cards []Card, index int) (Card, error) {
 
 // Card finds the GPU's card among those read.
 func (g GPUInfo) Card(cards []Card) (Card, bool) { return gpu.CardOf(cards, g.Properties) }
+
+// Diagnose adds to an error of a device what its card says of itself now, temperature, errors of its memory, Xid, and
+// what to do about it. Any other error stays what it is.
+func Diagnose(err error) error { return gpu.Diagnose(err) }

@@ -88,14 +88,20 @@ type Hardware struct {
 	DriverFile string // its library
 	DriverCUDA string // newest CUDA version that it serves; "" without a driver
 	Kernels    string // what the kernels in the program are built with and the driver they need; "" without kernels
-	Libraries  []gpu.Library
+	KernelsSHA string // SHA-256 of the compiled kernels in hexadecimal; "" without kernels
+	Libraries  []Library
 }
+
+// Library is a vendor's library that is opened at run time.
+type Library = gpu.Library
 
 // GPUInfo describes one GPU.
 type GPUInfo struct {
 	gpu.Properties
 	Precision kernel.Precision // that suits it
 	Problem   error            // why it cannot be used; nil = it can
+	Code      string           // form of the kernels that it runs: sm_90a, or compute_90
+	JIT       bool             // which the driver compiles on this machine
 }
 
 // FindHardware looks for GPUs; it opens none.
@@ -118,8 +124,13 @@ func FindHardware() Hardware {
 		if err == nil {
 			err = gpu.CheckDriver(p.Driver, p.SM())
 		}
-		h.GPUs = append(h.GPUs, GPUInfo{p, kernel.PrecisionOf(p.SM()), err})
+		info := GPUInfo{Properties: p, Precision: kernel.PrecisionOf(p.SM()), Problem: err}
+		if info.Code, info.JIT, err = kernelsFor(p.SM()); info.Problem == nil {
+			info.Problem = err
+		}
+		h.GPUs = append(h.GPUs, info)
 	}
+	h.KernelsSHA = kernelsDigest()
 	h.Libraries = gpu.Libraries("")
 	return h
 }

@@ -19,3 +19,9 @@ func NewGPU(int, int, kernel.Precision) (Machine, error) {
 func NewChip(Chip, int, kernel.Precision) (Machine, error) {
 	return nil, errors.New("this build leaves out the GPU kernels, and with them how much memory they take; build with make gpu, which needs no GPU")
 }
+
+func kernelsDigest() string { return "" }
+
+func kernelsFor(int) (form string, jit bool, err error) {
+	return "", false, errors.New("this build leaves out the GPU kernels")
+}

@@ -47,6 +47,13 @@ type DeviceTensor struct {
 // CompiledDigest is the SHA-256 of the compiled GPU kernels in this program, in hexadecimal.
 func CompiledDigest() string { return cuda.Digest() }
 
+// CompiledFor names the form of the compiled kernels that a device of compute capability sm runs, sm_90a or compute_90;
+// jit tells that the driver compiles it on the machine.
+func CompiledFor(sm int) (form string, jit bool, err error) {
+	c, err := cuda.CodeFor(sm)
+	return c.String(), c.PTX, err
+}
+
 // GPU is what GPU bodies are bound with.
 type GPU struct {
 	Precision  Precision

@@ -350,9 +350,10 @@ func TestBuild(t *testing.T) {
 		return b
 	}
 	for want, got := range map[build]*debug.BuildInfo{
-		{"devel", "", false}:         info("(devel)"),
-		{"v1.2.3", "abc", false}:     info("v1.2.3", "vcs.revision", "abc", "vcs.modified", "false"),
-		{"abc+changes", "abc", true}: info("(devel)", "vcs.revision", "abc", "vcs.modified", "true"),
+		{Version: "devel"}:                                   info("(devel)"),
+		{Version: "v1.2.3", Commit: "abc"}:                   info("v1.2.3", "vcs.revision", "abc", "vcs.modified", "false"),
+		{Version: "abc+changes", Commit: "abc", Dirty: true}: info("(devel)", "vcs.revision", "abc", "vcs.modified", "true"),
+		{Version: "v1", At: time.Unix(60, 0).UTC()}:          info("v1", "vcs.time", "1970-01-01T00:01:00Z"),
 	} {
 		if b := buildOf(got); b != want {
 			t.Errorf("%+v, want %+v", b, want)

@@ -64,7 +64,7 @@ func TestGPULostDeviceEndsTheRun(t *testing.T) {
 	if code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
-	for _, want := range []string{"trainer: after step ", " of 600: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "the device context is lost, restart the program", "is whole: --resume auto continues from it"} {
+	for _, want := range []string{"trainer: after step ", " of 600: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "the device context is lost, restart the program", "is whole: --resume auto continues from it", "; GPU 0 ("} {
 		if !strings.Contains(lines[len(lines)-1], want) {
 			t.Errorf("the last line does not say %q:\n%s", want, errOut)
 		}

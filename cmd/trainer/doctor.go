@@ -1,21 +1,26 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"maps"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
 
+	"github.com/tierlora/tierlora/doctor"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/session"
 )
 
-// health is what doctor finds.
+// health is what doctor finds: what is here, then what it means.
 type health struct {
 	Version   string      `json:"version"`
 	Build     string      `json:"build"` // gpu or cpu-only
@@ -33,6 +38,12 @@ type health struct {
 	Kernels   string      `json:"kernels,omitempty"`     // what the kernels in the program are built with, and the driver they need
 	Libraries []library   `json:"libraries,omitempty"`
 	Problems  []string    `json:"problems"`
+	// Cards are NVML's readings, in nvidia-smi's order.
+	Cards      []graph.Card      `json:"cards,omitempty"`
+	NoCards    string            `json:"no_cards_reason,omitempty"`
+	KernelsSHA string            `json:"kernels_sha256,omitempty"`
+	Findings   []doctor.Finding  `json:"findings"`
+	Mismatches []doctor.Mismatch `json:"mismatches,omitempty"` // with --fail-on-mismatch
 }
 
 type gpuHealth struct {
@@ -42,6 +53,9 @@ type gpuHealth struct {
 	Memory     int64  `json:"memory_bytes"`
 	Precision  string `json:"precision"` // that training.precision: auto takes
 	Problem    string `json:"problem,omitempty"`
+	UUID       string `json:"uuid,omitempty"`
+	PCI        string `json:"pci_bus_id,omitempty"`
+	Code       string `json:"kernel_code,omitempty"` // form of the kernels that it runs: sm_90a, or compute_90 (PTX)
 	line       string
 }
 
@@ -53,49 +67,95 @@ type library struct {
 	Without string `json:"without,omitempty"` // what its absence costs
 }
 
+// doctorOptions are doctor's flags.
+type doctorOptions struct {
+	json, cuda, refresh bool
+	file, pins          string
+}
+
 func newDoctor(c *console) *cobra.Command {
-	var asJSON, wantGPU bool
-	var file string
+	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine and this binary can do",
+		Long: `Say what this machine and this binary can do, and what may keep a run from working, slow it down or change its
+numbers: ok, note, warning or error, with a remedy. Nothing is changed and no device is opened.
+
+Exit code 1 where there is an error, or a mismatch under --fail-on-mismatch; 3 where --cuda finds no usable GPU. Notes
+and warnings leave it 0.`,
 		Example: `  trainer doctor
-  trainer doctor --cuda --emit-json doctor.json`,
+  trainer doctor --cuda --emit-json doctor.json
+  trainer doctor --fail-on-mismatch pins.json --refresh-pins
+  trainer doctor --cuda --fail-on-mismatch pins.json`,
 		Args: noArguments,
-		RunE: func(*cobra.Command, []string) error {
-			h := examine()
-			if file != "" {
-				if err := plainFile(file); err != nil {
-					return usage(fmt.Errorf("--emit-json: %w", err))
-				}
-				f, err := os.Create(file)
-				if err != nil {
-					return usage(fmt.Errorf("--emit-json: %w", err))
-				}
-				if err := errors.Join(writeJSON(f, h), f.Close()); err != nil {
-					return fmt.Errorf("--emit-json: %w", err)
-				}
+		RunE: func(*cobra.Command, []string) error { return runDoctor(c, o, doctor.Gather(version(), built.At)) },
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&o.cuda, "cuda", false, "fail (exit 3) where no GPU can be used")
+	pathVar(cmd, &o.file, "emit-json", "", "also write the JSON to `FILE`")
+	pathVar(cmd, &o.pins, "fail-on-mismatch", "", "fail (exit 1) where driver, device, libraries or kernels differ from those in `FILE`")
+	cmd.Flags().BoolVar(&o.refresh, "refresh-pins", false, "write what is here into that file; a >= that is met stays")
+	return cmd
+}
+
+func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
+	if o.refresh && o.pins == "" {
+		return usage(errors.New("--refresh-pins: name the file: --fail-on-mismatch FILE"))
+	}
+	for _, f := range []struct{ flag, file string }{{"--emit-json", o.file}, {"--fail-on-mismatch", o.pins}} {
+		if f.file == "" {
+			continue
+		}
+		if err := plainFile(f.file); err != nil {
+			return usage(fmt.Errorf("%s: %w", f.flag, err))
+		}
+	}
+	if o.file != "" && filepath.Clean(o.file) == filepath.Clean(o.pins) {
+		return usage(fmt.Errorf("--emit-json and --fail-on-mismatch name one file, %s", o.file))
+	}
+	f.Overrides = overrides(f.Environ)
+	h := examine(f)
+	if o.pins != "" {
+		pins, err := doctor.ReadPins(o.pins, nearest)
+		if err != nil && (!o.refresh || !errors.Is(err, fs.ErrNotExist)) {
+			if o.refresh {
+				err = fmt.Errorf("%w; it is not replaced: delete it, or name another file", err)
 			}
-			if asJSON {
-				if err := writeJSON(c.out, h); err != nil {
-					return err
-				}
-			} else if err := h.print(c); err != nil {
+			return usage(err)
+		}
+		h.Mismatches = pins.Compare(f)
+		if o.refresh {
+			if err := pins.Refresh(f).Write(o.pins); err != nil {
 				return err
 			}
-			if wantGPU && !h.usable() {
-				return unfit(errors.New("no GPU: " + h.whyNot()))
-			}
-			if len(h.Problems) > 0 {
-				return &exitError{code: exitFailed, err: errors.New(strings.Join(h.Problems, "; "))}
-			}
-			return nil
-		},
+		}
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	cmd.Flags().BoolVar(&wantGPU, "cuda", false, "fail (exit 3) where no GPU can be used")
-	pathVar(cmd, &file, "emit-json", "", "also write the JSON to `FILE`")
-	return cmd
+	if o.file != "" {
+		var b bytes.Buffer
+		err := writeJSON(&b, h)
+		if err == nil {
+			err = atomicfile.Write(o.file, b.Bytes())
+		}
+		if err != nil {
+			return usage(fmt.Errorf("--emit-json: %w", err))
+		}
+	}
+	if o.json {
+		if err := writeJSON(c.out, h); err != nil {
+			return err
+		}
+	} else if err := h.print(c, o); err != nil {
+		return err
+	}
+	switch {
+	case o.cuda && !h.usable():
+		return unfit(errors.New("no GPU: " + h.whyNot()))
+	case len(h.Problems) > 0:
+		return &exitError{code: exitFailed, err: errors.New(strings.Join(h.Problems, "; "))}
+	case len(h.Mismatches) > 0 && !o.refresh:
+		return &exitError{code: exitFailed, err: fmt.Errorf("%d of what %s pins differs here", len(h.Mismatches), o.pins)}
+	}
+	return nil
 }
 
 // usable tells whether a run can use some GPU.
@@ -116,67 +176,126 @@ func (h health) whyNot() string {
 	return strings.Join(h.Problems, "; ")
 }
 
-func examine() health {
-	h := health{
-		Version: version(), Build: buildKind(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Cores: runtime.GOMAXPROCS(0), Features: cpuFeatures(), GPUs: []gpuHealth{}, Problems: []string{},
+// overrides are the variables that set keys of configurations, and those that are meant to and do not.
+func overrides(environ map[string]string) (all []doctor.Override) {
+	for _, name := range slices.Sorted(maps.Keys(environ)) {
+		rest, ours := strings.CutPrefix(name, envPrefix+"_")
+		if !ours || environ[name] == "" {
+			continue
+		}
+		switch path, ok := environmentPath(rest); {
+		case ok:
+			all = append(all, doctor.Override{Name: name, Key: path})
+		case path != "":
+			all = append(all, doctor.Override{Name: name, Problem: path})
+		}
 	}
-	h.Memory, h.Available = memory()
-	found := graph.FindHardware()
+	return all
+}
+
+// examine is what the facts are and mean.
+func examine(f doctor.Facts) health {
+	h := health{
+		Version: f.Version, Build: buildKind(), Go: runtime.Version(), Platform: f.Platform,
+		Cores: f.GoMaxProcs, Features: cpuFeatures(), GPUs: []gpuHealth{}, Problems: []string{},
+		Memory: f.Memory, Available: f.Available, Cards: f.Cards, NoCards: f.NoCards, KernelsSHA: f.Hardware.KernelsSHA, Findings: doctor.Judge(f),
+	}
+	found := f.Hardware
 	h.NoGPU, h.Driver, h.DriverAt, h.Serves, h.Kernels = found.NoGPU, found.Driver, found.DriverFile, found.DriverCUDA, found.Kernels
 	for i, p := range found.GPUs {
-		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, Precision: p.Precision.String(), line: p.String()}
+		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, Precision: p.Precision.String(),
+			UUID: p.UUID, PCI: p.PCI, Code: p.Code, line: p.String()}
 		if p.Problem != nil {
 			g.Problem = p.Problem.Error()
-			h.Problems = append(h.Problems, fmt.Sprintf("GPU %d: %v", i, p.Problem))
 		}
 		h.GPUs = append(h.GPUs, g)
 	}
 	for _, l := range found.Libraries {
 		h.Libraries = append(h.Libraries, library{l.Name, l.Path, l.Version, l.Problem, l.Without})
 	}
+	for _, f := range h.Findings {
+		if f.Severity == doctor.Error {
+			h.Problems = append(h.Problems, f.About+": "+f.Says)
+		}
+	}
 	return h
 }
 
-func (h health) print(c *console) error {
-	w := bufio.NewWriter(c.out)
-	fmt.Fprintf(w, "trainer   %s, %s build, %s\n", h.Version, h.Build, h.Go)
+func (h health) print(c *console, o doctorOptions) error {
+	w := newFolded(c.out)
+	w.line("trainer", "%s, %s build, %s", h.Version, h.Build, h.Go)
 	features := strings.Join(h.Features, " ")
 	if features == "" {
 		features = "no vector extension that the kernels use"
 	}
-	fmt.Fprintf(w, "CPU       %s, %d cores, %s\n", h.Platform, h.Cores, features)
+	w.line("CPU", "%s, %d cores, %s", h.Platform, h.Cores, features)
 	if h.Memory > 0 {
-		fmt.Fprintf(w, "memory    %s, %s available\n", session.FormatBytes(h.Memory), session.FormatBytes(h.Available))
+		w.line("memory", "%s, %s available", session.FormatBytes(h.Memory), session.FormatBytes(h.Available))
 	}
 	if h.Kernels != "" {
-		fmt.Fprintf(w, "kernels   %s\n", h.Kernels)
+		w.line("kernels", "%s", h.Kernels)
 	}
 	if h.Serves != "" {
 		version := h.Driver
 		if version == "" {
 			version = "of unknown version"
 		}
-		fmt.Fprintf(w, "driver    %s, serves CUDA %s, %s\n", version, h.Serves, h.DriverAt)
+		w.line("driver", "%s, serves CUDA %s, %s", version, h.Serves, h.DriverAt)
 	}
 	if len(h.GPUs) == 0 {
-		fmt.Fprintf(w, "GPU       none: %s\n          without it: runs use the CPU, and device: cuda is refused\n", h.NoGPU)
+		w.line("GPU", "none: %s", h.NoGPU)
+		w.line("", "without it: runs use the CPU, and device: cuda is refused")
 	}
+	told := map[string]bool{} // problems that stand with their device
 	for _, g := range h.GPUs {
-		fmt.Fprintf(w, "GPU %d     %s, precision %s unless asked otherwise\n", g.Index, g.line, g.Precision)
+		w.line(fmt.Sprintf("GPU %d", g.Index), "%s, precision %s unless asked otherwise", g.line, g.Precision)
 		if g.Problem != "" {
-			fmt.Fprintf(w, "          problem: %s\n", g.Problem)
+			w.line("", "problem: %s", g.Problem)
+			told[g.Problem] = true
 		}
 	}
 	for _, l := range h.Libraries {
-		switch {
-		case l.Problem != "":
-			fmt.Fprintf(w, "library   %s: %s\n          without it: %s\n", l.Name, l.Problem, l.Without)
-		default:
-			fmt.Fprintf(w, "library   %s %s, %s\n", l.Name, l.Version, l.Path)
+		if l.Problem != "" {
+			w.line("library", "%s: %s", l.Name, l.Problem)
+			w.line("", "without it: %s", l.Without)
+			continue
+		}
+		w.line("library", "%s %s, %s", l.Name, l.Version, l.Path)
+	}
+	count := map[doctor.Severity]int{}
+	w.line("", "")
+	for _, f := range h.Findings {
+		count[f.Severity]++
+		if !told[f.Says] {
+			w.line(string(f.Severity), "%s", f)
 		}
 	}
-	return w.Flush()
+	for _, m := range h.Mismatches {
+		w.line("mismatch", "%s", m)
+	}
+	summary := fmt.Sprintf("%d ok, %s, %s, %s", count[doctor.OK], counted(count[doctor.Note], "note"), counted(count[doctor.Warning], "warning"), counted(count[doctor.Error], "error"))
+	if o.pins != "" {
+		summary += fmt.Sprintf("; %s: %s", o.pins, counted(len(h.Mismatches), "mismatch"))
+		if o.refresh {
+			summary += ", written anew"
+		}
+	}
+	w.line("", "")
+	w.line("findings", "%s", summary)
+	return w.flush()
+}
+
+// counted is a number of things: "no error", "1 error", "2 errors".
+func counted(n int, what string) string {
+	switch {
+	case n == 0:
+		return "no " + what
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // cpuFeatures are those that the CPU kernels look at.
@@ -196,27 +315,4 @@ func cpuFeatures() []string {
 		}
 	}
 	return have
-}
-
-// memory is the machine's memory in bytes, 0 where the system does not say.
-func memory() (total, available int64) {
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0, 0
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		var name string
-		var kib int64
-		if _, err := fmt.Sscan(s.Text(), &name, &kib); err != nil {
-			continue
-		}
-		switch name {
-		case "MemTotal:":
-			total = kib << 10
-		case "MemAvailable:":
-			available = kib << 10
-		}
-	}
-	return total, available
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/graph"
 )
 
 func main() {
@@ -36,7 +38,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(result)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(context.Background())
+	err := graph.Diagnose(root.ExecuteContext(context.Background()))
 	if err == nil && result.err != nil {
 		err = fmt.Errorf("write the result: %w", result.err)
 	}

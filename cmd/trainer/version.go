@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,9 +13,10 @@ import (
 
 // build is what the toolchain wrote into the binary.
 type build struct {
-	Version string // of the module, or the commit
-	Commit  string // "" where the program was built outside of the repository
-	Dirty   bool   // files differed from the commit
+	Version string    // of the module, or the commit
+	Commit  string    // "" where the program was built outside of the repository
+	Dirty   bool      // files differed from the commit
+	At      time.Time // of the commit; zero where it is not known
 }
 
 var built = func() build {
@@ -30,7 +32,8 @@ func buildOf(info *debug.BuildInfo) build {
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	b := build{Version: info.Main.Version, Commit: settings["vcs.revision"], Dirty: settings["vcs.modified"] == "true"}
+	at, _ := time.Parse(time.RFC3339, settings["vcs.time"]) //nolint:errcheck // zero then
+	b := build{At: at, Version: info.Main.Version, Commit: settings["vcs.revision"], Dirty: settings["vcs.modified"] == "true"}
 	if b.Version != "" && b.Version != "(devel)" {
 		return b
 	}

@@ -48,6 +48,7 @@ var imports = map[string][]string{
 		"model/quantised", "model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "dataset/chat", "dataset/tokenizer", "graph", "kernel", "model/nn"},
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
+	"doctor":           {"session", "graph", "model/hub", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"report":           {"session"},

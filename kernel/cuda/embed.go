@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -38,3 +39,30 @@ var Digest = sync.OnceValue(func() string {
 	}
 	return hex.EncodeToString(h.Sum(nil))
 })
+
+// CodeFor is the form of this program's kernels that a device of compute capability sm runs: the worst of all images.
+func CodeFor(sm int) (Code, error) {
+	files, err := images.ReadDir("build")
+	if err != nil || len(files) == 0 {
+		return Code{}, errors.New("this program holds no compiled kernels: run make kernels and build again")
+	}
+	var worst Code
+	for i, f := range files {
+		b, err := images.ReadFile("build/" + f.Name())
+		if err != nil {
+			return Code{}, err
+		}
+		codes, err := Codes(b)
+		if err != nil {
+			return Code{}, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		c, ok := choose(codes, sm)
+		if !ok {
+			return Code{}, fmt.Errorf("%s holds no code for compute capability %d.%d, only %v: build with scripts/kernels.py --targets sm_%d,... and make gpu", f.Name(), sm/10, sm%10, codes, sm)
+		}
+		if i == 0 || c.PTX && !worst.PTX {
+			worst = c
+		}
+	}
+	return worst, nil
+}

@@ -128,6 +128,8 @@ func Open(i int) (*Device, error) {
 	if d.ctx, err = d.dev.RetainPrimaryCtx(); err != nil {
 		return nil, wrap(fmt.Sprintf("open device %d (%s)", i, p.Name), "cuDevicePrimaryCtxRetain", err)
 	}
+	lastOpened.Store(&p)
+	go WatchCards() //nolint:errcheck // without it an error is told without the driver's Xid
 	return d, d.Use()
 }
 

@@ -140,11 +140,10 @@ func (e *Error) Is(kind error) bool {
 // process can go on.
 func (e *Error) Sticky() bool {
 	switch e.Code {
-	case codeECC, codeIllegalAddress, codeLaunchTimeout, codeAssert, codeHardwareStack, codeIllegalInstruction,
-		codeMisaligned, codeAddressSpace, codeInvalidPC, codeLaunchFailed:
+	case codeECC, codeNVLink, codeContained, codeLaunchTimeout, codeClientEnded:
 		return true
 	}
-	return false
+	return kernelFault[e.Code]
 }
 
 // OutOfMemory reports whether the device had not enough free memory.
@@ -154,10 +153,13 @@ func (e *Error) OutOfMemory() bool { return e.Code == codeOutOfMemory }
 const (
 	codeOutOfMemory        = 2
 	codeNotInitialized     = 3
+	codeUnavailable        = 46
 	codeNoDevice           = 100
 	codeNoBinary           = 209
 	codeECC                = 214
+	codeNVLink             = 220
 	codePTX                = 222
+	codeContained          = 226
 	codeNotFound           = 500
 	codeIllegalAddress     = 700
 	codeLaunchResources    = 701
@@ -169,17 +171,40 @@ const (
 	codeAddressSpace       = 717
 	codeInvalidPC          = 718
 	codeLaunchFailed       = 719
+	codeTensorMemory       = 721
 	codeNotSupported       = 801
+	codeClientEnded        = 810
+	codeUnknown            = 999
 )
 
+// kernelFault are the codes of a kernel that ended the context.
+var kernelFault = map[int]bool{
+	codeIllegalAddress: true, codeAssert: true, codeHardwareStack: true, codeIllegalInstruction: true, codeMisaligned: true,
+	codeAddressSpace: true, codeInvalidPC: true, codeLaunchFailed: true, codeTensorMemory: true,
+}
+
 var hints = map[int]string{
-	codeOutOfMemory:     "the device is out of memory; another process may hold memory (nvidia-smi lists them)",
-	codeNotInitialized:  "no usable NVIDIA driver",
-	codeNoBinary:        "the module holds no code for this device",
-	codePTX:             "the driver is older than the compiler that wrote the PTX",
-	codeECC:             "the device's memory has an error that can't be corrected",
-	codeIllegalAddress:  "a kernel accessed memory out of bounds",
-	codeLaunchResources: "the block needs more registers or shared memory than the device has",
-	codeLaunchFailed:    "a kernel failed",
-	codeNotSupported:    "this driver is too old for the call",
+	codeOutOfMemory:        "the device is out of memory; another process may hold memory (nvidia-smi lists them)",
+	codeNotInitialized:     "no usable NVIDIA driver",
+	codeUnavailable:        "the device takes no work now: another process has it alone (compute mode), or it has failed",
+	codeNoDevice:           "the driver lists no device any more",
+	codeNoBinary:           "the module holds no code for this device",
+	codePTX:                "the driver is older than the compiler that wrote the PTX",
+	codeECC:                "the device's memory has an error that can't be corrected",
+	codeNVLink:             "a link between GPUs (NVLink) has an error that can't be corrected",
+	codeContained:          "the device's hardware met an error and kept it to this program",
+	codeIllegalAddress:     "a kernel accessed memory out of bounds",
+	codeLaunchResources:    "the block needs more registers or shared memory than the device has",
+	codeLaunchTimeout:      "a kernel ran longer than the system allows",
+	codeAssert:             "a kernel stopped itself at a check",
+	codeHardwareStack:      "a kernel's call stack overflowed or was damaged",
+	codeIllegalInstruction: "a kernel met an instruction that the device does not have",
+	codeMisaligned:         "a kernel read or wrote at an address that is not aligned",
+	codeAddressSpace:       "a kernel used an address in the wrong kind of memory",
+	codeInvalidPC:          "a kernel jumped out of its code",
+	codeLaunchFailed:       "a kernel failed",
+	codeTensorMemory:       "a kernel ended without giving its tensor memory back",
+	codeNotSupported:       "this driver is too old for the call",
+	codeClientEnded:        "the server that shares the device (MPS) ended this program's part",
+	codeUnknown:            "the driver has no name for what happened; often the GPU has fallen off the bus: it lost its power or its PCIe link",
 }

@@ -375,3 +375,10 @@ func drainXids(milliseconds int) {
 		}
 	}
 }
+
+// waitXids gives an event of the failure at hand a moment to arrive.
+func waitXids() {
+	nvml.Lock()
+	defer nvml.Unlock()
+	drainXids(200)
+}

@@ -239,3 +239,28 @@ func TestXids(t *testing.T) {
 		t.Errorf("Xids %v", c[0].Xids)
 	}
 }
+
+// TestDiagnoseByNVML: an error of the driver brings the card's own words, whatever number CUDA gives it.
+func TestDiagnoseByNVML(t *testing.T) {
+	defer lastOpened.Store(lastOpened.Load())
+	openFake(t, fakeNVML(t))
+	if err := WatchCards(); err != nil {
+		t.Fatal(err)
+	}
+	failed := &Error{What: "replay", Call: "cuGraphLaunch", Code: 719, Name: "CUDA_ERROR_LAUNCH_FAILED"}
+	lastOpened.Store(&Properties{Index: 3, Name: "Imaginary GPU", PCI: "0000:17:00.0"})
+	for _, c := range []struct{ env, want string }{
+		{"FAKE_TEMPERATURE=94", "GPU 3 (Imaginary GPU, 0000:17:00.0) now: 94 C, too hot, 0.6 of 24.0 GiB used; the card overheats"},
+		{"FAKE_ECC=1", "41 C, 0.6 of 24.0 GiB used, 0 uncorrected ECC errors since the driver started; the card looks sound"},
+		{"FAKE_LOST=15", "GPU 3 (Imaginary GPU, 0000:17:00.0): NVML answers 15: the GPU has fallen off the bus"},
+		{"FAKE_XID=79", "the driver reports Xid 79 (the GPU has fallen off the bus); the card lost its power"},
+	} {
+		t.Run(c.env, func(t *testing.T) {
+			name, value, _ := strings.Cut(c.env, "=")
+			t.Setenv(name, value)
+			if got := Diagnose(failed).Error(); !strings.Contains(got, c.want) {
+				t.Errorf("%q lacks %q", got, c.want)
+			}
+		})
+	}
+}

@@ -29,3 +29,5 @@ func ReadCards() ([]Card, error) { return nil, errors.New(noSupport) }
 
 // WatchCards begins to note the driver's critical errors.
 func WatchCards() error { return errors.New(noSupport) }
+
+func waitXids() {}

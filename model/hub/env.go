@@ -43,6 +43,12 @@ func environment(opts Options) (settings, error) {
 	return s, nil
 }
 
+// CacheDir is the folder that models and data sets of the hub are kept in.
+func CacheDir() (string, error) {
+	s, err := environment(Options{})
+	return s.cache, err
+}
+
 // hubHome is HF_HOME, else huggingface in XDG_CACHE_HOME, else ~/.cache/huggingface.
 func hubHome() (string, error) {
 	if dir := os.Getenv("HF_HOME"); dir != "" {

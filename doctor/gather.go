@@ -1,0 +1,217 @@
+package doctor
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model/hub"
+)
+
+// Gather looks at this machine. It opens no device and writes nothing.
+func Gather(version string, builtAt time.Time) Facts {
+	f := Facts{
+		Version: version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Instructions: graph.NewCPU(1).Software().Kernels,
+		GPUBuilt: graph.GPUBuilt, BuiltAt: builtAt, Now: time.Now(), PID: os.Getpid(),
+		Hardware: graph.FindHardware(), Environ: map[string]string{}, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0),
+	}
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		f.Environ[name] = value
+	}
+	if f.GPUBuilt {
+		cards, err := graph.ReadCards()
+		if f.Cards = cards; err != nil {
+			f.NoCards = err.Error()
+		}
+	}
+	files := root("/")
+	f.Memory, f.Available = files.memory()
+	f.Limit, f.LimitUsed, f.CPUQuota = files.cgroup()
+	f.OpenFiles, f.Locked = limits()
+	f.Host = files.host()
+	f.Folders = writtenTo()
+	return f
+}
+
+// root is a tree of files like a machine's, "/" or a test's.
+type root string
+
+func (r root) read(path string) string {
+	b, err := os.ReadFile(filepath.Join(string(r), path))
+	if err != nil || len(b) > 1<<20 {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (r root) is(path string) bool {
+	_, err := os.Stat(filepath.Join(string(r), path))
+	return err == nil
+}
+
+// memory is the machine's memory in bytes, 0 where the system does not say.
+func (r root) memory() (total, available int64) {
+	for s := bufio.NewScanner(strings.NewReader(r.read("proc/meminfo"))); s.Scan(); {
+		var name string
+		var kib int64
+		if _, err := fmt.Sscan(s.Text(), &name, &kib); err != nil {
+			continue
+		}
+		switch name {
+		case "MemTotal:":
+			total = kib << 10
+		case "MemAvailable:":
+			available = kib << 10
+		}
+	}
+	return total, available
+}
+
+// cgroup is the least of what the groups allow that this process is in: memory in bytes with what is used of it, and
+// CPUs. Versions 2 and 1; 0 = no limit.
+func (r root) cgroup() (limit, used int64, cpus float64) {
+	number := func(path string) int64 {
+		n, err := strconv.ParseInt(r.read(path), 10, 64)
+		if err != nil || n <= 0 || n >= 1<<60 { // "max", or version 1's number for it
+			return 0
+		}
+		return n
+	}
+	memory := func(limitAt, usedAt string) {
+		if n := number(limitAt); n > 0 && (limit == 0 || n < limit) {
+			limit, used = n, number(usedAt)
+		}
+	}
+	quota := func(micros, period float64) {
+		if micros > 0 && period > 0 && (cpus == 0 || micros/period < cpus) {
+			cpus = micros / period
+		}
+	}
+	for _, line := range strings.Split(r.read("proc/self/cgroup"), "\n") {
+		parts := strings.SplitN(line, ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		kinds := strings.Split(parts[1], ",")
+		for dir := path(parts[2]); ; dir = filepath.Dir(dir) {
+			switch {
+			case parts[1] == "":
+				at := filepath.Join("sys/fs/cgroup", dir)
+				memory(at+"/memory.max", at+"/memory.current")
+				var micros string
+				var period float64
+				if n, _ := fmt.Sscan(r.read(at+"/cpu.max"), &micros, &period); n == 2 {
+					if m, err := strconv.ParseFloat(micros, 64); err == nil {
+						quota(m, period)
+					}
+				}
+			case slices.Contains(kinds, "memory"):
+				at := filepath.Join("sys/fs/cgroup/memory", dir)
+				memory(at+"/memory.limit_in_bytes", at+"/memory.usage_in_bytes")
+			case slices.Contains(kinds, "cpu"):
+				at := filepath.Join("sys/fs/cgroup", parts[1], dir)
+				quota(float64(number(at+"/cpu.cfs_quota_us")), float64(number(at+"/cpu.cfs_period_us")))
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return limit, used, cpus
+}
+
+// path is a group's name, cleaned: what a container sees of the host's groups may begin with "..".
+func path(s string) string { return filepath.Clean("/" + s) }
+
+// host looks for NVIDIA's cards and software, and for a container around this process.
+func (r root) host() Host {
+	h := Host{System: runtime.GOOS}
+	switch {
+	case r.is(".dockerenv"):
+		h.Container = "docker"
+	case r.is("run/.containerenv"):
+		h.Container = "podman"
+	case r.is("var/run/secrets/kubernetes.io"):
+		h.Container = "kubernetes"
+	case strings.Contains(r.read("proc/1/cgroup"), "docker") || strings.Contains(r.read("proc/1/cgroup"), "kubepods") || strings.Contains(r.read("proc/1/cgroup"), "containerd"):
+		h.Container = "a container"
+	}
+	release := strings.ToLower(r.read("proc/sys/kernel/osrelease"))
+	h.WSL = strings.Contains(release, "microsoft") || r.is("dev/dxg")
+	h.WSLDriver = r.is("usr/lib/wsl/lib/libcuda.so.1")
+	devices, _ := filepath.Glob(filepath.Join(string(r), "dev/nvidia[0-9]*")) //nolint:errcheck // the pattern is sound
+	for _, d := range devices {
+		h.Devices = append(h.Devices, "/dev/"+filepath.Base(d))
+	}
+	vendors, _ := filepath.Glob(filepath.Join(string(r), "sys/bus/pci/devices/*/vendor")) //nolint:errcheck // the pattern is sound
+	for _, v := range vendors {
+		dir, err := filepath.Rel(string(r), filepath.Dir(v))
+		if err == nil && r.read(filepath.Join(dir, "vendor")) == "0x10de" && strings.HasPrefix(r.read(filepath.Join(dir, "class")), "0x03") {
+			h.PCICards++
+		}
+	}
+	h.Module = r.is("proc/driver/nvidia/version")
+	h.Nouveau = r.is("sys/module/nouveau")
+	return h
+}
+
+// writtenTo are the folders that runs and caches go to, one line for those that lie together.
+func writtenTo() []Folder {
+	var all []Folder
+	add := func(what, path string, err error) {
+		if err != nil {
+			all = append(all, Folder{What: what, Problem: err.Error(), Free: unknownSpace, Files: -1})
+			return
+		}
+		all = append(all, lookAt(what, path))
+	}
+	here, err := os.Getwd()
+	add("runs", here, err)
+	models, err := hub.CacheDir()
+	add("models of the hub", models, err)
+	cache, err := os.UserCacheDir()
+	if named := os.Getenv("TRAINER_CACHE"); named != "" {
+		cache, err = named, nil
+	} else {
+		cache = filepath.Join(cache, "tierlora")
+	}
+	if err == nil { // without one nothing is kept
+		add("caches", cache, nil)
+	}
+	return all
+}
+
+// lookAt looks at a folder, or at the one above that it would be made in. It writes nothing there.
+func lookAt(what, dir string) Folder {
+	f := Folder{What: what, Path: dir, Files: -1, Free: unknownSpace}
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		f.Problem = err.Error()
+		return f
+	}
+	for {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			f.Problem = at + " is a file, not a folder"
+			return f
+		}
+		if err == nil {
+			break
+		}
+		if up := filepath.Dir(at); up == at || !os.IsNotExist(err) {
+			f.Problem = err.Error()
+			return f
+		}
+		at = filepath.Dir(at)
+	}
+	diskOf(at, &f)
+	return f
+}

@@ -1,0 +1,110 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// tree makes files, "path=text" each.
+func tree(t *testing.T, files ...string) root {
+	t.Helper()
+	dir := t.TempDir()
+	for _, f := range files {
+		name, text, _ := strings.Cut(f, "=")
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root(dir)
+}
+
+func TestCgroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		files       []string
+		limit, used int64
+		cpus        float64
+	}{
+		"none":                      {},
+		"version 2, in a container": {[]string{"proc/self/cgroup=0::/", "sys/fs/cgroup/memory.max=4294967296", "sys/fs/cgroup/memory.current=1000", "sys/fs/cgroup/cpu.max=250000 100000"}, 4 << 30, 1000, 2.5},
+		"version 2, the least on the way": {[]string{"proc/self/cgroup=0::/a/b", "sys/fs/cgroup/a/b/memory.max=max", "sys/fs/cgroup/a/b/cpu.max=max 100000", "sys/fs/cgroup/a/memory.max=1000",
+			"sys/fs/cgroup/a/memory.current=7", "sys/fs/cgroup/memory.max=2000", "sys/fs/cgroup/a/cpu.max=100000 100000"}, 1000, 7, 1},
+		"version 1": {[]string{"proc/self/cgroup=4:memory:/d\n3:cpu,cpuacct:/d", "sys/fs/cgroup/memory/d/memory.limit_in_bytes=5000", "sys/fs/cgroup/memory/d/memory.usage_in_bytes=50",
+			"sys/fs/cgroup/cpu,cpuacct/d/cpu.cfs_quota_us=300000", "sys/fs/cgroup/cpu,cpuacct/d/cpu.cfs_period_us=100000"}, 5000, 50, 3},
+		"version 1, no limit":    {files: []string{"proc/self/cgroup=4:memory:/\n3:cpu:/", "sys/fs/cgroup/memory/memory.limit_in_bytes=9223372036854771712", "sys/fs/cgroup/cpu/cpu.cfs_quota_us=-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us=100000"}},
+		"a group above the root": {files: []string{"proc/self/cgroup=0::/../../x"}},
+		"damaged":                {files: []string{"proc/self/cgroup=0\n::\n:", "sys/fs/cgroup/memory.max=many", "sys/fs/cgroup/cpu.max=1"}},
+	} {
+		limit, used, cpus := tree(t, c.files...).cgroup()
+		if limit != c.limit || used != c.used || cpus != c.cpus {
+			t.Errorf("%s: %d, %d, %v; want %d, %d, %v", name, limit, used, cpus, c.limit, c.used, c.cpus)
+		}
+	}
+}
+
+func TestHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		files []string
+		want  Host
+	}{
+		"nothing":      {nil, Host{}},
+		"docker":       {[]string{".dockerenv="}, Host{Container: "docker"}},
+		"podman":       {[]string{"run/.containerenv="}, Host{Container: "podman"}},
+		"Kubernetes":   {[]string{"var/run/secrets/kubernetes.io/serviceaccount/token="}, Host{Container: "kubernetes"}},
+		"a containerd": {[]string{"proc/1/cgroup=0::/system.slice/containerd.service"}, Host{Container: "a container"}},
+		"WSL":          {[]string{"proc/sys/kernel/osrelease=5.15.0-microsoft-standard-WSL2", "usr/lib/wsl/lib/libcuda.so.1="}, Host{WSL: true, WSLDriver: true}},
+		"a card": {[]string{"sys/bus/pci/devices/0000:17:00.0/vendor=0x10de", "sys/bus/pci/devices/0000:17:00.0/class=0x030200", "sys/bus/pci/devices/0000:18:00.0/vendor=0x10de",
+			"sys/bus/pci/devices/0000:18:00.0/class=0x040300", "sys/bus/pci/devices/0000:19:00.0/vendor=0x8086", "sys/module/nouveau/x="}, Host{PCICards: 1, Nouveau: true}},
+		"a driver": {[]string{"dev/nvidia0=", "dev/nvidia1=", "dev/nvidiactl=", "proc/driver/nvidia/version=NVRM"}, Host{Devices: []string{"/dev/nvidia0", "/dev/nvidia1"}, Module: true}},
+	} {
+		got := tree(t, c.files...).host()
+		got.System = ""
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	if total, available := tree(t, "proc/meminfo=MemTotal:  100 kB\nMemFree: 1 kB\nMemAvailable: 50 kB").memory(); total != 100<<10 || available != 50<<10 {
+		t.Errorf("%d, %d", total, available)
+	}
+	if total, available := tree(t).memory(); total != 0 || available != 0 {
+		t.Errorf("%d, %d", total, available)
+	}
+}
+
+// A folder that is not there yet is looked at where it would be made; nothing is written.
+func TestFolders(t *testing.T) {
+	dir := string(tree(t, "file=x"))
+	f := lookAt("runs", filepath.Join(dir, "a", "b"))
+	if f.Problem != "" || f.Free <= 0 {
+		t.Errorf("%+v", f)
+	}
+	if f := lookAt("runs", filepath.Join(dir, "file")); !strings.Contains(f.Problem, "is a file, not a folder") {
+		t.Errorf("%+v", f)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// This machine, whatever it is: facts and findings come without a panic, and every finding says something.
+func TestGather(t *testing.T) {
+	f := Gather("test", sound().BuiltAt)
+	found := Judge(f)
+	for _, x := range found {
+		if x.About == "" || x.Says == "" || x.Severity == "" {
+			t.Errorf("%+v", x)
+		}
+	}
+	if len(found) < 3 || f.CPUs < 1 || f.Now.IsZero() || len(f.Folders) < 2 {
+		t.Errorf("%+v", f)
+	}
+}
