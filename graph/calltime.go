@@ -11,6 +11,7 @@ import (
 const (
 	StreamCompute = "compute"
 	StreamCopy    = "copy" // between host and device memory, beside the kernels
+	StreamHost    = "host" // what the host does for a step; no call of a plan
 )
 
 // Prefixes of the scopes of calls that stand for others.
