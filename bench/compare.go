@@ -52,7 +52,7 @@ func Compare(old, now Report) Comparison {
 	}
 	differ(&c.Differ, "model", old.Shape, now.Shape)
 	differ(&c.Differ, "sizes or configuration (SHA-256)", old.Work, now.Work)
-	differ(&c.Differ, "tokens a step", old.Tokens, now.Tokens)
+	differ(&c.Differ, "tokens of the median step", old.Tokens, now.Tokens)
 	differ(&c.Differ, "device", old.Device, now.Device)
 	differ(&c.Differ, "precision", old.Precision, now.Precision)
 	differ(&c.Differ, "layout", old.Layout, now.Layout)

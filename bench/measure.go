@@ -19,7 +19,7 @@ type subject struct {
 // profileRounds is how often the step that is looked into is repeated.
 const profileRounds = 5
 
-// measure times steps that are waited for, then steps that are not, then looks into one of median length.
+// measure times steps that are waited for, then steps that are not, then looks into one of as many tokens as the median.
 func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	type timed struct {
 		ms     float64
@@ -53,16 +53,20 @@ func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 			steps = append(steps, timed{ms(took), w, at.Sub(began)})
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b timed) int { return int(max(-1, min(1, 1e6*(a.ms-b.ms)))) })
+	n, all, took := len(steps), 0, 0.0
 	for _, s := range steps {
 		r.Times = append(r.Times, s.ms)
+		all, took = all+tokens(s.window), took+s.ms
 	}
-	median := steps[len(steps)/2]
-	r.Median, r.Fastest, r.Slowest = median.ms, r.Times[0], r.Times[len(steps)-1]
-	if n := tokens(median.window); n > 0 {
-		r.Tokens = n
+	slices.Sort(r.Times)
+	r.Median, r.Fastest, r.Slowest = r.Times[n/2], r.Times[0], r.Times[n-1]
+	slices.SortStableFunc(steps, func(a, b timed) int { return tokens(a.window) - tokens(b.window) }) // the same step in every run
+	median := steps[n/2]
+	if all > 0 {
+		r.Tokens, r.PerSec = tokens(median.window), float64(all)/took*1e3
+	} else {
+		r.PerSec = float64(r.Tokens) / r.Median * 1e3
 	}
-	r.PerSec = float64(r.Tokens) / r.Median * 1e3
 	if err := b.ahead(ctx, o.Steps, r); err != nil {
 		return err
 	}

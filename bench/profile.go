@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/tierlora/tierlora/graph"
 )
@@ -61,7 +60,7 @@ func (p *profiler) sum(c graph.Ceilings, name func(graph.CallTime) string) []Pro
 			l := lines[n]
 			l.Calls++
 			l.Bytes, l.FLOPs = l.Bytes+t.Cost.Bytes, l.FLOPs+t.Cost.FLOPs
-			l.Least += ms(least(c, t))
+			l.Least += 1e3 * least(c, t)
 			if !t.Costed {
 				l.Uncosted++
 			}
@@ -103,23 +102,26 @@ func (r *Report) ceilings(on graph.Machine, o Measure) error {
 	return nil
 }
 
-// layerOf is a call's layer and pass; segments without either stand for themselves.
+// layerOf is a call's layer and pass; what has none stands for its segment.
 func layerOf(t graph.CallTime) string {
 	layer := t.Layer()
 	if layer == "" {
 		layer = t.Segment
 	}
+	if t.Pass == "" {
+		return layer
+	}
 	return layer + ", " + t.Pass
 }
 
-// least is the time of a call at the ceilings: a copy between host and device counts one way.
-func least(c graph.Ceilings, t graph.CallTime) time.Duration {
+// least is the seconds of a call at the ceilings: a copy between host and device counts one way.
+func least(c graph.Ceilings, t graph.CallTime) float64 {
 	rate := c.Upload
 	if t.Kernel == "offload" {
 		rate = c.Download
 	}
 	if t.Stream == graph.StreamCopy && rate > 0 {
-		return time.Duration(1e9 * float64(t.Cost.Bytes) / 2 / rate)
+		return float64(t.Cost.Bytes) / 2 / rate
 	}
 	return c.Least(t.Cost)
 }

@@ -25,7 +25,7 @@ type Report struct {
 	By        By                   `json:"made_by"`
 	Batch     int                  `json:"batch,omitempty"`
 	Length    int                  `json:"length,omitempty"`
-	Tokens    int                  `json:"tokens_per_step"` // of the median step of a configuration, without padding
+	Tokens    int                  `json:"tokens_per_step"` // of a configuration: of the median step by tokens, without padding
 	Median    float64              `json:"median_ms"`
 	Fastest   float64              `json:"fastest_ms"`
 	Slowest   float64              `json:"slowest_ms"`
@@ -46,8 +46,8 @@ type Report struct {
 	Notes     []string             `json:"notes,omitempty"`
 
 	Ceilings  *graph.Ceilings `json:"ceilings,omitempty"` // measured after the steps
-	Transfers []Part          `json:"parts,omitempty"`    // of the median step, each waited for; then what a checkpoint brings
-	Profile   []ProfileLine   `json:"profile,omitempty"`  // of the median step, by operation and type of its result
+	Transfers []Part          `json:"parts,omitempty"`    // of that step, each waited for; then what a checkpoint brings
+	Profile   []ProfileLine   `json:"profile,omitempty"`  // of that step, by operation and type of its result
 	Ops       []ProfileLine   `json:"operations,omitempty"`
 	Layers    []ProfileLine   `json:"layers,omitempty"` // by layer, forward and backward apart
 	Covered   float64         `json:"calls_ms"`         // sum of all calls, of rounds the median

@@ -52,7 +52,7 @@ func newTrace(r Report) Trace {
 		}
 		t.name("thread_name", i+1, stream)
 		if stream == graph.StreamCompute {
-			t.nest(i+1, own, *r.Ceilings, func(c graph.CallTime) string { return c.Segment }, func(c graph.CallTime) string { return c.Pass }, layerName)
+			t.nest(i+1, own, *r.Ceilings, func(c graph.CallTime) string { return c.Segment }, func(c graph.CallTime) string { return c.Pass }, graph.CallTime.Layer)
 		} else {
 			t.nest(i+1, own, *r.Ceilings)
 		}
@@ -60,19 +60,12 @@ func newTrace(r Report) Trace {
 	return t
 }
 
-func layerName(c graph.CallTime) string {
-	if l := c.Layer(); l != "" {
-		return l
-	}
-	return "outside layers"
-}
-
 // name names a process or a track.
 func (t *Trace) name(what string, track int, name string) {
 	t.Events = append(t.Events, TraceEvent{Phase: "M", Name: what, Process: 1, Track: track, Args: map[string]any{"name": name}})
 }
 
-// nest adds calls, neighbours of equal name inside a slice of that name, for each of the levels.
+// nest adds calls, neighbours of equal name inside a slice of that name, for each of the levels; "" has no slice.
 func (t *Trace) nest(track int, calls []graph.CallTime, c graph.Ceilings, levels ...func(graph.CallTime) string) {
 	if len(levels) == 0 {
 		for _, call := range calls {
@@ -85,8 +78,9 @@ func (t *Trace) nest(track int, calls []graph.CallTime, c graph.Ceilings, levels
 		for n < len(calls) && levels[0](calls[n]) == name {
 			n++
 		}
-		first, last := calls[0], calls[n-1]
-		t.Events = append(t.Events, slice(track, name, first.Start, last.Start+last.Took-first.Start))
+		if first, last := calls[0], calls[n-1]; name != "" {
+			t.Events = append(t.Events, slice(track, name, first.Start, last.Start+last.Took-first.Start))
+		}
 		t.nest(track, calls[:n], c, levels[1:]...)
 		calls = calls[n:]
 	}
@@ -108,7 +102,7 @@ func callEvent(track int, call graph.CallTime, c graph.Ceilings) TraceEvent {
 	if call.Costed {
 		e.Args["bytes"], e.Args["flops"] = call.Cost.Bytes, call.Cost.FLOPs
 		if call.Took > 0 {
-			e.Args["percent_of_ceiling"] = 100 * float64(least(c, call)) / float64(call.Took)
+			e.Args["percent_of_ceiling"] = 100 * least(c, call) / call.Took.Seconds()
 		}
 	}
 	return e

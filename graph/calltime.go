@@ -24,7 +24,7 @@ const (
 type CallTime struct {
 	Kernel  string // name of the operation
 	Scope   string // where it was recorded, such as model.layers.3.mlp; "" = outside any
-	Pass    string // forward, backward, or recomputed: forward work of the backward pass
+	Pass    string // forward, backward, or recomputed: forward work of the backward pass; "" = neither
 	Segment string
 	Stream  string
 	In, Out []kernel.Type // as stored

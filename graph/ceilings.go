@@ -18,9 +18,9 @@ type Ceilings struct {
 	Download float64 `json:"download_bytes_per_s,omitempty"` // and back
 }
 
-// Least is the time that a call of a cost takes at least: that of its bytes or that of its operations, whichever is longer.
-func (c Ceilings) Least(cost kernel.Cost) time.Duration {
-	return time.Duration(1e9 * max(float64(cost.Bytes)/c.Copy, float64(cost.FLOPs)/c.GEMM))
+// Least is the seconds that a call of a cost takes at least: those of its bytes or of its operations, whichever are more.
+func (c Ceilings) Least(cost kernel.Cost) float64 {
+	return max(float64(cost.Bytes)/c.Copy, float64(cost.FLOPs)/c.GEMM)
 }
 
 // Measure finds the ceilings of a machine that has nothing else to do.

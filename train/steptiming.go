@@ -116,6 +116,9 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 		return timer.TimeCalls(c, segments, func(t graph.CallTime) {
 			t.Start += from
 			end = max(end, t.Start+t.Took)
+			if t.Segment != segmentMicro { // gradients are only there
+				t.Pass = ""
+			}
 			see(t)
 		})
 	}

@@ -28,7 +28,7 @@ func (o *benchOptions) print(w io.Writer, r bench.Report) {
 	if r.Ceilings == nil {
 		return
 	}
-	fmt.Fprintf(w, "parts of the median step, each waited for, %.3f ms in all:\n", r.Waited)
+	fmt.Fprintf(w, "parts of a step of %d tokens, each waited for, %.3f ms in all:\n", r.Tokens, r.Waited)
 	for _, p := range r.Transfers {
 		rest := ""
 		if p.Bytes > 0 {
