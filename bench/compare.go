@@ -118,13 +118,6 @@ func compare(what string, old, now float64, oldFrom, newFrom [2]float64, judged 
 	return l
 }
 
-// Slower lists what got slower beyond the spread.
-func (c Comparison) Slower() []string {
-	var all []string
-	for _, l := range c.Lines {
-		if l.Verdict == VerdictSlower {
-			all = append(all, fmt.Sprintf("%s %.2f times", l.What, l.Ratio))
-		}
-	}
-	return all
-}
+// Slower tells whether the step got slower beyond the spread. Operations say where: they are timed too briefly to count by
+// themselves.
+func (c Comparison) Slower() bool { return c.Lines[0].Verdict == VerdictSlower }

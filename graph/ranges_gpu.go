@@ -4,11 +4,12 @@ package graph
 
 import "github.com/tierlora/tierlora/kernel/gpu"
 
-// startRanges turns ranges on where the environment asks for them.
+// startRanges turns ranges on where the environment asks for them, and off where it does not.
 func startRanges() error {
 	asked, calls, err := RangesAsked()
+	ranges, rangesOfCalls = nil, calls
 	if asked {
-		ranges, rangesOfCalls = gpu.Ranges{}, calls
+		ranges = gpu.Ranges{}
 	}
 	return err
 }

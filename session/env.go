@@ -34,8 +34,8 @@ type Env struct {
 	WithoutWeights bool
 	// StandIn gives the numbers of such a model, for those who time its steps; nil = it cannot be loaded.
 	StandIn nn.Reader
-	Log            func(line string)      // one line for the user; nil = dropped
-	Reading        func(dataset.Progress) // how far the reading of a data file is; nil = nobody is told
+	Log     func(line string)      // one line for the user; nil = dropped
+	Reading func(dataset.Progress) // how far the reading of a data file is; nil = nobody is told
 }
 
 // Logf gives the user a line.

@@ -90,7 +90,7 @@ caches. --trace writes one step as a timeline for ui.perfetto.dev.
 	pathVar(cmd, &o.trace, "trace", "", "write one step as a timeline (Trace Event JSON) to `FILE`")
 	pathVar(cmd, &o.compare, "compare", "", "judge against an earlier report, a `FILE` that --json printed")
 	f.BoolVar(&o.otherwise, "compare-anyway", false, "compare reports of different work or devices too")
-	f.BoolVar(&o.fails, "fail-on-regression", false, "with --compare: exit code 1 where a time is beyond the spread of the earlier one")
+	f.BoolVar(&o.fails, "fail-on-regression", false, "with --compare: exit code 1 where the step is slower beyond the spread of both")
 	f.BoolVar(&o.json, "json", false, "print as JSON")
 	workersVar(cmd, &o.workers)
 	c.downloadFlag(cmd)
@@ -246,8 +246,8 @@ func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 		o.print(c.out, now)
 		printComparison(c.out, cmp)
 	}
-	if slower := cmp.Slower(); o.fails && len(slower) > 0 {
-		return &exitError{code: exitFailed, err: errors.New("slower beyond the spread: " + strings.Join(slower, ", "))}
+	if o.fails && cmp.Slower() {
+		return &exitError{code: exitFailed, err: fmt.Errorf("a step takes %.2f times as long as in %s, beyond the spread of both", cmp.Lines[0].Ratio, shellQuote(o.compare))}
 	}
 	return nil
 }
