@@ -200,13 +200,14 @@ def load_axolotl(case, place):
 
 def load_llamafactory(case, place):
     """The model as LLaMA-Factory's trainer gets it."""
+    import torch
     from llamafactory.hparams import get_train_args
     from llamafactory.model import load_model, load_tokenizer
 
     model_args, _, _, finetuning_args, _ = get_train_args(dict(
         stage="sft", do_train=True, model_name_or_path=place, template="empty", dataset="unused", output_dir=str(Path.cwd() / "out"), finetuning_type="lora",
         lora_rank=case["rank"], lora_alpha=16, lora_dropout=0.0, lora_target=",".join(TARGETS[case["targets"]]), quantization_bit=4, quantization_method="bnb",
-        double_quantization=True, bf16=True, flash_attn="sdpa", disable_gradient_checkpointing=not case["ckpt"], enable_liger_kernel="liger" in case["options"]))
+        double_quantization=True, bf16=torch.cuda.is_available(), flash_attn="sdpa", disable_gradient_checkpointing=not case["ckpt"], enable_liger_kernel="liger" in case["options"]))
     model = load_model(load_tokenizer(model_args)["tokenizer"], model_args, finetuning_args, is_trainable=True)
     model.config.use_cache = False
     model.train()
