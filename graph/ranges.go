@@ -17,10 +17,8 @@ type marker interface {
 	Pop()
 }
 
-var (
-	ranges        marker // nil = nobody watches
-	rangesOfCalls bool   // steps are queued call by call
-)
+// ranges is nil where nobody watches.
+var ranges marker
 
 // Range is a part of a run that a profiler shows, on one OS thread. The zero Range is none.
 type Range struct{ open bool }

@@ -4,6 +4,9 @@ package graph
 
 import "github.com/tierlora/tierlora/kernel/gpu"
 
+// rangesOfCalls: steps are queued call by call.
+var rangesOfCalls bool
+
 // startRanges turns ranges on where the environment asks for them, and off where it does not.
 func startRanges() error {
 	asked, calls, err := RangesAsked()
