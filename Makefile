@@ -28,5 +28,5 @@ test-gpu: kernels
 proof: kernels
 	mkdir -p build/proof
 	$(CUDA) go build -tags gpu -ldflags='-s -w' -o build/proof/trainer ./cmd/trainer
-	$(CUDA) for p in kernels=./kernel/cuda driver=./kernel/gpu train=./train infer=./infer selfcheck=./selfcheck tests=./tests command=./cmd/trainer; do \
+	$(CUDA) for p in kernels=./kernel/cuda driver=./kernel/gpu train=./train infer=./infer selfcheck=./selfcheck tests=./tests bench=./bench command=./cmd/trainer; do \
 		go test -c -tags gpu -ldflags='-s -w' -o build/proof/$${p%%=*}.test $${p#*=} || exit 1; done

@@ -1,4 +1,5 @@
-// Package bench times training steps of models known by their sizes alone, on random weights.
+// Package bench times training steps call by call: of models known by their sizes alone, on random weights, and of a
+// user's own runs.
 package bench
 
 import (
@@ -6,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -19,13 +19,20 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Options are one benchmark: steps of a shape on random weights and tokens.
+// Measure says how much is timed.
+type Measure struct {
+	Warmup, Steps int
+	StepsAlone    bool              // no calls, parts and ceilings: for a profiler that watches the process
+	Trace         func(Trace) error // gets a step call by call; nil = nobody asks
+}
+
+// Options are one benchmark of a model known by its sizes: random weights and tokens.
 type Options struct {
+	Measure
 	Shape         string
 	Batch, Length int // rows and tokens a row
 	LoRA          adapter.Config
 	Quantization  *quant.Config
-	Warmup, Steps int
 	Device        string
 	Precision     string      // as in Config
 	Dequantised   bool        // keep quantised weights dequantised
@@ -34,32 +41,7 @@ type Options struct {
 	Chip          *graph.Chip // plan for this GPU, which is not here, and run nothing
 }
 
-// Report is what a benchmark measured. Times are milliseconds of whole steps, each waited for, the loss
-// read back; Pipelined is a step's share of as many where the next one is queued before a loss is read, as in a run.
-type Report struct {
-	Shape     string               `json:"shape"`
-	Device    string               `json:"device"`
-	Tokens    int                  `json:"tokens_per_step"`
-	Median    float64              `json:"median_ms"`
-	Fastest   float64              `json:"fastest_ms"`
-	Slowest   float64              `json:"slowest_ms"`
-	Pipelined float64              `json:"ahead_ms"`
-	PerSec    float64              `json:"tokens_per_second"`
-	Trained   int64                `json:"trained_parameters"`
-	Layout    string               `json:"layout"`
-	Held      int64                `json:"held_bytes"`
-	Parts     []train.PlanCategory `json:"categories"`
-	Peak      []graph.Living       `json:"peak"` // of the arena, by kernel
-	Planned   float64              `json:"plan_s"`
-	Load      float64              `json:"load_s"`       // plan, memory, random weights quantised
-	First     float64              `json:"first_step_s"` // the first step alone
-	Loss      float64              `json:"loss"`
-	Kernels   map[string]int       `json:"calls"`            // kernel calls by segment
-	Queued    int                  `json:"queued,omitempty"` // launches, fills and copies of a step on a GPU
-	Profile   []ProfileLine        `json:"profile,omitempty"`
-}
-
-// Run times training steps.
+// Run times training steps of a shape.
 func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	began := time.Now()
 	cfg, err := Shape(o.Shape)
@@ -76,11 +58,11 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 		return r, err
 	}
 	step := found.Step
-	r = Report{Shape: o.Shape, Device: on.Name(), Tokens: o.Batch * o.Length, Layout: found.Layout.String(), Held: found.Need.Total(),
-		Parts: train.Categories(found.Need), Peak: step.Plan.Peak(), Planned: time.Since(began).Seconds(), Kernels: step.Plan.Calls()}
-	for _, p := range step.Trained.Params {
-		r.Trained += int64(p.Type.Elems())
-	}
+	r = newReport(on, env)
+	r.Shape, r.Batch, r.Length, r.Tokens, r.Layout = o.Shape, o.Batch, o.Length, o.Batch*o.Length, found.Layout.String()
+	r.Held, r.Parts, r.Peak = found.Need.Total(), train.Categories(found.Need), step.Plan.Peak()
+	r.Planned, r.Kernels, r.Trained = time.Since(began).Seconds(), step.Plan.Calls(), step.Trained.Numbers()
+	r.Work = o.work()
 	if o.Chip != nil {
 		return r, nil
 	}
@@ -94,7 +76,12 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+	closed := false
+	defer func() {
+		if !closed {
+			err = errors.Join(err, m.Close())
+		}
+	}()
 	if _, err := step.StartScaling(m, train.Default()); err != nil {
 		return r, err
 	}
@@ -103,15 +90,27 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 		return r, err
 	}
 	r.Held, r.Parts, r.Load = m.Bytes().Total(), train.Categories(m.Bytes()), time.Since(began).Seconds()
-	b := steps{pipeline: pipeline, window: randomWindow(o, cfg.VocabSize)}
-	if err := b.measure(ctx, o, &r); err != nil {
+	window := randomWindow(o, cfg.VocabSize)
+	b := subject{pipeline: pipeline, async: on.Capabilities().Async, next: func() (train.Window, error) {
+		window.Number++
+		return window, nil
+	}}
+	if err := b.measure(ctx, o.Measure, &r); err != nil {
 		return r, err
 	}
 	if math.IsNaN(r.Loss) {
 		return r, fmt.Errorf("bench: %w: the loss is not a number", train.ErrNotFinite)
 	}
-	err = r.profile(m.Runs[0])
-	return r, err
+	closed = true
+	if err := m.Close(); err != nil { // the ceilings need room
+		return r, err
+	}
+	return r, r.ceilings(on, o.Measure)
+}
+
+// work names what is timed, so that two reports of different work are not compared.
+func (o Options) work() string {
+	return hashOf(fmt.Sprintf("shape %s %dx%d %+v quantised %+v dequantised %v", o.Shape, o.Batch, o.Length, o.LoRA, o.Quantization, o.Dequantised))
 }
 
 // machine is what the steps run on, or are planned for.
@@ -178,67 +177,4 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 			session.FormatBytes(found.Need.Total()), session.FormatBytes(limit))
 	}
 	return found, err
-}
-
-// steps takes the same step again and again.
-type steps struct {
-	pipeline *train.Pipeline
-	window   train.Window
-}
-
-// measure times steps that are waited for, then steps that are not.
-func (b *steps) measure(ctx context.Context, o Options, r *Report) error {
-	times := make([]float64, 0, o.Steps)
-	for i := range o.Warmup + o.Steps {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		at := time.Now()
-		if err := b.queue(func() error { return nil }); err != nil {
-			return err
-		}
-		numbers, err := b.pipeline.Numbers()
-		if err != nil {
-			return err
-		}
-		r.Loss = numbers.Loss
-		took := time.Since(at)
-		if i == 0 {
-			r.First = took.Seconds()
-		}
-		if i >= o.Warmup {
-			times = append(times, float64(took.Nanoseconds())/1e6)
-		}
-	}
-	slices.Sort(times)
-	r.Median, r.Fastest, r.Slowest = times[len(times)/2], times[0], times[len(times)-1]
-	r.PerSec = float64(r.Tokens) / r.Median * 1e3
-	at := time.Now()
-	for i := range o.Steps {
-		err := b.queue(func() error {
-			if i == 0 {
-				return nil
-			}
-			_, err := b.pipeline.Numbers()
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	_, err := b.pipeline.Numbers()
-	r.Pipelined = float64(time.Since(at).Nanoseconds()) / 1e6 / float64(o.Steps)
-	return err
-}
-
-// queue queues a step as a run does; between comes before the update.
-func (b *steps) queue(between func() error) error {
-	b.window.Number++
-	if err := b.pipeline.Gradients(b.window); err != nil {
-		return err
-	}
-	if err := between(); err != nil {
-		return err
-	}
-	return b.pipeline.Update()
 }

@@ -49,7 +49,7 @@ func (w randomWeights) part(tensor uint64, from, n int) []byte {
 	return w.table[2*randomBlock*block:][2*skip : 2*min(skip+n, randomBlock)]
 }
 
-func hashOf(name string) uint64 {
+func nameHash(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name)) //nolint:errcheck // a hash takes all
 	return h.Sum64()
@@ -59,7 +59,7 @@ func isNorm(name string) bool { return strings.HasSuffix(name, "norm.weight") }
 
 // Float32s reads numbers of a tensor; a norm's weights are one.
 func (w randomWeights) Float32s(name string, from int, dst []float32) error {
-	tensor := hashOf(name)
+	tensor := nameHash(name)
 	for len(dst) > 0 {
 		part := w.part(tensor, from, len(dst))
 		n := len(part) / 2
@@ -79,7 +79,7 @@ func (w randomWeights) Stored(name string) (d kernel.DType, read func(dst []byte
 	if isNorm(name) {
 		return 0, nil, false
 	}
-	tensor := hashOf(name)
+	tensor := nameHash(name)
 	return kernel.BF16, func(dst []byte, from int) error {
 		for len(dst) > 1 {
 			n := copy(dst, w.part(tensor, from, len(dst)/2))

@@ -22,6 +22,9 @@ type GPU struct {
 // NewGPU opens a device for plans of a precision; 0 is the device's own. workers is the number of host threads
 // for loading; 0 means one for each core.
 func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
+	if err := startRanges(); err != nil {
+		return nil, err
+	}
 	runtime.LockOSThread()
 	d, err := gpu.Open(index)
 	if err != nil {
@@ -207,10 +210,9 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 		out[i] = r.values[v]
 	}
 	segment := p.segments[c.segment]
-	d := deviceCall{name: c.String(), kernel: fmt.Sprintf("%s %v", c.kernel.Name(), out[0].Type)}
+	d := deviceCall{name: c.String(), kernel: c.kernel, stream: r.stream, info: c.describe(segment, deviceTypes(in), deviceTypes(out))}
 	if isTransfer(c.kernel) {
-		var err error
-		d.queue, err = r.move(g, c, in, out)
+		err := r.move(g, c, &d, in, out)
 		r.work[segment] = append(r.work[segment], d)
 		return err
 	}
@@ -243,19 +245,40 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 		d.accesses = append(d.accesses, accessTo(o.At, o.Bytes, o.Write))
 	}
 	if g.Prologue.Work != nil {
-		r.work[segment] = append(r.work[segment], deviceCall{queue: g.Prologue.Work, name: d.name + ", prologue",
-			kernel: fmt.Sprintf("%s prologue, %d bytes", c.kernel.Name(), g.Prologue.Bytes), accesses: []access{accessTo(g.Scratch, g.Prologue.Bytes, true)}})
+		r.work[segment] = append(r.work[segment], d.prologue(g.Prologue, accessTo(g.Scratch, g.Prologue.Bytes, true)))
 	}
 	r.work[segment] = append(r.work[segment], d)
 	return nil
 }
 
+// deviceTypes are the types of values as they are stored.
+func deviceTypes(list []kernel.DeviceTensor) []kernel.Type {
+	types := make([]kernel.Type, len(list))
+	for i, t := range list {
+		types[i] = t.Type
+	}
+	return types
+}
+
+// prologue is the part of a call that fills its scratch from frozen values.
+func (d deviceCall) prologue(p kernel.Prologue, a access) deviceCall {
+	first := d
+	first.queue, first.name, first.accesses, first.kernel = p.Work, d.name+", prologue", []access{a}, nil
+	first.info.Kernel += " prologue"
+	first.info.Out = []kernel.Type{kernel.T(kernel.U8, int(p.Bytes))}
+	first.info.Cost, first.info.Costed = kernel.Cost{Bytes: p.Bytes}, true
+	for _, t := range d.info.In[1:] { // the weight's parts
+		first.info.Cost.Bytes += t.Bytes()
+	}
+	return first
+}
+
 // move binds a copy to or from host memory, which runs on a stream of its own beside the kernels.
-func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) (func() error, error) {
+func (r *deviceRun) move(g *kernel.GPU, c *call, d *deviceCall, in, out []kernel.DeviceTensor) error {
 	if r.side == nil {
 		var err error
 		if r.side, err = g.Device.NewStream(); err != nil {
-			return nil, err
+			return err
 		}
 		r.done = map[*Value]*gpu.Event{}
 	}
@@ -263,18 +286,20 @@ func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) 
 	switch c.kernel.(type) {
 	case offloaded:
 		done := r.done[root(c.in[1])]
-		return func() error { return main.Wait(done) }, nil
+		d.queue = func() error { return main.Wait(done) }
+		return nil
 	case prefetched:
 		done := r.done[root(c.in[0])]
-		return func() error { return main.Wait(done) }, nil
+		d.queue = func() error { return main.Wait(done) }
+		return nil
 	}
 	ready, err := g.Device.NewEvent()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	done, err := g.Device.NewEvent()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.events = append(r.events, ready, done)
 	r.done[c.out[0]] = done
@@ -283,7 +308,8 @@ func (r *deviceRun) move(g *kernel.GPU, c *call, in, out []kernel.DeviceTensor) 
 	if _, ok := c.kernel.(prefetchFrom); ok {
 		transfer = func() error { return side.CopyIn(to, host, int64(from), n) }
 	}
-	return func() error {
-		return errors.Join(ready.Record(main), side.Wait(ready), transfer(), done.Record(side))
-	}, nil
+	d.stream, d.info.Stream = side, StreamCopy
+	d.wait = func() error { return errors.Join(ready.Record(main), side.Wait(ready)) }
+	d.queue = func() error { return errors.Join(transfer(), done.Record(side)) }
+	return nil
 }

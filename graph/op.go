@@ -112,7 +112,7 @@ func (o *op) SymDiff(_ gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, 
 			}
 		}
 		scopes := b.scopes
-		b.scopes = []string{"grad " + o.call.scope}
+		b.scopes = []string{gradScope + o.call.scope}
 		calls[i], err = b.apply(c.Kernel, in)
 		b.scopes = scopes
 		if err != nil {

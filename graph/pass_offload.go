@@ -48,6 +48,15 @@ func (prefetchFrom) CPU(_ *kernel.CPU, in, out []kernel.Tensor) func() {
 }
 func (prefetched) CPU(*kernel.CPU, []kernel.Tensor, []kernel.Tensor) func() { return func() {} }
 
+func (offloadTo) Cost(in, out []kernel.Type, _ kernel.Content) kernel.Cost {
+	return kernel.Cost{Bytes: in[0].Bytes() + out[0].Bytes()}
+}
+func (offloaded) Cost(_, _ []kernel.Type, _ kernel.Content) kernel.Cost { return kernel.Cost{} }
+func (prefetchFrom) Cost(in, out []kernel.Type, _ kernel.Content) kernel.Cost {
+	return kernel.Cost{Bytes: in[0].Bytes() + out[0].Bytes()}
+}
+func (prefetched) Cost(_, _ []kernel.Type, _ kernel.Content) kernel.Cost { return kernel.Cost{} }
+
 // isTransfer tells whether a call is one of the four, which store their values as they come.
 func isTransfer(k kernel.Kernel) bool {
 	switch k.(type) {

@@ -132,7 +132,7 @@ func (r *recomputer) clone(v *Value) *Value {
 	for _, a := range overwrites(v.call) {
 		overwritten[a.In] = true
 	}
-	n := &call{kernel: v.call.kernel, scope: "recomputed " + v.call.scope, segment: v.call.segment, backward: true}
+	n := &call{kernel: v.call.kernel, scope: recomputedScope + v.call.scope, segment: v.call.segment, backward: true}
 	for i, x := range v.call.in {
 		if overwritten[i] && x.call != nil && root(x).kind == Computed {
 			n.in = append(n.in, r.clone(x))

@@ -28,10 +28,23 @@ type deviceRun struct {
 
 // deviceCall is a call, or a part of one, bound to device memory.
 type deviceCall struct {
+	wait     func() error // for what other streams must have done before queue; nil = nothing
 	queue    func() error
 	name     string   // with scope
-	kernel   string   // and the type of its output
 	accesses []access // of device memory
+	info     CallTime
+	kernel   kernel.Kernel
+	stream   *gpu.Stream // that queue puts its work on
+}
+
+// run queues the call's work.
+func (c deviceCall) run() error {
+	if c.wait != nil {
+		if err := c.wait(); err != nil {
+			return err
+		}
+	}
+	return c.queue()
 }
 
 // captured are segments that run one after the other.
@@ -42,12 +55,18 @@ type captured struct {
 
 // Prepare captures segments as one graph.
 func (r *deviceRun) Prepare(segments ...string) error {
+	if rangesOfCalls {
+		return nil
+	}
 	_, err := r.graph(segments)
 	return err
 }
 
 // Run queues the segments' graph.
 func (r *deviceRun) Run(segments ...string) error {
+	if rangesOfCalls {
+		return r.runCalls(segments)
+	}
 	g, err := r.graph(segments)
 	if err != nil || g == nil {
 		return err
@@ -81,6 +100,9 @@ func (r *deviceRun) graph(segments []string) (*gpu.Graph, error) {
 
 // Queued is the number of launches, copies and fills that Run of the segments queues.
 func (r *deviceRun) Queued(segments ...string) (int, error) {
+	if rangesOfCalls { // there is no graph
+		return 0, nil
+	}
 	g, err := r.graph(segments)
 	if err != nil || g == nil {
 		return 0, err
@@ -100,7 +122,7 @@ func (r *deviceRun) queue(segments []string) error {
 	}
 	if r.side != nil {
 		for _, c := range calls {
-			if err := c.queue(); err != nil {
+			if err := c.run(); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
@@ -115,7 +137,7 @@ func (r *deviceRun) queue(segments []string) error {
 		}
 		err := r.stream.DependOn(follow...)
 		if err == nil {
-			err = c.queue()
+			err = c.run()
 		}
 		if err == nil {
 			ends[i], err = r.stream.CapturedNodes()
@@ -152,32 +174,6 @@ func (r *deviceRun) Read(v *Value) (kernel.Tensor, error) {
 		err = fmt.Errorf("read %s: %w", v.Name, err)
 	}
 	return host, err
-}
-
-// Profile runs a segment call by call and times each with events: kernel time with the gaps between small
-// launches, so a sum above the captured graph's time.
-func (r *deviceRun) Profile(segment string, see func(name string, ms float64)) error {
-	start, err := r.store.g.Device.NewEvent()
-	if err != nil {
-		return err
-	}
-	defer start.Close() //nolint:errcheck // for timing only
-	end, err := r.store.g.Device.NewEvent()
-	if err != nil {
-		return err
-	}
-	defer end.Close() //nolint:errcheck // for timing only
-	for _, c := range r.work[segment] {
-		if err := errors.Join(start.Record(r.stream), c.queue(), end.Record(r.stream), end.Synchronize()); err != nil {
-			return err
-		}
-		took, err := end.Since(start)
-		if err != nil {
-			return err
-		}
-		see(c.kernel, float64(took.Nanoseconds())/1e6)
-	}
-	return nil
 }
 
 func (r *deviceRun) close() error {

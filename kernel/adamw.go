@@ -72,3 +72,5 @@ func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (AdamW) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 15) }

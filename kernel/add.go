@@ -45,3 +45,7 @@ func add[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (Add) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (AddTo) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }

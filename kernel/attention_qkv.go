@@ -117,3 +117,11 @@ func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) fun
 	_, k := f.parts(in[0].Type)
 	return differentiateAttention(c, AttentionGrad(o), b, k)
 }
+
+func (o AttentionQKV) Cost(in, out []Type, c Content) Cost {
+	return Cost{moved(in, out), Attention(o).flops(out[0], out[0].Shape[0], in[1].Shape[0]-1, 2, c)}
+}
+
+func (o AttentionQKVGrad) Cost(in, out []Type, c Content) Cost {
+	return Cost{moved(in, out), Attention(o).flops(in[1], in[1].Shape[0], in[4].Shape[0]-1, 5, c)}
+}

@@ -77,3 +77,7 @@ func attentionSinks[F Float](c *CPU, heads int, sinks Tensor, out []Tensor) func
 		}
 	}))
 }
+
+func (o AttentionSinks) Cost(in, out []Type, c Content) Cost {
+	return Cost{moved(in, out), o.Attention.Cost(in[:len(in)-1], out, c).FLOPs}
+}

@@ -38,3 +38,5 @@ func addBias[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	}))
 }
+
+func (AddBias) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }

@@ -292,3 +292,17 @@ func (e *crossEntropy[F]) capped(i int, logits []F, label int, top F) (nll F) {
 	logits[label] -= F(scale) * through(target)
 	return nll
 }
+
+// Cost counts the trained rows alone, two functions and two sums for each logit.
+func (o LinearCrossEntropy) Cost(in, out []Type, c Content) Cost {
+	rows := in[0].Shape[0]
+	if c.Trained > 0 {
+		rows = min(rows, c.Trained)
+	}
+	gemms := 1
+	if o.Grad {
+		gemms = 2
+	}
+	vocab, width := int64(in[1].Shape[0]), int64(in[1].Shape[1])
+	return Cost{moved(in, out), int64(rows) * vocab * (2*int64(gemms)*width + 4)}
+}

@@ -61,3 +61,12 @@ func embedding[F Float](c *CPU, o Embedding, in, out []Tensor) func() {
 		}
 	})
 }
+
+// Cost reads of the table what is taken, or the table once where it is smaller.
+func (o Embedding) Cost(in, out []Type, _ Content) Cost {
+	c := Cost{Bytes: in[0].Bytes() + min(int64(out[0].Elems())*int64(in[1].DType.Size()), in[1].Bytes()) + moved(out)}
+	if o.Scale != 0 {
+		c.FLOPs = int64(out[0].Elems())
+	}
+	return c
+}

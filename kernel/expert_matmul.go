@@ -221,3 +221,19 @@ func expertWeightGrad[F Float](k ExpertWeightGrad, c *CPU, in, out []Tensor, bet
 		}
 	}
 }
+
+func (ExpertMatMul) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}
+
+func (ExpertMatMulTo) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}
+
+func (ExpertWeightGrad) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
+}
+
+func (ExpertWeightGradTo) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
+}

@@ -86,3 +86,11 @@ func (k ExpertMatMulMXFP4To) Scratch(in []Type, workers int) int64 {
 func (k ExpertMatMulMXFP4To) CPU(c *CPU, in, out []Tensor) func() {
 	return ExpertMatMulMXFP4(k).bind(c, in, out, 1)
 }
+
+func (ExpertMatMulMXFP4) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}
+
+func (ExpertMatMulMXFP4To) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}

@@ -144,3 +144,11 @@ func bindExperts(c *CPU, n, k int, transposed bool, in, out []Tensor, beta float
 
 // part is the e-th of n equal parts.
 func part[E any](x []E, e, n int) []E { return x[e*(len(x)/n):][:len(x)/n] }
+
+func (ExpertMatMulNF4) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}
+
+func (ExpertMatMulNF4To) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}

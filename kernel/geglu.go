@@ -95,3 +95,17 @@ func gegluGrad[F Float](c *CPU, erf bool, in, out []Tensor) func() {
 		apply(dgate[lo:hi], dup[lo:hi], gate[lo:hi], up[lo:hi], dh[lo:hi])
 	})
 }
+
+func (o GeGLU) Cost(in, out []Type, _ Content) Cost {
+	if o.Erf {
+		return pointwise(in, out, out[0], 6)
+	}
+	return pointwise(in, out, out[0], 11)
+}
+
+func (o GeGLUGrad) Cost(in, out []Type, _ Content) Cost {
+	if o.Erf {
+		return pointwise(in, out, out[0], 14)
+	}
+	return pointwise(in, out, out[0], 21)
+}

@@ -82,3 +82,5 @@ func squares[F Float](x []F) float64 {
 	}
 	return (s0 + s1) + (s2 + s3)
 }
+
+func (GradNorm) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 2) }

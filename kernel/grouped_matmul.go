@@ -103,3 +103,15 @@ func (k GroupedMatMulTo) Scratch(in []Type, workers int) int64 {
 func (k GroupedMatMulTo) CPU(c *CPU, in, out []Tensor) func() {
 	return GroupedMatMul(k).bind(c, in, out, 1)
 }
+
+func (k GroupedMatMul) Cost(in, out []Type, c Content) Cost {
+	cost := Cost{Bytes: moved(in, out)}
+	for i := range k.N {
+		cost.FLOPs += k.one().Cost(each(k, in[0], in[1+i]), out[i:i+1], c).FLOPs
+	}
+	return cost
+}
+
+func (k GroupedMatMulTo) Cost(in, out []Type, c Content) Cost {
+	return GroupedMatMul(k).Cost(in, out, c)
+}

@@ -71,3 +71,11 @@ func (k MatMulInt8To) CPU(c *CPU, in, out []Tensor) func() { return MatMulInt8(k
 func bindInt8(n, k int, parts []Tensor) *quant.Packed {
 	return &quant.Packed{Scheme: quant.Schemes["int8"], Rows: n, Cols: k, BlockSize: k, Codes: parts[0].Bytes(), Absmax: parts[1].F32()}
 }
+
+func (MatMulInt8) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}
+
+func (MatMulInt8To) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}

@@ -17,3 +17,5 @@ func (k DequantiseInt8) Shape(in []Type) ([]Type, error) {
 func (k DequantiseInt8) CPU(c *CPU, in, out []Tensor) func() {
 	return bindDequantise(c, out[0], bindInt8(k.N, k.K, in), k.N, k.K, func() {})
 }
+
+func (DequantiseInt8) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }

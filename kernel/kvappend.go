@@ -33,3 +33,8 @@ func (KVAppend) CPU(_ *CPU, in, out []Tensor) func() {
 		}
 	}
 }
+
+// Cost is of the rows alone: the rest of the cache stays.
+func (KVAppend) Cost(in, _ []Type, _ Content) Cost {
+	return Cost{Bytes: 2*in[1].Bytes() + in[2].Bytes()}
+}

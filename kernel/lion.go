@@ -64,3 +64,5 @@ func lion[F Float](k Lion, c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (Lion) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 11) }

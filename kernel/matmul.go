@@ -185,3 +185,13 @@ func (p panels) gemm(c *CPU, trans bool, alpha float64, a []float64, beta float6
 		}
 	}
 }
+
+func (k MatMul) Cost(in, out []Type, _ Content) Cost {
+	depth := in[0].Shape[1]
+	if k.TransA {
+		depth = in[0].Shape[0]
+	}
+	return gemmCost(in, out, out[0].Shape[0], out[0].Shape[1], depth)
+}
+
+func (k MatMulTo) Cost(in, out []Type, c Content) Cost { return MatMul(k).Cost(in, out, c) }

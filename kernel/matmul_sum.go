@@ -66,3 +66,13 @@ func (k MatMulSumTo) Overwrites() []Alias { return []Alias{{0, 2 * k.N}} }
 func (k MatMulSumTo) Scratch(in []Type, workers int) int64 { return MatMulSum(k).Scratch(in, workers) }
 
 func (k MatMulSumTo) CPU(c *CPU, in, out []Tensor) func() { return MatMulSum(k).bind(c, in, out, 1) }
+
+func (k MatMulSum) Cost(in, out []Type, c Content) Cost {
+	cost := Cost{Bytes: moved(in, out)}
+	for i := range k.N {
+		cost.FLOPs += k.one().Cost(in[2*i:2*i+2], out, c).FLOPs
+	}
+	return cost
+}
+
+func (k MatMulSumTo) Cost(in, out []Type, c Content) Cost { return MatMulSum(k).Cost(in, out, c) }

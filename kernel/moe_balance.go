@@ -159,3 +159,7 @@ func balanceRow[F Float](dl, logits []F, chosen []float64, _ int, weight float64
 		dl[e] = F(weight * math.Exp(float64(x)-top) / sum * (chosen[e] - inner))
 	}
 }
+
+func (o BalanceLoss) Cost(in, out []Type, _ Content) Cost {
+	return Cost{moved(in, out), 8 * int64(o.Layers) * int64(in[o.logits()].Elems())}
+}

@@ -109,3 +109,9 @@ func sumTokens[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (GatherTokens) Cost(in, out []Type, _ Content) Cost {
+	return Cost{Bytes: in[0].Bytes() + in[2].Bytes() + moved(out)}
+}
+
+func (SumTokens) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 1) }

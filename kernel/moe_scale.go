@@ -105,3 +105,7 @@ func scaleSlotsGrad[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (ScaleSlots) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (ScaleSlotsGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 2) }

@@ -52,3 +52,5 @@ func (o SortByExpert) CPU(_ *CPU, in, out []Tensor) func() {
 		starts[0] = 0
 	}
 }
+
+func (SortByExpert) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }

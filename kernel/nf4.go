@@ -119,3 +119,11 @@ func (p *packedRows) DequantiseRange(dst []float32, from, to int) {
 	}
 	p.w.DequantiseRange(dst, from, to)
 }
+
+func (MatMulNF4) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}
+
+func (MatMulNF4To) Cost(in, out []Type, _ Content) Cost {
+	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
+}

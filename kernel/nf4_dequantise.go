@@ -27,3 +27,5 @@ func (k DequantiseNF4) CPU(c *CPU, in, out []Tensor) func() {
 	w, load := bindFourBits(k.scheme(), k.N, k.K, in)
 	return bindDequantise(c, out[0], w, k.N, k.K, load)
 }
+
+func (DequantiseNF4) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }

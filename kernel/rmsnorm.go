@@ -159,3 +159,7 @@ func rmsnormGrad[F Float](c *CPU, o RMSNormGrad, in, out []Tensor) func() {
 		}
 	}))
 }
+
+func (RMSNorm) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 4) }
+
+func (RMSNormGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 7) }

@@ -105,3 +105,9 @@ func (o RMSNormGradTo) CPU(c *CPU, in, out []Tensor) func() {
 	grad, add := RMSNormGrad(o).CPU(c, in[:4], []Tensor{dx}), Add{}.CPU(c, []Tensor{in[4], dx}, out)
 	return func() { grad(); add() }
 }
+
+func (RMSNormLowBits) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 4) }
+
+func (AddRMSNorm) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 5) }
+
+func (RMSNormGradTo) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 8) }

@@ -56,3 +56,13 @@ func (o RMSNormRoPEGrad) CPU(c *CPU, in, out []Tensor) func() {
 	grad := o.Norm.CPU(c, []Tensor{in[0], in[1], in[2], out[0]}, out)
 	return func() { rotate(); grad() }
 }
+
+func (o RMSNormRoPE) Cost(in, out []Type, c Content) Cost {
+	rotate := o.Rotate.Cost([]Type{in[0], in[2], in[3]}, in[:1], c)
+	return Cost{rotate.Bytes + in[1].Bytes() + out[1].Bytes(), rotate.FLOPs + 4*int64(in[0].Elems())}
+}
+
+func (o RMSNormRoPEGrad) Cost(in, out []Type, c Content) Cost {
+	rotate := o.Rotate.Cost([]Type{in[3], in[4], in[5]}, out, c)
+	return Cost{rotate.Bytes + moved(in[:3]), rotate.FLOPs + 7*int64(in[0].Elems())}
+}

@@ -55,3 +55,5 @@ func rmsnormWeightGrad[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (RMSNormWeightGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 3) }

@@ -112,3 +112,10 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 		}
 	})
 }
+
+// Cost reads a row of the table for a row, or the table once where it has fewer.
+func (o RoPE) Cost(in, out []Type, _ Content) Cost {
+	rows, table := in[0].Shape[0], in[1]
+	table.Shape = []int{min(rows, table.Shape[0]), table.Shape[1]}
+	return Cost{in[0].Bytes() + table.Bytes() + in[2].Bytes() + moved(out), 3 * int64(rows) * int64(o.Heads) * int64(in[1].Shape[1])}
+}

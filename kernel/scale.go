@@ -44,3 +44,5 @@ func scale[F Float](c *CPU, o Scale, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (Scale) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }

@@ -91,3 +91,7 @@ func sigmoidGateGrad[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (SigmoidGate) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (SigmoidGateGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 3) }

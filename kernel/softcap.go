@@ -38,3 +38,5 @@ func softCap[F Float](c *CPU, o SoftCap, in, out []Tensor) func() {
 	x, y, l := Floats[F](in[0]), Floats[F](out[0]), simd.Best[F]()
 	return c.Range(len(y), 1<<12, func(lo, hi int) { l.SoftCap(y[lo:hi], x[lo:hi], F(o.Cap)) })
 }
+
+func (SoftCap) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 3) }

@@ -73,3 +73,7 @@ func swigluGrad[F Float](c *CPU, in, out []Tensor) func() {
 		l.SwiGLUGrad(dgate[lo:hi], dup[lo:hi], gate[lo:hi], up[lo:hi], dh[lo:hi])
 	})
 }
+
+func (SwiGLU) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 6) }
+
+func (SwiGLUGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 12) }

@@ -110,3 +110,7 @@ func clampedSwiGLUGrad[F Float](c *CPU, in, out []Tensor) func() {
 		}
 	})
 }
+
+func (ClampedSwiGLU) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 12) }
+
+func (ClampedSwiGLUGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[1], 18) }

@@ -96,3 +96,7 @@ func swigluGateUpGrad[F Float](c *CPU, in, out []Tensor) func() {
 		l.SwiGLUGrad(dx[gate:][:n], dx[up:][:n], x[gate:][:n], x[up:][:n], dh[row:][:n])
 	}))
 }
+
+func (SwiGLUGateUp) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 6) }
+
+func (SwiGLUGateUpGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[1], 12) }

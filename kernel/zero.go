@@ -20,3 +20,6 @@ func (Zero) CPU(c *CPU, _, out []Tensor) func() {
 	mem := out[0].Bytes()
 	return c.Range(len(mem), 1<<18, func(lo, hi int) { clear(mem[lo:hi]) })
 }
+
+// Cost writes alone.
+func (Zero) Cost(_, out []Type, _ Content) Cost { return Cost{Bytes: moved(out)} }

@@ -101,6 +101,7 @@ if wants program; then
 fi
 
 if wants bench; then
+	part profiling bench 120 "$bin/bench.test" -test.run GPU -test.v || failed=1
 	part kernels-bench kernel/cuda 90 "$bin/kernels.test" -test.run none -test.bench 'Kernels|LowRank|Attention$|Gemm' -test.benchtime 1x || failed=1
 	part forms-bench kernel/cuda 120 "$bin/kernels.test" -test.run none -test.bench Forms -test.benchtime 1x || failed=1
 	bench() {

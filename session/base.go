@@ -35,6 +35,7 @@ type Base struct {
 	Declared  bool  // the weights are not there: names and shapes follow from the configuration
 
 	tensors *quantised.Checkpoint // nil = nothing is quantised
+	standIn nn.Reader             // of a model that is declared
 }
 
 // OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
@@ -67,7 +68,7 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if env.WithoutWeights && weights.HasNone(dir) {
-		b.Declared = true
+		b.Declared, b.standIn = true, env.StandIn
 		b.Weights, err = DeclaredWeights(b.Config)
 	} else {
 		b.Weights, err = weights.OpenDir(dir)
@@ -249,6 +250,12 @@ func (b *Base) Check(n *nn.Net) error {
 
 // Load fills the frozen weights of a network, workers at a time.
 func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
+	if b.Declared {
+		if b.standIn == nil || b.Tensors().Quantised() > 0 {
+			return fmt.Errorf("base model %q: its folder holds no weights", b.Name)
+		}
+		return n.Load(ctx, b.standIn, m, workers)
+	}
 	if err := b.checkTied(ctx); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/nn"
 )
 
 // ErrDoesNotFit is in the error of a plan that needs more memory than there is.
@@ -31,8 +32,10 @@ type Env struct {
 	Hub     hub.Options                      // where "org/name" is looked for
 	// WithoutWeights lets a model's folder hold config.json and a tokenizer alone, which is enough to plan.
 	WithoutWeights bool
-	Log            func(line string)      // one line for the user; nil = dropped
-	Reading        func(dataset.Progress) // how far the reading of a data file is; nil = nobody is told
+	// StandIn gives the numbers of such a model, for those who time its steps; nil = it cannot be loaded.
+	StandIn nn.Reader
+	Log     func(line string)      // one line for the user; nil = dropped
+	Reading func(dataset.Progress) // how far the reading of a data file is; nil = nobody is told
 }
 
 // Logf gives the user a line.

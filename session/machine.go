@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/graph"
@@ -50,7 +51,16 @@ func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return graph.Open(device, graph.Options{GPU: env.GPU, Workers: env.Workers, Precision: p})
+	on, err := graph.Open(device, graph.Options{GPU: env.GPU, Workers: env.Workers, Precision: p})
+	if err != nil {
+		return nil, err
+	}
+	if asked, _, err := graph.RangesAsked(); err != nil {
+		return nil, errors.Join(err, on.Close())
+	} else if asked && !on.Capabilities().Async {
+		env.Logf("%s: ranges for a profiler are of runs on a GPU; this one is on %s", graph.RangesVariable, on.Name())
+	}
+	return on, nil
 }
 
 // MachineFor plans for a GPU of another machine.

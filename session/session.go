@@ -163,6 +163,7 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	for i, p := range programs {
 		plans[i] = p.Plan
 	}
+	defer graph.StartRange("load model").End()
 	store, err := on.NewStore(plans...)
 	if err != nil {
 		return nil, err

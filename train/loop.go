@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
 )
 
 // loop runs the steps. One, from top to bottom: take the micro-batches of an optimizer step; queue forward and backward
@@ -30,6 +31,7 @@ func (r *running) loop(ctx context.Context) error {
 		if err != nil {
 			return r.unread(ctx, next.before, err)
 		}
+		step := graph.StartRangeNumber("step", next.Number)
 		if err := r.pipeline.Gradients(next.Window); err != nil {
 			return err
 		}
@@ -53,6 +55,7 @@ func (r *running) loop(ctx context.Context) error {
 				return r.stop(r.loader.State())
 			}
 		}
+		step.End()
 	}
 	return r.finish(ctx)
 }
@@ -112,6 +115,7 @@ type pendingWindow struct {
 
 // nextWindow takes the micro-batches of the step behind the one that is finished or pending.
 func (r *running) nextWindow() (*pendingWindow, error) {
+	defer graph.StartRange("data").End()
 	w := &pendingWindow{before: r.loader.State()}
 	w.Number = r.recorder.step() + 1
 	if r.pending != nil {

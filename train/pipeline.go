@@ -15,6 +15,7 @@ import (
 // Pipeline queues a step's work on a machine and reads its numbers behind the gradients of the next step, so that a
 // GPU always has work queued. On a CPU the work is done when it is queued.
 type Pipeline struct {
+	store      graph.Store
 	step       *Step        // the largest of plans
 	run        graph.Runner // of step
 	plans      []budgetRun  // ascending
@@ -67,14 +68,11 @@ var (
 	eachTensor     = []string{segmentEach}
 )
 
-// Sequences are the segments that a step without accumulation runs together.
-func Sequences() [][]string { return [][]string{wholeGradients, updateAlone} }
-
 // NewPipeline makes ready what steps of accumulate micro-batches need: a step for each token budget, the largest first,
 // and their runners in one memory. The seed is that of dropout.
 func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Machine, accumulate int, seed uint64) (*Pipeline, error) {
 	step, run := steps[0], runs[0]
-	p := &Pipeline{step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed}
+	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed}
 	for i, s := range steps {
 		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
 	}
@@ -140,21 +138,16 @@ func (p *Pipeline) runOf(b dataset.Batch) graph.Runner {
 // by their number in the whole window.
 func (p *Pipeline) Gradients(w Window) error {
 	p.asked[p.queued%len(p.asked)] = w.Norms
-	for i, u := range p.step.updates {
-		for k, v := range p.step.optimizer.Numbers(w.LR*u.rate, w.Number) {
-			p.optimizer[i][k] = float32(v)
-		}
-	}
+	defer graph.StartRange("gradients").End()
+	p.setRates(w)
 	if p.accumulate > 1 {
 		if err := p.run.Run(firstOfWindow...); err != nil {
 			return err
 		}
 	}
 	for i, b := range w.Batches {
-		p.batch.Fill(b)
-		p.data.Fill(b)
-		p.data.Scale(1 / float32(w.Trained))
-		p.batch.SetDropout(p.seed, w.Number-1, i)
+		micro := graph.StartRangeNumber("micro-batch", i)
+		p.fill(w, i)
 		if err := p.batch.Put(); err != nil {
 			return err
 		}
@@ -163,11 +156,14 @@ func (p *Pipeline) Gradients(w Window) error {
 			return p.eachCall(run.(*graph.Run))
 		}
 		if p.accumulate == 1 {
-			return run.Run(wholeGradients...)
+			err := run.Run(wholeGradients...)
+			micro.End()
+			return err
 		}
 		if err := run.Run(eachOfWindow...); err != nil {
 			return err
 		}
+		micro.End()
 	}
 	return p.run.Run(lastOfWindow...)
 }
@@ -180,9 +176,27 @@ func (p *Pipeline) eachCall(run *graph.Run) error {
 	return nil
 }
 
+// setRates writes what the optimizer reads.
+func (p *Pipeline) setRates(w Window) {
+	for i, u := range p.step.updates {
+		for k, v := range p.step.optimizer.Numbers(w.LR*u.rate, w.Number) {
+			p.optimizer[i][k] = float32(v)
+		}
+	}
+}
+
+// fill writes a micro-batch of a window into host memory.
+func (p *Pipeline) fill(w Window, i int) {
+	p.batch.Fill(w.Batches[i])
+	p.data.Fill(w.Batches[i])
+	p.data.Scale(1 / float32(w.Trained))
+	p.batch.SetDropout(p.seed, w.Number-1, i)
+}
+
 // Update queues clipping and the optimizer, and the reading of the step's numbers. A step whose loss or norm is not
 // finite changes nothing on the device.
 func (p *Pipeline) Update() error {
+	defer graph.StartRange("update").End()
 	if p.asked[p.queued%len(p.asked)] {
 		if err := p.run.Run(eachTensor...); err != nil { // before the update, which may change the loss scale
 			return err
@@ -201,6 +215,7 @@ func (p *Pipeline) Update() error {
 
 // Numbers waits for those of the oldest step that were not read yet.
 func (p *Pipeline) Numbers() (Numbers, error) {
+	defer graph.StartRange("read loss").End()
 	read, err := p.read.Next()
 	if err != nil {
 		return Numbers{}, err

@@ -145,6 +145,7 @@ func shapesOf(train, val *dataset.Loader) shapes {
 }
 
 func (p *prepared) readData(ctx context.Context) error {
+	defer graph.StartRange("read data").End()
 	data := p.spec.Dataset
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Logf("end of epoch %d: %s", epoch, r) }
 	var err error

@@ -162,6 +162,7 @@ func (r *running) announce() error {
 
 // evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
 func (r *running) evaluate(ctx context.Context) (best bool, err error) {
+	defer graph.StartRange("evaluation").End()
 	r.recorder.progress.OwesEval = true
 	began, step := time.Now(), r.recorder.step()
 	of := r.val.Batches(0)

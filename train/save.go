@@ -35,6 +35,7 @@ func (s *saver) save(data dataset.State) error {
 	if s.saved == step {
 		return nil
 	}
+	defer graph.StartRange("checkpoint").End()
 	files, err := s.checkpointFiles(data)
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,77 +13,69 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/bench"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/quant"
-	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
 )
 
-func newBench(c *console) *cobra.Command {
-	o := bench.Options{LoRA: adapter.Default()}
-	var asJSON, dense bool
-	var chip string
-	var targets []string
-	cmd := &cobra.Command{
-		Use:   "bench --shape NAME",
-		Short: "Time training steps of a model's shape on random weights",
-		Long: `Time training steps of a model's shape on random weights and tokens: median, fastest and slowest step with the loss read back, the time
-of a step where the next one is queued before the loss is read, the memory held, and on a GPU the time of each kernel.
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	bench.Options
+	config           configOptions
+	targets          []string
+	dense            bool
+	chip             string
+	workers          int
+	json             bool
+	byType, byLayer  bool
+	trace, compare   string
+	otherwise, fails bool
+}
 
+// ofShapes are the flags that say what a configuration says by itself.
+var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "gpu"}
+
+func newBench(c *console) *cobra.Command {
+	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
+	cmd := &cobra.Command{
+		Use:   "bench [FILE.yaml | --shape NAME]",
+		Short: "Time training steps call by call: of your own run, or of a model's shape on random weights",
+		Long: `Time training steps: of a configuration (its model, rows and plan; nothing is written to its output folder), or of a model's shape on
+random weights and tokens. It prints the median, fastest and slowest step with the loss read back, a step's share where the next one is queued
+before the loss is read, the parts of a step with what crosses between host and device, the memory held, and for each operation calls, time,
+bytes, floating-point operations and per cent of the ceiling: the time that its bytes or its operations would take at the rate of a copy and
+of a dense GEMM, both measured in the same call. What the calls do not cover is printed too.
+
+Calls are timed one by one: those that a GPU overlaps in a run come one after the other here. Per cent above 100 mean data that stays in
+caches. --trace writes one step as a timeline for ui.perfetto.dev.
+
+--compare judges each time against an earlier report (written by --json) and refuses one of other work or another device.
 --vram with --checkpointing auto takes the fastest layout that holds no more. --gpu plans for a GPU that is not here and runs nothing.`,
-		Example: `  trainer bench --shape smollm2-135m
+		Example: `  trainer bench cpu_stories_quick.yaml
+  trainer bench --config run.yaml --by-layer --trace step.json
+  trainer bench --config run.yaml --json > new.json
+  trainer bench --config run.yaml --compare old.json --fail-on-regression
   trainer bench --shape llama-2-7b --length 2048 --batch 4 --targets all-linear --device cuda --json
   trainer bench --shape qwen3-8b --length 2048 --batch 4 --targets all-linear --checkpointing auto --vram 40GiB --gpu h200`,
-		Args: noArguments,
+		Args: o.config.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.LoRA.TargetModules = targets
-			if !dense {
-				q := quant.Default()
-				o.Quantization = &q
-			}
-			if chip != "" {
-				of, err := graph.FindChip(chip)
-				if err != nil {
-					return usage(fmt.Errorf("--gpu: %w", err))
-				}
-				o.Chip = &of
-			}
-			r, err := bench.Run(cmd.Context(), o, environment(c, 0))
-			if err != nil {
+			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(c.out, r)
-			}
-			if o.Chip != nil {
-				fmt.Fprintf(c.out, "%s %dx%d on %s: %s; held %s, planned in %.2f s\n", r.Shape, o.Batch, o.Length, r.Device, r.Layout, session.FormatBytes(r.Held), r.Planned)
-				for _, p := range r.Parts {
-					fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, session.FormatBytes(p.Bytes))
-				}
-				for _, l := range r.Peak {
-					fmt.Fprintf(c.out, "  %10.1f MiB  %5d values  %s\n", float64(l.Bytes)/(1<<20), l.Values, l.Kernel)
-				}
-				return nil
-			}
-			fmt.Fprintf(c.out, "%s %dx%d on %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; pipelined %.2f ms; load %.1f s, first step %.2f s; held %s\n",
-				r.Shape, o.Batch, o.Length, r.Device, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Pipelined, r.Load, r.First, session.FormatBytes(r.Held))
-			for _, p := range r.Parts {
-				fmt.Fprintf(c.out, "  %-20s %s\n", p.Name, session.FormatBytes(p.Bytes))
-			}
-			for _, l := range r.Profile {
-				fmt.Fprintf(c.out, "  %8.3f ms  %5d calls  %s\n", l.Ms, l.Calls, l.Kernel)
-			}
-			return nil
+			return o.run(cmd.Context(), c, cmd.Flags().Changed("device"))
 		},
 	}
+	o.config.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.Shape, "shape", "", strings.Join(bench.Shapes(), ", "))
 	f.IntVar(&o.Batch, "batch", 1, "rows a step")
 	f.IntVar(&o.Length, "length", 512, "tokens a row")
 	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")
-	f.StringSliceVar(&targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
-	f.BoolVar(&dense, "dense", false, "keep the base weights unquantised")
+	f.StringSliceVar(&o.targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
+	f.BoolVar(&o.dense, "dense", false, "keep the base weights unquantised")
 	f.IntVar(&o.Warmup, "warmup", 5, "steps before the timed ones")
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
-	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto")
+	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto; with a configuration short for --set device=")
 	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or what suits the device")
 	f.BoolVar(&o.Dequantised, "dequantised", false, "keep quantised weights dequantised")
 	f.BoolVar(&o.Dequantised, "decoded", false, "the old name of --dequantised")
@@ -87,8 +83,171 @@ of a step where the next one is queued before the loss is read, the memory held,
 		panic(err) // the flag stands one line above
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full, offload, or auto: the fastest that fits")
-	f.StringVar(&o.VRAM, "vram", "", "most memory that the plan may hold, such as 40GiB")
-	f.StringVar(&chip, "gpu", "", "plan for a GPU that is not here and run nothing: `NAME` or compute capability, such as h200")
-	f.BoolVar(&asJSON, "json", false, "print as JSON")
+	f.StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here and run nothing: `NAME` or compute capability, such as h200")
+	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
+	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")
+	f.BoolVar(&o.StepsAlone, "steps-alone", false, "time whole steps alone: no calls, parts and ceilings, as for a profiler")
+	pathVar(cmd, &o.trace, "trace", "", "write one step as a timeline (Trace Event JSON) to `FILE`")
+	pathVar(cmd, &o.compare, "compare", "", "judge against an earlier report, a `FILE` that --json printed")
+	f.BoolVar(&o.otherwise, "compare-anyway", false, "compare reports of different work or devices too")
+	f.BoolVar(&o.fails, "fail-on-regression", false, "with --compare: exit code 1 where the step is slower beyond the spread of both")
+	f.BoolVar(&o.json, "json", false, "print as JSON")
+	workersVar(cmd, &o.workers)
+	c.downloadFlag(cmd)
 	return cmd
+}
+
+// check refuses flags that do not go together.
+func (o *benchOptions) check(cmd *cobra.Command) error {
+	switch f := cmd.Flags(); {
+	case o.Shape == "" && o.config.config == "":
+		return usage(errors.New("bench times a configuration (trainer bench FILE.yaml) or a shape (--shape NAME): name one"))
+	case o.Shape != "" && o.config.config != "":
+		return usage(errors.New("bench takes a configuration or --shape, not both"))
+	case o.Steps < 1 || o.Warmup < 0:
+		return usage(fmt.Errorf("--steps %d --warmup %d: at least one step, and no less than 0 before it", o.Steps, o.Warmup))
+	case o.StepsAlone && (o.trace != "" || o.byType || o.byLayer):
+		return usage(errors.New("--steps-alone leaves out the calls that --trace, --by-type and --by-layer show"))
+	case o.chip != "" && (o.trace != "" || o.compare != ""):
+		return usage(errors.New("--gpu runs nothing that --trace or --compare could show"))
+	case o.compare == "" && (o.fails || o.otherwise):
+		return usage(errors.New("--fail-on-regression and --compare-anyway go with --compare FILE"))
+	case o.Shape != "" && len(o.config.sets) > 0:
+		return usage(errors.New("--set changes a configuration; a shape has flags: trainer bench --help"))
+	case o.Shape == "":
+		for _, name := range ofShapes {
+			if f.Changed(name) {
+				return usage(fmt.Errorf("--%s is of --shape; a configuration says it by itself, or --set KEY=VALUE does", name))
+			}
+		}
+	}
+	return nil
+}
+
+func (o *benchOptions) run(ctx context.Context, c *console, device bool) error {
+	var old bench.Report
+	if o.compare != "" {
+		var err error
+		if old, err = readReport(o.compare); err != nil {
+			return usage(fmt.Errorf("--compare %s: %w", shellQuote(o.compare), err))
+		}
+	}
+	if o.trace != "" {
+		if err := plainFile(o.trace); err != nil {
+			return usage(fmt.Errorf("--trace: %w", err))
+		}
+		o.Trace = o.writeTrace
+	}
+	r, err := o.measure(ctx, c, device)
+	if err != nil {
+		return err
+	}
+	if o.compare == "" {
+		if o.json {
+			return writeJSON(c.out, r)
+		}
+		o.print(c.out, r)
+		return nil
+	}
+	return o.judge(c, old, r)
+}
+
+func (o *benchOptions) measure(ctx context.Context, c *console, device bool) (bench.Report, error) {
+	if o.Shape == "" {
+		return o.measureConfig(ctx, c, device)
+	}
+	o.LoRA.TargetModules, o.VRAM = o.targets, o.config.vram
+	if !o.dense {
+		q := quant.Default()
+		o.Quantization = &q
+	}
+	if o.chip != "" {
+		of, err := graph.FindChip(o.chip)
+		if err != nil {
+			return bench.Report{}, usage(fmt.Errorf("--gpu: %w", err))
+		}
+		o.Chip = &of
+	}
+	return bench.Run(ctx, o.Options, environment(c, o.workers))
+}
+
+func (o *benchOptions) measureConfig(ctx context.Context, c *console, device bool) (bench.Report, error) {
+	if device {
+		o.config.sets = append(o.config.sets, "device="+o.Device)
+	}
+	config, err := o.config.load(c)
+	if err != nil {
+		return bench.Report{}, err
+	}
+	if err := checkDevice(config.Spec); err != nil {
+		return bench.Report{}, err
+	}
+	env := train.Env{Env: environment(c, o.workers)}
+	env.WithoutWeights = true
+	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
+		return bench.Report{}, err
+	}
+	r, err := bench.RunConfig(ctx, config.Spec, o.Measure, env, string(Render(workOf(config.Spec))))
+	r.Config = o.config.config
+	return r, err
+}
+
+// workOf is a configuration without what does not decide a step's work.
+func workOf(s train.Spec) train.Spec {
+	s.OutputDir, s.Expect, s.Device = "", train.Expect{}, ""
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.ReportTo = "", 0, 0, 0, nil
+	return s
+}
+
+func (o *benchOptions) writeTrace(t bench.Trace) error {
+	data, err := t.JSON()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(o.trace), 0o777)
+	}
+	if err == nil {
+		err = atomicfile.Write(o.trace, data)
+	}
+	if err != nil {
+		return fmt.Errorf("--trace: %w", err)
+	}
+	return nil
+}
+
+func readReport(file string) (bench.Report, error) {
+	if err := plainFile(file); err != nil {
+		return bench.Report{}, err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return bench.Report{}, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	return bench.Read(f)
+}
+
+// compared is what --compare --json prints.
+type compared struct {
+	bench.Comparison
+	Report bench.Report `json:"report"`
+}
+
+// judge prints a comparison. Reports of different work are told apart, not compared.
+func (o *benchOptions) judge(c *console, old, now bench.Report) error {
+	cmp := bench.Compare(old, now)
+	if len(cmp.Differ) > 0 && !o.otherwise {
+		return usage(fmt.Errorf("--compare %s: this is no report of the same work on the same device: %s; --compare-anyway compares the two all the same",
+			shellQuote(o.compare), strings.Join(cmp.Differ, "; ")))
+	}
+	if o.json {
+		if err := writeJSON(c.out, compared{cmp, now}); err != nil {
+			return err
+		}
+	} else {
+		o.print(c.out, now)
+		printComparison(c.out, cmp)
+	}
+	if o.fails && cmp.Slower() {
+		return &exitError{code: exitFailed, err: fmt.Errorf("a step takes %.2f times as long as in %s, beyond the spread of both", cmp.Lines[0].Ratio, shellQuote(o.compare))}
+	}
+	return nil
 }

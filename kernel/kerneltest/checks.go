@@ -250,3 +250,24 @@ func (c *checker) allocation() {
 		}
 	}
 }
+
+// cost checks what the kernel says of itself; kernel_test lists those that say nothing.
+func (c *checker) cost() {
+	k, ok := c.Kernel.(kernel.Costed)
+	if !ok {
+		return
+	}
+	in := c.types(kernel.F32)
+	out, err := c.Kernel.Shape(in)
+	if err != nil {
+		c.fail("cost", "%w", err)
+		return
+	}
+	var most, elements int64
+	for _, t := range append(append([]kernel.Type(nil), in...), out...) {
+		most, elements = most+t.Bytes(), elements+int64(t.Elems())
+	}
+	if got := k.Cost(in, out, kernel.Content{}); got.FLOPs < 0 || got.Bytes < 0 || got.Bytes > most || got.Bytes == 0 && elements > 0 && out[0].Elems() > 0 {
+		c.fail("cost", "it says %+v; inputs and outputs have %d bytes", got, most)
+	}
+}

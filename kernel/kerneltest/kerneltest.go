@@ -11,6 +11,7 @@
 //	in place    every allowed aliasing gives the bits of the plain form
 //	accumulate  Accumulate is the kernel and then a sum
 //	allocation  a run allocates nothing
+//	cost        Cost has bytes, no more than those of all inputs and outputs, and no FLOPs below zero
 package kerneltest
 
 import (
@@ -89,6 +90,7 @@ func check(c Case) ([]fault, string) {
 		k.guard("panic", k.inPlace)
 		k.guard("panic", k.accumulate)
 		k.guard("panic", k.allocation)
+		k.guard("panic", k.cost)
 	}
 	return k.faults, k.measured
 }

@@ -69,6 +69,14 @@ func (s square) CPU(c *kernel.CPU, in, out []kernel.Tensor) func() {
 	return squareBody[float32](s.flaw, c, in, out)
 }
 
+func (s square) Cost(in, out []kernel.Type, _ kernel.Content) kernel.Cost {
+	c := kernel.Cost{Bytes: in[0].Bytes() + out[0].Bytes(), FLOPs: int64(in[0].Elems())}
+	if s.flaw == "moves more than it has" {
+		c.Bytes++
+	}
+	return c
+}
+
 var counter float64
 
 func squareBody[F kernel.Float](flaw flaw, c *kernel.CPU, in, out []kernel.Tensor) func() {
@@ -248,6 +256,7 @@ func TestFlawsAreFound(t *testing.T) {
 		"sum of unequal types":        "shape",
 		"sum allocates":               "allocation",
 		"allocates":                   "allocation",
+		"moves more than it has":      "cost",
 	} {
 		faults, _ := check(squareCase(f))
 		found := kind == "" && len(faults) == 0

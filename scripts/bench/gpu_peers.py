@@ -4,9 +4,10 @@
     gpu_peers.py serve FOLDER SPEC                   load, five steps, then obey "measure WORK WARM STEPS" lines; answers are lines that begin with "@"
     gpu_peers.py ceilings                            bf16 GEMMs, cuDNN attention and copies at the shapes of the large cases
 
-SPEC is peer:model:WORK[+WORK...]:targets:rank:checkpointing[:option,...]; WORK is BATCHxLENGTH, several share what one process has loaded; peer is unsloth
-or peft; targets qv, qkvo or all; checkpointing ckpt (Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
-layer), graphs (Unsloth's CUDA graphs). The base is NF4 with double quantisation under bf16 autocast, the adapters fp32, AdamW fused, the gradient's
+SPEC is peer:model:WORK[+WORK...]:targets:rank:checkpointing[:option,...]; WORK is BATCHxLENGTH, several share what one process has loaded; peer is unsloth,
+peft, axolotl or llamafactory; targets qv, qkvo or all; checkpointing ckpt (Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
+layer), graphs (Unsloth's CUDA graphs), kernels (Axolotl's LoRA kernels). Of Axolotl and LLaMA-Factory the model is taken as their
+trainers get it. The base is NF4 with double quantisation under bf16 autocast, the adapters fp32, AdamW fused, the gradient's
 norm clipped to 1, the loop plain: no trainer and no data loader around it.
 """
 import gc
@@ -177,6 +178,45 @@ def load_peft(case, place):
     return model
 
 
+def load_axolotl(case, place):
+    """The model as Axolotl's trainer gets it, with its LoRA kernels: axolotl.loaders, as axolotl.train does."""
+    from axolotl.loaders import ModelLoader, load_tokenizer
+    from axolotl.utils.config import normalize_config, validate_config
+    from axolotl.utils.dict import DictDefault
+
+    fused = "kernels" in case["options"]
+    config = DictDefault(dict(
+        base_model=place, adapter="qlora", load_in_4bit=True, lora_r=case["rank"], lora_alpha=16, lora_dropout=0.0, lora_target_modules=TARGETS[case["targets"]],
+        sequence_len=case["length"], micro_batch_size=next(iter(case["works"].values()))[0], gradient_accumulation_steps=1, num_epochs=1, learning_rate=2e-4, optimizer="adamw_torch_fused",
+        bf16=True, attn_implementation="sdpa", gradient_checkpointing=case["ckpt"], output_dir=str(Path.cwd() / "out"), datasets=[dict(path="unused", type="alpaca")],
+        lora_mlp_kernel=fused, lora_qkv_kernel=fused, lora_o_kernel=fused))
+    config = validate_config(config)
+    normalize_config(config)
+    model, _ = ModelLoader(config, load_tokenizer(config)).load()
+    model.config.use_cache = False
+    model.train()
+    return model
+
+
+def load_llamafactory(case, place):
+    """The model as LLaMA-Factory's trainer gets it."""
+    import torch
+    from llamafactory.hparams import get_train_args
+    from llamafactory.model import load_model, load_tokenizer
+
+    model_args, _, _, finetuning_args, _ = get_train_args(dict(
+        stage="sft", do_train=True, model_name_or_path=place, template="empty", dataset="unused", output_dir=str(Path.cwd() / "out"), finetuning_type="lora",
+        lora_rank=case["rank"], lora_alpha=16, lora_dropout=0.0, lora_target=",".join(TARGETS[case["targets"]]), quantization_bit=4, quantization_method="bnb",
+        double_quantization=True, bf16=torch.cuda.is_available(), flash_attn="sdpa", disable_gradient_checkpointing=not case["ckpt"], enable_liger_kernel="liger" in case["options"]))
+    model = load_model(load_tokenizer(model_args)["tokenizer"], model_args, finetuning_args, is_trainable=True)
+    model.config.use_cache = False
+    model.train()
+    return model
+
+
+LOADERS = dict(unsloth=load_unsloth, peft=load_peft, axolotl=load_axolotl, llamafactory=load_llamafactory)
+
+
 class Card:
     """Memory in use on the card by the driver's count, of all processes."""
 
@@ -212,7 +252,7 @@ def serve(folder, spec):
     while not (place / "complete").exists():
         time.sleep(0.2)
     waited = time.time()
-    model = (load_unsloth if case["peer"] == "unsloth" else load_peft)(case, str(place))
+    model = LOADERS[case["peer"]](case, str(place))
     gpu = torch.cuda.is_available()
     device, synchronize = ("cuda", torch.cuda.synchronize) if gpu else ("cpu", lambda: None)
     trained = [p for p in model.parameters() if p.requires_grad]

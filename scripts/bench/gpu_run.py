@@ -54,7 +54,9 @@ class Worker:
         home = Path(a.scratch) / f"worker-{name.replace(':', '-').replace(',', '-')}"
         home.mkdir(parents=True, exist_ok=True)
         env = dict(os.environ, PYTHONUNBUFFERED="1", TORCHINDUCTOR_COMPILE_THREADS=str(a.compile_threads))
-        self.process = subprocess.Popen([sys.executable, str(HERE / "gpu_peers.py"), "serve", a.models, name], cwd=home, env=env, text=True,
+        # packages that exclude one another live in environments of their own
+        python = os.environ.get(f"BENCH_PYTHON_{name.split(':')[0].upper()}", sys.executable)
+        self.process = subprocess.Popen([python, str(HERE / "gpu_peers.py"), "serve", a.models, name], cwd=home, env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
         threading.Thread(target=self.read, daemon=True).start()
 

@@ -1,0 +1,45 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+// RunConfig times steps of a user's own run: its model, its rows, its plan. Its output folder is not touched. A base model
+// whose folder holds no weights gets random ones, and the report says so. text is the effective configuration without
+// what does not decide the work.
+func RunConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text string) (r Report, err error) {
+	began := time.Now()
+	env.WithoutWeights, env.StandIn = true, newRandomWeights()
+	run, err := train.Open(ctx, s, env)
+	if err != nil {
+		return r, err
+	}
+	released := false
+	defer func() {
+		if !released {
+			err = errors.Join(err, run.Release())
+		}
+		err = errors.Join(err, run.Close())
+	}()
+	on, plan, step := run.On(), run.Plan(), run.Step()
+	r = newReport(on, env.Env)
+	r.Shape, r.Work, r.Layout, r.Held, r.Parts = plan.Model, hashOf(text), plan.Checkpointing, plan.TotalBytes, plan.Categories
+	r.Batch, r.Length, r.Trained, r.Peak, r.Kernels, r.Notes = plan.Batch, plan.SequenceLength, plan.TrainedParameters, step.Plan.Peak(), step.Plan.Calls(), plan.Notes
+	if run.Declared() {
+		r.Notes = append(r.Notes, "the base model's weights are random: its folder holds none")
+	}
+	r.Load = time.Since(began).Seconds()
+	b := subject{pipeline: run.Pipeline(), async: on.Capabilities().Async, next: run.Next}
+	if err := b.measure(ctx, o, &r); err != nil {
+		return r, err
+	}
+	released = true
+	if err := run.Release(); err != nil { // the ceilings need room
+		return r, err
+	}
+	return r, r.ceilings(on, o)
+}

@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/train"
+)
+
+// subject is what is timed.
+type subject struct {
+	pipeline *train.Pipeline
+	async    bool
+	next     func() (train.Window, error)
+}
+
+// profileRounds is how often the step that is looked into is repeated.
+const profileRounds = 5
+
+// measure times steps that are waited for, then steps that are not, then looks into one of as many tokens as the median.
+func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
+	type timed struct {
+		ms     float64
+		window train.Window
+		data   time.Duration
+	}
+	var steps []timed
+	for i := range o.Warmup + o.Steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		began := time.Now()
+		w, err := b.next()
+		if err != nil {
+			return err
+		}
+		at := time.Now()
+		if err := b.queue(w, func() error { return nil }); err != nil {
+			return err
+		}
+		numbers, err := b.pipeline.Numbers()
+		if err != nil {
+			return err
+		}
+		r.Loss = numbers.Loss
+		took := time.Since(at)
+		if i == 0 {
+			r.First = took.Seconds()
+		}
+		if i >= o.Warmup {
+			steps = append(steps, timed{ms(took), w, at.Sub(began)})
+		}
+	}
+	n, all, took := len(steps), 0, 0.0
+	for _, s := range steps {
+		r.Times = append(r.Times, s.ms)
+		all, took = all+tokens(s.window), took+s.ms
+	}
+	slices.Sort(r.Times)
+	r.Median, r.Fastest, r.Slowest = r.Times[n/2], r.Times[0], r.Times[n-1]
+	slices.SortStableFunc(steps, func(a, b timed) int { return tokens(a.window) - tokens(b.window) }) // the same step in every run
+	median := steps[n/2]
+	if all > 0 {
+		r.Tokens, r.PerSec = tokens(median.window), float64(all)/took*1e3
+	} else {
+		r.PerSec = float64(r.Tokens) / r.Median * 1e3
+	}
+	if err := b.ahead(ctx, o.Steps, r); err != nil {
+		return err
+	}
+	var err error
+	if r.Queued, err = b.pipeline.Queued(); err != nil || o.StepsAlone {
+		return err
+	}
+	return b.lookInto(ctx, median.window, median.data, min(profileRounds, o.Steps), r)
+}
+
+// lookInto repeats a step: in its parts, then call by call, so that what else the machine does weighs on both alike.
+func (b *subject) lookInto(ctx context.Context, w train.Window, data time.Duration, rounds int, r *Report) error {
+	var parts []train.StepParts
+	var downloads []time.Duration
+	var kept int64
+	r.lines = newProfiler()
+	for range rounds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p, err := b.pipeline.StepParts(w)
+		if err != nil {
+			return err
+		}
+		r.lines.begin()
+		r.lines.see(graph.CallTime{Kernel: "data", Stream: graph.StreamHost, Took: data})
+		if err := b.pipeline.TimeCalls(w, data, r.lines.see); err != nil {
+			return err
+		}
+		at := time.Now()
+		adapter, states, err := b.pipeline.Download()
+		if err != nil {
+			return err
+		}
+		parts, downloads, kept = append(parts, p), append(downloads, time.Since(at)), adapter+states
+	}
+	r.transfers(parts, data, downloads, kept, b.async)
+	return nil
+}
+
+// ahead times steps of which the next is queued before the loss is read, as a run does on a GPU.
+func (b *subject) ahead(ctx context.Context, n int, r *Report) error {
+	windows := make([]train.Window, n)
+	var err error
+	for i := range windows {
+		if windows[i], err = b.next(); err != nil {
+			return err
+		}
+	}
+	at := time.Now()
+	for i, w := range windows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := b.queue(w, func() error {
+			if i == 0 {
+				return nil
+			}
+			_, err := b.pipeline.Numbers()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err = b.pipeline.Numbers()
+	r.Pipelined = ms(time.Since(at)) / float64(n)
+	return err
+}
+
+// queue queues a step as a run does; between comes before the update.
+func (b *subject) queue(w train.Window, between func() error) error {
+	defer graph.StartRangeNumber("step", w.Number).End()
+	if err := b.pipeline.Gradients(w); err != nil {
+		return err
+	}
+	if err := between(); err != nil {
+		return err
+	}
+	return b.pipeline.Update()
+}
+
+// tokens of a window, without padding; 0 where the batches do not say.
+func tokens(w train.Window) (n int) {
+	for _, b := range w.Batches {
+		n += b.Tokens
+	}
+	return n
+}
+
+func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+
+// Part is a part of a step, waited for by itself, or what a checkpoint brings to the host.
+type Part struct {
+	Name    string  `json:"name"`
+	Median  float64 `json:"median_ms"`
+	Fastest float64 `json:"fastest_ms"`
+	Slowest float64 `json:"slowest_ms"`
+	Bytes   int64   `json:"bytes,omitempty"` // that cross between host and device; 0 where they share memory
+	OfStep  bool    `json:"of_step"`         // counts into the step; else it is a checkpoint's, or hidden behind the steps
+}
+
+// transfers sums up the parts of a step and a checkpoint's download. Without a device of its own nothing crosses.
+func (r *Report) transfers(rounds []train.StepParts, data time.Duration, downloads []time.Duration, kept int64, device bool) {
+	returned := rounds[0].Returned
+	if !device {
+		returned, kept = 0, 0
+	}
+	each := func(of func(train.StepParts) time.Duration) []time.Duration {
+		times := make([]time.Duration, len(rounds))
+		for i, p := range rounds {
+			times[i] = of(p)
+		}
+		return times
+	}
+	r.Waited = newPart("", 0, true, each(train.StepParts.Total)).Median
+	r.Transfers = []Part{
+		newPart("data", 0, false, []time.Duration{data}),
+		newPart("fill batch", 0, true, each(func(p train.StepParts) time.Duration { return p.Fill })),
+		newPart("upload batch", rounds[0].Uploaded, true, each(func(p train.StepParts) time.Duration { return p.Upload })),
+		newPart("forward, backward, norm", 0, true, each(func(p train.StepParts) time.Duration { return p.Gradients })),
+		newPart("update", 0, true, each(func(p train.StepParts) time.Duration { return p.Update })),
+		newPart("read loss", returned, true, each(func(p train.StepParts) time.Duration { return p.Read })),
+		newPart("adapter and optimizer states to the host", kept, false, downloads),
+	}
+}
+
+func newPart(name string, bytes int64, ofStep bool, times []time.Duration) Part {
+	slices.Sort(times)
+	return Part{name, ms(times[len(times)/2]), ms(times[0]), ms(times[len(times)-1]), bytes, ofStep}
+}

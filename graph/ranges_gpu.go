@@ -1,0 +1,18 @@
+//go:build gpu
+
+package graph
+
+import "github.com/tierlora/tierlora/kernel/gpu"
+
+// rangesOfCalls: steps are queued call by call.
+var rangesOfCalls bool
+
+// startRanges turns ranges on where the environment asks for them, and off where it does not.
+func startRanges() error {
+	asked, calls, err := RangesAsked()
+	ranges, rangesOfCalls = nil, calls
+	if asked {
+		ranges = gpu.Ranges{}
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/tierlora/tierlora/graph"
+)
+
+// Opened is a run with its data, its plans and its memory, before the first step: for those who time its steps. Nothing
+// of it is kept.
+type Opened struct{ running *running }
+
+// Open prepares and loads a run, in a folder of its own that goes with Close. A resumed run begins anew.
+func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
+	if s.OutputDir, err = os.MkdirTemp("", "trainer-open-"); err != nil {
+		return nil, fmt.Errorf("make a folder for the run: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(s.OutputDir))
+		}
+	}()
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{}
+	env.Config = nil
+	p, err := prepare(ctx, s, env)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.start(ctx)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return &Opened{r}, nil
+}
+
+// Next is the next step's micro-batches and learning rate.
+func (o *Opened) Next() (Window, error) {
+	w, err := o.running.nextWindow()
+	if err != nil {
+		return Window{}, err
+	}
+	o.running.recorder.state.GlobalStep++
+	return w.Window, nil
+}
+
+// Pipeline queues the steps.
+func (o *Opened) Pipeline() *Pipeline { return o.running.pipeline }
+
+// Step is the plan for the largest micro-batches.
+func (o *Opened) Step() *Step { return o.running.step }
+
+// On is the machine; it is open until Close.
+func (o *Opened) On() graph.Machine { return o.running.On }
+
+// Plan says what the run holds and how its steps are laid out.
+func (o *Opened) Plan() PlanReport { return o.running.planReport() }
+
+// Declared tells whether the base model's weights are stand-ins.
+func (o *Opened) Declared() bool { return o.running.Base.Declared }
+
+// Release gives the memory back and leaves the machine open.
+func (o *Opened) Release() error { return o.running.end(nil) }
+
+// Close ends what Release left.
+func (o *Opened) Close() error {
+	return errors.Join(o.running.prepared.Close(), os.RemoveAll(o.running.spec.OutputDir))
+}

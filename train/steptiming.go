@@ -1,0 +1,210 @@
+package train
+
+import (
+	"time"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// StepParts are the times of a step whose parts are waited for one by one: what a step that is queued ahead hides.
+type StepParts struct {
+	Fill      time.Duration // the batch is written into host memory
+	Upload    time.Duration // and brought to the device
+	Gradients time.Duration // forward and backward of all micro-batches, and the norm
+	Update    time.Duration // clipping, optimizer
+	Read      time.Duration // loss and norm are brought to the host
+	Uploaded  int64         // bytes; 0 where host memory is the device's
+	Returned  int64         // bytes of what is read
+}
+
+// Total is the time of all parts.
+func (p StepParts) Total() time.Duration { return p.Fill + p.Upload + p.Gradients + p.Update + p.Read }
+
+// StepParts makes a step and waits behind each of its parts.
+func (p *Pipeline) StepParts(w Window) (parts StepParts, err error) {
+	at := time.Now()
+	lap := func(to *time.Duration) error {
+		err := p.store.Get() // waits for the device
+		now := time.Now()
+		*to += now.Sub(at)
+		at = now
+		return err
+	}
+	p.setRates(w)
+	if p.accumulate > 1 {
+		if err := p.run.Run(firstOfWindow...); err != nil {
+			return parts, err
+		}
+	}
+	if err := lap(&parts.Gradients); err != nil {
+		return parts, err
+	}
+	for i, b := range w.Batches {
+		p.fill(w, i)
+		if err := lap(&parts.Fill); err != nil {
+			return parts, err
+		}
+		if err := p.batch.Put(); err != nil {
+			return parts, err
+		}
+		if p.async {
+			parts.Uploaded += p.store.Bytes().Batch
+		}
+		if err := lap(&parts.Upload); err != nil {
+			return parts, err
+		}
+		segments := eachOfWindow
+		if p.accumulate == 1 {
+			segments = wholeGradients
+		}
+		if err := p.runOf(b).Run(segments...); err != nil {
+			return parts, err
+		}
+		if err := lap(&parts.Gradients); err != nil {
+			return parts, err
+		}
+	}
+	if p.accumulate > 1 {
+		if err := p.run.Run(lastOfWindow...); err != nil {
+			return parts, err
+		}
+		if err := lap(&parts.Gradients); err != nil {
+			return parts, err
+		}
+	}
+	if err := p.run.Run(updateAlone...); err != nil {
+		return parts, err
+	}
+	if err := lap(&parts.Update); err != nil {
+		return parts, err
+	}
+	if err := p.read.Queue(); err != nil {
+		return parts, err
+	}
+	p.queued++
+	if _, err := p.Numbers(); err != nil {
+		return parts, err
+	}
+	for _, v := range p.step.numbers() {
+		parts.Returned += v.Type.Bytes()
+	}
+	return parts, lap(&parts.Read)
+}
+
+// TimeCalls makes a step call by call and shows when each ran, on one clock that stands still in between and is at end when it
+// begins. What the host does is shown too, each part waited for. Runners that cannot time their calls show none.
+func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTime)) error {
+	host := func(name string, work func() error) error {
+		began := time.Now()
+		err := work()
+		if err == nil {
+			err = p.store.Get() // waits for the device
+		}
+		t := graph.CallTime{Kernel: name, Stream: graph.StreamHost, Start: end, Took: time.Since(began)}
+		end += t.Took
+		see(t)
+		return err
+	}
+	timed := func(run graph.Runner, c kernel.Content, segments ...string) error {
+		timer, ok := run.(graph.CallTimer)
+		if !ok {
+			return run.Run(segments...)
+		}
+		from := end
+		return timer.TimeCalls(c, segments, func(t graph.CallTime) {
+			t.Start += from
+			end = max(end, t.Start+t.Took)
+			if t.Segment != segmentMicro { // gradients are only there
+				t.Pass = ""
+			}
+			see(t)
+		})
+	}
+	p.setRates(w)
+	if err := timed(p.run, kernel.Content{}, firstOfWindow...); err != nil {
+		return err
+	}
+	for i, b := range w.Batches {
+		if err := host("fill batch", func() error { p.fill(w, i); return nil }); err != nil {
+			return err
+		}
+		if err := host("upload batch", p.batch.Put); err != nil {
+			return err
+		}
+		if err := timed(p.runOf(b), contentOf(b), eachOfWindow...); err != nil {
+			return err
+		}
+	}
+	if err := timed(p.run, kernel.Content{}, lastOfWindow...); err != nil {
+		return err
+	}
+	if err := timed(p.run, kernel.Content{}, updateAlone...); err != nil {
+		return err
+	}
+	return host("read loss", func() error {
+		if err := p.read.Queue(); err != nil {
+			return err
+		}
+		p.queued++
+		_, err := p.Numbers()
+		return err
+	})
+}
+
+// contentOf is what of a micro-batch decides the cost of calls.
+func contentOf(b dataset.Batch) kernel.Content {
+	c := kernel.Content{Starts: b.CuSeqlens}
+	for _, l := range b.Labels {
+		if l != dataset.Ignore {
+			c.Trained++
+		}
+	}
+	return c
+}
+
+// Queued is the number of launches, fills and copies of a step's captured graphs; 0 where there are none.
+func (p *Pipeline) Queued() (n int, err error) {
+	c, ok := p.run.(interface {
+		Queued(segments ...string) (int, error)
+	})
+	if !ok {
+		return 0, nil
+	}
+	add := func(times int, segments ...string) {
+		more := 0
+		if err == nil {
+			more, err = c.Queued(segments...)
+		}
+		n += times * more
+	}
+	add(1, updateAlone...)
+	if p.accumulate == 1 {
+		add(1, wholeGradients...)
+	} else {
+		add(1, firstOfWindow...)
+		add(p.accumulate, eachOfWindow...)
+		add(1, lastOfWindow...)
+	}
+	return n, err
+}
+
+// Download brings to the host what a checkpoint keeps: the trained tensors and the optimizer's states. It returns the bytes
+// of both.
+func (p *Pipeline) Download() (adapter, states int64, err error) {
+	if _, err = p.step.Trained.Snapshot(p.store); err != nil {
+		return 0, 0, err
+	}
+	if err = p.store.Get(p.step.states...); err != nil {
+		return 0, 0, err
+	}
+	for _, name := range p.step.states {
+		x, err := p.store.Tensor(name)
+		if err != nil {
+			return 0, 0, err
+		}
+		states += x.Type.Bytes()
+	}
+	return 4 * p.step.Trained.Numbers(), states, nil
+}
