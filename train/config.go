@@ -75,6 +75,13 @@ type Config struct {
 	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
 	// the run, skip leaves the step out.
 	OnNonFinite string `mapstructure:"on_nonfinite" yaml:"on_nonfinite"`
+	// MaxSkippedSteps is how many steps in a row on_nonfinite: skip may leave out; one more saves the state before it and
+	// ends the run. 0 sets no limit.
+	MaxSkippedSteps int `mapstructure:"max_skipped_steps" yaml:"max_skipped_steps"`
+
+	// DeviceTimeout is the seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit
+	// code 1. A step with all its micro-batches is one answer. 0 waits for ever.
+	DeviceTimeout int `mapstructure:"device_timeout" yaml:"device_timeout"`
 
 	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
@@ -107,7 +114,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, DeviceTimeout: 1800, LoggingSteps: 1, ReportTo: []string{},
 	}
 }
 
@@ -135,6 +142,8 @@ func (c Config) Validate() []error {
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)
+	atLeast("max_skipped_steps", c.MaxSkippedSteps, 0)
+	atLeast("device_timeout", c.DeviceTimeout, 0)
 	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
 		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}

@@ -25,6 +25,7 @@ type prepared struct {
 	total  int             // optimizer steps
 	limit  int64           // bytes that the run may hold; -1 = not known
 	found  session.Found[steps]
+	at     *whereabouts // nil = nobody watches
 }
 
 // steps are the plans of a run, which share its memory.
@@ -67,11 +68,16 @@ func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
 
 // prepareOn does it on a machine, which it closes if it fails.
 func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
+	return prepareAt(ctx, s, env, on, nil)
+}
+
+// prepareAt notes how far it is.
+func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *whereabouts) (*prepared, error) {
 	opened, err := session.OpenOn(ctx, s.Session(), env.Env, on)
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{Session: opened, spec: s, env: env}
+	p := &prepared{Session: opened, spec: s, env: env, at: at}
 	if err := p.plan(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -87,9 +93,11 @@ func (p *prepared) Close() error {
 }
 
 func (p *prepared) plan(ctx context.Context) error {
+	p.at.enter(phaseData)
 	if err := p.readData(ctx); err != nil {
 		return err
 	}
+	p.at.enter(phasePlan)
 	var err error
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
@@ -109,7 +117,7 @@ func (p *prepared) plan(ctx context.Context) error {
 		return err
 	}
 	p.report.Batches = p.loader.Report()
-	return nil
+	return ctx.Err()
 }
 
 // shapesOf are the largest micro-batches of training, and of validation where val is not nil.

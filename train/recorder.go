@@ -16,6 +16,7 @@ var ErrNotFinite = errors.New("loss or gradient is not finite")
 
 // recorder counts the steps of a run, keeps what a checkpoint says of them, and tells the observers.
 type recorder struct {
+	at        *whereabouts
 	config    Config
 	total     int
 	logf      func(format string, args ...any)
@@ -44,6 +45,8 @@ type cursor struct {
 	// Batches is chainBatches of all steps so far.
 	Batches  string     `json:"batches_sha256,omitempty"`
 	Evidence []Evidence `json:"evidence,omitempty"`
+	// Skipped are the steps that were left out because loss or gradient was not finite, ascending.
+	Skipped []int `json:"skipped_steps,omitempty"`
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
@@ -98,8 +101,19 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 
 // skip counts a step that is not finite and was left out.
 func (r *recorder) skip(w *pendingWindow) {
+	r.progress.Skipped = append(r.progress.Skipped, w.Number)
+	r.result.Skipped = r.progress.Skipped
 	r.count(w)
 	r.noteEvidence(w)
+}
+
+// skippedBefore counts the steps right before one that were left out, one behind the other.
+func (r *recorder) skippedBefore(step int) int {
+	skipped, n := r.progress.Skipped, 0
+	for n < len(skipped) && skipped[len(skipped)-1-n] == step-1-n {
+		n++
+	}
+	return n
 }
 
 // count notes a step's number and tokens.
@@ -112,6 +126,7 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 	r.state.GlobalStep, r.state.Epoch = w.Number, w.epoch
 	r.state.TokensSeen += tokens
 	r.result.Steps = w.Number
+	r.at.stepDone(w.Number, r.total, time.Now())
 	return tokens
 }
 
@@ -127,7 +142,7 @@ func (r *recorder) line(s StepInfo, overflowed bool) *StepMetrics {
 		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: clippedNorm,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond,
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
-		LossScaling: scalingMetrics(s.LossScale, s.Skipped),
+		LossScaling: scalingMetrics(s.LossScale, s.Skipped), SkippedSteps: skippedMetrics(len(p.Skipped)),
 	}
 }
 

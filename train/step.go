@@ -27,6 +27,9 @@ var Segments = []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate}
 // nameScaling is the state of loss scaling, where the precision needs it; kernel.LossScale says what it holds.
 const nameScaling = "loss scaling"
 
+// gradientOf is the name of a trained tensor's gradient.
+func gradientOf(param string) string { return "gradient of " + param }
+
 // overlapCalls is for how many calls freed memory is kept unused where calls may run side by side. On one H200, Llama
 // shapes of 135M and 1.1B at 512 tokens, more is no faster.
 const overlapCalls = 6
@@ -79,7 +82,7 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	grads := n.Grad(loss, trained.Params...)
 	sums := make([]*graph.Value, len(grads))
 	for i, p := range trained.Params {
-		sums[i] = n.State(adapter.GradGroup, "gradient of "+p.Name, p.Type)
+		sums[i] = n.State(adapter.GradGroup, gradientOf(p.Name), p.Type)
 		n.Apply(kernel.AddTo{}, sums[i], grads[i])
 	}
 	lossSum := n.State("", "loss", loss.Type)

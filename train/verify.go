@@ -123,7 +123,7 @@ func (m Manifest) changes(now Manifest) []Change {
 			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
 			name = prefix + name
 			x, y := a.Field(i), b.Field(i)
-			if name == "steps" || name == "losses_sha256" || name == "evidence" || x.Kind() != reflect.Bool && x.IsZero() {
+			if name == "steps" || name == "losses_sha256" || name == "evidence" || name == "skipped_steps" || x.Kind() != reflect.Bool && x.IsZero() {
 				continue
 			}
 			if x.Kind() == reflect.Struct {

@@ -107,6 +107,8 @@ var limits = map[string]interval{
 	"training.max_grad_norm":               zeroOrMore,
 	"training.loss_scale":                  {low: 1, high: math.MaxFloat32},
 	"training.loss_scale_interval":         oneOrMore,
+	"training.max_skipped_steps":           zeroOrMore,
+	"training.device_timeout":              zeroOrMore,
 	"training.eval_steps":                  zeroOrMore,
 	"training.save_steps":                  zeroOrMore,
 	"training.save_total_limit":            zeroOrMore,
