@@ -38,6 +38,7 @@ type Manifest struct {
 	Software  graph.Software `json:"software"`
 	Steps     int            `json:"steps"`
 	Skipped   []int          `json:"skipped_steps,omitempty"` // left out because loss or gradient was not finite
+	Plans     []PartPlan     `json:"plans,omitempty"`         // of the run's parts, in their order
 	Evidence  []Evidence     `json:"evidence,omitempty"`      // ascending
 }
 

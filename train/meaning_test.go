@@ -57,6 +57,7 @@ var otherwise = map[string]string{
 	"training.save_steps":             "changes no number",
 	"training.save_total_limit":       "changes no number",
 	"training.logging_steps":          "changes no number of a step",
+	"training.on_oom":                 "changes no number",
 	"training.device_timeout":         "changes no number",
 	"training.report_to":              "changes no number",
 	"training.resume":                 "changes no number",

@@ -26,6 +26,7 @@ type prepared struct {
 	limit  int64           // bytes that the run may hold; -1 = not known
 	found  session.Found[steps]
 	at     *whereabouts // nil = nobody watches
+	pieces int          // that each batch is dealt in
 }
 
 // steps are the plans of a run, which share its memory.
@@ -77,7 +78,7 @@ func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *where
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{Session: opened, spec: s, env: env, at: at}
+	p := &prepared{Session: opened, spec: s, env: env, at: at, pieces: 1}
 	if err := p.plan(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -102,15 +103,14 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
 	}
-	p.chooseBudgets(dataset.MaxBudgets)
-	if err := p.loadValidation(p.spec.Training.BatchSize); err != nil {
+	z, err := p.split(max(1, p.env.pieces))
+	if err != nil {
 		return err
 	}
-	z := shapesOf(p.loader, p.val)
 	if n := z.train.MaxLen; n > p.Base.Config.MaxPositions {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, p.Base.Config.MaxPositions)
 	}
-	if err := p.fit(z); err != nil {
+	if z, err = p.fit(z); err != nil {
 		return err
 	}
 	if err := p.planSmaller(z); err != nil {

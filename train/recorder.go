@@ -47,10 +47,27 @@ type cursor struct {
 	Evidence []Evidence `json:"evidence,omitempty"`
 	// Skipped are the steps that were left out because loss or gradient was not finite, ascending.
 	Skipped []int `json:"skipped_steps,omitempty"`
+	// Plans are how the parts of the run were laid out, each that differs from the one before.
+	Plans []PartPlan `json:"plans,omitempty"`
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
 	Run map[string]string `json:"run,omitempty"`
+}
+
+// uses notes how the steps from here on are laid out.
+func (r *recorder) uses(p PartPlan) {
+	plans := r.progress.Plans
+	if n := len(plans); n > 0 {
+		last := plans[n-1]
+		if last.FirstStep = p.FirstStep; last == p {
+			return
+		}
+		if plans[n-1].FirstStep == p.FirstStep { // no step was made by it
+			plans = plans[:n-1]
+		}
+	}
+	r.progress.Plans = append(plans, p)
 }
 
 // step is the last finished one.

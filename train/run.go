@@ -86,7 +86,16 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 			err = rerr
 		}
 	}()
+	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	r, err := p.start(ctx)
+	for try := 0; errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost) && try < shrinkTries; try++ {
+		if err = p.deviceRefused(err); err == nil {
+			r, err = p.start(ctx)
+		}
+	}
+	if errors.Is(err, graph.ErrOutOfMemory) {
+		err = fmt.Errorf("%w: %s refused %d plans, each smaller than the one before: %w", session.ErrDoesNotFit, p.On.Name(), shrinkTries+1, err)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -122,7 +131,6 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.Logf("%s", p.planReport())
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{at: p.at, config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}}
@@ -164,7 +172,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 // bind makes step and evaluation ready.
 func (r *running) bind() error {
 	var err error
-	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.spec.Training.GradientAccumulationSteps, r.spec.Seed); err != nil {
+	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.accumulate(), r.spec.Seed); err != nil {
 		return err
 	}
 	if eval := r.found.Step.eval; eval != nil {
@@ -183,6 +191,7 @@ func (r *running) announce() error {
 	step, held := r.recorder.step(), r.memory.Bytes().Total()
 	r.result.MaxSteps, r.result.Resumed, r.result.Steps, r.result.HeldBytes, r.result.Losses = r.total, step, step, held, r.recorder.progress.Losses
 	r.result.Skipped = r.recorder.progress.Skipped
+	r.recorder.uses(r.partPlan(step + 1))
 	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held}
 	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
 		return err

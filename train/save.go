@@ -142,6 +142,7 @@ func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
 	m.SetLosses(r.recorder.progress.Losses)
+	m.Plans = r.recorder.progress.Plans
 	m.Skipped = r.recorder.progress.Skipped
 	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
 	m.Software, m.Evidence = r.On.Software(), r.recorder.progress.Evidence

@@ -42,6 +42,7 @@ var choices = map[string][]any{
 	"training.objective":    anyOf(sortedNames(objective.Objectives)),
 	"training.report_to":    anyOf(sortedNames(train.Observers)),
 	"training.on_nonfinite": {"stop", "skip"},
+	"training.on_oom":       {"stop", "shrink"},
 	"training.lr_scheduler": anyOf(sortedNames(train.Schedules)),
 	"training.precision":    {"auto", "bf16", "fp16", "tf32", "fp32"},
 
