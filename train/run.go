@@ -35,9 +35,9 @@ func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) 
 		result Result
 		err    error
 	}
-	at := &whereabouts{cancel: cancel, seen: env.phases}
+	at := &whereabouts{cancel: cancel, seen: env.phases, interrupted: env.Interrupted}
 	hung, ended := make(chan error, 1), make(chan ending, 1)
-	stopped := at.stopEarly(env.Interrupted)
+	defer at.stopEarly()()
 	go func() {
 		e := ending{err: errors.New("an observer ended the run's goroutine")}
 		defer func() { ended <- e }()
@@ -46,11 +46,10 @@ func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) 
 	var e ending
 	select {
 	case err := <-hung:
-		stopped()
 		return at.giveUp(), err
 	case e = <-ended:
 	}
-	if doing := stopped(); doing != "" && errors.Is(e.err, context.Canceled) {
+	if doing := at.endedIn(); doing != "" && errors.Is(e.err, context.Canceled) {
 		e.err = &Stopped{string(doing)}
 	}
 	return e.result, e.err

@@ -32,17 +32,19 @@ const (
 // whereabouts is how far a run is, for those who watch it from other goroutines. All methods allow nil, which notes
 // nothing.
 type whereabouts struct {
-	mu      sync.Mutex
-	now     phase
-	seen    func(phase) // told of each phase; nil = nobody
-	began   bool        // the steps have begun
-	left    bool        // the watchdog has given the run up
-	result  Result      // as far as it is known
-	lock    *checkpoint.Lock
-	cancel  context.CancelFunc
-	last    time.Time       // when the newest step was done
-	took    []time.Duration // by the newest steps, as a ring
-	counted int
+	mu          sync.Mutex
+	now         phase
+	seen        func(phase) // told of each phase; nil = nobody
+	began       bool        // the steps have begun
+	interrupted <-chan struct{}
+	left        bool   // the watchdog has given the run up
+	result      Result // as far as it is known
+	lock        *checkpoint.Lock
+	cancel      context.CancelFunc
+	ended       phase           // in which the run was asked to stop before its steps; "" = it was not
+	last        time.Time       // when the newest step was done
+	took        []time.Duration // by the newest steps, as a ring
+	counted     int
 }
 
 // stepsRemembered is how many steps the median of the watchdog is over.
@@ -61,6 +63,13 @@ func (w *whereabouts) enter(p phase) {
 	w.mu.Unlock()
 	if seen != nil {
 		seen(p)
+	}
+	select {
+	case <-w.interrupted: // told here too, so that no phase begins after it
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.endEarly()
+	default:
 	}
 }
 
@@ -127,26 +136,32 @@ func (s *Stopped) Error() string {
 
 func (s *Stopped) Unwrap() error { return context.Canceled }
 
-// stopEarly ends a run that is asked to stop before its steps begin. What it returns ends the listening, and tells what
-// the run was doing then; "" = it was not stopped.
-func (w *whereabouts) stopEarly(interrupted <-chan struct{}) (end func() (doing phase)) {
-	done, doing := make(chan struct{}), make(chan phase, 1)
+// stopEarly ends a run that is asked to stop before its steps begin. What it returns ends the listening.
+func (w *whereabouts) stopEarly() (end func()) {
+	done := make(chan struct{})
 	go func() {
 		select {
-		case <-interrupted:
+		case <-w.interrupted:
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if !w.began {
-				w.cancel()
-				doing <- w.now
-				return
-			}
+			w.endEarly()
 		case <-done:
 		}
-		doing <- ""
 	}()
-	return func() phase {
-		close(done)
-		return <-doing
+	return func() { close(done) }
+}
+
+// endEarly cancels a run whose steps have not begun. The caller holds mu.
+func (w *whereabouts) endEarly() {
+	if !w.began && w.ended == "" {
+		w.ended = w.now
+		w.cancel()
 	}
+}
+
+// endedIn is what a run was doing that was asked to stop before its steps; "" = it was not.
+func (w *whereabouts) endedIn() phase {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
 }
