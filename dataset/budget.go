@@ -18,15 +18,15 @@ const (
 	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: about a second
 )
 
-// ChooseBudgets chooses at most most token budgets of a run of so many batches over all ranks, from the batches that it will deal:
-// the largest holds the largest of them, or of a run too long to be dealt beforehand the largest that there could be; the
+// ChooseBudgets chooses at most most token budgets of a run of so many micro-batches over all ranks, from the batches that
+// it will deal: the largest holds the largest of them, or of a run too long to be dealt beforehand the largest that there could be; the
 // others lie where they save the most padding. NextWindow must not go further than the epoch that the run ends in. With
 // Packing or Padded nothing changes.
 func (l *Loader) ChooseBudgets(batches, most int) {
 	if !l.opt.flat() {
 		return
 	}
-	largest := l.largest
+	opt, largest := l.dealt(), l.largest
 	grain := 8
 	for largest > grain*grains {
 		grain *= 2
@@ -39,8 +39,8 @@ func (l *Loader) ChooseBudgets(batches, most int) {
 			break
 		}
 		s := l.preview(epoch)
-		for p := range l.opt.batches(s.dealt.len()) {
-			counts[(s.count(l.opt.in(s, p))+grain-1)/grain]++
+		for p := range opt.batches(s.dealt.len()) {
+			counts[(s.count(opt.in(s, p))+grain-1)/grain]++
 			seen++
 		}
 		if !s.whole { // what comes behind may be larger
@@ -54,7 +54,7 @@ func (l *Loader) ChooseBudgets(batches, most int) {
 	unit := max(budgetUnit((len(counts)-1)*grain), grain)
 	budgets := placeBudgets(counts, grain, unit, most, max(savingOfABudget, batchesABudget/float64(max(batches, 1))))
 	for i, b := range budgets {
-		budgets[i] = min(b, l.opt.BatchSize*l.opt.T)
+		budgets[i] = min(b, opt.BatchSize*opt.T)
 	}
 	l.budgets = slices.Compact(budgets)
 }
@@ -154,12 +154,13 @@ func (l *Loader) budget(tokens int) int {
 // window.
 func (l *Loader) Efficiency(epoch int) float64 {
 	s := l.preview(epoch)
-	batches := l.opt.batches(s.dealt.len())
+	opt := l.dealt()
+	batches := opt.batches(s.dealt.len())
 	computed := float64(batches) * float64(l.budgets[len(l.budgets)-1])
 	if l.opt.flat() {
 		computed = 0
 		for p := range batches {
-			computed += float64(l.budget(s.count(l.opt.in(s, p))))
+			computed += float64(l.budget(s.count(opt.in(s, p))))
 		}
 	}
 	return math.Min(float64(s.tokens)/computed, 1)

@@ -31,6 +31,8 @@ type Loader struct {
 	largest int   // tokens of the largest batch that there could be
 	budgets []int // tokens of a batch, ascending
 
+	pieces int // that a batch is dealt in; see Split
+
 	rank, world int // which of how many shares NextWindow and Epoch give
 
 	at       start    // of the stretch that the cursor is in
@@ -177,7 +179,7 @@ func NewLoader(rows Rows, opt Options) (*Loader, error) {
 }
 
 func newLoader(from dealer, opt Options, most, largest int) *Loader {
-	return &Loader{from: from, opt: opt, most: most, largest: largest, world: 1, budgets: []int{largest}}
+	return &Loader{from: from, opt: opt, most: most, largest: largest, pieces: 1, world: 1, budgets: []int{largest}}
 }
 
 const maxBatchTokens = 1 << 28
@@ -194,24 +196,49 @@ type Shape struct {
 
 // Shape is what is the same in all batches.
 func (l *Loader) Shape() Shape {
-	s := Shape{Sequences: l.opt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.opt.flat()}
+	dealt := l.dealt()
+	s := Shape{Sequences: dealt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.opt.flat()}
 	padding := (l.opt.T + s.Longest - 1) / s.Longest // segments of padding in a sequence, at most
 	if !s.Flat {
-		s.Borders = l.opt.BatchSize*(l.most+padding) + 1
+		s.Borders = dealt.BatchSize*(l.most+padding) + 1
 		return s
 	}
 	widest, below := 0, 0 // a batch in a budget is larger than the budget below
 	for _, b := range l.budgets {
 		widest, below = max(widest, b-below), b
 	}
-	s.Borders = l.opt.BatchSize + (widest+s.Longest-1)/s.Longest + 1
+	s.Borders = dealt.BatchSize + (widest+s.Longest-1)/s.Longest + 1
 	return s
+}
+
+// Split makes NextWindow deal every batch in so many pieces of equal size, one behind the other: the same rows in less
+// memory. A step of n batches has up to n times as many micro-batches then; the cursor counts batches as before. The
+// loader has one budget afterwards, until ChooseBudgets. pieces must divide the batch size.
+func (l *Loader) Split(pieces int) error {
+	if pieces < 1 || l.opt.BatchSize%pieces != 0 {
+		return fmt.Errorf("split batches of %d rows: %d pieces do not divide them", l.opt.BatchSize, pieces)
+	}
+	l.pieces = pieces
+	dealt := l.dealt()
+	l.largest = dealt.BatchSize * dealt.T
+	if e, ok := l.from.(*epochs); ok && dealt.flat() {
+		l.largest = dealt.largest(e.rows)
+	}
+	l.budgets = []int{l.largest}
+	return nil
+}
+
+// dealt is how micro-batches are dealt: the options with the size of a piece.
+func (l *Loader) dealt() Options {
+	o := l.opt
+	o.BatchSize /= l.pieces
+	return o
 }
 
 // Len counts the rows, 0 where they are a stream.
 func (l *Loader) Len() int { return l.from.len() }
 
-// Batches counts the batches of an epoch. With packing and shuffling epochs may differ. Of a stream it is those of its
+// Batches counts the batches of an epoch, whole ones. With packing and shuffling epochs may differ. Of a stream it is those of its
 // first window.
 func (l *Loader) Batches(epoch int) int {
 	if n := l.from.len(); n > 0 && !l.opt.Packing {

@@ -34,8 +34,8 @@ func (l *Loader) share(n int) (from, to int) {
 	return from, to
 }
 
-// NextWindow returns this rank's batches of one optimizer step, n or what the epoch has left for it, and the trained
-// tokens of the step over all ranks: the divisor of its loss. Behind the last window of an epoch the next one begins.
+// NextWindow returns this rank's batches of one optimizer step, n (each in the pieces of Split) or what the epoch has left
+// for it, and the trained tokens of the step over all ranks: the divisor of its loss. Behind the last window of an epoch the next one begins.
 // Errors are those of reading, of a stream or of tokens in the cache that have become damaged; the cursor then stands
 // where it stood.
 func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error) {
@@ -70,8 +70,10 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error
 			trainedTokens += l.trained(t.of, t.position)
 			continue
 		}
-		window = append(window, l.batch(t.of, t.position))
-		trainedTokens += window[len(window)-1].TrainedTokens
+		for piece := t.position * l.pieces; piece < min((t.position+1)*l.pieces, l.dealt().batches(t.of.dealt.len())); piece++ {
+			window = append(window, l.batch(t.of, piece))
+			trainedTokens += window[len(window)-1].TrainedTokens
+		}
 	}
 	if s := step[len(step)-1].of; s.epoch < l.at.epoch && s.ended != nil {
 		s.ended()
@@ -90,8 +92,10 @@ func (l *Loader) Epoch(epoch int) iter.Seq2[Batch, error] {
 				yield(Batch{}, err)
 				return
 			}
-			if !yield(l.batch(s, p), nil) {
-				return
+			for piece := p * l.pieces; piece < min((p+1)*l.pieces, l.dealt().batches(s.dealt.len())); piece++ {
+				if !yield(l.batch(s, piece), nil) {
+					return
+				}
 			}
 		}
 	}
@@ -118,8 +122,10 @@ func (o Options) in(s *stretch, position int) []int32 {
 	return s.dealt.part(o.at(position, s.dealt.len()))
 }
 
+// batch is the micro-batch at a position, counted in pieces.
 func (l *Loader) batch(of *stretch, position int) Batch {
-	from, to := l.opt.at(position, of.dealt.len())
+	opt := l.dealt()
+	from, to := opt.at(position, of.dealt.len())
 	rows := of.dealt.part(from, to)
 	shape := l.Shape()
 	tokens, T := shape.Budgets[0], l.opt.T
@@ -135,7 +141,7 @@ func (l *Loader) batch(of *stretch, position int) Batch {
 	b := newBatch(tokens, shape.Borders, len(rows))
 	b.of = of.rows
 	b.fill(parts, T, shape.Longest, l.opt.PadID)
-	b.Epoch, b.Last = of.epoch, of.last() && position+1 == l.opt.batches(of.dealt.len())
+	b.Epoch, b.Last = of.epoch, of.last() && position+1 == opt.batches(of.dealt.len())
 	return b
 }
 

@@ -91,6 +91,15 @@ func (g *GPU) FreeMemory() (bytes int64, known bool, err error) {
 	return free - total/reservedShare, true, err
 }
 
+// TotalMemory is the device's, whoever holds it.
+func (g *GPU) TotalMemory() (bytes int64, known bool) {
+	_, total, err := g.gpu.Device.Free()
+	return total, err == nil
+}
+
+// Waiting is the oldest call that waits for a device.
+func (g *GPU) Waiting() (Wait, bool) { return gpu.Waiting() }
+
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
 	return b.compile(newDeviceTarget(g.gpu.Device.SM(), g.gpu.Precision), true, outputs)
 }

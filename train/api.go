@@ -12,8 +12,11 @@ type Env struct {
 	Observers []Observer // who sees the run; metrics.jsonl always does
 	Config    []byte     // effective configuration as YAML, saved with the run
 	// Interrupted says that the user asked to stop: the run finishes its step, saves, and returns with
-	// Result.Stopped set. Cancelling the context stops without saving. nil = never.
+	// Result.Stopped set; before its first step it ends at once with an error *Stopped. Cancelling the context stops without saving. nil = never.
 	Interrupted <-chan struct{}
+
+	phases func(phase) // told of each phase, by tests; nil = nobody
+	pieces int         // that each batch is dealt in, as in the run that is verified; 0 = what fits
 }
 
 // Result is what Start did.
@@ -36,6 +39,8 @@ type Result struct {
 	Checkpoint string        `json:"checkpoint,omitempty"` // newest one
 	// Stopped: the user interrupted the run after Steps steps; Checkpoint continues it.
 	Stopped bool `json:"stopped,omitempty"`
+	// Skipped are the steps of the whole run that were left out because loss or gradient was not finite.
+	Skipped []int `json:"skipped_steps,omitempty"`
 	// Losses of every step, the whole run where it was resumed.
 	Losses []float64 `json:"-"`
 }

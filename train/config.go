@@ -75,6 +75,18 @@ type Config struct {
 	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
 	// the run, skip leaves the step out.
 	OnNonFinite string `mapstructure:"on_nonfinite" yaml:"on_nonfinite"`
+	// MaxSkippedSteps is how many steps in a row on_nonfinite: skip may leave out; one more saves the state before it and
+	// ends the run. 0 sets no limit.
+	MaxSkippedSteps int `mapstructure:"max_skipped_steps" yaml:"max_skipped_steps"`
+
+	// OnOOM is what becomes of a run that does not fit in memory as configured, before its first step: stop refuses it and
+	// says what would fit; shrink takes smaller batches with more accumulation, and more gradient checkpointing, which
+	// leaves the rows of a step and its loss as they are, to rounding. Later a run takes no memory.
+	OnOOM string `mapstructure:"on_oom" yaml:"on_oom"`
+
+	// DeviceTimeout is the seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit
+	// code 1. A step with all its micro-batches is one answer. 0 waits for ever.
+	DeviceTimeout int `mapstructure:"device_timeout" yaml:"device_timeout"`
 
 	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
@@ -123,7 +135,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", LoggingSteps: 1, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, LoggingSteps: 1, ReportTo: []string{},
 	}
 }
 
@@ -152,6 +164,8 @@ func (c Config) Validate() []error {
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)
 	atLeast("grad_norm_steps", c.GradNormSteps, 0)
+	atLeast("max_skipped_steps", c.MaxSkippedSteps, 0)
+	atLeast("device_timeout", c.DeviceTimeout, 0)
 	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
 		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}
@@ -181,6 +195,9 @@ func (c Config) Validate() []error {
 	}
 	if c.OnNonFinite != "stop" && c.OnNonFinite != "skip" {
 		bad("on_nonfinite: %q is not one of stop, skip", c.OnNonFinite)
+	}
+	if c.OnOOM != oomStop && c.OnOOM != oomShrink {
+		bad("on_oom: %q is not one of stop, shrink", c.OnOOM)
 	}
 	if !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0) {
 		bad("learning_rate: %v must be a positive number", c.LearningRate)

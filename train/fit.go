@@ -42,42 +42,52 @@ func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 	return all
 }
 
-// fit plans the step in the first allowed layout that fits the memory the run may hold.
-func (p *prepared) fit(z shapes) error {
+// fit plans the step in the first allowed layout that fits the memory the run may hold. Where none does, on_oom says
+// what then. It returns the micro-batches that fit.
+func (p *prepared) fit(z shapes) (shapes, error) {
 	limit, known, err := p.mayHold()
 	if err != nil {
-		return err
+		return z, err
 	}
 	p.limit = -1
 	if known {
 		p.limit = max(limit, 0) // less than nothing is free where the driver's own share is
 	}
+	if err := p.take(Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), p.limit, z); err != nil || p.found.Fits {
+		return z, err
+	}
+	if p.spec.Training.OnOOM != oomShrink || limit <= 0 {
+		return z, p.refuse(limit, z)
+	}
+	whole := p.found
+	if z, err = p.shrink(p.limit); err != nil {
+		return z, err
+	}
+	if !p.found.Fits {
+		return z, p.refuse(limit, z)
+	}
+	p.tellShrunk(fmt.Sprintf("the run does not fit as configured: with %v the plan holds %s, %s may be held",
+		whole.Layout, session.FormatBytes(whole.Need.Total()), session.FormatBytes(limit)))
+	return z, nil
+}
+
+// search looks among layouts for the first that fits into limit bytes; below 0 the first.
+func (p *prepared) search(layouts []session.Layout, limit int64, z shapes) (session.Search[steps], error) {
 	net, _, err := p.Net.Declared()
 	if err != nil {
-		return err
+		return session.Search[steps]{}, err
 	}
-	search := session.Search[steps]{
-		Layouts: Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), Limit: p.limit,
+	return session.Search[steps]{
+		Layouts: layouts, Limit: limit,
 		Try:    func(l session.Layout) (session.Planned[steps], error) { return p.planIn(l, z) },
 		Layers: p.Base.Config.NumLayers, Linears: net.Quantised(),
 		LossRows: min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens)), Overlaps: p.On.Capabilities().Overlap,
-	}
-	if p.found, err = search.Run(); err != nil {
-		return err
-	}
-	if !p.found.Fits {
-		return p.refuse(limit, z)
-	}
-	if err := p.leaveForGraphs(search); err != nil {
-		return err
-	}
-	p.Net.Layout = p.found.Layout
-	return nil
+	}, nil
 }
 
 // chooseBudgets chooses at most so many token budgets.
 func (p *prepared) chooseBudgets(most int) {
-	p.loader.ChooseBudgets(p.total*p.spec.Training.GradientAccumulationSteps, most)
+	p.loader.ChooseBudgets(p.total*p.accumulate(), most)
 }
 
 // morePadding is how much more padding is as bad as a leaner layout.
@@ -205,11 +215,11 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	}
 	c := p.spec.Training
 	lean := p.found.Layout
+	auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows}
+	if !p.On.Capabilities().SeparateHost {
+		auto.Recompute = graph.RecomputeLayers
+	}
 	if c.GradientCheckpointing != "auto" || lean.Dequantised {
-		auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows}
-		if !p.On.Capabilities().SeparateHost {
-			auto.Recompute = graph.RecomputeLayers
-		}
 		if ok, err := fits(auto, z); ok || err != nil {
 			keys := "training.gradient_checkpointing: auto"
 			if lean.Dequantised {
@@ -219,14 +229,26 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 		}
 	}
 	B, T := p.loader.Shape().Sequences, p.loader.Shape().T
-	for rows := B / 2; rows >= 1; rows /= 2 {
-		fewer, err := p.withRows(rows)
-		if err != nil {
-			return "", err
+	for _, l := range []struct {
+		layout session.Layout
+		with   string
+	}{{lean, ""}, {auto, " with training.gradient_checkpointing: auto"}} {
+		for rows := B / 2; rows >= 1; rows /= 2 {
+			fewer, err := p.withRows(rows)
+			if err != nil {
+				return "", err
+			}
+			if ok, err := fits(l.layout, fewer); ok || err != nil {
+				hint := fmt.Sprintf("training.batch_size: %d%s would fit, in %s (with gradient_accumulation_steps: %d for about the same step)",
+					rows, l.with, session.FormatBytes(need.Total()), (c.GradientAccumulationSteps*B+rows-1)/rows)
+				if c.OnOOM != oomShrink {
+					hint += "; training.on_oom: shrink does so by itself"
+				}
+				return hint, err
+			}
 		}
-		if ok, err := fits(lean, fewer); ok || err != nil {
-			return fmt.Sprintf("training.batch_size: %d would fit, in %s (with gradient_accumulation_steps: %d for about the same step)",
-				rows, session.FormatBytes(need.Total()), (c.GradientAccumulationSteps*B+rows-1)/rows), err
+		if c.GradientCheckpointing == "auto" {
+			break
 		}
 	}
 	for length := T / 2; p.trains(length); length /= 2 {

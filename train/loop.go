@@ -36,7 +36,10 @@ func (r *running) loop(ctx context.Context) error {
 			return err
 		}
 		if r.pending != nil {
-			if err := r.finishStep(ctx); err != nil {
+			r.ahead = next
+			err := r.finishStep(ctx)
+			r.ahead = nil
+			if err != nil {
 				return err
 			}
 			if r.interrupted() {
@@ -65,12 +68,15 @@ func (r *running) finishStep(ctx context.Context) error {
 	w := r.pending
 	r.pending = nil
 	numbers, err := r.pipeline.Numbers()
+	if err == nil {
+		err = r.at.check()
+	}
 	if err != nil {
 		return err
 	}
 	updates := r.recorder.progress.Optimizer
 	if err = r.recorder.record(w, numbers); errors.Is(err, ErrNotFinite) {
-		err = r.notFinite(ctx, w, err)
+		err = r.notFinite(ctx, w, numbers, err)
 	}
 	if err == nil && r.recorder.progress.Optimizer > updates {
 		err = r.zeroGradient(r.watch.look())

@@ -37,7 +37,9 @@ type Manifest struct {
 	Plan      string         `json:"plan_sha256,omitempty"`      // over the calls of every program, with their places in memory
 	Software  graph.Software `json:"software"`
 	Steps     int            `json:"steps"`
-	Evidence  []Evidence     `json:"evidence,omitempty"` // ascending
+	Skipped   []int          `json:"skipped_steps,omitempty"` // left out because loss or gradient was not finite
+	Plans     []PartPlan     `json:"plans,omitempty"`         // of the run's parts, in their order
+	Evidence  []Evidence     `json:"evidence,omitempty"`      // ascending
 }
 
 // NewManifest fills in what the program and its configuration decide.

@@ -45,6 +45,7 @@ var meanings = []meant{
 	{"training.max_grad_norm", false, func(p *prepared) any { return p.spec.Training.MaxGradNorm }},
 	{"training.loss_scale_interval", false, func(p *prepared) any { return p.spec.Training.LossScaleInterval }},
 	{"training.on_nonfinite", false, func(p *prepared) any { return p.spec.Training.OnNonFinite }},
+	{"training.max_skipped_steps", false, func(p *prepared) any { return p.spec.Training.MaxSkippedSteps }},
 	{"training.precision", false, func(p *prepared) any { return p.On.Precision() }},
 	{"steps", false, func(p *prepared) any { return p.total }}, // of training.max_steps or training.epochs
 }

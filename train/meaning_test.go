@@ -60,6 +60,8 @@ var otherwise = map[string]string{
 	"training.logging_steps":          "changes no number of a step",
 	"training.grad_norm_steps":        "changes no number of a step",
 	"training.allow_zero_gradients":   "changes no number",
+	"training.on_oom":                 "changes no number",
+	"training.device_timeout":         "changes no number",
 	"training.report_to":              "changes no number",
 	"training.resume":                 "changes no number",
 	"expect.loss_decrease":            "changes no number",

@@ -31,6 +31,7 @@ type StepMetrics struct {
 	TokensTrainable int64   `json:"tokens/trainable"`
 	MemoryGiB       float64 `json:"memory/max_allocated (GiB)"`
 	*LossScaling            // nil = none
+	*SkippedSteps           // nil = none
 }
 
 // LossScaling is the loss scale after a step, and the steps so far whose gradient overflowed.
@@ -44,6 +45,18 @@ func scalingMetrics(scale float64, skipped int) *LossScaling {
 		return nil
 	}
 	return &LossScaling{scale, skipped}
+}
+
+// SkippedSteps counts the steps so far that training.on_nonfinite: skip left out.
+type SkippedSteps struct {
+	Count int `json:"nonfinite_steps"`
+}
+
+func skippedMetrics(n int) *SkippedSteps {
+	if n == 0 {
+		return nil
+	}
+	return &SkippedSteps{n}
 }
 
 // EvalMetrics is a line about the validation rows.

@@ -25,6 +25,8 @@ type prepared struct {
 	total  int             // optimizer steps
 	limit  int64           // bytes that the run may hold; -1 = not known
 	found  session.Found[steps]
+	at     *whereabouts // nil = nobody watches
+	pieces int          // that each batch is dealt in
 }
 
 // steps are the plans of a run, which share its memory.
@@ -67,10 +69,16 @@ func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
 
 // prepareOn does it on a machine, which it closes if it fails.
 func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
+	return prepareAt(ctx, s, env, on, nil)
+}
+
+// prepareAt notes how far it is.
+func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *whereabouts) (*prepared, error) {
 	p, err := openOn(ctx, s, env, on)
 	if err != nil {
 		return nil, err
 	}
+	p.at = at
 	return p.planned(ctx)
 }
 
@@ -88,7 +96,7 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	if err != nil {
 		return nil, err
 	}
-	return &prepared{Session: opened, spec: s, env: env}, nil
+	return &prepared{Session: opened, spec: s, env: env, pieces: 1}, nil
 }
 
 // planned reads the data and plans. Where that fails, it closes.
@@ -108,29 +116,30 @@ func (p *prepared) Close() error {
 }
 
 func (p *prepared) plan(ctx context.Context) error {
+	p.at.enter(phaseData)
 	if err := p.readData(ctx); err != nil {
 		return err
 	}
+	p.at.enter(phasePlan)
 	var err error
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
 	}
-	p.chooseBudgets(dataset.MaxBudgets)
-	if err := p.loadValidation(p.spec.Training.BatchSize); err != nil {
+	z, err := p.split(max(1, p.env.pieces))
+	if err != nil {
 		return err
 	}
-	z := shapesOf(p.loader, p.val)
 	if n := z.train.MaxLen; n > p.Base.Config.MaxPositions {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, p.Base.Config.MaxPositions)
 	}
-	if err := p.fit(z); err != nil {
+	if z, err = p.fit(z); err != nil {
 		return err
 	}
 	if err := p.planSmaller(z); err != nil {
 		return err
 	}
 	p.report.Batches = p.loader.Report()
-	return nil
+	return ctx.Err()
 }
 
 // shapesOf are the largest micro-batches of training, and of validation where val is not nil.

@@ -152,7 +152,7 @@ func hashRow(h hash.Hash, r RecipeRow) {
 var uncompared = []string{
 	"seed", "steps", // the rows of each step are compared
 	"training.precision", "training.loss_scale_interval", // how it rounds
-	"training.on_nonfinite", // a run without such a step is the same
+	"training.on_nonfinite", "training.max_skipped_steps", // a run without such a step is the same
 }
 
 // comparable is what decides the numbers of a run but for its rows, its base, its seed, and how it rounds. What is

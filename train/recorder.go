@@ -16,6 +16,7 @@ var ErrNotFinite = errors.New("loss or gradient is not finite")
 
 // recorder counts the steps of a run, keeps what a checkpoint says of them, and tells the observers.
 type recorder struct {
+	at        *whereabouts
 	config    Config
 	total     int
 	logf      func(format string, args ...any)
@@ -48,10 +49,29 @@ type cursor struct {
 	Evidence   []Evidence `json:"evidence,omitempty"`
 	EvalBefore *float64   `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
 	EvalLoss   *float64   `json:"eval_loss,omitempty"`        // the newest behind a step
+	// Skipped are the steps that were left out because loss or gradient was not finite, ascending.
+	Skipped []int `json:"skipped_steps,omitempty"`
+	// Plans are how the parts of the run were laid out, each that differs from the one before.
+	Plans []PartPlan `json:"plans,omitempty"`
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
 	Run map[string]string `json:"run,omitempty"`
+}
+
+// uses notes how the steps from here on are laid out.
+func (r *recorder) uses(p PartPlan) {
+	plans := r.progress.Plans
+	if n := len(plans); n > 0 {
+		last := plans[n-1]
+		if last.FirstStep = p.FirstStep; last == p {
+			return
+		}
+		if plans[n-1].FirstStep == p.FirstStep { // no step was made by it
+			plans = plans[:n-1]
+		}
+	}
+	r.progress.Plans = append(plans, p)
 }
 
 // step is the last finished one.
@@ -107,8 +127,19 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 
 // skip counts a step that is not finite and was left out.
 func (r *recorder) skip(w *pendingWindow) {
+	r.progress.Skipped = append(r.progress.Skipped, w.Number)
+	r.result.Skipped = r.progress.Skipped
 	r.count(w)
 	r.noteEvidence(w)
+}
+
+// skippedBefore counts the steps right before one that were left out, one behind the other.
+func (r *recorder) skippedBefore(step int) int {
+	skipped, n := r.progress.Skipped, 0
+	for n < len(skipped) && skipped[len(skipped)-1-n] == step-1-n {
+		n++
+	}
+	return n
 }
 
 // count notes a step's number and tokens.
@@ -121,6 +152,7 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 	r.state.GlobalStep, r.state.Epoch = w.Number, w.epoch
 	r.state.TokensSeen += tokens
 	r.result.Steps = w.Number
+	r.at.stepDone(w.Number, r.total, time.Now())
 	return tokens
 }
 
@@ -132,7 +164,7 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond, DataMs: r.data.line(),
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
-		LossScaling: scalingMetrics(s.LossScale, s.Skipped),
+		LossScaling: scalingMetrics(s.LossScale, s.Skipped), SkippedSteps: skippedMetrics(len(p.Skipped)),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/jsonerr"
@@ -171,6 +172,8 @@ func (s *saver) restore(path string) error {
 		return fmt.Errorf("resume from %s: %w", path, err)
 	}
 	s.saved, s.recorder.result.Checkpoint = state.GlobalStep, path
+	s.at.saved(path)
+	s.at.stepDone(state.GlobalStep, s.total, time.Now())
 	s.env.Logf("resumed from %s after step %d", path, state.GlobalStep)
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,9 +21,48 @@ import (
 // ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
 const ConfigFile = "config.yaml"
 
-// Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted.
+// Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted. A run whose device
+// hangs goes on waiting after Start has returned ErrDeviceHangs: the process should end then.
 func Start(ctx context.Context, s Spec, env Env) (Result, error) {
-	p, err := prepare(ctx, s, env)
+	return startAt(ctx, s, env, openMachine(s, env))
+}
+
+// startAt trains on a goroutine of its own: no driver's call that never returns can keep the caller.
+func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type ending struct {
+		result Result
+		err    error
+	}
+	at := &whereabouts{cancel: cancel, seen: env.phases, interrupted: env.Interrupted}
+	hung, ended := make(chan error, 1), make(chan ending, 1)
+	defer at.stopEarly()()
+	go func() {
+		e := ending{err: errors.New("an observer ended the run's goroutine")}
+		defer func() { ended <- e }()
+		e.result, e.err = run(ctx, s, env, open, at, hung)
+	}()
+	var e ending
+	select {
+	case err := <-hung:
+		return at.giveUp(), err
+	case e = <-ended:
+	}
+	if doing := at.endedIn(); doing != "" && errors.Is(e.err, context.Canceled) {
+		e.err = &Stopped{string(doing)}
+	}
+	return e.result, e.err
+}
+
+func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hung chan<- error) (Result, error) {
+	at.enter(phaseOpen)
+	on, err := open()
+	if err != nil {
+		return Result{}, err
+	}
+	defer at.watch(on, s.Training, env, hung)()
+	p, err := prepareAt(ctx, s, env, on, at)
 	if err != nil {
 		return Result{}, err
 	}
@@ -37,12 +75,26 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
+	p.at.holds(lock)
 	defer func() {
+		if p.at.check() != nil { // the watchdog has released it
+			return
+		}
+		p.at.holds(nil)
 		if rerr := lock.Release(); err == nil {
 			err = rerr
 		}
 	}()
+	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	r, err := p.start(ctx)
+	for try := 0; errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost) && try < shrinkTries; try++ {
+		if err = p.deviceRefused(err); err == nil {
+			r, err = p.start(ctx)
+		}
+	}
+	if errors.Is(err, graph.ErrOutOfMemory) {
+		err = fmt.Errorf("%w: %s refused %d plans, each smaller than the one before: %w", session.ErrDoesNotFit, p.On.Name(), shrinkTries+1, err)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -62,6 +114,7 @@ type running struct {
 	evaluator *infer.Evaluator // nil = no validation rows
 	recorder  *recorder
 	pending   *pendingWindow // queued, its numbers not read yet; nil = none
+	ahead     *pendingWindow // its gradients are queued behind pending; nil = none
 	schedule  func(step int) float64
 	async     bool // work goes on after it is queued
 	result    *Result
@@ -80,14 +133,14 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	p.env.Logf("%s", p.planReport())
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
-	r.recorder = &recorder{config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
+	r.recorder = &recorder{at: p.at, config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result
 	if err := r.openReference(); err != nil {
 		return nil, err
 	}
+	p.at.enter(phaseLoad)
 	if r.memory, err = p.Hold(ctx, p.found.Step.programs()...); err != nil {
 		return nil, err
 	}
@@ -96,6 +149,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 			err = errors.Join(err, r.memory.Close())
 		}
 	}()
+	p.at.enter(phaseCapture)
 	if err := r.bind(); err != nil {
 		return nil, err
 	}
@@ -103,6 +157,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, recorder: r.recorder, saved: -1}
+	p.at.enter(phaseResume)
 	if from != "" {
 		err = r.saver.restore(from)
 	} else {
@@ -113,13 +168,17 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	}
 	r.watch = watchGradients(r.memory, r.step.Trained, r.recorder.progress.Optimizer)
 	debug.FreeOSMemory() // what the adapter was made from or read as
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p.at.enter(phaseSteps) // from here on there is a run to save
 	return r, r.announce()
 }
 
 // bind makes step and evaluation ready.
 func (r *running) bind() error {
 	var err error
-	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.spec.Training.GradientAccumulationSteps, r.spec.Seed); err != nil {
+	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.accumulate(), r.spec.Seed); err != nil {
 		return err
 	}
 	if eval := r.found.Step.eval; eval != nil {
@@ -141,6 +200,8 @@ func (r *running) announce() error {
 	step, held := r.recorder.step(), r.memory.Bytes().Total()
 	r.result.MaxSteps, r.result.Resumed, r.result.Steps, r.result.HeldBytes, r.result.Losses = r.total, step, step, held, r.recorder.progress.Losses
 	r.result.EvalBefore = r.recorder.progress.EvalBefore
+	r.result.Skipped = r.recorder.progress.Skipped
+	r.recorder.uses(r.partPlan(step + 1))
 	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held}
 	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
 		return err
@@ -163,6 +224,8 @@ func (r *running) announce() error {
 // evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
 func (r *running) evaluate(ctx context.Context) (best bool, err error) {
 	defer graph.StartRange("evaluation").End()
+	r.at.enter(phaseEval)
+	defer r.at.enter(phaseSteps)
 	r.recorder.progress.OwesEval = true
 	began, step := time.Now(), r.recorder.step()
 	of := r.val.Batches(0)
@@ -199,6 +262,7 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
 	r.recorder.sum()
+	r.at.enter(phaseFinish)
 	if res := r.result; res.StepMs != nil && res.DataMs != nil {
 		if slow := slowData(*res.DataMs, res.StepMs.Median, len(r.recorder.data.ms), r.async, r.data.Streaming()); slow != "" {
 			r.env.Logf("%s", slow)
@@ -271,6 +335,10 @@ func (r *running) openReference() (err error) {
 // end gives the memory back and tells the observers how the run ended.
 func (r *running) end(err error) error {
 	r.recorder.sum()
+	if gone := r.at.check(); gone != nil {
+		return gone
+	}
+	r.at.enter(phaseEnd)
 	end := EndInfo{Err: err}
 	if r.result.AdapterDir != "" {
 		end.Logged = r.recorder.endLine()
@@ -295,36 +363,4 @@ func (r *running) explain(err error) error {
 		next += "; trainer selfcheck tries every kernel on this device"
 	}
 	return fmt.Errorf("after step %d of %d: %w; %s", r.recorder.step(), r.total, err, next)
-}
-
-// notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
-// on_nonfinite: skip it is left out, else the state before it is saved and the error says where it happened.
-func (r *running) notFinite(ctx context.Context, w *pendingWindow, err error) error {
-	if !r.baseFinite {
-		if found := r.Base.CheckFinite(ctx); found != nil { // neither data nor step is to blame
-			return fmt.Errorf("%w; %w", err, found)
-		}
-		r.baseFinite = true
-	}
-	if r.spec.Training.OnNonFinite == "skip" {
-		r.env.Logf("%v; the step is left out (training.on_nonfinite: skip)", err)
-		r.recorder.skip(w)
-		return nil
-	}
-	var rows []string
-	for _, b := range w.Batches {
-		rows = append(rows, b.Where()...)
-	}
-	precision := ""
-	if r.On.Precision().Scaled() {
-		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
-	}
-	err = fmt.Errorf("%w; rows %s. Look at these rows (trainer inspect data); if they are fine, lower training.learning_rate or training.max_grad_norm%s",
-		err, strings.Join(rows, " "), precision)
-	if serr := r.saver.save(w.before); serr != nil {
-		return errors.Join(err, serr)
-	}
-	lower := strconv.FormatFloat(r.spec.Training.LearningRate/10, 'g', 3, 64)
-	return fmt.Errorf("%w. The state before the step is in %s; to get past it: resume with --resume auto --set training.learning_rate=%s, "+
-		"or with --set training.on_nonfinite=skip, which leaves such steps out", err, r.result.Checkpoint, lower)
 }

@@ -36,9 +36,14 @@ func (s *saver) save(data dataset.State) error {
 		return nil
 	}
 	defer graph.StartRange("checkpoint").End()
+	s.at.enter(phaseSave)
+	defer s.at.enter(phaseSteps)
 	files, err := s.checkpointFiles(data)
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)
+	}
+	if err := s.at.check(); err != nil {
+		return err
 	}
 	debug.FreeOSMemory() // the adapter's garbage: the process stays near its plan
 	err = checkpoint.Save(s.spec.OutputDir, step, files, checkpoint.Stream{Name: optimizerFile, Write: s.writeOptimizer})
@@ -49,6 +54,7 @@ func (s *saver) save(data dataset.State) error {
 	}
 	s.saved = step
 	s.recorder.result.Checkpoint = filepath.Join(s.spec.OutputDir, checkpoint.Name(step))
+	s.at.saved(s.recorder.result.Checkpoint)
 	if err := checkpoint.Prune(s.spec.OutputDir, s.spec.Training.SaveTotalLimit, s.recorder.state.BestModelCheckpoint); err != nil {
 		return err
 	}
@@ -132,6 +138,8 @@ func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
 	m.SetLosses(r.recorder.progress.Losses)
+	m.Plans = r.recorder.progress.Plans
+	m.Skipped = r.recorder.progress.Skipped
 	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
 	m.Software, m.Evidence = r.On.Software(), r.recorder.progress.Evidence
 	plans := sha256.New()

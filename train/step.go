@@ -28,6 +28,9 @@ var Segments = []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate}
 // nameScaling is the state of loss scaling, where the precision needs it; kernel.LossScale says what it holds.
 const nameScaling = "loss scaling"
 
+// gradientOf is the name of a trained tensor's gradient.
+func gradientOf(param string) string { return "gradient of " + param }
+
 // overlapCalls is for how many calls freed memory is kept unused where calls may run side by side. On one H200, Llama
 // shapes of 135M and 1.1B at 512 tokens, more is no faster.
 const overlapCalls = 6

@@ -56,6 +56,12 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 		return Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
+	if len(was.Plans) > 0 {
+		env.pieces = was.Plans[0].Pieces
+	}
+	if len(was.Plans) > 1 && was.Plans[1].Pieces != was.Plans[0].Pieces { // other micro-batches from there on
+		steps = min(steps, was.Plans[1].FirstStep-1)
+	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Training.GradNormSteps, s.Expect = "", 0, 0, nil, 0, Expect{}
 	s.Training.EvalOnStart = false
 	p, err := prepare(ctx, s, env)
@@ -124,7 +130,7 @@ func (m Manifest) changes(now Manifest) []Change {
 			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
 			name = prefix + name
 			x, y := a.Field(i), b.Field(i)
-			if name == "steps" || name == "losses_sha256" || name == "evidence" || x.Kind() != reflect.Bool && x.IsZero() {
+			if name == "steps" || name == "losses_sha256" || name == "evidence" || name == "skipped_steps" || name == "plans" || x.Kind() != reflect.Bool && x.IsZero() {
 				continue
 			}
 			if x.Kind() == reflect.Struct {

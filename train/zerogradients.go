@@ -69,9 +69,6 @@ func (w *gradientWatch) look() error {
 	return fmt.Errorf("%w: %s", ErrZeroGradient, missingText(missing))
 }
 
-// gradientOf is the state that sums up a trained tensor's gradient.
-func gradientOf(param string) string { return "gradient of " + param }
-
 func allZero(x kernel.Tensor) bool {
 	if x.DType == kernel.F64 {
 		return !slices.ContainsFunc(x.F64(), func(v float64) bool { return v != 0 })

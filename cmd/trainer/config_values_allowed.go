@@ -42,6 +42,7 @@ var choices = map[string][]any{
 	"training.objective":    anyOf(sortedNames(objective.Objectives)),
 	"training.report_to":    anyOf(sortedNames(train.Observers)),
 	"training.on_nonfinite": {"stop", "skip"},
+	"training.on_oom":       {"stop", "shrink"},
 	"training.lr_scheduler": anyOf(sortedNames(train.Schedules)),
 	"training.precision":    {"auto", "bf16", "fp16", "tf32", "fp32"},
 
@@ -107,6 +108,8 @@ var limits = map[string]interval{
 	"training.max_grad_norm":               zeroOrMore,
 	"training.loss_scale":                  {low: 1, high: math.MaxFloat32},
 	"training.loss_scale_interval":         oneOrMore,
+	"training.max_skipped_steps":           zeroOrMore,
+	"training.device_timeout":              zeroOrMore,
 	"training.eval_steps":                  zeroOrMore,
 	"training.save_steps":                  zeroOrMore,
 	"training.save_total_limit":            zeroOrMore,

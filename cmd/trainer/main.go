@@ -46,6 +46,9 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
 		c.say("trainer: %s", err)
 	}
+	if o, ok := c.err.(*outlet); ok {
+		o.flush(outletWait)
+	}
 	return exitCode(err)
 }
 

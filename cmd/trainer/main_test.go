@@ -290,12 +290,18 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("it ended without %q", text)
 	}
 	until("plan: ")
+	for try := 0; try < 20000; try++ { // the steps begin when there are metrics
+		if there, _ := filepath.Glob(filepath.Join(dir, "runs/*/metrics.jsonl")); len(there) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	for i, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGTERM} {
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			until("hangup: finishing the step and saving it; once more stops at once")
+			until("hangup: stopping; a step that has begun is finished and saved first; once more stops at once")
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -127,6 +127,9 @@ func isTerminal(w io.Writer) bool {
 	if s, ok := w.(*sink); ok {
 		w = s.w
 	}
+	if o, ok := w.(*outlet); ok {
+		w = o.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

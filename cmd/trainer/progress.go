@@ -50,6 +50,9 @@ func newProgress(w io.Writer, every int) *progress {
 
 // columns is a terminal's width, 80 where it does not say.
 func columns(w io.Writer) int {
+	if o, ok := w.(*outlet); ok {
+		w = o.w
+	}
 	if f, ok := w.(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n

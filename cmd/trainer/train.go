@@ -59,6 +59,9 @@ or SIGTERM stops at once.`,
 }
 
 func runTrain(ctx context.Context, c *console, o *trainOptions) error {
+	messages := newOutlet(c.err)
+	c.err = messages
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
 	}
@@ -78,8 +81,10 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 		}
 	}
 	env := train.Env{Env: environment(c, o.workers)}
-	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
-		return err
+	var stopped stopSignal
+	env.Interrupted = stopped.watch(func(line string) { c.say("%s", line) })
+	if err := stopped.unless(ctx, func(ctx context.Context) error { return checkModel(ctx, config.Spec.BaseModel, env.Env) }); err != nil {
+		return stopped.exit(err)
 	}
 	if _, err := train.OpenReference(config.Spec.Expect.Reference, env.Env); err != nil {
 		return usage(err)
@@ -93,12 +98,12 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	} else {
 		env.Reading = nil
 	}
-	var stopped stopSignal
-	env.Interrupted = stopped.watch(env.Log)
+	stopped.sayBy(env.Log)
 	result, err := train.Start(ctx, config.Spec, env)
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
-		return err
+		return stopped.exit(err)
 	}
+	messages.flush(outletWait)
 	var written error
 	if o.json {
 		written = writeJSON(c.out, result)
@@ -195,7 +200,41 @@ func printResult(c *console, r train.Result) {
 }
 
 // stopSignal remembers which signal asked for the stop.
-type stopSignal struct{ number atomic.Int32 }
+type stopSignal struct {
+	number atomic.Int32
+	stop   chan struct{}
+	say    atomic.Pointer[func(line string)]
+}
+
+// sayBy sets what tells the user of a signal.
+func (s *stopSignal) sayBy(say func(line string)) { s.say.Store(&say) }
+
+// unless does work that a signal ends.
+func (s *stopSignal) unless(ctx context.Context, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-s.stop:
+			cancel()
+		case <-done:
+		}
+	}()
+	return work(ctx)
+}
+
+// exit gives the error of a run that a signal ended before its first step the signal's exit code.
+func (s *stopSignal) exit(err error) error {
+	if s.number.Load() == 0 || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if !errors.As(err, new(*train.Stopped)) {
+		err = &train.Stopped{Doing: "looking for the model"}
+	}
+	return &exitError{code: s.exitCode(), err: err}
+}
 
 // watch returns a channel that closes with the first SIGINT, SIGTERM or SIGHUP. Another one ends the process, but for
 // SIGHUP: a closed terminal sends it twice, itself and by its shell. Under nohup SIGHUP stays ignored.
@@ -205,12 +244,13 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	stop := make(chan struct{})
+	s.stop = make(chan struct{})
+	s.sayBy(say)
 	go func() {
 		first := <-signals
 		s.set(first)
-		close(stop)
-		say(fmt.Sprintf("%v: finishing the step and saving it; once more stops at once", first))
+		close(s.stop)
+		(*s.say.Load())(fmt.Sprintf("%v: stopping; a step that has begun is finished and saved first; once more stops at once", first))
 		for next := range signals {
 			if next != syscall.SIGHUP {
 				s.set(next)
@@ -218,7 +258,7 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 			}
 		}
 	}()
-	return stop
+	return s.stop
 }
 
 func (s *stopSignal) set(sig os.Signal) {

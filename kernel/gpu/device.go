@@ -121,6 +121,7 @@ func Open(i int) (*Device, error) {
 	if err := CheckDriver(p.Driver, p.SM()); err != nil {
 		return nil, fmt.Errorf("device %d (%s): %w", i, p.Name, err)
 	}
+	defer came(waitFor("open the device"))
 	d := &Device{Properties: p}
 	if d.dev, err = cu.GetDevice(i); err != nil {
 		return nil, wrap(fmt.Sprintf("open device %d", i), "cuDeviceGet", err)
@@ -140,6 +141,7 @@ func (d *Device) Use() error {
 
 // Synchronize waits for everything on the device.
 func (d *Device) Synchronize() error {
+	defer came(waitFor("wait for the device"))
 	return wrap(fmt.Sprintf("wait for device %d", d.Index), "cuCtxSynchronize", cu.Synchronize())
 }
 
@@ -151,6 +153,7 @@ func (d *Device) Free() (free, total int64, err error) {
 
 // Close gives the primary context back; memory and modules on it are gone when nobody else holds it.
 func (d *Device) Close() error {
+	defer came(waitFor("close the device"))
 	return wrap(fmt.Sprintf("close device %d", d.Index), "cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx())
 }
 

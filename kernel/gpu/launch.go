@@ -240,6 +240,7 @@ func Capture(s *Stream, work func() error) (*Graph, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capture of %d kernels (last %s): %w", len(g.Kernels), last(g.Kernels), err)
 	}
+	defer came(waitFor("make a graph of the step"))
 	if err := check(fmt.Sprintf("graph of %d kernels", len(g.Kernels)), "cuGraphInstantiate", C.cuGraphInstantiate(&g.exec, g.graph, 0)); err != nil {
 		g.Close()
 		return nil, err
@@ -263,6 +264,7 @@ func (g *Graph) Nodes() (int, error) {
 
 // Replay queues the whole graph.
 func (g *Graph) Replay(s *Stream) error {
+	defer came(waitFor("queue the step"))
 	if r := C.cuGraphLaunch(g.exec, s.c()); r != 0 {
 		return check(fmt.Sprintf("replay a graph of %d kernels", len(g.Kernels)), "cuGraphLaunch", r)
 	}

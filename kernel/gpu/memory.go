@@ -30,6 +30,7 @@ func (d *Device) NewArena(name string, bytes int64) (*Arena, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("arena %s: %d bytes", name, bytes)
 	}
+	defer came(waitFor("allocate memory of the device"))
 	p, err := cu.MemAlloc(bytes)
 	if err != nil {
 		free, total, _ := d.Free()
@@ -51,6 +52,7 @@ func (a *Arena) Free() error {
 	if a == nil || a.Base == 0 {
 		return nil
 	}
+	defer came(waitFor("free memory of the device"))
 	err := wrap("free arena "+a.Name, "cuMemFree", cu.MemFree(cu.DevicePtr(a.Base)))
 	a.Base = 0
 	return err
@@ -64,6 +66,7 @@ type Pinned struct {
 
 // NewPinned allocates n bytes of page-locked host memory.
 func (d *Device) NewPinned(n int) (*Pinned, error) {
+	defer came(waitFor("pin host memory"))
 	var p unsafe.Pointer
 	if err := check(fmt.Sprintf("pin %d bytes of host memory", n), "cuMemHostAlloc", C.cuMemHostAlloc(&p, C.size_t(n), C.CU_MEMHOSTALLOC_PORTABLE)); err != nil {
 		return nil, err
@@ -76,6 +79,7 @@ func (p *Pinned) Free() error {
 	if p == nil || p.p == nil {
 		return nil
 	}
+	defer came(waitFor("free pinned host memory"))
 	err := check("free pinned memory", "cuMemFreeHost", C.cuMemFreeHost(p.p))
 	p.p, p.Bytes = nil, nil
 	return err
@@ -92,6 +96,7 @@ func Upload[T any](dst Ptr, src []T) error {
 	if len(src) == 0 {
 		return nil
 	}
+	defer came(waitFor("copy to the device"))
 	n := int64(len(src)) * int64(unsafe.Sizeof(src[0]))
 	if err := cu.MemcpyHtoD(cu.DevicePtr(dst), unsafe.Pointer(&src[0]), n); err != nil {
 		return wrap(fmt.Sprintf("copy %d bytes to the device", n), "cuMemcpyHtoD", err)
@@ -105,6 +110,7 @@ func Download[T any](dst []T, src Ptr) error {
 	if len(dst) == 0 {
 		return nil
 	}
+	defer came(waitFor("copy from the device"))
 	n := int64(len(dst)) * int64(unsafe.Sizeof(dst[0]))
 	return wrap(fmt.Sprintf("copy %d bytes from the device", n), "cuMemcpyDtoH", cu.MemcpyDtoH(unsafe.Pointer(&dst[0]), cu.DevicePtr(src), n))
 }

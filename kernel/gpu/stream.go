@@ -33,6 +33,7 @@ func (d *Device) NewStream() (*Stream, error) {
 
 // Synchronize waits until the stream is empty. An error here may belong to any earlier launch on it.
 func (s *Stream) Synchronize() error {
+	defer came(waitFor("wait for the stream"))
 	return wrap("wait for the stream", "cuStreamSynchronize", s.s.Synchronize())
 }
 
@@ -50,7 +51,10 @@ func (s *Stream) Wait(e *Event) error {
 }
 
 // Close destroys the stream after its work is done.
-func (s *Stream) Close() error { return wrap("close the stream", "cuStreamDestroy", s.s.Destroy()) }
+func (s *Stream) Close() error {
+	defer came(waitFor("close the stream"))
+	return wrap("close the stream", "cuStreamDestroy", s.s.Destroy())
+}
 
 // Event marks a place in a stream.
 type Event struct {
@@ -75,6 +79,7 @@ func (e *Event) Record(s *Stream) error {
 
 // Synchronize waits until the event has happened.
 func (e *Event) Synchronize() error {
+	defer came(waitFor("wait for an event"))
 	return wrap("wait for an event", "cuEventSynchronize", e.e.Synchronize())
 }
 

@@ -1,0 +1,151 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+)
+
+// notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
+// on_nonfinite: skip it is left out, else, or after too many of them in a row, the state before it is saved and the
+// error says where it happened.
+func (r *running) notFinite(ctx context.Context, w *pendingWindow, n Numbers, err error) error {
+	if !r.baseFinite {
+		if found := r.Base.CheckFinite(ctx); found != nil { // neither data nor step is to blame
+			return fmt.Errorf("%w; %w", err, found)
+		}
+		r.baseFinite = true
+	}
+	if finite(n.Loss) {
+		where, rerr := r.firstNotFinite(w)
+		if rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		err = fmt.Errorf("%w; %s", err, where)
+	}
+	err = fmt.Errorf("%w; rows %s", err, strings.Join(w.rows(), " "))
+	c := r.spec.Training
+	if c.OnNonFinite == "skip" {
+		row := r.recorder.skippedBefore(w.Number) + 1
+		if c.MaxSkippedSteps == 0 || row <= c.MaxSkippedSteps {
+			r.env.Logf("%v; the step is left out (training.on_nonfinite: skip)", err)
+			r.recorder.skip(w)
+			return nil
+		}
+		err = fmt.Errorf("%w; it is the %s step in a row, and training.max_skipped_steps lets %d be left out", err, ordinal(row), c.MaxSkippedSteps)
+	}
+	return r.stopNotFinite(w, err)
+}
+
+// ordinal writes 1 as 1st.
+func ordinal(n int) string {
+	ending := "th"
+	if tens := n / 10 % 10; tens != 1 {
+		switch n % 10 {
+		case 1:
+			ending = "st"
+		case 2:
+			ending = "nd"
+		case 3:
+			ending = "rd"
+		}
+	}
+	return strconv.Itoa(n) + ending
+}
+
+// stopNotFinite saves the state before a step that is not finite, and says how to get past it.
+func (r *running) stopNotFinite(w *pendingWindow, err error) error {
+	precision := ""
+	if r.On.Precision().Scaled() {
+		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
+	}
+	err = fmt.Errorf("%w. Look at these rows (trainer inspect data); if they are fine, lower training.learning_rate or training.max_grad_norm%s", err, precision)
+	params, serr := r.step.Trained.Snapshot(r.memory)
+	if serr != nil {
+		return errors.Join(err, serr)
+	}
+	if name := firstBadParam(params); name != "" { // an update before this step broke it
+		return fmt.Errorf("%w. The adapter itself is not finite, %s first, so no checkpoint is written%s", err, name, r.goBack())
+	}
+	if serr := r.saver.save(w.before); serr != nil {
+		return errors.Join(err, serr)
+	}
+	lower := strconv.FormatFloat(r.spec.Training.LearningRate/10, 'g', 3, 64)
+	other := "or with --set training.on_nonfinite=skip, which leaves such steps out"
+	if r.spec.Training.OnNonFinite == "skip" {
+		other = "or with a larger training.max_skipped_steps"
+	}
+	return fmt.Errorf("%w. The state before the step is in %s; to get past it: resume with --resume auto --set training.learning_rate=%s, %s",
+		err, r.result.Checkpoint, lower, other)
+}
+
+// goBack names the checkpoint to begin again from, if there is one.
+func (r *running) goBack() string {
+	if r.result.Checkpoint == "" {
+		return "; begin again with a lower training.learning_rate"
+	}
+	return fmt.Sprintf("; go back to %s with a lower training.learning_rate", r.result.Checkpoint)
+}
+
+// firstNotFinite says which tensors' gradients a step has that are not finite. The backward pass goes from the last
+// layer to the first, and what is not finite spreads on its way: the last tensor in the order of the layers is where it
+// began. Where the gradients of the next step are in memory already, both are worked out again.
+func (r *running) firstNotFinite(w *pendingWindow) (string, error) {
+	if r.ahead != nil {
+		if err := r.pipeline.Gradients(w.Window); err != nil {
+			return "", err
+		}
+	}
+	bad, first := 0, ""
+	params := r.step.Trained.Params
+	for _, p := range slices.Backward(params) {
+		name := gradientOf(p.Name)
+		if err := r.memory.Get(name); err != nil {
+			return "", err
+		}
+		x, err := r.memory.Tensor(name)
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(x.F32(), notFinite32) {
+			if bad++; first == "" {
+				first = p.Name
+			}
+		}
+	}
+	if r.ahead != nil {
+		if err := r.pipeline.Gradients(r.ahead.Window); err != nil {
+			return "", err
+		}
+	}
+	if bad == 0 {
+		return "every gradient is finite, their norm is too large for float32", nil
+	}
+	return fmt.Sprintf("the gradients of %d of %d tensors are not finite, in the backward pass that of %s first", bad, len(params), first), nil
+}
+
+// firstBadParam is the name of the first tensor that has a number which is not finite; "" = none.
+func firstBadParam(params []adapter.Param) string {
+	for _, p := range params {
+		if slices.ContainsFunc(p.Data, notFinite32) {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+func notFinite32(x float32) bool { return !finite(float64(x)) }
+
+// rows says where the rows of a step come from.
+func (w *pendingWindow) rows() []string {
+	var rows []string
+	for _, b := range w.Batches {
+		rows = append(rows, b.Where()...)
+	}
+	return rows
+}

@@ -1,0 +1,220 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/session"
+)
+
+// TestWays: what costs the least time comes first: pieces of long batches before layers that are worked out again, and
+// the other way round where micro-batches are short already.
+func TestWays(t *testing.T) {
+	modes := []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers}
+	for _, c := range []struct {
+		rows, tokens int
+		want         string
+	}{
+		{4, 8192, "1 none, 2 none, 1 selective, 4 none, 2 selective, 4 selective, 1 full, 2 full, 4 full"},
+		{4, 512, "1 none, 1 selective, 2 none, 2 selective, 1 full, 2 full, 4 none, 4 selective, 4 full"},
+		{3, 300, "1 none, 1 selective, 1 full, 3 none, 3 selective, 3 full"},
+		{1, 64, "1 none, 1 selective, 1 full"},
+	} {
+		var got []string
+		for _, w := range ways(c.rows, c.tokens, modes) {
+			got = append(got, fmt.Sprint(w.pieces, " ", w.mode))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%d rows of %d tokens: %s, want %s", c.rows, c.tokens, text, c.want)
+		}
+	}
+}
+
+// shrinking is a run in batches of four, and the bytes of a plan that is too small for it.
+func shrinking(t *testing.T, steps int) (Spec, int64) {
+	t.Helper()
+	s := testSpec(t, steps)
+	s.Training.BatchSize, s.Training.GradientCheckpointing, s.Dataset.ValSplit = 4, "none", 0.05
+	one := s
+	one.Training.BatchSize, one.Training.GradientCheckpointing = 1, "full"
+	r, err := PlanRun(context.Background(), one, twoWorkers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r.TotalBytes
+}
+
+// nearLosses compares losses step by step, to rounding.
+func nearLosses(t *testing.T, what string, got, want []float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d losses, want %d", what, len(got), len(want))
+	}
+	for i := range want {
+		golden.Near(t, fmt.Sprintf("%s, step %d: relative loss", what, i+1), got[i]/want[i], 1, 1e-6)
+	}
+}
+
+// logging is an environment that keeps what a run says.
+func logging(said *[]string) Env {
+	env := twoWorkers
+	env.Log = func(line string) { *said = append(*said, line) }
+	return env
+}
+
+// TestShrunkRunTrainsTheSame: a run that does not fit as configured takes pieces of its batches, learns the same to
+// rounding, says so, and holds what its plan says. Without on_oom: shrink it is refused.
+func TestShrunkRunTrainsTheSame(t *testing.T) {
+	s, small := shrinking(t, 4)
+	whole := mustStart(t, s, twoWorkers)
+	s.VRAM, s.OutputDir = fmt.Sprint(small), filepath.Join(t.TempDir(), "shrunk")
+	if _, err := Start(context.Background(), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) || exists(s.OutputDir, MetricsFile) {
+		t.Fatalf("without on_oom: %v", err)
+	}
+	s.Training.OnOOM = oomShrink
+	plan, err := PlanRun(context.Background(), s, twoWorkers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	shrunk := mustStart(t, s, logging(&said))
+	if shrunk.HeldBytes > small || shrunk.HeldBytes != plan.TotalBytes {
+		t.Errorf("holds %d bytes, planned %d, may hold %d", shrunk.HeldBytes, plan.TotalBytes, small)
+	}
+	nearLosses(t, "shrunk", shrunk.Losses, whole.Losses)
+	golden.Near(t, "relative evaluation", *shrunk.EvalLoss / *whole.EvalLoss, 1, 1e-6)
+	const want = "the run does not fit as configured: with gradient_checkpointing none"
+	if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "training.on_oom: shrink takes batch_size 1 with gradient_accumulation_steps 4 instead of 4 with 1, and gradient_checkpointing full: ") {
+		t.Errorf("it said\n%s", text)
+	}
+	m, err := ReadManifest(s.OutputDir)
+	if err != nil || len(m.Plans) != 1 || m.Plans[0] != (PartPlan{1, 1, 4, 4, "gradient_checkpointing full", shrunk.HeldBytes}) {
+		t.Errorf("the manifest has the plans %+v: %v", m.Plans, err)
+	}
+	verdict, err := Verify(context.Background(), s, twoWorkers, m, 2)
+	if err != nil || !verdict.Equal {
+		t.Errorf("verified: %+v, %v", verdict, err)
+	}
+	s.VRAM = "" // with memory enough the replay still takes the run's pieces
+	if verdict, err = Verify(context.Background(), s, twoWorkers, m, 2); err != nil || !verdict.Equal {
+		t.Errorf("verified in more memory: %+v, %v", verdict, err)
+	}
+}
+
+// TestShrunkRunResumes: in the same memory to the same bytes, in more or less of it to rounding; the manifest has a plan
+// for each part.
+func TestShrunkRunResumes(t *testing.T) {
+	whole, small := shrinking(t, 4)
+	whole.Training.OnOOM, whole.Training.GradientAccumulationSteps = oomShrink, 2
+	r := mustStart(t, whole, twoWorkers)
+	shrunk := whole
+	shrunk.VRAM, shrunk.OutputDir = fmt.Sprint(small), filepath.Join(t.TempDir(), "shrunk")
+	mustStart(t, shrunk, twoWorkers)
+	for _, c := range []struct {
+		name        string
+		first, then string
+		parts       int
+	}{
+		{"the same memory", shrunk.VRAM, shrunk.VRAM, 1},
+		{"more memory", shrunk.VRAM, "", 2},
+		{"less memory", "", shrunk.VRAM, 2},
+	} {
+		parts := whole
+		parts.VRAM, parts.OutputDir = c.first, filepath.Join(t.TempDir(), "parts")
+		env := twoWorkers
+		stop := stopping(2)
+		env.Observers, env.Interrupted = []Observer{stop}, stop.stop
+		if r := mustStart(t, parts, env); !r.Stopped {
+			t.Fatal("it was not stopped")
+		}
+		parts.VRAM, parts.Training.Resume = c.then, "auto"
+		got := mustStart(t, parts, twoWorkers)
+		nearLosses(t, c.name, got.Losses, r.Losses)
+		m, err := ReadManifest(parts.OutputDir)
+		if err != nil || len(m.Plans) != c.parts || c.parts == 2 && (m.Plans[1].FirstStep != 3 || m.Plans[0].Pieces+m.Plans[1].Pieces != 4) {
+			t.Errorf("%s: plans %+v, %v", c.name, m.Plans, err)
+		}
+		if c.parts == 1 && !bytes.Equal(golden.ReadFile(t, shrunk.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+			t.Errorf("%s: the resumed run trains another adapter", c.name)
+		}
+	}
+}
+
+// errNoMemory is what a device says that has not enough.
+type errNoMemory struct{}
+
+func (errNoMemory) Error() string {
+	return "arena activations of 5 bytes: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)"
+}
+func (errNoMemory) Is(target error) bool {
+	return target == graph.ErrOutOfMemory || target == graph.ErrDevice
+}
+
+// TestDeviceRefusesThePlan: a device that refuses the memory that was free when the run was planned. The error has the
+// bytes planned, free and held by others, and what would fit; with shrink the run takes a smaller plan.
+func TestDeviceRefusesThePlan(t *testing.T) {
+	s, small := shrinking(t, 2)
+	whole := mustStart(t, s, twoWorkers)
+	machine := func(refusals int, after func() (int64, int64)) *faulty {
+		m := newFaulty()
+		m.free = func() (int64, int64) { return 1 << 30, 2 << 30 }
+		m.refuse = func(n int) error {
+			m.free = after
+			if n <= refusals {
+				return errNoMemory{}
+			}
+			return nil
+		}
+		return m
+	}
+	taken := func() (int64, int64) { return small + 1, 2 << 30 } // by another process, after the plan
+	full := func() (int64, int64) { return 0, 2 << 30 }
+	pieces := func() (int64, int64) { return 1 << 30, 2 << 30 } // enough, in pieces
+	s.OutputDir = filepath.Join(t.TempDir(), "run")
+	for _, c := range []struct {
+		name  string
+		after func() (int64, int64)
+		want  []string
+	}{
+		{"taken", taken, []string{"cpu refused the memory of the plan (arena activations", ": planned ", ", free now " + session.FormatBytes(small+1) + " of 2.0 GiB, other processes and the driver hold 2.0 GiB; into ",
+			"would fit, in ", "training.batch_size: 1 with training.gradient_checkpointing: auto would fit, in ", "training.on_oom: shrink does so by itself"}},
+		{"full", full, []string{"free now 0 B of 2.0 GiB", "other programs hold its memory: wait for them"}},
+		{"in pieces", pieces, []string{"free now 1.0 GiB of 2.0 GiB", " would fit, in "}},
+	} {
+		_, err := startFaulty(t, machine(100, c.after), s, twoWorkers)
+		for _, want := range c.want {
+			if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: it does not say %q: %v", c.name, want, err)
+			}
+		}
+	}
+	s.Training.OnOOM = oomShrink
+	for _, c := range []struct {
+		name     string
+		refusals int
+		after    func() (int64, int64)
+	}{{"taken", 1, taken}, {"in pieces, three times", 3, pieces}} {
+		s.OutputDir = filepath.Join(t.TempDir(), "run")
+		var said []string
+		r, err := startFaulty(t, machine(c.refusals, c.after), s, logging(&said))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		nearLosses(t, c.name, r.Losses, whole.Losses)
+		if r.HeldBytes >= whole.HeldBytes || strings.Count(strings.Join(said, "\n"), "training.on_oom: shrink takes batch_size ") != c.refusals {
+			t.Errorf("%s: holds %d of %d bytes, said\n%s", c.name, r.HeldBytes, whole.HeldBytes, strings.Join(said, "\n"))
+		}
+	}
+	s.OutputDir = filepath.Join(t.TempDir(), "run")
+	if _, err := startFaulty(t, machine(100, pieces), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) || exists(s.OutputDir, MetricsFile) {
+		t.Errorf("a device that refuses all: %v", err)
+	}
+}
