@@ -3,7 +3,7 @@
 # kept reports. The workflow, the systemd timer and a person call the same.
 #   scripts/nightly.sh doctor|TIER...      tiers are those of scripts/gpu-test.sh; doctor alone runs no tier
 # Variables:
-#   TRAINER  the program to validate; without it scripts/gpu-test.sh builds one
+#   TRAINER  the program to validate; without it make gpu builds one
 #   PINS     what doctor must find (trainer doctor --cuda --refresh-pins writes it); none = not checked, which is said
 #   MODELS   folder of the base models: smollm2-135m, tinyllama-1.1b, llama-2-7b; one that is missing keeps the
 #            configuration's name
@@ -51,12 +51,11 @@ finish() {
 }
 
 mkdir -p "$reports" "$kept"
-if [ -n "${TRAINER:-}" ]; then
-	tier=("$TRAINER" tier) doctor=("$TRAINER" doctor)
-else
-	if [ ! -x trainer ]; then do_it make gpu; fi
-	tier=(scripts/gpu-test.sh) doctor=(./trainer doctor)
+if [ -z "${TRAINER:-}" ]; then
+	do_it make gpu
+	TRAINER=./trainer
 fi
+export TRAINER
 
 check=(--cuda --emit-json "$reports/doctor.json")
 if [ "$pins" = none ]; then
@@ -64,7 +63,7 @@ if [ "$pins" = none ]; then
 else
 	check+=(--fail-on-mismatch "$pins")
 fi
-do_it "${doctor[@]}" "${check[@]}" || note $?
+do_it "$TRAINER" doctor "${check[@]}" || note $?
 if [ $code -ne 0 ]; then
 	echo "scripts/nightly.sh: doctor ended with exit code $code: no tier was run" >&2
 	finish
@@ -84,14 +83,15 @@ for name in "$@"; do
 	full) size=7b ;;
 	*) size= ;;
 	esac
+	mkdir -p "$kept/$name"
 	mine=()
 	for word in ${base[@]+"${base[@]}"}; do
 		if [[ $word == "$size="* ]]; then mine=(--base "$word"); fi
 	done
 	if [ "$name" = all ]; then mine=(${base[@]+"${base[@]}"}); fi
 	status=0
-	do_it "${tier[@]}" "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
-		--report "$reports/$name" --kept "$kept/$name" ${mine[@]+"${mine[@]}"} >"$reports/$name.out" || status=$?
+	do_it scripts/gpu-test.sh "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
+		--report "$reports/$name" --compare "$kept/$name" ${mine[@]+"${mine[@]}"} >"$reports/$name.out" || status=$?
 	if [ "${DRY_RUN:-}" = 1 ]; then cat "$reports/$name.out"; fi
 	note $status
 	if [ $status -eq 0 ] && [ -s "$reports/$name/report.json" ]; then

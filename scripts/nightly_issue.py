@@ -88,8 +88,8 @@ def report_text(path, report):
 
 def doctor_text(path, doctor):
     """Findings of doctor that are errors; [] where there is none."""
-    bad = [f for f in items(doctor, "findings") if field(f, "severity") in ("error", "fatal")]
-    lines = [f"- {quoted(field(f, 'check') or field(f, 'name'))}: {quoted(field(f, 'message') or field(f, 'detail'))} {quoted(field(f, 'remedy'))}" for f in bad[:MOST_LINES]]
+    bad = [f for f in items(doctor, "findings") if field(f, "severity") == "error"]
+    lines = [f"- {quoted(field(f, 'about'))}: {quoted(field(f, 'says'))} remedy: {quoted(field(f, 'remedy'))}" for f in bad[:MOST_LINES]]
     return [f"## {quoted(path)}", "", *lines, ""] if lines else []
 
 
