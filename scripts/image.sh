@@ -83,7 +83,7 @@ fi
 # --isolation chroot: buildah's way that needs no user namespaces and no network bridge
 case $engine in
 docker) do_it docker build "${build[@]}" . ;;
-buildah) do_it buildah build --isolation chroot "${build[@]}" . ;;
+buildah) do_it buildah build --isolation chroot --build-arg "TARGETARCH=$(go env GOHOSTARCH)" "${build[@]}" . ;;
 esac
 [ -n "$check" ] || exit 0
 

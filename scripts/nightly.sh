@@ -90,7 +90,8 @@ for name in "$@"; do
 	done
 	if [ "$name" = all ]; then mine=(${base[@]+"${base[@]}"}); fi
 	status=0
-	do_it scripts/gpu-test.sh "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
+	# what scripts/gpu-test.sh calls too
+	do_it "$TRAINER" tier "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
 		--report "$reports/$name" --compare "$kept/$name" ${mine[@]+"${mine[@]}"} >"$reports/$name.out" || status=$?
 	if [ "${DRY_RUN:-}" = 1 ]; then cat "$reports/$name.out"; fi
 	note $status

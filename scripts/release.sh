@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A release by goreleaser: docs/RELEASE.md.
 #   scripts/release.sh check          .goreleaser.yaml alone
-#   scripts/release.sh snapshot       every program, archive and checksum into dist/, of the files as they are; no SBOM, no signature
+#   scripts/release.sh snapshot       every program, archive and checksum into build/dist, of the files as they are; no SBOM, no signature
 #   scripts/release.sh publish        of the tag that is checked out: SBOMs, signatures, a draft release
 # CPU_ONLY=1 leaves the programs with GPU support out of a snapshot, which then needs Go alone. DRY_RUN=1 prints the commands.
 set -euo pipefail

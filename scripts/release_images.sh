@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pushes and signs the images of the programs that scripts/release.sh publish left in dist/.
+# Pushes and signs the images of the programs that scripts/release.sh publish left in build/dist.
 #   scripts/release_images.sh IMAGE VERSION        makes IMAGE:VERSION and IMAGE:VERSION-cuda
 # GITHUB_TOKEN and REGISTRY_USER log in to the registry. DRY_RUN=1 prints the commands.
 set -euo pipefail
@@ -27,8 +27,8 @@ fi
 for target in cpu cuda; do
 	suffix=
 	if [ $target = cuda ]; then suffix=-cuda; fi
-	VERSION=$version scripts/image.sh $target --dist dist --push --tag "$image:$version$suffix"
+	VERSION=$version scripts/image.sh $target --dist build/dist --push --tag "$image:$version$suffix"
 	digest=DIGEST
-	if [ "${DRY_RUN:-}" != 1 ]; then digest=$(cat "dist/image-$target.digest"); fi
+	if [ "${DRY_RUN:-}" != 1 ]; then digest=$(cat "build/dist/image-$target.digest"); fi
 	do_it "$cosign" sign --yes "$image@$digest"
 done
