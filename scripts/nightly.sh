@@ -4,7 +4,8 @@
 #   scripts/nightly.sh doctor|TIER...      tiers are those of scripts/gpu-test.sh; doctor alone runs no tier
 # Variables:
 #   TRAINER  the program to validate; without it make gpu builds one
-#   PINS     what doctor must find (trainer doctor --cuda --refresh-pins writes it); none = not checked, which is said
+#   PINS     what doctor must find (/etc/tierlora/pins.json; trainer doctor --fail-on-mismatch FILE --refresh-pins
+#            writes it); none = not checked, which is said
 #   MODELS   folder of the base models: smollm2-135m, tinyllama-1.1b, llama-2-7b; one that is missing keeps the
 #            configuration's name
 #   REPORTS  where this night's reports go (runs/nightly/reports/TIME)

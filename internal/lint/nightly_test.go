@@ -117,12 +117,13 @@ func TestNightlyScript(t *testing.T) {
 		}
 	}
 
-	write("doctor.fails", `{"findings": [{"severity": "error", "about": "driver", "says": "550.1, pinned 580.2", "remedy": "install it"}]}`, 0o644)
+	write("doctor.fails", `{"findings": [{"severity": "error", "about": "driver", "says": "550.1, pinned 580.2", "remedy": "install it"}],
+		"mismatches": [{"key": "driver", "expected": "580.2", "found": "<b>550.1", "remedy": ""}]}`, 0o644)
 	write("calls", "", 0o644)
 	if code, out := night("third", "quick"); code != 3 || strings.Contains(read("calls"), "tier") {
 		t.Errorf("exit code %d, want 3 and no tier; calls %s: %s", code, read("calls"), out)
 	}
-	if issue := read("third/issue.md"); !strings.Contains(issue, "`550.1, pinned 580.2`") {
+	if issue := read("third/issue.md"); !strings.Contains(issue, "`550.1, pinned 580.2`") || !strings.Contains(issue, "`<b>550.1`, pinned `580.2`") {
 		t.Errorf("the issue does not say what doctor found:\n%s", issue)
 	}
 }
