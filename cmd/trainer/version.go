@@ -11,7 +11,10 @@ import (
 	"github.com/tierlora/tierlora/graph"
 )
 
-// build is what the toolchain wrote into the binary.
+// release and revision are written by a release's linker: -X main.release=1.2.3 -X main.revision=COMMIT.
+var release, revision string
+
+// build is what the toolchain, or a release's linker, wrote into the binary.
 type build struct {
 	Version string    // of the module, or the commit
 	Commit  string    // "" where the program was built outside of the repository
@@ -21,6 +24,9 @@ type build struct {
 
 var built = func() build {
 	info, ok := debug.ReadBuildInfo()
+	if release != "" {
+		return build{Version: release, Commit: revision}
+	}
 	if !ok {
 		return build{Version: "unknown"}
 	}

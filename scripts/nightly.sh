@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# The nightly validation of a machine with a GPU: doctor against the machine's pins, then tiers, each compared with the
+# kept reports. The workflow, the systemd timer and a person call the same.
+#   scripts/nightly.sh doctor|TIER...      tiers are those of scripts/gpu-test.sh; doctor alone runs no tier
+# Variables:
+#   TRAINER  the program to validate; without it make gpu builds one
+#   PINS     what doctor must find (/etc/tierlora/pins.json; trainer doctor --fail-on-mismatch FILE --refresh-pins
+#            writes it); none = not checked, which is said
+#   MODELS   folder of the base models: smollm2-135m, tinyllama-1.1b, llama-2-7b; one that is missing keeps the
+#            configuration's name
+#   REPORTS  where this night's reports go (runs/nightly/reports/TIME)
+#   KEPT     the reports of nights that passed, TIER/TIME each (runs/nightly/kept); the newest ten of a tier stay
+#   DRY_RUN  1 = print the commands alone
+# Exit code: 0, or that of the first command that failed. Reports are there in either case.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ $# -eq 0 ]; then
+	sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+	exit 2
+fi
+now=$(date -u +%Y%m%dT%H%M%SZ)
+reports=${REPORTS:-runs/nightly/reports/$now}
+kept=${KEPT:-runs/nightly/kept}
+pins=${PINS:-/etc/tierlora/pins.json}
+models=${MODELS:-/srv/tierlora/models}
+
+# do_it COMMAND... runs it, or prints it.
+do_it() {
+	if [ "${DRY_RUN:-}" = 1 ]; then
+		printf '%q ' "$@"
+		echo
+	else
+		echo "== $*" >&2
+		"$@"
+	fi
+}
+
+code=0
+# note keeps the first exit code that is not 0.
+note() {
+	[ $code -ne 0 ] || code=$1
+}
+
+# finish writes the text of an issue about what failed, and ends.
+finish() {
+	if [ "${DRY_RUN:-}" = 1 ]; then
+		rm -rf "$reports"
+	elif command -v python3 >/dev/null; then
+		python3 scripts/nightly_issue.py "$reports" --out "$reports/issue.md" || note $?
+	fi
+	exit $code
+}
+
+mkdir -p "$reports" "$kept"
+if [ -z "${TRAINER:-}" ]; then
+	do_it make gpu
+	TRAINER=./trainer
+fi
+export TRAINER
+
+check=(--cuda --emit-json "$reports/doctor.json")
+if [ "$pins" = none ]; then
+	echo 'scripts/nightly.sh: PINS=none: driver, libraries and clocks are not compared with anything' >&2
+else
+	check+=(--fail-on-mismatch "$pins")
+fi
+do_it "$TRAINER" doctor "${check[@]}" || note $?
+if [ $code -ne 0 ]; then
+	echo "scripts/nightly.sh: doctor ended with exit code $code: no tier was run" >&2
+	finish
+fi
+
+base=()
+for pair in 135m=smollm2-135m 1.1b=tinyllama-1.1b 7b=llama-2-7b; do
+	if [ -d "$models/${pair#*=}" ]; then base+=(--base "${pair%%=*}=$models/${pair#*=}"); fi
+done
+
+for name in "$@"; do
+	if [ "$name" = doctor ]; then continue; fi
+	# A tier takes the base model of its size alone; naming another is a mistake.
+	case $name in
+	quick | convergence) size=135m ;;
+	memory | extended) size=1.1b ;;
+	full) size=7b ;;
+	*) size= ;;
+	esac
+	mkdir -p "$kept/$name"
+	mine=()
+	for word in ${base[@]+"${base[@]}"}; do
+		if [[ $word == "$size="* ]]; then mine=(--base "$word"); fi
+	done
+	if [ "$name" = all ]; then mine=(${base[@]+"${base[@]}"}); fi
+	status=0
+	# what scripts/gpu-test.sh calls too
+	do_it "$TRAINER" tier "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
+		--report "$reports/$name" --compare "$kept/$name" ${mine[@]+"${mine[@]}"} >"$reports/$name.out" || status=$?
+	if [ "${DRY_RUN:-}" = 1 ]; then cat "$reports/$name.out"; fi
+	note $status
+	if [ $status -eq 0 ] && [ -s "$reports/$name/report.json" ]; then
+		mkdir -p "$kept/$name/$now"
+		cp "$reports/$name/report.json" "$kept/$name/$now/"
+		# names are times, so their order is the order of the nights
+		(cd "$kept/$name" && ls | sort -r | tail -n +11 | xargs -r rm -r --)
+	fi
+done
+finish
