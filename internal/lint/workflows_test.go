@@ -58,6 +58,7 @@ func workflows(t *testing.T) (parsed map[string]workflow, texts map[string]strin
 var dryRuns = map[string]string{
 	".ci/run":                      "bash -n .ci/run", // it runs this test
 	"scripts/platforms.sh build":   "scripts/platforms.sh list && bash -n scripts/platforms.sh",
+	"scripts/platforms.sh vet":     "scripts/platforms.sh list",
 	"scripts/smoke.sh":             "bash -n scripts/smoke.sh",
 	"scripts/image.sh cpu --check": "DRY_RUN=1 scripts/image.sh cpu --check",
 	"make gpu":                     "make -n gpu",
