@@ -3,7 +3,7 @@
 # quantisation, float32) and keeps the log in docs/lab.
 #   TRAINER_DATA=… TRAINER_SMOLLM2=… scripts/smollm2-curves.sh
 set -eu
-: "${TRAINER_DATA:?the folder with goldens/smollm2}" "${TRAINER_SMOLLM2:?the model's folder}"
+: "${TRAINER_DATA:?the folder with goldens/smollm2}" "${TRAINER_SMOLLM2:?the folder of the model}"
 cd "$(dirname "$0")/.."
 log=docs/lab/$(date +%Y-%m-%d)-smollm2-curves.log
 {

@@ -209,8 +209,10 @@ func (r *running) announce() error {
 	if err := r.writeDataReport(); err != nil {
 		return err
 	}
-	if err := r.writePlanReport(); err != nil {
-		return err
+	if step < r.total { // what a finished run left stays: its limit was that of its own time
+		if err := r.writePlanReport(); err != nil {
+			return err
+		}
 	}
 	if r.env.Config == nil {
 		return nil
