@@ -61,6 +61,7 @@ or SIGTERM stops at once.`,
 func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	messages := newOutlet(c.err)
 	c.err = messages
+	ignoreFileLimit()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
