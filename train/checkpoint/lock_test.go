@@ -241,7 +241,7 @@ func watchesFor(t *testing.T, d time.Duration) {
 // is dead does not.
 func TestClockJumps(t *testing.T) {
 	withoutLocks(t)
-	watchesFor(t, time.Minute)
+	watchesFor(t, 10*time.Second)
 	dead := deadAfter
 	deadAfter = 500 * time.Millisecond
 	t.Cleanup(func() { deadAfter = dead })
@@ -267,7 +267,7 @@ func TestClockJumps(t *testing.T) {
 				case <-stop:
 					return
 				case <-time.After(20 * time.Millisecond):
-					date(path, i*time.Minute)
+					date(path, i*10*time.Second)
 				}
 			}
 		}()
@@ -281,7 +281,7 @@ func TestClockJumps(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: the holder is dead: %v", off, err)
 		}
-		watchFor = time.Minute
+		watchFor = 10 * time.Second
 		if err := l.Release(); err != nil {
 			t.Fatal(err)
 		}
