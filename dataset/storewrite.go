@@ -12,6 +12,9 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // Bounds of what is written.
@@ -122,7 +125,7 @@ func (g *diskGuard) write(w io.Writer, b []byte) (int, error) {
 	n, err := w.Write(b)
 	g.total += int64(n)
 	if err != nil {
-		err = &writeError{err: err, small: g.total <= memoryBytes}
+		err = &writeError{err: atomicfile.Room(err, filepath.Join(g.dir, "tokens"), g.total+int64(len(b)-n)), small: g.total <= memoryBytes}
 	}
 	return n, err
 }
@@ -269,8 +272,8 @@ func (w *storeWriter) close() {
 	}
 }
 
-// diskFree is freeBytes; tests fill the disk.
-var diskFree = freeBytes
+// diskFree is what may be written into a folder; tests fill the disk.
+var diskFree = atomicfile.Free
 
 // explain tells what to do about a failure to write.
 func (w *storeWriter) explain(source string, err error) error {

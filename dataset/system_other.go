@@ -16,8 +16,6 @@ func mapFile(f *os.File, size int64) (data []byte, unmap func(), err error) {
 	return data, func() {}, nil
 }
 
-func freeBytes(string) (int64, bool) { return 0, false }
-
 func lockNow(*os.File) error { return errors.ErrUnsupported }
 
 // identify: without inode and change time an edited file may look like the old one, so its content is always hashed.

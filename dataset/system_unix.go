@@ -19,15 +19,6 @@ func mapFile(f *os.File, size int64) (data []byte, unmap func(), err error) {
 	return data, func() { _ = unix.Munmap(data) }, nil
 }
 
-// freeBytes is what this user may still write into a folder.
-func freeBytes(dir string) (int64, bool) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, false
-	}
-	return int64(s.Bavail) * int64(s.Bsize), true
-}
-
 // lockNow takes the lock of a file for as long as it is open: errHeld where another process has it, another error where
 // the file system has no locks.
 func lockNow(f *os.File) error {

@@ -73,6 +73,16 @@ func (p *Plan) String() string {
 	return s.String()
 }
 
+// Input is the type of a value by its name that the plan is given: of a batch, frozen, or a state.
+func (p *Plan) Input(name string) (t kernel.Type, ok bool) {
+	for _, v := range p.inputs {
+		if v.Name == name {
+			return v.Type, true
+		}
+	}
+	return t, false
+}
+
 // Calls is the number of kernel calls, by segment.
 func (p *Plan) Calls() map[string]int {
 	n := map[string]int{}

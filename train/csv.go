@@ -79,8 +79,12 @@ func (c *csvFile) End(EndInfo) error {
 }
 
 func (c *csvFile) row(fields []string) error {
-	w := csv.NewWriter(c.file)
-	if err := w.WriteAll([][]string{fields}); err != nil {
+	var text bytes.Buffer
+	err := csv.NewWriter(&text).WriteAll([][]string{fields})
+	if err == nil {
+		err = appendTo(c.file, text.Bytes())
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", c.file.Name(), err)
 	}
 	return nil

@@ -295,7 +295,7 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, round func(k
 	if err := step.Trained.Restore(m, params); err != nil {
 		return gradients{}, err
 	}
-	pipeline, err := NewPipeline([]*Step{step}, m, m.Runs, on, 1, c.spec.Seed)
+	pipeline, err := NewPipeline([]*Step{step}, m, m.Runs, on, len(c.window.Batches), c.spec.Seed)
 	if err != nil {
 		return gradients{}, err
 	}

@@ -114,7 +114,7 @@ func (g *gradNormsFile) Step(s StepInfo) error {
 	}
 	line, err := gradNormsLine(s)
 	if err == nil {
-		_, err = g.file.Write(line)
+		err = appendTo(g.file, line)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", g.file.Name(), err)

@@ -94,10 +94,16 @@ func (m *metricsFile) End(e EndInfo) error {
 	return err
 }
 
+// appendTo adds to a file, and tells where there is no room for it.
+func appendTo(f *os.File, text []byte) error {
+	_, err := f.Write(text)
+	return atomicfile.Room(err, f.Name(), int64(len(text)))
+}
+
 func (m *metricsFile) append(line any) error {
 	data, err := encodeLine(line)
 	if err == nil {
-		_, err = m.file.Write(append(data, '\n'))
+		err = appendTo(m.file, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", m.file.Name(), err)

@@ -133,6 +133,9 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.room(from); err != nil {
+		return nil, err
+	}
 	p.env.Logf("%s", p.planReport())
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{at: p.at, config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
@@ -352,9 +355,10 @@ func (r *running) end(err error) error {
 	return errors.Join(append(problems, r.memory.Close())...)
 }
 
-// explain adds to a device's error how far the run came and what continues it.
+// explain adds to an error of the device or the disk how far the run came and what continues it.
 func (r *running) explain(err error) error {
-	if !errors.Is(err, graph.ErrDevice) {
+	var full *atomicfile.FullError
+	if !errors.Is(err, graph.ErrDevice) && !errors.As(err, &full) {
 		return err
 	}
 	next := "no checkpoint was saved yet"
@@ -363,6 +367,9 @@ func (r *running) explain(err error) error {
 	}
 	if errors.Is(err, graph.ErrDeviceLost) {
 		next += "; trainer selfcheck tries every kernel on this device"
+	}
+	if full != nil {
+		next = "free some space; " + next
 	}
 	return fmt.Errorf("after step %d of %d: %w; %s", r.recorder.step(), r.total, err, next)
 }

@@ -46,7 +46,7 @@ func (s *saver) save(data dataset.State) error {
 		return err
 	}
 	debug.FreeOSMemory() // the adapter's garbage: the process stays near its plan
-	err = checkpoint.Save(s.spec.OutputDir, step, files, checkpoint.Stream{Name: optimizerFile, Write: s.writeOptimizer})
+	err = checkpoint.Save(s.spec.OutputDir, step, files, checkpoint.Stream{Name: optimizerFile, Bytes: s.stateBytes(), Write: s.writeOptimizer})
 	clear(files)
 	debug.FreeOSMemory()
 	if err != nil {

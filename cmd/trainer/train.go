@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -61,6 +62,7 @@ or SIGTERM stops at once.`,
 func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	messages := newOutlet(c.err)
 	c.err = messages
+	ignoreFileLimit()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
@@ -108,7 +110,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	if o.json {
 		written = writeJSON(c.out, result)
 	} else {
-		printResult(c, result)
+		printResult(c.out, result)
 	}
 	if result.Stopped {
 		c.say("stopped after step %d of %d; resume with: %s", result.Steps, result.MaxSteps, o.resumeCommand(config.Spec))
@@ -161,41 +163,48 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	return usage(fmt.Errorf("%s: %s; choose from %s, or auto for the newest", said, what, strings.Join(there, ", ")))
 }
 
-func printResult(c *console, r train.Result) {
-	fmt.Fprintf(c.out, "steps    %d of %d", r.Steps, r.MaxSteps)
-	if r.Resumed > 0 {
-		fmt.Fprintf(c.out, ", resumed after step %d", r.Resumed)
+// printResult sums a run up. Its result is the adapter, so that who does not read this neither holds the program up nor
+// makes it fail.
+func printResult(w io.Writer, r train.Result) {
+	if checked, ok := w.(*sink); ok {
+		w = checked.w
 	}
-	fmt.Fprintln(c.out)
+	out := newOutlet(w)
+	defer out.flush(outletWait)
+	fmt.Fprintf(out, "steps    %d of %d", r.Steps, r.MaxSteps)
+	if r.Resumed > 0 {
+		fmt.Fprintf(out, ", resumed after step %d", r.Resumed)
+	}
+	fmt.Fprintln(out)
 	if n := len(r.Losses); n > 0 {
-		fmt.Fprintf(c.out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0], r.Losses[n-1], r.MeanLoss)
+		fmt.Fprintf(out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0], r.Losses[n-1], r.MeanLoss)
 	}
 	if r.EvalLoss != nil {
-		fmt.Fprintf(c.out, "eval     %.4f", *r.EvalLoss)
+		fmt.Fprintf(out, "eval     %.4f", *r.EvalLoss)
 		if r.EvalBefore != nil {
-			fmt.Fprintf(c.out, ", %.4f before the first step", *r.EvalBefore)
+			fmt.Fprintf(out, ", %.4f before the first step", *r.EvalBefore)
 		}
-		fmt.Fprintln(c.out)
+		fmt.Fprintln(out)
 	}
 	if r.Duration > 0 {
-		fmt.Fprintf(c.out, "time     %.1f s, %d tokens of the whole run\n", r.Duration.Seconds(), r.Tokens)
+		fmt.Fprintf(out, "time     %.1f s, %d tokens of the whole run\n", r.Duration.Seconds(), r.Tokens)
 	}
 	if r.StepMs != nil {
-		fmt.Fprintf(c.out, "step     %.2f ms in the median%s\n", r.StepMs.Median, dataTime(r.DataMs))
+		fmt.Fprintf(out, "step     %.2f ms in the median%s\n", r.StepMs.Median, dataTime(r.DataMs))
 	}
-	fmt.Fprintf(c.out, "memory   %s held by the plan\n", session.FormatBytes(r.HeldBytes))
+	fmt.Fprintf(out, "memory   %s held by the plan\n", session.FormatBytes(r.HeldBytes))
 	for _, j := range r.Expect {
 		mark := "met"
 		if !j.Met {
 			mark = "MISSED"
 		}
-		fmt.Fprintf(c.out, "expect   %s %s: %s, %s\n", j.Criterion, j.Want, j.Got, mark)
+		fmt.Fprintf(out, "expect   %s %s: %s, %s\n", j.Criterion, j.Want, j.Got, mark)
 	}
 	if r.AdapterDir != "" {
-		fmt.Fprintf(c.out, "adapter  %s\n", r.AdapterDir)
+		fmt.Fprintf(out, "adapter  %s\n", r.AdapterDir)
 	}
 	if r.Checkpoint != "" {
-		fmt.Fprintf(c.out, "newest checkpoint  %s\n", r.Checkpoint)
+		fmt.Fprintf(out, "newest checkpoint  %s\n", r.Checkpoint)
 	}
 }
 

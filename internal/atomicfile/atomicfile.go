@@ -7,8 +7,11 @@ import (
 	"runtime"
 )
 
-// Write replaces a file: a temporary one beside it is written, synced and renamed.
-func Write(path string, data []byte) error {
+// Write replaces a file: a temporary one beside it is written, synced and renamed. The error is a *FullError where the disk
+// has no room for it.
+func Write(path string, data []byte) error { return Room(write(path, data), path, int64(len(data))) }
+
+func write(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {

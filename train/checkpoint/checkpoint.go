@@ -53,12 +53,14 @@ const (
 // Stream is a file of a checkpoint that is written as it is made, so that its bytes are never all in memory.
 type Stream struct {
 	Name  string
+	Bytes int64 // at least; 0 = not known
 	Write func(io.Writer) error
 }
 
 // Save writes dir/checkpoint-<step> with the given files, which must hold a trainer_state.json, and the streams. The
 // folder appears under its name only when all of it is on the disk. A checkpoint of the same step that is
-// there already is replaced.
+// there already is replaced. Where the disk has no room for it the error is an *atomicfile.FullError, and what was there
+// before is whole.
 func Save(dir string, step int, files map[string][]byte, streams ...Stream) error {
 	if err := save(dir, step, files, streams); err != nil {
 		return fmt.Errorf("save %s: %w", filepath.Join(dir, Name(step)), err)
@@ -71,7 +73,7 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 		return fmt.Errorf("no %s among its files", StateFile)
 	}
 	for name, data := range files {
-		streams = append(streams, Stream{name, func(w io.Writer) error { _, err := w.Write(data); return err }})
+		streams = append(streams, Stream{name, int64(len(data)), func(w io.Writer) error { _, err := w.Write(data); return err }})
 	}
 	slices.SortFunc(streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
 	for _, s := range streams {
@@ -82,12 +84,15 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := removeLeftovers(dir); err != nil {
+	if err := RemoveLeftovers(dir); err != nil {
+		return err
+	}
+	if err := fits(dir, step, streams); err != nil {
 		return err
 	}
 	partial, err := os.MkdirTemp(dir, partialPrefix)
 	if err != nil {
-		return err
+		return atomicfile.Room(err, filepath.Join(dir, Name(step)), 0)
 	}
 	defer os.RemoveAll(partial)
 	if err := os.Chmod(partial, 0o755); err != nil {
@@ -105,7 +110,7 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 	if err != nil {
 		return err
 	}
-	if _, err := writeSynced(partial, Stream{SumFile, func(w io.Writer) error { _, err := w.Write(append(list, '\n')); return err }}); err != nil {
+	if _, err := writeSynced(partial, Stream{SumFile, int64(len(list)), func(w io.Writer) error { _, err := w.Write(append(list, '\n')); return err }}); err != nil {
 		return err
 	}
 	if err := atomicfile.SyncDir(partial); err != nil {
@@ -131,8 +136,8 @@ func install(dir, partial, name string) error {
 	return os.RemoveAll(aside)
 }
 
-// removeLeftovers deletes what a killed process left behind, and puts back what it had moved aside.
-func removeLeftovers(dir string) error {
+// RemoveLeftovers deletes what a killed process left behind in a run's folder, and puts back what it had moved aside.
+func RemoveLeftovers(dir string) error {
 	if err := restoreAside(dir); err != nil {
 		return err
 	}
@@ -170,11 +175,27 @@ func restoreAside(dir string) error {
 	return nil
 }
 
+// fits is an *atomicfile.FullError where the disk has no room for a checkpoint, before any of it is written.
+func fits(dir string, step int, streams []Stream) error {
+	var needed int64
+	for _, s := range streams {
+		needed += s.Bytes
+	}
+	if free, ok := diskFree(dir); ok && free < needed {
+		return &atomicfile.FullError{Path: filepath.Join(dir, Name(step)), Needed: needed, Free: free}
+	}
+	return nil
+}
+
+// diskFree is what may be written into a folder; tests fill the disk.
+var diskFree = atomicfile.Free
+
 // writeSynced writes a new file and tells its size and hash.
 func writeSynced(dir string, s Stream) (fileSum, error) {
-	f, err := os.OpenFile(filepath.Join(dir, s.Name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	path := filepath.Join(dir, s.Name)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return fileSum{}, err
+		return fileSum{}, atomicfile.Room(err, path, s.Bytes)
 	}
 	hash, size := sha256.New(), counter(0)
 	err = s.Write(io.MultiWriter(f, hash, &size))
@@ -184,7 +205,7 @@ func writeSynced(dir string, s Stream) (fileSum, error) {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return fileSum{s.Name, int64(size), hex.EncodeToString(hash.Sum(nil))}, err
+	return fileSum{s.Name, int64(size), hex.EncodeToString(hash.Sum(nil))}, atomicfile.Room(err, path, max(s.Bytes, int64(size)))
 }
 
 // counter counts what is written to it.

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 func checkpointFiles(t testing.TB, step int) map[string][]byte {
@@ -299,7 +301,7 @@ func TestStreamEqualsFile(t *testing.T) {
 	const name = "optimizer.safetensors"
 	data := files[name]
 	delete(files, name)
-	stream := Stream{name, func(w io.Writer) error {
+	stream := Stream{name, 0, func(w io.Writer) error {
 		_, err := w.Write(data[:7])
 		_, more := w.Write(data[7:])
 		return errors.Join(err, more)
@@ -318,10 +320,32 @@ func TestStreamEqualsFile(t *testing.T) {
 		t.Error(err)
 	}
 	broken := errors.New("the device is gone")
-	if err := Save(b, 2, files, Stream{name, func(io.Writer) error { return broken }}); !errors.Is(err, broken) {
+	if err := Save(b, 2, files, Stream{name, 0, func(io.Writer) error { return broken }}); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 	if names := folderNames(t, b); !slices.Equal(names, []string{Name(1)}) {
 		t.Errorf("a save that failed leaves %v", names)
+	}
+}
+
+// TestNoRoom: a checkpoint that does not fit is refused before any of it is written, and the one before stays.
+func TestNoRoom(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string][]byte{StateFile: []byte(`{"global_step":2}`)}
+	if err := Save(dir, 2, files); err != nil {
+		t.Fatal(err)
+	}
+	real := diskFree
+	t.Cleanup(func() { diskFree = real })
+	diskFree = func(string) (int64, bool) { return 1016, true }
+	files[StateFile] = []byte(`{"global_step":3}`)
+	big := Stream{"big", 1000, func(io.Writer) error { t.Error("it is written"); return nil }}
+	err := Save(dir, 3, files, big)
+	var full *atomicfile.FullError
+	if !errors.As(err, &full) || full.Needed != 1017 || full.Free != 1016 || full.Path != filepath.Join(dir, Name(3)) {
+		t.Errorf("saved with %v", err)
+	}
+	if path, damaged, err := Latest(dir); err != nil || damaged != nil || filepath.Base(path) != Name(2) {
+		t.Errorf("the newest is %s, %v, %v", path, damaged, err)
 	}
 }

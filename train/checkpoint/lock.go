@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
@@ -51,8 +52,13 @@ type Lock struct {
 
 // Without locks of the file system: how often a holder says that it lives, and after which silence it counts as dead.
 const (
-	beatEvery = 5 * time.Second
+	beatEvery  = 5 * time.Second
+	watchLooks = 40
+)
+
+var (
 	deadAfter = 12 * beatEvery
+	watchFor  = 4 * beatEvery // a holder whose file has a date that says nothing, before it counts as dead
 )
 
 // errNoLocks is what lockFile says where the file system has none.
@@ -116,7 +122,9 @@ func (l *Lock) take() error {
 		}
 	}
 	if err == nil {
-		err = writeHolder(f, l.me)
+		if err = writeHolder(f, l.me); err != nil {
+			os.Remove(l.path) //nolint:errcheck // a lock that says nothing is left at worst
+		}
 	}
 	if err != nil {
 		f.Close() //nolint:errcheck // the first error is what matters
@@ -147,10 +155,10 @@ func writeHolder(f *os.File, h Holder) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(append(text, '\n'), 0); err != nil {
-		return err
+	if _, err = f.WriteAt(append(text, '\n'), 0); err == nil {
+		err = f.Sync()
 	}
-	return f.Sync()
+	return atomicfile.Room(err, f.Name(), int64(len(text)+1))
 }
 
 // readHolder is what a lock file says; the zero Holder where it says nothing.

@@ -58,6 +58,8 @@ const settle = 500 * time.Millisecond
 
 // create makes a file that is not there, and waits while it is; one whose maker died (old) is replaced.
 func create(path string) (old bool, err error) {
+	var first os.FileInfo
+	var since time.Time // first is there
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err == nil {
@@ -66,8 +68,13 @@ func create(path string) (old bool, err error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return old, err
 		}
-		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > deadAfter {
-			old = true
+		// What was there all the time is dead whatever its date says: clocks jump.
+		info, err := os.Stat(path)
+		if err == nil && (first == nil || !os.SameFile(first, info) || !first.ModTime().Equal(info.ModTime())) {
+			first, since = info, time.Now()
+		}
+		if err == nil && (time.Since(info.ModTime()) > deadAfter || time.Since(since) > deadAfter) {
+			old, first = true, nil
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return old, err
 			}
@@ -93,7 +100,8 @@ func (l *Lock) beat() {
 }
 
 // alive tells whether a holder that beats still does: its process is there, if it is of this machine, and its file is
-// not older than it may be.
+// not older than it may be. A clock that jumps, here or there, makes the file of one that lives look old or of the future:
+// then its next signs of life are waited for.
 func (h Holder) alive(path string) bool {
 	if host, err := os.Hostname(); err == nil && host == h.Host && !processExists(h.PID) {
 		return false
@@ -102,5 +110,21 @@ func (h Holder) alive(path string) bool {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	return err != nil || time.Since(info.ModTime()) < deadAfter
+	if err != nil {
+		return true
+	}
+	if age := time.Since(info.ModTime()); age >= 0 && age < deadAfter {
+		return true
+	}
+	for range watchLooks {
+		time.Sleep(watchFor / watchLooks)
+		now, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+		if err == nil && !now.ModTime().Equal(info.ModTime()) {
+			return true
+		}
+	}
+	return false
 }

@@ -195,6 +195,7 @@ func TestSilentHolderIsDead(t *testing.T) {
 	if err := os.Chtimes(path, long, long); err != nil {
 		t.Fatal(err)
 	}
+	watchesFor(t, 100*time.Millisecond)
 	l, err := Acquire(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -224,6 +225,63 @@ func TestRefusalWaitsForTheName(t *testing.T) {
 		if !errors.As(err, &held) || held.Holder.PID != os.Getpid() {
 			t.Errorf("%q in the file: %v", before, err)
 		}
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func watchesFor(t *testing.T, d time.Duration) {
+	was := watchFor
+	watchFor = d
+	t.Cleanup(func() { watchFor = was })
+}
+
+// TestClockJumps: whatever date the file of a holder on another machine has, one that lives keeps its folder and one that
+// is dead does not.
+func TestClockJumps(t *testing.T) {
+	withoutLocks(t)
+	watchesFor(t, 10*time.Second)
+	dead := deadAfter
+	deadAfter = 500 * time.Millisecond
+	t.Cleanup(func() { deadAfter = dead })
+	for _, off := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		dir := t.TempDir()
+		path, claim := filepath.Join(dir, LockFile), filepath.Join(dir, LockFile+".claim")
+		date := func(path string, more time.Duration) {
+			if then := time.Now().Add(off + more); os.Chtimes(path, then, then) != nil {
+				t.Error("the date of a file can't be set")
+			}
+		}
+		for _, path := range []string{path, claim} { // who made the claim is dead
+			if err := os.WriteFile(path, []byte(`{"pid":1,"host":"elsewhere","token":"x","beat":true}`), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			date(path, 0)
+		}
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for i := time.Duration(0); ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+					date(path, i*10*time.Second)
+				}
+			}
+		}()
+		if _, err := Acquire(dir); err == nil {
+			t.Errorf("%v: a holder that lives was passed over", off)
+		}
+		close(stop)
+		<-stopped
+		watchFor = 100 * time.Millisecond
+		l, err := Acquire(dir)
+		if err != nil {
+			t.Fatalf("%v: the holder is dead: %v", off, err)
+		}
+		watchFor = 10 * time.Second
 		if err := l.Release(); err != nil {
 			t.Fatal(err)
 		}

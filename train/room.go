@@ -1,0 +1,79 @@
+package train
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// diskFree is what may be written into a folder; tests fill the disk.
+var diskFree = atomicfile.Free
+
+// stateBytes is the size of the optimizer's states in a checkpoint.
+func (p *prepared) stateBytes() (all int64) {
+	step := p.found.Step.train
+	for _, name := range step.states {
+		if t, ok := step.Plan.Input(name); ok {
+			all += t.Bytes()
+		}
+	}
+	return all
+}
+
+// written is what a checkpoint and the adapter take of a disk, but for what grows with the steps and the heads of files.
+func (p *prepared) written() (saved, final int64, err error) {
+	beside, err := p.besideAdapter()
+	if err != nil {
+		return 0, 0, err
+	}
+	final = 4 * p.found.Step.train.Trained.Numbers()
+	for _, data := range beside {
+		final += int64(len(data))
+	}
+	return final + p.stateBytes(), final, nil
+}
+
+// room says before the base model is loaded that output_dir's disk holds no checkpoint and adapter of the run, which is an
+// error, or not all of the checkpoints that are to be kept. The run goes on from a checkpoint; "" = it begins.
+func (p *prepared) room(from string) error {
+	dir, c := p.spec.OutputDir, p.spec.Training
+	if err := checkpoint.RemoveLeftovers(dir); err != nil {
+		return fmt.Errorf("output_dir: %w", err)
+	}
+	saved, final, err := p.written()
+	if err != nil {
+		return err
+	}
+	if filepath.Base(from) == checkpoint.Name(p.total) {
+		saved = 0 // it is there
+	}
+	free, ok := diskFree(dir)
+	if !ok {
+		return nil
+	}
+	if free < saved+final {
+		return fmt.Errorf("output_dir: %w: a checkpoint takes %s and the adapter %s. Free some space, or choose an output_dir on another disk",
+			&atomicfile.FullError{Path: dir, Needed: saved + final, Free: free}, session.FormatBytes(saved), session.FormatBytes(final))
+	}
+	if kept := int64(keptCheckpoints(c, p.total)); from == "" && free < kept*saved+final {
+		p.env.Logf("warning: the disk of %s has %s free, and the %d checkpoints that this run has at a time take %s: training.save_total_limit and save_steps make them fewer",
+			dir, session.FormatBytes(free), kept, session.FormatBytes(kept*saved))
+	}
+	return nil
+}
+
+// keptCheckpoints is how many checkpoints a run has at a time at most: the best one is kept besides, and an old one until
+// the new one is whole.
+func keptCheckpoints(c Config, steps int) int {
+	n := 1
+	if c.SaveSteps > 0 {
+		n = (steps + c.SaveSteps - 1) / c.SaveSteps
+	}
+	if c.SaveTotalLimit > 0 {
+		n = min(n, c.SaveTotalLimit+2)
+	}
+	return n
+}

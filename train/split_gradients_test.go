@@ -1,0 +1,65 @@
+package train
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// TestSplitGradients: a step whose batches are dealt in pieces has the loss and the gradients of the whole one, in float64
+// to its rounding, with batches accumulated and with packed rows too.
+func TestSplitGradients(t *testing.T) {
+	for _, packing := range []bool{false, true} {
+		s := testSpec(t, 4)
+		s.Adapter, s.Quantization, s.Training.BatchSize, s.Dataset.Packing = "lora", nil, 4, packing
+		step := func(pieces int) (gradients, int) {
+			p, err := prepare(context.Background(), s, twoWorkers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			z, err := p.split(pieces)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batches, trained, err := p.loader.NextWindow(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &gradCheck{prepared: p, ctx: context.Background(), shape: z.train, window: Window{Number: 1, Batches: batches, Trained: trained, LR: 1e-3}}
+			g, err := c.gradients(graph.NewCPU(2), kernel.F64, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g, len(batches)
+		}
+		whole, n := step(1)
+		if n != 2 {
+			t.Fatalf("%d batches", n)
+		}
+		for _, pieces := range []int{2, 4} {
+			split, n := step(pieces)
+			if n <= 2 || n > 2*pieces {
+				t.Errorf("%d pieces: %d micro-batches", pieces, n)
+			}
+			if d := math.Abs(split.loss-whole.loss) / whole.loss; !(d < 1e-13) {
+				t.Errorf("packing %v, %d pieces: the loss is off by %.3g of it", packing, pieces, d)
+			}
+			if !slices.Equal(split.names, whole.names) {
+				t.Fatal("other tensors")
+			}
+			worst := 0.0
+			for i := range whole.of {
+				worst = max(worst, distance(split.of[i], whole.of[i]))
+			}
+			if !(worst < 1e-11) {
+				t.Errorf("packing %v, %d pieces: a gradient is off by %.3g of its norm", packing, pieces, worst)
+			}
+			t.Logf("packing %v, %d pieces: loss %v and %v, gradients within %.2g", packing, pieces, whole.loss, split.loss, worst)
+		}
+	}
+}
