@@ -164,12 +164,12 @@ func addPlots(page *report.Page, t Result) {
 		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points})
 	}
 	if c := t.Curve; c != nil {
-		band := report.Series{Name: fmt.Sprintf("reference, %s", counted(c.Seeds, "seed")), Y: c.Mean, Style: report.Dashed}
+		low, high := make([]float64, len(c.Mean)), make([]float64, len(c.Mean))
 		for i, m := range c.Mean {
-			band.X, band.Lower, band.Upper = append(band.X, float64(i+1)), append(band.Lower, m-c.Allowed[i]), append(band.Upper, m+c.Allowed[i])
+			low[i], high[i] = m-c.Allowed[i], m+c.Allowed[i]
 		}
-		curves[1] = report.Series{Name: fmt.Sprintf("mean of %d steps", c.Window), X: x[:min(len(x), len(c.Run))], Y: c.Run, Colour: 1}
-		curves = append(curves, band)
+		beside := report.BesideReference(c.Window, c.Run, c.Seeds, c.Mean, low, high)
+		curves = append(append(curves[:1:1], beside...), curves[2:]...)
 	}
 	page.Add("", report.Plot{Title: "Loss", XLabel: "step", YLabel: "loss", Series: curves},
 		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second", Series: []report.Series{{Name: "tokens a second", X: x, Y: speed}}, Note: "Evaluations and saves count."})

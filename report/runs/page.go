@@ -41,6 +41,9 @@ func (r *Run) page() report.Page {
 	if len(checks) > 0 {
 		p.Add("Checks", checks)
 	}
+	if r.Curve != nil {
+		p.Add("Beside the reference", r.besideReference())
+	}
 	if r.Data != nil {
 		p.Add("Data", lines(r.Data.String()))
 	}
