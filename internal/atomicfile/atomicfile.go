@@ -2,6 +2,8 @@
 package atomicfile
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +14,10 @@ func Write(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
+		var named *fs.PathError
+		if errors.As(err, &named) {
+			named.Path = path // not the temporary name
+		}
 		return err
 	}
 	defer os.Remove(f.Name())
