@@ -161,7 +161,7 @@ func addPlots(page *report.Page, t Result) {
 	}
 	curves := []report.Series{{Name: "loss", X: x, Y: loss, Style: report.Faint, Colour: 1}, {Name: "mean of about ten steps", X: x, Y: smooth, Colour: 1}}
 	if ex != nil {
-		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points})
+		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points, Colour: 2})
 	}
 	if c := t.Curve; c != nil {
 		low, high := make([]float64, len(c.Mean)), make([]float64, len(c.Mean))
@@ -169,7 +169,11 @@ func addPlots(page *report.Page, t Result) {
 			low[i], high[i] = m-c.Allowed[i], m+c.Allowed[i]
 		}
 		beside := report.BesideReference(c.Window, c.Run, c.Seeds, c.Mean, low, high)
-		curves = append(append(curves[:1:1], beside...), curves[2:]...)
+		raw := 1
+		if c.Window == 1 { // the same curve
+			raw = 0
+		}
+		curves = append(append(curves[:raw:raw], beside...), curves[2:]...)
 	}
 	page.Add("", report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token", Series: curves},
 		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second", Series: []report.Series{{Name: "tokens/s", X: x, Y: speed}}, Note: "Evaluations and saves count."})

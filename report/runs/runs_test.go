@@ -249,6 +249,9 @@ func TestCompare(t *testing.T) {
 	if s := p.Series[0]; len(p.Series) != 2 || len(s.X) != 50 || math.Abs(s.Y[7]-1.5) > 1e-9 || math.Abs(s.Lower[7]-1) > 1e-9 || math.Abs(s.Upper[7]-2) > 1e-9 {
 		t.Errorf("%+v", p.Series[0])
 	}
+	if g := bySeed([]*Run{all[0], all[1], all[0]}); len(g) != 1 || g[0].name != "run0, 3 runs" {
+		t.Errorf("two of three have one seed: %+v", g)
+	}
 	_, text := pages(t, all...)
 	for _, want := range []string{"Best by evaluation loss: run2, 2 at step 50.", "**run2 \\(best\\)**", "| training.learning_rate | 0.1 | 0.1 | 0.2 |", "| seed | 1 | 2 | 1 |"} {
 		if !strings.Contains(text, want) {
