@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,33 @@ import (
 
 // thin is the narrow no-break space between groups of three digits.
 const thin = "\u202f"
+
+// MemoryParts groups a plan's categories into no more parts than there are colours. What is negative or beyond any
+// machine is left out.
+func MemoryParts(categories []Part) []Part {
+	order := []string{"frozen weights", "activations", "adapter", "gradients", "optimizer states", "batch and other"}
+	sums := map[string]int64{}
+	for _, c := range categories {
+		if c.Bytes < 0 || c.Bytes > 1<<50 {
+			continue
+		}
+		name := c.Name
+		switch {
+		case name == "batch" || name == "other" || name == "gradient norms":
+			name = order[5]
+		case !slices.Contains(order, name):
+			name = order[4]
+		}
+		sums[name] += c.Bytes
+	}
+	var parts []Part
+	for _, name := range order {
+		if sums[name] > 0 {
+			parts = append(parts, Part{Name: name, Bytes: sums[name]})
+		}
+	}
+	return parts
+}
 
 // Number writes a value for reading: four significant digits, thousands apart by a narrow space, an exponent only where
 // zeros would be counted otherwise. Whole numbers keep all their digits. "not finite" stands for NaN and infinities.

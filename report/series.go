@@ -6,6 +6,24 @@ import (
 	"strings"
 )
 
+// BesideReference is a run's losses, each the mean of window steps, and the mean of a reference over seeds with the
+// bounds that the run may not leave. The first value is of step 1.
+func BesideReference(window int, run []float64, seeds int, mean, low, high []float64) []Series {
+	name := "training"
+	if window > 1 {
+		name = fmt.Sprintf("training, mean of %d steps", window)
+	}
+	steps := func(n int) []float64 {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = float64(i + 1)
+		}
+		return x
+	}
+	return []Series{{Name: name, X: steps(len(run)), Y: run, Colour: 1},
+		{Name: "reference, " + count(seeds, "seed", "seeds"), X: steps(len(mean)), Y: mean, Lower: low, Upper: high, Style: Dashed, Colour: 3}}
+}
+
 // points is a series' values, without what has no partner.
 func (s Series) points() (x, y []float64) {
 	n := min(len(s.X), len(s.Y))

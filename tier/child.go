@@ -170,6 +170,7 @@ func (t *tail) String() string {
 
 // plain is text from outside as one bounded line.
 func plain(s string) string {
+	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ")
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return ' '

@@ -56,6 +56,13 @@ func compare(r *runner, now Result) *Comparison {
 	return c
 }
 
+// others are the regressions that no line tells of.
+func (c *Comparison) others() []string {
+	return slices.DeleteFunc(slices.Clone(c.Regressions), func(r string) bool {
+		return slices.ContainsFunc(c.Lines, func(l Line) bool { return strings.HasPrefix(r, l.What+": ") })
+	})
+}
+
 // line compares one figure.
 func (c *Comparison) line(what string, now, was, share, floor float64, of func(Kept) float64) {
 	least, most := math.Inf(1), math.Inf(-1)

@@ -102,6 +102,9 @@ func (a *attempt) all(ctx context.Context) error {
 		return err
 	}
 	if done.Problem != "" {
+		if code := a.codeOf(done); code == a.Exit.Unfit && a.tier.Base != "" {
+			done.Problem += fmt.Sprintf("; --base %s=DIR names the folder of the base model", a.tier.Base)
+		}
 		a.note(Check{Name: "plan", Status: Fail, Detail: done.Problem}, a.codeOf(done))
 		return nil
 	}

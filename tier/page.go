@@ -128,7 +128,7 @@ func addTier(page *report.Page, t Result) {
 		addMemory(page, t)
 	}
 	if t.Comparison != nil {
-		addComparison(page, *t.Comparison)
+		addComparison(page, t.Comparison)
 	}
 	var rows [][]string
 	for _, c := range t.Commands {
@@ -161,18 +161,22 @@ func addPlots(page *report.Page, t Result) {
 	}
 	curves := []report.Series{{Name: "loss", X: x, Y: loss, Style: report.Faint, Colour: 1}, {Name: "mean of about ten steps", X: x, Y: smooth, Colour: 1}}
 	if ex != nil {
-		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points})
+		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points, Colour: 2})
 	}
 	if c := t.Curve; c != nil {
-		band := report.Series{Name: fmt.Sprintf("reference, %s", counted(c.Seeds, "seed")), Y: c.Mean, Style: report.Dashed}
+		low, high := make([]float64, len(c.Mean)), make([]float64, len(c.Mean))
 		for i, m := range c.Mean {
-			band.X, band.Lower, band.Upper = append(band.X, float64(i+1)), append(band.Lower, m-c.Allowed[i]), append(band.Upper, m+c.Allowed[i])
+			low[i], high[i] = m-c.Allowed[i], m+c.Allowed[i]
 		}
-		curves[1] = report.Series{Name: fmt.Sprintf("mean of %d steps", c.Window), X: x[:min(len(x), len(c.Run))], Y: c.Run, Colour: 1}
-		curves = append(curves, band)
+		beside := report.BesideReference(c.Window, c.Run, c.Seeds, c.Mean, low, high)
+		raw := 1
+		if c.Window == 1 { // the same curve
+			raw = 0
+		}
+		curves = append(append(curves[:raw:raw], beside...), curves[2:]...)
 	}
-	page.Add("", report.Plot{Title: "Loss", XLabel: "step", YLabel: "loss", Series: curves},
-		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second", Series: []report.Series{{Name: "tokens a second", X: x, Y: speed}}, Note: "Evaluations and saves count."})
+	page.Add("", report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token", Series: curves},
+		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second", Series: []report.Series{{Name: "tokens/s", X: x, Y: speed}}, Note: "Evaluations and saves count."})
 }
 
 // addMemory shows the plan by part, and what the system saw.
@@ -182,12 +186,16 @@ func addMemory(page *report.Page, t Result) {
 	for _, c := range t.Plan.Categories {
 		bar.Parts = append(bar.Parts, report.Part{Name: c.Name, Bytes: c.Bytes})
 	}
+	bar.Parts = report.MemoryParts(bar.Parts)
 	f := report.Fields{{Name: "planned", Value: bytesText(m.Planned)}, {Name: "held", Value: bytesText(m.Held)}, {Name: "host process, at most", Value: bytesText(m.HostPeak)}}
 	if m.CardKnown {
 		f = append(f, report.Field{Name: "card grew by", Value: bytesText(m.CardGrown)}, report.Field{Name: "card before the run", Value: bytesText(m.CardUsed) + " used, " + bytesText(m.CardFree) + " free"})
 	}
 	var x, card, host []float64
-	for _, s := range m.Samples {
+	for i, s := range m.Samples {
+		if i > 0 && s.Host == 0 {
+			continue // the process has ended
+		}
 		x, card, host = append(x, s.Seconds), append(card, float64(s.Card)/(1<<20)), append(host, float64(s.Host)/(1<<20))
 	}
 	series := []report.Series{{Name: "host, without mapped files", X: x, Y: host}}
@@ -197,12 +205,16 @@ func addMemory(page *report.Page, t Result) {
 	page.Add("", bar, f, report.Plot{Title: "Memory while it ran", XLabel: "seconds", YLabel: "MiB", Series: series})
 }
 
-func addComparison(page *report.Page, c Comparison) {
+func addComparison(page *report.Page, c *Comparison) {
 	blocks := []report.Block{report.Text(fmt.Sprintf("Kept reports of the same tier, configuration, machine and base model: %d.", len(c.Kept)))}
 	if len(c.Lines) > 0 {
 		var list report.Checks
 		for _, l := range c.Lines {
-			list = append(list, report.Check{What: l.What, State: report.State(status(l.OK)), Detail: fmt.Sprintf("%s, was %s, at most %s: %s", Figure(l.Now), Figure(l.Was), Figure(l.Limit), l.Rule)})
+			state := report.Pass
+			if !l.OK { // whether it fails the tier is what --fail-on-regression says
+				state = report.Note
+			}
+			list = append(list, report.Check{What: l.What, State: state, Detail: fmt.Sprintf("%s, was %s, at most %s: %s", Figure(l.Now), Figure(l.Was), Figure(l.Limit), l.Rule)})
 		}
 		var rows [][]string
 		for _, k := range c.Kept {
@@ -210,8 +222,8 @@ func addComparison(page *report.Page, c Comparison) {
 		}
 		blocks = append(blocks, list, report.Table{Columns: []report.Column{{Title: "kept"}, {Title: "report"}, {Title: "step", Right: true}, {Title: "loss", Right: true}, {Title: "held bytes", Right: true}, {Title: "program"}}, Rows: rows})
 	}
-	for _, r := range c.Regressions {
-		blocks = append(blocks, report.Checks{{What: "regression", State: report.Fail, Detail: r}})
+	for _, r := range c.others() {
+		blocks = append(blocks, report.Checks{{What: "regression", State: report.Note, Detail: r}})
 	}
 	for _, n := range c.Notes {
 		blocks = append(blocks, report.Text("Not compared: "+n))

@@ -2,6 +2,7 @@ package train
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -48,6 +49,27 @@ func (p Point) MarshalJSON() ([]byte, error) {
 		plain
 		Run *float64 `json:"run"`
 	}{plain(p), finiteOrNil(p.Run)})
+}
+
+// UnmarshalJSON reads null as NaN.
+func (p *Point) UnmarshalJSON(text []byte) error {
+	type plain Point
+	read := struct {
+		*plain
+		Run *float64 `json:"run"`
+	}{plain: (*plain)(p)}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	p.Run = numberOrNaN(read.Run)
+	return nil
+}
+
+func numberOrNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
 }
 
 func (p Point) inside() bool { return math.Abs(p.Run-p.Mean) <= p.Allowed } // false for NaN
@@ -158,19 +180,21 @@ func (c *Comparison) summary() string {
 }
 
 // judgeReference is the criterion reference.
-func (e Expect) judgeReference(o Outcome) Judged {
-	c := o.compare(e.Reference)
+func (e Expect) judgeReference(o Outcome) Judged { return o.compare(e.Reference).Judge() }
+
+// Judge is the criterion reference.
+func (c *Comparison) Judge() Judged {
 	t := c.Tolerance
-	j := Judged{Criterion: "reference", Want: fmt.Sprintf("within %g spreads + %g of %s", t.K, t.Floor, e.Reference), Got: c.summary(), Comparison: c}
+	j := Judged{Criterion: "reference", Want: fmt.Sprintf("within %g spreads + %g of %s", t.K, t.Floor, c.Reference), Got: c.summary(), Comparison: c}
 	why := c.misses()
-	j.Met, j.miss = why == nil, fmt.Sprintf("reference %s: %s", e.Reference, strings.Join(why, "; "))
+	j.Met, j.miss = why == nil, fmt.Sprintf("reference %s: %s", c.Reference, strings.Join(why, "; "))
 	return j
 }
 
-// referenceCurve is the file ReferenceCurveFile: what a plot of the run with the reference's band needs. Arrays have a
+// ReferenceCurve is the file ReferenceCurveFile: what a plot of the run with the reference's band needs. Arrays have a
 // number for each step, run and reference each for its own steps.
-type referenceCurve struct {
-	*Comparison
+type ReferenceCurve struct {
+	Comparison
 	Run  []*float64 `json:"run"`  // smoothed; null = not finite
 	Mean []float64  `json:"mean"` // of the reference
 	Low  []float64  `json:"low"`  // the mean less what is allowed
@@ -180,7 +204,7 @@ type referenceCurve struct {
 // writeReferenceCurve saves a comparison in dir.
 func (o Outcome) writeReferenceCurve(dir string, c *Comparison) error {
 	r := o.Reference
-	f := referenceCurve{Comparison: c, Mean: r.Loss.Mean, Run: []*float64{}}
+	f := ReferenceCurve{Comparison: *c, Mean: r.Loss.Mean, Run: []*float64{}}
 	for _, l := range Smooth(o.Losses, r.Window) {
 		f.Run = append(f.Run, finiteOrNil(l))
 	}
@@ -196,4 +220,26 @@ func (o Outcome) writeReferenceCurve(dir string, c *Comparison) error {
 		return fmt.Errorf("write %s: %w", ReferenceCurveFile, err)
 	}
 	return nil
+}
+
+// Validate says what a file ReferenceCurveFile from elsewhere lacks.
+func (f *ReferenceCurve) Validate() error {
+	switch n := len(f.Mean); {
+	case f.Reference == "" || n == 0 || len(f.Low) != n || len(f.High) != n:
+		return errors.New("it names no reference, or mean, low and high are not a number for each step")
+	case f.Steps < 0 || f.Steps > len(f.Run) || f.Outside < 0 || f.Outside > f.Steps || f.Outside > 0 && (f.First == nil || f.Worst == nil):
+		return fmt.Errorf("%d of %d steps outside are not what a comparison counts", f.Outside, f.Steps)
+	case f.Steps == 0 && f.NotComparable == nil:
+		return errors.New("no step was compared")
+	}
+	return nil
+}
+
+// Losses are the run's, smoothed; NaN = not finite.
+func (f *ReferenceCurve) Losses() []float64 {
+	losses := make([]float64, len(f.Run))
+	for i, l := range f.Run {
+		losses[i] = numberOrNaN(l)
+	}
+	return losses
 }

@@ -2,6 +2,7 @@ package train
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -92,21 +93,47 @@ func TestReferenceCriterion(t *testing.T) {
 		if err := o.writeReferenceCurve(dir, judged[0].Comparison); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		var curve struct {
-			Run             []*float64
-			Mean, Low, High []float64
-			Reference       string
-		}
+		var curve ReferenceCurve
 		data, err := os.ReadFile(filepath.Join(dir, ReferenceCurveFile))
 		if err == nil {
 			err = json.Unmarshal(data, &curve)
 		}
-		if err != nil || len(curve.Run) != len(o.Losses) || len(curve.Mean) != 20 || len(curve.Low) != 20 || curve.Low[0] >= curve.High[0] || curve.Reference != "ref.json" {
+		if err != nil || len(curve.Losses()) != len(o.Losses) || len(curve.Mean) != 20 || len(curve.Low) != 20 || curve.Low[0] >= curve.High[0] || curve.Reference != "ref.json" {
 			t.Errorf("%s: %v, %+v", name, err, curve)
+		}
+		if err := curve.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, want := fmt.Sprint(MissedOf([]Judged{curve.Judge()})), fmt.Sprint(miss); got != want {
+			t.Errorf("%s: judged from the file: %s\nwant %s", name, got, want)
 		}
 	}
 	if _, err := (Expect{Reference: "x"}).Judge(Outcome{}); err == nil {
 		t.Error("a reference that was not read is no error")
+	}
+}
+
+// TestReferenceCurveFromElsewhere: a file that is none is told of, and judging what passes never panics.
+func TestReferenceCurveFromElsewhere(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: "names no reference",
+		`{"reference":"x","mean":[1],"low":[1],"high":[]}`:                                        "names no reference",
+		`{"reference":"x","mean":[1],"low":[1],"high":[1],"run":[1],"steps":1,"steps_outside":1}`: "1 of 1 steps",
+		`{"reference":"x","mean":[1],"low":[1],"high":[1],"steps":1}`:                             "0 of 1 steps",
+		`{"reference":"x","mean":[1],"low":[1],"high":[1]}`:                                       "no step was compared",
+		`{"reference":"x","mean":[1],"low":[1],"high":[1],"run":[null],"steps":1}`:                "<nil>",
+	} {
+		var f ReferenceCurve
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatal(err)
+		}
+		err := f.Validate()
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+		if err == nil {
+			f.Judge()
+		}
 	}
 }
 

@@ -84,6 +84,13 @@ func TestGradNormsFile(t *testing.T) {
 	if len(lines) != 3 {
 		t.Fatalf("%d lines, want 3:\n%s", len(lines), text)
 	}
+	was, err := ReadManifest(s.OutputDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := Verify(t.Context(), s, Env{}, was, 2); err != nil || !v.Equal || len(v.Changed) > 0 {
+		t.Errorf("the replay of a run with norms: %+v, %v", v, err)
+	}
 	metrics := metricsLines(t, s.OutputDir)
 	for i, line := range lines {
 		var l struct {

@@ -62,7 +62,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	if len(was.Plans) > 1 && was.Plans[1].Pieces != was.Plans[0].Pieces { // other micro-batches from there on
 		steps = min(steps, was.Plans[1].FirstStep-1)
 	}
-	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Training.GradNormSteps, s.Expect = "", 0, 0, nil, 0, Expect{}
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
 	s.Training.EvalOnStart = false
 	p, err := prepare(ctx, s, env)
 	if err != nil {

@@ -40,17 +40,19 @@ func newBench(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [FILE.yaml | --shape NAME]",
 		Short: "Time training steps call by call: of your own run, or of a model's shape on random weights",
-		Long: `Time training steps: of a configuration (its model, rows and plan; nothing is written to its output folder), or of a model's shape on
-random weights and tokens. It prints the median, fastest and slowest step with the loss read back, a step's share where the next one is queued
-before the loss is read, the parts of a step with what crosses between host and device, the memory held, and for each operation calls, time,
-bytes, floating-point operations and per cent of the ceiling: the time that its bytes or its operations would take at the rate of a copy and
-of a dense GEMM, both measured in the same call. What the calls do not cover is printed too.
+		Long: `Time training steps: of a configuration (its model, rows and plan; nothing is written to its output folder), or of a
+model's shape on random weights and tokens. It prints the median, fastest and slowest step with the loss read back, a
+step's share where the next one is queued before the loss is read, the parts of a step with what crosses between host
+and device, the memory held, and for each operation calls, time, bytes, floating-point operations and per cent of the
+ceiling: the time that its bytes or its operations would take at the rate of a copy and of a dense GEMM, both measured
+in the same call. What the calls do not cover is printed too.
 
-Calls are timed one by one: those that a GPU overlaps in a run come one after the other here. Per cent above 100 mean data that stays in
-caches. --trace writes one step as a timeline for ui.perfetto.dev.
+Calls are timed one by one: those that a GPU overlaps in a run come one after the other here. Per cent above 100 mean
+data that stays in caches. --trace writes one step as a timeline for ui.perfetto.dev.
 
---compare judges each time against an earlier report (written by --json) and refuses one of other work or another device.
---vram with --checkpointing auto takes the fastest layout that holds no more. --gpu plans for a GPU that is not here and runs nothing.`,
+--compare judges each time against an earlier report (written by --json) and refuses one of other work or another
+device. --vram with --checkpointing auto takes the fastest layout that holds no more. --gpu plans for a GPU that is not
+here and runs nothing.`,
 		Example: `  trainer bench cpu_stories_quick.yaml
   trainer bench --config run.yaml --by-layer --trace step.json
   trainer bench --config run.yaml --json > new.json

@@ -91,9 +91,9 @@ func printComparison(w io.Writer, c bench.Comparison) {
 	for _, d := range c.Made {
 		fmt.Fprintf(w, "changed  %s\n", d)
 	}
-	fmt.Fprintf(w, "%10s %23s %10s %23s %7s  %-18s %s\n", "old ms", "spread", "new ms", "spread", "ratio", "verdict", "")
+	fmt.Fprintf(w, "%10s %23s %10s %23s %7s  %-18s  %s\n", "old ms", "spread", "new ms", "spread", "ratio", "verdict", "of")
 	for _, l := range c.Lines {
 		spread := func(s [2]float64) string { return fmt.Sprintf("%.3f to %.3f", s[0], s[1]) }
-		fmt.Fprintf(w, "%10.3f %23s %10.3f %23s %7.3f  %-18s %s\n", l.Old, spread(l.OldFrom), l.New, spread(l.NewFrom), l.Ratio, l.Verdict, l.What)
+		fmt.Fprintf(w, "%10.3f %23s %10.3f %23s %7.3f  %-18s  %s\n", l.Old, spread(l.OldFrom), l.New, spread(l.NewFrom), l.Ratio, l.Verdict, l.What)
 	}
 }

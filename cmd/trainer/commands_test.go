@@ -54,6 +54,9 @@ func TestHelpHasExamples(t *testing.T) {
 	if code, out, _ := trainer(t, dir, nil, "", "completion", "bash", "--help"); code != 0 || !strings.Contains(out, "source <(trainer completion bash)") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
+	if code, _, errOut := trainer(t, dir, nil, "", "completion", "fsh"); code != 2 || !strings.Contains(errOut, "the nearest is fish") {
+		t.Errorf("a shell that is none: exit code %d\n%s", code, errOut)
+	}
 	if code, out, _ := trainer(t, dir, nil, "", "__complete", "train", "--config", "cpu"); code != 0 || !strings.Contains(out, "cpu_stories_quick\n") {
 		t.Errorf("completion of --config: exit code %d\n%s", code, out)
 	}

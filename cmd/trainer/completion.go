@@ -25,6 +25,7 @@ func addCompletion(root *cobra.Command) {
 	}
 	cmd.Short = "Print a script that completes commands, flags and configurations in a shell"
 	cmd.Example = completionHow["bash"] + "\n" + completionHow["fish"]
+	cmd.Args, cmd.RunE = noArguments, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	for _, sub := range cmd.Commands() {
 		sub.Example = completionHow[sub.Name()]
 		sub.Args = noArguments

@@ -18,14 +18,14 @@ func newGradcheck(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gradcheck FILE",
 		Short: "Compare a step's gradients on your model, data and device with float64",
-		Long: `Compute one step's gradients as the run would, on its model, device and precision and the start of its first batch, and compare
-each trained tensor's with the same step in float64 on the CPU. Nothing is trained or written.
+		Long: `Compute one step's gradients as the run would, on its model, device and precision and the start of its first batch, and
+compare each trained tensor's with the same step in float64 on the CPU. Nothing is trained or written.
 
-What is compared is the model cut after --layers layers, with its final norm and vocabulary head, on --tokens tokens of the
-first batch, whole sequences of it where they are short. Tensors that start at zero, as B does, get small numbers, since A
-would have no gradient otherwise. The limit is some times the error that a plain computation in the run's precision has on
-the same model and tokens, so it does not have to be guessed; it finds gradients that are wrong. Whether each kernel is as
-exact as it should be is what trainer selfcheck looks at.
+What is compared is the model cut after --layers layers, with its final norm and vocabulary head, on --tokens tokens of
+the first batch, whole sequences of it where they are short. Tensors that start at zero, as B does, get small numbers,
+since A would have no gradient otherwise. The limit is some times the error that a plain computation in the run's
+precision has on the same model and tokens, so it does not have to be guessed; it finds gradients that are wrong.
+Whether each kernel is as exact as it should be is what trainer selfcheck looks at.
 
 Exit code 0: all tensors are within their limits; 1: some are not.`,
 		Example: `  trainer gradcheck --config cpu_stories_quick.yaml

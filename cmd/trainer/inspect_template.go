@@ -39,8 +39,8 @@ func newInspectTemplate(c *console) *cobra.Command {
 With --file, render conversations with a chat template, as Hugging Face transformers does.
 
 A conversation is a list of messages, or an object with messages; its other keys (tools, documents, anything that the
-template reads) are variables of the template. The file holds one on each line, or is one of them or a JSON list of them.
-bos_token and eos_token are undefined unless they are given, as for a tokenizer that has none.`,
+template reads) are variables of the template. The file holds one on each line, or is one of them or a JSON list of
+them. bos_token and eos_token are undefined unless they are given, as for a tokenizer that has none.`,
 		Example: `  trainer inspect template --model ./SmolLM2-135M-Instruct
   trainer inspect template --file chat_template.jinja --conversations chats.jsonl --generation-prompt
   trainer inspect template --file chat_template.jinja --conversations - --bos '<s>' --eos '</s>' --json < chats.jsonl`,

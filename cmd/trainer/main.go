@@ -102,6 +102,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		newConfigs(c), newConfigSchema(c), newVerify(c), newGradcheck(c), newReport(c), newDoctor(c), newSelfcheck(c), newTier(c), newVersion(c),
 	)
 	addCompletion(root)
+	foldHelp(root, c.out)
 	return root
 }
 

@@ -90,8 +90,9 @@ func listTiers(c *console, asJSON bool) error {
 	if asJSON {
 		return writeJSON(c.out, tier.Table)
 	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TIER\tSTEPS\tBASE\tCONFIGURATION\t")
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TIER\tSTEPS\tBASE\tCONFIGURATION\tWHAT")
 	for _, t := range tier.Table {
 		base := t.Base
 		if base == "" {
@@ -99,7 +100,17 @@ func listTiers(c *console, asJSON bool) error {
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", t.Name, t.Steps, base, t.Config, t.What)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	const last = "WHAT"
+	at, width := strings.Index(table.String(), last), foldWidth(c.out)
+	for line := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintf(c.out, "%s%s", line[:at], fold(line[at:], width, at)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func runTier(ctx context.Context, c *console, o *tierOptions, names []string) error {
@@ -146,7 +157,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 	if o.json {
 		w = c.err
 	}
-	paint := painter(w)
+	paint, width := painter(w), foldWidth(w)
 	options := tier.Options{
 		Program: program, Dir: o.report, Tiers: tiers, Bases: bases, Sets: o.sets, Time: o.limit, Kept: kept,
 		CheckVRAM: o.checkVRAM, ContinueOnError: o.goOn, AllowSkip: o.allowSkip, FailOnRegression: o.failRegressed,
@@ -159,7 +170,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 			return train.OpenReference(name, session.Env{Data: configs.Data})
 		},
 		OnTier:  func(t tier.Tier) { fmt.Fprintf(w, "\n%s: %s\n", t.Name, t.What) },
-		OnCheck: func(x tier.Check) { fmt.Fprintf(w, "%s  %s: %s\n", paint(x.Status), x.Name, x.Detail) },
+		OnCheck: func(x tier.Check) { fmt.Fprintf(w, "%s  %s\n", paint(x.Status), fold(x.Name+": "+x.Detail, width, 7)) },
 		Exit:    tier.Exit{Failed: exitFailed, Unfit: exitUnfit, DoesNotFit: exitDoesNotFit, Skipped: exitSkipped, Stopped: stopped.exitCode},
 		Command: append([]string{"trainer"}, os.Args[1:]...),
 		About:   tier.Program{Version: version(), Commit: built.Commit, Dirty: built.Dirty, SHA256: sum},
@@ -171,7 +182,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 	if report.Schema == "" {
 		return usage(fmt.Errorf("--report: %w", err))
 	}
-	printTiers(w, report, paint)
+	printTiers(w, report, paint, width)
 	fmt.Fprintf(w, "report   %s\n", filepath.Join(o.report, tier.ReportHTML))
 	if o.json {
 		err = errors.Join(err, writeJSON(c.out, report))
@@ -183,28 +194,31 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 }
 
 // printTiers sums up.
-func printTiers(w io.Writer, p tier.Report, paint func(string) string) {
+func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int) {
 	fmt.Fprintln(w)
 	for _, t := range p.Tiers {
 		line := t.Reason
 		if t.Status == tier.Pass && t.Loss != nil {
 			line = fmt.Sprintf("%d steps in %.1f s, loss %.4f to %.4f, %s held", t.Run.Steps, t.Seconds, t.Loss.FirstTenth, t.Loss.LastTenth, session.FormatBytes(t.Memory.Held))
 		}
-		fmt.Fprintf(w, "%s  %-18s %s\n", paint(t.Status), t.Tier, line)
+		fmt.Fprintf(w, "%s  %-18s %s\n", paint(t.Status), t.Tier, fold(line, width, 7+max(18, len(t.Tier))+1))
 		if t.Comparison == nil {
 			continue
 		}
 		for _, l := range t.Comparison.Lines {
+			if !l.OK {
+				continue // a regression, which says it
+			}
 			fmt.Fprintf(w, "       %s: %s, was %s\n", l.What, tier.Figure(l.Now), tier.Figure(l.Was))
 		}
 		for _, r := range t.Comparison.Regressions {
-			fmt.Fprintf(w, "%s  regression: %s\n", paint("worse"), r)
+			fmt.Fprintf(w, "%s  %s\n", paint("worse"), fold("regression: "+r, width, 7))
 		}
 		for _, n := range t.Comparison.Notes {
-			fmt.Fprintf(w, "       not compared: %s\n", n)
+			fmt.Fprintf(w, "       %s\n", fold("not compared: "+n, width, 7))
 		}
 	}
-	fmt.Fprintf(w, "%s  %s\n", paint(p.Status), p.Summary())
+	fmt.Fprintf(w, "%s  %s\n", paint(p.Status), fold(p.Summary(), width, 7))
 }
 
 // painter writes a state as a word of five letters, coloured where the writer is a terminal.

@@ -2,6 +2,8 @@
 package atomicfile
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +17,10 @@ func write(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
+		var named *fs.PathError
+		if errors.As(err, &named) {
+			named.Path = path // not the temporary name
+		}
 		return err
 	}
 	defer os.Remove(f.Name())

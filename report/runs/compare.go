@@ -146,8 +146,15 @@ func bySeed(all []*Run) []group {
 	for i := range groups {
 		g := &groups[i]
 		g.name = g.runs[0].Name
-		if n := len(g.runs); n > 1 {
+		seeds := map[string]bool{}
+		for _, r := range g.runs {
+			seeds[r.Setting("seed")] = true
+		}
+		switch n := len(g.runs); {
+		case n > 1 && len(seeds) == n:
 			g.name = fmt.Sprintf("%s, %d seeds", g.name, n)
+		case n > 1: // some have the same seed
+			g.name = fmt.Sprintf("%s, %d runs", g.name, n)
 		}
 	}
 	return groups
@@ -175,7 +182,7 @@ func overlay(groups []group, title, label string, x func(Step) float64) report.P
 		}
 	}
 	if spread {
-		p.Note = "A band spans the lowest and the highest of runs that differ in their seed alone; its line is their mean."
+		p.Note = "A band spans the lowest and the highest of runs that differ in nothing but their seed; its line is their mean."
 	}
 	return p
 }

@@ -263,7 +263,7 @@ func (r *Run) Checks() report.Checks {
 		}
 		checks = append(checks, c)
 	}
-	return checks
+	return append(checks, r.referenceCheck()...)
 }
 
 func (r *Run) whyNoLosses() string {

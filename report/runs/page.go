@@ -41,6 +41,9 @@ func (r *Run) page() report.Page {
 	if len(checks) > 0 {
 		p.Add("Checks", checks)
 	}
+	if r.Curve != nil {
+		p.Add("Beside the reference", r.besideReference())
+	}
 	if r.Data != nil {
 		p.Add("Data", lines(r.Data.String()))
 	}
@@ -190,26 +193,10 @@ func (r *Run) memory() (report.Bar, bool) {
 		return b, held > 0
 	}
 	b.Limit = r.Plan.Limit
-	order := []string{"frozen weights", "activations", "adapter", "gradients", "optimizer states", "batch and other"}
-	sums := map[string]int64{}
 	for _, c := range r.Plan.Categories {
-		if c.Bytes < 0 || c.Bytes > 1<<50 {
-			continue
-		}
-		name := c.Name
-		switch {
-		case name == "batch" || name == "other" || name == "gradient norms":
-			name = order[5]
-		case !slices.Contains(order, name):
-			name = order[4]
-		}
-		sums[name] += c.Bytes
+		b.Parts = append(b.Parts, report.Part{Name: c.Name, Bytes: c.Bytes})
 	}
-	for _, name := range order {
-		if sums[name] > 0 {
-			b.Parts = append(b.Parts, report.Part{Name: name, Bytes: sums[name]})
-		}
-	}
+	b.Parts = report.MemoryParts(b.Parts)
 	return b, len(b.Parts) > 0
 }
 

@@ -35,8 +35,9 @@ type Run struct {
 	Plan     *train.PlanReport
 	Data     *dataset.Report
 	Manifest *train.Manifest
-	Settings []Setting // the configuration, in its order; Read leaves it to the caller
-	Config   []byte    // config.yaml; nil where there is none
+	Curve    *train.ReferenceCurve // nil = it was not compared with a reference
+	Settings []Setting             // the configuration, in its order; Read leaves it to the caller
+	Config   []byte                // config.yaml; nil where there is none
 
 	Norms       []TensorNorms
 	Total       int   // steps that it was to do; 0 = not known
@@ -81,6 +82,13 @@ func Read(dir string) (*Run, error) {
 	r.Plan = readAs[train.PlanReport](r, train.PlanReportFile)
 	r.Manifest = readAs[train.Manifest](r, train.ManifestFile)
 	r.Data = cleaned(readAs[dataset.Report](r, train.DataReportFile), 0)
+	if c := readAs[train.ReferenceCurve](r, train.ReferenceCurveFile); c != nil {
+		if err := c.Validate(); err != nil {
+			r.problem("%s: %v; it is left out", train.ReferenceCurveFile, err)
+		} else {
+			r.Curve = c
+		}
+	}
 	r.readNorms()
 	r.readCheckpoints()
 	r.readLock()

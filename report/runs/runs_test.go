@@ -249,6 +249,9 @@ func TestCompare(t *testing.T) {
 	if s := p.Series[0]; len(p.Series) != 2 || len(s.X) != 50 || math.Abs(s.Y[7]-1.5) > 1e-9 || math.Abs(s.Lower[7]-1) > 1e-9 || math.Abs(s.Upper[7]-2) > 1e-9 {
 		t.Errorf("%+v", p.Series[0])
 	}
+	if g := bySeed([]*Run{all[0], all[1], all[0]}); len(g) != 1 || g[0].name != "run0, 3 runs" {
+		t.Errorf("two of three have one seed: %+v", g)
+	}
 	_, text := pages(t, all...)
 	for _, want := range []string{"Best by evaluation loss: run2, 2 at step 50.", "**run2 \\(best\\)**", "| training.learning_rate | 0.1 | 0.1 | 0.2 |", "| seed | 1 | 2 | 1 |"} {
 		if !strings.Contains(text, want) {
@@ -257,6 +260,56 @@ func TestCompare(t *testing.T) {
 	}
 	if strings.Contains(text, "| adapter |") {
 		t.Error("a key that does not differ is listed")
+	}
+}
+
+// TestReferenceCurve: a run's page shows its curve beside the reference's band, and judges it as the run did.
+func TestReferenceCurve(t *testing.T) {
+	const head, tail = `{"reference":"ref.json","base_model":"base<b>","made_by":{"torch":"2.8.0","peft":"0.18.1"},"seeds":6,"window":4,"tolerance":{"k":5,"floor":0.02},"steps":3`,
+		`"run":[3,2.9,2.8],"mean":[3,2.9,2.8],"low":[2.9,2.8,2.7],"high":[3.1,3,2.9]}`
+	asks := []Setting{{Key: "expect.reference", Value: "ref.json"}}
+	check := func(curve string, settings []Setting) (*Run, report.Check) {
+		files := map[string]string{train.MetricsFile: stepLines(10) + endLine}
+		if curve != "" {
+			files[train.ReferenceCurveFile] = curve
+		}
+		r := read(t, files)
+		r.Settings = settings
+		if got := r.Checks(); len(got) == 1 {
+			return r, got[0]
+		}
+		return r, report.Check{}
+	}
+	r, got := check(head+`,"steps_outside":0,`+tail, asks)
+	if got.State != report.Pass || got.Detail != "3 of 3 steps inside, wanted within 5 spreads + 0.02 of ref.json" {
+		t.Errorf("%+v", got)
+	}
+	html, text := pages(t, r)
+	if strings.Contains(html, "base<b>") || !strings.Contains(text, "reference, 6 seeds") || !strings.Contains(text, "training, mean of 4 steps") ||
+		!strings.Contains(text, "peft 0.18.1, torch 2.8.0") {
+		t.Error(text)
+	}
+	if _, got = check(head+`,"steps_outside":1,"first_outside":{"step":2,"run":null,"mean":2.9,"allowed":0.1},"worst":{"step":2,"run":null,"mean":2.9,"allowed":0.1},`+tail, asks); got.State != report.Fail ||
+		!strings.Contains(got.Detail, "1 of 3 steps are outside the band, first step 2") {
+		t.Errorf("%+v", got)
+	}
+	if v := r.Verdict(report.Checks{got}); v.State != report.Fail {
+		t.Errorf("%+v", v)
+	}
+	if _, got = check(head+`,"not_comparable":["the base is another"],"steps_outside":0,`+tail, asks); got.State != report.Fail || !strings.Contains(got.Detail, "the base is another") {
+		t.Errorf("%+v", got)
+	}
+	for _, c := range []struct {
+		curve    string
+		settings []Setting
+		want     string
+	}{{"", asks, "missing"}, {`{"reference":"ref.json"}`, asks, "missing or can't be read"}, {head + `,"steps_outside":0,` + tail, []Setting{{Key: "expect.reference", Value: "other"}}, "asks for other"}} {
+		if _, got = check(c.curve, c.settings); got.State != report.Skip || !strings.Contains(got.Detail, c.want) {
+			t.Errorf("%s: %+v", c.curve, got)
+		}
+	}
+	if _, got = check("", nil); got != (report.Check{}) {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -294,9 +347,11 @@ func FuzzFolder(f *testing.F) {
 	f.Add([]byte(stepLines(3)+endLine), []byte(`{"program":"x","software":{"kernels":"avx2"},"steps":3}`), []byte(`{"categories":[{"name":"a","bytes":5}],"limit_bytes":3,"token_budgets":[]}`), []byte(`{"rows":3,"parts":[{"rows":1},{"rows":2}],"val":{}}`))
 	f.Add([]byte(`{"step":1,"loss":1e999}`), []byte(`{`), []byte(`{"end_to_end":true}`), []byte(`{"batches":{"count":0},"dropped":[{}],"conversations":{"count":5}}`))
 	f.Add([]byte("{\"step\":5,\"eval_loss\":null}\n{\"step\":2,\"train_loss\":1}"), []byte(`null`), []byte(`null`), []byte(`null`))
+	f.Add([]byte(""), []byte(""), []byte(""), []byte(`{"reference":"x","seeds":-1,"steps":1,"steps_outside":1,"first_outside":{"run":null},"worst":{},"run":[null],"mean":[1],"low":[1],"high":[2]}`))
 	f.Fuzz(func(t *testing.T, metrics, manifest, plan, data []byte) {
 		r := read(t, map[string]string{train.MetricsFile: string(metrics), train.ManifestFile: string(manifest), train.PlanReportFile: string(plan), train.DataReportFile: string(data),
-			"checkpoint-2/" + checkpoint.StateFile: string(manifest), train.GradNormsFile: string(metrics), checkpoint.LockFile: string(plan)})
+			"checkpoint-2/" + checkpoint.StateFile: string(manifest), train.GradNormsFile: string(metrics), checkpoint.LockFile: string(plan),
+			train.ReferenceCurveFile: string(data)})
 		html, _ := pages(t, r)
 		if len(html) > 4<<20 {
 			t.Errorf("%d bytes", len(html))
