@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -209,8 +210,11 @@ func (r *running) announce() error {
 	if err := r.writeDataReport(); err != nil {
 		return err
 	}
-	if err := r.writePlanReport(); err != nil {
-		return err
+	// A finished run keeps the plan that it was trained by, whose limit was the memory free at that time.
+	if _, err := os.Stat(filepath.Join(r.spec.OutputDir, PlanReportFile)); err != nil || step < r.total {
+		if err := r.writePlanReport(); err != nil {
+			return err
+		}
 	}
 	if r.env.Config == nil {
 		return nil
