@@ -159,10 +159,16 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the last line, behind a colon, without what a terminal would take for a command.
+// String is the program's error, or else the last line, behind a colon, without what a terminal would take for a command.
 func (t *tail) String() string {
 	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
-	if text := plain(lines[len(lines)-1]); text != "" {
+	from := len(lines) - 1
+	for i, line := range lines {
+		if strings.HasPrefix(line, "trainer: ") {
+			from = i
+		}
+	}
+	if text := plain(strings.Join(lines[from:], "\n")); text != "" {
 		return ": " + text
 	}
 	return ""

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +47,7 @@ func Page(p Report) report.Page {
 	page.Add("Summary", report.Table{Columns: []report.Column{{Title: "tier"}, {Title: "result"}, {Title: "steps", Right: true}, {Title: "loss"}, {Title: "step", Right: true},
 		{Title: "held", Right: true}, {Title: "time", Right: true}, {Title: "compared"}}, Rows: rows})
 	machine := report.Fields{{Name: "GPU", Value: orNone(p.Machine.GPU)}, {Name: "driver", Value: orNone(p.Machine.Driver)}, {Name: "platform", Value: fmt.Sprintf("%s, %d cores", p.Machine.Platform, p.Machine.Cores)},
-		{Name: "program", Value: p.Program.Version}, {Name: "commit", Value: commit(p.Program)}, {Name: "program's SHA-256", Value: p.Program.SHA256}, {Name: "command", Value: strings.Join(p.Command, " ")}}
+		{Name: "program", Value: p.Program.Version}, {Name: "commit", Value: commit(p.Program)}, {Name: "program's SHA-256", Value: p.Program.SHA256}, {Name: "command", Value: shown(p.Command)}}
 	page.Add("What ran where", machine, checks(p.Checks))
 	for _, t := range p.Tiers {
 		addTier(&page, t)
@@ -132,7 +134,7 @@ func addTier(page *report.Page, t Result) {
 	}
 	var rows [][]string
 	for _, c := range t.Commands {
-		rows = append(rows, []string{c.Name, fmt.Sprint(c.ExitCode), fmt.Sprintf("%.1f s", c.Seconds), c.Log, "trainer " + strings.Join(c.Args, " ")})
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.ExitCode), fmt.Sprintf("%.1f s", c.Seconds), c.Log, "trainer " + shown(c.Args)})
 	}
 	if rows != nil {
 		page.Sections = append(page.Sections, report.Section{Title: "Commands of " + t.Tier, Folded: true, Blocks: []report.Block{
@@ -237,6 +239,17 @@ func checks(list []Check) report.Checks {
 		out = append(out, report.Check{What: c.Name, State: report.State(c.Status), Detail: c.Detail})
 	}
 	return out
+}
+
+// shown is a command with its words kept apart.
+func shown(words []string) string {
+	words = slices.Clone(words)
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\n\"'") {
+			words[i] = strconv.Quote(w)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // counted is a number of things.

@@ -339,3 +339,18 @@ func TestFall(t *testing.T) {
 		t.Errorf("of a loss of zero: %+v", l)
 	}
 }
+
+// TestLastWords: of what a command printed, its error is told in one line, with what to do.
+func TestLastWords(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "a\nb\n": ": b", "plan: x\ntrainer: find model x: nothing there\npass --download\n": ": trainer: find model x: nothing there; pass --download",
+		"trainer: stopping\ntrainer: full\n": ": trainer: full",
+	} {
+		if got := (&tail{text: []byte(text)}).String(); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got, want := shown([]string{"trainer", "--report", "a b", ""}), `trainer --report "a b" ""`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

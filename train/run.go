@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -212,7 +213,8 @@ func (r *running) announce() error {
 	if err := r.writeDataReport(); err != nil {
 		return err
 	}
-	if step < r.total { // what a finished run left stays: its limit was that of its own time
+	// A finished run keeps the plan that it was trained by, whose limit was the memory free at that time.
+	if _, err := os.Stat(filepath.Join(r.spec.OutputDir, PlanReportFile)); err != nil || step < r.total {
 		if err := r.writePlanReport(); err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func (r *Run) figures() report.Figures {
 	if y := r.smoothed(); len(y) > 0 {
 		last, first := y[len(y)-1], y[0]
 		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
-		if fall := 100 * (first - last) / first; finite(fall) && len(y) > 1 {
+		if fall := 100 * (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
 			word := "down"
 			if fall < 0 {
 				word = "up"
@@ -144,6 +144,9 @@ func (r *Run) figures() report.Figures {
 	return f
 }
 
+// few lines are shown as they are: they are too few to be smoothed.
+const few = 20
+
 // lossPlot shows the loss of each step where a checkpoint says it, else the means that the log has.
 func (r *Run) lossPlot() report.Plot {
 	p := report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token"}
@@ -156,7 +159,6 @@ func (r *Run) lossPlot() report.Plot {
 			x[i] = float64(i + 1)
 		}
 	}
-	const few = 20
 	switch {
 	case len(y) >= few:
 		h := halfLife(len(y))
