@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // childEnv is set in a process that this test starts: the configuration that it loads, as JSON.
@@ -234,8 +236,10 @@ func TestFullDisk(t *testing.T) {
 		defer f.Close()
 		cache := &tokenCache{dir: cfg.CacheDir, part: file, meter: newMeter(nil)}
 		_, _, err = tokenise(context.Background(), cfg, cfg.Path, bytesTokenizer{}, f, cache)
-		want := "tokenise " + cfg.Path + ": write to " + cfg.CacheDir + ": write /dev/full: no space left on device: free some space, or name a folder on another disk in dataset.cache_dir"
-		if err == nil || err.Error() != want {
+		want := "tokenise " + cfg.Path + ": write to " + cfg.CacheDir + ": no room for " + filepath.Join(cfg.CacheDir, "tokens") + ": "
+		var full *atomicfile.FullError
+		if !errors.As(err, &full) || full.Needed == 0 || full.Free <= 0 || !strings.HasPrefix(err.Error(), want) ||
+			!strings.HasSuffix(err.Error(), "(no space left on device): free some space, or name a folder on another disk in dataset.cache_dir") {
 			t.Errorf("error %v\nwant  %s", err, want)
 		}
 		if lost := (*writeError)(nil); !errors.As(err, &lost) || !lost.small {
