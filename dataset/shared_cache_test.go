@@ -313,3 +313,34 @@ func anonymousBytes() (int64, bool) {
 	}
 	return kb << 10, ok
 }
+
+// TestCacheDates: an entry whose date is of another day, because the clock jumped, is read as any other, and a file that
+// somebody writes is not deleted for its date.
+func TestCacheDates(t *testing.T) {
+	cfg := workersConfig(t, 2, mixedRows(200, false))
+	mustLoad(t, cfg, bytesTokenizer{})
+	busy, err := lockPart(filepath.Join(cfg.CacheDir, "other.tokens.part"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, off := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		names, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if then := time.Now().Add(off); os.Chtimes(name, then, then) != nil {
+				t.Fatal("the date of a file can't be set")
+			}
+		}
+		(&tokenCache{dir: cfg.CacheDir, auto: true}).clean()
+		_, report := mustLoad(t, cfg, bytesTokenizer{})
+		if !strings.HasPrefix(report.CacheNote, "tokens read from ") {
+			t.Errorf("%v: %s", off, report.CacheNote)
+		}
+		if _, err := os.Stat(busy.Name()); err != nil {
+			t.Errorf("%v: %v", off, err)
+		}
+	}
+}

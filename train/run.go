@@ -212,8 +212,10 @@ func (r *running) announce() error {
 	if err := r.writeDataReport(); err != nil {
 		return err
 	}
-	if err := r.writePlanReport(); err != nil {
-		return err
+	if step < r.total || !exists(r.spec.OutputDir, PlanReportFile) { // it says how much memory was free when the run ran
+		if err := r.writePlanReport(); err != nil {
+			return err
+		}
 	}
 	if r.env.Config == nil {
 		return nil
