@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // childEnv is set in a process that this test starts: the configuration that it loads, as JSON.
@@ -234,8 +236,10 @@ func TestFullDisk(t *testing.T) {
 		defer f.Close()
 		cache := &tokenCache{dir: cfg.CacheDir, part: file, meter: newMeter(nil)}
 		_, _, err = tokenise(context.Background(), cfg, cfg.Path, bytesTokenizer{}, f, cache)
-		want := "tokenise " + cfg.Path + ": write to " + cfg.CacheDir + ": write /dev/full: no space left on device: free some space, or name a folder on another disk in dataset.cache_dir"
-		if err == nil || err.Error() != want {
+		want := "tokenise " + cfg.Path + ": write to " + cfg.CacheDir + ": no room for " + filepath.Join(cfg.CacheDir, "tokens") + ": "
+		var full *atomicfile.FullError
+		if !errors.As(err, &full) || full.Needed == 0 || full.Free <= 0 || !strings.HasPrefix(err.Error(), want) ||
+			!strings.HasSuffix(err.Error(), "(no space left on device): free some space, or name a folder on another disk in dataset.cache_dir") {
 			t.Errorf("error %v\nwant  %s", err, want)
 		}
 		if lost := (*writeError)(nil); !errors.As(err, &lost) || !lost.small {
@@ -308,4 +312,35 @@ func anonymousBytes() (int64, bool) {
 		return 0, false
 	}
 	return kb << 10, ok
+}
+
+// TestCacheDates: an entry whose date is of another day, because the clock jumped, is read as any other, and a file that
+// somebody writes is not deleted for its date.
+func TestCacheDates(t *testing.T) {
+	cfg := workersConfig(t, 2, mixedRows(200, false))
+	mustLoad(t, cfg, bytesTokenizer{})
+	busy, err := lockPart(filepath.Join(cfg.CacheDir, "other.tokens.part"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	for _, off := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		names, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if then := time.Now().Add(off); os.Chtimes(name, then, then) != nil {
+				t.Fatal("the date of a file can't be set")
+			}
+		}
+		(&tokenCache{dir: cfg.CacheDir, auto: true}).clean()
+		_, report := mustLoad(t, cfg, bytesTokenizer{})
+		if !strings.HasPrefix(report.CacheNote, "tokens read from ") {
+			t.Errorf("%v: %s", off, report.CacheNote)
+		}
+		if _, err := os.Stat(busy.Name()); err != nil {
+			t.Errorf("%v: %v", off, err)
+		}
+	}
 }

@@ -27,7 +27,16 @@ type faultAt struct {
 	code   int
 }
 
+// hangs as a code makes the function not return.
+const hangs = -1
+
 func (f *faultAt) fail() {
+	if f.code == hangs {
+		if _, err := libcuda.Hang(f.symbol); err != nil {
+			f.t.Fatal(err)
+		}
+		return
+	}
 	arm := libcuda.Fail
 	if f.step < 0 {
 		arm = libcuda.FailCapturing
@@ -53,7 +62,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 	spec := func(dir string) Spec {
 		s := testSpec(t, steps)
 		s.Device, s.OutputDir = "cuda", dir
-		s.Training.SaveSteps, s.Training.Resume = every, "auto"
+		s.Training.SaveSteps, s.Training.Resume, s.Training.DeviceTimeout = every, "auto", 10
 		return s
 	}
 	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
@@ -89,6 +98,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 		{"the wait for what was sent", 7, "cuEventSynchronize", 700, 6, []string{"after step 7 of 12: wait for an event: cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 		{"the wait for a checkpoint", 6, "cuStreamSynchronize", 719, 3, []string{"after step 6 of 12: ", "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)"}},
 		{"a checkpoint's download", 6, "cuMemcpyDtoH_v2", 700, 3, []string{"after step 6 of 12: save step 6: read the adapter: fetch model.layers.0", "cuMemcpyDtoH: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a driver that hangs", 7, "cuGraphLaunch", hangs, 6, []string{"the device does not answer: in step ", "(training.device_timeout: 10)"}},
 		{"all of the driver", 7, "*", 700, 6, []string{"after step 7 of 12: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -109,7 +119,7 @@ func TestGPUFaultsInARun(t *testing.T) {
 			if c.step > 0 {
 				wants = append(wants, checkpoint.Name(c.saved)+" is whole: --resume auto continues from it")
 			}
-			if c.code != 2 {
+			if c.code != 2 && c.code != hangs {
 				wants = append(wants, "the device context is lost, restart the program")
 			}
 			for _, w := range wants {

@@ -214,7 +214,7 @@ func (r *running) announce() error {
 		return err
 	}
 	// A finished run keeps the plan that it was trained by, whose limit was the memory free at that time.
-	if _, err := os.Stat(filepath.Join(r.spec.OutputDir, PlanReportFile)); err != nil || step < r.total {
+	if step < r.total || !exists(r.spec.OutputDir, PlanReportFile) {
 		if err := r.writePlanReport(); err != nil {
 			return err
 		}

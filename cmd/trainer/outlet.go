@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -19,6 +21,7 @@ type outlet struct {
 	dropped int      // writes since the last that was kept
 	busy    bool     // the writer is at work
 	closed  bool     // w refuses everything
+	err     error    // what it said
 	changed chan struct{}
 }
 
@@ -66,11 +69,23 @@ func (o *outlet) drain() {
 		_, err := o.w.Write(p)
 		o.mu.Lock()
 		o.waiting, o.bytes = o.waiting[1:], o.bytes-len(p)
-		o.closed = o.closed || err != nil
+		if err != nil {
+			o.closed, o.err = true, err
+		}
 	}
 	o.waiting, o.bytes, o.busy = nil, 0, false
 	close(o.changed)
 	o.changed = make(chan struct{})
+}
+
+// failed is why nothing more arrives; nil where it does, or where who read has closed the pipe.
+func (o *outlet) failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if errors.Is(o.err, syscall.EPIPE) {
+		return nil
+	}
+	return o.err
 }
 
 // flush waits until everything is written, at most so long.

@@ -110,7 +110,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	if o.json {
 		written = writeJSON(c.out, result)
 	} else {
-		printResult(c.out, result)
+		written = printResult(c.out, result)
 	}
 	if result.Stopped {
 		c.say("stopped after step %d of %d; resume with: %s", result.Steps, result.MaxSteps, o.resumeCommand(config.Spec))
@@ -163,14 +163,13 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	return usage(fmt.Errorf("%s: %s; choose from %s, or auto for the newest", said, what, strings.Join(there, ", ")))
 }
 
-// printResult sums a run up. Its result is the adapter, so that who does not read this neither holds the program up nor
-// makes it fail.
-func printResult(w io.Writer, r train.Result) {
+// printResult sums a run up. Its result is the adapter, so that who does not read this, or has closed the pipe, neither
+// holds the program up nor makes it fail.
+func printResult(w io.Writer, r train.Result) error {
 	if checked, ok := w.(*sink); ok {
 		w = checked.w
 	}
 	out := newOutlet(w)
-	defer out.flush(outletWait)
 	fmt.Fprintf(out, "steps    %d of %d", r.Steps, r.MaxSteps)
 	if r.Resumed > 0 {
 		fmt.Fprintf(out, ", resumed after step %d", r.Resumed)
@@ -206,6 +205,11 @@ func printResult(w io.Writer, r train.Result) {
 	if r.Checkpoint != "" {
 		fmt.Fprintf(out, "newest checkpoint  %s\n", r.Checkpoint)
 	}
+	out.flush(outletWait)
+	if err := out.failed(); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
 }
 
 // stopSignal remembers which signal asked for the stop.
