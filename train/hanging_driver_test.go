@@ -18,7 +18,7 @@ type throughDriver struct{ *faulty }
 
 func (throughDriver) Waiting() (graph.Wait, bool) {
 	w, any := gpu.Waiting()
-	return graph.Wait{What: w.What, Since: w.Since}, any
+	return graph.Wait(w), any
 }
 
 // TestHangingDriver: on any machine a call into the driver that does not return ends the run, with its checkpoint named.
