@@ -79,6 +79,28 @@ def fill(f, name, shape, numbers):
         left, at = left - len(part), 0
 
 
+def write_shards(folder, s, put):
+    """The SafeTensors files of a shape and their index; put(f, part, bytes) writes the data of one. Returns the numbers of tensors,
+    of bytes and of files."""
+    parts, index, total = shards(s), {}, 0
+    for i, part in enumerate(parts):
+        file = f"model-{i + 1:05}-of-{len(parts):05}.safetensors" if len(parts) > 1 else "model.safetensors"
+        header, at = {"__metadata__": {"format": "pt"}}, 0
+        for name, shape in part:
+            header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size(shape)])
+            at += size(shape)
+            index[name] = file
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(folder / file, "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            put(f, part, at)
+        total += at
+    if len(parts) > 1:
+        (folder / "model.safetensors.index.json").write_text(json.dumps(dict(metadata=dict(total_size=total), weight_map=index)))
+    return len(index), total, len(parts)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ap.add_argument("name", choices=sorted(SHAPES))
@@ -92,30 +114,19 @@ def main():
         if f.name.startswith(("tokenizer", "special_tokens", "added_tokens")):
             shutil.copyfile(f, a.folder / f.name)
     numbers = None if a.empty else pool()
-    parts, index, total = shards(s), {}, 0
-    for i, part in enumerate(parts):
-        file = f"model-{i + 1:05}-of-{len(parts):05}.safetensors" if len(parts) > 1 else "model.safetensors"
-        header, at = {"__metadata__": {"format": "pt"}}, 0
-        for name, shape in part:
-            header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size(shape)])
-            at += size(shape)
-            index[name] = file
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(a.folder / file, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text)
-            if a.empty:
-                f.truncate(8 + len(text) + at)
-            else:
-                for name, shape in part:
-                    fill(f, name, shape, numbers)
-        total += at
-    if len(parts) > 1:
-        (a.folder / "model.safetensors.index.json").write_text(json.dumps(dict(metadata=dict(total_size=total), weight_map=index)))
+
+    def put(f, part, count):
+        if a.empty:
+            f.truncate(f.tell() + count)
+        else:
+            for name, shape in part:
+                fill(f, name, shape, numbers)
+
+    count, total, files = write_shards(a.folder, s, put)
     config = dict(s, architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2,
                   attention_bias=False, rope_scaling=None, torch_dtype="bfloat16")
     (a.folder / "config.json").write_text(json.dumps(config, indent=1))  # last: with it the folder is a model
-    print(f"{a.folder}: {a.name}, {len(index)} tensors, {total:,} bytes in {len(parts)} files")
+    print(f"{a.folder}: {a.name}, {count} tensors, {total:,} bytes in {files} files")
 
 
 if __name__ == "__main__":

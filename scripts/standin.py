@@ -32,7 +32,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is determi
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "bench"))
 from gpu_peers import SHAPES, shape  # noqa: E402
-from make_model import shards, size, tensors  # noqa: E402
+from make_model import tensors, write_shards  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTH = 512  # tokens of a sequence
@@ -178,28 +178,18 @@ def fill(s, chosen, trained, seed, device, torch):
 
 def write(out, s, values, torch):
     """The shards and their index. Returns the SHA-256 that run_manifest.json calls base_weights_sha256."""
-    parts, index, total, sums = shards(s), {}, 0, {}
-    for i, part in enumerate(parts):
-        file = f"model-{i + 1:05}-of-{len(parts):05}.safetensors" if len(parts) > 1 else "model.safetensors"
-        header, at = {"__metadata__": {"format": "pt"}}, 0
+    sums = {}
+
+    def put(f, part, _count):
         for name, dims in part:
-            header[name] = dict(dtype="BF16", shape=dims, data_offsets=[at, at + size(dims)])
-            at += size(dims)
-            index[name] = file
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(out / file, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text)
-            for name, dims in part:
-                got, tensor = next(values)
-                if got != name or tuple(tensor.shape) != tuple(dims):
-                    raise SystemExit(f"standin.py: {got} {tuple(tensor.shape)} where {name} {tuple(dims)} belongs")
-                data = memoryview(tensor.contiguous().view(torch.int16).numpy()).cast("B")
-                f.write(data)
-                sums[name] = (dims, hashlib.sha256(data).hexdigest())
-        total += at
-    if len(parts) > 1:
-        (out / "model.safetensors.index.json").write_text(json.dumps(dict(metadata=dict(total_size=total), weight_map=index)))
+            got, tensor = next(values)
+            if got != name or tuple(tensor.shape) != tuple(dims):
+                raise SystemExit(f"standin.py: {got} {tuple(tensor.shape)} where {name} {tuple(dims)} belongs")
+            data = memoryview(tensor.contiguous().view(torch.int16).numpy()).cast("B")
+            f.write(data)
+            sums[name] = (dims, hashlib.sha256(data).hexdigest())
+
+    write_shards(out, s, put)
     h = hashlib.sha256()
     for name in sorted(sums):
         dims, digest = sums[name]

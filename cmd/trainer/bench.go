@@ -233,7 +233,7 @@ type compared struct {
 	Report bench.Report `json:"report"`
 }
 
-// judge prints a comparison. Reports of different work are told apart, not compared.
+// judge prints a comparison. Reports of different work are refused, with what differs.
 func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 	cmp := bench.Compare(old, now)
 	if len(cmp.Differ) > 0 && !o.otherwise {
