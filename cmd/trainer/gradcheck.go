@@ -128,6 +128,10 @@ func printGradcheck(c *console, r train.GradCheckReport, show int) error {
 		verdict = fmt.Sprintf("%d of %d BEYOND THEIR LIMITS", r.Failed, len(r.Tensors))
 	}
 	fmt.Fprintf(w, "verdict  %s\n", verdict)
+	if !r.OK && r.Experts {
+		fmt.Fprintln(w, "note     rounding may give a token to another expert, which is an error beyond the limits and no fault; "+
+			"fewer or more --tokens tell which it is")
+	}
 	return w.Flush()
 }
 

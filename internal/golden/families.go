@@ -35,8 +35,8 @@ type FamilyRuns struct {
 		GradientNF4 float64 `json:"gradient_nf4"`
 		Curve       float64 `json:"curve"`
 	} `json:"bf16"`
-	// Clear is, of mixtures of experts, a number to add to the rows' ids, modulo the vocabulary, with which every token's experts lead
-	// the next by as much as can be found: a precision finer than bf16 chooses the same experts as fp32.
+	// Clear is, of mixtures of experts, for each row a number to add to its ids, modulo the vocabulary, with which every token's
+	// experts lead the next by as much as can be found: a precision finer than bf16 chooses the same experts as fp32.
 	Clear struct {
 		Floats Clear `json:"floats"`
 		NF4    Clear `json:"nf4"` // over weights in NF4
@@ -63,7 +63,7 @@ type FamilyCurve struct {
 
 // Clear is a draw and the least lead of a chosen expert's logit over the next in it.
 type Clear struct {
-	Add  int32   `json:"add"`
+	Add  []int32 `json:"add"`
 	Lead float64 `json:"lead"`
 }
 

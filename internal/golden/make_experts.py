@@ -170,21 +170,21 @@ def watch_leads(peft):
 
 
 def clear(m, adapter):
-    """Of all numbers that can be added to the rows' ids, the one with the largest least lead of an expert, over the weights as they
-    are and in NF4: rows on which a precision finer than bf16 gives every token the experts that fp32 does."""
+    """Of all numbers that can be added to a row's ids, for each row the one with the largest least lead of an expert, over the weights
+    as they are and in NF4: rows on which a precision finer than bf16 gives every token the experts that fp32 does."""
     from peft import PeftModel
     found = {}
     for what, base in (("floats", copy.deepcopy(m)), ("nf4", in_nf4(m))):
         peft = PeftModel.from_pretrained(base, str(adapter)).eval()
-        leads, best = watch_leads(peft), (-1.0, 0)
+        leads, best = watch_leads(peft), [(-1.0, 0)] * len(rows()[0])
         for add in range(VOCAB):
-            leads.clear()
-            with torch.no_grad():
-                for x in rows(add)[0]:
+            for r, x in enumerate(rows(add)[0]):
+                leads.clear()
+                with torch.no_grad():
                     peft(input_ids=x[None], use_cache=False)
-            if min(leads) > best[0]:
-                best = min(leads), add
-        found[what] = {"add": best[1], "lead": best[0]}
+                if min(leads) > best[r][0]:
+                    best[r] = min(leads), add
+        found[what] = {"add": [add for _, add in best], "lead": min(lead for lead, _ in best)}
     return found
 
 
