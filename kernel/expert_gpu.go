@@ -15,12 +15,38 @@ type expertOp struct {
 	operand             DType
 }
 
+// hopper tells whether the wgmma kernel serves: compute capability 9.0, experts with more rows than a small tile has, columns that
+// fill a tile, rows of 16 bytes.
+func (p expertOp) hopper(sm int) bool {
+	return sm == 90 && p.operand != F32 && p.rows > 96*p.experts && p.n > 64 && p.n%8 == 0 && p.k%8 == 0
+}
+
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
+	if p.hopper(g.Device.SM()) && (x|w)%16 == 0 {
+		return p.bindHopper(g, y, x, w, starts)
+	}
 	at := cuda.ExpertGemm(p.transB, p.rows, p.n, p.experts)
 	if p.operand == F32 {
 		at = cuda.ExpertSingle(p.transB, p.rows, p.n, p.experts)
 	}
 	return g.Launch(at, y, x, w, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
+}
+
+func (p expertOp) bindHopper(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
+	at, boxX, boxW := cuda.ExpertHopper(p.transB, p.rows, p.n, p.k, p.experts)
+	inner, rows := int64(p.n), int64(p.k) // of an expert's matrix as stored
+	if p.transB {
+		inner, rows = rows, inner
+	}
+	mapX, err := gpu.NewTensorMap(x, []int64{int64(p.k), int64(p.rows)}, []int64{int64(2 * p.k)}, boxX[:], 128)
+	if err != nil {
+		return nil, err
+	}
+	mapW, err := gpu.NewTensorMap(w, []int64{inner, rows, int64(p.experts)}, []int64{2 * inner, 2 * inner * rows}, boxW[:], 128)
+	if err != nil {
+		return nil, err
+	}
+	return g.Launch(at, y, mapX, mapW, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
 }
 
 func (k ExpertMatMul) Stored(in []DType) (want, out []DType) {
