@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
@@ -84,23 +85,75 @@ type nativeGEMM interface{ UseNativeGEMM() (library bool) }
 
 // selfChecker runs checks on machines and keeps what they are compared with.
 type selfChecker struct {
-	cpu        *graph.CPU
+	cpu        *graph.CPU // of the references alone
 	began      time.Time
 	checks     []check
 	references [][][]float64 // of each check, in float64
 	lost       string        // the check in which the device was lost
 	report     Report
+
+	pending []*Result     // of the machine at hand, in the order of the checks
+	judging chan struct{} // one for each result that is being judged
+	judged  sync.WaitGroup
 }
 
 func newSelfChecker(env session.Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks(), fusedChecks())
-	return &selfChecker{cpu: graph.NewCPU(env.Workers), began: time.Now(), checks: checks, references: make([][][]float64, len(checks))}
+	cpu := graph.NewCPU(env.Workers)
+	return &selfChecker{cpu: cpu, began: time.Now(), checks: checks, references: make([][][]float64, len(checks)), judging: make(chan struct{}, 2*cpu.Workers())}
 }
 
-// run does every check on a machine, in its precision.
+// run does every check on a machine, in its precision. References and limits are computed beside the machine's work.
 func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
+	err := s.runAll(ctx, on)
+	s.judged.Wait()
+	for _, r := range s.pending {
+		s.report.add(*r)
+	}
+	s.pending = nil
+	return err
+}
+
+// reference is what a check is compared with, or why there is nothing.
+type reference struct {
+	of  int // the check
+	out [][]float64
+	err error
+}
+
+// missing computes the references that a precision needs and that are not there, in the order of the checks, some ahead of their use.
+func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan reference {
+	var of []int
+	for i, c := range s.checks {
+		if s.references[i] == nil && (c.gemm || !tf32) {
+			of = append(of, i)
+		}
+	}
+	ready := make(chan reference, 64)
+	go func() {
+		defer close(ready)
+		for _, i := range of {
+			out, err := s.checks[i].run(s.cpu, kernel.F64, 1)
+			select {
+			case ready <- reference{i, out, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ready
+}
+
+func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 	s.report.Device = on.Name()
 	tf32 := on.Precision() == kernel.PrecisionTF32
+	ctx, stop := context.WithCancel(ctx)
+	ready := s.missing(ctx, tf32)
+	defer func() {
+		stop()
+		for range ready { // the references' machine is free again
+		}
+	}()
 	for i, c := range s.checks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -109,10 +162,11 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 			continue
 		}
 		if s.references[i] == nil {
-			var err error
-			if s.references[i], err = c.run(s.cpu, kernel.F64, 1); err != nil {
-				return fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, err)
+			r := <-ready
+			if r.err != nil {
+				return fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, r.err)
 			}
+			s.references[r.of] = r.out
 		}
 		s.compare(on, c, s.references[i])
 	}
@@ -129,7 +183,7 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 		return nil
 	}
 	if !m.UseNativeGEMM() { // they were just checked
-		s.report.add(Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: StatusSkip,
+		s.pending = append(s.pending, &Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: StatusSkip,
 			Reason: "the library was not found (trainer doctor says where it was looked for); GEMMs run on native kernels"})
 		return nil
 	}
@@ -145,15 +199,24 @@ func (s *selfChecker) run(ctx context.Context, on graph.Machine) error {
 	return nil
 }
 
+// compare runs a check and has its results judged; the report gets them when the machine has done all.
 func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
-	r, err := Result{Kernel: c.kernel, Case: c.name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}, error(nil)
-	if s.lost == "" {
-		if r, err = c.compare(on, want); lostDevice(err) {
-			s.lost = c.kernel + " " + c.name
-		}
+	precision := on.Precision()
+	r := &Result{Precision: precision.String(), Kernel: c.kernel, Case: c.name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}
+	s.pending = append(s.pending, r)
+	if s.lost != "" {
+		return
 	}
-	r.Precision = on.Precision().String()
-	s.report.add(r)
+	got, again, err := c.results(on)
+	if lostDevice(err) {
+		s.lost = c.kernel + " " + c.name
+	}
+	s.judging <- struct{}{}
+	s.judged.Go(func() {
+		*r = c.compare(formats[precision], got, again, want, err)
+		r.Precision = precision.String()
+		<-s.judging
+	})
 }
 
 func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) {
@@ -166,35 +229,36 @@ func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DTyp
 	}
 	for _, r := range results {
 		r.Precision = on.Precision().String()
-		s.report.add(r)
+		s.pending = append(s.pending, &r)
 	}
 }
 
 // lostDevice tells whether no work can follow an error.
 func lostDevice(err error) bool { return errors.Is(err, graph.ErrDeviceLost) }
 
-// compare runs a check twice, and with computed inputs where an output may take their memory. The error is
-// that of running it; the result says it as well.
-func (c check) compare(on graph.Machine, want [][]float64) (Result, error) {
-	got, err := c.run(on, kernel.F32, 2)
+// results runs a check twice, and with computed inputs where an output may take their memory: again, else nil.
+func (c check) results(on graph.Machine) (got, again [][]float64, err error) {
+	if got, err = c.run(on, kernel.F32, 2); err != nil || c.inPlace == nil {
+		return got, nil, err
+	}
+	if again, err = c.computed().run(on, kernel.F32, 1); err != nil {
+		err = fmt.Errorf("in place: %w", err)
+	}
+	return got, again, err
+}
+
+// compare holds results, or the error of computing them, to their limits.
+func (c check) compare(f format, got, again, want [][]float64, err error) Result {
 	if err != nil {
-		return Result{Kernel: c.kernel, Case: c.name, Status: StatusFail, Reason: err.Error()}, err
+		return Result{Kernel: c.kernel, Case: c.name, Status: StatusFail, Reason: err.Error()}
 	}
-	r := c.judge(formats[on.Precision()], got, want)
-	if c.inPlace == nil || r.Status != StatusPass {
-		return r, nil
-	}
-	again, err := c.computed().run(on, kernel.F32, 1)
-	if err != nil {
-		r.Status, r.Reason = StatusFail, "in place: "+err.Error()
-		return r, err
-	}
-	for i := range got {
-		if !slices.Equal(got[i], again[i]) {
+	r := c.judge(f, got, want)
+	for i := range again {
+		if r.Status == StatusPass && !slices.Equal(got[i], again[i]) {
 			r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d is different in its input's memory", i)
 		}
 	}
-	return r, nil
+	return r
 }
 
 // judge holds results to their limits.
