@@ -122,10 +122,15 @@ func (s *Session) UseAdapter(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.saved = saved
-	s.Net.Method, s.Net.Adapter = saved.Method, saved.Config
-	s.Net.Adapter.Dropout = 0 // of training only
+	s.UseSaved(saved)
 	return nil
+}
+
+// UseSaved is UseAdapter for an adapter that was read, which is closed with the session.
+func (s *Session) UseSaved(saved *adapter.Saved) {
+	s.saved = saved
+	s.Net.Adapted, s.Net.Method, s.Net.Adapter = true, saved.Method, saved.Config
+	s.Net.Adapter.Dropout = 0 // of training only
 }
 
 // Close releases mapped weights, the adapter's files and the machine.

@@ -23,7 +23,7 @@ const module = "github.com/tierlora/tierlora/"
 // files are free.
 var imports = map[string][]string{
 	"quant":             {},
-	"model/weights":     {"internal/jsonerr", "internal/regular"},
+	"model/weights":     {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"model/hub":         {"internal/jsonerr", "internal/regular", "model/weights"},
 	"dataset/tokenizer": {"internal/jsonerr", "internal/regular"},
 	"kernel/gemm":       {},
@@ -47,7 +47,8 @@ var imports = map[string][]string{
 	"session": {"adapter", "dataset", "dataset/chat", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
 		"model/quantised", "model/weights", "model/hub", "quant"},
 	"infer":            {"session", "train/objective", "dataset", "dataset/chat", "dataset/tokenizer", "graph", "kernel", "model/nn"},
-	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
+	"export": {"session", "adapter", "dataset", "graph", "kernel", "model/weights", "quant", "train/checkpoint", "internal/atomicfile", "internal/jsonerr",
+		"internal/regular"},
 	"doctor":           {"session", "graph", "model/hub", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
 	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
