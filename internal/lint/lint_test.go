@@ -24,7 +24,7 @@ const module = "github.com/tierlora/tierlora/"
 var imports = map[string][]string{
 	"quant":             {},
 	"model/weights":     {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
-	"model/hub":         {"internal/jsonerr", "internal/regular", "model/weights"},
+	"model/hub":         {"internal/atomicfile", "internal/jsonerr", "internal/regular", "model/weights"},
 	"dataset/tokenizer": {"internal/jsonerr", "internal/regular"},
 	"kernel/gemm":       {},
 	"kernel/simd":       {},
