@@ -11,7 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
-	"github.com/tierlora/tierlora/train/checkpoint"
+	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // staged makes a folder under another name beside its own, which it gets when make is done. What an earlier process left
@@ -23,8 +23,8 @@ func staged(outDir string, make func(dir string) error) (err error) {
 		return err
 	}
 	partial := filepath.Join(above, ".partial-"+filepath.Base(outDir))
-	lock, err := checkpoint.Acquire(partial)
-	if held := (*checkpoint.HeldError)(nil); errors.As(err, &held) {
+	lock, err := runlock.Acquire(partial)
+	if held := (*runlock.HeldError)(nil); errors.As(err, &held) {
 		return fmt.Errorf("process %d on %s is writing it: wait for it to end", held.Holder.PID, held.Holder.Host)
 	}
 	if err != nil {

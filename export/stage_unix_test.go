@@ -17,7 +17,7 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
-	"github.com/tierlora/tierlora/train/checkpoint"
+	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // TestStagingOfOthers: what a killed merge left goes; another that is at work is named and not disturbed.
@@ -31,7 +31,7 @@ func TestStagingOfOthers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(left, "model-00001-of-00002.safetensors"), []byte("half"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := checkpoint.Acquire(filepath.Dir(left))
+	lock, err := runlock.Acquire(filepath.Dir(left))
 	if err != nil {
 		t.Fatal(err)
 	}
