@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"math"
+	"slices"
 )
 
 // square says that heads make up the width, for architectures that know no other size.
@@ -16,23 +17,24 @@ func (p *Plan) silu() {
 // unwindowed notes windows that the architecture does not know.
 func (p *Plan) unwindowed() {
 	for i := range p.c.NumLayers {
-		if w := p.c.Window(i); w > 0 {
+		if w := p.c.Window(i); w > 0 && w < p.c.MaxPositions {
 			p.note("a sliding window of %d tokens: llama.cpp's %s attends to all tokens, so longer texts differ", w, p.Architecture)
 		}
 	}
 }
 
-// windows says which layers have a window.
-func (p *Plan) windows() {
-	if p.c.SlidingWindow == 0 {
-		return
-	}
+// windows says which layers have a window, and tells whether one has.
+func (p *Plan) windows() bool {
 	pattern := make([]bool, p.c.NumLayers)
 	for i := range pattern {
 		pattern[i] = p.c.Window(i) > 0
 	}
+	if !slices.Contains(pattern, true) {
+		return false
+	}
 	p.set("attention.sliding_window", p.c.SlidingWindow)
 	p.set("attention.sliding_window_pattern", pattern)
+	return true
 }
 
 // decoder adds pre-norm layers of attention and an MLP.
@@ -162,10 +164,9 @@ func gemma2(p *Plan) {
 	p.rope()
 	p.scores(46)
 	p.need(p.c.AttentionCap > 0 && p.c.LogitCap > 0, "no soft cap, which llama.cpp always applies")
-	p.need(p.c.SlidingWindow > 0, "no layer with a window")
+	p.need(p.windows(), "no layer with a window")
 	p.set("attn_logit_softcapping", p.c.AttentionCap)
 	p.set("final_logit_softcapping", p.c.LogitCap)
-	p.windows()
 	p.gemmas(true, false)
 }
 
@@ -187,6 +188,9 @@ func phi3(p *Plan) {
 	p.silu()
 	p.square()
 	p.unwindowed()
+	if part := p.c.PartialRotary; part > 0 {
+		p.need(int(float64(p.c.HeadDim)*part)%2 == 0, "partial_rotary_factor = %g makes an odd number of a head's %d columns", part, p.c.HeadDim)
+	}
 	if r := p.c.RopeScaling; r.Type == "longrope" {
 		limit, _ := p.c.LongRope(p.c.MaxPositions)
 		_, scale, err := p.c.InvFreq(p.c.MaxPositions)
@@ -264,8 +268,7 @@ func qwen2MoE(p *Plan) {
 
 func gptOSS(p *Plan) {
 	p.rope()
-	p.need(p.c.SlidingWindow > 0, "no layer with a window")
-	p.windows()
+	p.need(p.windows(), "no layer with a window")
 	p.set("expert_count", p.c.Experts)
 	p.set("expert_used_count", p.c.ExpertsPerToken)
 	p.set("expert_feed_forward_length", p.c.ExpertSize)
