@@ -70,14 +70,14 @@ func (m *merging) each(ctx context.Context, name string, see func(from int, base
 		if err := read(m.base, from); err != nil {
 			return err
 		}
-		if i := notFinite(m.base); i >= 0 {
+		if i := firstBad(m.base); i >= 0 {
 			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, m.base[i], from+i, t.Shape)
 		}
 		if merged := m.base; adapted {
 			m.merged = grow(m.merged, len(merged))
 			copy(m.merged, merged)
 			m.cpu.Range(len(m.merged)/width, 16, func(a, b int) { update(m.merged[a*width:b*width], from/width+a) })()
-			if i := notFinite(m.merged); i >= 0 {
+			if i := firstBad(m.merged); i >= 0 {
 				return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", t.Name, m.merged[i], from+i, t.Shape)
 			}
 			if err := see(from, m.base, m.merged); err != nil {
@@ -113,7 +113,7 @@ func (m *merging) eachStored(name string, t weights.Tensor, add func([]float32) 
 		if err := m.s.Base.Tensors().Float32s(name, from, m.base); err != nil {
 			return err
 		}
-		if i := notFinite(m.base); i >= 0 {
+		if i := firstBad(m.base); i >= 0 {
 			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, m.base[i], from+i, t.Shape)
 		}
 		if err := add(m.base); err != nil {
@@ -161,8 +161,8 @@ func grow(s []float32, n int) []float32 {
 	return s[:n]
 }
 
-// notFinite is the first number that is NaN or infinite; -1 = there is none.
-func notFinite(x []float32) int {
+// firstBad is the first number that is NaN or infinite; -1 = there is none.
+func firstBad(x []float32) int {
 	for i, v := range x {
 		if v-v != 0 {
 			return i

@@ -89,7 +89,8 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 		if err := c.read(name, 0, c.held); err != nil {
 			return err
 		}
-		c.cpu.Range(t.Len()/max(1, t.Shape[len(t.Shape)-1]), 16, func(from, to int) { update(c.held, from, to) })()
+		width := max(1, t.Shape[len(t.Shape)-1])
+		c.cpu.Range(t.Len()/width, 16, func(from, to int) { update(c.held[from*width:to*width], from) })()
 		if err := c.round(t.DType, c.held); err != nil {
 			return err
 		}
