@@ -58,6 +58,10 @@ var Formats = map[string]Format{
 		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Run: ggufModel},
 	"gguf-lora": {For: "llama.cpp (--lora): an adapter alone, for a GGUF file of its base model", Out: "FILE",
 		DTypes: []string{"f16", "bf16", "f32"}, Adapter: true, Run: ggufLoRA},
+	"mlx": {For: "mlx-lm (--adapter-path): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true, Run: mlxAdapter},
+	"peft": {For: "PEFT and what reads its folders without rank patterns: an adapter alone, of one rank and scale", Out: "DIR", DTypes: adapterTypes,
+		Adapter: true, Run: peftAdapter},
+	"vllm": {For: "vLLM (--lora-modules): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true, Run: vllmAdapter},
 	"ollama": {For: "Ollama (ollama create): a folder with a GGUF file and the Modelfile that names it", Out: "DIR",
 		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Run: ollama},
 }

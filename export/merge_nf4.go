@@ -125,7 +125,8 @@ func bitsandbytes(c quant.Config, skip []string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"_load_in_4bit": true, "_load_in_8bit": false, "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8",
 		"bnb_4bit_quant_type": c.Type, "bnb_4bit_use_double_quant": c.DoubleQuant, "llm_int8_enable_fp32_cpu_offload": false,
-		"llm_int8_has_fp16_weight": false, "llm_int8_skip_modules": skip, "llm_int8_threshold": 6.0, "load_in_4bit": true,
+		"llm_int8_has_fp16_weight": false, "llm_int8_skip_modules": skip, "llm_int8_threshold": json.Number("6.0"), // transformers wants a float
+		"load_in_4bit": true,
 		"load_in_8bit": false, "quant_method": "bitsandbytes",
 	})
 }
