@@ -263,7 +263,6 @@ func TestOthersLoadIt(t *testing.T) {
 		}
 		add(format, 2e-5, job{What: what, Base: stories, Adapter: from, Out: out})
 	}
-	nf4 := quant.Default()
 	none := One(adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 { return 0 }))
 	packed := merge(MergeOptions{Model: stories, Adapters: One(from), DType: NF4, AllowLoss: true, Check: []string{}})
 	numbers := merge(MergeOptions{Model: packed, Adapters: none, DType: "fp32", Check: []string{}}) // what we say that they stand for

@@ -108,3 +108,12 @@ func withDType(config []byte, name string) ([]byte, error) {
 	}
 	return withKey(config, "torch_dtype", value)
 }
+
+// WithBaseModel is an adapter_config.json that names another base model, byte for byte else.
+func WithBaseModel(config []byte, name string) ([]byte, error) {
+	value, err := json.Marshal(name)
+	if err != nil {
+		return nil, err
+	}
+	return withKey(config, "base_model_name_or_path", value)
+}
