@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -98,15 +99,16 @@ var adapterTypes = []string{"f32", "f16", "bf16"}
 var adapterDTypes = map[string]weights.DType{"f32": weights.F32, "f16": weights.F16, "bf16": weights.BF16}
 
 // writeAdapter writes an adapter's folder, whole or not at all, and reads its tensors back.
-func writeAdapter(o Options, name string, tensors []weights.Tensor, meta map[string]string, files map[string][]byte) (Report, error) {
+func writeAdapter(o Options, name string, list tensorList, meta map[string]string, files map[string][]byte) (Report, error) {
 	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
 		return Report{}, errors.New("the folder is there and not empty; name another folder")
 	}
+	tensors := list.all
 	data, err := weights.Encode(tensors, meta)
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Tensors: len(tensors), Bytes: int64(len(data)), Types: []StoredTensor{{Type: o.DType, Tensors: len(tensors), Bytes: int64(len(data))}}}
+	r := Report{Tensors: len(tensors), Bytes: int64(len(data)), Types: []StoredTensor{{Type: o.DType, Tensors: len(tensors), Bytes: int64(len(data)), Error: list.error()}}}
 	files[name] = data
 	r.Files = slices.Sorted(maps.Keys(files))
 	return r, staged(o.Out, func(dir string) error {
@@ -130,13 +132,38 @@ func writeAdapter(o Options, name string, tensors []weights.Tensor, meta map[str
 	})
 }
 
-// stored is a tensor in the type that is asked for.
-func stored(name string, o Options, shape []int, v []float32) (weights.Tensor, error) {
+// tensorList are the tensors of a file, and the squares of their numbers and of their errors in the file's type.
+type tensorList struct {
+	all          []weights.Tensor
+	whole, wrong float64
+}
+
+// add stores a tensor in the type that is asked for.
+func (l *tensorList) add(name string, o Options, shape []int, v []float32) error {
 	d := adapterDTypes[o.DType]
 	if i := tooLarge(d, v); i >= 0 {
-		return weights.Tensor{}, fmt.Errorf("tensor %s has %v, which f16 can't hold: use bf16 or f32", name, v[i])
+		return fmt.Errorf("tensor %s has %v, which f16 can't hold: use bf16 or f32", name, v[i])
 	}
-	return weights.FromFloat32s(name, d, shape, v)
+	made, err := weights.FromFloat32s(name, d, shape, v)
+	if err != nil {
+		return err
+	}
+	then := make([]float32, len(v))
+	weights.RoundFloat32s(then, d, v)
+	for i, x := range v {
+		l.whole += float64(x) * float64(x)
+		l.wrong += (float64(x) - float64(then[i])) * (float64(x) - float64(then[i]))
+	}
+	l.all = append(l.all, made)
+	return nil
+}
+
+// error is the root of the mean square error as a share of the numbers' own.
+func (l *tensorList) error() float64 {
+	if l.whole == 0 {
+		return 0
+	}
+	return math.Sqrt(l.wrong / l.whole)
 }
 
 // vllmRank is the highest of the ranks that vLLM serves (vllm/config/lora.py, MaxLoRARanks).
@@ -196,7 +223,7 @@ var plainTarget = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 func writePEFT(o Options, targets adapter.Targets, pairs []pair, rank int, scale float64, files map[string][]byte) (Report, error) {
 	c := adapter.Config{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}
 	var layers []string
-	var tensors []weights.Tensor
+	var tensors tensorList
 	for _, p := range pairs {
 		layers = append(layers, p.layer)
 		if name := p.layer[strings.LastIndexByte(p.layer, '.')+1:]; len(targets) == 1 && !plainTarget.MatchString(targets[0]) {
@@ -205,11 +232,9 @@ func writePEFT(o Options, targets adapter.Targets, pairs []pair, rank int, scale
 			c.TargetModules = append(c.TargetModules, name)
 		}
 		for _, t := range []adapter.Param{p.a, p.b} {
-			made, err := stored(adapter.PEFTName(t.Name), o, t.Shape, t.Data)
-			if err != nil {
+			if err := tensors.add(adapter.PEFTName(t.Name), o, t.Shape, t.Data); err != nil {
 				return Report{}, err
 			}
-			tensors = append(tensors, made)
 		}
 	}
 	slices.Sort(c.TargetModules)
@@ -258,15 +283,12 @@ func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error)
 	if err != nil {
 		return Report{}, err
 	}
-	var tensors []weights.Tensor
+	var tensors tensorList
 	add := func(layer string, in, out int, a, b []float32) error {
-		ta, err := stored(layer+".lora_a", o, []int{in, rank}, transposed(a, rank, in))
-		if err != nil {
+		if err := tensors.add(layer+".lora_a", o, []int{in, rank}, transposed(a, rank, in)); err != nil {
 			return err
 		}
-		tb, err := stored(layer+".lora_b", o, []int{rank, out}, transposed(b, out, rank))
-		tensors = append(tensors, ta, tb)
-		return err
+		return tensors.add(layer+".lora_b", o, []int{rank, out}, transposed(b, out, rank))
 	}
 	for _, p := range pairs {
 		if err := add(p.layer, p.a.Shape[1], p.b.Shape[0], p.a.Data, p.b.Data); err != nil {
