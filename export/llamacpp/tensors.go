@@ -137,7 +137,7 @@ func (p *Plan) experts(to, path, name string) {
 		p.used[own[e]] = true
 		p.need(slices.Equal(p.src.Shape(own[e]), first), "%s has the shape %v, that of the first expert is %v", own[e], p.src.Shape(own[e]), first)
 	}
-	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, p.c.Experts}, Rows: func(row int, dst []float32) error {
+	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, p.c.Experts}, Stack: own, Rows: func(row int, dst []float32) error {
 		for len(dst) > 0 {
 			e, r := row/out, row%out
 			n := min(len(dst)/in, out-r)
