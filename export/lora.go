@@ -70,7 +70,3 @@ func (c *checkpoint) lora(dir string) (updates map[string]*llamacpp.Update, alph
 	}
 	return updates, saved.Config.Alpha, nil
 }
-
-func ollama(ctx context.Context, o Options, env session.Env) (Report, error) {
-	return Report{}, errors.New("not yet")
-}
