@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -233,8 +234,9 @@ func (p *Plan) rope() {
 		}
 		p.numbers("rope_freqs.weight", factors)
 	case "yarn":
-		if r.BetaFast != 0 && r.BetaFast != 32 || r.BetaSlow != 0 && r.BetaSlow != 1 {
-			p.fail("yarn with beta_fast %g and beta_slow %g: llama.cpp has 32 and 1", r.BetaFast, r.BetaSlow)
+		const fast, slow = 32, 1
+		if f, s := cmp.Or(r.BetaFast, fast), cmp.Or(r.BetaSlow, slow); f != fast || s != slow {
+			p.fail("yarn with beta_fast %g and beta_slow %g: llama.cpp has %d and %d", f, s, fast, slow)
 		}
 		if r.NoTruncate {
 			p.note("yarn without truncation of its bounds (truncate: false): llama.cpp truncates them, so that a few frequencies differ a little")
