@@ -18,6 +18,7 @@ type Options struct {
 	Out       string
 	DType     string // "" = the format's
 	Overwrite bool   // replace a file that is there
+	Separate  bool   // the adapter stays a file of its own beside the base model
 }
 
 // Report is what was written.
@@ -49,6 +50,7 @@ type Format struct {
 	DTypes  []string // that Options.DType may name; the first is its default
 	Adapter bool     // an adapter is what is exported
 	Merges  bool     // an adapter may be named, and becomes part of the weights
+	Beside  bool     // Separate is known
 	Run     func(ctx context.Context, o Options, env session.Env) (Report, error)
 }
 
@@ -63,7 +65,7 @@ var Formats = map[string]Format{
 		Adapter: true, Run: peftAdapter},
 	"vllm": {For: "vLLM (--lora-modules): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true, Run: vllmAdapter},
 	"ollama": {For: "Ollama (ollama create): a folder with a GGUF file and the Modelfile that names it", Out: "DIR",
-		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Run: ollama},
+		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Beside: true, Run: ollama},
 }
 
 // Names lists the formats.
@@ -85,6 +87,10 @@ func Check(o Options) error {
 		return fmt.Errorf("--format %s exports an adapter: name it with --adapter DIR", o.Format)
 	case !f.Adapter && !f.Merges && o.Adapter != "":
 		return fmt.Errorf("--format %s takes no adapter", o.Format)
+	case o.Separate && !f.Beside:
+		return fmt.Errorf("--format %s has no place for a separate adapter: leave --separate-adapter out", o.Format)
+	case o.Separate && o.Adapter == "":
+		return fmt.Errorf("--separate-adapter needs an adapter: name it with --adapter DIR")
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 class Llama:
     """A model and a context in float32 without flash attention: the closest to what float32 says elsewhere."""
 
-    def __init__(self, path, n_ctx=512, lora=None, exact=True):
+    def __init__(self, path, n_ctx=512, lora=None, exact=True, threads=1):
         self.lib = lib = library()
         self.log = []
         self._log = LOG(lambda level, text, _: self.log.append(text.decode("utf-8", "replace")))
@@ -71,7 +71,7 @@ class Llama:
         p = lib.llama_context_default_params()
         if [p.u32(i) for i in (0, 4, 8, 12, 104, 108)] != [512, 2048, 512, 1, 1, 1]:
             raise RuntimeError("the layout of llama_context_params changed: adapt scripts/llamacpp.py")
-        for at, value in [(0, n_ctx), (4, n_ctx), (8, n_ctx), (20, 0), (24, 0), (28, 2), (32, 2)]:
+        for at, value in [(0, n_ctx), (4, n_ctx), (8, n_ctx), (20, 0), (24, 0), (28, threads), (32, threads)]:
             p.put(at, value)
         if exact:
             for at, value in [(52, 0), (104, 0), (108, 0)]:  # no flash attention, keys and values in F32

@@ -57,6 +57,7 @@ func newExport(c *console) *cobra.Command {
 	pathVar(cmd, &o.Out, "out", "", "`PATH` of what is written")
 	cmd.Flags().StringVar(&o.DType, "dtype", "", "`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false, "ollama: keep the adapter in a file of its own, which the Modelfile names")
 	c.downloadFlag(cmd)
 	workersVar(cmd, &workers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")

@@ -79,8 +79,13 @@ func dequantiseQ5(y []byte, x []float32) {
 
 func quantiseQ51(x []float32, y []byte) {
 	least, most := x[0], x[0]
-	for _, v := range x {
-		least, most = min(least, v), max(most, v)
+	for _, v := range x { // of zeros with both signs the first stays
+		if v < least {
+			least = v
+		}
+		if v > most {
+			most = v
+		}
 	}
 	d := (most - least) / 31
 	inv := inverse(d)

@@ -39,8 +39,7 @@ func affine(x []float32, most int, codes []uint8, first float32, steps int) (sca
 		clear(codes)
 		return 0, -least
 	}
-	width := largest - least
-	inv := float32(most) / width
+	inv := float32(most) / (largest - least)
 	scale = 1 / inv
 	var best float32
 	for i, v := range x {
@@ -49,9 +48,8 @@ func affine(x []float32, most int, codes []uint8, first float32, steps int) (sca
 		diff := float32(float32(scale*float32(c))+least) - v
 		best += float32(w[i] * float32(diff*diff))
 	}
-	minimum = least
-	for s := range steps + 1 {
-		inv = float32(float32(first+float32(0.1*float32(s)))+float32(most)) / width
+	for s := range steps + 1 { // each trial starts from the best minimum so far
+		inv = float32(float32(first+float32(0.1*float32(s)))+float32(most)) / (largest - least)
 		var l1, l2, xl float32
 		for i, v := range x {
 			c := max(0, min(most, nearest(float32(inv*float32(v-least)))))
@@ -78,10 +76,10 @@ func affine(x []float32, most int, codes []uint8, first float32, steps int) (sca
 		}
 		if wrong < best {
 			copy(codes, code[:])
-			best, scale, minimum = wrong, a, b
+			best, scale, least = wrong, a, b
 		}
 	}
-	return scale, -minimum
+	return scale, -least
 }
 
 // quantiseAffine makes the scales of a super-block of Q4_K or Q5_K, the first 16 bytes, and the codes.

@@ -43,6 +43,8 @@ type Tensor struct {
 	// From is the checkpoint's tensor, and Order where a row of a matrix is in it, nil = in its place: what an adapter follows.
 	From  string
 	Order func(row int) int
+	// Stack are the checkpoint's tensors, one for each expert; nil = it is one.
+	Stack []string
 }
 
 // Plan is a file's content.
@@ -86,6 +88,18 @@ var families = map[string]family{
 
 // Make plans the file of a model, without its file type, which follows from how tensors are stored.
 func Make(m Model) (*Plan, error) {
+	p, err := network(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.tokens(m); err != nil {
+		return nil, fmt.Errorf("the tokenizer as llama.cpp has it: %w", err)
+	}
+	return p, nil
+}
+
+// network plans all but the tokenizer.
+func network(m Model) (*Plan, error) {
 	f, ok := families[m.Config.ModelType]
 	if !ok {
 		return nil, fmt.Errorf("model_type %q has no architecture in llama.cpp that computes the same; those that have: %s",
@@ -109,9 +123,6 @@ func Make(m Model) (*Plan, error) {
 	}
 	if p.errs != nil {
 		return nil, fmt.Errorf("a %s model as llama.cpp's %s: %s", m.Config.ModelType, f.arch, strings.Join(p.errs, "; "))
-	}
-	if err := p.tokens(m); err != nil {
-		return nil, fmt.Errorf("the tokenizer as llama.cpp has it: %w", err)
 	}
 	return p, nil
 }

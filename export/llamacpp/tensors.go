@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -137,7 +138,7 @@ func (p *Plan) experts(to, path, name string) {
 		p.used[own[e]] = true
 		p.need(slices.Equal(p.src.Shape(own[e]), first), "%s has the shape %v, that of the first expert is %v", own[e], p.src.Shape(own[e]), first)
 	}
-	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, p.c.Experts}, Rows: func(row int, dst []float32) error {
+	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, p.c.Experts}, Stack: own, Rows: func(row int, dst []float32) error {
 		for len(dst) > 0 {
 			e, r := row/out, row%out
 			n := min(len(dst)/in, out-r)
@@ -233,8 +234,9 @@ func (p *Plan) rope() {
 		}
 		p.numbers("rope_freqs.weight", factors)
 	case "yarn":
-		if r.BetaFast != 0 && r.BetaFast != 32 || r.BetaSlow != 0 && r.BetaSlow != 1 {
-			p.fail("yarn with beta_fast %g and beta_slow %g: llama.cpp has 32 and 1", r.BetaFast, r.BetaSlow)
+		const fast, slow = 32, 1
+		if f, s := cmp.Or(r.BetaFast, fast), cmp.Or(r.BetaSlow, slow); f != fast || s != slow {
+			p.fail("yarn with beta_fast %g and beta_slow %g: llama.cpp has %d and %d", f, s, fast, slow)
 		}
 		if r.NoTruncate {
 			p.note("yarn without truncation of its bounds (truncate: false): llama.cpp truncates them, so that a few frequencies differ a little")
