@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -177,7 +178,10 @@ func (m *merging) logits(ctx context.Context, name string, scheme *quant.Config,
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, memory.Close()) }()
+	defer func() {
+		err = errors.Join(err, memory.Close())
+		debug.FreeOSMemory() // before the next model is loaded
+	}()
 	batch, err := session.BindBatch(memory, "")
 	if err != nil {
 		return nil, err

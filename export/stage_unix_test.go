@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -58,24 +59,30 @@ func TestStagingOfOthers(t *testing.T) {
 	}
 }
 
-// TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left.
+const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
+
+// TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left. A limit on the size of files
+// stands for it, in a process of its own.
 func TestMergeFullDisk(t *testing.T) {
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
-		t.Skip("no limits of files: ", err)
+	if os.Getenv(limitedChild) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestMergeFullDisk$", "-test.v")
+		cmd.Env = append(os.Environ(), limitedChild+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
 	}
 	above, from := t.TempDir(), trained(t)
 	signal.Ignore(syscall.SIGXFSZ)
-	now := was
-	now.Cur = 500_000
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &now); err != nil {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Skip("no limits of files: ", err)
+	}
+	limit.Cur = 500_000
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from), Out: filepath.Join(above, "merged")}, session.Env{})
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
-		t.Fatal(err)
-	}
-	signal.Reset(syscall.SIGXFSZ)
 	var full *atomicfile.FullError
 	if !errors.As(err, &full) || full.Needed < 1_000_000 || filepath.Base(full.Path) != "model.safetensors" {
 		t.Errorf("%v", err)

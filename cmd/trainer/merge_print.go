@@ -15,7 +15,11 @@ func printMerge(c *console, r export.MergeReport) error {
 		fmt.Fprintf(&b, "%-*s  %s\n", labelWidth, label, fmt.Sprintf(format, args...))
 	}
 	line("merged", "%s with %s, in %d layers", r.Model, strings.Join(r.Adapters, " and "), r.Layers)
-	line("base", "%s", r.Base)
+	base := r.Base
+	if strings.HasPrefix(base, "trained: ") {
+		base += " (--base original adds the adapter to the model's own weights; docs/MERGE.md compares them)"
+	}
+	line("base", "%s", base)
 	line("written", "%s, %s, %d file%s, %s, read back and compared", r.Output, r.DType, r.Files, plural(r.Files), session.FormatBytes(r.Bytes))
 	line("rounding", "%.1f %% of the update kept, noise %.3g of it; %.1f %% of the adapted weights change by less than half a step", 100*r.Rounding.Kept, r.Rounding.Noise, 100*r.Rounding.BelowHalfStep)
 	for _, l := range r.Rounding.Worst(3) {
