@@ -65,8 +65,9 @@ type Method struct {
 	PEFT Codec
 }
 
-// Merger adds an update to rows [from,to) of a weight [Out,In], or of a parameter [E,In,Out] as E*In rows. Calls for different rows may run at the same time.
-type Merger func(w []float32, from, to int)
+// Merger adds an update to some rows of a weight [Out,In], or of a parameter [E,In,Out] as E*In rows: rows has them from row
+// from on. Calls for different rows may run at the same time.
+type Merger func(rows []float32, from int)
 
 // Start fills the trained tensors of a fresh adapter. A tensor's numbers depend on the seed and its name alone.
 func (m Method) Start(seed uint64, params []Param) {

@@ -96,20 +96,20 @@ func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
 		return nil, err
 	}
 	rank, in, scale := a.Shape[0], a.Shape[1], c.Scale(layer)
-	return func(w []float32, from, to int) {
+	return func(w []float32, from int) {
 		row := make([]float64, in)
-		for n := from; n < to; n++ {
-			for c, x := range w[n*in : (n+1)*in] {
+		for ; len(w) >= in; w, from = w[in:], from+1 {
+			for c, x := range w[:in] {
 				row[c] = float64(x)
 			}
 			for r := range rank {
-				s := scale * float64(b.Data[n*rank+r])
+				s := scale * float64(b.Data[from*rank+r])
 				for c, a := range a.Data[r*in : (r+1)*in] {
 					row[c] += float64(s * float64(a))
 				}
 			}
 			for c, x := range row {
-				w[n*in+c] = float32(x)
+				w[c] = float32(x)
 			}
 		}
 	}, nil

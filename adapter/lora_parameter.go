@@ -114,11 +114,11 @@ func mergeLoRAParameter(c Config, p Parameter, own []Param) (Merger, error) {
 		return nil, err
 	}
 	rank, scale := c.Rank(p.Name), c.Scale(p.Name)
-	return func(w []float32, from, to int) {
+	return func(w []float32, from int) {
 		sum := make([]float64, p.Out)
-		for row := from; row < to; row++ {
-			e, i := row/p.In, row%p.In
-			own := w[row*p.Out:][:p.Out]
+		for ; len(w) >= p.Out; w, from = w[p.Out:], from+1 {
+			e, i := from/p.In, from%p.In
+			own := w[:p.Out]
 			for o, x := range own {
 				sum[o] = float64(x)
 			}

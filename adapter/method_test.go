@@ -201,8 +201,8 @@ func TestMergers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := make([]float32, 6)
-	m["l.1.q"](w, 1, 3)
-	m["l.1.q"](w, 0, 1)
+	m["l.1.q"](w[2:], 1)
+	m["l.1.q"](w[:2], 0)
 	if got := fmt.Sprint(w); got != "[10 20 0 0 -10 -20]" {
 		t.Errorf("merged %s", got)
 	}
@@ -237,8 +237,8 @@ func TestParameterLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, want := make([]float32, experts*in*out), make([]float32, experts*in*out)
-	updates[p.Name](w, 1, 4)
-	updates[p.Name](w, 0, 1)
+	updates[p.Name](w[out:], 1)
+	updates[p.Name](w[:out], 0)
 	for e := range experts {
 		for i := range in {
 			for o := range out {

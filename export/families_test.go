@@ -24,7 +24,7 @@ var adapted = regexp.MustCompile(`(_proj|gate|\.w[123])\.weight$|\.experts\.(gat
 func TestMergeOfFamilies(t *testing.T) {
 	for _, m := range golden.FamilyModels(t) {
 		dir, out := m.Dir(t), filepath.Join(t.TempDir(), "merged")
-		report, err := Merge(context.Background(), dir, m.Adapter(t), out, session.Env{})
+		report, err := Merge(context.Background(), MergeOptions{Model: dir, Adapters: One(m.Adapter(t)), Out: out}, session.Env{})
 		if err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}

@@ -1,211 +1,258 @@
-// Package export writes what other programs load: models whose weights hold an adapter.
+// Package export writes what other programs load: models whose weights hold an adapter, adapters in others' formats.
 package export
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
+	"strconv"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/internal/atomicfile"
-	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
-// MergeReport is what Merge wrote.
-type MergeReport struct {
-	Model  string `json:"model"`
-	Output string `json:"output"`
-	Layers int    `json:"layers"` // that the adapter changed
-	Bytes  int64  `json:"bytes"`  // of the tensors
+// MergeOptions say what Merge writes.
+type MergeOptions struct {
+	Model       string // a folder, a hub name, or an embedded one
+	Adapters    []WeightedAdapter
+	Combination string // of several adapters, one of adapter.Combinations; "" = DefaultCombination
+	Out         string // the folder
+	DType       string // one of DTypes; "" = the type that each tensor of the base has
+	ShardSize   int64  // most bytes of a file; 0 = DefaultShardSize
+	// Trained is how the run stored the base model's weights that it trained over; nil = as they are.
+	Trained *quant.Config
+	// Original merges into the weights as the model has them, whatever they were trained as.
+	Original  bool
+	AllowLoss bool     // writes a model that has lost most of the adapter too
+	Check     []string // texts whose logits are compared; nil = DefaultCheck, empty = none
 }
 
-// Merge writes a model folder whose weights hold the adapter, rounded through float32 to the type that the base has. Weights
-// that are stored quantised are dequantised, all of them, to the type that they had before: to quantise a merged weight
-// again would change it.
-// The folder must not hold a model already. A merge that fails or is cut short leaves nothing that stands in the way of
-// the next into the same folder.
-func Merge(ctx context.Context, modelDir, adapterDir, outDir string, env session.Env) (report MergeReport, err error) {
-	if adapterDir == "" {
-		return report, errors.New("merge: name an adapter folder")
+// WeightedAdapter is a PEFT folder and the factor that its update counts by.
+type WeightedAdapter struct {
+	Dir    string
+	Weight float64
+}
+
+// One is an adapter alone.
+func One(dir string) []WeightedAdapter { return []WeightedAdapter{{dir, 1}} }
+
+// The defaults of MergeOptions.
+const (
+	DefaultShardSize   = 5_000_000_000 // as transformers 4 saves
+	DefaultCombination = "cat"
+)
+
+// NF4 is the DType of a folder whose linear layers are stored as bitsandbytes does, four bits and scales in eight.
+const NF4 = "nf4"
+
+var dtypes = map[string]weights.DType{"bf16": weights.BF16, "fp16": weights.F16, "fp32": weights.F32, NF4: weights.BF16}
+
+// DTypes are the values of MergeOptions.DType.
+func DTypes() []string { return []string{"bf16", "fp16", "fp32", NF4} }
+
+// MergeReport is what Merge wrote.
+type MergeReport struct {
+	Model    string   `json:"model"`
+	Adapters []string `json:"adapters"`
+	Output   string   `json:"output"`
+	Base     string   `json:"base"`   // which numbers the adapter was added to
+	DType    string   `json:"dtype"`  // "as the base" where each tensor keeps its own
+	Layers   int      `json:"layers"` // that the adapter changed
+	Files    int      `json:"files"`  // of weights
+	Bytes    int64    `json:"bytes"`  // of the tensors
+	Rounding Rounding `json:"rounding"`
+	Drift    *Drift   `json:"drift,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// Merge writes a model folder whose weights hold the adapter, added in float64 and rounded through float32 to the type
+// asked for. It is written under another name, read back and compared, and gets its name when it is whole: a merge that
+// fails or is cut short leaves nothing that stands in the way of the next. A merge whose rounding loses most of the
+// adapter fails with a *LossError unless that is allowed. The folder must not hold a model already. One tensor at a
+// time is read, in pieces.
+func Merge(ctx context.Context, o MergeOptions, env session.Env) (report MergeReport, err error) {
+	if err := o.check(); err != nil {
+		return report, err
 	}
-	for _, name := range []string{weights.SingleFile, weights.IndexFile, adapter.ConfigFile} { // beside an adapter, readers would apply it again
-		if _, err := os.Lstat(filepath.Join(outDir, name)); err == nil {
-			return report, fmt.Errorf("merge into %s: it holds %s already; name another folder", outDir, name)
-		}
-	}
-	s, err := session.Open(ctx, session.Options{Model: modelDir, Device: "cpu"}, env)
+	saved, err := o.openAdapter()
 	if err != nil {
 		return report, err
+	}
+	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
+	if err != nil {
+		return report, errors.Join(err, saved.Close())
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.UseAdapter(adapterDir); err != nil {
-		return report, err
-	}
-	updates, err := s.Mergers()
+	s.UseSaved(saved)
+	m, err := newMerging(s, o)
 	if err != nil {
-		return report, fmt.Errorf("merge %s: %w", adapterDir, err)
+		return report, fmt.Errorf("merge %s: %w", o.Adapters[0].Dir, err)
 	}
-	report = MergeReport{Model: modelDir, Output: outDir, Layers: len(updates)}
-	if report.Bytes, err = write(ctx, s, updates, outDir); err != nil {
-		return MergeReport{}, fmt.Errorf("merge into %s: %w", outDir, err)
+	if report, err = m.write(ctx, env); err != nil {
+		return MergeReport{}, fmt.Errorf("merge into %s: %w", o.Out, err)
 	}
 	return report, nil
 }
 
-// write makes the folder under another name beside its own, which it gets when it is whole.
-func write(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, outDir string) (bytes int64, err error) {
-	outDir = filepath.Clean(outDir)
-	files, err := modelFiles(s.Base)
-	if err != nil {
-		return 0, err
+func (o *MergeOptions) check() error {
+	if len(o.Adapters) == 0 || o.Adapters[0].Dir == "" {
+		return errors.New("merge: name an adapter folder")
 	}
-	if err := refuseOthers(files, outDir); err != nil {
-		return 0, err
+	if _, ok := dtypes[o.DType]; !ok && o.DType != "" {
+		return fmt.Errorf("merge: the type %q is not one of %v", o.DType, DTypes())
 	}
-	above := filepath.Dir(outDir)
-	if err := os.MkdirAll(above, 0o755); err != nil {
-		return 0, err
+	if o.ShardSize == 0 {
+		o.ShardSize = DefaultShardSize
 	}
-	partial, err := os.MkdirTemp(above, ".partial-"+filepath.Base(outDir)+"-")
-	if err != nil {
-		return 0, err
+	if o.ShardSize < 0 {
+		return fmt.Errorf("merge: a shard size of %d bytes", o.ShardSize)
 	}
-	defer os.RemoveAll(partial) //nolint:errcheck // nobody reads it
-	if err := os.Chmod(partial, 0o755); err != nil {
-		return 0, err
+	if o.Combination == "" {
+		o.Combination = DefaultCombination
 	}
-	for name, data := range files {
-		if err := atomicfile.Write(filepath.Join(partial, name), data); err != nil {
-			return 0, err
-		}
+	if o.Check == nil {
+		o.Check = DefaultCheck
 	}
-	if bytes, err = writeWeights(ctx, s, updates, filepath.Join(partial, weights.SingleFile)); err != nil {
-		return 0, err
-	}
-	if err := refuseOthers(files, outDir); err != nil {
-		return 0, err
-	}
-	return bytes, install(partial, outDir)
-}
-
-// refuseOthers is an error where a folder has one of the files with other content. The same content is what a merge
-// left that was cut short while it moved its files there.
-func refuseOthers(files map[string][]byte, dir string) error {
-	for name, data := range files {
-		path := filepath.Join(dir, name)
-		if _, err := os.Lstat(path); err != nil {
-			continue
-		}
-		if old, err := regular.ReadFile(path); err != nil || !bytes.Equal(old, data) {
-			return fmt.Errorf("it holds %s already; name another folder", name)
+	for _, name := range []string{weights.SingleFile, weights.IndexFile, adapter.ConfigFile} { // beside an adapter, readers would apply it again
+		if _, err := os.Lstat(filepath.Join(o.Out, name)); err == nil {
+			return fmt.Errorf("merge into %s: it holds %s already; name another folder", o.Out, name)
 		}
 	}
 	return nil
 }
 
-// install gives a finished folder its name, or moves its files into a folder of that name that is there, the weights
-// last.
-func install(partial, outDir string) error {
-	there, err := os.Lstat(outDir)
-	if err == nil && there.IsDir() {
-		err = os.Remove(outDir) // if it is empty
-	}
-	if err == nil && there.IsDir() || errors.Is(err, fs.ErrNotExist) {
-		if err := os.Rename(partial, outDir); err != nil {
-			return err
+// openAdapter reads the adapter, or makes one of several.
+func (o *MergeOptions) openAdapter() (*adapter.Saved, error) {
+	var parts []adapter.Weighted
+	defer func() {
+		if len(parts) > 1 || len(parts) == 1 && parts[0].Weight != 1 {
+			for _, p := range parts {
+				p.Close() //nolint:errcheck // it was only read
+			}
 		}
-		return atomicfile.SyncDir(filepath.Dir(outDir))
+	}()
+	for _, a := range o.Adapters {
+		saved, err := adapter.Open(a.Dir)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, adapter.Weighted{Saved: saved, Name: a.Dir, Weight: a.Weight})
 	}
-	entries, err := os.ReadDir(partial)
+	if len(parts) == 1 && parts[0].Weight == 1 {
+		return parts[0].Saved, nil
+	}
+	combined, err := adapter.Combine(parts, o.Combination)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("merge: %w", err)
 	}
-	names := []string{}
-	for _, e := range entries {
-		if e.Name() != weights.SingleFile {
-			names = append(names, e.Name())
-		}
-	}
-	for _, name := range append(names, weights.SingleFile) {
-		if err := os.Rename(filepath.Join(partial, name), filepath.Join(outDir, name)); err != nil {
-			return err
-		}
-	}
-	return atomicfile.SyncDir(outDir)
+	return combined, nil
 }
 
-// writeWeights streams the tensors, one at a time, with the updates.
-func writeWeights(ctx context.Context, s *session.Session, updates map[string]adapter.Merger, path string) (bytes int64, err error) {
-	var tensors []weights.Tensor
-	names := map[string]string{} // the model's, by those in the file
-	for _, name := range s.Base.Tensors().Names() {
-		t, _ := s.Base.Tensors().Tensor(name)
-		tensors = append(tensors, t)
-		names[t.Name] = name
-		bytes += int64(t.Len() * t.DType.Size())
-	}
-	cpu := kernel.NewCPU(s.Workers)
-	return bytes, weights.WriteEach(path, tensors, map[string]string{"format": "pt"}, func(t weights.Tensor) ([]byte, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		name := names[t.Name]
-		t, err := dequantised(s.Base, name)
-		if err != nil {
-			return nil, err
-		}
-		if err := session.CheckFinite(t); err != nil {
-			return nil, fmt.Errorf("the base model's %w: get the model again", err)
-		}
-		update, ok := updates[strings.TrimSuffix(name, ".weight")]
-		if !ok {
-			return t.Data, nil
-		}
-		merged, err := mergeInto(t, update, cpu)
-		if err != nil {
-			return nil, err
-		}
-		if err := session.CheckFinite(merged); err != nil {
-			return nil, fmt.Errorf("with the adapter, %w: its numbers are too large for the type", err)
-		}
-		return merged.Data, nil
-	})
+// merging is a merge under way.
+type merging struct {
+	s       *session.Session
+	o       MergeOptions
+	cpu     *kernel.CPU
+	updates map[string]adapter.Merger
+	trained map[string]bool         // weights that were trained over quantised, by their names
+	stored  map[string]bool         // weights that are written quantised
+	names   map[string]string       // the model's, by those in the file
+	parts   map[string][]byte       // tensors that were made already, by their names in the file
+	sums    map[string][32]byte     // SHA-256 of what was written, by the names in the file
+	lost    map[string]*layerCounts // of the adapted weights, by the layers
+	bytes   int64
+
+	quantiser, again        quant.Quantiser
+	base, merged, was, then []float32
+	raw                     []byte
 }
 
-// mergeInto is a layer's weight [out,in], or experts' parameter [experts,in,out], with its update.
-func mergeInto(t weights.Tensor, update adapter.Merger, cpu *kernel.CPU) (weights.Tensor, error) {
-	w := make([]float32, t.Len())
-	if err := weights.Float32s(t, w); err != nil {
-		return t, err
+func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
+	m := &merging{s: s, o: o, cpu: kernel.NewCPU(s.Workers), names: map[string]string{}, parts: map[string][]byte{}, sums: map[string][32]byte{}, lost: map[string]*layerCounts{}}
+	var err error
+	if m.updates, err = s.Mergers(); err != nil {
+		return nil, err
 	}
-	cpu.Range(t.Len()/max(1, t.Shape[len(t.Shape)-1]), 16, func(from, to int) { update(w, from, to) })()
-	return weights.FromFloat32s(t.Name, t.DType, t.Shape, w)
+	if o.Trained != nil && !o.Original {
+		if m.trained, err = m.quantised(*o.Trained); err != nil {
+			return nil, err
+		}
+	}
+	if o.DType == NF4 {
+		m.stored, err = m.quantised(quant.Default())
+	}
+	return m, err
 }
 
-// modelFiles are what a model folder holds besides its weights.
-func modelFiles(b *session.Base) (map[string][]byte, error) {
-	files := b.Tokenizer.Files()
-	for _, name := range []string{"config.json", "generation_config.json"} {
-		data, err := regular.ReadFS(b.Folder, name)
-		if errors.Is(err, fs.ErrNotExist) && name != "config.json" {
+// quantised are the matrices that a network computes with quantised under a scheme.
+func (m *merging) quantised(c quant.Config) (map[string]bool, error) {
+	if bad := c.Validate(); bad != nil {
+		return nil, errors.Join(bad...)
+	}
+	nw := m.s.Net
+	nw.Scheme, nw.Stored = &c, nil
+	net, _, err := nw.Declared()
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, w := range net.Weights() {
+		if w.Quantised() && len(w.Shape) == 2 {
+			names[w.Name] = true
+		}
+	}
+	return names, nil
+}
+
+// baseText says which numbers the adapter is added to.
+func (m *merging) baseText() string {
+	here := m.s.Base.Tensors().Quantised() > 0
+	switch t := m.o.Trained; {
+	case here:
+		return "the stored weights, dequantised"
+	case m.trained != nil && t.DoubleQuant:
+		return fmt.Sprintf("trained: %s with double quantisation, dequantised", t.Type)
+	case m.trained != nil:
+		return fmt.Sprintf("trained: %s, dequantised", t.Type)
+	case t != nil:
+		return fmt.Sprintf("original, though %s was trained over", t.Type)
+	}
+	return "as stored"
+}
+
+// ParseAdapter reads DIR or DIR=WEIGHT. A folder whose name has a = is meant where it is there.
+func ParseAdapter(text string) (WeightedAdapter, error) {
+	if _, err := os.Stat(text); err == nil {
+		return WeightedAdapter{text, 1}, nil
+	}
+	for i := len(text) - 1; i > 0; i-- {
+		if text[i] != '=' {
 			continue
 		}
+		w, err := strconv.ParseFloat(text[i+1:], 64)
 		if err != nil {
-			return nil, err
+			return WeightedAdapter{}, fmt.Errorf("%q: the weight after = is %q, which is no number", text, text[i+1:])
 		}
-		files[name] = data
+		return WeightedAdapter{text[:i], w}, nil
 	}
-	var err error
-	if b.Tensors().Quantised() > 0 {
-		files["config.json"], err = withoutKey(files["config.json"], "quantization_config")
+	return WeightedAdapter{text, 1}, nil
+}
+
+// modules are the modules of two-dimensional weights that are not written quantised, for readers that would quantise them.
+func (m *merging) modules() []string {
+	skip := []string{"lm_head"}
+	for _, name := range m.s.Base.Tensors().Names() {
+		t, _ := m.s.Base.Tensors().Tensor(name)
+		if module, ok := cutWeight(t.Name); ok && len(t.Shape) == 2 && !m.stored[name] && module != "lm_head" && !isEmbedding(module) {
+			skip = append(skip, module)
+		}
 	}
-	return files, err
+	slices.Sort(skip)
+	return skip
 }

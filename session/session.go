@@ -122,10 +122,15 @@ func (s *Session) UseAdapter(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.saved = saved
-	s.Net.Method, s.Net.Adapter = saved.Method, saved.Config
-	s.Net.Adapter.Dropout = 0 // of training only
+	s.UseSaved(saved)
 	return nil
+}
+
+// UseSaved is UseAdapter for an adapter that was read, which is closed with the session.
+func (s *Session) UseSaved(saved *adapter.Saved) {
+	s.saved = saved
+	s.Net.Adapted, s.Net.Method, s.Net.Adapter = true, saved.Method, saved.Config
+	s.Net.Adapter.Dropout = 0 // of training only
 }
 
 // Close releases mapped weights, the adapter's files and the machine.
@@ -207,20 +212,26 @@ func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	return t.Restore(m, params)
 }
 
-// Mergers are what the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
-func (s *Session) Mergers() (map[string]adapter.Merger, error) {
+// AdapterTensors are the adapter of UseAdapter: what it adapts of the model, and its tensors. The model is compared with its checkpoint.
+func (s *Session) AdapterTensors() (*adapter.Trained, []adapter.Param, error) {
 	net, trained, err := s.Net.Declared()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.Base.Check(net); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := trained.CheckParameters(s.Net.Adapter, net.WeightNames()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	params := trained.List()
-	if err := s.saved.Read(params); err != nil {
+	return trained, params, s.saved.Read(params)
+}
+
+// Mergers are what the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
+func (s *Session) Mergers() (map[string]adapter.Merger, error) {
+	trained, params, err := s.AdapterTensors()
+	if err != nil {
 		return nil, err
 	}
 	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, trained.Parameters, params)

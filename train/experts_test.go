@@ -37,7 +37,7 @@ func mergedExperts(t *testing.T, name string, layers int) {
 	}
 	beside, base := loss(s.OutputDir), loss("")
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{})
+	report, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{})
+	report, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,10 +50,10 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 	}
 	t.Logf("loss %.9f merged, %.9f beside, %.9f without", merged.Loss, beside.Loss, base.Loss)
 
-	if _, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{}); err == nil || !strings.Contains(err.Error(), "it holds model.safetensors already; name another folder") {
+	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{}); err == nil || !strings.Contains(err.Error(), "it holds model.safetensors already; name another folder") {
 		t.Errorf("merging over a model: %v", err)
 	}
-	if _, err := export.Merge(ctx, s.BaseModel, t.TempDir(), filepath.Join(t.TempDir(), "x"), session.Env{}); err == nil {
+	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(t.TempDir()), Out: filepath.Join(t.TempDir(), "x")}, session.Env{}); err == nil {
 		t.Error("an empty adapter folder was merged")
 	}
 }
@@ -65,7 +65,7 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	s.LoRA.TargetModules = []string{"v_proj"}
 	mustStart(t, s, Env{})
 	out := filepath.Join(t.TempDir(), "merged")
-	if _, err := export.Merge(ctx, s.BaseModel, s.OutputDir, out, session.Env{}); err != nil {
+	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := weights.OpenDir(s.BaseModel)

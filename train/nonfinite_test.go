@@ -120,7 +120,7 @@ func TestBaseThatIsNotFinite(t *testing.T) {
 		"with sampling": func() error { return generates(dir, "", infer.GenerateOptions{MaxTokens: 4, Temperature: 1}) },
 		"and adapter":   func() error { return generates(dir, earlier.OutputDir, infer.GenerateOptions{MaxTokens: 4}) },
 		"merge": func() error {
-			_, err := export.Merge(ctx, dir, earlier.OutputDir, filepath.Join(t.TempDir(), "merged"), session.Env{})
+			_, err := export.Merge(ctx, export.MergeOptions{Model: dir, Adapters: export.One(earlier.OutputDir), Out: filepath.Join(t.TempDir(), "merged")}, session.Env{})
 			return err
 		},
 	} {

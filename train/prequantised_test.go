@@ -101,7 +101,7 @@ func TestTrainsOnQuantisedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := export.Merge(ctx, folder, q.OutputDir, out, session.Env{})
+	report, err := export.Merge(ctx, export.MergeOptions{Model: folder, Adapters: export.One(q.OutputDir), Out: out}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,52 +5,205 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
+// Values of merge's --base.
+const (
+	baseAuto     = "auto"
+	baseTrained  = "trained"
+	baseOriginal = "original"
+)
+
+// storedAs are the values of --base that name what an adapter was trained over where its folder does not say it.
+var storedAs = map[string]quant.Config{
+	"nf4": plainScales("nf4"), "nf4-double": quant.DefaultOf("nf4"), "fp4": plainScales("fp4"), "fp4-double": quant.DefaultOf("fp4"), "int8": quant.DefaultOf("int8"),
+}
+
+func plainScales(name string) quant.Config {
+	c := quant.DefaultOf(name)
+	c.DoubleQuant = false
+	return c
+}
+
+type mergeFlags struct {
+	adapters               []string
+	base, shard, checkText string
+	asJSON                 bool
+	workers                int
+	export.MergeOptions
+}
+
 func newMerge(c *console) *cobra.Command {
-	var model, adapterDir, out string
-	var workers int
-	var asJSON bool
+	o := &mergeFlags{}
 	cmd := &cobra.Command{
-		Use:     "merge --model DIR --adapter DIR --out DIR",
-		Short:   "Write a model whose weights hold an adapter",
-		Long:    "Write a model folder whose weights hold an adapter, for programs that know no adapters.",
-		Example: `  trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged`,
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if model == "" || adapterDir == "" || out == "" {
-				return usage(errors.New("name the model, the adapter and a new folder: --model DIR --adapter DIR --out DIR"))
-			}
-			if err := checkAdapter(adapterDir); err != nil {
-				return err
-			}
-			env := environment(c, workers)
-			if err := checkModel(cmd.Context(), model, env); err != nil {
-				return err
-			}
-			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
-			defer end()
-			report, err := export.Merge(ctx, model, adapterDir, out, env)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(c.out, report)
-			}
-			_, err = fmt.Fprintf(c.out, "%s: %s with the adapter in %d layers, %s\n", report.Output, report.Model, report.Layers, session.FormatBytes(report.Bytes))
-			return err
-		},
+		Use:   "merge --model DIR --adapter DIR --out DIR",
+		Short: "Write a model whose weights hold an adapter",
+		Long: `Write a model folder whose weights hold an adapter, for programs that know no adapters.
+
+The report says how much of the adapter the rounding to the folder's type leaves, and how far the folder, read back, is
+from base and adapter on sample text. A merge that would lose most of the adapter is refused. docs/MERGE.md has more.`,
+		Example: `  trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged
+  trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged --dtype fp32 --shard-size 2GB
+  trainer merge --model ./SmolLM2-135M --adapter runs/first --adapter runs/second=0.5 --out both`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, c) },
 	}
-	pathVar(cmd, &model, "model", "", "model `DIR`, hub name, or embedded:NAME")
-	pathVar(cmd, &adapterDir, "adapter", "", "adapter `DIR` in PEFT's format")
-	pathVar(cmd, &out, "out", "", "new `DIR` for the merged model")
+	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	f := cmd.Flags()
+	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `DIR` in PEFT's format, or DIR=WEIGHT; may be repeated")
+	f.StringVar(&o.Combination, "combination", export.DefaultCombination, "how several adapters become one, as PEFT names it: cat (the sum of the updates) or linear")
+	pathVar(cmd, &o.Out, "out", "", "new `DIR` for the merged model")
+	f.StringVar(&o.DType, "dtype", "", "type of the written weights: "+strings.Join(export.DTypes(), ", ")+" (linear layers as bitsandbytes stores them); without it each tensor keeps the base's")
+	f.StringVar(&o.shard, "shard-size", "5GB", "most bytes of a file of weights, a `SIZE`")
+	f.StringVar(&o.base, "base", baseAuto, "what the adapter is added to: trained (what it was trained over, such as dequantised NF4), original (the model's own weights), "+
+		"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the folder says it")
+	f.BoolVar(&o.AllowLoss, "allow-loss", false, "write the folder even if it has lost most of the adapter")
+	pathVar(cmd, &o.checkText, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none = no comparison")
 	c.downloadFlag(cmd)
-	workersVar(cmd, &workers)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	workersVar(cmd, &o.workers)
+	f.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	return cmd
+}
+
+func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
+	if o.Model == "" || len(o.adapters) == 0 || o.Out == "" {
+		return usage(errors.New("name the model, the adapter and a new folder: --model DIR --adapter DIR --out DIR"))
+	}
+	if err := o.parse(); err != nil {
+		return usage(err)
+	}
+	for _, a := range o.Adapters {
+		if err := checkAdapter(a.Dir); err != nil {
+			return err
+		}
+	}
+	notes, err := o.findTrained()
+	if err != nil {
+		return usage(err)
+	}
+	env := environment(c, o.workers)
+	if err := checkModel(cmd.Context(), o.Model, env); err != nil {
+		return err
+	}
+	ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
+	defer end()
+	report, err := export.Merge(ctx, o.MergeOptions, env)
+	if err != nil {
+		return err
+	}
+	report.Notes = append(notes, report.Notes...)
+	if o.asJSON {
+		return writeJSON(c.out, report)
+	}
+	return printMerge(c, report)
+}
+
+// parse reads the flags that are no plain values.
+func (o *mergeFlags) parse() (err error) {
+	if o.DType != "" && !slices.Contains(export.DTypes(), o.DType) {
+		return fmt.Errorf("--dtype %q is not one of %s", o.DType, strings.Join(export.DTypes(), ", "))
+	}
+	if _, ok := adapter.Combinations[o.Combination]; !ok {
+		return fmt.Errorf("--combination %q is not one of cat, linear", o.Combination)
+	}
+	if o.ShardSize, err = session.ParseBytes(o.shard); err != nil || o.ShardSize < 1 {
+		return fmt.Errorf("--shard-size %q is no size above 0 such as 5GB or 2GiB", o.shard)
+	}
+	if _, ok := storedAs[o.base]; !ok && !slices.Contains([]string{baseAuto, baseTrained, baseOriginal}, o.base) {
+		return fmt.Errorf("--base %q is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8", o.base)
+	}
+	for _, text := range o.adapters {
+		a, err := export.ParseAdapter(expandHome(text))
+		if err != nil {
+			return fmt.Errorf("--adapter %w", err)
+		}
+		o.Adapters = append(o.Adapters, a)
+	}
+	switch o.checkText {
+	case "":
+	case "none":
+		o.Check = []string{}
+	default:
+		raw, err := regular.ReadFile(o.checkText)
+		if err != nil {
+			return fmt.Errorf("--check-text: %w", err)
+		}
+		if len(raw) > 1<<20 {
+			return fmt.Errorf("--check-text %s has %d bytes; at most 1 MiB is read", o.checkText, len(raw))
+		}
+		o.Check = []string{string(raw)}
+	}
+	return nil
+}
+
+// findTrained finds out what the adapters were trained over.
+func (o *mergeFlags) findTrained() (notes []string, err error) {
+	if c, ok := storedAs[o.base]; ok {
+		o.Trained = &c
+		return nil, nil
+	}
+	o.Original = o.base == baseOriginal
+	known := 0
+	for i, a := range o.Adapters {
+		c, ok, err := trainedOver(a.Dir)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("--adapter %s: %w; name what it was trained over: --base original, nf4, nf4-double, fp4, fp4-double or int8", a.Dir, err)
+		case !ok && o.base == baseTrained:
+			return nil, fmt.Errorf("--base trained: %s has no config.yaml that says what the adapter was trained over: name it, --base original, nf4, nf4-double, "+
+				"fp4, fp4-double or int8", a.Dir)
+		case !ok:
+			notes = append(notes, fmt.Sprintf("%s does not say what its adapter was trained over (it has no config.yaml); if that was a 4-bit base, --base nf4-double or nf4 adds it to what it was trained with", a.Dir))
+			continue
+		}
+		if known++; known > 1 && !sameStorage(o.Trained, c) && !o.Original {
+			return nil, fmt.Errorf("%s and %s were trained over differently stored weights: choose one with --base", o.Adapters[0].Dir, o.Adapters[i].Dir)
+		}
+		o.Trained = c
+	}
+	return notes, nil
+}
+
+func sameStorage(a, b *quant.Config) bool {
+	return (a == nil) == (b == nil) && (a == nil || *a == *b)
+}
+
+// trainedOver reads how a run stored the weights that it trained over from the configuration in its folder, or above a
+// checkpoint of it; nil = as they were. ok is false where there is none.
+func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
+	dirs := []string{dir}
+	if abs, err := filepath.Abs(dir); err == nil && strings.HasPrefix(filepath.Base(abs), "checkpoint-") {
+		dirs = append(dirs, filepath.Dir(abs))
+	}
+	for _, d := range dirs {
+		path := filepath.Join(d, "config.yaml")
+		text, err := regular.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		run, problems := mergeConfig(path, text, nil, nil)
+		if len(problems) > 0 {
+			return nil, false, fmt.Errorf("what it was trained over can't be read: %w", &invalid{path, problems[:1]})
+		}
+		if _, quantised := adapter.Quantised[run.Spec.Adapter]; quantised {
+			return run.Spec.Quantization, true, nil
+		}
+		return nil, true, nil
+	}
+	return nil, false, nil
 }

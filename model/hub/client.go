@@ -17,6 +17,7 @@ const (
 	maxRedirects = 10
 	maxAnswer    = 64 << 20         // bytes of a JSON answer
 	stallTimeout = 60 * time.Second // without a byte
+	maxWait      = 2 * time.Minute  // that a server may ask for before the next try
 )
 
 type client struct {
@@ -48,14 +49,15 @@ func (c *client) url(elements ...string) *url.URL {
 
 // statusError is an answer that is not a success.
 type statusError struct {
-	code int
-	text string
+	code  int
+	text  string
+	after time.Duration // that the server asks to wait before the next try
 }
 
 func (e *statusError) Error() string { return e.text }
 
-func (c *client) statusError(u *url.URL, code int) error {
-	where := place(u)
+func (c *client) statusError(u *url.URL, resp *http.Response) error {
+	where, code := place(u), resp.StatusCode
 	text := fmt.Sprintf("%s answers %d %s", where, code, http.StatusText(code))
 	switch {
 	case code == http.StatusUnauthorized && c.token == "":
@@ -67,19 +69,83 @@ func (c *client) statusError(u *url.URL, code int) error {
 	case code == http.StatusNotFound:
 		text += ": no such " + c.what + ", revision or file"
 	}
-	return &statusError{code, text}
+	if said := plainText(resp.Header.Get("X-Error-Message")); said != "" {
+		text += " (" + said + ")"
+	}
+	return &statusError{code, text, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+}
+
+// retryAfter reads a Retry-After header: seconds, or a date. 0 = it says nothing.
+func retryAfter(text string, now time.Time) time.Duration {
+	if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && n > 0 {
+		return time.Duration(min(n, 1<<30)) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil && at.After(now) {
+		return at.Sub(now)
+	}
+	return 0
+}
+
+// plainText is a server's words for a terminal: printable, on one line, not too many.
+func plainText(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if r := []rune(strings.TrimSpace(text)); len(r) > 200 {
+		return string(r[:200]) + "..."
+	}
+	return strings.TrimSpace(text)
+}
+
+// webPage is the error of an answer that is a page for people.
+func webPage(u *url.URL, resp *http.Response, body []byte) error {
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if strings.TrimSpace(kind) != "text/html" && !strings.HasPrefix(strings.TrimSpace(string(body[:min(64, len(body))])), "<") {
+		return nil
+	}
+	return &statusError{code: resp.StatusCode, text: place(u) + " answers with a web page: is HF_ENDPOINT right, or does a proxy or a login page answer instead of the hub?"}
 }
 
 // place is an address without its query, which may hold a signature.
-func place(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
+func place(u *url.URL) string {
+	return u.Scheme + "://" + u.Host + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
+}
 
-// send makes a request and follows redirects until stop accepts an answer. The
-// token goes to the endpoint's scheme, host and port only.
+// payload is what a request sends: a new reader for every try, and its bytes.
+type payload struct {
+	open func() (io.Reader, error)
+	size int64
+}
+
+// send makes a request without a body.
 func (c *client) send(ctx context.Context, method string, u *url.URL, header http.Header, stop func(*http.Response) bool) (*http.Response, error) {
+	return c.sendBody(ctx, method, u, header, nil, stop)
+}
+
+// sendBody makes a request and follows redirects until stop accepts an answer. The
+// token goes to the endpoint's scheme, host and port only; a body goes on only
+// where the answer keeps the method (307, 308).
+func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header http.Header, body *payload, stop func(*http.Response) bool) (*http.Response, error) {
 	for range maxRedirects {
-		req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+		var from io.Reader
+		if body != nil {
+			var err error
+			if from, err = body.open(); err != nil {
+				return nil, permanentError{err}
+			}
+			if body.size == 0 {
+				from = http.NoBody
+			}
+		}
+		req, err := http.NewRequestWithContext(ctx, method, u.String(), from)
 		if err != nil {
 			return nil, err
+		}
+		if body != nil {
+			req.ContentLength = body.size
 		}
 		req.Header = header.Clone()
 		if req.Header == nil {
@@ -109,6 +175,9 @@ func (c *client) send(ctx context.Context, method string, u *url.URL, header htt
 		if next.Scheme != "https" && next.Scheme != u.Scheme {
 			return nil, fmt.Errorf("%s %s: refused to follow a redirect from %s to %s://%s", method, place(u), u.Scheme, next.Scheme, next.Host)
 		}
+		if body != nil && resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
+			return nil, permanentError{fmt.Errorf("%s %s: answers %d, a redirect that a request with a body does not follow; is HF_ENDPOINT right?", method, place(u), resp.StatusCode)}
+		}
 		u = next
 	}
 	return nil, fmt.Errorf("%s: more than %d redirects", place(u), maxRedirects)
@@ -126,15 +195,24 @@ func (c *client) read(ctx context.Context, u *url.URL) ([]byte, error) {
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return c.statusError(u, resp.StatusCode)
+			return c.statusError(u, resp)
 		}
-		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-		if err == nil && len(body) > maxAnswer {
-			return &statusError{resp.StatusCode, fmt.Sprintf("%s: the answer is over %d bytes", place(u), maxAnswer)}
-		}
+		body, err = readAnswer(u, resp)
 		return err
 	})
 	return body, err
+}
+
+// readAnswer is the body of an answer for programs.
+func readAnswer(u *url.URL, resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: the answer broke off after %d bytes: %w", place(u), len(body), err)
+	}
+	if len(body) > maxAnswer {
+		return nil, &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: the answer is over %d bytes", place(u), maxAnswer)}
+	}
+	return body, webPage(u, resp, body)
 }
 
 // metadata of a file on the hub.
@@ -155,7 +233,12 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode >= 400 {
-			return c.statusError(u, resp.StatusCode)
+			return c.statusError(u, resp)
+		}
+		if resp.Header.Get("X-Linked-Etag") == "" && resp.Header.Get("ETag") == "" {
+			if err := webPage(u, resp, nil); err != nil {
+				return err
+			}
 		}
 		etag, size := resp.Header.Get("X-Linked-Etag"), resp.Header.Get("X-Linked-Size")
 		if etag == "" {
@@ -166,11 +249,11 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 		}
 		m.etag = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
 		if !plainName.MatchString(m.etag) {
-			return &statusError{resp.StatusCode, fmt.Sprintf("%s: unusable etag %q", place(u), etag)}
+			return &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: unusable etag %q", place(u), etag)}
 		}
 		m.size, err = strconv.ParseInt(size, 10, 64)
 		if err != nil || m.size < 0 {
-			return &statusError{resp.StatusCode, fmt.Sprintf("%s: unusable size %q", place(u), size)}
+			return &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: unusable size %q", place(u), size)}
 		}
 		return nil
 	})
@@ -187,10 +270,16 @@ func (c *client) retry(ctx context.Context, try func() error) error {
 		if err == nil || ctx.Err() != nil || i == tries || !passing(err) {
 			return err
 		}
+		wait := pause
+		if status := (*statusError)(nil); errors.As(err, &status) && status.after > wait {
+			if wait = status.after; wait > maxWait {
+				return fmt.Errorf("%w: the server asks to wait %s; try again then", err, wait.Round(time.Second))
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(pause):
+		case <-time.After(wait):
 		}
 		pause *= 2
 	}
@@ -202,10 +291,10 @@ type permanentError struct{ error }
 func (e permanentError) Unwrap() error { return e.error }
 
 func passing(err error) bool {
-	var status *statusError
-	if errors.As(err, &status) {
-		return status.code >= 500 || status.code == http.StatusTooManyRequests
-	}
 	var permanent permanentError
-	return !errors.As(err, &permanent)
+	if errors.As(err, &permanent) {
+		return false
+	}
+	var status *statusError
+	return !errors.As(err, &status) || status.code >= 500 || status.code == http.StatusTooManyRequests
 }

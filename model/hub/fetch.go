@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
@@ -26,7 +27,7 @@ import (
 func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata, blob string) error {
 	partial := blob + ".incomplete"
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
-		return err
+		return atomicfile.Room(err, blob, m.size)
 	}
 	if err := os.Rename(partial, blob); err != nil {
 		return err
@@ -63,6 +64,9 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 		}
 	}
 	p.report(p.have)
+	if free, ok := atomicfile.Free(filepath.Dir(path)); ok && free < m.size-p.have {
+		return permanentError{&atomicfile.FullError{Path: strings.TrimSuffix(path, ".incomplete"), Needed: m.size - p.have, Free: free}}
+	}
 	if p.have < m.size {
 		if err := c.receive(ctx, u, p); err != nil {
 			return err
@@ -103,7 +107,7 @@ func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 		err := fmt.Errorf("%s: the server does not continue at byte %d", place(u), p.have)
 		return errors.Join(err, p.restart())
 	default:
-		return c.statusError(u, resp.StatusCode)
+		return c.statusError(u, resp)
 	}
 	_, err = io.Copy(p, io.LimitReader(resp.Body, p.meta.size-p.have+1))
 	switch {

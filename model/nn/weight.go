@@ -27,6 +27,9 @@ type Weight struct {
 	fill        func(r Reader, dst []kernel.Tensor) error
 }
 
+// Quantised tells whether the network computes with what the weight is once it is quantised.
+func (w Weight) Quantised() bool { return w.packed != nil }
+
 // Reader gives a checkpoint's values as float32.
 type Reader interface {
 	// Float32s reads elements [from, from+len(dst)) of a tensor, row-major.

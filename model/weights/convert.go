@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 )
 
@@ -145,23 +146,55 @@ func FromFloat32s(name string, d DType, shape []int, v []float32) (Tensor, error
 	if !ok || size != uint64(len(v))*uint64(d.Size()) {
 		return Tensor{}, fmt.Errorf("make tensor %q: %d values for shape %v", name, len(v), shape)
 	}
-	le := binary.LittleEndian
-	t.Data = make([]byte, size)
-	for i, x := range v {
-		switch d {
-		case F64:
-			le.PutUint64(t.Data[8*i:], math.Float64bits(float64(x)))
-		case F32:
-			le.PutUint32(t.Data[4*i:], math.Float32bits(x))
-		case F16:
-			le.PutUint16(t.Data[2*i:], float32ToF16(x))
-		case BF16:
-			le.PutUint16(t.Data[2*i:], float32ToBF16(x))
-		default:
-			return Tensor{}, fmt.Errorf("make tensor %q: float32 values cannot be stored as %s", name, d)
-		}
+	var err error
+	t.Data, err = AppendFloat32s(make([]byte, 0, size), d, v)
+	if err != nil {
+		return Tensor{}, fmt.Errorf("make tensor %q: %w", name, err)
 	}
 	return t, nil
+}
+
+// AppendFloat32s appends v as elements of type F64, F32, F16 or BF16, rounded to nearest even.
+func AppendFloat32s(dst []byte, d DType, v []float32) ([]byte, error) {
+	le := binary.LittleEndian
+	at := len(dst)
+	dst = slices.Grow(dst, len(v)*d.Size())[:at+len(v)*d.Size()]
+	to := dst[at:]
+	switch d {
+	case F64:
+		for i, x := range v {
+			le.PutUint64(to[8*i:], math.Float64bits(float64(x)))
+		}
+	case F32:
+		for i, x := range v {
+			le.PutUint32(to[4*i:], math.Float32bits(x))
+		}
+	case F16:
+		for i, x := range v {
+			le.PutUint16(to[2*i:], float32ToF16(x))
+		}
+	case BF16:
+		for i, x := range v {
+			le.PutUint16(to[2*i:], float32ToBF16(x))
+		}
+	default:
+		return nil, fmt.Errorf("float32 values cannot be stored as %s", d)
+	}
+	return dst, nil
+}
+
+// RoundFloat32s writes what values of v are once stored as F32, F16 or BF16.
+func RoundFloat32s(dst []float32, d DType, v []float32) {
+	for i, x := range v {
+		switch d {
+		case F16:
+			dst[i] = f16ToFloat32(float32ToF16(x))
+		case BF16:
+			dst[i] = math.Float32frombits(uint32(float32ToBF16(x)) << 16)
+		default:
+			dst[i] = x
+		}
+	}
 }
 
 // slice is the bytes of elements from..to, which must fit into limit elements.

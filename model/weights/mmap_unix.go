@@ -5,6 +5,7 @@ package weights
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -35,4 +36,17 @@ func mapFile(path string) (data []byte, unmap func() error, err error) {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)
 	}
 	return data, func() error { return unix.Munmap(data) }, nil
+}
+
+// release drops the whole pages of part, which lies in a mapping.
+func release(mapped, part []byte) {
+	page := uintptr(unix.Getpagesize())
+	base, end := uintptr(unsafe.Pointer(unsafe.SliceData(mapped))), uintptr(len(mapped))
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(part))) - base
+	to := from + uintptr(len(part))
+	if from > end || to > end {
+		return // of another file
+	}
+	from, to = from/page*page, min((to+page-1)/page*page, end)
+	unix.Madvise(mapped[from:to], unix.MADV_DONTNEED) //nolint:errcheck // it is advice
 }

@@ -43,6 +43,7 @@ type File struct {
 	tensors map[string]Tensor
 	meta    map[string]string
 	unmap   func() error
+	data    []byte // mapped
 }
 
 // Open maps the .safetensors file at path and checks its whole header.
@@ -59,7 +60,7 @@ func Open(path string) (*File, error) {
 		unmap() //nolint:errcheck // the parse error is what matters
 		return nil, fmt.Errorf("read safetensors file %s: %w", path, err)
 	}
-	f.path, f.unmap = path, unmap
+	f.path, f.unmap, f.data = path, unmap, data
 	return f, nil
 }
 
@@ -92,7 +93,7 @@ func (f *File) Close() error {
 		return nil
 	}
 	unmap := f.unmap
-	f.unmap = nil
+	f.unmap, f.data = nil, nil
 	if err := unmap(); err != nil {
 		return fmt.Errorf("close weights %s: %w", f.path, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // Encode returns the safetensors file that holds tensors and meta (nil = no
@@ -51,12 +53,13 @@ func EncodeFloat32s(tensors []Tensor, meta map[string]string, values map[string]
 	}
 	var b bytes.Buffer
 	b.Grow(headerGuess(tensors) + size)
-	err := encodeTo(&b, tensors, meta, func(t Tensor) ([]byte, error) {
+	err := encodeTo(&b, tensors, meta, func(t Tensor, w io.Writer) error {
 		buf = slices.Grow(buf[:0], 4*len(values[t.Name]))
 		for _, x := range values[t.Name] {
 			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x))
 		}
-		return buf, nil
+		_, err := w.Write(buf)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode safetensors: %w", err)
@@ -75,18 +78,29 @@ func Write(path string, tensors []Tensor, meta map[string]string) error {
 	return WriteEach(path, tensors, meta, ownData)
 }
 
-// WriteEach is Write for tensors whose bytes are made one at a time: data is
-// called once for each, in the order of the file, instead of using Data. What
-// it returns may be reused by its next call.
-func WriteEach(path string, tensors []Tensor, meta map[string]string, data func(Tensor) ([]byte, error)) error {
+// Data writes a tensor's bytes, in as many pieces as it likes.
+type Data func(t Tensor, w io.Writer) error
+
+// WriteEach is Write for tensors whose bytes are made as they are written: data
+// is called once for each, in the order of the file, instead of using Data. A
+// disk without room for the file is an *atomicfile.FullError with its bytes.
+func WriteEach(path string, tensors []Tensor, meta map[string]string, data Data) error {
+	size := int64(headerGuess(tensors))
+	for _, t := range tensors {
+		n, _ := byteSize(t.DType, t.Shape)
+		size += int64(n)
+	}
 	err := replaceFile(path, func(w io.Writer) error { return encodeTo(w, tensors, meta, data) })
-	if err != nil {
+	if err = atomicfile.Room(err, path, size); err != nil {
 		return fmt.Errorf("write safetensors file %s: %w", path, err)
 	}
 	return nil
 }
 
-func ownData(t Tensor) ([]byte, error) { return t.Data, nil }
+func ownData(t Tensor, w io.Writer) error {
+	_, err := w.Write(t.Data)
+	return err
+}
 
 // replaceFile writes a new file beside path, syncs it and gives it path's name.
 func replaceFile(path string, write func(io.Writer) error) (err error) {
@@ -136,7 +150,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string, data func(Tensor) ([]byte, error)) error {
+func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string, data Data) error {
 	sorted := slices.Clone(tensors)
 	slices.SortFunc(sorted, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
@@ -149,18 +163,27 @@ func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string, data func(T
 		return err
 	}
 	for _, t := range sorted {
-		bytes, err := data(t)
-		if err != nil {
+		counted := counter{w: w}
+		if err := data(t, &counted); err != nil {
 			return fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
-		if size, _ := byteSize(t.DType, t.Shape); size != uint64(len(bytes)) {
-			return fmt.Errorf("tensor %q: %d bytes of data for %s of shape %v", t.Name, len(bytes), t.DType, t.Shape)
-		}
-		if _, err := w.Write(bytes); err != nil {
-			return err
+		if size, _ := byteSize(t.DType, t.Shape); size != counted.n {
+			return fmt.Errorf("tensor %q: %d bytes of data for %s of shape %v", t.Name, counted.n, t.DType, t.Shape)
 		}
 	}
 	return nil
+}
+
+// counter counts what goes through it.
+type counter struct {
+	w io.Writer
+	n uint64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += uint64(n)
+	return n, err
 }
 
 // encodeHeader returns the length field and the padded JSON.

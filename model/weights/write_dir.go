@@ -1,16 +1,18 @@
 package weights
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // WriteDir stores a model in dir: model.safetensors when all tensors fit into
@@ -18,7 +20,7 @@ import (
 // in its own) and the index, which is written last. The layout follows the
 // names only: equal input gives equal files. data is that of WriteEach; nil =
 // the tensors' own Data. A folder that holds weights already is refused.
-func WriteDir(dir string, tensors []Tensor, meta map[string]string, maxShard int64, data func(Tensor) ([]byte, error)) error {
+func WriteDir(dir string, tensors []Tensor, meta map[string]string, maxShard int64, data Data) error {
 	for _, name := range []string{SingleFile, IndexFile} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("write model to %s: it holds %s already (%w)", dir, name, errors.Join(err, fs.ErrExist))
@@ -48,13 +50,14 @@ func WriteDir(dir string, tensors []Tensor, meta map[string]string, maxShard int
 		}
 	}
 	path := filepath.Join(dir, IndexFile)
-	err = replaceFile(path, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(index) // encoding/json sorts the names
-	})
-	if err != nil {
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(index); err != nil { // encoding/json sorts the names
+		return err
+	}
+	if err := atomicfile.Write(path, raw.Bytes()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package weights
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,9 +33,9 @@ func TestWriteDir(t *testing.T) {
 		var dirs [2]string
 		for i, tensors := range [][]Tensor{all, bare} {
 			dirs[i] = t.TempDir()
-			var data func(Tensor) ([]byte, error)
+			var data Data
 			if i == 1 {
-				data = func(x Tensor) ([]byte, error) { x, _ = model.Tensor(x.Name); return x.Data, nil }
+				data = func(x Tensor, w io.Writer) error { x, _ = model.Tensor(x.Name); _, err := w.Write(x.Data); return err }
 			}
 			if err := WriteDir(dirs[i], tensors, model.files[0].Metadata(), c.limit, data); err != nil {
 				t.Fatal(err)
@@ -81,11 +82,11 @@ func TestWriteDir(t *testing.T) {
 
 func TestWriteDirRefuses(t *testing.T) {
 	a := tensor(t, "a", 1)
-	failing := func(Tensor) ([]byte, error) { return nil, errors.New("no data today") }
-	short := func(Tensor) ([]byte, error) { return make([]byte, 3), nil }
+	failing := func(Tensor, io.Writer) error { return errors.New("no data today") }
+	short := func(_ Tensor, w io.Writer) error { _, err := w.Write(make([]byte, 3)); return err }
 	for _, c := range []struct {
 		tensors []Tensor
-		data    func(Tensor) ([]byte, error)
+		data    Data
 		want    string
 	}{
 		{[]Tensor{a, a}, nil, `duplicate tensor "a"`},

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/session"
+)
+
+func newExport(c *console) *cobra.Command {
+	o := export.Options{}
+	var workers int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "export --format NAME --model DIR [--adapter DIR] --out PATH",
+		Short: "Write a model or an adapter for another program",
+		Long:  exportLong(),
+		Example: `  trainer export --format gguf --model ./SmolLM2-135M --adapter runs/first --dtype q4_k_m --out smollm2.gguf
+  trainer export --format gguf-lora --model ./SmolLM2-135M --adapter runs/first --out first.gguf
+  trainer export --format ollama --model ./SmolLM2-135M --out smollm2-ollama`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := export.Check(o); err != nil {
+				return usage(err)
+			}
+			if err := checkAdapter(o.Adapter); err != nil {
+				return err
+			}
+			env := environment(c, workers)
+			if err := checkModel(cmd.Context(), o.Model, env); err != nil {
+				return err
+			}
+			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
+			defer end()
+			report, err := export.Export(ctx, o, env)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, report)
+			}
+			for _, note := range report.Notes {
+				c.say("note: %s", note)
+			}
+			return printExport(c, report)
+		},
+	}
+	cmd.Flags().StringVar(&o.Format, "format", "", "`NAME` of the format: "+strings.Join(export.Names(), ", "))
+	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &o.Adapter, "adapter", "", "adapter `DIR` in PEFT's format, which becomes part of the weights or is exported itself")
+	pathVar(cmd, &o.Out, "out", "", "`PATH` of what is written")
+	cmd.Flags().StringVar(&o.DType, "dtype", "", "`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
+	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false, "ollama: keep the adapter in a file of its own, which the Modelfile names")
+	c.downloadFlag(cmd)
+	workersVar(cmd, &workers)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// exportLong lists the formats.
+func exportLong() string {
+	var b strings.Builder
+	b.WriteString("Write a model or an adapter for another program. What is written is read back and compared.\n\nFormats:\n")
+	for _, name := range export.Names() {
+		f := export.Formats[name]
+		fmt.Fprintf(&b, "  %-10s for %s\n", name, f.For)
+	}
+	return b.String()
+}
+
+func printExport(c *console, r export.Report) error {
+	with := ""
+	if r.Adapter != "" {
+		with = " with " + r.Adapter
+	}
+	_, err := fmt.Fprintf(c.out, "%s: %s%s as %s, %d tensors, %s, read back and compared\n", r.Output, r.Model, with, r.Format, r.Tensors, session.FormatBytes(r.Bytes))
+	for _, t := range r.Types {
+		if err == nil {
+			_, err = fmt.Fprintf(c.out, "  %-5s %4d tensors, %9s, error %.3g %%\n", t.Type, t.Tensors, session.FormatBytes(t.Bytes), 100*t.Error)
+		}
+	}
+	for _, f := range r.Files {
+		if err == nil {
+			_, err = fmt.Fprintf(c.out, "  %s\n", f)
+		}
+	}
+	return err
+}

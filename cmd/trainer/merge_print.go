@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/session"
+)
+
+// printMerge writes what a merge did for people.
+func printMerge(c *console, r export.MergeReport) error {
+	var b strings.Builder
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "%-*s  %s\n", labelWidth, label, fmt.Sprintf(format, args...))
+	}
+	line("merged", "%s with %s, in %d layers", r.Model, strings.Join(r.Adapters, " and "), r.Layers)
+	base := r.Base
+	if strings.HasPrefix(base, "trained: ") {
+		base += " (--base original adds the adapter to the model's own weights; docs/MERGE.md compares them)"
+	}
+	line("base", "%s", base)
+	line("written", "%s, %s, %d file%s, %s, read back and compared", r.Output, r.DType, r.Files, plural(r.Files), session.FormatBytes(r.Bytes))
+	line("rounding", "%.1f %% of the update kept, noise %.3g of it; %.1f %% of the adapted weights change by less than half a step", 100*r.Rounding.Kept, r.Rounding.Noise, 100*r.Rounding.BelowHalfStep)
+	for _, l := range r.Rounding.Worst(3) {
+		line("", "least: %s, %.1f %% kept; update %.3g, half a step %.3g (root mean squares)", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)
+	}
+	if d := r.Drift; d != nil {
+		line("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g (the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
+		line("loss", "%.6f merged, %.6f with the adapter beside the base, %.6f without it", d.MergedLoss, d.Loss, d.BaseLoss)
+		if f := d.Trained; f != nil {
+			line("trained", "the adapter saw other weights than it was added to: there the loss is %.6f, logits differ by at most %.3g, mean KL divergence %.3g; --base trained adds it to those", f.Loss, f.MaxLogit, f.MeanKL)
+		}
+	}
+	for _, n := range r.Notes {
+		line("note", "%s", n)
+	}
+	_, err := c.out.Write([]byte(b.String()))
+	return err
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}

@@ -1,0 +1,174 @@
+// Package llamacpp says what a model is to llama.cpp: the keys, the names and layouts of tensors, the tokenizer and the chat template
+// of a GGUF file, which package gguf writes. What llama.cpp computes otherwise is refused, or noted where it is the same up to a length.
+package llamacpp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/export/gguf"
+	"github.com/tierlora/tierlora/model"
+)
+
+// Source reads the weights of a checkpoint, by the names that the model knows.
+type Source interface {
+	// Shape of a tensor; nil = there is none.
+	Shape(name string) []int
+	// Floats reads elements [from, from+len(dst)), row-major.
+	Floats(name string, from int, dst []float32) error
+}
+
+// Model is what becomes a file.
+type Model struct {
+	Name      string // shown to people
+	Licence   string // "" = not known
+	Config    model.Config
+	Tokenizer *tokenizer.Tokenizer
+	Chat      *chat.Sources // whose default template is taken, and the tokens that answers end with
+	Source    Source
+	Tensors   []string // that the network reads: each must find its place
+}
+
+// Tensor is a tensor of the file and where its rows are from.
+type Tensor struct {
+	Name  string
+	Shape []int // as ggml has it: the row length first
+	Plain bool  // stays in F32: norms, biases, routers
+	// Rows reads the rows from row on that dst has room for.
+	Rows func(row int, dst []float32) error
+	// From is the checkpoint's tensor, and Order where a row of a matrix is in it, nil = in its place: what an adapter follows.
+	From  string
+	Order func(row int) int
+	// Stack are the checkpoint's tensors, one for each expert; nil = it is one.
+	Stack []string
+}
+
+// Plan is a file's content.
+type Plan struct {
+	Architecture string
+	KVs          []gguf.KV
+	Tensors      []Tensor
+	Notes        []string // where llama.cpp differs
+
+	c    model.Config
+	src  Source
+	used map[string]bool
+	errs []string
+}
+
+// family is how a model type becomes an architecture of llama.cpp.
+type family struct {
+	arch  string
+	build func(p *Plan)
+}
+
+// families are the model types that are written. Each line was compared with llama.cpp: scripts/export_check.py.
+var families = map[string]family{
+	"gemma":       {"gemma", gemma},
+	"gemma2":      {"gemma2", gemma2},
+	"gemma3":      {"gemma3", gemma3},
+	"gemma3_text": {"gemma3", gemma3},
+	"gpt_oss":     {"gpt-oss", gptOSS},
+	"granite":     {"granite", granite},
+	"llama":       {"llama", llama},
+	"mistral":     {"llama", llama},
+	"mixtral":     {"llama", mixtral},
+	"olmo2":       {"olmo2", olmo2},
+	"phi3":        {"phi3", phi3},
+	"qwen2":       {"qwen2", qwen2},
+	"qwen2_moe":   {"qwen2moe", qwen2MoE},
+	"qwen3":       {"qwen3", qwen3},
+	"qwen3_moe":   {"qwen3moe", qwen3MoE},
+	"smollm3":     {"smollm3", smollm3},
+}
+
+// Make plans the file of a model, without its file type, which follows from how tensors are stored.
+func Make(m Model) (*Plan, error) {
+	p, err := network(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.tokens(m); err != nil {
+		return nil, fmt.Errorf("the tokenizer as llama.cpp has it: %w", err)
+	}
+	return p, nil
+}
+
+// network plans all but the tokenizer.
+func network(m Model) (*Plan, error) {
+	f, ok := families[m.Config.ModelType]
+	if !ok {
+		return nil, fmt.Errorf("model_type %q has no architecture in llama.cpp that computes the same; those that have: %s",
+			m.Config.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+	}
+	p := &Plan{Architecture: f.arch, c: m.Config, src: m.Source, used: map[string]bool{}}
+	p.add("general.architecture", f.arch)
+	p.add("general.type", "model")
+	if m.Name != "" {
+		p.add("general.name", m.Name)
+	}
+	if m.Licence != "" {
+		p.add("general.license", m.Licence)
+	}
+	p.common()
+	f.build(p)
+	for _, name := range m.Tensors {
+		if !p.used[name] {
+			p.fail("the tensor %s has no place in the architecture %s", name, f.arch)
+		}
+	}
+	if p.errs != nil {
+		return nil, fmt.Errorf("a %s model as llama.cpp's %s: %s", m.Config.ModelType, f.arch, strings.Join(p.errs, "; "))
+	}
+	return p, nil
+}
+
+func (p *Plan) add(key string, value any) { p.KVs = append(p.KVs, gguf.KV{Key: key, Value: value}) }
+
+// set adds a key of the architecture.
+func (p *Plan) set(key string, value any) {
+	if n, ok := value.(int); ok {
+		value = uint32(n)
+	}
+	if x, ok := value.(float64); ok {
+		value = float32(x)
+	}
+	p.add(p.Architecture+"."+key, value)
+}
+
+func (p *Plan) note(format string, args ...any) {
+	if s := fmt.Sprintf(format, args...); !slices.Contains(p.Notes, s) {
+		p.Notes = append(p.Notes, s)
+	}
+}
+
+func (p *Plan) fail(format string, args ...any) {
+	p.errs = append(p.errs, fmt.Sprintf(format, args...))
+}
+
+func (p *Plan) need(ok bool, format string, args ...any) {
+	if !ok {
+		p.fail(format, args...)
+	}
+}
+
+// common are the keys that every architecture reads.
+func (p *Plan) common() {
+	c := p.c
+	p.set("vocab_size", c.VocabSize)
+	p.set("context_length", c.MaxPositions)
+	p.set("embedding_length", c.HiddenSize)
+	p.set("block_count", c.NumLayers)
+	p.set("feed_forward_length", c.IntermediateSize)
+	p.set("attention.head_count", c.NumHeads)
+	p.set("attention.head_count_kv", c.NumKVHeads)
+	p.set("attention.key_length", c.HeadDim)
+	p.set("attention.value_length", c.HeadDim)
+	p.set("attention.layer_norm_rms_epsilon", c.RMSNormEps)
+	p.set("rope.dimension_count", c.RotaryColumns())
+	p.set("rope.freq_base", c.RopeTheta)
+}

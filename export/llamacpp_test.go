@@ -1,0 +1,123 @@
+package export
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/session"
+)
+
+// askLlamaCPP loads files and says what llama.cpp makes of texts and ids: greedy ids and tokens.
+const askLlamaCPP = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import llamacpp
+q = json.load(sys.stdin)
+out = []
+for case in q["cases"]:
+    m = llamacpp.Llama(case["model"], lora=case.get("lora") or None)
+    new, leads = zip(*[m.greedy(p, q["new"]) for p in q["prompts"]])
+    out.append({"new": list(new), "ids": [m.tokenize(t, True) for t in q["texts"]]})
+    m.close()
+print(json.dumps(out))
+`
+
+type llamaAnswer struct {
+	New [][]int32 `json:"new"`
+	IDs [][]int32 `json:"ids"`
+}
+
+// TestLlamaCPPReadsExports: llama.cpp itself, as the Python package xllamacpp has it, loads a model, a merged model and an adapter, writes
+// transformers' greedy texts, and cuts texts into Hugging Face's tokens. TRAINER_PYTHON names a Python with xllamacpp and numpy.
+func TestLlamaCPPReadsExports(t *testing.T) {
+	python := os.Getenv("TRAINER_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if err := exec.Command(python, "-c", "import numpy, xllamacpp").Run(); err != nil {
+		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
+	}
+	dir := t.TempDir()
+	adapterDir := golden.Path(t, "train/lora/final")
+	file := func(o Options) string {
+		o.Model = golden.StoriesDir(t)
+		o.Out = filepath.Join(dir, strings.ReplaceAll(o.Format+o.DType+filepath.Base(o.Adapter), "/", "-")+".gguf")
+		if _, err := Export(context.Background(), o, session.Env{}); err != nil {
+			t.Fatal(err)
+		}
+		return o.Out
+	}
+	type run struct {
+		Prompt []int32 `json:"prompt_ids"`
+		New    []int32 `json:"new_ids"`
+	}
+	var texts struct{ Base, Adapter []run }
+	golden.JSON(t, golden.Path(t, "generate/generate.json"), &texts)
+	var corpus []string
+	var tokens struct {
+		Rows []struct {
+			IDs []int32 `json:"ids_special"`
+		}
+	}
+	for name, v := range map[string]any{"corpus.json.gz": &corpus, "stories260K.golden.json.gz": &tokens} {
+		r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, "tokenizers/"+name))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.NewDecoder(r).Decode(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prompts := [][]int32{}
+	for _, r := range texts.Base {
+		prompts = append(prompts, r.Prompt)
+	}
+	f16 := file(Options{Format: "gguf", DType: "f16"})
+	cases := []map[string]string{
+		{"model": file(Options{Format: "gguf", DType: "f32"})}, {"model": f16},
+		{"model": file(Options{Format: "gguf", DType: "f32", Adapter: adapterDir})},
+		{"model": f16, "lora": file(Options{Format: "gguf-lora", DType: "f32", Adapter: adapterDir})},
+		{"model": file(Options{Format: "gguf", DType: "q4_k_m"})},
+	}
+	question, err := json.Marshal(map[string]any{"cases": cases, "prompts": prompts, "new": len(texts.Base[0].New), "texts": corpus})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", askLlamaCPP, filepath.Join(golden.Root(t), "scripts"))
+	cmd.Stdin = bytes.NewReader(question)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	raw, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	var answers []llamaAnswer
+	if err := json.Unmarshal(raw, &answers); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		want := texts.Base
+		if i == 2 || i == 3 {
+			want = texts.Adapter
+		}
+		for k, r := range want {
+			if i < 4 && !slices.Equal(a.New[k], r.New) {
+				t.Errorf("case %d, prompt %d: llama.cpp writes %v, transformers %v", i, k, a.New[k], r.New)
+			}
+		}
+		for k, row := range tokens.Rows {
+			if k < len(a.IDs) && !slices.Equal(a.IDs[k], row.IDs) {
+				t.Errorf("case %d: the ids of %q are %v in llama.cpp, %v in Hugging Face tokenizers", i, corpus[k], a.IDs[k], row.IDs)
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/export/llamacpp"
+	"github.com/tierlora/tierlora/session"
+)
+
+// ggufLoRA writes an adapter alone.
+func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err error) {
+	c, names, err := openCheckpoint(ctx, o, env)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, c.s.Close()) }()
+	updates, alpha, err := c.lora(o.Adapter)
+	if err != nil {
+		return r, err
+	}
+	plan, err := llamacpp.Adapter(llamacpp.Model{Name: title(o.Adapter), Config: c.s.Base.Config, Source: c, Tensors: names}, updates, alpha)
+	if err != nil {
+		return r, err
+	}
+	return writeGGUF(ctx, o.Out, plan, o, c.s.On.Workers())
+}
+
+// lora reads the updates of an adapter's linear layers, and its alpha.
+func (c *checkpoint) lora(dir string) (updates map[string]*llamacpp.Update, alpha float64, err error) {
+	saved, err := adapter.Open(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, saved.Close()) }()
+	_, trained, err := c.s.Net.Declared()
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(trained.Parameters) > 0 {
+		return nil, 0, fmt.Errorf("the adapter changes %s, a parameter of experts, which has no place in a GGUF adapter: export the merged model (--format gguf --adapter)",
+			trained.Parameters[0].Name)
+	}
+	params := trained.List()
+	if err := saved.Read(params); err != nil {
+		return nil, 0, err
+	}
+	updates = map[string]*llamacpp.Update{}
+	for _, p := range params {
+		path, isA := strings.CutSuffix(p.Name, ".lora_A.weight")
+		if !isA {
+			var isB bool
+			if path, isB = strings.CutSuffix(p.Name, ".lora_B.weight"); !isB {
+				return nil, 0, fmt.Errorf("the adapter's tensor %s is none of LoRA's", p.Name)
+			}
+		}
+		u := updates[path]
+		if u == nil {
+			u = &llamacpp.Update{Scale: saved.Config.Scale(path)}
+			updates[path] = u
+		}
+		if isA {
+			u.A, u.Rank, u.In = p.Data, p.Shape[0], p.Shape[1]
+		} else {
+			u.B, u.Out = p.Data, p.Shape[0]
+		}
+	}
+	return updates, saved.Config.Alpha, nil
+}

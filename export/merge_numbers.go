@@ -1,0 +1,297 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+)
+
+// pieceLen bounds the numbers of a tensor that are in memory as float32 at a time, but for a row.
+const pieceLen = 1 << 21
+
+func cutWeight(name string) (module string, ok bool) { return strings.CutSuffix(name, ".weight") }
+
+func isEmbedding(module string) bool { return strings.HasSuffix(module, "embed_tokens") }
+
+// layer is the name that updates know a tensor by.
+func layer(name string) string { return strings.TrimSuffix(name, ".weight") }
+
+// tensor finds a tensor of the base model by the model's name.
+func (m *merging) tensor(name string) (weights.Tensor, error) {
+	t, ok := m.s.Base.Tensors().Tensor(name)
+	if !ok {
+		return t, fmt.Errorf("the checkpoint has no tensor %q", name)
+	}
+	return t, nil
+}
+
+// isNumbers tells whether a type is one of floating-point numbers that the merge may change.
+func isNumbers(d weights.DType) bool {
+	return d == weights.F32 || d == weights.BF16 || d == weights.F16 || d == weights.F64
+}
+
+// target is the type that a tensor gets in the file.
+func (m *merging) target(t weights.Tensor) weights.DType {
+	if d, ok := dtypes[m.o.DType]; ok && isNumbers(t.DType) {
+		return d
+	}
+	return t.DType
+}
+
+// each reads a tensor of numbers in pieces of whole rows: what the adapter is added to, and, of an adapted one, the sum; merged is
+// base where nothing is added. Both are valid until the next piece.
+func (m *merging) each(ctx context.Context, name string, see func(from int, base, merged []float32) error) error {
+	t, err := m.tensor(name)
+	if err != nil {
+		return err
+	}
+	read, err := m.reader(name, t)
+	if err != nil {
+		return err
+	}
+	width := 1
+	if len(t.Shape) > 0 {
+		width = max(1, t.Shape[len(t.Shape)-1])
+	}
+	update, adapted := m.updates[layer(name)]
+	rows := max(1, pieceLen/width)
+	for from, n := 0, t.Len(); from < n; from += rows * width {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m.base = grow(m.base, min(rows*width, n-from))
+		if err := read(m.base, from); err != nil {
+			return err
+		}
+		if i := firstBad(m.base); i >= 0 {
+			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, m.base[i], from+i, t.Shape)
+		}
+		if merged := m.base; adapted {
+			m.merged = grow(m.merged, len(merged))
+			copy(m.merged, merged)
+			m.cpu.Range(len(m.merged)/width, 16, func(a, b int) { update(m.merged[a*width:b*width], from/width+a) })()
+			if i := firstBad(m.merged); i >= 0 {
+				return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", t.Name, m.merged[i], from+i, t.Shape)
+			}
+			if err := see(from, m.base, m.merged); err != nil {
+				return err
+			}
+		} else if err := see(from, m.base, m.base); err != nil {
+			return err
+		}
+		m.release(name, t, from, len(m.base))
+	}
+	return nil
+}
+
+// reader reads elements of what the adapter is added to.
+func (m *merging) reader(name string, t weights.Tensor) (func(dst []float32, from int) error, error) {
+	stored := m.s.Base.Tensors()
+	if !m.trained[name] || stored.Config(name) != nil {
+		return func(dst []float32, from int) error { return stored.Float32s(name, from, dst) }, nil
+	}
+	packed, err := m.pack(&m.again, t, *m.o.Trained, func(add func([]float32) error) error {
+		return m.eachStored(name, t, add)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(dst []float32, from int) error { packed.DequantiseRange(dst, from, from+len(dst)); return nil }, nil
+}
+
+// eachStored reads a matrix as the checkpoint has it.
+func (m *merging) eachStored(name string, t weights.Tensor, add func([]float32) error) error {
+	for from, n := 0, t.Len(); from < n; from += pieceLen {
+		m.base = grow(m.base, min(pieceLen, n-from))
+		if err := m.s.Base.Tensors().Float32s(name, from, m.base); err != nil {
+			return err
+		}
+		if i := firstBad(m.base); i >= 0 {
+			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, m.base[i], from+i, t.Shape)
+		}
+		if err := add(m.base); err != nil {
+			return err
+		}
+		m.release(name, t, from, len(m.base))
+	}
+	return nil
+}
+
+// pack quantises a matrix that each gives in pieces. The result is valid until the quantiser's next.
+func (m *merging) pack(q *quant.Quantiser, t weights.Tensor, c quant.Config, each func(add func([]float32) error) error) (quant.Packed, error) {
+	if len(t.Shape) != 2 {
+		return quant.Packed{}, fmt.Errorf("tensor %s has the shape %v; a quantised weight is a matrix", t.Name, t.Shape)
+	}
+	if err := q.Reset(t.Shape[0], t.Shape[1], c); err != nil {
+		return quant.Packed{}, err
+	}
+	if err := each(q.Add); err != nil {
+		return quant.Packed{}, err
+	}
+	return q.Finish()
+}
+
+// release gives the pages of what was read back to the system.
+func (m *merging) release(name string, t weights.Tensor, from, n int) {
+	if size := t.DType.Size(); t.Data != nil {
+		m.s.Base.Weights.Release(weights.Tensor{Data: t.Data[from*size : (from+n)*size]})
+		return
+	}
+	if from+n < t.Len() {
+		return
+	}
+	for _, part := range []string{"", ".absmax", "_blocks", "_scales"} { // of a quantised one, when it is read
+		if p, ok := m.s.Base.Weights.Tensor(name + part); ok {
+			m.s.Base.Weights.Release(p)
+		}
+	}
+}
+
+func grow(s []float32, n int) []float32 {
+	if cap(s) < n {
+		return make([]float32, n)
+	}
+	return s[:n]
+}
+
+// firstBad is the first number that is NaN or infinite; -1 = there is none.
+func firstBad(x []float32) int {
+	for i, v := range x {
+		if v-v != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// tensors lists what the folder will hold, by the names in its files.
+func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
+	var all []weights.Tensor
+	for _, name := range m.s.Base.Tensors().Names() {
+		t, err := m.tensor(name)
+		if err != nil {
+			return nil, err
+		}
+		m.names[t.Name] = name
+		own := []weights.Tensor{{Name: t.Name, DType: m.target(t), Shape: t.Shape}}
+		if m.stored[name] {
+			if own, err = m.storedTensors(ctx, name, t); err != nil {
+				return nil, err
+			}
+		}
+		for _, t := range own {
+			m.bytes += int64(t.Len() * t.DType.Size())
+		}
+		all = append(all, own...)
+	}
+	return all, nil
+}
+
+// data writes a tensor of the folder, and keeps its hash.
+func (m *merging) data(ctx context.Context) weights.Data {
+	return func(t weights.Tensor, w io.Writer) error {
+		h := sha256.New()
+		if err := m.bytesOf(ctx, t, io.MultiWriter(w, h)); err != nil {
+			return err
+		}
+		m.sums[t.Name] = [32]byte(h.Sum(nil))
+		return nil
+	}
+}
+
+func (m *merging) bytesOf(ctx context.Context, t weights.Tensor, w io.Writer) error {
+	if data, ok := m.parts[t.Name]; ok {
+		_, err := w.Write(data)
+		return err
+	}
+	name := m.names[t.Name]
+	from, err := m.tensor(name)
+	switch {
+	case err != nil:
+		return err
+	case m.stored[name]:
+		packed, err := m.packMerged(ctx, name, from)
+		if err == nil {
+			_, err = w.Write(packed.Codes)
+		}
+		return err
+	case !isNumbers(from.DType):
+		_, err := w.Write(from.Data)
+		return err
+	}
+	_, adapted := m.updates[layer(name)]
+	counts := &layerCounts{}
+	err = m.each(ctx, name, func(at int, base, merged []float32) error {
+		size := from.DType.Size()
+		if from.Data != nil && !adapted && from.DType == t.DType && !m.trained[name] {
+			_, err := w.Write(from.Data[at*size : (at+len(base))*size])
+			return err
+		}
+		if adapted {
+			m.was, m.then = grow(m.was, len(base)), grow(m.then, len(base))
+			weights.RoundFloat32s(m.was, t.DType, base)
+			weights.RoundFloat32s(m.then, t.DType, merged)
+			counts.add(base, merged, m.was, m.then, halfSteps(t.DType))
+		}
+		if m.raw, err = weights.AppendFloat32s(m.raw[:0], t.DType, merged); err != nil {
+			return err
+		}
+		if i := tooLarge(t.DType, merged); i >= 0 {
+			return fmt.Errorf("tensor %s is %v at element %d, which fp16 can't hold (65504 is its largest): use --dtype bf16 or fp32", t.Name, merged[i], at+i)
+		}
+		_, err := w.Write(m.raw)
+		return err
+	})
+	if adapted {
+		m.lost[layer(name)] = counts
+	}
+	return err
+}
+
+// tooLarge is the first number that rounds to infinity; -1 = there is none.
+func tooLarge(d weights.DType, x []float32) int {
+	if d != weights.F16 {
+		return -1
+	}
+	for i, v := range x {
+		if math.Abs(float64(v)) >= 65520 {
+			return i
+		}
+	}
+	return -1
+}
+
+// readBack compares a written folder with what was meant to be in it.
+func (m *merging) readBack(ctx context.Context, dir string) error {
+	set, err := weights.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("read back what was written: %w", err)
+	}
+	defer set.Close() //nolint:errcheck // it was only read
+	if n := len(set.Names()); n != len(m.sums) {
+		return fmt.Errorf("read back what was written: %d tensors, %d were written", n, len(m.sums))
+	}
+	for _, name := range set.Names() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t, _ := set.Tensor(name)
+		h := sha256.New()
+		for at := 0; at < len(t.Data); at += pieceLen {
+			part := t.Data[at:min(at+pieceLen, len(t.Data))]
+			h.Write(part)
+			set.Release(weights.Tensor{Data: part})
+		}
+		if [32]byte(h.Sum(nil)) != m.sums[name] {
+			return fmt.Errorf("read back what was written: tensor %s has other bytes than were written; check the disk (%s to write)", name, session.FormatBytes(m.bytes))
+		}
+	}
+	return nil
+}

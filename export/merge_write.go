@@ -1,0 +1,140 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+)
+
+// write makes the folder.
+func (m *merging) write(ctx context.Context, env session.Env) (report MergeReport, err error) {
+	files, err := m.modelFiles()
+	if err != nil {
+		return report, err
+	}
+	if err := refuseOthers(files, m.o.Out); err != nil {
+		return report, err
+	}
+	tensors, err := m.tensors(ctx)
+	if err != nil {
+		return report, err
+	}
+	report = MergeReport{Model: m.o.Model, Output: m.o.Out, Base: m.baseText(), DType: m.o.DType, Layers: len(m.updates), Bytes: m.bytes}
+	if report.DType == "" {
+		report.DType = "as the base"
+	}
+	for _, a := range m.o.Adapters {
+		report.Adapters = append(report.Adapters, a.Dir)
+	}
+	err = staged(m.o.Out, func(dir string) error {
+		if err := m.checkRoom(dir); err != nil {
+			return err
+		}
+		for name, data := range files {
+			if err := atomicfile.Write(filepath.Join(dir, name), data); err != nil {
+				return err
+			}
+		}
+		if err := weights.WriteDir(dir, tensors, map[string]string{"format": "pt"}, m.o.ShardSize, m.data(ctx)); err != nil {
+			return err
+		}
+		report.Rounding = m.rounding()
+		if !m.o.AllowLoss && report.Rounding.Kept < leastKept {
+			return &LossError{DType: m.typeText(), Rounding: report.Rounding}
+		}
+		if err := m.readBack(ctx, dir); err != nil {
+			return err
+		}
+		if err := m.measure(ctx, dir, env, &report); err != nil {
+			return err
+		}
+		if report.Files, err = countWeights(dir); err != nil {
+			return err
+		}
+		return refuseOthers(files, m.o.Out)
+	})
+	return report, err
+}
+
+// typeText is the type of the weights in messages.
+func (m *merging) typeText() string {
+	if m.o.DType != "" {
+		return m.o.DType
+	}
+	for _, name := range m.s.Base.Tensors().Names() {
+		if _, ok := m.updates[layer(name)]; ok {
+			t, _ := m.s.Base.Tensors().Tensor(name)
+			return "the base's " + t.DType.String()
+		}
+	}
+	return "the base's type"
+}
+
+func countWeights(dir string) (n int, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".safetensors") {
+			n++
+		}
+	}
+	return n, err
+}
+
+// checkRoom refuses a merge that the disk has no room for before the first byte.
+func (m *merging) checkRoom(dir string) error {
+	if free, ok := atomicfile.Free(dir); ok && free < m.bytes {
+		return &atomicfile.FullError{Path: m.o.Out, Needed: m.bytes, Free: free}
+	}
+	return nil
+}
+
+// modelFiles are what a model folder holds besides its weights.
+func (m *merging) modelFiles() (map[string][]byte, error) {
+	b := m.s.Base
+	files := b.Tokenizer.Files()
+	for _, name := range []string{configFile, "generation_config.json"} {
+		data, err := regular.ReadFS(b.Folder, name)
+		if errors.Is(err, fs.ErrNotExist) && name != configFile {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files[name] = data
+	}
+	config := files[configFile]
+	var err error
+	if b.Tensors().Quantised() > 0 {
+		if config, err = withoutKey(config, "quantization_config"); err != nil {
+			return nil, err
+		}
+	}
+	if m.o.DType != "" {
+		if config, err = withDType(config, map[string]string{"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", NF4: "bfloat16"}[m.o.DType]); err != nil {
+			return nil, err
+		}
+	}
+	if m.o.DType == NF4 {
+		if len(m.stored) == 0 {
+			return nil, errors.New("nf4: the model has no linear layer that is stored so; use another --dtype")
+		}
+		q, err := bitsandbytes(m.nf4(), m.modules())
+		if err != nil {
+			return nil, err
+		}
+		if config, err = withKey(config, "quantization_config", q); err != nil {
+			return nil, fmt.Errorf("%s: %w", configFile, err)
+		}
+	}
+	files[configFile] = config
+	return files, nil
+}

@@ -1,0 +1,84 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/export/llamacpp"
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/session"
+)
+
+// The files of a folder for Ollama.
+const (
+	ollamaModel   = "model.gguf"
+	ollamaAdapter = "adapter.gguf"
+	modelfileName = "Modelfile"
+)
+
+// ollama writes a folder with a GGUF file and a Modelfile, the Modelfile last; with Separate the adapter is a file of its own.
+func ollama(ctx context.Context, o Options, env session.Env) (r Report, err error) {
+	if _, err := os.Lstat(o.Out); err == nil && !o.Overwrite {
+		return r, errors.New("it is there already; --overwrite replaces what it holds by these names")
+	}
+	base := o
+	if o.Separate {
+		base.Adapter = ""
+	}
+	c, names, err := openCheckpoint(ctx, base, env)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, c.s.Close()) }()
+	plan, err := c.plan(o, names)
+	if err != nil {
+		return r, err
+	}
+	sources, err := c.templates(o.Adapter)
+	if err != nil {
+		return r, err
+	}
+	file, notes := llamacpp.NewModelfile(llamacpp.Model{Config: c.s.Base.Config, Tokenizer: c.s.Base.Tokenizer, Chat: sources}, ollamaModel)
+	if o.Separate {
+		file.Adapter = ollamaAdapter
+	}
+	text, err := file.String()
+	if err != nil {
+		return r, err
+	}
+	made := false
+	if _, err := os.Lstat(o.Out); err != nil {
+		if err := os.MkdirAll(o.Out, 0o755); err != nil {
+			return r, err
+		}
+		made = true
+	}
+	defer func() {
+		if err != nil && made { // a folder that this run made holds nothing of use
+			for _, name := range []string{ollamaModel, ollamaAdapter, modelfileName, "."} {
+				os.Remove(filepath.Join(o.Out, name)) //nolint:errcheck // the error before it is what matters
+			}
+		}
+	}()
+	if r, err = writeGGUF(ctx, filepath.Join(o.Out, ollamaModel), plan, o, c.s.On.Workers()); err != nil {
+		return r, err
+	}
+	r.Notes = append(r.Notes, notes...)
+	r.Files = []string{ollamaModel}
+	if o.Separate {
+		lora := o
+		lora.Out, lora.DType = filepath.Join(o.Out, ollamaAdapter), "f32"
+		own, err := ggufLoRA(ctx, lora, env)
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", ollamaAdapter, err)
+		}
+		r.Bytes += own.Bytes
+		r.Files = append(r.Files, ollamaAdapter)
+	}
+	r.Files = append(r.Files, modelfileName)
+	r.Bytes += int64(len(text))
+	return r, atomicfile.Write(filepath.Join(o.Out, modelfileName), []byte(text))
+}

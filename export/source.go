@@ -1,0 +1,189 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+)
+
+// checkpoint gives the numbers that a merged model has: the base's, with the adapter, rounded to the type that they are stored in.
+// One adapted tensor is held at a time, of others what is asked for.
+type checkpoint struct {
+	ctx     context.Context
+	s       *session.Session
+	updates map[string]adapter.Merger
+	cpu     *kernel.CPU
+
+	name string // of the tensor that is held
+	held []float32
+}
+
+// openCheckpoint opens a model, with an adapter where one is named, and lists the tensors that its network reads.
+func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpoint, names []string, err error) {
+	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = &checkpoint{ctx: ctx, s: s, cpu: kernel.NewCPU(s.Workers)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	net, _, err := s.Net.Declared()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.Base.Check(net); err != nil {
+		return nil, nil, err
+	}
+	if o.Adapter != "" {
+		if err := s.UseAdapter(o.Adapter); err != nil {
+			return nil, nil, err
+		}
+		if c.updates, err = s.Mergers(); err != nil {
+			return nil, nil, fmt.Errorf("adapter %s: %w", o.Adapter, err)
+		}
+	}
+	for _, w := range net.Weights() {
+		if w.Name != "" {
+			names = append(names, w.Name)
+		}
+	}
+	return c, names, nil
+}
+
+// Shape of a tensor; nil = there is none.
+func (c *checkpoint) Shape(name string) []int {
+	t, ok := c.s.Base.Tensors().Tensor(name)
+	if !ok {
+		return nil
+	}
+	return t.Shape
+}
+
+// Floats reads elements [from, from+len(dst)) of a tensor.
+func (c *checkpoint) Floats(name string, from int, dst []float32) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	update, adapted := c.updates[strings.TrimSuffix(name, ".weight")]
+	if !adapted {
+		return c.read(name, from, dst)
+	}
+	if c.name != name {
+		t, _ := c.s.Base.Tensors().Tensor(name)
+		c.name, c.held = "", make([]float32, t.Len())
+		if err := c.read(name, 0, c.held); err != nil {
+			return err
+		}
+		width := max(1, t.Shape[len(t.Shape)-1])
+		c.cpu.Range(t.Len()/width, 16, func(from, to int) { update(c.held[from*width:to*width], from) })()
+		if err := c.round(t.DType, c.held); err != nil {
+			return err
+		}
+		if at := notFinite(c.held); at >= 0 {
+			return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", name, c.held[at], at, t.Shape)
+		}
+		c.name = name
+	}
+	copy(dst, c.held[from:])
+	return nil
+}
+
+// read reads numbers of the base. Those of quantised weights are rounded to the type from before, as a merged model has them.
+func (c *checkpoint) read(name string, from int, dst []float32) error {
+	t, ok := c.s.Base.Tensors().Tensor(name)
+	if !ok {
+		return fmt.Errorf("the checkpoint has no tensor %q", name)
+	}
+	if err := c.s.Base.Tensors().Float32s(name, from, dst); err != nil {
+		return err
+	}
+	if at := notFinite(dst); at >= 0 {
+		return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", name, dst[at], from+at, t.Shape)
+	}
+	if c.s.Base.Tensors().Config(name) != nil {
+		return c.round(t.DType, dst)
+	}
+	return nil
+}
+
+func (c *checkpoint) round(d weights.DType, x []float32) error {
+	if d == weights.F32 || d == weights.F64 {
+		return nil
+	}
+	t, err := weights.FromFloat32s("", d, []int{len(x)}, x)
+	if err != nil {
+		return err
+	}
+	return weights.Float32s(t, x)
+}
+
+// notFinite is the place of the first number that is not finite, -1 where all are.
+func notFinite(x []float32) int {
+	for i, v := range x {
+		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
+			return i
+		}
+	}
+	return -1
+}
+
+// templates are those saved beside the adapter, which it was trained with, else those of the model.
+func (c *checkpoint) templates(adapterDir string) (*chat.Sources, error) {
+	base, err := chat.Find(c.s.Base.Folder)
+	if err != nil || adapterDir == "" {
+		return base, err
+	}
+	own, err := chat.Find(os.DirFS(adapterDir))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(own.Templates) == 0:
+		return base, nil
+	case err != nil:
+		return nil, fmt.Errorf("adapter %s: %w", adapterDir, err)
+	}
+	if len(own.Stops) == 0 {
+		own.Stops = base.Stops
+	}
+	return own, nil
+}
+
+// title is what people call a model: the last part of its name.
+func title(model string) string {
+	model = strings.TrimPrefix(model, session.EmbeddedPrefix)
+	if model == "." || model == ".." {
+		if whole, err := filepath.Abs(model); err == nil {
+			model = whole
+		}
+	}
+	return filepath.Base(filepath.Clean(model))
+}
+
+// licence is what a model's README.md names between its first lines of three dashes; "" = nothing.
+func licence(folder fs.FS) string {
+	text, err := regular.ReadFS(folder, "README.md")
+	head, ok := strings.CutPrefix(strings.ReplaceAll(string(text), "\r\n", "\n"), "---\n")
+	if err != nil || !ok {
+		return ""
+	}
+	head, _, _ = strings.Cut(head, "\n---")
+	for _, line := range strings.Split(head, "\n") {
+		if value, ok := strings.CutPrefix(line, "license:"); ok && len(value) < 64 {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return ""
+}

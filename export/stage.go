@@ -1,0 +1,105 @@
+package export
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
+	runlock "github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// staged makes a folder under another name beside its own, which it gets when make is done. What an earlier process left
+// there is removed: a lock tells it from another that is still at work.
+func staged(outDir string, make func(dir string) error) (err error) {
+	outDir = filepath.Clean(outDir)
+	above := filepath.Dir(outDir)
+	if err := os.MkdirAll(above, 0o755); err != nil {
+		return err
+	}
+	partial := filepath.Join(above, ".partial-"+filepath.Base(outDir))
+	lock, err := runlock.Acquire(partial)
+	if held := (*runlock.HeldError)(nil); errors.As(err, &held) {
+		return fmt.Errorf("process %d on %s is writing it: wait for it to end", held.Holder.PID, held.Holder.Host)
+	}
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(partial, "new")
+	defer func() {
+		os.RemoveAll(dir) //nolint:errcheck // nobody reads it
+		err = errors.Join(err, lock.Release())
+		os.Remove(partial) //nolint:errcheck // it was there before where an earlier process was cut short
+	}()
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := make(dir); err != nil {
+		return err
+	}
+	return install(dir, outDir)
+}
+
+// refuseOthers is an error where a folder has one of the files with other content. The same content is what a merge
+// left that was cut short while it moved its files there.
+func refuseOthers(files map[string][]byte, dir string) error {
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		if old, err := regular.ReadFile(path); err != nil || !bytes.Equal(old, data) {
+			return fmt.Errorf("it holds %s already; name another folder", name)
+		}
+	}
+	return nil
+}
+
+// install gives a finished folder its name, or moves its files into a folder of that name that is there, those by which
+// readers know it last.
+func install(from, outDir string) error {
+	there, err := os.Lstat(outDir)
+	if err == nil && there.IsDir() {
+		err = os.Remove(outDir) // if it is empty
+	}
+	if err == nil && there.IsDir() || errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(from, outDir); err != nil {
+			return err
+		}
+		return atomicfile.SyncDir(filepath.Dir(outDir))
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	names := []string{}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return lastness(a) - lastness(b) })
+	for _, name := range names {
+		if err := os.Rename(filepath.Join(from, name), filepath.Join(outDir, name)); err != nil {
+			return err
+		}
+	}
+	return atomicfile.SyncDir(outDir)
+}
+
+// lastness orders files: weights after the rest, then what makes a folder a model's.
+func lastness(name string) int {
+	switch {
+	case name == "model.safetensors" || name == "model.safetensors.index.json" || name == "adapter_model.safetensors" || name == "adapters.safetensors":
+		return 2
+	case filepath.Ext(name) == ".safetensors":
+		return 1
+	}
+	return 0
+}

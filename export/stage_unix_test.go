@@ -1,0 +1,93 @@
+//go:build linux || darwin
+
+package export
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/session"
+	runlock "github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// TestStagingOfOthers: what a killed merge left goes; another that is at work is named and not disturbed.
+func TestStagingOfOthers(t *testing.T) {
+	above := t.TempDir()
+	o := MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)), Out: filepath.Join(above, "merged"), Check: []string{}}
+	left := filepath.Join(above, ".partial-merged", "new")
+	if err := os.MkdirAll(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "model-00001-of-00002.safetensors"), []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := runlock.Acquire(filepath.Dir(left))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Merge(context.Background(), o, session.Env{})
+	if err == nil || !strings.Contains(err.Error(), "merge into "+o.Out+": process ") || !strings.Contains(err.Error(), "is writing it: wait for it to end") {
+		t.Errorf("while another merge writes: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(left, "model-00001-of-00002.safetensors")); err != nil {
+		t.Errorf("its files are gone: %v", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Merge(context.Background(), o, session.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, above); len(got) != 1 || got[0] != "merged" {
+		t.Errorf("the folder above holds %q", got)
+	}
+	for _, name := range entries(t, o.Out) {
+		if strings.HasPrefix(name, "model-") || strings.HasPrefix(name, ".") {
+			t.Errorf("the folder holds %s", name)
+		}
+	}
+}
+
+const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
+
+// TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left. A limit on the size of files
+// stands for it, in a process of its own.
+func TestMergeFullDisk(t *testing.T) {
+	if os.Getenv(limitedChild) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestMergeFullDisk$", "-test.v")
+		cmd.Env = append(os.Environ(), limitedChild+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	above, from := t.TempDir(), trained(t)
+	signal.Ignore(syscall.SIGXFSZ)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Skip("no limits of files: ", err)
+	}
+	limit.Cur = 500_000
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from), Out: filepath.Join(above, "merged")}, session.Env{})
+	var full *atomicfile.FullError
+	if !errors.As(err, &full) || full.Needed < 1_000_000 || filepath.Base(full.Path) != "model.safetensors" {
+		t.Errorf("%v", err)
+	}
+	if got := entries(t, above); len(got) != 0 {
+		t.Errorf("it left %q", got)
+	}
+}
