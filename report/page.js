@@ -2,7 +2,7 @@
 "use strict";
 // Plots that a reader looks at closer: the pointer or the arrow keys show values, dragging or + and - zoom, 0 shows the
 // whole again, l changes to a logarithmic scale. Axes are worked out as in axis.go.
-(() => {
+const plots = (() => {
   const thin = "\u202f", minus = "−";
   const ok = (v) => v !== null && Math.abs(v) <= 1e300;
 
@@ -80,9 +80,10 @@
     return [i, j];
   }
 
-  for (const figure of document.querySelectorAll("figure.plot")) {
+  // attach makes a plot one that is looked at closer. It answers with what lets it grow and keeps a reader's view of it.
+  function attach(figure) {
     const json = figure.querySelector("script");
-    if (!json) continue;
+    if (!json) return null;
     const data = JSON.parse(json.textContent), $ = (s) => figure.querySelector(s), $$ = (s) => [...figure.querySelectorAll(s)];
     const area = $(".area"), cursor = $(".cursor"), range = $(".range"), at = $(".at"), outputs = $$(".key output");
     const all = $("button.all"), log = $("button.log"), first = { at: at.textContent, values: outputs.map((o) => o.textContent) };
@@ -90,9 +91,14 @@
     const owner = (path) => lines.indexOf(path.previousElementSibling);
     const dots = $$(".area .dots").map((p) => [owner(p), p]), bands = $$(".area .band");
     const banded = data.s.map((s, i) => s.bx ? i : -1).filter((i) => i >= 0);
-    const full = axisOf(false, false, data.s.map((s) => s.x));
-    const xs = [...new Set(data.s.flatMap((s) => s.x.filter(ok)))].sort((a, b) => a - b);
-    let x = full, y, where = -1;
+    let full, xs, x, y, where = -1;
+
+    function measure() {
+      const whole = x === full;
+      full = axisOf(false, false, data.s.map((s) => s.x));
+      xs = [...new Set(data.s.flatMap((s) => s.x.filter(ok)))].sort((a, b) => a - b);
+      if (whole) x = full;
+    }
 
     function draw() {
       const parts = data.s.map((s) => between(s.x, x.lo, x.hi));
@@ -210,7 +216,34 @@
     log.addEventListener("click", scale);
     first.log = data.log;
     $(".tools").hidden = false;
+    measure();
     draw();
+    return {
+      // grow adds points at the curves' ends.
+      grow(more) {
+        more.s.forEach((s, n) => {
+          data.s[n].x.push(...s.x); data.s[n].y.push(...s.y);
+          const v = data.s[n].y.findLast(ok);
+          if (v !== undefined) first.values[n] = number(v);
+        });
+        more.ends.forEach(([x, y, t], i) => {
+          if (!ends[i]) return;
+          if (x) ends[i].setAttribute("x", x);
+          ends[i].setAttribute("y", y); ends[i].textContent = t;
+        });
+        measure();
+        draw();
+      },
+      view: () => ({ lo: x === full ? null : x.lo, hi: x.hi, log: data.log, at: where < 0 ? null : xs[where] }),
+      look(v) {
+        if (v.log !== data.log) scale();
+        if (v.lo !== null) zoom(v.lo, v.hi);
+        if (v.at !== null) show(nearest(xs, v.at));
+      },
+    };
   }
+
+  for (const figure of document.querySelectorAll("figure.plot")) attach(figure);
   addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("details")) d.open = true; });
+  return { attach };
 })();

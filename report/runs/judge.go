@@ -147,8 +147,9 @@ func trend(s []float64) string {
 	return ", flat"
 }
 
-// halfLife is in lines: the smoothing forgets half after a fiftieth of the curve.
-func halfLife(n int) float64 { return math.Max(1, float64(n)/50) }
+// halfLife is in lines: the smoothing forgets half after a fiftieth of the curve. It is whole, so that a curve that grows
+// keeps its shape for a while.
+func halfLife(n int) float64 { return float64(max(1, n/50)) }
 
 // smooth is the exponentially weighted mean s(t) = Σ β^(t-i) y(i) / Σ β^(t-i) over i <= t with β = 2^(-1/h). Values that
 // are not finite are left out, and are not finite in the result.

@@ -45,7 +45,7 @@ func (r *Run) page() report.Page {
 		p.Add("Beside the reference", r.besideReference())
 	}
 	if r.Data != nil {
-		p.Add("Data", lines(r.Data.String()))
+		p.Add("Data", terms(r.Data.String()))
 	}
 	if len(r.Norms) > 0 {
 		p.Add("Gradient norms by tensor", r.norms())
@@ -263,8 +263,8 @@ func (r *Run) norms() report.Table {
 	return t
 }
 
-// lines are "term: text" lines as fields.
-func lines(text string) report.Fields {
+// terms are "term: text" lines as fields.
+func terms(text string) report.Fields {
 	var f report.Fields
 	for _, line := range strings.Split(text, "\n") {
 		if term, rest, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +77,16 @@ func Read(dir string) (*Run, error) {
 	}
 	r := &Run{Name: filepath.Base(abs(dir)), Dir: dir}
 	r.readMetrics()
+	r.readFiles()
+	r.eachLine(train.GradNormsFile, newNorms(r).take)
+	if err := r.finish(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readFiles reads what is no file of lines.
+func (r *Run) readFiles() {
 	r.Config, _ = r.read(train.ConfigFile)
 	r.Plan = readAs[train.PlanReport](r, train.PlanReportFile)
 	r.Manifest = readAs[train.Manifest](r, train.ManifestFile)
@@ -89,12 +98,15 @@ func Read(dir string) (*Run, error) {
 			r.Curve = c
 		}
 	}
-	r.readNorms()
 	r.readCheckpoints()
 	r.readLock()
+}
+
+// finish is an error where the folder is none of a run.
+func (r *Run) finish() error {
 	if len(r.Files) == 0 {
-		return nil, fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
-			ErrNoRun, dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
+		return fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
+			ErrNoRun, r.Dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
 	}
 	if r.Plan != nil {
 		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // whose longest is said
@@ -102,7 +114,7 @@ func Read(dir string) (*Run, error) {
 			r.Total = r.Plan.Steps
 		}
 	}
-	return r, nil
+	return nil
 }
 
 func abs(dir string) string {
@@ -207,44 +219,4 @@ func (r *Run) lastWrite(lock time.Time) time.Time {
 		return info.ModTime()
 	}
 	return lock
-}
-
-// readNorms reads grad_norms.jsonl where there is one.
-func (r *Run) readNorms() {
-	if _, err := os.Stat(filepath.Join(r.Dir, train.GradNormsFile)); err != nil {
-		return
-	}
-	at := map[string]int{}
-	r.eachLine(train.GradNormsFile, func(_ int, text []byte) bool {
-		names, norms, step, ok := normsOf(text)
-		if !ok {
-			return false
-		}
-		for i, name := range names {
-			k, ok := at[name]
-			if !ok {
-				if len(r.Norms) == mostTensor {
-					continue
-				}
-				k = len(r.Norms)
-				at[name] = k
-				r.Norms = append(r.Norms, TensorNorms{Name: name, Lowest: math.Inf(1), Highest: math.Inf(-1)})
-			}
-			r.Norms[k].add(step, norms[i])
-		}
-		return true
-	})
-}
-
-func (t *TensorNorms) add(step int, v float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		t.unknown++
-		return
-	}
-	t.lines++
-	t.sum += v
-	t.Last, t.Lowest, t.Mean = v, min(t.Lowest, v), t.sum/t.lines
-	if v > t.Highest {
-		t.Highest, t.HighestAt = v, float64(step)
-	}
 }
