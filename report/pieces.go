@@ -15,51 +15,52 @@ var PageStyle, PageScript = style, script
 // Piece is a part of a page that can be replaced by itself: the title with the verdict, or a block.
 type Piece struct {
 	ID   string // of its element
-	HTML string // the element
 	Plot *Plot  // nil where it is no plot
+	html func(w *page) error
 }
 
-// Pieces lays the page out as Fragment does and hands out its parts. points is how many points each series of a plot may
-// keep.
-func (p Page) Pieces(points int) ([]Piece, error) {
-	pieces := make([]Piece, 0, 16)
-	add := func(id string, plot *Plot, html func(w *page) error) error {
-		w := &page{points: points, share: points}
-		fmt.Fprintf(w, "<div class=\"piece\" id=\"%s\">\n", id)
-		if err := html(w); err != nil {
-			return err
-		}
-		fmt.Fprint(w, "</div>\n")
-		pieces = append(pieces, Piece{ID: id, HTML: w.String(), Plot: plot})
-		return nil
-	}
-	if err := add("head", nil, func(w *page) error { return w.render("title", p) }); err != nil {
-		return nil, err
-	}
+// Pieces are the parts of a page.
+func (p Page) Pieces() []Piece {
+	pieces := []Piece{{ID: "head", html: func(w *page) error { return w.render("title", p) }}}
 	for i, s := range p.Sections {
 		for j, b := range s.Blocks {
-			var plot *Plot
-			if q, ok := b.(Plot); ok {
-				plot = &q
+			piece := Piece{ID: fmt.Sprintf("p%d-%d", i, j), html: b.html}
+			if plot, ok := b.(Plot); ok {
+				piece.Plot = &plot
 			}
-			if err := add(fmt.Sprintf("p%d-%d", i, j), plot, b.html); err != nil {
-				return nil, err
-			}
+			pieces = append(pieces, piece)
 		}
 	}
-	return pieces, nil
+	return pieces
 }
 
-// Fragment is the inside of a page's body around pieces that Pieces made of it.
-func (p Page) Fragment(pieces []Piece) (string, error) {
-	w := &page{}
-	put := func() {
-		if len(pieces) > 0 {
-			w.WriteString(pieces[0].HTML)
-			pieces = pieces[1:]
-		}
+// HTML is a piece's element. points is how many points each series of a plot keeps.
+func (p Piece) HTML(points int) (string, error) {
+	w := &page{points: points, share: points}
+	err := p.write(w)
+	return w.String(), err
+}
+
+func (p Piece) write(w *page) error {
+	fmt.Fprintf(w, "<div class=\"piece\" id=\"%s\">\n", p.ID)
+	if err := p.html(w); err != nil {
+		return err
 	}
-	put()
+	fmt.Fprint(w, "</div>\n")
+	return nil
+}
+
+// Fragment is the inside of a page's body, of its pieces.
+func (p Page) Fragment(points int) (string, error) {
+	w, pieces := &page{points: points, share: points}, p.Pieces()
+	put := func() error {
+		next := pieces[0]
+		pieces = pieces[1:]
+		return next.write(w)
+	}
+	if err := put(); err != nil {
+		return "", err
+	}
 	for i, s := range p.Sections {
 		if err := w.render("open", sectionView{s, i}); err != nil {
 			return "", err
@@ -68,18 +69,41 @@ func (p Page) Fragment(pieces []Piece) (string, error) {
 		for j, b := range s.Blocks {
 			if beside := isPlot(b) && (j > 0 && isPlot(s.Blocks[j-1]) || j+1 < len(s.Blocks) && isPlot(s.Blocks[j+1])); beside != grid {
 				grid = beside
-				w.WriteString(map[bool]string{true: "<div class=\"plots\">\n", false: "</div>\n"}[grid])
+				fmt.Fprint(w, map[bool]string{true: "<div class=\"plots\">\n", false: "</div>\n"}[grid])
 			}
-			put()
+			if err := put(); err != nil {
+				return "", err
+			}
 		}
 		if grid {
-			w.WriteString("</div>\n")
+			fmt.Fprint(w, "</div>\n")
 		}
 		if err := w.render("close", s); err != nil {
 			return "", err
 		}
 	}
 	return w.String(), nil
+}
+
+// Between is the part of a plot from lo to hi as JSON for page.js, of each series at most about points points.
+func (p Plot) Between(lo, hi float64, points int) []byte {
+	q := p
+	q.Series = nil
+	for _, s := range p.Series {
+		x, y := s.points()
+		from, _ := slices.BinarySearch(x, lo)
+		to, _ := slices.BinarySearch(x, hi)
+		from, to = max(0, from-1), min(len(x), to+2)
+		if from > to {
+			from = to
+		}
+		part := Series{Name: s.Name, X: x[from:to], Y: y[from:to]}
+		if bx, lower, upper := s.band(); len(bx) >= to {
+			part.Lower, part.Upper = lower[from:to], upper[from:to]
+		}
+		q.Series = append(q.Series, part)
+	}
+	return q.data(points)
 }
 
 // Grown is what the series of a plot have gained since it was was, as JSON for page.js: {"s":[{"x":[…],"y":[…]}],

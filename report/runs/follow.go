@@ -162,10 +162,10 @@ func (f *Follower) anew(name string) *followed {
 	return g
 }
 
-// Age is how long ago the run last wrote a line.
-func (f *Follower) Age() time.Duration {
+// Written is when the run last wrote a line; the zero time where it wrote none.
+func (f *Follower) Written() time.Time {
 	if g := f.growth[train.MetricsFile]; g != nil && g.was.info != nil {
-		return time.Since(g.was.info.ModTime())
+		return g.was.info.ModTime()
 	}
-	return 1 << 62
+	return time.Time{}
 }

@@ -45,7 +45,7 @@ func TestFollowEqualsRead(t *testing.T) {
 		func() { lines += stepLine(6, "1") },
 		func() { write(train.PlanReportFile, `{"steps":9}`) },
 		func() { os.Remove(filepath.Join(dir, checkpoint.LockFile)) }, //nolint:errcheck // the comparison tells
-		func() { lines = stepLines(2) },                              // a new run
+		func() { lines = stepLines(2) },                               // a new run
 		func() { lines += endLine },
 		func() { os.Mkdir(filepath.Join(dir, checkpoint.Name(10)), 0o755) }, //nolint:errcheck // the comparison tells
 	} {

@@ -84,7 +84,7 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 		if left := r.left(); left > 0 {
 			v.Text += ", about " + report.Duration(left.Round(time.Second)) + " left"
 		}
-		if s := r.smoothed(); len(s) > 0 && finite(s[len(s)-1]) {
+		if s := r.Smoothed(); len(s) > 0 && finite(s[len(s)-1]) {
 			v.Text += fmt.Sprintf(", loss %s%s", report.Number(s[len(s)-1]), trend(s))
 		}
 		return v
@@ -168,7 +168,8 @@ func smooth(y []float64, h float64) []float64 {
 	return out
 }
 
-func (r *Run) smoothed() []float64 {
+// Smoothed is the training loss of each line, smoothed.
+func (r *Run) Smoothed() []float64 {
 	y := column(r.Steps, func(s Step) float64 { return s.Loss })
 	return smooth(y, halfLife(len(y)))
 }

@@ -42,8 +42,9 @@ type Run struct {
 	Total       int   // steps that it was to do; 0 = not known
 	Checkpoints []int // their steps, ascending
 	Best        string
-	Held        bool // a process has the folder
-	Crashed     bool // a process had it and went without giving it back
+	Held        bool              // a process has the folder
+	Holder      checkpoint.Holder // what its lock says of that process
+	Crashed     bool              // a process had it and went without giving it back
 
 	Files    []string // that were read
 	Problems []string // what could not be read
@@ -199,18 +200,25 @@ func (r *Run) readCheckpoints() {
 
 // readLock tells whether a process has the folder.
 func (r *Run) readLock() {
-	var h checkpoint.Holder
 	info, err := os.Stat(filepath.Join(r.Dir, checkpoint.LockFile))
-	if err != nil || !r.readJSON(checkpoint.LockFile, &h) {
+	if err != nil || !r.readJSON(checkpoint.LockFile, &r.Holder) {
 		return
 	}
 	host, _ := os.Hostname()
-	if h.Host == host {
-		r.Held = alive(h.PID)
+	if r.Holder.Host == host {
+		r.Held = Alive(r.Holder.PID)
 	} else {
 		r.Held = time.Since(r.lastWrite(info.ModTime())) < 10*time.Minute
 	}
 	r.Crashed = !r.Held
+}
+
+// HeldBy tells whether a process of this machine has a run's folder, and which.
+func HeldBy(dir string) (pid int, held bool) {
+	r := &Run{Dir: dir}
+	r.readLock()
+	host, _ := os.Hostname()
+	return r.Holder.PID, r.Held && r.Holder.Host == host
 }
 
 // lastWrite is when the run last wrote a line, or its lock.
