@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -66,10 +67,16 @@ func fields() []live.Field {
 	return all
 }
 
-// templates are the configurations in the program, as a form begins with them.
+// templates are the configurations in the program, as a form begins with them: first the one that any machine trains.
 func templates() []live.Template {
+	names := []string{"cpu_stories_quick"}
+	for _, name := range append(configs.Examples(), configs.Names()...) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	var all []live.Template
-	for _, name := range append(configs.Names(), configs.Examples()...) {
+	for _, name := range names {
 		if text, ok := configs.Read(name); ok {
 			all = append(all, live.Template{Name: name, About: headline(text), Text: string(bytes.TrimSpace(withoutSchemaLine(text))) + "\n"})
 		}

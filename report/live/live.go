@@ -93,6 +93,9 @@ const (
 	mostBody        = 1 << 20 // as of a configuration
 )
 
+// headerTime is how long the head of a request may take to arrive; its body may take twice as long.
+var headerTime = 5 * time.Second
+
 // New makes a server; the end of ctx ends what it sends.
 func New(ctx context.Context, o Options) *Server {
 	return &Server{o: o, hub: newHub(o), done: ctx, streams: make(chan struct{}, mostStreams)}
@@ -100,9 +103,8 @@ func New(ctx context.Context, o Options) *Server {
 
 // Serve answers on a listener until the end of ctx.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: nil}
-	server.ErrorLog = quietLog
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: 3 * headerTime, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: quietLog}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(bounded(l, mostConnections)) }()
 	select {
