@@ -57,11 +57,16 @@
       make("p", { class: "help", id: id + "-help" }, f.about), make("p", { class: "wrong", id: id + "-wrong" }));
   }
 
-  async function edit(key, value) {
-    try {
-      text.value = (await ask("/api/edit", { config: text.value, key, value })).config;
-    } catch (e) { problems([{ key, message: e.message }]); return; }
-    await check();
+  // Edits follow each other: each changes the text that the one before has made.
+  let edits = Promise.resolve();
+  function edit(key, value) {
+    $("make-plan").disabled = true;
+    edits = edits.then(async () => {
+      try {
+        text.value = (await ask("/api/edit", { config: text.value, key, value })).config;
+      } catch (e) { problems([{ key, message: e.message }]); return; }
+      await check();
+    });
   }
 
   function problems(all) {
