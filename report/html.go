@@ -228,3 +228,5 @@ func (b Bar) segments(whole, total int64) []segment {
 func math100(part, whole int64) float64 {
 	return float64(int64(1000*float64(part)/float64(whole)+0.5)) / 10
 }
+
+func bytesText(n int64) string { return session.FormatBytes(n) }

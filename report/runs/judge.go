@@ -85,7 +85,7 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 			v.Text += ", about " + report.Duration(left.Round(time.Second)) + " left"
 		}
 		if s := r.Smoothed(); len(s) > 0 && finite(s[len(s)-1]) {
-			v.Text += fmt.Sprintf(", loss %s%s", report.Number(s[len(s)-1]), trend(s))
+			v.Text += fmt.Sprintf(", loss %s%s", report.Number(s[len(s)-1]), Trend(s))
 		}
 		return v
 	case Failed:
@@ -132,8 +132,8 @@ func (r *Run) left() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(min(s, 1e9) * float64(time.Second)) }
 
-// trend compares the end of a smoothed curve with its place a tenth before.
-func trend(s []float64) string {
+// Trend compares the end of a smoothed curve with its place a tenth before.
+func Trend(s []float64) string {
 	was := s[len(s)-1-len(s)/10]
 	now := s[len(s)-1]
 	switch d := (was - now) / math.Abs(was); {
