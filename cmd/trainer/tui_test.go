@@ -89,7 +89,7 @@ func TestTUI(t *testing.T) {
 // TestTUINeedsATerminal: elsewhere there are lines, and nobody asks for a picture and silence.
 func TestTUINeedsATerminal(t *testing.T) {
 	dir := t.TempDir()
-	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui"}, small...)...); code != 0 || !strings.Contains(errOut, "note: --tui needs a terminal; progress is shown as lines\n") || !strings.Contains(errOut, "step 1/3") {
+	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui"}, small...)...); code != 0 || !strings.Contains(errOut, "note: --tui needs a terminal; progress is shown as lines\n") || !strings.Contains(errOut, "step 3/3") {
 		t.Errorf("exit code %d\n%s", code, errOut)
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui", "-q"}, small...)...); code != 2 || errOut != "trainer: --quiet shows no progress and --tui a picture of it: leave one out\n" {
