@@ -200,7 +200,7 @@ const ui = (() => {
     box.setAttribute("aria-label", "compare " + r.name);
     if (name.textContent !== r.name) { name.textContent = r.name; }
     button.title = r.dir;
-    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` ${r.steps}`, document.createElement("br"), `loss ${r.loss}`);
+    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` loss ${r.loss}`, document.createElement("br"), `step ${r.steps}`);
     svg.firstChild.setAttribute("d", r.spark);
     bar.hidden = r.status !== "running" || !r.part;
     bar.value = r.part;
