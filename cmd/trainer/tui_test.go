@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"regexp"
 	"strings"
@@ -94,5 +95,32 @@ func TestTUINeedsATerminal(t *testing.T) {
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui", "-q"}, small...)...); code != 2 || errOut != "trainer: --quiet shows no progress and --tui a picture of it: leave one out\n" {
 		t.Errorf("exit code %d\n%s", code, errOut)
+	}
+}
+
+// BenchmarkTUIStep is what a step costs a run that is drawn, beside the drawing, which another goroutine does.
+func BenchmarkTUIStep(b *testing.B) {
+	s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &bytes.Buffer{}, size: func() (int, int) { return 120, 40 }, busy: func() bool { return true }}
+	s.bar.width = func() int { return 80 }
+	if err := s.Start(train.RunInfo{Dir: b.TempDir(), Total: 1 << 30}); err != nil {
+		b.Fatal(err)
+	}
+	defer s.close()
+	for i := 0; b.Loop(); i++ {
+		if err := s.Step(train.StepInfo{Step: i + 1, MeanLoss: 2 + 1/float64(i+1)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTUIDraw is a picture of a long run.
+func BenchmarkTUIDraw(b *testing.B) {
+	s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: io.Discard, colour: true, size: func() (int, int) { return 120, 40 }, busy: func() bool { return false }}
+	s.bar.width = func() int { return 80 }
+	for i := range 100_000 {
+		s.noteLoss(i+1, 2+1/float64(i+1))
+	}
+	for b.Loop() {
+		s.draw()
 	}
 }

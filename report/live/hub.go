@@ -26,11 +26,13 @@ const (
 	mostFolders = 5_000
 	mostDepth   = 3
 	scanEvery   = 2 * time.Second
-	newsEvery   = 500 * time.Millisecond // of runs on their way, or looked at
-	oldEvery    = 5 * time.Second        // of others
+	oldEvery    = 5 * time.Second // of runs that nobody looks at and that are not on their way
 	firstReads  = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
 	logBytes    = 32 << 10
 )
+
+// newsEvery is how often runs on their way, and those that are looked at, are asked for news.
+var newsEvery = time.Second
 
 // hub knows the runs below the roots. It looks when it is asked and not before.
 type hub struct {
@@ -74,7 +76,7 @@ func (h *hub) refresh(want []string) {
 		it := h.items[id]
 		every := oldEvery
 		if it.run != nil && it.run.Held || slices.Contains(want, id) {
-			every = newsEvery
+			every = newsEvery * 9 / 10 // who asks every newsEvery is never told to come back
 		}
 		first := it.read.IsZero()
 		if now.Sub(it.read) < every || first && spent > firstReads && !slices.Contains(want, id) {

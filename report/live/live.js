@@ -200,7 +200,7 @@ const ui = (() => {
     box.setAttribute("aria-label", "compare " + r.name);
     if (name.textContent !== r.name) { name.textContent = r.name; }
     button.title = r.dir;
-    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` loss ${r.loss}`, document.createElement("br"), `step ${r.steps}`);
+    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` · loss ${r.loss}`, document.createElement("br"), `step ${r.steps}`);
     svg.firstChild.setAttribute("d", r.spark);
     bar.hidden = r.status !== "running" || !r.part;
     bar.value = r.part;
@@ -291,6 +291,13 @@ const ui = (() => {
   addEventListener("resize", () => {
     clearTimeout(resized);
     resized = setTimeout(() => { if (Math.abs(width() - wide) > wide / 5) { wide = width(); listen(); } }, 300);
+  });
+  // A browser has six connections to a server for all its tabs: one that is not seen for a minute gives its own back.
+  let unseen;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(unseen);
+    if (document.hidden) unseen = setTimeout(() => { listening.abort(); connected(false); }, 60000);
+    else if (listening.signal.aborted) listen();
   });
   if (matchMedia("(max-width: 60rem)").matches) $("fold").open = false;
   $("new").hidden = !token;

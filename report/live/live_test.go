@@ -23,6 +23,12 @@ import (
 
 const token = "the token of this test"
 
+// TestMain has no test wait a second for news.
+func TestMain(m *testing.M) {
+	newsEvery = 100 * time.Millisecond
+	os.Exit(m.Run())
+}
+
 // fixture is a server over a folder of runs. The configuration "output_dir" is right, "wrong" is not.
 func fixture(t testing.TB, change func(*Options)) (*Server, string) {
 	t.Helper()
@@ -255,7 +261,7 @@ func TestWrongHTTP(t *testing.T) {
 // TestSlowReaders: who does not read what it asked for holds nobody else up, and too many are told so.
 func TestSlowReaders(t *testing.T) {
 	s, root := fixture(t, nil)
-	write(t, root, "a", train.MetricsFile, steps(1, 20_000))
+	write(t, root, "a", train.MetricsFile, steps(1, 5_000))
 	address := serve(t, s)
 	id := idOf(filepath.Join(root, "a"))
 	for range mostStreams - 1 {

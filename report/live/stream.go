@@ -116,7 +116,7 @@ type listener struct {
 	seen   string
 }
 
-// events sends what is new once a second: the list, and the page about the runs in show in pieces.
+// events sends what is new, once a second at most: the list, and the page about the runs in show in pieces.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	select {
 	case s.streams <- struct{}{}:
@@ -131,7 +131,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	l := &listener{w: w, ids: ids, points: points}
-	every := time.NewTicker(time.Second)
+	every := time.NewTicker(newsEvery)
 	defer every.Stop()
 	silent := 0
 	for {
