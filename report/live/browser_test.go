@@ -45,11 +45,12 @@ func TestBrowser(t *testing.T) {
 	}
 	write(t, root, "points-100000", checkpoint.LockFile, running())
 	url := "http://" + serve(t, s) + "/"
+	shown := 0 // another address each time: one that differs behind # alone is not loaded again
 	look := func(name string, width, height int, dark bool) {
 		t.Helper()
-		b.Open("about:blank", width, height, dark, true)
 		start := time.Now()
-		b.Open(url+"#show="+idOf(filepath.Join(root, name)), width, height, dark, true)
+		shown++
+		b.Open(fmt.Sprintf("%s?%d#show=", url, shown)+idOf(filepath.Join(root, name)), width, height, dark, true)
 		b.Wait(`document.querySelector("#page h1") && document.querySelector("#page figure.bar")`)
 		t.Logf("%s, %d wide: %v", name[:min(len(name), 20)], width, time.Since(start).Round(time.Millisecond))
 		var wide int
@@ -67,16 +68,16 @@ func TestBrowser(t *testing.T) {
 	}
 	for i, name := range []string{"points-0", "points-1", "points-10", "points-100000", "nan", long} {
 		look(name, 1440, 900, i%2 == 1)
+	}
+	for i, name := range []string{"points-0", "points-100000", "nan", long} {
 		look(name, 360, 780, i%2 == 0)
 	}
-	look("points-100000", 1024, 800, true)
-	look("nan", 1024, 800, false)
+	look("nan", 1024, 800, true)
 	var title string
 	if b.Eval(`document.title`, &title); strings.Contains(title, "<img") || title == "run" {
 		t.Errorf("the title is %q", title)
 	}
 
-	b.Open("about:blank", 1440, 900, false, true)
 	b.Open(url+"#show="+idOf(filepath.Join(root, "points-100000")), 1440, 900, false, true)
 	b.Wait(`document.querySelector("#page .line")`)
 	const lastLoss = `[...document.querySelectorAll("#page .piece")].find((p) => p.querySelector("figcaption")?.textContent.startsWith("Loss")).querySelector("output").textContent`

@@ -140,7 +140,8 @@ const ui = (() => {
   // The list.
   const words = { running: "running", finished: "finished", stopped: "stopped", failed: "failed" };
   function list(v) {
-    rows = v.runs; queue = v.queue;
+    const old = new Map([...rows, ...v.runs].map((r) => [r.id, r]));
+    rows = v.order.map((id) => old.get(id)); queue = v.queue;
     for (const r of rows) {
       const was = states.get(r.id);
       if (was && was !== r.status) $("announce").textContent = `${r.name}: ${words[r.status]}`;

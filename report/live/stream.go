@@ -108,7 +108,8 @@ type listener struct {
 	w      http.ResponseWriter
 	ids    []string
 	points int // that each series of a plot keeps
-	list   uint64
+	list   uint64 // of the order and the queue
+	rows   map[string]row
 	shape  uint64
 	html   map[string]uint64
 	plots  map[string]report.Plot
@@ -194,18 +195,8 @@ func (l *listener) news(s *Server) (sent bool, err error) {
 		l.seen = versions
 	}
 	h.mu.Unlock()
-	text, err := json.Marshal(struct {
-		Runs  []row     `json:"runs"`
-		Queue []waiting `json:"queue"`
-	}{rows, entries})
-	if err != nil {
-		return false, err
-	}
-	if sum := sumOf(text); sum != l.list {
-		l.list, sent = sum, true
-		if err := l.send("list", text); err != nil {
-			return true, err
-		}
+	if sent, err = l.sendList(rows, entries); err != nil {
+		return sent, err
 	}
 	if !changed {
 		return sent, nil
@@ -214,6 +205,34 @@ func (l *listener) news(s *Server) (sent bool, err error) {
 		page = report.Page{}
 	}
 	return true, l.page(page)
+}
+
+// sendList sends the order of the runs, those whose row has changed, and the queue, where any of it has.
+func (l *listener) sendList(rows []row, entries []waiting) (sent bool, err error) {
+	order, changed, known := make([]string, len(rows)), []row{}, map[string]row{}
+	for i, r := range rows {
+		order[i], known[r.ID] = r.ID, r
+		if l.rows[r.ID] != r {
+			changed = append(changed, r)
+		}
+	}
+	frame, err := json.Marshal(struct {
+		Order []string  `json:"order"`
+		Queue []waiting `json:"queue"`
+	}{order, entries})
+	if err != nil {
+		return false, err
+	}
+	sum := sumOf(frame)
+	if sum == l.list && len(changed) == 0 {
+		return false, nil
+	}
+	l.list, l.rows = sum, known
+	return true, l.sendValue("list", struct {
+		Order []string  `json:"order"`
+		Runs  []row     `json:"runs"`
+		Queue []waiting `json:"queue"`
+	}{order, changed, entries})
 }
 
 func sumOf(text []byte) uint64 {
