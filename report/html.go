@@ -75,6 +75,7 @@ func hash(s string) string {
 type page struct {
 	bytes.Buffer
 	points int // that each plot may keep
+	share  int // that each series may keep; 0 = as points says
 }
 
 func (w *page) render(name string, v any) error {
@@ -84,12 +85,14 @@ func (w *page) render(name string, v any) error {
 	return nil
 }
 
+type sectionView struct {
+	Section
+	N int
+}
+
 // section writes a section; plots that follow each other stand beside each other where there is room.
 func (w *page) section(i int, s Section) error {
-	if err := w.render("open", struct {
-		Section
-		N int
-	}{s, i}); err != nil {
+	if err := w.render("open", sectionView{s, i}); err != nil {
 		return err
 	}
 	for j := 0; j < len(s.Blocks); j++ {
@@ -166,7 +169,7 @@ func (f Figures) html(w *page) error { return w.render("figures", f) }
 func (c Checks) html(w *page) error  { return w.render("checks", c) }
 func (t Text) html(w *page) error    { return w.render("text", string(t)) }
 func (c Code) html(w *page) error    { return w.render("code", c) }
-func (p Plot) html(w *page) error    { return w.render("plot", p.view(w.points)) }
+func (p Plot) html(w *page) error    { return w.render("plot", p.view(w.points, w.share)) }
 
 // segment is a part of a bar that is drawn.
 type segment struct {
@@ -225,3 +228,5 @@ func (b Bar) segments(whole, total int64) []segment {
 func math100(part, whole int64) float64 {
 	return float64(int64(1000*float64(part)/float64(whole)+0.5)) / 10
 }
+
+func bytesText(n int64) string { return session.FormatBytes(n) }

@@ -2,11 +2,11 @@
 "use strict";
 // Plots that a reader looks at closer: the pointer or the arrow keys show values, dragging or + and - zoom, 0 shows the
 // whole again, l changes to a logarithmic scale. Axes are worked out as in axis.go.
-(() => {
+const plots = (() => {
   const thin = "\u202f", minus = "−";
   const ok = (v) => v !== null && Math.abs(v) <= 1e300;
 
-  function whole(v) {
+  function wholeNumber(v) {
     const s = Math.abs(Math.round(v)).toFixed(0);
     return (v < 0 && s !== "0" ? minus : "") + (s.length <= 4 ? s : s.replace(/\B(?=(\d{3})+$)/g, thin));
   }
@@ -18,7 +18,7 @@
       const [m, e] = v.toExponential(3).split("e");
       return m.replace(/\.?0+$/, "") + "e" + parseInt(e, 10);
     }
-    if (v === Math.trunc(v) || a >= 1e4) return whole(v);
+    if (v === Math.trunc(v) || a >= 1e4) return wholeNumber(v);
     const t = v.toFixed(3 - Math.floor(Math.log10(a)));
     return t.includes(".") ? t.replace(/\.?0+$/, "") : t;
   }
@@ -45,7 +45,7 @@
       const [m, x] = v.toExponential(Math.max(0, Math.floor(Math.log10(a) + 1e-9) - e)).split("e");
       return m.replace("-", minus) + "e" + String(parseInt(x, 10)).replace("-", minus);
     }
-    return e >= 0 ? whole(v) : v.toFixed(-e).replace("-", minus);
+    return e >= 0 ? wholeNumber(v) : v.toFixed(-e).replace("-", minus);
   }
 
   function ticks(a, n, ints) {
@@ -80,9 +80,11 @@
     return [i, j];
   }
 
-  for (const figure of document.querySelectorAll("figure.plot")) {
+  // attach makes a plot one that is looked at closer. It answers with what lets it grow and keeps a reader's view of it.
+  // more(lo, hi), where there is one, promises the points of a part that was zoomed into.
+  function attach(figure, more) {
     const json = figure.querySelector("script");
-    if (!json) continue;
+    if (!json) return null;
     const data = JSON.parse(json.textContent), $ = (s) => figure.querySelector(s), $$ = (s) => [...figure.querySelectorAll(s)];
     const area = $(".area"), cursor = $(".cursor"), range = $(".range"), at = $(".at"), outputs = $$(".key output");
     const all = $("button.all"), log = $("button.log"), first = { at: at.textContent, values: outputs.map((o) => o.textContent) };
@@ -90,16 +92,23 @@
     const owner = (path) => lines.indexOf(path.previousElementSibling);
     const dots = $$(".area .dots").map((p) => [owner(p), p]), bands = $$(".area .band");
     const banded = data.s.map((s, i) => s.bx ? i : -1).filter((i) => i >= 0);
-    const full = axisOf(false, false, data.s.map((s) => s.x));
-    const xs = [...new Set(data.s.flatMap((s) => s.x.filter(ok)))].sort((a, b) => a - b);
-    let x = full, y, where = -1;
+    let full, xs, x, y, fine = null, where = -1;
+    const lists = () => fine && x !== full && fine.lo <= x.lo && fine.hi >= x.hi ? fine.s : data.s;
+
+    function measure() {
+      const whole = x === full;
+      full = axisOf(false, false, data.s.map((s) => s.x));
+      if (whole) x = full;
+      xs = [...new Set(lists().flatMap((s) => s.x.filter(ok)))].sort((a, b) => a - b);
+    }
 
     function draw() {
-      const parts = data.s.map((s) => between(s.x, x.lo, x.hi));
+      const src = lists();
+      const parts = src.map((s) => between(s.x, x.lo, x.hi));
       const inside = (s, [i, j]) => s.y.slice(i, j).filter((_, k) => s.x[i + k] >= x.lo && s.x[i + k] <= x.hi);
       const bandInside = (s) => s.bx ? [s.lo, s.hi].map((v) => v.filter((_, k) => s.bx[k] >= x.lo && s.bx[k] <= x.hi)) : [];
-      y = axisOf(data.log, true, data.s.flatMap((s, n) => [inside(s, parts[n]), ...bandInside(s)]));
-      data.s.forEach((s, n) => {
+      y = axisOf(data.log, true, src.flatMap((s, n) => [inside(s, parts[n]), ...bandInside(s)]));
+      src.forEach((s, n) => {
         let d = "", dot = "", on = false;
         for (let i = parts[n][0]; i < parts[n][1]; i++) {
           if (!y.drawable(s.y[i]) || !ok(s.x[i])) { on = false; continue; }
@@ -112,12 +121,12 @@
         for (const [of, path] of dots) if (of === n) path.setAttribute("d", dot);
       });
       banded.forEach((n, i) => {
-        const s = data.s[n], p = (v, k) => pt(x.place(s.bx[k])) + " " + pt(1 - y.place(Math.max(v[k], y.log ? y.lo : -Infinity)));
+        const s = src[n], p = (v, k) => pt(x.place(s.bx[k])) + " " + pt(1 - y.place(Math.max(v[k], y.log ? y.lo : -Infinity)));
         const up = s.bx.map((_, k) => p(s.hi, k)), down = s.bx.map((_, k) => p(s.lo, k)).reverse();
         bands[i].setAttribute("d", "M" + up.concat(down).join("L") + "Z");
       });
       const bad = [];
-      for (const s of data.s) s.y.forEach((v, i) => { if (!ok(v) && ok(s.x[i]) && bad.length < 50) bad.push(s.x[i]); });
+      for (const s of src) s.y.forEach((v, i) => { if (!ok(v) && ok(s.x[i]) && bad.length < 50) bad.push(s.x[i]); });
       if ($(".bad")) $(".bad").setAttribute("d", bad.map((v) => "M" + pt(x.place(v)) + " 0V60").join(""));
       const yt = ticks(y, 5, false), xt = ticks(x, 4, data.whole);
       $("svg.y").replaceChildren(...yt.map(([p, t]) => element("text", { x: 52, y: pc(1 - p) }, t)));
@@ -143,7 +152,7 @@
       const p = pc(x.place(v));
       cursor.setAttribute("x1", p); cursor.setAttribute("x2", p); cursor.setAttribute("visibility", "visible");
       at.textContent = ($(".xlabel").textContent || "at") + " " + number(v);
-      data.s.forEach((s, n) => {
+      lists().forEach((s, n) => {
         let k = nearest(s.x, v);
         outputs[n].textContent = s.x[k] === v ? number(s.y[k]) : s.x[k] > s.x[0] || s.x[0] <= v ? "at " + number(s.x[k]) + ": " + number(s.y[k]) : "–";
       });
@@ -159,9 +168,30 @@
       const least = (full.hi - full.lo) / 1e5;
       lo = Math.max(lo, full.lo); hi = Math.min(hi, full.hi);
       if (hi - lo < least) return;
+      const at = where < 0 ? null : xs[where];
       x = lo <= full.lo && hi >= full.hi ? full : axis(lo, hi, false);
+      measure();
+      where = at === null ? -1 : nearest(xs, at);
       draw();
+      if (more && x !== full && lists() === data.s) finer(x);
     }
+
+    // finer asks for the points of what is seen, once a reader has stopped zooming.
+    let waits;
+    function finer(seen) {
+      clearTimeout(waits);
+      waits = setTimeout(async () => {
+        const got = await more(seen.lo, seen.hi);
+        if (!got || x !== seen || got.s.length !== data.s.length) return;
+        const at = where < 0 ? null : xs[where];
+        fine = { lo: seen.lo, hi: seen.hi, s: got.s };
+        measure();
+        where = at === null ? -1 : nearest(xs, at);
+        draw();
+      }, 150);
+    }
+
+    function whole() { x = full; measure(); show(-1); draw(); }
 
     function closer(factor) {
       const centre = where >= 0 ? xs[where] : (x.lo + x.hi) / 2, half = (x.hi - x.lo) * factor / 2;
@@ -188,7 +218,7 @@
       if (start !== null && Math.abs(p - start) > 0.01) zoom(value(Math.min(start, p)), value(Math.max(start, p)));
     });
     area.addEventListener("pointerleave", () => { if (from === null) show(-1); });
-    area.addEventListener("dblclick", () => { x = full; draw(); });
+    area.addEventListener("dblclick", whole);
     figure.addEventListener("keydown", (e) => {
       if (e.ctrlKey || e.metaKey || e.altKey) return;
       const by = e.shiftKey ? Math.max(1, xs.length >> 5) : 1, start = where < 0 ? nearest(xs, x.lo) : where;
@@ -199,18 +229,45 @@
         case "End": show(nearest(xs, x.hi)); break;
         case "+": case "=": closer(0.5); break;
         case "-": closer(2); break;
-        case "0": x = full; draw(); break;
+        case "0": whole(); break;
         case "l": scale(); break;
         case "Escape": show(-1); break;
         default: return;
       }
       e.preventDefault();
     });
-    all.addEventListener("click", () => { x = full; draw(); });
+    all.addEventListener("click", whole);
     log.addEventListener("click", scale);
     first.log = data.log;
     $(".tools").hidden = false;
+    measure();
     draw();
+    return {
+      // grow adds points at the curves' ends.
+      grow(more) {
+        more.s.forEach((s, n) => {
+          data.s[n].x.push(...s.x); data.s[n].y.push(...s.y);
+          const v = data.s[n].y.findLast(ok);
+          if (v !== undefined) first.values[n] = number(v);
+        });
+        more.ends.forEach(([x, y, t], i) => {
+          if (!ends[i]) return;
+          if (x) ends[i].setAttribute("x", x);
+          ends[i].setAttribute("y", y); ends[i].textContent = t;
+        });
+        measure();
+        draw();
+      },
+      view: () => ({ lo: x === full ? null : x.lo, hi: x.hi, log: data.log, at: where < 0 ? null : xs[where] }),
+      look(v) {
+        if (v.log !== data.log) scale();
+        if (v.lo !== null) zoom(v.lo, v.hi);
+        if (v.at !== null) show(nearest(xs, v.at));
+      },
+    };
   }
+
+  for (const figure of document.querySelectorAll("figure.plot")) attach(figure);
   addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("details")) d.open = true; });
+  return { attach };
 })();

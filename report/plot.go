@@ -42,8 +42,8 @@ type curveView struct {
 	end, endX          float64
 }
 
-// view lays a plot out; points is how many of its points may be kept.
-func (p Plot) view(points int) plotView {
+// view lays a plot out; points is how many of its points may be kept, or share how many of each series.
+func (p Plot) view(points, share int) plotView {
 	v := plotView{Title: plain(p.Title), XLabel: plain(p.XLabel), YLabel: plain(p.YLabel), Log: p.YLog}
 	xa, ya := p.axes()
 	for _, t := range xa.ticks(4, p.wholeX()) {
@@ -86,7 +86,10 @@ func (p Plot) view(points int) plotView {
 	for _, n := range p.notes() {
 		v.Notes = append(v.Notes, plain(n))
 	}
-	v.Data = p.data(points, free)
+	if share == 0 {
+		share = min(seriesPoints, max(100, points/max(1, len(p.Series))))
+	}
+	v.Data = p.data(share)
 	v.Label = strings.TrimSpace(v.Title + ", a plot of " + count(len(p.Series), "curve", "curves"))
 	return v
 }
@@ -116,7 +119,7 @@ func (p Plot) wholeX() bool {
 
 // curve draws a series.
 func (s Series) curve(xa, ya axis) curveView {
-	c := curveView{Name: plain(s.Name), Short: short(plain(s.Name), 18)}
+	c := s.labels(xa, ya)
 	x, y := s.points()
 	at := envelope(y, drawn)
 	x, y = pick(x, at), pick(y, at)
@@ -150,6 +153,12 @@ func (s Series) curve(xa, ya axis) curveView {
 		}
 		c.Band = band.String() + "Z"
 	}
+	return c
+}
+
+// labels are a series' names, and where its curve ends.
+func (s Series) labels(xa, ya axis) curveView {
+	c := curveView{Name: plain(s.Name), Short: short(plain(s.Name), 18)}
 	if lx, ly, ok := s.last(); ok {
 		c.Last, c.At = Number(ly), Number(lx)
 		if ya.drawable(ly) {
@@ -229,8 +238,8 @@ func (v *plotView) labelEnds(p Plot) {
 }
 
 // data is what the script draws anew when a reader looks closer: {"whole":bool,"log":bool,"s":[{"x":[…],"y":[…]}]}.
-func (p Plot) data(points, free int) []byte {
-	share := min(seriesPoints, max(100, points/max(1, len(p.Series))))
+// Of each series it has about share points.
+func (p Plot) data(share int) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"whole":%v,"log":%v,"s":[`, p.wholeX(), p.YLog)
 	for i, s := range p.Series {

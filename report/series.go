@@ -151,6 +151,13 @@ func pick(v []float64, at []int) []float64 {
 	return out
 }
 
+// Thinned is a curve with at most three points in each of n parts of it: the lowest, the highest and one that is not
+// finite.
+func Thinned(x, y []float64, n int) (xs, ys []float64) {
+	at := envelope(y, n)
+	return pick(x, at), pick(y, at)
+}
+
 // bandEnvelope is a band over at most n intervals: of each the lowest lower and the highest upper bound.
 func bandEnvelope(x, lower, upper []float64, n int) (xs, lo, hi []float64) {
 	n = min(n, len(x))

@@ -50,6 +50,13 @@ func (o *outlet) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// pending tells whether something is not written yet.
+func (o *outlet) pending() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.waiting) > 0
+}
+
 // keep queues a text, and starts the writer where it rests. The caller holds mu.
 func (o *outlet) keep(p []byte) {
 	o.waiting, o.bytes = append(o.waiting, p), o.bytes+len(p)

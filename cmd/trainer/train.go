@@ -25,6 +25,7 @@ type trainOptions struct {
 	resume  string
 	workers int
 	quiet   bool
+	tui     bool
 	json    bool
 }
 
@@ -33,6 +34,7 @@ func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	pathVar(cmd, &o.resume, "resume", "", "resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
 	workersVar(cmd, &o.workers)
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
+	cmd.Flags().BoolVar(&o.tui, "tui", false, "show loss and memory as plots on the whole terminal, with the log below")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
 	c.downloadFlag(cmd)
 }
@@ -94,7 +96,16 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	saved := config.Spec
 	saved.Training.Resume = "" // how this start began; the run is the same
 	env.Config = Render(saved)
-	if !o.quiet {
+	if o.quiet && o.tui {
+		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
+	}
+	if screen := newTUI(c.err, config.Spec.Training.LoggingSteps); o.tui && screen != nil {
+		env.Observers, env.Log = []train.Observer{screen}, screen.log
+		defer screen.close()
+	} else if !o.quiet {
+		if o.tui {
+			c.say("note: --tui needs a terminal; progress is shown as lines")
+		}
 		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
 		env.Observers, env.Log = []train.Observer{progress}, progress.log
 	} else {

@@ -4,8 +4,8 @@ package runs
 
 import "os"
 
-// alive tells whether a process of this machine runs.
-func alive(pid int) bool {
+// Alive tells whether a process of this machine runs.
+func Alive(pid int) bool {
 	if pid <= 0 {
 		return false
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// alive tells whether a process of this machine runs.
-func alive(pid int) bool {
+// Alive tells whether a process of this machine runs.
+func Alive(pid int) bool {
 	if pid <= 0 {
 		return false
 	}

@@ -167,7 +167,7 @@ func overlay(groups []group, title, label string, x func(Step) float64) report.P
 	for i, g := range groups {
 		var lines []report.Series
 		for _, r := range g.runs {
-			s := report.Series{Name: g.name, X: column(r.Steps, x), Y: r.smoothed(), Colour: i + 1}
+			s := report.Series{Name: g.name, X: column(r.Steps, x), Y: r.Smoothed(), Colour: i + 1}
 			if s.X, s.Y = whole(s.X, s.Y); len(s.X) > 0 {
 				lines = append(lines, s)
 			}

@@ -84,8 +84,8 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 		if left := r.left(); left > 0 {
 			v.Text += ", about " + report.Duration(left.Round(time.Second)) + " left"
 		}
-		if s := r.smoothed(); len(s) > 0 && finite(s[len(s)-1]) {
-			v.Text += fmt.Sprintf(", loss %s%s", report.Number(s[len(s)-1]), trend(s))
+		if s := r.Smoothed(); len(s) > 0 && finite(s[len(s)-1]) {
+			v.Text += fmt.Sprintf(", loss %s%s", report.Number(s[len(s)-1]), Trend(s))
 		}
 		return v
 	case Failed:
@@ -132,8 +132,8 @@ func (r *Run) left() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(min(s, 1e9) * float64(time.Second)) }
 
-// trend compares the end of a smoothed curve with its place a tenth before.
-func trend(s []float64) string {
+// Trend compares the end of a smoothed curve with its place a tenth before.
+func Trend(s []float64) string {
 	was := s[len(s)-1-len(s)/10]
 	now := s[len(s)-1]
 	switch d := (was - now) / math.Abs(was); {
@@ -147,8 +147,9 @@ func trend(s []float64) string {
 	return ", flat"
 }
 
-// halfLife is in lines: the smoothing forgets half after a fiftieth of the curve.
-func halfLife(n int) float64 { return math.Max(1, float64(n)/50) }
+// halfLife is in lines: the smoothing forgets half after a fiftieth of the curve. It is whole, so that a curve that grows
+// keeps its shape for a while.
+func halfLife(n int) float64 { return float64(max(1, n/50)) }
 
 // smooth is the exponentially weighted mean s(t) = Σ β^(t-i) y(i) / Σ β^(t-i) over i <= t with β = 2^(-1/h). Values that
 // are not finite are left out, and are not finite in the result.
@@ -167,7 +168,8 @@ func smooth(y []float64, h float64) []float64 {
 	return out
 }
 
-func (r *Run) smoothed() []float64 {
+// Smoothed is the training loss of each line, smoothed.
+func (r *Run) Smoothed() []float64 {
 	y := column(r.Steps, func(s Step) float64 { return s.Loss })
 	return smooth(y, halfLife(len(y)))
 }

@@ -83,34 +83,34 @@ type metricsLine struct {
 // readMetrics reads metrics.jsonl. Lines that are not whole are told of and left out; where steps go back, as after a
 // resume, the later line counts.
 func (r *Run) readMetrics() {
-	r.eachLine(train.MetricsFile, func(n int, text []byte) bool {
-		var l metricsLine
-		if err := json.Unmarshal(text, &l); err != nil {
-			return false
-		}
-		if l.Step < 0 {
-			return false
-		}
-		switch {
-		case l.Loss.there:
-			r.Steps = append(r.Steps[:r.before(l.Step)], Step{Step: l.Step, Loss: l.Loss.value(),
-				GradNorm: l.GradNorm.value(), Clipped: l.Clipped.value(), Rate: l.Rate.value(), LearningRate: l.LR.value(),
-				Tokens: l.Tokens.value(), LossMult: l.Scale.value(), HeldGiB: l.Memory.value()})
-			for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
-				r.Evals = r.Evals[:len(r.Evals)-1]
-			}
-			r.End = nil
-		case l.EvalLoss.there:
-			for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
-				r.Evals = r.Evals[:len(r.Evals)-1]
-			}
-			r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value()})
-		case l.RunLoss.there:
-			r.End = &End{l.Step, l.RunLoss.value(), l.Runtime.value()}
-		}
-		return true
-	})
+	r.eachLine(train.MetricsFile, r.takeMetrics)
 	r.setSeconds()
+}
+
+// takeMetrics takes a line of metrics.jsonl and tells whether it makes sense.
+func (r *Run) takeMetrics(text []byte) bool {
+	var l metricsLine
+	if err := json.Unmarshal(text, &l); err != nil || l.Step < 0 {
+		return false
+	}
+	switch {
+	case l.Loss.there:
+		r.Steps = append(r.Steps[:r.before(l.Step)], Step{Step: l.Step, Loss: l.Loss.value(),
+			GradNorm: l.GradNorm.value(), Clipped: l.Clipped.value(), Rate: l.Rate.value(), LearningRate: l.LR.value(),
+			Tokens: l.Tokens.value(), LossMult: l.Scale.value(), HeldGiB: l.Memory.value()})
+		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
+			r.Evals = r.Evals[:len(r.Evals)-1]
+		}
+		r.End = nil
+	case l.EvalLoss.there:
+		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
+			r.Evals = r.Evals[:len(r.Evals)-1]
+		}
+		r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value()})
+	case l.RunLoss.there:
+		r.End = &End{l.Step, l.RunLoss.value(), l.Runtime.value()}
+	}
+	return true
 }
 
 // before is how many of the steps come before one.
@@ -136,7 +136,7 @@ func (r *Run) setSeconds() {
 }
 
 // eachLine hands the lines of a file to see, which tells whether a line makes sense. A file that is not there has none.
-func (r *Run) eachLine(name string, see func(n int, text []byte) bool) {
+func (r *Run) eachLine(name string, see func(text []byte) bool) {
 	f, err := regular.Open(filepath.Join(r.Dir, name))
 	if err != nil {
 		r.missing(name, err)
@@ -144,46 +144,73 @@ func (r *Run) eachLine(name string, see func(n int, text []byte) bool) {
 	}
 	defer f.Close()
 	r.Files = append(r.Files, name)
+	l := lines{name: name}
+	l.read(r, f, see)
+	if tail := bytes.TrimSpace(l.tail); len(tail) > 0 && !see(tail) {
+		r.problem("%s: its last line, %d, is not whole: the run was cut off while it wrote it, or is writing now", name, l.n+1)
+	}
+	l.tell(r)
+}
+
+// lines is how far a file of lines was read.
+type lines struct {
+	name     string
+	at       int64 // where the line begins that is not whole yet
+	n        int   // whole lines
+	tail     []byte
+	bad      int
+	firstBad int
+}
+
+// read hands on the lines from where the last call ended; f stands there.
+func (l *lines) read(r *Run, f io.Reader, see func(text []byte) bool) {
 	in := bufio.NewReaderSize(f, 64<<10)
-	bad, firstBad := 0, 0
-	for n := 1; ; n++ {
-		text, long, err := line(in)
+	for l.n < mostLines {
+		text, size, err := line(in)
 		if err != nil && !errors.Is(err, io.EOF) {
-			r.problem("%s: line %d: %v; what comes before it is shown", name, n, err)
-			break
+			r.problem("%s: line %d: %v; what comes before it is shown", l.name, l.n+1, err)
+			return
 		}
-		end := errors.Is(err, io.EOF)
-		if blank := len(bytes.TrimSpace(text)) == 0 && !long; !blank && (long || !see(n, text)) {
-			if end {
-				r.problem("%s: its last line, %d, is not whole: the run was cut off while it wrote it, or is writing now", name, n)
-			} else if bad++; bad == 1 {
-				firstBad = n
+		if err != nil {
+			l.tail = text
+			return
+		}
+		l.n++
+		l.at += size
+		if long := size > mostLine; long || len(bytes.TrimSpace(text)) > 0 && !see(text) {
+			if l.bad++; l.bad == 1 {
+				l.firstBad = l.n
 			}
 		}
-		if end {
-			break
-		}
-		if n == mostLines {
-			r.problem("%s: only its first %d lines are shown", name, mostLines)
-			break
-		}
-	}
-	if bad > 0 {
-		r.problem("%s: %d damaged lines are left out, the first is line %d", name, bad, firstBad)
 	}
 }
 
-// line reads a line; long says that it has more than mostLine bytes, which are skipped.
-func line(in *bufio.Reader) (text []byte, long bool, err error) {
+// tell says what was left out.
+func (l *lines) tell(r *Run) {
+	if l.n == mostLines {
+		r.problem("%s: only its first %d lines are shown", l.name, mostLines)
+	}
+	if l.bad > 0 {
+		r.problem("%s: %d damaged lines are left out, the first is line %d", l.name, l.bad, l.firstBad)
+	}
+}
+
+// line reads a line and says how long it is; of one with more than mostLine bytes it is nothing, or a byte where the
+// file ends in it.
+func line(in *bufio.Reader) (text []byte, size int64, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
-		if len(text)+len(part) > mostLine {
-			text, long = nil, true
-		} else if !long {
+		size += int64(len(part))
+		if size > mostLine {
+			text = nil
+		} else {
 			text = append(text, part...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return text, long, err
+			if err != nil && size > mostLine {
+				text = []byte("?")
+			}
+			return text, size, err
 		}
 	}
 }

@@ -3,7 +3,51 @@ package runs
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 )
+
+// norms gathers grad_norms.jsonl into a run.
+type norms struct {
+	run *Run
+	at  map[string]int
+}
+
+func newNorms(r *Run) *norms { return &norms{r, map[string]int{}} }
+
+// take takes a line and tells whether it makes sense.
+func (n *norms) take(text []byte) bool {
+	r := n.run
+	names, values, step, ok := normsOf(text)
+	if !ok {
+		return false
+	}
+	for i, name := range names {
+		k, ok := n.at[name]
+		if !ok {
+			if len(r.Norms) == mostTensor {
+				continue
+			}
+			k = len(r.Norms)
+			n.at[name] = k
+			r.Norms = append(r.Norms, TensorNorms{Name: name, Lowest: math.Inf(1), Highest: math.Inf(-1)})
+		}
+		r.Norms[k].add(step, values[i])
+	}
+	return true
+}
+
+func (t *TensorNorms) add(step int, v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		t.unknown++
+		return
+	}
+	t.lines++
+	t.sum += v
+	t.Last, t.Lowest, t.Mean = v, min(t.Lowest, v), t.sum/t.lines
+	if v > t.Highest {
+		t.Highest, t.HighestAt = v, float64(step)
+	}
+}
 
 // normsOf reads a line of grad_norms.jsonl, with its tensors in their order.
 func normsOf(text []byte) (names []string, norms []float64, step int, ok bool) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
 )
 
 // Page lays out one run, or several beside each other.
@@ -45,7 +46,7 @@ func (r *Run) page() report.Page {
 		p.Add("Beside the reference", r.besideReference())
 	}
 	if r.Data != nil {
-		p.Add("Data", lines(r.Data.String()))
+		p.Add("Data", terms(r.Data.String()))
 	}
 	if len(r.Norms) > 0 {
 		p.Add("Gradient norms by tensor", r.norms())
@@ -107,7 +108,7 @@ func (r *Run) figures() report.Figures {
 		steps.Note = report.Duration(seconds(s))
 	}
 	f := report.Figures{steps}
-	if y := r.smoothed(); len(y) > 0 {
+	if y := r.Smoothed(); len(y) > 0 {
 		last, first := y[len(y)-1], y[0]
 		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
 		if fall := 100 * (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
@@ -188,18 +189,22 @@ func plural(n float64, what string) string {
 
 // memory is the plan against its limit.
 func (r *Run) memory() (report.Bar, bool) {
-	b := report.Bar{Title: "Memory", LimitName: "the limit"}
 	if r.Plan == nil {
 		held := r.HeldBytes()
-		b.Parts = []report.Part{{Name: "held", Bytes: held}}
-		return b, held > 0
+		return report.Bar{Title: "Memory", LimitName: "the limit", Parts: []report.Part{{Name: "held", Bytes: held}}}, held > 0
 	}
-	b.Limit = r.Plan.Limit
-	for _, c := range r.Plan.Categories {
+	b := MemoryBar(r.Plan)
+	return b, len(b.Parts) > 0
+}
+
+// MemoryBar is a plan against its limit.
+func MemoryBar(p *train.PlanReport) report.Bar {
+	b := report.Bar{Title: "Memory", LimitName: "the limit", Limit: p.Limit}
+	for _, c := range p.Categories {
 		b.Parts = append(b.Parts, report.Part{Name: c.Name, Bytes: c.Bytes})
 	}
 	b.Parts = report.MemoryParts(b.Parts)
-	return b, len(b.Parts) > 0
+	return b
 }
 
 // curves are what each logged line has beside the loss.
@@ -263,8 +268,8 @@ func (r *Run) norms() report.Table {
 	return t
 }
 
-// lines are "term: text" lines as fields.
-func lines(text string) report.Fields {
+// terms are "term: text" lines as fields.
+func terms(text string) report.Fields {
 	var f report.Fields
 	for _, line := range strings.Split(text, "\n") {
 		if term, rest, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {

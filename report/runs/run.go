@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,8 +42,9 @@ type Run struct {
 	Total       int   // steps that it was to do; 0 = not known
 	Checkpoints []int // their steps, ascending
 	Best        string
-	Held        bool // a process has the folder
-	Crashed     bool // a process had it and went without giving it back
+	Held        bool              // a process has the folder
+	Holder      checkpoint.Holder // what its lock says of that process
+	Crashed     bool              // a process had it and went without giving it back
 
 	Files    []string // that were read
 	Problems []string // what could not be read
@@ -78,6 +78,16 @@ func Read(dir string) (*Run, error) {
 	}
 	r := &Run{Name: filepath.Base(abs(dir)), Dir: dir}
 	r.readMetrics()
+	r.readFiles()
+	r.eachLine(train.GradNormsFile, newNorms(r).take)
+	if err := r.finish(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readFiles reads what is no file of lines.
+func (r *Run) readFiles() {
 	r.Config, _ = r.read(train.ConfigFile)
 	r.Plan = readAs[train.PlanReport](r, train.PlanReportFile)
 	r.Manifest = readAs[train.Manifest](r, train.ManifestFile)
@@ -89,12 +99,15 @@ func Read(dir string) (*Run, error) {
 			r.Curve = c
 		}
 	}
-	r.readNorms()
 	r.readCheckpoints()
 	r.readLock()
+}
+
+// finish is an error where the folder is none of a run.
+func (r *Run) finish() error {
 	if len(r.Files) == 0 {
-		return nil, fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
-			ErrNoRun, dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
+		return fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
+			ErrNoRun, r.Dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
 	}
 	if r.Plan != nil {
 		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // whose longest is said
@@ -102,7 +115,7 @@ func Read(dir string) (*Run, error) {
 			r.Total = r.Plan.Steps
 		}
 	}
-	return r, nil
+	return nil
 }
 
 func abs(dir string) string {
@@ -187,18 +200,25 @@ func (r *Run) readCheckpoints() {
 
 // readLock tells whether a process has the folder.
 func (r *Run) readLock() {
-	var h checkpoint.Holder
 	info, err := os.Stat(filepath.Join(r.Dir, checkpoint.LockFile))
-	if err != nil || !r.readJSON(checkpoint.LockFile, &h) {
+	if err != nil || !r.readJSON(checkpoint.LockFile, &r.Holder) {
 		return
 	}
 	host, _ := os.Hostname()
-	if h.Host == host {
-		r.Held = alive(h.PID)
+	if r.Holder.Host == host {
+		r.Held = Alive(r.Holder.PID)
 	} else {
 		r.Held = time.Since(r.lastWrite(info.ModTime())) < 10*time.Minute
 	}
 	r.Crashed = !r.Held
+}
+
+// HeldBy tells whether a process of this machine has a run's folder, and which.
+func HeldBy(dir string) (pid int, held bool) {
+	r := &Run{Dir: dir}
+	r.readLock()
+	host, _ := os.Hostname()
+	return r.Holder.PID, r.Held && r.Holder.Host == host
 }
 
 // lastWrite is when the run last wrote a line, or its lock.
@@ -207,44 +227,4 @@ func (r *Run) lastWrite(lock time.Time) time.Time {
 		return info.ModTime()
 	}
 	return lock
-}
-
-// readNorms reads grad_norms.jsonl where there is one.
-func (r *Run) readNorms() {
-	if _, err := os.Stat(filepath.Join(r.Dir, train.GradNormsFile)); err != nil {
-		return
-	}
-	at := map[string]int{}
-	r.eachLine(train.GradNormsFile, func(_ int, text []byte) bool {
-		names, norms, step, ok := normsOf(text)
-		if !ok {
-			return false
-		}
-		for i, name := range names {
-			k, ok := at[name]
-			if !ok {
-				if len(r.Norms) == mostTensor {
-					continue
-				}
-				k = len(r.Norms)
-				at[name] = k
-				r.Norms = append(r.Norms, TensorNorms{Name: name, Lowest: math.Inf(1), Highest: math.Inf(-1)})
-			}
-			r.Norms[k].add(step, norms[i])
-		}
-		return true
-	})
-}
-
-func (t *TensorNorms) add(step int, v float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		t.unknown++
-		return
-	}
-	t.lines++
-	t.sum += v
-	t.Last, t.Lowest, t.Mean = v, min(t.Lowest, v), t.sum/t.lines
-	if v > t.Highest {
-		t.Highest, t.HighestAt = v, float64(step)
-	}
 }

@@ -43,7 +43,7 @@ func (r *Run) Summary() Summary {
 	checks := r.Checks()
 	s := Summary{Name: r.Name, Dir: r.Dir, Status: r.Status(), Verdict: r.Verdict(checks).Text, Step: r.LastStep(), Total: r.Total,
 		HeldBytes: r.HeldBytes(), Problems: r.Problems}
-	if y := r.smoothed(); len(y) > 0 {
+	if y := r.Smoothed(); len(y) > 0 {
 		s.Loss = known(y[len(y)-1])
 		last := r.Steps[len(r.Steps)-1]
 		s.Tokens, s.TokensPerSecond = known(last.Tokens), known(last.Rate)

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+	"golang.org/x/text/width"
+
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/report/runs"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
+)
+
+// Bounds of the picture of a run in a terminal.
+const (
+	tuiEvery   = 250 * time.Millisecond // between two pictures
+	tuiColumns = 40                     // with less, or fewer rows, the bar alone is shown
+	tuiRows    = 10
+	tuiLog     = 200  // lines that are kept
+	tuiPoints  = 6000 // of a curve, before it is thinned
+)
+
+// tui shows a run on the whole terminal: the bar, the loss and the memory as plots, the log below. It changes no mode of
+// the terminal and draws each picture in one write, so that nothing is left behind however the program ends.
+// The run's goroutine only notes what it is told; another one draws.
+type tui struct {
+	bar    *progress // what its line says
+	size   func() (columns, rows int)
+	colour bool
+	busy   func() bool // what was drawn last is not written yet
+
+	train.Silent
+	mu      sync.Mutex
+	w       io.Writer
+	on      bool // between Start and End
+	dir     string
+	held    int64
+	plan    *train.PlanReport
+	loss    curve
+	smooth  curve
+	evals   curve
+	memory  curve
+	sum     float64 // of the smoothing: as the page's, with a half-life of a fiftieth of the run
+	weight  float64
+	beta    float64
+	history []string // of the log
+	start   time.Time
+	stop    chan struct{}
+	stopped chan struct{}
+}
+
+// curve is points in their order.
+type curve struct{ x, y []float64 }
+
+func (c *curve) add(x, y float64) {
+	c.x, c.y = append(c.x, x), append(c.y, y)
+	if len(c.x) > tuiPoints {
+		c.x, c.y = report.Thinned(c.x, c.y, tuiPoints/6)
+	}
+}
+
+func (c *curve) series(name string, style report.Style, colour int) report.Series {
+	return report.Series{Name: name, X: c.x, Y: c.y, Style: style, Colour: colour}
+}
+
+// newTUI is nil where the writer is no terminal that can be drawn on.
+func newTUI(w io.Writer, every int) *tui {
+	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	t := &tui{bar: newProgress(io.Discard, every), w: w, colour: mayColour(w), size: func() (int, int) { return terminalSize(w) }}
+	t.busy = func() bool { o, ok := w.(*outlet); return ok && o.pending() }
+	t.bar.width = func() int { return 80 }
+	return t
+}
+
+// terminalSize is 80 by 24 where the terminal does not say.
+func terminalSize(w io.Writer) (columns, rows int) {
+	if o, ok := w.(*outlet); ok {
+		w = o.w
+	}
+	if f, ok := w.(*os.File); ok {
+		if c, r, err := term.GetSize(int(f.Fd())); err == nil && c > 0 && r > 0 {
+			return c, r
+		}
+	}
+	return 80, 24
+}
+
+func (t *tui) Start(r train.RunInfo) error {
+	if err := t.bar.Start(r); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dir, t.held, t.start = r.Dir, r.HeldBytes, time.Now()
+	t.beta = math.Exp2(-1 / max(1, float64(r.Total/t.bar.every/50)))
+	for _, text := range r.History {
+		var l struct {
+			Step     int      `json:"step"`
+			Loss     *float64 `json:"loss"`
+			EvalLoss *float64 `json:"eval_loss"`
+		}
+		if json.Unmarshal(text, &l) != nil {
+			continue
+		}
+		if l.Loss != nil {
+			t.noteLoss(l.Step, *l.Loss)
+		}
+		if l.EvalLoss != nil {
+			t.evals.add(float64(l.Step), *l.EvalLoss)
+		}
+	}
+	t.on, t.stop, t.stopped = true, make(chan struct{}), make(chan struct{})
+	_, rows := t.size()
+	fmt.Fprint(t.w, strings.Repeat("\n", rows)) // what was on the screen stays above it
+	go t.drawing()
+	return nil
+}
+
+// drawing draws until the end.
+func (t *tui) drawing() {
+	defer close(t.stopped)
+	every := time.NewTicker(tuiEvery)
+	defer every.Stop()
+	for {
+		t.draw()
+		select {
+		case <-t.stop:
+			return
+		case <-every.C:
+		}
+	}
+}
+
+func (t *tui) noteLoss(step int, loss float64) {
+	t.loss.add(float64(step), loss)
+	if s := math.Abs(loss); s <= 1e300 {
+		t.sum, t.weight = t.beta*t.sum+loss, t.beta*t.weight+1
+		t.smooth.add(float64(step), t.sum/t.weight)
+	}
+}
+
+func (t *tui) Step(s train.StepInfo) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.bar.mu.Lock()
+	defer t.bar.mu.Unlock()
+	t.bar.evaluating, t.bar.step, t.bar.rate = "", s.Step, s.TokensPerSecond
+	if s.Step%t.bar.every == 0 || s.Step == t.bar.total || s.Step-t.bar.done < t.bar.every {
+		t.bar.loss = s.MeanLoss
+		t.noteLoss(s.Step, s.MeanLoss)
+	}
+	return nil
+}
+
+// Evaluating shows how far an evaluation is.
+func (t *tui) Evaluating(_, batches, of int) {
+	t.bar.mu.Lock()
+	defer t.bar.mu.Unlock()
+	t.bar.evaluating = fmt.Sprintf(" evaluating %d/%d", batches, of)
+}
+
+func (t *tui) Eval(e train.EvalMetrics) error {
+	t.mu.Lock()
+	t.evals.add(float64(e.Step), e.Loss)
+	t.mu.Unlock()
+	t.bar.mu.Lock()
+	t.bar.evaluating = ""
+	total := t.bar.total
+	t.bar.mu.Unlock()
+	t.log(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, total, e.Loss))
+	return nil
+}
+
+func (t *tui) End(train.EndInfo) error {
+	t.close()
+	return nil
+}
+
+// close draws the last picture, with all of the log that was kept below it. It may be called again.
+func (t *tui) close() {
+	t.mu.Lock()
+	on := t.on
+	t.on = false
+	t.mu.Unlock()
+	if !on {
+		return
+	}
+	close(t.stop)
+	<-t.stopped
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	columns, rows := t.size()
+	lines := t.picture(columns, rows, false)
+	for _, l := range t.history {
+		lines = append(lines, fitted(l, columns-1))
+	}
+	t.put(lines)
+	fmt.Fprint(t.w, "\n")
+}
+
+// log shows a line. It may come from any goroutine.
+func (t *tui) log(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.on {
+		fmt.Fprintln(t.w, line)
+		return
+	}
+	for _, l := range strings.Split(strings.TrimRight(line, "\n"), "\n") {
+		t.history = append(t.history, l)
+	}
+	if n := len(t.history) - tuiLog; n > 0 {
+		t.history = append([]string(nil), t.history[n:]...)
+	}
+}
+
+// draw draws anew. A picture that is not written yet is waited for: a slow terminal gets fewer.
+func (t *tui) draw() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.busy() {
+		return
+	}
+	columns, rows := t.size()
+	t.put(t.picture(columns, rows, true))
+}
+
+// put writes a picture over the one before: from the top, each line to its end, and nothing below it.
+func (t *tui) put(lines []string) {
+	fmt.Fprint(t.w, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[J")
+}
+
+// picture is what the terminal shows, in at most rows-1 lines.
+func (t *tui) picture(columns, rows int, log bool) []string {
+	t.bar.mu.Lock()
+	head := t.bar.frame(columns - 1)
+	step, total := t.bar.step, t.bar.total
+	t.bar.mu.Unlock()
+	if columns < tuiColumns || rows < tuiRows {
+		return []string{fitted(head, columns-1)}
+	}
+	t.sample(step)
+	bar, memory := t.memoryBar()
+	strip, names := bar.Terminal(columns-2, t.colour)
+	lines := []string{head, fitted(t.lossTitle(), columns-1)}
+	rest := rows - 1 - 4
+	logRows := max(2, rest/4)
+	memoryRows := 0
+	if rest-logRows > 12 {
+		memoryRows = 5
+	}
+	nameRows := 0
+	if rest-logRows-memoryRows > 6 {
+		nameRows = 1
+	}
+	if !log {
+		logRows = 0
+	}
+	loss := report.Plot{XLabel: fmt.Sprintf("step of %d", total), Series: []report.Series{t.loss.series("", report.Faint, 1), t.smooth.series("", report.Line, 1), t.evals.series("", report.Points, 2)}}
+	lines = append(lines, loss.Braille(columns-1, rest-logRows-memoryRows-nameRows, t.colour)...)
+	lines = append(lines, fitted(memory, columns-1), strip)
+	if nameRows > 0 {
+		lines = append(lines, fitted(names, columns-1))
+	}
+	if memoryRows > 0 {
+		lines = append(lines, fitted("memory of the process, MiB, by seconds", columns-1))
+		lines = append(lines, report.Plot{XLabel: "seconds", Series: []report.Series{t.memory.series("", report.Line, 3)}}.Braille(columns-1, memoryRows-1, t.colour)...)
+	}
+	if !log {
+		return lines
+	}
+	for i := max(0, len(t.history)-logRows); i < len(t.history); i++ {
+		lines = append(lines, fitted(t.history[i], columns-1))
+	}
+	return lines
+}
+
+// lossTitle is the loss in words.
+func (t *tui) lossTitle() string {
+	text := "loss, smoothed"
+	if n := len(t.smooth.y); n > 0 {
+		text += " " + report.Number(t.smooth.y[n-1]) + runs.Trend(t.smooth.y)
+	}
+	if n := len(t.evals.y); n > 0 {
+		best := 0
+		for i, v := range t.evals.y {
+			if v < t.evals.y[best] {
+				best = i
+			}
+		}
+		text += fmt.Sprintf("; evaluation %s, best %s at step %.0f", report.Number(t.evals.y[n-1]), report.Number(t.evals.y[best]), t.evals.x[best])
+	}
+	return text
+}
+
+// memoryBar is the plan against its limit, once the run has written it, and it in words.
+func (t *tui) memoryBar() (report.Bar, string) {
+	if t.plan == nil {
+		if text, err := regular.ReadFile(filepath.Join(t.dir, train.PlanReportFile)); err == nil {
+			var p train.PlanReport
+			if json.Unmarshal(text, &p) == nil && p.TotalBytes == t.held { // else of a run before this one
+				t.plan = &p
+			}
+		}
+	}
+	text := "memory " + session.FormatBytes(t.held) + " held"
+	bar := report.Bar{Parts: []report.Part{{Name: "held", Bytes: t.held}}}
+	if t.plan != nil {
+		bar = runs.MemoryBar(t.plan)
+		if t.plan.Limit > 0 {
+			text += fmt.Sprintf(" of %s (%.3g %%)", session.FormatBytes(t.plan.Limit), 100*float64(t.held)/float64(t.plan.Limit))
+		}
+	}
+	if n := len(t.memory.y); n > 0 {
+		text += fmt.Sprintf(", process %s", session.FormatBytes(int64(t.memory.y[n-1]*(1<<20))))
+	}
+	return bar, text
+}
+
+// sample notes what the process holds of the machine's memory, once a second.
+func (t *tui) sample(int) {
+	now := time.Since(t.start).Seconds()
+	if n := len(t.memory.x); n > 0 && now-t.memory.x[n-1] < 1 {
+		return
+	}
+	t.memory.add(math.Round(10*now)/10, float64(processBytes())/(1<<20))
+}
+
+// fitted is a line without what steers a terminal, in at most so many columns.
+func fitted(line string, columns int) string {
+	var b strings.Builder
+	for _, r := range line {
+		n := 1
+		switch kind := width.LookupRune(r).Kind(); {
+		case r == '\t':
+			r = ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			r = '\ufffd'
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+			n = 0
+		case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
+			n = 2
+		}
+		if columns -= n; columns < 0 {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

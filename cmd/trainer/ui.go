@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/report/live"
+	"github.com/tierlora/tierlora/report/queue"
+)
+
+type uiOptions struct {
+	host  string
+	port  int
+	queue string
+	json  bool
+}
+
+// defaultRuns is the folder that is shown where none is named, and where runs of the built-in configurations write to.
+const defaultRuns = "runs"
+
+func newUI(c *console) *cobra.Command {
+	o := &uiOptions{}
+	cmd := &cobra.Command{
+		Use:   "ui [FOLDER...]",
+		Short: "Show runs on a page while they train; start, stop and resume them",
+		Long: `Show runs on a local page while they train: each FOLDER is a run's output folder, or holds some; without one it is
+runs. The page reads the runs' files, so nothing of it slows a run, and a run that has ended is shown too.
+
+With the address that is printed, which has a token in it, the page starts runs, stops and resumes them. What is started
+waits in a queue that trains one run at a time; queue and runs go on when this program ends. Without the token the page
+only reads. It listens on this machine alone unless --host says otherwise; then reading needs the token too.`,
+		Example: `  trainer ui
+  trainer ui runs/a runs/b --port 0
+  trainer ui --host 0.0.0.0 --port 7000`,
+		RunE: func(cmd *cobra.Command, args []string) error { return runUI(cmd.Context(), c, o, args) },
+	}
+	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "listen on this `ADDRESS` or name; any but a loopback address makes reading need the token too")
+	cmd.Flags().IntVar(&o.port, "port", 7878, "listen on this `PORT`; 0 takes any that is free")
+	pathVar(cmd, &o.queue, "queue", "", "keep the queue in this `FOLDER`; without it in the user's state folder")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print address and token as JSON")
+	cmd.AddCommand(newUIWork())
+	return cmd
+}
+
+// newUIWork is the process that works the queue off.
+func newUIWork() *cobra.Command {
+	return &cobra.Command{
+		Use:     "work QUEUE",
+		Short:   "Train what waits in a queue, a run at a time",
+		Example: "  trainer ui work queue",
+		Hidden:  true,
+		Args:    oneArgument("the queue's folder"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := queue.Open(args[0])
+			if err != nil {
+				return err
+			}
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			return q.Work(cmd.Context(), program)
+		},
+	}
+}
+
+func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error {
+	if o.port < 0 || o.port > 65535 {
+		return usage(fmt.Errorf("--port %d: a port is a number from 0 to 65535", o.port))
+	}
+	if len(roots) > mostReported {
+		return usage(fmt.Errorf("trainer ui takes at most %d folders, got %d: name the folder that holds them", mostReported, len(roots)))
+	}
+	for i, root := range roots {
+		roots[i] = expandHome(root)
+		if info, err := os.Stat(roots[i]); err != nil {
+			return usage(fmt.Errorf("%w; name a run's output folder (output_dir), or a folder of them", err))
+		} else if !info.IsDir() {
+			return usage(fmt.Errorf("%s is no folder; name a run's output folder (output_dir), or a folder of them", root))
+		}
+	}
+	if len(roots) == 0 {
+		roots = []string{defaultRuns}
+	}
+	q, err := openQueue(o.queue)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return usage(fmt.Errorf("port %d of %s is in use, by another trainer ui perhaps: choose another --port; 0 takes any that is free", o.port, o.host))
+	}
+	if err != nil {
+		return usage(fmt.Errorf("--host %s --port %d: %w", o.host, o.port, err))
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	address := listener.Addr().(*net.TCPAddr)
+	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(), Queue: q, Program: program,
+		Worker: []string{"ui", "work", q.Dir()}, Settings: settingsOf, Check: checkedText, Edit: editText, Fields: fields(), Templates: templates()}
+	if err := sayAddress(c, o, address, options); err != nil {
+		return err
+	}
+	if err := live.New(ctx, options).Serve(ctx, listener); err != nil {
+		return fmt.Errorf("serve the page: %w", err)
+	}
+	return nil
+}
+
+// openQueue opens the queue that a user's runs wait in.
+func openQueue(dir string) (*queue.Queue, error) {
+	if dir == "" {
+		state := os.Getenv("XDG_STATE_HOME")
+		if !filepath.IsAbs(state) {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return nil, usage(fmt.Errorf("there is no home folder to keep the queue in (%w): name one with --queue", err))
+			}
+			state = filepath.Join(home, ".local", "state")
+		}
+		dir = filepath.Join(state, "tierlora", "queue")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, usage(err)
+	}
+	q, err := queue.Open(dir)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%w; name another one with --queue", err))
+	}
+	return q, nil
+}
+
+// sayAddress prints where the page is.
+func sayAddress(c *console, o *uiOptions, address *net.TCPAddr, options live.Options) error {
+	host := address.IP.String()
+	if address.IP.IsUnspecified() {
+		host = "127.0.0.1"
+		if name, err := os.Hostname(); err == nil && options.Host == name {
+			host = name
+		}
+	}
+	page := "http://" + net.JoinHostPort(host, strconv.Itoa(address.Port)) + "/"
+	if o.json {
+		return writeJSON(c.out, struct {
+			URL   string `json:"url"`
+			Token string `json:"token"`
+		}{page, options.Token})
+	}
+	if _, err := fmt.Fprintf(c.out, "%s#token=%s\n", page, options.Token); err != nil {
+		return fmt.Errorf("write the address: %w", err)
+	}
+	if options.Guarded {
+		c.say("note: other machines can reach this page; who has its address with the token can start runs here")
+	}
+	c.say("Ctrl-C ends the page; runs and the queue go on")
+	return nil
+}

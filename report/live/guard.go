@@ -1,0 +1,188 @@
+package live
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/report"
+)
+
+var (
+	//go:embed index.html
+	index string
+	//go:embed live.css
+	liveStyle string
+	//go:embed live.js
+	liveScript string
+	//go:embed form.js
+	formScript string
+)
+
+// quietLog drops what net/http says of connections that break off.
+var quietLog = log.New(io.Discard, "", 0)
+
+// policy lets a page load what this server has, and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+type asset struct{ kind, text string }
+
+var assets = map[string]asset{
+	"/":           {"text/html; charset=utf-8", index},
+	"/report.css": {"text/css; charset=utf-8", report.PageStyle},
+	"/live.css":   {"text/css; charset=utf-8", liveStyle},
+	"/report.js":  {"text/javascript; charset=utf-8", report.PageScript},
+	"/live.js":    {"text/javascript; charset=utf-8", liveScript},
+	"/form.js":    {"text/javascript; charset=utf-8", formScript},
+}
+
+// failure is an answer that is an error, with its status.
+type failure struct {
+	code int
+	text string
+}
+
+func (f failure) Error() string { return f.text }
+
+func refuse(code int, format string, args ...any) error {
+	return failure{code, fmt.Sprintf(format, args...)}
+}
+
+// Handler answers requests. Whatever the path, it is compared with those there are: no part of it names a file.
+func (s *Server) Handler() http.Handler {
+	reads := map[string]func(http.ResponseWriter, *http.Request) (any, error){
+		"/api/events": s.events, "/api/points": s.points, "/api/form": s.form, "/api/config": s.config,
+	}
+	writes := map[string]func(*http.Request, request) (any, error){
+		"/api/check": s.check, "/api/edit": s.edit, "/api/plan": s.plan, "/api/start": s.start, "/api/stop": s.stop, "/api/resume": s.resume, "/api/remove": s.remove,
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		for name, value := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin", "Cache-Control": "no-store", "X-Frame-Options": "DENY"} {
+			h.Set(name, value)
+		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(planTime + 10*time.Second)) // not known to a recorder of a test
+		answer, err := s.answer(w, r, reads, writes)
+		if err != nil {
+			code := http.StatusInternalServerError
+			if f := (failure{}); errors.As(err, &f) {
+				code = f.code
+			}
+			answer = struct {
+				Error string `json:"error"`
+			}{err.Error()}
+			h.Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+		}
+		if answer != nil {
+			h.Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(answer) // who asked has gone
+		}
+	})
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string]func(http.ResponseWriter, *http.Request) (any, error),
+	writes map[string]func(*http.Request, request) (any, error)) (any, error) {
+	if !s.knows(r.Host) {
+		return nil, refuse(http.StatusForbidden, "the page was asked for as %q: open it by the address that trainer ui printed", short(r.Host))
+	}
+	if a, ok := assets[r.URL.Path]; ok {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			return nil, refuse(http.StatusMethodNotAllowed, "%s is read with GET", r.URL.Path)
+		}
+		w.Header().Set("Content-Type", a.kind)
+		_, _ = io.WriteString(w, a.text) // who asked has gone
+		return nil, nil
+	}
+	read, write := reads[r.URL.Path], writes[r.URL.Path]
+	if read == nil && write == nil {
+		return nil, refuse(http.StatusNotFound, "there is nothing at %q", short(r.URL.Path))
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return nil, refuse(http.StatusForbidden, "a page of another site asked for this")
+	}
+	if o := r.Header.Get("Origin"); o != "" && !sameOrigin(o, r) {
+		return nil, refuse(http.StatusForbidden, "a page of %s asked for this", short(o))
+	}
+	if read != nil {
+		if r.Method != http.MethodGet {
+			return nil, refuse(http.StatusMethodNotAllowed, "%s is read with GET", r.URL.Path)
+		}
+		if s.o.Guarded && !s.trusts(r) {
+			return nil, noToken
+		}
+		return read(w, r)
+	}
+	if r.Method != http.MethodPost {
+		return nil, refuse(http.StatusMethodNotAllowed, "%s is asked for with POST", r.URL.Path)
+	}
+	if !s.trusts(r) {
+		return nil, noToken
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, refuse(http.StatusUnsupportedMediaType, "the body must be application/json")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err != nil {
+		if errors.As(err, new(*http.MaxBytesError)) {
+			return nil, refuse(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", mostBody)
+		}
+		return nil, refuse(http.StatusBadRequest, "the body did not arrive: %v", err)
+	}
+	var q request
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, refuse(http.StatusBadRequest, "the body is no JSON object of what %s takes: %v", r.URL.Path, err)
+	}
+	return write(r, q)
+}
+
+// request is what any write is given.
+type request struct {
+	ID     string `json:"id"`
+	Config string `json:"config"`
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+}
+
+var noToken = refuse(http.StatusUnauthorized, "this needs the token: open the address that trainer ui printed, with all that stands behind #")
+
+// trusts compares the token in a time that says nothing of it.
+func (s *Server) trusts(r *http.Request) bool {
+	given, want := sha256.Sum256([]byte(r.Header.Get("X-Trainer-Token"))), sha256.Sum256([]byte(s.o.Token))
+	return s.o.Token != "" && subtle.ConstantTimeCompare(given[:], want[:]) == 1
+}
+
+// knows tells whether a request names this server in a way that no other site's name can be made to lead to: by an
+// address, as localhost, or by the name that it was told to listen on.
+func (s *Server) knows(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	return host != "" && (host == "localhost" || host == strings.ToLower(s.o.Host) || net.ParseIP(host) != nil)
+}
+
+func sameOrigin(origin string, r *http.Request) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host == r.Host && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// short is the beginning of a text from elsewhere.
+func short(text string) string {
+	if r := []rune(text); len(r) > 100 {
+		return string(r[:100]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,296 @@
+package live
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/report/queue"
+	"github.com/tierlora/tierlora/report/runs"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// Bounds of what is looked for, and how often.
+const (
+	mostRuns    = 500
+	mostFolders = 5_000
+	mostDepth   = 3
+	scanEvery   = 2 * time.Second
+	oldEvery    = 5 * time.Second // of runs that nobody looks at and that are not on their way
+	firstReads  = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
+	logBytes    = 32 << 10
+)
+
+// newsEvery is how often runs on their way, and those that are looked at, are asked for news.
+var newsEvery = time.Second
+
+// hub knows the runs below the roots. It looks when it is asked and not before.
+type hub struct {
+	o       Options
+	mu      sync.Mutex
+	items   map[string]*item
+	scanned time.Time
+	seen    time.Time
+	queue   []queue.Entry
+}
+
+// item is a run's folder.
+type item struct {
+	id, dir string
+	follow  *runs.Follower
+	run     *runs.Run // nil = not read yet, or no run
+	read    time.Time
+	row     row
+	version int
+}
+
+func newHub(o Options) *hub { return &hub{o: o, items: map[string]*item{}} }
+
+// idOf names a folder.
+func idOf(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return hex.EncodeToString(sum[:6])
+}
+
+// refresh looks for what is new. Runs in want are looked at as often as those on their way.
+func (h *hub) refresh(want []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if now.Sub(h.scanned) >= scanEvery {
+		h.scan()
+		h.scanned = time.Now()
+	}
+	changed, spent := false, time.Duration(0)
+	for _, id := range slices.Sorted(maps.Keys(h.items)) {
+		it := h.items[id]
+		every := oldEvery
+		if it.run != nil && it.run.Held || slices.Contains(want, id) {
+			every = newsEvery * 9 / 10 // who asks every newsEvery is never told to come back
+		}
+		first := it.read.IsZero()
+		if now.Sub(it.read) < every || first && spent > firstReads && !slices.Contains(want, id) {
+			continue
+		}
+		start := time.Now()
+		changed = h.look(it) || changed
+		if it.read = time.Now(); first {
+			spent += time.Since(start)
+		}
+	}
+	if changed {
+		h.name()
+	}
+}
+
+// look reads a run's folder again.
+func (h *hub) look(it *item) bool {
+	r, changed, _ := it.follow.Read()
+	if !changed {
+		return false
+	}
+	if r != nil && h.o.Settings != nil {
+		if old := it.run; old != nil && string(old.Config) == string(r.Config) {
+			r.Settings = old.Settings
+		} else if s, err := h.o.Settings(r.Config); err == nil {
+			r.Settings = s
+		} else {
+			r.Problems = append(r.Problems, fmt.Sprintf("%s: %v; it is shown as it is", train.ConfigFile, err))
+		}
+	}
+	it.run = r
+	it.version++
+	return true
+}
+
+// name gives all runs their names, and makes their rows.
+func (h *hub) name() {
+	var all []*runs.Run
+	for _, it := range h.shown() {
+		all = append(all, it.run)
+	}
+	runs.SetNames(all)
+	for _, it := range h.items {
+		if it.run != nil {
+			it.row = rowOf(it)
+		}
+	}
+}
+
+// shown are the items that are runs, those on their way first, then the newest.
+func (h *hub) shown() []*item {
+	var all []*item
+	for _, it := range h.items {
+		if it.run != nil {
+			all = append(all, it)
+		}
+	}
+	slices.SortFunc(all, func(a, b *item) int {
+		if a.run.Held != b.run.Held {
+			return map[bool]int{true: -1, false: 1}[a.run.Held]
+		}
+		if !a.run.Held {
+			if c := cmp.Compare(a.follow.Written().UnixNano(), b.follow.Written().UnixNano()); c != 0 {
+				return -c
+			}
+		}
+		return strings.Compare(a.dir, b.dir)
+	})
+	return all
+}
+
+// scan finds folders of runs below the roots, without following links, and forgets those that are gone.
+func (h *hub) scan() {
+	found, folders := map[string]bool{}, 0
+	var walk func(dir string, depth int)
+	walk = func(dir string, depth int) {
+		if folders++; folders > mostFolders || len(found) >= mostRuns {
+			return
+		}
+		if isRun(dir) {
+			found[dir] = true
+			return
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || depth == mostDepth {
+			return
+		}
+		for _, e := range entries {
+			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+				walk(filepath.Join(dir, e.Name()), depth+1)
+			}
+		}
+	}
+	for _, root := range h.o.Roots {
+		if abs, err := filepath.Abs(root); err == nil {
+			walk(abs, 0)
+		}
+	}
+	for dir := range found {
+		if id := idOf(dir); h.items[id] == nil {
+			h.items[id] = &item{id: id, dir: dir, follow: runs.Follow(dir)}
+		}
+	}
+	for id, it := range h.items {
+		if !found[it.dir] {
+			delete(h.items, id)
+		}
+	}
+	h.queue = nil
+	if h.o.Queue != nil {
+		h.queue, _ = h.o.Queue.List()
+	}
+}
+
+// isRun tells whether a folder holds what a run writes first.
+func isRun(dir string) bool {
+	for _, name := range []string{train.MetricsFile, train.PlanReportFile, train.ManifestFile, checkpoint.LockFile} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
+			return true
+		}
+	}
+	return false
+}
+
+// within tells whether a folder is inside one of the roots, and not one itself.
+func (h *hub) within(dir string) bool {
+	for _, root := range h.o.Roots {
+		abs, err := filepath.Abs(root)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(abs, dir); err == nil && filepath.IsLocal(rel) && (rel != "." || isRun(abs)) {
+			return true
+		}
+	}
+	return false
+}
+
+// view is what a page shows of some runs: one, or several beside each other; false where none is known.
+func (h *hub) view(ids []string) (report.Page, bool) {
+	var all []*runs.Run
+	for _, id := range ids {
+		if it := h.items[id]; it != nil && it.run != nil {
+			all = append(all, it.run)
+		}
+	}
+	if len(all) == 0 {
+		return h.entry(ids)
+	}
+	p := runs.Page(all, "")
+	if len(all) == 1 {
+		if e, ok := h.started(all[0].Dir); ok {
+			if text := h.o.Queue.Log(e.ID, logBytes); text != "" {
+				p.Sections = append(p.Sections, report.Section{Title: "Log", Blocks: []report.Block{report.Code{Text: text}}, Folded: true})
+			}
+		}
+	}
+	return p, true
+}
+
+// started is the newest entry of the queue that trained into a folder.
+func (h *hub) started(dir string) (queue.Entry, bool) {
+	for _, e := range slices.Backward(h.queue) {
+		if e.OutputDir == dir && e.State != queue.Waiting {
+			return e, true
+		}
+	}
+	return queue.Entry{}, false
+}
+
+// entry is a page about a run of the queue.
+func (h *hub) entry(ids []string) (report.Page, bool) {
+	for _, e := range h.queue {
+		if !slices.Contains(ids, e.ID) {
+			continue
+		}
+		p := report.Page{Title: e.Name, Subtitle: "into " + e.OutputDir, Verdict: report.Verdict{State: report.Note, Text: entryText(e)}}
+		if e.State == queue.Ended && *e.ExitCode != 0 || e.State == queue.Lost {
+			p.Verdict.State = report.Fail
+		}
+		if text := h.o.Queue.Log(e.ID, logBytes); text != "" {
+			p.Add("Log", report.Code{Text: text})
+		}
+		return p, true
+	}
+	return report.Page{}, false
+}
+
+// entryText is how far a run of the queue is, in words.
+func entryText(e queue.Entry) string {
+	switch e.State {
+	case queue.Waiting:
+		return "waiting for the runs before it"
+	case queue.Running:
+		return "running for " + report.Duration(time.Since(e.Started).Truncate(time.Second))
+	case queue.Lost:
+		return "ended; nobody saw how"
+	}
+	took := report.Duration(e.Ended.Sub(e.Started))
+	switch code := *e.ExitCode; code {
+	case 0:
+		return "done in " + took
+	case 2:
+		return "refused: its configuration is not right"
+	case 3:
+		return "refused: this machine lacks something"
+	case 4:
+		return "refused: it does not fit in memory"
+	case 129, 130, 143:
+		return "stopped after " + took
+	case -1:
+		return "ended by a signal after " + took
+	default:
+		return fmt.Sprintf("failed after %s, exit code %d", took, code)
+	}
+}

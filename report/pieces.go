@@ -1,0 +1,195 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// PageStyle and PageScript are what a page in HTML has in it, for a server that shows pages in parts. The script makes an object
+// plots; its attach gives a plot's element the pointer, the keys and a way to grow.
+var PageStyle, PageScript = style, script
+
+// Piece is a part of a page that can be replaced by itself: the title with the verdict, or a block.
+type Piece struct {
+	ID   string // of its element
+	Plot *Plot  // nil where it is no plot
+	html func(w *page) error
+}
+
+// Pieces are the parts of a page.
+func (p Page) Pieces() []Piece {
+	pieces := []Piece{{ID: "head", html: func(w *page) error { return w.render("title", p) }}}
+	for i, s := range p.Sections {
+		for j, b := range s.Blocks {
+			piece := Piece{ID: fmt.Sprintf("p%d-%d", i, j), html: b.html}
+			if plot, ok := b.(Plot); ok {
+				piece.Plot = &plot
+			}
+			pieces = append(pieces, piece)
+		}
+	}
+	return pieces
+}
+
+// HTML is a piece's element. points is how many points each series of a plot keeps.
+func (p Piece) HTML(points int) (string, error) {
+	w := &page{points: points, share: points}
+	err := p.write(w)
+	return w.String(), err
+}
+
+func (p Piece) write(w *page) error {
+	fmt.Fprintf(w, "<div class=\"piece\" id=\"%s\">\n", p.ID)
+	if err := p.html(w); err != nil {
+		return err
+	}
+	fmt.Fprint(w, "</div>\n")
+	return nil
+}
+
+// Fragment is the inside of a page's body, of its pieces.
+func (p Page) Fragment(points int) (string, error) {
+	w, pieces := &page{points: points, share: points}, p.Pieces()
+	put := func() error {
+		next := pieces[0]
+		pieces = pieces[1:]
+		return next.write(w)
+	}
+	if err := put(); err != nil {
+		return "", err
+	}
+	for i, s := range p.Sections {
+		if err := w.render("open", sectionView{s, i}); err != nil {
+			return "", err
+		}
+		grid := false
+		for j, b := range s.Blocks {
+			if beside := isPlot(b) && (j > 0 && isPlot(s.Blocks[j-1]) || j+1 < len(s.Blocks) && isPlot(s.Blocks[j+1])); beside != grid {
+				grid = beside
+				fmt.Fprint(w, map[bool]string{true: "<div class=\"plots\">\n", false: "</div>\n"}[grid])
+			}
+			if err := put(); err != nil {
+				return "", err
+			}
+		}
+		if grid {
+			fmt.Fprint(w, "</div>\n")
+		}
+		if err := w.render("close", s); err != nil {
+			return "", err
+		}
+	}
+	return w.String(), nil
+}
+
+// Between is the part of a plot from lo to hi as JSON for page.js, of each series at most about points points.
+func (p Plot) Between(lo, hi float64, points int) []byte {
+	q := p
+	q.Series = nil
+	for _, s := range p.Series {
+		x, y := s.points()
+		from, _ := slices.BinarySearch(x, lo)
+		to, _ := slices.BinarySearch(x, hi)
+		from, to = max(0, from-1), min(len(x), to+2)
+		if from > to {
+			from = to
+		}
+		part := Series{Name: s.Name, X: x[from:to], Y: y[from:to]}
+		if bx, lower, upper := s.band(); len(bx) >= to {
+			part.Lower, part.Upper = lower[from:to], upper[from:to]
+		}
+		q.Series = append(q.Series, part)
+	}
+	return q.data(points)
+}
+
+// Grown is what the series of a plot have gained since it was was, as JSON for page.js: {"s":[{"x":[…],"y":[…]}],
+// "ends":[["12%","88%","3.1"]]} with the labels at the curves' ends, and how many points that is. ok is false where
+// anything else is not the same: then the whole plot is to be shown anew.
+func (p Plot) Grown(was Plot) (data []byte, n int, ok bool) {
+	if p.Title != was.Title || p.XLabel != was.XLabel || p.YLabel != was.YLabel || p.YLog != was.YLog || len(p.Series) != len(was.Series) ||
+		!slices.Equal(p.notes(), was.notes()) {
+		return nil, 0, false
+	}
+	var b bytes.Buffer
+	b.WriteString(`{"s":[`)
+	for i, s := range p.Series {
+		o := was.Series[i]
+		x, y := s.points()
+		ox, oy := o.points()
+		if s.Name != o.Name || s.Style != o.Style || s.Colour != o.Colour || s.Lower != nil || o.Lower != nil ||
+			len(x) < len(ox) || len(ox) == 0 && len(x) > 0 || !same(x[:len(ox)], ox) || !same(y[:len(oy)], oy) || s.dotted(len(y)) != s.dotted(len(oy)) {
+			return nil, 0, false
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`{"x":`)
+		writeNumbers(&b, x[len(ox):])
+		b.WriteString(`,"y":`)
+		writeNumbers(&b, y[len(oy):])
+		b.WriteByte('}')
+		n += len(x) - len(ox)
+	}
+	now, before := p.ends(), was.ends()
+	if len(now.inside) != len(before.inside) || len(now.beside) != len(before.beside) || now.width != before.width {
+		return nil, 0, false
+	}
+	b.WriteString(`],"ends":[`)
+	for i, e := range append(now.inside, now.beside...) { // as they stand in the element
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `[%q,%q,%s]`, e.EndX, e.End, quoted(e.Short))
+	}
+	b.WriteString("]}")
+	return b.Bytes(), n, true
+}
+
+// same tells whether two lists hold the same numbers, NaN included.
+func same(a, b []float64) bool {
+	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
+}
+
+type endLabels struct {
+	inside, beside []curveView
+	width          int
+}
+
+// ends are the labels at the curves' ends.
+func (p Plot) ends() endLabels {
+	xa, ya := p.axes()
+	v := plotView{}
+	for _, s := range p.Series {
+		v.Curves = append(v.Curves, s.labels(xa, ya))
+	}
+	v.labelEnds(p)
+	e := endLabels{width: v.EndsWidth}
+	for _, c := range v.Curves {
+		switch {
+		case c.EndX != "":
+			e.inside = append(e.inside, c)
+		case c.End != "":
+			e.beside = append(e.beside, c)
+		}
+	}
+	return e
+}
+
+// quoted is a text as JSON; plain has taken what steers a display out of it.
+func quoted(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		if r == '"' || r == '\\' || r < ' ' || r == '<' || r == '\u2028' || r == '\u2029' {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	b.WriteByte('"')
+	return b.String()
+}

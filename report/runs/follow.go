@@ -1,0 +1,171 @@
+package runs
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// Follower reads a run's folder again and again: of its files of lines only what is new, of the others what has changed.
+// It opens files for reading and nothing else, so that the run does not notice. It is not for several goroutines; the
+// runs that it hands out are.
+type Follower struct {
+	dir    string
+	run    *Run // handed out last; never changed
+	files  map[string]stamp
+	growth map[string]*followed
+	told   bool // run is what the folder says
+}
+
+// stamp tells one state of a file from the next.
+type stamp struct {
+	info os.FileInfo // nil = there is none
+}
+
+func (s stamp) same(o stamp) bool {
+	if s.info == nil || o.info == nil {
+		return s.info == nil && o.info == nil
+	}
+	return os.SameFile(s.info, o.info) && s.info.Size() == o.info.Size() && s.info.ModTime().Equal(o.info.ModTime())
+}
+
+// followed is a file of lines, with what was read of it.
+type followed struct {
+	lines
+	was stamp
+	see func(text []byte) bool
+	run *Run // gathers
+}
+
+// Follow reads the folder of a run from now on.
+func Follow(dir string) *Follower { return &Follower{dir: dir} }
+
+// steady are files that are written once, or anew.
+var steady = []string{".", train.ConfigFile, train.PlanReportFile, train.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile}
+
+// Read is the run as its folder says it now, and whether that is something new. Settings of the last run stay where its
+// configuration does.
+func (f *Follower) Read() (r *Run, changed bool, err error) {
+	info, err := os.Stat(f.dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is %s", f.dir, regular.Kind(info))
+	}
+	if err != nil {
+		f.run, f.told = nil, false
+		return nil, true, fmt.Errorf("%w: %w", ErrNoRun, err)
+	}
+	files := map[string]stamp{}
+	changed = !f.told
+	for _, name := range steady {
+		files[name] = stat(filepath.Join(f.dir, name))
+		changed = changed || !files[name].same(f.files[name])
+	}
+	metrics, err1 := f.more(train.MetricsFile)
+	norms, err2 := f.more(train.GradNormsFile)
+	if !changed && !metrics && !norms && (f.run == nil || !f.run.Held || f.heldStill()) {
+		return f.run, false, nil
+	}
+	r = &Run{Name: filepath.Base(abs(f.dir)), Dir: f.dir}
+	for _, err := range []error{err1, err2} {
+		if err != nil {
+			r.problem("%v; it is left out", err)
+		}
+	}
+	f.gather(r)
+	r.readFiles()
+	for _, name := range []string{train.MetricsFile, train.GradNormsFile} {
+		if g := f.growth[name]; g.was.info != nil {
+			r.Files = append(r.Files, name)
+			g.tell(r)
+			if len(g.tail) > 0 && !r.Held {
+				r.problem("%s: its last line, %d, is not whole: the run was cut off while it wrote it", name, g.n+1)
+			}
+		}
+	}
+	f.files = files
+	if err := r.finish(); err != nil {
+		f.run, f.told = nil, true
+		return nil, true, err
+	}
+	f.run, f.told = r, true
+	return r, true, nil
+}
+
+// heldStill tells whether the process that has the folder lives as it did.
+func (f *Follower) heldStill() bool {
+	now := &Run{Dir: f.dir}
+	now.readLock()
+	return now.Held
+}
+
+func stat(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info}
+}
+
+// gather gives a run what the files of lines said.
+func (f *Follower) gather(r *Run) {
+	m, n := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run
+	r.Steps, r.Evals, r.End = slices.Clone(m.Steps), slices.Clone(m.Evals), m.End
+	r.Norms = slices.Clone(n.Norms)
+	r.Problems = append(slices.Clone(m.Problems), n.Problems...)
+}
+
+// more reads the lines that a file has gained, and tells whether it has changed. A file that is another one now, or
+// shorter, is read anew.
+func (f *Follower) more(name string) (changed bool, err error) {
+	if f.growth == nil {
+		f.growth = map[string]*followed{}
+	}
+	now := stat(filepath.Join(f.dir, name))
+	g := f.growth[name]
+	if g != nil && now.same(g.was) {
+		return false, nil
+	}
+	if g == nil || now.info == nil || g.was.info == nil || !os.SameFile(now.info, g.was.info) || now.info.Size() < g.at {
+		g = f.anew(name)
+	}
+	g.was = now
+	if now.info == nil {
+		return true, nil
+	}
+	file, err := regular.Open(filepath.Join(f.dir, name))
+	if err != nil {
+		return true, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(g.at, io.SeekStart); err != nil {
+		return true, err
+	}
+	g.read(g.run, file, g.see)
+	g.run.setSeconds()
+	return true, nil
+}
+
+func (f *Follower) anew(name string) *followed {
+	g := &followed{lines: lines{name: name}, run: &Run{Dir: f.dir}}
+	g.see = newNorms(g.run).take
+	if name == train.MetricsFile {
+		g.see = g.run.takeMetrics
+	}
+	f.growth[name] = g
+	return g
+}
+
+// Written is when the run last wrote a line; the zero time where it wrote none.
+func (f *Follower) Written() time.Time {
+	if g := f.growth[train.MetricsFile]; g != nil && g.was.info != nil {
+		return g.was.info.ModTime()
+	}
+	return time.Time{}
+}

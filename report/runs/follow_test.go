@@ -1,0 +1,93 @@
+package runs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
+)
+
+// TestFollowEqualsRead: however a folder comes about, who followed it knows what who reads it at the end does.
+func TestFollowEqualsRead(t *testing.T) {
+	dir := folder(t, nil)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := Follow(dir)
+	if _, changed, err := f.Read(); err == nil || !changed {
+		t.Errorf("an empty folder: %v %v", changed, err)
+	}
+	norms := func(n int) string {
+		return fmt.Sprintf(`{"step":%d,"tensors":{"a":%d,"b":null}}`+"\n", n, n)
+	}
+	lines, gradNorms, stale := "", "", (*Run)(nil)
+	staleSteps := 0
+	for i, do := range []func(){
+		func() { write(train.ConfigFile, "seed: 1\n") },
+		func() { lines = stepLines(3) },
+		func() {}, // nothing new
+		func() { lines += stepLine(4, "2")[:20] },
+		func() { lines += stepLine(4, "2")[20:] + stepLine(5, "null") },
+		func() { gradNorms = norms(1) + norms(2) },
+		func() { lines += "damaged\n" + `{"step":5,"eval_loss":2}` + "\n" },
+		func() { lines += stepLine(4, "1.5") + stepLine(5, "1.4"); gradNorms += norms(3) }, // resumed
+		func() {
+			write(checkpoint.LockFile, fmt.Sprintf(`{"pid":%d,"host":%q}`, os.Getpid(), hostname()))
+		},
+		func() { lines += stepLine(6, "1") },
+		func() { write(train.PlanReportFile, `{"steps":9}`) },
+		func() { os.Remove(filepath.Join(dir, checkpoint.LockFile)) }, //nolint:errcheck // the comparison tells
+		func() { lines = stepLines(2) },                               // a new run
+		func() { lines += endLine },
+		func() { os.Mkdir(filepath.Join(dir, checkpoint.Name(10)), 0o755) }, //nolint:errcheck // the comparison tells
+	} {
+		do()
+		if lines != "" {
+			write(train.MetricsFile, lines)
+		}
+		if gradNorms != "" {
+			write(train.GradNormsFile, gradNorms)
+		}
+		got, _, err := f.Read()
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		want, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole := strings.HasSuffix(lines, "\n"); whole || i == 0 {
+			if !reflect.DeepEqual(sum(got), sum(want)) {
+				t.Errorf("after change %d:\n%+v\nwant\n%+v", i, sum(got), sum(want))
+			}
+		} else if len(got.Steps) != 3 || len(got.Problems) != 1 {
+			t.Errorf("a line that is not whole: %d steps, %v", len(got.Steps), got.Problems)
+		}
+		if _, again, _ := f.Read(); again {
+			t.Errorf("after change %d it has changed once more", i)
+		}
+		if stale != nil && len(stale.Steps) != staleSteps {
+			t.Errorf("change %d reached a run that was handed out before", i)
+		}
+		stale, staleSteps = got, len(got.Steps)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, changed, err := f.Read(); err == nil || !changed {
+		t.Errorf("a folder that is gone: %v %v", changed, err)
+	}
+}
+
+// sum is a run in texts: NaN equals no NaN.
+func sum(r *Run) []string {
+	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), fmt.Sprintf("%s", r.Config)}
+}
