@@ -42,3 +42,17 @@ func completeConfigs(cmd *cobra.Command) {
 		panic(fmt.Sprintf("%s: %v", cmd.Name(), err)) // the flag was made just before
 	}
 }
+
+// fixedWords completes a flag with one of a few words.
+func fixedWords(words ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// must is for errors that only a mistake of this program makes.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
