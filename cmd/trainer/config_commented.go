@@ -36,7 +36,11 @@ func commentedYAML(head []string, values []commented, tail []string) []byte {
 
 func comment(b *bytes.Buffer, indent string, lines []string) {
 	for _, line := range lines {
-		b.WriteString(strings.TrimRight(indent+"# "+oneLine(line), " ") + "\n")
+		if line == "" {
+			b.WriteByte('\n')
+			continue
+		}
+		b.WriteString(indent + "# " + oneLine(line) + "\n")
 	}
 }
 
