@@ -99,7 +99,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
 		newInit(c), newTrain(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newMerge(c),
-		newConfigs(c), newImport(c), newConfigSchema(c), newVerify(c), newGradcheck(c), newReport(c), newDoctor(c), newSelfcheck(c), newTier(c), newVersion(c),
+		newConfigs(c), newImport(c), newConfigSchema(c), newVerify(c), newGradcheck(c), newReport(c), newDoctor(c), newSelfcheck(c), newTier(c), newMan(c), newVersion(c),
 	)
 	addCompletion(root)
 	foldHelp(root, c.out)
