@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
@@ -92,8 +91,8 @@ func manPage(cmd *cobra.Command) []byte {
 			b.WriteString(roff(strings.TrimSpace(line)) + "\n")
 		}
 	}
-	manFlags(&b, "OPTIONS", cmd.NonInheritedFlags())
-	manFlags(&b, "OPTIONS OF ALL COMMANDS", cmd.InheritedFlags())
+	manFlags(&b, "OPTIONS", cmd.NonInheritedFlags().FlagUsagesWrapped(72))
+	manFlags(&b, "OPTIONS OF ALL COMMANDS", cmd.InheritedFlags().FlagUsagesWrapped(72))
 	var subs []string
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
@@ -146,29 +145,16 @@ var exits = []struct {
 	{exitHangup, "stopped by SIGHUP after saving"}, {exitInterrupt, "stopped by SIGINT after saving"}, {exitTerminated, "stopped by SIGTERM after saving"},
 }
 
-func manFlags(b *bytes.Buffer, title string, flags *pflag.FlagSet) {
-	if !flags.HasAvailableFlags() {
+// manFlags writes flags as help lists them.
+func manFlags(b *bytes.Buffer, title, usages string) {
+	if usages == "" {
 		return
 	}
-	b.WriteString(".SH " + title + "\n")
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
-		}
-		name, usage := pflag.UnquoteUsage(f)
-		line := "--" + f.Name
-		if f.Shorthand != "" {
-			line = "-" + f.Shorthand + ", " + line
-		}
-		line = `\fB` + roff(line) + `\fR`
-		if name != "" {
-			line += ` \fI` + roff(name) + `\fR`
-		}
-		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && f.DefValue != "[]" && !strings.Contains(usage, "default") {
-			usage += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(b, ".TP\n%s\n%s\n", line, roff(usage))
-	})
+	b.WriteString(".SH " + title + "\n.nf\n")
+	for line := range strings.Lines(usages) {
+		b.WriteString(roff(strings.TrimRight(line, "\n")) + "\n")
+	}
+	b.WriteString(".fi\n")
 }
 
 // roff escapes a line of text.
