@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,5 +41,51 @@ func completeConfigs(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = complete
 	if err := cmd.RegisterFlagCompletionFunc("config", complete); err != nil {
 		panic(fmt.Sprintf("%s: %v", cmd.Name(), err)) // the flag was made just before
+	}
+}
+
+// completeSet completes --set: keys, and behind = the values of those that have few.
+func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	name, _, value := strings.Cut(word, "=")
+	if !value {
+		var keys []string
+		for _, k := range schema.leaves() {
+			if k.kind != kindRows && strings.HasPrefix(k.path, word) {
+				keys = append(keys, k.path+"=\t"+descriptions[k.path])
+			}
+		}
+		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	k, rest := schema.find(name)
+	if rest != "" || k == schema {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	values := choices[k.path]
+	if k.kind == kindTruth {
+		values = []any{true, false}
+	}
+	if values == nil {
+		return nil, cobra.ShellCompDirectiveDefault // it may name a file
+	}
+	var words []string
+	for _, v := range values {
+		if text := fmt.Sprint(v); text != "" && strings.HasPrefix(name+"="+text, word) {
+			words = append(words, name+"="+text)
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// fixedWords completes a flag with one of a few words.
+func fixedWords(words ...string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// must is for errors that only a mistake of this program makes.
+func must(err error) {
+	if err != nil {
+		panic(err)
 	}
 }

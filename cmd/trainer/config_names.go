@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/importer"
 )
 
 // renamed gives the new path of keys that had another name, in the same section. Files with the old name keep
@@ -48,6 +49,9 @@ func newName(path string) *key {
 	return nil
 }
 
+// foreign is what the keys of other programs are here. A key is also known with the dashes of a command line.
+var foreign = importer.Keys()
+
 // guess is what an unknown key was most likely meant as.
 type guess struct {
 	text  string
@@ -60,10 +64,10 @@ func unknownKey(section *key, name string) guess {
 	plain := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	c, known := foreign[plain]
 	switch {
-	case c.key != "" && c.say == "":
-		return guess{text: fmt.Sprintf("is %s here", c.key), meant: c.key}
-	case c.key != "":
-		return guess{text: "is not a key here: " + c.say, meant: c.key}
+	case c.Key != "" && c.Say == "":
+		return guess{text: fmt.Sprintf("is %s here", c.Key), meant: c.Key}
+	case c.Key != "":
+		return guess{text: "is not a key here: " + c.Say, meant: c.Key}
 	}
 	if section.child(plain) == nil { // the right name in the wrong place
 		for _, k := range append(schema.leaves(), schema.keys...) {
@@ -77,7 +81,7 @@ func unknownKey(section *key, name string) guess {
 		}
 	}
 	if known {
-		return guess{text: "has no counterpart here: " + c.say}
+		return guess{text: "has no counterpart here: " + c.Say}
 	}
 	if near := nearest(plain, section.names()); near != "" {
 		path := section.child(near).path

@@ -27,6 +27,7 @@ func (o *configOptions) register(cmd *cobra.Command) {
 	pathVar(cmd, &o.config, "config", "c", "configuration `FILE`; looked for here, in configs/, and among the built-in ones")
 	completeConfigs(cmd)
 	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
+	must(cmd.RegisterFlagCompletionFunc("set", completeSet))
 	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
 }
 

@@ -35,7 +35,7 @@ func newReport(c *console) *cobra.Command {
 		Long: `Write a page about a run from the files in its output folder: state, loss, learning rate, gradient norm, throughput,
 memory, data, configuration, environment. Of several runs the page shows the curves over each other and what differs;
 the best by evaluation loss is marked, and runs that differ in their seed alone are a band. The run may be finished,
-stopped, failed or on its way. Nothing in its folder is changed.
+stopped, failed or on its way. Nothing in its folder is changed. The folder of a sweep stands for its runs.
 
 The page is one HTML file that loads nothing from elsewhere and runs nothing but its own script. With a name that ends
 in .md it is Markdown; - prints Markdown.`,
@@ -76,9 +76,16 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	if o.json && out == "-" {
 		return usage(errors.New("--json and --out - both print: name a file for one of them"))
 	}
+	folders, err := sweepFolders(dirs)
+	if err != nil {
+		return usage(err)
+	}
+	if len(folders) == 0 || len(folders) > mostReported {
+		return usage(fmt.Errorf("%s: %d runs; a page shows 1 to %d", strings.Join(dirs, " "), len(folders), mostReported))
+	}
 	var all []*runs.Run
-	for _, dir := range dirs {
-		r, err := runs.Read(expandHome(dir))
+	for _, dir := range folders {
+		r, err := runs.Read(dir)
 		if err != nil {
 			return usage(err)
 		}

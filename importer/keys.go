@@ -1,11 +1,11 @@
-package main
+package importer
 
 import "strings"
 
-// counterpart is what a key of another program is here.
-type counterpart struct {
-	key string // our key, "" where there is none
-	say string // what to write instead, or why there is no such key; "" where the value can be kept
+// Counterpart is what a key of another program is here.
+type Counterpart struct {
+	Key string // our key, "" where there is none
+	Say string // what to write instead, or why there is no such key; "" where the value can be kept
 }
 
 // sameKeys gives our key for the names that Axolotl, LLaMA-Factory, PEFT and transformers have for it. The value
@@ -50,7 +50,7 @@ var sameKeys = map[string]string{
 }
 
 // otherValues are names that stand for a value of ours, or for something slightly else.
-var otherValues = map[string]counterpart{
+var otherValues = map[string]Counterpart{
 	"finetuning_type":               {"adapter", "write adapter: lora, or adapter: qlora"},
 	"peft_type":                     {"adapter", "write adapter: lora, or adapter: qlora"},
 	"lora_target_linear":            {"lora.target_modules", "write lora.target_modules: all-linear"},
@@ -186,14 +186,12 @@ var noCounterpart = []struct{ names, why string }{
 	{"plugins trainer_cls", "there are no plugins: the program is one binary"},
 }
 
-// foreign is what the keys of other programs are here. A key is also known with the dashes of a command line.
-var foreign = foreignKeys()
-
-func foreignKeys() map[string]counterpart {
-	all := map[string]counterpart{}
+// Keys is what the keys of other programs are here, by their names with underlines.
+func Keys() map[string]Counterpart {
+	all := map[string]Counterpart{}
 	for key, names := range sameKeys {
 		for _, name := range strings.Fields(names) {
-			all[name] = counterpart{key: key}
+			all[name] = Counterpart{Key: key}
 		}
 	}
 	for name, c := range otherValues {
@@ -201,7 +199,7 @@ func foreignKeys() map[string]counterpart {
 	}
 	for _, group := range noCounterpart {
 		for _, name := range strings.Fields(group.names) {
-			all[name] = counterpart{say: group.why}
+			all[name] = Counterpart{Say: group.why}
 		}
 	}
 	return all

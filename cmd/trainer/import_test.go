@@ -1,0 +1,265 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// imports are small files with the keys that people's files have, and what has to come of them.
+var imports = []struct {
+	name, file, text string
+	also             map[string]string // other files
+	program          string
+	has              []string // lines of the configuration, without their comments
+	says             []string // of the report
+}{
+	{"axolotl qlora", "axolotl.yml", `
+base: &common {type: alpaca}
+base_model: org/model
+load_in_8bit: false
+load_in_4bit: true
+adapter: qlora
+datasets:
+  - {path: org/rows, <<: *common}
+  - {path: json, data_files: mine.jsonl, type: chat_template, field_messages: conversations, message_property_mappings: {role: from, content: value}, split: "train[:10%]"}
+sequence_len: 4096
+sample_packing: true
+lora_r: 32
+lora_alpha: 16
+lora_target_linear: true
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+num_epochs: 4
+optimizer: paged_adamw_32bit
+learning_rate: "2e-4"
+bf16: auto
+tf32: false
+gradient_checkpointing: true
+val_set_size: 0.05
+evals_per_epoch: 4
+eval_steps: 50
+flash_attention: true
+no_such_key: 7
+`, nil, "axolotl",
+		[]string{"adapter: qlora", "bits: 4", "r: 32", "alpha: 16", "dropout: 0", "target_modules: all-linear", "max_length: 4096", "packing: true", "val_split: 0.05",
+			"- {path: org/rows, format: alpaca}", `- {path: mine.jsonl, split: 'train[:10%]', format: sharegpt}`, "learning_rate: 0.0002", "warmup_ratio: 0.03", "optimizer: adamw", "weight_decay: 0",
+			"lr_scheduler: cosine", "eval_steps: 50", "output_dir: ./model-out", "seed: 42"},
+		[]string{"flash_attention: true; the fused kernels that fit the device are always used", "no_such_key: 7; no key of this name is known",
+			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio", "evals_per_epoch: 4; training.eval_steps counts optimizer steps"}},
+	{"axolotl eight bits", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj, lm_head]\ndatasets: [{path: rows, type: completion, field: body}]\n" +
+		"learning_rate: 1e-4\nwarmup_steps: 0\ncosine_min_lr_ratio: 0.2\nlr_scheduler: cosine\neval_steps: 5\n", nil, "axolotl",
+		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj]", "path: rows", "format: text", "fields: {text: body}", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.2", "warmup_ratio: 0"},
+		[]string{"the table of embeddings and the head stay as they are", "eval_steps: 5; there are no rows to evaluate on"}},
+	{"llama-factory", "sft.yaml", `
+model_name_or_path: org/model
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 16
+lora_target: q_proj,v_proj
+quantization_bit: 4
+dataset: mine,talks,elsewhere
+template: llama3
+packing: true
+overwrite_output_dir: true
+output_dir: saves/x
+max_samples: 1000
+fp16: true
+`, map[string]string{"data/dataset_info.json": `{"mine": {"file_name": "mine.json", "columns": {"prompt": "q", "response": "a"}},
+ "talks": {"hf_hub_url": "org/talks", "formatting": "sharegpt", "num_samples": 50, "columns": {"messages": "messages"}, "tags": {"role_tag": "role", "content_tag": "content"}}}`}, "llamafactory",
+		[]string{"adapter: qlora", "bits: 4", "r: 16", "alpha: 32", "target_modules: [q_proj, v_proj]", "max_length: 2048", "batch_size: 8", "learning_rate: 5e-05", "epochs: 3", "lr_scheduler: linear",
+			"- {path: data/mine.json, format: alpaca, fields: {instruction: q, output: a}}", "- {path: org/talks, split: 'train[:50]', format: messages}", "- {path: elsewhere}", "packing: true", "precision: fp16",
+			"save_steps: 500", "warmup_ratio: 0"},
+		[]string{"data/dataset_info.json has no elsewhere: give the path of the rows", "no row attends to another, as with neat_packing: true", "lora_alpha: 32 (its default) -> lora.alpha"}},
+	{"unsloth notebook", "tune.ipynb", `{"cells": [{"cell_type": "markdown", "source": ["FastLanguageModel.from_pretrained(r = 1)"]},
+ {"cell_type": "code", "source": ["%%capture\n", "!pip install unsloth\n", "from unsloth import FastLanguageModel\n", "max_seq_length = 4096 # Choose any!\n"]},
+ {"cell_type": "code", "source": "model, tokenizer = FastLanguageModel.from_pretrained(\n  model_name = \"unsloth/\" \"model-bnb-4bit\",\n  max_seq_length = max_seq_length,\n  dtype = None,\n)\nmodel = FastLanguageModel.get_peft_model(model, r = 32, use_rslora = True, use_gradient_checkpointing = \"unsloth\")\n"},
+ {"cell_type": "code", "source": ["dataset = load_dataset('org/rows', split = 'train')\n", "trainer = SFTTrainer(model = model, train_dataset = dataset, args = SFTConfig(\n", " per_device_train_batch_size = 2, max_steps = 60, learning_rate = 2e-4,\n", " fp16 = not is_bfloat16_supported(), output_dir = f'out{1}', warmup_steps = 5))\n"]}]}`, nil, "unsloth",
+		[]string{"base_model: unsloth/model-bnb-4bit", "adapter: qlora", "bits: 4", "r: 32", "alpha: 16", "use_rslora: true", "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
+			"path: org/rows", "max_length: 4096", "max_steps: 60", "batch_size: 2", "gradient_accumulation_steps: 2", "weight_decay: 0.001", "warmup_steps: 5", "seed: 3407", "learning_rate: 0.0002", "precision: auto",
+			"output_dir: runs/imported"},
+		[]string{"SFTConfig(output_dir): f'out{1}'; an expression, which is not worked out", "to write by hand: output_dir", "optim: adamw_8bit (its default) -> training.optimizer: adamw"}},
+	{"trl script", "train.py", "rank = 4\npeft = LoraConfig(r=rank, target_modules='all-linear', task_type='CAUSAL_LM')\nconf = SFTConfig('out', max_length=256, packing=True)\n" +
+		"bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)\nmodel = AutoModelForCausalLM.from_pretrained('org/model', quantization_config=bnb)\nSFTTrainer(model, args=conf)\n", nil, "trl",
+		[]string{"base_model: org/model", "adapter: qlora", "type: fp4", "double_quant: false", "r: 4", "alpha: 8", "target_modules: all-linear", "max_length: 256", "packing: true", "learning_rate: 2e-05", "batch_size: 8", "precision: bf16"},
+		[]string{"to write by hand: dataset.path"}},
+	{"torchtune", "tune.yaml", `
+output_dir: /tmp/out
+model: {_component_: torchtune.models.llama3_2.qlora_llama3_2_1b, lora_attn_modules: [q_proj, v_proj, output_proj], apply_lora_to_mlp: true, lora_rank: 64, lora_alpha: 128}
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, path: /tmp/tokenizer.model, max_seq_len: 1024}
+checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer, checkpoint_dir: /tmp/model, output_dir: "${output_dir}"}
+dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset, packed: false}
+optimizer: {_component_: torch.optim.AdamW, fused: true, weight_decay: 0.01, lr: 3e-4}
+lr_scheduler: {_component_: torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup, num_warmup_steps: 100}
+batch_size: 4
+epochs: 1
+clip_grad_norm: null
+dtype: bf16
+device: cpu
+`, nil, "torchtune",
+		[]string{"base_model: /tmp/model", "adapter: qlora", "r: 64", "alpha: 128", "target_modules: [q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]", "max_length: 1024", "path: yahma/alpaca-cleaned", "format: alpaca",
+			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0", "precision: bf16", "device: cpu"},
+		[]string{"checkpointer.output_dir: ${output_dir}; an expression"}},
+	{"peft", "adapter_config.json", `{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "none", "base_model_name_or_path": "org/model", "target_modules": ["q_proj", "v_proj"],
+ "modules_to_save": ["lm_head"], "use_dora": false, "rank_pattern": {"layers.0.q_proj": 4}, "task_type": "CAUSAL_LM", "init_lora_weights": true}`, nil, "peft",
+		[]string{"base_model: org/model", "r: 8", "alpha: 32", "dropout: 0.1", "target_modules: [q_proj, v_proj]", "rank_pattern: {layers.0.q_proj: 4}", "path: data.jsonl"},
+		[]string{"modules_to_save: [lm_head]; the base weights stay frozen", "to write by hand: dataset.path, output_dir"}},
+	{"transformers", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "warmup_steps": 0.1, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
+ "lora_dropout": 2, "eval_strategy": "steps", "eval_steps": 10, "save_strategy": "epoch", "output_dir": "o"}`, nil, "transformers",
+		[]string{"batch_size: 2", "learning_rate: 0.0001", "warmup_ratio: 0.1", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.1", "epochs: 3"},
+		[]string{"lora_dropout: 2; refused here: 2 must be at least 0 and below 1", "save_strategy: epoch; a checkpoint is saved at the end"}},
+}
+
+func TestImport(t *testing.T) {
+	for _, c := range imports {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, c.file)
+			for name, text := range c.also {
+				if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			code, report, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml")
+			if code != 0 {
+				t.Fatalf("exit code %d: %s", code, errOut)
+			}
+			text, err := os.ReadFile(filepath.Join(dir, "run.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := map[string]bool{}
+			for line := range strings.Lines(string(text)) {
+				line, _, _ = strings.Cut(line, "  #")
+				lines[strings.TrimSpace(line)] = true
+			}
+			for _, want := range c.has {
+				if !lines[want] {
+					t.Errorf("no line %q in\n%s", want, text)
+				}
+			}
+			for _, want := range c.says {
+				if !strings.Contains(report, want) {
+					t.Errorf("not said: %q in\n%s", want, report)
+				}
+			}
+			if code, _, errOut := trainer(t, dir, nil, "", "validate", "run.yaml"); code != 0 {
+				t.Errorf("validate: exit code %d: %s", code, errOut)
+			}
+			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml"); code != 2 || !strings.Contains(errOut, "run.yaml is there already; name another file") {
+				t.Errorf("a second time: exit code %d: %s", code, errOut)
+			}
+			code, out, _ := trainer(t, dir, nil, "", "import", c.file, "--json", "--from", c.program)
+			var answer struct {
+				Program, Config string
+				Keys            []struct{ Group, Key string }
+			}
+			if err := json.Unmarshal([]byte(out), &answer); code != 0 || err != nil || answer.Program != c.program || answer.Config != string(text) || len(answer.Keys) < 5 {
+				t.Errorf("--json: exit code %d, %v, program %s, %d keys", code, err, answer.Program, len(answer.Keys))
+			}
+		})
+	}
+}
+
+// What is imported plans, with a model and rows that are here.
+func TestImportedPlans(t *testing.T) {
+	dir := t.TempDir()
+	text := "base_model: embedded:stories260K\nadapter: qlora\nload_in_4bit: true\nlora_r: 4\nlora_target_linear: true\ndatasets: [{path: embedded:gsm8k_300.jsonl, type: alpaca}]\nlearning_rate: 1e-3\noutput_dir: out\n"
+	if err := os.WriteFile(filepath.Join(dir, "a.yml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := trainer(t, dir, nil, "", "import", "a.yml")
+	if code != 0 || !strings.Contains(errOut, "program  Axolotl") {
+		t.Fatalf("exit code %d\n%s", code, errOut)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(out), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := trainer(t, dir, nil, "", "plan", "run.yaml", "--set", "device=cpu", "--set", "dataset.format=completion"); code != 0 {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
+func TestImportBroken(t *testing.T) {
+	bomb := "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+	for i := 'b'; i < 'j'; i++ {
+		bomb += string(i) + ": &" + string(i) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(i-1)+",", 10), ",") + "]\n"
+	}
+	for _, c := range []struct {
+		name, file, text, want string
+		args                   []string
+	}{
+		{"empty", "a.yml", " \n", "import a.yml: it is empty", nil},
+		{"comments alone", "a.yml", "# nothing\n", "import a.yml: it is empty", nil},
+		{"broken YAML", "a.yml", "a: [1\nb: 2\n", "import a.yml: it is not valid YAML: line ", nil},
+		{"two documents", "a.yml", "base_model: a\n---\nbase_model: b\n", "import a.yml: a second document begins in line 2: a configuration is one document", nil},
+		{"a list", "a.yml", "- 1\n", `import a.yml: it is no configuration: expected keys and values such as "learning_rate: 2e-4"`, nil},
+		{"twice", "a.yml", "lora_r: 1\nlora_r: 2\n", "import a.yml: line 2: lora_r is given twice", nil},
+		{"aliases of aliases", "a.yml", bomb, "import a.yml: it holds more than 100000 values: this is no configuration", nil},
+		{"deep", "a.yml", "a: " + strings.Repeat("[", 90) + strings.Repeat("]", 90), "import a.yml: values are nested deeper than 64: this is no configuration", nil},
+		{"very deep", "a.yml", "a: " + strings.Repeat("[", 9000), "import a.yml: values are nested deeper than 64: this is no configuration", nil},
+		{"huge", "a.yml", strings.Repeat("#", 1<<20+1), "import a.yml: it is larger than 1048576 bytes: this is no configuration", nil},
+		{"no text", "a.yml", "a: \xff\xfe", "import a.yml: it is not UTF-8 text", nil},
+		{"of nobody", "a.yml", "colour: red\n", "import a.yml: no program is known by its keys (colour); name it with --from: axolotl, llamafactory, unsloth, trl, torchtune, peft, transformers", nil},
+		{"ours", "a.yml", "base_model: a\nlora: {r: 8}\n", "import a.yml: it is a configuration of this program already: trainer validate checks it", nil},
+		{"broken JSON", "a.json", `{"r": }`, "import a.json: it is not valid JSON: ", nil},
+		{"no notebook", "a.ipynb", `{"cells": []}`, "import a.ipynb: it is no notebook: it has no cells with code", nil},
+		{"a cell of numbers", "a.ipynb", `{"cells": [{"cell_type": "code", "source": 5}]}`, "import a.ipynb: it is no notebook: a cell's source is neither a text nor a list of texts", nil},
+		{"no end of text", "a.py", "x = 'abc\n", "import a.py: line 1: it is no Python: a text has no end", nil},
+		{"trains nothing", "a.py", "print('hello')\n", "import a.py: it trains nothing that is known: there is no call of FastLanguageModel.from_pretrained", nil},
+		{"python of axolotl", "a.py", "x = 1\n", "import a.py: Axolotl has no configuration in Python", []string{"--from", "axolotl"}},
+		{"yaml of unsloth", "a.yml", "r: 1\n", "import a.yml: arguments of Unsloth stand in a notebook (.ipynb) or a script (.py)", []string{"--from", "unsloth"}},
+		{"unknown program", "a.yml", "r: 1\n", `import a.yml: there is no program "keras" to import from; there are axolotl`, []string{"--from", "keras"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			code, out, errOut := trainer(t, dir, nil, "", append([]string{"import", c.file}, c.args...)...)
+			if code != 2 || out != "" || !strings.HasPrefix(errOut, "trainer: "+c.want) {
+				t.Errorf("exit code %d, want 2 and %q\n%s%s", code, c.want, out, errOut)
+			}
+		})
+	}
+	if code, _, errOut := trainer(t, t.TempDir(), nil, "", "import", "gone.yml"); code != 2 || !strings.Contains(errOut, "import gone.yml: ") {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+	if code, _, errOut := trainer(t, t.TempDir(), nil, "", "import", "."); code != 2 || !strings.Contains(errOut, "import .: it is a folder; name a file") {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
+// Whatever a file says, what comes of it is a configuration that validates, or an error.
+func FuzzImport(f *testing.F) {
+	for _, c := range imports {
+		f.Add(c.file, c.text)
+	}
+	f.Fuzz(func(t *testing.T, name, text string) {
+		dir := t.TempDir()
+		file := "f" + strings.ToLower(filepath.Ext(filepath.Base(name)))
+		if !filepath.IsLocal(file) || strings.ContainsAny(file, "\x00/\\") || len(file) > 20 {
+			return
+		}
+		path := filepath.Join(dir, file)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return
+		}
+		r, err := importFile(path, "")
+		if err != nil {
+			return
+		}
+		if _, _, err := importedConfig(path, &r); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}

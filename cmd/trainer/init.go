@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
+)
+
+// initOptions are what trainer init is given, or asks for.
+type initOptions struct {
+	model, data, goal, device, vram, chip, out string
+	json                                       bool
+}
+
+// goals are what a person wants of a model, with the formats of rows that serve it.
+var goals = map[string][]string{
+	"chat":     {"messages", "sharegpt"},
+	"instruct": {"alpaca", "completion", "segments"},
+	"text":     {"text"},
+	"tokens":   {"tokenized"},
+}
+
+// goalNames in the order that they are shown in.
+var goalNames = []string{"chat", "instruct", "text", "tokens"}
+
+// initFile is where the configuration goes unless --out says otherwise.
+const initFile = "run.yaml"
+
+func newInit(c *console) *cobra.Command {
+	o := &initOptions{}
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Write a configuration for a model and data that fits this machine",
+		Long: `Write a commented configuration for a model and data that fits this machine: it looks at the rows, the model and the
+memory, plans runs until one fits, and says beside each value why it was chosen and what changes it. On a terminal it
+asks for what no flag says. A file that is there is never replaced.
+
+The model may be a folder that holds config.json and a tokenizer alone; without a tokenizer the plan is for full rows.`,
+		Example: `  trainer init
+  trainer init --model embedded:stories260K --data embedded:gsm8k_300.jsonl --out run.yaml
+  trainer init --model ./SmolLM2-135M --data mine.jsonl --goal instruct --vram 8GiB`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd.Context(), c, o) },
+	}
+	pathVar(cmd, &o.model, "model", "", "base model: a `FOLDER`, a name such as org/name, or embedded:stories260K")
+	pathVar(cmd, &o.data, "data", "", "rows: a `FILE`, folder, pattern, or data set of the hub")
+	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+"; found from the rows if not given")
+	cmd.Flags().StringVar(&o.device, "device", "auto", "device: auto, cpu, cuda")
+	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB")
+	cmd.Flags().StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
+	pathVar(cmd, &o.out, "out", "o", "new configuration `FILE` (default "+initFile+")")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print what was chosen as JSON")
+	c.downloadFlag(cmd)
+	must(cmd.RegisterFlagCompletionFunc("goal", fixedWords(goalNames...)))
+	must(cmd.RegisterFlagCompletionFunc("device", fixedWords("auto", "cpu", "cuda")))
+	return cmd
+}
+
+func runInit(ctx context.Context, c *console, o *initOptions) error {
+	if f, ok := c.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) && isTerminal(c.err) {
+		if err := o.ask(c.in, c.err); err != nil {
+			return err
+		}
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	env := environment(c, 0)
+	if err := checkModel(ctx, o.model, env); err != nil {
+		return err
+	}
+	env.WithoutWeights = true
+	found, err := lookAt(ctx, o, env)
+	if err != nil {
+		return err
+	}
+	chosen, err := found.choose(ctx, c, o, env)
+	if err != nil {
+		return err
+	}
+	text := chosen.write(o)
+	if _, problems := mergeConfig(o.out, text, nil, nil); len(problems) > 0 {
+		sortProblems(problems)
+		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w", &invalid{o.out, problems})
+	}
+	if err := writeNew(o.out, text); err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(c.out, struct {
+			Out    string           `json:"out"`
+			Goal   string           `json:"goal"`
+			Format string           `json:"format"`
+			Rows   int              `json:"rows"`
+			Plan   train.PlanReport `json:"plan"`
+			Config string           `json:"config"`
+		}{o.out, o.goal, found.format, found.rows, chosen.plan, string(text)})
+	}
+	return found.print(c, chosen, o)
+}
+
+// ask asks for what no flag says.
+func (o *initOptions) ask(in io.Reader, out io.Writer) error {
+	lines := bufio.NewReader(in)
+	one := func(question, otherwise string, to *string) error {
+		for *to == "" {
+			if otherwise != "" {
+				fmt.Fprintf(out, "%s [%s]: ", question, otherwise)
+			} else {
+				fmt.Fprintf(out, "%s: ", question)
+			}
+			line, err := lines.ReadString('\n')
+			if *to = strings.TrimSpace(line); *to == "" {
+				*to = otherwise
+			}
+			if err != nil && *to == "" {
+				fmt.Fprintln(out)
+				return usage(errors.New("init: the answers end before a model and data are named"))
+			}
+		}
+		*to = expandHome(*to)
+		return nil
+	}
+	if err := one("Model (a folder, org/name or embedded:stories260K)", "", &o.model); err != nil {
+		return err
+	}
+	if err := one("Data (a file, folder, pattern or data set of the hub)", "", &o.data); err != nil {
+		return err
+	}
+	return one("Configuration to write", initFile, &o.out)
+}
+
+// check refuses what no look at files is needed for.
+func (o *initOptions) check() error {
+	switch {
+	case o.model == "" && o.data == "":
+		return usage(errors.New("init: give --model and --data (on a terminal it asks for them)"))
+	case o.model == "":
+		return usage(errors.New("init: give --model: a folder, a name such as org/name, or embedded:stories260K"))
+	case o.data == "":
+		return usage(errors.New("init: give --data: a file, folder, pattern, or data set of the hub"))
+	}
+	if o.goal != "" && goals[o.goal] == nil {
+		return usage(fmt.Errorf("init: --goal %s: must be one of %s", shellQuote(o.goal), strings.Join(goalNames, ", ")))
+	}
+	if o.vram != "" {
+		if n, err := session.ParseBytes(o.vram); err != nil {
+			return usage(fmt.Errorf("init: --vram: %w", err))
+		} else if n == 0 {
+			return usage(errors.New("init: --vram: no run fits in nothing; leave the flag out to use what is free"))
+		}
+	}
+	if o.out == "" {
+		o.out = initFile
+	}
+	if ext := filepath.Ext(o.out); ext != ".yaml" && ext != ".yml" {
+		return usage(fmt.Errorf("init: --out %s: a configuration's name ends in .yaml", shellQuote(o.out)))
+	}
+	if _, err := os.Lstat(o.out); err == nil {
+		return usage(fmt.Errorf("init: %s is there already; name another file with --out", o.out))
+	}
+	s := train.DefaultSpec()
+	s.Device = o.device
+	for _, err := range validate(s) {
+		if strings.HasPrefix(err.Error(), "device: ") {
+			return usage(fmt.Errorf("init: --%w", err))
+		}
+	}
+	if o.chip == "" {
+		return checkDevice(s)
+	}
+	return nil
+}
+
+// print tells what was seen and chosen.
+func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
+	w := bufio.NewWriter(c.out)
+	fmt.Fprintf(w, "model    %s\ndata     %s\n", f.modelLine(), f.dataLine())
+	fmt.Fprintf(w, "goal     %s: %s\n", o.goal, f.trained)
+	if len(f.shown) > 0 {
+		fmt.Fprintf(w, "\nas they are trained:\n")
+		for _, row := range f.shown {
+			fmt.Fprintf(w, "%s\n", rowHeading(row))
+			for _, p := range row.Parts {
+				fmt.Fprintf(w, "  %s: %s\n", partHeading(p), partText(row.Tokens[p.From:p.To]))
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	for _, note := range chosen.notes {
+		fmt.Fprintf(w, "note     %s\n", oneLine(note))
+	}
+	s := chosen.spec
+	fmt.Fprintf(w, "chosen   %s, %d x %d rows a step, at most %d tokens a row; about %d steps\n", s.Adapter, s.Training.BatchSize,
+		s.Training.GradientAccumulationSteps, s.Dataset.MaxLength, chosen.steps)
+	fmt.Fprintf(w, "memory   %s of %s on %s\n", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit), chosen.plan.Device)
+	fmt.Fprintf(w, "written  %s\nnext     trainer train %s\n", o.out, shellQuote(o.out))
+	return w.Flush()
+}
+
+// partText is the beginning of a part's text on one line.
+func partText(tokens []dataset.Token) string {
+	const most = 160
+	var b strings.Builder
+	for _, t := range tokens {
+		if b.WriteString(t.Text); b.Len() > 4*most {
+			break
+		}
+	}
+	text := []rune(oneLine(b.String()))
+	if len(text) > most {
+		return string(text[:most-3]) + "..."
+	}
+	return string(text)
+}
+
+func limitText(n int64) string {
+	if n <= 0 {
+		return "what is free"
+	}
+	return session.FormatBytes(n)
+}

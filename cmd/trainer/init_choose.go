@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
+)
+
+// choice is a configuration that fits, with what is said of its values.
+type choice struct {
+	found   *looked
+	spec    train.Spec
+	fitting train.Spec       // the largest batch that fits by now
+	plan    train.PlanReport // of it
+	steps   int
+	why     map[string]string
+	notes   []string
+	tried   []string // what did not fit
+}
+
+const (
+	rowsOfStep  = 16    // rows of an optimizer step
+	fewRows     = 200   // fewer rows give none away for validation
+	manyRows    = 10000 // more rows are seen once
+	leastLength = 256   // rows are not cut shorter to fit
+	textLength  = 1024  // of packed text
+)
+
+// lengths that are chosen from.
+var lengthSteps = []int{128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
+
+// choose plans run after run, the one that learns best first, until one fits.
+func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env session.Env) (*choice, error) {
+	ch := &choice{found: f, why: map[string]string{}}
+	ch.settle(o)
+	full := ch.spec.Dataset.MaxLength
+	for length := full; ; length /= 2 {
+		for _, method := range []string{"lora", "qlora"} {
+			fits := false
+			for _, batch := range []int{1, 8, 4, 2} { // where one row does not fit, no more do
+				if batch > f.rows {
+					continue
+				}
+				s := ch.with(method, length, batch)
+				report, err := f.plan(ctx, c, s, o, env)
+				if errors.Is(err, session.ErrDoesNotFit) {
+					line, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), session.ErrDoesNotFit.Error()+": "), ";")
+					ch.tried = append(ch.tried, fmt.Sprintf("%s with %d x %d tokens: %s", method, batch, length, line))
+					c.say("plan: does not fit: %s", ch.tried[len(ch.tried)-1])
+					if !fits {
+						break
+					}
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				fits = true
+				if ch.plan.TotalBytes == 0 || s.Training.BatchSize > ch.fitting.Training.BatchSize {
+					ch.fitting, ch.plan = s, report
+				}
+				if batch > 1 {
+					break
+				}
+			}
+			if fits {
+				ch.spec = ch.fitting
+				ch.explain(o, full)
+				return ch, nil
+			}
+		}
+		if length <= leastLength {
+			break
+		}
+	}
+	return nil, &exitError{code: exitDoesNotFit, err: fmt.Errorf("init: no run of %s fits; the smallest that was tried is %s; give more memory (--vram), or a smaller model",
+		o.model, ch.tried[len(ch.tried)-1])}
+}
+
+// with is the run by a method, with so many tokens a row and rows at a time.
+func (ch *choice) with(method string, length, batch int) train.Spec {
+	s := ch.spec
+	s.Adapter, s.Dataset.MaxLength = method, length
+	if method == "qlora" {
+		q := quant.Default()
+		s.Quantization = &q
+	}
+	s.Training.BatchSize, s.Training.GradientAccumulationSteps = batch, max(1, min(rowsOfStep, ch.found.rows)/batch)
+	return s
+}
+
+// settle chooses what does not depend on memory.
+func (ch *choice) settle(o *initOptions) {
+	f, s := ch.found, train.DefaultSpec()
+	s.BaseModel, s.Device, s.VRAM = o.model, o.device, o.vram
+	s.OutputDir = filepath.ToSlash(filepath.Join("runs", strings.TrimSuffix(filepath.Base(o.out), filepath.Ext(o.out))))
+	s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules = 16, 32, []string{"all-linear"}
+	d := &s.Dataset
+	d.Path, d.Format, d.ChatTemplate = o.data, f.format, f.template
+	d.MaxLength = f.length(o.goal)
+	d.Packing = o.goal == "text"
+	if f.rows >= fewRows {
+		d.ValSplit = 0.05
+	}
+	t := &s.Training
+	t.LearningRate, t.WarmupRatio, t.Epochs = 2e-4, 0.03, 3
+	if f.rows >= manyRows {
+		t.Epochs = 1
+	}
+	ch.spec = s
+}
+
+// length is the shortest of lengthSteps that cuts one row in a hundred or fewer.
+func (f *looked) length(goal string) int {
+	if goal == "text" {
+		return min(textLength, f.context)
+	}
+	want := f.part(0.99)
+	if f.tokens == 0 {
+		want = textLength // rows can't be counted without the model's tokenizer
+	}
+	for _, n := range lengthSteps {
+		if n >= want {
+			return min(n, f.context)
+		}
+	}
+	return min(lookLength, f.context)
+}
+
+// plan is the plan of a run. Where the model has no tokenizer yet, full rows stand for the data.
+func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOptions, env session.Env) (train.PlanReport, error) {
+	env.Log, env.Reading = nil, nil
+	if f.tokens == 0 && s.Dataset.Format != "tokenized" {
+		dir, err := os.MkdirTemp("", "trainer-init-")
+		if err != nil {
+			return train.PlanReport{}, fmt.Errorf("plan: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		path, err := fullRows(dir, s)
+		if err != nil {
+			return train.PlanReport{}, fmt.Errorf("plan: %w", err)
+		}
+		s.Dataset.Path, s.Dataset.Format, s.Dataset.Packing, s.Dataset.ValSplit = path, "tokenized", false, 0
+		s.Dataset.ChatTemplate = ""
+	}
+	return planReport(ctx, c, s, env, o.chip)
+}
+
+// fullRows writes rows of as many tokens as a row may have.
+func fullRows(dir string, s train.Spec) (string, error) {
+	ids := make([]int, s.Dataset.MaxLength)
+	for i := range ids {
+		ids[i] = 1 + i%50
+	}
+	row, err := json.Marshal(map[string][]int{"input_ids": ids, "labels": ids})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "rows.jsonl")
+	text := strings.Repeat(string(row)+"\n", s.Training.BatchSize*s.Training.GradientAccumulationSteps)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// explain says why each value is what it is.
+func (ch *choice) explain(o *initOptions, full int) {
+	f, s, t := ch.found, &ch.spec, &ch.spec.Training
+	rows := float64(f.rows) * (1 - s.Dataset.ValSplit)
+	ch.steps = max(1, int(rows*t.Epochs)/(t.BatchSize*t.GradientAccumulationSteps))
+	if s.Dataset.ValSplit > 0 {
+		t.EvalSteps = max(1, ch.steps/10)
+	}
+	t.SaveSteps = max(1, ch.steps/4)
+	t.SaveTotalLimit = 3
+	why := ch.why
+	memory := fmt.Sprintf("the plan holds %s of %s", session.FormatBytes(ch.plan.TotalBytes), limitText(ch.plan.Limit))
+	why["base_model"] = f.modelLine()
+	why["adapter"] = "the base model stays as it is: " + memory + ". qlora stores it in 4 bits, for less memory and a little loss of quality."
+	if s.Adapter == "qlora" {
+		why["adapter"] = "the base model in 4 bits, as lora does not fit: " + memory + ". With more memory (vram) write lora."
+	}
+	why["lora.r"] = "the rank: 8 for a style, 16 for a task, 64 and more for new knowledge; more costs memory."
+	why["lora.alpha"] = "the update is scaled by alpha/r; twice the rank is usual."
+	why["lora.target_modules"] = "all linear layers but the head learn more than q_proj and v_proj alone."
+	why["dataset.path"] = f.dataLine()
+	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " + shellQuote(o.out) + " shows every token."
+	why["dataset.chat_template"] = "the model's files have no chat template; an instruct model's own would be taken."
+	why["dataset.val_split"] = "rows held out, to see the loss on what was not trained; dataset.val_path names a file of your own instead."
+	why["dataset.packing"] = "texts are packed into full sequences; no text attends to another."
+	why["training.gradient_checkpointing"] = fmt.Sprintf("auto takes what fits; in this plan: %s. No number depends on it.", ch.plan.Checkpointing)
+	why["training.batch_size"] = fmt.Sprintf("rows at a time, as many as fit of %d a step; with more memory more, and less accumulation: the same result, faster.", t.BatchSize*t.GradientAccumulationSteps)
+	why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize, t.GradientAccumulationSteps)
+	why["training.learning_rate"] = "LoRA wants 1e-4 to 1e-3; lower it if the loss jumps, try others with trainer sweep."
+	why["training.epochs"] = fmt.Sprintf("about %d steps; more passes learn small data by heart: watch the loss on held-out rows.", ch.steps)
+	why["training.warmup_ratio"] = "the rate rises over the first 3 % of the steps."
+	why["training.eval_steps"] = "ten evaluations in the run."
+	why["training.save_steps"] = "four checkpoints in the run; trainer train FILE --resume auto goes on after a stop."
+	why["output_dir"] = "adapter, checkpoints and metrics; a run never replaces another."
+	why["device"] = "planned for " + ch.plan.Device + "; auto takes a GPU where there is one."
+	why["vram"] = "the most memory that the run may hold; left out, it is what is free."
+	switch d := s.Dataset; {
+	case f.tokens == 0:
+		why["dataset.max_length"] = "tokens of a row; the model's tokenizer is not here, so the rows were not counted: the plan is for full rows."
+		ch.notes = append(ch.notes, "the model's folder holds no tokenizer: add it, then trainer inspect data shows the rows as they are trained")
+	case d.MaxLength < full:
+		why["dataset.max_length"] = fmt.Sprintf("tokens of a row: cut to fit in memory; %d would keep 99 of 100 rows whole.", full)
+		ch.notes = append(ch.notes, fmt.Sprintf("rows longer than %d tokens are cut, as %d do not fit in memory", d.MaxLength, full))
+	case d.Packing:
+		why["dataset.max_length"] = "tokens of a packed sequence; longer ones see more context and take more memory."
+	case f.part(0.99) > d.MaxLength:
+		over := len(f.lengths) - sort.SearchInts(f.lengths, d.MaxLength+1)
+		why["dataset.max_length"] = fmt.Sprintf("the model's context; %d of %d rows are longer, the longest %d, and are cut.", over, f.rows, f.longest)
+	default:
+		why["dataset.max_length"] = fmt.Sprintf("tokens of a row: 99 of 100 rows have at most %d, the longest %d; longer ones are cut.", f.part(0.99), f.longest)
+	}
+	if ch.plan.Device == "cpu" && f.all > 1e9 {
+		ch.notes = append(ch.notes, "a model of this size takes very long on a CPU; a GPU is what it is for")
+	}
+	if f.template != "" {
+		ch.notes = append(ch.notes, "the model's files hold no chat template; ChatML is used, which the model has to learn first: an instruct model has its own")
+	}
+}
+
+// write is the configuration with its comments.
+func (ch *choice) write(o *initOptions) []byte {
+	s, t := ch.spec, ch.spec.Training
+	values := []commented{
+		{path: "base_model", value: s.BaseModel}, {path: "adapter", value: s.Adapter},
+		{path: "lora.r", value: s.LoRA.R}, {path: "lora.alpha", value: s.LoRA.Alpha}, {path: "lora.target_modules", value: "all-linear"},
+		{path: "dataset.path", value: s.Dataset.Path}, {path: "dataset.format", value: s.Dataset.Format}, {path: "dataset.max_length", value: s.Dataset.MaxLength},
+		{path: "training.epochs", value: t.Epochs}, {path: "training.batch_size", value: t.BatchSize},
+		{path: "training.gradient_accumulation_steps", value: t.GradientAccumulationSteps}, {path: "training.learning_rate", value: t.LearningRate},
+		{path: "training.warmup_ratio", value: t.WarmupRatio}, {path: "training.gradient_checkpointing", value: t.GradientCheckpointing},
+		{path: "training.save_steps", value: t.SaveSteps}, {path: "training.save_total_limit", value: t.SaveTotalLimit},
+		{path: "output_dir", value: s.OutputDir}, {path: "device", value: s.Device},
+	}
+	if s.Dataset.ChatTemplate != "" {
+		values = append(values, commented{path: "dataset.chat_template", value: s.Dataset.ChatTemplate})
+	}
+	if s.Dataset.ValSplit > 0 {
+		values = append(values, commented{path: "dataset.val_split", value: s.Dataset.ValSplit}, commented{path: "training.eval_steps", value: t.EvalSteps})
+	}
+	if s.Dataset.Packing {
+		values = append(values, commented{path: "dataset.packing", value: true})
+	}
+	if s.VRAM != "" {
+		values = append(values, commented{path: "vram", value: s.VRAM})
+	}
+	for i := range values {
+		if why := ch.why[values[i].path]; why != "" {
+			values[i].above = []string{why}
+		}
+	}
+	head := []string{fmt.Sprintf("Made by trainer init for %s on %s: %s.", s.BaseModel, ch.plan.Device, goalText[o.goal]),
+		"trainer train " + shellQuote(o.out) + " runs it, trainer plan " + shellQuote(o.out) + " prints the memory, docs/CONFIG.md has every key."}
+	for _, line := range ch.tried {
+		head = append(head, "does not fit: "+line)
+	}
+	return commentedYAML(append(head, ""), values, nil)
+}
+
+var goalText = map[string]string{"chat": "conversations, of which the answers are trained", "instruct": "tasks, of which the answers are trained",
+	"text": "plain text, of which every token is trained", "tokens": "rows of token ids"}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
+)
+
+// looked is what trainer init sees of a model and of data.
+type looked struct {
+	family    string
+	all       int64 // parameters
+	context   int   // the most tokens of a row
+	templates []string
+	tokens    int // of the tokenizer, 0 = there is none
+	declared  bool
+
+	format   string
+	template string // dataset.chat_template, where the model has none
+	rows     int
+	lengths  []int // of the rows, sorted
+	longest  int
+	trained  string // what is trained of a row
+	dropped  int
+	shown    []dataset.Inspected
+}
+
+// lookLength is how much of a row is looked at; what is longer is known by its length alone.
+const lookLength = 32768
+
+// lookAt reads the model's facts and the rows.
+func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, err error) {
+	base, err := session.OpenBase(ctx, o.model, env)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, base.Close()) }()
+	f = &looked{family: base.Config.ModelType, context: base.Config.MaxPositions, declared: base.Declared,
+		all: session.CountParameters(base.Config, base.Tensors()).All}
+	if f.context <= 1 {
+		f.context = lookLength
+	}
+	found, err := chat.Find(base.Folder)
+	if err != nil {
+		return nil, err
+	}
+	f.templates = found.Names()
+	tok := base.Tokenizer
+	own, folder, err := openTokenizer(ctx, o.model, env)
+	switch {
+	case err == nil:
+		f.tokens = own.VocabSize()
+	case errors.Is(err, tokenizer.ErrNone): // rows are read with the tokenizer of the built-in model, for their format
+		if tok, folder, err = openTokenizer(ctx, session.EmbeddedPrefix+"stories260K", env); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, err
+	}
+	s := train.DefaultSpec()
+	s.BaseModel = o.model
+	s.Dataset.Path, s.Dataset.Format = o.data, dataset.FormatAuto
+	s.Dataset.MaxLength = lookLength // longer than the context too, to know how long rows are
+	s.Dataset.OnTruncated = "keep"
+	set, report, err := openData(ctx, s, tok, folder, env)
+	if err != nil && strings.Contains(err.Error(), chat.ErrNoTemplate.Error()) { // a row's error has no chain
+		f.template = "chatml"
+		s.Dataset.ChatTemplate = f.template
+		set, report, err = openData(ctx, s, tok, folder, env)
+	}
+	if err != nil {
+		return nil, usage(fmt.Errorf("init: --data %s: %w", shellQuote(o.data), err))
+	}
+	f.format, f.rows, f.trained, f.dropped = report.Format, set.Train.Len(), report.Trained, report.DroppedRows()
+	f.longest = report.LongestRow.Tokens
+	if f.rows == 0 {
+		return nil, usage(fmt.Errorf("init: --data %s: no row is left to train on; trainer inspect data says why", shellQuote(o.data)))
+	}
+	if err := f.goal(o); err != nil {
+		return nil, err
+	}
+	for i := range f.rows {
+		f.lengths = append(f.lengths, set.Train.Length(i))
+	}
+	sort.Ints(f.lengths)
+	if f.tokens > 0 {
+		if f.shown, err = set.Look(ctx, 0, min(2, f.rows), tok); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// goal finds what the rows are for, or refuses rows that are of no use for what was asked.
+func (f *looked) goal(o *initOptions) error {
+	for _, name := range goalNames {
+		if slices.Contains(goals[name], f.format) {
+			if o.goal != "" && o.goal != name && o.goal != "text" {
+				return usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s, which is for %s; %s takes rows of the formats %s (docs/DATA.md)",
+					o.goal, o.data, f.format, name, o.goal, strings.Join(goals[o.goal], ", ")))
+			}
+			if o.goal == "text" && name != "text" {
+				return usage(fmt.Errorf("init: --goal text: the rows of %s are of the format %s, which is for %s; text takes rows with the key text, or .txt files (docs/DATA.md)", o.data, f.format, name))
+			}
+			o.goal = name
+			return nil
+		}
+	}
+	return usage(fmt.Errorf("init: the rows of %s are of the format %s, which no goal uses", o.data, f.format))
+}
+
+// modelLine is "llama, 260032 parameters, 512 tokens, template none, context 512".
+func (f *looked) modelLine() string {
+	text := fmt.Sprintf("%s, %d parameters, context %d tokens", f.family, f.all, f.context)
+	if f.tokens > 0 {
+		text += fmt.Sprintf(", vocabulary %d", f.tokens)
+	} else {
+		text += ", no tokenizer in its folder"
+	}
+	if len(f.templates) > 0 {
+		text += ", chat template " + strings.Join(f.templates, " and ")
+	} else {
+		text += ", no chat template"
+	}
+	if f.declared {
+		text += "; its weights are not here yet"
+	}
+	return oneLine(text)
+}
+
+func (f *looked) dataLine() string {
+	text := fmt.Sprintf("%d rows of the format %s", f.rows, f.format)
+	if f.dropped > 0 {
+		text += fmt.Sprintf(", %d more dropped", f.dropped)
+	}
+	if f.tokens > 0 {
+		text += fmt.Sprintf("; half have at most %d tokens, 99 of 100 at most %d, the longest %d", f.part(0.5), f.part(0.99), f.longest)
+	}
+	return oneLine(text)
+}
+
+// part is the length that a part of the rows do not exceed.
+func (f *looked) part(p float64) int {
+	return f.lengths[min(len(f.lengths)-1, int(p*float64(len(f.lengths))))]
+}

@@ -1,0 +1,236 @@
+// Package importer translates configurations of other training programs into settings of this one's keys. Files are
+// read as text: nothing of them is run.
+package importer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxBytes bounds a file that is read. A notebook may hold pictures.
+const MaxBytes = 16 << 20
+
+// maxConfigBytes bounds a file that is no notebook.
+const maxConfigBytes = 1 << 20
+
+// Group says what became of a key.
+type Group string
+
+// What becomes of a key: its value is taken as it is, taken with a difference that is said, or not at all.
+const (
+	Taken     Group = "taken"
+	Different Group = "different"
+	Missing   Group = "no counterpart"
+)
+
+// Entry is what became of one key of the file, or of one default that the file relies on.
+type Entry struct {
+	Group   Group  `json:"group"`
+	Key     string `json:"key"`
+	Value   string `json:"value"`
+	Line    int    `json:"line,omitempty"`
+	To      string `json:"to,omitempty"`  // our key
+	As      string `json:"as,omitempty"`  // the value there
+	Say     string `json:"say,omitempty"` // the difference, or why there is none and what to do
+	Default bool   `json:"default,omitempty"`
+}
+
+// Setting is a value of one of our keys, and where it comes from.
+type Setting struct {
+	Path  string
+	Value any // as in a file; of dataset.sources a []any of Map
+	From  string
+}
+
+// Result is a translation.
+type Result struct {
+	Program  *Program
+	Settings []Setting
+	Entries  []Entry
+}
+
+// Kind is what a key of ours takes.
+type Kind int
+
+// The kinds of keys.
+const (
+	None Kind = iota // there is no such key
+	TextKind
+	Whole
+	Number
+	Truth
+	List
+	Table
+	Rows
+)
+
+// Options is what a translation takes from the program around it.
+type Options struct {
+	Kind func(path string) Kind   // of a key of ours
+	Own  func(name string) string // the path of our key of that last name, "" = none
+	// ReadFile reads a file that the configuration names, such as LLaMA-Factory's dataset_info.json; nil = none is read.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// Input is a file whose program is known.
+type Input struct {
+	Program *Program
+	entries []entry
+	calls   map[string]bool // of a Python program, those that were found
+}
+
+// entry is a key of the file with the name that it is shown by.
+type entry struct {
+	Pair
+	shown  string
+	peers  string // the program's own default
+	silent bool   // a part of another entry
+}
+
+// Read finds out whose configuration a file is, or takes from's word for it, and parses it.
+func Read(name string, data []byte, from string) (*Input, error) {
+	var program *Program
+	if from != "" {
+		if program = Find(from); program == nil {
+			return nil, fmt.Errorf("there is no program %q to import from; there are %s", from, strings.Join(Names(), ", "))
+		}
+	}
+	ext := strings.ToLower(filepath.Ext(name))
+	limit := maxConfigBytes
+	if ext == ".ipynb" {
+		limit = MaxBytes
+	}
+	switch {
+	case len(data) > limit:
+		return nil, fmt.Errorf("it is larger than %d bytes: this is no configuration", limit)
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, errors.New("it is empty")
+	case !utf8.Valid(data):
+		return nil, errors.New("it is not UTF-8 text")
+	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	switch ext {
+	case ".ipynb", ".py":
+		return readPython(ext, data, program)
+	}
+	parse := parseYAML
+	if ext == ".json" {
+		parse = parseJSON
+	}
+	m, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if program == nil {
+		if program, err = detect(m); err != nil {
+			return nil, err
+		}
+	}
+	if program.python {
+		return nil, fmt.Errorf("arguments of %s stand in a notebook (.ipynb) or a script (.py)", program.Title)
+	}
+	in := &Input{Program: program}
+	in.flatten(m, "", program.nested)
+	return in, nil
+}
+
+// flatten lists the keys; of nested configurations those within tables, with dots.
+func (in *Input) flatten(m Map, prefix string, nested bool) {
+	for _, p := range m {
+		inner, table := p.Value.(Map)
+		p.Key = prefix + p.Key
+		if nested && table && len(inner) > 0 {
+			in.flatten(inner, p.Key+".", nested)
+			continue
+		}
+		if s, text := p.Value.(string); text && nested && strings.Contains(s, "${") {
+			p.Value = Code(s) // a reference to another key, which that program works out
+		}
+		in.entries = append(in.entries, entry{Pair: p, shown: shorten(p.Key)})
+	}
+}
+
+// readPython finds the calls of a notebook or script.
+func readPython(ext string, data []byte, program *Program) (*Input, error) {
+	if program != nil && !program.python {
+		return nil, fmt.Errorf("%s has no configuration in Python", program.Title)
+	}
+	src := string(data)
+	if ext == ".ipynb" {
+		var err error
+		if src, err = notebook(data); err != nil {
+			return nil, err
+		}
+	}
+	found, err := parsePython(src)
+	if err != nil {
+		return nil, err
+	}
+	in := &Input{Program: Find("unsloth"), calls: map[string]bool{}}
+	for _, c := range found {
+		in.calls[c.name] = true
+		place := 0
+		for _, a := range c.args {
+			if a.Key == "" {
+				if names := calls[c.name]; place < len(names) {
+					a.Key = names[place]
+				}
+				place++
+			}
+			if a.Key == "" || a.Key == "-" {
+				continue
+			}
+			in.entries = append(in.entries, entry{Pair: a, shown: c.name + "(" + shorten(a.Key) + ")"})
+		}
+	}
+	if !in.calls["FastLanguageModel.from_pretrained"] && !in.calls["FastModel.from_pretrained"] {
+		in.Program = Find("trl")
+	}
+	if program != nil {
+		in.Program = program
+	}
+	if !slices.ContainsFunc([]string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "TrainingArguments", "UnslothTrainingArguments",
+		"FastLanguageModel.from_pretrained", "FastModel.from_pretrained"}, func(name string) bool { return in.calls[name] }) {
+		return nil, errors.New("it trains nothing that is known: there is no call of FastLanguageModel.from_pretrained, get_peft_model, LoraConfig, SFTConfig, SFTTrainer or TrainingArguments")
+	}
+	return in, nil
+}
+
+// detect finds the program that a configuration is of by its keys.
+func detect(m Map) (*Program, error) {
+	has := func(keys ...string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { return slices.ContainsFunc(m, func(p Pair) bool { return p.Key == k }) })
+	}
+	inner := func(section, key string) bool { t, _ := m.Get(section).(Map); return t.Get(key) != nil }
+	switch {
+	case has("peft_type"):
+		return Find("peft"), nil
+	case inner("model", "_component_"), inner("tokenizer", "_component_"), inner("optimizer", "_component_"):
+		return Find("torchtune"), nil
+	case has("model_name_or_path", "finetuning_type", "cutoff_len", "lora_rank"):
+		return Find("llamafactory"), nil
+	case inner("lora", "r"), inner("dataset", "path"), inner("training", "learning_rate"), inner("training", "epochs"):
+		return nil, errors.New("it is a configuration of this program already: trainer validate checks it")
+	case has("base_model") || has("micro_batch_size", "sequence_len", "datasets"):
+		return Find("axolotl"), nil
+	case has("per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type"):
+		return Find("transformers"), nil
+	}
+	return nil, fmt.Errorf("no program is known by its keys (%s); name it with --from: %s", firstKeys(m), strings.Join(Names(), ", "))
+}
+
+func firstKeys(m Map) string {
+	var names []string
+	for _, p := range m[:min(len(m), 5)] {
+		names = append(names, shorten(p.Key))
+	}
+	if len(m) > 5 {
+		names = append(names, "...")
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,67 @@
+package importer
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Every name of another program stands in the table once.
+func TestKeysAreListedOnce(t *testing.T) {
+	listed := len(otherValues)
+	for _, names := range sameKeys {
+		listed += len(strings.Fields(names))
+	}
+	for _, group := range noCounterpart {
+		listed += len(strings.Fields(group.names))
+	}
+	if n := len(Keys()); listed != n {
+		t.Errorf("%d names listed, %d different ones", listed, n)
+	}
+}
+
+func TestPythonLiterals(t *testing.T) {
+	src := `
+a = 1_000
+b = ["x", 'y' "z", """long
+text"""]  # a comment with ) in it
+c = a + 1
+f(
+LoraConfig(r = -a, lora_alpha = 2e-4, target_modules = b, bias = c, x = {"k": (1, 2), "m": None}, y = g(1, h=[2]), z = True if a else False, **kw)
+)
+a = other()
+LoraConfig(r = a, s = r"\n", u = "\u00e9\t\x41\'")
+`
+	calls, err := parsePython(src)
+	if err != nil || len(calls) != 2 {
+		t.Fatalf("%d calls: %v", len(calls), err)
+	}
+	want := Map{{"r", int64(-1000), 7}, {"lora_alpha", 2e-4, 7}, {"target_modules", []any{"x", "yz", "long\ntext"}, 7}, {"bias", Code("c"), 7},
+		{"x", Map{{"k", []any{int64(1), int64(2)}, 7}, {"m", nil, 7}}, 7}, {"y", Code("g(1, h=[2])"), 7}, {"z", Code("True if a else False"), 7}, {"", Code("**kw"), 7}}
+	if !reflect.DeepEqual(calls[0].args, want) {
+		t.Errorf("%v\nwant\n%v", calls[0].args, want)
+	}
+	want = Map{{"r", Code("a"), 10}, {"s", `\n`, 10}, {"u", "\u00e9\tA'", 10}}
+	if !reflect.DeepEqual(calls[1].args, want) {
+		t.Errorf("%v\nwant\n%v", calls[1].args, want)
+	}
+}
+
+// Programs that are long or nested are read in bounded time.
+func TestPythonRunsNotAway(t *testing.T) {
+	for _, src := range []string{
+		strings.Repeat("LoraConfig(", 20000), "LoraConfig(x=" + strings.Repeat("[", 100000), "x = " + strings.Repeat("-", 100000) + "1",
+		strings.Repeat("a = (", 50000), "LoraConfig(" + strings.Repeat("a=1,", 20000) + ")",
+	} {
+		if _, err := parsePython(src); err != nil && !errors.Is(err, errMany) {
+			t.Errorf("%.20s: %v", src, err)
+		}
+	}
+}
+
+func FuzzPython(f *testing.F) {
+	f.Add("x = 1\nLoraConfig(r = x, y = [1, (2,), {'a': -1}], **z)")
+	f.Add("FastLanguageModel.from_pretrained('a' f'b', r\"c\", 1e-4)")
+	f.Fuzz(func(_ *testing.T, src string) { _, _ = parsePython(src) })
+}

@@ -1,0 +1,133 @@
+package importer
+
+import "strings"
+
+// Program is one whose configurations are read.
+type Program struct {
+	Name    string // of --from
+	Title   string
+	Version string // whose defaults these are
+	python  bool
+	nested  bool // keys are those within tables, with dots
+	rules   map[string]rule
+	// defaults are the values of keys that a file leaves out, as far as they change what is trained.
+	defaults func(in *Input) []Pair
+}
+
+// programs are those that can be imported from. Their defaults were read in the sources of the versions named.
+var programs = []*Program{
+	{Name: "axolotl", Title: "Axolotl", Version: "0.18.0", rules: axolotl, defaults: func(*Input) []Pair {
+		return []Pair{
+			{Key: "sequence_len", Value: int64(512)}, {Key: "sample_packing", Value: false}, {Key: "train_on_inputs", Value: false}, {Key: "val_set_size", Value: 0.0},
+			{Key: "micro_batch_size", Value: int64(1)}, {Key: "gradient_accumulation_steps", Value: int64(1)}, {Key: "num_epochs", Value: 1.0},
+			{Key: "lora_dropout", Value: 0.0}, {Key: "optimizer", Value: "adamw_torch_fused"}, {Key: "lr_scheduler", Value: "cosine"}, {Key: "weight_decay", Value: 0.0},
+			{Key: "max_grad_norm", Value: 1.0}, {Key: "warmup_ratio", Value: 0.03}, {Key: "seed", Value: int64(42)}, {Key: "output_dir", Value: "./model-out"},
+		}
+	}},
+	{Name: "llamafactory", Title: "LLaMA-Factory", Version: "0.9.6.dev0", rules: llamaFactory, defaults: func(*Input) []Pair {
+		return append([]Pair{
+			{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)}, {Key: "lora_alpha"}, {Key: "lora_dropout", Value: 0.0},
+			{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)}, {Key: "packing", Value: false}, {Key: "train_on_prompt", Value: false}, {Key: "val_size", Value: 0.0},
+		}, trainingArguments...)
+	}},
+	{Name: "unsloth", Title: "Unsloth", Version: "2026.8.19", python: true, rules: python, defaults: unslothDefaults},
+	{Name: "trl", Title: "TRL", Version: "1.16.0, PEFT 0.18.1", python: true, rules: python, defaults: func(in *Input) []Pair {
+		return append(append([]Pair{{Key: "LoraConfig(r)", Value: int64(8)}, {Key: "LoraConfig(lora_alpha)", Value: int64(8)}, {Key: "LoraConfig(lora_dropout)", Value: 0.0},
+			{Key: "max_length", Value: int64(1024)}, {Key: "packing", Value: false}}, bitsAndBytes(in)...), learningRate(in, "SFTConfig", 2e-5)...)
+	}},
+	{Name: "torchtune", Title: "torchtune", Version: "0.6.1", nested: true, rules: torchtune, defaults: func(*Input) []Pair {
+		return []Pair{{Key: "model.lora_rank", Value: int64(8)}, {Key: "model.lora_alpha", Value: 16.0}, {Key: "model.lora_dropout", Value: 0.0},
+			{Key: "gradient_accumulation_steps", Value: int64(1)}, {Key: "clip_grad_norm"}, {Key: "optimizer.weight_decay", Value: 0.01}}
+	}},
+	{Name: "peft", Title: "PEFT", Version: "0.18.1", rules: peft, defaults: func(*Input) []Pair {
+		return []Pair{{Key: "r", Value: int64(8)}, {Key: "lora_alpha", Value: int64(8)}, {Key: "lora_dropout", Value: 0.0}}
+	}},
+	{Name: "transformers", Title: "transformers", Version: "4.57.6", rules: map[string]rule{}, defaults: func(*Input) []Pair { return trainingArguments }},
+}
+
+// trainingArguments are the defaults of transformers' TrainingArguments 4.57.6.
+var trainingArguments = []Pair{
+	{Key: "per_device_train_batch_size", Value: int64(8)}, {Key: "gradient_accumulation_steps", Value: int64(1)}, {Key: "learning_rate", Value: 5e-5},
+	{Key: "num_train_epochs", Value: 3.0}, {Key: "lr_scheduler_type", Value: "linear"}, {Key: "warmup_ratio", Value: 0.0}, {Key: "weight_decay", Value: 0.0},
+	{Key: "adam_beta1", Value: 0.9}, {Key: "adam_beta2", Value: 0.999}, {Key: "adam_epsilon", Value: 1e-8}, {Key: "max_grad_norm", Value: 1.0},
+	{Key: "optim", Value: "adamw_torch_fused"}, {Key: "seed", Value: int64(42)}, {Key: "save_steps", Value: int64(500)},
+}
+
+// learningRate is trainingArguments with another rate where a call was made.
+func learningRate(in *Input, call string, rate float64) []Pair {
+	var all []Pair
+	for _, p := range trainingArguments {
+		if p.Key == "learning_rate" && in.calls[call] {
+			p.Value = rate
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// unslothDefaults are those of FastLanguageModel, and of SFTConfig as Unsloth changes it; a TrainingArguments of
+// transformers keeps its own.
+func unslothDefaults(in *Input) []Pair {
+	all := []Pair{
+		{Key: "FastLanguageModel.from_pretrained(max_seq_length)", Value: int64(2048)}, {Key: "FastLanguageModel.from_pretrained(load_in_4bit)", Value: true},
+		{Key: "get_peft_model(r)", Value: int64(16)}, {Key: "get_peft_model(lora_alpha)", Value: int64(16)}, {Key: "get_peft_model(lora_dropout)", Value: 0.0},
+		{Key: "get_peft_model(target_modules)", Value: []any{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}}, {Key: "packing", Value: false},
+	}
+	if !in.calls["SFTConfig"] && (in.calls["TrainingArguments"] || in.calls["UnslothTrainingArguments"]) {
+		return append(all, trainingArguments...)
+	}
+	own := map[string]any{"per_device_train_batch_size": int64(4), "gradient_accumulation_steps": int64(2), "weight_decay": 0.001, "seed": int64(3407),
+		"optim": "adamw_8bit", "learning_rate": 5e-5, "warmup_ratio": 0.1}
+	for _, p := range trainingArguments {
+		if v, ok := own[p.Key]; ok {
+			p.Value = v
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// bitsAndBytes are the defaults of transformers' BitsAndBytesConfig where a program makes one of 4 bits.
+func bitsAndBytes(in *Input) []Pair {
+	if !in.calls["BitsAndBytesConfig"] {
+		return nil
+	}
+	return []Pair{{Key: "BitsAndBytesConfig(bnb_4bit_quant_type)", Value: "fp4"}, {Key: "BitsAndBytesConfig(bnb_4bit_use_double_quant)", Value: false}}
+}
+
+// Find is a program by its name, nil where there is none.
+func Find(name string) *Program {
+	for _, p := range programs {
+		if p.Name == strings.ToLower(name) {
+			return p
+		}
+	}
+	return nil
+}
+
+// Names are the programs that can be imported from.
+func Names() []string {
+	var names []string
+	for _, p := range programs {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// calls are the calls that are read from Python, with the names of their arguments by place; "-" is passed over.
+var calls = map[string][]string{
+	"FastLanguageModel.from_pretrained":    {"model_name", "max_seq_length", "dtype", "load_in_4bit"},
+	"FastModel.from_pretrained":            {"model_name", "max_seq_length", "dtype", "load_in_4bit"},
+	"AutoModelForCausalLM.from_pretrained": {"model_name"},
+	"get_peft_model":                       {"-", "r"},
+	"LoraConfig":                           {"-"},
+	"BitsAndBytesConfig":                   {"load_in_8bit", "load_in_4bit"},
+	"SFTTrainer":                           {"-"},
+	"UnslothTrainer":                       {"-"},
+	"SFTConfig":                            {"output_dir"},
+	"TrainingArguments":                    {"output_dir"},
+	"UnslothTrainingArguments":             {"output_dir"},
+	"load_dataset":                         {"path", "name"},
+	"get_chat_template":                    {"-", "chat_template"},
+	"train_on_responses_only":              {"-"},
+}

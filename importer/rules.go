@@ -1,0 +1,367 @@
+package importer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// common are rules that hold for all programs whose keys stand at the top.
+var common = map[string]rule{
+	"adapter":                        func(t *translation, e entry) { t.method(e) },
+	"finetuning_type":                func(t *translation, e entry) { t.method(e) },
+	"load_in_4bit":                   func(t *translation, e entry) { t.bits(e, 4) },
+	"load_in_8bit":                   func(t *translation, e entry) { t.bits(e, 8) },
+	"quantization_bit":               quantizationBit,
+	"lora_target":                    targets,
+	"lora_target_modules":            targets,
+	"target_modules":                 targets,
+	"lora_target_linear":             func(t *translation, e entry) { t.ifTrue(e, "lora.target_modules", "all-linear", "") },
+	"optim":                          optimizer,
+	"optimizer":                      optimizer,
+	"lr_scheduler_type":              scheduler,
+	"lr_scheduler":                   scheduler,
+	"lr_scheduler_kwargs":            schedulerValues,
+	"cosine_min_lr_ratio":            minimumRate,
+	"max_steps":                      maxSteps,
+	"warmup_steps":                   warmup,
+	"bf16":                           func(t *translation, e entry) { t.precision(e, "bf16") },
+	"fp16":                           func(t *translation, e entry) { t.precision(e, "fp16") },
+	"tf32":                           func(t *translation, e entry) { t.precision(e, "tf32") },
+	"pure_bf16":                      func(t *translation, e entry) { t.precision(e, "bf16") },
+	"gradient_checkpointing":         checkpointing,
+	"use_gradient_checkpointing":     checkpointing,
+	"disable_gradient_checkpointing": checkpointing,
+	"activation_offloading":          func(t *translation, e entry) { t.ifTrue(e, "training.gradient_checkpointing", "offload", "") },
+	"eval_strategy":                  strategy("eval"),
+	"evaluation_strategy":            strategy("eval"),
+	"save_strategy":                  strategy("save"),
+	"logging_strategy":               strategy("logging"),
+	"eval_steps":                     func(t *translation, e entry) { t.every(e, "eval") },
+	"save_steps":                     func(t *translation, e entry) { t.every(e, "save") },
+	"logging_steps":                  func(t *translation, e entry) { t.every(e, "logging") },
+	"evals_per_epoch":                perEpoch("training.eval_steps"),
+	"saves_per_epoch":                perEpoch("training.save_steps"),
+	"val_set_size":                   valSize,
+	"val_size":                       valSize,
+	"chat_template":                  template,
+	"template":                       template,
+	"mask_history":                   func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "last", "") },
+	"assistant_only_loss":            func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "assistant", "") },
+	"report_to":                      func(t *translation, e entry) { t.missing(e, t.keys["report_to"].Say) },
+	"output_dir":                     func(t *translation, e entry) { t.take(e, "output_dir") },
+	"resume_from_checkpoint":         resume,
+	"auto_resume_from_checkpoints":   func(t *translation, e entry) { t.ifTrue(e, "training.resume", "auto", "") },
+	"loraplus_lr_ratio":              func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },
+	"neat_packing":                   func(t *translation, e entry) { t.ifTrue(e, "dataset.packing", true, "") },
+	"batch_size": func(t *translation, e entry) {
+		t.missing(e, "the total over all devices; training.batch_size times training.gradient_accumulation_steps is that of one")
+	},
+	"data_seed": func(t *translation, e entry) {
+		t.put(e, "seed", e.Value, "one seed holds for weights, order and split")
+	},
+	"pad_to_sequence_len": padding,
+	"excess_length_strategy": func(t *translation, e entry) {
+		t.choose(e, "dataset.on_truncated", map[string]string{"drop": "drop", "truncate": "keep", "raise": "error"})
+	},
+	"mixed_precision": func(t *translation, e entry) {
+		t.choose(e, "training.precision", map[string]string{"bf16": "bf16", "fp16": "fp16", "no": "fp32"})
+	},
+}
+
+func (t *translation) ifTrue(e entry, path string, v any, say string) {
+	switch on := e.Value.(type) {
+	case bool:
+		if !on {
+			t.off(e)
+			return
+		}
+		t.put(e, path, v, say)
+	default:
+		t.missing(e, "neither true nor false; give "+path+" by hand")
+	}
+}
+
+// choose takes one of the values that are known, by our name for it.
+func (t *translation) choose(e entry, path string, ours map[string]string) {
+	s, _ := e.Value.(string)
+	if v, ok := ours[strings.ToLower(s)]; ok {
+		t.put(e, path, v, "")
+		return
+	}
+	t.missing(e, "no value of "+path+" stands for it")
+}
+
+func (t *translation) method(e entry) {
+	switch e.Value {
+	case "lora":
+		if t.given["load_in_8bit"].Value == true || t.given["quantization_bit"].Value != nil {
+			t.put(e, "adapter", "qlora", "qlora is LoRA on a base model that is stored in 4 or 8 bits")
+			return
+		}
+		t.take(e, "adapter")
+	case "qlora":
+		t.take(e, "adapter")
+	default:
+		t.put(e, "adapter", "lora", "LoRA and QLoRA are what this program trains")
+	}
+}
+
+func (t *translation) bits(e entry, bits int64) {
+	if on, ok := e.Value.(bool); !ok || !on {
+		if ok {
+			t.off(e)
+		} else {
+			t.put(e, "quantization.bits", e.Value, "")
+		}
+		return
+	}
+	if !t.has("adapter") {
+		t.at["adapter"] = len(t.set)
+		t.set = append(t.set, Setting{"adapter", "qlora", e.shown})
+	} else if i := t.at["adapter"]; t.set[i].Value == "lora" {
+		t.set[i].Value, t.set[i].From = "qlora", e.shown
+	}
+	t.put(e, "quantization.bits", bits, "")
+}
+
+func quantizationBit(t *translation, e entry) {
+	if bits, ok := fit(e.Value, Whole); ok && (bits == int64(4) || bits == int64(8)) {
+		t.bits(entry{Pair: Pair{e.Key, true, e.Line}, shown: e.shown, peers: e.peers}, bits.(int64))
+		return
+	}
+	t.missing(e, "base weights are quantised to 4 or 8 bits here: give quantization.bits")
+}
+
+func targets(t *translation, e entry) {
+	v := e.Value
+	if s, ok := v.(string); ok {
+		switch {
+		case s == "all" || s == "all-linear" || s == "all_linear":
+			v = "all-linear"
+		case strings.Contains(s, ",") && !strings.ContainsAny(s, `()[]{}\|*+?^$`):
+			var list []any
+			for _, name := range strings.Split(s, ",") {
+				list = append(list, strings.TrimSpace(name))
+			}
+			v = list
+		case !strings.ContainsAny(s, `()[]{}\|*+?^$.`):
+			v = []any{s}
+		}
+	}
+	if list, ok := v.([]any); ok {
+		var kept []any
+		for _, name := range list {
+			if name != "lm_head" && name != "embed_tokens" {
+				kept = append(kept, name)
+			}
+		}
+		if len(kept) < len(list) {
+			t.put(e, "lora.target_modules", kept, "the table of embeddings and the head stay as they are")
+			return
+		}
+	}
+	t.put(e, "lora.target_modules", v, "")
+}
+
+func optimizer(t *translation, e entry) {
+	s, _ := e.Value.(string)
+	switch {
+	case s == "lion":
+		t.take(e, "training.optimizer")
+	case s == "adamw_torch" || s == "adamw_torch_fused" || s == "adamw_hf" || s == "adamw" || s == "torch.optim.AdamW":
+		t.put(e, "training.optimizer", "adamw", "")
+	case strings.Contains(s, "lion"):
+		t.put(e, "training.optimizer", "lion", "its moments are kept in float32")
+	case strings.Contains(strings.ToLower(s), "adamw") && !strings.Contains(s, "stable"):
+		t.put(e, "training.optimizer", "adamw", "the same formula, its moments kept in float32 and not paged")
+	default:
+		t.missing(e, "the optimizers are adamw and lion; adamw is the default")
+	}
+}
+
+// schedules are the schedules of other programs that have another name here, and how they differ.
+var schedules = map[string][2]string{
+	"warmup_stable_decay": {"wsd", "training.decay_ratio and training.min_lr_ratio say where it ends"}, "polynomial": {"linear", "power 1, which is transformers' default"},
+	"cosine_with_restarts": {"cosine", "one cycle, which is transformers' default"}, "rex": {"cosine", "there is no rex"}, "one_cycle": {"cosine", "there is no one_cycle"},
+	"reduce_lr_on_plateau": {"constant_with_warmup", "no schedule looks at the loss"},
+}
+
+func scheduler(t *translation, e entry) {
+	s, _ := e.Value.(string)
+	if o, ok := schedules[s]; ok {
+		t.put(e, "training.lr_scheduler", o[0], o[1])
+		return
+	}
+	switch s {
+	case "linear", "cosine", "constant", "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr", "wsd":
+		if s == "cosine" && t.given["cosine_min_lr_ratio"].Value != nil {
+			t.put(e, "training.lr_scheduler", "cosine_with_min_lr", "")
+			return
+		}
+		t.take(e, "training.lr_scheduler")
+	default:
+		t.missing(e, "no schedule of this name; training.lr_scheduler is cosine")
+	}
+}
+
+func schedulerValues(t *translation, e entry) {
+	m, _ := e.Value.(Map)
+	for _, p := range m {
+		one := entry{Pair: Pair{p.Key, p.Value, p.Line}, shown: e.shown + "." + shorten(p.Key)}
+		switch p.Key {
+		case "min_lr_rate", "min_lr_ratio":
+			t.put(one, "training.min_lr_ratio", p.Value, "")
+		default:
+			t.missing(one, "training.min_lr_ratio and training.decay_ratio are the values of schedules, both parts of a whole")
+		}
+	}
+	if m == nil {
+		t.missing(e, "training.min_lr_ratio and training.decay_ratio are the values of schedules")
+	}
+}
+
+func minimumRate(t *translation, e entry) { t.put(e, "training.min_lr_ratio", e.Value, "") }
+
+func maxSteps(t *translation, e entry) {
+	if v, ok := fit(e.Value, Whole); ok && v.(int64) <= 0 {
+		t.off(e)
+		return
+	}
+	t.take(e, "training.max_steps")
+}
+
+// warmup reads a number of steps; transformers 5 takes a part of them under the same name.
+func warmup(t *translation, e entry) {
+	v, _ := fit(e.Value, Number)
+	if f, ok := v.(float64); ok && f > 0 && f < 1 {
+		t.put(e, "training.warmup_ratio", f, "")
+		return
+	}
+	if v == int64(0) || v == 0.0 {
+		if t.given["warmup_ratio"].Value == nil {
+			t.put(e, "training.warmup_ratio", int64(0), "")
+		} else {
+			t.off(e)
+		}
+		return
+	}
+	t.take(e, "training.warmup_steps")
+}
+
+func (t *translation) precision(e entry, p string) {
+	switch v := e.Value.(type) {
+	case bool:
+		if !v {
+			t.off(e)
+			return
+		}
+		if p == "tf32" && (t.given["bf16"].Value == true || t.given["fp16"].Value == true || t.given["bf16"].Value == "auto") {
+			t.add(Taken, e, "", nil, "bf16 and fp16 leave nothing to tf32")
+			return
+		}
+		t.put(e, "training.precision", p, "")
+	case string:
+		if v == "auto" || v == "full" || v == "true" {
+			t.put(e, "training.precision", map[bool]string{true: "auto", false: p}[v == "auto" && p != "tf32"], "")
+			return
+		}
+		t.missing(e, "training.precision is bf16, fp16, tf32, fp32 or auto")
+	case Code:
+		t.put(e, "training.precision", "auto", "an expression, which is not worked out; auto is bf16 where the GPU has it, else fp16")
+	default:
+		t.missing(e, "training.precision is bf16, fp16, tf32, fp32 or auto")
+	}
+}
+
+// checkpointing leaves the choice to the plan: no number depends on it.
+func checkpointing(t *translation, e entry) {
+	t.put(e, "training.gradient_checkpointing", "auto", "chosen by what fits in memory; no number depends on it")
+}
+
+// strategy reads no, steps or epoch, which stand beside a number of steps.
+func strategy(what string) rule {
+	return func(t *translation, e entry) {
+		switch e.Value {
+		case "steps":
+			t.add(Taken, e, "", nil, fmt.Sprintf("training.%s_steps counts optimizer steps", what))
+		case "epoch":
+			perEpoch("training."+what+"_steps")(t, e)
+		default:
+			t.off(e)
+		}
+	}
+}
+
+// every reads a number of steps, which counts where the strategy says so.
+func (t *translation) every(e entry, what string) {
+	path := "training." + what + "_steps"
+	said := t.given[what+"_strategy"].Value
+	if said == nil && what == "eval" {
+		said = t.given["evaluation_strategy"].Value
+	}
+	if e.peers != "" && said != nil && said != "steps" {
+		return
+	}
+	if said == "no" || said == "epoch" || said == false {
+		t.add(Taken, e, "", nil, what+"_strategy lets it do nothing")
+		return
+	}
+	if f, ok := e.Value.(float64); ok && f > 0 && f < 1 {
+		t.missing(e, path+" counts optimizer steps, not parts of the run; trainer plan prints how many there are")
+		return
+	}
+	t.take(e, path)
+}
+
+func perEpoch(path string) rule {
+	return func(t *translation, e entry) {
+		if e.Value == "epoch" && path == "training.save_steps" || e.Key == "saves_per_epoch" && e.Value == int64(1) {
+			t.missing(e, "a checkpoint is saved at the end; for more, "+path+" counts optimizer steps (trainer plan prints how many the run has)")
+			return
+		}
+		t.missing(e, path+" counts optimizer steps (trainer plan prints how many the run has)")
+	}
+}
+
+func valSize(t *translation, e entry) {
+	v, ok := fit(e.Value, Number)
+	f, part := v.(float64)
+	n, whole := v.(int64)
+	switch {
+	case !ok:
+		t.missing(e, "dataset.val_split is a part of the rows, such as 0.05")
+	case part && f < 1 || whole && n == 0:
+		t.put(e, "dataset.val_split", v, "")
+	default:
+		t.missing(e, "a number of rows; dataset.val_split is a part of them, such as 0.05")
+	}
+}
+
+// templates that are known here by the same name.
+var templates = map[string]bool{"chatml": true, "vicuna": true, "zephyr": true}
+
+func template(t *translation, e entry) {
+	s, _ := e.Value.(string)
+	switch {
+	case templates[s]:
+		t.take(e, "dataset.chat_template")
+	case s == "jinja" || s == "tokenizer_default":
+		t.add(Taken, e, "", nil, "the model's own template is the default")
+	case strings.HasSuffix(s, ".jinja"):
+		t.take(e, "dataset.chat_template")
+	default:
+		t.put(e, "dataset.chat_template", "", "the model's own template is used; trainer inspect template shows it; a .jinja file replaces it")
+	}
+}
+
+func resume(t *translation, e entry) {
+	if on, ok := e.Value.(bool); ok && on {
+		t.put(e, "training.resume", "auto", "")
+		return
+	}
+	t.missing(e, "checkpoints of other programs can't be resumed; lora.init_from starts from their adapter")
+}
+
+func padding(t *translation, e entry) {
+	t.add(Different, e, "", nil, "no row is padded, which changes no number; dataset.pad_to: max_length pads")
+}

@@ -1,0 +1,306 @@
+package importer
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// rule translates one key.
+type rule func(t *translation, e entry)
+
+// translation is a Result being made.
+type translation struct {
+	Options
+	in      *Input
+	keys    map[string]Counterpart
+	at      map[string]int // of our paths, in settings
+	given   map[string]entry
+	set     []Setting
+	entries []Entry
+	data    []Map  // sources of rows
+	note    string // what is to be said of the data besides
+}
+
+// Translate makes our settings of a file, and says of every key what became of it. The program's own defaults stand
+// for keys that the file leaves out.
+func Translate(in *Input, o Options) Result {
+	t := &translation{Options: o, in: in, keys: Keys(), at: map[string]int{}, given: map[string]entry{}}
+	for _, e := range in.entries {
+		t.given[e.Key] = e
+	}
+	for _, e := range in.entries {
+		t.key(e)
+	}
+	t.sources()
+	for _, p := range in.Program.defaults(in) {
+		t.defaultOf(p)
+	}
+	t.finish()
+	return Result{in.Program, t.set, t.entries}
+}
+
+// defaultOf takes a default of the program, unless the file gives the key or something of the same key of ours.
+func (t *translation) defaultOf(p Pair) {
+	bare := bareKey(p.Key)
+	if e, ok := t.given[bare]; ok && e.Value != nil {
+		return
+	}
+	if bare == "warmup_ratio" && t.given["warmup_steps"].Value != nil {
+		return
+	}
+	n, before := len(t.entries), len(t.set)
+	t.key(entry{Pair: Pair{Key: bare, Value: p.Value}, shown: p.Key, peers: t.in.Program.Title})
+	if len(t.set) == before { // the file says it by another key
+		t.entries = t.entries[:n]
+	}
+	for i := n; i < len(t.entries); i++ {
+		t.entries[i].Default = true
+	}
+}
+
+// bareKey is "r" of "get_peft_model(r)".
+func bareKey(key string) string {
+	if _, inside, ok := strings.Cut(key, "("); ok {
+		return strings.TrimSuffix(inside, ")")
+	}
+	return key
+}
+
+// key translates one key by the program's rule, the rule for all programs, our key of that name, or the table of
+// names.
+func (t *translation) key(e entry) {
+	plain := strings.ReplaceAll(strings.ToLower(e.Key), "-", "_")
+	r, special := t.in.Program.rules[plain]
+	if !special && !t.in.Program.nested {
+		r, special = common[plain]
+	}
+	if t.in.Program.nested && !special {
+		plain = plain[strings.LastIndexByte(plain, '.')+1:]
+	}
+	c, known := t.keys[plain]
+	own := t.Own(plain)
+	switch {
+	case special && e.peers == "" && isEmpty(e.Value):
+		t.off(e)
+	case special:
+		r(t, e)
+	case isEmpty(e.Value), isOff(e.Value) && own == "" && (c.Key == "" || c.Say != ""):
+		t.off(e)
+	case own != "":
+		t.take(e, own)
+	case known && c.Key != "" && c.Say == "":
+		t.take(e, c.Key)
+	case known && c.Key != "":
+		t.missing(e, "not translated; "+c.Say)
+	case known:
+		t.missing(e, c.Say)
+	default:
+		t.missing(e, "no key of this name is known; look in docs/CONFIG.md for what it does")
+	}
+}
+
+// isOff says that a value asks for nothing.
+func isOff(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return !v
+	case string:
+		return v == "none" || v == "no" || v == ""
+	case int64:
+		return v == 0
+	}
+	return isEmpty(v)
+}
+
+// isEmpty says that nothing is given.
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case Map:
+		return len(v) == 0
+	}
+	return false
+}
+
+func (t *translation) add(g Group, e entry, to string, as any, say string) {
+	if e.silent {
+		return
+	}
+	x := Entry{Group: g, Key: e.shown, Value: Text(e.Value), Line: e.Line, To: to, Say: say}
+	if to != "" && as != nil {
+		x.As = Text(as)
+	}
+	t.entries = append(t.entries, x)
+}
+
+// off says of a key that it asks for nothing.
+func (t *translation) off(e entry) {
+	if e.peers == "" {
+		t.add(Taken, e, "", nil, "asks for nothing")
+	}
+}
+
+// missing says of a key why nothing was taken.
+func (t *translation) missing(e entry, say string) { t.add(Missing, e, "", nil, say) }
+
+// take takes a value as it is.
+func (t *translation) take(e entry, path string) { t.put(e, path, e.Value, "") }
+
+// put sets a key of ours; say is the difference to the other program's value, if any.
+func (t *translation) put(e entry, path string, v any, say string) {
+	if _, unknown := v.(Code); unknown {
+		t.missing(e, "an expression, which is not worked out: give "+path+" its value")
+		return
+	}
+	as, ok := fit(v, t.Kind(path))
+	if !ok {
+		t.missing(e, "the value is not one that "+path+" can take; give it by hand")
+		return
+	}
+	if i, twice := t.at[path]; twice {
+		switch {
+		case e.peers != "":
+		case Text(t.set[i].Value) == Text(as):
+			t.add(Taken, e, path, as, "as given by "+t.set[i].From)
+		default:
+			t.add(Different, e, path, t.set[i].Value, t.set[i].From+" is taken, which says otherwise")
+		}
+		return
+	}
+	t.at[path] = len(t.set)
+	from := e.shown
+	if e.peers != "" {
+		from = e.peers + "'s default of " + e.shown
+	}
+	t.set = append(t.set, Setting{path, as, from})
+	g := Taken
+	if say != "" {
+		g = Different
+	}
+	t.add(g, e, path, as, say)
+}
+
+// has says that a key of ours has a value by now.
+func (t *translation) has(path string) bool { _, ok := t.at[path]; return ok }
+
+// value is what a key of ours is set to, nil if nothing.
+func (t *translation) value(path string) any {
+	if i, ok := t.at[path]; ok {
+		return t.set[i].Value
+	}
+	return nil
+}
+
+// drop takes a setting back, and says why.
+func (t *translation) drop(path, say string) {
+	i, ok := t.at[path]
+	if !ok {
+		return
+	}
+	t.set = slices.Delete(t.set, i, i+1)
+	delete(t.at, path)
+	for p, j := range t.at {
+		if j > i {
+			t.at[p] = j - 1
+		}
+	}
+	refuse(t.entries, path, say)
+}
+
+// Refuse takes a setting back that our own checks refuse, and says why. False says that there is none of this path.
+func (r *Result) Refuse(path, say string) bool {
+	i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Path == path })
+	if i < 0 {
+		return false
+	}
+	r.Settings = slices.Delete(r.Settings, i, i+1)
+	refuse(r.Entries, path, say)
+	return true
+}
+
+func refuse(entries []Entry, path, say string) {
+	for j := range entries {
+		if e := &entries[j]; e.To == path {
+			e.Group, e.To, e.As, e.Say = Missing, "", "", say
+		}
+	}
+}
+
+// fit turns a value into one that a key takes.
+func fit(v any, k Kind) (any, bool) {
+	if s, ok := v.(string); ok && (k == Whole || k == Number) {
+		v = number(strings.TrimSpace(s))
+	}
+	switch k {
+	case TextKind:
+		s, ok := v.(string)
+		return s, ok
+	case Whole:
+		if f, ok := v.(float64); ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			v = int64(f)
+		}
+		i, ok := v.(int64)
+		return i, ok
+	case Number:
+		if i, ok := v.(int64); ok {
+			return i, true
+		}
+		f, ok := v.(float64)
+		return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
+	case Truth:
+		if s, ok := v.(string); ok {
+			switch strings.ToLower(s) {
+			case "true", "yes", "on":
+				return true, true
+			case "false", "no", "off":
+				return false, true
+			}
+		}
+		b, ok := v.(bool)
+		return b, ok
+	case List:
+		if s, ok := v.(string); ok {
+			return s, true
+		}
+		list, ok := v.([]any)
+		for _, e := range list {
+			if _, text := e.(string); !text {
+				return nil, false
+			}
+		}
+		return list, ok
+	case Table:
+		m, ok := v.(Map)
+		return m, ok
+	case Rows:
+		list, ok := v.([]any)
+		return list, ok
+	}
+	return nil, false
+}
+
+// finish looks at what the settings say together.
+func (t *translation) finish() {
+	validated := t.has("dataset.val_split") || t.has("dataset.val_path") || t.has("dataset.val_sources")
+	if v := t.value("dataset.val_split"); v == int64(0) || v == 0.0 {
+		validated = t.has("dataset.val_path") || t.has("dataset.val_sources")
+	}
+	if !validated {
+		t.drop("training.eval_steps", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
+		t.drop("training.eval_on_start", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
+	}
+	if t.value("adapter") != "qlora" {
+		for _, key := range []string{"bits", "type", "double_quant"} {
+			t.drop("quantization."+key, "the base weights are kept as they are; adapter: qlora quantises them")
+		}
+	}
+	if t.has("training.warmup_steps") {
+		t.drop("training.warmup_ratio", "training.warmup_steps wins")
+	}
+}
