@@ -1,0 +1,21 @@
+package infer
+
+import (
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+)
+
+// ChatPrompt renders a conversation by a template that was read already and tokenises it as training does. The answer ends
+// at the tokens with which the template ends a turn.
+func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation) (Prompt, error) {
+	p, err := c.Prompted(conv)
+	if err != nil {
+		return Prompt{}, err
+	}
+	end := c.EndOfTurn(conv)
+	prompt := Prompt{IDs: p.IDs, Ends: end.IDs}
+	if end.Text != "" && len(tok.Locate(end.Text, tokenizer.LocateOptions{}).Specials) == 0 {
+		prompt.End = end.Text // the tokenizer has no token for what ends a turn
+	}
+	return prompt, nil
+}
