@@ -30,7 +30,7 @@ type Session struct {
 	Base  *Base
 	On    graph.Machine
 	Net   Network
-	saved *adapter.Saved // what Hold loads; nil = nothing
+	saved []*adapter.Saved // what Hold loads
 }
 
 // Open opens a machine and a model on it.
@@ -122,17 +122,30 @@ func (s *Session) UseAdapter(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.saved = saved
+	s.saved = []*adapter.Saved{saved}
 	s.Net.Method, s.Net.Adapter = saved.Method, saved.Config
 	s.Net.Adapter.Dropout = 0 // of training only
+	return nil
+}
+
+// UseAdapters makes the network carry the adapters of several PEFT folders side by side, see adapter.Several. Hold loads them.
+func (s *Session) UseAdapters(dirs []string) error {
+	for _, dir := range dirs {
+		saved, err := adapter.Open(dir)
+		if err != nil {
+			return err
+		}
+		s.saved = append(s.saved, saved)
+	}
+	s.Net.Adapted, s.Net.Several = false, adapter.NewSeveral(s.saved)
 	return nil
 }
 
 // Close releases mapped weights, the adapter's files and the machine.
 func (s *Session) Close() error {
 	err := s.Base.Close()
-	if s.saved != nil {
-		err = errors.Join(err, s.saved.Close())
+	for _, saved := range s.saved {
+		err = errors.Join(err, saved.Close())
 	}
 	if s.On != nil {
 		err = errors.Join(err, s.On.Close())
@@ -188,8 +201,11 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	return m, nil
 }
 
-// loadAdapter reads the adapter of UseAdapter into memory; nothing where there is none.
+// loadAdapter reads the adapters of UseAdapter or UseAdapters into memory; nothing where there is none.
 func (s *Session) loadAdapter(p *Program, m graph.Store) error {
+	if s.Net.Several != nil {
+		return s.Net.Several.Load(m)
+	}
 	if s.saved == nil {
 		return nil
 	}
@@ -201,7 +217,7 @@ func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	if err != nil {
 		return err
 	}
-	if err := s.saved.Read(params); err != nil {
+	if err := s.saved[0].Read(params); err != nil {
 		return err
 	}
 	return t.Restore(m, params)
@@ -220,10 +236,10 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 		return nil, err
 	}
 	params := trained.List()
-	if err := s.saved.Read(params); err != nil {
+	if err := s.saved[0].Read(params); err != nil {
 		return nil, err
 	}
-	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, trained.Parameters, params)
+	updates, err := s.saved[0].Method.Mergers(s.saved[0].Config, trained.Layers, trained.Parameters, params)
 	if err != nil {
 		return nil, err
 	}

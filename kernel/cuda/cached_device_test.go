@@ -14,21 +14,24 @@ import (
 func TestKVAppend(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, W := range []int{64, 192, 33, 2056} {
-		for _, c := range [][3]int{{9, 1, 4}, {9, 5, 4}, {9, 5, 6}, {9, 3, 9}, {9, 4, -2}, {9, 1, 1 << 30}, {300, 64, 100}} {
-			P, T, start := c[0], c[1], c[2]
+		for _, c := range []struct {
+			P  int
+			at []int32
+		}{{9, []int32{4}}, {9, []int32{4, 5, 6, 7, 8}}, {9, []int32{8, 0, 3, -1, 6}}, {9, []int32{7, 8, 9}}, {9, []int32{-1, 1 << 30, -1 << 31}}, {300, []int32{299, 100, 5}}} {
+			P, T := c.P, len(c.at)
 			var old, rows []float64
 			out := r.repeat(func() [][]byte {
 				cb, cf := r.random(P*W, 1)
 				rb, rf := r.random(T*W, 1)
 				old, rows = cf, rf
 				C, R := in(r, "cache", cb), in(r, "rows", rb)
-				r.run(KVAppend(T, W), C, R, in(r, "start", []int32{int32(start)}), i32(P), i32(W))
+				r.run(KVAppend(T, W), C, R, in(r, "at", c.at), i32(P), i32(W))
 				return [][]byte{get[byte](r, C, 2*P*W), get[byte](r, R, 2*T*W)}
 			})
 			want := slices.Clone(old)
-			for i := range T {
-				if to := start + i; to >= 0 && to < P {
-					copy(want[to*W:], rows[i*W:][:W])
+			for i, to := range c.at {
+				if to >= 0 && int(to) < P {
+					copy(want[int(to)*W:], rows[i*W:][:W])
 				}
 			}
 			if !slices.Equal(bfFloats(out[0]), want) {

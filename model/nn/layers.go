@@ -17,9 +17,10 @@ type Batch struct {
 	Cache     *Cache // nil in training
 }
 
-// Cache keeps the keys and values of earlier tokens of one sequence of up to MaxLen tokens.
+// Cache keeps the keys and values of earlier tokens of several sequences, each in rows of its own.
 type Cache struct {
-	Start *Value // i32[1], tokens already in the cache
+	Rows int    // of all sequences
+	At   *Value // i32[M], the cache's row for each token's key and value; -1 = none
 }
 
 // Embed looks up token vectors: [M] -> [M,C].
@@ -177,8 +178,8 @@ func (a Attention) kernel() kernel.Attention {
 const CacheGroup = "kv cache"
 
 func (n *Net) cached(what string, rows *Value, in Batch) *Value {
-	cache := n.State(CacheGroup, n.Scope()+"."+what+"_cache", kernel.T(n.Float(), in.MaxLen, rows.Width()))
-	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.Start)
+	cache := n.State(CacheGroup, n.Scope()+"."+what+"_cache", kernel.T(n.Float(), in.Cache.Rows, rows.Width()))
+	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.At)
 }
 
 // gates are the kernels of gated MLPs by model.Config.HiddenAct.
