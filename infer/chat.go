@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -27,16 +26,7 @@ func chatPrompt(s *session.Session, adapterDir string, conv *chat.Conversation, 
 	if err != nil {
 		return Prompt{}, err
 	}
-	p, err := c.Prompted(conv)
-	if err != nil {
-		return Prompt{}, err
-	}
-	end := c.EndOfTurn(conv)
-	prompt := Prompt{IDs: p.IDs, Ends: end.IDs}
-	if end.Text != "" && len(s.Base.Tokenizer.Locate(end.Text, tokenizer.LocateOptions{}).Specials) == 0 {
-		prompt.End = end.Text // the tokenizer has no token for what ends a turn
-	}
-	return prompt, nil
+	return ChatPrompt(c, s.Base.Tokenizer, conv)
 }
 
 // templates are those saved beside the adapter, which it was trained with, else those of the model.

@@ -52,6 +52,7 @@ type Engine struct {
 	memory   *session.Memory
 	prefill  []*logitsRun // by size
 	decode   []*logitsRun // by size
+	score    *logitsRun   // nil without EngineOptions.Score
 	eos      map[int32]bool
 	slots    []*sequence // nil = free
 	started  uint64
@@ -71,6 +72,8 @@ type EngineOptions struct {
 	Adapters []NamedAdapter
 	// Only: there is one adapter, which every sequence has. It may be one of experts, which several can't be.
 	Only bool
+	// Score: GenerateOptions.PromptLogprobs may be asked for.
+	Score bool
 }
 
 // DefaultSlots is how many sequences an engine holds where nobody says it.
@@ -127,13 +130,13 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 	if s.Base.Tokenizer.OnlyNumbers() {
 		return nil, fmt.Errorf("generate: %w", tokenizer.ErrNumbers)
 	}
-	return e, e.open(ctx, o.Slots, o.MaxLen)
+	return e, e.open(ctx, o)
 }
 
 // open takes the memory.
-func (e *Engine) open(ctx context.Context, slots, maxLen int) error {
+func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	e.eos = endsOf(e.Session)
-	p, err := planEngine(e.Session, slots, maxLen)
+	p, err := planEngine(e.Session, o.Slots, o.MaxLen, o.Score)
 	if err != nil {
 		return err
 	}
@@ -148,6 +151,8 @@ func (e *Engine) open(ctx context.Context, slots, maxLen int) error {
 		}
 		if i < p.prefills {
 			e.prefill = append(e.prefill, run)
+		} else if o.Score && i == len(p.steps)-1 {
+			e.score = run
 		} else {
 			e.decode = append(e.decode, run)
 		}
@@ -175,7 +180,7 @@ func (e *Engine) release() error {
 		return nil
 	}
 	err := e.memory.Close()
-	e.memory, e.prefill, e.decode = nil, nil, nil
+	e.memory, e.prefill, e.decode, e.score = nil, nil, nil, nil
 	return err
 }
 
@@ -241,6 +246,8 @@ func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, 
 		return errors.New("generate: the prompt has no token")
 	case o.MaxTokens < 1:
 		return fmt.Errorf("generate: max tokens is %d, want at least 1", o.MaxTokens)
+	case o.PromptLogprobs && e.score == nil:
+		return errors.New("generate: log-probabilities of the prompt are wanted of an engine that was not made for them")
 	}
 	if err := checkLength(e.Session, len(ids), o.MaxTokens); err != nil {
 		return err
@@ -325,6 +332,15 @@ func (e *Engine) ready() (all []*sequence) {
 // readPiece reads the next piece of a prompt: its length depends on what is left of the prompt alone. After the last one comes a
 // token.
 func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
+	if s.o.PromptLogprobs {
+		logits, err := e.scorePiece(s)
+		if logits == nil || err != nil {
+			return nil, err
+		}
+		t := e.take(ctx, s, logits)
+		t.Prompt = s.scored
+		return []Token{t}, nil
+	}
 	left := len(s.prompt) - s.read
 	run := e.prefill[len(e.prefill)-1]
 	for _, r := range slices.Backward(e.prefill) {

@@ -54,7 +54,7 @@ func (p *enginePlan) programs() []*session.Program {
 }
 
 // planEngine plans an engine of that many slots and tokens, or, where those are 0, of as many as fit.
-func planEngine(s *session.Session, slots, maxLen int) (*enginePlan, error) {
+func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan, error) {
 	shape := engineShape{slots, maxLen}
 	if most := s.Base.Config.MaxPositions; maxLen == 0 || maxLen > most {
 		shape.MaxLen = most
@@ -63,7 +63,7 @@ func planEngine(s *session.Session, slots, maxLen int) (*enginePlan, error) {
 		shape.Slots = DefaultSlots
 	}
 	for {
-		p, err := newEnginePlan(s, shape)
+		p, err := newEnginePlan(s, shape, score)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func planEngine(s *session.Session, slots, maxLen int) (*enginePlan, error) {
 	}
 }
 
-func newEnginePlan(s *session.Session, shape engineShape) (*enginePlan, error) {
+func newEnginePlan(s *session.Session, shape engineShape, score bool) (*enginePlan, error) {
 	if int64(shape.Slots)*int64(shape.MaxLen) > math.MaxInt32 {
 		return nil, fmt.Errorf("generate: %d slots of %d tokens are above the %d that a cache may hold", shape.Slots, shape.MaxLen, math.MaxInt32)
 	}
@@ -101,6 +101,11 @@ func newEnginePlan(s *session.Session, shape engineShape) (*enginePlan, error) {
 	}
 	for _, n := range sizes.decode {
 		if err := add(fmt.Sprintf("decode %d ", n), logitsShape{tokens: n, pieces: n, rows: n}); err != nil {
+			return nil, err
+		}
+	}
+	if score {
+		if err := add("score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens}); err != nil {
 			return nil, err
 		}
 	}

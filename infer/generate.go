@@ -85,7 +85,7 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	return g.engine.open(ctx, 1, min(max(n, leastLen), g.Base.Config.MaxPositions))
+	return g.engine.open(ctx, EngineOptions{Slots: 1, MaxLen: min(max(n, leastLen), g.Base.Config.MaxPositions)})
 }
 
 // Text is a prompt as the model's tokenizer encodes it by itself.

@@ -31,6 +31,8 @@ type GenerateOptions struct {
 
 	Logprobs    bool // the log-probability of each token is wanted
 	TopLogprobs int  // and those of so many of the likeliest tokens
+	// PromptLogprobs: the same of the prompt's tokens, of an engine with EngineOptions.Score.
+	PromptLogprobs bool
 }
 
 // Limits of GenerateOptions.

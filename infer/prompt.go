@@ -1,6 +1,8 @@
 package infer
 
 import (
+	"fmt"
+
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
@@ -18,4 +20,22 @@ func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation)
 		prompt.End = end.Text // the tokenizer has no token for what ends a turn
 	}
 	return prompt, nil
+}
+
+// Chat reads the chat template of an adapter, "" for the base model: that which name chooses ("" = the adapter's or model's
+// own).
+func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
+	which, err := e.which(adapter)
+	if err != nil {
+		return nil, err
+	}
+	dir := ""
+	if which >= 0 {
+		dir = e.adapters[which].Dir
+	}
+	sources, err := templates(e.Session, dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the chat template: %w", err)
+	}
+	return chat.New(sources, name, e.Base.Tokenizer, chat.DefaultOptions())
 }

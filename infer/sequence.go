@@ -15,11 +15,12 @@ type Token struct {
 	Text string
 	// Part tells whether the token is one of the answer's: all are but the token that ends a text or turn.
 	Part    bool
-	Logprob float64    // of the token, where GenerateOptions.Logprobs asks for it: before temperature and penalties
-	Top     []TopToken // the likeliest tokens, where GenerateOptions.TopLogprobs asks for them
-	Ended   string     // why the sequence ended: one of the values of Generated.Stopped, or StoppedError; "" = it goes on
-	EndedBy string     // the token or the text that ended it
-	Err     error      // of a sequence that ended because of it; the others go on
+	Logprob float64       // of the token, where GenerateOptions.Logprobs asks for it: before temperature and penalties
+	Top     []TopToken    // the likeliest tokens, where GenerateOptions.TopLogprobs asks for them
+	Ended   string        // why the sequence ended: one of the values of Generated.Stopped, or StoppedError; "" = it goes on
+	EndedBy string        // the token or the text that ended it
+	Prompt  []ScoredToken // with GenerateOptions.PromptLogprobs and the first token: prompt[1:] in order
+	Err     error         // of a sequence that ended because of it; the others go on
 }
 
 // TopToken is one of the likeliest tokens at a place.
@@ -45,6 +46,7 @@ type sequence struct {
 	tok     *tokenizer.Tokenizer
 	o       GenerateOptions
 	sampler *sampler
+	scored  []ScoredToken // with GenerateOptions.PromptLogprobs: prompt[1:], as far as it is read
 }
 
 func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[int32]bool, stop *stopper, tok *tokenizer.Tokenizer, o GenerateOptions) *sequence {

@@ -89,7 +89,7 @@ func (a *answering) taker(l *Library, i int) func(Token) {
 		if a.score {
 			e.piece, t.Part = "", false
 		} else if a.logprobs && (!a.chat || t.Part) {
-			e.tokens = []Scored{{TopToken{t.ID, t.Logprob}, t.Top}}
+			e.tokens = []Scored{scored(t.ID, t.Logprob, t.Top)}
 		}
 		if t.Part {
 			a.answers[i].tokens++
@@ -100,6 +100,10 @@ func (a *answering) taker(l *Library, i int) func(Token) {
 		}
 		a.inbox.put(e)
 	}
+}
+
+func scored(id int32, logprob float64, top []TopToken) Scored {
+	return Scored{TopToken: TopToken{ID: id, Logprob: logprob}, Top: top}
 }
 
 // marks are the special tokens that a format of calls shows as text.

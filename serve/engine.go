@@ -22,46 +22,12 @@ type Engine interface {
 	Stop(slot int)
 }
 
-// Sampling steers the choice of a sequence's tokens.
-type Sampling struct {
-	MaxTokens         int
-	Temperature       float64 // 0 = the likeliest token
-	TopP              float64 // 0 or 1 = all
-	TopK              int     // 0 = all
-	MinP              float64 // least probability relative to the likeliest token's; 0 = all
-	RepetitionPenalty float64 // 0 or 1 = none
-	PresencePenalty   float64
-	FrequencyPenalty  float64
-	Bias         map[int32]float64 // added to logits
-	Seed              uint64
-	Stop              []string
-	Logprobs          bool
-	TopLogprobs       int  // most likely tokens that are told with each token
-	PromptLogprobs    bool // the same of the prompt's tokens
-}
+// Names of infer that this package speaks of all the time.
+type (
+	Sampling = infer.GenerateOptions
+	Token    = infer.Token
+	TopToken = infer.TopToken
+	Scored   = infer.ScoredToken
+)
 
-// TopToken is a token with the natural logarithm of its probability before temperature, penalties and bias.
-type TopToken struct {
-	ID      int32
-	Logprob float64
-}
-
-// Scored is a token with the likeliest tokens in its place, the likeliest first.
-type Scored struct {
-	TopToken
-	Top []TopToken
-}
-
-// Token is what one slot gives in a step.
-type Token struct {
-	Slot    int
-	ID      int32
-	Text    string
-	Part    bool // one of the answer's tokens
-	Logprob float64
-	Top     []TopToken
-	Ended   string
-	EndedBy string
-	Err     error
-	Prompt  []Scored // with Sampling.PromptLogprobs, before the first token: that of prompt[1:]
-}
+var _ Engine = (*infer.Engine)(nil)

@@ -92,11 +92,11 @@ func (f *fakeEngine) Step(ctx context.Context) ([]Token, error) {
 		t := Token{Slot: i, ID: int32(100 + s.n), Text: word, Part: true, Logprob: -0.5}
 		if s.o.PromptLogprobs && s.n == 0 {
 			for k, id := range s.prompt.IDs[1:] {
-				t.Prompt = append(t.Prompt, Scored{TopToken{id, -float64(k)}, []TopToken{{id, -float64(k)}}})
+				t.Prompt = append(t.Prompt, scored(id, -float64(k), []TopToken{{ID: id, Logprob: -float64(k)}}))
 			}
 		}
 		if s.o.TopLogprobs > 0 {
-			t.Top = []TopToken{{t.ID, -0.5}, {7, math.Log(0.1)}}[:min(2, s.o.TopLogprobs)]
+			t.Top = []TopToken{{ID: t.ID, Logprob: -0.5}, {ID: 7, Logprob: math.Log(0.1)}}[:min(2, s.o.TopLogprobs)]
 		}
 		s.n++
 		switch {

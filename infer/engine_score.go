@@ -1,0 +1,38 @@
+package infer
+
+// scoreTokens is how many tokens of a prompt are scored at a time: each has a row of logits.
+const scoreTokens = 64
+
+// ScoredToken is a token of a prompt with its log-probability given those before it.
+type ScoredToken struct {
+	TopToken
+	Top []TopToken // the likeliest tokens in its place
+}
+
+// scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and keeps the
+// log-probabilities of the prompt's tokens. After the last piece come the logits of the
+// first token of the answer; nil = not yet.
+func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
+	n := min(len(s.prompt)-s.read, e.score.step.tokens)
+	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
+	if err := e.score.forward(p); err != nil {
+		return nil, err
+	}
+	t, err := e.score.logits()
+	if err != nil {
+		return nil, err
+	}
+	vocab, first := t.Shape[1], len(e.score.rows)-n // the rows are the last tokens'
+	for i := range n {
+		logits := t.F32()[(first+i)*vocab:][:vocab]
+		if s.read++; s.read == len(s.prompt) {
+			return logits, nil
+		}
+		if notFinite(logits) >= 0 {
+			return logits, nil // which ends the sequence with an error
+		}
+		next := s.prompt[s.read]
+		s.scored = append(s.scored, ScoredToken{TopToken{next, logprob(logits, next)}, topLogprobs(logits, s.o.TopLogprobs)})
+	}
+	return nil, nil
+}
