@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -50,6 +51,7 @@ type Engine struct {
 	adapters []NamedAdapter
 	only     bool // every sequence has the one adapter
 	memory   *session.Memory
+	need     graph.Bytes
 	prefill  []*logitsRun // by size
 	decode   []*logitsRun // by size
 	score    *logitsRun   // nil without EngineOptions.Score
@@ -141,6 +143,9 @@ func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 		return err
 	}
 	e.engineShape, e.slots = p.engineShape, make([]*sequence, p.Slots)
+	if e.need, err = p.need(); err != nil {
+		return err
+	}
 	if e.memory, err = e.Hold(ctx, p.programs()...); err != nil {
 		return err
 	}
@@ -183,6 +188,9 @@ func (e *Engine) release() error {
 	e.memory, e.prefill, e.decode, e.score = nil, nil, nil, nil
 	return err
 }
+
+// Need is the memory that the engine holds, by category.
+func (e *Engine) Need() graph.Bytes { return e.need }
 
 // Slots is how many sequences there may be at the same time.
 func (e *Engine) Slots() int { return e.engineShape.Slots }

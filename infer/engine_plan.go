@@ -112,16 +112,21 @@ func newEnginePlan(s *session.Session, shape engineShape, score bool) (*enginePl
 	return p, nil
 }
 
-// fits compares the plan with the checkpoint and with the memory that is free.
-func (p *enginePlan) fits(s *session.Session) error {
+// need is the memory that the plan's steps share.
+func (p *enginePlan) need() (graph.Bytes, error) {
 	plans := make([]*graph.Plan, len(p.steps))
 	for i, step := range p.steps {
 		plans[i] = step.Plan
 	}
+	return graph.Need(plans...)
+}
+
+// fits compares the plan with the checkpoint and with the memory that is free.
+func (p *enginePlan) fits(s *session.Session) error {
 	if err := s.Base.Check(p.steps[0].Net); err != nil {
 		return err
 	}
-	need, err := graph.Need(plans...)
+	need, err := p.need()
 	if err != nil {
 		return err
 	}

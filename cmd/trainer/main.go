@@ -98,7 +98,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
-		newTrain(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newMerge(c),
+		newTrain(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newChat(c), newServe(c), newMerge(c),
 		newConfigs(c), newConfigSchema(c), newVerify(c), newGradcheck(c), newReport(c), newDoctor(c), newSelfcheck(c), newTier(c), newVersion(c),
 	)
 	addCompletion(root)
