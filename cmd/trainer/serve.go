@@ -133,14 +133,24 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 	}()
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
 	if err != nil {
-		return unfit(fmt.Errorf("listen on %s port %d: %w; --port 0 takes a free one", o.host, o.port, err))
+		err = fmt.Errorf("listen on %s port %d: %w", o.host, o.port, err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; --port 0 takes a free one", err)
+		}
+		return unfit(err)
 	}
 	defer listener.Close()
+	if err := o.checkNames(); err != nil && o.model != "" {
+		return err
+	}
 	e, err := o.open(ctx, c, infer.EngineOptions{Score: true})
 	if err != nil {
 		return stopped.code(err)
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
+	if err := o.checkNames(); err != nil {
+		return err
+	}
 	lib, err := o.library(c, e)
 	if err != nil {
 		return err
@@ -180,15 +190,11 @@ func (s *stopSignal) code(err error) error {
 
 // library names the models and reads their templates. A model without one serves texts alone.
 func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, error) {
-	name := o.name
-	if name == "" {
-		name = modelName(o.model)
-	}
 	lib := &serve.Library{Tokenizer: e.Base.Tokenizer, Vocabulary: e.Base.Config.VocabSize, MaxLen: e.MaxLen(), Created: time.Now()}
 	for _, a := range e.Adapters() {
 		m := serve.Model{Name: a, Adapter: a}
 		if a == "" {
-			m.Name = name
+			m.Name = o.baseName()
 		}
 		var err error
 		if m.Chat, err = e.Chat(a, o.template); err != nil {
@@ -201,10 +207,25 @@ func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, err
 		}
 		lib.Models = append(lib.Models, m)
 	}
-	if err := lib.Check(); err != nil {
-		return nil, usage(fmt.Errorf("%w: --served-model-name or --adapter NAME=DIR", err))
-	}
 	return lib, nil
+}
+
+// baseName is how clients call the base model.
+func (o *serveOptions) baseName() string {
+	if o.name != "" {
+		return o.name
+	}
+	return modelName(o.model)
+}
+
+// checkNames refuses an adapter with the base model's name.
+func (o *serveOptions) checkNames() error {
+	for _, a := range o.named {
+		if name := o.baseName(); a.Name == name {
+			return usage(fmt.Errorf("two models are named %s: --served-model-name or --adapter NAME=DIR gives one of them another name", name))
+		}
+	}
+	return nil
 }
 
 // announce says what is served, where, and in which memory.
