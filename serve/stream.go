@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ type events struct {
 
 func (e *events) send(text string) error {
 	c := http.NewResponseController(e.w)
-	if err := c.SetWriteDeadline(time.Now().Add(e.limit)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(e.limit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	if !e.begun {
