@@ -149,18 +149,11 @@ func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	if e.memory, err = e.Hold(ctx, p.programs()...); err != nil {
 		return err
 	}
-	for i, step := range p.steps {
-		run, err := step.bind(e.memory, e.memory.Runs[i])
-		if err != nil {
-			return errors.Join(err, e.release())
-		}
-		if i < p.prefills {
-			e.prefill = append(e.prefill, run)
-		} else if o.Score && i == len(p.steps)-1 {
-			e.score = run
-		} else {
-			e.decode = append(e.decode, run)
-		}
+	if e.prefill, e.decode, err = p.bind(e.memory); err != nil {
+		return errors.Join(err, e.release())
+	}
+	if n := len(e.decode) - 1; o.Score {
+		e.decode, e.score = e.decode[:n], e.decode[n]
 	}
 	return nil
 }
@@ -304,7 +297,7 @@ func (e *Engine) Step(ctx context.Context) ([]Token, error) {
 		}
 		tokens = first
 	}
-	most := e.decode[len(e.decode)-1].step.pieces
+	most := e.decode[0].step.tokens
 	for len(ready) > 0 {
 		now := ready[:min(most, len(ready))]
 		ready = ready[len(now):]
@@ -350,12 +343,7 @@ func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 		return []Token{t}, nil
 	}
 	left := len(s.prompt) - s.read
-	run := e.prefill[len(e.prefill)-1]
-	for _, r := range slices.Backward(e.prefill) {
-		if left <= r.step.tokens {
-			run = r
-		}
-	}
+	run := smallest(e.prefill, left)
 	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:min(left, run.step.tokens)], adapter: s.adapter}
 	s.read += len(p.ids)
 	if s.read < len(s.prompt) {
@@ -368,14 +356,19 @@ func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	return []Token{e.take(ctx, s, logits[0])}, nil
 }
 
-// nextTokens are the next tokens of sequences, at most as many as the largest step has pieces.
-func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error) {
-	run := e.decode[len(e.decode)-1]
-	for _, r := range slices.Backward(e.decode) {
-		if len(of) <= r.step.pieces {
-			run = r
+// smallest is the smallest of steps, the largest first, that takes so many tokens; the largest where none does.
+func smallest(steps []*logitsRun, tokens int) *logitsRun {
+	for _, r := range slices.Backward(steps) {
+		if tokens <= r.step.tokens {
+			return r
 		}
 	}
+	return steps[0]
+}
+
+// nextTokens are the next tokens of sequences, at most as many as the largest step has pieces.
+func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error) {
+	run := smallest(e.decode, len(of))
 	pieces := make([]piece, len(of))
 	for i, s := range of {
 		pieces[i] = piece{slot: s.slot, start: len(s.prompt) + len(s.ids) - 1, ids: s.ids[len(s.ids)-1:], adapter: s.adapter}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 )
@@ -25,9 +26,12 @@ type stepSizes struct{ prefill, decode []int }
 // sizesOn are those of a machine. The size of a step must not reach a row's numbers. On a CPU, GEMMs of up to four rows sum each
 // row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are one kernel's (kernel/cuda/skinny.cu).
 func sizesOn(on graph.Machine, s engineShape) stepSizes {
-	sizes := stepSizes{prefill: []int{64}, decode: []int{4, 3, 2, 1}}
+	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}}
 	if on.Capabilities().SeparateHost {
 		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}}
+		if on.Precision().Stored(kernel.ComputeType) == kernel.F32 { // GEMMs whose sums depend on the number of rows
+			sizes.decode = []int{min(s.Slots, 64)}
+		}
 	}
 	for len(sizes.prefill) > 1 && sizes.prefill[1] >= s.MaxLen {
 		sizes.prefill = sizes.prefill[1:]
@@ -63,7 +67,10 @@ func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan,
 		shape.Slots = DefaultSlots
 	}
 	for {
-		p, err := newEnginePlan(s, shape, score)
+		p, err := newEnginePlan(s.Net, s.On, shape)
+		if err == nil && score {
+			err = p.addScore(s)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -81,16 +88,16 @@ func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan,
 	}
 }
 
-func newEnginePlan(s *session.Session, shape engineShape, score bool) (*enginePlan, error) {
+func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*enginePlan, error) {
 	if int64(shape.Slots)*int64(shape.MaxLen) > math.MaxInt32 {
 		return nil, fmt.Errorf("generate: %d slots of %d tokens are above the %d that a cache may hold", shape.Slots, shape.MaxLen, math.MaxInt32)
 	}
 	p := &enginePlan{engineShape: shape}
-	sizes := sizesOn(s.On, shape)
+	sizes := sizesOn(on, shape)
 	p.prefills = len(sizes.prefill)
 	add := func(prefix string, l logitsShape) error {
 		l.slots, l.maxLen = shape.Slots, shape.MaxLen
-		step, err := newLogitsStep(s.Net, prefix, l, s.On)
+		step, err := newLogitsStep(nw, prefix, l, on)
 		p.steps = append(p.steps, step)
 		return err
 	}
@@ -104,12 +111,18 @@ func newEnginePlan(s *session.Session, shape engineShape, score bool) (*enginePl
 			return nil, err
 		}
 	}
-	if score {
-		if err := add("score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens}); err != nil {
-			return nil, err
+	return p, nil
+}
+
+// bind gives the steps memory.
+func (p *enginePlan) bind(m *session.Memory) (prefill, decode []*logitsRun, err error) {
+	all := make([]*logitsRun, len(p.steps))
+	for i, step := range p.steps {
+		if all[i], err = step.bind(m, m.Runs[i]); err != nil {
+			return nil, nil, err
 		}
 	}
-	return p, nil
+	return all[:p.prefills], all[p.prefills:], nil
 }
 
 // need is the memory that the plan's steps share.

@@ -1,5 +1,7 @@
 package infer
 
+import "github.com/tierlora/tierlora/session"
+
 // scoreTokens is how many tokens of a prompt are scored at a time: each has a row of logits.
 const scoreTokens = 64
 
@@ -7,6 +9,13 @@ const scoreTokens = 64
 type ScoredToken struct {
 	TopToken
 	Top []TopToken // the likeliest tokens in its place
+}
+
+// addScore plans the step that scores prompts: the last one.
+func (p *enginePlan) addScore(s *session.Session) error {
+	step, err := newLogitsStep(s.Net, "score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens, slots: p.Slots, maxLen: p.MaxLen}, s.On)
+	p.steps = append(p.steps, step)
+	return err
 }
 
 // scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and keeps the

@@ -12,12 +12,18 @@ import (
 
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
 func engine(t testing.TB, model string, o EngineOptions) *Engine {
 	t.Helper()
-	e, err := NewEngine(context.Background(), session.Options{Model: model, Device: "cpu"}, o, session.Env{})
+	return engineOf(t, session.Options{Model: model, Device: "cpu"}, o)
+}
+
+func engineOf(t testing.TB, so session.Options, o EngineOptions) *Engine {
+	t.Helper()
+	e, err := NewEngine(context.Background(), so, o, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +122,18 @@ func engineRequests(e *Engine) []request {
 
 // TestEngineSequencesAreTheirOwn: ids and log-probabilities of a sequence, bit by bit, are those that it has alone, whatever slot it is
 // in, whenever it is started and whatever shares its rounds, other adapters among them.
-func TestEngineSequencesAreTheirOwn(t *testing.T) {
+func TestEngineSequencesAreTheirOwn(t *testing.T) { sequencesAreTheirOwn(t, "cpu", nil) }
+
+// In NF4 the GEMMs are others.
+func TestEngineSequencesAreTheirOwnInNF4(t *testing.T) {
+	nf4 := quant.Default()
+	sequencesAreTheirOwn(t, "cpu", &nf4)
+}
+
+func sequencesAreTheirOwn(t *testing.T, device string, scheme *quant.Config) {
+	t.Helper()
 	o := EngineOptions{Slots: 7, MaxLen: 300, Adapters: []NamedAdapter{{"a", golden.Path(t, "train/lora/final")}, {"b", otherAdapter(t)}}}
-	e := engine(t, golden.StoriesDir(t), o)
+	e := engineOf(t, session.Options{Model: golden.StoriesDir(t), Device: device, Quantization: scheme}, o)
 	requests := engineRequests(e)
 	want, wantBits := make([][]int32, len(requests)), make([][]uint64, len(requests))
 	for i := range requests {

@@ -46,6 +46,9 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	if cap := nw.Config.LogitCap; cap > 0 {
 		l.logits = n.Apply(kernel.SoftCap{Cap: cap}, l.logits)
 	}
+	if s.pieces == s.tokens {
+		n.RowsApart()
+	}
 	plan, err := on.Compile(n.Builder, l.logits)
 	if err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)

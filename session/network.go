@@ -23,7 +23,7 @@ type Network struct {
 	Stored  func(name string) *quant.Config // of a checkpoint that is quantised already: nn.Options.Stored
 	Method  adapter.Method
 	Adapter adapter.Config
-	Adapted bool // false = the base model alone
+	Adapted bool             // false = the base model alone
 	Several *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
 	Layout  Layout
 }

@@ -65,7 +65,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	s.Net = Network{Config: b.Config, Build: build, Float: kernel.F32}
 	s.storedWeights()
 	if o.Adapter == "" {
-		return nil
+		return s.store(o.Quantization)
 	}
 	method, quantised, err := adapter.Lookup(o.Adapter)
 	if err != nil {
@@ -76,11 +76,20 @@ func (s *Session) open(ctx context.Context, o Options) error {
 		if o.Quantization == nil {
 			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)
 		}
-		if err := s.checkStorage(*o.Quantization); err != nil {
-			return err
-		}
-		s.Net.Scheme = o.Quantization
+		return s.store(o.Quantization)
 	}
+	return nil
+}
+
+// store makes the network keep its weights as c says; nil = as they are.
+func (s *Session) store(c *quant.Config) error {
+	if c == nil {
+		return nil
+	}
+	if err := s.checkStorage(*c); err != nil {
+		return err
+	}
+	s.Net.Scheme = c
 	return nil
 }
 

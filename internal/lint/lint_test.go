@@ -50,7 +50,7 @@ var imports = map[string][]string{
 	"export":           {"session", "adapter", "kernel", "model/weights", "internal/atomicfile", "internal/regular"},
 	"doctor":           {"session", "graph", "model/hub", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"selfcheck":        {"session", "graph", "kernel", "model/nn", "model/weights", "quant"},
-	"bench":            {"session", "train", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
+	"bench":            {"session", "train", "infer", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"report":           {"session"},
 	"tier":             {"adapter", "model/weights", "quant", "report", "session", "train", "train/checkpoint", "internal/atomicfile", "internal/regular"},
 	"report/runs":      {"report", "session", "dataset", "train", "train/checkpoint", "internal/regular"},
