@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
@@ -182,9 +181,6 @@ func (e *Engine) release() error {
 	return err
 }
 
-// Need is the memory that the engine holds, by category.
-func (e *Engine) Need() graph.Bytes { return e.need }
-
 // Slots is how many sequences there may be at the same time.
 func (e *Engine) Slots() int { return e.engineShape.Slots }
 
@@ -334,13 +330,7 @@ func (e *Engine) ready() (all []*sequence) {
 // token.
 func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	if s.o.PromptLogprobs {
-		logits, err := e.scorePiece(s)
-		if logits == nil || err != nil {
-			return nil, err
-		}
-		t := e.take(ctx, s, logits)
-		t.Prompt = s.scored
-		return []Token{t}, nil
+		return e.readScored(ctx, s)
 	}
 	left := len(s.prompt) - s.read
 	run := smallest(e.prefill, left)
@@ -398,17 +388,3 @@ func (e *Engine) take(ctx context.Context, s *sequence, logits []float32) Token 
 
 // Text is a prompt as the model's tokenizer encodes it by itself.
 func (e *Engine) Text(prompt string) Prompt { return textPrompt(e.Session, prompt) }
-
-// ChatPrompt renders a conversation for an adapter, or "" for the base model, by the chat template that name chooses ("" = the
-// adapter's or model's own), and tokenises it as training does.
-func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string) (Prompt, error) {
-	which, err := e.which(adapter)
-	if err != nil {
-		return Prompt{}, err
-	}
-	dir := ""
-	if which >= 0 {
-		dir = e.adapters[which].Dir
-	}
-	return chatPrompt(e.Session, dir, conv, name)
-}

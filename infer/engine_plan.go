@@ -134,6 +134,9 @@ func (p *enginePlan) need() (graph.Bytes, error) {
 	return graph.Need(plans...)
 }
 
+// Need is the memory that the engine holds, by category.
+func (e *Engine) Need() graph.Bytes { return e.need }
+
 // fits compares the plan with the checkpoint and with the memory that is free.
 func (p *enginePlan) fits(s *session.Session) error {
 	if err := s.Base.Check(p.steps[0].Net); err != nil {

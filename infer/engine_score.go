@@ -1,6 +1,10 @@
 package infer
 
-import "github.com/tierlora/tierlora/session"
+import (
+	"context"
+
+	"github.com/tierlora/tierlora/session"
+)
 
 // scoreTokens is how many tokens of a prompt are scored at a time: each has a row of logits.
 const scoreTokens = 64
@@ -16,6 +20,17 @@ func (p *enginePlan) addScore(s *session.Session) error {
 	step, err := newLogitsStep(s.Net, "score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens, slots: p.Slots, maxLen: p.MaxLen}, s.On)
 	p.steps = append(p.steps, step)
 	return err
+}
+
+// readScored is readPiece for a sequence whose prompt is scored.
+func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
+	logits, err := e.scorePiece(s)
+	if logits == nil || err != nil {
+		return nil, err
+	}
+	t := e.take(ctx, s, logits)
+	t.Prompt = s.scored
+	return []Token{t}, nil
 }
 
 // scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and keeps the

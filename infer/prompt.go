@@ -39,3 +39,17 @@ func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
 	}
 	return chat.New(sources, name, e.Base.Tokenizer, chat.DefaultOptions())
 }
+
+// ChatPrompt renders a conversation for an adapter, or "" for the base model, by the chat template that name chooses ("" = the
+// adapter's or model's own), and tokenises it as training does.
+func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string) (Prompt, error) {
+	which, err := e.which(adapter)
+	if err != nil {
+		return Prompt{}, err
+	}
+	dir := ""
+	if which >= 0 {
+		dir = e.adapters[which].Dir
+	}
+	return chatPrompt(e.Session, dir, conv, name)
+}
