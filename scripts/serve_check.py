@@ -2,7 +2,7 @@
 """Talks to `trainer serve` with OpenAI's own Python client and compares its answers with `trainer generate`.
 
     python3 -m venv venv && venv/bin/pip install openai
-    venv/bin/python scripts/serve_check.py --trainer ./trainer --model DIR [--adapter DIR ...] [--chat] [--log FILE]
+    venv/bin/python scripts/serve_check.py --trainer ./trainer --model DIR [--adapter DIR ...] [--chat | --chat-template NAME] [--log FILE]
 
 Starts a server on a free port, checks models, completions (whole, streamed, by token ids, scored), conversations where
 the model has a chat template, answers against the command line's for the same prompt, seed and adapter, errors, many
@@ -42,9 +42,11 @@ def main():
     p.add_argument("--adapter", action="append", default=[])
     p.add_argument("--device", default="cpu")
     p.add_argument("--chat", action="store_true", help="the model has a chat template")
+    p.add_argument("--chat-template", help="the template, where the model has none; implies --chat")
     p.add_argument("--clients", type=int, default=16)
     p.add_argument("--log")
     a = p.parse_args()
+    a.chat = a.chat or a.chat_template
     with open(a.log, "w") if a.log else open(os.devnull, "w") as log:
         c = Check(log)
         run(a, c)
@@ -54,8 +56,9 @@ def main():
 
 def run(a, c):
     common = ["--model", a.model, "--device", a.device]
+    template = ["--chat-template", a.chat_template] if a.chat_template else []
     names = {f"a{i}": d for i, d in enumerate(a.adapter)}
-    command = [a.trainer, "serve", *common, "--port", "0", "--api-key", "k", "--served-model-name", "base", "--slots", "4", "--max-length", "512", "--json"]
+    command = [a.trainer, "serve", *common, "--port", "0", "--api-key", "k", "--served-model-name", "base", "--slots", "4", "--max-length", "512", "--json", *template]
     for name, folder in names.items():
         command += ["--adapter", f"{name}={folder}"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -68,14 +71,14 @@ def run(a, c):
             text += line
         ready = json.loads(text)
         c.say(f"openai {openai.__version__}; {ready['url']}, {ready['slots']} slots of {ready['max_length']} tokens on {ready['device']}")
-        checks(a, c, ready, names, common)
+        checks(a, c, ready, names, common, template)
     finally:
         server.send_signal(signal.SIGTERM)
         code = server.wait(timeout=60)
     c.ok("SIGTERM ends the server with 143", code == 143, str(code))
 
 
-def checks(a, c, ready, names, common):
+def checks(a, c, ready, names, common, template):
     client = openai.OpenAI(base_url=ready["url"], api_key="k", max_retries=0)
     listed = [m.id for m in client.models.list()]
     c.ok("models.list", listed == ["base", *names], " ".join(listed))
@@ -114,7 +117,7 @@ def checks(a, c, ready, names, common):
     c.ok("stop", "." not in stopped.choices[0].text and stopped.choices[0].finish_reason == "stop", repr(stopped.choices[0].text[:60]))
 
     if a.chat:
-        conversations(a, c, client, listed, generate)
+        conversations(c, client, listed, lambda model, *more: generate(model, *more, *template))
 
     for what, error, call in [
         ("a model that is not there", openai.NotFoundError, lambda: client.completions.create(model="gone", prompt="x")),
@@ -146,7 +149,7 @@ def checks(a, c, ready, names, common):
     c.ok(f"{a.clients} clients at once get what they get alone", wrong == 0, f"{wrong} differ, {took:.1f} s")
 
 
-def conversations(a, c, client, listed, generate):
+def conversations(c, client, listed, generate):
     messages = [{"role": "system", "content": "Answer in one sentence."}, {"role": "user", "content": "What is the capital of France?"}]
     path = pathlib.Path(f"serve_check_{os.getpid()}.json")
     path.write_text(json.dumps(messages))

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tierlora/tierlora/infer"
 )
 
 // TestBrokenRequests: what is wrong with a request, with its status and whole words.
@@ -236,9 +238,9 @@ func TestBrokenHTTP(t *testing.T) {
 
 // TestSlowClients: who sends or reads slowly loses the connection; the slots are there for others meanwhile.
 func TestSlowClients(t *testing.T) {
-	fake := newFake(t, 1)
-	w := open(t, library(t, talkTemplate), fake, Options{HeaderTimeout: 100 * time.Millisecond, BodyTimeout: 150 * time.Millisecond})
-	c, err := net.Dial("tcp", w.addr)
+	lib := library(t, talkTemplate)
+	impatient := open(t, lib, newFake(t, 1), Options{HeaderTimeout: 50 * time.Millisecond, BodyTimeout: 50 * time.Millisecond})
+	c, err := net.Dial("tcp", impatient.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,17 +250,44 @@ func TestSlowClients(t *testing.T) {
 	if _, err := io.ReadAll(c); err != nil {
 		t.Errorf("half a request line keeps its connection: %v", err)
 	}
-	slow, err := net.Dial("tcp", w.addr)
+	const slowly = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+	if line, _, _ := strings.Cut(impatient.reply(t, slowly), "\r\n"); !strings.HasPrefix(line, "HTTP/1.1 408 ") {
+		t.Errorf("a body that does not come: %q", line)
+	}
+	// Others are served while clients send slowly, and while one does not read its stream.
+	e := newFake(t, 1)
+	e.words, e.maxLen = func(infer.Prompt, string, Sampling, int) string { return strings.Repeat("w", 1000) }, 1<<20
+	lib.MaxLen = 1 << 20
+	w := open(t, lib, e, Options{})
+	const endless = `{"model":"base","prompt":"a","max_tokens":20000,"stream":true}`
+	for _, send := range []string{slowly, fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(endless), endless)} {
+		slow, err := net.Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer slow.Close()
+		fmt.Fprint(slow, send)
+	}
+	for i := 0; w.scheduler.Stats().PromptTokens == 0; i++ { // the stream that nobody reads has the slot
+		if time.Sleep(time.Millisecond); i == 10000 {
+			t.Fatal("it never came")
+		}
+	}
+	if status, _ := w.post(t, "/v1/completions", `{"model":"base","prompt":"a","max_tokens":1}`); status != 200 {
+		t.Errorf("another client: %d", status)
+	}
+}
+
+// reply sends bytes and returns what comes, without ending the connection itself.
+func (w *site) reply(t testing.TB, send string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer slow.Close()
-	fmt.Fprint(slow, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
-	if status, _ := w.post(t, "/v1/completions", `{"model":"base","prompt":"a"}`); status != 200 {
-		t.Errorf("another client: %d", status)
-	}
-	_ = slow.SetReadDeadline(time.Now().Add(5 * time.Second))
-	if line, _ := bufio.NewReader(slow).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 408 ") {
-		t.Errorf("a body that does not come: %q", line)
-	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprint(c, send)
+	got, _ := io.ReadAll(c)
+	return string(got)
 }

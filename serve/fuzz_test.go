@@ -48,3 +48,23 @@ func FuzzRequests(f *testing.F) {
 		}
 	})
 }
+
+// FuzzWire: whatever bytes come, the server answers or closes, and is there for the next.
+func FuzzWire(f *testing.F) {
+	w := open(f, library(f, talkTemplate), newFake(f, 2), Options{})
+	const head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+	for _, send := range []string{
+		"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		head + "Content-Length: 2\r\n\r\n{}" + head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n\r\n",
+		head + "Expect: 100-continue\r\nContent-Length: 40\r\n\r\n{\"model\":\"base\"",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n\r\n", "\x00\r\n\r\n", "GET //../..\\ HTTP/1.0\r\n\r\n",
+	} {
+		f.Add([]byte(send))
+	}
+	f.Fuzz(func(t *testing.T, send []byte) {
+		w.raw(t, string(send))
+		if status, _ := w.get(t, "/health"); status != 200 {
+			t.Errorf("the server is gone after %q: %d", send, status)
+		}
+	})
+}
