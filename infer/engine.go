@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
@@ -343,7 +344,9 @@ func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Token{e.take(ctx, s, logits[0])}, nil
+	t := s.take(logits[0])
+	e.taken(ctx, s, &t)
+	return []Token{t}, nil
 }
 
 // smallest is the smallest of steps, the largest first, that takes so many tokens; the largest where none does.
@@ -368,22 +371,29 @@ func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error
 		return nil, err
 	}
 	tokens := make([]Token, len(of))
+	if len(of) == 1 {
+		tokens[0] = of[0].take(logits[0])
+	} else {
+		var all sync.WaitGroup // choosing takes long where many tokens are sorted
+		for i, s := range of {
+			all.Go(func() { tokens[i] = s.take(logits[i]) })
+		}
+		all.Wait()
+	}
 	for i, s := range of {
-		tokens[i] = e.take(ctx, s, logits[i])
+		e.taken(ctx, s, &tokens[i])
 	}
 	return tokens, nil
 }
 
-// take chooses a sequence's next token, and frees the slot where it is the last.
-func (e *Engine) take(ctx context.Context, s *sequence, logits []float32) Token {
-	t := s.take(logits)
+// taken frees the slot of a sequence whose last token came.
+func (e *Engine) taken(ctx context.Context, s *sequence, t *Token) {
 	if t.Err != nil {
 		t.Err = fmt.Errorf("generate: %w", e.BlameNotFinite(ctx, t.Err))
 	}
 	if t.Ended != "" {
 		e.slots[s.slot] = nil
 	}
-	return t
 }
 
 // Text is a prompt as the model's tokenizer encodes it by itself.

@@ -8,8 +8,7 @@ import (
 
 // GenerateOptions steer the choice of tokens. The zero value takes the likeliest token at every place.
 //
-// Of the logits, in this order: the repetition penalty; bias; frequency and presence penalties; temperature; top-k; top-p;
-// min-p. With temperature 0 the likeliest token after the penalties is taken.
+// Of the logits, in this order: bias; the repetition penalty; frequency and presence penalties; temperature; top-k; top-p; min-p. With temperature 0 the likeliest token after the penalties is taken.
 type GenerateOptions struct {
 	MaxTokens   int
 	Temperature float64 // divides the logits; 0 = the likeliest token

@@ -1,7 +1,6 @@
 package infer
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,12 +8,12 @@ import (
 
 // sampler chooses the tokens of one sequence.
 type sampler struct {
-	o       GenerateOptions
-	random  *rand.PCG
-	seen    map[int32]bool // in the prompt or the answer, for the repetition penalty
-	count   map[int32]int  // in the answer
-	scores  []float32      // scratch
-	options candidates     // scratch
+	o      GenerateOptions
+	random *rand.PCG
+	seen   map[int32]bool // in the prompt or the answer, for the repetition penalty
+	count  map[int32]int  // in the answer
+	scores []float32      // scratch
+	heap   []candidate    // scratch
 }
 
 func newSampler(o GenerateOptions, prompt []int32) *sampler {
@@ -43,6 +42,9 @@ func (s *sampler) penalised(logits []float32) []float32 {
 	}
 	s.scores = append(s.scores[:0], logits...)
 	x := s.scores
+	for id, by := range o.Bias {
+		x[id] += float32(by)
+	}
 	if repetition {
 		by := float32(o.RepetitionPenalty)
 		for id := range s.seen {
@@ -52,9 +54,6 @@ func (s *sampler) penalised(logits []float32) []float32 {
 				x[id] /= by
 			}
 		}
-	}
-	for id, by := range o.Bias {
-		x[id] += float32(by)
 	}
 	if o.FrequencyPenalty != 0 || o.PresencePenalty != 0 {
 		for id, n := range s.count {
@@ -75,74 +74,78 @@ func likeliest(logits []float32) int {
 	return at
 }
 
+// pick draws from the sequence's own stream of random numbers, one number a token.
 func (s *sampler) pick(logits []float32) int32 {
 	best := likeliest(logits)
 	if s.o.Temperature <= 0 {
 		return int32(best)
 	}
-	all := s.options[:0]
-	sum, least := 0.0, 0.0
-	if s.o.MinP > 0 {
-		least = s.o.MinP // of the likeliest token's weight, which is 1
-	}
-	for i, l := range logits {
-		w := math.Exp(float64(l-logits[best]) / s.o.Temperature)
-		sum += w
-		all = append(all, candidate{int32(i), w})
-	}
-	s.options = all
-	order := descending{heap: all}
-	heap.Init(&order.heap)
-	if s.o.TopK > 0 && s.o.TopK < len(all) {
-		sum = order.sum(func(n int, _ float64) bool { return n < s.o.TopK })
-	}
-	if s.o.TopP > 0 && s.o.TopP < 1 {
-		most, among := s.o.TopP*sum, order.bound()
-		sum = order.sum(func(n int, held float64) bool { return n < among && held < most })
-	}
-	if least > 0 {
-		among := order.bound()
-		sum = order.sum(func(n int, _ float64) bool { c, ok := order.at(n); return n < among && ok && c.weight >= least })
-	}
+	left, sum := s.filtered(logits, logits[best])
 	point, last := float64(s.random.Uint64()>>11)/(1<<53)*sum, int32(best)
-	for n := range order.bound() {
-		c, ok := order.at(n)
+	for n := range left.bound() {
+		c, ok := left.at(n)
 		if !ok {
 			break
 		}
 		last = c.id
-		if point -= c.weight; point < 0 {
+		if point -= left.weight(c.logit); point < 0 {
 			break
 		}
 	}
 	return last
 }
 
+// filtered are the tokens that top-k, top-p and min-p leave, and the sum of their weights; that of the likeliest is 1.
+func (s *sampler) filtered(logits []float32, best float32) (*descending, float64) {
+	o := s.o
+	d := &descending{best: best, temperature: o.Temperature, heap: s.heap[:0]}
+	for i, l := range logits {
+		d.heap = append(d.heap, candidate{int32(i), l})
+	}
+	s.heap = d.heap
+	for i := len(d.heap)/2 - 1; i >= 0; i-- {
+		d.sink(i)
+	}
+	var sum float64
+	if o.TopK > 0 && o.TopK < len(logits) {
+		sum = d.keep(func(n int, _, _ float64) bool { return n < o.TopK })
+	} else {
+		for _, l := range logits {
+			sum += d.weight(l)
+		}
+	}
+	if o.TopP > 0 && o.TopP < 1 {
+		most, among := o.TopP*sum, d.bound()
+		sum = d.keep(func(n int, held, _ float64) bool { return n < among && held < most })
+	}
+	if o.MinP > 0 {
+		among := d.bound()
+		sum = d.keep(func(n int, _, w float64) bool { return n < among && w >= o.MinP })
+	}
+	return d, sum
+}
+
 type candidate struct {
-	id     int32
-	weight float64
+	id    int32
+	logit float32
 }
 
-// candidates are a heap: the heaviest first, of equals that with the smaller id.
-type candidates []candidate
-
-func (c candidates) Len() int { return len(c) }
-func (c candidates) Less(i, j int) bool {
-	return c[i].weight > c[j].weight || c[i].weight == c[j].weight && c[i].id < c[j].id
-}
-func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
-	x := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return x
+// before tells whether a is likelier than b; of equals that with the smaller id comes first.
+func (a candidate) before(b candidate) bool {
+	return a.logit > b.logit || a.logit == b.logit && a.id < b.id
 }
 
-// descending gives candidates in the order of their weights, no more of them sorted than were asked for.
+// descending gives candidates in the order of their logits, no more of them sorted than were asked for.
 type descending struct {
-	heap   candidates
-	sorted []candidate
-	most   int // of them are left; 0 = all
+	best        float32
+	temperature float64
+	heap        []candidate // the likeliest first
+	sorted      []candidate
+	most        int // of them are left; 0 = all
+}
+
+func (d *descending) weight(logit float32) float64 {
+	return math.Exp(float64(logit-d.best) / d.temperature)
 }
 
 func (d *descending) bound() int {
@@ -152,10 +155,33 @@ func (d *descending) bound() int {
 	return len(d.sorted) + len(d.heap)
 }
 
+// sink moves an element of the heap below those that come before it.
+func (d *descending) sink(i int) {
+	h := d.heap
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(h[i]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
 // at is the n-th.
 func (d *descending) at(n int) (candidate, bool) {
 	for len(d.sorted) <= n && len(d.heap) > 0 {
-		d.sorted = append(d.sorted, heap.Pop(&d.heap).(candidate))
+		last := len(d.heap) - 1
+		d.sorted = append(d.sorted, d.heap[0])
+		d.heap[0] = d.heap[last]
+		d.heap = d.heap[:last]
+		d.sink(0)
 	}
 	if n >= len(d.sorted) {
 		return candidate{}, false
@@ -163,15 +189,20 @@ func (d *descending) at(n int) (candidate, bool) {
 	return d.sorted[n], true
 }
 
-// sum keeps the first candidates while more says so of their number and the sum of their weights, at least one, and returns that.
-func (d *descending) sum(more func(n int, held float64) bool) (held float64) {
+// keep keeps the first candidates, at least one, while more says so of their number, the sum of their weights and the next one's, and
+// returns that sum.
+func (d *descending) keep(more func(n int, held, next float64) bool) (held float64) {
 	n := 0
-	for n == 0 || more(n, held) {
+	for {
 		c, ok := d.at(n)
 		if !ok {
 			break
 		}
-		held += c.weight
+		w := d.weight(c.logit)
+		if n > 0 && !more(n, held, w) {
+			break
+		}
+		held += w
 		n++
 	}
 	d.most = n

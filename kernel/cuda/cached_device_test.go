@@ -114,7 +114,10 @@ func TestAttentionCached(t *testing.T) {
 	cases = append(cases,
 		cachedCase{queries: []int{4}, keys: []int{2}, H: 2, K: 2, D: 64}, // the first two see nothing
 		cachedCase{queries: []int{3}, keys: []int{40}, H: 2, K: 2, D: 64, window: 1},
-		cachedCase{queries: []int{64}, keys: []int{2000}, H: 9, K: 3, D: 64})
+		cachedCase{queries: []int{64}, keys: []int{2000}, H: 9, K: 3, D: 64},
+		cachedCase{queries: []int{1, 0, 1, 1}, keys: []int{900, 60, 3, 4500}, spare: 5, H: 8, K: 1, D: 128},
+		cachedCase{queries: []int{1, 1}, keys: []int{900, 4500}, H: 4, K: 2, D: 64, window: 200, cap: 2})
+	divided := 0
 	for _, c := range cases {
 		M, N, cuq, cuk := c.after, c.spare, []int32{0}, []int32{0}
 		for s := range c.queries {
@@ -123,6 +126,11 @@ func TestAttentionCached(t *testing.T) {
 		}
 		g, err := AttentionCached(M, c.H, c.D, c.cap > 0)
 		r.ok(err)
+		split, splits, err := NewAttentionSplit(M, c.H, c.D, slices.Max(c.keys), c.cap > 0)
+		r.ok(err)
+		if splits {
+			divided++
+		}
 		var q, k, v []float64
 		out := r.repeat(func() [][]byte {
 			var qb, kb, vb []uint16
@@ -139,7 +147,16 @@ func TestAttentionCached(t *testing.T) {
 				args = append(args, float32(c.cap))
 			}
 			r.run(g, args...)
-			return [][]byte{get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M)}
+			all := [][]byte{get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M)}
+			if splits {
+				part, stat := r.out("part", split.PartBytes), r.out("stat", split.Stat)
+				args[0], args[1] = part, stat
+				r.run(split.Part, slices.Insert(args, 13, any(i32(split.Span)))...)
+				O, LSE := r.out("o of the split form", int64(2*M*c.H*c.D)), r.out("lse of the split form", int64(4*c.H*M))
+				r.run(split.Join, O, LSE, part, stat, i32(M), i32(c.H), i32(c.D), i32(split.Z))
+				all = append(all, get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M))
+			}
+			return all
 		})
 		name := fmt.Sprintf("%+v ", c)
 		o, lse := c.attendCached(q, k, v, M, false)
@@ -149,6 +166,10 @@ func TestAttentionCached(t *testing.T) {
 		}
 		near(t, name+"o", bfFloats(out[0]), o, plain)
 		near(t, name+"lse", f32Floats(out[1]), lse, plainLSE)
+		if splits {
+			near(t, name+"o, split", bfFloats(out[2]), o, plain)
+			near(t, name+"lse, split", f32Floats(out[3]), lse, plainLSE)
+		}
 		for row := M - c.after; row < M; row++ {
 			for i, x := range bfFloats(out[0])[row*c.H*c.D:][:c.H*c.D] {
 				if x != 0 {
@@ -157,7 +178,9 @@ func TestAttentionCached(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d cases", len(cases))
+	if t.Logf("%d cases, %d in the split form too", len(cases), divided); divided < 20 {
+		t.Errorf("the keys are divided in only %d cases", divided)
+	}
 }
 
 func BenchmarkAttentionCached(b *testing.B) {

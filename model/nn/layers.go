@@ -157,9 +157,9 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		var heads *Value
 		if a.Sinks {
 			sinks := n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.kernel()}, query, key, value, in.CuQ, in.CuK, sinks)
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, sinks)
 		} else {
-			heads = n.Apply(a.kernel(), query, key, value, in.CuQ, in.CuK)
+			heads = n.Apply(a.over(in), query, key, value, in.CuQ, in.CuK)
 		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
@@ -172,6 +172,15 @@ func (a Attention) kernel() kernel.Attention {
 		scale = 1 / math.Sqrt(float64(a.HeadDim))
 	}
 	return kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window, Cap: a.Cap}
+}
+
+// over is the kernel for a batch.
+func (a Attention) over(in Batch) kernel.Attention {
+	k := a.kernel()
+	if in.Cache != nil {
+		k.Longest = in.MaxLen
+	}
+	return k
 }
 
 // CacheGroup is the state group of keys and values kept between tokens.
