@@ -28,7 +28,8 @@ func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
 	if logits == nil || err != nil {
 		return nil, err
 	}
-	t := e.take(ctx, s, logits)
+	t := s.take(logits)
+	e.taken(ctx, s, &t)
 	t.Prompt = s.scored
 	return []Token{t}, nil
 }
