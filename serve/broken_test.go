@@ -254,6 +254,9 @@ func TestSlowClients(t *testing.T) {
 	if line, _, _ := strings.Cut(impatient.reply(t, slowly), "\r\n"); !strings.HasPrefix(line, "HTTP/1.1 408 ") {
 		t.Errorf("a body that does not come: %q", line)
 	}
+	if line, _, _ := strings.Cut(impatient.reply(t, strings.Replace(slowly, "/v1/completions", "/nowhere", 1)), "\r\n"); !strings.HasPrefix(line, "HTTP/1.1 404 ") {
+		t.Errorf("a body that nobody reads: %q", line)
+	}
 	// Others are served while clients send slowly, and while one does not read its stream.
 	e := newFake(t, 1)
 	e.words, e.maxLen = func(infer.Prompt, string, Sampling, int) string { return strings.Repeat("w", 1000) }, 1<<20
@@ -288,6 +291,9 @@ func (w *site) reply(t testing.TB, send string) string {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	fmt.Fprint(c, send)
-	got, _ := io.ReadAll(c)
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Errorf("%.40q: the connection is kept: %v", send, err)
+	}
 	return string(got)
 }

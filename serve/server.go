@@ -149,7 +149,9 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.WriteTimeout + s.o.BodyTimeout + s.o.Timeout))
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(s.o.BodyTimeout)) // also where a body is not looked at: net/http reads what is left of it
+	_ = conn.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout + s.o.BodyTimeout + s.o.Timeout))
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {
@@ -268,7 +270,7 @@ type modelCard struct {
 func (s *Server) models(w http.ResponseWriter, name string) *Error {
 	card := func(m *Model) modelCard {
 		c := modelCard{ID: m.Name, Object: "model", Created: s.lib.Created.Unix(), OwnedBy: "tierlora", MaxLen: s.lib.MaxLen}
-		if m.Adapter != "" {
+		if m.Adapter != "" && s.lib.Models[0].Adapter == "" {
 			c.Parent = s.lib.Models[0].Name
 		}
 		return c
@@ -301,10 +303,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
 	if r.ContentLength > s.o.MaxBody {
 		return nil, large
 	}
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(s.o.BodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
-	_ = c.SetReadDeadline(time.Time{}) // from here on reading only finds out that the client is gone
 	var tooLarge *http.MaxBytesError
 	var slow net.Error
 	switch {
@@ -315,6 +314,8 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
 	case err != nil:
 		return nil, refused(http.StatusBadRequest, "incomplete_body", "the body is not whole: it ended after %d bytes", len(body))
 	}
+	// From here on reading only finds out that the client is gone.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return body, nil
 }
 

@@ -75,6 +75,8 @@ func (t *talk) switchTo(_ context.Context, name string) error {
 	case name == "":
 		t.c.say("%s answers; there are %s", t.name(), strings.Join(append(names, "none"), ", "))
 		return nil
+	case name == "none" && !slices.Contains(t.engine.Adapters(), ""):
+		return usage(errors.New("with --adapter-only the base model does not answer by itself"))
 	case name == "none":
 		name = ""
 	case !slices.Contains(names, name):

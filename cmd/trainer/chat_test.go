@@ -65,6 +65,11 @@ func TestChatOnAPipe(t *testing.T) {
 	if code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "--set", "dataset.path=rows.jsonl", "--set", "training.batch_size=1", "--set", "training.max_steps=1", "--set", "output_dir=again"); code != 0 {
 		t.Errorf("training on it: %d %s", code, errOut)
 	}
+	// The one adapter alone.
+	code, out, errOut = trainer(t, dir, nil, "hi\n/adapter none\n", "chat", "--model", "model", "--adapter", "out", "--adapter-only", "--device", "cpu", "--max-tokens", "6")
+	if code != 2 || out != line(adapted)+"\n" || !strings.HasSuffix(errOut, "trainer: with --adapter-only the base model does not answer by itself\n") {
+		t.Errorf("exit code %d, %q, want %q\n%s", code, out, adapted, errOut)
+	}
 	// The same conversation without the adapter answers as generate does.
 	code, out, errOut = trainer(t, dir, nil, "hi\n\"\"\"\ntwo\nlines\n\"\"\"\n", "chat", "--model", "model", "--device", "cpu", "--max-tokens", "6", "--json")
 	var got []said

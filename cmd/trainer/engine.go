@@ -23,6 +23,7 @@ type engineFlags struct {
 	model, device, quantization, template string
 	adapters                              []string
 	slots, maxLen, workers                int
+	only                                  bool
 
 	named []infer.NamedAdapter
 }
@@ -31,6 +32,7 @@ func (o *engineFlags) register(cmd *cobra.Command, c *console) {
 	f := cmd.Flags()
 	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME; left out, the first adapter's own base model")
 	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `[NAME=]DIR` in PEFT's format; its name is the folder's where none is given; may be repeated")
+	f.BoolVar(&o.only, "adapter-only", false, "the one adapter answers always, never the base model; needed by adapters of experts")
 	pathVar(cmd, &o.template, "chat-template", "", "chat template: a .jinja `FILE`, or the name of a template; left out, the adapter's or model's own")
 	f.IntVar(&o.maxLen, "max-length", 0, "most tokens of a sequence, prompt and answer together; 0 = what the model knows, or less where that does not fit")
 	f.StringVar(&o.quantization, "quantization", "", "store the base model's weights as `TYPE`: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
@@ -48,6 +50,9 @@ func (o *engineFlags) check() error {
 	}
 	if !slices.Contains(graph.DeviceNames, o.device) {
 		bad("--device %s: must be one of %s", o.device, strings.Join(graph.DeviceNames, ", "))
+	}
+	if o.only && len(o.adapters) != 1 {
+		bad("--adapter-only: want one --adapter, got %d", len(o.adapters))
 	}
 	if o.slots < 0 {
 		bad("--slots %d: must be 0 or more", o.slots)
@@ -105,12 +110,8 @@ func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptio
 		q := quant.DefaultOf(o.quantization)
 		so.Quantization = &q
 	}
-	eo.Slots, eo.MaxLen, eo.Adapters = o.slots, o.maxLen, o.named
-	e, err := infer.NewEngine(ctx, so, eo, env)
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
+	eo.Slots, eo.MaxLen, eo.Adapters, eo.Only = o.slots, o.maxLen, o.named, o.only
+	return infer.NewEngine(ctx, so, eo, env)
 }
 
 // findModel takes the base model that the first adapter names where none is given.

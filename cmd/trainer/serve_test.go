@@ -218,6 +218,7 @@ func TestBrokenServe(t *testing.T) {
 		{[]string{"--model", "model", "--allow-origin", "example.org"}, 2, "--allow-origin example.org: want an origin such as https://example.org, or *"},
 		{[]string{"--model", "model", "--quantization", "nf5"}, 2, "--quantization nf5: must be one of fp4, int8, nf4"},
 		{[]string{"--model", "model", "--device", "tpu"}, 2, "--device tpu: must be one of auto, cpu, cuda"},
+		{[]string{"--model", "model", "--adapter-only"}, 2, "--adapter-only: want one --adapter, got 0"},
 		{[]string{"--model", "model", "--adapter", "x="}, 2, "--adapter x=: want NAME=DIR, or DIR alone"},
 		{[]string{"--model", "model", "--adapter", "gone"}, 2, "--adapter gone: no adapter folder in PEFT's format: stat gone/adapter_config.json: no such file or directory"},
 		{[]string{"--model", "model", "--adapter", "x=a", "--adapter", "x=a"}, 2, "--adapter x=a: the name x is taken: give it another, --adapter OTHER=a"},
