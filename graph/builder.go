@@ -80,6 +80,7 @@ type Builder struct {
 	compiled      bool
 	recompute     recomputePolicy
 	reuseDistance int
+	rowsApart     bool
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.
@@ -120,6 +121,9 @@ func (b *Builder) In(name string, f func()) {
 
 // Scope is the names of In that surround this point, joined by dots.
 func (b *Builder) Scope() string { return strings.Join(b.scopes, ".") }
+
+// RowsApart asks for the forms of kernels that compute each row of few with the same bits whatever the others are (kernel.RowsApart).
+func (b *Builder) RowsApart() { b.rowsApart = true }
 
 // Segment starts a part of the computation that is run on its own, after those before it. Computed values
 // do not cross from one segment to another; State does.

@@ -14,6 +14,7 @@ var passes = []pass{
 	// of the computation as it was recorded
 	{"keep what is read", onAll, keepLive},
 	{"check overwrites", onAll, checkOverwrites},
+	{"rows apart", onGPU, takeRowsApart},
 	{"residual low bits", onGPU, keepLowBits},
 	{"order sums", onAll, orderSums},
 	{"accumulate", onAll, accumulate},

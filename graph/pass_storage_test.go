@@ -26,7 +26,7 @@ func TestCacheIsStoredAsRead(t *testing.T) {
 	build := func(early, late bool) (*Plan, error) {
 		b := NewBuilder(kernel.F32)
 		cache := b.State("cache", "cache", kernel.T(kernel.F32, 64, 8))
-		rows, start := b.Batch("rows", kernel.T(kernel.F32, 64, 8)), b.Batch("start", kernel.T(kernel.I32, 1))
+		rows, start := b.Batch("rows", kernel.T(kernel.F32, 64, 8)), b.Batch("start", kernel.T(kernel.I32, 64))
 		var outputs []*Value
 		if early {
 			outputs = append(outputs, b.Apply(kernel.Add{}, cache, rows))

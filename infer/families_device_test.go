@@ -89,8 +89,8 @@ func familyError(t *testing.T, folder, name, file string, on graph.Machine) (flo
 	defer b.Close()
 	ref := golden.Open(t, golden.Path(t, folder+"/logits.safetensors"))
 	ids, want := ref.Ints("ids"), ref.Floats(name+".logits")
-	const piece = 5
-	l, err := newLogitsStep(network(t, b, kernel.F32), "", piece, piece, len(ids), on)
+	const size = 5
+	l, err := oneSequence(network(t, b, kernel.F32), size, size, len(ids), on)
 	if err != nil {
 		return 0, err
 	}
@@ -105,16 +105,16 @@ func familyError(t *testing.T, folder, name, file string, on graph.Machine) (flo
 	}
 	V := len(want) / len(ids)
 	var e, n float64
-	for at := 0; at < len(ids); at += piece {
-		part := ids[at:min(at+piece, len(ids))]
-		if err := r.forward(part, at); err != nil {
+	for at := 0; at < len(ids); at += size {
+		part := ids[at:min(at+size, len(ids))]
+		if err := r.forward(piece{start: at, ids: part}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := r.logits()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, x := range got.F32()[(piece-len(part))*V:] { // the last rows are the part's
+		for i, x := range got.F32()[(size-len(part))*V:] { // the last rows are the part's
 			d := float64(x) - want[at*V+i]
 			e, n = e+d*d, n+want[at*V+i]*want[at*V+i]
 		}

@@ -22,7 +22,7 @@ func TestFamiliesGenerateAsTransformers(t *testing.T) {
 			t.Fatalf("%s: %d texts", m.Name, len(texts))
 		}
 		for _, w := range texts {
-			ids, _, err := g.generateIDs(context.Background(), w.Prompt, GenerateOptions{MaxTokens: len(w.New)}, nil, nil)
+			ids, err := g.generateIDs(context.Background(), w.Prompt, GenerateOptions{MaxTokens: len(w.New)})
 			if err != nil {
 				t.Fatalf("%s: %v", m.Name, err)
 			}
@@ -51,7 +51,7 @@ func TestNoLayerHasPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := generator(t, dir, "")
-	ids, _, err := g.generateIDs(context.Background(), m.Runs(t).Texts[0].Prompt, GenerateOptions{MaxTokens: 4}, nil, nil)
+	ids, err := g.generateIDs(context.Background(), m.Runs(t).Texts[0].Prompt, GenerateOptions{MaxTokens: 4})
 	if err != nil || len(ids) != 4 {
 		t.Errorf("ids %v, %v", ids, err)
 	}

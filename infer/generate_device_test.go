@@ -16,20 +16,7 @@ import (
 // logitsOf are the logits after ids.
 func (g *Generator) logitsOf(t *testing.T, ids []int32) []float32 {
 	t.Helper()
-	if err := g.prepare(context.Background(), len(ids)); err != nil {
-		t.Fatal(err)
-	}
-	at := 0
-	for ; len(ids)-at > prefillTokens; at += prefillTokens {
-		if err := g.prefill.forward(ids[at:at+prefillTokens], at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	logits, err := g.prefill.next(ids[at:], at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.Clone(logits)
+	return g.logitsAfter(t, ids, 0)[0]
 }
 
 func mustGenerator(t *testing.T, adapterDir, device string) *Generator {
@@ -68,11 +55,11 @@ func TestGPUGeneratesAsCPU(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			on, cpu := mustGenerator(t, c.adapter, "cuda"), mustGenerator(t, c.adapter, "cpu")
 			for _, w := range c.texts {
-				ids, _, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, nil, nil)
+				ids, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens})
 				if err != nil {
 					t.Fatal(err)
 				}
-				again, _, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, nil, nil)
+				again, err := on.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens})
 				if err != nil || !slices.Equal(ids, again) {
 					t.Errorf("%q: a second time gave %v, the first %v; %v", w.Prompt, again, ids, err)
 				}
@@ -105,11 +92,11 @@ func TestGPUGeneratorGrows(t *testing.T) {
 	gputest.Need(t)
 	on, cpu := mustGenerator(t, "", "cuda"), mustGenerator(t, "", "cpu")
 	prompt := cpu.Base.Tokenizer.IDs("Once upon a time", true)
-	short, _, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 4}, nil, nil)
+	short, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	long, _, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 280}, nil, nil)
+	long, err := on.generateIDs(context.Background(), prompt, GenerateOptions{MaxTokens: 280})
 	if err != nil {
 		t.Fatal(err)
 	}

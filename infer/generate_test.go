@@ -37,7 +37,7 @@ func TestGenerateEqualsTransformers(t *testing.T) {
 				if ids := g.Base.Tokenizer.IDs(w.Prompt, true); !slices.Equal(ids, w.PromptIDs) {
 					t.Errorf("%q: prompt ids %v, want %v", w.Prompt, ids, w.PromptIDs)
 				}
-				ids, _, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens}, nil, nil)
+				ids, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: want.Tokens})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -62,20 +62,10 @@ func TestAdapterLogitsEqualPEFT(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		if err := g.prepare(context.Background(), len(ids)); err != nil {
-			t.Fatal(err)
-		}
 		want, shape := ref.Floats(name+".logits"), ref.Shape(name+".logits")
 		rows, vocab := shape[0], shape[1]
-		from := len(ids) - rows
-		if err := g.prefill.forward(ids[:from], 0); err != nil {
-			t.Fatal(err)
-		}
-		for r := range rows { // one token at a time, on top of the cache
-			got, err := g.decode.next(ids[from+r:from+r+1], from+r)
-			if err != nil {
-				t.Fatal(err)
-			}
+		all := g.logitsAfter(t, ids, rows) // one token at a time, on top of the cache
+		for r, got := range all[len(all)-rows:] {
 			for i := range got {
 				golden.Near(t, name+" logit", float64(got[i]), want[r*vocab+i], 1e-4)
 			}

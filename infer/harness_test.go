@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -54,6 +55,47 @@ func numbers(x kernel.Tensor) []float64 {
 		return x.F64()
 	}
 	return golden.Numbers(x.F32())
+}
+
+// oneSequence is a step of T tokens of one sequence of at most maxLen, and R rows of logits.
+func oneSequence(nw session.Network, T, R, maxLen int, on graph.Machine) (*logitsStep, error) {
+	return newLogitsStep(nw, "", logitsShape{tokens: T, pieces: 1, rows: R, slots: 1, maxLen: maxLen}, on)
+}
+
+// generateIDs continues token ids to the number that the options say, whatever ends a text.
+func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateOptions) (ids []int32, err error) {
+	if err := g.prepare(ctx, len(prompt)+o.MaxTokens); err != nil {
+		return nil, err
+	}
+	if err := g.engine.start(0, -1, prompt, nil, &stopper{}, o); err != nil {
+		return nil, err
+	}
+	return ids, g.engine.each(ctx, func(t Token) { ids = append(ids, t.ID) })
+}
+
+// logitsAfter are the logits after ids, all but the last tokens of which are a prompt, and those one by one.
+func (g *Generator) logitsAfter(t testing.TB, ids []int32, last int) (rows [][]float32) {
+	t.Helper()
+	if err := g.prepare(context.Background(), len(ids)); err != nil {
+		t.Fatal(err)
+	}
+	run, at := g.engine.prefill[len(g.engine.prefill)-1], 0
+	take := func(run *logitsRun, part []int32) {
+		got, err := run.next(piece{start: at, ids: part, adapter: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at += len(part)
+		rows = append(rows, slices.Clone(got[0]))
+	}
+	for from := len(ids) - last; at < from; {
+		rows = nil
+		take(run, ids[at:min(at+run.step.tokens, from)])
+	}
+	for at < len(ids) {
+		take(g.engine.decode[len(g.engine.decode)-1], ids[at:at+1])
+	}
+	return rows
 }
 
 // evaluatorOf evaluates rows of at most longest tokens on the CPU, in float32.

@@ -45,12 +45,12 @@ func TestLogitsEqualTransformers(t *testing.T) {
 func logitsOf(t testing.TB, b *session.Base, float kernel.DType, ids []int32, rows int) []float64 {
 	t.Helper()
 	on := graph.NewCPU(2)
-	l, err := newLogitsStep(network(t, b, float), "", len(ids), rows, len(ids), on)
+	l, err := oneSequence(network(t, b, float), len(ids), rows, len(ids), on)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := l.bound(t, b, on)
-	if err := r.forward(ids, 0); err != nil {
+	if err := r.forward(piece{ids: ids}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := r.logits()
@@ -68,7 +68,7 @@ func TestDecodingEqualsTheWhole(t *testing.T) {
 	var files map[string]string
 	golden.JSON(t, golden.Path(t, "families/models.json"), &files)
 	for name, file := range files {
-		for _, piece := range []int{1, 5} {
+		for _, size := range []int{1, 5} {
 			t.Run(name, func(t *testing.T) {
 				c, err := families.ParseConfig(golden.ReadFile(t, golden.Path(t, "families/"+name+".config.json")))
 				if err != nil {
@@ -81,16 +81,16 @@ func TestDecodingEqualsTheWhole(t *testing.T) {
 				b := &session.Base{Name: name, Config: c, Weights: set}
 				t.Cleanup(func() { b.Close() })
 				on := graph.NewCPU(2)
-				l, err := newLogitsStep(network(t, b, kernel.F32), "", piece, piece, len(ids), on)
+				l, err := oneSequence(network(t, b, kernel.F32), size, size, len(ids), on)
 				if err != nil {
 					t.Fatal(err)
 				}
 				r := l.bound(t, b, on)
 				want := ref.Floats(name + ".logits")
 				worst := 0.0
-				for at := 0; at < len(ids); at += piece {
-					part := ids[at:min(at+piece, len(ids))]
-					if err := r.forward(part, at); err != nil {
+				for at := 0; at < len(ids); at += size {
+					part := ids[at:min(at+size, len(ids))]
+					if err := r.forward(piece{start: at, ids: part}); err != nil {
 						t.Fatal(err)
 					}
 					x, err := r.logits()
@@ -98,7 +98,7 @@ func TestDecodingEqualsTheWhole(t *testing.T) {
 						t.Fatal(err)
 					}
 					got := numbers(x)
-					skip := max(0, piece-len(part)) // rows are the last ones; short pieces repeat their first
+					skip := max(0, size-len(part)) // rows are the last ones; short pieces repeat their first
 					for i := range part {
 						for v := range c.VocabSize {
 							worst = math.Max(worst, math.Abs(got[(skip+i)*c.VocabSize+v]-want[(at+i)*c.VocabSize+v]))
@@ -106,7 +106,7 @@ func TestDecodingEqualsTheWhole(t *testing.T) {
 					}
 				}
 				if !(worst <= 1e-4) {
-					t.Errorf("in pieces of %d: logits differ by up to %.3g, tolerance 1e-4", piece, worst)
+					t.Errorf("in pieces of %d: logits differ by up to %.3g, tolerance 1e-4", size, worst)
 				}
 			})
 		}

@@ -74,7 +74,7 @@ func TestSmolLM2GeneratesAsTransformers(t *testing.T) {
 		if ids := g.Base.Tokenizer.IDs(w.Prompt, true); !slices.Equal(ids, w.PromptIDs) {
 			t.Errorf("%q: prompt ids %v, want %v", w.Prompt, ids, w.PromptIDs)
 		}
-		ids, _, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: len(w.NewIDs)}, nil, nil)
+		ids, err := g.generateIDs(context.Background(), w.PromptIDs, GenerateOptions{MaxTokens: len(w.NewIDs)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,10 @@ package infer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
 
 // MaxStopBytes bounds one text of GenerateOptions.Stop.
@@ -22,15 +25,18 @@ func CheckStops(stops []string) error {
 	return nil
 }
 
-// stops makes what looks for stop texts. A special token among them is looked for by its id, as answers are shown without
-// special tokens.
-func (g *Generator) stops(texts []string, ends map[int32]bool) (*stopper, error) {
+// newStopper makes what looks for stop texts, and for the text that ends a turn, if there is one. A special token among them is
+// looked for by its id, in ends, as answers are shown without special tokens.
+func newStopper(tok *tokenizer.Tokenizer, turn string, texts []string, ends map[int32]bool) (*stopper, error) {
 	if err := CheckStops(texts); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
 	}
-	s := &stopper{}
+	s := &stopper{turn: turn}
+	if turn != "" {
+		texts = append(slices.Clone(texts), turn)
+	}
 	for _, text := range texts {
-		if id, ok := g.Base.Tokenizer.ID(text); ok && g.Base.Tokenizer.IsSpecial(id) {
+		if id, ok := tok.ID(text); ok && tok.IsSpecial(id) {
 			ends[id] = true
 			continue
 		}
@@ -42,6 +48,7 @@ func (g *Generator) stops(texts []string, ends map[int32]bool) (*stopper, error)
 // stopper gives out an answer piece by piece and keeps back what may be the beginning of a stop text.
 type stopper struct {
 	texts []string
+	turn  string // of texts, that which ends a turn; "" = none
 	held  string
 	found string // the stop text that ended the answer
 }

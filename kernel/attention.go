@@ -22,6 +22,7 @@ type Attention struct {
 	Scale          float64
 	Window         int     // 0: no limit
 	Cap            float64 // 0: none
+	Longest        int     // keys of a sequence at most, where those have bounds of their own; 0: not known. It changes no number's meaning
 }
 
 func (Attention) Name() string { return "attention" }

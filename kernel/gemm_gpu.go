@@ -14,6 +14,9 @@ const blasWorkspace = 8 << 20
 
 // scratch is the working memory of a GEMM by whichever kernel runs it, in bytes. sm is the device's compute capability.
 func (p gemmOp) scratch(sm int) int64 {
+	if p.skinny() {
+		return 0
+	}
 	n := max(blasWorkspace, p.lowRankScratch(1))
 	if parts := p.parts(sm); parts > 1 {
 		n = max(n, int64(parts)*int64(p.m)*int64(p.n)*4)
@@ -70,6 +73,9 @@ var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F3
 
 // bind queues the GEMM into d, with scratch of at least p.scratch() bytes.
 func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
+	if p.skinny() {
+		return g.Launch(cuda.Skinny("skinny", p.m, p.n), d, a, b, int32(p.m), int32(p.n), int32(p.k), p.alpha, p.beta, isFP32(p.out))
+	}
 	if l, _ := p.lowRank(1); g.BLAS == nil || l.Small() {
 		work, ok, err := p.bindLowRank(g, []gpu.Ptr{d}, []gpu.Ptr{a}, []gpu.Ptr{b}, scratch)
 		if ok || err != nil {
@@ -121,10 +127,7 @@ func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (f
 	if p.operand == F32 {
 		return g.Launch(cuda.GemmSingle(l, p.m, p.n, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta)
 	}
-	f32 := int32(0)
-	if p.out == F32 {
-		f32 = 1
-	}
+	f32 := isFP32(p.out)
 	if !p.hopper(g.Device.SM()) || (a|b)%16 != 0 {
 		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta, f32)
 	}
@@ -145,6 +148,14 @@ func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (f
 		return nil, err
 	}
 	return g.Launch(at, d, mapA, mapB, int32(p.m), int32(p.n), int32(p.k), int32(p.n), p.alpha, p.beta, f32)
+}
+
+// isFP32 is how a kernel is told the type of its result.
+func isFP32(d DType) int32 {
+	if d == F32 {
+		return 1
+	}
+	return 0
 }
 
 // rowAlign is the largest power of two up to 16 that divides all row sizes in bytes.

@@ -8,6 +8,7 @@ type gemmOp struct {
 	transA, transB bool
 	alpha, beta    float32
 	operand, out   DType // of A and B, as stored; of D: operand or F32
+	rowsApart      bool
 }
 
 func (k MatMul) op(in, out []Type, beta float32) gemmOp {
@@ -16,7 +17,12 @@ func (k MatMul) op(in, out []Type, beta float32) gemmOp {
 		depth = in[0].Shape[0]
 	}
 	return gemmOp{m: out[0].Shape[0], n: out[0].Shape[1], k: depth, transA: k.TransA, transB: k.TransB,
-		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType}
+		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType, rowsApart: k.RowsApart}
+}
+
+// skinny tells whether a GEMM of few rows runs on skinny.cu.
+func (p gemmOp) skinny() bool {
+	return p.rowsApart && !p.transA && p.transB && p.operand != F32 && cuda.FitsSkinny(p.m, p.k, false)
 }
 
 // lowRankForm is which of lowrank.cu's three kernels a GEMM runs on.
@@ -54,6 +60,9 @@ func (p gemmOp) lowRank(n int) (cuda.LowRank, lowRankForm) {
 // FitsGroupedMatMul tells whether a GPU runs n GEMMs k, of operands in and with the result out, in one launch when they
 // share their wide operand, or their result.
 func FitsGroupedMatMul(k MatMul, in []Type, out Type, n int) bool {
+	if k.RowsApart {
+		return false
+	}
 	var beta float32
 	if out.DType = ComputeType; k.TransA {
 		out.DType, beta = F32, 1

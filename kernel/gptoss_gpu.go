@@ -9,6 +9,10 @@ func (o AttentionSinks) Stored(in []DType) (want, out []DType) {
 	return append(want, ComputeType), out
 }
 
+func (o AttentionSinks) ScratchGPU(in, out []Type, sm int) int64 {
+	return o.Attention.ScratchGPU(in[:len(in)-1], out, sm)
+}
+
 func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	last, M, H := len(in)-1, in[0].Shape[0], o.Attention.Heads
 	attend, err := o.Attention.GPU(g, in[:last], out)

@@ -16,6 +16,7 @@ type MatMulInt8 struct {
 	N, K       int
 	Transposed bool
 	FP32Out    bool
+	RowsApart  bool // see RowsApart
 }
 
 var int8Scheme = quant.DefaultOf("int8")
@@ -39,6 +40,11 @@ func (k MatMulInt8) Accumulate() (Kernel, bool) { return MatMulInt8To(k), true }
 
 func (k MatMulInt8) WithFP32Out() Kernel {
 	k.FP32Out = true
+	return k
+}
+
+func (k MatMulInt8) WithRowsApart() Kernel {
+	k.RowsApart = true
 	return k
 }
 

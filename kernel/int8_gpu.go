@@ -13,7 +13,7 @@ func (k MatMulInt8) Stored([]DType) (want, out []DType) {
 }
 
 func (k MatMulInt8) ScratchGPU(in, out []Type, sm int) int64 {
-	return packedScratchGPU(in[0], out[0], k.N, k.K, k.Transposed, sm)
+	return packedScratchGPU(in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, sm)
 }
 
 func (k MatMulInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -21,7 +21,7 @@ func (k MatMulInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (k MatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, beta, cuda.Int8Dequantise(k.N, k.K), g.Scratch, in[1].Ptr, in[2].Ptr, int32(k.K))
+	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.Int8Dequantise(k.N, k.K), g.Scratch, in[1].Ptr, in[2].Ptr, int32(k.K))
 }
 
 // PrologueGPU marks the dequantising of the weight, which waits for no activation.

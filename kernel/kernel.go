@@ -110,6 +110,10 @@ type AccumulatingOnGPU interface {
 // the addend decides.
 type FP32Output interface{ WithFP32Out() Kernel }
 
+// RowsApart is a kernel with a form for few rows, of which a GPU computes each with the same bits whatever the others are and
+// however many: so that a sequence does not depend on those that it shares a batch with.
+type RowsApart interface{ WithRowsApart() Kernel }
+
 // Scratch is a kernel that needs working memory during a run. The plan gives it bytes of the arena, free
 // again after the call; bind finds them in CPU.Scratch.
 type Scratch interface {

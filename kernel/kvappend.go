@@ -1,15 +1,15 @@
 package kernel
 
-// KVAppend writes rows into a cache in place: row t goes to row start+t of the cache. Rows that fall outside
-// the cache are dropped; the caller sees to it that there are none.
+// KVAppend writes rows into a cache in place: row t goes to row at[t] of the cache. Rows whose place is outside of the cache
+// are dropped: those of a batch that hold no token have the place -1. Of rows with one place any may be left.
 //
-//	cache f[P,W], rows f[T,W], start i32[1] -> cache'
+//	cache f[P,W], rows f[T,W], at i32[T] -> cache'
 type KVAppend struct{}
 
 func (KVAppend) Name() string { return "kvappend" }
 
 func (KVAppend) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[P,W]", "f[T,W]", "i32[1]"); err != nil {
+	if _, err := Want(in, "f[P,W]", "f[T,W]", "i32[T]"); err != nil {
 		return nil, err
 	}
 	if err := sameElements(in, 0, 1); err != nil {
@@ -21,15 +21,13 @@ func (KVAppend) Shape(in []Type) ([]Type, error) {
 func (KVAppend) Overwrites() []Alias { return []Alias{{0, 0}} }
 
 func (KVAppend) CPU(_ *CPU, in, out []Tensor) func() {
-	cache, rows, start := out[0].Bytes(), in[1].Bytes(), in[2].I32()
-	size := in[0].Shape[1] * in[0].DType.Size() // of a row
+	cache, rows, at := out[0].Bytes(), in[1].Bytes(), in[2].I32()
+	places, size := in[0].Shape[0], in[0].Shape[1]*in[0].DType.Size() // of a row
 	return func() {
-		from, to := int(start[0])*size, 0
-		if from < 0 {
-			from, to = 0, min(-from, len(rows))
-		}
-		if from < len(cache) {
-			copy(cache[from:], rows[to:])
+		for t, to := range at {
+			if to >= 0 && int(to) < places {
+				copy(cache[int(to)*size:][:size], rows[t*size:])
+			}
 		}
 	}
 }

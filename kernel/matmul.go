@@ -18,6 +18,7 @@ type MatMul struct {
 	TransA, TransB bool
 	Alpha          float64
 	FP32Out        bool
+	RowsApart      bool // see RowsApart
 }
 
 func (MatMul) Name() string { return "matmul" }
@@ -58,6 +59,11 @@ func (k MatMul) Accumulate() (Kernel, bool) { return MatMulTo(k), true }
 
 func (k MatMul) WithFP32Out() Kernel {
 	k.FP32Out = true
+	return k
+}
+
+func (k MatMul) WithRowsApart() Kernel {
+	k.RowsApart = true
 	return k
 }
 

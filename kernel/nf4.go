@@ -21,6 +21,7 @@ type MatMulNF4 struct {
 	FP32Out    bool
 	Map        quant.NestedMap
 	FP4        bool
+	RowsApart  bool // see RowsApart
 }
 
 // nf4Block is the number of weights that share a scale.
@@ -61,6 +62,11 @@ func (k MatMulNF4) Accumulate() (Kernel, bool) { return MatMulNF4To(k), true }
 
 func (k MatMulNF4) WithFP32Out() Kernel {
 	k.FP32Out = true
+	return k
+}
+
+func (k MatMulNF4) WithRowsApart() Kernel {
+	k.RowsApart = true
 	return k
 }
 

@@ -50,7 +50,15 @@ func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 }
 
 func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
-	return packedScratchGPU(in[0], out[0], k.N, k.K, k.Transposed, sm)
+	if k.skinny(in[0], out[0]) {
+		return 0
+	}
+	return packedScratchGPU(in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, sm)
+}
+
+// skinny tells whether the weight is read packed by skinny.cu.
+func (k MatMulNF4) skinny(x, out Type) bool {
+	return k.RowsApart && !k.Transposed && x.DType != F32 && cuda.FitsSkinny(x.Shape[0], k.K, true)
 }
 
 func (k MatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -60,11 +68,19 @@ func (k MatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)
+	if k.skinny(in[0].Type, out[0].Type) {
+		kind, args := "skinny_nf4", []any{out[0].Ptr, in[0].Ptr, in[1].Ptr, codes, in[2].Ptr}
+		if k.Nested {
+			kind, args = "skinny_nf4_nested", append(args, g.nf4Map(k.Map), in[3].Ptr, in[4].Ptr)
+		}
+		M := in[0].Shape[0]
+		return g.Launch(cuda.Skinny(kind, M, k.N), append(args, int32(M), int32(k.N), int32(k.K), float32(1), beta, isFP32(out[0].DType))...)
+	}
 	entry, args := "nf4_dequantise", []any{g.Scratch, in[1].Ptr, codes, in[2].Ptr, n}
 	if k.Nested {
 		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, codes, in[2].Ptr, g.nf4Map(k.Map), in[3].Ptr, in[4].Ptr, n}
 	}
-	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, beta, cuda.NF4Dequantise(entry, n), args...)
+	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.NF4Dequantise(entry, n), args...)
 }
 
 // PrologueGPU marks the dequantising of the weight, which waits for no activation.

@@ -10,12 +10,12 @@ func dequantisedBytes(x Type, n, k int) int64 {
 }
 
 // packedScratchGPU is the scratch of a GEMM with a packed weight [n,k].
-func packedScratchGPU(x, out Type, n, k int, transposed bool, sm int) int64 {
-	return dequantisedBytes(x, n, k) + packedOp(x, out, n, k, transposed, 0).scratch(sm)
+func packedScratchGPU(x, out Type, n, k int, transposed, apart bool, sm int) int64 {
+	return dequantisedBytes(x, n, k) + packedOp(x, out, n, k, transposed, apart, 0).scratch(sm)
 }
 
-func packedOp(x, out Type, n, k int, transposed bool, beta float32) gemmOp {
-	p := gemmOp{m: out.Shape[0], n: n, k: k, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType}
+func packedOp(x, out Type, n, k int, transposed, apart bool, beta float32) gemmOp {
+	p := gemmOp{m: out.Shape[0], n: n, k: k, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType, rowsApart: apart}
 	if transposed {
 		p.n, p.k, p.transB = k, n, false
 	}
@@ -23,13 +23,13 @@ func packedOp(x, out Type, n, k int, transposed bool, beta float32) gemmOp {
 }
 
 // bindPackedGPU dequantises a weight [n,k] into scratch memory by a launch and multiplies by it.
-func bindPackedGPU(g *GPU, x, out DeviceTensor, n, k int, transposed bool, beta float32, at cuda.Geometry, args ...any) (func() error, error) {
+func bindPackedGPU(g *GPU, x, out DeviceTensor, n, k int, transposed, apart bool, beta float32, at cuda.Geometry, args ...any) (func() error, error) {
 	dequantise, err := g.Launch(at, args...)
 	if err != nil {
 		return nil, err
 	}
 	bytes := dequantisedBytes(x.Type, n, k)
-	mul, err := packedOp(x.Type, out.Type, n, k, transposed, beta).bind(g, out.Ptr, x.Ptr, g.Scratch, g.Scratch.Add(bytes))
+	mul, err := packedOp(x.Type, out.Type, n, k, transposed, apart, beta).bind(g, out.Ptr, x.Ptr, g.Scratch, g.Scratch.Add(bytes))
 	if err != nil {
 		return nil, err
 	}

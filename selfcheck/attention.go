@@ -16,6 +16,7 @@ type attentionCheck struct {
 	heads, kv, D  int
 	window        int
 	cap           float64
+	longest       int  // kernel.Attention.Longest
 	sinks         bool // the last input is a score of each head's without a value
 }
 
@@ -46,7 +47,9 @@ func attentionChecks() []check {
 		a := attentionCheck{queries: []int{1, 63, 65, 17}, keys: []int{1, 63, 65, 17}, heads: 4, kv: 2, D: D, cap: 1.5}
 		windowed := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: 2, kv: 2, D: D, window: 50, cap: 50}
 		cache := attentionCheck{queries: []int{37}, keys: []int{101}, after: 27, heads: 4, kv: 2, D: D, cap: 1.5}
-		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false))
+		divided := attentionCheck{queries: []int{1, 0, 1, 2}, keys: []int{700, 30, 5, 301}, after: 1, heads: 4, kv: 2, D: D, longest: 700}
+		dividedWindow := attentionCheck{queries: []int{1, 1}, keys: []int{700, 301}, heads: 2, kv: 1, D: D, window: 200, cap: 1.5, longest: 700}
+		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false), divided.check(n, false), dividedWindow.check(n, false))
 	}
 	return all
 }
@@ -62,7 +65,7 @@ func bounds(lengths []int) []int {
 func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	cuQ, cuK := bounds(a.queries), bounds(a.keys)
 	M, N := cuQ[len(cuQ)-1]+a.after, cuK[len(cuK)-1]
-	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window, Cap: a.cap}
+	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window, Cap: a.cap, Longest: a.longest}
 	c := check{kernel: "attention", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D, a.queries), plain: a.plain,
 		in: []checkInput{n.normal(1, M, a.heads*a.D), n.normal(1, N, a.kv*a.D), n.normal(1, N, a.kv*a.D), integers(cuQ...)}}
 	if a.window > 0 {
@@ -73,6 +76,9 @@ func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	}
 	if !backward {
 		c.name += fmt.Sprintf(" over %v keys", a.keys)
+		if a.longest > 0 {
+			c.name += " divided among blocks"
+		}
 		c.in = append(c.in, integers(cuK...))
 		c.build, c.bounds = one(k), []bound{rounded, rounded}
 		return c

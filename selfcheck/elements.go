@@ -30,9 +30,9 @@ func elementChecks() []check {
 		all = append(all, check{kernel: "dropout", name: fmt.Sprintf("probability %v, [65,173]", p), build: one(k), bounds: []bound{masked}, inPlace: []int{0},
 			in: []checkInput{n.normal(1, 65, 173), integers(-3, 1<<30+1)}})
 	}
-	for _, start := range []int{0, 4, 6, 9, -2} {
-		all = append(all, check{kernel: "kvappend", name: fmt.Sprintf("5 rows to %d of 9, width 40", start), build: one(kernel.KVAppend{}), bounds: []bound{exact},
-			in: []checkInput{n.normal(1, 9, 40).overwritten(), n.normal(1, 5, 40), integers(start)}})
+	for _, at := range [][]int{{0, 1, 2, 3, 4}, {8, 0, 4, 2, 6}, {6, 7, 8, 9, 10}, {-1, 3, -1, 5, 1 << 30}} {
+		all = append(all, check{kernel: "kvappend", name: fmt.Sprintf("5 rows to %v of 9, width 40", at), build: one(kernel.KVAppend{}), bounds: []bound{exact},
+			in: []checkInput{n.normal(1, 9, 40).overwritten(), n.normal(1, 5, 40), integers(at...)}})
 	}
 	for _, D := range []int{8, 12, 96, 128, 256} {
 		for _, M := range []int{1, 65} {

@@ -27,6 +27,10 @@ func fusedChecks() []check {
 					in: []checkInput{n.normal(1, M, 3*D)}})
 		}
 	}
+	for _, at := range [][]int{{0, 2, -1, 1, 7}, {1}} {
+		all = append(all, check{kernel: "row_factors", name: fmt.Sprintf("rows %v of 3", at), build: one(kernel.RowFactors{}), bounds: []bound{rounded}, inPlace: []int{0},
+			in: []checkInput{n.normal(1, len(at), 40), integers(at...), n.normal32(1, 3, 40)}})
+	}
 	for _, limit := range []int{0, 40, 1000} {
 		all = append(all, positionsCheck(n, limit))
 	}

@@ -70,6 +70,13 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 				in: []checkInput{a1, b1, n.normal(8, M, N), zeros(M, N)}},
 			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, gemm: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
+		if c.tb && !c.ta && M <= 64 {
+			apart, wideApart := k, wide
+			apart.RowsApart, wideApart.RowsApart = true, true
+			all = append(all,
+				check{kernel: "matmul", name: size + ", rows apart", build: one(apart), bounds: []bound{rounded}, in: []checkInput{a1, b1}, gemm: true},
+				check{kernel: "matmul", name: size + " in fp32, rows apart", build: one(wideApart), bounds: []bound{summed}, in: []checkInput{a1, b1}, gemm: true})
+		}
 	}
 	return all
 }

@@ -23,7 +23,8 @@ type Network struct {
 	Stored  func(name string) *quant.Config // of a checkpoint that is quantised already: nn.Options.Stored
 	Method  adapter.Method
 	Adapter adapter.Config
-	Adapted bool // false = the base model alone
+	Adapted bool             // false = the base model alone
+	Several *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
 	Layout  Layout
 }
 
@@ -61,6 +62,9 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
 		o.WrapParameter = nw.Method.ParameterWrapper(trained, nw.Adapter)
+	}
+	if nw.Several != nil {
+		o.Wrap, o.WrapExperts = nw.Several.Wrapper(prefix, s.Tokens), nw.Several.Experts
 	}
 	n := nn.New(o)
 	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))

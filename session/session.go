@@ -30,7 +30,7 @@ type Session struct {
 	Base  *Base
 	On    graph.Machine
 	Net   Network
-	saved *adapter.Saved // what Hold loads; nil = nothing
+	saved []*adapter.Saved // what Hold loads
 }
 
 // Open opens a machine and a model on it.
@@ -65,7 +65,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	s.Net = Network{Config: b.Config, Build: build, Float: kernel.F32}
 	s.storedWeights()
 	if o.Adapter == "" {
-		return nil
+		return s.store(o.Quantization)
 	}
 	method, quantised, err := adapter.Lookup(o.Adapter)
 	if err != nil {
@@ -76,11 +76,20 @@ func (s *Session) open(ctx context.Context, o Options) error {
 		if o.Quantization == nil {
 			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)
 		}
-		if err := s.checkStorage(*o.Quantization); err != nil {
-			return err
-		}
-		s.Net.Scheme = o.Quantization
+		return s.store(o.Quantization)
 	}
+	return nil
+}
+
+// store makes the network keep its weights as c says; nil = as they are.
+func (s *Session) store(c *quant.Config) error {
+	if c == nil {
+		return nil
+	}
+	if err := s.checkStorage(*c); err != nil {
+		return err
+	}
+	s.Net.Scheme = c
 	return nil
 }
 
@@ -128,16 +137,29 @@ func (s *Session) UseAdapter(dir string) error {
 
 // UseSaved is UseAdapter for an adapter that was read, which is closed with the session.
 func (s *Session) UseSaved(saved *adapter.Saved) {
-	s.saved = saved
+	s.saved = []*adapter.Saved{saved}
 	s.Net.Adapted, s.Net.Method, s.Net.Adapter = true, saved.Method, saved.Config
 	s.Net.Adapter.Dropout = 0 // of training only
+}
+
+// UseAdapters makes the network carry the adapters of several PEFT folders side by side, see adapter.Several. Hold loads them.
+func (s *Session) UseAdapters(dirs []string) error {
+	for _, dir := range dirs {
+		saved, err := adapter.Open(dir)
+		if err != nil {
+			return err
+		}
+		s.saved = append(s.saved, saved)
+	}
+	s.Net.Adapted, s.Net.Several = false, adapter.NewSeveral(s.saved)
+	return nil
 }
 
 // Close releases mapped weights, the adapter's files and the machine.
 func (s *Session) Close() error {
 	err := s.Base.Close()
-	if s.saved != nil {
-		err = errors.Join(err, s.saved.Close())
+	for _, saved := range s.saved {
+		err = errors.Join(err, saved.Close())
 	}
 	if s.On != nil {
 		err = errors.Join(err, s.On.Close())
@@ -193,8 +215,11 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	return m, nil
 }
 
-// loadAdapter reads the adapter of UseAdapter into memory; nothing where there is none.
+// loadAdapter reads the adapters of UseAdapter or UseAdapters into memory; nothing where there is none.
 func (s *Session) loadAdapter(p *Program, m graph.Store) error {
+	if s.Net.Several != nil {
+		return s.Net.Several.Load(m)
+	}
 	if s.saved == nil {
 		return nil
 	}
@@ -206,7 +231,7 @@ func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	if err != nil {
 		return err
 	}
-	if err := s.saved.Read(params); err != nil {
+	if err := s.saved[0].Read(params); err != nil {
 		return err
 	}
 	return t.Restore(m, params)
@@ -225,7 +250,7 @@ func (s *Session) AdapterTensors() (*adapter.Trained, []adapter.Param, error) {
 		return nil, nil, err
 	}
 	params := trained.List()
-	return trained, params, s.saved.Read(params)
+	return trained, params, s.saved[0].Read(params)
 }
 
 // Mergers are what the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
@@ -234,7 +259,7 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	if err != nil {
 		return nil, err
 	}
-	updates, err := s.saved.Method.Mergers(s.saved.Config, trained.Layers, trained.Parameters, params)
+	updates, err := s.saved[0].Method.Mergers(s.saved[0].Config, trained.Layers, trained.Parameters, params)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,8 @@ type benchOptions struct {
 	byType, byLayer  bool
 	trace, compare   string
 	otherwise, fails bool
+	decode           bool
+	slots            []int
 }
 
 // ofShapes are the flags that say what a configuration says by itself.
@@ -50,6 +52,9 @@ in the same call. What the calls do not cover is printed too.
 Calls are timed one by one: those that a GPU overlaps in a run come one after the other here. Per cent above 100 mean
 data that stays in caches. --trace writes one step as a timeline for ui.perfetto.dev.
 
+--decode times generation in place of training: rounds in which each of --slots sequences gets a token, and for each number of
+them the tokens a second, beside the time that reading weights and caches once takes at the rate of a copy.
+
 --compare judges each time against an earlier report (written by --json) and refuses one of other work or another
 device. --vram with --checkpointing auto takes the fastest layout that holds no more. --gpu plans for a GPU that is not
 here and runs nothing.`,
@@ -58,11 +63,15 @@ here and runs nothing.`,
   trainer bench --config run.yaml --json > new.json
   trainer bench --config run.yaml --compare old.json --fail-on-regression
   trainer bench --shape llama-2-7b --length 2048 --batch 4 --targets all-linear --device cuda --json
+  trainer bench --shape tinyllama-1.1b --decode --slots 1,8 --length 512 --dense --device cuda
   trainer bench --shape qwen3-8b --length 2048 --batch 4 --targets all-linear --checkpointing auto --vram 40GiB --gpu h200`,
 		Args: o.config.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(cmd); err != nil {
+			if err := errors.Join(o.check(cmd), o.checkDecode(cmd)); err != nil {
 				return err
+			}
+			if o.decode {
+				return o.runDecode(cmd.Context(), c)
 			}
 			return o.run(cmd.Context(), c, cmd.Flags().Changed("device"))
 		},
@@ -75,6 +84,8 @@ here and runs nothing.`,
 	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")
 	f.StringSliceVar(&o.targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
 	f.BoolVar(&o.dense, "dense", false, "keep the base weights unquantised")
+	f.BoolVar(&o.decode, "decode", false, "time generation in place of training: a token of each of --slots sequences that hold --length tokens")
+	f.IntSliceVar(&o.slots, "slots", []int{1, 2, 4, 8, 16, 32, 64}, "with --decode: sequences at the same time, a line each")
 	f.IntVar(&o.Warmup, "warmup", 5, "steps before the timed ones")
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto; with a configuration short for --set device=")

@@ -5,13 +5,17 @@
 // The capped forms put tanh(scale q k / cap) cap in place of scale q k.
 // One block a query row and head. DP/8 threads share a key, each 8 of its values; every such group runs an online softmax over
 // keys of its own, four at a time so that their loads overlap; the groups' results are added in fixed order. Accumulation fp32.
+// attention_split_*: the same, the keys of a row divided among the blocks of grid.z, so that few rows over many keys fill the device: block
+// z has those from its sequence's first key plus z times span on, the last block the rest. attention_join adds what they leave, in
+// ascending order: part [M,H,Z,D] fp32, sums of exponentials times values; stat [M,H,Z,2] fp32, each block's largest score and sum.
 // Bytes: 4 D a key and head; the heads of one key head find it in the cache. Goal: 10 us for a row over 512 keys; not for long prompts.
 // Elements: bf16, f16, f32.
 #include "attention.cuh"
 
-template <int DP, bool CAP>
+// Writes o and lse, or with SPLIT the block's share to part and stat.
+template <int DP, bool CAP, bool SPLIT>
 __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, const int *cuk,
-                                       int M, int N, int S, int H, int K, int D, float scale, int window, float cap) {
+                                       int M, int N, int S, int H, int K, int D, float scale, int window, float cap, float *partial, float *stat, int span) {
     constexpr int L = DP / 8, GROUPS = 128 / L, AHEAD = 4;   // threads a key; keys at a time; rounds whose loads are in flight
     __shared__ float part[GROUPS][DP], top[GROUPS], sum[GROUPS];
     int row = blockIdx.x, head = blockIdx.y, kv = head / (H / K), group = threadIdx.x / L, at = threadIdx.x % L * 8;
@@ -21,6 +25,18 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
         int q1 = min(cuq[s + 1], M), k0 = min(max(cuk[s], 0), N), k1 = min(max(cuk[s + 1], 0), N);
         hi = k1 - (q1 - 1 - row);
         lo = window > 0 ? max(k0, hi - window) : k0;
+        if (SPLIT) {
+            int from = k0 + (int)blockIdx.z * span;
+            lo = max(lo, from);
+            if (blockIdx.z + 1 < gridDim.z) hi = min(hi, from + span);
+        }
+    }
+    if (SPLIT && lo >= hi) {   // the whole block
+        if (threadIdx.x == 0) {
+            float *at = stat + (((int64_t)row * H + head) * gridDim.z + blockIdx.z) * 2;
+            at[0] = -INF, at[1] = 0.f;
+        }
+        return;
     }
     float x[8], acc[8], m = -INF, t = 0;
 #pragma unroll
@@ -65,24 +81,38 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
     float all = -INF, total = 0;
     for (int g = 0; g < GROUPS; g++) all = fmaxf(all, top[g]);
     for (int g = 0; g < GROUPS; g++) total += sum[g] == 0 ? 0.f : sum[g] * expf(top[g] - all);   // NaN goes on
+    int64_t at_split = SPLIT ? ((int64_t)row * H + head) * gridDim.z + blockIdx.z : 0;
     for (int d = threadIdx.x; d < D; d += blockDim.x) {
         float y = 0;
         for (int g = 0; g < GROUPS; g++)
             if (sum[g] != 0) y = fmaf(part[g][d], expf(top[g] - all), y);
-        o[((int64_t)row * H + head) * D + d] = narrow(total == 0 ? 0.f : y / total);
+        if (SPLIT) partial[at_split * D + d] = y;
+        else o[((int64_t)row * H + head) * D + d] = narrow(total == 0 ? 0.f : y / total);
+    }
+    if (SPLIT) {
+        if (threadIdx.x == 0) stat[at_split * 2] = all, stat[at_split * 2 + 1] = total;
+        return;
     }
     if (threadIdx.x == 0) lse[(int64_t)head * M + row] = total == 0 ? 0.f : all + logf(total);
 }
 
-// Grid (M, H), block 128.
+// Grid (M, H), attention_split_* (M, H, Z), block 128.
 #define CACHED(DP) \
     extern "C" __global__ void __launch_bounds__(128) attention_cached_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
         const int *cuk, int M, int N, int S, int H, int K, int D, float scale, int window) { \
-        cached<DP, false>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, 0.f); \
+        cached<DP, false, false>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, 0.f, 0, 0, 0); \
     } \
     extern "C" __global__ void __launch_bounds__(128) attention_cached_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
         const int *cuk, int M, int N, int S, int H, int K, int D, float scale, int window, float cap) { \
-        cached<DP, true>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, cap); \
+        cached<DP, true, false>(o, lse, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, cap, 0, 0, 0); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128, 4) attention_split_##DP(float *part, float *stat, const elem *q, const elem *k, const elem *v, const int *cuq, \
+        const int *cuk, int M, int N, int S, int H, int K, int D, int span, float scale, int window) { \
+        cached<DP, false, true>(0, 0, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, 0.f, part, stat, span); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128, 4) attention_split_capped_##DP(float *part, float *stat, const elem *q, const elem *k, const elem *v, const int *cuq, \
+        const int *cuk, int M, int N, int S, int H, int K, int D, int span, float scale, int window, float cap) { \
+        cached<DP, true, true>(0, 0, q, k, v, cuq, cuk, M, N, S, H, K, D, scale, window, cap, part, stat, span); \
     }
 CACHED(8)
 CACHED(16)
@@ -90,3 +120,23 @@ CACHED(32)
 CACHED(64)
 CACHED(128)
 CACHED(256)
+
+// Grid (M, H), block 128.
+extern "C" __global__ void __launch_bounds__(128) attention_join(elem *o, float *lse, const float *part, const float *stat, int M, int H, int D, int Z) {
+    int row = blockIdx.x, head = blockIdx.y;
+    int64_t at = ((int64_t)row * H + head) * Z;
+    float all = -INF, total = 0;
+    for (int z = 0; z < Z; z++)
+        if (stat[(at + z) * 2 + 1] != 0) all = fmaxf(all, stat[(at + z) * 2]);   // NaN goes on by its sum
+    for (int z = 0; z < Z; z++) {
+        float s = stat[(at + z) * 2 + 1];
+        if (s != 0) total += s * expf(stat[(at + z) * 2] - all);
+    }
+    for (int d = threadIdx.x; d < D; d += blockDim.x) {
+        float y = 0;
+        for (int z = 0; z < Z; z++)
+            if (stat[(at + z) * 2 + 1] != 0) y = fmaf(part[(at + z) * D + d], expf(stat[(at + z) * 2] - all), y);
+        o[((int64_t)row * H + head) * D + d] = narrow(total == 0 ? 0.f : y / total);
+    }
+    if (threadIdx.x == 0) lse[(int64_t)head * M + row] = total == 0 ? 0.f : all + logf(total);
+}

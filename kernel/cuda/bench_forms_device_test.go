@@ -90,6 +90,7 @@ func BenchmarkForms(b *testing.B) {
 		f.routingForms(tokens)
 	}
 	f.normForms()
+	f.skinnyForms()
 }
 
 // attentionForm is one attention to time.

@@ -1,6 +1,9 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // AttentionCached is the geometry of attention_cached_* over M query rows of H heads of size D, with or without a soft cap, or an
 // error naming what is supported.
@@ -17,6 +20,36 @@ func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 		}
 	}
 	return Geometry{}, fmt.Errorf("attention: head size %d is not supported on the GPU; multiples of 8 up to 256 are", D)
+}
+
+// splitRows is the most query rows for which keys are divided among blocks: more of them fill a device by themselves.
+const splitRows = 64
+
+// AttentionSplit is attention_cached_* with the keys of a row divided: in Z parts of Span keys, which Join adds. Both depend on the
+// longest sequence alone, so a row's sums do too.
+type AttentionSplit struct {
+	Part, Join      Geometry
+	Z, Span         int
+	PartBytes, Stat int64 // of scratch: parts, and behind them statistics
+}
+
+// NewAttentionSplit is the split form over M rows of H heads of size D, of sequences of at most that many keys; ok is false where
+// one block a row and head does as well.
+func NewAttentionSplit(M, H, D, longest int, capped bool) (a AttentionSplit, ok bool, err error) {
+	g, err := AttentionCached(M, H, D, capped)
+	if err != nil || longest <= 0 || M > splitRows {
+		return a, false, err
+	}
+	a.Span = max(128, ceil(ceil(longest, 32), 64)*64)
+	if a.Z = ceil(longest, a.Span); a.Z == 1 {
+		return a, false, nil
+	}
+	a.Part = g
+	a.Part.Entry, a.Part.Grid[2] = strings.Replace(g.Entry, "attention_cached", "attention_split", 1), a.Z
+	a.Join = Geometry{g.Stem, "attention_join", [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}
+	n := int64(M) * int64(H) * int64(a.Z)
+	a.PartBytes, a.Stat = (4*n*int64(D)+255)&^255, 8*n
+	return a, true, nil
 }
 
 // KVAppend is the geometry of kvappend_rows over T rows of W.

@@ -14,21 +14,24 @@ import (
 func TestKVAppend(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, W := range []int{64, 192, 33, 2056} {
-		for _, c := range [][3]int{{9, 1, 4}, {9, 5, 4}, {9, 5, 6}, {9, 3, 9}, {9, 4, -2}, {9, 1, 1 << 30}, {300, 64, 100}} {
-			P, T, start := c[0], c[1], c[2]
+		for _, c := range []struct {
+			P  int
+			at []int32
+		}{{9, []int32{4}}, {9, []int32{4, 5, 6, 7, 8}}, {9, []int32{8, 0, 3, -1, 6}}, {9, []int32{7, 8, 9}}, {9, []int32{-1, 1 << 30, -1 << 31}}, {300, []int32{299, 100, 5}}} {
+			P, T := c.P, len(c.at)
 			var old, rows []float64
 			out := r.repeat(func() [][]byte {
 				cb, cf := r.random(P*W, 1)
 				rb, rf := r.random(T*W, 1)
 				old, rows = cf, rf
 				C, R := in(r, "cache", cb), in(r, "rows", rb)
-				r.run(KVAppend(T, W), C, R, in(r, "start", []int32{int32(start)}), i32(P), i32(W))
+				r.run(KVAppend(T, W), C, R, in(r, "at", c.at), i32(P), i32(W))
 				return [][]byte{get[byte](r, C, 2*P*W), get[byte](r, R, 2*T*W)}
 			})
 			want := slices.Clone(old)
-			for i := range T {
-				if to := start + i; to >= 0 && to < P {
-					copy(want[to*W:], rows[i*W:][:W])
+			for i, to := range c.at {
+				if to >= 0 && int(to) < P {
+					copy(want[int(to)*W:], rows[i*W:][:W])
 				}
 			}
 			if !slices.Equal(bfFloats(out[0]), want) {
@@ -111,7 +114,10 @@ func TestAttentionCached(t *testing.T) {
 	cases = append(cases,
 		cachedCase{queries: []int{4}, keys: []int{2}, H: 2, K: 2, D: 64}, // the first two see nothing
 		cachedCase{queries: []int{3}, keys: []int{40}, H: 2, K: 2, D: 64, window: 1},
-		cachedCase{queries: []int{64}, keys: []int{2000}, H: 9, K: 3, D: 64})
+		cachedCase{queries: []int{64}, keys: []int{2000}, H: 9, K: 3, D: 64},
+		cachedCase{queries: []int{1, 0, 1, 1}, keys: []int{900, 60, 3, 4500}, spare: 5, H: 8, K: 1, D: 128},
+		cachedCase{queries: []int{1, 1}, keys: []int{900, 4500}, H: 4, K: 2, D: 64, window: 200, cap: 2})
+	divided := 0
 	for _, c := range cases {
 		M, N, cuq, cuk := c.after, c.spare, []int32{0}, []int32{0}
 		for s := range c.queries {
@@ -120,6 +126,11 @@ func TestAttentionCached(t *testing.T) {
 		}
 		g, err := AttentionCached(M, c.H, c.D, c.cap > 0)
 		r.ok(err)
+		split, splits, err := NewAttentionSplit(M, c.H, c.D, slices.Max(c.keys), c.cap > 0)
+		r.ok(err)
+		if splits {
+			divided++
+		}
 		var q, k, v []float64
 		out := r.repeat(func() [][]byte {
 			var qb, kb, vb []uint16
@@ -136,7 +147,16 @@ func TestAttentionCached(t *testing.T) {
 				args = append(args, float32(c.cap))
 			}
 			r.run(g, args...)
-			return [][]byte{get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M)}
+			all := [][]byte{get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M)}
+			if splits {
+				part, stat := r.out("part", split.PartBytes), r.out("stat", split.Stat)
+				args[0], args[1] = part, stat
+				r.run(split.Part, slices.Insert(args, 13, any(i32(split.Span)))...)
+				O, LSE := r.out("o of the split form", int64(2*M*c.H*c.D)), r.out("lse of the split form", int64(4*c.H*M))
+				r.run(split.Join, O, LSE, part, stat, i32(M), i32(c.H), i32(c.D), i32(split.Z))
+				all = append(all, get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M))
+			}
+			return all
 		})
 		name := fmt.Sprintf("%+v ", c)
 		o, lse := c.attendCached(q, k, v, M, false)
@@ -146,6 +166,10 @@ func TestAttentionCached(t *testing.T) {
 		}
 		near(t, name+"o", bfFloats(out[0]), o, plain)
 		near(t, name+"lse", f32Floats(out[1]), lse, plainLSE)
+		if splits {
+			near(t, name+"o, split", bfFloats(out[2]), o, plain)
+			near(t, name+"lse, split", f32Floats(out[3]), lse, plainLSE)
+		}
 		for row := M - c.after; row < M; row++ {
 			for i, x := range bfFloats(out[0])[row*c.H*c.D:][:c.H*c.D] {
 				if x != 0 {
@@ -154,7 +178,9 @@ func TestAttentionCached(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d cases", len(cases))
+	if t.Logf("%d cases, %d in the split form too", len(cases), divided); divided < 20 {
+		t.Errorf("the keys are divided in only %d cases", divided)
+	}
 }
 
 func BenchmarkAttentionCached(b *testing.B) {

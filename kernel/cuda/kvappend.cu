@@ -1,12 +1,12 @@
-// kvappend.cu: cache[start[0] + t] = rows[t] in place; rows that fall outside of the cache are dropped.
-// Layout: cache [P,W] elem, rows [T,W] elem, start [1] int32. One block a row, 16 bytes a thread where W is a multiple of 8.
+// kvappend.cu: cache[at[t]] = rows[t] in place; rows whose place is outside of the cache are dropped.
+// Layout: cache [P,W] elem, rows [T,W] elem, at [T] int32. One block a row, 16 bytes a thread where W is a multiple of 8.
 // Bytes: 4 a value. Goal: latency; a call moves a few rows.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
 
 // Grid T.
-extern "C" __global__ void __launch_bounds__(256) kvappend_rows(elem *cache, const elem *rows, const int *start, int P, int W) {
-    int64_t to = (int64_t)start[0] + blockIdx.x;
+extern "C" __global__ void __launch_bounds__(256) kvappend_rows(elem *cache, const elem *rows, const int *at, int P, int W) {
+    int64_t to = at[blockIdx.x];
     if (to < 0 || to >= P) return;
     cache += to * W;
     rows += (int64_t)blockIdx.x * W;

@@ -15,7 +15,7 @@ func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 	}
 	part := func(from, width int) *Value { return n.Apply(kernel.Columns{From: from, Width: width}, qkv) }
 	key, value := n.cached("key", part(q, kv), in), n.cached("value", part(q+kv, kv), in)
-	return n.Apply(a.kernel(), part(0, q), key, value, in.CuQ, in.CuK)
+	return n.Apply(a.over(in), part(0, q), key, value, in.CuQ, in.CuK)
 }
 
 // FusedMLP is MLP with one projection gate_up_proj: the gate's rows, then what it gates.

@@ -17,9 +17,10 @@ type Batch struct {
 	Cache     *Cache // nil in training
 }
 
-// Cache keeps the keys and values of earlier tokens of one sequence of up to MaxLen tokens.
+// Cache keeps the keys and values of earlier tokens of several sequences, each in rows of its own.
 type Cache struct {
-	Start *Value // i32[1], tokens already in the cache
+	Rows int    // of all sequences
+	At   *Value // i32[M], the cache's row for each token's key and value; -1 = none
 }
 
 // Embed looks up token vectors: [M] -> [M,C].
@@ -156,9 +157,9 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		var heads *Value
 		if a.Sinks {
 			sinks := n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.kernel()}, query, key, value, in.CuQ, in.CuK, sinks)
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, sinks)
 		} else {
-			heads = n.Apply(a.kernel(), query, key, value, in.CuQ, in.CuK)
+			heads = n.Apply(a.over(in), query, key, value, in.CuQ, in.CuK)
 		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
@@ -173,12 +174,21 @@ func (a Attention) kernel() kernel.Attention {
 	return kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window, Cap: a.Cap}
 }
 
+// over is the kernel for a batch.
+func (a Attention) over(in Batch) kernel.Attention {
+	k := a.kernel()
+	if in.Cache != nil {
+		k.Longest = in.MaxLen
+	}
+	return k
+}
+
 // CacheGroup is the state group of keys and values kept between tokens.
 const CacheGroup = "kv cache"
 
 func (n *Net) cached(what string, rows *Value, in Batch) *Value {
-	cache := n.State(CacheGroup, n.Scope()+"."+what+"_cache", kernel.T(n.Float(), in.MaxLen, rows.Width()))
-	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.Start)
+	cache := n.State(CacheGroup, n.Scope()+"."+what+"_cache", kernel.T(n.Float(), in.Cache.Rows, rows.Width()))
+	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.At)
 }
 
 // gates are the kernels of gated MLPs by model.Config.HiddenAct.

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/tierlora/tierlora/infer"
+)
+
+func newChat(c *console) *cobra.Command {
+	var o engineFlags
+	t := talk{c: c, options: infer.GenerateOptions{MaxTokens: chatTokens, TopP: 1}}
+	cmd := &cobra.Command{
+		Use:   "chat --model DIR [--adapter NAME=DIR ...]",
+		Short: "Talk with a model in the terminal, and switch between its adapters",
+		Long: `Talk with a model in the terminal. Conversations are written by the chat template of the adapter that answers, else by
+the model's own. /adapter NAME switches to another adapter, /adapter none to the base model, in the middle of a
+conversation; /help lists the other commands. Ctrl-C stops an answer, Ctrl-D ends.
+
+On a pipe every line of standard input is a message, and every answer is one line of standard output, in which \n stands
+for a line break.`,
+		Example: `  trainer chat --model ./SmolLM2-135M-Instruct
+  trainer chat --adapter runs/chat --system "Answer in one sentence."
+  trainer chat --model ./Qwen3-0.6B --adapter old=runs/first --adapter new=runs/second --temperature 0.7
+  printf 'What is a tide?\n' | trainer chat --model ./SmolLM2-135M-Instruct`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.options.Check(1 << 30); err != nil {
+				return usage(err)
+			}
+			if t.options.MaxTokens < 1 {
+				return usage(fmt.Errorf("--max-tokens %d: must be at least 1", t.options.MaxTokens))
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			return runChat(cmd.Context(), c, o, &t)
+		},
+	}
+	o.register(cmd, c)
+	f := cmd.Flags()
+	f.StringVar(&t.system, "system", "", "`TEXT` of a system message that comes first")
+	f.IntVar(&t.options.MaxTokens, "max-tokens", chatTokens, "largest number of tokens of an answer, or what there is room for")
+	f.Float64Var(&t.options.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
+	f.Float64Var(&t.options.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
+	f.IntVar(&t.options.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
+	f.Uint64Var(&t.options.Seed, "seed", 0, "seed of the sampling")
+	f.BoolVar(&t.json, "json", false, "print every answer as JSON, one a line")
+	return cmd
+}
+
+func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error) {
+	o.slots = 1
+	e, err := o.open(ctx, c, infer.EngineOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	t.engine, t.template = e, o.template
+	in, isFile := c.in.(*os.File)
+	t.terminal = isFile && term.IsTerminal(int(in.Fd())) && isTerminal(c.out) && !t.json
+	t.colour = t.terminal && mayColour(c.out)
+	if isFile {
+		endOnTerm(in, t.terminal)
+	}
+	if len(o.named) > 0 {
+		t.adapter = o.named[0].Name
+	}
+	if err := t.use(t.adapter); err != nil {
+		return usage(err)
+	}
+	c.say("plan: %s on %s; %d tokens, %d bytes", o.model, e.On.Name(), e.MaxLen(), e.Need().Total())
+	if t.terminal {
+		c.say("%s answers; /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends", t.name())
+		return t.run(ctx, &typed{file: in, out: c.out, prompt: t.prompt()})
+	}
+	return t.run(ctx, &piped{r: bufio.NewReader(c.in)})
+}
+
+// lines are what a person, or a pipe, writes.
+type lines interface {
+	// next returns a message; io.EOF is the end.
+	next() (string, error)
+}
+
+// maxMessageBytes bounds one message.
+const maxMessageBytes = 4 << 20
+
+// piped reads a line at a time; one that ends with a backslash goes on in the next.
+type piped struct{ r *bufio.Reader }
+
+func (p *piped) next() (string, error) {
+	return joined(func() (string, error) {
+		line, err := p.r.ReadString('\n')
+		if err == io.EOF && line != "" {
+			err = nil
+		}
+		return strings.TrimRight(line, "\r\n"), err
+	})
+}
+
+// joined reads a message of one or more lines: those that end with a backslash go on, and so do those between lines of """.
+func joined(read func() (string, error)) (string, error) {
+	const quotes = `"""`
+	var all []string
+	size, quoted := 0, false
+	for {
+		line, err := read()
+		if err != nil {
+			if err == io.EOF && len(all) > 0 {
+				return strings.Join(all, "\n"), nil
+			}
+			return "", err
+		}
+		if size += len(line) + 1; size > maxMessageBytes {
+			return "", fmt.Errorf("a message has more than %d MB", maxMessageBytes>>20)
+		}
+		switch {
+		case !quoted && len(all) == 0 && strings.HasPrefix(line, quotes):
+			quoted = true
+			line = line[len(quotes):]
+			if before, ok := strings.CutSuffix(line, quotes); ok {
+				return before, nil
+			}
+			if line == "" {
+				continue
+			}
+		case quoted:
+			if before, ok := strings.CutSuffix(line, quotes); ok {
+				if before != "" {
+					all = append(all, before)
+				}
+				return strings.Join(all, "\n"), nil
+			}
+		default:
+			if before, ok := strings.CutSuffix(line, `\`); ok {
+				all = append(all, before)
+				continue
+			}
+			return strings.Join(append(all, line), "\n"), nil
+		}
+		all = append(all, line)
+	}
+}
+
+// typed reads from a terminal, with editing and history. The terminal is raw only while a line is read, so that Ctrl-C is a
+// signal during an answer.
+type typed struct {
+	file   *os.File
+	out    io.Writer
+	prompt string
+	editor *term.Terminal
+}
+
+func (t *typed) next() (string, error) {
+	state, err := term.MakeRaw(int(t.file.Fd()))
+	if err != nil {
+		return "", fmt.Errorf("read from the terminal: %w", err)
+	}
+	defer func() { _ = term.Restore(int(t.file.Fd()), state) }()
+	if t.editor == nil {
+		t.editor = term.NewTerminal(keys{t.file, t.out}, "")
+	}
+	if width, height, err := term.GetSize(int(t.file.Fd())); err == nil && width > 0 {
+		_ = t.editor.SetSize(width, height)
+	}
+	t.editor.SetBracketedPasteMode(true)
+	defer t.editor.SetBracketedPasteMode(false)
+	t.editor.SetPrompt(t.prompt)
+	return joined(func() (string, error) {
+		var pasted []string
+		for {
+			line, err := t.editor.ReadLine()
+			t.editor.SetPrompt("... ")
+			if err == term.ErrPasteIndicator { // of pasted text only the last line ends by Enter
+				pasted = append(pasted, line)
+				continue
+			}
+			return strings.Join(append(pasted, line), "\n"), err
+		}
+	})
+}
+
+// keys is a terminal whose Ctrl-C empties the line instead of ending the input.
+type keys struct {
+	in  io.Reader
+	out io.Writer
+}
+
+func (k keys) Read(p []byte) (int, error) {
+	const ctrlC, ctrlE, ctrlU = 3, 5, 21
+	if len(p) < 2 {
+		return k.in.Read(p)
+	}
+	n, err := k.in.Read(p[:len(p)/2])
+	out := make([]byte, 0, 2*n)
+	for _, b := range p[:n] {
+		if b == ctrlC {
+			out = append(out, ctrlE, ctrlU)
+		} else {
+			out = append(out, b)
+		}
+	}
+	return copy(p, out), err
+}
+
+func (k keys) Write(p []byte) (int, error) { return k.out.Write(p) }
+
+// interruptible calls work with a context that Ctrl-C ends; the program goes on.
+func interruptible(ctx context.Context, work func(context.Context) error) error {
+	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
+	defer cancel()
+	return work(ctx)
+}
+
+// endOnTerm ends the program at SIGTERM, also where it waits for a line, and leaves the terminal as it was.
+func endOnTerm(in *os.File, terminal bool) {
+	var state *term.State
+	if terminal {
+		state, _ = term.GetState(int(in.Fd()))
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		<-signals
+		if state != nil {
+			_ = term.Restore(int(in.Fd()), state)
+		}
+		os.Exit(exitTerminated)
+	}()
+}

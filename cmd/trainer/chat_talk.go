@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/infer"
+)
+
+// talk is a conversation with a model.
+type talk struct {
+	c        *console
+	engine   *infer.Engine
+	template string // of --chat-template
+	adapter  string // that answers; "" = the base model
+	writer   *chat.Chat
+	system   string
+	turns    []turn // user and assistant by turns
+	options  infer.GenerateOptions
+	terminal bool // a person is there
+	colour   bool
+	json     bool
+}
+
+type turn struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// said is an answer of --json.
+type said struct {
+	Text            string  `json:"text"`
+	Adapter         string  `json:"adapter,omitempty"`
+	Stopped         string  `json:"stopped"`
+	PromptTokens    int     `json:"prompt_tokens"`
+	Tokens          int     `json:"tokens"`
+	TokensPerSecond float64 `json:"tokens_per_second"`
+}
+
+const stoppedByUser = "interrupted"
+
+// errQuit ends the talk.
+var errQuit = errors.New("quit")
+
+// use makes an adapter answer from now on.
+func (t *talk) use(name string) error {
+	writer, err := t.engine.Chat(name, t.template)
+	if err != nil {
+		return errors.New(asFlag(err))
+	}
+	t.adapter, t.writer = name, writer
+	return nil
+}
+
+// name is what answers.
+func (t *talk) name() string {
+	if t.adapter == "" {
+		return "the base model"
+	}
+	return "adapter " + t.adapter
+}
+
+func (t *talk) prompt() string {
+	if t.colour {
+		return "\x1b[1m> \x1b[0m"
+	}
+	return "> "
+}
+
+// run answers line by line. On a pipe what goes wrong ends it; a person may try again.
+func (t *talk) run(ctx context.Context, in lines) error {
+	for {
+		line, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if t.terminal {
+				fmt.Fprintln(t.c.out)
+			}
+			return nil
+		case err != nil:
+			return err
+		case strings.TrimSpace(line) == "":
+			continue
+		}
+		if err = t.take(ctx, line); errors.Is(err, errQuit) {
+			return nil
+		}
+		if err != nil && (!t.terminal || fatal(err)) {
+			return err
+		}
+		if err != nil {
+			t.c.say("%s", err)
+		}
+	}
+}
+
+// fatal is an error after which the engine is of no use.
+func fatal(err error) bool { var e *engineError; return errors.As(err, &e) }
+
+type engineError struct{ error }
+
+func (e *engineError) Unwrap() error { return e.error }
+
+// take is one line: a command, or a message that is answered.
+func (t *talk) take(ctx context.Context, line string) error {
+	if strings.HasPrefix(line, "/") {
+		return t.command(ctx, line)
+	}
+	t.turns = append(t.turns, turn{"user", line})
+	return t.answer(ctx)
+}
+
+// answer continues the conversation, which ends with the user's turn. That turn goes where nothing is answered.
+func (t *talk) answer(ctx context.Context) error {
+	prompt, err := t.written()
+	if err == nil {
+		if n, most := len(prompt.IDs), t.engine.MaxLen(); n >= most {
+			err = usage(fmt.Errorf("the conversation has %d tokens, and there is room for %d: /undo takes back the last exchange, /reset all; --max-length gives more", n, most))
+		}
+	}
+	if err != nil {
+		t.turns = t.turns[:len(t.turns)-1]
+		return err
+	}
+	o := t.options
+	o.MaxTokens = min(o.MaxTokens, t.engine.MaxLen()-len(prompt.IDs))
+	text, last, err := t.generate(ctx, prompt, o)
+	if err != nil || text == "" && last.Stopped == stoppedByUser {
+		t.turns = t.turns[:len(t.turns)-1]
+		return err
+	}
+	t.turns = append(t.turns, turn{"assistant", text})
+	return t.show(last)
+}
+
+// written is the conversation as the model reads it.
+func (t *talk) written() (infer.Prompt, error) {
+	messages, err := json.Marshal(t.turns)
+	if err != nil {
+		return infer.Prompt{}, err
+	}
+	conv, err := chat.Read(chat.Raw{Key: "messages", Messages: messages, System: t.system})
+	if err != nil {
+		return infer.Prompt{}, usage(err)
+	}
+	p, err := infer.ChatPrompt(t.writer, t.engine.Base.Tokenizer, conv)
+	if err != nil {
+		return p, usage(errors.New(asFlag(err)))
+	}
+	return p, nil
+}
+
+// generate writes the answer as it comes, where a person reads along. Ctrl-C ends it there.
+func (t *talk) generate(ctx context.Context, prompt infer.Prompt, o infer.GenerateOptions) (string, said, error) {
+	if err := t.engine.Start(0, t.adapter, prompt, o); err != nil {
+		return "", said{}, err
+	}
+	defer t.engine.Stop(0)
+	s := said{Adapter: t.adapter, PromptTokens: len(prompt.IDs)}
+	var text strings.Builder
+	began := time.Now()
+	step := func(ctx context.Context) error {
+		for s.Stopped == "" {
+			tokens, err := t.engine.Step(ctx)
+			if err != nil {
+				return err
+			}
+			for _, token := range tokens {
+				if token.Err != nil {
+					return token.Err
+				}
+				if token.Part {
+					s.Tokens++
+				}
+				s.Stopped = token.Ended
+				text.WriteString(token.Text)
+				if t.terminal {
+					if _, err := io.WriteString(t.c.out, harmless(token.Text)); err != nil {
+						return fmt.Errorf("write the answer: %w", err)
+					}
+				}
+			}
+		}
+		return nil
+	}
+	err := interruptible(ctx, step)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil && t.terminal {
+		s.Stopped, err = stoppedByUser, nil
+	} else if err != nil && ctx.Err() == nil {
+		err = &engineError{err}
+	}
+	s.Text, s.TokensPerSecond = text.String(), float64(s.Tokens)/time.Since(began).Seconds()
+	return s.Text, s, err
+}
+
+// show ends an answer on a terminal, and writes it on a pipe.
+func (t *talk) show(s said) error {
+	var err error
+	switch {
+	case t.json:
+		enc := json.NewEncoder(t.c.out)
+		enc.SetEscapeHTML(false)
+		err = enc.Encode(s)
+	case !t.terminal:
+		_, err = fmt.Fprintln(t.c.out, strings.ReplaceAll(s.Text, "\n", `\n`))
+	default:
+		if !strings.HasSuffix(s.Text, "\n") {
+			fmt.Fprintln(t.c.out)
+		}
+		note := fmt.Sprintf("(%d tokens, %.1f tokens/s", s.Tokens, s.TokensPerSecond)
+		switch s.Stopped {
+		case infer.StoppedLength:
+			note += ", cut at the limit"
+		case stoppedByUser:
+			note += ", stopped"
+		}
+		if note += ")"; t.colour {
+			note = "\x1b[2m" + note + "\x1b[0m"
+		}
+		_, err = fmt.Fprintln(t.c.out, note)
+	}
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// last is the number of turns without the last exchange.
+func (t *talk) last() int {
+	n := len(t.turns)
+	for n > 0 && t.turns[n-1].Role != "user" {
+		n--
+	}
+	return max(0, n-1)
+}
+
+// adapters are the names that /adapter takes.
+func (t *talk) adapters() []string {
+	names := t.engine.Adapters()
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}

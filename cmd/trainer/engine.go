@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
+)
+
+// engineFlags say which model answers, with which adapters, in how much memory: chat and serve.
+type engineFlags struct {
+	model, device, quantization, template string
+	adapters                              []string
+	slots, maxLen, workers                int
+	only                                  bool
+
+	named []infer.NamedAdapter
+}
+
+func (o *engineFlags) register(cmd *cobra.Command, c *console) {
+	f := cmd.Flags()
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME; left out, the first adapter's own base model")
+	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `[NAME=]DIR` in PEFT's format; its name is the folder's where none is given; may be repeated")
+	f.BoolVar(&o.only, "adapter-only", false, "the one adapter answers always, never the base model; needed by adapters of experts")
+	pathVar(cmd, &o.template, "chat-template", "", "chat template: a .jinja `FILE`, or the name of a template; left out, the adapter's or model's own")
+	f.IntVar(&o.maxLen, "max-length", 0, "most tokens of a sequence, prompt and answer together; 0 = what the model knows, or less where that does not fit")
+	f.StringVar(&o.quantization, "quantization", "", "store the base model's weights as `TYPE`: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
+	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
+	c.downloadFlag(cmd)
+	workersVar(cmd, &o.workers)
+}
+
+// check refuses bad flags before any work.
+func (o *engineFlags) check() error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if o.model == "" && len(o.adapters) == 0 {
+		bad("name a model: --model DIR, or an adapter that names its base model: --adapter DIR")
+	}
+	if !slices.Contains(graph.DeviceNames, o.device) {
+		bad("--device %s: must be one of %s", o.device, strings.Join(graph.DeviceNames, ", "))
+	}
+	if o.only && len(o.adapters) != 1 {
+		bad("--adapter-only: want one --adapter, got %d", len(o.adapters))
+	}
+	if o.slots < 0 {
+		bad("--slots %d: must be 0 or more", o.slots)
+	}
+	if o.maxLen < 0 {
+		bad("--max-length %d: must be 0 or more", o.maxLen)
+	}
+	if o.quantization != "" && quant.Schemes[o.quantization] == nil {
+		bad("--quantization %s: must be one of %s", o.quantization, strings.Join(quant.Names(), ", "))
+	}
+	if err := o.nameAdapters(); err != nil {
+		problems = append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return usage(err)
+	}
+	for _, a := range o.named {
+		if err := checkAdapter(a.Dir); err != nil {
+			return err
+		}
+	}
+	return checkDevice(train.Spec{Device: o.device})
+}
+
+// nameAdapters takes NAME=DIR apart. A folder that is there under the whole text, with its =, is that folder.
+func (o *engineFlags) nameAdapters() error {
+	seen := map[string]bool{"none": true}
+	for _, text := range o.adapters {
+		name, dir, ok := strings.Cut(text, "=")
+		if !ok || strings.ContainsAny(name, `/\`) {
+			dir = text
+			name = filepath.Base(filepath.Clean(expandHome(dir)))
+		}
+		dir = expandHome(dir)
+		switch {
+		case name == "" || dir == "":
+			return fmt.Errorf("--adapter %s: want NAME=DIR, or DIR alone", shellQuote(text))
+		case seen[name]:
+			return fmt.Errorf("--adapter %s: the name %s is taken: give it another, --adapter OTHER=%s", shellQuote(text), name, dir)
+		}
+		seen[name] = true
+		o.named = append(o.named, infer.NamedAdapter{Name: name, Dir: dir})
+	}
+	return nil
+}
+
+// open opens the engine and says what it holds.
+func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptions) (*infer.Engine, error) {
+	env := environment(c, o.workers)
+	if err := o.findModel(ctx, c, env); err != nil {
+		return nil, err
+	}
+	so := session.Options{Model: o.model, Device: o.device}
+	if o.quantization != "" {
+		q := quant.DefaultOf(o.quantization)
+		so.Quantization = &q
+	}
+	eo.Slots, eo.MaxLen, eo.Adapters, eo.Only = o.slots, o.maxLen, o.named, o.only
+	return infer.NewEngine(ctx, so, eo, env)
+}
+
+// findModel takes the base model that the first adapter names where none is given.
+func (o *engineFlags) findModel(ctx context.Context, c *console, env session.Env) error {
+	if o.model != "" {
+		return checkModel(ctx, o.model, env)
+	}
+	var err error
+	if o.model, err = adapter.BaseModel(o.named[0].Dir); err != nil {
+		return usage(fmt.Errorf("%w; name a model: --model DIR", err))
+	}
+	if err := checkModel(ctx, o.model, env); err != nil {
+		return unfit(fmt.Errorf("the base model that adapter %s names: %w; name where it is now: --model DIR", o.named[0].Dir, err))
+	}
+	c.say("base model: %s, which the adapter names", o.model)
+	return nil
+}
+
+// modelName is how clients call the base model.
+func modelName(model string) string {
+	if short, ok := strings.CutPrefix(model, session.EmbeddedPrefix); ok {
+		return short
+	}
+	if strings.Count(model, "/") == 1 && !strings.HasPrefix(model, ".") && !strings.HasPrefix(model, "/") && !strings.HasSuffix(model, "/") {
+		return model // org/name
+	}
+	return filepath.Base(filepath.Clean(model))
+}
+
+// memoryLines say what an engine holds, by category.
+func memoryLines(e *infer.Engine) string {
+	need := e.Need()
+	var b strings.Builder
+	line := func(name string, n int64) {
+		if n > 0 {
+			fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", name, n, session.FormatBytes(n))
+		}
+	}
+	line("weights", need.Frozen)
+	for _, group := range need.Groups() {
+		line(group, need.State[group])
+	}
+	line("activations", need.Arena)
+	line("batch", need.Batch)
+	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", need.Total(), session.FormatBytes(need.Total()))
+	return b.String()
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/serve"
+)
+
+// apiKeyVariable holds the API key where --api-key is not given: a command line is seen by everyone on a machine.
+const apiKeyVariable = "TRAINER_API_KEY"
+
+// cutWait is how long connections have to close after the second signal.
+const cutWait = 5 * time.Second
+
+type serveOptions struct {
+	engineFlags
+	host, name string
+	port       int
+	grace      time.Duration
+	json       bool
+	serve.Options
+}
+
+func newServe(c *console) *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve --model DIR [--adapter NAME=DIR ...]",
+		Short: "Answer requests in the form of OpenAI's API",
+		Long: `Answer requests in the form of OpenAI's API: /v1/chat/completions, /v1/completions and /v1/models, with /health and
+/metrics beside them. Requests are decoded together, --slots at a time; each adapter is a model of its own name, and all
+share the base model's memory.
+
+It listens on this machine alone unless --host says otherwise, and asks for an API key where one is given. Ctrl-C and
+SIGTERM take no more requests and finish those that are there; a second one stops at once.`,
+		Example: `  trainer serve --model ./SmolLM2-135M-Instruct
+  trainer serve --model ./Qwen3-0.6B --adapter support=runs/support --adapter sql=runs/sql --port 8000 --slots 16
+  TRAINER_API_KEY=secret trainer serve --adapter runs/chat --host 0.0.0.0`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkServe(cmd); err != nil {
+				return err
+			}
+			return runServe(cmd.Context(), c, o)
+		},
+	}
+	o.register(cmd, c)
+	f := cmd.Flags()
+	f.StringVar(&o.name, "served-model-name", "", "`NAME` of the base model for clients; left out, the folder's")
+	f.StringVar(&o.host, "host", "127.0.0.1", "`ADDRESS` to listen on; 0.0.0.0 and :: are all of this machine's")
+	f.IntVar(&o.port, "port", 8000, "port to listen on; 0 = a free one, which is printed")
+	f.StringVar(&o.APIKey, "api-key", "", "`KEY` that clients have to send; or the variable "+apiKeyVariable)
+	f.IntVar(&o.slots, "slots", 0, fmt.Sprintf("sequences that are decoded at once; 0 = %d, or fewer where those do not fit", infer.DefaultSlots))
+	f.IntVar(&o.Waiting, "queue", 128, "requests that may wait for a slot; more are answered 429")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "time for a request, from its arrival to its last token")
+	f.DurationVar(&o.grace, "grace", 30*time.Second, "time for requests to finish after Ctrl-C or SIGTERM")
+	f.StringArrayVar(&o.AllowOrigins, "allow-origin", nil, "`ORIGIN` of web pages that may ask, such as https://example.org, or * for all; may be repeated")
+	f.BoolVar(&o.json, "json", false, "print address, models and memory as JSON when ready")
+	return cmd
+}
+
+func (o *serveOptions) checkServe(cmd *cobra.Command) error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if o.port < 0 || o.port > 65535 {
+		bad("--port %d: must lie in 0 to 65535", o.port)
+	}
+	if o.Waiting < 1 {
+		bad("--queue %d: must be at least 1", o.Waiting)
+	}
+	if o.Timeout <= 0 {
+		bad("--timeout %v: must be above 0", o.Timeout)
+	}
+	if o.grace < 0 {
+		bad("--grace %v: must be 0 or more", o.grace)
+	}
+	switch {
+	case !cmd.Flags().Changed("api-key"):
+		o.APIKey = os.Getenv(apiKeyVariable)
+	case strings.TrimSpace(o.APIKey) == "":
+		bad("--api-key: the key is empty; leave the flag out to ask for none")
+	}
+	for _, origin := range o.AllowOrigins {
+		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+			bad("--allow-origin %s: want an origin such as https://example.org, or *", shellQuote(origin))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return usage(err)
+	}
+	return o.check()
+}
+
+func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	var stopped stopSignal
+	ready := make(chan struct{})
+	stop := make(chan struct{})
+	go func() {
+		sig, ok := <-signals
+		if !ok {
+			return
+		}
+		stopped.set(sig)
+		close(stop)
+		select {
+		case <-ready:
+			c.say("%v: no more requests are taken; those that are here have %v to finish; once more stops at once", sig, o.grace)
+		default:
+			cancel() // nothing is served yet
+		}
+		for next := range signals {
+			stopped.set(next)
+			cancel()
+			time.AfterFunc(cutWait, func() { os.Exit(stopped.exitCode()) })
+		}
+	}()
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
+	if err != nil {
+		err = fmt.Errorf("listen on %s port %d: %w", o.host, o.port, err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; --port 0 takes a free one", err)
+		}
+		return unfit(err)
+	}
+	defer listener.Close()
+	if err := o.checkNames(); err != nil && o.model != "" {
+		return err
+	}
+	e, err := o.open(ctx, c, infer.EngineOptions{Score: true})
+	if err != nil {
+		return stopped.code(err)
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	if err := o.checkNames(); err != nil {
+		return err
+	}
+	lib, err := o.library(c, e)
+	if err != nil {
+		return err
+	}
+	o.Host, o.Log = o.host, func(line string) { c.say("%s", line) }
+	server, err := serve.New(lib, e, o.Options)
+	if err != nil {
+		return usage(err)
+	}
+	close(ready)
+	if err := o.announce(c, e, lib, serve.Address(listener, o.host)); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return errors.Join(err, server.Close(ctx))
+	case <-stop:
+	}
+	limit, end := context.WithTimeout(ctx, o.grace)
+	defer end()
+	if err := server.Close(limit); err != nil {
+		return err
+	}
+	<-ended
+	return &exitError{code: stopped.exitCode(), err: errors.New("stopped by a signal"), silent: true}
+}
+
+// code gives an error that a signal caused the signal's exit code.
+func (s *stopSignal) code(err error) error {
+	if s.number.Load() == 0 {
+		return err
+	}
+	return &exitError{code: s.exitCode(), err: err}
+}
+
+// library names the models and reads their templates. A model without one serves texts alone.
+func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, error) {
+	lib := &serve.Library{Tokenizer: e.Base.Tokenizer, Vocabulary: e.Base.Config.VocabSize, MaxLen: e.MaxLen(), Created: time.Now()}
+	for _, a := range e.Adapters() {
+		m := serve.Model{Name: a, Adapter: a}
+		if a == "" {
+			m.Name = o.baseName()
+		}
+		var err error
+		if m.Chat, err = e.Chat(a, o.template); err != nil {
+			err = errors.New(asFlag(err))
+			if o.template != "" {
+				return nil, usage(err)
+			}
+			m.Chat, m.NoChat = nil, err
+			c.say("note: %s answers no conversations: %s", m.Name, err)
+		}
+		lib.Models = append(lib.Models, m)
+	}
+	return lib, nil
+}
+
+// baseName is how clients call the base model.
+func (o *serveOptions) baseName() string {
+	if o.name != "" {
+		return o.name
+	}
+	return modelName(o.model)
+}
+
+// checkNames refuses an adapter with the base model's name.
+func (o *serveOptions) checkNames() error {
+	for _, a := range o.named {
+		if name := o.baseName(); a.Name == name {
+			return usage(fmt.Errorf("two models are named %s: --served-model-name or --adapter NAME=DIR gives one of them another name", name))
+		}
+	}
+	return nil
+}
+
+// announce says what is served, where, and in which memory.
+func (o *serveOptions) announce(c *console, e *infer.Engine, lib *serve.Library, address string) error {
+	var names []string
+	for _, m := range lib.Models {
+		names = append(names, m.Name)
+	}
+	c.say("plan: %s on %s, %d adapters; %d slots of %d tokens", o.model, e.On.Name(), len(o.named), e.Slots(), e.MaxLen())
+	c.say("%s", memoryLines(e))
+	if ip := net.ParseIP(o.host); o.APIKey == "" && (ip == nil || !ip.IsLoopback()) && o.host != "localhost" {
+		c.say("note: whoever reaches %s may use this server: --api-key or %s asks for a key", o.host, apiKeyVariable)
+	}
+	if o.json {
+		return writeJSON(c.out, map[string]any{"url": address, "models": names, "slots": e.Slots(), "max_length": e.MaxLen(), "bytes": e.Need().Total(), "device": e.On.Name()})
+	}
+	_, err := fmt.Fprintf(c.out, "models   %s\nserving  %s\n", strings.Join(names, ", "), address)
+	return err
+}

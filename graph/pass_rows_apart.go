@@ -1,0 +1,16 @@
+package graph
+
+import "github.com/tierlora/tierlora/kernel"
+
+// takeRowsApart puts the forms that compute rows apart in place of their kernels, where the computation asks for it.
+func takeRowsApart(c *compilation) error {
+	if !c.builder.rowsApart {
+		return nil
+	}
+	for _, call := range c.calls {
+		if k, ok := call.kernel.(kernel.RowsApart); ok {
+			call.kernel = k.WithRowsApart()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package infer
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/session"
+)
+
+// engineShape is how many sequences of how many tokens an engine holds.
+type engineShape struct{ Slots, MaxLen int }
+
+// maxSlots bounds the slots of an engine.
+const maxSlots = 256
+
+// leastMaxLen is the length below which an engine that chooses its own does not go.
+const leastMaxLen = 256
+
+// stepSizes are the tokens of the steps that an engine is made of, the largest first: pieces of a prompt, and sequences whose next
+// token is computed together.
+type stepSizes struct{ prefill, decode []int }
+
+// sizesOn are those of a machine. The size of a step must not reach a row's numbers. On a CPU, GEMMs of up to four rows sum each
+// row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are one kernel's (kernel/cuda/skinny.cu).
+func sizesOn(on graph.Machine, s engineShape) stepSizes {
+	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}}
+	if on.Capabilities().SeparateHost {
+		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}}
+		if on.Precision().Stored(kernel.ComputeType) == kernel.F32 { // GEMMs whose sums depend on the number of rows
+			sizes.decode = []int{min(s.Slots, 64)}
+		}
+	}
+	for len(sizes.prefill) > 1 && sizes.prefill[1] >= s.MaxLen {
+		sizes.prefill = sizes.prefill[1:]
+	}
+	for len(sizes.decode) > 1 && sizes.decode[1] >= s.Slots {
+		sizes.decode = sizes.decode[1:]
+	}
+	return sizes
+}
+
+// enginePlan is an engine without memory.
+type enginePlan struct {
+	engineShape
+	steps    []*logitsStep
+	prefills int // of them, the first
+}
+
+func (p *enginePlan) programs() []*session.Program {
+	all := make([]*session.Program, len(p.steps))
+	for i, s := range p.steps {
+		all[i] = &s.Program
+	}
+	return all
+}
+
+// planEngine plans an engine of that many slots and tokens, or, where those are 0, of as many as fit.
+func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan, error) {
+	shape := engineShape{slots, maxLen}
+	if most := s.Base.Config.MaxPositions; maxLen == 0 || maxLen > most {
+		shape.MaxLen = most
+	}
+	if slots == 0 {
+		shape.Slots = DefaultSlots
+	}
+	for {
+		p, err := newEnginePlan(s.Net, s.On, shape)
+		if err == nil && score {
+			err = p.addScore(s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err = p.fits(s); err == nil {
+			return p, nil
+		}
+		switch {
+		case maxLen == 0 && shape.MaxLen/2 >= leastMaxLen:
+			shape.MaxLen /= 2
+		case slots == 0 && shape.Slots > 1:
+			shape.Slots /= 2
+		default:
+			return nil, err
+		}
+	}
+}
+
+func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*enginePlan, error) {
+	if int64(shape.Slots)*int64(shape.MaxLen) > math.MaxInt32 {
+		return nil, fmt.Errorf("generate: %d slots of %d tokens are above the %d that a cache may hold", shape.Slots, shape.MaxLen, math.MaxInt32)
+	}
+	p := &enginePlan{engineShape: shape}
+	sizes := sizesOn(on, shape)
+	p.prefills = len(sizes.prefill)
+	add := func(prefix string, l logitsShape) error {
+		l.slots, l.maxLen = shape.Slots, shape.MaxLen
+		step, err := newLogitsStep(nw, prefix, l, on)
+		p.steps = append(p.steps, step)
+		return err
+	}
+	for _, n := range sizes.prefill {
+		if err := add(fmt.Sprintf("prompt %d ", n), logitsShape{tokens: n, pieces: 1, rows: 1}); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range sizes.decode {
+		if err := add(fmt.Sprintf("decode %d ", n), logitsShape{tokens: n, pieces: n, rows: n}); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// bind gives the steps memory.
+func (p *enginePlan) bind(m *session.Memory) (prefill, decode []*logitsRun, err error) {
+	all := make([]*logitsRun, len(p.steps))
+	for i, step := range p.steps {
+		if all[i], err = step.bind(m, m.Runs[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all[:p.prefills], all[p.prefills:], nil
+}
+
+// need is the memory that the plan's steps share.
+func (p *enginePlan) need() (graph.Bytes, error) {
+	plans := make([]*graph.Plan, len(p.steps))
+	for i, step := range p.steps {
+		plans[i] = step.Plan
+	}
+	return graph.Need(plans...)
+}
+
+// Need is the memory that the engine holds, by category.
+func (e *Engine) Need() graph.Bytes { return e.need }
+
+// fits compares the plan with the checkpoint and with the memory that is free.
+func (p *enginePlan) fits(s *session.Session) error {
+	if err := s.Base.Check(p.steps[0].Net); err != nil {
+		return err
+	}
+	need, err := p.need()
+	if err != nil {
+		return err
+	}
+	free, known, err := s.On.FreeMemory()
+	if err == nil && known && need.Total() > free {
+		cache := need.State[nn.CacheGroup]
+		err = fmt.Errorf("%w: the model and a cache of %d slots of %d tokens hold %s, the cache %s of it (%s a slot), and %s has %s available; ask for fewer slots or shorter texts",
+			session.ErrDoesNotFit, p.Slots, p.MaxLen, session.FormatBytes(need.Total()), session.FormatBytes(cache), session.FormatBytes(cache/int64(p.Slots)), s.On.Name(), session.FormatBytes(free))
+	}
+	return err
+}

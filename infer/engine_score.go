@@ -1,0 +1,63 @@
+package infer
+
+import (
+	"context"
+
+	"github.com/tierlora/tierlora/session"
+)
+
+// scoreTokens is how many tokens of a prompt are scored at a time: each has a row of logits.
+const scoreTokens = 64
+
+// ScoredToken is a token of a prompt with its log-probability given those before it.
+type ScoredToken struct {
+	TopToken
+	Top []TopToken // the likeliest tokens in its place
+}
+
+// addScore plans the step that scores prompts: the last one.
+func (p *enginePlan) addScore(s *session.Session) error {
+	step, err := newLogitsStep(s.Net, "score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens, slots: p.Slots, maxLen: p.MaxLen}, s.On)
+	p.steps = append(p.steps, step)
+	return err
+}
+
+// readScored is readPiece for a sequence whose prompt is scored.
+func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
+	logits, err := e.scorePiece(s)
+	if logits == nil || err != nil {
+		return nil, err
+	}
+	t := s.take(logits)
+	e.taken(ctx, s, &t)
+	t.Prompt = s.scored
+	return []Token{t}, nil
+}
+
+// scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and keeps the
+// log-probabilities of the prompt's tokens. After the last piece come the logits of the
+// first token of the answer; nil = not yet.
+func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
+	n := min(len(s.prompt)-s.read, e.score.step.tokens)
+	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
+	if err := e.score.forward(p); err != nil {
+		return nil, err
+	}
+	t, err := e.score.logits()
+	if err != nil {
+		return nil, err
+	}
+	vocab, first := t.Shape[1], len(e.score.rows)-n // the rows are the last tokens'
+	for i := range n {
+		logits := t.F32()[(first+i)*vocab:][:vocab]
+		if s.read++; s.read == len(s.prompt) {
+			return logits, nil
+		}
+		if notFinite(logits) >= 0 {
+			return logits, nil // which ends the sequence with an error
+		}
+		next := s.prompt[s.read]
+		s.scored = append(s.scored, ScoredToken{TopToken{next, logprob(logits, next)}, topLogprobs(logits, s.o.TopLogprobs)})
+	}
+	return nil, nil
+}

@@ -1,0 +1,104 @@
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+)
+
+// Rounds are the steps of an Engine alone, without tokenizer and sequences, for those who time them.
+type Rounds struct {
+	engineShape
+	memory          *session.Memory
+	prefill, decode []*logitsRun
+}
+
+// NewRounds takes the memory of an engine of a network, which fill loads.
+func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill func(p *session.Program, m graph.Store) error) (*Rounds, error) {
+	r := &Rounds{engineShape: engineShape{slots, maxLen}}
+	p, err := newEnginePlan(nw, on, r.engineShape)
+	if err != nil {
+		return nil, err
+	}
+	if r.memory, err = session.Hold(on, func(m graph.Store) error { return fill(p.programs()[0], m) }, p.programs()...); err != nil {
+		return nil, err
+	}
+	if r.prefill, r.decode, err = p.bind(r.memory); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// Close gives the memory back.
+func (r *Rounds) Close() error { return r.memory.Close() }
+
+// Bytes are those that are held.
+func (r *Rounds) Bytes() graph.Bytes { return r.memory.Bytes() }
+
+// Read reads a prompt into a slot, from its first token on, and waits for the logits after it.
+func (r *Rounds) Read(ctx context.Context, slot int, ids []int32) error {
+	for at := 0; at < len(ids); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		run := smallest(r.prefill, len(ids)-at)
+		p := piece{slot: slot, start: at, ids: ids[at:min(len(ids), at+run.step.tokens)], adapter: -1}
+		if at += len(p.ids); at < len(ids) {
+			if err := run.forward(p); err != nil {
+				return err
+			}
+		} else if _, err := run.next(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieces are one token of each of the first n slots, which hold that many earlier ones.
+func (r *Rounds) pieces(n, held int) ([]piece, error) {
+	if n < 1 || n > r.Slots || held < 0 || held >= r.MaxLen {
+		return nil, fmt.Errorf("a token of %d sequences after %d others: there are %d slots of %d tokens", n, held, r.Slots, r.MaxLen)
+	}
+	all := make([]piece, n)
+	for i := range all {
+		all[i] = piece{slot: i, start: held, ids: []int32{int32(i)}, adapter: -1}
+	}
+	return all, nil
+}
+
+// Next computes a token of each of the first n slots, which hold that many earlier ones, and takes the likeliest.
+func (r *Rounds) Next(n, held int) error {
+	all, err := r.pieces(n, held)
+	if err != nil {
+		return err
+	}
+	for len(all) > 0 {
+		run := smallest(r.decode, len(all))
+		now := all[:min(len(all), run.step.tokens)]
+		logits, err := run.next(now...)
+		if err != nil {
+			return err
+		}
+		for i, row := range logits {
+			if notFinite(row) >= 0 {
+				return fmt.Errorf("slot %d: %w", i, ErrNotFinite)
+			}
+			likeliest(row)
+		}
+		all = all[len(now):]
+	}
+	return nil
+}
+
+// TimeCalls shows the calls of the step that Next took last for n slots, one after the other.
+func (r *Rounds) TimeCalls(n int, see func(graph.CallTime)) error {
+	t, ok := smallest(r.decode, n).run.(graph.CallTimer)
+	if !ok {
+		return errors.New("the machine times no calls")
+	}
+	return t.TimeCalls(kernel.Content{}, []string{segmentMain}, see)
+}

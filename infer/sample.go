@@ -1,0 +1,255 @@
+package infer
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// sampler chooses the tokens of one sequence.
+type sampler struct {
+	o      GenerateOptions
+	random *rand.PCG
+	seen   map[int32]bool // in the prompt or the answer, for the repetition penalty
+	count  map[int32]int  // in the answer
+	scores []float32      // scratch
+	heap   []candidate    // scratch
+}
+
+func newSampler(o GenerateOptions, prompt []int32) *sampler {
+	s := &sampler{o: o, random: rand.NewPCG(o.Seed, 0), seen: map[int32]bool{}, count: map[int32]int{}}
+	for _, id := range prompt {
+		s.seen[id] = true
+	}
+	return s
+}
+
+// choose picks the next token: the likeliest at temperature 0, else by softmax(logits/temperature) among those that top-k,
+// top-p and min-p leave.
+func (s *sampler) choose(logits []float32) int32 {
+	id := s.pick(s.penalised(logits))
+	s.seen[id] = true
+	s.count[id]++
+	return id
+}
+
+// penalised are the logits with penalties and bias, in the order that GenerateOptions names. Each is of one token by itself.
+func (s *sampler) penalised(logits []float32) []float32 {
+	o := s.o
+	repetition := o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1
+	if !repetition && o.FrequencyPenalty == 0 && o.PresencePenalty == 0 && len(o.Bias) == 0 {
+		return logits
+	}
+	s.scores = append(s.scores[:0], logits...)
+	x := s.scores
+	for id, by := range o.Bias {
+		x[id] += float32(by)
+	}
+	if repetition {
+		by := float32(o.RepetitionPenalty)
+		for id := range s.seen {
+			if x[id] < 0 {
+				x[id] *= by
+			} else {
+				x[id] /= by
+			}
+		}
+	}
+	if o.FrequencyPenalty != 0 || o.PresencePenalty != 0 {
+		for id, n := range s.count {
+			x[id] -= float32(o.FrequencyPenalty*float64(n) + o.PresencePenalty)
+		}
+	}
+	return x
+}
+
+// likeliest is the first of the largest.
+func likeliest(logits []float32) int {
+	best, at := logits[0], 0
+	for i, l := range logits {
+		if l > best {
+			best, at = l, i
+		}
+	}
+	return at
+}
+
+// pick draws from the sequence's own stream of random numbers, one number a token.
+func (s *sampler) pick(logits []float32) int32 {
+	best := likeliest(logits)
+	if s.o.Temperature <= 0 {
+		return int32(best)
+	}
+	left, sum := s.filtered(logits, logits[best])
+	point, last := float64(s.random.Uint64()>>11)/(1<<53)*sum, int32(best)
+	for n := range left.bound() {
+		c, ok := left.at(n)
+		if !ok {
+			break
+		}
+		last = c.id
+		if point -= left.weight(c.logit); point < 0 {
+			break
+		}
+	}
+	return last
+}
+
+// filtered are the tokens that top-k, top-p and min-p leave, and the sum of their weights; that of the likeliest is 1.
+func (s *sampler) filtered(logits []float32, best float32) (*descending, float64) {
+	o := s.o
+	d := &descending{best: best, temperature: o.Temperature, heap: s.heap[:0]}
+	for i, l := range logits {
+		d.heap = append(d.heap, candidate{int32(i), l})
+	}
+	s.heap = d.heap
+	for i := len(d.heap)/2 - 1; i >= 0; i-- {
+		d.sink(i)
+	}
+	var sum float64
+	if o.TopK > 0 && o.TopK < len(logits) {
+		sum = d.keep(func(n int, _, _ float64) bool { return n < o.TopK })
+	} else {
+		for _, l := range logits {
+			sum += d.weight(l)
+		}
+	}
+	if o.TopP > 0 && o.TopP < 1 {
+		most, among := o.TopP*sum, d.bound()
+		sum = d.keep(func(n int, held, _ float64) bool { return n < among && held < most })
+	}
+	if o.MinP > 0 {
+		among := d.bound()
+		sum = d.keep(func(n int, _, w float64) bool { return n < among && w >= o.MinP })
+	}
+	return d, sum
+}
+
+type candidate struct {
+	id    int32
+	logit float32
+}
+
+// before tells whether a is likelier than b; of equals that with the smaller id comes first.
+func (a candidate) before(b candidate) bool {
+	return a.logit > b.logit || a.logit == b.logit && a.id < b.id
+}
+
+// descending gives candidates in the order of their logits, no more of them sorted than were asked for.
+type descending struct {
+	best        float32
+	temperature float64
+	heap        []candidate // the likeliest first
+	sorted      []candidate
+	most        int // of them are left; 0 = all
+}
+
+func (d *descending) weight(logit float32) float64 {
+	return math.Exp(float64(logit-d.best) / d.temperature)
+}
+
+func (d *descending) bound() int {
+	if d.most > 0 {
+		return d.most
+	}
+	return len(d.sorted) + len(d.heap)
+}
+
+// sink moves an element of the heap below those that come before it.
+func (d *descending) sink(i int) {
+	h := d.heap
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(h[i]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
+// at is the n-th.
+func (d *descending) at(n int) (candidate, bool) {
+	for len(d.sorted) <= n && len(d.heap) > 0 {
+		last := len(d.heap) - 1
+		d.sorted = append(d.sorted, d.heap[0])
+		d.heap[0] = d.heap[last]
+		d.heap = d.heap[:last]
+		d.sink(0)
+	}
+	if n >= len(d.sorted) {
+		return candidate{}, false
+	}
+	return d.sorted[n], true
+}
+
+// keep keeps the first candidates, at least one, while more says so of their number, the sum of their weights and the next one's, and
+// returns that sum.
+func (d *descending) keep(more func(n int, held, next float64) bool) (held float64) {
+	n := 0
+	for {
+		c, ok := d.at(n)
+		if !ok {
+			break
+		}
+		w := d.weight(c.logit)
+		if n > 0 && !more(n, held, w) {
+			break
+		}
+		held += w
+		n++
+	}
+	d.most = n
+	return held
+}
+
+// notFinite is the first number that is none, -1 where all are.
+func notFinite(x []float32) int {
+	for i, v := range x {
+		if v-v != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// logSum is log(sum(exp(logits))).
+func logSum(logits []float32) float64 {
+	top, sum := logits[likeliest(logits)], 0.0
+	for _, l := range logits {
+		sum += math.Exp(float64(l - top))
+	}
+	return float64(top) + math.Log(sum)
+}
+
+func logprob(logits []float32, id int32) float64 { return float64(logits[id]) - logSum(logits) }
+
+// topLogprobs are the n likeliest tokens, the likeliest first, of equals the smaller id.
+func topLogprobs(logits []float32, n int) []TopToken {
+	if n == 0 {
+		return nil
+	}
+	sum := logSum(logits)
+	var top []TopToken
+	for i, l := range logits {
+		v := float64(l) - sum
+		if len(top) == n && v <= top[n-1].Logprob {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(top, v, func(t TopToken, v float64) int {
+			if t.Logprob >= v {
+				return -1
+			}
+			return 1
+		})
+		top = slices.Insert(top, at, TopToken{int32(i), v})
+		top = top[:min(n, len(top))]
+	}
+	return top
+}

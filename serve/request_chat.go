@@ -1,0 +1,188 @@
+package serve
+
+import (
+	"encoding/json"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/infer"
+)
+
+// conversation reads the body of /v1/chat/completions.
+func (l *Library) conversation(body []byte) (*request, *Error) {
+	f, err := readFields(body)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{chat: true}
+	l.common(f, r)
+	_, newer := f.object["max_completion_tokens"]
+	given := f.whole("max_tokens", &r.sampling.MaxTokens, 1, 1<<31-1)
+	if newer {
+		given = f.whole("max_completion_tokens", &r.sampling.MaxTokens, 1, 1<<31-1) || given
+	}
+	r.fill = !given
+	f.raw("max_completion_tokens")
+	f.flag("logprobs", &r.logprobs)
+	r.sampling.Logprobs = r.logprobs
+	if f.whole("top_logprobs", &r.top, 0, maxTop) {
+		if r.sampling.TopLogprobs = r.top; !r.logprobs {
+			f.wrong("top_logprobs", "is only for logprobs: true")
+		}
+	}
+	f.modalities()
+	raw := chat.Raw{Key: "messages", Tools: f.tools()}
+	if v := f.raw("chat_template_kwargs"); v != nil {
+		if raw.Vars = v; kindOf(v) != "an object" {
+			f.wrong("chat_template_kwargs", "is %s, want an object", kindOf(v))
+		}
+	}
+	messages := f.messages()
+	f.unknown()
+	if f.err != nil {
+		return nil, f.err
+	}
+	p, err := l.write(r.model, messages, raw)
+	if err != nil {
+		return nil, err
+	}
+	r.prompts = []prompt{p}
+	return r, l.fits(r)
+}
+
+// modalities takes text alone.
+func (f *fields) modalities() {
+	var kinds []string
+	if f.read("modalities", &kinds, "a list") && !slices.Equal(kinds, []string{"text"}) {
+		f.wrong("modalities", "want [\"text\"]: these models write text")
+	}
+}
+
+// tools reads tools and tool_choice; nil where the model shall not call any.
+func (f *fields) tools() []byte {
+	tools := f.raw("tools")
+	choice := f.raw("tool_choice")
+	if choice == nil {
+		return tools
+	}
+	switch text := strings.Trim(string(choice), `"`); {
+	case text == "none":
+		return nil
+	case text == "auto":
+	case text == "required" || kindOf(choice) == "an object":
+		f.wrong("tool_choice", "only auto and none are served: nothing here forces a model to call a tool")
+	default:
+		f.wrong("tool_choice", "is %s, want auto or none", clip(string(choice)))
+	}
+	return tools
+}
+
+// openAIRoles are those of OpenAI's messages.
+var openAIRoles = []string{"system", "developer", "user", "assistant", "tool"}
+
+// messages reads the list and says what of it this server has no eyes or ears for.
+func (f *fields) messages() []map[string]json.RawMessage {
+	var list []json.RawMessage
+	if !f.read("messages", &list, "a list of messages") {
+		f.wrong("messages", "is missing: want a list of messages")
+		return nil
+	}
+	if len(list) == 0 || len(list) > maxMessages {
+		f.wrong("messages", "has %d messages, want 1 to %d", len(list), maxMessages)
+		return nil
+	}
+	all := make([]map[string]json.RawMessage, len(list))
+	role := ""
+	for i, raw := range list {
+		m := &fields{at: "messages[" + itoa(i) + "]"}
+		if json.Unmarshal(raw, &m.object) != nil || m.object == nil {
+			m.wrong("", "is %s, want an object with role and content", kindOf(raw))
+		} else if m.at += "."; !m.text("role", &role) {
+			m.wrong("role", "is missing: want one of %s", strings.Join(openAIRoles, ", "))
+		} else if !slices.Contains(openAIRoles, role) {
+			m.wrong("role", "is %q, want one of %s", clip(role), strings.Join(openAIRoles, ", "))
+		} else {
+			m.parts()
+		}
+		if f.err == nil {
+			f.err = m.err
+		}
+		all[i] = m.object
+	}
+	if f.err == nil && role == "assistant" {
+		f.wrong("messages", "the last message is the assistant's own: end with the message that is to be answered")
+	}
+	return all
+}
+
+// parts refuses content that is no text, by its name.
+func (m *fields) parts() {
+	var parts []struct {
+		Type string `json:"type"`
+	}
+	v := m.object["content"]
+	if len(v) == 0 || v[0] != '[' || json.Unmarshal(v, &parts) != nil {
+		return
+	}
+	for i, p := range parts {
+		where := "content[" + itoa(i) + "]"
+		switch p.Type {
+		case "text", "":
+		case "image_url", "input_image", "image":
+			m.wrong(where, "is an image (%s): this server reads text alone", p.Type)
+		case "input_audio", "audio_url", "audio":
+			m.wrong(where, "is audio (%s): this server reads text alone", p.Type)
+		case "file", "input_file":
+			m.wrong(where, "is a file (%s): this server reads text alone", p.Type)
+		case "video_url", "video":
+			m.wrong(where, "is a video (%s): this server reads text alone", p.Type)
+		default:
+			m.wrong(where, "is of type %q: this server reads text alone", clip(p.Type))
+		}
+	}
+}
+
+// write makes the prompt of a conversation by the model's template.
+func (l *Library) write(m *Model, messages []map[string]json.RawMessage, raw chat.Raw) (prompt, *Error) {
+	if m.Chat == nil {
+		e := invalid("model", "model: %s answers no conversations: %s", m.Name, m.NoChat)
+		e.Code = "no_chat_template"
+		return prompt{}, e
+	}
+	plain, tools := m.Chat.Used()
+	if !hasText(plain.Source+tools.Source, "developer") { // such a template knows these instructions as the system's
+		for _, message := range messages {
+			if string(message["role"]) == `"developer"` {
+				message["role"] = json.RawMessage(`"system"`)
+			}
+		}
+	}
+	var err error
+	if raw.Messages, err = marshal(messages); err != nil {
+		return prompt{}, invalid("messages", "messages: %s", err)
+	}
+	conv, err := chat.Read(raw)
+	if err != nil {
+		return prompt{}, invalid("messages", "%s", err)
+	}
+	p, err := infer.ChatPrompt(m.Chat, l.Tokenizer, conv)
+	if err != nil {
+		return prompt{}, invalid("messages", "messages: %s", err)
+	}
+	out := prompt{Prompt: p}
+	if conv.Tools != nil {
+		out.calls = callsOf(tools.Source)
+	}
+	return out, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
