@@ -64,7 +64,10 @@ func TestAdapterThatIsNotFinite(t *testing.T) {
 	for what, run := range map[string]func() error{
 		"init_from": func() error { _, err := Start(ctx, s, Env{}); return err },
 		"eval":      func() error { _, err := infer.Evaluate(ctx, s.Evaluation(dir), session.Env{}); return err },
-		"merge":     func() error { _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(dir), Out: out}, session.Env{}); return err },
+		"merge": func() error {
+			_, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(dir), Out: out}, session.Env{})
+			return err
+		},
 		"generate": func() error {
 			g, err := infer.NewGenerator(ctx, session.Options{Model: s.BaseModel, Device: "cpu"}, dir, session.Env{})
 			if err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/tierlora/tierlora/report/runs"
 )
 
-// served is a trainer ui that runs.
-type served struct {
+// servedUI is a trainer ui that runs.
+type servedUI struct {
 	t          *testing.T
 	cmd        *exec.Cmd
 	url, token string
 }
 
-func startUI(t *testing.T, dir string, args ...string) *served {
+func startUI(t *testing.T, dir string, args ...string) *servedUI {
 	t.Helper()
 	cmd := program(dir, append([]string{"ui", "--port", "0", "--queue", "queue", "--json"}, args...)...)
 	out, err := cmd.StdoutPipe()
@@ -39,7 +39,7 @@ func startUI(t *testing.T, dir string, args ...string) *served {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &served{t: t, cmd: cmd}
+	s := &servedUI{t: t, cmd: cmd}
 	t.Cleanup(s.end)
 	var said struct{ URL, Token string }
 	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&said); err != nil {
@@ -50,7 +50,7 @@ func startUI(t *testing.T, dir string, args ...string) *served {
 }
 
 // end ends it as Ctrl-C does.
-func (s *served) end() {
+func (s *servedUI) end() {
 	if s.cmd.ProcessState != nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (s *served) end() {
 	}
 }
 
-func (s *served) post(path, body string) (int, string) {
+func (s *servedUI) post(path, body string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest("POST", s.url+path, strings.NewReader(body))
 	if err != nil {
