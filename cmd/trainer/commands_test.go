@@ -145,6 +145,7 @@ func TestHome(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"generate", "--prompt", "x", "--model", "~/m"}, {"inspect", "model", "~/m"}, {"merge", "--model", "embedded:stories260K", "--out", "o", "--adapter", "~/m"},
+		{"export", "--format", "gguf", "--model", "embedded:stories260K", "--out", "~/m/o"},
 		{"inspect", "tokens", "--tokenizer", "embedded:stories260K", "--text-file", "~/m"}, {"train", "~/m"}, {"train", "~/run.yaml", "--resume", "~/m"},
 		{"eval", "cpu_stories_quick", "--adapter", "~/m"}, {"validate", "cpu_stories_quick", "--config", "~/m"},
 	} {
@@ -181,6 +182,7 @@ func TestFullOutput(t *testing.T) {
 		append([]string{"generate", "--prompt", "Once", "--max-tokens", "3"}, model...), append([]string{"generate", "--prompt", "Once", "--max-tokens", "3", "--json"}, model...),
 		append([]string{"--set", "output_dir=second"}, small...), append([]string{"--json", "--set", "output_dir=third"}, small...),
 		append([]string{"merge", "--adapter", "runs/cpu_stories_quick", "--out", "merged"}, model...),
+		append([]string{"export", "--format", "gguf", "--out", "m.gguf"}, model...),
 		{"eval", "--config", "cpu_stories_quick", "--set", "dataset.max_length=96"}, {"version"}, {"--version"}, {"--help"}, {"doctor"}, {"configs"},
 		{"configs", "write", "cpu_stories_quick", "-"}, {"validate", "cpu_stories_quick"}, {"validate", "cpu_stories_quick", "--show"},
 		{"validate", "cpu_stories_quick", "--json"}, {"plan", "--config", "cpu_stories_quick"}, {"inspect", "model", "embedded:stories260K"},

@@ -14,6 +14,9 @@ const (
 	cl100k       = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
 	upper        = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
 	lower        = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
+	o200k        = upper + contractions + "?|" + lower + contractions + `?|\p{N}{1,3}` + slashes
+	qwen35       = contractions + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	deepSeek     = `[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	slashes      = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
@@ -25,14 +28,17 @@ type preTokenizer struct {
 
 // preTokenizers are those that llama.cpp has, by its names (llama-vocab.cpp).
 var preTokenizers = map[preTokenizer]string{
-	{"digits bytes:words", false}:                                                                                "smollm",
-	{"bytes:words", false}:                                                                                       "gpt-2",
-	{"split:" + letters + `\p{N}{1,3}` + middle + " bytes", true}:                                                "llama-bpe",
-	{"split:" + letters + `\p{N}{1,3}` + middle + " bytes", false}:                                               "dbrx",
-	{"split:" + cl100k + " bytes", false}:                                                                        "dbrx",
-	{"split:" + letters + `\p{N}` + middle + " bytes", false}:                                                    "qwen2",
-	{"split:" + upper + "|" + lower + `|\p{N}` + slashes + " bytes", true}:                                       "tekken",
-	{"split:" + upper + contractions + "?|" + lower + contractions + `?|\p{N}{1,3}` + slashes + " bytes", false}: "gpt-4o",
+	{"digits bytes:words", false}:                                               "smollm",
+	{"bytes:words", false}:                                                      "gpt-2",
+	{"split:" + letters + `\p{N}{1,3}` + middle + " bytes", true}:               "llama-bpe",
+	{"split:" + letters + `\p{N}{1,3}` + middle + " bytes", false}:              "dbrx",
+	{"split:" + cl100k + " bytes", false}:                                       "dbrx",
+	{"split:" + letters + `\p{N}` + middle + " bytes", false}:                   "qwen2",
+	{"split:" + qwen35 + " bytes", false}:                                       "qwen35",
+	{"split:" + upper + "|" + lower + `|\p{N}` + slashes + " bytes", true}:      "tekken",
+	{"split:" + o200k + " bytes", false}:                                        "gpt-4o",
+	{"split:" + o200k + " bytes", true}:                                         "gpt-4o", // a note says what differs
+	{`split:\p{N}{1,3} split:[一-龥぀-ゟ゠-ヿ]+ split:` + deepSeek + " bytes", false}: "deepseek-v3",
 	{"gpt-2", false}: "gpt-2", // folders without tokenizer.json
 	{"qwen2", false}: "qwen2",
 }
@@ -119,6 +125,9 @@ func (p *Plan) byteLevel(f *file) error {
 	name, ok := preTokenizers[preTokenizer{strings.Join(steps, " "), f.Model.IgnoreMerges}]
 	if !ok {
 		return fmt.Errorf("its pre-tokenizer (%s; ignore_merges %v) is not one of those that llama.cpp has", strings.Join(steps, ", then "), f.Model.IgnoreMerges)
+	}
+	if name == "gpt-4o" && f.Model.IgnoreMerges {
+		p.note("words that are tokens, but that no merges make, get other tokens in llama.cpp (ignore_merges)")
 	}
 	merges := make([]string, len(f.merges))
 	for i, m := range f.merges {

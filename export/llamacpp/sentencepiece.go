@@ -6,31 +6,44 @@ import (
 	"unicode/utf8"
 )
 
+// lowest is the score of tokens that are not joined from others: below that of every merge.
+const lowest = -1e6
+
 // sentencePiece adds a tokenizer of SentencePiece's kind: characters are joined to the token with the best score, where merges
 // would join the pair that stands first. Both are the same where the ranks of the pairs that make a token stand together and every
-// pair that makes a token is a merge; that is checked.
+// pair that makes a token is a merge; that is checked, but for added tokens, which are matched before.
 func (p *Plan) sentencePiece(f *file, list []string, kinds []int32) error {
 	space, err := p.spaces(f)
 	if err != nil {
 		return err
 	}
 	scores := make([]float32, len(list))
+	added := map[string]bool{}
+	for id, token := range list {
+		if kinds[id] == kindControl || kinds[id] == kindOwn {
+			added[token], added[strings.ReplaceAll(token, " ", "▁")] = true, true
+		}
+	}
 	rank := map[string]int{} // of tokens that merges make: the first pair's
 	pairs := make(map[[2]string]bool, len(f.merges))
 	last := ""
 	for i, m := range f.merges {
 		made := m[0] + m[1]
+		pairs[m] = true
+		if added[made] {
+			continue
+		}
 		if _, again := rank[made]; again && made != last {
 			return fmt.Errorf("the merges of %q do not stand together (merge %d): a score for each token can't say their order", made, i)
 		} else if !again {
 			rank[made] = i
 		}
-		last, pairs[m] = made, true
+		last = made
 	}
 	for id, token := range list {
 		switch kinds[id] {
 		case kindControl, kindOwn, kindUnused:
-			scores[id] = -1000
+			scores[id] = lowest
 			continue
 		case kindByte:
 			continue
@@ -40,7 +53,7 @@ func (p *Plan) sentencePiece(f *file, list []string, kinds []int32) error {
 		} else {
 			scores[id] = -float32(len(f.merges))
 		}
-		if err := closed(f, token, pairs); err != nil {
+		if err := closed(f, token, pairs, added); err != nil {
 			return err
 		}
 	}
@@ -52,12 +65,15 @@ func (p *Plan) sentencePiece(f *file, list []string, kinds []int32) error {
 }
 
 // closed checks that every pair of tokens that makes this one is a merge.
-func closed(f *file, token string, pairs map[[2]string]bool) error {
+func closed(f *file, token string, pairs map[[2]string]bool, added map[string]bool) error {
 	for i := range token {
 		if i == 0 {
 			continue
 		}
 		left, right := token[:i], token[i:]
+		if added[left] || added[right] {
+			continue
+		}
 		if _, ok := f.vocab[left]; !ok {
 			continue
 		}
@@ -90,6 +106,9 @@ func (p *Plan) spaces(f *file) (before bool, err error) {
 			before = s.Scheme != "never" && (s.PrefixSpace == nil || *s.PrefixSpace)
 			if s.Scheme == "first" {
 				p.note("the tokenizer puts a space before the first text alone, llama.cpp before the text behind each special token too: chat prompts differ in it")
+			}
+			if before {
+				p.note("the tokenizer puts no space before a text that begins with one, llama.cpp does")
 			}
 			if s.Split == nil || *s.Split {
 				if token := spaceInside(f); token != "" {

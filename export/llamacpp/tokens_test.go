@@ -1,0 +1,136 @@
+package llamacpp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/model"
+)
+
+// releasePipelines are tokenizer.json files with the pipelines of releases over small vocabularies.
+func releasePipelines(t *testing.T) map[string]json.RawMessage {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, "tokenizers/releases.json.gz"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Cases map[string]struct{ File json.RawMessage }
+	}
+	if err := json.NewDecoder(r).Decode(&file); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]json.RawMessage{}
+	for name, c := range file.Cases {
+		all[name] = c.File
+	}
+	return all
+}
+
+// planned adds a tokenizer to an empty plan.
+func planned(t *testing.T, raw []byte) (*Plan, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Plan{Architecture: "llama"}
+	return p, p.tokens(Model{Config: model.Config{VocabSize: 700}, Tokenizer: tok, Chat: &chat.Sources{Tokens: jinja.NewDict()}})
+}
+
+// TestTokenizersOfReleases: each pipeline gets llama.cpp's name of it, or is refused with the reason.
+func TestTokenizersOfReleases(t *testing.T) {
+	names := map[string]string{"qwen3": "qwen2", "qwen3_5": "qwen35", "phi4": "dbrx", "smollm3": "llama-bpe", "olmo2": "dbrx", "granite": "smollm", "nemo": "tekken",
+		"gpt-oss": "gpt-4o", "deepseek": "deepseek-v3", "roberta": "gpt-2"}
+	refused := map[string]string{"gemma": "no merge joins them", "phi3": "no merge joins them", "mixtral": "no merge joins them", // their vocabularies were not made by SentencePiece
+		"delimiter": "its normalizer StripAccents", "t5": "a model of type Unigram: BPE alone is written", "bert": "a model of type WordPiece: BPE alone is written"}
+	for name, raw := range releasePipelines(t) {
+		p, err := planned(t, raw)
+		if want := refused[name]; want != "" || names[name] == "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		held := map[string]any{}
+		for _, kv := range p.KVs {
+			held[kv.Key] = kv.Value
+		}
+		if held["tokenizer.ggml.model"] != "gpt2" || held["tokenizer.ggml.pre"] != names[name] {
+			t.Errorf("%s: model %v, pre %v, want %s", name, held["tokenizer.ggml.model"], held["tokenizer.ggml.pre"], names[name])
+		}
+		list, kinds := held["tokenizer.ggml.tokens"].([]string), held["tokenizer.ggml.token_type"].([]int32)
+		merges, _ := held["tokenizer.ggml.merges"].([]string)
+		if len(list) != 700 || len(kinds) != 700 || len(merges) == 0 || list[699] != "[PAD699]" || kinds[699] != kindUnused {
+			t.Errorf("%s: %d tokens, %d merges", name, len(list), len(merges))
+		}
+		for id, token := range list {
+			if token == "<s>" && kinds[id] != kindControl || token == "Norm é" && kinds[id] != kindOwn || token == "a" && kinds[id] != kindNormal {
+				t.Errorf("%s: the token %q is of kind %d", name, token, kinds[id])
+			}
+		}
+	}
+}
+
+// TestSentencePieceSpaces: what is put before texts, of pipelines over a vocabulary that SentencePiece made.
+func TestSentencePieceSpaces(t *testing.T) {
+	raw := golden.ReadFile(t, golden.StoriesDir(t), "tokenizer.json")
+	for name, c := range map[string]struct {
+		normalizer, pre string
+		space           bool
+		note, wrong     string
+	}{
+		"Llama 2": {normalizer: `{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}`, pre: "null", space: true},
+		"Gemma":   {normalizer: `{"type":"Replace","pattern":{"String":" "},"content":"▁"}`, pre: `{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`},
+		"Mistral": {normalizer: "null", pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false}`, space: true, note: "before the first text alone"},
+		"never":   {normalizer: "null", pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false}`},
+		"no mark": {normalizer: "null", pre: "null", wrong: "it has no mark for spaces"},
+		"other":   {normalizer: `{"type":"NFKC"}`, pre: "null", wrong: "its normalizer NFKC"},
+	} {
+		var file map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &file); err != nil {
+			t.Fatal(err)
+		}
+		file["normalizer"], file["pre_tokenizer"] = json.RawMessage(c.normalizer), json.RawMessage(c.pre)
+		edited, err := json.Marshal(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := planned(t, edited)
+		if c.wrong != "" {
+			if err == nil || err.Error() != c.wrong {
+				t.Errorf("%s: %v, want %s", name, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, kv := range p.KVs {
+			if kv.Key == "tokenizer.ggml.add_space_prefix" && kv.Value != c.space {
+				t.Errorf("%s: add_space_prefix %v", name, kv.Value)
+			}
+		}
+		if (c.note != "") != (len(p.Notes) > 0) || c.note != "" && !strings.Contains(p.Notes[0], c.note) {
+			t.Errorf("%s: notes %q", name, p.Notes)
+		}
+	}
+}
