@@ -44,11 +44,8 @@ func TestKilledMerge(t *testing.T) {
 	killed := 0
 	for i := range 12 {
 		out := filepath.Join(w.dir, "merged")
-		left, _ := filepath.Glob(filepath.Join(w.dir, ".partial-merged-*"))
-		for _, dir := range append(left, out) {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.RemoveAll(out); err != nil {
+			t.Fatal(err)
 		}
 		if i%2 == 1 {
 			w.write("merged/README", "mine")
@@ -60,7 +57,7 @@ func TestKilledMerge(t *testing.T) {
 		}
 		// until the folder it works in is there, and a moment more
 		for try := 0; try < 2000; try++ {
-			if partial, _ := filepath.Glob(filepath.Join(w.dir, ".partial-merged-*")); len(partial) > 0 {
+			if partial, _ := filepath.Glob(filepath.Join(w.dir, ".partial-merged", "new", "*")); len(partial) > 0 {
 				break
 			}
 			time.Sleep(200 * time.Microsecond)
@@ -71,11 +68,14 @@ func TestKilledMerge(t *testing.T) {
 		if cmd.Wait() != nil {
 			killed++
 		}
-		if left, _ := filepath.Glob(filepath.Join(w.dir, ".partial-merged-*")); sig == os.Interrupt && len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(w.dir, ".partial-merged*")); sig == os.Interrupt && len(left) > 0 {
 			t.Errorf("an interrupted merge leaves %q", left)
 		}
 		if _, err := os.Stat(filepath.Join(out, "model.safetensors")); err != nil {
 			mustRun(t, w.dir, args...)
+			if left, _ := filepath.Glob(filepath.Join(w.dir, ".partial-merged*")); len(left) > 0 {
+				t.Errorf("what a killed merge left is still there after the next: %q", left)
+			}
 		}
 		if read(t, out, "config.json") != read(t, golden.StoriesDir(t), "config.json") {
 			t.Error("config.json is another than the model's")

@@ -14,13 +14,17 @@ func printMerge(c *console, r export.MergeReport) error {
 	line := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-*s  %s\n", labelWidth, label, fmt.Sprintf(format, args...))
 	}
-	line("merged", "%s with %s, in %d layers", r.Model, strings.Join(r.Adapters, " and "), r.Layers)
+	with := "the adapter"
+	if n := len(r.Adapters); n > 1 {
+		with = fmt.Sprintf("%d adapters", n)
+	}
+	fmt.Fprintf(&b, "%s: %s with %s in %d layers, %s\n", r.Output, r.Model, with, r.Layers, session.FormatBytes(r.Bytes))
 	base := r.Base
 	if strings.HasPrefix(base, "trained: ") {
 		base += " (--base original adds the adapter to the model's own weights; docs/MERGE.md compares them)"
 	}
 	line("base", "%s", base)
-	line("written", "%s, %s, %d file%s, %s, read back and compared", r.Output, r.DType, r.Files, plural(r.Files), session.FormatBytes(r.Bytes))
+	line("written", "%s, %d file%s, read back and compared", r.DType, r.Files, plural(r.Files))
 	line("rounding", "%.1f %% of the update kept, noise %.3g of it; %.1f %% of the adapted weights change by less than half a step", 100*r.Rounding.Kept, r.Rounding.Noise, 100*r.Rounding.BelowHalfStep)
 	for _, l := range r.Rounding.Worst(3) {
 		line("", "least: %s, %.1f %% kept; update %.3g, half a step %.3g (root mean squares)", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)

@@ -203,9 +203,9 @@ func (u *upload) refusal(to *url.URL, resp *http.Response) error {
 	}
 	switch status.code {
 	case http.StatusUnauthorized:
-		status.text = fmt.Sprintf("%s answers 401 %s: the token was refused; it needs the right to write (HF_TOKEN, or `hf auth login`)", place(to), http.StatusText(401))
+		status.text = fmt.Sprintf("%s answers 401 %s: the token was refused; it needs the right to write (HF_TOKEN, or `hf auth login`)", place(to), http.StatusText(http.StatusUnauthorized))
 	case http.StatusForbidden:
-		status.text = fmt.Sprintf("%s answers 403 %s: the token may not write to %s; use one with that right, or your own name as OWNER", place(to), http.StatusText(403), u.name)
+		status.text = fmt.Sprintf("%s answers 403 %s: the token may not write to %s; use one with that right, or your own name as OWNER", place(to), http.StatusText(http.StatusForbidden), u.name)
 	}
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what else it says
 	var said struct {
