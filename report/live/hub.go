@@ -26,7 +26,7 @@ const (
 	mostFolders = 5_000
 	mostDepth   = 3
 	scanEvery   = 2 * time.Second
-	oldEvery    = 5 * time.Second // of runs that nobody looks at and that are not on their way
+	oldEvery    = 5 * time.Second        // of runs that nobody looks at and that are not on their way
 	firstReads  = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
 	logBytes    = 32 << 10
 )
@@ -40,7 +40,6 @@ type hub struct {
 	mu      sync.Mutex
 	items   map[string]*item
 	scanned time.Time
-	seen    time.Time
 	queue   []queue.Entry
 }
 

@@ -107,7 +107,7 @@ func (h *hub) list() (rows []row, entries []waiting) {
 type listener struct {
 	w      http.ResponseWriter
 	ids    []string
-	points int // that each series of a plot keeps
+	points int    // that each series of a plot keeps
 	list   uint64 // of the order and the queue
 	rows   map[string]row
 	shape  uint64
