@@ -398,3 +398,35 @@ func FuzzRequests(f *testing.F) {
 		}
 	})
 }
+
+// TestQueueEntries: a run of the queue that never came to a folder of its own is a page with what it said.
+func TestQueueEntries(t *testing.T) {
+	s, root := fixture(t, nil)
+	e, err := s.o.Queue.Add(queue.Entry{Name: "<b>new</b>", OutputDir: filepath.Join(root, "new"), Dir: root}, []byte("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := func() string {
+		t.Helper()
+		s.hub.scanned = time.Time{}
+		s.hub.refresh(nil)
+		p, ok := s.hub.view([]string{e.ID})
+		if !ok {
+			t.Fatal("the run of the queue has no page")
+		}
+		html, err := p.Fragment(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return html
+	}
+	if html := view(); !strings.Contains(html, "waiting for the runs before it") || strings.Contains(html, "<b>new") {
+		t.Errorf("while it waits: %s", html)
+	}
+	if err := s.o.Queue.Work(t.Context(), s.o.Program); err != nil {
+		t.Fatal(err)
+	}
+	if html := view(); !strings.Contains(html, "did not start, or was ended by a signal") || !strings.Contains(html, "trainer: the run does not start: ") {
+		t.Errorf("after it failed: %s", html)
+	}
+}
