@@ -219,9 +219,7 @@ func (t *tui) log(line string) {
 		fmt.Fprintln(t.w, line)
 		return
 	}
-	for _, l := range strings.Split(strings.TrimRight(line, "\n"), "\n") {
-		t.history = append(t.history, l)
-	}
+	t.history = append(t.history, strings.Split(strings.TrimRight(line, "\n"), "\n")...)
 	if n := len(t.history) - tuiLog; n > 0 {
 		t.history = append([]string(nil), t.history[n:]...)
 	}

@@ -20,7 +20,8 @@ func TestTUI(t *testing.T) {
 	for _, colour := range []bool{false, true} {
 		for _, size := range [][2]int{{20, 3}, {39, 30}, {40, 10}, {40, 12}, {80, 24}, {120, 40}, {300, 100}} {
 			var out bytes.Buffer
-			s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &out, colour: colour, size: func() (int, int) { return size[0], size[1] }, busy: func() bool { return false }}
+			s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &out, colour: colour, size: func() (int, int) { return size[0], size[1] },
+				busy: func() bool { return true }} // the test alone draws
 			s.bar.width = func() int { return 80 }
 			s.log("before it begins")
 			if err := s.Start(train.RunInfo{Dir: t.TempDir(), Total: 30_000, HeldBytes: 5 << 30}); err != nil {
@@ -46,7 +47,9 @@ func TestTUI(t *testing.T) {
 			}
 			s.log("\x1b[31mred\x1b[0m \r\x07 " + strings.Repeat("字", 300) + "\u202ereversed")
 			out.Reset()
-			s.draw()
+			s.mu.Lock()
+			s.put(s.picture(size[0], size[1], true))
+			s.mu.Unlock()
 			picture := out.String()
 			if !strings.HasPrefix(picture, "\x1b[H") || !strings.HasSuffix(picture, "\x1b[J") {
 				t.Fatalf("%q", picture)

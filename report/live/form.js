@@ -58,13 +58,15 @@
   }
 
   // Edits follow each other: each changes the text that the one before has made.
-  let edits = Promise.resolve();
+  let edits = Promise.resolve(), pending = 0;
   function edit(key, value) {
+    pending++;
     $("make-plan").disabled = true;
     edits = edits.then(async () => {
       try {
         text.value = (await ask("/api/edit", { config: text.value, key, value })).config;
-      } catch (e) { problems([{ key, message: e.message }]); return; }
+        pending--;
+      } catch (e) { pending--; problems([{ key, message: e.message }]); return; }
       await check();
     });
   }
@@ -78,7 +80,7 @@
       if (mine.length && input.closest("details")) input.closest("details").open = true;
     }
     $("problems").replaceChildren(...all.map((p) => make("li", {}, (p.line ? `line ${p.line}: ` : "") + p.message)));
-    $("make-plan").disabled = all.length > 0;
+    $("make-plan").disabled = all.length > 0 || pending > 0;
     if (all.length) $("start").disabled = true;
   }
 
@@ -106,8 +108,9 @@
   $("template").addEventListener("change", () => { const t = form.templates.find((t) => t.name === $("template").value); if (t) { use(t); check(); } });
 
   $("make-plan").addEventListener("click", async () => {
-    const config = text.value;
     $("make-plan").disabled = true;
+    await edits;
+    const config = text.value;
     $("form-said").textContent = "planning …";
     try {
       const p = await ask("/api/plan", { config });
@@ -117,7 +120,7 @@
       $("plan").replaceChildren(make("p", { class: p.fits ? "fits" : "over" }, p.text), picture, make("details", {}, make("summary", {}, "the whole plan"), make("pre", { tabindex: 0 }, p.more)));
       $("form-said").textContent = "";
     } catch (e) { $("form-said").textContent = ""; $("plan").replaceChildren(make("p", { class: "over" }, e.message)); planned = null; }
-    $("make-plan").disabled = false;
+    $("make-plan").disabled = $("problems").children.length > 0 || pending > 0;
     ready();
     $("plan").scrollIntoView({ block: "nearest" });
   });

@@ -40,7 +40,6 @@ type hub struct {
 	mu      sync.Mutex
 	items   map[string]*item
 	scanned time.Time
-	seen    time.Time
 	queue   []queue.Entry
 }
 
@@ -289,7 +288,7 @@ func entryText(e queue.Entry) string {
 	case 129, 130, 143:
 		return "stopped after " + took
 	case -1:
-		return "ended by a signal after " + took
+		return "did not start, or was ended by a signal"
 	default:
 		return fmt.Sprintf("failed after %s, exit code %d", took, code)
 	}

@@ -89,5 +89,5 @@ func TestFollowEqualsRead(t *testing.T) {
 
 // sum is a run in texts: NaN equals no NaN.
 func sum(r *Run) []string {
-	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), fmt.Sprintf("%s", r.Config)}
+	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), string(r.Config)}
 }
