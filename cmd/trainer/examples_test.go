@@ -100,8 +100,19 @@ func TestReadmeExampleRuns(t *testing.T) {
 	if s := merged(t, config, nil, nil); s.Dataset.Path != "mine.jsonl" || s.OutputDir != "runs/mine" {
 		t.Errorf("dataset.path %s, output_dir %s", s.Dataset.Path, s.OutputDir)
 	}
-	if !strings.Contains(commands, "trainer --config mine.yaml") || !strings.Contains(fenced(t, "python"), `"runs/mine"`) {
-		t.Errorf("the README's commands do not use its files:\n%s", commands)
+	for _, want := range []string{"trainer init --model ./SmolLM2-135M --data mine.jsonl --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine "} {
+		if !strings.Contains(commands, want) || !strings.Contains(fenced(t, "python"), `"runs/mine"`) {
+			t.Errorf("the README's commands do not use its files, %q:\n%s", want, commands)
+		}
+	}
+	made := t.TempDir() // what init writes goes to the same folder as the configuration by hand
+	if err := os.WriteFile(filepath.Join(made, "mine.jsonl"), []byte(strings.Repeat(row, 8)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := trainer(t, made, nil, "", "init", "--model", "embedded:stories260K", "--data", "mine.jsonl", "--out", "mine.yaml"); code != 0 {
+		t.Errorf("init: exit code %d: %s", code, errOut)
+	} else if text, err := os.ReadFile(filepath.Join(made, "mine.yaml")); err != nil || !strings.Contains(string(text), "\noutput_dir: runs/mine\n") {
+		t.Errorf("init: %v\n%s", err, text)
 	}
 	code, out, errOut := trainer(t, dir, nil, "", append([]string{"--config", "mine.yaml", "--quiet"}, brief...)...)
 	if code != 0 || !strings.Contains(out, "steps    2 of 2") {
