@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 )
@@ -24,14 +23,11 @@ const leastMaxLen = 256
 type stepSizes struct{ prefill, decode []int }
 
 // sizesOn are those of a machine. The size of a step must not reach a row's numbers. On a CPU, GEMMs of up to four rows sum each
-// row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are one kernel's (kernel/cuda/skinny.cu).
+// row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are computed row by row (kernel.RowsApart).
 func sizesOn(on graph.Machine, s engineShape) stepSizes {
 	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}}
 	if on.Capabilities().SeparateHost {
 		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}}
-		if on.Precision().Stored(kernel.ComputeType) == kernel.F32 { // GEMMs whose sums depend on the number of rows
-			sizes.decode = []int{min(s.Slots, 64)}
-		}
 	}
 	for len(sizes.prefill) > 1 && sizes.prefill[1] >= s.MaxLen {
 		sizes.prefill = sizes.prefill[1:]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
@@ -69,10 +68,10 @@ type logitsRun struct {
 func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 	r := &logitsRun{step: l, run: run, store: m}
 	for name, dst := range map[string]*[]int32{
-		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache rows": &r.places, "logit rows": &r.rows, adapter.SeveralRows: &r.adapters,
+		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache rows": &r.places, "logit rows": &r.rows, session.AdapterRows: &r.adapters,
 	} {
 		t, err := m.Tensor(l.prefix + name)
-		if err != nil && (name == "positions" || name == adapter.SeveralRows) { // a model whose layers all go without, a network without several adapters
+		if err != nil && (name == "positions" || name == session.AdapterRows) { // a model whose layers all go without, a network without several adapters
 			continue
 		}
 		if err != nil {
@@ -93,7 +92,7 @@ type piece struct {
 	slot    int
 	start   int // tokens of it in the cache
 	ids     []int32
-	adapter int32 // of adapter.Several; -1 = none
+	adapter int32 // of session.Network.Several; -1 = none
 }
 
 // forward runs pieces of different slots, at most as many tokens as there are in the step. Row i of the logits is that of the

@@ -38,7 +38,7 @@ type GenerateOptions struct {
 const (
 	MaxTemperature = 100
 	MaxTopLogprobs = 100
-	maxPenalty     = 100
+	MaxPenalty     = 100 // of the three
 )
 
 // Check returns every option that is out of range, for a model of so many tokens.
@@ -53,9 +53,9 @@ func (o GenerateOptions) Check(vocabulary int) error {
 	within("temperature", o.Temperature, 0, MaxTemperature)
 	within("top-p", o.TopP, 0, 1)
 	within("min-p", o.MinP, 0, 1)
-	within("repetition penalty", o.RepetitionPenalty, 0, maxPenalty)
-	within("frequency penalty", o.FrequencyPenalty, -maxPenalty, maxPenalty)
-	within("presence penalty", o.PresencePenalty, -maxPenalty, maxPenalty)
+	within("repetition penalty", o.RepetitionPenalty, 0, MaxPenalty)
+	within("frequency penalty", o.FrequencyPenalty, -MaxPenalty, MaxPenalty)
+	within("presence penalty", o.PresencePenalty, -MaxPenalty, MaxPenalty)
 	if o.TopK < 0 {
 		bad("top-k is %d: must be 0 or more", o.TopK)
 	}

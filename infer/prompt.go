@@ -22,6 +22,9 @@ func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation)
 	return prompt, nil
 }
 
+// MaxSlots bounds EngineOptions.Slots.
+const MaxSlots = maxSlots
+
 // Chat reads the chat template of an adapter, "" for the base model: that which name chooses ("" = the adapter's or model's
 // own).
 func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {

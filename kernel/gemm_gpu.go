@@ -74,7 +74,11 @@ var libraryTypes = map[DType]gpu.DType{BF16: gpu.BF16, F16: gpu.F16, F32: gpu.F3
 // bind queues the GEMM into d, with scratch of at least p.scratch() bytes.
 func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	if p.skinny() {
-		return g.Launch(cuda.Skinny("skinny", p.m, p.n), d, a, b, int32(p.m), int32(p.n), int32(p.k), p.alpha, p.beta, isFP32(p.out))
+		at := cuda.SkinnyAny(p.n)
+		if p.operand != F32 && cuda.FitsSkinny(p.m, p.k, false) && (a|b)%16 == 0 {
+			at = cuda.Skinny("skinny", p.m, p.n)
+		}
+		return g.Launch(at, d, a, b, int32(p.m), int32(p.n), int32(p.k), p.alpha, p.beta, isFP32(p.out))
 	}
 	if l, _ := p.lowRank(1); g.BLAS == nil || l.Small() {
 		work, ok, err := p.bindLowRank(g, []gpu.Ptr{d}, []gpu.Ptr{a}, []gpu.Ptr{b}, scratch)

@@ -47,6 +47,9 @@ func (nw *Network) Keep(b *Base) {
 	nw.Scheme, nw.Stored = &scheme, b.Tensors().Config
 }
 
+// AdapterRows is the name, after a plan's prefix, of what says which of Several each row of a batch has; -1 is none.
+const AdapterRows = adapter.SeveralRows
+
 // Shape is the fixed size of a micro-batch.
 type Shape struct {
 	Tokens    int // M

@@ -54,8 +54,8 @@ func (o *engineFlags) check() error {
 	if o.only && len(o.adapters) != 1 {
 		bad("--adapter-only: want one --adapter, got %d", len(o.adapters))
 	}
-	if o.slots < 0 {
-		bad("--slots %d: must be 0 or more", o.slots)
+	if o.slots < 0 || o.slots > infer.MaxSlots {
+		bad("--slots %d: must lie in 0 to %d", o.slots, infer.MaxSlots)
 	}
 	if o.maxLen < 0 {
 		bad("--max-length %d: must be 0 or more", o.maxLen)

@@ -13,13 +13,14 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
 type generateOptions struct {
 	model, adapter, prompt string
-	device                 string
+	device, quantize       string
 	workers                int
 	json                   bool
 	talk                   chatOptions
@@ -38,6 +39,7 @@ was saved beside the adapter, else by the model's own, and the answer ends where
 message that looks like a special token is read as text, as in training.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
   trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200
+  trainer generate --model ./SmolLM2-135M --prompt "Dear" --temperature 0.8 --min-p 0.05 --repetition-penalty 1.1 --seed 7
   trainer generate --adapter runs/chat --chat --prompt "What is a tide?" --system "Answer in one sentence."
   trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs '{"enable_thinking":false}' --stop User:`,
 		Args: noArguments,
@@ -59,8 +61,13 @@ message that looks like a special token is read as text, as in training.`,
 	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
 	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
+	f.Float64Var(&o.MinP, "min-p", 0, "choose among tokens that are at least this part as likely as the likeliest; 0 = all")
+	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens of the prompt and the answer less likely: divides their logits above 0, multiplies those below; 1 = no penalty")
+	f.Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "subtract this from a token's logit for each time that the answer has it")
+	f.Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logit of every token that the answer has")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of the sampling")
 	workersVar(cmd, &o.workers)
+	f.StringVar(&o.quantize, "quantize", "", "keep the base model's weights in fewer bits: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
 	return cmd
@@ -97,6 +104,23 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	}
 	if o.TopK < 0 {
 		bad("--top-k %d: must be 0 or more", o.TopK)
+	}
+	if !(o.MinP >= 0 && o.MinP <= 1) {
+		bad("--min-p %v: must lie in 0 to 1", o.MinP)
+	}
+	if !(o.RepetitionPenalty > 0 && o.RepetitionPenalty <= infer.MaxPenalty) {
+		bad("--repetition-penalty %v: must be above 0 and at most %d", o.RepetitionPenalty, infer.MaxPenalty)
+	}
+	for _, p := range []struct {
+		name string
+		v    float64
+	}{{"frequency", o.FrequencyPenalty}, {"presence", o.PresencePenalty}} {
+		if !(p.v >= -infer.MaxPenalty && p.v <= infer.MaxPenalty) {
+			bad("--%s-penalty %v: must lie in %d to %d", p.name, p.v, -infer.MaxPenalty, infer.MaxPenalty)
+		}
+	}
+	if o.quantize != "" && !slices.Contains(quant.Names(), o.quantize) {
+		bad("--quantize %s: must be one of %s", o.quantize, strings.Join(quant.Names(), ", "))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return usage(err)
@@ -138,7 +162,12 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	if err := o.findModel(cmd.Context(), c, env); err != nil {
 		return err
 	}
-	g, err := infer.NewGenerator(cmd.Context(), session.Options{Model: o.model, Device: o.device}, o.adapter, env)
+	so := session.Options{Model: o.model, Device: o.device}
+	if o.quantize != "" {
+		scheme := quant.DefaultOf(o.quantize)
+		so.Quantization = &scheme
+	}
+	g, err := infer.NewGenerator(cmd.Context(), so, o.adapter, env)
 	if err != nil {
 		return err
 	}

@@ -209,7 +209,7 @@ func TestBrokenServe(t *testing.T) {
 	}{
 		{nil, 2, "name a model: --model DIR, or an adapter that names its base model: --adapter DIR"},
 		{[]string{"--model", "model", "--port", "70000"}, 2, "--port 70000: must lie in 0 to 65535"},
-		{[]string{"--model", "model", "--slots", "-1"}, 2, "--slots -1: must be 0 or more"},
+		{[]string{"--model", "model", "--slots", "257"}, 2, "--slots 257: must lie in 0 to 256"},
 		{[]string{"--model", "model", "--max-length", "-1"}, 2, "--max-length -1: must be 0 or more"},
 		{[]string{"--model", "model", "--queue", "0"}, 2, "--queue 0: must be at least 1"},
 		{[]string{"--model", "model", "--timeout", "0s"}, 2, "--timeout 0s: must be above 0"},

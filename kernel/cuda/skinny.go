@@ -14,14 +14,19 @@ func FitsSkinny(M, K int, packed bool) bool {
 	return M > 0 && M <= SkinnyRows && K > 0 && K%unit == 0
 }
 
-// Skinny is the geometry of the skinny_* kernels for D [M,N]: kind is "skinny", "skinny_nf4" or "skinny_nf4_nested". The grid depends on N
-// alone, and so does the order in which a row's numbers are added.
+// Skinny is the geometry of the skinny_* kernels for D [M,N]: kind is "skinny", "skinny_nf4" or "skinny_nf4_nested". The order in
+// which a row's numbers are added depends on K alone.
 func Skinny(kind string, M, N int) Geometry {
 	tiles := 1
-	for tiles*8 < M {
+	for tiles*8 < M && tiles < 4 {
 		tiles *= 2
 	}
-	return Geometry{"skinny", fmt.Sprintf("%s_%d", kind, tiles), [3]int{ceil(N, 16), 1, 1}, [3]int{256, 1, 1}, 0}
+	return Geometry{"skinny", fmt.Sprintf("%s_%d", kind, tiles), [3]int{ceil(N, 16), ceil(M, 8*tiles), 1}, [3]int{512, 1, 1}, 0}
+}
+
+// SkinnyAny is the geometry of skinny_any, for the depths and element types that the others do not take.
+func SkinnyAny(N int) Geometry {
+	return Geometry{"skinny_any", "skinny_any", [3]int{ceil(N, 8), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
 // RowFactors is the geometry of row_factors over M rows of C.
