@@ -21,8 +21,8 @@ type gradRule struct {
 
 // gradRules are those of all precisions (docs/NUMERICS.md).
 var gradRules = map[kernel.Precision]gradRule{
-	kernel.PrecisionBF16: {8, true, 1, 2, 0.01},
-	kernel.PrecisionFP16: {11, true, 1, 3, 0.01 / 8}, // measured: up to 2.2
+	kernel.PrecisionBF16: {8, true, 1, 3, 0.01},
+	kernel.PrecisionFP16: {11, true, 1, 3, 0.01 / 8},
 	kernel.PrecisionTF32: {11, true, 1, 2, 0.01 / 8},
 	kernel.PrecisionFP32: {16, false, 1.0 / (1 << 8), 32, 1e-5},
 }

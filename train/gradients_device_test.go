@@ -70,8 +70,7 @@ func TestGPUZeroGradientIsAnError(t *testing.T) {
 	}
 }
 
-// TestGPUGradCheck: the gradients of every precision are within the limits of the rule, and those of all families in bf16 as a
-// whole. Where rounding may give a token to another expert there is no limit; TestGPUFamilyGradients holds these to one, on rows
+// TestGPUGradCheck: the gradients of every precision are within the limits of the rule, and those of all families in bf16. Where rounding may give a token to another expert there is no limit; TestGPUFamilyGradients holds these to one, on rows
 // that leave no doubt.
 func TestGPUGradCheck(t *testing.T) {
 	gputest.Need(t)
@@ -95,8 +94,8 @@ func TestGPUGradCheck(t *testing.T) {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
 		t.Logf("%s: all %.3g, plain %.3g, limit %.3g, %d beyond; %s", m.Name, r.All.Error, r.All.Plain, r.All.Limit, r.Failed, worstOf(r))
-		if !r.Experts && r.All.Error > r.All.Limit {
-			t.Errorf("%s: all gradients are off by %.3g, limit %.3g", m.Name, r.All.Error, r.All.Limit)
+		if !r.Experts && !r.OK {
+			t.Errorf("%s: %d tensors beyond their limits, all %+v", m.Name, r.Failed, r.All)
 		}
 	}
 }

@@ -223,7 +223,7 @@ func TestDownload(t *testing.T) {
 	hub := httptest.NewServer(http.NotFoundHandler())
 	defer hub.Close()
 	env := []string{"HF_HUB_OFFLINE=0", "HF_ENDPOINT=" + hub.URL}
-	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none"); code != 3 || !strings.Contains(errOut, "\npass --download, fetch it with `hf download org/none`, or give a folder\n") {
+	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none"); code != 3 || !strings.Contains(errOut, "\npass --download, fetch it with `trainer download org/none`, or give a folder\n") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none", "--download"); code != 3 || !strings.HasPrefix(errOut, "trainer: download model org/none: ") {

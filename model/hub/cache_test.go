@@ -122,7 +122,7 @@ func TestNotFound(t *testing.T) {
 		{"org/..", "no hub name"}, {"org/a..b", "no hub name"}, {"org/a--b", "no hub name"}, {"-org/a", "no hub name"}, {"org/a.", "no hub name"},
 		{"org/\x00", "no hub name"},
 		{"o/" + strings.Repeat("a", 95), "it has 97 characters, at most 96"},
-		{"org/name", "find model org/name: there is no folder of that name, and in the cache no " + cache + ": file does not exist\npass --download, fetch it with `hf download org/name`, or give a folder"},
+		{"org/name", "find model org/name: there is no folder of that name, and in the cache no " + cache + ": file does not exist\npass --download, fetch it with `trainer download org/name`, or give a folder"},
 	} {
 		if _, err := Resolve(context.Background(), c.name, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, expected %q", c.name, err, c.want)

@@ -75,7 +75,7 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		}
 		return dir, nil
 	}
-	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `hf download %s`, or give a folder",
+	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `trainer download %s`, or give a folder",
 		name, cacheErr, adviceToDownload(opts, env), name)
 }
 
