@@ -12,6 +12,11 @@ import (
 // blasWorkspace is the scratch memory that cuBLASLt may use, in bytes.
 const blasWorkspace = 8 << 20
 
+// skinny tells whether a GEMM of few rows runs on skinny.cu, or on skinny_any.cu, which take each row apart.
+func (p gemmOp) skinny() bool {
+	return p.rowsApart && !p.transA && p.transB && p.m <= cuda.SkinnyRows
+}
+
 // scratch is the working memory of a GEMM by whichever kernel runs it, in bytes. sm is the device's compute capability.
 func (p gemmOp) scratch(sm int) int64 {
 	if p.skinny() {

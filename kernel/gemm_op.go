@@ -20,11 +20,6 @@ func (k MatMul) op(in, out []Type, beta float32) gemmOp {
 		alpha: float32(k.alpha()), beta: beta, operand: in[0].DType, out: out[0].DType, rowsApart: k.RowsApart}
 }
 
-// skinny tells whether a GEMM of few rows runs on skinny.cu, or on skinny_any.cu, which take each row apart.
-func (p gemmOp) skinny() bool {
-	return p.rowsApart && !p.transA && p.transB && p.m <= cuda.SkinnyRows
-}
-
 // lowRankForm is which of lowrank.cu's three kernels a GEMM runs on.
 type lowRankForm uint8
 
