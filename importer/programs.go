@@ -35,9 +35,15 @@ var programs = []*Program{
 		return append(append([]Pair{{Key: "LoraConfig(r)", Value: int64(8)}, {Key: "LoraConfig(lora_alpha)", Value: int64(8)}, {Key: "LoraConfig(lora_dropout)", Value: 0.0},
 			{Key: "max_length", Value: int64(1024)}, {Key: "packing", Value: false}}, bitsAndBytes(in)...), learningRate(in, "SFTConfig", 2e-5)...)
 	}},
-	{Name: "torchtune", Title: "torchtune", Version: "0.6.1", nested: true, rules: torchtune, defaults: func(*Input) []Pair {
-		return []Pair{{Key: "model.lora_rank", Value: int64(8)}, {Key: "model.lora_alpha", Value: 16.0}, {Key: "model.lora_dropout", Value: 0.0},
+	{Name: "torchtune", Title: "torchtune", Version: "0.6.1", nested: true, rules: torchtune, defaults: func(in *Input) []Pair {
+		all := []Pair{{Key: "model.lora_rank", Value: int64(8)}, {Key: "model.lora_alpha", Value: 16.0}, {Key: "model.lora_dropout", Value: 0.0},
 			{Key: "gradient_accumulation_steps", Value: int64(1)}, {Key: "clip_grad_norm"}, {Key: "optimizer.weight_decay", Value: 0.01}}
+		for _, e := range in.entries { // of its builders, that of Alpaca alone trains the prompt
+			if s, _ := e.Value.(string); e.Key == "dataset._component_" && strings.Contains(s, "alpaca") {
+				all = append(all, Pair{Key: "dataset.train_on_input", Value: true})
+			}
+		}
+		return all
 	}},
 	{Name: "peft", Title: "PEFT", Version: "0.18.1", rules: peft, defaults: func(*Input) []Pair {
 		return []Pair{{Key: "r", Value: int64(8)}, {Key: "lora_alpha", Value: int64(8)}, {Key: "lora_dropout", Value: 0.0}}

@@ -100,7 +100,7 @@ clip_grad_norm: null
 dtype: bf16
 device: cpu
 `, nil, "torchtune",
-		[]string{"base_model: /tmp/model", "adapter: qlora", "r: 64", "alpha: 128", "target_modules: [q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]", "max_length: 1024", "path: yahma/alpaca-cleaned", "format: alpaca",
+		[]string{"base_model: /tmp/model", "adapter: qlora", "r: 64", "alpha: 128", "target_modules: [q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]", "max_length: 1024", "path: yahma/alpaca-cleaned", "format: alpaca", "train_on_prompt: true",
 			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0", "precision: bf16", "device: cpu"},
 		[]string{"checkpointer.output_dir: ${output_dir}; an expression"}},
 	{"peft", "adapter_config.json", `{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "none", "base_model_name_or_path": "org/model", "target_modules": ["q_proj", "v_proj"],
