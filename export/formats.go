@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,7 +78,7 @@ func Check(o Options) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("--format %q is not one of %s", o.Format, strings.Join(Names(), ", "))
-	case o.Model == "":
+	case o.Model == "" && o.Adapter == "": // an adapter names its model
 		return fmt.Errorf("name the model: --model DIR")
 	case o.Out == "":
 		return fmt.Errorf("name what is written: --out %s", f.Out)
@@ -100,6 +101,9 @@ func Check(o Options) error {
 func Export(ctx context.Context, o Options, env session.Env) (Report, error) {
 	if err := Check(o); err != nil {
 		return Report{}, err
+	}
+	if o.Model == "" {
+		return Report{}, errors.New("no model is given")
 	}
 	f := Formats[o.Format]
 	if o.DType == "" {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/quant"
@@ -102,7 +101,11 @@ func (o *engineFlags) nameAdapters() error {
 // open opens the engine and says what it holds.
 func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptions) (*infer.Engine, error) {
 	env := environment(c, o.workers)
-	if err := o.findModel(ctx, c, env); err != nil {
+	first := ""
+	if len(o.named) > 0 {
+		first = o.named[0].Dir
+	}
+	if err := findModel(ctx, c, env, &o.model, first); err != nil {
 		return nil, err
 	}
 	so := session.Options{Model: o.model, Device: o.device}
@@ -112,22 +115,6 @@ func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptio
 	}
 	eo.Slots, eo.MaxLen, eo.Adapters, eo.Only = o.slots, o.maxLen, o.named, o.only
 	return infer.NewEngine(ctx, so, eo, env)
-}
-
-// findModel takes the base model that the first adapter names where none is given.
-func (o *engineFlags) findModel(ctx context.Context, c *console, env session.Env) error {
-	if o.model != "" {
-		return checkModel(ctx, o.model, env)
-	}
-	var err error
-	if o.model, err = adapter.BaseModel(o.named[0].Dir); err != nil {
-		return usage(fmt.Errorf("%w; name a model: --model DIR", err))
-	}
-	if err := checkModel(ctx, o.model, env); err != nil {
-		return unfit(fmt.Errorf("the base model that adapter %s names: %w; name where it is now: --model DIR", o.named[0].Dir, err))
-	}
-	c.say("base model: %s, which the adapter names", o.model)
-	return nil
 }
 
 // modelName is how clients call the base model.

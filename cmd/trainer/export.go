@@ -33,7 +33,7 @@ func newExport(c *console) *cobra.Command {
 				return err
 			}
 			env := environment(c, workers)
-			if err := checkModel(cmd.Context(), o.Model, env); err != nil {
+			if err := findModel(cmd.Context(), c, env, &o.Model, o.Adapter); err != nil {
 				return err
 			}
 			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
@@ -52,7 +52,7 @@ func newExport(c *console) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.Format, "format", "", "`NAME` of the format: "+strings.Join(export.Names(), ", "))
-	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME; without it the one that the adapter names")
 	pathVar(cmd, &o.Adapter, "adapter", "", "adapter `DIR` in PEFT's format, which becomes part of the weights or is exported itself")
 	pathVar(cmd, &o.Out, "out", "", "`PATH` of what is written")
 	cmd.Flags().StringVar(&o.DType, "dtype", "", "`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/quant"
@@ -141,25 +140,9 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	return checkAdapter(o.adapter)
 }
 
-// findModel takes the base model that the adapter names where none is given.
-func (o *generateOptions) findModel(ctx context.Context, c *console, env session.Env) error {
-	if o.model != "" {
-		return checkModel(ctx, o.model, env)
-	}
-	var err error
-	if o.model, err = adapter.BaseModel(o.adapter); err != nil {
-		return usage(fmt.Errorf("%w; name a model: --model DIR", err))
-	}
-	if err := checkModel(ctx, o.model, env); err != nil {
-		return unfit(fmt.Errorf("the base model that adapter %s names: %w; name where it is now: --model DIR", o.adapter, err))
-	}
-	c.say("base model: %s, which the adapter names", o.model)
-	return nil
-}
-
 func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) {
 	env := environment(c, o.workers)
-	if err := o.findModel(cmd.Context(), c, env); err != nil {
+	if err := findModel(cmd.Context(), c, env, &o.model, o.adapter); err != nil {
 		return err
 	}
 	so := session.Options{Model: o.model, Device: o.device}

@@ -197,7 +197,7 @@ func TestTrainEvalGenerate(t *testing.T) {
 	if code != 0 || !strings.HasPrefix(out, "merged: embedded:stories260K with the adapter in 35 layers") {
 		t.Errorf("merge: exit code %d, %s%s", code, out, errOut)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "merge", "--model", "embedded:stories260K"); code != 2 || !strings.Contains(errOut, "name the model, the adapter and a new folder") {
+	if code, _, errOut := trainer(t, dir, nil, "", "merge", "--model", "embedded:stories260K"); code != 2 || !strings.Contains(errOut, "name the adapter and a new folder") {
 		t.Errorf("merge without adapter: exit code %d, %s", code, errOut)
 	}
 	code, out, errOut = trainer(t, dir, nil, "", "plan", "--config", "cpu_stories_quick", "--set", "dataset.max_length=48", "--set", "training.batch_size=2", "--json")

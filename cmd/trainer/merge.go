@@ -48,7 +48,7 @@ type mergeFlags struct {
 func newMerge(c *console) *cobra.Command {
 	o := &mergeFlags{}
 	cmd := &cobra.Command{
-		Use:   "merge --model DIR --adapter DIR --out DIR",
+		Use:   "merge [--model DIR] --adapter DIR --out DIR",
 		Short: "Write a model whose weights hold an adapter",
 		Long: `Write a model folder whose weights hold an adapter, for programs that know no adapters.
 
@@ -60,7 +60,7 @@ from base and adapter on sample text. A merge that would lose most of the adapte
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, c) },
 	}
-	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME")
+	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME; without it the one that the first adapter names")
 	f := cmd.Flags()
 	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `DIR` in PEFT's format, or DIR=WEIGHT; may be repeated")
 	f.StringVar(&o.Combination, "combination", export.DefaultCombination, "how several adapters become one, as PEFT names it: cat (the sum of the updates) or linear")
@@ -78,8 +78,8 @@ from base and adapter on sample text. A merge that would lose most of the adapte
 }
 
 func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
-	if o.Model == "" || len(o.adapters) == 0 || o.Out == "" {
-		return usage(errors.New("name the model, the adapter and a new folder: --model DIR --adapter DIR --out DIR"))
+	if len(o.adapters) == 0 || o.Out == "" {
+		return usage(errors.New("name the adapter and a new folder: --adapter DIR --out DIR; --model DIR where the adapter names no model"))
 	}
 	if err := o.parse(); err != nil {
 		return usage(err)
@@ -94,7 +94,7 @@ func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
 		return usage(err)
 	}
 	env := environment(c, o.workers)
-	if err := checkModel(cmd.Context(), o.Model, env); err != nil {
+	if err := findModel(cmd.Context(), c, env, &o.Model, o.Adapters[0].Dir); err != nil {
 		return err
 	}
 	ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
