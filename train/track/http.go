@@ -42,7 +42,7 @@ func (e *statusError) Error() string {
 		text += ": it refuses the credentials; see docs/TRACKERS.md for the variables that hold them"
 	case e.code >= 300 && e.code < 400:
 		text += ": redirects are not followed; configure the address that it leads to"
-	case len(e.body) > 0:
+	case len(e.body) > 0 && e.body[0] != '<': // a page says less than its status
 		text += ": " + oneLine(string(e.body))
 	}
 	return text

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Config is the `tracking:` section of a run's YAML. Credentials are read from the environment alone.
@@ -188,7 +189,7 @@ func (p *Permanent) Unwrap() error { return p.Err }
 
 // oneLine is text from elsewhere, short and on one line, for messages.
 func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == ' ' || r == 0x7f }), " ")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }), " ")
 	if r := []rune(text); len(r) > 200 {
 		text = string(r[:200]) + "..."
 	}
