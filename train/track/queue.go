@@ -23,6 +23,8 @@ type Limits struct {
 // DefaultLimits are those of runs.
 var DefaultLimits = Limits{Events: 1024, Batch: 200, Flush: 5 * time.Second, Retries: []time.Duration{200 * time.Millisecond, time.Second}, Rest: 30 * time.Second}
 
+var errAtEnd = errors.New("no answer before the run ended")
+
 // Queue hands events to a tracker on a goroutine of its own.
 type Queue struct {
 	name    string
@@ -216,9 +218,12 @@ func (q *Queue) send(events []Event) error {
 func (q *Queue) failed(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.last == nil || q.ctx.Err() == nil { // what ends with the last flush says nothing new
-		q.last = err
+	if q.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		if err = errAtEnd; q.last != nil {
+			return // the reason is known
+		}
 	}
+	q.last = err
 	if q.said {
 		return
 	}
