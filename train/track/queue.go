@@ -196,7 +196,7 @@ func (q *Queue) putBack(events []Event) {
 // send tries with its retries, and writes down what could not be delivered.
 func (q *Queue) send(events []Event) error {
 	for try := 0; ; try++ {
-		n, err := q.tracker.Send(q.ctx, events)
+		n, err := q.try(events)
 		n = min(n, len(events))
 		q.mu.Lock()
 		q.delivered += n
@@ -212,6 +212,16 @@ func (q *Queue) send(events []Event) error {
 		}
 		q.sleep(q.limits.Retries[try], false)
 	}
+}
+
+// try keeps a tracker's defect from ending the process, and the run with it.
+func (q *Queue) try(events []Event) (n int, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			n, err = 0, &Permanent{fmt.Errorf("a defect of the tracker: %v", r)}
+		}
+	}()
+	return q.tracker.Send(q.ctx, events)
 }
 
 // failed notes the failure, to be said once.

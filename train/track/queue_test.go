@@ -117,6 +117,16 @@ func TestQueueDeliversInOrderAndSendsTheRestAgain(t *testing.T) {
 	}
 }
 
+// TestADefectOfATrackerIsItsOwn: a panic does not end the process.
+func TestADefectOfATrackerIsItsOwn(t *testing.T) {
+	q := NewQueue("x", &fake{send: func(context.Context, []Event) (int, error) { panic("no") }}, "", func() Limits { l := quick(); l.Flush = time.Minute; return l }())
+	q.Put(Event{Kind: KindStart})
+	q.Finish()
+	if said := q.Wait(); said != "tracking: x: 1 of 1 events were not delivered: a defect of the tracker: no; metrics.jsonl has all numbers" {
+		t.Errorf("said %q", said)
+	}
+}
+
 // TestAFailureIsSaidOnce: retries are bounded, and a permanent failure has none.
 func TestAFailureIsSaidOnce(t *testing.T) {
 	for _, c := range []struct {
