@@ -170,7 +170,7 @@ var noCounterpart = []struct{ names, why string }{
 	{"deepspeed fsdp fsdp_config tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size sequence_parallel_degree context_parallel_size world_size " +
 		"accelerator_config use_ray", "a run uses one device"},
 	{"wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_log_model use_wandb report_to run_name mlflow_tracking_uri mlflow_experiment_name comet_project_name " +
-		"use_tensorboard use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir"},
+		"use_tensorboard use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir; training.report_to and tracking name trackers"},
 	{"logging_first_step include_num_input_tokens_seen include_tokens_per_second log_level disable_tqdm", "metrics.jsonl has a line every training.logging_steps steps, tokens included"},
 	{"optim_args adam_beta3 adafactor", "AdamW's values are training.adam_beta1, training.adam_beta2 and training.adam_epsilon"},
 	{"early_stopping_patience load_best_model_at_end metric_for_best_model greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},

@@ -104,7 +104,7 @@ type Config struct {
 	// AllowZeroGradients lets a run go on in which a trained tensor had no gradient in the first three steps, with a
 	// warning in place of the error.
 	AllowZeroGradients bool `mapstructure:"allow_zero_gradients" yaml:"allow_zero_gradients"`
-	// ReportTo is what else is written of the run besides metrics.jsonl.
+	// ReportTo is who else is told of the run besides metrics.jsonl: a table (csv), and trackers (docs/TRACKERS.md).
 	ReportTo []string `mapstructure:"report_to" yaml:"report_to,omitempty"`
 	// Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path
 	// names a checkpoint folder. Empty refuses to overwrite a run that is there.

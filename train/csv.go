@@ -22,7 +22,7 @@ type csvFile struct {
 	file *os.File
 }
 
-func newCSV() Observer { return &csvFile{} }
+func newCSV(*prepared) Observer { return &csvFile{} }
 
 // Files are the names that it writes.
 func (*csvFile) Files() []string { return []string{CSVFile} }

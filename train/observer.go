@@ -1,10 +1,19 @@
 package train
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tierlora/tierlora/train/track"
+)
 
 // Observers are the values of training.report_to: what else sees a run besides metrics.jsonl and the terminal.
-var Observers = map[string]func() Observer{
-	"csv": newCSV,
+var Observers = map[string]func(*prepared) Observer{
+	"csv":         newCSV,
+	"kubeflow":    tracker("kubeflow", track.NewKubeflow),
+	"mlflow":      tracker("mlflow", track.NewMLflow),
+	"prometheus":  tracker("prometheus", track.NewPrometheus),
+	"tensorboard": tracker("tensorboard", track.NewTensorBoard),
+	"webhook":     tracker("webhook", track.NewWebhook),
 }
 
 // Observer sees a run. The calls come from one goroutine: Start, then after each step Step, Eval and
@@ -20,6 +29,11 @@ type Observer interface {
 // EvalWatcher is an Observer that is told how far an evaluation is.
 type EvalWatcher interface {
 	Evaluating(step, batches, of int)
+}
+
+// EndWatcher is an Observer that is told of the end before any is asked to End.
+type EndWatcher interface {
+	Ending(EndInfo)
 }
 
 // Silent is an Observer to embed: it does nothing.

@@ -197,7 +197,7 @@ func (r *running) announce() error {
 		r.recorder.observers = append(r.recorder.observers, &gradNormsFile{})
 	}
 	for _, name := range r.spec.Training.ReportTo {
-		r.recorder.observers = append(r.recorder.observers, Observers[name]())
+		r.recorder.observers = append(r.recorder.observers, Observers[name](r.prepared))
 	}
 	r.recorder.observers = append(r.recorder.observers, r.env.Observers...)
 	step, held := r.recorder.step(), r.memory.Bytes().Total()
@@ -348,6 +348,11 @@ func (r *running) end(err error) error {
 	end := EndInfo{Err: err}
 	if r.result.AdapterDir != "" {
 		end.Logged = r.recorder.endLine()
+	}
+	for _, o := range r.recorder.observers {
+		if w, ok := o.(EndWatcher); ok {
+			w.Ending(end)
+		}
 	}
 	var problems []error
 	for _, o := range r.recorder.observers { // all of them, whatever one says

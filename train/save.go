@@ -110,7 +110,7 @@ func (p *prepared) ownFiles() []string {
 		names = append(names, GradNormsFile)
 	}
 	for _, name := range p.spec.Training.ReportTo {
-		if w, ok := Observers[name]().(interface{ Files() []string }); ok {
+		if w, ok := Observers[name](p).(interface{ Files() []string }); ok {
 			names = append(names, w.Files()...)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/track"
 )
 
 // Spec is a run's whole configuration, as the YAML file has it. Each section belongs to the package that
@@ -24,6 +25,8 @@ type Spec struct {
 	Dataset dataset.Config `mapstructure:"dataset" yaml:"dataset"`
 	// Training is how long and how to train, and what is evaluated and saved on the way.
 	Training Config `mapstructure:"training" yaml:"training"`
+	// Tracking is what the trackers of training.report_to need to know.
+	Tracking track.Config `mapstructure:"tracking" yaml:"tracking,omitempty"`
 	// Expect is what must hold at the end of the run; where it does not, the exit code is 1.
 	Expect Expect `mapstructure:"expect" yaml:"expect,omitempty"`
 	// Seed of everything random: the adapter's initial weights, the order of the rows, the validation split, dropout.

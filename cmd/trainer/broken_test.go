@@ -56,6 +56,14 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:4:1: sed: unknown key; the nearest is seed\n" +
 				"run.yaml:5:1: adaptor: unknown key; the nearest is adapter\n" +
 				"run.yaml:6:24: training.batch_size: 0 must be at least 1"},
+		{"unknown tracker", least + "training: {report_to: [wandb]}\n",
+			"run.yaml:4:23: training.report_to: \"wandb\" is not one of csv, kubeflow, mlflow, prometheus, tensorboard, webhook"},
+		{"tracker's address", least + "tracking: {mlflow_url: server}\n",
+			"run.yaml:4:24: tracking.mlflow_url: is not an address such as https://host:port/path"},
+		{"password in an address", least + "tracking: {webhook_url: 'https://me:pw@host/x'}\n",
+			"run.yaml:4:25: tracking.webhook_url: has a user name or password in it, which would be saved with the run; set them in the environment (docs/TRACKERS.md)"},
+		{"metrics for everybody", least + "tracking: {metrics_addr: '0.0.0.0:9400'}\n",
+			"run.yaml:4:26: tracking.metrics_addr: \"0.0.0.0:9400\" is not a loopback address; write 127.0.0.1:PORT, and put a proxy before it where others must read it"},
 		{"given twice", least + "seed: 1\nseed: 2\n",
 			"run.yaml:5:1: seed: given twice, first in line 4"},
 		{"given twice in a section", least + "training:\n  batch_size: 1\n  batch_size: 1\n",

@@ -60,6 +60,7 @@ func validate(s train.Spec) []error {
 	problems = append(problems, s.LoRA.Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
+	problems = append(problems, s.Tracking.Validate()...)
 	problems = append(problems, s.Expect.Validate()...)
 	if s.Quantization != nil {
 		problems = append(problems, s.Quantization.Validate()...)

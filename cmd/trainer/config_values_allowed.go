@@ -57,8 +57,17 @@ var formats = anyOf(append([]string{"", dataset.FormatAuto}, sortedNames(dataset
 // memoryPattern is what session.ParseBytes reads, or nothing.
 const memoryPattern = `^([0-9]+(\.[0-9]+)? ?([KMGTkmgt][Ii]?[Bb]|[Bb])?)?$`
 
+// What train/track takes as an address of a server, and as one to listen at, or nothing.
+const (
+	addressPattern  = `^(https?://[^/@]+(/.*)?)?$`
+	loopbackPattern = `^((localhost|127(\.[0-9]+){3}|\[::1\]):[0-9]+)?$`
+)
+
 // patterns are regular expressions for texts that are not free.
-var patterns = map[string]string{"vram": memoryPattern, "expect.max_vram": memoryPattern}
+var patterns = map[string]string{
+	"vram": memoryPattern, "expect.max_vram": memoryPattern,
+	"tracking.mlflow_url": addressPattern, "tracking.webhook_url": addressPattern, "tracking.metrics_addr": loopbackPattern,
+}
 
 // interval bounds a number; infinite ends are not bounds.
 type interval struct {
@@ -170,8 +179,13 @@ func (k *key) values() string {
 	if i, ok := limits[k.path]; ok {
 		return i.String()
 	}
-	if patterns[k.path] == memoryPattern {
+	switch patterns[k.path] {
+	case memoryPattern:
 		return "an amount such as 8GiB (2^30) or 8GB (10^9)"
+	case addressPattern:
+		return "an http or https address"
+	case loopbackPattern:
+		return "a loopback address with a port"
 	}
 	return ""
 }

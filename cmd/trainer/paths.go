@@ -19,7 +19,7 @@ func pathsOf(s *train.Spec) map[string]*string {
 	paths := map[string]*string{
 		"base_model": &s.BaseModel, "output_dir": &s.OutputDir, "lora.init_from": &s.LoRA.InitFrom, "training.resume": &s.Training.Resume,
 		"dataset.path": &s.Dataset.Path, "dataset.val_path": &s.Dataset.ValPath, "dataset.cache_dir": &s.Dataset.CacheDir,
-		"expect.reference": &s.Expect.Reference,
+		"expect.reference": &s.Expect.Reference, "tracking.metrics_file": &s.Tracking.MetricsFile,
 	}
 	for i := range s.Dataset.Sources {
 		paths[fmt.Sprintf("dataset.sources[%d].path", i)] = &s.Dataset.Sources[i].Path

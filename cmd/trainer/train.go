@@ -84,6 +84,9 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 			return usage(fmt.Errorf("lora.init_from: %w", err))
 		}
 	}
+	if err := train.CheckTrackers(config.Spec); err != nil {
+		return usage(err)
+	}
 	env := train.Env{Env: environment(c, o.workers)}
 	var stopped stopSignal
 	env.Interrupted = stopped.watch(func(line string) { c.say("%s", line) })

@@ -1,0 +1,108 @@
+package track
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	requestTime  = 5 * time.Second // a request with its answer
+	maxReply     = 1 << 20         // bytes of an answer that are read
+	jsonType     = "application/json"
+	userAgent    = "tierlora"
+	maxErrorText = 4096
+)
+
+// newClient is a client that follows no redirects: they would carry credentials elsewhere. roots nil = the system's.
+func newClient(roots *x509.CertPool) *http.Client {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 1}
+	return &http.Client{Transport: transport, Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// statusError is an answer that is not a success.
+type statusError struct {
+	host, status string
+	code         int
+	body         []byte
+}
+
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("%s answered %s", e.host, e.status)
+	switch {
+	case e.code == http.StatusUnauthorized || e.code == http.StatusForbidden:
+		text += ": it refuses the credentials; see docs/TRACKERS.md for the variables that hold them"
+	case e.code >= 300 && e.code < 400:
+		text += ": redirects are not followed; configure the address that it leads to"
+	case len(e.body) > 0 && e.body[0] != '<': // a page says less than its status
+		text += ": " + oneLine(string(e.body))
+	}
+	return text
+}
+
+// call sends a request with a JSON body (nil = none) and reads the JSON answer into reply (nil = ignored). No error
+// names more of the address than its host.
+func call(ctx context.Context, c *http.Client, method string, u *url.URL, header http.Header, body, reply any) error {
+	var content []byte
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return &Permanent{err}
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+	if err != nil {
+		return &Permanent{fmt.Errorf("%s: the request cannot be made", u.Host)}
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	req.Header.Set("User-Agent", userAgent)
+	if body != nil {
+		req.Header.Set("Content-Type", jsonType)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return sayTransport(u.Host, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		failure := &statusError{u.Host, resp.Status, resp.StatusCode, data[:min(len(data), maxErrorText)]}
+		if resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+			return failure
+		}
+		return &Permanent{failure}
+	}
+	if err == nil && reply != nil {
+		err = json.Unmarshal(data, reply)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: read the answer: %w", u.Host, err)
+	}
+	return nil
+}
+
+func sayTransport(host string, err error) error {
+	var outer *url.Error
+	timeout := errors.As(err, &outer) && outer.Timeout()
+	if outer != nil {
+		err = outer.Err // without the address
+	}
+	var cert *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &cert):
+		return &Permanent{fmt.Errorf("%s: its certificate is not trusted: %w", host, cert.Err)}
+	case timeout:
+		return fmt.Errorf("%s: no answer within %v", host, requestTime)
+	}
+	return fmt.Errorf("%s: %w", host, err)
+}

@@ -1,0 +1,140 @@
+package track
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
+)
+
+// MetricsPromFile is the default name of what report_to: prometheus writes into a run's output folder.
+const MetricsPromFile = "metrics.prom"
+
+// promEvery is the least time between two versions of the file; the last one is always written.
+const promEvery = time.Second
+
+// prometheus keeps the newest numbers as Prometheus' text format 0.0.4: a file for node_exporter's textfile collector,
+// and /metrics on a loopback address.
+type prometheus struct {
+	run     Run
+	path    string
+	written time.Time
+	values  Metrics
+	step    int
+	status  string
+	listen  net.Listener
+	server  *http.Server
+
+	mu   sync.Mutex
+	text string
+}
+
+// NewPrometheus makes the tracker of report_to: prometheus.
+func NewPrometheus(r Run) (Tracker, error) {
+	if r.MetricsAddr != "" {
+		if err := loopback(r.MetricsAddr); err != nil {
+			return nil, fmt.Errorf("tracking.metrics_addr: %w", err)
+		}
+	}
+	p := &prometheus{run: r, path: r.MetricsFile}
+	if p.path == "" {
+		p.path = filepath.Join(r.Dir, MetricsPromFile)
+	}
+	return p, nil
+}
+
+func (p *prometheus) Send(_ context.Context, events []Event) (int, error) {
+	urgent := false
+	for _, e := range events {
+		p.note(e)
+		urgent = urgent || e.Kind != KindStep
+	}
+	text := p.render()
+	p.mu.Lock()
+	p.text = text
+	p.mu.Unlock()
+	if p.run.MetricsAddr != "" && p.server == nil {
+		if err := p.serve(); err != nil {
+			return 0, &Permanent{err}
+		}
+	}
+	if urgent || time.Since(p.written) >= promEvery {
+		if err := atomicfile.Write(p.path, []byte(text)); err != nil {
+			return 0, &Permanent{fmt.Errorf("write %s: %w", p.path, err)}
+		}
+		p.written = time.Now()
+	}
+	return len(events), nil
+}
+
+func (p *prometheus) note(e Event) {
+	p.step = max(p.step, e.Step)
+	if e.Status != "" {
+		p.status = e.Status
+	}
+	p.values = mergeMetrics(p.values, e.Metrics)
+}
+
+// render is the text; every sample has the run's name as its label.
+func (p *prometheus) render() string {
+	var b strings.Builder
+	label := `{run="` + labelText(p.run.RunName) + `"}`
+	gauge := func(name, help string, value float64) {
+		fmt.Fprintf(&b, "# HELP tierlora_%s %s\n# TYPE tierlora_%s gauge\ntierlora_%s%s %s\n", name, help, name, name, label, promNumber(value))
+	}
+	gauge("step", "Optimizer steps done.", float64(p.step))
+	gauge("max_steps", "Optimizer steps of the whole run.", float64(p.run.Total))
+	ended := 0.0
+	if p.status != "" {
+		ended = 1
+	}
+	gauge("ended", "1 when the run has ended.", ended)
+	failed := 0.0
+	if p.status == StatusFailed {
+		failed = 1
+	}
+	gauge("failed", "1 when the run has ended with an error.", failed)
+	for _, m := range p.values {
+		gauge(m.Name, "The newest "+m.Name+" of metrics.jsonl.", m.Value)
+	}
+	return b.String()
+}
+
+// promNumber is a value; NaN, +Inf and -Inf are Prometheus' spellings too.
+func promNumber(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+func labelText(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "?"))
+}
+
+func (p *prometheus) serve() error {
+	l, err := net.Listen("tcp", p.run.MetricsAddr)
+	if err != nil {
+		return fmt.Errorf("serve /metrics: %w; choose another tracking.metrics_addr", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
+		text := p.text
+		p.mu.Unlock()
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Write([]byte(text)) //nolint:errcheck // the reader has gone
+	})
+	p.listen, p.server = l, &http.Server{Handler: mux, ReadTimeout: requestTime, WriteTimeout: requestTime, MaxHeaderBytes: 1 << 14}
+	go p.server.Serve(l) //nolint:errcheck // ends with Close
+	return nil
+}
+
+func (p *prometheus) Close() error {
+	if p.server == nil {
+		return nil
+	}
+	return p.server.Close()
+}

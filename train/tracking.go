@@ -1,0 +1,160 @@
+package train
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/train/track"
+)
+
+// tracked is a tracker as an observer: it only queues, so that no tracker can stop or slow the run.
+type tracked struct {
+	Silent
+	name  string
+	make  track.New
+	spec  Spec
+	text  string
+	logf  func(format string, args ...any)
+	queue *track.Queue
+	total int
+	step  int
+}
+
+// tracker is a line of Observers.
+func tracker(name string, make track.New) func(*prepared) Observer {
+	return func(p *prepared) Observer {
+		return &tracked{name: name, make: make, spec: p.spec, text: string(p.env.Config), logf: p.env.Logf}
+	}
+}
+
+// CheckTrackers says what the configuration or the environment lacks for the trackers of training.report_to. It touches
+// neither network nor disk.
+func CheckTrackers(s Spec) error {
+	for _, name := range s.Training.ReportTo {
+		if make := Observers[name]; make != nil {
+			if t, ok := make(&prepared{spec: s}).(*tracked); ok {
+				if _, err := t.make(t.run(RunInfo{Dir: s.OutputDir})); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// unsentFile is the name of what could not be delivered, in a run's output folder.
+func (t *tracked) unsentFile() string { return t.name + "_unsent.jsonl" }
+
+// Files are the names that it may write.
+func (t *tracked) Files() []string {
+	names := []string{t.unsentFile()}
+	if t.name == "prometheus" && t.spec.Tracking.MetricsFile == "" {
+		names = append(names, track.MetricsPromFile)
+	}
+	return names
+}
+
+func (t *tracked) run(r RunInfo) track.Run {
+	c := t.spec.Tracking
+	if c.RunName == "" {
+		c.RunName = filepath.Base(t.spec.OutputDir)
+	}
+	return track.Run{Config: c, Dir: r.Dir, Total: r.Total, Done: r.Done, Text: t.text, Params: parameters(t.spec), Getenv: os.Getenv}
+}
+
+func (t *tracked) Start(r RunInfo) error {
+	to, err := t.make(t.run(r))
+	if err != nil {
+		return err
+	}
+	t.total, t.step = r.Total, r.Done
+	t.queue = track.NewQueue(t.name, to, filepath.Join(r.Dir, t.unsentFile()), track.DefaultLimits)
+	t.put(track.Event{Kind: track.KindStart, Step: r.Done})
+	return nil
+}
+
+// put queues an event, and says what the tracker's goroutine has to say.
+func (t *tracked) put(e track.Event) {
+	e.Time, e.Total = time.Now(), t.total
+	t.queue.Put(e)
+	if m := t.queue.Message(); m != "" {
+		t.logf("%s", m)
+	}
+}
+
+func (t *tracked) Step(s StepInfo) error {
+	t.step = s.Step
+	if l := s.Logged; l != nil {
+		t.put(track.Event{Kind: track.KindStep, Step: l.Step, Metrics: track.Metrics{{Name: "epoch", Value: l.Epoch}, {Name: "loss", Value: l.Loss},
+			{Name: "grad_norm", Value: l.GradNorm}, {Name: "learning_rate", Value: l.LearningRate},
+			{Name: "num_input_tokens_seen", Value: float64(l.TokensSeen)}, {Name: "tokens_per_second", Value: l.TokensPerSecond}}})
+	}
+	return nil
+}
+
+func (t *tracked) Eval(e EvalMetrics) error {
+	t.put(track.Event{Kind: track.KindEval, Step: e.Step, Metrics: track.Metrics{{Name: "eval_loss", Value: e.Loss}, {Name: "eval_ppl", Value: e.PPL}}})
+	return nil
+}
+
+func (t *tracked) Save(s SaveInfo) error {
+	t.put(track.Event{Kind: track.KindSave, Step: s.Step, Path: s.Path})
+	return nil
+}
+
+// Ending begins the last flush, so that those of all trackers run at the same time.
+func (t *tracked) Ending(e EndInfo) {
+	if t.queue == nil {
+		return
+	}
+	last := track.Event{Kind: track.KindEnd, Step: t.step, Status: track.StatusDone}
+	switch {
+	case e.Err != nil:
+		last.Status, last.Error = track.StatusFailed, e.Err.Error()
+	case e.Logged == nil:
+		last.Status = track.StatusStopped
+	default:
+		last.Metrics = track.Metrics{{Name: "train_loss", Value: e.Logged.Loss}, {Name: "train_runtime", Value: e.Logged.Runtime}}
+	}
+	t.put(last)
+	t.queue.Finish()
+}
+
+func (t *tracked) End(EndInfo) error {
+	if t.queue == nil {
+		return nil
+	}
+	if lost := t.queue.Wait(); lost != "" {
+		t.logf("%s", lost)
+	}
+	return nil
+}
+
+// parameters are the keys of the configuration that have a value, in the order of the reference; tracking is left out.
+func parameters(s Spec) []track.Param {
+	s.Tracking = track.Config{}
+	var all []track.Param
+	var walk func(prefix string, v reflect.Value)
+	walk = func(prefix string, v reflect.Value) {
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+			f := v.Field(i)
+			if f.Kind() == reflect.Pointer && !f.IsNil() {
+				f = f.Elem()
+			}
+			switch {
+			case name == "" || name == "-" || f.IsZero():
+			case f.Kind() == reflect.Struct:
+				walk(prefix+name+".", f)
+			default:
+				all = append(all, track.Param{Key: prefix + name, Value: fmt.Sprint(f.Interface())})
+			}
+		}
+	}
+	walk("", reflect.ValueOf(s))
+	return all
+}
