@@ -101,11 +101,16 @@ func TestBarFits(t *testing.T) {
 			for step := 1; step <= min(total, 5); step++ {
 				p.Step(train.StepInfo{Step: step, Loss: 9, MeanLoss: 3.25 + float64(step), TokensPerSecond: 12345.6})
 				if step == 2 && total == 100 && width%20 == 0 {
-					time.Sleep(drawEvery + 50*time.Millisecond) // the step came right after the first drawing
-					p.mu.Lock()
-					shown := s.lines[len(s.lines)-1]
-					p.mu.Unlock()
-					if want := fmt.Sprintf("%d/%d", step, total); len(s.lines) != 1 || !strings.Contains(shown, want) || !strings.Contains(shown, "5.25") {
+					want, shown, lines := fmt.Sprintf("%d/%d", step, total), "", 0
+					for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(drawEvery / 4) { // the step came right after the first drawing
+						p.mu.Lock()
+						shown, lines = s.lines[len(s.lines)-1], len(s.lines)
+						p.mu.Unlock()
+						if strings.Contains(shown, want) {
+							break
+						}
+					}
+					if lines != 1 || !strings.Contains(shown, want) || !strings.Contains(shown, "5.25") {
 						t.Errorf("%d columns: the bar is %q after step %s", width, shown, want)
 					}
 				}
