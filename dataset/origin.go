@@ -61,20 +61,25 @@ type Item struct {
 // Where names the row's place, as Row.Where does.
 func (i Item) Where() string { return place(i.Source, i.Line, i.Index) }
 
-// Text is the value of a field, a path such as meta.topic too: of a text the text itself, of another value its JSON.
-func (i Item) Text(key string) (string, error) {
+// JSON is the value of a field, a path such as meta.topic too; it is valid until see returns.
+func (i Item) JSON(key string) (json.RawMessage, error) {
 	v, ok := i.object.lookup(key)
 	if !ok {
-		return "", fmt.Errorf("%s: the row has no field %q, it has %s", i.Where(), key, i.object.keyList())
+		return nil, fmt.Errorf("%s: the row has no field %q, it has %s", i.Where(), key, i.object.keyList())
 	}
-	if len(v) > 0 && v[0] == '"' {
-		var text string
-		if err := json.Unmarshal(v, &text); err != nil {
-			return "", fmt.Errorf("%s: field %q: %w", i.Where(), key, err)
-		}
-		return text, nil
+	if string(v) == "null" {
+		return nil, fmt.Errorf("%s: field %q is null", i.Where(), key)
 	}
-	return string(v), nil
+	return v, nil
+}
+
+// Text is the value of a field: of a text the text itself, of another value its JSON.
+func (i Item) Text(key string) (string, error) {
+	v, err := i.JSON(key)
+	if err != nil || len(v) == 0 || v[0] != '"' {
+		return string(v), err
+	}
+	return textOf(v), nil
 }
 
 // ErrRowsDone is what see returns to end EachRow early and without an error.
