@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -20,20 +21,26 @@ type evalOptions struct {
 	data, split, by string
 	workers         int
 	json            bool
+	tasks           taskOptions
 }
 
 func newEval(c *console) *cobra.Command {
 	var o evalOptions
 	cmd := &cobra.Command{
-		Use:   "eval FILE [--adapter DIR]",
-		Short: "Measure the loss of a model, with or without adapter",
+		Use:   "eval FILE [--adapter DIR] [--task NAME]",
+		Short: "Measure the loss of a model, with or without adapter, or how it answers the questions of tasks",
 		Long: `Measure the mean negative log-likelihood over the trained tokens of the validation rows, or of all rows where the
 configuration holds none out; with --data or --split, of those rows. Of several sources, or by a field of the rows, a
-table has the loss of each.`,
+table has the loss of each.
+
+With --task the model answers questions, and the part of them that it answers right is measured: gsm8k is built in, a
+YAML file describes a task of your own (docs/EVALUATION.md). No configuration is needed then: --model or the adapter
+names the base model. --compare-base asks the base model too and tells the change, with its standard error.`,
 		Example: `  trainer eval --config cpu_stories_quick.yaml
   trainer eval run.yaml --adapter runs/first --json
   trainer eval run.yaml --data held_out.jsonl --by topic
-  trainer eval run.yaml --split 'test[:200]'`,
+  trainer eval run.yaml --split 'test[:200]'
+  trainer eval --task gsm8k --adapter runs/first --limit 50 --compare-base --answers answers.jsonl`,
 		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, c) },
 	}
@@ -45,11 +52,18 @@ table has the loss of each.`,
 	f.StringVar(&o.split, "split", "", "evaluate on this `SPLIT` of the data, as datasets writes it: test, train[:5%]")
 	f.StringVar(&o.by, "by", "", "tell losses apart by this `FIELD` of the rows, such as topic or meta.kind; left out, by source")
 	workersVar(cmd, &o.workers)
+	o.tasks.register(cmd)
 	f.BoolVar(&o.json, "json", false, "print as JSON")
 	return cmd
 }
 
 func (o *evalOptions) run(cmd *cobra.Command, c *console) error {
+	if err := o.tasks.check(cmd, o); err != nil {
+		return usage(err)
+	}
+	if len(o.tasks.names) > 0 {
+		return o.ask(cmd, c)
+	}
 	config, err := o.load(c)
 	if err != nil {
 		return err
@@ -112,12 +126,15 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 
 func printGroups(w io.Writer, r infer.EvalReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "\n%s\trows\ttrained tokens\tloss\tstd error\tperplexity\n", harmless(r.By))
+	fmt.Fprintf(t, "\n%s\trows\ttrained tokens\tloss\tstd error\tperplexity\n", oneLine(r.By))
 	for _, g := range r.Groups {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.6f\t%.6f\t%.4f\n", harmless(g.Name), g.Rows, g.TrainedTokens, g.Loss, g.StdErr, g.Perplexity)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.6f\t%.6f\t%.4f\n", oneLine(g.Name), g.Rows, g.TrainedTokens, g.Loss, g.StdErr, g.Perplexity)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
 	return nil
 }
+
+// oneLine is a text as a table shows it.
+func oneLine(s string) string { return harmless(strings.Join(strings.Fields(s), " ")) }

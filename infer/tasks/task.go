@@ -122,11 +122,14 @@ func Parse(name string, text []byte) (*Task, error) {
 	if t.Name == "" {
 		t.Name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
 	}
-	if err := errors.Join(t.problems()...); err != nil {
+	if err := t.Check(); err != nil {
 		return nil, fmt.Errorf("task %s: %w", name, err)
 	}
 	return t, nil
 }
+
+// Check tells all that is wrong with a task.
+func (t *Task) Check() error { return errors.Join(t.problems()...) }
 
 func (t *Task) problems() (problems []error) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
