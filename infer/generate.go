@@ -67,8 +67,17 @@ func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env
 	if err := s.UseAdapter(adapterDir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	g, err := newGenerator(s, adapterDir)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return g, nil
+}
+
+// newGenerator is without memory yet.
+func newGenerator(s *session.Session, adapterDir string) (*Generator, error) {
 	if s.Base.Tokenizer.OnlyNumbers() {
-		return nil, errors.Join(fmt.Errorf("generate: %w", tokenizer.ErrNumbers), s.Close())
+		return nil, fmt.Errorf("generate: %w", tokenizer.ErrNumbers)
 	}
 	g := &Generator{Session: s, adapterDir: adapterDir, eos: map[int32]bool{}}
 	for _, id := range s.Base.Config.EOS {

@@ -92,6 +92,11 @@ type Config struct {
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	// EvalOnStart evaluates on the validation rows before the first step too.
 	EvalOnStart bool `mapstructure:"eval_on_start" yaml:"eval_on_start"`
+	// SamplePrompts are texts that the model continues for the log, greedily, before the first step, every EvalSteps and after
+	// the last step; where the rows are conversations, messages that it answers.
+	SamplePrompts []string `mapstructure:"sample_prompts" yaml:"sample_prompts,omitempty"`
+	// SampleMaxTokens is the most tokens of a sample's answer.
+	SampleMaxTokens int `mapstructure:"sample_max_tokens" yaml:"sample_max_tokens"`
 	// SaveSteps is the number of optimizer steps between checkpoints; 0 saves at the end of the run only.
 	SaveSteps int `mapstructure:"save_steps" yaml:"save_steps"`
 	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
@@ -135,7 +140,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, LoggingSteps: 1, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, ReportTo: []string{},
 	}
 }
 
@@ -160,6 +165,15 @@ func (c Config) Validate() []error {
 	atLeast("gradient_accumulation_steps", c.GradientAccumulationSteps, 1)
 	atLeast("warmup_steps", c.WarmupSteps, 0)
 	atLeast("eval_steps", c.EvalSteps, 0)
+	atLeast("sample_max_tokens", c.SampleMaxTokens, 1)
+	for i, prompt := range c.SamplePrompts {
+		if prompt == "" {
+			bad("sample_prompts[%d]: is empty", i)
+		}
+	}
+	if n := len(c.SamplePrompts); n > maxSamples {
+		bad("sample_prompts: there are %d, more than %d", n, maxSamples)
+	}
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)

@@ -22,6 +22,17 @@ type EvalWatcher interface {
 	Evaluating(step, batches, of int)
 }
 
+// SampleWatcher is an Observer that is told what the model answers to training.sample_prompts.
+type SampleWatcher interface {
+	Sample(SampleInfo)
+}
+
+// SampleInfo is a sample's answer after a step; 0 is before the first.
+type SampleInfo struct {
+	Step           int
+	Prompt, Answer string
+}
+
 // Silent is an Observer to embed: it does nothing.
 type Silent struct{}
 
