@@ -51,6 +51,7 @@ type Generator struct {
 	eos        map[int32]bool
 
 	maxLen          int
+	shared          bool // memory is another's: see SamplePlan
 	prefill, decode *logitsRun
 	random          []candidate // scratch of the choice
 }
@@ -117,19 +118,13 @@ func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateO
 	if err := g.prepare(ctx, len(prompt)+o.MaxTokens); err != nil {
 		return nil, -1, err
 	}
-	at := 0
-	for ; len(prompt)-at > prefillTokens; at += prefillTokens {
-		if err := g.prefill.forward(prompt[at:at+prefillTokens], at); err != nil {
-			return nil, -1, err
-		}
-	}
-	logits, err := g.prefill.next(prompt[at:], at)
+	logits, err := g.read(prompt)
 	if err != nil {
 		return nil, -1, err
 	}
 	pcg := rand.NewPCG(o.Seed, 0)
 	var out []int32
-	for at = len(prompt); ; at++ {
+	for at := len(prompt); ; at++ {
 		if err := ctx.Err(); err != nil {
 			return out, -1, err
 		}
@@ -148,6 +143,17 @@ func (g *Generator) generateIDs(ctx context.Context, prompt []int32, o GenerateO
 			return out, -1, err
 		}
 	}
+}
+
+// read takes a prompt into the cache and returns the logits of what follows it.
+func (g *Generator) read(prompt []int32) ([]float32, error) {
+	at := 0
+	for ; len(prompt)-at > prefillTokens; at += prefillTokens {
+		if err := g.prefill.forward(prompt[at:at+prefillTokens], at); err != nil {
+			return nil, err
+		}
+	}
+	return g.prefill.next(prompt[at:], at)
 }
 
 // prepare plans and loads for sequences of at least n tokens; what an earlier call made serves if it is

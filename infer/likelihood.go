@@ -13,8 +13,11 @@ import (
 const likelihoodTokens = 512
 
 // LogLikelihoods are the sums of log-probabilities over each row's trained tokens. The memory of earlier texts is given
-// back first.
+// back first; a sampler works in its own, which is slower.
 func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row, progress func(done, of int)) ([]float64, error) {
+	if g.shared {
+		return g.oneByOne(ctx, rows, progress)
+	}
 	if err := g.release(); err != nil {
 		return nil, err
 	}
@@ -38,6 +41,49 @@ func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row, prog
 		return nil, g.BlameNotFinite(ctx, fmt.Errorf("the log-likelihood of row %d is %v: %w", i, sums[i], ErrNotFinite))
 	}
 	return sums, nil
+}
+
+// oneByOne feeds the rows token by token from the first trained one on, in the memory of generation.
+func (g *Generator) oneByOne(ctx context.Context, rows []dataset.Row, progress func(done, of int)) ([]float64, error) {
+	sums := make([]float64, len(rows))
+	for i, r := range rows {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		from := slices.IndexFunc(r.Labels, func(l int32) bool { return l != dataset.Ignore })
+		if from < 1 || len(r.IDs) > g.maxLen {
+			return nil, fmt.Errorf("%s: %d tokens, the first trained one is %d, and there is memory for %d", r.Source, len(r.IDs), from, g.maxLen)
+		}
+		logits, err := g.read(r.IDs[:from])
+		for k := from; err == nil && k < len(r.IDs); k++ {
+			if r.Labels[k] != dataset.Ignore {
+				sums[i] += logProbability(logits, r.IDs[k])
+			}
+			if k+1 < len(r.IDs) {
+				logits, err = g.decode.next(r.IDs[k:k+1], k)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if math.IsNaN(sums[i]) || math.IsInf(sums[i], 0) {
+			return nil, fmt.Errorf("%s: the log-likelihood is %v: %w", r.Source, sums[i], ErrNotFinite)
+		}
+		if progress != nil {
+			progress(i+1, len(rows))
+		}
+	}
+	return sums, nil
+}
+
+// logProbability is a token's under the softmax of logits.
+func logProbability(logits []float32, id int32) float64 {
+	most := float64(slices.Max(logits))
+	sum := 0.0
+	for _, l := range logits {
+		sum += math.Exp(float64(l) - most)
+	}
+	return float64(logits[id]) - most - math.Log(sum)
 }
 
 // HasChatTemplate tells whether the adapter or the model has a chat template of its own.

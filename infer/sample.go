@@ -45,6 +45,6 @@ func (s *SamplePlan) Bind(g *Generator, m graph.Store, runs []graph.Runner) (err
 	if g.decode, err = s.decode.bind(m, runs[1]); err != nil {
 		return err
 	}
-	g.maxLen = s.maxLen
+	g.maxLen, g.shared = s.maxLen, true
 	return nil
 }

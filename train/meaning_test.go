@@ -57,6 +57,7 @@ var otherwise = map[string]string{
 	"training.eval_on_start":          "changes no step",
 	"training.sample_prompts":         "changes no step",
 	"training.sample_max_tokens":      "changes no step",
+	"training.eval_tasks":             "changes no step",
 	"training.save_steps":             "changes no number",
 	"training.save_total_limit":       "changes no number",
 	"training.logging_steps":          "changes no number of a step",

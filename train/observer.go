@@ -27,6 +27,11 @@ type SampleWatcher interface {
 	Sample(SampleInfo)
 }
 
+// TaskWatcher is an Observer that is told how the model answers training.eval_tasks. An error ends the run.
+type TaskWatcher interface {
+	Task(TaskMetrics) error
+}
+
 // SampleInfo is a sample's answer after a step; 0 is before the first.
 type SampleInfo struct {
 	Step           int

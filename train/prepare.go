@@ -130,7 +130,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
 	}
-	if p.sampler, err = p.openSamples(); err != nil {
+	if p.sampler, err = p.openSamples(ctx); err != nil {
 		return err
 	}
 	z, err := p.split(max(1, p.env.pieces))

@@ -10,27 +10,29 @@ import (
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/infer/tasks"
 )
 
 // maxSamples bounds training.sample_prompts: the run waits for their answers.
 const maxSamples = 64
 
-// samples are the prompts of training.sample_prompts, tokenised. Their plan is a part of the run's, in its memory.
+// samples are the prompts of training.sample_prompts and the questions of training.eval_tasks, tokenised. Their plan is a part of the run's, in its memory.
 type samples struct {
 	*infer.Generator // bound once the memory is held
 	prompts          []infer.Prompt
+	tasks            []*tasks.Sheet
 	longest          int // tokens of the longest prompt with its answer
 }
 
 // openSamples tokenises the prompts and refuses those that are too long, before any memory is taken.
-func (p *prepared) openSamples() (*samples, error) {
+func (p *prepared) openSamples(ctx context.Context) (*samples, error) {
 	c := p.spec.Training
-	if len(c.SamplePrompts) == 0 {
+	if len(c.SamplePrompts)+len(c.EvalTasks) == 0 {
 		return nil, nil
 	}
 	g, err := infer.NewSampler(p.Session)
 	if err != nil {
-		return nil, fmt.Errorf("training.sample_prompts: %w", err)
+		return nil, fmt.Errorf("training.sample_prompts, eval_tasks: %w", err)
 	}
 	s := &samples{Generator: g}
 	for i, text := range c.SamplePrompts {
@@ -45,6 +47,17 @@ func (p *prepared) openSamples() (*samples, error) {
 			return nil, fmt.Errorf("training.sample_prompts[%d]: %d tokens and an answer of up to %d are more than the model's %d positions: shorten it or lower training.sample_max_tokens", i, len(prompt.IDs), c.SampleMaxTokens, most)
 		}
 		s.prompts, s.longest = append(s.prompts, prompt), max(s.longest, n)
+	}
+	for i, name := range c.EvalTasks {
+		t, err := tasks.Find(name)
+		if err != nil {
+			return nil, fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
+		}
+		sheet, err := tasks.Prepare(ctx, g, t, "")
+		if err != nil {
+			return nil, fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
+		}
+		s.tasks, s.longest = append(s.tasks, sheet), max(s.longest, sheet.Longest)
 	}
 	return s, nil
 }
@@ -100,6 +113,34 @@ func (r *running) sample(ctx context.Context) error {
 		for _, o := range r.recorder.observers {
 			if w, ok := o.(SampleWatcher); ok {
 				w.Sample(info)
+			}
+		}
+	}
+	return r.askTasks(ctx)
+}
+
+// askTasks asks the questions of training.eval_tasks. An interrupt leaves out what is not measured whole.
+func (r *running) askTasks(ctx context.Context) error {
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	watch := func(int, int) {
+		if r.interrupted() {
+			stop()
+		}
+	}
+	for i, sheet := range r.sampler.tasks {
+		result, err := sheet.Ask(inner, watch)
+		switch {
+		case inner.Err() != nil && ctx.Err() == nil:
+			return nil // the loop sees the interrupt
+		case err != nil:
+			return fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
+		}
+		for _, m := range result.Metrics {
+			line := TaskMetrics{Step: r.recorder.step(), Epoch: r.recorder.state.Epoch, Task: result.Task, Metric: m.Name, Value: m.Value, StdErr: m.StdErr, Questions: result.Questions}
+			r.env.Logf("step %d, task %s: %s %.4f, standard error %.4f, %d questions", line.Step, line.Task, line.Metric, line.Value, line.StdErr, line.Questions)
+			if err := r.recorder.answered(line); err != nil {
+				return err
 			}
 		}
 	}

@@ -92,6 +92,7 @@ var descriptions = map[string]string{
 	"training.eval_on_start":               "`eval_on_start` evaluates on the validation rows before the first step too.",
 	"training.sample_prompts":              "Texts that the model continues for the log, greedily, before the first step, every `eval_steps` and after the last step; where the rows are conversations, messages that it answers.",
 	"training.sample_max_tokens":           "The most tokens of a sample's answer.",
+	"training.eval_tasks":                  "Tasks, built-in ones or files, whose questions the model is asked when the samples are made (docs/EVALUATION.md); metrics.jsonl has the part that it answers right.",
 	"training.save_steps":                  "The number of optimizer steps between checkpoints; 0 saves at the end of the run only.",
 	"training.save_total_limit":            "The number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.",
 	"training.logging_steps":               "The number of optimizer steps between lines of metrics.jsonl and of the terminal.",

@@ -54,16 +54,51 @@ type Result struct {
 
 // Run asks all questions of a task. adapter is what the answers say of the model. progress may be nil.
 func Run(ctx context.Context, g *infer.Generator, t *Task, adapter string, progress func(done, of int)) (Result, error) {
-	r := Result{Task: t.Name, Kind: t.Kind, Data: t.Data, Adapter: adapter, FewShot: t.FewShot}
-	began := time.Now()
-	if err := r.run(ctx, g, t, progress); err != nil {
-		return Result{}, fmt.Errorf("task %s: %w", t.Name, err)
+	s, err := Prepare(ctx, g, t, adapter)
+	if err != nil {
+		return Result{}, err
+	}
+	return s.Ask(ctx, progress)
+}
+
+// Sheet is a task's questions as a model reads them, checked against its context.
+type Sheet struct {
+	Longest int // tokens of the longest question with its answer
+
+	g         *infer.Generator
+	task      *Task
+	blank     Result // with the questions, without answers
+	questions []question
+	prompts   []infer.Prompt
+	rows      []dataset.Row // of the choices, question by question
+}
+
+// Prepare reads and tokenises the questions; the model is not asked yet and needs no memory.
+func Prepare(ctx context.Context, g *infer.Generator, t *Task, adapter string) (*Sheet, error) {
+	s := &Sheet{g: g, task: t, blank: Result{Task: t.Name, Kind: t.Kind, Data: t.Data, Adapter: adapter, FewShot: t.FewShot}}
+	if err := s.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.Name, err)
+	}
+	return s, nil
+}
+
+// Ask asks all questions. It may be called again.
+func (s *Sheet) Ask(ctx context.Context, progress func(done, of int)) (Result, error) {
+	r, began := s.blank, time.Now()
+	r.Answers = slices.Clone(r.Answers)
+	ask := s.generate
+	if Kinds[s.task.Kind].Score == nil {
+		ask = s.choose
+	}
+	if err := ask(ctx, &r, progress); err != nil {
+		return Result{}, fmt.Errorf("task %s: %w", s.task.Name, err)
 	}
 	r.Metrics, r.Duration = means(r.Answers), time.Since(began)
 	return r, nil
 }
 
-func (r *Result) run(ctx context.Context, g *infer.Generator, t *Task, progress func(done, of int)) error {
+func (s *Sheet) prepare(ctx context.Context) error {
+	g, t, r := s.g, s.task, &s.blank
 	questions, err := t.read(ctx, g, t.dataConfig(t.Data, t.Split), t.Limit)
 	if err != nil {
 		return err
@@ -76,6 +111,7 @@ func (r *Result) run(ctx context.Context, g *infer.Generator, t *Task, progress 
 		return err
 	}
 	prompts := make([]infer.Prompt, len(questions))
+	s.questions, s.prompts = questions, prompts
 	r.Questions, r.Answers = len(questions), make([]Answer, len(questions))
 	for i, q := range questions {
 		few := shots.of(i)
@@ -92,15 +128,22 @@ func (r *Result) run(ctx context.Context, g *infer.Generator, t *Task, progress 
 		}
 	}
 	if Kinds[t.Kind].Score == nil {
-		return r.choose(ctx, g, questions, prompts, progress)
+		return s.choiceRows()
 	}
 	for i, p := range prompts {
-		if err := r.fits(g, t, questions[i], len(p.IDs), t.MaxTokens); err != nil {
+		if err := s.fits(questions[i], len(p.IDs)); err != nil {
 			return err
 		}
+		s.Longest = max(s.Longest, len(p.IDs)+t.MaxTokens)
 	}
+	return nil
+}
+
+// generate lets the model write the answers.
+func (s *Sheet) generate(ctx context.Context, r *Result, progress func(done, of int)) error {
+	t := s.task
 	o := infer.GenerateOptions{MaxTokens: t.MaxTokens, Stop: t.Stop}
-	return answers(ctx, g, prompts, o, func(i int, made infer.Generated) {
+	return answers(ctx, s.g, s.prompts, o, func(i int, made infer.Generated) {
 		a := &r.Answers[i]
 		score := Kinds[t.Kind].Score(t, a.Expected, made.Text)
 		a.Answer, a.Extracted, a.Stopped, a.Scores = made.Text, score.Extracted, made.Stopped, score.Metrics
@@ -108,7 +151,7 @@ func (r *Result) run(ctx context.Context, g *infer.Generator, t *Task, progress 
 			r.Cut++
 		}
 		if progress != nil {
-			progress(i+1, len(prompts))
+			progress(i+1, len(s.prompts))
 		}
 	})
 }
@@ -150,30 +193,35 @@ func (t *Task) chatPrompt(g *infer.Generator, q question, few []question) (infer
 }
 
 // fits refuses a question that is longer than the model's context.
-func (r *Result) fits(g *infer.Generator, t *Task, q question, prompt, answer int) error {
-	if most := g.Base.Config.MaxPositions; prompt+answer > most {
+func (s *Sheet) fits(q question, prompt int) error {
+	t, answer := s.task, s.task.MaxTokens
+	if most := s.g.Base.Config.MaxPositions; prompt+answer > most {
 		return fmt.Errorf("%s: the prompt has %d tokens and the answer up to %d, together more than the model's %d positions: lower few_shot (%d) or max_tokens", q.where, prompt, answer, most, t.FewShot)
 	}
 	return nil
 }
 
-// choose scores choices by their likelihood behind the prompt.
-func (r *Result) choose(ctx context.Context, g *infer.Generator, questions []question, prompts []infer.Prompt, progress func(done, of int)) error {
-	var rows []dataset.Row
-	for i, q := range questions {
+// choiceRows tokenises the choices.
+func (s *Sheet) choiceRows() error {
+	for i, q := range s.questions {
 		for _, c := range q.choices {
-			row, err := r.choiceRow(g, q, r.Answers[i].Prompt, prompts[i].IDs, c)
+			row, err := s.blank.choiceRow(s.g, q, s.blank.Answers[i].Prompt, s.prompts[i].IDs, c)
 			if err != nil {
 				return err
 			}
-			rows = append(rows, row)
+			s.rows, s.Longest = append(s.rows, row), max(s.Longest, len(row.IDs))
 		}
 	}
-	sums, err := g.LogLikelihoods(ctx, rows, progress)
+	return nil
+}
+
+// choose scores choices by their likelihood behind the prompt.
+func (s *Sheet) choose(ctx context.Context, r *Result, progress func(done, of int)) error {
+	sums, err := s.g.LogLikelihoods(ctx, s.rows, progress)
 	if err != nil {
 		return err
 	}
-	for i, q := range questions {
+	for i, q := range s.questions {
 		a, n := &r.Answers[i], len(q.choices)
 		a.Likelihoods, sums = sums[:n:n], sums[n:]
 		chosen, scores := scoreChoices(q.choices, q.gold, a.Likelihoods)

@@ -58,7 +58,7 @@ var imports = map[string][]string{
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
-	"train": {"session", "infer", "train/*", "adapter", "dataset", "dataset/chat", "graph", "kernel", "model/nn", "model/weights", "quant",
+	"train": {"session", "infer", "infer/tasks", "train/*", "adapter", "dataset", "dataset/chat", "graph", "kernel", "model/nn", "model/weights", "quant",
 		"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"internal/atomicfile": {},
 	"internal/gputest":    {"graph"},
