@@ -272,8 +272,9 @@ func means(answers []Answer) (all []Metric) {
 func meanOf(values []float64) (mean, stderr float64) {
 	n := float64(len(values))
 	for _, v := range values {
-		mean += v / n
+		mean += v
 	}
+	mean /= n
 	if len(values) < 2 {
 		return mean, 0
 	}

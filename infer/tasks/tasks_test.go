@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,19 +55,22 @@ func metric(r Result, name string) Metric {
 	return Metric{Value: math.NaN()}
 }
 
-// TestChoicesAsTransformers: likelihoods of choices are transformers', and with them lm-eval's three accuracies.
-func TestChoicesAsTransformers(t *testing.T) {
-	var want struct {
-		LogLikelihoods [][]float64 `json:"log_likelihoods"`
-		Acc            float64     `json:"acc"`
-		Norm           float64     `json:"acc_norm"`
-		Bytes          float64     `json:"acc_bytes"`
-	}
-	if err := json.Unmarshal(golden.ReadFile(t, "testdata", "choices.json"), &want); err != nil {
+// choiceGolden is what scripts/choices_reference.py writes.
+type choiceGolden struct {
+	LogLikelihoods [][]float64 `json:"log_likelihoods"`
+	Acc            float64     `json:"acc"`
+	Norm           float64     `json:"acc_norm"`
+	Bytes          float64     `json:"acc_bytes"`
+}
+
+func compareChoices(t *testing.T, dir, path string) {
+	t.Helper()
+	var want choiceGolden
+	if err := json.Unmarshal(golden.ReadFile(t, path), &want); err != nil {
 		t.Fatal(err)
 	}
-	choices := task(t, "{kind: multiple_choice, data: testdata/choices.jsonl, prompt: '{{ prompt }}', choices_field: choices, gold_field: gold}")
-	r, err := Run(context.Background(), generator(t, golden.StoriesDir(t)), choices, "", nil)
+	choices := task(t, "{kind: multiple_choice, data: testdata/choices.jsonl, chat: never, prompt: '{{ prompt }}', choices_field: choices, gold_field: gold}")
+	r, err := Run(context.Background(), generator(t, dir), choices, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +80,7 @@ func TestChoicesAsTransformers(t *testing.T) {
 			worst = max(worst, math.Abs(ll-want.LogLikelihoods[i][k]))
 		}
 	}
-	t.Logf("largest difference of a log-likelihood %.2e", worst)
+	t.Logf("largest difference of a log-likelihood %.2e; %+v", worst, r.Metrics)
 	if worst > 1e-3 {
 		t.Errorf("a log-likelihood differs by %v", worst)
 	}
@@ -85,6 +89,25 @@ func TestChoicesAsTransformers(t *testing.T) {
 			t.Errorf("%s %v, lm-eval's formula gives %v", name, got, w)
 		}
 	}
+}
+
+// TestChoicesAsTransformers: likelihoods of choices are transformers', and with them lm-eval's three accuracies.
+func TestChoicesAsTransformers(t *testing.T) {
+	compareChoices(t, golden.StoriesDir(t), filepath.Join("testdata", "choices.json"))
+}
+
+// TestSmolLM2ChoicesAsTransformers asks the Python of TRAINER_PYTHON, which has torch and transformers.
+func TestSmolLM2ChoicesAsTransformers(t *testing.T) {
+	dir, python := golden.SmolLM2(t), os.Getenv("TRAINER_PYTHON")
+	if python == "" {
+		t.Skip("TRAINER_PYTHON is not set: it names a Python with torch and transformers")
+	}
+	out := filepath.Join(t.TempDir(), "choices.json")
+	script := filepath.Join(golden.Root(t), "scripts", "choices_reference.py")
+	if text, err := exec.Command(python, script, dir, filepath.Join("testdata", "choices.jsonl"), out).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	compareChoices(t, dir, out)
 }
 
 // TestGeneratedAnswers: the model's own greedy text, made right or wrong, is scored so by each kind.
