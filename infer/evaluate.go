@@ -204,7 +204,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if err != nil {
 		return report, err
 	}
-	report = EvalReport{Data: o.Data.Title(), Adapter: o.AdapterDir, Rows: loader.Len()}
+	report = EvalReport{Data: title(o.Data), Adapter: o.AdapterDir, Rows: loader.Len()}
 	tables, err := newTables(ctx, s, set, o)
 	if err != nil {
 		return EvalReport{}, err
@@ -221,6 +221,14 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx, fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
 	}
 	return report, nil
+}
+
+// title names a single source by itself.
+func title(c dataset.Config) string {
+	if len(c.Sources) == 1 {
+		return c.Sources[0].Title()
+	}
+	return c.Title()
 }
 
 // ShapeOf is the size of a loader's largest batches.
