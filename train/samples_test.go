@@ -68,6 +68,12 @@ func TestSamplesChangeNothing(t *testing.T) {
 		}
 		seen := &sampled{}
 		r := mustStart(t, with, Env{Observers: []Observer{seen}})
+		quiet := &sampled{}
+		var was Manifest
+		golden.JSON(t, filepath.Join(with.OutputDir, ManifestFile), &was)
+		if v, err := Verify(context.Background(), with, Env{Observers: []Observer{quiet}}, was, 3); err != nil || !v.Equal || quiet.all != nil {
+			t.Errorf("verify: %v, %+v, %d samples", err, v, len(quiet.all))
+		}
 		if r.HeldBytes != planned.TotalBytes {
 			t.Errorf("the run holds %d bytes, planned were %d", r.HeldBytes, planned.TotalBytes)
 		}
