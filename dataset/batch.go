@@ -13,6 +13,7 @@ type Batch struct {
 	CuSeqlens []int32 // [S+1], 0 first, not falling, M last
 
 	Rows          []int // the rows in it, as indices into the set's rows or those of a stream's window, in the order of their place
+	Starts        []int // the first token of each of Rows
 	TrainedTokens int
 	Tokens        int // without padding
 	Epoch         int
@@ -30,10 +31,13 @@ func (b Batch) Where() []string {
 	return places
 }
 
+// Length is the number of tokens of the row in place k of Rows.
+func (b Batch) Length(k int) int { return b.of.Length(b.Rows[k]) }
+
 func newBatch(tokens, borders, rows int) Batch {
 	return Batch{
 		IDs: make([]int32, tokens), Labels: make([]int32, tokens), Positions: make([]int32, tokens),
-		CuSeqlens: make([]int32, borders), Rows: make([]int, 0, rows),
+		CuSeqlens: make([]int32, borders), Rows: make([]int, 0, rows), Starts: make([]int, 0, rows),
 	}
 }
 
@@ -53,6 +57,7 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				copy(b.IDs[at:end], row.IDs)
 				copy(b.Labels[at:end], row.Labels)
 				count(b.Positions[at : at+len(row.IDs)])
+				b.Starts = append(b.Starts, at)
 				at += len(row.IDs)
 				border(at)
 				b.Rows = append(b.Rows, int(i))

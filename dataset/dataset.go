@@ -82,6 +82,7 @@ type Set struct {
 	// Vocab bounds the ids of rows that are still to be read: each must be below it. 0 = none.
 	Vocab int
 
+	origin []part  // of the validation rows, or of the training rows that they were held out of
 	stream *stream // whose first window Train is; nil = Train is all
 }
 
@@ -132,6 +133,7 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 			return nil, report, err
 		}
 		set.Val, _ = weigh(parts, nil, cfg.Seed)
+		set.origin = parts
 	}
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
@@ -164,6 +166,7 @@ func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.
 		return report, fmt.Errorf("%s: %d rows, more than %d: take fewer", report.Source, n, math.MaxInt32)
 	}
 	s.Train, s.Val = weigh(train, held, cfg.Seed)
+	s.origin = train
 	return report, nil
 }
 

@@ -149,7 +149,7 @@ func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	if e.memory, err = e.Hold(ctx, p.programs()...); err != nil {
 		return err
 	}
-	if e.prefill, e.decode, err = p.bind(e.memory); err != nil {
+	if e.prefill, e.decode, err = p.bind(e.memory, e.memory.Runs); err != nil {
 		return errors.Join(err, e.release())
 	}
 	if n := len(e.decode) - 1; o.Score {

@@ -110,11 +110,11 @@ func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*en
 	return p, nil
 }
 
-// bind gives the steps memory.
-func (p *enginePlan) bind(m *session.Memory) (prefill, decode []*logitsRun, err error) {
+// bind gives the steps memory, and each its runner.
+func (p *enginePlan) bind(m graph.Store, runs []graph.Runner) (prefill, decode []*logitsRun, err error) {
 	all := make([]*logitsRun, len(p.steps))
 	for i, step := range p.steps {
-		if all[i], err = step.bind(m, m.Runs[i]); err != nil {
+		if all[i], err = step.bind(m, runs[i]); err != nil {
 			return nil, nil, err
 		}
 	}

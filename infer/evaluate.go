@@ -23,11 +23,14 @@ type EvalReport struct {
 	Data          string        `json:"data"`
 	Adapter       string        `json:"adapter,omitempty"`
 	Rows          int           `json:"rows"`
-	Tokens        int64         `json:"tokens"`         // without padding
-	TrainedTokens int64         `json:"trained_tokens"` // those that are counted
-	NLL           float64       `json:"nll"`            // sum over the trained tokens
-	Loss          float64       `json:"eval_loss"`      // NLL / TrainedTokens
-	Perplexity    float64       `json:"perplexity"`     // exp(Loss)
+	Tokens        int64         `json:"tokens"`                     // without padding
+	TrainedTokens int64         `json:"trained_tokens"`             // those that are counted
+	NLL           float64       `json:"nll"`                        // sum over the trained tokens
+	Loss          float64       `json:"eval_loss"`                  // NLL / TrainedTokens
+	Perplexity    float64       `json:"perplexity"`                 // exp(Loss)
+	StdErr        float64       `json:"eval_loss_stderr,omitempty"` // of Loss, over rows; 0 of a single row
+	By            string        `json:"by,omitempty"`               // what Groups are: BySource, or the name of a field
+	Groups        []GroupLoss   `json:"groups,omitempty"`
 	Duration      time.Duration `json:"duration_ns"`
 }
 
@@ -92,6 +95,11 @@ type Sum struct {
 
 // Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil = nobody.
 func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches int) error) (Sum, error) {
+	return v.RunRows(ctx, l, nil, see)
+}
+
+// RunRows is Run, and tells the loss of each row; row is its index in the loader's rows.
+func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss), see func(batches int) error) (Sum, error) {
 	var sum Sum
 	for b, err := range l.Epoch(0) {
 		if err != nil {
@@ -104,11 +112,23 @@ func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches
 		v.data.Scale(1)
 		sum.Trained += int64(v.data.Fill(b))
 		sum.Tokens += int64(b.Tokens)
-		nll, err := v.batchLoss()
+		each, err := v.losses()
 		if err != nil {
 			return sum, err
 		}
-		sum.NLL += nll
+		sum.NLL += total(each)
+		if tell != nil {
+			for k, row := range b.Rows {
+				from, n := b.Starts[k], b.Length(k)
+				r := RowLoss{NLL: total(each[from : from+n]), Tokens: int64(n)}
+				for _, label := range b.Labels[from+1 : from+n] { // the first token is predicted by none
+					if label != dataset.Ignore {
+						r.Trained++
+					}
+				}
+				tell(row, r)
+			}
+		}
 		sum.Batches++
 		if see != nil {
 			if err := see(sum.Batches); err != nil {
@@ -119,23 +139,32 @@ func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches
 	return sum, nil
 }
 
-// batchLoss is the sum of negative log-likelihoods over what was written.
-func (v *Evaluator) batchLoss() (float64, error) {
+// RowLoss is the loss of a row: a sum over its trained tokens.
+type RowLoss struct {
+	NLL             float64
+	Tokens, Trained int64
+}
+
+// losses are the negative log-likelihoods over what was written, at the place that predicts the token.
+func (v *Evaluator) losses() ([]float32, error) {
 	if err := v.batch.Put(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if err := v.run.Run(segmentEval); err != nil {
-		return 0, err
+		return nil, err
 	}
 	t, err := v.run.Read(v.step.nll)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var sum float64
-	for _, x := range t.F32() {
+	return t.F32(), nil
+}
+
+func total(losses []float32) (sum float64) {
+	for _, x := range losses {
 		sum += float64(x)
 	}
-	return sum, nil
+	return sum
 }
 
 // EvalOptions say what is evaluated.
@@ -145,6 +174,7 @@ type EvalOptions struct {
 	Data       dataset.Config
 	Seed       uint64
 	BatchSize  int
+	By         string // a field of the rows by which losses are told apart; "" = by source, where there are several
 	// Progress is told how many batches are done; nil = nobody.
 	Progress func(done, of int)
 }
@@ -168,24 +198,37 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		if set.Streaming() {
 			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name them in dataset.val_path, or add --set dataset.streaming=false")
 		}
-		set.Val = set.Train
+		set.Val = set.Train // of the same sources
 	}
 	loader, err := set.ValLoader(o.BatchSize, 0)
 	if err != nil {
 		return report, err
 	}
-	report = EvalReport{Data: o.Data.Title(), Adapter: o.AdapterDir, Rows: loader.Len()}
+	report = EvalReport{Data: title(o.Data), Adapter: o.AdapterDir, Rows: loader.Len()}
+	tables, err := newTables(ctx, s, set, o)
+	if err != nil {
+		return EvalReport{}, err
+	}
 	began := time.Now()
-	sum, err := evaluate(ctx, s, loader, o.Progress)
+	sum, err := evaluate(ctx, s, loader, tables.add, o.Progress)
 	if err != nil {
 		return EvalReport{}, err
 	}
 	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL, sum.NLL/float64(sum.Trained)
 	report.Perplexity, report.Duration = math.Exp(report.Loss), time.Since(began)
+	report.StdErr, report.By, report.Groups = tables.all.stdErr(), tables.by, tables.groups()
 	if math.IsNaN(report.Loss) || math.IsInf(report.Loss, 0) {
 		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx, fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
 	}
 	return report, nil
+}
+
+// title names a single source by itself.
+func title(c dataset.Config) string {
+	if len(c.Sources) == 1 {
+		return c.Sources[0].Title()
+	}
+	return c.Title()
 }
 
 // ShapeOf is the size of a loader's largest batches.
@@ -194,7 +237,7 @@ func ShapeOf(l *dataset.Loader) session.Shape {
 	return session.Shape{Tokens: slices.Max(s.Budgets), Sequences: s.Borders - 1, MaxLen: s.Longest}
 }
 
-func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, progress func(done, of int)) (sum Sum, err error) {
+func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, tell func(row int, of RowLoss), progress func(done, of int)) (sum Sum, err error) {
 	shape := ShapeOf(loader)
 	if shape.MaxLen > s.Base.Config.MaxPositions {
 		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", shape.MaxLen, s.Base.Config.MaxPositions)
@@ -215,7 +258,7 @@ func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, p
 	if err != nil {
 		return sum, err
 	}
-	return v.Run(ctx, loader, func(batches int) error {
+	return v.RunRows(ctx, loader, tell, func(batches int) error {
 		if progress != nil {
 			progress(batches, loader.Batches(0))
 		}

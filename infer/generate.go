@@ -43,6 +43,7 @@ type Generator struct {
 	*session.Session
 	engine     *Engine // nil before the first text
 	adapterDir string  // "" = none
+	shared     bool    // the engine's memory is another's: see SamplePlan
 }
 
 // NewGenerator opens a model and the adapter of a PEFT folder, no adapter where that is empty.
@@ -54,8 +55,17 @@ func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env
 	if err := s.UseAdapter(adapterDir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	g, err := newGenerator(s, adapterDir)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return g, nil
+}
+
+// newGenerator is without memory yet.
+func newGenerator(s *session.Session, adapterDir string) (*Generator, error) {
 	if s.Base.Tokenizer.OnlyNumbers() {
-		return nil, errors.Join(fmt.Errorf("generate: %w", tokenizer.ErrNumbers), s.Close())
+		return nil, fmt.Errorf("generate: %w", tokenizer.ErrNumbers)
 	}
 	return &Generator{Session: s, adapterDir: adapterDir}, nil
 }
@@ -74,6 +84,12 @@ const leastLen = 256
 
 // prepare plans and loads for sequences of at least n tokens; what an earlier call made serves if it is large enough.
 func (g *Generator) prepare(ctx context.Context, n int) error {
+	if g.shared {
+		if n > g.engine.MaxLen() {
+			return refuse(ErrTooLong, "%d tokens, prompt and answer together, are above the %d that there is memory for", n, g.engine.MaxLen())
+		}
+		return nil
+	}
 	if g.engine == nil {
 		g.engine = &Engine{Session: g.Session}
 	}

@@ -27,7 +27,7 @@ func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill fun
 	if r.memory, err = session.Hold(on, func(m graph.Store) error { return fill(p.programs()[0], m) }, p.programs()...); err != nil {
 		return nil, err
 	}
-	if r.prefill, r.decode, err = p.bind(r.memory); err != nil {
+	if r.prefill, r.decode, err = p.bind(r.memory, r.memory.Runs); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil

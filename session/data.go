@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -22,23 +24,46 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 }
 
 func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {
-	short, embedded := strings.CutPrefix(c.Path, EmbeddedPrefix)
-	if !embedded {
-		c, err := FindData(ctx, c, s.Hub)
-		if err != nil {
-			return nil, nil, err
-		}
+	c, fsys, err := s.located(ctx, c)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case fsys == nil:
 		return dataset.Load(ctx, c, s.Base.Tokenizer)
 	}
+	return dataset.LoadFS(ctx, fsys, c, s.Base.Tokenizer)
+}
+
+// EachRow shows the rows of data as they stand in their files.
+func (s *Session) EachRow(ctx context.Context, c dataset.Config, see func(dataset.Item) error) error {
+	c, fsys, err := s.located(ctx, c)
+	if err != nil {
+		return err
+	}
+	return dataset.EachRow(ctx, fsys, c, see)
+}
+
+// located says where data lies: in the file system of embedded data, or where that is nil on disk.
+func (s *Session) located(ctx context.Context, c dataset.Config) (dataset.Config, fs.FS, error) {
+	path := &c.Path
+	if c.Path == "" && len(c.Sources) == 1 {
+		c.Sources = slices.Clone(c.Sources)
+		path = &c.Sources[0].Path
+	}
+	short, embedded := strings.CutPrefix(*path, EmbeddedPrefix)
+	if !embedded {
+		c, err := FindData(ctx, c, s.Hub)
+		return c, nil, err
+	}
 	if s.Data == nil {
-		return nil, nil, fmt.Errorf("open data %q: this program carries no data", c.Path)
+		return c, nil, fmt.Errorf("open data %q: this program carries no data", *path)
 	}
 	fsys, err := s.Data(short)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open data: %w", err)
+		return c, nil, fmt.Errorf("open data: %w", err)
 	}
-	c.Path, c.ValPath = short, strings.TrimPrefix(c.ValPath, EmbeddedPrefix)
-	return dataset.LoadFS(ctx, fsys, c, s.Base.Tokenizer)
+	*path, c.ValPath = short, strings.TrimPrefix(c.ValPath, EmbeddedPrefix)
+	return c, fsys, nil
 }
 
 // checkIDs refuses token ids that the model has no embedding for. Padding is computed and never trained, so any known token

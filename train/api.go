@@ -16,6 +16,7 @@ type Env struct {
 	Interrupted <-chan struct{}
 
 	phases func(phase) // told of each phase, by tests; nil = nobody
+	silent bool        // makes no samples and asks no tasks: a replay keeps their plan alone
 	pieces int         // that each batch is dealt in, as in the run that is verified; 0 = what fits
 }
 

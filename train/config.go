@@ -4,6 +4,7 @@ package train
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -92,6 +93,14 @@ type Config struct {
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	// EvalOnStart evaluates on the validation rows before the first step too.
 	EvalOnStart bool `mapstructure:"eval_on_start" yaml:"eval_on_start"`
+	// SamplePrompts are texts that the model continues for the log, greedily, before the first step, every EvalSteps and after
+	// the last step; where the rows are conversations, messages that it answers.
+	SamplePrompts []string `mapstructure:"sample_prompts" yaml:"sample_prompts,omitempty"`
+	// SampleMaxTokens is the most tokens of a sample's answer.
+	SampleMaxTokens int `mapstructure:"sample_max_tokens" yaml:"sample_max_tokens"`
+	// EvalTasks are tasks, built-in ones or files, whose questions the model is asked when the samples are made
+	// (docs/EVALUATION.md); metrics.jsonl has the part that it answers right.
+	EvalTasks []string `mapstructure:"eval_tasks" yaml:"eval_tasks,omitempty"`
 	// SaveSteps is the number of optimizer steps between checkpoints; 0 saves at the end of the run only.
 	SaveSteps int `mapstructure:"save_steps" yaml:"save_steps"`
 	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
@@ -135,7 +144,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, LoggingSteps: 1, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
 	}
 }
 
@@ -160,6 +169,20 @@ func (c Config) Validate() []error {
 	atLeast("gradient_accumulation_steps", c.GradientAccumulationSteps, 1)
 	atLeast("warmup_steps", c.WarmupSteps, 0)
 	atLeast("eval_steps", c.EvalSteps, 0)
+	atLeast("sample_max_tokens", c.SampleMaxTokens, 1)
+	for i, prompt := range c.SamplePrompts {
+		if prompt == "" {
+			bad("sample_prompts[%d]: is empty", i)
+		}
+	}
+	if n := len(c.SamplePrompts); n > maxSamples {
+		bad("sample_prompts: there are %d, more than %d", n, maxSamples)
+	}
+	for i, name := range c.EvalTasks {
+		if name == "" || slices.Contains(c.EvalTasks[:i], name) {
+			bad("eval_tasks[%d]: %q is empty or given before", i, name)
+		}
+	}
 	atLeast("save_steps", c.SaveSteps, 0)
 	atLeast("save_total_limit", c.SaveTotalLimit, 0)
 	atLeast("logging_steps", c.LoggingSteps, 1)

@@ -39,9 +39,13 @@ func (c *csvFile) Start(r RunInfo) error {
 		var s struct {
 			StepMetrics
 			Eval *float64 `json:"eval_loss"`
+			Task string   `json:"task"` // its lines have no row
 		}
 		if err := json.Unmarshal(line, &s); err != nil {
 			return fmt.Errorf("start %s: %w", path, err)
+		}
+		if s.Task != "" {
+			continue
 		}
 		if s.Eval != nil {
 			rows = append(rows, evalRow(s.Step, s.Epoch, *s.Eval))

@@ -132,6 +132,11 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 			return planned, err
 		}
 	}
+	if p.sampler != nil {
+		if s.sample, err = infer.PlanSamples(nw, z.train.MaxLen, p.On); err != nil {
+			return planned, err
+		}
+	}
 	if s.train, err = PlanStep(nw, z.train, p.spec.Training, nil, p.On); err != nil {
 		return planned, err
 	}
@@ -275,7 +280,7 @@ func (p *prepared) withRows(rows int) (shapes, error) {
 	if err := of.loadValidation(rows); err != nil {
 		return shapes{}, err
 	}
-	return shapesOf(of.loader, of.val), nil
+	return p.shapesOf(of.loader, of.val), nil
 }
 
 // trains tells whether rows cut to a length leave anything to train on.

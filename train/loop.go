@@ -22,6 +22,11 @@ func (r *running) loop(ctx context.Context) error {
 			return r.stopped(err, r.loader.State())
 		}
 	}
+	if r.recorder.step() == 0 {
+		if err := r.sample(ctx); err != nil {
+			return err
+		}
+	}
 	r.recorder.begin()
 	for r.recorder.step() < r.total {
 		if err := ctx.Err(); err != nil {
@@ -84,10 +89,15 @@ func (r *running) finishStep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	due := r.evaluatesAfter(w.Number) || r.savesAfter(w.Number)
+	due := r.evaluatesAfter(w.Number) || r.samplesAfter(w.Number) || r.savesAfter(w.Number)
 	best := false
 	if r.evaluatesAfter(w.Number) {
 		if best, err = r.evaluate(ctx); err != nil {
+			return err
+		}
+	}
+	if r.samplesAfter(w.Number) {
+		if err := r.sample(ctx); err != nil {
 			return err
 		}
 	}
@@ -162,7 +172,7 @@ func (r *running) unread(ctx context.Context, data dataset.State, err error) err
 // waitsFor tells whether nothing may be queued behind a step before its numbers are known. On a CPU nothing can be: the
 // work is done by then.
 func (r *running) waitsFor(step int) bool {
-	return !r.async || r.watch.waits() || step == r.total || r.evaluatesAfter(step) || r.savesAfter(step)
+	return !r.async || r.watch.waits() || step == r.total || r.evaluatesAfter(step) || r.samplesAfter(step) || r.savesAfter(step)
 }
 
 func (r *running) evaluatesAfter(step int) bool {

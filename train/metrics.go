@@ -70,6 +70,17 @@ type EvalMetrics struct {
 	StepsPerSecond   float64 `json:"eval_steps_per_second"`
 }
 
+// TaskMetrics is a line about a metric of one of training.eval_tasks.
+type TaskMetrics struct {
+	Step      int     `json:"step"`
+	Epoch     float64 `json:"epoch"`
+	Task      string  `json:"task"`
+	Metric    string  `json:"metric"`
+	Value     float64 `json:"value"` // mean over the questions
+	StdErr    float64 `json:"stderr"`
+	Questions int     `json:"questions"`
+}
+
 // EndMetrics is the last line of a finished run.
 type EndMetrics struct {
 	Step             int     `json:"step"`

@@ -75,6 +75,9 @@ func (m *metricsFile) Step(s StepInfo) error {
 
 func (m *metricsFile) Eval(e EvalMetrics) error { return m.append(e) }
 
+// Task adds a line about a task.
+func (m *metricsFile) Task(t TaskMetrics) error { return m.append(t) }
+
 // End writes the last line and makes all of them durable.
 func (m *metricsFile) End(e EndInfo) error {
 	if m.file == nil {

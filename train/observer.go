@@ -36,6 +36,22 @@ type EndWatcher interface {
 	Ending(EndInfo)
 }
 
+// SampleWatcher is an Observer that is told what the model answers to training.sample_prompts.
+type SampleWatcher interface {
+	Sample(SampleInfo)
+}
+
+// TaskWatcher is an Observer that is told how the model answers training.eval_tasks. An error ends the run.
+type TaskWatcher interface {
+	Task(TaskMetrics) error
+}
+
+// SampleInfo is a sample's answer after a step; 0 is before the first.
+type SampleInfo struct {
+	Step           int
+	Prompt, Answer string
+}
+
 // Silent is an Observer to embed: it does nothing.
 type Silent struct{}
 

@@ -23,7 +23,7 @@ func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 			err = errors.Join(err, os.RemoveAll(s.OutputDir))
 		}
 	}()
-	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{}
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Training.SamplePrompts, s.Training.EvalTasks, s.Expect = "", 0, 0, nil, nil, nil, Expect{}
 	env.Config = nil
 	p, err := prepare(ctx, s, env)
 	if err != nil {

@@ -16,24 +16,26 @@ import (
 // prepared is a run before it takes memory: data read, every buffer's size and place known.
 type prepared struct {
 	*session.Session
-	spec   Spec
-	env    Env
-	data   *dataset.Set
-	report *dataset.Report
-	loader *dataset.Loader
-	val    *dataset.Loader // nil = no validation rows
-	total  int             // optimizer steps
-	limit  int64           // bytes that the run may hold; -1 = not known
-	found  session.Found[steps]
-	at     *whereabouts // nil = nobody watches
-	pieces int          // that each batch is dealt in
+	spec    Spec
+	env     Env
+	data    *dataset.Set
+	report  *dataset.Report
+	loader  *dataset.Loader
+	sampler *samples        // nil = no samples are asked for
+	val     *dataset.Loader // nil = no validation rows
+	total   int             // optimizer steps
+	limit   int64           // bytes that the run may hold; -1 = not known
+	found   session.Found[steps]
+	at      *whereabouts // nil = nobody watches
+	pieces  int          // that each batch is dealt in
 }
 
 // steps are the plans of a run, which share its memory.
 type steps struct {
-	train   *Step           // for the largest token budget
-	smaller []*Step         // for the others, ascending
-	eval    *infer.EvalStep // nil = no validation rows
+	train   *Step             // for the largest token budget
+	smaller []*Step           // for the others, ascending
+	eval    *infer.EvalStep   // nil = no validation rows
+	sample  *infer.SamplePlan // nil = no samples
 }
 
 // budgets are the training steps, the largest first.
@@ -46,6 +48,9 @@ func (s steps) programs() []*session.Program {
 	}
 	if s.eval != nil {
 		all = append(all, &s.eval.Program)
+	}
+	if s.sample != nil {
+		all = append(all, s.sample.Programs()...)
 	}
 	return all
 }
@@ -125,6 +130,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
 		return err
 	}
+	if p.sampler, err = p.openSamples(ctx); err != nil {
+		return err
+	}
 	z, err := p.split(max(1, p.env.pieces))
 	if err != nil {
 		return err
@@ -143,11 +151,16 @@ func (p *prepared) plan(ctx context.Context) error {
 }
 
 // shapesOf are the largest micro-batches of training, and of validation where val is not nil.
-func shapesOf(train, val *dataset.Loader) shapes {
+func (p *prepared) shapesOf(train, val *dataset.Loader) shapes {
 	z := shapes{train: infer.ShapeOf(train)}
 	if val != nil {
 		z.eval = infer.ShapeOf(val)
 		z.train.MaxLen = max(z.train.MaxLen, z.eval.MaxLen)
+	}
+	if p.sampler != nil {
+		z.train.MaxLen = max(z.train.MaxLen, p.sampler.longest)
+	}
+	if val != nil {
 		z.eval.MaxLen = z.train.MaxLen
 	}
 	return z

@@ -182,6 +182,19 @@ func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
 	return r.state.Better(e.Loss), r.observers.each(func(o Observer) error { return o.Eval(e) })
 }
 
+// answered records a metric of a task.
+func (r *recorder) answered(t TaskMetrics) error {
+	if err := r.keep(t); err != nil {
+		return err
+	}
+	return r.observers.each(func(o Observer) error {
+		if w, ok := o.(TaskWatcher); ok {
+			return w.Task(t)
+		}
+		return nil
+	})
+}
+
 // keep adds a line of metrics.jsonl to the history that checkpoints keep.
 func (r *recorder) keep(line any) error {
 	data, err := encodeLine(line)

@@ -185,9 +185,14 @@ func (r *running) bind() error {
 		return err
 	}
 	if eval := r.found.Step.eval; eval != nil {
-		r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[len(r.memory.Runs)-1])
+		if r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[len(r.found.Step.budgets())]); err != nil {
+			return err
+		}
 	}
-	return err
+	if plan := r.found.Step.sample; plan != nil {
+		return plan.Bind(r.sampler.Generator, r.memory, r.memory.Runs[len(r.memory.Runs)-len(plan.Programs()):])
+	}
+	return nil
 }
 
 // announce tells the observers of the start, and writes what a run begins with. The metrics come first: they mark the

@@ -73,7 +73,7 @@ func (p *prepared) split(pieces int) (shapes, error) {
 	if err := p.loadValidation(p.spec.Training.BatchSize / pieces); err != nil {
 		return shapes{}, err
 	}
-	return shapesOf(p.loader, p.val), nil
+	return p.shapesOf(p.loader, p.val), nil
 }
 
 // shrink plans the same step in less memory: by the way that costs the least time of those that fit; where none does, by
@@ -218,7 +218,7 @@ func (p *prepared) deviceRefused(cause error) error {
 
 // fitsNow says which settings would fit into limit bytes: those of the run in another layout, or others.
 func (p *prepared) fitsNow(limit int64) (string, error) {
-	z := shapesOf(p.loader, p.val)
+	z := p.shapesOf(p.loader, p.val)
 	if err := p.take(Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), limit, z); err != nil {
 		return "", err
 	}

@@ -63,7 +63,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 		steps = min(steps, was.Plans[1].FirstStep-1)
 	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
-	s.Training.EvalOnStart = false
+	s.Training.EvalOnStart, env.silent = false, true
 	p, err := prepare(ctx, s, env)
 	if err != nil {
 		return Verdict{}, err

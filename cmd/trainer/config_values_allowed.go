@@ -123,6 +123,7 @@ var limits = map[string]interval{
 	"training.save_steps":                  zeroOrMore,
 	"training.save_total_limit":            zeroOrMore,
 	"training.logging_steps":               oneOrMore,
+	"training.sample_max_tokens":           oneOrMore,
 	"training.grad_norm_steps":             zeroOrMore,
 
 	"expect.loss_decrease": zeroToBelowOne,

@@ -1,0 +1,27 @@
+package tasks
+
+import "strings"
+
+// exactMatch compares whole answers, without the space around them.
+var exactMatch = Kind{
+	About: "the answer is the expected text, but for space around it",
+	Score: func(t *Task, expected, answer string) Score {
+		answer = strings.TrimSpace(answer)
+		return Score{answer, map[string]float64{"exact_match": right(t.fold(answer) == t.fold(strings.TrimSpace(expected)))}}
+	},
+}
+
+// fold is a text as it is compared.
+func (t *Task) fold(s string) string {
+	if t.IgnoreCase {
+		return strings.ToLower(s)
+	}
+	return s
+}
+
+func right(ok bool) float64 {
+	if ok {
+		return 1
+	}
+	return 0
+}

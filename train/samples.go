@@ -1,0 +1,148 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/infer/tasks"
+)
+
+// maxSamples bounds training.sample_prompts: the run waits for their answers.
+const maxSamples = 64
+
+// samples are the prompts of training.sample_prompts and the questions of training.eval_tasks, tokenised. Their plan is a part of the run's, in its memory.
+type samples struct {
+	*infer.Generator // bound once the memory is held
+	prompts          []infer.Prompt
+	tasks            []*tasks.Sheet
+	longest          int // tokens of the longest prompt with its answer
+}
+
+// openSamples tokenises the prompts and refuses those that are too long, before any memory is taken.
+func (p *prepared) openSamples(ctx context.Context) (*samples, error) {
+	c := p.spec.Training
+	if len(c.SamplePrompts)+len(c.EvalTasks) == 0 {
+		return nil, nil
+	}
+	g, err := infer.NewSampler(p.Session)
+	if err != nil {
+		return nil, fmt.Errorf("training.sample_prompts, eval_tasks: %w", err)
+	}
+	s := &samples{Generator: g}
+	for i, text := range c.SamplePrompts {
+		prompt := g.Text(text)
+		if p.talks() {
+			if prompt, err = s.talk(text, p.spec.Dataset.ChatTemplate); err != nil {
+				return nil, fmt.Errorf("training.sample_prompts[%d]: %w", i, err)
+			}
+		}
+		n := len(prompt.IDs) + c.SampleMaxTokens
+		if most := p.Base.Config.MaxPositions; n > most {
+			return nil, fmt.Errorf("training.sample_prompts[%d]: %d tokens and an answer of up to %d are more than the model's %d positions: shorten it or lower training.sample_max_tokens", i, len(prompt.IDs), c.SampleMaxTokens, most)
+		}
+		s.prompts, s.longest = append(s.prompts, prompt), max(s.longest, n)
+	}
+	for i, name := range c.EvalTasks {
+		t, err := tasks.Find(name)
+		if err != nil {
+			return nil, fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
+		}
+		sheet, err := tasks.Prepare(ctx, g, t, "")
+		if err != nil {
+			return nil, fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
+		}
+		s.tasks, s.longest = append(s.tasks, sheet), max(s.longest, sheet.Longest)
+	}
+	return s, nil
+}
+
+// talks tells whether the training rows are conversations.
+func (p *prepared) talks() bool {
+	for _, name := range strings.Split(p.report.Format, ", ") {
+		if dataset.Formats[name].Chat {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *samples) talk(text, template string) (infer.Prompt, error) {
+	raw, err := json.Marshal([]map[string]string{{"role": "user", "content": text}})
+	if err != nil {
+		return infer.Prompt{}, err
+	}
+	conv, err := chat.Read(chat.Raw{Key: "messages", Messages: raw})
+	if err != nil {
+		return infer.Prompt{}, err
+	}
+	return s.ChatPrompt(conv, template)
+}
+
+// samplesAfter tells whether samples are made behind a step.
+func (r *running) samplesAfter(step int) bool {
+	every := r.spec.Training.EvalSteps
+	return r.sampler != nil && (every > 0 && step%every == 0 || step == r.total)
+}
+
+// sample lets the model answer the prompts, for the log and the observers. It draws no random number and writes to no
+// memory that a step reads. An interrupt leaves out the rest.
+func (r *running) sample(ctx context.Context) error {
+	if r.sampler == nil || r.env.silent {
+		return nil
+	}
+	defer graph.StartRange("samples").End()
+	r.at.enter(phaseEval)
+	defer r.at.enter(phaseSteps)
+	c := r.spec.Training
+	for i, prompt := range r.sampler.prompts {
+		if r.interrupted() {
+			return nil
+		}
+		made, err := r.sampler.Continue(ctx, prompt, infer.GenerateOptions{MaxTokens: c.SampleMaxTokens}, nil)
+		if err != nil {
+			return fmt.Errorf("training.sample_prompts[%d]: %w", i, err)
+		}
+		info := SampleInfo{Step: r.recorder.step(), Prompt: c.SamplePrompts[i], Answer: made.Text}
+		r.env.Logf("step %d, sample %q: %q", info.Step, info.Prompt, info.Answer)
+		for _, o := range r.recorder.observers {
+			if w, ok := o.(SampleWatcher); ok {
+				w.Sample(info)
+			}
+		}
+	}
+	return r.askTasks(ctx)
+}
+
+// askTasks asks the questions of training.eval_tasks. An interrupt leaves out what is not measured whole.
+func (r *running) askTasks(ctx context.Context) error {
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	watch := func(int, int) {
+		if r.interrupted() {
+			stop()
+		}
+	}
+	for i, sheet := range r.sampler.tasks {
+		result, err := sheet.Ask(inner, watch)
+		switch {
+		case inner.Err() != nil && ctx.Err() == nil:
+			return nil // the loop sees the interrupt
+		case err != nil:
+			return fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
+		}
+		for _, m := range result.Metrics {
+			line := TaskMetrics{Step: r.recorder.step(), Epoch: r.recorder.state.Epoch, Task: result.Task, Metric: m.Name, Value: m.Value, StdErr: m.StdErr, Questions: result.Questions}
+			r.env.Logf("step %d, task %s: %s %.4f, standard error %.4f, %d questions", line.Step, line.Task, line.Metric, line.Value, line.StdErr, line.Questions)
+			if err := r.recorder.answered(line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
