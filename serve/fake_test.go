@@ -157,6 +157,7 @@ func open(t testing.TB, l *Library, e Engine, o Options) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	go s.Run()
 	w := &site{Server: s, addr: listener.Addr().String(), done: make(chan error, 1)}
 	w.url = "http://" + w.addr
 	go func() { w.done <- s.Serve(listener) }()

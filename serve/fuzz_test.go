@@ -28,6 +28,7 @@ func FuzzRequests(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		go s.Run()
 		defer func() { _ = s.Close(t.Context()) }()
 		for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))

@@ -17,7 +17,7 @@ var (
 	ErrEngine  = errors.New("the model failed")
 )
 
-// Sequence is one answer that a request asks for. Both functions are called by the scheduler's goroutine and must not
+// Sequence is one answer that a request asks for. Both functions are called by Run's goroutine and must not
 // wait for anything.
 type Sequence struct {
 	Adapter  string
@@ -61,7 +61,7 @@ type Scheduler struct {
 
 	wake  chan struct{}
 	done  chan struct{}
-	slots []running // of the scheduler's goroutine; Sequence nil = free
+	slots []running // of Run's goroutine; Sequence nil = free
 	err   error     // why it gave up; read after done
 }
 
@@ -77,12 +77,11 @@ type Stats struct {
 	Finished, Failed int64 // sequences
 }
 
-// NewScheduler starts the goroutine that owns the engine from now on. At most waiting requests queue.
+// NewScheduler makes a scheduler whose Run is still to be called. At most waiting requests queue.
 func NewScheduler(e Engine, waiting int) *Scheduler {
 	s := &Scheduler{engine: e, most: waiting, wake: make(chan struct{}, 1), done: make(chan struct{}), slots: make([]running, e.Slots())}
 	s.ctx, s.cut = context.WithCancelCause(context.Background())
 	s.stats.Slots = e.Slots()
-	go s.run()
 	return s
 }
 
@@ -160,8 +159,9 @@ func (s *Scheduler) Close(ctx context.Context) error {
 	return s.err
 }
 
-// run is the goroutine that owns the engine.
-func (s *Scheduler) run() {
+// Run shares the engine out until Close, or until it gives up. It is called once, by the goroutine that made the engine: a GPU's
+// belongs to that one's thread.
+func (s *Scheduler) Run() {
 	defer close(s.done)
 	failures := 0
 	for {

@@ -53,6 +53,7 @@ func gated(t *testing.T, waiting int) (*Scheduler, *fakeEngine, *track) {
 	e := newFake(t, 1)
 	e.words, e.gate = word, make(chan struct{})
 	s := NewScheduler(e, waiting)
+	go s.Run()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -69,7 +69,7 @@ type Server struct {
 	http      *http.Server
 }
 
-// New makes a server, which owns the engine from now on.
+// New makes a server, whose Run uses the engine.
 func New(lib *Library, e Engine, o Options) (*Server, error) {
 	if err := lib.Check(); err != nil {
 		return nil, err
@@ -82,6 +82,9 @@ func New(lib *Library, e Engine, o Options) (*Server, error) {
 	}
 	return s, nil
 }
+
+// Run computes the answers until Close, or until the engine is given up. It is called once, by the goroutine that made the engine.
+func (s *Server) Run() { s.scheduler.Run() }
 
 // Serve answers until Close, or until the engine is given up, which is its error.
 func (s *Server) Serve(l net.Listener) error {

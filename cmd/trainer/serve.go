@@ -164,14 +164,22 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 	if err := o.announce(c, e, lib, serve.Address(listener, o.host)); err != nil {
 		return err
 	}
+	outcome := make(chan error, 1)
+	go func() { outcome <- answer(ctx, server, listener, stop, o.grace, &stopped) }()
+	server.Run() // by this goroutine, which made the engine
+	return <-outcome
+}
+
+// answer serves clients until stop is closed, and then those that are here for as long as grace allows.
+func answer(ctx context.Context, server *serve.Server, l net.Listener, stop <-chan struct{}, grace time.Duration, stopped *stopSignal) error {
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(l) }()
 	select {
 	case err := <-ended:
 		return errors.Join(err, server.Close(ctx))
 	case <-stop:
 	}
-	limit, end := context.WithTimeout(ctx, o.grace)
+	limit, end := context.WithTimeout(ctx, grace)
 	defer end()
 	if err := server.Close(limit); err != nil {
 		return err
