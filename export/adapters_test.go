@@ -37,7 +37,13 @@ func mixed(t *testing.T) string {
 			params = append(params, p)
 		}
 	}
-	files, err := adapter.Methods["lora"].Encode(c, "stories260K", nil, params)
+	return writeLoRA(t, c, "stories260K", nil, params)
+}
+
+// writeLoRA writes an adapter's folder.
+func writeLoRA(t *testing.T, c adapter.Config, base string, names []string, params []adapter.Param) string {
+	t.Helper()
+	files, err := adapter.Methods["lora"].Encode(c, base, names, params)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/session"
@@ -33,7 +34,7 @@ func ggufModel(ctx context.Context, o Options, env session.Env) (r Report, err e
 
 // plan says what the file of a model holds.
 func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
-	sources, err := c.templates(o.Adapter)
+	sources, err := chat.FindFor(c.s.Base.Folder, o.Adapter)
 	if err != nil {
 		return nil, err
 	}

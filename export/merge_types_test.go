@@ -43,17 +43,7 @@ func adapterOf(t *testing.T, layers map[string][2]int, value func(b bool, i int)
 		}
 		params = append(params, a, b)
 	}
-	files, err := adapter.Methods["lora"].Encode(c, "", names, params)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return writeLoRA(t, c, "", names, params)
 }
 
 func read(t *testing.T, dir string) *weights.Set {

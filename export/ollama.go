@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/session"
@@ -37,7 +38,7 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 	if err != nil {
 		return r, err
 	}
-	sources, err := c.templates(o.Adapter)
+	sources, err := chat.FindFor(c.s.Base.Folder, o.Adapter)
 	if err != nil {
 		return r, err
 	}

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
@@ -140,25 +138,6 @@ func notFinite(x []float32) int {
 		}
 	}
 	return -1
-}
-
-// templates are those saved beside the adapter, which it was trained with, else those of the model.
-func (c *checkpoint) templates(adapterDir string) (*chat.Sources, error) {
-	base, err := chat.Find(c.s.Base.Folder)
-	if err != nil || adapterDir == "" {
-		return base, err
-	}
-	own, err := chat.Find(os.DirFS(adapterDir))
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && len(own.Templates) == 0:
-		return base, nil
-	case err != nil:
-		return nil, fmt.Errorf("adapter %s: %w", adapterDir, err)
-	}
-	if len(own.Stops) == 0 {
-		own.Stops = base.Stops
-	}
-	return own, nil
 }
 
 // title is what people call a model: the last part of its name.

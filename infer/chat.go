@@ -1,12 +1,10 @@
 package infer
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -15,35 +13,50 @@ func textPrompt(s *session.Session, prompt string) Prompt {
 	return Prompt{IDs: s.Base.Tokenizer.IDs(prompt, true)}
 }
 
-// chatPrompt renders a conversation by the chat template that name chooses ("" = that of the adapter's folder, or the model's
-// own) and tokenises it as training does. The answer ends at the tokens with which the template ends a turn.
-func chatPrompt(s *session.Session, adapterDir string, conv *chat.Conversation, name string) (Prompt, error) {
-	sources, err := templates(s, adapterDir)
+// readChat reads the chat template that name chooses ("" = that of the adapter's folder, or the model's own).
+func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
+	sources, err := chat.FindFor(s.Base.Folder, adapterDir)
 	if err != nil {
-		return Prompt{}, fmt.Errorf("find the chat template: %w", err)
+		return nil, fmt.Errorf("find the chat template: %w", err)
 	}
-	c, err := chat.New(sources, name, s.Base.Tokenizer, chat.DefaultOptions())
+	return chat.New(sources, name, s.Base.Tokenizer, chat.DefaultOptions())
+}
+
+// ChatPrompt renders a conversation by a template that was read already and tokenises it as training does. The answer ends
+// at the tokens with which the template ends a turn.
+func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation) (Prompt, error) {
+	p, err := c.Prompted(conv)
 	if err != nil {
 		return Prompt{}, err
 	}
-	return ChatPrompt(c, s.Base.Tokenizer, conv)
+	end := c.EndOfTurn(conv)
+	prompt := Prompt{IDs: p.IDs, Ends: end.IDs}
+	if end.Text != "" && len(tok.Locate(end.Text, tokenizer.LocateOptions{}).Specials) == 0 {
+		prompt.End = end.Text // the tokenizer has no token for what ends a turn
+	}
+	return prompt, nil
 }
 
-// templates are those saved beside the adapter, which it was trained with, else those of the model.
-func templates(s *session.Session, adapterDir string) (*chat.Sources, error) {
-	base, err := chat.Find(s.Base.Folder)
-	if err != nil || adapterDir == "" {
-		return base, err
+// Chat reads the chat template of an adapter, "" for the base model: that which name chooses ("" = the adapter's or model's
+// own).
+func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
+	which, err := e.which(adapter)
+	if err != nil {
+		return nil, err
 	}
-	own, err := chat.Find(os.DirFS(adapterDir))
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && len(own.Templates) == 0:
-		return base, nil
-	case err != nil:
-		return nil, fmt.Errorf("adapter %s: %w", adapterDir, err)
+	dir := ""
+	if which >= 0 {
+		dir = e.adapters[which].Dir
 	}
-	if len(own.Stops) == 0 {
-		own.Stops = base.Stops
+	return readChat(e.Session, dir, name)
+}
+
+// ChatPrompt renders a conversation for an adapter, or "" for the base model, by the chat template that name chooses ("" = the
+// adapter's or model's own), and tokenises it as training does.
+func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string) (Prompt, error) {
+	c, err := e.Chat(adapter, name)
+	if err != nil {
+		return Prompt{}, err
 	}
-	return own, nil
+	return ChatPrompt(c, e.Base.Tokenizer, conv)
 }

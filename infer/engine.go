@@ -98,8 +98,8 @@ func NewEngine(ctx context.Context, o session.Options, eo EngineOptions, env ses
 }
 
 func (o EngineOptions) check() error {
-	if o.Slots < 0 || o.Slots > maxSlots || o.MaxLen < 0 {
-		return fmt.Errorf("generate: %d slots of %d tokens: want 1 to %d slots, or 0 for what fits", o.Slots, o.MaxLen, maxSlots)
+	if o.Slots < 0 || o.Slots > MaxSlots || o.MaxLen < 0 {
+		return fmt.Errorf("generate: %d slots of %d tokens: want 1 to %d slots, or 0 for what fits", o.Slots, o.MaxLen, MaxSlots)
 	}
 	if o.Only && len(o.Adapters) != 1 {
 		return fmt.Errorf("generate: %d adapters, of which every sequence has the only one", len(o.Adapters))

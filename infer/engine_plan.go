@@ -12,8 +12,8 @@ import (
 // engineShape is how many sequences of how many tokens an engine holds.
 type engineShape struct{ Slots, MaxLen int }
 
-// maxSlots bounds the slots of an engine.
-const maxSlots = 256
+// MaxSlots bounds EngineOptions.Slots.
+const MaxSlots = 256
 
 // leastMaxLen is the length below which an engine that chooses its own does not go.
 const leastMaxLen = 256

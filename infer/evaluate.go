@@ -174,7 +174,7 @@ type EvalOptions struct {
 	Data       dataset.Config
 	Seed       uint64
 	BatchSize  int
-	By         string // a field of the rows by which losses are told apart; "" = by source, where there are several
+	By         string // a field of the rows by which losses are grouped; "" = by source, where there are several
 	// Progress is told how many batches are done; nil = nobody.
 	Progress func(done, of int)
 }

@@ -110,7 +110,11 @@ func (g *Generator) Text(prompt string) Prompt { return textPrompt(g.Session, pr
 // ChatPrompt renders a conversation by the chat template that name chooses ("" = the adapter's or model's own) and
 // tokenises it as training does. The answer ends at the tokens with which the template ends a turn.
 func (g *Generator) ChatPrompt(conv *chat.Conversation, name string) (Prompt, error) {
-	return chatPrompt(g.Session, g.adapterDir, conv, name)
+	c, err := readChat(g.Session, g.adapterDir, name)
+	if err != nil {
+		return Prompt{}, err
+	}
+	return ChatPrompt(c, g.Base.Tokenizer, conv)
 }
 
 // Generate continues a text and gives emit every piece of the answer as it comes; emit may be nil.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // likelihoodTokens are those of a batch whose likelihoods are computed, at least.
@@ -80,7 +81,7 @@ func (g *Generator) oneByOne(ctx context.Context, rows []dataset.Row, progress f
 
 // HasChatTemplate tells whether the adapter or the model has a chat template of its own.
 func (g *Generator) HasChatTemplate() (bool, error) {
-	sources, err := templates(g.Session, g.adapterDir)
+	sources, err := chat.FindFor(g.Base.Folder, g.adapterDir)
 	if err != nil {
 		return false, err
 	}

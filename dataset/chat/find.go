@@ -36,6 +36,26 @@ const (
 var ErrNoTemplate = errors.New("the model's files hold no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), " +
 	"so a conversation has no text: name one by dataset.chat_template, a .jinja file or one of " + strings.Join(BuiltIn(), ", "))
 
+// FindFor reads the templates saved beside an adapter, with which it was trained, else those of the model's folder; an empty
+// adapterDir is no adapter.
+func FindFor(model fs.FS, adapterDir string) (*Sources, error) {
+	base, err := Find(model)
+	if err != nil || adapterDir == "" {
+		return base, err
+	}
+	own, err := Find(os.DirFS(adapterDir))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(own.Templates) == 0:
+		return base, nil
+	case err != nil:
+		return nil, fmt.Errorf("adapter %s: %w", adapterDir, err)
+	}
+	if len(own.Stops) == 0 {
+		own.Stops = base.Stops
+	}
+	return own, nil
+}
+
 // Find reads the templates of a model's folder. A folder without one is no error here; Choose says it.
 func Find(folder fs.FS) (*Sources, error) {
 	s := &Sources{Templates: map[string]string{}, Tokens: jinja.NewDict()}
