@@ -22,7 +22,7 @@ const (
 
 func goldenTensor(t *testing.T, name string) []int32 {
 	t.Helper()
-	return tensor(t, "testdata/gsm8k_80.safetensors", name, goldenRows)
+	return tensor(t, "../internal/golden/testdata/train/batches.safetensors", name, goldenRows)
 }
 
 // tensor reads an I32 tensor [rows,goldenT] of a safetensors file.

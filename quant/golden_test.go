@@ -1,8 +1,11 @@
 package quant
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -18,11 +21,22 @@ type tensor struct {
 	Data  []byte
 }
 
+func unzipped(raw []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
 // readTensors is a SafeTensors file as name -> tensor: this package may import
 // no other of the module's.
 func readTensors(t testing.TB, path string) map[string]tensor {
 	t.Helper()
 	raw, err := os.ReadFile(path)
+	if err == nil && filepath.Ext(path) == ".gz" {
+		raw, err = unzipped(raw)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +113,14 @@ func ulps(a, b float32) int {
 }
 
 func TestTablesAreBitsandbytes(t *testing.T) {
-	g := readTensors(t, "testdata/nf4.safetensors")
+	g := readTensors(t, "testdata/nf4.safetensors.gz")
 	sameBits(t, "nf4 table", nf4Table[:], floats(t, g["nf4.code"]))
 	sameBits(t, "nf4 thresholds", nf4Thresholds[:15], floats(t, g["nf4.thresholds"]))
 	sameBits(t, "dynamic table", NestedTable[:], floats(t, g["dynamic.signed"]))
 }
 
 func TestGoldenCases(t *testing.T) {
-	g := readTensors(t, "testdata/nf4.safetensors")
+	g := readTensors(t, "testdata/nf4.safetensors.gz")
 	cases := 0
 	for name, in := range g {
 		key, ok := strings.CutSuffix(name, ".input")
@@ -195,8 +209,8 @@ func stored(t testing.TB, g map[string]tensor, name string) Packed {
 
 // The parts of a weight have the names, types, sizes and contents of bitsandbytes' tensors.
 func TestPartsAreBitsandbytes(t *testing.T) {
-	for file, nested := range map[string]bool{"base_nf4": false, "base_nf4_double": true} {
-		g := readTensors(t, "testdata/"+file+".safetensors")
+	for run, nested := range map[string]bool{"qlora_nf4": false, "qlora_nf4_double": true} {
+		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors")
 		weights := 0
 		for name := range g {
 			if !strings.HasSuffix(name, ".weight") {
@@ -241,7 +255,7 @@ func TestPartsAreBitsandbytes(t *testing.T) {
 			}
 		}
 		if weights != 35 {
-			t.Errorf("%s: %d weights, want 35", file, weights)
+			t.Errorf("%s: %d weights, want 35", run, weights)
 		}
 	}
 }
@@ -331,8 +345,8 @@ func toBF16(v float32) uint16 {
 // Every projection of a whole model, quantised here and by bitsandbytes.
 func TestModelQuantised(t *testing.T) {
 	model := readTensors(t, "../configs/assets/stories260K/model.safetensors")
-	for file, nested := range map[string]bool{"base_nf4": false, "base_nf4_double": true} {
-		g := readTensors(t, "testdata/"+file+".safetensors")
+	for run, nested := range map[string]bool{"qlora_nf4": false, "qlora_nf4_double": true} {
+		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors")
 		offsets, weights := 0, 0
 		for name, w := range model {
 			if _, ok := g[name]; !ok {
@@ -342,18 +356,18 @@ func TestModelQuantised(t *testing.T) {
 			want := stored(t, g, name)
 			got := mustQuantise(t, floats(t, w), w.Shape[0], w.Shape[1], Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
 			if !slices.Equal(got.Codes, want.Codes) || !slices.Equal(got.AbsmaxU8, want.AbsmaxU8) {
-				t.Errorf("%s %s: codes differ", file, name)
+				t.Errorf("%s %s: codes differ", run, name)
 			}
 			sameBits(t, name, got.Absmax, want.Absmax)
 			if d := ulps(got.Offset, want.Offset); d > 1 {
-				t.Errorf("%s %s: offset is %d ulps off", file, name, d)
+				t.Errorf("%s %s: offset is %d ulps off", run, name, d)
 			} else {
 				offsets += d
 			}
 		}
 		if weights != 35 {
-			t.Errorf("%s: %d weights, want 35", file, weights)
+			t.Errorf("%s: %d weights, want 35", run, weights)
 		}
-		t.Logf("%s: %d of %d offsets differ by one ulp (another order of summation)", file, offsets, weights)
+		t.Logf("%s: %d of %d offsets differ by one ulp (another order of summation)", run, offsets, weights)
 	}
 }

@@ -40,7 +40,7 @@ if wants side; then
 	jobs=()
 	if python3 -c 'import torch, transformers, peft' 2>/dev/null; then
 		ref() { part "reference-$1" . 400 python3 -P scripts/proof_reference.py "$out/refs/$1" "${@:2}"; }
-		nf4=quant/testdata/nf4.safetensors
+		nf4=quant/testdata/nf4.safetensors.gz
 		llama() { ref llama-2-7b-nf4 --shape llama-2-7b --draws 2 --rows 1 --nf4 $nf4; }
 		roomy=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | awk 'NR == 1 {print ($1 > 100000)}')
 		[ "$roomy" = 1 ] && { llama & jobs+=($!); } # 60 GB: on a smaller card it comes when the others are done

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes dataset/jinja/testdata/language.jsonl: templates with what Jinja2 3.1.6 (Python 3.11) gives.
+"""Writes dataset/jinja/testdata/language.jsonl.gz: templates with what Jinja2 3.1.6 (Python 3.11) gives.
 
-    python scripts/jinja_cases.py dataset/jinja/testdata/language.jsonl
+    python scripts/jinja_cases.py dataset/jinja/testdata/language.jsonl.gz
 
 Three kinds: cases written by hand below, templates on which dataset/jinja once differed (FOUND), and random
 ones by the grammar of jinja_fuzz.py. Each has the text and the generation spans, or the exception's name.
 """
+import gzip
+import io
 import json
 import random
 import re
@@ -66,7 +68,7 @@ def main():
         result = jinja_fuzz.reference(source, V)
         if result.get("kind") != "address":
             cases.append({"source": source, **{k: result[k] for k in ("text", "generation", "kind") if k in result}})
-    with open(sys.argv[1], "w") as f:
+    with io.TextIOWrapper(gzip.GzipFile(sys.argv[1], "wb", mtime=0)) as f:
         f.write(json.dumps({"made_by": "scripts/jinja_cases.py with jinja2 3.1.6, Python 3.11", "vars": V}, ensure_ascii=False) + "\n")
         f.writelines(json.dumps(c, ensure_ascii=False) + "\n" for c in cases)
     print(f"{len(cases)} cases, {sum('text' in c for c in cases)} of them texts")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far PEFT's own curves in bf16 lie from its float32 curves of 100 steps on SmolLM2 (goldens/smollm2).
 
-    python proof_curve.py OUT/curve.json --model DIR --goldens goldens/smollm2 --nf4 quant/testdata/nf4.safetensors
+    python proof_curve.py OUT/curve.json --model DIR --goldens goldens/smollm2 --nf4 quant/testdata/nf4.safetensors.gz
 
 Each draw but the first starts from an adapter whose numbers are changed by up to 2^-9 of themselves, bf16's rounding: what becomes of that in
 100 steps is chance, so distances are averaged over draws, and "float32" says how far chance alone leads.

@@ -4,7 +4,7 @@
     python proof_reference.py OUT --model DIR [--rows 2 --tokens 256 --draws 8]       a checkpoint folder
     python proof_reference.py OUT --shape tinyllama-1.1b [--layers 22]                random weights, written to OUT/model
     python proof_reference.py OUT --family qwen3                                      random weights of a family, width 1024 and 6 layers
-    ... --nf4 quant/testdata/nf4.safetensors                                          QLoRA: linear layers after the round trip through NF4
+    ... --nf4 quant/testdata/nf4.safetensors.gz                                          QLoRA: linear layers after the round trip through NF4
 
 Writes to OUT what train's TestGPUErrorAgainstPEFT reads (TRAINER_PROOF=parent of OUT):
 
@@ -24,7 +24,7 @@ The float64 model keeps transformers' own float32 parts (norm statistics, softma
 
 Needs torch with a GPU, transformers, peft, safetensors, numpy. No network.
 """
-import argparse, json, pathlib, time
+import argparse, gzip, json, pathlib, time
 
 import numpy as np
 import peft
@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 SHAPES = {  # vocab, width, mlp, layers, heads, kv heads
@@ -128,7 +128,7 @@ def text_batches(path, rows, tokens, draws):
 
 
 def round_trip(w, t):
-    """What a weight is after NF4 in blocks of 64 with 8-bit scales in blocks of 256, in float32. t: the tables of quant/testdata/nf4.safetensors."""
+    """What a weight is after NF4 in blocks of 64 with 8-bit scales in blocks of 256, in float32. t: the tables of quant/testdata/nf4.safetensors.gz."""
     x = w.float().reshape(-1, 64)
     absmax = x.abs().amax(1)
     code = torch.bucketize((x * (1 / absmax)[:, None]).contiguous(), t["nf4.thresholds"], right=False)
@@ -143,7 +143,7 @@ def round_trip(w, t):
 
 def quantise(m, nf4, device):
     """Gives every adapted layer the values its NF4 form stands for, rounded to the type of the computation as bitsandbytes does."""
-    tables = {k: v.float().to(device) for k, v in load_file(nf4).items() if k in ("nf4.code", "nf4.thresholds", "dynamic.signed")}
+    tables = {k: v.float().to(device) for k, v in load(gzip.open(nf4).read()).items() if k in ("nf4.code", "nf4.thresholds", "dynamic.signed")}
     with torch.no_grad():
         for n, mod in m.named_modules():
             if n.split(".")[-1] in LINEAR:

@@ -24,7 +24,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent))
 from proof_reference import IGNORE, quantise
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-NF4 = ROOT / "quant" / "testdata" / "nf4.safetensors"
+NF4 = ROOT / "quant" / "testdata" / "nf4.safetensors.gz"
 FORMAT = 1
 DIGITS = 7  # of a number in the file: float32 has no more
 UNSUPPORTED = {"training.optimizer": "adamw", "training.objective": "cross_entropy", "lora.loraplus_lr_ratio": "0", "lora.target_parameters": "",

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/json"
 	"os"
 	"reflect"
@@ -19,12 +20,16 @@ type languageCase struct {
 // languageCases are templates with what Jinja2 gives, and the variables of all of them.
 func languageCases(t testing.TB) (*Dict, []languageCase) {
 	t.Helper()
-	f, err := os.Open("testdata/language.jsonl")
+	f, err := os.Open("testdata/language.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	lines := bufio.NewScanner(f)
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(z)
 	lines.Scan()
 	var head struct{ Vars json.RawMessage }
 	if err := json.Unmarshal(lines.Bytes(), &head); err != nil {

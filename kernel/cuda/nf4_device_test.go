@@ -4,10 +4,13 @@ package cuda
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -23,10 +26,18 @@ type goldens struct {
 	}
 }
 
-func openGoldens(t *testing.T) goldens { return goldensOf(t, "../../quant/testdata/nf4.safetensors") }
+func openGoldens(t *testing.T) goldens {
+	return goldensOf(t, "../../quant/testdata/nf4.safetensors.gz")
+}
 
 func goldensOf(t *testing.T, path string) goldens {
 	b, err := os.ReadFile(path)
+	if err == nil && filepath.Ext(path) == ".gz" {
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(b)); err == nil {
+			b, err = io.ReadAll(z)
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
