@@ -166,7 +166,7 @@ def load_peft(case, place):
         everything = "liger" in case["options"]
         apply_liger_kernel_to_llama(rope=everything, rms_norm=everything, swiglu=everything, fused_linear_cross_entropy=True)
     four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)
-    device = 0 if torch.cuda.is_available() else "cpu"
+    device = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
     model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16, device_map={"": device}, attn_implementation="sdpa", quantization_config=four)
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=case["ckpt"], gradient_checkpointing_kwargs={"use_reentrant": False})
     model = get_peft_model(model, LoraConfig(r=case["rank"], lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS[case["targets"]], task_type="CAUSAL_LM"))
