@@ -59,12 +59,6 @@ func (s Spec) ValidateDevices() error {
 	return err
 }
 
-// Ranks is how many ranks this process has: a GPU each, or on a CPU as many as are asked for, which share it.
-func (s Spec) Ranks() (int, error) {
-	on, err := s.placed(0)
-	return len(on), err
-}
-
 // placed is the GPU of each of this process's ranks; one that is given alone is the device where none is named.
 func (s Spec) placed(alone int) ([]int, error) {
 	n, which, err := parseDevices(s.Devices)
@@ -114,18 +108,20 @@ func (s Spec) spread(world int) (Spec, error) {
 	return s, nil
 }
 
-// ranksAsked is how many ranks the run has in one process; all is what is here.
-func (s Spec) ranksAsked() (int, error) {
+// RanksAsked is how many ranks the run has in one process: a GPU each, or on a CPU as many as are asked for, which share it.
+// all is what is here.
+func (s Spec) RanksAsked() (int, error) {
 	n, _, err := parseDevices(s.Devices)
 	if err == nil && n == 0 {
-		return s.Ranks()
+		on, err := s.placed(0)
+		return len(on), err
 	}
 	return n, err
 }
 
 // asOne is the same run on one device.
 func (s Spec) asOne() (Spec, error) {
-	n, err := s.ranksAsked()
+	n, err := s.RanksAsked()
 	if err == nil {
 		s, err = s.spread(n)
 	}
@@ -198,12 +194,45 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 		}
 		all.Go(func() {
 			err := errors.New("it ended without a result")
-			defer func() { g.Leave(err) }() //nolint:errcheck // what the run ended with counts
+			defer func() { own.team.leave(err) }()
 			err = run(ctx, i, own)
 		})
 	}
 	all.Wait()
 }
+
+// Together does work on each of the devices that a spec names, side by side as the ranks of a run; with one device it just
+// does it. s is then what one rank runs.
+func Together(ctx context.Context, s Spec, env Env, work func(ctx context.Context, s Spec, env Env) error) error {
+	on, err := s.placed(env.GPU)
+	if err == nil {
+		s, err = s.spread(len(on))
+	}
+	if err != nil {
+		return err
+	}
+	if len(on) == 1 {
+		env.GPU = on[0]
+		return work(ctx, s, env)
+	}
+	groups, problems := ranks.NewLocal(len(on)), make([]error, len(on))
+	eachRank(ctx, s, env, on, groups, func(ctx context.Context, i int, env Env) error {
+		problems[i] = work(ctx, s, env)
+		return problems[i]
+	})
+	return causeOf(problems, groups)
+}
+
+// Rank is which of how many ranks an environment of Together is.
+func (e Env) Rank() (rank, ranks int) {
+	if e.team == nil {
+		return 0, 1
+	}
+	return e.team.Rank(), e.team.World()
+}
+
+// Join makes a machine the rank's; leave is called when it is closed.
+func (e Env) Join(on graph.Machine) (leave func(), err error) { return e.team.join(on) }
 
 // causeOf is the error that ended the ranks of this process: of those that ended because of another rank the first, unless
 // one ended by itself.

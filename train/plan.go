@@ -30,7 +30,7 @@ func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport,
 func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport, error) {
 	env.WithoutWeights = true
 	var err error
-	if env.ranks, err = s.ranksAsked(); err == nil {
+	if env.ranks, err = s.RanksAsked(); err == nil {
 		s, err = s.spread(env.ranks)
 	}
 	if err != nil {
@@ -56,6 +56,9 @@ func (p *prepared) planReport() PlanReport {
 	}
 	if p.world() > 1 {
 		r.Ranks = p.world()
+		if p.On.Capabilities().SeparateHost {
+			r.Notes = append(r.Notes, "NCCL holds memory of its own besides, which a run takes before it looks at what is free")
+		}
 	}
 	if p.Base.Declared {
 		r.Notes = append(r.Notes, p.Base.Name+" holds no weights: their names and shapes follow from its config.json")
