@@ -1,12 +1,16 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // checkOverwrites refuses calls that write over data a later call or the caller still reads, and over data
 // that is not the computation's to change.
 func checkOverwrites(c *compilation) error {
 	last := lastReads(c.calls, c.outputs)
-	for i, c := range c.calls {
+	calls := c.calls
+	for i, c := range calls {
 		for _, a := range overwrites(c) {
 			v := c.in[a.In]
 			switch r := root(v); {
@@ -14,6 +18,13 @@ func checkOverwrites(c *compilation) error {
 				return fmt.Errorf("%v overwrites %s, which a run may only read", c, r.Name)
 			case r.kind == Computed && last[v] > i:
 				return fmt.Errorf("%v overwrites %s, which is read afterwards", c, v.Name)
+			case r.kind == State:
+				// Calls are put in another order by what they read and write: a reader of v comes before what overwrites it.
+				for _, later := range calls[i+1:] {
+					if later.segment == c.segment && slices.Contains(later.in, v) {
+						return fmt.Errorf("%v reads %s as it was before %v: it has to read that call's output, or may come before it", later, v.Name, c)
+					}
+				}
 			}
 		}
 	}

@@ -126,11 +126,12 @@ func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on gra
 	}
 
 	n.Segment(segmentNorm)
+	whole := g
 	if sum.shared() {
-		n.Apply(kernel.GatherSlices{World: sum.Ranks}, g)
+		whole = n.Apply(kernel.GatherSlices{World: sum.Ranks}, g)
 	}
 	t.Norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
-	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, t.Loss, t.Norm)...)
+	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(whole, t.Loss, t.Norm)...)
 	if c.GradNormSteps > 0 {
 		t.planEach(n, sums, t.Loss)
 	}
