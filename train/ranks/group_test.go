@@ -161,10 +161,10 @@ func lostTo(t *testing.T, all []Group, gone []int, want ...string) {
 }
 
 // cut closes a process's connection as the end of the process would.
-func cut(g Group) { g.(*member).s.way.(*spoke).link.conn.Close() }
+func cut(g Group) { g.(*participant).s.way.(*spoke).link.conn.Close() }
 
 func TestFaults(t *testing.T) {
-	second := Options{Timeout: time.Second, starts: time.Second}
+	second := Options{Timeout: time.Second, long: time.Second}
 	step := func(g Group, n int) error {
 		g.At(n, "forward and backward")
 		_, err := g.Gather(context.Background(), "gradients", []byte{1})
@@ -176,7 +176,7 @@ func TestFaults(t *testing.T) {
 		each(all, func(g Group) error {
 			if g.Rank() == 2 {
 				g.At(7, "forward and backward")
-				g.(*member).s.way.beat()
+				g.(*participant).s.way.beat()
 				time.Sleep(100 * time.Millisecond)
 				cut(g)
 				return nil
@@ -190,11 +190,11 @@ func TestFaults(t *testing.T) {
 		all := flat(joinAll(t, Options{Timeout: patience}, nil, 1, 1, 1))
 		each(all, func(g Group) error {
 			if g.Rank() == 0 { // whose process says nothing any more
-				s := g.(*member).s
+				s := g.(*participant).s
 				s.mu.Lock()
 				s.err = &LostError{Why: "the process is gone"}
 				s.mu.Unlock()
-				for _, l := range g.(*member).s.way.(*hub).links[1:] {
+				for _, l := range g.(*participant).s.way.(*hub).links[1:] {
 					l.conn.Close()
 				}
 				return nil

@@ -9,20 +9,26 @@ import (
 	"time"
 )
 
-// startPatience is how long a rank may say nothing new before its first step: bases are loaded at different speeds.
-const startPatience = 10 * time.Minute
+// longPatience is how long a rank that answers may say nothing new outside of steps: loading, saving and making samples
+// take one rank longer than others.
+const longPatience = 10 * time.Minute
+
+// slowFactor is how much slower than the fastest a rank may be in a step that takes longer than the timeout.
+const slowFactor = 3
 
 // hub is rank 0's process: it has a connection to every other one, and puts together what the ranks gather.
 type hub struct {
 	*session
-	links  []*link // by process; its own is nil
-	firsts []int   // each process's first rank
-	counts []int   // and number of ranks
-	starts time.Duration
+	links  []*link       // by process; its own is nil
+	firsts []int         // each process's first rank
+	counts []int         // and number of ranks
+	quick  string        // Options.Quick
+	long   time.Duration // longPatience
 
 	// guarded by session.mu
-	ranks []rankState
-	round round
+	ranks  []rankState
+	round  exchange
+	before time.Time // when the last round ended
 }
 
 // rankState is what the coordinator knows of a rank.
@@ -33,8 +39,8 @@ type rankState struct {
 	left    bool
 }
 
-// round is a gather on its way.
-type round struct {
+// exchange is a gather on its way.
+type exchange struct {
 	seq   uint64
 	what  string
 	by    int // the rank that came first
@@ -43,16 +49,16 @@ type round struct {
 	came  int
 }
 
-func (h *hub) offer(m *member, seq uint64, what string, data []byte) {
+func (h *hub) offer(m *participant, seq uint64, what string, data []byte) {
 	h.arrive(m.Rank(), seq, what, slices.Clone(data), m)
 }
 
 // arrive adds what a rank gives; the last one ends the round. m is the rank where it is one of this process.
-func (h *hub) arrive(rank int, seq uint64, what string, data []byte, m *member) {
+func (h *hub) arrive(rank int, seq uint64, what string, data []byte, m *participant) {
 	h.mu.Lock()
 	r := &h.round
 	if r.came == 0 {
-		*r = round{seq: seq, what: what, by: rank, began: time.Now(), parts: make([][]byte, h.world)}
+		*r = exchange{seq: seq, what: what, by: rank, began: time.Now(), parts: make([][]byte, h.world)}
 	}
 	state := &h.ranks[rank]
 	var bad *LostError
@@ -80,7 +86,8 @@ func (h *hub) arrive(rank int, seq uint64, what string, data []byte, m *member) 
 		return
 	}
 	parts := r.parts
-	*r = round{}
+	*r = exchange{}
+	h.before = time.Now()
 	for i := range h.ranks {
 		h.ranks[i].arrived = false
 	}
@@ -113,14 +120,14 @@ func (h *hub) loss(rank int, why string) *LostError {
 	return &LostError{Rank: rank, Step: at.step, Doing: at.doing, Why: why}
 }
 
-func (h *hub) broke(_ *member, e *LostError) {
+func (h *hub) broke(_ *participant, e *LostError) {
 	for _, l := range h.links[1:] {
 		l.send(frame{kind: kindLost, data: e.encode()})
 		l.end()
 	}
 }
 
-func (h *hub) leave(m *member, last bool) {
+func (h *hub) leave(m *participant, last bool) {
 	h.hasLeft(m.Rank(), m)
 	if !last || h.failure() != nil {
 		return
@@ -134,7 +141,7 @@ func (h *hub) leave(m *member, last bool) {
 }
 
 // hasLeft notes that a rank has ended well, which it has not where others wait for it.
-func (h *hub) hasLeft(rank int, m *member) {
+func (h *hub) hasLeft(rank int, m *participant) {
 	h.mu.Lock()
 	h.ranks[rank].left = true
 	var bad *LostError
@@ -279,8 +286,10 @@ func (h *hub) stuck(now time.Time, heldUp bool) *LostError {
 			since = h.round.began
 		}
 		patience := h.timeout
-		if state.step == 0 {
-			patience = max(patience, h.starts)
+		if state.step == 0 || h.quick != "" && state.doing != h.quick {
+			patience = max(patience, h.long)
+		} else if h.long > patience {
+			patience = min(max(patience, slowFactor*h.round.began.Sub(h.before)), h.long)
 		}
 		if waited := now.Sub(since); !state.arrived && waited >= patience {
 			return h.loss(rank, fmt.Sprintf("others have waited for it in %q for %v, and it does not get on", plain(h.round.what, maxWhat), waited.Round(time.Second/10)))

@@ -20,7 +20,11 @@ type Options struct {
 	Wait    time.Duration                    // for all processes to come; 0 = JoinWait
 	Logf    func(format string, args ...any) // what the user should know while it waits; nil = nothing
 
-	starts time.Duration // patience before the first step; 0 = startPatience
+	// Quick is what ranks are doing, as At says, where Timeout is enough for the others to wait; everything else may take
+	// ten minutes, as do all things before the first step. Empty = every step is.
+	Quick string
+
+	long time.Duration // 0 = longPatience
 }
 
 // JoinWait is how long the processes of a run wait for one another.
@@ -38,12 +42,12 @@ func Join(ctx context.Context, p Place, o Options) ([]Group, error) {
 	if o.Wait == 0 {
 		o.Wait = JoinWait
 	}
-	if o.starts == 0 {
-		o.starts = startPatience
+	if o.long == 0 {
+		o.long = longPatience
 	}
 	s := newSession(o.Ranks, o.Timeout)
 	if p.World <= 1 {
-		h := &hub{session: s, links: []*link{nil}, firsts: []int{0}, counts: []int{o.Ranks}, starts: o.starts}
+		h := &hub{session: s, links: []*link{nil}, firsts: []int{0}, counts: []int{o.Ranks}, quick: o.Quick, long: o.long}
 		h.run()
 		return s.groups(), nil
 	}
@@ -68,7 +72,7 @@ func Join(ctx context.Context, p Place, o Options) ([]Group, error) {
 
 // run starts what a coordinator does beside its ranks' work.
 func (h *hub) run() {
-	h.way, h.world = h, 0
+	h.way, h.world, h.before = h, 0, time.Now()
 	for i, n := range h.counts {
 		h.firsts[i] = h.world
 		h.world += n
@@ -156,7 +160,7 @@ func (s *session) coordinate(ctx context.Context, p Place, o Options, me hello) 
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	defer close(j.over)
-	h := &hub{session: s, links: j.at, firsts: make([]int, p.World), starts: o.starts}
+	h := &hub{session: s, links: j.at, firsts: make([]int, p.World), quick: o.Quick, long: o.long}
 	ranks := 0
 	for _, they := range j.of {
 		h.counts = append(h.counts, they.Ranks)

@@ -179,7 +179,7 @@ func TestBrokenProcess(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			all := flat(joinAll(t, Options{Timeout: patience}, nil, 1, 1))
-			way := all[1].(*member).s.way.(*spoke)
+			way := all[1].(*participant).s.way.(*spoke)
 			way.link.send(c.send)
 			way.link.send(c.send)
 			lostTo(t, all[:1], nil, "rank 1", c.want)
@@ -189,7 +189,7 @@ func TestBrokenProcess(t *testing.T) {
 		t.Parallel()
 		for want, f := range map[string]frame{"read a result": {kind: kindResult, data: []byte{9, 9}}, "counts the ranks wrong": {kind: kindStart, data: []byte("[1,1]")}, "a message of kind 8": {kind: kindPart}} {
 			all := flat(joinAll(t, Options{Timeout: patience}, nil, 1, 1))
-			all[0].(*member).s.way.(*hub).links[1].send(f)
+			all[0].(*participant).s.way.(*hub).links[1].send(f)
 			lostTo(t, all[1:], nil, "rank 0", want)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 // session is one process's part in a group: its ranks, and a way to the others.
 type session struct {
 	first, world int // its first rank, and the ranks of all processes
-	members      []*member
+	members      []*participant
 	timeout      time.Duration
 	way          way
 
@@ -28,18 +28,18 @@ type session struct {
 
 // way is how a process's ranks reach the others: it is the coordinator (hub), or is connected to it (spoke).
 type way interface {
-	offer(m *member, seq uint64, what string, data []byte)
+	offer(m *participant, seq uint64, what string, data []byte)
 	// broke tells the others of the session's failure; m is the rank here that it began with, nil = none.
-	broke(m *member, e *LostError)
+	broke(m *participant, e *LostError)
 	// leave tells that a rank has ended well; last is whether it is the process's last.
-	leave(m *member, last bool)
+	leave(m *participant, last bool)
 	// close ends the connections.
 	close()
 	beat()
 }
 
-// member is one rank of this process.
-type member struct {
+// participant is one rank of this process.
+type participant struct {
 	s       *session
 	local   int
 	seq     uint64
@@ -58,7 +58,7 @@ type gathered struct {
 func newSession(n int, timeout time.Duration) *session {
 	s := &session{timeout: timeout, lost: make(chan struct{}), gone: make(chan struct{}), over: make(chan struct{}), still: n}
 	for i := range n {
-		s.members = append(s.members, &member{s: s, local: i, results: make(chan gathered, 1), at: status{doing: "starting"}})
+		s.members = append(s.members, &participant{s: s, local: i, results: make(chan gathered, 1), at: status{doing: "starting"}})
 	}
 	return s
 }
@@ -83,7 +83,7 @@ func (s *session) statuses() []status {
 }
 
 // fail ends the group with its first failure.
-func (s *session) fail(m *member, e *LostError) {
+func (s *session) fail(m *participant, e *LostError) {
 	s.mu.Lock()
 	if s.err != nil || s.ended && m == nil {
 		s.mu.Unlock()
@@ -131,12 +131,12 @@ func (s *session) beating() {
 
 func (s *session) finish() { s.once.Do(func() { close(s.over) }) }
 
-func (m *member) Rank() int             { return m.s.first + m.local }
-func (m *member) World() int            { return m.s.world }
-func (m *member) Lost() <-chan struct{} { return m.s.lost }
-func (m *member) Err() error            { return m.s.failure() }
+func (m *participant) Rank() int             { return m.s.first + m.local }
+func (m *participant) World() int            { return m.s.world }
+func (m *participant) Lost() <-chan struct{} { return m.s.lost }
+func (m *participant) Err() error            { return m.s.failure() }
 
-func (m *member) At(step int, doing string) {
+func (m *participant) At(step int, doing string) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	if m.at.step == step && m.at.doing == doing {
@@ -147,7 +147,7 @@ func (m *member) At(step int, doing string) {
 }
 
 // Gather's results are shared by the ranks of a process: read them only.
-func (m *member) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
+func (m *participant) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	if len(what) > maxWhat || len(mine) > maxPart {
 		return nil, fmt.Errorf("gather %.60s: %d bytes of rank %d: at most %d can be sent at once", what, len(mine), m.Rank(), maxPart)
 	}
@@ -188,7 +188,7 @@ func (m *member) Gather(ctx context.Context, what string, mine []byte) ([][]byte
 }
 
 // Leave ends this rank. It waits for the news to reach the others, for goodbye at most.
-func (m *member) Leave(err error) error {
+func (m *participant) Leave(err error) error {
 	s := m.s
 	s.mu.Lock()
 	if m.left {

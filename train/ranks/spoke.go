@@ -16,18 +16,18 @@ type spoke struct {
 	hub     status        // of rank 0, as it last said; the reader's
 }
 
-func (p *spoke) offer(m *member, seq uint64, what string, data []byte) {
+func (p *spoke) offer(m *participant, seq uint64, what string, data []byte) {
 	p.link.send(frame{kind: kindBeat, data: packStatus(p.statuses())}) // where it is, should it go now
 	p.link.send(frame{kind: kindPart, rank: m.Rank(), seq: seq, what: what, data: slices.Clone(data)})
 }
 
-func (p *spoke) broke(m *member, e *LostError) {
+func (p *spoke) broke(m *participant, e *LostError) {
 	if m != nil {
 		p.link.send(frame{kind: kindLeave, rank: m.Rank(), data: e.encode()})
 	}
 }
 
-func (p *spoke) leave(m *member, _ bool) { p.link.send(frame{kind: kindLeave, rank: m.Rank()}) }
+func (p *spoke) leave(m *participant, _ bool) { p.link.send(frame{kind: kindLeave, rank: m.Rank()}) }
 
 func (p *spoke) beat() { p.link.beat(frame{kind: kindBeat, data: packStatus(p.statuses())}) }
 
