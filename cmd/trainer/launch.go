@@ -29,7 +29,6 @@ import (
 type launchOptions struct {
 	processes int
 	devices   []string
-	config    string
 	grace     float64
 }
 
@@ -42,10 +41,10 @@ const defaultGrace = 60
 func newLaunch(c *console) *cobra.Command {
 	o := &launchOptions{}
 	cmd := &cobra.Command{
-		Use:   "launch --nproc N FILE [flags of train]",
+		Use:   "launch --nproc N FILE",
 		Short: "Train in several processes on this host, one for each device",
 		Long: `Start trainer train so many times on this host, as ranks of one run: one process for each GPU, or on a CPU as many as
-are asked for. What follows FILE, or --, is given to trainer train.
+are asked for. All flags but those below are given to trainer train, and whatever follows --.
 
 Rank 0 writes the results and its log; lines of the others begin with their rank. A signal is handed on to all: they
 finish the same step and save. When a process fails, the others end, and its exit code is that of launch. No process
@@ -55,31 +54,58 @@ Several hosts are started by torchrun, srun, mpirun or Kubernetes: trainer train
 		Example: `  trainer launch --nproc 2 run.yaml
   trainer launch --devices 0,2 --config run.yaml --resume auto
   trainer launch --nproc 4 -- train --config run.yaml --set training.max_steps=10`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return runLaunch(cmd.Context(), c, o, args) },
+		DisableFlagParsing: true, // those of train are parsed by train
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ours, theirs := splitFlags(args)
+			if slices.Contains(ours, "--help") {
+				return cmd.Help()
+			}
+			if err := cmd.Flags().Parse(ours); err != nil {
+				return usage(err)
+			}
+			return runLaunch(cmd.Context(), c, o, theirs)
+		},
 	}
-	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().IntVar(&o.processes, "nproc", 0, "processes to start; else one for each of --devices")
 	cmd.Flags().StringSliceVar(&o.devices, "devices", nil, "GPUs of the processes, one each, such as 0,2; else GPU 0 for the first, and so on")
-	pathVar(cmd, &o.config, "config", "c", "configuration `FILE`, as of train")
 	cmd.Flags().Float64Var(&o.grace, "grace", defaultGrace, "seconds for the others to end after one has failed")
 	return cmd
 }
 
-// words are the command line of trainer train.
-func (o *launchOptions) words(args []string) ([]string, error) {
-	if len(args) > 0 && args[0] == "train" {
+// splitFlags parts launch's flags from the words of train.
+func splitFlags(args []string) (ours, theirs []string) {
+	for i := 0; i < len(args); i++ {
+		name, _, valued := strings.Cut(args[i], "=")
+		switch name {
+		case "--":
+			return ours, append(theirs, args[i+1:]...)
+		case "-h", "--help":
+			ours = append(ours, "--help")
+		case "--nproc", "--devices", "--grace":
+			ours = append(ours, args[i])
+			if !valued && i+1 < len(args) {
+				i++
+				ours = append(ours, args[i])
+			}
+		default:
+			theirs = append(theirs, args[i])
+		}
+	}
+	return ours, theirs
+}
+
+// trainWords are the command line of trainer train.
+func trainWords(args []string) ([]string, error) {
+	switch {
+	case len(args) > 0 && args[0] == "train":
 		args = args[1:]
-	} else if len(args) > 0 && !strings.HasPrefix(args[0], "-") && isCommand(args[0]) {
+	case len(args) > 0 && isCommand(args[0]):
 		return nil, usage(fmt.Errorf("launch starts train alone, not %s", args[0]))
 	}
-	words := []string{"train"}
-	if o.config != "" {
-		words = append(words, "--config", o.config)
-	} else if len(args) == 0 {
+	if len(args) == 0 {
 		return nil, usage(errors.New("name a configuration: trainer launch --nproc 2 FILE"))
 	}
-	return append(words, args...), nil
+	return append([]string{"train"}, args...), nil
 }
 
 // isCommand tells whether a word is a command of this program.
@@ -112,7 +138,7 @@ func (o *launchOptions) check() error {
 }
 
 func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string) error {
-	words, err := o.words(args)
+	words, err := trainWords(args)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,6 @@ var imports = map[string][]string{
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
 	"train/ranks":      {},
 	"train/track":      {"internal/atomicfile"},
-	"train/ranks":      {},
 	"train": {"session", "infer", "infer/tasks", "train/*", "adapter", "dataset", "dataset/chat", "graph", "kernel", "model/nn", "model/weights", "quant",
 		"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"internal/atomicfile":  {},

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/ranks"
+)
+
+// atTheirPlaces sees the ranks of this process when they have joined a run; tests break them.
+var atTheirPlaces = func(groups []ranks.Group) []ranks.Group { return groups }
+
+// allot is the spec of this process where a launcher has started it, and its GPU. A process that is alone on its host
+// drives the devices that the configuration names, or else those that the launcher asks for; of several each has one.
+func allot(s train.Spec, p ranks.Place) (train.Spec, int, error) {
+	if p.LocalWorld != 1 {
+		return s.OneOf(p.LocalRank, p.LocalWorld)
+	}
+	kind, err := graph.DeviceKind(s.Device)
+	if err != nil {
+		return s, 0, err
+	}
+	if asked := p.Devices; asked != 0 && s.Devices == train.DefaultSpec().Devices && kind != "cpu" {
+		if s.Devices = fmt.Sprint(asked); asked == ranks.AllDevices {
+			s.Devices = "all"
+		}
+		if err := s.ValidateDevices(); err != nil {
+			return s, 0, fmt.Errorf("%s asks for %d devices: %w", p.Launcher, asked, err)
+		}
+	}
+	return s, 0, nil
+}
+
+// join makes this process part of the run that a launcher has started.
+func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks.Group, error) {
+	n, err := s.Ranks()
+	if err != nil {
+		return nil, err
+	}
+	groups, err := ranks.Join(ctx, p, ranks.Options{
+		Ranks: n, Version: strings.TrimSpace(version() + " " + built.Commit), Key: []byte(os.Getenv(ranks.KeyVariable)),
+		Timeout: time.Duration(s.Training.DDPTimeout) * time.Second, Quick: train.StepsPhase, Logf: c.say,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return atTheirPlaces(groups), nil
+}
+
+// leave ends this process's ranks, which have ended already unless the run failed before it began.
+func leave(groups []ranks.Group, err error) {
+	if err == nil {
+		err = errors.New("it ended before the run began")
+	}
+	for _, g := range groups {
+		g.Leave(err) //nolint:errcheck // the run's own error is told
+	}
+}
+
+// exitAs gives the error of a run of several processes that a signal has ended the signal's exit code: another process
+// that it came to may have ended first.
+func (s *stopSignal) exitAs(err error) error {
+	if s.number.Load() != 0 && errors.As(err, new(*ranks.LostError)) {
+		return &exitError{code: s.exitCode(), err: err}
+	}
+	return s.exit(err)
+}
