@@ -65,7 +65,7 @@ func (w *whereabouts) enter(p phase) {
 		step = 0
 	}
 	w.mu.Unlock()
-	if w.team != nil {
+	if w.team != nil && p != phaseEnd { // where a rank has failed is what the others are told
 		w.team.At(step, string(p))
 	}
 	if seen != nil {

@@ -32,6 +32,9 @@ type launchOptions struct {
 	grace     float64
 }
 
+// launchedVariable tells a process that trainer launch has started it: it ends with exitLost because of another.
+const launchedVariable = "TRAINER_LAUNCHED"
+
 // maxProcesses bounds the processes of a host.
 const maxProcesses = 256
 
@@ -175,19 +178,16 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 	return l.run(c)
 }
 
-// environment is what all processes have: where rank 0 listens, a name and a secret of this start, their part of the cores.
+// environment is what all processes have: where rank 0 listens, a name and a secret of this start.
 func (o *launchOptions) environment(port int) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return strings.HasPrefix(name, "TORCHELASTIC_") || name == ranks.CoordinatorVariable || name == ranks.LauncherVariable
 	})
 	env = append(env, fmt.Sprintf("WORLD_SIZE=%d", o.processes), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", o.processes),
-		"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), ranks.RunVariable+"="+random())
+		"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), ranks.RunVariable+"="+random(), launchedVariable+"=1")
 	if os.Getenv(ranks.KeyVariable) == "" {
 		env = append(env, ranks.KeyVariable+"="+random())
-	}
-	if os.Getenv("GOMAXPROCS") == "" {
-		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.GOMAXPROCS(0)/o.processes)))
 	}
 	return env
 }
@@ -214,6 +214,7 @@ type launched struct {
 	grace  time.Duration
 	errOut *lineWriter
 	exits  chan int // ranks that have ended
+	killed bool
 }
 
 // run starts all, and returns when all have ended.
@@ -243,16 +244,20 @@ func (l *launched) run(c *console) error {
 			l.exits <- rank
 		}()
 	}
-	first, signalled := -1, false
+	first, others, signalled := -1, -1, false // the first that failed by itself, and because of another
 	var late <-chan time.Time
 	for running := len(l.all); running > 0; {
 		select {
 		case rank := <-l.exits:
 			running--
-			if first < 0 && l.all[rank].ProcessState.ExitCode() != 0 {
-				if first = rank; running > 0 {
-					late = time.After(l.grace)
-				}
+			switch code := l.all[rank].ProcessState.ExitCode(); {
+			case code == exitLost:
+				others = rank
+			case code != 0 && first < 0 && !l.killed:
+				first = rank
+			}
+			if first+others > -2 && late == nil {
+				late = time.After(l.grace)
 			}
 		case sig := <-signals:
 			signalled = true
@@ -260,22 +265,26 @@ func (l *launched) run(c *console) error {
 				cmd.Process.Signal(sig) //nolint:errcheck // one that has ended needs none
 			}
 		case <-late:
-			c.say("launch: others have not ended %v after rank %d failed: they are killed", l.grace, first)
+			c.say("launch: %d of %d processes have not ended %v after the first that failed: they are killed", running, len(l.all), l.grace)
 			l.kill()
 		}
 	}
-	if first < 0 {
+	switch {
+	case first >= 0:
+	case others >= 0:
+		return &exitError{code: exitFailed, err: errors.New("a rank was lost"), silent: true}
+	default:
 		return nil
 	}
 	code, how := ending(l.all[first].ProcessState)
-	stopped := slices.Contains([]int{exitHangup, exitInterrupt, exitTerminated}, code)
-	if !signalled && !stopped || code == exitFailed {
+	if !signalled && !slices.Contains([]int{exitHangup, exitInterrupt, exitTerminated}, code) {
 		c.say("launch: rank %d of %d failed first: %s", first, len(l.all), how)
 	}
 	return &exitError{code: code, err: errors.New(how), silent: true}
 }
 
 func (l *launched) kill() {
+	l.killed = true
 	for _, cmd := range l.all {
 		if cmd.Process != nil {
 			cmd.Process.Kill() //nolint:errcheck // it may have ended

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -111,6 +112,9 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 			return stopped.exit(err)
 		}
 		defer func() { leave(env.Groups, err) }()
+		if o.workers == 0 && place.LocalWorld > 1 {
+			env.Workers = max(1, runtime.GOMAXPROCS(0)/place.LocalWorld)
+		}
 	}
 	if err := stopped.unless(ctx, func(ctx context.Context) error { return checkModel(ctx, config.Spec.BaseModel, env.Env) }); err != nil {
 		return stopped.exit(err)

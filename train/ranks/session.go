@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -85,14 +86,13 @@ func (s *session) statuses() []status {
 // fail ends the group with its first failure.
 func (s *session) fail(m *participant, e *LostError) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.err != nil || s.ended && m == nil {
-		s.mu.Unlock()
 		return
 	}
 	s.err = e
+	s.way.broke(m, e) // before a rank here hears of it, and closes the connection
 	close(s.lost)
-	s.mu.Unlock()
-	s.way.broke(m, e)
 }
 
 func (s *session) failure() error {
@@ -115,14 +115,21 @@ func (s *session) deliver(seq uint64, parts [][]byte) {
 	}
 }
 
-// beating sends signs of life until the session is over.
+// tellEvery is how soon the others hear that a rank does something else.
+const tellEvery = 50 * time.Millisecond
+
+// beating sends signs of life, and what the ranks here are doing, until the session is over.
 func (s *session) beating() {
-	tick := time.NewTicker(min(time.Second, s.timeout/8))
+	tick := time.NewTicker(min(tellEvery, s.timeout/8))
 	defer tick.Stop()
+	every, told, said := min(time.Second, s.timeout/8), time.Time{}, []status(nil)
 	for {
 		select {
-		case <-tick.C:
-			s.way.beat()
+		case now := <-tick.C:
+			if all := s.statuses(); now.Sub(told) >= every || !slices.Equal(all, said) {
+				told, said = now, all
+				s.way.beat()
+			}
 		case <-s.over:
 			return
 		}
@@ -139,11 +146,10 @@ func (m *participant) Err() error            { return m.s.failure() }
 func (m *participant) At(step int, doing string) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	if m.at.step == step && m.at.doing == doing {
-		m.at.count++
-		return
+	m.at.count++
+	if m.at.step != step || m.at.doing != doing {
+		m.at.step, m.at.doing = max(step, 0), plain(doing, maxWhat)
 	}
-	m.at = status{m.at.count + 1, max(step, 0), plain(doing, maxWhat)}
 }
 
 // Gather's results are shared by the ranks of a process: read them only.
