@@ -22,17 +22,18 @@ func allot(s train.Spec, p ranks.Place) (train.Spec, int, error) {
 	if p.LocalWorld != 1 {
 		return s.OneOf(p.LocalRank, p.LocalWorld)
 	}
+	if p.Devices == 0 || s.Devices != train.DefaultSpec().Devices {
+		return s, 0, nil
+	}
 	kind, err := graph.DeviceKind(s.Device)
-	if err != nil {
+	if err != nil || kind == "cpu" {
 		return s, 0, err
 	}
-	if asked := p.Devices; asked != 0 && s.Devices == train.DefaultSpec().Devices && kind != "cpu" {
-		if s.Devices = fmt.Sprint(asked); asked == ranks.AllDevices {
-			s.Devices = "all"
-		}
-		if err := s.ValidateDevices(); err != nil {
-			return s, 0, fmt.Errorf("%s asks for %d devices: %w", p.Launcher, asked, err)
-		}
+	if s.Devices = fmt.Sprint(p.Devices); p.Devices == ranks.AllDevices {
+		s.Devices = "all"
+	}
+	if err := s.ValidateDevices(); err != nil {
+		return s, 0, fmt.Errorf("%s asks for %d devices: %w", p.Launcher, p.Devices, err)
 	}
 	return s, 0, nil
 }
@@ -47,6 +48,9 @@ func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks
 		Ranks: n, Version: strings.TrimSpace(version() + " " + built.Commit), Key: []byte(os.Getenv(ranks.KeyVariable)),
 		Timeout: time.Duration(s.Training.DDPTimeout) * time.Second, Quick: train.StepsPhase, Logf: c.say,
 	})
+	if errors.Is(err, context.Canceled) {
+		err = &train.Stopped{Doing: "waiting for the other processes"}
+	}
 	if err != nil {
 		return nil, err
 	}
