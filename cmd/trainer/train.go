@@ -76,6 +76,12 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if perr != nil {
 		return usage(perr)
 	}
+	told := place.World == 1
+	defer func() {
+		if err != nil && !told {
+			err = cannot(ctx, c, place, err)
+		}
+	}()
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
 	}
@@ -107,7 +113,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if spec, env.GPU, err = allot(spec, place); err != nil {
 		return usage(err)
 	}
-	if place.World > 1 {
+	if told = true; place.World > 1 {
 		if err := stopped.unless(ctx, func(ctx context.Context) (err error) { env.Groups, err = join(ctx, c, spec, place); return err }); err != nil {
 			return stopped.exit(err)
 		}

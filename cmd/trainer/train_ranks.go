@@ -44,10 +44,9 @@ func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks
 	if err != nil {
 		return nil, err
 	}
-	groups, err := ranks.Join(ctx, p, ranks.Options{
-		Ranks: n, Version: strings.TrimSpace(version() + " " + built.Commit), Key: []byte(os.Getenv(ranks.KeyVariable)),
-		Timeout: time.Duration(s.Training.DDPTimeout) * time.Second, Quick: train.StepsPhase, Logf: c.say,
-	})
+	o := rankOptions(s)
+	o.Ranks, o.Logf = n, c.say
+	groups, err := ranks.Join(ctx, p, o)
 	if errors.Is(err, context.Canceled) {
 		err = &train.Stopped{Doing: "waiting for the other processes"}
 	}
@@ -55,6 +54,24 @@ func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks
 		return nil, err
 	}
 	return atTheirPlaces(groups), nil
+}
+
+// rankOptions is how the processes of a run talk.
+func rankOptions(s train.Spec) ranks.Options {
+	return ranks.Options{
+		Version: strings.TrimSpace(version() + " " + built.Commit), Key: []byte(os.Getenv(ranks.KeyVariable)),
+		Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: train.StepsPhase,
+	}
+}
+
+// cannot says why this process cannot take part in a run, here and to the others, which would wait for it.
+func cannot(ctx context.Context, c *console, p ranks.Place, err error) error {
+	exit := (*exitError)(nil)
+	if !errors.As(err, &exit) || !exit.silent {
+		c.say("trainer: %s", err)
+	}
+	ranks.Report(ctx, p, rankOptions(train.DefaultSpec()), err)
+	return &exitError{code: exitCode(err), err: err, silent: true}
 }
 
 // leave ends this process's ranks, which have ended already unless the run failed before it began.

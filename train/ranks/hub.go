@@ -205,7 +205,11 @@ func (h *hub) behind(process int) (rank int, orderly bool) {
 
 func (h *hub) take(process int, f frame) error {
 	first, n := h.firsts[process], h.counts[process]
-	if (f.kind == kindPart || f.kind == kindLeave) && (f.rank < first || f.rank >= first+n) {
+	var lost *LostError
+	if f.kind == kindLeave {
+		lost = decodeLost(f.data)
+	}
+	if (f.kind == kindPart || f.kind == kindLeave && lost == nil) && (f.rank < first || f.rank >= first+n) {
 		return fmt.Errorf("its process speaks for rank %d, which is not its own", f.rank)
 	}
 	switch f.kind {
@@ -224,8 +228,11 @@ func (h *hub) take(process int, f frame) error {
 	case kindPart:
 		h.arrive(f.rank, f.seq, f.what, f.data, nil)
 	case kindLeave:
-		if e := decodeLost(f.data); e != nil {
-			h.fail(nil, e)
+		if lost != nil {
+			if lost.Rank < first || lost.Rank >= first+n { // it failed before it knew its ranks
+				lost.Rank = first
+			}
+			h.fail(nil, lost)
 		} else {
 			h.hasLeft(f.rank, nil)
 		}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 )
 
@@ -24,7 +21,8 @@ type Options struct {
 	// ten minutes, as do all things before the first step. Empty = every step is.
 	Quick string
 
-	long time.Duration // 0 = longPatience
+	long   time.Duration // 0 = longPatience
+	failed error         // why this process cannot take part; nil = it can
 }
 
 // JoinWait is how long the processes of a run wait for one another.
@@ -70,6 +68,20 @@ func Join(ctx context.Context, p Place, o Options) ([]Group, error) {
 	return s.groups(), nil
 }
 
+// reportWait bounds how long a process that cannot take part stays to tell the others.
+const reportWait = 10 * time.Second
+
+// lingerTime is for the processes that come when another has kept the run from beginning.
+const lingerTime = 2 * time.Second
+
+// Report tells the processes of a run that this one cannot take part, so that they do not wait for it.
+func Report(ctx context.Context, p Place, o Options, failed error) {
+	o.Ranks, o.Wait, o.failed, o.Logf = 1, reportWait, failed, nil
+	if groups, err := Join(ctx, p, o); err == nil {
+		groups[0].Leave(failed) //nolint:errcheck // who has ended needs to hear nothing
+	}
+}
+
 // run starts what a coordinator does beside its ranks' work.
 func (h *hub) run() {
 	h.way, h.world, h.before = h, 0, time.Now()
@@ -92,7 +104,7 @@ func (s *session) dial(ctx context.Context, p Place, o Options, me hello) error 
 		conn, err := (&net.Dialer{Timeout: handshakeTime}).DialContext(ctx, "tcp", p.Coordinator)
 		if err == nil {
 			if err = greet(conn, me, o.Key); err == nil {
-				return s.joined(ctx, conn, p)
+				return s.joined(ctx, conn, p, o)
 			}
 			conn.Close() //nolint:errcheck // the error is told
 		}
@@ -113,11 +125,17 @@ func (s *session) dial(ctx context.Context, p Place, o Options, me hello) error 
 }
 
 // joined is a process's way to the coordinator after their handshake.
-func (s *session) joined(ctx context.Context, conn net.Conn, p Place) error {
+func (s *session) joined(ctx context.Context, conn net.Conn, p Place, o Options) error {
 	way := &spoke{session: s, process: p.Rank, link: newLink(conn, s.timeout), start: make(chan struct{}), hub: status{doing: "starting"}}
 	s.way = way
 	go way.listen()
 	go s.beating()
+	if o.failed != nil {
+		way.link.send(frame{kind: kindLeave, data: (&LostError{Rank: p.Rank, Doing: "starting", Why: plain(o.failed.Error(), 2000)}).encode()})
+		s.finish()
+		way.close()
+		return o.failed
+	}
 	err := way.begin(ctx)
 	if err != nil {
 		s.finish()
@@ -125,220 +143,4 @@ func (s *session) joined(ctx context.Context, conn net.Conn, p Place) error {
 		return fmt.Errorf("process %d of %d waits for all to join: %w", p.Rank, p.World, err)
 	}
 	return nil
-}
-
-// joining is the coordinator while processes come.
-type joining struct {
-	s    *session
-	me   hello
-	o    Options
-	bad  chan error    // why the run cannot begin
-	all  chan struct{} // closed when every process has come
-	over chan struct{} // closed when the wait has ended, well (hub is set) or not
-	hub  *hub
-
-	mu        sync.Mutex
-	at        []*link // by process; nil = has not come
-	of        []hello
-	strangers int
-}
-
-// coordinate waits for every process of the run.
-func (s *session) coordinate(ctx context.Context, p Place, o Options, me hello) error {
-	listener, err := listenAt(ctx, p, o)
-	if err != nil {
-		return err
-	}
-	j := &joining{
-		s: s, me: me, o: o, at: make([]*link, p.World), of: make([]hello, p.World),
-		bad: make(chan error, 1), all: make(chan struct{}), over: make(chan struct{}),
-	}
-	j.of[0] = me
-	go j.accept(listener)
-	err = j.wait(ctx, p, listener.Addr())
-	listener.Close() //nolint:errcheck // who comes now comes too late
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	defer close(j.over)
-	h := &hub{session: s, links: j.at, firsts: make([]int, p.World), quick: o.Quick, long: o.long}
-	ranks := 0
-	for _, they := range j.of {
-		h.counts = append(h.counts, they.Ranks)
-		ranks += they.Ranks
-	}
-	if err == nil && ranks > MaxWorld {
-		err = fmt.Errorf("%d ranks of %d processes are more than %d", ranks, p.World, MaxWorld)
-	}
-	if err == nil {
-		j.hub = h
-		h.run()
-		h.begin()
-		return nil
-	}
-	lost := &LostError{Rank: 0, Doing: "waiting for all to join", Why: plain(err.Error(), 2000)}
-	for _, l := range j.at[1:] {
-		if l != nil {
-			l.send(frame{kind: kindLost, data: lost.encode()})
-			l.end()
-			<-l.written
-			l.conn.Close() //nolint:errcheck // all was said
-		}
-	}
-	return err
-}
-
-// wait returns when all have come, or one cannot.
-func (j *joining) wait(ctx context.Context, p Place, at net.Addr) error {
-	tell, beat := time.NewTimer(5*time.Second), time.NewTicker(min(time.Second, j.s.timeout/8))
-	defer tell.Stop()
-	defer beat.Stop()
-	for {
-		select {
-		case <-j.all:
-			return nil
-		case err := <-j.bad:
-			return err
-		case <-tell.C:
-			j.o.Logf("rank 0 waits at %v for %s of %d processes", at, j.missing(), p.World)
-			tell.Reset(30 * time.Second)
-		case <-beat.C:
-			j.beat()
-		case <-ctx.Done():
-			return fmt.Errorf("rank 0 waited at %v for %v: %s of %d processes did not come: %w", at, j.o.Wait, j.missing(), p.World, ctx.Err())
-		}
-	}
-}
-
-// beat tells who has come that this process lives.
-func (j *joining) beat() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, l := range j.at[1:] {
-		if l != nil {
-			l.beat(frame{kind: kindBeat, data: packStatus(j.s.statuses())})
-		}
-	}
-}
-
-// attend reads what a process that has come sends, until the end.
-func (j *joining) attend(l *link, process int) {
-	defer close(l.read)
-	for {
-		f, err := l.next()
-		select {
-		case <-j.over:
-		default:
-			if err == nil && f.kind == kindBeat {
-				continue
-			}
-			why := l.why(err)
-			if lost := decodeLost(f.data); lost != nil {
-				why = lost.Why
-			}
-			j.fails(fmt.Errorf("process %d of %d ended before all had come: %s", process, j.me.World, why))
-			<-j.over
-		}
-		if j.hub == nil || j.hub.got(process, f, err) {
-			return
-		}
-	}
-}
-
-// missing lists the processes that have not come.
-func (j *joining) missing() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var numbers []string
-	for i, l := range j.at[1:] {
-		if l == nil {
-			if len(numbers) == 8 {
-				numbers = append(numbers, "...")
-				break
-			}
-			numbers = append(numbers, fmt.Sprint(i+1))
-		}
-	}
-	return "number " + strings.Join(numbers, ", ")
-}
-
-// accept takes connections until the listener closes. Few handshakes go on at once: a stranger cannot take more.
-func (j *joining) accept(listener net.Listener) {
-	room := make(chan struct{}, 256)
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			time.Sleep(50 * time.Millisecond) // too many open files, say
-			continue
-		}
-		room <- struct{}{}
-		go func() {
-			defer func() { <-room }()
-			if they, err := receive(conn, j.o.Key, func(they hello) *refusal { return j.check(they) }); err != nil {
-				conn.Close() //nolint:errcheck // the error is told
-				j.refused(conn.RemoteAddr(), they, err)
-			} else if err := j.add(conn, they); err != nil {
-				conn.Close() //nolint:errcheck // the error is told
-				j.fails(err)
-			}
-		}()
-	}
-}
-
-// check refuses a process that is not one of this run, or differs from it.
-func (j *joining) check(they hello) *refusal {
-	who := fmt.Sprintf("process %d of %d", they.Rank, they.World)
-	switch me := j.me; {
-	case they.Run != plain(me.Run, 200):
-		return &refusal{Why: fmt.Sprintf("%s belongs to the start %q, and this is %q", who, they.Run, plain(me.Run, 200)), Again: true}
-	case they.Version != plain(me.Version, 200):
-		return &refusal{Why: fmt.Sprintf("%s is program %q, and rank 0 is %q: start the same one everywhere", who, they.Version, plain(me.Version, 200)), Ends: true}
-	case they.World != me.World:
-		return &refusal{Why: fmt.Sprintf("%s has come, and rank 0 is of %d processes", who, me.World), Ends: true}
-	case they.Rank < 1 || they.Rank >= me.World || they.Ranks < 1 || they.Ranks > MaxWorld:
-		return &refusal{Why: fmt.Sprintf("%s with %d ranks has come: wants a number from 1 to %d", who, they.Ranks, me.World-1), Ends: true}
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.at[they.Rank] != nil {
-		return &refusal{Why: fmt.Sprintf("%s has come twice, and came first from %v", who, j.at[they.Rank].conn.RemoteAddr()), Ends: true}
-	}
-	return nil
-}
-
-func (j *joining) add(conn net.Conn, they hello) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.at[they.Rank] != nil {
-		return fmt.Errorf("process %d of %d has come twice, from %v and from %v", they.Rank, they.World, j.at[they.Rank].conn.RemoteAddr(), conn.RemoteAddr())
-	}
-	l := newLink(conn, j.s.timeout)
-	j.at[they.Rank], j.of[they.Rank] = l, they
-	go j.attend(l, they.Rank)
-	if !slices.Contains(j.at[1:], nil) {
-		close(j.all)
-	}
-	return nil
-}
-
-// refused tells of a connection that was turned away; a wrong process of this run ends the wait.
-func (j *joining) refused(from net.Addr, they hello, err error) {
-	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Ends {
-		j.fails(fmt.Errorf("%w (from %v)", refused, from))
-		return
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.strangers++; j.strangers <= 10 {
-		j.o.Logf("rank 0 turned away %v: %s", from, plain(err.Error(), 500))
-	}
-}
-
-func (j *joining) fails(err error) {
-	select {
-	case j.bad <- err:
-	default:
-	}
 }

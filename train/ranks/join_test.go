@@ -90,6 +90,35 @@ func TestJoinRefuses(t *testing.T) {
 			t.Error(first)
 		}
 	})
+	t.Run("one cannot take part", func(t *testing.T) {
+		t.Parallel()
+		for bad := range 3 {
+			at := freePort(t)
+			errs := make([]error, 3)
+			var wait sync.WaitGroup
+			for i := range 3 {
+				wait.Go(func() {
+					p, long := Place{Rank: i, World: 3, LocalWorld: 3, Coordinator: at, Run: "a"}, good
+					if long.Wait = patience; i == bad {
+						Report(context.Background(), p, long, errors.New("no such file"))
+						return
+					}
+					var groups []Group
+					if groups, errs[i] = Join(context.Background(), p, long); errs[i] == nil {
+						<-groups[0].Lost()
+						errs[i] = groups[0].Err()
+						groups[0].Leave(errs[i]) //nolint:errcheck // it is lost
+					}
+				})
+			}
+			wait.Wait()
+			for i, err := range errs {
+				if i != bad && (err == nil || !strings.Contains(err.Error(), "no such file") || !strings.Contains(err.Error(), fmt.Sprint(bad))) {
+					t.Errorf("process %d, where %d cannot: %v", i, bad, err)
+				}
+			}
+		}
+	})
 	t.Run("the port is taken", func(t *testing.T) {
 		t.Parallel()
 		l, err := net.Listen("tcp", "127.0.0.1:0")
