@@ -218,9 +218,7 @@ func (j *joining) check(they hello) *refusal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
-		if j.late++; j.late == len(j.at)-1-j.came {
-			close(j.all)
-		}
+		j.isLate()
 		return &refusal{Why: fmt.Sprintf("the run cannot begin: %v", j.failed)}
 	}
 	if j.at[they.Rank] != nil {
@@ -229,10 +227,18 @@ func (j *joining) check(they hello) *refusal {
 	return nil
 }
 
+// isLate counts a process that came when the run could not begin any more; j.mu is held.
+func (j *joining) isLate() {
+	if j.late++; j.late+j.came == len(j.at)-1 {
+		close(j.all)
+	}
+}
+
 func (j *joining) add(conn net.Conn, they hello) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
+		j.isLate()
 		return j.failed
 	}
 	if j.at[they.Rank] != nil {
