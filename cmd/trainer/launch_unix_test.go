@@ -64,7 +64,7 @@ func launchIt(t *testing.T, dir string, processes int, breaks string, more ...st
 func TestLaunch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	code, out, said := launchIt(t, dir, 3, "slow 1 4", "--set", "training.ddp_timeout=3") // slower than a sign of life, faster than the timeout
+	code, out, said := launchIt(t, dir, 3, "slow 1 4", "--set", "training.ddp_timeout=5") // slower than a sign of life, faster than the timeout
 	if code != 0 || strings.Count(out, "steps    10 of 10") != 1 || strings.Contains(said, "rank ") {
 		t.Errorf("exit code %d\n%s%s", code, out, said)
 	}
@@ -85,8 +85,8 @@ func TestLaunchFaults(t *testing.T) {
 		{"kill 0 6", []int{137}, []string{"rank 1: trainer: after step 5 of 10: segment sum: rank 0, step 6, training: the connection was closed\n", "rank 2: trainer:"}, 4},
 		{"stop 2 6", []int{1}, []string{"after step 5 of 10: segment sum: rank 2, step 6, training: it does not answer since 2s; run/checkpoint-4 is whole",
 			"launch: 1 of 3 processes have not ended 1s after the first that failed: they are killed"}, 4},
-		{"hang 1 6", []int{1}, []string{`rank 1, step 6, training: others have waited for it in "the gradients" for 2`, "and it does not get on; run/checkpoint-4 is whole"}, 4},
-		{"full 0 6", []int{1}, []string{"rank 1: trainer: after step 6 of 10: rank 0, step 7, training: after step 6 of 10: save run/checkpoint-6: no room", "launch: rank 0 of 3 failed first: exit code 1"}, 4},
+		{"hang 1 6", []int{1}, []string{`rank 1, step 6, training: others have waited for it in "the gradients" for `, "and it does not get on; run/checkpoint-4 is whole"}, 4},
+		{"full 0 6", []int{1}, []string{"rank 1: trainer: after step 6 of 10: rank 0, step 7, training: save run/checkpoint-6: no room for", "launch: rank 0 of 3 failed first: exit code 1"}, 4},
 		{"term 2 6", []int{143}, []string{"terminated: stopping", "stopped after step ", "resume, on any number of devices, with: "}, 6},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {
