@@ -40,7 +40,7 @@ func allot(s train.Spec, p ranks.Place) (train.Spec, int, error) {
 
 // join makes this process part of the run that a launcher has started.
 func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks.Group, error) {
-	n, err := s.Ranks()
+	n, err := s.RanksAsked()
 	if err != nil {
 		return nil, err
 	}
