@@ -93,6 +93,10 @@ type Config struct {
 	// code 1. A step with all its micro-batches is one answer. 0 waits for ever.
 	DeviceTimeout int `mapstructure:"device_timeout" yaml:"device_timeout"`
 
+	// DDPTimeout is the seconds after which a process of a run of several is given up: it does not answer, or does not get on
+	// in a step that others have done. The others end then, with exit code 1.
+	DDPTimeout int `mapstructure:"ddp_timeout" yaml:"ddp_timeout"`
+
 	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	// EvalOnStart evaluates on the validation rows before the first step too.
@@ -148,7 +152,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
 	}
 }
 
@@ -199,6 +203,7 @@ func (c Config) Validate() []error {
 	atLeast("grad_norm_steps", c.GradNormSteps, 0)
 	atLeast("max_skipped_steps", c.MaxSkippedSteps, 0)
 	atLeast("device_timeout", c.DeviceTimeout, 0)
+	atLeast("ddp_timeout", c.DDPTimeout, 1)
 	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
 		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}

@@ -242,7 +242,7 @@ func causeOf(problems []error, groups []ranks.Group) error {
 		if err == nil {
 			continue
 		}
-		if r := groups[i].Rank(); r > 0 {
+		if r := groups[i].Rank(); r > 0 && len(groups) > 1 {
 			err = fmt.Errorf("rank %d: %w", r, err)
 		}
 		if !errors.As(err, new(*ranks.LostError)) {

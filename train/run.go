@@ -381,6 +381,9 @@ func (r *running) explain(err error) error {
 	if !errors.Is(err, graph.ErrDevice) && !errors.As(err, &full) && !errors.As(err, new(*ranks.LostError)) {
 		return err
 	}
+	if !r.env.team.leads() { // rank 0 has the checkpoints
+		return fmt.Errorf("after step %d of %d: %w", r.recorder.step(), r.total, err)
+	}
 	next := "no checkpoint was saved yet"
 	if r.result.Checkpoint != "" {
 		next = r.result.Checkpoint + " is whole: --resume auto continues from it"

@@ -13,7 +13,7 @@ import (
 // perRank are the keys of the configuration that may differ between ranks: where things lie, and what rank 0 alone does.
 // What lies there is compared by its contents.
 var perRank = []string{"base_model", "dataset.path", "dataset.val_path", "dataset.cache_dir", "output_dir", "device", "devices", "vram",
-	"training.resume", "training.report_to", "training.logging_steps", "training.device_timeout", "lora.init_from", "expect."}
+	"training.resume", "training.report_to", "training.logging_steps", "training.device_timeout", "training.ddp_timeout", "lora.init_from", "expect."}
 
 // configured is what of the configuration must be the same on all ranks.
 func (p *prepared) configured() []fact {

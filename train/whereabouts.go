@@ -60,10 +60,13 @@ func (w *whereabouts) enter(p phase) {
 	w.now = p
 	w.began = w.began || p == phaseSteps
 	w.last = time.Time{} // what comes between two steps is none of theirs
-	seen, step := w.seen, w.result.Steps
+	seen, step := w.seen, w.result.Steps+1
+	if !w.began {
+		step = 0
+	}
 	w.mu.Unlock()
-	if w.team != nil {
-		w.team.At(step+1, string(p))
+	if w.team != nil && p != phaseEnd { // where a rank has failed is what the others are told
+		w.team.At(step, string(p))
 	}
 	if seen != nil {
 		seen(p)

@@ -89,6 +89,7 @@ var descriptions = map[string]string{
 	"training.max_skipped_steps":           "How many steps in a row on_nonfinite: skip may leave out; one more saves the state before it and ends the run. 0 sets no limit.",
 	"training.on_oom":                      "What becomes of a run that does not fit in memory as configured, before its first step: stop refuses it and says what would fit; shrink takes smaller batches with more accumulation, and more gradient checkpointing, which leaves the rows of a step and its loss as they are, to rounding. Later a run takes no memory.",
 	"training.device_timeout":              "The seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit code 1. A step with all its micro-batches is one answer. 0 waits for ever.",
+	"training.ddp_timeout":                 "The seconds after which a process of a run of several is given up: it does not answer, or does not get on in a step that others have done. The others end then, with exit code 1.",
 	"training.eval_steps":                  "The number of optimizer steps between evaluations on the validation rows; 0 never evaluates.",
 	"training.eval_on_start":               "`eval_on_start` evaluates on the validation rows before the first step too.",
 	"training.sample_prompts":              "Texts that the model continues for the log, greedily, before the first step, every `eval_steps` and after the last step; where the rows are conversations, messages that it answers.",

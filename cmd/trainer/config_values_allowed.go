@@ -124,6 +124,7 @@ var limits = map[string]interval{
 	"training.loss_scale_interval":         oneOrMore,
 	"training.max_skipped_steps":           zeroOrMore,
 	"training.device_timeout":              zeroOrMore,
+	"training.ddp_timeout":                 oneOrMore,
 	"training.eval_steps":                  zeroOrMore,
 	"training.save_steps":                  zeroOrMore,
 	"training.save_total_limit":            zeroOrMore,

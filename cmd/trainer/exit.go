@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/ranks"
 )
 
 // The exit codes of the program.
@@ -14,6 +16,7 @@ const (
 	exitUsage      = 2   // bad command line or configuration, before any work
 	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
 	exitDoesNotFit = 4   // refused by the plan
+	exitLost       = 75  // said to trainer launch alone: another rank has failed
 	exitSkipped    = 77  // a skip is not a pass
 	exitHangup     = 129 // SIGHUP, after a checkpoint
 	exitInterrupt  = 130 // SIGINT, after a checkpoint
@@ -46,6 +49,8 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &exit):
 		return exit.code
+	case os.Getenv(launchedVariable) != "" && errors.As(err, new(*ranks.LostError)):
+		return exitLost
 	case errors.Is(err, session.ErrNoDevice):
 		return exitUnfit
 	case errors.Is(err, session.ErrDoesNotFit):

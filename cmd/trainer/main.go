@@ -98,7 +98,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
-		newInit(c), newTrain(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newChat(c), newServe(c),
+		newInit(c), newTrain(c), newLaunch(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newChat(c), newServe(c),
 		newMerge(c), newExport(c), newPush(c), newDownload(c), newConfigs(c), newImport(c), newConfigSchema(c), newVerify(c), newGradcheck(c), newReport(c),
 		newUI(c), newDoctor(c), newSelfcheck(c), newTier(c), newMan(c), newVersion(c),
 	)

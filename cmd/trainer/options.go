@@ -53,10 +53,14 @@ func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
 // load reads the configuration and tells its notes.
 func (o *configOptions) load(c *console) (loaded, error) {
 	config, err := o.read()
+	c.notes(config)
+	return config, err
+}
+
+func (c *console) notes(config loaded) {
 	for _, note := range config.Notes {
 		c.say("note: %s", note)
 	}
-	return config, err
 }
 
 func (o *configOptions) read() (loaded, error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/ranks"
 )
 
 type trainOptions struct {
@@ -62,15 +64,31 @@ or SIGTERM stops at once.`,
 	return cmd
 }
 
-func runTrain(ctx context.Context, c *console, o *trainOptions) error {
+func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
+	place, perr := ranks.FromEnv(os.Getenv)
+	if place.Rank > 0 { // rank 0 speaks for all; what goes wrong here is told with the rank
+		c.err = &prefixed{to: &lineWriter{w: c.err}, prefix: fmt.Sprintf("rank %d: ", place.Rank)}
+	}
 	messages := newOutlet(c.err)
 	c.err = messages
 	ignoreFileLimit()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
+	if perr != nil {
+		return usage(perr)
+	}
+	told := place.World == 1
+	defer func() {
+		if err != nil && !told {
+			err = cannot(ctx, c, place, err)
+		}
+	}()
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
 	}
-	config, err := o.load(c)
+	config, err := o.read()
+	if place.Rank == 0 {
+		c.notes(config)
+	}
 	if err != nil {
 		return err
 	}
@@ -91,6 +109,19 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	env := train.Env{Env: environment(c, o.workers)}
 	var stopped stopSignal
 	env.Interrupted = stopped.watch(func(line string) { c.say("%s", line) })
+	spec := config.Spec
+	if spec, env.GPU, err = allot(spec, place); err != nil {
+		return usage(err)
+	}
+	if told = true; place.World > 1 {
+		if err := stopped.unless(ctx, func(ctx context.Context) (err error) { env.Groups, err = join(ctx, c, spec, place); return err }); err != nil {
+			return stopped.exit(err)
+		}
+		defer func() { leave(env.Groups, err) }()
+		if o.workers == 0 && place.LocalWorld > 1 {
+			env.Workers = max(1, runtime.GOMAXPROCS(0)/place.LocalWorld)
+		}
+	}
 	if err := stopped.unless(ctx, func(ctx context.Context) error { return checkModel(ctx, config.Spec.BaseModel, env.Env) }); err != nil {
 		return stopped.exit(err)
 	}
@@ -102,6 +133,9 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 	env.Config = Render(saved)
 	if o.quiet && o.tui {
 		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
+	}
+	if place.Rank > 0 {
+		o.quiet, o.tui = true, false
 	}
 	if screen := newTUI(c.err, config.Spec.Training.LoggingSteps); o.tui && screen != nil {
 		env.Observers, env.Log = []train.Observer{screen}, screen.log
@@ -116,11 +150,17 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 		env.Reading = nil
 	}
 	stopped.sayBy(env.Log)
-	result, err := train.Start(ctx, config.Spec, env)
+	result, err := train.Start(ctx, spec, env)
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
-		return stopped.exit(err)
+		return stopped.exitAs(err)
 	}
 	messages.flush(outletWait)
+	if place.Rank > 0 {
+		if err == nil && result.Stopped {
+			err = &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
+		}
+		return err
+	}
 	var written error
 	if o.json {
 		written = writeJSON(c.out, result)
@@ -128,7 +168,11 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) error {
 		written = printResult(c.out, result)
 	}
 	if result.Stopped {
-		c.say("stopped after step %d of %d; resume with: %s", result.Steps, result.MaxSteps, o.resumeCommand(config.Spec))
+		with := ""
+		if place.World > 1 {
+			with = ", on any number of devices,"
+		}
+		c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, o.resumeCommand(config.Spec))
 		return &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
 	}
 	return errors.Join(err, written)
@@ -297,7 +341,7 @@ func (s *stopSignal) set(sig os.Signal) {
 
 func (s *stopSignal) exitCode() int {
 	switch syscall.Signal(s.number.Load()) {
-	case syscall.SIGTERM:
+	case syscall.SIGTERM, 0: // 0: another process of the run had the signal
 		return exitTerminated
 	case syscall.SIGHUP:
 		return exitHangup

@@ -7,13 +7,19 @@ import (
 	"fmt"
 )
 
-// Place is one rank's in a data-parallel run.
+// Place is one rank's in a data-parallel run. A launcher places processes (FromEnv), each of which may drive several
+// devices: Join tells the ranks of all.
 type Place struct {
 	Rank, World           int    // of all, from 0
-	LocalRank, LocalWorld int    // of those on this host
+	LocalRank, LocalWorld int    // of those on this host; LocalWorld 0 = the launcher does not say
 	Coordinator           string // host:port where rank 0 listens; empty = all ranks are in this process
 	Launcher              string // whose variables said so: torchrun, Kubeflow, SLURM, ...; empty = this program's own
+	Devices               int    // that the launcher asks a process to drive: a number, AllDevices, 0 = it does not say
+	Run                   string // the launcher's name for this start, the same on all processes
 }
+
+// AllDevices asks a process to drive every device that it sees.
+const AllDevices = -1
 
 // Group is the ranks of a run as one of them sees them. Gather belongs to one goroutine; the rest may be called from any.
 type Group interface {

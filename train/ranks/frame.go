@@ -1,0 +1,207 @@
+package ranks
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A frame is what processes send one another: a header of 20 bytes (little endian), a purpose, a payload.
+//
+//	kind 1 | 0 | length of the purpose 2 | rank 4 | sequence 8 | length of the payload 4
+type frame struct {
+	kind kind
+	rank int
+	seq  uint64
+	what string
+	data []byte
+}
+
+type kind byte
+
+const (
+	kindHello     kind = iota + 1 // process to coordinator: hello, as JSON
+	kindChallenge                 // coordinator to process: its nonce
+	kindProof                     // process to coordinator: it knows the key
+	kindWelcome                   // coordinator to process: it knows the key too
+	kindRefuse                    // coordinator to process: refusal, as JSON
+	kindStart                     // coordinator to process: how many ranks each has, as JSON
+	kindBeat                      // both ways: what the sender's ranks are doing
+	kindPart                      // process to coordinator: what a rank gives to a gather
+	kindResult                    // coordinator to process: what all ranks gave
+	kindLost                      // coordinator to process: a LostError, as JSON
+	kindLeave                     // both ways: a rank ends, with a LostError as JSON or well
+	kinds
+)
+
+const (
+	headerBytes = 20
+	maxWhat     = 256
+	maxGreeting = 4 << 10  // payloads of the handshake, which strangers can send
+	maxPart     = 1 << 30  // payload of one rank
+	maxTold     = 1 << 20  // what processes say of their ranks, faults
+	maxAtOnce   = 64 << 20 // memory taken for a payload before its bytes have come
+)
+
+// limit bounds the payload of a kind of frame.
+func (k kind) limit() int64 {
+	switch k {
+	case kindHello, kindChallenge, kindProof, kindWelcome, kindRefuse:
+		return maxGreeting
+	case kindPart:
+		return maxPart
+	case kindResult:
+		return 1<<32 - 1
+	}
+	return maxTold
+}
+
+var (
+	errTooLong  = errors.New("a message is longer than it may be")
+	errTooShort = errors.New("a message is shorter than it says")
+)
+
+// header writes a frame's header and purpose.
+func (f frame) header() ([]byte, error) {
+	if len(f.what) > maxWhat || int64(len(f.data)) > 1<<32-1 {
+		return nil, errTooLong
+	}
+	b := make([]byte, headerBytes, headerBytes+len(f.what))
+	b[0] = byte(f.kind)
+	binary.LittleEndian.PutUint16(b[2:], uint16(len(f.what)))
+	binary.LittleEndian.PutUint32(b[4:], uint32(f.rank))
+	binary.LittleEndian.PutUint64(b[8:], f.seq)
+	binary.LittleEndian.PutUint32(b[16:], uint32(len(f.data)))
+	return append(b, f.what...), nil
+}
+
+// readFrame reads one frame, of the kinds from first to last alone. What it holds in memory is bounded by what has come.
+func readFrame(r io.Reader, first, last kind) (frame, error) {
+	var b [headerBytes]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return frame{}, err
+	}
+	f := frame{kind: kind(b[0]), rank: int(binary.LittleEndian.Uint32(b[4:])), seq: binary.LittleEndian.Uint64(b[8:])}
+	n, named := int64(binary.LittleEndian.Uint32(b[16:])), int(binary.LittleEndian.Uint16(b[2:]))
+	switch {
+	case f.kind < first || f.kind > last || b[1] != 0:
+		return frame{}, fmt.Errorf("a message of kind %d is not expected", b[0])
+	case f.rank < 0 || f.rank >= MaxWorld:
+		return frame{}, fmt.Errorf("a message of rank %d", f.rank)
+	case named > maxWhat || n > f.kind.limit():
+		return frame{}, errTooLong
+	}
+	what := make([]byte, named)
+	if _, err := io.ReadFull(r, what); err != nil {
+		return frame{}, unexpected(err)
+	}
+	f.what = string(what)
+	f.data = make([]byte, 0, min(n, maxAtOnce))
+	for int64(len(f.data)) < n {
+		if len(f.data) == cap(f.data) {
+			bigger := make([]byte, len(f.data), min(n, 2*int64(cap(f.data))))
+			copy(bigger, f.data)
+			f.data = bigger
+		}
+		got, err := io.ReadFull(r, f.data[len(f.data):cap(f.data)])
+		f.data = f.data[:len(f.data)+got]
+		if err != nil {
+			return frame{}, unexpected(err)
+		}
+	}
+	return f, nil
+}
+
+// unexpected says of an end inside of a frame that it is one.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// packParts puts what the ranks gave behind one another, each with its length before it.
+func packParts(parts [][]byte) ([]byte, error) {
+	total := int64(0)
+	for _, p := range parts {
+		total += 4 + int64(len(p))
+	}
+	if total > kindResult.limit() {
+		return nil, fmt.Errorf("%d ranks gave %d bytes together: %w", len(parts), total, errTooLong)
+	}
+	b := make([]byte, 0, total)
+	for _, p := range parts {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(p)))
+		b = append(b, p...)
+	}
+	return b, nil
+}
+
+// unpackParts is packParts' inverse; the parts lie in b.
+func unpackParts(b []byte, world int) ([][]byte, error) {
+	parts := make([][]byte, world)
+	for i := range parts {
+		if len(b) < 4 || uint64(len(b)-4) < uint64(binary.LittleEndian.Uint32(b)) {
+			return nil, errTooShort
+		}
+		n := int(binary.LittleEndian.Uint32(b))
+		parts[i], b = b[4:4+n:4+n], b[4+n:]
+	}
+	if len(b) > 0 {
+		return nil, fmt.Errorf("%d bytes are left behind the last rank's", len(b))
+	}
+	return parts, nil
+}
+
+// status is what a rank last said of itself.
+type status struct {
+	count uint64 // of its calls of At: it gets on
+	step  int
+	doing string
+}
+
+const statusBytes = 14
+
+func packStatus(all []status) []byte {
+	var b []byte
+	for _, s := range all {
+		b = binary.LittleEndian.AppendUint64(b, s.count)
+		b = binary.LittleEndian.AppendUint32(b, uint32(s.step))
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(s.doing)))
+		b = append(b, s.doing...)
+	}
+	return b
+}
+
+func unpackStatus(b []byte) ([]status, error) {
+	var all []status
+	for len(b) > 0 {
+		if len(b) < statusBytes {
+			return nil, errTooShort
+		}
+		named := int(binary.LittleEndian.Uint16(b[12:]))
+		if named > maxWhat || len(b) < statusBytes+named {
+			return nil, errTooShort
+		}
+		all = append(all, status{binary.LittleEndian.Uint64(b), int(binary.LittleEndian.Uint32(b[8:])), plain(string(b[statusBytes:statusBytes+named]), maxWhat)})
+		b = b[statusBytes+named:]
+	}
+	return all, nil
+}
+
+// plain makes others' text fit for a terminal and a line: no control characters, at most so many bytes.
+func plain(s string, most int) string {
+	if len(s) > most {
+		s = s[:most]
+	}
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

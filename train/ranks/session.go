@@ -1,0 +1,239 @@
+package ranks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// session is one process's part in a group: its ranks, and a way to the others.
+type session struct {
+	first, world int // its first rank, and the ranks of all processes
+	members      []*participant
+	timeout      time.Duration
+	way          way
+
+	mu    sync.Mutex
+	err   *LostError
+	lost  chan struct{}
+	ended bool          // rank 0's process has ended as it should
+	gone  chan struct{} // closed then
+	still int           // of its ranks have not left
+	over  chan struct{}
+	once  sync.Once // closes over
+}
+
+// way is how a process's ranks reach the others: it is the coordinator (hub), or is connected to it (spoke).
+type way interface {
+	offer(m *participant, seq uint64, what string, data []byte)
+	// broke tells the others of the session's failure; m is the rank here that it began with, nil = none.
+	broke(m *participant, e *LostError)
+	// leave tells that a rank has ended well; last is whether it is the process's last.
+	leave(m *participant, last bool)
+	// close ends the connections.
+	close()
+	beat()
+}
+
+// participant is one rank of this process.
+type participant struct {
+	s       *session
+	local   int
+	seq     uint64
+	results chan gathered
+
+	// guarded by s.mu
+	at   status
+	left bool
+}
+
+type gathered struct {
+	seq   uint64
+	parts [][]byte
+}
+
+func newSession(n int, timeout time.Duration) *session {
+	s := &session{timeout: timeout, lost: make(chan struct{}), gone: make(chan struct{}), over: make(chan struct{}), still: n}
+	for i := range n {
+		s.members = append(s.members, &participant{s: s, local: i, results: make(chan gathered, 1), at: status{doing: "starting"}})
+	}
+	return s
+}
+
+func (s *session) groups() []Group {
+	all := make([]Group, len(s.members))
+	for i, m := range s.members {
+		all[i] = m
+	}
+	return all
+}
+
+// statuses are what this process's ranks are doing.
+func (s *session) statuses() []status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]status, len(s.members))
+	for i, m := range s.members {
+		all[i] = m.at
+	}
+	return all
+}
+
+// fail ends the group with its first failure.
+func (s *session) fail(m *participant, e *LostError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil || s.ended && m == nil {
+		return
+	}
+	s.err = e
+	s.way.broke(m, e) // before a rank here hears of it, and closes the connection
+	close(s.lost)
+}
+
+func (s *session) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		return nil
+	}
+	return s.err
+}
+
+// deliver gives a gather's result to this process's ranks.
+func (s *session) deliver(seq uint64, parts [][]byte) {
+	for _, m := range s.members {
+		select {
+		case <-m.results: // of a gather that its rank no longer waits for
+		default:
+		}
+		m.results <- gathered{seq, parts}
+	}
+}
+
+// tellEvery is how soon the others hear that a rank does something else.
+const tellEvery = 50 * time.Millisecond
+
+// beating sends signs of life, and what the ranks here are doing, until the session is over.
+func (s *session) beating() {
+	tick := time.NewTicker(min(tellEvery, s.timeout/8))
+	defer tick.Stop()
+	every, told, said := min(time.Second, s.timeout/8), time.Time{}, []status(nil)
+	for {
+		select {
+		case now := <-tick.C:
+			if all := s.statuses(); now.Sub(told) >= every || !slices.Equal(all, said) {
+				told, said = now, all
+				s.way.beat()
+			}
+		case <-s.over:
+			return
+		}
+	}
+}
+
+func (s *session) finish() { s.once.Do(func() { close(s.over) }) }
+
+func (m *participant) Rank() int             { return m.s.first + m.local }
+func (m *participant) World() int            { return m.s.world }
+func (m *participant) Lost() <-chan struct{} { return m.s.lost }
+func (m *participant) Err() error            { return m.s.failure() }
+
+func (m *participant) At(step int, doing string) {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.at.count++
+	if m.at.step != step || m.at.doing != doing {
+		m.at.step, m.at.doing = max(step, 0), plain(doing, maxWhat)
+	}
+}
+
+// Gather's results are shared by the ranks of a process: read them only.
+func (m *participant) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
+	if len(what) > maxWhat || len(mine) > maxPart {
+		return nil, fmt.Errorf("gather %.60s: %d bytes of rank %d: at most %d can be sent at once", what, len(mine), m.Rank(), maxPart)
+	}
+	if err := m.s.failure(); err != nil {
+		return nil, err
+	}
+	m.s.mu.Lock()
+	left, step := m.left, m.at.step
+	m.s.mu.Unlock()
+	if left {
+		return nil, fmt.Errorf("gather %s: rank %d has left the group", what, m.Rank())
+	}
+	m.seq++
+	m.s.way.offer(m, m.seq, what, mine)
+	var err error
+	for err == nil {
+		select {
+		case r := <-m.results:
+			if r.seq == m.seq {
+				return r.parts, nil
+			}
+		case <-m.s.lost:
+			err = m.s.failure()
+		case <-m.s.gone:
+			err = &LostError{Rank: 0, Step: step, Doing: what, Why: "it has ended, and others have not"}
+		case <-ctx.Done():
+			err = fmt.Errorf("gather %s: %w", what, ctx.Err())
+		}
+	}
+	select {
+	case r := <-m.results: // it came first
+		if r.seq == m.seq {
+			return r.parts, nil
+		}
+	default:
+	}
+	return nil, err
+}
+
+// Leave ends this rank. It waits for the news to reach the others, for goodbye at most.
+func (m *participant) Leave(err error) error {
+	s := m.s
+	s.mu.Lock()
+	if m.left {
+		s.mu.Unlock()
+		return nil
+	}
+	m.left = true
+	s.still--
+	last, failed, at := s.still == 0, s.err != nil, m.at
+	s.mu.Unlock()
+	switch {
+	case failed:
+	case err != nil:
+		lost := (*LostError)(nil)
+		if !errors.As(err, &lost) {
+			lost = &LostError{Rank: m.Rank(), Step: at.step, Doing: at.doing, Why: plain(err.Error(), 2000)}
+		}
+		s.fail(m, lost)
+	default:
+		s.way.leave(m, last)
+	}
+	if last {
+		s.way.close()
+		s.finish()
+	}
+	return nil
+}
+
+func (e *LostError) encode() []byte {
+	b, _ := json.Marshal(e)
+	return b
+}
+
+// decodeLost reads what another process said of a failure; nil = nothing that can be read.
+func decodeLost(b []byte) *LostError {
+	e := &LostError{}
+	if len(b) == 0 || json.Unmarshal(b, e) != nil || e.Rank < 0 || e.Rank >= MaxWorld || e.Step < 0 {
+		return nil
+	}
+	e.Doing, e.Why = plain(e.Doing, maxWhat), plain(e.Why, 2000)
+	return e
+}
