@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	if _, err := step.StartScaling(m, train.Default()); err != nil {
 		return r, err
 	}
-	pipeline, err := train.NewPipeline([]*train.Step{step}, m, m.Runs, on, 1, 0)
+	pipeline, err := train.NewPipeline([]*train.Step{step}, m, m.Runs, on, 0, 1, 0)
 	if err != nil {
 		return r, err
 	}
@@ -165,7 +165,7 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 		Layouts: layouts, Limit: limit, Layers: cfg.NumLayers, LossRows: min(caps.LogitRows, shape.Tokens), Overlaps: caps.Overlap,
 		Try: func(l session.Layout) (p session.Planned[*train.Step], err error) {
 			nw.Layout, p.Layout = l, l
-			if p.Step, err = train.PlanStep(nw, shape, c, nil, on); err != nil {
+			if p.Step, err = train.PlanStep(nw, shape, c, train.Summing{}, on); err != nil {
 				return p, err
 			}
 			p.Need, err = graph.Need(p.Step.Plan)

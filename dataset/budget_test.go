@@ -210,7 +210,7 @@ func TestEvaluationIsPacked(t *testing.T) {
 	}
 }
 
-// TestShardsUseTheSameBudgets: the ranks' batches one behind the other are those of one rank, in the same budgets.
+// TestShardsUseTheSameBudgets: the ranks' batches round by round are those of one rank, in the same budgets.
 func TestShardsUseTheSameBudgets(t *testing.T) {
 	rows := madeRows(333, 40, 3)
 	loader := func() *Loader {
@@ -222,14 +222,15 @@ func TestShardsUseTheSameBudgets(t *testing.T) {
 	used := map[int]bool{}
 	for range one.Steps(2, 6) {
 		want, divisor, _ := one.NextWindow(6)
-		var got []Batch
+		var shares [][]Batch
 		for _, l := range ranks {
 			window, trained, _ := l.NextWindow(2)
 			if trained != divisor {
 				t.Fatalf("divisor %d, want %d", trained, divisor)
 			}
-			got = append(got, window...)
+			shares = append(shares, window)
 		}
+		got := interleaved(shares)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatal("the ranks' batches are not those of one rank")
 		}

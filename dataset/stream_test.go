@@ -261,14 +261,15 @@ func TestStreamShards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []Batch
+		var shares [][]Batch
 		for _, l := range ranks {
 			share, trained, err := l.NextWindow(2)
 			if err != nil || trained != divisor {
 				t.Fatalf("divisor %d, want %d: %v", trained, divisor, err)
 			}
-			got = append(got, share...)
+			shares = append(shares, share)
 		}
+		got := interleaved(shares)
 		if len(got) != len(want) {
 			t.Fatalf("%d batches, want %d", len(got), len(want))
 		}

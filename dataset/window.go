@@ -9,9 +9,9 @@ import (
 // place. Every rank deals the whole order, and reads
 // the whole of a stream, so that all know a step's divisor without communication.
 //
-// A step's micro-batches are split in their order, as evenly as may be: rank 0 has the first ones. The ranks' shares
-// one behind the other are the window of one rank that accumulates over all of it. At the end of an epoch a share may
-// be empty; its rank then adds zero to the step's sum.
+// A step's micro-batches are dealt round by round: micro-batch i is rank i mod world's, in round i / world. So the ranks'
+// micro-batches of one round, in the order of the ranks, are the window's next ones, and one rank that accumulates over all
+// of it has the same window. At the end of an epoch the last round may have none for the last ranks.
 func (l *Loader) Shard(rank, world int) (*Loader, error) {
 	if world < 1 || world > maxWorld || rank < 0 || rank >= world {
 		return nil, fmt.Errorf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, which is 1 to %d", rank, world, maxWorld)
@@ -23,34 +23,41 @@ func (l *Loader) Shard(rank, world int) (*Loader, error) {
 
 const maxWorld = 1 << 16
 
-// share is the part of n batches that this rank takes: from (inclusive) to to (exclusive).
-func (l *Loader) share(n int) (from, to int) {
-	each, more := n/l.world, n%l.world
-	from = l.rank*each + min(l.rank, more)
-	to = from + each
-	if l.rank < more {
-		to++
-	}
-	return from, to
+// owns tells whether this rank takes the micro-batch at a place of a window, or the batch at one of an epoch.
+func (l *Loader) owns(place int) bool { return place%l.world == l.rank }
+
+// Step is the micro-batches of one optimizer step as a rank sees them.
+type Step struct {
+	Batches []Batch // this rank's, one a round
+	All     []Batch // of all ranks in the order of the window, where they were asked for; else nil
+	Rounds  int     // the most that a rank has
+	Trained int     // trained tokens over all ranks: the divisor of the step's loss
 }
 
-// NextWindow returns this rank's batches of one optimizer step, n (each in the pieces of Split) or what the epoch has left
-// for it, and the trained tokens of the step over all ranks: the divisor of its loss. Behind the last window of an epoch the next one begins.
+// NextWindow returns this rank's batches of one optimizer step, and the trained tokens of the step over all ranks; see
+// NextStep.
+func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error) {
+	s, err := l.NextStep(n, false)
+	return s.Batches, s.Trained, err
+}
+
+// NextStep deals one optimizer step of n batches a rank (each in the pieces of Split) or what the epoch has left; all asks
+// for those of the other ranks too. Behind the last window of an epoch the next one begins.
 // Errors are those of reading, of a stream or of tokens in the cache that have become damaged; the cursor then stands
 // where it stood.
-func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error) {
+func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	type taken struct {
 		of       *stretch
 		position int
 	}
-	var step []taken
+	var batches []taken
 	next := *l
-	for next.at.epoch == l.at.epoch && len(step)/l.world < max(n, 1) {
+	for next.at.epoch == l.at.epoch && len(batches)/l.world < max(n, 1) {
 		s, err := next.stretch()
 		if err != nil {
-			return nil, 0, err
+			return Step{}, err
 		}
-		step = append(step, taken{s, next.position})
+		batches = append(batches, taken{s, next.position})
 		if next.position++; next.position == l.opt.batches(s.dealt.len()) {
 			next.at, next.position, next.held, next.before = s.next, 0, nil, s.to
 			if s.last() {
@@ -58,42 +65,63 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error
 			}
 		}
 	}
-	from, to := l.share(len(step))
-	for _, t := range step[from:to] {
-		if err := l.verify(t.of, t.position); err != nil {
-			return nil, 0, err
+	var step Step
+	place := 0
+	for _, t := range batches {
+		first, mine := place, all
+		place += l.piecesOf(t.of, t.position)
+		for i := first; i < place; i++ {
+			mine = mine || l.owns(i)
 		}
-	}
-	*l = next
-	for i, t := range step {
-		if i < from || i >= to {
-			trainedTokens += l.trained(t.of, t.position)
+		if !mine {
+			step.Trained += l.trained(t.of, t.position)
 			continue
 		}
-		for piece := t.position * l.pieces; piece < min((t.position+1)*l.pieces, l.dealt().batches(t.of.dealt.len())); piece++ {
-			window = append(window, l.batch(t.of, piece))
-			trainedTokens += window[len(window)-1].TrainedTokens
+		if err := l.verify(t.of, t.position); err != nil {
+			return Step{}, err
+		}
+		if !all {
+			step.Trained += l.trained(t.of, t.position)
+		}
+		for i := range place - first {
+			if !all && !l.owns(first+i) {
+				continue
+			}
+			b := l.batch(t.of, t.position*l.pieces+i)
+			if all {
+				step.All = append(step.All, b)
+				step.Trained += b.TrainedTokens
+			}
+			if l.owns(first + i) {
+				step.Batches = append(step.Batches, b)
+			}
 		}
 	}
-	if s := step[len(step)-1].of; s.epoch < l.at.epoch && s.ended != nil {
+	step.Rounds = (place + l.world - 1) / l.world
+	*l = next
+	if s := batches[len(batches)-1].of; s.epoch < l.at.epoch && s.ended != nil && l.rank == 0 {
 		s.ended()
 	}
-	return window, trainedTokens, nil
+	return step, nil
 }
 
-// Epoch yields this rank's batches of one epoch of a set and leaves the cursor alone: for evaluation.
+// piecesOf counts the pieces that the batch at a position is dealt in.
+func (l *Loader) piecesOf(of *stretch, position int) int {
+	return min((position+1)*l.pieces, l.dealt().batches(of.dealt.len())) - position*l.pieces
+}
+
+// Epoch yields this rank's batches of one epoch of a set, every world-th, and leaves the cursor alone: for evaluation.
 // An error, as of NextWindow, ends it.
 func (l *Loader) Epoch(epoch int) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		s := l.preview(epoch)
-		from, to := l.share(l.opt.batches(s.dealt.len()))
-		for p := from; p < to; p++ {
+		for p := l.rank; p < l.opt.batches(s.dealt.len()); p += l.world {
 			if err := l.verify(s, p); err != nil {
 				yield(Batch{}, err)
 				return
 			}
-			for piece := p * l.pieces; piece < min((p+1)*l.pieces, l.dealt().batches(s.dealt.len())); piece++ {
-				if !yield(l.batch(s, piece), nil) {
+			for i := range l.piecesOf(s, p) {
+				if !yield(l.batch(s, p*l.pieces+i), nil) {
 					return
 				}
 			}

@@ -18,8 +18,23 @@ func mustShard(t *testing.T, l *Loader, rank, world int) *Loader {
 // splits are ways to share a step's micro-batches: world ranks, each accumulating over n.
 var splits = []struct{ world, n int }{{1, 1}, {1, 6}, {2, 3}, {3, 2}, {6, 1}, {2, 1}, {4, 2}, {7, 3}, {64, 1}}
 
-// TestShardsAreOneWindow: at every step the ranks' batches one behind the other are the window of one rank that
-// accumulates over all of it, under the same divisor, over epochs whose ends are uneven.
+// interleaved is the ranks' lists round by round.
+func interleaved(ranks [][]Batch) (all []Batch) {
+	for round := 0; ; round++ {
+		before := len(all)
+		for _, list := range ranks {
+			if round < len(list) {
+				all = append(all, list[round])
+			}
+		}
+		if len(all) == before {
+			return all
+		}
+	}
+}
+
+// TestShardsAreOneWindow: at every step the ranks' batches round by round are the window of one rank that accumulates over
+// all of it, under the same divisor, over epochs whose ends are uneven. A rank that asks for it sees the whole window.
 func TestShardsAreOneWindow(t *testing.T) {
 	variants(t, func(t *testing.T, rows []Row, opt Options) {
 		for _, split := range splits {
@@ -35,18 +50,25 @@ func TestShardsAreOneWindow(t *testing.T) {
 				}
 				for step := range steps {
 					want, divisor, _ := one.NextWindow(split.world * split.n)
-					var got []Batch
+					var got [][]Batch
 					for r, l := range ranks {
-						window, trained, _ := l.NextWindow(split.n)
+						dealt, err := l.NextStep(split.n, r == split.world-1)
+						if err != nil {
+							t.Fatal(err)
+						}
+						window, trained := dealt.Batches, dealt.Trained
+						if rounds := (len(want) + split.world - 1) / split.world; dealt.Rounds != rounds || r == split.world-1 && !reflect.DeepEqual(dealt.All, want) {
+							t.Fatalf("step %d, rank %d: %d rounds, want %d; or the whole window is another", step, r, dealt.Rounds, rounds)
+						}
 						if trained != divisor || l.State() != one.State() || l.Progress() != one.Progress() {
 							t.Fatalf("step %d, rank %d: divisor %d, want %d; cursor %+v, want %+v", step, r, trained, divisor, l.State(), one.State())
 						}
 						if least := len(want) / split.world; len(window) < least || len(window) > least+1 || len(window) > split.n {
 							t.Fatalf("step %d, rank %d takes %d of %d batches", step, r, len(window), len(want))
 						}
-						got = append(got, window...)
+						got = append(got, window)
 					}
-					if !reflect.DeepEqual(got, want) {
+					if !reflect.DeepEqual(interleaved(got), want) {
 						t.Fatalf("step %d: the ranks' batches are not those of one rank", step)
 					}
 				}
@@ -73,16 +95,16 @@ func TestResumeAtAnotherWorldSize(t *testing.T) {
 				t.Fatal(err)
 			}
 			want, _, _ := plain.NextWindow(after * 2)
-			var got []Batch
+			var got [][]Batch
 			for rank := range after {
 				l := mustShard(t, mustLoader(t, rows, opt), rank, after)
 				if err := l.Restore(old.State()); err != nil {
 					t.Fatal(err)
 				}
 				window, _, _ := l.NextWindow(2)
-				got = append(got, window...)
+				got = append(got, window)
 			}
-			if !reflect.DeepEqual(got, want) {
+			if !reflect.DeepEqual(interleaved(got), want) {
 				t.Errorf("%d ranks, then %d: other batches follow", before, after)
 			}
 		}
@@ -100,7 +122,7 @@ func TestShardKeepsThePlace(t *testing.T) {
 	}
 }
 
-// TestEpochOfShards: the ranks' parts of an evaluation one behind the other are the whole.
+// TestEpochOfShards: the ranks' parts of an evaluation round by round are the whole.
 func TestEpochOfShards(t *testing.T) {
 	l := mustLoader(t, madeRows(23, 20, 3), Options{BatchSize: 2, T: 20})
 	var want []Batch
@@ -108,13 +130,13 @@ func TestEpochOfShards(t *testing.T) {
 		want = append(want, b)
 	}
 	for _, world := range []int{1, 2, 5, 12, 30} {
-		var got []Batch
+		got := make([][]Batch, world)
 		for rank := range world {
 			for b := range mustShard(t, l, rank, world).Epoch(0) {
-				got = append(got, b)
+				got[rank] = append(got[rank], b)
 			}
 		}
-		if !reflect.DeepEqual(got, want) {
+		if !reflect.DeepEqual(interleaved(got), want) {
 			t.Errorf("%d ranks: %d batches, want %d", world, len(got), len(want))
 		}
 	}
@@ -127,6 +149,40 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%d windows: %v epochs, want %v", i, got, want)
 		}
 		l.NextWindow(4)
+	}
+}
+
+// TestPiecesAreDealtRoundByRound: where batches are dealt in pieces, these are what the ranks take in turn.
+func TestPiecesAreDealtRoundByRound(t *testing.T) {
+	rows := madeRows(23, 20, 3)
+	opt := Options{BatchSize: 4, T: 20, Seed: 2, Shuffle: true}
+	split := func(l *Loader) *Loader {
+		if err := l.Split(2); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	one := split(mustLoader(t, rows, opt))
+	var ranks []*Loader
+	for r := range 3 {
+		ranks = append(ranks, mustShard(t, split(mustLoader(t, rows, opt)), r, 3))
+	}
+	for one.at.epoch < 2 {
+		want, divisor, err := one.NextWindow(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [][]Batch
+		for _, l := range ranks {
+			window, trained, err := l.NextWindow(1)
+			if err != nil || trained != divisor {
+				t.Fatalf("divisor %d, want %d: %v", trained, divisor, err)
+			}
+			got = append(got, window)
+		}
+		if !reflect.DeepEqual(interleaved(got), want) {
+			t.Fatal("the ranks' pieces are not those of one rank")
+		}
 	}
 }
 

@@ -136,6 +136,15 @@ func (r *hostReader) Next() ([]kernel.Tensor, error) {
 	return r.slots[slot], nil
 }
 
+// Joiner is a machine that trains with others: plans of more than one rank are bound after it has joined them.
+type Joiner interface {
+	// Join makes the machine one of a group's ranks. All of them call it at the same time.
+	Join(g kernel.Group) error
+	// Abandon ends collective operations that wait for a rank which is lost. It may be called from any goroutine, and what
+	// the machine computes from then on has no meaning.
+	Abandon()
+}
+
 // CPU is the machine this program runs on.
 type CPU struct{ cpu *kernel.CPU }
 
@@ -174,7 +183,20 @@ func (c *CPU) Bind(p *Plan, s Store) (Runner, error) {
 	return p.Bind(m, c.cpu)
 }
 
-func (*CPU) Close() error { return nil }
+// Join makes the CPU one of a group's ranks: collective operations go over the group's Gather.
+func (c *CPU) Join(g kernel.Group) error {
+	c.cpu.Group = g
+	return nil
+}
+
+// Abandon does nothing: a group's Gather ends by itself where a rank is lost.
+func (*CPU) Abandon() {}
+
+// Close ends the threads.
+func (c *CPU) Close() error {
+	c.cpu.Pool.Close()
+	return nil
+}
 
 // Put does nothing: the tensors are the memory.
 func (m *Memory) Put(...string) error { return nil }

@@ -213,6 +213,7 @@ type Run struct {
 	segments map[string][]func()
 	calls    map[string][]*call
 	values   map[*Value]kernel.Tensor
+	cpu      *kernel.CPU
 }
 
 // Bind gives a plan its memory and binds every kernel's CPU body to it.
@@ -220,7 +221,7 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 	if m.bytes.Arena < p.arena {
 		return nil, fmt.Errorf("the plan needs an arena of %d bytes, the memory has %d", p.arena, m.bytes.Arena)
 	}
-	r := &Run{plan: p, segments: map[string][]func(){}, calls: map[string][]*call{}, values: map[*Value]kernel.Tensor{}}
+	r := &Run{plan: p, cpu: cpu, segments: map[string][]func(){}, calls: map[string][]*call{}, values: map[*Value]kernel.Tensor{}}
 	for _, v := range p.inputs {
 		t, err := m.Tensor(v.Name)
 		if err != nil {
@@ -265,11 +266,14 @@ func errShort(v *Value, held kernel.Type) error {
 	return fmt.Errorf("the plan reads %s as %v, the memory holds %v", v.Name, v.Type, held)
 }
 
-// Run runs segments one after the other.
+// Run runs segments one after the other. An error is that of a collective operation.
 func (r *Run) Run(segments ...string) error {
 	for _, s := range segments {
 		for _, f := range r.segments[s] {
 			f()
+		}
+		if err := r.cpu.Err(); err != nil {
+			return fmt.Errorf("segment %s: %w", s, err)
 		}
 	}
 	return nil

@@ -100,23 +100,43 @@ func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches
 
 // RunRows is Run, and tells the loss of each row; row is its index in the loader's rows.
 func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss), see func(batches int) error) (Sum, error) {
-	var sum Sum
+	var all Sum
+	err := v.each(ctx, l, tell, func(one Sum) error {
+		all.Add(one)
+		if see != nil {
+			return see(all.Batches)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// Add adds another sum.
+func (s *Sum) Add(o Sum) {
+	s.NLL, s.Trained, s.Tokens, s.Batches = s.NLL+o.NLL, s.Trained+o.Trained, s.Tokens+o.Tokens, s.Batches+o.Batches
+}
+
+// Each gives the sum of each of a loader's batches. An error of see ends it.
+func (v *Evaluator) Each(ctx context.Context, l *dataset.Loader, see func(Sum) error) error {
+	return v.each(ctx, l, nil, see)
+}
+
+func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss), see func(Sum) error) error {
 	for b, err := range l.Epoch(0) {
 		if err != nil {
-			return sum, err
+			return err
 		}
 		if err := ctx.Err(); err != nil {
-			return sum, err
+			return err
 		}
 		v.batch.Fill(b)
 		v.data.Scale(1)
-		sum.Trained += int64(v.data.Fill(b))
-		sum.Tokens += int64(b.Tokens)
+		one := Sum{Trained: int64(v.data.Fill(b)), Tokens: int64(b.Tokens), Batches: 1}
 		each, err := v.losses()
 		if err != nil {
-			return sum, err
+			return err
 		}
-		sum.NLL += total(each)
+		one.NLL = total(each)
 		if tell != nil {
 			for k, row := range b.Rows {
 				from, n := b.Starts[k], b.Length(k)
@@ -129,14 +149,11 @@ func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(ro
 				tell(row, r)
 			}
 		}
-		sum.Batches++
-		if see != nil {
-			if err := see(sum.Batches); err != nil {
-				return sum, err
-			}
+		if err := see(one); err != nil {
+			return err
 		}
 	}
-	return sum, nil
+	return nil
 }
 
 // RowLoss is the loss of a row: a sum over its trained tokens.

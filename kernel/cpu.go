@@ -2,11 +2,13 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/gemm"
 
-// CPU is what CPU bodies are bound with: the worker threads, and the call's scratch memory if it asked for
-// any.
+// CPU is what CPU bodies are bound with: the worker threads, the call's scratch memory if it asked for any, and the ranks
+// of a data-parallel run; nil = there is one.
 type CPU struct {
 	Pool    *gemm.Pool
 	Scratch []byte
+	Group   Group
+	err     error // of a collective operation
 }
 
 // Instructions names the set that this processor's GEMMs use, such as avx512: another rounds otherwise.

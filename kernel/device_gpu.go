@@ -60,6 +60,7 @@ type GPU struct {
 	Device     *gpu.Device
 	Stream     *gpu.Stream
 	BLAS       *gpu.BLAS // nil: GEMMs run on our own kernel
+	Comm       *gpu.Comm // with the other ranks of a run; nil = there is one
 	Algorithms *gpu.Algorithms
 	Scratch    gpu.Ptr // of the call that is bound
 	Copy       gpu.Ptr // the copy in 16 bits of the call's first input, a span of parameters; 0 = there is none

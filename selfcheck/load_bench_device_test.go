@@ -49,7 +49,7 @@ func BenchmarkGPULoad(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/dequantised=%v", path, dequantised), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := gputest.Open(b) // of this goroutine
-				step, err := train.PlanStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default(), nil, on)
+				step, err := train.PlanStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default(), train.Summing{}, on)
 				if err != nil {
 					b.Fatal(err)
 				}

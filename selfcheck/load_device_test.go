@@ -179,7 +179,7 @@ func TestGPULoadShards(t *testing.T) {
 			nw := network(t, b, kernel.F32, &scheme, &lora)
 			nw.Layout.Dequantised = dequantised
 			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
-			step, err := train.PlanStep(nw, s, train.Default(), nil, on)
+			step, err := train.PlanStep(nw, s, train.Default(), train.Summing{}, on)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/ranks"
 )
 
 // Env is what a run takes from the program around it. The zero value works: no embedded files, all cores, silent.
@@ -11,10 +12,15 @@ type Env struct {
 	session.Env
 	Observers []Observer // who sees the run; metrics.jsonl always does
 	Config    []byte     // effective configuration as YAML, saved with the run
+	// Groups are this process's ranks in a run of several processes, one for each of its devices, in the order of their
+	// ranks; nil = the run is this process's alone.
+	Groups []ranks.Group
 	// Interrupted says that the user asked to stop: the run finishes its step, saves, and returns with
 	// Result.Stopped set; before its first step it ends at once with an error *Stopped. Cancelling the context stops without saving. nil = never.
 	Interrupted <-chan struct{}
 
+	team   *team       // the ranks of the run as one of them sees them; nil = it is alone
+	ranks  int         // that a plan is for, where there is no team; 0 = one
 	phases func(phase) // told of each phase, by tests; nil = nobody
 	silent bool        // makes no samples and asks no tasks: a replay keeps their plan alone
 	pieces int         // that each batch is dealt in, as in the run that is verified; 0 = what fits
@@ -65,6 +71,7 @@ type PlanReport struct {
 	Budgets           []int          `json:"token_budgets"`   // tokens of a micro-batch, ascending
 	Padding           float64        `json:"padding"`         // part of the tokens computed in the first epoch
 	Steps             int            `json:"steps"`
+	Ranks             int            `json:"ranks,omitempty"` // devices that share a step; the bytes are each one's. 0 = one
 	Categories        []PlanCategory `json:"categories"`
 	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds
 	Precision         string         `json:"precision"`              // in effect: bf16, fp16, tf32, fp32

@@ -80,7 +80,7 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 	var programs []*session.Program
 	for _, tokens := range slices.Backward(l.Shape().Budgets) {
 		shape.Tokens = tokens
-		step, err := PlanStep(nw, shape, Default(), nil, on)
+		step, err := PlanStep(nw, shape, Default(), Summing{}, on)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,9 +22,13 @@ type Config struct {
 	Epochs float64 `mapstructure:"epochs" yaml:"epochs"`
 	// BatchSize is the number of rows (or packed sequences) in a micro-batch.
 	BatchSize int `mapstructure:"batch_size" yaml:"batch_size"`
-	// GradientAccumulationSteps is the number of micro-batches in an optimizer step; the loss is divided by the
-	// trained tokens of them all.
+	// GradientAccumulationSteps is the number of micro-batches that each device has in an optimizer step; the loss is divided
+	// by the trained tokens of them all.
 	GradientAccumulationSteps int `mapstructure:"gradient_accumulation_steps" yaml:"gradient_accumulation_steps"`
+	// GlobalBatchSize is the number of rows (or packed sequences) in an optimizer step over all devices; it sets
+	// GradientAccumulationSteps, so that a run goes on with the same steps on another number of devices. 0 = the step has
+	// batch_size x gradient_accumulation_steps rows on each device.
+	GlobalBatchSize int `mapstructure:"global_batch_size" yaml:"global_batch_size"`
 
 	// Objective is what training minimises.
 	Objective string `mapstructure:"objective" yaml:"objective"`
@@ -167,6 +171,12 @@ func (c Config) Validate() []error {
 	atLeast("max_steps", c.MaxSteps, 0)
 	atLeast("batch_size", c.BatchSize, 1)
 	atLeast("gradient_accumulation_steps", c.GradientAccumulationSteps, 1)
+	atLeast("global_batch_size", c.GlobalBatchSize, 0)
+	if rows := c.GlobalBatchSize; rows > 0 && c.BatchSize > 0 && rows%c.BatchSize != 0 {
+		bad("global_batch_size: %d rows are not whole batches of batch_size %d", rows, c.BatchSize)
+	} else if rows > 0 && c.GradientAccumulationSteps > 1 {
+		bad("global_batch_size: sets gradient_accumulation_steps, which is %d: remove one of them", c.GradientAccumulationSteps)
+	}
 	atLeast("warmup_steps", c.WarmupSteps, 0)
 	atLeast("eval_steps", c.EvalSteps, 0)
 	atLeast("sample_max_tokens", c.SampleMaxTokens, 1)

@@ -77,7 +77,7 @@ func (r *recorder) noteEvidence(w *pendingWindow) {
 	if p.Batches == "" && w.Number > 1 { // resumed from a checkpoint of a program that kept none
 		return
 	}
-	p.Batches = chainBatches(p.Batches, w.Batches)
+	p.Batches = chainBatches(p.Batches, w.all)
 	if keepsEvidence(w.Number, r.total) {
 		p.Evidence = append(p.Evidence, Evidence{w.Number, hashLosses(p.Losses), p.Batches})
 	}

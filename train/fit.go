@@ -22,7 +22,10 @@ var checkpointing = map[string][]graph.Recompute{
 }
 
 // shapes are the micro-batches of training, and of validation where there is one.
-type shapes struct{ train, eval session.Shape }
+type shapes struct {
+	train, eval session.Shape
+	several     bool // micro-batches in a step
+}
 
 // Layouts are those that a configuration allows on a machine, fastest first: dequantised weights while nothing need be
 // recomputed.
@@ -87,7 +90,7 @@ func (p *prepared) search(layouts []session.Layout, limit int64, z shapes) (sess
 
 // chooseBudgets chooses at most so many token budgets.
 func (p *prepared) chooseBudgets(most int) {
-	p.loader.ChooseBudgets(p.total*p.accumulate(), most)
+	p.loader.ChooseBudgets(p.total*p.accumulate()*p.world(), most)
 }
 
 // morePadding is how much more padding is as bad as a leaner layout.
@@ -101,7 +104,7 @@ func (p *prepared) leaveForGraphs(search session.Search[steps]) error {
 		calls += n
 	}
 	each := p.On.Capabilities().CapturedCall * int64(calls)
-	free, known, err := p.On.FreeMemory()
+	free, known, err := p.free()
 	if err != nil || !known || each == 0 || more == 0 || p.found.Need.Total()+int64(more)*each <= free {
 		return err
 	}
@@ -137,7 +140,7 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 			return planned, err
 		}
 	}
-	if s.train, err = PlanStep(nw, z.train, p.spec.Training, nil, p.On); err != nil {
+	if s.train, err = PlanStep(nw, z.train, p.spec.Training, p.summing(z), p.On); err != nil {
 		return planned, err
 	}
 	if err := p.Base.Check(s.train.Net); err != nil {
@@ -159,7 +162,7 @@ func (p *prepared) planSmaller(z shapes) error {
 		all.Go(func() {
 			shape := z.train
 			shape.Tokens = tokens
-			planned[i], problems[i] = PlanStep(p.Net, shape, p.spec.Training, nil, p.On)
+			planned[i], problems[i] = PlanStep(p.Net, shape, p.spec.Training, p.summing(z), p.On)
 		})
 	}
 	all.Wait()
@@ -182,10 +185,36 @@ func (p *prepared) planSmaller(z shapes) error {
 	return nil
 }
 
+// summing is how a step's micro-batches come together.
+func (p *prepared) summing(z shapes) Summing {
+	window := p.world()
+	if z.several {
+		window = max(window, 2)
+	}
+	return SummingOf(window, p.world())
+}
+
+// free is what the machine has free for a plan, of several ranks what each of them has: ranks on one CPU share it.
+func (p *prepared) free() (bytes int64, known bool, err error) {
+	bytes, known, err = p.On.FreeMemory()
+	t := p.env.team
+	if t == nil || err != nil {
+		return bytes, known, err
+	}
+	if !p.On.Capabilities().SeparateHost {
+		bytes /= int64(t.locals)
+	}
+	if !known {
+		bytes = -1 << 62
+	}
+	bytes, err = t.least("the free memory", bytes)
+	return bytes, known && bytes > -1<<62, err
+}
+
 // mayHold is the memory that the run may hold: vram, or what is free.
 func (p *prepared) mayHold() (bytes int64, known bool, err error) {
 	if p.spec.VRAM == "" {
-		return p.On.FreeMemory()
+		return p.free()
 	}
 	if bytes, err = session.ParseBytes(p.spec.VRAM); err != nil {
 		err = fmt.Errorf("vram: %w", err)
@@ -275,12 +304,14 @@ func (p *prepared) withRows(rows int) (shapes, error) {
 	if of.loader, err = p.data.TrainLoader(rows); err != nil {
 		return shapes{}, err
 	}
-	batches := p.total * p.spec.Training.GradientAccumulationSteps
+	batches := p.total * p.window()
 	of.loader.ChooseBudgets((batches*p.loader.Shape().Sequences+rows-1)/rows, dataset.MaxBudgets)
 	if err := of.loadValidation(rows); err != nil {
 		return shapes{}, err
 	}
-	return p.shapesOf(of.loader, of.val), nil
+	z := p.shapesOf(of.loader, of.val)
+	z.several = true // as many rows in a step as before
+	return z, nil
 }
 
 // trains tells whether rows cut to a length leave anything to train on.
@@ -306,5 +337,5 @@ func (z shapes) of(rows, length int) shapes {
 		x.Sequences, x.MaxLen = min(x.Sequences, x.Tokens), min(x.MaxLen, length)
 		return x
 	}
-	return shapes{less(z.train), less(z.eval)}
+	return shapes{less(z.train), less(z.eval), z.several}
 }

@@ -171,7 +171,7 @@ func (c *gradCheck) cutLayers(layers int) error {
 	c.layers = c.Base.Config.NumLayers
 	cut := func(n int) (float64, int64, error) {
 		c.Net.Config.NumLayers = min(n, c.layers)
-		step, err := PlanStep(c.floats(kernel.F64), c.shape, c.config(), nil, graph.NewCPU(c.On.Workers()))
+		step, err := PlanStep(c.floats(kernel.F64), c.shape, c.config(), SummingOf(1, 1), graph.NewCPU(c.On.Workers()))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -269,7 +269,7 @@ type gradients struct {
 // gradients computes the window's on a machine, of a rule with bits the plain ones, on a CPU.
 func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, rule gradRule) (_ gradients, err error) {
 	config := c.config()
-	step, err := PlanStep(c.floats(float), c.shape, config, nil, on)
+	step, err := PlanStep(c.floats(float), c.shape, config, SummingOf(len(c.window.Batches), 1), on)
 	if err != nil {
 		return gradients{}, err
 	}
@@ -301,7 +301,7 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, rule gradRul
 	if err := step.Trained.Restore(m, params); err != nil {
 		return gradients{}, err
 	}
-	pipeline, err := NewPipeline([]*Step{step}, m, m.Runs, on, len(c.window.Batches), c.spec.Seed)
+	pipeline, err := NewPipeline([]*Step{step}, m, m.Runs, on, 0, len(c.window.Batches), c.spec.Seed)
 	if err != nil {
 		return gradients{}, err
 	}

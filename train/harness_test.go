@@ -54,7 +54,7 @@ func newTestStep(t testing.TB, b *session.Base, nw session.Network, s session.Sh
 
 func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, c Config, adapterDir string) *testStep {
 	t.Helper()
-	step, err := PlanStep(nw, s, c, nil, on)
+	step, err := PlanStep(nw, s, c, Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,9 @@ func (r *running) loop(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.env.team.meet("what comes before the first step"); err != nil {
+		return err
+	}
 	r.recorder.begin()
 	for r.recorder.step() < r.total {
 		if err := ctx.Err(); err != nil {
@@ -47,7 +50,7 @@ func (r *running) loop(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if r.interrupted() {
+			if r.mustStop() {
 				return r.stop(next.before)
 			}
 		}
@@ -59,7 +62,7 @@ func (r *running) loop(ctx context.Context) error {
 			if err := r.finishStep(ctx); err != nil {
 				return r.stopped(err, r.loader.State())
 			}
-			if r.interrupted() && r.recorder.step() < r.total {
+			if r.mustStop() && r.recorder.step() < r.total {
 				return r.stop(r.loader.State())
 			}
 		}
@@ -73,12 +76,16 @@ func (r *running) finishStep(ctx context.Context) error {
 	w := r.pending
 	r.pending = nil
 	numbers, err := r.pipeline.Numbers()
+	if lost := r.env.team.failure(); lost != nil { // the numbers may be of collective operations that were abandoned
+		return lost
+	}
 	if err == nil {
 		err = r.at.check()
 	}
 	if err != nil {
 		return err
 	}
+	r.stopAsked = r.stopAsked || numbers.Stop
 	updates := r.recorder.progress.Optimizer
 	if err = r.recorder.record(w, numbers); errors.Is(err, ErrNotFinite) {
 		err = r.notFinite(ctx, w, numbers, err)
@@ -105,6 +112,9 @@ func (r *running) finishStep(ctx context.Context) error {
 		err = r.saver.save(r.loader.State())
 	}
 	if due {
+		if err == nil {
+			err = r.env.team.meet("an evaluation or a save")
+		}
 		r.recorder.resumeClock()
 	}
 	return err
@@ -125,8 +135,9 @@ func (r *running) zeroGradient(err error) error {
 // pendingWindow is a step on its way: what the host knows before the device has its numbers.
 type pendingWindow struct {
 	Window
-	before dataset.State // of the loader
-	epoch  float64       // after it
+	before dataset.State   // of the loader
+	epoch  float64         // after it
+	all    []dataset.Batch // of all ranks, on the one that writes; else none
 }
 
 // nextWindow takes the micro-batches of the step behind the one that is finished or pending.
@@ -137,11 +148,17 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 	if r.pending != nil {
 		w.Number++
 	}
-	var err error
 	began := time.Now()
-	if w.Batches, w.Trained, err = r.loader.NextWindow(r.spec.Training.GradientAccumulationSteps); err != nil {
+	shared := r.env.team != nil
+	dealt, err := r.loader.NextStep(r.spec.Training.GradientAccumulationSteps, shared && r.env.team.leads())
+	if err != nil {
 		return w, err
 	}
+	w.Batches, w.Rounds, w.Trained, w.all = dealt.Batches, dealt.Rounds, dealt.Trained, dealt.All
+	if !shared {
+		w.all = w.Batches
+	}
+	w.Stop = shared && r.interrupted()
 	r.recorder.data.add(time.Since(began))
 	w.epoch = r.loader.Progress()
 	w.LR = r.schedule(w.Number - 1)
@@ -200,6 +217,14 @@ func (r *running) interrupted() bool {
 	default:
 		return false
 	}
+}
+
+// mustStop tells whether the run ends behind the step that is finished: of several ranks, all of them behind the same.
+func (r *running) mustStop() bool {
+	if r.env.team != nil {
+		return r.stopAsked
+	}
+	return r.interrupted()
 }
 
 // stopped is stop for an evaluation that was interrupted, and any other error as it is.

@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/quant"
@@ -17,6 +18,9 @@ type meant struct {
 	value func(p *prepared) any
 }
 
+// keyAccumulation is in a checkpoint the micro-batches of a step over all ranks.
+const keyAccumulation = "training.gradient_accumulation_steps"
+
 // meanings is the rule of resuming, key by key. What is not listed changes no number (where and when files are written,
 // memory, devices), or is compared apart: base weights, data and batches by their hashes, rank, alpha and targets by the
 // adapter's tensors.
@@ -28,7 +32,7 @@ var meanings = []meant{
 	{"quantization.double_quant", true, stored(func(q quant.Config) any { return q.DoubleQuant })},
 	{"training.objective", true, func(p *prepared) any { return p.spec.Training.Objective }},
 	{"training.optimizer", true, func(p *prepared) any { return p.spec.Training.Optimizer }},
-	{"training.gradient_accumulation_steps", true, func(p *prepared) any { return p.spec.Training.GradientAccumulationSteps }},
+	{keyAccumulation, true, func(p *prepared) any { return p.window() }},
 	{"seed", true, func(p *prepared) any { return p.spec.Seed }},
 	{"lora.dropout", false, func(p *prepared) any { return p.spec.LoRA.Dropout }},
 	{"lora.loraplus_lr_ratio", false, func(p *prepared) any { return p.spec.LoRA.LoRAPlusLRRatio }},
@@ -71,6 +75,20 @@ func (p *prepared) meaning() map[string]string {
 	return all
 }
 
+// otherWindow says how a run on several devices keeps the steps of a checkpoint.
+func (p *prepared) otherWindow(before string) string {
+	text := fmt.Sprintf("a step had %s micro-batches, it has %d now (%d devices x gradient_accumulation_steps %d)",
+		before, p.window(), p.world(), p.spec.Training.GradientAccumulationSteps)
+	was, err := strconv.Atoi(before)
+	switch {
+	case err != nil:
+		return text
+	case was%p.world() == 0:
+		return fmt.Sprintf("%s: with --set %s=%d it goes on to the same bytes", text, keyAccumulation, was/p.world())
+	}
+	return fmt.Sprintf("%s: take a number of devices that divides %s, and as many accumulation steps as make it", text, before)
+}
+
 // compareMeaning refuses to resume a run that meant something else, and tells what will be different from here on.
 // Checkpoints of older programs say nothing.
 func (p *prepared) compareMeaning(was map[string]string, step int) error {
@@ -80,6 +98,10 @@ func (p *prepared) compareMeaning(was map[string]string, step int) error {
 		before, ok := was[m.key]
 		after, has := now[m.key]
 		if !ok || !has || before == after {
+			continue
+		}
+		if m.key == keyAccumulation && p.world() > 1 {
+			other = append(other, p.otherWindow(before))
 			continue
 		}
 		if m.fixed {

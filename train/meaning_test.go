@@ -81,6 +81,8 @@ var otherwise = map[string]string{
 	"expect.max_vram":                 "changes no number",
 	"output_dir":                      "changes no number",
 	"device":                          "where it runs",
+	"devices":                         "where it runs; the micro-batches of a step over all of them are listed",
+	"training.global_batch_size":      "listed as training.gradient_accumulation_steps",
 	"vram":                            "where it runs",
 }
 

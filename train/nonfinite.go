@@ -144,7 +144,7 @@ func notFinite32(x float32) bool { return !finite(float64(x)) }
 // rows says where the rows of a step come from.
 func (w *pendingWindow) rows() []string {
 	var rows []string
-	for _, b := range w.Batches {
+	for _, b := range w.all {
 		rows = append(rows, b.Where()...)
 	}
 	return rows

@@ -26,6 +26,8 @@ type Pipeline struct {
 	readEach   graph.Reader        // of the norms of its tensors; nil = the plan has none
 	asked      [2]bool             // for them, of the steps in done
 	round      func(kernel.Tensor) // on a CPU, shown what each call computes; nil = nobody
+	stop       []float32           // this rank's, of a micro-batch; nil = there is one rank
+	rank       int                 // of the step's ranks
 	accumulate int
 	seed       uint64
 	async      bool         // work goes on after it is queued
@@ -42,37 +44,48 @@ type budgetRun struct {
 
 // Window is the micro-batches of one optimizer step.
 type Window struct {
-	Number  int // of the step, from 1
-	Batches []dataset.Batch
-	Trained int // places that are trained, in the whole window
+	Number  int             // of the step, from 1
+	Batches []dataset.Batch // that this rank computes
+	Rounds  int             // over all ranks: the most that one computes; 0 = as many as there are Batches
+	Trained int             // places that are trained, in the whole window
 	LR      float64
 	Norms   bool // of each tensor are asked for
+	Stop    bool // this rank was asked to
 }
+
+func (w Window) rounds() int { return max(w.Rounds, len(w.Batches)) }
 
 // Numbers are what a step gives: copies, on the host.
 type Numbers struct {
 	Loss, Norm float64
 	Scale      float64   // of the next step's loss; 0 without loss scaling
 	Skipped    int       // steps so far whose gradient overflowed
+	Stop       bool      // a rank was asked to
 	Norms      []float64 // of each tensor, in the order of Trained; nil = not asked for
 	Done       time.Time
 }
 
 // Segments that run together. The update is apart: it waits until the step before is known to be finite.
 var (
-	wholeGradients = []string{segmentBegin, segmentMicro, segmentNorm}
-	firstOfWindow  = []string{segmentBegin}
-	eachOfWindow   = []string{segmentMicro}
-	lastOfWindow   = []string{segmentNorm}
-	updateAlone    = []string{segmentUpdate}
-	eachTensor     = []string{segmentEach}
+	oneMicro      = []string{segmentBegin, segmentMicro, segmentNorm} // a step of one micro-batch
+	oneRound      = []string{segmentWindow, segmentBegin, segmentMicro, segmentSum, segmentNorm}
+	oneRoundAside = []string{segmentWindow, segmentBegin, segmentSum, segmentNorm} // of a rank without a micro-batch in it
+	firstOfWindow = []string{segmentWindow}
+	eachOfWindow  = []string{segmentBegin, segmentMicro, segmentSum}
+	aside         = []string{segmentBegin, segmentSum}
+	lastOfWindow  = []string{segmentNorm}
+	updateAlone   = []string{segmentUpdate}
+	eachTensor    = []string{segmentEach}
 )
 
-// NewPipeline makes ready what steps of accumulate micro-batches need: a step for each token budget, the largest first,
-// and their runners in one memory. The seed is that of dropout.
-func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Machine, accumulate int, seed uint64) (*Pipeline, error) {
+// NewPipeline makes ready what steps of accumulate micro-batches a rank need: a step for each token budget, the largest
+// first, and their runners in one memory. The seed is that of dropout. rank is this one among those of the step's Summing.
+func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Machine, rank, accumulate int, seed uint64) (*Pipeline, error) {
 	step, run := steps[0], runs[0]
-	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed}
+	if accumulate > 1 && !step.summing.Apart {
+		return nil, fmt.Errorf("the step is planned for one micro-batch, it gets %d", accumulate)
+	}
+	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, rank: rank, accumulate: accumulate, seed: seed}
 	for i, s := range steps {
 		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
 	}
@@ -83,6 +96,11 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	}
 	if p.data, err = step.objective.Bind(p.batch); err != nil {
 		return nil, err
+	}
+	if step.stops != nil {
+		if p.stop, err = p.batch.Float32s(nameStop); err != nil {
+			return nil, err
+		}
 	}
 	for _, u := range step.updates {
 		numbers, err := p.batch.Float32s(u.numbers)
@@ -102,19 +120,38 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	return p, p.prepare()
 }
 
-// prepare captures what steps run: where a step is one micro-batch all of it for each budget, else the micro-batch alone.
-func (p *Pipeline) prepare() error {
-	once, each := [][]string{updateAlone}, wholeGradients
-	if p.accumulate > 1 {
-		once, each = [][]string{firstOfWindow, lastOfWindow, updateAlone}, eachOfWindow
+// microSegments are what runs for a micro-batch, and for a round in which a rank has none: where a step is one round all of
+// it up to the update.
+func (p *Pipeline) microSegments(has bool) []string {
+	switch {
+	case p.accumulate > 1 && has:
+		return eachOfWindow
+	case p.accumulate > 1:
+		return aside
+	case !has:
+		return oneRoundAside
+	case p.step.summing.Apart:
+		return oneRound
 	}
-	for _, b := range p.plans {
-		if err := b.run.Prepare(each...); err != nil {
-			return err
-		}
+	return oneMicro
+}
+
+// prepare captures what steps run.
+func (p *Pipeline) prepare() error {
+	once := [][]string{updateAlone}
+	if p.accumulate > 1 {
+		once = append(once, firstOfWindow, lastOfWindow)
+	}
+	if p.step.summing.shared() {
+		once = append(once, p.microSegments(false))
 	}
 	if p.readEach != nil {
 		once = append(once, eachTensor)
+	}
+	for _, b := range p.plans {
+		if err := b.run.Prepare(p.microSegments(true)...); err != nil {
+			return err
+		}
 	}
 	for _, s := range once {
 		if err := p.run.Prepare(s...); err != nil {
@@ -145,27 +182,33 @@ func (p *Pipeline) Gradients(w Window) error {
 			return err
 		}
 	}
-	for i, b := range w.Batches {
+	for i := range w.rounds() {
 		micro := graph.StartRangeNumber("micro-batch", i)
 		p.fill(w, i)
 		if err := p.batch.Put(); err != nil {
 			return err
 		}
-		run := p.runOf(b)
+		run, segments := p.roundOf(w, i)
 		if p.round != nil {
 			return p.eachCall(run.(*graph.Run))
 		}
-		if p.accumulate == 1 {
-			err := run.Run(wholeGradients...)
-			micro.End()
-			return err
-		}
-		if err := run.Run(eachOfWindow...); err != nil {
+		if err := run.Run(segments...); err != nil {
 			return err
 		}
 		micro.End()
 	}
-	return p.run.Run(lastOfWindow...)
+	if p.accumulate > 1 {
+		return p.run.Run(lastOfWindow...)
+	}
+	return nil
+}
+
+// roundOf is what a round of a window runs: its micro-batch, or nothing but this rank's part in the sum.
+func (p *Pipeline) roundOf(w Window, i int) (graph.Runner, []string) {
+	if i >= len(w.Batches) {
+		return p.run, p.microSegments(false)
+	}
+	return p.runOf(w.Batches[i]), p.microSegments(true)
 }
 
 // eachCall is a step's gradients call by call, of which round sees the first outputs: the others are statistics.
@@ -185,12 +228,21 @@ func (p *Pipeline) setRates(w Window) {
 	}
 }
 
-// fill writes a micro-batch of a window into host memory.
+// fill writes the micro-batch of a round into host memory, if there is one, and whether this rank was asked to stop.
 func (p *Pipeline) fill(w Window, i int) {
+	if p.stop != nil {
+		p.stop[0] = 0
+		if w.Stop {
+			p.stop[0] = 1
+		}
+	}
+	if i >= len(w.Batches) {
+		return
+	}
 	p.batch.Fill(w.Batches[i])
 	p.data.Fill(w.Batches[i])
 	p.data.Scale(1 / float32(w.Trained))
-	p.batch.SetDropout(p.seed, w.Number-1, i)
+	p.batch.SetDropout(p.seed, w.Number-1, i*max(p.step.summing.Ranks, 1)+p.rank)
 }
 
 // Update queues clipping and the optimizer, and the reading of the step's numbers. A step whose loss or norm is not
@@ -232,8 +284,11 @@ func (p *Pipeline) Numbers() (Numbers, error) {
 		}
 		n.Norms = p.step.normsIn(each[0])
 	}
-	if len(read) > 2 {
+	if p.step.scaling != nil {
 		n.Scale, n.Skipped = float64(read[2].F32()[kernel.LossScaleNow]), int(read[2].F32()[kernel.LossScaleSkipped])
+	}
+	if p.step.stops != nil {
+		n.Stop = read[len(read)-1].F32()[0] != 0
 	}
 	return n, nil
 }

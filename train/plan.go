@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/graph"
@@ -28,6 +29,13 @@ func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport,
 
 func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport, error) {
 	env.WithoutWeights = true
+	var err error
+	if env.ranks, err = s.ranksAsked(); err == nil {
+		s, err = s.spread(env.ranks)
+	}
+	if err != nil {
+		return PlanReport{}, errors.Join(err, on.Close())
+	}
 	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
 		return PlanReport{}, err
@@ -45,6 +53,9 @@ func (p *prepared) planReport() PlanReport {
 		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
 		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
 		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0),
+	}
+	if p.world() > 1 {
+		r.Ranks = p.world()
 	}
 	if p.Base.Declared {
 		r.Notes = append(r.Notes, p.Base.Name+" holds no weights: their names and shapes follow from its config.json")

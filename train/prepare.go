@@ -63,6 +63,17 @@ func (s steps) plans() []*graph.Plan {
 	return all
 }
 
+// world is the ranks that share the run's steps.
+func (p *prepared) world() int {
+	if t := p.env.team; t != nil {
+		return t.World()
+	}
+	return max(p.env.ranks, 1)
+}
+
+// window is the micro-batches of a step over all ranks, of batches that are whole.
+func (p *prepared) window() int { return p.spec.Training.GradientAccumulationSteps * p.world() }
+
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
 	p, err := open(ctx, s, env)
@@ -121,13 +132,16 @@ func (p *prepared) Close() error {
 }
 
 func (p *prepared) plan(ctx context.Context) error {
+	if err := p.env.team.same("the configuration", p.configured()); err != nil {
+		return err
+	}
 	p.at.enter(phaseData)
 	if err := p.readData(ctx); err != nil {
 		return err
 	}
 	p.at.enter(phasePlan)
 	var err error
-	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
+	if p.total, err = stepsOf(p.spec.Training, p.loader, p.window()); err != nil {
 		return err
 	}
 	if p.sampler, err = p.openSamples(ctx); err != nil {
@@ -152,7 +166,7 @@ func (p *prepared) plan(ctx context.Context) error {
 
 // shapesOf are the largest micro-batches of training, and of validation where val is not nil.
 func (p *prepared) shapesOf(train, val *dataset.Loader) shapes {
-	z := shapes{train: infer.ShapeOf(train)}
+	z := shapes{train: infer.ShapeOf(train), several: p.accumulate() > 1}
 	if val != nil {
 		z.eval = infer.ShapeOf(val)
 		z.train.MaxLen = max(z.train.MaxLen, z.eval.MaxLen)
@@ -168,20 +182,33 @@ func (p *prepared) shapesOf(train, val *dataset.Loader) shapes {
 
 func (p *prepared) readData(ctx context.Context) error {
 	defer graph.StartRange("read data").End()
-	data := p.spec.Dataset
-	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Logf("end of epoch %d: %s", epoch, r) }
+	if p.env.team != nil {
+		return p.readShared(ctx)
+	}
 	var err error
-	if p.data, p.report, err = p.LoadData(ctx, data, p.spec.Seed); err != nil {
+	if p.data, p.report, err = p.readSet(ctx); err != nil {
 		return err
 	}
-	p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize)
+	if p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize); err != nil || p.world() == 1 {
+		return err
+	}
+	p.loader, err = p.loader.Shard(0, p.world())
 	return err
+}
+
+// readSet reads the rows.
+func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
+	data := p.spec.Dataset
+	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Logf("end of epoch %d: %s", epoch, r) }
+	return p.LoadData(ctx, data, p.spec.Seed)
 }
 
 // loadValidation packs the validation rows into batches as large as training's; they take less memory.
 func (p *prepared) loadValidation(batchSize int) (err error) {
 	if p.data.Val.Len() > 0 {
-		p.val, err = p.data.ValLoader(batchSize, slices.Max(p.loader.Shape().Budgets))
+		if p.val, err = p.data.ValLoader(batchSize, slices.Max(p.loader.Shape().Budgets)); err == nil && p.env.team != nil {
+			p.val, err = p.val.Shard(p.env.team.Rank(), p.world())
+		}
 	}
 	return err
 }
@@ -189,8 +216,8 @@ func (p *prepared) loadValidation(batchSize int) (err error) {
 // NeedsMaxSteps says why a stream needs training.max_steps.
 const NeedsMaxSteps = "training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: write how many steps to make"
 
-// stepsOf is the number of optimizer steps: max_steps, or what epochs of the data make.
-func stepsOf(c Config, l *dataset.Loader) (int, error) {
+// stepsOf is the number of optimizer steps of windows of so many batches: max_steps, or what epochs of the data make.
+func stepsOf(c Config, l *dataset.Loader, window int) (int, error) {
 	if c.MaxSteps > 0 {
 		return c.MaxSteps, nil
 	}
@@ -200,7 +227,7 @@ func stepsOf(c Config, l *dataset.Loader) (int, error) {
 	whole := int(math.Floor(c.Epochs))
 	n := l.Steps(whole, c.GradientAccumulationSteps)
 	if part := c.Epochs - float64(whole); part > 0 {
-		windows := (l.Batches(whole) + c.GradientAccumulationSteps - 1) / c.GradientAccumulationSteps
+		windows := (l.Batches(whole) + window - 1) / window
 		n += int(math.Ceil(part * float64(windows)))
 	}
 	if n == 0 {

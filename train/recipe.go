@@ -52,6 +52,9 @@ func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
 	if s.Dataset.Streaming {
 		return r, errStreamed
 	}
+	if s, err = s.asOne(); err != nil {
+		return r, err
+	}
 	s.Device, s.Training.Precision, s.VRAM = "cpu", "auto", ""
 	p, err := open(ctx, s, env)
 	if err != nil {
@@ -61,7 +64,7 @@ func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
 	if err := p.readData(ctx); err != nil {
 		return r, err
 	}
-	if p.total, err = stepsOf(p.spec.Training, p.loader); err != nil {
+	if p.total, err = stepsOf(p.spec.Training, p.loader, p.window()); err != nil {
 		return r, err
 	}
 	r.BaseModel = s.BaseModel
@@ -102,7 +105,7 @@ func (p *prepared) eachStep(see func(step int, batches []dataset.Batch)) error {
 	}
 	defer loader.Close()
 	for step := range p.total {
-		batches, _, err := loader.NextWindow(p.spec.Training.GradientAccumulationSteps)
+		batches, _, err := loader.NextWindow(p.window())
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ type recorder struct {
 	precision fmt.Stringer
 	names     func(norms []float64) []TensorNorm
 	began     time.Time
+	world     int   // ranks of the run
 	tokens    int64 // since began
 	samples   int64
 	clock     stepClock
@@ -144,7 +145,7 @@ func (r *recorder) skippedBefore(step int) int {
 
 // count notes a step's number and tokens.
 func (r *recorder) count(w *pendingWindow) (tokens int64) {
-	for _, b := range w.Batches {
+	for _, b := range w.all {
 		tokens += int64(b.Tokens)
 		r.samples += int64(len(b.Rows))
 	}
@@ -162,7 +163,7 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 	p.SinceNLL, p.SinceLog = 0, 0
 	return &StepMetrics{
 		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
-		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond, DataMs: r.data.line(),
+		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond / float64(max(r.world, 1)), DataMs: r.data.line(),
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped), SkippedSteps: skippedMetrics(len(p.Skipped)),
 	}

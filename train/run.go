@@ -16,16 +16,11 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/ranks"
 )
 
 // ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
 const ConfigFile = "config.yaml"
-
-// Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted. A run whose device
-// hangs goes on waiting after Start has returned ErrDeviceHangs: the process should end then.
-func Start(ctx context.Context, s Spec, env Env) (Result, error) {
-	return startAt(ctx, s, env, openMachine(s, env))
-}
 
 // startAt trains on a goroutine of its own: no driver's call that never returns can keep the caller.
 func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) {
@@ -35,7 +30,7 @@ func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) 
 		result Result
 		err    error
 	}
-	at := &whereabouts{cancel: cancel, seen: env.phases, interrupted: env.Interrupted}
+	at := &whereabouts{cancel: cancel, seen: env.phases, interrupted: env.Interrupted, team: env.team}
 	hung, ended := make(chan error, 1), make(chan ending, 1)
 	defer at.stopEarly()()
 	go func() {
@@ -62,6 +57,11 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 		return Result{}, err
 	}
 	defer at.watch(on, s.Training, env, hung)()
+	leave, err := env.team.join(on)
+	if err != nil {
+		return Result{}, errors.Join(err, on.Close())
+	}
+	defer leave()
 	p, err := prepareAt(ctx, s, env, on, at)
 	if err != nil {
 		return Result{}, err
@@ -71,20 +71,22 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 }
 
 func (p *prepared) train(ctx context.Context) (_ Result, err error) {
-	lock, err := checkpoint.Acquire(p.spec.OutputDir)
-	if err != nil {
-		return Result{}, err
+	if p.env.team.leads() {
+		var lock *checkpoint.Lock
+		if lock, err = checkpoint.Acquire(p.spec.OutputDir); err != nil {
+			return Result{}, err
+		}
+		p.at.holds(lock)
+		defer func() {
+			if p.at.check() != nil { // the watchdog has released it
+				return
+			}
+			p.at.holds(nil)
+			if rerr := lock.Release(); err == nil {
+				err = rerr
+			}
+		}()
 	}
-	p.at.holds(lock)
-	defer func() {
-		if p.at.check() != nil { // the watchdog has released it
-			return
-		}
-		p.at.holds(nil)
-		if rerr := lock.Release(); err == nil {
-			err = rerr
-		}
-	}()
 	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
 	r, err := p.start(ctx)
 	for try := 0; errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost) && try < shrinkTries; try++ {
@@ -123,37 +125,31 @@ type running struct {
 	reference *Reference     // of expect.reference; nil = none
 	subject   Subject        // with it, but for the base's hash
 
+	stopAsked  bool // of some rank, as the numbers of a step told
 	baseFinite bool // the base model was looked through for numbers that are not finite
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
 func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	c := p.spec.Training
-	from, err := resumeFrom(c.Resume, p.spec.OutputDir, p.ownFiles(), p.env)
+	from, err := p.begin()
 	if err != nil {
-		return nil, err
-	}
-	if err := p.room(from); err != nil {
 		return nil, err
 	}
 	p.env.Logf("%s", p.planReport())
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
-	r.recorder = &recorder{at: p.at, config: c, total: p.total, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
+	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world(), logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result
 	if err := r.openReference(); err != nil {
 		return nil, err
 	}
 	p.at.enter(phaseLoad)
-	if r.memory, err = p.Hold(ctx, p.found.Step.programs()...); err != nil {
-		return nil, err
-	}
 	defer func() {
-		if err != nil {
+		if err != nil && r.memory != nil {
 			err = errors.Join(err, r.memory.Close())
 		}
 	}()
-	p.at.enter(phaseCapture)
-	if err := r.bind(); err != nil {
+	if err = p.allHave(r.hold(ctx)); err != nil {
 		return nil, err
 	}
 	if r.recorder.scale, err = r.step.StartScaling(r.memory, c); err != nil {
@@ -170,6 +166,9 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	r.watch = watchGradients(r.memory, r.step.Trained, r.recorder.progress.Optimizer)
+	if err := r.compareRanks(); err != nil {
+		return nil, err
+	}
 	debug.FreeOSMemory() // what the adapter was made from or read as
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -178,10 +177,49 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	return r, r.announce()
 }
 
+// begin finds the checkpoint to go on from, "" = none, and room for new ones; rank 0 looks for all.
+func (p *prepared) begin() (from string, err error) {
+	if p.env.team.leads() {
+		if from, err = resumeFrom(p.spec.Training.Resume, p.spec.OutputDir, p.ownFiles(), p.env); err != nil {
+			return "", err
+		}
+		if err := p.room(from); err != nil {
+			return "", err
+		}
+	}
+	return p.env.team.leaders("the checkpoint to go on from", from)
+}
+
+// hold takes the memory, loads the base model and makes the plans ready.
+func (r *running) hold(ctx context.Context) (err error) {
+	if r.memory, err = r.Hold(ctx, r.found.Step.programs()...); err != nil {
+		r.memory = nil
+		return err
+	}
+	r.at.enter(phaseCapture)
+	return r.bind()
+}
+
+// allHave is err, or that of a rank whose device had no memory: then all shrink or stop.
+func (p *prepared) allHave(err error) error {
+	refused := errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost)
+	if p.env.team == nil || err != nil && !refused {
+		return err
+	}
+	any, terr := p.env.team.anyOf("whether the memory was there", refused)
+	switch {
+	case terr != nil:
+		return errors.Join(err, terr)
+	case any && err == nil:
+		return fmt.Errorf("the device of another rank: %w", graph.ErrOutOfMemory)
+	}
+	return err
+}
+
 // bind makes step and evaluation ready.
 func (r *running) bind() error {
 	var err error
-	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.accumulate(), r.spec.Seed); err != nil {
+	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.env.team.rank(), r.accumulate(), r.spec.Seed); err != nil {
 		return err
 	}
 	if eval := r.found.Step.eval; eval != nil {
@@ -198,6 +236,11 @@ func (r *running) bind() error {
 // announce tells the observers of the start, and writes what a run begins with. The metrics come first: they mark the
 // folder as a run's.
 func (r *running) announce() error {
+	if !r.env.team.leads() {
+		r.recorder.observers = nil
+		r.result.MaxSteps, r.result.HeldBytes = r.total, r.memory.Bytes().Total()
+		return nil
+	}
 	if r.spec.Training.GradNormSteps > 0 {
 		r.recorder.observers = append(r.recorder.observers, &gradNormsFile{})
 	}
@@ -240,13 +283,19 @@ func (r *running) evaluate(ctx context.Context) (best bool, err error) {
 	r.recorder.progress.OwesEval = true
 	began, step := time.Now(), r.recorder.step()
 	of := r.val.Batches(0)
-	sum, err := r.evaluator.Run(ctx, r.val, func(batches int) error {
+	see := func(batches int) error {
 		r.recorder.observers.evaluating(step, batches, of)
-		if r.interrupted() && batches < of {
+		if r.env.team == nil && r.interrupted() && batches < of {
 			return errInterrupted
 		}
 		return nil
-	})
+	}
+	var sum infer.Sum
+	if r.env.team == nil {
+		sum, err = r.evaluator.Run(ctx, r.val, see)
+	} else {
+		sum, err = r.evaluateTogether(ctx, of, see)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -273,6 +322,9 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
 func (r *running) finish(ctx context.Context) error {
 	r.recorder.sum()
+	if !r.env.team.leads() {
+		return nil
+	}
 	r.at.enter(phaseFinish)
 	if res := r.result; res.StepMs != nil && res.DataMs != nil {
 		if slow := slowData(*res.DataMs, res.StepMs.Median, len(r.recorder.data.ms), r.async, r.data.Streaming()); slow != "" {
@@ -369,7 +421,7 @@ func (r *running) end(err error) error {
 // explain adds to an error of the device or the disk how far the run came and what continues it.
 func (r *running) explain(err error) error {
 	var full *atomicfile.FullError
-	if !errors.Is(err, graph.ErrDevice) && !errors.As(err, &full) {
+	if !errors.Is(err, graph.ErrDevice) && !errors.As(err, &full) && !errors.As(err, new(*ranks.LostError)) {
 		return err
 	}
 	next := "no checkpoint was saved yet"

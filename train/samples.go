@@ -93,7 +93,7 @@ func (r *running) samplesAfter(step int) bool {
 // sample lets the model answer the prompts, for the log and the observers. It draws no random number and writes to no
 // memory that a step reads. An interrupt leaves out the rest.
 func (r *running) sample(ctx context.Context) error {
-	if r.sampler == nil || r.env.silent {
+	if r.sampler == nil || r.env.silent || !r.env.team.leads() {
 		return nil
 	}
 	defer graph.StartRange("samples").End()

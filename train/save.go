@@ -35,6 +35,13 @@ func (s *saver) save(data dataset.State) error {
 	if s.saved == step {
 		return nil
 	}
+	if !s.env.team.leads() {
+		s.saved = step
+		return nil
+	}
+	if err := s.env.team.failure(); err != nil {
+		return err
+	}
 	defer graph.StartRange("checkpoint").End()
 	s.at.enter(phaseSave)
 	defer s.at.enter(phaseSteps)

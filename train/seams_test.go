@@ -8,11 +8,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
-	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model/nn"
-	"github.com/tierlora/tierlora/session"
 )
 
 // TestOtherOptimizerLearnsAndResumes: Lion and LoRA+ have states of their own, in checkpoints too.
@@ -87,35 +83,4 @@ func TestCSVHasTheMetrics(t *testing.T) {
 	if rows[1][2] != number(lines[0].Loss) || rows[9][3] != number(lines[7].GradNorm) {
 		t.Errorf("rows %v and %v, lines %+v and %+v", rows[1], rows[9], lines[0], lines[7])
 	}
-}
-
-// TestReductionComesBeforeTheNorm: two devices with the same gradients and half of the loss each.
-func TestReductionComesBeforeTheNorm(t *testing.T) {
-	b := stories(t)
-	init := golden.Path(t, "train/init")
-	cfg := peftConfigOf(t, init)
-	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
-	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")
-	const T = 128
-	numbers := func(reduce Reduction, share float64) (loss, norm float64) {
-		step, err := PlanStep(network(t, b, kernel.F64, nil, &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), reduce, graph.NewCPU(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ts := bound(t, graph.NewCPU(1), b, step, Default(), init)
-		trained := ts.fill(t, ids[:T], labels[:T], T)
-		ts.set(t, "loss scale", share/float64(trained))
-		ts.run.Run(segmentBegin)
-		ts.run.Run(segmentMicro)
-		ts.run.Run(segmentNorm)
-		return ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
-	}
-	loss, norm := numbers(nil, 1)
-	double := func(n *nn.Net, gradients, loss *graph.Value) {
-		n.Apply(kernel.AddTo{}, gradients, gradients)
-		n.Apply(kernel.AddTo{}, loss, loss)
-	}
-	gotLoss, gotNorm := numbers(double, 0.5)
-	golden.Near(t, "loss", gotLoss, loss, 1e-12)
-	golden.Near(t, "norm", gotNorm, norm, 1e-12)
 }

@@ -146,7 +146,8 @@ type PartPlan struct {
 	Accumulation int    `json:"gradient_accumulation_steps"`
 	Pieces       int    `json:"pieces,omitempty"` // of a configured batch, where it is more than one
 	Layout       string `json:"layout"`
-	Bytes        int64  `json:"bytes"` // held
+	Bytes        int64  `json:"bytes"`           // held, on each device
+	Ranks        int    `json:"ranks,omitempty"` // that shared a step, where it is more than one
 }
 
 // partPlan is the plan that a part beginning at a step uses.
@@ -156,10 +157,13 @@ func (p *prepared) partPlan(first int) PartPlan {
 	if p.pieces > 1 {
 		part.Pieces = p.pieces
 	}
+	if p.world() > 1 {
+		part.Ranks = p.world()
+	}
 	return part
 }
 
-// accumulate is the number of micro-batches in a whole step.
+// accumulate is the number of micro-batches that a rank has in a whole step.
 func (p *prepared) accumulate() int { return p.spec.Training.GradientAccumulationSteps * p.pieces }
 
 // tellShrunk says what a run that did not fit as configured does instead.
@@ -184,7 +188,7 @@ const (
 // afterwards; else, or where none fits, the error says what would fit in what is free now.
 func (p *prepared) deviceRefused(cause error) error {
 	need := p.found.Need.Total()
-	free, known, err := p.On.FreeMemory()
+	free, known, err := p.free()
 	if err != nil {
 		return errors.Join(cause, err)
 	}

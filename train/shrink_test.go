@@ -44,7 +44,7 @@ func shrinking(t *testing.T, steps int) (Spec, int64) {
 	s := testSpec(t, steps)
 	s.Training.BatchSize, s.Training.GradientCheckpointing, s.Dataset.ValSplit = 4, "none", 0.05
 	one := s
-	one.Training.BatchSize, one.Training.GradientCheckpointing = 1, "full"
+	one.Training.BatchSize, one.Training.GradientAccumulationSteps, one.Training.GradientCheckpointing = 1, 4, "full"
 	r, err := PlanRun(context.Background(), one, twoWorkers)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 		t.Errorf("it said\n%s", text)
 	}
 	m, err := ReadManifest(s.OutputDir)
-	if err != nil || len(m.Plans) != 1 || m.Plans[0] != (PartPlan{1, 1, 4, 4, "gradient_checkpointing full", shrunk.HeldBytes}) {
+	if err != nil || len(m.Plans) != 1 || m.Plans[0] != (PartPlan{FirstStep: 1, BatchSize: 1, Accumulation: 4, Pieces: 4, Layout: "gradient_checkpointing full", Bytes: shrunk.HeldBytes}) {
 		t.Errorf("the manifest has the plans %+v: %v", m.Plans, err)
 	}
 	verdict, err := Verify(context.Background(), s, twoWorkers, m, 2)

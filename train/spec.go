@@ -35,7 +35,11 @@ type Spec struct {
 	OutputDir string `mapstructure:"output_dir" yaml:"output_dir"`
 	// Device to train on; auto takes an NVIDIA GPU where the program and the machine have one, else the CPU.
 	Device string `mapstructure:"device" yaml:"device"`
-	// VRAM is the memory that the run may hold on its device, such as 8GiB. Empty means what is free.
+	// Devices are those of this machine to train on together, the micro-batches of each step shared out among them: a number,
+	// all, or a list of GPUs such as [0, 2]. N devices give the adapter of one with N times the
+	// training.gradient_accumulation_steps, byte for byte. A CPU has as many ranks as are asked for, for trying it out.
+	Devices string `mapstructure:"devices" yaml:"devices"`
+	// VRAM is the memory that the run may hold on each device, such as 8GiB. Empty means what is free.
 	VRAM string `mapstructure:"vram" yaml:"vram,omitempty"`
 }
 
@@ -43,7 +47,7 @@ type Spec struct {
 func DefaultSpec() Spec {
 	return Spec{
 		Adapter: adapter.DefaultMethod, LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
-		Seed: 42, Device: "auto",
+		Seed: 42, Device: "auto", Devices: "1",
 	}
 }
 

@@ -13,23 +13,32 @@ import (
 	"github.com/tierlora/tierlora/train/optimizer"
 )
 
-// The step's segments: begin once, micro for every micro-batch, norm and update once.
+// The step's segments: begin, micro, norm and update. Where a window has several micro-batches, window once, then begin,
+// micro and sum for each of them.
 const (
+	segmentWindow = "window"
 	segmentBegin  = "begin"
 	segmentMicro  = "micro"
+	segmentSum    = "sum"
 	segmentNorm   = "norm"
 	segmentUpdate = "update"
 	segmentEach   = "norms" // of each tensor's gradient: with grad_norm_steps, in those steps
 )
 
-// Segments are those of a training step, in their order.
-var Segments = []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate}
+// Segments are those of a training step, in their order. Those of its Summing alone have calls.
+var Segments = []string{segmentWindow, segmentBegin, segmentMicro, segmentSum, segmentNorm, segmentUpdate}
 
 // nameScaling is the state of loss scaling, where the precision needs it; kernel.LossScale says what it holds.
 const nameScaling = "loss scaling"
 
-// gradientOf is the name of a trained tensor's gradient.
+// gradientOf is the name of a trained tensor's gradient, that of the whole step.
 func gradientOf(param string) string { return "gradient of " + param }
+
+// groupMicro is the state of a micro-batch's gradients, where they are apart from the step's.
+const groupMicro = "gradients of a micro-batch"
+
+// nameStop is a batch value: not zero where this rank is asked to stop.
+const nameStop = "stop"
 
 // overlapCalls is for how many calls freed memory is kept unused where calls may run side by side. On one H200, Llama
 // shapes of 135M and 1.1B at 512 tokens, more is no faster.
@@ -47,6 +56,8 @@ type Step struct {
 	optimizer optimizer.Optimizer
 	updates   []update
 	states    []string // of the optimizer, which a checkpoint keeps
+	summing   Summing
+	stops     *graph.Value // f[], how many ranks were asked to stop; nil = one rank
 }
 
 // update is tensors whose learning rate is the step's times a factor.
@@ -55,14 +66,27 @@ type update struct {
 	rate    float64
 }
 
-// Reduction adds to a plan what makes the gradients (one vector) and the loss whole where several devices share a step.
-type Reduction func(n *nn.Net, gradients, loss *graph.Value)
+// Summing is how the gradients of a step's micro-batches come together. The zero value is for steps of one micro-batch.
+//
+// Apart, each micro-batch's gradient is computed from zero, as a step of that micro-batch alone would compute it, and added
+// to the step's sum in the order of the window. So the sum is the same whichever rank computed which (decision 0056). Without
+// it the GEMMs of a second micro-batch would add to the first one's result product by product, in another order.
+type Summing struct {
+	Apart bool
+	Ranks int // that share the window, whose micro-batches they take in turn; 0 = one
+}
 
-// PlanStep plans forward, backward, clipping and optimizer for micro-batches of a shape. reduce comes between the last
-// micro-batch and the norm; nil = one device.
-func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, on graph.Machine) (*Step, error) {
+func (s Summing) shared() bool { return s.Ranks > 1 }
+
+// SummingOf is for windows of so many micro-batches over so many ranks.
+func SummingOf(window, ranks int) Summing {
+	return Summing{Apart: window > 1 || ranks > 1, Ranks: ranks}
+}
+
+// PlanStep plans forward, backward, clipping and optimizer for micro-batches of a shape.
+func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
-	t := &Step{Tokens: s.Tokens, objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer())}
+	t := &Step{Tokens: s.Tokens, objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), summing: sum}
 	data := t.objective.Declare(n, "", s.Tokens)
 	numbers := n.Batch(t.declareUpdate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 
@@ -85,34 +109,51 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	sums := make([]*graph.Value, len(grads))
 	for i, p := range trained.Params {
 		sums[i] = n.State(adapter.GradGroup, gradientOf(p.Name), p.Type)
-		n.Apply(kernel.AddTo{}, sums[i], grads[i])
+		to := sums[i]
+		if sum.Apart {
+			to = n.State(groupMicro, "micro-batch's "+gradientOf(p.Name), p.Type)
+		}
+		n.Apply(kernel.AddTo{}, to, grads[i])
 	}
-	lossSum := n.State("", "loss", loss.Type)
-	n.Apply(kernel.AddTo{}, lossSum, loss)
+	t.Loss = n.State("", "loss", loss.Type)
+	g, one, oneLoss := n.Span(adapter.GradGroup), (*graph.Value)(nil), t.Loss
+	if sum.Apart {
+		one, oneLoss = n.Span(groupMicro), n.State("", "loss of a micro-batch", loss.Type)
+	}
+	n.Apply(kernel.AddTo{}, oneLoss, loss)
+	if sum.Apart {
+		t.planSum(n, g, one, oneLoss)
+	}
 
 	n.Segment(segmentNorm)
-	g := n.Span(adapter.GradGroup)
-	if reduce != nil {
-		reduce(n, g, lossSum)
+	if sum.shared() {
+		n.Apply(kernel.GatherSlices{World: sum.Ranks}, g)
 	}
 	t.Norm = n.State("", "gradient norm", kernel.T(n.Float(), 2))
-	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, lossSum, t.Norm)...)
+	n.Apply(kernel.GradNorm{MaxNorm: c.MaxGradNorm, Scaled: scaled}, t.withScaling(g, t.Loss, t.Norm)...)
 	if c.GradNormSteps > 0 {
-		t.planEach(n, sums, lossSum)
+		t.planEach(n, sums, t.Loss)
 	}
 
 	n.Segment(segmentUpdate)
 	t.planUpdate(optimizer.Update{Net: n, Params: n.Span(adapter.ParamGroup), Grads: g, Norm: t.Norm, Numbers: numbers, Scaling: t.scaling}, trained, sums)
 	if scaled {
-		n.Apply(kernel.LossScale{Interval: c.LossScaleInterval}, t.scaling, t.Norm, lossSum)
+		n.Apply(kernel.LossScale{Interval: c.LossScaleInterval}, t.scaling, t.Norm, t.Loss)
 		t.states = append(t.states, nameScaling)
 	}
 
 	n.Segment(segmentBegin)
+	if sum.Apart {
+		n.Apply(kernel.Zero{}, one)
+		n.Apply(kernel.Zero{}, oneLoss)
+		n.Segment(segmentWindow)
+	}
 	n.Apply(kernel.Zero{}, g)
-	n.Apply(kernel.Zero{}, lossSum)
+	n.Apply(kernel.Zero{}, t.Loss)
+	if t.stops != nil {
+		n.Apply(kernel.Zero{}, t.stops)
+	}
 
-	t.Loss = lossSum
 	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers)
 	if nw.Layout.Overlap {
 		n.Overlap(overlapCalls)
@@ -127,6 +168,23 @@ func PlanStep(nw session.Network, s session.Shape, c Config, reduce Reduction, o
 	}
 	t.Program = session.Program{Net: n, Trained: trained, Plan: plan}
 	return t, nil
+}
+
+// planSum adds a micro-batch's gradients and loss to the step's; of several ranks, those of a round in the order of the
+// ranks. Each rank sums a slice of the gradients for all. A rank without a micro-batch takes part with zeros.
+func (t *Step) planSum(n *nn.Net, sum, one, loss *graph.Value) {
+	n.Segment(segmentSum)
+	if !t.summing.shared() {
+		n.Apply(kernel.AddTo{}, sum, one)
+		n.Apply(kernel.AddTo{}, t.Loss, loss)
+		return
+	}
+	stop := n.Batch(nameStop, kernel.T(n.Float(), 1))
+	t.stops = n.State("", "stops", loss.Type)
+	all := n.ApplyAll(kernel.Exchange{World: t.summing.Ranks}, one, loss, stop)
+	n.Apply(kernel.AddInOrder{Slice: true}, sum, all[0])
+	n.Apply(kernel.AddInOrder{}, t.Loss, all[1])
+	n.Apply(kernel.AddInOrder{}, t.stops, all[2])
 }
 
 // planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor where they learn at rates of
@@ -158,8 +216,15 @@ func (t *Step) declareUpdate(rate float64) string {
 	return name
 }
 
-// numbers are what the host reads of a step: loss, norm and clip factor, and the state of loss scaling where there is one.
-func (t *Step) numbers() []*graph.Value { return t.withScaling(t.Loss, t.Norm) }
+// numbers are what the host reads of a step: loss, norm and clip factor, and where there are such the state of loss scaling
+// and how many ranks were asked to stop.
+func (t *Step) numbers() []*graph.Value {
+	all := t.withScaling(t.Loss, t.Norm)
+	if t.stops != nil {
+		all = append(all, t.stops)
+	}
+	return all
+}
 
 // withScaling adds the state of loss scaling to the inputs of a Scaled kernel, where the step has it.
 func (t *Step) withScaling(in ...*graph.Value) []*graph.Value {

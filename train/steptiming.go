@@ -41,7 +41,7 @@ func (p *Pipeline) StepParts(w Window) (parts StepParts, err error) {
 	if err := lap(&parts.Gradients); err != nil {
 		return parts, err
 	}
-	for i, b := range w.Batches {
+	for i := range w.rounds() {
 		p.fill(w, i)
 		if err := lap(&parts.Fill); err != nil {
 			return parts, err
@@ -55,11 +55,8 @@ func (p *Pipeline) StepParts(w Window) (parts StepParts, err error) {
 		if err := lap(&parts.Upload); err != nil {
 			return parts, err
 		}
-		segments := eachOfWindow
-		if p.accumulate == 1 {
-			segments = wholeGradients
-		}
-		if err := p.runOf(b).Run(segments...); err != nil {
+		run, segments := p.roundOf(w, i)
+		if err := run.Run(segments...); err != nil {
 			return parts, err
 		}
 		if err := lap(&parts.Gradients); err != nil {
@@ -126,14 +123,18 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 	if err := timed(p.run, kernel.Content{}, firstOfWindow...); err != nil {
 		return err
 	}
-	for i, b := range w.Batches {
+	for i := range w.rounds() {
 		if err := host("fill batch", func() error { p.fill(w, i); return nil }); err != nil {
 			return err
 		}
 		if err := host("upload batch", p.batch.Put); err != nil {
 			return err
 		}
-		if err := timed(p.runOf(b), contentOf(b), eachOfWindow...); err != nil {
+		run, content, segments := p.run, kernel.Content{}, aside
+		if i < len(w.Batches) {
+			run, content, segments = p.runOf(w.Batches[i]), contentOf(w.Batches[i]), eachOfWindow
+		}
+		if err := timed(run, content, segments...); err != nil {
 			return err
 		}
 	}
@@ -180,11 +181,9 @@ func (p *Pipeline) Queued() (n int, err error) {
 		n += times * more
 	}
 	add(1, updateAlone...)
-	if p.accumulate == 1 {
-		add(1, wholeGradients...)
-	} else {
+	add(p.accumulate, p.microSegments(true)...)
+	if p.accumulate > 1 {
 		add(1, firstOfWindow...)
-		add(p.accumulate, eachOfWindow...)
 		add(1, lastOfWindow...)
 	}
 	return n, err

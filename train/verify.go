@@ -64,6 +64,14 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
 	s.Training.EvalOnStart, env.silent = false, true
+	world := 1
+	if len(was.Plans) > 0 {
+		world = max(world, was.Plans[0].Ranks)
+	}
+	if s, err = s.spread(world); err != nil {
+		return Verdict{}, err
+	}
+	s = s.alone(world) // the numbers of any number of devices are one's
 	p, err := prepare(ctx, s, env)
 	if err != nil {
 		return Verdict{}, err

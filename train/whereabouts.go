@@ -45,6 +45,7 @@ type whereabouts struct {
 	last        time.Time       // when the newest step was done
 	took        []time.Duration // by the newest steps, as a ring
 	counted     int
+	team        *team // told of it; nil = nobody
 }
 
 // stepsRemembered is how many steps the median of the watchdog is over.
@@ -59,8 +60,11 @@ func (w *whereabouts) enter(p phase) {
 	w.now = p
 	w.began = w.began || p == phaseSteps
 	w.last = time.Time{} // what comes between two steps is none of theirs
-	seen := w.seen
+	seen, step := w.seen, w.result.Steps
 	w.mu.Unlock()
+	if w.team != nil {
+		w.team.At(step+1, string(p))
+	}
 	if seen != nil {
 		seen(p)
 	}
@@ -89,6 +93,9 @@ func (w *whereabouts) stepDone(step, total int, now time.Time) {
 		w.counted++
 	}
 	w.last = now
+	if w.team != nil {
+		w.team.At(step+1, string(w.now))
+	}
 }
 
 // saved notes the newest checkpoint.

@@ -52,6 +52,9 @@ func validate(s train.Spec) []error {
 	if !slices.Contains(graph.DeviceNames, s.Device) {
 		bad("device: %q is not one of %s", s.Device, strings.Join(graph.DeviceNames, ", "))
 	}
+	if err := s.ValidateDevices(); err != nil {
+		problems = append(problems, err)
+	}
 	if n, err := session.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
 		bad("vram: %w", err)
 	} else if s.VRAM != "" && n == 0 {

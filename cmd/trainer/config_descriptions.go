@@ -65,7 +65,8 @@ var descriptions = map[string]string{
 	"training.max_steps":                   "The number of optimizer steps; it wins over `epochs`. 0 lets `epochs` decide.",
 	"training.epochs":                      "The number of passes over the data; 0.5 is half a pass.",
 	"training.batch_size":                  "The number of rows (or packed sequences) in a micro-batch.",
-	"training.gradient_accumulation_steps": "The number of micro-batches in an optimizer step; the loss is divided by the trained tokens of them all.",
+	"training.gradient_accumulation_steps": "The number of micro-batches that each device has in an optimizer step; the loss is divided by the trained tokens of them all.",
+	"training.global_batch_size":           "The number of rows (or packed sequences) in an optimizer step over all devices; it sets `gradient_accumulation_steps`, so that a run goes on with the same steps on another number of devices. 0 = the step has batch_size x gradient_accumulation_steps rows on each device.",
 	"training.objective":                   "What training minimises.",
 	"training.optimizer":                   "Optimizer that updates the adapter.",
 	"training.learning_rate":               "The peak rate, which the schedule scales. LoRA usually wants 1e-4 to 1e-3.",
@@ -117,5 +118,6 @@ var descriptions = map[string]string{
 	"seed":                                 "Seed of everything random: the adapter's initial weights, the order of the rows, the validation split, dropout.",
 	"output_dir":                           "The run's folder: adapter, checkpoints, metrics. A relative path starts at the working folder.",
 	"device":                               "Device to train on; auto takes an NVIDIA GPU where the program and the machine have one, else the CPU.",
-	"vram":                                 "The memory that the run may hold on its device, such as 8GiB. Empty means what is free.",
+	"devices":                              "Those of this machine to train on together, the micro-batches of each step shared out among them: a number, all, or a list of GPUs such as [0, 2]. N devices give the adapter of one with N times the training.gradient_accumulation_steps, byte for byte. A CPU has as many ranks as are asked for, for trying it out.",
+	"vram":                                 "The memory that the run may hold on each device, such as 8GiB. Empty means what is free.",
 }

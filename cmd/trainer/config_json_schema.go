@@ -98,6 +98,9 @@ func schemaOf(k *key, descriptions map[string]string, defaults map[string]any, r
 	default:
 		s.Type = jsonTypes[k.kind]
 		s.bound(k.path)
+		if k.path == keyDevices {
+			s.Type, s.Items = []string{"string", "integer", "array"}, &jsonSchema{Type: "integer"}
+		}
 	}
 	return s
 }

@@ -10,8 +10,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// keyDevices is a text that may stand as a number or a list.
+const keyDevices = "devices"
+
 // value reads the value of one key into the values of its section.
 func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
+	if k.path == keyDevices {
+		n = asText(n)
+	}
 	switch k.kind {
 	case kindSection:
 		if isNull(n) && !l.lenient {
@@ -40,6 +46,25 @@ func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
 			values[k.name] = v
 		}
 	}
+}
+
+// asText is a whole number, or a list of them, as the text that stands for it; anything else as it is.
+func asText(n *yaml.Node) *yaml.Node {
+	text := *n
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!int":
+		text.Tag = "!!str"
+	case n.Kind == yaml.SequenceNode:
+		words := make([]string, len(n.Content))
+		for i, item := range n.Content {
+			if item.Kind != yaml.ScalarNode {
+				return n
+			}
+			words[i] = item.Value
+		}
+		text = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "[" + strings.Join(words, ",") + "]", Line: n.Line, Column: n.Column}
+	}
+	return &text
 }
 
 func (l *layer) table(k *key, n *yaml.Node) {

@@ -63,9 +63,13 @@ const (
 	loopbackPattern = `^((localhost|127(\.[0-9]+){3}|\[::1\]):[0-9]+)?$`
 )
 
+// devicesPattern is what `devices` takes as a text.
+const devicesPattern = `^(all|[1-9][0-9]?|\[ *[0-9]+( *, *[0-9]+)* *\])?$`
+
 // patterns are regular expressions for texts that are not free.
 var patterns = map[string]string{
-	"vram": memoryPattern, "expect.max_vram": memoryPattern,
+	"devices": devicesPattern,
+	"vram":    memoryPattern, "expect.max_vram": memoryPattern,
 	"tracking.mlflow_url": addressPattern, "tracking.webhook_url": addressPattern, "tracking.metrics_addr": loopbackPattern,
 }
 
@@ -107,6 +111,7 @@ var limits = map[string]interval{
 	"training.gradient_accumulation_steps": oneOrMore,
 	"training.learning_rate":               aboveZero,
 	"training.warmup_ratio":                zeroToOne,
+	"training.global_batch_size":           zeroOrMore,
 	"training.warmup_steps":                zeroOrMore,
 	"training.min_lr_ratio":                zeroToOne,
 	"training.decay_ratio":                 zeroToOne,
@@ -183,6 +188,8 @@ func (k *key) values() string {
 	switch patterns[k.path] {
 	case memoryPattern:
 		return "an amount such as 8GiB (2^30) or 8GB (10^9)"
+	case devicesPattern:
+		return "1 to 64, `all`, a list such as [0, 2]"
 	case addressPattern:
 		return "an http or https address"
 	case loopbackPattern:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -21,6 +22,7 @@ type configOptions struct {
 	config string
 	sets   []string
 	vram   string
+	device string // --devices
 }
 
 func (o *configOptions) register(cmd *cobra.Command) {
@@ -29,6 +31,11 @@ func (o *configOptions) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
 	must(cmd.RegisterFlagCompletionFunc("set", completeSet))
 	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
+}
+
+// devicesFlag is for commands whose work several devices share.
+func (o *configOptions) devicesFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.device, "devices", "", "`DEVICES` that share each step: a number, all, or GPUs such as 0,2; short for --set devices=")
 }
 
 // argument takes the configuration from the command line's one word, if there is one.
@@ -55,6 +62,13 @@ func (o *configOptions) load(c *console) (loaded, error) {
 func (o *configOptions) read() (loaded, error) {
 	if o.vram != "" {
 		o.sets = append(o.sets, "--vram="+o.vram)
+	}
+	if o.device != "" {
+		list := o.device
+		if strings.Contains(list, ",") && !strings.HasPrefix(list, "[") {
+			list = "[" + list + "]"
+		}
+		o.sets = append(o.sets, "--devices="+list)
 	}
 	return loadConfig(o.config, o.sets)
 }

@@ -119,13 +119,13 @@ var opened struct { // the function table is the process's, so the first library
 	blas *BLAS
 }
 
-// OpenBLAS opens cuBLASLt: the file named by TRAINER_CUBLASLT if set, else in dir if not empty, else where the loader,
+// OpenBLAS opens cuBLASLt, for one device: the file named by TRAINER_CUBLASLT if set, else in dir if not empty, else where the loader,
 // a toolkit or Python's packages have it. The version of the driver's own major number is preferred.
 func OpenBLAS(dir string) (*BLAS, error) {
 	opened.Lock()
 	defer opened.Unlock()
 	if opened.blas != nil {
-		return opened.blas, nil
+		return opened.blas.another(), nil
 	}
 	var lib unsafe.Pointer
 	var err error
@@ -149,8 +149,11 @@ func OpenBLAS(dir string) (*BLAS, error) {
 	}
 	v := int(C.lt_version())
 	opened.blas = &BLAS{Path: pathOf(C.lt_symbol()), Version: fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)}
-	return opened.blas, nil
+	return opened.blas.another(), nil
 }
+
+// another is the library for one device: a handle belongs to the device that it was made on.
+func (b *BLAS) another() *BLAS { return &BLAS{Path: b.Path, Version: b.Version} }
 
 // libraryTypes are the library's numbers of the storage types.
 var libraryTypes = [...]C.int{BF16: C.R_16BF, F32: C.R_32F, F16: C.R_16F}

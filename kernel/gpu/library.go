@@ -107,5 +107,5 @@ func Libraries(dir string) []Library {
 	} else {
 		l.Path, l.Version = b.Path, b.Version
 	}
-	return []Library{l}
+	return []Library{l, ncclLibrary(dir)}
 }

@@ -87,7 +87,7 @@ func (c card) need(tokens int, l session.Layout) (int64, error) {
 	}
 	defer of.Close() //nolint:errcheck // read only
 	of.Net.Layout = l
-	step, err := train.PlanStep(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training, nil, c.on)
+	step, err := train.PlanStep(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training, train.Summing{}, c.on)
 	if err != nil {
 		return 0, err
 	}

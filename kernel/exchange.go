@@ -1,0 +1,207 @@
+package kernel
+
+import "fmt"
+
+// Group is the ranks that train one model together, as the collective operations see them.
+type Group interface {
+	Rank() int
+	World() int
+	// Gather sends bytes to every rank and returns what all ranks sent, by rank. What is returned holds until the next call.
+	Gather(what string, mine []byte) ([][]byte, error)
+	// Lost is closed when a rank is gone: what waits for it ends.
+	Lost() <-chan struct{}
+}
+
+// SliceOf is the part of n numbers that a rank sums for all: from (inclusive) to to (exclusive). The parts are of equal
+// length, a multiple of four, but for the last ones, which may be shorter or empty.
+func SliceOf(n, rank, world int) (from, to int) {
+	each := sliceLength(n, world)
+	return min(rank*each, n), min((rank+1)*each, n)
+}
+
+func sliceLength(n, world int) int { return ((n+world-1)/world + 3) &^ 3 }
+
+// Exchange hands every rank its slice of all ranks' gradients, and the two numbers of each to all.
+//
+//	g f[P], loss f[], stop f[1] -> slices f[W,S], losses f[W], stops f[W]
+//	slices[r] = rank r's g[SliceOf(P, this rank, W)]; what lies behind a shorter slice means nothing
+//	losses[r], stops[r] = rank r's loss and stop
+//
+// W is World and S the length of the first slice. It moves numbers and adds none, so the order of the sum is the caller's.
+type Exchange struct{ World int }
+
+func (Exchange) Name() string { return "exchange" }
+
+func (k Exchange) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[P]", "f[]", "f[1]"); err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 1, 2); err != nil {
+		return nil, err
+	}
+	if k.World < 1 {
+		return nil, fmt.Errorf("%d ranks", k.World)
+	}
+	d := in[0].DType
+	return []Type{T(d, k.World, sliceLength(in[0].Elems(), k.World)), T(d, k.World), T(d, k.World)}, nil
+}
+
+func (k Exchange) CPU(c *CPU, in, out []Tensor) func() {
+	g, size := in[0].Bytes(), in[0].DType.Size()
+	mine := make([]byte, len(g)+2*size)
+	alone := [][]byte{mine}
+	rank, world := c.place()
+	return func() {
+		n := copy(mine, g)
+		n += copy(mine[n:], in[1].Bytes())
+		copy(mine[n:], in[2].Bytes())
+		all, ok := c.gather("the gradients", alone, k.World)
+		if !ok {
+			return
+		}
+		from, to := SliceOf(in[0].Elems(), rank, world)
+		row := len(out[0].Bytes()) / k.World
+		for r, theirs := range all {
+			filled := copy(out[0].Bytes()[r*row:(r+1)*row], theirs[from*size:to*size])
+			clear(out[0].Bytes()[r*row+filled : (r+1)*row])
+			copy(out[1].Bytes()[r*size:], theirs[n-size:n])
+			copy(out[2].Bytes()[r*size:], theirs[n:])
+		}
+	}
+}
+
+// place is this rank's among the ranks; one alone where there is no group.
+func (c *CPU) place() (rank, world int) {
+	if c.Group == nil {
+		return 0, 1
+	}
+	return c.Group.Rank(), c.Group.World()
+}
+
+// gather is the group's Gather of alone's one element among world ranks, of equal lengths. Where it fails there is an Err,
+// and ok is false. It allocates nothing for one rank.
+func (c *CPU) gather(what string, alone [][]byte, world int) (all [][]byte, ok bool) {
+	if c.err != nil {
+		return nil, false
+	}
+	if c.Group == nil && world == 1 {
+		return alone, true
+	}
+	mine := alone[0]
+	if c.Group == nil || c.Group.World() != world {
+		c.err = fmt.Errorf("%s: the plan is for %d ranks, and the machine has not joined them", what, world)
+		return nil, false
+	}
+	if all, c.err = c.Group.Gather(what, mine); c.err != nil {
+		return nil, false
+	}
+	for r, theirs := range all {
+		if len(theirs) != len(mine) {
+			c.err = fmt.Errorf("%s: rank %d sent %d bytes, this one %d", what, r, len(theirs), len(mine))
+			return nil, false
+		}
+	}
+	return all, true
+}
+
+// Err is why a collective operation failed; nil = none did. What runs after it has no meaning.
+func (c *CPU) Err() error { return c.err }
+
+// Cost is of what the links move too: this rank's slices go out and the others' come in.
+func (Exchange) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+// AddInOrder adds parts to a sum, the first one first: so the sum is the same whoever computed the parts.
+//
+//	sum f[P], parts f[W,S] -> sum' f[P]
+//	sum'[o+i] = ((sum[o+i] + parts[0,i]) + parts[1,i]) + ...
+//
+// With Slice, o is where this rank's slice of the sum begins (SliceOf) and i goes over the slice; else o is 0, and the
+// parts are as long as the sum, which may be f[] then. The output is in the memory of sum.
+//
+// A part of zeros changes nothing: a sum that began at +0 is never -0, as rounding to nearest gives -0 for two -0 alone.
+type AddInOrder struct{ Slice bool }
+
+func (AddInOrder) Name() string { return "inorder" }
+
+func (k AddInOrder) Shape(in []Type) ([]Type, error) {
+	if len(in) != 2 || in[0].DType != F32 && in[0].DType != F64 || in[1].DType != in[0].DType || len(in[1].Shape) == 0 || in[1].Shape[0] < 1 {
+		return nil, fmt.Errorf("takes a sum and parts of it, f32 or f64, got %v", in)
+	}
+	sum, parts := in[0], in[1]
+	n, world := sum.Elems(), parts.Shape[0]
+	if each := parts.Elems() / world; !k.Slice && each != n || k.Slice && each != sliceLength(n, world) {
+		return nil, fmt.Errorf("adds %d parts to a sum %v, got %v", world, sum, parts)
+	}
+	return []Type{sum}, nil
+}
+
+func (AddInOrder) Overwrites() []Alias { return []Alias{{0, 0}} }
+
+func (k AddInOrder) CPU(c *CPU, in, out []Tensor) func() {
+	if in[0].DType == F64 {
+		return addInOrder[float64](k, c, in, out)
+	}
+	return addInOrder[float32](k, c, in, out)
+}
+
+func addInOrder[F Float](k AddInOrder, c *CPU, in, out []Tensor) func() {
+	sum, parts, world := Floats[F](out[0]), Floats[F](in[1]), in[1].Shape[0]
+	each := len(parts) / world
+	if k.Slice {
+		rank, _ := c.place()
+		from, to := SliceOf(len(sum), rank, world)
+		sum = sum[from:to]
+	}
+	return c.Range(len(sum), 1<<14, func(lo, hi int) {
+		for r := range world {
+			y, p := sum[lo:hi], parts[r*each+lo:r*each+hi]
+			for i := range y {
+				y[i] += p[i]
+			}
+		}
+	})
+}
+
+func (AddInOrder) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[1], 1) }
+
+// GatherSlices makes a sum whole on every rank, each of which has summed its own slice.
+//
+//	sum f[P] -> sum' f[P]: sum'[SliceOf(P, r, World)] = rank r's
+//
+// The output is in the memory of sum.
+type GatherSlices struct{ World int }
+
+func (GatherSlices) Name() string { return "exchange" }
+
+func (k GatherSlices) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[P]"); err != nil {
+		return nil, err
+	}
+	if k.World < 1 {
+		return nil, fmt.Errorf("%d ranks", k.World)
+	}
+	return in[:1], nil
+}
+
+func (GatherSlices) Overwrites() []Alias { return []Alias{{0, 0}} }
+
+func (k GatherSlices) CPU(c *CPU, _, out []Tensor) func() {
+	sum, n, size := out[0].Bytes(), out[0].Elems(), out[0].DType.Size()
+	rank, world := c.place()
+	mine := make([]byte, sliceLength(n, world)*size)
+	alone := [][]byte{mine}
+	return func() {
+		from, to := SliceOf(n, rank, world)
+		copy(mine, sum[from*size:to*size])
+		all, ok := c.gather("the sum of the gradients", alone, k.World)
+		if !ok {
+			return
+		}
+		for r, theirs := range all {
+			from, to := SliceOf(n, r, world)
+			copy(sum[from*size:to*size], theirs)
+		}
+	}
+}
+
+func (GatherSlices) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }

@@ -1,0 +1,120 @@
+package kernel_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/kernel/kerneltest"
+	"github.com/tierlora/tierlora/train/ranks"
+)
+
+func TestExchange(t *testing.T) {
+	for _, n := range []int{1, 4, 37, 1 << 15} {
+		kerneltest.Run(t,
+			kerneltest.Case{Name: fmt.Sprint("alone ", n), Kernel: kernel.Exchange{World: 1}, In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1)}},
+			kerneltest.Case{Name: fmt.Sprint("gather alone ", n), Kernel: kernel.GatherSlices{World: 1}, In: []kerneltest.Input{kerneltest.Normal(n)}},
+			kerneltest.Case{Name: fmt.Sprint("add ", n), Kernel: kernel.AddInOrder{}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(3, n)}})
+	}
+	kerneltest.Run(t, kerneltest.Case{Name: "slice", Kernel: kernel.AddInOrder{Slice: true}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(37), kerneltest.Normal(4, 12)}},
+		kerneltest.Case{Name: "number", Kernel: kernel.AddInOrder{}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(), kerneltest.Normal(5)}})
+}
+
+func TestExchangeRefuses(t *testing.T) {
+	f := func(shape ...int) kernel.Type { return kernel.T(kernel.F32, shape...) }
+	for _, c := range []struct {
+		k    kernel.Kernel
+		in   []kernel.Type
+		want string
+	}{
+		{kernel.Exchange{World: 2}, []kernel.Type{f(8), f(1), f(1)}, "want f[]"},
+		{kernel.Exchange{}, []kernel.Type{f(8), f(), f(1)}, "0 ranks"},
+		{kernel.GatherSlices{}, []kernel.Type{f(8)}, "0 ranks"},
+		{kernel.AddInOrder{Slice: true}, []kernel.Type{f(37), f(4, 37)}, "adds 4 parts"},
+		{kernel.AddInOrder{}, []kernel.Type{f(37), f(4, 12)}, "adds 4 parts"},
+		{kernel.AddInOrder{}, []kernel.Type{f(37)}, "takes a sum"},
+	} {
+		if _, err := c.k.Shape(c.in); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%T: %v, want %s", c.k, err, c.want)
+		}
+	}
+}
+
+// seat is one of the ranks of a process as operations see them.
+type seat struct{ ranks.Group }
+
+func (s seat) Gather(what string, mine []byte) ([][]byte, error) {
+	return s.Group.Gather(context.Background(), what, mine)
+}
+
+// TestSumOverRanks: the sum of the ranks' gradients is, on every rank, that of one that adds them in their order, bit for
+// bit, for lengths that slices do not divide.
+func TestSumOverRanks(t *testing.T) {
+	for world := 1; world <= 8; world++ {
+		for _, n := range []int{3, 64, 1003} {
+			rng := rand.New(rand.NewPCG(uint64(world), uint64(n)))
+			g := make([]kernel.Tensor, world)
+			want, wantLoss := make([]float32, n), float32(0)
+			for r := range g {
+				values := make([]float32, n)
+				for i := range values {
+					values[i] = float32(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(6))))
+					want[i] += values[i]
+				}
+				g[r] = tensor32(values, n)
+				wantLoss += float32(r) * 0.1
+			}
+			group := ranks.NewLocal(world)
+			var all sync.WaitGroup
+			for r := range world {
+				all.Go(func() {
+					cpu := kernel.NewCPU(1)
+					cpu.Group = seat{group[r]}
+					sum, lossSum := tensor32(make([]float32, n), n), tensor32(make([]float32, 1))
+					run := func(k kernel.Kernel, in ...kernel.Tensor) []kernel.Tensor {
+						types := make([]kernel.Type, len(in))
+						for i, x := range in {
+							types[i] = x.Type
+						}
+						outs, err := k.Shape(types)
+						if err != nil {
+							t.Error(err)
+							return nil
+						}
+						out := make([]kernel.Tensor, len(outs))
+						for i, o := range outs {
+							out[i] = kernel.NewTensor(o, kernel.Alloc(o.Bytes()))
+						}
+						if _, ok := k.(kernel.Overwriting); ok {
+							out[0] = in[0]
+						}
+						k.CPU(cpu, in, out)()
+						return out
+					}
+					got := run(kernel.Exchange{World: world}, g[r], tensor32([]float32{float32(r) * 0.1}), tensor32([]float32{float32(r % 2)}, 1))
+					run(kernel.AddInOrder{Slice: true}, sum, got[0])
+					run(kernel.AddInOrder{}, lossSum, got[1])
+					run(kernel.GatherSlices{World: world}, sum)
+					if err := cpu.Err(); err != nil {
+						t.Error(err)
+					}
+					if !slices.Equal(sum.F32(), want) || lossSum.F32()[0] != wantLoss {
+						t.Errorf("%d ranks, %d numbers: rank %d has another sum", world, n, r)
+					}
+					for q, stop := range got[2].F32() {
+						if stop != float32(q%2) {
+							t.Errorf("rank %d has stop %v of rank %d", r, stop, q)
+						}
+					}
+				})
+			}
+			all.Wait()
+		}
+	}
+}

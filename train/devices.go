@@ -1,0 +1,227 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/ranks"
+)
+
+// MaxDevices is the most that one process trains on.
+const MaxDevices = 64
+
+// devicesAll is the value of `devices` for every GPU of this computer.
+const devicesAll = "all"
+
+// parseDevices reads the value of `devices`: how many, or which ones; 0 and nil for all.
+func parseDevices(text string) (n int, which []int, err error) {
+	wrong := fmt.Errorf("devices: %q is not all, a number of devices from 1 to %d, or a list of GPUs such as [0, 2]", text, MaxDevices)
+	if list, ok := strings.CutPrefix(text, "["); ok {
+		list, ok = strings.CutSuffix(list, "]")
+		if !ok || strings.TrimSpace(list) == "" {
+			return 0, nil, wrong
+		}
+		for word := range strings.SplitSeq(list, ",") {
+			i, err := strconv.Atoi(strings.TrimSpace(word))
+			if err != nil || i < 0 || len(which) == MaxDevices {
+				return 0, nil, wrong
+			}
+			if slices.Contains(which, i) {
+				return 0, nil, fmt.Errorf("devices: GPU %d stands in the list twice", i)
+			}
+			which = append(which, i)
+		}
+		return len(which), which, nil
+	}
+	switch text {
+	case "":
+		return 1, nil, nil
+	case devicesAll:
+		return 0, nil, nil
+	}
+	if n, err = strconv.Atoi(text); err != nil || n < 1 || n > MaxDevices {
+		return 0, nil, wrong
+	}
+	return n, nil, nil
+}
+
+// ValidateDevices says what is wrong with the value of `devices`.
+func (s Spec) ValidateDevices() error {
+	_, _, err := parseDevices(s.Devices)
+	return err
+}
+
+// Ranks is how many ranks this process has: a GPU each, or on a CPU as many as are asked for, which share it.
+func (s Spec) Ranks() (int, error) {
+	on, err := s.placed(0)
+	return len(on), err
+}
+
+// placed is the GPU of each of this process's ranks; one that is given alone is the device where none is named.
+func (s Spec) placed(alone int) ([]int, error) {
+	n, which, err := parseDevices(s.Devices)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := graph.DeviceKind(s.Device)
+	if err != nil {
+		return nil, err
+	}
+	if kind == "cpu" {
+		if which != nil {
+			return nil, fmt.Errorf("devices: %s names GPUs, and device: %s is the CPU", s.Devices, s.Device)
+		}
+		return make([]int, max(n, 1)), nil
+	}
+	there, _ := graph.GPUs()
+	switch {
+	case which != nil:
+	case n == 0:
+		n = max(there, 1)
+		fallthrough
+	case n > 1:
+		for i := range n {
+			which = append(which, i)
+		}
+	default:
+		which = []int{alone}
+	}
+	if last := slices.Max(which); last >= there && len(which) > 1 {
+		return nil, fmt.Errorf("devices: %s needs GPU %d, and there are %d here (0 to %d): %w", s.Devices, last, there, there-1, session.ErrNoDevice)
+	}
+	return which, nil
+}
+
+// spread makes a run of a spec: its accumulation over so many ranks.
+func (s Spec) spread(world int) (Spec, error) {
+	c := &s.Training
+	rows := c.GlobalBatchSize
+	if rows == 0 {
+		return s, nil
+	}
+	if each := c.BatchSize * world; rows%each != 0 {
+		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d devices: choose a multiple of %d, or another number of devices", rows, c.BatchSize, world, each)
+	}
+	c.GradientAccumulationSteps = rows / (c.BatchSize * world)
+	return s, nil
+}
+
+// ranksAsked is how many ranks the run has in one process; all is what is here.
+func (s Spec) ranksAsked() (int, error) {
+	n, _, err := parseDevices(s.Devices)
+	if err == nil && n == 0 {
+		return s.Ranks()
+	}
+	return n, err
+}
+
+// asOne is the same run on one device.
+func (s Spec) asOne() (Spec, error) {
+	n, err := s.ranksAsked()
+	if err == nil {
+		s, err = s.spread(n)
+	}
+	return s.alone(n), err
+}
+
+// alone is the same run on one device: the windows of all ranks accumulated, which gives the same numbers.
+func (s Spec) alone(world int) Spec {
+	s.Training.GradientAccumulationSteps *= max(world, 1)
+	s.Devices, s.Training.GlobalBatchSize = "1", 0
+	return s
+}
+
+// Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted. With `devices` it trains
+// on several, or with env.Groups as some of the ranks of a run of several processes. A run whose device
+// hangs goes on waiting after Start has returned ErrDeviceHangs: the process should end then.
+func Start(ctx context.Context, s Spec, env Env) (Result, error) {
+	on, err := s.placed(env.GPU)
+	if err != nil {
+		return Result{}, err
+	}
+	groups := env.Groups
+	switch {
+	case groups == nil && len(on) == 1:
+		if s, err = s.spread(1); err != nil {
+			return Result{}, err
+		}
+		env.GPU = on[0]
+		return startAt(ctx, s, env, openMachine(s, env))
+	case groups == nil:
+		groups = ranks.NewLocal(len(on))
+	case len(groups) != len(on):
+		return Result{}, fmt.Errorf("devices: this process has %d ranks of the run and %d devices", len(groups), len(on))
+	}
+	if s, err = s.spread(groups[0].World()); err != nil {
+		return Result{}, errors.Join(err, groups[0].Leave(err))
+	}
+	return startAll(ctx, s, env, on, groups)
+}
+
+// startAll trains on several devices, a goroutine each. The first of this process's ranks has the environment; the others
+// are silent.
+func startAll(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Group) (Result, error) {
+	results, problems := make([]Result, len(on)), make([]error, len(on))
+	eachRank(ctx, s, env, on, groups, func(ctx context.Context, i int, env Env) error {
+		results[i], problems[i] = startAt(ctx, s, env, openMachine(s, env))
+		return problems[i]
+	})
+	return results[0], causeOf(problems, groups)
+}
+
+// eachRank runs the ranks of this process side by side, each with its environment, and returns when all have ended.
+func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Group, run func(ctx context.Context, i int, env Env) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	shared := &sharedData{ready: make(chan struct{})}
+	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" && env.Workers == 0 {
+		env.Workers = max(1, runtime.NumCPU()/len(on))
+	}
+	var all sync.WaitGroup
+	for i, g := range groups {
+		own := env
+		own.GPU, own.Groups = on[i], nil
+		own.team = &team{Group: g, ctx: ctx, local: i, locals: len(groups), shared: shared}
+		if i > 0 {
+			own.Interrupted, own.phases = nil, nil
+		}
+		if g.Rank() > 0 {
+			own.Observers, own.Config, own.Log, own.Reading, own.silent = nil, nil, nil, nil, true
+		}
+		all.Go(func() {
+			err := errors.New("it ended without a result")
+			defer func() { g.Leave(err) }() //nolint:errcheck // what the run ended with counts
+			err = run(ctx, i, own)
+		})
+	}
+	all.Wait()
+}
+
+// causeOf is the error that ended the ranks of this process: of those that ended because of another rank the first, unless
+// one ended by itself.
+func causeOf(problems []error, groups []ranks.Group) error {
+	var first error
+	for i, err := range problems {
+		if err == nil {
+			continue
+		}
+		if r := groups[i].Rank(); r > 0 {
+			err = fmt.Errorf("rank %d: %w", r, err)
+		}
+		if !errors.As(err, new(*ranks.LostError)) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}

@@ -1,0 +1,241 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/train/ranks"
+)
+
+// team is the ranks of a run as one of them sees them: what they agree on by the host. nil = the run has one rank.
+// Decisions that depend on time, memory, the disk or a signal are taken once for all, in here or with a step's numbers;
+// everything else is the same on every rank because its inputs are.
+type team struct {
+	ranks.Group
+	ctx    context.Context
+	local  int         // among the ranks of this process
+	locals int         // those
+	shared *sharedData // of this process
+}
+
+// leads tells whether this rank speaks and writes for all: rank 0, or the only one.
+func (t *team) leads() bool { return t == nil || t.Rank() == 0 }
+
+func (t *team) rank() int {
+	if t == nil {
+		return 0
+	}
+	return t.Rank()
+}
+
+// kernels is the group as collective operations use it.
+type kernels struct{ *team }
+
+func (k kernels) Gather(what string, mine []byte) ([][]byte, error) {
+	return k.Group.Gather(k.ctx, what, mine)
+}
+
+// join makes a machine one of the ranks, and lets go of what waits on it where a rank is lost.
+func (t *team) join(on graph.Machine) (end func(), err error) {
+	if t == nil {
+		return func() {}, nil
+	}
+	joiner, ok := on.(graph.Joiner)
+	if !ok {
+		return nil, fmt.Errorf("%s cannot train with others", on.Name())
+	}
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { // from the first collective operation on
+		select {
+		case <-t.Lost():
+			joiner.Abandon()
+		case <-done:
+		}
+	})
+	end = sync.OnceFunc(func() {
+		close(done)
+		watch.Wait()
+	})
+	if err := joiner.Join(kernels{t}); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
+}
+
+// failure is why the group has ended; nil = it has not.
+func (t *team) failure() error {
+	if t == nil {
+		return nil
+	}
+	return t.Err()
+}
+
+// meet waits for all ranks, so that none waits on its device for what another does on its host.
+func (t *team) meet(after string) error {
+	if t == nil {
+		return nil
+	}
+	_, err := t.Group.Gather(t.ctx, "the end of "+after, nil)
+	return err
+}
+
+// least is the smallest of the ranks' numbers.
+func (t *team) least(what string, mine int64) (int64, error) {
+	if t == nil {
+		return mine, nil
+	}
+	all, err := t.Group.Gather(t.ctx, what, binary.LittleEndian.AppendUint64(nil, uint64(mine)))
+	if err != nil {
+		return 0, err
+	}
+	for r, theirs := range all {
+		if len(theirs) != 8 {
+			return 0, fmt.Errorf("%s: rank %d sent %d bytes", what, r, len(theirs))
+		}
+		mine = min(mine, int64(binary.LittleEndian.Uint64(theirs)))
+	}
+	return mine, nil
+}
+
+// leaders is rank 0's text, on all ranks.
+func (t *team) leaders(what, mine string) (string, error) {
+	if t == nil {
+		return mine, nil
+	}
+	all, err := t.Group.Gather(t.ctx, what, []byte(mine))
+	if err != nil {
+		return "", err
+	}
+	return string(all[0]), nil
+}
+
+// anyOf tells whether something is so on any rank.
+func (t *team) anyOf(what string, mine bool) (bool, error) {
+	v := int64(1)
+	if mine {
+		v = 0
+	}
+	v, err := t.least(what, v)
+	return v == 0, err
+}
+
+// fact is something that must be the same on all ranks.
+type fact struct{ Name, Value string }
+
+// same is an error where facts differ between ranks: it names the first that does, and the ranks.
+func (t *team) same(what string, facts []fact) error {
+	if t == nil {
+		return nil
+	}
+	mine, err := json.Marshal(facts)
+	if err != nil {
+		return err
+	}
+	all, err := t.Group.Gather(t.ctx, what, mine)
+	if err != nil {
+		return err
+	}
+	for r, theirs := range all {
+		if bytes.Equal(theirs, all[0]) {
+			continue
+		}
+		var a, b []fact
+		if err := json.Unmarshal(all[0], &a); err != nil {
+			return fmt.Errorf("%s: rank 0: %w", what, err)
+		}
+		if err := json.Unmarshal(theirs, &b); err != nil {
+			return fmt.Errorf("%s: rank %d: %w", what, r, err)
+		}
+		return fmt.Errorf("rank %d is not as rank 0, so they would not train the same model: %s", r, factsApart(a, b, r))
+	}
+	return nil
+}
+
+// factsApart lists what differs between rank 0 and another.
+func factsApart(a, b []fact, rank int) string {
+	short := func(v string) string {
+		if v == "" {
+			return "not set"
+		}
+		if len(v) > 80 {
+			return v[:80] + "..."
+		}
+		return v
+	}
+	var apart []string
+	names := []string{}
+	values := [2]map[string]string{{}, {}}
+	for i, list := range [][]fact{a, b} {
+		for _, f := range list {
+			values[i][f.Name] = f.Value
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		if x, y := values[0][name], values[1][name]; x != y {
+			apart = append(apart, fmt.Sprintf("%s is %s there and %s on rank %d", name, short(x), short(y), rank))
+		}
+	}
+	return strings.Join(apart, "; ")
+}
+
+// sharedData is the rows that the ranks of a process train on, read once by the first of them.
+type sharedData struct {
+	ready   chan struct{} // closed when the rest is set
+	set     *dataset.Set
+	report  *dataset.Report
+	loaders []*dataset.Loader // of each local rank, in its share
+	err     error
+}
+
+// readShared reads the rows where this is the process's first rank, and waits for them on the others.
+func (p *prepared) readShared(ctx context.Context) error {
+	t := p.env.team
+	d := t.shared
+	if t.local == 0 {
+		defer close(d.ready)
+		d.set, d.report, d.err = p.readSet(ctx)
+		if d.err != nil {
+			return d.err
+		}
+		var whole *dataset.Loader
+		if whole, d.err = d.set.TrainLoader(p.spec.Training.BatchSize); d.err != nil {
+			return d.err
+		}
+		whole.State() // hashes the rows, once for all
+		for i := range t.locals {
+			l, err := whole.Shard(t.Rank()+i, t.World())
+			if err != nil {
+				d.err = err
+				return err
+			}
+			d.loaders = append(d.loaders, l)
+		}
+	} else {
+		select {
+		case <-d.ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.Lost():
+			return t.Err()
+		}
+		if d.err != nil {
+			return fmt.Errorf("the rows were not read: %w", d.err)
+		}
+	}
+	report := *d.report
+	p.data, p.report, p.loader = d.set, &report, d.loaders[t.local]
+	return nil
+}
