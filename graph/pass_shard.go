@@ -162,6 +162,7 @@ func (c *compilation) gather(u *use, reader *call) *call {
 // Gathered is what a run of a segment brings together of frozen values that are held in slices.
 type Gathered struct {
 	Ranks   int
+	Slices  int64 // bytes that a rank holds
 	Bytes   int64 // of the whole values, each time that they are gathered
 	Gathers int
 }
@@ -169,6 +170,9 @@ type Gathered struct {
 // Gathered tells what a segment gathers; no Ranks where nothing is held in slices.
 func (p *Plan) Gathered(segment string) Gathered {
 	g := Gathered{Ranks: p.ranks}
+	for _, u := range p.sharded {
+		g.Slices += u.slice.Type.Bytes()
+	}
 	for _, c := range p.calls {
 		if k, ok := c.kernel.(kernel.AllGather); ok && p.segments[c.segment] == segment {
 			g.Gathers++

@@ -45,9 +45,35 @@ func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 	return all
 }
 
+// layouts are those that a configuration allows the run. Where its ranks may each hold a slice of the base model, that comes
+// after all in which each holds it whole; weights that are dequantised by choice are not sent about.
+func (p *prepared) layouts(c Config) []session.Layout {
+	all := Layouts(c, p.Net.Scheme != nil, p.On)
+	if c.BaseSharding == "never" || p.world() == 1 {
+		return all
+	}
+	var sharded []session.Layout
+	for _, l := range all {
+		if !l.Dequantised || c.DequantisedWeights == "always" {
+			l.Shards = p.world()
+			sharded = append(sharded, l)
+		}
+	}
+	if c.BaseSharding == "always" {
+		return sharded
+	}
+	return append(all, sharded...)
+}
+
+// sharded tells whether the ranks hold slices of the base model, so that none can run it without the others.
+func (p *prepared) sharded() bool { return p.found.Layout.Sharded() }
+
 // fit plans the step in the first allowed layout that fits the memory the run may hold. Where none does, on_oom says
 // what then. It returns the micro-batches that fit.
 func (p *prepared) fit(z shapes) (shapes, error) {
+	if p.spec.Training.BaseSharding == "always" && p.world() == 1 {
+		return z, errors.New("training.base_sharding: always needs several devices, and this run has one: say how many by devices, or write auto")
+	}
 	limit, known, err := p.mayHold()
 	if err != nil {
 		return z, err
@@ -56,7 +82,7 @@ func (p *prepared) fit(z shapes) (shapes, error) {
 	if known {
 		p.limit = max(limit, 0) // less than nothing is free where the driver's own share is
 	}
-	if err := p.take(Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), p.limit, z); err != nil || p.found.Fits {
+	if err := p.take(p.layouts(p.spec.Training), p.limit, z); err != nil || p.found.Fits {
 		return z, err
 	}
 	if p.spec.Training.OnOOM != oomShrink || limit <= 0 {
@@ -177,7 +203,7 @@ func (p *prepared) planSmaller(z shapes) error {
 		if err != nil {
 			return err
 		}
-		if need.Total() <= p.found.Need.Total() {
+		if need.Total() <= p.found.Need.Total() && step.Plan.GathersAs(s.train.Plan) { // ranks may have other budgets at a time
 			*s, kept = more, append(kept, step.Tokens)
 		}
 	}
@@ -249,7 +275,7 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	}
 	c := p.spec.Training
 	lean := p.found.Layout
-	auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows}
+	auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows, Shards: lean.Shards}
 	if !p.On.Capabilities().SeparateHost {
 		auto.Recompute = graph.RecomputeLayers
 	}
@@ -260,6 +286,12 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 				keys += " with training.dequantised_weights: auto"
 			}
 			return fmt.Sprintf("%s would fit, in as little as %s", keys, session.FormatBytes(need.Total())), err
+		}
+	}
+	if slices := auto; c.BaseSharding == "never" && p.world() > 1 {
+		slices.Shards = p.world()
+		if ok, err := fits(slices, z); ok || err != nil {
+			return fmt.Sprintf("training.base_sharding: auto would fit, in as little as %s on each device", session.FormatBytes(need.Total())), err
 		}
 	}
 	B, T := p.loader.Shape().Sequences, p.loader.Shape().T
@@ -293,6 +325,9 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; use a model with fewer parameters", session.FormatBytes(need.Total()-need.Arena))
 	if p.Net.Scheme == nil {
 		hint += ", or adapter: qlora"
+	}
+	if c.BaseSharding != "never" {
+		hint += fmt.Sprintf(", or more devices than %d, which hold a slice of the base model each", p.world())
 	}
 	return hint, nil
 }
