@@ -24,6 +24,17 @@ type Measure struct {
 	Warmup, Steps int
 	StepsAlone    bool              // no calls, parts and ceilings: for a profiler that watches the process
 	Trace         func(Trace) error // gets a step call by call; nil = nobody asks
+
+	ranks   int  // that share the steps; 0 = one
+	follows bool // another one tells of them
+}
+
+// reported is the number of ranks for a report: 0 = one.
+func (m Measure) reported() int {
+	if m.ranks > 1 {
+		return m.ranks
+	}
+	return 0
 }
 
 // Options are one benchmark of a model known by its sizes: random weights and tokens.
@@ -34,6 +45,7 @@ type Options struct {
 	LoRA          adapter.Config
 	Quantization  *quant.Config
 	Device        string
+	Devices       string      // that share each step, which then has a micro-batch of each; as in a configuration
 	Precision     string      // as in Config
 	Dequantised   bool        // keep quantised weights dequantised
 	Checkpointing string      // none, selective, full, offload, or auto: the fastest that fits
@@ -43,22 +55,48 @@ type Options struct {
 
 // Run times training steps of a shape.
 func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) {
+	s := train.DefaultSpec()
+	s.Device, s.Devices = o.Device, o.Devices
+	if o.Chip != nil { // nothing is run
+		return run(ctx, o, train.Env{Env: env})
+	}
+	err = train.Together(ctx, s, train.Env{Env: env}, func(ctx context.Context, _ train.Spec, env train.Env) error {
+		own := o
+		own.Measure = o.of(env)
+		one, err := run(ctx, own, env)
+		if rank, _ := env.Rank(); rank == 0 {
+			r = one
+		}
+		return err
+	})
+	return r, err
+}
+
+func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 	began := time.Now()
 	cfg, err := Shape(o.Shape)
 	if err != nil {
 		return r, err
 	}
-	on, err := o.machine(env)
+	on, err := o.machine(env.Env)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, on.Close()) }()
+	leave, err := env.Join(on)
+	if err != nil {
+		return r, errors.Join(err, on.Close())
+	}
+	defer func() {
+		err = errors.Join(err, on.Close())
+		leave()
+	}()
 	found, err := plan(o, cfg, on)
 	if err != nil {
 		return r, err
 	}
 	step := found.Step
-	r = newReport(on, env)
+	r = newReport(on, env.Env)
+	r.Ranks = o.reported()
 	r.Shape, r.Batch, r.Length, r.Tokens, r.Layout = o.Shape, o.Batch, o.Length, o.Batch*o.Length, found.Layout.String()
 	r.Held, r.Parts, r.Peak = found.Need.Total(), train.Categories(found.Need), step.Plan.Peak()
 	r.Planned, r.Kernels, r.Trained = time.Since(began).Seconds(), step.Plan.Calls(), step.Trained.Numbers()
@@ -85,7 +123,8 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	if _, err := step.StartScaling(m, train.Default()); err != nil {
 		return r, err
 	}
-	pipeline, err := train.NewPipeline([]*train.Step{step}, m, m.Runs, on, 0, 1, 0)
+	rank, _ := env.Rank()
+	pipeline, err := train.NewPipeline([]*train.Step{step}, m, m.Runs, on, rank, 1, 0)
 	if err != nil {
 		return r, err
 	}
@@ -110,7 +149,11 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 
 // work names what is timed, so that two reports of different work are not compared.
 func (o Options) work() string {
-	return hashOf(fmt.Sprintf("shape %s %dx%d %+v quantised %+v dequantised %v", o.Shape, o.Batch, o.Length, o.LoRA, o.Quantization, o.Dequantised))
+	text := fmt.Sprintf("shape %s %dx%d %+v quantised %+v dequantised %v", o.Shape, o.Batch, o.Length, o.LoRA, o.Quantization, o.Dequantised)
+	if o.ranks > 1 {
+		text += fmt.Sprintf(" on %d devices", o.ranks)
+	}
+	return hashOf(text)
 }
 
 // machine is what the steps run on, or are planned for.
@@ -165,7 +208,7 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 		Layouts: layouts, Limit: limit, Layers: cfg.NumLayers, LossRows: min(caps.LogitRows, shape.Tokens), Overlaps: caps.Overlap,
 		Try: func(l session.Layout) (p session.Planned[*train.Step], err error) {
 			nw.Layout, p.Layout = l, l
-			if p.Step, err = train.PlanStep(nw, shape, c, train.Summing{}, on); err != nil {
+			if p.Step, err = train.PlanStep(nw, shape, c, train.SummingOf(1, o.ranks), on); err != nil {
 				return p, err
 			}
 			p.Need, err = graph.Need(p.Step.Plan)

@@ -12,6 +12,26 @@ import (
 // whose folder holds no weights gets random ones, and the report says so. text is the effective configuration without
 // what does not decide the work.
 func RunConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text string) (r Report, err error) {
+	err = train.Together(ctx, s, env, func(ctx context.Context, s train.Spec, env train.Env) error {
+		one, err := runConfig(ctx, s, o.of(env), env, text)
+		if rank, _ := env.Rank(); rank == 0 {
+			r = one
+		}
+		return err
+	})
+	return r, err
+}
+
+// of is what a rank measures: all take the same steps, and the first one tells of them.
+func (o Measure) of(env train.Env) Measure {
+	rank, ranks := env.Rank()
+	if o.ranks = ranks; rank > 0 {
+		o.Trace, o.follows = nil, true
+	}
+	return o
+}
+
+func runConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text string) (r Report, err error) {
 	began := time.Now()
 	env.WithoutWeights, env.StandIn = true, newRandomWeights()
 	run, err := train.Open(ctx, s, env)
@@ -27,6 +47,7 @@ func RunConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text
 	}()
 	on, plan, step := run.On(), run.Plan(), run.Step()
 	r = newReport(on, env.Env)
+	r.Ranks = o.reported()
 	r.Shape, r.Work, r.Layout, r.Held, r.Parts = plan.Model, hashOf(text), plan.Checkpointing, plan.TotalBytes, plan.Categories
 	r.Batch, r.Length, r.Trained, r.Peak, r.Kernels, r.Notes = plan.Batch, plan.SequenceLength, plan.TrainedParameters, step.Plan.Peak(), step.Plan.Calls(), plan.Notes
 	if run.Declared() {

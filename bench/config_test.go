@@ -42,7 +42,7 @@ func TestRunConfig(t *testing.T) {
 	if len(r.Times) != 3 || !slices.IsSorted(r.Times) || r.Median != r.Times[1] || r.Pipelined <= 0 || r.Tokens < 4 || r.Loss < 1 {
 		t.Errorf("times %v, median %v, pipelined %v, tokens %d, loss %v", r.Times, r.Median, r.Pipelined, r.Tokens, r.Loss)
 	}
-	calls := r.Kernels["begin"] + 2*r.Kernels["micro"] + r.Kernels["norm"] + r.Kernels["update"]
+	calls := r.Kernels["window"] + 2*(r.Kernels["begin"]+r.Kernels["micro"]+r.Kernels["sum"]) + r.Kernels["norm"] + r.Kernels["update"]
 	for what, lines := range map[string][]ProfileLine{"by type": r.Profile, "by operation": r.Ops, "by layer": r.Layers} {
 		n, sum := 0, 0.0
 		for _, l := range lines {

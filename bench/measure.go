@@ -60,11 +60,17 @@ func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	}
 	slices.Sort(r.Times)
 	r.Median, r.Fastest, r.Slowest = r.Times[n/2], r.Times[0], r.Times[n-1]
-	slices.SortStableFunc(steps, func(a, b timed) int { return tokens(a.window) - tokens(b.window) }) // the same step in every run
+	slices.SortStableFunc(steps, func(a, b timed) int { // the same step in every run, and on every rank
+		if o.ranks > 1 {
+			return a.window.Trained - b.window.Trained
+		}
+		return tokens(a.window) - tokens(b.window)
+	})
 	median := steps[n/2]
 	if all > 0 {
 		r.Tokens, r.PerSec = tokens(median.window), float64(all)/took*1e3
 	} else {
+		r.Tokens *= max(o.ranks, 1)
 		r.PerSec = float64(r.Tokens) / r.Median * 1e3
 	}
 	if err := b.ahead(ctx, o.Steps, r); err != nil {
@@ -151,6 +157,9 @@ func (b *subject) queue(w train.Window, between func() error) error {
 
 // tokens of a window, without padding; 0 where the batches do not say.
 func tokens(w train.Window) (n int) {
+	if w.Tokens > 0 {
+		return w.Tokens
+	}
 	for _, b := range w.Batches {
 		n += b.Tokens
 	}

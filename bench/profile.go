@@ -82,7 +82,7 @@ func (p *profiler) sum(c graph.Ceilings, name func(graph.CallTime) string) []Pro
 
 // ceilings measures the machine and works out what the calls make of it.
 func (r *Report) ceilings(on graph.Machine, o Measure) error {
-	if o.StepsAlone {
+	if o.StepsAlone || o.follows {
 		return nil
 	}
 	c, err := graph.Measure(on)

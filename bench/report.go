@@ -25,6 +25,7 @@ type Report struct {
 	By        By                   `json:"made_by"`
 	Batch     int                  `json:"batch,omitempty"`
 	Length    int                  `json:"length,omitempty"`
+	Ranks     int                  `json:"ranks,omitempty"` // devices that share a step; bytes, calls and parts are those of one. 0 = one
 	Tokens    int                  `json:"tokens_per_step"` // of a configuration: of the median step by tokens, without padding
 	Median    float64              `json:"median_ms"`
 	Fastest   float64              `json:"fastest_ms"`

@@ -65,6 +65,13 @@ func cacheFolder() string {
 	return filepath.Join(dir, "tierlora")
 }
 
+// Join makes the device one of a group's ranks, by NCCL, whose memory is taken here: FreeMemory does not count it as free
+// from then on.
+func (g *GPU) Join(group kernel.Group) error { return g.gpu.Join(group) }
+
+// Abandon ends the exchange with ranks that do not come.
+func (g *GPU) Abandon() { g.gpu.Abandon() }
+
 // Name is the device's, such as "NVIDIA H200".
 func (g *GPU) Name() string { return g.gpu.Device.Name }
 
@@ -79,6 +86,9 @@ func (g *GPU) Software() Software {
 	if g.gpu.BLAS != nil {
 		s.Libraries = []string{"cuBLASLt " + g.gpu.BLAS.Version}
 		s.Algorithms = g.gpu.Algorithms.Digest()
+	}
+	if g.gpu.Comm != nil {
+		s.Libraries = append(s.Libraries, "NCCL "+g.gpu.Comm.Version)
 	}
 	return s
 }

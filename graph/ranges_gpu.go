@@ -2,7 +2,13 @@
 
 package graph
 
-import "github.com/tierlora/tierlora/kernel/gpu"
+import (
+	"sync"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+var rangesMu sync.Mutex // runs on several devices start them
 
 // rangesOfCalls: steps are queued call by call.
 var rangesOfCalls bool

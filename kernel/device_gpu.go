@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -70,7 +71,8 @@ type GPU struct {
 	Prologue Prologue
 	Accesses []Access // to orders of attention tiles and to counters, in the constants
 
-	side       *gpu.Stream // of Beside
+	joined     atomic.Pointer[gpu.Comm] // Comm, for Abandon
+	side       *gpu.Stream              // of Beside
 	fork, join *gpu.Event
 	code       *code
 	orders     map[order]gpu.Ptr
@@ -173,6 +175,11 @@ func (g *GPU) Start() error {
 
 // Close unloads the modules.
 func (g *GPU) Close() error {
+	comm := g.Comm.Close()
+	return errors.Join(comm, g.close())
+}
+
+func (g *GPU) close() error {
 	if g.code != nil {
 		for _, m := range g.code.modules {
 			if err := m.Unload(); err != nil {

@@ -134,13 +134,21 @@ func (g *GPU) Join(group Group) error {
 	if g.Comm, err = lib.Join(g.Device, all[0][16:], group.Rank(), group.World(), group.Lost()); err != nil {
 		return err
 	}
+	g.joined.Store(g.Comm)
 	return g.greet()
+}
+
+// Abandon ends operations that wait for other ranks. It may be called from any goroutine.
+func (g *GPU) Abandon() {
+	if c := g.joined.Load(); c != nil {
+		c.Abandon()
+	}
 }
 
 // greet sends every rank this one's number and looks at what comes back.
 func (g *GPU) greet() error {
 	c := g.Comm
-	memory, err := g.Device.Alloc(int64(4 * (c.World + 1)))
+	memory, err := g.Device.NewArena("greetings of ranks", int64(4*(c.World+1)))
 	if err != nil {
 		return err
 	}

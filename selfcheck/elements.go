@@ -251,6 +251,15 @@ func updateChecks() []check {
 	}
 	n = newNumbers()
 	for _, P := range []int{1, 33, 1000, 300007} {
+		all = append(all, check{kernel: "inorder", name: fmt.Sprintf("%d numbers of 5 ranks", P), build: one(kernel.AddInOrder{}), bounds: []bound{single},
+			in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, 5, P)}},
+			check{kernel: "exchange", name: fmt.Sprintf("%d numbers, alone", P), build: one(kernel.Exchange{World: 1}), bounds: []bound{exact, exact, exact},
+				in: []checkInput{n.normal32(1, (P+3)&^3), given([]int{}, 2), given([]int{1}, 1)}},
+			check{kernel: "exchange", name: fmt.Sprintf("%d numbers gathered, alone", P), build: one(kernel.GatherSlices{World: 1}), bounds: []bound{exact},
+				in: []checkInput{n.normal32(1, P).overwritten()}})
+	}
+	n = newNumbers()
+	for _, P := range []int{1, 33, 1000, 300007} {
 		all = append(all, check{kernel: "lion", name: fmt.Sprintf("%d numbers", P), build: one(kernel.Lion{Beta1: 0.9, Beta2: 0.95, WeightDecay: 0.1}),
 			bounds: []bound{single, single},
 			in:     []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(), given([]int{2}, 3, 0.25), given([]int{4}, 1e-2, 0, 0, 0)}})

@@ -205,6 +205,39 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 	all.Wait()
 }
 
+// Together does work on each of the devices that a spec names, side by side as the ranks of a run; with one device it just
+// does it. s is then what one rank runs.
+func Together(ctx context.Context, s Spec, env Env, work func(ctx context.Context, s Spec, env Env) error) error {
+	on, err := s.placed(env.GPU)
+	if err == nil {
+		s, err = s.spread(len(on))
+	}
+	if err != nil {
+		return err
+	}
+	if len(on) == 1 {
+		env.GPU = on[0]
+		return work(ctx, s, env)
+	}
+	groups, problems := ranks.NewLocal(len(on)), make([]error, len(on))
+	eachRank(ctx, s, env, on, groups, func(ctx context.Context, i int, env Env) error {
+		problems[i] = work(ctx, s, env)
+		return problems[i]
+	})
+	return causeOf(problems, groups)
+}
+
+// Rank is which of how many ranks an environment of Together is.
+func (e Env) Rank() (rank, ranks int) {
+	if e.team == nil {
+		return 0, 1
+	}
+	return e.team.Rank(), e.team.World()
+}
+
+// Join makes a machine the rank's; leave is called when it is closed.
+func (e Env) Join(on graph.Machine) (leave func(), err error) { return e.team.join(on) }
+
 // causeOf is the error that ended the ranks of this process: of those that ended because of another rank the first, unless
 // one ended by itself.
 func causeOf(problems []error, groups []ranks.Group) error {

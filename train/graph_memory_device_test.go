@@ -40,11 +40,11 @@ func TestGPUGraphMemory(t *testing.T) {
 			for i, step := range p.found.Step.budgets() {
 				run := m.Runs[i]
 				before := free()
-				if err := run.Prepare(wholeGradients...); err != nil {
+				if err := run.Prepare(oneMicro...); err != nil {
 					t.Fatal(err)
 				}
 				captured := free()
-				if err := run.Run(wholeGradients...); err != nil {
+				if err := run.Run(oneMicro...); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := run.Read(step.Loss); err != nil {
@@ -53,7 +53,7 @@ func TestGPUGraphMemory(t *testing.T) {
 				after := free()
 				nodes, err := run.(interface {
 					Queued(...string) (int, error)
-				}).Queued(wholeGradients...)
+				}).Queued(oneMicro...)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,13 +7,18 @@ import (
 	"os"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
 )
 
 // Opened is a run with its data, its plans and its memory, before the first step: for those who time its steps. Nothing
 // of it is kept.
-type Opened struct{ running *running }
+type Opened struct {
+	running *running
+	leave   func() // the other ranks
+}
 
-// Open prepares and loads a run, in a folder of its own that goes with Close. A resumed run begins anew.
+// Open prepares and loads a run, in a folder of its own that goes with Close. A resumed run begins anew. On several devices
+// Together calls it.
 func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 	if s.OutputDir, err = os.MkdirTemp("", "trainer-open-"); err != nil {
 		return nil, fmt.Errorf("make a folder for the run: %w", err)
@@ -25,15 +30,26 @@ func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 	}()
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Training.SamplePrompts, s.Training.EvalTasks, s.Expect = "", 0, 0, nil, nil, nil, Expect{}
 	env.Config = nil
-	p, err := prepare(ctx, s, env)
+	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
 	if err != nil {
+		return nil, err
+	}
+	leave, err := env.Join(on)
+	if err != nil {
+		return nil, errors.Join(err, on.Close())
+	}
+	p, err := prepareOn(ctx, s, env, on)
+	if err != nil {
+		leave()
 		return nil, err
 	}
 	r, err := p.start(ctx)
 	if err != nil {
-		return nil, errors.Join(err, p.Close())
+		err = errors.Join(err, p.Close())
+		leave()
+		return nil, err
 	}
-	return &Opened{r}, nil
+	return &Opened{r, leave}, nil
 }
 
 // Next is the next step's micro-batches and learning rate.
@@ -43,6 +59,9 @@ func (o *Opened) Next() (Window, error) {
 		return Window{}, err
 	}
 	o.running.recorder.state.GlobalStep++
+	for _, b := range w.all {
+		w.Tokens += b.Tokens
+	}
 	return w.Window, nil
 }
 
@@ -66,5 +85,7 @@ func (o *Opened) Release() error { return o.running.end(nil) }
 
 // Close ends what Release left.
 func (o *Opened) Close() error {
-	return errors.Join(o.running.prepared.Close(), os.RemoveAll(o.running.spec.OutputDir))
+	err := errors.Join(o.running.prepared.Close(), os.RemoveAll(o.running.spec.OutputDir))
+	o.leave()
+	return err
 }

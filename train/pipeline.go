@@ -49,6 +49,7 @@ type Window struct {
 	Batches []dataset.Batch // that this rank computes
 	Rounds  int             // over all ranks: the most that one computes; 0 = as many as there are Batches
 	Trained int             // places that are trained, in the whole window
+	Tokens  int             // of all ranks, without padding, where they are known; else 0
 	LR      float64
 	Norms   bool // of each tensor are asked for
 	Stop    bool // this rank was asked to

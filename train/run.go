@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -273,50 +271,6 @@ func (r *running) announce() error {
 		return fmt.Errorf("save the configuration: %w", err)
 	}
 	return nil
-}
-
-// evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
-func (r *running) evaluate(ctx context.Context) (best bool, err error) {
-	defer graph.StartRange("evaluation").End()
-	r.at.enter(phaseEval)
-	defer r.at.enter(phaseSteps)
-	r.recorder.progress.OwesEval = true
-	began, step := time.Now(), r.recorder.step()
-	of := r.val.Batches(0)
-	see := func(batches int) error {
-		r.recorder.observers.evaluating(step, batches, of)
-		if r.env.team == nil && r.interrupted() && batches < of {
-			return errInterrupted
-		}
-		return nil
-	}
-	var sum infer.Sum
-	if r.env.team == nil {
-		sum, err = r.evaluator.Run(ctx, r.val, see)
-	} else {
-		sum, err = r.evaluateTogether(ctx, of, see)
-	}
-	if err != nil {
-		return false, err
-	}
-	loss, took := sum.NLL/float64(sum.Trained), time.Since(began).Seconds()
-	return r.recorder.evaluated(EvalMetrics{
-		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, PPL: math.Exp(loss), Runtime: took,
-		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(sum.Batches) / took,
-	})
-}
-
-// owedEvaluation makes up for the evaluation that an interrupt cut short.
-func (r *running) owedEvaluation(ctx context.Context) error {
-	if !r.recorder.progress.OwesEval || r.evaluator == nil {
-		return nil
-	}
-	best, err := r.evaluate(ctx)
-	if err == nil && (best || r.recorder.step() == r.total) {
-		r.saver.saved = -1 // the checkpoint of this step does not say so yet
-		err = r.saver.save(r.loader.State())
-	}
-	return err
 }
 
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.

@@ -1,17 +1,13 @@
 package train
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
-
-	"github.com/tierlora/tierlora/infer"
 )
 
 // perRank are the keys of the configuration that may differ between ranks: where things lie, and what rank 0 alone does.
@@ -70,70 +66,6 @@ func (r *running) compareRanks() error {
 		{"the kernels", software.Kernels},
 		{"the driver", software.Driver},
 		{"the libraries", strings.Join(software.Libraries, ", ")},
+		{"the libraries' choice of algorithms", software.Algorithms},
 	})
-}
-
-// evaluateTogether is the loss over the validation rows, whose batches the ranks take in turn: the sums of the batches are
-// added in their order, so that it is the loss of one rank to the last bit. After each round all know of an interrupt.
-func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
-	t := r.env.team
-	share := func(one infer.Sum) error {
-		flag := byte(0)
-		if r.interrupted() {
-			flag = 1
-		}
-		sent, err := t.Group.Gather(t.ctx, "the loss of an evaluation's batch", encodeSum(one, flag))
-		if err != nil {
-			return err
-		}
-		stop := false
-		for rank, text := range sent {
-			theirs, flag, err := decodeSum(text)
-			if err != nil {
-				return fmt.Errorf("evaluate: rank %d: %w", rank, err)
-			}
-			stop = stop || flag != 0
-			all.Add(theirs)
-		}
-		if err := see(all.Batches); err != nil {
-			return err
-		}
-		if stop && all.Batches < of {
-			return errInterrupted
-		}
-		return nil
-	}
-	rounds := 0
-	if err := r.evaluator.Each(ctx, r.val, func(one infer.Sum) error { rounds++; return share(one) }); err != nil {
-		return all, err
-	}
-	for ; rounds < (of+t.World()-1)/t.World(); rounds++ { // of the others
-		if r.sharded() {
-			if err := r.evaluator.Again(); err != nil {
-				return all, err
-			}
-		}
-		if err := share(infer.Sum{}); err != nil {
-			return all, err
-		}
-	}
-	return all, nil
-}
-
-const sumBytes = 4*8 + 1
-
-func encodeSum(s infer.Sum, flag byte) []byte {
-	b := binary.LittleEndian.AppendUint64(make([]byte, 0, sumBytes), math.Float64bits(s.NLL))
-	for _, n := range []int64{s.Trained, s.Tokens, int64(s.Batches)} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(n))
-	}
-	return append(b, flag)
-}
-
-func decodeSum(b []byte) (s infer.Sum, flag byte, err error) {
-	if len(b) != sumBytes {
-		return s, 0, fmt.Errorf("a sum of %d bytes, want %d", len(b), sumBytes)
-	}
-	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	return infer.Sum{NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Tokens: int64(at(2)), Batches: int(at(3))}, b[sumBytes-1], nil
 }

@@ -77,6 +77,7 @@ here and runs nothing.`,
 		},
 	}
 	o.config.register(cmd)
+	o.config.devicesFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.Shape, "shape", "", strings.Join(bench.Shapes(), ", "))
 	f.IntVar(&o.Batch, "batch", 1, "rows a step")
@@ -169,7 +170,7 @@ func (o *benchOptions) measure(ctx context.Context, c *console, device bool) (be
 	if o.Shape == "" {
 		return o.measureConfig(ctx, c, device)
 	}
-	o.LoRA.TargetModules, o.VRAM = o.targets, o.config.vram
+	o.LoRA.TargetModules, o.VRAM, o.Devices = o.targets, o.config.vram, deviceList(o.config.device)
 	if !o.dense {
 		q := quant.Default()
 		o.Quantization = &q

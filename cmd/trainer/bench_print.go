@@ -20,7 +20,7 @@ func (o *benchOptions) print(w io.Writer, r bench.Report) {
 		return
 	}
 	fmt.Fprintf(w, "%s %dx%d on %s, %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; pipelined %.2f ms; load %.1f s, first step %.2f s; held %s\n",
-		r.Shape, r.Batch, r.Length, r.Device, r.Precision, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Pipelined, r.Load, r.First, session.FormatBytes(r.Held))
+		r.Shape, r.Batch, r.Length, devicesOf(r), r.Precision, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Pipelined, r.Load, r.First, session.FormatBytes(r.Held))
 	printMemory(w, r)
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
@@ -40,6 +40,14 @@ func (o *benchOptions) print(w io.Writer, r bench.Report) {
 		fmt.Fprintf(w, "  %9.3f ms (%.3f to %.3f)  %s%s\n", p.Median, p.Fastest, p.Slowest, p.Name, rest)
 	}
 	printCalls(w, o, r)
+}
+
+// devicesOf names the device, and how many there are.
+func devicesOf(r bench.Report) string {
+	if r.Ranks > 1 {
+		return fmt.Sprintf("%d x %s (memory and calls of one)", r.Ranks, r.Device)
+	}
+	return r.Device
 }
 
 func printMemory(w io.Writer, r bench.Report) {

@@ -64,13 +64,17 @@ func (o *configOptions) read() (loaded, error) {
 		o.sets = append(o.sets, "--vram="+o.vram)
 	}
 	if o.device != "" {
-		list := o.device
-		if strings.Contains(list, ",") && !strings.HasPrefix(list, "[") {
-			list = "[" + list + "]"
-		}
-		o.sets = append(o.sets, "--devices="+list)
+		o.sets = append(o.sets, "--devices="+deviceList(o.device))
 	}
 	return loadConfig(o.config, o.sets)
+}
+
+// deviceList writes 0,2 as the list that it is.
+func deviceList(text string) string {
+	if strings.Contains(text, ",") && !strings.HasPrefix(text, "[") {
+		return "[" + text + "]"
+	}
+	return text
 }
 
 // environment is what runs of the train package take from this program.

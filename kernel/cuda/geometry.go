@@ -19,6 +19,9 @@ func Flat(stem, entry string, n int64) Geometry {
 // Elementwise is the geometry of the elementwise_* kernels over n values.
 func Elementwise(entry string, n int64) Geometry { return Flat("elementwise", entry, (n+7)/8) }
 
+// InOrder is the geometry of inorder_add over n numbers.
+func InOrder(n int64) Geometry { return Flat("inorder", "inorder_add", (n+3)/4) }
+
 // Convert is the geometry of the convert_* kernels over n values; from and to are element types' short names ("bf16").
 func Convert(from, to string, n int64) Geometry {
 	return Flat("convert", "convert_"+from+"_to_"+to, (n+7)/8)

@@ -134,6 +134,7 @@ func (*NCCL) UniqueID() ([]byte, error) {
 // Comm is a device's place among those that exchange numbers.
 type Comm struct {
 	Rank, World int
+	Version     string // of the library
 	mu          sync.Mutex
 	comm        unsafe.Pointer // nil: closed
 	ended       chan struct{}  // closed when it has been abandoned; nil = it was not
@@ -172,7 +173,7 @@ func (n *NCCL) Join(d *Device, id []byte, rank, world int, lost <-chan struct{})
 		if j.err != nil {
 			return nil, fmt.Errorf("device %d, rank %d of %d: %w", d.Index, rank, world, j.err)
 		}
-		return &Comm{Rank: rank, World: world, comm: j.comm}, nil
+		return &Comm{Rank: rank, World: world, Version: n.Version, comm: j.comm}, nil
 	case <-lost:
 		return nil, fmt.Errorf("device %d, rank %d of %d: another rank was lost while the GPUs were joined", d.Index, rank, world)
 	}

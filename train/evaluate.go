@@ -1,0 +1,121 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
+)
+
+// evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
+func (r *running) evaluate(ctx context.Context) (best bool, err error) {
+	defer graph.StartRange("evaluation").End()
+	r.at.enter(phaseEval)
+	defer r.at.enter(phaseSteps)
+	r.recorder.progress.OwesEval = true
+	began, step := time.Now(), r.recorder.step()
+	of := r.val.Batches(0)
+	see := func(batches int) error {
+		r.recorder.observers.evaluating(step, batches, of)
+		if r.env.team == nil && r.interrupted() && batches < of {
+			return errInterrupted
+		}
+		return nil
+	}
+	var sum infer.Sum
+	if r.env.team == nil {
+		sum, err = r.evaluator.Run(ctx, r.val, see)
+	} else {
+		sum, err = r.evaluateTogether(ctx, of, see)
+	}
+	if err != nil {
+		return false, err
+	}
+	loss, took := sum.NLL/float64(sum.Trained), time.Since(began).Seconds()
+	return r.recorder.evaluated(EvalMetrics{
+		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, PPL: math.Exp(loss), Runtime: took,
+		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(sum.Batches) / took,
+	})
+}
+
+// owedEvaluation makes up for the evaluation that an interrupt cut short.
+func (r *running) owedEvaluation(ctx context.Context) error {
+	if !r.recorder.progress.OwesEval || r.evaluator == nil {
+		return nil
+	}
+	best, err := r.evaluate(ctx)
+	if err == nil && (best || r.recorder.step() == r.total) {
+		r.saver.saved = -1 // the checkpoint of this step does not say so yet
+		err = r.saver.save(r.loader.State())
+	}
+	return err
+}
+
+// evaluateTogether is the loss over the validation rows, whose batches the ranks take in turn: the sums of the batches are
+// added in their order, so that it is the loss of one rank to the last bit. After each round all know of an interrupt.
+func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
+	t := r.env.team
+	share := func(one infer.Sum) error {
+		flag := byte(0)
+		if r.interrupted() {
+			flag = 1
+		}
+		sent, err := t.Group.Gather(t.ctx, "the loss of an evaluation's batch", encodeSum(one, flag))
+		if err != nil {
+			return err
+		}
+		stop := false
+		for rank, text := range sent {
+			theirs, flag, err := decodeSum(text)
+			if err != nil {
+				return fmt.Errorf("evaluate: rank %d: %w", rank, err)
+			}
+			stop = stop || flag != 0
+			all.Add(theirs)
+		}
+		if err := see(all.Batches); err != nil {
+			return err
+		}
+		if stop && all.Batches < of {
+			return errInterrupted
+		}
+		return nil
+	}
+	rounds := 0
+	if err := r.evaluator.Each(ctx, r.val, func(one infer.Sum) error { rounds++; return share(one) }); err != nil {
+		return all, err
+	}
+	for ; rounds < (of+t.World()-1)/t.World(); rounds++ { // of the others
+		if r.sharded() {
+			if err := r.evaluator.Again(); err != nil {
+				return all, err
+			}
+		}
+		if err := share(infer.Sum{}); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+const sumBytes = 4*8 + 1
+
+func encodeSum(s infer.Sum, flag byte) []byte {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, sumBytes), math.Float64bits(s.NLL))
+	for _, n := range []int64{s.Trained, s.Tokens, int64(s.Batches)} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	return append(b, flag)
+}
+
+func decodeSum(b []byte) (s infer.Sum, flag byte, err error) {
+	if len(b) != sumBytes {
+		return s, 0, fmt.Errorf("a sum of %d bytes, want %d", len(b), sumBytes)
+	}
+	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	return infer.Sum{NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Tokens: int64(at(2)), Batches: int(at(3))}, b[sumBytes-1], nil
+}
