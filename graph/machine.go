@@ -175,10 +175,14 @@ func (c *CPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
 
 func (c *CPU) NewStore(plans ...*Plan) (Store, error) {
 	m, err := NewMemory(plans...)
-	if err == nil {
-		m.rank, err = rankAmong(plans, c.cpu.Group)
-	}
 	if err != nil {
+		return nil, err
+	}
+	rank, world := 0, 1
+	if g := c.cpu.Group; g != nil {
+		rank, world = g.Rank(), g.World()
+	}
+	if m.rank, err = rankAmong(m.ranks, rank, world); err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -45,7 +45,8 @@ type Memory struct {
 	names  []string
 	bytes  Bytes
 
-	rank    int // of those that hold slices
+	rank    int // of ranks that hold slices
+	ranks   int
 	sliced  map[string]sliced
 	mu      sync.Mutex // of the rest, for weights that load at the same time
 	staging map[string]kernel.Tensor
@@ -170,7 +171,7 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 		return nil, err
 	}
 	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes,
-		sliced: l.sliced, staging: map[string]kernel.Tensor{}, kept: map[string]bool{}}
+		sliced: l.sliced, ranks: l.ranks, staging: map[string]kernel.Tensor{}, kept: map[string]bool{}}
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
 	state := map[string][]byte{}
 	for g, n := range l.bytes.State {

@@ -39,19 +39,15 @@ func slicesOf(plans []*Plan) (all map[string]sliced, ranks int, err error) {
 	return all, ranks, nil
 }
 
-// rankAmong is this rank's among those that hold slices; 0 where each has all.
-func rankAmong(plans []*Plan, g kernel.Group) (int, error) {
-	ranks := 0
-	for _, p := range plans {
-		ranks = max(ranks, p.ranks)
-	}
+// rankAmong is the rank if it is one of those that hold slices, of whom there are so many; 0 where each has all.
+func rankAmong(ranks, rank, world int) (int, error) {
 	switch {
-	case ranks == 0:
+	case ranks < 2:
 		return 0, nil
-	case g == nil || g.World() != ranks:
+	case world != ranks:
 		return 0, fmt.Errorf("frozen values are held in slices of %d ranks, which the machine has not joined", ranks)
 	}
-	return g.Rank(), nil
+	return rank, nil
 }
 
 // part is what a rank keeps of a value: [from, to) of its bytes, which lie at a place of the rank's slice.
