@@ -27,12 +27,14 @@ type unit struct {
 	values []*Value
 	kernel kernel.AllGather
 	number int
+	alone  bool // larger than two layers: nothing else is gathered while it is, or decides how much memory a step takes
 }
 
 // use is calls one after the other that read a unit, for which it is gathered once.
 type use struct {
 	of      *unit
 	first   int
+	last    int
 	segment int
 	values  map[*Value]*Value // what is gathered, by what it is of
 }
@@ -53,6 +55,9 @@ func shardFrozen(c *compilation) error {
 		at := c.firstOf(u.segment)
 		if i > 0 && uses[i-1].segment == u.segment {
 			at = uses[i-1].first
+			if u.of.alone || uses[i-1].of.alone {
+				at = min(uses[i-1].last+1, u.first)
+			}
 		}
 		before[at] = append(before[at], c.gather(u, c.calls[u.first]))
 	}
@@ -89,6 +94,16 @@ func (c *compilation) units() map[*Value]*unit {
 		}
 		of[v], u.values = u, append(u.values, v)
 	}
+	var layer int64 // bytes of the largest
+	for _, u := range all {
+		if layerOf(u.name) != "" {
+			var n int64
+			for _, v := range u.values {
+				n += kernel.AlignUp(c.stored(v).Bytes())
+			}
+			layer = max(layer, n)
+		}
+	}
 	for _, u := range all {
 		var n int64
 		for _, v := range u.values {
@@ -97,6 +112,7 @@ func (c *compilation) units() map[*Value]*unit {
 		}
 		u.kernel.World = c.ranks
 		each := kernel.AlignUp((n + int64(c.ranks) - 1) / int64(c.ranks))
+		u.alone = n > 2*layer
 		u.slice = &Value{Type: kernel.T(kernel.U8, int(each)), Name: "slice of " + u.name, kind: Frozen}
 	}
 	var inputs []*Value
@@ -113,7 +129,8 @@ func (c *compilation) units() map[*Value]*unit {
 }
 
 // usesOf finds the uses of units in the order of their first calls. A use ends where two others are read before the unit is
-// read again: the neighbours of a layer may be read between its own calls, and the last layer waits for the loss.
+// read again, or one that is alone: the neighbours of a layer may be read between its own calls, and the last layer waits for
+// the loss where the head is small.
 func (c *compilation) usesOf(of map[*Value]*unit) []*use {
 	var all []*use
 	open := make([]*use, len(c.sharded))
@@ -136,8 +153,12 @@ func (c *compilation) usesOf(of map[*Value]*unit) []*use {
 			for n := range open {
 				if n != u.number && open[n] != nil {
 					others[n].add(u.number)
+					if u.alone {
+						open[n] = nil
+					}
 				}
 			}
+			now.last = i
 			x.in[j] = now.values[v]
 		}
 	}

@@ -70,15 +70,26 @@ func TestShardedStepEqualsWhole(t *testing.T) {
 	})
 }
 
-// TestShardGathersAhead: a layer is gathered for the forward pass and again for the backward pass, but for those that the loss
-// alone, or the loss and one other, lie between; a small head is whole on every rank. Who is alone gathers nothing.
+// TestShardGathersAhead: a layer is gathered for the forward pass and again for the backward pass. Where the loss and no more
+// than another layer lie between, it stays, unless the head is larger than two layers; a small head is whole on every rank.
+// Who is alone gathers nothing.
 func TestShardGathersAhead(t *testing.T) {
-	want := map[kernel.DType][]string{ // the embeddings of a vocabulary of 160 in f64 are large enough
-		kernel.F32: {"model.layers.0", "model.layers.1", "model.layers.2", "model.layers.0"},
-		kernel.F64: {"model.embed_tokens.weight", "model.layers.0", "model.layers.1", "model.layers.2", "lm_head.weight", "model.layers.1", "model.layers.0"},
+	layers := func(numbers ...int) (names []string) {
+		for _, n := range numbers {
+			names = append(names, fmt.Sprint("model.layers.", n))
+		}
+		return names
+	}
+	head := []string{"lm_head.weight"} // of a vocabulary of 160: large enough in f64
+	wants := map[string][]string{
+		"lora f32":  layers(0, 1, 2, 0),
+		"qlora f32": layers(0, 1, 2, 0),
+		"lora f64":  slices.Concat([]string{"model.embed_tokens.weight"}, layers(0, 1, 2), head, layers(1, 0)),
+		"qlora f64": slices.Concat([]string{"model.embed_tokens.weight"}, layers(0, 1, 2), head, layers(2, 1, 0)),
 	}
 	stepCases(t, []string{"llama"}, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
-		for float, want := range want {
+		for _, float := range []kernel.DType{kernel.F32, kernel.F64} {
+			want := wants[fmt.Sprint(method, " ", float)]
 			l.ranks = 2
 			plan := planStep(t, graph.NewCPU(1), float, c, method, lora, l).plan
 			var order []string
