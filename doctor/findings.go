@@ -137,6 +137,10 @@ func (l *findings) libraries(f Facts) {
 		switch {
 		case lib.Problem == "":
 			l.add(OK, lib.Name, "", "%s", lib.Version)
+		case lib.Name == "NCCL":
+			if len(f.Hardware.GPUs) > 1 {
+				l.add(Note, lib.Name, "pip install nvidia-nccl-cu12, or TRAINER_NCCL=/folder/of/libnccl.so.2", "not found: a run trains on one GPU")
+			}
 		case len(f.Hardware.GPUs) > 0:
 			l.add(Note, lib.Name, "pip install nvidia-cublas-cu12, or TRAINER_CUBLASLT=/path/of/libcublasLt.so.12", "not found: large GEMMs are slower")
 		}

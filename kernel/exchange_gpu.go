@@ -135,6 +135,11 @@ func (g *GPU) Join(group Group) error {
 		return err
 	}
 	g.joined.Store(g.Comm)
+	select {
+	case <-group.Lost(): // before there was anything to abandon
+		g.Comm.Abandon()
+	default:
+	}
 	return g.greet()
 }
 

@@ -198,7 +198,7 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 		}
 		all.Go(func() {
 			err := errors.New("it ended without a result")
-			defer func() { g.Leave(err) }() //nolint:errcheck // what the run ended with counts
+			defer func() { own.team.leave(err) }()
 			err = run(ctx, i, own)
 		})
 	}

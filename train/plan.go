@@ -56,6 +56,9 @@ func (p *prepared) planReport() PlanReport {
 	}
 	if p.world() > 1 {
 		r.Ranks = p.world()
+		if p.On.Capabilities().SeparateHost {
+			r.Notes = append(r.Notes, "NCCL holds memory of its own besides, which a run takes before it looks at what is free")
+		}
 	}
 	if g := p.found.Step.train.Plan.Gathered(segmentMicro); g.Ranks > 1 {
 		micro := int64(p.accumulate())

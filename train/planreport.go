@@ -21,6 +21,9 @@ func (r PlanReport) String() string {
 	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; gradient_checkpointing %s\n",
 		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
 	fmt.Fprintf(&b, "  token budgets %s: %.1f %% padding over an epoch\n", list(r.Budgets), 100*r.Padding)
+	if r.Ranks > 1 {
+		fmt.Fprintf(&b, "  %d devices share each step; each of them holds\n", r.Ranks)
+	}
 	for _, c := range r.Categories {
 		fmt.Fprintf(&b, "  %-16s %14d bytes  %s\n", c.Name, c.Bytes, session.FormatBytes(c.Bytes))
 	}

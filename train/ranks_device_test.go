@@ -4,8 +4,10 @@ package train
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +15,10 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel/gpu"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -96,6 +101,80 @@ func TestGPURanksSmolLM2(t *testing.T) {
 	r := mustStart(t, two, Env{})
 	sameRun(t, "two GPUs", one.OutputDir, two.OutputDir)
 	t.Logf("10 steps on two GPUs in %v, %.2f ms a step in the median", time.Since(began).Round(time.Millisecond), r.StepMs.Median)
+}
+
+// standIn writes a model of Llama's shape with 1.1 billion random numbers in bf16, and stories260K's tokenizer.
+func standIn(t testing.TB, s Spec, layers int) string {
+	t.Helper()
+	dir := t.TempDir()
+	const config = `{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632,
+"num_hidden_layers": %d, "num_attention_heads": 32, "num_key_value_heads": 4, "hidden_act": "silu", "rms_norm_eps": 1e-05, "rope_theta": 10000,
+"max_position_embeddings": 2048, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}`
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, config, layers), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden.ReadFile(t, golden.StoriesDir(t), "tokenizer.json"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.BaseModel, s.Device, s.Adapter, s.Quantization = dir, "cpu", "lora", nil
+	env := Env{Env: session.Env{WithoutWeights: true}}
+	p, err := open(context.Background(), s, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close() //nolint:errcheck // read only
+	net, _, err := p.Net.Declared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tensors []weights.Tensor
+	for _, w := range net.Weights() {
+		if w.Name != "" {
+			tensors = append(tensors, weights.Tensor{Name: w.Name, DType: weights.BF16, Shape: w.Shape})
+		}
+	}
+	fill := func(x weights.Tensor, w io.Writer) error {
+		numbers := 1
+		for _, d := range x.Shape {
+			numbers *= d
+		}
+		one, state := strings.Contains(x.Name, "norm"), uint64(len(x.Name))<<32|uint64(numbers)
+		raw := make([]byte, 2*numbers)
+		for k := range numbers {
+			state = state*6364136223846793005 + 1442695040888963407
+			bits := uint16(0x3f80) // 1
+			if !one {
+				bits = 0x3c00 | uint16(state>>33)&0x80ff // about 0.01, of either sign
+			}
+			binary.LittleEndian.PutUint16(raw[2*k:], bits)
+		}
+		_, err := w.Write(raw)
+		return err
+	}
+	if err := weights.WriteDir(dir, tensors, nil, 1<<40, fill); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestGPURanks1B: the same of a model of 1.1 billion parameters, in 4 bits and in bf16.
+func TestGPURanks1B(t *testing.T) {
+	needGPUs(t, 2)
+	one := testSpec(t, 4)
+	one.Device, one.Dataset.MaxLength, one.Training.BatchSize, one.Training.GradientAccumulationSteps = "cuda", 512, 4, 2
+	one.LoRA.R, one.Training.LearningRate = 16, 1e-4
+	model := standIn(t, one, 22)
+	for _, adapter := range []string{"qlora", "lora"} {
+		one.BaseModel, one.Adapter, one.OutputDir = model, adapter, filepath.Join(t.TempDir(), adapter)
+		if adapter == "lora" {
+			one.Quantization = nil
+		}
+		a := mustStart(t, one, Env{})
+		two := over(t, one, 2)
+		b := mustStart(t, two, Env{})
+		sameRun(t, adapter+" on two GPUs", one.OutputDir, two.OutputDir)
+		t.Logf("%s: %.2f ms a step of two micro-batches on one GPU, %.2f ms on two", adapter, a.StepMs.Median, b.StepMs.Median)
+	}
 }
 
 // TestGPUSumIsInTheGraph: a step of two GPUs is one captured graph with the exchange in it, the same on both, and runs.

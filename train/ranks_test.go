@@ -219,6 +219,35 @@ func TestResumeOnOtherRanks(t *testing.T) {
 	}
 }
 
+// TestRanksInterruptedEvaluation: an interrupt ends an evaluation on all ranks behind the same round, and the resumed run
+// makes up for it.
+func TestRanksInterruptedEvaluation(t *testing.T) {
+	whole := testSpec(t, 4)
+	whole.Training.GradientAccumulationSteps, whole.Training.BatchSize = 2, 1
+	whole.Dataset.ValSplit, whole.Training.EvalSteps = 0.1, 2
+	want := mustStart(t, whole, oneWorker)
+	parts := over(t, whole, 2)
+	env := oneWorker
+	w := &evalWatcher{step: 2, batch: 2, stop: make(chan struct{})}
+	env.Observers, env.Interrupted = []Observer{w}, w.stop
+	if r := mustStart(t, parts, env); !r.Stopped || r.Steps != 2 || r.EvalLoss != nil {
+		t.Fatalf("it was not stopped in its evaluation: %+v", r)
+	}
+	if got := strings.Join(w.seen, " "); !strings.HasPrefix(got, "2:2/") || !strings.Contains(got, " 2:4/") || strings.Contains(got, " 2:6/") {
+		t.Errorf("the evaluation went %s", got)
+	}
+	parts.Training.Resume = "auto"
+	if got := mustStart(t, parts, oneWorker); *got.EvalLoss != *want.EvalLoss {
+		t.Errorf("evaluation %v, want %v", *got.EvalLoss, *want.EvalLoss)
+	}
+	if a, b := evalLosses(t, whole.OutputDir), evalLosses(t, parts.OutputDir); a != b {
+		t.Errorf("evaluations\n%s, want\n%s", b, a)
+	}
+	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+		t.Error("the resumed run trains another adapter")
+	}
+}
+
 // failing is an observer whose step fails.
 type failing struct {
 	Silent

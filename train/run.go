@@ -98,7 +98,10 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	err = r.explain(r.loop(ctx))
+	if err = r.loop(ctx); err != nil { // before memory is given back that an exchange with the others may be in
+		p.env.team.leave(err)
+	}
+	err = r.explain(err)
 	if eerr := r.end(err); err == nil { // what fails after a failure, as on a lost device, says nothing new
 		err = eerr
 	}

@@ -36,7 +36,7 @@ func (s *saver) save(data dataset.State) error {
 		return nil
 	}
 	if !s.env.team.leads() {
-		s.saved = step
+		s.saved, s.recorder.result.Checkpoint = step, filepath.Join(s.spec.OutputDir, checkpoint.Name(step)) // rank 0 writes it
 		return nil
 	}
 	if err := s.env.team.failure(); err != nil {

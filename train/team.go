@@ -24,6 +24,7 @@ type team struct {
 	local  int         // among the ranks of this process
 	locals int         // those
 	shared *sharedData // of this process
+	left   sync.Once
 }
 
 // leads tells whether this rank speaks and writes for all: rank 0, or the only one.
@@ -70,6 +71,13 @@ func (t *team) join(on graph.Machine) (end func(), err error) {
 		return nil, err
 	}
 	return end, nil
+}
+
+// leave tells the others that this rank has ended; the first time counts.
+func (t *team) leave(err error) {
+	if t != nil {
+		t.left.Do(func() { t.Leave(err) }) //nolint:errcheck // what the run ended with counts
+	}
 }
 
 // failure is why the group has ended; nil = it has not.

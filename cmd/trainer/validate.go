@@ -77,6 +77,13 @@ func summarize(c *console, s train.Spec) {
 		fmt.Fprintf(c.out, "         %s, weight %v\n", d.Title(), d.Weight)
 	}
 	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize, t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)
+	if s.Devices != "1" || t.GlobalBatchSize > 0 {
+		rows := "that many on each"
+		if t.GlobalBatchSize > 0 {
+			rows = fmt.Sprintf("%d rows a step on all of them", t.GlobalBatchSize)
+		}
+		fmt.Fprintf(c.out, "devices  %s, %s\n", s.Devices, rows)
+	}
 	fmt.Fprintf(c.out, "output   %s, device %s\n", s.OutputDir, s.Device)
 }
 

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Proves training on several GPUs of this machine: byte equality with one GPU, the exchange in the captured graph, a rank that
+# is lost, and what a step takes on one GPU and on more.
+#   make ranks                             builds the programs into build/ranks (needs Go, no GPU)
+#   scripts/ranks_check.sh build/ranks OUT [TESTS|bench]   needs neither Go nor network; OUT gets a log of each part
+# What lies in build/ranks is run: the tests, where train.test is there, and doctor and the timings, where trainer is.
+# NCCL is looked for where cuBLASLt is, or in the folder of TRAINER_NCCL. Exit code 1: a part failed.
+set -u
+bin=$(realpath "$1") out=$2 only=${3:-}
+mkdir -p "$out"
+out=$(realpath "$out")
+cd "$(dirname "$0")/.."
+export TRAINER_GPU=require-several
+failed=0
+say() { echo "$*" | tee -a "$out/summary.txt"; }
+
+: >"$out/summary.txt"
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+say "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
+nvidia-smi topo -m >"$out/topology.txt" 2>&1
+if [ -x "$bin/trainer" ]; then
+	"$bin/trainer" doctor >"$out/doctor.txt" 2>&1
+	say "$("$bin/trainer" version | head -1); $(grep -i nccl "$out/doctor.txt" | head -2)"
+fi
+if [ "$only" != bench ] && [ -x "$bin/train.test" ]; then
+	[ -x "$bin/kernels.test" ] && { (cd kernel/cuda && timeout 100 "$bin/kernels.test" -test.run 'TestInOrder' -test.v) >"$out/kernels.log" 2>&1 || failed=1; }
+	(cd train && timeout 400 "$bin/train.test" -test.run "${only:-TestGPURanks|TestGPUSumIsInTheGraph|TestGPULostRank}" -test.v) >"$out/ranks.log" 2>&1 || failed=1
+	grep -ahE '^ *--- |FAIL|panic|device_test.go' "$out/kernels.log" "$out/ranks.log" | head -80 | tee -a "$out/summary.txt"
+fi
+if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
+	step() { # NAME SHAPE BATCH LENGTH DEVICES
+		"$bin/trainer" bench --shape "$2" --batch "$3" --length "$4" --r 16 --targets all-linear --devices "$5" --device cuda --checkpointing auto \
+			--steps 20 --warmup 5 --steps-alone --json >"$out/$1-$5.json" 2>"$out/$1-$5.log" ||
+			{ failed=1; say "$1 on $5: $(tail -2 "$out/$1-$5.log")"; return; }
+		python3 - "$out/$1-$5.json" "$out/$1-1.json" <<-'PY' | tee -a "$out/summary.txt"
+			import json, sys
+			now, one = (json.load(open(f)) for f in sys.argv[1:3])
+			n = now.get("ranks", 1)
+			print(f'{now["shape"]} {now["batch"]}x{now["length"]} on {n}: {now["median_ms"]:.3f} ms waited, {now["ahead_ms"]:.3f} ms queued ahead, '
+			      f'{n * one["ahead_ms"] / now["ahead_ms"]:.3f} times one, {now["queued"]} nodes, held {now["held_bytes"]} bytes each')
+		PY
+	}
+	for n in 1 2 4 8; do
+		[ "$n" -gt "$gpus" ] && continue
+		step 135m smollm2-135m 1 512 "$n"
+		step 1b tinyllama-1.1b 4 2048 "$n"
+		step 7b llama-2-7b 4 2048 "$n"
+	done
+fi
+say "$([ $failed = 0 ] && echo passed || echo FAILED)"
+exit $failed
