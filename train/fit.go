@@ -27,9 +27,9 @@ type shapes struct {
 	several     bool // micro-batches in a step
 }
 
-// Layouts are those that a configuration allows on a machine, fastest first: dequantised weights while nothing need be
-// recomputed.
-func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
+// Layouts are those that a configuration allows on a machine, one of so many ranks, fastest first: dequantised weights while
+// nothing need be recomputed, the base model in slices where it does not fit whole.
+func Layouts(c Config, quantised bool, on graph.Machine, ranks int) []session.Layout {
 	modes := checkpointing[c.GradientCheckpointing]
 	if !on.Capabilities().SeparateHost && len(modes) > 1 {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
@@ -42,20 +42,19 @@ func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 		always := c.DequantisedWeights == "always"
 		all = append(all, session.Layout{Dequantised: quantised && always, Experts: always, Recompute: mode})
 	}
-	return all
+	return inSlices(all, c, ranks)
 }
 
-// layouts are those that a configuration allows the run. Where its ranks may each hold a slice of the base model, that comes
-// after all in which each holds it whole; weights that are dequantised by choice are not sent about.
-func (p *prepared) layouts(c Config) []session.Layout {
-	all := Layouts(c, p.Net.Scheme != nil, p.On)
-	if c.BaseSharding == "never" || p.world() == 1 {
+// inSlices adds the layouts in which each of so many ranks holds a slice of the base model, behind those in which each holds it
+// whole. Weights that are dequantised by choice are not sent about.
+func inSlices(all []session.Layout, c Config, ranks int) []session.Layout {
+	if c.BaseSharding == "never" || ranks < 2 {
 		return all
 	}
 	var sharded []session.Layout
 	for _, l := range all {
 		if !l.Dequantised || c.DequantisedWeights == "always" {
-			l.Shards = p.world()
+			l.Shards = ranks
 			sharded = append(sharded, l)
 		}
 	}
@@ -65,14 +64,26 @@ func (p *prepared) layouts(c Config) []session.Layout {
 	return append(all, sharded...)
 }
 
+// CheckSharding refuses slices of the base model for one rank.
+func CheckSharding(c Config, ranks int) error {
+	if c.BaseSharding == "always" && ranks < 2 {
+		return errors.New("base_sharding: always needs several devices, and this run has one: say how many by devices, or write auto")
+	}
+	return nil
+}
+
+func (p *prepared) layouts(c Config) []session.Layout {
+	return Layouts(c, p.Net.Scheme != nil, p.On, p.world())
+}
+
 // sharded tells whether the ranks hold slices of the base model, so that none can run it without the others.
 func (p *prepared) sharded() bool { return p.found.Layout.Sharded() }
 
 // fit plans the step in the first allowed layout that fits the memory the run may hold. Where none does, on_oom says
 // what then. It returns the micro-batches that fit.
 func (p *prepared) fit(z shapes) (shapes, error) {
-	if p.spec.Training.BaseSharding == "always" && p.world() == 1 {
-		return z, errors.New("training.base_sharding: always needs several devices, and this run has one: say how many by devices, or write auto")
+	if err := CheckSharding(p.spec.Training, p.world()); err != nil {
+		return z, err
 	}
 	limit, known, err := p.mayHold()
 	if err != nil {
@@ -326,8 +337,8 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	if p.Net.Scheme == nil {
 		hint += ", or adapter: qlora"
 	}
-	if c.BaseSharding != "never" {
-		hint += fmt.Sprintf(", or more devices than %d, which hold a slice of the base model each", p.world())
+	if lean.Sharded() {
+		hint += fmt.Sprintf(", or more devices than %d", lean.Shards)
 	}
 	return hint, nil
 }

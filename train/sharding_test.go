@@ -113,7 +113,7 @@ func TestShardingIsChosen(t *testing.T) {
 		t.Error(err)
 	}
 	s.VRAM, s.Devices = "", "1"
-	if _, err := plan("always"); err == nil || !strings.Contains(err.Error(), "training.base_sharding: always needs several devices, and this run has one") {
+	if _, err := plan("always"); err == nil || !strings.Contains(err.Error(), "base_sharding: always needs several devices, and this run has one") {
 		t.Error(err)
 	}
 }
