@@ -3,7 +3,7 @@
 // that hold a slice of the base model each. It reads configurations alone and needs no GPU; build it with the tag gpu.
 //
 //	go run -tags gpu ./scripts/plantable [-only NAME] [-update docs/GPU.md]
-//	go run -tags gpu ./scripts/plantable -sharding [-update docs/SHARDING.md]
+//	go run -tags gpu ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
 package main
 
 import (
@@ -64,7 +64,7 @@ func run() error {
 		return fmt.Errorf("releases.json: %w", err)
 	}
 	if *sharding {
-		return shardingTable(all, *update)
+		return shardingTable(all, *only, *update)
 	}
 	old, err := oldRows(*update)
 	if err != nil {

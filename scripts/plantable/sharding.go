@@ -19,7 +19,7 @@ var (
 )
 
 // shardingTable is the longest sequences with a base model in slices.
-func shardingTable(all []release, update string) error {
+func shardingTable(all []release, only, update string) error {
 	var b strings.Builder
 	b.WriteString("| Release | `target_modules` | Cards |")
 	sizes := cards[:slices.IndexFunc(cards, func(c column) bool { return c.gigabytes == "24" })+1]
@@ -28,7 +28,7 @@ func shardingTable(all []release, update string) error {
 	}
 	b.WriteString("\n|---|---|---:|" + strings.Repeat("---:|", len(sizes)) + "\n")
 	for _, r := range all {
-		if !slices.Contains(shardedReleases, r.Name) {
+		if !slices.Contains(shardedReleases, r.Name) || !strings.Contains(r.Name, only) {
 			continue
 		}
 		for _, t := range shardedTargets {
