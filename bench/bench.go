@@ -61,6 +61,9 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	s := train.DefaultSpec()
 	s.Device, s.Devices = o.Device, o.Devices
 	if o.Chip != nil { // nothing is run
+		if o.ranks, err = s.RanksAsked(); err != nil {
+			return r, err
+		}
 		return run(ctx, o, train.Env{Env: env})
 	}
 	err = train.Together(ctx, s, train.Env{Env: env}, func(ctx context.Context, _ train.Spec, env train.Env) error {

@@ -59,12 +59,6 @@ func (s Spec) ValidateDevices() error {
 	return err
 }
 
-// Ranks is how many ranks this process has: a GPU each, or on a CPU as many as are asked for, which share it.
-func (s Spec) Ranks() (int, error) {
-	on, err := s.placed(0)
-	return len(on), err
-}
-
 // placed is the GPU of each of this process's ranks; one that is given alone is the device where none is named.
 func (s Spec) placed(alone int) ([]int, error) {
 	n, which, err := parseDevices(s.Devices)
@@ -114,18 +108,20 @@ func (s Spec) spread(world int) (Spec, error) {
 	return s, nil
 }
 
-// ranksAsked is how many ranks the run has in one process; all is what is here.
-func (s Spec) ranksAsked() (int, error) {
+// RanksAsked is how many ranks the run has in one process: a GPU each, or on a CPU as many as are asked for, which share it.
+// all is what is here.
+func (s Spec) RanksAsked() (int, error) {
 	n, _, err := parseDevices(s.Devices)
 	if err == nil && n == 0 {
-		return s.Ranks()
+		on, err := s.placed(0)
+		return len(on), err
 	}
 	return n, err
 }
 
 // asOne is the same run on one device.
 func (s Spec) asOne() (Spec, error) {
-	n, err := s.ranksAsked()
+	n, err := s.RanksAsked()
 	if err == nil {
 		s, err = s.spread(n)
 	}

@@ -30,7 +30,7 @@ func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport,
 func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport, error) {
 	env.WithoutWeights = true
 	var err error
-	if env.ranks, err = s.ranksAsked(); err == nil {
+	if env.ranks, err = s.RanksAsked(); err == nil {
 		s, err = s.spread(env.ranks)
 	}
 	if err != nil {
