@@ -102,8 +102,14 @@ const (
 
 // String says what each device holds and what goes over its link.
 func (s PlanSharding) String() string {
-	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %.2f s at 450 GB/s (NVLink), %.2f s at 25 GB/s (PCIe 4.0 x16)",
-		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, float64(s.ReceivedBytes)/rateNVLink, float64(s.ReceivedBytes)/ratePCIe4)
+	at := func(rate float64) string {
+		if t := float64(s.ReceivedBytes) / rate; t >= 0.01 {
+			return fmt.Sprintf("%.2f s", t)
+		}
+		return "less than 0.01 s"
+	}
+	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %s at 450 GB/s (NVLink), %s at 25 GB/s (PCIe 4.0 x16)",
+		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, at(rateNVLink), at(ratePCIe4))
 }
 
 // parameters counts a network's numbers: all of them, and those that are trained.

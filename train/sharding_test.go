@@ -118,6 +118,17 @@ func TestShardingIsChosen(t *testing.T) {
 	}
 }
 
+// TestSlicesEndTogether: where a rank fails while others wait for its slice, all end with its error.
+func TestSlicesEndTogether(t *testing.T) {
+	s := testSpec(t, 6)
+	s.Devices, s.Training.BaseSharding = "3", "always"
+	env := oneWorker
+	env.Observers = []Observer{failing{at: 2}}
+	if r, err := Start(context.Background(), s, env); err == nil || err.Error() != "no space for the plot" || r.Steps != 2 {
+		t.Errorf("after step %d: %v", r.Steps, err)
+	}
+}
+
 // TestResumeInSlices: a checkpoint does not say how the base model was held.
 func TestResumeInSlices(t *testing.T) {
 	whole := testSpec(t, 4)
