@@ -3,10 +3,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -49,6 +51,7 @@ type Options struct {
 	Precision     string      // as in Config
 	Dequantised   bool        // keep quantised weights dequantised
 	Checkpointing string      // none, selective, full, offload, or auto: the fastest that fits
+	BaseSharding  string      // auto, never or always: each of several devices holds a slice of the base model; "" = auto
 	VRAM          string      // memory that a plan may hold, as session.ParseBytes reads it; "" = what auto finds free, else no limit
 	Chip          *graph.Chip // plan for this GPU, which is not here, and run nothing
 }
@@ -154,7 +157,7 @@ func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 func (o Options) work() string {
 	text := fmt.Sprintf("shape %s %dx%d %+v quantised %+v dequantised %v", o.Shape, o.Batch, o.Length, o.LoRA, o.Quantization, o.Dequantised)
 	if o.ranks > 1 {
-		text += fmt.Sprintf(" on %d devices", o.ranks)
+		text += fmt.Sprintf(" on %d devices, base_sharding %s", o.ranks, cmp.Or(o.BaseSharding, "auto"))
 	}
 	return hashOf(text)
 }
@@ -193,10 +196,19 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 	}
 	c := train.Default()
 	c.GradientCheckpointing, c.DequantisedWeights = o.Checkpointing, "never"
+	if o.BaseSharding != "" {
+		c.BaseSharding = o.BaseSharding
+	}
 	if o.Dequantised {
 		c.DequantisedWeights = "always"
 	}
-	layouts := train.Layouts(c, o.Quantization != nil, on)
+	if !slices.Contains([]string{"auto", "never", "always"}, c.BaseSharding) {
+		return found, fmt.Errorf("bench: base_sharding %q is not one of auto, never, always", c.BaseSharding)
+	}
+	if err := train.CheckSharding(c, o.ranks); err != nil {
+		return found, fmt.Errorf("bench: %w", err)
+	}
+	layouts := train.Layouts(c, o.Quantization != nil, on, o.ranks)
 	if len(layouts) == 0 {
 		return found, fmt.Errorf("bench: checkpointing %q is not one of auto, none, selective, full, offload", o.Checkpointing)
 	}

@@ -32,7 +32,7 @@ type TraceEvent struct {
 }
 
 // tracks in the order that they are shown in.
-var tracks = []string{graph.StreamHost, graph.StreamCompute, graph.StreamCopy}
+var tracks = []string{graph.StreamHost, graph.StreamCompute, graph.StreamCopy, graph.StreamLinks}
 
 // newTrace makes a timeline of the last round.
 func newTrace(r Report) Trace {

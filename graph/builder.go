@@ -81,6 +81,7 @@ type Builder struct {
 	recompute     recomputePolicy
 	reuseDistance int
 	rowsApart     bool
+	ranks         int // that hold the frozen values in slices
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.

@@ -10,8 +10,9 @@ import (
 // Streams that calls run on.
 const (
 	StreamCompute = "compute"
-	StreamCopy    = "copy" // between host and device memory, beside the kernels
-	StreamHost    = "host" // what the host does for a step; no call of a plan
+	StreamCopy    = "copy"  // between host and device memory, beside the kernels
+	StreamLinks   = "links" // between devices, beside the kernels
+	StreamHost    = "host"  // what the host does for a step; no call of a plan
 )
 
 // Prefixes of the scopes of calls that stand for others.

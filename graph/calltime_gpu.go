@@ -51,9 +51,11 @@ func (r *deviceRun) TimeCalls(content kernel.Content, segments []string, see fun
 	if err := r.stream.Synchronize(); err != nil {
 		return err
 	}
-	if r.side != nil {
-		if err := r.side.Synchronize(); err != nil {
-			return err
+	for _, s := range []*gpu.Stream{r.side, r.links} {
+		if s != nil {
+			if err := s.Synchronize(); err != nil {
+				return err
+			}
 		}
 	}
 	for i, c := range calls {

@@ -33,6 +33,7 @@ var passes = []pass{
 	{"element types", onAll, assignStorage},
 	{"check bodies", onAll, checkServed},
 	{"schedule early", onAll, scheduleEarly},
+	{"shard frozen values", onAll, shardFrozen},
 	{"lay out memory", onAll, layOut},
 }
 

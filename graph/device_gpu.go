@@ -230,6 +230,12 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	}
 	segment := p.segments[c.segment]
 	d := deviceCall{name: c.String(), kernel: c.kernel, stream: r.stream, info: c.describe(segment, deviceTypes(in), deviceTypes(out))}
+	if k, ok := c.kernel.(kernel.AllGather); ok {
+		err := r.gather(g, k, c, &d, in, out)
+		r.work[segment] = append(r.work[segment], d)
+		return err
+	}
+	r.awaitGathered(c, &d)
 	if isTransfer(c.kernel) {
 		err := r.move(g, c, &d, in, out)
 		r.work[segment] = append(r.work[segment], d)

@@ -10,7 +10,8 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 )
 
-// TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, and as a GPU's plan merges it.
+// TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, as a GPU's plan merges it,
+// and where ranks hold slices of the experts.
 func TestExpertSteps(t *testing.T) {
 	for kind, more := range map[string]string{
 		"gpt_oss mxfp4": `"num_local_experts": 5, "sliding_window": 9, "quantization_config": {"quant_method": "mxfp4"}`,
@@ -35,6 +36,13 @@ func TestExpertSteps(t *testing.T) {
 			}
 			kept := newStep(t, graph.NewCPU(2), c, method, lora, layout{})
 			kept.once(t, c.VocabSize)
+			onRanks(t, 2, func(_ int, on *graph.CPU) {
+				s := newStep(t, on, c, method, lora, layout{policy: graph.RecomputeLayers, ranks: 2})
+				s.once(t, c.VocabSize)
+				if d := s.differs(t, kept); d != "" {
+					t.Errorf("%s, %s, in slices: %s", kind, method, d)
+				}
+			})
 			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload} {
 				for name, on := range map[string]graph.Machine{"host": graph.NewCPU(2), "rehearsal": graph.NewRehearsal(2)} {
 					s := newStep(t, on, c, method, lora, layout{policy: policy})

@@ -46,6 +46,7 @@ type transfer struct {
 	index   int
 	to      kernel.DeviceTensor // of a weight stored as numbers
 	pack    *kernel.Packing     // nil = numbers as they are
+	parts   *parts              // of a weight that is held in slices; nil = all of it is kept
 	staging gpu.Ptr
 	mu      sync.Mutex
 	err     error // of the earliest piece that could not be read
@@ -139,6 +140,9 @@ func (l *loading) open(weights, workers int) (ok bool, err error) {
 
 // accept finds a weight's place and how it gets there; errors.ErrUnsupported where the host has to fill it.
 func (l *loading) accept(a *transfer) error {
+	if l.store.hasSliceOf(a.Into) {
+		return l.acceptParts(a)
+	}
 	to := make([]kernel.DeviceTensor, len(a.Into))
 	for i, name := range a.Into {
 		var err error
@@ -177,11 +181,18 @@ func (l *loading) place(rest []*transfer, half int) int {
 		if a.pack == nil {
 			continue
 		}
-		if used+a.pack.Staging > l.halfBytes {
+		staging := a.pack.Staging
+		if a.parts != nil {
+			staging = a.parts.staging
+		}
+		if used+staging > l.halfBytes {
 			return i
 		}
 		a.staging = l.half[half].Add(used)
-		used += a.pack.Staging
+		if a.parts != nil {
+			a.parts.place(l.store.g, a)
+		}
+		used += staging
 	}
 	return len(rest)
 }
@@ -212,7 +223,10 @@ func (l *loading) round(weights []*transfer) error {
 		if a.pack == nil || a.err != nil {
 			return nil
 		}
-		return a.pack.Finish(r.g, a.staging, l.check(a))
+		if err := a.pack.Finish(r.g, a.staging, l.check(a)); err != nil || a.parts == nil {
+			return err
+		}
+		return a.parts.keep(r.g.Stream)
 	})
 }
 
@@ -262,6 +276,13 @@ func (l *loading) upload(r *reader, a *transfer, from, n int) error {
 	if a.failedBefore(from) {
 		return nil
 	}
+	first := 0 // of the numbers that are kept
+	if a.parts != nil && a.pack == nil {
+		if first = a.parts.numbers.from; max(from, first) >= min(from+n, a.parts.numbers.to) {
+			return nil
+		}
+		from, n = max(from, first), min(from+n, a.parts.numbers.to)-max(from, first)
+	}
 	k, size := r.next, int64(a.DType.Size())
 	r.next = 1 - k
 	if r.used[k] {
@@ -277,7 +298,7 @@ func (l *loading) upload(r *reader, a *transfer, from, n int) error {
 	direct := a.pack == nil && a.DType == a.to.DType
 	at := r.at
 	if direct {
-		at = a.to.Ptr.Add(int64(from) * size)
+		at = a.to.Ptr.Add(int64(from-first) * size)
 	}
 	if err := r.g.Stream.CopyIn(at, l.pinned, r.slot[k], bytes); err != nil {
 		return err
@@ -292,7 +313,7 @@ func (l *loading) upload(r *reader, a *transfer, from, n int) error {
 	case a.pack != nil:
 		return a.pack.Piece(r.g, a.staging, at, from, n)
 	}
-	return r.g.Convert(a.to.Ptr.Add(int64(from)*int64(a.to.DType.Size())), a.to.DType, at, a.DType, n)
+	return r.g.Convert(a.to.Ptr.Add(int64(from-first)*int64(a.to.DType.Size())), a.to.DType, at, a.DType, n)
 }
 
 func (a *transfer) failedBefore(from int) bool {

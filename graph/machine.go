@@ -173,7 +173,20 @@ func (c *CPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
 	return b.Compile(c.cpu.Workers(), outputs...)
 }
 
-func (c *CPU) NewStore(plans ...*Plan) (Store, error) { return NewMemory(plans...) }
+func (c *CPU) NewStore(plans ...*Plan) (Store, error) {
+	m, err := NewMemory(plans...)
+	if err != nil {
+		return nil, err
+	}
+	rank, world := 0, 1
+	if g := c.cpu.Group; g != nil {
+		rank, world = g.Rank(), g.World()
+	}
+	if m.rank, err = rankAmong(m.ranks, rank, world); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
 
 func (c *CPU) Bind(p *Plan, s Store) (Runner, error) {
 	m, ok := s.(*Memory)
@@ -197,9 +210,6 @@ func (c *CPU) Close() error {
 	c.cpu.Pool.Close()
 	return nil
 }
-
-// Put does nothing: the tensors are the memory.
-func (m *Memory) Put(...string) error { return nil }
 
 // Get does nothing: the tensors are the memory.
 func (m *Memory) Get(...string) error { return nil }

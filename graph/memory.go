@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"sort"
+	"sync"
 
 	"github.com/tierlora/tierlora/kernel"
 )
@@ -43,6 +44,13 @@ type Memory struct {
 	inputs map[string]kernel.Tensor
 	names  []string
 	bytes  Bytes
+
+	rank    int // of ranks that hold slices
+	ranks   int
+	sliced  map[string]sliced
+	mu      sync.Mutex // of the rest, for weights that load at the same time
+	staging map[string]kernel.Tensor
+	kept    map[string]bool
 }
 
 type inputLayout struct {
@@ -54,11 +62,16 @@ type inputLayout struct {
 	copied map[string]kernel.DType // groups with a copy in 16 bits, and its type
 	names  []string
 	kind   map[string]Kind
+	sliced map[string]sliced // frozen values that are held in slices
+	ranks  int               // that hold them
 }
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
 	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]kernel.DType{}}
 	longest, err := longestOf(plans)
+	if err == nil {
+		l.sliced, l.ranks, err = slicesOf(plans)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +170,8 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes}
+	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes,
+		sliced: l.sliced, ranks: l.ranks, staging: map[string]kernel.Tensor{}, kept: map[string]bool{}}
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
 	state := map[string][]byte{}
 	for g, n := range l.bytes.State {
@@ -189,10 +203,13 @@ func setOne(t kernel.Tensor) {
 	}
 }
 
-// Tensor is the memory of a batch, frozen or state value by its name.
+// Tensor is the memory of a batch, frozen or state value by its name; of a value that is held in slices all of it, until Put.
 func (m *Memory) Tensor(name string) (kernel.Tensor, error) {
 	if t, ok := m.inputs[name]; ok {
 		return t, nil
+	}
+	if _, ok := m.sliced[name]; ok {
+		return m.staged(name)
 	}
 	return kernel.Tensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
 }

@@ -20,6 +20,10 @@ func layOut(p *compilation) error {
 		if n := t.scratch(c.kernel, p.storedAll(c.in), p.storedAll(c.out)); n > 0 {
 			all = append(all, &interval{size: kernel.AlignUp(n), from: i, to: i, call: c})
 		}
+		if k, ok := c.kernel.(kernel.AllGather); ok {
+			all = append(all, gatheredInterval(k, c, i, last))
+			continue
+		}
 		shared := map[int]int{}
 		for _, a := range overwrites(c) {
 			shared[a.Out] = a.In
@@ -65,8 +69,11 @@ func layOut(p *compilation) error {
 		if iv.call != nil {
 			p.scratch[iv.call] = place{offset: iv.offset, size: iv.size}
 		}
-		for _, v := range iv.values {
+		for k, v := range iv.values {
 			p.place[v] = place{offset: iv.offset, size: p.stored(v).Bytes()}
+			if iv.at != nil {
+				p.place[v] = place{offset: iv.offset + iv.at[k], size: p.stored(v).Bytes()}
+			}
 		}
 	}
 	return nil
@@ -100,7 +107,17 @@ type interval struct {
 	size, offset int64
 	from, to     int
 	values       []*Value
-	call         *call // scratch of
+	at           []int64 // of each value in the buffer; nil = all at its start
+	call         *call   // scratch of
+}
+
+// gatheredInterval is the buffer of what call i gathers, for as long as any of it is read. None of it is written over.
+func gatheredInterval(k kernel.AllGather, c *call, i int, last map[*Value]int) *interval {
+	iv := &interval{size: int64(k.World) * c.in[0].Type.Bytes(), from: i, to: i, values: c.out, at: k.At}
+	for _, v := range c.out {
+		iv.to = max(iv.to, last[v])
+	}
+	return iv
 }
 
 // assignOffsets places buffers so that those held at the same time do not overlap, large ones first, each

@@ -21,6 +21,8 @@ type Plan struct {
 	host      int64 // bytes of host memory for values that wait there
 	constants int64 // bytes that the target keeps besides
 	open      bool  // frozen values are stored as their readers want them
+	ranks     int   // that hold frozen values in slices; 0 = each has all
+	sharded   []*unit
 }
 
 type place struct {

@@ -22,6 +22,8 @@ type deviceRun struct {
 	host    map[*Value]kernel.Tensor
 	side    *gpu.Stream           // of offloading and prefetching; nil without
 	done    map[*Value]*gpu.Event // of their copies, by what they write
+	links   *gpu.Stream           // of what is gathered from other devices; nil without
+	pending map[*call]*gpu.Event  // gathers that no call has waited for, while calls are bound
 	events  []*gpu.Event
 	work    map[string][]deviceCall // by segment, in the order of the plan
 }
@@ -111,7 +113,7 @@ func (r *deviceRun) Queued(segments ...string) (int, error) {
 }
 
 // queue queues every call of the segments, each behind the calls that it depends on; one after the other
-// where copies to host memory run beside them, which have an order of their own.
+// where copies from other memory run beside them, which have an order of their own.
 func (r *deviceRun) queue(segments []string) error {
 	var calls []deviceCall
 	var accesses [][]access
@@ -120,7 +122,7 @@ func (r *deviceRun) queue(segments []string) error {
 			calls, accesses = append(calls, c), append(accesses, c.accesses)
 		}
 	}
-	if r.side != nil {
+	if r.side != nil || r.links != nil {
 		for _, c := range calls {
 			if err := c.run(); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
@@ -183,6 +185,9 @@ func (r *deviceRun) close() error {
 	}
 	if r.side != nil {
 		err = errors.Join(err, r.side.Close())
+	}
+	if r.links != nil {
+		err = errors.Join(err, r.links.Close())
 	}
 	for _, c := range r.graphs {
 		if c.graph != nil {

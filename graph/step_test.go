@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,7 @@ type layout struct {
 	policy graph.Recompute
 	layers int // 0 = all
 	reuse  int // calls whose memory is kept apart
+	ranks  int // that have a slice of the frozen values each
 }
 
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
@@ -115,6 +117,7 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	n.Apply(kernel.Zero{}, sum)
 	n.Recompute(l.policy, l.layers)
 	n.Overlap(l.reuse)
+	n.Shard(l.ranks)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +127,11 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 // fill gives every input numbers that its name alone decides.
 func (s *step) fill(t *testing.T, vocab int) {
 	t.Helper()
-	for _, name := range s.store.(interface{ Names() []string }).Names() {
+	names := s.store.(interface{ Names() []string }).Names()
+	if m, ok := s.store.(*graph.Memory); ok {
+		names = append(slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "slice of ") }), m.Sliced()...)
+	}
+	for _, name := range names {
 		x, err := s.store.Tensor(name)
 		if err != nil {
 			t.Fatal(err)
@@ -171,6 +178,9 @@ func (s *step) fill(t *testing.T, vocab int) {
 					x.F64()[i] = .2 * r.NormFloat64()
 				}
 			}
+		}
+		if err := s.store.Put(name); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

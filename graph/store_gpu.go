@@ -19,6 +19,7 @@ const batchSlots = 4
 // state.
 type deviceStore struct {
 	g         *kernel.GPU
+	rank      int // of those that hold slices of frozen values
 	layout    *inputLayout
 	arena     *gpu.Arena
 	batch     *gpu.Arena
@@ -44,7 +45,14 @@ func (g *GPU) NewStore(plans ...*Plan) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &deviceStore{g: g.gpu, layout: l, host: map[string]kernel.Tensor{}, group: map[string]int64{}}
+	rank, world := 0, 1
+	if c := g.gpu.Comm; c != nil {
+		rank, world = c.Rank, c.World
+	}
+	if rank, err = rankAmong(l.ranks, rank, world); err != nil {
+		return nil, err
+	}
+	s := &deviceStore{g: g.gpu, rank: rank, layout: l, host: map[string]kernel.Tensor{}, group: map[string]int64{}}
 	var state int64
 	for _, name := range l.bytes.Groups() {
 		s.group[name] = state
@@ -155,6 +163,9 @@ func (s *deviceStore) Tensor(name string) (kernel.Tensor, error) {
 		return t, nil
 	}
 	t, ok := s.layout.typ[name]
+	if sl, sliced := s.layout.sliced[name]; sliced {
+		t, ok = sl.typ, true
+	}
 	if !ok {
 		return kernel.Tensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
 	}
@@ -199,7 +210,8 @@ func (s *deviceStore) sendBatch() error {
 func (s *deviceStore) put(name string) error {
 	s.mu.Lock()
 	t, ok := s.host[name]
-	if s.layout.kind[name] == Frozen {
+	sl, isSliced := s.layout.sliced[name]
+	if s.layout.kind[name] == Frozen || isSliced {
 		delete(s.host, name)
 	}
 	s.mu.Unlock()
@@ -210,6 +222,9 @@ func (s *deviceStore) put(name string) error {
 	defer runtime.UnlockOSThread()
 	if err := s.g.Device.Use(); err != nil {
 		return err
+	}
+	if isSliced {
+		return s.sendPart(sl, t)
 	}
 	d, err := s.device(name)
 	if err != nil {

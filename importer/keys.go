@@ -167,7 +167,8 @@ var noCounterpart = []struct{ names, why string }{
 	{"flash_attention flash_attn xformers_attention sdp_attention s2_attention eager_attention attn_implementation flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp " +
 		"use_unsloth use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo",
 		"the fused kernels that fit the device are always used"},
-	{"deepspeed fsdp fsdp_config tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size sequence_parallel_degree context_parallel_size world_size " +
+	{"deepspeed fsdp fsdp_config", "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
+	{"tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size sequence_parallel_degree context_parallel_size world_size " +
 		"accelerator_config use_ray", "a run uses one device"},
 	{"wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_log_model use_wandb report_to run_name mlflow_tracking_uri mlflow_experiment_name comet_project_name " +
 		"use_tensorboard use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir; training.report_to and tracking name trackers"},

@@ -24,19 +24,19 @@ if [ -x "$bin/trainer" ]; then
 fi
 if [ "$only" != bench ] && [ -x "$bin/train.test" ]; then
 	[ -x "$bin/kernels.test" ] && { (cd kernel/cuda && timeout 100 "$bin/kernels.test" -test.run 'TestInOrder' -test.v) >"$out/kernels.log" 2>&1 || failed=1; }
-	(cd train && timeout 400 "$bin/train.test" -test.run "${only:-TestGPURanks|TestGPUSumIsInTheGraph|TestGPULostRank}" -test.v) >"$out/ranks.log" 2>&1 || failed=1
+	(cd train && timeout 400 "$bin/train.test" -test.run "${only:-TestGPURanks|TestGPUSlices|TestGPUSumIsInTheGraph|TestGPULostRank}" -test.v) >"$out/ranks.log" 2>&1 || failed=1
 	grep -ahE '^ *--- |FAIL|panic|device_test.go' "$out/kernels.log" "$out/ranks.log" | head -80 | tee -a "$out/summary.txt"
 fi
 if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
-	step() { # NAME SHAPE BATCH LENGTH DEVICES
+	step() { # NAME SHAPE BATCH LENGTH DEVICES [MORE FLAGS]
 		"$bin/trainer" bench --shape "$2" --batch "$3" --length "$4" --r 16 --targets all-linear --devices "$5" --device cuda --checkpointing auto \
-			--steps 20 --warmup 5 --steps-alone --json >"$out/$1-$5.json" 2>"$out/$1-$5.log" ||
+			--steps 20 --warmup 5 --steps-alone --json "${@:6}" >"$out/$1-$5.json" 2>"$out/$1-$5.log" ||
 			{ failed=1; say "$1 on $5: $(tail -2 "$out/$1-$5.log")"; return; }
-		python3 - "$out/$1-$5.json" "$out/$1-1.json" <<-'PY' | tee -a "$out/summary.txt"
+		python3 - "$out/$1-$5.json" "$out/${1%-slices}-1.json" <<-'PY' | tee -a "$out/summary.txt"
 			import json, sys
 			now, one = (json.load(open(f)) for f in sys.argv[1:3])
 			n = now.get("ranks", 1)
-			print(f'{now["shape"]} {now["batch"]}x{now["length"]} on {n}: {now["median_ms"]:.3f} ms waited, {now["ahead_ms"]:.3f} ms queued ahead, '
+			print(f'{now["shape"]} {now["batch"]}x{now["length"]} on {n}{", base in slices" if "base_sharding" in now["layout"] else ""}: {now["median_ms"]:.3f} ms waited, {now["ahead_ms"]:.3f} ms queued ahead, '
 			      f'{n * one["ahead_ms"] / now["ahead_ms"]:.3f} times one, {now["queued"]} nodes, held {now["held_bytes"]} bytes each')
 		PY
 	}
@@ -45,6 +45,7 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 		step 135m smollm2-135m 1 512 "$n"
 		step 1b tinyllama-1.1b 4 2048 "$n"
 		step 7b llama-2-7b 4 2048 "$n"
+		[ "$n" -gt 1 ] && step 7b-slices llama-2-7b 4 2048 "$n" --base-sharding always
 	done
 fi
 say "$([ $failed = 0 ] && echo passed || echo FAILED)"

@@ -17,6 +17,7 @@ type Layout struct {
 	Layers      int  // Recompute holds for so many, from the first on, and the mode before it for the others; 0 = all
 	Overlap     bool // memory is left for independent calls to overlap
 	LossRows    int  // rows whose logits exist at the same time; 0 = as many as fill the machine
+	Shards      int  // ranks that hold a slice of the frozen weights each, and gather a layer ahead of its use; 0 = all hold all
 }
 
 // String names a layout by the configuration keys that ask for it.
@@ -37,8 +38,14 @@ func (l Layout) String() string {
 	if l.LossRows > 0 {
 		parts = append(parts, fmt.Sprintf("the loss of %d rows at a time", l.LossRows))
 	}
+	if l.Sharded() {
+		parts = append(parts, fmt.Sprintf("base_sharding over %d devices", l.Shards))
+	}
 	return strings.Join(parts, ", ")
 }
+
+// Sharded tells whether a rank holds a slice of the frozen weights alone.
+func (l Layout) Sharded() bool { return l.Shards > 1 }
 
 // LeastLossRows is where fewer rows of logits at a time save next to nothing.
 const LeastLossRows = 32
@@ -194,7 +201,7 @@ func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
 // For a small model that memory would be several times the rest.
 func (s Search[T]) overlap(plain Planned[T]) (Planned[T], error) {
 	l := plain.Layout
-	if !s.Overlaps || l.Recompute != graph.KeepAll && l.Recompute != graph.RecomputeCheap { // the others were chosen to save memory
+	if !s.Overlaps || l.Sharded() || l.Recompute != graph.KeepAll && l.Recompute != graph.RecomputeCheap { // the others were chosen to save memory
 		return plain, nil
 	}
 	l.Overlap = true

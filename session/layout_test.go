@@ -164,6 +164,8 @@ func TestSearchEndsWithTheError(t *testing.T) {
 func TestLayoutNamesItsKeys(t *testing.T) {
 	l := Layout{Dequantised: true, Linears: 3, Recompute: graph.RecomputeLayers, Layers: 2, LossRows: 64, Overlap: true}
 	want := "gradient_checkpointing full in the first 2 layers, dequantised weights in the first 3 linear layers, the loss of 64 rows at a time"
+	l.Shards = 4
+	want += ", base_sharding over 4 devices"
 	if got := l.String(); got != want || strings.Contains(fmt.Sprint(Layout{}), "dequantised") {
 		t.Errorf("%q, want %q; nothing asked for is %v", got, want, Layout{})
 	}

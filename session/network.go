@@ -70,6 +70,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 		o.Wrap, o.WrapExperts = nw.Several.Wrapper(prefix, s.Tokens), nw.Several.Experts
 	}
 	n := nn.New(o)
+	n.Shard(nw.Layout.Shards)
 	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
 	return n, trained, nn.Batch{
 		IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, s.Tokens)),

@@ -71,7 +71,8 @@ type PlanReport struct {
 	Budgets           []int          `json:"token_budgets"`   // tokens of a micro-batch, ascending
 	Padding           float64        `json:"padding"`         // part of the tokens computed in the first epoch
 	Steps             int            `json:"steps"`
-	Ranks             int            `json:"ranks,omitempty"` // devices that share a step; the bytes are each one's. 0 = one
+	Ranks             int            `json:"ranks,omitempty"`         // devices that share a step; the bytes are each one's. 0 = one
+	Sharding          *PlanSharding  `json:"base_sharding,omitempty"` // nil = each device holds the whole base model
 	Categories        []PlanCategory `json:"categories"`
 	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds
 	Precision         string         `json:"precision"`              // in effect: bf16, fp16, tf32, fp32
@@ -80,6 +81,14 @@ type PlanReport struct {
 	Limit             int64          `json:"limit_bytes,omitempty"`  // what the run may hold: vram, or what is free; 0 = not known
 	Tried             []PlanTried    `json:"tried,omitempty"`        // faster layouts that do not fit, fastest first
 	Notes             []string       `json:"notes,omitempty"`
+}
+
+// PlanSharding is how several devices hold a base model of which each has a slice.
+type PlanSharding struct {
+	Devices       int   `json:"devices"`
+	SliceBytes    int64 `json:"slice_bytes"`    // of the base model, held by each
+	Gathers       int   `json:"gathers"`        // operations of a step
+	ReceivedBytes int64 `json:"received_bytes"` // of a step, by each device from the others
 }
 
 // PlanTried is a layout of the step that needs more than may be held.

@@ -77,6 +77,11 @@ type Config struct {
 	// gradient checkpointing. gpt-oss' experts in MXFP4 stay so, unless this is always.
 	DequantisedWeights string `mapstructure:"dequantised_weights" yaml:"dequantised_weights"`
 
+	// BaseSharding is whether each of several devices holds a slice of the frozen base model alone, as FSDP's full sharding
+	// and DeepSpeed's ZeRO stage 3 do, and gathers a layer ahead of its use: the same results, slower, for models larger than
+	// a card. auto does so where the whole base fits on no device in any layout.
+	BaseSharding string `mapstructure:"base_sharding" yaml:"base_sharding"`
+
 	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
 	// the run, skip leaves the step out.
 	OnNonFinite string `mapstructure:"on_nonfinite" yaml:"on_nonfinite"`
@@ -152,7 +157,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", BaseSharding: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
 	}
 }
 
@@ -212,6 +217,9 @@ func (c Config) Validate() []error {
 	}
 	if c.DequantisedWeights != "auto" && c.DequantisedWeights != "always" && c.DequantisedWeights != "never" {
 		bad("dequantised_weights: %q is not one of auto, always, never", c.DequantisedWeights)
+	}
+	if c.BaseSharding != "auto" && c.BaseSharding != "always" && c.BaseSharding != "never" {
+		bad("base_sharding: %q is not one of auto, always, never", c.BaseSharding)
 	}
 	if _, ok := kernel.PrecisionNamed(c.Precision); !ok && c.Precision != session.PrecisionAuto {
 		bad("precision: %q is not one of auto, bf16, fp16, tf32, fp32", c.Precision)

@@ -131,7 +131,7 @@ func (s Spec) asOne() (Spec, error) {
 // alone is the same run on one device: the windows of all ranks accumulated, which gives the same numbers.
 func (s Spec) alone(world int) Spec {
 	s.Training.GradientAccumulationSteps *= max(world, 1)
-	s.Devices, s.Training.GlobalBatchSize = "1", 0
+	s.Devices, s.Training.GlobalBatchSize, s.Training.BaseSharding = "1", 0, "auto"
 	return s
 }
 

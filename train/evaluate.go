@@ -90,6 +90,11 @@ func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches
 		return all, err
 	}
 	for ; rounds < (of+t.World()-1)/t.World(); rounds++ { // of the others
+		if r.sharded() {
+			if err := r.evaluator.Again(); err != nil {
+				return all, err
+			}
+		}
 		if err := share(infer.Sum{}); err != nil {
 			return all, err
 		}

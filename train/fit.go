@@ -27,9 +27,9 @@ type shapes struct {
 	several     bool // micro-batches in a step
 }
 
-// Layouts are those that a configuration allows on a machine, fastest first: dequantised weights while nothing need be
-// recomputed.
-func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
+// Layouts are those that a configuration allows on a machine, one of so many ranks, fastest first: dequantised weights while
+// nothing need be recomputed, the base model in slices where it does not fit whole.
+func Layouts(c Config, quantised bool, on graph.Machine, ranks int) []session.Layout {
 	modes := checkpointing[c.GradientCheckpointing]
 	if !on.Capabilities().SeparateHost && len(modes) > 1 {
 		modes = modes[:len(modes)-1] // there host memory is the memory in question
@@ -42,12 +42,49 @@ func Layouts(c Config, quantised bool, on graph.Machine) []session.Layout {
 		always := c.DequantisedWeights == "always"
 		all = append(all, session.Layout{Dequantised: quantised && always, Experts: always, Recompute: mode})
 	}
-	return all
+	return inSlices(all, c, ranks)
 }
+
+// inSlices adds the layouts in which each of so many ranks holds a slice of the base model, behind those in which each holds it
+// whole. Weights that are dequantised by choice are not sent about.
+func inSlices(all []session.Layout, c Config, ranks int) []session.Layout {
+	if c.BaseSharding == "never" || ranks < 2 {
+		return all
+	}
+	var sharded []session.Layout
+	for _, l := range all {
+		if !l.Dequantised || c.DequantisedWeights == "always" {
+			l.Shards = ranks
+			sharded = append(sharded, l)
+		}
+	}
+	if c.BaseSharding == "always" {
+		return sharded
+	}
+	return append(all, sharded...)
+}
+
+// CheckSharding refuses slices of the base model for one rank.
+func CheckSharding(c Config, ranks int) error {
+	if c.BaseSharding == "always" && ranks < 2 {
+		return errors.New("base_sharding: always needs several devices, and this run has one: say how many by devices, or write auto")
+	}
+	return nil
+}
+
+func (p *prepared) layouts(c Config) []session.Layout {
+	return Layouts(c, p.Net.Scheme != nil, p.On, p.world())
+}
+
+// sharded tells whether the ranks hold slices of the base model, so that none can run it without the others.
+func (p *prepared) sharded() bool { return p.found.Layout.Sharded() }
 
 // fit plans the step in the first allowed layout that fits the memory the run may hold. Where none does, on_oom says
 // what then. It returns the micro-batches that fit.
 func (p *prepared) fit(z shapes) (shapes, error) {
+	if err := CheckSharding(p.spec.Training, p.world()); err != nil {
+		return z, err
+	}
 	limit, known, err := p.mayHold()
 	if err != nil {
 		return z, err
@@ -56,7 +93,7 @@ func (p *prepared) fit(z shapes) (shapes, error) {
 	if known {
 		p.limit = max(limit, 0) // less than nothing is free where the driver's own share is
 	}
-	if err := p.take(Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), p.limit, z); err != nil || p.found.Fits {
+	if err := p.take(p.layouts(p.spec.Training), p.limit, z); err != nil || p.found.Fits {
 		return z, err
 	}
 	if p.spec.Training.OnOOM != oomShrink || limit <= 0 {
@@ -177,7 +214,7 @@ func (p *prepared) planSmaller(z shapes) error {
 		if err != nil {
 			return err
 		}
-		if need.Total() <= p.found.Need.Total() {
+		if need.Total() <= p.found.Need.Total() && step.Plan.GathersAs(s.train.Plan) { // ranks may have other budgets at a time
 			*s, kept = more, append(kept, step.Tokens)
 		}
 	}
@@ -249,7 +286,7 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	}
 	c := p.spec.Training
 	lean := p.found.Layout
-	auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows}
+	auto := session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows, Shards: lean.Shards}
 	if !p.On.Capabilities().SeparateHost {
 		auto.Recompute = graph.RecomputeLayers
 	}
@@ -260,6 +297,12 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 				keys += " with training.dequantised_weights: auto"
 			}
 			return fmt.Sprintf("%s would fit, in as little as %s", keys, session.FormatBytes(need.Total())), err
+		}
+	}
+	if slices := auto; c.BaseSharding == "never" && p.world() > 1 {
+		slices.Shards = p.world()
+		if ok, err := fits(slices, z); ok || err != nil {
+			return fmt.Sprintf("training.base_sharding: auto would fit, in as little as %s on each device", session.FormatBytes(need.Total())), err
 		}
 	}
 	B, T := p.loader.Shape().Sequences, p.loader.Shape().T
@@ -293,6 +336,9 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; use a model with fewer parameters", session.FormatBytes(need.Total()-need.Arena))
 	if p.Net.Scheme == nil {
 		hint += ", or adapter: qlora"
+	}
+	if lean.Sharded() {
+		hint += fmt.Sprintf(", or more devices than %d", lean.Shards)
 	}
 	return hint, nil
 }

@@ -53,6 +53,7 @@ var otherwise = map[string]string{
 	"dataset.cache_dir":               "changes no number",
 	"training.gradient_checkpointing": "changes no number",
 	"training.dequantised_weights":    "changes no number",
+	"training.base_sharding":          "changes no number",
 	"training.eval_steps":             "changes no step",
 	"training.eval_on_start":          "changes no step",
 	"training.sample_prompts":         "changes no step",

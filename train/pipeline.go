@@ -28,6 +28,7 @@ type Pipeline struct {
 	round      func(kernel.Tensor) // on a CPU, shown what each call computes; nil = nobody
 	stop       []float32           // this rank's, of a micro-batch; nil = there is one rank
 	rank       int                 // of the step's ranks
+	gathers    bool                // ranks hold slices of the base model
 	accumulate int
 	seed       uint64
 	async      bool         // work goes on after it is queued
@@ -75,8 +76,12 @@ var (
 	eachOfWindow  = []string{segmentBegin, segmentMicro, segmentSum}
 	aside         = []string{segmentBegin, segmentSum}
 	lastOfWindow  = []string{segmentNorm}
-	updateAlone   = []string{segmentUpdate}
-	eachTensor    = []string{segmentEach}
+	// Where ranks hold slices of the base model, each takes part in all passes. What one without a micro-batch computes is
+	// cleared.
+	oneRoundGathering = []string{segmentWindow, segmentMicro, segmentBegin, segmentSum, segmentNorm}
+	asideGathering    = []string{segmentMicro, segmentBegin, segmentSum}
+	updateAlone       = []string{segmentUpdate}
+	eachTensor        = []string{segmentEach}
 )
 
 // NewPipeline makes ready what steps of accumulate micro-batches a rank need: a step for each token budget, the largest
@@ -86,7 +91,8 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	if accumulate > 1 && !step.summing.Apart {
 		return nil, fmt.Errorf("the step is planned for one micro-batch, it gets %d", accumulate)
 	}
-	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, rank: rank, accumulate: accumulate, seed: seed}
+	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, rank: rank, accumulate: accumulate, seed: seed,
+		gathers: step.Plan.Gathered(segmentMicro).Ranks > 1}
 	for i, s := range steps {
 		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
 	}
@@ -127,8 +133,12 @@ func (p *Pipeline) microSegments(has bool) []string {
 	switch {
 	case p.accumulate > 1 && has:
 		return eachOfWindow
+	case p.accumulate > 1 && p.gathers:
+		return asideGathering
 	case p.accumulate > 1:
 		return aside
+	case !has && p.gathers:
+		return oneRoundGathering
 	case !has:
 		return oneRoundAside
 	case p.step.summing.Apart:

@@ -60,6 +60,12 @@ func (p *prepared) planReport() PlanReport {
 			r.Notes = append(r.Notes, "NCCL holds memory of its own besides, which a run takes before it looks at what is free")
 		}
 	}
+	if g := p.found.Step.train.Plan.Gathered(segmentMicro); g.Ranks > 1 {
+		micro := int64(p.accumulate())
+		others := int64(g.Ranks - 1)
+		r.Sharding = &PlanSharding{g.Ranks, g.Slices, g.Gathers * int(micro), g.Bytes / int64(g.Ranks) * others * micro}
+		r.Notes = append(r.Notes, r.Sharding.String())
+	}
 	if p.Base.Declared {
 		r.Notes = append(r.Notes, p.Base.Name+" holds no weights: their names and shapes follow from its config.json")
 	}
@@ -86,6 +92,24 @@ func (p *prepared) planReport() PlanReport {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))
 	}
 	return r
+}
+
+// Rates of links, bytes a second in one direction, that plans name times at: NVLink of an H100 and an H200, and a card's slot.
+const (
+	rateNVLink = 450e9
+	ratePCIe4  = 25e9 // 16 lanes, as measured; 31.5e9 on paper
+)
+
+// String says what each device holds and what goes over its link.
+func (s PlanSharding) String() string {
+	at := func(rate float64) string {
+		if t := float64(s.ReceivedBytes) / rate; t >= 0.01 {
+			return fmt.Sprintf("%.2f s", t)
+		}
+		return "less than 0.01 s"
+	}
+	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %s at 450 GB/s (NVLink), %s at 25 GB/s (PCIe 4.0 x16)",
+		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, at(rateNVLink), at(ratePCIe4))
 }
 
 // parameters counts a network's numbers: all of them, and those that are trained.

@@ -93,7 +93,7 @@ func (r *running) samplesAfter(step int) bool {
 // sample lets the model answer the prompts, for the log and the observers. It draws no random number and writes to no
 // memory that a step reads. An interrupt leaves out the rest.
 func (r *running) sample(ctx context.Context) error {
-	if r.sampler == nil || r.env.silent || !r.env.team.leads() {
+	if !r.samples() {
 		return nil
 	}
 	defer graph.StartRange("samples").End()
@@ -101,8 +101,8 @@ func (r *running) sample(ctx context.Context) error {
 	defer r.at.enter(phaseSteps)
 	c := r.spec.Training
 	for i, prompt := range r.sampler.prompts {
-		if r.interrupted() {
-			return nil
+		if stop, err := r.mayNotSample(); stop || err != nil {
+			return err
 		}
 		made, err := r.sampler.Continue(ctx, prompt, infer.GenerateOptions{MaxTokens: c.SampleMaxTokens}, nil)
 		if err != nil {
@@ -119,16 +119,40 @@ func (r *running) sample(ctx context.Context) error {
 	return r.askTasks(ctx)
 }
 
+// samples tells whether this rank makes samples: that which writes, and with it all whose slices of the base model it needs.
+func (r *running) samples() bool {
+	switch {
+	case r.sampler == nil:
+		return false
+	case r.env.team == nil:
+		return !r.env.silent
+	}
+	return r.env.team.leads() || r.sharded()
+}
+
+// mayNotSample tells whether samples are left out because of an interrupt; ranks that make them together agree on it.
+func (r *running) mayNotSample() (bool, error) {
+	if r.env.team == nil || !r.sharded() {
+		return r.interrupted(), nil
+	}
+	return r.env.team.anyOf("whether the samples are interrupted", r.interrupted())
+}
+
 // askTasks asks the questions of training.eval_tasks. An interrupt leaves out what is not measured whole.
 func (r *running) askTasks(ctx context.Context) error {
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
 	watch := func(int, int) {
-		if r.interrupted() {
+		if !r.sharded() && r.interrupted() {
 			stop()
 		}
 	}
 	for i, sheet := range r.sampler.tasks {
+		if r.sharded() { // no rank may stop alone in the middle
+			if stop, err := r.mayNotSample(); stop || err != nil {
+				return err
+			}
+		}
 		result, err := sheet.Ask(inner, watch)
 		switch {
 		case inner.Err() != nil && ctx.Err() == nil:

@@ -119,7 +119,7 @@ func (p *prepared) shrink(limit int64) (shapes, error) {
 func (p *prepared) layoutOf(mode graph.Recompute) session.Layout {
 	c := p.spec.Training
 	c.GradientCheckpointing = mode.String()
-	all := Layouts(c, p.Net.Scheme != nil, p.On)
+	all := p.layouts(c)
 	return all[len(all)-1]
 }
 
@@ -223,7 +223,7 @@ func (p *prepared) deviceRefused(cause error) error {
 // fitsNow says which settings would fit into limit bytes: those of the run in another layout, or others.
 func (p *prepared) fitsNow(limit int64) (string, error) {
 	z := p.shapesOf(p.loader, p.val)
-	if err := p.take(Layouts(p.spec.Training, p.Net.Scheme != nil, p.On), limit, z); err != nil {
+	if err := p.take(p.layouts(p.spec.Training), limit, z); err != nil {
 		return "", err
 	}
 	if p.found.Fits {

@@ -35,7 +35,7 @@ type benchOptions struct {
 }
 
 // ofShapes are the flags that say what a configuration says by itself.
-var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "gpu"}
+var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "gpu"}
 
 func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
@@ -97,6 +97,7 @@ here and runs nothing.`,
 		panic(err) // the flag stands one line above
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full, offload, or auto: the fastest that fits")
+	f.StringVar(&o.BaseSharding, "base-sharding", "auto", "auto, never or always: each of several devices holds a slice of the base model")
 	f.StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here and run nothing: `NAME` or compute capability, such as h200")
 	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
 	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")

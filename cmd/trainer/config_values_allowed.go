@@ -48,6 +48,7 @@ var choices = map[string][]any{
 
 	"training.gradient_checkpointing": {"auto", "none", "selective", "full", "offload"},
 	"training.dequantised_weights":    {"auto", "always", "never"},
+	"training.base_sharding":          {"auto", "always", "never"},
 	"device":                          anyOf(graph.DeviceNames),
 }
 

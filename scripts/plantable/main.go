@@ -1,8 +1,9 @@
-// Plantable makes the table of docs/GPU.md: for each release of releases.json and each card the longest sequence that a QLoRA
-// run trains, and the layout that the planner chooses for it. It reads configurations alone and needs no GPU; build it with the tag
-// gpu.
+// Plantable makes the tables of docs/GPU.md and docs/SHARDING.md: for each release of releases.json and each card the longest
+// sequence that a QLoRA run trains, and the layout that the planner chooses for it; with -sharding the same for several cards
+// that hold a slice of the base model each. It reads configurations alone and needs no GPU; build it with the tag gpu.
 //
 //	go run -tags gpu ./scripts/plantable [-only NAME] [-update docs/GPU.md]
+//	go run -tags gpu ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
 package main
 
 import (
@@ -34,8 +35,11 @@ type release struct {
 	File   string
 }
 
+// column is a card of a table.
+type column struct{ gigabytes, chip string }
+
 // cards are the columns: one of each size that people have.
-var cards = []struct{ gigabytes, chip string }{{"8", "4060"}, {"12", "3060"}, {"16", "4080"}, {"24", "4090"}, {"48", "l40s"}, {"80", "h100"}}
+var cards = []column{{"8", "4060"}, {"12", "3060"}, {"16", "4080"}, {"24", "4090"}, {"48", "l40s"}, {"80", "h100"}}
 
 // longest is the most tokens that are tried.
 const longest = 1 << 17
@@ -50,6 +54,7 @@ func main() {
 func run() error {
 	update := flag.String("update", "", "replace the table in this `FILE` instead of printing it")
 	only := flag.String("only", "", "releases whose name has this `PART`; with -update the rows of others stay as they are")
+	sharding := flag.Bool("sharding", false, "plan for several cards that hold the base model in slices")
 	flag.Parse()
 	if !graph.GPUBuilt {
 		return errors.New("build with -tags gpu (make kernels first): plans for GPUs need it")
@@ -57,6 +62,9 @@ func run() error {
 	var all []release
 	if err := json.Unmarshal(releases, &all); err != nil {
 		return fmt.Errorf("releases.json: %w", err)
+	}
+	if *sharding {
+		return shardingTable(all, *only, *update)
 	}
 	old, err := oldRows(*update)
 	if err != nil {
@@ -128,40 +136,18 @@ func oldRows(file string) (map[string]string, error) {
 
 // row is a release's line of the table.
 func (r release) row() (string, error) {
-	raw := []byte(r.Config)
-	if r.File != "" {
-		var err error
-		if raw, err = os.ReadFile(filepath.FromSlash(r.File)); err != nil {
-			return "", err
-		}
-	}
-	config, err := families.ParseConfig(raw)
+	of, done, err := r.search(1, []string{"all-linear"})
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "plantable")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600), os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o600)); err != nil {
-		return "", err
-	}
-	of, err := newSearch(dir, config)
-	if err != nil {
-		return "", err
-	}
+	defer done()
 	line := ""
 	for _, c := range cards {
-		cell := "–"
-		tokens, mark, err := of.on(c.chip)
+		cell, err := of.cell(c.chip)
 		if err != nil {
 			return "", fmt.Errorf("%s GB: %w", c.gigabytes, err)
 		}
-		if tokens > 0 {
-			cell = fmt.Sprintf("%d %s", tokens, mark)
-		}
-		line += " " + cell + " |"
+		line += cell
 	}
 	parameters, active, err := of.parameters()
 	if err != nil {
@@ -172,6 +158,42 @@ func (r release) row() (string, error) {
 		size += ", " + billions(active) + " active"
 	}
 	return fmt.Sprintf("| %s | %s |%s\n", r.Name, size, line), nil
+}
+
+// cell is the longest sequence on a card, as the table has it.
+func (s *search) cell(chip string) (string, error) {
+	tokens, mark, err := s.on(chip)
+	if err != nil || tokens == 0 {
+		return " – |", err
+	}
+	return fmt.Sprintf(" %d %s |", tokens, mark), nil
+}
+
+// search opens the release's configuration in a folder of its own, until done.
+func (r release) search(devices int, targets []string) (of *search, done func(), err error) {
+	raw := []byte(r.Config)
+	if r.File != "" {
+		if raw, err = os.ReadFile(filepath.FromSlash(r.File)); err != nil {
+			return nil, nil, err
+		}
+	}
+	config, err := families.ParseConfig(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := os.MkdirTemp("", "plantable")
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { os.RemoveAll(dir) } //nolint:errcheck // a temporary folder
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600), os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o600))
+	if err == nil {
+		of, err = newSearch(dir, config, devices, targets)
+	}
+	if err != nil {
+		done()
+	}
+	return of, done, err
 }
 
 // lengths are those tried: eight to each doubling, whole multiples of 512.

@@ -17,6 +17,8 @@ import (
 type search struct {
 	dir     string
 	config  model.Config
+	devices int      // that hold a slice of the base model each; 1 = one holds all
+	targets []string // of the adapter
 	lengths []int
 	bytes   map[try]int64
 	each    float64 // about what a token more takes, with offloading
@@ -29,8 +31,8 @@ type try struct {
 	layout session.Layout
 }
 
-func newSearch(dir string, c model.Config) (*search, error) {
-	s := &search{dir: dir, config: c, lengths: lengths(min(c.MaxPositions, longest)), bytes: map[try]int64{}}
+func newSearch(dir string, c model.Config, devices int, targets []string) (*search, error) {
+	s := &search{dir: dir, config: c, devices: devices, targets: targets, lengths: lengths(min(c.MaxPositions, longest)), bytes: map[try]int64{}}
 	h100, err := s.card("h100")
 	if err != nil {
 		return nil, err
@@ -66,16 +68,19 @@ func (s *search) card(name string) (card, error) {
 	return card{s, chip, on, limit}, err
 }
 
-// spec is a QLoRA run of rank 16 on all linear layers.
+// spec is a QLoRA run of rank 16.
 func (s *search) spec() train.Spec {
 	spec, stored := train.DefaultSpec(), quant.Default()
 	spec.BaseModel, spec.Adapter, spec.Quantization, spec.Device = s.dir, "qlora", &stored, "cuda"
-	spec.LoRA.R, spec.LoRA.Alpha, spec.LoRA.TargetModules = 16, 16, []string{"all-linear"}
+	spec.LoRA.R, spec.LoRA.Alpha, spec.LoRA.TargetModules = 16, 16, s.targets
 	return spec
 }
 
 // need is what a step of one sequence of so many tokens holds.
 func (c card) need(tokens int, l session.Layout) (int64, error) {
+	if c.devices > 1 {
+		l.Shards = c.devices
+	}
 	id := try{c.chip.SM, tokens, l}
 	if n, ok := c.bytes[id]; ok {
 		return n, nil
@@ -87,7 +92,7 @@ func (c card) need(tokens int, l session.Layout) (int64, error) {
 	}
 	defer of.Close() //nolint:errcheck // read only
 	of.Net.Layout = l
-	step, err := train.PlanStep(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training, train.Summing{}, c.on)
+	step, err := train.PlanStep(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training, train.SummingOf(c.devices, c.devices), c.on)
 	if err != nil {
 		return 0, err
 	}
