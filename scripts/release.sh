@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A release by goreleaser: docs/RELEASE.md.
 #   scripts/release.sh check          .goreleaser.yaml alone
-#   scripts/release.sh snapshot       every program, archive and checksum into build/dist, of the files as they are; no SBOM, no signature
+#   scripts/release.sh snapshot       every program, archive and checksum into build/dist, of the files as they are; no signature, and
+#                                     SBOMs where SYFT names the program: SYFT=$(scripts/tools.sh syft) scripts/release.sh snapshot
 #   scripts/release.sh publish        of the tag that is checked out: SBOMs, signatures, a draft release
 # CPU_ONLY=1 leaves the programs with GPU support out of a snapshot, which then needs Go alone. DRY_RUN=1 prints the commands.
 set -euo pipefail
@@ -45,8 +46,10 @@ snapshot)
 	if [ "${CPU_ONLY:-}" = 1 ]; then
 		do_it "$goreleaser" build --snapshot --clean --id cpu
 	else
+		skip=sign,sbom
+		if [ -n "${SYFT:-}" ]; then skip=sign; fi
 		gpu
-		do_it "$goreleaser" release --snapshot --clean --skip=sbom,sign
+		do_it "$goreleaser" release --snapshot --clean --skip=$skip
 	fi
 	;;
 publish)

@@ -29,7 +29,7 @@ func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata,
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
 		return atomicfile.Room(err, blob, m.size)
 	}
-	if err := os.Rename(partial, blob); err != nil {
+	if err := atomicfile.Rename(partial, blob); err != nil {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(blob))

@@ -123,7 +123,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
+	if err = atomicfile.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
