@@ -155,6 +155,6 @@ wait $running || status=$?
 # buildah's own status is 1 where the program's is 143
 ls -d "$work"/runs/stopped/checkpoint-* >/dev/null 2>&1 || refuse "saves nothing at SIGTERM (it ended with $status): $(tail -3 "$work/log")"
 
-found=$(files | grep -E '(^|/)(python[0-9.]*|pip[0-9]*|gcc|cc|g\+\+|clang|ld|nvcc|ptxas|go|lib(cudart|nvrtc|nvfatbin|cublas[A-Za-z]*)\.so[0-9.]*)$' || true)
+found=$(files | grep -v "^usr/share/" | grep -E '(^|/)(python[0-9.]*|pip[0-9]*|gcc|cc|g\+\+|clang|ld|nvcc|ptxas|go|lib(cudart|nvrtc|nvfatbin|cublas[A-Za-z]*)\.so[0-9.]*)$' || true)
 [ -z "$found" ] || refuse "holds $found"
 echo "scripts/image.sh: $tag runs as user 65532, trains, and saves at SIGTERM"

@@ -37,6 +37,17 @@ gpu() {
 	python3 scripts/kernels.py
 }
 
+# as NAME PROGRAM lets goreleaser find a program by a name without its version.
+as() {
+	if [ "${DRY_RUN:-}" = 1 ]; then return; fi
+	if [ -z "${links:-}" ]; then
+		links=$(mktemp -d)
+		trap 'rm -rf "$links"' EXIT
+		export PATH=$links:$PATH
+	fi
+	ln -s "$(realpath "$2")" "$links/$1"
+}
+
 case ${1:-} in
 check)
 	do_it "$(tool goreleaser)" check
@@ -47,15 +58,19 @@ snapshot)
 		do_it "$goreleaser" build --snapshot --clean --id cpu
 	else
 		skip=sign,sbom
-		if [ -n "${SYFT:-}" ]; then skip=sign; fi
+		if [ -n "${SYFT:-}" ]; then
+			as syft "$SYFT"
+			skip=sign
+		fi
 		gpu
 		do_it "$goreleaser" release --snapshot --clean --skip=$skip
 	fi
 	;;
 publish)
 	goreleaser=$(tool goreleaser)
-	SYFT=$(tool syft) COSIGN=$(tool cosign)
-	export SYFT COSIGN
+	syft=$(tool syft) cosign=$(tool cosign)
+	as syft "$syft"
+	as cosign "$cosign"
 	gpu
 	do_it "$goreleaser" release --clean
 	;;
