@@ -23,15 +23,16 @@ RUN mkdir -p /files/etc/ssl/certs /files/tmp /files/work /files/cache/huggingfac
 FROM source AS build-cpu
 ARG TARGETARCH
 ARG VERSION= COMMIT=
-RUN CGO_ENABLED=0 GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
+RUN --mount=type=cache,target=/root/.cache CGO_ENABLED=0 GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
         -ldflags="-s -w -X main.release=$VERSION -X main.revision=$COMMIT" -o /out/$TARGETARCH/trainer ./cmd/trainer
 
 # The kernels are compiled without a GPU by NVIDIA's pinned compiler from its Python packages, which stays in this stage.
+# A cache mount keeps them, and Go's objects, for the next build on this machine; each is found by the hash of what made it.
 FROM source AS build-cuda
 ARG TARGETARCH
 ARG VERSION= COMMIT=
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-pip gcc libc6-dev
-RUN eval "$(scripts/cuda.sh)" && python3 scripts/kernels.py && GOARCH=$TARGETARCH go build -tags gpu -trimpath -buildvcs=false \
+RUN --mount=type=cache,target=/root/.cache eval "$(scripts/cuda.sh)" && python3 scripts/kernels.py && GOARCH=$TARGETARCH go build -tags gpu -trimpath -buildvcs=false \
         -ldflags="-s -w -X main.release=$VERSION -X main.revision=$COMMIT" -o /out/$TARGETARCH/trainer ./cmd/trainer
 
 # The driver's libraries come from the host (NVIDIA Container Toolkit). cuBLASLt is optional: mount it and name it by TRAINER_CUBLASLT.

@@ -71,7 +71,7 @@ func install(from, outDir string) error {
 		err = os.Remove(outDir) // if it is empty
 	}
 	if err == nil && there.IsDir() || errors.Is(err, fs.ErrNotExist) {
-		if err := os.Rename(from, outDir); err != nil {
+		if err := atomicfile.Rename(from, outDir); err != nil {
 			return err
 		}
 		return atomicfile.SyncDir(filepath.Dir(outDir))
@@ -86,7 +86,7 @@ func install(from, outDir string) error {
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return lastness(a) - lastness(b) })
 	for _, name := range names {
-		if err := os.Rename(filepath.Join(from, name), filepath.Join(outDir, name)); err != nil {
+		if err := atomicfile.Rename(filepath.Join(from, name), filepath.Join(outDir, name)); err != nil {
 			return err
 		}
 	}

@@ -87,18 +87,74 @@ buildah) do_it buildah build --isolation chroot --build-arg "TARGETARCH=$(go env
 esac
 [ -n "$check" ] || exit 0
 
-# run COMMAND... in the image
+# What is asked of an image: its user, that it trains and what it writes is that user's, that SIGTERM stops and saves, what
+# doctor says of a GPU, and that no toolkit, Python or compiler is in it.
+work=$(mktemp -d)
+if [ "${DRY_RUN:-}" != 1 ]; then chown 65532:65532 "$work" 2>/dev/null || chmod 1777 "$work"; fi
+container=
+trap 'if [ -n "$container" ]; then buildah rm "$container" >/dev/null; fi; rm -rf "$work" "${programs:-}"' EXIT
+if [ $engine = buildah ]; then container=$(buildah from "$tag"); fi
+
+# run ARGUMENT... runs the image's program
 run() {
 	case $engine in
-	docker) do_it docker run --rm --network none "$tag" "$@" ;;
-	buildah) buildah run --isolation chroot --user 65532:65532 "$container" /usr/local/bin/trainer "$@" ;;
+	docker) do_it docker run --rm --network none --name "tierlora-check-$$" -v "$work:/work" "$tag" "$@" ;;
+	buildah) buildah run --isolation chroot -v "$work:/work" "$container" /usr/local/bin/trainer "$@" ;;
 	esac
 }
-if [ $engine = buildah ]; then
-	container=$(buildah from "$tag")
-	trap 'buildah rm "$container" >/dev/null; rm -rf "${programs:-}"' EXIT
-fi
+
+# stop sends SIGTERM to the program of the run whose shell has this process number.
+stop() {
+	case $engine in
+	docker) docker stop --time 60 "tierlora-check-$$" >/dev/null ;;
+	buildah) # it hands no signal on
+		local pid=$1 child
+		while child=$(pgrep -P "$pid" | head -1) && [ -n "$child" ]; do pid=$child; done
+		kill -TERM "$pid"
+		;;
+	esac
+}
+
+# files lists what is in the image.
+files() {
+	case $engine in
+	docker)
+		local made
+		made=$(docker create "$tag")
+		docker export "$made" | tar -t
+		docker rm "$made" >/dev/null
+		;;
+	buildah) (cd "$(buildah mount "$container")" && find . -mindepth 1 -printf '%P\n') ;;
+	esac
+}
+
+refuse() {
+	echo "scripts/image.sh: $tag $1" >&2
+	exit 1
+}
+
 run version
 run --config cpu_stories_quick.yaml --set training.max_steps=10 --set expect.loss_decrease=0
-run doctor --json >/dev/null
-echo "scripts/image.sh: $tag runs as its own user and trains"
+status=0
+run doctor --cuda --json >/dev/null || status=$?
+if [ "${DRY_RUN:-}" = 1 ]; then exit 0; fi
+[ $status = 3 ] || [ "$target-$status" = cuda-0 ] || refuse "ends doctor --cuda with $status; without a GPU it is 3"
+run doctor >/dev/null
+owner=$(stat -c %u "$work/runs/cpu_stories_quick/adapter_model.safetensors")
+[ "$owner" = 65532 ] || refuse "writes files of user $owner, not 65532"
+
+run --config cpu_stories_quick.yaml --set output_dir=runs/stopped --set training.max_steps=1000000 --set training.save_steps=1000000 >"$work/log" 2>&1 &
+running=$!
+for _ in $(seq 600); do
+	if [ -s "$work/runs/stopped/metrics.jsonl" ] || ! kill -0 $running 2>/dev/null; then break; fi
+	sleep 0.1
+done
+stop $running
+status=0
+wait $running || status=$?
+# buildah's own status is 1 where the program's is 143
+ls -d "$work"/runs/stopped/checkpoint-* >/dev/null 2>&1 || refuse "saves nothing at SIGTERM (it ended with $status): $(tail -3 "$work/log")"
+
+found=$(files | grep -v "^usr/share/" | grep -E '(^|/)(python[0-9.]*|pip[0-9]*|gcc|cc|g\+\+|clang|ld|nvcc|ptxas|go|lib(cudart|nvrtc|nvfatbin|cublas[A-Za-z]*)\.so[0-9.]*)$' || true)
+[ -z "$found" ] || refuse "holds $found"
+echo "scripts/image.sh: $tag runs as user 65532, trains, and saves at SIGTERM"

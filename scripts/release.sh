@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A release by goreleaser: docs/RELEASE.md.
 #   scripts/release.sh check          .goreleaser.yaml alone
-#   scripts/release.sh snapshot       every program, archive and checksum into build/dist, of the files as they are; no SBOM, no signature
+#   scripts/release.sh snapshot       every program, archive and checksum into build/dist, of the files as they are; no signature, and
+#                                     SBOMs where SYFT names the program: SYFT=$(scripts/tools.sh syft) scripts/release.sh snapshot
 #   scripts/release.sh publish        of the tag that is checked out: SBOMs, signatures, a draft release
 # CPU_ONLY=1 leaves the programs with GPU support out of a snapshot, which then needs Go alone. DRY_RUN=1 prints the commands.
 set -euo pipefail
@@ -36,6 +37,17 @@ gpu() {
 	python3 scripts/kernels.py
 }
 
+# as NAME PROGRAM lets goreleaser find a program by a name without its version.
+as() {
+	if [ "${DRY_RUN:-}" = 1 ]; then return; fi
+	if [ -z "${links:-}" ]; then
+		links=$(mktemp -d)
+		trap 'rm -rf "$links"' EXIT
+		export PATH=$links:$PATH
+	fi
+	ln -s "$(realpath "$2")" "$links/$1"
+}
+
 case ${1:-} in
 check)
 	do_it "$(tool goreleaser)" check
@@ -45,14 +57,20 @@ snapshot)
 	if [ "${CPU_ONLY:-}" = 1 ]; then
 		do_it "$goreleaser" build --snapshot --clean --id cpu
 	else
+		skip=sign,sbom
+		if [ -n "${SYFT:-}" ]; then
+			as syft "$SYFT"
+			skip=sign
+		fi
 		gpu
-		do_it "$goreleaser" release --snapshot --clean --skip=sbom,sign
+		do_it "$goreleaser" release --snapshot --clean --skip=$skip
 	fi
 	;;
 publish)
 	goreleaser=$(tool goreleaser)
-	SYFT=$(tool syft) COSIGN=$(tool cosign)
-	export SYFT COSIGN
+	syft=$(tool syft) cosign=$(tool cosign)
+	as syft "$syft"
+	as cosign "$cosign"
 	gpu
 	do_it "$goreleaser" release --clean
 	;;

@@ -72,7 +72,7 @@ func Write(ctx context.Context, path string, h Header, overwrite bool, fill func
 		}
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = atomicfile.Rename(f.Name(), path)
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(dir)

@@ -35,13 +35,16 @@ func write(path string, data []byte) error {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = Rename(f.Name(), path)
 	}
 	if err == nil {
 		err = SyncDir(dir)
 	}
 	return err
 }
+
+// Rename is os.Rename, which on Windows waits a moment for others that have the file open, or one inside the folder.
+func Rename(from, to string) error { return WhileInUse(func() error { return os.Rename(from, to) }) }
 
 // SyncDir makes the names in a folder durable, where the system can.
 func SyncDir(dir string) error {

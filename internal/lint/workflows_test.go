@@ -210,3 +210,21 @@ func TestDockerContext(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseTools: goreleaser starts a tool of that name, unlike arguments without filling in a template.
+func TestReleaseTools(t *testing.T) {
+	var config struct {
+		SBOMs []struct{ Cmd string } `yaml:"sboms"`
+		Signs []struct{ Cmd string } `yaml:"signs"`
+	}
+	data, err := os.ReadFile(filepath.Join(golden.Root(t), ".goreleaser.yaml"))
+	if err == nil {
+		err = yaml.Unmarshal(data, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(config.SBOMs) != 1 || config.SBOMs[0].Cmd != "syft" || len(config.Signs) != 1 || config.Signs[0].Cmd != "cosign" {
+		t.Errorf("%+v: want syft and cosign, which scripts/release.sh puts on PATH", config)
+	}
+}

@@ -141,10 +141,13 @@ func (r repo) file(ctx context.Context, c *client, commit, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Symlink(target, link); err != nil {
-		return os.Link(blob, link) // a file system without symbolic links
+	if os.Symlink(target, link) == nil {
+		if _, err := os.Stat(link); err == nil {
+			return nil
+		}
+		os.Remove(link) //nolint:errcheck // a link that is there and can't be followed fails below
 	}
-	return nil
+	return os.Link(blob, link) // a system without symbolic links, or one that follows none
 }
 
 // writeRef stores the commit under a temporary name and renames it.

@@ -29,14 +29,10 @@ func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata,
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
 		return atomicfile.Room(err, blob, m.size)
 	}
-	if err := os.Rename(partial, blob); err != nil {
+	if err := atomicfile.Rename(partial, blob); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(blob))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.SyncDir(filepath.Dir(blob))
 }
 
 func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m metadata, path string) (err error) {

@@ -200,7 +200,7 @@ func copyFile(from, to string) (err error) {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), to)
+		err = atomicfile.Rename(f.Name(), to)
 	}
 	return atomicfile.Room(err, to, info.Size())
 }

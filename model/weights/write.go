@@ -123,10 +123,10 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
+	if err = atomicfile.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 // createBeside makes a new file next to path with the permissions of the umask,
@@ -140,14 +140,6 @@ func createBeside(path string) (*os.File, error) {
 			return f, err
 		}
 	}
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string, data Data) error {

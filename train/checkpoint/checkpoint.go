@@ -123,11 +123,11 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 // a crash in between leaves it where Latest finds it.
 func install(dir, partial, name string) error {
 	target, aside := filepath.Join(dir, name), filepath.Join(dir, asidePrefix+name)
-	err := os.Rename(target, aside)
+	err := atomicfile.Rename(target, aside)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Rename(partial, target); err != nil {
+	if err := atomicfile.Rename(partial, target); err != nil {
 		return err
 	}
 	if err := atomicfile.SyncDir(dir); err != nil {
@@ -167,7 +167,7 @@ func restoreAside(dir string) error {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
-			if err := os.Rename(filepath.Join(dir, e.Name()), filepath.Join(dir, name)); err != nil {
+			if err := atomicfile.Rename(filepath.Join(dir, e.Name()), filepath.Join(dir, name)); err != nil {
 				return err
 			}
 		}
@@ -228,7 +228,7 @@ func Prune(dir string, keep int, best string) error {
 		// renamed first, so that a crash leaves no half of one under its name
 		name := Name(step)
 		dead := filepath.Join(dir, deadPrefix+name)
-		if err := os.Rename(filepath.Join(dir, name), dead); err != nil {
+		if err := atomicfile.Rename(filepath.Join(dir, name), dead); err != nil {
 			return fmt.Errorf("delete old checkpoint: %w", err)
 		}
 		if err := os.RemoveAll(dead); err != nil {

@@ -131,7 +131,9 @@ func TestDamagedCheckpoints(t *testing.T) {
 			dir := t.TempDir()
 			saveSteps(t, dir, 1, 2)
 			path := filepath.Join(dir, "checkpoint-2")
-			if err := c.damage(path); err != nil {
+			if err := c.damage(path); errors.Is(err, exec.ErrNotFound) {
+				t.Skip(err) // Windows has no named pipes in folders
+			} else if err != nil {
 				t.Fatal(err)
 			}
 			_, _, err := Load(path)

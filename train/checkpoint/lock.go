@@ -104,7 +104,11 @@ func Acquire(dir string) (*Lock, error) {
 
 // take tries once. fs.ErrNotExist means that it has to be tried again.
 func (l *Lock) take() error {
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o644)
+	var f *os.File
+	err := atomicfile.WhileInUse(func() (err error) {
+		f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o644)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -202,10 +206,7 @@ func (l *Lock) Release() error {
 		}
 		return nil
 	}
-	err := os.Remove(l.path) // before the lock goes: who waits for the old file sees that it is gone
-	if l.file != nil {
-		err = errors.Join(err, l.file.Close())
-	}
+	err := l.drop()
 	l.removeMade()
 	if err != nil {
 		return fmt.Errorf("unlock output_dir: %w", err)

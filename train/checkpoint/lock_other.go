@@ -1,4 +1,4 @@
-//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd || windows)
 
 package checkpoint
 
@@ -9,3 +9,6 @@ func systemLock(*os.File) error { return errNoLocks }
 
 // processExists can't be told here.
 func processExists(int) bool { return true }
+
+// drop removes the lock file.
+func (l *Lock) drop() error { return os.Remove(l.path) }

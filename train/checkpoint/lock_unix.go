@@ -29,3 +29,12 @@ func processExists(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
+
+// drop removes the lock file and gives the lock back.
+func (l *Lock) drop() error {
+	err := os.Remove(l.path) // before the lock goes: who waits for the old file sees that it is gone
+	if l.file != nil {
+		err = errors.Join(err, l.file.Close())
+	}
+	return err
+}
