@@ -65,7 +65,7 @@ var imports = map[string][]string{
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
-	"train/track":      {"internal/atomicfile"},
+	"train/track":      {"internal/atomicfile", "internal/regular"},
 	"train": {"session", "infer", "infer/tasks", "train/*", "adapter", "dataset", "dataset/chat", "graph", "kernel", "model/nn", "model/weights", "quant",
 		"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"internal/atomicfile":  {},
