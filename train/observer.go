@@ -37,9 +37,9 @@ type EndWatcher interface {
 	Ending(EndInfo)
 }
 
-// SampleWatcher is an Observer that is told what the model answers to training.sample_prompts.
+// SampleWatcher is an Observer that is told what the model answers to training.sample_prompts. An error ends the run.
 type SampleWatcher interface {
-	Sample(SampleInfo)
+	Sample(SampleInfo) error
 }
 
 // TaskWatcher is an Observer that is told how the model answers training.eval_tasks. An error ends the run.
