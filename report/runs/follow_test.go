@@ -41,7 +41,9 @@ func TestFollowEqualsRead(t *testing.T) {
 		func() { samples = said(0) + said(2) },
 		func() { samples += said(4) },
 		func() { samples = said(0) + said(3) },
-		func() { lines += `{"step":5,"task":"gsm8k","metric":"exact","value":0.5,"stderr":0.1,"questions":2}` + "\n" },
+		func() {
+			lines += `{"step":5,"task":"gsm8k","metric":"exact","value":0.5,"stderr":0.1,"questions":2}` + "\n"
+		},
 		func() { lines += "damaged\n" + `{"step":5,"eval_loss":2}` + "\n" },
 		func() { lines += stepLine(4, "1.5") + stepLine(5, "1.4"); gradNorms += norms(3) }, // resumed
 		func() {

@@ -100,7 +100,7 @@ func (r *Run) samples() []report.Block {
 	if len(r.Samples) == 0 {
 		return all
 	}
-	t := report.Table{Caption: "Samples: what the model makes of training.sample_prompts, greedily", Columns: []report.Column{{Title: "step", Right: true}, {Title: "prompt"}, {Title: "text"}}}
+	t := report.Table{Caption: "Samples: what the model makes of training.sample_prompts, greedily", Columns: []report.Column{{Title: "step"}, {Title: "prompt"}, {Title: "text"}}}
 	rows, first := r.Samples, r.firstSamples()
 	if len(rows) > mostSampleRows {
 		newest := rows[len(rows)-(mostSampleRows-min(first, mostSampleRows/2)):]
@@ -118,7 +118,7 @@ func (r *Run) samples() []report.Block {
 
 // taskTable has a row for each step and a column for each metric.
 func (r *Run) taskTable() report.Table {
-	t := report.Table{Caption: "Scores of training.eval_tasks: mean over the questions ± standard error", Columns: []report.Column{{Title: "step", Right: true}}}
+	t := report.Table{Caption: "Scores of training.eval_tasks: mean over the questions ± standard error", Columns: []report.Column{{Title: "step"}}}
 	at := map[string]int{}
 	for _, k := range r.Tasks {
 		if _, ok := at[k.Name]; !ok && len(at) < mostTaskColumns {
