@@ -143,6 +143,9 @@ func (w *wandb) open(at time.Time) error {
 		if err = os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
 			continue
 		}
+		if err == nil {
+			err = os.Mkdir(filepath.Join(dir, "files"), 0o755) // where wandb sync puts the configuration as a file
+		}
 		if err != nil {
 			break
 		}
