@@ -13,6 +13,7 @@ var Observers = map[string]func(*prepared) Observer{
 	"mlflow":      tracker("mlflow", track.NewMLflow),
 	"prometheus":  tracker("prometheus", track.NewPrometheus),
 	"tensorboard": tracker("tensorboard", track.NewTensorBoard),
+	"wandb":       tracker("wandb", track.NewWandb),
 	"webhook":     tracker("webhook", track.NewWebhook),
 }
 
@@ -36,9 +37,9 @@ type EndWatcher interface {
 	Ending(EndInfo)
 }
 
-// SampleWatcher is an Observer that is told what the model answers to training.sample_prompts.
+// SampleWatcher is an Observer that is told what the model answers to training.sample_prompts. An error ends the run.
 type SampleWatcher interface {
-	Sample(SampleInfo)
+	Sample(SampleInfo) error
 }
 
 // TaskWatcher is an Observer that is told how the model answers training.eval_tasks. An error ends the run.

@@ -245,6 +245,9 @@ func (r *running) announce() error {
 	if r.spec.Training.GradNormSteps > 0 {
 		r.recorder.observers = append(r.recorder.observers, &gradNormsFile{})
 	}
+	if len(r.spec.Training.SamplePrompts) > 0 {
+		r.recorder.observers = append(r.recorder.observers, newSamplesFile(r.env.Logf))
+	}
 	for _, name := range r.spec.Training.ReportTo {
 		r.recorder.observers = append(r.recorder.observers, Observers[name](r.prepared))
 	}

@@ -112,7 +112,9 @@ func (r *running) sample(ctx context.Context) error {
 		r.env.Logf("step %d, sample %q: %q", info.Step, info.Prompt, info.Answer)
 		for _, o := range r.recorder.observers {
 			if w, ok := o.(SampleWatcher); ok {
-				w.Sample(info)
+				if err := w.Sample(info); err != nil {
+					return err
+				}
 			}
 		}
 	}

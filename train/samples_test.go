@@ -47,7 +47,7 @@ func taskFiles(t *testing.T) []string {
 	}
 }
 
-func (s *sampled) Sample(i SampleInfo) { s.all = append(s.all, i) }
+func (s *sampled) Sample(i SampleInfo) error { s.all = append(s.all, i); return nil }
 
 // TestSamplesChangeNothing: a run with samples and tasks trains the same adapter, in the memory that was planned; its answers are
 // those of the base model before and of the saved adapter after.
@@ -83,12 +83,18 @@ func TestSamplesChangeNothing(t *testing.T) {
 		if n := strings.Count(string(golden.ReadFile(t, with.OutputDir, MetricsFile)), `"task":`); n != 12 || len(seen.tasks) != 12 {
 			t.Fatalf("metrics.jsonl has %d lines about tasks, %d were told, want 12", n, len(seen.tasks))
 		}
-		table := golden.ReadFile(t, with.OutputDir, CSVFile)
+		table, said := golden.ReadFile(t, with.OutputDir, CSVFile), golden.ReadFile(t, with.OutputDir, SamplesFile)
+		if want := sampleLines(t, seen.all); string(said) != want {
+			t.Errorf("%s has\n%s\nwant\n%s", SamplesFile, said, want)
+		}
 		again := with
 		again.Training.Resume, again.Training.MaxSteps = "auto", 4
 		mustStart(t, again, Env{})
 		if now := golden.ReadFile(t, with.OutputDir, CSVFile); !bytes.Equal(table, now) {
 			t.Errorf("metrics.csv of the finished run, begun anew:\n%s\nit was\n%s", now, table)
+		}
+		if now := golden.ReadFile(t, with.OutputDir, SamplesFile); !bytes.Equal(said, now) {
+			t.Errorf("%s of the finished run, begun anew:\n%s\nit was\n%s", SamplesFile, now, said)
 		}
 		var steps []int
 		for _, s := range seen.all {

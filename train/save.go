@@ -116,6 +116,9 @@ func (p *prepared) ownFiles() []string {
 	if p.spec.Training.GradNormSteps > 0 {
 		names = append(names, GradNormsFile)
 	}
+	if len(p.spec.Training.SamplePrompts) > 0 {
+		names = append(names, SamplesFile)
+	}
 	for _, name := range p.spec.Training.ReportTo {
 		if w, ok := Observers[name](p).(interface{ Files() []string }); ok {
 			names = append(names, w.Files()...)

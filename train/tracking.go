@@ -71,6 +71,9 @@ func (t *tracked) Start(r RunInfo) error {
 	if err != nil {
 		return err
 	}
+	if n, ok := to.(interface{ Notice() string }); ok {
+		t.logf("%s", n.Notice())
+	}
 	t.total, t.step = r.Total, r.Done
 	t.queue = track.NewQueue(t.name, to, filepath.Join(r.Dir, t.unsentFile()), track.DefaultLimits)
 	t.put(track.Event{Kind: track.KindStart, Step: r.Done})

@@ -66,7 +66,7 @@ var imports = map[string][]string{
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
 	"train/ranks":      {},
-	"train/track":      {"internal/atomicfile"},
+	"train/track":      {"internal/atomicfile", "internal/regular"},
 	"train": {"session", "infer", "infer/tasks", "train/*", "adapter", "dataset", "dataset/chat", "graph", "kernel", "model/nn", "model/weights", "quant",
 		"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"internal/atomicfile":  {},

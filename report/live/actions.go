@@ -338,3 +338,22 @@ func (s *Server) remove(_ *http.Request, q request) (any, error) {
 	s.hub.rescan()
 	return struct{}{}, nil
 }
+
+// move changes the turn of a run that waits.
+func (s *Server) move(_ *http.Request, q request) (any, error) {
+	by, ok := map[string]int{"up": -1, "down": 1}[q.Value]
+	switch {
+	case !ok:
+		return nil, refuse(http.StatusBadRequest, "a run of the queue is moved up or down, not %q", short(q.Value))
+	case s.o.Queue == nil:
+		return nil, refuse(http.StatusConflict, "this server has no queue")
+	}
+	if err := s.o.Queue.Move(q.ID, by); err != nil {
+		if errors.Is(err, queue.ErrGone) {
+			return nil, failure{http.StatusNotFound, "it waits no longer: " + err.Error()}
+		}
+		return nil, err
+	}
+	s.hub.rescan()
+	return struct{}{}, nil
+}

@@ -65,7 +65,7 @@ func (s *Server) Handler() http.Handler {
 		"/api/events": s.events, "/api/points": s.points, "/api/form": s.form, "/api/config": s.config,
 	}
 	writes := map[string]func(*http.Request, request) (any, error){
-		"/api/check": s.check, "/api/edit": s.edit, "/api/plan": s.plan, "/api/start": s.start, "/api/stop": s.stop, "/api/resume": s.resume, "/api/remove": s.remove,
+		"/api/check": s.check, "/api/edit": s.edit, "/api/plan": s.plan, "/api/start": s.start, "/api/stop": s.stop, "/api/resume": s.resume, "/api/remove": s.remove, "/api/move": s.move,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -177,7 +177,9 @@ const ui = (() => {
     $("none").textContent = "No run matches.";
     $("empty").hidden = rows.length + queue.length > 0;
     $("waiting").hidden = !queue.length;
+    const held = $("queue").contains(document.activeElement) ? document.activeElement : null;
     $("queue").replaceChildren(...queue.map(entry));
+    if (held) refocus(held);
     const r = rows.find((r) => r.id === current);
     document.title = r ? (r.status === "running" ? "● " : "") + r.steps + " " + r.name : "Runs";
     actions();
@@ -214,13 +216,37 @@ const ui = (() => {
   function entry(q) {
     const b = make("button", { type: "button", class: "run" }, make("b", {}, q.name), make("small", { class: q.bad ? "is-bad" : q.state === "running" ? "is-running" : null }, q.text));
     b.addEventListener("click", () => { marks.clear(); choose(q.state !== "waiting" && q.run && !q.bad ? q.run : q.id); });
-    const li = make("li", { class: q.id === current ? "current" : null }, b);
+    const li = make("li", { class: q.id === current ? "current" : null, "data-id": q.id }, b);
     if (q.state === "waiting" && token) {
+      const turns = queue.filter((o) => o.state === "waiting"), at = turns.indexOf(q);
+      for (const [way, sign, end] of [["up", "↑", 0], ["down", "↓", turns.length - 1]]) {
+        const m = make("button", { type: "button", class: "move", "data-way": way, "aria-label": `move ${q.name} ${way} in the queue`, title: `move ${way} in the queue` }, sign);
+        m.disabled = at === end;
+        m.addEventListener("click", () => move(q, way));
+        li.append(m);
+      }
       const x = make("button", { type: "button", class: "take", "aria-label": "take " + q.name + " out of the queue", title: "take out of the queue" }, "✕");
       x.addEventListener("click", () => act("/api/remove", q.id, "taken out of the queue"));
       li.append(x);
     }
     return li;
+  }
+
+  // refocus gives the focus back to what stands for an element of the queue now; at an end of it, to the other direction.
+  function refocus(held) {
+    const old = held.closest("li"), li = old && [...$("queue").children].find((o) => o.dataset.id === old.dataset.id);
+    if (!li) return $("main").focus({ preventScroll: true });
+    const kind = held.dataset.way ? `[data-way="${held.dataset.way}"]` : held.classList.contains("take") ? ".take" : ".run";
+    const e = [li.querySelector(kind), li.querySelector(".move:not(:disabled)"), li.querySelector(".run")].find((e) => e && !e.disabled);
+    if (e) e.focus({ preventScroll: true });
+  }
+
+  async function move(q, way) {
+    try {
+      await ask("/api/move", { id: q.id, value: way });
+      $("announce").textContent = `${q.name} moved ${way} in the queue`;
+      trouble("");
+    } catch (e) { trouble(e.message); }
   }
 
   function choose(id) { current = id; changed(); }

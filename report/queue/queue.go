@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
@@ -53,7 +54,10 @@ type Entry struct {
 }
 
 // Queue is the folder.
-type Queue struct{ dir string }
+type Queue struct {
+	dir    string
+	moving sync.Mutex
+}
 
 // Bounds.
 const (
@@ -67,6 +71,7 @@ const (
 	configFile = "config.yaml"
 	entryFile  = "entry.json"
 	logFile    = "log.txt"
+	orderFile  = "order.json" // of the queue: names of waiting runs, where they were moved
 )
 
 // ErrGone is the error of an entry that waits no longer, or was never there.
@@ -74,7 +79,7 @@ var ErrGone = errors.New("no run of this name waits")
 
 // Open uses a folder as a queue; it is made where there is none, for its owner alone.
 func Open(dir string) (*Queue, error) {
-	q := &Queue{dir}
+	q := &Queue{dir: dir}
 	for _, d := range []string{q.in(Waiting), q.in(Running)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make the queue's folder: %w", err)
@@ -150,7 +155,7 @@ func (q *Queue) prune(all []Entry) {
 	}
 }
 
-// List is all entries, the oldest first.
+// List is all entries: those that were started, the oldest first, then those that wait, in the order of their turns.
 func (q *Queue) List() ([]Entry, error) {
 	var all []Entry
 	for _, s := range []State{Running, Waiting} {
@@ -164,6 +169,7 @@ func (q *Queue) List() ([]Entry, error) {
 			}
 		}
 	}
+	q.sortWaiting(all)
 	return all, nil
 }
 

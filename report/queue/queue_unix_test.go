@@ -116,6 +116,63 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// TestMove: runs begin in the order that they were given; what came since is behind, and nothing moves beyond the ends.
+func TestMove(t *testing.T) {
+	q := open(t)
+	path, _ := program(t)
+	var ids []string
+	for _, name := range []string{"a", "b", "c", "d"} {
+		ids = append(ids, add(t, q, name, "code=0").ID)
+	}
+	order := func() string {
+		all, err := q.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := ""
+		for _, e := range all {
+			names += e.Name
+		}
+		return names
+	}
+	for _, c := range []struct {
+		id   string
+		by   int
+		want string
+	}{{ids[2], -1, "acbd"}, {ids[2], -1, "cabd"}, {ids[2], -1, "cabd"}, {ids[0], 1, "cbad"}, {ids[3], 1, "cbad"}, {ids[1], 1 << 40, "cadb"}, {ids[1], -1 << 40, "bcad"}} {
+		if err := q.Move(c.id, c.by); err != nil || order() != c.want {
+			t.Errorf("%v: %s, want %s", err, order(), c.want)
+		}
+	}
+	for _, id := range []string{"../../x", "", "20000101-000000"} {
+		if err := q.Move(id, 1); !errors.Is(err, ErrGone) {
+			t.Errorf("moved %q: %v", id, err)
+		}
+	}
+	add(t, q, "e", "code=0")
+	if err := q.Remove(ids[0]); err != nil || order() != "bcde" {
+		t.Errorf("%v: %s", err, order())
+	}
+	if err := q.Work(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	began := map[string]time.Time{}
+	all, err := q.List()
+	for _, e := range all {
+		began[e.Name] = e.Started
+	}
+	if err != nil || len(all) != 4 || !began["b"].Before(began["c"]) || !began["c"].Before(began["d"]) || !began["d"].Before(began["e"]) {
+		t.Errorf("%v: began %v", err, began)
+	}
+	if err := os.WriteFile(filepath.Join(q.Dir(), orderFile), []byte(`{"damaged`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	add(t, q, "f", "code=0")
+	if got := order(); got != "abcdef"[1:] {
+		t.Errorf("with a damaged order %s", got)
+	}
+}
+
 // TestWorkerDies: a run goes on without the process that started it, and the next waits for it.
 func TestWorkerDies(t *testing.T) {
 	q := open(t)

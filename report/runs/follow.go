@@ -69,18 +69,19 @@ func (f *Follower) Read() (r *Run, changed bool, err error) {
 	}
 	metrics, err1 := f.more(train.MetricsFile)
 	norms, err2 := f.more(train.GradNormsFile)
-	if !changed && !metrics && !norms && (f.run == nil || !f.run.Held || f.heldStill()) {
+	samples, err3 := f.more(train.SamplesFile)
+	if !changed && !metrics && !norms && !samples && (f.run == nil || !f.run.Held || f.heldStill()) {
 		return f.run, false, nil
 	}
 	r = &Run{Name: filepath.Base(abs(f.dir)), Dir: f.dir}
-	for _, err := range []error{err1, err2} {
+	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			r.problem("%v; it is left out", err)
 		}
 	}
 	f.gather(r)
 	r.readFiles()
-	for _, name := range []string{train.MetricsFile, train.GradNormsFile} {
+	for _, name := range []string{train.MetricsFile, train.GradNormsFile, train.SamplesFile} {
 		if g := f.growth[name]; g.was.info != nil {
 			r.Files = append(r.Files, name)
 			g.tell(r)
@@ -115,10 +116,10 @@ func stat(path string) stamp {
 
 // gather gives a run what the files of lines said.
 func (f *Follower) gather(r *Run) {
-	m, n := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run
+	m, n, s := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run, f.growth[train.SamplesFile].run
 	r.Steps, r.Evals, r.End = slices.Clone(m.Steps), slices.Clone(m.Evals), m.End
-	r.Norms = slices.Clone(n.Norms)
-	r.Problems = append(slices.Clone(m.Problems), n.Problems...)
+	r.Norms, r.Samples, r.Tasks = slices.Clone(n.Norms), slices.Clone(s.Samples), slices.Clone(m.Tasks)
+	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems)
 }
 
 // more reads the lines that a file has gained, and tells whether it has changed. A file that is another one now, or
@@ -154,9 +155,13 @@ func (f *Follower) more(name string) (changed bool, err error) {
 
 func (f *Follower) anew(name string) *followed {
 	g := &followed{lines: lines{name: name}, run: &Run{Dir: f.dir}}
-	g.see = newNorms(g.run).take
-	if name == train.MetricsFile {
+	switch name {
+	case train.MetricsFile:
 		g.see = g.run.takeMetrics
+	case train.SamplesFile:
+		g.see = g.run.takeSample
+	default:
+		g.see = newNorms(g.run).take
 	}
 	f.growth[name] = g
 	return g

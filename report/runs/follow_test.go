@@ -28,7 +28,8 @@ func TestFollowEqualsRead(t *testing.T) {
 	norms := func(n int) string {
 		return fmt.Sprintf(`{"step":%d,"tensors":{"a":%d,"b":null}}`+"\n", n, n)
 	}
-	lines, gradNorms, stale := "", "", (*Run)(nil)
+	said := func(step int) string { return fmt.Sprintf(`{"step":%d,"prompt":"p","text":"t%d"}`+"\n", step, step) }
+	lines, gradNorms, samples, stale := "", "", "", (*Run)(nil)
 	staleSteps := 0
 	for i, do := range []func(){
 		func() { write(train.ConfigFile, "seed: 1\n") },
@@ -37,6 +38,12 @@ func TestFollowEqualsRead(t *testing.T) {
 		func() { lines += stepLine(4, "2")[:20] },
 		func() { lines += stepLine(4, "2")[20:] + stepLine(5, "null") },
 		func() { gradNorms = norms(1) + norms(2) },
+		func() { samples = said(0) + said(2) },
+		func() { samples += said(4) },
+		func() { samples = said(0) + said(3) },
+		func() {
+			lines += `{"step":5,"task":"gsm8k","metric":"exact","value":0.5,"stderr":0.1,"questions":2}` + "\n"
+		},
 		func() { lines += "damaged\n" + `{"step":5,"eval_loss":2}` + "\n" },
 		func() { lines += stepLine(4, "1.5") + stepLine(5, "1.4"); gradNorms += norms(3) }, // resumed
 		func() {
@@ -55,6 +62,9 @@ func TestFollowEqualsRead(t *testing.T) {
 		}
 		if gradNorms != "" {
 			write(train.GradNormsFile, gradNorms)
+		}
+		if samples != "" {
+			write(train.SamplesFile, samples)
 		}
 		got, _, err := f.Read()
 		if err != nil {
@@ -89,5 +99,5 @@ func TestFollowEqualsRead(t *testing.T) {
 
 // sum is a run in texts: NaN equals no NaN.
 func sum(r *Run) []string {
-	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), string(r.Config)}
+	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Samples), fmt.Sprint(r.Tasks), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), string(r.Config)}
 }

@@ -78,6 +78,12 @@ type metricsLine struct {
 	EvalLoss number `json:"eval_loss"`
 	RunLoss  number `json:"train_loss"`
 	Runtime  number `json:"train_runtime"`
+
+	Task      string `json:"task"`
+	Metric    string `json:"metric"`
+	Value     number `json:"value"`
+	StdErr    number `json:"stderr"`
+	Questions int    `json:"questions"`
 }
 
 // readMetrics reads metrics.jsonl. Lines that are not whole are told of and left out; where steps go back, as after a
@@ -101,12 +107,15 @@ func (r *Run) takeMetrics(text []byte) bool {
 		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
 			r.Evals = r.Evals[:len(r.Evals)-1]
 		}
+		r.tasksBefore(l.Step)
 		r.End = nil
 	case l.EvalLoss.there:
 		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
 			r.Evals = r.Evals[:len(r.Evals)-1]
 		}
 		r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value()})
+	case l.Task != "":
+		r.takeTask(l)
 	case l.RunLoss.there:
 		r.End = &End{l.Step, l.RunLoss.value(), l.Runtime.value()}
 	}

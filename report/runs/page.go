@@ -42,6 +42,9 @@ func (r *Run) page() report.Page {
 	if len(checks) > 0 {
 		p.Add("Checks", checks)
 	}
+	if s := r.samples(); s != nil {
+		p.Add("Samples and tasks", s...)
+	}
 	if r.Curve != nil {
 		p.Add("Beside the reference", r.besideReference())
 	}

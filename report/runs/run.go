@@ -39,6 +39,8 @@ type Run struct {
 	Config   []byte                // config.yaml; nil where there is none
 
 	Norms       []TensorNorms
+	Samples     []train.SampleLine // the first step's and the newest
+	Tasks       []Task
 	Total       int   // steps that it was to do; 0 = not known
 	Checkpoints []int // their steps, ascending
 	Best        string
@@ -80,6 +82,7 @@ func Read(dir string) (*Run, error) {
 	r.readMetrics()
 	r.readFiles()
 	r.eachLine(train.GradNormsFile, newNorms(r).take)
+	r.eachLine(train.SamplesFile, r.takeSample)
 	if err := r.finish(); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ const endLine = `{"step":10,"epoch":1,"train_loss":2.5,"train_runtime":5,"train_
 // TestKeysAreTrains: every key that is read is one that train writes.
 func TestKeysAreTrains(t *testing.T) {
 	var written []string
-	for _, v := range []any{train.StepMetrics{}, train.EvalMetrics{}, train.EndMetrics{}, train.LossScaling{}} {
+	for _, v := range []any{train.StepMetrics{}, train.EvalMetrics{}, train.EndMetrics{}, train.LossScaling{}, train.TaskMetrics{}} {
 		written = append(written, keys(reflect.TypeOf(v))...)
 	}
 	for _, key := range keys(reflect.TypeFor[metricsLine]()) {
@@ -342,6 +342,44 @@ func TestTensorNorms(t *testing.T) {
 	}
 }
 
+// TestSamplesAndTasks: tables by step, of the first and the newest; texts are escaped; what a resumed run says again
+// counts anew.
+func TestSamplesAndTasks(t *testing.T) {
+	task := func(step int, name, value string) string {
+		return fmt.Sprintf(`{"step":%d,"epoch":0,"task":%q,"metric":"exact","value":%s,"stderr":0.0625,"questions":8}`+"\n", step, name, value)
+	}
+	said := func(step int, text string) string {
+		return fmt.Sprintf(`{"step":%d,"prompt":"a <b>prompt</b>","text":%q}`+"\n", step, text)
+	}
+	r := read(t, map[string]string{
+		train.MetricsFile: task(0, "g", "0.25") + task(0, "x|y", "0") + stepLine(1, "2") + stepLine(2, "2") + task(2, "g", "0.5") + stepLine(2, "1.9") + task(2, "g", "0.75"),
+		train.SamplesFile: said(0, "<script>alert(1)</script>\nsecond \u202e line") + said(4, "gone") + said(2, "later") + "{}\n" + `{"step":-1,"prompt":"x"}` + "\n",
+	})
+	if len(r.Samples) != 2 || len(r.Tasks) != 3 || len(r.Problems) != 1 {
+		t.Fatalf("%+v\n%+v\n%q", r.Samples, r.Tasks, r.Problems)
+	}
+	html, text := pages(t, r)
+	for _, want := range []string{"| 0 | 0.25 ± 0.0625 | 0 ± 0.0625 |", "| 2 | 0.75 ± 0.0625 | – |", "| later |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(html, "<script>alert") || strings.Contains(html, "<b>prompt") || strings.Contains(html, "\u202e") || !strings.Contains(html, "&lt;script&gt;alert(1)&lt;/script&gt; second \\u202e line") {
+		t.Error(html)
+	}
+	var many strings.Builder
+	for step := range 5000 {
+		for i := range 3 {
+			fmt.Fprintf(&many, `{"step":%d,"prompt":"p%d","text":%q}`+"\n", step, i, strings.Repeat("x", 3000))
+		}
+	}
+	r = read(t, map[string]string{train.SamplesFile: many.String()})
+	rows := r.samples()[0].(report.Table).Rows
+	if n := len(r.Samples); n > 3+2*mostSamples || len(rows) > mostSampleRows || rows[0][0] != "0" || rows[2][1] != "p2" || rows[3][1] != "p0" || rows[len(rows)-1][0] != "4999" || len(rows[3][2]) > mostSampleText+3 {
+		t.Errorf("%d kept, %d rows, the fourth is %.20q", n, len(rows), rows[3])
+	}
+}
+
 // FuzzFolder reads a folder whose files say anything.
 func FuzzFolder(f *testing.F) {
 	f.Add([]byte(stepLines(3)+endLine), []byte(`{"program":"x","software":{"kernels":"avx2"},"steps":3}`), []byte(`{"categories":[{"name":"a","bytes":5}],"limit_bytes":3,"token_budgets":[]}`), []byte(`{"rows":3,"parts":[{"rows":1},{"rows":2}],"val":{}}`))
@@ -350,7 +388,7 @@ func FuzzFolder(f *testing.F) {
 	f.Add([]byte(""), []byte(""), []byte(""), []byte(`{"reference":"x","seeds":-1,"steps":1,"steps_outside":1,"first_outside":{"run":null},"worst":{},"run":[null],"mean":[1],"low":[1],"high":[2]}`))
 	f.Fuzz(func(t *testing.T, metrics, manifest, plan, data []byte) {
 		r := read(t, map[string]string{train.MetricsFile: string(metrics), train.ManifestFile: string(manifest), train.PlanReportFile: string(plan), train.DataReportFile: string(data),
-			"checkpoint-2/" + checkpoint.StateFile: string(manifest), train.GradNormsFile: string(metrics), checkpoint.LockFile: string(plan),
+			"checkpoint-2/" + checkpoint.StateFile: string(manifest), train.GradNormsFile: string(metrics), train.SamplesFile: string(metrics), checkpoint.LockFile: string(plan),
 			train.ReferenceCurveFile: string(data)})
 		html, _ := pages(t, r)
 		if len(html) > 4<<20 {

@@ -32,6 +32,12 @@ func TestRefused(t *testing.T) {
 		{"kubeflow in the clear", NewKubeflow, Config{}, kube, "KUBEFLOW_TRAINER_SERVER_URL: is not an https address, so the token would be sent in the clear"},
 		{"open listener", NewPrometheus, Config{MetricsAddr: "0.0.0.0:9400"}, nil,
 			`tracking.metrics_addr: "0.0.0.0:9400" is not a loopback address; write 127.0.0.1:PORT, and put a proxy before it where others must read it`},
+		{"mode", NewWandb, Config{}, map[string]string{"WANDB_MODE": "shared"},
+			"WANDB_MODE: \"shared\" is not a mode: write offline, or disabled; online is taken too, and writes offline for `wandb sync`"},
+		{"run id", NewWandb, Config{}, map[string]string{"WANDB_RUN_ID": "../x"}, `WANDB_RUN_ID: "../x" is not an id of up to 64 letters, digits, - and _`},
+		{"long tag", NewWandb, Config{}, map[string]string{"WANDB_TAGS": "a," + strings.Repeat("b", 65)}, `WANDB_TAGS: the tag "` + strings.Repeat("b", 65) + `" has more than 64 characters`},
+		{"long tag of the configuration", NewWandb, Config{Tags: map[string]string{"t": strings.Repeat("b", 63)}}, nil,
+			`tracking.tags: "t:` + strings.Repeat("b", 63) + `" has more than the 64 characters of a tag of Weights & Biases`},
 		{"no port", NewPrometheus, Config{MetricsAddr: "9400"}, nil, `tracking.metrics_addr: "9400" is not HOST:PORT, such as 127.0.0.1:9400`},
 	} {
 		_, err := c.make(Run{Config: c.cfg, Getenv: func(name string) string { return c.env[name] }})

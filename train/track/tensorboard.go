@@ -88,12 +88,8 @@ func (t *tensorBoard) head(at time.Time) []byte {
 func eventMessage(e Event) message {
 	var summary message
 	for _, m := range e.Metrics {
-		tag := "train/" + m.Name
-		if name, ok := strings.CutPrefix(m.Name, "eval_"); ok {
-			tag = "eval/" + name
-		}
 		var value message
-		value.text(1, tag)
+		value.text(1, tag(m.Name))
 		value.float(2, float32(m.Value))
 		summary.bytes(1, value)
 	}
@@ -103,6 +99,14 @@ func eventMessage(e Event) message {
 	event := stamp(e.Time, e.Step)
 	event.bytes(5, summary)
 	return event
+}
+
+// tag is a number's name as transformers has it in trackers.
+func tag(name string) string {
+	if name, ok := strings.CutPrefix(name, "eval_"); ok {
+		return "eval/" + name
+	}
+	return "train/" + name
 }
 
 // textSummary is a Summary for TensorBoard's text plugin: a string tensor with one element.
