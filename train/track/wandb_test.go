@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -225,5 +227,19 @@ func TestWandbReads(t *testing.T) {
 	want := `{"train/loss": "2.5", "train/learning_rate": "0.0001", "eval/loss": "nan", "_timestamp": "1700000002", "_runtime": "1.75", "train/global_step": "301", "_step": "301"}`
 	if history != want {
 		t.Errorf("got  %s\nwant %s", history, want)
+	}
+}
+
+// TestWandbDiskFull: a write that fails is an error of the tracker's, permanent.
+func TestWandbDiskFull(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	w := &wandb{run: Run{Getenv: func(string) string { return "" }}, id: "x", log: &wandbLog{file: full}}
+	defer w.Close() //nolint:errcheck // a test
+	_, err = w.Send(t.Context(), []Event{{Kind: KindEnd, Metrics: Metrics{{"train_loss", 1}}}})
+	if permanent := (*Permanent)(nil); !errors.As(err, &permanent) || !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
 	}
 }
