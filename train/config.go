@@ -77,8 +77,8 @@ type Config struct {
 	// gradient checkpointing. gpt-oss' experts in MXFP4 stay so, unless this is always.
 	DequantisedWeights string `mapstructure:"dequantised_weights" yaml:"dequantised_weights"`
 
-	// BaseSharding is whether each of several devices holds a slice of the frozen base model alone, as FSDP's full sharding
-	// and DeepSpeed's ZeRO stage 3 do, and gathers a layer ahead of its use: the same results, slower, for models larger than
+	// BaseSharding is whether each of several devices holds a slice of the frozen base model alone, as with FSDP's full
+	// sharding or stage 3 of deepspeed, and gathers a layer ahead of its use: the same results, slower, for models larger than
 	// a card. auto does so where the whole base fits on no device in any layout.
 	BaseSharding string `mapstructure:"base_sharding" yaml:"base_sharding"`
 

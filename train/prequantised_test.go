@@ -22,8 +22,8 @@ import (
 func storiesQuantised(t testing.TB, nested bool) string {
 	t.Helper()
 	from, dir := golden.StoriesDir(t), t.TempDir()
-	name := map[bool]string{false: "base_nf4", true: "base_nf4_double"}[nested]
-	packed, err := weights.Open(filepath.Join(golden.Root(t), "quant", "testdata", name+".safetensors"))
+	run := map[bool]string{false: "qlora_nf4", true: "qlora_nf4_double"}[nested]
+	packed, err := weights.Open(filepath.Join(golden.Root(t), "internal", "golden", "testdata", "train", run, "base_nf4.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
