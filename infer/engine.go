@@ -215,7 +215,11 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	for _, id := range prompt.Ends {
 		ends[id] = true
 	}
-	stop, err := newStopper(e.Base.Tokenizer, prompt.End, o.Stop, ends)
+	turn := prompt.End
+	if o.Form != nil {
+		turn = "" // the form has an end of its own
+	}
+	stop, err := newStopper(e.Base.Tokenizer, turn, o.Stop, ends)
 	if err != nil {
 		return err
 	}

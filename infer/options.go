@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/tierlora/tierlora/infer/jsonform"
 )
 
 // GenerateOptions steer the choice of tokens. The zero value takes the likeliest token at every place.
@@ -25,6 +27,9 @@ type GenerateOptions struct {
 	FrequencyPenalty, PresencePenalty float64
 	// Bias is added to the logits of tokens.
 	Bias map[int32]float64
+
+	// Form: the answer is JSON of this form, and ends with it; nil = any text. Its tokens are the model's.
+	Form *jsonform.Form
 
 	Stop []string // texts that end the answer; they are not part of it
 

@@ -4,16 +4,21 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/tierlora/tierlora/infer/jsonform"
 )
 
 // sampler chooses the tokens of one sequence.
 type sampler struct {
 	o      GenerateOptions
 	random *rand.PCG
-	seen   map[int32]bool // in the prompt or the answer, for the repetition penalty
-	count  map[int32]int  // in the answer
-	scores []float32      // scratch
-	heap   []candidate    // scratch
+	seen   map[int32]bool    // in the prompt or the answer, for the repetition penalty
+	count  map[int32]int     // in the answer
+	scores []float32         // scratch
+	heap   []candidate       // scratch
+	ends   map[int32]bool    // tokens that end a text
+	form   jsonform.Acceptor // with GenerateOptions.Form: how far the answer is
+	masked []float32         // scratch
 }
 
 func newSampler(o GenerateOptions, prompt []int32) *sampler {
@@ -21,13 +26,37 @@ func newSampler(o GenerateOptions, prompt []int32) *sampler {
 	for _, id := range prompt {
 		s.seen[id] = true
 	}
+	if o.Form != nil {
+		s.form = o.Form.Start()
+	}
 	return s
 }
 
-// choose picks the next token: the likeliest at temperature 0, else by softmax(logits/temperature) among those that top-k,
+// formed are the logits of what can continue the form, minus infinity for all else and for what would end the text: the
+// form has an end of its own.
+func (s *sampler) formed(x []float32) []float32 {
+	s.masked = s.o.Form.Mask(s.form, x, s.masked)
+	for id := range s.ends {
+		if int(id) < len(s.masked) {
+			s.masked[id] = float32(math.Inf(-1))
+		}
+	}
+	return s.masked
+}
+
+// choose picks the next token, -1 where the form leaves none: the likeliest at temperature 0, else by softmax(logits/temperature) among those that top-k,
 // top-p and min-p leave.
 func (s *sampler) choose(logits []float32) int32 {
-	id := s.pick(s.penalised(logits))
+	x := s.penalised(logits)
+	if s.o.Form != nil {
+		if x = s.formed(x); math.IsInf(float64(x[likeliest(x)]), -1) {
+			return -1
+		}
+	}
+	id := s.pick(x)
+	if s.o.Form != nil {
+		s.o.Form.Take(&s.form, id)
+	}
 	s.seen[id] = true
 	s.count[id]++
 	return id
@@ -84,7 +113,7 @@ func (s *sampler) pick(logits []float32) int32 {
 	point, last := float64(s.random.Uint64()>>11)/(1<<53)*sum, int32(best)
 	for n := range left.bound() {
 		c, ok := left.at(n)
-		if !ok {
+		if !ok || math.IsInf(float64(c.logit), -1) {
 			break
 		}
 		last = c.id

@@ -50,8 +50,10 @@ type sequence struct {
 }
 
 func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[int32]bool, stop *stopper, tok *tokenizer.Tokenizer, o GenerateOptions) *sequence {
-	return &sequence{order: order, slot: slot, adapter: which, prompt: slices.Clone(prompt), ends: ends, stop: stop, stream: tok.NewStream(), tok: tok, o: o,
+	s := &sequence{order: order, slot: slot, adapter: which, prompt: slices.Clone(prompt), ends: ends, stop: stop, stream: tok.NewStream(), tok: tok, o: o,
 		sampler: newSampler(o, prompt)}
+	s.sampler.ends = ends
+	return s
 }
 
 // take chooses the next token by its logits and says whether it ends the sequence.
@@ -65,7 +67,10 @@ func (s *sequence) take(logits []float32) Token {
 	if s.o.Logprobs {
 		t.Top = topLogprobs(logits, s.o.TopLogprobs)
 	}
-	t.ID = s.sampler.choose(logits)
+	if t.ID = s.sampler.choose(logits); t.ID < 0 {
+		t.Ended, t.Err = StoppedError, fmt.Errorf("after %d tokens of the answer no token of the model continues its JSON", len(s.ids))
+		return t
+	}
 	if s.o.Logprobs {
 		t.Logprob = logprob(logits, t.ID)
 	}
@@ -79,7 +84,10 @@ func (s *sequence) take(logits []float32) Token {
 	} else {
 		s.ids, t.Part = append(s.ids, t.ID), true
 		t.Text = s.stop.push(s.stream.Push(t.ID))
-		if s.stop.found == "" && len(s.ids) == s.o.MaxTokens {
+		if s.o.Form != nil && s.sampler.form.Done() {
+			t.Ended = StoppedEnd
+			t.Text += s.rest()
+		} else if s.stop.found == "" && len(s.ids) == s.o.MaxTokens {
 			t.Ended = StoppedLength
 			t.Text += s.rest()
 		}

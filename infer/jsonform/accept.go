@@ -5,7 +5,7 @@ import "slices"
 // Bounds of a text, so that an answer does not run on in what says nothing.
 const (
 	maxDepth  = 64  // of values that the schema leaves open
-	maxSpace  = 32  // bytes of white space between two signs
+	maxSpace  = 20  // spaces between two signs, behind a line break or none
 	maxDigits = 24  // characters of a number before its exponent
 	maxKey    = 256 // bytes of a key that the schema does not name
 )
@@ -58,10 +58,9 @@ type Acceptor struct {
 	hexD   bool  // the first was d
 	more   uint8 // bytes of a character still to come
 	lo, hi byte  // bounds of the next of them
-	from   int   // of the literals that still fit
+	from   int   // of the literals, or keys, that still fit
 	to     int
-	at     int    // in them
-	key    string // free, as far as it is there
+	at     int // in them
 }
 
 // Start is before the first byte.
@@ -99,8 +98,7 @@ func (a *Acceptor) Next(c byte) bool {
 		a.ended()
 	}
 	if c == ' ' || c == '\n' || c == '\r' || c == '\t' {
-		a.space++
-		return a.space <= maxSpace
+		return a.blank(c)
 	}
 	a.space = 0
 	switch a.mode {
@@ -123,6 +121,21 @@ func (a *Acceptor) Next(c byte) bool {
 		return c == ':'
 	}
 	return a.behind(c)
+}
+
+// blank takes white space as writers of JSON set it: a line break, spaces behind it, none of both before a colon. A model
+// that is kept from all else would go on with them.
+func (a *Acceptor) blank(c byte) bool {
+	a.space++
+	switch {
+	case a.mode == mColon || a.space > maxSpace:
+		return false
+	case c == '\n':
+		return a.space == 1
+	case c == ' ':
+		return a.space > 1 || a.mode != mAfter
+	}
+	return false
 }
 
 // begin is the first byte of a value.
@@ -243,7 +256,8 @@ func (a *Acceptor) beginKey(c byte) bool {
 		return false
 	}
 	if n.more != nil {
-		a.mode, a.key = mFreeKey, ""
+		a.mode, a.from, a.to, a.at = mFreeKey, 0, len(n.keys), 0
+		a.fit('"')
 		return true
 	}
 	a.node, a.mode, a.from, a.to, a.at = n, mKnownKey, 0, len(n.keys), 0
@@ -315,7 +329,7 @@ func (a *Acceptor) inString(c byte) bool {
 		a.more--
 		a.lo, a.hi = 0x80, 0xbf
 		if key {
-			a.key += string([]byte{c})
+			a.fit(c)
 		}
 		return true
 	}
@@ -324,13 +338,12 @@ func (a *Acceptor) inString(c byte) bool {
 			a.ended()
 			return true
 		}
-		i, ok := slices.BinarySearch(a.top.node.keys, `"`+a.key+`"`)
-		if !ok {
-			i = -1
+		if a.fit(c); a.from < a.to {
+			return a.took(a.from)
 		}
-		return a.took(i)
+		return a.took(-1)
 	}
-	if key && (len(a.key) >= maxKey || c == '\\' && len(a.top.node.keys) > 0) {
+	if key && (a.at > maxKey || c == '\\' && len(a.top.node.keys) > 0) {
 		return false // an escape could write a key that the schema names in another way
 	}
 	a.lo, a.hi = 0x80, 0xbf
@@ -358,9 +371,22 @@ func (a *Acceptor) inString(c byte) bool {
 		return false
 	}
 	if key {
-		a.key += string([]byte{c})
+		a.fit(c)
 	}
 	return true
+}
+
+// fit narrows the keys that a free one may be down by a byte.
+func (a *Acceptor) fit(c byte) {
+	keys := a.top.node.keys
+	fits := func(i int) bool { return len(keys[i]) > a.at && keys[i][a.at] == c }
+	for a.from < a.to && !fits(a.from) {
+		a.from++
+	}
+	for a.to > a.from && !fits(a.to-1) {
+		a.to--
+	}
+	a.at++
 }
 
 // inHex takes a digit of an escape; halves of pairs (d800 to dfff) are left out, since characters are written as they are.

@@ -1,6 +1,7 @@
 package jsonform
 
 import (
+	"bytes"
 	"math"
 	"slices"
 )
@@ -10,6 +11,8 @@ type Vocabulary struct {
 	nodes []branch
 	ids   []int32 // of the nodes, one after the other
 	bytes [][]byte
+	// Within a text most tokens fit wherever that is: plain are those that do, quotes those that may end it.
+	plain, quotes []int32
 }
 
 // branch is a node of the tree, in the order in which it is walked.
@@ -30,6 +33,11 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	for id, b := range tokens {
 		if len(b) > 0 && len(b) <= maxToken {
 			order = append(order, int32(id))
+			if bytes.IndexByte(b, '"') >= 0 {
+				v.quotes = append(v.quotes, int32(id))
+			} else if a := (Acceptor{mode: mString}); v.Take(&a, int32(id)) {
+				v.plain = append(v.plain, int32(id))
+			}
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int32) int { return slices.Compare(tokens[a], tokens[b]) })
@@ -62,15 +70,29 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	return v
 }
 
-// Mask sets the logits of all tokens that can't follow to minus infinity, and tells whether one is left.
-func (v *Vocabulary) Mask(a Acceptor, logits []float32, scratch []float32) ([]float32, bool) {
-	out := scratch[:0]
-	for range logits {
-		out = append(out, float32(math.Inf(-1)))
+var none = float32(math.Inf(-1))
+
+// Mask is the logits with minus infinity for all tokens that can't follow, in scratch where that is large enough.
+func (v *Vocabulary) Mask(a Acceptor, logits, scratch []float32) []float32 {
+	out := slices.Grow(scratch[:0], len(logits))[:len(logits)]
+	for i := range out {
+		out[i] = none
+	}
+	if a.mode == mString && a.more == 0 {
+		for _, id := range v.plain {
+			if int(id) < len(logits) {
+				out[id] = logits[id]
+			}
+		}
+		for _, id := range v.quotes {
+			if int(id) < len(logits) && v.Allowed(a, id) {
+				out[id] = logits[id]
+			}
+		}
+		return out
 	}
 	var path [maxToken + 1]Acceptor
 	path[0] = a
-	left := false
 	for i := 0; i < len(v.nodes); {
 		n := &v.nodes[i]
 		at := &path[n.depth+1]
@@ -81,12 +103,12 @@ func (v *Vocabulary) Mask(a Acceptor, logits []float32, scratch []float32) ([]fl
 		}
 		for _, id := range v.ids[n.first:n.end] {
 			if int(id) < len(logits) {
-				out[id], left = logits[id], true
+				out[id] = logits[id]
 			}
 		}
 		i++
 	}
-	return out, left
+	return out
 }
 
 // Allowed tells whether one token can follow.

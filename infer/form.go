@@ -1,0 +1,15 @@
+package infer
+
+import (
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/infer/jsonform"
+)
+
+// Vocabulary is a tokenizer's tokens for GenerateOptions.Form. Special tokens take no part.
+func Vocabulary(tok *tokenizer.Tokenizer) *jsonform.Vocabulary {
+	all := make([][]byte, tok.VocabSize())
+	for id := range all {
+		all[id] = tok.Bytes(int32(id))
+	}
+	return jsonform.NewVocabulary(all)
+}
