@@ -215,11 +215,7 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	for _, id := range prompt.Ends {
 		ends[id] = true
 	}
-	turn := prompt.End
-	if o.Form != nil {
-		turn = "" // the form has an end of its own
-	}
-	stop, err := newStopper(e.Base.Tokenizer, turn, o.Stop, ends)
+	stop, err := newStopper(e.Base.Tokenizer, o.turn(prompt), o.Stop, ends)
 	if err != nil {
 		return err
 	}

@@ -13,3 +13,11 @@ func Vocabulary(tok *tokenizer.Tokenizer) *jsonform.Vocabulary {
 	}
 	return jsonform.NewVocabulary(all)
 }
+
+// turn is the text that ends an answer to a prompt, "" where a token or the form does.
+func (o GenerateOptions) turn(p Prompt) string {
+	if o.Form != nil {
+		return ""
+	}
+	return p.End
+}

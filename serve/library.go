@@ -25,6 +25,7 @@ type Library struct {
 	MaxLen     int     // most tokens of a sequence
 	Models     []Model // the base model comes first
 	Created    time.Time
+	tokens     tokens
 }
 
 // find looks a name up.
@@ -58,6 +59,7 @@ type prompt struct {
 	infer.Prompt
 	echo  string // its text, where the answer repeats it
 	calls *callFormat
+	lead  string // what of the answer stands at the prompt's end
 }
 
 // tokenText is the text that a token adds behind others.

@@ -99,7 +99,7 @@ func (l *Library) textLogprobs(a *answering, i int, prompt []Scored, echo bool) 
 }
 
 func (l *Library) chatChoice(a *answering, i int, w *whole) chatChoice {
-	reader := callReader{format: a.at(i).calls}
+	reader := callReader{format: a.at(i).calls, held: a.at(i).lead}
 	text := reader.push(w.text.String())
 	rest, calls := reader.finish()
 	text += rest

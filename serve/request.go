@@ -48,10 +48,10 @@ var unserved = map[string]string{
 	"use_beam_search": "is not served: tokens are chosen one by one",
 	"audio":           "is not served: these models write text",
 	"prediction":      "is not served",
-	"guided_json":     "is not served: nothing here forces the form of an answer",
-	"guided_regex":    "is not served: nothing here forces the form of an answer",
-	"guided_choice":   "is not served: nothing here forces the form of an answer",
-	"guided_grammar":  "is not served: nothing here forces the form of an answer",
+	"guided_json":     "is vLLM's older form: write response_format with type json_schema",
+	"guided_regex":    "is not served: of forms only JSON is, by response_format",
+	"guided_choice":   "is not served: of forms only JSON is, by response_format",
+	"guided_grammar":  "is not served: of forms only JSON is, by response_format",
 }
 
 // common reads what both endpoints take.
@@ -110,12 +110,7 @@ func (l *Library) common(f *fields, r *request) {
 			f.wrong("stream_options", "is only for stream: true")
 		}
 	}
-	if in := f.inner("response_format"); in != nil {
-		var kind string
-		if in.text("type", &kind); kind != "text" {
-			f.wrong("response_format", "only {\"type\": \"text\"} is served: nothing here forces the form of an answer")
-		}
-	}
+	l.responseFormat(f, &r.sampling)
 }
 
 // bias reads logit_bias: ids as keys.

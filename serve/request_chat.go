@@ -33,7 +33,8 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 		}
 	}
 	f.modalities()
-	raw := chat.Raw{Key: "messages", Tools: f.tools()}
+	tools, forced := f.tools()
+	raw := chat.Raw{Key: "messages", Tools: tools}
 	if v := f.raw("chat_template_kwargs"); v != nil {
 		if raw.Vars = v; kindOf(v) != "an object" {
 			f.wrong("chat_template_kwargs", "is %s, want an object", kindOf(v))
@@ -48,6 +49,13 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	if forced != nil {
+		if err := l.force(r, &p, tools, forced); err != nil {
+			return nil, err
+		}
+	} else if tools != nil && r.sampling.Form != nil {
+		return nil, invalid("response_format", "response_format: the answer is to be JSON, and tools may be called: set tool_choice to none, or to the call that is wanted")
+	}
 	r.prompts = []prompt{p}
 	return r, l.fits(r)
 }
@@ -60,23 +68,39 @@ func (f *fields) modalities() {
 	}
 }
 
-// tools reads tools and tool_choice; nil where the model shall not call any.
-func (f *fields) tools() []byte {
+// tools reads tools and tool_choice; nil where the model shall not call any, chosen where it has to.
+func (f *fields) tools() ([]byte, *chosen) {
 	tools := f.raw("tools")
 	choice := f.raw("tool_choice")
 	if choice == nil {
-		return tools
+		return tools, nil
 	}
 	switch text := strings.Trim(string(choice), `"`); {
 	case text == "none":
-		return nil
+		return nil, nil
 	case text == "auto":
-	case text == "required" || kindOf(choice) == "an object":
-		f.wrong("tool_choice", "only auto and none are served: nothing here forces a model to call a tool")
+	case text == "required":
+		return tools, &chosen{}
+	case kindOf(choice) == "an object":
+		return tools, f.named()
 	default:
-		f.wrong("tool_choice", "is %s, want auto or none", clip(string(choice)))
+		f.wrong("tool_choice", "is %s, want auto, none, required or a function", clip(string(choice)))
 	}
-	return tools
+	return tools, nil
+}
+
+// named reads {"type": "function", "function": {"name": NAME}}.
+func (f *fields) named() *chosen {
+	in, c, kind := f.inner("tool_choice"), &chosen{}, ""
+	in.text("type", &kind)
+	function := in.inner("function")
+	if kind != "function" || function == nil || !function.text("name", &c.name) || c.name == "" {
+		in.wrong("type", "want {\"type\": \"function\", \"function\": {\"name\": NAME}}")
+	} else {
+		in.done(function)
+	}
+	f.done(in)
+	return c
 }
 
 // openAIRoles are those of OpenAI's messages.

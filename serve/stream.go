@@ -91,7 +91,7 @@ func (l *Library) streamed(ctx context.Context, e *events, a *answering) error {
 		s.head.Object = "chat.completion.chunk"
 	}
 	for i := range s.readers {
-		s.readers[i].format = a.at(i).calls
+		s.readers[i].format, s.readers[i].held = a.at(i).calls, a.at(i).lead
 	}
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()

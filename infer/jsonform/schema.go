@@ -55,9 +55,14 @@ type node struct {
 	literals []string
 }
 
-var anyValue = &node{kinds: anyKind, most: -1}
+var anyValue = newAny()
 
-func init() { anyValue.items, anyValue.more = anyValue, anyValue }
+// newAny is a value of any form, within it the same.
+func newAny() *node {
+	n := &node{kinds: anyKind, most: -1}
+	n.items, n.more = n, n
+	return n
+}
 
 // Schema is the form of a JSON value.
 type Schema struct{ root *node }
