@@ -149,7 +149,29 @@ def checks(a, c, ready, names, common, template):
     c.ok(f"{a.clients} clients at once get what they get alone", wrong == 0, f"{wrong} differ, {took:.1f} s")
 
 
+def forms(c, client, listed):
+    """Answers in JSON: what the schema allows, streamed the same, side by side what each is alone."""
+    schema = {"type": "object", "properties": {"country": {"enum": ["France", "Spain"]}, "big": {"type": "boolean"}},
+              "required": ["country", "big"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "city", "strict": True, "schema": schema}}
+
+    def ask(seed, **more):
+        return client.chat.completions.create(model=listed[0], messages=[{"role": "user", "content": "Describe Paris as JSON."}], seed=seed,
+                                              temperature=0.8, max_tokens=100, response_format=form, **more)
+
+    def text(seed):
+        return ask(seed).choices[0].message.content
+
+    alone = [text(seed) for seed in range(4)]
+    values = [json.loads(t) for t in alone]
+    c.ok("json_schema", all(v["country"] in ("France", "Spain") and isinstance(v["big"], bool) and len(v) == 2 for v in values), repr(alone[0]))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        c.ok("json_schema, side by side", list(pool.map(text, range(4))) == alone)
+    c.ok("json_schema, streamed", "".join(e.choices[0].delta.content or "" for e in ask(0, stream=True) if e.choices) == alone[0])
+
+
 def conversations(c, client, listed, generate):
+    forms(c, client, listed)
     messages = [{"role": "system", "content": "Answer in one sentence."}, {"role": "user", "content": "What is the capital of France?"}]
     path = pathlib.Path(f"serve_check_{os.getpid()}.json")
     path.write_text(json.dumps(messages))
