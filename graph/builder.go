@@ -81,6 +81,7 @@ type Builder struct {
 	recompute     recomputePolicy
 	reuseDistance int
 	rowsApart     bool
+	left          []string // passes
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.
@@ -124,6 +125,9 @@ func (b *Builder) Scope() string { return strings.Join(b.scopes, ".") }
 
 // RowsApart asks for the forms of kernels that compute each row of few with the same bits whatever the others are (kernel.RowsApart).
 func (b *Builder) RowsApart() { b.rowsApart = true }
+
+// Without leaves passes of Compile out, by their names: to measure what each brings.
+func (b *Builder) Without(passes ...string) { b.left = append(b.left, passes...) }
 
 // Segment starts a part of the computation that is run on its own, after those before it. Computed values
 // do not cross from one segment to another; State does.

@@ -21,6 +21,7 @@ type Plan struct {
 	host      int64 // bytes of host memory for values that wait there
 	constants int64 // bytes that the target keeps besides
 	open      bool  // frozen values are stored as their readers want them
+	early     int   // calls that wait for at most so many others begin before those have ended, where they can
 }
 
 type place struct {
