@@ -27,7 +27,10 @@ var passes = []pass{
 	{"group GEMMs", onGPU, groupGEMMs},
 	{"fuse sums and norms", onGPU, fuseSumsAndNorms},
 	{"fuse norms and rotations", onGPU, fuseNormsAndRotations},
+	{"fuse rotations and caches", onGPU, fuseRotationsAndCaches},
+	{"share rows", onGPU, shareRows},
 	{"begin early", onGPU, beginEarly},
+	{"begin early at joins", onGPU, beginEarlyAtJoins},
 	// memory
 	{"check segments", onAll, checkSegments},
 	{"list inputs", onAll, listInputs},

@@ -22,3 +22,11 @@ func beginEarly(c *compilation) error {
 	}
 	return nil
 }
+
+// beginEarlyAtJoins does so too where calls wait for several others.
+func beginEarlyAtJoins(c *compilation) error {
+	if c.early > 0 {
+		c.early = 64
+	}
+	return nil
+}

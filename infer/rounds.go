@@ -72,6 +72,30 @@ func (r *Rounds) pieces(n, held int) ([]piece, error) {
 
 // Next computes a token of each of the first n slots, which hold that many earlier ones, and takes the likeliest.
 func (r *Rounds) Next(n, held int) error {
+	return r.Logits(n, held, func(slot int, row []float32) error {
+		if notFinite(row) >= 0 {
+			return fmt.Errorf("slot %d: %w", slot, ErrNotFinite)
+		}
+		likeliest(row)
+		return nil
+	})
+}
+
+// Again runs the step that Next took last for n slots that many times and waits for the last.
+func (r *Rounds) Again(n, times int) error {
+	run := smallest(r.decode, n)
+	for range times {
+		if err := run.run.Run(segmentMain); err != nil {
+			return err
+		}
+	}
+	_, err := run.logits()
+	return err
+}
+
+// Logits computes a token of each of the first n slots, which hold that many earlier ones, and shows the logits, which hold until see
+// returns.
+func (r *Rounds) Logits(n, held int, see func(slot int, row []float32) error) error {
 	all, err := r.pieces(n, held)
 	if err != nil {
 		return err
@@ -84,10 +108,9 @@ func (r *Rounds) Next(n, held int) error {
 			return err
 		}
 		for i, row := range logits {
-			if notFinite(row) >= 0 {
-				return fmt.Errorf("slot %d: %w", i, ErrNotFinite)
+			if err := see(now[i].slot, row); err != nil {
+				return err
 			}
-			likeliest(row)
 		}
 		all = all[len(now):]
 	}
