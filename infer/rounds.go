@@ -72,13 +72,28 @@ func (r *Rounds) pieces(n, held int) ([]piece, error) {
 
 // Next computes a token of each of the first n slots, which hold that many earlier ones, and takes the likeliest.
 func (r *Rounds) Next(n, held int) error {
-	return r.Logits(n, held, func(slot int, row []float32) error {
-		if notFinite(row) >= 0 {
-			return fmt.Errorf("slot %d: %w", slot, ErrNotFinite)
+	all, err := r.pieces(n, held)
+	if err != nil {
+		return err
+	}
+	for len(all) > 0 {
+		run := smallest(r.decode, len(all))
+		now := all[:min(len(all), run.step.tokens)]
+		if err := run.forward(now...); err != nil {
+			return err
 		}
-		likeliest(row)
-		return nil
-	})
+		ids, err := run.likeliest(len(now))
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if id < 0 {
+				return fmt.Errorf("slot %d: %w", now[i].slot, ErrNotFinite)
+			}
+		}
+		all = all[len(now):]
+	}
+	return nil
 }
 
 // Again runs the step that Next took last for n slots that many times and waits for the last.

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -72,5 +73,15 @@ func TestFewRowsIsItsParts(t *testing.T) {
 	}
 	if _, err := gated.Shape([]kernel.Type{x.Type, in[1].Type}); err == nil {
 		t.Error("a GEMM without its weight is taken")
+	}
+}
+
+// TestLikeliest: of equals the first; the first number that is none.
+func TestLikeliest(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	x := f32s([]float32{1, 3, 2, 3, -1, -1, -2, -1, 5, nan, 9, -inf, 0, 0, inf, nan, -7, -8, -9, -6}, 5, 4)
+	got := evaluate(t, kernel.Likeliest{}, x)[0].I32()
+	if want := []int32{1, 0, -2, -3, 3}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -28,6 +28,11 @@ func fewRowsChecks() []check {
 			all = append(all, sharedRowsChecks(n, M, K)...)
 		}
 	}
+	for _, size := range [][2]int{{1, 32000}, {5, 173}, {64, 1}, {3, 4100}} {
+		x := n.normal(1, size[0], size[1])
+		copy(x.values, x.values[len(x.values)/2:]) // equals
+		all = append(all, check{kernel: "likeliest", name: fmt.Sprint(size), build: one(kernel.Likeliest{}), bounds: []bound{exact}, in: []checkInput{x}})
+	}
 	return all
 }
 

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -232,4 +233,40 @@ func bytesOf(n int, word uint16) []uint16 {
 		b[i] = word
 	}
 	return b
+}
+
+// TestLikeliestRows: of equals the first; the first number that is none.
+func TestLikeliestRows(t *testing.T) {
+	r := newHarness(t, 256<<20)
+	for _, c := range [][2]int{{1, 32000}, {64, 33}, {5, 128256}, {3, 1}, {8, 4099}} {
+		M, N := c[0], c[1]
+		var x []float32
+		out := r.repeat(func() [][]byte {
+			x = make([]float32, M*N)
+			for i := range x {
+				x[i] = float32(r.rnd.IntN(4000)) - 3000 // many equals
+			}
+			for m := 1; m < M; m += 2 {
+				x[m*N+r.rnd.IntN(N)] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[m/2%3]
+			}
+			place := r.out("place", int64(4*M))
+			r.run(Likeliest(M), place, in(r, "x", x), i32(N))
+			return [][]byte{get[byte](r, place, 4*M)}
+		})
+		for m := range M {
+			want, row := 0, x[m*N:][:N]
+			for i, v := range row {
+				if v-v != 0 {
+					want = -1 - i
+					break
+				}
+				if v > row[want] {
+					want = i
+				}
+			}
+			if got := int(int32(binary.LittleEndian.Uint32(out[0][4*m:]))); got != want {
+				t.Errorf("%v: row %d: %d, want %d", c, m, got, want)
+			}
+		}
+	}
 }

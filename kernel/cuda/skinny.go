@@ -47,3 +47,8 @@ func SkinnySeveral(kind string, M int, N []int, gated bool) Geometry {
 	}
 	return g
 }
+
+// Likeliest is the geometry of likeliest_rows over M rows.
+func Likeliest(M int) Geometry {
+	return Geometry{"likeliest", "likeliest_rows", [3]int{M, 1, 1}, [3]int{1024, 1, 1}, 0}
+}
