@@ -170,6 +170,7 @@ struct CodeRows {
 template <bool NESTED>
 template <int NT>
 __device__ __forceinline__ Sums<NT> CodeRows<NESTED>::times(const elem *x, const Tables &tables, int M, int K) const {
+    constexpr bool AHEAD = NT <= 2;   // the first piece of codes waits in registers, rows of X are read together
     __shared__ float table[16], nested[256];
     int lane = threadIdx.x & 31, at = (lane & 3) * 32, k = (threadIdx.x >> 5) * PIECE;
     if (threadIdx.x < 16) table[threadIdx.x] = tables.code[threadIdx.x];
@@ -187,16 +188,16 @@ __device__ __forceinline__ Sums<NT> CodeRows<NESTED>::times(const elem *x, const
         q[0] = q[1] = make_uint4(0, 0, 0, 0), scale[0] = scale[1] = 0.f;
         if (k + at < K) one(a, row0 + k + at, shift[0], q[0], scale[0]), one(b, row1 + k + at, shift[1], q[1], scale[1]);
     };
-    load();
+    if (AHEAD) load();
     if ((lane & 3) == 0)
-        for (int i = k + WARPS * PIECE; i < K; i += WARPS * PIECE) prefetch(a.codes + (row0 + i >> 1)), prefetch(b.codes + (row1 + i >> 1));
+        for (int i = k + (AHEAD ? WARPS * PIECE : 0); i < K; i += WARPS * PIECE) prefetch(a.codes + (row0 + i >> 1)), prefetch(b.codes + (row1 + i >> 1));
     wait_for_earlier();
     Sums<NT> sums;
 #pragma unroll 1
     while (k < K) {
+        if (!AHEAD) load();
         bool there = k + at < K;
         uint32_t q0[4] = {q[0].x, q[0].y, q[0].z, q[0].w}, q1[4] = {q[1].x, q[1].y, q[1].z, q[1].w};
-        constexpr bool AHEAD = NT <= 2;
         Rows<NT> rows[AHEAD ? 4 : 1];
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -207,7 +208,7 @@ __device__ __forceinline__ Sums<NT> CodeRows<NESTED>::times(const elem *x, const
             sums.add(weights(q0[j], table, scale[0]), weights(q1[j], table, scale[1]), rows[AHEAD ? j : 0]);
         }
         k += WARPS * PIECE;
-        if (k < K) load();
+        if (AHEAD && k < K) load();
     }
     return sums;
 }
