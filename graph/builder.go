@@ -81,7 +81,8 @@ type Builder struct {
 	recompute     recomputePolicy
 	reuseDistance int
 	rowsApart     bool
-	ranks         int // that hold the frozen values in slices
+	ranks         int      // that hold the frozen values in slices
+	left          []string // passes
 }
 
 // NewBuilder starts an empty computation whose real numbers are kept as f32 or f64.
@@ -125,6 +126,9 @@ func (b *Builder) Scope() string { return strings.Join(b.scopes, ".") }
 
 // RowsApart asks for the forms of kernels that compute each row of few with the same bits whatever the others are (kernel.RowsApart).
 func (b *Builder) RowsApart() { b.rowsApart = true }
+
+// Without leaves passes of Compile out, by their names: to measure what each brings.
+func (b *Builder) Without(passes ...string) { b.left = append(b.left, passes...) }
 
 // Segment starts a part of the computation that is run on its own, after those before it. Computed values
 // do not cross from one segment to another; State does.

@@ -27,6 +27,10 @@ var passes = []pass{
 	{"group GEMMs", onGPU, groupGEMMs},
 	{"fuse sums and norms", onGPU, fuseSumsAndNorms},
 	{"fuse norms and rotations", onGPU, fuseNormsAndRotations},
+	{"fuse rotations and caches", onGPU, fuseRotationsAndCaches},
+	{"share rows", onGPU, shareRows},
+	{"begin early", onGPU, beginEarly},
+	{"begin early at joins", onGPU, beginEarlyAtJoins},
 	// memory
 	{"check segments", onAll, checkSegments},
 	{"list inputs", onAll, listInputs},
@@ -75,6 +79,9 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	c := &compilation{&Plan{segments: b.segments, outputs: outputs, calls: b.calls, place: map[*Value]place{}, scratch: map[*call]place{},
 		open: open, constants: t.constants()}, b, t}
 	for _, p := range t.passes() {
+		if slices.Contains(b.left, p.name) {
+			continue
+		}
 		if err := p.run(c); err != nil {
 			return nil, err
 		}

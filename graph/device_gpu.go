@@ -168,7 +168,7 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 	if !ok {
 		return nil, fmt.Errorf("the plan is for %s, its memory is a %T", g.Name(), store)
 	}
-	r := &deviceRun{store: s, stream: g.gpu.Stream, values: map[*Value]kernel.DeviceTensor{},
+	r := &deviceRun{store: s, stream: g.gpu.Stream, early: p.early, values: map[*Value]kernel.DeviceTensor{},
 		host: map[*Value]kernel.Tensor{}, work: map[string][]deviceCall{}}
 	g.gpu.Constants = s.constants
 	for _, v := range p.inputs {

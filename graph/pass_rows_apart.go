@@ -14,3 +14,19 @@ func takeRowsApart(c *compilation) error {
 	}
 	return nil
 }
+
+// beginEarly lets calls of few rows, which are short, begin before those that they wait for have ended: they read their weights by then.
+func beginEarly(c *compilation) error {
+	if c.builder.rowsApart {
+		c.early = 1
+	}
+	return nil
+}
+
+// beginEarlyAtJoins does so too where calls wait for several others.
+func beginEarlyAtJoins(c *compilation) error {
+	if c.early > 0 {
+		c.early = 64
+	}
+	return nil
+}

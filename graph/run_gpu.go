@@ -18,6 +18,7 @@ type deviceRun struct {
 	stream  *gpu.Stream
 	graphs  []captured
 	readers []*deviceReader
+	early   int // Plan.early
 	values  map[*Value]kernel.DeviceTensor
 	host    map[*Value]kernel.Tensor
 	side    *gpu.Stream           // of offloading and prefetching; nil without
@@ -92,7 +93,7 @@ func (r *deviceRun) graph(segments []string) (*gpu.Graph, error) {
 	}
 	if calls > 0 {
 		var err error
-		if c.graph, err = gpu.Capture(r.stream, func() error { return r.queue(segments) }); err != nil {
+		if c.graph, err = gpu.CaptureEarly(r.stream, r.early, func() error { return r.queue(segments) }); err != nil {
 			return nil, fmt.Errorf("segments %s: %w", strings.Join(segments, ", "), err)
 		}
 	}

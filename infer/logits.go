@@ -15,6 +15,7 @@ import (
 type logitsStep struct {
 	session.Program
 	logits *graph.Value // f[R,V]
+	best   *graph.Value // i32[R], the likeliest token of each row; nil where a piece has several tokens
 	prefix string
 	logitsShape
 }
@@ -45,10 +46,13 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	if cap := nw.Config.LogitCap; cap > 0 {
 		l.logits = n.Apply(kernel.SoftCap{Cap: cap}, l.logits)
 	}
+	outputs := []*graph.Value{l.logits}
 	if s.pieces == s.tokens {
 		n.RowsApart()
+		l.best = n.Apply(kernel.Likeliest{}, l.logits)
+		outputs = append(outputs, l.best)
 	}
-	plan, err := on.Compile(n.Builder, l.logits)
+	plan, err := on.Compile(n.Builder, outputs...)
 	if err != nil {
 		return nil, fmt.Errorf("plan generation: %w", err)
 	}
@@ -146,20 +150,35 @@ func (r *logitsRun) forward(pieces ...piece) error {
 // logits are rows of the vocabulary's size; they hold until the next call of forward.
 func (r *logitsRun) logits() (kernel.Tensor, error) { return r.run.Read(r.step.logits) }
 
+// likeliest is the likeliest token of each of the pieces that forward ran, of a step whose pieces are one token each; -1 - i where logit
+// i is not finite.
+func (r *logitsRun) likeliest(pieces int) ([]int32, error) {
+	t, err := r.run.Read(r.step.best)
+	if err != nil {
+		return nil, err
+	}
+	return t.I32()[:pieces], nil
+}
+
 // next is forward and the logits of each piece's last token, [V] each.
 func (r *logitsRun) next(pieces ...piece) ([][]float32, error) {
 	if err := r.forward(pieces...); err != nil {
 		return nil, err
 	}
+	return r.rowsOf(len(pieces))
+}
+
+// rowsOf are the logits of each of the pieces that forward ran.
+func (r *logitsRun) rowsOf(pieces int) ([][]float32, error) {
 	t, err := r.logits()
 	if err != nil {
 		return nil, err
 	}
 	all, vocab := t.F32(), t.Shape[1]
-	rows := make([][]float32, len(pieces))
+	rows := make([][]float32, pieces)
 	for i := range rows {
 		row := i
-		if len(pieces) == 1 {
+		if pieces == 1 {
 			row = len(r.rows) - 1
 		}
 		rows[i] = all[row*vocab:][:vocab]

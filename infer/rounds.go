@@ -79,15 +79,53 @@ func (r *Rounds) Next(n, held int) error {
 	for len(all) > 0 {
 		run := smallest(r.decode, len(all))
 		now := all[:min(len(all), run.step.tokens)]
+		if err := run.forward(now...); err != nil {
+			return err
+		}
+		ids, err := run.likeliest(len(now))
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if id < 0 {
+				return fmt.Errorf("slot %d: %w", now[i].slot, ErrNotFinite)
+			}
+		}
+		all = all[len(now):]
+	}
+	return nil
+}
+
+// Again runs the step that Next took last for n slots that many times and waits for the last.
+func (r *Rounds) Again(n, times int) error {
+	run := smallest(r.decode, n)
+	for range times {
+		if err := run.run.Run(segmentMain); err != nil {
+			return err
+		}
+	}
+	_, err := run.logits()
+	return err
+}
+
+// Logits computes a token of each of the first n slots, which hold that many earlier ones, and shows the logits, which hold until see
+// returns.
+func (r *Rounds) Logits(n, held int, see func(slot int, row []float32) error) error {
+	all, err := r.pieces(n, held)
+	if err != nil {
+		return err
+	}
+	for len(all) > 0 {
+		run := smallest(r.decode, len(all))
+		now := all[:min(len(all), run.step.tokens)]
 		logits, err := run.next(now...)
 		if err != nil {
 			return err
 		}
 		for i, row := range logits {
-			if notFinite(row) >= 0 {
-				return fmt.Errorf("slot %d: %w", i, ErrNotFinite)
+			if err := see(now[i].slot, row); err != nil {
+				return err
 			}
-			likeliest(row)
 		}
 		all = all[len(now):]
 	}

@@ -57,24 +57,34 @@ func (s *sampler) choose(logits []float32) int32 {
 	if s.o.Form != nil {
 		s.o.Form.Take(&s.form, id)
 	}
+	s.note(id)
+	return id
+}
+
+// note remembers a token of the answer.
+func (s *sampler) note(id int32) {
 	s.seen[id] = true
 	s.count[id]++
-	return id
+}
+
+// changes tells whether penalties or a bias change logits.
+func (s *sampler) changes() bool {
+	o := s.o
+	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0 || len(o.Bias) > 0
 }
 
 // penalised are the logits with penalties and bias, in the order that GenerateOptions names. Each is of one token by itself.
 func (s *sampler) penalised(logits []float32) []float32 {
-	o := s.o
-	repetition := o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1
-	if !repetition && o.FrequencyPenalty == 0 && o.PresencePenalty == 0 && len(o.Bias) == 0 {
+	if !s.changes() {
 		return logits
 	}
+	o := s.o
 	s.scores = append(s.scores[:0], logits...)
 	x := s.scores
 	for id, by := range o.Bias {
 		x[id] += float32(by)
 	}
-	if repetition {
+	if o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 {
 		by := float32(o.RepetitionPenalty)
 		for id := range s.seen {
 			if x[id] < 0 {

@@ -74,6 +74,25 @@ func (s *sequence) take(logits []float32) Token {
 	if s.o.Logprobs {
 		t.Logprob = logprob(logits, t.ID)
 	}
+	s.goOn(&t)
+	return t
+}
+
+// wantsLogits tells whether the next token, or what is said of it, depends on more than which is the likeliest.
+func (s *sequence) wantsLogits() bool {
+	return s.o.Logprobs || s.o.Temperature > 0 || s.o.Form != nil || s.sampler.changes()
+}
+
+// takeLikeliest is take for a sequence that wants no logits.
+func (s *sequence) takeLikeliest(id int32) Token {
+	t := Token{Slot: s.slot, ID: id}
+	s.sampler.note(id)
+	s.goOn(&t)
+	return t
+}
+
+// goOn says what the token that was chosen adds to the answer, and whether it ends the sequence.
+func (s *sequence) goOn(t *Token) {
 	if s.ends[t.ID] {
 		t.Ended = StoppedEnd
 		t.EndedBy, _ = s.tok.Token(t.ID)
@@ -98,7 +117,6 @@ func (s *sequence) take(logits []float32) Token {
 			t.Ended = StoppedEnd
 		}
 	}
-	return t
 }
 
 // rest is the text that is still held back when the sequence ends.

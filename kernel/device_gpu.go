@@ -206,6 +206,9 @@ func (g *GPU) Launch(at cuda.Geometry, args ...any) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cuda.WaitsItself(at.Stem, at.Entry) {
+		l.BeginsEarly()
+	}
 	s := g.Stream
 	return func() error { return l.Run(s) }, nil
 }

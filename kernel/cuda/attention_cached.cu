@@ -11,6 +11,7 @@
 // Bytes: 4 D a key and head; the heads of one key head find it in the cache. Goal: 10 us for a row over 512 keys; not for long prompts.
 // Elements: bf16, f16, f32.
 #include "attention.cuh"
+#include "early.cuh"
 
 // Writes o and lse, or with SPLIT the block's share to part and stat.
 template <int DP, bool CAP, bool SPLIT>
@@ -20,6 +21,8 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
     __shared__ float part[GROUPS][DP], top[GROUPS], sum[GROUPS];
     int row = blockIdx.x, head = blockIdx.y, kv = head / (H / K), group = threadIdx.x / L, at = threadIdx.x % L * 8;
     bool mine = at < D;
+    let_next_begin();
+    wait_for_earlier();
     int s = S > 0 ? sequence_of(cuq, S, row) : S, lo = 0, hi = 0;
     if (s < S && row >= cuq[s]) {
         int q1 = min(cuq[s + 1], M), k0 = min(max(cuk[s], 0), N), k1 = min(max(cuk[s + 1], 0), N);
@@ -123,6 +126,8 @@ CACHED(256)
 
 // Grid (M, H), block 128.
 extern "C" __global__ void __launch_bounds__(128) attention_join(elem *o, float *lse, const float *part, const float *stat, int M, int H, int D, int Z) {
+    let_next_begin();
+    wait_for_earlier();
     int row = blockIdx.x, head = blockIdx.y;
     int64_t at = ((int64_t)row * H + head) * Z;
     float all = -INF, total = 0;

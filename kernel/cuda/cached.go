@@ -56,3 +56,14 @@ func NewAttentionSplit(M, H, D, longest int, capped bool) (a AttentionSplit, ok 
 func KVAppend(T, W int) Geometry {
 	return Geometry{"kvappend", "kvappend_rows", [3]int{T, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
+
+// RopeAppend is the geometry of rope_append over M rows of H heads of queries and K of keys of size D, R of them turned, and of values of
+// W.
+func RopeAppend(M, H, K, D, R, W int) Geometry {
+	n := 1
+	if R%16 == 0 && D%8 == 0 && W%8 == 0 {
+		n = 8
+	}
+	items := ((H+K)*R/2 + K*(D-R) + W) / n
+	return Geometry{"rope_append", "rope_append", [3]int{M, min(32, ceil(items, 128)), 1}, [3]int{128, 1, 1}, 0}
+}

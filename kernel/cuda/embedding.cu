@@ -4,9 +4,12 @@
 // Bytes: 4 a value. Goal: 80 % of copy.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
+#include "early.cuh"
 
 template <bool SCALED>
 __device__ void gather(elem *y, const elem *table, const int *ids, int V, int C, float scale) {
+    let_next_begin();
+    wait_for_earlier();
     int id = ids[blockIdx.x];
     bool there = id >= 0 && id < V;
     y += (int64_t)blockIdx.x * C;

@@ -3,9 +3,12 @@
 // Bytes: 4 a value. Goal: latency; a call moves a few rows.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
+#include "early.cuh"
 
 // Grid T.
 extern "C" __global__ void __launch_bounds__(256) kvappend_rows(elem *cache, const elem *rows, const int *at, int P, int W) {
+    let_next_begin();
+    wait_for_earlier();
     int64_t to = at[blockIdx.x];
     if (to < 0 || to >= P) return;
     cache += to * W;

@@ -9,6 +9,7 @@
 // Bytes: forward 4 a value (2 read, 2 written), 5 with low bits, with the residual 9 or 10 (11 or 12 where r is fp32), backward 6 (8 with add). Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
 #include "residual.cuh"
+#include "early.cuh"
 
 // Values a thread holds: chunk j of 8 lies at 8 (threadIdx.x + j blockDim.x).
 enum { HELD = 4 };
@@ -37,6 +38,9 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const
     if (ADD) r += row * C, sum += row * C;
     if (ADD && sum_low) sum_low += row * C;
     int step = blockDim.x * 8, c0 = threadIdx.x * 8;
+    let_next_begin();
+    for (int c = c0; c < C; c += step) prefetch(w + c);
+    wait_for_earlier();
     if (C % 8 == 0 && C <= step * HELD) {
         Sum8 v[HELD];
         float s = 0;

@@ -6,10 +6,13 @@
 // Accumulation fp32. Bytes: 4 a turned value (2 read, 2 written); the tables stay in cache. Goal: 80 % of copy.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
+#include "early.cuh"
 
 // Grid: any; block: any. H or K may be 0.
 extern "C" __global__ void __launch_bounds__(256) rope_apply(elem *q, elem *k, const int *positions, const float *cosT, const float *sinT,
                                                             int M, int H, int K, int D, int R, int ldq, int ldk, int ldt, float sign) {
+    let_next_begin();
+    wait_for_earlier();
     int half = R / 2, wide = R % 16 == 0 && D % 8 == 0 && ldq % 8 == 0 && ldk % 8 == 0 ? 8 : 1, per = half / wide, row = (H + K) * per;
     int64_t total = (int64_t)M * row;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {

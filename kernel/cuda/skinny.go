@@ -33,3 +33,22 @@ func SkinnyAny(N int) Geometry {
 func RowFactors(M, C int) Geometry {
 	return Geometry{"row_factors", "row_factors", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(C, 32)*32)), 1, 1}, 0}
 }
+
+// SkinnySeveral is the geometry of the skinny_each_* kernels for D_i [M,N_i], or of skinny_gated_*, whose two weights are [N_0,K]: kind is
+// such as "skinny_each_nf4".
+func SkinnySeveral(kind string, M int, N []int, gated bool) Geometry {
+	g := Skinny(kind, M, N[0])
+	g.Stem = "skinny_several"
+	for _, n := range N[1:] {
+		g.Grid[0] += ceil(n, 16)
+	}
+	if gated {
+		g.Grid[0] = ceil(N[0], 8)
+	}
+	return g
+}
+
+// Likeliest is the geometry of likeliest_rows over M rows.
+func Likeliest(M int) Geometry {
+	return Geometry{"likeliest", "likeliest_rows", [3]int{M, 1, 1}, [3]int{1024, 1, 1}, 0}
+}

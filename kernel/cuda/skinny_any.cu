@@ -4,9 +4,12 @@
 // Bytes: 2 N K (fp32 4 N K). Goal: none; small models and fp32.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
+#include "early.cuh"
 
 // Grid N / 8 rounded up, block 256.
 extern "C" __global__ void __launch_bounds__(256) skinny_any(void *d, const elem *x, const elem *w, int M, int N, int K, float alpha, float beta, int f32) {
+    let_next_begin();
+    wait_for_earlier();
     int lane = threadIdx.x & 31, n = blockIdx.x * 8 + (threadIdx.x >> 5);
     if (n >= N) return;
     w += (int64_t)n * K;

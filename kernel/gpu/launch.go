@@ -129,8 +129,9 @@ func (m *Module) Function(name string) (*Function, error) {
 
 // Launch is one kernel launch, checked and packed once. Running it allocates nothing. It lives until Free.
 type Launch struct {
-	fn *Function
-	l  *C.launch_t
+	fn    *Function
+	l     *C.launch_t
+	early bool
 }
 
 // Prepare checks and packs a launch. Arguments are gpu.Ptr, int32, uint32, int64, float32 or TensorMap; shared is the
@@ -148,7 +149,7 @@ func (f *Function) Prepare(grid, block [3]int, shared int, args ...any) (*Launch
 		}
 		f.dynamic = shared
 	}
-	l := &Launch{f, C.launch_new()}
+	l := &Launch{fn: f, l: C.launch_new()}
 	if l.l == nil {
 		return nil, fmt.Errorf("%s: no host memory for the launch", f.Name)
 	}
@@ -206,6 +207,7 @@ type Graph struct {
 	exec    C.CUgraphExec
 	nodes   map[*Launch][]C.CUgraphNode // a launch may run more than once in one graph
 	joined  []*Stream                   // other streams that took part in the capture
+	early   int
 }
 
 // note remembers which node a captured launch became.
@@ -222,6 +224,11 @@ func (g *Graph) note(s *Stream, l *Launch) error {
 // Capture records what work queues on s, without running it, and makes it replayable. Independent work may go to other streams
 // that wait for an event of s first and that s waits for at the end (Stream.Wait): the graph then runs it side by side.
 func Capture(s *Stream, work func() error) (*Graph, error) {
+	return capture(s, work, func(*Graph) error { return nil })
+}
+
+// capture changes the graph before it makes it replayable.
+func capture(s *Stream, work func() error, change func(*Graph) error) (*Graph, error) {
 	g := &Graph{nodes: map[*Launch][]C.CUgraphNode{}}
 	if err := check("begin capture", "cuStreamBeginCapture", C.cuStreamBeginCapture(s.c(), C.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)); err != nil {
 		return nil, err
@@ -239,6 +246,10 @@ func Capture(s *Stream, work func() error) (*Graph, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("capture of %d kernels (last %s): %w", len(g.Kernels), last(g.Kernels), err)
+	}
+	if err := change(g); err != nil {
+		g.Close()
+		return nil, err
 	}
 	defer came(waitFor("make a graph of the step"))
 	if err := check(fmt.Sprintf("graph of %d kernels", len(g.Kernels)), "cuGraphInstantiate", C.cuGraphInstantiate(&g.exec, g.graph, 0)); err != nil {

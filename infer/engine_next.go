@@ -1,0 +1,61 @@
+package infer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// nextTokens are the next tokens of sequences, at most as many as the largest step has pieces.
+func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error) {
+	run := smallest(e.decode, len(of))
+	pieces := make([]piece, len(of))
+	for i, s := range of {
+		pieces[i] = piece{slot: s.slot, start: len(s.prompt) + len(s.ids) - 1, ids: s.ids[len(s.ids)-1:], adapter: s.adapter}
+	}
+	if err := run.forward(pieces...); err != nil {
+		return nil, err
+	}
+	tokens := make([]Token, len(of))
+	if !slices.ContainsFunc(of, (*sequence).wantsLogits) {
+		ids, err := run.likeliest(len(of))
+		if err != nil {
+			return nil, err
+		}
+		if slices.Min(ids) >= 0 {
+			for i, s := range of {
+				tokens[i] = s.takeLikeliest(ids[i])
+				e.taken(ctx, s, &tokens[i])
+			}
+			return tokens, nil
+		}
+	}
+	logits, err := run.rowsOf(len(pieces))
+	if err != nil {
+		return nil, err
+	}
+	if len(of) == 1 {
+		tokens[0] = of[0].take(logits[0])
+	} else {
+		var all sync.WaitGroup // choosing takes long where many tokens are sorted
+		for i, s := range of {
+			all.Go(func() { tokens[i] = s.take(logits[i]) })
+		}
+		all.Wait()
+	}
+	for i, s := range of {
+		e.taken(ctx, s, &tokens[i])
+	}
+	return tokens, nil
+}
+
+// taken frees the slot of a sequence whose last token came.
+func (e *Engine) taken(ctx context.Context, s *sequence, t *Token) {
+	if t.Err != nil {
+		t.Err = fmt.Errorf("generate: %w", e.BlameNotFinite(ctx, t.Err))
+	}
+	if t.Ended != "" {
+		e.slots[s.slot] = nil
+	}
+}
