@@ -19,7 +19,9 @@ func decodeStep(t *testing.T, on Rehearsal, without ...string) (calls int, out [
 		names = append(names, name)
 		return add(kernel.MatMul{TransB: true}, x, b.Frozen(name, kernel.T(kernel.F32, n, x.Type.Shape[1])))
 	}
-	norm := func(x *Value) *Value { return add(kernel.RMSNorm{Eps: 1e-5}, x, b.Frozen("norm", kernel.T(kernel.F32, C))) }
+	norm := func(x *Value) *Value {
+		return add(kernel.RMSNorm{Eps: 1e-5}, x, b.Frozen("norm", kernel.T(kernel.F32, C)))
+	}
 	y := x
 	for _, layer := range []string{"0 ", "1 "} {
 		cached := func(name string, rows *Value) *Value {
