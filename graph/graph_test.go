@@ -171,6 +171,11 @@ func TestErrors(t *testing.T) {
 			z := b.Apply(kernel.AddTo{}, y, x)
 			return []*Value{b.Apply(kernel.Add{}, y, z)}
 		}},
+		{"reads a state that was written over", "add reads s, which zero has written over: read that call's output, or read it before", func(b *Builder) []*Value {
+			s, x := b.State("", "s", floats(4)), b.Batch("x", floats(4))
+			b.Apply(kernel.Zero{}, s)
+			return []*Value{b.Apply(kernel.Add{}, s, x)}
+		}},
 		{"writes over an output", "add overwrites add#0.0, which is read afterwards", func(b *Builder) []*Value {
 			x := b.Batch("x", floats(4))
 			y := b.Apply(kernel.Add{}, x, x)

@@ -22,7 +22,7 @@ func checkOverwrites(c *compilation) error {
 				// Calls are put in another order by what they read and write: a reader of v comes before what overwrites it.
 				for _, later := range calls[i+1:] {
 					if later.segment == c.segment && slices.Contains(later.in, v) {
-						return fmt.Errorf("%v reads %s as it was before %v: it has to read that call's output, or may come before it", later, v.Name, c)
+						return fmt.Errorf("%v reads %s, which %v has written over: read that call's output, or read it before", later, v.Name, c)
 					}
 				}
 			}
