@@ -1,6 +1,7 @@
 package selfcheck
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -256,7 +257,9 @@ func updateChecks() []check {
 			check{kernel: "exchange", name: fmt.Sprintf("%d numbers, alone", P), build: one(kernel.Exchange{World: 1}), bounds: []bound{exact, exact, exact},
 				in: []checkInput{n.normal32(1, (P+3)&^3), given([]int{}, 2), given([]int{1}, 1)}},
 			check{kernel: "exchange", name: fmt.Sprintf("%d numbers gathered, alone", P), build: one(kernel.GatherSlices{World: 1}), bounds: []bound{exact},
-				in: []checkInput{n.normal32(1, P).overwritten()}})
+				in: []checkInput{n.normal32(1, P).overwritten()}},
+			check{kernel: "allgather", name: fmt.Sprintf("%d numbers, alone", P), bounds: []bound{exact}, in: []checkInput{bytesOf(P)},
+				build: one(kernel.AllGather{World: 1, Parts: []kernel.Type{kernel.T(kernel.F32, P)}, At: []int64{0}})})
 	}
 	n = newNumbers()
 	for _, P := range []int{1, 33, 1000, 300007} {
@@ -272,4 +275,15 @@ func updateChecks() []check {
 		}
 	}
 	return all
+}
+
+// bytesOf is so many numbers as float32 in memory, byte by byte.
+func bytesOf(numbers int) checkInput {
+	x := checkInput{typ: kernel.U8, shape: []int{4 * numbers}, values: make([]float64, 4*numbers)}
+	for i := range numbers {
+		for k, b := range binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(i%1009)-504)) {
+			x.values[4*i+k] = float64(b)
+		}
+	}
+	return x
 }

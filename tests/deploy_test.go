@@ -135,7 +135,7 @@ func TestDeployedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	flag, set := regexp.MustCompile(`--[a-z][a-z-]+`), regexp.MustCompile(`(?:--set,? "?)([a-z_.]+)=`)
-	others := []string{"--env", "--address", "--entrypoint-num-gpus", "--working-dir", "--kill-on-bad-exit", "--signal", "--from-literal", "--gpus-per-node", "--ntasks-per-node",
+	others := []string{"--env", "--address", "--entrypoint-num-gpus", "--runtime-env-json", "--working-dir", "--kill-on-bad-exit", "--signal", "--from-literal", "--gpus-per-node", "--ntasks-per-node",
 		"--nodes", "--ntasks", "--gpus", "--cpus-per-task", "--mem", "--time", "--requeue", "--open-mode", "--output", "--job-name"}
 	for _, pattern := range []string{"kubernetes/*.yaml", "skypilot/*", "dstack/*", "ray/*", "slurm/*"} {
 		files, _ := filepath.Glob("../deploy/" + pattern)

@@ -238,5 +238,8 @@ func (r *running) stopped(err error, data dataset.State) error {
 // stop ends an interrupted run after its last finished step; data is where the next batch comes from.
 func (r *running) stop(data dataset.State) error {
 	r.result.Stopped = true
-	return r.saver.save(data)
+	if err := r.saver.save(data); err != nil {
+		return err
+	}
+	return r.env.team.meet("the last save") // a launcher may end all ranks when the first of them has ended
 }
