@@ -32,7 +32,9 @@ type Net struct {
 	shared             map[shared]*Value
 	// RouterLogits are the logits [M,Experts] of every mixture of experts, in the order of the layers.
 	RouterLogits []*Value
-	balance      *Balance
+	// Uninfluential are the paths of linear layers whose result changes nothing by a little: a training has no gradient there.
+	Uninfluential []string
+	balance       *Balance
 }
 
 // Options of a Net.
