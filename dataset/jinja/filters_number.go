@@ -232,7 +232,7 @@ func roundValue(st *state, v, precision Value) Value {
 	if n >= 0 {
 		return norm(i)
 	}
-	if -n > maxIntDigits {
+	if n < -maxBits { // more digits than an int has
 		return Int(0)
 	}
 	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil)
