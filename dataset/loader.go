@@ -33,7 +33,8 @@ type Loader struct {
 
 	pieces int // that a batch is dealt in; see Split
 
-	rank, world int // which of how many shares NextWindow and Epoch give
+	rank, world int  // which of how many shares NextWindow and Epoch give
+	quiet       bool // another loader tells of the ends of epochs
 
 	at       start    // of the stretch that the cursor is in
 	held     *stretch // that stretch; nil = not dealt yet
