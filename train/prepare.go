@@ -189,11 +189,25 @@ func (p *prepared) readData(ctx context.Context) error {
 	if p.data, p.report, err = p.readSet(ctx); err != nil {
 		return err
 	}
-	if p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize); err != nil || p.world() == 1 {
+	if p.loader, err = p.trainLoader(p.data, p.spec.Training.BatchSize); err != nil || p.world() == 1 {
 		return err
 	}
 	p.loader, err = p.loader.Shard(0, p.world())
 	return err
+}
+
+// tokenCost is what a token costs beside attention, in pairs of tokens, for each number of a hidden state. A layer of hidden
+// size C has some 12 C x C weights: 48 C x C operations a token, forward and back; attention has 7 C for each pair of tokens,
+// and gets on a little slower.
+const tokenCost = 6
+
+// trainLoader deals the training rows in batches of so many, as many rows a step as the configuration says.
+func (p *prepared) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, error) {
+	l, err := data.TrainLoader(rows)
+	if err == nil {
+		l.Even(p.window()*p.spec.Training.BatchSize/rows, tokenCost*p.Base.Config.HiddenSize)
+	}
+	return l, err
 }
 
 // readSet reads the rows.
