@@ -199,7 +199,7 @@ func (p *prepared) readData(ctx context.Context) error {
 // readSet reads the rows.
 func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Dataset
-	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Logf("end of epoch %d: %s", epoch, r) }
+	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
 	return p.LoadData(ctx, data, p.spec.Seed)
 }
 
