@@ -213,7 +213,7 @@ func (p *prepared) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, er
 // readSet reads the rows.
 func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Dataset
-	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Logf("end of epoch %d: %s", epoch, r) }
+	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
 	return p.LoadData(ctx, data, p.spec.Seed)
 }
 

@@ -135,9 +135,9 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 	if err != nil {
 		err = fmt.Errorf("listen on %s port %d: %w", o.host, o.port, err)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w; --port 0 takes a free one", err)
+			return unfit(fmt.Errorf("%w; --port 0 takes a free one", err))
 		}
-		return unfit(err)
+		return usage(err)
 	}
 	defer listener.Close()
 	if err := o.checkNames(); err != nil && o.model != "" {
