@@ -71,8 +71,21 @@ func (p *prepared) world() int {
 	return max(p.env.ranks, 1)
 }
 
+// groups are the ranks that have micro-batches of their own: all, or groups that share each micro-batch's tokens.
+func (p *prepared) groups() int { return max(p.world()/p.spec.Training.sharing(), 1) }
+
+// shared is the loader as one of the run's ranks sees it.
+func (p *prepared) shared(l *dataset.Loader, rank int) (*dataset.Loader, error) {
+	share := p.spec.Training.sharing()
+	own, err := l.Shard(rank/share, p.groups())
+	if err == nil && rank%share > 0 {
+		own.Quiet()
+	}
+	return own, err
+}
+
 // window is the micro-batches of a step over all ranks, of batches that are whole.
-func (p *prepared) window() int { return p.spec.Training.GradientAccumulationSteps * p.world() }
+func (p *prepared) window() int { return p.spec.Training.GradientAccumulationSteps * p.groups() }
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
@@ -135,6 +148,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err := p.env.team.same("the configuration", p.configured()); err != nil {
 		return err
 	}
+	if err := p.checkSharing(); err != nil {
+		return err
+	}
 	p.at.enter(phaseData)
 	if err := p.readData(ctx); err != nil {
 		return err
@@ -192,7 +208,7 @@ func (p *prepared) readData(ctx context.Context) error {
 	if p.loader, err = p.trainLoader(p.data, p.spec.Training.BatchSize); err != nil || p.world() == 1 {
 		return err
 	}
-	p.loader, err = p.loader.Shard(0, p.world())
+	p.loader, err = p.shared(p.loader, 0)
 	return err
 }
 
@@ -221,7 +237,7 @@ func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, 
 func (p *prepared) loadValidation(batchSize int) (err error) {
 	if p.data.Val.Len() > 0 {
 		if p.val, err = p.data.ValLoader(batchSize, slices.Max(p.loader.Shape().Budgets)); err == nil && p.env.team != nil {
-			p.val, err = p.val.Shard(p.env.team.Rank(), p.world())
+			p.val, err = p.shared(p.val, p.env.team.Rank())
 		}
 	}
 	return err
