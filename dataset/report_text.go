@@ -95,24 +95,6 @@ func (r *Report) writeRows(b *strings.Builder, line func(format string, args ...
 	}
 }
 
-// Lost says in a line how much of the data no run sees, "" of none.
-func (r *Report) Lost() string {
-	var parts []string
-	if n := r.DroppedRows(); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d dropped", n))
-	}
-	if n := r.Truncated.Count; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d cut at max_length", n))
-	}
-	if r.Leaked > 0 {
-		parts = append(parts, fmt.Sprintf("%d held out that are trained too", r.Leaked))
-	}
-	if parts == nil {
-		return ""
-	}
-	return fmt.Sprintf("of %d rows %s", r.Rows, strings.Join(parts, ", "))
-}
-
 func (c *ChatReport) write(line func(format string, args ...any)) {
 	if c.Conversations == 0 {
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -264,4 +265,22 @@ func stepsOf(c Config, l *dataset.Loader, window int) (int, error) {
 		return 0, fmt.Errorf("training.epochs: %v of %d rows makes no step", c.Epochs, l.Len())
 	}
 	return n, nil
+}
+
+// lostRows says in a line how much of the data the run does not see, "" of none.
+func lostRows(r *dataset.Report) string {
+	var parts []string
+	if n := r.DroppedRows(); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d dropped", n))
+	}
+	if n := r.Truncated.Count; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d cut at max_length", n))
+	}
+	if r.Leaked > 0 {
+		parts = append(parts, fmt.Sprintf("%d held out that are trained too", r.Leaked))
+	}
+	if parts == nil {
+		return ""
+	}
+	return fmt.Sprintf("of %d rows %s", r.Rows, strings.Join(parts, ", "))
 }

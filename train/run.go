@@ -85,7 +85,7 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 		}()
 	}
 	p.env.Newsf("%s", strings.TrimRight(p.report.String(), "\n"))
-	if lost := p.report.Lost(); p.env.Quiet && lost != "" {
+	if lost := lostRows(p.report); p.env.Quiet && lost != "" {
 		p.env.Logf("data: %s", lost)
 	}
 	r, err := p.start(ctx)

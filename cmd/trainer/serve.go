@@ -137,7 +137,10 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return unfit(fmt.Errorf("%w; --port 0 takes a free one", err))
 		}
-		return usage(err)
+		if errors.As(err, new(*net.DNSError)) {
+			return usage(err)
+		}
+		return unfit(err)
 	}
 	defer listener.Close()
 	if err := o.checkNames(); err != nil && o.model != "" {

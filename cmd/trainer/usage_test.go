@@ -162,6 +162,7 @@ generate --model STORIES --prompt x --stop=
 generate --model STORIES --prompt x --chat --chat-template nothing
 generate --model STORIES --prompt x --chat --chat-template chatml --chat-template-kwargs [1]
 generate --model STORIES --messages nothing.json
+generate --model STORIES --prompt x --json-schema nothing.json
 chat
 chat --model embedded:none
 chat --model STORIES --adapter nothing
