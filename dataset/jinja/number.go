@@ -308,7 +308,7 @@ func floatPower(x, y float64) Value {
 }
 
 // powerSteps is what a power of floats counts for.
-const powerSteps = 64
+const powerSteps = 1024
 
 // power is C's pow of finite numbers: rounded once, where Go's multiplies step by step.
 func power(x, y float64) float64 {
