@@ -354,7 +354,7 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 func (p *prepared) withRows(rows int) (shapes, error) {
 	of := *p
 	var err error
-	if of.loader, err = p.data.TrainLoader(rows); err != nil {
+	if of.loader, err = p.trainLoader(p.data, rows); err != nil {
 		return shapes{}, err
 	}
 	batches := p.total * p.window()

@@ -219,7 +219,7 @@ func (p *prepared) readShared(ctx context.Context) error {
 			return d.err
 		}
 		var whole *dataset.Loader
-		if whole, d.err = d.set.TrainLoader(p.spec.Training.BatchSize); d.err != nil {
+		if whole, d.err = p.trainLoader(d.set, p.spec.Training.BatchSize); d.err != nil {
 			return d.err
 		}
 		whole.State() // hashes the rows, once for all
