@@ -229,6 +229,9 @@ func (r *running) bind() error {
 		if r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[len(r.found.Step.budgets())]); err != nil {
 			return err
 		}
+		if r.spec.Training.sharing() > 1 {
+			r.evaluator.Share(r.env.team.rank()%r.spec.Training.sharing(), r.joinLosses)
+		}
 	}
 	if plan := r.found.Step.sample; plan != nil {
 		return plan.Bind(r.sampler.Generator, r.memory, r.memory.Runs[len(r.memory.Runs)-len(plan.Programs()):])

@@ -219,12 +219,12 @@ func (p *prepared) readShared(ctx context.Context) error {
 			return d.err
 		}
 		var whole *dataset.Loader
-		if whole, d.err = d.set.TrainLoader(p.spec.Training.BatchSize); d.err != nil {
+		if whole, d.err = p.trainLoader(d.set, p.spec.Training.BatchSize); d.err != nil {
 			return d.err
 		}
 		whole.State() // hashes the rows, once for all
 		for i := range t.locals {
-			l, err := whole.Shard(t.Rank()+i, t.World())
+			l, err := p.shared(whole, t.Rank()+i)
 			if err != nil {
 				d.err = err
 				return err
