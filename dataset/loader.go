@@ -35,7 +35,8 @@ type Loader struct {
 	step      int // batches of a step, which are made even; 0 = they are not
 	tokenCost int // see Even
 
-	rank, world int // which of how many shares NextWindow and Epoch give
+	rank, world int  // which of how many shares NextWindow and Epoch give
+	quiet       bool // another loader tells of the ends of epochs
 
 	at       start    // of the stretch that the cursor is in
 	held     *stretch // that stretch; nil = not dealt yet

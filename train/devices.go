@@ -98,15 +98,30 @@ func (s Spec) placed(alone int) ([]int, error) {
 // spread makes a run of a spec: its accumulation over so many ranks.
 func (s Spec) spread(world int) (Spec, error) {
 	c := &s.Training
-	rows := c.GlobalBatchSize
+	share := c.sharing()
+	if world%share != 0 {
+		return s, fmt.Errorf("training.context_parallel_size: %d devices share each row, and this run has %s: give it a multiple of %d by devices, or set the key to 1", share, count(world, "device"), share)
+	}
+	rows, groups := c.GlobalBatchSize, world/share
 	if rows == 0 {
 		return s, nil
 	}
-	if each := c.BatchSize * world; rows%each != 0 {
-		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d devices: choose a multiple of %d, or another number of devices", rows, c.BatchSize, world, each)
+	if each := c.BatchSize * groups; rows%each != 0 {
+		of := "devices"
+		if share > 1 {
+			of = fmt.Sprintf("groups of %d devices", share)
+		}
+		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d %s: choose a multiple of %d, or another number of devices", rows, c.BatchSize, groups, of, each)
 	}
-	c.GradientAccumulationSteps = rows / (c.BatchSize * world)
+	c.GradientAccumulationSteps = rows / (c.BatchSize * groups)
 	return s, nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // RanksAsked is how many ranks the run has in one process: a GPU each, or on a CPU as many as are asked for, which share it.
@@ -120,19 +135,23 @@ func (s Spec) RanksAsked() (int, error) {
 	return n, err
 }
 
-// asOne is the same run on one device.
+// asOne is the same run on one device, which with rows that are shared gives the same numbers to rounding.
 func (s Spec) asOne() (Spec, error) {
 	n, err := s.RanksAsked()
 	if err == nil {
 		s, err = s.spread(n)
 	}
-	return s.alone(n), err
+	s = s.alone(n)
+	s.Devices, s.Training.ContextParallelSize = "1", 1
+	return s, err
 }
 
-// alone is the same run on one device: the windows of all ranks accumulated, which gives the same numbers.
+// alone is the same run on one device, or on as many as share a row: the windows of all accumulated, which gives the same
+// numbers.
 func (s Spec) alone(world int) Spec {
-	s.Training.GradientAccumulationSteps *= max(world, 1)
-	s.Devices, s.Training.GlobalBatchSize, s.Training.BaseSharding = "1", 0, "auto"
+	share := s.Training.sharing()
+	s.Training.GradientAccumulationSteps *= max(world/share, 1)
+	s.Devices, s.Training.GlobalBatchSize, s.Training.BaseSharding = fmt.Sprint(share), 0, "auto"
 	return s
 }
 

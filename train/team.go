@@ -270,7 +270,7 @@ func (p *prepared) readShared(ctx context.Context) error {
 		}
 		whole.State() // hashes the rows, once for all
 		for i := range t.locals {
-			l, err := whole.Shard(t.Rank()+i, t.World())
+			l, err := p.shared(whole, t.Rank()+i)
 			if err != nil {
 				d.err = err
 				return err

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -125,6 +125,8 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 		return usage(errors.New("--steps-alone leaves out the calls that --trace, --by-type and --by-layer show"))
 	case o.chip != "" && (o.trace != "" || o.compare != ""):
 		return usage(errors.New("--gpu runs nothing that --trace or --compare could show"))
+	case o.chip == "" && !slices.Contains(graph.DeviceNames, o.Device):
+		return usage(fmt.Errorf("--device %s: must be one of %s", o.Device, strings.Join(graph.DeviceNames, ", ")))
 	case o.compare == "" && (o.fails || o.otherwise):
 		return usage(errors.New("--fail-on-regression and --compare-anyway go with --compare FILE"))
 	case o.Shape != "" && len(o.config.sets) > 0:
@@ -148,7 +150,7 @@ func (o *benchOptions) run(ctx context.Context, c *console, device bool) error {
 		}
 	}
 	if o.trace != "" {
-		if err := plainFile(o.trace); err != nil {
+		if err := writable(o.trace); err != nil {
 			return usage(fmt.Errorf("--trace: %w", err))
 		}
 		o.Trace = o.writeTrace
@@ -172,6 +174,9 @@ func (o *benchOptions) measure(ctx context.Context, c *console, device bool) (be
 		return o.measureConfig(ctx, c, device)
 	}
 	o.LoRA.TargetModules, o.VRAM, o.Devices = o.targets, o.config.vram, deviceList(o.config.device)
+	if err := o.Check(); err != nil {
+		return bench.Report{}, usage(err)
+	}
 	if !o.dense {
 		q := quant.Default()
 		o.Quantization = &q
@@ -216,9 +221,6 @@ func workOf(s train.Spec) train.Spec {
 
 func (o *benchOptions) writeTrace(t bench.Trace) error {
 	data, err := t.JSON()
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(o.trace), 0o777)
-	}
 	if err == nil {
 		err = atomicfile.Write(o.trace, data)
 	}
