@@ -99,8 +99,8 @@ func (s Spec) placed(alone int) ([]int, error) {
 func (s Spec) spread(world int) (Spec, error) {
 	c := &s.Training
 	share := c.sharing()
-	if world%share != 0 {
-		return s, fmt.Errorf("training.context_parallel_size: %d devices share each row, and this run has %s: give it a multiple of %d by devices, or set the key to 1", share, count(world, "device"), share)
+	if err := s.CheckSharing(world); err != nil {
+		return s, err
 	}
 	rows, groups := c.GlobalBatchSize, world/share
 	if rows == 0 {
@@ -115,6 +115,15 @@ func (s Spec) spread(world int) (Spec, error) {
 	}
 	c.GradientAccumulationSteps = rows / (c.BatchSize * groups)
 	return s, nil
+}
+
+// CheckSharing refuses a number of ranks that are no whole groups which share rows.
+func (s Spec) CheckSharing(world int) error {
+	share := s.Training.sharing()
+	if world%share == 0 {
+		return nil
+	}
+	return fmt.Errorf("training.context_parallel_size: %d devices share each row, and this run has %s: give it a multiple of %d by devices, or set the key to 1", share, count(world, "device"), share)
 }
 
 func count(n int, what string) string {
