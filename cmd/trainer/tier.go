@@ -125,6 +125,19 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 	for name, dir := range bases {
 		bases[name] = expandHome(dir)
 	}
+	for _, path := range o.compare {
+		if _, err := os.Stat(path); err != nil {
+			return usage(fmt.Errorf("--compare: %w", err))
+		}
+	}
+	for _, t := range tiers { // a key that no configuration has; what the file itself has wrong fails its tier
+		if _, err := loadConfig(t.Config, nil); err != nil {
+			continue
+		}
+		if _, err := loadConfig(t.Config, o.sets); err != nil {
+			return usage(err)
+		}
+	}
 	if o.limit < 0 {
 		return usage(fmt.Errorf("--time-limit %v: must be above 0", o.limit))
 	}
