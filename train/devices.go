@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
@@ -180,7 +181,7 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		env.GPU = on[0]
 		return startAt(ctx, s, env, openMachine(s, env))
 	case groups == nil:
-		groups = ranks.NewLocal(len(on))
+		groups = s.localGroups(len(on), env)
 	case len(groups) != len(on):
 		return Result{}, fmt.Errorf("devices: this process has %d ranks of the run and %d devices", len(groups), len(on))
 	}
@@ -188,6 +189,14 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		return Result{}, errors.Join(err, groups[0].Leave(err))
 	}
 	return startAll(ctx, s, env, on, groups)
+}
+
+// localGroups are the groups of ranks that one process drives. Of GPUs somebody watches: one may hang that the others wait for.
+func (s Spec) localGroups(n int, env Env) []ranks.Group {
+	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" {
+		return ranks.NewLocal(n)
+	}
+	return ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: StepsPhase, Devices: true, Logf: env.Logf})
 }
 
 // startAll trains on several devices, a goroutine each. The first of this process's ranks has the environment; the others

@@ -101,6 +101,7 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 		return Result{}, err
 	}
 	if err = r.loop(ctx); err != nil { // before memory is given back that an exchange with the others may be in
+		err = p.env.team.cause(r.recorder.step()+1, err)
 		p.env.team.leave(err)
 	}
 	err = r.explain(err)
