@@ -183,13 +183,16 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		r.values[v] = t
 	}
 	segment := -1
-	for _, c := range p.calls {
+	for i, c := range p.calls {
 		if c.segment != segment {
 			g.gpu.Begin()
 			segment = c.segment
 		}
 		if err := r.bind(g.gpu, p, c); err != nil {
 			return nil, fmt.Errorf("%v: %w", c, err)
+		}
+		if i+1 == len(p.calls) || p.calls[i+1].segment != segment {
+			r.joinGathered(p, p.segments[segment])
 		}
 	}
 	s.runs = append(s.runs, r)

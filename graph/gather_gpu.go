@@ -64,3 +64,28 @@ func (r *deviceRun) awaitGathered(c *call, d *deviceCall) {
 		return nil
 	}
 }
+
+// joinGathered makes the stream wait, behind the segment's last call, for what was gathered and no call of the segment reads:
+// an output, which the host reads, or what a later segment does.
+func (r *deviceRun) joinGathered(p *Plan, segment string) {
+	work := r.work[segment]
+	var all []*gpu.Event
+	for _, c := range p.calls {
+		if e := r.pending[c]; e != nil && p.segments[c.segment] == segment {
+			delete(r.pending, c)
+			all = append(all, e)
+		}
+	}
+	if all == nil {
+		return
+	}
+	last, main := &work[len(work)-1], r.stream
+	queue := last.queue
+	last.queue = func() error {
+		err := queue()
+		for _, e := range all {
+			err = errors.Join(err, main.Wait(e))
+		}
+		return err
+	}
+}

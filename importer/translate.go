@@ -303,4 +303,15 @@ func (t *translation) finish() {
 	if t.has("training.warmup_steps") {
 		t.drop("training.warmup_ratio", "training.warmup_steps wins")
 	}
+	schedule := t.value("training.lr_scheduler")
+	if schedule == "constant" {
+		t.drop("training.warmup_ratio", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
+		t.drop("training.warmup_steps", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
+	}
+	if schedule != "cosine_with_min_lr" && schedule != "wsd" {
+		t.drop("training.min_lr_ratio", "of the schedules cosine_with_min_lr and wsd alone")
+	}
+	if t.value("training.optimizer") == "lion" {
+		t.drop("training.adam_epsilon", "lion has none")
+	}
 }

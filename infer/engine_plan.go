@@ -56,7 +56,11 @@ func (p *enginePlan) programs() []*session.Program {
 // planEngine plans an engine of that many slots and tokens, or, where those are 0, of as many as fit.
 func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan, error) {
 	shape := engineShape{slots, maxLen}
-	if most := s.Base.Config.MaxPositions; maxLen == 0 || maxLen > most {
+	most := s.Base.Config.MaxPositions
+	if maxLen > most {
+		return nil, refuse(ErrTooLong, "sequences of %d tokens are above the model's %d positions", maxLen, most)
+	}
+	if maxLen == 0 {
 		shape.MaxLen = most
 	}
 	if slots == 0 {

@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -64,13 +65,16 @@ type tables struct {
 	named map[string]*tally
 }
 
+// ErrNoField is in the error of rows without the field that groups are made by.
+var ErrNoField = errors.New("evaluate by field")
+
 func newTables(ctx context.Context, s *session.Session, set *dataset.Set, o EvalOptions) (*tables, error) {
 	t := &tables{named: map[string]*tally{}}
 	if o.By != "" {
 		held := o.Data.Held()
 		groups, err := set.ValGroups(o.By, func(see func(dataset.Item) error) error { return s.EachRow(ctx, held, see) })
 		if err != nil {
-			return nil, fmt.Errorf("evaluate by field %q: %w", o.By, err)
+			return nil, fmt.Errorf("%w %q: %w", ErrNoField, o.By, err)
 		}
 		t.by, t.of = o.By, func(row int) string { return groups[row] }
 		if n := len(slices.Compact(slices.Sorted(slices.Values(groups)))); n > maxGroups {

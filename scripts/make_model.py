@@ -3,7 +3,7 @@
 
     make_model.py NAME FOLDER --tokenizer TOKENIZER [--empty]
 
-NAME is a shape of scripts/bench/gpu_peers.py; TOKENIZER a folder with tokenizer.json (and its neighbours). FOLDER gets config.json, the
+NAME is a Llama shape of scripts/bench/gpu_peers.py; TOKENIZER a folder with tokenizer.json (and its neighbours). FOLDER gets config.json, the
 tokenizer and shards of at most 5 GB with their index. Matrices are normal with deviation 0.02, norms are 1. The numbers come from one
 pool of a prime number of draws, so 13.5 GB take as long as writing them. With --empty the shards are holes that take no disk: enough to plan.
 """
@@ -103,12 +103,13 @@ def write_shards(folder, s, put):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("name", choices=sorted(SHAPES))
+    ap.add_argument("name", choices=sorted(name for name, s in SHAPES.items() if s["kind"] == "Llama"))
     ap.add_argument("folder", type=Path)
     ap.add_argument("--tokenizer", type=Path, required=True)
     ap.add_argument("--empty", action="store_true")
     a = ap.parse_args()
-    s = SHAPES[a.name]
+    s = dict(SHAPES[a.name])
+    del s["kind"]  # of the bench; no key of a config.json
     a.folder.mkdir(parents=True, exist_ok=True)
     for f in a.tokenizer.glob("*.json"):
         if f.name.startswith(("tokenizer", "special_tokens", "added_tokens")):

@@ -35,7 +35,15 @@ type Env struct {
 	// StandIn gives the numbers of such a model, for those who time its steps; nil = it cannot be loaded.
 	StandIn nn.Reader
 	Log     func(line string)      // one line for the user; nil = dropped
+	Quiet   bool                   // only what may be amiss is logged
 	Reading func(dataset.Progress) // how far the reading of a data file is; nil = nobody is told
+}
+
+// Newsf gives the user a line that tells how things go, unless only what may be amiss is asked for.
+func (e Env) Newsf(format string, args ...any) {
+	if !e.Quiet {
+		e.Logf(format, args...)
+	}
 }
 
 // Logf gives the user a line.

@@ -154,6 +154,10 @@ func TestFind(t *testing.T) {
 
 // TestParseBases: three stand-ins for five tiers, one of its own for a tier, and what can't be meant.
 func TestParseBases(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("x=y", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		tiers string
 		given []string
@@ -168,6 +172,7 @@ func TestParseBases(t *testing.T) {
 		{"all", []string{"a"}, nil, "--base a would be the base model of tiers of different sizes: write --base 135m=DIR, --base 1.1b=DIR"},
 		{"all", []string{"135m=a", "135m=b"}, nil, "--base 135m=b: a second base model"},
 		{"quick", []string{"a", "b"}, nil, "--base b: a second base model"},
+		{"quick", []string{"9b=a"}, nil, "--base 9b=a: 9b is no size and no tier; there are 135m, 1.1b, 7b, quick, "},
 		{"quick", []string{"7b="}, nil, "--base 7b=: name a folder or a model"},
 		{"quick", []string{"7b=a"}, nil, "--base 7b=a: no tier of this call takes it"},
 		{"cpu_stories_quick", []string{"a"}, nil, "--base a: no tier of this call takes it"},

@@ -4,6 +4,7 @@ package tier
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -121,6 +122,9 @@ func ParseBases(tiers []Tier, values []string) (map[string]string, error) {
 	for _, v := range values {
 		key, dir, ok := strings.Cut(v, "=")
 		if !ok || !names[key] {
+			if _, err := os.Stat(v); ok && err != nil && !strings.ContainsAny(key, `/\`) {
+				return nil, fmt.Errorf("--base %s: %s is no size and no tier; there are %s, %s", v, key, strings.Join(Bases, ", "), strings.Join(Names(), ", "))
+			}
 			key, dir = "", v
 		}
 		switch {

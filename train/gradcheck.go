@@ -29,6 +29,9 @@ const GradCheckTokens = 128
 // in float64 on two cores.
 const GradCheckWork = 5e10
 
+// ErrNoLayer is in the error of a check of more layers than the model has.
+var ErrNoLayer = errors.New("not so many layers")
+
 // GradCheckReport compares a step's gradients on the run's device with float64.
 type GradCheckReport struct {
 	Model     string      `json:"model"`
@@ -89,6 +92,9 @@ func gradCheckOn(ctx context.Context, s Spec, env Env, o GradCheckOptions, on gr
 	}
 	if err := p.Base.Check(net); err != nil {
 		return GradCheckReport{}, err
+	}
+	if n := p.Base.Config.NumLayers; o.Layers > n {
+		return GradCheckReport{}, fmt.Errorf("%w: %d asked for, %s has %d: 1 to %d, or 0 for as many as are quick", ErrNoLayer, o.Layers, p.Base.Name, n, n)
 	}
 	c := &gradCheck{prepared: p, ctx: ctx}
 	if err := c.takeBatch(o.Tokens); err != nil {

@@ -174,7 +174,7 @@ func (s *saver) restore(path string) error {
 	s.saved, s.recorder.result.Checkpoint = state.GlobalStep, path
 	s.at.saved(path)
 	s.at.stepDone(state.GlobalStep, s.total, time.Now())
-	s.env.Logf("resumed from %s after step %d", path, state.GlobalStep)
+	s.env.Newsf("resumed from %s after step %d", path, state.GlobalStep)
 	return nil
 }
 

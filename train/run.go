@@ -84,7 +84,10 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 			}
 		}()
 	}
-	p.env.Logf("%s", strings.TrimRight(p.report.String(), "\n"))
+	p.env.Newsf("%s", strings.TrimRight(p.report.String(), "\n"))
+	if lost := lostRows(p.report); p.env.Quiet && lost != "" {
+		p.env.Logf("data: %s", lost)
+	}
 	r, err := p.start(ctx)
 	for try := 0; errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost) && try < shrinkTries; try++ {
 		if err = p.deviceRefused(err); err == nil {
@@ -98,6 +101,7 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 		return Result{}, err
 	}
 	if err = r.loop(ctx); err != nil { // before memory is given back that an exchange with the others may be in
+		err = p.env.team.cause(r.recorder.step()+1, err)
 		p.env.team.leave(err)
 	}
 	err = r.explain(err)
@@ -136,7 +140,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.env.Logf("%s", p.planReport())
+	p.env.Newsf("%s", p.planReport())
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world(), logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result
@@ -225,6 +229,9 @@ func (r *running) bind() error {
 	if eval := r.found.Step.eval; eval != nil {
 		if r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[len(r.found.Step.budgets())]); err != nil {
 			return err
+		}
+		if r.spec.Training.sharing() > 1 {
+			r.evaluator.Share(r.env.team.rank()%r.spec.Training.sharing(), r.joinLosses)
 		}
 	}
 	if plan := r.found.Step.sample; plan != nil {

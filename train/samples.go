@@ -109,7 +109,7 @@ func (r *running) sample(ctx context.Context) error {
 			return fmt.Errorf("training.sample_prompts[%d]: %w", i, err)
 		}
 		info := SampleInfo{Step: r.recorder.step(), Prompt: c.SamplePrompts[i], Answer: made.Text}
-		r.env.Logf("step %d, sample %q: %q", info.Step, info.Prompt, info.Answer)
+		r.env.Newsf("step %d, sample %q: %q", info.Step, info.Prompt, info.Answer)
 		for _, o := range r.recorder.observers {
 			if w, ok := o.(SampleWatcher); ok {
 				if err := w.Sample(info); err != nil {
@@ -164,7 +164,7 @@ func (r *running) askTasks(ctx context.Context) error {
 		}
 		for _, m := range result.Metrics {
 			line := TaskMetrics{Step: r.recorder.step(), Epoch: r.recorder.state.Epoch, Task: result.Task, Metric: m.Name, Value: m.Value, StdErr: m.StdErr, Questions: result.Questions}
-			r.env.Logf("step %d, task %s: %s %.4f, standard error %.4f, %d questions", line.Step, line.Task, line.Metric, line.Value, line.StdErr, line.Questions)
+			r.env.Newsf("step %d, task %s: %s %.4f, standard error %.4f, %d questions", line.Step, line.Task, line.Metric, line.Value, line.StdErr, line.Questions)
 			if err := r.recorder.answered(line); err != nil {
 				return err
 			}

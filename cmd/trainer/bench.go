@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,7 +35,7 @@ type benchOptions struct {
 }
 
 // ofShapes are the flags that say what a configuration says by itself.
-var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "gpu"}
+var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
 
 func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
@@ -98,6 +98,7 @@ here and runs nothing.`,
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full, offload, or auto: the fastest that fits")
 	f.StringVar(&o.BaseSharding, "base-sharding", "auto", "auto, never or always: each of several devices holds a slice of the base model")
+	f.IntVar(&o.Context, "context-parallel", 1, "so many of the devices share each row's tokens")
 	f.StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here and run nothing: `NAME` or compute capability, such as h200")
 	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
 	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")
@@ -121,10 +122,14 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 		return usage(errors.New("bench takes a configuration or --shape, not both"))
 	case o.Steps < 1 || o.Warmup < 0:
 		return usage(fmt.Errorf("--steps %d --warmup %d: at least one step, and no less than 0 before it", o.Steps, o.Warmup))
+	case o.Context < 1:
+		return usage(fmt.Errorf("--context-parallel %d: at least one device", o.Context))
 	case o.StepsAlone && (o.trace != "" || o.byType || o.byLayer):
 		return usage(errors.New("--steps-alone leaves out the calls that --trace, --by-type and --by-layer show"))
 	case o.chip != "" && (o.trace != "" || o.compare != ""):
 		return usage(errors.New("--gpu runs nothing that --trace or --compare could show"))
+	case o.chip == "" && !slices.Contains(graph.DeviceNames, o.Device):
+		return usage(fmt.Errorf("--device %s: must be one of %s", o.Device, strings.Join(graph.DeviceNames, ", ")))
 	case o.compare == "" && (o.fails || o.otherwise):
 		return usage(errors.New("--fail-on-regression and --compare-anyway go with --compare FILE"))
 	case o.Shape != "" && len(o.config.sets) > 0:
@@ -148,7 +153,7 @@ func (o *benchOptions) run(ctx context.Context, c *console, device bool) error {
 		}
 	}
 	if o.trace != "" {
-		if err := plainFile(o.trace); err != nil {
+		if err := writable(o.trace); err != nil {
 			return usage(fmt.Errorf("--trace: %w", err))
 		}
 		o.Trace = o.writeTrace
@@ -172,6 +177,9 @@ func (o *benchOptions) measure(ctx context.Context, c *console, device bool) (be
 		return o.measureConfig(ctx, c, device)
 	}
 	o.LoRA.TargetModules, o.VRAM, o.Devices = o.targets, o.config.vram, deviceList(o.config.device)
+	if err := o.Check(); err != nil {
+		return bench.Report{}, usage(err)
+	}
 	if !o.dense {
 		q := quant.Default()
 		o.Quantization = &q
@@ -216,9 +224,6 @@ func workOf(s train.Spec) train.Spec {
 
 func (o *benchOptions) writeTrace(t bench.Trace) error {
 	data, err := t.JSON()
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(o.trace), 0o777)
-	}
 	if err == nil {
 		err = atomicfile.Write(o.trace, data)
 	}

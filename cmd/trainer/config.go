@@ -188,16 +188,24 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 			refused[p.meant] = p.at
 		}
 	}
-	for _, err := range validate(c.Spec) {
+	complain := func(err error) {
 		p := problem{at: file.position(nil), text: err.Error()}
 		path := pathOf(p.text)
 		if _, known := locate(refused, path); known || refusedInstead(refused, path) {
-			continue // what was given was refused already: the complaint is about the default
+			return // what was given was refused already: the complaint is about the default
 		}
 		if where, ok := locate(at, path); ok {
 			p.at = where
 		}
 		problems = append(problems, p)
+	}
+	for _, err := range validate(c.Spec) {
+		complain(err)
+	}
+	if len(problems) == 0 { // what else is wrong may be why a key does nothing
+		for _, err := range train.Inert(c.Spec) {
+			complain(err)
+		}
 	}
 	return c, problems
 }

@@ -133,7 +133,7 @@ func about(path, value string) (found []string) {
 	}
 	_, problems := mergeConfig("run.yaml", []byte(text), nil, []string{path + "=" + value})
 	for _, p := range problems {
-		if pathOf(p.text) == path {
+		if pathOf(p.text) == path && !strings.HasPrefix(p.text, path+": does nothing ") { // which other keys decide, no value
 			found = append(found, p.text)
 		}
 	}

@@ -106,7 +106,11 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 		if f.file == "" {
 			continue
 		}
-		if err := plainFile(f.file); err != nil {
+		check := plainFile
+		if f.file == o.file || o.refresh {
+			check = writable
+		}
+		if err := check(f.file); err != nil {
 			return usage(fmt.Errorf("%s: %w", f.flag, err))
 		}
 	}

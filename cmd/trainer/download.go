@@ -42,7 +42,7 @@ takes what loading needs; other commands do the same with --download.`,
 				got, err = got.CopyTo(ctx, out)
 			}
 			if err != nil {
-				if ctx.Err() == nil && !errors.Is(err, os.ErrExist) {
+				if ctx.Err() == nil && !errors.Is(err, os.ErrExist) && exitCode(err) != exitUsage {
 					err = unfit(err)
 				}
 				return err

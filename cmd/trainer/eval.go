@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 
@@ -106,6 +107,9 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 	options := spec.Evaluation(o.adapter)
 	options.By = o.by
 	report, err := infer.Evaluate(cmd.Context(), options, environment(c, o.workers))
+	if o.data != "" && errors.Is(err, fs.ErrNotExist) {
+		return usage(fmt.Errorf("--data %s: %w", shellQuote(o.data), err))
+	}
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,11 @@ func (o *taskOptions) check(cmd *cobra.Command, all *evalOptions) error {
 	if !slices.Contains(graph.DeviceNames, o.device) {
 		bad("--device %s: must be one of %s", o.device, strings.Join(graph.DeviceNames, ", "))
 	}
+	if o.answers != "" {
+		if err := writable(o.answers); err != nil {
+			bad("--answers: %w", err)
+		}
+	}
 	if o.limit < 0 {
 		bad("--limit %d: must be 0 or more", o.limit)
 	}

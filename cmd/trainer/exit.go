@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 
+	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -13,7 +18,7 @@ import (
 const (
 	exitDone       = 0
 	exitFailed     = 1   // the run, a criterion or a check failed; the device failed
-	exitUsage      = 2   // bad command line or configuration, before any work
+	exitUsage      = 2   // bad command line or configuration: a word, flag, value or file named that can't be right; TestUsage
 	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
 	exitDoesNotFit = 4   // refused by the plan
 	exitLost       = 75  // said to trainer launch alone: another rank has failed
@@ -57,6 +62,11 @@ func exitCode(err error) int {
 		return exitDoesNotFit
 	case errors.Is(err, context.Canceled):
 		return exitInterrupt
+	case slices.ContainsFunc(asked, func(a error) bool { return errors.Is(err, a) }):
+		return exitUsage
 	}
 	return exitFailed
 }
+
+// asked are what packages say of a flag's value that only the model or the data show to be wrong.
+var asked = []error{hub.ErrBadName, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, train.ErrNoLayer}

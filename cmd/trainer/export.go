@@ -29,6 +29,11 @@ func newExport(c *console) *cobra.Command {
 			if err := export.Check(o); err != nil {
 				return usage(err)
 			}
+			if export.Formats[o.Format].Out == "FILE" {
+				if err := writable(o.Out); err != nil {
+					return usage(fmt.Errorf("--out: %w", err))
+				}
+			}
 			if err := checkAdapter(o.Adapter); err != nil {
 				return err
 			}

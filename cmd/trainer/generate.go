@@ -23,6 +23,7 @@ type generateOptions struct {
 	workers                int
 	json                   bool
 	talk                   chatOptions
+	form                   formOptions
 	infer.GenerateOptions
 }
 
@@ -35,12 +36,16 @@ func newGenerate(c *console) *cobra.Command {
 
 Without --model the base model is the one that the adapter names. A conversation is written by the chat template that
 was saved beside the adapter, else by the model's own, and the answer ends where the template ends a turn. Text in a
-message that looks like a special token is read as text, as in training.`,
+message that looks like a special token is read as text, as in training.
+
+With --json-object or --json-schema the answer is JSON of that form: tokens that can't continue it are left out of the
+choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not whole.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
   trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200
   trainer generate --model ./SmolLM2-135M --prompt "Dear" --temperature 0.8 --min-p 0.05 --repetition-penalty 1.1 --seed 7
   trainer generate --adapter runs/chat --chat --prompt "What is a tide?" --system "Answer in one sentence."
-  trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs '{"enable_thinking":false}' --stop User:`,
+  trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs '{"enable_thinking":false}' --stop User:
+  trainer generate --model ./Qwen3-0.6B --chat --prompt "Anna is 31. Who is it, as JSON?" --json-schema person.json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd, c); err != nil {
@@ -55,8 +60,9 @@ message that looks like a special token is read as text, as in training.`,
 	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
 	o.talk.register(cmd)
+	o.form.register(cmd)
 	f.StringArrayVar(&o.Stop, "stop", nil, "`TEXT` that ends the answer and is not part of it; may be repeated")
-	f.IntVar(&o.MaxTokens, "max-tokens", 64, fmt.Sprintf("largest number of new tokens; %d for a conversation, or what the model has room for", chatTokens))
+	f.IntVar(&o.MaxTokens, "max-tokens", 64, fmt.Sprintf("largest number of new tokens; %d for a conversation or JSON, or what the model has room for", chatTokens))
 	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
 	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
@@ -124,6 +130,9 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	if err := errors.Join(problems...); err != nil {
 		return usage(err)
 	}
+	if err := o.form.read(cmd, c, o.prompt, o.talk.messages); err != nil {
+		return usage(err)
+	}
 	if o.prompt == "-" {
 		text, err := io.ReadAll(c.in)
 		if err != nil {
@@ -159,7 +168,8 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	if err != nil {
 		return err
 	}
-	if o.talk.conversation != nil && !cmd.Flags().Changed("max-tokens") {
+	o.Form = o.form.formOf(g)
+	if (o.talk.conversation != nil || o.Form != nil) && !cmd.Flags().Changed("max-tokens") {
 		o.MaxTokens = max(1, min(chatTokens, g.Base.Config.MaxPositions-len(prompt.IDs)))
 	}
 	ctx, stop := context.WithCancelCause(cmd.Context())
@@ -180,10 +190,14 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 		return err
 	}
 	if o.json {
-		return writeJSON(c.out, answer)
-	}
-	if !strings.HasSuffix(answer.Text, "\n") {
+		if err := writeJSON(c.out, answer); err != nil {
+			return err
+		}
+	} else if !strings.HasSuffix(answer.Text, "\n") {
 		fmt.Fprintln(c.out)
+	}
+	if cut := o.form.cut(answer, o.MaxTokens); cut != "" {
+		return fmt.Errorf("generate: %s", cut)
 	}
 	return nil
 }

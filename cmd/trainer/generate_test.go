@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,6 +47,70 @@ func TestGenerateSampling(t *testing.T) {
 		code, other, said := generate(flags...)
 		if code != exitDone || other == plain {
 			t.Errorf("%v: exit code %d, %q as without; %s", flags, code, other, said)
+		}
+	}
+}
+
+// TestGenerateJSON: an answer is JSON of the form, whatever the model; one that is cut off is said to be.
+func TestGenerateJSON(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	schema := `{"type":"object","properties":{"ok":{"type":"boolean"},"who":{"enum":["Tim","Lily"]}},"required":["ok","who"],"additionalProperties":false}`
+	good := file("good.json", schema)
+	generate := func(in string, flags ...string) (int, string, string) {
+		var out, errOut bytes.Buffer
+		code := run(append([]string{"generate", "--model", "embedded:stories260K", "--prompt", "Once upon a time", "--device", "cpu"}, flags...), strings.NewReader(in), &out, &errOut)
+		return code, out.String(), errOut.String()
+	}
+	check := func(text string) {
+		t.Helper()
+		var got struct {
+			OK  *bool
+			Who string
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.OK == nil || got.Who != "Tim" && got.Who != "Lily" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, seed := range []string{"1", "2", "3"} {
+		code, text, said := generate("", "--json-schema", good, "--temperature", "1.5", "--seed", seed)
+		if code != exitDone {
+			t.Errorf("exit code %d: %s", code, said)
+		}
+		check(text)
+	}
+	_, text, _ := generate(schema, "--json-schema", "-", "--json")
+	var answer struct{ Text, Stopped string }
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Stopped != "end" {
+		t.Errorf("%s: %v", text, err)
+	}
+	check(answer.Text)
+	if code, text, said := generate("", "--json-object", "--max-tokens", "4"); code != exitFailed || json.Valid([]byte(text)) || said != "trainer: generate: the JSON is not whole: --max-tokens 4 cut it off\n" {
+		t.Errorf("exit code %d, %q, %s", code, text, said)
+	}
+	if code, _, said := generate("", "--json-schema", good, "--stop", "o"); code != exitFailed || !strings.Contains(said, `--stop "o" cut it off`) {
+		t.Errorf("exit code %d, %s", code, said)
+	}
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--json-object", "--json-schema", good}, "--json-object and --json-schema: give one of them"},
+		{[]string{"--json-schema", filepath.Join(dir, "none.json")}, "none.json: open "},
+		{[]string{"--json-schema", dir}, "is a folder"},
+		{[]string{"--json-schema", file("broken.json", `{"type":`)}, "broken.json: schema: "},
+		{[]string{"--json-schema", file("ref.json", `{"type":"object","properties":{"a":{"pattern":"x"}}}`)}, "schema.properties.a.pattern: is not supported"},
+		{[]string{"--json-schema", file("text.json", `{"type":"string"}`)}, "want type object or array"},
+		{[]string{"--json-schema", "-", "--prompt", "-"}, "--json-schema -: standard input is the prompt already; name a file"},
+	} {
+		if code, _, said := generate("", c.flags...); code != exitUsage || !strings.Contains(said, c.want) {
+			t.Errorf("%v: exit code %d, %s, want %q", c.flags, code, said, c.want)
 		}
 	}
 }

@@ -34,6 +34,8 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 			switch {
 			case check.Layers < 0:
 				return usage(fmt.Errorf("--layers %d: 0 for as many as are quick, or how many", check.Layers))
+			case show < 0:
+				return usage(fmt.Errorf("--show %d: 0 for all tensors, or how many", show))
 			case check.Tokens < 2 || check.Tokens > 1<<16:
 				return usage(fmt.Errorf("--tokens %d: must lie in 2 to %d", check.Tokens, 1<<16))
 			}

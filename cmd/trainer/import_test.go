@@ -49,6 +49,9 @@ no_such_key: 7
 			"lr_scheduler: cosine", "eval_steps: 50", "output_dir: ./model-out", "seed: 42"},
 		[]string{"flash_attention: true; the fused kernels that fit the device are always used", "no_such_key: 7; no key of this name is known",
 			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio", "evals_per_epoch: 4; training.eval_steps counts optimizer steps"}},
+	{"axolotl, constant rate", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nlearning_rate: 1e-4\nwarmup_ratio: 0.03\nlr_scheduler: constant\n" +
+		"optimizer: lion_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl", []string{"lr_scheduler: constant", "optimizer: lion"},
+		[]string{"warmup_ratio: 0.03; the schedule constant has no warm-up, there neither; constant_with_warmup has one", "adam_epsilon: 1e-06; lion has none"}},
 	{"axolotl eight bits", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj, lm_head]\ndatasets: [{path: rows, type: completion, field: body}]\n" +
 		"learning_rate: 1e-4\nwarmup_steps: 0\ncosine_min_lr_ratio: 0.2\nlr_scheduler: cosine\neval_steps: 5\n", nil, "axolotl",
 		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj]", "path: rows", "format: text", "fields: {text: body}", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.2", "warmup_ratio: 0"},

@@ -171,6 +171,9 @@ func (o *initOptions) check() error {
 	if _, err := os.Lstat(o.out); err == nil {
 		return usage(fmt.Errorf("init: %s is there already; name another file with --out", o.out))
 	}
+	if err := writable(o.out); err != nil {
+		return usage(fmt.Errorf("init: --out: %w", err))
+	}
 	s := train.DefaultSpec()
 	s.Device = o.device
 	for _, err := range validate(s) {

@@ -57,7 +57,7 @@ func checkPage(path, mark string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return writable(path)
 	case err != nil:
 		return err
 	case info.IsDir():

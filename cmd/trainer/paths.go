@@ -75,6 +75,25 @@ func plainFile(path string) error {
 	return regular.Check(path, info)
 }
 
+// writable refuses a file to be written that is there and is none, or whose folder isn't there: a misspelt path makes
+// no folders.
+func writable(path string) error {
+	if dir := filepath.Dir(path); dir != "." {
+		if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: there is no folder %s", path, dir)
+		} else if err != nil {
+			return err
+		} else if !info.IsDir() {
+			return fmt.Errorf("%s: %s is no folder", path, dir)
+		}
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder: name a file in it", path)
+	}
+	return plainFile(path)
+}
+
 // plainFiles refuses a folder of a model, adapter or checkpoint with an entry that can't be read to its end.
 func plainFiles(dir string) error {
 	entries, err := os.ReadDir(dir)

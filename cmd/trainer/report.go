@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -68,6 +69,9 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 		mark := report.Mark
 		if markdown {
 			mark = report.MarkdownMark
+		}
+		if ext := strings.ToLower(filepath.Ext(out)); !slices.Contains([]string{".html", ".htm", ".md"}, ext) {
+			return usage(fmt.Errorf("--out %s: a page's name ends in .html, or in .md for Markdown", o.out))
 		}
 		if err := checkPage(out, mark); err != nil {
 			return usage(fmt.Errorf("--out %s: %w", o.out, err))

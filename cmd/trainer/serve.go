@@ -135,7 +135,10 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 	if err != nil {
 		err = fmt.Errorf("listen on %s port %d: %w", o.host, o.port, err)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w; --port 0 takes a free one", err)
+			return unfit(fmt.Errorf("%w; --port 0 takes a free one", err))
+		}
+		if errors.As(err, new(*net.DNSError)) {
+			return usage(err)
 		}
 		return unfit(err)
 	}

@@ -81,7 +81,7 @@ func runSweep(ctx context.Context, c *console, o *sweepOptions) error {
 		return err
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+		return usage(fmt.Errorf("sweep: --out: %w", err))
 	}
 	for _, r := range all {
 		if err := r.look(); err != nil {

@@ -125,6 +125,19 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 	for name, dir := range bases {
 		bases[name] = expandHome(dir)
 	}
+	for _, path := range o.compare {
+		if _, err := os.Stat(path); err != nil {
+			return usage(fmt.Errorf("--compare: %w", err))
+		}
+	}
+	for _, t := range tiers { // a key that no configuration has; what the file itself has wrong fails its tier
+		if _, err := loadConfig(t.Config, nil); err != nil {
+			continue
+		}
+		if _, err := loadConfig(t.Config, o.sets); err != nil {
+			return usage(err)
+		}
+	}
 	if o.limit < 0 {
 		return usage(fmt.Errorf("--time-limit %v: must be above 0", o.limit))
 	}
@@ -137,7 +150,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		return fmt.Errorf("hash this program's file: %w", err)
 	}
 	if o.report == "" {
-		o.report = filepath.Join(tiersDir, tier.FolderName(time.Now()))
+		o.report = freeName(filepath.Join(tiersDir, tier.FolderName(time.Now())))
 	}
 	kept := o.compare
 	if len(kept) == 0 {
@@ -191,6 +204,17 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		err = &exitError{code: report.ExitCode, err: errors.New(report.Summary()), silent: true}
 	}
 	return err
+}
+
+// freeName is path, or where a call in the same second took it, path-2 and so on.
+func freeName(path string) string {
+	free := path
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(free); err != nil {
+			return free
+		}
+		free = fmt.Sprintf("%s-%d", path, n)
+	}
 }
 
 // printTiers sums up.

@@ -36,7 +36,7 @@ func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	o.devicesFlag(cmd)
 	pathVar(cmd, &o.resume, "resume", "", "resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
 	workersVar(cmd, &o.workers)
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing of plan, data and progress, but warnings and the result")
 	cmd.Flags().BoolVar(&o.tui, "tui", false, "show loss and memory as plots on the whole terminal, with the log below")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
 	c.downloadFlag(cmd)
@@ -147,7 +147,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
 		env.Observers, env.Log = []train.Observer{progress}, progress.log
 	} else {
-		env.Reading = nil
+		env.Reading, env.Quiet = nil, true
 	}
 	stopped.sayBy(env.Log)
 	result, err := train.Start(ctx, spec, env)

@@ -101,7 +101,7 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return usage(fmt.Errorf("port %d of %s is in use, by another trainer ui perhaps: choose another --port; 0 takes any that is free", o.port, o.host))
+		return unfit(fmt.Errorf("port %d of %s is in use, by another trainer ui perhaps: choose another --port; 0 takes any that is free", o.port, o.host))
 	}
 	if err != nil {
 		return usage(fmt.Errorf("--host %s --port %d: %w", o.host, o.port, err))

@@ -299,6 +299,9 @@ func Splits(files []File) []string {
 	return names
 }
 
+// ErrNoSplit is in the error of files that lack the split asked for.
+var ErrNoSplit = errors.New("there is no split")
+
 // Pick gives the files of one split, or of all.
 func Pick(files []File, split string) ([]File, error) {
 	if split == AllSplits {
@@ -311,7 +314,7 @@ func Pick(files []File, split string) ([]File, error) {
 		}
 	}
 	if len(picked) == 0 {
-		return nil, fmt.Errorf("there is no split %q; there is %s", split, strings.Join(Splits(files), ", "))
+		return nil, fmt.Errorf("%w %q; there is %s", ErrNoSplit, split, strings.Join(Splits(files), ", "))
 	}
 	return picked, nil
 }

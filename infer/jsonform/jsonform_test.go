@@ -3,14 +3,8 @@ package jsonform
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 func parse(t testing.TB, text string) *Schema {
@@ -83,86 +77,6 @@ func TestSchemaRefused(t *testing.T) {
 	}
 }
 
-// tokens are every byte and random pieces of JSON.
-func tokens(r *rand.Rand, n int) [][]byte {
-	all := make([][]byte, 256)
-	for i := range all {
-		all[i] = []byte{byte(i)}
-	}
-	const text = `{"name": "x", "age": 12, "kind": true, "tags": ["a", "é😀\n"], "at": {"x": -1.5e3}, null, false}}]],, "ab"`
-	for len(all) < n {
-		i := r.IntN(len(text))
-		all = append(all, []byte(text[i:min(len(text), i+1+r.IntN(9))]))
-	}
-	return all
-}
-
-// TestRandomTokens: whatever tokens there are and however they are drawn, one can always follow, and what is whole is JSON
-// that the schema allows, by another implementation of JSON Schema.
-func TestRandomTokens(t *testing.T) {
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		text := person
-		if seed%3 == 0 {
-			text = `{"type":"object","properties":{"a":{"type":"array","items":{"type":["boolean","number"]}}},"required":["a"]}`
-		}
-		s := parse(t, text)
-		v := NewVocabulary(tokens(r, 256+r.IntN(300)))
-		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("s.json", doc); err != nil {
-			t.Fatal(err)
-		}
-		check, err := c.Compile("s.json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, logits := s.Start(), make([]float32, len(v.bytes))
-		var out []byte
-		var scratch []float32
-		for range 400 {
-			scratch = v.Mask(a, logits, scratch)
-			var can []int32
-			for id, x := range scratch {
-				if allowed := v.Allowed(a, int32(id)); allowed != (x == 0) {
-					t.Fatalf("seed %d: token %q behind %q: %v by itself", seed, v.bytes[id], out, allowed)
-				} else if allowed {
-					can = append(can, int32(id))
-					if b := v.bytes[id]; len(out) > 120 && (b[0] == '"' || b[0] == '}' || b[0] == ']') { // towards an end
-						can = append(can, slices.Repeat([]int32{int32(id)}, 40)...)
-					}
-				}
-			}
-			if len(can) == 0 {
-				t.Fatalf("seed %d: nothing can follow %q", seed, out)
-			}
-			id := can[r.IntN(len(can))]
-			if !v.Take(&a, id) {
-				t.Fatal("refused what was allowed")
-			}
-			if out = append(out, v.bytes[id]...); a.Done() {
-				break
-			}
-		}
-		if !a.Done() {
-			continue // cut, as by max_tokens
-		}
-		if !json.Valid(out) {
-			t.Fatalf("seed %d: no JSON: %q", seed, out)
-		}
-		value, err := jsonschema.UnmarshalJSON(strings.NewReader(string(out)))
-		if err == nil {
-			err = check.Validate(value)
-		}
-		if err != nil {
-			t.Fatalf("seed %d: %q: %v", seed, out, err)
-		}
-	}
-}
-
 // FuzzSchema: no schema breaks the parser, and what it takes ends somewhere.
 func FuzzSchema(f *testing.F) {
 	f.Add([]byte(person), []byte(`{"name":"x","age":3}`))
@@ -183,42 +97,4 @@ func FuzzSchema(f *testing.F) {
 			}
 		}
 	})
-}
-
-// BenchmarkMask: within a text, where most tokens fit, and before a key. TRAINER_VOCABULARY is a tokenizer.json; without it
-// the tokens are made up.
-func BenchmarkMask(b *testing.B) {
-	all := tokens(rand.New(rand.NewPCG(1, 2)), 49152)
-	if name := os.Getenv("TRAINER_VOCABULARY"); name != "" {
-		text, err := os.ReadFile(filepath.Clean(name))
-		if err != nil {
-			b.Fatal(err)
-		}
-		var file struct {
-			Model struct {
-				Vocab map[string]int `json:"vocab"`
-			} `json:"model"`
-		}
-		if err := json.Unmarshal(text, &file); err != nil {
-			b.Fatal(err)
-		}
-		all = make([][]byte, len(file.Model.Vocab)+1000)
-		for text, id := range file.Model.Vocab {
-			all[id] = []byte(strings.ReplaceAll(text, "Ġ", " "))
-		}
-	}
-	v := NewVocabulary(all)
-	logits := make([]float32, len(all))
-	for name, text := range map[string]string{"text": `{"name":"`, "key": `{"`, "value": `{"x":`} {
-		a := Object().Start()
-		for _, c := range []byte(text) {
-			a.Next(c)
-		}
-		b.Run(fmt.Sprintf("%s/%d", name, len(all)), func(b *testing.B) {
-			var scratch []float32
-			for b.Loop() {
-				scratch = v.Mask(a, logits, scratch)
-			}
-		})
-	}
 }

@@ -57,6 +57,11 @@ func (a *Acceptor) inString(c byte) bool {
 	return true
 }
 
+// takesText tells whether n bytes of any text without quotes and escapes can follow, character by character.
+func (a *Acceptor) takesText(n int) bool {
+	return a.more == 0 && (a.mode == mString || a.mode == mFreeKey && a.from == a.to && a.at+n <= maxKey)
+}
+
 // fit narrows the keys that a free one may be down by a byte.
 func (a *Acceptor) fit(c byte) {
 	keys := a.top.node.keys

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -53,6 +54,8 @@ func Start(t *testing.T) *Browser {
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
 		"--disable-background-networking", "--remote-debugging-pipe", "--user-data-dir="+profile, "about:blank")
 	cmd.ExtraFiles = []*os.File{toR, fromW} // file descriptors 3 and 4
+	cmd.Env = append(os.Environ(), "TMPDIR="+profile)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Skipf("%s does not start: %v", path, err)
 	}
@@ -62,14 +65,16 @@ func Start(t *testing.T) *Browser {
 	t.Cleanup(func() {
 		toW.Close()
 		fromR.Close()
-		_ = cmd.Process.Kill()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with its own children, which write into the profile
 		_ = cmd.Wait()
-		for range 20 {
-			if os.RemoveAll(profile) == nil {
-				break
+		for range 200 {
+			err = os.RemoveAll(profile)
+			if _, gone := os.Stat(profile); err == nil && os.IsNotExist(gone) {
+				return
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
+		t.Errorf("the browser's profile stays: %v", err)
 	})
 	if err := fromR.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)

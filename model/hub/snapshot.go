@@ -28,17 +28,23 @@ type Snapshot struct {
 	Bytes int64    `json:"bytes"`
 }
 
+// What a caller names that can be on no hub.
+var (
+	ErrBadName    = errors.New("no hub name")
+	ErrBadPattern = errors.New("no pattern")
+)
+
 // Fetch downloads files of the model repository called name ("org/name") into the cache. include are patterns of path.Match for a
 // file's path or its last part; without them it takes what loading needs: a model, or an adapter. Files that the cache
 // has are not fetched again, and one that broke off goes on where it did.
 func Fetch(ctx context.Context, name string, o Options, include []string) (s Snapshot, err error) {
 	fail := func(err error) (Snapshot, error) { return Snapshot{}, fmt.Errorf("download %s: %w", name, err) }
 	if strings.Count(name, "/") != 1 || checkRepo(name) != nil {
-		return Snapshot{}, fmt.Errorf("download: %q is no hub name: the form is org/name, with @REVISION behind it where one is meant", name)
+		return Snapshot{}, fmt.Errorf("download: %q is %w: the form is org/name, with @REVISION behind it where one is meant", name, ErrBadName)
 	}
 	for _, p := range include {
 		if _, err := path.Match(p, ""); err != nil {
-			return Snapshot{}, fmt.Errorf("download: --include %q is no pattern: %w", p, err)
+			return Snapshot{}, fmt.Errorf("download: --include %q is %w: %w", p, ErrBadPattern, err)
 		}
 	}
 	env, err := environment(o)

@@ -1,0 +1,66 @@
+package train
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// inertKey is a key that other keys switch off. Whether it is set follows from its value: one that says the default asks
+// for nothing.
+type inertKey struct {
+	key  string
+	set  func(s, unset Spec) bool
+	idle func(s Spec) bool
+	why  string // what switches it off, and what would switch it on
+}
+
+// trainingKey is one of the section training, which differs from its default.
+func trainingKey[V comparable](key string, of func(Config) V, idle func(Config) bool, why string) inertKey {
+	return inertKey{"training." + key, func(s, unset Spec) bool { return of(s.Training) != of(unset.Training) },
+		func(s Spec) bool { return idle(s.Training) }, why}
+}
+
+// trackingKey is one of the section tracking, which only some trackers read.
+func trackingKey(key string, set func(Spec) bool, trackers ...string) inertKey {
+	return inertKey{"tracking." + key, func(s, _ Spec) bool { return set(s) }, func(s Spec) bool {
+		return !slices.ContainsFunc(s.Training.ReportTo, func(name string) bool { return slices.Contains(trackers, name) })
+	}, "without " + strings.Join(trackers, " or ") + " in training.report_to"}
+}
+
+// inertKeys are the keys that a configuration by itself can switch off; what a machine or the data switch off is not
+// here.
+var inertKeys = []inertKey{
+	trainingKey("warmup_ratio", func(c Config) float64 { return c.WarmupRatio }, constantRate, "with lr_scheduler: constant; constant_with_warmup has a warm-up"),
+	trainingKey("warmup_steps", func(c Config) int { return c.WarmupSteps }, constantRate, "with lr_scheduler: constant; constant_with_warmup has a warm-up"),
+	trainingKey("min_lr_ratio", func(c Config) float64 { return c.MinLRRatio },
+		func(c Config) bool { return c.LRScheduler != "cosine_with_min_lr" && c.LRScheduler != "wsd" }, "but with lr_scheduler: cosine_with_min_lr or wsd"),
+	trainingKey("decay_ratio", func(c Config) float64 { return c.DecayRatio }, func(c Config) bool { return c.LRScheduler != "wsd" }, "but with lr_scheduler: wsd"),
+	trainingKey("adam_epsilon", func(c Config) float64 { return c.AdamEpsilon }, func(c Config) bool { return c.Optimizer == "lion" }, "with optimizer: lion, which has none"),
+	trainingKey("loss_scale", func(c Config) float64 { return c.LossScale }, withoutScaling, "but with precision: fp16"),
+	trainingKey("loss_scale_interval", func(c Config) int { return c.LossScaleInterval }, withoutScaling, "but with precision: fp16"),
+	trainingKey("max_skipped_steps", func(c Config) int { return c.MaxSkippedSteps }, func(c Config) bool { return c.OnNonFinite != "skip" }, "but with on_nonfinite: skip"),
+	trainingKey("sample_max_tokens", func(c Config) int { return c.SampleMaxTokens }, func(c Config) bool { return len(c.SamplePrompts) == 0 }, "without training.sample_prompts"),
+	trackingKey("experiment", func(s Spec) bool { return s.Tracking.Experiment != "" }, "mlflow", "wandb", "webhook"),
+	trackingKey("run_name", func(s Spec) bool { return s.Tracking.RunName != "" }, "mlflow", "wandb", "webhook", "prometheus"),
+	trackingKey("tags", func(s Spec) bool { return len(s.Tracking.Tags) > 0 }, "mlflow", "wandb", "webhook"),
+	trackingKey("mlflow_url", func(s Spec) bool { return s.Tracking.MLflowURL != "" }, "mlflow"),
+	trackingKey("webhook_url", func(s Spec) bool { return s.Tracking.WebhookURL != "" }, "webhook"),
+	trackingKey("metrics_file", func(s Spec) bool { return s.Tracking.MetricsFile != "" }, "prometheus"),
+	trackingKey("metrics_addr", func(s Spec) bool { return s.Tracking.MetricsAddr != "" }, "prometheus"),
+}
+
+func constantRate(c Config) bool   { return c.LRScheduler == "constant" }
+func withoutScaling(c Config) bool { return c.Precision != "fp16" }
+
+// Inert returns a problem for each key that is set and that the rest of the configuration switches off.
+func Inert(s Spec) []error {
+	var problems []error
+	unset := DefaultSpec()
+	for _, k := range inertKeys {
+		if k.set(s, unset) && k.idle(s) {
+			problems = append(problems, fmt.Errorf("%s: does nothing %s: remove it", k.key, k.why))
+		}
+	}
+	return problems
+}
