@@ -14,11 +14,13 @@ import (
 
 // Verdict is what a replay of a run's first steps found.
 type Verdict struct {
-	Steps   int         `json:"steps"`     // replayed
-	Of      int         `json:"of_steps"`  // that the run had
-	Equal   bool        `json:"equal"`     // losses and micro-batches, bit for bit
-	Losses  *Divergence `json:"losses"`    // nil = equal
-	Batches *Divergence `json:"batches"`   // nil = equal, or not known
+	Steps   int         `json:"steps"`    // replayed
+	Of      int         `json:"of_steps"` // that the run had
+	Equal   bool        `json:"equal"`    // losses, micro-batches and metrics, bit for bit
+	Losses  *Divergence `json:"losses"`   // nil = equal
+	Batches *Divergence `json:"batches"`  // nil = equal, or not known
+	Metrics *Divergence `json:"metrics"`  // of the run's metrics.jsonl from its manifest, over all steps; nil = equal, or not compared
+	Checked bool        `json:"metrics_compared"`
 	Changed []Change    `json:"different"` // what made the two runs, where it differs
 }
 

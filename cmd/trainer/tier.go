@@ -150,7 +150,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		return fmt.Errorf("hash this program's file: %w", err)
 	}
 	if o.report == "" {
-		o.report = filepath.Join(tiersDir, tier.FolderName(time.Now()))
+		o.report = freeName(filepath.Join(tiersDir, tier.FolderName(time.Now())))
 	}
 	kept := o.compare
 	if len(kept) == 0 {
@@ -204,6 +204,17 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		err = &exitError{code: report.ExitCode, err: errors.New(report.Summary()), silent: true}
 	}
 	return err
+}
+
+// freeName is path, or where a call in the same second took it, path-2 and so on.
+func freeName(path string) string {
+	free := path
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(free); err != nil {
+			return free
+		}
+		free = fmt.Sprintf("%s-%d", path, n)
+	}
 }
 
 // printTiers sums up.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +36,17 @@ func TestTiersAreTheirConfigurations(t *testing.T) {
 	for _, name := range configs.Names() {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is no tier's", name)
+		}
+	}
+}
+
+// TestFreeName: two calls in one second have a report each.
+func TestFreeName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "20260101T000000Z")
+	for _, want := range []string{path, path + "-2", path + "-3"} {
+		got := freeName(path)
+		if err := os.Mkdir(got, 0o755); err != nil || got != want {
+			t.Errorf("%s, want %s (%v)", got, want, err)
 		}
 	}
 }

@@ -32,7 +32,8 @@ func newVerify(c *console) *cobra.Command {
 		Short: "Replay a run's first steps and compare every loss bit for bit",
 		Long: `Replay the first steps of a finished run, from the config.yaml in its output folder, and compare the losses and the
 tokens of every step with run_manifest.json bit for bit. Nothing is written to RUN. It says where the two first differ,
-and what differs in program, kernels, driver, libraries, model, data and tokenizer.
+and what differs in program, kernels, driver, libraries, model, data and tokenizer. Where metrics.jsonl has a line for
+each step, its losses are held to the manifest too, all of them.
 
 Exit code 0: equal; 1: different.`,
 		Example: `  trainer verify runs/cpu_stories_quick
@@ -92,6 +93,10 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	if err != nil {
 		return err
 	}
+	if v.Metrics, v.Checked, err = train.CheckMetrics(o.run, was); err != nil {
+		return err
+	}
+	v.Equal = v.Equal && v.Metrics == nil
 	if o.json {
 		if err := writeJSON(c.out, v); err != nil {
 			return err
@@ -100,7 +105,7 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 		printVerdict(c, v)
 	}
 	if !v.Equal {
-		return &exitError{code: exitFailed, err: errors.New("the replay differs"), silent: true}
+		return &exitError{code: exitFailed, err: errors.New("the run differs from its manifest"), silent: true}
 	}
 	return nil
 }
@@ -116,6 +121,14 @@ func printVerdict(c *console, v train.Verdict) {
 		} else {
 			fmt.Fprintf(c.out, "%-8s DIFFER, %v\n", x.name, x.d)
 		}
+	}
+	switch {
+	case v.Metrics != nil:
+		fmt.Fprintf(c.out, "metrics  DIFFER from the manifest's losses, %v: %s was changed after the run\n", v.Metrics, train.MetricsFile)
+	case v.Checked:
+		fmt.Fprintf(c.out, "metrics  the losses of %s are those of the manifest, all %d\n", train.MetricsFile, v.Of)
+	default:
+		fmt.Fprintf(c.out, "metrics  not compared: %s has no line for each step\n", train.MetricsFile)
 	}
 	for _, d := range v.Changed {
 		fmt.Fprintf(c.out, "differs  %s: %s, was %s\n", d.What, d.Now, d.Was)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 
 func TestVerifyCommand(t *testing.T) {
 	dir := t.TempDir()
-	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=run"}, small...)...); code != 0 {
+	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=run", "--set", "training.logging_steps=1"}, small...)...); code != 0 {
 		t.Fatal(errOut)
 	}
 	before, err := os.ReadDir(filepath.Join(dir, "run"))
@@ -31,7 +32,7 @@ func TestVerifyCommand(t *testing.T) {
 			t.Errorf("verify %v: exit code %d, want %d with %q:\n%s%s", args, got, code, out, text, errOut)
 		}
 	}
-	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmade by  the same program", "run")
+	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the losses of metrics.jsonl are those of the manifest, all 3\nmade by  the same program", "run")
 	check(0, "steps    2 of 3 replayed", "run/", "--steps", "2", "--workers", "1")
 	check(0, `"equal": true`, "run", "--json")
 	if after, err := os.ReadDir(filepath.Join(dir, "run")); err != nil || len(after) != len(before) {
@@ -39,6 +40,29 @@ func TestVerifyCommand(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "trainer-verify-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+	metrics := filepath.Join(dir, "run", train.MetricsFile)
+	lines, err := os.ReadFile(metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, c := range map[string]struct {
+		code int
+		says string
+	}{
+		regexp.MustCompile(`("step":3,.*?"loss":)[0-9.]+`).ReplaceAllString(string(lines), "${1}0.5"): {1, "losses   equal, bit for bit\nmetrics  DIFFER from the manifest's losses, first at step 3"},
+		regexp.MustCompile(`"step":2,`).ReplaceAllString(string(lines), `"step":7,`):                  {0, "metrics  not compared: metrics.jsonl has no line for each step"},
+	} {
+		if text == string(lines) {
+			t.Fatal("nothing was changed")
+		}
+		if err := os.WriteFile(metrics, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		check(c.code, c.says, "run")
+	}
+	if err := os.WriteFile(metrics, lines, 0o644); err != nil {
+		t.Fatal(err)
 	}
 
 	var m train.Manifest
@@ -49,7 +73,7 @@ func TestVerifyCommand(t *testing.T) {
 	if err := m.Write(filepath.Join(dir, "run")); err != nil {
 		t.Fatal(err)
 	}
-	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\ndiffers  software.driver: , was 570.0\n", "run")
+	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\ndiffers  software.driver: , was 570.0\n", "run")
 	check(1, `"different_at": 2`, "run", "--json")
 
 	check(2, "verify takes one argument, the output folder of a run; got 0")

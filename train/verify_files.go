@@ -1,0 +1,52 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/tierlora/tierlora/internal/regular"
+)
+
+// CheckMetrics compares the losses of metrics.jsonl in a run's folder with its manifest's hashes, which no replay looks
+// at. compared is false where the file has no line of its own for each step; it is nil where all are equal.
+func CheckMetrics(dir string, was Manifest) (at *Divergence, compared bool, err error) {
+	text, err := regular.ReadFile(filepath.Join(dir, MetricsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", MetricsFile, err)
+	}
+	var losses []float64
+	for line := range bytes.Lines(text) {
+		var l struct {
+			Step int      `json:"step"`
+			Loss *float64 `json:"loss"`
+		}
+		if json.Unmarshal(line, &l) != nil || l.Loss == nil {
+			continue // of an evaluation, the whole run, or damaged, which leaves a step out
+		}
+		if l.Step != len(losses)+1 {
+			return nil, false, nil
+		}
+		losses = append(losses, *l.Loss)
+	}
+	if len(losses) != was.Steps {
+		return nil, false, nil
+	}
+	equal := 0
+	for _, e := range was.Evidence {
+		if e.Step < 1 || e.Step > len(losses) || e.Losses != hashLosses(losses[:e.Step]) {
+			return &Divergence{equal, e.Step}, true, nil
+		}
+		equal = e.Step
+	}
+	if was.Losses != hashLosses(losses) {
+		return &Divergence{equal, was.Steps}, true, nil
+	}
+	return nil, true, nil
+}
