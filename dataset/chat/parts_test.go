@@ -40,7 +40,8 @@ func TestTrainedPartsOnTemplates(t *testing.T) {
 						t.Errorf("%s: token %d, which ends a turn, is trained: %v", where, id, r.Labels[end-1] == id)
 					}
 					if !slices.Contains(stops, id) {
-						others++ // GLM's before a system message, gpt-oss's behind a call
+						others++
+						// Gemma's and gpt-oss's calls, GLM's before a system message
 					}
 				}
 			}
@@ -74,7 +75,7 @@ func TestTrainedPartsOnTemplates(t *testing.T) {
 		}
 	})
 	t.Logf("%d turns, %d of them ended by another mark, %d conversations with last, %d with a message left out", turns, others, lasts, without)
-	if turns < 700 || others > 2 || lasts < 500 || without < 200 {
+	if turns < 700 || others > 6 || lasts < 500 || without < 200 {
 		t.Error("fewer turns were looked at than there were, or more end otherwise")
 	}
 }
