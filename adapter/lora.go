@@ -45,7 +45,7 @@ func (l *lora) Apply(x *nn.Value) *nn.Value {
 	branch := x
 	if l.dropout > 0 {
 		branch = l.n.Shared(x, "dropout", func() *nn.Value {
-			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope())}, x, l.counter)
+			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope()), Ranks: l.n.Ranks()}, x, l.counter)
 		})
 	}
 	t := l.n.Apply(kernel.MatMul{TransB: true}, branch, l.a)                          // [M,In] [R,In]ᵀ -> [M,R]

@@ -56,7 +56,7 @@ func (l *loraExperts) Apply(x, starts *nn.Value) *nn.Value {
 	branch := x
 	if l.dropout > 0 {
 		branch = l.n.Shared(x, "dropout", func() *nn.Value {
-			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope())}, x, l.counter)
+			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope()), Ranks: l.n.Ranks()}, x, l.counter)
 		})
 	}
 	experts, _, _ := l.base.Size()

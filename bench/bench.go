@@ -28,6 +28,7 @@ type Measure struct {
 	Trace         func(Trace) error // gets a step call by call; nil = nobody asks
 
 	ranks   int  // that share the steps; 0 = one
+	share   int  // of them, that share each row; 0 = one
 	follows bool // another one tells of them
 }
 
@@ -52,6 +53,7 @@ type Options struct {
 	Dequantised   bool        // keep quantised weights dequantised
 	Checkpointing string      // none, selective, full, offload, or auto: the fastest that fits
 	BaseSharding  string      // auto, never or always: each of several devices holds a slice of the base model; "" = auto
+	Context       int         // devices that share each row's tokens; 0 = each has whole rows
 	VRAM          string      // memory that a plan may hold, as session.ParseBytes reads it; "" = what auto finds free, else no limit
 	Chip          *graph.Chip // plan for this GPU, which is not here, and run nothing
 }
@@ -59,9 +61,12 @@ type Options struct {
 // Run times training steps of a shape.
 func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	s := train.DefaultSpec()
-	s.Device, s.Devices = o.Device, o.Devices
+	s.Device, s.Devices, s.Training.ContextParallelSize = o.Device, o.Devices, o.Context
 	if o.Chip != nil { // nothing is run
-		if o.ranks, err = s.RanksAsked(); err != nil {
+		if o.ranks, err = s.RanksAsked(); err == nil {
+			err = s.CheckSharing(o.ranks)
+		}
+		if err != nil {
 			return r, err
 		}
 		return run(ctx, o, train.Env{Env: env})
@@ -69,6 +74,7 @@ func Run(ctx context.Context, o Options, env session.Env) (r Report, err error) 
 	err = train.Together(ctx, s, train.Env{Env: env}, func(ctx context.Context, _ train.Spec, env train.Env) error {
 		own := o
 		own.Measure = o.of(env)
+		own.share = o.Context
 		one, err := run(ctx, own, env)
 		if rank, _ := env.Rank(); rank == 0 {
 			r = one
@@ -158,6 +164,9 @@ func (o Options) work() string {
 	text := fmt.Sprintf("shape %s %dx%d %+v quantised %+v dequantised %v", o.Shape, o.Batch, o.Length, o.LoRA, o.Quantization, o.Dequantised)
 	if o.ranks > 1 {
 		text += fmt.Sprintf(" on %d devices, base_sharding %s", o.ranks, cmp.Or(o.BaseSharding, "auto"))
+		if o.Context > 1 {
+			text += fmt.Sprintf(", rows shared by %d", o.Context)
+		}
 	}
 	return hashOf(text)
 }
@@ -216,7 +225,7 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 	if err != nil {
 		return found, err
 	}
-	nw := session.Network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods[adapter.DefaultMethod], Adapter: o.LoRA, Adapted: true}
+	nw := session.Network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods[adapter.DefaultMethod], Adapter: o.LoRA, Adapted: true, Ranks: o.Context}
 	shape := session.Shape{Tokens: o.Batch * o.Length, Sequences: o.Batch, MaxLen: o.Length}
 	caps := on.Capabilities()
 	found, err = session.Search[*train.Step]{

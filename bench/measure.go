@@ -70,7 +70,7 @@ func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	if all > 0 {
 		r.Tokens, r.PerSec = tokens(median.window), float64(all)/took*1e3
 	} else {
-		r.Tokens *= max(o.ranks, 1)
+		r.Tokens *= max(o.ranks, 1) / max(o.share, 1)
 		r.PerSec = float64(r.Tokens) / r.Median * 1e3
 	}
 	if err := b.ahead(ctx, o.Steps, r); err != nil {

@@ -15,7 +15,7 @@ const (
 	savingOfABudget = 0.005   // and this part of the tokens at least
 	budgetSizes     = 512     // different sizes that are looked at, at most
 	grains          = 1 << 16 // totals of batches that are counted apart, at most
-	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: about a second
+	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: some seconds
 )
 
 // ChooseBudgets chooses at most most token budgets of a run of so many micro-batches over all ranks, from the batches that

@@ -25,8 +25,9 @@ type stretch struct {
 	start
 	rows     Rows
 	dealt    sequences
-	tokens   int  // of the rows
-	whole    bool // these are all rows of the epoch
+	came     sequences // before their batches were made even; none = dealt
+	tokens   int       // of the rows
+	whole    bool      // these are all rows of the epoch
 	next     start
 	from, to float64 // parts of the epoch that lie before its rows and before those of the next stretch
 	ended    func()  // what is to be done when the epoch is over; nil = nothing

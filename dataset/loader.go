@@ -31,9 +31,12 @@ type Loader struct {
 	largest int   // tokens of the largest batch that there could be
 	budgets []int // tokens of a batch, ascending
 
-	pieces int // that a batch is dealt in; see Split
+	pieces    int // that a batch is dealt in; see Split
+	step      int // batches of a step, which are made even; 0 = they are not
+	tokenCost int // see Even
 
-	rank, world int // which of how many shares NextWindow and Epoch give
+	rank, world int  // which of how many shares NextWindow and Epoch give
+	quiet       bool // another loader tells of the ends of epochs
 
 	at       start    // of the stretch that the cursor is in
 	held     *stretch // that stretch; nil = not dealt yet
@@ -51,6 +54,8 @@ type State struct {
 	Seed      uint64      `json:"seed"`
 	Shuffle   bool        `json:"shuffle"`
 	Packing   bool        `json:"packing"`
+	Step      int         `json:"step,omitempty"`       // batches of a step that were made even; 0 = they were not
+	TokenCost int         `json:"token_cost,omitempty"` // by which
 	Streaming bool        `json:"streaming,omitempty"`
 	Rows      int         `json:"rows"` // 0 of a stream
 	Data      string      `json:"data"` // SHA-256 over ids and labels; of a stream, over those of its first window and the settings
@@ -225,6 +230,7 @@ func (l *Loader) Split(pieces int) error {
 		l.largest = dealt.largest(e.rows)
 	}
 	l.budgets = []int{l.largest}
+	l.evenHeld()
 	return nil
 }
 
@@ -271,7 +277,7 @@ func (l *Loader) preview(epoch int) *stretch {
 	if l.held != nil && l.held.whole && l.held.epoch == epoch {
 		return l.held
 	}
-	s := l.from.preview(epoch)
+	s := l.evened(l.from.preview(epoch))
 	if s.whole && l.held == nil && l.at.epoch == epoch {
 		l.held = s
 	}
@@ -285,7 +291,7 @@ func (l *Loader) stretch() (*stretch, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.held = s
+		l.held = l.evened(s)
 	}
 	return l.held, nil
 }
@@ -298,7 +304,7 @@ func (l *Loader) State() State {
 	rows, data := l.from.data()
 	return State{
 		Epoch: l.at.epoch, Position: l.position, Stream: l.at.in,
-		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing,
+		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing, Step: l.step, TokenCost: l.tokenCost,
 		Streaming: rows == 0, Rows: rows, Data: data,
 	}
 }
@@ -338,7 +344,11 @@ func (l *Loader) Restore(s State) error {
 	if n := l.opt.batches(dealt.dealt.len()); s.Position < 0 || s.Position >= n {
 		return fmt.Errorf("resume the data order: batch %d does not exist, epoch %d has %d", s.Position, s.Epoch, n)
 	}
-	l.at, l.position, l.held, l.before = dealt.start, s.Position, dealt, dealt.from
+	if (s.Step != now.Step || s.TokenCost != now.TokenCost) && (s.Position%max(s.Step, 1) != 0 || s.Position%max(now.Step, 1) != 0) {
+		return fmt.Errorf("resume the data order: batch %d of epoch %d is not the first of its step, and steps of %d batches were made even with a token cost of %d, now %d with %d: "+
+			"resume with the program and the steps that wrote the checkpoint", s.Position, s.Epoch, s.Step, s.TokenCost, now.Step, now.TokenCost)
+	}
+	l.at, l.position, l.held, l.before = dealt.start, s.Position, l.evened(dealt), dealt.from
 	return nil
 }
 

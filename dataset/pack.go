@@ -38,6 +38,18 @@ func (s sequences) part(from, to int) []int32 {
 func (s sequences) shuffled(rng *random) sequences {
 	order := upTo(s.len())
 	shuffle(rng, order)
+	return s.in(order)
+}
+
+// in is the sequences in an order.
+func (s sequences) in(order []int32) sequences {
+	if s.ends == nil {
+		to := sequences{rows: make([]int32, len(order))}
+		for i, from := range order {
+			to.rows[i] = s.rows[from]
+		}
+		return to
+	}
 	to := sequences{rows: make([]int32, 0, len(s.rows)), ends: make([]int32, 0, len(s.ends))}
 	for _, i := range order {
 		to.rows = append(to.rows, s.part(int(i), int(i)+1)...)

@@ -63,13 +63,13 @@ func TestPackIsBestFit(t *testing.T) {
 // BenchmarkDeal deals an epoch of ten million rows.
 func BenchmarkDeal(b *testing.B) {
 	rows := madeLengths(10_000_000, 500, 1)
-	for name, opt := range map[string]Options{"packed": {Packing: true}, "end to end": {}} {
+	for name, step := range map[string]int{"packed": 1, "end to end": 1, "end to end, even in steps of 8": 8, "packed, even in steps of 8": 8} {
 		b.Run(name, func(b *testing.B) {
-			opt.BatchSize, opt.T, opt.Shuffle = 8, 512, true
-			l, err := NewLoader(rows, opt)
+			l, err := NewLoader(rows, Options{BatchSize: 8, T: 512, Shuffle: true, Packing: name[0] == 'p'})
 			if err != nil {
 				b.Fatal(err)
 			}
+			l.Even(step, 12288)
 			b.ReportAllocs()
 			for i := range b.N {
 				began := time.Now()

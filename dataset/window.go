@@ -23,6 +23,9 @@ func (l *Loader) Shard(rank, world int) (*Loader, error) {
 
 const maxWorld = 1 << 16
 
+// Quiet makes a share leave it to another one of the same rank to tell of the ends of epochs.
+func (l *Loader) Quiet() { l.quiet = true }
+
 // owns tells whether this rank takes the micro-batch at a place of a window, or the batch at one of an epoch.
 func (l *Loader) owns(place int) bool { return place%l.world == l.rank }
 
@@ -99,7 +102,7 @@ func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	}
 	step.Rounds = (place + l.world - 1) / l.world
 	*l = next
-	if s := batches[len(batches)-1].of; s.epoch < l.at.epoch && s.ended != nil && l.rank == 0 {
+	if s := batches[len(batches)-1].of; s.epoch < l.at.epoch && s.ended != nil && l.rank == 0 && !l.quiet {
 		s.ended()
 	}
 	return step, nil

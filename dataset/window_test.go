@@ -39,10 +39,15 @@ func TestShardsAreOneWindow(t *testing.T) {
 	variants(t, func(t *testing.T, rows []Row, opt Options) {
 		for _, split := range splits {
 			t.Run(fmt.Sprintf("%dx%d", split.world, split.n), func(t *testing.T) {
-				one := mustLoader(t, rows, opt)
+				loader := func() *Loader {
+					l := mustLoader(t, rows, opt)
+					l.Even(split.world*split.n, 50)
+					return l
+				}
+				one := loader()
 				ranks := make([]*Loader, split.world)
 				for r := range ranks {
-					ranks[r] = mustShard(t, mustLoader(t, rows, opt), r, split.world)
+					ranks[r] = mustShard(t, loader(), r, split.world)
 				}
 				steps := one.Steps(2, split.world*split.n)
 				if got := ranks[0].Steps(2, split.n); got != steps {
@@ -84,24 +89,30 @@ func TestShardsAreOneWindow(t *testing.T) {
 func TestResumeAtAnotherWorldSize(t *testing.T) {
 	rows := madeRows(47, 20, 3)
 	opt := Options{BatchSize: 2, T: 20, Seed: 5, Shuffle: true}
+	const window = 6
+	loader := func() *Loader {
+		l := mustLoader(t, rows, opt)
+		l.Even(window, 50)
+		return l
+	}
 	for _, before := range []int{1, 2, 3} {
-		for _, after := range []int{1, 2, 5} {
-			old := mustShard(t, mustLoader(t, rows, opt), before-1, before)
+		for _, after := range []int{1, 2, 6} {
+			old := mustShard(t, loader(), before-1, before)
 			for range 5 {
-				old.NextWindow(2)
+				old.NextWindow(window / before)
 			}
-			plain := mustLoader(t, rows, opt)
-			if err := plain.Restore(old.State()); err != nil {
-				t.Fatal(err)
+			one := loader()
+			for range 5 {
+				one.NextWindow(window)
 			}
-			want, _, _ := plain.NextWindow(after * 2)
+			want, _, _ := one.NextWindow(window)
 			var got [][]Batch
 			for rank := range after {
-				l := mustShard(t, mustLoader(t, rows, opt), rank, after)
+				l := mustShard(t, loader(), rank, after)
 				if err := l.Restore(old.State()); err != nil {
 					t.Fatal(err)
 				}
-				window, _, _ := l.NextWindow(2)
+				window, _, _ := l.NextWindow(window / after)
 				got = append(got, window)
 			}
 			if !reflect.DeepEqual(interleaved(got), want) {

@@ -203,15 +203,30 @@ func (p *Plan) Gathered(segment string) Gathered {
 	return g
 }
 
-// GathersAs tells whether two plans gather the same values in the same order, segment by segment: then ranks may run one
+// Exchanged tells how often a run of a segment exchanges heads for tokens among ranks that share them, and how many bytes a
+// rank receives from the others.
+func (p *Plan) Exchanged(segment string) (exchanges int, received int64) {
+	for _, c := range p.calls {
+		if k, ok := c.kernel.(kernel.AllToAll); ok && p.segments[c.segment] == segment {
+			exchanges++
+			received += p.stored(c.in[0]).Bytes() / int64(k.Ranks) * int64(k.Ranks-1)
+		}
+	}
+	return exchanges, received
+}
+
+// GathersAs tells whether two plans gather the same values, and exchange heads for tokens, in the same order, segment by segment: then ranks may run one
 // beside the other.
 func (p *Plan) GathersAs(q *Plan) bool { return slices.Equal(p.gathers(), q.gathers()) }
 
 func (p *Plan) gathers() []string {
 	var all []string
 	for _, c := range p.calls {
-		if _, ok := c.kernel.(kernel.AllGather); ok {
+		switch c.kernel.(type) {
+		case kernel.AllGather:
 			all = append(all, p.segments[c.segment]+" "+c.in[0].Name)
+		case kernel.AllToAll:
+			all = append(all, p.segments[c.segment]+" "+c.String())
 		}
 	}
 	return all

@@ -35,6 +35,7 @@ var sameKeys = map[string]string{
 	"dataset.cache_dir":                    "dataset_prepared_path tokenized_path",
 	"training.batch_size":                  "micro_batch_size per_device_train_batch_size train_batch_size",
 	"training.gradient_accumulation_steps": "gradient_accumulation accumulate_grad_batches",
+	"training.context_parallel_size":       "sequence_parallel_degree sequence_parallel_size",
 	"training.epochs":                      "num_epochs num_train_epochs",
 	"training.max_steps":                   "max_train_steps num_steps",
 	"training.learning_rate":               "lr",
@@ -168,8 +169,8 @@ var noCounterpart = []struct{ names, why string }{
 		"use_unsloth use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo",
 		"the fused kernels that fit the device are always used"},
 	{"deepspeed fsdp fsdp_config", "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
-	{"tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size sequence_parallel_degree context_parallel_size world_size " +
-		"accelerator_config use_ray", "a run uses one device"},
+	{"tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size world_size " +
+		"accelerator_config use_ray", "devices says how many GPUs train; each computes whole layers"},
 	{"wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_log_model use_wandb report_to run_name mlflow_tracking_uri mlflow_experiment_name comet_project_name " +
 		"use_tensorboard use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir; training.report_to and tracking name trackers"},
 	{"logging_first_step include_num_input_tokens_seen include_tokens_per_second log_level disable_tqdm", "metrics.jsonl has a line every training.logging_steps steps, tokens included"},

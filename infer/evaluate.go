@@ -44,14 +44,15 @@ type EvalStep struct {
 	session.Program
 	nll       *graph.Value // f[M]
 	objective objective.Objective
+	tokens    int // of all ranks that share them
 }
 
 // PlanEval plans the evaluation of micro-batches of a shape.
 func PlanEval(nw session.Network, s session.Shape, on graph.Machine) (*EvalStep, error) {
 	nw.Adapter.Dropout = 0 // of training only
-	e := &EvalStep{objective: objective.Objectives[objective.Default]}
+	e := &EvalStep{objective: objective.Objectives[objective.Default], tokens: s.Tokens}
 	n, trained, in := nw.Declare(evalPrefix, s)
-	data := e.objective.Declare(n, evalPrefix, s.Tokens)
+	data := e.objective.Declare(n, evalPrefix, session.Own(s.Tokens, nw.Ranks))
 	n.Segment(segmentEval)
 	hidden := nw.Hidden(n, in)
 	loss, each := e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
@@ -69,6 +70,8 @@ type Evaluator struct {
 	run   graph.Runner
 	batch *session.Batch
 	data  objective.Filler
+	own   session.Part                                      // of each batch
+	join  func(losses []float32) (all []float32, err error) // of the ranks that share a batch; nil = this one has all
 }
 
 // Bind makes an evaluation ready in the memory that its plan was bound to.
@@ -83,6 +86,12 @@ func (e *EvalStep) Bind(m graph.Store, run graph.Runner) (*Evaluator, error) {
 	}
 	v.data, err = e.objective.Bind(v.batch)
 	return v, err
+}
+
+// Share makes an evaluator one of several ranks that have a part of each batch: place is this one's, and join makes the losses
+// of all parts one list.
+func (v *Evaluator) Share(place int, join func(own []float32) (all []float32, err error)) {
+	v.own, v.join = session.PartOf(v.step.tokens, place, v.step.Net.Ranks()), join
 }
 
 // Sum is a loss over rows.
@@ -129,9 +138,9 @@ func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row i
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		v.batch.Fill(b)
+		v.batch.Fill(b, v.own)
 		v.data.Scale(1)
-		one := Sum{Trained: int64(v.data.Fill(b)), Tokens: int64(b.Tokens), Batches: 1}
+		one := Sum{Trained: int64(v.data.Fill(b, v.own)), Tokens: int64(b.Tokens), Batches: 1}
 		each, err := v.losses()
 		if err != nil {
 			return err
@@ -174,10 +183,13 @@ func (v *Evaluator) losses() ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v.join != nil {
+		return v.join(t.F32())
+	}
 	return t.F32(), nil
 }
 
-// Again runs the step over what was written last, for the sake of others that gather the base model with this one.
+// Again runs the step over what was written last, for the sake of others that it does collective operations with.
 func (v *Evaluator) Again() error {
 	_, err := v.losses()
 	return err

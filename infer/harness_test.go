@@ -126,9 +126,9 @@ func rowLoss(t *testing.T, v *Evaluator, longest int, ids, labels []int32) (nll 
 	}
 	copy(b.IDs, ids)
 	copy(b.Labels, labels)
-	v.batch.Fill(b)
+	v.batch.Fill(b, session.Part{})
 	v.data.Scale(1)
-	trained = v.data.Fill(b)
+	trained = v.data.Fill(b, session.Part{})
 	each, err := v.losses()
 	if err != nil {
 		t.Fatal(err)

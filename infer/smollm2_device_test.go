@@ -55,9 +55,9 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 		at += len(r.IDs)
 		batch.CuSeqlens[i+1] = int32(at)
 	}
-	v.batch.Fill(batch)
+	v.batch.Fill(batch, session.Part{})
 	v.data.Scale(1)
-	trained := v.data.Fill(batch)
+	trained := v.data.Fill(batch, session.Part{})
 	each, err := v.losses()
 	if err != nil {
 		t.Fatal(err)

@@ -14,10 +14,11 @@ import (
 //
 // keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0), key = (seed,
 // unsigned) + Stream, low word first) is at least P*2^32, rounded to the nearest (Salmon et al. 2011). A dropped
-// element is x * 0.
+// element is x * 0. With Ranks, e counts from the first row of the first rank: the mask is that of one rank with all rows.
 type Dropout struct {
 	P      float64
 	Stream uint64
+	Ranks  int // that have a share of the rows each, all as many; 0 = this one has all
 }
 
 // Cheap: its output costs less to recompute than to keep.
@@ -31,6 +32,9 @@ func (k Dropout) Shape(in []Type) ([]Type, error) {
 	}
 	if _, err := Want(in, "f[M,C]", "i32[2]"); err != nil {
 		return nil, err
+	}
+	if k.Ranks > 1 && in[0].Elems()%8 != 0 {
+		return nil, fmt.Errorf("each of %d ranks has %v, want a multiple of 8 elements", k.Ranks, in[0])
 	}
 	return []Type{in[0]}, nil
 }
@@ -61,13 +65,14 @@ func dropout[F Float](k Dropout, c *CPU, in, out []Tensor) func() {
 	masked := func(x F, word uint32) F { return x * factor[(uint64(word)-threshold)>>63] }
 	fast, _ := any(simd.Dropout(k.Threshold(), float32(factor[0]))).(func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int)
 	const grain = 1 << 12 // a multiple of 4
+	first := uint64(c.share(k.Ranks)) * uint64(len(y)/4)
 	return c.Range(len(y), grain, func(lo, hi int) {
 		keys, step := philoxKeys(uint64(uint32(counter[0]))+k.Stream), uint32(counter[1])
 		if fast != nil {
-			lo += fast(y[lo:hi], x[lo:hi], uint64(lo/4), step, keys)
+			lo += fast(y[lo:hi], x[lo:hi], first+uint64(lo/4), step, keys)
 		}
 		for at := lo; at < hi; at += 4 {
-			group := uint64(at / 4)
+			group := first + uint64(at/4)
 			w0, w1, w2, w3 := philox(uint32(group), uint32(group>>32), step, 0, &keys)
 			if at+4 > hi {
 				for j, w := range [4]uint32{w0, w1, w2, w3} {

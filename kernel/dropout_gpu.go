@@ -9,6 +9,10 @@ func (Dropout) Stored([]DType) (want, out []DType) {
 }
 
 func (k Dropout) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	place, err := g.share(k.Ranks)
+	if err != nil {
+		return nil, err
+	}
 	n := int64(out[0].Elems())
-	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int64(k.Stream), k.Threshold(), float32(1/(1-k.P)), n)
+	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int64(k.Stream), k.Threshold(), float32(1/(1-k.P)), n, int64(place)*n)
 }

@@ -81,27 +81,43 @@ func (c *CPU) place() (rank, world int) {
 // gather is the group's Gather of alone's one element among world ranks, of equal lengths. Where it fails there is an Err,
 // and ok is false. It allocates nothing for one rank.
 func (c *CPU) gather(what string, alone [][]byte, world int) (all [][]byte, ok bool) {
+	if c.err == nil && c.Group != nil && c.Group.World() != world {
+		c.err = fmt.Errorf("%s: the plan is for %d ranks, and the machine has joined %d", what, world, c.Group.World())
+	}
+	return c.gatherOf(what, alone, world, 0)
+}
+
+// gatherOf is gather for those of the group's ranks that this one works with: so many, from first on. All ranks of the group
+// take part; what others send may have another length.
+func (c *CPU) gatherOf(what string, alone [][]byte, ranks, first int) (all [][]byte, ok bool) {
 	if c.err != nil {
 		return nil, false
 	}
-	if c.Group == nil && world == 1 {
+	if c.Group == nil && ranks == 1 {
 		return alone, true
 	}
 	mine := alone[0]
-	if c.Group == nil || c.Group.World() != world {
-		c.err = fmt.Errorf("%s: the plan is for %d ranks, and the machine has not joined them", what, world)
+	if c.Group == nil || c.Group.World()%ranks != 0 {
+		c.err = fmt.Errorf("%s: the plan is for %d ranks, and the machine has not joined them", what, ranks)
 		return nil, false
 	}
 	if all, c.err = c.Group.Gather(what, mine); c.err != nil {
 		return nil, false
 	}
+	all = all[first : first+ranks]
 	for r, theirs := range all {
 		if len(theirs) != len(mine) {
-			c.err = fmt.Errorf("%s: rank %d sent %d bytes, this one %d", what, r, len(theirs), len(mine))
+			c.err = fmt.Errorf("%s: rank %d sent %d bytes, this one %d", what, first+r, len(theirs), len(mine))
 			return nil, false
 		}
 	}
 	return all, true
+}
+
+// share is this rank's place among so many neighbours that have a share of the tokens each.
+func (c *CPU) share(ranks int) int {
+	rank, _ := c.place()
+	return rank % max(ranks, 1)
 }
 
 // Err is why a collective operation failed; nil = none did. What runs after it has no meaning.

@@ -5,8 +5,12 @@ package kernel
 //
 //	positions i32[M], cu i32[S+1] -> i32[M] = positions + (Offset in sequences of more than Limit tokens)
 //
-// Sequence s is the tokens cu[s]..cu[s+1]; a token in no sequence keeps its position.
-type PositionsByLength struct{ Limit, Offset int }
+// Sequence s is the tokens cu[s]..cu[s+1]; a token in no sequence keeps its position. With Ranks, cu counts the tokens of all
+// ranks, in their order, of which this one has M.
+type PositionsByLength struct {
+	Limit, Offset int
+	Ranks         int // that have a share of the tokens each, all as many; 0 = this one has all
+}
 
 func (PositionsByLength) Name() string { return "positions" }
 
@@ -17,12 +21,13 @@ func (PositionsByLength) Shape(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-func (o PositionsByLength) CPU(_ *CPU, in, out []Tensor) func() {
+func (o PositionsByLength) CPU(c *CPU, in, out []Tensor) func() {
 	positions, cu, moved := in[0].I32(), in[1].I32(), out[0].I32()
+	first := c.share(o.Ranks) * len(moved)
 	return func() {
 		copy(moved, positions)
 		for s := 1; s < len(cu); s++ {
-			from, to := int(cu[s-1]), int(cu[s])
+			from, to := int(cu[s-1])-first, int(cu[s])-first
 			if to-from <= o.Limit {
 				continue
 			}

@@ -23,8 +23,8 @@ if [ -x "$bin/trainer" ]; then
 	say "$("$bin/trainer" version | head -1); $(grep -i nccl "$out/doctor.txt" | head -2)"
 fi
 if [ "$only" != bench ] && [ -x "$bin/train.test" ]; then
-	[ -x "$bin/kernels.test" ] && { (cd kernel/cuda && timeout 100 "$bin/kernels.test" -test.run 'TestInOrder' -test.v) >"$out/kernels.log" 2>&1 || failed=1; }
-	(cd train && timeout 400 "$bin/train.test" -test.run "${only:-TestGPURanks|TestGPUSlices|TestGPUSumIsInTheGraph|TestGPULostRank}" -test.v) >"$out/ranks.log" 2>&1 || failed=1
+	[ -x "$bin/kernels.test" ] && { (cd kernel/cuda && timeout 100 "$bin/kernels.test" -test.run 'TestInOrder|TestHeads' -test.v) >"$out/kernels.log" 2>&1 || failed=1; }
+	(cd train && timeout 400 "$bin/train.test" -test.run "${only:-TestGPURanks|TestGPUSlices|TestGPUContext|TestGPUSumIsInTheGraph|TestGPULostRank|TestGPUStandingRank}" -test.v) >"$out/ranks.log" 2>&1 || failed=1
 	grep -ahE '^ *--- |FAIL|panic|device_test.go' "$out/kernels.log" "$out/ranks.log" | head -80 | tee -a "$out/summary.txt"
 fi
 if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then

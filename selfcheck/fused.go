@@ -27,6 +27,11 @@ func fusedChecks() []check {
 					in: []checkInput{n.normal(1, M, 3*D)}})
 		}
 	}
+	for _, D := range checkHeads {
+		for _, h := range [][3]int{{1, 3, 1}, {2, 4, 2}, {4, 8, 2}, {8, 8, 8}} { // ranks, heads, key heads
+			all = append(all, headsChecks(n, kernel.HeadShares{Ranks: h[0], Heads: h[1], KVHeads: h[2]}, 33, D)...)
+		}
+	}
 	for _, at := range [][]int{{0, 2, -1, 1, 7}, {1}} {
 		all = append(all, check{kernel: "row_factors", name: fmt.Sprintf("rows %v of 3", at), build: one(kernel.RowFactors{}), bounds: []bound{rounded}, inPlace: []int{0},
 			in: []checkInput{n.normal(1, len(at), 40), integers(at...), n.normal32(1, 3, 40)}})
@@ -43,6 +48,24 @@ func fusedChecks() []check {
 		}
 	}
 	return all
+}
+
+// headsChecks lay out heads of D in the blocks of ranks, and bring them together.
+func headsChecks(n checkNumbers, s kernel.HeadShares, M, D int) []check {
+	own, kv := s.Own()
+	name := fmt.Sprintf("%d heads of %d over %d, %d ranks", s.Heads, D, s.KVHeads, s.Ranks)
+	fused, queries := s, s
+	fused.Fused, queries.KVHeads = true, 0
+	x := func(heads int) checkInput { return n.normal(1, M, heads*D) }
+	blocks := func(heads int) checkInput { return n.normal(1, s.Ranks*M, heads*D) }
+	return []check{
+		{kernel: "heads_split", name: name, build: one(kernel.SplitHeads(s)), bounds: []bound{exact}, in: []checkInput{x(s.Heads), x(s.KVHeads), x(s.KVHeads)}},
+		{kernel: "heads_split", name: name + ", fused", build: one(kernel.SplitHeads(fused)), bounds: []bound{exact}, in: []checkInput{x(s.Heads + 2*s.KVHeads)}},
+		{kernel: "heads_join", name: name, build: one(kernel.JoinHeads(s)), bounds: []bound{exact, rounded, rounded}, in: []checkInput{blocks(own + 2*kv)}},
+		{kernel: "heads_join", name: name + ", fused", build: one(kernel.JoinHeads(fused)), bounds: []bound{rounded}, in: []checkInput{blocks(own + 2*kv)}},
+		{kernel: "heads_join", name: name + ", queries", build: one(kernel.JoinHeads(queries)), bounds: []bound{exact}, in: []checkInput{blocks(own)}},
+		{kernel: "alltoall", name: name + ", alone", build: one(kernel.AllToAll{Ranks: 1}), bounds: []bound{exact}, in: []checkInput{blocks(own)}},
+	}
 }
 
 // positionsCheck rotates tokens by places in a table for short and long sequences.

@@ -69,10 +69,37 @@ func (b *Batch) Float32s(name string) ([]float32, error) {
 	return t.F32(), nil
 }
 
-// Fill writes a micro-batch's tokens, at the start of what the longest plan of the memory reads.
-func (b *Batch) Fill(from dataset.Batch) {
-	copy(b.IDs, from.IDs)
-	copy(b.Positions, from.Positions)
+// Part is the tokens of a micro-batch that a rank has: [From, To), of which those behind the micro-batch's end are padding.
+// The zero value is all of them.
+type Part struct{ From, To int }
+
+// PartOf is the part of one of some ranks, in a plan for so many tokens.
+func PartOf(tokens, place, ranks int) Part {
+	if ranks < 2 {
+		return Part{}
+	}
+	own := Own(tokens, ranks)
+	return Part{place * own, (place + 1) * own}
+}
+
+// Copy copies the part of a micro-batch's values to the start of dst, and padding where that has ended.
+func (p Part) Copy(dst, values []int32, padding int32) {
+	if p == (Part{}) {
+		copy(dst, values)
+		return
+	}
+	n := copy(dst[:p.To-p.From], values[min(p.From, len(values)):min(p.To, len(values))])
+	for i := n; i < p.To-p.From; i++ {
+		dst[i] = padding
+	}
+}
+
+// Fill writes a part of a micro-batch's tokens, at the start of what the longest plan of the memory reads.
+func (b *Batch) Fill(from dataset.Batch, own Part) {
+	own.Copy(b.IDs, from.IDs, 0)
+	if b.Positions != nil {
+		own.Copy(b.Positions, from.Positions, 0)
+	}
 	copy(b.Cu, from.CuSeqlens)
 }
 

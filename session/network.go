@@ -26,6 +26,7 @@ type Network struct {
 	Adapted bool             // false = the base model alone
 	Several *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
 	Layout  Layout
+	Ranks   int // that have a share of each micro-batch's tokens, and of attention's heads; 0 = one has all
 }
 
 // Keep makes the network keep the weights of a checkpoint that are quantised already as they are: all that there are, or of gpt-oss
@@ -52,16 +53,25 @@ const AdapterRows = adapter.SeveralRows
 
 // Shape is the fixed size of a micro-batch.
 type Shape struct {
-	Tokens    int // M
+	Tokens    int // M, of all ranks that share them
 	Sequences int // capacity of cu_seqlens less one
 	MaxLen    int // positions lie below it
+}
+
+// Own is how many of so many tokens each of the ranks has that share them: as many each, a multiple of 8, so that the last
+// ranks may have padding.
+func Own(tokens, ranks int) int {
+	if ranks < 2 {
+		return tokens
+	}
+	return (tokens + 8*ranks - 1) / (8 * ranks) * 8
 }
 
 // Declare starts a net and declares its token ids and positions under names with a prefix: plans that share a
 // memory have data of their own.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Ranks: nw.Ranks}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
 		o.WrapParameter = nw.Method.ParameterWrapper(trained, nw.Adapter)
@@ -71,10 +81,11 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	}
 	n := nn.New(o)
 	n.Shard(nw.Layout.Shards)
+	own := Own(s.Tokens, nw.Ranks)
 	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
 	return n, trained, nn.Batch{
-		IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, s.Tokens)),
-		Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, s.Tokens)),
+		IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, own)),
+		Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, own)),
 		CuQ:       cu, CuK: cu, MaxLen: s.MaxLen,
 	}
 }

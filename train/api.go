@@ -71,8 +71,9 @@ type PlanReport struct {
 	Budgets           []int          `json:"token_budgets"`   // tokens of a micro-batch, ascending
 	Padding           float64        `json:"padding"`         // part of the tokens computed in the first epoch
 	Steps             int            `json:"steps"`
-	Ranks             int            `json:"ranks,omitempty"`         // devices that share a step; the bytes are each one's. 0 = one
-	Sharding          *PlanSharding  `json:"base_sharding,omitempty"` // nil = each device holds the whole base model
+	Ranks             int            `json:"ranks,omitempty"`            // devices that share a step; the bytes are each one's. 0 = one
+	Sharding          *PlanSharding  `json:"base_sharding,omitempty"`    // nil = each device holds the whole base model
+	Context           *PlanContext   `json:"context_parallel,omitempty"` // nil = each device has whole rows
 	Categories        []PlanCategory `json:"categories"`
 	TotalBytes        int64          `json:"total_bytes"`            // sum of the categories: what the run holds
 	Precision         string         `json:"precision"`              // in effect: bf16, fp16, tf32, fp32
@@ -88,6 +89,15 @@ type PlanSharding struct {
 	Devices       int   `json:"devices"`
 	SliceBytes    int64 `json:"slice_bytes"`    // of the base model, held by each
 	Gathers       int   `json:"gathers"`        // operations of a step
+	ReceivedBytes int64 `json:"received_bytes"` // of a step, by each device from the others
+}
+
+// PlanContext is how several devices share the tokens of rows.
+type PlanContext struct {
+	Devices       int   `json:"devices"`
+	Tokens        int   `json:"tokens"` // of a micro-batch, of each device
+	Heads         int   `json:"heads"`  // of attention, of each device, over all tokens
+	Exchanges     int   `json:"exchanges"`
 	ReceivedBytes int64 `json:"received_bytes"` // of a step, by each device from the others
 }
 

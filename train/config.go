@@ -82,6 +82,11 @@ type Config struct {
 	// a card. auto does so where the whole base fits on no device in any layout.
 	BaseSharding string `mapstructure:"base_sharding" yaml:"base_sharding"`
 
+	// ContextParallelSize is how many devices share the tokens of each row: every one holds the activations of its part of them,
+	// and of attention some heads over the whole row, so that rows may be as many times as long. It divides the number of
+	// devices, and the model's attention heads. batch_size rows belong to such a group of devices then, not to each.
+	ContextParallelSize int `mapstructure:"context_parallel_size" yaml:"context_parallel_size"`
+
 	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
 	// the run, skip leaves the step out.
 	OnNonFinite string `mapstructure:"on_nonfinite" yaml:"on_nonfinite"`
@@ -157,7 +162,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", BaseSharding: "auto", OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", BaseSharding: "auto", ContextParallelSize: 1, OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
 	}
 }
 
@@ -179,6 +184,7 @@ func (c Config) Validate() []error {
 	}
 	atLeast("max_steps", c.MaxSteps, 0)
 	atLeast("batch_size", c.BatchSize, 1)
+	atLeast("context_parallel_size", c.ContextParallelSize, 1)
 	atLeast("gradient_accumulation_steps", c.GradientAccumulationSteps, 1)
 	atLeast("global_batch_size", c.GlobalBatchSize, 0)
 	if rows := c.GlobalBatchSize; rows > 0 && c.BatchSize > 0 && rows%c.BatchSize != 0 {

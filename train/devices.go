@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
@@ -97,15 +98,39 @@ func (s Spec) placed(alone int) ([]int, error) {
 // spread makes a run of a spec: its accumulation over so many ranks.
 func (s Spec) spread(world int) (Spec, error) {
 	c := &s.Training
-	rows := c.GlobalBatchSize
+	share := c.sharing()
+	if err := s.CheckSharing(world); err != nil {
+		return s, err
+	}
+	rows, groups := c.GlobalBatchSize, world/share
 	if rows == 0 {
 		return s, nil
 	}
-	if each := c.BatchSize * world; rows%each != 0 {
-		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d devices: choose a multiple of %d, or another number of devices", rows, c.BatchSize, world, each)
+	if each := c.BatchSize * groups; rows%each != 0 {
+		of := "devices"
+		if share > 1 {
+			of = fmt.Sprintf("groups of %d devices", share)
+		}
+		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d %s: choose a multiple of %d, or another number of devices", rows, c.BatchSize, groups, of, each)
 	}
-	c.GradientAccumulationSteps = rows / (c.BatchSize * world)
+	c.GradientAccumulationSteps = rows / (c.BatchSize * groups)
 	return s, nil
+}
+
+// CheckSharing refuses a number of ranks that are no whole groups which share rows.
+func (s Spec) CheckSharing(world int) error {
+	share := s.Training.sharing()
+	if world%share == 0 {
+		return nil
+	}
+	return fmt.Errorf("training.context_parallel_size: %d devices share each row, and this run has %s: give it a multiple of %d by devices, or set the key to 1", share, count(world, "device"), share)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // RanksAsked is how many ranks the run has in one process: a GPU each, or on a CPU as many as are asked for, which share it.
@@ -119,19 +144,23 @@ func (s Spec) RanksAsked() (int, error) {
 	return n, err
 }
 
-// asOne is the same run on one device.
+// asOne is the same run on one device, which with rows that are shared gives the same numbers to rounding.
 func (s Spec) asOne() (Spec, error) {
 	n, err := s.RanksAsked()
 	if err == nil {
 		s, err = s.spread(n)
 	}
-	return s.alone(n), err
+	s = s.alone(n)
+	s.Devices, s.Training.ContextParallelSize = "1", 1
+	return s, err
 }
 
-// alone is the same run on one device: the windows of all ranks accumulated, which gives the same numbers.
+// alone is the same run on one device, or on as many as share a row: the windows of all accumulated, which gives the same
+// numbers.
 func (s Spec) alone(world int) Spec {
-	s.Training.GradientAccumulationSteps *= max(world, 1)
-	s.Devices, s.Training.GlobalBatchSize, s.Training.BaseSharding = "1", 0, "auto"
+	share := s.Training.sharing()
+	s.Training.GradientAccumulationSteps *= max(world/share, 1)
+	s.Devices, s.Training.GlobalBatchSize, s.Training.BaseSharding = fmt.Sprint(share), 0, "auto"
 	return s
 }
 
@@ -152,7 +181,7 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		env.GPU = on[0]
 		return startAt(ctx, s, env, openMachine(s, env))
 	case groups == nil:
-		groups = ranks.NewLocal(len(on))
+		groups = s.localGroups(len(on), env)
 	case len(groups) != len(on):
 		return Result{}, fmt.Errorf("devices: this process has %d ranks of the run and %d devices", len(groups), len(on))
 	}
@@ -160,6 +189,14 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 		return Result{}, errors.Join(err, groups[0].Leave(err))
 	}
 	return startAll(ctx, s, env, on, groups)
+}
+
+// localGroups are the groups of ranks that one process drives. Of GPUs somebody watches: one may hang that the others wait for.
+func (s Spec) localGroups(n int, env Env) []ranks.Group {
+	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" {
+		return ranks.NewLocal(n)
+	}
+	return ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: StepsPhase, Devices: true, Logf: env.Logf})
 }
 
 // startAll trains on several devices, a goroutine each. The first of this process's ranks has the environment; the others

@@ -60,6 +60,9 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
 	t := r.env.team
 	share := func(one infer.Sum) error {
+		if t.Rank()%r.spec.Training.sharing() > 0 { // the first of those that share the batch tells
+			one = infer.Sum{}
+		}
 		flag := byte(0)
 		if r.interrupted() {
 			flag = 1
@@ -89,14 +92,38 @@ func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches
 	if err := r.evaluator.Each(ctx, r.val, func(one infer.Sum) error { rounds++; return share(one) }); err != nil {
 		return all, err
 	}
-	for ; rounds < (of+t.World()-1)/t.World(); rounds++ { // of the others
-		if r.sharded() {
+	for ; rounds < (of+r.groups()-1)/r.groups(); rounds++ { // of the others
+		if r.together() {
 			if err := r.evaluator.Again(); err != nil {
 				return all, err
 			}
 		}
 		if err := share(infer.Sum{}); err != nil {
 			return all, err
+		}
+	}
+	return all, nil
+}
+
+// joinLosses are the losses of the tokens of a batch, of which each of the ranks that share it has worked out a part.
+func (r *running) joinLosses(own []float32) ([]float32, error) {
+	t, share := r.env.team, r.spec.Training.sharing()
+	mine := make([]byte, 0, 4*len(own))
+	for _, x := range own {
+		mine = binary.LittleEndian.AppendUint32(mine, math.Float32bits(x))
+	}
+	sent, err := t.Group.Gather(t.ctx, "the losses of an evaluation's tokens", mine)
+	if err != nil {
+		return nil, err
+	}
+	first := t.Rank() / share * share
+	all := make([]float32, 0, share*len(own))
+	for rank, text := range sent[first : first+share] {
+		if len(text) != len(mine) {
+			return nil, fmt.Errorf("evaluate: rank %d sent the losses of %d tokens, want %d", first+rank, len(text)/4, len(own))
+		}
+		for ; len(text) > 0; text = text[4:] {
+			all = append(all, math.Float32frombits(binary.LittleEndian.Uint32(text)))
 		}
 	}
 	return all, nil

@@ -27,6 +27,7 @@ type faulty struct {
 	takes  int
 	hangs  func(segment string) // called before a segment runs; nil = never
 	waits  atomic.Pointer[graph.Wait]
+	ended  atomic.Pointer[error] // what running a segment ends with, if anything
 }
 
 func newFaulty() *faulty { return &faulty{CPU: graph.NewCPU(2)} }
@@ -89,6 +90,9 @@ func (r *faultyRunner) Run(segments ...string) error {
 	for _, s := range segments {
 		if r.on.hangs != nil {
 			r.on.hangs(s)
+		}
+		if err := r.on.ended.Load(); err != nil {
+			return *err
 		}
 		if err := r.Runner.Run(s); err != nil {
 			return err

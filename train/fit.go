@@ -79,6 +79,9 @@ func (p *prepared) layouts(c Config) []session.Layout {
 // sharded tells whether the ranks hold slices of the base model, so that none can run it without the others.
 func (p *prepared) sharded() bool { return p.found.Layout.Sharded() }
 
+// together is sharded, or that ranks share the tokens of rows.
+func (p *prepared) together() bool { return p.sharded() || p.spec.Training.sharing() > 1 }
+
 // fit plans the step in the first allowed layout that fits the memory the run may hold. Where none does, on_oom says
 // what then. It returns the micro-batches that fit.
 func (p *prepared) fit(z shapes) (shapes, error) {
@@ -127,7 +130,7 @@ func (p *prepared) search(layouts []session.Layout, limit int64, z shapes) (sess
 
 // chooseBudgets chooses at most so many token budgets.
 func (p *prepared) chooseBudgets(most int) {
-	p.loader.ChooseBudgets(p.total*p.accumulate()*p.world(), most)
+	p.loader.ChooseBudgets(p.total*p.accumulate()*p.groups(), most)
 }
 
 // morePadding is how much more padding is as bad as a leaner layout.
@@ -166,14 +169,16 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 	planned := session.Planned[steps]{Layout: l}
 	nw, s := p.Net, &planned.Step
 	nw.Layout = l
+	whole := nw // what is generated is not shared
 	var err error
+	nw.Ranks = p.spec.Training.sharing()
 	if z.eval.Tokens > 0 {
 		if s.eval, err = infer.PlanEval(nw, z.eval, p.On); err != nil {
 			return planned, err
 		}
 	}
 	if p.sampler != nil {
-		if s.sample, err = infer.PlanSamples(nw, z.train.MaxLen, p.On); err != nil {
+		if s.sample, err = infer.PlanSamples(whole, z.train.MaxLen, p.On); err != nil {
 			return planned, err
 		}
 	}
@@ -199,7 +204,9 @@ func (p *prepared) planSmaller(z shapes) error {
 		all.Go(func() {
 			shape := z.train
 			shape.Tokens = tokens
-			planned[i], problems[i] = PlanStep(p.Net, shape, p.spec.Training, p.summing(z), p.On)
+			nw := p.Net
+			nw.Ranks = p.spec.Training.sharing()
+			planned[i], problems[i] = PlanStep(nw, shape, p.spec.Training, p.summing(z), p.On)
 		})
 	}
 	all.Wait()
@@ -347,7 +354,7 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 func (p *prepared) withRows(rows int) (shapes, error) {
 	of := *p
 	var err error
-	if of.loader, err = p.data.TrainLoader(rows); err != nil {
+	if of.loader, err = p.trainLoader(p.data, rows); err != nil {
 		return shapes{}, err
 	}
 	batches := p.total * p.window()

@@ -76,7 +76,7 @@ func (r *running) finishStep(ctx context.Context) error {
 	w := r.pending
 	r.pending = nil
 	numbers, err := r.pipeline.Numbers()
-	if lost := r.env.team.failure(); lost != nil { // the numbers may be of collective operations that were abandoned
+	if lost := r.env.team.ended(w.Number); lost != nil { // the numbers may be of collective operations that were abandoned
 		return lost
 	}
 	if err == nil {

@@ -33,6 +33,7 @@ var meanings = []meant{
 	{"training.objective", true, func(p *prepared) any { return p.spec.Training.Objective }},
 	{"training.optimizer", true, func(p *prepared) any { return p.spec.Training.Optimizer }},
 	{keyAccumulation, true, func(p *prepared) any { return p.window() }},
+	{"training.context_parallel_size", false, func(p *prepared) any { return p.spec.Training.sharing() }},
 	{"seed", true, func(p *prepared) any { return p.spec.Seed }},
 	{"lora.dropout", false, func(p *prepared) any { return p.spec.LoRA.Dropout }},
 	{"lora.loraplus_lr_ratio", false, func(p *prepared) any { return p.spec.LoRA.LoRAPlusLRRatio }},
@@ -77,14 +78,18 @@ func (p *prepared) meaning() map[string]string {
 
 // otherWindow says how a run on several devices keeps the steps of a checkpoint.
 func (p *prepared) otherWindow(before string) string {
-	text := fmt.Sprintf("a step had %s micro-batches, it has %d now (%d devices x gradient_accumulation_steps %d)",
-		before, p.window(), p.world(), p.spec.Training.GradientAccumulationSteps)
+	of := count(p.groups(), "device")
+	if n := p.spec.Training.sharing(); n > 1 {
+		of = fmt.Sprintf("%s of %d devices", count(p.groups(), "group"), n)
+	}
+	text := fmt.Sprintf("a step had %s micro-batches, it has %d now (%s x gradient_accumulation_steps %d)",
+		before, p.window(), of, p.spec.Training.GradientAccumulationSteps)
 	was, err := strconv.Atoi(before)
 	switch {
 	case err != nil:
 		return text
-	case was%p.world() == 0:
-		return fmt.Sprintf("%s: with --set %s=%d it goes on to the same bytes", text, keyAccumulation, was/p.world())
+	case was%p.groups() == 0:
+		return fmt.Sprintf("%s: with --set %s=%d it goes on to the same bytes", text, keyAccumulation, was/p.groups())
 	}
 	return fmt.Sprintf("%s: take a number of devices that divides %s, and as many accumulation steps as make it", text, before)
 }

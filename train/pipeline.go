@@ -27,8 +27,10 @@ type Pipeline struct {
 	asked      [2]bool             // for them, of the steps in done
 	round      func(kernel.Tensor) // on a CPU, shown what each call computes; nil = nobody
 	stop       []float32           // this rank's, of a micro-batch; nil = there is one rank
-	rank       int                 // of the step's ranks
-	gathers    bool                // ranks hold slices of the base model
+	group      int                 // of ranks that share a micro-batch's tokens: this rank's,
+	groups     int                 // of so many
+	place      int                 // in it
+	together   bool                // ranks hold slices of the base model, or share tokens: none computes without the others
 	accumulate int
 	seed       uint64
 	async      bool         // work goes on after it is queued
@@ -76,12 +78,12 @@ var (
 	eachOfWindow  = []string{segmentBegin, segmentMicro, segmentSum}
 	aside         = []string{segmentBegin, segmentSum}
 	lastOfWindow  = []string{segmentNorm}
-	// Where ranks hold slices of the base model, each takes part in all passes. What one without a micro-batch computes is
+	// Where none computes without the others, each takes part in all passes. What one without a micro-batch computes is
 	// cleared.
-	oneRoundGathering = []string{segmentWindow, segmentMicro, segmentBegin, segmentSum, segmentNorm}
-	asideGathering    = []string{segmentMicro, segmentBegin, segmentSum}
-	updateAlone       = []string{segmentUpdate}
-	eachTensor        = []string{segmentEach}
+	oneRoundTogether = []string{segmentWindow, segmentMicro, segmentBegin, segmentSum, segmentNorm}
+	asideTogether    = []string{segmentMicro, segmentBegin, segmentSum}
+	updateAlone      = []string{segmentUpdate}
+	eachTensor       = []string{segmentEach}
 )
 
 // NewPipeline makes ready what steps of accumulate micro-batches a rank need: a step for each token budget, the largest
@@ -91,8 +93,9 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	if accumulate > 1 && !step.summing.Apart {
 		return nil, fmt.Errorf("the step is planned for one micro-batch, it gets %d", accumulate)
 	}
-	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, rank: rank, accumulate: accumulate, seed: seed,
-		gathers: step.Plan.Gathered(segmentMicro).Ranks > 1}
+	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed,
+		together: step.Plan.Gathered(segmentMicro).Ranks > 1 || step.Net.Ranks() > 1}
+	p.group, p.place, p.groups = rank/step.Net.Ranks(), rank%step.Net.Ranks(), max(step.summing.Ranks/step.Net.Ranks(), 1)
 	for i, s := range steps {
 		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
 	}
@@ -133,12 +136,12 @@ func (p *Pipeline) microSegments(has bool) []string {
 	switch {
 	case p.accumulate > 1 && has:
 		return eachOfWindow
-	case p.accumulate > 1 && p.gathers:
-		return asideGathering
+	case p.accumulate > 1 && p.together:
+		return asideTogether
 	case p.accumulate > 1:
 		return aside
-	case !has && p.gathers:
-		return oneRoundGathering
+	case !has && p.together:
+		return oneRoundTogether
 	case !has:
 		return oneRoundAside
 	case p.step.summing.Apart:
@@ -172,11 +175,11 @@ func (p *Pipeline) prepare() error {
 	return nil
 }
 
-// runOf is the smallest plan that holds a micro-batch.
-func (p *Pipeline) runOf(b dataset.Batch) graph.Runner {
+// planOf is the smallest plan that holds a micro-batch.
+func (p *Pipeline) planOf(b dataset.Batch) budgetRun {
 	for _, plan := range p.plans {
 		if len(b.IDs) <= plan.tokens {
-			return plan.run
+			return plan
 		}
 	}
 	panic(fmt.Sprintf("a micro-batch of %d tokens, the largest plan holds %d", len(b.IDs), p.step.Tokens))
@@ -219,7 +222,7 @@ func (p *Pipeline) roundOf(w Window, i int) (graph.Runner, []string) {
 	if i >= len(w.Batches) {
 		return p.run, p.microSegments(false)
 	}
-	return p.runOf(w.Batches[i]), p.microSegments(true)
+	return p.planOf(w.Batches[i]).run, p.microSegments(true)
 }
 
 // eachCall is a step's gradients call by call, of which round sees the first outputs: the others are statistics.
@@ -250,10 +253,11 @@ func (p *Pipeline) fill(w Window, i int) {
 	if i >= len(w.Batches) {
 		return
 	}
-	p.batch.Fill(w.Batches[i])
-	p.data.Fill(w.Batches[i])
+	own := session.PartOf(p.planOf(w.Batches[i]).tokens, p.place, p.step.Net.Ranks())
+	p.batch.Fill(w.Batches[i], own)
+	p.data.Fill(w.Batches[i], own)
 	p.data.Scale(1 / float32(w.Trained))
-	p.batch.SetDropout(p.seed, w.Number-1, i*max(p.step.summing.Ranks, 1)+p.rank)
+	p.batch.SetDropout(p.seed, w.Number-1, i*p.groups+p.group)
 }
 
 // Update queues clipping and the optimizer, and the reading of the step's numbers. A step whose loss or norm is not

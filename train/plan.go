@@ -66,6 +66,12 @@ func (p *prepared) planReport() PlanReport {
 		r.Sharding = &PlanSharding{g.Ranks, g.Slices, g.Gathers * int(micro), g.Bytes / int64(g.Ranks) * others * micro}
 		r.Notes = append(r.Notes, r.Sharding.String())
 	}
+	if n := p.spec.Training.sharing(); n > 1 {
+		micro := p.accumulate()
+		exchanges, received := p.found.Step.train.Plan.Exchanged(segmentMicro)
+		r.Context = &PlanContext{n, session.Own(p.found.Step.train.Tokens, n), p.Base.Config.NumHeads / n, exchanges * micro, received * int64(micro)}
+		r.Notes = append(r.Notes, r.Context.String())
+	}
 	if p.Base.Declared {
 		r.Notes = append(r.Notes, p.Base.Name+" holds no weights: their names and shapes follow from its config.json")
 	}
@@ -102,14 +108,25 @@ const (
 
 // String says what each device holds and what goes over its link.
 func (s PlanSharding) String() string {
+	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %s",
+		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, onLinks(s.ReceivedBytes))
+}
+
+// String says what each device has and what goes over its link.
+func (c PlanContext) String() string {
+	return fmt.Sprintf("context_parallel_size: each of %d devices has %d tokens of a micro-batch, and %s of attention over all of them; it receives %s a step from the others, in %d all-to-alls between the GEMMs: %s",
+		c.Devices, c.Tokens, count(c.Heads, "head"), session.FormatBytes(c.ReceivedBytes), c.Exchanges, onLinks(c.ReceivedBytes))
+}
+
+// onLinks is how long links take for so many bytes.
+func onLinks(bytes int64) string {
 	at := func(rate float64) string {
-		if t := float64(s.ReceivedBytes) / rate; t >= 0.01 {
+		if t := float64(bytes) / rate; t >= 0.01 {
 			return fmt.Sprintf("%.2f s", t)
 		}
 		return "less than 0.01 s"
 	}
-	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %s at 450 GB/s (NVLink), %s at 25 GB/s (PCIe 4.0 x16)",
-		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, at(rateNVLink), at(ratePCIe4))
+	return fmt.Sprintf("%s at 450 GB/s (NVLink), %s at 25 GB/s (PCIe 4.0 x16)", at(rateNVLink), at(ratePCIe4))
 }
 
 // parameters counts a network's numbers: all of them, and those that are trained.

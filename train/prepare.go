@@ -72,8 +72,21 @@ func (p *prepared) world() int {
 	return max(p.env.ranks, 1)
 }
 
+// groups are the ranks that have micro-batches of their own: all, or groups that share each micro-batch's tokens.
+func (p *prepared) groups() int { return max(p.world()/p.spec.Training.sharing(), 1) }
+
+// shared is the loader as one of the run's ranks sees it.
+func (p *prepared) shared(l *dataset.Loader, rank int) (*dataset.Loader, error) {
+	share := p.spec.Training.sharing()
+	own, err := l.Shard(rank/share, p.groups())
+	if err == nil && rank%share > 0 {
+		own.Quiet()
+	}
+	return own, err
+}
+
 // window is the micro-batches of a step over all ranks, of batches that are whole.
-func (p *prepared) window() int { return p.spec.Training.GradientAccumulationSteps * p.world() }
+func (p *prepared) window() int { return p.spec.Training.GradientAccumulationSteps * p.groups() }
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
@@ -136,6 +149,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err := p.env.team.same("the configuration", p.configured()); err != nil {
 		return err
 	}
+	if err := p.checkSharing(); err != nil {
+		return err
+	}
 	p.at.enter(phaseData)
 	if err := p.readData(ctx); err != nil {
 		return err
@@ -190,11 +206,25 @@ func (p *prepared) readData(ctx context.Context) error {
 	if p.data, p.report, err = p.readSet(ctx); err != nil {
 		return err
 	}
-	if p.loader, err = p.data.TrainLoader(p.spec.Training.BatchSize); err != nil || p.world() == 1 {
+	if p.loader, err = p.trainLoader(p.data, p.spec.Training.BatchSize); err != nil || p.world() == 1 {
 		return err
 	}
-	p.loader, err = p.loader.Shard(0, p.world())
+	p.loader, err = p.shared(p.loader, 0)
 	return err
+}
+
+// tokenCost is what a token costs beside attention, in pairs of tokens, for each number of a hidden state. A layer of hidden
+// size C has some 12 C x C weights: 48 C x C operations a token, forward and back; attention has 7 C for each pair of tokens,
+// and gets on a little slower.
+const tokenCost = 6
+
+// trainLoader deals the training rows in batches of so many, as many rows a step as the configuration says.
+func (p *prepared) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, error) {
+	l, err := data.TrainLoader(rows)
+	if err == nil {
+		l.Even(p.window()*p.spec.Training.BatchSize/rows, tokenCost*p.Base.Config.HiddenSize)
+	}
+	return l, err
 }
 
 // readSet reads the rows.
@@ -208,7 +238,7 @@ func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, 
 func (p *prepared) loadValidation(batchSize int) (err error) {
 	if p.data.Val.Len() > 0 {
 		if p.val, err = p.data.ValLoader(batchSize, slices.Max(p.loader.Shape().Budgets)); err == nil && p.env.team != nil {
-			p.val, err = p.val.Shard(p.env.team.Rank(), p.world())
+			p.val, err = p.shared(p.val, p.env.team.Rank())
 		}
 	}
 	return err

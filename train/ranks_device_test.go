@@ -249,3 +249,39 @@ func TestGPULostRankEndsTheOthers(t *testing.T) {
 	next.Device, next.Devices = "cuda", "2"
 	mustStart(t, next, Env{})
 }
+
+// standingRank is a rank whose host stands for a while in a step.
+type standingRank struct {
+	Silent
+	at   int
+	time time.Duration
+}
+
+func (s standingRank) Step(i StepInfo) error {
+	if i.Step == s.at {
+		time.Sleep(s.time)
+	}
+	return nil
+}
+
+// TestGPUStandingRank: where a rank stands and the other's device waits for it in a captured graph, which no host sees, the
+// wait is ended within the timeout, and both name the rank that stood.
+func TestGPUStandingRank(t *testing.T) {
+	needGPUs(t, 2)
+	s := testSpec(t, 40)
+	s.Device, s.Devices, s.OutputDir = "cuda", "2", filepath.Join(t.TempDir(), "standing")
+	s.Training.LoggingSteps, s.Training.AllowZeroGradients, s.Training.SaveSteps, s.Training.DDPTimeout = 1, true, 5, 5
+	began := time.Now()
+	r, err := Start(context.Background(), s, Env{Observers: []Observer{standingRank{at: 12, time: 15 * time.Second}}})
+	var lost *ranks.LostError
+	if !errors.As(err, &lost) || lost.Rank != 0 || !strings.Contains(err.Error(), "it alone did not answer when the exchange was ended") {
+		t.Errorf("it ended with %v", err)
+	}
+	if took := time.Since(began); took > time.Minute || filepath.Base(r.Checkpoint) != "checkpoint-10" {
+		t.Errorf("it took %v, the newest checkpoint is %s", took, r.Checkpoint)
+	}
+	// The devices serve the next run.
+	next := testSpec(t, 3)
+	next.Device, next.Devices = "cuda", "2"
+	mustStart(t, next, Env{})
+}

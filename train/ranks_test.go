@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
@@ -76,6 +77,7 @@ func TestRanksAreAccumulation(t *testing.T) {
 		"five":      {5, []int{5}, func(s *Spec) { s.Training.MaxGradNorm = 0.01 }},
 		"seven":     {7, []int{7}, func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 1e-4 }},
 		"packed":    {4, []int{2, 4}, func(s *Spec) { s.Dataset.Packing = true }},
+		"batches":   {4, []int{2, 4}, func(s *Spec) { s.Training.BatchSize, s.LoRA.Dropout = 2, 0.1 }},
 		"evaluated": {4, []int{4}, func(s *Spec) { s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = 0.1, 2, true }},
 		"lora+":     {4, []int{2}, func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.GradNormSteps = 4, 1 }},
 		"global":    {4, []int{2}, func(s *Spec) { s.Dataset.Shuffle = false }},
@@ -162,6 +164,29 @@ func TestSumIsOfWholeGradients(t *testing.T) {
 	}
 	if t.Logf("fused: %d of %d numbers have other bits", other, len(want)); other == 0 {
 		t.Error("fused, the sum is the same: there is no need to keep micro-batches apart")
+	}
+}
+
+// TestStepsAreEven: the loader of a run makes the batches of a step even, over all ranks, and a device holds less for it.
+func TestStepsAreEven(t *testing.T) {
+	s := testSpec(t, 4)
+	s.Training.BatchSize, s.Training.GradientAccumulationSteps, s.Dataset.MaxLength = 4, 8, 512
+	p, err := prepare(context.Background(), s, oneWorker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close() //nolint:errcheck // read only
+	if state := p.loader.State(); state.Step != 8 || state.TokenCost != 6*p.Base.Config.HiddenSize {
+		t.Errorf("the cursor is %+v", state)
+	}
+	came, err := p.data.TrainLoader(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	came.ChooseBudgets(4*8, dataset.MaxBudgets)
+	even, largest := slices.Max(p.loader.Shape().Budgets), slices.Max(came.Shape().Budgets)
+	if t.Logf("the largest micro-batch has %d tokens, as they come %d", even, largest); even >= largest {
+		t.Error("that is not less")
 	}
 }
 

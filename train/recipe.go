@@ -99,7 +99,7 @@ func (p *prepared) rowsOf(b dataset.Batch) []RecipeRow {
 
 // eachStep gives the micro-batches of every step from the first, whatever the run's own loader has dealt.
 func (p *prepared) eachStep(see func(step int, batches []dataset.Batch)) error {
-	loader, err := p.data.TrainLoader(p.spec.Training.BatchSize)
+	loader, err := p.trainLoader(p.data, p.spec.Training.BatchSize)
 	if err != nil {
 		return err
 	}

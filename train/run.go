@@ -101,6 +101,7 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 		return Result{}, err
 	}
 	if err = r.loop(ctx); err != nil { // before memory is given back that an exchange with the others may be in
+		err = p.env.team.cause(r.recorder.step()+1, err)
 		p.env.team.leave(err)
 	}
 	err = r.explain(err)
@@ -228,6 +229,9 @@ func (r *running) bind() error {
 	if eval := r.found.Step.eval; eval != nil {
 		if r.evaluator, err = eval.Bind(r.memory, r.memory.Runs[len(r.found.Step.budgets())]); err != nil {
 			return err
+		}
+		if r.spec.Training.sharing() > 1 {
+			r.evaluator.Share(r.env.team.rank()%r.spec.Training.sharing(), r.joinLosses)
 		}
 	}
 	if plan := r.found.Step.sample; plan != nil {

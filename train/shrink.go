@@ -146,8 +146,9 @@ type PartPlan struct {
 	Accumulation int    `json:"gradient_accumulation_steps"`
 	Pieces       int    `json:"pieces,omitempty"` // of a configured batch, where it is more than one
 	Layout       string `json:"layout"`
-	Bytes        int64  `json:"bytes"`           // held, on each device
-	Ranks        int    `json:"ranks,omitempty"` // that shared a step, where it is more than one
+	Bytes        int64  `json:"bytes"`                           // held, on each device
+	Ranks        int    `json:"ranks,omitempty"`                 // that shared a step, where it is more than one
+	Context      int    `json:"context_parallel_size,omitempty"` // of them, that shared each row's tokens, where it is more than one
 }
 
 // partPlan is the plan that a part beginning at a step uses.
@@ -159,6 +160,9 @@ func (p *prepared) partPlan(first int) PartPlan {
 	}
 	if p.world() > 1 {
 		part.Ranks = p.world()
+	}
+	if n := p.spec.Training.sharing(); n > 1 {
+		part.Context = n
 	}
 	return part
 }

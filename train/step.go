@@ -47,7 +47,7 @@ const overlapCalls = 6
 // Step is the training step as one plan.
 type Step struct {
 	session.Program
-	Tokens    int          // of a micro-batch
+	Tokens    int          // of a micro-batch, over all ranks that share them
 	Loss      *graph.Value // f[], the optimizer step's loss
 	Norm      *graph.Value // f[2], gradient norm and clip factor
 	each      *graph.Value // the memory of each tensor's norm; nil = they are not asked for
@@ -87,7 +87,7 @@ func SummingOf(window, ranks int) Summing {
 func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
 	t := &Step{Tokens: s.Tokens, objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), summing: sum}
-	data := t.objective.Declare(n, "", s.Tokens)
+	data := t.objective.Declare(n, "", session.Own(s.Tokens, nw.Ranks))
 	numbers := n.Batch(t.declareUpdate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 
 	// The parameters exist once the layers do, so the segment that runs first is built last.

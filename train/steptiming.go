@@ -131,8 +131,11 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 			return err
 		}
 		run, content, segments := p.run, kernel.Content{}, aside
+		if p.together {
+			segments = asideTogether
+		}
 		if i < len(w.Batches) {
-			run, content, segments = p.runOf(w.Batches[i]), contentOf(w.Batches[i]), eachOfWindow
+			run, content, segments = p.planOf(w.Batches[i]).run, contentOf(w.Batches[i]), eachOfWindow
 		}
 		if err := timed(run, content, segments...); err != nil {
 			return err

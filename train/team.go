@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -59,6 +61,8 @@ func (t *team) join(on graph.Machine) (end func(), err error) {
 		select {
 		case <-t.Lost():
 			joiner.Abandon()
+		case <-t.Stalled():
+			joiner.Abandon()
 		case <-done:
 		}
 	})
@@ -86,6 +90,48 @@ func (t *team) failure() error {
 		return nil
 	}
 	return t.Err()
+}
+
+// verdictTime is how long a rank waits to hear which one the others waited for.
+const verdictTime = 30 * time.Second
+
+// cause is why a run has ended with an error: where the devices waited for one another, the rank that is to blame. What this
+// rank's device then said is not, and that it said something tells the others that it is not this one.
+func (t *team) cause(step int, err error) error {
+	if !t.stalled() {
+		return err
+	}
+	t.At(step, "ending what its device waited for")
+	select {
+	case <-t.Lost():
+		return t.Err()
+	case <-time.After(verdictTime):
+		return err
+	}
+}
+
+// stalled tells whether this rank's device was made to let go.
+func (t *team) stalled() bool {
+	if t == nil {
+		return false
+	}
+	select {
+	case <-t.Stalled():
+		return true
+	default:
+		return false
+	}
+}
+
+// errStalled is for a rank that does not hear which one the others waited for.
+var errStalled = errors.New("the devices of the ranks waited for one another, and none got on")
+
+// ended is why what a device computed in a step means nothing; nil = it does.
+func (t *team) ended(step int) error {
+	if err := t.failure(); err != nil || !t.stalled() {
+		return err
+	}
+	return t.cause(step, errStalled)
 }
 
 // meet waits for all ranks, so that none waits on its device for what another does on its host.
@@ -219,12 +265,12 @@ func (p *prepared) readShared(ctx context.Context) error {
 			return d.err
 		}
 		var whole *dataset.Loader
-		if whole, d.err = d.set.TrainLoader(p.spec.Training.BatchSize); d.err != nil {
+		if whole, d.err = p.trainLoader(d.set, p.spec.Training.BatchSize); d.err != nil {
 			return d.err
 		}
 		whole.State() // hashes the rows, once for all
 		for i := range t.locals {
-			l, err := whole.Shard(t.Rank()+i, t.World())
+			l, err := p.shared(whole, t.Rank()+i)
 			if err != nil {
 				d.err = err
 				return err

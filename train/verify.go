@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/session"
 )
 
 // Verdict is what a replay of a run's first steps found.
@@ -58,23 +60,46 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 		return Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
-	if len(was.Plans) > 0 {
-		env.pieces = was.Plans[0].Pieces
-	}
-	if len(was.Plans) > 1 && was.Plans[1].Pieces != was.Plans[0].Pieces { // other micro-batches from there on
-		steps = min(steps, was.Plans[1].FirstStep-1)
+	world := 1
+	if plans := was.Plans; len(plans) > 0 {
+		env.pieces, world = plans[0].Pieces, max(world, plans[0].Ranks)
+		s.Training.ContextParallelSize = plans[0].Context
+		if len(plans) > 1 && (plans[1].Pieces != plans[0].Pieces || plans[1].Context != plans[0].Context) { // other bits from there on
+			steps = min(steps, plans[1].FirstStep-1)
+		}
 	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
 	s.Training.EvalOnStart, env.silent = false, true
-	world := 1
-	if len(was.Plans) > 0 {
-		world = max(world, was.Plans[0].Ranks)
-	}
 	if s, err = s.spread(world); err != nil {
 		return Verdict{}, err
 	}
-	s = s.alone(world) // the numbers of any number of devices are one's
-	p, err := prepare(ctx, s, env)
+	var v Verdict
+	done := false
+	err = Together(ctx, s.alone(world), env, func(ctx context.Context, s Spec, env Env) error { // the numbers of any number of devices are those of as few
+		one, err := verify(ctx, s, env, was, steps)
+		if env.team.leads() {
+			v, done = one, err == nil
+		}
+		return err
+	})
+	if done { // the others end where the first has seen a difference that they cannot see
+		err = nil
+	}
+	return v, err
+}
+
+// verify is Verify on one of the devices that share each row.
+func verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (Verdict, error) {
+	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	if err != nil {
+		return Verdict{}, err
+	}
+	leave, err := env.Join(on)
+	if err != nil {
+		return Verdict{}, errors.Join(err, on.Close())
+	}
+	defer leave()
+	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -83,13 +108,18 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	if err != nil {
 		return Verdict{}, err
 	}
-	w := &replay{of: r.recorder, was: was.Evidence, steps: steps}
+	w := &replay{of: r.recorder, was: slices.Clone(was.Evidence), steps: steps}
+	for i := range w.was {
+		if !env.team.leads() { // it has not seen what all ranks train
+			w.was[i].Batches = ""
+		}
+	}
 	r.recorder.observers = append(r.recorder.observers, w)
 	if err = r.explain(r.loop(ctx)); errors.Is(err, errEnough) {
 		err = nil
 	}
 	var now Manifest
-	if err == nil {
+	if err == nil && env.team.leads() {
 		now, err = r.manifest(ctx)
 	}
 	if eerr := r.end(err); err == nil {

@@ -19,6 +19,12 @@ const (
 	slowFloor  = time.Minute
 )
 
+// When another rank was lost and what waits for it has been ended, a device has lostTime to answer, and the run lostEnd to end.
+const (
+	lostTime = 10 * time.Second
+	lostEnd  = time.Minute
+)
+
 // watchdog looks at how long a run has been waiting for its device. A call into a driver cannot be interrupted, so a
 // run that waits too long is left where it is, and the process has to end.
 type watchdog struct {
@@ -27,20 +33,27 @@ type watchdog struct {
 	limit time.Duration // after which the run is given up; 0 = never
 	floor time.Duration
 	logf  func(format string, args ...any)
+	team  *team         // nil = the run is alone
+	grace time.Duration // lostTime, or less
 
 	warned time.Time // since when the wait lasts that was warned of
+	lost   time.Time // since when the group has ended
 }
 
 // watch starts a watchdog where the machine can be watched. hung gets the error of a run that is given up.
 func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- error) (end func()) {
 	waiter, ok := on.(graph.Waiter)
-	if !ok {
+	if !ok && env.team == nil {
 		return func() {}
 	}
-	dog := &watchdog{on: waiter, at: w, limit: time.Duration(c.DeviceTimeout) * time.Second, floor: slowFloor, logf: env.Logf}
+	dog := &watchdog{on: waiter, at: w, limit: time.Duration(c.DeviceTimeout) * time.Second, floor: slowFloor, logf: env.Logf, team: env.team}
+	dog.grace = min(lostTime, time.Duration(c.DDPTimeout)*time.Second)
 	every := time.Second
 	if dog.limit > 0 {
 		every = min(every, dog.limit/20)
+	}
+	if env.team != nil {
+		every = min(every, dog.grace/20)
 	}
 	tick, done := time.NewTicker(every), make(chan struct{})
 	go func() {
@@ -62,6 +75,12 @@ func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- err
 
 // look warns of a long wait, once, and gives a run up whose wait is too long.
 func (d *watchdog) look(now time.Time) error {
+	if err := d.lostRank(now); err != nil {
+		return err
+	}
+	if d.on == nil {
+		return nil
+	}
 	wait, any := d.on.Waiting()
 	if !any {
 		return nil
@@ -97,6 +116,27 @@ func (d *watchdog) look(now time.Time) error {
 	}
 	d.logf("warning: %s the device has not answered for %v (%s)%s%s", where, lasts.Round(time.Second), wait.What, usual, then)
 	return nil
+}
+
+// lostRank gives a run up that does not end although another rank was lost.
+func (d *watchdog) lostRank(now time.Time) error {
+	lost := d.team.failure()
+	if lost == nil {
+		return nil
+	}
+	if d.lost.IsZero() {
+		d.lost = now
+	}
+	what, since := "it has not ended", d.lost
+	if d.on != nil {
+		if wait, any := d.on.Waiting(); any && now.Sub(wait.Since) >= d.grace && now.Sub(d.lost) >= d.grace {
+			what, since = wait.What, wait.Since
+		}
+	}
+	if since == d.lost && now.Sub(d.lost) < lostEnd {
+		return nil
+	}
+	return fmt.Errorf("%w; and of this rank: %s, for %v: the process ends without it", lost, what, now.Sub(since).Round(time.Second))
 }
 
 // medianStep is 0 where no step was timed.

@@ -35,7 +35,7 @@ type benchOptions struct {
 }
 
 // ofShapes are the flags that say what a configuration says by itself.
-var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "gpu"}
+var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
 
 func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
@@ -98,6 +98,7 @@ here and runs nothing.`,
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full, offload, or auto: the fastest that fits")
 	f.StringVar(&o.BaseSharding, "base-sharding", "auto", "auto, never or always: each of several devices holds a slice of the base model")
+	f.IntVar(&o.Context, "context-parallel", 1, "so many of the devices share each row's tokens")
 	f.StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here and run nothing: `NAME` or compute capability, such as h200")
 	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
 	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")
@@ -121,6 +122,8 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 		return usage(errors.New("bench takes a configuration or --shape, not both"))
 	case o.Steps < 1 || o.Warmup < 0:
 		return usage(fmt.Errorf("--steps %d --warmup %d: at least one step, and no less than 0 before it", o.Steps, o.Warmup))
+	case o.Context < 1:
+		return usage(fmt.Errorf("--context-parallel %d: at least one device", o.Context))
 	case o.StepsAlone && (o.trace != "" || o.byType || o.byLayer):
 		return usage(errors.New("--steps-alone leaves out the calls that --trace, --by-type and --by-layer show"))
 	case o.chip != "" && (o.trace != "" || o.compare != ""):

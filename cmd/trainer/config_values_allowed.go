@@ -113,6 +113,7 @@ var limits = map[string]interval{
 	"training.learning_rate":               aboveZero,
 	"training.warmup_ratio":                zeroToOne,
 	"training.global_batch_size":           zeroOrMore,
+	"training.context_parallel_size":       oneOrMore,
 	"training.warmup_steps":                zeroOrMore,
 	"training.min_lr_ratio":                zeroToOne,
 	"training.decay_ratio":                 zeroToOne,

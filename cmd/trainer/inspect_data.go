@@ -11,6 +11,9 @@ import (
 // pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
 const pageRows = 20
 
+// usualTokenCost is that of a model with a hidden size of 2,048, by which the batches of a step are made even for the report.
+const usualTokenCost = 6 * 2048
+
 func newInspectData(c *console) *cobra.Command {
 	var o configOptions
 	var count, first int
@@ -56,6 +59,9 @@ token. --html writes a page that needs no network.`,
 				return err
 			}
 			if loader, err := set.TrainLoader(config.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
+				if ranks, err := config.Spec.RanksAsked(); err == nil {
+					loader.Even(ranks*config.Spec.Training.GradientAccumulationSteps, usualTokenCost)
+				}
 				loader.ChooseBudgets(loader.Batches(0), dataset.MaxBudgets)
 				report.Batches = loader.Report()
 			}

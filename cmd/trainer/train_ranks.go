@@ -58,9 +58,10 @@ func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks
 
 // rankOptions is how the processes of a run talk.
 func rankOptions(s train.Spec) ranks.Options {
+	kind, err := graph.DeviceKind(s.Device)
 	return ranks.Options{
 		Version: strings.TrimSpace(version() + " " + built.Commit), Key: []byte(os.Getenv(ranks.KeyVariable)),
-		Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: train.StepsPhase,
+		Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: train.StepsPhase, Devices: err == nil && kind != "cpu",
 	}
 }
 

@@ -90,7 +90,7 @@ func BenchmarkKernels(b *testing.B) {
 		moved(fmt.Sprintf("rmsnorm_add_wide_forward %dx%d", M, C), float64(12*n), RMSNorm("rmsnorm_add_wide_forward", M, C), Y, X, low, S, X, low, r.randomBF16("r32", 2*n), W, i32(C), float32(1e-5))
 		moved(fmt.Sprintf("elementwise_add_tail %dx%d", M, C), float64(8*n), Elementwise("elementwise_add_tail", n), X, low, X, low, R, n)
 		moved(fmt.Sprintf("elementwise_add %dx%d", M, C), float64(6*n), Elementwise("elementwise_add", n), Y, X, R, n)
-		moved(fmt.Sprintf("dropout_apply %dx%d", M, C), float64(4*n), Flat("dropout", "dropout_apply", (n+7)/8), Y, X, in(r, "counter", []int32{1, 2}), int64(3), uint32(1<<28), float32(1.1), n)
+		moved(fmt.Sprintf("dropout_apply %dx%d", M, C), float64(4*n), Flat("dropout", "dropout_apply", (n+7)/8), Y, X, in(r, "counter", []int32{1, 2}), int64(3), uint32(1<<28), float32(1.1), n, int64(0))
 		moved(fmt.Sprintf("bias_add %dx%d", M, C), float64(4*n), Flat("bias", "bias_add", (n+7)/8), Y, X, W, i32(M), i32(C))
 		moved(fmt.Sprintf("rmsnorm_backward with add %dx%d", M, C), float64(8*n), RMSNorm("rmsnorm_backward", M, C), Y, R, X, W, S, r.randomBF16("add", n), i32(C))
 	}

@@ -1,6 +1,6 @@
 // dropout.cu: y = x * keep * scale, where keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0),
 // key = seed + stream) is at least the threshold. A dropped element is x * 0. The mask is that of the CPU, bit for bit.
-// Layout: x, y flat elem buffers, y may be x; counter int32 [2] = (seed, step).
+// Layout: x, y flat elem buffers of elements first, a multiple of 8, and on, y may be x; counter int32 [2] = (seed, step).
 // Eight values, two draws of the generator, a thread and round. Grid-stride. Arithmetic fp32.
 // Bytes: 4 a value. Goal: 60 % of copy; the generator takes 20 wide multiplications for 4 values.
 // Elements: bf16, f16, f32.
@@ -23,11 +23,11 @@ __device__ __forceinline__ uint4 philox(uint64_t group, uint32_t step, uint64_t 
 
 // Grid: any.
 extern "C" __global__ void __launch_bounds__(256) dropout_apply(elem *y, const elem *x, const int *counter, uint64_t stream, uint32_t threshold,
-                                                               float scale, int64_t n) {
+                                                               float scale, int64_t n, int64_t first) {
     uint64_t key = (uint64_t)(uint32_t)counter[0] + stream;
     uint32_t step = (uint32_t)counter[1];
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < n; i += (int64_t)gridDim.x * blockDim.x * 8) {
-        uint4 r = philox(i / 4, step, key), s = philox(i / 4 + 1, step, key);
+        uint4 r = philox((first + i) / 4, step, key), s = philox((first + i) / 4 + 1, step, key);
         float keep[8] = {r.x >= threshold ? scale : 0.f, r.y >= threshold ? scale : 0.f, r.z >= threshold ? scale : 0.f, r.w >= threshold ? scale : 0.f,
                          s.x >= threshold ? scale : 0.f, s.y >= threshold ? scale : 0.f, s.z >= threshold ? scale : 0.f, s.w >= threshold ? scale : 0.f};
         if (i + 8 <= n) {

@@ -37,7 +37,9 @@ func TestDropout(t *testing.T) {
 		stream     uint64
 		p          float64
 		inPlace    bool
-	}{{1, 0, 0, 0, 0.5, false}, {5, 1, 2, 3, 0.05, true}, {8, -3, 17, 5 << 33, 0.25, false}, {4099, -1, -1, 1<<64 - 7, 0.1, true}, {700001, 42, 1 << 30, 1 << 40, 0.9, false}} {
+		first      int // of the elements
+	}{{1, 0, 0, 0, 0.5, false, 0}, {5, 1, 2, 3, 0.05, true, 0}, {8, -3, 17, 5 << 33, 0.25, false, 0}, {4099, -1, -1, 1<<64 - 7, 0.1, true, 0}, {700001, 42, 1 << 30, 1 << 40, 0.9, false, 0},
+		{4096, 7, 3, 5, 0.3, false, 3 * 4096}, {264, 7, 3, 5, 0.3, true, 1 << 35}} {
 		threshold, scale := uint32(c.p*(1<<32)+0.5), float32(1/(1-c.p))
 		var x []float64
 		out := r.repeat(func() [][]byte {
@@ -47,12 +49,13 @@ func TestDropout(t *testing.T) {
 			if c.inPlace {
 				Y = X
 			}
-			r.run(Flat("dropout", "dropout_apply", (int64(c.n)+7)/8), Y, X, in(r, "counter", []int32{c.seed, c.step}), int64(c.stream), threshold, scale, int64(c.n))
+			r.run(Flat("dropout", "dropout_apply", (int64(c.n)+7)/8), Y, X, in(r, "counter", []int32{c.seed, c.step}), int64(c.stream), threshold, scale, int64(c.n), int64(c.first))
 			return [][]byte{get[byte](r, Y, 2*c.n), get[byte](r, X, 2*c.n)}
 		})
 		want, kept := make([]float64, c.n), 0
 		for i := range want {
-			w := philox([4]uint32{uint32(i / 4), uint32(i / 4 >> 32), uint32(c.step), 0}, uint64(uint32(c.seed))+c.stream)
+			group := (c.first + i) / 4
+			w := philox([4]uint32{uint32(group), uint32(group >> 32), uint32(c.step), 0}, uint64(uint32(c.seed))+c.stream)
 			if w[i%4] >= threshold {
 				want[i] = float64(f32(bf16(float32(x[i]) * scale)))
 				kept++

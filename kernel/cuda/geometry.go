@@ -70,6 +70,19 @@ func Columns(M, W int) Geometry {
 	return Geometry{"columns", "columns_copy", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
 
+// HeadsUnit is how many values of heads of D a thread of heads_split and heads_join moves.
+func HeadsUnit(D int) int {
+	if D%8 == 0 {
+		return 8
+	}
+	return 1
+}
+
+// Heads is the geometry of heads_split and heads_join over so many heads of D in each of M rows.
+func Heads(entry string, M, heads, D int) Geometry {
+	return Flat("heads", entry, int64(M)*int64(heads)*int64(D/HeadsUnit(D)))
+}
+
 // Embedding is the geometry of embedding_gather over M rows of C.
 func Embedding(M, C int) Geometry {
 	return Geometry{"embedding", "embedding_gather", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(C, 8), 32)*32)), 1, 1}, 0}

@@ -1,6 +1,10 @@
 package nn
 
-import "github.com/tierlora/tierlora/kernel"
+import (
+	"errors"
+
+	"github.com/tierlora/tierlora/kernel"
+)
 
 // Balance is how unevenly a network's experts are used, as a part of the loss.
 type Balance struct {
@@ -14,6 +18,9 @@ type Balance struct {
 // BalanceExperts asks for coef times the balance of all RouterLogits so far in the loss; 0 = not. scores is that of
 // kernel.BalanceLoss.
 func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
+	if coef > 0 && n.ranks > 1 {
+		n.Fail(errors.New("the balance of experts (router_aux_loss_coef) is of all tokens of a batch, and each rank has a share: training.context_parallel_size must be 1, or the model's router_aux_loss_coef 0"))
+	}
 	if coef > 0 && len(n.RouterLogits) > 0 {
 		n.balance = &Balance{coef, topK, scores, in.CuQ, n.RouterLogits}
 	}

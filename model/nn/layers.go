@@ -9,9 +9,9 @@ import (
 
 // Batch is what a network is applied to: M tokens of S sequences, side by side.
 type Batch struct {
-	IDs       *Value // i32[M]
+	IDs       *Value // i32[M]; where ranks have a share of the tokens each (Net.Ranks), this one's
 	Positions *Value // i32[M], the token's place in its sequence
-	CuQ       *Value // i32[S+1], where each sequence's tokens begin and end
+	CuQ       *Value // i32[S+1], where each sequence's tokens begin and end, among those of all ranks
 	CuK       *Value // i32[S+1], the same for keys: CuQ but for a cache
 	MaxLen    int    // positions lie below it
 	Cache     *Cache // nil in training
@@ -149,6 +149,10 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		if a.RoPE != nil {
 			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim}, query, a.RoPE, in.Positions)
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim}, key, a.RoPE, in.Positions)
+		}
+		if n.ranks > 1 {
+			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.sharedAttention(in, a, query, key, value))
+			return
 		}
 		if in.Cache != nil {
 			key = n.cached("key", key, in)

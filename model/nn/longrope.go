@@ -15,5 +15,5 @@ func (n *Net) LongRoPETable(positions, limit int, short, long []float64, scale f
 			return nil
 		}})
 	}
-	return v, n.Apply(kernel.PositionsByLength{Limit: limit, Offset: positions}, in.Positions, in.CuQ)
+	return v, n.Apply(kernel.PositionsByLength{Limit: limit, Offset: positions, Ranks: n.ranks}, in.Positions, in.CuQ)
 }

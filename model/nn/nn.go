@@ -33,6 +33,7 @@ type Net struct {
 	// RouterLogits are the logits [M,Experts] of every mixture of experts, in the order of the layers.
 	RouterLogits []*Value
 	balance      *Balance
+	ranks        int // that have a share of the tokens each; 1 = this one has all
 }
 
 // Options of a Net.
@@ -57,6 +58,8 @@ type Options struct {
 	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
 	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
 	Trainable func(n *Net, name string, t kernel.Type) *Value
+	// Ranks have a share of a batch's tokens each, in their order, all as many; 0 = this one has all.
+	Ranks int
 }
 
 // New starts a network.
@@ -64,13 +67,16 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, trainable: o.Trainable, seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, trainable: o.Trainable, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
 	x    *Value
 	what string
 }
+
+// Ranks are how many have a share of a batch's tokens each; 1 = this one has all.
+func (n *Net) Ranks() int { return n.ranks }
 
 // Shared returns make(), made once for each x and kind of thing: a dropout mask that all adapters of one
 // input share, for instance.

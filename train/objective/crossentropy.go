@@ -50,18 +50,29 @@ func (crossEntropy) Bind(b *session.Batch) (Filler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return labelled{labels, scale}, nil
+	return &labelled{labels: labels, scale: scale}, nil
 }
 
 // labelled is a cross-entropy's data: each place's next token, and the scale.
 type labelled struct {
 	labels []int32
 	scale  []float32
+	whole  []int32 // of all ranks, where this one has a part
 }
 
-func (l labelled) Fill(b dataset.Batch) int { return ShiftLabels(l.labels, b.Labels, b.CuSeqlens) }
+func (l *labelled) Fill(b dataset.Batch, own session.Part) int {
+	if own == (session.Part{}) {
+		return ShiftLabels(l.labels, b.Labels, b.CuSeqlens)
+	}
+	if len(l.whole) < len(b.Labels) {
+		l.whole = make([]int32, len(b.Labels))
+	}
+	trained := ShiftLabels(l.whole, b.Labels, b.CuSeqlens)
+	own.Copy(l.labels, l.whole[:len(b.Labels)], dataset.Ignore)
+	return trained
+}
 
-func (l labelled) Scale(s float32) { l.scale[0] = s }
+func (l *labelled) Scale(s float32) { l.scale[0] = s }
 
 // ShiftLabels writes to each place what it must predict, the next token's label, and returns how many
 // places are trained. A sequence's last place predicts nothing. cu are the sequences' borders. dst may be longer.

@@ -43,8 +43,8 @@ type Network struct {
 
 // Filler writes a micro-batch's data for an objective.
 type Filler interface {
-	// Fill writes what the objective needs of a batch, and returns how many places are trained.
-	Fill(b dataset.Batch) (trained int)
+	// Fill writes what the objective needs of a part of a batch, and returns how many places of the whole are trained.
+	Fill(b dataset.Batch, own session.Part) (trained int)
 	// Scale is what the micro-batch's loss is multiplied with: 1 / (trained places of the whole step).
 	Scale(s float32)
 }

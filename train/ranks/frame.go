@@ -35,6 +35,7 @@ const (
 	kindResult                    // coordinator to process: what all ranks gave
 	kindLost                      // coordinator to process: a LostError, as JSON
 	kindLeave                     // both ways: a rank ends, with a LostError as JSON or well
+	kindStalled                   // coordinator to process: the devices wait for one another
 	kinds
 )
 

@@ -25,10 +25,16 @@ type hub struct {
 	quick  string        // Options.Quick
 	long   time.Duration // longPatience
 
+	devices bool // Options.Devices
+	logf    func(format string, args ...any)
+
 	// guarded by session.mu
 	ranks  []rankState
 	round  exchange
 	before time.Time // when the last round ended
+	steps  stepTimes
+	stall  stall
+	warned time.Time // of what has been waited for since then
 }
 
 // rankState is what the coordinator knows of a rank.
@@ -259,7 +265,11 @@ func (h *hub) watch() {
 		select {
 		case <-tick.C:
 			now := time.Now()
-			if e := h.stuck(now, now.Sub(last) > h.timeout/2); e != nil {
+			e, slow := h.look(now, now.Sub(last) > h.timeout/2)
+			if slow != "" && h.logf != nil {
+				h.logf("%s", slow)
+			}
+			if e != nil {
 				h.fail(nil, e)
 				return
 			}
@@ -270,9 +280,9 @@ func (h *hub) watch() {
 	}
 }
 
-// stuck is the failure of the first rank that has kept others waiting for too long. After this process was itself held
-// up, everyone's time begins again.
-func (h *hub) stuck(now time.Time, heldUp bool) *LostError {
+// look is the failure of the first rank that has kept others waiting for too long, or a warning of one that has for half as
+// long. After this process was itself held up, everyone's time begins again.
+func (h *hub) look(now time.Time, heldUp bool) (lost *LostError, slow string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, m := range h.members {
@@ -280,9 +290,17 @@ func (h *hub) stuck(now time.Time, heldUp bool) *LostError {
 			state.status, state.since = m.at, now
 		}
 	}
-	if h.round.came == 0 || h.err != nil {
-		return nil
+	switch {
+	case h.err != nil:
+		return nil, ""
+	case h.round.came == 0:
+		return h.onDevices(now, heldUp)
 	}
+	return h.stuck(now, heldUp)
+}
+
+// stuck looks for a rank that others wait for in a gather; h.mu is held.
+func (h *hub) stuck(now time.Time, heldUp bool) (lost *LostError, slow string) {
 	if heldUp {
 		h.round.began = now
 	}
@@ -298,9 +316,15 @@ func (h *hub) stuck(now time.Time, heldUp bool) *LostError {
 		} else if h.long > patience {
 			patience = min(max(patience, slowFactor*h.round.began.Sub(h.before)), h.long)
 		}
-		if waited := now.Sub(since); !state.arrived && waited >= patience {
-			return h.loss(rank, fmt.Sprintf("others have waited for it in %q for %v, and it does not get on", plain(h.round.what, maxWhat), waited.Round(time.Second/10)))
+		waited := now.Sub(since)
+		if !state.arrived && waited >= patience {
+			return h.loss(rank, fmt.Sprintf("others have waited for it in %q for %v, and it does not get on", plain(h.round.what, maxWhat), waited.Round(time.Second/10))), ""
+		}
+		if !state.arrived && waited >= patience/2 && h.warned.Before(h.round.began) {
+			h.warned = now
+			slow = fmt.Sprintf("rank %d, step %d, %s: others have waited for it in %q for %v; after %v the run ends (training.ddp_timeout)",
+				rank, state.step, state.doing, plain(h.round.what, maxWhat), waited.Round(time.Second/10), patience)
 		}
 	}
-	return nil
+	return nil, slow
 }

@@ -36,7 +36,7 @@ func TestPatience(t *testing.T) {
 		if c.began > 0 {
 			h.round = exchange{came: 1, what: "gradients", began: now.Add(-c.began)}
 		}
-		if lost := h.stuck(now, c.heldUp); (lost != nil) != c.lost || lost != nil && lost.Rank != 1 {
+		if lost, _ := h.look(now, c.heldUp); (lost != nil) != c.lost || lost != nil && lost.Rank != 1 {
 			t.Errorf("%s: %v", c.name, lost)
 		}
 	}

@@ -20,6 +20,9 @@ type Options struct {
 	// Quick is what ranks are doing, as At says, where Timeout is enough for the others to wait; everything else may take
 	// ten minutes, as do all things before the first step. Empty = every step is.
 	Quick string
+	// Devices says that ranks wait for one another on their devices, where the group does not see it: where none says
+	// anything new in a step for too long, all let go (Group.Stalled), and the one is lost that does not get on then.
+	Devices bool
 
 	long   time.Duration // 0 = longPatience
 	failed error         // why this process cannot take part; nil = it can
@@ -43,12 +46,10 @@ func Join(ctx context.Context, p Place, o Options) ([]Group, error) {
 	if o.long == 0 {
 		o.long = longPatience
 	}
-	s := newSession(o.Ranks, o.Timeout)
 	if p.World <= 1 {
-		h := &hub{session: s, links: []*link{nil}, firsts: []int{0}, counts: []int{o.Ranks}, quick: o.Quick, long: o.long}
-		h.run()
-		return s.groups(), nil
+		return Watched(o), nil
 	}
+	s := newSession(o.Ranks, o.Timeout)
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
@@ -66,6 +67,17 @@ func Join(ctx context.Context, p Place, o Options) ([]Group, error) {
 		return nil, err
 	}
 	return s.groups(), nil
+}
+
+// Watched is the groups of the ranks of one process, of which one that does not get on is found as among processes.
+func Watched(o Options) []Group {
+	if o.long == 0 {
+		o.long = longPatience
+	}
+	s := newSession(o.Ranks, o.Timeout)
+	h := &hub{session: s, links: []*link{nil}, firsts: []int{0}, counts: []int{o.Ranks}, quick: o.Quick, long: o.long, devices: o.Devices, logf: o.Logf}
+	h.run()
+	return s.groups()
 }
 
 // reportWait bounds how long a process that cannot take part stays to tell the others.

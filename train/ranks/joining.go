@@ -69,7 +69,7 @@ func (s *session) coordinate(ctx context.Context, p Place, o Options, me hello) 
 func (j *joining) begin(s *session) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := &hub{session: s, links: j.at, firsts: make([]int, len(j.at)), quick: j.o.Quick, long: j.o.long}
+	h := &hub{session: s, links: j.at, firsts: make([]int, len(j.at)), quick: j.o.Quick, long: j.o.long, devices: j.o.Devices, logf: j.o.Logf}
 	ranks := 0
 	for _, they := range j.of {
 		h.counts = append(h.counts, they.Ranks)

@@ -121,6 +121,9 @@ func (s seat) At(step int, doing string) {
 
 func (s seat) Lost() <-chan struct{} { return s.of.lost }
 
+// Stalled is never closed: nobody watches.
+func (s seat) Stalled() <-chan struct{} { return nil }
+
 func (s seat) Err() error {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()

@@ -33,6 +33,9 @@ type Group interface {
 	// Lost is closed when a rank has failed, is gone or does not answer; Err says which, and where it was.
 	Lost() <-chan struct{}
 	Err() error
+	// Stalled is closed when the ranks' devices wait for one another and none gets on (Options.Devices). Each then lets go of
+	// what its device waits for and says At; one that cannot is the one that is lost.
+	Stalled() <-chan struct{}
 	// Leave tells the others that this rank ends: done, or with an error, which ends them too.
 	Leave(err error) error
 }

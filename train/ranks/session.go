@@ -20,6 +20,7 @@ type session struct {
 	mu    sync.Mutex
 	err   *LostError
 	lost  chan struct{}
+	stall chan struct{} // closed when the devices wait for one another
 	ended bool          // rank 0's process has ended as it should
 	gone  chan struct{} // closed then
 	still int           // of its ranks have not left
@@ -57,7 +58,7 @@ type gathered struct {
 }
 
 func newSession(n int, timeout time.Duration) *session {
-	s := &session{timeout: timeout, lost: make(chan struct{}), gone: make(chan struct{}), over: make(chan struct{}), still: n}
+	s := &session{timeout: timeout, lost: make(chan struct{}), stall: make(chan struct{}), gone: make(chan struct{}), over: make(chan struct{}), still: n}
 	for i := range n {
 		s.members = append(s.members, &participant{s: s, local: i, results: make(chan gathered, 1), at: status{doing: "starting"}})
 	}
@@ -93,6 +94,15 @@ func (s *session) fail(m *participant, e *LostError) {
 	s.err = e
 	s.way.broke(m, e) // before a rank here hears of it, and closes the connection
 	close(s.lost)
+}
+
+// letGo tells this process's ranks that the devices wait for one another; s.mu is held.
+func (s *session) letGo() {
+	select {
+	case <-s.stall:
+	default:
+		close(s.stall)
+	}
 }
 
 func (s *session) failure() error {
@@ -142,6 +152,8 @@ func (m *participant) Rank() int             { return m.s.first + m.local }
 func (m *participant) World() int            { return m.s.world }
 func (m *participant) Lost() <-chan struct{} { return m.s.lost }
 func (m *participant) Err() error            { return m.s.failure() }
+
+func (m *participant) Stalled() <-chan struct{} { return m.s.stall }
 
 func (m *participant) At(step int, doing string) {
 	m.s.mu.Lock()

@@ -90,6 +90,10 @@ func (p *spoke) take(f frame) error {
 			return fmt.Errorf("read a result: %w", err)
 		}
 		p.deliver(f.seq, parts)
+	case kindStalled:
+		p.mu.Lock()
+		p.letGo()
+		p.mu.Unlock()
 	case kindLost:
 		if e := decodeLost(f.data); e != nil {
 			p.fail(nil, e)

@@ -1,0 +1,54 @@
+//go:build gpu
+
+package kernel
+
+import "github.com/tierlora/tierlora/kernel/cuda"
+
+func (o SplitHeads) Stored([]DType) (want, out []DType) {
+	for range o.inputs() {
+		want = append(want, ComputeType)
+	}
+	return want, []DType{ComputeType}
+}
+
+func (o SplitHeads) inputs() []int {
+	apart, _ := HeadShares(o).widths()
+	return apart
+}
+
+func (o SplitHeads) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return HeadShares(o).move(g, "heads_split", in, out[0], in[0].Shape[0])
+}
+
+func (o JoinHeads) Stored([]DType) (want, out []DType) {
+	for range SplitHeads(o).inputs() {
+		out = append(out, ComputeType)
+	}
+	return []DType{ComputeType}, out
+}
+
+func (o JoinHeads) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return HeadShares(o).move(g, "heads_join", out, in[0], out[0].Shape[0])
+}
+
+// move is a launch for each part of a row of a rank's heads, in M rows of each matrix apart.
+func (o HeadShares) move(g *GPU, entry string, apart []DeviceTensor, together DeviceTensor, M int) (func() error, error) {
+	_, heads := o.widths()
+	W, size := together.Shape[1], together.DType.Size()
+	D := W / heads
+	var work []func() error
+	for _, p := range o.parts() {
+		x := apart[p.input]
+		one, whole := together.Ptr.Add(int64(p.first*D*size)), x.Ptr.Add(int64(p.at*D*size))
+		to, from, n := one, whole, o.Ranks*p.own
+		if entry == "heads_join" {
+			to, from, n = whole, one, p.heads
+		}
+		launch, err := g.Launch(cuda.Heads(entry, M, n, D), to, from, int32(M), int32(o.Ranks), int32(x.Shape[1]), int32(W), int32(p.own), int32(p.heads), int32(D), int32(cuda.HeadsUnit(D)))
+		if err != nil {
+			return nil, err
+		}
+		work = append(work, launch)
+	}
+	return inOrder(work...), nil
+}

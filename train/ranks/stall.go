@@ -1,0 +1,99 @@
+package ranks
+
+import (
+	"fmt"
+	"time"
+)
+
+// Where ranks exchange gradients on their devices, the host does not see that one waits for another: all say that they are in
+// a step, and none gets on. Which of them keeps the others waiting shows when the exchange is ended: the devices that only
+// waited answer, and the one that hangs does not.
+
+// letGoTime is for devices to answer when what they wait for has been ended; it is a part of the timeout.
+func (h *hub) letGoTime() time.Duration { return min(5*time.Second, h.timeout/4) }
+
+// stepTimes is how long steps take, by what ranks say.
+type stepTimes struct {
+	step    int       // the newest that any rank is in
+	since   time.Time // it is
+	slowest time.Duration
+}
+
+// note takes in that the ranks have come to a step, or that what they do is none.
+func (t *stepTimes) note(step int, inSteps bool, now time.Time) {
+	if step > t.step && t.step > 0 && inSteps {
+		t.slowest = max(t.slowest, now.Sub(t.since))
+	}
+	if step > t.step || !inSteps {
+		t.step, t.since = step, now
+	}
+}
+
+// stall is devices that wait for one another.
+type stall struct {
+	since  time.Time // they were told to let go; zero = they were not
+	lasted time.Duration
+	counts []uint64 // of each rank's calls of At by then
+}
+
+// onDevices looks for a rank that the others' devices wait for; h.mu is held.
+func (h *hub) onDevices(now time.Time, heldUp bool) (lost *LostError, slow string) {
+	if !h.devices || h.world < 2 {
+		return nil, ""
+	}
+	if !h.stall.since.IsZero() {
+		return h.verdict(now), ""
+	}
+	newest, inSteps, step := h.before, !heldUp, 0
+	for rank := range h.ranks {
+		state := &h.ranks[rank]
+		inSteps = inSteps && !state.left && state.step > 0 && (h.quick == "" || state.doing == h.quick)
+		if step = max(step, state.step); state.since.After(newest) {
+			newest = state.since
+		}
+	}
+	if heldUp {
+		h.before = now
+	}
+	h.steps.note(step, inSteps, now)
+	waited, patience := now.Sub(newest), h.long
+	if h.steps.slowest > 0 {
+		patience = min(max(h.timeout-h.letGoTime(), slowFactor*h.steps.slowest), h.long)
+	}
+	switch {
+	case !inSteps:
+	case waited >= patience:
+		h.stall = stall{since: now, lasted: waited}
+		for rank := range h.ranks {
+			h.stall.counts = append(h.stall.counts, h.ranks[rank].count)
+		}
+		for _, l := range h.links[1:] {
+			l.send(frame{kind: kindStalled})
+		}
+		h.letGo()
+	case waited >= patience/2 && h.warned.Before(newest):
+		h.warned = now
+		slow = fmt.Sprintf("step %d: no rank has got on for %v; after %v the run ends (training.ddp_timeout)", h.steps.step, waited.Round(time.Second/10), patience)
+	}
+	return nil, slow
+}
+
+// verdict names the rank whose device did not let go, once the others had time to; h.mu is held.
+func (h *hub) verdict(now time.Time) *LostError {
+	var hang []int
+	for rank := range h.ranks {
+		if h.ranks[rank].count == h.stall.counts[rank] {
+			hang = append(hang, rank)
+		}
+	}
+	lasted := h.stall.lasted.Round(time.Second / 10)
+	switch enough := now.Sub(h.stall.since) >= h.letGoTime(); {
+	case len(hang) > 0 && !enough:
+		return nil
+	case len(hang) == 0:
+		return h.loss(0, fmt.Sprintf("the devices of all ranks waited for one another for %v, and let go when the exchange was ended: a link between them has failed, or the ranks are out of step (nvidia-smi nvlink -s, and Xid in the system's log)", lasted))
+	case len(hang) == len(h.ranks):
+		return h.loss(hang[0], fmt.Sprintf("no rank has got on for %v, and no device answered when the exchange was ended", lasted))
+	}
+	return h.loss(hang[0], fmt.Sprintf("the others' devices have waited for its device for %v, and it alone did not answer when the exchange was ended", lasted))
+}
