@@ -95,6 +95,8 @@ var brokenFiles = []brokenFile{
 		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; completion needs prompt and completion; messages needs messages; preference needs chosen and rejected; segments needs segments; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
 	{"rows in an object", "data.json", `{"version":"1.0","data":[{"prompt":"a","completion":"b"}]}`, nil,
 		`data.json:1: the rows are a list under the key "data" of one object: write that list alone into the file (with jq: jq .data FILE)`},
+	{"an answer in a list", "data.jsonl", `{"id":1,"instruction":"a","instances":[{"input":"","output":"b"}]}`, nil,
+		`data.jsonl:1: the keys id, instruction, instances hold a part of a row of format alpaca, and what it lacks lies in a list: set dataset.fields to {input: instances.0.input, output: instances.0.output}`},
 	{"ambiguous format", "data.jsonl", `{"instruction":"a","output":"b","prompt":"c","completion":"d"}`, nil,
 		"data.jsonl:1: the keys instruction, output, prompt, completion fit the formats alpaca and completion: set dataset.format"},
 	{"lengths differ", "data.jsonl", `{"input_ids":[5,6,7],"labels":[5,6]}`, nil,

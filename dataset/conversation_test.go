@@ -231,7 +231,7 @@ func TestConversations(t *testing.T) {
 			"dropped: 1 because tools, calls or texts hold a special token"},
 		{"texts left out", `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}`,
 			"{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}:{{ m.content }}</s>{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}", nil, []string{"ho</s>"},
-			"left out: the template does not write 1 texts of messages"},
+			"left out: the template does not write 1 texts or calls of messages"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			set, report, err := withTemplate(t, c.content, c.template, c.change)

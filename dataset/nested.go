@@ -3,6 +3,7 @@ package dataset
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -51,6 +52,37 @@ func splitList(data []byte) (elements []json.RawMessage) {
 		}
 	}
 	return elements
+}
+
+// nestedFormat is the format whose required fields the row has, some of them in the first object of its only list of
+// objects, and those as dataset.fields names them.
+func (o Object) nestedFormat() (name, fields string) {
+	list, ok := o.onlyRows()
+	if !ok {
+		return "", ""
+	}
+	raw, _ := o.lookup(list + ".0")
+	inner, err := splitObject(raw)
+	if err != nil {
+		return "", ""
+	}
+	for _, format := range formatNames() {
+		f, mapped := Formats[format], map[string]string{}
+		top, _ := f.bind(o, nil)
+		below, _ := f.bind(inner, nil)
+		var parts []string
+		for _, r := range f.Roles {
+			if !o.Has(top[r.Name]) && inner.Has(below[r.Name]) {
+				mapped[r.Name] = list + ".0." + below[r.Name]
+				parts = append(parts, r.Name+": "+mapped[r.Name])
+			}
+		}
+		own := slices.ContainsFunc(f.Roles, func(r Role) bool { return o.Has(top[r.Name]) })
+		if _, missing := f.bind(o, mapped); own && missing == "" {
+			return format, strings.Join(parts, ", ")
+		}
+	}
+	return "", ""
 }
 
 // maxElements bounds a list of objects.

@@ -113,7 +113,7 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 		line("prompts: %d turns begin otherwise than the template's prompt for them, which opens a reasoning", c.Other)
 	}
 	if c.Left > 0 {
-		line("left out: the template does not write %d texts of messages", c.Left)
+		line("left out: the template does not write %d texts or calls of messages", c.Left)
 	}
 	if c.Plain > 0 {
 		line("special tokens: %d inside the messages of %d rows, read as plain text%s", c.Plain, c.PlainRows, c.which())

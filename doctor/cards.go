@@ -40,6 +40,7 @@ func (l *findings) cards(f Facts) {
 		l.errors(g, c)
 		l.modes(f, g, c)
 	}
+	l.links(f, shown)
 	for _, c := range f.Cards {
 		if !shown[c.Index] && c.Problem != "" {
 			l.add(Warning, fmt.Sprintf("card %d (nvidia-smi)", c.Index), "read the kernel's log (dmesg, Xid) and restart the machine", "%s", c.Problem)

@@ -169,8 +169,8 @@ func (l *tensorList) error() float64 {
 // vllmRank is the highest of the ranks that vLLM serves (vllm/config/lora.py, MaxLoRARanks).
 const vllmRank = 512
 
-// vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration and knows
-// neither patterns nor saved modules (vllm/lora/peft_helper.py, lora_model.py).
+// vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration; patterns
+// are read by newer versions alone, saved modules by none (vllm/lora/peft_helper.py, lora_model.py).
 func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	pairs, c, files, err := readPairs(ctx, o, env)
 	if err != nil {

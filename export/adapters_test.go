@@ -218,7 +218,7 @@ func TestAdapterFormatsRefuse(t *testing.T) {
 	}
 }
 
-// TestOthersLoadIt: transformers, PEFT, bitsandbytes and mlx-lm load what was written and compute what PEFT computes with the adapter
+// TestOthersLoadIt: transformers, PEFT, bitsandbytes, vLLM's and mlx-lm's loaders read what was written and compute what PEFT computes with the adapter
 // beside the base; merged weights are merge_and_unload's, of every family.
 func TestOthersLoadIt(t *testing.T) {
 	python := os.Getenv("TRAINER_PYTHON")
@@ -263,11 +263,10 @@ func TestOthersLoadIt(t *testing.T) {
 		if _, err := Export(context.Background(), Options{Format: format, Model: stories, Adapter: from, Out: out}, session.Env{}); err != nil {
 			t.Fatal(err)
 		}
-		what := format
+		add(format, 2e-5, job{What: format, Base: stories, Adapter: from, Out: out})
 		if format == "vllm" {
-			what = "peft"
+			add("vllm in PEFT", 2e-5, job{What: "peft", Base: stories, Adapter: from, Out: out})
 		}
-		add(format, 2e-5, job{What: what, Base: stories, Adapter: from, Out: out})
 	}
 	none := One(adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 { return 0 }))
 	packed := merge(MergeOptions{Model: stories, Adapters: One(from), DType: NF4, AllowLoss: true, Check: []string{}})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -50,11 +52,16 @@ func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options,
 	}
 	h := gguf.Header{KVs: plan.KVs, Tensors: stored}
 	w := &quantiser{workers: workers, errors: map[gguf.Type]*squares{}}
-	err = gguf.Write(ctx, path, h, o.Overwrite, func(i int, out io.Writer) error {
-		if err := w.tensor(ctx, plan.Tensors[i], stored[i], out); err != nil {
-			return fmt.Errorf("tensor %s: %w", stored[i].Name, err)
-		}
-		return nil
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return Report{}, err
+	}
+	err = unfinished(path, func(dir string) error {
+		return gguf.Write(ctx, path, dir, h, o.Overwrite, func(i int, out io.Writer) error {
+			if err := w.tensor(ctx, plan.Tensors[i], stored[i], out); err != nil {
+				return fmt.Errorf("tensor %s: %w", stored[i].Name, err)
+			}
+			return nil
+		})
 	})
 	if errors.Is(err, gguf.ErrExists) {
 		return Report{}, errors.New("it is there already; --overwrite replaces a file")

@@ -14,15 +14,24 @@ import (
 	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// staged makes a folder under another name beside its own, which it gets when make is done. What an earlier process left
-// there is removed: a lock tells it from another that is still at work.
-func staged(outDir string, make func(dir string) error) (err error) {
+// staged makes a folder under another name beside its own, which it gets when make is done.
+func staged(outDir string, make func(dir string) error) error {
 	outDir = filepath.Clean(outDir)
-	above := filepath.Dir(outDir)
-	if err := os.MkdirAll(above, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(outDir), 0o755); err != nil {
 		return err
 	}
-	partial := filepath.Join(above, ".partial-"+filepath.Base(outDir))
+	return unfinished(outDir, func(dir string) error {
+		if err := make(dir); err != nil {
+			return err
+		}
+		return install(dir, outDir)
+	})
+}
+
+// unfinished gives make a folder beside a file or folder, for what has not its name yet. What an earlier process left there
+// is removed: a lock tells it from another that is still at work.
+func unfinished(out string, make func(dir string) error) (err error) {
+	partial := filepath.Join(filepath.Dir(out), ".partial-"+filepath.Base(out))
 	lock, err := runlock.Acquire(partial)
 	if held := (*runlock.HeldError)(nil); errors.As(err, &held) {
 		return fmt.Errorf("process %d on %s is writing it: wait for it to end", held.Holder.PID, held.Holder.Host)
@@ -42,10 +51,7 @@ func staged(outDir string, make func(dir string) error) (err error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	if err := make(dir); err != nil {
-		return err
-	}
-	return install(dir, outDir)
+	return make(dir)
 }
 
 // refuseOthers is an error where a folder has one of the files with other content. The same content is what a merge

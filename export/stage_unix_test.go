@@ -59,6 +59,38 @@ func TestStagingOfOthers(t *testing.T) {
 	}
 }
 
+// TestFilesOfOthers: the same of a file.
+func TestFilesOfOthers(t *testing.T) {
+	above := t.TempDir()
+	o := Options{Format: "gguf", Model: golden.StoriesDir(t), Out: filepath.Join(above, "m.gguf")}
+	left := filepath.Join(above, ".partial-m.gguf", "new")
+	if err := os.MkdirAll(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "m.gguf-123"), []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := runlock.Acquire(filepath.Dir(left))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Export(context.Background(), o, session.Env{}); err == nil || !strings.Contains(err.Error(), "is writing it: wait for it to end") {
+		t.Errorf("while another export writes: %v", err)
+	}
+	if got := entries(t, left); len(got) != 1 {
+		t.Errorf("its folder holds %q", got)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(context.Background(), o, session.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, above); len(got) != 1 || got[0] != "m.gguf" {
+		t.Errorf("the folder above holds %q", got)
+	}
+}
+
 const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
 
 // TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left. A limit on the size of files

@@ -9,6 +9,12 @@ import (
 // Card is what NVIDIA's management library says of a card: its memory and who holds it, temperature, clocks, errors.
 type Card = gpu.Card
 
+// CardLink is what joins two cards.
+type CardLink = gpu.CardLink
+
+// CardAccess is CardLink.Access of cards that read and write one another's memory.
+const CardAccess = gpu.AccessOK
+
 // CardProcess is a process with memory on a card.
 type CardProcess = gpu.CardProcess
 

@@ -5,6 +5,7 @@
     python scripts/jinja_fuzz.py --server /tmp/jinja_server --seed 1 --count 100000 [--found FILE]
 
 Templates are made by a grammar: operators, filters, tests and methods on random values, and all statements.
+Numbers of a template are now and then replaced by extreme ones: not finite, huge, negative, fractions.
 Equal means: the same text and the same generation spans, or both refuse. A difference is made smaller and printed;
 with --found it is added to FILE, one JSON object a line. Needs jinja2 3.1.6.
 """
@@ -14,6 +15,8 @@ import datetime
 import json
 import random
 import re
+import resource
+import signal
 import subprocess
 import sys
 import warnings
@@ -64,14 +67,40 @@ def environment():
 ENV = environment()
 
 
+class Slow(BaseException):
+    """Python would be busy for too long; no Exception, which folding of constants would catch."""
+
+
+def too_slow(*_):
+    raise Slow
+
+
+def bounded():
+    """Bounds what a template may cost Python: a second each, and memory."""
+    signal.signal(signal.SIGALRM, too_slow)
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
 def reference(source, variables):
     """What Jinja2 gives: text and spans, or the exception's name."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1)
+        return rendered(source, variables)
+    except (Slow, MemoryError):
+        return {"kind": "slow", "error": ""}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def rendered(source, variables):
     Generation.blocks, Generation.spans = [], []
     try:
         for block in ENV.from_string(source).generate(**variables):
             Generation.blocks.append(block)
         text = "".join(Generation.blocks)
         text.encode()
+    except MemoryError:
+        raise
     except RecursionError as e:
         return {"kind": "RecursionError", "error": str(e)}
     except Exception as e:
@@ -106,7 +135,7 @@ def on_purpose(ours):
 
 
 def differs(ours, theirs):
-    if on_purpose(ours):
+    if on_purpose(ours) or theirs.get("kind") == "slow":
         return False
     if "text" in ours or "text" in theirs:
         return ours.get("text") != theirs.get("text") or ours.get("generation") != theirs.get("generation")
@@ -117,6 +146,8 @@ TEXTS = ["", "a", "abc", "Hello World", "  padded \n", "ünïcödé 🙂", "a,b,
          "ß", "ΑΣ", "ǆ", "İ", "a-b c_d", "one two  three", "{x}", "%s", "0x1f", "１２", "don't", "A\u2028B", "e\u0301", "foo.bar", "_x", "\x1f", "\xa0",
          "the quick brown-fox jumps -- over the lazy-dog", "role", "content", "None", "1_000", "inf", "nan", "-0", "007"]
 NUMBERS = ["0", "1", "2", "3", "-1", "7", "10", "255", "1000000", "10**20", "2**63", "-2**63", "1_000", "0x1F", "0b101", "0o17"]
+EXTREMES = ["('nan'|float)", "('inf'|float)", "(-('inf'|float))", "(-0.0)", "(2**63)", "(-2**63)", "(2**63-1)", "(2**64)", "(10**400)", "(-10**400)", "(10**4000)", "0.5", "(-2.5)", "1e308", "5e-324",
+            "none", "true", "'7'", "(-1)", "0", "0.0", "55296", "1114112", "(2**31)", "(-2**31-1)", "missing"]
 FLOATS = ["0.0", "1.0", "0.5", "-2.5", "1.5", "3.14159", "1e16", "1e-5", "123456789.123", "2.675", "1e22", "0.1", "1e300", "5e-324", "100.0"]
 VARIABLES = {
     "s": "Hello World", "t": "  padded \n", "u": "ünïcödé 🙂", "e": "", "n": 7, "z": 0, "big": 12345678901234567890123, "neg": -3, "f": 2.5, "g": 1e16,
@@ -428,7 +459,14 @@ class Grammar:
         return self.tag(f"if {self.any(1)}") + self.tag(self.pick("break", "continue")) + self.tag("endif")
 
     def template(self):
-        return self.source().replace("¤", '"')
+        out = self.source().replace("¤", '"')
+        while self.chance(0.25):  # a number becomes an extreme one
+            places = list(re.finditer(r"(?<![\w.'\"])\d[\d.]*(?![\w.'\"])", out))
+            if not places:
+                break
+            m = self.r.choice(places)
+            out = out[:m.start()] + self.r.choice(EXTREMES) + out[m.end():]
+        return out
 
     def source(self):
         self.names, self.macros, self.loops = [], [], 0
@@ -477,6 +515,7 @@ def main():
     if jinja2.__version__ != "3.1.6":
         raise SystemExit(f"jinja2 is {jinja2.__version__}, not 3.1.6")
     server, rng = Server(o.server), random.Random(o.seed)
+    bounded()
     grammar, texts, refusals, found, purposely, kinds = Grammar(rng), 0, 0, 0, 0, {}
     for i in range(o.count):
         source = grammar.template()

@@ -3,10 +3,10 @@
 
     python scripts/loadcheck.py JOBS.json
 
-JOBS.json is a list of {"what": merged|nf4|peft|mlx, "base": DIR, "adapter": DIR or null, "out": DIR, "weights": DIR or null}: base and adapter
+JOBS.json is a list of {"what": merged|nf4|peft|mlx|vllm, "base": DIR, "adapter": DIR or null, "out": DIR, "weights": DIR or null}: base and adapter
 are what PEFT computes with in float32, out is what was written; of an adapter's folder, weights is the model it is loaded over. One
 line of JSON comes out: for each job the largest difference and the largest logit, or why it was skipped. Needs torch, transformers and
-PEFT; bitsandbytes for nf4, mlx and mlx-lm for mlx. No network.
+PEFT; bitsandbytes for nf4, mlx and mlx-lm for mlx, vLLM or the files of its wheel (TRAINER_VLLM) for vllm. No network.
 """
 import functools
 import json
@@ -26,7 +26,11 @@ def ids(vocab):
 
 
 def load(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for module in model.modules():
+        if type(module).__name__ == "GptOssExperts" and not hasattr(module, "is_transposed"):
+            module.is_transposed = True  # as transformers 5 says; PEFT 0.21 asks for it, and takes experts the other way round without
+    return model
 
 
 def scores(model):
@@ -88,12 +92,68 @@ def mlx(job):
     return torch.tensor(memoryview(model(mx.array(ids(config["vocab_size"])))[0].astype(mx.float32)).tolist()), {}
 
 
+def vllm_loader():
+    """vLLM's own reader of adapters. TRAINER_VLLM names a folder with its package unpacked from the wheel: then what of it needs a GPU
+    is replaced by mocks, and lora/peft_helper.py, lora_model.py, lora_weights.py and utils.py are the real files."""
+    source = os.environ.get("TRAINER_VLLM")
+    if source:
+        import importlib.abc
+        import importlib.machinery
+        import types
+        from unittest.mock import MagicMock
+        import transformers
+        real = {f"vllm.lora.{name}": os.path.join(source, "vllm", "lora", name + ".py") for name in ("peft_helper", "lora_weights", "lora_model", "utils")}
+        for f in real.values():
+            if not os.path.isfile(f):
+                raise FileNotFoundError(f)
+
+        class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] != "vllm":
+                    return None
+                if name in real:
+                    return importlib.util.spec_from_file_location(name, real[name])
+                return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+            def create_module(self, spec):
+                module = MagicMock(spec_set=None, name=spec.name) if spec.name not in ("vllm", "vllm.lora") else types.ModuleType(spec.name)
+                module.__path__, module.__spec__ = [], spec
+                if spec.name == "vllm.utils.torch_utils":
+                    module.PIN_MEMORY = False
+                return module
+
+            def exec_module(self, module):
+                pass
+
+        sys.meta_path.insert(0, Finder())
+        if not hasattr(transformers, "PreTrainedConfig"):  # the name from version 5 on
+            transformers.PreTrainedConfig = transformers.PretrainedConfig
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.peft_helper import PEFTHelper
+    return LoRAModel, PEFTHelper
+
+
+def vllm(job):
+    from types import SimpleNamespace
+    LoRAModel, PEFTHelper = vllm_loader()
+    helper = PEFTHelper.from_local_dir(job["out"], max_position_embeddings=None)
+    helper.validate_legal(SimpleNamespace(max_lora_rank=512))
+    linear = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}  # of vLLM's Llama, packed ones unpacked
+    lora = LoRAModel.from_local_checkpoint(job["out"], linear, helper, lora_model_id=1, device="cpu", dtype=torch.float32)
+    model = load(job["base"])
+    for name, layer in lora.loras.items():
+        layer.optimize()  # the scale into B, as vLLM does before it serves
+        with torch.no_grad():
+            model.get_submodule(name).weight += layer.lora_b @ layer.lora_a
+    return scores(model), {"layers": len(lora.loras)}
+
+
 def main():
     results = []
     for job in json.load(open(sys.argv[1])):
         want = reference(job["base"], job["adapter"])
         try:
-            got, more = {"merged": merged, "nf4": nf4, "peft": peft, "mlx": mlx}[job["what"]](job)
+            got, more = {"merged": merged, "nf4": nf4, "peft": peft, "mlx": mlx, "vllm": vllm}[job["what"]](job)
         except ImportError as e:
             results.append({"skipped": str(e)})
             continue

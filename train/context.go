@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
 )
 
 // sharing is how many ranks share a row's tokens.
@@ -32,4 +33,23 @@ func (p *prepared) checkSharing() error {
 		}
 	}
 	return fmt.Errorf("training.context_parallel_size: %d: %w; this model takes %s", n, err, strings.Join(fit, ", "))
+}
+
+// suggestSharing looks for devices of the run that would fit a layout if they shared rows, of which a batch has one.
+func (p *prepared) suggestSharing(limit int64, l session.Layout, z shapes, rows int) string {
+	for n := 2; n <= p.world() && rows == 1; n++ {
+		with := *p
+		with.spec.Training.ContextParallelSize = n
+		if n <= p.spec.Training.sharing() || p.world()%n != 0 || with.checkSharing() != nil {
+			continue
+		}
+		planned, err := with.planIn(l, z)
+		if err != nil {
+			return "" // a model that cannot share rows
+		}
+		if need := planned.Need.Total(); need <= limit {
+			return fmt.Sprintf("training.context_parallel_size: %d would fit, in as little as %s on each device", n, session.FormatBytes(need))
+		}
+	}
+	return ""
 }

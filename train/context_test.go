@@ -231,3 +231,40 @@ func TestResumeOnOtherContext(t *testing.T) {
 	mustStart(t, whole, oneWorker)
 	sameRun(t, "resumed with as many", whole.OutputDir, dir)
 }
+
+// TestContextIsSuggested: where a row does not fit on devices that have whole rows each, and does on as many that share it, and
+// what such a plan holds.
+func TestContextIsSuggested(t *testing.T) {
+	s := testSpec(t, 1)
+	s.Training.BatchSize, s.Training.GradientCheckpointing, s.Dataset.MaxLength, s.Dataset.Packing, s.Devices = 1, "full", 512, true, "4"
+	plan := func(size int) (PlanReport, error) {
+		s.Training.ContextParallelSize = size
+		return PlanRun(context.Background(), s, oneWorker)
+	}
+	activations := func(r PlanReport) int64 {
+		for _, c := range r.Categories {
+			if c.Name == "activations" {
+				return c.Bytes
+			}
+		}
+		return 0
+	}
+	one, err := plan(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := plan(2)
+	if err != nil || activations(two) > activations(one)*6/10 {
+		t.Errorf("2 devices that share a row hold %d bytes of activations each, one %d: %v", activations(two), activations(one), err)
+	}
+	if text := two.String(); !strings.Contains(text, "context_parallel_size: each of 2 devices has 256 tokens of a micro-batch, and 4 heads of attention over all of them") {
+		t.Error(text)
+	}
+	s.VRAM = fmt.Sprint((one.TotalBytes + two.TotalBytes) / 2)
+	if _, err := plan(1); err == nil || !strings.Contains(err.Error(), "; training.context_parallel_size: 2 would fit, in as little as ") {
+		t.Error(err)
+	}
+	if r, err := plan(2); err != nil || r.TotalBytes != two.TotalBytes {
+		t.Errorf("%+v: %v", r, err)
+	}
+}

@@ -313,6 +313,9 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 		}
 	}
 	B, T := p.loader.Shape().Sequences, p.loader.Shape().T
+	if hint := p.suggestSharing(limit, auto, z, B); hint != "" {
+		return hint, nil
+	}
 	for _, l := range []struct {
 		layout session.Layout
 		with   string

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tierlora/tierlora/graph"
 )
@@ -95,7 +96,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		},
 	}
 	options.register(root, c)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(nearFlag(cmd, err)) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
 		newInit(c), newTrain(c), newLaunch(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newChat(c), newServe(c),
@@ -135,4 +136,22 @@ func oneArgument(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// nearFlag adds the nearest flag of the command to the error of an unknown one.
+func nearFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w; the nearest is --%s", err, near)
+	}
+	return err
 }

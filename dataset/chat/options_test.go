@@ -217,3 +217,22 @@ func TestEndOfTurn(t *testing.T) {
 		}
 	}
 }
+
+// A template with {% generation %} blocks that leaves a call out keeps transformers' mask, and the row says so.
+func TestCallsLeftOut(t *testing.T) {
+	conv, err := Read(Raw{Key: "messages", Messages: []byte(`[{"role": "user", "content": "Time?"},
+		{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "clock", "arguments": {}}}]},
+		{"role": "tool", "content": "12"}, {"role": "assistant", "content": "Noon"}]`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := "{% generation %}{{ m.content }}%s</s>{% endgeneration %}"
+	for call, want := range map[string]int{"": 1, "{% for c in m.tool_calls or [] %}{{ c.function.name }}(){% endfor %}": 0} {
+		source := "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}" + strings.Replace(block, "%s", call, 1) +
+			"{% else %}{{ m.content }}</s>{% endif %}{% endfor %}"
+		rows, err := newChat(t, source, "<s>", "</s>", nil).Rows(conv)
+		if err != nil || len(rows) != 1 || rows[0].Left != want {
+			t.Errorf("%q: %d rows, %+v, %v; want %d left out", call, len(rows), rows, err, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package chat
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
@@ -22,7 +23,7 @@ type Row struct {
 	Plain  int     // special tokens in texts of messages that were read as text
 	Kept   int     // special tokens in texts of messages that Options.Allow names
 	Other  int     // turns that begin otherwise than the template's prompt for them
-	Left   int     // texts of messages that the template does not write
+	Left   int     // texts of messages and names of calls that the template does not write
 	Split  bool    // the row holds a part of the conversation's trained turns
 
 	Messages int      // of the conversation that the row holds
@@ -120,6 +121,13 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil, Messages: shaped.upto}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
+		}
+		for _, m := range conv.Messages[:shaped.upto] {
+			for _, name := range m.callNames() {
+				if !strings.Contains(row.Text, name) {
+					row.Left++
+				}
+			}
 		}
 		for _, turn := range shaped.turns {
 			if turn.other {

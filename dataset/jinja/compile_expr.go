@@ -8,7 +8,8 @@ import (
 // expr compiles an expression for use at render time.
 func (c *compiler) expr(n node, s scope) expr { return c.use(c.fold(n, s)) }
 
-// use is an expression as Jinja2 writes it into Python. Infinity has no literal there, so its name is unknown.
+// use is an expression as Jinja2 writes it into Python. Infinity has no literal there, so its name is
+// unknown, and an int too long to be written is refused.
 func (c *compiler) use(e expr) expr {
 	if k, ok := e.(*constant); ok {
 		if k.runtime != nil {
@@ -27,6 +28,8 @@ func nonFinite(v Value) string {
 		if f := float64(v); f != f || math.IsInf(f, 0) {
 			return floatRepr(math.Abs(f))
 		}
+	case bigInt:
+		bigString(v) // raises where Python writes no int of so many digits
 	case *List:
 		return anyNonFinite(v.Items)
 	case *Tuple:
@@ -319,76 +322,4 @@ func (c *compiler) foldSlice(n *getitemNode, slice *sliceNode, s scope) expr {
 		e.folding = false
 	}
 	return folded
-}
-
-func (c *compiler) arguments(a arguments, s scope) argExprs {
-	e := argExprs{keys: a.keys}
-	for _, n := range a.args {
-		e.pos = append(e.pos, c.expr(n, s))
-	}
-	for _, n := range a.values {
-		e.values = append(e.values, c.expr(n, s))
-	}
-	if a.star != nil {
-		e.star = c.expr(a.star, s)
-	}
-	if a.starStar != nil {
-		e.starStar = c.expr(a.starStar, s)
-	}
-	return e
-}
-
-func (e *argExprs) constant() bool {
-	for _, x := range append(append([]expr{}, e.pos...), e.values...) {
-		if !isConst(x) {
-			return false
-		}
-	}
-	return (e.star == nil || isConst(e.star)) && (e.starStar == nil || isConst(e.starStar))
-}
-
-func (c *compiler) call(n *callNode, s scope) *callExpr {
-	e := &callExpr{line: n.line, callee: c.expr(n.x, s), args: c.arguments(n.arguments, s)}
-	e.method, _ = e.callee.(*getattrExpr)
-	return e
-}
-
-func (c *compiler) filter(n *filterNode, s scope) expr {
-	f := filters[n.name]
-	if f == nil && !s.soft {
-		fail(n.line, "No filter named '%s'.", n.name)
-	}
-	x := c.fold(n.x, s)
-	e := &filterExpr{line: n.line, name: n.name, filter: f, args: c.arguments(n.arguments, s)}
-	return c.foldApplied(x, f != nil && !f.context && e.args.constant(), func(x expr) expr {
-		applied := *e
-		applied.x = x
-		return &applied
-	})
-}
-
-func (c *compiler) test(n *testNode, s scope) expr {
-	t := tests[n.name]
-	if t == nil && !s.soft {
-		fail(n.line, "No test named '%s'.", n.name)
-	}
-	x := c.fold(n.x, s)
-	e := &testExpr{line: n.line, name: n.name, test: t, args: c.arguments(n.arguments, s)}
-	return c.foldApplied(x, t != nil && e.args.constant(), func(x expr) expr {
-		applied := *e
-		applied.x = x
-		return &applied
-	})
-}
-
-// foldApplied applies a filter or test to x, at once where all is constant.
-func (c *compiler) foldApplied(x expr, constants bool, apply func(expr) expr) expr {
-	var folded *constant
-	if constants && isConst(x) {
-		folded = c.evaluate(apply(x))
-	}
-	if folded != nil && folded.runtime == nil {
-		return folded
-	}
-	return folded.or(apply(c.use(x)))
 }

@@ -1,6 +1,9 @@
 package jinja
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 func filterUnique(st *state, b *[maxParams]Value) Value {
 	v, attr, fold := b[0], b[2], !flag(st, b[1])
@@ -27,6 +30,10 @@ func filterUnique(st *state, b *[maxParams]Value) Value {
 func filterBatch(st *state, b *[maxParams]Value) Value {
 	v, count, fill := b[0], b[1], b[2]
 	size, isInt := indexOf(count)
+	whole := isInt
+	if f, ok := count.(Float); ok && f == Float(math.Trunc(float64(f))) && math.Abs(float64(f)) < 1<<53 {
+		size, whole = int64(f), true
+	}
 	return lazily(func(st *state) pull {
 		next := mustIter(v)
 		var ahead Value
@@ -40,10 +47,10 @@ func filterBatch(st *state, b *[maxParams]Value) Value {
 				if v == nil {
 					break
 				}
-				if isInt && int64(len(l.Items)) == size {
+				if whole && int64(len(l.Items)) == size {
 					if len(l.Items) == 0 { // batches of none: the first is empty, the items follow
 						ahead = v
-						size = -1
+						whole = false
 						return l
 					}
 					ahead = v
@@ -56,8 +63,8 @@ func filterBatch(st *state, b *[maxParams]Value) Value {
 				return nil
 			}
 			if _, none := fill.(None); fill != nil && !none {
-				if !isInt {
-					order(st, "<", Int(len(l.Items)), count)
+				if !isInt && order(st, "<", Int(len(l.Items)), count) {
+					raise("TypeError", "can't multiply sequence by non-int of type '%s'", count.typeName())
 				}
 				if n := size - int64(len(l.Items)); n > 0 {
 					l.Items = append(l.Items, repeatItems(st, []Value{fill}, n)...)

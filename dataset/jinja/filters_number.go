@@ -232,7 +232,8 @@ func roundValue(st *state, v, precision Value) Value {
 	if n >= 0 {
 		return norm(i)
 	}
-	if -n > maxIntDigits {
+	st.step(1 + i.BitLen()/64)
+	if -float64(n) > float64(i.BitLen())*math.Log10(2)+2 { // more digits than the int has
 		return Int(0)
 	}
 	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil)

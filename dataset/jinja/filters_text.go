@@ -113,31 +113,35 @@ func filterIndent(st *state, b *[maxParams]Value) Value {
 }
 
 func filterTruncate(st *state, b *[maxParams]Value) Value {
-	size, end, leeway := int64(255), "...", int64(5)
+	size, end, leeway := Value(Int(255)), "...", Value(Int(5))
 	if b[1] != nil {
-		size = needInt("truncate", b[1])
+		size = b[1]
 	}
 	if b[3] != nil {
 		end = needStr("truncate", b[3])
 	}
 	if _, none := b[4].(None); b[4] != nil && !none {
-		leeway = needInt("truncate", b[4])
+		leeway = b[4]
 	}
-	n := int64(utf8.RuneCountInString(end))
-	if size < n {
-		raise("AssertionError", "expected length >= %d, got %d", n, size)
+	n := Int(utf8.RuneCountInString(end))
+	if !order(st, ">=", size, n) {
+		raise("AssertionError", "expected length >= %d, got %s", n, str(st, size))
 	}
-	if leeway < 0 {
-		raise("AssertionError", "expected leeway >= 0, got %d", leeway)
+	if !order(st, ">=", leeway, Int(0)) {
+		raise("AssertionError", "expected leeway >= 0, got %s", str(st, leeway))
+	}
+	have, ok := length(st, b[0])
+	if !ok {
+		raise("TypeError", "object of type '%s' has no len()", b[0].typeName())
+	}
+	if order(st, "<=", Int(have), binary(st, '+', size, leeway)) {
+		return b[0]
 	}
 	s, ok := asStr(b[0])
 	if !ok {
-		return truncateOther(st, b[0], size+leeway)
+		raise("TypeError", "truncate wants a str, not %s", b[0].typeName())
 	}
-	if int64(utf8.RuneCountInString(s)) <= size+leeway {
-		return b[0]
-	}
-	s = s[:byteOffset(s, int(size-n))]
+	s = sliceString(st, s, [3]Value{1: binary(st, '-', size, n)})
 	if b[2] == nil || !truthy(st, b[2]) {
 		if i := strings.LastIndexByte(s, ' '); i >= 0 {
 			s = s[:i]
@@ -145,18 +149,6 @@ func filterTruncate(st *state, b *[maxParams]Value) Value {
 	}
 	st.charge(len(s) + len(end))
 	return like(b[0], s+end)
-}
-
-// truncateOther is truncate of what is no str: it is given back where it is short, and refused otherwise.
-func truncateOther(st *state, v Value, limit int64) Value {
-	n, ok := length(st, v)
-	if !ok {
-		raise("TypeError", "object of type '%s' has no len()", v.typeName())
-	}
-	if int64(n) > limit {
-		raise("TypeError", "truncate wants a str, not %s", v.typeName())
-	}
-	return v
 }
 
 func countWords(s string) int {

@@ -297,7 +297,7 @@ func percentChar(v Value) string {
 	if n < 0 || n > utf8.MaxRune {
 		raise("OverflowError", "%%c arg not in range(0x110000)")
 	}
-	return string(rune(n))
+	return char(n)
 }
 
 func percentFloat(v Value) float64 {

@@ -120,6 +120,9 @@ func formatText(st *state, s string, f formatSpec) string {
 	if f.sign != 0 {
 		raise("ValueError", "Sign not allowed in string format specifier")
 	}
+	if f.noMinus {
+		raise("ValueError", "Negative zero coercion (z) not allowed in string format specifier")
+	}
 	if f.alternate {
 		raise("ValueError", "Alternate form (#) not allowed in string format specifier")
 	}
@@ -133,6 +136,14 @@ func formatText(st *state, s string, f formatSpec) string {
 		s = s[:byteOffset(s, int(f.precision))]
 	}
 	return f.pad(st, "", s, '<')
+}
+
+// char is Python's chr(n), but for half of a surrogate pair, which no text can hold.
+func char(n int64) string {
+	if n >= 0xD800 && n < 0xE000 {
+		raise("UnicodeEncodeError", "character U+%04X is half of a surrogate pair", n)
+	}
+	return string(rune(n))
 }
 
 func unknownKind(kind byte, typ string) {
@@ -177,6 +188,9 @@ func formatInt(st *state, v Value, f formatSpec) string {
 	if f.precision >= 0 {
 		raise("ValueError", "Precision not allowed in integer format specifier")
 	}
+	if f.noMinus {
+		raise("ValueError", "Negative zero coercion (z) not allowed in integer format specifier")
+	}
 	abs := new(big.Int).Abs(n)
 	digits, prefix, every := "", "", 3
 	switch f.kind {
@@ -200,7 +214,7 @@ func formatInt(st *state, v Value, f formatSpec) string {
 		if !n.IsInt64() || n.Int64() < 0 || n.Int64() > utf8.MaxRune {
 			raise("OverflowError", "%%c arg not in range(0x110000)")
 		}
-		return f.pad(st, "", string(rune(n.Int64())), '<')
+		return f.pad(st, "", char(n.Int64()), '<')
 	default:
 		unknownKind(f.kind, "int")
 	}

@@ -3,6 +3,7 @@ package jinja
 import (
 	"errors"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -14,6 +15,7 @@ func FuzzRender(f *testing.F) {
 	}
 	limits := Limits{Steps: 50_000, Memory: 4 << 20, Output: 1 << 20}
 	f.Fuzz(func(t *testing.T, source string) {
+		defer time.AfterFunc(time.Minute, func() { panic("a template runs for a minute: " + source) }).Stop()
 		tmpl, err := Compile(source)
 		var e *Error
 		if err != nil {

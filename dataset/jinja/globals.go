@@ -65,6 +65,9 @@ func makeRange(_ *state, a args) Value {
 		if !ok {
 			raise("TypeError", "'%s' object cannot be interpreted as an integer", v.typeName())
 		}
+		if _, big := v.(bigInt); big || x == math.MinInt64 {
+			raise("LimitError", "range() of an integer of more than 64 bits")
+		}
 		n[i] = x
 	}
 	switch len(a.pos) {
@@ -80,7 +83,7 @@ func makeRange(_ *state, a args) Value {
 	default:
 		raise("TypeError", "range expected 1 to 3 arguments, got %d", len(a.pos))
 	}
-	if r.step == math.MinInt64 || r.length() > maxRange || r.length() < 0 {
+	if r.length() > maxRange || r.length() < 0 {
 		raise("OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", maxRange)
 	}
 	return r

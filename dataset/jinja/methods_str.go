@@ -60,7 +60,7 @@ func init() { // the methods refer to the table by way of getattr
 			return split(st, "rsplit", v, b, splitRight)
 		},
 		"splitlines(keepends)": func(st *state, v Value, b *[maxParams]Value) Value {
-			return listLike(st, v, splitLines(text(v), b[0] != nil && truthy(st, b[0])))
+			return listLike(st, v, splitLines(text(v), b[0] != nil && needShort("splitlines", b[0]) != 0))
 		},
 		"join(*iterable, /)":  joinMethod,
 		"partition(*sep, /)":  func(st *state, v Value, b *[maxParams]Value) Value { return partition(v, b[0], false) },
@@ -124,6 +124,15 @@ func needInt(fn string, v Value) int64 {
 	}
 	if _, big := v.(bigInt); big {
 		raise("OverflowError", "Python int too large to convert to C ssize_t")
+	}
+	return n
+}
+
+// needShort is needInt of C's int.
+func needShort(fn string, v Value) int64 {
+	n := needInt(fn, v)
+	if n != int64(int32(n)) {
+		raise("OverflowError", "Python int too large to convert to C int")
 	}
 	return n
 }
@@ -320,75 +329,4 @@ func partition(v, sep Value, last bool) Value {
 		return NewTuple(like(v, s), like(v, ""), like(v, ""))
 	}
 	return NewTuple(like(v, ""), like(v, ""), like(v, s))
-}
-
-// pad fills s up to a width: at its end, its start, or both.
-func pad(st *state, fn string, v Value, b *[maxParams]Value, where int) Value {
-	width := needInt(fn, b[0])
-	fill := " "
-	if b[1] != nil {
-		fill = needStr(fn, b[1])
-		if utf8.RuneCountInString(fill) != 1 {
-			raise("TypeError", "The fill character must be exactly one character long")
-		}
-		if _, safe := v.(markup); safe {
-			if fill = text(escapeValue(st, b[1])); utf8.RuneCountInString(fill) != 1 {
-				raise("TypeError", "The fill character must be exactly one character long")
-			}
-		}
-	}
-	s := text(v)
-	n := width - int64(utf8.RuneCountInString(s))
-	if n <= 0 {
-		return v
-	}
-	left, right := int64(0), n
-	switch where {
-	case 1:
-		left, right = n, 0
-	case 2:
-		left = n/2 + n&width&1
-		right = n - left
-	}
-	st.charge(len(s))
-	return like(v, repeatString(st, fill, left)+s+repeatString(st, fill, right))
-}
-
-func zfill(st *state, v Value, b *[maxParams]Value) Value {
-	s := text(v)
-	n := needInt("zfill", b[0]) - int64(utf8.RuneCountInString(s))
-	if n <= 0 {
-		return v
-	}
-	zeros := repeatString(st, "0", n)
-	if s != "" && (s[0] == '+' || s[0] == '-') {
-		return like(v, s[:1]+zeros+s[1:])
-	}
-	return like(v, zeros+s)
-}
-
-func expandTabs(st *state, v Value, b *[maxParams]Value) Value {
-	size := int64(8)
-	if b[0] != nil {
-		size = needInt("expandtabs", b[0])
-	}
-	var out strings.Builder
-	column := int64(0)
-	for _, r := range text(v) {
-		switch {
-		case r == '\t':
-			if size > 0 {
-				n := size - column%size
-				out.WriteString(repeatString(st, " ", n))
-				column += n
-			}
-			continue
-		case r == '\n' || r == '\r':
-			column = 0
-		default:
-			column++
-		}
-		out.WriteRune(r)
-	}
-	return like(v, out.String())
 }

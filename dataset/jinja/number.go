@@ -134,6 +134,9 @@ func number(st *state, op byte, a, b Value) Value {
 		st.step((1 + n.BitLen()/64) * (1 + m.BitLen()/64) / 64)
 		return bigInts(op, n, m)
 	}
+	if op == '^' {
+		st.step(powerSteps)
+	}
 	return floats(op, toFloat(a), toFloat(b))
 }
 
@@ -269,39 +272,73 @@ func floatDivmod(x, y float64) (q, r float64) {
 	return floor, r
 }
 
+// floatPower is Python's ** of floats, its cases in the order of CPython.
 func floatPower(x, y float64) Value {
-	if x == 0 && y < 0 {
+	switch {
+	case y == 0:
+		return Float(1)
+	case x != x:
+		return Float(x)
+	case y != y:
+		if x == 1 {
+			return Float(1)
+		}
+		return Float(y)
+	case math.IsInf(y, 0):
+		size := math.Abs(x)
+		switch {
+		case size == 1:
+			return Float(1)
+		case (y > 0) == (size > 1):
+			return Float(math.Inf(1))
+		}
+		return Float(0)
+	case math.IsInf(x, 0):
+		return Float(math.Pow(x, y))
+	case x == 0 && y < 0:
 		raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")
-	}
-	if x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
+	case x < 0 && y != math.Trunc(y):
 		raise("TypeError", "the power would be a complex number, which templates have no use for")
 	}
 	f := power(x, y)
-	if math.IsInf(f, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
+	if math.IsInf(f, 0) {
 		raise("OverflowError", "(34, 'Numerical result out of range')")
 	}
 	return Float(f)
 }
 
-// power is C's pow: rounded once, where Go's multiplies step by step.
+// powerSteps is what a power of floats counts for.
+const powerSteps = 1024
+
+// power is C's pow of finite numbers: rounded once, where Go's multiplies step by step.
 func power(x, y float64) float64 {
 	f := math.Pow(x, y)
-	switch {
-	case f == 0 || f != f || math.IsInf(f, 0) || math.Abs(f) < 1e-290:
-		return f
-	case y == 0.5:
-		return math.Sqrt(x)
-	case y != math.Trunc(y) || math.Abs(y) > 1024:
+	if x == 0 || math.Abs(x) == 1 || math.Abs(y*math.Log2(math.Abs(x))) > 1100 {
+		return f // exact, or beyond the range of a float
+	}
+	const precision = 256
+	n := math.Trunc(math.Abs(y))
+	rest := math.Abs(y) - n
+	if n >= 1<<63 {
 		return f
 	}
-	const precision = 400
 	exact := new(big.Float).SetPrec(precision).SetInt64(1)
 	base := new(big.Float).SetPrec(precision).SetFloat64(x)
-	for n := int(math.Abs(y)); n > 0; n >>= 1 {
+	for n := uint64(n); n > 0; n >>= 1 { // the bits before the point by squares
 		if n&1 == 1 {
 			exact.Mul(exact, base)
 		}
-		base.Mul(base, base)
+		if n > 1 {
+			base.Mul(base, base)
+		}
+	}
+	base.SetFloat64(x)
+	for i := 0; rest > 0 && i < 128; i++ { // those behind it by square roots
+		base.Sqrt(base)
+		if rest *= 2; rest >= 1 {
+			exact.Mul(exact, base)
+			rest--
+		}
 	}
 	if y < 0 {
 		exact.Quo(big.NewFloat(1).SetPrec(precision), exact)

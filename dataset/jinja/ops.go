@@ -33,15 +33,11 @@ func binary(st *state, op byte, a, b Value) Value {
 			return v
 		}
 	case '*':
-		if n, ok := indexOf(b); ok {
-			if v := repeat(st, a, n); v != nil {
-				return v
-			}
+		if v := repeated(st, a, b); v != nil {
+			return v
 		}
-		if n, ok := indexOf(a); ok {
-			if v := repeat(st, b, n); v != nil {
-				return v
-			}
+		if v := repeated(st, b, a); v != nil {
+			return v
 		}
 		if v := cannotRepeat(a, b); v != "" {
 			raise("TypeError", "can't multiply sequence by non-int of type '%s'", v)
@@ -53,6 +49,18 @@ func binary(st *state, op byte, a, b Value) Value {
 	}
 	raise("TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", name, a.typeName(), b.typeName())
 	return nil
+}
+
+// repeated is v times n; nil = they are no sequence and count.
+func repeated(st *state, v, n Value) Value {
+	count, ok := indexOf(n)
+	if !ok || !isSequence(v) {
+		return nil
+	}
+	if _, big := n.(bigInt); big {
+		raise("OverflowError", "cannot fit 'int' into an index-sized integer")
+	}
+	return repeat(st, v, count)
 }
 
 // indexOf is an int as a count; one beyond 64 bits is the largest of its sign.

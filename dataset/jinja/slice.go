@@ -2,13 +2,14 @@ package jinja
 
 import (
 	"math"
+	"math/bits"
 	"unicode/utf8"
 )
 
 type sliceExpr struct {
 	x     expr
 	parts [3]expr // start, stop, step; nil = left out
-	// constants are sliced at compile time, where Jinja2 takes what has no slices for undefined
+	// constants are sliced at compile time, where Jinja2 takes a TypeError for undefined
 	folding bool
 }
 
@@ -23,7 +24,7 @@ func (e *sliceExpr) eval(f *frame) Value {
 	if u, ok := v.(*undefined); ok {
 		u.use()
 	}
-	if e.folding && !sliceable(v) {
+	if e.folding && (!sliceable(v) || !indexable(parts)) {
 		return &undefined{obj: v, name: Str("slice")}
 	}
 	return slice(f.st, v, parts)
@@ -32,6 +33,23 @@ func (e *sliceExpr) eval(f *frame) Value {
 func sliceable(v Value) bool {
 	_, isRange := v.(*rangeObj)
 	return isRange || isSequence(v)
+}
+
+// indexable reports whether a slice raises no TypeError; a step of zero comes first.
+func indexable(parts [3]Value) bool {
+	for _, i := range []int{2, 0, 1} {
+		if parts[i] == nil || parts[i] == (None{}) {
+			continue
+		}
+		n, ok := indexOf(parts[i])
+		if !ok {
+			return false
+		}
+		if i == 2 && n == 0 {
+			return true
+		}
+	}
+	return true
 }
 
 // slice is Python's v[start:stop:step].
@@ -49,6 +67,9 @@ func slice(st *state, v Value, parts [3]Value) Value {
 		return &Tuple{sliceItems(st, v.items, parts)}
 	case *rangeObj:
 		start, stop, _, step := indices(parts, v.length())
+		if hi, lo := bits.Mul64(uint64(max(step, -step)), uint64(max(v.step, -v.step))); hi != 0 || lo > math.MaxInt64 {
+			raise("LimitError", "a range whose step has more than 64 bits")
+		}
 		return &rangeObj{v.start + start*v.step, v.start + stop*v.step, v.step * step}
 	case *undefined:
 		v.use()

@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,8 +12,11 @@ func filterWordwrap(st *state, b *[maxParams]Value) Value {
 	if !ok {
 		raise("AttributeError", "'%s' object has no attribute 'splitlines'", b[0].typeName())
 	}
+	lines := splitLines(s, false)
 	width := int64(79)
-	if b[1] != nil {
+	if n, isInt := indexOf(b[1]); isInt {
+		width = min(n, math.MaxInt32) // no line is longer
+	} else if b[1] != nil && len(lines) > 0 {
 		width = needInt("wordwrap", b[1])
 	}
 	sep := "\n"
@@ -21,7 +25,7 @@ func filterWordwrap(st *state, b *[maxParams]Value) Value {
 	}
 	w := wrapper{width: int(width), long: b[2] == nil || truthy(st, b[2]), hyphens: b[4] == nil || truthy(st, b[4])}
 	var paragraphs []string
-	for _, line := range splitLines(s, false) {
+	for _, line := range lines {
 		st.charge(4 * len(line))
 		if width <= 0 {
 			raise("ValueError", "invalid width %d (must be > 0)", width)

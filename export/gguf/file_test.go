@@ -35,7 +35,7 @@ func fill(h Header) func(i int, w io.Writer) error {
 func TestWriteAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	h := sample()
-	if err := Write(context.Background(), path, h, false, fill(h)); err != nil {
+	if err := Write(context.Background(), path, filepath.Dir(path), h, false, fill(h)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Open(path)
@@ -80,7 +80,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 		if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := Write(c.ctx, path, h, true, c.fill); err == nil || err.Error() != c.want {
+		if err := Write(c.ctx, path, filepath.Dir(path), h, true, c.fill); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 		entries, _ := os.ReadDir(dir)
@@ -92,7 +92,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(context.Background(), path, h, false, fill(h)); !errors.Is(err, ErrExists) {
+	if err := Write(context.Background(), path, filepath.Dir(path), h, false, fill(h)); !errors.Is(err, ErrExists) {
 		t.Errorf("over a file that is there: %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestChangedOnDisk(t *testing.T) {
 func TestDiskFull(t *testing.T) {
 	h := Header{Tensors: []Tensor{{"w", F32, []int{1 << 30, 1 << 20}}}}
 	path := filepath.Join(t.TempDir(), "m.gguf")
-	err := Write(context.Background(), path, h, false, fill(h))
+	err := Write(context.Background(), path, filepath.Dir(path), h, false, fill(h))
 	var full *atomicfile.FullError
 	if !errors.As(err, &full) {
 		t.Skipf("this system does not say what is free: %v", err)

@@ -29,10 +29,10 @@ func (h Header) Size() (int64, error) {
 	return size, err
 }
 
-// Write makes a file of a header and of the bytes that fill writes for tensor after tensor. It is written beside its place, read
-// back and compared, and then gets its name; a run that fails or is stopped leaves nothing. The error is ErrExists where there is a
+// Write makes a file of a header and of the bytes that fill writes for tensor after tensor. It is written in the folder
+// beside, on the same disk, read back and compared, and then gets its name; a run that fails or is stopped leaves nothing. The error is ErrExists where there is a
 // file that may not be overwritten, and an *atomicfile.FullError where the disk has no room.
-func Write(ctx context.Context, path string, h Header, overwrite bool, fill func(i int, w io.Writer) error) error {
+func Write(ctx context.Context, path, beside string, h Header, overwrite bool, fill func(i int, w io.Writer) error) error {
 	if info, err := os.Lstat(path); err == nil && (!overwrite || info.IsDir()) {
 		return ErrExists
 	}
@@ -44,7 +44,7 @@ func Write(ctx context.Context, path string, h Header, overwrite bool, fill func
 	if free, ok := atomicfile.Free(dir); ok && free < size {
 		return &atomicfile.FullError{Path: path, Needed: size, Free: free}
 	}
-	f, err := os.CreateTemp(dir, ".partial-"+filepath.Base(path)+"-")
+	f, err := os.CreateTemp(beside, filepath.Base(path)+"-")
 	if err != nil {
 		var named *fs.PathError
 		if errors.As(err, &named) {

@@ -122,6 +122,7 @@ func (p *Plan) tokens(m Model) error {
 			}
 		}
 	}
+	p.notSpecial(list, kinds)
 	p.add("tokenizer.ggml.tokens", list)
 	p.add("tokenizer.ggml.token_type", kinds)
 	return p.specials(m)
@@ -194,6 +195,9 @@ func readFile(files map[string][]byte) (*file, error) {
 			return nil, errors.New("there is no tokenizer.json")
 		}
 		f.PreTokenizer = json.RawMessage(`{"type":"` + pre + `"}`)
+		if pre == "qwen2" {
+			f.Normalizer = json.RawMessage(`{"type":"NFC"}`)
+		}
 		for _, line := range strings.Split(string(files["merges.txt"]), "\n") {
 			if left, right, ok := strings.Cut(strings.TrimSuffix(line, "\r"), " "); ok && !strings.HasPrefix(line, "#version") {
 				f.merges = append(f.merges, [2]string{left, right})

@@ -102,6 +102,9 @@ func TestSmolLM2ChoicesAsTransformers(t *testing.T) {
 	if python == "" {
 		t.Skip("TRAINER_PYTHON is not set: it names a Python with torch and transformers")
 	}
+	if exec.Command(python, "-c", "import torch, transformers").Run() != nil {
+		t.Skipf("%s has no torch and transformers", python)
+	}
 	out := filepath.Join(t.TempDir(), "choices.json")
 	script := filepath.Join(golden.Root(t), "scripts", "choices_reference.py")
 	if text, err := exec.Command(python, script, dir, filepath.Join("testdata", "choices.jsonl"), out).CombinedOutput(); err != nil {

@@ -92,6 +92,7 @@ var fences = map[string][]string{
 	"C":                             {"kernel/gpu", "kernel/gpu/libcuda"},
 	"github.com/spf13/viper":        {"cmd/trainer"},
 	"github.com/spf13/cobra":        {"cmd/trainer"},
+	"github.com/spf13/pflag":        {"cmd/trainer"},
 	"go.yaml.in/yaml/v3":            {"cmd/trainer", "dataset/source", "importer", "infer/tasks"},
 	"github.com/sugarme/tokenizer":  {"dataset/tokenizer"},
 	"github.com/klauspost/compress": {"dataset/source"},

@@ -59,8 +59,70 @@ type Card struct {
 	Persistence *bool          `json:"persistence_mode,omitempty"`
 	ComputeMode string         `json:"compute_mode,omitempty"` // default, exclusive_process, prohibited
 
+	// What joins the card to the machine and to the cards behind it in the list.
+	PCIe        PCIe       `json:"pcie,omitzero"`
+	NVLinks     int        `json:"nvlinks,omitempty"` // that the card has
+	NVLinksDown int        `json:"nvlinks_down,omitempty"`
+	Links       []CardLink `json:"links,omitempty"`
+
 	// Xids are the driver's critical errors since this process watches (WatchCards), oldest first.
 	Xids []int `json:"xids,omitempty"`
+}
+
+// PCIe is what card and slot are made for; 0 = not told.
+type PCIe struct {
+	Generation int `json:"generation"`
+	Lanes      int `json:"lanes"`
+}
+
+// gigabytes a second that a lane of each generation moves in one direction, by its standards, coding taken off.
+var laneRates = []float64{0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563}
+
+func (p PCIe) String() string {
+	if p.Generation < 1 || p.Generation >= len(laneRates) || p.Lanes < 1 {
+		return "PCIe"
+	}
+	return fmt.Sprintf("PCIe %d.0 x%d (%.0f GB/s)", p.Generation, p.Lanes, laneRates[p.Generation]*float64(p.Lanes))
+}
+
+// CardLink is what joins two cards.
+type CardLink struct {
+	To      int    `json:"to"`               // the other card's index
+	NVLinks int    `json:"nvlinks"`          // between them, or to the switch that joins them
+	Path    string `json:"path,omitempty"`   // over PCIe, in words
+	Access  string `json:"access,omitempty"` // ok where each reads and writes the other's memory, else why not; "" = not told
+}
+
+// AccessOK is CardLink.Access of cards that read and write one another's memory.
+const AccessOK = "ok"
+
+// linkPaths are the values of nvmlGpuTopologyLevel_t in words.
+var linkPaths = map[int]string{
+	0: "on one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one host bridge", 40: "one processor", 50: "two processors",
+}
+
+// accessWord puts two values of nvmlGpuP2PStatus_t, of reading and writing, in words.
+func accessWord(read, write int) string {
+	for _, status := range []int{read, write} {
+		switch status {
+		case 0:
+		case -1:
+			return ""
+		case 1:
+			return "the chipset does not let them"
+		case 2:
+			return "these cards cannot"
+		case 3:
+			return "the way over two processors does not let them"
+		case 4:
+			return "the driver is told not to (registry key)"
+		case 5:
+			return "the driver does not let them"
+		default:
+			return "the driver does not know"
+		}
+	}
+	return AccessOK
 }
 
 // CardProcess is a process with memory on a card.

@@ -188,6 +188,7 @@ func openNVML(names ...string) error {
 		if missing := C.nv_load(lib); missing != nil {
 			return fmt.Errorf("the NVML library found lacks %s", C.GoString(missing))
 		}
+		loadLinks(lib)
 		if r := C.nv_init(); r != 0 {
 			return nvmlError{"nvmlInit", int(r)}
 		}
@@ -230,6 +231,7 @@ func ReadCards() ([]Card, error) {
 		}
 		readCard(h, &cards[i])
 	}
+	readLinks(cards)
 	return cards, nil
 }
 

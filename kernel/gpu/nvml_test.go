@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,6 +183,39 @@ func TestOldNVML(t *testing.T) {
 	}
 	if err := WatchCards(); err == nil {
 		t.Error("events were watched that the library does not have")
+	}
+}
+
+// TestLinks: what joins two cards, by wires, by a switch, and not at all.
+func TestLinks(t *testing.T) {
+	openFake(t, fakeNVML(t))
+	for set, want := range map[string]string{
+		"":                                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, ok",
+		"FAKE_NVLINKS=4":                      "PCIe 4.0 x16 (32 GB/s), 0 of 4 down, 4 to 1, one host bridge, ok",
+		"FAKE_NVLINKS=18 FAKE_SWITCH=1":       "PCIe 4.0 x16 (32 GB/s), 0 of 18 down, 18 to 1, one host bridge, ok",
+		"FAKE_NVLINKS=18 FAKE_NVLINKS_DOWN=2": "PCIe 4.0 x16 (32 GB/s), 2 of 18 down, 16 to 1, one host bridge, ok",
+		"FAKE_PCIE=5 FAKE_LANES=8":            "PCIe 5.0 x8 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, ok",
+		"FAKE_PCIE=-1 FAKE_PATH=-1":           "PCIe, 0 of 0 down, 0 to 1, , ok",
+		"FAKE_PATH=50 FAKE_P2P_READ=3":        "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, two processors, the way over two processors does not let them",
+		"FAKE_P2P_WRITE=5":                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, the driver does not let them",
+		"FAKE_P2P_READ=77":                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, the driver does not know",
+		"FAKE_P2P_READ=-1":                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, ",
+	} {
+		t.Run(set, func(t *testing.T) {
+			for _, s := range strings.Fields(set) {
+				name, value, _ := strings.Cut(s, "=")
+				t.Setenv(name, value)
+			}
+			cards := mustCards(t)
+			c := cards[0]
+			if len(c.Links) != 1 || cards[1].Links != nil {
+				t.Fatalf("links %+v and %+v", c.Links, cards[1].Links)
+			}
+			l := c.Links[0]
+			if got := fmt.Sprintf("%v, %d of %d down, %d to %d, %s, %s", c.PCIe, c.NVLinksDown, c.NVLinks, l.NVLinks, l.To, l.Path, l.Access); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
 	}
 }
 

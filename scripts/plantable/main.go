@@ -1,9 +1,10 @@
-// Plantable makes the tables of docs/GPU.md and docs/SHARDING.md: for each release of releases.json and each card the longest
+// Plantable makes the tables of docs/GPU.md, docs/SHARDING.md and docs/CONTEXT.md: for each release of releases.json and each card the longest
 // sequence that a QLoRA run trains, and the layout that the planner chooses for it; with -sharding the same for several cards
-// that hold a slice of the base model each. It reads configurations alone and needs no GPU; build it with the tag gpu.
+// that hold a slice of the base model each, with -context for several that share the tokens of each sequence. It reads configurations alone and needs no GPU; build it with the tag gpu.
 //
 //	go run -tags gpu ./scripts/plantable [-only NAME] [-update docs/GPU.md]
 //	go run -tags gpu ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
+//	go run -tags gpu ./scripts/plantable -context [-update docs/CONTEXT.md]
 package main
 
 import (
@@ -55,6 +56,7 @@ func run() error {
 	update := flag.String("update", "", "replace the table in this `FILE` instead of printing it")
 	only := flag.String("only", "", "releases whose name has this `PART`; with -update the rows of others stay as they are")
 	sharding := flag.Bool("sharding", false, "plan for several cards that hold the base model in slices")
+	context := flag.Bool("context", false, "plan for several cards that share each sequence")
 	flag.Parse()
 	if !graph.GPUBuilt {
 		return errors.New("build with -tags gpu (make kernels first): plans for GPUs need it")
@@ -63,8 +65,11 @@ func run() error {
 	if err := json.Unmarshal(releases, &all); err != nil {
 		return fmt.Errorf("releases.json: %w", err)
 	}
-	if *sharding {
+	switch {
+	case *sharding:
 		return shardingTable(all, *only, *update)
+	case *context:
+		return contextTable(all, *update)
 	}
 	old, err := oldRows(*update)
 	if err != nil {

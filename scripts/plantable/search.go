@@ -18,6 +18,7 @@ type search struct {
 	dir     string
 	config  model.Config
 	devices int      // that hold a slice of the base model each; 1 = one holds all
+	share   int      // of them, that share the sequence; 0 = each has whole ones
 	targets []string // of the adapter
 	lengths []int
 	bytes   map[try]int64
@@ -78,7 +79,7 @@ func (s *search) spec() train.Spec {
 
 // need is what a step of one sequence of so many tokens holds.
 func (c card) need(tokens int, l session.Layout) (int64, error) {
-	if c.devices > 1 {
+	if c.devices > 1 && c.share == 0 {
 		l.Shards = c.devices
 	}
 	id := try{c.chip.SM, tokens, l}
@@ -91,7 +92,7 @@ func (c card) need(tokens int, l session.Layout) (int64, error) {
 		return 0, err
 	}
 	defer of.Close() //nolint:errcheck // read only
-	of.Net.Layout = l
+	of.Net.Layout, of.Net.Ranks = l, c.share
 	step, err := train.PlanStep(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training, train.SummingOf(c.devices, c.devices), c.on)
 	if err != nil {
 		return 0, err

@@ -3,6 +3,7 @@ package ranks
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -248,5 +249,43 @@ func FuzzFrame(f *testing.F) {
 		if e := decodeLost(b); e != nil && len(e.Error()) > 5000 {
 			t.Fatal("an error without end")
 		}
+	})
+}
+
+// FuzzStranger: whatever a stranger sends, it is not taken for a process of a run whose key it does not know, nothing panics,
+// and the handshake ends.
+func FuzzStranger(f *testing.F) {
+	said, _ := json.Marshal(hello{Version: "v", World: 2, Rank: 1, Ranks: 1, Nonce: make([]byte, 32)})
+	frames := func(all ...frame) []byte {
+		b := []byte(magic)
+		for _, x := range all {
+			head, err := x.header()
+			if err != nil {
+				f.Fatal(err)
+			}
+			b = append(append(b, head...), x.data...)
+		}
+		return b
+	}
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add(frames(frame{kind: kindHello, data: said}))
+	f.Add(frames(frame{kind: kindHello, data: said}, frame{kind: kindProof, data: proof(nil, "process", make([]byte, 32), said)}))
+	f.Add(frames(frame{kind: kindHello, data: []byte(`{"World":1e99,"Nonce":"AA=="}`)}, frame{kind: kindProof}))
+	f.Add(frames(frame{kind: kindStart}, frame{kind: kindLost}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		here, there := net.Pipe()
+		go func() {
+			go io.Copy(io.Discard, there) //nolint:errcheck // what is answered says nothing
+			there.Write(b)                //nolint:errcheck // it may be turned away before the end
+			there.Close()                 //nolint:errcheck
+		}()
+		they, err := receive(here, []byte("secret"), func(hello) *refusal {
+			t.Error("it was taken for a process that knows the key")
+			return nil
+		})
+		if err == nil {
+			t.Errorf("%+v was let in by %q", they, b)
+		}
+		here.Close() //nolint:errcheck
 	})
 }

@@ -40,6 +40,26 @@ int nvmlDeviceGetPciInfo_v3(struct card *c, void *info) {
     memcpy((char *)info + 36, c->index ? "00000000:65:00.0" : "00000000:17:00.0", 17);
     return OK;
 }
+// FAKE_NVLINKS of each card, FAKE_NVLINKS_DOWN of card 0's not active, which lead to the other card, or to a switch (FAKE_SWITCH).
+static int links(const char *name) { const char *s = getenv(name); return s ? atoi(s) : 0; }
+int nvmlDeviceGetNvLinkState(struct card *c, unsigned i, int *active) {
+    if ((int)i >= links("FAKE_NVLINKS")) return UNSUPPORTED;
+    *active = c->index || (int)i >= links("FAKE_NVLINKS_DOWN");
+    return OK;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(struct card *c, unsigned i, int *type) { (void)c; (void)i; *type = links("FAKE_SWITCH") ? 2 : 0; return OK; }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct card *c, unsigned i, void *info) {
+    (void)i;
+    memset(info, 0, 68);
+    memcpy((char *)info + 36, links("FAKE_SWITCH") ? "00000000:C1:00.0" : c->index ? "00000000:17:00.0" : "00000000:65:00.0", 17);
+    return OK;
+}
+#ifndef OLD
+int nvmlDeviceGetMaxPcieLinkGeneration(struct card *c, unsigned *v) { return give(c, "FAKE_PCIE", v, 4); }
+int nvmlDeviceGetMaxPcieLinkWidth(struct card *c, unsigned *v) { return give(c, "FAKE_LANES", v, 16); }
+int nvmlDeviceGetTopologyCommonAncestor(struct card *a, struct card *b, int *v) { (void)b; return give(a, "FAKE_PATH", (unsigned *)v, 30); }
+int nvmlDeviceGetP2PStatus(struct card *a, struct card *b, int what, int *v) { (void)b; return give(a, what ? "FAKE_P2P_WRITE" : "FAKE_P2P_READ", (unsigned *)v, 0); }
+#endif
 #define MIB (1ull << 20)
 static unsigned long long used(struct card *c) { return of(c, "FAKE_USED_MIB", 600) * MIB; }
 static unsigned long long total(struct card *c) { return (c->index >= 100 ? 8192 : 24576) * MIB; }

@@ -1,0 +1,234 @@
+package export
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+)
+
+// unzipped is a golden file of JSON.
+func unzipped(t *testing.T, name string, v any) {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, name))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(r).Decode(v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tinyModel is a model of one small layer with a tokenizer's files.
+func tinyModel(t *testing.T, files map[string][]byte, vocab int) string {
+	t.Helper()
+	dir := t.TempDir()
+	const width, mlp = 32, 32
+	config := map[string]any{"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "hidden_size": width, "intermediate_size": mlp, "num_hidden_layers": 1,
+		"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+		"hidden_act": "silu", "tie_word_embeddings": true, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+	raw, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = maps.Clone(files)
+	files["config.json"] = raw
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []weights.Tensor
+	add := func(name string, shape ...int) {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(i%7-3) / 16
+		}
+		one, err := weights.FromFloat32s(name, weights.BF16, shape, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+	add("model.embed_tokens.weight", vocab, width)
+	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
+		add("model.layers.0.self_attn."+name+".weight", width, width)
+	}
+	for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
+		add("model.layers.0.mlp."+name+".weight", width, width)
+	}
+	for _, name := range []string{"model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm", "model.norm"} {
+		add(name+".weight", width)
+	}
+	if err := weights.Write(filepath.Join(dir, "model.safetensors"), all, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// cut is a tokenizer and where its ids may differ from llama.cpp's: what a note of the export says.
+type cut struct {
+	files  map[string][]byte
+	differ func(text string) bool
+	noted  []string // parts of the notes
+}
+
+// cuts are the tokenizers of releases over small vocabularies, and whole ones where TRAINER_DATA is there.
+func cuts(t *testing.T) map[string]cut {
+	t.Helper()
+	var releases struct {
+		Cases map[string]struct{ File json.RawMessage }
+	}
+	unzipped(t, "tokenizers/releases.json.gz", &releases)
+	all := map[string]cut{}
+	notNFC := func(text string) bool { return !norm.NFC.IsNormalString(text) }
+	for _, name := range []string{"phi4", "smollm3", "olmo2", "granite", "nemo", "gpt-oss", "deepseek", "roberta"} {
+		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}}
+	}
+	for _, name := range []string{"qwen3", "qwen3_5"} {
+		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}, differ: notNFC, noted: []string{"NFC"}}
+	}
+	all["stories260K"] = cut{files: folder(t, golden.StoriesDir(t))}
+	if os.Getenv("TRAINER_DATA") == "" {
+		return all
+	}
+	outside := func(name string) map[string][]byte { return folder(t, golden.Outside(t, "data/tokenizers/"+name)) }
+	all["SmolLM"], all["SmolLM, merges as lists"] = cut{files: outside("smollm-135m")}, cut{files: outside("smollm-135m-newformat")}
+	all["Qwen2.5"] = cut{files: outside("qwen2.5"), noted: []string{"NFC", `"</s>" (128247)`},
+		differ: func(text string) bool { return notNFC(text) || strings.Contains(text, "</s>") }}
+	all["Llama 2"] = cut{files: outside("tinyllama-1.1b-chat")}
+	all["Mistral v0.3"] = cut{files: outside("mistral-7b-instruct-v0.3"), noted: []string{"that begins with one", "behind each special token"},
+		differ: func(text string) bool {
+			return strings.HasPrefix(strings.ReplaceAll(text, "▁", " "), " ") || strings.Contains(text, "</s>") || strings.Contains(text, "[INST]") || strings.Contains(text, "[TOOL_CALLS]")
+		}}
+	gemma := outside("tinyllama-1.1b-chat")
+	var file map[string]json.RawMessage
+	if err := json.Unmarshal(gemma["tokenizer.json"], &file); err != nil {
+		t.Fatal(err)
+	}
+	file["normalizer"] = json.RawMessage(`{"type":"Replace","pattern":{"String":" "},"content":"▁"}`)
+	file["pre_tokenizer"] = json.RawMessage(`{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`)
+	var err error
+	if gemma["tokenizer.json"], err = json.Marshal(file); err != nil {
+		t.Fatal(err)
+	}
+	all["Gemma's pipeline"] = cut{files: gemma}
+	return all
+}
+
+// folder are a tokenizer's files.
+func folder(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json"} {
+		if raw, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			files[name] = raw
+		}
+	}
+	return files
+}
+
+const askTokens = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import llamacpp
+q = json.load(sys.stdin)
+out = {}
+for name, path in q["models"].items():
+    m = llamacpp.Llama(path)
+    out[name] = [m.tokenize(t, False) for t in q["texts"]]
+    m.close()
+print(json.dumps(out))
+`
+
+// TestLlamaCPPCutsTexts: llama.cpp cuts texts into the ids of every tokenizer that is exported, but for those that a note names.
+func TestLlamaCPPCutsTexts(t *testing.T) {
+	python := os.Getenv("TRAINER_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if err := exec.Command(python, "-c", "import numpy, xllamacpp").Run(); err != nil {
+		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
+	}
+	var texts []string
+	unzipped(t, "tokenizers/corpus.json.gz", &texts)
+	models, want := map[string]string{}, map[string][][]int32{}
+	all := cuts(t)
+	for name, c := range all {
+		where := t.TempDir()
+		for file, text := range c.files {
+			if err := os.WriteFile(filepath.Join(where, file), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tok, err := tokenizer.Load(where)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, text := range texts {
+			want[name] = append(want[name], tok.IDs(text, false))
+		}
+		out := filepath.Join(where, "model.gguf")
+		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files, tok.VocabSize()), Out: out}, session.Env{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, noted := range c.noted {
+			if !strings.Contains(strings.Join(r.Notes, " "), noted) {
+				t.Errorf("%s: no note says %q: %q", name, noted, r.Notes)
+			}
+		}
+		models[name] = out
+	}
+	question, err := json.Marshal(map[string]any{"models": models, "texts": texts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", askTokens, filepath.Join(golden.Root(t), "scripts"))
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(question), &said
+	raw, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	var got map[string][][]int32
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		wrong, expected := []string{}, 0
+		for i, text := range texts {
+			switch equal := slices.Equal(got[name][i], want[name][i]); {
+			case equal:
+			case all[name].differ != nil && all[name].differ(text):
+				expected++
+			default:
+				wrong = append(wrong, fmt.Sprintf("%q: %v in llama.cpp, want %v", text, got[name][i], want[name][i]))
+			}
+		}
+		if len(wrong) > 0 {
+			t.Errorf("%s: %d of %d texts differ:\n%s", name, len(wrong), len(texts), strings.Join(wrong[:min(len(wrong), 6)], "\n"))
+		}
+		t.Logf("%s: %d texts, %d differ as noted", name, len(texts), expected)
+	}
+}
