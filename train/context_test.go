@@ -265,3 +265,14 @@ func TestContextIsSuggested(t *testing.T) {
 		t.Errorf("%+v: %v", r, err)
 	}
 }
+
+// TestSharedRowsEndTogether: where a rank fails while others wait for its heads, all end with its error.
+func TestSharedRowsEndTogether(t *testing.T) {
+	s := testSpec(t, 6)
+	s.Devices, s.Training.ContextParallelSize = "4", 2
+	env := oneWorker
+	env.Observers = []Observer{failing{at: 2}}
+	if r, err := Start(context.Background(), s, env); err == nil || err.Error() != "no space for the plot" || r.Steps != 2 {
+		t.Errorf("after step %d: %v", r.Steps, err)
+	}
+}
