@@ -91,6 +91,7 @@ bench --shape smollm2-135m --length 100000
 bench --shape smollm2-135m --r 0
 bench --shape smollm2-135m --steps 0
 bench --shape smollm2-135m --warmup -1
+bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --device gpu
 bench --shape smollm2-135m --precision bf17
 bench --shape smollm2-135m --checkpointing some
