@@ -5,7 +5,8 @@ import "slices"
 // Bounds of a text, so that an answer does not run on in what says nothing.
 const (
 	maxDepth  = 64  // of values that the schema leaves open
-	maxSpace  = 20  // spaces between two signs, behind a line break or none
+	indent    = 4   // spaces behind a line break for each list or object that is open
+	maxSpace  = 40  // spaces behind a line break
 	maxDigits = 24  // characters of a number before its exponent
 	maxKey    = 256 // bytes of a key that the schema does not name
 )
@@ -51,8 +52,9 @@ type Acceptor struct {
 	top    *frame
 	node   *node // of the value that comes or is read
 	mode   mode
-	back   mode // after an escape
-	space  uint8
+	back   mode  // after an escape
+	space  uint8 // white space before the next sign
+	line   bool  // it began with a line break
 	digits uint8
 	hex    uint8 // digits still to come
 	hexD   bool  // the first was d
@@ -100,7 +102,7 @@ func (a *Acceptor) Next(c byte) bool {
 	if c == ' ' || c == '\n' || c == '\r' || c == '\t' {
 		return a.blank(c)
 	}
-	a.space = 0
+	a.space, a.line = 0, false
 	switch a.mode {
 	case mValue:
 		return a.begin(c)
@@ -123,19 +125,23 @@ func (a *Acceptor) Next(c byte) bool {
 	return a.behind(c)
 }
 
-// blank takes white space as writers of JSON set it: a line break, spaces behind it, none of both before a colon. A model
-// that is kept from all else would go on with them.
+// blank takes white space as writers of JSON set it: one space before a value or a key, or a line break with what the
+// next line is indented by; nothing before a colon. A model that is kept from all else would go on with white space.
 func (a *Acceptor) blank(c byte) bool {
+	first := a.space == 0
 	a.space++
 	switch {
-	case a.mode == mColon || a.space > maxSpace:
+	case a.mode == mColon:
 		return false
 	case c == '\n':
-		return a.space == 1
-	case c == ' ':
-		return a.space > 1 || a.mode != mAfter
+		a.line = true
+		return first
+	case c != ' ':
+		return false
+	case a.line:
+		return a.top != nil && int(a.space) <= 1+min(indent*a.top.depth, maxSpace)
 	}
-	return false
+	return first && a.mode != mAfter
 }
 
 // begin is the first byte of a value.
