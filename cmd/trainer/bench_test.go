@@ -17,7 +17,7 @@ func TestBenchConfig(t *testing.T) {
 	some = append(some, "--set", "dataset.max_length=160", "--warmup", "1", "--steps", "2", "--workers", "1")
 	with := func(more ...string) []string { return append(append([]string(nil), some...), more...) }
 	alone := func(more ...string) []string { return with(append([]string{"--steps-alone"}, more...)...) }
-	code, out, errOut := trainer(t, dir, nil, "", with("--by-layer", "--trace", "traces/step.json")...)
+	code, out, errOut := trainer(t, dir, nil, "", with("--by-layer", "--trace", "step.json")...)
 	if code != 0 {
 		t.Fatal(code, errOut)
 	}
@@ -27,7 +27,7 @@ func TestBenchConfig(t *testing.T) {
 		}
 	}
 	var trace struct{ TraceEvents []any }
-	if data, err := os.ReadFile(filepath.Join(dir, "traces/step.json")); err != nil || json.Unmarshal(data, &trace) != nil || len(trace.TraceEvents) < 300 {
+	if data, err := os.ReadFile(filepath.Join(dir, "step.json")); err != nil || json.Unmarshal(data, &trace) != nil || len(trace.TraceEvents) < 300 {
 		t.Errorf("timeline: %v, %d events", err, len(trace.TraceEvents))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
@@ -62,7 +62,7 @@ func TestBenchConfig(t *testing.T) {
 		{alone("--compare", "other.json"), 2, "device: cpu, was NVIDIA H100"},
 		{alone("--compare", "other.json", "--compare-anyway"), 0, "different: device: cpu, was NVIDIA H100"},
 		{alone("--compare", "nowhere.json"), 2, "nowhere.json"},
-		{alone("--compare", "traces/step.json"), 2, "no median_ms"},
+		{alone("--compare", "step.json"), 2, "no median_ms"},
 		{[]string{"bench"}, 2, "name one"},
 		{[]string{"bench", "--shape", "smollm2-135m", "x.yaml"}, 2, "not both"},
 		{alone("--batch", "4"), 2, "--batch is of --shape"},
