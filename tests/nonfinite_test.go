@@ -32,7 +32,7 @@ func TestBaseThatIsNotFinite(t *testing.T) {
 		t.Error("files were changed")
 	}
 	o := run(t, w.dir, with("--set", "output_dir=other", "--set", "training.resume=")...)
-	if _, words, _ := strings.Cut(o.stderr, "\ntrainer: "); o.code != 1 || !strings.Contains(words, said) || strings.Contains(words, "data.jsonl") {
+	if _, words, _ := strings.Cut("\n"+o.stderr, "\ntrainer: "); o.code != 1 || !strings.Contains(words, said) || strings.Contains(words, "data.jsonl") {
 		t.Errorf("train: exit code %d\n%s", o.code, o.stderr)
 	}
 }
