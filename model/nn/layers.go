@@ -160,14 +160,18 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		}
 		var heads *Value
 		if a.Sinks {
-			sinks := n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, sinks)
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, n.sinks(a))
 		} else {
 			heads = n.Apply(a.over(in), query, key, value, in.CuQ, in.CuK)
 		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
 	return y
+}
+
+// sinks are those of a layer's heads.
+func (n *Net) sinks(a Attention) *Value {
+	return n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
 }
 
 func (a Attention) kernel() kernel.Attention {
