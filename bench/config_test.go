@@ -197,3 +197,24 @@ func TestCompare(t *testing.T) {
 		t.Errorf("differ %q", c.Differ)
 	}
 }
+
+// TestRunConfigShared: ranks that share rows are timed together; their tokens are counted once, and the exchanges are calls.
+func TestRunConfigShared(t *testing.T) {
+	s, env := stories(t)
+	s.Devices = "4"
+	apart, err := RunConfig(context.Background(), s, Measure{Warmup: 0, Steps: 2, StepsAlone: true}, env, "a configuration")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Training.ContextParallelSize, s.Training.GradientAccumulationSteps = 2, 4 // the same rows a step
+	r, err := RunConfig(context.Background(), s, Measure{Warmup: 0, Steps: 2}, env, "a configuration")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Ranks != 4 || r.Tokens != apart.Tokens || math.Abs(r.Loss-apart.Loss) > 1e-5*apart.Loss {
+		t.Errorf("%d ranks, %d tokens a step, loss %v; want 4, %d, %v", r.Ranks, r.Tokens, r.Loss, apart.Tokens, apart.Loss)
+	}
+	if !slices.ContainsFunc(r.Ops, func(l ProfileLine) bool { return l.Kernel == "alltoall" && l.Calls == 4*4*5 }) {
+		t.Errorf("no exchanges in %+v", r.Ops)
+	}
+}

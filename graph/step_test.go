@@ -24,6 +24,7 @@ type step struct {
 	store  graph.Store
 	run    graph.Runner
 	params []string
+	from   int // the first of this rank's tokens
 }
 
 const stepTokens, stepRows = 128, 4 // M, sequences
@@ -36,6 +37,7 @@ type layout struct {
 	layers int // 0 = all
 	reuse  int // calls whose memory is kept apart
 	ranks  int // that have a slice of the frozen values each
+	share  int // that have a part of the tokens each; 0 = one has all
 }
 
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
@@ -65,7 +67,8 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora), WrapParameter: m.ParameterWrapper(trained, lora)}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora), WrapParameter: m.ParameterWrapper(trained, lora), Ranks: l.share}
+	tokens /= max(l.share, 1)
 	if quantised {
 		q := quant.Default()
 		o.Scheme = &q
@@ -142,12 +145,17 @@ func (s *step) fill(t *testing.T, vocab int) {
 		switch x.DType {
 		case kernel.I32:
 			v := x.I32()
+			if name == "input_ids" || name == "labels" {
+				for range s.from { // of the ranks before
+					r.IntN(vocab)
+				}
+			}
 			for i := range v {
 				switch name {
 				case "cu_seqlens":
 					v[i] = int32(i * stepTokens / stepRows)
 				case "positions":
-					v[i] = int32(i % (stepTokens / stepRows))
+					v[i] = int32((s.from + i) % (stepTokens / stepRows))
 				default:
 					v[i] = int32(r.IntN(vocab))
 				}

@@ -11,8 +11,12 @@ import (
 //	Attention's inputs, sinks w[H] -> o f[M,H*D], lse f[H,M]
 //	lse = log(exp(lse without) + exp(sink)),  o = o without * exp(lse without - lse)
 //
-// Its gradient is Attention's for this o and lse: the sink's value is zero. The sinks are frozen.
-type AttentionSinks struct{ Attention Attention }
+// Its gradient is Attention's for this o and lse: the sink's value is zero. The sinks are frozen. With Ranks they are those of all
+// ranks' heads, w[Ranks*H], of which this one takes its own.
+type AttentionSinks struct {
+	Attention Attention
+	Ranks     int // that have a share of the heads each, all as many; 0 = this one has all
+}
 
 func (AttentionSinks) Name() string { return "attention_sinks" }
 
@@ -28,8 +32,8 @@ func (o AttentionSinks) Shape(in []Type) ([]Type, error) {
 	if _, err := Want(in[last:], "w[H]"); err != nil {
 		return nil, err
 	}
-	if in[last].Shape[0] != o.Attention.Heads {
-		return nil, fmt.Errorf("input %d is %v, want a sink for each of %d heads", last, in[last], o.Attention.Heads)
+	if n := o.Attention.Heads * max(o.Ranks, 1); in[last].Shape[0] != n {
+		return nil, fmt.Errorf("input %d is %v, want a sink for each of %d heads", last, in[last], n)
 	}
 	return out, nil
 }
@@ -49,18 +53,20 @@ func (o AttentionSinks) CPU(c *CPU, in, out []Tensor) func() {
 	attend := o.Attention.CPU(c, in[:last], out)
 	var sink func()
 	if in[0].DType == F64 {
-		sink = attentionSinks[float64](c, o.Attention.Heads, in[last], out)
+		sink = attentionSinks[float64](c, o, in[last], out)
 	} else {
-		sink = attentionSinks[float32](c, o.Attention.Heads, in[last], out)
+		sink = attentionSinks[float32](c, o, in[last], out)
 	}
 	return func() { attend(); sink() }
 }
 
-func attentionSinks[F Float](c *CPU, heads int, sinks Tensor, out []Tensor) func() {
+func attentionSinks[F Float](c *CPU, o AttentionSinks, sinks Tensor, out []Tensor) func() {
 	y, lse := Floats[F](out[0]), Floats[F](out[1])
 	rows, width := out[0].Shape[0], out[0].Shape[1]
+	heads := o.Attention.Heads
 	size := width / heads
-	s, load := frozenRow[F](sinks)
+	all, load := frozenRow[F](sinks)
+	s := all[c.share(o.Ranks)*heads:]
 	return after(load, c.Range(rows, rowGrain(width), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			for h := range heads {

@@ -19,7 +19,12 @@ func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 	if err != nil {
 		return nil, err
 	}
-	sink, err := g.Launch(cuda.AttentionSinks(M, H), out[0].Ptr, out[1].Ptr, in[last].Ptr, int32(M), int32(H), int32(in[0].Shape[1]/H))
+	place, err := g.share(o.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	sinks := in[last].Ptr.Add(int64(place * H * in[last].DType.Size()))
+	sink, err := g.Launch(cuda.AttentionSinks(M, H), out[0].Ptr, out[1].Ptr, sinks, int32(M), int32(H), int32(in[0].Shape[1]/H))
 	return inOrder(attend, sink), err
 }
 

@@ -32,12 +32,13 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 		"$bin/trainer" bench --shape "$2" --batch "$3" --length "$4" --r 16 --targets all-linear --devices "$5" --device cuda --checkpointing auto \
 			--steps 20 --warmup 5 --steps-alone --json "${@:6}" >"$out/$1-$5.json" 2>"$out/$1-$5.log" ||
 			{ failed=1; say "$1 on $5: $(tail -2 "$out/$1-$5.log")"; return; }
-		python3 - "$out/$1-$5.json" "$out/${1%-slices}-1.json" <<-'PY' | tee -a "$out/summary.txt"
+		local base=${1%-slices}
+		python3 - "$out/$1-$5.json" "$out/${base%-context}-1.json" <<-'PY' | tee -a "$out/summary.txt"
 			import json, sys
 			now, one = (json.load(open(f)) for f in sys.argv[1:3])
 			n = now.get("ranks", 1)
 			print(f'{now["shape"]} {now["batch"]}x{now["length"]} on {n}{", base in slices" if "base_sharding" in now["layout"] else ""}: {now["median_ms"]:.3f} ms waited, {now["ahead_ms"]:.3f} ms queued ahead, '
-			      f'{n * one["ahead_ms"] / now["ahead_ms"]:.3f} times one, {now["queued"]} nodes, held {now["held_bytes"]} bytes each')
+			      f'{now["tokens_per_step"] * one["ahead_ms"] / one["tokens_per_step"] / now["ahead_ms"]:.3f} times one, {now["queued"]} nodes, held {now["held_bytes"]} bytes each')
 		PY
 	}
 	for n in 1 2 4 8; do
@@ -46,6 +47,11 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 		step 1b tinyllama-1.1b 4 2048 "$n"
 		step 7b llama-2-7b 4 2048 "$n"
 		[ "$n" -gt 1 ] && step 7b-slices llama-2-7b 4 2048 "$n" --base-sharding always
+		if [ "$n" = 1 ]; then # a long row, on one card and shared
+			step 7b-long llama-2-7b 1 16384 1
+		else
+			step 7b-long-context llama-2-7b 1 16384 "$n" --context-parallel "$n"
+		fi
 	done
 fi
 say "$([ $failed = 0 ] && echo passed || echo FAILED)"

@@ -128,10 +128,7 @@ func TestContextIsOneRank(t *testing.T) {
 // tables of long sequences, layers without positions, mixtures of experts. What cannot be shared is refused by name.
 func TestContextOfFamilies(t *testing.T) {
 	refused := func(name string) string {
-		switch {
-		case strings.HasPrefix(name, "gpt_oss"):
-			return "attention with sinks is not shared among ranks: training.context_parallel_size must be 1"
-		case strings.HasSuffix(name, "_balanced"):
+		if strings.HasSuffix(name, "_balanced") {
 			return "the balance of experts (router_aux_loss_coef) is of all tokens of a batch"
 		}
 		return ""
@@ -266,5 +263,16 @@ func TestContextIsSuggested(t *testing.T) {
 	}
 	if r, err := plan(2); err != nil || r.TotalBytes != two.TotalBytes {
 		t.Errorf("%+v: %v", r, err)
+	}
+}
+
+// TestSharedRowsEndTogether: where a rank fails while others wait for its heads, all end with its error.
+func TestSharedRowsEndTogether(t *testing.T) {
+	s := testSpec(t, 6)
+	s.Devices, s.Training.ContextParallelSize = "4", 2
+	env := oneWorker
+	env.Observers = []Observer{failing{at: 2}}
+	if r, err := Start(context.Background(), s, env); err == nil || err.Error() != "no space for the plot" || r.Steps != 2 {
+		t.Errorf("after step %d: %v", r.Steps, err)
 	}
 }

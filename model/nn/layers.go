@@ -80,6 +80,25 @@ func (n *Net) RoPETable(positions int, invFreq []float64, scale float64) *Value 
 	return n.NamedRoPETable("rope", positions, invFreq, scale)
 }
 
+// LayerRoPETables are the tables of full layers and of windowed ones, whose frequencies may be others; nil = the same. Where
+// a function fails, so does the network, and full is nil.
+func (n *Net) LayerRoPETables(positions int, of, ofWindowed func(seqLen int) ([]float64, float64, error)) (full, windowed *Value) {
+	invFreq, scale, err := of(positions)
+	if err != nil {
+		n.Fail(err)
+		return nil, nil
+	}
+	full = n.RoPETable(positions, invFreq, scale)
+	if ofWindowed == nil {
+		return full, full
+	}
+	if invFreq, scale, err = ofWindowed(positions); err != nil {
+		n.Fail(err)
+		return nil, nil
+	}
+	return full, n.NamedRoPETable("rope of windowed layers", positions, invFreq, scale)
+}
+
 // NamedRoPETable is RoPETable for a network with several: each has a name of its own.
 func (n *Net) NamedRoPETable(name string, positions int, invFreq []float64, scale float64) *Value {
 	half := len(invFreq)
@@ -160,14 +179,18 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		}
 		var heads *Value
 		if a.Sinks {
-			sinks := n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, sinks)
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, n.sinks(a))
 		} else {
 			heads = n.Apply(a.over(in), query, key, value, in.CuQ, in.CuK)
 		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 	})
 	return y
+}
+
+// sinks are those of a layer's heads.
+func (n *Net) sinks(a Attention) *Value {
+	return n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
 }
 
 func (a Attention) kernel() kernel.Attention {
