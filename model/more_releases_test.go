@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// TestMoreReleases reads the config.json of Mistral 3, OLMo 3 and Seed-OSS, in transformers 4's spelling and in 5's.
+// TestMoreReleases reads the config.json of Mistral 3, OLMo 3, Seed-OSS and Qwen3-Coder, in transformers 4's spelling and in 5's.
 func TestMoreReleases(t *testing.T) {
 	plain := model.RopeScaling{Type: "default"}
 	mistral := model.Config{
@@ -26,7 +26,12 @@ func TestMoreReleases(t *testing.T) {
 		ModelType: "seed_oss", VocabSize: 155136, HiddenSize: 5120, IntermediateSize: 27648, NumLayers: 64, NumHeads: 80, NumKVHeads: 8, HeadDim: 128,
 		RMSNormEps: 1e-6, RopeTheta: 1e7, RopeScaling: plain, MaxPositions: 524288, QKVBias: true, HiddenAct: "silu", BOS: []int{0}, EOS: []int{2}, DType: "bfloat16",
 	}
-	checkReleases(t, "more_releases.json", []model.Config{mistral, mistral, olmo3, olmo5, seed}, `"gate_scale": 2`, "gate_scale = 2: unknown key", nil)
+	coder := model.Config{
+		ModelType: "qwen3_moe", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 5472, NumLayers: 48, NumHeads: 32, NumKVHeads: 4, HeadDim: 128,
+		RMSNormEps: 1e-6, RopeTheta: 1e7, RopeScaling: plain, MaxPositions: 262144, QKNorm: true, HiddenAct: "silu",
+		Experts: 128, ExpertsPerToken: 8, ExpertSize: 768, NormTopK: true, ExpertStep: 1, DenseLayers: []int{}, EOS: []int{151645}, DType: "bfloat16",
+	}
+	checkReleases(t, "more_releases.json", []model.Config{mistral, mistral, olmo3, olmo5, seed, coder}, `"gate_scale": 2`, "gate_scale = 2: unknown key", nil)
 }
 
 func TestMoreFamilies(t *testing.T) {
@@ -40,6 +45,8 @@ func TestMoreFamilies(t *testing.T) {
 		{"olmo3", `"clip_qkv":8.0`, `clip_qkv = 8.0: this change to the attention`},
 		{"olmo3", `"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":500},"sliding_attention":{"rope_type":"default","rope_theta":600}}`,
 			`rope_parameters.sliding_attention is not the plain rotation with rope_theta = 500, which olmo3 has there`},
+		{"qwen3_moe", `"qkv_bias":true`, `qkv_bias = true: qwen3_moe says it by attention_bias`},
+		{"qwen3_moe", `"use_qk_norm":false`, `use_qk_norm = false: qwen3_moe always norms queries and keys`},
 		{"seed_oss", `"residual_dropout":1.5`, `residual_dropout = 1.5: must be at least 0 and below 1`},
 		{"seed_oss", `"sliding_window":8`, `sliding_window = 8: unknown key`},
 	} {
