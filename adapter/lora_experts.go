@@ -3,6 +3,7 @@ package adapter
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
@@ -109,11 +110,12 @@ func (t *Trained) Numbers() (all int64) {
 }
 
 // AlwaysUsed are the trained tensors, as the plan names them, that every batch uses: all but stacks in which only some
-// experts are adapted, which no token may choose.
-func (t *Trained) AlwaysUsed() []string {
+// experts are adapted, which no token may choose, and those of layers without influence, given by their paths.
+func (t *Trained) AlwaysUsed(without []string) []string {
 	var names []string
 	for _, v := range t.Params {
-		if !slices.ContainsFunc(t.members[v.Name], func(m member) bool { return m.Name == "" }) {
+		some := slices.ContainsFunc(t.members[v.Name], func(m member) bool { return m.Name == "" })
+		if !some && !slices.ContainsFunc(without, func(path string) bool { return strings.HasPrefix(v.Name, path+".") }) {
 			names = append(names, v.Name)
 		}
 	}

@@ -238,6 +238,10 @@ func llamaStage(t *translation, e entry) {
 		t.add(Taken, e, "", nil, "what a run does")
 		return
 	}
+	if e.Value == "pt" {
+		t.add(Different, e, "", nil, "write dataset.format: text, which trains every token of a row")
+		return
+	}
 	t.missing(e, t.keys["stage"].Say)
 }
 

@@ -126,6 +126,13 @@ var otherValues = map[string]Counterpart{
 	"warmup_decay":                  {"training.lr_scheduler", "write training.lr_scheduler: wsd, with training.decay_ratio"},
 	"cosine_min_lr_ratio":           {"training.min_lr_ratio", "write training.lr_scheduler: cosine_with_min_lr, with training.min_lr_ratio"},
 	"lr_scheduler_kwargs":           {"training.lr_scheduler", "training.min_lr_ratio and training.decay_ratio are its values"},
+	"use_wandb":                     {"training.report_to", "write training.report_to: [wandb]"},
+	"use_tensorboard":               {"training.report_to", "write training.report_to: [tensorboard]"},
+	"wandb_project":                 {"tracking.experiment", "write tracking.experiment, and training.report_to: [wandb]"},
+	"wandb_name":                    {"tracking.run_name", "write tracking.run_name, and training.report_to: [wandb]"},
+	"mlflow_tracking_uri":           {"tracking.mlflow_url", "write tracking.mlflow_url, and training.report_to: [mlflow]"},
+	"mlflow_experiment_name":        {"tracking.experiment", "write tracking.experiment, and training.report_to: [mlflow]"},
+	"mlflow_run_name":               {"tracking.run_name", "write tracking.run_name, and training.report_to: [mlflow]"},
 	"gradient_checkpointing_kwargs": {"training.gradient_checkpointing", "training.gradient_checkpointing takes none, selective, full, offload or auto"},
 }
 
@@ -169,10 +176,9 @@ var noCounterpart = []struct{ names, why string }{
 		"use_unsloth use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo",
 		"the fused kernels that fit the device are always used"},
 	{"deepspeed fsdp fsdp_config", "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
-	{"tpu_num_cores ddp_timeout ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size world_size " +
+	{"tpu_num_cores ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size world_size " +
 		"accelerator_config use_ray", "devices says how many GPUs train; each computes whole layers"},
-	{"wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_log_model use_wandb report_to run_name mlflow_tracking_uri mlflow_experiment_name comet_project_name " +
-		"use_tensorboard use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir; training.report_to and tracking name trackers"},
+	{"wandb_entity wandb_watch wandb_run_id wandb_log_model comet_project_name hf_mlflow_log_artifacts use_swanlab plot_loss", "metrics are written to metrics.jsonl in output_dir; training.report_to and tracking name trackers"},
 	{"logging_first_step include_num_input_tokens_seen include_tokens_per_second log_level disable_tqdm", "metrics.jsonl has a line every training.logging_steps steps, tokens included"},
 	{"optim_args adam_beta3 adafactor", "AdamW's values are training.adam_beta1, training.adam_beta2 and training.adam_epsilon"},
 	{"early_stopping_patience load_best_model_at_end metric_for_best_model greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},

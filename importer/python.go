@@ -115,7 +115,7 @@ func (p *program) call() {
 	if args, ok := p.arguments(); ok {
 		p.calls = append(p.calls, call{name, args, first.line})
 	}
-	p.pos = inside // calls within the arguments are read too
+	p.pos = inside - 1 // calls within the arguments are read too, names given there are no assignments
 }
 
 // arguments reads (a, key=value, ...) up to the closing bracket.

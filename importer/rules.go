@@ -47,12 +47,14 @@ var common = map[string]rule{
 	"template":                       template,
 	"mask_history":                   func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "last", "") },
 	"assistant_only_loss":            func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "assistant", "") },
-	"report_to":                      func(t *translation, e entry) { t.missing(e, t.keys["report_to"].Say) },
-	"output_dir":                     func(t *translation, e entry) { t.take(e, "output_dir") },
-	"resume_from_checkpoint":         resume,
-	"auto_resume_from_checkpoints":   func(t *translation, e entry) { t.ifTrue(e, "training.resume", "auto", "") },
-	"loraplus_lr_ratio":              func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },
-	"neat_packing":                   func(t *translation, e entry) { t.ifTrue(e, "dataset.packing", true, "") },
+	"ddp_timeout": func(t *translation, e entry) {
+		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is set; theirs has to outlast the slowest step")
+	},
+	"output_dir":                   func(t *translation, e entry) { t.take(e, "output_dir") },
+	"resume_from_checkpoint":       resume,
+	"auto_resume_from_checkpoints": func(t *translation, e entry) { t.ifTrue(e, "training.resume", "auto", "") },
+	"loraplus_lr_ratio":            func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },
+	"neat_packing":                 func(t *translation, e entry) { t.ifTrue(e, "dataset.packing", true, "") },
 	"batch_size": func(t *translation, e entry) {
 		t.missing(e, "the total over all devices; training.batch_size times training.gradient_accumulation_steps is that of one")
 	},
@@ -115,6 +117,11 @@ func (t *translation) bits(e entry, bits int64) {
 		}
 		return
 	}
+	t.quantised(e, bits)
+}
+
+// quantised makes the adapter qlora, over weights of so many bits.
+func (t *translation) quantised(e entry, bits int64) {
 	if !t.has("adapter") {
 		t.at["adapter"] = len(t.set)
 		t.set = append(t.set, Setting{"adapter", "qlora", e.shown})
@@ -126,7 +133,7 @@ func (t *translation) bits(e entry, bits int64) {
 
 func quantizationBit(t *translation, e entry) {
 	if bits, ok := fit(e.Value, Whole); ok && (bits == int64(4) || bits == int64(8)) {
-		t.bits(entry{Pair: Pair{e.Key, true, e.Line}, shown: e.shown, peers: e.peers}, bits.(int64))
+		t.quantised(e, bits.(int64))
 		return
 	}
 	t.missing(e, "base weights are quantised to 4 or 8 bits here: give quantization.bits")

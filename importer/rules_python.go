@@ -183,12 +183,23 @@ var torchtune = map[string]rule{
 	"model._component_":           tuneModel,
 	"model.quantize_base":         func(t *translation, e entry) { t.ifTrue(e, "adapter", "qlora", "") },
 	"checkpointer.checkpoint_dir": func(t *translation, e entry) { t.take(e, "base_model") },
-	"tokenizer.max_seq_len":       func(t *translation, e entry) { t.take(e, "dataset.max_length") },
-	"dataset.packed":              func(t *translation, e entry) { t.take(e, "dataset.packing") },
-	"dataset.source":              func(t *translation, e entry) { t.tuneSource(e) },
-	"dataset.data_files":          func(t *translation, e entry) { t.tuneSource(e) },
-	"dataset.train_on_input":      func(t *translation, e entry) { t.take(e, "dataset.train_on_prompt") },
-	"dataset._component_":         tuneDataset,
+	"tokenizer.path":              passed("the tokenizer is that of base_model's folder"),
+	"tokenizer._component_":       passed("the tokenizer is that of base_model's folder"),
+	"checkpointer._component_":    passed("base_model is a folder as on the hub"),
+	"loss._component_": func(t *translation, e entry) {
+		s, _ := e.Value.(string)
+		if strings.Contains(s, "CrossEntropy") || strings.Contains(s, "CEWithChunkedOutputLoss") {
+			t.add(Taken, e, "", nil, "the loss of a run")
+			return
+		}
+		t.missing(e, t.keys["stage"].Say)
+	},
+	"tokenizer.max_seq_len":  func(t *translation, e entry) { t.take(e, "dataset.max_length") },
+	"dataset.packed":         func(t *translation, e entry) { t.take(e, "dataset.packing") },
+	"dataset.source":         func(t *translation, e entry) { t.tuneSource(e) },
+	"dataset.data_files":     func(t *translation, e entry) { t.tuneSource(e) },
+	"dataset.train_on_input": func(t *translation, e entry) { t.take(e, "dataset.train_on_prompt") },
+	"dataset._component_":    tuneDataset,
 	"dataset.split": func(t *translation, e entry) {
 		if e.Value == "train" {
 			t.add(Taken, e, "", nil, "the default")

@@ -73,7 +73,9 @@ func (t *translation) key(e entry) {
 	plain := strings.ReplaceAll(strings.ToLower(e.Key), "-", "_")
 	r, special := t.in.Program.rules[plain]
 	if !special && !t.in.Program.nested {
-		r, special = common[plain]
+		if r, special = common[plain]; !special {
+			r, special = trackers[plain]
+		}
 	}
 	if t.in.Program.nested && !special {
 		plain = plain[strings.LastIndexByte(plain, '.')+1:]
@@ -303,6 +305,7 @@ func (t *translation) finish() {
 	if t.has("training.warmup_steps") {
 		t.drop("training.warmup_ratio", "training.warmup_steps wins")
 	}
+	t.trackersRead()
 	schedule := t.value("training.lr_scheduler")
 	if schedule == "constant" {
 		t.drop("training.warmup_ratio", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")

@@ -113,9 +113,10 @@ func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, erro
 
 func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
-	entry, args := "expert_nf4_dequantise", []any{g.Scratch, in[2].Ptr, g.Constants, in[3].Ptr, n}
+	codes := g.nf4Codes(k.FP4)
+	entry, args := "expert_nf4_dequantise", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, n}
 	if k.Nested {
-		entry, args = "expert_nf4_dequantise_nested", []any{g.Scratch, in[2].Ptr, g.Constants, in[3].Ptr, g.nf4Map(k.Map), in[4].Ptr, in[5].Ptr, n}
+		entry, args = "expert_nf4_dequantise_nested", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, g.nf4Map(k.Map), in[4].Ptr, in[5].Ptr, n}
 	}
 	dequantise, err := g.Launch(cuda.ExpertNF4(entry, n, k.Experts), args...)
 	if err != nil {

@@ -18,13 +18,14 @@ type ExpertMatMulNF4 struct {
 	Nested        bool
 	Transposed    bool
 	Map           quant.NestedMap
+	FP4           bool
 }
 
 func (ExpertMatMulNF4) Name() string { return "expert_nf4" }
 
 // one is an expert's GEMM.
 func (k ExpertMatMulNF4) one() MatMulNF4 {
-	return MatMulNF4{N: k.N, K: k.K, Nested: k.Nested, Transposed: k.Transposed, Map: k.Map}
+	return MatMulNF4{N: k.N, K: k.K, Nested: k.Nested, Transposed: k.Transposed, Map: k.Map, FP4: k.FP4}
 }
 
 // inputs is how many inputs there are besides an addend.

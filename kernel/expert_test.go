@@ -51,12 +51,12 @@ func TestExpertMatMul(t *testing.T) {
 	}
 }
 
-// expertWeights are matrices in NF4, each by itself, and their parts one after the other.
-func expertWeights(t testing.TB, experts, n, k int, nested bool) (each []quant.Packed, parts []kernel.Tensor) {
+// expertWeights are matrices in 4 bits, each by itself, and their parts one after the other.
+func expertWeights(t testing.TB, experts, n, k int, scheme string, nested bool) (each []quant.Packed, parts []kernel.Tensor) {
 	t.Helper()
 	for e := range experts {
 		w := normal32(uint64(e+1), n*k)
-		p, err := quant.Quantise(w, n, k, quant.Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+		p, err := quant.Quantise(w, n, k, quant.Config{Bits: 4, Type: scheme, BlockSize: 64, DoubleQuant: nested})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,18 +74,25 @@ func expertWeights(t testing.TB, experts, n, k int, nested bool) (each []quant.P
 	return each, parts
 }
 
+func schemeOf(fp4 bool) string {
+	if fp4 {
+		return "fp4"
+	}
+	return "nf4"
+}
+
 func TestExpertMatMulNF4(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range expertSizes {
 		_, _, starts := sorted(t, s[0], s[1], s[2])
-		for _, k := range []kernel.ExpertMatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}} {
+		for _, k := range []kernel.ExpertMatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}, {FP4: true}, {FP4: true, Nested: true, Transposed: true}} {
 			k.Experts, k.N, k.K = s[2], s[3], s[4]
 			width := k.K
 			if k.Transposed {
 				width = k.N
 			}
-			_, parts := expertWeights(t, k.Experts, k.N, k.K, k.Nested)
-			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v nested %v transposed %v", s, k.Nested, k.Transposed), Kernel: k, Bound: 1e-6,
+			_, parts := expertWeights(t, k.Experts, k.N, k.K, schemeOf(k.FP4), k.Nested)
+			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %s nested %v transposed %v", s, schemeOf(k.FP4), k.Nested, k.Transposed), Kernel: k, Bound: 1e-6,
 				In: append([]kerneltest.Input{kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1)}, inputsOf(parts)...)})
 		}
 	}
@@ -96,21 +103,22 @@ func TestExpertMatMulNF4(t *testing.T) {
 func TestExpertMatMulNF4Meaning(t *testing.T) {
 	const tokens, slots, experts, n, k = 13, 2, 5, 48, 40
 	_, _, starts := sorted(t, tokens, slots, experts)
-	for _, nested := range []bool{false, true} {
-		each, parts := expertWeights(t, experts, n, k, nested)
+	for i := range 4 {
+		nested, fp4 := i%2 == 1, i >= 2
+		each, parts := expertWeights(t, experts, n, k, schemeOf(fp4), nested)
 		x := f32s(normal32(3, tokens*slots*k), tokens*slots, k)
 		in := append([]kernel.Tensor{x, i32s(starts)}, parts...)
-		all := evaluate(t, kernel.ExpertMatMulNF4{Experts: experts, N: n, K: k, Nested: nested}, in...)[0].F32()
+		all := evaluate(t, kernel.ExpertMatMulNF4{Experts: experts, N: n, K: k, Nested: nested, FP4: fp4}, in...)[0].F32()
 		for e := range experts {
 			from, to := int(starts[e]), int(starts[e+1])
 			if from == to {
 				continue
 			}
 			own := append([]kernel.Tensor{f32s(x.F32()[from*k:to*k], to-from, k)}, packedTensors(each[e])...)
-			want := evaluate(t, kernel.MatMulNF4{N: n, K: k, Nested: nested}, own...)[0].F32()
+			want := evaluate(t, kernel.MatMulNF4{N: n, K: k, Nested: nested, FP4: fp4}, own...)[0].F32()
 			for i, w := range want {
 				if got := all[from*n+i]; got != w {
-					t.Fatalf("nested %v, expert %d: element %d is %v, alone %v", nested, e, i, got, w)
+					t.Fatalf("%s nested %v, expert %d: element %d is %v, alone %v", schemeOf(fp4), nested, e, i, got, w)
 				}
 			}
 		}

@@ -18,14 +18,9 @@ type PackedWeight struct {
 }
 
 // Packed lists them by the storage scheme's name in package quant.
-var Packed = map[string]PackedWeight{"nf4": expertBits, "fp4": fourBits, "int8": {
+var Packed = map[string]PackedWeight{"nf4": fourBits, "fp4": fourBits, "int8": {
 	MatMul:     func(n, k int, _ quant.Config) Kernel { return MatMulInt8{N: n, K: k} },
 	Dequantise: func(n, k int, _ quant.Config, float DType) Kernel { return DequantiseInt8{n, k, float} },
-}}
-
-// expertBits are fourBits with a GEMM for experts.
-var expertBits = PackedWeight{MatMul: fourBits.MatMul, Dequantise: fourBits.Dequantise, ExpertMatMul: func(experts, n, k int, c quant.Config) Kernel {
-	return ExpertMatMulNF4{Experts: experts, N: n, K: k, Nested: c.DoubleQuant, Map: c.Map}
 }}
 
 var fourBits = PackedWeight{
@@ -34,6 +29,9 @@ var fourBits = PackedWeight{
 	},
 	Dequantise: func(n, k int, c quant.Config, float DType) Kernel {
 		return DequantiseNF4{N: n, K: k, Nested: c.DoubleQuant, Float: float, Map: c.Map, FP4: c.Type == "fp4"}
+	},
+	ExpertMatMul: func(experts, n, k int, c quant.Config) Kernel {
+		return ExpertMatMulNF4{Experts: experts, N: n, K: k, Nested: c.DoubleQuant, Map: c.Map, FP4: c.Type == "fp4"}
 	},
 }
 

@@ -202,7 +202,7 @@ func (k *Keys) text(d Dialect) *Keys {
 		k.Fail("text_config.model_type", "= %q: must be %s", kind, d.TextType)
 	}
 	inner.Drop("architectures")
-	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype"} { // said of the whole model, they count
+	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype", quantizationKey} { // said of the whole model, they count
 		if k.Has(key) && string(k.raw[key]) != "null" {
 			inner.raw[key] = k.raw[key]
 		}

@@ -125,7 +125,7 @@ func TestExpertsRefuse(t *testing.T) {
 		{"qwen3_moe", `"decoder_sparse_step":0`, `decoder_sparse_step = 0: must be 1 or more`},
 		{"qwen3_moe", `"moe_intermediate_size":0`, `moe_intermediate_size = 0: must be 1 to`},
 		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},
-		{"qwen3_moe", `"shared_expert_intermediate_size":64`, `shared_expert_intermediate_size = 64: this part of a mixture of experts is not supported`},
+		{"qwen3_moe", `"shared_expert_intermediate_size":64`, `shared_expert_intermediate_size = 64: qwen3_moe has no shared expert`},
 		{"qwen2_moe", `"shared_expert_intermediate_size":0`, `shared_expert_intermediate_size = 0: must be 1 or more`},
 		{"llama", `"num_experts":8`, `num_experts = 8: this part of a mixture of experts is not supported`},
 	} {

@@ -93,6 +93,15 @@ func TestGemmaOptions(t *testing.T) {
 	}
 }
 
+// TestQuantisedWithImages: quantization_config stands beside text_config and is the language model's.
+func TestQuantisedWithImages(t *testing.T) {
+	c, err := families.ParseConfig([]byte(`{"model_type":"gemma3","text_config":{},
+		"quantization_config":{"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4"}}`))
+	if want := (&model.Quantization{Method: model.BitsAndBytes, Bits: 4, Type: "nf4", Threshold: 6}); err != nil || !reflect.DeepEqual(c.Quantization, want) {
+		t.Errorf("%+v, %v, want %+v", c.Quantization, err, want)
+	}
+}
+
 func TestGemmaRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"gemma", `"hidden_act":"quick_gelu"`, `hidden_act = "quick_gelu": supported are silu, gelu_pytorch_tanh and gelu`},

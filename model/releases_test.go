@@ -125,7 +125,7 @@ func TestLlamaLikeRefuses(t *testing.T) {
 		{"olmo2", `"mlp_bias":true`, `mlp_bias = true: olmo2 has no biases in its MLP`},
 		{"ministral", `"attention_bias":true`, `attention_bias = true: ministral has no biases`},
 		{"ministral", `"sliding_window":null,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"]`, `layer_types[0] = "sliding_attention" but no window is in use (sliding_window)`},
-		{"mistral3", `"text_config":{},"vision_config":{}`, `model_type = "mistral3" with a text_config is a model of text and images, and only text models are supported: save its language model as a folder of its own`},
+		{"llava", `"text_config":{},"vision_config":{}`, `model_type = "llava" with a text_config is a model of text and images, and only text models are supported: save its language model as a folder of its own`},
 	} {
 		_, err := parse(c.family, c.more)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -182,6 +182,8 @@ type barView struct {
 	Title, Total, LimitName, Limit, Share, Free, Over string
 	Bar, Closer                                       []segment // against the limit; alone, where that is too small to see
 	LimitAt                                           string
+	FreeAt                                            string // the middle of what is free, where that has room for its name
+	Sliver                                            string // the class of what is held, where that is less than a pixel or two
 	Label                                             string
 }
 
@@ -199,6 +201,12 @@ func (b Bar) html(w *page) error {
 		}
 	}
 	v.Bar = b.segments(max(total, b.Limit), total)
+	if held := float64(total) / float64(max(b.Limit, 1)); b.Limit > 0 && held < 0.7 {
+		v.FreeAt = percent((1 + held) / 2)
+		if total > 0 && held < 0.004 {
+			v.Sliver = v.Bar[slices.IndexFunc(b.Parts, func(p Part) bool { return p.Bytes > 0 })].Class
+		}
+	}
 	if total > 0 && b.Limit/3 > total {
 		v.Closer = b.segments(total, total)
 	}

@@ -199,6 +199,7 @@ def lora(work):
 
 # What makes some of the repository's small models ones that llama.cpp computes; others must be refused, or noted.
 EDITS = {"gemma2": lambda c: c.update(query_pre_attn_scalar=c["head_dim"]), "gemma3_text": lambda c: c.update(query_pre_attn_scalar=c["head_dim"]),
+         "mistral": lambda c: c.update(sliding_window=None),
          "smollm3": lambda c: c.update(no_rope_layers=[int((i + 1) % 4 != 0) for i in range(c["num_hidden_layers"])])}
 
 
@@ -217,7 +218,7 @@ def small(config):
 
 def compare(d, name, text):
     import torch
-    from transformers import AutoModelForCausalLM
+    import transformers
     out = os.path.join(d, "m.gguf")
     try:
         r = export(out, d, "f32")
@@ -231,7 +232,8 @@ def compare(d, name, text):
         length = 32  # a context no longer than the original, so that llama.cpp takes the short factors as transformers does
     m = llamacpp.Llama(out, n_ctx=32 if length < 40 else 128)
     ids = np.random.default_rng(1).integers(0, min(text.get("vocab_size", 512), m.n_vocab()), length)
-    hf = AutoModelForCausalLM.from_pretrained(d, dtype=torch.float32, attn_implementation="eager").float().eval()
+    kind = json.load(open(os.path.join(d, "config.json")))["architectures"][0]
+    hf = getattr(transformers, kind).from_pretrained(d, dtype=torch.float32, attn_implementation="eager").float().eval()
     with torch.no_grad():
         want = hf(torch.tensor(ids)[None]).logits[0].numpy()
     got = m.logits(ids.tolist())[:, :want.shape[1]]

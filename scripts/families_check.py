@@ -1,24 +1,33 @@
 #!/usr/bin/env python3
-"""Makes tiny random models of every family by transformers, with options drawn at random, and compares the program with transformers and PEFT.
+"""Makes tiny random models of every family by transformers, with options drawn at random, and compares the program with transformers, PEFT and bitsandbytes.
 
     python scripts/families_check.py TRAINER [--seeds 3] [--first 0] [--families qwen3,gemma2] [--keep DIR]
 
-For each model: `trainer eval` on tokenized rows against transformers' mean negative log-likelihood (1e-4 relative); a LoRA run on all linear layers
-whose adapter PEFT reads, with the names that PEFT itself would give it, and whose evaluation PEFT repeats (1e-4 relative); a QLoRA run whose loss falls. gpt_oss also has adapters on parameters of experts, and an adapter that PEFT saved is
-evaluated, started from and merged.
-Needs torch, transformers 4.57, PEFT and safetensors on a CPU. Exit code 1: something differs.
+Drawn are sizes and options of the family, the type of the stored numbers, one file or several, and whose spelling config.json has: transformers 4's,
+that before `dtype`, or transformers 5's. For each model, all bounds 1e-4 relative:
+- `trainer eval` on tokenized rows against transformers' mean negative log-likelihood;
+- a LoRA run on all linear layers whose adapter PEFT reads, with the names that PEFT itself would give it, and whose evaluation PEFT repeats;
+- a QLoRA run whose loss falls, and whose adapter PEFT evaluates over the weights that bitsandbytes' NF4 stands for;
+- where the folder has a tokenizer, the same greedy text as transformers;
+- a folder that bitsandbytes quantised, some layers left out or not: evaluated as its dequantised weights are, and where no layer was left out to the
+  bit as the original is when the program quantises it.
+gpt_oss also has adapters on parameters of experts, and an adapter that PEFT saved is evaluated, started from and merged.
+Needs torch, transformers 4.57, PEFT, bitsandbytes and safetensors on a CPU. Exit code 1: something differs.
 """
 import argparse
 import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import tokenizers
 import torch
@@ -26,7 +35,12 @@ import transformers
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
+transformers.utils.logging.disable_progress_bar()
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "internal" / "golden"))
+from make_prequantised import dequantise_4bit, dequantised
+
+# As transformers 5 has it: PEFT from 0.19 on takes parameters of experts for transposed where this is not said.
+transformers.models.gpt_oss.modeling_gpt_oss.GptOssExperts.is_transposed = True
 
 BOUND = 1e-4
 
@@ -110,9 +124,32 @@ def olmo2(r, c):
     c.update(attention_bias=r.random() < 0.3)
 
 
+def olmo3(r, c):
+    scaling(r, c)
+    del c["head_dim"]
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([8, 12])
+    c.update(attention_bias=r.random() < 0.3, sliding_window=r.choice([5, 9]))
+    if r.random() < 0.5:
+        c["layer_types"] = kinds(r, c["num_hidden_layers"])
+
+
+def seed_oss(r, c):
+    scaling(r, c)
+    c.update(attention_bias=r.random() < 0.7, attention_out_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3, residual_dropout=0.0)
+
+
 def ministral(r, c):
     scaling(r, c)
     c.update(sliding_window=r.choice([5, 9]), layer_types=kinds(r, c["num_hidden_layers"]))
+
+
+def mistral3(r, c):
+    mistral(r, c)
+    c.pop("rope_scaling", None)
+
+
+def gemma(r, c):
+    c.update(attention_bias=r.random() < 0.3, hidden_act=r.choice(["gelu_pytorch_tanh", "gelu"]))
 
 
 def gemma2(r, c):
@@ -185,9 +222,13 @@ def to_mxfp4(folder):
     (folder / "config.json").write_text(json.dumps(config | dict(quantization_config=make_mxfp4.QUANTIZATION)))
 
 
-def load(folder):
+def load(folder, **more):
     """In float32, what is stored otherwise dequantised; rotary tables are made in float32."""
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+    config = transformers.AutoConfig.from_pretrained(folder)
+    images = "ForConditionalGeneration" in config.architectures[0]
+    kind = getattr(transformers, config.architectures[0]) if images else transformers.AutoModelForCausalLM
+    m = kind.from_pretrained(folder, attn_implementation="eager", **(dict(dtype=torch.float32) | more))
+    return m.eval() if more else m.float().eval()
 
 
 def qwen3_moe(r, c):
@@ -206,39 +247,89 @@ def qwen2_moe(r, c):
         c.update(use_sliding_window=True, sliding_window=r.choice([5, 9]), max_window_layers=r.choice([0, 1, 2]))
 
 
+def gemma3_images(r, c):
+    gemma3(r, c)
+    c.pop("final_logit_softcapping", None)
+
+
 FAMILIES = {  # name: the first part of transformers' class names, what its configuration is drawn by
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "qwen2": ("Qwen2", qwen2), "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "granite": ("Granite", granite),
-    "olmo2": ("Olmo2", olmo2), "ministral": ("Ministral", ministral), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
+    "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
 }
 
 
-def make(family, seed, folder):
-    r = random.Random(f"{family} {seed}")
-    name, draw = FAMILIES[family]
-    c = common(r)
-    draw(r, c)
+VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14)
+
+
+def build(family, c):
+    name = FAMILIES[family][0]
+    if family in ("gemma3", "mistral3"):  # the language model of a folder with images
+        more = dict(mm_tokens_per_image=4, vision_config=VISION) if family == "gemma3" else dict(vision_config=VISION | dict(head_dim=8))
+        config = getattr(transformers, f"{name}Config")(text_config=c | ({} if family == "gemma3" else dict(model_type="mistral")), **more)
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
     config = (getattr(transformers, f"{name}TextConfig", None) or getattr(transformers, f"{name}Config"))(**c, attn_implementation="eager")
-    m = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+
+
+def spell(config, how):
+    """A config.json as transformers before 4.56 or transformers 5 writes it."""
+    if "text_config" in config:
+        config["text_config"] = spell(config["text_config"], how)
+    if how == "old":
+        if "dtype" in config:
+            config["torch_dtype"] = config.pop("dtype")
+        return config
+    if "rope_theta" not in config:
+        return config
+    rope = dict(config.pop("rope_scaling", None) or dict(rope_type="default"))
+    rope.setdefault("rope_type", rope.pop("type", None))
+    rope["rope_theta"] = config.pop("rope_theta")
+    if "partial_rotary_factor" in config:
+        rope["partial_rotary_factor"] = config.pop("partial_rotary_factor")
+    if rope["rope_type"] == "longrope":
+        rope["original_max_position_embeddings"] = config["original_max_position_embeddings"]
+    if "rope_local_base_freq" in config:
+        rope = dict(full_attention=rope, sliding_attention=dict(rope_type="default", rope_theta=config.pop("rope_local_base_freq")))
+    config["rope_parameters"] = rope
+    return config
+
+
+def make(family, seed, folder):
+    """A model in folder/model, as the program reads it, and in folder/reference, as transformers does."""
+    r = random.Random(f"{family} {seed}")
+    c = common(r)
+    FAMILIES[family][1](r, c)
+    torch.manual_seed(seed)
+    m = build(family, c)
     g = torch.Generator().manual_seed(seed)
     plus = family.startswith("gemma")
     with torch.no_grad():
         for n, p in sorted(m.named_parameters()):
+            if "vision" in n or "projector" in n:
+                continue
             if p.dim() == 1 and "norm" in n:
                 p.copy_((0 if plus else 1) + 0.2 * torch.randn(p.shape, generator=g))
             elif p.dim() == 1:
                 p.copy_(0.3 * torch.randn(p.shape, generator=g))
             elif "embed_tokens" in n:
-                p.copy_(0.3 * torch.randn(p.shape, generator=g) / getattr(config, "embedding_multiplier", 1.0))
+                p.copy_(0.3 * torch.randn(p.shape, generator=g) / c.get("embedding_multiplier", 1.0))
             else:
                 p.copy_(1.2 * torch.randn(p.shape, generator=g) / p.shape[-1] ** 0.5)
     stored = r.choice([torch.bfloat16, torch.float32, torch.float16])
-    m.to(stored).save_pretrained(folder / "model")
+    shards = {} if family.endswith("mxfp4") or r.random() < 0.7 else dict(max_shard_size="40KB")
+    m.to(stored).save_pretrained(folder / "model", **shards)
     if family.endswith("mxfp4"):
         to_mxfp4(folder / "model")
-    m = load(folder / "model")
     if seed % 2:  # rows of ids need no tokenizer
-        words = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={f"t{i}": i for i in range(c["vocab_size"])}, merges=[]))
-        transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="t1", eos_token="t2", pad_token="t0").save_pretrained(folder / "model")
+        words = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab={f"t{i}" if i > 2 else f"<{i}>": i for i in range(c["vocab_size"])}, unk_token="t3"))
+        words.pre_tokenizer, words.decoder = tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.decoders.WordPiece()
+        transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<1>", eos_token="<2>", pad_token="<0>").save_pretrained(folder / "model")
+    shutil.copytree(folder / "model", folder / "reference")
+    how = r.choice(["as saved", "old", "transformers 5"])
+    if how != "as saved":
+        path = folder / "model" / "config.json"
+        path.write_text(json.dumps(spell(json.loads(path.read_text()), how)))
+    m = load(folder / "reference")
     rows = []
     for _ in range(6):
         ids = [r.randrange(3, c["vocab_size"]) for _ in range(r.randrange(6, 49))]
@@ -267,12 +358,98 @@ def run(*command):
     return p.stdout
 
 
-def differs(what, ours, theirs):
-    if not abs(ours - theirs) <= BOUND * abs(theirs):
-        raise RuntimeError(f"{what}: {ours!r}, transformers {theirs!r}: {abs(ours - theirs) / abs(theirs):.2g} relative")
+worst = {}  # of each comparison, the largest relative difference and whose it is
 
 
-def back(trainer, folder, adapted, value, rows):
+def differs(what, ours, theirs, of):
+    off = abs(ours - theirs) / abs(theirs)
+    worst[what] = max(worst.get(what, (0, "")), (off, of))
+    if not off <= BOUND:
+        raise RuntimeError(f"{what}: {ours!r}, transformers {theirs!r}: {off:.2g} relative")
+
+
+def greedy(trainer, folder, m, rows):
+    """Ten tokens after the beginnings of rows."""
+    m.config.output_router_logits = False  # transformers' loss of them does not go with a cache
+    for row in rows[:3]:
+        ids = row["input_ids"][:16]
+        made = json.loads(run(trainer, "generate", "--model", folder / "model", "--prompt", " ".join(f"t{i}" for i in ids), "--max-tokens", 10, "--json"))
+        with torch.no_grad():
+            theirs = m.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=10, do_sample=False, eos_token_id=2, pad_token_id=0)
+        theirs = theirs[0, len(ids):].tolist()
+        if made["prompt_tokens"] != len(ids) or [i for i in made["ids"] if i != 2] != [i for i in theirs if i != 2]:
+            raise RuntimeError(f"greedy: {made}, transformers {theirs}")
+
+
+def scale_codes(v, table):
+    """The entries that bitsandbytes' CPU code had for numbers in [-1,1] before 0.50: the nearest, of two that are as near the one that a binary search stands on
+    last."""
+    at, below, above = torch.full(v.shape, 127), torch.zeros(v.shape, dtype=torch.long), torch.full(v.shape, 255)
+    for step in (64, 32, 16, 8, 4, 2, 1):
+        up = v > table[at]
+        below, above, at = torch.where(up, at, below), torch.where(up, above, at), torch.where(up, at + step, at - step)
+    up = v > table[at]
+    return torch.where(up, torch.where(v > (table[above] + table[at]) * 0.5, above, at), torch.where(v < (table[below] + table[at]) * 0.5, below, at))
+
+
+def in_nf4(m):
+    """The weights that NF4 with double quantisation stands for, of every linear layer of the language model but the head. The table of scales has -1 as its
+    lowest entry, as bitsandbytes' CPU code had it before 0.50 (decision 0037)."""
+    import bitsandbytes.functional as F
+    table = F.create_dynamic_map()
+    table[0] = -1
+    with torch.no_grad():
+        for n, mod in m.named_modules():
+            if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head") and "vision" not in n and "projector" not in n:
+                codes, state = F.quantize_4bit(mod.weight.data.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=False)
+                offset = state.absmax.mean()
+                for scales in state.absmax.split(256):  # views
+                    top = (scales - offset).abs().max()
+                    scales.copy_(table[scale_codes((scales - offset) * (1 / top), table)] * top + offset if top > 0 else scales)
+                mod.weight.copy_(dequantise_4bit(codes, state))
+    return m
+
+
+def prequantised(trainer, family, folder, rows, r, of):
+    """A folder that bitsandbytes quantised."""
+    options = [dict(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=nested) for kind in ("nf4", "fp4") for nested in (False, True)]
+    if "moe" not in family and family != "mixtral":  # no grouped GEMM takes int8
+        options.append(dict(load_in_8bit=True))
+    o = dict(r.choice(options))
+    dtype = torch.float16 if "load_in_8bit" in o else torch.bfloat16
+    original = {k: v.to(dtype).float() for k, v in load(folder / "reference").state_dict().items()}
+    of_images = ["vision_tower", "multi_modal_projector"] if r.random() < 0.5 else []
+    layers = [n for n in ("self_attn", "layers.0.mlp", "down_proj") if r.random() < 0.25 and "moe" not in family and family != "mixtral"]
+    skipped = ["lm_head"] + of_images + layers
+    q = load(folder / "reference", dtype=dtype, device_map={"": "cpu"}, quantization_config=transformers.BitsAndBytesConfig(**o, llm_int8_skip_modules=skipped))
+    q.save_pretrained(folder / "bnb")
+    m = load(folder / "reference")
+    m.load_state_dict(original | dequantised(q))
+    base = ["--set", f"base_model={folder}/bnb", "--set", "adapter=qlora"]
+    value = lambda *more: json.loads(run(trainer, "eval", folder / "run.yaml", "--json", *more))["eval_loss"]
+    stored = [f"--set=quantization.{k}={v}" for k, v in (dict(bits=8, type="int8", double_quant="false") if "load_in_8bit" in o else
+              dict(bits=4, type=o["bnb_4bit_quant_type"], double_quant=str(o["bnb_4bit_use_double_quant"]).lower())).items()]
+    ours = value(*base, *stored)
+    differs("mean NLL of bitsandbytes' folder", ours, nll(m, rows), of)
+    other_bytes = o.get("bnb_4bit_use_double_quant") and nested_table(folder) != -1  # of scales, from bitsandbytes 0.50 on, which also rounds FP4 otherwise
+    other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "fp4" and version("bitsandbytes") >= "0.50"
+    if not layers and dtype == json_dtype(folder) and not other_bytes:
+        here = value("--set", "adapter=qlora", *stored)
+        if here != ours:
+            raise RuntimeError(f"{o}: bitsandbytes' folder evaluates to {ours!r}, the model quantised here to {here!r}")
+    return f"; {o.get('bnb_4bit_quant_type', 'int8')}{' nested' * o.get('bnb_4bit_use_double_quant', False)}{' dynamic' * bool(layers)}"
+
+
+def nested_table(folder):
+    return min(float(v[0]) for f in (folder / "bnb").glob("*.safetensors") for k, v in load_file(f).items() if k.endswith("nested_quant_map"))
+
+
+def json_dtype(folder):
+    config = json.loads((folder / "reference" / "config.json").read_text())
+    return getattr(torch, config["dtype"])
+
+
+def back(trainer, folder, adapted, value, rows, of):
     """An adapter of PEFT's own with B that is not zero: evaluated, started from, and merged."""
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -281,7 +458,7 @@ def back(trainer, folder, adapted, value, rows):
                 p.copy_(0.2 * torch.randn(p.shape, generator=g))
     adapted.save_pretrained(folder / "peft")
     theirs = nll(adapted, rows)
-    differs("mean NLL with PEFT's adapter", value("--adapter", folder / "peft"), theirs)
+    differs("mean NLL with PEFT's adapter", value("--adapter", folder / "peft"), theirs, of)
     run(trainer, "train", folder / "run.yaml", "--quiet", "--set", f"lora.init_from={folder}/peft", "--set", f"output_dir={folder}/again", "--set", "training.learning_rate=1e-30")
     ours, peft = load_file(folder / "again/adapter_model.safetensors"), load_file(folder / "peft/adapter_model.safetensors")
     if ours.keys() != peft.keys() or any(not torch.allclose(ours[k], peft[k], rtol=0, atol=1e-6) for k in ours):
@@ -294,8 +471,12 @@ def back(trainer, folder, adapted, value, rows):
             raise RuntimeError(f"merged: {n} differs by {float((p - wide[n]).abs().max())}")
 
 
+TEXT = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"  # images have layers of these names too
+
+
 def check(trainer, family, seed, folder):
     m, rows, c, r = make(family, seed, folder)
+    of = f"{family} {seed}"
     more = parameters(r, family, c["num_hidden_layers"])
     config = dict(base_model=str(folder / "model"), adapter="lora", lora=dict(r=4, alpha=8, target_modules="all-linear") | more, device="cpu",
                   dataset=dict(path=str(folder / "rows.jsonl"), format="tokenized", max_length=64, packing=r.random() < 0.5),
@@ -303,27 +484,33 @@ def check(trainer, family, seed, folder):
     (folder / "run.yaml").write_text(json.dumps(config))  # JSON is YAML
     value = lambda *more: json.loads(run(trainer, "eval", folder / "run.yaml", "--json", *more))["eval_loss"]
     ours, theirs = value(), nll(m, rows)
-    differs("mean NLL", ours, theirs)
+    differs("mean NLL", ours, theirs, of)
+    if seed % 2:
+        greedy(trainer, folder, m, rows)
 
     run(trainer, "train", folder / "run.yaml", "--quiet")
     tensors = load_file(folder / "run/adapter_model.safetensors")
     saved = json.loads((folder / "run/adapter_config.json").read_text())
-    fresh = get_peft_model(load(folder / "model"), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", **more))
+    targets = TEXT if family in ("gemma3", "mistral3") else "all-linear"
+    fresh = get_peft_model(load(folder / "reference"), LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM", **more))
     want = {k: tuple(v.shape) for k, v in get_peft_model_state_dict(fresh).items()}
     got = {k: tuple(v.shape) for k, v in tensors.items()}
     if got != want:
         raise RuntimeError(f"the adapter has not PEFT's names: more {sorted(set(got) - set(want))[:3]}, less {sorted(set(want) - set(got))[:3]} (target_modules {saved['target_modules']})")
-    adapted = PeftModel.from_pretrained(load(folder / "model"), folder / "run").eval()
-    differs("mean NLL with the adapter", value("--adapter", folder / "run"), nll(adapted, rows))
+    adapted = PeftModel.from_pretrained(load(folder / "reference"), folder / "run").eval()
+    differs("mean NLL with the adapter", value("--adapter", folder / "run"), nll(adapted, rows), of)
     if more:
-        back(trainer, folder, adapted, value, rows)
+        back(trainer, folder, adapted, value, rows, of)
 
     run(trainer, "train", folder / "run.yaml", "--quiet", "--set", "adapter=qlora", "--set", f"output_dir={folder}/qrun")
     losses = [json.loads(line) for line in (folder / "qrun/metrics.jsonl").read_text().splitlines()]
     losses = [x["loss"] for x in losses if "loss" in x]
     if len(losses) < 12 or not min(losses[-4:]) < losses[0]:
         raise RuntimeError(f"QLoRA's losses do not fall: {losses}")
-    return f"mean NLL {ours:.6f}, off by {abs(ours - theirs) / theirs:.1g}; QLoRA {losses[0]:.3f} -> {losses[-1]:.3f}"
+    adapted = PeftModel.from_pretrained(in_nf4(load(folder / "reference")), folder / "qrun").eval()
+    differs("mean NLL with QLoRA's adapter", value("--set", "adapter=qlora", "--adapter", folder / "qrun"), nll(adapted, rows), of)
+    quantised = "" if family.startswith("gpt_oss") else prequantised(trainer, family, folder, rows, r, of)
+    return f"mean NLL {ours:.6f}, off by {abs(ours - theirs) / theirs:.1g}; QLoRA {losses[0]:.3f} -> {losses[-1]:.3f}{quantised}"
 
 
 def main():
@@ -346,6 +533,8 @@ def main():
                 except Exception as e:  # every model is tried
                     failed += 1
                     print(f"{family} {seed}: FAILED: {type(e).__name__}: {e}", flush=True)
+    for what, (off, of) in worst.items():
+        print(f"{what}: off by at most {off:.1g} ({of})")
     if failed:
         sys.exit(f"{failed} failed")
 

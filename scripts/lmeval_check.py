@@ -18,6 +18,7 @@ import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads wait busily for one another where others use the cores
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.pop(0)  # this folder has a kernels.py, which is not the package of that name
 

@@ -15,12 +15,15 @@ LAYERS = {  # name: layers, width, mlp, width of k and v, targets, rank, micro-b
     "135M q v r8, 1x512": (30, 576, 1536, 192, "qv", 8, 512, 4.15, 0.27e9),
     "1.1B all r16, 4x2048": (22, 2048, 5632, 256, "all", 16, 8192, 91.3, 2.2e9),
     "7B all r16, 4x2048": (32, 4096, 11008, 4096, "all", 16, 8192, 438, 13.5e9),
+    "70B all r16, 4x2048": (80, 8192, 28672, 1024, "all", 16, 8192, 438 * 70.6 / 6.74, 141.1e9),  # its step is 7B's times the parameters: not measured
 }
-LINKS = {"NVLink 4": 450e9, "InfiniBand NDR, a port a card": 50e9, "PCIe 4.0 x16": 25e9, "100 GbE, a port for 8 cards": 12.5e9 / 8}  # bytes/s out of a card
+LINKS = {"NVLink 4": 450e9, "InfiniBand NDR, a port a card": 50e9, "PCIe 5.0 x16": 50e9, "PCIe 4.0 x16": 25e9, "100 GbE, a port for 8 cards": 12.5e9 / 8}  # bytes/s out of a card
 WORLDS = (2, 8, 64, 1024)
 MESSAGE = 4e-6  # seconds until a message to one other rank is on its way: an assumption, of the order that NCCL's small sends take
 INTERRUPTIONS = 419 / (54 * 24 * 16384)  # an hour and card: unexpected ones of Llama 3's 54 days on 16,384 H100 (The Llama 3 Herd of Models, 2024)
-SAVE = 1.0  # seconds that a checkpoint holds the run up, at most: the largest adapter here, to a network disk of 0.5 GB/s
+DEAL = 0.3e-6  # seconds a row on one core: shuffled, and the batches of a step made even (BenchmarkDeal, dataset)
+START = 120.0  # seconds from an interruption to the first step of the restarted run: an assumption; schedulers may take longer
+SAVE = 1.0  # seconds that a checkpoint holds the run up: that of the 7B adapter, to a network disk of 0.5 GB/s; 70B takes five
 
 
 def parameters(layers, c, f, kv, targets, r):
@@ -78,12 +81,23 @@ def failures():
     rows = []
     for w in WORLDS:
         between = 1 / (INTERRUPTIONS * w)
-        best = math.sqrt(2 * SAVE / 3600 * between)
-        rows.append([str(w), f"{between:,.0f} h", f"{60 * best:.0f} min", f"{100 * (SAVE / 3600 / best + best / 2 / between):.2f} %"])
-    return table(["cards", "between interruptions", "a checkpoint every", "time lost to saving and repeating"], rows)
+        save = SAVE / 3600
+        best = math.sqrt(2 * save * between)  # Young (1974)
+        daly = best * (1 + math.sqrt(save / 2 / between) / 3 + save / 2 / between / 9) - save  # Daly (2006), for save < 2 between
+        start = START / 3600
+        rows.append([str(w), f"{between:,.0f} h", f"{60 * best:.1f} min", f"{60 * daly:.1f} min", f"{100 * (save / best + (best / 2 + start) / between):.2f} %"])
+    return table(["cards", "between interruptions", "a checkpoint every (Young)", "(Daly)", "time lost to saving, starting and repeating"], rows)
 
 
-TABLES = dict(exchanged=exchanged, efficiency=efficiency, around=around, failures=failures)
+def loading():
+    rows = []
+    for n in (1e5, 1e7):
+        for w in WORLDS:
+            rows.append([f"{n:,.0f}", str(w), f"{4 * n / 1e6:.1f} MB", f"{DEAL * n:.2g} s", f"{n / (4 * w):,.0f}"])
+    return table(["rows", "cards", "the order, a rank", "dealing an epoch, a rank", "steps an epoch, 4 rows a card"], rows)
+
+
+TABLES = dict(exchanged=exchanged, efficiency=efficiency, around=around, loading=loading, failures=failures)
 
 
 def main():

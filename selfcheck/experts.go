@@ -156,10 +156,11 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
 		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed}, in: []checkInput{a, b, first}, gemm: true},
 		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.ExpertWeightGradTo(grad)), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
-	for _, nested := range []bool{false, true} {
-		parts, dequantised := packedExperts(n, E, N, width, nested)
-		all = append(all, packedExpertChecks(n, fmt.Sprintf("%s, nested %v", size, nested), S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
-			k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: nested, Transposed: transposed}
+	for i := range 4 {
+		cfg := quant.Config{Bits: 4, Type: []string{"nf4", "fp4"}[i/2], BlockSize: 64, DoubleQuant: i%2 == 1}
+		parts, dequantised := packedExperts(n, E, N, width, cfg)
+		all = append(all, packedExpertChecks(n, fmt.Sprintf("%s, %s nested %v", size, cfg.Type, cfg.DoubleQuant), S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
+			k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: cfg.DoubleQuant, Transposed: transposed, FP4: cfg.Type == "fp4"}
 			return k, kernel.ExpertMatMulNF4To(k)
 		}, N, width)...)
 	}
@@ -233,10 +234,8 @@ func mxfp4Experts(n checkNumbers, E, N, K int) (parts []checkInput, dequantised 
 	return []checkInput{codes, scales}, dequantised
 }
 
-// packedExperts are E matrices in NF4: the parts, each the matrices' one after the other, and the numbers they stand for.
-func packedExperts(n checkNumbers, E, N, K int, nested bool) (parts []checkInput, dequantised [][]float32) {
-	cfg := quant.Default()
-	cfg.DoubleQuant = nested
+// packedExperts are E matrices in 4 bits: the parts, each the matrices' one after the other, and the numbers they stand for.
+func packedExperts(n checkNumbers, E, N, K int, cfg quant.Config) (parts []checkInput, dequantised [][]float32) {
 	for range E {
 		row, numbers := make([]float32, N*K), make([]float32, N*K)
 		for i, x := range n.normal32(0.5, N, K).values {

@@ -169,7 +169,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.watch = watchGradients(r.memory, r.step.Trained, r.recorder.progress.Optimizer)
+	r.watch = watchGradients(r.memory, r.step.Program, r.recorder.progress.Optimizer)
 	if err := r.compareRanks(); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
 )
 
 // ErrZeroGradient is in the error of a run in which a trained tensor had no gradient at first.
@@ -27,11 +28,11 @@ type gradientWatch struct {
 }
 
 // watchGradients is nil for a run that is past its first steps.
-func watchGradients(m graph.Store, trained *adapter.Trained, done int) *gradientWatch {
+func watchGradients(m graph.Store, p session.Program, done int) *gradientWatch {
 	if done >= gradientSteps {
 		return nil
 	}
-	return &gradientWatch{memory: m, missing: trained.AlwaysUsed()}
+	return &gradientWatch{memory: m, missing: p.Trained.AlwaysUsed(p.Net.Uninfluential)}
 }
 
 // waits tells whether the next step must leave the gradients of this one as they are until they were looked at.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,5 +128,27 @@ func TestWatchingChangesNothing(t *testing.T) {
 	mustStart(t, b, Env{})
 	if !bytes.Equal(golden.ReadFile(t, b.OutputDir, adapter.WeightsFile), golden.ReadFile(t, a.OutputDir, adapter.WeightsFile)) {
 		t.Error("a run stopped after two steps trains another adapter")
+	}
+}
+
+// TestRouterOfOneExpert: the router of a mixture that gives each token to one expert, with a weight that is divided by
+// itself, has no gradient, in PEFT neither: the run goes on.
+func TestRouterOfOneExpert(t *testing.T) {
+	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "qwen3_moe"})
+	path := filepath.Join(s.BaseModel, "config.json")
+	raw := golden.ReadFile(t, path)
+	for _, key := range [][2]string{{`"norm_topk_prob": false`, `"norm_topk_prob": true`}, {`"num_experts_per_tok": 2`, `"num_experts_per_tok": 1`}} {
+		if !bytes.Contains(raw, []byte(key[1])) {
+			was := raw
+			if raw = bytes.Replace(raw, []byte(key[0]), []byte(key[1]), 1); bytes.Equal(raw, was) {
+				t.Fatalf("config.json has no %s", key[0])
+			}
+		}
+	}
+	if err := os.WriteFile(path, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := mustStart(t, s, Env{}); !(r.Losses[len(r.Losses)-1] < r.Losses[0]) {
+		t.Errorf("losses %v", r.Losses)
 	}
 }

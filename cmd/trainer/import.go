@@ -38,6 +38,9 @@ program's default is taken. The configuration goes to --out, or to standard outp
 			if err != nil {
 				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
 			}
+			if err := otherTraining(result); err != nil {
+				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
+			}
 			text, fill, err := importedConfig(path, &result)
 			if err != nil {
 				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
@@ -88,6 +91,16 @@ func importFile(path, from string) (importer.Result, error) {
 		}
 		return readBounded(filepath.FromSlash(name), maxConfigBytes) // LLaMA-Factory looks from its working folder
 	}}), nil
+}
+
+// otherTraining refuses a file of preference training and the like: what is left of it would train something else.
+func otherTraining(r importer.Result) error {
+	for _, e := range r.Entries {
+		if e.Group == importer.Missing && (e.Key == "stage" || e.Key == "rl") {
+			return fmt.Errorf("%s: %s is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", e.Key, e.Value)
+		}
+	}
+	return nil
 }
 
 // readBounded reads a file up to a byte more than it may have.

@@ -49,6 +49,16 @@ no_such_key: 7
 			"lr_scheduler: cosine", "eval_steps: 50", "output_dir: ./model-out", "seed: 42"},
 		[]string{"flash_attention: true; the fused kernels that fit the device are always used", "no_such_key: 7; no key of this name is known",
 			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio", "evals_per_epoch: 4; training.eval_steps counts optimizer steps"}},
+	{"axolotl, trackers", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nwandb_project: bots\nwandb_name: first\nuse_tensorboard: true\nddp_timeout: 180000000\n", nil, "axolotl",
+		[]string{"report_to: [wandb, tensorboard]", "experiment: bots", "run_name: first"},
+		[]string{"wandb_project: bots -> tracking.experiment", "use_tensorboard: true -> training.report_to: tensorboard", "ddp_timeout: 180000000; training.ddp_timeout is how soon"}},
+	{"transformers, trackers", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "report_to": ["mlflow", "comet_ml"], "run_name": "a", "output_dir": "o"}`, nil, "transformers",
+		[]string{"report_to: [mlflow]", "run_name: a"}, []string{`report_to: comet_ml; training.report_to knows tensorboard, wandb, mlflow`}},
+	{"transformers, no tracker", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "report_to": "none", "run_name": "a", "output_dir": "o"}`, nil, "transformers",
+		[]string{"output_dir: o"}, []string{"report_to: none; asks for nothing", "run_name: a; no tracker of the run has names; output_dir names the run"}},
+	{"unsloth, a name twice", "u.py", "n = 1024\nmodel, tok = FastLanguageModel.from_pretrained(\n    model_name = 'm',\n    max_seq_length = n,\n    load_in_4bit = True,\n)\nr = 4\n" +
+		"model = FastLanguageModel.get_peft_model(\n    model,\n    r = r,\n)\nd = load_dataset('rows')\ntrainer = SFTTrainer(model = model, train_dataset = d, args = SFTConfig(\n    max_length = n,\n    per_device_train_batch_size = r,\n    output_dir = 'o',\n))\n", nil, "unsloth",
+		[]string{"max_length: 1024", "r: 4", "batch_size: 4"}, []string{"SFTConfig(max_length): 1024"}},
 	{"axolotl, constant rate", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nlearning_rate: 1e-4\nwarmup_ratio: 0.03\nlr_scheduler: constant\n" +
 		"optimizer: lion_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl", []string{"lr_scheduler: constant", "optimizer: lion"},
 		[]string{"warmup_ratio: 0.03; the schedule constant has no warm-up, there neither; constant_with_warmup has one", "adam_epsilon: 1e-06; lion has none"}},
@@ -221,6 +231,8 @@ func TestImportBroken(t *testing.T) {
 		{"trains nothing", "a.py", "print('hello')\n", "import a.py: it trains nothing that is known: there is no call of FastLanguageModel.from_pretrained", nil},
 		{"python of axolotl", "a.py", "x = 1\n", "import a.py: Axolotl has no configuration in Python", []string{"--from", "axolotl"}},
 		{"yaml of unsloth", "a.yml", "r: 1\n", "import a.yml: arguments of Unsloth stand in a notebook (.ipynb) or a script (.py)", []string{"--from", "unsloth"}},
+		{"preferences of LLaMA-Factory", "a.yml", "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n", "import a.yml: stage: dpo is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", nil},
+		{"preferences of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: kto\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: kto is another kind of training;", nil},
 		{"unknown program", "a.yml", "r: 1\n", `import a.yml: there is no program "keras" to import from; there are axolotl`, []string{"--from", "keras"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

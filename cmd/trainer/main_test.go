@@ -126,6 +126,7 @@ func TestExitCodes(t *testing.T) {
 		"unknown embedded":    {args: []string{"inspect", "model", "embedded:none"}, code: 2, err: `there is no embedded model "none"; there is stories260K`},
 		"no tokens":           {args: []string{"inspect", "tokens"}, code: 2, err: "name a tokenizer and a text"},
 		"no UTF-8":            {args: []string{"inspect", "tokens", "--tokenizer", "embedded:stories260K", "--text-file", "binary.txt"}, code: 2, err: "binary.txt is not UTF-8: byte 1 is 0xff"},
+		"all of no machine":   {args: []string{"plan", "--config", "cpu_stories_quick", "--gpu", "4090", "--devices", "all"}, code: 2, err: "such as --devices 4"},
 		"unknown GPU":         {args: []string{"plan", "--config", "cpu_stories_quick", "--gpu", "h1000"}, code: 2, err: `--gpu: GPU "h1000" is not known: name one of h100, `},
 		"no vram":             {args: []string{"validate", "cpu_stories_quick", "--vram", "0"}, code: 2, err: "--vram 0: no run fits in nothing"},
 		"odd vram":            {args: []string{"plan", "--config", "cpu_stories_quick", "--vram", "much"}, code: 2, err: `--vram much: "much" is no amount of memory`},

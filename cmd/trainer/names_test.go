@@ -33,7 +33,7 @@ func TestForeignNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"load_in_4bit": "is not a key here: write quantization.bits: 4, or adapter: qlora", "sequence_len": "is dataset.max_length here",
 		"flash_attention":  "has no counterpart here: the fused kernels that fit the device are always used",
-		"wandb_project":    "has no counterpart here: metrics are written to metrics.jsonl in output_dir; training.report_to and tracking name trackers",
+		"wandb_project":    "is not a key here: write tracking.experiment, and training.report_to: [wandb]",
 		"template":         "is not a key here: write dataset.chat_template: a .jinja file or a template's name; empty is the model's own",
 		"bias":             "has no counterpart here: biases stay as they are, only LoRA's matrices are trained",
 		"Quantization-Bit": "is quantization.bits here",

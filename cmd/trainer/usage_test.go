@@ -95,6 +95,7 @@ bench --shape smollm2-135m --device gpu
 bench --shape smollm2-135m --precision bf17
 bench --shape smollm2-135m --checkpointing some
 bench --shape smollm2-135m --base-sharding some
+bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --gpu none
 bench --shape smollm2-135m --vram lots
 bench --shape smollm2-135m --devices x

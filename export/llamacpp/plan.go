@@ -76,6 +76,7 @@ var families = map[string]family{
 	"granite":     {"granite", granite},
 	"llama":       {"llama", llama},
 	"mistral":     {"llama", llama},
+	"mistral3":    {"llama", llama},
 	"mixtral":     {"llama", mixtral},
 	"olmo2":       {"olmo2", olmo2},
 	"phi3":        {"phi3", phi3},

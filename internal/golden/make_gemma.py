@@ -81,7 +81,7 @@ def as_saved(m, path):
     with tempfile.TemporaryDirectory() as folder:
         m.save_pretrained(folder)
         names = sorted(load_file(folder + "/model.safetensors"))
-    new = {"model.language_model.": "language_model.model.", "model.vision_tower.": "vision_tower.", "model.multi_modal_projector.": "multi_modal_projector."}
+    new = {"lm_head.": "language_model.lm_head.", "model.language_model.": "language_model.model.", "model.vision_tower.": "vision_tower.", "model.multi_modal_projector.": "multi_modal_projector."}
     state = {}
     for name, x in load_file(str(path)).items():
         old = next((o for o in new if name.startswith(o)), "")

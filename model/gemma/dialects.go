@@ -2,7 +2,6 @@ package gemma
 
 import (
 	"math"
-	"strings"
 
 	"github.com/tierlora/tierlora/model"
 )
@@ -144,22 +143,3 @@ func windows(c *model.Config, k *model.Keys, pattern int) {
 		}
 	}
 }
-
-// Names gives a tensor of a checkpoint the name that it has in the network: Gemma 3 with images is saved with the names of its
-// parts in another order.
-func Names(tensor string) string {
-	for _, r := range [][2]string{
-		{"language_model.model.", "model.language_model."}, {"language_model.lm_head.", "lm_head."},
-		{"vision_tower.", visionTensors}, {"multi_modal_projector.", projectorTensors},
-	} {
-		if rest, ok := strings.CutPrefix(tensor, r[0]); ok {
-			return r[1] + rest
-		}
-	}
-	return tensor
-}
-
-const visionTensors, projectorTensors = "model.vision_tower.", "model.multi_modal_projector."
-
-// Unused are the patterns of the tensors that belong to images.
-var Unused = []string{visionTensors + "*", projectorTensors + "*"}

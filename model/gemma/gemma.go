@@ -23,9 +23,8 @@ func Build3(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, 
 func build(n *nn.Net, c model.Config, in nn.Batch, postNorms, qkNorm bool) *nn.Value {
 	var x *nn.Value
 	n.In(c.Scope(), func() {
-		full, windowed, err := ropes(n, c, in.MaxLen)
-		if err != nil {
-			n.Fail(err)
+		full, windowed := n.LayerRoPETables(in.MaxLen, c.InvFreq, c.LocalInvFreq())
+		if full == nil {
 			return
 		}
 		norm := func(name string, x *nn.Value) *nn.Value { return n.PlusOneRMSNorm(name, x, 1, c.RMSNormEps) }
@@ -60,21 +59,4 @@ func build(n *nn.Net, c model.Config, in nn.Batch, postNorms, qkNorm bool) *nn.V
 		x = norm("norm", x)
 	})
 	return x
-}
-
-// ropes are the rotary tables of the full and of the windowed layers.
-func ropes(n *nn.Net, c model.Config, positions int) (full, windowed *nn.Value, err error) {
-	invFreq, scale, err := c.InvFreq(positions)
-	if err != nil {
-		return nil, nil, err
-	}
-	full = n.RoPETable(positions, invFreq, scale)
-	local, own := c.LocalRope()
-	if !own {
-		return full, full, nil
-	}
-	if invFreq, scale, err = local.InvFreq(positions); err != nil {
-		return nil, nil, err
-	}
-	return full, n.NamedRoPETable("rope of windowed layers", positions, invFreq, scale), nil
 }

@@ -20,6 +20,12 @@ var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: mistralWin
 	"mlp_bias":       {Value: false, Why: "mistral has no biases"},
 }}
 
+// Mistral3 is Mistral in a folder with images: Mistral Small 3.1, 3.2 and Magistral, of which the language model is used.
+var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration", Text: &Mistral, TextType: "mistral", Other: []string{
+	"vision_config", "vision_feature_layer", "spatial_merge_size", "image_token_index", "image_token_id", "projector_hidden_act", "multimodal_projector_bias",
+	"tie_word_embeddings", // text_config's counts
+}}
+
 // Qwen2 is Llama with biases on q, k and v, and a sliding window in some layers: Qwen2 and Qwen2.5.
 var Qwen2 = model.Dialect{Architecture: "Qwen2ForCausalLM", Read: func(c *model.Config, k *model.Keys) {
 	c.QKVBias = true
@@ -39,16 +45,32 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *mo
 	"mlp_bias": {Value: false, Why: "qwen3 has no biases in its MLP"},
 }}
 
-// Granite is Llama with four multipliers. The dropout of attention that early releases name is not applied: without it
-// the model evaluates the same, and trains as attention kernels train it that have none.
+// unappliedDropout takes the dropout of attention or of what a layer adds, which some releases name. It is not applied:
+// without it the model evaluates the same, and trains as attention kernels train it that have none.
+func unappliedDropout(k *model.Keys, keys ...string) {
+	for _, key := range keys {
+		var dropout float64
+		if k.Float(key, &dropout) && !(dropout >= 0 && dropout < 1) {
+			k.Fail(key, "= %g: must be at least 0 and below 1", dropout)
+		}
+	}
+}
+
+// SeedOSS is Llama with biases of q, k and v that o has only where attention_out_bias says so: Seed-OSS.
+var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c *model.Config) { c.HeadDim = 128 }, Read: func(c *model.Config, k *model.Keys) {
+	c.QKVBias = true
+	k.Bool("attention_bias", &c.QKVBias)
+	k.Bool("attention_out_bias", &c.OBias)
+	k.Bool("mlp_bias", &c.MLPBias)
+	unappliedDropout(k, "attention_dropout", "residual_dropout")
+}}
+
+// Granite is Llama with four multipliers.
 var Granite = model.Dialect{Architecture: "GraniteForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
 	k.Bool("attention_bias", &c.QKVBias)
 	c.OBias = c.QKVBias
 	k.Bool("mlp_bias", &c.MLPBias)
-	var dropout float64
-	if k.Float("attention_dropout", &dropout) && !(dropout >= 0 && dropout < 1) {
-		k.Fail("attention_dropout", "= %g: must be at least 0 and below 1", dropout)
-	}
+	unappliedDropout(k, "attention_dropout")
 	c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 1, 1, 1, 1
 	for key, v := range map[string]*float64{"embedding_multiplier": &c.EmbeddingScale, "residual_multiplier": &c.ResidualScale,
 		"attention_multiplier": &c.AttentionScale, "logits_scaling": &c.LogitDivisor} {

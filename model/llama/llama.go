@@ -13,7 +13,7 @@ import (
 // x/r + f(norm(x)), and the norm of x with eps is that of x/r with eps/r².
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
-	n.In("model", func() {
+	n.In(c.Scope(), func() {
 		invFreq, scale, err := c.InvFreq(in.MaxLen)
 		if err != nil {
 			n.Fail(err)

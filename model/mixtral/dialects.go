@@ -38,6 +38,10 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: 
 	k.Bool("norm_topk_prob", &c.NormTopK)
 	denseLayers(c, k)
 	windows(c, k)
+}, Fixed: map[string]model.Fixed{ // in Qwen3-Coder's files
+	"qkv_bias":                        {Value: false, Why: "qwen3_moe says it by attention_bias"},
+	"use_qk_norm":                     {Value: true, Why: "qwen3_moe always norms queries and keys"},
+	"shared_expert_intermediate_size": {Value: 0.0, Why: "qwen3_moe has no shared expert"},
 }}
 
 // Qwen2 is what config.json says of Qwen1.5's and Qwen2's mixtures of experts, whose shared expert all tokens go through. Absent

@@ -97,7 +97,7 @@ type quantisedExperts struct {
 func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) Experts {
 	kernels, ok := kernel.Packed[cfg.Type]
 	if !ok || kernels.ExpertMatMul == nil {
-		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4", cfg.Type))
+		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4 or fp4, of a folder that is quantised so the model that it was made from", cfg.Type))
 		return &denseExperts{n: n, experts: len(paths), in: in, out: out}
 	}
 	parts, name, all := cfg.Parts(out, in), n.Scope()+".weight", &stack{members: len(paths)}
@@ -145,6 +145,9 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 		width := x.Width()
 		logits := n.Linear("gate", width, m.Experts, false).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
+		if m.PerToken == 1 && m.Normalise { // its weight is 1
+			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")
+		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
 		weights, experts := routed[0], routed[1]
 		sorted := n.ApplyAll(kernel.SortByExpert{Experts: m.Experts}, experts)

@@ -80,6 +80,25 @@ func (n *Net) RoPETable(positions int, invFreq []float64, scale float64) *Value 
 	return n.NamedRoPETable("rope", positions, invFreq, scale)
 }
 
+// LayerRoPETables are the tables of full layers and of windowed ones, whose frequencies may be others; nil = the same. Where
+// a function fails, so does the network, and full is nil.
+func (n *Net) LayerRoPETables(positions int, of, ofWindowed func(seqLen int) ([]float64, float64, error)) (full, windowed *Value) {
+	invFreq, scale, err := of(positions)
+	if err != nil {
+		n.Fail(err)
+		return nil, nil
+	}
+	full = n.RoPETable(positions, invFreq, scale)
+	if ofWindowed == nil {
+		return full, full
+	}
+	if invFreq, scale, err = ofWindowed(positions); err != nil {
+		n.Fail(err)
+		return nil, nil
+	}
+	return full, n.NamedRoPETable("rope of windowed layers", positions, invFreq, scale)
+}
+
 // NamedRoPETable is RoPETable for a network with several: each has a name of its own.
 func (n *Net) NamedRoPETable(name string, positions int, invFreq []float64, scale float64) *Value {
 	half := len(invFreq)

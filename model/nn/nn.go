@@ -32,8 +32,10 @@ type Net struct {
 	shared             map[shared]*Value
 	// RouterLogits are the logits [M,Experts] of every mixture of experts, in the order of the layers.
 	RouterLogits []*Value
-	balance      *Balance
-	ranks        int // that have a share of the tokens each; 1 = this one has all
+	// Uninfluential are the paths of linear layers whose result changes nothing by a little: a training has no gradient there.
+	Uninfluential []string
+	balance       *Balance
+	ranks         int // that have a share of the tokens each; 1 = this one has all
 }
 
 // Options of a Net.

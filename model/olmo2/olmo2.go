@@ -1,5 +1,6 @@
 // Package olmo2 is the OLMo 2 architecture (2025, arXiv 2501.00656): Llama's layers with the norms behind attention and
-// MLP, not before them, and a norm of all queries and of all keys of a token, before the rotation.
+// MLP, not before them, and a norm of all queries and of all keys of a token, before the rotation. OLMo 3 is the same with a
+// window in three of four layers.
 package olmo2
 
 import (
@@ -21,19 +22,22 @@ var Dialect = model.Dialect{Architecture: "Olmo2ForCausalLM", KVHeadsOptional: t
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
-		invFreq, scale, err := c.InvFreq(in.MaxLen)
-		if err != nil {
-			n.Fail(err)
+		full, windowed := n.LayerRoPETables(in.MaxLen, c.InvFreq, c.LocalInvFreq())
+		if full == nil {
 			return
 		}
 		attention := nn.Attention{
 			Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-			QKVBias: c.QKVBias, OBias: c.OBias, RoPE: n.RoPETable(in.MaxLen, invFreq, scale),
+			QKVBias: c.QKVBias, OBias: c.OBias,
 			QKNorm: func(name string, x *nn.Value, _ int) *nn.Value { return n.RMSNorm(name, x, c.RMSNormEps) },
 		}
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
+				attention.RoPE, attention.Window = full, c.Window(i)
+				if attention.Window > 0 {
+					attention.RoPE = windowed
+				}
 				h := n.SelfAttention("self_attn", x, in, attention)
 				x = n.Add(x, n.RMSNorm("post_attention_layernorm", h, c.RMSNormEps))
 				h = n.GatedMLP("mlp", x, c.IntermediateSize, false, c.HiddenAct)

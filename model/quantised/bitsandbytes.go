@@ -113,10 +113,11 @@ func (r *reader) rows(p *packed) {
 	module := strings.TrimSuffix(r.weight, "weight")
 	p.rows, p.cols, p.codes, p.dtype = t.Shape[0], t.Shape[1], t.Data, weights.F16
 	p.absmax = r.tensor(module+nameSCB, weights.F32, p.rows)
-	if f, ok := r.src.Tensor(module + nameFormat); ok {
-		r.own = append(r.own, f.Name)
+	format := module + nameFormat // f.Name is the file's, which may be another (weights.Set.Rename)
+	if f, ok := r.src.Tensor(format); ok {
+		r.own = append(r.own, format)
 		if f.DType != weights.U8 || f.Len() != 1 || f.Data[0] != 0 {
-			r.fail("%s is not 0: only weights in rows are read", f.Name)
+			r.fail("%s is not 0: only weights in rows are read", format)
 		}
 	}
 }

@@ -169,6 +169,23 @@ func TestTableOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestRenamedFolders: the names that count are the network's, whatever the file calls its tensors.
+func TestRenamedFolders(t *testing.T) {
+	for name, q := range map[string]*model.Quantization{"nf4_nested": &nested, "int8": &eight} {
+		s, renamed := folder(t, name), source{}
+		for old, x := range s {
+			renamed[strings.Replace(old, "model.", "model.language_model.", 1)] = x
+		}
+		ck, err := Open(renamed, q)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if ck.Quantised() != 7 {
+			t.Errorf("%s: %d quantised weights, want 7", name, ck.Quantised())
+		}
+	}
+}
+
 // TestBytesStayInTheFile: what is packed lies in the file's memory.
 func TestBytesStayInTheFile(t *testing.T) {
 	for name, q := range map[string]*model.Quantization{"nf4": &plain, "nf4_nested": &nested, "int8": &eight} {

@@ -78,7 +78,9 @@ func TestBrowser(t *testing.T) {
 		t.Errorf("the title is %q", title)
 	}
 
-	b.Open(url+"#show="+idOf(filepath.Join(root, "points-100000")), 1440, 900, false, true)
+	b.Open(url, 1440, 900, false, true) // as it is printed: the newest run is shown
+	b.Wait(`document.querySelector("#page h1")?.textContent === document.querySelector("#runs .current b")?.textContent`)
+	b.Open(url+"?again#show="+idOf(filepath.Join(root, "points-100000")), 1440, 900, false, true)
 	b.Wait(`document.querySelector("#page .line")`)
 	const lastLoss = `[...document.querySelectorAll("#page .piece")].find((p) => p.querySelector("figcaption")?.textContent.startsWith("Loss")).querySelector("output").textContent`
 	for i := range 3 { // grows while it is looked at

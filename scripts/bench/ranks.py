@@ -5,6 +5,8 @@
     scripts/bench/ranks.py --rehearse OUT          the peers' part on a CPU, a tiny shape and gloo: that it starts, no numbers
 
 TRAINER is built with -tags gpu; gpu_site.sh makes site. Every rank has the case's whole micro-batch, so a perfect N cards take the time of one.
+Cards differ: each is measured alone, apart from the others and in turn with the N together, ours and the peers' alike. N cards are compared
+with the slowest of them, which is the one that the others wait for; the table has every card's time.
 A peer is a process a card, as torchrun starts them; its model, loop and settings are gpu_peers.py's. Medians of --steps steps after a warm-up.
 NVLink multicast stays off (NCCL_NVLS_ENABLE=0, TORCH_SYMM_MEM_DISABLE_MULTICAST=1) unless the environment says otherwise. Writes OUT/ranks.json
 and OUT/ranks.md; a case that fails is named there with the end of its log, and those begun after --limit are left out by name.
@@ -84,45 +86,66 @@ def free_port():
         return s.getsockname()[1]
 
 
+def cards():
+    """What CUDA_VISIBLE_DEVICES calls each card."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return shown.split(",") if shown else [str(i) for i in range(64)]
+
+
 def start(out, folder, name, cases, world, first, steps):
     """The processes of a peer, on the cards from first on."""
-    port, log = free_port(), out / f"{name}-{world}.log"
+    port, log = free_port(), out / (f"{name}-{world}.log" if world > 1 else f"{name}-card{first}.log")
     processes = []
     for r in range(world):
         env = dict(os.environ, RANK=str(r), WORLD_SIZE=str(world), LOCAL_RANK=str(r + first), LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         if world == 1:
-            env.update(CUDA_VISIBLE_DEVICES=str(first), LOCAL_RANK="0")
+            env.update(CUDA_VISIBLE_DEVICES=cards()[first], LOCAL_RANK="0")
         with open(log if r == 0 else out / f"{name}-{world}.{r}.log", "wb") as f:
             processes.append(subprocess.Popen([sys.executable, str(HERE / "ranks.py"), "--peer", str(folder), name, ",".join(cases), str(steps)], env=env, stdout=f, stderr=subprocess.STDOUT))
-    return dict(name=name, world=world, log=log, processes=processes)
+    return dict(name=name, world=world, card=first, log=log, processes=processes)
 
 
 def finish(run, seconds):
     """Its results by case; what is not there is an error."""
     end, why = time.time() + seconds, ""
-    for p in run["processes"]:
-        try:
-            if p.wait(timeout=max(1, end - time.time())) and not why:
-                why = f"exit code {p.returncode}"
-        except subprocess.TimeoutExpired:
-            why = f"not done after {seconds:.0f} s"
-            for q in run["processes"]:
-                q.kill()
+    while any(p.poll() is None for p in run["processes"]):
+        failed = [p.returncode for p in run["processes"] if p.returncode]
+        if failed and not why:  # the others wait for it, and end by themselves or not at all
+            why, end = f"exit code {failed[0]}", min(end, time.time() + 10)
+        if time.time() > end:
+            why = why or f"not done after {seconds:.0f} s"
+            for p in run["processes"]:
+                p.kill()
+                p.wait()
+            break
+        time.sleep(0.1)
+    failed = [p.returncode for p in run["processes"] if p.returncode]
+    why = why or (f"exit code {failed[0]}" if failed else "")
     lines = run["log"].read_text(errors="replace").splitlines()
-    results = {(x := json.loads(line[1:]))["case"]: x for line in lines if line.startswith("@{")}
-    return results, (why + ": " + " | ".join(lines[-3:]))[:400] if why else ""
+    results = {}
+    for line in lines:
+        if line.startswith("@{"):
+            try:
+                x = json.loads(line[1:])
+                results[x["case"]] = x
+            except (ValueError, KeyError):  # a process that was ended in the middle of a line
+                pass
+    return results, (why + ": " + " | ".join(lines[-3:]).replace("|", "/"))[:400] if why else ""
 
 
-def ours(trainer, case, world, steps, seconds):
+def ours(trainer, case, world, card, steps, seconds):
     shape, batch, length, targets, r = CASES[case]
     command = [trainer, "bench", "--shape", shape, "--batch", str(batch), "--length", str(length), "--r", str(r), "--steps", str(steps), "--device", "cuda", "--steps-alone", "--json",
                "--targets", "all-linear" if targets == "all" else ",".join(gpu_peers.TARGETS[targets])]
     if world > 1:
         command += ["--devices", str(world)]
+    env = dict(os.environ, CUDA_VISIBLE_DEVICES=cards()[card]) if world == 1 else None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=env)
     except subprocess.TimeoutExpired:
         return None, f"not done after {seconds:.0f} s"
+    except OSError as e:
+        return None, str(e)
     if done.returncode:
         return None, done.stderr.strip().splitlines()[-1][:400] if done.stderr.strip() else f"exit code {done.returncode}"
     x = json.loads(done.stdout)
@@ -134,18 +157,20 @@ def summary(x):
 
 
 def table(rows, world):
-    text = [f"| work, a card | program | one card, ms | {world} cards, ms | {world} cards do | bytes a card, one and {world} |", "|---|---|---:|---:|---:|---:|"]
+    text = [f"| work, a card | program | each card alone, ms | {world} cards, ms | {world} cards do | bytes a card, one and {world} |", "|---|---|---:|---:|---:|---:|"]
     for (case, name), by in sorted(rows.items()):
         shape, batch, length, targets, r = CASES[case]
-        one, many = by.get(1), by.get(world)
+        alone = [by[key] for key in sorted(k for k in by if k[0] == 1)]
+        measured = [x for x in alone if "median_ms" in x]
+        one, many = max(measured, key=lambda x: x["median_ms"]) if len(measured) == len(alone) and alone else None, by.get((world, 0))
 
         def span(x):
             return f"{x['median_ms']:.2f} ({x['fastest_ms']:.2f} to {x['slowest_ms']:.2f})" if x and "median_ms" in x else (x or {}).get("error", "not run")
 
-        both = one and many and "median_ms" in one and "median_ms" in many
+        both = one and many and "median_ms" in many
         ratio = f"{world * one['median_ms'] / many['median_ms']:.3f}x" if both else ""
         memory = f"{one['bytes']:,}, {many['bytes']:,}" if both else ""
-        text.append(f"| {shape} {batch}x{length} {targets} r{r} | {name} | {span(one)} | {span(many)} | {ratio} | {memory} |")
+        text.append(f"| {shape} {batch}x{length} {targets} r{r} | {name} | {'; '.join(span(x) for x in alone) or 'not run'} | {span(many)} | {ratio} | {memory} |")
     return "\n".join(text) + "\n"
 
 
@@ -179,37 +204,37 @@ def main():
     def left():
         return a.limit - (time.time() - began)
 
-    def keep(case, name, world, result, why):
-        rows.setdefault((case, name), {})[world] = result or dict(error=why or "not run: the time was up")
+    def keep(case, name, world, card, result, why):
+        by = rows.setdefault((case, name), {})
+        before = by.get((world, card))
+        if before and before.get("median_ms", 1e9) < (result or {}).get("median_ms", 1e9):  # the faster one of two rounds counts
+            result = before
+        by[world, card] = result or before or dict(error=why or "not run: the time was up")
         (out / "ranks.md").write_text(table(rows, a.world))
-        flat = [dict(case=c, program=n, world=w, **x) for (c, n), by in rows.items() for w, x in by.items()]
+        flat = [dict(case=c, program=n, world=w, card=card, **x) for (c, n), by in rows.items() for (w, card), x in by.items()]
         (out / "ranks.json").write_text(json.dumps(flat, indent=1) + "\n")
-        print(case, name, world, result or why, flush=True)
+        print(case, name, world, card, result or why, flush=True)
 
+    turns = [*((1, card) for card in range(a.world)), (a.world, 0)]
     for case in cases:
-        for world in (1, a.world, 1, a.world):  # in turn, the faster one of two counts
+        for world, card in turns * 2:
             if left() < 20:
-                keep(case, "tierlora", world, None, "")
+                keep(case, "tierlora", world, card, None, "")
                 continue
-            result, why = ours(a.paths[0], case, world, a.steps if case != "135m" else 100, min(90, left()))
-            before = rows.get((case, "tierlora"), {}).get(world)
-            if result and before and before.get("median_ms", 1e9) < result["median_ms"]:
-                result = before
-            keep(case, "tierlora", world, result, why)
+            keep(case, "tierlora", world, card, *ours(a.paths[0], case, world, card, a.steps if case != "135m" else 100, min(90, left())))
     if writing:
         writing.wait()
 
-    def peer_rounds(started):
-        for run in started:
-            results, why = finish(run, max(10, left()))
-            for case in PEER_CASES[run["name"]]:
-                keep(case, run["name"], run["world"], summary(results[case]) if case in results else None, why)
-
-    if left() > 30:
-        peer_rounds([start(out, folder, n, PEER_CASES[n], 1, i % a.world, a.steps) for i, n in enumerate(peers)])  # beside one another, a card each
     for n in peers:
-        if left() > 30:
-            peer_rounds([start(out, folder, n, PEER_CASES[n], a.world, 0, a.steps)])
+        for world, card in turns:  # alone on its card, nothing beside it
+            results, why = {}, "not run: the time was up"
+            if left() > 30:
+                try:
+                    results, why = finish(start(out, folder, n, PEER_CASES[n], world, card, a.steps), max(10, left()))
+                except OSError as e:  # it does not even start
+                    why = str(e)
+            for case in PEER_CASES[n]:
+                keep(case, n, world, card, summary(results[case]) if case in results else None, why or "it ended without a result")
     print(table(rows, a.world))
 
 

@@ -1,0 +1,22 @@
+package families
+
+import "strings"
+
+// withImages gives a tensor of a folder with images the name that it has in the network: the published folders have the
+// names of the parts in another order.
+func withImages(tensor string) string {
+	for _, r := range [][2]string{
+		{"language_model.model.", "model.language_model."}, {"language_model.lm_head.", "lm_head."},
+		{"vision_tower.", visionTensors}, {"multi_modal_projector.", projectorTensors},
+	} {
+		if rest, ok := strings.CutPrefix(tensor, r[0]); ok {
+			return r[1] + rest
+		}
+	}
+	return tensor
+}
+
+const visionTensors, projectorTensors = "model.vision_tower.", "model.multi_modal_projector."
+
+// ofImages are the patterns of the tensors that belong to images.
+var ofImages = []string{visionTensors + "*", projectorTensors + "*"}
