@@ -190,25 +190,30 @@ func (o *initOptions) check() error {
 // print tells what was seen and chosen.
 func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	w := bufio.NewWriter(c.out)
-	fmt.Fprintf(w, "model    %s\ndata     %s\n", f.modelLine(), f.dataLine())
-	fmt.Fprintf(w, "goal     %s: %s\n", o.goal, f.trained)
+	width := foldWidth(c.out)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-8s %s\n", name, fold(fmt.Sprintf(format, args...), width, 9))
+	}
+	line("model", "%s", f.modelLine())
+	line("data", "%s", f.dataLine())
+	line("goal", "%s: %s", o.goal, f.trained)
 	if len(f.shown) > 0 {
 		fmt.Fprintf(w, "\nas they are trained:\n")
 		for _, row := range f.shown {
 			fmt.Fprintf(w, "%s\n", rowHeading(row))
 			for _, p := range row.Parts {
-				fmt.Fprintf(w, "  %s: %s\n", partHeading(p), partText(row.Tokens[p.From:p.To]))
+				fmt.Fprintf(w, "  %s\n", fold(partHeading(p)+": "+partText(row.Tokens[p.From:p.To]), width, 2))
 			}
 		}
 		fmt.Fprintln(w)
 	}
 	for _, note := range chosen.notes {
-		fmt.Fprintf(w, "note     %s\n", oneLine(note))
+		line("note", "%s", oneLine(note))
 	}
 	s := chosen.spec
-	fmt.Fprintf(w, "chosen   %s, %d x %d rows a step, at most %d tokens a row; about %d steps\n", s.Adapter, s.Training.BatchSize,
+	line("chosen", "%s, %d x %d rows a step, at most %d tokens a row; about %d steps", s.Adapter, s.Training.BatchSize,
 		s.Training.GradientAccumulationSteps, s.Dataset.MaxLength, chosen.steps)
-	fmt.Fprintf(w, "memory   %s of %s on %s\n", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit), chosen.plan.Device)
+	line("memory", "%s of %s on %s", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit), chosen.plan.Device)
 	fmt.Fprintf(w, "written  %s\nnext     trainer train %s\n", o.out, shellQuote(o.out))
 	return w.Flush()
 }

@@ -91,6 +91,7 @@ bench --shape smollm2-135m --length 100000
 bench --shape smollm2-135m --r 0
 bench --shape smollm2-135m --steps 0
 bench --shape smollm2-135m --warmup -1
+bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --device gpu
 bench --shape smollm2-135m --precision bf17
 bench --shape smollm2-135m --checkpointing some
@@ -98,6 +99,7 @@ bench --shape smollm2-135m --base-sharding some
 bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --gpu none
 bench --shape smollm2-135m --vram lots
+bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --devices x
 bench --shape smollm2-135m --slots 2
 bench --shape smollm2-135m --decode --slots 0
