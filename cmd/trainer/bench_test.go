@@ -17,6 +17,9 @@ func TestBenchConfig(t *testing.T) {
 	some = append(some, "--set", "dataset.max_length=160", "--warmup", "1", "--steps", "2", "--workers", "1")
 	with := func(more ...string) []string { return append(append([]string(nil), some...), more...) }
 	alone := func(more ...string) []string { return with(append([]string{"--steps-alone"}, more...)...) }
+	if err := os.Mkdir(filepath.Join(dir, "traces"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	code, out, errOut := trainer(t, dir, nil, "", with("--by-layer", "--trace", "traces/step.json")...)
 	if code != 0 {
 		t.Fatal(code, errOut)
