@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
@@ -76,7 +77,8 @@ func (m *merging) measure(ctx context.Context, dir string, env session.Env, repo
 	}
 	d, err := m.drift(ctx, dir, env, ids, own)
 	if errors.Is(err, session.ErrDoesNotFit) {
-		report.Notes = append(report.Notes, fmt.Sprintf("the logits are not compared: %v", err))
+		why, _, _ := strings.Cut(err.Error(), ";") // what follows is for training
+		report.Notes = append(report.Notes, "the logits are not compared: "+why)
 		return m.reopen(ctx, dir, env)
 	}
 	if err != nil {

@@ -76,6 +76,8 @@ func Names() []string { return slices.Sorted(maps.Keys(Formats)) }
 func Check(o Options) error {
 	f, ok := Formats[o.Format]
 	switch {
+	case o.Format == "":
+		return fmt.Errorf("name the format: --format %s; trainer export --help says what each is for", strings.Join(Names(), "|"))
 	case !ok:
 		return fmt.Errorf("--format %q is not one of %s", o.Format, strings.Join(Names(), ", "))
 	case o.Model == "" && o.Adapter == "": // an adapter names its model

@@ -231,7 +231,8 @@ func TestRefusedExports(t *testing.T) {
 	}
 	new := filepath.Join(t.TempDir(), "new.gguf")
 	for want, o := range map[string]Options{
-		`--format "onnx" is not one of gguf, gguf-lora, mlx, ollama, peft, vllm`:      {Format: "onnx"},
+		`--format "onnx" is not one of gguf, gguf-lora, mlx, ollama, peft, vllm`:                                     {Format: "onnx"},
+		"name the format: --format gguf|gguf-lora|mlx|ollama|peft|vllm; trainer export --help says what each is for": {Model: stories, Out: new},
 		"name the model: --model DIR":                                                 {Format: "gguf", Out: new},
 		"name what is written: --out FILE":                                            {Format: "gguf", Model: stories},
 		`--dtype "q2_k": gguf takes f16, bf16, f32, q8_0, q4_0, q4_k_m`:               {Format: "gguf", Model: stories, Out: new, DType: "q2_k"},

@@ -39,7 +39,7 @@ func TestExport(t *testing.T) {
 		want string
 		args []string
 	}{
-		{exitUsage, `trainer: --format "" is not one of gguf, gguf-lora, mlx, ollama, peft, vllm`, model},
+		{exitUsage, `trainer: name the format: --format gguf|gguf-lora|mlx|ollama|peft|vllm; trainer export --help says what each is for`, model},
 		{exitUsage, `trainer: --dtype "int4": gguf takes f16, bf16, f32, q8_0, q4_0, q4_k_m`, append(model, "--format", "gguf", "--out", "n", "--dtype", "int4")},
 		{exitUsage, "trainer: --adapter none: no adapter folder in PEFT's format", append(model, "--format", "gguf", "--out", "n", "--adapter", "none")},
 		{exitUnfit, "trainer: ", []string{"export", "--format", "gguf", "--model", "./none", "--out", "n"}},
