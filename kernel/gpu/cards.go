@@ -96,35 +96,6 @@ type CardLink struct {
 // AccessOK is CardLink.Access of cards that read and write one another's memory.
 const AccessOK = "ok"
 
-// linkPaths are the values of nvmlGpuTopologyLevel_t in words.
-var linkPaths = map[int]string{
-	0: "on one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one host bridge", 40: "one processor", 50: "two processors",
-}
-
-// accessWord puts two values of nvmlGpuP2PStatus_t, of reading and writing, in words.
-func accessWord(read, write int) string {
-	for _, status := range []int{read, write} {
-		switch status {
-		case 0:
-		case -1:
-			return ""
-		case 1:
-			return "the chipset does not let them"
-		case 2:
-			return "these cards cannot"
-		case 3:
-			return "the way over two processors does not let them"
-		case 4:
-			return "the driver is told not to (registry key)"
-		case 5:
-			return "the driver does not let them"
-		default:
-			return "the driver does not know"
-		}
-	}
-	return AccessOK
-}
-
 // CardProcess is a process with memory on a card.
 type CardProcess struct {
 	PID   int    `json:"pid"`
