@@ -3,22 +3,33 @@
 // Layout: apart [M,C] elem, seen from the part's first head; together [ranks*M,W] elem, seen from the part's place in a row. A
 // part has heads of D values, of which each rank has own, from rank*heads/ranks on. Where there are fewer heads than ranks,
 // ranks/heads neighbours have the same one: heads_join adds theirs in their order, in fp32, and rounds once.
-// unit values a thread: 8 (16 bytes) where D is a multiple of 8, else 1. Grid-stride.
+// unit values a thread: 8 (16 bytes) where D is a multiple of 8, else 1. Grid-stride, by steps of rows and units, so that a
+// value's place takes no division of 64 bits.
 // Bytes: 4 a value. Goal: copy.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
 
+// walk goes through rows of width units, a thread of the grid at a time.
+struct walk {
+    unsigned width, row, at, rows_a_step, units_a_step;
+    __device__ explicit walk(unsigned width) : width(width) {
+        unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+        row = thread / width, at = thread % width;
+        rows_a_step = step / width, units_a_step = step % width;
+    }
+    __device__ void next() {
+        row += rows_a_step, at += units_a_step;
+        if (at >= width) at -= width, row++;
+    }
+};
+
 // Grid: any.
 extern "C" __global__ void __launch_bounds__(256) heads_split(elem *together, const elem *apart, int M, int ranks, int C, int W, int own, int heads,
                                                               int D, int unit) {
-    int width = own * D / unit;
-    int64_t n = (int64_t)ranks * M * width;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
-        int w = (int)(i % width) * unit;
-        int64_t row = i / width;
-        int rank = (int)(row / M), first = rank * heads / ranks;
-        const elem *from = apart + (row - (int64_t)rank * M) * C + (int64_t)first * D + w;
-        elem *to = together + row * W + w;
+    for (walk i(own * D / unit); i.row < (unsigned)ranks * M; i.next()) {
+        int w = i.at * unit, rank = i.row / M, first = rank * heads / ranks;
+        const elem *from = apart + (int64_t)(i.row - rank * M) * C + (int64_t)first * D + w;
+        elem *to = together + (int64_t)i.row * W + w;
         if (unit == 8) store8(to, load8(from));
         else *to = *from;
     }
@@ -27,12 +38,10 @@ extern "C" __global__ void __launch_bounds__(256) heads_split(elem *together, co
 // Grid: any.
 extern "C" __global__ void __launch_bounds__(256) heads_join(elem *apart, const elem *together, int M, int ranks, int C, int W, int own, int heads,
                                                              int D, int unit) {
-    int width = heads * D / unit, same = heads < ranks ? ranks / heads : 1;
-    int64_t n = (int64_t)M * width;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
-        int c = (int)(i % width) * unit;
-        int64_t m = i / width;
-        int rank = c / D / own * same;
+    int same = heads < ranks ? ranks / heads : 1;
+    for (walk i(heads * D / unit); i.row < (unsigned)M; i.next()) {
+        int c = i.at * unit, rank = c / D / own * same;
+        int64_t m = i.row;
         const elem *from = together + ((int64_t)rank * M + m) * W + c % (own * D);
         elem *to = apart + m * C + c;
         if (unit == 8) {
