@@ -45,7 +45,10 @@ func (h *pushHub) start(t testing.TB) *pushHub {
 	t.Helper()
 	h.t, h.token = t, "hf_writes"
 	h.files, h.stored, h.parts, h.sizes, h.verified = map[string][]byte{}, map[string][]byte{}, map[string][]byte{}, map[string]int64{}, map[string]bool{}
-	h.hub, h.storage = httptest.NewServer(http.HandlerFunc(h.serve)), httptest.NewServer(http.HandlerFunc(h.store))
+	// Both are known before either serves: a client that is another process orders nothing for the race detector.
+	h.hub, h.storage = httptest.NewUnstartedServer(http.HandlerFunc(h.serve)), httptest.NewUnstartedServer(http.HandlerFunc(h.store))
+	h.storage.Start()
+	h.hub.Start()
 	t.Cleanup(h.hub.Close)
 	t.Cleanup(h.storage.Close)
 	return h

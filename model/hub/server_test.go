@@ -47,9 +47,11 @@ func (h *fakeHub) start(t *testing.T) *fakeHub {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("HF_HOME", t.TempDir())
 	h.t = t
-	h.hub = httptest.NewServer(http.HandlerFunc(h.serveHub))
+	// Both are known before either serves: a client that is another process orders nothing for the race detector.
+	h.hub, h.cdn = httptest.NewUnstartedServer(http.HandlerFunc(h.serveHub)), httptest.NewUnstartedServer(http.HandlerFunc(h.serveCDN))
+	h.cdn.Start()
+	h.hub.Start()
 	t.Cleanup(h.hub.Close)
-	h.cdn = httptest.NewServer(http.HandlerFunc(h.serveCDN))
 	t.Cleanup(h.cdn.Close)
 	t.Setenv("HF_ENDPOINT", h.hub.URL)
 	return h
