@@ -291,6 +291,12 @@ func breakRun(run, broken string) error {
 				v[1] = float32(math.NaN())
 			}
 		})
+	case "another adapter":
+		return tensors(func(name string, v []float32) {
+			if name == someA {
+				v[1] += 0.5
+			}
+		})
 	case "no B":
 		return tensors(func(name string, v []float32) {
 			if name == someB {

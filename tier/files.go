@@ -82,6 +82,16 @@ func (a *attempt) judgeAdapter() {
 		return
 	}
 	a.check("the adapter", true, "%d tensors, every A and B moved from its start", moved)
+	if a.Manifest == nil {
+		return
+	}
+	text, err := regular.ReadFile(filepath.Join(a.run, adapter.WeightsFile))
+	if err != nil {
+		a.check("the adapter", false, "%v", err)
+		return
+	}
+	sum := hash(text)
+	a.check("the adapter's bytes are the manifest's", sum == a.Manifest.Adapter(), "%s", sum)
 }
 
 func (a *attempt) adapter() (moved int, err error) {

@@ -117,6 +117,7 @@ func TestBrokenRunsFail(t *testing.T) {
 		"a B of zeros":                    "the adapter: base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight is what it was at the start",
 		"an A at its start":               "the adapter: base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight is what it was at the start",
 		"a NaN in the adapter":            "the adapter: base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight: number 1 is NaN",
+		"another adapter":                 "the adapter's bytes are the manifest's: ",
 		"no B":                            "the adapter: base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight has no ",
 		"no adapter":                      "the adapter: ",
 		"no checkpoint":                   "checkpoint-10: ",

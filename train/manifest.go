@@ -40,6 +40,9 @@ type Manifest struct {
 	Skipped   []int          `json:"skipped_steps,omitempty"` // left out because loss or gradient was not finite
 	Plans     []PartPlan     `json:"plans,omitempty"`         // of the run's parts, in their order
 	Evidence  []Evidence     `json:"evidence,omitempty"`      // ascending
+	// Files are the adapter's folder as the run left it, and weights and optimizer of its last checkpoint, by their paths
+	// in the run's folder. Nil in manifests of older programs.
+	Files map[string]string `json:"files_sha256,omitempty"`
 }
 
 // NewManifest fills in what the program and its configuration decide.

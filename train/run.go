@@ -301,6 +301,7 @@ func (r *running) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sums := sumsOf(files)
 	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} { // the weights last: their presence says that the adapter is whole
 		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), files[name]); err != nil {
 			return fmt.Errorf("save the adapter: %w", err)
@@ -314,6 +315,9 @@ func (r *running) finish(ctx context.Context) error {
 	}
 	r.result.AdapterDir = r.spec.OutputDir
 	m, err := r.manifest(ctx)
+	if err == nil {
+		m.Files, err = r.withCheckpoint(sums)
+	}
 	if err == nil {
 		err = m.Write(r.spec.OutputDir)
 	}

@@ -21,7 +21,11 @@ type Verdict struct {
 	Batches *Divergence `json:"batches"`  // nil = equal, or not known
 	Metrics *Divergence `json:"metrics"`  // of the run's metrics.jsonl from its manifest, over all steps; nil = equal, or not compared
 	Checked bool        `json:"metrics_compared"`
-	Changed []Change    `json:"different"` // what made the two runs, where it differs
+	// Adapter tells whether the replay's adapter is the run's, byte for byte; nil = not all steps were replayed, or the
+	// manifest is of an older program.
+	Adapter *bool        `json:"adapter_equal"`
+	Files   FilesVerdict `json:"files"`     // that the run left; CheckFiles fills it in
+	Changed []Change     `json:"different"` // what made the two runs, where it differs
 }
 
 // Divergence is where two runs first differ: behind the step After, where they were equal, and at the latest at Step.
@@ -48,7 +52,8 @@ type Change struct {
 var errEnough = errors.New("replayed far enough")
 
 // Verify trains the first steps of a run again, in a folder of its own that goes afterwards, and compares losses and
-// micro-batches with the run's manifest bit for bit. It stops at the first difference.
+// micro-batches with the run's manifest bit for bit, behind the last step the adapter too. It stops at the first
+// difference.
 func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Verdict, err error) {
 	if len(was.Evidence) == 0 { // of an older program
 		was.Evidence = []Evidence{{Step: was.Steps, Losses: was.Losses}}
@@ -115,18 +120,21 @@ func verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (Verd
 		}
 	}
 	r.recorder.observers = append(r.recorder.observers, w)
+	var adapterEqual *bool
 	if err = r.explain(r.loop(ctx)); errors.Is(err, errEnough) {
 		err = nil
 	}
 	var now Manifest
 	if err == nil && env.team.leads() {
-		now, err = r.manifest(ctx)
+		if now, err = r.manifest(ctx); err == nil && r.recorder.step() == was.Steps && w.losses == nil && w.batches == nil {
+			adapterEqual, err = r.adapterEquals(was)
+		}
 	}
 	if eerr := r.end(err); err == nil {
 		err = eerr
 	}
-	v := Verdict{Steps: r.recorder.step(), Of: was.Steps, Losses: w.losses, Batches: w.batches, Changed: was.changes(now)}
-	v.Equal = v.Losses == nil && v.Batches == nil
+	v := Verdict{Steps: r.recorder.step(), Of: was.Steps, Losses: w.losses, Batches: w.batches, Adapter: adapterEqual, Changed: was.changes(now)}
+	v.Equal = v.Losses == nil && v.Batches == nil && (v.Adapter == nil || *v.Adapter)
 	return v, err
 }
 
@@ -170,7 +178,7 @@ func (m Manifest) changes(now Manifest) []Change {
 			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
 			name = prefix + name
 			x, y := a.Field(i), b.Field(i)
-			if name == "steps" || name == "losses_sha256" || name == "evidence" || name == "skipped_steps" || name == "plans" || x.Kind() != reflect.Bool && x.IsZero() {
+			if name == "steps" || name == "losses_sha256" || name == "evidence" || name == "skipped_steps" || name == "plans" || name == "files_sha256" || x.Kind() != reflect.Bool && x.IsZero() {
 				continue
 			}
 			if x.Kind() == reflect.Struct {

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // verified is a finished run of six steps.
@@ -23,6 +26,11 @@ func verified(t *testing.T) (Spec, Manifest) {
 func TestVerify(t *testing.T) {
 	s, m := verified(t)
 	env := Env{Config: []byte("a: 1\n")}
+	yes, no := true, false
+	if len(m.Files) != 5 || m.Files[adapter.WeightsFile] != hashBytes(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) ||
+		m.Files["checkpoint-6/optimizer.safetensors"] != hashBytes(golden.ReadFile(t, s.OutputDir, "checkpoint-6", "optimizer.safetensors")) {
+		t.Fatalf("the manifest says of the files %v", m.Files)
+	}
 	if len(m.Evidence) != 6 || m.Evidence[5].Losses != m.Losses || m.Tokenizer == "" || m.Plan == "" || m.Software.Kernels == "" {
 		t.Fatalf("the manifest says %+v", m)
 	}
@@ -32,7 +40,9 @@ func TestVerify(t *testing.T) {
 		want   Verdict
 	}{
 		"the same":  {func(*Spec, *Manifest) {}, 4, Verdict{Steps: 4, Of: 6, Equal: true, Changed: []Change{}}},
-		"all steps": {func(*Spec, *Manifest) {}, 6, Verdict{Steps: 6, Of: 6, Equal: true, Changed: []Change{}}},
+		"all steps": {func(*Spec, *Manifest) {}, 6, Verdict{Steps: 6, Of: 6, Equal: true, Adapter: &yes, Changed: []Change{}}},
+		"another adapter": {func(_ *Spec, m *Manifest) { m.Files = map[string]string{adapter.WeightsFile: m.Losses} }, 6,
+			Verdict{Steps: 6, Of: 6, Adapter: &no, Changed: []Change{}}},
 		"another loss": {func(_ *Spec, m *Manifest) { m.Evidence[2].Losses = "0" }, 6,
 			Verdict{Steps: 3, Of: 6, Losses: &Divergence{2, 3}, Changed: []Change{}}},
 		"little evidence": {func(_ *Spec, m *Manifest) {
@@ -42,7 +52,7 @@ func TestVerify(t *testing.T) {
 		"another order": {func(s *Spec, _ *Manifest) { s.Seed++ }, 6, Verdict{Steps: 1, Of: 6, Losses: &Divergence{0, 1}, Batches: &Divergence{0, 1},
 			Changed: []Change{{"seed", "42", "43"}}}},
 		"another learning rate": {func(s *Spec, _ *Manifest) { s.Training.LearningRate *= 2 }, 6, Verdict{Steps: 2, Of: 6, Losses: &Divergence{1, 2}, Changed: []Change{}}},
-		"an older program's":    {func(_ *Spec, m *Manifest) { m.Evidence, m.Plan = nil, "" }, 6, Verdict{Steps: 6, Of: 6, Equal: true, Changed: []Change{}}},
+		"an older program's":    {func(_ *Spec, m *Manifest) { m.Evidence, m.Plan, m.Files = nil, "", nil }, 6, Verdict{Steps: 6, Of: 6, Equal: true, Changed: []Change{}}},
 		"another driver": {func(_ *Spec, m *Manifest) { m.Software.Driver, m.Software.Libraries = "570.1", []string{"a 1", "b 2"} }, 1,
 			Verdict{Steps: 1, Of: 6, Equal: true, Changed: []Change{{"software.driver", "570.1", ""}, {"software.libraries", "a 1, b 2", ""}}}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,8 @@ func newVerify(c *console) *cobra.Command {
 		Long: `Replay the first steps of a finished run, from the config.yaml in its output folder, and compare the losses and the
 tokens of every step with run_manifest.json bit for bit. Nothing is written to RUN. It says where the two first differ,
 and what differs in program, kernels, driver, libraries, model, data and tokenizer. Where metrics.jsonl has a line for
-each step, its losses are held to the manifest too, all of them.
+each step, its losses are held to the manifest too, all of them. The files of the adapter and of the last checkpoint are
+held to the SHA-256 in the manifest; with --steps of all steps the replay's adapter is too.
 
 Exit code 0: equal; 1: different.`,
 		Example: `  trainer verify runs/cpu_stories_quick
@@ -96,7 +98,10 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	if v.Metrics, v.Checked, err = train.CheckMetrics(o.run, was); err != nil {
 		return err
 	}
-	v.Equal = v.Equal && v.Metrics == nil
+	if v.Files, err = train.CheckFiles(o.run, was); err != nil {
+		return err
+	}
+	v.Equal = v.Equal && v.Metrics == nil && len(v.Files.Changed) == 0
 	if o.json {
 		if err := writeJSON(c.out, v); err != nil {
 			return err
@@ -130,10 +135,38 @@ func printVerdict(c *console, v train.Verdict) {
 	default:
 		fmt.Fprintf(c.out, "metrics  not compared: %s has no line for each step\n", train.MetricsFile)
 	}
+	printFiles(c, v)
 	for _, d := range v.Changed {
 		fmt.Fprintf(c.out, "differs  %s: %s, was %s\n", d.What, d.Now, d.Was)
 	}
 	if len(v.Changed) == 0 {
 		fmt.Fprintln(c.out, "made by  the same program, kernels, driver, libraries, model, data and tokenizer")
+	}
+}
+
+// printFiles says whether the run's files are those that it wrote, and whether the replay wrote the same adapter.
+func printFiles(c *console, v train.Verdict) {
+	for _, d := range v.Files.Changed {
+		if d.Now == "" {
+			fmt.Fprintf(c.out, "files    DIFFER from the manifest: %s is gone\n", d.What)
+		} else {
+			fmt.Fprintf(c.out, "files    DIFFER from the manifest: %s was changed after the run: SHA-256 %s, was %s\n", d.What, d.Now, d.Was)
+		}
+	}
+	switch {
+	case v.Files.Compared == 0:
+		fmt.Fprintln(c.out, "files    not compared: the manifest has no hashes of them")
+	case len(v.Files.Changed) == 0:
+		fmt.Fprintf(c.out, "files    the %d of adapter and last checkpoint are as the run wrote them\n", v.Files.Compared)
+	}
+	if len(v.Files.Gone) > 0 {
+		fmt.Fprintf(c.out, "files    not compared, their folder is gone: %s\n", strings.Join(v.Files.Gone, ", "))
+	}
+	switch {
+	case v.Adapter == nil:
+	case *v.Adapter:
+		fmt.Fprintln(c.out, "adapter  the replay's is the run's, byte for byte")
+	default:
+		fmt.Fprintln(c.out, "adapter  DIFFERS: the replay's is another than the run wrote")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,9 @@ func TestVerifyCommand(t *testing.T) {
 			t.Errorf("verify %v: exit code %d, want %d with %q:\n%s%s", args, got, code, out, text, errOut)
 		}
 	}
-	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the losses of metrics.jsonl are those of the manifest, all 3\nmade by  the same program", "run")
+	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the losses of metrics.jsonl are those of the manifest, all 3\n"+
+		"files    the 5 of adapter and last checkpoint are as the run wrote them\nadapter  the replay's is the run's, byte for byte\nmade by  the same program", "run")
+	checkFilesChanged(t, filepath.Join(dir, "run"), check)
 	check(0, "steps    2 of 3 replayed", "run/", "--steps", "2", "--workers", "1")
 	check(0, `"equal": true`, "run", "--json")
 	if after, err := os.ReadDir(filepath.Join(dir, "run")); err != nil || len(after) != len(before) {
@@ -73,7 +76,8 @@ func TestVerifyCommand(t *testing.T) {
 	if err := m.Write(filepath.Join(dir, "run")); err != nil {
 		t.Fatal(err)
 	}
-	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\ndiffers  software.driver: , was 570.0\n", "run")
+	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\n"+
+		"files    the 5 of adapter and last checkpoint are as the run wrote them\ndiffers  software.driver: , was 570.0\n", "run")
 	check(1, `"different_at": 2`, "run", "--json")
 
 	check(2, "verify takes one argument, the output folder of a run; got 0")
@@ -87,4 +91,70 @@ func TestVerifyCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(2, "run holds no run_manifest.json: a run writes it with its last step; finish it first (--resume auto)", "run")
+}
+
+// checkFilesChanged: a byte that changed in a file that the run left is named, and so is a file that is gone.
+func checkFilesChanged(t *testing.T, run string, check func(code int, out string, args ...string)) {
+	t.Helper()
+	for name, want := range map[string]struct {
+		changed, gone string
+		code          int // when it is gone
+	}{
+		"adapter_model.safetensors":          {"adapter_model.safetensors was changed after the run: SHA-256 ", "adapter_model.safetensors is gone\n", 1},
+		"adapter_config.json":                {"adapter_config.json was changed after the run: SHA-256 ", "adapter_config.json is gone\n", 1},
+		"tokenizer.json":                     {"tokenizer.json was changed after the run: SHA-256 ", "tokenizer.json is gone\n", 1},
+		"checkpoint-3/optimizer.safetensors": {"checkpoint-3/optimizer.safetensors was changed after the run: SHA-256 ", "checkpoint-3/optimizer.safetensors is gone\n", 1},
+	} {
+		file := filepath.Join(run, filepath.FromSlash(name))
+		was, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := slices.Clone(was)
+		changed[len(changed)-1] ^= 1
+		if err := os.WriteFile(file, changed, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		check(1, "files    DIFFER from the manifest: "+want.changed, "run", "--steps", "1")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		check(want.code, "files    DIFFER from the manifest: "+want.gone, "run", "--steps", "1")
+		if err := os.WriteFile(file, was, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saved := filepath.Join(run, "checkpoint-3")
+	if err := os.Rename(saved, saved+"-elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	check(0, "files    the 3 of adapter and last checkpoint are as the run wrote them\nfiles    not compared, their folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n", "run", "--steps", "1")
+	if err := os.Rename(saved+"-elsewhere", saved); err != nil {
+		t.Fatal(err)
+	}
+	m, err := train.ReadManifest(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := m.Files
+	for sums, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"":                          {0, "files    not compared: the manifest has no hashes of them\n"},
+		"../outside":                {1, `run_manifest.json: files_sha256: "../outside" is no path in the run's folder`},
+		"adapter_model.safetensors": {1, "adapter  DIFFERS: the replay's is another than the run wrote\n"},
+	} {
+		if m.Files = nil; sums != "" {
+			m.Files = map[string]string{sums: "00"}
+		}
+		if err := m.Write(run); err != nil {
+			t.Fatal(err)
+		}
+		check(want.code, want.says, "run")
+	}
+	m.Files = files
+	if err := m.Write(run); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -143,6 +143,7 @@ func environment(r *Run) (rows [][2]string) {
 	add("platform", m.Platform)
 	add("SHA-256 of the base model's weights", m.Base)
 	add("SHA-256 of the configuration", m.Config)
+	add("SHA-256 of the adapter's weights as trained", m.Adapter())
 	return rows
 }
 

@@ -15,7 +15,8 @@ import (
 func TestCard(t *testing.T) {
 	r := &Run{
 		Evals: []Eval{{0, 3.5}, {100, 2.25}}, End: &End{Step: 100, Loss: 2.5},
-		Manifest: &train.Manifest{Program: "v1.2.3", Device: "NVIDIA H100 | <b>`x`</b>\n# heading", Data: strings.Repeat("ab", 32)},
+		Manifest: &train.Manifest{Program: "v1.2.3", Device: "NVIDIA H100 | <b>`x`</b>\n# heading", Data: strings.Repeat("ab", 32),
+			Files: map[string]string{"adapter_model.safetensors": strings.Repeat("cd", 32)}},
 		Data:     &dataset.Report{Kept: 7, TrainedTokens: 4321},
 		Settings: []Setting{{Key: "adapter", Value: "qlora"}, {Key: "lora.r", Value: "16"}},
 	}
@@ -31,7 +32,8 @@ func TestCard(t *testing.T) {
 		}
 	}
 	for _, want := range []string{CardMark, "# first\n", "| held-out loss at the end (step 100) | 2.25 |", "| held-out perplexity at the end | 9.48774 |", "| rank | `16` |",
-		"| trained tokens of an epoch | 4321 |", "| SHA-256 of tokens and labels | `" + strings.Repeat("ab", 32) + "` |", "| device | `NVIDIA H100 ' <b>'x'</b> # heading` |", "`tierlora v1.2.3`"} {
+		"| trained tokens of an epoch | 4321 |", "| SHA-256 of tokens and labels | `" + strings.Repeat("ab", 32) + "` |",
+		"| SHA-256 of the adapter's weights as trained | `" + strings.Repeat("cd", 32) + "` |", "| device | `NVIDIA H100 ' <b>'x'</b> # heading` |", "`tierlora v1.2.3`"} {
 		if !strings.Contains(rest, want) {
 			t.Errorf("%q is not in\n%s", want, rest)
 		}

@@ -324,6 +324,7 @@ func (r *Run) environment() report.Fields {
 		for _, h := range []struct{ name, value string }{
 			{"configuration, SHA-256", m.Config}, {"data, SHA-256", m.Data}, {"base weights, SHA-256", m.Base},
 			{"tokenizer, SHA-256", m.Tokenizer}, {"plan, SHA-256", m.Plan}, {"losses, SHA-256", m.Losses},
+			{"adapter_model.safetensors, SHA-256", m.Adapter()},
 		} {
 			add(h.name, h.value)
 		}

@@ -54,6 +54,19 @@ func Load(path string) (map[string][]byte, State, error) {
 	return files, state, nil
 }
 
+// Sums are the SHA-256 of a checkpoint's files, in hexadecimal, as they were recorded when it was saved.
+func Sums(path string) (map[string]string, error) {
+	all, err := readSums(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the hashes of checkpoint %s: %w", path, err)
+	}
+	sums := make(map[string]string, len(all.Files))
+	for _, s := range all.Files {
+		sums[s.Name] = s.SHA256
+	}
+	return sums, nil
+}
+
 func readSums(path string) (summary, error) {
 	var all summary
 	name := filepath.Join(path, SumFile)
