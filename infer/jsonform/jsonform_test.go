@@ -104,7 +104,7 @@ func TestSchemaRefused(t *testing.T) {
 		`{"type":"array","items":{"oneOf":[{"type":"integer"},{"type":"number"}]}}`: "schema.items.oneOf: the schemas 0 and 1 may allow the same value", `{"type":"array","items":{"allOf":[true,true]}}`: "has 2",
 		`{"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"required":["a"]}}}`: "no value ends", `{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`: "leads to itself",
 		`{"anyOf":[` + strings.Repeat(`{"type":"object"},`, 64) + `true]}`: "schema.anyOf: there are 65 schemas, more than 64",
-		`{"anyOf":[{"type":"object"},{"type":"string"}]}`: "want type object or array", `{"type":"array","items":{"$id":"x","$ref":"#/$defs/a"},"$defs":{"a":{}}}`: "$id below the root",
+		`{"anyOf":[{"type":"object"},{"type":"string"}]}`:                  "want type object or array", `{"type":"array","items":{"$id":"x","$ref":"#/$defs/a"},"$defs":{"a":{}}}`: "$id below the root",
 		`{"type":"object","properties":{"a":{"format":"date"}}}`: "schema.properties.a.format: is not supported", `{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","prefixItems":[true]}`: "is of JSON Schema 2020-12",
 		`{"type":"array","items":{"const":1,"enum":[2]}}`: "none is in both", `{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`: "leads to itself", `false`: "want an object", `{"type":"array","items":{"$ref":1}}`: "want a text", `{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":[]}`: "schema.$defs: want an object",
 		`{"type":"object","properties":{"a":{"type":"string","enum":[1]}}}`: "no value of enum",
