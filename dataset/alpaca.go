@@ -62,6 +62,14 @@ func renderAlpaca(f Fields, _ Config) (Example, error) {
 	return ex, nil
 }
 
+// AlpacaPrompt is the prompt of a row of the format alpaca, up to where its answer begins.
+func AlpacaPrompt(instruction, input string) string {
+	if strings.TrimSpace(input) == "" {
+		return alpacaIntro + alpacaAsk(instruction, "")
+	}
+	return alpacaIntroInput + alpacaAsk(instruction, input)
+}
+
 func alpacaAsk(instruction, input string) string {
 	if input != "" {
 		instruction += "\n\n### Input:\n" + input

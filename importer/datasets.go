@@ -63,6 +63,7 @@ var axolotl = map[string]rule{
 		t.missing(e, "name the rows in dataset.val_path, or in dataset.val_sources")
 	},
 	"bf16":           axolotlBF16,
+	"rl":             func(t *translation, e entry) { t.refuse(e) },
 	"roles_to_train": func(t *translation, e entry) { t.take(e, "dataset.roles_to_train") },
 	"streaming":      func(t *translation, e entry) { t.take(e, "dataset.streaming") },
 	"dataset_prepared_path": func(t *translation, e entry) {
@@ -97,6 +98,10 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 	kind, named := m.Get("type").(string)
 	base, _, _ := strings.Cut(kind, ".")
 	format, same := axolotlTypes[base]
+	talks := base == "chat_template" && m.Get("message_field_role") == "from" && m.Get("message_field_content") == "value"
+	if talks {
+		format = "sharegpt"
+	}
 	where := m.Get("path")
 	split := m.Get("split")
 	fieldsOf := Map(nil)
@@ -154,6 +159,12 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 				break
 			}
 			t.missing(one, t.keys[p.Key].Say)
+		case "message_field_role", "message_field_content":
+			if talks || p.Value == strings.TrimPrefix(p.Key, "message_field_") {
+				t.add(Taken, one, "dataset.format", format, "")
+				continue
+			}
+			t.missing(one, t.keys[p.Key].Say)
 		case "roles_to_train", "chat_template", "train_on_eos":
 			t.key(one)
 		default:
@@ -206,123 +217,23 @@ func wholeTrain(split any) any {
 	return split
 }
 
-// llamaFactory are the rules of LLaMA-Factory's keys that mean something of their own.
-var llamaFactory = map[string]rule{
-	"dataset":      llamaDataset,
-	"dataset_dir":  func(t *translation, e entry) { t.add(Taken, e, "", nil, "where dataset_info.json is looked for") },
-	"eval_dataset": func(t *translation, e entry) { t.missing(e, "give dataset.val_path the file of these rows") },
-	"lora_alpha":   llamaAlpha,
-	"stage":        llamaStage,
-	"packing":      llamaPacking,
-	"max_samples": func(t *translation, e entry) {
-		t.missing(e, "slice each source: dataset.sources with split: train[:1000]")
-	},
-	"streaming":    func(t *translation, e entry) { t.take(e, "dataset.streaming") },
-	"lora_dropout": func(t *translation, e entry) { t.take(e, "lora.dropout") },
-	"tokenized_path": func(t *translation, e entry) {
-		t.put(e, "dataset.cache_dir", e.Value, "tokens are made anew: the folder's are of another format")
-	},
-}
-
-func llamaAlpha(t *translation, e entry) {
-	if e.Value == nil {
-		if r, ok := fit(t.value("lora.r"), Whole); ok {
-			e.Value = 2 * r.(int64)
+// promptsOfConversations: in conversations train_on says what train_on_prompt does elsewhere.
+func (t *translation) promptsOfConversations() {
+	if t.value("dataset.train_on_prompt") != true || len(t.data) == 0 {
+		return
+	}
+	for _, m := range t.data {
+		if f := m.Get("format"); f != "messages" && f != "sharegpt" {
+			return
 		}
 	}
-	t.take(e, "lora.alpha")
-}
-
-func llamaStage(t *translation, e entry) {
-	if e.Value == "sft" {
-		t.add(Taken, e, "", nil, "what a run does")
-		return
-	}
-	if e.Value == "pt" {
-		t.add(Different, e, "", nil, "write dataset.format: text, which trains every token of a row")
-		return
-	}
-	t.missing(e, t.keys["stage"].Say)
-}
-
-func llamaPacking(t *translation, e entry) {
-	if e.Value == true && t.given["neat_packing"].Value != true {
-		t.put(e, "dataset.packing", true, "no row attends to another, as with neat_packing: true")
-		return
-	}
-	t.take(e, "dataset.packing")
-}
-
-// llamaDataset looks the names up in dataset_info.json.
-func llamaDataset(t *translation, e entry) {
-	names, ok := e.Value.(string)
-	if !ok {
-		t.missing(e, "names with commas were expected; give dataset.path")
-		return
-	}
-	folder, _ := t.given["dataset_dir"].Value.(string)
-	if folder == "" {
-		folder = "data"
-	}
-	file := path.Join(folder, "dataset_info.json")
-	var info Map
-	why := file + " can't be read from here"
-	if t.ReadFile != nil {
-		if data, err := t.ReadFile(file); err == nil {
-			if info, err = parseJSON(data); err != nil {
-				why = file + ": " + err.Error()
-			}
+	i := t.at["dataset.train_on_prompt"]
+	t.set[i].Path, t.set[i].Value = "dataset.train_on", "all"
+	delete(t.at, "dataset.train_on_prompt")
+	t.at["dataset.train_on"] = i
+	for j := range t.entries {
+		if e := &t.entries[j]; e.To == "dataset.train_on_prompt" {
+			e.To, e.As = "dataset.train_on", "all"
 		}
 	}
-	for _, name := range strings.Split(names, ",") {
-		name = strings.TrimSpace(name)
-		one := entry{Pair: Pair{e.Key, name, e.Line}, shown: e.shown}
-		about, known := info.Get(name).(Map)
-		if !known {
-			if info != nil {
-				why = file + " has no " + shorten(name)
-			}
-			t.add(Different, one, "dataset.path", name, why+": give the path of the rows")
-			t.note = "a name of " + file + ": write the path of the rows"
-			t.source(Pair{Key: "path", Value: name})
-			continue
-		}
-		t.llamaSource(one, folder, about)
-	}
-}
-
-func (t *translation) llamaSource(e entry, folder string, about Map) {
-	where, _ := about.Get("hf_hub_url").(string)
-	if file, ok := about.Get("file_name").(string); ok && where == "" {
-		where = path.Join(folder, file)
-	}
-	if where == "" {
-		t.missing(e, "dataset_info.json names neither a file nor a data set of the Hugging Face hub; give dataset.path")
-		return
-	}
-	columns, _ := about.Get("columns").(Map)
-	tags, _ := about.Get("tags").(Map)
-	format, named := "alpaca", Map(nil)
-	switch kind := about.Get("formatting"); {
-	case about.Get("ranking") == true:
-		t.missing(e, "pairs of preferences, which are not trained on")
-		return
-	case kind == "sharegpt" && tags.Get("role_tag") == "role", kind == "openai":
-		format, named = "messages", fields([2]any{"messages", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")})
-	case kind == "sharegpt":
-		format, named = "sharegpt", fields([2]any{"conversations", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")}, [2]any{"system", columns.Get("system")})
-	default:
-		named = fields([2]any{"instruction", columns.Get("prompt")}, [2]any{"input", columns.Get("query")}, [2]any{"output", columns.Get("response")},
-			[2]any{"system", columns.Get("system")}, [2]any{"history", columns.Get("history")})
-	}
-	split, _ := about.Get("split").(string)
-	if n, ok := about.Get("num_samples").(int64); ok && n > 0 {
-		if split == "" {
-			split = "train"
-		}
-		split += "[:" + text(n) + "]"
-	}
-	t.add(Taken, e, "dataset.path", where, "by dataset_info.json, format "+format)
-	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")}, Pair{Key: "split", Value: wholeTrain(split)},
-		Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: named})
 }

@@ -52,6 +52,7 @@ type Result struct {
 	Program  *Program
 	Settings []Setting
 	Entries  []Entry
+	Refused  string // the key and value that make it another kind of training, of which nothing is to be translated
 }
 
 // Kind is what a key of ours takes.
@@ -82,6 +83,7 @@ type Input struct {
 	Program *Program
 	entries []entry
 	calls   map[string]bool // of a Python program, those that were found
+	made    bool            // a Python program makes the rows by code of its own
 }
 
 // entry is a key of the file with the name that it is shown by.
@@ -135,6 +137,13 @@ func Read(name string, data []byte, from string) (*Input, error) {
 		return nil, fmt.Errorf("arguments of %s stand in a notebook (.ipynb) or a script (.py)", program.Title)
 	}
 	in := &Input{Program: program}
+	if program.nested {
+		resolve(m)
+	}
+	if program.expand != nil {
+		in.entries = program.expand(m)
+		return in, nil
+	}
 	in.flatten(m, "", program.nested)
 	return in, nil
 }
@@ -144,7 +153,7 @@ func (in *Input) flatten(m Map, prefix string, nested bool) {
 	for _, p := range m {
 		inner, table := p.Value.(Map)
 		p.Key = prefix + p.Key
-		if nested && table && len(inner) > 0 {
+		if nested && table && len(inner) > 0 && !slices.Contains(whole, p.Key) {
 			in.flatten(inner, p.Key+".", nested)
 			continue
 		}
@@ -171,9 +180,13 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Input{Program: Find("unsloth"), calls: map[string]bool{}}
+	in, other := &Input{Program: Find("unsloth"), calls: map[string]bool{}}, ""
 	for _, c := range found {
 		in.calls[c.name] = true
+		in.made = in.made || madeRows[c.name]
+		if otherTrainers.MatchString(c.name) {
+			other = c.name
+		}
 		place := 0
 		for _, a := range c.args {
 			if a.Key == "" {
@@ -187,6 +200,12 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 			}
 			in.entries = append(in.entries, entry{Pair: a, shown: c.name + "(" + shorten(a.Key) + ")"})
 		}
+	}
+	if other != "" && !in.calls["SFTTrainer"] && !in.calls["UnslothTrainer"] {
+		return nil, fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text (SFTTrainer), so nothing is translated", other)
+	}
+	if in.calls["FastVisionModel.from_pretrained"] {
+		return nil, errors.New("it trains a model on images (FastVisionModel); a run here trains a causal language model on rows of text, so nothing is translated")
 	}
 	if !in.calls["FastLanguageModel.from_pretrained"] && !in.calls["FastModel.from_pretrained"] {
 		in.Program = Find("trl")
@@ -212,6 +231,8 @@ func detect(m Map) (*Program, error) {
 		return Find("peft"), nil
 	case inner("model", "_component_"), inner("tokenizer", "_component_"), inner("optimizer", "_component_"):
 		return Find("torchtune"), nil
+	case !has("model_name_or_path") && has("peft_config", "train_dataset", "dist_config", "kernel_config") && has("model"):
+		return Find("llamafactory-v1"), nil
 	case has("model_name_or_path", "finetuning_type", "cutoff_len", "lora_rank"):
 		return Find("llamafactory"), nil
 	case inner("lora", "r"), inner("dataset", "path"), inner("training", "learning_rate"), inner("training", "epochs"):

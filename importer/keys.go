@@ -146,7 +146,7 @@ var noCounterpart = []struct{ names, why string }{
 	{"init_lora_weights peft_init_lora_weights loftq_config pissa_init pissa_iter eva_config corda_config",
 		"A starts at random and B at zero, as is PEFT's default; lora.init_from starts from an adapter instead"},
 	{"use_dora peft_use_dora use_qalora relora_steps relora_prune_ratio use_galore galore_rank use_badam use_llama_pro", "the adapters are lora and qlora"},
-	{"loraplus_lr_ratio loraplus_lr_embedding", "both matrices of a LoRA pair are trained with training.learning_rate"},
+	{"loraplus_lr_embedding", "embeddings stay as they are; lora.loraplus_lr_ratio is that of the B matrices"},
 	{"create_new_adapter", "a run without lora.init_from makes a new adapter"},
 	{"fan_in_fan_out lora_fan_in_fan_out layer_replication megatron_config megatron_core", "the model's own files say how its weights are stored"},
 	{"gptq gptq_disable_exllama bnb_4bit_quant_storage quantization_method quantization_device_map", "base weights are kept as they are, or as NF4, FP4 or int8 with adapter: qlora"},
@@ -173,7 +173,9 @@ var noCounterpart = []struct{ names, why string }{
 	{"multipack_real_batches sample_packing_eff_est sample_packing_group_size sample_packing_bin_size total_num_tokens", "packed sequences are counted, not estimated"},
 	{"remove_unused_columns label_names length_column_name", "fields that the format does not read are left alone"},
 	{"flash_attention flash_attn xformers_attention sdp_attention s2_attention eager_attention attn_implementation flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp " +
-		"use_unsloth use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo",
+		"use_unsloth use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo " +
+		"torch_compile_mode liger_layer_norm liger_rms_norm_gated liger_fused_linear_cross_entropy use_kernels use_scattermoe use_sonicmoe cut_cross_entropy fused_attn_kernel experts_implementation " +
+		"gemma4_hybrid_attn_impl use_v1_kernels llama4_linearized_experts flex_attn_compile_kwargs",
 		"the fused kernels that fit the device are always used"},
 	{"deepspeed fsdp fsdp_config", "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
 	{"tpu_num_cores ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size world_size " +
@@ -191,6 +193,24 @@ var noCounterpart = []struct{ names, why string }{
 	{"ignore_data_skip full_determinism runtime_config", "a resumed run continues with the next row, and a run repeats bit by bit on one kind of device"},
 	{"debug profiler_steps", "trainer plan and trainer bench show what a step takes"},
 	{"strict", "an unknown key is always an error"},
+	{"processor_type skip_prepare_dataset image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps video_maxlen image_size image_resize_algorithm freeze_vision_tower " +
+		"freeze_multi_modal_projector freeze_mm_modules", "rows are text: of a model that reads images the language model alone is trained"},
+	{"tokenizer_use_mistral_common", "the folder's tokenizer.json is read, and its chat template"},
+	{"model_quantization_config model_quantization_config_kwargs quantize_moe_experts nvfp4_merge_aware fp8 fp8_backend fp8_enable_fsdp_float8_all_gather qat_scheme quantization_aware_training qat",
+		"base weights are kept as they are, as NF4, FP4 or int8 with adapter: qlora, or experts in MXFP4 as the folder has them"},
+	{"expert_parallel_size tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size dp_shard_size fsdp_version fsdp_transformer_layer_cls_to_wrap ray_num_workers " +
+		"use_distributed_optimizer overlap_param_gather overlap_grad_reduce experimental_skip_move_to_device use_kt kt_config kt_weight_path kt_non_expert_weight_path kt_cpu_activation",
+		"devices says how many GPUs train, and training.base_sharding whether they hold the base model in slices"},
+	{"revision_of_model model_config", "the model's folder says it; of another revision, name the folder of its snapshot in base_model"},
+	{"sample_packing_sequentially curriculum_sampling", "packing is best-fit over all rows; without it dataset.shuffle: false keeps the order of the file"},
+	{"dataset_exact_deduplication", "data_report.json counts rows that are there twice; leave them out of the file"},
+	{"use_asft_loss asft_alpha use_dft_loss use_muon use_adam_mini use_apollo apollo_layerwise apollo_target apollo_rank apollo_scale apollo_scale_type badam_mode badam_switch_mode " +
+		"badam_switch_interval badam_verbose galore_layerwise galore_target galore_scale mixture_of_depths diffusion lr_quadratic_warmup embedding_learning_rate oft_block_size oft_target " +
+		"relora jagged_restart_steps jagged_restart_warmup_steps pissa_convert", "LoRA's matrices are trained on the cross-entropy by AdamW or Lion"},
+	{"use_otel_metrics otel_metrics_host otel_metrics_port swanlab_project swanlab_experiment_name swanlab_description swanlab_mode",
+		"training.report_to knows tensorboard, wandb, mlflow, prometheus, csv, webhook and kubeflow"},
+	{"export_quantization_bit export_quantization_dataset", "trainer export writes quantised GGUF files"},
+	{"dataset_kwargs", "rows are read by dataset.format"},
 	{"plugins trainer_cls", "there are no plugins: the program is one binary"},
 }
 

@@ -1,6 +1,9 @@
 package importer
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // Program is one whose configurations are read.
 type Program struct {
@@ -10,6 +13,7 @@ type Program struct {
 	python  bool
 	nested  bool // keys are those within tables, with dots
 	rules   map[string]rule
+	expand  func(Map) []entry // lists a file's keys; nil = those at the top, or of nested within tables
 	// defaults are the values of keys that a file leaves out, as far as they change what is trained.
 	defaults func(in *Input) []Pair
 }
@@ -29,6 +33,13 @@ var programs = []*Program{
 			{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)}, {Key: "lora_alpha"}, {Key: "lora_dropout", Value: 0.0},
 			{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)}, {Key: "packing", Value: false}, {Key: "train_on_prompt", Value: false}, {Key: "val_size", Value: 0.0},
 		}, trainingArguments...)
+	}},
+	{Name: "llamafactory-v1", Title: "LLaMA-Factory (v1)", Version: "0.9.6.dev0", rules: llamaV1Rules(), expand: llamaV1, defaults: func(*Input) []Pair {
+		return []Pair{
+			{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)}, {Key: "lora_alpha", Value: int64(16)}, {Key: "lora_dropout", Value: 0.05}, {Key: "lora_target", Value: "all"},
+			{Key: "cutoff_len", Value: int64(2048)}, {Key: "micro_batch_size", Value: int64(1)}, {Key: "num_train_epochs", Value: 3.0}, {Key: "learning_rate", Value: 1e-4},
+			{Key: "lr_scheduler_type", Value: "constant"}, {Key: "weight_decay", Value: 0.01}, {Key: "max_grad_norm", Value: 1.0}, {Key: "bf16", Value: true}, {Key: "seed", Value: int64(42)},
+		}
 	}},
 	{Name: "unsloth", Title: "Unsloth", Version: "2026.8.19", python: true, rules: python, defaults: unslothDefaults},
 	{Name: "trl", Title: "TRL", Version: "1.16.0, PEFT 0.18.1", python: true, rules: python, defaults: func(in *Input) []Pair {
@@ -136,4 +147,11 @@ var calls = map[string][]string{
 	"load_dataset":                         {"path", "name"},
 	"get_chat_template":                    {"-", "chat_template"},
 	"train_on_responses_only":              {"-"},
+	"FastVisionModel.from_pretrained":      {"model_name"},
 }
+
+// madeRows are calls by which notebooks write the rows anew before they are trained on.
+var madeRows = map[string]bool{"map": true, "standardize_sharegpt": true, "standardize_data_formats": true, "to_sharegpt": true}
+
+// otherTrainers learn from something else than texts.
+var otherTrainers = regexp.MustCompile(`\b[A-Za-z]*(DPO|ORPO|KTO|GRPO|CPO|PPO|RLOO|BCO|Reward)Trainer$`)

@@ -108,6 +108,9 @@ func (p *program) call() {
 	if last == "from_pretrained" {
 		name = before + "." + last
 	}
+	if p.sign(p.pos, '(') && (otherTrainers.MatchString(name) || madeRows[name] && (before != "" || name != "map")) {
+		p.calls = append(p.calls, call{name: name, line: first.line}) // that it is called says enough
+	}
 	if !p.sign(p.pos, '(') || calls[name] == nil {
 		return
 	}

@@ -20,6 +20,7 @@ type translation struct {
 	entries []Entry
 	data    []Map  // sources of rows
 	note    string // what is to be said of the data besides
+	refused string
 }
 
 // Translate makes our settings of a file, and says of every key what became of it. The program's own defaults stand
@@ -37,7 +38,7 @@ func Translate(in *Input, o Options) Result {
 		t.defaultOf(p)
 	}
 	t.finish()
-	return Result{in.Program, t.set, t.entries}
+	return Result{in.Program, t.set, t.entries, t.refused}
 }
 
 // defaultOf takes a default of the program, unless the file gives the key or something of the same key of ours.
@@ -77,8 +78,13 @@ func (t *translation) key(e entry) {
 			r, special = trackers[plain]
 		}
 	}
-	if t.in.Program.nested && !special {
-		plain = plain[strings.LastIndexByte(plain, '.')+1:]
+	if say, inside := section(plain); t.in.Program.nested && !special && inside {
+		if isOff(e.Value) {
+			t.off(e)
+		} else {
+			t.missing(e, say)
+		}
+		return
 	}
 	c, known := t.keys[plain]
 	own := t.Own(plain)
@@ -146,6 +152,12 @@ func (t *translation) off(e entry) {
 	if e.peers == "" {
 		t.add(Taken, e, "", nil, "asks for nothing")
 	}
+}
+
+// refuse says of a key that it makes the file one of another kind of training.
+func (t *translation) refuse(e entry) {
+	t.refused = e.shown + ": " + Text(e.Value)
+	t.missing(e, t.keys["stage"].Say)
 }
 
 // missing says of a key why nothing was taken.
@@ -302,6 +314,7 @@ func (t *translation) finish() {
 			t.drop("quantization."+key, "the base weights are kept as they are; adapter: qlora quantises them")
 		}
 	}
+	t.promptsOfConversations()
 	if t.has("training.warmup_steps") {
 		t.drop("training.warmup_ratio", "training.warmup_steps wins")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/quant"
@@ -19,6 +20,7 @@ import (
 
 type generateOptions struct {
 	model, adapter, prompt string
+	instruction, input     string
 	device, quantize       string
 	workers                int
 	json                   bool
@@ -30,7 +32,7 @@ type generateOptions struct {
 func newGenerate(c *console) *cobra.Command {
 	var o generateOptions
 	cmd := &cobra.Command{
-		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT",
+		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT|--instruction TEXT|--messages FILE",
 		Short: "Continue a text or answer a conversation with a model, with or without adapter",
 		Long: `Continue a text, or with --chat answer a conversation, with a model, with or without adapter.
 
@@ -38,10 +40,14 @@ Without --model the base model is the one that the adapter names. A conversation
 was saved beside the adapter, else by the model's own, and the answer ends where the template ends a turn. Text in a
 message that looks like a special token is read as text, as in training.
 
+An adapter answers best to prompts as it was trained on. With --instruction, and --input where rows had one, the prompt
+is written by the template of the format alpaca; --prompt is continued as it is.
+
 With --json-object or --json-schema the answer is JSON of that form: tokens that can't continue it are left out of the
 choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not whole.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
   trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200
+  trainer generate --adapter runs/alpaca --instruction "Translate to French." --input "Good morning"
   trainer generate --model ./SmolLM2-135M --prompt "Dear" --temperature 0.8 --min-p 0.05 --repetition-penalty 1.1 --seed 7
   trainer generate --adapter runs/chat --chat --prompt "What is a tide?" --system "Answer in one sentence."
   trainer generate --model ./Qwen3-0.6B --messages talk.json --chat-template-kwargs '{"enable_thinking":false}' --stop User:
@@ -59,6 +65,8 @@ choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not w
 	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
 	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
+	f.StringVar(&o.instruction, "instruction", "", "instruction to answer: `TEXT` in the template of the format alpaca")
+	f.StringVar(&o.input, "input", "", "`TEXT` that --instruction is about")
 	o.talk.register(cmd)
 	o.form.register(cmd)
 	f.StringArrayVar(&o.Stop, "stop", nil, "`TEXT` that ends the answer and is not part of it; may be repeated")
@@ -85,12 +93,21 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	if o.model == "" && o.adapter == "" {
 		bad("name a model: --model DIR, or an adapter that names its base model: --adapter DIR")
 	}
-	prompt, messages := cmd.Flags().Changed("prompt"), cmd.Flags().Changed("messages")
+	given := cmd.Flags().Changed
+	prompt, messages, instruction := given("prompt"), given("messages"), given("instruction")
 	switch {
+	case instruction && (prompt || messages || given("chat") || given("system") || given("chat-template") || given("chat-template-kwargs")):
+		bad("--instruction is a prompt of its own, in the template of the format alpaca: leave out --prompt, --messages, --chat, --system and --chat-template")
+	case given("input") && !instruction:
+		bad("--input: give the --instruction that it is the input of")
+	case instruction && strings.TrimSpace(o.instruction) == "":
+		bad("--instruction: the text is empty")
+	case instruction:
+		o.prompt = dataset.AlpacaPrompt(o.instruction, o.input)
 	case prompt && messages:
 		bad("--prompt and --messages: give one of them; --system adds a system message")
 	case !prompt && !messages:
-		bad("give a text to continue: --prompt TEXT, or a conversation to answer: --messages FILE")
+		bad("give a text to continue: --prompt TEXT, an instruction: --instruction TEXT, or a conversation to answer: --messages FILE")
 	}
 	if err := infer.CheckStops(o.Stop); err != nil {
 		bad("--stop: %w", err)

@@ -227,7 +227,7 @@ func TestBrokenConversations(t *testing.T) {
 		{"no such file", flags("--model", "model", "--messages", "none.json"), 2, "--messages none.json: open none.json: no such file or directory"},
 		{"a folder", flags("--model", "model", "--messages", "folder"), 2, "--messages folder: folder is a folder, want a regular file"},
 		{"prompt and messages", file(`[]`, "--prompt", "x"), 2, "--prompt and --messages: give one of them; --system adds a system message"},
-		{"neither", flags("--model", "model", "--chat"), 2, "give a text to continue: --prompt TEXT, or a conversation to answer: --messages FILE"},
+		{"neither", flags("--model", "model", "--chat"), 2, "give a text to continue: --prompt TEXT, an instruction: --instruction TEXT, or a conversation to answer: --messages FILE"},
 		{"chat is false", ask("--chat=false", "--system", "x"), 2, "--system and --chat=false contradict each other"},
 		{"empty stop", ask("--stop", ""), 2, "--stop: a stop text is empty: it would end every answer before its first character"},
 		{"kwargs are no JSON", ask("--chat-template-kwargs", "a=b"), 2, "--chat-template-kwargs: JSON at byte 0: a value cannot begin with 'a'"},

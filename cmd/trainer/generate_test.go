@@ -114,3 +114,51 @@ func TestGenerateJSON(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerateInstruction: an instruction is asked as rows of the format alpaca are written.
+func TestGenerateInstruction(t *testing.T) {
+	dir := t.TempDir()
+	config := `{"base_model": "embedded:stories260K", "lora": {"r": 1}, "dataset": {"path": "rows.jsonl"}, "output_dir": "out", "device": "cpu"}`
+	row := `{"instruction": "Name it.", "input": "A red fruit", "output": "apple"}`
+	for name, text := range map[string]string{"run.yaml": config, "rows.jsonl": row} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, asTrained, errOut := trainer(t, dir, nil, "", "inspect", "data", "run.yaml", "--rows", "1", "--json")
+	var rows []struct {
+		Tokens []struct {
+			Text    string
+			Trained bool
+		}
+	}
+	if err := json.Unmarshal([]byte(asTrained), &rows); err != nil || len(rows) != 1 {
+		t.Fatalf("%v: %s%s", err, asTrained, errOut)
+	}
+	prompt := ""
+	for _, token := range rows[0].Tokens[1:] { // behind <s>
+		if !token.Trained {
+			prompt += token.Text
+		}
+	}
+	ask := func(args ...string) (int, string, string) {
+		return trainer(t, dir, nil, "", append([]string{"generate", "--model", "embedded:stories260K", "--device", "cpu", "--max-tokens", "12"}, args...)...)
+	}
+	_, want, _ := ask("--prompt", strings.TrimPrefix(prompt, " ")) // the tokenizer puts a space before a text
+	if code, got, errOut := ask("--instruction", "Name it.", "--input", "A red fruit"); code != exitDone || got != want || got == "" {
+		t.Errorf("exit code %d, %q, want %q: %s", code, got, want, errOut)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--instruction", "a", "--prompt", "b"}, "--instruction is a prompt of its own"},
+		{[]string{"--instruction", "a", "--system", "b"}, "--instruction is a prompt of its own"},
+		{[]string{"--instruction", " "}, "--instruction: the text is empty"},
+		{[]string{"--prompt", "a", "--input", "b"}, "--input: give the --instruction that it is the input of"},
+	} {
+		if code, _, errOut := ask(c.args...); code != exitUsage || !strings.Contains(errOut, c.want) {
+			t.Errorf("%v: exit code %d: %s", c.args, code, errOut)
+		}
+	}
+}

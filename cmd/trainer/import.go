@@ -95,10 +95,8 @@ func importFile(path, from string) (importer.Result, error) {
 
 // otherTraining refuses a file of preference training and the like: what is left of it would train something else.
 func otherTraining(r importer.Result) error {
-	for _, e := range r.Entries {
-		if e.Group == importer.Missing && (e.Key == "stage" || e.Key == "rl") {
-			return fmt.Errorf("%s: %s is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", e.Key, e.Value)
-		}
+	if r.Refused != "" {
+		return fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", r.Refused)
 	}
 	return nil
 }

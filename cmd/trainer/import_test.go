@@ -4,18 +4,21 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// imports are small files with the keys that people's files have, and what has to come of them.
-var imports = []struct {
+// importCase is a small file with the keys that people's files have, and what has to come of it.
+type importCase struct {
 	name, file, text string
 	also             map[string]string // other files
 	program          string
 	has              []string // lines of the configuration, without their comments
 	says             []string // of the report
-}{
+}
+
+var imports = []importCase{
 	{"axolotl qlora", "axolotl.yml", `
 base: &common {type: alpaca}
 base_model: org/model
@@ -84,7 +87,7 @@ fp16: true
 `, map[string]string{"data/dataset_info.json": `{"mine": {"file_name": "mine.json", "columns": {"prompt": "q", "response": "a"}},
  "talks": {"hf_hub_url": "org/talks", "formatting": "sharegpt", "num_samples": 50, "columns": {"messages": "messages"}, "tags": {"role_tag": "role", "content_tag": "content"}}}`}, "llamafactory",
 		[]string{"adapter: qlora", "bits: 4", "r: 16", "alpha: 32", "target_modules: [q_proj, v_proj]", "max_length: 2048", "batch_size: 8", "learning_rate: 5e-05", "epochs: 3", "lr_scheduler: linear",
-			"- {path: data/mine.json, format: alpaca, fields: {instruction: q, output: a}}", "- {path: org/talks, split: 'train[:50]', format: messages}", "- {path: elsewhere}", "packing: true", "precision: fp16",
+			"- {path: data/mine.json, split: 'train[:1000]', format: alpaca, fields: {instruction: q, output: a}}", "- {path: org/talks, split: 'train[:50]', format: messages}", "- {path: elsewhere, split: 'train[:1000]'}", "packing: true", "precision: fp16",
 			"save_steps: 500", "warmup_ratio: 0"},
 		[]string{"data/dataset_info.json has no elsewhere: give the path of the rows", "no row attends to another, as with neat_packing: true", "lora_alpha: 32 (its default) -> lora.alpha"}},
 	{"unsloth notebook", "tune.ipynb", `{"cells": [{"cell_type": "markdown", "source": ["FastLanguageModel.from_pretrained(r = 1)"]},
@@ -115,7 +118,7 @@ device: cpu
 `, nil, "torchtune",
 		[]string{"base_model: /tmp/model", "adapter: qlora", "r: 64", "alpha: 128", "target_modules: [q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]", "max_length: 1024", "path: yahma/alpaca-cleaned", "format: alpaca", "train_on_prompt: true",
 			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0", "precision: bf16", "device: cpu"},
-		[]string{"checkpointer.output_dir: ${output_dir}; an expression"}},
+		[]string{"checkpointer.output_dir: /tmp/out -> output_dir"}},
 	{"peft", "adapter_config.json", `{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "none", "base_model_name_or_path": "org/model", "target_modules": ["q_proj", "v_proj"],
  "modules_to_save": ["lm_head"], "use_dora": false, "rank_pattern": {"layers.0.q_proj": 4}, "task_type": "CAUSAL_LM", "init_lora_weights": true}`, nil, "peft",
 		[]string{"base_model: org/model", "r: 8", "alpha: 32", "dropout: 0.1", "target_modules: [q_proj, v_proj]", "rank_pattern: {layers.0.q_proj: 4}", "path: data.jsonl"},
@@ -127,7 +130,7 @@ device: cpu
 }
 
 func TestImport(t *testing.T) {
-	for _, c := range imports {
+	for _, c := range slices.Concat(imports, importsOfShapes) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, c.file)
@@ -222,7 +225,7 @@ func TestImportBroken(t *testing.T) {
 		{"very deep", "a.yml", "a: " + strings.Repeat("[", 9000), "import a.yml: values are nested deeper than 64: this is no configuration", nil},
 		{"huge", "a.yml", strings.Repeat("#", 1<<20+1), "import a.yml: it is larger than 1048576 bytes: this is no configuration", nil},
 		{"no text", "a.yml", "a: \xff\xfe", "import a.yml: it is not UTF-8 text", nil},
-		{"of nobody", "a.yml", "colour: red\n", "import a.yml: no program is known by its keys (colour); name it with --from: axolotl, llamafactory, unsloth, trl, torchtune, peft, transformers", nil},
+		{"of nobody", "a.yml", "colour: red\n", "import a.yml: no program is known by its keys (colour); name it with --from: axolotl, llamafactory, llamafactory-v1, unsloth, trl, torchtune, peft, transformers", nil},
 		{"ours", "a.yml", "base_model: a\nlora: {r: 8}\n", "import a.yml: it is a configuration of this program already: trainer validate checks it", nil},
 		{"broken JSON", "a.json", `{"r": }`, "import a.json: it is not valid JSON: ", nil},
 		{"no notebook", "a.ipynb", `{"cells": []}`, "import a.ipynb: it is no notebook: it has no cells with code", nil},
@@ -233,6 +236,10 @@ func TestImportBroken(t *testing.T) {
 		{"yaml of unsloth", "a.yml", "r: 1\n", "import a.yml: arguments of Unsloth stand in a notebook (.ipynb) or a script (.py)", []string{"--from", "unsloth"}},
 		{"preferences of LLaMA-Factory", "a.yml", "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n", "import a.yml: stage: dpo is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", nil},
 		{"preferences of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: kto\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: kto is another kind of training;", nil},
+		{"preferences of torchtune", "a.yml", "model: {_component_: lora_llama2_7b}\nloss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}\n", "import a.yml: loss._component_: torchtune.rlhf.loss.DPOLoss is another kind of training;", nil},
+		{"distillation of torchtune", "a.yml", "model: {_component_: lora_llama3_2_1b}\nteacher_model: {_component_: llama3_1_8b}\n", "import a.yml: teacher_model: {_component_: llama3_1_8b} is another kind of training;", nil},
+		{"preferences of TRL", "a.py", "model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = DPOTrainer(model = model)\n", "import a.py: DPOTrainer is another kind of training; a run here trains a causal language model on rows of text (SFTTrainer), so nothing is translated", nil},
+		{"images of Unsloth", "a.py", "model, tok = FastVisionModel.from_pretrained('m')\ntrainer = SFTTrainer(model = model)\n", "import a.py: it trains a model on images (FastVisionModel);", nil},
 		{"unknown program", "a.yml", "r: 1\n", `import a.yml: there is no program "keras" to import from; there are axolotl`, []string{"--from", "keras"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -256,7 +263,7 @@ func TestImportBroken(t *testing.T) {
 
 // Whatever a file says, what comes of it is a configuration that validates, or an error.
 func FuzzImport(f *testing.F) {
-	for _, c := range imports {
+	for _, c := range slices.Concat(imports, importsOfShapes) {
 		f.Add(c.file, c.text)
 	}
 	f.Fuzz(func(t *testing.T, name, text string) {

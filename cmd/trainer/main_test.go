@@ -121,7 +121,7 @@ func TestExitCodes(t *testing.T) {
 		"no model":            {args: []string{"--config", "nomodel.yaml"}, code: 3, err: "find model org/none: "},
 		"no model, plan":      {args: []string{"plan", "--config", "nomodel.yaml"}, code: 3, err: "find model org/none: "},
 		"no model, generate":  {args: []string{"generate", "--model", "./none", "--prompt", "x"}, code: 3, err: "the folder ./none does not exist"},
-		"no prompt":           {args: []string{"generate", "--model", "embedded:stories260K", "--max-tokens", "0"}, code: 2, err: "give a text to continue: --prompt TEXT, or a conversation to answer: --messages FILE\n--max-tokens 0: must be at least 1"},
+		"no prompt":           {args: []string{"generate", "--model", "embedded:stories260K", "--max-tokens", "0"}, code: 2, err: "give a text to continue: --prompt TEXT, an instruction: --instruction TEXT, or a conversation to answer: --messages FILE\n--max-tokens 0: must be at least 1"},
 		"no adapter":          {args: []string{"eval", "--config", "cpu_stories_quick", "--adapter", "none"}, code: 2, err: "--adapter none: no adapter folder in PEFT's format"},
 		"unknown embedded":    {args: []string{"inspect", "model", "embedded:none"}, code: 2, err: `there is no embedded model "none"; there is stories260K`},
 		"no tokens":           {args: []string{"inspect", "tokens"}, code: 2, err: "name a tokenizer and a text"},
