@@ -99,6 +99,11 @@ type Config struct {
 	// leaves the rows of a step and its loss as they are, to rounding. Later a run takes no memory.
 	OnOOM string `mapstructure:"on_oom" yaml:"on_oom"`
 
+	// Strict refuses a run that would leave a fast path without being asked: a library that is missing, a kernel that is not
+	// the device's fastest, a leaner memory layout than the first that auto tries. The error names each with its cost and
+	// remedy. Without it the plan says so and the run goes on.
+	Strict bool `mapstructure:"strict" yaml:"strict"`
+
 	// DeviceTimeout is the seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit
 	// code 1. A step with all its micro-batches is one answer. 0 waits for ever.
 	DeviceTimeout int `mapstructure:"device_timeout" yaml:"device_timeout"`
