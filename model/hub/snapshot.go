@@ -30,8 +30,9 @@ type Snapshot struct {
 
 // What a caller names that can be on no hub.
 var (
-	ErrBadName    = errors.New("no hub name")
-	ErrBadPattern = errors.New("no pattern")
+	ErrBadName     = errors.New("no hub name")
+	ErrBadRevision = errors.New("not a revision")
+	ErrBadPattern  = errors.New("no pattern")
 )
 
 // Fetch downloads files of the model repository called name ("org/name") into the cache. include are patterns of path.Match for a
