@@ -52,12 +52,12 @@ func Fetch(ctx context.Context, name string, o Options, include []string) (s Sna
 	if err != nil {
 		return fail(err)
 	}
-	if env.offline {
-		return fail(errors.New("HF_HUB_OFFLINE is set: unset it"))
-	}
 	r, err := newRepo(modelRepo, name, o.Revision, env)
 	if err != nil {
 		return fail(err)
+	}
+	if env.offline {
+		return fail(errors.New("HF_HUB_OFFLINE is set: unset it"))
 	}
 	c := newClient(r.kind, env, o)
 	commit, names, err := r.list(ctx, c)
