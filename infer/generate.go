@@ -93,15 +93,21 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if g.engine == nil {
 		g.engine = &Engine{Session: g.Session}
 	}
+	// LongRoPE's frequencies go by the length that there is memory for: a short text has those of short ones.
+	length := max(n, leastLen)
+	if limit, both := g.Base.Config.LongRope(length); both && n <= limit {
+		length = limit
+	}
 	if g.engine.memory != nil {
-		if n <= g.engine.MaxLen() {
+		limit, both := g.Base.Config.LongRope(g.engine.MaxLen())
+		if n <= g.engine.MaxLen() && (!both || n > limit) {
 			return nil
 		}
 		if err := g.engine.release(); err != nil {
 			return err
 		}
 	}
-	return g.engine.open(ctx, EngineOptions{Slots: 1, MaxLen: min(max(n, leastLen), g.Base.Config.MaxPositions)})
+	return g.engine.open(ctx, EngineOptions{Slots: 1, MaxLen: min(length, g.Base.Config.MaxPositions)})
 }
 
 // Text is a prompt as the model's tokenizer encodes it by itself.
@@ -134,7 +140,7 @@ func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptio
 	if err := g.engine.Start(0, "", prompt, o); err != nil {
 		return Generated{}, err
 	}
-	r := Generated{PromptTokens: len(prompt.IDs)}
+	r := Generated{PromptTokens: len(prompt.IDs), IDs: []int32{}} // [] in JSON, not null, where the text ends at once
 	var text strings.Builder
 	err := g.engine.each(ctx, func(t Token) {
 		if t.Part {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tiny random models of every family by transformers, with options drawn at random, and compares the program with transformers, PEFT and bitsandbytes.
 
-    python scripts/families_check.py TRAINER [--seeds 3] [--first 0] [--families qwen3,gemma2] [--keep DIR]
+    python scripts/families_check.py TRAINER [--seeds 3] [--first 0] [--families qwen3,gemma2] [--odd] [--keep DIR]
 
 Drawn are sizes and options of the family, the type of the stored numbers, one file or several, and whose spelling config.json has: transformers 4's,
 that before `dtype`, or transformers 5's. For each model, all bounds 1e-4 relative:
@@ -208,6 +208,66 @@ def gpt_oss_mxfp4(r, c):
     c.update(hidden_size=r.choice([32, 64, 96]), intermediate_size=r.choice([32, 64, 96]), head_dim=r.choice([8, 16]))
 
 
+def odd(family, seed, c):
+    """What a stranger may choose besides: sizes that divide nothing, one head of keys, heads of any even size, every kind of rotary scaling with its optional keys."""
+    r = random.Random(f"odd {family} {seed}")
+    moe = "moe" in family or family == "mixtral" or family.startswith("gpt_oss")
+    c["vocab_size"] = r.choice([61, 65, 101, 257, 333])
+    if r.random() < 0.6:
+        c["num_attention_heads"] = r.choice([1, 3, 5, 6, 7])
+        c["num_key_value_heads"] = 1 if r.random() < 0.6 else c["num_attention_heads"]
+    elif r.random() < 0.5:
+        c["num_key_value_heads"] = 1
+    if family not in ("phi3", "gpt_oss_mxfp4"):
+        c["hidden_size"], c["head_dim"] = r.choice([36, 50, 62, 64, 76]), r.choice([4, 6, 10, 14, 18, 20, 32, 40])
+        c["intermediate_size"] = r.choice([34, 51, 74, 95])
+        if family == "qwen2_moe":
+            c["hidden_size"] = c.pop("head_dim") * c["num_attention_heads"]
+    else:
+        c["hidden_size"] = c["num_attention_heads"] * 16 if family == "phi3" else 64
+    for key in ("moe_intermediate_size", "shared_expert_intermediate_size"):
+        if key in c:
+            c[key] = r.choice([18, 25, 44])
+    if moe and r.random() < 0.2 and not family.startswith("gpt_oss"):
+        c.update(num_experts_per_tok=1, **{"num_experts" if "num_experts" in c else "num_local_experts": 1})
+    c["rms_norm_eps"], c["num_hidden_layers"] = r.choice([1e-3, 1e-5, 1e-12]), r.choice([1, 2, 3, 5])
+    if "layer_types" in c:
+        c["layer_types"] = kinds(r, c["num_hidden_layers"])
+    elif family in ("qwen2", "qwen3", "smollm3") and r.random() < 0.6:
+        c.update(layer_types=kinds(r, c["num_hidden_layers"]), use_sliding_window=True, sliding_window=r.choice([2, 3, 7, 300]))
+    if "no_rope_layers" in c:
+        c["no_rope_layers"] = [r.choice([0, 1]) for _ in range(c["num_hidden_layers"])]
+    if c.get("sliding_window"):
+        c["sliding_window"] = r.choice([2, 3, 7, 300])
+    c["tie_word_embeddings"] = r.random() < 0.5 and not family.startswith("gpt_oss")
+    if r.random() < 0.5:
+        c["eos_token_id"] = [2, 5]
+    if r.random() < 0.3:
+        c.update(bos_token_id=None, pad_token_id=None)
+    if family in ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "olmo3", "seed_oss", "ministral", "mistral3", "mixtral", "qwen3_moe") and r.random() < 0.3:
+        c["hidden_act"] = r.choice(["gelu", "gelu_pytorch_tanh", "swish", "gelu_new"])
+    if family == "olmo2":
+        c.pop("rope_scaling", None)
+        if r.random() < 0.5:
+            c["rope_scaling"] = dict(type=r.choice(["linear", "dynamic"]), factor=r.choice([1.5, 3.0]))
+    elif family == "phi3":
+        c.pop("rope_scaling", None), c.pop("partial_rotary_factor", None)
+        turned = int(16 * c.setdefault("partial_rotary_factor", r.choice([1.0, 0.75, 0.5, 0.25])))
+        factors = [[1 + k * r.random() for _ in range(turned // 2)] for k in (1, 3)]
+        if r.random() < 0.7:
+            c.update(original_max_position_embeddings=r.choice([8, 24, 32]), rope_scaling=dict(type="longrope", short_factor=factors[0], long_factor=factors[1]))
+    elif not family.startswith("gemma"):
+        half, kind = c["head_dim"] // 2 if "head_dim" in c else c["hidden_size"] // c["num_attention_heads"] // 2, r.choice(["default", "linear", "dynamic", "llama3", "yarn", "yarn", "longrope"])
+        more = dict(default={}, linear=dict(factor=r.choice([1.0, 1.7])), dynamic=dict(factor=r.choice([2.0, 3.5])),
+                    llama3=dict(factor=r.choice([2.0, 32.0]), low_freq_factor=r.choice([1.0, 0.5]), high_freq_factor=4.0, original_max_position_embeddings=r.choice([16, 64])),
+                    yarn=dict(factor=r.choice([1.5, 8.0])) | r.choice([{}, dict(attention_factor=1.3), dict(mscale=1.0, mscale_all_dim=0.7), dict(beta_fast=16.0, beta_slow=2.0), dict(truncate=False)])
+                    | (dict(original_max_position_embeddings=16) if r.random() < 0.7 else {}),
+                    longrope=dict(short_factor=[1 + r.random() for _ in range(half)], long_factor=[1 + 3 * r.random() for _ in range(half)]) | r.choice([{}, dict(factor=8.0, attention_factor=1.2)]))
+        if kind == "longrope":
+            c["original_max_position_embeddings"] = r.choice([8, 16, 24, 200])
+        c["rope_scaling"] = dict(rope_type=kind) | more[kind] if kind != "default" else None
+
+
 def to_mxfp4(folder):
     """Stores the experts of a folder as gpt-oss' releases do."""
     import make_mxfp4
@@ -294,11 +354,13 @@ def spell(config, how):
     return config
 
 
-def make(family, seed, folder):
+def make(family, seed, folder, strange=False):
     """A model in folder/model, as the program reads it, and in folder/reference, as transformers does."""
     r = random.Random(f"{family} {seed}")
     c = common(r)
     FAMILIES[family][1](r, c)
+    if strange:
+        odd(family, seed, c)
     torch.manual_seed(seed)
     m = build(family, c)
     g = torch.Generator().manual_seed(seed)
@@ -369,15 +431,24 @@ def differs(what, ours, theirs, of):
 
 
 def greedy(trainer, folder, m, rows):
-    """Ten tokens after the beginnings of rows."""
-    m.config.output_router_logits = False  # transformers' loss of them does not go with a cache
+    """Ten tokens after the beginnings of rows, without transformers' cache: with one, its windows differ from those that it evaluates with where config.json names no
+    layer_types, and at one token. LongRoPE goes by prompt and answer together, as docs/NUMERICS.md says."""
+    original = getattr(m.config, "original_max_position_embeddings", None)
     for row in rows[:3]:
         ids = row["input_ids"][:16]
         made = json.loads(run(trainer, "generate", "--model", folder / "model", "--prompt", " ".join(f"t{i}" for i in ids), "--max-tokens", 10, "--json"))
-        with torch.no_grad():
-            theirs = m.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=10, do_sample=False, eos_token_id=2, pad_token_id=0)
-        theirs = theirs[0, len(ids):].tolist()
-        if made["prompt_tokens"] != len(ids) or [i for i in made["ids"] if i != 2] != [i for i in theirs if i != 2]:
+        if original and len(ids) + 10 > original:
+            m.config.original_max_position_embeddings = 1
+        ends = m.config.get_text_config().eos_token_id
+        theirs, text = [], list(ids)
+        while len(theirs) < 10 and not (theirs and theirs[-1] in (ends if isinstance(ends, list) else [ends])):
+            with torch.no_grad():
+                theirs.append(int(m(input_ids=torch.tensor([text + theirs]), use_cache=False).logits[0, -1].argmax()))
+        if original:
+            m.config.original_max_position_embeddings = original
+        if made["stopped"] == "end":
+            made["ids"].append(theirs[-1])
+        if made["prompt_tokens"] != len(ids) or made["ids"] != theirs:
             raise RuntimeError(f"greedy: {made}, transformers {theirs}")
 
 
@@ -392,9 +463,21 @@ def scale_codes(v, table):
     return torch.where(up, torch.where(v > (table[above] + table[at]) * 0.5, above, at), torch.where(v < (table[below] + table[at]) * 0.5, below, at))
 
 
+def nf4_midpoints():
+    import bitsandbytes.functional as F
+    table = torch.tensor(F.get_4bit_type("nf4", device="cpu").tolist(), dtype=torch.float64)
+    return ((table[1:] + table[:-1]) / 2).float()
+
+
+def on_midpoints(weight):
+    """How many scaled weights are a midpoint of NF4's entries, of which bitsandbytes' device code takes the lower and its CPU code from 0.49 on either."""
+    flat = weight.float().reshape(-1)
+    return sum(int(torch.isin(b * (1 / b.abs().max()), nf4_midpoints()).sum()) for b in flat.split(64))
+
+
 def in_nf4(m):
-    """The weights that NF4 with double quantisation stands for, of every linear layer of the language model but the head. The table of scales has -1 as its
-    lowest entry, as bitsandbytes' CPU code had it before 0.50 (decision 0037)."""
+    """The weights that NF4 with double quantisation stands for, of every linear layer of the language model but the head, midpoints as in bitsandbytes' device
+    code. The table of scales has -1 as its lowest entry, as bitsandbytes' CPU code had it before 0.50 (decision 0037)."""
     import bitsandbytes.functional as F
     table = F.create_dynamic_map()
     table[0] = -1
@@ -402,6 +485,10 @@ def in_nf4(m):
         for n, mod in m.named_modules():
             if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head") and "vision" not in n and "projector" not in n:
                 codes, state = F.quantize_4bit(mod.weight.data.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=False)
+                if on_midpoints(mod.weight):
+                    each = torch.cat([torch.bucketize(b * (1 / b.abs().max()), nf4_midpoints()) for b in mod.weight.data.reshape(-1).split(64)])
+                    each = torch.nn.functional.pad(each, (0, len(each) % 2), value=7)
+                    codes = (each[::2] << 4 | each[1::2]).to(torch.uint8).view(codes.shape)
                 offset = state.absmax.mean()
                 for scales in state.absmax.split(256):  # views
                     top = (scales - offset).abs().max()
@@ -416,10 +503,15 @@ def prequantised(trainer, family, folder, rows, r, of):
     if "moe" not in family and family != "mixtral":  # no grouped GEMM takes int8
         options.append(dict(load_in_8bit=True))
     o = dict(r.choice(options))
+    original = load(folder / "reference").state_dict()
+    linear = [v for k, v in original.items() if "_proj" in k and v.dim() == 2 and "vision" not in k]
     dtype = torch.float16 if "load_in_8bit" in o else torch.bfloat16
-    original = {k: v.to(dtype).float() for k, v in load(folder / "reference").state_dict().items()}
+    if "load_in_4bit" in o and any(v.numel() % 64 for v in linear):
+        dtype = torch.float32  # on a CPU bitsandbytes scales a last block that is not full in 16 bits, where the weight is in 16 bits
+    original = {k: v.to(dtype).float() for k, v in original.items()}
     of_images = ["vision_tower", "multi_modal_projector"] if r.random() < 0.5 else []
-    layers = [n for n in ("self_attn", "layers.0.mlp", "down_proj") if r.random() < 0.25 and "moe" not in family and family != "mixtral"]
+    few = load(folder / "reference").config.get_text_config().num_hidden_layers < 2
+    layers = [n for n in ("self_attn", "layers.0.mlp", "down_proj") if r.random() < 0.25 and "moe" not in family and family != "mixtral" and not few]
     skipped = ["lm_head"] + of_images + layers
     q = load(folder / "reference", dtype=dtype, device_map={"": "cpu"}, quantization_config=transformers.BitsAndBytesConfig(**o, llm_int8_skip_modules=skipped))
     q.save_pretrained(folder / "bnb")
@@ -433,9 +525,11 @@ def prequantised(trainer, family, folder, rows, r, of):
     differs("mean NLL of bitsandbytes' folder", ours, nll(m, rows), of)
     other_bytes = o.get("bnb_4bit_use_double_quant") and nested_table(folder) != -1  # of scales, from bitsandbytes 0.50 on, which also rounds FP4 otherwise
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "fp4" and version("bitsandbytes") >= "0.50"
-    if not layers and dtype == json_dtype(folder) and not other_bytes:
+    other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "nf4" and any(on_midpoints(v.to(dtype)) for v in linear)
+    if not layers and dtype in (json_dtype(folder), torch.float32) and not other_bytes:
         here = value("--set", "adapter=qlora", *stored)
-        if here != ours:
+        # torch adds up the scales, whose mean double quantisation stores, in float32: exact in bf16, else off by a rounding
+        if here != ours and not (o.get("bnb_4bit_use_double_quant") and json_dtype(folder) != torch.bfloat16 and abs(here - ours) < 1e-6 * ours):
             raise RuntimeError(f"{o}: bitsandbytes' folder evaluates to {ours!r}, the model quantised here to {here!r}")
     return f"; {o.get('bnb_4bit_quant_type', 'int8')}{' nested' * o.get('bnb_4bit_use_double_quant', False)}{' dynamic' * bool(layers)}"
 
@@ -474,8 +568,8 @@ def back(trainer, folder, adapted, value, rows, of):
 TEXT = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"  # images have layers of these names too
 
 
-def check(trainer, family, seed, folder):
-    m, rows, c, r = make(family, seed, folder)
+def check(trainer, family, seed, folder, strange=False):
+    m, rows, c, r = make(family, seed, folder, strange)
     of = f"{family} {seed}"
     more = parameters(r, family, c["num_hidden_layers"])
     config = dict(base_model=str(folder / "model"), adapter="lora", lora=dict(r=4, alpha=8, target_modules="all-linear") | more, device="cpu",
@@ -518,6 +612,7 @@ def main():
     ap.add_argument("trainer", type=pathlib.Path)
     ap.add_argument("--seeds", type=int, default=3)
     ap.add_argument("--first", type=int, default=0)
+    ap.add_argument("--odd", action="store_true", help="sizes that divide nothing, and rare options")
     ap.add_argument("--families", default=",".join(FAMILIES))
     ap.add_argument("--keep", type=pathlib.Path, help="folder for the models and runs")
     a = ap.parse_args()
@@ -529,7 +624,7 @@ def main():
                 folder = (a.keep or pathlib.Path(scratch)) / f"{family}-{seed}"
                 folder.mkdir(parents=True, exist_ok=True)
                 try:
-                    print(f"{family} {seed}: {check(a.trainer.resolve(), family, seed, folder)}", flush=True)
+                    print(f"{family} {seed}: {check(a.trainer.resolve(), family, seed, folder, a.odd)}", flush=True)
                 except Exception as e:  # every model is tried
                     failed += 1
                     print(f"{family} {seed}: FAILED: {type(e).__name__}: {e}", flush=True)

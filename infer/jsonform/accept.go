@@ -42,13 +42,15 @@ type frame struct {
 	up    *frame
 	node  *node
 	kind  kinds
-	seen  uint64 // keys
+	seen  uint64 // keys, and those whose values would be nested too deep here
 	count int    // values
+	most  int    // values; -1 = any number
+	bare  bool   // no keys but those that the schema names
 	depth int
 }
 
-// Acceptor is how far a text is. It is a value: a copy goes on by itself.
-type Acceptor struct {
+// state is how far a text is, read as one of the alternatives that a schema leaves.
+type state struct {
 	top    *frame
 	node   *node // of the value that comes or is read
 	mode   mode
@@ -65,14 +67,9 @@ type Acceptor struct {
 	at     int // in them
 }
 
-// Start is before the first byte.
-func (s *Schema) Start() Acceptor { return Acceptor{node: s.root, mode: mValue} }
-
-// Done tells whether the value is whole.
-func (a *Acceptor) Done() bool { return a.mode == mDone }
-
-// Next takes a byte and tells whether it can follow; a is of no use where it can't.
-func (a *Acceptor) Next(c byte) bool {
+// next takes a byte and tells whether it can follow; a is of no use where it can't. The node of a value that comes has
+// no alternatives.
+func (a *state) next(c byte) bool {
 	switch a.mode {
 	case mString, mFreeKey:
 		return a.inString(c)
@@ -99,7 +96,7 @@ func (a *Acceptor) Next(c byte) bool {
 		}
 		a.ended()
 	}
-	if c == ' ' || c == '\n' || c == '\r' || c == '\t' {
+	if isBlank(c) {
 		return a.blank(c)
 	}
 	a.space, a.line = 0, false
@@ -125,9 +122,11 @@ func (a *Acceptor) Next(c byte) bool {
 	return a.behind(c)
 }
 
+func isBlank(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
+
 // blank takes white space as writers of JSON set it: one space before a value or a key, or a line break with what the
 // next line is indented by; nothing before a colon. A model that is kept from all else would go on with white space.
-func (a *Acceptor) blank(c byte) bool {
+func (a *state) blank(c byte) bool {
 	first := a.space == 0
 	a.space++
 	switch {
@@ -145,7 +144,7 @@ func (a *Acceptor) blank(c byte) bool {
 }
 
 // begin is the first byte of a value.
-func (a *Acceptor) begin(c byte) bool {
+func (a *state) begin(c byte) bool {
 	n := a.node
 	if n.literals != nil {
 		a.mode, a.from, a.to, a.at = mLiteral, 0, len(n.literals), 0
@@ -158,11 +157,11 @@ func (a *Acceptor) begin(c byte) bool {
 	}
 	switch c {
 	case '{':
-		return n.kinds&kObject != 0 && a.open(kObject, mOpen)
+		return n.kinds&kObject != 0 && a.fits(n.lowObject) && a.open(kObject, mOpen)
 	case '[':
-		return n.kinds&kArray != 0 && a.open(kArray, mFirst)
+		return n.kinds&kArray != 0 && a.fits(n.lowList) && a.open(kArray, mFirst)
 	case '"':
-		a.mode = mString
+		*a = state{top: a.top, mode: mString}
 		return n.kinds&kString != 0
 	case 't':
 		return word(kBoolean, "true")
@@ -190,46 +189,78 @@ func (a *Acceptor) begin(c byte) bool {
 
 var words = &node{literals: []string{"false", "null", "true"}}
 
-func (a *Acceptor) open(k kinds, m mode) bool {
-	f := &frame{up: a.top, node: a.node, kind: k, depth: 1}
+// fits tells whether there are as many levels left for lists and objects.
+func (a *state) fits(levels int) bool {
+	if a.top != nil {
+		levels += a.top.depth
+	}
+	return levels <= maxDepth
+}
+
+func (a *state) open(k kinds, m mode) bool {
+	n := a.node
+	f := &frame{up: a.top, node: n, kind: k, most: n.most, depth: 1}
 	if a.top != nil {
 		f.depth = a.top.depth + 1
 	}
-	if a.node == anyValue && f.depth > maxDepth {
-		return false
+	if f.depth+n.tallest > maxDepth {
+		f.limit()
 	}
-	a.top, a.mode = f, m
+	a.top, a.mode, a.node = f, m, nil
 	if k == kArray {
-		if a.node = f.node.items; f.node.most == 0 {
+		if a.node = n.item(0); f.most == 0 {
 			a.node = nothing
 		}
 	}
 	return true
 }
 
+// limit leaves out what could not end before maxDepth. What has to be there can: else the value would not have begun.
+func (f *frame) limit() {
+	fits := func(n *node) bool { return f.depth+n.low <= maxDepth }
+	for i, v := range f.node.values {
+		if !fits(v) {
+			f.seen |= 1 << i
+		}
+	}
+	f.bare = f.node.more != nil && !fits(f.node.more)
+	for i := 0; i <= len(f.node.prefix); i++ {
+		if !fits(f.node.item(i)) && (f.most < 0 || f.most > i) {
+			f.most = i
+		}
+	}
+}
+
+// free tells whether a key may come that the schema does not name: behind those that have to be there, which a model
+// that is left to make up others may never write.
+func (f *frame) free() bool {
+	return f.node.more != nil && !f.bare && f.node.required&^f.seen == 0
+}
+
 // nothing is a value that there is none of.
 var nothing = &node{}
 
 // close ends the list or object on top.
-func (a *Acceptor) close() bool {
+func (a *state) close() bool {
 	a.top = a.top.up
 	a.ended()
 	return true
 }
 
-func (a *Acceptor) closeObject() bool {
+func (a *state) closeObject() bool {
 	return a.top.node.required&^a.top.seen == 0 && a.close()
 }
 
 // ended is behind a value.
-func (a *Acceptor) ended() {
-	if a.mode = mAfter; a.top == nil {
+func (a *state) ended() {
+	*a = state{top: a.top, mode: mAfter} // texts that were read in different ways are alike again
+	if a.top == nil {
 		a.mode = mDone
 	}
 }
 
 // behind is what stands behind a value.
-func (a *Acceptor) behind(c byte) bool {
+func (a *state) behind(c byte) bool {
 	f := a.top
 	if f == nil {
 		return false
@@ -248,20 +279,20 @@ func (a *Acceptor) behind(c byte) bool {
 	g.count++
 	a.top = &g
 	if f.kind == kArray {
-		a.node, a.mode = f.node.items, mValue
-		return f.node.most < 0 || g.count < f.node.most
+		a.node, a.mode = f.node.item(g.count), mValue
+		return f.most < 0 || g.count < f.most
 	}
 	a.mode = mKey
-	return f.node.more != nil || f.node.left(f.seen) > 0
+	return f.free() || f.node.left(f.seen) > 0
 }
 
 // beginKey is the first byte of a key.
-func (a *Acceptor) beginKey(c byte) bool {
+func (a *state) beginKey(c byte) bool {
 	n := a.top.node
 	if c != '"' {
 		return false
 	}
-	if n.more != nil {
+	if a.top.free() {
 		a.mode, a.from, a.to, a.at = mFreeKey, 0, len(n.keys), 0
 		a.fit('"')
 		return true
@@ -271,9 +302,9 @@ func (a *Acceptor) beginKey(c byte) bool {
 }
 
 // took is behind a key: the i-th of the object's, or -1.
-func (a *Acceptor) took(i int) bool {
+func (a *state) took(i int) bool {
 	n := a.top.node
-	a.mode, a.node = mColon, n.more
+	*a = state{top: a.top, mode: mColon, node: n.more}
 	if i < 0 {
 		return true
 	}
@@ -287,7 +318,7 @@ func (a *Acceptor) took(i int) bool {
 }
 
 // inLiteral narrows the literals, or the keys that are left, down by a byte.
-func (a *Acceptor) inLiteral(c byte) bool {
+func (a *state) inLiteral(c byte) bool {
 	all, keys := a.node.literals, a.mode == mKnownKey
 	if keys {
 		all = a.node.keys
@@ -307,7 +338,7 @@ func (a *Acceptor) inLiteral(c byte) bool {
 			return false
 		}
 		a.ended()
-		return a.Next(c)
+		return a.next(c)
 	}
 	a.from, a.to, a.at = from, to, a.at+1
 	if to-from > 1 || len(all[from]) > a.at {

@@ -28,8 +28,23 @@ func tokens(r *rand.Rand, n int) [][]byte {
 	return all
 }
 
-// randomSchema is a schema of everything that Parse reads.
+// randomSchema is a schema of everything that Parse reads; below the root it may be made of others and of definitions.
 func randomSchema(r *rand.Rand, depth int) map[string]any {
+	if depth > 0 && depth <= 3 && r.IntN(4) == 0 {
+		parts := make([]any, 1+r.IntN(3))
+		for i := range parts {
+			parts[i] = randomSchema(r, depth+1)
+		}
+		switch r.IntN(6) {
+		case 0:
+			return map[string]any{"oneOf": parts, "title": "one"}
+		case 1:
+			return map[string]any{"allOf": parts[:1], "default": nil}
+		case 2, 3:
+			return map[string]any{"$ref": fmt.Sprintf("#/$defs/d%d", r.IntN(3)), "description": "one of three"}
+		}
+		return map[string]any{"anyOf": parts}
+	}
 	kinds := []string{"string", "integer", "number", "boolean", "null", "array", "object"}
 	kind := kinds[r.IntN(len(kinds))]
 	if depth == 0 {
@@ -38,7 +53,7 @@ func randomSchema(r *rand.Rand, depth int) map[string]any {
 		kind = kinds[r.IntN(5)]
 	}
 	if depth > 0 && r.IntN(6) == 0 {
-		values := []any{"x", "xy", "é \"q\"", 1, 12, -0.5, true, false, nil}
+		values := []any{"x", "xy", "é \"q\"", 1, 12, -0.5, true, false, nil, []any{1, "x"}, map[string]any{"a": 1}}
 		r.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
 		if r.IntN(4) == 0 {
 			return map[string]any{"const": values[0]}
@@ -53,6 +68,9 @@ func randomSchema(r *rand.Rand, depth int) map[string]any {
 	case "array":
 		if r.IntN(5) > 0 {
 			s["items"] = randomSchema(r, depth+1)
+		}
+		if r.IntN(5) == 0 {
+			s["prefixItems"] = []any{randomSchema(r, depth+1), randomSchema(r, depth+1)}
 		}
 		least := r.IntN(3)
 		if r.IntN(2) == 0 {
@@ -86,42 +104,58 @@ func randomSchema(r *rand.Rand, depth int) map[string]any {
 // Schema in Go, and by Python's where TRAINER_PYTHON has the package jsonschema.
 func TestRandomTokens(t *testing.T) {
 	python := &python{}
-	for seed := range uint64(1200) {
+	refused := 0
+	for seed := range uint64(2400) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		text := []byte(person)
-		if seed%4 > 0 {
-			text, _ = json.Marshal(randomSchema(r, 0))
+		if seed%8 > 0 {
+			schema := randomSchema(r, r.IntN(2))
+			schema["$defs"] = map[string]any{"d0": randomSchema(r, 1), "d1": randomSchema(r, 1), "d2": randomSchema(r, 1)}
+			text, _ = json.Marshal(schema)
 		}
-		s := parse(t, string(text))
+		s, err := Parse(text)
+		if err != nil {
+			known := []string{"may allow the same value", "want type object or array", "leads to itself", "no value ends"}
+			if refused++; !slices.ContainsFunc(known, func(why string) bool { return strings.Contains(err.Error(), why) }) {
+				t.Fatalf("seed %d: %s: %v", seed, text, err)
+			}
+			continue
+		}
 		out := answer(t, r, s, text)
 		if out == nil {
 			continue // cut, as by max_tokens
 		}
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := jsonschema.NewCompiler()
-		if err := c.AddResource("s.json", doc); err != nil {
-			t.Fatal(err)
-		}
-		check, err := c.Compile("s.json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(out))
-		if err == nil {
-			err = check.Validate(value)
-		}
-		if err != nil {
+		if err := valid(text, out); err != nil {
 			t.Fatalf("seed %d: %s: %q: %v", seed, text, out, err)
 		}
 		python.add(text, out)
 	}
-	if python.answers < 900 {
-		t.Errorf("%d of 1200 answers were whole", python.answers)
+	if python.answers < 1000 {
+		t.Errorf("%d of 2400 answers were whole, %d schemas refused", python.answers, refused)
 	}
+	t.Logf("%d answers, %d schemas refused", python.answers, refused)
 	t.Run("python", python.check)
+}
+
+// valid is what another implementation of JSON Schema says of an answer; nil too where it can't read the schema.
+func valid(schema, answer []byte) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return nil
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("s.json", doc); err != nil {
+		return nil
+	}
+	check, err := c.Compile("s.json")
+	if err != nil {
+		return nil
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(answer))
+	if err != nil {
+		return err
+	}
+	return check.Validate(value)
 }
 
 // answer is a text of random tokens, nil where it is not whole after 400.
@@ -230,11 +264,27 @@ func BenchmarkMask(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	union := func(n int) *Schema { // objects that only their second key tells apart
+		var all []any
+		for i := range n {
+			all = append(all, map[string]any{"type": "object", "required": []string{"name", fmt.Sprint("key", i)}, "additionalProperties": false,
+				"properties": map[string]any{"name": map[string]any{"type": "string"}, fmt.Sprint("key", i): map[string]any{"type": "integer"}}})
+		}
+		text, err := json.Marshal(map[string]any{"anyOf": all})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := Parse(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
 	for _, c := range []struct {
 		name string
 		s    *Schema
 		text string
-	}{{"text", Object(), `{"name":"`}, {"key", Object(), `{"`}, {"named key", named, `{"`}, {"escape", Object(), `{"a":"\`}, {"value", Object(), `{"x":`}, {"behind", Object(), `{"x":"a"`}} {
+	}{{"union of 2", union(2), `{"name":"`}, {"union of 16", union(16), `{"name":"`}, {"union of 64", union(64), `{"name":"`}, {"key of 16", union(16), `{"`}, {"key of 64", union(64), `{"`}, {"text", Object(), `{"name":"`}, {"key", Object(), `{"`}, {"named key", named, `{"`}, {"escape", Object(), `{"a":"\`}, {"value", Object(), `{"x":`}, {"behind", Object(), `{"x":"a"`}} {
 		a := c.s.Start()
 		for _, x := range []byte(c.text) {
 			a.Next(x)

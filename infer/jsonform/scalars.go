@@ -1,7 +1,7 @@
 package jsonform
 
 // inString takes a byte of a text, which is UTF-8 without control characters.
-func (a *Acceptor) inString(c byte) bool {
+func (a *state) inString(c byte) bool {
 	key := a.mode == mFreeKey
 	if a.more > 0 {
 		if c < a.lo || c > a.hi {
@@ -24,8 +24,12 @@ func (a *Acceptor) inString(c byte) bool {
 		}
 		return a.took(-1)
 	}
-	if key && (a.at > maxKey || c == '\\' && len(a.top.node.keys) > 0) {
-		return false // an escape could write a key that the schema names in another way
+	if key && a.at > maxKey {
+		return false
+	}
+	if key && c == '\\' && len(a.top.node.keys) > 0 { // could write a key that the schema names in another way
+		a.mode, a.node = mKnownKey, a.top.node
+		return a.from < a.to && a.inLiteral(c)
 	}
 	a.lo, a.hi = 0x80, 0xbf
 	switch {
@@ -58,12 +62,12 @@ func (a *Acceptor) inString(c byte) bool {
 }
 
 // takesText tells whether n bytes of any text without quotes and escapes can follow, character by character.
-func (a *Acceptor) takesText(n int) bool {
+func (a *state) takesText(n int) bool {
 	return a.more == 0 && (a.mode == mString || a.mode == mFreeKey && a.from == a.to && a.at+n <= maxKey)
 }
 
 // fit narrows the keys that a free one may be down by a byte.
-func (a *Acceptor) fit(c byte) {
+func (a *state) fit(c byte) {
 	keys := a.top.node.keys
 	fits := func(i int) bool { return len(keys[i]) > a.at && keys[i][a.at] == c }
 	for a.from < a.to && !fits(a.from) {
@@ -76,7 +80,7 @@ func (a *Acceptor) fit(c byte) {
 }
 
 // inHex takes a digit of an escape; halves of pairs (d800 to dfff) are left out, since characters are written as they are.
-func (a *Acceptor) inHex(c byte) bool {
+func (a *state) inHex(c byte) bool {
 	lower := c | 0x20
 	if !(c >= '0' && c <= '9' || lower >= 'a' && lower <= 'f') {
 		return false
@@ -96,7 +100,7 @@ func (a *Acceptor) inHex(c byte) bool {
 }
 
 // inNumber takes a character of a number; false where it can't be one.
-func (a *Acceptor) inNumber(c byte) bool {
+func (a *state) inNumber(c byte) bool {
 	digit := c >= '0' && c <= '9'
 	whole := a.node.kinds&kNumber == 0
 	next := a.mode

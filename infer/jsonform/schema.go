@@ -9,10 +9,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/bits"
 	"slices"
-	"sort"
-	"strconv"
 	"strings"
 )
 
@@ -50,16 +47,22 @@ type node struct {
 	required uint64   // of keys
 	more     *node    // of other keys; nil = there are none
 	items    *node
-	least    int // items
-	most     int // items; -1 = any number
+	least    int     // items
+	most     int     // items; -1 = any number
+	prefix   []*node // of the first items
 	literals []string
+
+	any []*node // the value is one of these, which have none in turn; nothing else counts
+
+	low, lowList, lowObject int // levels of lists and objects that the lowest value, list and object take
+	tallest                 int // the most that a value within it takes at least
 }
 
 var anyValue = newAny()
 
 // newAny is a value of any form, within it the same.
 func newAny() *node {
-	n := &node{kinds: anyKind, most: -1}
+	n := &node{kinds: anyKind, most: -1, lowList: 1, lowObject: 1}
 	n.items, n.more = n, n
 	return n
 }
@@ -68,67 +71,82 @@ func newAny() *node {
 type Schema struct{ root *node }
 
 // Object is any JSON object.
-func Object() *Schema { return &Schema{&node{kinds: kObject, more: anyValue, most: -1}} }
+func Object() *Schema {
+	return &Schema{&node{kinds: kObject, more: anyValue, items: anyValue, most: -1, low: 1, lowObject: 1}}
+}
 
-// annotations change no form.
-var annotations = []string{"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
+// annotations change no form; nullable and discriminator are OpenAPI's. A nullable value is written, never null.
+var annotations = []string{"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "deprecated",
+	"readOnly", "writeOnly", "nullable", "discriminator"}
 
-// Parse reads a JSON Schema. What is not among type, properties, required, additionalProperties, items, minItems,
-// maxItems, enum and const is an error that names it.
+const known = "type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf, " +
+	"allOf with one schema, and $ref to $defs"
+
+// Parse reads a JSON Schema. What is not among known is an error that names it.
 func Parse(text []byte) (*Schema, error) {
-	p := &parser{}
+	p := &parser{refs: map[string]*node{}, sections: map[string]map[string]json.RawMessage{}}
+	if err := json.Unmarshal(text, &p.root); err != nil || p.root == nil {
+		return nil, fmt.Errorf("schema: want an object")
+	}
 	n, err := p.node(text, "schema", 0)
 	if err != nil {
 		return nil, err
 	}
-	if n.kinds&^(kObject|kArray) != 0 || n.literals != nil {
+	if n, err = p.resolve(n); err != nil {
+		return nil, err
+	}
+	if !n.only(kObject | kArray) {
 		return nil, fmt.Errorf("schema: want type object or array, since the end of other values can't be told")
 	}
 	return &Schema{n}, nil
 }
 
-type parser struct{ nodes int }
+// only tells whether a value is of some kinds whatever it is, and no literal.
+func (n *node) only(set kinds) bool {
+	for _, one := range n.any {
+		if !one.only(set) {
+			return false
+		}
+	}
+	return n.any != nil || n.kinds&^set == 0 && n.literals == nil
+}
+
+// parser reads a schema: node by node, then what references name, then what all nodes together are.
+type parser struct {
+	root     map[string]json.RawMessage
+	all      []*node
+	refs     map[string]*node
+	queue    []reference
+	oneOfs   []oneOf
+	sections map[string]map[string]json.RawMessage // of definitions
+	inner    bool                                  // a schema below the root has an $id of its own
+}
 
 func (p *parser) node(text []byte, at string, depth int) (*node, error) {
-	if p.nodes++; p.nodes > maxNodes || depth > maxSchemaDepth {
+	if len(p.all) >= maxNodes || depth > maxSchemaDepth {
 		return nil, fmt.Errorf("%s: the schema is nested deeper than %d levels or has more than %d parts", at, maxSchemaDepth, maxNodes)
 	}
-	text = bytes.TrimSpace(text)
-	if string(text) == "true" {
+	n := &node{kinds: anyKind, most: -1, items: anyValue, more: anyValue}
+	p.all = append(p.all, n)
+	switch text = bytes.TrimSpace(text); string(text) {
+	case "true":
 		return anyValue, nil
+	case "false":
+		n.kinds = 0
+		return n, nil
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil || object == nil {
 		return nil, fmt.Errorf("%s: want an object", at)
 	}
-	n := &node{kinds: anyKind, most: -1, items: anyValue, more: anyValue}
-	for _, key := range sortedKeys(object) {
-		value, where := object[key], at+"."+key
-		var err error
-		switch key {
-		case "type":
-			n.kinds, err = readKinds(value, where)
-		case "properties", "required", "additionalProperties": // below, together
-		case "items":
-			n.items, err = p.node(value, where, depth+1)
-		case "minItems":
-			n.least, err = readCount(value, where)
-		case "maxItems":
-			n.most, err = readCount(value, where)
-		case "enum":
-			var all []json.RawMessage
-			if json.Unmarshal(value, &all) != nil || len(all) == 0 {
-				return nil, fmt.Errorf("%s: want a list of values", where)
-			}
-			n.literals, err = literals(all, where)
-		case "const":
-			n.literals, err = literals([]json.RawMessage{value}, where)
-		default:
-			if !slices.Contains(annotations, key) {
-				return nil, fmt.Errorf("%s: is not supported; a schema may have type, properties, required, additionalProperties, items, minItems, maxItems, enum and const", where)
-			}
+	p.inner = p.inner || depth > 0 && object["$id"] != nil
+	for _, key := range combiners {
+		if object[key] != nil {
+			return p.combined(n, object, key, at, depth)
 		}
-		if err != nil {
+	}
+	for _, key := range sortedKeys(object) {
+		if err := p.keyword(n, key, object, at, depth); err != nil {
 			return nil, err
 		}
 	}
@@ -136,15 +154,83 @@ func (p *parser) node(text []byte, at string, depth int) (*node, error) {
 		return nil, fmt.Errorf("%s: minItems is %d and maxItems %d", at, n.least, n.most)
 	}
 	if n.literals != nil {
-		return n, n.onlyOf(at)
+		return n, n.onlyOf(object, at)
 	}
 	return n, p.properties(n, object, at, depth)
 }
 
+func (p *parser) keyword(n *node, key string, object map[string]json.RawMessage, at string, depth int) (err error) {
+	value, where := object[key], at+"."+key
+	switch key {
+	case "type":
+		n.kinds, err = readKinds(value, where)
+	case "properties", "required", "additionalProperties": // by properties, together
+	case "items":
+		n.items, err = p.node(value, where, depth+1)
+	case "prefixItems":
+		if v := p.root["$schema"]; v != nil && !bytes.Contains(v, []byte("2020-12")) {
+			return fmt.Errorf("%s: is of JSON Schema 2020-12, and $schema is %.80s", where, v)
+		}
+		n.prefix, err = p.nodes(value, where, depth)
+	case "minItems":
+		n.least, err = readCount(value, where)
+	case "maxItems":
+		n.most, err = readCount(value, where)
+	case "enum", "const":
+		all := []json.RawMessage{value}
+		if key == "enum" && (json.Unmarshal(value, &all) != nil || len(all) == 0) {
+			return fmt.Errorf("%s: want a list of values", where)
+		}
+		before := n.literals
+		n.literals, err = literals(all, where)
+		if before != nil { // const and enum
+			n.literals = slices.DeleteFunc(n.literals, func(text string) bool { return !slices.Contains(before, text) })
+		}
+	default:
+		if !slices.Contains(annotations, key) {
+			return fmt.Errorf("%s: is not supported; a schema may have %s", where, known)
+		}
+	}
+	return err
+}
+
+// nodes reads a list of schemas.
+func (p *parser) nodes(text []byte, at string, depth int) ([]*node, error) {
+	var all []json.RawMessage
+	if json.Unmarshal(text, &all) != nil || len(all) == 0 {
+		return nil, fmt.Errorf("%s: want a list of schemas", at)
+	}
+	nodes := make([]*node, len(all))
+	for i, one := range all {
+		var err error
+		if nodes[i], err = p.node(one, fmt.Sprintf("%s[%d]", at, i), depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return nodes, nil
+}
+
+// item is what a list's i-th value is.
+func (n *node) item(i int) *node {
+	if i < len(n.prefix) {
+		return n.prefix[i]
+	}
+	return n.items
+}
+
 // onlyOf leaves the literals of the kinds that type names.
-func (n *node) onlyOf(at string) error {
+func (n *node) onlyOf(object map[string]json.RawMessage, at string) error {
+	for _, key := range []string{"properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems"} {
+		if object[key] != nil && slices.ContainsFunc(n.literals, func(text string) bool { return text[0] == '{' || text[0] == '[' }) {
+			return fmt.Errorf("%s.%s: is not supported beside lists and objects in enum or const", at, key)
+		}
+	}
 	n.literals = slices.DeleteFunc(n.literals, func(text string) bool {
 		switch c := text[0]; {
+		case c == '{':
+			return n.kinds&kObject == 0
+		case c == '[':
+			return n.kinds&kArray == 0
 		case c == '"':
 			return n.kinds&kString == 0
 		case c == 't' || c == 'f':
@@ -155,173 +241,7 @@ func (n *node) onlyOf(at string) error {
 		return n.kinds&kNumber == 0 && (n.kinds&kInteger == 0 || strings.ContainsAny(text, ".eE"))
 	})
 	if len(n.literals) == 0 {
-		return fmt.Errorf("%s: no value of enum has the type", at)
+		return fmt.Errorf("%s: no value of enum and const has the type, or none is in both", at)
 	}
 	return nil
-}
-
-// properties reads what a schema says of an object's keys.
-func (p *parser) properties(n *node, object map[string]json.RawMessage, at string, depth int) error {
-	props, required := map[string]json.RawMessage{}, []string{}
-	if v, ok := object["properties"]; ok && (json.Unmarshal(v, &props) != nil || props == nil) {
-		return fmt.Errorf("%s.properties: want an object", at)
-	}
-	if v, ok := object["required"]; ok && json.Unmarshal(v, &required) != nil {
-		return fmt.Errorf("%s.required: want a list of names", at)
-	}
-	if v, ok := object["additionalProperties"]; ok {
-		if n.more = nil; string(bytes.TrimSpace(v)) != "false" {
-			var err error
-			if n.more, err = p.node(v, at+".additionalProperties", depth+1); err != nil {
-				return err
-			}
-		}
-	}
-	for _, name := range required {
-		if _, ok := props[name]; !ok {
-			if n.more == nil {
-				return fmt.Errorf("%s.required: %q is no property, and additionalProperties allows no other", at, name)
-			}
-			props[name] = json.RawMessage("true")
-		}
-	}
-	if len(props) > maxProperties {
-		return fmt.Errorf("%s.properties: there are %d, more than %d", at, len(props), maxProperties)
-	}
-	type property struct {
-		key  string
-		node *node
-		must bool
-	}
-	var all []property
-	for _, name := range sortedKeys(props) {
-		v, err := p.node(props[name], at+".properties."+name, depth+1)
-		if err != nil {
-			return err
-		}
-		all = append(all, property{quoted(name), v, slices.Contains(required, name)})
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].key < all[j].key })
-	for i, x := range all {
-		if n.keys, n.values = append(n.keys, x.key), append(n.values, x.node); x.must {
-			n.required |= 1 << i
-		}
-	}
-	return nil
-}
-
-// all is the set of all keys.
-func (n *node) all() uint64 { return 1<<len(n.keys) - 1 }
-
-// left is how many keys are not in a set.
-func (n *node) left(seen uint64) int { return bits.OnesCount64(n.all() &^ seen) }
-
-func readKinds(v json.RawMessage, at string) (kinds, error) {
-	var names []string
-	var one string
-	if json.Unmarshal(v, &one) == nil {
-		names = []string{one}
-	} else if json.Unmarshal(v, &names) != nil || len(names) == 0 {
-		return 0, fmt.Errorf("%s: want a type or a list of types", at)
-	}
-	var set kinds
-	for _, name := range names {
-		k, ok := kindNames[name]
-		if !ok {
-			return 0, fmt.Errorf("%s: there is no type %.40q", at, name)
-		}
-		set |= k
-	}
-	return set, nil
-}
-
-func readCount(v json.RawMessage, at string) (int, error) {
-	n, err := strconv.Atoi(string(bytes.TrimSpace(v)))
-	if err != nil || n < 0 || n > 1_000_000 {
-		return 0, fmt.Errorf("%s: want a whole number from 0 to 1000000", at)
-	}
-	return n, nil
-}
-
-// literals are values as the answer may write them, sorted.
-func literals(all []json.RawMessage, at string) ([]string, error) {
-	var texts []string
-	for _, v := range all {
-		v = bytes.TrimSpace(v)
-		if len(v) == 0 || v[0] == '{' || v[0] == '[' {
-			return nil, fmt.Errorf("%s: objects and lists among the values are not supported", at)
-		}
-		text := string(v)
-		if v[0] == '"' {
-			var s string
-			if err := json.Unmarshal(v, &s); err != nil {
-				return nil, fmt.Errorf("%s: %w", at, err)
-			}
-			text = quoted(s)
-		}
-		texts = append(texts, text)
-	}
-	if len(texts) > maxLiterals {
-		return nil, fmt.Errorf("%s: there are %d values, more than %d", at, len(texts), maxLiterals)
-	}
-	slices.Sort(texts)
-	return slices.Compact(texts), nil
-}
-
-// quoted is a text in JSON, with no more escapes than there have to be.
-func quoted(s string) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string can be encoded
-	return strings.TrimRight(b.String(), "\n")
-}
-
-func sortedKeys(m map[string]json.RawMessage) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
-	return keys
-}
-
-// Tool is a function that a call may name.
-type Tool struct {
-	Name       string
-	Parameters []byte // a JSON Schema; nil = any object
-}
-
-// Call is {"name": NAME, KEY: ARGUMENTS} of one of some tools, within a list where listed says so.
-func Call(tools []Tool, key string, listed bool) (*Schema, error) {
-	type choice struct {
-		text string
-		node *node
-	}
-	var all []choice
-	for i, t := range tools {
-		arguments := Object()
-		if t.Parameters != nil {
-			s, err := Parse(t.Parameters)
-			if err != nil {
-				return nil, fmt.Errorf("tools[%d].function.parameters: %w", i, err)
-			}
-			if arguments = s; s.root.kinds != kObject {
-				return nil, fmt.Errorf("tools[%d].function.parameters: want type object", i)
-			}
-		}
-		all = append(all, choice{`{"name": ` + quoted(t.Name) + `, ` + quoted(key) + `: `, arguments.root})
-	}
-	sort.SliceStable(all, func(i, j int) bool { return all[i].text < all[j].text })
-	n := &node{kinds: kCalls}
-	for i, c := range all {
-		if i > 0 && c.text == all[i-1].text {
-			return nil, fmt.Errorf("tools: two functions have the same name")
-		}
-		n.literals, n.values = append(n.literals, c.text), append(n.values, c.node)
-	}
-	if listed {
-		n = &node{kinds: kArray, items: n, least: 1, most: 1}
-	}
-	return &Schema{n}, nil
 }

@@ -72,16 +72,16 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 // markPlain finds the nodes below which all tokens are plain text, so that within a text they need not be walked. A
 // token is read as a text from its first byte on, and anew behind each ASCII byte that can't be one's, such as a quote.
 func (v *Vocabulary) markPlain() {
-	var path [maxToken + 1]Acceptor // of a text that each token by itself is in
-	path[0] = Acceptor{mode: mString}
+	var path [maxToken + 1]state // of a text that each token by itself is in
+	path[0] = state{mode: mString}
 	reads := make([]bool, len(v.nodes))
 	ended := make([]bool, len(v.nodes)) // a character has
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		at := path[n.depth]
-		reads[i] = at.mode == mString && at.Next(n.c) && at.mode == mString
+		reads[i] = at.mode == mString && at.next(n.c) && at.mode == mString
 		if ended[i] = reads[i] && at.more == 0; !reads[i] {
-			at = Acceptor{mode: mDone} // of broken UTF-8
+			at = state{mode: mDone} // of broken UTF-8
 			if n.c < 0x80 {
 				at, ended[i] = path[0], true
 			}
@@ -137,8 +137,7 @@ func (v *Vocabulary) Mask(a Acceptor, logits, scratch []float32) []float32 {
 	for i := 0; i < len(v.nodes); {
 		n := &v.nodes[i]
 		at := &path[n.depth+1]
-		*at = path[n.depth]
-		if !at.Next(n.c) {
+		if !at.after(&path[n.depth], n.c) {
 			i += int(n.skip)
 			continue
 		}
