@@ -17,6 +17,7 @@ import (
 type GPU struct {
 	gpu     *kernel.GPU
 	workers int
+	noBLAS  error // why there is no cuBLASLt; nil = it is there
 }
 
 // NewGPU opens a device for plans of a precision; 0 is the device's own. workers is the number of host threads
@@ -43,7 +44,8 @@ func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
 		workers = runtime.NumCPU()
 	}
 	g := &GPU{gpu: &kernel.GPU{Device: d, Stream: s, Precision: precision}, workers: workers}
-	if b, err := gpu.OpenBLAS(""); err == nil {
+	b, err := gpu.OpenBLAS("")
+	if g.noBLAS = err; err == nil {
 		g.gpu.BLAS = b
 		if g.gpu.Algorithms, err = gpu.OpenAlgorithms(cacheFolder(), d.Name, b.Version); err != nil {
 			return nil, errors.Join(err, g.Close())
@@ -153,6 +155,13 @@ func (t deviceTarget) serves(k kernel.Kernel, in, out []kernel.Type) error {
 		return c.CheckGPU(in, out, t.sm)
 	}
 	return nil
+}
+
+func (t deviceTarget) slow(k kernel.Kernel, in, out []kernel.Type) kernel.SlowPath {
+	if s, ok := k.(kernel.SlowOnGPU); ok {
+		return s.SlowGPU(in, out, t.sm)
+	}
+	return kernel.SlowPath{}
 }
 
 func (deviceTarget) prologue(k kernel.Kernel) bool {

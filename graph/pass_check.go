@@ -31,14 +31,19 @@ func checkOverwrites(c *compilation) error {
 	return nil
 }
 
-// checkServed refuses calls that a GPU has no body for, such as attention with heads of a size that none has.
+// checkServed refuses calls that a GPU has no body for, such as attention with heads of a size that none has, and notes
+// those whose body is not the fastest.
 func checkServed(p *compilation) error {
 	for _, c := range p.calls {
 		if isTransfer(c.kernel) {
 			continue
 		}
-		if err := p.target.serves(c.kernel, p.storedAll(c.in), p.storedAll(c.out)); err != nil {
+		in, out := p.storedAll(c.in), p.storedAll(c.out)
+		if err := p.target.serves(c.kernel, in, out); err != nil {
 			return fmt.Errorf("%v: %w", c, err)
+		}
+		if s := p.target.slow(c.kernel, in, out); s.What != "" && !slices.Contains(p.slow, s) {
+			p.slow = append(p.slow, s)
 		}
 	}
 	return nil

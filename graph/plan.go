@@ -23,7 +23,8 @@ type Plan struct {
 	open      bool  // frozen values are stored as their readers want them
 	ranks     int   // that hold frozen values in slices; 0 = each has all
 	sharded   []*unit
-	early     int // calls that wait for at most so many others begin before those have ended, where they can
+	slow      []SlowPath // that its calls take, each once
+	early     int        // calls that wait for at most so many others begin before those have ended, where they can
 }
 
 type place struct {

@@ -12,6 +12,8 @@ type target interface {
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
 	// serves is nil where there is a body for a call of these types, as stored, else an error that names what is served.
 	serves(k kernel.Kernel, in, out []kernel.Type) error
+	// slow is the fast path that such a call leaves; its What is "" where it leaves none.
+	slow(k kernel.Kernel, in, out []kernel.Type) kernel.SlowPath
 	// accumulate is the form of a kernel that adds to memory, if it has one here.
 	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
 	// lowBits tells whether residual sums have more bits than values are stored with.
@@ -44,6 +46,10 @@ func (hostTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 
 func (hostTarget) serves(kernel.Kernel, []kernel.Type, []kernel.Type) error { return nil }
 
+func (hostTarget) slow(kernel.Kernel, []kernel.Type, []kernel.Type) kernel.SlowPath {
+	return kernel.SlowPath{}
+}
+
 func (hostTarget) lowBits() bool { return false }
 
 func (hostTarget) groups(kernel.MatMul, []kernel.Type, kernel.Type, int) bool { return false }
@@ -74,6 +80,10 @@ func (gpuTarget) accumulate(k kernel.Kernel) (kernel.Kernel, bool) {
 }
 
 func (gpuTarget) serves(kernel.Kernel, []kernel.Type, []kernel.Type) error { return nil }
+
+func (gpuTarget) slow(kernel.Kernel, []kernel.Type, []kernel.Type) kernel.SlowPath {
+	return kernel.SlowPath{}
+}
 
 func (t gpuTarget) lowBits() bool { return t.precision.Stored(kernel.ComputeType) != kernel.F32 }
 

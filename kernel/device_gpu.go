@@ -33,6 +33,12 @@ type CheckedOnGPU interface {
 	CheckGPU(in, out []Type, sm int) error
 }
 
+// SlowOnGPU is a kernel with a faster GPU body for some sizes than for others on the same device. SlowGPU says which of
+// them it leaves, what that costs and what would help; its What is "" where it does not. Types as of CheckedOnGPU.
+type SlowOnGPU interface {
+	SlowGPU(in, out []Type, sm int) SlowPath
+}
+
 // ScratchOnGPU is a kernel whose GPU body needs working memory: bytes. sm is the
 // device's compute capability, 10 major + minor.
 type ScratchOnGPU interface {

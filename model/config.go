@@ -96,14 +96,6 @@ func (c Config) HeadName() string {
 	return "lm_head.weight"
 }
 
-// LocalInvFreq is InvFreq of the windowed layers where they have their own, else nil.
-func (c Config) LocalInvFreq() func(seqLen int) (invFreq []float64, attentionScale float64, err error) {
-	if local, own := c.LocalRope(); own {
-		return local.InvFreq
-	}
-	return nil
-}
-
 // LocalRope is the configuration whose InvFreq is that of the windowed layers, and tells whether it is another.
 func (c Config) LocalRope() (local Config, own bool) {
 	if c.LocalRopeTheta == 0 {

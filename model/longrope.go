@@ -35,6 +35,29 @@ func (c *Config) readPartialRotary(k *Keys) {
 	}
 }
 
+// readLongRope reads the length up to which the short factors hold, of families other than Phi-3. transformers 4 reads it beside
+// rope_scaling alone and then takes no factor, transformers 5 reads it in rope_parameters: where the two would compute
+// otherwise, the file is refused.
+func (c *Config) readLongRope(k *Keys, now bool) {
+	const beside = "original_max_position_embeddings"
+	s := &c.RopeScaling
+	n := 0
+	switch given := k.Int(beside, &n); {
+	case given && n < 2:
+		k.Fail(beside, "= %d: must be 2 to %d", n, 1<<30)
+		return
+	case given && s.OriginalMaxPositions != 0 && s.OriginalMaxPositions != n:
+		k.Fail(beside, "= %d contradicts the %d of the rotary scaling", n, s.OriginalMaxPositions)
+	case given:
+		s.OriginalMaxPositions = n
+		if ratio := float64(c.MaxPositions) / float64(n); !now && s.AttentionFactor == 0 && s.Factor != 0 && s.Factor != ratio {
+			k.Fail("rope_scaling.factor", "= %g: with %s beside rope_scaling transformers 4 takes max_position_embeddings/%s = %g instead, and transformers 5 this one; remove it", s.Factor, beside, beside, ratio)
+		}
+	case !now && s.OriginalMaxPositions != 0:
+		k.Fail("rope_scaling."+beside, "= %d: transformers 4 does not read it there for longrope, and transformers 5 does; write it beside rope_scaling", s.OriginalMaxPositions)
+	}
+}
+
 // LongRope tells whether sequences of up to longest tokens take frequencies of two kinds, and up to which length they
 // are the short ones.
 func (c Config) LongRope(longest int) (limit int, both bool) {

@@ -40,7 +40,7 @@ var ropeTypes = map[string]map[string]bool{
 }
 
 // generalRopeTypes are what the families take that say nothing else.
-var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic", "llama3": "llama3", "yarn": "yarn"}
+var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic", "llama3": "llama3", "yarn": "yarn", "longrope": "longrope"}
 
 // ropeNames are a family's kinds of scaling by the names that files give them.
 func (d Dialect) ropeNames() map[string]string {
@@ -85,6 +85,9 @@ func (c *Config) readRope(k *Keys) {
 	}
 	if k.dialect.PartialRotary {
 		c.readPartialRotary(k)
+	}
+	if k.dialect.RopeTypes == nil && c.RopeScaling.Type == "longrope" {
+		c.readLongRope(k, haveNow)
 	}
 }
 

@@ -228,7 +228,7 @@ def odd(family, seed, c):
     for key in ("moe_intermediate_size", "shared_expert_intermediate_size"):
         if key in c:
             c[key] = r.choice([18, 25, 44])
-    if moe and r.random() < 0.2 and family != "gpt_oss_mxfp4":
+    if moe and r.random() < 0.2 and not family.startswith("gpt_oss"):
         c.update(num_experts_per_tok=1, **{"num_experts" if "num_experts" in c else "num_local_experts": 1})
     c["rms_norm_eps"], c["num_hidden_layers"] = r.choice([1e-3, 1e-5, 1e-12]), r.choice([1, 2, 3, 5])
     if "layer_types" in c:
@@ -262,8 +262,9 @@ def odd(family, seed, c):
                     llama3=dict(factor=r.choice([2.0, 32.0]), low_freq_factor=r.choice([1.0, 0.5]), high_freq_factor=4.0, original_max_position_embeddings=r.choice([16, 64])),
                     yarn=dict(factor=r.choice([1.5, 8.0])) | r.choice([{}, dict(attention_factor=1.3), dict(mscale=1.0, mscale_all_dim=0.7), dict(beta_fast=16.0, beta_slow=2.0), dict(truncate=False)])
                     | (dict(original_max_position_embeddings=16) if r.random() < 0.7 else {}),
-                    longrope=dict(short_factor=[1 + r.random() for _ in range(half)], long_factor=[1 + 3 * r.random() for _ in range(half)], original_max_position_embeddings=24)
-                    | r.choice([dict(factor=4.0), dict(factor=8.0, attention_factor=1.2)]))
+                    longrope=dict(short_factor=[1 + r.random() for _ in range(half)], long_factor=[1 + 3 * r.random() for _ in range(half)]) | r.choice([{}, dict(factor=8.0, attention_factor=1.2)]))
+        if kind == "longrope":
+            c["original_max_position_embeddings"] = r.choice([8, 16, 24, 200])
         c["rope_scaling"] = dict(rope_type=kind) | more[kind] if kind != "default" else None
 
 

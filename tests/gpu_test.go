@@ -186,8 +186,14 @@ func TestGPUWithoutBLAS(t *testing.T) {
 	}
 	cmd = onGPU(program, dir, "without")
 	cmd.Env = append(cmd.Env, missing)
-	if o := finish(t, cmd); o.code != 0 {
-		t.Fatalf("without cuBLASLt: exit code %d\n%s", o.code, o.stderr)
+	const slow = "slow path: GEMMs run on the built-in kernels, as cuBLASLt is missing"
+	if o := finish(t, cmd); o.code != 0 || !strings.Contains(o.stderr, slow) {
+		t.Fatalf("without cuBLASLt: exit code %d, want 0 and %q\n%s", o.code, slow, o.stderr)
+	}
+	cmd = onGPU(program, dir, "strict", "--strict")
+	cmd.Env = append(cmd.Env, missing)
+	if o := finish(t, cmd); o.code != 3 || !strings.Contains(o.stderr, "the run would leave a fast path") {
+		t.Errorf("without cuBLASLt, --strict: exit code %d, want 3\n%s", o.code, o.stderr)
 	}
 	a, b := losses(t, filepath.Join(dir, "with")), losses(t, filepath.Join(dir, "without"))
 	if len(a) == 0 || len(a) != len(b) {

@@ -3,6 +3,7 @@ package train
 import (
 	"time"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/ranks"
 )
@@ -82,6 +83,8 @@ type PlanReport struct {
 	Limit             int64          `json:"limit_bytes,omitempty"`  // what the run may hold: vram, or what is free; 0 = not known
 	Tried             []PlanTried    `json:"tried,omitempty"`        // faster layouts that do not fit, fastest first
 	Notes             []string       `json:"notes,omitempty"`
+	// Slow are the fast paths that the run leaves without being asked.
+	Slow []graph.SlowPath `json:"slow_paths,omitempty"`
 }
 
 // PlanSharding is how several devices hold a base model of which each has a slice.

@@ -99,6 +99,11 @@ type Config struct {
 	// leaves the rows of a step and its loss as they are, to rounding. Later a run takes no memory.
 	OnOOM string `mapstructure:"on_oom" yaml:"on_oom"`
 
+	// Strict refuses a run that would leave a fast path without being asked: a library that is missing, a kernel that is not
+	// the device's fastest, a leaner memory layout than the first that auto tries. The error names each with its cost and
+	// remedy. Without it the plan says so and the run goes on.
+	Strict bool `mapstructure:"strict" yaml:"strict"`
+
 	// DeviceTimeout is the seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit
 	// code 1. A step with all its micro-batches is one answer. 0 waits for ever.
 	DeviceTimeout int `mapstructure:"device_timeout" yaml:"device_timeout"`
@@ -107,7 +112,8 @@ type Config struct {
 	// in a step that others have done. The others end then, with exit code 1.
 	DDPTimeout int `mapstructure:"ddp_timeout" yaml:"ddp_timeout"`
 
-	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
+	// EvalSteps is the number of optimizer steps between evaluations on the validation rows. Where there are any, they are
+	// evaluated after the last step too; with 0 only then.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	// EvalOnStart evaluates on the validation rows before the first step too.
 	EvalOnStart bool `mapstructure:"eval_on_start" yaml:"eval_on_start"`

@@ -65,6 +65,7 @@ var otherwise = map[string]string{
 	"training.grad_norm_steps":        "changes no number of a step",
 	"training.allow_zero_gradients":   "changes no number",
 	"training.on_oom":                 "changes no number",
+	"training.strict":                 "changes no number",
 	"training.device_timeout":         "changes no number",
 	"training.ddp_timeout":            "changes no number",
 	"training.report_to":              "changes no number",

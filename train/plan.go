@@ -52,7 +52,7 @@ func (p *prepared) planReport() PlanReport {
 		Model: p.Base.Name, Device: p.On.Name(), Parameters: all, TrainedParameters: trained,
 		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
 		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
-		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0),
+		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0), Slow: p.slowPaths(),
 	}
 	if p.world() > 1 {
 		r.Ranks = p.world()

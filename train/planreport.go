@@ -37,6 +37,9 @@ func (r PlanReport) String() string {
 	for _, n := range r.Notes {
 		b.WriteString("\n  " + n)
 	}
+	for _, s := range r.Slow {
+		b.WriteString("\n  slow path: " + s.String())
+	}
 	return b.String()
 }
 

@@ -177,6 +177,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err := p.planSmaller(z); err != nil {
 		return err
 	}
+	if err := p.checkStrict(); err != nil {
+		return err
+	}
 	p.report.Batches = p.loader.Report()
 	return ctx.Err()
 }

@@ -211,7 +211,7 @@ func (p *prepared) deviceRefused(cause error) error {
 		}
 		if p.found.Fits {
 			p.tellShrunk(why)
-			return p.planSmaller(z)
+			return errors.Join(p.planSmaller(z), p.checkStrict())
 		}
 	}
 	if limit == 0 {

@@ -226,7 +226,7 @@ func refusedInstead(refused map[string]position, path string) bool {
 }
 
 // standsFor are the flags that are short for --set of a key.
-var standsFor = map[string]string{"--vram": "vram", "--devices": "devices", "--resume": "training.resume"}
+var standsFor = map[string]string{"--vram": "vram", "--devices": "devices", "--resume": "training.resume", "--strict": "training.strict"}
 
 // commandLineLayer reads what --set was given, or a flag that is short for it ("--vram=8GiB").
 func commandLineLayer(set string, order int) *layer {

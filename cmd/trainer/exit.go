@@ -19,7 +19,7 @@ const (
 	exitDone       = 0
 	exitFailed     = 1   // the run, a criterion or a check failed; the device failed
 	exitUsage      = 2   // bad command line or configuration: a word, flag, value or file named that can't be right; TestUsage
-	exitUnfit      = 3   // the machine lacks something: GPU, driver, model
+	exitUnfit      = 3   // the machine lacks something: GPU, driver, model, a fast path that training.strict asks for
 	exitDoesNotFit = 4   // refused by the plan
 	exitLost       = 75  // said to trainer launch alone: another rank has failed
 	exitSkipped    = 77  // a skip is not a pass
@@ -56,7 +56,7 @@ func exitCode(err error) int {
 		return exit.code
 	case os.Getenv(launchedVariable) != "" && errors.As(err, new(*ranks.LostError)):
 		return exitLost
-	case errors.Is(err, session.ErrNoDevice):
+	case errors.Is(err, session.ErrNoDevice), errors.Is(err, train.ErrSlowPath):
 		return exitUnfit
 	case errors.Is(err, session.ErrDoesNotFit):
 		return exitDoesNotFit
@@ -69,4 +69,4 @@ func exitCode(err error) int {
 }
 
 // asked are what packages say of a flag's value that only the model or the data show to be wrong.
-var asked = []error{hub.ErrBadName, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, train.ErrNoLayer}
+var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, train.ErrNoLayer}

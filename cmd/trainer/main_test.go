@@ -130,6 +130,8 @@ func TestExitCodes(t *testing.T) {
 		"unknown GPU":         {args: []string{"plan", "--config", "cpu_stories_quick", "--gpu", "h1000"}, code: 2, err: `--gpu: GPU "h1000" is not known: name one of h100, `},
 		"no vram":             {args: []string{"validate", "cpu_stories_quick", "--vram", "0"}, code: 2, err: "--vram 0: no run fits in nothing"},
 		"odd vram":            {args: []string{"plan", "--config", "cpu_stories_quick", "--vram", "much"}, code: 2, err: `--vram much: "much" is no amount of memory`},
+		"strict":              {args: append([]string{"train", "--strict", "--vram", "1.4MiB", "--workers", "2", "--set", "device=cpu", "--set", "output_dir=strict"}, small...), code: 3, err: "the run would leave a fast path, which training.strict refuses:\n  gradient_checkpointing auto takes "},
+		"plan --strict":       {args: append([]string{"plan", "--strict", "--vram", "1.4MiB", "--set", "device=cpu", "--set", "output_dir=strict"}, small...), code: 3, err: "; cost: not measured; remedy: a smaller training.batch_size"},
 		"too little vram":     {args: append([]string{"--vram", "1MB", "--workers", "2", "--set", "device=cpu", "--set", "output_dir=large"}, small...), code: 4, err: "976.6 KiB may be held, 419.1 KiB too much; no batch is small enough: "},
 		"does not fit":        {args: append([]string{"--set", "output_dir=large"}, append(small, "--set", "dataset.max_length=512", "--set", "dataset.pad_to=max_length", "--set", "training.batch_size=100000")...), code: 4, err: "the run does not fit"},
 		"expectation missed":  {args: append([]string{"--set", "output_dir=missed"}, append(small, "--set", "expect.loss_decrease=0.9")...), code: 1, out: "steps    3 of 3", err: "trainer: expectation missed: the loss fell by "},

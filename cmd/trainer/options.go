@@ -23,6 +23,7 @@ type configOptions struct {
 	sets   []string
 	vram   string
 	device string // --devices
+	strict bool
 }
 
 func (o *configOptions) register(cmd *cobra.Command) {
@@ -36,6 +37,11 @@ func (o *configOptions) register(cmd *cobra.Command) {
 // devicesFlag is for commands whose work several devices share.
 func (o *configOptions) devicesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "devices", "", "`DEVICES` that share each step: a number, all, or GPUs such as 0,2; short for --set devices=")
+}
+
+// strictFlag is for commands that plan a run.
+func (o *configOptions) strictFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "refuse a run that leaves a fast path, naming each with its cost and remedy; short for --set training.strict=true")
 }
 
 // argument takes the configuration from the command line's one word, if there is one.
@@ -69,6 +75,9 @@ func (o *configOptions) read() (loaded, error) {
 	}
 	if o.device != "" {
 		o.sets = append(o.sets, "--devices="+deviceList(o.device))
+	}
+	if o.strict {
+		o.sets = append(o.sets, "--strict=true")
 	}
 	return loadConfig(o.config, o.sets)
 }

@@ -48,6 +48,7 @@ those of a run there. Without --vram the run is taken to have the whole card.`,
 	}
 	o.register(cmd)
 	o.devicesFlag(cmd)
+	o.strictFlag(cmd)
 	c.downloadFlag(cmd)
 	cmd.Flags().StringVar(&chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")

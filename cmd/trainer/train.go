@@ -34,6 +34,7 @@ type trainOptions struct {
 func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	o.configOptions.register(cmd)
 	o.devicesFlag(cmd)
+	o.strictFlag(cmd)
 	pathVar(cmd, &o.resume, "resume", "", "resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
 	workersVar(cmd, &o.workers)
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing of plan, data and progress, but warnings and the result")

@@ -4,7 +4,7 @@ own matching functions say of target_modules, rank_pattern and alpha_pattern.
 
     python internal/golden/make_families.py [OUT]
 
-Made with torch 2.8.0, transformers 4.57.6, PEFT 0.18.1 on a CPU; needs neither network nor GPU.
+Made with torch 2.8.0, transformers 4.57.6, PEFT 0.18.1 on a CPU (llama_longrope* with torch 2.11.0); needs neither network nor GPU.
 """
 import json
 import os
@@ -31,6 +31,11 @@ MODELS = {
         rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16))),
     "llama_yarn": ("llama", "llama", dict(tie_word_embeddings=False, rope_scaling=dict(
         rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    # transformers 4 reads the original length beside rope_scaling; of 24 tokens these take the long factors and the short ones
+    "llama_longrope": ("llama", "llama", dict(tie_word_embeddings=False, original_max_position_embeddings=16, rope_scaling=dict(
+        rope_type="longrope", short_factor=[1.0, 1.2, 1.5, 1.9], long_factor=[1.1, 2.0, 3.5, 4.0]))),
+    "llama_longrope_short": ("llama", "llama", dict(tie_word_embeddings=False, original_max_position_embeddings=32, rope_scaling=dict(
+        rope_type="longrope", short_factor=[1.0, 1.2, 1.5, 1.9], long_factor=[1.1, 2.0, 3.5, 4.0]))),
     "llama_biases": ("llama", "llama_biases", dict(tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
                                                    num_key_value_heads=4)),
     "llama_head_dim": ("llama", "llama_head_dim", dict(tie_word_embeddings=False, head_dim=12, num_key_value_heads=1)),

@@ -23,27 +23,29 @@ func Build3(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, 
 func build(n *nn.Net, c model.Config, in nn.Batch, postNorms, qkNorm bool) *nn.Value {
 	var x *nn.Value
 	n.In(c.Scope(), func() {
-		full, windowed := n.LayerRoPETables(in.MaxLen, c.InvFreq, c.LocalInvFreq())
-		if full == nil {
+		local, own := c.LocalRope()
+		full, windowed := n.Rotaries(c, local, own, in)
+		if windowed.Table == nil {
 			return
 		}
 		norm := func(name string, x *nn.Value) *nn.Value { return n.PlusOneRMSNorm(name, x, 1, c.RMSNormEps) }
 		x = n.ScaledEmbed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs, math.Sqrt(float64(c.HiddenSize))) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
+				rope := full
+				if c.Window(i) > 0 {
+					rope = windowed
+				}
 				a := nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, OBias: c.OBias,
-					Window: c.Window(i), Scale: c.AttentionScale, Cap: c.AttentionCap, RoPE: full,
-				}
-				if a.Window > 0 {
-					a.RoPE = windowed
+					Window: c.Window(i), Scale: c.AttentionScale, Cap: c.AttentionCap, RoPE: rope.Table,
 				}
 				if qkNorm {
 					a.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
 						return n.PlusOneRMSNorm(name, x, heads, c.RMSNormEps)
 					}
 				}
-				y := n.SelfAttention("self_attn", norm("input_layernorm", x), in, a)
+				y := n.SelfAttention("self_attn", norm("input_layernorm", x), rope.In, a)
 				before := "post_attention_layernorm"
 				if postNorms {
 					y, before = norm(before, y), "pre_feedforward_layernorm"

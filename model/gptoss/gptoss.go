@@ -11,19 +11,17 @@ import (
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
-		invFreq, scale, err := c.InvFreq(in.MaxLen)
-		if err != nil {
-			n.Fail(err)
+		rope := n.Rotary(c, in)
+		if rope.Table == nil {
 			return
 		}
-		rope := n.RoPETable(in.MaxLen, invFreq, scale)
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
 				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.SelfAttention("self_attn", h, in, nn.Attention{
+				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope, Sinks: true,
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope.Table, Sinks: true,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				x = n.Add(x, n.FusedMoE("mlp", h, c.Experts, c.ExpertsPerToken, c.ExpertSize))

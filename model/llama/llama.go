@@ -14,12 +14,10 @@ import (
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In(c.Scope(), func() {
-		invFreq, scale, err := c.InvFreq(in.MaxLen)
-		if err != nil {
-			n.Fail(err)
+		rope := n.Rotary(c, in)
+		if rope.Table == nil {
 			return
 		}
-		rope := n.RoPETable(in.MaxLen, invFreq, scale)
 		embed, residual := factor(c.EmbeddingScale), factor(c.ResidualScale)
 		eps := c.RMSNormEps / (residual * residual)
 		x = n.Scale(n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs), embed/residual) // [M,C]
@@ -36,9 +34,9 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 					}
 				}
 				if c.Rotates(i) {
-					a.RoPE = rope
+					a.RoPE = rope.Table
 				}
-				x = n.Add(x, n.SelfAttention("self_attn", h, in, a))
+				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, a))
 				h = n.RMSNorm("post_attention_layernorm", x, eps)
 				x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, c.MLPBias, c.HiddenAct))
 			})

@@ -22,18 +22,16 @@ func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn
 	moe.Activation, moe.Shared = c.HiddenAct, c.SharedSize
 	var x *nn.Value
 	n.In("model", func() {
-		invFreq, scale, err := c.InvFreq(in.MaxLen)
-		if err != nil {
-			n.Fail(err)
+		rope := n.Rotary(c, in)
+		if rope.Table == nil {
 			return
 		}
-		rope := n.RoPETable(in.MaxLen, invFreq, scale)
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
 				attention := nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope,
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope.Table,
 				}
 				if c.QKNorm {
 					attention.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
@@ -41,7 +39,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn
 					}
 				}
 				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.SelfAttention("self_attn", h, in, attention))
+				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, attention))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				if c.ExpertLayer(i) {
 					x = n.Add(x, n.MoE(block, h, moe))

@@ -74,33 +74,9 @@ func (n *Net) Scale(x *Value, by float64) *Value {
 // Add is the residual sum.
 func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 
-// RoPETable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times
+// ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times
 // scale. invFreq has D/2 elements.
-func (n *Net) RoPETable(positions int, invFreq []float64, scale float64) *Value {
-	return n.NamedRoPETable("rope", positions, invFreq, scale)
-}
-
-// LayerRoPETables are the tables of full layers and of windowed ones, whose frequencies may be others; nil = the same. Where
-// a function fails, so does the network, and full is nil.
-func (n *Net) LayerRoPETables(positions int, of, ofWindowed func(seqLen int) ([]float64, float64, error)) (full, windowed *Value) {
-	invFreq, scale, err := of(positions)
-	if err != nil {
-		n.Fail(err)
-		return nil, nil
-	}
-	full = n.RoPETable(positions, invFreq, scale)
-	if ofWindowed == nil {
-		return full, full
-	}
-	if invFreq, scale, err = ofWindowed(positions); err != nil {
-		n.Fail(err)
-		return nil, nil
-	}
-	return full, n.NamedRoPETable("rope of windowed layers", positions, invFreq, scale)
-}
-
-// NamedRoPETable is RoPETable for a network with several: each has a name of its own.
-func (n *Net) NamedRoPETable(name string, positions int, invFreq []float64, scale float64) *Value {
+func (n *Net) ropeTable(name string, positions int, invFreq []float64, scale float64) *Value {
 	half := len(invFreq)
 	v := n.Frozen(name, kernel.T(n.Float(), positions, 2*half))
 	if n.seen[name] {

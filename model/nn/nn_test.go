@@ -142,6 +142,12 @@ func TestSharedIsMadeOnceForEachInput(t *testing.T) {
 	}
 }
 
+// twoFrequencies are a rotation of heads of four columns.
+type twoFrequencies struct{}
+
+func (twoFrequencies) InvFreq(int) ([]float64, float64, error) { return []float64{1, 0.1}, 1, nil }
+func (twoFrequencies) LongRope(int) (int, bool)                { return 0, false }
+
 // TestWrapSeesEveryLinearLayer by the path that the checkpoint's name has.
 func TestWrapSeesEveryLinearLayer(t *testing.T) {
 	var paths []string
@@ -154,8 +160,8 @@ func TestWrapSeesEveryLinearLayer(t *testing.T) {
 	x := n.Batch("x", kernel.T(kernel.F32, 6, 8))
 	in := nn.Batch{Positions: n.Batch("p", i32(6)), CuQ: n.Batch("cu", i32(2)), CuK: n.Batch("cu", i32(2)), MaxLen: 6}
 	n.In("l", func() {
-		rope := n.RoPETable(6, []float64{1, 0.1}, 1)
-		if n.RoPETable(6, []float64{1, 0.1}, 1) != rope {
+		rope := n.Rotary(twoFrequencies{}, in).Table
+		if n.Rotary(twoFrequencies{}, in).Table != rope {
 			t.Error("two rotary tables")
 		}
 		x = n.SelfAttention("self_attn", x, in, nn.Attention{Heads: 4, KVHeads: 2, HeadDim: 4, QKVBias: true, RoPE: rope})

@@ -22,8 +22,9 @@ var Dialect = model.Dialect{Architecture: "Olmo2ForCausalLM", KVHeadsOptional: t
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
-		full, windowed := n.LayerRoPETables(in.MaxLen, c.InvFreq, c.LocalInvFreq())
-		if full == nil {
+		local, own := c.LocalRope()
+		full, windowed := n.Rotaries(c, local, own, in)
+		if windowed.Table == nil {
 			return
 		}
 		attention := nn.Attention{
@@ -34,11 +35,12 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
-				attention.RoPE, attention.Window = full, c.Window(i)
-				if attention.Window > 0 {
-					attention.RoPE = windowed
+				rope := full
+				if attention.Window = c.Window(i); attention.Window > 0 {
+					rope = windowed
 				}
-				h := n.SelfAttention("self_attn", x, in, attention)
+				attention.RoPE = rope.Table
+				h := n.SelfAttention("self_attn", x, rope.In, attention)
 				x = n.Add(x, n.RMSNorm("post_attention_layernorm", h, c.RMSNormEps))
 				h = n.GatedMLP("mlp", x, c.IntermediateSize, false, c.HiddenAct)
 				x = n.Add(x, n.RMSNorm("post_feedforward_layernorm", h, c.RMSNormEps))

@@ -11,16 +11,16 @@ import (
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
-		rope := rotary(n, c, &in)
-		if rope == nil {
+		rope := n.Rotary(c, in)
+		if rope.Table == nil {
 			return
 		}
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
 				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.SelfAttention("self_attn", h, in, nn.Attention{
-					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Window: c.Window(i), RoPE: rope, Fused: true,
+				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, nn.Attention{
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Window: c.Window(i), RoPE: rope.Table, Fused: true,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				x = n.Add(x, n.FusedMLP("mlp", h, c.IntermediateSize))
@@ -29,26 +29,4 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 		x = n.RMSNorm("norm", x, c.RMSNormEps)
 	})
 	return x
-}
-
-// rotary is the table of rotary angles. LongRoPE's depend on the length of each sequence: where a batch may hold sequences
-// of both kinds, the table has rows for either, and in.Positions become places in it. Tokens that are generated over a
-// cache go by the longest text that the cache holds: keys are not rotated again while it grows.
-func rotary(n *nn.Net, c model.Config, in *nn.Batch) (rope *nn.Value) {
-	longest, scale, err := c.InvFreq(in.MaxLen)
-	if err != nil {
-		n.Fail(err)
-		return nil
-	}
-	limit, both := c.LongRope(in.MaxLen)
-	if !both || in.Cache != nil {
-		return n.RoPETable(in.MaxLen, longest, scale)
-	}
-	short, _, err := c.InvFreq(limit)
-	if err != nil {
-		n.Fail(err)
-		return nil
-	}
-	rope, in.Positions = n.LongRoPETable(in.MaxLen, limit, short, longest, scale, *in)
-	return rope
 }

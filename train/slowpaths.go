@@ -1,0 +1,80 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+)
+
+// ErrSlowPath is in the error of a run with training.strict that would leave a fast path.
+var ErrSlowPath = errors.New("the run would leave a fast path")
+
+// Costs of memory layouts beside that which keeps all, medians of steps on an H200.
+const (
+	costPacked    = "a step takes 2 to 4 % longer at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, docs/decisions/0015-memory-ways.md)"
+	costSelective = "a step takes 5 % longer where all layers do it (1.1B 4x2048, H200, docs/decisions/0015-memory-ways.md)"
+	costFull      = "a step takes 32 to 38 % longer where all layers do it (1.1B and 7B, H200, docs/decisions/0015-memory-ways.md)"
+	costOffload   = "a step takes 36 to 38 % longer (1.1B and 7B 4x2048, H200, docs/decisions/0015-memory-ways.md)"
+	costSlices    = "a step takes 5 % longer over NVLink (7B 4x2048, two H200s, docs/decisions/0061-base-in-slices.md), more over PCIe"
+)
+
+// slowPaths are the fast paths that the plan leaves without being asked: the machine's, its calls', and what auto settled
+// for as memory is short. A slow path that the configuration names is none.
+func (p *prepared) slowPaths() []graph.SlowPath {
+	all := graph.SlowPaths(p.On, p.found.Step.plans()...)
+	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training)[0], p.spec.Training, p.On.Capabilities().Async)...)
+}
+
+// slowLayout is what a layout does that the fastest allowed one does not. measured: on a device like those that were timed.
+func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph.SlowPath) {
+	add := func(cost, remedy, format string, args ...any) {
+		if !measured {
+			cost = kernel.NotMeasured
+		}
+		all = append(all, graph.SlowPath{What: fmt.Sprintf(format, args...), Cost: cost, Remedy: remedy})
+	}
+	const smaller = "a smaller training.batch_size or dataset.max_length, a larger vram or device"
+	if fastest.Dequantised && (!l.Dequantised || l.Linears > 0) {
+		which := "the quantised weights stay packed"
+		if l.Dequantised {
+			which = fmt.Sprintf("the quantised weights behind the first %d linear layers stay packed", l.Linears)
+		}
+		add(costPacked, smaller+", or training.dequantised_weights: never, which asks for it", "%s, as there is no memory for them dequantised", which)
+	}
+	if l.Recompute != fastest.Recompute {
+		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.RecomputeLayers: costFull, graph.Offload: costOffload}[l.Recompute]
+		where := ""
+		if l.Layers > 0 {
+			where = fmt.Sprintf(" in the first %d layers", l.Layers)
+		}
+		add(cost, smaller+fmt.Sprintf(", or training.gradient_checkpointing: %v, which asks for it", l.Recompute),
+			"gradient_checkpointing auto takes %v%s, as there is no memory for all activations", l.Recompute, where)
+	}
+	if l.LossRows > 0 {
+		add(kernel.NotMeasured, smaller, "the loss is worked out for %d rows at a time, as there is no memory for more logits", l.LossRows)
+	}
+	if l.Sharded() && c.BaseSharding == "auto" {
+		add(costSlices, smaller+", or training.base_sharding: always, which asks for it", "base_sharding auto cuts the base model into slices, as it fits whole on no device")
+	}
+	return all
+}
+
+// checkStrict refuses a run that leaves a fast path, where training.strict asks for that.
+func (p *prepared) checkStrict() error {
+	if !p.spec.Training.Strict {
+		return nil
+	}
+	slow := p.slowPaths()
+	if len(slow) == 0 {
+		return nil
+	}
+	var lines strings.Builder
+	for _, s := range slow {
+		lines.WriteString("\n  " + s.String())
+	}
+	return fmt.Errorf("%w, which training.strict refuses:%s", ErrSlowPath, lines.String())
+}
