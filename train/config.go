@@ -112,7 +112,8 @@ type Config struct {
 	// in a step that others have done. The others end then, with exit code 1.
 	DDPTimeout int `mapstructure:"ddp_timeout" yaml:"ddp_timeout"`
 
-	// EvalSteps is the number of optimizer steps between evaluations on the validation rows; 0 never evaluates.
+	// EvalSteps is the number of optimizer steps between evaluations on the validation rows. Where there are any, they are
+	// evaluated after the last step too; with 0 only then.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
 	// EvalOnStart evaluates on the validation rows before the first step too.
 	EvalOnStart bool `mapstructure:"eval_on_start" yaml:"eval_on_start"`

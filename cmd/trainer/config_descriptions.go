@@ -93,7 +93,7 @@ var descriptions = map[string]string{
 	"training.strict":                      "Strict refuses a run that would leave a fast path without being asked: a library that is missing, a kernel that is not the device's fastest, a leaner memory layout than the first that auto tries. The error names each with its cost and remedy. Without it the plan says so and the run goes on.",
 	"training.device_timeout":              "The seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit code 1. A step with all its micro-batches is one answer. 0 waits for ever.",
 	"training.ddp_timeout":                 "The seconds after which a process of a run of several is given up: it does not answer, or does not get on in a step that others have done. The others end then, with exit code 1.",
-	"training.eval_steps":                  "The number of optimizer steps between evaluations on the validation rows; 0 never evaluates.",
+	"training.eval_steps":                  "The number of optimizer steps between evaluations on the validation rows. Where there are any, they are evaluated after the last step too; with 0 only then.",
 	"training.eval_on_start":               "`eval_on_start` evaluates on the validation rows before the first step too.",
 	"training.sample_prompts":              "Texts that the model continues for the log, greedily, before the first step, every `eval_steps` and after the last step; where the rows are conversations, messages that it answers.",
 	"training.sample_max_tokens":           "The most tokens of a sample's answer.",

@@ -69,4 +69,4 @@ func exitCode(err error) int {
 }
 
 // asked are what packages say of a flag's value that only the model or the data show to be wrong.
-var asked = []error{hub.ErrBadName, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, train.ErrNoLayer}
+var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, train.ErrNoLayer}

@@ -156,6 +156,7 @@ func (o *mergeFlags) findTrained() (notes []string, err error) {
 	}
 	o.Original = o.base == baseOriginal
 	known := 0
+	var silent []string
 	for i, a := range o.Adapters {
 		c, ok, err := trainedOver(a.Dir)
 		switch {
@@ -165,13 +166,21 @@ func (o *mergeFlags) findTrained() (notes []string, err error) {
 			return nil, fmt.Errorf("--base trained: %s has no config.yaml that says what the adapter was trained over: name it, --base original, nf4, nf4-double, "+
 				"fp4, fp4-double or int8", a.Dir)
 		case !ok:
-			notes = append(notes, fmt.Sprintf("%s does not say what its adapter was trained over (it has no config.yaml); if that was a 4-bit base, --base nf4-double or nf4 adds it to what it was trained with", a.Dir))
+			silent = append(silent, a.Dir)
 			continue
 		}
 		if known++; known > 1 && !sameStorage(o.Trained, c) && !o.Original {
 			return nil, fmt.Errorf("%s and %s were trained over differently stored weights: choose one with --base", o.Adapters[0].Dir, o.Adapters[i].Dir)
 		}
 		o.Trained = c
+	}
+	const remedy = "if that was a 4-bit base, --base nf4-double or nf4 adds %s to what %s trained with"
+	switch n := len(silent); {
+	case n == 1:
+		notes = append(notes, silent[0]+" does not say what its adapter was trained over (it has no config.yaml); "+fmt.Sprintf(remedy, "it", "it was"))
+	case n > 1:
+		notes = append(notes, fmt.Sprintf("%s and %s do not say what their adapters were trained over (they have no config.yaml); ",
+			strings.Join(silent[:n-1], ", "), silent[n-1])+fmt.Sprintf(remedy, "them", "they were"))
 	}
 	return notes, nil
 }

@@ -227,6 +227,7 @@ download
 download a@
 download a/b/c
 download a/b --include [
+download a/b@../x
 configs x
 configs write
 configs write nothing

@@ -128,7 +128,7 @@ func TestNotFound(t *testing.T) {
 			t.Errorf("%q: error %v, expected %q", c.name, err, c.want)
 		}
 	}
-	for _, revision := range []string{"../main", "/etc", "a b", "a?b", `a\b`} {
+	for _, revision := range []string{"../main", "a/../main", "a..b", "/etc", "a b", "a?b", `a\b`} {
 		if _, err := Resolve(context.Background(), "org/name", Options{Revision: revision}); err == nil || !strings.Contains(err.Error(), "is not a revision") {
 			t.Errorf("revision %q: %v", revision, err)
 		}

@@ -157,8 +157,8 @@ func newRepo(kind repoKind, name, revision string, env settings) (repo, error) {
 	if r.revision == "" {
 		r.revision = "main"
 	}
-	if !filepath.IsLocal(r.revision) || strings.ContainsAny(r.revision, "\\?#% :") {
-		return repo{}, fmt.Errorf("%q is not a revision", r.revision)
+	if !filepath.IsLocal(r.revision) || strings.Contains(r.revision, "..") || strings.ContainsAny(r.revision, "\\?#% :") {
+		return repo{}, fmt.Errorf("%q is %w: the name of a branch or tag, or a commit", r.revision, ErrBadRevision)
 	}
 	return r, nil
 }

@@ -30,8 +30,9 @@ type Snapshot struct {
 
 // What a caller names that can be on no hub.
 var (
-	ErrBadName    = errors.New("no hub name")
-	ErrBadPattern = errors.New("no pattern")
+	ErrBadName     = errors.New("no hub name")
+	ErrBadRevision = errors.New("not a revision")
+	ErrBadPattern  = errors.New("no pattern")
 )
 
 // Fetch downloads files of the model repository called name ("org/name") into the cache. include are patterns of path.Match for a
@@ -51,12 +52,12 @@ func Fetch(ctx context.Context, name string, o Options, include []string) (s Sna
 	if err != nil {
 		return fail(err)
 	}
-	if env.offline {
-		return fail(errors.New("HF_HUB_OFFLINE is set: unset it"))
-	}
 	r, err := newRepo(modelRepo, name, o.Revision, env)
 	if err != nil {
 		return fail(err)
+	}
+	if env.offline {
+		return fail(errors.New("HF_HUB_OFFLINE is set: unset it"))
 	}
 	c := newClient(r.kind, env, o)
 	commit, names, err := r.list(ctx, c)

@@ -112,7 +112,7 @@ func (r *Run) figures() report.Figures {
 	}
 	f := report.Figures{steps}
 	if y := r.Smoothed(); len(y) > 0 {
-		last, first := y[len(y)-1], y[0]
+		last, first := y[len(y)-1], r.Steps[0].Loss
 		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
 		if fall := 100 * (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
 			word := "down"
@@ -168,7 +168,7 @@ func (r *Run) lossPlot() report.Plot {
 		h := halfLife(len(y))
 		p.Series = append(p.Series, report.Series{Name: "training, each " + what, X: x, Y: y, Style: report.Faint, Colour: 1},
 			report.Series{Name: "training", X: x, Y: smooth(y, h), Colour: 1})
-		p.Note = fmt.Sprintf("training: mean of all %ss so far, weights halved every %s: s(t) = Σ β^(t−i) y(i) / Σ β^(t−i), i ≤ t, β = 2^(−1/%s)",
+		p.Note = fmt.Sprintf("training: mean around each %s, weights halved every %s to both sides: s(t) = Σ β^|t−i| y(i) / Σ β^|t−i|, β = 2^(−1/%s); the newest has only the past",
 			what, plural(h, what), report.Number(h))
 	case len(y) > 0:
 		p.Series = append(p.Series, report.Series{Name: "training", X: x, Y: y, Colour: 1})
