@@ -79,10 +79,10 @@ func reportTo(t *translation, e entry) {
 		switch s = strings.ToLower(s); {
 		case v == nil || s == "none":
 			t.off(one)
-		case s == "tensorboard" || s == "wandb" || s == "mlflow":
+		case s == "tensorboard" || s == "wandb" || s == "mlflow" || s == "trackio":
 			t.reports(one, s, true)
 		default:
-			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, prometheus, csv, webhook and kubeflow; metrics.jsonl in output_dir has all numbers")
+			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, trackio, prometheus, csv, webhook and kubeflow; metrics.jsonl in output_dir has all numbers")
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (t *translation) trackersRead() {
 	read := func(names ...string) bool {
 		return slices.ContainsFunc(list, func(v any) bool { s, _ := v.(string); return slices.Contains(names, s) })
 	}
-	if !read("wandb", "mlflow") {
+	if !read("wandb", "mlflow", "trackio") {
 		t.drop("tracking.experiment", "no tracker of the run has experiments")
 		t.drop("tracking.run_name", "no tracker of the run has names; output_dir names the run")
 	}

@@ -180,8 +180,9 @@ def check(a, url, log):
     # A model that knows only stories ends neither texts nor lists: half of the answers are drawn with a bias towards an end.
     with open(os.path.join(a.model, "tokenizer.json"), encoding="utf-8") as f:
         vocabulary = json.load(f)["model"]["vocab"]
-    signs = ('"', "}", "]", '"}', '"]', "}}", "]}", "<0x22>", "<0x7D>", "<0x5D>")
-    ends = {str(i): 8 if text in ('"', "<0x22>") else 25 for text, i in vocabulary.items() if text in signs}
+    quotes = {i for text, i in vocabulary.items() if text == "<0x22>" or text.endswith('"') and len(text) < 3}
+    brackets = {i for text, i in vocabulary.items() if text in ("<0x7D>", "<0x5D>") or text and not text.strip("]}")}
+    ends = {str(i): 25 if i in brackets else 8 for i in quotes | brackets}
 
     def drawn(i):
         return {"temperature": i % 4 / 2, "seed": i, "max_tokens": a.max_tokens, "logit_bias": ends if i % 2 else {}}

@@ -13,6 +13,7 @@ var Observers = map[string]func(*prepared) Observer{
 	"mlflow":      tracker("mlflow", track.NewMLflow),
 	"prometheus":  tracker("prometheus", track.NewPrometheus),
 	"tensorboard": tracker("tensorboard", track.NewTensorBoard),
+	"trackio":     tracker("trackio", track.NewTrackio),
 	"wandb":       tracker("wandb", track.NewWandb),
 	"webhook":     tracker("webhook", track.NewWebhook),
 }

@@ -55,6 +55,9 @@ func (t *tracked) Files() []string {
 	if t.name == "prometheus" && t.spec.Tracking.MetricsFile == "" {
 		names = append(names, track.MetricsPromFile)
 	}
+	if t.name == "trackio" {
+		names = append(names, track.TrackioFile)
+	}
 	return names
 }
 

@@ -57,7 +57,7 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:5:1: adaptor: unknown key; the nearest is adapter\n" +
 				"run.yaml:6:24: training.batch_size: 0 must be at least 1"},
 		{"unknown tracker", least + "training: {report_to: [comet]}\n",
-			"run.yaml:4:23: training.report_to: \"comet\" is not one of csv, kubeflow, mlflow, prometheus, tensorboard, wandb, webhook"},
+			"run.yaml:4:23: training.report_to: \"comet\" is not one of csv, kubeflow, mlflow, prometheus, tensorboard, trackio, wandb, webhook"},
 		{"tracker's address", least + "tracking: {mlflow_url: server}\n",
 			"run.yaml:4:24: tracking.mlflow_url: is not an address such as https://host:port/path"},
 		{"password in an address", least + "tracking: {webhook_url: 'https://me:pw@host/x'}\n",
