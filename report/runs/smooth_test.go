@@ -1,8 +1,14 @@
 package runs
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // The smoothing is the formula that the page states.
@@ -47,5 +53,26 @@ func TestSmoothDoesNotLag(t *testing.T) {
 	beta := math.Exp2(-1. / 20)
 	if lag := s[999] - y[999]; math.Abs(lag-beta/(1-beta)/100) > 1e-3 {
 		t.Errorf("the last is %v above the curve", lag)
+	}
+}
+
+// The figure above the plot, and the list of runs, say where the plot's curve ends.
+func TestFigureIsTheEndOfTheCurve(t *testing.T) {
+	var losses []string
+	for i := range 60 {
+		losses = append(losses, fmt.Sprint(8-float64(i)/10+float64(i%2)))
+	}
+	state := fmt.Sprintf(`{"global_step":60,"max_steps":60,"data_cursor":{"losses":[%s]}}`, strings.Join(losses, ","))
+	var lines string
+	for i := 10; i <= 60; i += 10 {
+		lines += fmt.Sprintf(`{"step":%d,"loss":%v}`+"\n", i, 8-float64(i)/10)
+	}
+	r := read(t, map[string]string{train.MetricsFile: lines, "checkpoint-60/" + checkpoint.StateFile: state})
+	p := r.lossPlot()
+	curve := p.Series[1].Y
+	last, ok := r.Loss()
+	figures := r.figures()
+	if end := curve[len(curve)-1]; len(curve) != 60 || !ok || last != end || figures[1].Value != report.Number(end) {
+		t.Errorf("%d points end at %v, the list says %v, the figure %+v", len(curve), end, last, figures[1])
 	}
 }
