@@ -136,14 +136,19 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 		t, _ := set.Tensor(name)
 		answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
 		answer.Bytes += int64(len(t.Data))
-		answer.whole += int64(t.Len()) * int64(t.DType.Size())
 		answer.Storage[t.DType.String()]++
 	}
-	known, err := quantised.Open(set, config.Quantization)
+	answer.Weights = answer.Bytes > 0
+	known, err := session.DeclaredCheckpoint(config, set)
+	if answer.Weights {
+		known, err = quantised.Open(set, config.Quantization)
+	}
 	if err != nil {
 		return answer, fmt.Errorf("model %s: %w", answer.Model, err)
 	}
-	answer.Weights = answer.Bytes > 0
+	for _, name := range known.Names() {
+		answer.whole += known.Size(name)
+	}
 	answer.Quantised = known.Quantised()
 	counted := session.CountParameters(config, known)
 	answer.Parameters, answer.Active, answer.ActiveLess = counted.All, counted.Active, counted.ActiveLessTable
@@ -189,7 +194,7 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	}
 	if m.Quantised > 0 {
 		s := quantised.Scheme(k.Quantization)
-		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant)
+		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)%s\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant, computed(k.Quantization))
 	}
 	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, len(m.Tensors))
 	if m.Weights {
@@ -220,6 +225,14 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 		}
 	}
 	return w.Flush()
+}
+
+// computed says in which type the makers of a folder in 4 bits meant it to be multiplied.
+func computed(q *model.Quantization) string {
+	if q.Compute == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its bnb_4bit_compute_dtype is %s, a run's training.precision here", q.Compute)
 }
 
 // storage lists the types of tensors, the most frequent first.
