@@ -59,6 +59,11 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 		return Result{}, errors.Join(err, on.Close())
 	}
 	defer leave()
+	if s.Training.Resume == "" && env.team.leads() { // before the data is read; resumeFrom looks again
+		if err := refuseRun(s.OutputDir); err != nil {
+			return Result{}, err
+		}
+	}
 	p, err := prepareAt(ctx, s, env, on, at)
 	if err != nil {
 		return Result{}, err
