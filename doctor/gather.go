@@ -6,12 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/cgroup"
 	"github.com/tierlora/tierlora/model/hub"
 )
 
@@ -34,7 +33,8 @@ func Gather(version string, builtAt time.Time) Facts {
 	}
 	files := root("/")
 	f.Memory, f.Available = files.memory()
-	f.Limit, f.LimitUsed, f.CPUQuota = files.cgroup()
+	groups := cgroup.Read(string(files))
+	f.Limit, f.LimitUsed, f.CPUQuota = groups.Memory, groups.Used, groups.CPUs
 	f.OpenFiles, f.Locked = limits()
 	f.Host = files.host()
 	f.Folders = writtenTo()
@@ -74,62 +74,6 @@ func (r root) memory() (total, available int64) {
 	}
 	return total, available
 }
-
-// cgroup is the least of what the groups allow that this process is in: memory in bytes with what is used of it, and
-// CPUs. Versions 2 and 1; 0 = no limit.
-func (r root) cgroup() (limit, used int64, cpus float64) {
-	number := func(path string) int64 {
-		n, err := strconv.ParseInt(r.read(path), 10, 64)
-		if err != nil || n <= 0 || n >= 1<<60 { // "max", or version 1's number for it
-			return 0
-		}
-		return n
-	}
-	memory := func(limitAt, usedAt string) {
-		if n := number(limitAt); n > 0 && (limit == 0 || n < limit) {
-			limit, used = n, number(usedAt)
-		}
-	}
-	quota := func(micros, period float64) {
-		if micros > 0 && period > 0 && (cpus == 0 || micros/period < cpus) {
-			cpus = micros / period
-		}
-	}
-	for _, line := range strings.Split(r.read("proc/self/cgroup"), "\n") {
-		parts := strings.SplitN(line, ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		kinds := strings.Split(parts[1], ",")
-		for dir := path(parts[2]); ; dir = filepath.Dir(dir) {
-			switch {
-			case parts[1] == "":
-				at := filepath.Join("sys/fs/cgroup", dir)
-				memory(at+"/memory.max", at+"/memory.current")
-				var micros string
-				var period float64
-				if n, _ := fmt.Sscan(r.read(at+"/cpu.max"), &micros, &period); n == 2 {
-					if m, err := strconv.ParseFloat(micros, 64); err == nil {
-						quota(m, period)
-					}
-				}
-			case slices.Contains(kinds, "memory"):
-				at := filepath.Join("sys/fs/cgroup/memory", dir)
-				memory(at+"/memory.limit_in_bytes", at+"/memory.usage_in_bytes")
-			case slices.Contains(kinds, "cpu"):
-				at := filepath.Join("sys/fs/cgroup", parts[1], dir)
-				quota(float64(number(at+"/cpu.cfs_quota_us")), float64(number(at+"/cpu.cfs_period_us")))
-			}
-			if dir == "/" {
-				break
-			}
-		}
-	}
-	return limit, used, cpus
-}
-
-// path is a group's name, cleaned: what a container sees of the host's groups may begin with "..".
-func path(s string) string { return filepath.Clean("/" + s) }
 
 // host looks for NVIDIA's cards and software, and for a container around this process.
 func (r root) host() Host {

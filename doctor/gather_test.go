@@ -25,29 +25,6 @@ func tree(t *testing.T, files ...string) root {
 	return root(dir)
 }
 
-func TestCgroup(t *testing.T) {
-	for name, c := range map[string]struct {
-		files       []string
-		limit, used int64
-		cpus        float64
-	}{
-		"none":                      {},
-		"version 2, in a container": {[]string{"proc/self/cgroup=0::/", "sys/fs/cgroup/memory.max=4294967296", "sys/fs/cgroup/memory.current=1000", "sys/fs/cgroup/cpu.max=250000 100000"}, 4 << 30, 1000, 2.5},
-		"version 2, the least on the way": {[]string{"proc/self/cgroup=0::/a/b", "sys/fs/cgroup/a/b/memory.max=max", "sys/fs/cgroup/a/b/cpu.max=max 100000", "sys/fs/cgroup/a/memory.max=1000",
-			"sys/fs/cgroup/a/memory.current=7", "sys/fs/cgroup/memory.max=2000", "sys/fs/cgroup/a/cpu.max=100000 100000"}, 1000, 7, 1},
-		"version 1": {[]string{"proc/self/cgroup=4:memory:/d\n3:cpu,cpuacct:/d", "sys/fs/cgroup/memory/d/memory.limit_in_bytes=5000", "sys/fs/cgroup/memory/d/memory.usage_in_bytes=50",
-			"sys/fs/cgroup/cpu,cpuacct/d/cpu.cfs_quota_us=300000", "sys/fs/cgroup/cpu,cpuacct/d/cpu.cfs_period_us=100000"}, 5000, 50, 3},
-		"version 1, no limit":    {files: []string{"proc/self/cgroup=4:memory:/\n3:cpu:/", "sys/fs/cgroup/memory/memory.limit_in_bytes=9223372036854771712", "sys/fs/cgroup/cpu/cpu.cfs_quota_us=-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us=100000"}},
-		"a group above the root": {files: []string{"proc/self/cgroup=0::/../../x"}},
-		"damaged":                {files: []string{"proc/self/cgroup=0\n::\n:", "sys/fs/cgroup/memory.max=many", "sys/fs/cgroup/cpu.max=1"}},
-	} {
-		limit, used, cpus := tree(t, c.files...).cgroup()
-		if limit != c.limit || used != c.used || cpus != c.cpus {
-			t.Errorf("%s: %d, %d, %v; want %d, %d, %v", name, limit, used, cpus, c.limit, c.used, c.cpus)
-		}
-	}
-}
-
 func TestHost(t *testing.T) {
 	for name, c := range map[string]struct {
 		files []string

@@ -4,12 +4,24 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/cgroup"
 )
 
-// availableMemory is what the system could give without swapping, in bytes.
-func availableMemory() (int64, bool) {
-	f, err := os.Open("/proc/meminfo")
+// availableMemory is what the system could give this process without swapping or ending it, in bytes: a container or a
+// job has less than the machine. root is "/", or a test's tree.
+func availableMemory(root string) (int64, bool) {
+	bytes, known := systemMemory(root)
+	if left, limited := cgroup.Read(root).Left(); limited && (!known || left < bytes) {
+		return left, true
+	}
+	return bytes, known
+}
+
+func systemMemory(root string) (int64, bool) {
+	f, err := os.Open(filepath.Join(root, "proc/meminfo"))
 	if err != nil {
 		return 0, false
 	}

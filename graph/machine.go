@@ -163,9 +163,9 @@ func (*CPU) Software() Software { return Software{Kernels: kernel.Instructions()
 
 func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256} }
 
-// FreeMemory is what Linux says is available without swapping.
+// FreeMemory is what Linux says is available without swapping, and no more than its control groups leave.
 func (c *CPU) FreeMemory() (bytes int64, known bool, err error) {
-	bytes, known = availableMemory()
+	bytes, known = availableMemory("/")
 	return bytes, known, nil
 }
 

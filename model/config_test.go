@@ -180,9 +180,10 @@ func TestReadsQuantization(t *testing.T) {
 		"llm_int8_skip_modules":["lm_head","multi_modal_projector","merger","modality_projection","model.layers.1.mlp"],"llm_int8_threshold":6.0,
 		"load_in_4bit":true,"load_in_8bit":false,"quant_method":"bitsandbytes"}`
 	for text, want := range map[string]*model.Quantization{
-		unsloth: {Method: "bitsandbytes", Bits: 4, Type: "nf4", DoubleQuant: true, Threshold: 6},
+		unsloth: {Method: "bitsandbytes", Bits: 4, Type: "nf4", DoubleQuant: true, Threshold: 6, Compute: "bfloat16",
+			Skip: []string{"lm_head", "multi_modal_projector", "merger", "modality_projection", "model.layers.1.mlp"}},
 		`{"load_in_8bit":true,"llm_int8_threshold":0.0,"quant_method":"bitsandbytes"}`: {Method: "bitsandbytes", Bits: 8},
-		`{"load_in_4bit":true,"load_in_8bit":false,"llm_int8_skip_modules":null}`:      {Method: "bitsandbytes", Bits: 4, Type: "fp4", Threshold: 6},
+		`{"load_in_4bit":true,"load_in_8bit":false,"llm_int8_skip_modules":null}`:      {Method: "bitsandbytes", Bits: 4, Type: "fp4", Threshold: 6, Compute: "float32"},
 		`{}`:   nil,
 		`null`: nil,
 	} {

@@ -97,7 +97,7 @@ func TestGemmaOptions(t *testing.T) {
 func TestQuantisedWithImages(t *testing.T) {
 	c, err := families.ParseConfig([]byte(`{"model_type":"gemma3","text_config":{},
 		"quantization_config":{"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4"}}`))
-	if want := (&model.Quantization{Method: model.BitsAndBytes, Bits: 4, Type: "nf4", Threshold: 6}); err != nil || !reflect.DeepEqual(c.Quantization, want) {
+	if want := (&model.Quantization{Method: model.BitsAndBytes, Bits: 4, Type: "nf4", Threshold: 6, Compute: "float32"}); err != nil || !reflect.DeepEqual(c.Quantization, want) {
 		t.Errorf("%+v, %v, want %+v", c.Quantization, err, want)
 	}
 }

@@ -13,6 +13,23 @@ type Quantization struct {
 	Type        string  // of 4 bits: "nf4", "fp4" or "mxfp4"
 	DoubleQuant bool    // of bitsandbytes' 4 bits: the scales are stored in 8 bits
 	Threshold   float64 // of bitsandbytes' 8 bits: inputs above it are multiplied apart there, which changes no weight
+	// Skip are bitsandbytes' modules that are stored as numbers, and Compute the type in which it multiplies 4 bits: "float32" where the
+	// file names none. What a folder's tensors are says it too; a folder without weights has them alone.
+	Skip    []string
+	Compute string
+}
+
+// Skips tells whether bitsandbytes leaves a module's weight as numbers, as transformers goes by the names of Skip. The checkpoint of a
+// model with images may name its language model otherwise than the network.
+func (q *Quantization) Skips(weight string) bool {
+	module := strings.TrimSuffix(weight, ".weight")
+	inner := strings.TrimPrefix(module, "model.language_model.")
+	for _, name := range []string{module, "language_model.model." + inner, "model." + inner} {
+		if slices.ContainsFunc(q.Skip, func(skip string) bool { return skip == name || strings.Contains(name, skip+".") }) {
+			return true
+		}
+	}
+	return false
 }
 
 // The quantisation methods whose weights are read.
@@ -88,10 +105,11 @@ func (q *Quantization) readBitsAndBytes(k *Keys) {
 	k.Bool("bnb_4bit_use_double_quant", &q.DoubleQuant)
 	k.Float("llm_int8_threshold", &q.Threshold)
 	k.Text("bnb_4bit_quant_storage", &storage)
-	// What is computed in, and which modules are stored as numbers, follows from the run and from the tensors.
-	for _, key := range []string{"bnb_4bit_compute_dtype", "llm_int8_skip_modules", "llm_int8_enable_fp32_cpu_offload"} {
-		k.Drop(key)
-	}
+	q.Skip = k.Texts("llm_int8_skip_modules")
+	q.Compute = "float32"
+	k.Text("bnb_4bit_compute_dtype", &q.Compute)
+	q.Compute = strings.TrimPrefix(q.Compute, "torch.")
+	k.Drop("llm_int8_enable_fp32_cpu_offload")
 	var floats bool
 	if k.Bool("llm_int8_has_fp16_weight", &floats); floats {
 		k.Fail("llm_int8_has_fp16_weight", "= true: weights that bitsandbytes quantises anew in each step are not supported; remove quantization_config "+
@@ -101,7 +119,7 @@ func (q *Quantization) readBitsAndBytes(k *Keys) {
 	case four == eight:
 		k.Fail("load_in_4bit", "and load_in_8bit are both %v: one must be true", four)
 	case eight:
-		q.Bits, q.Type, q.DoubleQuant = 8, "", false
+		q.Bits, q.Type, q.DoubleQuant, q.Compute = 8, "", false, ""
 	default:
 		q.Bits = 4
 		if q.Type != "nf4" && q.Type != "fp4" {

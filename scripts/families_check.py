@@ -433,19 +433,20 @@ def differs(what, ours, theirs, of):
 def greedy(trainer, folder, m, rows):
     """Ten tokens after the beginnings of rows, without transformers' cache: with one, its windows differ from those that it evaluates with where config.json names no
     layer_types, and at one token. LongRoPE goes by prompt and answer together, as docs/NUMERICS.md says."""
-    original = getattr(m.config, "original_max_position_embeddings", None)
+    config = m.config.get_text_config()
+    original = getattr(config, "original_max_position_embeddings", None)
     for row in rows[:3]:
         ids = row["input_ids"][:16]
         made = json.loads(run(trainer, "generate", "--model", folder / "model", "--prompt", " ".join(f"t{i}" for i in ids), "--max-tokens", 10, "--json"))
         if original and len(ids) + 10 > original:
-            m.config.original_max_position_embeddings = 1
-        ends = m.config.get_text_config().eos_token_id
+            config.original_max_position_embeddings = 1
+        ends = config.eos_token_id
         theirs, text = [], list(ids)
         while len(theirs) < 10 and not (theirs and theirs[-1] in (ends if isinstance(ends, list) else [ends])):
             with torch.no_grad():
                 theirs.append(int(m(input_ids=torch.tensor([text + theirs]), use_cache=False).logits[0, -1].argmax()))
         if original:
-            m.config.original_max_position_embeddings = original
+            config.original_max_position_embeddings = original
         if made["stopped"] == "end":
             made["ids"].append(theirs[-1])
         if made["prompt_tokens"] != len(ids) or made["ids"] != theirs:
@@ -528,8 +529,8 @@ def prequantised(trainer, family, folder, rows, r, of):
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "nf4" and any(on_midpoints(v.to(dtype)) for v in linear)
     if not layers and dtype in (json_dtype(folder), torch.float32) and not other_bytes:
         here = value("--set", "adapter=qlora", *stored)
-        # torch adds up the scales, whose mean double quantisation stores, in float32: exact in bf16, else off by a rounding
-        if here != ours and not (o.get("bnb_4bit_use_double_quant") and json_dtype(folder) != torch.bfloat16 and abs(here - ours) < 1e-6 * ours):
+        # torch adds up the scales, whose mean double quantisation stores, in float32: exact in bf16, else off by a rounding, and then a scale may have another code
+        if here != ours and not (o.get("bnb_4bit_use_double_quant") and json_dtype(folder) != torch.bfloat16 and abs(here - ours) < BOUND * ours):
             raise RuntimeError(f"{o}: bitsandbytes' folder evaluates to {ours!r}, the model quantised here to {here!r}")
     return f"; {o.get('bnb_4bit_quant_type', 'int8')}{' nested' * o.get('bnb_4bit_use_double_quant', False)}{' dynamic' * bool(layers)}"
 

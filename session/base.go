@@ -77,10 +77,8 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
 	if b.Declared {
-		if b.mxfp4() {
-			return b, b.findQuantised()
-		}
-		return b, nil
+		b.tensors, err = DeclaredCheckpoint(b.Config, b.Weights)
+		return b, err
 	}
 	if err := families.Rename(b.Config, b.Weights); err != nil {
 		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
@@ -120,6 +118,30 @@ func DeclaredWeights(c model.Config) (*weights.Set, error) {
 		return nil, err
 	}
 	return weights.Declare(numbers, d, codes...), nil
+}
+
+// DeclaredCheckpoint is what a configuration says of the tensors that DeclaredWeights gives: which are stored quantised, and how.
+func DeclaredCheckpoint(c model.Config, tensors *weights.Set) (*quantised.Checkpoint, error) {
+	q := c.Quantization
+	if q == nil || q.Method != model.BitsAndBytes {
+		return quantised.Open(tensors, q)
+	}
+	build, err := families.For(c)
+	if err != nil {
+		return nil, err
+	}
+	scheme := quantised.Scheme(q)
+	n, _, err := Network{Config: c, Build: build, Float: kernel.F32, Scheme: &scheme}.Declared()
+	if err != nil {
+		return nil, err
+	}
+	var linear []string
+	for _, w := range n.Weights() {
+		if w.Quantised() {
+			linear = append(linear, w.Name)
+		}
+	}
+	return quantised.Declare(tensors, q, linear), nil
 }
 
 // tensorSpecs are the checkpoint's tensors that a model of a configuration reads.
@@ -233,6 +255,16 @@ func (b *Base) Tensors() *quantised.Checkpoint {
 	return b.tensors
 }
 
+// StoredAs says how many weights are quantised already, and how; "" where none is.
+func (b *Base) StoredAs() string {
+	n := b.Tensors().Quantised()
+	if n == 0 {
+		return ""
+	}
+	s := quantised.Scheme(b.Config.Quantization)
+	return fmt.Sprintf("%d weights are quantised (%d bits, type %s, double_quant %v)", n, s.Bits, s.Type, s.DoubleQuant)
+}
+
 // Check compares the checkpoint's tensors with those a network reads.
 func (b *Base) Check(n *nn.Net) error {
 	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Table[b.Config.ModelType].Unused...)
@@ -251,7 +283,7 @@ func (b *Base) Check(n *nn.Net) error {
 // Load fills the frozen weights of a network, workers at a time.
 func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
 	if b.Declared {
-		if b.standIn == nil || b.Tensors().Quantised() > 0 {
+		if b.standIn == nil || b.mxfp4() {
 			return fmt.Errorf("base model %q: its folder holds no weights", b.Name)
 		}
 		return n.Load(ctx, b.standIn, m, workers)

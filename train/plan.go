@@ -73,7 +73,11 @@ func (p *prepared) planReport() PlanReport {
 		r.Notes = append(r.Notes, r.Context.String())
 	}
 	if p.Base.Declared {
-		r.Notes = append(r.Notes, p.Base.Name+" holds no weights: their names and shapes follow from its config.json")
+		note := p.Base.Name + " holds no weights: their names and shapes follow from its config.json"
+		if stored := p.Base.StoredAs(); stored != "" {
+			note += ", which says that " + stored
+		}
+		r.Notes = append(r.Notes, note)
 	}
 	for _, t := range p.found.Rejected {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})

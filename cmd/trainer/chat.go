@@ -82,6 +82,10 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 	c.say("plan: %s on %s; %d tokens, %d bytes", o.model, e.On.Name(), e.MaxLen(), e.Need().Total())
 	if t.terminal {
 		c.say("%s answers; /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends", t.name())
+		if state, err := term.GetState(int(in.Fd())); err == nil {
+			defer func() { _ = term.Restore(int(in.Fd()), state) }()
+		}
+		defer fmt.Fprint(c.out, "\x1b[?2004l")
 		return t.run(ctx, &typed{file: in, out: c.out, prompt: t.prompt()})
 	}
 	return t.run(ctx, &piped{r: bufio.NewReader(c.in)})
@@ -167,15 +171,17 @@ func (t *typed) next() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read from the terminal: %w", err)
 	}
-	defer func() { _ = term.Restore(int(t.file.Fd()), state) }()
+	defer func() {
+		_ = term.Restore(int(t.file.Fd()), state)
+		hideTyping(t.file)
+	}()
 	if t.editor == nil {
 		t.editor = term.NewTerminal(keys{t.file, t.out}, "")
+		t.editor.SetBracketedPasteMode(true)
 	}
 	if width, height, err := term.GetSize(int(t.file.Fd())); err == nil && width > 0 {
 		_ = t.editor.SetSize(width, height)
 	}
-	t.editor.SetBracketedPasteMode(true)
-	defer t.editor.SetBracketedPasteMode(false)
 	t.editor.SetPrompt(t.prompt)
 	return joined(func() (string, error) {
 		var pasted []string

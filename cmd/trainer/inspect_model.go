@@ -33,6 +33,7 @@ type modelJSON struct {
 	ActiveLess       int64           `json:"active_parameters_less_embeddings"`
 	Bytes            int64           `json:"bytes"` // as they are stored; 0 where the folder holds no weights
 	whole            int64           // bytes of all tensors, there or not
+	used             int             // tensors that the network reads; a quantised weight is one
 	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
 	Storage          map[string]int  `json:"storage"`   // tensors of each type
 	Quantised        int             `json:"quantised"` // weights that are stored quantised
@@ -136,16 +137,23 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 		t, _ := set.Tensor(name)
 		answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
 		answer.Bytes += int64(len(t.Data))
-		answer.whole += int64(t.Len()) * int64(t.DType.Size())
 		answer.Storage[t.DType.String()]++
 	}
-	known, err := quantised.Open(set, config.Quantization)
+	answer.Weights = answer.Bytes > 0
+	known, err := session.DeclaredCheckpoint(config, set)
+	if answer.Weights {
+		known, err = quantised.Open(set, config.Quantization)
+	}
 	if err != nil {
 		return answer, fmt.Errorf("model %s: %w", answer.Model, err)
 	}
-	answer.Weights = answer.Bytes > 0
+	for _, name := range known.Names() {
+		answer.whole += known.Size(name)
+	}
 	answer.Quantised = known.Quantised()
-	counted := session.CountParameters(config, known)
+	read := networkTensors{known, slices.DeleteFunc(slices.Clone(known.Names()), func(name string) bool { return !families.ReadsTensor(config, name) })}
+	answer.used = len(read.names)
+	counted := session.CountParameters(config, read)
 	answer.Parameters, answer.Active, answer.ActiveLess = counted.All, counted.Active, counted.ActiveLessTable
 	if answer.AllLinear, answer.TargetParameters, err = session.TargetNames(config); err != nil {
 		return answer, err
@@ -155,6 +163,14 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 	}
 	return answer, nil
 }
+
+// networkTensors are the tensors that a network reads of a checkpoint.
+type networkTensors struct {
+	*quantised.Checkpoint
+	names []string
+}
+
+func (t networkTensors) Names() []string { return t.names }
 
 // windows groups the layers by their attention window, the widest first.
 func windows(c model.Config) []windowJSON {
@@ -189,9 +205,12 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	}
 	if m.Quantised > 0 {
 		s := quantised.Scheme(k.Quantization)
-		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant)
+		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)%s\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant, computed(k.Quantization))
 	}
-	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, len(m.Tensors))
+	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, m.used)
+	if m.used < len(m.Tensors) {
+		fmt.Fprintf(w, " of the folder's %d", len(m.Tensors))
+	}
 	if m.Weights {
 		fmt.Fprintf(w, ", %s, stored as %s\n", session.FormatBytes(m.Bytes), storage(m.Storage))
 	} else {
@@ -220,6 +239,14 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 		}
 	}
 	return w.Flush()
+}
+
+// computed says in which type the makers of a folder in 4 bits meant it to be multiplied.
+func computed(q *model.Quantization) string {
+	if q.Compute == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its bnb_4bit_compute_dtype is %s, a run's training.precision here", q.Compute)
 }
 
 // storage lists the types of tensors, the most frequent first.

@@ -48,12 +48,12 @@ type tui struct {
 	held    int64
 	plan    *train.PlanReport
 	loss    curve
-	smooth  curve
 	evals   curve
 	memory  curve
-	sum     float64 // of the smoothing: as the page's, with a half-life of a fiftieth of the run
-	weight  float64
-	beta    float64
+	even    curve // losses at even distances, which are smoothed as the page's are
+	each    int   // lines that make a point of even
+	sum     float64
+	n       int
 	history []string // of the log
 	start   time.Time
 	stop    chan struct{}
@@ -105,7 +105,6 @@ func (t *tui) Start(r train.RunInfo) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dir, t.held, t.start = r.Dir, r.HeldBytes, time.Now()
-	t.beta = math.Exp2(-1 / max(1, float64(r.Total/t.bar.every/50)))
 	for _, text := range r.History {
 		var l struct {
 			Step     int      `json:"step"`
@@ -146,11 +145,25 @@ func (t *tui) drawing() {
 
 func (t *tui) noteLoss(step int, loss float64) {
 	t.loss.add(float64(step), loss)
-	if s := math.Abs(loss); s <= 1e300 {
-		t.sum, t.weight = t.beta*t.sum+loss, t.beta*t.weight+1
-		t.smooth.add(float64(step), t.sum/t.weight)
+	if !(math.Abs(loss) <= 1e300) {
+		return
 	}
+	if t.sum, t.n = t.sum+loss, t.n+1; t.n < t.each {
+		return
+	}
+	t.even.x, t.even.y = append(t.even.x, float64(step)), append(t.even.y, t.sum/float64(t.n))
+	t.sum, t.n = 0, 0
+	if len(t.even.x) < tuiPoints {
+		return
+	}
+	for i := range tuiPoints / 2 { // half of them, each the mean of two
+		t.even.x[i], t.even.y[i] = t.even.x[2*i+1], (t.even.y[2*i]+t.even.y[2*i+1])/2
+	}
+	t.even.x, t.even.y, t.each = t.even.x[:tuiPoints/2], t.even.y[:tuiPoints/2], 2*max(1, t.each)
 }
+
+// smooth is the smoothed loss.
+func (t *tui) smooth() curve { return curve{t.even.x, runs.Smooth(t.even.y)} }
 
 func (t *tui) Step(s train.StepInfo) error {
 	t.mu.Lock()
@@ -253,7 +266,8 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	t.sample(step)
 	bar, memory := t.memoryBar()
 	strip, names := bar.Terminal(columns-2, t.colour)
-	lines := []string{head, fitted(t.lossTitle(), columns-1)}
+	smooth := t.smooth()
+	lines := []string{head, fitted(t.lossTitle(smooth.y), columns-1)}
 	rest := rows - 1 - 4
 	logRows := max(2, rest/4)
 	memoryRows := 0
@@ -267,7 +281,7 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	if !log {
 		logRows = 0
 	}
-	loss := report.Plot{XLabel: fmt.Sprintf("step of %d", total), Series: []report.Series{t.loss.series("", report.Faint, 1), t.smooth.series("", report.Line, 1), t.evals.series("", report.Points, 2)}}
+	loss := report.Plot{XLabel: fmt.Sprintf("step of %d", total), Series: []report.Series{t.loss.series("", report.Faint, 1), smooth.series("", report.Line, 1), t.evals.series("", report.Points, 2)}}
 	lines = append(lines, loss.Braille(columns-1, rest-logRows-memoryRows-nameRows, t.colour)...)
 	lines = append(lines, fitted(memory, columns-1), strip)
 	if nameRows > 0 {
@@ -287,10 +301,10 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 }
 
 // lossTitle is the loss in words.
-func (t *tui) lossTitle() string {
+func (t *tui) lossTitle(smooth []float64) string {
 	text := "loss, smoothed"
-	if n := len(t.smooth.y); n > 0 {
-		text += " " + report.Number(t.smooth.y[n-1]) + runs.Trend(t.smooth.y)
+	if n := len(smooth); n > 0 {
+		text += " " + report.Number(smooth[n-1]) + runs.Trend(smooth)
 	}
 	if n := len(t.evals.y); n > 0 {
 		best := 0

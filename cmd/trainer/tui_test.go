@@ -83,8 +83,8 @@ func TestTUI(t *testing.T) {
 					t.Fatalf("the terminal is sent %q (colour %v)", q, colour)
 				}
 			}
-			if len(s.loss.x) > tuiPoints || len(s.smooth.x) > tuiPoints {
-				t.Errorf("%d and %d points are kept", len(s.loss.x), len(s.smooth.x))
+			if len(s.loss.x) > tuiPoints || len(s.smooth().x) > tuiPoints {
+				t.Errorf("%d and %d points are kept", len(s.loss.x), len(s.smooth().x))
 			}
 		}
 	}

@@ -102,6 +102,26 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 	return c, nil
 }
 
+// Declare is a checkpoint of which config.json alone is there: the linear layers' weights are stored as q says, but those that it skips.
+func Declare(src weights.Source, q *model.Quantization, linear []string) *Checkpoint {
+	c := &Checkpoint{src: src, names: src.Names(), packed: map[string]packed{}}
+	for _, name := range linear {
+		if t, ok := src.Tensor(name); ok && len(t.Shape) == 2 && !q.Skips(name) {
+			c.packed[name] = packed{Config: Scheme(q), rows: t.Shape[0], cols: t.Shape[1], dtype: t.DType}
+		}
+	}
+	return c
+}
+
+// Size is the bytes of a tensor as it is stored.
+func (c *Checkpoint) Size(name string) int64 {
+	if p, ok := c.packed[name]; ok {
+		return p.Config.Size(p.rows, p.cols)
+	}
+	t, _ := c.Tensor(name)
+	return int64(t.Len()) * int64(t.DType.Size())
+}
+
 func fail(problems []string) error {
 	problems = slices.Compact(problems)
 	if len(problems) == 1 {

@@ -126,6 +126,11 @@ func TestBrowser(t *testing.T) {
 	if unnamed > 0 {
 		t.Errorf("%d controls have no name", unnamed)
 	}
+	const list = `document.getElementById("fold").open`
+	b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.Wait("!" + list)
+	b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.Wait(list) // a window that was made wide
 	if b.Console != nil {
 		t.Errorf("the page reports %s", strings.Join(b.Console, "\n"))
 	}

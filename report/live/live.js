@@ -266,7 +266,7 @@ const ui = (() => {
       $(id).hidden = !on || !token;
     }
     $("stop").disabled = !!r && stopping === r.id;
-    $("alone").hidden = one;
+    $("alone").hidden = shown().length < 2;
   }
 
   async function act(path, id, said) {
@@ -326,7 +326,10 @@ const ui = (() => {
     if (document.hidden) unseen = setTimeout(() => { listening.abort(); connected(false); }, 60000);
     else if (listening.signal.aborted) listen();
   });
-  if (matchMedia("(max-width: 60rem)").matches) $("fold").open = false;
+  const narrow = matchMedia("(max-width: 60rem)");
+  const fold = () => { $("fold").open = !narrow.matches; };
+  narrow.addEventListener("change", fold); // a window made wide has room for the list
+  fold();
   $("new").hidden = !token;
   $("rights").textContent = token ? "" : "This page only reads: open the address that trainer ui printed, with all that stands behind #, to start and stop runs.";
   if (!token) $("keys").textContent = "? read only";

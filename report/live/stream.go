@@ -40,8 +40,8 @@ func rowOf(it *item) row {
 		r.Steps += " / " + report.Whole(int64(s.Total))
 		r.Part = min(1, float64(s.Step)/float64(s.Total))
 	}
-	if s.Loss != nil {
-		r.Loss = report.Number(*s.Loss)
+	if v, ok := it.run.Loss(); ok {
+		r.Loss = report.Number(v)
 	}
 	return r
 }

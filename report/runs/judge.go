@@ -147,31 +147,42 @@ func Trend(s []float64) string {
 	return ", flat"
 }
 
-// halfLife is in lines: the smoothing forgets half after a fiftieth of the curve. It is whole, so that a curve that grows
-// keeps its shape for a while.
+// halfLife is in lines: the weight of a line halves after a fiftieth of the curve, to both sides. It is whole, so that a
+// curve that grows keeps its shape for a while.
 func halfLife(n int) float64 { return float64(max(1, n/50)) }
 
-// smooth is the exponentially weighted mean s(t) = Σ β^(t-i) y(i) / Σ β^(t-i) over i <= t with β = 2^(-1/h). Values that
-// are not finite are left out, and are not finite in the result.
+// smooth is the mean around each point, s(t) = Σ β^|t-i| y(i) / Σ β^|t-i| with β = 2^(-1/h). It looks to both sides, so
+// that it does not lag behind a curve that falls; at the last point there is the past alone. Values that are not finite
+// are left out, as if their lines were not there, and are not finite in the result.
 func smooth(y []float64, h float64) []float64 {
 	beta := math.Exp2(-1 / h)
 	out := make([]float64, len(y))
+	weights := make([]float64, len(y))
 	sum, weight := 0.0, 0.0
-	for i, v := range y {
-		if !finite(v) {
+	for i, v := range y { // i <= t
+		if finite(v) {
+			sum, weight = beta*sum+v, beta*weight+1
+		}
+		out[i], weights[i] = sum, weight
+	}
+	sum, weight = 0, 0
+	for i := len(y) - 1; i >= 0; i-- { // i > t
+		if !finite(y[i]) {
 			out[i] = math.NaN()
 			continue
 		}
-		sum, weight = beta*sum+v, beta*weight+1
-		out[i] = sum / weight
+		out[i] = (out[i] + sum) / (weights[i] + weight)
+		sum, weight = beta*(sum+y[i]), beta*(weight+1)
 	}
 	return out
 }
 
+// Smooth is the curve that a page draws of a value of each line.
+func Smooth(y []float64) []float64 { return smooth(y, halfLife(len(y))) }
+
 // Smoothed is the training loss of each line, smoothed.
 func (r *Run) Smoothed() []float64 {
-	y := column(r.Steps, func(s Step) float64 { return s.Loss })
-	return smooth(y, halfLife(len(y)))
+	return Smooth(column(r.Steps, func(s Step) float64 { return s.Loss }))
 }
 
 func column(steps []Step, of func(Step) float64) []float64 {

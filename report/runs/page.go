@@ -111,8 +111,9 @@ func (r *Run) figures() report.Figures {
 		steps.Note = report.Duration(seconds(s))
 	}
 	f := report.Figures{steps}
-	if y := r.Smoothed(); len(y) > 0 {
-		last, first := y[len(y)-1], y[0]
+	if _, raw, _ := r.losses(); len(raw) > 0 { // the end of the curve below
+		y := Smooth(raw)
+		last, first := y[len(y)-1], raw[0]
 		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
 		if fall := 100 * (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
 			word := "down"
@@ -151,24 +152,38 @@ func (r *Run) figures() report.Figures {
 // few lines are shown as they are: they are too few to be smoothed.
 const few = 20
 
-// lossPlot shows the loss of each step where a checkpoint says it, else the means that the log has.
+// losses are those of each step where a checkpoint says them, else the means that the log has.
+func (r *Run) losses() (x, y []float64, what string) {
+	x, y = column(r.Steps, func(s Step) float64 { return float64(s.Step) }), column(r.Steps, func(s Step) float64 { return s.Loss })
+	if len(r.Losses) <= len(y) {
+		return x, y, "logged line"
+	}
+	x = make([]float64, len(r.Losses))
+	for i := range x {
+		x[i] = float64(i + 1)
+	}
+	return x, r.Losses, "step"
+}
+
+// Loss is where the smoothed curve of the run's page ends; false says that there is none yet.
+func (r *Run) Loss() (last float64, ok bool) {
+	_, y, _ := r.losses()
+	if y = Smooth(y); len(y) == 0 || !finite(y[len(y)-1]) {
+		return 0, false
+	}
+	return y[len(y)-1], true
+}
+
+// lossPlot shows the losses, and smoothed.
 func (r *Run) lossPlot() report.Plot {
 	p := report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token"}
-	x := column(r.Steps, func(s Step) float64 { return float64(s.Step) })
-	y := column(r.Steps, func(s Step) float64 { return s.Loss })
-	what := "logged line"
-	if len(r.Losses) > len(y) {
-		y, x, what = r.Losses, make([]float64, len(r.Losses)), "step"
-		for i := range x {
-			x[i] = float64(i + 1)
-		}
-	}
+	x, y, what := r.losses()
 	switch {
 	case len(y) >= few:
 		h := halfLife(len(y))
 		p.Series = append(p.Series, report.Series{Name: "training, each " + what, X: x, Y: y, Style: report.Faint, Colour: 1},
 			report.Series{Name: "training", X: x, Y: smooth(y, h), Colour: 1})
-		p.Note = fmt.Sprintf("training: mean of all %ss so far, weights halved every %s: s(t) = Σ β^(t−i) y(i) / Σ β^(t−i), i ≤ t, β = 2^(−1/%s)",
+		p.Note = fmt.Sprintf("training: mean around each %s, weights halved every %s to both sides: s(t) = Σ β^|t−i| y(i) / Σ β^|t−i|, β = 2^(−1/%s); the newest has only the past",
 			what, plural(h, what), report.Number(h))
 	case len(y) > 0:
 		p.Series = append(p.Series, report.Series{Name: "training", X: x, Y: y, Colour: 1})

@@ -184,26 +184,6 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
-// The smoothing is the formula that the page states.
-func TestSmooth(t *testing.T) {
-	y := []float64{3, 1, math.NaN(), 4, 1, 5}
-	for _, h := range []float64{1, 2.5} {
-		got := smooth(y, h)
-		for i := range y {
-			sum, weight, seen := 0.0, 0.0, 0
-			for j := i; j >= 0; j-- {
-				if finite(y[j]) {
-					w := math.Exp2(-float64(seen) / h)
-					sum, weight, seen = sum+w*y[j], weight+w, seen+1
-				}
-			}
-			if want := sum / weight; finite(y[i]) && math.Abs(got[i]-want) > 1e-12 || finite(y[i]) != finite(got[i]) {
-				t.Errorf("half-life %v, place %d: %v, want %v", h, i, got[i], want)
-			}
-		}
-	}
-}
-
 // Expectations are judged by the losses of every step, as the run itself does.
 func TestChecks(t *testing.T) {
 	state := `{"global_step":10,"max_steps":10,"data_cursor":{"losses":[5,5,5,5,5,5,5,5,5,2.5]}}`

@@ -154,13 +154,9 @@ func (r release) row() (string, error) {
 		}
 		line += cell
 	}
-	parameters, active, err := of.parameters()
+	size, err := sizes(of.config)
 	if err != nil {
 		return "", err
-	}
-	size := billions(parameters)
-	if active != parameters {
-		size += ", " + billions(active) + " active"
 	}
 	return fmt.Sprintf("| %s | %s |%s\n", r.Name, size, line), nil
 }
@@ -174,13 +170,19 @@ func (s *search) cell(chip string) (string, error) {
 	return fmt.Sprintf(" %d %s |", tokens, mark), nil
 }
 
+// raw is the release's config.json.
+func (r release) raw() ([]byte, error) {
+	if r.File != "" {
+		return os.ReadFile(filepath.FromSlash(r.File))
+	}
+	return r.Config, nil
+}
+
 // search opens the release's configuration in a folder of its own, until done.
 func (r release) search(devices int, targets []string) (of *search, done func(), err error) {
-	raw := []byte(r.Config)
-	if r.File != "" {
-		if raw, err = os.ReadFile(filepath.FromSlash(r.File)); err != nil {
-			return nil, nil, err
-		}
+	raw, err := r.raw()
+	if err != nil {
+		return nil, nil, err
 	}
 	config, err := families.ParseConfig(raw)
 	if err != nil {

@@ -185,16 +185,19 @@ func (c card) climb(k int, l session.Layout) (int, error) {
 	return k, err
 }
 
-// parameters counts the model's numbers, and those that take part in a token.
-func (s *search) parameters() (all, active int64, err error) {
-	tensors, err := session.DeclaredWeights(s.config)
+// sizes counts the model's numbers, and those that take part in a token, as the table has them.
+func sizes(c model.Config) (string, error) {
+	tensors, err := session.DeclaredWeights(c)
 	if err != nil {
-		return 0, 0, err
+		return "", err
 	}
-	known, err := quantised.Open(tensors, s.config.Quantization)
+	known, err := quantised.Open(tensors, c.Quantization)
 	if err != nil {
-		return 0, 0, err
+		return "", err
 	}
-	p := session.CountParameters(s.config, known)
-	return p.All, p.Active, nil
+	p := session.CountParameters(c, known)
+	if p.Active == p.All {
+		return billions(p.All), nil
+	}
+	return billions(p.All) + ", " + billions(p.Active) + " active", nil
 }

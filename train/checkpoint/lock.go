@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
@@ -82,7 +83,7 @@ func Acquire(dir string) (*Lock, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("make output_dir: %w", err)
+			return nil, unwritable(fmt.Errorf("make output_dir: %w", err))
 		}
 		if len(made) > len(l.made) {
 			l.made = made
@@ -96,10 +97,18 @@ func Acquire(dir string) (*Lock, error) {
 			if errors.Is(err, errHeld) {
 				return nil, &HeldError{dir, nameHolder(l.path)}
 			}
-			return nil, fmt.Errorf("lock output_dir %s: %w", dir, err)
+			return nil, unwritable(fmt.Errorf("lock output_dir %s: %w", dir, err))
 		}
 		return l, nil
 	}
+}
+
+// unwritable adds what helps where this user may write nothing.
+func unwritable(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w; name another output_dir, or make that one writable", err)
+	}
+	return err
 }
 
 // take tries once. fs.ErrNotExist means that it has to be tried again.

@@ -3,11 +3,13 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -284,6 +286,16 @@ func TestClockJumps(t *testing.T) {
 		watchFor = 10 * time.Second
 		if err := l.Release(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestUnwritable: what helps is said where nothing may be written, and only there.
+func TestUnwritable(t *testing.T) {
+	for err, want := range map[error]bool{syscall.EROFS: true, syscall.EACCES: true, fs.ErrPermission: true, syscall.ENOSPC: false} {
+		said := unwritable(&fs.PathError{Op: "open", Path: "x", Err: err})
+		if !errors.Is(said, err) || strings.HasSuffix(said.Error(), "; name another output_dir, or make that one writable") != want {
+			t.Errorf("%v: %v", err, said)
 		}
 	}
 }
