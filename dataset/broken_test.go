@@ -85,7 +85,7 @@ var brokenFiles = []brokenFile{
 	{"missing field, near key", "data.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completions\":\"b\"}", nil,
 		`data.jsonl:2: field "completion" is missing; the nearest key of the row is "completions"`},
 	{"missing field, no near key", "data.jsonl", `{"q":"a","reply":"b"}`, func(c *Config) { c.Format = "alpaca" },
-		`data.jsonl:1: field "instruction" is missing; the row has q, reply`},
+		`data.jsonl:1: field "instruction" is missing; the row has q, reply: dataset.fields says which keys are read, and rows of one source have one format`},
 	{"mapped field missing", "data.jsonl", `{"question":"a","answer":"b"}`,
 		func(c *Config) {
 			c.Format, c.Fields = "completion", map[string]string{"prompt": "questions", "completion": "answer"}
@@ -115,7 +115,7 @@ var brokenFiles = []brokenFile{
 	{"every row masked", "data.jsonl", "{\"input_ids\":[5,6],\"labels\":[-100,-100]}\n{\"input_ids\":[5],\"labels\":[5]}", nil,
 		"data.jsonl: no row is left to train on, all 2 were dropped: 2 because no token is trained (data.jsonl:1, data.jsonl:2)"},
 	{"every answer cut off or empty", "data.jsonl", "{\"prompt\":\"abcdefgh\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}", func(c *Config) { c.MaxLength = 8 },
-		"data.jsonl: no row is left to train on, all 2 were dropped: 1 because the answer is empty (data.jsonl:2); 1 because the answer is cut off entirely at max_length (data.jsonl:1)"},
+		"data.jsonl: no row is left to train on, all 2 were dropped: 1 because the answer is empty (data.jsonl:2); 1 because the answer is cut off entirely at max_length (data.jsonl:1); raise dataset.max_length, or shorten the rows"},
 	{"cut is an error", "data.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"abcdefgh\"}", func(c *Config) { c.MaxLength, c.OnTruncated = 8, TruncatedError },
 		"data.jsonl:2: the row has 10 tokens, more than max_length 8 (on_truncated is error)"},
 	{"key that does nothing with the format found", "data.jsonl", `{"text":"a"}`, func(c *Config) { c.TrainOnPrompt = true },

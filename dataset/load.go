@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/source"
@@ -111,7 +112,11 @@ func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
 
 // noRow says that a source has nothing to train on.
 func (r *Report) noRow() error {
-	return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s", r.Source, r.Rows, r.dropList())
+	remedy := ""
+	if slices.ContainsFunc(r.Dropped, func(d Drop) bool { return d.Reason == dropCutAnswer || d.Reason == dropCut }) {
+		remedy = "; raise dataset.max_length, or shorten the rows"
+	}
+	return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s%s", r.Source, r.Rows, r.dropList(), remedy)
 }
 
 // pass hands the rows from s.index on to take, chunk by chunk.
@@ -248,7 +253,7 @@ func (s *loading) checkFields(o Object) error {
 		if near, ok := nearest(key, o.keys); ok {
 			return fmt.Errorf("field %q is missing; the nearest key of the row is %q", key, near)
 		}
-		return fmt.Errorf("field %q is missing; the row has %s", key, o.keyList())
+		return fmt.Errorf("field %q is missing; the row has %s: dataset.fields says which keys are read, and rows of one source have one format", key, o.keyList())
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func TestBrokenConfigs(t *testing.T) {
 		{"no YAML", "a: [1,\nb: 2\n",
 			"run.yaml:2: not valid YAML: did not find expected ',' or ']'"},
 		{"tab", "a:\n\tb: 1\n",
-			"run.yaml:2: not valid YAML: found character that cannot start any token"},
+			"run.yaml:2: not valid YAML: found character that cannot start any token: a tab stands in the indentation, which is made of spaces in YAML"},
 		{"two documents", least + "---\nbase_model: m\ndataset: {path: d.jsonl}\noutput_dir: out\n",
 			"run.yaml:4:1: a second document begins here: a configuration is one document"},
 		{"alias", "base_model: &m x\noutput_dir: *m\n",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/importer"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
 )
@@ -33,6 +34,7 @@ type loaded struct {
 type invalid struct {
 	name     string
 	problems []problem
+	hint     string // what the file looks like instead
 }
 
 func (e *invalid) Error() string {
@@ -45,7 +47,7 @@ func (e *invalid) Error() string {
 	if len(e.problems) == 1 {
 		noun = "problem"
 	}
-	fmt.Fprintf(&b, "%d %s %s", len(e.problems), noun, e.places())
+	fmt.Fprintf(&b, "%d %s %s%s", len(e.problems), noun, e.places(), e.hint)
 	return b.String()
 }
 
@@ -67,6 +69,15 @@ func (e *invalid) places() string {
 	return strings.Join(places, " and ")
 }
 
+// otherProgram says that a file with problems looks like one of another program.
+func otherProgram(name string, text []byte) string {
+	in, err := importer.Read(name, text, "")
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("; it looks like a configuration of %s: trainer import %s --out run.yaml translates it", in.Program.Title, shellQuote(name))
+}
+
 // loadConfig finds a configuration and merges, each over the one before: defaults, file, environment, --set.
 // Every problem of all sources is in the error, which exits with 2.
 func loadConfig(name string, sets []string) (loaded, error) {
@@ -77,7 +88,7 @@ func loadConfig(name string, sets []string) (loaded, error) {
 	c, problems := mergeConfig(found, text, os.Environ(), sets)
 	if len(problems) > 0 {
 		sortProblems(problems)
-		return loaded{}, usage(&invalid{found, problems})
+		return loaded{}, usage(&invalid{found, problems, otherProgram(found, text)})
 	}
 	return c, nil
 }
@@ -119,6 +130,8 @@ func findConfig(name string) (text []byte, found string, err error) {
 	hint := "built in are " + strings.Join(configs.Names(), ", ")
 	if near := nearest(strings.TrimSuffix(short, ".yaml"), configs.Names()); near != "" {
 		hint = "the nearest built-in one is " + near
+	} else if near := nearestFile(&fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}); strings.Contains(near, "nearest") {
+		hint = strings.TrimPrefix(near, "; ")
 	}
 	return nil, "", fmt.Errorf("there is no configuration %q, here, in configs/ or built in; %s", name, hint)
 }

@@ -64,6 +64,7 @@ type layer struct {
 	at       map[string]position // of every key given
 	problems []problem
 	notes    []string // what was understood though it is written otherwise now
+	tabbed   bool     // a line begins with a tab
 }
 
 func newLayer(source string, order int) *layer {
@@ -88,6 +89,8 @@ func (l *layer) unknown(n *yaml.Node, section *key, path, name string) {
 	l.problems = append(l.problems, problem{l.position(n), path + ": " + g.text, g})
 }
 
+var tabIndent = regexp.MustCompile(`(?m)^ *\t`)
+
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // parseNode parses one YAML document without building values from it, so that aliases expand to nothing.
@@ -106,6 +109,7 @@ func (l *layer) parseNode(text []byte) (root *yaml.Node) {
 			root = nil
 		}
 	}()
+	l.tabbed = tabIndent.Match(text)
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
@@ -137,6 +141,9 @@ func (l *layer) badSyntax(err error) {
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		at.line, _ = strconv.Atoi(m[1]) // digits only, or empty
 		text = text[len(m[0]):]
+	}
+	if strings.Contains(text, "character that cannot start any token") && l.tabbed {
+		text += ": a tab stands in the indentation, which is made of spaces in YAML"
 	}
 	l.problems = append(l.problems, problem{at: at, text: "not valid YAML: " + text})
 }

@@ -224,7 +224,7 @@ func TestBrokenConversations(t *testing.T) {
 			"--messages m.json: messages[1], the last one, is the assistant's own: end with the message that is to be answered"},
 		{"two system messages", file(`[{"role":"system","content":"x"},{"role":"user","content":"y"}]`, "--system", "z"), 2,
 			"--messages m.json: messages[0] is a system message, and --system gives one too: keep one"},
-		{"no such file", flags("--model", "model", "--messages", "none.json"), 2, "--messages none.json: open none.json: no such file or directory"},
+		{"no such file", flags("--model", "model", "--messages", "none.json"), 2, "--messages none.json: open none.json: no such file or directory; the nearest name is one.json"},
 		{"a folder", flags("--model", "model", "--messages", "folder"), 2, "--messages folder: folder is a folder, want a regular file"},
 		{"prompt and messages", file(`[]`, "--prompt", "x"), 2, "--prompt and --messages: give one of them; --system adds a system message"},
 		{"neither", flags("--model", "model", "--chat"), 2, "give a text to continue: --prompt TEXT, an instruction: --instruction TEXT, or a conversation to answer: --messages FILE"},

@@ -165,7 +165,7 @@ func importedConfig(path string, r *importer.Result) (text []byte, fill []string
 		}
 		if !refused {
 			sortProblems(problems)
-			return nil, nil, &invalid{"the translation", problems}
+			return nil, nil, &invalid{"the translation", problems, ""}
 		}
 	}
 	return nil, nil, errors.New("no configuration is left that this program accepts")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,7 +69,7 @@ The model may be a folder that holds config.json and a tokenizer alone; without 
 
 func runInit(ctx context.Context, c *console, o *initOptions) error {
 	if f, ok := c.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) && isTerminal(c.err) {
-		if err := o.ask(c.in, c.err); err != nil {
+		if err := o.ask(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -93,7 +92,7 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 	text := chosen.write(o)
 	if _, problems := mergeConfig(o.out, text, nil, nil); len(problems) > 0 {
 		sortProblems(problems)
-		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w", &invalid{o.out, problems})
+		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w", &invalid{o.out, problems, ""})
 	}
 	if err := writeNew(o.out, text); err != nil {
 		return err
@@ -111,10 +110,10 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 	return found.print(c, chosen, o)
 }
 
-// ask asks for what no flag says.
-func (o *initOptions) ask(in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	one := func(question, otherwise string, to *string) error {
+// ask asks for what no flag says, and again where the answer can't be right.
+func (o *initOptions) ask(ctx context.Context, c *console) error {
+	lines, out := bufio.NewReader(c.in), c.err
+	one := func(question, otherwise string, to *string, wrong func() error) error {
 		for *to == "" {
 			if otherwise != "" {
 				fmt.Fprintf(out, "%s [%s]: ", question, otherwise)
@@ -129,17 +128,39 @@ func (o *initOptions) ask(in io.Reader, out io.Writer) error {
 				fmt.Fprintln(out)
 				return usage(errors.New("init: the answers end before a model and data are named"))
 			}
+			*to = expandHome(*to)
+			if *to == "" || err != nil {
+				continue
+			}
+			if err := wrong(); err != nil {
+				fmt.Fprintf(out, "  %s%s\n", strings.TrimPrefix(err.Error(), "init: "), nearestFile(err))
+				if *to == otherwise {
+					otherwise = ""
+				}
+				*to = ""
+			}
 		}
-		*to = expandHome(*to)
 		return nil
 	}
-	if err := one("Model (a folder, org/name or embedded:stories260K)", "", &o.model); err != nil {
+	if err := one("Model (a folder, org/name or embedded:stories260K)", "", &o.model, func() error { return checkModel(ctx, o.model, environment(c, 0)) }); err != nil {
 		return err
 	}
-	if err := one("Data (a file, folder, pattern or data set of the hub)", "", &o.data); err != nil {
+	if err := one("Data (a file, folder, pattern or data set of the hub)", "", &o.data, func() error { return dataIsThere(o.data) }); err != nil {
 		return err
 	}
-	return one("Configuration to write", initFile, &o.out)
+	return one("Configuration to write", initFile, &o.out, o.checkOut)
+}
+
+// dataIsThere refuses an answer that names no file: a pattern, embedded rows and data sets of the hub are looked at later.
+func dataIsThere(name string) error {
+	if strings.ContainsAny(name, "*?[") || strings.HasPrefix(name, session.EmbeddedPrefix) {
+		return nil
+	}
+	_, err := os.Stat(name)
+	if parts := strings.Split(name, "/"); err != nil && len(parts) == 2 && parts[0] != "." && parts[0] != ".." && parts[0] != "" && filepath.Ext(name) == "" {
+		return nil // org/name
+	}
+	return err
 }
 
 // check refuses what no look at files is needed for.
@@ -165,14 +186,8 @@ func (o *initOptions) check() error {
 	if o.out == "" {
 		o.out = initFile
 	}
-	if ext := filepath.Ext(o.out); ext != ".yaml" && ext != ".yml" {
-		return usage(fmt.Errorf("init: --out %s: a configuration's name ends in .yaml", shellQuote(o.out)))
-	}
-	if _, err := os.Lstat(o.out); err == nil {
-		return usage(fmt.Errorf("init: %s is there already; name another file with --out", o.out))
-	}
-	if err := writable(o.out); err != nil {
-		return usage(fmt.Errorf("init: --out: %w", err))
+	if err := o.checkOut(); err != nil {
+		return err
 	}
 	s := train.DefaultSpec()
 	s.Device = o.device
@@ -183,6 +198,20 @@ func (o *initOptions) check() error {
 	}
 	if o.chip == "" {
 		return checkDevice(s)
+	}
+	return nil
+}
+
+// checkOut refuses a name that no new configuration can have.
+func (o *initOptions) checkOut() error {
+	if ext := filepath.Ext(o.out); ext != ".yaml" && ext != ".yml" {
+		return usage(fmt.Errorf("init: --out %s: a configuration's name ends in .yaml", shellQuote(o.out)))
+	}
+	if _, err := os.Lstat(o.out); err == nil {
+		return usage(fmt.Errorf("init: %s is there already; name another file with --out", o.out))
+	}
+	if err := writable(o.out); err != nil {
+		return usage(fmt.Errorf("init: --out: %w", err))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,17 +103,43 @@ func TestInitFits(t *testing.T) {
 	}
 }
 
+// TestInitAsks: what can't be right is asked again, with the reason.
 func TestInitAsks(t *testing.T) {
-	o := &initOptions{}
-	var out strings.Builder
-	if err := o.ask(strings.NewReader("\nembedded:stories260K\nrows.jsonl\n\n"), &out); err != nil || o.model != "embedded:stories260K" || o.data != "rows.jsonl" || o.out != initFile {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"rows.jsonl", "there.yaml"} {
+		if err := os.WriteFile(name, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(answers string) (*initOptions, string, error) {
+		o, out := &initOptions{}, strings.Builder{}
+		err := o.ask(t.Context(), &console{in: strings.NewReader(answers), err: &out})
+		return o, out.String(), err
+	}
+	o, out, err := ask("\nembedded:stories260K\nrows.jsonl\n\n")
+	if err != nil || o.model != "embedded:stories260K" || o.data != "rows.jsonl" || o.out != initFile {
 		t.Errorf("%+v: %v", o, err)
 	}
-	if want := "Model (a folder, org/name or embedded:stories260K): "; strings.Count(out.String(), want) != 2 {
-		t.Errorf("asked %q", out.String())
+	if want := "Model (a folder, org/name or embedded:stories260K): "; strings.Count(out, want) != 2 {
+		t.Errorf("asked %q", out)
 	}
-	if err := (&initOptions{}).ask(strings.NewReader("model\n"), io.Discard); err == nil || err.Error() != "init: the answers end before a model and data are named" || exitCode(err) != 2 {
+	o, out, err = ask("./gone\nembedded:stories260K\nrow.jsonl\nrows.jsonl\nrun.txt\nthere.yaml\nmine.yaml\n")
+	if err != nil || o.model != "embedded:stories260K" || o.data != "rows.jsonl" || o.out != "mine.yaml" {
+		t.Errorf("%+v: %v", o, err)
+	}
+	for _, want := range []string{"  find model: the folder ./gone does not exist\n", "  stat row.jsonl: no such file or directory; the nearest name is rows.jsonl\n",
+		"  --out run.txt: a configuration's name ends in .yaml\n", "  there.yaml is there already; name another file with --out\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("not said: %q in %q", want, out)
+		}
+	}
+	if _, _, err := ask("embedded:stories260K\n"); err == nil || err.Error() != "init: the answers end before a model and data are named" || exitCode(err) != 2 {
 		t.Errorf("%v", err)
+	}
+	for name, there := range map[string]bool{"org/rows": true, "data/*.jsonl": true, "embedded:gsm8k_300.jsonl": true, "a/b.jsonl": false, "./rows": false, "none": false} {
+		if err := dataIsThere(name); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

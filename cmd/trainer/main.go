@@ -45,7 +45,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	exit := (*exitError)(nil)
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
-		c.say("trainer: %s", err)
+		c.say("trainer: %s%s", err, nearestFile(err))
 	}
 	if o, ok := c.err.(*outlet); ok {
 		o.flush(outletWait)

@@ -207,7 +207,7 @@ func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
 		}
 		run, problems := mergeConfig(path, text, nil, nil)
 		if len(problems) > 0 {
-			return nil, false, fmt.Errorf("what it was trained over can't be read: %w", &invalid{path, problems[:1]})
+			return nil, false, fmt.Errorf("what it was trained over can't be read: %w", &invalid{path, problems[:1], ""})
 		}
 		if _, quantised := adapter.Quantised[run.Spec.Adapter]; quantised {
 			return run.Spec.Quantization, true, nil

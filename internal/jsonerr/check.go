@@ -1,6 +1,7 @@
 package jsonerr
 
 import (
+	"bytes"
 	"fmt"
 	"unicode/utf8"
 )
@@ -94,6 +95,9 @@ func (c *checker) behindValue() (done bool, err *Error) {
 	for {
 		c.space()
 		if len(c.open) == 0 {
+			if c.peek() == ',' && len(bytes.TrimSpace(c.data[c.i+1:])) == 0 {
+				return true, c.wrong("expected the end of the text, found ',' behind the value: remove the comma, each row stands in a line of its own")
+			}
 			if c.i < len(c.data) {
 				return true, c.wrong("expected the end of the text, found %s behind the value", c.found())
 			}

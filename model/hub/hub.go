@@ -38,6 +38,12 @@ type Options struct {
 	pause time.Duration // before the first retry, 0 = half a second; it doubles
 }
 
+// missingFolder is a model's folder that is not there.
+type missingFolder struct{ fs.PathError }
+
+func (e *missingFolder) Error() string { return "find model: the folder " + e.Path + " does not exist" }
+func (e *missingFolder) Unwrap() error { return &e.PathError }
+
 // Resolve returns the folder of the model called name. An existing folder wins;
 // otherwise name is "org/name" on the hub and the folder is its snapshot in the
 // cache. A complete snapshot is used without asking the network.
@@ -51,7 +57,7 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		return "", fmt.Errorf("find model: %w", err)
 	}
 	if looksLikePath(name) {
-		return "", fmt.Errorf("find model: the folder %s does not exist", name)
+		return "", &missingFolder{fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}}
 	}
 	if err := checkRepo(name); err != nil {
 		return "", fmt.Errorf("find model: there is no folder %q and it is no hub name: %w", name, err)
