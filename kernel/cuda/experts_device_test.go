@@ -123,6 +123,7 @@ func TestExperts(t *testing.T) {
 func (r *harness) expertHopper(transB bool, S, N, K, E int, x, w gpu.Ptr) hopperGemm {
 	r.t.Helper()
 	g, boxX, boxW := ExpertHopper(transB, S, N, K, E)
+	g.Grid[0] = min(g.Grid[0], r.d.SMs)
 	inner, rows := N, K
 	if transB {
 		inner, rows = K, N
