@@ -33,6 +33,7 @@ type modelJSON struct {
 	ActiveLess       int64           `json:"active_parameters_less_embeddings"`
 	Bytes            int64           `json:"bytes"` // as they are stored; 0 where the folder holds no weights
 	whole            int64           // bytes of all tensors, there or not
+	used             int             // tensors that the network reads; a quantised weight is one
 	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
 	Storage          map[string]int  `json:"storage"`   // tensors of each type
 	Quantised        int             `json:"quantised"` // weights that are stored quantised
@@ -150,7 +151,9 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 		answer.whole += known.Size(name)
 	}
 	answer.Quantised = known.Quantised()
-	counted := session.CountParameters(config, known)
+	read := networkTensors{known, slices.DeleteFunc(slices.Clone(known.Names()), func(name string) bool { return !families.ReadsTensor(config, name) })}
+	answer.used = len(read.names)
+	counted := session.CountParameters(config, read)
 	answer.Parameters, answer.Active, answer.ActiveLess = counted.All, counted.Active, counted.ActiveLessTable
 	if answer.AllLinear, answer.TargetParameters, err = session.TargetNames(config); err != nil {
 		return answer, err
@@ -160,6 +163,14 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 	}
 	return answer, nil
 }
+
+// networkTensors are the tensors that a network reads of a checkpoint.
+type networkTensors struct {
+	*quantised.Checkpoint
+	names []string
+}
+
+func (t networkTensors) Names() []string { return t.names }
 
 // windows groups the layers by their attention window, the widest first.
 func windows(c model.Config) []windowJSON {
@@ -196,7 +207,10 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 		s := quantised.Scheme(k.Quantization)
 		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)%s\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant, computed(k.Quantization))
 	}
-	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, len(m.Tensors))
+	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, m.used)
+	if m.used < len(m.Tensors) {
+		fmt.Fprintf(w, " of the folder's %d", len(m.Tensors))
+	}
 	if m.Weights {
 		fmt.Fprintf(w, ", %s, stored as %s\n", session.FormatBytes(m.Bytes), storage(m.Storage))
 	} else {

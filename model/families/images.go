@@ -1,6 +1,11 @@
 package families
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/model"
+)
 
 // withImages gives a tensor of a folder with images the name that it has in the network: the published folders have the
 // names of the parts in another order.
@@ -14,6 +19,15 @@ func withImages(tensor string) string {
 		}
 	}
 	return tensor
+}
+
+// ReadsTensor tells whether the network of c reads a checkpoint's tensor, and does not leave it out as one that belongs to images.
+func ReadsTensor(c model.Config, tensor string) bool {
+	f := Table[c.ModelType]
+	if f.Names != nil {
+		tensor = f.Names(tensor)
+	}
+	return !slices.ContainsFunc(f.Unused, func(pattern string) bool { return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*")) })
 }
 
 const visionTensors, projectorTensors = "model.vision_tower.", "model.multi_modal_projector."

@@ -145,7 +145,7 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 		width := x.Width()
 		logits := n.Linear("gate", width, m.Experts, false).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
-		if m.PerToken == 1 && m.Normalise { // its weight is 1
+		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
 			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)

@@ -106,3 +106,20 @@ func TestExpertsAreStacked(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutersWithoutInfluence: a router whose weights are always 1 has no gradient.
+func TestRoutersWithoutInfluence(t *testing.T) {
+	for _, c := range []struct {
+		experts, perToken int
+		normalise, none   bool
+	}{{4, 1, true, true}, {4, 1, false, false}, {4, 2, true, false}, {1, 1, false, true}, {1, 1, true, true}} {
+		n := nn.New(nn.Options{})
+		n.MoE("mlp", n.Batch("x", kernel.T(kernel.F32, 6, 8)), nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.experts, PerToken: c.perToken, Inner: 8, Normalise: c.normalise, Activation: "silu"})
+		if err := n.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(n.Uninfluential) == 1; got != c.none {
+			t.Errorf("%+v: %v", c, n.Uninfluential)
+		}
+	}
+}
