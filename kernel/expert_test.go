@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -51,12 +52,14 @@ func TestExpertMatMul(t *testing.T) {
 	}
 }
 
-// expertWeights are matrices in 4 bits, each by itself, and their parts one after the other.
+// expertWeights are matrices that stay packed, each by itself, and their parts one after the other.
 func expertWeights(t testing.TB, experts, n, k int, scheme string, nested bool) (each []quant.Packed, parts []kernel.Tensor) {
 	t.Helper()
+	c := quant.DefaultOf(scheme)
+	c.DoubleQuant = nested
 	for e := range experts {
 		w := normal32(uint64(e+1), n*k)
-		p, err := quant.Quantise(w, n, k, quant.Config{Bits: 4, Type: scheme, BlockSize: 64, DoubleQuant: nested})
+		p, err := quant.Quantise(w, n, k, c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,6 +126,39 @@ func TestExpertMatMulNF4Meaning(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExpertMatMulInt8: each expert's rows are what MatMulInt8 makes of them, to the bit.
+func TestExpertMatMulInt8(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range expertSizes {
+		_, _, starts := sorted(t, s[0], s[1], s[2])
+		for _, transposed := range []bool{false, true} {
+			k := kernel.ExpertMatMulInt8{Experts: s[2], N: s[3], K: s[4], Transposed: transposed}
+			width := k.K
+			if transposed {
+				width = k.N
+			}
+			each, parts := expertWeights(t, k.Experts, k.N, k.K, "int8", false)
+			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v int8 transposed %v", s, transposed), Kernel: k, Bound: 1e-6,
+				In: append([]kerneltest.Input{kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1)}, inputsOf(parts)...)})
+			x := f32s(normal32(3, s[0]*s[1]*width), s[0]*s[1], width)
+			all := evaluate(t, k, append([]kernel.Tensor{x, i32s(starts)}, parts...)...)[0]
+			n := all.Shape[1]
+			for e := range k.Experts {
+				from, to := int(starts[e]), int(starts[e+1])
+				if from == to {
+					continue
+				}
+				own := append([]kernel.Tensor{f32s(x.F32()[from*width:to*width], to-from, width)}, packedTensors(each[e])...)
+				want := evaluate(t, kernel.MatMulInt8{N: k.N, K: k.K, Transposed: transposed}, own...)[0].F32()
+				if !slices.Equal(all.F32()[from*n:to*n], want) {
+					t.Fatalf("%v transposed %v: expert %d is not what its matrix makes of its rows", s, transposed, e)
+				}
+			}
+		}
+	}
+	kerneltest.Run(t, cases...)
 }
 
 // mxfp4Experts are matrices in MXFP4, and the numbers that they stand for.

@@ -21,6 +21,9 @@ type PackedWeight struct {
 var Packed = map[string]PackedWeight{"nf4": fourBits, "fp4": fourBits, "int8": {
 	MatMul:     func(n, k int, _ quant.Config) Kernel { return MatMulInt8{N: n, K: k} },
 	Dequantise: func(n, k int, _ quant.Config, float DType) Kernel { return DequantiseInt8{n, k, float} },
+	ExpertMatMul: func(experts, n, k int, _ quant.Config) Kernel {
+		return ExpertMatMulInt8{Experts: experts, N: n, K: k}
+	},
 }}
 
 var fourBits = PackedWeight{

@@ -501,8 +501,7 @@ def in_nf4(m):
 def prequantised(trainer, family, folder, rows, r, of):
     """A folder that bitsandbytes quantised."""
     options = [dict(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=nested) for kind in ("nf4", "fp4") for nested in (False, True)]
-    if "moe" not in family and family != "mixtral":  # no grouped GEMM takes int8
-        options.append(dict(load_in_8bit=True))
+    options.append(dict(load_in_8bit=True))
     o = dict(r.choice(options))
     original = load(folder / "reference").state_dict()
     linear = [v for k, v in original.items() if "_proj" in k and v.dim() == 2 and "vision" not in k]

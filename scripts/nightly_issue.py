@@ -87,11 +87,13 @@ def report_text(path, report):
 
 
 def doctor_text(path, doctor):
-    """Findings of doctor that are errors, and what differs from the pins; [] where there is none."""
+    """Findings of doctor that are errors, a GPU that is not there, and what differs from the pins; [] where there is none."""
     bad = [f for f in items(doctor, "findings") if field(f, "severity") == "error"]
     lines = [f"- {quoted(field(f, 'about'))}: {quoted(field(f, 'says'))} remedy: {quoted(field(f, 'remedy'))}" for f in bad[:MOST_LINES]]
     lines += [f"- {quoted(field(m, 'key'))}: {quoted(field(m, 'found'))}, pinned {quoted(field(m, 'expected'))} remedy: {quoted(field(m, 'remedy'))}"
               for m in items(doctor, "mismatches")[:MOST_LINES]]
+    if not field(doctor, "gpus") and field(doctor, "no_gpu_reason"):  # the night asks doctor for one, to which it is no error
+        lines.append(f"- no GPU: {quoted(field(doctor, 'no_gpu_reason'))}")
     return [f"## {quoted(path)}", "", *lines, ""] if lines else []
 
 

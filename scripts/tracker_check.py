@@ -181,7 +181,8 @@ def check(a, work, log):
             f"{statistics.median(steps):.3f} ({steps[0]:.3f} to {steps[-1]:.3f}); processor time {statistics.median(cpu):.3f} ({cpu[0]:.3f} to {cpu[-1]:.3f})")
         for line in sorted(said[name]):
             log.write(f"        {line}\n")
-        ok(f"{name}: costs no step", steps[0] <= 1.03, f"{steps[0]:.3f} in the best round")
+        # Where the machine does more than this, processor time is what is steady; a step may cost no more than its spread.
+        ok(f"{name}: costs no step", statistics.median(cpu) <= (1.1 if name == "all that work" else 1.02) and steps[0] <= 1.03)
     ok("every run has the same adapter", len(adapters) == 1, f"{len(adapters)} different")
     read_back(a, ok, prom, scraped, good.got)
     return failures

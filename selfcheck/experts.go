@@ -164,6 +164,12 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
 			return k, kernel.ExpertMatMulNF4To(k)
 		}, N, width)...)
 	}
+	eight := quant.DefaultOf("int8")
+	parts, dequantised := packedExperts(n, E, N, width, eight)
+	all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
+		k := kernel.ExpertMatMulInt8{Experts: E, N: N, K: width, Transposed: transposed}
+		return k, kernel.ExpertMatMulInt8To(k)
+	}, N, width)...)
 	if width%quant.MXFP4Block == 0 {
 		parts, dequantised := mxfp4Experts(n, E, N, width)
 		all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {

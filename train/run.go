@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -59,7 +60,7 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 		return Result{}, errors.Join(err, on.Close())
 	}
 	defer leave()
-	if s.Training.Resume == "" && env.team.leads() { // before the data is read; resumeFrom looks again
+	if info, err := os.Stat(s.OutputDir); err == nil && info.IsDir() && s.Training.Resume == "" && env.team.leads() { // before the data is read; resumeFrom looks again
 		if err := refuseRun(s.OutputDir); err != nil {
 			return Result{}, err
 		}

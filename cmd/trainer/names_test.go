@@ -186,7 +186,7 @@ var (
 	namedKey   = regexp.MustCompile(`\b(?:lora|quantization|dataset|training|expect)\.[a-z][a-z0-9_]*`)
 	keyAndText = regexp.MustCompile(`([a-z_]+(?:\.[a-z_0-9]+)?): ([a-zA-Z0-9_-]+)`)
 	namedFlag  = regexp.MustCompile(`(?:^|[ (])--([a-z][a-z-]*)`)
-	otherTool  = regexp.MustCompile("`(?:hf|git) [^`]*`")
+	otherTool  = regexp.MustCompile("`(?:hf|git) [^`]*`|trackio show --project")
 	sources    = regexp.MustCompile(`^dataset\.(json|jsonl)$`) // file names, no keys
 )
 

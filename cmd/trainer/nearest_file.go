@@ -37,7 +37,7 @@ func nearestFile(err error) string {
 	names, _ := dir.Readdirnames(maxNames)
 	slices.Sort(names)
 	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") && !strings.HasPrefix(name, ".") })
-	if near := nearest(name, names); near != "" {
+	if near := within(name, names, max(1, len(strings.TrimSuffix(name, filepath.Ext(name)))/3)); near != "" {
 		at := filepath.Join(folder, near)
 		if rest := strings.TrimPrefix(filepath.Clean(missing.Path), path); rest != "" {
 			if _, err := os.Stat(at + rest); err == nil {

@@ -8,7 +8,7 @@ import (
 
 // apart makes sure that no two alternatives of a oneOf allow the same value.
 func (p *parser) apart() error {
-	work := 200_000
+	work := 2_000_000 // comparisons
 	for _, one := range p.oneOfs {
 		for i, a := range one.groups {
 			for j, b := range one.groups[:i] {
@@ -35,7 +35,7 @@ func everyPair(a, b []*node, depth int, work *int) bool {
 
 // disjoint tells whether it is sure that two nodes allow no value in common.
 func disjoint(a, b *node, depth int, work *int) bool {
-	if *work--; *work < 0 || depth > 4 || a == b {
+	if *work -= 1 + len(a.literals)*len(b.literals); *work < 0 || depth > 4 || a == b {
 		return false
 	}
 	if a.any != nil || b.any != nil {

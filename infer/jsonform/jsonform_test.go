@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func parse(t testing.TB, text string) *Schema {
@@ -111,6 +112,37 @@ func TestSchemaRefused(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestSchemaIsReadSoon: the largest schemas that are read, or refused, take no time that a server would notice.
+func TestSchemaIsReadSoon(t *testing.T) {
+	var values, enums, chain, wide []string
+	for i := range maxLiterals {
+		values = append(values, fmt.Sprint(i))
+	}
+	for i := range maxAlternatives {
+		enums = append(enums, fmt.Sprintf(`{"enum":["%d",%s]}`, i, strings.Join(values[1:], ",")))
+	}
+	for i := range 2000 {
+		chain = append(chain, fmt.Sprintf(`"d%d":{"anyOf":[{"$ref":"#/$defs/d%d"},{"type":"null"}]}`, i, i+1))
+	}
+	for i := range maxAlternatives {
+		wide = append(wide, fmt.Sprintf(`{"type":"object","properties":{"a":{"$ref":"#/$defs/w"},"b":{"$ref":"#/$defs/w"},"k%d":{}},"required":["a","b"]}`, i))
+	}
+	for name, schema := range map[string]string{
+		"enums":    `{"type":"array","items":{"oneOf":[` + strings.Join(enums, ",") + `]}}`,
+		"chain":    `{"type":"array","items":{"$ref":"#/$defs/d0"},"$defs":{` + strings.Join(chain, ",") + `,"d2000":{"type":"string"}}}`,
+		"the same": `{"type":"array","items":{"$ref":"#/$defs/w"},"$defs":{"w":{"oneOf":[{"type":"null"},` + strings.Join(wide[1:], ",") + `]}}}`,
+	} {
+		began := time.Now()
+		_, err := Parse([]byte(schema))
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s: %v", name, took)
+		}
+		if wrong := name != "chain"; wrong != (err != nil && strings.Contains(err.Error(), "may allow the same value")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

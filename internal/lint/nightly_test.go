@@ -123,6 +123,10 @@ func TestNightlyScript(t *testing.T) {
 	if code, out := night("third", "quick"); code != 3 || strings.Contains(read("calls"), "tier") {
 		t.Errorf("exit code %d, want 3 and no tier; calls %s: %s", code, read("calls"), out)
 	}
+	write("doctor.fails", `{"gpus": [], "no_gpu_reason": "the @driver is gone", "findings": [{"severity": "note", "about": "no GPU", "says": "runs use the CPU"}]}`, 0o644)
+	if code, out := night("fourth", "quick"); code != 3 || !strings.Contains(read("fourth/issue.md"), "Nightly validation failed: doctor\n") || !strings.Contains(read("fourth/issue.md"), "- no GPU: `the @driver is gone`") {
+		t.Errorf("a GPU that is gone: exit code %d: %s", code, out)
+	}
 	if issue := read("third/issue.md"); !strings.Contains(issue, "`550.1, pinned 580.2`") || !strings.Contains(issue, "`<b>550.1`, pinned `580.2`") {
 		t.Errorf("the issue does not say what doctor found:\n%s", issue)
 	}

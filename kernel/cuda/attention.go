@@ -65,7 +65,7 @@ func HeadSize(D int) (int, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("attention: head size %d is not supported on the GPU; multiples of 8 up to 256 are", D)
+	return 0, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 256 are, and device: cpu takes any even one", D)
 }
 
 // Boxes are the rows of the tensor maps that the Hopper family's launches take, {64, 1, rows} of {D, heads, M}.

@@ -19,7 +19,7 @@ func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 			}
 		}
 	}
-	return Geometry{}, fmt.Errorf("attention: head size %d is not supported on the GPU; multiples of 8 up to 256 are", D)
+	return Geometry{}, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 256 are, and device: cpu takes any even one", D)
 }
 
 // splitRows is the most query rows for which keys are divided among blocks: more of them fill a device by themselves.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -161,6 +162,10 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 			var outer *url.Error
 			if errors.As(err, &outer) {
 				err = outer.Err // the outer text holds the whole address
+			}
+			var unknown *net.DNSError
+			if errors.As(err, &unknown) {
+				return nil, fmt.Errorf("%s %s: %w: is the network there? HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror, and a folder copied here needs neither", method, place(u), err)
 			}
 			return nil, fmt.Errorf("%s %s: %w", method, place(u), err)
 		}

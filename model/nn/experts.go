@@ -97,7 +97,7 @@ type quantisedExperts struct {
 func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) Experts {
 	kernels, ok := kernel.Packed[cfg.Type]
 	if !ok || kernels.ExpertMatMul == nil {
-		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4 or fp4, of a folder that is quantised so the model that it was made from", cfg.Type))
+		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4, fp4 or int8, of a folder that is quantised so the model that it was made from", cfg.Type))
 		return &denseExperts{n: n, experts: len(paths), in: in, out: out}
 	}
 	parts, name, all := cfg.Parts(out, in), n.Scope()+".weight", &stack{members: len(paths)}

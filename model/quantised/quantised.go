@@ -84,6 +84,7 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 		case quantised:
 			c.names = append(c.names, name)
 		case parts[name]:
+		case isPart(name, q) && c.bytesOf(name, q): // which lack their state: said of them
 		case isPart(name, q):
 			problems = append(problems, fmt.Sprintf("%s belongs to no quantised weight: %s is missing", name, stateOf(name, q)))
 		case q.Bits == 4 && strings.HasSuffix(name, ".weight") && t.DType == weights.U8:
@@ -100,6 +101,13 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 		return nil, fail(problems)
 	}
 	return c, nil
+}
+
+// bytesOf tells whether a part stands beside a weight of 4 bits whose bytes are there.
+func (c *Checkpoint) bytesOf(part string, q *model.Quantization) bool {
+	weight, _, _ := strings.Cut(part, ".weight.")
+	t, ok := c.src.Tensor(weight + ".weight")
+	return ok && q.Bits == 4 && t.DType == weights.U8
 }
 
 // Declare is a checkpoint of which config.json alone is there: the linear layers' weights are stored as q says, but those that it skips.

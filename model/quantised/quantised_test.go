@@ -92,7 +92,7 @@ func TestBrokenFolders(t *testing.T) {
 		{"nf4_nested", &nested, without(up + ".nested_absmax"), up + ".nested_absmax is missing: " + up + " can't"},
 		{"nf4_nested", &nested, without(up + ".nested_quant_map"), up + ".nested_quant_map is missing: " + up + " can't"},
 		{"nf4_nested", &nested, without(up), up + " is missing: " + up + " can't"},
-		{"nf4_nested", &nested, without(upState), up + " is quantised, but " + upState + " is missing"},
+		{"nf4_nested", &nested, without(upState), "quantised weights: " + up + " is quantised, but " + upState + " is missing"},
 		{"nf4", &plain, without(upState, up+".absmax", up+".quant_map"), "quantised weights: " + up + " is quantised, but " + upState + " is missing"},
 		{"int8", &eight, without("model.layers.0.mlp.up_proj.SCB"), "model.layers.0.mlp.up_proj.SCB is missing: " + up + " can't"},
 		{"int8", &eight, without(up), "model.layers.0.mlp.up_proj.SCB belongs to no quantised weight: model.layers.0.mlp.up_proj.weight as I8 is missing"},
