@@ -21,13 +21,19 @@ func (p expertOp) hopper(sm int) bool {
 	return sm == 90 && p.operand != F32 && p.rows > 16*p.experts && p.n > 64 && p.n%8 == 0 && p.k%8 == 0
 }
 
+// up tells whether the kernel for a small depth serves.
+func (p expertOp) up() bool { return p.k <= 64 && p.k%8 == 0 && p.n > 32 && p.n%8 == 0 }
+
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
-	if p.hopper(g.Device.SM()) && (x|w)%16 == 0 {
+	if !p.up() && p.hopper(g.Device.SM()) && (x|w)%16 == 0 {
 		return p.bindHopper(g, y, x, w, starts)
 	}
 	at := cuda.ExpertGemm(p.transB, p.rows, p.n, p.experts)
-	if p.operand == F32 {
+	switch {
+	case p.operand == F32:
 		at = cuda.ExpertSingle(p.transB, p.rows, p.n, p.experts)
+	case p.up() && (y|x|w)%16 == 0:
+		at = cuda.ExpertUp(p.transB, p.rows, p.n, p.k, p.experts)
 	}
 	return g.Launch(at, y, x, w, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
 }

@@ -58,6 +58,16 @@ func ExpertGemm(transB bool, S, N, E int) Geometry {
 	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + size, [3]int{ceil(N, bn), expertTiles(S, E, bm), 1}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
 }
 
+// ExpertUp is ExpertGemm for a depth K of at most 64; N, K and addresses are as expert_up.cu says.
+func ExpertUp(transB bool, S, N, K, E int) Geometry {
+	depth := ceil(K, 16) * 16
+	weights := 264 * depth
+	if transB {
+		weights = 256 * (depth + 8)
+	}
+	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 256), expertTiles(S, E, 128), 1}, [3]int{256, 1, 1}, 2 * (128*(depth+8) + weights)}
+}
+
 // ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, innermost first; those
 // of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes. Blocks go on with further tiles: a grid of
 // fewer, as many as the device has multiprocessors, does the same.
