@@ -54,10 +54,10 @@ __device__ void dequantise(elem *w, const uint8_t *packed, const float *code, co
 }
 
 // Grid (n / 8192 rounded up, E), block 256.
-extern "C" __global__ void __launch_bounds__(256) expert_nf4_dequantise(elem *w, const uint8_t *packed, const float *code, const float *absmax, int64_t n) {
+extern "C" __global__ void __launch_bounds__(256, 4) expert_nf4_dequantise(elem *w, const uint8_t *packed, const float *code, const float *absmax, int64_t n) {
     dequantise<false>(w, packed, code, absmax, 0, 0, 0, 0, n);
 }
-extern "C" __global__ void __launch_bounds__(256) expert_nf4_dequantise_nested(elem *w, const uint8_t *packed, const float *code, const uint8_t *scale8, const float *map,
+extern "C" __global__ void __launch_bounds__(256, 4) expert_nf4_dequantise_nested(elem *w, const uint8_t *packed, const float *code, const uint8_t *scale8, const float *map,
                                                                               const float *scale2, const float *offset, int64_t n) {
     dequantise<true>(w, packed, code, 0, scale8, map, scale2, offset, n);
 }
