@@ -15,19 +15,25 @@ type expertOp struct {
 	operand             DType
 }
 
-// hopper tells whether the wgmma kernel serves: compute capability 9.0, experts with more rows than a small tile has, columns that
-// fill a tile, rows of 16 bytes.
+// hopper tells whether the wgmma kernel serves: compute capability 9.0, experts with more rows than a few (a token's result must not
+// depend on how many sequences are continued beside it), columns that fill half a tile, rows of 16 bytes.
 func (p expertOp) hopper(sm int) bool {
-	return sm == 90 && p.operand != F32 && p.rows > 96*p.experts && p.n > 64 && p.n%8 == 0 && p.k%8 == 0
+	return sm == 90 && p.operand != F32 && p.rows > 16*p.experts && p.n > 64 && p.n%8 == 0 && p.k%8 == 0
 }
 
+// up tells whether the kernel for a small depth serves.
+func (p expertOp) up() bool { return p.k <= 64 && p.k%8 == 0 && p.n > 32 && p.n%8 == 0 }
+
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
-	if p.hopper(g.Device.SM()) && (x|w)%16 == 0 {
+	if !p.up() && p.hopper(g.Device.SM()) && (x|w)%16 == 0 {
 		return p.bindHopper(g, y, x, w, starts)
 	}
 	at := cuda.ExpertGemm(p.transB, p.rows, p.n, p.experts)
-	if p.operand == F32 {
+	switch {
+	case p.operand == F32:
 		at = cuda.ExpertSingle(p.transB, p.rows, p.n, p.experts)
+	case p.up() && (y|x|w)%16 == 0:
+		at = cuda.ExpertUp(p.transB, p.rows, p.n, p.k, p.experts)
 	}
 	return g.Launch(at, y, x, w, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
 }
@@ -46,6 +52,7 @@ func (p expertOp) bindHopper(g *GPU, y, x, w, starts gpu.Ptr) (func() error, err
 	if err != nil {
 		return nil, err
 	}
+	at.Grid[0] = min(at.Grid[0], g.Device.SMs)
 	return g.Launch(at, y, mapX, mapW, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
 }
 

@@ -62,6 +62,11 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 	defer leave()
 	if info, err := os.Stat(s.OutputDir); err == nil && info.IsDir() && s.Training.Resume == "" && env.team.leads() { // before the data is read; resumeFrom looks again
 		if err := refuseRun(s.OutputDir); err != nil {
+			if lock, held := checkpoint.Acquire(s.OutputDir); held != nil { // by a run that lives: who it is says more
+				return Result{}, held
+			} else if held = lock.Release(); held != nil {
+				return Result{}, held
+			}
 			return Result{}, err
 		}
 	}

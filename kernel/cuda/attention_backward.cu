@@ -102,10 +102,11 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
                 float2 l = *(const float2 *)(row_lse + j * 8 + lane % 4 * 2), d = *(const float2 *)(row_delta + j * 8 + lane % 4 * 2);
                 l.x *= LOG2E, l.y *= LOG2E;
 #pragma unroll
-                for (int i = 0; i < MT; i++)
+                for (int i = 0; i < MT; i++) {
+                    capped4(p[i][j][0], p[i][j][1], p[i][j][2], p[i][j][3], factor);
 #pragma unroll
                     for (int c = 0; c < 4; c++) {
-                        float t = capped(p[i][j][c], factor), x = exp2_fast(fmaf(t, scale2, c & 1 ? -l.y : -l.x));
+                        float t = p[i][j][c], x = exp2_fast(fmaf(t, scale2, c & 1 ? -l.y : -l.x));
                         if (edge) {
                             int row = row0 + j * 8 + lane % 4 * 2 + (c & 1), key = key0 + wrow + i * 16 + (c >> 1) * 8 + lane / 4;
                             if (row < key || row > last[i][c >> 1]) x = 0.f;
@@ -113,6 +114,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
                         p[i][j][c] = x;
                         dp[i][j][c] = x * (dp[i][j][c] - (c & 1 ? d.y : d.x)) * fmaf(-t, t, 1.f);
                     }
+                }
             }
             mma_pb<DP, W, MT, NT>(gv, p, sd + col * 2);
             mma_pb<DP, W, MT, NT>(gk, dp, sq + col * 2);
@@ -251,6 +253,12 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
         clear(dp);
         mma_abt<DP, MT, NT>(dp, sd + wrow * LD * 2, sv);
         bool edge = key0 + BN - 1 > row0 + wrow || key0 < all;
+        if (CAP) {
+#pragma unroll
+            for (int i = 0; i < MT; i++)
+#pragma unroll
+                for (int j = 0; j < NT; j++) capped4(p[i][j][0], p[i][j][1], p[i][j][2], p[i][j][3], factor);
+        }
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -258,7 +266,7 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
                 int local = wrow + i * 16 + (c >> 1) * 8 + lane / 4, row = row0 + local, from = edge ? first[local] : 0;
 #pragma unroll
                 for (int j = 0; j < NT; j++) {
-                    float t = CAP ? capped(p[i][j][c], factor) : p[i][j][c], x = exp2_fast(fmaf(t, scale2, -lse2[i][c >> 1]));
+                    float t = p[i][j][c], x = exp2_fast(fmaf(t, scale2, -lse2[i][c >> 1]));
                     if (CAP) x *= fmaf(-t, t, 1.f);
                     int key = key0 + j * 8 + lane % 4 * 2 + (c & 1);
                     if (edge && (key > row || key < from)) x = 0.f;

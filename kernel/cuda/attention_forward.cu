@@ -62,9 +62,7 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
 #pragma unroll
             for (int i = 0; i < MT; i++)
 #pragma unroll
-                for (int j = 0; j < NT; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) s[i][j][e] = capped(s[i][j][e], factor);
+                for (int j = 0; j < NT; j++) capped4<DP != 128>(s[i][j][0], s[i][j][1], s[i][j][2], s[i][j][3], factor);
         }
         if (key0 + BN - 1 > row0 + wrow || key0 < all) {
 #pragma unroll

@@ -109,9 +109,10 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
             bool edge = row0 < top + 63 || row0 + BQ - 1 > all;
 #pragma unroll
             for (int i = 0; i < BQ / 4; i++) {
+                if (DP == 128 && i % 2 == 0) capped4(s[2 * i], s[2 * i + 1], s[2 * i + 2], s[2 * i + 3], factor);
                 int h = i & 1, r = i / 2 * 8 + lane % 4 * 2;
                 float2 l = *(const float2 *)&rows[st][0][r], e = *(const float2 *)&rows[st][1][r];
-                float t0 = capped(s[2 * i], factor), t1 = capped(s[2 * i + 1], factor);
+                float t0 = DP == 128 ? s[2 * i] : capped(s[2 * i], factor), t1 = DP == 128 ? s[2 * i + 1] : capped(s[2 * i + 1], factor);
                 float x0 = exp2_fast(fmaf(t0, scale2, -l.x)), x1 = exp2_fast(fmaf(t1, scale2, -l.y));
                 if (edge) {
                     int row = row0 + r, first = key + 8 * h, last = h ? last1 : last0;
@@ -261,7 +262,8 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
         hold(s);
 #pragma unroll
         for (int j = 0; j < BN / 2; j++) {
-            float t = CAP ? capped(s[j], factor) : s[j];
+            if (CAP && j % 4 == 0) capped4<DP == 128>(s[j], s[j + 1], s[j + 2], s[j + 3], factor);
+            float t = s[j];
             s[j] = exp2_fast(fmaf(t, scale2, j >> 1 & 1 ? -lse1 : -lse0));
             if (CAP) s[j] *= fmaf(-t, t, 1.f);
         }

@@ -71,7 +71,7 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     auto softmax = [&](int key0) {   // s becomes exp2(scale2 s - max); max_, sum and shrink follow
         if (CAP) {
 #pragma unroll
-            for (int i = 0; i < BN / 2; i++) s[i] = capped(s[i], factor);
+            for (int i = 0; i < BN / 2; i += 4) capped4<DP == 128>(s[i], s[i + 1], s[i + 2], s[i + 3], factor);
         }
         if (key0 + BN - 1 > top || key0 < all) {
 #pragma unroll

@@ -226,7 +226,7 @@ func (f *forms) expertForms(tokens int) {
 		N, K   int // columns and depth of the result
 		transB bool
 	}{{"gate, up", e.F, e.C, true}, {"down", e.C, e.F, true}, {"gradient of gate, up", e.C, e.F, false}, {"gradient of down", e.F, e.C, false},
-		{"A of gate", 16, e.C, true}, {"B of gate", e.F, 16, true}} {
+		{"A of gate", 16, e.C, true}, {"B of gate", e.F, 16, true}, {"onto the gradient of gate's input", e.C, 16, false}} {
 		f.reset()
 		_, _, _, _, starts, _, _ := f.routed(tokens)
 		x, y, w := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K))
@@ -237,6 +237,14 @@ func (f *forms) expertForms(tokens int) {
 			h := f.expertHopper(p.transB, S, p.N, p.K, e.E, x, w)
 			form.name += ", wgmma"
 			form.took = f.time(f.launch(h.Geometry, y, h.a, h.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
+			forms = append(forms, form)
+		}
+		if p.K == 16 {
+			form.name += ", up"
+			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
+			forms = append(forms, form)
+			form.name += ", onto"
+			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(1)))
 			forms = append(forms, form)
 		}
 		f.reset()

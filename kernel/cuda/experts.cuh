@@ -3,11 +3,12 @@
 #include "gemm.cuh"
 
 // Finds the t-th tile of BM rows, counted over the experts one after the other: its expert and its first row among the expert's; false
-// where there are no so many tiles. starts [E+1]: the experts' first rows. All lanes of a warp call it.
+// where there are no so many tiles. starts [E+1]: the experts' first rows. All lanes of a warp call it. The search begins at expert
+// `first`, with `before` tiles before it, and leaves in both where the one for a later tile may begin.
 template <int BM>
-__device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row) {
-    int lane = threadIdx.x & 31, before = 0;
-    for (int first = 0; first < E; first += 32) {
+__device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row, int &first, int &before) {
+    int lane = threadIdx.x & 31;
+    for (; first < E; first += 32) {
         int e = first + lane, tiles = e < E ? (starts[e + 1] - starts[e] + BM - 1) / BM : 0, sum = tiles;
 #pragma unroll
         for (int o = 1; o < 32; o <<= 1) {
@@ -24,4 +25,9 @@ __device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int
         before += all;
     }
     return false;
+}
+template <int BM>
+__device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row) {
+    int first = 0, before = 0;
+    return expert_tile<BM>(starts, E, t, expert, row, first, before);
 }

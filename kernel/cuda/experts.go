@@ -58,16 +58,29 @@ func ExpertGemm(transB bool, S, N, E int) Geometry {
 	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + size, [3]int{ceil(N, bn), expertTiles(S, E, bm), 1}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
 }
 
+// ExpertUp is ExpertGemm for a depth K of at most 64; N, K and addresses are as expert_up.cu says.
+func ExpertUp(transB bool, S, N, K, E int) Geometry {
+	depth := ceil(K, 16) * 16
+	weights := 264 * depth
+	if transB {
+		weights = 256 * (depth + 8)
+	}
+	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 256), expertTiles(S, E, 128), 1}, [3]int{256, 1, 1}, 2 * (128*(depth+8) + weights)}
+}
+
 // ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, innermost first; those
-// of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes.
+// of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes. Blocks go on with further tiles: a grid of
+// fewer, as many as the device has multiprocessors, does the same.
 func ExpertHopper(transB bool, S, N, K, E int) (g Geometry, boxX [2]int, boxW [3]int) {
-	rows := expertTiles(S, E, 128)
-	t := hopperTile(rows, N, K, 1, gemmTiles[:3])
+	bn := 256
+	if N <= 128 {
+		bn = 128
+	}
 	boxW = [3]int{64, 64, 1}
 	if transB {
-		boxW[1] = t.bn
+		boxW[1] = bn
 	}
-	return Geometry{"expert_hopper", fmt.Sprintf("expert_hopper_%s_%d", rowsLayout(transB), t.bn), [3]int{ceil(N, t.bn), rows, 1}, [3]int{384, 1, 1}, t.shared()},
+	return Geometry{"expert_hopper", fmt.Sprintf("expert_hopper_%s_%d", rowsLayout(transB), bn), [3]int{ceil(N, bn) * expertTiles(S, E, 128), 1, 1}, [3]int{384, 1, 1}, 226304},
 		[2]int{64, 128}, boxW
 }
 
@@ -100,7 +113,7 @@ func ExpertSingleWeight(N, K, E int) Geometry {
 
 // ExpertNF4 is the geometry of the expert_nf4_dequantise* kernels over E matrices of n values.
 func ExpertNF4(entry string, n int64, E int) Geometry {
-	return Geometry{"expert_nf4", entry, [3]int{int(min(max(1, (n+2047)/2048), 1024)), E, 1}, [3]int{256, 1, 1}, 0}
+	return Geometry{"expert_nf4", entry, [3]int{int(max(1, (n+8191)/8192)), E, 1}, [3]int{256, 1, 1}, 0}
 }
 
 // ExpertMXFP4 is the geometry of expert_mxfp4_dequantise over n values of all experts.

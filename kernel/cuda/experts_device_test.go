@@ -123,6 +123,7 @@ func TestExperts(t *testing.T) {
 func (r *harness) expertHopper(transB bool, S, N, K, E int, x, w gpu.Ptr) hopperGemm {
 	r.t.Helper()
 	g, boxX, boxW := ExpertHopper(transB, S, N, K, E)
+	g.Grid[0] = min(g.Grid[0], r.d.SMs)
 	inner, rows := N, K
 	if transB {
 		inner, rows = K, N
@@ -201,6 +202,54 @@ func TestExpertHopper(t *testing.T) {
 		}
 		r.checkGuards()
 		r.reset()
+	}
+}
+
+// TestExpertUp multiplies rows of experts that have none, one, a tile, and several, by a small depth, between guards, and compares
+// with float64.
+func TestExpertUp(t *testing.T) {
+	r := newHarness(t, 256<<20)
+	for _, c := range []struct {
+		rows []int
+		N, K int
+	}{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 16}, {[]int{5, 129, 64}, 136, 40}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 48}} {
+		S, E := 0, len(c.rows)
+		starts := []int32{0}
+		for _, n := range c.rows {
+			S += n
+			starts = append(starts, int32(S))
+		}
+		for _, transB := range []bool{false, true} {
+			for _, beta := range []float32{0, 0.5} {
+				var x, w, y0 []float64
+				out := r.repeat(func() [][]byte {
+					var xs, ws, ys []uint16
+					xs, x = r.random(S*c.K, 1)
+					ws, w = r.random(E*c.N*c.K, 1)
+					ys, y0 = r.random(S*c.N, 1)
+					X, W, Y := in(r, "x", xs), in(r, "w", ws), in(r, "y", ys)
+					r.run(ExpertUp(transB, S, c.N, c.K, E), Y, X, W, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
+					return [][]byte{get[byte](r, Y, 2*S*c.N)}
+				})
+				y := make([]float64, S*c.N)
+				for e := range E {
+					for m := int(starts[e]); m < int(starts[e+1]); m++ {
+						for n := range c.N {
+							sum := 0.0
+							for k := range c.K {
+								at := k*c.N + n
+								if transB {
+									at = n*c.K + k
+								}
+								sum += x[m*c.K+k] * w[e*c.N*c.K+at]
+							}
+							y[m*c.N+n] = 0.25*sum + float64(beta)*y0[m*c.N+n]
+						}
+					}
+				}
+				nearBF16(t, fmt.Sprintf("rows %v, %d columns of %d, transposed %t, beta %v", c.rows, c.N, c.K, transB, beta), bfFloats(out[0]), y)
+			}
+		}
 	}
 }
 

@@ -5,9 +5,10 @@
 #include "hopper.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <int TA, int TB, int BN>
+// SPACE bytes of shared memory are for stages.
+template <int TA, int TB, int BN, int SPACE = 204800>
 struct Stages {
-    static constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = 204800 / STAGE;
+    static constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = SPACE / STAGE;
     uint32_t base, full, empty;
 
     // All threads call it; bars is the block's, of 2 STAGES.
@@ -23,10 +24,11 @@ struct Stages {
     }
 
     // Thread 0 of the first warpgroup fills `steps` stages from inner value 64 first on, with A's rows from row0 on and B's columns from
-    // col0 on; copy_b(to, barrier, c0, c1) brings a box of B.
+    // col0 on; copy_b(to, barrier, c0, c1) brings a box of B. `before` stages have been filled for other tiles.
     template <class CopyB>
-    __device__ __forceinline__ void fill(const TensorMap *ma, CopyB copy_b, int row0, int col0, int first, int steps) {
-        for (int i = 0; i < steps; i++) {
+    __device__ __forceinline__ void fill(const TensorMap *ma, CopyB copy_b, int row0, int col0, int first, int steps, int before = 0) {
+        first -= before;
+        for (int i = before; i < before + steps; i++) {
             int s = i % STAGES, k = (first + i) * BK;
             uint32_t a = base + s * STAGE, b = a + SIZE_A, bar = full + 8 * s;
             if (i >= STAGES) barrier_wait(empty + 8 * s, (i / STAGES - 1) & 1);
@@ -45,11 +47,12 @@ struct Stages {
     }
 
     // Warpgroup wg of the two multiplies its 64 rows: element e of this lane's pair of the j-th eight columns of row(wg, h) is
-    // acc[4 j + 2 h + e].
-    __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int wg, int steps) {
+    // acc[4 j + 2 h + e]. `before` stages were other tiles'; MORE: another tile follows, which wants the last stage too.
+    template <bool MORE = false>
+    __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int wg, int steps, int before = 0) {
 #pragma unroll
         for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
-        for (int i = 0; i < steps; i++) {
+        for (int i = before; i < before + steps; i++) {
             int s = i % STAGES;
             uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
             barrier_wait(full + 8 * s, i / STAGES & 1);
@@ -60,10 +63,21 @@ struct Stages {
             wgmma_commit();
             hold(acc);
             wgmma_wait<1>();   // the GEMMs of the stage before are done with it
-            if (i > 0 && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
+            if (i > before && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
         }
         wgmma_wait<0>();
         hold(acc);
+        if (MORE && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((before + steps - 1) % STAGES));
+    }
+
+    // The same for a warpgroup without rows: one thread says for all that the stages are empty. The others wait for it at a barrier of
+    // their own: a stage's barrier tells two uses of it apart, not three.
+    __device__ __forceinline__ void skip(int id, int steps, int before) {
+        for (int i = before; i < before + steps && threadIdx.x % 128 == 0; i++) {
+            barrier_wait(full + 8 * (i % STAGES), i / STAGES & 1);
+            barrier_arrive(empty + 8 * (i % STAGES));
+        }
+        warpgroup_meet(id);
     }
 
     static __device__ __forceinline__ int row(int wg, int h) { return wg * 64 + threadIdx.x / 32 % 4 * 16 + h * 8 + (threadIdx.x & 31) / 4; }

@@ -33,6 +33,19 @@ __device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap *map, uin
                  ::"r"(dst), "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2) : "memory");
 }
 
+// Bulk copies from shared to global memory: after a fence by those who wrote, and a meeting; a thread waits for its own to have read, or
+// to be done.
+__device__ __forceinline__ void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void bulk_store(void *dst, uint32_t src, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t to, uint32_t v) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory"); }
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// The 128 threads that name the same barrier (1 to 15) meet.
+__device__ __forceinline__ void warpgroup_meet(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+
 // Turns of two warpgroups at the tensor cores: the one that waits and the one that gives meet at a named barrier (1 to 15).
 __device__ __forceinline__ void turn_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void turn_give(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
