@@ -15,10 +15,9 @@ type expertOp struct {
 	operand             DType
 }
 
-// hopper tells whether the wgmma kernel serves: compute capability 9.0, experts with more rows than a few (a token's result must not
-// depend on how many sequences are continued beside it), columns that fill half a tile, rows of 16 bytes.
+// hopper tells whether the wgmma kernel serves.
 func (p expertOp) hopper(sm int) bool {
-	return sm == 90 && p.operand != F32 && p.rows > 16*p.experts && p.n > 64 && p.n%8 == 0 && p.k%8 == 0
+	return sm == 90 && p.operand != F32 && cuda.ExpertsByHopper(p.rows, p.n, p.k, p.experts)
 }
 
 // up tells whether the kernel for a small depth serves.

@@ -1,10 +1,6 @@
 package kernel
 
-import (
-	"fmt"
-
-	"github.com/tierlora/tierlora/kernel/gemm"
-)
+import "github.com/tierlora/tierlora/kernel/gemm"
 
 // ExpertMatMulInt8 is ExpertMatMul with matrices W_e [N,K] that stay in 8 bits, each as MatMulInt8's is. One after the other they
 // are one weight [Experts*N,K] in rows.
@@ -24,28 +20,7 @@ const expertInt8Inputs = 4
 func (ExpertMatMulInt8) Name() string { return "expert_int8" }
 
 func (k ExpertMatMulInt8) Shape(in []Type) ([]Type, error) {
-	if len(in) != expertInt8Inputs {
-		return nil, fmt.Errorf("takes %d inputs, got %d", expertInt8Inputs, len(in))
-	}
-	d, err := Want(in[:2], "f[S,K]", "i32[P]")
-	if err != nil {
-		return nil, err
-	}
-	if err := (ExpertMatMul{Experts: k.Experts}).checkStarts(in[1], d.At('P')); err != nil {
-		return nil, err
-	}
-	each := []Type{in[0]}
-	for i, t := range in[2:] {
-		if len(t.Shape) != 1 || t.Shape[0]%k.Experts != 0 {
-			return nil, fmt.Errorf("input %d is %v, want a vector of %d equal parts", i+2, t, k.Experts)
-		}
-		each = append(each, T(t.DType, t.Shape[0]/k.Experts))
-	}
-	out, err := MatMulInt8{N: k.N, K: k.K, Transposed: k.Transposed}.Shape(each)
-	if err != nil {
-		return nil, fmt.Errorf("each expert's matrix: %w", err)
-	}
-	return out, nil
+	return packedExpertsShape(in, k.Experts, expertInt8Inputs, MatMulInt8{N: k.N, K: k.K, Transposed: k.Transposed}.Shape)
 }
 
 func (k ExpertMatMulInt8) Grads() Backward {

@@ -32,24 +32,30 @@ func (k ExpertMatMulNF4) one() MatMulNF4 {
 func (k ExpertMatMulNF4) inputs() int { return 1 + k.one().inputs() }
 
 func (k ExpertMatMulNF4) Shape(in []Type) ([]Type, error) {
-	if len(in) != k.inputs() {
-		return nil, fmt.Errorf("takes %d inputs, got %d", k.inputs(), len(in))
+	return packedExpertsShape(in, k.Experts, k.inputs(), k.one().Shape)
+}
+
+// packedExpertsShape checks a grouped GEMM whose matrices stay packed: x, the experts' first rows, then vectors of which each expert has an
+// equal part, as one's shape takes them after x.
+func packedExpertsShape(in []Type, experts, inputs int, one func(in []Type) ([]Type, error)) ([]Type, error) {
+	if len(in) != inputs {
+		return nil, fmt.Errorf("takes %d inputs, got %d", inputs, len(in))
 	}
 	d, err := Want(in[:2], "f[S,K]", "i32[P]")
 	if err != nil {
 		return nil, err
 	}
-	if err := (ExpertMatMul{Experts: k.Experts}).checkStarts(in[1], d.At('P')); err != nil {
+	if err := (ExpertMatMul{Experts: experts}).checkStarts(in[1], d.At('P')); err != nil {
 		return nil, err
 	}
 	each := []Type{in[0]}
 	for i, t := range in[2:] {
-		if len(t.Shape) != 1 || t.Shape[0]%k.Experts != 0 {
-			return nil, fmt.Errorf("input %d is %v, want a vector of %d equal parts", i+2, t, k.Experts)
+		if len(t.Shape) != 1 || t.Shape[0]%experts != 0 {
+			return nil, fmt.Errorf("input %d is %v, want a vector of %d equal parts", i+2, t, experts)
 		}
-		each = append(each, T(t.DType, t.Shape[0]/k.Experts))
+		each = append(each, T(t.DType, t.Shape[0]/experts))
 	}
-	out, err := k.one().Shape(each)
+	out, err := one(each)
 	if err != nil {
 		return nil, fmt.Errorf("each expert's matrix: %w", err)
 	}

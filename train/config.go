@@ -26,7 +26,7 @@ type Config struct {
 	// by the trained tokens of them all.
 	GradientAccumulationSteps int `mapstructure:"gradient_accumulation_steps" yaml:"gradient_accumulation_steps"`
 	// GlobalBatchSize is the number of rows (or packed sequences) in an optimizer step over all devices; it sets
-	// GradientAccumulationSteps, so that a run goes on with the same steps on another number of devices. 0 = the step has
+	// GradientAccumulationSteps, so that a run resumes with the same steps on another number of devices. 0 = the step has
 	// batch_size x gradient_accumulation_steps rows on each device.
 	GlobalBatchSize int `mapstructure:"global_batch_size" yaml:"global_batch_size"`
 

@@ -66,7 +66,7 @@ var descriptions = map[string]string{
 	"training.epochs":                      "The number of passes over the data; 0.5 is half a pass.",
 	"training.batch_size":                  "The number of rows (or packed sequences) in a micro-batch.",
 	"training.gradient_accumulation_steps": "The number of micro-batches that each device has in an optimizer step; the loss is divided by the trained tokens of them all.",
-	"training.global_batch_size":           "The number of rows (or packed sequences) in an optimizer step over all devices; it sets `gradient_accumulation_steps`, so that a run goes on with the same steps on another number of devices. 0 = the step has batch_size x gradient_accumulation_steps rows on each device.",
+	"training.global_batch_size":           "The number of rows (or packed sequences) in an optimizer step over all devices; it sets `gradient_accumulation_steps`, so that a run resumes with the same steps on another number of devices. 0 = the step has batch_size x gradient_accumulation_steps rows on each device.",
 	"training.objective":                   "What training minimises.",
 	"training.optimizer":                   "Optimizer that updates the adapter.",
 	"training.learning_rate":               "The peak rate, which the schedule scales. LoRA usually wants 1e-4 to 1e-3.",

@@ -2,24 +2,21 @@ package cgroup
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // tree makes files, "path=text" each.
 func tree(t *testing.T, files []string) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir, made := t.TempDir(), fstest.MapFS{}
 	for _, f := range files {
 		name, text, _ := strings.Cut(f, "=")
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		made[name] = &fstest.MapFile{Data: []byte(text + "\n")}
+	}
+	if err := os.CopyFS(dir, made); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

@@ -51,7 +51,7 @@ func BenchmarkGemm(b *testing.B) {
 				})
 			}
 			parts := GemmHopperParts(c.l, c.M, c.N, c.K)
-			t3 := hopper(parts, hopperTile(ceil(c.M, 128), c.N, c.K, parts, gemmTiles))
+			t3 := hopper(parts, hopperTile(ceil(c.M, 128), c.N, c.K, parts))
 			line += fmt.Sprintf(" %7.1f %8.1f %5.1f   ", fl/t3, 1e6*t3, 100*t1/t3)
 			for _, t := range gemmTiles {
 				line += fmt.Sprintf(" %8.1f", 1e6*hopper(1, t))

@@ -68,8 +68,17 @@ func ExpertUp(transB bool, S, N, K, E int) Geometry {
 	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 256), expertTiles(S, E, 128), 1}, [3]int{256, 1, 1}, 2 * (128*(depth+8) + weights)}
 }
 
+// decodeRows is as many rows as no step of generation has: 256 sequences of 8 experts a token.
+const decodeRows = 2048
+
+// ExpertsByHopper tells whether ExpertHopper is to take S rows of E experts. A sequence's numbers must not depend on how many others
+// are continued beside it, so all steps of generation go by the same kernel.
+func ExpertsByHopper(S, N, K, E int) bool {
+	return (S > 96*E || S > max(16*E, decodeRows)) && N > 64 && N%8 == 0 && K%8 == 0
+}
+
 // ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, innermost first; those
-// of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes. Blocks go on with further tiles: a grid of
+// of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes. Blocks take further tiles when they are done: a grid of
 // fewer, as many as the device has multiprocessors, does the same.
 func ExpertHopper(transB bool, S, N, K, E int) (g Geometry, boxX [2]int, boxW [3]int) {
 	bn := 256

@@ -135,17 +135,18 @@ func (r *harness) expertHopper(transB bool, S, N, K, E int, x, w gpu.Ptr) hopper
 	return hopperGemm{g, a, b}
 }
 
-// TestExpertHopper multiplies rows of experts that have none, one, a tile, and several, by wgmma, between guards, and compares with
-// float64; where weights beyond an expert's are not finite, nothing of them may reach its rows.
-func TestExpertHopper(t *testing.T) {
-	if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
-		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
-	}
-	r := newHarness(t, 256<<20)
-	for _, c := range []struct {
-		rows []int
-		N, K int
-	}{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328}} {
+// expertRows is a case of a GEMM over experts' rows: each expert's, and columns and depth of the result.
+type expertRows struct {
+	rows []int
+	N, K int
+}
+
+// multiplied runs a kernel over rows of experts that have none, one, a tile, and several, between guards, and compares with float64. kernel
+// says how it is launched, and what it takes for x and w.
+func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K, E int, x, w gpu.Ptr) (g Geometry, argX, argW any)) {
+	t := r.t
+	t.Helper()
+	for _, c := range cases {
 		S, E := 0, len(c.rows)
 		starts := []int32{0}
 		for _, n := range c.rows {
@@ -161,8 +162,8 @@ func TestExpertHopper(t *testing.T) {
 					ws, w = r.random(E*c.N*c.K, 1)
 					ys, y0 = r.random(S*c.N, 1)
 					X, W, Y := in(r, "x", xs), in(r, "w", ws), in(r, "y", ys)
-					h := r.expertHopper(transB, S, c.N, c.K, E, X, W)
-					r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
+					g, x, w := kernel(transB, S, c.N, c.K, E, X, W)
+					r.run(g, Y, x, w, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
 					return [][]byte{get[byte](r, Y, 2*S*c.N)}
 				})
 				y := make([]float64, S*c.N)
@@ -185,6 +186,19 @@ func TestExpertHopper(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExpertHopper multiplies by wgmma; where weights beyond an expert's are not finite, nothing of them may reach its rows.
+func TestExpertHopper(t *testing.T) {
+	if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
+		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
+	}
+	r := newHarness(t, 256<<20)
+	multiplied(r, []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328}},
+		func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
+			h := r.expertHopper(transB, S, N, K, E, x, w)
+			return h.Geometry, h.a, h.b
+		})
 	E, S, N, K := 2, 300, 136, 72 // neither fills its boxes
 	for _, transB := range []bool{false, true} {
 		xs, _ := r.random(S*K, 1)
@@ -205,52 +219,12 @@ func TestExpertHopper(t *testing.T) {
 	}
 }
 
-// TestExpertUp multiplies rows of experts that have none, one, a tile, and several, by a small depth, between guards, and compares
-// with float64.
+// TestExpertUp multiplies by a small depth.
 func TestExpertUp(t *testing.T) {
-	r := newHarness(t, 256<<20)
-	for _, c := range []struct {
-		rows []int
-		N, K int
-	}{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 16}, {[]int{5, 129, 64}, 136, 40}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 48}} {
-		S, E := 0, len(c.rows)
-		starts := []int32{0}
-		for _, n := range c.rows {
-			S += n
-			starts = append(starts, int32(S))
-		}
-		for _, transB := range []bool{false, true} {
-			for _, beta := range []float32{0, 0.5} {
-				var x, w, y0 []float64
-				out := r.repeat(func() [][]byte {
-					var xs, ws, ys []uint16
-					xs, x = r.random(S*c.K, 1)
-					ws, w = r.random(E*c.N*c.K, 1)
-					ys, y0 = r.random(S*c.N, 1)
-					X, W, Y := in(r, "x", xs), in(r, "w", ws), in(r, "y", ys)
-					r.run(ExpertUp(transB, S, c.N, c.K, E), Y, X, W, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
-					return [][]byte{get[byte](r, Y, 2*S*c.N)}
-				})
-				y := make([]float64, S*c.N)
-				for e := range E {
-					for m := int(starts[e]); m < int(starts[e+1]); m++ {
-						for n := range c.N {
-							sum := 0.0
-							for k := range c.K {
-								at := k*c.N + n
-								if transB {
-									at = n*c.K + k
-								}
-								sum += x[m*c.K+k] * w[e*c.N*c.K+at]
-							}
-							y[m*c.N+n] = 0.25*sum + float64(beta)*y0[m*c.N+n]
-						}
-					}
-				}
-				nearBF16(t, fmt.Sprintf("rows %v, %d columns of %d, transposed %t, beta %v", c.rows, c.N, c.K, transB, beta), bfFloats(out[0]), y)
-			}
-		}
-	}
+	multiplied(newHarness(t, 256<<20), []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 16}, {[]int{5, 129, 64}, 136, 40}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 48}},
+		func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
+			return ExpertUp(transB, S, N, K, E), x, w
+		})
 }
 
 // TestExpertsMXFP4 dequantises every code with every scale between guards, in all types, and compares with the numbers rounded once.

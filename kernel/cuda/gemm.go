@@ -59,7 +59,7 @@ func divide(tiles, K, least int) int {
 // GemmHopper is Gemm for compute capability 9.0, whose kernels take A and B as tensor maps: boxA and boxB are the boxes,
 // innermost first. Rows of A, B and their addresses must be multiples of 16 bytes.
 func GemmHopper(layout GemmLayout, M, N, K, parts int) (g Geometry, boxA, boxB [2]int) {
-	return gemmHopper(layout, M, N, parts, hopperTile(ceil(M, 128), N, K, parts, gemmTiles))
+	return gemmHopper(layout, M, N, parts, hopperTile(ceil(M, 128), N, K, parts))
 }
 
 func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, boxA, boxB [2]int) {
@@ -90,10 +90,10 @@ var gemmTiles = []gemmTile{{256, 100}, {192, 77}, {128, 54}, {64, 35}}
 
 // hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's multiplications cost more a column,
 // and each takes time to start and to be stored. There are that many tiles of rows.
-func hopperTile(rows, N, K, parts int, tiles []gemmTile) gemmTile {
+func hopperTile(rows, N, K, parts int) gemmTile {
 	var best gemmTile
 	least := 0
-	for _, t := range tiles {
+	for _, t := range gemmTiles {
 		steps, n := ceil(ceil(K, 64), max(1, parts)), rows*ceil(N, t.bn)*max(1, parts)
 		if time := ceil(n, multiprocessors) * (steps*t.step + 100 + t.bn); best.bn == 0 || time < least {
 			best, least = t, time
