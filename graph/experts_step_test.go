@@ -14,10 +14,10 @@ import (
 // and where ranks hold slices of the experts.
 func TestExpertSteps(t *testing.T) {
 	for kind, more := range map[string]string{
-		"gpt_oss mxfp4": `"num_local_experts": 5, "sliding_window": 9, "quantization_config": {"quant_method": "mxfp4"}`,
-		"gpt_oss":       `"num_local_experts": 5, "sliding_window": 9, "head_dim": 24, "output_router_logits": true`,
-		"mixtral":       `"num_local_experts": 5, "sliding_window": 9, "output_router_logits": true, "router_aux_loss_coef": 0.1`,
-		"qwen3_moe":     `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24, "decoder_sparse_step": 2`,
+		"gpt_oss mxfp4":           `"num_local_experts": 5, "sliding_window": 9, "quantization_config": {"quant_method": "mxfp4"}`,
+		"gpt_oss":                 `"num_local_experts": 5, "sliding_window": 9, "head_dim": 24, "output_router_logits": true`,
+		"mixtral":                 `"num_local_experts": 5, "sliding_window": 9, "output_router_logits": true, "router_aux_loss_coef": 0.1`,
+		"qwen3_moe":               `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24, "decoder_sparse_step": 2`,
 		"mixtral by parameters":   `"num_local_experts": 5, "output_router_logits": true`,
 		"qwen3_moe by parameters": `"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "head_dim": 24`,
 	} {
