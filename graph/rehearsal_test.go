@@ -42,3 +42,14 @@ func Merged(p *Plan) int {
 	}
 	return n
 }
+
+// CallsNamed counts a plan's calls of a kernel.
+func CallsNamed(p *Plan, name string) int {
+	n := 0
+	for _, c := range p.calls {
+		if c.kernel.Name() == name {
+			n++
+		}
+	}
+	return n
+}

@@ -48,7 +48,9 @@ func TestExpertUpdate(t *testing.T) {
 // TestExpertUpdateMeaning: it is the sum of the two GEMMs.
 func TestExpertUpdateMeaning(t *testing.T) {
 	_, _, starts := sorted(t, 13, 2, 5)
-	drawn := func(seed uint64, shape ...int) kernel.Tensor { return tensor32(normal32(seed, shape[0]*shape[1]), shape...) }
+	drawn := func(seed uint64, shape ...int) kernel.Tensor {
+		return tensor32(normal32(seed, shape[0]*shape[1]), shape...)
+	}
 	x, w, u, v, first := drawn(1, 26, 40), drawn(2, 5*48, 40), drawn(3, 26, 8), drawn(4, 5*48, 8), i32s(starts)
 	base, low := kernel.ExpertMatMul{Experts: 5, TransB: true}, kernel.ExpertMatMul{Experts: 5, TransB: true, Alpha: 0.5}
 	large, small := evaluate(t, base, x, w, first)[0].F32(), evaluate(t, low, u, v, first)[0].F32()
