@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -51,14 +52,15 @@ type Method struct {
 	// WrapExperts is Wrap for the linear layers of experts, of which some are adapted; nil = it adapts none.
 	WrapExperts func(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts
 	// WrapParameter is Wrap for experts whose matrices are one parameter; nil = it adapts none.
-	WrapParameter func(t *Trained, c Config, n *nn.Net, p Parameter, base nn.Experts) nn.Experts
+	WrapParameter func(t *Trained, c Config, n *nn.Net, p Parameter, parts []nn.Experts) []nn.Experts
 	// Init gives one of the method's tensors, which is zero, its first numbers. uniform gives numbers in [0,1), a stream
 	// of the tensor's own.
 	Init func(p Param, uniform func() float64)
 	// Merge makes what adds a layer's update to its weight from the layer's trained tensors.
 	Merge func(c Config, layer string, own []Param) (Merger, error)
-	// MergeParameter is Merge for a parameter of experts.
-	MergeParameter func(c Config, p Parameter, own []Param) (Merger, error)
+	// MergeParameter is Merge for a parameter of experts: the updates of the tensors that the checkpoint has it in, by the names of
+	// the parameter or of its layers.
+	MergeParameter func(c Config, p Parameter, own []Param) (map[string]Merger, error)
 	// Rate is a trained tensor's multiplier of the learning rate; nil = 1 for all.
 	Rate func(c Config, name string) float64
 	// PEFT reads and writes adapter_config.json.
@@ -78,7 +80,7 @@ func (m Method) Start(seed uint64, params []Param) {
 	}
 }
 
-// Mergers are the updates of an adapter by the layer's path, or the parameter's name.
+// Mergers are the updates of an adapter by the layer's path, or the parameter's name where the checkpoint has it.
 func (m Method) Mergers(c Config, layers []string, parameters []Parameter, params []Param) (map[string]Merger, error) {
 	own, known := map[string][]Param{}, map[string]bool{}
 	for _, l := range layers {
@@ -106,10 +108,11 @@ func (m Method) Mergers(c Config, layers []string, parameters []Parameter, param
 		}
 	}
 	for _, p := range parameters {
-		var err error
-		if mergers[p.Name], err = m.MergeParameter(c, p, own[p.Path]); err != nil {
+		all, err := m.MergeParameter(c, p, own[p.Path])
+		if err != nil {
 			return nil, err
 		}
+		maps.Copy(mergers, all)
 	}
 	return mergers, nil
 }
@@ -212,6 +215,9 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 		return nil
 	}
 	valid := strings.Join(sortedKeys(t.modules), ", ")
+	if t.parameters != nil && len(c.TargetParameters) > 0 {
+		valid += "; with lora.target_parameters experts and routers are parameters, as in transformers 5: name layers of attention"
+	}
 	if len(t.Layers) == 0 {
 		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model; it has %s", []string(c.TargetModules), valid)
 	}
@@ -247,8 +253,11 @@ func (t *Trained) Snapshot(m graph.Store) ([]Param, error) {
 			err = fmt.Errorf("read the adapter: %w", failed)
 			return
 		}
-		p.Data = make([]float32, n)
-		params = append(params, p.Param)
+		if p.begins() {
+			p.Data = make([]float32, p.elems())
+			params = append(params, p.Param)
+		}
+		p.Data = params[len(params)-1].Data
 		if x.DType == kernel.F32 {
 			for j, f := range x.F32()[from:][:n] {
 				p.Data[p.place(j)] = f
@@ -268,20 +277,27 @@ func (t *Trained) Snapshot(m graph.Store) ([]Param, error) {
 // Restore writes trained tensors into memory, in Snapshot's order.
 func (t *Trained) Restore(m graph.Store, params []Param) error {
 	at, want := 0, 0
-	if t.each(func(*nn.Value, int, int, member) { want++ }); len(params) != want {
+	t.each(func(_ *nn.Value, _, _ int, p member) {
+		if p.begins() {
+			want++
+		}
+	})
+	if len(params) != want {
 		return fmt.Errorf("%d tensors for an adapter of %d", len(params), want)
 	}
 	var err error
 	t.each(func(v *nn.Value, from, n int, p member) {
-		got := params[at]
-		at++
+		if p.begins() {
+			at++
+		}
+		got := params[at-1]
 		x, failed := m.Tensor(v.Name)
 		switch {
 		case err != nil:
 		case failed != nil:
 			err = fmt.Errorf("write the adapter: %w", failed)
-		case got.Name != p.Name || len(got.Data) != n:
-			err = fmt.Errorf("tensor %s of %d elements does not fit %s of %d", got.Name, len(got.Data), p.Name, n)
+		case got.Name != p.Name || len(got.Data) != p.elems():
+			err = fmt.Errorf("tensor %s of %d elements does not fit %s of %d", got.Name, len(got.Data), p.Name, p.elems())
 		case x.DType == kernel.F32:
 			for j := range n {
 				x.F32()[from+j] = got.Data[p.place(j)]

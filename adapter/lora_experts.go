@@ -61,7 +61,9 @@ func (l *loraExperts) Apply(x, starts *nn.Value) *nn.Value {
 		})
 	}
 	experts, _, _ := l.base.Size()
-	low := l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true}, branch, l.a, starts) // [S,In] -> [S,R]
+	low := l.n.Shared(branch, "times "+l.a.Name, func() *nn.Value { // [S,In] -> [S,R], of all parts of a parameter
+		return l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true}, branch, l.a, starts)
+	})
 	return l.n.Add(y, l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true, Alpha: l.scale}, low, l.b, starts))
 }
 
@@ -69,6 +71,21 @@ func (l *loraExperts) Apply(x, starts *nn.Value) *nn.Value {
 type member struct {
 	Param
 	experts int // of a parameter's B [Out,R*E], which lies in the stack as [E,Out,R]; 0 = it lies as PEFT has it
+	// Of a parameter's B in stacks part by part, the first of PEFT's rows in this one and how many it has; rows 0 = all.
+	from, rows int
+}
+
+// begins tells whether the stack has PEFT's tensor from its start on: one that does not goes on with the tensor before.
+func (m member) begins() bool { return m.from == 0 }
+
+// elems is how many numbers PEFT's tensor has, and own how many of them this stack has.
+func (m member) elems() int { return kernel.T(kernel.F32, m.Shape...).Elems() }
+
+func (m member) own() int {
+	if m.rows > 0 {
+		return m.rows * m.Shape[1]
+	}
+	return m.elems()
 }
 
 // place is where PEFT's tensor has the stack's i-th number of it.
@@ -76,10 +93,10 @@ func (m member) place(i int) int {
 	if m.experts == 0 {
 		return i
 	}
-	out, width := m.Shape[0], m.Shape[1]
+	out, width := m.rows, m.Shape[1]
 	rank := width / m.experts
 	e, o, r := i/(out*rank), i/rank%out, i%rank
-	return o*width + r*m.experts + e
+	return (m.from+o)*width + r*m.experts + e
 }
 
 // stack declares a trained tensor that holds PEFT's tensors of some experts one after the other; those without a name are
@@ -96,11 +113,26 @@ func (t *Trained) stack(n *nn.Net, name string, members []member, shape ...int) 
 // List are the trained tensors as PEFT names them, zero.
 func (t *Trained) List() []Param {
 	var list []Param
-	t.each(func(_ *nn.Value, _, n int, p member) {
-		p.Data = make([]float32, n)
-		list = append(list, p.Param)
+	t.each(func(_ *nn.Value, _, _ int, p member) {
+		if p.begins() {
+			p.Data = make([]float32, p.elems())
+			list = append(list, p.Param)
+		}
 	})
 	return list
+}
+
+// Sizes are the numbers of the tensors that lie in a trained one, in their order: PEFT's and, in a stack, those that are not.
+func (t *Trained) Sizes(v *nn.Value) []int {
+	members, ok := t.members[v.Name]
+	if !ok {
+		return []int{v.Type.Elems()}
+	}
+	var sizes []int
+	for _, m := range members {
+		sizes = append(sizes, kernel.T(kernel.F32, m.Shape...).Elems())
+	}
+	return sizes
 }
 
 // Numbers counts what is trained.
@@ -122,7 +154,7 @@ func (t *Trained) AlwaysUsed(without []string) []string {
 	return names
 }
 
-// each calls see for every tensor of PEFT's: where its n numbers lie, from which element on, and its name and shape.
+// each calls see for every tensor of PEFT's, or part of one: where its n numbers lie, from which element on, and its name and shape.
 func (t *Trained) each(see func(v *nn.Value, from, n int, p member)) {
 	for _, v := range t.Params {
 		members, ok := t.members[v.Name]
@@ -131,7 +163,7 @@ func (t *Trained) each(see func(v *nn.Value, from, n int, p member)) {
 		}
 		from := 0
 		for _, p := range members {
-			n := kernel.T(kernel.F32, p.Shape...).Elems()
+			n := p.own()
 			if p.Name != "" {
 				see(v, from, n, p)
 			}

@@ -8,11 +8,14 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Parameter is an adapted parameter [Experts,In,Out] of the model, such as model.layers.0.mlp.experts.down_proj.
+// Parameter is an adapted parameter of the model, such as model.layers.0.mlp.experts.down_proj.
 type Parameter struct {
 	Name             string
 	Path             string // of what PEFT wraps its module in: the module's, and .base_layer for each wrapper around this one
 	Experts, In, Out int
+	// Layers are, of a parameter [Experts,Out,In] that the checkpoint has as linear layers, the experts' paths, part by part; nil = the
+	// checkpoint has the parameter, [Experts,In,Out].
+	Layers [][]string
 }
 
 // parameterMatches is PEFT's rule for target_parameters: a name is the parameter's or its end.
@@ -24,33 +27,36 @@ func (c Config) parameterMatches(name string) bool {
 
 // ParameterWrapper is the nn.Options.WrapParameter of a method, as Wrapper is for layers. PEFT wraps a module once for each of
 // its parameters, in their order.
-func (m Method) ParameterWrapper(t *Trained, c Config) func(n *nn.Net, names []string, which int, base nn.Experts) nn.Experts {
-	return func(n *nn.Net, names []string, which int, base nn.Experts) nn.Experts {
-		name := names[which]
+func (m Method) ParameterWrapper(t *Trained, c Config) func(n *nn.Net, of nn.Parameter, parts []nn.Experts) []nn.Experts {
+	return func(n *nn.Net, of nn.Parameter, parts []nn.Experts) []nn.Experts {
+		name := of.Name()
 		t.parameters = append(t.parameters, name)
 		if !c.parameterMatches(name) {
-			return base
+			return parts
 		}
-		p := Parameter{Name: name, Path: name[:strings.LastIndexByte(name, '.')]}
-		for _, later := range names[which+1:] {
+		p := Parameter{Name: name, Path: name[:strings.LastIndexByte(name, '.')], Layers: of.Layers}
+		for _, later := range of.Module[of.Which+1:] {
 			if c.parameterMatches(later) {
 				p.Path += ".base_layer"
 			}
 		}
-		p.Experts, p.In, p.Out = base.Size()
+		for _, part := range parts {
+			experts, in, out := part.Size()
+			p.Experts, p.In, p.Out = experts, in, p.Out+out
+		}
 		switch {
 		case m.WrapParameter == nil:
 			n.Fail(fmt.Errorf("lora.target_parameters: %s is a parameter of experts, which this adapter does not train", name))
-			return base
+			return parts
 		case p.Experts == 1:
 			n.Fail(fmt.Errorf("lora.target_parameters: %s is of one expert, for which PEFT has no update of the parameter's shape", name))
-			return base
+			return parts
 		}
 		t.Parameters = append(t.Parameters, p)
 		first := len(t.Params)
-		x := m.WrapParameter(t, c, n, p, base)
+		wrapped := m.WrapParameter(t, c, n, p, parts)
 		t.rate(m, c, first)
-		return x
+		return wrapped
 	}
 }
 
@@ -82,7 +88,7 @@ func (t *Trained) CheckParameters(c Config, weights []string) error {
 // hasParameters says what target_parameters may name.
 func (t *Trained) hasParameters() string {
 	if len(t.parameters) == 0 {
-		return "its experts' matrices, if it has any, are linear layers, which lora.target_modules names"
+		return "it has no experts; lora.target_modules names its linear layers"
 	}
 	var ends []string
 	for _, name := range t.parameters {
@@ -98,23 +104,45 @@ func ParameterEnd(name string) string {
 	return strings.Join(parts[max(0, len(parts)-2):], ".")
 }
 
-// wrapLoRAParameter adapts all experts of a parameter. PEFT's A [R*E,In] has an expert's rows one below the other; its B [Out,R*E]
-// has column r*E+e for expert e.
-func wrapLoRAParameter(t *Trained, c Config, n *nn.Net, p Parameter, base nn.Experts) nn.Experts {
-	r := c.Rank(p.Name)
-	b := []member{{Param{Name: p.Path + suffixB, Shape: []int{p.Out, r * p.Experts}}, p.Experts}}
-	return &loraExperts{n: n, base: base, scale: c.Scale(p.Name),
-		a: t.param(n, p.Path+suffixA, p.Experts*r, p.In), b: t.stack(n, p.Path+suffixB, b, p.Experts*p.Out, r)}
+// wrapLoRAParameter adapts all experts of a parameter, whose parts have A in common. PEFT's A [R*E,In] has an expert's rows one
+// below the other; its B [Out,R*E] has column r*E+e for expert e. Here each part has a stack of its rows of B.
+func wrapLoRAParameter(t *Trained, c Config, n *nn.Net, p Parameter, parts []nn.Experts) []nn.Experts {
+	r, scale := c.Rank(p.Name), c.Scale(p.Name)
+	a := t.param(n, p.Path+suffixA, p.Experts*r, p.In)
+	wrapped, from := make([]nn.Experts, len(parts)), 0
+	for i, part := range parts {
+		_, _, out := part.Size()
+		b := []member{{Param{Name: p.Path + suffixB, Shape: []int{p.Out, r * p.Experts}}, p.Experts, from, out}}
+		name := p.Path + suffixB
+		if len(parts) > 1 { // no tensor of PEFT's: the part's name is in it
+			layer := p.Layers[i][0]
+			name = p.Path + layer[strings.LastIndexByte(layer, '.'):] + suffixB
+		}
+		wrapped[i] = &loraExperts{n: n, base: part, scale: scale, a: a, b: t.stack(n, name, b, p.Experts*out, r)}
+		from += out
+	}
+	return wrapped
 }
 
-// mergeLoRAParameter is W_e + s (B_e A_e)ᵀ for every expert, summed in float64 and rounded once.
-func mergeLoRAParameter(c Config, p Parameter, own []Param) (Merger, error) {
+// mergeLoRAParameter is W_e + s (B_e A_e)ᵀ for every expert of a parameter [E,In,Out], or of each of its layers [Out,In] the rows of
+// W_e + s B_e A_e that it has, summed in float64 and rounded once.
+func mergeLoRAParameter(c Config, p Parameter, own []Param) (map[string]Merger, error) {
 	a, b, err := pairOf(p.Path, own)
 	if err != nil {
 		return nil, err
 	}
 	rank, scale := c.Rank(p.Name), c.Scale(p.Name)
-	return func(w []float32, from int) {
+	mergers, first := map[string]Merger{}, 0
+	for _, paths := range p.Layers {
+		for e, path := range paths {
+			mergers[path] = mergeLayerOfParameter(p, a, b, rank, scale, e, first)
+		}
+		first += p.Out / len(p.Layers)
+	}
+	if p.Layers != nil {
+		return mergers, nil
+	}
+	mergers[p.Name] = func(w []float32, from int) {
 		sum := make([]float64, p.Out)
 		for ; len(w) >= p.Out; w, from = w[p.Out:], from+1 {
 			e, i := from/p.In, from%p.In
@@ -132,5 +160,27 @@ func mergeLoRAParameter(c Config, p Parameter, own []Param) (Merger, error) {
 				own[o] = float32(x)
 			}
 		}
-	}, nil
+	}
+	return mergers, nil
+}
+
+// mergeLayerOfParameter is the update of an expert's layer whose rows are those of the parameter from first on.
+func mergeLayerOfParameter(p Parameter, a, b Param, rank int, scale float64, e, first int) Merger {
+	return func(w []float32, from int) {
+		sum := make([]float64, p.In)
+		for ; len(w) >= p.In; w, from = w[p.In:], from+1 {
+			for i, x := range w[:p.In] {
+				sum[i] = float64(x)
+			}
+			for r := range rank {
+				s := scale * float64(b.Data[((first+from)*rank+r)*p.Experts+e])
+				for i, x := range a.Data[(e*rank+r)*p.In:][:p.In] {
+					sum[i] += float64(s * float64(x))
+				}
+			}
+			for i, x := range sum {
+				w[i] = float32(x)
+			}
+		}
+	}
 }

@@ -220,7 +220,7 @@ func TestMergers(t *testing.T) {
 // TestParameterLayout: of two experts, PEFT's B has a column for each rank and expert, experts next to one another; merging reads it so.
 func TestParameterLayout(t *testing.T) {
 	const experts, in, out, rank = 2, 2, 3, 2
-	m, seen := member{Param{Shape: []int{out, rank * experts}}, experts}, map[int]bool{}
+	m, seen := member{Param{Shape: []int{out, rank * experts}}, experts, 0, out}, map[int]bool{}
 	for i := range experts * out * rank {
 		e, o, r := i/(out*rank), i/rank%out, i%rank
 		if got := m.place(i); got != o*rank*experts+r*experts+e || seen[got] {
@@ -251,7 +251,46 @@ func TestParameterLayout(t *testing.T) {
 	if !slices.Equal(w, want) {
 		t.Errorf("merged %v, want %v", w, want)
 	}
+	inLayers(t, c, p, a, b, want)
 	if _, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a}); err == nil || err.Error() != "layer l.experts.base_layer lacks a tensor: LoRA has lora_A.weight and lora_B.weight" {
 		t.Errorf("%v", err)
+	}
+}
+
+// inLayers: a parameter that the checkpoint has as layers gets the same update, an expert's rows part by part; a stack of a part has
+// its rows of B.
+func inLayers(t *testing.T, c Config, p Parameter, a, b Param, whole []float32) {
+	t.Helper()
+	const experts, in, out, rank = 2, 2, 3, 2
+	p.Layers = [][]string{{"l.experts.0.x", "l.experts.1.x"}, {"l.experts.0.y", "l.experts.1.y"}, {"l.experts.0.z", "l.experts.1.z"}}
+	updates, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(updates) != 6 {
+		t.Fatalf("%d updates, want one for each layer", len(updates))
+	}
+	seen := map[int]bool{}
+	for part, paths := range p.Layers { // a row each
+		m := member{b, experts, part, 1}
+		if m.begins() != (part == 0) || m.own() != experts*rank || m.elems() != experts*out*rank {
+			t.Errorf("part %d begins %v, has %d of %d", part, m.begins(), m.own(), m.elems())
+		}
+		for i := range m.own() {
+			at := m.place(i)
+			if at != part*rank*experts+i%rank*experts+i/rank || seen[at] {
+				t.Errorf("number %d of part %d lies at %d", i, part, at)
+			}
+			seen[at] = true
+		}
+		for e, path := range paths {
+			row := make([]float32, in)
+			updates[path](row, 0)
+			for i, x := range row {
+				if want := whole[(e*in+i)*out+part]; x != want {
+					t.Errorf("%s: merged %v at %d, want %v", path, x, i, want)
+				}
+			}
+		}
 	}
 }

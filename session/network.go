@@ -74,7 +74,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Ranks: nw.Ranks}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
-		o.WrapParameter = nw.Method.ParameterWrapper(trained, nw.Adapter)
+		o.WrapParameter, o.ExpertParameters = nw.Method.ParameterWrapper(trained, nw.Adapter), len(nw.Adapter.TargetParameters) > 0
 	}
 	if nw.Several != nil {
 		o.Wrap, o.WrapExperts = nw.Several.Wrapper(prefix, s.Tokens), nw.Several.Experts
@@ -128,19 +128,27 @@ func TargetNames(c model.Config) (linears, parameters []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	n := nn.New(nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
+	one := func(o nn.Options) error {
+		n := nn.New(o)
+		value := func(name string) *nn.Value { return n.Batch(name, kernel.T(kernel.I32, 1)) }
+		cu := n.Batch("cu_seqlens", kernel.T(kernel.I32, 2))
+		build(n, c, nn.Batch{IDs: value("input_ids"), Positions: value("positions"), CuQ: cu, CuK: cu, MaxLen: 1})
+		return n.Err()
+	}
+	err = one(nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
 		if name := path[strings.LastIndexByte(path, '.')+1:]; (adapter.Targets{adapter.AllLinear}).Match(path) && !slices.Contains(linears, name) {
 			linears = append(linears, name)
 		}
 		return base
-	}, WrapParameter: func(_ *nn.Net, names []string, which int, base nn.Experts) nn.Experts {
-		if name := adapter.ParameterEnd(names[which]); !slices.Contains(parameters, name) {
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	err = one(nn.Options{ExpertParameters: true, WrapParameter: func(_ *nn.Net, p nn.Parameter, parts []nn.Experts) []nn.Experts {
+		if name := adapter.ParameterEnd(p.Name()); !slices.Contains(parameters, name) {
 			parameters = append(parameters, name)
 		}
-		return base
+		return parts
 	}})
-	one := func(name string) *nn.Value { return n.Batch(name, kernel.T(kernel.I32, 1)) }
-	cu := n.Batch("cu_seqlens", kernel.T(kernel.I32, 2))
-	build(n, c, nn.Batch{IDs: one("input_ids"), Positions: one("positions"), CuQ: cu, CuK: cu, MaxLen: 1})
-	return linears, parameters, n.Err()
+	return linears, parameters, err
 }

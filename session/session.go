@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -269,8 +270,13 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 		}
 	}
 	for _, p := range trained.Parameters {
-		if _, ok := s.Base.Tensors().Tensor(p.Name); !ok {
+		if _, ok := s.Base.Tensors().Tensor(p.Name); !ok && p.Layers == nil {
 			return nil, fmt.Errorf("the model has no tensor %s", p.Name)
+		}
+		for _, layer := range slices.Concat(p.Layers...) {
+			if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok {
+				return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
+			}
 		}
 	}
 	return updates, nil

@@ -14,7 +14,8 @@ import (
 
 // expertModels are the mixtures of experts that have runs.
 var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"}, {Folder: "experts", Name: "gpt_oss_balanced"},
-	{Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}, mxfp4Model}
+	{Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}, mxfp4Model,
+	{Folder: "fused_experts", Name: "mixtral_fused"}, {Folder: "fused_experts", Name: "qwen3_moe_fused"}}
 
 // shifted is a row with add added to every id, modulo the vocabulary; and to every trained label.
 func shifted(row, label []int32, add, vocab int32) (ids, labels []int32) {

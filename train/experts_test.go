@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
@@ -18,14 +19,18 @@ import (
 // TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives the loss that
 // it gives beside them.
 func TestMergedExperts(t *testing.T) {
-	for name, layers := range map[string]int{"gpt_oss_balanced": 2 * (4 + 2), "qwen3_moe": 2 * (4 + 1 + 3*5)} {
+	for name, layers := range map[string]int{"gpt_oss_balanced": 2 * (4 + 2), "qwen3_moe": 2 * (4 + 1 + 3*5), "qwen3_moe_fused": 2 * (4 + 3*5), "mixtral_fused": 2 * (4 + 3*4)} {
 		t.Run(name, func(t *testing.T) { mergedExperts(t, name, layers) })
 	}
 }
 
 func mergedExperts(t *testing.T, name string, layers int) {
 	ctx := context.Background()
-	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: name})
+	m := golden.FamilyModel{Folder: "experts", Name: name}
+	if strings.Contains(name, "fused") {
+		m.Folder = "fused_experts"
+	}
+	s := familySpec(t, m)
 	s.Adapter, s.Quantization = "lora", nil
 	mustStart(t, s, Env{})
 	loss := func(adapterDir string) float64 {
@@ -64,10 +69,17 @@ func TestTargetParametersRefuse(t *testing.T) {
 		{"gpt_oss", "mlp.router.weight", "lora.target_parameters: mlp.router.weight matches model.layers.0.mlp.router.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
 		{"gpt_oss", "q_proj.weight", "lora.target_parameters: model.layers.0.self_attn.q_proj.weight is the weight of a linear layer, for which lora.target_modules: q_proj trains the same update"},
 		{"gpt_oss", "experts.gate_up_proj", "lora.target_parameters: model.layers.0.mlp.experts.gate_up_proj is of one expert, for which PEFT has no update of the parameter's shape"},
-		{"qwen3_moe", "experts.3.up_proj.weight", "lora.target_parameters: model.layers.0.mlp.experts.3.up_proj.weight is the weight of a linear layer, for which lora.target_modules: up_proj trains the same update"},
-		{"mixtral_balanced", "experts.down_proj", "lora.target_parameters: experts.down_proj matches no parameter of the model: its experts' matrices, if it has any, are linear layers, which lora.target_modules names"},
+		{"qwen3_moe", "experts.3.up_proj.weight", "lora.target_parameters: experts.3.up_proj.weight matches model.layers.0.mlp.experts.3.up_proj.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
+		{"qwen3_moe", "mlp.gate.weight", "lora.target_parameters: mlp.gate.weight matches model.layers.0.mlp.gate.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
+		{"mixtral_balanced", "block_sparse_moe.experts.down_proj", "lora.target_parameters: block_sparse_moe.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
+		{"mixtral_balanced", "experts.w1", "lora.target_parameters: experts.w1 matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
+		{"qwen3", "experts.down_proj", "lora.target_parameters: experts.down_proj matches no parameter of the model: it has no experts; lora.target_modules names its linear layers"},
 	} {
-		s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: c.model})
+		folder := "experts"
+		if c.model == "qwen3" {
+			folder = "llama_like"
+		}
+		s := familySpec(t, golden.FamilyModel{Folder: folder, Name: c.model})
 		s.LoRA.TargetParameters = []string{c.target}
 		if strings.Contains(c.want, "one expert") {
 			path := filepath.Join(s.BaseModel, "config.json")
@@ -82,6 +94,15 @@ func TestTargetParametersRefuse(t *testing.T) {
 	}
 	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "gpt_oss_balanced"})
 	s.LoRA.Dropout = 0.1
+	for _, target := range []string{"gate", "up_proj"} { // of routers and experts
+		fused := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
+		fused.LoRA.TargetModules = adapter.Targets{"q_proj", target}
+		wanted := "lora.target_modules: " + target + " matches no linear layer of the model; it has k_proj, o_proj, q_proj, v_proj; with lora.target_parameters " +
+			"experts and routers are parameters, as in transformers 5: name layers of attention"
+		if _, err := PlanRun(context.Background(), fused, Env{}); err == nil || !strings.HasSuffix(err.Error(), wanted) {
+			t.Errorf("%v\nwant %s", err, wanted)
+		}
+	}
 	const want = "lora.dropout: 0.1 does not go with target_parameters"
 	if problems := s.LoRA.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {
 		t.Errorf("%v, want %s", problems, want)

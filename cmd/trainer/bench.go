@@ -23,6 +23,7 @@ type benchOptions struct {
 	bench.Options
 	config           configOptions
 	targets          []string
+	parameters       []string
 	dense            bool
 	chip             string
 	workers          int
@@ -35,7 +36,7 @@ type benchOptions struct {
 }
 
 // ofShapes are the flags that say what a configuration says by itself.
-var ofShapes = []string{"batch", "length", "r", "targets", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
+var ofShapes = []string{"batch", "length", "r", "targets", "target-parameters", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
 
 func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
@@ -84,6 +85,7 @@ here and runs nothing.`,
 	f.IntVar(&o.Length, "length", 512, "tokens a row")
 	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")
 	f.StringSliceVar(&o.targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
+	f.StringSliceVar(&o.parameters, "target-parameters", nil, "parameters of experts to adapt beside --targets, as lora.target_parameters names them")
 	f.BoolVar(&o.dense, "dense", false, "keep the base weights unquantised")
 	f.BoolVar(&o.decode, "decode", false, "time generation in place of training: a token of each of --slots sequences that hold --length tokens")
 	f.IntSliceVar(&o.slots, "slots", []int{1, 2, 4, 8, 16, 32, 64}, "with --decode: sequences at the same time, a line each")
@@ -176,7 +178,7 @@ func (o *benchOptions) measure(ctx context.Context, c *console, device bool) (be
 	if o.Shape == "" {
 		return o.measureConfig(ctx, c, device)
 	}
-	o.LoRA.TargetModules, o.VRAM, o.Devices = o.targets, o.config.vram, deviceList(o.config.device)
+	o.LoRA.TargetModules, o.LoRA.TargetParameters, o.VRAM, o.Devices = o.targets, append([]string{}, o.parameters...), o.config.vram, deviceList(o.config.device)
 	if err := o.Check(); err != nil {
 		return bench.Report{}, usage(err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // notOfDecode are the flags that say what only training has.
-var notOfDecode = []string{"batch", "r", "targets", "dequantised", "decoded", "checkpointing", "gpu", "by-layer", "by-type", "trace", "compare", "compare-anyway", "fail-on-regression", "vram"}
+var notOfDecode = []string{"batch", "r", "targets", "target-parameters", "dequantised", "decoded", "checkpointing", "gpu", "by-layer", "by-type", "trace", "compare", "compare-anyway", "fail-on-regression", "vram"}
 
 // checkDecode refuses flags that do not go with --decode.
 func (o *benchOptions) checkDecode(cmd *cobra.Command) error {

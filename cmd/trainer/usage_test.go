@@ -101,6 +101,7 @@ bench --shape smollm2-135m --gpu none
 bench --shape smollm2-135m --vram lots
 bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --devices x
+bench --shape smollm2-135m --target-parameters experts.down_proj,experts.down_proj
 bench --shape smollm2-135m --slots 2
 bench --shape smollm2-135m --decode --slots 0
 bench --shape smollm2-135m --decode --by-type

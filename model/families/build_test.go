@@ -37,7 +37,7 @@ func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *ada
 	w := &network{trained: &adapter.Trained{}, config: c, rows: rows, ts: ts}
 	if method != nil {
 		o.Wrap, o.WrapExperts = method.Wrapper(w.trained, lora), method.ExpertWrapper(w.trained, lora)
-		o.WrapParameter = method.ParameterWrapper(w.trained, lora)
+		o.WrapParameter, o.ExpertParameters = method.ParameterWrapper(w.trained, lora), len(lora.TargetParameters) > 0
 	}
 	w.Net = nn.New(o)
 	i32 := func(n int) kernel.Type { return kernel.T(kernel.I32, n) }

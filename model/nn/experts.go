@@ -15,27 +15,20 @@ type Experts interface {
 	Size() (experts, in, out int)
 }
 
-// Experts asks for the linear layers path.0.name ... path.E-1.name of the current scope: stored as the run says, side by side,
-// wrapped by the run's adapter.
-func (n *Net) Experts(path, name string, experts, in, out int) Experts {
-	var x Experts
-	paths := make([]string, experts)
-	n.In(path, func() {
-		for e := range paths {
-			paths[e] = fmt.Sprintf("%s.%d.%s", n.Scope(), e, name)
+// experts asks for the linear layers 0.name ... E-1.name of the current scope: stored as the run says, side by side.
+func (n *Net) experts(name string, experts, in, out int) (x Experts, paths []string) {
+	paths = make([]string, experts)
+	for e := range paths {
+		paths[e] = fmt.Sprintf("%s.%d.%s", n.Scope(), e, name)
+	}
+	n.In(name, func() {
+		if scheme := n.expertScheme(paths); scheme == nil {
+			x = newDenseExperts(n, paths, in, out)
+		} else {
+			x = newQuantisedExperts(n, paths, in, out, *scheme)
 		}
-		n.In(name, func() {
-			if scheme := n.expertScheme(paths); scheme == nil {
-				x = newDenseExperts(n, paths, in, out)
-			} else {
-				x = newQuantisedExperts(n, paths, in, out, *scheme)
-			}
-			if n.wrapExperts != nil {
-				x = n.wrapExperts(n, paths, x)
-			}
-		})
 	})
-	return x
+	return x, paths
 }
 
 // expertScheme is how the matrices are stored: all alike. nil = as numbers.
@@ -141,9 +134,10 @@ type MoE struct {
 // named gate, gives experts and weights: [M,C] -> [M,C]. A shared expert, an MLP, is added with a sigmoid gate for each token. The logits of the router [M,Experts] are kept in RouterLogits.
 func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 	var y *Value
+	module := n.Scope() + ".mlp.experts" // in transformers 5, whatever the checkpoint's name
 	n.In(name, func() {
 		width := x.Width()
-		logits := n.Linear("gate", width, m.Experts, false).Apply(x)
+		logits := n.linear("gate", width, m.Experts, false, !n.expertParameters).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
 		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
 			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")
@@ -153,11 +147,11 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 		sorted := n.ApplyAll(kernel.SortByExpert{Experts: m.Experts}, experts)
 		rows, source, starts := sorted[0], sorted[1], sorted[2]
 		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*PerToken,C]
-		gate := n.Experts("experts", m.Gate, m.Experts, width, m.Inner).Apply(each, starts)
-		up := n.Experts("experts", m.Up, m.Experts, width, m.Inner).Apply(each, starts)
+		gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), m.Experts, width, m.Inner, m.Gate, m.Up)
+		gate, up := gateUp[0].Apply(each, starts), gateUp[1].Apply(each, starts)
 		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, rows, source)
-		down := n.Experts("experts", m.Down, m.Experts, m.Inner, width).Apply(inner, starts)
-		y = n.Apply(kernel.SumTokens{}, down, rows, source) // [M*PerToken,C] -> [M,C]
+		down := n.expertLayers("experts", expertParameter(module, downParameter), m.Experts, m.Inner, width, m.Down)[0]
+		y = n.Apply(kernel.SumTokens{}, down.Apply(inner, starts), rows, source) // [M*PerToken,C] -> [M,C]
 		if m.Shared > 0 {
 			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)
 			open := n.Linear("shared_expert_gate", width, 1, false).Apply(x) // [M,1]
@@ -190,7 +184,8 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		sorted := n.ApplyAll(kernel.SortByExpert{Experts: experts}, routed[1])
 		weights, rows, source, starts := routed[0], sorted[0], sorted[1], sorted[2]
 		multiply := func(x *Value, name string, in, out int) *Value {
-			return n.parameter(fusedParameters, name, expertsFunc{experts, in, out, func(x, starts *Value) *Value {
+			own := expertsFunc{experts, in, out, func(x, starts *Value) *Value {
+				name := "experts." + name
 				var z *Value
 				if n.inMXFP4(name) {
 					z = n.expertsMXFP4(x, starts, name, experts, in, out)
@@ -198,11 +193,12 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 					z = n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
 				}
 				return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), starts)
-			}}).Apply(x, starts)
+			}}
+			return n.parameter(expertParameter(n.Scope()+".experts", name), own)[0].Apply(x, starts)
 		}
 		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*perToken,C]
-		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, "experts.gate_up_proj", width, 2*inner))
-		down := multiply(gated, "experts.down_proj", inner, width)
+		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, gateUpParameter, width, 2*inner))
+		down := multiply(gated, downParameter, inner, width)
 		y = n.Apply(kernel.SumTokens{}, n.Apply(kernel.ScaleSlots{}, down, weights, rows, source), rows, source)
 	})
 	return y

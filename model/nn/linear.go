@@ -18,6 +18,11 @@ type Linear interface {
 // Linear asks for the linear layer of that name in the current scope: stored as the run says, wrapped by
 // the run's adapter.
 func (n *Net) Linear(name string, in, out int, bias bool) Linear {
+	return n.linear(name, in, out, bias, true)
+}
+
+// linear is Linear, wrapped or not.
+func (n *Net) linear(name string, in, out int, bias, wrapped bool) Linear {
 	var l Linear
 	n.In(name, func() {
 		var b *Value
@@ -39,7 +44,7 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 		default:
 			l = newQuantised(n, in, out, b, *scheme)
 		}
-		if n.wrap != nil {
+		if n.wrap != nil && wrapped {
 			l = n.wrap(n, n.Scope(), l)
 		}
 	})

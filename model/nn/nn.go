@@ -24,7 +24,8 @@ type Net struct {
 	stored             func(name string) *quant.Config   // nil = scheme is all layers'
 	wrap               func(*Net, string, Linear) Linear // nil = no adapter
 	wrapExperts        func(*Net, []string, Experts) Experts
-	wrapParameter      func(*Net, []string, int, Experts) Experts
+	wrapParameter      func(*Net, Parameter, []Experts) []Experts
+	expertParameters   bool
 	trainable          func(*Net, string, kernel.Type) *Value
 	trained            map[string]*Value // by trainable
 	weights            []Weight
@@ -54,9 +55,11 @@ type Options struct {
 	Wrap               func(n *Net, name string, base Linear) Linear
 	// WrapExperts is Wrap for linear layers of experts, which are made together; names are theirs.
 	WrapExperts func(n *Net, names []string, base Experts) Experts
-	// WrapParameter is Wrap for experts whose matrices are one parameter [E,In,Out]: names are those of the module's parameters
-	// in its order, which is this one's place among them.
-	WrapParameter func(n *Net, names []string, which int, base Experts) Experts
+	// WrapParameter is Wrap for experts whose matrices are one parameter: in parts, as many as the result has.
+	WrapParameter func(n *Net, p Parameter, parts []Experts) []Experts
+	// ExpertParameters says that what wraps takes a mixture as transformers 5 has it: the matrices of experts that are layers of
+	// their own in the checkpoint as parameters, and the router as no linear layer.
+	ExpertParameters bool
 	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
 	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
 	Trainable func(n *Net, name string, t kernel.Type) *Value
@@ -69,7 +72,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, trainable: o.Trainable, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, expertParameters: o.ExpertParameters, trainable: o.Trainable, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {

@@ -2,8 +2,33 @@ package nn
 
 import "slices"
 
-// fusedParameters are the parameters [E,In,Out] of FusedMoE, in the order in which transformers' module has them.
-var fusedParameters = []string{"experts.gate_up_proj", "experts.down_proj"}
+// Parameter is one of the parameters that transformers has the matrices of a layer's experts in.
+type Parameter struct {
+	Module []string // the names of its module's parameters, in their order
+	Which  int      // this one's place among them
+	// Layers are, of a parameter [E,Out,In] that the checkpoint has as linear layers, the experts' paths, part by part: an expert's
+	// rows are those of its layers one after the other. nil = the checkpoint has the parameter, [E,In,Out].
+	Layers [][]string
+}
+
+// Name of the parameter.
+func (p Parameter) Name() string { return p.Module[p.Which] }
+
+// The parameters of a module of experts, in the order in which transformers has them.
+const (
+	gateUpParameter = "gate_up_proj"
+	downParameter   = "down_proj"
+)
+
+// expertParameter is the parameter of that name of a module.
+func expertParameter(module, name string) Parameter {
+	all := []string{gateUpParameter, downParameter}
+	which := slices.Index(all, name)
+	for i, own := range all {
+		all[i] = module + "." + own
+	}
+	return Parameter{Module: all, Which: which}
+}
 
 // expertsFunc is Experts by a function, however the matrices are stored.
 type expertsFunc struct {
@@ -15,15 +40,30 @@ func (f expertsFunc) Size() (experts, in, out int) { return f.experts, f.in, f.o
 
 func (f expertsFunc) Apply(x, starts *Value) *Value { return f.apply(x, starts) }
 
-// parameter is the experts of a parameter of the current scope, wrapped by the run's adapter. all are the parameters of its
-// module.
-func (n *Net) parameter(all []string, name string, base Experts) Experts {
+// parameter is the experts of a parameter, wrapped by the run's adapter.
+func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 	if n.wrapParameter == nil {
-		return base
+		return parts
 	}
-	names := make([]string, len(all))
-	for i, other := range all {
-		names[i] = n.Scope() + "." + other
+	return n.wrapParameter(n, p, parts)
+}
+
+// expertLayers asks for the linear layers path.e.name of the current scope's experts, for each of names, wrapped by the run's
+// adapter: each as layers, or all as the parameter p.
+func (n *Net) expertLayers(path string, p Parameter, experts, in, out int, names ...string) []Experts {
+	all := make([]Experts, len(names))
+	for i, name := range names {
+		var paths []string
+		n.In(path, func() {
+			all[i], paths = n.experts(name, experts, in, out)
+			if !n.expertParameters && n.wrapExperts != nil {
+				n.In(name, func() { all[i] = n.wrapExperts(n, paths, all[i]) })
+			}
+		})
+		p.Layers = append(p.Layers, paths)
 	}
-	return n.wrapParameter(n, names, slices.Index(all, name), base)
+	if n.expertParameters {
+		all = n.parameter(p, all...)
+	}
+	return all
 }

@@ -5,7 +5,7 @@
     gpu_peers.py ceilings                            bf16 GEMMs, cuDNN attention and copies at the shapes of the large cases
 
 SPEC is peer:model:WORK[+WORK...]:targets:rank:checkpointing[:option,...]; WORK is BATCHxLENGTH, several share what one process has loaded; peer is unsloth,
-peft, axolotl or llamafactory; targets qv, qkvo or all; checkpointing ckpt (Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
+peft, axolotl or llamafactory; targets qv, qkvo, all, or parameters of mixtures of experts; checkpointing ckpt (Unsloth: its own kind) or none; options: liger (all of Liger's kernels), ligerce (only its fused cross-entropy), compile (torch.compile of each
 layer), graphs (Unsloth's CUDA graphs), kernels (Axolotl's LoRA kernels). Of Axolotl and LLaMA-Factory the model is taken as their
 trainers get it. The base is NF4 with double quantisation under bf16 autocast, the adapters fp32, AdamW fused, the gradient's
 norm clipped to 1, the loop plain: no trainer and no data loader around it.
@@ -26,6 +26,7 @@ TARGETS = {
     "qkvo": ["q_proj", "k_proj", "v_proj", "o_proj"],
     "all": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
 }
+TARGETS["parameters"] = TARGETS["all"]  # of a mixture, from which Unsloth makes target_parameters by itself
 
 
 def shape(hidden, mlp, layers, heads, kv_heads, vocab, positions, theta, tied=False, kind="Llama", **more):

@@ -21,7 +21,8 @@ import gpu_report
 from gpu_peers import Card
 
 HERE = Path(__file__).resolve().parent
-OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear"}
+OURS_TARGETS = {"qv": "q_proj,v_proj", "qkvo": "q_proj,k_proj,v_proj,o_proj", "all": "all-linear", "parameters": "q_proj,k_proj,v_proj,o_proj"}
+PARAMETERS = "mlp.experts.gate_up_proj,mlp.experts.down_proj"  # of experts, with the targets of that name
 PACKAGES = ["torch", "triton", "transformers", "peft", "accelerate", "bitsandbytes", "unsloth", "unsloth_zoo", "liger_kernel", "nvidia-cudnn-cu13", "nvidia-cublas"]
 
 # model, batch x length, targets, rank, ours (kinds of checkpointing, +dequantised for weights kept so, +vram=SIZE or +vram=peer for a plan that holds
@@ -151,7 +152,7 @@ def flags(mode, allocated):
 def bench(a, card, case, mode, extra=(), allocated=None):
     model, batch, length, targets, rank, _, _, _ = case
     command = [a.trainer, "bench", "--shape", model, "--batch", str(batch), "--length", str(length), "--r", str(rank), "--targets", OURS_TARGETS[targets],
-               *flags(mode, allocated), "--device", a.device, "--json", *extra]
+               *(["--target-parameters", PARAMETERS] if targets == "parameters" else []), *flags(mode, allocated), "--device", a.device, "--json", *extra]
     before, peak = card.used(), 0
     at = time.time()
     with open(a.out + "/bench.out", "w+") as sink:

@@ -1,0 +1,90 @@
+package families_test
+
+import (
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
+)
+
+// TestFusedExpertGradientsEqualPEFT: adapters on the parameters that transformers 5 has experts in, over a checkpoint that has them
+// as layers: of both beside attention, and of some with ranks and scales of their own.
+func TestFusedExpertGradientsEqualPEFT(t *testing.T) {
+	var file map[string]string
+	golden.JSON(t, golden.Path(t, "fused_experts/models.json"), &file)
+	for name, tensors := range map[string]int{"mixtral_fused": 24, "mixtral_fused_some": 6, "qwen3_moe_fused": 24} {
+		t.Run(name, func(t *testing.T) {
+			c := loadConfig(t, golden.Path(t, "fused_experts/"+name+".config.json"))
+			w, r, grads, ref := runPEFT(t, golden.Path(t, "fused_experts/"+name+".lora"), c, openWeights(t, golden.Path(t, "fused_experts/"+file[name]+".safetensors"), c))
+			sameGradients(t, w, r, grads, ref, tensors)
+		})
+	}
+}
+
+// TestFusedExpertsPlan plans a training step of every model whose experts the checkpoint has as layers, with target_parameters over
+// every storage: the router is no linear layer then, and shared experts and dense layers stay some.
+func TestFusedExpertsPlan(t *testing.T) {
+	schemes := map[string]*quant.Config{"floats": nil}
+	for _, name := range []string{"nf4", "fp4", "int8"} {
+		c := quant.Default()
+		c.Type, c.Bits, c.DoubleQuant = name, quant.Schemes[name].Bits(), false
+		schemes[name] = &c
+	}
+	names, _ := expertModels(t)
+	for _, name := range names {
+		c := loadConfig(t, expertPath(t, name+".config.json"))
+		if c.ModelType == "gpt_oss" {
+			continue
+		}
+		for what, scheme := range schemes {
+			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {"q_proj", "o_proj"}, nil} {
+				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"}, {"mlp.experts.gate_up_proj"}, {"experts.down_proj"}} {
+					layers, tensors, stacks := 0, 0, 0
+					for i := range c.NumLayers {
+						switch {
+						case targets == nil:
+						case targets[0] != adapter.AllLinear:
+							layers += 2
+						case !c.ExpertLayer(i):
+							layers += 4 + 3
+						case c.SharedSize > 0:
+							layers += 4 + 3 + 1
+						default:
+							layers += 4
+						}
+						if c.ExpertLayer(i) {
+							tensors += 2 * len(parameters)
+							if stacks += 2 * len(parameters); parameters[0] != "experts.down_proj" {
+								stacks++ // B of gate and of up
+							}
+						}
+					}
+					lora := adapter.Default()
+					lora.TargetModules, lora.TargetParameters = targets, parameters
+					method := adapter.Methods["lora"]
+					w := build(t, c, 2, 8, nn.Options{Float: kernel.F32, Scheme: scheme}, &method, lora)
+					if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {
+						t.Errorf("%s, %s, %v: %v", name, what, targets, err)
+					}
+					got := w.trained
+					if len(got.Layers) != layers || len(got.List()) != 2*layers+tensors || len(got.Params) != 2*layers+stacks {
+						t.Errorf("%s, %s, %v and %v: %d layers, %d tensors in %d, want %d, %d, %d", name, what, targets, parameters,
+							len(got.Layers), len(got.List()), len(got.Params), layers, 2*layers+tensors, 2*layers+stacks)
+					}
+					loss := w.loss()
+					p, err := w.Compile(2, append([]*nn.Value{loss}, w.Grad(loss, got.Params...)...)...)
+					if err == nil {
+						_, err = graph.Need(p)
+					}
+					if err != nil {
+						t.Errorf("%s, %s, %v: %v", name, what, targets, err)
+					}
+				}
+			}
+		}
+	}
+}
