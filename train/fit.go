@@ -338,6 +338,9 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 			break
 		}
 	}
+	if hint := p.suggestOptimizer(limit, auto, z); hint != "" {
+		return hint, nil
+	}
 	for length := T / 2; p.trains(length); length /= 2 {
 		if ok, err := fits(lean, z.of(1, length)); ok || err != nil {
 			return fmt.Sprintf("dataset.max_length: %d and training.batch_size: 1 would fit, in %s", length, session.FormatBytes(need.Total())), err
