@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
@@ -89,6 +91,9 @@ func pairOf(layer string, own []Param) (a, b Param, err error) {
 	return a, b, nil
 }
 
+// mergeScratch has the rows of sums and of A in float64 of the merges that run at a time.
+var mergeScratch = sync.Pool{New: func() any { return new([]float64) }}
+
 // mergeLoRA is W + s B A, summed in float64 and rounded once.
 func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
 	a, b, err := pairOf(layer, own) // [R,In], [Out,R]
@@ -97,15 +102,25 @@ func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
 	}
 	rank, in, scale := a.Shape[0], a.Shape[1], c.Scale(layer)
 	return func(w []float32, from int) {
-		row := make([]float64, in)
+		scratch := mergeScratch.Get().(*[]float64)
+		defer mergeScratch.Put(scratch)
+		*scratch = slices.Grow((*scratch)[:0], (1+rank)*in)
+		row, wide := (*scratch)[:in], (*scratch)[in:(1+rank)*in]
+		for i, x := range a.Data[:rank*in] {
+			wide[i] = float64(x)
+		}
 		for ; len(w) >= in; w, from = w[in:], from+1 {
 			for c, x := range w[:in] {
 				row[c] = float64(x)
 			}
-			for r := range rank {
-				s := scale * float64(b.Data[from*rank+r])
-				for c, a := range a.Data[r*in : (r+1)*in] {
-					row[c] += float64(s * float64(a))
+			own, rows := b.Data[from*rank:(from+1)*rank], wide
+			for ; len(own) >= 4; own, rows = own[4:], rows[4*in:] {
+				addFour(row, rows, scale*float64(own[0]), scale*float64(own[1]), scale*float64(own[2]), scale*float64(own[3]))
+			}
+			for i, x := range own {
+				s := scale * float64(x)
+				for c, a := range rows[i*in : (i+1)*in] {
+					row[c] += float64(s * a)
 				}
 			}
 			for c, x := range row {
@@ -113,4 +128,17 @@ func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
 			}
 		}
 	}, nil
+}
+
+// addFour adds four rows times their factors, one after the other: the sums of four passes, in one.
+func addFour(sum, rows []float64, s0, s1, s2, s3 float64) {
+	n := len(sum)
+	a0, a1, a2, a3 := rows[:n], rows[n:][:n], rows[2*n:][:n], rows[3*n:][:n]
+	for c, x := range sum {
+		x += float64(s0 * a0[c])
+		x += float64(s1 * a1[c])
+		x += float64(s2 * a2[c])
+		x += float64(s3 * a3[c])
+		sum[c] = x
+	}
 }

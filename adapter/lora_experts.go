@@ -122,6 +122,19 @@ func (t *Trained) List() []Param {
 	return list
 }
 
+// Sizes are the numbers of the tensors that lie in a trained one, in their order: PEFT's and, in a stack, those that are not.
+func (t *Trained) Sizes(v *nn.Value) []int {
+	members, ok := t.members[v.Name]
+	if !ok {
+		return []int{v.Type.Elems()}
+	}
+	var sizes []int
+	for _, m := range members {
+		sizes = append(sizes, kernel.T(kernel.F32, m.Shape...).Elems())
+	}
+	return sizes
+}
+
 // Numbers counts what is trained.
 func (t *Trained) Numbers() (all int64) {
 	t.each(func(_ *nn.Value, _, n int, _ member) { all += int64(n) })

@@ -168,13 +168,16 @@ type merging struct {
 	lost    map[string]*layerCounts // of the adapted weights, by the layers
 	bytes   int64
 
-	quantiser, again        quant.Quantiser
+	quantiser, plain, again quant.Quantiser
+	packed                  string       // the tensor that again has packed
+	base4                   quant.Packed // it
 	base, merged, was, then []float32
 	raw                     []byte
 }
 
 func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 	m := &merging{s: s, o: o, cpu: kernel.NewCPU(s.Workers), names: map[string]string{}, parts: map[string][]byte{}, sums: map[string][32]byte{}, lost: map[string]*layerCounts{}}
+	m.quantiser.Spread, m.plain.Spread, m.again.Spread = m.spread, m.spread, m.spread
 	var err error
 	if m.updates, err = s.Mergers(); err != nil {
 		return nil, err

@@ -13,14 +13,9 @@ import (
 // storedTensors quantises a merged matrix for its scales, which the file has before its codes, and gives the tensors that
 // bitsandbytes stores it as.
 func (m *merging) storedTensors(ctx context.Context, name string, t weights.Tensor) ([]weights.Tensor, error) {
-	p, err := m.packMerged(ctx, name, t)
+	p, err := m.packCounted(ctx, name, t)
 	if err != nil {
 		return nil, err
-	}
-	if _, ok := m.updates[layer(name)]; ok {
-		if err := m.countStored(ctx, name, t, p); err != nil {
-			return nil, err
-		}
 	}
 	table := p.Scheme.(quant.Tabled).Table()
 	all := []weights.Tensor{{Name: t.Name, DType: weights.U8, Shape: []int{len(p.Codes), 1}}}
@@ -86,6 +81,43 @@ func (m *merging) packMerged(ctx context.Context, name string, t weights.Tensor)
 	})
 }
 
+// packCounted is packMerged, which counts what is lost: what the quantised sum stands for beside what the quantised base does.
+func (m *merging) packCounted(ctx context.Context, name string, t weights.Tensor) (merged quant.Packed, err error) {
+	if _, ok := m.updates[layer(name)]; !ok {
+		return m.packMerged(ctx, name, t)
+	}
+	base, err := m.pack(&m.plain, t, m.nf4(), func(add func([]float32) error) error {
+		merged, err = m.pack(&m.quantiser, t, m.nf4(), func(addMerged func([]float32) error) error {
+			return m.each(ctx, name, func(_ int, base, merged []float32) error {
+				if err := addMerged(merged); err != nil {
+					return err
+				}
+				return add(base)
+			})
+		})
+		return err
+	})
+	if err != nil {
+		return merged, err
+	}
+	counts := &layerCounts{}
+	table := merged.Scheme.(quant.Tabled).Table()
+	gap := float64(table[len(table)-1]-table[0]) / float64(len(table)-1)
+	err = m.each(ctx, name, func(at int, b, s []float32) error {
+		m.count(counts, len(b), func(c *layerCounts, from, to int) {
+			was, then := m.was[from:to], m.then[from:to]
+			base.DequantiseRange(was, at+from, at+to)
+			merged.DequantiseRange(then, at+from, at+to)
+			c.add(b[from:to], s[from:to], was, then, func(i int, _ float32) float64 {
+				return gap / 2 * float64(base.Scale((at+from+i)/base.BlockSize))
+			})
+		})
+		return nil
+	})
+	m.lost[layer(name)] = counts
+	return merged, err
+}
+
 // nf4 is how the folder is quantised: as the base where that is so already.
 func (m *merging) nf4() quant.Config {
 	c := quant.Default()
@@ -93,31 +125,6 @@ func (m *merging) nf4() quant.Config {
 		c.DoubleQuant = q.DoubleQuant
 	}
 	return c
-}
-
-// countStored compares what the quantised sum stands for with what the quantised base does.
-func (m *merging) countStored(ctx context.Context, name string, t weights.Tensor, merged quant.Packed) error {
-	var q quant.Quantiser
-	base, err := m.pack(&q, t, m.nf4(), func(add func([]float32) error) error {
-		return m.each(ctx, name, func(_ int, base, _ []float32) error { return add(base) })
-	})
-	if err != nil {
-		return err
-	}
-	counts := &layerCounts{}
-	table := merged.Scheme.(quant.Tabled).Table()
-	gap := float64(table[len(table)-1]-table[0]) / float64(len(table)-1)
-	err = m.each(ctx, name, func(at int, b, s []float32) error {
-		m.was, m.then = grow(m.was, len(b)), grow(m.then, len(b))
-		base.DequantiseRange(m.was, at, at+len(b))
-		merged.DequantiseRange(m.then, at, at+len(b))
-		counts.add(b, s, m.was, m.then, func(i int, _ float32) float64 {
-			return gap / 2 * float64(base.Scale((at+i)/base.BlockSize))
-		})
-		return nil
-	})
-	m.lost[layer(name)] = counts
-	return err
 }
 
 // bitsandbytes is quantization_config as transformers writes it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/model/weights"
@@ -15,6 +16,9 @@ import (
 
 // pieceLen bounds the numbers of a tensor that are in memory as float32 at a time, but for a row.
 const pieceLen = 1 << 21
+
+// mergedRows is how many rows one thread adds the adapter to at a time.
+const mergedRows = 32
 
 func cutWeight(name string) (module string, ok bool) { return strings.CutSuffix(name, ".weight") }
 
@@ -48,6 +52,11 @@ func (m *merging) target(t weights.Tensor) weights.DType {
 // each reads a tensor of numbers in pieces of whole rows: what the adapter is added to, and, of an adapted one, the sum; merged is
 // base where nothing is added. Both are valid until the next piece.
 func (m *merging) each(ctx context.Context, name string, see func(from int, base, merged []float32) error) error {
+	return m.eachOf(ctx, name, 0, see)
+}
+
+// eachOf is each, of a sample of so many rows that are spread over the tensor; 0 = of all.
+func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(from int, base, merged []float32) error) error {
 	t, err := m.tensor(name)
 	if err != nil {
 		return err
@@ -61,24 +70,34 @@ func (m *merging) each(ctx context.Context, name string, see func(from int, base
 		width = max(1, t.Shape[len(t.Shape)-1])
 	}
 	update, adapted := m.updates[layer(name)]
+	n := t.Len()
 	rows := max(1, pieceLen/width)
-	for from, n := 0, t.Len(); from < n; from += rows * width {
+	step := rows * width
+	if count := n / width; sample > 0 && sample < count {
+		rows = max(1, sample/sampleGroups)
+		step = count / min(sample, sampleGroups) * width
+	}
+	for from := 0; from < n; from += step {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		m.base = grow(m.base, min(rows*width, n-from))
-		if err := read(m.base, from); err != nil {
+		if err := m.readPiece(t, read, from); err != nil {
 			return err
 		}
-		if i := firstBad(m.base); i >= 0 {
-			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, m.base[i], from+i, t.Shape)
-		}
-		if merged := m.base; adapted {
-			m.merged = grow(m.merged, len(merged))
-			copy(m.merged, merged)
-			m.cpu.Range(len(m.merged)/width, 16, func(a, b int) { update(m.merged[a*width:b*width], from/width+a) })()
-			if i := firstBad(m.merged); i >= 0 {
-				return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", t.Name, m.merged[i], from+i, t.Shape)
+		if adapted {
+			m.merged = grow(m.merged, len(m.base))
+			err := m.spread(len(m.base)/width, mergedRows, func(a, b int) error {
+				merged := m.merged[a*width : b*width]
+				copy(merged, m.base[a*width:])
+				update(merged, from/width+a)
+				if i := firstBad(merged); i >= 0 {
+					return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", t.Name, merged[i], from+a*width+i, t.Shape)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
 			}
 			if err := see(from, m.base, m.merged); err != nil {
 				return err
@@ -97,24 +116,44 @@ func (m *merging) reader(name string, t weights.Tensor) (func(dst []float32, fro
 	if !m.trained[name] || stored.Config(name) != nil {
 		return func(dst []float32, from int) error { return stored.Float32s(name, from, dst) }, nil
 	}
-	packed, err := m.pack(&m.again, t, *m.o.Trained, func(add func([]float32) error) error {
-		return m.eachStored(name, t, add)
-	})
-	if err != nil {
-		return nil, err
+	if m.packed != name {
+		m.packed = ""
+		p, err := m.pack(&m.again, t, *m.o.Trained, func(add func([]float32) error) error {
+			return m.eachStored(name, t, add)
+		})
+		if err != nil {
+			return nil, err
+		}
+		m.packed, m.base4 = name, p
 	}
-	return func(dst []float32, from int) error { packed.DequantiseRange(dst, from, from+len(dst)); return nil }, nil
+	return func(dst []float32, from int) error { m.base4.DequantiseRange(dst, from, from+len(dst)); return nil }, nil
+}
+
+// readPiece reads into base, on all threads where the tensor lies in the order that it is read in.
+func (m *merging) readPiece(t weights.Tensor, read func(dst []float32, from int) error, from int) error {
+	grain := chunk
+	if t.Data == nil { // of experts in blocks across their rows a small piece takes as long as a block
+		grain = len(m.base)
+	}
+	return m.spread(len(m.base), grain, func(a, b int) error {
+		piece := m.base[a:b]
+		if err := read(piece, from+a); err != nil {
+			return err
+		}
+		if i := firstBad(piece); i >= 0 {
+			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, piece[i], from+a+i, t.Shape)
+		}
+		return nil
+	})
 }
 
 // eachStored reads a matrix as the checkpoint has it.
 func (m *merging) eachStored(name string, t weights.Tensor, add func([]float32) error) error {
 	for from, n := 0, t.Len(); from < n; from += pieceLen {
 		m.base = grow(m.base, min(pieceLen, n-from))
-		if err := m.s.Base.Tensors().Float32s(name, from, m.base); err != nil {
+		read := func(dst []float32, from int) error { return m.s.Base.Tensors().Float32s(name, from, dst) }
+		if err := m.readPiece(t, read, from); err != nil {
 			return err
-		}
-		if i := firstBad(m.base); i >= 0 {
-			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, m.base[i], from+i, t.Shape)
 		}
 		if err := add(m.base); err != nil {
 			return err
@@ -235,16 +274,10 @@ func (m *merging) bytesOf(ctx context.Context, t weights.Tensor, w io.Writer) er
 			return err
 		}
 		if adapted {
-			m.was, m.then = grow(m.was, len(base)), grow(m.then, len(base))
-			weights.RoundFloat32s(m.was, t.DType, base)
-			weights.RoundFloat32s(m.then, t.DType, merged)
-			counts.add(base, merged, m.was, m.then, halfSteps(t.DType))
+			m.countRounded(counts, t.DType, base, merged)
 		}
-		if m.raw, err = weights.AppendFloat32s(m.raw[:0], t.DType, merged); err != nil {
+		if err := m.store(t, at, merged); err != nil {
 			return err
-		}
-		if i := tooLarge(t.DType, merged); i >= 0 {
-			return fmt.Errorf("tensor %s is %v at element %d, which fp16 can't hold (65504 is its largest): use --dtype bf16 or fp32", t.Name, merged[i], at+i)
 		}
 		_, err := w.Write(m.raw)
 		return err
@@ -253,6 +286,19 @@ func (m *merging) bytesOf(ctx context.Context, t weights.Tensor, w io.Writer) er
 		m.lost[layer(name)] = counts
 	}
 	return err
+}
+
+// store rounds a piece of a tensor into raw.
+func (m *merging) store(t weights.Tensor, at int, merged []float32) error {
+	size := t.DType.Size()
+	m.raw = slices.Grow(m.raw[:0], len(merged)*size)[:len(merged)*size]
+	return m.spread(len(merged), chunk, func(a, b int) error {
+		if i := tooLarge(t.DType, merged[a:b]); i >= 0 {
+			return fmt.Errorf("tensor %s is %v at element %d, which fp16 can't hold (65504 is its largest): use --dtype bf16 or fp32", t.Name, merged[a+i], at+a+i)
+		}
+		_, err := weights.AppendFloat32s(m.raw[a*size:a*size:b*size], t.DType, merged[a:b])
+		return err
+	})
 }
 
 // tooLarge is the first number that rounds to infinity; -1 = there is none.

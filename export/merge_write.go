@@ -35,6 +35,9 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	for _, a := range m.o.Adapters {
 		report.Adapters = append(report.Adapters, a.Dir)
 	}
+	if err := m.refuseLoss(ctx); err != nil {
+		return report, err
+	}
 	err = staged(m.o.Out, func(dir string) error {
 		if err := m.checkRoom(dir); err != nil {
 			return err

@@ -89,10 +89,11 @@ func halfSteps(d weights.DType) func(i int, w float32) float64 {
 	case weights.F16:
 		bits, least = 10, -14
 	}
-	return func(_ int, w float32) float64 {
-		exponent := int(math.Float32bits(w)>>23&0xff) - 127
-		return math.Ldexp(1, max(exponent, least)-bits-1)
+	var at [256]float64
+	for exponent := range at {
+		at[exponent] = math.Ldexp(1, max(exponent-127, least)-bits-1)
 	}
+	return func(_ int, w float32) float64 { return at[math.Float32bits(w)>>23&0xff] }
 }
 
 func (m *merging) rounding() Rounding {

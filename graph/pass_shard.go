@@ -81,7 +81,7 @@ func (c *compilation) units() map[*Value]*unit {
 	var all []*unit
 	for _, v := range c.inputs {
 		name := layerOf(v.Name)
-		if v.kind != Frozen || name == "" && (inLayers[v] || c.stored(v).Bytes() < shardLeast) {
+		if v.kind != Frozen || name == "" && (inLayers[v] || v.Type.DType == kernel.I32 || c.stored(v).Bytes() < shardLeast) { // whole numbers are tables
 			continue
 		}
 		if name == "" {

@@ -36,7 +36,18 @@ func Merged(p *Plan) int {
 	n := 0
 	for _, c := range p.calls {
 		switch c.kernel.(type) {
-		case kernel.AddRMSNorm, kernel.AddLowBits, kernel.RMSNormLowBits, kernel.RMSNormGradTo, kernel.RMSNormRoPE, kernel.RMSNormRoPEGrad:
+		case kernel.AddRMSNorm, kernel.AddLowBits, kernel.RMSNormLowBits, kernel.RMSNormGradTo, kernel.RMSNormRoPE, kernel.RMSNormRoPEGrad, kernel.ExpertUpdate:
+			n++
+		}
+	}
+	return n
+}
+
+// CallsNamed counts a plan's calls of a kernel.
+func CallsNamed(p *Plan, name string) int {
+	n := 0
+	for _, c := range p.calls {
+		if c.kernel.Name() == name {
 			n++
 		}
 	}

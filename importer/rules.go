@@ -170,6 +170,18 @@ func targets(t *translation, e entry) {
 	t.put(e, "lora.target_modules", v, "")
 }
 
+// bits8 are the names of AdamW with moments in 8 bits, and how ours differs.
+var bits8 = map[string]string{
+	"adamw_8bit": " ", "adamw_bnb_8bit": " ", "bitsandbytes.optim.adamw8bit": " ", "bnb.optim.adamw8bit": " ",
+	"paged_adamw_8bit": notPaged, "bitsandbytes.optim.pagedadamw8bit": notPaged, "bnb.optim.pagedadamw8bit": notPaged,
+	"adamw_torch_8bit": asBits, "ao_adamw_8bit": asBits, "torchao.optim.adamw8bit": asBits,
+}
+
+const (
+	notPaged = "its moments stay in the device's memory: there is no paging here"
+	asBits   = "its moments are in the 8 bits of bitsandbytes, not of torchao"
+)
+
 func optimizer(t *translation, e entry) {
 	s, _ := e.Value.(string)
 	switch {
@@ -179,10 +191,12 @@ func optimizer(t *translation, e entry) {
 		t.put(e, "training.optimizer", "adamw", "")
 	case strings.Contains(s, "lion"):
 		t.put(e, "training.optimizer", "lion", "its moments are kept in float32")
+	case bits8[strings.ToLower(s)] != "":
+		t.put(e, "training.optimizer", "adamw_8bit", strings.TrimSpace(bits8[strings.ToLower(s)]))
 	case strings.Contains(strings.ToLower(s), "adamw") && !strings.Contains(s, "stable"):
 		t.put(e, "training.optimizer", "adamw", "the same formula, its moments kept in float32 and not paged")
 	default:
-		t.missing(e, "the optimizers are adamw and lion; adamw is the default")
+		t.missing(e, "the optimizers are adamw, adamw_8bit and lion; adamw is the default")
 	}
 }
 

@@ -13,6 +13,7 @@ type expertOp struct {
 	transB              bool
 	alpha, beta         float32
 	operand             DType
+	low                 expertLow // with which alpha is 1
 }
 
 // hopper tells whether the wgmma kernel serves.
@@ -24,8 +25,12 @@ func (p expertOp) hopper(sm int) bool {
 func (p expertOp) up() bool { return p.k <= 64 && p.k%8 == 0 && p.n > 32 && p.n%8 == 0 }
 
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
-	if !p.up() && p.hopper(g.Device.SM()) && (x|w)%16 == 0 {
+	low := p.low
+	if !p.up() && p.hopper(g.Device.SM()) && (x|w)%16 == 0 && (low.rank == 0 || cuda.ExpertsTakeUpdate(low.rank) && low.transB == p.transB && (low.u|low.v)%16 == 0) {
 		return p.bindHopper(g, y, x, w, starts)
+	}
+	if p.low.rank > 0 {
+		return p.bindApart(g, y, x, w, starts)
 	}
 	at := cuda.ExpertGemm(p.transB, p.rows, p.n, p.experts)
 	switch {
@@ -37,22 +42,58 @@ func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
 	return g.Launch(at, y, x, w, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
 }
 
+// bindApart makes the update by a kernel of its own, first, and adds the GEMM to it.
+func (p expertOp) bindApart(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
+	update := p
+	update.k, update.transB, update.alpha, update.low = p.low.rank, p.low.transB, p.low.scale, expertLow{}
+	first, err := update.bind(g, y, p.low.u, p.low.v, starts)
+	if err != nil {
+		return nil, err
+	}
+	p.beta, p.low = 1, expertLow{}
+	then, err := p.bind(g, y, x, w, starts)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		if err := first(); err != nil {
+			return err
+		}
+		return then()
+	}, nil
+}
+
 func (p expertOp) bindHopper(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
-	at, boxX, boxW := cuda.ExpertHopper(p.transB, p.rows, p.n, p.k, p.experts)
-	inner, rows := int64(p.n), int64(p.k) // of an expert's matrix as stored
-	if p.transB {
-		inner, rows = rows, inner
-	}
-	mapX, err := gpu.NewTensorMap(x, []int64{int64(p.k), int64(p.rows)}, []int64{int64(2 * p.k)}, boxX[:], 128)
-	if err != nil {
-		return nil, err
-	}
-	mapW, err := gpu.NewTensorMap(w, []int64{inner, rows, int64(p.experts)}, []int64{2 * inner, 2 * inner * rows}, boxW[:], 128)
-	if err != nil {
-		return nil, err
-	}
+	at, boxX, boxW := cuda.ExpertHopper(p.transB, p.rows, p.n, p.k, p.experts, p.low.rank)
 	at.Grid[0] = min(at.Grid[0], g.Device.SMs)
-	return g.Launch(at, y, mapX, mapW, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
+	mapX, mapW, err := p.maps(x, w, p.k, boxX[:], boxW[:])
+	if err != nil {
+		return nil, err
+	}
+	args := []any{y, mapX, mapW, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta}
+	if p.low.rank > 0 {
+		mapU, mapV, err := p.maps(p.low.u, p.low.v, p.low.rank, boxX[:], boxW[:])
+		if err != nil {
+			return nil, err
+		}
+		args[7] = p.low.scale
+		args = append(args, mapU, mapV, int32(p.low.rank))
+	}
+	return g.Launch(at, args...)
+}
+
+// maps describes rows [S,depth] and the experts' matrices, of as many columns or rows as the result has columns.
+func (p expertOp) maps(rows, matrices gpu.Ptr, depth int, boxRows, boxMatrices []int) (r, m gpu.TensorMap, err error) {
+	inner, outer := int64(p.n), int64(depth) // of an expert's matrix as stored
+	if p.transB {
+		inner, outer = outer, inner
+	}
+	r, err = gpu.NewTensorMap(rows, []int64{int64(depth), int64(p.rows)}, []int64{int64(2 * depth)}, boxRows, 128)
+	if err != nil {
+		return r, m, err
+	}
+	m, err = gpu.NewTensorMap(matrices, []int64{inner, outer, int64(p.experts)}, []int64{2 * inner, 2 * inner * outer}, boxMatrices, 128)
+	return r, m, err
 }
 
 func (k ExpertMatMul) Stored(in []DType) (want, out []DType) {
@@ -60,11 +101,11 @@ func (k ExpertMatMul) Stored(in []DType) (want, out []DType) {
 }
 
 func (k ExpertMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.bindGPU(g, in, out, 0)
+	return k.bindGPU(g, in, out, 0, expertLow{})
 }
 
-func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	p := expertOp{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, in[0].DType}
+func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+	p := expertOp{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, in[0].DType, low}
 	return p.bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr)
 }
 
@@ -73,7 +114,7 @@ func (k ExpertMatMulTo) Stored([]DType) (want, out []DType) {
 }
 
 func (k ExpertMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertMatMul(k).bindGPU(g, in, out, 1)
+	return ExpertMatMul(k).bindGPU(g, in, out, 1, expertLow{})
 }
 
 func (k ExpertWeightGrad) Stored([]DType) (want, out []DType) {
@@ -114,10 +155,10 @@ func (k ExpertMatMulNF4) ScratchGPU(in, _ []Type, _ int) int64 {
 }
 
 func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.bindGPU(g, in, out, 0)
+	return k.bindGPU(g, in, out, 0, expertLow{})
 }
 
-func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)
 	entry, args := "expert_nf4_dequantise", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, n}
@@ -128,12 +169,12 @@ func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (
 	if err != nil {
 		return nil, err
 	}
-	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta)
+	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta, low)
 }
 
 // bindPackedExperts multiplies by the experts' matrices [n,k] that dequantise leaves in scratch.
-func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, transposed bool, in, out []DeviceTensor, beta float32) (func() error, error) {
-	p := expertOp{experts, in[0].Shape[0], n, k, true, 1, beta, in[0].DType}
+func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, transposed bool, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+	p := expertOp{experts, in[0].Shape[0], n, k, true, 1, beta, in[0].DType, low}
 	if transposed {
 		p.n, p.k, p.transB = k, n, false
 	}
@@ -165,5 +206,5 @@ func (k ExpertMatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
 func (ExpertMatMulNF4To) PrologueGPU() {}
 
 func (k ExpertMatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertMatMulNF4(k).bindGPU(g, in, out, 1)
+	return ExpertMatMulNF4(k).bindGPU(g, in, out, 1, expertLow{})
 }

@@ -16,7 +16,13 @@ type Quantiser struct {
 	done   atomic.Int64
 	next   int       // weights taken by Add, the carried ones included
 	carry  []float32 // less than a block, waiting for the next piece
+	// Spread calls f for pieces of at most grain of [0,n), maybe at the same time, and gives the error of the first of
+	// them that has one; nil = Add packs alone. The bytes are the same.
+	Spread func(n, grain int, f func(from, to int) error) error
 }
+
+// spreadBlocks is how many blocks Add packs in one piece.
+const spreadBlocks = 256
 
 // NewQuantiser prepares a matrix of rows x cols.
 func NewQuantiser(rows, cols int, cfg Config) (*Quantiser, error) {
@@ -79,12 +85,20 @@ func (q *Quantiser) Add(src []float32) error {
 	if q.next+len(src) == q.packed.Len() {
 		whole = len(src)
 	}
-	if err := q.Put(q.next, src[:whole]); err != nil {
+	if err := q.put(q.next, src[:whole]); err != nil {
 		return err
 	}
 	q.carry = append(q.carry, src[whole:]...)
 	q.next += len(src)
 	return nil
+}
+
+// put is Put, spread.
+func (q *Quantiser) put(from int, src []float32) error {
+	if q.Spread == nil || len(src) == 0 {
+		return q.Put(from, src)
+	}
+	return q.Spread(len(src), spreadBlocks*q.packed.BlockSize, func(a, b int) error { return q.Put(from+a, src[a:b]) })
 }
 
 // Put takes the values that start at weight from of the flattened matrix. Both

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lets `trainer serve` answer in the JSON of pydantic's models, and checks every answer with jsonschema and pydantic.
 
-    python3 -m venv venv && venv/bin/pip install openai pydantic jsonschema
+    python3 -m venv venv && venv/bin/pip install openai pydantic email-validator "jsonschema[format]"
     venv/bin/python scripts/schema_check.py --trainer ./trainer --model DIR [--chat-template NAME] [--answers N] [--log FILE]
 
 For each pydantic model N answers are drawn by client.chat.completions.parse, whose schemas are OpenAI's strict ones, and
@@ -10,19 +10,22 @@ is counted and not judged. Exit code 1 where an answer is not allowed, fewer tha
 """
 import argparse
 import concurrent.futures
+import datetime
 import enum
+import ipaddress
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union
 
 import jsonschema
 import openai
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic import BaseModel, ConfigDict, EmailStr, Field, RootModel, create_model
 
 
 class Colour(enum.Enum):
@@ -133,8 +136,14 @@ MODELS = [
     Tree, Chain, Expression, Even, create_model("Forest", trees=(list[Tree], ...), best=(Optional[Tree], None)),
     create_model("Reasoning", steps=(list[Step], ...), final_answer=(str, ...)), Box[int], Box[Union[Point, list[Box[str]]]],
     create_model("Described", point=(Point, Field(description="where it is", title="Where")), size=(Optional[Size], Field(None, description="how large"))),
+    one("Date", datetime.date), one("Time", Optional[datetime.time]), one("Moment", datetime.datetime), one("Span", datetime.timedelta),
+    one("Id", uuid.UUID), one("Random", pydantic.UUID4), one("Address4", ipaddress.IPv4Address), one("Address6", ipaddress.IPv6Address),
+    one("Mail", EmailStr), one("Host", Annotated[str, Field(json_schema_extra={"format": "hostname"})]),
+    one("Days", dict[str, Union[datetime.date, list[datetime.timedelta]]]),
     RootModel[list[Point]], RootModel[Union[Point, list[Size]]], RootModel[dict[str, Union[int, dict[str, bool]]]],
 ]
+FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
+assert {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"} <= set(FORMATS.checkers)
 PROMPT = "Write JSON. A short answer:\n"
 
 
@@ -208,7 +217,7 @@ def check(a, url, log):
         try:
             text = ask(model, i)
             if text is not None:
-                jsonschema.Draft202012Validator(model.model_json_schema()).validate(json.loads(text))
+                jsonschema.Draft202012Validator(model.model_json_schema(), format_checker=FORMATS).validate(json.loads(text))
                 model.model_validate_json(text)
             return job, text, None
         except Exception as e:  # whatever is wrong is a finding

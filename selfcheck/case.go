@@ -232,6 +232,8 @@ func float64s(t kernel.Tensor) []float64 {
 			x[i] = t.F64()[i]
 		case kernel.I32:
 			x[i] = float64(t.I32()[i])
+		case kernel.U8:
+			x[i] = float64(t.Bytes()[i])
 		default:
 			x[i] = float64(t.F32()[i])
 		}

@@ -20,6 +20,7 @@ func expertChecks() []check {
 	for _, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16}, {300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}, {450, 3, 2, 136, 200}} {
 		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4])...)
 	}
+	all = append(all, expertUpdateChecks(n)...)
 	for _, width := range []int{64, 33} {
 		for _, M := range checkRows {
 			_, _, _, starts := routing(M, 5, 2)

@@ -32,7 +32,8 @@ type Config struct {
 
 	// Objective is what training minimises.
 	Objective string `mapstructure:"objective" yaml:"objective"`
-	// Optimizer that updates the adapter.
+	// Optimizer that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as bitsandbytes has it: 2 bytes for
+	// a trained number in place of 8, in tensors of 4096 numbers or more. lion keeps one moment.
 	Optimizer string `mapstructure:"optimizer" yaml:"optimizer"`
 	// LearningRate is the peak rate, which the schedule scales. LoRA usually wants 1e-4 to 1e-3.
 	LearningRate float64 `mapstructure:"learning_rate" yaml:"learning_rate"`

@@ -272,7 +272,7 @@ func (p *prepared) refuse(limit int64, z shapes) error {
 	hint := ""
 	if limit <= 0 { // what is free is less than what the driver or system needs for itself
 		limit = 0
-		hint = "other programs hold the memory of " + p.On.Name() + ": wait for them, end them or use another device"
+		hint = "other programs hold the memory of " + p.On.Name() + ": wait for them, end them, raise the limit of a container or job, or use another device"
 	} else {
 		var err error
 		if hint, err = p.suggest(limit, z); err != nil {
@@ -337,6 +337,9 @@ func (p *prepared) suggest(limit int64, z shapes) (string, error) {
 		if c.GradientCheckpointing == "auto" {
 			break
 		}
+	}
+	if hint := p.suggestOptimizer(limit, auto, z); hint != "" {
+		return hint, nil
 	}
 	for length := T / 2; p.trains(length); length /= 2 {
 		if ok, err := fits(lean, z.of(1, length)); ok || err != nil {

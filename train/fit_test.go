@@ -165,6 +165,28 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 	}
 }
 
+// TestRefusalNamesTheOptimizer: an adapter whose moments fit in 8 bits alone, with the batch as it is and row by row.
+func TestRefusalNamesTheOptimizer(t *testing.T) {
+	for _, c := range []struct {
+		batch, rank, rows int
+		want              string
+	}{{2, 128, 2, ""}, {8, 64, 1, " and training.batch_size: 1"}} {
+		s := testSpec(t, 4)
+		s.Device, s.Dataset.MaxLength, s.LoRA.R, s.Training.Optimizer = "cpu", 256, c.rank, "adamw_8bit"
+		s.Training.BatchSize, s.Training.GradientAccumulationSteps = c.rows, c.batch/c.rows
+		lean := leanest(t, s)
+		asked := s
+		asked.Training.BatchSize, asked.Training.GradientAccumulationSteps, asked.Training.Optimizer = c.batch, 1, "adamw"
+		_, err := planIn(lean.TotalBytes, asked)
+		if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(fmt.Sprint(err), "; training.optimizer: adamw_8bit"+c.want+" would fit, in as little as ") {
+			t.Errorf("%+v in %d bytes: %v", c, lean.TotalBytes, err)
+		}
+		if _, err := planIn(lean.TotalBytes, s); err != nil {
+			t.Errorf("%+v: the advice: %v", c, err)
+		}
+	}
+}
+
 // TestFewerLayersAreRecomputed: between two layouts only as many layers as must are recomputed. The adapter stays
 // the same byte for byte.
 func TestFewerLayersAreRecomputed(t *testing.T) { fewerLayersAreRecomputed(t, "cpu") }

@@ -13,16 +13,20 @@ import (
 	"github.com/tierlora/tierlora/internal/gputest"
 )
 
-// TestGPUOptimizersFollowCPU: Lion, and tensors that learn at rates of their own, in fp32 beside the CPU, twice, and
+// TestGPUOptimizersFollowCPU: Lion, moments in 8 bits, and tensors that learn at rates of their own, in fp32 beside the CPU, twice, and
 // stopped and resumed.
 func TestGPUOptimizersFollowCPU(t *testing.T) {
 	gputest.Need(t)
 	for name, edit := range map[string]func(s *Spec){
-		"lion":       func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
-		"lora+":      func(s *Spec) { s.LoRA.LoRAPlusLRRatio = 8 },
-		"lion+":      func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate, s.LoRA.LoRAPlusLRRatio = "lion", 1e-4, 4 },
-		"lora+ fp16": func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.Precision = 8, "fp16" },
-		"lora+ bf16": func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.Precision = 8, "bf16" },
+		"lion":        func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
+		"8 bits":      func(s *Spec) { s.Training.Optimizer, s.LoRA.R = "adamw_8bit", 64 },
+		"8 bits+":     func(s *Spec) { s.Training.Optimizer, s.LoRA.R, s.LoRA.LoRAPlusLRRatio = "adamw_8bit", 64, 4 },
+		"8 bits bf16": func(s *Spec) { s.Training.Optimizer, s.LoRA.R, s.Training.Precision = "adamw_8bit", 64, "bf16" },
+		"8 bits fp16": func(s *Spec) { s.Training.Optimizer, s.LoRA.R, s.Training.Precision = "adamw_8bit", 64, "fp16" },
+		"lora+":       func(s *Spec) { s.LoRA.LoRAPlusLRRatio = 8 },
+		"lion+":       func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate, s.LoRA.LoRAPlusLRRatio = "lion", 1e-4, 4 },
+		"lora+ fp16":  func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.Precision = 8, "fp16" },
+		"lora+ bf16":  func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.Precision = 8, "bf16" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cpu := testSpec(t, 12)

@@ -76,6 +76,7 @@ func TestRanksAreAccumulation(t *testing.T) {
 		"odd":       {6, []int{3, 6}, func(s *Spec) { s.LoRA.Dropout = 0.1 }},
 		"five":      {5, []int{5}, func(s *Spec) { s.Training.MaxGradNorm = 0.01 }},
 		"seven":     {7, []int{7}, func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 1e-4 }},
+		"8 bits":    {4, []int{2, 4}, func(s *Spec) { s.Training.Optimizer, s.LoRA.R = "adamw_8bit", 64 }},
 		"packed":    {4, []int{2, 4}, func(s *Spec) { s.Dataset.Packing = true }},
 		"batches":   {4, []int{2, 4}, func(s *Spec) { s.Training.BatchSize, s.LoRA.Dropout = 2, 0.1 }},
 		"evaluated": {4, []int{4}, func(s *Spec) { s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = 0.1, 2, true }},

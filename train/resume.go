@@ -238,8 +238,12 @@ func (s *saver) restoreOptimizer(path string, file []byte) error {
 			s.env.Logf("%s was saved by a run without loss scaling: it begins at %v", path, s.recorder.scale)
 			continue
 		}
-		if !ok || t.Len() != dst.Elems() {
+		if !ok || t.Len() != dst.Elems() || (t.DType == weights.U8) != (dst.DType == kernel.U8) {
 			return fmt.Errorf("%s: %s does not fit this run's adapter", optimizerFile, name)
+		}
+		if dst.DType == kernel.U8 {
+			copy(dst.Bytes(), t.Data)
+			continue
 		}
 		if err := weights.Float32s(t, dst.F32()); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
@@ -138,7 +139,11 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		tensors = append(tensors, weights.Tensor{Name: name, DType: weights.F32, Shape: x.Shape, Data: x.Bytes()}) // little endian, as the file
+		d := weights.F32
+		if x.DType == kernel.U8 {
+			d = weights.U8
+		}
+		tensors = append(tensors, weights.Tensor{Name: name, DType: d, Shape: x.Shape, Data: x.Bytes()}) // little endian, as the file
 	}
 	return weights.EncodeTo(w, tensors, nil)
 }

@@ -11,12 +11,16 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestOtherOptimizerLearnsAndResumes: Lion and LoRA+ have states of their own, in checkpoints too.
+// TestOtherOptimizerLearnsAndResumes: Lion, moments in 8 bits of large tensors and LoRA+ have states of their own, in checkpoints too.
 func TestOtherOptimizerLearnsAndResumes(t *testing.T) {
 	for name, edit := range map[string]func(s *Spec){
-		"lion":      func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
-		"lora+":     func(s *Spec) { s.LoRA.LoRAPlusLRRatio = 4 },
-		"lion+":     func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate, s.LoRA.LoRAPlusLRRatio = "lion", 1e-4, 4 },
+		"lion":   func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
+		"lora+":  func(s *Spec) { s.LoRA.LoRAPlusLRRatio = 4 },
+		"lion+":  func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate, s.LoRA.LoRAPlusLRRatio = "lion", 1e-4, 4 },
+		"8 bits": func(s *Spec) { s.Training.Optimizer, s.LoRA.R = "adamw_8bit", 64 },
+		"8 bits, LoRA+": func(s *Spec) {
+			s.Training.Optimizer, s.LoRA.R, s.LoRA.LoRAPlusLRRatio = "adamw_8bit", 64, 4
+		},
 		"with skip": func(s *Spec) { s.Training.OnNonFinite = "skip" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,9 +46,9 @@ func TestOtherOptimizerLearnsAndResumes(t *testing.T) {
 // TestTensorByTensorIsTogether: the same bytes, whether the tensors are updated one by one or as one vector. The ratio is
 // the least above 1, so that the rates differ and a float32 of them does not.
 func TestTensorByTensorIsTogether(t *testing.T) {
-	for _, optimizer := range []string{"adamw", "lion"} {
+	for _, optimizer := range []string{"adamw", "adamw_8bit", "lion"} {
 		together := testSpec(t, 4)
-		together.Training.Optimizer = optimizer
+		together.Training.Optimizer, together.LoRA.R = optimizer, 64 // where tensors are large enough for moments in 8 bits
 		mustStart(t, together, Env{})
 		one := together
 		one.OutputDir = filepath.Join(t.TempDir(), "one by one")

@@ -192,6 +192,7 @@ func (t *Step) planSum(n *nn.Net, sum, one, loss *graph.Value) {
 // their own.
 func (t *Step) planUpdate(all optimizer.Update, trained *adapter.Trained, grads []*graph.Value) {
 	if !slices.ContainsFunc(trained.Rates, func(rate float64) bool { return rate != 1 }) {
+		all.Extents = extents(trained, trained.Params)
 		t.states = t.optimizer.Apply(all)
 		return
 	}
@@ -203,8 +204,23 @@ func (t *Step) planUpdate(all optimizer.Update, trained *adapter.Trained, grads 
 		}
 		one := all
 		one.Params, one.Grads, one.Numbers, one.Tensor = all.Net.Part(p), all.Net.Part(grads[i]), numbers[rate], p.Name
+		one.Extents = extents(trained, trained.Params[i:i+1])
 		t.states = append(t.states, t.optimizer.Apply(one)...)
 	}
+}
+
+// extents are where the tensors of PEFT's lie in the memory of trained ones that follow one another, each aligned.
+func extents(trained *adapter.Trained, params []*graph.Value) (all []optimizer.Extent) {
+	var at int64 // bytes
+	for _, p := range params {
+		from := int(at) / p.Type.DType.Size()
+		for _, n := range trained.Sizes(p) {
+			all = append(all, optimizer.Extent{From: from, Numbers: n})
+			from += n
+		}
+		at += kernel.AlignUp(p.Type.Bytes())
+	}
+	return all
 }
 
 // declareUpdate notes tensors that learn at a multiple of the step's rate, and names the batch value that says so.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/lineedit"
 )
 
 func newChat(c *console) *cobra.Command {
@@ -86,7 +87,7 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 			defer func() { _ = term.Restore(int(in.Fd()), state) }()
 		}
 		defer fmt.Fprint(c.out, "\x1b[?2004l")
-		return t.run(ctx, &typed{file: in, out: c.out, prompt: t.prompt()})
+		return t.run(ctx, &typed{file: in, out: c.out, bold: t.colour})
 	}
 	return t.run(ctx, &piped{r: bufio.NewReader(c.in)})
 }
@@ -162,8 +163,8 @@ func joined(read func() (string, error)) (string, error) {
 type typed struct {
 	file   *os.File
 	out    io.Writer
-	prompt string
-	editor *term.Terminal
+	bold   bool // the prompt
+	editor *lineedit.Editor
 }
 
 func (t *typed) next() (string, error) {
@@ -176,51 +177,20 @@ func (t *typed) next() (string, error) {
 		hideTyping(t.file)
 	}()
 	if t.editor == nil {
-		t.editor = term.NewTerminal(keys{t.file, t.out}, "")
-		t.editor.SetBracketedPasteMode(true)
+		t.editor = &lineedit.Editor{In: t.file, Out: t.out, Size: func() (int, int) {
+			width, height, _ := term.GetSize(int(t.file.Fd())) // 0 where it has none
+			return width, height
+		}}
+		fmt.Fprint(t.out, "\x1b[?2004h") // pasted text is marked
 	}
-	if width, height, err := term.GetSize(int(t.file.Fd())); err == nil && width > 0 {
-		_ = t.editor.SetSize(width, height)
-	}
-	t.editor.SetPrompt(t.prompt)
+	prompt := "> "
+	t.editor.Bold = t.bold
 	return joined(func() (string, error) {
-		var pasted []string
-		for {
-			line, err := t.editor.ReadLine()
-			t.editor.SetPrompt("... ")
-			if err == term.ErrPasteIndicator { // of pasted text only the last line ends by Enter
-				pasted = append(pasted, line)
-				continue
-			}
-			return strings.Join(append(pasted, line), "\n"), err
-		}
+		line, err := t.editor.ReadLine(prompt)
+		prompt, t.editor.Bold = "... ", false
+		return line, err
 	})
 }
-
-// keys is a terminal whose Ctrl-C empties the line instead of ending the input.
-type keys struct {
-	in  io.Reader
-	out io.Writer
-}
-
-func (k keys) Read(p []byte) (int, error) {
-	const ctrlC, ctrlE, ctrlU = 3, 5, 21
-	if len(p) < 2 {
-		return k.in.Read(p)
-	}
-	n, err := k.in.Read(p[:len(p)/2])
-	out := make([]byte, 0, 2*n)
-	for _, b := range p[:n] {
-		if b == ctrlC {
-			out = append(out, ctrlE, ctrlU)
-		} else {
-			out = append(out, b)
-		}
-	}
-	return copy(p, out), err
-}
-
-func (k keys) Write(p []byte) (int, error) { return k.out.Write(p) }
 
 // interruptible calls work with a context that Ctrl-C ends; the program goes on.
 func interruptible(ctx context.Context, work func(context.Context) error) error {

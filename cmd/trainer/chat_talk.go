@@ -67,13 +67,6 @@ func (t *talk) name() string {
 	return "adapter " + t.adapter
 }
 
-func (t *talk) prompt() string {
-	if t.colour {
-		return "\x1b[1m> \x1b[0m"
-	}
-	return "> "
-}
-
 // run answers line by line. On a pipe what goes wrong ends it; a person may try again.
 func (t *talk) run(ctx context.Context, in lines) error {
 	for {

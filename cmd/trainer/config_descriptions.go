@@ -68,7 +68,7 @@ var descriptions = map[string]string{
 	"training.gradient_accumulation_steps": "The number of micro-batches that each device has in an optimizer step; the loss is divided by the trained tokens of them all.",
 	"training.global_batch_size":           "The number of rows (or packed sequences) in an optimizer step over all devices; it sets `gradient_accumulation_steps`, so that a run resumes with the same steps on another number of devices. 0 = the step has batch_size x gradient_accumulation_steps rows on each device.",
 	"training.objective":                   "What training minimises.",
-	"training.optimizer":                   "Optimizer that updates the adapter.",
+	"training.optimizer":                   "Optimizer that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as bitsandbytes has it: 2 bytes for a trained number in place of 8, in tensors of 4096 numbers or more. lion keeps one moment.",
 	"training.learning_rate":               "The peak rate, which the schedule scales. LoRA usually wants 1e-4 to 1e-3.",
 	"training.lr_scheduler":                "The schedule of the learning rate, by the names that transformers uses; wsd is warm-up, stable, decay.",
 	"training.warmup_ratio":                "The part of all steps in which the learning rate rises to its peak.",

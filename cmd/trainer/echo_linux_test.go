@@ -36,7 +36,7 @@ func TestTypedAhead(t *testing.T) {
 		}
 		return state.Lflag&unix.ECHO != 0
 	}
-	lines := &typed{file: screen, out: io.Discard, prompt: "> "}
+	lines := &typed{file: screen, out: io.Discard, bold: false}
 	next := func(want string) {
 		t.Helper()
 		got := make(chan string, 1)

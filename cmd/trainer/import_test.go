@@ -65,6 +65,12 @@ no_such_key: 7
 	{"axolotl, constant rate", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nlearning_rate: 1e-4\nwarmup_ratio: 0.03\nlr_scheduler: constant\n" +
 		"optimizer: lion_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl", []string{"lr_scheduler: constant", "optimizer: lion"},
 		[]string{"warmup_ratio: 0.03; the schedule constant has no warm-up, there neither; constant_with_warmup has one", "adam_epsilon: 1e-06; lion has none"}},
+	{"axolotl, moments in 8 bits", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: adamw_bnb_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl",
+		[]string{"optimizer: adamw_8bit", "adam_epsilon: 1e-06"}, []string{"optimizer: adamw_bnb_8bit -> training.optimizer: adamw_8bit\n"}},
+	{"axolotl, paged moments", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: paged_adamw_8bit\n", nil, "axolotl",
+		[]string{"optimizer: adamw_8bit"}, []string{"optimizer: paged_adamw_8bit -> training.optimizer: adamw_8bit; its moments stay in the device's memory: there is no paging here"}},
+	{"llamafactory, torchao's moments", "lora.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\noptim: adamw_torch_8bit\n", nil, "llamafactory",
+		[]string{"optimizer: adamw_8bit"}, []string{"its moments are in the 8 bits of bitsandbytes, not of torchao"}},
 	{"axolotl eight bits", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj, lm_head]\ndatasets: [{path: rows, type: completion, field: body}]\n" +
 		"learning_rate: 1e-4\nwarmup_steps: 0\ncosine_min_lr_ratio: 0.2\nlr_scheduler: cosine\neval_steps: 5\n", nil, "axolotl",
 		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj]", "path: rows", "format: text", "fields: {text: body}", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.2", "warmup_ratio: 0"},
@@ -96,8 +102,8 @@ fp16: true
  {"cell_type": "code", "source": ["dataset = load_dataset('org/rows', split = 'train')\n", "trainer = SFTTrainer(model = model, train_dataset = dataset, args = SFTConfig(\n", " per_device_train_batch_size = 2, max_steps = 60, learning_rate = 2e-4,\n", " fp16 = not is_bfloat16_supported(), output_dir = f'out{1}', warmup_steps = 5))\n"]}]}`, nil, "unsloth",
 		[]string{"base_model: unsloth/model-bnb-4bit", "adapter: qlora", "bits: 4", "r: 32", "alpha: 16", "use_rslora: true", "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
 			"path: org/rows", "max_length: 4096", "max_steps: 60", "batch_size: 2", "gradient_accumulation_steps: 2", "weight_decay: 0.001", "warmup_steps: 5", "seed: 3407", "learning_rate: 0.0002", "precision: auto",
-			"output_dir: runs/imported"},
-		[]string{"SFTConfig(output_dir): f'out{1}'; an expression, which is not worked out", "to write by hand: output_dir", "optim: adamw_8bit (its default) -> training.optimizer: adamw"}},
+			"output_dir: runs/imported", "optimizer: adamw_8bit"},
+		[]string{"SFTConfig(output_dir): f'out{1}'; an expression, which is not worked out", "to write by hand: output_dir", "optim: adamw_8bit (its default) -> training.optimizer\n"}},
 	{"trl script", "train.py", "rank = 4\npeft = LoraConfig(r=rank, target_modules='all-linear', task_type='CAUSAL_LM')\nconf = SFTConfig('out', max_length=256, packing=True)\n" +
 		"bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)\nmodel = AutoModelForCausalLM.from_pretrained('org/model', quantization_config=bnb)\nSFTTrainer(model, args=conf)\n", nil, "trl",
 		[]string{"base_model: org/model", "adapter: qlora", "type: fp4", "double_quant: false", "r: 4", "alpha: 8", "target_modules: all-linear", "max_length: 256", "packing: true", "learning_rate: 2e-05", "batch_size: 8", "precision: bf16"},

@@ -22,6 +22,7 @@ const (
 	mColon
 	mLiteral
 	mKnownKey
+	mFormat // in a text of a format
 	mString // in it, as the others below
 	mFreeKey
 	mEscape
@@ -62,9 +63,9 @@ type state struct {
 	hexD   bool  // the first was d
 	more   uint8 // bytes of a character still to come
 	lo, hi byte  // bounds of the next of them
-	from   int   // of the literals, or keys, that still fit
+	from   int   // of the literals, or keys, that still fit; in a format's automaton
 	to     int
-	at     int // in them
+	at     int // in them, or in a text of a format
 }
 
 // next takes a byte and tells whether it can follow; a is of no use where it can't. The node of a value that comes has
@@ -84,6 +85,8 @@ func (a *state) next(c byte) bool {
 		return a.inHex(c)
 	case mLiteral, mKnownKey:
 		return a.inLiteral(c)
+	case mFormat:
+		return a.inFormat(c)
 	case mDone:
 		return false
 	}
@@ -161,7 +164,9 @@ func (a *state) begin(c byte) bool {
 	case '[':
 		return n.kinds&kArray != 0 && a.fits(n.lowList) && a.open(kArray, mFirst)
 	case '"':
-		*a = state{top: a.top, mode: mString}
+		if *a = (state{top: a.top, mode: mString}); n.format != nil {
+			a.node, a.mode = n, mFormat
+		}
 		return n.kinds&kString != 0
 	case 't':
 		return word(kBoolean, "true")

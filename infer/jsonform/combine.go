@@ -220,8 +220,14 @@ func (p *parser) measure() {
 		}
 	}
 	for _, n := range p.all {
-		n.any = slices.DeleteFunc(n.any, func(x *node) bool { return x.low >= never })
-		if n.any != nil {
+		if n.any != nil { // a new list: oneOfs share the old one
+			left := []*node{}
+			for _, x := range n.any {
+				if x.low < never {
+					left = append(left, x)
+				}
+			}
+			n.any = left
 			continue
 		}
 		n.more, n.items = settled(n.more), settled(n.items)

@@ -90,6 +90,7 @@ var unions = []struct {
 		map[string]string{`{"a":[1,2]}`: "done", `{"a":{"b":null},"d":1}`: "done", `{"a":[1,3`: "8", `{"c`: "2", `{"a":[1,2],"c"`: "13", `{"a":[1,2],"cc":1}`: "done"}},
 	{`{"type":"object","required":["x"],"properties":{"q\"":{"type":"null"}},"additionalProperties":{"type":"integer"}}`,
 		map[string]string{`{"x":"`: "5", `{"x":1,"q\"":null}`: "done", `{"q\"":1`: "7", `{"\"`: "2", `{"y`: "2", `{"x":1,"y":2}`: "done", `{"q\"":null,"x":1,"z":3}`: "done"}},
+	{`{"type":"array","items":{"oneOf":[{"anyOf":[false,{"type":"string"}]},{"anyOf":[{"type":"null"},false]}]}}`, map[string]string{`["x",null]`: "done", `[1`: "1"}},
 	{`{"type":"array","items":{"type":["string","null"],"nullable":true,"const":"x","enum":["y","x"]}}`, map[string]string{`["x"]`: "done", `[null`: "1", `["y`: "2"}},
 }
 
@@ -106,9 +107,13 @@ func TestSchemaRefused(t *testing.T) {
 		`{"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"required":["a"]}}}`: "no value ends", `{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`: "leads to itself",
 		`{"anyOf":[` + strings.Repeat(`{"type":"object"},`, 64) + `true]}`: "schema.anyOf: there are 65 schemas, more than 64",
 		`{"anyOf":[{"type":"object"},{"type":"string"}]}`:                  "want type object or array", `{"type":"array","items":{"$id":"x","$ref":"#/$defs/a"},"$defs":{"a":{}}}`: "$id below the root",
-		`{"type":"object","properties":{"a":{"format":"date"}}}`: "schema.properties.a.format: is not supported", `{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","prefixItems":[true]}`: "is of JSON Schema 2020-12",
+		`{"type":"object","properties":{"a":{"format":"uri"}}}`: "schema.properties.a.format: \"uri\" is not supported; a format is one of date, date-time, duration, email, hostname, ipv4, ipv6, time, uuid, uuid1", `{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","prefixItems":[true]}`: "is of JSON Schema 2020-12",
 		`{"type":"array","items":{"const":1,"enum":[2]}}`: "none is in both", `{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`: "leads to itself", `false`: "want an object", `{"type":"array","items":{"$ref":1}}`: "want a text", `{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":[]}`: "schema.$defs: want an object",
-		`{"type":"object","properties":{"a":{"type":"string","enum":[1]}}}`: "no value of enum",
+		`{"type":"object","properties":{"a":{"type":"string","enum":[1]}}}`: "no value of enum", `{"type":"array","items":{"format":1}}`: "schema.items.format: want a text",
+		`{"type":"array","items":{"type":["integer","null"],"format":"int64"}}`:             "schema.items.format: \"int64\" is not supported",
+		`{"type":"array","items":{"type":["integer","null"],"format":"date"}}`:              `schema.items.format: "date" is of texts, and the type is ["integer","null"]`,
+		`{"type":"array","items":{"format":"time","enum":[1,"12:00:00Z","12:00","13:00"]}}`: `schema.items.format: "12:00" of enum or const is not written as "time" is here`,
+		`{"type":"array","items":{"anyOf":[{"type":"string"}],"format":"date"}}`:            "schema.items.format: is not supported beside anyOf",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

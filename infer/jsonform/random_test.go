@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -65,6 +66,10 @@ func randomSchema(r *rand.Rand, depth int) map[string]any {
 		s["type"] = slices.Compact([]string{kind, kinds[r.IntN(5)]})
 	}
 	switch kind {
+	case "string":
+		if r.IntN(3) == 0 {
+			s["format"] = slices.Sorted(maps.Keys(formats))[r.IntN(len(formats))]
+		}
 	case "array":
 		if r.IntN(5) > 0 {
 			s["items"] = randomSchema(r, depth+1)
@@ -144,6 +149,7 @@ func valid(schema, answer []byte) error {
 		return nil
 	}
 	c := jsonschema.NewCompiler()
+	c.AssertFormat()
 	if err := c.AddResource("s.json", doc); err != nil {
 		return nil
 	}
@@ -207,10 +213,14 @@ func (p *python) add(schema, answer []byte) {
 const validate = `
 import json, sys
 from jsonschema import Draft202012Validator
+formats = Draft202012Validator.FORMAT_CHECKER
+for name in "date time date-time duration email hostname ipv4 ipv6 uuid".split():
+    if name not in formats.checkers:
+        sys.exit("no " + name)
 n = 0
 for line in sys.stdin.buffer:
     row = json.loads(line)
-    Draft202012Validator(json.loads(row["schema"])).validate(json.loads(row["answer"]))
+    Draft202012Validator(json.loads(row["schema"]), format_checker=formats).validate(json.loads(row["answer"]))
     n += 1
 print(n)
 `
@@ -220,8 +230,8 @@ func (p *python) check(t *testing.T) {
 	if interpreter == "" {
 		t.Skip("TRAINER_PYTHON is not set")
 	}
-	if exec.Command(interpreter, "-c", "import jsonschema").Run() != nil {
-		t.Skipf("%s has no jsonschema", interpreter)
+	if exec.Command(interpreter, "-c", "import jsonschema, fqdn, isoduration, rfc3339_validator").Run() != nil {
+		t.Skipf("%s has no jsonschema[format]", interpreter)
 	}
 	cmd := exec.Command(interpreter, "-c", validate)
 	cmd.Stdin = &p.lines
@@ -264,6 +274,10 @@ func BenchmarkMask(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	mail, err := Parse([]byte(`{"type":"array","items":{"type":"string","format":"email"}}`))
+	if err != nil {
+		b.Fatal(err)
+	}
 	union := func(n int) *Schema { // objects that only their second key tells apart
 		var all []any
 		for i := range n {
@@ -284,7 +298,7 @@ func BenchmarkMask(b *testing.B) {
 		name string
 		s    *Schema
 		text string
-	}{{"union of 2", union(2), `{"name":"`}, {"union of 16", union(16), `{"name":"`}, {"union of 64", union(64), `{"name":"`}, {"key of 16", union(16), `{"`}, {"key of 64", union(64), `{"`}, {"text", Object(), `{"name":"`}, {"key", Object(), `{"`}, {"named key", named, `{"`}, {"escape", Object(), `{"a":"\`}, {"value", Object(), `{"x":`}, {"behind", Object(), `{"x":"a"`}} {
+	}{{"union of 2", union(2), `{"name":"`}, {"union of 16", union(16), `{"name":"`}, {"union of 64", union(64), `{"name":"`}, {"key of 16", union(16), `{"`}, {"key of 64", union(64), `{"`}, {"email", mail, `["an`}, {"text", Object(), `{"name":"`}, {"key", Object(), `{"`}, {"named key", named, `{"`}, {"escape", Object(), `{"a":"\`}, {"value", Object(), `{"x":`}, {"behind", Object(), `{"x":"a"`}} {
 		a := c.s.Start()
 		for _, x := range []byte(c.text) {
 			a.Next(x)

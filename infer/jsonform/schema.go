@@ -51,6 +51,8 @@ type node struct {
 	most     int     // items; -1 = any number
 	prefix   []*node // of the first items
 	literals []string
+	format   *format     // of texts; nil = any
+	states   []formState // its automaton
 
 	any []*node // the value is one of these, which have none in turn; nothing else counts
 
@@ -79,8 +81,8 @@ func Object() *Schema {
 var annotations = []string{"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "deprecated",
 	"readOnly", "writeOnly", "nullable", "discriminator"}
 
-const known = "type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf, " +
-	"allOf with one schema, and $ref to $defs"
+const known = "type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, format, anyOf, " +
+	"oneOf, allOf with one schema, and $ref to $defs"
 
 // Parse reads a JSON Schema. What is not among known is an error that names it.
 func Parse(text []byte) (*Schema, error) {
@@ -153,6 +155,9 @@ func (p *parser) node(text []byte, at string, depth int) (*node, error) {
 	if n.most >= 0 && n.least > n.most {
 		return nil, fmt.Errorf("%s: minItems is %d and maxItems %d", at, n.least, n.most)
 	}
+	if err := n.checkFormat(object, at); err != nil {
+		return nil, err
+	}
 	if n.literals != nil {
 		return n, n.onlyOf(object, at)
 	}
@@ -176,6 +181,10 @@ func (p *parser) keyword(n *node, key string, object map[string]json.RawMessage,
 		n.least, err = readCount(value, where)
 	case "maxItems":
 		n.most, err = readCount(value, where)
+	case "format":
+		if n.format, err = readFormat(value, where); err == nil {
+			n.states = n.format.made()
+		}
 	case "enum", "const":
 		all := []json.RawMessage{value}
 		if key == "enum" && (json.Unmarshal(value, &all) != nil || len(all) == 0) {

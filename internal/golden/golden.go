@@ -112,6 +112,9 @@ func (g Tensors) Ints(name string) []int32 {
 	return out
 }
 
+// Bytes are a tensor's bytes as the file has them.
+func (g Tensors) Bytes(name string) []byte { return g.get(name).Data }
+
 func (g Tensors) get(name string) weights.Tensor {
 	g.t.Helper()
 	t, ok := g.f.Tensor(name)

@@ -75,6 +75,7 @@ var imports = map[string][]string{
 	"internal/cgroup":      {},
 	"internal/gputest":     {"graph"},
 	"internal/jsonerr":     {},
+	"internal/lineedit":    {},
 	"internal/regular":     {},
 	"configs":              {},
 	"cmd/trainer":          {"*"},
@@ -97,7 +98,7 @@ var fences = map[string][]string{
 	"go.yaml.in/yaml/v3":            {"cmd/trainer", "dataset/source", "importer", "infer/tasks"},
 	"github.com/sugarme/tokenizer":  {"dataset/tokenizer"},
 	"github.com/klauspost/compress": {"dataset/source"},
-	"github.com/rivo/uniseg":        {"dataset/tokenizer"},
+	"github.com/rivo/uniseg":        {"dataset/tokenizer", "internal/lineedit"},
 
 	"github.com/santhosh-tekuri/jsonschema/v6": {}, // in tests alone
 }

@@ -187,6 +187,14 @@ func BenchmarkKernels(b *testing.B) {
 		p, m, v, g := r.floats("p", n, 0x3f000000), r.floats("m", n, 0x3f000000), r.floats("v", n, 0x3f000000), r.floats("g", n, 0x3f000000)
 		moved("adamw_step 40M", 30*n, AdamW(n), p, m, v, r.out("copy", 2*n), g, r.floats("lr", 1, 0x3a000000), r.floats("step", 1, 3), r.floats("clip", 1, 0x3f800000), gpu.Ptr(0),
 			int64(n), float32(.9), float32(.999), float32(1e-8), float32(.01))
+		const blocks = n / 256
+		table := make([]uint32, 0, 2*blocks)
+		for at := range uint32(blocks) {
+			table = append(table, 256*at, 256)
+		}
+		moved("adamw_8bit_step 40M", 18*n+24*blocks, AdamW8Bit(blocks), p, r.out("copy", 2*n), g, r.out("codes1", n), r.out("codes2", n), r.floats("absmax1", blocks, 0x3f000000),
+			r.floats("absmax2", blocks, 0x3f000000), gpu.Ptr(0), gpu.Ptr(0), in(r, "blocks", table), r.floats("lr", 1, 0x3a000000), r.floats("step", 1, 3), r.floats("clip", 1, 0x3f800000),
+			gpu.Ptr(0), i32(blocks), i32(blocks), float32(.9), float32(.999), float32(1e-8), float32(.01))
 		moved("norm_partial 40M", 4*n, Norm(), r.out("partial", 4*NormBlocks), g, int64(n))
 	}
 }

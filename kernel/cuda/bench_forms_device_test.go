@@ -234,10 +234,15 @@ func (f *forms) expertForms(tokens int) {
 			f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
 		forms := []timed{form}
 		if f.d.SM() == 90 && p.N > 64 && p.K > 32 {
-			h := f.expertHopper(p.transB, S, p.N, p.K, e.E, x, w)
-			form.name += ", wgmma"
-			form.took = f.time(f.launch(h.Geometry, y, h.a, h.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
-			forms = append(forms, form)
+			plain, rank := f.expertHopper(p.transB, S, p.N, p.K, e.E, 0, x, w), 16
+			with := f.expertHopper(p.transB, S, p.N, p.K, e.E, rank, x, w)
+			low := f.expertHopper(p.transB, S, p.N, rank, e.E, rank, f.randomBF16("u", int64(S*rank)), f.randomBF16("v", int64(e.E*p.N*rank)))
+			for beta, onto := range []string{"", " onto"} {
+				form.name = name(p.what, p.N, p.K) + ", wgmma" + onto
+				form.took = f.time(f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
+				update := timed{form.name + " with rank 16", f.time(f.launch(with.Geometry, y, with.a, with.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank))), form.least}
+				forms = append(forms, form, update)
+			}
 		}
 		if p.K == 16 {
 			form.name += ", up"

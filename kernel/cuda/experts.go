@@ -80,10 +80,14 @@ func ExpertsByHopper(S, N, K, E int) bool {
 	return (S > 96*E || S > max(16*E, decodeRows)) && N > 64 && N%8 == 0 && K%8 == 0
 }
 
-// ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, innermost first; those
-// of w hold one expert's. Rows of x, w and their addresses must be multiples of 16 bytes. Blocks take further tiles when they are done: a grid of
-// fewer, as many as the device has multiprocessors, does the same.
-func ExpertHopper(transB bool, S, N, K, E int) (g Geometry, boxX [2]int, boxW [3]int) {
+// ExpertsTakeUpdate tells whether ExpertHopper takes a low-rank update of this rank along.
+func ExpertsTakeUpdate(rank int) bool { return rank <= 64 && rank%8 == 0 }
+
+// ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, and of an update's u and
+// v, innermost first; those of w and v hold one expert's. rank is the update's, 0 without one. Rows of these and their addresses must be
+// multiples of 16 bytes. Blocks take further tiles when they are done: a grid of fewer, as many as the device has multiprocessors, does
+// the same.
+func ExpertHopper(transB bool, S, N, K, E, rank int) (g Geometry, boxX [2]int, boxW [3]int) {
 	bn := 256
 	if N <= 128 {
 		bn = 128
@@ -92,7 +96,11 @@ func ExpertHopper(transB bool, S, N, K, E int) (g Geometry, boxX [2]int, boxW [3
 	if transB {
 		boxW[1] = bn
 	}
-	return Geometry{"expert_hopper", fmt.Sprintf("expert_hopper_%s_%d", rowsLayout(transB), bn), [3]int{ceil(N, bn) * expertTiles(S, E, 128), 1, 1}, [3]int{384, 1, 1}, 226304},
+	entry := "expert_hopper_"
+	if rank > 0 {
+		entry += "update_"
+	}
+	return Geometry{"expert_hopper", fmt.Sprintf("%s%s_%d", entry, rowsLayout(transB), bn), [3]int{ceil(N, bn) * expertTiles(S, E, 128), 1, 1}, [3]int{384, 1, 1}, 226304},
 		[2]int{64, 128}, boxW
 }
 

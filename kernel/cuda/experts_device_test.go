@@ -125,10 +125,11 @@ func TestExperts(t *testing.T) {
 	}
 }
 
-// expertHopper describes x [S,K] and w [E][N,K] (transB) or [E][K,N] to the wgmma kernel.
-func (r *harness) expertHopper(transB bool, S, N, K, E int, x, w gpu.Ptr) hopperGemm {
+// expertHopper describes x [S,K] and w [E][N,K] (transB) or [E][K,N] to the wgmma kernel, alone or, of an update of so high a rank, as
+// what comes first or second.
+func (r *harness) expertHopper(transB bool, S, N, K, E, rank int, x, w gpu.Ptr) hopperGemm {
 	r.t.Helper()
-	g, boxX, boxW := ExpertHopper(transB, S, N, K, E)
+	g, boxX, boxW := ExpertHopper(transB, S, N, K, E, rank)
 	g.Grid[0] = min(g.Grid[0], r.d.SMs)
 	inner, rows := N, K
 	if transB {
@@ -202,7 +203,7 @@ func TestExpertHopper(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	multiplied(r, []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328}},
 		func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
-			h := r.expertHopper(transB, S, N, K, E, x, w)
+			h := r.expertHopper(transB, S, N, K, E, 0, x, w)
 			return h.Geometry, h.a, h.b
 		})
 	E, S, N, K := 2, 300, 136, 72 // neither fills its boxes
@@ -213,7 +214,7 @@ func TestExpertHopper(t *testing.T) {
 			ws[i] = 0x7fc0 // NaN
 		}
 		X, W, Y := in(r, "x", xs), in(r, "w", ws), r.out("y", int64(2*S*N))
-		h := r.expertHopper(transB, S, N, K, E, X, W)
+		h := r.expertHopper(transB, S, N, K, E, 0, X, W)
 		r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", []int32{0, 150, int32(S)}), i32(E), i32(N), i32(K), float32(1), float32(0))
 		for i, v := range bfFloats(get[byte](r, Y, 2*150*N)) {
 			if math.IsNaN(v) {
@@ -222,6 +223,63 @@ func TestExpertHopper(t *testing.T) {
 		}
 		r.checkGuards()
 		r.reset()
+	}
+}
+
+// TestExpertHopperUpdate multiplies by wgmma with a low-rank update of the same rows.
+func TestExpertHopperUpdate(t *testing.T) {
+	if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
+		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
+	}
+	r := newHarness(t, 256<<20)
+	for _, c := range []struct {
+		expertRows
+		rank int
+	}{{expertRows{[]int{200}, 256, 64}, 16}, {expertRows{[]int{0, 128, 1, 300, 0}, 192, 200}, 8}, {expertRows{[]int{5, 129, 64}, 136, 72}, 40}, {expertRows{[]int{140, 0, 255}, 768, 8}, 64}, {expertRows{[]int{100, 37, 400}, 264, 328}, 24},
+		{expertRows{[]int{70, 130, 3000, 64, 63, 1200}, 520, 136}, 16}} {
+		var S int
+		starts := []int32{0}
+		for _, n := range c.rows {
+			S += n
+			starts = append(starts, int32(S))
+		}
+		E := len(c.rows)
+		for i := range 4 {
+			transB, beta := i%2 == 1, float32(i/2)*0.5
+			var x, w, u, v, y0 []float64
+			out := r.repeat(func() [][]byte {
+				var xs, ws, us, vs, ys []uint16
+				xs, x = r.random(S*c.K, 1)
+				ws, w = r.random(E*c.N*c.K, 1)
+				us, u = r.random(S*c.rank, 1)
+				vs, v = r.random(E*c.N*c.rank, 1)
+				ys, y0 = r.random(S*c.N, 1)
+				Y := in(r, "y", ys)
+				base := r.expertHopper(transB, S, c.N, c.K, E, c.rank, in(r, "x", xs), in(r, "w", ws))
+				low := r.expertHopper(transB, S, c.N, c.rank, E, c.rank, in(r, "u", us), in(r, "v", vs))
+				r.run(base.Geometry, Y, base.a, base.b, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.75), beta, low.a, low.b, i32(c.rank))
+				return [][]byte{get[byte](r, Y, 2*S*c.N)}
+			})
+			y := make([]float64, S*c.N)
+			product := func(x, w []float64, e, m, n, depth int) (sum float64) {
+				for k := range depth {
+					at := k*c.N + n
+					if transB {
+						at = n*depth + k
+					}
+					sum += x[m*depth+k] * w[e*c.N*depth+at]
+				}
+				return sum
+			}
+			for e := range E {
+				for m := int(starts[e]); m < int(starts[e+1]); m++ {
+					for n := range c.N {
+						y[m*c.N+n] = product(x, w, e, m, n, c.K) + 0.75*product(u, v, e, m, n, c.rank) + float64(beta)*y0[m*c.N+n]
+					}
+				}
+			}
+			nearBF16(t, fmt.Sprintf("rows %v, %d columns of %d, rank %d, transposed %t, beta %v", c.rows, c.N, c.K, c.rank, transB, beta), bfFloats(out[0]), y)
+		}
 	}
 }
 

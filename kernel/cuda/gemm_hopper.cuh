@@ -47,11 +47,11 @@ struct Stages {
     }
 
     // Warpgroup wg of the two multiplies its 64 rows: element e of this lane's pair of the j-th eight columns of row(wg, h) is
-    // acc[4 j + 2 h + e]. `before` stages were other tiles'; MORE: another tile follows, which wants the last stage too.
-    template <bool MORE = false>
+    // acc[4 j + 2 h + e]. `before` stages were other tiles'; MORE: another tile follows, which wants the last stage too; ONTO: adds to
+    // what is in acc.
+    template <bool MORE = false, bool ONTO = false>
     __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int wg, int steps, int before = 0) {
-#pragma unroll
-        for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
+        if (!ONTO) zero(acc);
         for (int i = before; i < before + steps; i++) {
             int s = i % STAGES;
             uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
@@ -68,6 +68,27 @@ struct Stages {
         wgmma_wait<0>();
         hold(acc);
         if (MORE && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((before + steps - 1) % STAGES));
+    }
+
+    // The same of one stage, the i-th, of no more than `depth` inner values, which may be fewer than 64.
+    __device__ __forceinline__ void multiply_one(float (&acc)[BN / 2], int wg, int depth, int i) {
+        int s = i % STAGES;
+        uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
+        zero(acc);
+        barrier_wait(full + 8 * s, i / STAGES & 1);
+        hold(acc);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (k * 16 < depth) Wgmma<BN, TA, TB, 0>::shared(acc, operand(a + k * (TA ? 2048 : 32), 8192), operand(b + k * (TB ? 2048 : 32), 8192));
+        wgmma_commit();
+        wgmma_wait<0>();
+        hold(acc);
+        if (threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * s);
+    }
+    static __device__ __forceinline__ void zero(float (&acc)[BN / 2]) {
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
     }
 
     // The same for a warpgroup without rows: one thread says for all that the stages are empty. The others wait for it at a barrier of

@@ -103,6 +103,9 @@ func CrossEntropy(entry string, M, V int) Geometry {
 // AdamW is the geometry of adamw_step over n parameters.
 func AdamW(n int64) Geometry { return Flat("adamw", "adamw_step", (n+3)/4) }
 
+// AdamW8Bit is the geometry of adamw_8bit_step over so many blocks of numbers, a warp each.
+func AdamW8Bit(blocks int) Geometry { return Flat("adamw_8bit", "adamw_8bit_step", int64(blocks)*32) }
+
 // NormBlocks is the number of partial sums that norm_partial writes: fixed, so that the sum's order is.
 const NormBlocks = 512
 

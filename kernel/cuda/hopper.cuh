@@ -33,8 +33,16 @@ __device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap *map, uin
                  ::"r"(dst), "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2) : "memory");
 }
 
-// Bulk copies from shared to global memory: after a fence by those who wrote, and a meeting; a thread waits for its own to have read, or
-// to be done.
+// Bulk copies between shared and global memory. To shared memory a barrier counts the bytes. From there: after a fence by those who wrote,
+// and a meeting; a thread waits for its own to have read, or to be done.
+__device__ __forceinline__ void bulk_load(uint32_t dst, const void *src, int bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src), "r"(bytes), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ uint32_t load_shared(uint32_t from) {
+    uint32_t v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+    return v;
+}
 __device__ __forceinline__ void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void bulk_store(void *dst, uint32_t src, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");

@@ -90,6 +90,20 @@ func (n *Net) ropeTable(name string, positions int, invFreq []float64, scale flo
 	return v
 }
 
+// Table declares frozen whole numbers that fill computes while the weights load.
+func (n *Net) Table(name string, fill func(dst []int32), shape ...int) *Value {
+	v := n.Frozen(name, kernel.T(kernel.I32, shape...))
+	if n.seen[name] {
+		return v
+	}
+	n.seen[name] = true
+	n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
+		fill(dst[0].I32())
+		return nil
+	}})
+	return v
+}
+
 // fillAngles fills rows of a table, from row on, with the angles of positions from 0 on.
 func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale float64) {
 	at := row * 2 * len(invFreq)

@@ -8,8 +8,9 @@ import (
 
 // Optimizers are the values of training.optimizer.
 var Optimizers = map[string]func(Config) Optimizer{
-	"adamw": newAdamW,
-	"lion":  newLion,
+	"adamw":      newAdamW,
+	"adamw_8bit": newAdamW8Bit,
+	"lion":       newLion,
 }
 
 // Config is what a run's configuration says of its optimizer.
@@ -35,17 +36,27 @@ type Update struct {
 	Net           *nn.Net
 	Params, Grads *graph.Value // f[P]: all parameters as one vector, or one tensor
 	Tensor        string       // its name, which the names of its states end in; empty for all parameters
+	Extents       []Extent     // where the tensors of PEFT's lie in Params, for optimizers that tell them apart
 	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
 	Numbers       *graph.Value // f[NumbersSize]
 	Scaling       *graph.Value // state of loss scaling; nil = none
 }
 
+// Extent is where a tensor lies in a vector: its numbers from place From on.
+type Extent struct{ From, Numbers int }
+
 // state declares a tensor of the parameters' shape that lives from step to step. Group is what the plan lists it under.
 func (u Update) state(group, name string) (*graph.Value, string) {
+	name = u.named(name)
+	return u.Net.State(group, name, u.Grads.Type), name
+}
+
+// named is the name of a state, or of a table, of this update.
+func (u Update) named(name string) string {
 	if u.Tensor != "" {
 		name += " of " + u.Tensor
 	}
-	return u.Net.State(group, name, u.Grads.Type), name
+	return name
 }
 
 // scaled adds the state of loss scaling to a kernel's inputs, where there is one.

@@ -1,0 +1,111 @@
+package export
+
+import (
+	"context"
+
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// chunk is how many numbers one thread takes at a time. The chunks are those of one thread and of many, and what is summed is
+// summed in their order, so that bytes and reports are the same.
+const chunk = 1 << 14
+
+// spread calls f for pieces of at most grain of [0,n) on all threads, and gives the error of the first of them that has one.
+func (m *merging) spread(n, grain int, f func(from, to int) error) error {
+	if n == 0 {
+		return nil
+	}
+	errs := make([]error, (n+grain-1)/grain)
+	m.cpu.Range(n, grain, func(from, to int) { errs[from/grain] = f(from, to) })()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count adds to c what see counts of n numbers, with was and then as scratch memory.
+func (m *merging) count(c *layerCounts, n int, see func(c *layerCounts, from, to int)) {
+	m.was, m.then = grow(m.was, n), grow(m.then, n)
+	counts := make([]layerCounts, (n+chunk-1)/chunk)
+	m.cpu.Range(n, chunk, func(from, to int) { see(&counts[from/chunk], from, to) })()
+	for i := range counts {
+		c.plus(&counts[i])
+	}
+}
+
+// countRounded counts a piece that is rounded to a type.
+func (m *merging) countRounded(c *layerCounts, d weights.DType, base, merged []float32) {
+	half := halfSteps(d)
+	m.count(c, len(base), func(c *layerCounts, from, to int) {
+		was, then := m.was[from:to], m.then[from:to]
+		weights.RoundFloat32s(was, d, base[from:to])
+		weights.RoundFloat32s(then, d, merged[from:to])
+		c.add(base[from:to], merged[from:to], was, then, half)
+	})
+}
+
+// How much of the adapted tensors is looked at before it is decided whether all of them are counted: so many of them, so many rows
+// of each, in so many groups. Nothing is refused for a sample: rows that it has not may hold the update.
+const (
+	sampleTensors = 32
+	sampleRows    = 64
+	sampleGroups  = 8
+	likelyKept    = 0.75
+)
+
+// refuseLoss is a *LossError where rounding loses most of the adapter, before anything is written. What a sample of it shows to
+// be far from that is counted while it is written.
+func (m *merging) refuseLoss(ctx context.Context) error {
+	if m.o.AllowLoss {
+		return nil
+	}
+	var rest []string // whose rounding storedTensors has not counted
+	for _, name := range m.s.Base.Tensors().Names() {
+		t, _ := m.s.Base.Tensors().Tensor(name)
+		if _, ok := m.updates[layer(name)]; ok && !m.stored[name] && isNumbers(t.DType) {
+			rest = append(rest, name)
+		}
+	}
+	some := rest
+	if len(rest) > sampleTensors {
+		some = nil
+		for i := range sampleTensors {
+			some = append(some, rest[i*len(rest)/sampleTensors])
+		}
+	}
+	if err := m.countTensors(ctx, some, sampleRows); err != nil {
+		return err
+	}
+	r := m.rounding()
+	if r.Kept < likelyKept && len(rest) > 0 {
+		if err := m.countTensors(ctx, rest, 0); err != nil {
+			return err
+		}
+		r = m.rounding()
+	} else if len(rest) > 0 {
+		return nil
+	}
+	if r.Kept < leastKept {
+		return &LossError{DType: m.typeText(), Rounding: r}
+	}
+	return nil
+}
+
+// countTensors counts what rounding leaves of tensors, or of a sample of their rows, for rounding to report.
+func (m *merging) countTensors(ctx context.Context, names []string, rows int) error {
+	for _, name := range names {
+		t, err := m.tensor(name)
+		if err != nil {
+			return err
+		}
+		c, d := &layerCounts{}, m.target(t)
+		err = m.eachOf(ctx, name, rows, func(_ int, base, merged []float32) error { m.countRounded(c, d, base, merged); return nil })
+		if err != nil {
+			return err
+		}
+		m.lost[layer(name)] = c
+	}
+	return nil
+}
