@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles kernel/cuda/*.cu to kernel/cuda/build/*.fatbin with NVRTC: no GPU, no nvcc, no host compiler.
+"""Compiles kernel/cuda/*.cu to kernel/cuda/build/*.fatbin with NVRTC and ptxas: no GPU, no nvcc, no host compiler.
+
+NVRTC's passes take longer than ptxas', and give targets of one generation the same PTX but for its .target line: PASS
+says which targets share one.
 
 A source whose header has a line "// Elements: bf16, f16, f32." is compiled once for each of these element types
 (elem.cuh), to STEM.fatbin for bf16 and STEM_f16.fatbin, STEM_f32.fatbin; any other source once, to STEM.fatbin.
@@ -15,12 +18,15 @@ every kernel on every architecture; a kernel above kernel/cuda/budget.json fails
   kernels.py --targets sm_90a,compute_90   other targets than the released ones, for work on one chip
   kernels.py --folder DIR                  another folder than kernel/cuda
 """
-import argparse, ctypes, glob, hashlib, json, os, re, sys, time
+import argparse, ctypes, glob, hashlib, json, os, re, subprocess, sys, tempfile, time
 from concurrent.futures import ProcessPoolExecutor
 
-COMPILER = "NVRTC 12.9.86"
+COMPILER = "NVRTC and ptxas 12.9.86"
 # 80 also serves 8.6 and 8.7, 120 also 12.1; PTX is for chips that no cubin serves.
 TARGETS = ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120", "compute_90", "compute_120"]
+# The virtual architecture whose PTX a target is made of: its own, or the earlier one of its generation, whose PTX every
+# later target takes.
+PASS = {"sm_89": "compute_80", "sm_90a": "compute_90", "sm_100a": "compute_100", "sm_120": "compute_100", "compute_120": "compute_100"}
 JOBS = 2
 CACHE = os.environ.get("TRAINER_KERNEL_CACHE", os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")) + "/tierlora/kernels")
 UNUSED = 30 * 86400  # seconds after which an entry of the cache that nothing asked for goes
@@ -51,7 +57,7 @@ def key(form, targets, lines):
     h = hashlib.sha256()
     for p in included(form[0]):
         h.update(os.path.basename(p).encode() + b"\0" + open(p, "rb").read() + b"\0")
-    h.update(json.dumps([COMPILER, targets, lines, options(form, "sm_80", "", lines)[1:]]).encode())
+    h.update(json.dumps([COMPILER, targets, lines, options(form, "sm_80", "", lines)[1:], passes(form[0], targets)]).encode())
     return h.hexdigest()
 
 
@@ -79,8 +85,24 @@ def stale(folder, targets, lines):
     return todo
 
 
+def passes(src, targets):
+    """The targets of each of NVRTC's passes. A source that tests for more than a generation gets passes of its targets' own."""
+    text = "".join(open(p).read() for p in included(src))
+    tested = {int(n) for n in re.findall(r"__CUDA_ARCH__\s*[<>=!]+\s*(\d+)", text)}
+    features = re.search(r"__CUDA_ARCH_(FEAT|SPECIFIC|FAMILY)", text)
+    found = {}
+    for t in targets:
+        own = t.replace("sm_", "compute_")
+        shared = PASS.get(t, own)
+        first, last = (int(re.search(r"\d+", a).group()) * 10 for a in (shared, own))
+        if any(first < n <= last for n in tested) or features and t[-1].isalpha():
+            shared = own
+        found.setdefault(shared, []).append(t)
+    return list(found.items())
+
+
 def options(form, target, root, lines):
-    opts = ["--gpu-architecture=" + target, "--std=c++17", "--ptxas-options=-v", "-I" + root + "cuda_runtime/include"]
+    opts = ["--gpu-architecture=" + target, "--std=c++17", "-I" + root + "cuda_runtime/include"]
     opts += {"f16": ["-DELEM_F16"], "f32": ["-DELEM_F32"]}.get(form[1], [])
     return opts + (["--generate-line-info"] if lines else [])
 
@@ -93,12 +115,13 @@ def load(folder, name):
     return [ctypes.CDLL(p, mode=ctypes.RTLD_GLOBAL) for p in found][-1]
 
 
-def nvrtc(form, target, lines):
+def nvrtc(form, architecture, lines):
+    """The form's PTX for a virtual architecture."""
     src = form[0]
     load("cuda_nvrtc", "libnvrtc-builtins.so.*")  # NVRTC finds it already loaded
     lib, prog, n = load("cuda_nvrtc", "libnvrtc.so.*"), ctypes.c_void_p(), ctypes.c_size_t()
     lib.nvrtcGetErrorString.restype = ctypes.c_char_p
-    opts = options(form, target, os.environ["TRAINER_CUDA"] + "/nvidia/", lines) + ["-I" + os.path.dirname(src)]
+    opts = options(form, architecture, os.environ["TRAINER_CUDA"] + "/nvidia/", lines) + ["-I" + os.path.dirname(src)]
     lib.nvrtcCreateProgram(ctypes.byref(prog), open(src, "rb").read(), src.encode(), 0, None, None)
     rc = lib.nvrtcCompileProgram(prog, len(opts), (ctypes.c_char_p * len(opts))(*[o.encode() for o in opts]))
 
@@ -110,12 +133,33 @@ def nvrtc(form, target, lines):
 
     log = get("ProgramLog").decode().strip("\0\n")
     if rc:
-        raise SystemExit(f"{title(form)} for {target}: {lib.nvrtcGetErrorString(rc).decode()}\n{log}")
-    return get("CUBIN" if target.startswith("sm_") else "PTX"), log
+        raise SystemExit(f"{title(form)} for {architecture}: {lib.nvrtcGetErrorString(rc).decode()}\n{log}")
+    return get("PTX")
+
+
+def ptxas(form, target, ptx, lines):
+    """The cubin of PTX, and what ptxas says of its kernels."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder + "/in.ptx", ptx.rstrip(b"\0"))
+        run = [os.environ["TRAINER_CUDA"] + "/nvidia/cuda_nvcc/bin/ptxas", "-v", "-arch", target, folder + "/in.ptx", "-o", folder + "/out.cubin"]
+        try:
+            done = subprocess.run(run + (["-lineinfo"] if lines else []), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except OSError as e:
+            raise SystemExit(f'{e}; run: eval "$(scripts/cuda.sh)"')
+        if done.returncode:
+            raise SystemExit(f"{title(form)} for {target}: ptxas: exit status {done.returncode}\n{done.stdout}")
+        return open(folder + "/out.cubin", "rb").read(), done.stdout
 
 
 def compile_one(job):
-    return (*job, *nvrtc(*job))
+    """What one pass gives: (target, cubin or PTX, log) of each of its targets."""
+    form, architecture, targets, lines = job
+    ptx = nvrtc(form, architecture, lines)
+    found = []
+    for target in targets:
+        own = re.sub(rb"(?m)^\.target \w+", b".target " + target.replace("compute_", "sm_").encode(), ptx, count=1)
+        found.append((target, *(ptxas(form, target, own, lines) if target.startswith("sm_") else (own, ""))))
+    return form, found
 
 
 def resources(log):
@@ -231,16 +275,19 @@ def main():
             print(f"{len(taken)} fatbins as compiled before, from {CACHE}; {len(todo)} to compile", flush=True)
     parts, reports = {}, {}
     with ProcessPoolExecutor(max_workers=JOBS) as pool:
-        for form, target, _, data, log in pool.map(compile_one, [(f, t, a.g) for f in todo for t in targets]):
-            parts.setdefault(form, []).append((target, data))
-            for line in log.splitlines():  # what ptxas says about instructions it had to serialise or ignore
-                if "wgmma" in line or "setmaxnreg" in line:
-                    print(f"{title(form)} {target}: {line}")
-            if target.startswith("sm_"):
-                reports.setdefault(form, {})[target] = resources(log)
+        jobs = [(f, architecture, served, a.g) for f in todo for architecture, served in passes(f[0], targets)]
+        for form, found in pool.map(compile_one, jobs):
+            for target, data, log in found:
+                parts.setdefault(form, {})[target] = data
+                for line in log.splitlines():  # what ptxas says about instructions it had to serialise or ignore
+                    if "wgmma" in line or "setmaxnreg" in line:
+                        print(f"{title(form)} {target}: {line}")
+                if target.startswith("sm_"):
+                    reports.setdefault(form, {})[target] = resources(log)
             if len(parts[form]) == len(targets):
                 fatbin, report = outputs(form)
-                pack(fatbin, parts.pop(form))
+                data = parts.pop(form)
+                pack(fatbin, [(t, data[t]) for t in targets])
                 text = {"key": keys[form], "sha256": hashlib.sha256(open(fatbin, "rb").read()).hexdigest(),
                         "compiler": COMPILER, "kernels": reports.get(form, {})}
                 write(report, json.dumps(text, indent=1, sort_keys=True).encode())

@@ -272,7 +272,7 @@ func (p *prepared) refuse(limit int64, z shapes) error {
 	hint := ""
 	if limit <= 0 { // what is free is less than what the driver or system needs for itself
 		limit = 0
-		hint = "other programs hold the memory of " + p.On.Name() + ": wait for them, end them or use another device"
+		hint = "other programs hold the memory of " + p.On.Name() + ": wait for them, end them, raise the limit of a container or job, or use another device"
 	} else {
 		var err error
 		if hint, err = p.suggest(limit, z); err != nil {

@@ -44,6 +44,9 @@ func checkAdapter(dir string) error {
 	if dir == "" {
 		return nil
 	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return usage(fmt.Errorf("--adapter %s: it is a file; name the folder in PEFT's format, which has adapter_config.json and adapter_model.safetensors", dir))
+	}
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
 		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w", dir, err))
 	}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -77,6 +78,10 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if perr != nil {
 		return usage(perr)
 	}
+	group := withinGroup("/", debug.SetMemoryLimit)
+	if err := group.holds(0); err != nil {
+		return err
+	}
 	told := place.World == 1
 	defer func() {
 		if err != nil && !told {
@@ -125,6 +130,9 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	}
 	if err := stopped.unless(ctx, func(ctx context.Context) error { return checkModel(ctx, config.Spec.BaseModel, env.Env) }); err != nil {
 		return stopped.exit(err)
+	}
+	if err := group.holds(tokenizerBytes(ctx, config.Spec.BaseModel, env.Env)); err != nil {
+		return err
 	}
 	if _, err := train.OpenReference(config.Spec.Expect.Reference, env.Env); err != nil {
 		return usage(err)

@@ -285,7 +285,7 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	lines = append(lines, loss.Braille(columns-1, rest-logRows-memoryRows-nameRows, t.colour)...)
 	lines = append(lines, fitted(memory, columns-1), strip)
 	if nameRows > 0 {
-		lines = append(lines, fitted(names, columns-1))
+		lines = append(lines, wholeNames(names, columns-1))
 	}
 	if memoryRows > 0 {
 		lines = append(lines, fitted("memory of the process, MiB, by seconds", columns-1))
@@ -349,6 +349,15 @@ func (t *tui) sample(int) {
 		return
 	}
 	t.memory.add(math.Round(10*now)/10, float64(processBytes())/(1<<20))
+}
+
+// wholeNames are those of the names, two spaces between them, that fit as a whole.
+func wholeNames(names string, columns int) string {
+	line := fitted(names, columns)
+	if i := strings.LastIndex(line, "  "); len(line) < len(names) && i > 0 {
+		return line[:i]
+	}
+	return line
 }
 
 // fitted is a line without what steers a terminal, in at most so many columns.

@@ -89,6 +89,9 @@ func (c *csvRows) readHeader() error {
 			return &FileError{line, fmt.Sprintf("the name of column %d %v", i+1, err)}
 		}
 		name := string(cell)
+		if i := strings.IndexByte(name, '\r'); i >= 0 && !strings.HasPrefix(name[i:], "\r\n") {
+			return &FileError{line, "the lines end with a carriage return alone, as on old Macs: save the file with line feeds"}
+		}
 		if name == "" {
 			name = fmt.Sprintf("Unnamed: %d", i)
 		} else {

@@ -208,6 +208,8 @@ var magics = []struct{ bytes, text string }{
 	{"\xfd7zXZ\x00", "the file is xz-compressed: unpack it first"},
 	{"ARROW1", "the file is Arrow: convert it to Parquet or JSONL first"},
 	{"\xff\xff\xff\xff", "the file is Arrow: convert it to Parquet or JSONL first"},
+	{"\xff\xfe\x00\x00", "the file is UTF-32: save it as UTF-8"},
+	{"\x00\x00\xfe\xff", "the file is UTF-32: save it as UTF-8"},
 	{"\xff\xfe", "the file is UTF-16: save it as UTF-8"},
 	{"\xfe\xff", "the file is UTF-16: save it as UTF-8"},
 	{"SQLite format 3\x00", "the file is an SQLite database: export its rows to JSONL or CSV first"},
@@ -245,6 +247,9 @@ func (r *Reader) open() (rows, error) {
 		if bytes.HasPrefix(head, []byte(m.bytes)) {
 			return nil, &FileError{0, m.text}
 		}
+	}
+	if len(head) >= 4 && (head[0] == 0) != (head[1] == 0) && (head[0] == 0) == (head[2] == 0) && (head[1] == 0) == (head[3] == 0) {
+		return nil, &FileError{0, "the file is UTF-16 without its mark: save it as UTF-8"}
 	}
 	if len(head) > tarMagicAt && string(head[tarMagicAt:]) == "ustar" {
 		return nil, &FileError{0, "the file is a tar archive: unpack it first"}

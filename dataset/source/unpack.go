@@ -33,7 +33,8 @@ func unpack(in *bufio.Reader, head []byte) (io.Reader, func(), error) {
 			return nil, nil, inPlainWords(&packedError{"gzip", err})
 		}
 		return unpacking{"gzip", z, in}, func() {}, nil
-	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
+	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")),
+		len(head) > 4 && head[0]&0xf0 == 0x50 && string(head[1:4]) == "\x2a\x4d\x18": // a frame to pass over, which pzstd begins with
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, nil, inPlainWords(&packedError{"zstd", err})

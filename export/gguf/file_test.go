@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -182,13 +184,14 @@ func TestBrokenFiles(t *testing.T) {
 		"it has version 9":                                             set(4, 9),
 		"it claims 18446744073709551615 tensors":                       set(8, 255, 255, 255, 255, 255, 255, 255, 255),
 		"the file ends within its header":                              good[:where("a.bool")+8],
-		"a text of 5 bytes is too long":                                good[:100],
+		"a text of 5 bytes does not fit into the 4 that":               good[:100],
 		"is cut short":                                                 good[:len(good)-200],
 		"stand behind the last tensor":                                 append(bytes.Clone(good), make([]byte, 100)...),
 		"values of type 77 are not read":                               set(where("a.bool")+6, 77),
 		"a truth value is 2":                                           set(where("a.bool")+10, 2),
 		"lists of type 9 are not read":                                 set(where("a.strings")+13, 9),
-		"a list of 1099511627776 elements does not fit":                set(where("a.floats")+16, 0, 0, 0, 0, 0, 1),
+		"a list of 1099511627776 elements is too long":                 set(where("a.floats")+16, 0, 0, 0, 0, 0, 1),
+		"a list of 1048576 elements does not fit":                      set(where("a.floats")+16, 0, 0, 16, 0, 0, 0),
 		"a text of 1099511627777 bytes is too long":                    set(where("general.arch")-8, 1, 0, 0, 0, 0, 1),
 		"has 9 dimensions":                                             set(where("w\x02\x00")+1, 9),
 		"has a dimension of 0":                                         set(where("w\x02\x00")+5, 0),
@@ -201,6 +204,47 @@ func TestBrokenFiles(t *testing.T) {
 	}
 	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a folder: %v", err)
+	}
+}
+
+// TestEveryByte: a file that ends anywhere is refused, and one of which any byte of the header is another is refused or is that
+// other file, without a panic and with memory that is bounded by the file's size.
+func TestEveryByte(t *testing.T) {
+	good := encoded(t, sample())
+	read := func(what string, data []byte) (*File, error) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f, err := Read(bytes.NewReader(data), int64(len(data)))
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 1<<18+8*uint64(len(data)) {
+			t.Errorf("%s: %d bytes of memory for %d of the file", what, n, len(data))
+		}
+		if err != nil && (len(err.Error()) > 400 || strings.Contains(err.Error(), "EOF")) {
+			t.Errorf("%s: %v", what, err)
+		}
+		return f, err
+	}
+	for n := range good {
+		if _, err := read(fmt.Sprintf("the first %d bytes", n), good[:n]); err == nil {
+			t.Errorf("the first %d bytes are read as a file", n)
+		}
+	}
+	header, err := sample().encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range header {
+		for _, bits := range []byte{1, 0x80, 0xff} {
+			data := bytes.Clone(good)
+			data[at] ^= bits
+			f, err := read(fmt.Sprintf("byte %d changed", at), data)
+			if err != nil {
+				continue
+			}
+			if again, err := f.encode(); err != nil || !bytes.Equal(again, data[:len(again)]) {
+				t.Errorf("byte %d is %#x: another file is read (%v)", at, data[at], err)
+			}
+		}
 	}
 }
 

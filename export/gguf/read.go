@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 )
 
 // Limits of what is read: files of models stay far below.
@@ -15,6 +16,8 @@ const (
 	maxKVs     = 1 << 16
 	maxTensors = 1 << 16
 	maxKey     = 1 << 16 // bytes
+	maxText    = 1 << 26 // bytes of a value
+	maxList    = 1 << 24 // elements of a value
 )
 
 // File is an open file.
@@ -112,7 +115,11 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	return f, f.place(offsets, padded(size-c.left), size)
+	start := padded(size - c.left)
+	if n := start - (size - c.left); n <= c.left && strings.Trim(string(c.bytes(n)), "\x00") != "" {
+		return nil, errors.New("the bytes between its header and its tensors are not zero")
+	}
+	return f, f.place(offsets, start, size)
 }
 
 // fits tells whether a tensor is no larger than the file; the product of its dimensions does not run over.
@@ -188,8 +195,12 @@ func (c *cursor) u64() uint64 {
 
 func (c *cursor) string(limit uint64) string {
 	n := c.u64()
-	if c.err == nil && (n > limit || n > uint64(c.left)) {
-		c.err = fmt.Errorf("a text of %d bytes is too long", n)
+	switch {
+	case c.err != nil:
+	case n > limit:
+		c.err = fmt.Errorf("a text of %d bytes is too long: up to %d are read", n, limit)
+	case n > uint64(c.left):
+		c.err = fmt.Errorf("a text of %d bytes does not fit into the %d that the file still has", n, c.left)
 	}
 	return string(c.bytes(int64(n)))
 }
@@ -215,7 +226,7 @@ func (c *cursor) value() any {
 	case kindFloat32:
 		return math.Float32frombits(c.u32())
 	case kindString:
-		return c.string(math.MaxInt64)
+		return c.string(maxText)
 	case kindArray:
 		return c.list()
 	default:
@@ -231,6 +242,9 @@ func (c *cursor) list() any {
 	smallest := map[uint32]uint64{kindBool: 1, kindUint8: 1, kindInt32: 4, kindUint32: 4, kindFloat32: 4, kindString: 8}[kind]
 	if c.err == nil && smallest == 0 {
 		c.err = fmt.Errorf("lists of type %d are not read", kind)
+	}
+	if c.err == nil && n > maxList {
+		c.err = fmt.Errorf("a list of %d elements is too long: up to %d are read", n, maxList)
 	}
 	if c.err == nil && n > uint64(c.left)/smallest {
 		c.err = fmt.Errorf("a list of %d elements does not fit into the file", n)
@@ -250,7 +264,7 @@ func (c *cursor) list() any {
 	case kindFloat32:
 		return elements(c, n, func() float32 { return math.Float32frombits(c.u32()) })
 	}
-	return elements(c, n, func() string { return c.string(math.MaxInt64) })
+	return elements(c, n, func() string { return c.string(maxText) })
 }
 
 func elements[T any](c *cursor, n uint64, one func() T) []T {

@@ -206,6 +206,43 @@ print(k.key((sys.argv[1], sys.argv[2] or None), k.TARGETS, False))`, filepath.Jo
 	}
 }
 
+// Targets of a generation share NVRTC's pass over a source, unless it tests for more than that.
+func TestPasses(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3: the kernels' build script can't run")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"plain.cu": "#if __CUDA_ARCH__ >= 900\n#elif __CUDA_ARCH__ >= 800\n#endif",
+		"ada.cu":   "#include \"ada.cuh\"\n",
+		"ada.cuh":  "#if __CUDA_ARCH__ >= 890\n",
+		"rtx.cu":   "#if __CUDA_ARCH__ == 1200\n",
+		"wgmma.cu": "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command(python, "-c", `
+import sys; sys.path.insert(0, "../../scripts"); import kernels as k
+for name in ["plain", "ada", "rtx", "wgmma"]:
+    print(name, *[a + ":" + "+".join(t) for a, t in k.passes(sys.argv[1] + "/" + name + ".cu", k.TARGETS)])
+print(*[a for a, _ in k.passes(sys.argv[1] + "/plain.cu", ["sm_89", "sm_86", "sm_103a"])])`, dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := `plain compute_80:sm_80+sm_89 compute_90:sm_90a+compute_90 compute_100:sm_100a+sm_120+compute_120
+ada compute_80:sm_80 compute_89:sm_89 compute_90:sm_90a+compute_90 compute_100:sm_100a+sm_120+compute_120
+rtx compute_80:sm_80+sm_89 compute_90:sm_90a+compute_90 compute_100:sm_100a compute_120:sm_120+compute_120
+wgmma compute_80:sm_80+sm_89 compute_90a:sm_90a compute_100a:sm_100a compute_100:sm_120+compute_120 compute_90:compute_90
+compute_80 compute_86 compute_103a
+`
+	if string(out) != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
 func TestBudget(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
