@@ -180,9 +180,14 @@ func smooth(y []float64, h float64) []float64 {
 // Smooth is the curve that a page draws of a value of each line.
 func Smooth(y []float64) []float64 { return smooth(y, halfLife(len(y))) }
 
-// Smoothed is the training loss of each line, smoothed.
+// Smoothed is the smoothed curve of the run's page, at each logged line.
 func (r *Run) Smoothed() []float64 {
-	return Smooth(column(r.Steps, func(s Step) float64 { return s.Loss }))
+	x, y, _ := r.losses()
+	curve := report.Series{X: x, Y: Smooth(y)}
+	if len(y) == len(r.Steps) {
+		return curve.Y
+	}
+	return column(r.Steps, func(s Step) float64 { return at(curve, float64(s.Step)) })
 }
 
 func column(steps []Step, of func(Step) float64) []float64 {

@@ -56,7 +56,7 @@ func TestSmoothDoesNotLag(t *testing.T) {
 	}
 }
 
-// The figure above the plot, and the list of runs, say where the plot's curve ends.
+// The figure above the plot, the list of runs and the page of several runs say where the plot's curve ends.
 func TestFigureIsTheEndOfTheCurve(t *testing.T) {
 	var losses []string
 	for i := range 60 {
@@ -74,5 +74,15 @@ func TestFigureIsTheEndOfTheCurve(t *testing.T) {
 	figures := r.figures()
 	if end := curve[len(curve)-1]; len(curve) != 60 || !ok || last != end || figures[1].Value != report.Number(end) {
 		t.Errorf("%d points end at %v, the list says %v, the figure %+v", len(curve), end, last, figures[1])
+	}
+	if s := r.Summary(); s.Loss == nil || *s.Loss != last {
+		t.Errorf("the summary, and the table of several runs, say %v, the run's page %v", s.Loss, last)
+	}
+	for _, s := range overlay([]group{{"", []*Run{r}}}, "", "step", func(s Step) float64 { return float64(s.Step) }).Series {
+		for i, x := range s.X {
+			if s.Y[i] != curve[int(x)-1] {
+				t.Errorf("at step %v the curve beside others is %v, by itself %v", x, s.Y[i], curve[int(x)-1])
+			}
+		}
 	}
 }
