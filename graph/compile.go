@@ -15,6 +15,7 @@ var passes = []pass{
 	{"keep what is read", onAll, keepLive},
 	{"check overwrites", onAll, checkOverwrites},
 	{"rows apart", onGPU, takeRowsApart},
+	{"read gathered rows", onGPU, readGathered},
 	{"residual low bits", onGPU, keepLowBits},
 	{"order sums", onAll, orderSums},
 	{"accumulate", onAll, accumulate},

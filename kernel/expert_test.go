@@ -19,7 +19,7 @@ var expertSizes = [][5]int{{1, 1, 1, 1, 1}, {3, 2, 4, 5, 7}, {9, 2, 3, 64, 33}, 
 func TestExpertMatMul(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range expertSizes {
-		_, _, starts := sorted(t, s[0], s[1], s[2])
+		_, source, starts := sorted(t, s[0], s[1], s[2])
 		n, e := s[0]*s[1], s[2]
 		first := kerneltest.Ints(starts, e+1)
 		for _, stored := range []kernel.DType{0, kernel.BF16} {
@@ -37,7 +37,9 @@ func TestExpertMatMul(t *testing.T) {
 			}
 		}
 		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s, " gradient"), Kernel: kernel.ExpertWeightGrad{Experts: e}, Bound: 1e-6,
-			In: []kerneltest.Input{kerneltest.Normal(n, s[3]), kerneltest.Normal(n, s[4]), first}})
+			In: []kerneltest.Input{kerneltest.Normal(n, s[3]), kerneltest.Normal(n, s[4]), first}},
+			kerneltest.Case{Name: fmt.Sprint(s, " gathered gradient"), Kernel: kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1]}, Bound: 1e-6,
+				In: []kerneltest.Input{kerneltest.Normal(n, s[3]), kerneltest.Normal(s[0], s[4]), kerneltest.Ints(source, n), first}})
 	}
 	kerneltest.Run(t, cases...)
 	x, starts := kernel.T(kernel.F32, 6, 8), kernel.T(kernel.I32, 4)
@@ -230,6 +232,31 @@ func TestExpertMatMulMXFP4Meaning(t *testing.T) {
 			if got[i] != want[i] {
 				t.Fatalf("transposed %v: element %d is %v, of the numbers %v", transposed, i, got[i], want[i])
 			}
+		}
+	}
+}
+
+// TestGatheredGradient: the gradient of rows read where their tokens have them is that of the rows that GatherTokens makes, bit for bit,
+// alone and onto what is there.
+func TestGatheredGradient(t *testing.T) {
+	for _, s := range expertSizes {
+		rows, source, starts := sorted(t, s[0], s[1], s[2])
+		n, e := s[0]*s[1], s[2]
+		ints := func(x []int32, shape ...int) kernel.Tensor {
+			y := zeros(kernel.I32, shape...)
+			copy(y.I32(), x)
+			return y
+		}
+		a, x := f32s(normal32(1, n*s[3]), n, s[3]), f32s(normal32(2, s[0]*s[4]), s[0], s[4])
+		first, from := ints(starts, e+1), ints(source, n)
+		gathered := evaluate(t, kernel.GatherTokens{}, x, ints(rows, s[0], s[1]), from)[0]
+		want := evaluate(t, kernel.ExpertWeightGrad{Experts: e, Alpha: 0.5}, a, gathered, first)[0].F32()
+		k := kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1], Alpha: 0.5}
+		if got := evaluate(t, k, a, x, from, first)[0].F32(); !slices.Equal(got, want) {
+			t.Errorf("%v: other numbers than of gathered rows", s)
+		}
+		if _, err := (kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1] + 1}).Shape([]kernel.Type{a.Type, x.Type, from.Type, first.Type}); err == nil {
+			t.Errorf("%v: rows of other tokens are accepted", s)
 		}
 	}
 }

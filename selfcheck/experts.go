@@ -157,6 +157,13 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
 		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed}, in: []checkInput{a, b, first}, gemm: true},
 		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.ExpertWeightGradTo(grad)), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
+	_, _, source, _ := routing(M, E, K)
+	gathered := kernel.ExpertWeightGradGathered{Experts: E, PerToken: K, Alpha: 0.5}
+	from := integers(source...)
+	all = append(all,
+		check{kernel: "expert_weight_gathered", name: size, build: one(gathered), bounds: []bound{summed}, in: []checkInput{a, n.normal(1, M, width), from, first}, gemm: true},
+		check{kernel: "expert_weight_gathered", name: size + " onto fp32", build: one(kernel.ExpertWeightGradGatheredTo(gathered)), bounds: []bound{summed}, gemm: true,
+			in: []checkInput{a, n.normal(1, M, width), from, first, n.normal32(8, E*N, width).overwritten()}})
 	for i := range 4 {
 		cfg := quant.Config{Bits: 4, Type: []string{"nf4", "fp4"}[i/2], BlockSize: 64, DoubleQuant: i%2 == 1}
 		parts, dequantised := packedExperts(n, E, N, width, cfg)

@@ -263,11 +263,17 @@ func (f *forms) expertForms(tokens int) {
 		N, K int
 	}{{"gradient of A of gate", 16, e.C}, {"gradient of B of gate", e.F, 16}} {
 		f.reset()
-		_, _, _, _, starts, _, _ := f.routed(tokens)
+		_, _, _, _, starts, _, source := f.routed(tokens)
 		a, b, dw := f.randomBF16("a", int64(S*p.N)), f.randomBF16("b", int64(S*p.K)), f.out("dw", int64(4*e.E*p.N*p.K))
 		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertWeight(p.N, p.K, e.E), dw, a, b, starts, i32(p.N), i32(p.K), float32(1), float32(0))),
 			f.floor(2*float64(S*p.K+S*p.N)+4*float64(e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
-		f.row(form, f.copied(2*float64(S*p.K+S*p.N)+4*float64(e.E*p.N*p.K)))
+		moved := f.copied(2*float64(S*p.K+S*p.N) + 4*float64(e.E*p.N*p.K))
+		f.row(form, moved)
+		if p.K == e.C {
+			form.name += ", of gathered rows"
+			form.took = f.time(f.launch(ExpertWeightGathered(p.N, p.K, e.E, false), dw, a, b, source, starts, i32(p.N), i32(p.K), i32(e.K), i32(tokens), float32(1), float32(0)))
+			f.row(form, moved)
+		}
 	}
 	f.reset()
 	n := int64(e.F * e.C)

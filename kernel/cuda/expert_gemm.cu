@@ -1,6 +1,6 @@
 // expert_gemm.cu: a GEMM for each of E experts over rows sorted by expert, on tensor cores: y_e = alpha x_e op(w_e) + beta y_e, and
-// the gradient dw_e = alpha a_e^T b_e + beta dw_e.
-// Layout, row-major: x [S,K], y [S,N] elem; w [E][N,K] (nt) or [E][K,N] (nn) elem; a [S,N], b [S,K] elem, dw [E][N,K] fp32;
+// the gradient dw_e = alpha a_e^T b_e + beta dw_e, of which b's row r may be the row source[r] / per of x.
+// Layout, row-major: x [S,K], y [S,N] elem; w [E][N,K] (nt) or [E][K,N] (nn) elem; a [S,N], b [S,K], x [tokens,K] elem, dw [E][N,K] fp32;
 // starts [E+1]: expert e has the rows starts[e] to starts[e+1], which may be none.
 // Rows: a block takes the tile gridDim.x has for its columns of the blockIdx.y-th tile of rows; the grid has as many as any routing can
 // need, and the blocks left over end at once. Gradient: a block takes a tile of dw_e, e = blockIdx.z, over all of the expert's rows.
@@ -27,6 +27,15 @@ __device__ void weights(float *dw, const elem *a, const elem *b, const int *star
                                                      0, starts[e + 1] - (int)first, N, K, K, alpha, beta, true);
 }
 
+template <int BM, int BN, int WARPS_M, int WARPS_N>
+__device__ void gathered(float *dw, const elem *a, const elem *x, const int *source, const int *starts, int N, int K, int per, int tokens, float alpha, float beta) {
+    int e = blockIdx.z, col0 = blockIdx.x * BN, rows = starts[e + 1] - starts[e];
+    int64_t first = starts[e];
+    GatheredOperand<32, BN, 32 * WARPS_M * WARPS_N> ob(x, K, source + first, per, tokens, rows, col0);
+    gemm_tile_of<true, false, BM, BN, WARPS_M, WARPS_N>(dw, (int64_t)e * N * K, a + first * N, ob, (((uint64_t)x & 15) | (K & 7)) == 0, N, K, blockIdx.y * BM, col0,
+                                                        0, rows, N, 1, K, alpha, beta, true);
+}
+
 // Grid (tiles of N, tiles of rows, 1), block 32 WM WN, dynamic shared memory 4 stages of (BM + BN) 64 bytes.
 #define EXPERT(NAME, TB, BM, BN, WM, WN) \
     extern "C" __global__ void __launch_bounds__(32 * WM * WN, BM * BN < 16384 ? 4 : 1) expert_gemm_##NAME(elem *y, const elem *x, const elem *w, const int *starts, int E, int N, int K, float alpha, float beta) { \
@@ -46,3 +55,9 @@ EXPERT(nt_thin, true, 128, 32, 4, 1)
     }
 WEIGHT(weight_small, 64, 64, 2, 2)
 WEIGHT(weight_thin, 128, 32, 4, 1)
+#define GATHERED(NAME, BM, BN, WM, WN) \
+    extern "C" __global__ void __launch_bounds__(32 * WM * WN, 4) expert_gemm_##NAME(float *dw, const elem *a, const elem *x, const int *source, const int *starts, int N, int K, int per, int tokens, float alpha, float beta) { \
+        gathered<BM, BN, WM, WN>(dw, a, x, source, starts, N, K, per, tokens, alpha, beta); \
+    }
+GATHERED(weight_gathered_small, 64, 64, 2, 2)
+GATHERED(weight_gathered_thin, 128, 32, 4, 1)

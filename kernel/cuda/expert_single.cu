@@ -26,3 +26,12 @@ extern "C" __global__ void __launch_bounds__(256) expert_single_weight(float *dw
     int64_t first = starts[e];
     gemm_tile<true, false>(dw + (int64_t)e * N * K, a + first * N, b + first * K, N, K, blockIdx.y * 64, blockIdx.x * 64, 0, starts[e + 1] - (int)first, N, K, K, alpha, beta);
 }
+extern "C" __global__ void __launch_bounds__(256) expert_single_weight_gathered(float *dw, const float *a, const float *x, const int *source, const int *starts, int N, int K, int per, int tokens, float alpha, float beta) {
+    int e = blockIdx.z;
+    int64_t first = starts[e];
+    auto row = [=](int l) -> int64_t {
+        int s = source[first + l];
+        return s >= 0 && s / per < tokens ? s / per : -1;
+    };
+    gemm_tile_of<true, false>(row, dw + (int64_t)e * N * K, a + first * N, x, N, K, blockIdx.y * 64, blockIdx.x * 64, 0, starts[e + 1] - (int)first, N, K, K, alpha, beta);
+}

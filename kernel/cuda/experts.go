@@ -1,6 +1,9 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // warps is the geometry of kernels of which a warp takes a row: warps rows a block, with shared bytes each.
 func warps(stem, entry string, rows, warps, shared int) Geometry {
@@ -118,6 +121,18 @@ func ExpertWeight(N, K, E int) Geometry {
 		size, bm, bn = "thin", 128, 32
 	}
 	return Geometry{"expert_gemm", "expert_gemm_weight_" + size, [3]int{ceil(K, bn), ceil(N, bm), E}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
+}
+
+// ExpertWeightGathered is ExpertWeight, or in fp32 ExpertSingleWeight, of rows that are read where their tokens have them.
+func ExpertWeightGathered(N, K, E int, single bool) Geometry {
+	if single {
+		g := ExpertSingleWeight(N, K, E)
+		g.Entry = "expert_single_weight_gathered"
+		return g
+	}
+	g := ExpertWeight(N, K, E)
+	g.Entry = strings.Replace(g.Entry, "weight_", "weight_gathered_", 1)
+	return g
 }
 
 // ExpertSingle and ExpertSingleWeight are the same in fp32.

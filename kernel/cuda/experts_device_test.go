@@ -43,16 +43,19 @@ func TestExperts(t *testing.T) {
 			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(s.E), int32(s.C), int32(s.N), float32(-1), float32(1)) // to zero
 			dw := in(r, "dw", make([]float32, s.E*s.C*s.N))
 			r.run(ExpertWeight(s.C, s.N, s.E), dw, each, y, starts, int32(s.C), int32(s.N), float32(1), float32(1))
+			whole, gathered := in(r, "gradient of gathered rows", make([]float32, s.E*s.C*s.N)), in(r, "the same, read from the tokens", make([]float32, s.E*s.C*s.N))
+			r.run(ExpertWeight(s.N, s.C, s.E), whole, y, each, starts, int32(s.N), int32(s.C), float32(0.5), float32(1))
+			r.run(ExpertWeightGathered(s.N, s.C, s.E, false), gathered, y, X, source, starts, int32(s.N), int32(s.C), int32(s.K), int32(s.M), float32(0.5), float32(1))
 			sum := r.out("sum", int64(2*s.M*s.N))
 			r.run(MoERows("moe_sum", s.M, s.N), sum, y, rows, int32(s.M), int32(s.N), int32(s.K))
-			var bytes [][]byte
+			var all [][]byte
 			for _, b := range []struct {
 				p gpu.Ptr
 				n int
-			}{{experts, 4 * S}, {rows, 4 * S}, {source, 4 * S}, {starts, 4 * (s.E + 1)}, {y, 2 * S * s.N}, {back, 2 * S * s.C}, {dw, 4 * s.E * s.C * s.N}, {sum, 2 * s.M * s.N}} {
-				bytes = append(bytes, get[byte](r, b.p, b.n))
+			}{{experts, 4 * S}, {rows, 4 * S}, {source, 4 * S}, {starts, 4 * (s.E + 1)}, {y, 2 * S * s.N}, {back, 2 * S * s.C}, {dw, 4 * s.E * s.C * s.N}, {sum, 2 * s.M * s.N}, {whole, 4 * s.E * s.C * s.N}, {gathered, 4 * s.E * s.C * s.N}} {
+				all = append(all, get[byte](r, b.p, b.n))
 			}
-			return bytes
+			return all
 		})
 		ints := func(i int) []int32 {
 			v := make([]int32, len(out[i])/4)
@@ -60,6 +63,9 @@ func TestExperts(t *testing.T) {
 				v[j] = int32(words(out[i], 2*j)) | int32(words(out[i], 2*j+1))<<16
 			}
 			return v
+		}
+		if !bytes.Equal(out[8], out[9]) {
+			t.Errorf("%s: the gradient differs where rows are read from the tokens", name)
 		}
 		experts, rows, source, starts := ints(0), ints(1), ints(2), ints(3)
 		order := make([]int, S)

@@ -39,11 +39,52 @@ struct Operand {
     }
 };
 
+// Operand whose row l is the row source[l] / per of a matrix of `tokens` rows, zero where it has none. Tiles are loaded one after the
+// other from the first row on, ahead counts rows; an index is read a tile before its row.
+template <int ROWS, int COLS, int THREADS>
+struct GatheredOperand {
+    static constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
+    const elem *from;
+    const int *source;
+    int64_t ld;
+    int per, tokens, r, c, next[ROWS / HOP];
+    __device__ __forceinline__ GatheredOperand(const elem *x, int64_t ld, const int *source, int per, int tokens, int rows, int col) : source(source), ld(ld), per(per), tokens(tokens) {
+        r = threadIdx.x / UNITS;
+        c = threadIdx.x % UNITS * 8;
+        from = x + col + c;
+        look(0, rows);
+    }
+    __device__ __forceinline__ void look(int64_t ahead, int rows) {
+#pragma unroll
+        for (int j = 0; j < ROWS / HOP; j++) next[j] = r + j * HOP < rows ? source[ahead + r + j * HOP] : -1;
+    }
+    __device__ __forceinline__ void load(uint8_t *dst, int64_t ahead, int rows, int cols, bool aligned) {
+        uint8_t *to = dst + Operand<ROWS, COLS, THREADS>::at(r, c / 8);
+#pragma unroll
+        for (int j = 0; j < ROWS / HOP; j++, to += HOP * COLS * 2) {
+            int token = next[j] / per;
+            bool valid = next[j] >= 0 && token < tokens && c < cols;
+            const elem *p = valid ? from + token * ld : from;
+            if (aligned) {
+                cp16(smem(to), p, valid);
+            } else {
+                uint4 u = make_uint4(0, 0, 0, 0);
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    if (valid && c + k < cols) ((elem *)&u)[k] = p[k];
+                *(uint4 *)to = u;
+            }
+        }
+        look(ahead + ROWS, rows - ROWS);
+    }
+};
+
 // D's tile at row0, col0 over the inner values k0 to k1; D begins at element out0 of out and is fp32 where f32 says so. Block 32 WARPS_M WARPS_N, dynamic shared memory 4
 // stages of (BM + BN) 64 bytes.
-template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
-__device__ void gemm_tile(void *out, int64_t out0, const elem *a, const elem *b, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
-                          float alpha, float beta, bool f32) {
+// ob loads the tiles of b, whose rows lie ldb of what it counts in apart; fb: by 16 bytes at once.
+template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N, class B>
+__device__ __forceinline__ void gemm_tile_of(void *out, int64_t out0, const elem *a, B ob, bool fb, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
+                                             float alpha, float beta, bool f32) {
     constexpr int BK = 32, STAGES = 4, THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
     constexpr int SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2;
     typedef Operand<TA ? BK : BM, TA ? BM : BK, THREADS> OperandA;
@@ -51,9 +92,8 @@ __device__ void gemm_tile(void *out, int64_t out0, const elem *a, const elem *b,
     extern __shared__ __align__(1024) uint8_t shared[];
     int steps = max(0, (k1 - k0 + BK - 1) / BK);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, wm = warp % WARPS_M * 16 * MT, wn = warp / WARPS_M * 8 * NT;
-    bool fa = (((uint64_t)a & 15) | (lda & 7) | ((TA ? M : k1) & 7)) == 0, fb = (((uint64_t)b & 15) | (ldb & 7) | ((TB ? k1 : N) & 7)) == 0;
+    bool fa = (((uint64_t)a & 15) | (lda & 7) | ((TA ? M : k1) & 7)) == 0;
     OperandA oa(a, lda, TA ? k0 : row0, TA ? row0 : k0);
-    OperandB ob(b, ldb, TB ? col0 : k0, TB ? k0 : col0);
     auto load = [&](int s) {
         uint8_t *at = shared + s % STAGES * (SIZE_A + SIZE_B);
         int left = k1 - k0 - s * BK;
@@ -119,4 +159,13 @@ __device__ void gemm_tile(void *out, int64_t out0, const elem *a, const elem *b,
             if (r >= M) continue;
             store_row<NT>(o32, o16, f32, beta, out0 + r * ldd, col0 + wn, N, [&](int j, int e) { return alpha * acc[i][j][2 * h + e]; });
         }
+}
+
+// The same with b [k1,N], or of TB [N,k1], in rows of ldb.
+template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
+__device__ void gemm_tile(void *out, int64_t out0, const elem *a, const elem *b, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
+                          float alpha, float beta, bool f32) {
+    bool fb = (((uint64_t)b & 15) | (ldb & 7) | ((TB ? k1 : N) & 7)) == 0;
+    Operand<TB ? BN : 32, TB ? 32 : BN, 32 * WARPS_M * WARPS_N> ob(b, ldb, TB ? col0 : k0, TB ? k0 : col0);
+    gemm_tile_of<TA, TB, BM, BN, WARPS_M, WARPS_N>(out, out0, a, ob, fb, M, N, row0, col0, k0, k1, lda, ldb, ldd, alpha, beta, f32);
 }
