@@ -55,10 +55,10 @@ func isAppend(c *call) bool {
 	return ok
 }
 
-// rotationAlone is the rotation of a call that turns all its heads forward.
+// rotationAlone is the rotation of a call that turns all its heads forward, by halves.
 func rotationAlone(c *call) (k kernel.RoPE, ok bool) {
 	k, ok = c.kernel.(kernel.RoPE)
-	return k, ok && k.Rest == 0 && !k.Inverse && c.in[1].call == nil && c.in[2].call == nil
+	return k, ok && k.Rest == 0 && !k.Inverse && !k.Interleaved && c.in[1].call == nil && c.in[2].call == nil
 }
 
 // shareRows merges GEMMs that read the same rows: a gate and what it gates, with SwiGLU behind them, and queries, keys and values.

@@ -9,10 +9,11 @@ import (
 
 // RoPE rotates pairs of elements of every head by an angle that grows with the position
 // (Su et al., "RoFormer", 2021), in the convention of transformers' rotate_half: element i < D/2 pairs
-// with element i+D/2.
+// with element i+D/2; interleaved, as that paper has it, element 2i with element 2i+1.
 //
 //	x f[M,(H+Rest)*D], table f[P,R], positions i32[M] -> y f[M,(H+Rest)*D]
 //	y[i] = x[i]*cos - x[i+R/2]*sin,  y[i+R/2] = x[i+R/2]*cos + x[i]*sin,  i < R/2, in the first H heads
+//	y[2i] = x[2i]*cos - x[2i+1]*sin,  y[2i+1] = x[2i+1]*cos + x[2i]*sin,  interleaved
 //
 // Row p of the table holds the R/2 cosines of position p, then the R/2 sines. A table narrower than the heads rotates
 // the first R elements of each; the others, and the Rest heads that end a row, stay as they are. Inverse rotates back.
@@ -22,6 +23,8 @@ type RoPE struct {
 	Rest    int // heads of a row that are not: the values of a fused projection
 	HeadDim int // D; 0 = R
 	Inverse bool
+	// Interleaved pairs are neighbours.
+	Interleaved bool
 }
 
 // CheapAfter: of an input that is recomputed anyway, as a norm's is, its output costs less to recompute than to keep.
@@ -99,7 +102,7 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 				continue
 			}
 			cos, sin := table[p*turned:][:half], table[p*turned+half:][:half]
-			if whole && head == 8 {
+			if whole && head == 8 && !o.Interleaved {
 				eights(y, x, cos, sin, sign)
 				continue
 			}
@@ -107,10 +110,23 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 				copy(y, x)
 			}
 			for h := 0; h < heads; h += head {
+				if o.Interleaved {
+					neighbours(y[h:][:turned], x[h:], cos, sin, sign)
+					continue
+				}
 				rotate(y[h:][:half], y[h+half:][:half], x[h:][:half], x[h+half:], cos, sin, sign)
 			}
 		}
 	})
+}
+
+// neighbours rotates elements 2i and 2i+1 of x into y, which may be x.
+func neighbours[F Float](y, x, cos, sin []F, sign F) {
+	x, sin = x[:len(y)], sin[:len(cos)]
+	for i, c := range cos {
+		a, b, s := x[2*i], x[2*i+1], sign*sin[i]
+		y[2*i], y[2*i+1] = F(a*c)-F(b*s), F(b*c)+F(a*s)
+	}
 }
 
 // Cost reads a row of the table for a row, or the table once where it has fewer.

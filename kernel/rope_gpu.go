@@ -18,7 +18,11 @@ func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 		sign = -1
 	}
 	table := in[1].Ptr // a row: R/2 cosines, R/2 sines, fp32
-	turn, err := g.Launch(cuda.Rope(M, o.Heads, 0, R), out[0].Ptr, out[0].Ptr, in[2].Ptr, table, table.Add(int64(R/2)*4),
+	geometry := cuda.Rope(M, o.Heads, 0, R)
+	if o.Interleaved {
+		geometry = cuda.RopeInterleaved(M, o.Heads, 0, R)
+	}
+	turn, err := g.Launch(geometry, out[0].Ptr, out[0].Ptr, in[2].Ptr, table, table.Add(int64(R/2)*4),
 		int32(M), int32(o.Heads), int32(0), int32(D), int32(R), int32(width), int32(width), int32(R), sign)
 	if err != nil || out[0].Ptr == in[0].Ptr {
 		return turn, err

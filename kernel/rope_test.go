@@ -34,6 +34,51 @@ func TestRoPE(t *testing.T) {
 	}
 }
 
+func TestRoPEInterleaved(t *testing.T) {
+	for _, inverse := range []bool{false, true} {
+		for _, s := range []struct{ rows, heads, rest, head, turned int }{{1, 1, 0, 2, 2}, {5, 3, 0, 6, 6}, {7, 3, 1, 8, 8}, {7, 3, 2, 24, 10}, {130, 4, 2, 64, 32}} {
+			k := kernel.RoPE{Heads: s.heads, Rest: s.rest, HeadDim: s.head, Inverse: inverse, Interleaved: true}
+			p := make([]int32, s.rows)
+			for i := range p {
+				p[i] = int32(i * 7 % 11)
+			}
+			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%+v", s), Kernel: k, In: []kerneltest.Input{
+				kerneltest.Normal(s.rows, (s.heads+s.rest)*s.head), kerneltest.Normal(11, s.turned), kerneltest.Ints(p, s.rows),
+			}, Bound: 1.5e-7})
+		}
+	}
+}
+
+// TestRoPEInterleavedIsHalves: a rotation of neighbours is that of halves of permuted columns, to the bit where that takes no vectors.
+func TestRoPEInterleavedIsHalves(t *testing.T) {
+	const rows, heads, head, turned = 6, 3, 24, 14
+	x, table := normal32(1, rows*heads*head), f32s(normal32(2, 9*turned), 9, turned)
+	positions := i32s([]int32{0, 3, 8, 1, 7, 4})
+	from := func(i int) int { // where column i of halves is among neighbours
+		h, c := i/head*head, i%head
+		switch {
+		case c < turned/2:
+			return h + 2*c
+		case c < turned:
+			return h + 2*(c-turned/2) + 1
+		}
+		return i
+	}
+	halves := make([]float32, len(x))
+	for i := range x {
+		halves[i] = x[from(i)]
+	}
+	for _, inverse := range []bool{false, true} {
+		want := evaluate(t, kernel.RoPE{Heads: heads, HeadDim: head, Inverse: inverse}, f32s(halves, rows, heads*head), table, positions)[0].F32()
+		got := evaluate(t, kernel.RoPE{Heads: heads, HeadDim: head, Inverse: inverse, Interleaved: true}, f32s(x, rows, heads*head), table, positions)[0].F32()
+		for i := range want {
+			if got[from(i)] != want[i] {
+				t.Fatalf("inverse %v, column %d: %v, of halves %v", inverse, i, got[from(i)], want[i])
+			}
+		}
+	}
+}
+
 // TestRoPEOfAPart: the columns that are rotated have the bits of heads of that size, the others stay.
 func TestRoPEOfAPart(t *testing.T) {
 	const rows, heads, rest, head, turned = 6, 3, 2, 24, 16
@@ -73,12 +118,18 @@ func TestRoPEMeaning(t *testing.T) {
 			table[p*head+i], table[p*head+head/2+i] = math.Cos(angle(p, i)), math.Sin(angle(p, i))
 		}
 	}
-	for _, sign := range []float64{1, -1} {
+	for _, sign := range []float64{1, -1, 2, -2} { // twice: neighbours
 		want := make([]float64, len(x))
+		interleaved := math.Abs(sign) == 2
+		sign /= math.Abs(sign)
 		for row, p := range positions {
 			for h := range heads {
 				for i := range head / 2 {
 					a, b := row*heads*head+h*head+i, row*heads*head+h*head+head/2+i
+					if interleaved {
+						a = row*heads*head + h*head + 2*i
+						b = a + 1
+					}
 					want[a], want[b] = math.NaN(), math.NaN()
 					if p >= 0 && p < limit {
 						s, c := math.Sincos(sign * angle(int(p), i))
@@ -88,7 +139,7 @@ func TestRoPEMeaning(t *testing.T) {
 				}
 			}
 		}
-		out := evaluate(t, kernel.RoPE{Heads: heads, Inverse: sign < 0}, f64s(x, len(positions), heads*head), f64s(table, limit, head), i32s(positions))
+		out := evaluate(t, kernel.RoPE{Heads: heads, Inverse: sign < 0, Interleaved: interleaved}, f64s(x, len(positions), heads*head), f64s(table, limit, head), i32s(positions))
 		near(t, "y", out[0].F64(), want, 1e-14)
 	}
 }

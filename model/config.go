@@ -23,6 +23,7 @@ type Config struct {
 	RopeTheta        float64
 	RopeScaling      RopeScaling
 	PartialRotary    float64 // the share of a head that is rotated, its first columns; 0 = all of it
+	Interleaved      bool    // neighbouring columns of a head are rotated together, not those of its halves
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
 	QKVBias          bool // biases on q, k and v
@@ -142,7 +143,7 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 		}
 		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
 	}
-	if len(architectures) > 0 && !slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.Architecture) }) {
+	if len(architectures) > 0 && !d.named(architectures) {
 		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
 	}
 	if d.Text != nil {

@@ -16,6 +16,7 @@ import (
 // Dialect is what config.json of a family means where families differ.
 type Dialect struct {
 	Architecture    string // the one that architectures may name
+	Former          string // another name of it, in files from before transformers had it; "" = none
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
 	PartialRotary   bool   // partial_rotary_factor may be below 1
 	MXFP4           bool   // experts may be stored in MXFP4
@@ -43,10 +44,28 @@ func names(dialects map[string]Dialect) string {
 	return strings.Join(slices.Sorted(maps.Keys(dialects)), ", ")
 }
 
+// named tells whether one of the names is the dialect's.
+func (d Dialect) named(architectures []string) bool {
+	return slices.ContainsFunc(architectures, func(a string) bool {
+		return strings.EqualFold(a, d.Architecture) || d.Former != "" && strings.EqualFold(a, d.Former)
+	})
+}
+
+// OwnCode takes auto_map where the code that it names is transformers' own, whose class is model.
+func (k *Keys) OwnCode(model string) {
+	var code map[string]any
+	k.Object("auto_map", &code)
+	if of, ok := code["AutoModelForCausalLM"]; ok {
+		if name, _ := of.(string); !strings.HasSuffix(name, "."+model) {
+			k.Fail("auto_map", "names %v: models that bring their own code are not supported", of)
+		}
+	}
+}
+
 func byArchitecture(dialects map[string]Dialect, architectures []string) (string, Dialect, bool) {
 	for _, name := range slices.Sorted(maps.Keys(dialects)) {
 		d := dialects[name]
-		if slices.ContainsFunc(architectures, func(a string) bool { return strings.EqualFold(a, d.Architecture) }) {
+		if d.named(architectures) {
 			return name, d, true
 		}
 	}

@@ -26,7 +26,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"rotary_pct":              {"0.25", nil},
 		"parallel_attn":           {"true", nil},
 		"mup_width_multiplier":    {"8.0", nil},
-		"partial_rotary_factor":   {"0.5", []string{"phi3"}},
+		"partial_rotary_factor":   {"0.5", []string{"glm4", "phi3"}},
 	} {
 		for family := range families.Table {
 			if slices.Contains(c.of, family) {

@@ -13,9 +13,12 @@ func (c Config) rotaryDim() int {
 // RotaryColumns is how many columns of a head are rotated, its first: R, even, at most D.
 func (c Config) RotaryColumns() int { return (c.rotaryDim() + 1) / 2 * 2 }
 
-// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too.
+// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too; absent it is the
+// dialect's default, or 1.
 func (c *Config) readPartialRotary(k *Keys) {
-	c.PartialRotary = 1
+	if c.PartialRotary == 0 {
+		c.PartialRotary = 1
+	}
 	given := k.Float("partial_rotary_factor", &c.PartialRotary)
 	for _, key := range []string{"rope_scaling", "rope_parameters"} {
 		part, ok := k.parts[key]

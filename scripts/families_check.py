@@ -138,6 +138,15 @@ def seed_oss(r, c):
     c.update(attention_bias=r.random() < 0.7, attention_out_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3, residual_dropout=0.0)
 
 
+def ernie4_5(r, c):
+    scaling(r, c)
+    c.update(use_bias=r.random() < 0.4)
+
+
+def glm4(r, c):
+    c.update(attention_bias=r.random() < 0.6, partial_rotary_factor=r.choice([1.0, 0.5, 0.5, 0.25]))
+
+
 def ministral(r, c):
     scaling(r, c)
     c.update(sliding_window=r.choice([5, 9]), layer_types=kinds(r, c["num_hidden_layers"]))
@@ -263,6 +272,9 @@ def odd(family, seed, c):
                     yarn=dict(factor=r.choice([1.5, 8.0])) | r.choice([{}, dict(attention_factor=1.3), dict(mscale=1.0, mscale_all_dim=0.7), dict(beta_fast=16.0, beta_slow=2.0), dict(truncate=False)])
                     | (dict(original_max_position_embeddings=16) if r.random() < 0.7 else {}),
                     longrope=dict(short_factor=[1 + r.random() for _ in range(half)], long_factor=[1 + 3 * r.random() for _ in range(half)]) | r.choice([{}, dict(factor=8.0, attention_factor=1.2)]))
+        if family == "glm4":  # a part of a head
+            part = (int(2 * half * c["partial_rotary_factor"]) + 1) // 2
+            more["longrope"] = {k: v[:part] if isinstance(v, list) else v for k, v in more["longrope"].items()}
         if kind == "longrope":
             c["original_max_position_embeddings"] = r.choice([8, 16, 24, 200])
         c["rope_scaling"] = dict(rope_type=kind) | more[kind] if kind != "default" else None
@@ -314,7 +326,7 @@ def gemma3_images(r, c):
 
 FAMILIES = {  # name: the first part of transformers' class names, what its configuration is drawn by
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "qwen2": ("Qwen2", qwen2), "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "granite": ("Granite", granite),
-    "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
+    "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ernie4_5": ("Ernie4_5", ernie4_5), "glm4": ("Glm4", glm4), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
 }
 
 

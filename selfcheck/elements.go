@@ -46,6 +46,13 @@ func elementChecks() []check {
 		}
 	}
 	n = newNumbers()
+	for _, D := range checkHeads {
+		for _, M := range checkRows {
+			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, HeadDim: D, Interleaved: true}, D),
+				ropeCheck(n, M, kernel.RoPE{Heads: 2, Rest: 1, HeadDim: D, Interleaved: true, Inverse: true}, D/4*3/2*2))
+		}
+	}
+	n = newNumbers()
 	for _, M := range checkRows {
 		for _, C := range checkWidths {
 			all = append(all, gemmaChecks(n, M, C)...)
@@ -218,6 +225,9 @@ func ropeCheck(n checkNumbers, M int, k kernel.RoPE, R int) check {
 	}
 	if k.Inverse {
 		name += ", inverse"
+	}
+	if k.Interleaved {
+		name += ", neighbours"
 	}
 	return check{kernel: "rope", name: name, build: one(k), bounds: []bound{rounded}, inPlace: []int{0},
 		in: []checkInput{n.normal(1, M, (k.Heads+k.Rest)*k.HeadDim), table, positions}}

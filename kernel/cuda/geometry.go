@@ -55,6 +55,15 @@ func Rope(M, H, K, R int) Geometry {
 	return Flat("rope", "rope_apply", int64(M)*int64((H+K)*per))
 }
 
+// RopeInterleaved is Rope for rope_interleaved.
+func RopeInterleaved(M, H, K, R int) Geometry {
+	per := R / 2
+	if R%8 == 0 {
+		per = R / 8
+	}
+	return Flat("rope", "rope_interleaved", int64(M)*int64((H+K)*per))
+}
+
 // Swiglu is the geometry of the swiglu_* kernels over M rows of F.
 func Swiglu(entry string, M, F int) Geometry {
 	return Flat("swiglu", entry, (int64(M)*int64(F)+7)/8)

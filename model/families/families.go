@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/gemma"
+	"github.com/tierlora/tierlora/model/glm4"
 	"github.com/tierlora/tierlora/model/gptoss"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
@@ -35,10 +36,12 @@ type Family struct {
 
 // Table names every architecture.
 var Table = map[string]Family{
+	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
 	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
 	"gemma3":      {gemma.Build3, gemma.Gemma3Multimodal, withImages, ofImages},
 	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"glm4":        {Build: glm4.Build, Dialect: glm4.Dialect},
 	"gpt_oss":     {Build: gptoss.Build, Dialect: gptoss.Dialect},
 	"granite":     {Build: llama.Build, Dialect: llama.Granite},
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},

@@ -65,6 +65,19 @@ var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c
 	unappliedDropout(k, "attention_dropout", "residual_dropout")
 }}
 
+// Ernie is Llama with a rotation of neighbouring columns and an option for biases of all linear layers: ERNIE 4.5. Folders of
+// the release name code of their own, which became transformers'.
+var Ernie = model.Dialect{Architecture: "Ernie4_5ForCausalLM", Former: "Ernie4_5_ForCausalLM", Defaults: func(c *model.Config) {
+	c.RMSNormEps, c.RopeTheta, c.HeadDim, c.TieEmbeddings, c.Interleaved = 1e-5, 500000, 128, true, true
+}, Read: func(c *model.Config, k *model.Keys) {
+	k.OwnCode("Ernie4_5_ForCausalLM")
+	k.Bool("use_bias", &c.QKVBias)
+	c.OBias, c.MLPBias = c.QKVBias, c.QKVBias
+}, Fixed: map[string]model.Fixed{
+	"attention_bias": {Value: nil, Why: "ernie4_5 says it by use_bias"},
+	"mlp_bias":       {Value: nil, Why: "ernie4_5 says it by use_bias"},
+}}
+
 // Granite is Llama with four multipliers.
 var Granite = model.Dialect{Architecture: "GraniteForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
 	k.Bool("attention_bias", &c.QKVBias)

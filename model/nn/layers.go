@@ -134,6 +134,7 @@ type Attention struct {
 	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
 	Cap                     float64 // soft cap of the scores, as kernel.Attention has it; 0 = none
 	RoPE                    *Value  // [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
+	Interleaved             bool    // the rotation is of neighbouring columns, not of halves
 	Fused                   bool    // one qkv_proj in the place of q_proj, k_proj and v_proj
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
@@ -156,8 +157,8 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
 		}
 		if a.RoPE != nil {
-			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim}, query, a.RoPE, in.Positions)
-			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim}, key, a.RoPE, in.Positions)
+			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query, a.RoPE, in.Positions)
+			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
 		}
 		if n.ranks > 1 {
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.sharedAttention(in, a, query, key, value))

@@ -1,10 +1,6 @@
 package phi3
 
-import (
-	"strings"
-
-	"github.com/tierlora/tierlora/model"
-)
+import "github.com/tierlora/tierlora/model"
 
 const (
 	noBias   = "phi3 has no biases"
@@ -38,16 +34,5 @@ func read(c *model.Config, k *model.Keys) {
 			s.OriginalMaxPositions = original
 		}
 	}
-	readAutoMap(k)
-}
-
-// readAutoMap takes auto_map where the code that it names is transformers' own phi3.
-func readAutoMap(k *model.Keys) {
-	var code map[string]any
-	k.Object("auto_map", &code)
-	if of, ok := code["AutoModelForCausalLM"]; ok {
-		if name, _ := of.(string); !strings.HasSuffix(name, ".Phi3ForCausalLM") {
-			k.Fail("auto_map", "names %v: models that bring their own code are not supported", of)
-		}
-	}
+	k.OwnCode("Phi3ForCausalLM")
 }

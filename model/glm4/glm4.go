@@ -1,0 +1,42 @@
+// Package glm4 is the architecture of GLM-4-0414 and GLM-Z1-0414: Llama's layers with norms on both sides of attention and MLP,
+// a fused gate_up_proj, and a rotation of neighbouring columns in the first part of every head. Names are the checkpoint's.
+package glm4
+
+import (
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// Dialect is what config.json says of a glm4 model.
+var Dialect = model.Dialect{Architecture: "Glm4ForCausalLM", PartialRotary: true, SiLU: true, Defaults: func(c *model.Config) {
+	c.RMSNormEps, c.HeadDim, c.PartialRotary, c.QKVBias, c.Interleaved = 1.5625e-7, 128, 0.5, true, true
+}, Read: func(c *model.Config, k *model.Keys) {
+	k.Bool("attention_bias", &c.QKVBias)
+}, Fixed: map[string]model.Fixed{
+	"mlp_bias": {Value: false, Why: "glm4 has no biases in its MLP"},
+}}
+
+// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	var x *nn.Value
+	n.In("model", func() {
+		rope := n.Rotary(c, in)
+		if rope.Table == nil {
+			return
+		}
+		norm := func(name string, x *nn.Value) *nn.Value { return n.RMSNorm(name, x, c.RMSNormEps) }
+		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
+		for i := range c.NumLayers {
+			n.In(nn.Layer(i), func() {
+				h := n.SelfAttention("self_attn", norm("input_layernorm", x), rope.In, nn.Attention{
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, RoPE: rope.Table, Interleaved: c.Interleaved,
+				})
+				x = n.Add(x, norm("post_self_attn_layernorm", h))
+				h = n.FusedMLP("mlp", norm("post_attention_layernorm", x), c.IntermediateSize)
+				x = n.Add(x, norm("post_mlp_layernorm", h))
+			})
+		}
+		x = norm("norm", x)
+	})
+	return x
+}
