@@ -25,6 +25,9 @@ type StepMetrics struct {
 	LearningRate    float64 `json:"learning_rate"`
 	TokensSeen      int64   `json:"num_input_tokens_seen"`
 	TokensPerSecond float64 `json:"tokens/train_per_sec_per_gpu"`
+	// Seconds are since the process began, which resumed after step ResumedFrom; 0 = at the start.
+	Seconds     float64 `json:"train_seconds"`
+	ResumedFrom int     `json:"resumed_from"`
 	// DataMs is the host's time for a step's batches, the mean since the last line. A GPU computes meanwhile.
 	DataMs          float64 `json:"data_ms"`
 	TokensTotal     int64   `json:"tokens/total"`

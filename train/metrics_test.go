@@ -43,7 +43,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatalf("%d lines, want 4", len(lines))
 	}
 	want := `{"step":1,"epoch":0.5,"loss":2.5,"ppl":0,"grad_norm":null,"grad_norm_clipped":0,"learning_rate":0.0002,"num_input_tokens_seen":0,` +
-		`"tokens/train_per_sec_per_gpu":0,"data_ms":0,"tokens/total":0,"tokens/trainable":0,"memory/max_allocated (GiB)":0}`
+		`"tokens/train_per_sec_per_gpu":0,"train_seconds":0,"resumed_from":0,"data_ms":0,"tokens/total":0,"tokens/trainable":0,"memory/max_allocated (GiB)":0}`
 	if lines[0] != want {
 		t.Errorf("line 1 is\n%s\nwant\n%s", lines[0], want)
 	}

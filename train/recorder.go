@@ -164,6 +164,7 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 	return &StepMetrics{
 		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond / float64(max(r.world, 1)), DataMs: r.data.line(),
+		Seconds: time.Since(r.began).Seconds(), ResumedFrom: r.result.Resumed,
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped), SkippedSteps: skippedMetrics(len(p.Skipped)),
 	}

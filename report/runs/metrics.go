@@ -29,6 +29,9 @@ type Step struct {
 	LearningRate, Tokens, LossMult float64 // LossMult is the loss scale
 	Seconds                        float64 // since the start, without what lies between an interrupt and its resume
 	HeldGiB                        float64
+
+	own  float64 // seconds of the process that wrote the line
+	from int     // the step that it resumed after
 }
 
 // Eval is a line about the validation rows.
@@ -73,6 +76,8 @@ type metricsLine struct {
 	LR       number `json:"learning_rate"`
 	Tokens   number `json:"num_input_tokens_seen"`
 	Rate     number `json:"tokens/train_per_sec_per_gpu"`
+	Own      number `json:"train_seconds"`
+	From     int    `json:"resumed_from"`
 	Memory   number `json:"memory/max_allocated (GiB)"`
 	Scale    number `json:"loss_scale"`
 	EvalLoss number `json:"eval_loss"`
@@ -103,7 +108,7 @@ func (r *Run) takeMetrics(text []byte) bool {
 	case l.Loss.there:
 		r.Steps = append(r.Steps[:r.before(l.Step)], Step{Step: l.Step, Loss: l.Loss.value(),
 			GradNorm: l.GradNorm.value(), Clipped: l.Clipped.value(), Rate: l.Rate.value(), LearningRate: l.LR.value(),
-			Tokens: l.Tokens.value(), LossMult: l.Scale.value(), HeldGiB: l.Memory.value()})
+			Tokens: l.Tokens.value(), LossMult: l.Scale.value(), HeldGiB: l.Memory.value(), own: l.Own.value(), from: l.From})
 		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
 			r.Evals = r.Evals[:len(r.Evals)-1]
 		}
@@ -131,17 +136,35 @@ func (r *Run) before(step int) int {
 	return n
 }
 
-// setSeconds works the time of each line out: tokens so far by tokens per second, never less than before.
+// setSeconds works the time of each line out, never less than before: that of its process and what stands at the step that this one
+// resumed after. Older lines do not say it; there it is tokens so far by tokens per second.
 func (r *Run) setSeconds() {
-	last := 0.0
+	last, from, before := 0.0, 0, 0.0
 	for i := range r.Steps {
 		s := &r.Steps[i]
+		if s.from != from {
+			from, before = s.from, r.secondsAt(s.from, i)
+		}
 		s.Seconds = math.NaN()
-		if t := s.Tokens / s.Rate; t >= 0 && t < 1e12 {
+		t := before + s.own
+		if !finite(s.own) {
+			t = s.Tokens / s.Rate
+		}
+		if t >= 0 && t < 1e12 {
 			last = max(last, t)
 			s.Seconds = last
 		}
 	}
+}
+
+// secondsAt is the time of the last of the first n lines that stands at a step or before it.
+func (r *Run) secondsAt(step, n int) float64 {
+	for i := n - 1; i >= 0; i-- {
+		if s := &r.Steps[i]; s.Step <= step && finite(s.Seconds) {
+			return s.Seconds
+		}
+	}
+	return 0
 }
 
 // eachLine hands the lines of a file to see, which tells whether a line makes sense. A file that is not there has none.

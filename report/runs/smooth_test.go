@@ -3,6 +3,7 @@ package runs
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,28 @@ func TestFigureIsTheEndOfTheCurve(t *testing.T) {
 			if s.Y[i] != curve[int(x)-1] {
 				t.Errorf("at step %v the curve beside others is %v, by itself %v", x, s.Y[i], curve[int(x)-1])
 			}
+		}
+	}
+}
+
+// The time of a run that was resumed is that of its processes together, up to the step that each went on from.
+func TestSecondsOfResumedRuns(t *testing.T) {
+	line := func(step, from int, own float64) string {
+		return fmt.Sprintf(`{"step":%d,"loss":2,"num_input_tokens_seen":%d,"tokens/train_per_sec_per_gpu":7,"train_seconds":%v,"resumed_from":%d}`+"\n", step, 1000*step, own, from)
+	}
+	for name, c := range map[string]struct {
+		log  string
+		want []float64
+	}{
+		"resumed twice":               {line(1, 0, 10) + line(2, 0, 20) + line(3, 2, 5) + line(4, 3, 40) + line(5, 3, 41), []float64{10, 20, 25, 65, 66}},
+		"killed behind a checkpoint":  {line(1, 0, 10) + line(2, 0, 20) + line(3, 0, 30) + line(2, 1, 4) + line(3, 1, 8), []float64{10, 14, 18}},
+		"killed twice there":          {line(1, 0, 10) + line(2, 1, 9) + line(2, 1, 4), []float64{10, 14}},
+		"an older beginning":          {`{"step":1,"loss":2,"num_input_tokens_seen":700,"tokens/train_per_sec_per_gpu":7}` + "\n" + line(2, 1, 3), []float64{100, 103}},
+		"a log without its beginning": {line(7, 6, 3), []float64{3}},
+	} {
+		r := read(t, map[string]string{train.MetricsFile: c.log})
+		if got := column(r.Steps, func(s Step) float64 { return s.Seconds }); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }
