@@ -136,7 +136,8 @@ type Trained struct {
 	modules map[string]bool     // the names of the model's linear layers: the ends of their paths
 	linears map[string]bool     // the names of their weights
 
-	parameters []string // of experts, that the model has
+	parameters []string        // of experts, that the model has
+	covered    map[string]bool // the names of experts' layers that an adapted parameter has
 }
 
 // Updated are the names by which rank_pattern and alpha_pattern know what is adapted: paths of layers, names of parameters.
@@ -218,15 +219,16 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 	if t.parameters != nil && len(c.TargetParameters) > 0 {
 		valid += "; with lora.target_parameters experts and routers are parameters, as in transformers 5: name layers of attention"
 	}
-	if len(t.Layers) == 0 {
+	_, expression := c.TargetModules.expression()
+	if len(t.Layers) == 0 && (expression || !t.coversAll(c.TargetModules)) {
 		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model; it has %s", []string(c.TargetModules), valid)
 	}
-	if _, ok := c.TargetModules.expression(); ok || c.TargetModules[0] == AllLinear {
+	if expression || c.TargetModules[0] == AllLinear {
 		return nil
 	}
 	var missing []string
 	for _, name := range c.TargetModules {
-		found := false
+		found := t.covered[name]
 		for _, l := range t.Layers {
 			found = found || Targets{name}.Match(l)
 		}

@@ -26,7 +26,8 @@ type Config struct {
 	// the whole path must match, or all-linear, which is all of them but the vocabulary head.
 	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
 	// TargetParameters are parameters of experts to adapt beside TargetModules, which may be []: PEFT's target_parameters, names
-	// or their ends, such as experts.down_proj. It needs Dropout 0.
+	// or their ends, such as experts.down_proj. It needs Dropout 0. Experts and routers are then no linear layers to TargetModules,
+	// as in transformers 5, and gate and up of an expert have one A.
 	TargetParameters []string `mapstructure:"target_parameters" yaml:"target_parameters,omitempty"`
 	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
 	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`

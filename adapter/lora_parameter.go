@@ -53,6 +53,12 @@ func (m Method) ParameterWrapper(t *Trained, c Config) func(n *nn.Net, of nn.Par
 			return parts
 		}
 		t.Parameters = append(t.Parameters, p)
+		for _, paths := range of.Layers {
+			if t.covered == nil {
+				t.covered = map[string]bool{}
+			}
+			t.covered[paths[0][strings.LastIndexByte(paths[0], '.')+1:]] = true
+		}
 		first := len(t.Params)
 		wrapped := m.WrapParameter(t, c, n, p, parts)
 		t.rate(m, c, first)
@@ -83,6 +89,11 @@ func (t *Trained) CheckParameters(c Config, weights []string) error {
 		}
 	}
 	return nil
+}
+
+// coversAll tells whether adapted parameters have all layers of these names.
+func (t *Trained) coversAll(names Targets) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !t.covered[name] })
 }
 
 // hasParameters says what target_parameters may name.

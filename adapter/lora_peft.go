@@ -138,7 +138,8 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 	}, "", "  ")
 }
 
-// fileTargets are the targets as PEFT saves them: all-linear as the names it stood for.
+// fileTargets are the targets as PEFT saves them: all-linear as the names it stood for. Beside target_parameters PEFT 0.21 takes a
+// name of experts' layers for more of them, so names without a layer are left out.
 func (c Config) fileTargets(layers []string) any {
 	if re, ok := c.TargetModules.expression(); ok {
 		return re
@@ -149,6 +150,11 @@ func (c Config) fileTargets(layers []string) any {
 		for _, l := range layers {
 			names = append(names, l[strings.LastIndexByte(l, '.')+1:])
 		}
+	}
+	if len(c.TargetParameters) > 0 {
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return !slices.ContainsFunc(layers, func(l string) bool { return Targets{name}.Match(l) })
+		})
 	}
 	sort.Strings(names)
 	return slices.Compact(names)

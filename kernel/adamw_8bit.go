@@ -107,12 +107,12 @@ func adamW8Bit[F Float](k AdamW8Bit, c *CPU, in, out []Tensor) func() {
 			var inverse1, inverse2 F
 			absmax1[b], inverse1 = scaleOf(m)
 			absmax2[b], inverse2 = scaleOf(v)
-			for i := range m {
-				c := quant.DynamicSigned.Code(float64(F(m[i] * inverse1)))
+			encode(c1, m, inverse1, quant.DynamicSigned)
+			encode(c2, v, inverse2, quant.DynamicUnsigned)
+			for i, c := range c1 {
 				if c == signedZero && math.Signbit(float64(m[i])) {
-					c--
+					c1[i]--
 				}
-				c1[i], c2[i] = c, quant.DynamicUnsigned.Code(float64(F(v[i]*inverse2)))
 			}
 		}
 	})
@@ -139,13 +139,29 @@ func (s moments8[F]) update(p, g, m, v []F) {
 // scaleOf is the largest magnitude of a block, as finite float32, and what the block is multiplied by for it to be 1.
 func scaleOf[F Float](x []F) (absmax, inverse F) {
 	for _, v := range x {
-		absmax = max(absmax, F(math.Abs(float64(v))))
+		if a := F(math.Abs(float64(v))); a > absmax {
+			absmax = a
+		}
 	}
 	if absmax < 0x1p-126 {
 		return 0, 0
 	}
 	absmax = min(absmax, math.MaxFloat32)
 	return absmax, 1 / absmax
+}
+
+// encode writes the codes of x times inverse.
+func encode[F Float](to []byte, x []F, inverse F, m *quant.DynamicMap) {
+	if x, ok := any(x).([]float32); ok {
+		c, inverse := m.Coder(), float32(inverse)
+		for i, v := range x {
+			to[i] = c.Code(v * inverse)
+		}
+		return
+	}
+	for i, v := range x {
+		to[i] = m.Code(float64(v * inverse))
+	}
 }
 
 func (AdamW8Bit) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 40) }

@@ -3,6 +3,7 @@ package quant
 import (
 	"math"
 	"slices"
+	"sync"
 )
 
 // DynamicMap is an 8-bit dynamic map of bitsandbytes (create_dynamic_map) as its 8-bit optimizers use it: codes of values whose
@@ -13,6 +14,8 @@ type DynamicMap struct {
 	// Above is the largest float32 that each code stands for: of a value between two, the nearer one. Exactly in the middle it is
 	// the even one, on which bitsandbytes' search ends.
 	Above [256]float32
+
+	coder func() *DynamicCoder
 }
 
 // DynamicSigned and DynamicUnsigned are the maps of first and of second moments.
@@ -30,6 +33,7 @@ func newDynamicMap(values [256]float32) *DynamicMap {
 		}
 	}
 	m.Above[255] = float32(math.Inf(1))
+	m.coder = sync.OnceValue(func() *DynamicCoder { return newDynamicCoder(m) })
 	return m
 }
 
@@ -42,6 +46,36 @@ func (m *DynamicMap) Code(x float64) uint8 {
 		}
 	}
 	return uint8(c)
+}
+
+// DynamicCoder finds the codes of float32 numbers by a table of their upper 16 bits: numbers that share them lie in at most two codes.
+type DynamicCoder struct {
+	above [256]float32
+	first [1 << 16]uint8 // the lower code of numbers that begin so
+}
+
+// Coder is made once, for all that ask.
+func (m *DynamicMap) Coder() *DynamicCoder { return m.coder() }
+
+// Code is that of DynamicMap; of NaN it is any.
+func (c *DynamicCoder) Code(x float32) uint8 {
+	code := c.first[math.Float32bits(x)>>16]
+	if x > c.above[code] {
+		code++
+	}
+	return code
+}
+
+func newDynamicCoder(m *DynamicMap) *DynamicCoder {
+	c := &DynamicCoder{above: m.Above}
+	for i := range c.first {
+		bits := uint32(i) << 16
+		if i >= 1<<15 { // a negative number's lower end has the largest bits
+			bits |= 1<<16 - 1
+		}
+		c.first[i] = m.Code(float64(math.Float32frombits(bits)))
+	}
+	return c
 }
 
 // unsignedTable is the map of values that are not negative: twice as many steps in each of the seven decades as NestedTable has.

@@ -26,3 +26,26 @@ func TestDynamicCodes(t *testing.T) {
 		}
 	}
 }
+
+// TestDynamicCoder: the table gives the code of the search at both ends of every range of its own, beside the ends of codes, and in
+// between.
+func TestDynamicCoder(t *testing.T) {
+	for name, m := range map[string]*DynamicMap{"signed": DynamicSigned, "unsigned": DynamicUnsigned} {
+		c := m.Coder()
+		same := func(x float32) {
+			if got, want := c.Code(x), m.Code(float64(x)); got != want && x == x {
+				t.Fatalf("%s: %v is code %d, want %d", name, x, got, want)
+			}
+		}
+		for i := range uint32(1 << 16) {
+			for _, low := range []uint32{0, 1, 0x1234, 0x7fff, 0x8000, 0xabcd, 0xffff} {
+				same(math.Float32frombits(i<<16 | low))
+			}
+		}
+		for _, x := range m.Above {
+			same(x)
+			same(math.Nextafter32(x, 2))
+			same(math.Nextafter32(x, -2))
+		}
+	}
+}

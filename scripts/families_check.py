@@ -272,7 +272,9 @@ def odd(family, seed, c):
                     yarn=dict(factor=r.choice([1.5, 8.0])) | r.choice([{}, dict(attention_factor=1.3), dict(mscale=1.0, mscale_all_dim=0.7), dict(beta_fast=16.0, beta_slow=2.0), dict(truncate=False)])
                     | (dict(original_max_position_embeddings=16) if r.random() < 0.7 else {}),
                     longrope=dict(short_factor=[1 + r.random() for _ in range(half)], long_factor=[1 + 3 * r.random() for _ in range(half)]) | r.choice([{}, dict(factor=8.0, attention_factor=1.2)]))
-        if family == "glm4":  # a part of a head
+        if family == "glm4":  # a part of a head; YaRN's ramp in transformers wants an even one
+            if kind == "yarn" and int(2 * half * c["partial_rotary_factor"]) % 2:
+                c["partial_rotary_factor"] = 1.0
             part = (int(2 * half * c["partial_rotary_factor"]) + 1) // 2
             more["longrope"] = {k: v[:part] if isinstance(v, list) else v for k, v in more["longrope"].items()}
         if kind == "longrope":

@@ -140,6 +140,11 @@ func TargetNames(c model.Config) (linears, parameters []string, err error) {
 			linears = append(linears, name)
 		}
 		return base
+	}, WrapExperts: func(_ *nn.Net, paths []string, base nn.Experts) nn.Experts {
+		if name := paths[0][strings.LastIndexByte(paths[0], '.')+1:]; !slices.Contains(linears, name) {
+			linears = append(linears, name)
+		}
+		return base
 	}})
 	if err != nil {
 		return nil, nil, err

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/session"
@@ -67,5 +69,35 @@ func TestActiveParameters(t *testing.T) {
 		check("all", p.All, c.all)
 		check("active", p.Active, c.active)
 		check("active without embeddings", p.ActiveLessTable, c.lessTable)
+	}
+}
+
+// TestTargetNames: the names of all-linear are those by which PEFT saved it, experts' and routers' included; parameters are those that
+// transformers 5 has.
+func TestTargetNames(t *testing.T) {
+	for _, name := range []string{"experts/mixtral_balanced", "experts/qwen3_moe", "shared_experts/qwen2_moe", "experts/gpt_oss"} {
+		c, err := families.ParseConfig(golden.ReadFile(t, golden.Path(t, name+".config.json")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		linears, parameters, err := session.TargetNames(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var saved struct {
+			Names []string `json:"target_modules"`
+		}
+		golden.JSON(t, golden.Path(t, name+".lora/adapter_config.json"), &saved)
+		for i, path := range saved.Names {
+			saved.Names[i] = path[strings.LastIndexByte(path, '.')+1:]
+		}
+		slices.Sort(linears)
+		slices.Sort(saved.Names)
+		if saved.Names = slices.Compact(saved.Names); !slices.Equal(linears, saved.Names) {
+			t.Errorf("%s: all-linear is %v, PEFT saved %v", name, linears, saved.Names)
+		}
+		if want := []string{"experts.gate_up_proj", "experts.down_proj"}; !slices.Equal(parameters, want) {
+			t.Errorf("%s: parameters %v, want %v", name, parameters, want)
+		}
 	}
 }

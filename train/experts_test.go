@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,9 +95,9 @@ func TestTargetParametersRefuse(t *testing.T) {
 	}
 	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "gpt_oss_balanced"})
 	s.LoRA.Dropout = 0.1
-	for _, target := range []string{"gate", "up_proj"} { // of routers and experts
+	for target, parameter := range map[string]string{"gate": "experts.gate_up_proj", "up_proj": "experts.down_proj"} { // of routers, and of experts without an adapter
 		fused := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
-		fused.LoRA.TargetModules = adapter.Targets{"q_proj", target}
+		fused.LoRA.TargetModules, fused.LoRA.TargetParameters = adapter.Targets{"q_proj", target}, []string{parameter}
 		wanted := "lora.target_modules: " + target + " matches no linear layer of the model; it has k_proj, o_proj, q_proj, v_proj; with lora.target_parameters " +
 			"experts and routers are parameters, as in transformers 5: name layers of attention"
 		if _, err := PlanRun(context.Background(), fused, Env{}); err == nil || !strings.HasSuffix(err.Error(), wanted) {
@@ -114,5 +115,21 @@ func TestTargetParametersRefuse(t *testing.T) {
 	s.LoRA.TargetParameters = nil
 	if problems := s.LoRA.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), "lora.target_modules: name at least one module") {
 		t.Errorf("no target at all: %v", problems)
+	}
+}
+
+// TestTargetsOfExpertsBesideParameters: Unsloth names the layers of experts too, which the parameters train; the adapter's file has
+// the names of layers alone, as PEFT reads others as more parameters.
+func TestTargetsOfExpertsBesideParameters(t *testing.T) {
+	for _, c := range []struct{ targets, saved adapter.Targets }{
+		{adapter.Targets{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, adapter.Targets{"o_proj", "q_proj"}},
+		{adapter.Targets{"gate_proj", "up_proj", "down_proj"}, nil},
+	} {
+		s := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
+		s.LoRA.TargetModules, s.Training.MaxSteps = c.targets, 1
+		mustStart(t, s, Env{})
+		if got := peftConfigOf(t, s.OutputDir); len(got.TargetModules) != len(c.saved) || !slices.Equal(got.TargetModules, c.saved) || len(got.TargetParameters) != 2 {
+			t.Errorf("%v is saved as %v and %v", c.targets, got.TargetModules, got.TargetParameters)
+		}
 	}
 }

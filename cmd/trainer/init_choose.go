@@ -38,23 +38,35 @@ const (
 // lengths that are chosen from.
 var lengthSteps = []int{128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
 
+// ways are adapters and optimizers in the order in which they are tried.
+var ways = []way{{"lora", "adamw"}, {"qlora", "adamw"}, {"qlora", "adamw_8bit"}}
+
+type way struct{ adapter, optimizer string }
+
+func (w way) String() string {
+	if w.optimizer == train.Default().Optimizer {
+		return w.adapter
+	}
+	return w.adapter + " and " + w.optimizer
+}
+
 // choose plans run after run, the one that learns best first, until one fits.
 func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env session.Env) (*choice, error) {
 	ch := &choice{found: f, why: map[string]string{}}
 	ch.settle(o)
 	full := ch.spec.Dataset.MaxLength
 	for length := full; ; length /= 2 {
-		for _, method := range []string{"lora", "qlora"} {
+		for _, way := range ways {
 			fits := false
 			for _, batch := range []int{1, 8, 4, 2} { // where one row does not fit, no more do
 				if batch > f.rows {
 					continue
 				}
-				s := ch.with(method, length, batch)
+				s := ch.with(way, length, batch)
 				report, err := f.plan(ctx, c, s, o, env)
 				if errors.Is(err, session.ErrDoesNotFit) {
 					line, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), session.ErrDoesNotFit.Error()+": "), ";")
-					ch.tried = append(ch.tried, fmt.Sprintf("%s with %d x %d tokens: %s", method, batch, length, line))
+					ch.tried = append(ch.tried, fmt.Sprintf("%s with %d x %d tokens: %s", way, batch, length, line))
 					c.say("plan: does not fit: %s", ch.tried[len(ch.tried)-1])
 					if !fits {
 						break
@@ -86,11 +98,11 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 		o.model, ch.tried[len(ch.tried)-1])}
 }
 
-// with is the run by a method, with so many tokens a row and rows at a time.
-func (ch *choice) with(method string, length, batch int) train.Spec {
+// with is the run in a way, with so many tokens a row and rows at a time.
+func (ch *choice) with(w way, length, batch int) train.Spec {
 	s := ch.spec
-	s.Adapter, s.Dataset.MaxLength = method, length
-	if method == "qlora" {
+	s.Adapter, s.Training.Optimizer, s.Dataset.MaxLength = w.adapter, w.optimizer, length
+	if w.adapter == "qlora" {
 		q := quant.Default()
 		s.Quantization = &q
 	}
@@ -187,6 +199,7 @@ func (ch *choice) explain(o *initOptions, full int) {
 	if s.Adapter == "qlora" {
 		why["adapter"] = "the base model in 4 bits, as lora does not fit: " + memory + ". With more memory (vram) write lora."
 	}
+	why["training.optimizer"] = "AdamW with moments in 8 bits, as adamw's do not fit. With more memory (vram) leave it out."
 	why["lora.r"] = "the rank: 8 for a style, 16 for a task, 64 and more for new knowledge; more costs memory."
 	why["lora.alpha"] = "the update is scaled by alpha/r; twice the rank is usual."
 	why["lora.target_modules"] = "all linear layers but the head learn more than q_proj and v_proj alone."
@@ -250,6 +263,9 @@ func (ch *choice) write(o *initOptions) []byte {
 	}
 	if s.Dataset.Packing {
 		values = append(values, commented{path: "dataset.packing", value: true})
+	}
+	if t.Optimizer != train.Default().Optimizer {
+		values = append(values, commented{path: "training.optimizer", value: t.Optimizer})
 	}
 	if s.VRAM != "" {
 		values = append(values, commented{path: "vram", value: s.VRAM})

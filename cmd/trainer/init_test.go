@@ -54,7 +54,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// The memory decides between lora and qlora, and the plan of what is written fits.
+// The memory decides between lora, qlora and moments in 8 bits, and the plan of what is written fits.
 func TestInitFits(t *testing.T) {
 	dir := t.TempDir()
 	// A shape whose frozen weights weigh more than its activations.
@@ -69,7 +69,7 @@ func TestInitFits(t *testing.T) {
 		}
 	}
 	adapters := map[string]string{}
-	for _, vram := range []string{"1GiB", "60MiB"} {
+	for _, vram := range []string{"1GiB", "60MiB", "35MiB"} {
 		code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "shape", "--data", "a.jsonl", "--device", "cpu", "--vram", vram, "--json", "--out", vram+".yaml")
 		var answer struct {
 			Plan struct {
@@ -86,19 +86,21 @@ func TestInitFits(t *testing.T) {
 			t.Errorf("%s: the plan holds %d bytes: %v", vram, answer.Plan.Total, err)
 		}
 		for line := range strings.Lines(answer.Config) {
-			if name, ok := strings.CutPrefix(line, "adapter: "); ok {
-				adapters[vram] = strings.TrimSpace(name)
+			for _, key := range []string{"adapter: ", "optimizer: "} {
+				if name, ok := strings.CutPrefix(strings.TrimSpace(line), key); ok {
+					adapters[vram] = strings.TrimSpace(adapters[vram] + " " + name)
+				}
 			}
 		}
 		if code, _, errOut := trainer(t, dir, nil, "", "validate", vram+".yaml"); code != 0 {
 			t.Errorf("%s: exit code %d: %s", vram, code, errOut)
 		}
 	}
-	if adapters["1GiB"] != "lora" || adapters["60MiB"] != "qlora" {
+	if adapters["1GiB"] != "lora" || adapters["60MiB"] != "qlora" || adapters["35MiB"] != "qlora adamw_8bit" {
 		t.Errorf("chosen: %v", adapters)
 	}
 	code, _, errOut := trainer(t, dir, nil, "", "init", "--model", "shape", "--data", "a.jsonl", "--device", "cpu", "--vram", "1MiB", "--out", "none.yaml")
-	if _, err := os.Stat(filepath.Join(dir, "none.yaml")); code != 4 || err == nil || !strings.Contains(errOut, "init: no run of shape fits; the smallest that was tried is qlora with 1 x 256 tokens") {
+	if _, err := os.Stat(filepath.Join(dir, "none.yaml")); code != 4 || err == nil || !strings.Contains(errOut, "init: no run of shape fits; the smallest that was tried is qlora and adamw_8bit with 1 x 256 tokens") {
 		t.Errorf("exit code %d, %v: %s", code, err, errOut)
 	}
 }

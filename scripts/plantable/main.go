@@ -2,7 +2,7 @@
 // sequence that a QLoRA run trains, and the layout that the planner chooses for it; with -sharding the same for several cards
 // that hold a slice of the base model each, with -context for several that share the tokens of each sequence. It reads configurations alone and needs no GPU; build it with the tag gpu.
 //
-//	go run -tags gpu ./scripts/plantable [-only NAME] [-update docs/GPU.md]
+//	go run -tags gpu ./scripts/plantable [-only NAME] [-optimizer NAME] [-update docs/GPU.md]
 //	go run -tags gpu ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
 //	go run -tags gpu ./scripts/plantable -context [-update docs/CONTEXT.md]
 package main
@@ -21,6 +21,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/train"
 )
 
 // releases are facts of the releases' config.json.
@@ -42,6 +43,9 @@ type column struct{ gigabytes, chip string }
 // cards are the columns: one of each size that people have.
 var cards = []column{{"8", "4060"}, {"12", "3060"}, {"16", "4080"}, {"24", "4090"}, {"48", "l40s"}, {"80", "h100"}}
 
+// optimizer is that of the runs.
+var optimizer = train.DefaultSpec().Training.Optimizer
+
 // longest is the most tokens that are tried.
 const longest = 1 << 17
 
@@ -57,6 +61,7 @@ func run() error {
 	only := flag.String("only", "", "releases whose name has this `PART`; with -update the rows of others stay as they are")
 	sharding := flag.Bool("sharding", false, "plan for several cards that hold the base model in slices")
 	context := flag.Bool("context", false, "plan for several cards that share each sequence")
+	flag.StringVar(&optimizer, "optimizer", optimizer, "plan with this training.optimizer")
 	flag.Parse()
 	if !graph.GPUBuilt {
 		return errors.New("build with -tags gpu (make kernels first): plans for GPUs need it")

@@ -74,6 +74,7 @@ func (s *search) spec() train.Spec {
 	spec, stored := train.DefaultSpec(), quant.Default()
 	spec.BaseModel, spec.Adapter, spec.Quantization, spec.Device = s.dir, "qlora", &stored, "cuda"
 	spec.LoRA.R, spec.LoRA.Alpha, spec.LoRA.TargetModules = 16, 16, s.targets
+	spec.Training.Optimizer = optimizer
 	return spec
 }
 
