@@ -248,17 +248,18 @@ def families():
         if not os.path.exists(os.path.join(os.path.dirname(config), "models.json")) or "mxfp4" in config:
             continue
         small(config)
-    for kind in ("olmo2", "mixtral8", "wide"):
+    for kind in ("olmo2", "mixtral8", "wide", "ernie4_5"):
         made(kind)
 
 
 def made(kind):
     """Small random models of kinds that the repository has none of: llama.cpp's OLMo 2, and rows of 256 for its mix of types."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM
+    from transformers import Ernie4_5Config, Ernie4_5ForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM
     torch.manual_seed(3)
     size = dict(vocab_size=512, hidden_size=256, intermediate_size=512, num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=256)
-    c, m = {"olmo2": (Olmo2Config, Olmo2ForCausalLM), "mixtral8": (MixtralConfig, MixtralForCausalLM), "wide": (LlamaConfig, LlamaForCausalLM)}[kind]
+    c, m = {"olmo2": (Olmo2Config, Olmo2ForCausalLM), "mixtral8": (MixtralConfig, MixtralForCausalLM), "wide": (LlamaConfig, LlamaForCausalLM),
+            "ernie4_5": (Ernie4_5Config, Ernie4_5ForCausalLM)}[kind]
     more = {"mixtral8": dict(num_local_experts=8, num_experts_per_tok=2, sliding_window=None)}.get(kind, {})
     with tempfile.TemporaryDirectory() as d:
         config = c(num_hidden_layers=16 if kind == "wide" else 8, **size, **more)

@@ -214,6 +214,30 @@ func phi3(p *Plan) {
 	})
 }
 
+// ernie has its rows in the order of llama.cpp's rotation.
+func ernie(p *Plan) {
+	p.silu()
+	p.rope()
+	p.need(!p.c.QKVBias, "use_bias, where llama.cpp has no biases in the MLP")
+	p.decoder(false, false, p.plainMLP)
+}
+
+// glm4 has its rows in the order of llama.cpp's rotation, and norms on both sides.
+func glm4(p *Plan) {
+	p.silu()
+	p.rope()
+	p.outer(0, false)
+	p.layers(func(_ int, to, from string) {
+		p.norm(to+"attn_norm", from+"input_layernorm", 0)
+		p.attention(to, from, false)
+		p.norm(to+"post_attention_norm", from+"post_self_attn_layernorm", 0)
+		p.norm(to+"ffn_norm", from+"post_attention_layernorm", 0)
+		p.linear(to+"ffn_up", from+"mlp.gate_up_proj", nil)
+		p.linear(to+"ffn_down", from+"mlp.down_proj", nil)
+		p.norm(to+"post_ffw_norm", from+"post_mlp_layernorm", 0)
+	})
+}
+
 // mixture adds the keys of mixtures of experts.
 func (p *Plan) mixture(normalised bool) {
 	p.silu()

@@ -68,10 +68,12 @@ type family struct {
 
 // families are the model types that are written. Each line was compared with llama.cpp: scripts/export_check.py.
 var families = map[string]family{
+	"ernie4_5":    {"ernie4_5", ernie},
 	"gemma":       {"gemma", gemma},
 	"gemma2":      {"gemma2", gemma2},
 	"gemma3":      {"gemma3", gemma3},
 	"gemma3_text": {"gemma3", gemma3},
+	"glm4":        {"glm4", glm4},
 	"gpt_oss":     {"gpt-oss", gptOSS},
 	"granite":     {"granite", granite},
 	"llama":       {"llama", llama},
