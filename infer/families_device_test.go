@@ -26,7 +26,9 @@ import (
 func TestGPUFamilies(t *testing.T) {
 	gputest.Need(t)
 	for _, folder := range append([]string{"families"}, golden.FamilyFolders...) {
-		gpuFamilies(t, folder)
+		if _, err := os.Stat(golden.Path(t, folder+"/logits.safetensors")); err == nil { // else models of another folder, adapted in another way
+			gpuFamilies(t, folder)
+		}
 	}
 }
 

@@ -241,7 +241,7 @@ def say(**answer):
 def serve(folder, spec):
     began = time.time()
     case = parse(spec)
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", UNSLOTH_DISABLE_STATISTICS="1")
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", UNSLOTH_DISABLE_STATISTICS="1", AXOLOTL_DO_NOT_TRACK="1")
     if "graphs" in case["options"]:
         os.environ["UNSLOTH_BLOCK_CUDAGRAPHS"] = "1"
     if case["peer"] == "unsloth":
