@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime/debug"
 	"slices"
 
@@ -45,6 +44,7 @@ type GradCheckReport struct {
 	Loss      float64     `json:"loss"`           // on the device
 	LossExact float64     `json:"loss_float64"`   // in float64
 	Rule      string      `json:"rule"`           // of the limits
+	Draws     int         `json:"draws"`          // of plain computations, whose largest error counts
 	All       GradError   `json:"all"`            // of all tensors as one vector
 	Tensors   []GradError `json:"tensors"`        // in the order of the model
 	Failed    int         `json:"failed_tensors"` // beyond their limit
@@ -57,7 +57,7 @@ type GradError struct {
 	Name  string  `json:"name"`
 	Norm  float64 `json:"norm"`  // of the gradient in float64
 	Error float64 `json:"error"` // norm of the difference / Norm; the largest float64 where it is no number
-	Plain float64 `json:"plain"` // the same of a plain computation in the precision
+	Plain float64 `json:"plain"` // the same of a plain computation in the precision, the largest of the draws
 	Limit float64 `json:"limit"`
 }
 
@@ -237,31 +237,20 @@ func (c *gradCheck) compare() (r GradCheckReport, err error) {
 		return r, fmt.Errorf("in float64: %w", err)
 	}
 	rule := gradRules[precision]
-	plain, err := c.gradients(cpu, kernel.F32, rule)
-	if err != nil {
-		return r, fmt.Errorf("in plain %v: %w", precision, err)
-	}
 	r = GradCheckReport{
 		Model: c.Base.Name, Device: c.On.Name(), Precision: precision.String(), Layers: c.Net.Config.NumLayers, OfLayers: c.layers,
-		Rows: c.rows, Tokens: c.shape.Tokens, Trained: c.window.Trained, Loss: bounded(got.loss), LossExact: bounded(exact.loss), Rule: rule.String(), Experts: c.Base.Config.Experts > 0,
+		Rows: c.rows, Tokens: c.shape.Tokens, Trained: c.window.Trained, Loss: bounded(got.loss), LossExact: bounded(exact.loss), Experts: c.Base.Config.Experts > 0,
 	}
-	var error2, plain2, norm2 float64
-	for i, name := range exact.names {
-		e, p, n := difference(got.of[i], exact.of[i]), difference(plain.of[i], exact.of[i]), difference(exact.of[i], nil)
-		error2, plain2, norm2 = error2+e*e, plain2+p*p, norm2+n*n
-		r.Tensors = append(r.Tensors, GradError{Name: adapter.PEFTName(name), Norm: n, Error: part(e, n), Plain: part(p, n) * rule.scale})
-	}
-	norm := math.Sqrt(norm2)
-	r.All = GradError{Name: "all", Norm: norm, Error: part(math.Sqrt(error2), norm), Plain: part(math.Sqrt(plain2), norm) * rule.scale}
-	r.All.Limit = rule.limit(r.All.Plain)
-	r.OK = r.All.OK()
-	for i := range r.Tensors {
-		t := &r.Tensors[i]
-		if t.Limit = rule.limit(max(t.Plain, r.All.Plain)); !t.OK() {
-			r.Failed++
+	r.errors(got, exact)
+	for ; r.Draws == 0 || !r.OK && r.Draws < rule.draws; r.Draws++ {
+		rule.draw = r.Draws
+		plain, err := c.gradients(cpu, kernel.F32, rule)
+		if err != nil {
+			return r, fmt.Errorf("in plain %v: %w", precision, err)
 		}
+		r.judge(rule, plain, exact)
 	}
-	r.OK = r.OK && r.Failed == 0
+	r.Rule = rule.of(r.Draws)
 	return r, nil
 }
 
@@ -295,7 +284,7 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, rule gradRul
 		err = errors.Join(err, m.Close())
 		debug.FreeOSMemory()
 	}()
-	round := func(x kernel.Tensor) { roundTo(x, rule.bits) }
+	round := rule.rounding()
 	if rule.weights {
 		roundWeights(step.Net, m, round)
 	}

@@ -3,7 +3,9 @@ package train
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/kernel"
 )
 
@@ -11,34 +13,90 @@ import (
 // in which the CPU rounds the result of every operation to the precision's bits. So the limit is of the user's own
 // model, data and length. It finds what is wrong, a term left out, a mask or a scale that is off; kernels that are somewhat
 // worse than they should be are found by trainer selfcheck.
+//
+// One computation's error in one tensor is chance. So where something is beyond its limit, further ones are made, which round up or
+// down at random, in proportion to what is left; their errors, which are sqrt(2) times those of rounding to the nearest, are divided
+// by that, and the largest of all counts.
 type gradRule struct {
 	bits    int     // of mantissa that the plain computation keeps, the leading one counted
 	weights bool    // of the base model are rounded as well
 	scale   float64 // of its error: errors are in proportion to the unit of rounding
 	times   float64
 	least   float64 // of the limit: sums over many numbers lose some last bits whatever the operations keep
+	draws   int     // at most
+	draw    int     // which one; 0 rounds to the nearest
 }
 
 // gradRules are those of all precisions (docs/NUMERICS.md).
 var gradRules = map[kernel.Precision]gradRule{
-	kernel.PrecisionBF16: {8, true, 1, 3, 0.01},
-	kernel.PrecisionFP16: {11, true, 1, 3, 0.01 / 8},
-	kernel.PrecisionTF32: {11, true, 1, 2, 0.01 / 8},
-	kernel.PrecisionFP32: {16, false, 1.0 / (1 << 8), 32, 1e-5},
+	kernel.PrecisionBF16: {8, true, 1, 3, 0.01, 5, 0},
+	kernel.PrecisionFP16: {11, true, 1, 3, 0.01 / 8, 5, 0},
+	kernel.PrecisionTF32: {11, true, 1, 2, 0.01 / 8, 5, 0},
+	kernel.PrecisionFP32: {16, false, 1.0 / (1 << 8), 32, 1e-5, 1, 0},
 }
 
 func (r gradRule) limit(plain float64) float64 { return max(r.times*plain, r.least) }
 
-func (r gradRule) String() string {
+// of says the rule in words, of so many draws.
+func (r gradRule) of(draws int) string {
 	of := fmt.Sprintf("the error of a plain computation that rounds every result to %d bits", r.bits)
 	if r.scale != 1 {
 		of = fmt.Sprintf("1/%v of %s", 1/r.scale, of)
 	}
+	if draws > 1 {
+		of += fmt.Sprintf(", the largest of %d", draws)
+	}
 	return fmt.Sprintf("at most %v times %s, or %.2g", r.times, of, r.least)
 }
 
-// roundTo rounds matrices to so many bits of mantissa, ties to even. Numbers, and vectors of statistics, stay as they are.
-func roundTo(x kernel.Tensor, bits int) {
+// rounding rounds matrices as the draw does.
+func (r gradRule) rounding() func(x kernel.Tensor) {
+	if r.draw == 0 {
+		return func(x kernel.Tensor) { roundTo(x, r.bits, nil) }
+	}
+	random := rand.New(rand.NewPCG(uint64(r.draw), 0))
+	return func(x kernel.Tensor) { roundTo(x, r.bits, random) }
+}
+
+// errors are those of gradients, as parts of the exact ones' norms.
+func (r *GradCheckReport) errors(got, exact gradients) {
+	var error2, norm2 float64
+	for i, name := range exact.names {
+		e, n := difference(got.of[i], exact.of[i]), difference(exact.of[i], nil)
+		error2, norm2 = error2+e*e, norm2+n*n
+		r.Tensors = append(r.Tensors, GradError{Name: adapter.PEFTName(name), Norm: n, Error: part(e, n)})
+	}
+	norm := math.Sqrt(norm2)
+	r.All = GradError{Name: "all", Norm: norm, Error: part(math.Sqrt(error2), norm)}
+}
+
+// judge sets the limits by a plain computation, where it is further off than those before.
+func (r *GradCheckReport) judge(rule gradRule, plain, exact gradients) {
+	scale := rule.scale
+	if rule.draw > 0 {
+		scale /= math.Sqrt2
+	}
+	var plain2 float64
+	for i := range r.Tensors {
+		t, e := &r.Tensors[i], difference(plain.of[i], exact.of[i])
+		plain2 += e * e
+		t.Plain = max(t.Plain, part(e, t.Norm)*scale)
+	}
+	r.All.Plain = max(r.All.Plain, part(math.Sqrt(plain2), r.All.Norm)*scale)
+	r.All.Limit = rule.limit(r.All.Plain)
+	r.OK, r.Failed = r.All.OK(), 0
+	for i := range r.Tensors {
+		t := &r.Tensors[i]
+		if t.Limit = rule.limit(max(t.Plain, r.All.Plain)); !t.OK() {
+			r.Failed++
+		}
+	}
+	r.OK = r.OK && r.Failed == 0
+}
+
+// roundTo rounds matrices to so many bits of mantissa, to the nearest, ties to even, or at random to one of the two neighbours.
+// Numbers, and vectors of statistics, stay as they are.
+func roundTo(x kernel.Tensor, bits int, random *rand.Rand) {
 	if x.DType != kernel.F32 || len(x.Shape) < 2 {
 		return
 	}
@@ -49,7 +107,11 @@ func roundTo(x kernel.Tensor, bits int) {
 		if b&0x7f800000 == 0x7f800000 {
 			continue // infinite, or no number
 		}
-		x.F32()[i] = math.Float32frombits((b + half + b>>drop&1) &^ mask)
+		up := half + b>>drop&1
+		if random != nil {
+			up = random.Uint32() & mask
+		}
+		x.F32()[i] = math.Float32frombits((b + up) &^ mask)
 	}
 }
 

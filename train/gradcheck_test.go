@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -110,6 +112,30 @@ func TestGradCheckFindsWrongGradients(t *testing.T) {
 	}
 }
 
+// bf16Machine is wrongMachine, which is taken for one that computes in bf16.
+type bf16Machine struct{ wrongMachine }
+
+func (bf16Machine) Precision() kernel.Precision { return kernel.PrecisionBF16 }
+
+// TestGradCheckDrawsAgain: what is beyond the limit of one plain computation is held to the largest of several, and what is wrong stays
+// beyond it.
+func TestGradCheckDrawsAgain(t *testing.T) {
+	for by, want := range map[float32]struct {
+		ok    bool
+		draws int
+	}{1: {true, 1}, 1.3: {false, 5}} {
+		on := bf16Machine{wrongMachine{graph.NewCPU(2), "model.layers.1.mlp.down_proj.lora_A.weight", by}}
+		r, err := gradCheckOn(context.Background(), testSpec(t, 1), Env{}, GradCheckOptions{Tokens: 64, Layers: 2}, on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.OK != want.ok || r.Draws != want.draws || strings.Contains(r.Rule, "the largest of 5") != (want.draws == 5) {
+			t.Errorf("times %v: ok %v after %d draws, %s, want %+v", by, r.OK, r.Draws, r.Rule, want)
+		}
+		t.Logf("times %v: %+v", by, r.All)
+	}
+}
+
 // TestCutBatch: what is kept has trained tokens, each sequence an equal share around its first trained token.
 func TestCutBatch(t *testing.T) {
 	b := dataset.Batch{CuSeqlens: []int32{0, 10, 14, 30, 40}} // the last is padding
@@ -139,10 +165,22 @@ func TestRoundTo(t *testing.T) {
 	x := kernel.NewTensor(kernel.T(kernel.F32, 2, 4), kernel.Alloc(32))
 	in := []float32{1, 1 + 1.0/256, 1 + 3.0/256, -3.14159, 65535, float32(math.Inf(1)), 1e-30, 0}
 	copy(x.F32(), in)
-	roundTo(x, 8)
+	roundTo(x, 8, nil)
 	for i, v := range in {
 		if want := kernel.FromBF16(kernel.ToBF16(v)); x.F32()[i] != want {
 			t.Errorf("%v became %v, want %v", v, x.F32()[i], want)
 		}
+	}
+	random, sum := rand.New(rand.NewPCG(1, 0)), 0.0 // the mean is the number
+	for range 4000 {
+		x.F32()[0], x.F32()[1] = 1+0.25/128, -3
+		roundTo(x, 8, random)
+		if v := x.F32()[0]; v != 1 && v != 1+1.0/128 || x.F32()[1] != -3 {
+			t.Fatalf("rounded to %v", x.F32()[:2])
+		}
+		sum += float64(x.F32()[0]) - 1
+	}
+	if mean := 128 * sum / 4000; !(math.Abs(mean-0.25) <= 0.03) {
+		t.Errorf("rounded up %v of the time, want 0.25", mean)
 	}
 }

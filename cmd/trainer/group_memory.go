@@ -48,7 +48,7 @@ func (g groupMemory) holds(tokenizer int64) error {
 		what = fmt.Sprintf(", with a tokenizer.json of %s,", session.FormatBytes(tokenizer))
 	}
 	return fmt.Errorf("%w: the program%s takes %s before it can plan a run, and its control group (a container, a job) leaves it %s; raise that limit: "+
-		"memory.max, MemoryMax=, docker's --memory, Kubernetes' limits.memory", session.ErrDoesNotFit, what, session.FormatBytes(need), session.FormatBytes(g.left))
+		"memory.max, MemoryMax=, docker's memory limit, Kubernetes' limits.memory", session.ErrDoesNotFit, what, session.FormatBytes(need), session.FormatBytes(g.left))
 }
 
 // tokenizerBytes is the size of a model's tokenizer.json, 0 where none is found.
