@@ -122,7 +122,8 @@ func (t *Trained) List() []Param {
 	return list
 }
 
-// Sizes are the numbers of the tensors that lie in a trained one, in their order: PEFT's and, in a stack, those that are not.
+// Sizes are the numbers of the tensors that lie in a trained one, in their order: PEFT's, or the part of one that it has, and, in a stack,
+// those that are not PEFT's.
 func (t *Trained) Sizes(v *nn.Value) []int {
 	members, ok := t.members[v.Name]
 	if !ok {
@@ -130,7 +131,7 @@ func (t *Trained) Sizes(v *nn.Value) []int {
 	}
 	var sizes []int
 	for _, m := range members {
-		sizes = append(sizes, kernel.T(kernel.F32, m.Shape...).Elems())
+		sizes = append(sizes, m.own())
 	}
 	return sizes
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -54,6 +56,33 @@ func mergedExperts(t *testing.T, name string, layers int) {
 	// The merged weights are rounded to the checkpoint's bf16.
 	if merged := loss(""); !(math.Abs(merged-beside) <= 0.02*math.Abs(beside-base)) {
 		t.Errorf("the loss of the merged model is %.6f, with the adapter beside it %.6f, without %.6f", merged, beside, base)
+	}
+}
+
+// TestExtentsAreWhatIsTrained: the tensors that an optimizer tells apart lie one after the other, and are all that is trained, in
+// every family's way of stacking them.
+func TestExtentsAreWhatIsTrained(t *testing.T) {
+	for _, m := range golden.FamilyModels(t) {
+		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lora := peftConfigOf(t, m.Adapter(t))
+		ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F32, nil, &lora), session.Shape{Tokens: 8, Sequences: 1, MaxLen: 8}, Default(), m.Adapter(t))
+		for i, p := range ts.Trained.Params {
+			end := 0
+			for _, e := range extents(ts.Trained, ts.Trained.Params[i:i+1]) {
+				if e.From != end {
+					t.Errorf("%s: a tensor of %s begins at %d, the one before ends at %d", m.Name, p.Name, e.From, end)
+				}
+				end = e.From + e.Numbers
+			}
+			if end != p.Type.Elems() {
+				t.Errorf("%s: the tensors in %s are %d numbers, it has %d", m.Name, p.Name, end, p.Type.Elems())
+			}
+		}
+		ts.memory.Close() //nolint:errcheck // nothing was computed
+		b.Close()         //nolint:errcheck // nothing is read any more
 	}
 }
 
