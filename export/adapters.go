@@ -44,8 +44,11 @@ func readPairs(ctx context.Context, o Options, env session.Env) (pairs []pair, c
 		return nil, c, nil, fmt.Errorf("adapter %s: %w", o.Adapter, err)
 	}
 	if len(trained.Parameters) > 0 {
-		return nil, c, nil, fmt.Errorf("the adapter adapts target_parameters (%s), which no program reads in this format: merge it instead (trainer merge)",
-			trained.Parameters[0].Name)
+		why := "which no program reads in this format:"
+		if o.Format == "peft" {
+			why = "and PEFT reads its folder as it is. For other programs"
+		}
+		return nil, c, nil, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)", trained.Parameters[0].Name, why)
 	}
 	byName := map[string]adapter.Param{}
 	for _, p := range params {

@@ -205,6 +205,7 @@ func TestAdapterFormatsRefuse(t *testing.T) {
 	}{
 		{"vllm", golden.StoriesDir(t), mixed(t), occupied, "the folder is there and not empty; name another folder"},
 		{"vllm", parameters.Dir(t), parameters.Adapter(t), "", "which no program reads in this format: merge it instead (trainer merge)"},
+		{"peft", parameters.Dir(t), parameters.Adapter(t), "", "and PEFT reads its folder as it is. For other programs merge it instead (trainer merge)"},
 		{"mlx", experts.Dir(t), experts.Adapter(t), "", "merge it instead (trainer merge)"},
 		{"mlx", golden.StoriesDir(t), "", "", "--format mlx exports an adapter: name it with --adapter DIR"},
 	} {
