@@ -16,6 +16,7 @@ type Batch struct {
 	Starts        []int // the first token of each of Rows
 	TrainedTokens int
 	Tokens        int // without padding
+	End           int // the token behind the last row, from which on there is padding alone; 0 = as many as there are tokens
 	Epoch         int
 	Last          bool // of its epoch
 
@@ -63,6 +64,7 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				b.Rows = append(b.Rows, int(i))
 				b.TrainedTokens += b.of.Trained(int(i))
 				b.Tokens += len(row.IDs)
+				b.End = at
 			}
 		}
 		for at < end {

@@ -14,6 +14,7 @@ type Batch struct {
 	prefix             string
 	names              []string
 	counter            []int32 // nil without dropout
+	end                []int32 // nil where nothing is worked out over all tokens but padding
 	wide               []wide
 }
 
@@ -37,6 +38,10 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 	if t, err := m.Tensor(prefix + "positions"); err == nil { // a model whose layers all go without has none
 		b.Positions = t.I32()
 		b.names = append(b.names, prefix+"positions")
+	}
+	if t, err := m.Tensor(prefix + "rows_end"); err == nil {
+		b.end = t.I32()
+		b.names = append(b.names, prefix+"rows_end")
 	}
 	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
 		b.counter = t.I32()
@@ -101,6 +106,12 @@ func (b *Batch) Fill(from dataset.Batch, own Part) {
 		own.Copy(b.Positions, from.Positions, 0)
 	}
 	copy(b.Cu, from.CuSeqlens)
+	if b.end != nil {
+		b.end[0] = int32(len(from.IDs))
+		if from.End > 0 {
+			b.end[0] = int32(from.End)
+		}
+	}
 }
 
 // Put sends what was written to the machine.

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/export"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives the loss that
@@ -83,6 +85,65 @@ func TestExtentsAreWhatIsTrained(t *testing.T) {
 		}
 		ts.memory.Close() //nolint:errcheck // nothing was computed
 		b.Close()         //nolint:errcheck // nothing is read any more
+	}
+}
+
+// TestBalanceLeavesPaddingOut: loss and gradients of a mixture whose experts are balanced are those of its rows, however long the
+// micro-batch is in which they lie.
+func TestBalanceLeavesPaddingOut(t *testing.T) {
+	for _, name := range []string{"mixtral_balanced", "gpt_oss_balanced"} {
+		m := golden.FamilyModel{Folder: "experts", Name: name}
+		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := m.Runs(t).Curve
+		lora := peftConfigOf(t, m.Adapter(t))
+		lora.Dropout = 0
+		var want []float64
+		for _, tokens := range []int{16, 24, 40} {
+			ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F64, nil, &lora), session.Shape{Tokens: tokens, Sequences: 3, MaxLen: tokens}, Default(), m.Adapter(t))
+			to, err := session.BindBatch(ts.memory, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch := dataset.Batch{IDs: make([]int32, tokens), Labels: slices.Repeat([]int32{dataset.Ignore}, tokens), Positions: make([]int32, tokens), CuSeqlens: []int32{0, 7, 13, int32(tokens)}, End: 13}
+			for i := range tokens {
+				from := int(batch.CuSeqlens[1])
+				if i < 13 {
+					batch.IDs[i], batch.Labels[i] = rows.Rows[0][i], rows.Labels[0][i]
+				}
+				if batch.Positions[i] = int32(i); i >= 13 {
+					batch.Positions[i] = int32(i - 13)
+				} else if i >= from {
+					batch.Positions[i] = int32(i - from)
+				}
+			}
+			to.Fill(batch, session.Part{})
+			trained := objective.ShiftLabels(ts.ints(t, "labels"), batch.Labels, batch.CuSeqlens)
+			ts.set(t, "loss scale", 1/float64(trained))
+			for _, s := range []string{segmentBegin, segmentMicro} {
+				if err := ts.run.Run(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := slices.Clone(ts.read(t, ts.Loss))
+			for _, p := range ts.Trained.Params {
+				x, err := ts.memory.Tensor(gradientOf(p.Name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, numbers(x)...)
+			}
+			if want == nil {
+				want = got
+			}
+			if d := distance(got, want); !(d <= 1e-12) || len(got) != len(want) {
+				t.Errorf("%s in %d tokens: off by %.3g", name, tokens, d)
+			}
+			ts.memory.Close() //nolint:errcheck // the numbers were read
+		}
+		b.Close() //nolint:errcheck // nothing is read any more
 	}
 }
 

@@ -188,6 +188,12 @@ func (ts *testStep) fill(t testing.TB, ids, labels []int32, T int) int {
 	for i := range cu {
 		cu[i] = int32(i * T)
 	}
+	if end, err := ts.memory.Tensor("rows_end"); err == nil {
+		end.I32()[0] = int32(len(ids))
+		if err := ts.memory.Put("rows_end"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return objective.ShiftLabels(lab, labels, cu)
 }
 
