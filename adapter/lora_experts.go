@@ -75,7 +75,7 @@ type member struct {
 	from, rows int
 }
 
-// begins tells whether the stack has PEFT's tensor from its start on: one that does not goes on with the tensor before.
+// begins tells whether the stack has PEFT's tensor from its start on: one that does not continues the tensor before.
 func (m member) begins() bool { return m.from == 0 }
 
 // elems is how many numbers PEFT's tensor has, and own how many of them this stack has.

@@ -14,13 +14,7 @@ import (
 func orderSums(c *compilation) error {
 	calls, t := c.calls, c.target
 	uses := uses(calls, c.outputs)
-	key, writers := map[*call]float64{}, map[*Value][]*call{}
-	for i, c := range calls {
-		key[c] = float64(i)
-		for _, a := range overwrites(c) {
-			writers[root(c.in[a.In])] = append(writers[root(c.in[a.In])], c)
-		}
-	}
+	key, writers := orderOf(calls)
 	for _, c := range calls {
 		if _, ok := c.kernel.(kernel.Add); !ok || c.in[0] == c.in[1] {
 			continue
@@ -55,6 +49,18 @@ func depth(c *call, t target) int {
 		return c.in[0].Type.Shape[0]
 	}
 	return c.in[0].Type.Shape[1]
+}
+
+// orderOf is each call's place among the calls, and who writes over memory, by the value it was first.
+func orderOf(calls []*call) (key map[*call]float64, writers map[*Value][]*call) {
+	key, writers = map[*call]float64{}, map[*Value][]*call{}
+	for i, c := range calls {
+		key[c] = float64(i)
+		for _, a := range overwrites(c) {
+			writers[root(c.in[a.In])] = append(writers[root(c.in[a.In])], c)
+		}
+	}
+	return key, writers
 }
 
 // undisturbed tells whether nothing that p reads is written over before q has run; writers are the calls that write

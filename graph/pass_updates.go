@@ -13,13 +13,7 @@ const mostUpdate = 64
 // other to its, where nobody else reads that result.
 func fuseExpertUpdates(p *compilation) error {
 	uses := uses(p.calls, p.outputs)
-	key, writers := map[*call]float64{}, map[*Value][]*call{}
-	for i, c := range p.calls {
-		key[c] = float64(i)
-		for _, a := range overwrites(c) {
-			writers[root(c.in[a.In])] = append(writers[root(c.in[a.In])], c)
-		}
-	}
+	key, writers := orderOf(p.calls)
 	removed := map[*call]bool{}
 	for _, c := range p.calls {
 		second, ok := expertTermOf(c)

@@ -10,7 +10,7 @@ import (
 //
 //	aux = E * sum over e of f_e P_e;  f_e = how often e is among a row's TopK largest / rows;  P_e = mean of softmax(logits)_e
 //
-//	loss f[], labels i32[M], scale f[1], cu i32[S+1], (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
+//	loss f[], labels i32[M], scale f[1], cu i32[S], whose last number is where the rows end, (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
 //	sum = loss + Coef * aux * scale * (labels that are trained)
 //
 // With Scores a row's logits stand for the weights of its TopK experts, softmax of their logits, and zeros for the others, of which

@@ -105,7 +105,7 @@ func TestToolCallsOfAServer(t *testing.T) {
 	if len(prompts) != 4 || prompts[0] != prompts[1] || prompts[0] <= prompts[2] || prompts[2] != prompts[3] {
 		t.Errorf("prompts of %v tokens: the tools did not reach the template", prompts)
 	}
-	// The conversation goes on with the call and its result, and a developer's message is the system's.
+	// The conversation continues with the call and its result, and a developer's message is the system's.
 	status, text := w.post(t, "/v1/chat/completions", `{"model":"base","messages":[{"role":"developer","content":"Be kind."},{"role":"user","content":[{"type":"text","text":"hi"}]},
 		{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"at\":\"sky\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"blue"}]}`)
 	if status != 200 {

@@ -165,7 +165,7 @@ func TestUI(t *testing.T) {
 	b.Wait(`document.getElementById("link").className === "off"`)
 	b.Console = nil // a connection was refused
 	was := lastStep(t, one)
-	eventually(t, "the run goes on without the page", func() bool { return lastStep(t, one) > was+3 })
+	eventually(t, "the run continues without the page", func() bool { return lastStep(t, one) > was+3 })
 	ui = startUI(t, dir)
 	b.Open("about:blank", 1024, 800, false, true)
 	b.Open(ui.url+"#token="+ui.token, 1024, 800, false, true)

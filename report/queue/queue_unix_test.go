@@ -173,7 +173,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestWorkerDies: a run goes on without the process that started it, and the next waits for it.
+// TestWorkerDies: a run continues without the process that started it, and the next waits for it.
 func TestWorkerDies(t *testing.T) {
 	q := open(t)
 	path, notes := program(t)
