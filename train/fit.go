@@ -178,7 +178,7 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 		}
 	}
 	if p.sampler != nil {
-		if s.sample, err = infer.PlanSamples(whole, z.train.MaxLen, p.On); err != nil {
+		if s.sample, err = infer.PlanSamples(whole, p.sampler.longest, z.train.MaxLen, p.On); err != nil {
 			return planned, err
 		}
 	}
