@@ -242,8 +242,14 @@ func (p *prepared) summing(z shapes) Summing {
 func (p *prepared) free() (bytes int64, known bool, err error) {
 	bytes, known, err = p.On.FreeMemory()
 	t := p.env.team
-	if t == nil || err != nil {
+	if err != nil {
 		return bytes, known, err
+	}
+	if t == nil { // a plan
+		if !p.On.Capabilities().SeparateHost {
+			bytes /= int64(p.world())
+		}
+		return bytes, known, nil
 	}
 	if !p.On.Capabilities().SeparateHost {
 		bytes /= int64(t.locals)

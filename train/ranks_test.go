@@ -371,3 +371,18 @@ func TestDevices(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPlanOfRanks: ranks on one CPU share its cores and its memory, in what is planned as in the run.
+func TestPlanOfRanks(t *testing.T) {
+	s := testSpec(t, 1)
+	s.Device, s.Devices, s.Training.BatchSize = "cpu", "3", 1
+	r := mustStart(t, s, Env{})
+	plan, err := PlanRun(context.Background(), s, Env{})
+	if err != nil || plan.TotalBytes != r.HeldBytes {
+		t.Errorf("each of 3 ranks holds %d bytes, the plan says %d: %v", r.HeldBytes, plan.TotalBytes, err)
+	}
+	s.Devices = "1"
+	if one, err := PlanRun(context.Background(), s, Env{}); err != nil || plan.Limit > one.Limit/2 || plan.Limit < one.Limit/4 {
+		t.Errorf("each of 3 ranks may hold %d bytes, one alone %d: %v", plan.Limit, one.Limit, err)
+	}
+}
