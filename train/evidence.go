@@ -16,8 +16,8 @@ import (
 // Hashes are SHA-256 in hexadecimal.
 type Evidence struct {
 	Step    int    `json:"step"`
-	Losses  string `json:"losses_sha256"`  // over the float64 losses of all steps so far, little endian
-	Batches string `json:"batches_sha256"` // over what each step's micro-batches held; see chainBatches
+	Losses  string `json:"losses_sha256"` // over the float64 losses of all steps so far, little endian
+	Batches string `json:"rows_sha256"`   // over the rows of each step's micro-batches; see chainBatches
 }
 
 // keepsEvidence tells after which steps there is an Evidence: the first hundred, then some hundreds over the whole run,
@@ -31,12 +31,21 @@ func keepsEvidence(step, total int) bool {
 }
 
 // chainBatches is the hash of a step's micro-batches behind that of the steps before it: their token ids, labels,
-// positions and borders of sequences, each behind its length.
+// positions and borders of sequences, each behind its length. The padding behind the last row is not of it: how much there is
+// depends on the token budgets, and those on what fits.
 func chainBatches(before string, batches []dataset.Batch) string {
 	h := sha256.New()
 	h.Write([]byte(before))
 	for _, b := range batches {
-		for _, x := range [][]int32{b.IDs, b.Labels, b.Positions, b.CuSeqlens} {
+		n := len(b.IDs)
+		if b.End > 0 {
+			n = b.End
+		}
+		borders := 0
+		for borders < len(b.CuSeqlens) && int(b.CuSeqlens[borders]) < n {
+			borders++
+		}
+		for _, x := range [][]int32{b.IDs[:n], b.Labels[:n], b.Positions[:n], b.CuSeqlens[:borders]} {
 			writeInts(h, x)
 		}
 	}

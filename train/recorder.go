@@ -46,7 +46,7 @@ type cursor struct {
 	Optimizer int           `json:"optimizer_steps"`
 	Base      string        `json:"base"` // fingerprint of the base weights
 	// Batches is chainBatches of all steps so far.
-	Batches    string     `json:"batches_sha256,omitempty"`
+	Batches    string     `json:"rows_sha256,omitempty"`
 	Evidence   []Evidence `json:"evidence,omitempty"`
 	EvalBefore *float64   `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
 	EvalLoss   *float64   `json:"eval_loss,omitempty"`        // the newest behind a step
