@@ -58,7 +58,9 @@ func TestFusedExpertsRefuse(t *testing.T) {
 		change func(tensors map[string]weights.Tensor)
 		want   string
 	}{
-		{func(s string) string { return strings.Replace(s, `"num_local_experts": 3`, `"num_local_experts": 4`, 1) }, nil,
+		{func(s string) string {
+			return strings.Replace(s, `"num_local_experts": 3`, `"num_local_experts": 4`, 1)
+		}, nil,
 			down + ": shape [3 8 6], expected [4 8 6], the experts' down_proj as transformers 5 fuses them"},
 		{nil, func(m map[string]weights.Tensor) { x := m[gateUp]; x.Shape = []int{3, 8, 12}; m[gateUp] = x },
 			gateUp + ": shape [3 8 12], expected [3 12 8], the experts' gate_proj and up_proj as transformers 5 fuses them"},
