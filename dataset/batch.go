@@ -35,6 +35,12 @@ func (b Batch) Where() []string {
 // Length is the number of tokens of the row in place k of Rows.
 func (b Batch) Length(k int) int { return b.of.Length(b.Rows[k]) }
 
+// Row is the token ids and labels of the row in place k of Rows.
+func (b Batch) Row(k int) (ids, labels []int32) {
+	from, to := b.Starts[k], b.Starts[k]+b.Length(k)
+	return b.IDs[from:to], b.Labels[from:to]
+}
+
 func newBatch(tokens, borders, rows int) Batch {
 	return Batch{
 		IDs: make([]int32, tokens), Labels: make([]int32, tokens), Positions: make([]int32, tokens),

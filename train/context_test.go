@@ -137,6 +137,9 @@ func TestContextOfFamilies(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			one := familySpec(t, m)
 			one.Training.MaxSteps, one.Training.GradNormSteps, one.Dataset.Packing = 2, 1, true
+			if len(one.LoRA.TargetParameters) == 0 {
+				one.LoRA.Dropout = 0.2
+			}
 			s := sharing(t, one, 2, 1)
 			if why := refused(m.Name); why != "" {
 				if _, err := Start(context.Background(), s, oneWorker); err == nil || !strings.Contains(err.Error(), why) {

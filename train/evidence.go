@@ -15,9 +15,12 @@ import (
 // Evidence is what a run had done up to a step, which another run of the same configuration must equal bit for bit.
 // Hashes are SHA-256 in hexadecimal.
 type Evidence struct {
-	Step    int    `json:"step"`
-	Losses  string `json:"losses_sha256"`  // over the float64 losses of all steps so far, little endian
-	Batches string `json:"batches_sha256"` // over what each step's micro-batches held; see chainBatches
+	Step   int    `json:"step"`
+	Losses string `json:"losses_sha256"`         // over the float64 losses of all steps so far, little endian
+	Rows   string `json:"rows_sha256,omitempty"` // over the rows of each step's micro-batches; see chainRows
+	// Padded is chainPadded of all steps, in manifests of older programs. It depends on the token budgets that a layout
+	// leaves room for.
+	Padded string `json:"batches_sha256,omitempty"`
 }
 
 // keepsEvidence tells after which steps there is an Evidence: the first hundred, then some hundreds over the whole run,
@@ -30,9 +33,25 @@ func keepsEvidence(step, total int) bool {
 	return step <= 100 || step%every == 0 || step == total
 }
 
-// chainBatches is the hash of a step's micro-batches behind that of the steps before it: their token ids, labels,
-// positions and borders of sequences, each behind its length.
-func chainBatches(before string, batches []dataset.Batch) string {
+// chainRows is the hash of a step's micro-batches behind that of the steps before it: how many rows each has, and of each
+// row its token ids and labels, behind their lengths. Where a row lies and how much padding there is are the layout's.
+func chainRows(before string, batches []dataset.Batch) string {
+	h := sha256.New()
+	h.Write([]byte(before))
+	for _, b := range batches {
+		writeInts(h, []int32{int32(len(b.Rows))})
+		for k := range b.Rows {
+			ids, labels := b.Row(k)
+			writeInts(h, ids)
+			writeInts(h, labels)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// chainPadded is chainRows as older programs had it: over ids, labels, positions and borders of sequences of whole
+// micro-batches, padding too.
+func chainPadded(before string, batches []dataset.Batch) string {
 	h := sha256.New()
 	h.Write([]byte(before))
 	for _, b := range batches {
@@ -71,14 +90,17 @@ func hashFiles(files map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// noteEvidence keeps what a step had.
+// noteEvidence keeps what a step had. A run that goes on from an older program's checkpoint has no hash of the rows from its
+// first step on, so none is kept.
 func (r *recorder) noteEvidence(w *pendingWindow) {
 	p := &r.progress
-	if p.Batches == "" && w.Number > 1 { // resumed from a checkpoint of a program that kept none
-		return
+	if p.Rows != "" || w.Number == 1 {
+		p.Rows = chainRows(p.Rows, w.all)
 	}
-	p.Batches = chainBatches(p.Batches, w.all)
+	if r.asOlder {
+		r.padded = chainPadded(r.padded, w.all)
+	}
 	if keepsEvidence(w.Number, r.total) {
-		p.Evidence = append(p.Evidence, Evidence{w.Number, hashLosses(p.Losses), p.Batches})
+		p.Evidence = append(p.Evidence, Evidence{Step: w.Number, Losses: hashLosses(p.Losses), Rows: p.Rows})
 	}
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -88,18 +89,21 @@ func TestExtentsAreWhatIsTrained(t *testing.T) {
 	}
 }
 
-// TestBalanceLeavesPaddingOut: loss and gradients of a mixture whose experts are balanced are those of its rows, however long the
-// micro-batch is in which they lie.
-func TestBalanceLeavesPaddingOut(t *testing.T) {
-	for _, name := range []string{"mixtral_balanced", "gpt_oss_balanced"} {
-		m := golden.FamilyModel{Folder: "experts", Name: name}
+// TestExpertsLeavePaddingOut: loss and gradients of a mixture are those of its rows, however long the micro-batch is in which they
+// lie: where its experts are balanced, and where inputs of their adapters are dropped.
+func TestExpertsLeavePaddingOut(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		dropout float64
+	}{{"mixtral_balanced", 0}, {"gpt_oss_balanced", 0}, {"mixtral_balanced", 0.4}, {"qwen3_moe", 0.4}} {
+		name, m := fmt.Sprintf("%s, dropout %v", c.name, c.dropout), golden.FamilyModel{Folder: "experts", Name: c.name}
 		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		rows := m.Runs(t).Curve
 		lora := peftConfigOf(t, m.Adapter(t))
-		lora.Dropout = 0
+		lora.Dropout = c.dropout
 		var want []float64
 		for _, tokens := range []int{16, 24, 40} {
 			ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F64, nil, &lora), session.Shape{Tokens: tokens, Sequences: 3, MaxLen: tokens}, Default(), m.Adapter(t))

@@ -33,6 +33,8 @@ type recorder struct {
 	samples   int64
 	clock     stepClock
 	data      dataClock
+	asOlder   bool   // chainPadded is worked out too, for the replay of an older program's run
+	padded    string // chainPadded of all steps so far
 }
 
 // cursor is what a checkpoint keeps besides tensors and the fields of checkpoint.State.
@@ -45,8 +47,8 @@ type cursor struct {
 	SinceLog  int64         `json:"trained_since_log"`
 	Optimizer int           `json:"optimizer_steps"`
 	Base      string        `json:"base"` // fingerprint of the base weights
-	// Batches is chainBatches of all steps so far.
-	Batches    string     `json:"batches_sha256,omitempty"`
+	// Rows is chainRows of all steps so far.
+	Rows       string     `json:"rows_sha256,omitempty"`
 	Evidence   []Evidence `json:"evidence,omitempty"`
 	EvalBefore *float64   `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
 	EvalLoss   *float64   `json:"eval_loss,omitempty"`        // the newest behind a step

@@ -114,10 +114,14 @@ func verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (Verd
 		return Verdict{}, err
 	}
 	w := &replay{of: r.recorder, was: slices.Clone(was.Evidence), steps: steps}
-	for i := range w.was {
+	for i, e := range w.was {
 		if !env.team.leads() { // it has not seen what all ranks train
-			w.was[i].Batches = ""
+			w.was[i].Rows, w.was[i].Padded = "", ""
 		}
+		if severalRanks(was.Plans) { // each may have had other token budgets, and so other padding
+			w.was[i].Padded = ""
+		}
+		r.recorder.asOlder = r.recorder.asOlder || e.Padded != ""
 	}
 	r.recorder.observers = append(r.recorder.observers, w)
 	var adapterEqual *bool
@@ -138,6 +142,11 @@ func verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (Verd
 	return v, err
 }
 
+// severalRanks tells whether a part of the run was of several ranks.
+func severalRanks(plans []PartPlan) bool {
+	return slices.ContainsFunc(plans, func(p PartPlan) bool { return p.Ranks > 1 })
+}
+
 // replay compares each step with what the run had there.
 type replay struct {
 	Silent
@@ -154,7 +163,7 @@ func (r *replay) Step(s StepInfo) error {
 		if was.Losses != hashLosses(p.Losses) {
 			r.losses = &Divergence{r.equal, s.Step}
 		}
-		if was.Batches != "" && was.Batches != p.Batches {
+		if was.Rows != "" && was.Rows != p.Rows || was.Rows == "" && was.Padded != "" && was.Padded != r.of.padded {
 			r.batches = &Divergence{r.equal, s.Step}
 		}
 		if r.losses != nil || r.batches != nil {
