@@ -115,7 +115,11 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 	for i := range labels {
 		labels[i] = []int{3, kernel.Untrained, 0}[i%3]
 	}
-	in := []checkInput{given(nil, 2.5), integers(labels...), given([]int{1}, 0.125), integers(0, M/2, M-M/5)}
+	real := make([]int, M)
+	for i := range real {
+		real[i] = min(i%5*(M-i), 1)
+	}
+	in := []checkInput{given(nil, 2.5), integers(labels...), given([]int{1}, 0.125), integers(real...)}
 	for _, scaled := range []bool{false, true} {
 		k := kernel.BalanceLoss{Layers: 2, TopK: min(K, max(E-1, 1)), // a choice of all experts has no gradient
 			Coef: 0.25, Scaled: scaled}

@@ -153,6 +153,10 @@ func TestContextOfFamilies(t *testing.T) {
 			if loss > 1e-6 || norm > 1e-6 || moved > 1e-4 {
 				t.Errorf("losses %v, want %v", got.Losses, want.Losses)
 			}
+			inSlices := sharing(t, one, 2, 1) // what samples, whose tokens are not shared, has the same slices
+			inSlices.Training.BaseSharding, inSlices.Training.SamplePrompts, inSlices.Training.SampleMaxTokens = "always", []string{"a b"}, 2
+			mustStart(t, inSlices, oneWorker)
+			sameRun(t, m.Name+" in slices", s.OutputDir, inSlices.OutputDir)
 		})
 	}
 }
