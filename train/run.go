@@ -82,6 +82,9 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 	if p.env.team.leads() {
 		var lock *checkpoint.Lock
 		if lock, err = checkpoint.Acquire(p.spec.OutputDir); err != nil {
+			if !errors.As(err, new(*checkpoint.HeldError)) {
+				err = fmt.Errorf("output_dir: %w", err)
+			}
 			return Result{}, err
 		}
 		p.at.holds(lock)
