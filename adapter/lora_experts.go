@@ -52,19 +52,19 @@ func wrapLoRAExperts(t *Trained, c Config, n *nn.Net, paths []string, adapted []
 
 func (l *loraExperts) Size() (experts, in, out int) { return l.base.Size() }
 
-func (l *loraExperts) Apply(x, starts *nn.Value) *nn.Value {
-	y := l.base.Apply(x, starts)
+func (l *loraExperts) Apply(x *nn.Value, at nn.Sorted) *nn.Value {
+	y := l.base.Apply(x, at)
 	branch := x
 	if l.dropout > 0 {
 		branch = l.n.Shared(x, "dropout", func() *nn.Value {
-			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope()), Ranks: l.n.Ranks()}, x, l.counter)
+			return l.n.Apply(kernel.DropSlots{P: l.dropout, Stream: stream(l.n.Scope()), Ranks: l.n.Ranks()}, x, l.counter, at.Source)
 		})
 	}
 	experts, _, _ := l.base.Size()
 	low := l.n.Shared(branch, "times "+l.a.Name, func() *nn.Value { // [S,In] -> [S,R], of all parts of a parameter
-		return l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true}, branch, l.a, starts)
+		return l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true}, branch, l.a, at.Starts)
 	})
-	return l.n.Add(y, l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true, Alpha: l.scale}, low, l.b, starts))
+	return l.n.Add(y, l.n.Apply(kernel.ExpertMatMul{Experts: experts, TransB: true, Alpha: l.scale}, low, l.b, at.Starts))
 }
 
 // member is a tensor of PEFT's in a stack.

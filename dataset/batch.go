@@ -11,12 +11,12 @@ type Batch struct {
 	Labels    []int32 // [M]; Labels[t] belongs to IDs[t]
 	Positions []int32 // [M], from 0 in each segment
 	CuSeqlens []int32 // [S+1], 0 first, not falling, M last
+	Real      []int32 // [M], 1 where there is a row's token, 0 where there is padding; nil = there is none
 
 	Rows          []int // the rows in it, as indices into the set's rows or those of a stream's window, in the order of their place
 	Starts        []int // the first token of each of Rows
 	TrainedTokens int
 	Tokens        int // without padding
-	End           int // the token behind the last row, from which on there is padding alone; 0 = as many as there are tokens
 	Epoch         int
 	Last          bool // of its epoch
 
@@ -44,7 +44,7 @@ func (b Batch) Row(k int) (ids, labels []int32) {
 func newBatch(tokens, borders, rows int) Batch {
 	return Batch{
 		IDs: make([]int32, tokens), Labels: make([]int32, tokens), Positions: make([]int32, tokens),
-		CuSeqlens: make([]int32, borders), Rows: make([]int, 0, rows), Starts: make([]int, 0, rows),
+		CuSeqlens: make([]int32, borders), Real: make([]int32, tokens), Rows: make([]int, 0, rows), Starts: make([]int, 0, rows),
 	}
 }
 
@@ -65,12 +65,14 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				copy(b.Labels[at:end], row.Labels)
 				count(b.Positions[at : at+len(row.IDs)])
 				b.Starts = append(b.Starts, at)
-				at += len(row.IDs)
+				for range row.IDs {
+					b.Real[at] = 1
+					at++
+				}
 				border(at)
 				b.Rows = append(b.Rows, int(i))
 				b.TrainedTokens += b.of.Trained(int(i))
 				b.Tokens += len(row.IDs)
-				b.End = at
 			}
 		}
 		for at < end {

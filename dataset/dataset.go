@@ -81,6 +81,8 @@ type Set struct {
 	again func(context.Context, *look) error // reads the sources once more
 	// Vocab bounds the ids of rows that are still to be read: each must be below it. 0 = none.
 	Vocab int
+	// Positions is how many tokens a sequence of the model may have: no row's length is rounded up above it. 0 = any.
+	Positions int
 
 	origin []part  // of the validation rows, or of the training rows that they were held out of
 	stream *stream // whose first window Train is; nil = Train is all

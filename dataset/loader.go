@@ -129,7 +129,7 @@ func (s *Set) options(batchSize int) Options {
 }
 
 // SequenceLength is T of both loaders: MaxLength, or without packing and padding the longest row of a set that is no
-// stream, rounded up to 8.
+// stream, rounded up to 8 where the model has so many positions.
 func (s *Set) SequenceLength() int {
 	if s.Config.Packing || s.Config.PadTo == PadMaxLength || s.stream != nil {
 		return s.Config.MaxLength
@@ -140,7 +140,11 @@ func (s *Set) SequenceLength() int {
 			longest = max(longest, rows.Length(i))
 		}
 	}
-	return min((longest+7)/8*8, s.Config.MaxLength)
+	rounded := min((longest+7)/8*8, s.Config.MaxLength)
+	if s.Positions > 0 {
+		rounded = max(longest, min(rounded, s.Positions))
+	}
+	return rounded
 }
 
 // check refuses batches of no size, and of an unreasonable one.

@@ -112,24 +112,29 @@ func TestValSplit(t *testing.T) {
 
 func TestSequenceLength(t *testing.T) {
 	for _, c := range []struct {
-		change func(*Config)
-		want   int
+		change          func(*Config)
+		positions, want int
 	}{
-		{func(*Config) {}, 16}, // <s>, 12 bytes, </s>, rounded up
-		{func(c *Config) { c.MaxLength = 15 }, 15},
-		{func(c *Config) { c.PadTo = PadMaxLength }, 512},
-		{func(c *Config) { c.Packing = true }, 512},
+		{func(*Config) {}, 0, 16}, // <s>, 12 bytes, </s>, rounded up
+		{func(c *Config) { c.MaxLength = 15 }, 0, 15},
+		{func(c *Config) { c.PadTo = PadMaxLength }, 0, 512},
+		{func(c *Config) { c.Packing = true }, 0, 512},
+		{func(*Config) {}, 15, 15},
+		{func(*Config) {}, 14, 14},
+		{func(*Config) {}, 13, 14}, // which no model with 13 positions takes
+		{func(c *Config) { c.Packing = true }, 15, 512},
 	} {
 		set, _, err := loadText(t, "d.jsonl", `{"text":"twelve bytes"}`, c.change)
 		if err != nil {
 			t.Fatal(err)
 		}
+		set.Positions = c.positions
 		l, err := set.TrainLoader(2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := l.Shape(); s.T != c.want {
-			t.Errorf("T is %d, want %d", s.T, c.want)
+		if s := l.Shape(); s.T != c.want || s.Longest != c.want {
+			t.Errorf("T is %d and the longest %d, want %d", s.T, s.Longest, c.want)
 		}
 	}
 }

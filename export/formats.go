@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -20,6 +21,9 @@ type Options struct {
 	DType     string // "" = the format's
 	Overwrite bool   // replace a file that is there
 	Separate  bool   // the adapter stays a file of its own beside the base model
+	// Trained is how the adapter's run stored the weights that it trained over, to which it is added then, as a merge does; nil =
+	// as they are.
+	Trained *quant.Config
 }
 
 // Report is what was written.

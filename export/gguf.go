@@ -40,8 +40,12 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return llamacpp.Make(llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: c.s.Base.Config,
+	plan, err := llamacpp.Make(llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: c.s.Base.Config,
 		Tokenizer: c.s.Base.Tokenizer, Chat: sources, Source: c, Tensors: names})
+	if err == nil && c.over != nil && c.s.Base.Tensors().Quantised() == 0 {
+		plan.Notes = append(plan.Notes, "the adapter is added to the weights as they were "+trainedText(*c.over)+"; --base original adds it to the model's own")
+	}
+	return plan, err
 }
 
 // writeGGUF writes the file of a plan.

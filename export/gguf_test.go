@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -55,8 +56,16 @@ func exported(t *testing.T, o Options) (*gguf.File, Report) {
 // TestGGUFIsTheMergedModel: with an adapter a file holds the numbers that trainer merge writes, the rows of queries and keys in the
 // order of llama.cpp's rotation.
 func TestGGUFIsTheMergedModel(t *testing.T) {
+	nested, rows := quant.Default(), quant.DefaultOf("int8")
+	for _, over := range []*quant.Config{nil, &nested, &rows} {
+		sameAsMerged(t, over)
+	}
+}
+
+func sameAsMerged(t *testing.T, over *quant.Config) {
+	t.Helper()
 	from, out := trained(t), filepath.Join(t.TempDir(), "merged")
-	if _, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from), Out: out}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from), Out: out, Trained: over}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	merged, err := weights.OpenDir(out)
@@ -64,7 +73,7 @@ func TestGGUFIsTheMergedModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer merged.Close()
-	f, r := exported(t, Options{Format: "gguf", Adapter: from, DType: "f32"})
+	f, r := exported(t, Options{Format: "gguf", Adapter: from, DType: "f32", Trained: over})
 	if len(f.Tensors) != len(merged.Names()) || r.Tensors != len(f.Tensors) {
 		t.Errorf("%d tensors of %d", len(f.Tensors), len(merged.Names()))
 	}
@@ -96,7 +105,7 @@ func TestGGUFIsTheMergedModel(t *testing.T) {
 				at = c.rows(i/width)*width + i%width
 			}
 			if v != want[at] {
-				t.Errorf("%s: element %d is %g, that of %s is %g", name, i, v, c.from, want[at])
+				t.Errorf("over %v: %s: element %d is %g, that of %s is %g", over, name, i, v, c.from, want[at])
 				break
 			}
 		}

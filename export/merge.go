@@ -183,22 +183,22 @@ func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 		return nil, err
 	}
 	if o.Trained != nil && !o.Original {
-		if m.trained, err = m.quantised(*o.Trained); err != nil {
+		if m.trained, err = quantisedBy(s, *o.Trained); err != nil {
 			return nil, err
 		}
 	}
 	if o.DType == NF4 {
-		m.stored, err = m.quantised(quant.Default())
+		m.stored, err = quantisedBy(s, quant.Default())
 	}
 	return m, err
 }
 
-// quantised are the matrices that a network computes with quantised under a scheme.
-func (m *merging) quantised(c quant.Config) (map[string]bool, error) {
+// quantisedBy are the matrices that a model's network computes with quantised under a scheme.
+func quantisedBy(s *session.Session, c quant.Config) (map[string]bool, error) {
 	if bad := c.Validate(); bad != nil {
 		return nil, errors.Join(bad...)
 	}
-	nw := m.s.Net
+	nw := s.Net
 	nw.Scheme, nw.Stored = &c, nil
 	net, _, err := nw.Declared()
 	if err != nil {
@@ -219,14 +219,20 @@ func (m *merging) baseText() string {
 	switch t := m.o.Trained; {
 	case here:
 		return "the stored weights, dequantised"
-	case m.trained != nil && t.DoubleQuant:
-		return fmt.Sprintf("trained: %s with double quantisation, dequantised", t.Type)
 	case m.trained != nil:
-		return fmt.Sprintf("trained: %s, dequantised", t.Type)
+		return trainedText(*t)
 	case t != nil:
 		return fmt.Sprintf("original, though %s was trained over", t.Type)
 	}
 	return "as stored"
+}
+
+// trainedText says how weights were stored that an adapter was trained over.
+func trainedText(c quant.Config) string {
+	if c.DoubleQuant {
+		return fmt.Sprintf("trained: %s with double quantisation, dequantised", c.Type)
+	}
+	return fmt.Sprintf("trained: %s, dequantised", c.Type)
 }
 
 // ParseAdapter reads DIR or DIR=WEIGHT. A folder whose name has a = is meant where it is there.

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -23,6 +24,10 @@ type checkpoint struct {
 	s       *session.Session
 	updates map[string]adapter.Merger
 	cpu     *kernel.CPU
+
+	over      *quant.Config // Options.Trained
+	trained   map[string]bool
+	quantiser quant.Quantiser
 
 	name string // of the tensor that is held
 	held []float32
@@ -54,6 +59,12 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 		if c.updates, err = s.Mergers(); err != nil {
 			return nil, nil, fmt.Errorf("adapter %s: %w", o.Adapter, err)
 		}
+		if o.Trained != nil {
+			if c.trained, err = quantisedBy(s, *o.Trained); err != nil {
+				return nil, nil, err
+			}
+			c.over = o.Trained
+		}
 	}
 	for _, w := range net.Weights() {
 		if w.Name != "" {
@@ -78,7 +89,8 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 		return err
 	}
 	update, adapted := c.updates[strings.TrimSuffix(name, ".weight")]
-	if !adapted {
+	trained := c.trained[name] && c.s.Base.Tensors().Config(name) == nil
+	if !adapted && !trained {
 		return c.read(name, from, dst)
 	}
 	if c.name != name {
@@ -87,8 +99,15 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 		if err := c.read(name, 0, c.held); err != nil {
 			return err
 		}
+		if trained {
+			if err := c.asTrained(t); err != nil {
+				return err
+			}
+		}
 		width := max(1, t.Shape[len(t.Shape)-1])
-		c.cpu.Range(t.Len()/width, 16, func(from, to int) { update(c.held[from*width:to*width], from) })()
+		if adapted {
+			c.cpu.Range(t.Len()/width, 16, func(from, to int) { update(c.held[from*width:to*width], from) })()
+		}
 		if err := c.round(t.DType, c.held); err != nil {
 			return err
 		}
@@ -99,6 +118,21 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 	}
 	copy(dst, c.held[from:])
 	return nil
+}
+
+// asTrained makes what is held of a matrix the numbers that were trained over: quantised and dequantised.
+func (c *checkpoint) asTrained(t weights.Tensor) error {
+	if err := c.quantiser.Reset(t.Shape[0], t.Shape[1], *c.over); err != nil {
+		return err
+	}
+	if err := c.quantiser.Add(c.held); err != nil {
+		return err
+	}
+	p, err := c.quantiser.Finish()
+	if err == nil {
+		p.DequantiseRange(c.held, 0, len(c.held))
+	}
+	return err
 }
 
 // read reads numbers of the base. Those of quantised weights are rounded to the type from before, as a merged model has them.

@@ -84,7 +84,7 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	n := nn.New(o)
 	i32 := func(e int) kernel.Type { return kernel.T(kernel.I32, e) }
 	cu := n.Batch("cu_seqlens", i32(stepRows+1))
-	in := nn.Batch{IDs: n.Batch("input_ids", i32(tokens)), Positions: n.Batch("positions", i32(tokens)), CuQ: cu, CuK: cu, MaxLen: stepTokens / stepRows}
+	in := nn.Batch{IDs: n.Batch("input_ids", i32(tokens)), Positions: n.Batch("positions", i32(tokens)), CuQ: cu, CuK: cu, Real: n.Batch("real", i32(tokens)), MaxLen: stepTokens / stepRows}
 	labels, scale, hyper := n.Batch("labels", i32(tokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)), n.Batch("optimizer", kernel.T(n.Float(), 4))
 	family, err := families.For(c)
 	if err != nil {
@@ -154,6 +154,8 @@ func (s *step) fill(t *testing.T, vocab int) {
 				switch name {
 				case "cu_seqlens":
 					v[i] = int32(i * stepTokens / stepRows)
+				case "real":
+					v[i] = 1
 				case "positions":
 					v[i] = int32((s.from + i) % (stepTokens / stepRows))
 				default:

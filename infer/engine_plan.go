@@ -10,7 +10,10 @@ import (
 )
 
 // engineShape is how many sequences of how many tokens an engine holds.
-type engineShape struct{ Slots, MaxLen int }
+type engineShape struct {
+	Slots, MaxLen int
+	shared        int // see logitsShape
+}
 
 // MaxSlots bounds EngineOptions.Slots.
 const MaxSlots = 256
@@ -55,7 +58,7 @@ func (p *enginePlan) programs() []*session.Program {
 
 // planEngine plans an engine of that many slots and tokens, or, where those are 0, of as many as fit.
 func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan, error) {
-	shape := engineShape{slots, maxLen}
+	shape := engineShape{Slots: slots, MaxLen: maxLen}
 	most := s.Base.Config.MaxPositions
 	if maxLen > most {
 		return nil, refuse(ErrTooLong, "sequences of %d tokens are above the model's %d positions", maxLen, most)
@@ -96,7 +99,7 @@ func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*en
 	sizes := sizesOn(on, shape)
 	p.prefills = len(sizes.prefill)
 	add := func(prefix string, l logitsShape) error {
-		l.slots, l.maxLen = shape.Slots, shape.MaxLen
+		l.slots, l.maxLen, l.shared = shape.Slots, shape.MaxLen, shape.shared
 		step, err := newLogitsStep(nw, prefix, l, on)
 		p.steps = append(p.steps, step)
 		return err

@@ -27,6 +27,7 @@ type logitsShape struct {
 	rows   int // of logits
 	slots  int // of the cache
 	maxLen int // of a sequence: rows of a slot
+	shared int // most tokens of a sequence, in memory that is shared with a training step's; 0 = not shared
 }
 
 // newLogitsStep plans a step.
@@ -37,7 +38,7 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	bounds := 2 * s.pieces
 	n, trained, in := nw.Declare(prefix, session.Shape{Tokens: s.tokens, Sequences: bounds - 1, MaxLen: s.maxLen})
 	in.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, bounds))
-	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, At: n.Batch(prefix+"cache rows", kernel.T(kernel.I32, s.tokens))}
+	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, At: n.Batch(prefix+"cache rows", kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
 	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, s.rows))
 	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]

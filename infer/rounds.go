@@ -19,7 +19,7 @@ type Rounds struct {
 
 // NewRounds takes the memory of an engine of a network, which fill loads.
 func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill func(p *session.Program, m graph.Store) error) (*Rounds, error) {
-	r := &Rounds{engineShape: engineShape{slots, maxLen}}
+	r := &Rounds{engineShape: engineShape{Slots: slots, MaxLen: maxLen}}
 	p, err := newEnginePlan(nw, on, r.engineShape)
 	if err != nil {
 		return nil, err

@@ -10,10 +10,10 @@ import (
 // SamplePlan is generation in memory that it shares with other plans, such as those of a training run: an engine of one slot.
 type SamplePlan struct{ plan *enginePlan }
 
-// PlanSamples plans texts of at most maxLen tokens, prompt and answer together.
-func PlanSamples(nw session.Network, maxLen int, on graph.Machine) (*SamplePlan, error) {
+// PlanSamples plans texts of at most longest tokens, prompt and answer together, beside sequences of at most maxLen.
+func PlanSamples(nw session.Network, longest, maxLen int, on graph.Machine) (*SamplePlan, error) {
 	nw.Adapter.Dropout = 0 // of training only
-	p, err := newEnginePlan(nw, on, engineShape{Slots: 1, MaxLen: maxLen})
+	p, err := newEnginePlan(nw, on, engineShape{Slots: 1, MaxLen: maxLen, shared: longest})
 	if err != nil {
 		return nil, err
 	}

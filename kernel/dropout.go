@@ -59,33 +59,66 @@ func (k Dropout) CPU(c *CPU, in, out []Tensor) func() {
 func (k Dropout) Threshold() uint32 { return uint32(min(k.P*(1<<32)+0.5, 1<<32-1)) }
 
 func dropout[F Float](k Dropout, c *CPU, in, out []Tensor) func() {
-	x, counter, y := Floats[F](in[0]), in[1].I32(), Floats[F](out[0])
-	threshold, factor := uint64(k.Threshold()), [2]F{F(1 / (1 - k.P)), 0}
-	// A product with a looked-up factor: a branch would be guessed wrong at a rate of P.
-	masked := func(x F, word uint32) F { return x * factor[(uint64(word)-threshold)>>63] }
-	fast, _ := any(simd.Dropout(k.Threshold(), float32(factor[0]))).(func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int)
+	x, y, m := Floats[F](in[0]), Floats[F](out[0]), newMask[F](k, in[1].I32())
 	const grain = 1 << 12 // a multiple of 4
-	first := uint64(c.share(k.Ranks)) * uint64(len(y)/4)
+	first := uint64(c.share(k.Ranks)) * uint64(len(y)/4*4)
 	return c.Range(len(y), grain, func(lo, hi int) {
-		keys, step := philoxKeys(uint64(uint32(counter[0]))+k.Stream), uint32(counter[1])
-		if fast != nil {
-			lo += fast(y[lo:hi], x[lo:hi], first+uint64(lo/4), step, keys)
-		}
-		for at := lo; at < hi; at += 4 {
-			group := first + uint64(at/4)
-			w0, w1, w2, w3 := philox(uint32(group), uint32(group>>32), step, 0, &keys)
-			if at+4 > hi {
-				for j, w := range [4]uint32{w0, w1, w2, w3} {
-					if at+j < hi {
-						y[at+j] = masked(x[at+j], w)
-					}
-				}
-				return
-			}
-			x, y := x[at:at+4], y[at:at+4]
-			y[0], y[1], y[2], y[3] = masked(x[0], w0), masked(x[1], w1), masked(x[2], w2), masked(x[3], w3)
-		}
+		m := m.now()
+		m.apply(y[lo:hi], x[lo:hi], first+uint64(lo))
 	})
+}
+
+// mask is what decides which elements stay, and what they are multiplied with.
+type mask[F Float] struct {
+	threshold uint64
+	factor    [2]F // of what stays and what is dropped: a product with a looked-up factor, as a branch would be guessed wrong at a rate of P
+	fast      func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int
+	stream    uint64
+	counter   []int32
+
+	keys [10][2]uint32
+	step uint32
+}
+
+func newMask[F Float](k Dropout, counter []int32) mask[F] {
+	m := mask[F]{threshold: uint64(k.Threshold()), factor: [2]F{F(1 / (1 - k.P)), 0}, stream: k.Stream, counter: counter}
+	m.fast, _ = any(simd.Dropout(k.Threshold(), float32(m.factor[0]))).(func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int)
+	return m
+}
+
+// now is the mask of the step that the counter says.
+func (m mask[F]) now() mask[F] {
+	m.keys, m.step = philoxKeys(uint64(uint32(m.counter[0]))+m.stream), uint32(m.counter[1])
+	return m
+}
+
+// apply writes the elements from number at on.
+func (m *mask[F]) apply(y, x []F, at uint64) {
+	masked := func(x F, word uint32) F { return x * m.factor[(uint64(word)-m.threshold)>>63] }
+	some := func(y, x []F, from uint64) { // of a group of four
+		w0, w1, w2, w3 := philox(uint32(at/4), uint32(at/4>>32), m.step, 0, &m.keys)
+		words := [4]uint32{w0, w1, w2, w3}
+		for j := range y {
+			y[j] = masked(x[j], words[from+uint64(j)])
+		}
+	}
+	if over := at % 4; over > 0 {
+		n := min(4-int(over), len(y))
+		some(y[:n], x[:n], over)
+		y, x, at = y[n:], x[n:], at+uint64(n)
+	}
+	if m.fast != nil && len(y) > 0 {
+		n := m.fast(y, x, at/4, m.step, m.keys)
+		y, x, at = y[n:], x[n:], at+uint64(n)
+	}
+	for ; len(y) >= 4; y, x, at = y[4:], x[4:], at+4 {
+		w0, w1, w2, w3 := philox(uint32(at/4), uint32(at/4>>32), m.step, 0, &m.keys)
+		x, y := x[:4], y[:4]
+		y[0], y[1], y[2], y[3] = masked(x[0], w0), masked(x[1], w1), masked(x[2], w2), masked(x[3], w3)
+	}
+	if len(y) > 0 {
+		some(y, x, 0)
+	}
 }
 
 // philoxKeys are the keys of the ten rounds.

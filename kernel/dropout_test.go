@@ -28,6 +28,49 @@ func TestDropout(t *testing.T) {
 	}
 }
 
+// TestDropSlots: rows in any order have the masks of Dropout in the order of their slots, at widths of whole groups of four and others.
+func TestDropSlots(t *testing.T) {
+	for _, width := range []int{1, 3, 4, 5, 8, 30, 36, 67, 401} {
+		const rows = 23
+		order := make([]int32, rows)
+		for r := range order {
+			order[r] = int32((5*r + 3) % rows)
+		}
+		counter, ones := tensorOf([]int32{-42, 3}), make([]float32, rows*width)
+		for i := range ones {
+			ones[i] = float32(i%7 + 1)
+		}
+		sorted := make([]float32, len(ones))
+		for r, slot := range order {
+			copy(sorted[r*width:], ones[int(slot)*width:][:width])
+		}
+		k := kernel.Dropout{P: 0.3, Stream: 7}
+		want := apply(t, k, tensor32(ones, rows, width), counter)[0].F32()
+		got := apply(t, kernel.DropSlots(k), tensor32(sorted, rows, width), counter, tensorOf(order))[0].F32()
+		for r, slot := range order {
+			if !slices.Equal(got[r*width:][:width], want[int(slot)*width:][:width]) {
+				t.Errorf("width %d: row %d, slot %d, has another mask", width, r, slot)
+			}
+		}
+	}
+	var cases []kerneltest.Case
+	for _, s := range [][2]int{{1, 1}, {3, 5}, {41, 401}, {6, 64}} {
+		order := make([]int32, s[0])
+		for r := range order {
+			order[r] = int32(s[0] - 1 - r)
+		}
+		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s), Kernel: kernel.DropSlots{P: 0.3, Stream: 7}, Bound: 1e-7,
+			In: []kerneltest.Input{kerneltest.Normal(s[0], s[1]), kerneltest.Ints([]int32{-42, 3}, 2), kerneltest.Ints(order, s[0])}})
+	}
+	kerneltest.Run(t, cases...)
+	x, two := kernel.T(kernel.F32, 3, 2), kernel.T(kernel.I32, 2)
+	for _, in := range [][]kernel.Type{{x, two}, {x, two, two}, {x, two, kernel.T(kernel.F32, 3)}} {
+		if _, err := (kernel.DropSlots{P: 0.5}).Shape(in); err == nil {
+			t.Errorf("%v are accepted", in)
+		}
+	}
+}
+
 // masked is the result for a matrix of ones.
 func masked(t *testing.T, k kernel.Dropout, n int, seed, step int32) []float32 {
 	ones := make([]float32, n)

@@ -6,11 +6,11 @@ import (
 )
 
 // BalanceLoss adds to a loss how unevenly the experts are used (Fedus et al., "Switch Transformers", 2021, equations 4 to 6, as
-// transformers' load_balancing_loss_func): over the rows of all L layers' logits but for those after the last sequence,
+// transformers' load_balancing_loss_func): over the rows of all L layers' logits but for those of padding,
 //
 //	aux = E * sum over e of f_e P_e;  f_e = how often e is among a row's TopK largest / rows;  P_e = mean of softmax(logits)_e
 //
-//	loss f[], labels i32[M], scale f[1], cu i32[S], whose last number is where the rows end, (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
+//	loss f[], labels i32[M], scale f[1], real i32[M], 0 where there is padding, (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
 //	sum = loss + Coef * aux * scale * (labels that are trained)
 //
 // With Scores a row's logits stand for the weights of its TopK experts, softmax of their logits, and zeros for the others, of which
@@ -40,16 +40,13 @@ func (o BalanceLoss) Shape(in []Type) ([]Type, error) {
 	if o.Layers < 1 || len(in) != o.logits()+o.Layers {
 		return nil, fmt.Errorf("takes %d inputs and the logits of %d layers, one or more, got %d inputs", o.logits(), o.Layers, len(in))
 	}
-	want := withScaling(o.Scaled, "f[]", "i32[M]", "f[1]", "i32[S]")
+	want := withScaling(o.Scaled, "f[]", "i32[M]", "f[1]", "i32[M]")
 	for range in[o.logits():] {
 		want = append(want, "f[M,E]")
 	}
 	d, err := Want(in, want...)
 	if err != nil {
 		return nil, err
-	}
-	if d.At('S') < 1 {
-		return nil, fmt.Errorf("the sequence bounds are %v, want one more than there are sequences", in[3])
 	}
 	if o.TopK < 1 || o.TopK > min(d.At('E'), MaxTopK) {
 		return nil, fmt.Errorf("attribute TopK is %d, want 1 to %d of the %d experts", o.TopK, MaxTopK, d.At('E'))
@@ -87,7 +84,7 @@ func (o BalanceLoss) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
-	loss, labels, scale, cu, sum := Floats[F](in[0]), in[1].I32(), Floats[F](in[2]), in[3].I32(), Floats[F](out[0])
+	loss, labels, scale, real, sum := Floats[F](in[0]), in[1].I32(), Floats[F](in[2]), in[3].I32(), Floats[F](out[0])
 	tokens, width := in[o.logits()].Shape[0], in[o.logits()].Shape[1]
 	share, add, gradient := NewTensor(T(F64, 2*width), c.Scratch).F64(), addRow[F], balanceRow[F]
 	chosen, mean := share[:width], share[width:]
@@ -103,12 +100,19 @@ func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
 		scaling = Floats[F](in[4])[LossScaleNow:]
 	}
 	return func() {
-		rows := min(max(int(cu[len(cu)-1]), 0), tokens)
+		rows := 0
+		for _, r := range real {
+			if r != 0 {
+				rows++
+			}
+		}
 		all := float64(len(layers) * rows)
 		clear(share)
 		for _, l := range layers {
-			for t := range rows {
-				add(chosen, mean, l[t*width:][:width], o.TopK)
+			for t := range tokens {
+				if real[t] != 0 {
+					add(chosen, mean, l[t*width:][:width], o.TopK)
+				}
 			}
 		}
 		aux := 0.0
@@ -126,9 +130,12 @@ func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {
 		sum[0] = F(float64(loss[0]) + float64(weight*aux))
 		weight *= float64(scaling[0]) / max(all, 1)
 		for i, l := range layers {
-			clear(grads[i][rows*width:])
-			for t := range rows {
-				gradient(grads[i][t*width:][:width], l[t*width:][:width], chosen, o.TopK, weight)
+			for t := range tokens {
+				if d := grads[i][t*width:][:width]; real[t] != 0 {
+					gradient(d, l[t*width:][:width], chosen, o.TopK, weight)
+				} else {
+					clear(d)
+				}
 			}
 		}
 	}

@@ -113,11 +113,7 @@ func (o BalanceLoss) ScratchGPU(in, _ []Type, _ int) int64 {
 
 func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, E := in[o.logits()].Shape[0], in[o.logits()].Shape[1]
-	labels, scale, cu := in[1].Ptr, in[2].Ptr, in[3].Ptr
-	S, scores := int32(in[3].Shape[0]-1), int32(0)
-	if o.Scores {
-		scores = 1
-	}
+	labels, scale, real, scores := in[1].Ptr, in[2].Ptr, in[3].Ptr, flag(o.Scores)
 	part, share := g.Scratch, g.Scratch.Add(o.partBytes(E))
 	var work []func() error
 	add := func(f func() error, err error) error {
@@ -126,7 +122,7 @@ func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	for l, x := range in[o.logits():] {
 		at := part.Add(int64(l) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
-		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, cu, S, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
+		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, real, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
 			return nil, err
 		}
 	}
@@ -134,11 +130,11 @@ func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.Scaled {
 		scaling = in[4].Ptr
 	}
-	if err := add(g.Launch(cuda.MoEBalanceFinish(), out[0].Ptr, share, in[0].Ptr, part, labels, scale, cu, scaling, int32(o.Layers), S, int32(M), int32(E), float32(o.Coef))); err != nil {
+	if err := add(g.Launch(cuda.MoEBalanceFinish(), out[0].Ptr, share, in[0].Ptr, part, labels, scale, real, scaling, int32(o.Layers), int32(M), int32(E), float32(o.Coef))); err != nil {
 		return nil, err
 	}
 	for l, x := range in[o.logits():] {
-		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, cu, S, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
+		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, real, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
 			return nil, err
 		}
 	}

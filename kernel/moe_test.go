@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/kerneltest"
 )
@@ -106,14 +107,18 @@ func TestTokensAndSlots(t *testing.T) {
 
 // TestBalanceLossMeaning compares with the formula over all layers' rows at once.
 func TestBalanceLossMeaning(t *testing.T) {
-	const m, real, experts, k, layers, coef, scale = 7, 5, 4, 2, 2, 0.3, 0.25
-	labels := []int32{1, kernel.Untrained, 2, 3, kernel.Untrained, kernel.Untrained, kernel.Untrained}
+	const m, rows, experts, k, layers, coef, scale = 7, 5, 4, 2, 2, 0.3, 0.25
+	real := []int32{1, 1, 0, 1, 1, 0, 1}
+	labels := []int32{1, kernel.Untrained, kernel.Untrained, 2, 3, kernel.Untrained, kernel.Untrained}
 	logits := [layers][]float64{normal64(1, m*experts), normal64(2, m*experts)}
-	in := []kernel.Tensor{f64s([]float64{2}), ints(labels, m), f64s([]float64{scale}, 1), ints([]int32{0, 3, real}, 3)}
+	in := []kernel.Tensor{f64s([]float64{2}), ints(labels, m), f64s([]float64{scale}, 1), ints(real, m)}
 	var chosen, mean [experts]float64
 	for _, l := range logits {
 		in = append(in, f64s(l, m, experts))
-		for r := range real {
+		for r := range m {
+			if real[r] == 0 {
+				continue
+			}
 			row, sum := l[r*experts:][:experts], 0.0
 			for e, x := range row {
 				sum += math.Exp(x)
@@ -124,11 +129,11 @@ func TestBalanceLossMeaning(t *testing.T) {
 					}
 				}
 				if above < k {
-					chosen[e] += 1.0 / (layers * real)
+					chosen[e] += 1.0 / (layers * rows)
 				}
 			}
 			for e, x := range row {
-				mean[e] += math.Exp(x) / sum / (layers * real)
+				mean[e] += math.Exp(x) / sum / (layers * rows)
 			}
 		}
 	}
@@ -143,8 +148,8 @@ func TestBalanceLossMeaning(t *testing.T) {
 			near(t, "loss", out[0].F64(), []float64{2 + coef*aux*3*scale}, 1e-14)
 		}
 		for _, g := range out[1:] {
-			for i, x := range g.F64()[real*experts:] {
-				if x != 0 {
+			for i, x := range g.F64() {
+				if x != 0 && real[i/experts] == 0 {
 					t.Errorf("the gradient of padding row %d is %v", i/experts, x)
 				}
 			}
@@ -153,13 +158,41 @@ func TestBalanceLossMeaning(t *testing.T) {
 	one := []float64{2, 1, -3, 2} // of equal logits the first is chosen
 	o.Layers, o.Scores = 1, true
 	p, all := []float64{math.Exp(0.5), 1, 1, math.Exp(0.5)}, 2*math.Exp(0.5)+2
-	out := evaluate(t, o, f64s([]float64{0}), ints([]int32{1}, 1), f64s([]float64{1}, 1), ints([]int32{0, 1}, 2), f64s(one, 1, experts))
+	out := evaluate(t, o, f64s([]float64{0}), ints([]int32{1}, 1), f64s([]float64{1}, 1), ints([]int32{1}, 1), f64s(one, 1, experts))
 	near(t, "loss of scores", out[0].F64(), []float64{coef * experts * (p[0] + p[3]) / all}, 1e-14)
+}
+
+// TestBalanceEqualsTransformers: packed rows with padding between them, as transformers' formula has them with an attention mask.
+func TestBalanceEqualsTransformers(t *testing.T) {
+	type result struct {
+		Loss      float64     `json:"loss"`
+		Gradients [][]float64 `json:"gradients"`
+	}
+	var want struct {
+		Mask     []int32     `json:"mask"`
+		TopK     int         `json:"top_k"`
+		Logits   [][]float64 `json:"logits"`
+		OfLogits result      `json:"of_logits"`
+		OfScores result      `json:"of_scores"`
+	}
+	golden.JSON(t, golden.Path(t, "experts/balance.json"), &want)
+	m := len(want.Mask)
+	for scores, of := range map[bool]result{false: want.OfLogits, true: want.OfScores} {
+		in := []kernel.Tensor{f64s([]float64{0}), ints(make([]int32, m), m), f64s([]float64{1 / float64(m)}, 1), ints(want.Mask, m)}
+		for _, l := range want.Logits {
+			in = append(in, f64s(l, m, len(l)/m))
+		}
+		out := evaluate(t, kernel.BalanceLoss{Layers: len(want.Logits), TopK: want.TopK, Coef: 1, Scores: scores}, in...)
+		near(t, fmt.Sprintf("scores %v: loss", scores), out[0].F64(), []float64{of.Loss}, 1e-14)
+		for i, g := range of.Gradients {
+			near(t, fmt.Sprintf("scores %v: gradient of layer %d", scores, i), out[1+i].F64(), g, 1e-14)
+		}
+	}
 }
 
 func TestBalanceLoss(t *testing.T) {
 	labels := kerneltest.Ints([]int32{1, kernel.Untrained, 2, 3, 0, kernel.Untrained}, 6)
-	in := []kerneltest.Input{kerneltest.Uniform(1, 2), labels, kerneltest.Uniform(0.1, 0.5, 1), kerneltest.Ints([]int32{0, 2, 5}, 3)}
+	in := []kerneltest.Input{kerneltest.Uniform(1, 2), labels, kerneltest.Uniform(0.1, 0.5, 1), kerneltest.Ints([]int32{1, 0, 1, 1, 0, 1}, 6)}
 	logits := []kerneltest.Input{kerneltest.Normal(6, 5), kerneltest.Normal(6, 5), kerneltest.Normal(6, 5)}
 	o := kernel.BalanceLoss{Layers: 3, TopK: 2, Coef: 0.5}
 	scaled := o
@@ -171,7 +204,7 @@ func TestBalanceLoss(t *testing.T) {
 		kerneltest.Case{Name: "three layers", Kernel: o, In: append(in[:4:4], logits...), Bound: 5e-7, Step: 1e-5},
 		kerneltest.Case{Name: "scaled", Kernel: scaled, Bound: 5e-7, Step: 1e-5,
 			In: append(append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3)), logits...)})
-	types := []kernel.Type{kernel.T(kernel.F32), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 1), kernel.T(kernel.I32, 3), kernel.T(kernel.F32, 6, 5)}
+	types := []kernel.Type{kernel.T(kernel.F32), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 1), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 6, 5)}
 	for what, k := range map[string]kernel.BalanceLoss{"no layer": {TopK: 1}, "more layers": {Layers: 2, TopK: 1}, "no expert": {Layers: 1}, "more experts": {Layers: 1, TopK: 6}} {
 		if _, err := k.Shape(types); err == nil {
 			t.Errorf("%s: %+v is accepted", what, k)

@@ -137,6 +137,7 @@ type Keys struct {
 	// dialect is the file's; parts are the partial_rotary_factor inside rope_scaling and rope_parameters.
 	dialect Dialect
 	parts   map[string]float64
+	five    bool // transformers 5 or a later one wrote the file
 }
 
 func newKeys(data []byte) (*Keys, error) {
@@ -147,6 +148,12 @@ func newKeys(data []byte) (*Keys, error) {
 	k := &Keys{raw: raw, bad: map[string]string{}, given: map[string]bool{}, parts: map[string]float64{}}
 	for key := range raw {
 		k.given[key] = true
+	}
+	var version string
+	if json.Unmarshal(raw["transformers_version"], &version) == nil {
+		major, _, _ := strings.Cut(version, ".")
+		n, err := strconv.Atoi(major)
+		k.five = err == nil && n >= 5
 	}
 	return k, nil
 }

@@ -116,6 +116,7 @@ func TestPhiOptions(t *testing.T) {
 		{`"partial_rotary_factor":1.0`, func(c model.Config) any { return [2]any{c.RotaryColumns(), c.PartialRotary} }, [2]any{16, 0.0}},
 		{`"rope_parameters":{"partial_rotary_factor":0.5}`, func(c model.Config) any { return c.RotaryColumns() }, 8},
 		{`"partial_rotary_factor":0.5,"rope_parameters":{"partial_rotary_factor":0.5}`, func(c model.Config) any { return c.RotaryColumns() }, 8},
+		{`"transformers_version":"5.17.0","partial_rotary_factor":0.5,"rope_parameters":{"partial_rotary_factor":0.25}`, func(c model.Config) any { return c.RotaryColumns() }, 4},
 		{`"auto_map":{"AutoConfig":"a.B"}`, func(c model.Config) any { return c.ModelType }, "phi3"},
 	} {
 		got, err := parse("phi3", c.more)
@@ -149,6 +150,8 @@ func TestPhiRefuses(t *testing.T) {
 		{`"partial_rotary_factor":1.5`, `partial_rotary_factor = 1.5: must be above 0 and at most 1`},
 		{`"partial_rotary_factor":0.05`, `partial_rotary_factor = 0.05: rotates nothing of a head of 16`},
 		{`"partial_rotary_factor":0.5,"rope_parameters":{"partial_rotary_factor":0.25}`, `rope_parameters.partial_rotary_factor = 0.25 contradicts partial_rotary_factor = 0.5`},
+		{`"transformers_version":"4.57.6","partial_rotary_factor":0.5,"rope_parameters":{"partial_rotary_factor":0.25}`, `rope_parameters.partial_rotary_factor = 0.25 contradicts`},
+		{`"transformers_version":"5.17.0","partial_rotary_factor":0.5,"rope_scaling":{"rope_type":"default","partial_rotary_factor":0.25}`, `rope_scaling.partial_rotary_factor = 0.25 contradicts`},
 		{`"rope_scaling":{"type":"linear","factor":2}`, `rope_scaling.type = "linear" is not supported (supported: default, longrope, su, yarn)`},
 		{`"rope_scaling":{"type":"longrope","long_factor":` + eight + `}`, `rope_scaling.short_factor is missing; type "longrope" needs it`},
 		{`"rope_scaling":{"type":"su","short_factor":[1,2],"long_factor":` + eight + `}`, `rope_scaling.short_factor has 2 numbers, want 8: one for each pair of the 16 columns of a head that are rotated`},

@@ -83,6 +83,10 @@ func TestExpertOptions(t *testing.T) {
 		{"gpt_oss", `"output_router_logits":true`, func(c model.Config) any { return c.RouterAuxLoss }, 0.9},
 		{"gpt_oss", `"output_router_logits":true,"router_aux_loss_coef":0.25`, func(c model.Config) any { return c.RouterAuxLoss }, 0.25},
 		{"gpt_oss", `"router_aux_loss_coef":0.25`, func(c model.Config) any { return c.RouterAuxLoss }, 0.0},
+		{"gpt_oss", ``, func(c model.Config) any { return c.RopeScaling }, // absent: transformers' default; null: none
+			model.RopeScaling{Type: "yarn", Factor: 32, OriginalMaxPositions: 4096, BetaFast: 32, BetaSlow: 1, NoTruncate: true}},
+		{"gpt_oss", `"rope_scaling":null`, func(c model.Config) any { return c.RopeScaling }, model.RopeScaling{Type: "default"}},
+		{"gpt_oss", `"rope_parameters":{"rope_type":"default","rope_theta":150000}`, func(c model.Config) any { return c.RopeScaling }, model.RopeScaling{Type: "default"}},
 		{"qwen3_moe", ``, layers, []int{0, 1, 2, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2`, layers, []int{1, 3}},
 		{"qwen3_moe", `"decoder_sparse_step":2,"mlp_only_layers":[3,0]`, layers, []int{1}},
@@ -93,6 +97,9 @@ func TestExpertOptions(t *testing.T) {
 		{"qwen2_moe", `"qkv_bias":false,"decoder_sparse_step":2,"mlp_only_layers":[3],"use_sliding_window":true,"sliding_window":9`, func(c model.Config) any {
 			return []any{c.QKVBias, c.ExpertLayer(1), c.ExpertLayer(3), c.Window(0)}
 		}, []any{false, true, false, 9}},
+		{"qwen2_moe", `"use_sliding_window":true,"sliding_window":9,"layer_types":["full_attention","sliding_attention","full_attention","full_attention"]`, func(c model.Config) any {
+			return []int{c.Window(0), c.Window(1), c.Window(2)} // as transformers 5 writes it
+		}, []int{0, 9, 0}},
 		{"qwen3_moe", `"num_experts":0`, layers, []int(nil)},
 		{"qwen3_moe", `"attention_bias":true,"use_sliding_window":true,"sliding_window":7`, func(c model.Config) any {
 			return []any{c.QKVBias, c.OBias, c.Window(0), c.Window(3)}
@@ -127,6 +134,8 @@ func TestExpertsRefuse(t *testing.T) {
 		{"qwen3_moe", `"num_experts":2000`, `num_experts = 2000: must be 1 to 1024`},
 		{"qwen3_moe", `"shared_expert_intermediate_size":64`, `shared_expert_intermediate_size = 64: qwen3_moe has no shared expert`},
 		{"qwen2_moe", `"shared_expert_intermediate_size":0`, `shared_expert_intermediate_size = 0: must be 1 or more`},
+		{"qwen2_moe", `"sliding_window":9,"layer_types":["full_attention","sliding_attention","full_attention","full_attention"]`,
+			`layer_types[1] = "sliding_attention" but no window is in use (use_sliding_window, sliding_window)`},
 		{"llama", `"num_experts":8`, `num_experts = 8: this part of a mixture of experts is not supported`},
 	} {
 		_, err := parse(c.family, c.more)

@@ -14,7 +14,8 @@ func (c Config) rotaryDim() int {
 func (c Config) RotaryColumns() int { return (c.rotaryDim() + 1) / 2 * 2 }
 
 // readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too; absent it is the
-// dialect's default, or 1.
+// dialect's default, or 1. Of a file that transformers 5 wrote, that of rope_parameters counts: it writes the one beside it too,
+// which may be the family's default, and does not read it.
 func (c *Config) readPartialRotary(k *Keys) {
 	if c.PartialRotary == 0 {
 		c.PartialRotary = 1
@@ -25,7 +26,7 @@ func (c *Config) readPartialRotary(k *Keys) {
 		if !ok {
 			continue
 		}
-		if given && part != c.PartialRotary {
+		if counts := key == "rope_parameters" && k.five; given && !counts && part != c.PartialRotary {
 			k.Fail(key+".partial_rotary_factor", "= %g contradicts partial_rotary_factor = %g", part, c.PartialRotary)
 		}
 		c.PartialRotary, given = part, true

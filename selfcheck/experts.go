@@ -106,6 +106,7 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 			check{kernel: "sigmoid_gate", name: name, build: one(kernel.SigmoidGate{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, gate}},
 			check{kernel: "sigmoid_gate_grad", name: name, build: one(kernel.SigmoidGateGrad{}), bounds: []bound{rounded, rounded}, in: []checkInput{x, gate, x}},
 			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact}, in: []checkInput{n.normal(1, M, width), place, from}},
+			check{kernel: "dropout_slots", name: name, build: one(kernel.DropSlots{P: 0.3, Stream: 5 << 33}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{many(width), integers(-3, 1<<30+1), from}},
 			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded}, in: []checkInput{many(width), place, from}},
 			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},
 			check{kernel: "moe_scale_grad", name: name, build: one(kernel.ScaleSlotsGrad{}), bounds: []bound{summed}, in: []checkInput{many(width), many(width), place, from}})
@@ -114,7 +115,11 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 	for i := range labels {
 		labels[i] = []int{3, kernel.Untrained, 0}[i%3]
 	}
-	in := []checkInput{given(nil, 2.5), integers(labels...), given([]int{1}, 0.125), integers(0, M/2, M-M/5)}
+	real := make([]int, M)
+	for i := range real {
+		real[i] = min(i%5*(M-i), 1)
+	}
+	in := []checkInput{given(nil, 2.5), integers(labels...), given([]int{1}, 0.125), integers(real...)}
 	for _, scaled := range []bool{false, true} {
 		k := kernel.BalanceLoss{Layers: 2, TopK: min(K, max(E-1, 1)), // a choice of all experts has no gradient
 			Coef: 0.25, Scaled: scaled}

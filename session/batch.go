@@ -14,7 +14,7 @@ type Batch struct {
 	prefix             string
 	names              []string
 	counter            []int32 // nil without dropout
-	end                []int32 // nil where nothing is worked out over all tokens but padding
+	realTokens         []int32 // nil where nothing is worked out over all tokens but padding
 	wide               []wide
 }
 
@@ -39,9 +39,9 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 		b.Positions = t.I32()
 		b.names = append(b.names, prefix+"positions")
 	}
-	if t, err := m.Tensor(prefix + "rows_end"); err == nil {
-		b.end = t.I32()
-		b.names = append(b.names, prefix+"rows_end")
+	if t, err := m.Tensor(prefix + "real_tokens"); err == nil {
+		b.realTokens = t.I32()
+		b.names = append(b.names, prefix+"real_tokens")
 	}
 	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
 		b.counter = t.I32()
@@ -106,10 +106,11 @@ func (b *Batch) Fill(from dataset.Batch, own Part) {
 		own.Copy(b.Positions, from.Positions, 0)
 	}
 	copy(b.Cu, from.CuSeqlens)
-	if b.end != nil {
-		b.end[0] = int32(len(from.IDs))
-		if from.End > 0 {
-			b.end[0] = int32(from.End)
+	if b.realTokens != nil && from.Real != nil {
+		own.Copy(b.realTokens, from.Real, 0)
+	} else {
+		for i := range b.realTokens {
+			b.realTokens[i] = 1
 		}
 	}
 }

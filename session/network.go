@@ -86,7 +86,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	return n, trained, nn.Batch{
 		IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, own)),
 		Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, own)),
-		CuQ:       cu, CuK: cu, End: n.Batch(prefix+"rows_end", kernel.T(kernel.I32, 1)), MaxLen: s.MaxLen,
+		CuQ:       cu, CuK: cu, Real: n.Batch(prefix+"real_tokens", kernel.T(kernel.I32, own)), MaxLen: s.MaxLen,
 	}
 }
 

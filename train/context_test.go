@@ -137,6 +137,9 @@ func TestContextOfFamilies(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			one := familySpec(t, m)
 			one.Training.MaxSteps, one.Training.GradNormSteps, one.Dataset.Packing = 2, 1, true
+			if len(one.LoRA.TargetParameters) == 0 {
+				one.LoRA.Dropout = 0.2
+			}
 			s := sharing(t, one, 2, 1)
 			if why := refused(m.Name); why != "" {
 				if _, err := Start(context.Background(), s, oneWorker); err == nil || !strings.Contains(err.Error(), why) {
@@ -150,6 +153,10 @@ func TestContextOfFamilies(t *testing.T) {
 			if loss > 1e-6 || norm > 1e-6 || moved > 1e-4 {
 				t.Errorf("losses %v, want %v", got.Losses, want.Losses)
 			}
+			inSlices := sharing(t, one, 2, 1) // what samples, whose tokens are not shared, has the same slices
+			inSlices.Training.BaseSharding, inSlices.Training.SamplePrompts, inSlices.Training.SampleMaxTokens = "always", []string{"a b"}, 2
+			mustStart(t, inSlices, oneWorker)
+			sameRun(t, m.Name+" in slices", s.OutputDir, inSlices.OutputDir)
 		})
 	}
 }

@@ -215,9 +215,7 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	shared := &sharedData{ready: make(chan struct{})}
-	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" && env.Workers == 0 {
-		env.Workers = max(1, runtime.NumCPU()/len(on))
-	}
+	env.Workers = s.workersOf(len(on), env)
 	var all sync.WaitGroup
 	for i, g := range groups {
 		own := env
@@ -236,6 +234,14 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 		})
 	}
 	all.Wait()
+}
+
+// workersOf is the CPU threads of each of the ranks of one process: on a CPU they share the cores.
+func (s Spec) workersOf(ranks int, env Env) int {
+	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" && env.Workers == 0 && ranks > 1 {
+		return max(1, runtime.NumCPU()/ranks)
+	}
+	return env.Workers
 }
 
 // Together does work on each of the devices that a spec names, side by side as the ranks of a run; with one device it just

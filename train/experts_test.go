@@ -88,63 +88,73 @@ func TestExtentsAreWhatIsTrained(t *testing.T) {
 	}
 }
 
-// TestBalanceLeavesPaddingOut: loss and gradients of a mixture whose experts are balanced are those of its rows, however long the
-// micro-batch is in which they lie.
-func TestBalanceLeavesPaddingOut(t *testing.T) {
-	for _, name := range []string{"mixtral_balanced", "gpt_oss_balanced"} {
-		m := golden.FamilyModel{Folder: "experts", Name: name}
+// TestExpertsLeavePaddingOut: loss and gradients of a mixture are those of its rows, wherever there is padding behind or between
+// them: where its experts are balanced, and, as far as rows lie at the same places, where inputs of their adapters are dropped.
+func TestExpertsLeavePaddingOut(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		dropout float64
+	}{{"mixtral_balanced", 0}, {"gpt_oss_balanced", 0}, {"mixtral_balanced", 0.4}, {"qwen3_moe", 0.4}} {
+		m := golden.FamilyModel{Folder: "experts", Name: c.name}
 		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := m.Runs(t).Curve
+		curve := m.Runs(t).Curve
+		rows := dataset.Memory{{IDs: curve.Rows[0][:7], Labels: curve.Labels[0][:7]}, {IDs: curve.Rows[1][:6], Labels: curve.Labels[1][:6]}}
 		lora := peftConfigOf(t, m.Adapter(t))
-		lora.Dropout = 0
+		lora.Dropout = c.dropout
+		layouts := []dataset.Options{{BatchSize: 2, T: 7}, {BatchSize: 2, T: 13}, {BatchSize: 5, T: 8}}
+		if c.dropout == 0 {
+			layouts = append(layouts, dataset.Options{BatchSize: 2, T: 12, Padded: true}, dataset.Options{BatchSize: 2, T: 9, Packing: true}, dataset.Options{BatchSize: 3, T: 8, Packing: true, Longest: 7})
+		}
 		var want []float64
-		for _, tokens := range []int{16, 24, 40} {
-			ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F64, nil, &lora), session.Shape{Tokens: tokens, Sequences: 3, MaxLen: tokens}, Default(), m.Adapter(t))
-			to, err := session.BindBatch(ts.memory, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			batch := dataset.Batch{IDs: make([]int32, tokens), Labels: slices.Repeat([]int32{dataset.Ignore}, tokens), Positions: make([]int32, tokens), CuSeqlens: []int32{0, 7, 13, int32(tokens)}, End: 13}
-			for i := range tokens {
-				from := int(batch.CuSeqlens[1])
-				if i < 13 {
-					batch.IDs[i], batch.Labels[i] = rows.Rows[0][i], rows.Labels[0][i]
-				}
-				if batch.Positions[i] = int32(i); i >= 13 {
-					batch.Positions[i] = int32(i - 13)
-				} else if i >= from {
-					batch.Positions[i] = int32(i - from)
-				}
-			}
-			to.Fill(batch, session.Part{})
-			trained := objective.ShiftLabels(ts.ints(t, "labels"), batch.Labels, batch.CuSeqlens)
-			ts.set(t, "loss scale", 1/float64(trained))
-			for _, s := range []string{segmentBegin, segmentMicro} {
-				if err := ts.run.Run(s); err != nil {
-					t.Fatal(err)
-				}
-			}
-			got := slices.Clone(ts.read(t, ts.Loss))
-			for _, p := range ts.Trained.Params {
-				x, err := ts.memory.Tensor(gradientOf(p.Name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				got = append(got, numbers(x)...)
-			}
+		for _, o := range layouts {
+			got := gradientsOf(t, b, lora, m.Adapter(t), rows, o)
 			if want == nil {
 				want = got
 			}
 			if d := distance(got, want); !(d <= 1e-12) || len(got) != len(want) {
-				t.Errorf("%s in %d tokens: off by %.3g", name, tokens, d)
+				t.Errorf("%s, dropout %v, %+v: off by %.3g", c.name, c.dropout, o, d)
 			}
-			ts.memory.Close() //nolint:errcheck // the numbers were read
 		}
 		b.Close() //nolint:errcheck // nothing is read any more
 	}
+}
+
+// gradientsOf are the loss and the gradients of a loader's first micro-batch, in float64.
+func gradientsOf(t *testing.T, b *session.Base, lora adapter.Config, from string, rows dataset.Rows, o dataset.Options) []float64 {
+	t.Helper()
+	l, err := dataset.NewLoader(rows, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F64, nil, &lora), infer.ShapeOf(l), Default(), from)
+	defer ts.memory.Close() //nolint:errcheck // the numbers were read
+	to, err := session.BindBatch(ts.memory, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	window, _, err := l.NextWindow(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.Fill(window[0], session.Part{})
+	ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels, window[0].CuSeqlens)))
+	for _, s := range []string{segmentBegin, segmentMicro} {
+		if err := ts.run.Run(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := slices.Clone(ts.read(t, ts.Loss))
+	for _, p := range ts.Trained.Params {
+		x, err := ts.memory.Tensor(gradientOf(p.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, numbers(x)...)
+	}
+	return got
 }
 
 // TestTargetParametersRefuse: what PEFT would not take, or what is no matrix of experts, is refused by name.

@@ -178,7 +178,7 @@ func (p *prepared) planIn(l session.Layout, z shapes) (session.Planned[steps], e
 		}
 	}
 	if p.sampler != nil {
-		if s.sample, err = infer.PlanSamples(whole, z.train.MaxLen, p.On); err != nil {
+		if s.sample, err = infer.PlanSamples(whole, p.sampler.longest, z.train.MaxLen, p.On); err != nil {
 			return planned, err
 		}
 	}
@@ -236,34 +236,6 @@ func (p *prepared) summing(z shapes) Summing {
 		window = max(window, 2)
 	}
 	return SummingOf(window, p.world())
-}
-
-// free is what the machine has free for a plan, of several ranks what each of them has: ranks on one CPU share it.
-func (p *prepared) free() (bytes int64, known bool, err error) {
-	bytes, known, err = p.On.FreeMemory()
-	t := p.env.team
-	if t == nil || err != nil {
-		return bytes, known, err
-	}
-	if !p.On.Capabilities().SeparateHost {
-		bytes /= int64(t.locals)
-	}
-	if !known {
-		bytes = -1 << 62
-	}
-	bytes, err = t.least("the free memory", bytes)
-	return bytes, known && bytes > -1<<62, err
-}
-
-// mayHold is the memory that the run may hold: vram, or what is free.
-func (p *prepared) mayHold() (bytes int64, known bool, err error) {
-	if p.spec.VRAM == "" {
-		return p.free()
-	}
-	if bytes, err = session.ParseBytes(p.spec.VRAM); err != nil {
-		err = fmt.Errorf("vram: %w", err)
-	}
-	return bytes, true, err
 }
 
 // refuse says what is missing, and what would fit.

@@ -188,9 +188,11 @@ func (ts *testStep) fill(t testing.TB, ids, labels []int32, T int) int {
 	for i := range cu {
 		cu[i] = int32(i * T)
 	}
-	if end, err := ts.memory.Tensor("rows_end"); err == nil {
-		end.I32()[0] = int32(len(ids))
-		if err := ts.memory.Put("rows_end"); err != nil {
+	if real, err := ts.memory.Tensor("real_tokens"); err == nil {
+		for i := range real.I32() {
+			real.I32()[i] = 1
+		}
+		if err := ts.memory.Put("real_tokens"); err != nil {
 			t.Fatal(err)
 		}
 	}

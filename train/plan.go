@@ -11,6 +11,9 @@ import (
 
 // PlanRun reports the memory that a run will hold, to the byte, without holding any.
 func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
+	if n, err := s.RanksAsked(); err == nil { // planOn says what is wrong
+		env.Workers = s.workersOf(n, env)
+	}
 	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
 	if err != nil {
 		return PlanReport{}, err

@@ -209,10 +209,10 @@ func TestResumeOnOtherRanks(t *testing.T) {
 	whole.Training.GradientAccumulationSteps, whole.Training.BatchSize, whole.LoRA.Dropout = 4, 1, 0.05
 	mustStart(t, whole, oneWorker)
 	for _, worlds := range [][]int{{4, 2, 1}, {1, 4}} {
-		parts := over(t, whole, worlds[0])
-		dir := parts.OutputDir
+		dir := filepath.Join(t.TempDir(), "run")
+		var s Spec
 		for i, world := range worlds {
-			s := over(t, whole, world)
+			s = over(t, whole, world)
 			s.OutputDir = dir
 			env := oneWorker
 			if i > 0 {
@@ -232,7 +232,7 @@ func TestResumeOnOtherRanks(t *testing.T) {
 		if err != nil || len(m.Plans) != len(worlds) {
 			t.Errorf("%v: plans %+v: %v", worlds, m.Plans, err)
 		}
-		if verdict, err := Verify(context.Background(), parts, oneWorker, m, 3); err != nil || !verdict.Equal {
+		if verdict, err := Verify(context.Background(), s, oneWorker, m, 3); err != nil || !verdict.Equal {
 			t.Errorf("%v: verified: %+v, %v", worlds, verdict, err)
 		}
 	}
@@ -369,5 +369,20 @@ func TestDevices(t *testing.T) {
 	s.Devices, s.Training.GlobalBatchSize = "3", 4
 	if _, err := Start(context.Background(), s, oneWorker); err == nil || !strings.Contains(err.Error(), "4 rows are not whole batches of 2 on each of 3 devices") {
 		t.Error(err)
+	}
+}
+
+// TestPlanOfRanks: ranks on one CPU share its cores and its memory, in what is planned as in the run.
+func TestPlanOfRanks(t *testing.T) {
+	s := testSpec(t, 1)
+	s.Device, s.Devices, s.Training.BatchSize = "cpu", "3", 1
+	r := mustStart(t, s, Env{})
+	plan, err := PlanRun(context.Background(), s, Env{})
+	if err != nil || plan.TotalBytes != r.HeldBytes {
+		t.Errorf("each of 3 ranks holds %d bytes, the plan says %d: %v", r.HeldBytes, plan.TotalBytes, err)
+	}
+	s.Devices = "1"
+	if one, err := PlanRun(context.Background(), s, Env{}); err != nil || plan.Limit > one.Limit/2 || plan.Limit < one.Limit/4 {
+		t.Errorf("each of 3 ranks may hold %d bytes, one alone %d: %v", plan.Limit, one.Limit, err)
 	}
 }

@@ -162,3 +162,34 @@ func TestSamplesRefused(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// TestSamplesOfLongRoPE: texts that are short and long to LongRoPE, beside rows that are long, are those that generation gives.
+func TestSamplesOfLongRoPE(t *testing.T) {
+	for prompt, tokens := range map[string]int{"a b": 3, "a b a b": 20} {
+		s := familySpec(t, golden.FamilyModel{Folder: "phi", Name: "phi4_mini"})
+		s.Adapter, s.Quantization = "lora", nil
+		s.Training.MaxSteps, s.Training.SamplePrompts, s.Training.SampleMaxTokens = 2, []string{prompt}, tokens
+		seen := &sampled{}
+		r := mustStart(t, s, Env{Observers: []Observer{seen}})
+		if plan, err := PlanRun(context.Background(), s, Env{}); err != nil || plan.TotalBytes != r.HeldBytes {
+			t.Errorf("the run holds %d bytes, planned were %d: %v", r.HeldBytes, plan.TotalBytes, err)
+		}
+		g, err := infer.NewGenerator(context.Background(), s.Session(), s.OutputDir, session.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := g.Continue(context.Background(), g.Text(prompt), infer.GenerateOptions{MaxTokens: tokens}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(g.Text(prompt).IDs) + tokens; n > 12 != (tokens > 3) {
+			t.Errorf("%q and its answer are %d tokens", prompt, n)
+		}
+		if got := seen.all[len(seen.all)-1].Answer; got != made.Text || got == "" {
+			t.Errorf("the sample %q is %q, generated %q", prompt, got, made.Text)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -65,10 +65,10 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 		return Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
-	world := 1
+	world, share := 1, 1 // the configuration's, which is that of the run's last part; share is its first part's
 	if plans := was.Plans; len(plans) > 0 {
-		env.pieces, world = plans[0].Pieces, max(world, plans[0].Ranks)
-		s.Training.ContextParallelSize = plans[0].Context
+		env.pieces, world = plans[0].Pieces, max(world, plans[len(plans)-1].Ranks)
+		share = max(share, plans[0].Context)
 		if len(plans) > 1 && (plans[1].Pieces != plans[0].Pieces || plans[1].Context != plans[0].Context) { // other bits from there on
 			steps = min(steps, plans[1].FirstStep-1)
 		}
@@ -78,9 +78,11 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	if s, err = s.spread(world); err != nil {
 		return Verdict{}, err
 	}
+	s = s.alone(world)
+	s.Devices, s.Training.ContextParallelSize = fmt.Sprint(share), share
 	var v Verdict
 	done := false
-	err = Together(ctx, s.alone(world), env, func(ctx context.Context, s Spec, env Env) error { // the numbers of any number of devices are those of as few
+	err = Together(ctx, s, env, func(ctx context.Context, s Spec, env Env) error { // the numbers of any number of devices are those of as few
 		one, err := verify(ctx, s, env, was, steps)
 		if env.team.leads() {
 			v, done = one, err == nil

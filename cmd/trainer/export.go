@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,6 +17,7 @@ import (
 func newExport(c *console) *cobra.Command {
 	o := export.Options{}
 	var workers int
+	var base string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "export --format NAME --model DIR [--adapter DIR] --out PATH",
@@ -37,6 +39,10 @@ func newExport(c *console) *cobra.Command {
 			if err := checkAdapter(o.Adapter); err != nil {
 				return err
 			}
+			notes, err := findExportBase(&o, base)
+			if err != nil {
+				return usage(err)
+			}
 			env := environment(c, workers)
 			if err := findModel(cmd.Context(), c, env, &o.Model, o.Adapter); err != nil {
 				return err
@@ -47,6 +53,7 @@ func newExport(c *console) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			report.Notes = append(notes, report.Notes...)
 			if asJSON {
 				return writeJSON(c.out, report)
 			}
@@ -63,10 +70,26 @@ func newExport(c *console) *cobra.Command {
 	cmd.Flags().StringVar(&o.DType, "dtype", "", "`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace a file that is there")
 	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false, "ollama: keep the adapter in a file of its own, which the Modelfile names")
+	cmd.Flags().StringVar(&base, "base", baseAuto, "gguf, ollama: what the adapter is added to, as merge has it: "+bases)
 	c.downloadFlag(cmd)
 	workersVar(cmd, &workers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
+}
+
+// findExportBase finds out what an adapter that becomes part of a model's weights is added to.
+func findExportBase(o *export.Options, base string) (notes []string, err error) {
+	if o.Adapter == "" || !export.Formats[o.Format].Merges || o.Separate {
+		if base != baseAuto {
+			return nil, errors.New("--base is of an adapter that becomes part of the weights: --format gguf or ollama, with --adapter and without --separate-adapter")
+		}
+		return nil, nil
+	}
+	var original bool
+	if o.Trained, original, notes, err = findTrained(base, export.One(o.Adapter)); original {
+		o.Trained = nil
+	}
+	return notes, err
 }
 
 // exportLong lists the formats.

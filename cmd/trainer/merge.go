@@ -26,6 +26,10 @@ const (
 	baseOriginal = "original"
 )
 
+// bases explains them.
+const bases = "trained (what it was trained over, such as dequantised NF4), original (the model's own weights), " +
+	"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the folder says it"
+
 // storedAs are the values of --base that name what an adapter was trained over where its folder does not say it.
 var storedAs = map[string]quant.Config{
 	"nf4": plainScales("nf4"), "nf4-double": quant.DefaultOf("nf4"), "fp4": plainScales("fp4"), "fp4-double": quant.DefaultOf("fp4"), "int8": quant.DefaultOf("int8"),
@@ -67,8 +71,7 @@ from base and adapter on sample text. A merge that would lose most of the adapte
 	pathVar(cmd, &o.Out, "out", "", "new `DIR` for the merged model")
 	f.StringVar(&o.DType, "dtype", "", "type of the written weights: "+strings.Join(export.DTypes(), ", ")+" (linear layers as bitsandbytes stores them); without it each tensor keeps the base's")
 	f.StringVar(&o.shard, "shard-size", "5GB", "most bytes of a file of weights, a `SIZE`")
-	f.StringVar(&o.base, "base", baseAuto, "what the adapter is added to: trained (what it was trained over, such as dequantised NF4), original (the model's own weights), "+
-		"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the folder says it")
+	f.StringVar(&o.base, "base", baseAuto, "what the adapter is added to: "+bases)
 	f.BoolVar(&o.AllowLoss, "allow-loss", false, "write the folder even if it has lost most of the adapter")
 	pathVar(cmd, &o.checkText, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none = no comparison")
 	c.downloadFlag(cmd)
@@ -89,8 +92,9 @@ func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
 			return err
 		}
 	}
-	notes, err := o.findTrained()
-	if err != nil {
+	var notes []string
+	var err error
+	if o.Trained, o.Original, notes, err = findTrained(o.base, o.Adapters); err != nil {
 		return usage(err)
 	}
 	env := environment(c, o.workers)
@@ -121,9 +125,6 @@ func (o *mergeFlags) parse() (err error) {
 	if o.ShardSize, err = session.ParseBytes(o.shard); err != nil || o.ShardSize < 1 {
 		return fmt.Errorf("--shard-size %q is no size above 0 such as 5GB or 2GiB", o.shard)
 	}
-	if _, ok := storedAs[o.base]; !ok && !slices.Contains([]string{baseAuto, baseTrained, baseOriginal}, o.base) {
-		return fmt.Errorf("--base %q is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8", o.base)
-	}
 	for _, text := range o.adapters {
 		a, err := export.ParseAdapter(expandHome(text))
 		if err != nil {
@@ -148,31 +149,33 @@ func (o *mergeFlags) parse() (err error) {
 	return nil
 }
 
-// findTrained finds out what the adapters were trained over.
-func (o *mergeFlags) findTrained() (notes []string, err error) {
-	if c, ok := storedAs[o.base]; ok {
-		o.Trained = &c
-		return nil, nil
+// findTrained finds out what adapters were trained over, and whether --base says that they are added to the original weights.
+func findTrained(base string, adapters []export.WeightedAdapter) (trained *quant.Config, original bool, notes []string, err error) {
+	if c, ok := storedAs[base]; ok {
+		return &c, false, nil, nil
 	}
-	o.Original = o.base == baseOriginal
+	if !slices.Contains([]string{baseAuto, baseTrained, baseOriginal}, base) {
+		return nil, false, nil, fmt.Errorf("--base %q is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8", base)
+	}
+	original = base == baseOriginal
 	known := 0
 	var silent []string
-	for i, a := range o.Adapters {
+	for i, a := range adapters {
 		c, ok, err := trainedOver(a.Dir)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("--adapter %s: %w; name what it was trained over: --base original, nf4, nf4-double, fp4, fp4-double or int8", a.Dir, err)
-		case !ok && o.base == baseTrained:
-			return nil, fmt.Errorf("--base trained: %s has no config.yaml that says what the adapter was trained over: name it, --base original, nf4, nf4-double, "+
+			return nil, false, nil, fmt.Errorf("--adapter %s: %w; name what it was trained over: --base original, nf4, nf4-double, fp4, fp4-double or int8", a.Dir, err)
+		case !ok && base == baseTrained:
+			return nil, false, nil, fmt.Errorf("--base trained: %s has no config.yaml that says what the adapter was trained over: name it, --base original, nf4, nf4-double, "+
 				"fp4, fp4-double or int8", a.Dir)
 		case !ok:
 			silent = append(silent, a.Dir)
 			continue
 		}
-		if known++; known > 1 && !sameStorage(o.Trained, c) && !o.Original {
-			return nil, fmt.Errorf("%s and %s were trained over differently stored weights: choose one with --base", o.Adapters[0].Dir, o.Adapters[i].Dir)
+		if known++; known > 1 && !sameStorage(trained, c) && !original {
+			return nil, false, nil, fmt.Errorf("%s and %s were trained over differently stored weights: choose one with --base", adapters[0].Dir, adapters[i].Dir)
 		}
-		o.Trained = c
+		trained = c
 	}
 	const remedy = "if that was a 4-bit base, --base nf4-double or nf4 adds %s to what %s trained with"
 	switch n := len(silent); {
@@ -182,7 +185,7 @@ func (o *mergeFlags) findTrained() (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("%s and %s do not say what their adapters were trained over (they have no config.yaml); ",
 			strings.Join(silent[:n-1], ", "), silent[n-1])+fmt.Sprintf(remedy, "them", "they were"))
 	}
-	return notes, nil
+	return trained, original, notes, nil
 }
 
 func sameStorage(a, b *quant.Config) bool {

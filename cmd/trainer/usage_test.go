@@ -217,6 +217,8 @@ export --format gguf --model STORIES
 export --format gguf --model STORIES --dtype f64 --out o.gguf
 export --format gguf --model STORIES --out no/such/folder/o.gguf
 export --format gguf-lora --adapter nothing --out o.gguf
+export --format gguf-lora --model STORIES --adapter RUN --out o.gguf --base original
+export --format gguf --model STORIES --adapter RUN --out o.gguf --base none
 export --format gguf --model STORIES --out o.gguf --workers -1
 push
 push nothing --repo a/b

@@ -3,7 +3,7 @@
     python3 internal/golden/pack.py             # after any make_*.py here
     python3 internal/golden/pack.py --unpack    # before one that starts from files of an earlier run
 
-SafeTensors and JSON files of LEAST bytes or more become NAME.gz, without a time in them; golden.Path unpacks them for the
+SafeTensors and JSON files of LEAST bytes become NAME.gz, without a time in them; golden.Path unpacks them for the
 tests. The tables of tokenizers, which repeat vocabularies, are packed by zstd's command (ZSTD) under the same rule. A copy of
 another packed file becomes NAME.same, a line with that file's place.
 """
@@ -13,12 +13,12 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent / "testdata"
-LEAST = 16384
+LEAST = {".safetensors": 4096, ".json": 16384}  # bytes; another file is left as it is
 ZSTD = ["tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
 
 
 def wanted(path):
-    return path.suffix in (".safetensors", ".json") and path.stat().st_size >= LEAST
+    return path.suffix in LEAST and path.stat().st_size >= LEAST[path.suffix]
 
 
 def pack(path, firsts):
@@ -51,7 +51,7 @@ def main():
     if sys.argv[1:] not in ([], ["--unpack"]):
         sys.exit(__doc__)
     if sys.argv[1:]:
-        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (".gz", ".zst", ".same") and p.with_suffix("").suffix in (".safetensors", ".json")]
+        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (".gz", ".zst", ".same") and p.with_suffix("").suffix in LEAST]
         files = [p for p in files if "tokenizers" not in p.parts or str(p.relative_to(HERE).with_suffix("")) in ZSTD]
         done = [unpack(p) for p in files]  # all of them, before any is removed: a copy is read from the file that it names
         for p in files:

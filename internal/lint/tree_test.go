@@ -11,12 +11,11 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// The repository's files hold at most treeLimit bytes together, and a reference file that is not packed at most plainLimit
-// (LEAST of internal/golden/pack.py).
-const (
-	treeLimit  = 20_000_000
-	plainLimit = 16384
-)
+// The repository's files hold at most treeLimit bytes together.
+const treeLimit = 20_000_000
+
+// plainLimits are the bytes from which on a reference file is packed, by its ending: LEAST of internal/golden/pack.py.
+var plainLimits = map[string]int64{".safetensors": 4096, ".json": 16384}
 
 // tracked lists the repository's files. Without git, as in an unpacked archive, the test is skipped.
 func tracked(t *testing.T) []string {
@@ -31,12 +30,11 @@ func tracked(t *testing.T) []string {
 }
 
 // tooLarge are the files that are over the limits, as sentences.
-func tooLarge(sizes map[string]int64, limit, plain int64) (bad []string) {
+func tooLarge(sizes map[string]int64, limit int64) (bad []string) {
 	var sum int64
 	for path, n := range sizes {
 		sum += n
-		ending := filepath.Ext(path)
-		if strings.HasPrefix(path, "internal/golden/testdata/") && (ending == ".safetensors" || ending == ".json") && n >= plain {
+		if least, ok := plainLimits[filepath.Ext(path)]; ok && n >= least && strings.HasPrefix(path, "internal/golden/testdata/") {
 			bad = append(bad, path+" is not packed: run python3 internal/golden/pack.py")
 		}
 	}
@@ -54,17 +52,18 @@ func TestTreeIsSmall(t *testing.T) {
 			sizes[path] = info.Size()
 		}
 	}
-	for _, problem := range tooLarge(sizes, treeLimit, plainLimit) {
+	for _, problem := range tooLarge(sizes, treeLimit) {
 		t.Error(problem)
 	}
 }
 
 func TestTreeRefuses(t *testing.T) {
-	sizes := map[string]int64{"a.go": 60, "internal/golden/testdata/x/y.safetensors": 41, "internal/golden/testdata/x/z.safetensors.gz": 50}
-	if bad := tooLarge(sizes, 150, 40); len(bad) != 2 {
+	sizes := map[string]int64{"a.go": 60, "internal/golden/testdata/x/y.safetensors": 4096, "internal/golden/testdata/x/z.safetensors.gz": 5000}
+	if bad := tooLarge(sizes, 9155); len(bad) != 2 {
 		t.Errorf("one file is not packed and the sum is over: %q", bad)
 	}
-	if bad := tooLarge(sizes, 151, 42); len(bad) != 0 {
+	sizes["internal/golden/testdata/x/y.safetensors"]--
+	if bad := tooLarge(sizes, 9155); len(bad) != 0 {
 		t.Errorf("nothing is over its limit: %q", bad)
 	}
 }

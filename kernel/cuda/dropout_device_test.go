@@ -73,6 +73,50 @@ func TestDropout(t *testing.T) {
 	}
 }
 
+// TestDropoutSlots: rows in any order have the masks of their slots, wide or not, in place or not.
+func TestDropoutSlots(t *testing.T) {
+	r := newHarness(t, 64<<20)
+	for _, c := range []struct {
+		rows, width int
+		inPlace     bool
+		first       int // of the elements
+	}{{1, 1, false, 0}, {5, 33, true, 0}, {7, 8, false, 0}, {65, 172, true, 0}, {300, 2048, false, 0}, {40, 24, true, 3 * 960}, {9, 64, false, 1 << 35}} {
+		const seed, step, p, stream = int32(-3), int32(17), 0.3, uint64(5 << 33)
+		drop, scale := p, 1-p
+		threshold, factor := uint32(drop*(1<<32)+0.5), float32(1/scale)
+		order := make([]int32, c.rows)
+		for i := range order {
+			order[i] = int32(c.rows - 1 - i)
+		}
+		n := c.rows * c.width
+		var x []float64
+		out := r.repeat(func() [][]byte {
+			xb, xf := r.random(n, 1)
+			x = xf
+			X, Y := in(r, "x", xb), r.out("y", int64(2*n))
+			if c.inPlace {
+				Y = X
+			}
+			r.run(DropoutSlots(c.rows, c.width), Y, X, in(r, "counter", []int32{seed, step}), in(r, "source", order), int64(stream), threshold, factor, i32(c.rows), i32(c.width), int64(c.first))
+			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, X, 2*n)}
+		})
+		want := make([]float64, n)
+		for i := range want {
+			at := c.first + int(order[i/c.width])*c.width + i%c.width
+			w := philox([4]uint32{uint32(at / 4), uint32(at / 4 >> 32), uint32(step), 0}, uint64(1<<32+int64(seed))+stream)
+			if w[at%4] >= threshold {
+				want[i] = float64(f32(bf16(float32(x[i]) * factor)))
+			}
+		}
+		if got := bfFloats(out[0]); !slices.Equal(got, want) {
+			t.Errorf("%+v: the masks are not those of the slots", c)
+		}
+		if !c.inPlace && !slices.Equal(bfFloats(out[1]), x) {
+			t.Errorf("%+v: the input changed", c)
+		}
+	}
+}
+
 func TestBias(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, c := range [][2]int{{1, 8}, {3, 64}, {5, 33}, {7, 2048}, {65, 172}, {2, 1}, {300, 4864}} {

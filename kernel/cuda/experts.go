@@ -27,12 +27,18 @@ func MoEPlace(n, E int) Geometry {
 }
 
 // MoERows is the geometry of moe_gather, moe_sum and moe_scale over rows of width values.
-func MoERows(entry string, rows, width int) Geometry {
+func MoERows(entry string, rows, width int) Geometry { return flatRows("moe", entry, rows, width) }
+
+// DropoutSlots is the geometry of dropout_slots over rows of width values.
+func DropoutSlots(rows, width int) Geometry { return flatRows("dropout", "dropout_slots", rows, width) }
+
+// flatRows is flat over groups of 8 values where the width allows it, else over values.
+func flatRows(stem, entry string, rows, width int) Geometry {
 	n := int64(rows) * int64(width)
 	if width%8 == 0 {
 		n /= 8
 	}
-	return Flat("moe", entry, n)
+	return Flat(stem, entry, n)
 }
 
 // MoEScaleGrad is the geometry of moe_scale_grad over n slots.

@@ -1,5 +1,5 @@
 // moe_balance.cu: the balance of a network's experts as a part of its loss, and its gradient for the routers' logits.
-// Layout: logits, dlogits [M,E] elem, a launch a layer; cu [S+1] int32: rows from cu[S] on are padding; part [layers][BLOCKS][2][E] fp32,
+// Layout: logits, dlogits [M,E] elem, a launch a layer; real [M] int32: 0 where a row is padding; part [layers][BLOCKS][2][E] fp32,
 // how often an expert is among a row's K largest, then the sum of its probabilities; share [E+1] fp32: each expert's share of the rows' choices,
 // then the weight of a row's gradient. E at most 1024, K at most 64.
 // scores: a row's logits stand for the softmax of its K largest, and zeros for the others.
@@ -22,14 +22,15 @@ __device__ __forceinline__ void to_scores(float *row, int E, float top, uint32_t
 }
 
 // One layer's part. Grid BLOCKS, block 128, dynamic shared memory 3 WARPS E fp32.
-extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, const elem *logits, const int *cu, int S, int M, int E, int K,
+extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, const elem *logits, const int *real, int M, int E, int K,
                                                                     int scores) {
     extern __shared__ float shared[];
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, rows = min(max(cu[S], 0), M);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     float *row = shared + warp * E, *sums = shared + WARPS * E, *chosen = sums + warp * 2 * E, *mean = chosen + E;
     for (int i = threadIdx.x; i < WARPS * 2 * E; i += 128) sums[i] = 0.f;
     __syncthreads();
-    for (int m = blockIdx.x * WARPS + warp; m < rows; m += BLOCKS * WARPS) {
+    for (int m = blockIdx.x * WARPS + warp; m < M; m += BLOCKS * WARPS) {
+        if (!real[m]) continue;
         for (int i = lane; i < E; i += 32) row[i] = widen(logits[(int64_t)m * E + i]);
         __syncwarp();
         uint32_t taken = 0;
@@ -55,14 +56,29 @@ extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, 
     }
 }
 
+// The sum of a number of each thread of a block of 1024, for all of them. counts: 32 numbers of shared memory.
+__device__ __forceinline__ int block_count(int *counts, int n) {
+#pragma unroll
+    for (int o = 16; o; o >>= 1) n += __shfl_xor_sync(~0u, n, o);
+    __syncthreads(); // an earlier sum has been read
+    if ((threadIdx.x & 31) == 0) counts[threadIdx.x >> 5] = n;
+    __syncthreads();
+    n = 0;
+    for (int w = 0; w < 32; w++) n += counts[w];
+    return n;
+}
+
 // sum <- loss + coef E (sum of shares times mean probabilities) scale (labels that are not -100), and share. scaling: the loss scale, or 0.
 // One block of 1024.
 extern "C" __global__ void __launch_bounds__(1024) moe_balance_finish(float *sum, float *share, const float *loss, const float *part, const int *labels, const float *scale,
-                                                                      const int *cu, const float *scaling, int layers, int S, int M, int E, float coef) {
+                                                                      const int *real, const float *scaling, int layers, int M, int E, float coef) {
     __shared__ double parts[32];
     __shared__ int counts[32];
     int e = threadIdx.x, warp = e >> 5, lane = e & 31;
-    double all = (double)layers * min(max(cu[S], 0), M), chosen = 0, mean = 0;
+    int rows = 0, trained = 0;
+    for (int m = e; m < M; m += 1024) rows += real[m] != 0, trained += labels[m] != -100;
+    rows = block_count(counts, rows), trained = block_count(counts, trained);
+    double all = (double)layers * rows, chosen = 0, mean = 0;
     if (all < 1) all = 1;
     if (e < E)
         for (int64_t p = 0; p < (int64_t)layers * BLOCKS; p++) {
@@ -72,32 +88,27 @@ extern "C" __global__ void __launch_bounds__(1024) moe_balance_finish(float *sum
     chosen /= all;
     if (e < E) share[e] = (float)chosen;
     double aux = chosen * (mean / all);
-    int trained = 0;
-    for (int m = e; m < M; m += 1024) trained += labels[m] != -100;
 #pragma unroll
-    for (int o = 16; o; o >>= 1) {
-        aux += __shfl_xor_sync(~0u, aux, o);
-        trained += __shfl_xor_sync(~0u, trained, o);
-    }
-    if (lane == 0) parts[warp] = aux, counts[warp] = trained;
+    for (int o = 16; o; o >>= 1) aux += __shfl_xor_sync(~0u, aux, o);
+    if (lane == 0) parts[warp] = aux;
     __syncthreads();
     if (e) return;
-    aux = 0, trained = 0;
-    for (int w = 0; w < 32; w++) aux += parts[w], trained += counts[w];
+    aux = 0;
+    for (int w = 0; w < 32; w++) aux += parts[w];
     double weight = (double)coef * E * (double)*scale * trained;
     *sum = (float)((double)*loss + weight * aux);
     share[E] = (float)(weight * (scaling ? (double)*scaling : 1.0) / all);
 }
 
 // One layer's gradient. Grid: M / WARPS rounded up, block 128, dynamic shared memory WARPS E fp32.
-extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits, const elem *logits, const float *share, const int *cu, int S, int M, int E, int K,
+extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits, const elem *logits, const float *share, const int *real, int M, int E, int K,
                                                                     int scores) {
     extern __shared__ float shared[];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, m = blockIdx.x * WARPS + warp;
     float *row = shared + warp * E;
     if (m >= M) return;
     dlogits += (int64_t)m * E;
-    if (m >= cu[S]) {
+    if (!real[m]) {
         for (int i = lane; i < E; i += 32) dlogits[i] = narrow(0.f);
         return;
     }

@@ -42,7 +42,7 @@ func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *ada
 	w.Net = nn.New(o)
 	i32 := func(n int) kernel.Type { return kernel.T(kernel.I32, n) }
 	cu := w.Batch("cu", i32(rows+1))
-	w.in = nn.Batch{IDs: w.Batch("ids", i32(rows*ts)), Positions: w.Batch("positions", i32(rows*ts)), CuQ: cu, CuK: cu, MaxLen: ts}
+	w.in = nn.Batch{IDs: w.Batch("ids", i32(rows*ts)), Positions: w.Batch("positions", i32(rows*ts)), CuQ: cu, CuK: cu, Real: w.Batch("real", i32(rows*ts)), MaxLen: ts}
 	f, err := families.For(c)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +105,11 @@ func (w *network) startFrom(t testing.TB, from nn.Reader, outputs ...*nn.Value) 
 	r := &running{t, m, run}
 	for i := range w.rows * w.ts {
 		r.ints("positions")[i] = int32(i % w.ts)
+	}
+	if real, err := m.Tensor("real"); err == nil {
+		for i := range real.I32() {
+			real.I32()[i] = 1
+		}
 	}
 	for i := range w.rows + 1 {
 		r.ints("cu")[i] = int32(i * w.ts)

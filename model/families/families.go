@@ -32,6 +32,8 @@ type Family struct {
 	// (weights.Check) of tensors, by those names, that the network leaves out.
 	Names  func(tensor string) string
 	Unused []string
+	// Experts are the names of experts' tensors where a checkpoint may have those of a layer in one; nil = there are none.
+	Experts *mixtral.Names
 }
 
 // Table names every architecture.
@@ -39,7 +41,7 @@ var Table = map[string]Family{
 	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
 	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
-	"gemma3":      {gemma.Build3, gemma.Gemma3Multimodal, withImages, ofImages},
+	"gemma3":      {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
 	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
 	"glm4":        {Build: glm4.Build, Dialect: glm4.Dialect},
 	"gpt_oss":     {Build: gptoss.Build, Dialect: gptoss.Dialect},
@@ -47,15 +49,15 @@ var Table = map[string]Family{
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},
 	"ministral":   {Build: llama.Build, Dialect: llama.Ministral},
 	"mistral":     {Build: llama.Build, Dialect: llama.Mistral},
-	"mistral3":    {llama.Build, llama.Mistral3, withImages, ofImages},
-	"mixtral":     {Build: mixtral.Build, Dialect: mixtral.Mixtral},
+	"mistral3":    {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
+	"mixtral":     {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own},
 	"olmo2":       {Build: olmo2.Build, Dialect: olmo2.Dialect},
 	"olmo3":       {Build: olmo2.Build, Dialect: olmo2.Olmo3},
 	"phi3":        {Build: phi3.Build, Dialect: phi3.Dialect},
 	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
-	"qwen2_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2},
+	"qwen2_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
 	"qwen3":       {Build: llama.Build, Dialect: llama.Qwen3},
-	"qwen3_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3},
+	"qwen3_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen},
 	"seed_oss":    {Build: llama.Build, Dialect: llama.SeedOSS},
 	"smollm3":     {Build: llama.Build, Dialect: llama.SmolLM3},
 }
@@ -91,10 +93,10 @@ func LoadConfig(dir string) (model.Config, error) {
 	return c, nil
 }
 
-// Rename gives a checkpoint's tensors the names that they have in the network of c.
+// Rename gives a checkpoint's tensors the names that they have in the network of c, and takes experts apart that are one tensor.
 func Rename(c model.Config, w *weights.Set) error {
 	if names := Table[c.ModelType].Names; names != nil {
 		return w.Rename(names)
 	}
-	return nil
+	return splitExperts(c, w)
 }

@@ -40,6 +40,9 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	if !k.Given("num_key_value_heads") {
 		c.NumKVHeads = 8
 	}
+	if !k.Given("rope_scaling") && !k.Given("rope_parameters") { // as transformers takes it; null is none
+		c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 32, OriginalMaxPositions: 4096, BetaFast: 32, BetaSlow: 1, NoTruncate: true}
+	}
 	c.QKVBias, c.OBias = true, true
 	c.Experts = 128
 	c.ReadExperts(k, 4, "num_local_experts", "num_experts")

@@ -1,6 +1,10 @@
 package mixtral
 
-import "github.com/tierlora/tierlora/model"
+import (
+	"slices"
+
+	"github.com/tierlora/tierlora/model"
+)
 
 const dropout = "training here has no noise in the base model"
 
@@ -65,11 +69,12 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	k.Bool("norm_topk_prob", &c.NormTopK)
 	denseLayers(c, k)
 	windows(c, k)
-	for i, kind := range k.Texts("layer_types") { // transformers 5 writes them
-		if kind != model.FullAttention {
-			k.Fail("layer_types", "[%d] = %q: a window in some layers of qwen2_moe is not supported", i, kind)
-			break
-		}
+	// transformers 5 writes which layers have the window, transformers 4 has it in all.
+	c.LayerTypes = k.Texts("layer_types")
+	if i := slices.Index(c.LayerTypes, model.SlidingAttention); i >= 0 && c.SlidingWindow == 0 {
+		k.Fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i, model.SlidingAttention)
+	} else if c.LayerTypes != nil && i < 0 {
+		c.SlidingWindow, c.LayerTypes = 0, nil
 	}
 }, Fixed: map[string]model.Fixed{
 	"attention_bias": {Value: true, Why: "qwen2_moe says it by qkv_bias"},

@@ -7,17 +7,23 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
+// Names are those of a layer's experts in a checkpoint: the block, and an expert's linear layers.
+type Names struct{ Block, Gate, Up, Down string }
+
+// Own are Mixtral's names, Qwen those of Qwen's mixtures.
+var (
+	Own  = Names{"block_sparse_moe", "w1", "w3", "w2"}
+	Qwen = Names{"mlp", "gate_proj", "up_proj", "down_proj"}
+)
+
 // Build applies Mixtral to a batch, up to and with the final norm: -> [M,C].
-func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
-	return build(n, c, in, "block_sparse_moe", nn.MoE{Gate: "w1", Up: "w3", Down: "w2"})
-}
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, Own) }
 
 // BuildQwen applies Qwen2's or Qwen3's mixture of experts.
-func BuildQwen(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
-	return build(n, c, in, "mlp", nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj"})
-}
+func BuildQwen(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, Qwen) }
 
-func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn.Value {
+func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
+	moe := nn.MoE{Gate: names.Gate, Up: names.Up, Down: names.Down}
 	moe.Experts, moe.PerToken, moe.Inner, moe.Normalise = c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK
 	moe.Activation, moe.Shared = c.HiddenAct, c.SharedSize
 	var x *nn.Value
@@ -42,7 +48,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, block string, moe nn.MoE) *nn
 				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, attention))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				if c.ExpertLayer(i) {
-					x = n.Add(x, n.MoE(block, h, moe))
+					x = n.Add(x, n.MoE(names.Block, h, moe))
 				} else {
 					x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, false, c.HiddenAct))
 				}

@@ -11,7 +11,7 @@ type Balance struct {
 	coef   float64
 	topK   int
 	scores bool
-	end    *Value // its last number is the row from which on there is padding alone
+	real   *Value
 	logits []*Value
 }
 
@@ -22,11 +22,7 @@ func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
 		n.Fail(errors.New("the balance of experts (router_aux_loss_coef) is of all tokens of a batch, and each rank has a share: training.context_parallel_size must be 1, or the model's router_aux_loss_coef 0"))
 	}
 	if coef > 0 && len(n.RouterLogits) > 0 {
-		end := in.CuQ
-		if in.End != nil {
-			end = in.End
-		}
-		n.balance = &Balance{coef, topK, scores, end, n.RouterLogits}
+		n.balance = &Balance{coef, topK, scores, in.Real, n.RouterLogits}
 	}
 }
 
@@ -36,7 +32,11 @@ func (n *Net) Balance() *Balance { return n.balance }
 // Add is loss f[] with the balance in it; kernel.BalanceLoss says what labels and scale are. scaling is the state of loss
 // scaling; nil = none.
 func (b *Balance) Add(n *Net, loss, labels, scale, scaling *Value) *Value {
-	in := []*Value{loss, labels, scale, b.end}
+	if b.real == nil {
+		n.Fail(errors.New("the balance of experts leaves padding out, and the batch does not say where there is any"))
+		return loss
+	}
+	in := []*Value{loss, labels, scale, b.real}
 	if scaling != nil {
 		in = append(in, scaling)
 	}

@@ -10,9 +10,22 @@ import (
 
 // Experts is a linear layer for each of E experts: y = x W_eᵀ.
 type Experts interface {
-	// Apply takes rows sorted by expert, and the experts' first rows i32[E+1]: [S,In] -> [S,Out].
-	Apply(x, starts *Value) *Value
+	// Apply takes rows in the order of their experts: [S,In] -> [S,Out].
+	Apply(x *Value, at Sorted) *Value
 	Size() (experts, in, out int)
+}
+
+// Sorted is the order of tokens' slots by their experts, as kernel.SortByExpert gives it.
+type Sorted struct {
+	Rows   *Value // i32[M,K], the sorted row of each slot
+	Source *Value // i32[S], the slot of each sorted row
+	Starts *Value // i32[E+1], each expert's first row
+}
+
+// sortByExpert sorts the slots of the chosen experts [M,K].
+func (n *Net) sortByExpert(experts int, chosen *Value) Sorted {
+	s := n.ApplyAll(kernel.SortByExpert{Experts: experts}, chosen)
+	return Sorted{s[0], s[1], s[2]}
 }
 
 // experts asks for the linear layers 0.name ... E-1.name of the current scope: stored as the run says, side by side.
@@ -75,8 +88,8 @@ func newDenseExperts(n *Net, paths []string, in, out int) Experts {
 
 func (d *denseExperts) Size() (experts, in, out int) { return d.experts, d.in, d.out }
 
-func (d *denseExperts) Apply(x, starts *Value) *Value {
-	return d.n.Apply(kernel.ExpertMatMul{Experts: d.experts, TransB: true}, x, d.w, starts)
+func (d *denseExperts) Apply(x *Value, at Sorted) *Value {
+	return d.n.Apply(kernel.ExpertMatMul{Experts: d.experts, TransB: true}, x, d.w, at.Starts)
 }
 
 // quantisedExperts are experts whose matrices stay packed, each as Quantised's is.
@@ -117,8 +130,8 @@ func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) 
 
 func (q *quantisedExperts) Size() (experts, in, out int) { return q.experts, q.in, q.out }
 
-func (q *quantisedExperts) Apply(x, starts *Value) *Value {
-	return q.n.Apply(q.matMul, append([]*Value{x, starts}, q.packed...)...)
+func (q *quantisedExperts) Apply(x *Value, at Sorted) *Value {
+	return q.n.Apply(q.matMul, append([]*Value{x, at.Starts}, q.packed...)...)
 }
 
 // MoE is a mixture of experts in place of an MLP.
@@ -144,14 +157,13 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
 		weights, experts := routed[0], routed[1]
-		sorted := n.ApplyAll(kernel.SortByExpert{Experts: m.Experts}, experts)
-		rows, source, starts := sorted[0], sorted[1], sorted[2]
-		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*PerToken,C]
+		at := n.sortByExpert(m.Experts, experts)
+		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
 		gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), m.Experts, width, m.Inner, m.Gate, m.Up)
-		gate, up := gateUp[0].Apply(each, starts), gateUp[1].Apply(each, starts)
-		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, rows, source)
+		gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
+		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, at.Rows, at.Source)
 		down := n.expertLayers("experts", expertParameter(module, downParameter), m.Experts, m.Inner, width, m.Down)[0]
-		y = n.Apply(kernel.SumTokens{}, down.Apply(inner, starts), rows, source) // [M*PerToken,C] -> [M,C]
+		y = n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
 		if m.Shared > 0 {
 			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)
 			open := n.Linear("shared_expert_gate", width, 1, false).Apply(x) // [M,1]
@@ -181,25 +193,24 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		logits := n.biased(n.Apply(kernel.MatMul{TransB: true}, x, numbers("router.weight", experts, width)), numbers("router.bias", experts))
 		n.RouterLogits = append(n.RouterLogits, logits)
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: perToken, Normalise: true}, logits)
-		sorted := n.ApplyAll(kernel.SortByExpert{Experts: experts}, routed[1])
-		weights, rows, source, starts := routed[0], sorted[0], sorted[1], sorted[2]
+		weights, at := routed[0], n.sortByExpert(experts, routed[1])
 		multiply := func(x *Value, name string, in, out int) *Value {
-			own := expertsFunc{experts, in, out, func(x, starts *Value) *Value {
+			own := expertsFunc{experts, in, out, func(x *Value, at Sorted) *Value {
 				name := "experts." + name
 				var z *Value
 				if n.inMXFP4(name) {
-					z = n.expertsMXFP4(x, starts, name, experts, in, out)
+					z = n.expertsMXFP4(x, at.Starts, name, experts, in, out)
 				} else {
-					z = n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), starts)
+					z = n.Apply(kernel.ExpertMatMul{Experts: experts}, x, numbers(name, experts, in, out), at.Starts)
 				}
-				return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), starts)
+				return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), at.Starts)
 			}}
-			return n.parameter(expertParameter(n.Scope()+".experts", name), own)[0].Apply(x, starts)
+			return n.parameter(expertParameter(n.Scope()+".experts", name), own)[0].Apply(x, at)
 		}
-		each := n.Apply(kernel.GatherTokens{}, x, rows, source) // [M,C] -> [M*perToken,C]
+		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*perToken,C]
 		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, gateUpParameter, width, 2*inner))
 		down := multiply(gated, downParameter, inner, width)
-		y = n.Apply(kernel.SumTokens{}, n.Apply(kernel.ScaleSlots{}, down, weights, rows, source), rows, source)
+		y = n.Apply(kernel.SumTokens{}, n.Apply(kernel.ScaleSlots{}, down, weights, at.Rows, at.Source), at.Rows, at.Source)
 	})
 	return y
 }

@@ -51,7 +51,7 @@ func TestExpertsAreStacked(t *testing.T) {
 	for what, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &plain, "nested nf4": &nested} {
 		n := nn.New(nn.Options{Scheme: scheme})
 		x, starts := n.Batch("x", kernel.T(kernel.F32, 6, in)), n.Batch("starts", kernel.T(kernel.I32, experts+1))
-		m := compile(t, n, nn.ExpertLayers(n, "experts", "up_proj", experts, in, out).Apply(x, starts))
+		m := compile(t, n, nn.ExpertLayers(n, "experts", "up_proj", experts, in, out).Apply(x, nn.Sorted{Starts: starts}))
 		store := putting{m, new(sync.Mutex), map[string]int{}}
 		for range 2 {
 			if err := n.Load(context.Background(), numbered{}, store, 3); err != nil {

@@ -13,7 +13,7 @@ type Batch struct {
 	Positions *Value // i32[M], the token's place in its sequence
 	CuQ       *Value // i32[S+1], where each sequence's tokens begin and end, among those of all ranks
 	CuK       *Value // i32[S+1], the same for keys: CuQ but for a cache
-	End       *Value // i32[1], the token behind the last row, from which on there is padding alone; nil = behind the last sequence
+	Real      *Value // i32[M], 0 where there is padding; nil where nobody asks
 	MaxLen    int    // positions lie below it
 	Cache     *Cache // nil in training
 }
@@ -22,6 +22,9 @@ type Batch struct {
 type Cache struct {
 	Rows int    // of all sequences
 	At   *Value // i32[M], the cache's row for each token's key and value; -1 = none
+	// Longest is the most tokens of a text, where the plan has the frozen values of one for a batch of sequences of MaxLen
+	// tokens; 0 = MaxLen, and frozen values of its own.
+	Longest int
 }
 
 // Embed looks up token vectors: [M] -> [M,C].
@@ -162,7 +165,8 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
 		}
 		if n.ranks > 1 {
-			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.sharedAttention(in, a, query, key, value))
+			heads := n.sharedAttention(in, a, query, key, value) // before o_proj, as below: slices of the base model have its values in their order
+			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return
 		}
 		if in.Cache != nil {

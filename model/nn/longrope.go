@@ -16,7 +16,7 @@ type Rotary struct {
 
 // Rotary is the table for a batch. LongRoPE's angles depend on the length of each sequence: where a batch may hold sequences of
 // both kinds, the table has rows for either. Tokens that are generated over a cache go by the longest text that the cache
-// holds: keys are not rotated again while it grows.
+// holds: keys are not rotated again while it grows. A training step and the samples that share its memory have one table.
 func (n *Net) Rotary(c Frequencies, in Batch) Rotary { return n.rotary("rope", c, in) }
 
 // Rotaries are those of full layers and of windowed ones, which may have their own.
@@ -35,7 +35,7 @@ func (n *Net) rotary(name string, c Frequencies, in Batch) Rotary {
 		return Rotary{}
 	}
 	limit, both := c.LongRope(in.MaxLen)
-	if !both || in.Cache != nil {
+	if !both || in.Cache != nil && in.Cache.Longest == 0 {
 		return Rotary{n.ropeTable(name, in.MaxLen, longest, scale), in}
 	}
 	short, _, err := c.InvFreq(limit)
@@ -59,6 +59,11 @@ func (n *Net) longRoPETable(name string, limit int, short, long []float64, scale
 			return nil
 		}})
 	}
-	in.Positions = n.Apply(kernel.PositionsByLength{Limit: limit, Offset: positions, Ranks: n.ranks}, in.Positions, in.CuQ)
+	switch cache := in.Cache; {
+	case cache == nil:
+		in.Positions = n.Apply(kernel.PositionsByLength{Limit: limit, Offset: positions, Ranks: n.ranks}, in.Positions, in.CuQ)
+	case cache.Longest > limit:
+		in.Positions = n.Apply(kernel.PositionsByLength{Offset: positions}, in.Positions, in.CuQ)
+	}
 	return Rotary{v, in}
 }

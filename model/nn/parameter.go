@@ -33,12 +33,12 @@ func expertParameter(module, name string) Parameter {
 // expertsFunc is Experts by a function, however the matrices are stored.
 type expertsFunc struct {
 	experts, in, out int
-	apply            func(x, starts *Value) *Value
+	apply            func(x *Value, at Sorted) *Value
 }
 
 func (f expertsFunc) Size() (experts, in, out int) { return f.experts, f.in, f.out }
 
-func (f expertsFunc) Apply(x, starts *Value) *Value { return f.apply(x, starts) }
+func (f expertsFunc) Apply(x *Value, at Sorted) *Value { return f.apply(x, at) }
 
 // parameter is the experts of a parameter, wrapped by the run's adapter.
 func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {

@@ -249,6 +249,40 @@ func (s *Set) Rename(to func(name string) string) error {
 	return nil
 }
 
+// Split replaces tensors by others whose elements lie in them one after the other, all of one shape: parts names them and gives
+// the shape, or no names for a tensor that stays as it is. No bytes are copied. It is an error if one is there already.
+func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error)) error {
+	split := make(map[string]Tensor, len(s.tensors))
+	for _, name := range s.Names() {
+		t := s.tensors[name]
+		names, shape, err := parts(t)
+		switch {
+		case err != nil:
+			return fmt.Errorf("open weights: %w", err)
+		case names == nil:
+			split[name] = t
+			continue
+		}
+		one := Tensor{DType: t.DType, Shape: shape}
+		size := one.Len() * t.DType.Size()
+		if one.Len()*len(names) != t.Len() {
+			return fmt.Errorf("open weights: %s has the shape %v, %d tensors of %v are not its size", name, t.Shape, len(names), shape)
+		}
+		for i, part := range names {
+			if _, both := s.tensors[part]; both {
+				return fmt.Errorf("open weights: %s and %q are both there: experts are one tensor a layer or a tensor each", name, part)
+			}
+			one.Name = part
+			if t.Data != nil {
+				one.Data = t.Data[i*size : (i+1)*size : (i+1)*size]
+			}
+			split[part] = one
+		}
+	}
+	s.tensors = split
+	return nil
+}
+
 // Close unmaps all files. Every Data taken from the set is invalid afterwards.
 func (s *Set) Close() error {
 	s.tensors = nil

@@ -1,0 +1,51 @@
+package families
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// The tensors of a layer's experts as transformers 5 keeps them, and saves them with save_original_format=False: gate_up_proj
+// [E,2I,C], an expert's rows of gate before those of up, and down_proj [E,C,I], in a module mlp whatever the checkpoint's name.
+const fusedGateUp, fusedDown = ".mlp.experts.gate_up_proj", ".mlp.experts.down_proj"
+
+// splitExperts has a checkpoint's fused experts found as the tensors of each expert that they are.
+func splitExperts(c model.Config, w *weights.Set) error {
+	names := Table[c.ModelType].Experts
+	if names == nil {
+		return nil
+	}
+	fused := slices.ContainsFunc(w.Names(), func(name string) bool {
+		return strings.HasSuffix(name, fusedGateUp) || strings.HasSuffix(name, fusedDown)
+	})
+	if !fused {
+		return nil
+	}
+	return w.Split(func(t weights.Tensor) (parts []string, shape []int, err error) {
+		if layer, ok := strings.CutSuffix(t.Name, ".mlp.gate.weight"); ok && names.Block != "mlp" {
+			return []string{layer + "." + names.Block + ".gate.weight"}, t.Shape, nil
+		}
+		layer, gateUp := strings.CutSuffix(t.Name, fusedGateUp)
+		of, shape, rows := []string{names.Gate, names.Up}, []int{c.ExpertSize, c.HiddenSize}, 2*c.ExpertSize
+		if !gateUp {
+			var ok bool
+			if layer, ok = strings.CutSuffix(t.Name, fusedDown); !ok {
+				return nil, nil, nil
+			}
+			of, shape, rows = []string{names.Down}, []int{c.HiddenSize, c.ExpertSize}, c.HiddenSize
+		}
+		if want := []int{c.Experts, rows, shape[1]}; !slices.Equal(t.Shape, want) {
+			return nil, nil, fmt.Errorf("%s: shape %v, expected %v, the experts' %s as transformers 5 fuses them", t.Name, t.Shape, want, strings.Join(of, " and "))
+		}
+		for e := range c.Experts {
+			for _, name := range of {
+				parts = append(parts, fmt.Sprintf("%s.%s.experts.%d.%s.weight", layer, names.Block, e, name))
+			}
+		}
+		return parts, shape, nil
+	})
+}
