@@ -66,7 +66,7 @@ func (s *Several) Experts(n *nn.Net, paths []string, base nn.Experts) nn.Experts
 	for i, saved := range s.saved {
 		for _, path := range paths {
 			if saved.Config.TargetModules.Match(path) {
-				n.Fail(fmt.Errorf("adapter %d of %d adapts %s, an expert's layer: such an adapter can't be one of several; load it alone", i+1, len(s.saved), path))
+				n.Fail(fmt.Errorf("adapter %d of %d adapts %s, an expert's layer: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), path))
 				return base
 			}
 		}
@@ -100,7 +100,7 @@ func (s *Several) layer(path string, base nn.Linear) *severalLayer {
 func (s *Several) Load(m graph.Store) error {
 	for i, saved := range s.saved {
 		if len(saved.Config.TargetParameters) > 0 {
-			return fmt.Errorf("adapter %d of %d adapts the parameters %v of experts: such an adapter can't be one of several; load it alone", i+1, len(s.saved), saved.Config.TargetParameters)
+			return fmt.Errorf("adapter %d of %d adapts the parameters %v of experts: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), saved.Config.TargetParameters)
 		}
 		params, err := s.read(i, saved)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/session"
+	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // The files of a folder for Ollama.
@@ -53,7 +54,7 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 	made := false
 	if _, err := os.Lstat(o.Out); err != nil {
 		if err := os.MkdirAll(o.Out, 0o755); err != nil {
-			return r, err
+			return r, runlock.Unwritable(fmt.Errorf("make the folder: %w", err))
 		}
 		made = true
 	}

@@ -176,3 +176,29 @@ func TestGroupingIsQuick(t *testing.T) {
 		t.Errorf("a plan of 64 layers takes %v, with groups %v: more than 10 times", plain, groups)
 	}
 }
+
+// TestFrozenGEMMsStayAlone: a frozen weight that is kept packed is a GEMM of its own, so one kept as numbers is too.
+func TestFrozenGEMMsStayAlone(t *testing.T) {
+	for _, policy := range []Recompute{KeepAll, RecomputeLayers} {
+		b := NewBuilder(kernel.F32)
+		outputs := lowRankLayers(b, 2)
+		b.Recompute(policy, 0)
+		p, err := b.compile(groupingTarget{hostTarget{2}, atMost(4)}, false, outputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := grouped(p); n["each"] < 2 || n["sum"] < 1 {
+			t.Errorf("%v: %v: the trained ones are not grouped", policy, n)
+		}
+		for _, c := range p.calls {
+			switch c.kernel.(type) {
+			case kernel.GroupedMatMul, kernel.MatMulSum, kernel.MatMulSumTo:
+				for _, v := range c.in {
+					if root(v).kind == Frozen {
+						t.Errorf("%v: %s is multiplied in a group", policy, root(v).Name)
+					}
+				}
+			}
+		}
+	}
+}

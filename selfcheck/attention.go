@@ -36,6 +36,8 @@ func attentionChecks() []check {
 				{queries: []int{1}, keys: []int{301}},
 				{queries: []int{37}, keys: []int{101}, after: 27},
 				{queries: []int{64, 1}, keys: []int{129, 70}, window: 33},
+				{queries: []int{70}, keys: []int{300}, after: 3}, // a piece of a prompt
+				{queries: []int{201}, keys: []int{260}, after: 200, window: 33},
 			} {
 				c.heads, c.kv, c.D = h[0], h[1], D
 				all = append(all, c.check(n, false))
@@ -47,9 +49,10 @@ func attentionChecks() []check {
 		a := attentionCheck{queries: []int{1, 63, 65, 17}, keys: []int{1, 63, 65, 17}, heads: 4, kv: 2, D: D, cap: 1.5}
 		windowed := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: 2, kv: 2, D: D, window: 50, cap: 50}
 		cache := attentionCheck{queries: []int{37}, keys: []int{101}, after: 27, heads: 4, kv: 2, D: D, cap: 1.5}
+		piece := attentionCheck{queries: []int{130}, keys: []int{517}, after: 70, heads: 4, kv: 2, D: D, cap: 1.5}
 		divided := attentionCheck{queries: []int{1, 0, 1, 2}, keys: []int{700, 30, 5, 301}, after: 1, heads: 4, kv: 2, D: D, longest: 700}
 		dividedWindow := attentionCheck{queries: []int{1, 1}, keys: []int{700, 301}, heads: 2, kv: 1, D: D, window: 200, cap: 1.5, longest: 700}
-		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false), divided.check(n, false), dividedWindow.check(n, false))
+		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false), piece.check(n, false), divided.check(n, false), dividedWindow.check(n, false))
 	}
 	return all
 }

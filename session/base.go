@@ -20,6 +20,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/quant"
 )
 
 // EmbeddedPrefix marks models and data sets that the binary carries: "embedded:stories260K".
@@ -253,6 +254,23 @@ func (b *Base) Tensors() *quantised.Checkpoint {
 		return quantised.Numbers(b.Weights)
 	}
 	return b.tensors
+}
+
+// StorageOf is how the weights of a model are stored that bitsandbytes quantised already; nil where none is, or it can't be read.
+func StorageOf(ctx context.Context, name string, env Env) *quant.Config {
+	if strings.HasPrefix(name, EmbeddedPrefix) {
+		return nil
+	}
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
+		return nil
+	}
+	c, err := families.LoadConfig(dir)
+	if err != nil || c.Quantization == nil || c.Quantization.Method != model.BitsAndBytes {
+		return nil
+	}
+	scheme := quantised.Scheme(c.Quantization)
+	return &scheme
 }
 
 // StoredAs says how many weights are quantised already, and how; "" where none is.

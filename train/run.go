@@ -82,8 +82,12 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 	if p.env.team.leads() {
 		var lock *checkpoint.Lock
 		if lock, err = checkpoint.Acquire(p.spec.OutputDir); err != nil {
+			if !errors.As(err, new(*checkpoint.HeldError)) {
+				err = fmt.Errorf("output_dir: %w", err)
+			}
 			return Result{}, err
 		}
+		atomicfile.Clear(p.spec.OutputDir) //nolint:errcheck // of a process that was killed; what is left harms nothing
 		p.at.holds(lock)
 		defer func() {
 			if p.at.check() != nil { // the watchdog has released it

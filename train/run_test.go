@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -178,7 +179,8 @@ func TestKilledRunResumes(t *testing.T) {
 		}
 		if try < 4 {
 			waitForCheckpoint(dir, 2*try+1)
-			child.Process.Kill() //nolint:errcheck // it may have ended
+			child.Process.Kill()                                                                          //nolint:errcheck // it may have ended
+			os.WriteFile(filepath.Join(dir, "."+MetricsFile+".12"+strconv.Itoa(try)), []byte("x"), 0o600) //nolint:errcheck // as if killed while it writes
 		}
 		if err := child.Wait(); err == nil {
 			break
@@ -191,6 +193,9 @@ func TestKilledRunResumes(t *testing.T) {
 	}
 	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, dir, adapter.WeightsFile)) {
 		t.Error("the killed and resumed run trains another adapter")
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".*.1*")); len(left) > 0 || err != nil {
+		t.Errorf("killed processes leave %q, %v", left, err)
 	}
 }
 

@@ -19,7 +19,7 @@ type Spec struct {
 	Adapter string `mapstructure:"adapter" yaml:"adapter"`
 	// LoRA is what is trained: rank, scale and layers of the adapter.
 	LoRA adapter.Config `mapstructure:"lora" yaml:"lora"`
-	// Quantization is how qlora stores the frozen base weights. Without the section qlora takes the defaults.
+	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or quantised weights as they are.
 	Quantization *quant.Config `mapstructure:"quantization" yaml:"quantization,omitempty"`
 	// Dataset is where the rows come from and how they become token sequences.
 	Dataset dataset.Config `mapstructure:"dataset" yaml:"dataset"`

@@ -209,7 +209,7 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 	}
 	env := train.Env{Env: environment(c, o.workers)}
 	env.WithoutWeights = true
-	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
+	if err := config.findBase(ctx, c, env.Env); err != nil {
 		return bench.Report{}, err
 	}
 	r, err := bench.RunConfig(ctx, config.Spec, o.Measure, env, string(Render(workOf(config.Spec))))

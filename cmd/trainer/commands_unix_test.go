@@ -4,12 +4,19 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // A named pipe where a file is expected is refused; nobody waits for it.
@@ -55,5 +62,33 @@ func TestNamedPipes(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(errOut.String(), name+" is a named pipe (FIFO), want a regular file") {
 			t.Errorf("%v: exit code %d, %s", args, code, errOut.String())
 		}
+	}
+}
+
+// TestNoHalfConfiguration: a configuration that there is no room for leaves no file, whose name would be taken then.
+func TestNoHalfConfiguration(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Skip("no limits of files: ", err)
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	set := func(l unix.Rlimit) {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer signal.Reset(syscall.SIGXFSZ)
+	path := filepath.Join(t.TempDir(), "run.yaml")
+	now := was
+	now.Cur = 8
+	set(now)
+	err := writeNew(path, []byte("base_model: x\n"))
+	set(was)
+	var full *atomicfile.FullError
+	if !errors.As(err, &full) || full.Path != path {
+		t.Errorf("%v, want that there is no room", err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half a file is left: %v", err)
 	}
 }

@@ -28,6 +28,8 @@ type loaded struct {
 	Spec  train.Spec
 	Name  string   // file as it was found
 	Notes []string // what was filled in by a rule or has another name now, to be told
+	// AssumedStorage is true where the section quantization was filled in: what the base model is stored as goes before it.
+	AssumedStorage bool
 }
 
 // invalid is the error of a configuration with problems.
@@ -180,7 +182,9 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	if !readable {
 		return c, problems
 	}
-	c.Notes = append(append(c.Notes, setDefaults(v, at)...), renameValues(v)...)
+	filled := setDefaults(v, at)
+	c.AssumedStorage = len(filled) > 0
+	c.Notes = append(append(c.Notes, filled...), renameValues(v)...)
 	if err := v.UnmarshalExact(&c.Spec); err != nil {
 		problems = append(problems, problem{at: file.position(nil), text: err.Error()})
 		return c, problems

@@ -17,7 +17,7 @@ var descriptions = map[string]string{
 	"lora.alpha_pattern":                   "`alpha_pattern` gives layers an alpha of their own, as `rank_pattern` does ranks.",
 	"lora.loraplus_lr_ratio":               "How many times the learning rate of A that of B is (LoRA+); 0 turns it off.",
 	"lora.init_from":                       "An adapter folder in PEFT's format to start from instead of fresh weights.",
-	"quantization":                         "How qlora stores the frozen base weights. Without the section qlora takes the defaults.",
+	"quantization":                         "How qlora stores the base weights. Without it qlora takes the defaults, or quantised weights as they are.",
 	"quantization.bits":                    "Bits of a stored weight.",
 	"quantization.type":                    "The storage scheme: nf4 is QLoRA's 4-bit NormalFloat, fp4 a 4-bit float, int8 the rows of LLM.int8(). All numbers are multiplied by the dequantised weight; int8's outlier threshold is of another way to multiply.",
 	"quantization.block_size":              "The number of weights that share one scale. In int8 a row shares one, whatever is written here.",

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 func newConfigs(c *console) *cobra.Command {
@@ -84,7 +85,7 @@ func withoutSchemaLine(text []byte) []byte {
 	return rest
 }
 
-// writeNew writes a file that is not there yet.
+// writeNew writes a file that is not there yet. Where it fails there is none afterwards either.
 func writeNew(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
@@ -94,5 +95,8 @@ func writeNew(path string, data []byte) error {
 		return usage(err)
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return atomicfile.Room(err, path, int64(len(data)))
 }

@@ -79,7 +79,7 @@ func (o *evalOptions) run(cmd *cobra.Command, c *console) error {
 		return err
 	}
 	env := environment(c, o.workers)
-	if err := checkModel(cmd.Context(), config.Spec.BaseModel, env); err != nil {
+	if err := config.findBase(cmd.Context(), c, env); err != nil {
 		return err
 	}
 	return o.loss(cmd, c, config.Spec)

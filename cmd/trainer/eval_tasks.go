@@ -133,7 +133,8 @@ func (o *evalOptions) opening(cmd *cobra.Command, c *console, env session.Env) (
 		if err := checkDevice(config.Spec); err != nil {
 			return session.Options{}, err
 		}
-		return config.Spec.Session(), checkModel(cmd.Context(), config.Spec.BaseModel, env)
+		err = config.findBase(cmd.Context(), c, env)
+		return config.Spec.Session(), err
 	}
 	if err := checkDevice(train.Spec{Device: o.tasks.device}); err != nil {
 		return session.Options{}, err

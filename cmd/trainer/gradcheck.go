@@ -50,7 +50,7 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 				return err
 			}
 			env := environment(c, workers)
-			if err := checkModel(cmd.Context(), config.Spec.BaseModel, env); err != nil {
+			if err := config.findBase(cmd.Context(), c, env); err != nil {
 				return err
 			}
 			r, err := train.GradCheck(cmd.Context(), config.Spec, train.Env{Env: env}, check)

@@ -29,7 +29,7 @@ it with PEFT.`,
 				return err
 			}
 			env := train.Env{Env: environment(c, 0)}
-			if err := checkModel(cmd.Context(), config.Spec.BaseModel, env.Env); err != nil {
+			if err := config.findBase(cmd.Context(), c, env.Env); err != nil {
 				return err
 			}
 			recipe, err := train.NewRecipe(cmd.Context(), config.Spec, env)

@@ -32,7 +32,7 @@ those of a run there. Without --vram the run is taken to have the whole card.`,
 				return err
 			}
 			env := environment(c, 0)
-			if err := checkModel(cmd.Context(), config.Spec.BaseModel, env); err != nil {
+			if err := config.findBase(cmd.Context(), c, env); err != nil {
 				return err
 			}
 			report, err := planReport(cmd.Context(), c, config.Spec, env, chip)

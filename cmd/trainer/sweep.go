@@ -77,8 +77,12 @@ func runSweep(ctx context.Context, c *console, o *sweepOptions) error {
 	if err := checkDevice(all[0].spec); err != nil {
 		return err
 	}
-	if err := checkModel(ctx, all[0].spec.BaseModel, environment(c, 0)); err != nil {
-		return err
+	for _, r := range all {
+		config := loaded{Spec: r.spec, AssumedStorage: r.assumed}
+		if _, err := config.takeStorage(ctx, environment(c, 0)); err != nil {
+			return err
+		}
+		r.spec = config.Spec
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return usage(fmt.Errorf("sweep: --out: %w", err))

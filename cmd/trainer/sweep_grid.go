@@ -27,9 +27,10 @@ type sweepRun struct {
 	Exit      int      `json:"exit_code,omitempty"`
 	Problem   string   `json:"problem,omitempty"`
 
-	dir  string
-	sets []string // of the whole command line
-	spec train.Spec
+	dir     string
+	sets    []string // of the whole command line
+	spec    train.Spec
+	assumed bool // as loaded.AssumedStorage
 }
 
 // dimension is a key with the values that are tried.
@@ -96,7 +97,7 @@ func (o *sweepOptions) runs() ([]*sweepRun, error) {
 			if own.Spec.Training.Resume != "" {
 				return nil, usage(errors.New("sweep: training.resume: runs of a sweep resume by themselves; leave it out"))
 			}
-			r.spec = own.Spec
+			r.spec, r.assumed = own.Spec, own.AssumedStorage
 			all = append(all, r)
 		}
 	}

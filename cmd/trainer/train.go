@@ -128,8 +128,12 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 			env.Workers = max(1, runtime.GOMAXPROCS(0)/place.LocalWorld)
 		}
 	}
-	if err := stopped.unless(ctx, func(ctx context.Context) error { return checkModel(ctx, config.Spec.BaseModel, env.Env) }); err != nil {
+	note := ""
+	if err := stopped.unless(ctx, func(ctx context.Context) (err error) { note, err = config.takeStorage(ctx, env.Env); return err }); err != nil {
 		return stopped.exit(err)
+	}
+	if spec.Quantization = config.Spec.Quantization; note != "" && place.Rank == 0 {
+		c.say("note: %s", note)
 	}
 	if err := group.holds(tokenizerBytes(ctx, config.Spec.BaseModel, env.Env)); err != nil {
 		return err

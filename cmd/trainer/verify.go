@@ -88,7 +88,7 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 		return err
 	}
 	env := train.Env{Env: environment(c, o.workers), Config: saved}
-	if err := checkModel(ctx, config.Spec.BaseModel, env.Env); err != nil {
+	if err := config.findBase(ctx, c, env.Env); err != nil {
 		return err
 	}
 	v, err := train.Verify(ctx, config.Spec, env, was, min(o.steps, was.Steps))

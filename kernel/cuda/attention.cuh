@@ -134,6 +134,49 @@ __device__ __forceinline__ int last_query(const int *cu, int B, int row, int M, 
     return window > 0 ? min(end, row + window - 1) : end;
 }
 
+// What a query row sees, from first(row) to last(row), as the forward pass asks it. A row without a key has a first beyond all keys.
+// OwnKeys: queries and keys are the same rows.
+struct OwnKeys {
+    static constexpr bool ALL = true;   // every row sees a key
+    const int *cu;
+    int B, M, window;
+    __device__ __forceinline__ int first(int row) const { return first_key(cu, B, min(row, M - 1), window); }
+    __device__ __forceinline__ int last(int row) const { return row; }
+    __device__ __forceinline__ int all(int, int firstb) const { return firstb; }   // the key from which on rows a to b see the same: first rises
+    __device__ __forceinline__ bool none(int, int) const { return false; }
+    __device__ __forceinline__ int begin(int row0, int BN) const { return first(row0) / BN * BN; }   // of the first tile of keys
+    __device__ __forceinline__ int end(int row0, int BM) const { return min(row0 + BM, M); }         // of the last row's keys
+    __device__ __forceinline__ int rows(int) const { return M; }                                     // of k and v that may be read
+};
+// CacheKeys: one sequence, whose queries q0 .. q1-1 are its last keys of k0 .. k1-1. Tiles of keys begin with the sequence or the window,
+// so where it lies in a cache reaches no number, and what lies behind its keys is not read.
+struct CacheKeys {
+    static constexpr bool ALL = false;
+    int q0, q1, k0, k1, window;
+    __device__ __forceinline__ CacheKeys(const int *cuq, const int *cuk, int M, int N, int window_)
+        : q0(max(cuq[0], 0)), q1(min(cuq[1], M)), k0(min(max(cuk[0], 0), N)), k1(min(max(cuk[1], 0), N)), window(window_) {}
+    __device__ __forceinline__ int last(int row) const { return row + k1 - q1; }
+    __device__ __forceinline__ int first(int row) const {
+        return row < q0 || row >= q1 || last(row) < k0 ? 1 << 30 : window > 0 ? max(k0, last(row) - window + 1) : k0;
+    }
+    __device__ __forceinline__ int all(int firsta, int firstb) const { return max(firsta, firstb); }
+    __device__ __forceinline__ bool none(int row0, int BM) const { return row0 >= q1 || row0 + BM <= q0 || end(row0, BM) <= k0; }
+    __device__ __forceinline__ int begin(int row0, int) const {
+        int last0 = last(max(row0, q0));
+        return window > 0 ? max(k0, last0 - window + 1) : k0;
+    }
+    __device__ __forceinline__ int end(int row0, int BM) const { return last(min(row0 + BM, q1) - 1) + 1; }
+    __device__ __forceinline__ int rows(int end) const { return end; }
+};
+
+// Zeros for rows that see nothing, of one head; lse is the head's.
+template <int THREADS>
+__device__ __forceinline__ void zero_tile(elem *o, float *lse, int row0, int rows, int M, int D, int64_t ldo) {
+    int n = min(rows, M - row0);
+    for (int i = threadIdx.x; i < n * D; i += THREADS) o[(row0 + i / D) * ldo + i % D] = narrow(0.f);
+    for (int i = threadIdx.x; i < n; i += THREADS) lse[row0 + i] = 0.f;
+}
+
 // Writes 16 MT rows of an accumulator of W columns (from column c0 of the matrix) as elem, times a factor a row; columns beyond
 // D and rows beyond M are left out.
 template <int W, int MT>

@@ -52,6 +52,41 @@ func NewAttentionSplit(M, H, D, longest int, capped bool) (a AttentionSplit, ok 
 	return a, true, nil
 }
 
+// AttentionPrompt is attention of one sequence's queries over a cache, in the forward pass of NewAttention's family.
+type AttentionPrompt struct {
+	Family         Family
+	Geometry       Geometry
+	BoxesQ, BoxesK int // rows of the tensor maps that the Hopper family takes, as Attention.Boxes
+}
+
+// ServesPrompt tells whether AttentionPrompt is the form for M query rows in S sequences: a piece of one prompt. Fewer rows, and those of
+// several sequences, are better off by themselves.
+func ServesPrompt(elem string, M, S int) bool { return elem != "f32" && S == 1 && M > splitRows }
+
+// NewAttentionPrompt plans it over M rows of H heads of size D, with or without a soft cap.
+func NewAttentionPrompt(f Family, M, H, D int, capped bool) (a AttentionPrompt, err error) {
+	if _, err := HeadSize(D); err != nil {
+		return a, err
+	}
+	dp := 64
+	for dp < D {
+		dp *= 2
+	}
+	t := headTiles[dp]
+	g := Geometry{"attention_prompt", "attention_prompt", [3]int{ceil(M, t.forwardRows), H, 1}, [3]int{128, 1, 1}, tileBytes(dp, t.forwardRows+2*t.forwardKeys)}
+	if f == Hopper {
+		if t = hopperTiles[dp]; t.forwardRows == 0 {
+			return a, fmt.Errorf("attention: head size %d has no wgmma kernel; 40 to 128 have", D)
+		}
+		g = Geometry{"attention_hopper_prompt", "attention_hopper_prompt", [3]int{H, ceil(M, t.forwardRows), 1}, [3]int{128 * (t.forwardRows/64 + 1), 1, 1},
+			2*dp*(t.forwardRows+4*t.forwardKeys) + 1024}
+	}
+	if g.Entry += fmt.Sprintf("_%d", dp); capped {
+		g = g.capped()
+	}
+	return AttentionPrompt{f, g, t.forwardRows, t.forwardKeys}, nil
+}
+
 // KVAppend is the geometry of kvappend_rows over T rows of W.
 func KVAppend(T, W int) Geometry {
 	return Geometry{"kvappend", "kvappend_rows", [3]int{T, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}

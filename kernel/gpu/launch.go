@@ -143,7 +143,7 @@ func (f *Function) Prepare(grid, block [3]int, shared int, args ...any) (*Launch
 	if f.Shared+shared > f.dev.SharedPerBlock {
 		return nil, fmt.Errorf("%s: %d bytes of shared memory, %s has %d a block", f.Name, f.Shared+shared, f.dev.Name, f.dev.SharedPerBlock)
 	}
-	if shared > 48<<10 && shared > f.dynamic {
+	if f.Shared+shared > 48<<10 && shared > f.dynamic { // static and dynamic together go without opting in up to there
 		if err := check(f.Name, "cuFuncSetAttribute", C.cuFuncSetAttribute(f.f, C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(shared))); err != nil {
 			return nil, err
 		}

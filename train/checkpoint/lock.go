@@ -83,7 +83,7 @@ func Acquire(dir string) (*Lock, error) {
 			continue
 		}
 		if err != nil {
-			return nil, unwritable(fmt.Errorf("make output_dir: %w", err))
+			return nil, Unwritable(fmt.Errorf("make the folder: %w", err))
 		}
 		if len(made) > len(l.made) {
 			l.made = made
@@ -97,16 +97,16 @@ func Acquire(dir string) (*Lock, error) {
 			if errors.Is(err, errHeld) {
 				return nil, &HeldError{dir, nameHolder(l.path)}
 			}
-			return nil, unwritable(fmt.Errorf("lock output_dir %s: %w", dir, err))
+			return nil, Unwritable(fmt.Errorf("lock the folder %s: %w", dir, err))
 		}
 		return l, nil
 	}
 }
 
-// unwritable adds what helps where this user may write nothing.
-func unwritable(err error) error {
+// Unwritable adds what helps where this user may write nothing.
+func Unwritable(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return fmt.Errorf("%w; name another output_dir, or make that one writable", err)
+		return fmt.Errorf("%w; name another folder, or make that one writable", err)
 	}
 	return err
 }
@@ -218,7 +218,7 @@ func (l *Lock) Release() error {
 	err := l.drop()
 	l.removeMade()
 	if err != nil {
-		return fmt.Errorf("unlock output_dir: %w", err)
+		return fmt.Errorf("unlock the folder: %w", err)
 	}
 	return nil
 }

@@ -293,8 +293,8 @@ func TestClockJumps(t *testing.T) {
 // TestUnwritable: what helps is said where nothing may be written, and only there.
 func TestUnwritable(t *testing.T) {
 	for err, want := range map[error]bool{syscall.EROFS: true, syscall.EACCES: true, fs.ErrPermission: true, syscall.ENOSPC: false} {
-		said := unwritable(&fs.PathError{Op: "open", Path: "x", Err: err})
-		if !errors.Is(said, err) || strings.HasSuffix(said.Error(), "; name another output_dir, or make that one writable") != want {
+		said := Unwritable(&fs.PathError{Op: "open", Path: "x", Err: err})
+		if !errors.Is(said, err) || strings.HasSuffix(said.Error(), "; name another folder, or make that one writable") != want {
 			t.Errorf("%v: %v", err, said)
 		}
 	}
