@@ -126,6 +126,9 @@ func (p *Plan) byteLevel(f *file) error {
 	if !ok {
 		return fmt.Errorf("its pre-tokenizer (%s; ignore_merges %v) is not one of those that llama.cpp has", strings.Join(steps, ", then "), f.Model.IgnoreMerges)
 	}
+	if name == "dbrx" && p.Architecture == "glm4" {
+		name = "glm4" // the same, without a token before texts
+	}
 	if name == "gpt-4o" && f.Model.IgnoreMerges {
 		p.note("words that are tokens, but that no merges make, get other tokens in llama.cpp (ignore_merges)")
 	}

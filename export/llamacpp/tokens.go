@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 )
 
 // The kinds of tokens, as llama.cpp numbers them.
@@ -151,12 +154,16 @@ func (p *Plan) specials(m Model) error {
 	if n := len(around); hasEOS && n > len(plain) && around[n-1] == eos {
 		addEOS, around = true, around[:n-1]
 	}
+	if prefix := len(around) - len(plain); !addBOS && !addEOS && prefix > 1 && slices.Equal(plain, around[prefix:]) && allSpecial(t, around[:prefix]) {
+		p.note("the tokenizer puts %q before a text, where llama.cpp can put one token: it puts none, and a prompt has to have them, as those of the chat template do", t.Decode(around[:prefix], false))
+		around = plain
+	}
 	if !slices.Equal(plain, around) {
 		return fmt.Errorf("it puts more around a text than a token at its begin and its end (%d tokens around %d)", len(around)-len(plain), len(plain))
 	}
 	p.add("tokenizer.ggml.add_bos_token", addBOS)
 	p.add("tokenizer.ggml.add_eos_token", addEOS)
-	for _, id := range m.Chat.Stops {
+	for _, id := range append(slices.Clone(m.Chat.Stops), endOfTurn(m)...) {
 		if id != eos && int(id) < m.Config.VocabSize && id >= 0 {
 			p.add("tokenizer.ggml.eot_token_id", uint32(id))
 			break
@@ -166,6 +173,22 @@ func (p *Plan) specials(m Model) error {
 		p.add("tokenizer.chat_template", text)
 	}
 	return nil
+}
+
+// endOfTurn are the tokens of which one ends a turn by the chat template, none where there is no template that can be tried.
+func endOfTurn(m Model) []int32 {
+	if len(m.Chat.Templates) == 0 {
+		return nil
+	}
+	c, err := chat.New(m.Chat, "", m.Tokenizer, chat.DefaultOptions())
+	if err != nil {
+		return nil
+	}
+	return c.EndOfTurn(conversation(samples[0])).IDs
+}
+
+func allSpecial(t *tokenizer.Tokenizer, ids []int32) bool {
+	return !slices.ContainsFunc(ids, func(id int32) bool { return !t.IsSpecial(id) })
 }
 
 // folders are the pipelines of folders with vocab.json and merges.txt alone.

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model"
 )
@@ -31,6 +33,12 @@ func releasePipelines(t *testing.T) map[string]json.RawMessage {
 // planned adds a tokenizer to an empty plan.
 func planned(t *testing.T, raw []byte) (*Plan, error) {
 	t.Helper()
+	p := &Plan{Architecture: "llama"}
+	return p, addTokenizer(t, p, raw, &chat.Sources{Tokens: jinja.NewDict()})
+}
+
+func addTokenizer(t *testing.T, p *Plan, raw []byte, sources *chat.Sources) error {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), raw, 0o644); err != nil {
 		t.Fatal(err)
@@ -39,15 +47,14 @@ func planned(t *testing.T, raw []byte) (*Plan, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plan{Architecture: "llama"}
-	return p, p.tokens(Model{Config: model.Config{VocabSize: 700}, Tokenizer: tok, Chat: &chat.Sources{Tokens: jinja.NewDict()}})
+	return p.tokens(Model{Config: model.Config{VocabSize: 700}, Tokenizer: tok, Chat: sources})
 }
 
 // TestTokenizersOfReleases: each pipeline gets llama.cpp's name of it, or is refused with the reason.
 func TestTokenizersOfReleases(t *testing.T) {
 	names := map[string]string{"qwen3": "qwen2", "qwen3_5": "qwen35", "phi4": "dbrx", "smollm3": "llama-bpe", "olmo2": "dbrx", "granite": "smollm", "nemo": "tekken",
-		"gpt-oss": "gpt-4o", "deepseek": "deepseek-v3", "roberta": "gpt-2"}
-	refused := map[string]string{"gemma": "no merge joins them", "phi3": "no merge joins them", "mixtral": "no merge joins them", // their vocabularies were not made by SentencePiece
+		"glm4": "dbrx", "gpt-oss": "gpt-4o", "deepseek": "deepseek-v3", "roberta": "gpt-2"}
+	refused := map[string]string{"gemma": "no merge joins them", "phi3": "no merge joins them", "mixtral": "no merge joins them", "ernie4_5": "no merge joins them", // their vocabularies were not made by SentencePiece
 		"delimiter": "its normalizer StripAccents", "t5": "a model of type Unigram: BPE alone is written", "bert": "a model of type WordPiece: BPE alone is written"}
 	for name, raw := range releasePipelines(t) {
 		p, err := planned(t, raw)
@@ -81,6 +88,50 @@ func TestTokenizersOfReleases(t *testing.T) {
 	}
 }
 
+// TestTwoTokensBeforeATextAreNoted: GLM's tokenizer puts two before a text, of which llama.cpp's file can say one.
+func TestTwoTokensBeforeATextAreNoted(t *testing.T) {
+	p := &Plan{Architecture: "glm4"}
+	if err := addTokenizer(t, p, releasePipelines(t)["glm4"], &chat.Sources{Tokens: jinja.NewDict()}); err != nil {
+		t.Fatal(err)
+	}
+	noted := slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, `puts "[gMASK]<sop>" before a text`) })
+	if !noted {
+		t.Errorf("notes %q", p.Notes)
+	}
+	for _, want := range []gguf.KV{{Key: "tokenizer.ggml.pre", Value: "glm4"}, {Key: "tokenizer.ggml.add_bos_token", Value: false}, {Key: "tokenizer.ggml.add_eos_token", Value: false}} {
+		if !slices.ContainsFunc(p.KVs, func(kv gguf.KV) bool { return kv.Key == want.Key && kv.Value == want.Value }) {
+			t.Errorf("no %v in the file", want)
+		}
+	}
+}
+
+// TestEndOfTurnOfTheTemplate: llama.cpp stops where the template ends a turn, though generation_config.json does not say so, as of
+// ERNIE 4.5's folders.
+func TestEndOfTurnOfTheTemplate(t *testing.T) {
+	raw := releasePipelines(t)["glm4"]
+	const template = `{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<sop>{% endif %}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`
+	for text, want := range map[string]bool{template: true, strings.ReplaceAll(template, "<sop>", "."): false} {
+		p := &Plan{Architecture: "llama"}
+		sources := &chat.Sources{Tokens: jinja.NewDict(), Templates: map[string]string{"default": text}}
+		if err := addTokenizer(t, p, raw, sources); err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Added []added `json:"added_tokens"`
+		}
+		if err := json.Unmarshal(raw, &file); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(file.Added, func(a added) bool { return a.Content == "<sop>" })
+		has := slices.ContainsFunc(p.KVs, func(kv gguf.KV) bool {
+			return kv.Key == "tokenizer.ggml.eot_token_id" && kv.Value == uint32(file.Added[i].ID)
+		})
+		if has != want {
+			t.Errorf("the end of a turn is said: %v, want %v", has, want)
+		}
+	}
+}
+
 // TestSentencePieceSpaces: what is put before texts, of pipelines over a vocabulary that SentencePiece made.
 func TestSentencePieceSpaces(t *testing.T) {
 	raw := golden.ReadFile(t, golden.StoriesDir(t), "tokenizer.json")
@@ -90,6 +141,7 @@ func TestSentencePieceSpaces(t *testing.T) {
 		note, wrong     string
 	}{
 		"Llama 2": {normalizer: `{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}`, pre: "null", space: true},
+		"ERNIE":   {normalizer: `{"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}`, pre: "null"},
 		"Gemma":   {normalizer: `{"type":"Replace","pattern":{"String":" "},"content":"▁"}`, pre: `{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`},
 		"Mistral": {normalizer: "null", pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false}`, space: true, note: "before the first text alone"},
 		"never":   {normalizer: "null", pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false}`},

@@ -7,8 +7,8 @@ of every kind, and what Hugging Face tokenizers gives for them on random text of
 
 The second form is a differential fuzz: other texts each time, compared by the same test. Needs tokenizers 0.22.1; same bytes every time.
 
-Where the pipelines are from: convert_slow_tokenizer.py of transformers 4.57.6 writes those of gemma, llama, mixtral, phi-3, T5, XLM-R
-and BERT; the split patterns of qwen3, qwen3_5, phi-4, phi-4-mini, smollm3, olmo2, granite, mistral-nemo, gpt-oss, bloom, gpt-neox and
+Where the pipelines are from: convert_slow_tokenizer.py of transformers 4.57.6 writes those of gemma, llama, mixtral, phi-3, ERNIE 4.5, T5,
+XLM-R and BERT, its conversion script of GLM the one of GLM-4; the split patterns of qwen3, qwen3_5, phi-4, phi-4-mini, smollm3, olmo2, granite, mistral-nemo, gpt-oss, bloom, gpt-neox and
 deepseek-v3 are those of their tokenizer.json.
 """
 import argparse
@@ -121,6 +121,8 @@ def cases(table):
         "roberta": dict(pre=level(False, True, True), dec=level(), post={
             "type": "RobertaProcessing", "sep": [EOS, None], "cls": [BOS, None], "trim_offsets": True, "add_prefix_space": False}),
         "scripts": uni(pre=seq("pretokenizers", {"type": "UnicodeScripts"}, meta()), dec=meta()),
+        "glm4": dict(bytes_of(LLAMA3), post=seq("processors", level(True, False), template(["[gMASK]", "<sop>"])), added=["[gMASK]", "<sop>"]),
+        "ernie4_5": dict(norm=seq("normalizers", REPLACE), pre=None, dec=GEMMA_DECODER, unk=UNK, fuse=True, fallback=True, post=template([])),
         "delimiter": dict(norm={"type": "StripAccents"}, pre=seq("pretokenizers", {"type": "CharDelimiterSplit", "delimiter": "t"}, {"type": "FixedLength", "length": 3}),
                           dec=None, unk=UNK),
     }
@@ -148,7 +150,9 @@ def unigram(c, file, words, rnd):
 def make(c, train, rnd):
     """The tokenizer.json of a case."""
     if "kind" not in c:
-        file = build({k: v for k, v in c.items() if k != "post"}, train)
+        file = build({k: v for k, v in c.items() if k not in ("post", "added")}, train)
+        for t in c.get("added", []):
+            file["added_tokens"].append({**token(t), "id": max(a["id"] for a in file["added_tokens"]) + 1})
     else:
         file = build({"norm": c.get("norm"), "pre": c.get("pre"), "dec": c.get("dec")}, train)
         bare = Tokenizer.from_str(json.dumps({**file, "added_tokens": []}))
