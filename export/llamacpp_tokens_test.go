@@ -2,7 +2,6 @@ package export
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,18 +20,6 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 )
-
-// unzipped is a golden file of JSON.
-func unzipped(t *testing.T, name string, v any) {
-	t.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, name))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(r).Decode(v); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // tinyModel is a model of one small layer with a tokenizer's files, a llama or a glm4.
 func tinyModel(t *testing.T, files map[string][]byte, vocab int, glm4 bool) string {
@@ -105,7 +92,7 @@ func cuts(t *testing.T) map[string]cut {
 	var releases struct {
 		Cases map[string]struct{ File json.RawMessage }
 	}
-	unzipped(t, "tokenizers/releases.json.gz", &releases)
+	golden.JSON(t, golden.Path(t, "tokenizers/releases.json"), &releases)
 	all := map[string]cut{}
 	notNFC := func(text string) bool { return !norm.NFC.IsNormalString(text) }
 	for _, name := range []string{"phi4", "smollm3", "olmo2", "granite", "nemo", "gpt-oss", "deepseek", "roberta"} {
@@ -178,7 +165,7 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
 	}
 	var texts []string
-	unzipped(t, "tokenizers/corpus.json.gz", &texts)
+	golden.JSON(t, golden.Path(t, "tokenizers/corpus.json"), &texts)
 	models, want := map[string]string{}, map[string][][]int32{}
 	all := cuts(t)
 	for name, c := range all {
