@@ -12,6 +12,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // The goldens are gsm8k rows as ids and labels [80,128], made with transformers and the stories260K vocabulary.
@@ -22,7 +23,7 @@ const (
 
 func goldenTensor(t *testing.T, name string) []int32 {
 	t.Helper()
-	return tensor(t, "../internal/golden/testdata/train/batches.safetensors", name, goldenRows)
+	return tensor(t, golden.Path(t, "train/batches.safetensors"), name, goldenRows)
 }
 
 // tensor reads an I32 tensor [rows,goldenT] of a safetensors file.

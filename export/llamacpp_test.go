@@ -2,7 +2,6 @@ package export
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"os"
@@ -68,15 +67,8 @@ func TestLlamaCPPReadsExports(t *testing.T) {
 			IDs []int32 `json:"ids_special"`
 		}
 	}
-	for name, v := range map[string]any{"corpus.json.gz": &corpus, "stories260K.golden.json.gz": &tokens} {
-		r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, "tokenizers/"+name))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.NewDecoder(r).Decode(v); err != nil {
-			t.Fatal(err)
-		}
-	}
+	golden.JSON(t, golden.Path(t, "tokenizers/corpus.json"), &corpus)
+	golden.JSON(t, golden.Path(t, "tokenizers/stories260K.golden.json"), &tokens)
 	prompts := [][]int32{}
 	for _, r := range texts.Base {
 		prompts = append(prompts, r.Prompt)

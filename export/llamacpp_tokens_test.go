@@ -2,7 +2,6 @@ package export
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,26 +21,19 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// unzipped is a golden file of JSON.
-func unzipped(t *testing.T, name string, v any) {
-	t.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, name))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(r).Decode(v); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// tinyModel is a model of one small layer with a tokenizer's files.
-func tinyModel(t *testing.T, files map[string][]byte, vocab int) string {
+// tinyModel is a model of one small layer with a tokenizer's files, a llama or a glm4.
+func tinyModel(t *testing.T, files map[string][]byte, vocab int, glm4 bool) string {
 	t.Helper()
 	dir := t.TempDir()
 	const width, mlp = 32, 32
 	config := map[string]any{"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "hidden_size": width, "intermediate_size": mlp, "num_hidden_layers": 1,
 		"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
 		"hidden_act": "silu", "tie_word_embeddings": true, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+	norms, linear := []string{"input_layernorm", "post_attention_layernorm"}, map[string]int{"gate_proj": mlp, "up_proj": mlp, "down_proj": width}
+	if glm4 {
+		config["model_type"], config["architectures"], config["attention_bias"], config["head_dim"] = "glm4", []string{"Glm4ForCausalLM"}, false, width/2
+		norms, linear = append(norms, "post_self_attn_layernorm", "post_mlp_layernorm"), map[string]int{"gate_up_proj": 2 * mlp, "down_proj": width}
+	}
 	raw, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
@@ -73,11 +65,12 @@ func tinyModel(t *testing.T, files map[string][]byte, vocab int) string {
 	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
 		add("model.layers.0.self_attn."+name+".weight", width, width)
 	}
-	for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
-		add("model.layers.0.mlp."+name+".weight", width, width)
+	for name, rows := range linear {
+		add("model.layers.0.mlp."+name+".weight", rows, width)
 	}
-	for _, name := range []string{"model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm", "model.norm"} {
-		add(name+".weight", width)
+	add("model.norm.weight", width)
+	for _, name := range norms {
+		add("model.layers.0."+name+".weight", width)
 	}
 	if err := weights.Write(filepath.Join(dir, "model.safetensors"), all, nil); err != nil {
 		t.Fatal(err)
@@ -90,6 +83,7 @@ type cut struct {
 	files  map[string][]byte
 	differ func(text string) bool
 	noted  []string // parts of the notes
+	glm4   bool     // of a model of that architecture, which names what cuts texts
 }
 
 // cuts are the tokenizers of releases over small vocabularies, and whole ones where TRAINER_DATA is there.
@@ -98,7 +92,7 @@ func cuts(t *testing.T) map[string]cut {
 	var releases struct {
 		Cases map[string]struct{ File json.RawMessage }
 	}
-	unzipped(t, "tokenizers/releases.json.gz", &releases)
+	golden.JSON(t, golden.Path(t, "tokenizers/releases.json"), &releases)
 	all := map[string]cut{}
 	notNFC := func(text string) bool { return !norm.NFC.IsNormalString(text) }
 	for _, name := range []string{"phi4", "smollm3", "olmo2", "granite", "nemo", "gpt-oss", "deepseek", "roberta"} {
@@ -107,6 +101,7 @@ func cuts(t *testing.T) map[string]cut {
 	for _, name := range []string{"qwen3", "qwen3_5"} {
 		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}, differ: notNFC, noted: []string{"NFC"}}
 	}
+	all["glm4"] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases["glm4"].File}, glm4: true, noted: []string{`"[gMASK]<sop>" before a text`}}
 	all["stories260K"] = cut{files: folder(t, golden.StoriesDir(t))}
 	if os.Getenv("TRAINER_DATA") == "" {
 		return all
@@ -170,7 +165,7 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
 	}
 	var texts []string
-	unzipped(t, "tokenizers/corpus.json.gz", &texts)
+	golden.JSON(t, golden.Path(t, "tokenizers/corpus.json"), &texts)
 	models, want := map[string]string{}, map[string][][]int32{}
 	all := cuts(t)
 	for name, c := range all {
@@ -188,7 +183,7 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 			want[name] = append(want[name], tok.IDs(text, false))
 		}
 		out := filepath.Join(where, "model.gguf")
-		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files, tok.VocabSize()), Out: out}, session.Env{})
+		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files, tok.VocabSize(), c.glm4), Out: out}, session.Env{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 )
@@ -15,11 +16,11 @@ import (
 // (internal/golden/testdata/rope/make_rope.py): its formulas in float64 to
 // rounding, unmodified float32 to float32's rounding.
 func TestInvFreq(t *testing.T) {
-	data, err := os.ReadFile("../internal/golden/testdata/rope/rope.json")
+	data, err := os.ReadFile(golden.Path(t, "rope/rope.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var golden struct {
+	var file struct {
 		Cases []struct {
 			Name   string          `json:"name"`
 			SeqLen int             `json:"seq_len"`
@@ -29,14 +30,14 @@ func TestInvFreq(t *testing.T) {
 			F64    []float64       `json:"f64"`
 		} `json:"cases"`
 	}
-	if err := json.Unmarshal(data, &golden); err != nil {
+	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(golden.Cases) != 36 {
-		t.Errorf("%d cases, expected 36", len(golden.Cases))
+	if len(file.Cases) != 36 {
+		t.Errorf("%d cases, expected 36", len(file.Cases))
 	}
 	var worst32, worst64 float64
-	for _, g := range golden.Cases {
+	for _, g := range file.Cases {
 		c, err := families.ParseConfig(g.Config)
 		if err != nil {
 			t.Errorf("%s: %v", g.Name, err)

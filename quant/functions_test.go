@@ -10,7 +10,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-const functions = "../internal/golden/testdata/prequantised/functions.safetensors"
+const functions = "../internal/golden/testdata/prequantised/functions.safetensors.gz"
 
 // inputs are the matrices that bitsandbytes' CPU functions were given.
 func inputs(t *testing.T, g map[string]tensor, do func(t *testing.T, name string, x []float32, rows, cols int)) {
@@ -162,7 +162,7 @@ func TestHalf(t *testing.T) {
 // TestMXFP4EqualsTransformers compares with convert_moe_packed_tensors, which turns [experts, rows, blocks, 16] into
 // [experts, columns, rows] in bf16.
 func TestMXFP4EqualsTransformers(t *testing.T) {
-	g := readTensors(t, "../internal/golden/testdata/prequantised/mxfp4.safetensors")
+	g := readTensors(t, "../internal/golden/testdata/prequantised/mxfp4.safetensors.gz")
 	for _, prefix := range []string{"", "every."} {
 		shape, scales := g[prefix+"blocks"].Shape, g[prefix+"scales"].Data
 		experts, rows, cols := shape[0], shape[1], shape[2]*MXFP4Block

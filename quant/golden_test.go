@@ -210,7 +210,7 @@ func stored(t testing.TB, g map[string]tensor, name string) Packed {
 // The parts of a weight have the names, types, sizes and contents of bitsandbytes' tensors.
 func TestPartsAreBitsandbytes(t *testing.T) {
 	for run, nested := range map[string]bool{"qlora_nf4": false, "qlora_nf4_double": true} {
-		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors")
+		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors.gz")
 		weights := 0
 		for name := range g {
 			if !strings.HasSuffix(name, ".weight") {
@@ -346,7 +346,7 @@ func toBF16(v float32) uint16 {
 func TestModelQuantised(t *testing.T) {
 	model := readTensors(t, "../configs/assets/stories260K/model.safetensors")
 	for run, nested := range map[string]bool{"qlora_nf4": false, "qlora_nf4_double": true} {
-		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors")
+		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors.gz")
 		offsets, weights := 0, 0
 		for name, w := range model {
 			if _, ok := g[name]; !ok {

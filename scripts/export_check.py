@@ -250,6 +250,38 @@ def families():
         small(config)
     for kind in ("olmo2", "mixtral8", "wide", "ernie4_5"):
         made(kind)
+    for kind in ("Llama", "Mistral", "Mixtral", "Granite"):
+        longrope(kind)
+
+
+def longrope(kind):
+    """Factors of short and long texts, on both sides of the original length: llama.cpp chooses by its context, which is in steps of 256."""
+    import torch
+    import transformers
+    torch.manual_seed(4)
+    scaling = dict(rope_type="longrope", short_factor=[1 + i / 8 for i in range(8)], long_factor=[1 + i / 2 for i in range(8)], attention_factor=1.25)
+    config = getattr(transformers, kind + "Config")(vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                                                     max_position_embeddings=1024, original_max_position_embeddings=256, sliding_window=None, rope_scaling=scaling)
+    if kind == "Granite":
+        del config.head_dim, config.sliding_window
+    model = getattr(transformers, kind + "ForCausalLM")(config).float().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() > 1:
+                p.normal_(0, 0.1)
+    with tempfile.TemporaryDirectory() as d:
+        model.save_pretrained(d)
+        out = os.path.join(d, "m.gguf")
+        export(out, d, "f32")
+        for length, context in ((200, 256), (400, 512)):
+            ids = np.random.default_rng(1).integers(3, 128, length)
+            with torch.no_grad():
+                want = model(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
+            m = llamacpp.Llama(out, n_ctx=context)
+            got = m.logits(ids.tolist())[:, :want.shape[1]]
+            m.close()
+            off = float(np.abs(got - want).max())
+            check(off < 1e-4, "%-20s logits of %d tokens off by %.2g of %.3g" % (kind + " longrope", length, off, np.abs(want).max()))
 
 
 def made(kind):

@@ -23,7 +23,7 @@ func storiesQuantised(t testing.TB, nested bool) string {
 	t.Helper()
 	from, dir := golden.StoriesDir(t), t.TempDir()
 	run := map[bool]string{false: "qlora_nf4", true: "qlora_nf4_double"}[nested]
-	packed, err := weights.Open(filepath.Join(golden.Root(t), "internal", "golden", "testdata", "train", run, "base_nf4.safetensors"))
+	packed, err := weights.Open(golden.Path(t, "train/"+run+"/base_nf4.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}

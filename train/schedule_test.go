@@ -5,6 +5,8 @@ import (
 	"math"
 	"os"
 	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // goldenSchedules is transformers' learning rate of each step; our names on the left.
@@ -19,7 +21,7 @@ var goldenSchedules = map[string]string{
 }
 
 func TestSchedulesEqualTransformers(t *testing.T) {
-	raw, err := os.ReadFile("../internal/golden/testdata/schedule/schedules.json")
+	raw, err := os.ReadFile(golden.Path(t, "schedule/schedules.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,18 +1,14 @@
 package chat
 
 import (
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
@@ -22,25 +18,7 @@ import (
 // smolLM loads the tokenizer of the reference data in the repository, with which SmolLM2's ids are the same.
 func smolLM(t testing.TB) *tokenizer.Tokenizer {
 	t.Helper()
-	fsys := fstest.MapFS{}
-	files, _ := filepath.Glob(golden.Path(t, "tokenizers/smollm/*.gz"))
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		fsys[strings.TrimSuffix(filepath.Base(name), ".gz")] = &fstest.MapFile{Data: b}
-	}
-	tok, err := tokenizer.LoadFS(fsys, ".")
+	tok, err := tokenizer.Load(golden.Path(t, "tokenizers/smollm"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ var (
 // FuzzLoad: no file makes Load panic, and a tokenizer that loads can encode and decode.
 func FuzzLoad(f *testing.F) {
 	var p pipelines
-	parse(f, unzip(f, "pipelines.json.gz"), &p)
+	parse(f, referenceFile(f, "pipelines.json"), &p)
 	f.Add(small)
 	for name, c := range releases(f).Cases {
 		if name != "unigram-level" { // its vocabulary has every byte
@@ -86,7 +86,7 @@ func check(t *testing.T, tok *Tokenizer, text string, e Encoding) {
 // stream gives out the same text.
 func FuzzRoundTrip(f *testing.F) {
 	var corpus []string
-	parse(f, unzip(f, "corpus.json.gz"), &corpus)
+	parse(f, referenceFile(f, "corpus.json"), &corpus)
 	for _, text := range corpus {
 		if len(text) < 500 {
 			f.Add(text)

@@ -2,15 +2,11 @@ package tokenizer
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/tierlora/tierlora/internal/golden"
 )
@@ -27,38 +23,16 @@ type reference struct {
 	} `json:"rows"`
 }
 
-// unzip reads a compressed file of the reference data.
-func unzip(t testing.TB, name string) []byte {
+// referenceFile reads a file of the reference data.
+func referenceFile(t testing.TB, name string) []byte {
 	t.Helper()
-	f, err := os.Open(golden.Path(t, "tokenizers/"+name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return golden.ReadFile(t, golden.Path(t, "tokenizers/"+name))
 }
 
 // embedded loads a tokenizer of the reference data in the repository.
 func embedded(t testing.TB, name string) *Tokenizer {
 	t.Helper()
-	fsys := fstest.MapFS{}
-	files, err := filepath.Glob(golden.Path(t, "tokenizers/"+name+"/*.gz"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files of tokenizer %s: %v", name, err)
-	}
-	for _, f := range files {
-		base := strings.TrimSuffix(filepath.Base(f), ".gz")
-		fsys[base] = &fstest.MapFile{Data: unzip(t, name+"/"+base+".gz")}
-	}
-	tok, err := LoadFS(fsys, ".")
+	tok, err := Load(golden.Path(t, "tokenizers/"+name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,11 +94,11 @@ func clip[T any](s []T) []T { return s[:min(len(s), 60)] }
 
 func TestGoldenEmbedded(t *testing.T) {
 	var corpus []string
-	parse(t, unzip(t, "corpus.json.gz"), &corpus)
+	parse(t, referenceFile(t, "corpus.json"), &corpus)
 	for _, name := range []string{"stories260K", "smollm"} {
 		t.Run(name, func(t *testing.T) {
 			var g reference
-			parse(t, unzip(t, name+".golden.json.gz"), &g)
+			parse(t, referenceFile(t, name+".golden.json"), &g)
 			compare(t, embedded(t, name), corpus, g)
 		})
 	}

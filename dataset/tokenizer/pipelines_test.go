@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// pipelines is pipelines.json.gz.
+// pipelines is pipelines.json.
 type pipelines struct {
 	Texts []string `json:"texts"`
 	Cases map[string]struct {
@@ -21,7 +21,7 @@ type pipelines struct {
 // TestGoldenPipelines runs every pipeline part against Hugging Face tokenizers on small vocabularies and awkward texts.
 func TestGoldenPipelines(t *testing.T) {
 	var f pipelines
-	parse(t, unzip(t, "pipelines.json.gz"), &f)
+	parse(t, referenceFile(t, "pipelines.json"), &f)
 	for name, c := range f.Cases {
 		t.Run(name, func(t *testing.T) {
 			tok, err := LoadFS(fstest.MapFS{"tokenizer.json": {Data: c.File}}, ".")
@@ -36,7 +36,7 @@ func TestGoldenPipelines(t *testing.T) {
 // TestGoldenSplits compares the words of the look-ahead patterns, those written by hand and one that Go's regexp runs.
 func TestGoldenSplits(t *testing.T) {
 	var f pipelines
-	parse(t, unzip(t, "pipelines.json.gz"), &f)
+	parse(t, referenceFile(t, "pipelines.json"), &f)
 	byHand := 0
 	for pattern, want := range f.Splits {
 		general, err := compileExpression(pattern)

@@ -2,13 +2,13 @@ package tokenizer
 
 import (
 	"bytes"
-	"compress/gzip"
-	"io"
 	"os"
 	"slices"
 	"testing"
 	"testing/fstest"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // casesEnv names a file that internal/golden/make_tokenizers.py --out wrote: other texts for the same tokenizers.
@@ -17,19 +17,9 @@ const casesEnv = "TRAINER_TOKENIZER_CASES"
 // releases reads the tokenizers of the releases' kinds.
 func releases(t testing.TB) pipelines {
 	t.Helper()
-	raw := unzip(t, "releases.json.gz")
+	raw := referenceFile(t, "releases.json")
 	if path := os.Getenv(casesEnv); path != "" {
-		packed, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if raw, err = io.ReadAll(z); err != nil {
-			t.Fatal(err)
-		}
+		raw = golden.Unpacked(t, path)
 	}
 	var f pipelines
 	parse(t, raw, &f)

@@ -160,7 +160,7 @@ func TestLlamaCpp(t *testing.T) {
 
 func TestStream(t *testing.T) {
 	var corpus []string
-	parse(t, unzip(t, "corpus.json.gz"), &corpus)
+	parse(t, referenceFile(t, "corpus.json"), &corpus)
 	for _, name := range []string{"stories260K", "smollm"} {
 		tok := embedded(t, name)
 		for _, text := range corpus {
@@ -195,7 +195,7 @@ func TestStream(t *testing.T) {
 // TestConcurrent uses one tokenizer from several goroutines (run it with -race) and compares with what one alone gives.
 func TestConcurrent(t *testing.T) {
 	var corpus []string
-	parse(t, unzip(t, "corpus.json.gz"), &corpus)
+	parse(t, referenceFile(t, "corpus.json"), &corpus)
 	alone, tok := embedded(t, "smollm"), embedded(t, "smollm")
 	want := make([][]int32, len(corpus))
 	for i, text := range corpus {

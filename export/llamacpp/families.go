@@ -191,18 +191,7 @@ func phi3(p *Plan) {
 	if part := p.c.PartialRotary; part > 0 {
 		p.need(int(float64(p.c.HeadDim)*part)%2 == 0, "partial_rotary_factor = %g makes an odd number of a head's %d columns", part, p.c.HeadDim)
 	}
-	if r := p.c.RopeScaling; r.Type == "longrope" {
-		limit, _ := p.c.LongRope(p.c.MaxPositions)
-		_, scale, err := p.c.InvFreq(p.c.MaxPositions)
-		p.need(err == nil, "rotary frequencies: %v", err)
-		p.set("rope.scaling.original_context_length", limit)
-		p.set("rope.scaling.attn_factor", scale)
-		p.numbers("rope_factors_long.weight", r.LongFactor)
-		p.numbers("rope_factors_short.weight", r.ShortFactor)
-		p.note("longrope: llama.cpp takes the long factors for all texts where its context (-c, num_ctx) is above %d tokens, the short ones else", limit)
-	} else {
-		p.rope()
-	}
+	p.rope()
 	p.outer(0, false)
 	p.layers(func(_ int, to, from string) {
 		p.norm(to+"attn_norm", from+"input_layernorm", 0)

@@ -249,7 +249,29 @@ func (p *Plan) rope() {
 		if usual := 1 + 0.1*math.Log(r.Factor); math.Abs(scale-usual) > 1e-9 { // llama.cpp multiplies by the usual one
 			p.set("rope.scaling.attn_factor", scale/usual)
 		}
+	case "longrope":
+		p.longRope()
 	default:
 		p.fail("rotary scaling of type %s", r.Type)
 	}
+}
+
+// longRope adds the factors of short and long texts, in the architectures of llama.cpp that read them.
+func (p *Plan) longRope() {
+	if !slices.Contains([]string{"granite", "llama", "phi3"}, p.Architecture) {
+		p.fail("rotary scaling of type longrope: llama.cpp's %s reads no factors for it", p.Architecture)
+		return
+	}
+	r := p.c.RopeScaling
+	limit, _ := p.c.LongRope(p.c.MaxPositions)
+	_, scale, err := p.c.InvFreq(p.c.MaxPositions)
+	p.need(err == nil, "rotary frequencies: %v", err)
+	if p.Architecture != "phi3" { // which looks for the factors whatever the type
+		p.set("rope.scaling.type", "longrope")
+	}
+	p.set("rope.scaling.original_context_length", limit)
+	p.set("rope.scaling.attn_factor", scale)
+	p.numbers("rope_factors_long.weight", r.LongFactor)
+	p.numbers("rope_factors_short.weight", r.ShortFactor)
+	p.note("longrope: llama.cpp takes the long factors for all texts where its context (-c, num_ctx) is above %d tokens, the short ones else", limit)
 }

@@ -1,8 +1,6 @@
 package llamacpp
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -21,16 +19,10 @@ import (
 // releasePipelines are tokenizer.json files with the pipelines of releases over small vocabularies.
 func releasePipelines(t *testing.T) map[string]json.RawMessage {
 	t.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(golden.ReadFile(t, golden.Path(t, "tokenizers/releases.json.gz"))))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var file struct {
 		Cases map[string]struct{ File json.RawMessage }
 	}
-	if err := json.NewDecoder(r).Decode(&file); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, golden.Path(t, "tokenizers/releases.json"), &file)
 	all := map[string]json.RawMessage{}
 	for name, c := range file.Cases {
 		all[name] = c.File

@@ -35,10 +35,22 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Path is the place of a reference file of this module, such as "train/lora/curve.json".
+// Path is the place of a reference file or folder of this module, such as "train/lora/curve.json". What is packed
+// (packed.go) is unpacked for the length of the test.
 func Path(t testing.TB, name string) string {
 	t.Helper()
-	return filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(name))
+	place := filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(name))
+	if info, err := os.Stat(place); err == nil && info.IsDir() {
+		return unpackedFolder(t, place)
+	} else if err == nil {
+		return place
+	}
+	for _, ending := range packings {
+		if _, err := os.Stat(place + ending); err == nil {
+			return unpackedFile(t, place+ending, t.TempDir())
+		}
+	}
+	return place
 }
 
 // Outside is the place of a file under TRAINER_DATA; the test is skipped where that is not set.

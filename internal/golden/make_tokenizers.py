@@ -1,7 +1,7 @@
-"""Makes testdata/tokenizers/releases.json.gz: small tokenizers whose pipelines are those of the releases' tokenizer.json, with models
+"""Makes testdata/tokenizers/releases.json: small tokenizers whose pipelines are those of the releases' tokenizer.json, with models
 of every kind, and what Hugging Face tokenizers gives for them on random text of many scripts.
 
-    python internal/golden/make_tokenizers.py
+    python internal/golden/make_tokenizers.py && python internal/golden/pack.py
     python internal/golden/make_tokenizers.py --texts 2000 --seed 3 --out /tmp/cases.json.gz [--charsmap spiece.model]
     TRAINER_TOKENIZER_CASES=/tmp/cases.json.gz go test ./dataset/tokenizer -run TestGoldenReleases
 
@@ -216,7 +216,7 @@ def main():
     a.add_argument("--texts", type=int, default=70)
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--most", type=int, default=14, help="parts of a text")
-    a.add_argument("--out", type=pathlib.Path, default=HERE / "releases.json.gz")
+    a.add_argument("--out", type=pathlib.Path, default=HERE / "releases.json")
     a.add_argument("--charsmap", type=pathlib.Path, help="a file with the base64 of another precompiled_charsmap")
     a = a.parse_args()
     rnd = random.Random(a.seed)
@@ -237,8 +237,8 @@ def main():
     for pattern in SPLITS:
         cut = Tokenizer.from_str(json.dumps(build({"pre": split(pattern)}, train[:1]))).pre_tokenizer.pre_tokenize_str
         out["splits"][pattern] = [[x for _, o in cut(t) for x in o] for t in probe]
-    with open(a.out, "wb") as f, gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as z:
-        z.write(json.dumps(out, separators=(",", ":")).encode())
+    raw = json.dumps(out, separators=(",", ":")).encode()
+    a.out.write_bytes(gzip.compress(raw, mtime=0) if a.out.suffix == ".gz" else raw)
 
 
 main()

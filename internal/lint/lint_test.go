@@ -97,7 +97,7 @@ var fences = map[string][]string{
 	"github.com/spf13/pflag":        {"cmd/trainer"},
 	"go.yaml.in/yaml/v3":            {"cmd/trainer", "dataset/source", "importer", "infer/tasks"},
 	"github.com/sugarme/tokenizer":  {"dataset/tokenizer"},
-	"github.com/klauspost/compress": {"dataset/source"},
+	"github.com/klauspost/compress": {"dataset/source", "internal/golden"},
 	"github.com/rivo/uniseg":        {"dataset/tokenizer", "internal/lineedit"},
 
 	"github.com/santhosh-tekuri/jsonschema/v6": {}, // in tests alone

@@ -9,7 +9,7 @@ import (
 )
 
 // functions are the bytes of bitsandbytes' CPU functions for FP4 and int8.
-const functions = "../../internal/golden/testdata/prequantised/functions.safetensors"
+const functions = "../../internal/golden/testdata/prequantised/functions.safetensors.gz"
 
 var functionCases = map[string]string{"normal": "f32", "zeros": "f32", "outlier": "f32", "ties": "f32", "tiny": "f32", "bf16": "bf16", "f16": "f16"}
 

@@ -1,4 +1,4 @@
-"""Makes pipelines.json.gz: small byte-pair tokenizers with every pipeline part that dataset/tokenizer knows, and what Hugging Face
+"""Makes pipelines.json: small byte-pair tokenizers with every pipeline part that dataset/tokenizer knows, and what Hugging Face
 tokenizers gives for them. Run with tokenizers 0.22.1: python make_pipelines.py (writes next to itself; same bytes every time)."""
 import gzip
 import json
@@ -186,8 +186,7 @@ def main():
     for pattern in (GPT2, LLAMA3, QWEN2, O200K):
         cut = Tokenizer.from_str(json.dumps(build({"pre": split(pattern)}, train[:1]))).pre_tokenizer.pre_tokenize_str
         out["splits"][pattern] = [[end for _, (_, end) in cut(t)] for t in probe]
-    with open(HERE / "pipelines.json.gz", "wb") as f, gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as z:
-        z.write(json.dumps(out, separators=(",", ":")).encode())
+    (HERE / "pipelines.json").write_bytes(json.dumps(out, separators=(",", ":")).encode())  # pack.py packs it
 
 
 if __name__ == "__main__":

@@ -1,0 +1,66 @@
+"""Packs the reference files under testdata, as the repository holds them; --unpack lays them plain for a script that reads them again.
+
+    python3 internal/golden/pack.py             # after any make_*.py here
+    python3 internal/golden/pack.py --unpack    # before one that starts from files of an earlier run
+
+SafeTensors and JSON files of LEAST bytes become NAME.gz, without a time in them; golden.Path unpacks them for the
+tests. The tables of tokenizers, which repeat vocabularies, are packed by zstd's command (ZSTD) under the same rule. A copy of
+another packed file becomes NAME.same, a line with that file's place.
+"""
+import gzip
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent / "testdata"
+LEAST = {".safetensors": 4096, ".json": 16384}  # bytes; another file is left as it is
+ZSTD = ["tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
+
+
+def wanted(path):
+    return path.suffix in LEAST and path.stat().st_size >= LEAST[path.suffix]
+
+
+def pack(path, firsts):
+    raw = path.read_bytes()
+    first = firsts.setdefault(raw, str(path.relative_to(HERE)) + ".gz")
+    if first != str(path.relative_to(HERE)) + ".gz":
+        packed, ending = (first + "\n").encode(), ".same"
+    elif str(path.relative_to(HERE)) in ZSTD:
+        packed, ending = subprocess.run(["zstd", "-19", "--ultra", "--long=23", "-c"], input=raw, capture_output=True, check=True).stdout, ".zst"
+    else:
+        packed, ending = gzip.compress(raw, 9, mtime=0), ".gz"
+    path.with_name(path.name + ending).write_bytes(packed)
+    path.unlink()
+    return len(raw), len(packed)
+
+
+def unpack(path):
+    packed = path.stat().st_size
+    if path.suffix == ".same":
+        raw = gzip.decompress((HERE / path.read_text().strip()).read_bytes())
+    elif path.suffix == ".zst":
+        raw = subprocess.run(["zstd", "-dc"], input=path.read_bytes(), capture_output=True, check=True).stdout
+    else:
+        raw = gzip.decompress(path.read_bytes())
+    path.with_suffix("").write_bytes(raw)
+    return packed, len(raw)
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--unpack"]):
+        sys.exit(__doc__)
+    if sys.argv[1:]:
+        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (".gz", ".zst", ".same") and p.with_suffix("").suffix in LEAST]
+        files = [p for p in files if "tokenizers" not in p.parts or str(p.relative_to(HERE).with_suffix("")) in ZSTD]
+        done = [unpack(p) for p in files]  # all of them, before any is removed: a copy is read from the file that it names
+        for p in files:
+            p.unlink()
+    else:
+        firsts = {}
+        done = [pack(p, firsts) for p in sorted(HERE.rglob("*")) if wanted(p)]
+    print(len(done), "files:", sum(a for a, _ in done), "bytes before,", sum(b for _, b in done), "after")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+package golden
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// packings are the endings of packed reference files: gzip, zstd for the few that repeat themselves over more than gzip's
+// 32 KiB, and for a copy of another file a line with that file's place in testdata. pack.py packs them.
+var packings = []string{".gz", ".zst", ".same"}
+
+// unpack is what the packed bytes of the file name hold.
+func unpack(name string, packed []byte) ([]byte, error) {
+	if filepath.Ext(name) == ".zst" {
+		z, err := zstd.NewReader(nil)
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		return z.DecodeAll(packed, nil)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// Unpacked is what the packed file at path holds.
+func Unpacked(t testing.TB, path string) []byte {
+	t.Helper()
+	packed := ReadFile(t, path)
+	if filepath.Ext(path) == ".same" {
+		path = filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(strings.TrimSpace(string(packed))))
+		packed = ReadFile(t, path)
+	}
+	b, err := unpack(path, packed)
+	if err != nil {
+		t.Fatalf("unpack %s: %v", path, err)
+	}
+	return b
+}
+
+// unpackedFile writes what the packed file holds into a folder, under the file's name without the packing's ending.
+func unpackedFile(t testing.TB, path, dir string) string {
+	t.Helper()
+	to := filepath.Join(dir, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
+	if err := os.WriteFile(to, Unpacked(t, path), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// unpackedFolder is the folder itself where nothing in it is packed, else a copy with all of it unpacked.
+func unpackedFolder(t testing.TB, dir string) string {
+	t.Helper()
+	var files []string
+	packed := false
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files = append(files, path)
+			packed = packed || slices.Contains(packings, filepath.Ext(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !packed {
+		return dir
+	}
+	to := filepath.Join(t.TempDir(), filepath.Base(dir))
+	for _, path := range files {
+		place := filepath.Join(to, strings.TrimPrefix(filepath.Dir(path), dir))
+		if err := os.MkdirAll(place, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(packings, filepath.Ext(path)) {
+			unpackedFile(t, path, place)
+		} else if err := os.WriteFile(filepath.Join(place, filepath.Base(path)), ReadFile(t, path), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
