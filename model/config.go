@@ -26,6 +26,7 @@ type Config struct {
 	Interleaved      bool    // neighbouring columns of a head are rotated together, not those of its halves
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
+	TieWithoutHead   bool // of a folder with images: so it is where the checkpoint has no lm_head
 	QKVBias          bool // biases on q, k and v
 	OBias            bool // a bias on o
 	MLPBias          bool // biases on gate, up and down
@@ -147,11 +148,13 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
 	}
 	if d.Text != nil {
+		k.Bool("tie_word_embeddings", &c.TieWithoutHead) // text_config's counts where there is a head
 		k = k.text(d)
 		d = *d.Text
 		c.Multimodal = true
 	}
 	c.read(k, d)
+	c.TieWithoutHead = c.TieWithoutHead && !c.TieEmbeddings
 	k.rest(d)
 	for key, msg := range c.problems() {
 		if field, ok := strings.CutPrefix(key, "rope_scaling."); ok && k.given["rope_parameters"] {

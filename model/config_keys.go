@@ -214,7 +214,7 @@ func (k *Keys) Has(key string) bool { _, ok := k.raw[key]; return ok }
 
 // text judges the keys around text_config and returns those of text_config.
 func (k *Keys) text(d Dialect) *Keys {
-	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}}
+	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}, five: k.five}
 	var raw json.RawMessage
 	if !k.take("text_config", "an object", &raw) {
 		k.Fail("text_config", "is missing")

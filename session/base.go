@@ -81,6 +81,7 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 		b.tensors, err = DeclaredCheckpoint(b.Config, b.Weights)
 		return b, err
 	}
+	b.Config = families.Tie(b.Config, b.Weights)
 	if err := families.Rename(b.Config, b.Weights); err != nil {
 		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
 	}
@@ -180,6 +181,7 @@ func (b *Base) openFS(fsys fs.FS) error {
 		return fmt.Errorf("open base model %q: %w", b.Name, err)
 	}
 	if b.Weights, err = weights.OpenFS(fsys, "."); err == nil {
+		b.Config = families.Tie(b.Config, b.Weights)
 		err = families.Rename(b.Config, b.Weights)
 	}
 	if err != nil {

@@ -125,7 +125,9 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 	if weights.HasNone(dir) {
 		set, err = session.DeclaredWeights(config)
 	} else {
-		set, err = weights.OpenDir(dir)
+		if set, err = weights.OpenDir(dir); err == nil {
+			config = families.Tie(config, set)
+		}
 	}
 	return config, set, os.DirFS(dir), err
 }

@@ -37,6 +37,9 @@ func TestForeignNames(t *testing.T) {
 		"template":         "is not a key here: write dataset.chat_template: a .jinja file or a template's name; empty is the model's own",
 		"bias":             "has no counterpart here: biases stay as they are, only LoRA's matrices are trained",
 		"Quantization-Bit": "is quantization.bits here",
+		"field_output":     "is not a key here: write dataset.fields, such as {prompt: question, completion: answer} for dataset.format: completion",
+		"text_column":      "is not a key here: write dataset.fields, such as {text: body} for dataset.format: text",
+		"on_nan":           "is not a key here: write training.on_nonfinite: stop or skip",
 	} {
 		for _, section := range []*key{schema, schema.child("lora")} {
 			if got := unknownKey(section, name).text; got != want {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/weights"
 )
 
 // withImages gives a tensor of a folder with images the name that it has in the network: the published folders have the
@@ -28,6 +29,16 @@ func ReadsTensor(c model.Config, tensor string) bool {
 		tensor = f.Names(tensor)
 	}
 	return !slices.ContainsFunc(f.Unused, func(pattern string) bool { return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*")) })
+}
+
+// Tie is c with what only the tensors of a folder with images tell: whether the head is the embeddings, where text_config does not
+// say so and what is around it does, which transformers 5 goes by.
+func Tie(c model.Config, w *weights.Set) model.Config {
+	hasHead := func(tensor string) bool { return withImages(tensor) == "lm_head.weight" }
+	if c.TieWithoutHead && !slices.ContainsFunc(w.Names(), hasHead) {
+		c.TieEmbeddings = true
+	}
+	return c
 }
 
 const visionTensors, projectorTensors = "model.vision_tower.", "model.multi_modal_projector."

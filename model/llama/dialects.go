@@ -23,7 +23,6 @@ var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: mistralWin
 // Mistral3 is Mistral in a folder with images: Mistral Small 3.1, 3.2 and Magistral, of which the language model is used.
 var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration", Text: &Mistral, TextType: "mistral", Other: []string{
 	"vision_config", "vision_feature_layer", "spatial_merge_size", "image_token_index", "image_token_id", "projector_hidden_act", "multimodal_projector_bias",
-	"tie_word_embeddings", // text_config's counts
 }}
 
 // Qwen2 is Llama with biases on q, k and v, and a sliding window in some layers: Qwen2 and Qwen2.5.
