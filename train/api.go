@@ -25,6 +25,7 @@ type Env struct {
 	phases func(phase) // told of each phase, by tests; nil = nobody
 	silent bool        // makes no samples and asks no tasks: a replay keeps their plan alone
 	pieces int         // that each batch is dealt in, as in the run that is verified; 0 = what fits
+	spread *lossRows   // a run of more ranks is verified on fewer: vram was of each of those; nil = no such run
 }
 
 // Result is what Start did.

@@ -73,7 +73,13 @@ func CheckSharding(c Config, ranks int) error {
 }
 
 func (p *prepared) layouts(c Config) []session.Layout {
-	return Layouts(c, p.Net.Scheme != nil, p.On, p.world())
+	all := Layouts(c, p.Net.Scheme != nil, p.On, p.world())
+	if rows := p.env.spread; rows != nil {
+		for i := range all {
+			all[i].LossRows = int(*rows)
+		}
+	}
+	return all
 }
 
 // sharded tells whether the ranks hold slices of the base model, so that none can run it without the others.
@@ -120,11 +126,15 @@ func (p *prepared) search(layouts []session.Layout, limit int64, z shapes) (sess
 	if err != nil {
 		return session.Search[steps]{}, err
 	}
+	rows := min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens))
+	if p.env.spread != nil {
+		rows = 0 // no other number of them
+	}
 	return session.Search[steps]{
 		Layouts: layouts, Limit: limit,
 		Try:    func(l session.Layout) (session.Planned[steps], error) { return p.planIn(l, z) },
 		Layers: p.Base.Config.NumLayers, Linears: net.Quantised(),
-		LossRows: min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens)), Overlaps: p.On.Capabilities().Overlap,
+		LossRows: rows, Overlaps: p.On.Capabilities().Overlap,
 	}, nil
 }
 

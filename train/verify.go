@@ -69,8 +69,12 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	if plans := was.Plans; len(plans) > 0 {
 		env.pieces, world = plans[0].Pieces, max(world, plans[len(plans)-1].Ranks)
 		share = max(share, plans[0].Context)
-		if len(plans) > 1 && (plans[1].Pieces != plans[0].Pieces || plans[1].Context != plans[0].Context) { // other bits from there on
-			steps = min(steps, plans[1].FirstStep-1)
+		if i := slices.IndexFunc(plans, func(p PartPlan) bool { return !p.sameBits(plans[0]) }); i > 0 { // other bits from there on
+			steps = min(steps, plans[i].FirstStep-1)
+		}
+		if world > share || plans[0].Ranks > share {
+			rows := lossRowsOf(plans[0].Layout)
+			env.spread, s.VRAM, s.Training.OnOOM = &rows, "", oomStop
 		}
 	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
@@ -93,6 +97,23 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 		err = nil
 	}
 	return v, err
+}
+
+// lossRows is how many rows of logits a run had at a time, which decides the last bits of its losses; 0 = as many as the device
+// takes by itself.
+type lossRows int
+
+// lossRowsOf reads them from the name of a layout.
+func lossRowsOf(layout string) (rows lossRows) {
+	if _, text, ok := strings.Cut(layout, "the loss of "); ok {
+		fmt.Sscan(text, &rows) //nolint:errcheck // 0 where there is no number
+	}
+	return rows
+}
+
+// sameBits tells whether steps laid out by either plan have the same bits.
+func (p PartPlan) sameBits(q PartPlan) bool {
+	return p.Pieces == q.Pieces && p.Context == q.Context && lossRowsOf(p.Layout) == lossRowsOf(q.Layout)
 }
 
 // verify is Verify on one of the devices that share each row.

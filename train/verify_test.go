@@ -1,8 +1,10 @@
 package train
 
 import (
+	"context"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -102,6 +104,36 @@ func TestKeepsEvidence(t *testing.T) {
 		}
 		if n > most || !keepsEvidence(total, total) {
 			t.Errorf("%d of %d steps, at most %d expected", n, total, most)
+		}
+	}
+}
+
+// TestVerifyOfRanksInLittleMemory: what each of several ranks could hold, in slices of the base model, limits no replay on one,
+// which has the same losses.
+func TestVerifyOfRanksInLittleMemory(t *testing.T) {
+	base := testSpec(t, 3)
+	base.Device, base.Training.BatchSize, base.Training.GradientAccumulationSteps = "cpu", 2, 3
+	base.Dataset.MaxLength, base.Training.GradientCheckpointing = 48, "full"
+	for _, onOOM := range []string{oomStop, oomShrink} {
+		s := over(t, base, 3)
+		s.Training.BaseSharding, s.Training.DequantisedWeights, s.Training.OnOOM = "always", "always", onOOM
+		plan, err := PlanRun(context.Background(), s, oneWorker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.VRAM = strconv.FormatInt(plan.TotalBytes, 10)
+		mustStart(t, s, oneWorker)
+		m, err := ReadManifest(s.OutputDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := Verify(context.Background(), s, oneWorker, m, 3); err != nil || !v.Equal || v.Adapter == nil || !*v.Adapter {
+			t.Errorf("in %s bytes, %v, on_oom %s: %+v, %v", s.VRAM, m.Plans, onOOM, v, err)
+		}
+	}
+	for layout, want := range map[string]lossRows{"gradient_checkpointing full, the loss of 128 rows at a time, base_sharding over 3 devices": 128, "gradient_checkpointing none": 0} {
+		if got := lossRowsOf(layout); got != want {
+			t.Errorf("%s: %d rows, want %d", layout, got, want)
 		}
 	}
 }
