@@ -178,6 +178,9 @@ func (p *prepared) tellShrunk(why string) {
 	if p.spec.LoRA.Dropout > 0 && p.pieces > 1 {
 		text += "; lora.dropout draws other masks"
 	}
+	if p.pieces > 1 && p.found.Step.train.Net.Balance() != nil {
+		text += ", but for the balance of experts (the model's router_aux_loss_coef), which is that of each smaller batch"
+	}
 	p.env.Logf("%s", text)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -216,5 +217,31 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 	s.OutputDir = filepath.Join(t.TempDir(), "run")
 	if _, err := startFaulty(t, machine(100, pieces), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) || exists(s.OutputDir, MetricsFile) {
 		t.Errorf("a device that refuses all: %v", err)
+	}
+}
+
+// TestShrunkBalanceIsSaid: the balance of experts is of a micro-batch, so that of smaller ones is another, which the run says.
+func TestShrunkBalanceIsSaid(t *testing.T) {
+	for name, want := range map[string]bool{"mixtral_balanced": true, "qwen3_moe": false} {
+		s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: name})
+		s.Training.MaxSteps, s.Training.GradientCheckpointing, s.Training.OnOOM = 1, "none", oomShrink
+		plan, err := PlanRun(context.Background(), s, oneWorker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		env := oneWorker
+		env.Log = func(line string) { text += line }
+		for part := int64(95); part > 30 && !strings.Contains(text, "takes batch_size 2 ") && !strings.Contains(text, "takes batch_size 1 "); part -= 5 {
+			s.VRAM, s.OutputDir, text = strconv.FormatInt(plan.TotalBytes*part/100, 10), t.TempDir(), ""
+			if _, err := Start(context.Background(), s, env); errors.Is(err, session.ErrDoesNotFit) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.Contains(text, "shrink takes batch_size") || strings.Contains(text, "the balance of experts") != want {
+			t.Errorf("%s: the run says %s", name, text)
+		}
 	}
 }
