@@ -40,6 +40,7 @@ var looked = []variable{
 	{name: "TRAINER_CPU", severity: Note, says: "chooses the CPU's instructions: the last bits on a CPU follow it"},
 	{name: "TRAINER_CUBLASLT", severity: Note, gpu: true, says: "names the cuBLASLt that is used: numbers follow its version"},
 	{name: "TRAINER_NCCL", severity: Note, gpu: true, says: "names the folder of the NCCL that several GPUs train over; no number follows it"},
+	{name: "TRAINER_SHARE_GPU", severity: Note, gpu: true, says: "makes each GPU stand for several devices, for trials of several ranks: slower, equal numbers"},
 	{name: "CUDA_VISIBLE_DEVICES", severity: Note, gpu: true, says: "chooses the cards that are seen; GPU 0 is the first of them"},
 	{name: "CUDA_DEVICE_ORDER", severity: Note, gpu: true, says: "chooses how cards are numbered; nvidia-smi counts by PCI_BUS_ID"},
 	{name: "CUDA_MPS_PIPE_DIRECTORY", severity: Note, gpu: true, says: "shares the card with other programs by MPS: times depend on them"},

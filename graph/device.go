@@ -68,6 +68,9 @@ func Open(name string, o Options) (Machine, error) {
 // GPUs is the number of GPUs that this program can use here, and when there is none the reason.
 func GPUs() (n int, reason string) { return gpu.Devices() }
 
+// GPUShares is how many devices each GPU stands for: 1, unless processes share GPUs for a trial (gpu.ShareVariable).
+func GPUShares() int { return gpu.Shares() }
+
 // GPUBuilt tells whether this program holds GPU kernels.
 const GPUBuilt = gpu.Built
 

@@ -89,6 +89,9 @@ func (s Spec) placed(alone int) ([]int, error) {
 	default:
 		which = []int{alone}
 	}
+	if n := graph.GPUShares(); n > 1 && len(which) > 1 {
+		return nil, fmt.Errorf("devices: %s is %d ranks in one process, and TRAINER_SHARE_GPU=%d shares a GPU among processes: start them with trainer launch --nproc %d", s.Devices, len(which), n, len(which))
+	}
 	if last := slices.Max(which); last >= there && len(which) > 1 {
 		return nil, fmt.Errorf("devices: %s needs GPU %d, and there are %d here (0 to %d): %w", s.Devices, last, there, there-1, session.ErrNoDevice)
 	}

@@ -149,7 +149,7 @@ func TestResumeInSlices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if verdict, err := Verify(context.Background(), s, oneWorker, m, 2); err != nil || !verdict.Equal {
+	if verdict, err := Verify(context.Background(), alone, oneWorker, m, 2); err != nil || !verdict.Equal {
 		t.Errorf("%+v: %v", verdict, err)
 	}
 }

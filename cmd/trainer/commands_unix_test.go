@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -65,8 +66,19 @@ func TestNamedPipes(t *testing.T) {
 	}
 }
 
-// TestNoHalfConfiguration: a configuration that there is no room for leaves no file, whose name would be taken then.
+const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
+
+// TestNoHalfConfiguration: a configuration that there is no room for leaves no file, whose name would be taken then. A limit on the size
+// of files stands for a full disk, in a process of its own, since go test writes files too.
 func TestNoHalfConfiguration(t *testing.T) {
+	if os.Getenv(limitedChild) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNoHalfConfiguration$")
+		cmd.Env = append(os.Environ(), limitedChild+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 		t.Skip("no limits of files: ", err)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 
 	"gorgonia.org/cu"
 
@@ -22,7 +23,22 @@ import (
 // Built reports whether GPU support is compiled in.
 const Built = true
 
-// Devices returns the number of devices, and when there is none the reason.
+var readShares = sync.OnceValues(func() (int, error) {
+	n, err := parseShares(os.Getenv(ShareVariable))
+	if n > 1 {
+		err = os.Setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1") // NCCL refuses ranks of one GPU else
+	}
+	return max(n, 1), err
+})
+
+// Shares is how many devices each GPU stands for (ShareVariable).
+func Shares() int {
+	n, _ := readShares() // Devices tells
+	return n
+}
+
+// Devices returns the number of devices, and when there is none the reason. A GPU is one of them, or as many as Shares says, which follow
+// one another.
 func Devices() (n int, reason string) {
 	n, err := cu.NumDevices()
 	open, code := libcuda.Status()
@@ -36,7 +52,11 @@ func Devices() (n int, reason string) {
 	case n == 0:
 		return 0, notStarted(codeNoDevice)
 	}
-	return n, ""
+	each, err := readShares()
+	if err != nil {
+		return 0, err.Error()
+	}
+	return n * each, ""
 }
 
 // DriverVersion is the newest CUDA version the driver serves, 0 without one.
@@ -68,7 +88,7 @@ func DeviceProperties(i int) (Properties, error) {
 	if i < 0 || i >= n {
 		return Properties{}, fmt.Errorf("device %d: there are %d", i, n)
 	}
-	d, err := cu.GetDevice(i)
+	d, err := cu.GetDevice(i / Shares())
 	if err != nil {
 		return Properties{}, wrap(fmt.Sprintf("device %d", i), "cuDeviceGet", err)
 	}
@@ -123,7 +143,7 @@ func Open(i int) (*Device, error) {
 	}
 	defer came(waitFor("open the device"))
 	d := &Device{Properties: p}
-	if d.dev, err = cu.GetDevice(i); err != nil {
+	if d.dev, err = cu.GetDevice(i / Shares()); err != nil {
 		return nil, wrap(fmt.Sprintf("open device %d", i), "cuDeviceGet", err)
 	}
 	if d.ctx, err = d.dev.RetainPrimaryCtx(); err != nil {
@@ -148,6 +168,10 @@ func (d *Device) Synchronize() error {
 // Free returns the free and total bytes of the device as the driver counts them, other processes included.
 func (d *Device) Free() (free, total int64, err error) {
 	free, total, err = cu.MemInfo()
+	if n := int64(Shares()); n > 1 {
+		total /= n
+		free = min(free, total)
+	}
 	return free, total, wrap(fmt.Sprintf("memory of device %d", d.Index), "cuMemGetInfo", err)
 }
 

@@ -12,6 +12,9 @@ const Built = false
 // Devices returns the number of devices, and when there is none the reason.
 func Devices() (n int, reason string) { return 0, noSupport }
 
+// Shares is how many devices each GPU stands for.
+func Shares() int { return 1 }
+
 // DriverVersion is the newest CUDA version the driver serves, 0 without one.
 func DriverVersion() int { return 0 }
 
