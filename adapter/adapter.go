@@ -206,6 +206,11 @@ func (t *Trained) rate(m Method, c Config, first int) {
 	}
 }
 
+// ofVocabulary tells whether a target is one of the layers that PEFT adapts and we do not.
+func ofVocabulary(target string) bool {
+	return strings.HasSuffix(target, "lm_head") || strings.HasSuffix(target, "embed_tokens")
+}
+
 // CheckTargets reports target names that adapted no layer, and target parameters that are none of experts. weights are the names
 // of the network's tensors.
 func (t *Trained) CheckTargets(c Config, weights []string) error {
@@ -218,6 +223,9 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 	valid := strings.Join(sortedKeys(t.modules), ", ")
 	if t.parameters != nil && len(c.TargetParameters) > 0 {
 		valid += "; with lora.target_parameters experts and routers are parameters, as in transformers 5: name layers of attention"
+	}
+	if slices.ContainsFunc(c.TargetModules, ofVocabulary) {
+		valid += "; embeddings and the vocabulary's head are not adapted: leave them out"
 	}
 	_, expression := c.TargetModules.expression()
 	if len(t.Layers) == 0 && (expression || !t.coversAll(c.TargetModules)) {

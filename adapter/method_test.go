@@ -100,7 +100,10 @@ func TestTargetsThatMatchNothing(t *testing.T) {
 	for targets, want := range map[string]string{
 		"qproj":              "lora.target_modules: [qproj] matches no linear layer of the model; it has q_proj, up_proj, v_proj",
 		"q_proj vproj wproj": "lora.target_modules: vproj, wproj matches no linear layer of the model; it has q_proj, up_proj, v_proj",
-		"q_proj v_proj":      "",
+		"lm_head":            "lora.target_modules: [lm_head] matches no linear layer of the model; it has q_proj, up_proj, v_proj; embeddings and the vocabulary's head are not adapted: leave them out",
+		"q_proj model.embed_tokens": "lora.target_modules: model.embed_tokens matches no linear layer of the model; it has q_proj, up_proj, v_proj; " +
+			"embeddings and the vocabulary's head are not adapted: leave them out",
+		"q_proj v_proj": "",
 	} {
 		c := Default()
 		c.TargetModules = strings.Fields(targets)

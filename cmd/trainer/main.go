@@ -45,12 +45,26 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	exit := (*exitError)(nil)
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
-		c.say("trainer: %s%s", err, nearestFile(err))
+		c.say("trainer: %s%s", shortened(err.Error()), nearestFile(err))
 	}
 	if o, ok := c.err.(*outlet); ok {
 		o.flush(outletWait)
 	}
 	return exitCode(err)
+}
+
+// longestLine is the most bytes of a line of an error that are shown: a value that somebody gave may be of any size.
+const longestLine = 2000
+
+// shortened leaves out the middle of lines that are too long.
+func shortened(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		if len(l) > longestLine {
+			lines[i] = strings.ToValidUTF8(l[:longestLine*3/4], "") + fmt.Sprintf(" … (%d bytes are left out) … ", len(l)-longestLine) + strings.ToValidUTF8(l[len(l)-longestLine/4:], "")
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // sink remembers the first failed write, so that a result that did not arrive is no success.

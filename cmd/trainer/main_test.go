@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
@@ -374,5 +375,22 @@ func TestConfigsWrite(t *testing.T) {
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", "configs", "write", "cpu_stories_quick"); code != 2 || !strings.Contains(errOut, "is there already") {
 		t.Errorf("overwriting: exit code %d, %s", code, errOut)
+	}
+}
+
+// TestLongValuesAreShortened: an error shows the beginning and the end of a value that is as long as a book.
+func TestLongValuesAreShortened(t *testing.T) {
+	for _, value := range []string{strings.Repeat("x", 50_000), strings.Repeat("é", 20_000), strings.Repeat("€", longestLine)} {
+		got := shortened("first line\nbad value " + value + " end\nlast line")
+		lines := strings.Split(got, "\n")
+		if len(lines) != 3 || lines[0] != "first line" || lines[2] != "last line" {
+			t.Fatalf("other lines changed: %.100q", got)
+		}
+		if l := lines[1]; len(l) > longestLine+100 || !utf8.ValidString(l) || !strings.HasPrefix(l, "bad value "+value[:900]) || !strings.HasSuffix(l, " end") || !strings.Contains(l, "bytes are left out") {
+			t.Errorf("%d bytes: %.60q", len(l), l)
+		}
+	}
+	if text := strings.Repeat("y", longestLine); shortened(text) != text {
+		t.Error("a line that is not too long was changed")
 	}
 }

@@ -69,7 +69,7 @@ func rankOptions(s train.Spec) ranks.Options {
 func cannot(ctx context.Context, c *console, p ranks.Place, err error) error {
 	exit := (*exitError)(nil)
 	if !errors.As(err, &exit) || !exit.silent {
-		c.say("trainer: %s", err)
+		c.say("trainer: %s", shortened(err.Error()))
 	}
 	ranks.Report(ctx, p, rankOptions(train.DefaultSpec()), err)
 	return &exitError{code: exitCode(err), err: err, silent: true}
