@@ -6,16 +6,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/fulldisk"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
 	runlock "github.com/tierlora/tierlora/train/checkpoint"
@@ -91,29 +87,15 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
-
 // TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left. A limit on the size of files
 // stands for it, in a process of its own.
 func TestMergeFullDisk(t *testing.T) {
-	if os.Getenv(limitedChild) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestMergeFullDisk$", "-test.v")
-		cmd.Env = append(os.Environ(), limitedChild+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
+	if !fulldisk.Apart(t) {
 		return
 	}
 	above, from := t.TempDir(), trained(t)
-	signal.Ignore(syscall.SIGXFSZ)
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Skip("no limits of files: ", err)
-	}
-	limit.Cur = 500_000
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	limit, _ := fulldisk.Limit(t)
+	limit(500_000)
 	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from), Out: filepath.Join(above, "merged")}, session.Env{})
 	var full *atomicfile.FullError
 	if !errors.As(err, &full) || full.Needed < 1_000_000 || filepath.Base(full.Path) != "model.safetensors" {

@@ -15,8 +15,8 @@ import (
 // Such are the low-rank updates of layers that have their input in common. Where gradients are computed, frozen weights are left out,
 // however narrow: they give the same bits packed and as numbers, and packed ones stay GEMMs of their own.
 
-// onlyFrozen tells whether a GEMM is of weights that are left out.
-func onlyFrozen(c *call, trains bool) bool { return trains && root(c.in[1]).kind == Frozen }
+// leftOut tells whether a GEMM is of weights that are left out.
+func leftOut(c *call, trains bool) bool { return trains && root(c.in[1]).kind == Frozen }
 
 func trains(calls []*call) bool {
 	return slices.ContainsFunc(calls, func(c *call) bool { return c.backward })
@@ -65,13 +65,13 @@ func sumGEMMs(c *compilation) error {
 	w, training := waitsOf(calls), trains(calls)
 	for _, c := range slices.Clone(calls) {
 		k, onto, n := gemmOf(c)
-		if n != 1 || !onto || k.TransA || onlyFrozen(c, training) || root(c.in[2]).kind != Computed {
+		if n != 1 || !onto || k.TransA || leftOut(c, training) || root(c.in[2]).kind != Computed {
 			continue
 		}
 		var first *call
 		for v := c.in[2]; uses[v] == 1 && v.call != nil && v.call.segment == c.segment; {
 			p := v.call
-			if one, _, n := gemmOf(p); n > 0 && one == k && !onlyFrozen(p, training) && fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
+			if one, _, n := gemmOf(p); n > 0 && one == k && !leftOut(p, training) && fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
 				first = p
 			}
 			a := overwrites(p)
@@ -115,7 +115,7 @@ func groups(calls []*call, t target) [][]*call {
 	at, training := map[key]int{}, trains(calls)
 	for _, c := range calls {
 		k, onto, n := gemmOf(c)
-		if n != 1 || onlyFrozen(c, training) || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !t.groups(k, types(c.in[:2]), c.out[0].Type, 2) {
+		if n != 1 || leftOut(c, training) || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !t.groups(k, types(c.in[:2]), c.out[0].Type, 2) {
 			continue // neither x op(a) nor g += tᵀ x
 		}
 		shared := c.in[0]

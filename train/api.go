@@ -20,12 +20,12 @@ type Env struct {
 	// Result.Stopped set; before its first step it ends at once with an error *Stopped. Cancelling the context stops without saving. nil = never.
 	Interrupted <-chan struct{}
 
-	team   *team       // the ranks of the run as one of them sees them; nil = it is alone
-	ranks  int         // that a plan is for, where there is no team; 0 = one
-	phases func(phase) // told of each phase, by tests; nil = nobody
-	silent bool        // makes no samples and asks no tasks: a replay keeps their plan alone
-	pieces int         // that each batch is dealt in, as in the run that is verified; 0 = what fits
-	spread *lossRows   // a run of more ranks is verified on fewer: vram was of each of those; nil = no such run
+	team     *team       // the ranks of the run as one of them sees them; nil = it is alone
+	ranks    int         // that a plan is for, where there is no team; 0 = one
+	phases   func(phase) // told of each phase, by tests; nil = nobody
+	silent   bool        // makes no samples and asks no tasks: a replay keeps their plan alone
+	pieces   int         // that each batch is dealt in, as in the run that is verified; 0 = what fits
+	lossRows *int        // those of a run that is verified on fewer ranks than it had: vram was of each of those; nil = no such run
 }
 
 // Result is what Start did.

@@ -189,7 +189,7 @@ func TestContextRefuses(t *testing.T) {
 	}
 }
 
-// TestResumeOnOtherContext: a run goes on with its rows shared among more ranks or fewer, and says so; a replay of it takes as
+// TestResumeOnOtherContext: a run resumes with its rows shared among more ranks or fewer, and says so; a replay of it takes as
 // many.
 func TestResumeOnOtherContext(t *testing.T) {
 	one := testSpec(t, 4)

@@ -129,7 +129,7 @@ func TestRecipe(t *testing.T) {
 }
 
 // TestEvalOnStart: the evaluation before the first step is a line of its own, is no candidate for the best checkpoint,
-// and is not made again by a resumed run.
+// and a resumed run does not repeat it.
 func TestEvalOnStart(t *testing.T) {
 	whole := testSpec(t, 3)
 	whole.Dataset.ValSplit, whole.Training.EvalOnStart, whole.Training.SaveSteps = 0.05, true, 2

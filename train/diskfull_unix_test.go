@@ -7,34 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/fulldisk"
 )
-
-// limitFiles lets no file of this process grow beyond so many bytes, as a full disk does, until the test ends or free.
-func limitFiles(t *testing.T) (limit func(bytes uint64), free func()) {
-	t.Helper()
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
-		t.Skip("no limits of files: ", err)
-	}
-	signal.Ignore(syscall.SIGXFSZ)
-	set := func(l unix.Rlimit) {
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	free = func() { set(was) }
-	t.Cleanup(func() { free(); signal.Reset(syscall.SIGXFSZ) })
-	return func(bytes uint64) { now := was; now.Cur = bytes; set(now) }, free
-}
 
 // failedFull runs what has to fail for want of room, and tells which file had none.
 func failedFull(t *testing.T, s Spec, env Env, free func()) string {
@@ -53,17 +31,10 @@ func failedFull(t *testing.T, s Spec, env Env, free func()) string {
 	return name
 }
 
-const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
-
 // TestNoRoomForAFile: whatever file of a run has no room, the run ends with the file's name, its checkpoints are whole, and
 // it goes on to what it would have become.
 func TestNoRoomForAFile(t *testing.T) {
-	if os.Getenv(limitedChild) == "" { // a process of its own: the limit is for all files of one, go test's too
-		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), limitedChild+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+	if !fulldisk.Apart(t) {
 		return
 	}
 	whole, env := everyFile(t)
@@ -94,7 +65,7 @@ func TestNoRoomForAFile(t *testing.T) {
 		{phaseEnd, 1, 0, MetricsFile, 2},
 	} {
 		t.Run(fmt.Sprintf("%s %d %s", c.at, c.nth, c.file), func(t *testing.T) {
-			limit, free := limitFiles(t)
+			limit, free := fulldisk.Limit(t)
 			s, env := whole, env
 			s.OutputDir = filepath.Join(t.TempDir(), "run")
 			seen := 0

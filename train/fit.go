@@ -74,9 +74,9 @@ func CheckSharding(c Config, ranks int) error {
 
 func (p *prepared) layouts(c Config) []session.Layout {
 	all := Layouts(c, p.Net.Scheme != nil, p.On, p.world())
-	if rows := p.env.spread; rows != nil {
+	if rows := p.env.lossRows; rows != nil {
 		for i := range all {
-			all[i].LossRows = int(*rows)
+			all[i].LossRows = *rows
 		}
 	}
 	return all
@@ -127,7 +127,7 @@ func (p *prepared) search(layouts []session.Layout, limit int64, z shapes) (sess
 		return session.Search[steps]{}, err
 	}
 	rows := min(p.On.Capabilities().LogitRows, max(z.train.Tokens, z.eval.Tokens))
-	if p.env.spread != nil {
+	if p.env.lossRows != nil {
 		rows = 0 // no other number of them
 	}
 	return session.Search[steps]{

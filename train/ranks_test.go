@@ -202,7 +202,7 @@ func fewRows(t testing.TB, path string, n int) string {
 	return few
 }
 
-// TestResumeOnOtherRanks: a run that is stopped on some ranks goes on with others to the bytes of one that was left alone;
+// TestResumeOnOtherRanks: a run that is stopped on some ranks resumes on others to the bytes of one that was left alone;
 // with another window it is refused, and told which accumulation keeps it.
 func TestResumeOnOtherRanks(t *testing.T) {
 	whole := testSpec(t, 6)

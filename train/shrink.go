@@ -146,6 +146,7 @@ type PartPlan struct {
 	Accumulation int    `json:"gradient_accumulation_steps"`
 	Pieces       int    `json:"pieces,omitempty"` // of a configured batch, where it is more than one
 	Layout       string `json:"layout"`
+	LossRows     int    `json:"loss_rows,omitempty"`             // of logits at a time, where it is fewer than the device takes by itself: last bits of losses follow it
 	Bytes        int64  `json:"bytes"`                           // held, on each device
 	Ranks        int    `json:"ranks,omitempty"`                 // that shared a step, where it is more than one
 	Context      int    `json:"context_parallel_size,omitempty"` // of them, that shared each row's tokens, where it is more than one
@@ -154,7 +155,7 @@ type PartPlan struct {
 // partPlan is the plan that a part beginning at a step uses.
 func (p *prepared) partPlan(first int) PartPlan {
 	c := p.spec.Training
-	part := PartPlan{FirstStep: first, BatchSize: c.BatchSize / p.pieces, Accumulation: p.accumulate(), Layout: p.found.Layout.String(), Bytes: p.found.Need.Total()}
+	part := PartPlan{FirstStep: first, BatchSize: c.BatchSize / p.pieces, Accumulation: p.accumulate(), Layout: p.found.Layout.String(), LossRows: p.found.Layout.LossRows, Bytes: p.found.Need.Total()}
 	if p.pieces > 1 {
 		part.Pieces = p.pieces
 	}

@@ -73,8 +73,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 			steps = min(steps, plans[i].FirstStep-1)
 		}
 		if world > share || plans[0].Ranks > share {
-			rows := lossRowsOf(plans[0].Layout)
-			env.spread, s.VRAM, s.Training.OnOOM = &rows, "", oomStop
+			env.lossRows, s.VRAM, s.Training.OnOOM = &plans[0].LossRows, "", oomStop
 		}
 	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
@@ -99,21 +98,9 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 	return v, err
 }
 
-// lossRows is how many rows of logits a run had at a time, which decides the last bits of its losses; 0 = as many as the device
-// takes by itself.
-type lossRows int
-
-// lossRowsOf reads them from the name of a layout.
-func lossRowsOf(layout string) (rows lossRows) {
-	if _, text, ok := strings.Cut(layout, "the loss of "); ok {
-		fmt.Sscan(text, &rows) //nolint:errcheck // 0 where there is no number
-	}
-	return rows
-}
-
 // sameBits tells whether steps laid out by either plan have the same bits.
 func (p PartPlan) sameBits(q PartPlan) bool {
-	return p.Pieces == q.Pieces && p.Context == q.Context && lossRowsOf(p.Layout) == lossRowsOf(q.Layout)
+	return p.Pieces == q.Pieces && p.Context == q.Context && p.LossRows == q.LossRows
 }
 
 // verify is Verify on one of the devices that share each row.

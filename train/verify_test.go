@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -121,19 +122,20 @@ func TestVerifyOfRanksInLittleMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.VRAM = strconv.FormatInt(plan.TotalBytes, 10)
-		mustStart(t, s, oneWorker)
-		m, err := ReadManifest(s.OutputDir)
-		if err != nil {
-			t.Fatal(err)
+		var m Manifest
+		fewer := onOOM == oomStop // also rows of logits at a time, which may round losses otherwise
+		for bytes := plan.TotalBytes; ; bytes -= 2048 {
+			s.VRAM, s.OutputDir = strconv.FormatInt(bytes, 10), filepath.Join(t.TempDir(), "run")
+			mustStart(t, s, oneWorker)
+			if m, err = ReadManifest(s.OutputDir); err != nil {
+				t.Fatal(err)
+			}
+			if !fewer || m.Plans[0].LossRows > 0 {
+				break
+			}
 		}
 		if v, err := Verify(context.Background(), s, oneWorker, m, 3); err != nil || !v.Equal || v.Adapter == nil || !*v.Adapter {
 			t.Errorf("in %s bytes, %v, on_oom %s: %+v, %v", s.VRAM, m.Plans, onOOM, v, err)
-		}
-	}
-	for layout, want := range map[string]lossRows{"gradient_checkpointing full, the loss of 128 rows at a time, base_sharding over 3 devices": 128, "gradient_checkpointing none": 0} {
-		if got := lossRowsOf(layout); got != want {
-			t.Errorf("%s: %d rows, want %d", layout, got, want)
 		}
 	}
 }

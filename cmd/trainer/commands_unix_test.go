@@ -7,17 +7,14 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/fulldisk"
 )
 
 // A named pipe where a file is expected is refused; nobody waits for it.
@@ -66,36 +63,16 @@ func TestNamedPipes(t *testing.T) {
 	}
 }
 
-const limitedChild = "TRAINER_TEST_LIMITED_CHILD"
-
-// TestNoHalfConfiguration: a configuration that there is no room for leaves no file, whose name would be taken then. A limit on the size
-// of files stands for a full disk, in a process of its own, since go test writes files too.
+// TestNoHalfConfiguration: a configuration that there is no room for leaves no file, whose name would be taken then.
 func TestNoHalfConfiguration(t *testing.T) {
-	if os.Getenv(limitedChild) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestNoHalfConfiguration$")
-		cmd.Env = append(os.Environ(), limitedChild+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
+	if !fulldisk.Apart(t) {
 		return
 	}
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
-		t.Skip("no limits of files: ", err)
-	}
-	signal.Ignore(syscall.SIGXFSZ)
-	set := func(l unix.Rlimit) {
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	defer signal.Reset(syscall.SIGXFSZ)
 	path := filepath.Join(t.TempDir(), "run.yaml")
-	now := was
-	now.Cur = 8
-	set(now)
+	limit, free := fulldisk.Limit(t)
+	limit(8)
 	err := writeNew(path, []byte("base_model: x\n"))
-	set(was)
+	free()
 	var full *atomicfile.FullError
 	if !errors.As(err, &full) || full.Path != path {
 		t.Errorf("%v, want that there is no room", err)

@@ -73,6 +73,7 @@ var imports = map[string][]string{
 	"internal/atomicfile":  {},
 	"internal/browsertest": {},
 	"internal/cgroup":      {},
+	"internal/fulldisk":    nil,
 	"internal/gputest":     {"graph"},
 	"internal/jsonerr":     {},
 	"internal/lineedit":    {},

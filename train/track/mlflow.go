@@ -112,7 +112,7 @@ func (m *mlflow) Send(ctx context.Context, events []Event) (int, error) {
 	return len(events), nil
 }
 
-// begin makes the run, and gives it the configuration. A request that failed is made again without a second run.
+// begin makes the run, and gives it the configuration. A request that failed is repeated without a second run.
 func (m *mlflow) begin(ctx context.Context, at time.Time) error {
 	if m.id == "" {
 		experiment, err := m.experiment(ctx)
