@@ -2,6 +2,7 @@ package importer
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -133,6 +134,9 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		named = fields([2]any{"instruction", columns.Get("prompt")}, [2]any{"input", columns.Get("query")}, [2]any{"output", columns.Get("response")},
 			[2]any{"system", columns.Get("system")}, [2]any{"history", columns.Get("history")})
 	}
+	if !knownTags(tags) && format != "alpaca" && format != "text" {
+		t.missing(entry{Pair: Pair{"tags", tags, e.Line}, shown: "dataset_info.json: tags"}, t.keys["roles"].Say)
+	}
 	split, _ := about.Get("split").(string)
 	if n, ok := about.Get("num_samples").(int64); ok && n > 0 {
 		split = firstOf(split, n)
@@ -149,6 +153,27 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 	}
 	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")}, Pair{Key: "split", Value: t.samples(split)},
 		Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: named})
+}
+
+// knownTags says that conversations are read by the names that a table of tags has.
+func knownTags(tags Map) bool {
+	want := map[string]string{"user_tag": "user", "assistant_tag": "assistant", "observation_tag": "tool", "system_tag": "system"}
+	for _, p := range tags {
+		s, _ := p.Value.(string)
+		ok := true
+		switch {
+		case p.Key == "role_tag":
+			ok = s == "role" || s == "from"
+		case p.Key == "content_tag":
+			ok = s == "content" && tags.Get("role_tag") == "role" || s == "value" && tags.Get("role_tag") != "role"
+		case want[p.Key] != "":
+			ok = slices.Contains(strings.Fields(roleNames[s]), want[p.Key])
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // firstOf is the split's first rows.

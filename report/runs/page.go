@@ -251,7 +251,7 @@ func (r *Run) curves() []report.Block {
 	}
 	plot("Learning rate", "", of("learning rate", func(s Step) float64 { return s.LearningRate }))
 	plot("Gradient norm", "before and after clipping", of("raw", func(s Step) float64 { return s.GradNorm }), of("clipped", func(s Step) float64 { return s.Clipped }))
-	plot("Throughput", "tokens a second, mean since the start", of("tokens/s", func(s Step) float64 { return s.Rate }))
+	plot("Throughput", "tokens a second, mean of the steps so far", of("tokens/s", func(s Step) float64 { return s.Rate }))
 	plot("Loss scale", "", of("loss scale", func(s Step) float64 { return s.LossMult }))
 	return blocks
 }
