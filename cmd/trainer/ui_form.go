@@ -19,6 +19,9 @@ func checkedText(text []byte) live.Checked {
 	config, problems := mergeConfig("configuration", text, os.Environ(), nil)
 	sortProblems(problems)
 	checked := live.Checked{Notes: config.Notes, OutputDir: config.Spec.OutputDir, Values: map[string]string{}}
+	if hint := otherProgram("FILE", text); len(problems) > 0 && hint != "" {
+		checked.Problems = append(checked.Problems, live.Problem{Message: strings.TrimPrefix(hint, "; ")})
+	}
 	for _, p := range problems {
 		key := pathOf(p.text)
 		if found, _ := schema.find(key); found == schema {

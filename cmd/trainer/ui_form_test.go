@@ -70,7 +70,11 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s: values %v", x.Name, c.Values)
 		}
 	}
-	c := checkedText([]byte("base_model: x\ntraining:\n  learning_rte: 1\n"))
+	c := checkedText([]byte("model_name_or_path: x\nfinetuning_type: lora\nlora_rank: 8\n"))
+	if len(c.Problems) < 4 || c.Problems[0].Message != "it looks like a configuration of LLaMA-Factory: trainer import FILE --out run.yaml translates it" {
+		t.Errorf("another program's text: %+v", c.Problems)
+	}
+	c = checkedText([]byte("base_model: x\ntraining:\n  learning_rte: 1\n"))
 	if len(c.Problems) == 0 || !slices.ContainsFunc(c.Problems, func(p live.Problem) bool {
 		return p.Line == 3 && strings.Contains(p.Message, "training.learning_rate")
 	}) {
