@@ -2,6 +2,7 @@ package importer
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -58,14 +59,12 @@ func fields(pairs ...[2]any) Map {
 
 // axolotl are the rules of Axolotl's keys that mean something of their own.
 var axolotl = map[string]rule{
-	"datasets": axolotlDatasets,
-	"test_datasets": func(t *translation, e entry) {
-		t.missing(e, "name the rows in dataset.val_path, or in dataset.val_sources")
-	},
+	"datasets":       axolotlDatasets,
+	"test_datasets":  func(t *translation, e entry) { t.validation(func() { axolotlDatasets(t, e) }) },
+	"strict":         func(t *translation, e entry) { t.ifOn(e, t.keys["strict"].Say) },
 	"bf16":           axolotlBF16,
 	"rl":             func(t *translation, e entry) { t.refuse(e) },
 	"roles_to_train": func(t *translation, e entry) { t.take(e, "dataset.roles_to_train") },
-	"streaming":      func(t *translation, e entry) { t.take(e, "dataset.streaming") },
 	"dataset_prepared_path": func(t *translation, e entry) {
 		t.put(e, "dataset.cache_dir", e.Value, "tokens are made anew: the folder's are of another format")
 	},
@@ -85,7 +84,7 @@ func axolotlDatasets(t *translation, e entry) {
 	}
 	for i, one := range list {
 		m, ok := one.(Map)
-		shown := "datasets[" + text(int64(i)) + "]"
+		shown := e.shown + "[" + text(int64(i)) + "]"
 		if !ok || isEmpty(m.Get("path")) {
 			t.missing(entry{Pair: Pair{e.Key, one, e.Line}, shown: shown}, "it names no path; give dataset.path")
 			continue
@@ -165,7 +164,13 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 				continue
 			}
 			t.missing(one, t.keys[p.Key].Say)
-		case "roles_to_train", "chat_template", "train_on_eos":
+		case "roles":
+			if knownRoles(p.Value) {
+				t.add(Taken, one, "", nil, "known by these names")
+				break
+			}
+			t.missing(one, t.keys[p.Key].Say)
+		case "roles_to_train", "chat_template", "train_on_eos", "train_on_eot":
 			t.key(one)
 		default:
 			if isOff(p.Value) {
@@ -198,6 +203,27 @@ func (t *translation) isLoader(name string) bool {
 		return true
 	}
 	return false
+}
+
+// roleNames are the names of roles that conversations are read by.
+var roleNames = map[string]string{
+	"system": "system", "developer": "system", "user": "user", "human": "user", "prompter": "user",
+	"assistant": "assistant gpt", "gpt": "assistant gpt", "chatgpt": "assistant gpt", "bot": "assistant gpt", "model": "assistant gpt",
+	"tool": "tool", "observation": "tool", "function_response": "tool", "tool_response": "tool",
+}
+
+// knownRoles says that conversations are read by the names that a table of roles lists.
+func knownRoles(v any) bool {
+	table, ok := v.(Map)
+	for _, p := range table {
+		names, _ := p.Value.([]any)
+		for _, name := range names {
+			s, _ := name.(string)
+			ok = ok && slices.Contains(strings.Fields(roleNames[s]), p.Key)
+		}
+		ok = ok && len(names) > 0
+	}
+	return ok
 }
 
 func withoutSame(m Map) (out Map) {

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -9,13 +10,13 @@ import (
 var llamaFactory = map[string]rule{
 	"dataset":             llamaDataset,
 	"dataset_dir":         func(t *translation, e entry) { t.add(Taken, e, "", nil, "where dataset_info.json is looked for") },
-	"eval_dataset":        func(t *translation, e entry) { t.missing(e, "give dataset.val_path the file of these rows") },
+	"eval_dataset":        func(t *translation, e entry) { t.validation(func() { llamaDataset(t, e) }) },
+	"max_length":          func(t *translation, e entry) { t.missing(e, t.keys["max_new_tokens"].Say) },
 	"lora_alpha":          llamaAlpha,
 	"stage":               llamaStage,
 	"packing":             llamaPacking,
 	"max_samples":         llamaSamples,
 	"quantization_method": llamaQuantiser,
-	"streaming":           func(t *translation, e entry) { t.take(e, "dataset.streaming") },
 	"lora_dropout":        func(t *translation, e entry) { t.take(e, "lora.dropout") },
 	"tokenized_path": func(t *translation, e entry) {
 		t.put(e, "dataset.cache_dir", e.Value, "tokens are made anew: the folder's are of another format")
@@ -53,8 +54,18 @@ func llamaPacking(t *translation, e entry) {
 
 // llamaDataset looks the names up in dataset_info.json.
 func llamaDataset(t *translation, e entry) {
-	names, ok := e.Value.(string)
-	if !ok {
+	var names []string
+	switch v := e.Value.(type) {
+	case string:
+		names = strings.Split(v, ",")
+	case []any:
+		for _, one := range v {
+			if s, ok := one.(string); ok {
+				names = append(names, s)
+			}
+		}
+	}
+	if len(names) == 0 {
 		t.missing(e, "names with commas were expected; give dataset.path")
 		return
 	}
@@ -72,9 +83,13 @@ func llamaDataset(t *translation, e entry) {
 			}
 		}
 	}
-	for _, name := range strings.Split(names, ",") {
+	for _, name := range names {
 		name = strings.TrimSpace(name)
 		one := entry{Pair: Pair{e.Key, name, e.Line}, shown: e.shown}
+		if folder == "ONLINE" {
+			t.llamaSource(one, folder, Map{{Key: "hf_hub_url", Value: name}})
+			continue
+		}
 		about, known := info.Get(name).(Map)
 		if !known {
 			if info != nil {
@@ -119,13 +134,46 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		named = fields([2]any{"instruction", columns.Get("prompt")}, [2]any{"input", columns.Get("query")}, [2]any{"output", columns.Get("response")},
 			[2]any{"system", columns.Get("system")}, [2]any{"history", columns.Get("history")})
 	}
+	if !knownTags(tags) && format != "alpaca" && format != "text" {
+		t.missing(entry{Pair: Pair{"tags", tags, e.Line}, shown: "dataset_info.json: tags"}, t.keys["roles"].Say)
+	}
 	split, _ := about.Get("split").(string)
 	if n, ok := about.Get("num_samples").(int64); ok && n > 0 {
 		split = firstOf(split, n)
 	}
-	t.add(Taken, e, "dataset.path", where, "by dataset_info.json, format "+format)
+	by := "by dataset_info.json, format " + format
+	if folder == "ONLINE" {
+		by = "a data set of the hub, format " + format
+	}
+	if format == "alpaca" {
+		t.add(Different, e, "dataset.path", where, by+": written by Alpaca's template as it was published, where LLaMA-Factory writes a conversation by "+
+			"the model's own; rows with messages are written by that (dataset.format: messages)")
+	} else {
+		t.add(Taken, e, "dataset.path", where, by)
+	}
 	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")}, Pair{Key: "split", Value: t.samples(split)},
 		Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: named})
+}
+
+// knownTags says that conversations are read by the names that a table of tags has.
+func knownTags(tags Map) bool {
+	want := map[string]string{"user_tag": "user", "assistant_tag": "assistant", "observation_tag": "tool", "system_tag": "system"}
+	for _, p := range tags {
+		s, _ := p.Value.(string)
+		ok := true
+		switch {
+		case p.Key == "role_tag":
+			ok = s == "role" || s == "from"
+		case p.Key == "content_tag":
+			ok = s == "content" && tags.Get("role_tag") == "role" || s == "value" && tags.Get("role_tag") != "role"
+		case want[p.Key] != "":
+			ok = slices.Contains(strings.Fields(roleNames[s]), want[p.Key])
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // firstOf is the split's first rows.

@@ -62,6 +62,17 @@ var common = map[string]rule{
 		t.put(e, "seed", e.Value, "one seed holds for weights, order and split")
 	},
 	"pad_to_sequence_len": padding,
+	"streaming":           streaming,
+	"disable_shuffling":   func(t *translation, e entry) { t.ifTrue(e, "dataset.shuffle", false, "") },
+	"curriculum_sampling": func(t *translation, e entry) { t.ifTrue(e, "dataset.shuffle", false, "") },
+	"eval_sample_packing": evalPacking,
+	"eval_packing":        evalPacking,
+	"train_on_eos":        endOfTurn,
+	"train_on_eot":        endOfTurn,
+	"special_tokens":      specialTokens,
+	"cache_dir": func(t *translation, e entry) {
+		t.missing(e, "models and data sets of the hub lie where HF_HOME or HF_HUB_CACHE says; dataset.cache_dir keeps tokens")
+	},
 	"excess_length_strategy": func(t *translation, e entry) {
 		t.choose(e, "dataset.on_truncated", map[string]string{"drop": "drop", "truncate": "keep", "raise": "error"})
 	},

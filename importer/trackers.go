@@ -10,6 +10,11 @@ var trackers = map[string]rule{
 	"report_to":              reportTo,
 	"use_wandb":              func(t *translation, e entry) { t.reports(e, "wandb", e.Value == true) },
 	"use_tensorboard":        func(t *translation, e entry) { t.reports(e, "tensorboard", e.Value == true) },
+	"use_mlflow":             func(t *translation, e entry) { t.reports(e, "mlflow", e.Value == true) },
+	"use_trackio":            func(t *translation, e entry) { t.reports(e, "trackio", e.Value == true) },
+	"trackio_project_name":   func(t *translation, e entry) { t.trackerText(e, "trackio", "tracking.experiment") },
+	"trackio_run_name":       func(t *translation, e entry) { t.trackerText(e, "trackio", "tracking.run_name") },
+	"wandb_mode":             wandbMode,
 	"wandb_project":          func(t *translation, e entry) { t.trackerText(e, "wandb", "tracking.experiment") },
 	"wandb_name":             func(t *translation, e entry) { t.trackerText(e, "wandb", "tracking.run_name") },
 	"mlflow_tracking_uri":    func(t *translation, e entry) { t.trackerText(e, "mlflow", "tracking.mlflow_url") },
@@ -84,6 +89,18 @@ func reportTo(t *translation, e entry) {
 		default:
 			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, trackio, prometheus, csv, webhook and kubeflow; metrics.jsonl in output_dir has all numbers")
 		}
+	}
+}
+
+// wandbMode: runs are written offline whatever is asked.
+func wandbMode(t *translation, e entry) {
+	switch e.Value {
+	case "offline":
+		t.add(Taken, e, "", nil, "a run is written offline, for wandb sync")
+	case "online":
+		t.add(Different, e, "", nil, "a run is written offline; wandb sync uploads it")
+	default:
+		t.missing(e, "leave wandb out of training.report_to, or set WANDB_MODE")
 	}
 }
 

@@ -19,6 +19,7 @@ type translation struct {
 	set     []Setting
 	entries []Entry
 	data    []Map  // sources of rows
+	val     []Map  // sources of validation rows
 	note    string // what is to be said of the data besides
 	refused string
 }
@@ -34,6 +35,7 @@ func Translate(in *Input, o Options) Result {
 		t.key(e)
 	}
 	t.sources()
+	t.validationSources()
 	for _, p := range in.Program.defaults(in) {
 		t.defaultOf(p)
 	}

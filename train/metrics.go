@@ -24,8 +24,9 @@ type StepMetrics struct {
 	GradNormClipped float64 `json:"grad_norm_clipped"`
 	LearningRate    float64 `json:"learning_rate"`
 	TokensSeen      int64   `json:"num_input_tokens_seen"`
+	// TokensPerSecond is the mean of the process's steps; evaluations, samples and saves are left out.
 	TokensPerSecond float64 `json:"tokens/train_per_sec_per_gpu"`
-	// Seconds are since the process began, which resumed after step ResumedFrom; 0 = at the start.
+	// Seconds are since the process began its first step, evaluations and saves included; it resumed after step ResumedFrom; 0 = at the start.
 	Seconds     float64 `json:"train_seconds"`
 	ResumedFrom int     `json:"resumed_from"`
 	// DataMs is the host's time for a step's batches, the mean since the last line. A GPU computes meanwhile.

@@ -83,7 +83,7 @@ type StepInfo struct {
 	TensorNorms     []TensorNorm // every grad_norm_steps; else nil
 	LearningRate    float64
 	Tokens          int64        // of the step, without padding
-	TokensPerSecond float64      // of the run so far
+	TokensPerSecond float64      // of the run so far, evaluations and saves left out
 	LossScale       float64      // of the next step; 0 without loss scaling
 	Skipped         int          // steps so far whose gradient overflowed
 	Logged          *StepMetrics // the line of metrics.jsonl, every logging_steps; else nil

@@ -118,7 +118,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	}
 	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		GradNormClipped: clippedNorm, TensorNorms: r.names(n.Norms),
-		TokensPerSecond: float64(r.tokens) / time.Since(r.began).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
+		TokensPerSecond: float64(r.tokens) / max(r.clock.spent, time.Microsecond).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
 		info.Logged = r.line(info)
 		if err := r.keep(*info.Logged); err != nil {

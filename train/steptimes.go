@@ -7,13 +7,16 @@ import (
 
 // stepClock takes the time from the end of one step, or of what came between, to the end of the next.
 type stepClock struct {
-	last time.Time
-	ms   []float64
+	last  time.Time
+	spent time.Duration // in all steps
+	ms    []float64
 }
 
 // step notes when a step was done.
 func (c *stepClock) step(done time.Time) {
-	c.ms = append(c.ms, float64(done.Sub(c.last).Nanoseconds())/1e6)
+	took := done.Sub(c.last)
+	c.ms = append(c.ms, float64(took.Nanoseconds())/1e6)
+	c.spent += took
 	c.last = done
 }
 

@@ -46,4 +46,24 @@ profiler: {_component_: torchtune.training.setup_torch_profiler, enabled: false,
 		[]string{"SFTTrainer(dataset_text_field): text -> dataset.format: auto; code of the file writes this field, and none is run", "get_peft_model(finetune_mlp_modules): true; lora.target_modules names them"}},
 	{"unsloth, rows that have the text", "u.py", "model, tok = FastLanguageModel.from_pretrained(model_name = 'm')\nn = list(map(str, [1]))\nd = load_dataset('org/web')\nSFTTrainer(model = model, dataset_text_field = 'body', args = SFTConfig(output_dir = 'o'))\n",
 		nil, "unsloth", []string{"path: org/web", "format: text", "fields: {text: body}"}, []string{"the field is trained whole"}},
+	{"axolotl, names that mean something else here", "axolotl.yml", "base_model: org/m\nadapter: lora\nload_in_8bit: false\nstrict: true\ndatasets:\n  - {path: a.jsonl, type: chat_template, train_on_eos: turn, " +
+		"roles: {user: [human, user], assistant: [gpt, model]}}\ntest_datasets:\n  - {path: b.jsonl, type: chat_template, split: train}\neval_sample_packing: false\nwandb_project: p\nwandb_mode: offline\n" +
+		"use_mlflow: true\nlora_rank_pattern: {q_proj: 4}\nlora_alpha_pattern: {q_proj: 8}\ncurriculum_sampling: true\nspecial_tokens: {pad_token: <pad>}\nstreaming: true\nlearning_rate: 1e-4\nmicro_batch_size: 1\n", nil, "axolotl",
+		[]string{"path: a.jsonl", "format: messages", "val_path: b.jsonl", "shuffle: false", "rank_pattern: {q_proj: 4}", "alpha_pattern: {q_proj: 8}", "report_to: [wandb, mlflow]"},
+		[]string{"strict: true; an unknown key is always an error", "datasets[0].train_on_eos: turn; the token that ends a trained turn", "datasets[0].roles: {user: [human, user], assistant: [gpt, model]}; known by these names",
+			"test_datasets[0].path: b.jsonl -> dataset.val_path", "wandb_mode: offline; a run is written offline", "special_tokens.pad_token: <pad>; no row is padded",
+			"streaming: true; dataset.streaming needs training.max_steps", "eval_sample_packing: false; validation rows are always packed"}},
+	{"axolotl, validation rows of another format", "axolotl.yml", "base_model: org/m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: a.jsonl, type: chat_template}]\ntest_datasets:\n" +
+		"  - {path: org/b, type: alpaca, split: 'test[:50]'}\n  - {path: c.jsonl, type: chat_template}\neval_steps: 10\nlearning_rate: 1e-4\nmicro_batch_size: 1\n", nil, "axolotl",
+		[]string{"path: a.jsonl", "- {path: org/b, split: 'test[:50]', format: alpaca}", "- {path: c.jsonl, format: messages}", "eval_steps: 10"},
+		[]string{"test_datasets[0].split: test[:50] -> dataset.val_sources[].split"}},
+	{"llama-factory, names of messages", "sft.yaml", "model_name_or_path: org/m\nstage: sft\nfinetuning_type: lora\ndataset: mine\ntemplate: qwen\noutput_dir: o\n",
+		map[string]string{"data/dataset_info.json": `{"mine": {"file_name": "mine.json", "formatting": "sharegpt", "columns": {"messages": "talk", "system": "sys"}, "tags": {"role_tag": "who", "content_tag": "text", "user_tag": "u"}}}`}, "llamafactory",
+		[]string{"path: data/mine.json", "format: sharegpt", "fields: {conversations: talk, system: sys}"},
+		[]string{"tags: {role_tag: who, content_tag: text, user_tag: u}; messages have role and content"}},
+	{"llama-factory, validation rows and order", "sft.yaml", "model_name_or_path: org/m\nstage: sft\nfinetuning_type: lora\ndataset: [one, two]\neval_dataset: held\ndisable_shuffling: true\ncache_dir: /models\n" +
+		"max_length: 99\nmax_new_tokens: 5\ntemplate: qwen\neval_strategy: steps\neval_steps: 5\noutput_dir: o\n",
+		map[string]string{"data/dataset_info.json": `{"one": {"file_name": "one.json"}, "two": {"file_name": "two.json", "formatting": "sharegpt"}, "held": {"file_name": "held.json"}}`}, "llamafactory",
+		[]string{"- {path: data/one.json, format: alpaca}", "- {path: data/two.json, format: sharegpt}", "- {path: data/held.json, format: alpaca}", "shuffle: false", "max_length: 2048", "eval_steps: 5"},
+		[]string{"eval_dataset: held -> dataset.val_sources", "cache_dir: /models; models", "max_length: 99; trainer generate makes text", "dataset: one -> dataset.path: data/one.json; by dataset_info.json, format alpaca: written by Alpaca's template"}},
 }

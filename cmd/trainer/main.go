@@ -97,7 +97,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) {
+			if len(args) > 0 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) {
 				return options.argument(cmd, args)
 			}
 			return noArguments(cmd, args)
@@ -128,7 +128,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if !cmd.HasSubCommands() {
-		return usage(fmt.Errorf("%s takes no argument, got %q", cmd.CommandPath(), args[0]))
+		return usage(fmt.Errorf("%s takes no argument, got %q%s", cmd.CommandPath(), args[0], wordMeant(cmd, args[0])))
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -157,6 +157,9 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
+	}
+	if key := keyMeant(unknown.GetSpecifiedName()); key != "" && cmd.Flags().Lookup("set") != nil {
+		return fmt.Errorf("%w; a key of the configuration is set by --set %s=VALUE", err, key)
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -46,8 +46,17 @@ func (o *configOptions) strictFlag(cmd *cobra.Command) {
 
 // argument takes the configuration from the command line's one word, if there is one.
 func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return noArguments(cmd, args)
+	if len(args) == 0 {
+		return nil
+	}
+	for _, word := range args[1:] {
+		if name, value, ok := strings.Cut(strings.TrimLeft(word, "+~"), "="); ok {
+			if key := keyMeant(name); key != "" {
+				name = key
+			}
+			return usage(fmt.Errorf("%s takes one configuration; write %s as --set %s", cmd.CommandPath(), shellQuote(word), shellQuote(name+"="+value)))
+		}
+		return usage(fmt.Errorf("%s takes one configuration, got %s and %s", cmd.CommandPath(), shellQuote(args[0]), shellQuote(word)))
 	}
 	if o.config != "" {
 		return usage(fmt.Errorf("%s takes one configuration, got --config %s and %s", cmd.CommandPath(), shellQuote(o.config), shellQuote(args[0])))

@@ -112,6 +112,9 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.evaluating = ""
+	if e.Step == p.done {
+		p.start = time.Now() // the pace is that of the steps, which begin now
+	}
 	p.line(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, p.total, e.Loss))
 	p.draw()
 	return nil

@@ -61,7 +61,11 @@ Exit code 0: equal; 1: different.`,
 }
 
 func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
-	if info, err := os.Stat(o.run); err != nil || !info.IsDir() {
+	info, err := os.Stat(o.run)
+	if err != nil {
+		return usage(fmt.Errorf("no run: %w; verify takes the output folder of a run", err))
+	}
+	if !info.IsDir() {
 		return usage(fmt.Errorf("%s: not a folder; verify takes the output folder of a run", o.run))
 	}
 	was, err := train.ReadManifest(o.run)

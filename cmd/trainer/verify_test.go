@@ -81,7 +81,7 @@ func TestVerifyCommand(t *testing.T) {
 	check(1, `"different_at": 2`, "run", "--json")
 
 	check(2, "verify takes one argument, the output folder of a run; got 0")
-	check(2, "nowhere: not a folder; verify takes the output folder of a run", "nowhere")
+	check(2, "no run: stat nowhere: no such file or directory; verify takes the output folder of a run", "nowhere")
 	check(2, "--steps 0: at least one", "run", "--steps", "0")
 	if err := os.WriteFile(manifest, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // TestCard: the front matter is YAML with the hub's keys, the text has what the run's files say, and nothing of theirs is markup.
 func TestCard(t *testing.T) {
 	r := &Run{
-		Evals: []Eval{{0, 3.5}, {100, 2.25}}, End: &End{Step: 100, Loss: 2.5},
+		Evals: []Eval{{Step: 0, Loss: 3.5}, {Step: 100, Loss: 2.25}}, End: &End{Step: 100, Loss: 2.5},
 		Manifest: &train.Manifest{Program: "v1.2.3", Device: "NVIDIA H100 | <b>`x`</b>\n# heading", Data: strings.Repeat("ab", 32),
 			Files: map[string]string{"adapter_model.safetensors": strings.Repeat("cd", 32)}},
 		Data:     &dataset.Report{Kept: 7, TrainedTokens: 4321},

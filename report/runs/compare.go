@@ -316,13 +316,16 @@ func differences(all []*Run, of func(*Run) []Setting) report.Block {
 		row, differs := []string{key}, false
 		for i := range all {
 			v, ok := values[i][key]
-			if v = orNone(v); !ok {
+			section, _, inside := strings.Cut(key, ".")
+			if empty, there := values[i][section]; !ok && !(inside && there && orNone(empty) == "–") {
 				v = "not known"
 			}
+			v = orNone(v)
 			differs = differs || i > 0 && v != row[1]
 			row = append(row, v)
 		}
-		if differs {
+		isSection := slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, key+".") })
+		if differs && !isSection {
 			t.Rows = append(t.Rows, row)
 		}
 	}

@@ -36,8 +36,8 @@ type Step struct {
 
 // Eval is a line about the validation rows.
 type Eval struct {
-	Step int
-	Loss float64
+	Step          int
+	Loss, Seconds float64
 }
 
 // End is the line of a finished run.
@@ -81,6 +81,7 @@ type metricsLine struct {
 	Memory   number `json:"memory/max_allocated (GiB)"`
 	Scale    number `json:"loss_scale"`
 	EvalLoss number `json:"eval_loss"`
+	EvalTime number `json:"eval_runtime"`
 	RunLoss  number `json:"train_loss"`
 	Runtime  number `json:"train_runtime"`
 
@@ -118,7 +119,7 @@ func (r *Run) takeMetrics(text []byte) bool {
 		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
 			r.Evals = r.Evals[:len(r.Evals)-1]
 		}
-		r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value()})
+		r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value(), l.EvalTime.value()})
 	case l.Task != "":
 		r.takeTask(l)
 	case l.RunLoss.there:

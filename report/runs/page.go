@@ -134,8 +134,14 @@ func (r *Run) figures() report.Figures {
 	if n := len(r.Steps); n > 0 && finite(r.Steps[n-1].Rate) {
 		s := r.Steps[n-1]
 		speed := report.Figure{Name: "speed", Value: report.Whole(int64(min(s.Rate, 1e15))) + " tokens/s"}
-		if finite(s.Seconds) && s.Seconds > 0 && s.Step > 0 {
-			speed.Note = report.Duration(seconds(s.Seconds/float64(s.Step))) + " a step"
+		took := s.Seconds
+		for _, e := range r.Evals { // those between steps
+			if e.Step > 0 && e.Step < s.Step && finite(e.Seconds) {
+				took -= e.Seconds
+			}
+		}
+		if finite(took) && took > 0 && s.Step > 0 {
+			speed.Note = report.Duration(seconds(took/float64(s.Step))) + " a step"
 		}
 		f = append(f, speed)
 	}
@@ -251,7 +257,7 @@ func (r *Run) curves() []report.Block {
 	}
 	plot("Learning rate", "", of("learning rate", func(s Step) float64 { return s.LearningRate }))
 	plot("Gradient norm", "before and after clipping", of("raw", func(s Step) float64 { return s.GradNorm }), of("clipped", func(s Step) float64 { return s.Clipped }))
-	plot("Throughput", "tokens a second, mean since the start", of("tokens/s", func(s Step) float64 { return s.Rate }))
+	plot("Throughput", "tokens a second, mean of the steps so far", of("tokens/s", func(s Step) float64 { return s.Rate }))
 	plot("Loss scale", "", of("loss scale", func(s Step) float64 { return s.LossMult }))
 	return blocks
 }
@@ -338,7 +344,7 @@ func (r *Run) environment() report.Fields {
 		}
 		for _, h := range []struct{ name, value string }{
 			{"configuration, SHA-256", m.Config}, {"data, SHA-256", m.Data}, {"base weights, SHA-256", m.Base},
-			{"tokenizer, SHA-256", m.Tokenizer}, {"plan, SHA-256", m.Plan}, {"losses, SHA-256", m.Losses},
+			{"tokenizer and template, SHA-256", m.Tokenizer}, {"plan, SHA-256", m.Plan}, {"losses, SHA-256", m.Losses},
 			{"adapter_model.safetensors, SHA-256", m.Adapter()},
 		} {
 			add(h.name, h.value)

@@ -1,0 +1,90 @@
+package importer
+
+import "strings"
+
+// validation takes the sources that read finds for those of validation rows.
+func (t *translation) validation(read func()) {
+	rows, first := t.data, len(t.entries)
+	t.data = nil
+	read()
+	t.val = append(t.val, t.data...)
+	t.data = rows
+	for i := first; i < len(t.entries); i++ {
+		e := &t.entries[i]
+		if of, ok := strings.CutPrefix(e.To, "dataset.sources"); ok {
+			e.To = "dataset.val_sources" + of
+		} else if of, ok := strings.CutPrefix(e.To, "dataset."); ok && (of == "path" || of == "format" || of == "fields") {
+			e.To = "dataset.val_sources[]." + of
+		}
+	}
+}
+
+// validationSources writes the sources of validation rows: one whose rows are as those that are trained on as
+// dataset.val_path, others as dataset.val_sources.
+func (t *translation) validationSources() {
+	if len(t.val) == 0 {
+		return
+	}
+	from := "validation rows of the file"
+	if one := t.val[0]; len(t.val) == 1 && len(t.data) == 1 && one.Get("split") == nil && one.Get("name") == nil && one.Get("revision") == nil &&
+		t.at["dataset.path"] < len(t.set) && t.has("dataset.path") && Text(one.Get("format")) == Text(t.data[0].Get("format")) && Text(one.Get("fields")) == Text(t.data[0].Get("fields")) {
+		t.at["dataset.val_path"] = len(t.set)
+		t.set = append(t.set, Setting{"dataset.val_path", one.Get("path"), from})
+		for i := range t.entries {
+			if of, ok := strings.CutPrefix(t.entries[i].To, "dataset.val_sources[]."); ok {
+				t.entries[i].To = "dataset." + map[bool]string{true: "val_path", false: of}[of == "path"]
+			}
+		}
+		return
+	}
+	var list []any
+	for _, m := range t.val {
+		list = append(list, m)
+	}
+	t.at["dataset.val_sources"] = len(t.set)
+	t.set = append(t.set, Setting{"dataset.val_sources", list, from})
+}
+
+// streaming needs a number of steps, as there.
+func streaming(t *translation, e entry) {
+	if n, ok := fit(t.given["max_steps"].Value, Whole); e.Value == true && (!ok || n.(int64) <= 0) {
+		t.missing(e, "dataset.streaming needs training.max_steps; without it the rows are read before the first step")
+		return
+	}
+	t.take(e, "dataset.streaming")
+}
+
+// evalPacking: how validation rows are batched changes no number of theirs.
+func evalPacking(t *translation, e entry) {
+	if e.Value == true {
+		t.add(Taken, e, "", nil, "validation rows are always packed")
+		return
+	}
+	t.add(Different, e, "", nil, "validation rows are always packed; none attends to another, and the loss is the mean over their trained tokens")
+}
+
+// endOfTurn: turn is what is always done.
+func endOfTurn(t *translation, e entry) {
+	if e.Value == "turn" {
+		t.add(Taken, e, "", nil, "the token that ends a trained turn is always trained")
+		return
+	}
+	t.missing(e, t.keys[e.Key].Say)
+}
+
+// specialTokens: a padding token is needed nowhere, any other is the tokenizer's.
+func specialTokens(t *translation, e entry) {
+	m, ok := e.Value.(Map)
+	if !ok {
+		t.missing(e, t.keys[e.Key].Say)
+		return
+	}
+	for _, p := range m {
+		one := entry{Pair: p, shown: e.shown + "." + shorten(p.Key)}
+		if p.Key == "pad_token" || isEmpty(p.Value) {
+			t.add(Taken, one, "", nil, "no row is padded, so no token is needed for it")
+			continue
+		}
+		t.missing(one, t.keys[e.Key].Say)
+	}
+}
