@@ -29,7 +29,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer on.Close() //nolint:errcheck // a CPU holds nothing
-	if c := on.Capabilities(); on.Workers() != 3 || c != (graph.Capabilities{LogitRows: 256}) {
+	if c := on.Capabilities(); on.Workers() != 3 || c != (graph.Capabilities{LogitRows: 256, Halves: true}) {
 		t.Errorf("the CPU has %d workers and %+v", on.Workers(), c)
 	}
 	if _, err := graph.Open("tpu", graph.Options{}); !errors.Is(err, graph.ErrNoDevice) || err.Error() != `device "tpu": no such device: use cpu, cuda or auto` {

@@ -49,6 +49,9 @@ type Capabilities struct {
 	Overlap bool
 	// KeepDequantised: quantised weights kept as the numbers they stand for save enough time to be worth their memory.
 	KeepDequantised bool
+	// Halves: frozen matrices may be kept in memory as the 16-bit floats of a checkpoint, for GEMMs of few rows, which are bound by
+	// reading them. A machine that chooses the type of its operands itself needs no such word.
+	Halves bool
 	// LogitRows is how many rows of logits, computed together, fill the machine.
 	LogitRows int
 	// CapturedCall is the bytes that the driver holds for a call of a captured graph, beside the plan's; 0 = none.
@@ -161,7 +164,7 @@ func (*CPU) Precision() kernel.Precision { return kernel.PrecisionFP32 }
 // Software names the instructions that GEMMs use.
 func (*CPU) Software() Software { return Software{Kernels: kernel.Instructions()} }
 
-func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256} }
+func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256, Halves: true} }
 
 // FreeMemory is what Linux says is available without swapping, and no more than its control groups leave.
 func (c *CPU) FreeMemory() (bytes int64, known bool, err error) {

@@ -173,6 +173,7 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes,
 		sliced: l.sliced, ranks: l.ranks, staging: map[string]kernel.Tensor{}, kept: map[string]bool{}}
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
+	kernel.LargePages(frozen)
 	state := map[string][]byte{}
 	for g, n := range l.bytes.State {
 		state[g] = kernel.Alloc(n)

@@ -137,6 +137,7 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 // open takes the memory.
 func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	e.eos = endsOf(e.Session)
+	e.Net.KeepHalves(e.Base, e.On)
 	p, err := planEngine(e.Session, o.Slots, o.MaxLen, o.Score)
 	if err != nil {
 		return err

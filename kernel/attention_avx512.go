@@ -31,19 +31,29 @@ func (b *attentionBackward[F]) quicken() {
 type avx512Forward struct{ *attentionForward[float32] }
 
 func (f avx512Forward) rows(_ *gemm.Pool, t stack, mem []float32) {
+	if t.queries() == 1 { // as when a text is generated: its heads stand side by side, which see the same keys
+		for h := 0; h < f.group; h += avx512Queries {
+			f.lanes(t, t.kv*f.group+h, t.from, 1, min(avx512Queries, f.group-h), mem)
+		}
+		return
+	}
 	for h := t.kv * f.group; h < (t.kv+1)*f.group; h++ {
 		for q := t.from; q < t.to; q += avx512Queries {
-			f.queries(t, h, q, min(avx512Queries, t.to-q), mem)
+			f.lanes(t, h, q, min(avx512Queries, t.to-q), 1, mem)
 		}
 	}
 }
 
-// queries computes rows queries of head h from q on, tile of keys by tile of keys.
-func (f avx512Forward) queries(t stack, h, q, rows int, mem []float32) {
+// lanes computes rows queries of head h from q on, or query q of some heads from h on, tile of keys by tile of keys.
+func (f avx512Forward) lanes(t stack, h, q, rows, heads int, mem []float32) {
+	count, width, outWidth, statistics := rows, f.queryWidth, f.outWidth, 1
+	if rows == 1 {
+		count, width, outWidth, statistics = heads, f.head, f.head, f.attentionShape.queries
+	}
 	size := f.head * avx512Queries
 	left, acc, mem := mem[:size], mem[size:][:size], mem[2*size:]
 	top, sum, fix, p := mem[:16], mem[16:][:16], mem[32:][:16], mem[48:][:keyTile*avx512Queries]
-	avx512Columns(left, f.q[q*f.queryWidth+h*f.head:], f.queryWidth, rows, f.head, f.scale)
+	avx512Columns(left, f.q[q*f.queryWidth+h*f.head:], width, count, f.head, f.scale)
 	clear(acc)
 	for i := range top {
 		top[i], sum[i] = -math.MaxFloat32, 0
@@ -54,17 +64,19 @@ func (f avx512Forward) queries(t stack, h, q, rows int, mem []float32) {
 		n := min(keyTile, last-k0)
 		simd.Scores(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
 		f.capScores(p[:n*avx512Queries])
-		f.hide(p, k0, n, diagonal)
+		if rows > 1 { // one query sees all keys from first to last
+			f.hide(p, k0, n, diagonal)
+		}
 		simd.Softmax(&p[0], n, &top[0])
 		simd.Gather(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
 	}
-	for i := range rows {
+	for i := range count {
 		if sum[i] != 0 {
-			f.lse[h*f.attentionShape.queries+q+i] = top[i] + float32(math.Log(float64(sum[i])))
+			f.lse[h*f.attentionShape.queries+q+i*statistics] = top[i] + float32(math.Log(float64(sum[i])))
 			sum[i] = 1 / sum[i]
 		}
 	}
-	avx512Rows(f.o[q*f.outWidth+h*f.head:], f.outWidth, rows, acc, sum, f.head)
+	avx512Rows(f.o[q*f.outWidth+h*f.head:], outWidth, count, acc, sum, f.head)
 }
 
 type avx512Backward struct{ *attentionBackward[float32] }

@@ -113,9 +113,16 @@ func (k ExpertMatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 			return one
 		})
 	}
-	fill := converter[float32](in[1])
-	return expertGemmDequantised(c, k.TransB, in[0], in[2], out[0], float32(alpha), float32(beta), func(dst []float32, e, i int) {
-		fill(dst, e*rows*cols+i)
+	if in[1].DType == F64 {
+		fill := converter[float32](in[1])
+		return expertGemmDequantised(c, k.TransB, in[0], in[2], out[0], float32(alpha), float32(beta), func(dst []float32, e, i int) {
+			fill(dst, e*rows*cols+i)
+		})
+	}
+	all, w := in[1].U16(), &gemm.Halves{F16: in[1].DType == F16}
+	return expertGemmOf(c, k.TransB, in[0], in[2], out[0], float32(alpha), float32(beta), func(e int) gemm.Dequantiser {
+		w.Bits = all[e*rows*cols:][:rows*cols]
+		return w
 	})
 }
 
@@ -147,13 +154,22 @@ func (r *expertRows) DequantiseRange(dst []float32, from, to int) { r.fill(dst[:
 
 // expertGemmDequantised is expertGemm with matrices that are made float32 block by block while they are multiplied.
 func expertGemmDequantised(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32, fill func(dst []float32, e, i int)) func() {
+	w := &expertRows{fill: fill}
+	return expertGemmOf(c, transB, x, starts, y, alpha, beta, func(e int) gemm.Dequantiser {
+		w.e = e
+		return w
+	})
+}
+
+// expertGemmOf is expertGemm with the matrices w(e), each of which holds until the next is asked for.
+func expertGemmOf(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32, w func(e int) gemm.Dequantiser) func() {
 	a, s, to, pool := x.F32(), starts.I32(), y.F32(), c.Pool
-	depth, width, w := x.Shape[1], y.Shape[1], &expertRows{fill: fill}
+	depth, width := x.Shape[1], y.Shape[1]
 	return func() {
-		for w.e = 0; w.e < len(s)-1; w.e++ {
-			if m := int(s[w.e+1] - s[w.e]); m > 0 {
-				at := int(s[w.e])
-				gemm.GemmDequantised(pool, transB, m, width, depth, alpha, a[at*depth:], depth, w, beta, to[at*width:], width)
+		for e := range len(s) - 1 {
+			if m := int(s[e+1] - s[e]); m > 0 {
+				at := int(s[e])
+				gemm.GemmDequantised(pool, transB, m, width, depth, alpha, a[at*depth:], depth, w(e), beta, to[at*width:], width)
 			}
 		}
 	}

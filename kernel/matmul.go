@@ -110,7 +110,7 @@ func (k MatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	}
 	m, n, depth := k.sizes(in, out)
 	if in[0].DType == F32 {
-		a, b, y := in[0].F32(), rowConverter(converter[float32](in[1])), out[0].F32()
+		a, b, y := in[0].F32(), dequantiser(in[1]), out[0].F32()
 		return func() {
 			gemm.GemmDequantised(c.Pool, k.TransB, m, n, depth, float32(k.alpha()), a, depth, b, float32(beta), y, n)
 		}
@@ -140,6 +140,14 @@ func matMul[F Float](k MatMul, c *CPU, in, out []Tensor, beta float64) func() {
 	lda, ldb := in[0].Shape[1], in[1].Shape[1]
 	pool, alpha, add := c.Pool, F(k.alpha()), F(beta)
 	return func() { gemm.Gemm(pool, k.TransA, k.TransB, m, n, depth, alpha, a, lda, b, ldb, add, y, n) }
+}
+
+// dequantiser is a matrix stored in another float type than float32.
+func dequantiser(t Tensor) gemm.Dequantiser {
+	if t.DType == BF16 || t.DType == F16 {
+		return &gemm.Halves{Bits: t.U16(), F16: t.DType == F16}
+	}
+	return rowConverter(converter[float32](t))
 }
 
 // rowConverter fills dst with the elements from i on; it is a gemm.Dequantiser.

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/quantised"
+	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -26,7 +27,8 @@ type Network struct {
 	Adapted bool             // false = the base model alone
 	Several *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
 	Layout  Layout
-	Ranks   int // that have a share of each micro-batch's tokens, and of attention's heads; 0 = one has all
+	Halves  func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are kept as Float
+	Ranks   int                            // that have a share of each micro-batch's tokens, and of attention's heads; 0 = one has all
 }
 
 // Keep makes the network keep the weights of a checkpoint that are quantised already as they are: all that there are, or of gpt-oss
@@ -46,6 +48,20 @@ func (nw *Network) Keep(b *Base) {
 	}
 	scheme := quantised.Scheme(b.Config.Quantization)
 	nw.Scheme, nw.Stored = &scheme, b.Tensors().Config
+}
+
+// KeepHalves makes the network keep matrices that a checkpoint has in 16 bits as they are, where the machine computes with them so: for
+// generation, which is bound by reading them.
+func (nw *Network) KeepHalves(b *Base, on graph.Machine) {
+	if b.Declared || !on.Capabilities().Halves {
+		return
+	}
+	nw.Halves = func(name string) kernel.DType {
+		if t, ok := b.Tensors().Tensor(name); ok && (t.DType == weights.BF16 || t.DType == weights.F16) {
+			return storedTypes[t.DType]
+		}
+		return 0
+	}
 }
 
 // AdapterRows is the name, after a plan's prefix, of what says which of Several each row of a batch has; -1 is none.
@@ -71,7 +87,7 @@ func Own(tokens, ranks int) int {
 // memory have data of their own.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Ranks: nw.Ranks}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Halves: nw.Halves, Ranks: nw.Ranks}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
 		o.WrapParameter, o.ExpertParameters = nw.Method.ParameterWrapper(trained, nw.Adapter), len(nw.Adapter.TargetParameters) > 0

@@ -226,7 +226,7 @@ func TestBrokenServe(t *testing.T) {
 		{[]string{"--model", "gone/none"}, 3, "*find model gone/none: there is no folder of that name"},
 		{[]string{"--model", "model", "--chat-template", "nosuch"}, 2, `--chat-template is "nosuch", want one of default, chatml, vicuna, zephyr, or a .jinja file`},
 		{[]string{"--model", "model", "--host", "203.0.113.7"}, 3, "*listen on 203.0.113.7 port 0: "},
-		{[]string{"--model", "model", "--max-length", "128", "words"}, 2, `trainer serve takes no argument, got "words"`},
+		{[]string{"--model", "model", "--max-length", "128", "words"}, 2, `trainer serve takes no argument, got "words"; name an adapter by --adapter DIR, a model by --model DIR`},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", append([]string{"serve", "--port", "0"}, c.args...)...)
 		begin, part := strings.CutPrefix(c.want, "*") // the rest is the system's or speaks of a folder of the test

@@ -26,7 +26,7 @@ var imports = map[string][]string{
 	"model/weights":     {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"model/hub":         {"internal/atomicfile", "internal/jsonerr", "internal/regular", "model/weights"},
 	"dataset/tokenizer": {"internal/jsonerr", "internal/regular"},
-	"kernel/gemm":       {},
+	"kernel/gemm":       {"kernel/simd"},
 	"kernel/simd":       {},
 	"kernel/cuda":       {},
 	"kernel/gpu":        {"kernel/gpu/*", "kernel/cuda"},

@@ -14,6 +14,8 @@ package gemm
 import (
 	"fmt"
 	"unsafe"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // Float is an element type.
@@ -25,6 +27,24 @@ type Float interface{ ~float32 | ~float64 }
 type Dequantiser interface {
 	DequantiseRange(dst []float32, from, to int)
 }
+
+// Halves is a matrix stored as 16-bit floats, row-major: bf16, or IEEE binary16 where F16 is set. GEMMs of few rows by its
+// transpose convert as they multiply, so that they read half the memory that float32 takes.
+type Halves struct {
+	Bits []uint16
+	F16  bool
+}
+
+// DequantiseRange is the Dequantiser's.
+func (h *Halves) DequantiseRange(dst []float32, from, to int) {
+	if h.F16 {
+		loops.FromF16(dst[:to-from], h.Bits[from:to])
+		return
+	}
+	loops.FromBF16(dst[:to-from], h.Bits[from:to])
+}
+
+var loops = simd.Best[float32]()
 
 // Path is the name of the float32 kernels in use: generic, avx2 or avx512.
 func Path() string { return chosen.name }

@@ -10,6 +10,8 @@ type kernel[T Float] struct {
 	tile func(s *space[T], rows, cols, kc int, alpha T, a []T, ars, acs int, b []T, bs int, c []T, ldc int, add bool)
 	// dot writes the dot products of x and up to dotRows rows of y; k > 0.
 	dot func(out, x, y []T, stride int)
+	// dot16 is dot for dotRows rows of 16-bit floats, with its bits; nil = there is none.
+	dot16 func(out, x []T, y []uint16, stride int, f16 bool)
 	// sum adds coef[r] * row r of b to acc, rows in ascending order.
 	sum func(acc, coef, b []T, stride int)
 	// packRows and packCols fill a sliver [kc,nr].
@@ -18,8 +20,8 @@ type kernel[T Float] struct {
 }
 
 var (
-	portable32 = kernel[float32]{"generic", 4, 4, tileGo[float32], dotGo[float32], sumGo[float32], packRows[float32], packCols[float32]}
-	portable64 = kernel[float64]{"generic", 4, 4, tileGo[float64], dotGo[float64], sumGo[float64], packRows[float64], packCols[float64]}
+	portable32 = kernel[float32]{"generic", 4, 4, tileGo[float32], dotGo[float32], nil, sumGo[float32], packRows[float32], packCols[float32]}
+	portable64 = kernel[float64]{"generic", 4, 4, tileGo[float64], dotGo[float64], nil, sumGo[float64], packRows[float64], packCols[float64]}
 )
 
 // tileGo is the plain 4 x 4 tile.

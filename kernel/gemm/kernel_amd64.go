@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 //go:generate go run gen.go
@@ -36,13 +38,19 @@ func dot256(x, y unsafe.Pointer, n int) float32
 func dot4(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
 
 //go:noescape
+func dot4BF16(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
+
+//go:noescape
+func dot4F16(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
+
+//go:noescape
 func sum256(acc unsafe.Pointer, vectors int, coef unsafe.Pointer, rows int, b unsafe.Pointer, stride uintptr)
 
 func pause()
 
 var (
-	avx512 = kernel[float32]{"avx512", 12, 32, tileAVX512, dotAVX, sumAVX, packRowsAVX, packColsAVX}
-	avx2   = kernel[float32]{"avx2", 6, 16, tileAVX2, dotAVX, sumAVX, packRowsAVX, packColsAVX}
+	avx512 = kernel[float32]{"avx512", 12, 32, tileAVX512, dotAVX, dot16AVX, sumAVX, packRowsAVX, packColsAVX}
+	avx2   = kernel[float32]{"avx2", 6, 16, tileAVX2, dotAVX, dot16AVX, sumAVX, packRowsAVX, packColsAVX}
 )
 
 // kernels lists what this processor can run, the slowest first.
@@ -120,6 +128,22 @@ func dotAVX(out, x, y []float32, stride int) {
 	for i, v := range x[whole:] {
 		for r := range out {
 			out[r] += float32(v * y[r*stride+whole+i])
+		}
+	}
+}
+
+// dot16AVX needs a row of at least 16. Every processor with AVX2 and FMA has F16C.
+func dot16AVX(out, x []float32, y []uint16, stride int, f16 bool) {
+	whole := len(x) &^ 15
+	_, _ = y[3*stride+len(x)-1], out[3]
+	kernel, number := dot4BF16, simd.FromBF16
+	if f16 {
+		kernel, number = dot4F16, simd.FromF16
+	}
+	kernel(unsafe.Pointer(&x[0]), unsafe.Pointer(&y[0]), uintptr(2*stride), whole, unsafe.Pointer(&out[0]))
+	for i, v := range x[whole:] {
+		for r := range out {
+			out[r] += float32(v * number(y[r*stride+whole+i]))
 		}
 	}
 }

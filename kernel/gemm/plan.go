@@ -16,6 +16,9 @@ const narrow = 16
 // it saves.
 const serialWork = 1 << 18
 
+// skinnySerialWork is that of a GEMM of few rows, which is bound by reading B: a core reads no more than half of what memory gives.
+const skinnySerialWork = 1 << 15
+
 // job is one GEMM, cut into tasks that may run in any order.
 type job[T Float] struct {
 	problem[T]
@@ -50,11 +53,15 @@ func (j *job[T]) plan(workers int) {
 	}
 	blocks := max(1, ceil(j.k, kcMax))
 	j.kc = max(64, ceil(ceil(j.k, blocks), 64)*64)
-	if j.m*j.n*j.k < serialWork {
-		workers = 1
-	}
 	mr, nr := j.kern.mr, j.kern.nr
 	j.skinny = !j.transA && j.m <= skinnyRows
+	least := serialWork
+	if j.skinny {
+		least = skinnySerialWork
+	}
+	if j.m*j.n*j.k < least {
+		workers = 1
+	}
 	j.flip = !j.skinny && j.dec == nil && j.n <= min(narrow, nr-1) && j.m >= 4*j.n
 	if j.flip {
 		j.m, j.n = j.n, j.m

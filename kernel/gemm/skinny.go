@@ -24,10 +24,18 @@ const sumDepth = 8
 // dots computes columns [j0,j0+nc) as dot products of A's rows and the stored
 // rows of a transposed B, dotRows of them at a time. j0 is a multiple of that.
 func (j *job[T]) dots(s *space[T], j0, nc int) {
+	halves, _ := j.dec.(*Halves)
 	for col := j0; col < j0+nc; col += dotRows {
 		rows := min(dotRows, j0+nc-col)
 		for k0 := 0; k0 < j.k; k0 += skinnyDepth {
 			kc := min(skinnyDepth, j.k-k0)
+			if halves != nil && j.kern.dot16 != nil && rows == dotRows && kc >= 16 {
+				for i := range j.m {
+					j.kern.dot16(s.tile[:rows], j.a[i*j.lda+k0:][:kc], halves.Bits[col*j.ldb+k0:], j.ldb, halves.F16)
+					j.putDots(s, i, col, rows, k0)
+				}
+				continue
+			}
 			var b []T
 			stride := j.ldb
 			if j.dec != nil {
@@ -39,13 +47,17 @@ func (j *job[T]) dots(s *space[T], j0, nc int) {
 				b = j.b[col*j.ldb+k0:]
 			}
 			for i := range j.m {
-				out := s.tile[:rows]
-				j.kern.dot(out, j.a[i*j.lda+k0:][:kc], b, stride)
-				for r, v := range out {
-					put(&j.c[i*j.ldc+col+r], T(j.alpha*v), k0 > 0 || j.beta != 0)
-				}
+				j.kern.dot(s.tile[:rows], j.a[i*j.lda+k0:][:kc], b, stride)
+				j.putDots(s, i, col, rows, k0)
 			}
 		}
+	}
+}
+
+// putDots moves row i's dot products with the rows of B from col on to C.
+func (j *job[T]) putDots(s *space[T], i, col, rows, k0 int) {
+	for r, v := range s.tile[:rows] {
+		put(&j.c[i*j.ldc+col+r], T(j.alpha*v), k0 > 0 || j.beta != 0)
 	}
 }
 

@@ -78,12 +78,14 @@ type denseExperts struct {
 
 func newDenseExperts(n *Net, paths []string, in, out int) Experts {
 	name, all := n.Scope()+".weight", &stack{members: len(paths)}
+	names := make([]string, len(paths))
 	for e, path := range paths {
 		own := path + ".weight"
+		names[e] = own
 		n.weights = append(n.weights, Weight{Name: own, Shape: []int{out, in}, Into: []string{name}, member: e, stack: all, device: true,
 			fill: func(r Reader, dst []kernel.Tensor) error { return fillFloats(r, own, dst[0]) }})
 	}
-	return &denseExperts{n, len(paths), in, out, n.Frozen(name, kernel.T(n.Float(), len(paths)*out, in))}
+	return &denseExperts{n, len(paths), in, out, n.Frozen(name, n.matrix(len(paths)*out, in, names...))}
 }
 
 func (d *denseExperts) Size() (experts, in, out int) { return d.experts, d.in, d.out }
@@ -181,11 +183,12 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 	n.In(name, func() {
 		width := x.Width()
 		numbers := func(name string, shape ...int) *Value { // the last dimension is a row
+			name = n.Scope() + "." + name
 			t := kernel.T(n.Float(), shape...)
-			if last := len(shape) - 1; last > 1 {
-				t = kernel.T(n.Float(), kernel.T(n.Float(), shape[:last]...).Elems(), shape[last])
+			if last := len(shape) - 1; last > 0 {
+				t = n.matrix(t.Elems()/shape[last], shape[last], name)
 			}
-			return n.add(n.Scope()+"."+name, shape, t)
+			return n.add(name, shape, t)
 		}
 		biases := func(name string, width int) *Value {
 			return n.add(n.Scope()+"."+name, []int{experts, width}, kernel.T(n.Float(), experts*width))

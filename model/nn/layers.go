@@ -36,7 +36,8 @@ func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
 func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float64) *Value {
 	var y *Value
 	n.In(name, func() {
-		table := n.add(n.Scope()+".weight", []int{vocab, width}, kernel.T(n.Float(), vocab, width))
+		name := n.Scope() + ".weight"
+		table := n.add(name, []int{vocab, width}, n.matrix(vocab, width, name))
 		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
 	})
 	return y
@@ -243,7 +244,7 @@ func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation s
 // Head is the vocabulary head's weight [V,C] by the checkpoint's name: its own, or the embedding's where
 // they are tied.
 func (n *Net) Head(name string, vocab, width int) *Value {
-	return n.add(name, []int{vocab, width}, kernel.T(n.Float(), vocab, width))
+	return n.add(name, []int{vocab, width}, n.matrix(vocab, width, name))
 }
 
 // Layer names the i-th layer's scope.

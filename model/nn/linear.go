@@ -60,7 +60,8 @@ type Dense struct {
 }
 
 func newDense(n *Net, in, out int, bias *Value) *Dense {
-	return &Dense{n, in, out, n.add(n.Scope()+".weight", []int{out, in}, kernel.T(n.Float(), out, in)), bias}
+	name := n.Scope() + ".weight"
+	return &Dense{n, in, out, n.add(name, []int{out, in}, n.matrix(out, in, name)), bias}
 }
 
 // newDequantised is a dense layer whose weight has the values that its quantised form stands for: the numbers of

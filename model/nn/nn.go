@@ -28,6 +28,7 @@ type Net struct {
 	expertParameters   bool
 	trainable          func(*Net, string, kernel.Type) *Value
 	trained            map[string]*Value // by trainable
+	halves             func(name string) kernel.DType
 	weights            []Weight
 	seen               map[string]bool
 	shared             map[shared]*Value
@@ -63,6 +64,9 @@ type Options struct {
 	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
 	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
 	Trainable func(n *Net, name string, t kernel.Type) *Value
+	// Halves is the 16-bit type in which a checkpoint has a matrix by its name, to be kept so in memory; 0 = it is kept as Float. nil
+	// = all are. Results have the same bits. Only for networks without a gradient for a base weight.
+	Halves func(name string) kernel.DType
 	// Ranks have a share of a batch's tokens each, in their order, all as many; 0 = this one has all.
 	Ranks int
 }
@@ -72,7 +76,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, expertParameters: o.ExpertParameters, trainable: o.Trainable, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, expertParameters: o.ExpertParameters, trainable: o.Trainable, halves: o.Halves, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
@@ -108,6 +112,23 @@ func (n *Net) WeightNames() []string {
 		}
 	}
 	return names
+}
+
+// matrix is the type in which a matrix is kept that the checkpoint's tensors of these names make up.
+func (n *Net) matrix(rows, cols int, names ...string) kernel.Type {
+	if n.halves == nil {
+		return kernel.T(n.Float(), rows, cols)
+	}
+	d := n.halves(names[0])
+	for _, name := range names[1:] {
+		if n.halves(name) != d {
+			d = 0
+		}
+	}
+	if d == 0 {
+		d = n.Float()
+	}
+	return kernel.T(d, rows, cols)
 }
 
 // add declares a tensor that is filled from the checkpoint's tensor of that name: frozen, unless the run trains it.

@@ -220,12 +220,25 @@ func memberOf(t kernel.Tensor, i, n int) kernel.Tensor {
 	return kernel.NewTensor(part, t.Bytes()[int64(i)*part.Bytes():])
 }
 
+// fillStored copies a tensor that memory has in the checkpoint's type.
+func fillStored(r Reader, name string, dst kernel.Tensor) error {
+	if s, ok := r.(StoredReader); ok {
+		if d, read, ok := s.Stored(name); ok && d == dst.DType {
+			return read(dst.Bytes(), 0)
+		}
+	}
+	return fmt.Errorf("it is kept in memory as %v, and the checkpoint has it in another type", dst.DType)
+}
+
 // fillChunk bounds the float32 copy of a tensor that exists while it is loaded, in elements.
 const fillChunk = 1 << 18
 
 func fillFloats(r Reader, name string, dst kernel.Tensor) error {
 	if dst.DType == kernel.F32 {
 		return r.Float32s(name, 0, dst.F32())
+	}
+	if dst.DType != kernel.F64 {
+		return fillStored(r, name, dst)
 	}
 	to := dst.F64()
 	buf := make([]float32, min(fillChunk, len(to)))

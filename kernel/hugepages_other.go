@@ -1,0 +1,6 @@
+//go:build !linux
+
+package kernel
+
+// LargePages does nothing here.
+func LargePages([]byte) {}
