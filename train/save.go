@@ -154,8 +154,9 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 // manifest records what made the adapter.
 func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
-	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
+	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.loader.State().Data
 	m.SetLosses(r.recorder.progress.Losses)
+	m.Steps = r.recorder.step() // with those that were left out, which have no loss
 	m.Plans = r.recorder.progress.Plans
 	m.Skipped = r.recorder.progress.Skipped
 	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
