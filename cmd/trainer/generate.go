@@ -157,7 +157,7 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 		}
 		o.prompt = strings.TrimPrefix(string(text), "\uFEFF")
 	}
-	for _, t := range [][2]string{{"the prompt", o.prompt}, {"--instruction", o.instruction}, {"--input", o.input}} {
+	for _, t := range [][2]string{{"--instruction", o.instruction}, {"--input", o.input}, {"the prompt", o.prompt}} {
 		if err := isText(t[0], t[1]); err != nil {
 			return usage(err)
 		}
