@@ -237,7 +237,7 @@ func (l *findings) folders(f Facts) {
 		}
 		switch {
 		case d.Problem != "":
-			l.add(Warning, about, "choose another: output_dir, HF_HOME, TRAINER_CACHE", "%s: %s", d.Path, d.Problem)
+			l.add(Warning, about, "choose another: output_dir, HF_HOME, TRAINER_CACHE", "%s", strings.TrimPrefix(d.Path+": "+d.Problem, ": "))
 		case d.Free < noDisk:
 			l.add(full, about, "make room: nothing can be saved there", "%s", free)
 		case d.Files == 0:

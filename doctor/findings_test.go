@@ -132,6 +132,7 @@ func TestFindings(t *testing.T) {
 		{"clock at 1970", func(f *Facts) { f.Now, f.BuiltAt = time.Unix(0, 0), time.Time{} }, Warning, "it is 1970-01-01 00:00 UTC"},
 		{"disk full", folder(func(d *Folder) { d.Free = 1 << 20 }), Error, "folder for runs: 1.0 MiB free in /runs; make room"},
 		{"hub's disk full", func(f *Facts) { f.Folders[1].Free = 0 }, Warning, "folder for models of the hub: 0 B free in /hub; make room"},
+		{"no folder", func(f *Facts) { f.Folders[1].Path, f.Folders[1].Problem = "", "$HOME is not defined" }, Warning, "folder for models of the hub: $HOME is not defined; choose another"},
 		{"no inodes", folder(func(d *Folder) { d.Files = 0 }), Error, "no file can be made any more"},
 		{"little disk", folder(func(d *Folder) { d.Free = 500 << 20 }), Warning, "500.0 MiB free in /runs; make room"},
 		{"little disk for models", func(f *Facts) { f.Folders[1].Free = 5 << 30 }, Warning, "5.0 GiB free in /hub"},

@@ -195,7 +195,7 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 				}
 				place++
 			}
-			if a.Key == "" || a.Key == "-" {
+			if a.Key == "" || a.Key == "-" || c.name == "train_test_split" && a.Key != "test_size" {
 				continue
 			}
 			in.entries = append(in.entries, entry{Pair: a, shown: c.name + "(" + shorten(a.Key) + ")"})

@@ -145,6 +145,7 @@ var calls = map[string][]string{
 	"TrainingArguments":                    {"output_dir"},
 	"UnslothTrainingArguments":             {"output_dir"},
 	"load_dataset":                         {"path", "name"},
+	"train_test_split":                     {"test_size"},
 	"get_chat_template":                    {"-", "chat_template"},
 	"train_on_responses_only":              {"-"},
 	"FastVisionModel.from_pretrained":      {"model_name"},

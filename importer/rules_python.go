@@ -23,10 +23,12 @@ var python = map[string]rule{
 	"torch_dtype":            pythonType,
 	"quantization_config":    passed("its own arguments are read"),
 	"bnb_4bit_compute_dtype": pythonType,
-	"model":                  passed("an object of the program"),
+	"model":                  pythonModel,
 	"args":                   passed("its own arguments are read"),
 	"train_dataset":          passed("load_dataset's arguments are read"),
-	"eval_dataset":           func(t *translation, e entry) { t.missing(e, "give dataset.val_path, or dataset.val_split") },
+	"eval_dataset":           pythonHeldOut,
+	"test_size":              valSize,
+	"assistant_only_loss":    wholeConversations,
 	"tokenizer":              passed("an object of the program"),
 	"processing_class":       passed("an object of the program"),
 	"peft_config":            passed("its own arguments are read"),
@@ -97,6 +99,9 @@ func pythonData(t *translation, e entry) {
 // inSource reads an argument of load_dataset that belongs to the path before it.
 func inSource(t *translation, e entry) {
 	s, text := e.Value.(string)
+	if e.Key == "data_files" && !text && t.filesOf(e) {
+		return
+	}
 	if !strings.HasPrefix(e.shown, "load_dataset") || len(t.data) == 0 || !text {
 		t.missing(e, "not translated; dataset.sources has path, name, revision and split")
 		return

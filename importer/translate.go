@@ -39,6 +39,15 @@ func Translate(in *Input, o Options) Result {
 	for _, p := range in.Program.defaults(in) {
 		t.defaultOf(p)
 	}
+	if t.in.calls["SFTTrainer"] || t.in.calls["UnslothTrainer"] {
+		if _, said := t.given["assistant_only_loss"]; !said {
+			first := len(t.entries)
+			wholeConversations(t, entry{Pair: Pair{Key: "assistant_only_loss", Value: false}, shown: "assistant_only_loss", peers: t.in.Program.Title})
+			for i := first; i < len(t.entries); i++ {
+				t.entries[i].Default = true
+			}
+		}
+	}
 	t.finish()
 	return Result{in.Program, t.set, t.entries, t.refused}
 }

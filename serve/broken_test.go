@@ -50,6 +50,7 @@ func TestBrokenRequests(t *testing.T) {
 		{talk, message(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_audio"}]}`), 400, `messages[0].content[1]: is audio (input_audio): this server reads text alone`, "messages[0].content[1]"},
 		{talk, message(`{"role":"user","content":"a"},{"role":"assistant","content":"b"}`), 400, `messages: the last message is the assistant's own: end with the message that is to be answered`, "messages"},
 		{talk, message(`{"role":"tool","content":"a","tool_call_id":"x"}`), 400, `messages[0] is a tool's result, but no assistant's message before it calls a tool`, "messages"},
+		{talk, chat(`,"reasoning_effort":"fast"`), 400, `reasoning_effort: is "fast", want one of none, minimal, low, medium, high, xhigh, max`, "reasoning_effort"},
 		{talk, chat(`,"temperature":"hot"`), 400, `temperature: is a string, want a number`, "temperature"},
 		{talk, chat(`,"temperature":-1`), 400, `temperature: is -1, want 0 to 100`, "temperature"},
 		{talk, chat(`,"temperature":1e999`), 400, `temperature: is 1e999, want a number`, "temperature"},

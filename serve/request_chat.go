@@ -40,6 +40,7 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 			f.wrong("chat_template_kwargs", "is %s, want an object", kindOf(v))
 		}
 	}
+	raw.Vars = f.effort(raw.Vars)
 	messages := f.messages()
 	f.unknown()
 	if f.err != nil {
@@ -58,6 +59,32 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 	}
 	r.prompts = []prompt{p}
 	return r, l.fits(r)
+}
+
+// efforts are the values of reasoning_effort.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+// effort tells the template of reasoning_effort, and whether to think, where the variables given do not.
+func (f *fields) effort(vars json.RawMessage) json.RawMessage {
+	effort := ""
+	if !f.text("reasoning_effort", &effort) {
+		return vars
+	}
+	if !slices.Contains(efforts, effort) {
+		f.wrong("reasoning_effort", "is %q, want one of %s", effort, strings.Join(efforts, ", "))
+		return vars
+	}
+	all := map[string]json.RawMessage{}
+	if vars != nil && json.Unmarshal(vars, &all) != nil {
+		return vars // told of already
+	}
+	for key, v := range map[string]any{"reasoning_effort": effort, "enable_thinking": effort != "none"} {
+		if _, given := all[key]; !given {
+			all[key], _ = json.Marshal(v)
+		}
+	}
+	vars, _ = json.Marshal(all)
+	return vars
 }
 
 // modalities takes text alone.

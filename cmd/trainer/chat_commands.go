@@ -43,6 +43,9 @@ func (t *talk) command(ctx context.Context, line string) error {
 	name, argument, _ := strings.Cut(strings.TrimPrefix(line, "/"), " ")
 	c, ok := chatCommands[name]
 	if !ok {
+		if slices.Contains([]string{"quit", "bye", "q", "close", "end"}, name) {
+			return usage(fmt.Errorf("there is no command /%s; /exit ends, as Ctrl-D does", name))
+		}
 		var names []string
 		for n := range chatCommands {
 			names = append(names, n)

@@ -95,6 +95,8 @@ func TestBrokenChat(t *testing.T) {
 		want string
 	}{
 		{"/foo\n", nil, 2, "there is no command /foo; /help lists them"},
+		{"/quit\n", nil, 2, "there is no command /quit; /exit ends, as Ctrl-D does"},
+		{"/bye\n", nil, 2, "there is no command /bye; /exit ends, as Ctrl-D does"},
 		{"/hepl\n", nil, 2, "there is no command /hepl; the nearest is /help"},
 		{"/adapter x\n", nil, 2, "there is no adapter x; there are none"},
 		{"/retry\n", nil, 2, "there is no message to answer again"},

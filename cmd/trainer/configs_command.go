@@ -92,7 +92,7 @@ func writeNew(path string, data []byte) error {
 		return usage(fmt.Errorf("%s is there already; name another file", path))
 	}
 	if err != nil {
-		return usage(err)
+		return usage(fmt.Errorf("write the configuration: %w", err))
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Close()); err != nil {

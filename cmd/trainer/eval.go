@@ -121,7 +121,7 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 		adapter = "none"
 	}
 	_, err = fmt.Fprintf(c.out, "data        %s, %d rows, %d tokens, %d of them trained\nadapter     %s\nloss        %.6f\nstd error   %.6f\nperplexity  %.4f\ntime        %.1f s\n",
-		report.Data, report.Rows, report.Tokens, report.TrainedTokens, adapter, report.Loss, report.StdErr, report.Perplexity, report.Duration.Seconds())
+		plainText(report.Data), report.Rows, report.Tokens, report.TrainedTokens, plainText(adapter), report.Loss, report.StdErr, report.Perplexity, report.Duration.Seconds())
 	if err != nil || len(report.Groups) == 0 {
 		return err
 	}

@@ -155,7 +155,12 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 		if err != nil {
 			return usage(fmt.Errorf("read the prompt: %w", err))
 		}
-		o.prompt = string(text)
+		o.prompt = strings.TrimPrefix(string(text), "\uFEFF")
+	}
+	for _, t := range [][2]string{{"--instruction", o.instruction}, {"--input", o.input}, {"the prompt", o.prompt}} {
+		if err := isText(t[0], t[1]); err != nil {
+			return usage(err)
+		}
 	}
 	if err := o.talk.read(cmd, c, o.prompt); err != nil {
 		return usage(err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +43,9 @@ func (o *formOptions) read(cmd *cobra.Command, c *console, others ...string) err
 	}
 	if o.file == "-" && slices.Contains(others, "-") {
 		return errors.New("--json-schema -: standard input is the prompt already; name a file")
+	}
+	if strings.HasPrefix(strings.TrimSpace(o.file), "{") {
+		return fmt.Errorf("--json-schema %s: it takes the name of a file: write the schema into one", o.file)
 	}
 	text, err := o.text(c)
 	if err == nil {

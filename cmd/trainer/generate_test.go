@@ -103,6 +103,7 @@ func TestGenerateJSON(t *testing.T) {
 	}{
 		{[]string{"--json-object", "--json-schema", good}, "--json-object and --json-schema: give one of them"},
 		{[]string{"--json-schema", filepath.Join(dir, "none.json")}, "none.json: open "},
+		{[]string{"--json-schema", `{"type":"object"}`}, `--json-schema {"type":"object"}: it takes the name of a file: write the schema into one`},
 		{[]string{"--json-schema", dir}, "is a folder"},
 		{[]string{"--json-schema", file("broken.json", `{"type":`)}, "broken.json: schema: "},
 		{[]string{"--json-schema", file("ref.json", `{"type":"object","properties":{"a":{"pattern":"x"}}}`)}, "schema.properties.a.pattern: is not supported"},

@@ -80,9 +80,9 @@ token. --html writes a page that needs no network.`,
 				return c.writePage(page, dataPage{Title: o.config, Model: config.Spec.BaseModel, Report: report, Rows: shown, First: first, All: rows})
 			}
 			w := bufio.NewWriter(c.out)
-			fmt.Fprintln(w, report)
+			fmt.Fprintln(w, plainText(report.String()))
 			for _, why := range report.Untrainable() {
-				fmt.Fprintf(w, "no run can use these rows: %s\n", why)
+				fmt.Fprintf(w, "no run can use these rows: %s\n", plainText(why))
 			}
 			showRows(w, shown, mayColour(c.out))
 			return w.Flush()

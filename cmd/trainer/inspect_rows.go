@@ -36,7 +36,7 @@ func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool) {
 			styleTrained, styleOff, styleMasked, styleOff, styleSpecial, styleOff, markEnd, markOpen, markClose)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(w, "\n%s\n", rowHeading(r))
+		fmt.Fprintf(w, "\n%s\n", plainText(rowHeading(r)))
 		for _, p := range r.Parts {
 			if colour {
 				colourPart(w, p, r.Tokens)

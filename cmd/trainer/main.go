@@ -28,7 +28,9 @@ type console struct {
 }
 
 // say writes a line that is no result.
-func (c *console) say(format string, args ...any) { fmt.Fprintf(c.err, format+"\n", args...) }
+func (c *console) say(format string, args ...any) {
+	fmt.Fprintln(c.err, plainText(fmt.Sprintf(format, args...)))
+}
 
 // run is the program: its result is the exit code.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {

@@ -5,6 +5,31 @@ import (
 	"testing"
 )
 
+// TestPromptsAreText: a prompt that is not UTF-8 is refused, and a mark at its beginning is no part of it.
+func TestPromptsAreText(t *testing.T) {
+	generate := func(in string, args ...string) (int, string, string) {
+		return trainer(t, t.TempDir(), nil, in, append([]string{"generate", "--model", "embedded:stories260K", "--max-tokens", "3"}, args...)...)
+	}
+	for _, c := range []struct {
+		in   string
+		args []string
+		want string
+	}{
+		{"ab\xffc", []string{"--prompt", "-"}, "trainer: the prompt is not UTF-8: byte 3 is 0xff"},
+		{"\xff\xfeh\x00i\x00", []string{"--prompt", "-"}, "trainer: the prompt is not UTF-8: it begins as UTF-16 does, which PowerShell and Notepad write; save it as UTF-8"},
+		{"", []string{"--prompt", "a\x80"}, "trainer: the prompt is not UTF-8: byte 2 is 0x80"},
+		{"", []string{"--instruction", "\x80"}, "trainer: --instruction is not UTF-8: byte 1 is 0x80"},
+	} {
+		if code, _, errOut := generate(c.in, c.args...); code != 2 || !strings.HasPrefix(errOut, c.want) {
+			t.Errorf("%q %q: exit code %d, want 2 and %q\n%s", c.in, c.args, code, c.want, errOut)
+		}
+	}
+	_, marked, _ := generate("\uFEFFOnce upon a time", "--prompt", "-")
+	if _, plain, _ := generate("Once upon a time", "--prompt", "-"); plain != marked {
+		t.Errorf("a mark changes the answer: %q, %q", plain, marked)
+	}
+}
+
 // TestMeant: keys given as flags, settings given as words and texts without a flag are told how to be written.
 func TestMeant(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -87,6 +87,14 @@ func TestMistakesOfANewUser(t *testing.T) {
 			}
 		})
 	}
+	for _, folder := range []string{"cut/checkpoint-9", "cut/checkpoint-10", "all/b"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, folder, "adapter_config.json"), []byte("{}"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		args []string
 		code int
@@ -96,6 +104,8 @@ func TestMistakesOfANewUser(t *testing.T) {
 		{[]string{"train", "tab.yaml"}, 2, "tab.yaml:3: not valid YAML: found character that cannot start any token: a tab stands in the indentation, which is made of spaces in YAML"},
 		{[]string{"train", "axolotl.yml"}, 2, "in axolotl.yml; it looks like a configuration of Axolotl: trainer import axolotl.yml --out run.yaml translates it"},
 		{[]string{"generate", "--model", "embedded:stories260K", "--adapter", "run/a", "--prompt", "x"}, 2, "no adapter folder in PEFT's format: stat run/a/adapter_config.json: no such file or directory; the nearest name is runs/a/adapter_config.json"},
+		{[]string{"generate", "--model", "embedded:stories260K", "--adapter", "cut", "--prompt", "x"}, 2, "stat cut/adapter_config.json: no such file or directory; its newest checkpoint is cut/checkpoint-10"},
+		{[]string{"merge", "--adapter", "all", "--out", "m"}, 2, "stat all/adapter_config.json: no such file or directory; there is one in all/b"},
 		{[]string{"generate", "--model", "embedded:stories260K", "--adapter", "run.yaml", "--prompt", "x"}, 2, "--adapter run.yaml: it is a file; name the folder in PEFT's format, which has adapter_config.json and adapter_model.safetensors"},
 	} {
 		code, _, errOut := trainer(t, dir, nil, "", c.args...)

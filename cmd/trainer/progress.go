@@ -155,7 +155,7 @@ func (p *progress) line(line string) {
 	if p.bar {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
-	fmt.Fprintln(p.w, line)
+	fmt.Fprintln(p.w, plainText(line))
 }
 
 // drawSoon draws now, or when the last drawing is old enough, so that the newest step is always seen.

@@ -132,9 +132,9 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	}
 	if !o.json {
 		for _, r := range all {
-			fmt.Fprintf(c.out, "%s: %s\n", r.Name, r.Verdict(r.Checks()).Text)
+			fmt.Fprintf(c.out, "%s: %s\n", plainText(r.Name), r.Verdict(r.Checks()).Text)
 		}
-		fmt.Fprintf(c.out, "page: %s\n", out)
+		fmt.Fprintf(c.out, "page: %s\n", plainText(out))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/configs"
@@ -48,12 +49,36 @@ func checkAdapter(dir string) error {
 		return usage(fmt.Errorf("--adapter %s: it is a file; name the folder in PEFT's format, which has adapter_config.json and adapter_model.safetensors", dir))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
-		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w", dir, err))
+		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w%s", dir, err, adapterWithin(dir)))
 	}
 	if err := plainFiles(dir); err != nil {
 		return usage(fmt.Errorf("--adapter %s: %w", dir, err))
 	}
 	return nil
+}
+
+// adapterWithin says which folder in a folder is an adapter: a run that was cut off has its checkpoints alone.
+func adapterWithin(dir string) string {
+	inside, _ := os.ReadDir(dir)
+	newest, step, one := "", -1, ""
+	for _, d := range inside {
+		at := filepath.Join(dir, d.Name())
+		if _, err := os.Stat(filepath.Join(at, "adapter_config.json")); err != nil {
+			continue
+		}
+		number, is := strings.CutPrefix(d.Name(), "checkpoint-")
+		if n, err := strconv.Atoi(number); is && err == nil && n > step {
+			newest, step = at, n
+		}
+		one = at
+	}
+	switch {
+	case newest != "":
+		return "; its newest checkpoint is " + newest
+	case one != "":
+		return "; there is one in " + one
+	}
+	return ""
 }
 
 // openTokenizer loads the tokenizer of a model folder, hub name or embedded model, and gives that folder too.

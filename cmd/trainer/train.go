@@ -272,10 +272,10 @@ func printResult(w io.Writer, r train.Result) error {
 		fmt.Fprintf(out, "expect   %s %s: %s, %s\n", j.Criterion, j.Want, j.Got, mark)
 	}
 	if r.AdapterDir != "" {
-		fmt.Fprintf(out, "adapter  %s\n", r.AdapterDir)
+		fmt.Fprintf(out, "adapter  %s\n", plainText(r.AdapterDir))
 	}
 	if r.Checkpoint != "" {
-		fmt.Fprintf(out, "newest checkpoint  %s\n", r.Checkpoint)
+		fmt.Fprintf(out, "newest checkpoint  %s\n", plainText(r.Checkpoint))
 	}
 	out.flush(outletWait)
 	if err := out.failed(); err != nil {

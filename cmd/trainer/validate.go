@@ -40,7 +40,7 @@ func newValidate(c *console) *cobra.Command {
 					return fmt.Errorf("write configuration: %w", err)
 				}
 			} else {
-				fmt.Fprintf(c.out, "ok  %s\n", config.Name)
+				fmt.Fprintf(c.out, "ok  %s\n", plainText(config.Name))
 				summarize(c, config.Spec)
 			}
 			return checkDevice(config.Spec)
@@ -66,15 +66,15 @@ func summarize(c *console, s train.Spec) {
 			base = fmt.Sprintf("in %d bits (%s, a scale for each row)", q.Bits, q.Type)
 		}
 	}
-	fmt.Fprintf(c.out, "base     %s, %s\n", s.BaseModel, base)
+	fmt.Fprintf(c.out, "base     %s, %s\n", plainText(s.BaseModel), base)
 	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, slices.Concat(s.LoRA.TargetModules, s.LoRA.TargetParameters))
 	format := s.Dataset.Format
 	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"
 	}
-	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", s.Dataset.Title(), format, s.Dataset.MaxLength)
+	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", plainText(s.Dataset.Title()), format, s.Dataset.MaxLength)
 	for _, d := range s.Dataset.Sources {
-		fmt.Fprintf(c.out, "         %s, weight %v\n", d.Title(), d.Weight)
+		fmt.Fprintf(c.out, "         %s, weight %v\n", plainText(d.Title()), d.Weight)
 	}
 	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize, t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)
 	if s.Devices != "1" || t.GlobalBatchSize > 0 {
@@ -84,7 +84,7 @@ func summarize(c *console, s train.Spec) {
 		}
 		fmt.Fprintf(c.out, "devices  %s, %s\n", s.Devices, rows)
 	}
-	fmt.Fprintf(c.out, "output   %s, device %s\n", s.OutputDir, s.Device)
+	fmt.Fprintf(c.out, "output   %s, device %s\n", plainText(s.OutputDir), s.Device)
 }
 
 type problemJSON struct {

@@ -186,7 +186,7 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 			name = n.Scope() + "." + name
 			t := kernel.T(n.Float(), shape...)
 			if last := len(shape) - 1; last > 0 {
-				t = n.matrix(t.Elems()/shape[last], shape[last], name)
+				t = n.matrix(kernel.T(n.Float(), shape[:last]...).Elems(), shape[last], name)
 			}
 			return n.add(name, shape, t)
 		}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNamesDoNotSteerTheTerminal: what names of files and folders hold is written, and is no command to the terminal.
+func TestNamesDoNotSteerTheTerminal(t *testing.T) {
+	dir := t.TempDir()
+	name := "e\x1b[31mX\u009b1m.jsonl"
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat(`{"prompt":"a","completion":"b"}`+"\n", 9)), 0o644); err != nil {
+		t.Skip(err) // a file system without such names
+	}
+	text := `{base_model: "embedded:stories260K", dataset: {path: "e\x1b[31mX\u009b1m.jsonl"}, training: {max_steps: 2}, output_dir: "r\x1b[2J\a"}`
+	if err := os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"train", "run.yaml"}, {"train", "run.yaml"}, {"plan", "run.yaml"}, {"validate", "run.yaml"}, {"report", "r\x1b[2J\a"}, {"verify", "r\x1b[2J\a"},
+		{"import", "no\x1b[31m.yml"}, {"inspect", "data", "run.yaml"}, {"eval", "run.yaml"}} {
+		_, out, errOut := trainer(t, dir, nil, "", args...)
+		if i := strings.IndexAny(out+errOut, "\x1b\a\u009b"); i >= 0 {
+			t.Errorf("%q: %q", args, (out + errOut)[max(0, i-60):min(len(out+errOut), i+40)])
+		}
+	}
+}

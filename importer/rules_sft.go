@@ -1,0 +1,78 @@
+package importer
+
+import "strings"
+
+// pythonModel: a trainer takes the name of a model, or an object.
+func pythonModel(t *translation, e entry) {
+	if _, name := e.Value.(string); name {
+		t.take(e, "base_model")
+		return
+	}
+	t.add(Taken, e, "", nil, "an object of the program")
+}
+
+// filesOf reads load_dataset's lists and tables of files; false says that the value is neither.
+func (t *translation) filesOf(e entry) bool {
+	if len(t.data) == 0 || !strings.HasPrefix(e.shown, "load_dataset") {
+		return false
+	}
+	last := t.data[len(t.data)-1]
+	if loader, _ := last.Get("path").(string); !t.isLoader(loader) {
+		return false
+	}
+	files, ok := e.Value.(Map)
+	if !ok {
+		files = Map{{Key: "train", Value: e.Value}}
+	}
+	var train, val []Map
+	for _, p := range files {
+		list, many := p.Value.([]any)
+		if !many {
+			list = []any{p.Value}
+		}
+		for _, one := range list {
+			name, ok := one.(string)
+			if !ok {
+				return false
+			}
+			if p.Key == "train" {
+				train = append(train, append(Map{{Key: "path", Value: name}}, last[1:]...))
+			} else {
+				val = append(val, Map{{Key: "path", Value: name}})
+			}
+		}
+	}
+	if len(train) == 0 {
+		return false
+	}
+	t.data = append(t.data[:len(t.data)-1], train...)
+	t.add(Taken, e, "dataset.path", nil, "")
+	if t.given["eval_dataset"].Value != nil {
+		t.val = append(t.val, val...)
+	}
+	return true
+}
+
+// pythonHeldOut: the rows that a trainer evaluates on are those of train_test_split, or of a file that is known.
+func pythonHeldOut(t *translation, e entry) {
+	if t.given["test_size"].Value != nil || len(t.val) > 0 {
+		t.add(Taken, e, "", nil, "the rows that are held out")
+		return
+	}
+	t.missing(e, "give dataset.val_path, or dataset.val_split")
+}
+
+// wholeConversations: unless they are asked for, answers are not all that SFTTrainer trains of a conversation.
+func wholeConversations(t *translation, e entry) {
+	if e.Value == true {
+		t.put(e, "dataset.train_on", "assistant", "")
+		return
+	}
+	if t.has("dataset.train_on") || t.in.calls["train_on_responses_only"] || t.given["dataset_text_field"].Value != nil {
+		if e.peers == "" {
+			t.off(e)
+		}
+		return
+	}
+	t.add(Different, e, "dataset.train_on", "assistant", "of conversations every token is trained there, here the answers alone; dataset.train_on: all trains the rest")
+}
