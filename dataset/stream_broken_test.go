@@ -88,6 +88,8 @@ func TestStreamedSources(t *testing.T) {
 		{[]Source{{Path: a, Weight: 2}, {Path: b, Weight: 1}}, "a1 a2 a3 a4 a1 a2 a3 a4 b1 b2 b3"},
 		{[]Source{{Path: dir, Split: "train[3:6]", Weight: 1}}, "a4 b1 b2"},
 		{[]Source{{Path: dir, Split: "train[4:]", Weight: 1}}, "b1 b2 b3"},
+		{[]Source{{Path: dir, Split: "train[2:]", Weight: 1}}, "a3 a4 b1 b2 b3"},
+		{[]Source{{Path: dir, Split: "train[0:]", Weight: 1}}, "a1 a2 a3 a4 b1 b2 b3"},
 		{[]Source{{Path: dir, Split: "train[:2]", Weight: 1}}, "a1 a2"},
 		{[]Source{{Path: dir, Split: "train[:2]+train[5:99]", Weight: 1}}, "a1 a2 b2 b3"},
 		{[]Source{{Path: c, Weight: 1, Format: "completion", Fields: map[string]string{"prompt": "q", "completion": "a"}}, {Path: b, Split: "train[:1]", Weight: 1}}, "c2 c3 c4 b1"},

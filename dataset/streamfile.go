@@ -101,7 +101,7 @@ func (s *stream) slice(term source.Slice, files []source.File) ([]piece, error) 
 		n := 0
 		if last := i == len(files)-1; !last && (rows.From > 0 || rows.To > 0) {
 			var err error
-			if n, err = s.cfg.countUpTo(s.ctx, f.Path, openIn(s.fsys), max(rows.From, rows.To)); err != nil {
+			if n, err = s.cfg.countUpTo(s.ctx, f.Path, openIn(s.fsys), max(rows.From+1, rows.To)); err != nil {
 				return nil, err
 			}
 		}

@@ -36,6 +36,9 @@ func (r *running) evaluate(ctx context.Context) (best bool, err error) {
 		return false, err
 	}
 	loss, took := sum.NLL/float64(sum.Trained), time.Since(began).Seconds()
+	if !finite(loss) {
+		return false, r.evalNotFinite(ctx, loss)
+	}
 	return r.recorder.evaluated(EvalMetrics{
 		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, PPL: math.Exp(loss), Runtime: took,
 		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(sum.Batches) / took,

@@ -36,7 +36,7 @@ type Manifest struct {
 	Tokenizer string         `json:"tokenizer_sha256,omitempty"` // over the files that are saved with the adapter
 	Plan      string         `json:"plan_sha256,omitempty"`      // over the calls of every program, with their places in memory
 	Software  graph.Software `json:"software"`
-	Steps     int            `json:"steps"`
+	Steps     int            `json:"steps"`                   // those that were left out, too
 	Skipped   []int          `json:"skipped_steps,omitempty"` // left out because loss or gradient was not finite
 	Plans     []PartPlan     `json:"plans,omitempty"`         // of the run's parts, in their order
 	Evidence  []Evidence     `json:"evidence,omitempty"`      // ascending
@@ -53,7 +53,7 @@ func NewManifest(program string, config []byte, seed uint64) Manifest {
 	}
 }
 
-// SetLosses records the losses of all steps so far.
+// SetLosses records the losses of all steps so far, of which none was left out.
 func (m *Manifest) SetLosses(losses []float64) {
 	m.Steps, m.Losses = len(losses), hashLosses(losses)
 }
@@ -79,6 +79,9 @@ func ReadManifest(dir string) (Manifest, error) {
 	}
 	if err != nil {
 		return m, fmt.Errorf("read %s: %w", ManifestFile, err)
+	}
+	if n := len(m.Evidence); n > 0 && len(m.Skipped) > 0 {
+		m.Steps = m.Evidence[n-1].Step // older programs counted those alone that were not left out
 	}
 	return m, nil
 }

@@ -70,7 +70,7 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 		return errors.Join(err, serr)
 	}
 	if name := firstBadParam(params); name != "" { // an update before this step broke it
-		return fmt.Errorf("%w. The adapter itself is not finite, %s first, so no checkpoint is written%s", err, name, r.goBack())
+		return fmt.Errorf("%w. The adapter itself is not finite, %s first, so no checkpoint is written%s", err, name, r.recorder.goBack())
 	}
 	if serr := r.saver.save(w.before); serr != nil {
 		return errors.Join(err, serr)
@@ -84,8 +84,30 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 		err, r.result.Checkpoint, lower, other)
 }
 
+// evalNotFinite ends a run whose loss on the validation rows is no number: no later step would mend that. The state is
+// saved, and a run that resumes from it evaluates first.
+func (r *running) evalNotFinite(ctx context.Context, loss float64) error {
+	step := r.recorder.step()
+	err := fmt.Errorf("step %d: %w: the loss on the validation rows is %v", step, ErrNotFinite, loss)
+	if found := r.Base.CheckFinite(ctx); found != nil {
+		return fmt.Errorf("%w; %w", err, found)
+	}
+	remedy := "lower training.learning_rate"
+	if r.On.Precision().Scaled() {
+		remedy += ", or set training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
+	}
+	if step == 0 {
+		return fmt.Errorf("%w, before anything is trained: look at these rows (trainer inspect data), or %s", err, remedy)
+	}
+	back := r.recorder.goBack()
+	if serr := r.saver.save(r.loader.State()); serr != nil {
+		return errors.Join(err, serr)
+	}
+	return fmt.Errorf("%w. The state after the step is in %s, for a look at it; %s%s", err, r.result.Checkpoint, remedy, back)
+}
+
 // goBack names the checkpoint to begin again from, if there is one.
-func (r *running) goBack() string {
+func (r *recorder) goBack() string {
 	if r.result.Checkpoint == "" {
 		return "; begin again with a lower training.learning_rate"
 	}

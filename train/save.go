@@ -96,6 +96,9 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if name := firstBadParam(params); name != "" { // by the newest update, whose loss no step has seen
+		return nil, fmt.Errorf("%w: the adapter itself is not, %s first, so nothing is written%s", ErrNotFinite, name, s.recorder.goBack())
+	}
 	files, err := s.Net.Method.Encode(s.spec.LoRA, s.Base.Name, s.step.Trained.Layers, params)
 	if err != nil {
 		return nil, err
@@ -151,8 +154,9 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 // manifest records what made the adapter.
 func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
-	m.Device, m.Precision, m.Data, m.Steps = r.On.Name(), r.On.Precision().String(), r.loader.State().Data, r.recorder.step()
+	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.loader.State().Data
 	m.SetLosses(r.recorder.progress.Losses)
+	m.Steps = r.recorder.step() // with those that were left out, which have no loss
 	m.Plans = r.recorder.progress.Plans
 	m.Skipped = r.recorder.progress.Skipped
 	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -114,6 +115,11 @@ func verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (Verd
 		return Verdict{}, errors.Join(err, on.Close())
 	}
 	defer leave()
+	return verifyOn(ctx, s, env, was, steps, on)
+}
+
+// verifyOn is verify on a machine that is open; it closes it.
+func verifyOn(ctx context.Context, s Spec, env Env, was Manifest, steps int, on graph.Machine) (Verdict, error) {
 	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
 		return Verdict{}, err
@@ -135,7 +141,10 @@ func verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (Verd
 	}
 	r.recorder.observers = append(r.recorder.observers, w)
 	var adapterEqual *bool
-	if err = r.explain(r.loop(ctx)); errors.Is(err, errEnough) {
+	if err = r.explain(r.loop(ctx)); err == nil {
+		err = w.Step(StepInfo{Step: r.recorder.step()}) // the last step was left out
+	}
+	if errors.Is(err, errEnough) {
 		err = nil
 	}
 	var now Manifest

@@ -22,6 +22,17 @@ func CheckMetrics(dir string, was Manifest) (at *Divergence, compared bool, err 
 		return nil, false, fmt.Errorf("read %s: %w", MetricsFile, err)
 	}
 	var losses []float64
+	var upTo []int // how many losses there are up to a step
+	left := map[int]bool{}
+	for _, step := range was.Skipped {
+		left[step] = true
+	}
+	pass := func() { // the steps that were left out have no line
+		for left[len(upTo)] || len(upTo) == 0 {
+			upTo = append(upTo, len(losses))
+		}
+	}
+	pass()
 	for line := range bytes.Lines(text) {
 		var l struct {
 			Step int      `json:"step"`
@@ -30,17 +41,19 @@ func CheckMetrics(dir string, was Manifest) (at *Divergence, compared bool, err 
 		if json.Unmarshal(line, &l) != nil || l.Loss == nil {
 			continue // of an evaluation, the whole run, or damaged, which leaves a step out
 		}
-		if l.Step != len(losses)+1 {
+		if l.Step != len(upTo) {
 			return nil, false, nil
 		}
 		losses = append(losses, *l.Loss)
+		upTo = append(upTo, len(losses))
+		pass()
 	}
-	if len(losses) != was.Steps {
+	if len(upTo)-1 != was.Steps {
 		return nil, false, nil
 	}
 	equal := 0
 	for _, e := range was.Evidence {
-		if e.Step < 1 || e.Step > len(losses) || e.Losses != hashLosses(losses[:e.Step]) {
+		if e.Step < 1 || e.Step > was.Steps || e.Losses != hashLosses(losses[:upTo[e.Step]]) {
 			return &Divergence{equal, e.Step}, true, nil
 		}
 		equal = e.Step

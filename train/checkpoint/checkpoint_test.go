@@ -195,13 +195,13 @@ func TestBetter(t *testing.T) {
 	for i, c := range []struct {
 		loss float64
 		want bool
-	}{{math.NaN(), false}, {2, true}, {2, false}, {3, false}, {math.NaN(), false}, {1, true}} {
+	}{{math.NaN(), false}, {math.Inf(1), false}, {2, true}, {2, false}, {3, false}, {math.NaN(), false}, {1, true}} {
 		s.GlobalStep = i
 		if got := s.Better(c.loss); got != c.want {
 			t.Errorf("evaluation %d, loss %v: better %v", i, c.loss, got)
 		}
 	}
-	if *s.BestMetric != 1 || s.BestModelCheckpoint != "checkpoint-5" {
+	if *s.BestMetric != 1 || s.BestModelCheckpoint != "checkpoint-6" {
 		t.Errorf("best %v in %s", *s.BestMetric, s.BestModelCheckpoint)
 	}
 }

@@ -21,7 +21,7 @@ type State struct {
 // Better records an evaluation at the state's step and reports whether it is the best so far. The checkpoint
 // of this step is then the best one: save it.
 func (s *State) Better(evalLoss float64) bool {
-	if s.BestMetric != nil && !(evalLoss < *s.BestMetric) || math.IsNaN(evalLoss) {
+	if s.BestMetric != nil && !(evalLoss < *s.BestMetric) || math.IsNaN(evalLoss) || math.IsInf(evalLoss, 0) {
 		return false
 	}
 	s.BestMetric, s.BestModelCheckpoint = &evalLoss, Name(s.GlobalStep)
