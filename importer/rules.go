@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -193,6 +194,9 @@ const (
 	asBits   = "its moments are in the 8 bits of bitsandbytes, not of torchao"
 )
 
+// otherAdamW are optimizers with AdamW in their names and another formula.
+var otherAdamW = regexp.MustCompile("stable|schedule_?free|galore|grok|apollo|anyprecision")
+
 func optimizer(t *translation, e entry) {
 	s, _ := e.Value.(string)
 	switch {
@@ -204,7 +208,7 @@ func optimizer(t *translation, e entry) {
 		t.put(e, "training.optimizer", "lion", "its moments are kept in float32")
 	case bits8[strings.ToLower(s)] != "":
 		t.put(e, "training.optimizer", "adamw_8bit", strings.TrimSpace(bits8[strings.ToLower(s)]))
-	case strings.Contains(strings.ToLower(s), "adamw") && !strings.Contains(s, "stable"):
+	case strings.Contains(strings.ToLower(s), "adamw") && !otherAdamW.MatchString(s):
 		t.put(e, "training.optimizer", "adamw", "the same formula, its moments kept in float32 and not paged")
 	default:
 		t.missing(e, "the optimizers are adamw, adamw_8bit and lion; adamw is the default")
@@ -352,37 +356,6 @@ func perEpoch(path string) rule {
 			return
 		}
 		t.missing(e, path+" counts optimizer steps (trainer plan prints how many the run has)")
-	}
-}
-
-func valSize(t *translation, e entry) {
-	v, ok := fit(e.Value, Number)
-	f, part := v.(float64)
-	n, whole := v.(int64)
-	switch {
-	case !ok:
-		t.missing(e, "dataset.val_split is a part of the rows, such as 0.05")
-	case part && f < 1 || whole && n == 0:
-		t.put(e, "dataset.val_split", v, "")
-	default:
-		t.missing(e, "a number of rows; dataset.val_split is a part of them, such as 0.05")
-	}
-}
-
-// templates that are known here by the same name.
-var templates = map[string]bool{"chatml": true, "vicuna": true, "zephyr": true}
-
-func template(t *translation, e entry) {
-	s, _ := e.Value.(string)
-	switch {
-	case templates[s]:
-		t.take(e, "dataset.chat_template")
-	case s == "jinja" || s == "tokenizer_default":
-		t.add(Taken, e, "", nil, "the model's own template is the default")
-	case strings.HasSuffix(s, ".jinja"):
-		t.take(e, "dataset.chat_template")
-	default:
-		t.put(e, "dataset.chat_template", "", "the model's own template is used; trainer inspect template shows it; a .jinja file replaces it")
 	}
 }
 

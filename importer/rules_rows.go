@@ -88,3 +88,34 @@ func specialTokens(t *translation, e entry) {
 		t.missing(one, t.keys[e.Key].Say)
 	}
 }
+
+func valSize(t *translation, e entry) {
+	v, ok := fit(e.Value, Number)
+	f, part := v.(float64)
+	n, whole := v.(int64)
+	switch {
+	case !ok:
+		t.missing(e, "dataset.val_split is a part of the rows, such as 0.05")
+	case part && f < 1 || whole && n == 0:
+		t.put(e, "dataset.val_split", v, "")
+	default:
+		t.missing(e, "a number of rows; dataset.val_split is a part of them, such as 0.05")
+	}
+}
+
+// templates that are known here by the same name.
+var templates = map[string]bool{"chatml": true, "vicuna": true, "zephyr": true}
+
+func template(t *translation, e entry) {
+	s, _ := e.Value.(string)
+	switch {
+	case templates[s]:
+		t.take(e, "dataset.chat_template")
+	case s == "jinja" || s == "tokenizer_default":
+		t.add(Taken, e, "", nil, "the model's own template is the default")
+	case strings.HasSuffix(s, ".jinja"):
+		t.take(e, "dataset.chat_template")
+	default:
+		t.put(e, "dataset.chat_template", "", "the model's own template is used; trainer inspect template shows it; a .jinja file replaces it")
+	}
+}
