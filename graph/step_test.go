@@ -154,8 +154,8 @@ func (s *step) fill(t *testing.T, vocab int) {
 				switch name {
 				case "cu_seqlens":
 					v[i] = int32(i * stepTokens / stepRows)
-				case "real":
-					v[i] = 1
+				case "real": // padding is where it may be
+					v[i] = int32(min((s.from+i)%5, 1))
 				case "positions":
 					v[i] = int32((s.from + i) % (stepTokens / stepRows))
 				default:

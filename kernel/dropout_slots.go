@@ -5,7 +5,7 @@ import "fmt"
 // DropSlots is Dropout of rows in the order of SortByExpert: a row's mask is that of its slot, so it is the same wherever the
 // row is sorted to.
 //
-//	x f[S,C], counter i32[2], source i32[S] -> f[S,C];  element (r,c) counts as source[r]*C + c
+//	x f[S,C], counter i32[2], source i32[S] -> f[S,C];  element (r,c) counts as source[r]*C + c, 0 where row r has no slot
 //
 // With Ranks, slots count from the first of the first rank.
 type DropSlots Dropout
@@ -49,6 +49,10 @@ func dropSlots[F Float](k DropSlots, c *CPU, in, out []Tensor) func() {
 	return c.Range(len(source), rowGrain(width), func(lo, hi int) {
 		m := m.now()
 		for r := lo; r < hi; r++ {
+			if source[r] < 0 {
+				clear(y[r*width:][:width])
+				continue
+			}
 			m.apply(y[r*width:][:width], x[r*width:][:width], first+uint64(int64(source[r])*int64(width)))
 		}
 	})

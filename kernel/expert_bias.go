@@ -4,7 +4,7 @@ import "fmt"
 
 // ExpertBias adds each expert's bias to its rows, which are sorted by expert.
 //
-//	x f[S,N], b w[E*N], starts i32[E+1] -> y f[S,N];  y[r] = x[r] + b_e, starts[e] <= r < starts[e+1]
+//	x f[S,N], b w[E*N], starts i32[E+1] -> y f[S,N];  y[r] = x[r] + b_e, starts[e] <= r < starts[e+1]; x[r] where r is with no expert
 //
 // The biases are frozen.
 type ExpertBias struct{ Experts int }
@@ -39,7 +39,11 @@ func (o ExpertBias) CPU(c *CPU, in, out []Tensor) func() {
 func expertBias[F Float](c *CPU, in, out []Tensor) func() {
 	x, starts, y, width := Floats[F](in[0]), in[2].I32(), Floats[F](out[0]), in[0].Shape[1]
 	bias, load := frozenRow[F](in[1])
-	return after(load, c.Range(len(starts)-1, 1, func(lo, hi int) {
+	rest := func() {
+		from := int(starts[len(starts)-1]) * width
+		copy(y[from:], x[from:])
+	}
+	return after(load, after(rest, c.Range(len(starts)-1, 1, func(lo, hi int) {
 		for e := lo; e < hi; e++ {
 			b := bias[e*width:][:width]
 			for r := int(starts[e]); r < int(starts[e+1]); r++ {
@@ -49,7 +53,7 @@ func expertBias[F Float](c *CPU, in, out []Tensor) func() {
 				}
 			}
 		}
-	}))
+	})))
 }
 
 func (ExpertBias) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }

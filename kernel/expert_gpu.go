@@ -39,7 +39,7 @@ func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
 	case p.up() && (y|x|w)%16 == 0:
 		at = cuda.ExpertUp(p.transB, p.rows, p.n, p.k, p.experts)
 	}
-	return g.Launch(at, y, x, w, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
+	return g.Launch(at, y, x, w, starts, int32(p.rows), int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta)
 }
 
 // bindApart makes the update by a kernel of its own, first, and adds the GEMM to it.
@@ -70,13 +70,13 @@ func (p expertOp) bindHopper(g *GPU, y, x, w, starts gpu.Ptr) (func() error, err
 	if err != nil {
 		return nil, err
 	}
-	args := []any{y, mapX, mapW, starts, int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta}
+	args := []any{y, mapX, mapW, starts, int32(p.rows), int32(p.experts), int32(p.n), int32(p.k), p.alpha, p.beta}
 	if p.low.rank > 0 {
 		mapU, mapV, err := p.maps(p.low.u, p.low.v, p.low.rank, boxX[:], boxW[:])
 		if err != nil {
 			return nil, err
 		}
-		args[7] = p.low.scale
+		args[8] = p.low.scale
 		args = append(args, mapU, mapV, int32(p.low.rank))
 	}
 	return g.Launch(at, args...)

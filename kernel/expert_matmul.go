@@ -12,7 +12,7 @@ import (
 //	y = Alpha x_e op(w_e)   // x f[S,K], w w[E*K,N], with TransB w[E*N,K]; starts i32[E+1] -> y f[S,N]; Alpha 0 stands for 1
 //
 // w holds the experts' matrices one below the other. Expert e has the rows starts[e]..starts[e+1] of x and y, which may be none;
-// starts[0] is 0 and starts[E] is S. w may be frozen in another float type than x's.
+// starts[0] is 0. Rows from starts[E] on are with no expert: their products are zero. w may be frozen in another float type than x's.
 type ExpertMatMul struct {
 	Experts int
 	TransB  bool
@@ -135,12 +135,20 @@ func expertGemm[F Float](c *CPU, transB bool, x, starts, y Tensor, alpha, beta f
 		ldb = depth
 	}
 	return func() {
+		noExpert(s, to, width, beta)
 		for e := range len(s) - 1 {
 			if m := int(s[e+1] - s[e]); m > 0 {
 				at := int(s[e])
 				gemm.Gemm(pool, false, transB, m, width, depth, F(alpha), a[at*depth:], depth, w(e), ldb, F(beta), to[at*width:], width)
 			}
 		}
+	}
+}
+
+// noExpert makes the products of the rows behind those of the last expert.
+func noExpert[F Float](starts []int32, y []F, width int, beta float64) {
+	if beta == 0 {
+		clear(y[int(starts[len(starts)-1])*width:])
 	}
 }
 
@@ -166,6 +174,7 @@ func expertGemmOf(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32,
 	a, s, to, pool := x.F32(), starts.I32(), y.F32(), c.Pool
 	depth, width := x.Shape[1], y.Shape[1]
 	return func() {
+		noExpert(s, to, width, float64(beta))
 		for e := range len(s) - 1 {
 			if m := int(s[e+1] - s[e]); m > 0 {
 				at := int(s[e])

@@ -34,7 +34,7 @@ func (ExpertBias) Stored([]DType) (want, out []DType) {
 
 func (o ExpertBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	S, N := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.ExpertBias(S, N, o.Experts), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(N))
+	return g.Launch(cuda.ExpertBias(S, N, o.Experts), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(S), int32(N))
 }
 
 func (ClampedSwiGLU) Stored([]DType) (want, out []DType) {

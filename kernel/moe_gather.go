@@ -4,7 +4,7 @@ import "fmt"
 
 // GatherTokens gives every token's row to each of its slots, in the order of SortByExpert.
 //
-//	x f[M,C], rows i32[M,K], source i32[M*K] -> y f[M*K,C];  y[r] = x[source[r]/K]
+//	x f[M,C], rows i32[M,K], source i32[M*K] -> y f[M*K,C];  y[r] = x[source[r]/K], 0 where row r has no slot
 type GatherTokens struct{}
 
 // Cheap: its output costs less to recompute than to keep.
@@ -61,7 +61,7 @@ func gatherTokens[F Float](c *CPU, in, out []Tensor) func() {
 
 // SumTokens adds up each token's slots, in the order of the slots: GatherTokens backwards.
 //
-//	x f[M*K,C], rows i32[M,K], source i32[M*K] -> y f[M,C];  y[t] = sum of x[rows[t,j]] over j
+//	x f[M*K,C], rows i32[M,K], source i32[M*K] -> y f[M,C];  y[t] = sum of x[rows[t,j]] over j, 0 where a slot has no row
 type SumTokens struct{}
 
 func (SumTokens) Name() string { return "moe_sum" }

@@ -32,7 +32,13 @@ func (o RouteExpertsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, err
 	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K), flag(o.Normalise))
 }
 
-func (SortByExpert) Stored([]DType) (want, out []DType) { return []DType{I32}, []DType{I32, I32, I32} }
+func (o SortByExpert) Stored([]DType) (want, out []DType) {
+	want = []DType{I32}
+	if o.Real {
+		want = append(want, I32)
+	}
+	return want, []DType{I32, I32, I32}
+}
 
 // ScratchGPU is a count of each expert for each piece of the slots.
 func (o SortByExpert) ScratchGPU(in, _ []Type, _ int) int64 {
@@ -40,16 +46,20 @@ func (o SortByExpert) ScratchGPU(in, _ []Type, _ int) int64 {
 }
 
 func (o SortByExpert) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	n, E := in[0].Elems(), o.Experts
-	count, err := g.Launch(cuda.MoECount(n, E), g.Scratch, in[0].Ptr, int32(n), int32(E))
+	n, E, K := in[0].Elems(), o.Experts, in[0].Shape[1]
+	var real gpu.Ptr
+	if o.Real {
+		real = in[1].Ptr
+	}
+	count, err := g.Launch(cuda.MoECount(n, E), g.Scratch, in[0].Ptr, real, int32(n), int32(E), int32(K))
 	if err != nil {
 		return nil, err
 	}
-	offsets, err := g.Launch(cuda.MoEOffsets(), out[2].Ptr, g.Scratch, int32(cuda.MoEPieces(n)), int32(n), int32(E))
+	offsets, err := g.Launch(cuda.MoEOffsets(), out[2].Ptr, g.Scratch, int32(cuda.MoEPieces(n)), int32(E))
 	if err != nil {
 		return nil, err
 	}
-	place, err := g.Launch(cuda.MoEPlace(n, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, g.Scratch, int32(n), int32(E))
+	place, err := g.Launch(cuda.MoEPlace(n, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, real, g.Scratch, out[2].Ptr, int32(n), int32(E), int32(K))
 	return inOrder(count, offsets, place), err
 }
 

@@ -3,7 +3,7 @@ package kernel
 // ScaleSlots multiplies every sorted row by the weight of its token's slot. As what follows is linear, scaling what goes into
 // an expert's last projection is the same as scaling what comes out of it, which then need not be kept.
 //
-//	x f[M*K,F], weights f[M,K], rows i32[M,K], source i32[M*K] -> y f[M*K,F] = x * weights[source]
+//	x f[M*K,F], weights f[M,K], rows i32[M,K], source i32[M*K] -> y f[M*K,F] = x * weights[source], 0 where a row has no slot
 type ScaleSlots struct{}
 
 // Cheap: its output costs less to recompute than to keep.
@@ -49,11 +49,13 @@ func scaleSlots[F Float](c *CPU, in, out []Tensor) func() {
 	width := in[0].Shape[1]
 	return c.Range(len(source), rowGrain(width), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
-			var w F
-			if s := int(source[r]); s >= 0 && s < len(weights) {
-				w = weights[s]
-			}
 			x, y := x[r*width:][:width], y[r*width:][:width]
+			s := int(source[r])
+			if s < 0 || s >= len(weights) {
+				clear(y)
+				continue
+			}
+			w := weights[s]
 			for i, v := range x {
 				y[i] = v * w
 			}
@@ -63,7 +65,7 @@ func scaleSlots[F Float](c *CPU, in, out []Tensor) func() {
 
 // ScaleSlotsGrad is the gradient of ScaleSlots for the weights.
 //
-//	x f[M*K,F], dy f[M*K,F], rows i32[M,K], source i32[M*K] -> dw f[M,K] = sum(x[rows]*dy[rows])
+//	x f[M*K,F], dy f[M*K,F], rows i32[M,K], source i32[M*K] -> dw f[M,K] = sum(x[rows]*dy[rows]), 0 where a slot has no row
 type ScaleSlotsGrad struct{}
 
 func (ScaleSlotsGrad) Name() string { return "moe_scale_grad" }

@@ -11,12 +11,14 @@ import (
 // serves where it serves the GEMM, and others.
 func expertUpdateChecks(n checkNumbers) []check {
 	var all []check
-	for _, s := range []struct{ M, E, K, N, width, rank int }{
+	for at, s := range []struct{ M, E, K, N, width, rank int }{
 		{7, 4, 2, 40, 33, 5}, {129, 128, 8, 24, 16, 8}, {450, 3, 2, 136, 200, 16}, {450, 3, 2, 136, 200, 40}, {300, 3, 2, 264, 128, 64}, {300, 3, 2, 136, 256, 72}, {300, 3, 2, 136, 136, 12},
 	} {
-		_, _, _, starts := routing(s.M, s.E, s.K)
-		S, first := s.M*s.K, integers(starts...)
-		for _, transB := range []bool{false, true} {
+		S := s.M * s.K
+		for i := range 4 {
+			transB, pad := i%2 == 1, []padding{noPadding, paddings[at%len(paddings)]}[i/2]
+			_, _, _, starts := routing(s.M, s.E, s.K, pad)
+			first := integers(starts...)
 			x, y, v := []int{S, s.N}, []int{S, s.width}, []int{s.E * s.rank, s.width}
 			if transB {
 				x, y, v = y, x, []int{s.E * s.N, s.rank}
@@ -27,7 +29,7 @@ func expertUpdateChecks(n checkNumbers) []check {
 			onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
 				return g.ApplyAll(add, in[0], in[1], in[2], g.Apply(kernel.Add{}, in[5], in[6]), in[3], in[4])
 			}
-			name := fmt.Sprintf("%d experts of [%d,%d], %d rows, rank %d, transposed %v", s.E, s.N, s.width, S, s.rank, transB)
+			name := fmt.Sprintf("%d experts of [%d,%d], %d rows, rank %d, transposed %v%s", s.E, s.N, s.width, S, s.rank, transB, pad)
 			in := []checkInput{n.normal(1, x...), n.normal(1, s.E*s.N, s.width), first, n.normal(1, S, s.rank), n.normal(1, v...)}
 			all = append(all,
 				check{kernel: "expert_update", name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true},

@@ -14,21 +14,25 @@ import (
 func expertChecks() []check {
 	n := newNumbers()
 	var all []check
-	for _, s := range [][3]int{{1, 1, 1}, {7, 4, 2}, {65, 8, 8}, {129, 128, 8}, {700, 5, 2}, {33, 1000, 40}} {
-		all = append(all, routeChecks(n, s[0], s[1], s[2])...)
+	for i, s := range [][3]int{{1, 1, 1}, {7, 4, 2}, {65, 8, 8}, {129, 128, 8}, {700, 5, 2}, {33, 1000, 40}} {
+		all = append(all, routeChecks(n, s[0], s[1], s[2], noPadding)...)
+		all = append(all, routeChecks(n, s[0], s[1], s[2], paddings[i%len(paddings)])...)
 	}
-	for _, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16}, {300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}, {450, 3, 2, 136, 200}} {
-		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4])...)
+	for i, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16}, {300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}, {450, 3, 2, 136, 200}} {
+		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4], noPadding)...)
+		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4], paddings[i%len(paddings)])...)
 	}
 	all = append(all, expertUpdateChecks(n)...)
 	for _, width := range []int{64, 33} {
-		for _, M := range checkRows {
-			_, _, _, starts := routing(M, 5, 2)
+		for i, M := range checkRows {
 			x, h := n.normal(4, 2*M, 2*width), n.normal(1, 2*M, width)
 			name := fmt.Sprintf("[%d,%d]", 2*M, width)
+			for _, pad := range []padding{noPadding, paddings[i%len(paddings)]} {
+				_, _, _, starts := routing(M, 5, 2, pad)
+				all = append(all, check{kernel: "expert_bias", name: fmt.Sprintf("%s of 5 experts%s", name, pad), build: one(kernel.ExpertBias{Experts: 5}), bounds: []bound{rounded}, inPlace: []int{0},
+					in: []checkInput{h, n.normal(1, 5*width), integers(starts...)}})
+			}
 			all = append(all,
-				check{kernel: "expert_bias", name: name + " of 5 experts", build: one(kernel.ExpertBias{Experts: 5}), bounds: []bound{rounded}, inPlace: []int{0},
-					in: []checkInput{h, n.normal(1, 5*width), integers(starts...)}},
 				check{kernel: "swiglu_clamped", name: name, build: one(kernel.ClampedSwiGLU{}), bounds: []bound{rounded}, in: []checkInput{x}},
 				check{kernel: "swiglu_clamped_grad", name: name, build: one(kernel.ClampedSwiGLUGrad{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, h}})
 		}
@@ -65,14 +69,33 @@ func shaped(x checkInput, shape ...int) checkInput {
 	return x
 }
 
-// routing is a choice of K of E experts for M tokens, the last expert's left out where there are several, and its order.
-func routing(M, E, K int) (experts checkInput, rows, source, starts []int) {
-	at, chosen := make([][]int, E), make([]int, M*K)
-	for i := range chosen {
-		chosen[i] = (i*i/7 + i%K + i/K) % max(E-1, 1)
-		at[chosen[i]] = append(at[chosen[i]], i)
+// padding is where tokens are none.
+type padding string
+
+const noPadding padding = ""
+
+var paddings = []padding{", padding at the end", ", padding in the middle", ", padding alone"}
+
+// real tells of each of M tokens whether it is one, by 1 or 0.
+func (p padding) real(M int) []int {
+	real := make([]int, M)
+	for t := range real {
+		if p == noPadding || p == paddings[0] && t < (M+1)/2 || p == paddings[1] && (t < M/4 || t >= M-M/3) {
+			real[t] = 1
+		}
 	}
-	rows, starts = make([]int, M*K), []int{0}
+	return real
+}
+
+// routing is a choice of K of E experts for M tokens, the last expert's left out where there are several, and its order; padding has none.
+func routing(M, E, K int, pad padding) (experts checkInput, rows, source, starts []int) {
+	at, chosen, real := make([][]int, E), make([]int, M*K), pad.real(M)
+	for i := range chosen {
+		if chosen[i] = (i*i/7 + i%K + i/K) % max(E-1, 1); real[i/K] != 0 {
+			at[chosen[i]] = append(at[chosen[i]], i)
+		}
+	}
+	rows, starts = slices.Repeat([]int{-1}, M*K), []int{0}
 	for _, slots := range at {
 		for _, s := range slots {
 			rows[s] = len(source)
@@ -80,16 +103,22 @@ func routing(M, E, K int) (experts checkInput, rows, source, starts []int) {
 		}
 		starts = append(starts, len(source))
 	}
-	return shaped(integers(chosen...), M, K), rows, source, starts
+	return shaped(integers(chosen...), M, K), rows, append(source, slices.Repeat([]int{-1}, M*K-len(source))...), starts
 }
 
-func routeChecks(n checkNumbers, M, E, K int) []check {
-	const C = 72
-	experts, rows, source, _ := routing(M, E, K)
+func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
+	experts, rows, source, _ := routing(M, E, K, pad)
 	place, from := shaped(integers(rows...), M, K), integers(source...)
-	logits, weights, many := n.normal(2, M, E), n.normal32(1, M, K), func(width int) checkInput { return n.normal(1, M*K, width) }
-	size := fmt.Sprintf("%d of %d experts, %d tokens", K, E, M)
-	all := []check{{kernel: "moe_sort", name: size, build: one(kernel.SortByExpert{Experts: E}), bounds: []bound{exact, exact, exact}, in: []checkInput{experts}}}
+	logits, weights := n.normal(2, M, E), n.normal32(1, M, K)
+	size := fmt.Sprintf("%d of %d experts, %d tokens%s", K, E, M, pad)
+	sort := check{kernel: "moe_sort", name: size, build: one(kernel.SortByExpert{Experts: E, Real: pad != noPadding}), bounds: []bound{exact, exact, exact}, in: []checkInput{experts}}
+	if pad != noPadding {
+		sort.in = append(sort.in, integers(pad.real(M)...))
+	}
+	all := append([]check{sort}, slotChecks(n, M, K, size, weights, place, from)...)
+	if pad != noPadding {
+		return all
+	}
 	for _, normalise := range []bool{false, true} {
 		route := kernel.RouteExperts{TopK: K, Normalise: normalise}
 		grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
@@ -98,18 +127,6 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 		all = append(all,
 			check{kernel: "moe_route", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: one(route), bounds: []bound{summed, exact}, in: []checkInput{logits}},
 			check{kernel: "moe_route_grad", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: grad, bounds: []bound{rounded}, in: []checkInput{logits, weights}})
-	}
-	for _, width := range []int{C, 33} {
-		name := fmt.Sprintf("%s, width %d", size, width)
-		x, gate := n.normal(1, M, width), n.normal(1, M, 1)
-		all = append(all,
-			check{kernel: "sigmoid_gate", name: name, build: one(kernel.SigmoidGate{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, gate}},
-			check{kernel: "sigmoid_gate_grad", name: name, build: one(kernel.SigmoidGateGrad{}), bounds: []bound{rounded, rounded}, in: []checkInput{x, gate, x}},
-			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact}, in: []checkInput{n.normal(1, M, width), place, from}},
-			check{kernel: "dropout_slots", name: name, build: one(kernel.DropSlots{P: 0.3, Stream: 5 << 33}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{many(width), integers(-3, 1<<30+1), from}},
-			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded}, in: []checkInput{many(width), place, from}},
-			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},
-			check{kernel: "moe_scale_grad", name: name, build: one(kernel.ScaleSlotsGrad{}), bounds: []bound{summed}, in: []checkInput{many(width), many(width), place, from}})
 	}
 	labels := make([]int, M)
 	for i := range labels {
@@ -136,10 +153,28 @@ func routeChecks(n checkNumbers, M, E, K int) []check {
 	return all
 }
 
-func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
-	_, _, _, starts := routing(M, E, K)
+// slotChecks are what moves between M tokens and their slots, of which each has a place among the sorted rows, and each row is from one.
+func slotChecks(n checkNumbers, M, K int, size string, weights, place, from checkInput) (all []check) {
+	many := func(width int) checkInput { return n.normal(1, M*K, width) }
+	for _, width := range []int{72, 33} {
+		name := fmt.Sprintf("%s, width %d", size, width)
+		x, gate := n.normal(1, M, width), n.normal(1, M, 1)
+		all = append(all,
+			check{kernel: "sigmoid_gate", name: name, build: one(kernel.SigmoidGate{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, gate}},
+			check{kernel: "sigmoid_gate_grad", name: name, build: one(kernel.SigmoidGateGrad{}), bounds: []bound{rounded, rounded}, in: []checkInput{x, gate, x}},
+			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact}, in: []checkInput{n.normal(1, M, width), place, from}},
+			check{kernel: "dropout_slots", name: name, build: one(kernel.DropSlots{P: 0.3, Stream: 5 << 33}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{many(width), integers(-3, 1<<30+1), from}},
+			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded}, in: []checkInput{many(width), place, from}},
+			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},
+			check{kernel: "moe_scale_grad", name: name, build: one(kernel.ScaleSlotsGrad{}), bounds: []bound{summed}, in: []checkInput{many(width), many(width), place, from}})
+	}
+	return all
+}
+
+func expertGemmChecks(n checkNumbers, M, E, K, N, width int, pad padding) []check {
+	_, _, source, starts := routing(M, E, K, pad)
 	S, first := M*K, integers(starts...)
-	size := fmt.Sprintf("%d experts of [%d,%d], %d rows", E, N, width, S)
+	size := fmt.Sprintf("%d experts of [%d,%d], %d rows%s", E, N, width, S, pad)
 	var all []check
 	for _, transB := range []bool{false, true} {
 		k := kernel.ExpertMatMul{Experts: E, TransB: transB, Alpha: 0.5}
@@ -162,7 +197,6 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
 		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed}, in: []checkInput{a, b, first}, gemm: true},
 		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.ExpertWeightGradTo(grad)), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
-	_, _, source, _ := routing(M, E, K)
 	gathered := kernel.ExpertWeightGradGathered{Experts: E, PerToken: K, Alpha: 0.5}
 	from := integers(source...)
 	all = append(all,
@@ -194,7 +228,7 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int) []check {
 }
 
 // packedExpertChecks are products of S rows, of which expert e has those from starts[e] on, with matrices [N,width] that stay packed:
-// their parts, each the matrices' one after the other, and the numbers that they stand for.
+// their parts, each the matrices' one after the other, and the numbers that they stand for. Rows behind the last expert's are with none.
 func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts []checkInput, dequantised [][]float32,
 	kernels func(transposed bool) (k, onto kernel.Kernel), N, width int) []check {
 	var all []check
@@ -215,6 +249,7 @@ func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts 
 				}
 				all = append(all, plainGEMM(f, v[0][starts[e]*x[1]:], w, starts[e+1]-starts[e], y[1], x[1], width, transposed)...)
 			}
+			all = append(all, make([]float64, y[0]*y[1]-len(all))...) // rows of no expert
 			if len(v) > last {
 				axpy(all, 1, v[last])
 				f.all(all)

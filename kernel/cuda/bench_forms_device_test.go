@@ -208,9 +208,9 @@ func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, ro
 	weights, experts, counts = f.out("weights", int64(4*S)), f.out("experts", int64(4*S)), f.out("counts", int64(4*MoEPieces(S)*x.E))
 	starts, rows, source = f.out("starts", int64(4*(x.E+1))), f.out("rows", int64(4*S)), f.out("source", int64(4*S))
 	f.run(MoERoute(tokens, x.E), weights, experts, logits, i32(tokens), i32(x.E), i32(x.K), int32(1))
-	f.run(MoECount(S, x.E), counts, experts, i32(S), i32(x.E))
-	f.run(MoEOffsets(), starts, counts, i32(MoEPieces(S)), i32(S), i32(x.E))
-	f.run(MoEPlace(S, x.E), rows, source, experts, counts, i32(S), i32(x.E))
+	f.run(MoECount(S, x.E), counts, experts, gpu.Ptr(0), i32(S), i32(x.E), i32(x.K))
+	f.run(MoEOffsets(), starts, counts, i32(MoEPieces(S)), i32(x.E))
+	f.run(MoEPlace(S, x.E), rows, source, experts, gpu.Ptr(0), counts, starts, i32(S), i32(x.E), i32(x.K))
 	return
 }
 
@@ -230,7 +230,7 @@ func (f *forms) expertForms(tokens int) {
 		f.reset()
 		_, _, _, _, starts, _, _ := f.routed(tokens)
 		x, y, w := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K))
-		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0))),
+		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0))),
 			f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
 		forms := []timed{form}
 		if f.d.SM() == 90 && p.N > 64 && p.K > 32 {
@@ -239,17 +239,17 @@ func (f *forms) expertForms(tokens int) {
 			low := f.expertHopper(p.transB, S, p.N, rank, e.E, rank, f.randomBF16("u", int64(S*rank)), f.randomBF16("v", int64(e.E*p.N*rank)))
 			for beta, onto := range []string{"", " onto"} {
 				form.name = name(p.what, p.N, p.K) + ", wgmma" + onto
-				form.took = f.time(f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
-				update := timed{form.name + " with rank 16", f.time(f.launch(with.Geometry, y, with.a, with.b, starts, i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank))), form.least}
+				form.took = f.time(f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
+				update := timed{form.name + " with rank 16", f.time(f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank))), form.least}
 				forms = append(forms, form, update)
 			}
 		}
 		if p.K == 16 {
 			form.name += ", up"
-			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
+			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
 			forms = append(forms, form)
 			form.name += ", onto"
-			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(e.E), i32(p.N), i32(p.K), float32(1), float32(1)))
+			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(1)))
 			forms = append(forms, form)
 		}
 		f.reset()
@@ -297,8 +297,8 @@ func (f *forms) routingForms(tokens int) {
 	f.moved(name("route"), float64(2*tokens*e.E+8*S), MoERoute(tokens, e.E), weights, experts, logits, i32(tokens), i32(e.E), i32(e.K), int32(1))
 	f.moved(name("gradient of route"), float64(4*tokens*e.E+8*S), MoERouteGrad(tokens, e.E), f.out("dlogits", int64(2*tokens*e.E)), logits, experts, weights, i32(tokens), i32(e.E), i32(e.K), int32(1))
 	sorting := float64(16*S + 16*MoEPieces(S)*e.E)
-	sort := timed{name("sort, three launches"), f.time(f.launch(MoECount(S, e.E), counts, experts, i32(S), i32(e.E)), f.launch(MoEOffsets(), starts, counts, i32(MoEPieces(S)), i32(S), i32(e.E)),
-		f.launch(MoEPlace(S, e.E), rows, source, experts, counts, i32(S), i32(e.E))), f.bytes(sorting)}
+	sort := timed{name("sort, three launches"), f.time(f.launch(MoECount(S, e.E), counts, experts, gpu.Ptr(0), i32(S), i32(e.E), i32(e.K)), f.launch(MoEOffsets(), starts, counts, i32(MoEPieces(S)), i32(e.E)),
+		f.launch(MoEPlace(S, e.E), rows, source, experts, gpu.Ptr(0), counts, starts, i32(S), i32(e.E), i32(e.K))), f.bytes(sorting)}
 	f.row(sort, f.copied(sorting))
 	f.moved(name("gather"), float64(4*S*e.C), MoERows("moe_gather", S, e.C), wide, x, source, i32(S), i32(e.C), i32(e.K))
 	f.moved(name("scale"), float64(4*S*e.F), MoERows("moe_scale", S, e.F), inner, other, weights, source, i32(S), i32(e.F))

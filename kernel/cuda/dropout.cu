@@ -1,7 +1,8 @@
 // dropout.cu: y = x * keep * scale, where keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0),
 // key = seed + stream) is at least the threshold. A dropped element is x * 0. The mask is that of the CPU, bit for bit.
 // Layout: x, y flat elem buffers of elements first, a multiple of 8, and on, y may be x; counter int32 [2] = (seed, step).
-// dropout_slots: rows [S,C] in the order of their experts; row r has the mask of row source[r], first / C rows further on.
+// dropout_slots: rows [S,C] in the order of their experts; row r has the mask of row source[r], first / C rows further on; without a slot,
+// source[r] < 0, it is zero.
 // Eight values, two draws of the generator, a thread and round. Grid-stride. Arithmetic fp32.
 // Bytes: 4 a value. Goal: 60 % of copy; the generator takes 20 wide multiplications for 4 values.
 // Elements: bf16, f16, f32.
@@ -53,11 +54,17 @@ extern "C" __global__ void __launch_bounds__(256) dropout_slots(elem *y, const e
     int wide = C % 8 == 0 ? 8 : 1, per = C / wide;
     int64_t total = (int64_t)S * per;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        uint64_t at = (uint64_t)(first + (int64_t)source[i / per] * C + i % per * wide);
+        int s = source[i / per];
+        if (s < 0) {
+            if (wide == 8) store8(y + i * 8, fill8(0));
+            else y[i] = narrow(0.f);
+            continue;
+        }
+        uint64_t at = (uint64_t)(first + (int64_t)s * C + i % per * wide);
         uint4 r = philox(at / 4, step, key);
         if (wide == 8) {
-            uint4 s = philox(at / 4 + 1, step, key);
-            uint32_t word[8] = {r.x, r.y, r.z, r.w, s.x, s.y, s.z, s.w};
+            uint4 q = philox(at / 4 + 1, step, key);
+            uint32_t word[8] = {r.x, r.y, r.z, r.w, q.x, q.y, q.z, q.w};
             float f[8];
             unpack(load8(x + i * 8), f);
 #pragma unroll

@@ -1,9 +1,10 @@
 // expert_gemm.cu: a GEMM for each of E experts over rows sorted by expert, on tensor cores: y_e = alpha x_e op(w_e) + beta y_e, and
 // the gradient dw_e = alpha a_e^T b_e + beta dw_e, of which b's row r may be the row source[r] / per of x.
 // Layout, row-major: x [S,K], y [S,N] elem; w [E][N,K] (nt) or [E][K,N] (nn) elem; a [S,N], b [S,K], x [tokens,K] elem, dw [E][N,K] fp32;
-// starts [E+1]: expert e has the rows starts[e] to starts[e+1], which may be none.
-// Rows: a block takes the tile gridDim.x has for its columns of the blockIdx.y-th tile of rows; the grid has as many as any routing can
-// need, and the blocks left over end at once. Gradient: a block takes a tile of dw_e, e = blockIdx.z, over all of the expert's rows.
+// starts [E+1]: expert e has the rows starts[e] to starts[e+1], which may be none; y is zero, or stays, in rows from starts[E] on.
+// Rows: a block takes the tile gridDim.x has for its columns of the blockIdx.y-th tile of rows; the grid has more than any routing can
+// need, and the blocks left over make the rows of no expert. Gradient: a block takes a tile of dw_e, e = blockIdx.z, over all of the
+// expert's rows.
 // Tiles large 128x128, small 64x64, thin 128x32 as gemm.cu has them (gemm_tile.cuh). No order of sums depends on how many rows the
 // other experts have. Accumulation fp32. FLOPs 2 S N K. Goal: 60 % of cuBLASLt over equal experts.
 // Elements: bf16, f16.
@@ -11,9 +12,9 @@
 #include "gemm_tile.cuh"
 
 template <bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
-__device__ void rows(elem *y, const elem *x, const elem *w, const int *starts, int E, int N, int K, float alpha, float beta) {
+__device__ void rows(elem *y, const elem *x, const elem *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
     int e, row0;
-    if (!expert_tile<BM>(starts, E, blockIdx.y, e, row0)) return;
+    if (!block_tile<BM>(y, starts, S, E, N, beta, e, row0)) return;
     int64_t first = starts[e];
     gemm_tile<false, TB, BM, BN, WARPS_M, WARPS_N>(y, first * N, x + first * K, w + (int64_t)e * N * K, starts[e + 1] - (int)first, N, row0, blockIdx.x * BN,
                                                    0, K, K, TB ? K : N, N, alpha, beta, false);
@@ -38,8 +39,8 @@ __device__ void gathered(float *dw, const elem *a, const elem *x, const int *sou
 
 // Grid (tiles of N, tiles of rows, 1), block 32 WM WN, dynamic shared memory 4 stages of (BM + BN) 64 bytes.
 #define EXPERT(NAME, TB, BM, BN, WM, WN) \
-    extern "C" __global__ void __launch_bounds__(32 * WM * WN, BM * BN < 16384 ? 4 : 1) expert_gemm_##NAME(elem *y, const elem *x, const elem *w, const int *starts, int E, int N, int K, float alpha, float beta) { \
-        rows<TB, BM, BN, WM, WN>(y, x, w, starts, E, N, K, alpha, beta); \
+    extern "C" __global__ void __launch_bounds__(32 * WM * WN, BM * BN < 16384 ? 4 : 1) expert_gemm_##NAME(elem *y, const elem *x, const elem *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) { \
+        rows<TB, BM, BN, WM, WN>(y, x, w, starts, S, E, N, K, alpha, beta); \
     }
 EXPERT(nn_large, false, 128, 128, 2, 2)
 EXPERT(nt_large, true, 128, 128, 2, 2)

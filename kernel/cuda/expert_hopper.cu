@@ -8,14 +8,15 @@
 // gemm_hopper.cu makes its own: the copy engine is ahead of the multiplications by as many stages as there are, over the end of a tile
 // too, and brings a finished tile from shared memory to y while the next is multiplied; what is added to comes into the same memory
 // while its tile is multiplied. A warpgroup without rows lets the other multiply alone. The update is a tile's first stage, and the
-// accumulator is scaled behind it. No order of sums depends on the other experts, nor on the grid.
+// accumulator is scaled behind it. The warps beside the one that copies make y's rows of no expert, from starts[E] on. No order of sums
+// depends on the other experts, nor on the grid.
 // Accumulation fp32. FLOPs 2 S N (K + R). Goal: 80 % of gemm_hopper.cu at as many rows.
 // Elements: bf16, f16.
 #include "experts.cuh"
 #include "gemm_hopper.cuh"
 
 template <int TB, int BN>
-__device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const int *starts, int E, int N, int K, float alpha, float beta, const TensorMap *mu, const TensorMap *mv, int R) {
+__device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const int *starts, int S, int E, int N, int K, float alpha, float beta, const TensorMap *mu, const TensorMap *mv, int R) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int LD = 2 * BN + 16;   // bytes of a row of the finished tile, which lies behind the stages
     using Tile = Stages<0, TB, BN, 225280 - 128 * LD>;
@@ -35,7 +36,10 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
     Tile tile(shared, bars);
     if (threadIdx.x < 128) {
         registers_down<40>();
-        if (threadIdx.x >= 32) return;
+        if (threadIdx.x >= 32) {
+            if (beta == 0.f) no_expert(y, starts[E], S, N, blockIdx.x * 96 + threadIdx.x - 32, gridDim.x * 96);
+            return;
+        }
         for (int t = blockIdx.x, i = 0; expert_tile<128>(starts, E, t / cols, e, row0, from, before); t += gridDim.x, i += all) {
             if (threadIdx.x == 0) {
                 int row = starts[e] + row0, col = t % cols * BN;
@@ -125,12 +129,12 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
 // update's scale where there is one, the GEMM's else.
 #define EXPERT(NAME, TB, BN) \
     extern "C" __global__ void __launch_bounds__(384, 1) expert_hopper_##NAME(elem *y, const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w, \
-        const int *starts, int E, int N, int K, float alpha, float beta) { \
-        rows<TB, BN>(y, &x, &w, starts, E, N, K, alpha, beta, nullptr, nullptr, 0); \
+        const int *starts, int S, int E, int N, int K, float alpha, float beta) { \
+        rows<TB, BN>(y, &x, &w, starts, S, E, N, K, alpha, beta, nullptr, nullptr, 0); \
     } \
     extern "C" __global__ void __launch_bounds__(384, 1) expert_hopper_update_##NAME(elem *y, const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w, \
-        const int *starts, int E, int N, int K, float scale, float beta, const __grid_constant__ TensorMap u, const __grid_constant__ TensorMap v, int R) { \
-        rows<TB, BN>(y, &x, &w, starts, E, N, K, scale, beta, &u, &v, R); \
+        const int *starts, int S, int E, int N, int K, float scale, float beta, const __grid_constant__ TensorMap u, const __grid_constant__ TensorMap v, int R) { \
+        rows<TB, BN>(y, &x, &w, starts, S, E, N, K, scale, beta, &u, &v, R); \
     }
 EXPERT(nn_256, 1, 256)
 EXPERT(nt_256, 0, 256)

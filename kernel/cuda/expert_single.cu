@@ -5,19 +5,19 @@
 #include "gemm_single.cuh"
 
 template <bool TB>
-__device__ void rows(float *y, const float *x, const float *w, const int *starts, int E, int N, int K, float alpha, float beta) {
+__device__ void rows(float *y, const float *x, const float *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
     int e, row0;
-    if (!expert_tile<64>(starts, E, blockIdx.y, e, row0)) return;
+    if (!block_tile<64>(y, starts, S, E, N, beta, e, row0)) return;
     int64_t first = starts[e];
     gemm_tile<false, TB>(y + first * N, x + first * K, w + (int64_t)e * N * K, starts[e + 1] - (int)first, N, row0, blockIdx.x * 64, 0, K, K, TB ? K : N, N, alpha, beta);
 }
 
 // Grid (tiles of N, tiles of rows, 1), block 256.
-extern "C" __global__ void __launch_bounds__(256) expert_single_nn(float *y, const float *x, const float *w, const int *starts, int E, int N, int K, float alpha, float beta) {
-    rows<false>(y, x, w, starts, E, N, K, alpha, beta);
+extern "C" __global__ void __launch_bounds__(256) expert_single_nn(float *y, const float *x, const float *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
+    rows<false>(y, x, w, starts, S, E, N, K, alpha, beta);
 }
-extern "C" __global__ void __launch_bounds__(256) expert_single_nt(float *y, const float *x, const float *w, const int *starts, int E, int N, int K, float alpha, float beta) {
-    rows<true>(y, x, w, starts, E, N, K, alpha, beta);
+extern "C" __global__ void __launch_bounds__(256) expert_single_nt(float *y, const float *x, const float *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
+    rows<true>(y, x, w, starts, S, E, N, K, alpha, beta);
 }
 
 // Grid (tiles of K, tiles of N, E), block 256.

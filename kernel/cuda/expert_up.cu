@@ -9,10 +9,10 @@
 #include "experts.cuh"
 
 template <bool TB>
-__device__ void up(elem *y, const elem *x, const elem *w, const int *starts, int E, int N, int K, float alpha, float beta) {
+__device__ void up(elem *y, const elem *x, const elem *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
     constexpr int BM = 128, BN = 256, THREADS = 256;
     int e, row0;
-    if (!expert_tile<BM>(starts, E, blockIdx.y, e, row0)) return;
+    if (!block_tile<BM>(y, starts, S, E, N, beta, e, row0)) return;
     extern __shared__ __align__(16) uint8_t shared[];
     int depth = (K + 15) & ~15, ldx = depth + 8, ldw = TB ? ldx : BN + 8, col0 = blockIdx.x * BN;
     int64_t first = starts[e] + row0;
@@ -69,11 +69,11 @@ __device__ void up(elem *y, const elem *x, const elem *w, const int *starts, int
     }
 }
 
-// Grid (N / 256 rounded up, tiles of 128 rows, 1), block 256, dynamic shared memory 2 (128 ldx + (nt ? 256 ldx : 264 depth)) bytes with
-// depth K rounded up to 16 and ldx depth + 8.
-extern "C" __global__ void __launch_bounds__(256, 4) expert_up_nn(elem *y, const elem *x, const elem *w, const int *starts, int E, int N, int K, float alpha, float beta) {
-    up<false>(y, x, w, starts, E, N, K, alpha, beta);
+// Grid (N / 256 rounded up, tiles of 128 rows and more, 1), block 256, dynamic shared memory 2 (128 ldx + (nt ? 256 ldx : 264 depth))
+// bytes with depth K rounded up to 16 and ldx depth + 8.
+extern "C" __global__ void __launch_bounds__(256, 4) expert_up_nn(elem *y, const elem *x, const elem *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
+    up<false>(y, x, w, starts, S, E, N, K, alpha, beta);
 }
-extern "C" __global__ void __launch_bounds__(256, 4) expert_up_nt(elem *y, const elem *x, const elem *w, const int *starts, int E, int N, int K, float alpha, float beta) {
-    up<true>(y, x, w, starts, E, N, K, alpha, beta);
+extern "C" __global__ void __launch_bounds__(256, 4) expert_up_nt(elem *y, const elem *x, const elem *w, const int *starts, int S, int E, int N, int K, float alpha, float beta) {
+    up<true>(y, x, w, starts, S, E, N, K, alpha, beta);
 }

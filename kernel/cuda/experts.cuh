@@ -26,8 +26,28 @@ __device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int
     }
     return false;
 }
-template <int BM>
-__device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row) {
+
+// The products of rows that are with no expert are zero: those of y [S,N] from `end` on. This is thread i of n that share them.
+template <typename T>
+__device__ __forceinline__ void no_expert(T *y, int end, int S, int N, int i, int n) {
+    y += (int64_t)end * N;
+    int64_t count = (int64_t)(S - end) * N;
+    if (N % 8 == 0 && !((uint64_t)y & 15)) {
+#pragma unroll 1
+        for (int64_t k = (int64_t)i * 8; k < count; k += (int64_t)n * 8) store8(y + k, fill8<T>(0));
+    } else {
+#pragma unroll 1
+        for (int64_t k = i; k < count; k += n) y[k] = narrow<T>(0.f);
+    }
+}
+
+// The tile of rows of y [S,N] that a block has by blockIdx.y. Where there are no so many, it makes its part of the rows of no expert, unless
+// the product is added to y, and the answer is false. The grid has more rows of blocks than there can be tiles.
+template <int BM, typename T>
+__device__ __forceinline__ bool block_tile(T *y, const int *starts, int S, int E, int N, float beta, int &expert, int &row) {
     int first = 0, before = 0;
-    return expert_tile<BM>(starts, E, t, expert, row, first, before);
+    if (expert_tile<BM>(starts, E, blockIdx.y, expert, row, first, before)) return true;
+    if (beta == 0.f)
+        no_expert(y, starts[E], S, N, ((blockIdx.y - before) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x, (gridDim.y - before) * gridDim.x * blockDim.x);
+    return false;
 }

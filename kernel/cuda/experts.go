@@ -110,8 +110,8 @@ func ExpertHopper(transB bool, S, N, K, E, rank int) (g Geometry, boxX [2]int, b
 		[2]int{64, 128}, boxW
 }
 
-// expertTiles is how many tiles of rows S rows of E experts have at most.
-func expertTiles(S, E, rows int) int { return max(1, S/rows+min(S, E)) }
+// expertTiles is more than the tiles of rows that S rows of E experts have: what is left over makes the rows of no expert.
+func expertTiles(S, E, rows int) int { return S/rows + min(S, E) + 1 }
 
 func rowsLayout(transB bool) string {
 	if transB {
@@ -159,7 +159,7 @@ func ExpertMXFP4(n int64) Geometry { return Flat("expert_mxfp4", "expert_mxfp4_d
 
 // ExpertBias is the geometry of expert_bias_add over S rows of E experts, N values wide.
 func ExpertBias(S, N, E int) Geometry {
-	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E + 1, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
 }
 
 // ClampedSwiGLU is the geometry of the swiglu_clamped_* kernels over n values of the result.

@@ -13,14 +13,20 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// TestExperts routes, sorts and multiplies between guards, twice, over every tile of the experts' GEMMs, and compares with float64.
+// TestExperts routes, sorts and multiplies between guards, twice, over every tile of the experts' GEMMs, and compares with float64. Half
+// of the cases have padding among the tokens, or nothing else.
 func TestExperts(t *testing.T) {
 	r := newHarness(t, 512<<20)
-	for _, s := range []struct{ M, E, K, C, N int }{
-		{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {300, 3, 2, 64, 192}, {700, 2, 2, 128, 200}, {700, 2, 1, 256, 16}, {64, 128, 8, 16, 72}, {40, 1000, 40, 24, 8},
-	} {
-		name := fmt.Sprintf("%+v", s)
-		S := s.M * s.K
+	sizes := []struct{ M, E, K, C, N int }{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {300, 3, 2, 64, 192}, {700, 2, 2, 128, 200}, {700, 2, 1, 256, 16}, {64, 128, 8, 16, 72}, {40, 1000, 40, 24, 8}}
+	for i := range 2 * len(sizes) {
+		s, padded := sizes[i/2], i%2 == 1
+		name := fmt.Sprintf("%+v, padding %v", s, padded)
+		S, isReal := s.M*s.K, make([]int32, s.M)
+		for m := range isReal {
+			if !padded || s.M > 1 && (m < s.M/5 || m%7 > 1) && m < s.M-s.M/4 {
+				isReal[m] = 1
+			}
+		}
 		var logits, x, w []float64
 		out := r.repeat(func() [][]byte {
 			var l, xs, ws []uint16
@@ -33,14 +39,18 @@ func TestExperts(t *testing.T) {
 			pieces := MoEPieces(S)
 			counts, starts := r.out("counts", int64(4*pieces*s.E)), r.out("starts", int64(4*(s.E+1)))
 			rows, source := r.out("rows", int64(4*S)), r.out("source", int64(4*S))
-			r.run(MoECount(S, s.E), counts, experts, int32(S), int32(s.E))
-			r.run(MoEOffsets(), starts, counts, int32(pieces), int32(S), int32(s.E))
-			r.run(MoEPlace(S, s.E), rows, source, experts, counts, int32(S), int32(s.E))
+			real := gpu.Ptr(0)
+			if padded {
+				real = in(r, "real", isReal)
+			}
+			r.run(MoECount(S, s.E), counts, experts, real, int32(S), int32(s.E), int32(s.K))
+			r.run(MoEOffsets(), starts, counts, int32(pieces), int32(s.E))
+			r.run(MoEPlace(S, s.E), rows, source, experts, real, counts, starts, int32(S), int32(s.E), int32(s.K))
 			each, y, back := r.out("gathered", int64(2*S*s.C)), r.out("y", int64(2*S*s.N)), r.out("back", int64(2*S*s.C))
 			r.run(MoERows("moe_gather", S, s.C), each, X, source, int32(S), int32(s.C), int32(s.K))
-			r.run(ExpertGemm(false, S, s.N, s.E), y, each, W, starts, int32(s.E), int32(s.N), int32(s.C), float32(0.5), float32(0))
-			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(s.E), int32(s.C), int32(s.N), float32(1), float32(0))
-			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(s.E), int32(s.C), int32(s.N), float32(-1), float32(1)) // to zero
+			r.run(ExpertGemm(false, S, s.N, s.E), y, each, W, starts, int32(S), int32(s.E), int32(s.N), int32(s.C), float32(0.5), float32(0))
+			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(S), int32(s.E), int32(s.C), int32(s.N), float32(1), float32(0))
+			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(S), int32(s.E), int32(s.C), int32(s.N), float32(-1), float32(1)) // to zero
 			dw := in(r, "dw", make([]float32, s.E*s.C*s.N))
 			r.run(ExpertWeight(s.C, s.N, s.E), dw, each, y, starts, int32(s.C), int32(s.N), float32(1), float32(1))
 			whole, gathered := in(r, "gradient of gathered rows", make([]float32, s.E*s.C*s.N)), in(r, "the same, read from the tokens", make([]float32, s.E*s.C*s.N))
@@ -68,7 +78,7 @@ func TestExperts(t *testing.T) {
 			t.Errorf("%s: the gradient differs where rows are read from the tokens", name)
 		}
 		experts, rows, source, starts := ints(0), ints(1), ints(2), ints(3)
-		order := make([]int, S)
+		var order []int
 		for m := range s.M {
 			best := make([]int, s.E)
 			for e := range best {
@@ -76,12 +86,25 @@ func TestExperts(t *testing.T) {
 			}
 			sort.SliceStable(best, func(a, b int) bool { return logits[m*s.E+best[a]] > logits[m*s.E+best[b]] })
 			for k := range s.K {
-				if order[m*s.K+k] = m*s.K + k; int(experts[m*s.K+k]) != best[k] {
+				if isReal[m] != 0 {
+					order = append(order, m*s.K+k)
+				} else if rows[m*s.K+k] != -1 {
+					t.Fatalf("%s: slot %d of padding is in row %d", name, m*s.K+k, rows[m*s.K+k])
+				}
+				if int(experts[m*s.K+k]) != best[k] {
 					t.Fatalf("%s: token %d goes to %v, want %v", name, m, experts[m*s.K:][:s.K], best[:s.K])
 				}
 			}
 		}
 		sort.SliceStable(order, func(a, b int) bool { return experts[order[a]] < experts[order[b]] })
+		if int(starts[s.E]) != len(order) {
+			t.Fatalf("%s: the experts' rows end at %d, want %d", name, starts[s.E], len(order))
+		}
+		for at := len(order); at < S; at++ {
+			if source[at] != -1 {
+				t.Fatalf("%s: row %d of no expert is from slot %d", name, at, source[at])
+			}
+		}
 		y, dw, sum := make([]float64, S*s.N), make([]float64, s.E*s.C*s.N), make([]float64, s.M*s.N)
 		got := bfFloats(out[4]) // what follows reads it as it was rounded
 		for at, slot := range order {
@@ -96,12 +119,17 @@ func TestExperts(t *testing.T) {
 				}
 			}
 		}
-		for slot := range S {
+		for _, slot := range order {
 			for n := range s.N {
 				sum[slot/s.K*s.N+n] += got[int(rows[slot])*s.N+n]
 			}
 		}
 		nearBF16(t, name+" y", got, y)
+		for i, v := range got[len(order)*s.N:] {
+			if v != 0 {
+				t.Fatalf("%s: element %d of the rows of no expert is %v", name, i, v)
+			}
+		}
 		nearBF16(t, name+" sum", bfFloats(out[7]), sum)
 		var d, size float64
 		for i, g := range f32Floats(out[6]) {
@@ -148,18 +176,23 @@ type expertRows struct {
 	N, K int
 }
 
-// multiplied runs a kernel over rows of experts that have none, one, a tile, and several, between guards, and compares with float64. kernel
-// says how it is launched, and what it takes for x and w.
+// noExperts are how many rows lie behind those of the experts.
+var noExperts = []int{0, 3, 300}
+
+// multiplied runs a kernel over rows of experts that have none, one, a tile, and several, and of no expert behind them, between guards, and
+// compares with float64. kernel says how it is launched, and what it takes for x and w.
 func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K, E int, x, w gpu.Ptr) (g Geometry, argX, argW any)) {
 	t := r.t
 	t.Helper()
-	for _, c := range cases {
+	for i := range len(noExperts) * len(cases) {
+		c, behind := cases[i/len(noExperts)], noExperts[i%len(noExperts)]
 		S, E := 0, len(c.rows)
 		starts := []int32{0}
 		for _, n := range c.rows {
 			S += n
 			starts = append(starts, int32(S))
 		}
+		S += behind
 		for _, transB := range []bool{false, true} {
 			for _, beta := range []float32{0, 0.5} {
 				var x, w, y0 []float64
@@ -170,7 +203,7 @@ func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K
 					ys, y0 = r.random(S*c.N, 1)
 					X, W, Y := in(r, "x", xs), in(r, "w", ws), in(r, "y", ys)
 					g, x, w := kernel(transB, S, c.N, c.K, E, X, W)
-					r.run(g, Y, x, w, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
+					r.run(g, Y, x, w, in(r, "starts", starts), i32(S), i32(E), i32(c.N), i32(c.K), float32(0.25), beta)
 					return [][]byte{get[byte](r, Y, 2*S*c.N)}
 				})
 				y := make([]float64, S*c.N)
@@ -189,8 +222,25 @@ func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K
 						}
 					}
 				}
-				nearBF16(t, fmt.Sprintf("rows %v, %d columns of %d, transposed %t, beta %v", c.rows, c.N, c.K, transB, beta), bfFloats(out[0]), y)
+				name := fmt.Sprintf("rows %v and %d, %d columns of %d, transposed %t, beta %v", c.rows, behind, c.N, c.K, transB, beta)
+				got := bfFloats(out[0])
+				stays(t, name, got[(S-behind)*c.N:], y0[(S-behind)*c.N:], beta)
+				nearBF16(t, name, got[:(S-behind)*c.N], y[:(S-behind)*c.N])
 			}
+		}
+	}
+}
+
+// stays demands that rows of no expert are zero, or, where a product would be added to them, as they were.
+func stays(t testing.TB, name string, got, was []float64, beta float32) {
+	t.Helper()
+	for i, v := range got {
+		want := was[i]
+		if beta == 0 {
+			want = 0
+		}
+		if v != want {
+			t.Fatalf("%s: element %d of the rows of no expert is %v, want %v", name, i, v, want)
 		}
 	}
 }
@@ -215,7 +265,7 @@ func TestExpertHopper(t *testing.T) {
 		}
 		X, W, Y := in(r, "x", xs), in(r, "w", ws), r.out("y", int64(2*S*N))
 		h := r.expertHopper(transB, S, N, K, E, 0, X, W)
-		r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", []int32{0, 150, int32(S)}), i32(E), i32(N), i32(K), float32(1), float32(0))
+		r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", []int32{0, 150, int32(S)}), i32(S), i32(E), i32(N), i32(K), float32(1), float32(0))
 		for i, v := range bfFloats(get[byte](r, Y, 2*150*N)) {
 			if math.IsNaN(v) {
 				t.Fatalf("transposed %t: element %d of the first expert's rows is NaN", transB, i)
@@ -243,9 +293,10 @@ func TestExpertHopperUpdate(t *testing.T) {
 			S += n
 			starts = append(starts, int32(S))
 		}
-		E := len(c.rows)
-		for i := range 4 {
-			transB, beta := i%2 == 1, float32(i/2)*0.5
+		E, tokens := len(c.rows), S
+		for i := range 8 {
+			transB, beta := i%2 == 1, float32(i/2%2)*0.5
+			S := tokens + i/4*200 // of no expert
 			var x, w, u, v, y0 []float64
 			out := r.repeat(func() [][]byte {
 				var xs, ws, us, vs, ys []uint16
@@ -257,7 +308,7 @@ func TestExpertHopperUpdate(t *testing.T) {
 				Y := in(r, "y", ys)
 				base := r.expertHopper(transB, S, c.N, c.K, E, c.rank, in(r, "x", xs), in(r, "w", ws))
 				low := r.expertHopper(transB, S, c.N, c.rank, E, c.rank, in(r, "u", us), in(r, "v", vs))
-				r.run(base.Geometry, Y, base.a, base.b, in(r, "starts", starts), i32(E), i32(c.N), i32(c.K), float32(0.75), beta, low.a, low.b, i32(c.rank))
+				r.run(base.Geometry, Y, base.a, base.b, in(r, "starts", starts), i32(S), i32(E), i32(c.N), i32(c.K), float32(0.75), beta, low.a, low.b, i32(c.rank))
 				return [][]byte{get[byte](r, Y, 2*S*c.N)}
 			})
 			y := make([]float64, S*c.N)
@@ -278,7 +329,9 @@ func TestExpertHopperUpdate(t *testing.T) {
 					}
 				}
 			}
-			nearBF16(t, fmt.Sprintf("rows %v, %d columns of %d, rank %d, transposed %t, beta %v", c.rows, c.N, c.K, c.rank, transB, beta), bfFloats(out[0]), y)
+			name, got := fmt.Sprintf("rows %v of %d, %d columns of %d, rank %d, transposed %t, beta %v", c.rows, S, c.N, c.K, c.rank, transB, beta), bfFloats(out[0])
+			stays(t, name, got[tokens*c.N:], y0[tokens*c.N:], beta)
+			nearBF16(t, name, got[:tokens*c.N], y[:tokens*c.N])
 		}
 	}
 }

@@ -1,7 +1,8 @@
 // moe.cu: a router's choice of K of E experts for every token, the order of the tokens' slots by expert, and what moves between tokens [M]
 // and sorted slots [M K].
 // Layout: logits, dlogits [M,E] elem; weights, dw [M,K] fp32; experts, rows [M,K], source [M K], starts [E+1] int32; x, y elem packed rows.
-// rows: the sorted row of each slot, source: the slot of each sorted row. E at most 1024, K at most 64.
+// rows: the sorted row of each slot, source: the slot of each sorted row. E at most 1024, K at most 64. real [M] int32 or null: 0 where a
+// token is padding; its slots have row -1, and sorted rows from starts[E] on have slot -1.
 // Rows of logits, and sums over a row, are a warp's, 8 a block. Sorting counts the slots of each expert in pieces of 256, adds the counts up
 // in their order and ranks each piece's slots: stable, without a race. Accumulation fp32, in the order of the slots. Bytes: gather 4 a
 // value of y, sum 2 + 2 K a value. Goal: 85 % of copy.
@@ -65,6 +66,11 @@ extern "C" __global__ void __launch_bounds__(256) moe_route_grad(elem *dlogits, 
     }
 }
 
+// The expert of slot i, E where there is none or it is padding's.
+__device__ __forceinline__ int expert_of(const int *experts, const int *real, int i, int n, int E, int K) {
+    return i < n && (!real || real[i / K]) ? experts[i] : E;
+}
+
 // Each warp's slots of each expert, count [WARPS][E], and how many lanes before this one have its expert; expert: this lane's, E where
 // there is no slot.
 __device__ __forceinline__ int count_piece(int *count, int expert, int E) {
@@ -79,10 +85,9 @@ __device__ __forceinline__ int count_piece(int *count, int expert, int E) {
 }
 
 // counts [pieces][E] <- slots of each expert in each piece. Grid: pieces, block PIECE, dynamic shared memory WARPS E int32.
-extern "C" __global__ void __launch_bounds__(256) moe_count(int *counts, const int *experts, int n, int E) {
+extern "C" __global__ void __launch_bounds__(256) moe_count(int *counts, const int *experts, const int *real, int n, int E, int K) {
     extern __shared__ int count[];
-    int i = blockIdx.x * PIECE + threadIdx.x;
-    count_piece(count, i < n ? experts[i] : E, E);
+    count_piece(count, expert_of(experts, real, blockIdx.x * PIECE + threadIdx.x, n, E, K), E);
     for (int e = threadIdx.x; e < E; e += PIECE) {
         int sum = 0;
         for (int w = 0; w < WARPS; w++) sum += count[w * E + e];
@@ -91,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(256) moe_count(int *counts, const i
 }
 
 // starts, and counts <- the sorted row of each piece's first slot of each expert. One block of 1024.
-extern "C" __global__ void __launch_bounds__(1024) moe_offsets(int *starts, int *counts, int pieces, int n, int E) {
+extern "C" __global__ void __launch_bounds__(1024) moe_offsets(int *starts, int *counts, int pieces, int E) {
     __shared__ int part[32];
     int e = threadIdx.x, lane = e & 31, all = 0;
     if (e < E)
@@ -108,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(1024) moe_offsets(int *starts, int 
     if (e >= E) return;
     int at = sum - all;
     starts[e] = at;
-    if (e == E - 1) starts[E] = n;
+    if (e == E - 1) starts[E] = sum;
     for (int p = 0; p < pieces; p++) {
         int c = counts[(int64_t)p * E + e];
         counts[(int64_t)p * E + e] = at;
@@ -117,9 +122,9 @@ extern "C" __global__ void __launch_bounds__(1024) moe_offsets(int *starts, int 
 }
 
 // Grid: pieces, block PIECE, dynamic shared memory WARPS E int32.
-extern "C" __global__ void __launch_bounds__(256) moe_place(int *rows, int *source, const int *experts, const int *counts, int n, int E) {
+extern "C" __global__ void __launch_bounds__(256) moe_place(int *rows, int *source, const int *experts, const int *real, const int *counts, const int *starts, int n, int E, int K) {
     extern __shared__ int count[];
-    int warp = threadIdx.x >> 5, i = blockIdx.x * PIECE + threadIdx.x, e = i < n ? experts[i] : E;
+    int warp = threadIdx.x >> 5, i = blockIdx.x * PIECE + threadIdx.x, e = expert_of(experts, real, i, n, E, K);
     int before = count_piece(count, e, E);
     for (int k = threadIdx.x; k < E; k += PIECE) {
         int at = counts[(int64_t)blockIdx.x * E + k];
@@ -131,30 +136,36 @@ extern "C" __global__ void __launch_bounds__(256) moe_place(int *rows, int *sour
     }
     __syncthreads();
     if (i >= n) return;
+    if (i >= starts[E]) source[i] = -1;
+    if (e == E) {
+        rows[i] = -1;
+        return;
+    }
     int row = count[warp * E + e] + before;
     rows[i] = row;
     source[row] = i;
 }
 
-// y[r] <- x[source[r] / K], S rows of C. Flat over groups of 8 where C allows it, else over values.
+// y[r] <- x[source[r] / K], 0 where row r has no slot, S rows of C. Flat over groups of 8 where C allows it, else over values.
 extern "C" __global__ void __launch_bounds__(256) moe_gather(elem *y, const elem *x, const int *source, int S, int C, int K) {
     int wide = C % 8 == 0 ? 8 : 1, per = C / wide;
     int64_t total = (int64_t)S * per;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        int64_t r = i / per, from = (int64_t)(source[r] / K) * C + i % per * wide;
-        if (wide == 8) store8(y + i * 8, load8(x + from));
-        else y[i] = x[from];
+        int s = source[i / per];
+        int64_t from = (int64_t)(s / K) * C + i % per * wide;
+        if (wide == 8) store8(y + i * 8, s < 0 ? fill8(0) : load8(x + from));
+        else y[i] = s < 0 ? narrow(0.f) : x[from];
     }
 }
 
-// y[t] <- sum of x[rows[t][k]] over k, M rows of C. Flat as moe_gather.
+// y[t] <- sum of x[rows[t][k]] over k, 0 where t's slots have no rows, M rows of C. Flat as moe_gather.
 extern "C" __global__ void __launch_bounds__(256) moe_sum(elem *y, const elem *x, const int *rows, int M, int C, int K) {
     int wide = C % 8 == 0 ? 8 : 1, per = C / wide;
     int64_t total = (int64_t)M * per;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
         int64_t t = i / per, c = i % per * wide;
         float sum[8] = {0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f};
-        for (int k = 0; k < K; k++) {
+        for (int k = 0, slots = rows[t * K] < 0 ? 0 : K; k < slots; k++) {
             const elem *from = x + (int64_t)rows[t * K + k] * C + c;
             if (wide == 8) {
                 float f[8];
@@ -170,12 +181,18 @@ extern "C" __global__ void __launch_bounds__(256) moe_sum(elem *y, const elem *x
     }
 }
 
-// y[r] <- x[r] weights[source[r]], S rows of F; y may be x. Flat as moe_gather.
+// y[r] <- x[r] weights[source[r]], 0 where row r has no slot, S rows of F; y may be x. Flat as moe_gather.
 extern "C" __global__ void __launch_bounds__(256) moe_scale(elem *y, const elem *x, const float *weights, const int *source, int S, int F) {
     int wide = F % 8 == 0 ? 8 : 1, per = F / wide;
     int64_t total = (int64_t)S * per;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        float w = weights[source[i / per]];
+        int s = source[i / per];
+        if (s < 0) {
+            if (wide == 8) store8(y + i * 8, fill8(0));
+            else y[i] = narrow(0.f);
+            continue;
+        }
+        float w = weights[s];
         if (wide == 8) {
             float f[8];
             unpack(load8(x + i * 8), f);
@@ -188,11 +205,16 @@ extern "C" __global__ void __launch_bounds__(256) moe_scale(elem *y, const elem 
     }
 }
 
-// dw[s] <- sum of x[rows[s]] dy[rows[s]], n slots of F values. A warp a slot.
+// dw[s] <- sum of x[rows[s]] dy[rows[s]], 0 where slot s has no row, n slots of F values. A warp a slot.
 extern "C" __global__ void __launch_bounds__(256) moe_scale_grad(float *dw, const elem *x, const elem *dy, const int *rows, int n, int F) {
     int s = blockIdx.x * WARPS + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     if (s >= n) return;
-    const elem *a = x + (int64_t)rows[s] * F, *b = dy + (int64_t)rows[s] * F;
+    int row = rows[s];
+    if (row < 0) {
+        if (lane == 0) dw[s] = 0.f;
+        return;
+    }
+    const elem *a = x + (int64_t)row * F, *b = dy + (int64_t)row * F;
     float sum = 0.f;
     if (F % 8 == 0) {
         for (int i = lane * 8; i < F; i += 256) {
