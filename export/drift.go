@@ -164,6 +164,8 @@ func (m *merging) logits(ctx context.Context, name string, scheme *quant.Config,
 		longest = max(longest, len(row))
 	}
 	n, trained, in := s.Net.Declare("", session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest})
+	// One row is computed at a time.
+	in.Real = nil
 	score := n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, s.Net.Hidden(n, in), s.Net.Head(n)) // [T,C] [V,C]ᵀ -> [T,V]
 	if cap := s.Net.Config.LogitCap; cap > 0 {
 		score = n.Apply(kernel.SoftCap{Cap: cap}, score)

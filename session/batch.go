@@ -14,7 +14,7 @@ type Batch struct {
 	prefix             string
 	names              []string
 	counter            []int32 // nil without dropout
-	realTokens         []int32 // nil where nothing is worked out over all tokens but padding
+	realTokens         []int32 // nil where no layer tells padding from tokens
 	wide               []wide
 }
 

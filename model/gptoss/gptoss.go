@@ -24,7 +24,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope.Table, Sinks: true,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.FusedMoE("mlp", h, c.Experts, c.ExpertsPerToken, c.ExpertSize))
+				x = n.Add(x, n.FusedMoE("mlp", h, in.Real, c.Experts, c.ExpertsPerToken, c.ExpertSize))
 			})
 		}
 		x = n.RMSNorm("norm", x, c.RMSNormEps)

@@ -48,7 +48,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
 				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, attention))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				if c.ExpertLayer(i) {
-					x = n.Add(x, n.MoE(names.Block, h, moe))
+					x = n.Add(x, n.MoE(names.Block, h, in.Real, moe))
 				} else {
 					x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, false, c.HiddenAct))
 				}

@@ -17,14 +17,18 @@ type Experts interface {
 
 // Sorted is the order of tokens' slots by their experts, as kernel.SortByExpert gives it.
 type Sorted struct {
-	Rows   *Value // i32[M,K], the sorted row of each slot
-	Source *Value // i32[S], the slot of each sorted row
+	Rows   *Value // i32[M,K], the sorted row of each slot; -1 of padding's
+	Source *Value // i32[S], the slot of each sorted row; -1 of one without
 	Starts *Value // i32[E+1], each expert's first row
 }
 
-// sortByExpert sorts the slots of the chosen experts [M,K].
-func (n *Net) sortByExpert(experts int, chosen *Value) Sorted {
-	s := n.ApplyAll(kernel.SortByExpert{Experts: experts}, chosen)
+// sortByExpert sorts the slots of the chosen experts [M,K]. real is Batch.Real; nil = there is no padding.
+func (n *Net) sortByExpert(experts int, chosen, real *Value) Sorted {
+	in := []*Value{chosen}
+	if real != nil {
+		in = append(in, real)
+	}
+	s := n.ApplyAll(kernel.SortByExpert{Experts: experts, Real: real != nil}, in...)
 	return Sorted{s[0], s[1], s[2]}
 }
 
@@ -147,7 +151,8 @@ type MoE struct {
 
 // MoE is the sum over a token's PerToken experts of weight * down(activation(gate x) * up x), where the router, a linear layer
 // named gate, gives experts and weights: [M,C] -> [M,C]. A shared expert, an MLP, is added with a sigmoid gate for each token. The logits of the router [M,Experts] are kept in RouterLogits.
-func (n *Net) MoE(name string, x *Value, m MoE) *Value {
+// No expert sees padding, for which the sum is zero; real is Batch.Real, nil = there is none.
+func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	var y *Value
 	module := n.Scope() + ".mlp.experts" // in transformers 5, whatever the checkpoint's name
 	n.In(name, func() {
@@ -159,7 +164,7 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
 		weights, experts := routed[0], routed[1]
-		at := n.sortByExpert(m.Experts, experts)
+		at := n.sortByExpert(m.Experts, experts, real)
 		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
 		gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), m.Experts, width, m.Inner, m.Gate, m.Up)
 		gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
@@ -177,8 +182,8 @@ func (n *Net) MoE(name string, x *Value, m MoE) *Value {
 
 // FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections are one
 // matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint has them in MXFP4.
-// The run's adapter may wrap each projection.
-func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Value {
+// The run's adapter may wrap each projection. Padding is as in MoE.
+func (n *Net) FusedMoE(name string, x, real *Value, experts, perToken, inner int) *Value {
 	var y *Value
 	n.In(name, func() {
 		width := x.Width()
@@ -196,7 +201,7 @@ func (n *Net) FusedMoE(name string, x *Value, experts, perToken, inner int) *Val
 		logits := n.biased(n.Apply(kernel.MatMul{TransB: true}, x, numbers("router.weight", experts, width)), numbers("router.bias", experts))
 		n.RouterLogits = append(n.RouterLogits, logits)
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: perToken, Normalise: true}, logits)
-		weights, at := routed[0], n.sortByExpert(experts, routed[1])
+		weights, at := routed[0], n.sortByExpert(experts, routed[1], real)
 		multiply := func(x *Value, name string, in, out int) *Value {
 			own := expertsFunc{experts, in, out, func(x *Value, at Sorted) *Value {
 				name := "experts." + name

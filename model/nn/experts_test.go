@@ -114,7 +114,7 @@ func TestRoutersWithoutInfluence(t *testing.T) {
 		normalise, none   bool
 	}{{4, 1, true, true}, {4, 1, false, false}, {4, 2, true, false}, {1, 1, false, true}, {1, 1, true, true}} {
 		n := nn.New(nn.Options{})
-		n.MoE("mlp", n.Batch("x", kernel.T(kernel.F32, 6, 8)), nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.experts, PerToken: c.perToken, Inner: 8, Normalise: c.normalise, Activation: "silu"})
+		n.MoE("mlp", n.Batch("x", kernel.T(kernel.F32, 6, 8)), nil, nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.experts, PerToken: c.perToken, Inner: 8, Normalise: c.normalise, Activation: "silu"})
 		if err := n.Err(); err != nil {
 			t.Fatal(err)
 		}

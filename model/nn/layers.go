@@ -13,7 +13,7 @@ type Batch struct {
 	Positions *Value // i32[M], the token's place in its sequence
 	CuQ       *Value // i32[S+1], where each sequence's tokens begin and end, among those of all ranks
 	CuK       *Value // i32[S+1], the same for keys: CuQ but for a cache
-	Real      *Value // i32[M], 0 where there is padding; nil where nobody asks
+	Real      *Value // i32[M], 0 where there is padding; nil = there is none, or all tokens are alike
 	MaxLen    int    // positions lie below it
 	Cache     *Cache // nil in training
 }
