@@ -24,7 +24,8 @@ import (
 var mixtures = append(slices.Clone(expertModels), golden.FamilyModel{Folder: "shared_experts", Name: "qwen2_moe"})
 
 // TestPaddingReachesNoExpert: on a CPU the losses, gradient norms and adapters of a mixture's steps are the same to the bit, however much
-// padding there is behind and between rows so short that experts have few of their tokens.
+// padding there is behind rows so short that experts have few of their tokens; and between them, as far as no row comes to lie in two of
+// attention's tiles of queries.
 func TestPaddingReachesNoExpert(t *testing.T) {
 	four := quant.Default()
 	for _, m := range mixtures {
