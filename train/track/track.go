@@ -17,7 +17,8 @@ import (
 
 // Config is the `tracking:` section of a run's YAML. Credentials are read from the environment alone.
 type Config struct {
-	// Experiment is what the run is filed under, in MLflow and in webhooks.
+	// Experiment is what the run is filed under: MLflow's experiment, the project of Weights & Biases and Trackio, a
+	// field of webhooks.
 	Experiment string `mapstructure:"experiment" yaml:"experiment,omitempty"`
 	// RunName is the run's name in trackers; empty is the name of output_dir.
 	RunName string `mapstructure:"run_name" yaml:"run_name,omitempty"`
