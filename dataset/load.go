@@ -67,10 +67,10 @@ func tokenise(ctx context.Context, cfg Config, path string, tok Tokenizer, f io.
 	if err := s.read(ctx, contextReader{ctx, hashed}, f, cfg.workers()); err != nil {
 		return nil, s.report, out.explain(path, err)
 	}
+	s.report.SHA256 = hashed.sum()
 	if out.head.Rows == 0 {
 		return nil, s.report, s.report.noRow()
 	}
-	s.report.SHA256 = hashed.sum()
 	rows, err := out.finish(s.report, path)
 	if err != nil {
 		return nil, s.report, out.explain(path, err)
@@ -110,13 +110,18 @@ func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
 	return nil
 }
 
+// noRowError is that of a file or source whose rows were all dropped.
+type noRowError struct{ why string }
+
+func (e *noRowError) Error() string { return e.why }
+
 // noRow says that a source has nothing to train on.
 func (r *Report) noRow() error {
 	remedy := ""
 	if slices.ContainsFunc(r.Dropped, func(d Drop) bool { return d.Reason == dropCutAnswer || d.Reason == dropCut }) {
 		remedy = "; raise dataset.max_length, or shorten the rows"
 	}
-	return fmt.Errorf("%s: no row is left to train on, all %d were dropped: %s%s", r.Source, r.Rows, r.dropList(), remedy)
+	return &noRowError{fmt.Sprintf("%s: no row is left to train on, all %d were dropped: %s%s", r.Source, r.Rows, r.dropList(), remedy)}
 }
 
 // pass hands the rows from s.index on to take, chunk by chunk.

@@ -231,6 +231,9 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 		if report != nil {
 			reports = append(reports, report)
 		}
+		if none := (*noRowError)(nil); errors.As(err, &none) && len(pieces) > 1 { // the report counts them
+			continue
+		}
 		if err != nil {
 			return nil, joinReports(reports, nil), err
 		}
@@ -242,6 +245,9 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 	report := joinReports(reports, nil)
 	if len(pieces) > 1 || s.Split != "" {
 		report.Source = s.Title()
+	}
+	if len(all) == 0 {
+		return nil, report, report.noRow()
 	}
 	report.countDuplicates(all.whole())
 	return all.whole(), report, nil
