@@ -137,6 +137,8 @@ func (t *tracked) End(EndInfo) error {
 	}
 	if lost := t.queue.Wait(); lost != "" {
 		t.logf("%s", lost)
+	} else if m := t.queue.Message(); m != "" {
+		t.logf("%s", m)
 	}
 	return nil
 }

@@ -188,6 +188,9 @@ type Permanent struct{ Err error }
 func (p *Permanent) Error() string { return p.Err.Error() }
 func (p *Permanent) Unwrap() error { return p.Err }
 
+// partly is an error beside which all events were delivered; it is said once.
+type partly struct{ error }
+
 // oneLine is text from elsewhere, short and on one line, for messages.
 func oneLine(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }), " ")
