@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,16 +35,16 @@ func tracker(name string, make track.New) func(*prepared) Observer {
 // CheckTrackers says what the configuration or the environment lacks for the trackers of training.report_to. It touches
 // neither network nor disk.
 func CheckTrackers(s Spec) error {
+	var lack []error
 	for _, name := range s.Training.ReportTo {
 		if make := Observers[name]; make != nil {
 			if t, ok := make(&prepared{spec: s}).(*tracked); ok {
-				if _, err := t.make(t.run(RunInfo{Dir: s.OutputDir})); err != nil {
-					return err
-				}
+				_, err := t.make(t.run(RunInfo{Dir: s.OutputDir}))
+				lack = append(lack, err)
 			}
 		}
 	}
-	return nil
+	return errors.Join(lack...)
 }
 
 // unsentFile is the name of what could not be delivered, in a run's output folder.
@@ -136,6 +137,8 @@ func (t *tracked) End(EndInfo) error {
 	}
 	if lost := t.queue.Wait(); lost != "" {
 		t.logf("%s", lost)
+	} else if m := t.queue.Message(); m != "" {
+		t.logf("%s", m)
 	}
 	return nil
 }

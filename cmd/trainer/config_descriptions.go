@@ -106,7 +106,7 @@ var descriptions = map[string]string{
 	"training.report_to":                   "Who else is told of the run besides metrics.jsonl: a table (csv), and trackers (docs/TRACKERS.md).",
 	"training.resume":                      "Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path names a checkpoint folder. Empty refuses to overwrite a run that is there.",
 	"tracking":                             "What the trackers of training.report_to need to know.",
-	"tracking.experiment":                  "What the run is filed under, in MLflow and in webhooks.",
+	"tracking.experiment":                  "What the run is filed under: MLflow's experiment, the project of Weights & Biases and Trackio, a field of webhooks.",
 	"tracking.run_name":                    "The run's name in trackers; empty is the name of output_dir.",
 	"tracking.tags":                        "Names and values that trackers show with the run.",
 	"tracking.mlflow_url":                  "The address of an MLflow server; empty takes MLFLOW_TRACKING_URI from the environment.",

@@ -43,6 +43,9 @@ func newValidate(c *console) *cobra.Command {
 				fmt.Fprintf(c.out, "ok  %s\n", plainText(config.Name))
 				summarize(c, config.Spec)
 			}
+			if err := train.CheckTrackers(config.Spec); err != nil {
+				c.say("note: a run is refused as things are here: %v", err)
+			}
 			return checkDevice(config.Spec)
 		},
 	}

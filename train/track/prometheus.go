@@ -31,6 +31,7 @@ type prometheus struct {
 	status  string
 	listen  net.Listener
 	server  *http.Server
+	deaf    bool // the address could not be had
 
 	mu   sync.Mutex
 	text string
@@ -60,9 +61,10 @@ func (p *prometheus) Send(_ context.Context, events []Event) (int, error) {
 	p.mu.Lock()
 	p.text = text
 	p.mu.Unlock()
-	if p.run.MetricsAddr != "" && p.server == nil {
+	var deaf error
+	if p.run.MetricsAddr != "" && p.server == nil && !p.deaf {
 		if err := p.serve(); err != nil {
-			return 0, &Permanent{err}
+			p.deaf, deaf = true, partly{fmt.Errorf("%w; %s is written all the same", err, p.path)}
 		}
 	}
 	if urgent || time.Since(p.written) >= promEvery {
@@ -71,7 +73,7 @@ func (p *prometheus) Send(_ context.Context, events []Event) (int, error) {
 		}
 		p.written = time.Now()
 	}
-	return len(events), nil
+	return len(events), deaf
 }
 
 func (p *prometheus) note(e Event) {

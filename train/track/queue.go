@@ -205,6 +205,12 @@ func (q *Queue) send(events []Event) error {
 		if err == nil {
 			return nil
 		}
+		if only := new(partly); errors.As(err, only) {
+			q.mu.Lock()
+			q.message = fmt.Sprintf("tracking: %s: %v", q.name, only.error)
+			q.mu.Unlock()
+			return nil
+		}
 		if try == len(q.limits.Retries) || errors.As(err, new(*Permanent)) || q.ctx.Err() != nil {
 			q.failed(err)
 			q.keep(events)

@@ -17,7 +17,8 @@ import (
 
 // Config is the `tracking:` section of a run's YAML. Credentials are read from the environment alone.
 type Config struct {
-	// Experiment is what the run is filed under, in MLflow and in webhooks.
+	// Experiment is what the run is filed under: MLflow's experiment, the project of Weights & Biases and Trackio, a
+	// field of webhooks.
 	Experiment string `mapstructure:"experiment" yaml:"experiment,omitempty"`
 	// RunName is the run's name in trackers; empty is the name of output_dir.
 	RunName string `mapstructure:"run_name" yaml:"run_name,omitempty"`
@@ -186,6 +187,9 @@ type Permanent struct{ Err error }
 
 func (p *Permanent) Error() string { return p.Err.Error() }
 func (p *Permanent) Unwrap() error { return p.Err }
+
+// partly is an error beside which all events were delivered; it is said once.
+type partly struct{ error }
 
 // oneLine is text from elsewhere, short and on one line, for messages.
 func oneLine(text string) string {
