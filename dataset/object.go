@@ -283,7 +283,7 @@ func (f Fields) JSON(role string) ([]byte, error) {
 	if !f.Present(role) {
 		return nil, nil
 	}
-	raw, _ := f.row.value(f.keys[role])
+	raw, _ := f.row.lookup(f.keys[role])
 	if lone := loneSurrogate(raw); lone != "" {
 		return nil, fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", f.keys[role], lone)
 	}

@@ -82,6 +82,7 @@ func axolotlDatasets(t *translation, e entry) {
 		t.missing(e, "a list of data sets was expected; give dataset.path")
 		return
 	}
+	t.several = len(list) > 1
 	for i, one := range list {
 		m, ok := one.(Map)
 		shown := e.shown + "[" + text(int64(i)) + "]"
@@ -103,7 +104,7 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 	}
 	where := m.Get("path")
 	split := m.Get("split")
-	fieldsOf := Map(nil)
+	fieldsOf, files := Map(nil), []any(nil)
 	for _, p := range m {
 		one := entry{Pair: p, shown: shown + "." + shorten(p.Key)}
 		switch p.Key {
@@ -125,20 +126,15 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 		case "split", "name", "revision":
 			t.add(Taken, one, "dataset.sources[]."+p.Key, p.Value, "")
 		case "data_files":
-			files, single := p.Value.(string)
-			if list, many := p.Value.([]any); many && len(list) == 1 {
-				files, single = list[0].(string)
-			}
-			switch local, _ := where.(string); {
-			case single && t.isLoader(local):
-				where = files
-				t.add(Taken, one, "dataset.path", files, "")
-			case single && (strings.HasPrefix(local, ".") || strings.HasPrefix(local, "/")):
-				where = path.Join(local, files)
-				t.add(Taken, one, "dataset.path", where, "")
-			default:
+			local, _ := where.(string)
+			if files = filesIn(p.Value, local, t.isLoader(local)); files == nil {
 				t.missing(one, "name the files in dataset.path, or one source each in dataset.sources")
+				break
 			}
+			if where = files[0]; len(files) > 1 {
+				where = nil
+			}
+			t.add(Taken, one, "dataset.path", where, "")
 		case "ds_type":
 			t.add(Taken, one, "", nil, "what a file holds is found from its bytes and its name")
 		case "field_messages", "field_tools", "field_system", "field":
@@ -171,7 +167,10 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 			}
 			t.missing(one, t.keys[p.Key].Say)
 		case "roles_to_train", "chat_template", "train_on_eos", "train_on_eot":
-			t.key(one)
+			n := len(t.entries)
+			if t.key(one); t.several && n < len(t.entries) && t.entries[n].Group == Taken && t.entries[n].To != "" {
+				t.entries[n].Group, t.entries[n].Say = Different, "of all sources"
+			}
 		default:
 			if isOff(p.Value) {
 				t.off(one)
@@ -192,8 +191,35 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 		}
 	}
 	fieldsOf = withoutSame(fieldsOf)
-	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: m.Get("name")}, Pair{Key: "revision", Value: m.Get("revision")},
-		Pair{Key: "split", Value: wholeTrain(split)}, Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: fieldsOf})
+	if files == nil {
+		files = []any{where}
+	}
+	for _, file := range files {
+		t.source(Pair{Key: "path", Value: file}, Pair{Key: "name", Value: m.Get("name")}, Pair{Key: "revision", Value: m.Get("revision")},
+			Pair{Key: "split", Value: wholeTrain(split)}, Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: fieldsOf})
+	}
+}
+
+// filesIn are the files that data_files names, of a loader or of a local folder; nil where they are neither.
+func filesIn(v any, where string, loader bool) (files []any) {
+	list, many := v.([]any)
+	if !many {
+		list = []any{v}
+	}
+	for _, one := range list {
+		name, ok := one.(string)
+		switch {
+		case !ok:
+			return nil
+		case loader:
+			files = append(files, name)
+		case strings.HasPrefix(where, ".") || strings.HasPrefix(where, "/"):
+			files = append(files, path.Join(where, name))
+		default:
+			return nil
+		}
+	}
+	return files
 }
 
 // isLoader says that a path is one of datasets' readers of files, not a data set.

@@ -20,6 +20,7 @@ type translation struct {
 	entries []Entry
 	data    []Map  // sources of rows
 	val     []Map  // sources of validation rows
+	several bool   // of the data sets that are read
 	note    string // what is to be said of the data besides
 	refused string
 }
@@ -127,6 +128,8 @@ func isOff(v any) bool {
 	case string:
 		return v == "none" || v == "no" || v == ""
 	case int64:
+		return v == 0
+	case float64:
 		return v == 0
 	}
 	return isEmpty(v)

@@ -27,7 +27,7 @@ type EvalReport struct {
 	TrainedTokens int64         `json:"trained_tokens"`             // those that are counted
 	NLL           float64       `json:"nll"`                        // sum over the trained tokens
 	Loss          float64       `json:"eval_loss"`                  // NLL / TrainedTokens
-	Perplexity    float64       `json:"perplexity"`                 // exp(Loss)
+	Perplexity    Perplexity    `json:"perplexity"`                 // exp(Loss)
 	StdErr        float64       `json:"eval_loss_stderr,omitempty"` // of Loss, over rows; 0 of a single row
 	By            string        `json:"by,omitempty"`               // what Groups are: BySource, or the name of a field
 	Groups        []GroupLoss   `json:"groups,omitempty"`
@@ -250,7 +250,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		return EvalReport{}, err
 	}
 	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL, sum.NLL/float64(sum.Trained)
-	report.Perplexity, report.Duration = math.Exp(report.Loss), time.Since(began)
+	report.Perplexity, report.Duration = Perplexity(math.Exp(report.Loss)), time.Since(began)
 	report.StdErr, report.By, report.Groups = tables.all.stdErr(), tables.by, tables.groups()
 	if math.IsNaN(report.Loss) || math.IsInf(report.Loss, 0) {
 		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx, fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))

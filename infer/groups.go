@@ -20,14 +20,14 @@ const maxGroups = 1000
 
 // GroupLoss is the loss over the rows of a group.
 type GroupLoss struct {
-	Name          string  `json:"name"`
-	Rows          int     `json:"rows"`
-	Tokens        int64   `json:"tokens"`
-	TrainedTokens int64   `json:"trained_tokens"`
-	NLL           float64 `json:"nll"`
-	Loss          float64 `json:"eval_loss"`
-	StdErr        float64 `json:"eval_loss_stderr,omitempty"`
-	Perplexity    float64 `json:"perplexity"`
+	Name          string     `json:"name"`
+	Rows          int        `json:"rows"`
+	Tokens        int64      `json:"tokens"`
+	TrainedTokens int64      `json:"trained_tokens"`
+	NLL           float64    `json:"nll"`
+	Loss          float64    `json:"eval_loss"`
+	StdErr        float64    `json:"eval_loss_stderr,omitempty"`
+	Perplexity    Perplexity `json:"perplexity"`
 }
 
 // tally sums up losses of rows.
@@ -111,7 +111,7 @@ func (t *tables) groups() []GroupLoss {
 		loss := g.nll / float64(max(1, g.trained))
 		all = append(all, GroupLoss{
 			Name: name, Rows: g.rows, Tokens: g.tokens, TrainedTokens: g.trained,
-			NLL: g.nll, Loss: loss, StdErr: g.stdErr(), Perplexity: math.Exp(loss),
+			NLL: g.nll, Loss: loss, StdErr: g.stdErr(), Perplexity: Perplexity(math.Exp(loss)),
 		})
 	}
 	return all

@@ -19,7 +19,7 @@ func TestNotFiniteEvaluation(t *testing.T) {
 	for range 2 {
 		r, err := Start(context.Background(), s, Env{})
 		want := `^step 1: loss or gradient is not finite: the loss on the validation rows is (NaN|\+Inf)\. ` +
-			`The state after the step is in ` + regexp.QuoteMeta(s.OutputDir) + `/checkpoint-1, for a look at it; lower training\.learning_rate; `
+			`The state after the step is in ` + regexp.QuoteMeta(s.OutputDir) + `/checkpoint-1, for a look at it; begin again with a lower training\.learning_rate$`
 		if !errors.Is(err, ErrNotFinite) || !regexp.MustCompile(want).MatchString(err.Error()) {
 			t.Fatalf("got  %v\nwant %s", err, want)
 		}

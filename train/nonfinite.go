@@ -92,18 +92,21 @@ func (r *running) evalNotFinite(ctx context.Context, loss float64) error {
 	if found := r.Base.CheckFinite(ctx); found != nil {
 		return fmt.Errorf("%w; %w", err, found)
 	}
-	remedy := "lower training.learning_rate"
+	precision := ""
 	if r.On.Precision().Scaled() {
-		remedy += ", or set training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
+		precision = ", or with training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
 	}
 	if step == 0 {
-		return fmt.Errorf("%w, before anything is trained: look at these rows (trainer inspect data), or %s", err, remedy)
+		return fmt.Errorf("%w, before anything is trained: look at these rows (trainer inspect data)%s", err, precision)
 	}
 	back := r.recorder.goBack()
+	if r.saver.saved == step {
+		back = "; begin again with a lower training.learning_rate" // it was resumed from there
+	}
 	if serr := r.saver.save(r.loader.State()); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return fmt.Errorf("%w. The state after the step is in %s, for a look at it; %s%s", err, r.result.Checkpoint, remedy, back)
+	return fmt.Errorf("%w. The state after the step is in %s, for a look at it%s%s", err, r.result.Checkpoint, back, precision)
 }
 
 // goBack names the checkpoint to begin again from, if there is one.

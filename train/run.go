@@ -87,7 +87,7 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 			}
 			return Result{}, err
 		}
-		atomicfile.Clear(p.spec.OutputDir) //nolint:errcheck // of a process that was killed; what is left harms nothing
+		atomicfile.Clear(p.spec.OutputDir, p.ownFiles()...) //nolint:errcheck // of a process that was killed; what is left harms nothing
 		p.at.holds(lock)
 		defer func() {
 			if p.at.check() != nil { // the watchdog has released it

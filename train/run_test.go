@@ -179,8 +179,10 @@ func TestKilledRunResumes(t *testing.T) {
 		}
 		if try < 4 {
 			waitForCheckpoint(dir, 2*try+1)
-			child.Process.Kill()                                                                          //nolint:errcheck // it may have ended
-			os.WriteFile(filepath.Join(dir, "."+MetricsFile+".12"+strconv.Itoa(try)), []byte("x"), 0o600) //nolint:errcheck // as if killed while it writes
+			child.Process.Kill()                                       //nolint:errcheck // it may have ended
+			for _, name := range []string{MetricsFile, ManifestFile} { // as if killed while it writes; the second is not there before the end
+				os.WriteFile(filepath.Join(dir, "."+name+".12"+strconv.Itoa(try)), []byte("x"), 0o600) //nolint:errcheck // the end looks for it
+			}
 		}
 		if err := child.Wait(); err == nil {
 			break

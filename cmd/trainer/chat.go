@@ -82,7 +82,7 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 	}
 	c.say("plan: %s on %s; %d tokens, %d bytes", o.model, e.On.Name(), e.MaxLen(), e.Need().Total())
 	if t.terminal {
-		c.say("%s answers; /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends", t.name())
+		c.say("%s", fold(t.name()+" answers; /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends", foldWidth(c.err), 0))
 		if state, err := term.GetState(int(in.Fd())); err == nil {
 			defer func() { _ = term.Restore(int(in.Fd()), state) }()
 		}

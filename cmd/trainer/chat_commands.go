@@ -66,9 +66,9 @@ func (t *talk) help(context.Context, string) error {
 	}
 	sort.Strings(names)
 	for _, n := range names {
-		t.c.say("  %-22s %s", chatCommands[n].usage, chatCommands[n].does)
+		t.c.say("  %-22s %s", chatCommands[n].usage, fold(chatCommands[n].does, foldWidth(t.c.err), 25))
 	}
-	t.c.say(`A line that ends with \ goes on in the next; so do lines between """ and """. Ctrl-C stops an answer, Ctrl-D ends.`)
+	t.c.say("%s", fold(`A line that ends with \ goes on in the next; so do lines between """ and """. Ctrl-C stops an answer, Ctrl-D ends.`, foldWidth(t.c.err), 0))
 	return nil
 }
 

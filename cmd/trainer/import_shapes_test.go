@@ -63,6 +63,11 @@ profiler: {_component_: torchtune.training.setup_torch_profiler, enabled: false,
 		[]string{"strict: true; an unknown key is always an error", "datasets[0].train_on_eos: turn; the token that ends a trained turn", "datasets[0].roles: {user: [human, user], assistant: [gpt, model]}; known by these names",
 			"test_datasets[0].path: b.jsonl -> dataset.val_path", "wandb_mode: offline; a run is written offline", "special_tokens.pad_token: <pad>; no row is padded",
 			"streaming: true; dataset.streaming needs training.max_steps", "eval_sample_packing: false; validation rows are always packed"}},
+	{"axolotl, several files and a template for one", "axolotl.yml", "base_model: org/m\nadapter: lora\nload_in_8bit: false\nlabel_smoothing_factor: 0.0\ndatasets:\n  - {path: a.jsonl, type: chat_template}\n" +
+		"  - {path: json, data_files: [c.jsonl, d.jsonl], type: completion, field: content}\n  - {path: ./folder, data_files: [x.jsonl, y.jsonl], type: chat_template, chat_template: chatml}\nlearning_rate: 1e-4\nmicro_batch_size: 1\n", nil, "axolotl",
+		[]string{"- {path: a.jsonl, format: messages}", "- {path: c.jsonl, format: text, fields: {text: content}}", "- {path: d.jsonl, format: text, fields: {text: content}}",
+			"- {path: folder/x.jsonl, format: messages}", "- {path: folder/y.jsonl, format: messages}", "chat_template: chatml"},
+		[]string{"datasets[1].data_files: [c.jsonl, d.jsonl] -> dataset.path", "label_smoothing_factor: 0; asks for nothing", "datasets[2].chat_template: chatml -> dataset.chat_template; of all sources"}},
 	{"axolotl, validation rows of another format", "axolotl.yml", "base_model: org/m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: a.jsonl, type: chat_template}]\ntest_datasets:\n" +
 		"  - {path: org/b, type: alpaca, split: 'test[:50]'}\n  - {path: c.jsonl, type: chat_template}\neval_steps: 10\nlearning_rate: 1e-4\nmicro_batch_size: 1\n", nil, "axolotl",
 		[]string{"path: a.jsonl", "- {path: org/b, split: 'test[:50]', format: alpaca}", "- {path: c.jsonl, format: messages}", "eval_steps: 10"},

@@ -49,7 +49,8 @@ func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	for _, word := range args[1:] {
+	if len(args) > 1 {
+		word := args[1]
 		if name, value, ok := strings.Cut(strings.TrimLeft(word, "+~"), "="); ok {
 			if key := keyMeant(name); key != "" {
 				name = key
