@@ -14,7 +14,7 @@ import (
 func expertChecks() []check {
 	n := newNumbers()
 	var all []check
-	for i, s := range [][3]int{{1, 1, 1}, {7, 4, 2}, {65, 8, 8}, {129, 128, 8}, {700, 5, 2}, {33, 1000, 40}} {
+	for i, s := range [][3]int{{1, 1, 1}, {7, 6, 2}, {65, 8, 8}, {129, 128, 8}, {700, 5, 2}, {33, 1000, 40}} {
 		all = append(all, routeChecks(n, s[0], s[1], s[2], noPadding)...)
 		all = append(all, routeChecks(n, s[0], s[1], s[2], paddings[i%len(paddings)])...)
 	}

@@ -92,3 +92,22 @@ func TestSelfCheckOfEveryKernel(t *testing.T) {
 		}
 	}
 }
+
+// TestNoReferenceIsRounding: what the balance of experts is held to is a gradient, not what is left of sums that cancel. It is zero
+// where all experts are chosen as often.
+func TestNoReferenceIsRounding(t *testing.T) {
+	for _, c := range expertChecks() {
+		if c.kernel != "moe_balance" {
+			continue
+		}
+		want, err := c.run(graph.NewCPU(0), kernel.F64, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range want {
+			if largest, _ := largestError(w, make([]float64, len(w))); largest > 0 && largest < 1e-9 {
+				t.Errorf("%s: output %d is %g at most", c.name, i, largest)
+			}
+		}
+	}
+}
