@@ -12,23 +12,7 @@ import (
 
 // What is typed or pasted while an answer is written is not mixed into it, and is the next message.
 func TestTypedAhead(t *testing.T) {
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("no terminal: ", err)
-	}
-	defer keyboard.Close()
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Skip("no terminal: ", err)
-	}
-	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Skip("no terminal: ", err)
-	}
-	screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no terminal: ", err)
-	}
-	defer screen.Close()
+	keyboard, screen := newTerminal(t)
 	echo := func() bool {
 		state, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS)
 		if err != nil {
@@ -68,4 +52,27 @@ func TestTypedAhead(t *testing.T) {
 	}
 	write("\x1b[200~one\ntwo\x1b[201~\n") // pasted while the answer is written
 	next("one\ntwo")
+}
+
+// newTerminal: what is written to the keyboard is typed on it, and what is read from there is what the screen shows.
+func newTerminal(t *testing.T) (keyboard, screen *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no terminal: ", err)
+	}
+	t.Cleanup(func() { keyboard.Close() })
+	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Skip("no terminal: ", err)
+	}
+	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Skip("no terminal: ", err)
+	}
+	screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no terminal: ", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	return keyboard, screen
 }

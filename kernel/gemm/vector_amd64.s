@@ -199,6 +199,55 @@ row:
 	VZEROUPPER
 	RET
 
+// ROWS begins the dot products with four rows of y, R9 bytes apart: three from R8 on, the last at R10. The next four begin at R11.
+#define ROWS \
+	LEAQ (R8)(R9*2), R10; \
+	ADDQ R9, R10; \
+	LEAQ (R8)(R9*4), R11; \
+	LEAQ (R11)(R9*2), R12; \
+	VXORPS Y0, Y0, Y0; \
+	VXORPS Y1, Y1, Y1; \
+	VXORPS Y2, Y2, Y2; \
+	VXORPS Y3, Y3, Y3; \
+	VXORPS Y4, Y4, Y4; \
+	VXORPS Y5, Y5, Y5; \
+	VXORPS Y6, Y6, Y6; \
+	VXORPS Y7, Y7, Y7
+
+// NEXT takes the next 16 elements of x and prefetches what lies there in the next four rows: short rows are none that the
+// processor would fetch ahead itself.
+#define NEXT \
+	PREFETCHT0 (R11); \
+	PREFETCHT0 (R11)(R9*1); \
+	PREFETCHT0 (R12); \
+	PREFETCHT0 (R12)(R9*1); \
+	VMOVUPS (SI), Y8; \
+	VMOVUPS 32(SI), Y9
+
+// STEP goes on by 16 elements, which are so many bytes of a row.
+#define STEP(bytes) \
+	ADDQ $64, SI; \
+	ADDQ $bytes, R8; \
+	ADDQ $bytes, R10; \
+	ADDQ $bytes, R11; \
+	ADDQ $bytes, R12; \
+	SUBQ $16, CX
+
+// SUMS stores the four sums.
+#define SUMS \
+	VADDPS Y1, Y0, Y0; \
+	VADDPS Y3, Y2, Y2; \
+	VADDPS Y5, Y4, Y4; \
+	VADDPS Y7, Y6, Y6; \
+	VHADDPS Y2, Y0, Y0; \
+	VHADDPS Y6, Y4, Y4; \
+	VHADDPS Y4, Y0, Y0; \
+	VEXTRACTF128 $1, Y0, X1; \
+	VADDPS X1, X0, X0; \
+	VMOVUPS X0, (DI); \
+	VZEROUPPER; \
+	RET
+
 // func dot4(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
 // The dot products of x and four rows of y; n is a multiple of 16. Two chains
 // of eight for each row.
@@ -208,26 +257,10 @@ TEXT ·dot4(SB), NOSPLIT, $0-40
 	MOVQ stride+16(FP), R9
 	MOVQ n+24(FP), CX
 	MOVQ out+32(FP), DI
-	LEAQ (R8)(R9*2), R10
-	ADDQ R9, R10
-	LEAQ (R8)(R9*4), R11
-	LEAQ (R11)(R9*2), R12
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
+	ROWS
 
 loop:
-	PREFETCHT0 (R11)
-	PREFETCHT0 (R11)(R9*1)
-	PREFETCHT0 (R12)
-	PREFETCHT0 (R12)(R9*1)
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
+	NEXT
 	VFMADD231PS (R8), Y8, Y0
 	VFMADD231PS 32(R8), Y9, Y1
 	VFMADD231PS (R8)(R9*1), Y8, Y2
@@ -236,26 +269,9 @@ loop:
 	VFMADD231PS 32(R8)(R9*2), Y9, Y5
 	VFMADD231PS (R10), Y8, Y6
 	VFMADD231PS 32(R10), Y9, Y7
-	ADDQ $64, SI
-	ADDQ $64, R8
-	ADDQ $64, R10
-	ADDQ $64, R11
-	ADDQ $64, R12
-	SUBQ $16, CX
+	STEP(64)
 	JGT  loop
-
-	VADDPS Y1, Y0, Y0
-	VADDPS Y3, Y2, Y2
-	VADDPS Y5, Y4, Y4
-	VADDPS Y7, Y6, Y6
-	VHADDPS Y2, Y0, Y0
-	VHADDPS Y6, Y4, Y4
-	VHADDPS Y4, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVUPS X0, (DI)
-	VZEROUPPER
-	RET
+	SUMS
 
 // func dot4BF16(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
 // dot4 for rows of bf16, which become fp32 by a shift: the same chains, so the same bits.
@@ -265,26 +281,10 @@ TEXT ·dot4BF16(SB), NOSPLIT, $0-40
 	MOVQ stride+16(FP), R9
 	MOVQ n+24(FP), CX
 	MOVQ out+32(FP), DI
-	LEAQ (R8)(R9*2), R10
-	ADDQ R9, R10
-	LEAQ (R8)(R9*4), R11
-	LEAQ (R11)(R9*2), R12
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
+	ROWS
 
 loop:
-	PREFETCHT0 (R11)
-	PREFETCHT0 (R11)(R9*1)
-	PREFETCHT0 (R12)
-	PREFETCHT0 (R12)(R9*1)
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
+	NEXT
 	VPMOVZXWD (R8), Y10
 	VPSLLD $16, Y10, Y10
 	VPMOVZXWD 16(R8), Y11
@@ -309,26 +309,9 @@ loop:
 	VPSLLD $16, Y11, Y11
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
-	ADDQ $64, SI
-	ADDQ $32, R8
-	ADDQ $32, R10
-	ADDQ $32, R11
-	ADDQ $32, R12
-	SUBQ $16, CX
+	STEP(32)
 	JGT  loop
-
-	VADDPS Y1, Y0, Y0
-	VADDPS Y3, Y2, Y2
-	VADDPS Y5, Y4, Y4
-	VADDPS Y7, Y6, Y6
-	VHADDPS Y2, Y0, Y0
-	VHADDPS Y6, Y4, Y4
-	VHADDPS Y4, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVUPS X0, (DI)
-	VZEROUPPER
-	RET
+	SUMS
 
 // func dot4F16(x, y unsafe.Pointer, stride uintptr, n int, out unsafe.Pointer)
 // dot4 for rows of IEEE binary16.
@@ -338,26 +321,10 @@ TEXT ·dot4F16(SB), NOSPLIT, $0-40
 	MOVQ stride+16(FP), R9
 	MOVQ n+24(FP), CX
 	MOVQ out+32(FP), DI
-	LEAQ (R8)(R9*2), R10
-	ADDQ R9, R10
-	LEAQ (R8)(R9*4), R11
-	LEAQ (R11)(R9*2), R12
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
+	ROWS
 
 loop:
-	PREFETCHT0 (R11)
-	PREFETCHT0 (R11)(R9*1)
-	PREFETCHT0 (R12)
-	PREFETCHT0 (R12)(R9*1)
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
+	NEXT
 	VCVTPH2PS (R8), Y10
 	VCVTPH2PS 16(R8), Y11
 	VFMADD231PS Y10, Y8, Y0
@@ -374,26 +341,9 @@ loop:
 	VCVTPH2PS 16(R10), Y11
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
-	ADDQ $64, SI
-	ADDQ $32, R8
-	ADDQ $32, R10
-	ADDQ $32, R11
-	ADDQ $32, R12
-	SUBQ $16, CX
+	STEP(32)
 	JGT  loop
-
-	VADDPS Y1, Y0, Y0
-	VADDPS Y3, Y2, Y2
-	VADDPS Y5, Y4, Y4
-	VADDPS Y7, Y6, Y6
-	VHADDPS Y2, Y0, Y0
-	VHADDPS Y6, Y4, Y4
-	VHADDPS Y4, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVUPS X0, (DI)
-	VZEROUPPER
-	RET
+	SUMS
 
 // func pause()
 // Tells the processor that a loop waits.
