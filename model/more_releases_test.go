@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// TestMoreReleases reads the config.json of Mistral 3, OLMo 3, Seed-OSS and Qwen3-Coder, in transformers 4's spelling and in 5's.
+// TestMoreReleases reads the config.json of Mistral 3, OLMo 3, Seed-OSS, Qwen3-Coder and a distilled Qwen3, in transformers 4's spelling and in 5's.
 func TestMoreReleases(t *testing.T) {
 	plain := model.RopeScaling{Type: "default"}
 	mistral := model.Config{
@@ -31,7 +31,12 @@ func TestMoreReleases(t *testing.T) {
 		RMSNormEps: 1e-6, RopeTheta: 1e7, RopeScaling: plain, MaxPositions: 262144, QKNorm: true, HiddenAct: "silu",
 		Experts: 128, ExpertsPerToken: 8, ExpertSize: 768, NormTopK: true, ExpertStep: 1, DenseLayers: []int{}, EOS: []int{151645}, DType: "bfloat16",
 	}
-	checkReleases(t, "more_releases.json", []model.Config{mistral, mistral, olmo3, olmo5, seed, coder}, `"gate_scale": 2`, "gate_scale = 2: unknown key", nil)
+	r1 := model.Config{ // attn_factor, which transformers does not read, changes nothing
+		ModelType: "qwen3", VocabSize: 151936, HiddenSize: 4096, IntermediateSize: 12288, NumLayers: 36, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
+		RMSNormEps: 1e-6, RopeTheta: 1e6, RopeScaling: model.RopeScaling{Type: "yarn", Factor: 4, OriginalMaxPositions: 32768}, MaxPositions: 131072, QKNorm: true,
+		HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151645}, DType: "bfloat16",
+	}
+	checkReleases(t, "more_releases.json", []model.Config{mistral, mistral, olmo3, olmo5, seed, coder, r1}, `"gate_scale": 2`, "gate_scale = 2: unknown key", nil)
 }
 
 func TestMoreFamilies(t *testing.T) {

@@ -34,8 +34,9 @@ var ropeTypes = map[string]map[string]bool{
 	// transformers accepts the original length for dynamic and does not use it.
 	"dynamic": {"factor": true, "original_max_position_embeddings": false},
 	"llama3":  {"factor": true, "original_max_position_embeddings": true, "low_freq_factor": true, "high_freq_factor": true},
+	// transformers leaves attn_factor out too, which DeepSeek-R1-0528-Qwen3-8B names.
 	"yarn": {"factor": true, "original_max_position_embeddings": false, "attention_factor": false, "mscale": false,
-		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false},
+		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false, "attn_factor": false},
 	"longrope": {"short_factor": true, "long_factor": true, "factor": false, "attention_factor": false, "original_max_position_embeddings": false},
 }
 
@@ -175,6 +176,7 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	k.Float("beta_slow", &r.BetaSlow)
 	k.take("short_factor", "a list of numbers", &r.ShortFactor)
 	k.take("long_factor", "a list of numbers", &r.LongFactor)
+	k.Float("attn_factor", new(float64))
 	truncate := true
 	k.Bool("truncate", &truncate)
 	r.NoTruncate = !truncate
