@@ -180,7 +180,7 @@ const DropoutCounter = "dropout counter"
 func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
 	return func(n *nn.Net, path string, base nn.Linear) nn.Linear {
 		t.linear(path)
-		if !c.TargetModules.Match(path) {
+		if !c.Adapts(path) {
 			return base
 		}
 		t.Layers = append(t.Layers, path)
@@ -231,7 +231,7 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 	if len(t.Layers) == 0 && (expression || !t.coversAll(c.TargetModules)) {
 		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model; it has %s", []string(c.TargetModules), valid)
 	}
-	if expression || c.TargetModules[0] == AllLinear {
+	if expression || c.TargetModules[0] == AllLinear || c.selection.narrows() {
 		return nil
 	}
 	var missing []string

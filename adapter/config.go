@@ -42,6 +42,7 @@ type Config struct {
 	InitFrom string `mapstructure:"init_from" yaml:"init_from,omitempty"`
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
+	selection             selection
 }
 
 // Targets is a list of module names, or one element that is a regular expression or all-linear.

@@ -179,7 +179,7 @@ func (m Method) ExpertWrapper(t *Trained, c Config) func(n *nn.Net, paths []stri
 		adapted := make([]bool, len(paths))
 		for e, path := range paths {
 			t.linear(path)
-			if adapted[e] = c.TargetModules.Match(path); adapted[e] {
+			if adapted[e] = c.Adapts(path); adapted[e] {
 				t.Layers = append(t.Layers, path)
 			}
 		}

@@ -40,8 +40,7 @@ type peftConfig struct {
 // mustBeOff are keys of adapter_config.json that change the arithmetic in ways this package does not know:
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
-	"alora_invocation_tokens", "arrow_config", "corda_config", "eva_config", "exclude_modules", "layer_replication",
-	"layers_pattern", "layers_to_transform", "loftq_config", "lora_bias", "megatron_config",
+	"alora_invocation_tokens", "arrow_config", "corda_config", "eva_config", "layer_replication", "loftq_config", "lora_bias", "megatron_config",
 	"trainable_token_indices", "use_qalora", "auto_mapping", "ensure_weight_tying",
 }
 
@@ -81,7 +80,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	for _, k := range jsonKeys() {
 		known[k] = true
 	}
-	for _, k := range harmless {
+	for _, k := range slices.Concat(harmless, selectionKeys) {
 		known[k] = true
 	}
 	for _, k := range mustBeOff {
@@ -124,6 +123,8 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	default:
 		bad("target_modules is %v: no name and no list of names", t)
 	}
+	_, expression := p.TargetModules.(string)
+	c.selection = readSelection(keys, expression, bad)
 	if len(problems) == 0 {
 		problems = c.Validate()
 	}
@@ -141,6 +142,9 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 // fileTargets are the targets as PEFT saves them: all-linear as the names it stood for. Beside target_parameters PEFT 0.21 takes a
 // name of experts' layers for more of them, so names without a layer are left out.
 func (c Config) fileTargets(layers []string) any {
+	if c.selection.narrows() {
+		return slices.Sorted(slices.Values(layers))
+	}
 	if re, ok := c.TargetModules.expression(); ok {
 		return re
 	}

@@ -65,7 +65,7 @@ func (s *Several) Wrapper(prefix string, tokens int) func(n *nn.Net, path string
 func (s *Several) Experts(n *nn.Net, paths []string, base nn.Experts) nn.Experts {
 	for i, saved := range s.saved {
 		for _, path := range paths {
-			if saved.Config.TargetModules.Match(path) {
+			if saved.Config.Adapts(path) {
 				n.Fail(fmt.Errorf("adapter %d of %d adapts %s, an expert's layer: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), path))
 				return base
 			}
@@ -82,7 +82,7 @@ func (s *Several) layer(path string, base nn.Linear) *severalLayer {
 	l := &severalLayer{path: path}
 	l.in, l.out = base.Size()
 	for i, saved := range s.saved {
-		if c := saved.Config; c.TargetModules.Match(path) {
+		if c := saved.Config; c.Adapts(path) {
 			m := severalMember{which: i, rank: c.Rank(path), from: l.width, scale: c.Scale(path)}
 			l.members, l.width = append(l.members, m), l.width+m.rank
 		}

@@ -192,7 +192,7 @@ func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	if slices.ContainsFunc(pairs, func(p pair) bool { return strings.Contains(p.layer, ".experts.") }) {
 		notes = append(notes, "adapters of experts are served by versions of vLLM that support them for the model (fused MoE LoRA); older ones refuse the folder")
 	}
-	r, err := writePEFT(o, c.TargetModules, pairs, rank, scale, files)
+	r, err := writePEFT(o, c, pairs, rank, scale, files)
 	r.Notes = notes
 	return r, err
 }
@@ -214,25 +214,22 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 		return Report{}, err
 	}
 	rank, scale, notes := uniform(pairs)
-	r, err := writePEFT(o, c.TargetModules, pairs, rank, scale, files)
+	r, err := writePEFT(o, c, pairs, rank, scale, files)
 	r.Notes = notes
 	return r, err
 }
 
-// plainTarget is a module's name, or the end of its path; other targets are regular expressions.
-var plainTarget = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
-
-// writePEFT writes layers of one rank and scale. Their targets are names; where they were an expression, the layers' paths.
-func writePEFT(o Options, targets adapter.Targets, pairs []pair, rank int, scale float64, files map[string][]byte) (Report, error) {
+// writePEFT writes layers of one rank and scale. Their targets are names; where they were not names alone, the layers' paths.
+func writePEFT(o Options, was adapter.Config, pairs []pair, rank int, scale float64, files map[string][]byte) (Report, error) {
 	c := adapter.Config{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}
 	var layers []string
 	var tensors tensorList
 	for _, p := range pairs {
 		layers = append(layers, p.layer)
-		if name := p.layer[strings.LastIndexByte(p.layer, '.')+1:]; len(targets) == 1 && !plainTarget.MatchString(targets[0]) {
-			c.TargetModules = append(c.TargetModules, p.layer)
+		if was.ByName() {
+			c.TargetModules = append(c.TargetModules, p.layer[strings.LastIndexByte(p.layer, '.')+1:])
 		} else {
-			c.TargetModules = append(c.TargetModules, name)
+			c.TargetModules = append(c.TargetModules, p.layer)
 		}
 		for _, t := range []adapter.Param{p.a, p.b} {
 			if err := tensors.add(adapter.PEFTName(t.Name), o, t.Shape, t.Data); err != nil {

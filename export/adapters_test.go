@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -127,6 +128,43 @@ func TestAdapterFolders(t *testing.T) {
 			want[l] = make([]float64, len(got))
 		}
 		compareUpdate(t, "mlx "+l, got, want[l])
+	}
+}
+
+// TestTargetsOfExports: what an exported folder says it adapts is what it holds, also where the adapter names layers one by one, or
+// leaves some out as PEFT's files may.
+func TestTargetsOfExports(t *testing.T) {
+	model := golden.StoriesDir(t)
+	for _, edit := range []map[string]any{
+		{"target_modules": []string{"model.layers.1.self_attn.q_proj", "model.layers.2.self_attn.v_proj", "2.mlp.down_proj"}},
+		{"target_modules": "all-linear", "exclude_modules": `.*\.(0|3|4)\..*|.*[ko]_proj|.*(gate|up)_proj|.*1\.self_attn\.v_proj|.*2\.self_attn\.q_proj|.*1\.mlp\.down_proj`},
+	} {
+		from := mixed(t)
+		var config map[string]any
+		path := filepath.Join(from, adapter.ConfigFile)
+		golden.JSON(t, path, &config)
+		maps.Copy(config, edit)
+		raw, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, raw, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		want := updatesOf(t, model, from)
+		for _, format := range []string{"vllm", "peft"} {
+			out := filepath.Join(t.TempDir(), format)
+			if _, err := Export(context.Background(), Options{Format: format, Model: model, Adapter: from, Out: out, DType: "f32"}, session.Env{}); err != nil {
+				t.Fatal(err)
+			}
+			got := updatesOf(t, model, out)
+			if len(want) != 3 || len(got) != len(want) {
+				t.Errorf("%s: %d layers of %d", format, len(got), len(want))
+			}
+			for l := range want {
+				compareUpdate(t, format+" "+l, got[l], want[l])
+			}
+		}
 	}
 }
 

@@ -1,0 +1,79 @@
+package adapter
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestSelectionEqualsPEFT compares with check_target_module_exists of PEFT 0.18.1, whose answers for the paths stand beside the keys.
+func TestSelectionEqualsPEFT(t *testing.T) {
+	paths := []string{"model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj", "model.layers.10.self_attn.q_proj", "model.layers.1.self_attn.o_proj",
+		"model.layers.1.mlp.experts.0.q_proj", "model.layers.0.mlp.experts.1.q_proj", "lm_head"}
+	for _, c := range []struct{ keys, want string }{
+		{`"exclude_modules": ["o_proj"]`, "1110110"},
+		{`"exclude_modules": ["model.layers.1.self_attn.q_proj", "proj"]`, "1011110"},
+		{`"exclude_modules": ".*layers\\.1\\..*"`, "1010010"},
+		{`"exclude_modules": "layers\\.1"`, "1111110"},
+		{`"layers_to_transform": [1]`, "0101010"},
+		{`"layers_to_transform": 0`, "1000100"},
+		{`"layers_to_transform": [1, 10], "layers_pattern": "layers"`, "0111100"},
+		{`"layers_to_transform": [1], "layers_pattern": ["h", "layers"]`, "0101100"},
+		{`"layers_to_transform": [0], "layers_pattern": ["experts"]`, "0000100"},
+		{`"layers_to_transform": [], "exclude_modules": []`, "1111110"},
+		{`"layers_to_transform": null, "exclude_modules": null, "layers_pattern": null`, "1111110"},
+		{`"layers_to_transform": [1], "target_modules": ["model.layers.0.self_attn.q_proj", "o_proj"]`, "1001000"},
+		{`"layers_to_transform": [1], "exclude_modules": ["self_attn.q_proj"]`, "0001010"},
+	} {
+		text := `{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none", "target_modules": ["q_proj", "o_proj"], ` + c.keys + `}`
+		s, err := parseConfig([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", c.keys, err)
+			continue
+		}
+		var got strings.Builder
+		var layers []string
+		for i, path := range paths {
+			if s.Config.Adapts(path) {
+				got.WriteByte('1')
+				layers = append(layers, path)
+			} else {
+				got.WriteByte('0')
+			}
+			if c.want[i] != got.String()[i] {
+				t.Errorf("%s: %s is adapted: %c, PEFT %c", c.keys, path, got.String()[i], c.want[i])
+			}
+		}
+		// Written again, the file names the layers that were left.
+		raw, err := formatLoRA(s.Config, "base", layers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseConfig(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if again.Config.Adapts(path) != s.Config.Adapts(path) {
+				t.Errorf("%s: written again, %s is adapted: %v", c.keys, path, again.Config.Adapts(path))
+			}
+		}
+	}
+	for _, c := range []struct{ keys, want string }{
+		{`"exclude_modules": "(q"`, `exclude_modules: "(q" is no regular expression: error parsing regexp`},
+		{`"exclude_modules": 3`, `exclude_modules is 3: no expression and no list of names`},
+		{`"layers_to_transform": ["a"]`, `layers_to_transform is ["a"]: no number of a layer and no list of them`},
+		{`"layers_to_transform": [1], "layers_pattern": 4`, `layers_pattern is 4: no name and no list of names`},
+		{`"layers_to_transform": [1], "layers_pattern": "(h)"`, `layers_pattern: "(h)" is no regular expression: it has groups of its own`},
+		{`"layers_to_transform": [1], "target_modules": ".*q_proj"`, `layers_to_transform does not go with target_modules that are one expression`},
+	} {
+		keys := map[string]json.RawMessage{}
+		if err := json.Unmarshal([]byte(`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], `+c.keys+`}`), &keys); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := json.Marshal(keys)
+		if _, err := parseConfig(raw); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.keys, err, c.want)
+		}
+	}
+}
