@@ -41,14 +41,14 @@ type peftConfig struct {
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
 	"alora_invocation_tokens", "arrow_config", "corda_config", "eva_config", "layer_replication", "loftq_config", "lora_bias", "megatron_config",
-	"trainable_token_indices", "use_qalora", "auto_mapping", "ensure_weight_tying",
+	"trainable_token_indices", "use_qalora", "ensure_weight_tying",
 }
 
 // knownInits are the values of init_lora_weights that leave the base model's weights as they are.
 var knownInits = []any{nil, true, false, "gaussian", "orthogonal", "eva"}
 
-// harmless are keys that say nothing about the arithmetic.
-var harmless = []string{"megatron_core", "peft_version", "qalora_group_size", "revision", "runtime_config", "inference_mode", "task_type"}
+// harmless are keys that say nothing about the arithmetic: auto_mapping is what PEFT writes in place of an absent task_type, the base model's class.
+var harmless = []string{"auto_mapping", "megatron_core", "peft_version", "qalora_group_size", "revision", "runtime_config", "inference_mode", "task_type"}
 
 func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, error) {
 	var p peftConfig

@@ -230,6 +230,10 @@ func TestBrokenAdapters(t *testing.T) {
 			c["megatron_core"], c["peft_version"], c["qalora_group_size"], c["revision"], c["task_type"] = "megatron.core", "0.18.1", 16, "main", "CAUSAL_LM"
 			c["runtime_config"], c["a_later_key"], c["loftq_config"] = map[string]any{"ephemeral_gpu_offload": false}, nil, map[string]any{}
 		}},
+		{"without task_type", "", func(c map[string]any, _ map[string][]int) {
+			c["task_type"] = nil
+			c["auto_mapping"] = map[string]string{"base_model_class": "Qwen3ForCausalLM", "parent_library": "transformers.models.qwen3.modeling_qwen3"}
+		}},
 		{"gaussian", "", set("init_lora_weights", "gaussian")},
 		{"pissa", "init_lora_weights is pissa: it may change the base model's weights, which is not supported", set("init_lora_weights", "pissa")},
 		{"olora", "init_lora_weights is olora: it may change the base model's weights, which is not supported", set("init_lora_weights", "olora")},

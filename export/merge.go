@@ -90,6 +90,9 @@ func Merge(ctx context.Context, o MergeOptions, env session.Env) (report MergeRe
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	s.UseSaved(saved)
+	if err := s.Base.CheckTied(ctx); err != nil {
+		return report, fmt.Errorf("merge: %w", err)
+	}
 	m, err := newMerging(s, o)
 	if err != nil {
 		return report, fmt.Errorf("merge %s: %w", o.Adapters[0].Dir, err)

@@ -49,7 +49,7 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.Base.Check(net); err != nil {
+	if err := errors.Join(s.Base.Check(net), s.Base.CheckTied(ctx)); err != nil {
 		return nil, nil, err
 	}
 	if o.Adapter != "" {

@@ -308,8 +308,8 @@ func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 		}
 		return n.Load(ctx, b.standIn, m, workers)
 	}
-	if err := b.checkTied(ctx); err != nil {
-		return fmt.Errorf("base model %q: %w", b.Name, err)
+	if err := b.CheckTied(ctx); err != nil {
+		return err
 	}
 	if err := n.Load(ctx, quantisedTensors{tensors{b.Weights}, b.Tensors()}, m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)

@@ -25,9 +25,9 @@ func (b *Base) checkVocabulary() error {
 		b.Config.VocabSize, embeddings, t.Shape[0])
 }
 
-// checkTied refuses a checkpoint that stores embeddings and head though config.json says they are one, where they differ:
+// CheckTied refuses a checkpoint that stores embeddings and head though config.json says they are one, where they differ:
 // nothing tells which of the two is meant.
-func (b *Base) checkTied(ctx context.Context) error {
+func (b *Base) CheckTied(ctx context.Context) error {
 	if !b.Config.TieEmbeddings {
 		return nil
 	}
@@ -44,8 +44,8 @@ func (b *Base) checkTied(ctx context.Context) error {
 		}
 	}
 	if !equal {
-		return fmt.Errorf("tie_word_embeddings is true in config.json, and %s is stored beside %s with other values: set tie_word_embeddings to false if the head has weights of its own, else delete %s from the checkpoint",
-			head, embeddings, head)
+		return fmt.Errorf("base model %q: tie_word_embeddings is true in config.json, and %s is stored beside %s with other values: set tie_word_embeddings to false if the head has weights of its own, else delete %s from the checkpoint",
+			b.Name, head, embeddings, head)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestBrokenModels(t *testing.T) {
 		{unigramModel, `["a",-2]`, `["a"]`, "model: vocab[2]: not a string and a number"},
 		{unigramModel, `"byte_fallback":false`, `"byte_fallback":false,"nbest":3`, `model: unknown field "nbest"`},
 		{unigramModel, `"byte_fallback":false`, `"byte_fallback":false,"merges":[]`, "model: merges: a Unigram model has none"},
-		{unigramModel, `"type":"Unigram"`, `"type":["Unigram"]`, `model: type ["Unigram"]: only BPE, Unigram and WordPiece are supported`},
+		{unigramModel, `"type":"Unigram"`, `"type":["Unigram"]`, `model: type ["Unigram"]: only BPE, Unigram, WordPiece and WordLevel are supported`},
 		{wordModel, `"<unk>":0`, `"<none>":0`, `model: unk_token "<unk>" is not in the vocabulary`},
 		{wordModel, `100`, `-1`, "model: max_input_chars_per_word -1 is negative"},
 		{wordModel, `"##b":2`, `"##b":1`, `model: vocab: "a" and "##b" both have id 1`},

@@ -67,7 +67,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"template with a foreign id", `"ids":[5]`, `"ids":[77]`, bad + `post_processor: special token id 77 is not in the vocabulary`},
 		{"template without the text", `,{"Sequence":{"id":"A","type_id":0}}]`, `]`, bad + `post_processor: TemplateProcessing: single has sequence A 0 times, not once`},
 		{"unknown decoder", `"decoder":{"type":"Metaspace"`, `"decoder":{"type":"CTC"`, bad + `decoder: unknown decoder "CTC"`},
-		{"other model", `"type":"BPE"`, `"type":"WordLevel"`, bad + `model: type "WordLevel": only BPE, Unigram and WordPiece are supported`},
+		{"other model", `"type":"BPE"`, `"type":"WordSalad"`, bad + `model: type "WordSalad": only BPE, Unigram, WordPiece and WordLevel are supported`},
 		{"unknown model field", `"fuse_unk":true`, `"fuse_unk":true,"temperature":1`, bad + `model: unknown field "temperature"`},
 		{"dropout", `"dropout":null`, `"dropout":0.1`, bad + `model: dropout 0.1: encoding would be random; set it to null`},
 		{"empty vocabulary", `{"<unk>":0,"▁":1,"a":2,"b":3,"ab":4}`, `{}`, bad + `model: vocab: empty`},

@@ -17,6 +17,7 @@ var models = map[string]func(fields json.RawMessage, vocab, merges string) (mode
 	"BPE":       parseBPE,
 	"Unigram":   parseUnigram,
 	"WordPiece": parseWordPiece,
+	"WordLevel": parseWordLevel,
 }
 
 // parseModel reads the model part of tokenizer.json.
@@ -49,7 +50,7 @@ func parseModel(b string) (model, error) {
 	wrong := json.Unmarshal([]byte(kind), &name)
 	parse, ok := models[name]
 	if wrong != nil || !ok {
-		return nil, fmt.Errorf("type %s: only BPE, Unigram and WordPiece are supported", kind)
+		return nil, fmt.Errorf("type %s: only BPE, Unigram, WordPiece and WordLevel are supported", kind)
 	}
 	rest, err := json.Marshal(fields)
 	if err != nil {
