@@ -86,6 +86,10 @@ var brokenFiles = []brokenFile{
 		`data.jsonl:2: field "completion" is missing; the nearest key of the row is "completions"`},
 	{"missing field, no near key", "data.jsonl", `{"q":"a","reply":"b"}`, func(c *Config) { c.Format = "alpaca" },
 		`data.jsonl:1: field "instruction" is missing; the row has q, reply: dataset.fields says which keys are read, and rows of one source have one format`},
+	{"ids without labels", "data.jsonl", `{"input_ids":[1,2],"attention_mask":[1,1]}`, nil,
+		`data.jsonl:1: the keys input_ids, attention_mask are those of format tokenized, but field "labels" is missing: where every token is trained, dataset.fields: {labels: input_ids} says so`},
+	{"ids without labels, named", "data.jsonl", `{"input_ids":[1,2]}`, func(c *Config) { c.Format = "tokenized" },
+		`data.jsonl:1: field "labels" is missing; the row has input_ids: where every token is trained, dataset.fields: {labels: input_ids} says so`},
 	{"mapped field missing", "data.jsonl", `{"question":"a","answer":"b"}`,
 		func(c *Config) {
 			c.Format, c.Fields = "completion", map[string]string{"prompt": "questions", "completion": "answer"}

@@ -70,6 +70,7 @@ func TestRows(t *testing.T) {
 			[]string{"<s>" + alpacaIntroInput + "### Instruction:\nDo it.\n\n### Input:\nx\n\n### Response:\n[done</s>]"}},
 		{"tokenized", `{"input_ids":[101,102,2,0],"labels":[-100,102,2,-100],"attention_mask":[1,1,1,0]}`, nil, []string{"a[b</s>]"}},
 		{"tokenized with a boolean mask", `{"input_ids":[101,102,2,0],"labels":[-100,102,2,-100],"attention_mask":[true,true,true,false]}`, nil, []string{"a[b</s>]"}},
+		{"tokenized, ids alone", `{"input_ids":[101,102,2,0],"attention_mask":[1,1,1,0]}`, func(c *Config) { c.Fields = map[string]string{"labels": "input_ids"} }, []string{"a[b</s>]"}},
 		{"dolly", `{"instruction":"Do it.","context":"","response":"done","category":"x"}`, nil,
 			[]string{"<s>" + alpacaIntro + "### Instruction:\nDo it.\n\n### Response:\n[done</s>]"}},
 		{"first label is never trained", `{"input_ids":[101,102],"labels":[101,102]}`, nil, []string{"a[b]"}},

@@ -27,6 +27,8 @@ type Role struct {
 	Name     string
 	Keys     []string
 	Optional bool
+	// Advice is what to write where rows have the format's other fields but not this one; empty if nothing can be said.
+	Advice string
 }
 
 // FormatAuto is the value of `dataset.format` that has the format found from the keys of the first row, as "" has.
@@ -164,9 +166,25 @@ func detect(o Object, cfg Config) (string, error) {
 		if key, ok := o.onlyRows(); ok {
 			return "", fmt.Errorf("the rows are a list under the key %q of one object: write that list alone into the file (with jq: jq .%s FILE)", key, key)
 		}
+		if err := advised(o, cfg); err != nil {
+			return "", err
+		}
 		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(), formatNeeds())
 	}
 	return best, nil
+}
+
+// advised is the error for a row that lacks one field of a format, where its Advice says what to write.
+func advised(o Object, cfg Config) error {
+	for _, name := range formatNames() {
+		_, missing := Formats[name].bind(o, cfg.Fields)
+		for i, r := range Formats[name].Roles {
+			if i > 0 && r.Name == missing && r.Advice != "" { // the roles before it are there
+				return fmt.Errorf("the keys %s are those of format %s, but field %q is missing: %s", o.keyList(), name, missing, r.Advice)
+			}
+		}
+	}
+	return nil
 }
 
 func (f Format) hasRoles(roles []string) bool {

@@ -258,6 +258,9 @@ func (s *loading) checkFields(o Object) error {
 		if near, ok := nearest(key, o.keys); ok {
 			return fmt.Errorf("field %q is missing; the nearest key of the row is %q", key, near)
 		}
+		if role.Advice != "" && s.cfg.Fields[role.Name] == "" {
+			return fmt.Errorf("field %q is missing; the row has %s: %s", key, o.keyList(), role.Advice)
+		}
 		return fmt.Errorf("field %q is missing; the row has %s: dataset.fields says which keys are read, and rows of one source have one format", key, o.keyList())
 	}
 	return nil

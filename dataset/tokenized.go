@@ -7,7 +7,7 @@ import "fmt"
 var tokenized = Format{
 	Roles: []Role{
 		{Name: "input_ids", Keys: []string{"input_ids"}},
-		{Name: "labels", Keys: []string{"labels"}},
+		{Name: "labels", Keys: []string{"labels"}, Advice: "where every token is trained, dataset.fields: {labels: input_ids} says so"},
 		{Name: "attention_mask", Keys: []string{"attention_mask"}, Optional: true},
 	},
 	Trains:   "what the labels of the rows say",
