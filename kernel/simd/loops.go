@@ -48,13 +48,13 @@ func Best[F Float]() *Loops[F] {
 func plain[F Float](exp func(F) F) *Loops[F] {
 	return &Loops[F]{
 		Exp: func(dst, src []F, shift F) F {
-			var sum F
+			var s [8]F // eight partial sums: rounding errors grow with the terms of each
 			dst = dst[:len(src)]
 			for i, x := range src {
 				dst[i] = exp(x - shift)
-				sum += dst[i]
+				s[i%8] += dst[i]
 			}
-			return sum
+			return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 		},
 		Max: func(src []F) F {
 			m := F(math.Inf(-1))
