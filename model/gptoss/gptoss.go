@@ -71,6 +71,12 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},
 }}
 
+// Foreign is the layout that Unsloth's folders in bitsandbytes' 4 bits have, an expert's matrices a linear layer each.
+var Foreign = map[string]string{
+	".mlp.experts.gate_up_projs.": "experts that are a linear layer each, as Unsloth quantises gpt_oss with bitsandbytes, are not read; use the release itself " +
+		"(openai/gpt-oss-20b), whose experts are in 4 bits as they are (MXFP4), or a copy of it in bf16",
+}
+
 // windows: layer_types names the layers with a window; without it every other layer has one, the first among them.
 func windows(c *model.Config, k *model.Keys) {
 	window := 128
