@@ -90,7 +90,7 @@ func Merge(ctx context.Context, o MergeOptions, env session.Env) (report MergeRe
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	s.UseSaved(saved)
-	if err := s.Base.CheckTied(ctx); err != nil {
+	if err := errors.Join(s.Base.CheckTied(ctx), ownLayout(s)); err != nil {
 		return report, fmt.Errorf("merge: %w", err)
 	}
 	m, err := newMerging(s, o)

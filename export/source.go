@@ -49,7 +49,7 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(s.Base.Check(net), s.Base.CheckTied(ctx)); err != nil {
+	if err := errors.Join(s.Base.Check(net), s.Base.CheckTied(ctx), ownLayout(s)); err != nil {
 		return nil, nil, err
 	}
 	if o.Adapter != "" {
@@ -72,6 +72,15 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 		}
 	}
 	return c, names, nil
+}
+
+// ownLayout refuses a folder whose tensors have the family's names only here.
+func ownLayout(s *session.Session) error {
+	if s.Base.Config.ExpertLayers {
+		return fmt.Errorf("%s has a linear layer for each expert's matrix, as Unsloth quantises gpt_oss, which other programs do not read: "+
+			"give the release that it was made from (openai/gpt-oss-20b) as --model, which the adapter fits as well", s.Base.Name)
+	}
+	return nil
 }
 
 // Shape of a tensor; nil = there is none.

@@ -26,6 +26,7 @@ type Config struct {
 	Interleaved      bool    // neighbouring columns of a head are rotated together, not those of its halves
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
+	ExpertLayers     bool // gpt_oss: an expert's matrices are a linear layer each in the folder, as Unsloth quantises them
 	TieWithoutHead   bool // of a folder with images: so it is where the checkpoint has no lm_head
 	QKVBias          bool // biases on q, k and v
 	OBias            bool // a bias on o

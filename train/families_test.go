@@ -24,16 +24,16 @@ func TestFamilyCurvesEqualPEFT(t *testing.T) {
 	q := quant.Default()
 	q.DoubleQuant = false
 	for _, m := range golden.FamilyModels(t) {
-		t.Run(m.Name, func(t *testing.T) { curveEqualsPEFT(t, m, &q, m.Runs(t).Curve) })
+		t.Run(m.Name, func(t *testing.T) { curveEqualsPEFT(t, m, m.Dir(t), &q, m.Runs(t).Curve) })
 		if c := m.Runs(t).CurveOfFloats; c.Loss != nil {
-			t.Run(m.Name+" not quantised", func(t *testing.T) { curveEqualsPEFT(t, m, nil, c) })
+			t.Run(m.Name+" not quantised", func(t *testing.T) { curveEqualsPEFT(t, m, m.Dir(t), nil, c) })
 		}
 	}
 }
 
 // curveEqualsPEFT takes the steps that PEFT took.
-func curveEqualsPEFT(t *testing.T, m golden.FamilyModel, scheme *quant.Config, want golden.FamilyCurve) {
-	b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
+func curveEqualsPEFT(t *testing.T, m golden.FamilyModel, dir string, scheme *quant.Config, want golden.FamilyCurve) {
+	b, err := session.OpenBase(context.Background(), dir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,8 @@ type Family struct {
 	// (weights.Check) of tensors, by those names, that the network leaves out.
 	Names  func(tensor string) string
 	Unused []string
-	// Foreign are parts of tensors' names that only another program's layout of the family has, with what to say of it.
-	Foreign map[string]string
+	// ExpertLayers is a part of tensors' names that a checkpoint has where its experts are linear layers, and others' one parameter.
+	ExpertLayers string
 	// Experts are the names of experts' tensors where a checkpoint may have those of a layer in one; nil = there are none.
 	Experts *mixtral.Names
 }
@@ -46,7 +46,7 @@ var Table = map[string]Family{
 	"gemma3":      {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
 	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
 	"glm4":        {Build: glm4.Build, Dialect: glm4.Dialect},
-	"gpt_oss":     {Build: gptoss.Build, Dialect: gptoss.Dialect, Foreign: gptoss.Foreign},
+	"gpt_oss":     {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name, ExpertLayers: gptoss.ExpertLayers},
 	"granite":     {Build: llama.Build, Dialect: llama.Granite},
 	"llama":       {Build: llama.Build, Dialect: llama.Llama},
 	"ministral":   {Build: llama.Build, Dialect: llama.Ministral},
@@ -97,11 +97,6 @@ func LoadConfig(dir string) (model.Config, error) {
 
 // Rename gives a checkpoint's tensors the names that they have in the network of c, and takes experts apart that are one tensor.
 func Rename(c model.Config, w *weights.Set) error {
-	for part, why := range Table[c.ModelType].Foreign {
-		if i := slices.IndexFunc(w.Names(), func(name string) bool { return strings.Contains(name, part) }); i >= 0 {
-			return fmt.Errorf("the tensor %s: %s", w.Names()[i], why)
-		}
-	}
 	if names := Table[c.ModelType].Names; names != nil {
 		return w.Rename(names)
 	}

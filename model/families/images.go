@@ -31,10 +31,13 @@ func ReadsTensor(c model.Config, tensor string) bool {
 	return !slices.ContainsFunc(f.Unused, func(pattern string) bool { return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*")) })
 }
 
-// Tie is c with what only the tensors of a folder with images tell: whether the head is the embeddings, where text_config does not
+// Tie is c with what only the tensors of a folder tell: whether experts are linear layers and, of a folder with images, whether the head is the embeddings, where text_config does not
 // say so and what is around it does, which transformers 5 goes by.
 func Tie(c model.Config, w *weights.Set) model.Config {
 	hasHead := func(tensor string) bool { return withImages(tensor) == "lm_head.weight" }
+	if part := Table[c.ModelType].ExpertLayers; part != "" {
+		c.ExpertLayers = slices.ContainsFunc(w.Names(), func(name string) bool { return strings.Contains(name, part) })
+	}
 	if c.TieWithoutHead && !slices.ContainsFunc(w.Names(), hasHead) {
 		c.TieEmbeddings = true
 	}

@@ -3,6 +3,9 @@
 package gptoss
 
 import (
+	"regexp"
+	"strings"
+
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/nn"
 )
@@ -24,7 +27,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope.Table, Sinks: true,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.FusedMoE("mlp", h, in.Real, c.Experts, c.ExpertsPerToken, c.ExpertSize))
+				x = n.Add(x, n.FusedMoE("mlp", h, in.Real, nn.FusedExperts{Experts: c.Experts, PerToken: c.ExpertsPerToken, Inner: c.ExpertSize, Layers: c.ExpertLayers}))
 			})
 		}
 		x = n.RMSNorm("norm", x, c.RMSNormEps)
@@ -71,10 +74,16 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},
 }}
 
-// Foreign is the layout that Unsloth's folders in bitsandbytes' 4 bits have, an expert's matrices a linear layer each.
-var Foreign = map[string]string{
-	".mlp.experts.gate_up_projs.": "experts that are a linear layer each, as Unsloth quantises gpt_oss with bitsandbytes, are not read; use the release itself " +
-		"(openai/gpt-oss-20b), whose experts are in 4 bits as they are (MXFP4), or a copy of it in bf16",
+// ExpertLayers is in the names of a folder that has an expert's matrices as a linear layer each, as Unsloth quantises them with bitsandbytes.
+const ExpertLayers = ".mlp.experts.gate_up_projs."
+
+var layerNames = strings.NewReplacer(".mlp.router.linear.", ".mlp.router.")
+
+var ofLayer = regexp.MustCompile(`\.mlp\.experts\.(gate_up|down)_projs\.(\d+)\.`)
+
+// Name is the network's name of a tensor of such a folder.
+func Name(tensor string) string {
+	return ofLayer.ReplaceAllString(layerNames.Replace(tensor), ".mlp.experts.$2.${1}_proj.")
 }
 
 // windows: layer_types names the layers with a window; without it every other layer has one, the first among them.

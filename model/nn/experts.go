@@ -180,11 +180,19 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	return y
 }
 
+// FusedExperts is a mixture of experts whose gate and up projections are one matrix.
+type FusedExperts struct {
+	Experts, PerToken, Inner int
+	Layers                   bool // the checkpoint has a linear layer for each expert's matrix
+}
+
 // FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections are one
-// matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint has them in MXFP4.
+// matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint has them in MXFP4,
+// or are a linear layer for each expert.
 // The run's adapter may wrap each projection. Padding is as in MoE.
-func (n *Net) FusedMoE(name string, x, real *Value, experts, perToken, inner int) *Value {
+func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 	var y *Value
+	experts, perToken, inner := m.Experts, m.PerToken, m.Inner
 	n.In(name, func() {
 		width := x.Width()
 		numbers := func(name string, shape ...int) *Value { // the last dimension is a row
@@ -206,6 +214,9 @@ func (n *Net) FusedMoE(name string, x, real *Value, experts, perToken, inner int
 			own := expertsFunc{experts, in, out, func(x *Value, at Sorted) *Value {
 				name := "experts." + name
 				var z *Value
+				if m.Layers {
+					return n.biasedExperts(name, experts, in, out, x, at)
+				}
 				if n.inMXFP4(name) {
 					z = n.expertsMXFP4(x, at.Starts, name, experts, in, out)
 				} else {
