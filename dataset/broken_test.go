@@ -158,6 +158,18 @@ func TestUnreadable(t *testing.T) {
 		err.Error() != "prepare data: the tokenizer names no end token (eos_token), so a model could not learn to stop" {
 		t.Errorf("no end token: %v", err)
 	}
+	ids := cfg
+	ids.Path, ids.Format = filepath.Join(dir, "ids.jsonl"), "tokenized"
+	if err := os.WriteFile(ids.Path, []byte(`{"input_ids":[101,102],"labels":[-100,102]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if set, _, err := Load(ctx, ids, bytesTokenizer{noEOS: true}); err != nil || set.Train.Len() != 1 {
+		t.Errorf("ids need no end token: %v", err)
+	}
+	ids.Sources, ids.Path = []Source{{Path: ids.Path, Weight: 1}, {Path: cfg.Path, Format: "text", Weight: 1}}, ""
+	if _, _, err = Load(ctx, ids, bytesTokenizer{noEOS: true}); err == nil || !strings.Contains(err.Error(), "names no end token") {
+		t.Errorf("ids and a text: %v", err)
+	}
 	stopped, stop := context.WithCancel(ctx)
 	stop()
 	if _, _, err = Load(stopped, cfg, bytesTokenizer{}); !errors.Is(err, context.Canceled) {

@@ -7,10 +7,12 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 )
 
 // Ignore is the label of a token that is not trained.
@@ -107,8 +109,10 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	if problems := cfg.Validate(); len(problems) > 0 {
 		return nil, nil, joinProblems(problems)
 	}
-	if err := checkTokenizer(tok); err != nil {
-		return nil, nil, err
+	if !cfg.onlyIDs() {
+		if err := checkTokenizer(tok); err != nil {
+			return nil, nil, err
+		}
 	}
 	set := &Set{Config: cfg, Val: Memory(nil)}
 	set.again = func(ctx context.Context, l *look) error {
@@ -176,6 +180,12 @@ func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.
 func onlyNumbers(tok Tokenizer) bool {
 	t, ok := tok.(interface{ OnlyNumbers() bool })
 	return ok && t.OnlyNumbers()
+}
+
+// onlyIDs tells whether the configuration says that all rows are ids, to which nothing is added.
+func (c Config) onlyIDs() bool {
+	text := func(s Source) bool { return cmp.Or(s.Format, c.Format) != "tokenized" }
+	return c.Format == "tokenized" && !slices.ContainsFunc(c.Sources, text) && !slices.ContainsFunc(c.ValSources, text)
 }
 
 // checkTokenizer refuses a tokenizer with which no model could learn to stop.
