@@ -39,7 +39,7 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	n, trained, in := nw.Declare(prefix, session.Shape{Tokens: s.tokens, Sequences: bounds - 1, MaxLen: s.maxLen})
 	in.Real = nil // a token's numbers do not depend on which others are real
 	in.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, bounds))
-	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, At: n.Batch(prefix+"cache rows", kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
+	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, Tokens: s.maxLen, At: n.Batch(prefix+"cache rows", kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
 	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, s.rows))
 	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]

@@ -118,29 +118,8 @@ func tensorOf[E int32 | byte](v []E) kernel.Tensor {
 // work binds a kernel to inputs and fresh outputs.
 func work(t testing.TB, workers int, k kernel.Kernel, in ...kernel.Tensor) (func(), []kernel.Tensor) {
 	t.Helper()
-	types := make([]kernel.Type, len(in))
-	for i, x := range in {
-		types[i] = x.Type
-	}
-	outTypes, err := k.Shape(types)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make([]kernel.Tensor, len(outTypes))
-	for i, o := range outTypes {
-		out[i] = kernel.NewTensor(o, kernel.Alloc(o.Bytes()))
-	}
-	if o, ok := k.(kernel.Overwriting); ok {
-		for _, a := range o.Overwrites() {
-			out[a.Out] = in[a.In]
-		}
-	}
-	cpu := kernel.NewCPU(workers)
-	t.Cleanup(cpu.Pool.Close)
-	if s, ok := k.(kernel.Scratch); ok {
-		cpu.Scratch = kernel.Alloc(s.Scratch(types, workers))
-	}
-	return k.CPU(cpu, in, out), out
+	out, work := bound(t, k, workers, in...)
+	return work, out
 }
 
 // apply runs a kernel once.

@@ -16,7 +16,7 @@ func evaluate(t testing.TB, k kernel.Kernel, in ...kernel.Tensor) []kernel.Tenso
 	return out
 }
 
-// bound gives a kernel memory and returns its outputs and the work of a run.
+// bound gives a kernel memory, that of an input where it overwrites one, and returns its outputs and the work of a run.
 func bound(t testing.TB, k kernel.Kernel, workers int, in ...kernel.Tensor) ([]kernel.Tensor, func()) {
 	t.Helper()
 	types := make([]kernel.Type, len(in))
@@ -30,6 +30,11 @@ func bound(t testing.TB, k kernel.Kernel, workers int, in ...kernel.Tensor) ([]k
 	out := make([]kernel.Tensor, len(outTypes))
 	for i, typ := range outTypes {
 		out[i] = kernel.NewTensor(typ, kernel.Alloc(typ.Bytes()))
+	}
+	if o, ok := k.(kernel.Overwriting); ok {
+		for _, a := range o.Overwrites() {
+			out[a.Out] = in[a.In]
+		}
 	}
 	c := kernel.NewCPU(workers)
 	t.Cleanup(c.Pool.Close)

@@ -34,9 +34,11 @@ type Config struct {
 	// SlidingWindow is how many tokens, itself included, a token sees in the
 	// windowed layers; 0 = no layer has a window. Window says it layer by layer.
 	SlidingWindow int
-	// LayerTypes is "full_attention" or "sliding_attention" for each layer; nil =
+	// LayerTypes is "full_attention", "sliding_attention" or "linear_attention" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
+	// DeltaNet are the sizes of the layers of linear attention; the zero value = there are none.
+	DeltaNet DeltaNet
 	// Multipliers of Granite, 0 = 1: of the embeddings, of what a layer adds to the residual stream, and the divisor
 	// of the logits. AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim).
 	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
@@ -261,9 +263,14 @@ func (c Config) problems() map[string]string {
 	scale("logits_scaling", c.LogitDivisor, true)
 	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null", c.SlidingWindow, 1<<30)
 	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
-	for i, kind := range c.LayerTypes {
-		check(kind == FullAttention || kind == SlidingAttention, "layer_types", "[%d] = %q: supported are %s and %s", i, kind, FullAttention, SlidingAttention)
+	other := SlidingAttention
+	if c.DeltaNet != (DeltaNet{}) {
+		other = LinearAttention
 	}
+	for i, kind := range c.LayerTypes {
+		check(kind == FullAttention || kind == other, "layer_types", "[%d] = %q: supported are %s and %s", i, kind, FullAttention, other)
+	}
+	c.deltaNetProblems(check)
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
 	c.expertProblems(check)
 	c.ropeProblems(check)

@@ -19,9 +19,11 @@ type Dialect struct {
 	Former          string // another name of it, in files from before transformers had it; "" = none
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
 	PartialRotary   bool   // partial_rotary_factor may be below 1
-	MXFP4           bool   // experts may be stored in MXFP4
-	ActivationKey   string // the key that names the activation, see activations; "" = hidden_act
-	SiLU            bool   // the activation must be silu
+	// MRoPE: rope_parameters may say how the rotation is shared among the three places of a part of an image, which of a text are one.
+	MRoPE         bool
+	MXFP4         bool   // experts may be stored in MXFP4
+	ActivationKey string // the key that names the activation, see activations; "" = hidden_act
+	SiLU          bool   // the activation must be silu
 	// RopeTypes are the kinds of rotary scaling by the names that files give them; nil = the general ones (rope.go).
 	RopeTypes map[string]string
 	// LayerRope: rope_parameters may hold an object for each kind of layer.
@@ -214,7 +216,7 @@ func (k *Keys) Has(key string) bool { _, ok := k.raw[key]; return ok }
 
 // text judges the keys around text_config and returns those of text_config.
 func (k *Keys) text(d Dialect) *Keys {
-	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}, five: k.five}
+	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}, parts: map[string]float64{}, five: k.five}
 	var raw json.RawMessage
 	if !k.take("text_config", "an object", &raw) {
 		k.Fail("text_config", "is missing")

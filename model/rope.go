@@ -154,6 +154,8 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 		_, takenHere := takes[field]
 		switch {
 		case takenHere || field == "rope_theta" || string(fields[field]) == "null":
+		case (field == "mrope_section" || field == "mrope_interleaved") && parent.dialect.MRoPE:
+			k.Drop(field)
 		case field == "partial_rotary_factor" && parent.dialect.PartialRotary:
 			var part float64
 			k.Float(field, &part)

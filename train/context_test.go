@@ -131,6 +131,9 @@ func TestContextOfFamilies(t *testing.T) {
 		if strings.HasSuffix(name, "_balanced") || name == "mixtral_fused" {
 			return "the balance of experts (router_aux_loss_coef) is of all tokens of a batch"
 		}
+		if strings.HasPrefix(name, "qwen3_5") {
+			return "linear attention goes over a sequence token by token, which ranks do not share: set training.context_parallel_size to 1"
+		}
 		return ""
 	}
 	for _, m := range golden.FamilyModels(t) {

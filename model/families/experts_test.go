@@ -16,13 +16,16 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// expertFamilies are those whose reference models lie in testdata/experts and testdata/shared_experts.
-var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen2_moe": true, "qwen3_moe": true}
+// expertFamilies are those whose reference models lie in testdata/experts, testdata/linear_experts and testdata/shared_experts.
+var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true, "qwen3_5_moe_text": true, "qwen3_moe": true}
 
 // expertFolder is the folder of a reference model.
 func expertFolder(name string) string {
-	if strings.HasPrefix(name, "qwen2_moe") {
+	switch {
+	case strings.HasPrefix(name, "qwen2_moe"):
 		return "shared_experts"
+	case strings.HasPrefix(name, "qwen3_5_moe"):
+		return "linear_experts"
 	}
 	return "experts"
 }
@@ -33,7 +36,7 @@ func expertPath(t testing.TB, name string) string {
 
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
-	for _, folder := range []string{"experts", "shared_experts"} {
+	for _, folder := range []string{"experts", "linear_experts", "shared_experts"} {
 		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
 	}
 	for name := range file {
@@ -87,7 +90,7 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 // the loss where the configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6, "mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
+	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6, "mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
 			dir := expertPath(t, name+".lora")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
@@ -129,6 +132,7 @@ func TestExpertsPlan(t *testing.T) {
 	names, file := expertModels(t)
 	for _, name := range names {
 		c := loadConfig(t, expertPath(t, name+".config.json"))
+		asParameters := c.ModelType == "gpt_oss" || strings.HasPrefix(c.ModelType, "qwen3_5_moe")
 		for what, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &plain, "nested nf4": &nested} {
 			for target, layers := range map[string]func() int{
 				adapter.AllLinear: func() (n int) {
@@ -136,8 +140,13 @@ func TestExpertsPlan(t *testing.T) {
 						return 4 * c.NumLayers
 					}
 					for i := range c.NumLayers {
+						if c.LinearLayer(i) {
+							n++
+						}
 						if n += 4 + 3; c.ExpertLayer(i) {
-							n += 1 + 3*c.Experts - 3
+							if n -= 3; !asParameters {
+								n += 1 + 3*c.Experts
+							}
 							if c.SharedSize > 0 { // the shared expert and its gate
 								n += 3 + 1
 							}
@@ -145,10 +154,17 @@ func TestExpertsPlan(t *testing.T) {
 					}
 					return n
 				},
-				"q_proj": func() int { return c.NumLayers },
+				"q_proj": func() (n int) {
+					for i := range c.NumLayers {
+						if !c.LinearLayer(i) {
+							n++
+						}
+					}
+					return n
+				},
 				`.*\.experts\.1\..*`: func() (n int) {
 					for i := range c.NumLayers {
-						if c.ExpertLayer(i) && c.ModelType != "gpt_oss" {
+						if c.ExpertLayer(i) && !asParameters {
 							n += 3
 						}
 					}
@@ -169,7 +185,7 @@ func TestExpertsPlan(t *testing.T) {
 							want = append(want, weights.Spec{Name: x.Name, Shape: x.Shape})
 						}
 					}
-					if err := weights.Check(openWeights(t, expertPath(t, file[name]+".safetensors"), c), want); err != nil {
+					if err := weights.Check(openWeights(t, expertPath(t, file[name]+".safetensors"), c), want, families.Table[c.ModelType].Unused...); err != nil {
 						t.Errorf("%s, %s: %v", name, what, err)
 					}
 					if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {

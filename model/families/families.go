@@ -18,6 +18,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/olmo2"
 	"github.com/tierlora/tierlora/model/phi3"
+	"github.com/tierlora/tierlora/model/qwen35"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -40,28 +41,32 @@ type Family struct {
 
 // Table names every architecture.
 var Table = map[string]Family{
-	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
-	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
-	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
-	"gemma3":      {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
-	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
-	"glm4":        {Build: glm4.Build, Dialect: glm4.Dialect},
-	"gpt_oss":     {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name, ExpertLayers: gptoss.ExpertLayers},
-	"granite":     {Build: llama.Build, Dialect: llama.Granite},
-	"llama":       {Build: llama.Build, Dialect: llama.Llama},
-	"ministral":   {Build: llama.Build, Dialect: llama.Ministral},
-	"mistral":     {Build: llama.Build, Dialect: llama.Mistral},
-	"mistral3":    {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
-	"mixtral":     {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own},
-	"olmo2":       {Build: olmo2.Build, Dialect: olmo2.Dialect},
-	"olmo3":       {Build: olmo2.Build, Dialect: olmo2.Olmo3},
-	"phi3":        {Build: phi3.Build, Dialect: phi3.Dialect},
-	"qwen2":       {Build: llama.Build, Dialect: llama.Qwen2},
-	"qwen2_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
-	"qwen3":       {Build: llama.Build, Dialect: llama.Qwen3},
-	"qwen3_moe":   {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen},
-	"seed_oss":    {Build: llama.Build, Dialect: llama.SeedOSS},
-	"smollm3":     {Build: llama.Build, Dialect: llama.SmolLM3},
+	"ernie4_5":         {Build: llama.Build, Dialect: llama.Ernie},
+	"gemma":            {Build: gemma.Build1, Dialect: gemma.Gemma},
+	"gemma2":           {Build: gemma.Build2, Dialect: gemma.Gemma2},
+	"gemma3":           {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
+	"gemma3_text":      {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"glm4":             {Build: glm4.Build, Dialect: glm4.Dialect},
+	"gpt_oss":          {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name, ExpertLayers: gptoss.ExpertLayers},
+	"granite":          {Build: llama.Build, Dialect: llama.Granite},
+	"llama":            {Build: llama.Build, Dialect: llama.Llama},
+	"ministral":        {Build: llama.Build, Dialect: llama.Ministral},
+	"mistral":          {Build: llama.Build, Dialect: llama.Mistral},
+	"mistral3":         {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
+	"mixtral":          {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own},
+	"olmo2":            {Build: olmo2.Build, Dialect: olmo2.Dialect},
+	"olmo3":            {Build: olmo2.Build, Dialect: olmo2.Olmo3},
+	"phi3":             {Build: phi3.Build, Dialect: phi3.Dialect},
+	"qwen2":            {Build: llama.Build, Dialect: llama.Qwen2},
+	"qwen2_moe":        {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
+	"qwen3":            {Build: llama.Build, Dialect: llama.Qwen3},
+	"qwen3_5":          {Build: qwen35.Build, Dialect: qwen35.Folder, Unused: qwen35.Unused},
+	"qwen3_5_moe":      {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused, Experts: &mixtral.Qwen},
+	"qwen3_5_moe_text": {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused, Experts: &mixtral.Qwen},
+	"qwen3_5_text":     {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
+	"qwen3_moe":        {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen},
+	"seed_oss":         {Build: llama.Build, Dialect: llama.SeedOSS},
+	"smollm3":          {Build: llama.Build, Dialect: llama.SmolLM3},
 }
 
 // For finds the architecture of a configuration.

@@ -45,16 +45,20 @@ func TestFusedExpertsPlan(t *testing.T) {
 				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"}, {"mlp.experts.gate_up_proj"}, {"experts.down_proj"}} {
 					layers, tensors, stacks := 0, 0, 0
 					for i := range c.NumLayers {
+						attention, named := 4, 2
+						if c.LinearLayer(i) {
+							attention, named = 5, 0
+						}
 						switch {
 						case targets == nil:
 						case targets[0] != adapter.AllLinear:
-							layers += 2
+							layers += named
 						case !c.ExpertLayer(i):
-							layers += 4 + 3
+							layers += attention + 3
 						case c.SharedSize > 0:
-							layers += 4 + 3 + 1
+							layers += attention + 3 + 1
 						default:
-							layers += 4
+							layers += attention
 						}
 						if c.ExpertLayer(i) {
 							tensors += 2 * len(parameters)

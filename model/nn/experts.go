@@ -147,6 +147,8 @@ type MoE struct {
 	Gate, Up, Down           string // the names of an expert's linear layers
 	Shared                   int    // inner size of the expert that all tokens go through; 0 = none
 	Activation               string // of the experts' gates, as model.Config.HiddenAct names it
+	// Parameters: transformers has the experts' matrices as parameters, and the router as no linear layer, whatever is adapted.
+	Parameters bool
 }
 
 // MoE is the sum over a token's PerToken experts of weight * down(activation(gate x) * up x), where the router, a linear layer
@@ -157,7 +159,8 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	module := n.Scope() + ".mlp.experts" // in transformers 5, whatever the checkpoint's name
 	n.In(name, func() {
 		width := x.Width()
-		logits := n.linear("gate", width, m.Experts, false, !n.expertParameters).Apply(x)
+		parameters := m.Parameters || n.expertParameters
+		logits := n.linear("gate", width, m.Experts, false, !parameters).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
 		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
 			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")
@@ -166,10 +169,10 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		weights, experts := routed[0], routed[1]
 		at := n.sortByExpert(m.Experts, experts, real)
 		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
-		gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), m.Experts, width, m.Inner, m.Gate, m.Up)
+		gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), parameters, m.Experts, width, m.Inner, m.Gate, m.Up)
 		gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
 		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, at.Rows, at.Source)
-		down := n.expertLayers("experts", expertParameter(module, downParameter), m.Experts, m.Inner, width, m.Down)[0]
+		down := n.expertLayers("experts", expertParameter(module, downParameter), parameters, m.Experts, m.Inner, width, m.Down)[0]
 		y = n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
 		if m.Shared > 0 {
 			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)

@@ -20,8 +20,9 @@ type Batch struct {
 
 // Cache keeps the keys and values of earlier tokens of several sequences, each in rows of its own.
 type Cache struct {
-	Rows int    // of all sequences
-	At   *Value // i32[M], the cache's row for each token's key and value; -1 = none
+	Rows   int    // of all sequences
+	Tokens int    // of a sequence: its rows, side by side
+	At     *Value // i32[M], the cache's row for each token's key and value; -1 = none
 	// Longest is the most tokens of a text, where the plan has the frozen values of one for a batch of sequences of MaxLen
 	// tokens; 0 = MaxLen, and frozen values of its own.
 	Longest int
@@ -141,6 +142,7 @@ type Attention struct {
 	RoPE                    *Value  // [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
 	Interleaved             bool    // the rotation is of neighbouring columns, not of halves
 	Fused                   bool    // one qkv_proj in the place of q_proj, k_proj and v_proj
+	Gated                   bool    // q_proj has a gate beside each head's query, whose sigmoid multiplies what the head gives
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
 	Sinks  bool // each head has an attention sink
@@ -155,7 +157,7 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.fusedAttention(x, in, a))
 			return
 		}
-		query := n.Linear("q_proj", width, q, a.QKVBias).Apply(x)
+		query, gated := n.queries(x, a)
 		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
 		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
 		if a.QKNorm != nil {
@@ -166,7 +168,7 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
 		}
 		if n.ranks > 1 {
-			heads := n.sharedAttention(in, a, query, key, value) // before o_proj, as below: slices of the base model have its values in their order
+			heads := gated(n.sharedAttention(in, a, query, key, value)) // before o_proj, as below: slices of the base model have its values in their order
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return
 		}
@@ -180,9 +182,20 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		} else {
 			heads = n.Apply(a.over(in), query, key, value, in.CuQ, in.CuK)
 		}
-		y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
+		y = n.Linear("o_proj", q, width, a.OBias).Apply(gated(heads))
 	})
 	return y
+}
+
+// queries are those of all heads, and what becomes of the heads' results [M,H*D].
+func (n *Net) queries(x *Value, a Attention) (query *Value, gated func(heads *Value) *Value) {
+	q := a.Heads * a.HeadDim
+	if !a.Gated {
+		return n.Linear("q_proj", x.Width(), q, a.QKVBias).Apply(x), func(heads *Value) *Value { return heads }
+	}
+	both := n.Linear("q_proj", x.Width(), 2*q, a.QKVBias).Apply(x)
+	query = n.Apply(kernel.HeadColumns{Heads: a.Heads, Of: 2 * a.HeadDim, Width: a.HeadDim}, both)
+	return query, func(heads *Value) *Value { return n.Apply(kernel.HeadGate{Heads: a.Heads}, heads, both) }
 }
 
 // sinks are those of a layer's heads.

@@ -50,19 +50,19 @@ func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 
 // expertLayers asks for the linear layers path.e.name of the current scope's experts, for each of names, wrapped by the run's
 // adapter: each as layers, or all as the parameter p.
-func (n *Net) expertLayers(path string, p Parameter, experts, in, out int, names ...string) []Experts {
+func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, in, out int, names ...string) []Experts {
 	all := make([]Experts, len(names))
 	for i, name := range names {
 		var paths []string
 		n.In(path, func() {
 			all[i], paths = n.experts(name, experts, in, out)
-			if !n.expertParameters && n.wrapExperts != nil {
+			if !asParameter && n.wrapExperts != nil {
 				n.In(name, func() { all[i] = n.wrapExperts(n, paths, all[i]) })
 			}
 		})
 		p.Layers = append(p.Layers, paths)
 	}
-	if n.expertParameters {
+	if asParameter {
 		all = n.parameter(p, all...)
 	}
 	return all
