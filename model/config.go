@@ -150,8 +150,7 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	}
 	if d.Text != nil {
 		k.Bool("tie_word_embeddings", &c.TieWithoutHead) // text_config's counts where there is a head
-		k = k.text(d)
-		d = *d.Text
+		k, d = k.text(d)
 		c.Multimodal = true
 	}
 	c.read(k, d)
@@ -183,6 +182,12 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.needInt("num_hidden_layers", &c.NumLayers)
 	k.needInt("num_attention_heads", &c.NumHeads)
 	k.needInt("max_position_embeddings", &c.MaxPositions)
+	if k.null("num_key_value_heads") {
+		c.NumKVHeads = 0 // as many as heads, whatever the family has where the key is absent
+	}
+	if k.null("head_dim") {
+		c.HeadDim = 0 // the width's share
+	}
 	if c.NumKVHeads == 0 {
 		if !k.Has("num_key_value_heads") && !d.KVHeadsOptional {
 			k.Fail("num_key_value_heads", "is missing")
