@@ -28,6 +28,7 @@ type Config struct {
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
 	ExpertLayers     bool // gpt_oss: an expert's matrices are a linear layer each in the folder, as Unsloth quantises them
 	TieWithoutHead   bool // of a folder with images: so it is where the checkpoint has no lm_head
+	HeadIfThere      bool // of a folder with images: so it is not where the checkpoint has an lm_head
 	QKVBias          bool // biases on q, k and v
 	OBias            bool // a bias on o
 	MLPBias          bool // biases on gate, up and down
@@ -148,13 +149,16 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	if len(architectures) > 0 && !d.named(architectures) {
 		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
 	}
+	around, tied := false, false
 	if d.Text != nil {
-		k.Bool("tie_word_embeddings", &c.TieWithoutHead) // text_config's counts where there is a head
+		around = k.Bool("tie_word_embeddings", &tied)
 		k, d = k.text(d)
 		c.Multimodal = true
 	}
 	c.read(k, d)
-	c.TieWithoutHead = c.TieWithoutHead && !c.TieEmbeddings
+	if around { // where it contradicts text_config the checkpoint's tensors tell
+		c.TieWithoutHead, c.HeadIfThere = tied && !c.TieEmbeddings, !tied && c.TieEmbeddings
+	}
 	k.rest(d)
 	for key, msg := range c.problems() {
 		if field, ok := strings.CutPrefix(key, "rope_scaling."); ok && k.given["rope_parameters"] {
