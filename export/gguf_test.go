@@ -177,6 +177,7 @@ func TestGGUFOfFamilies(t *testing.T) {
 	refused := map[string]string{ // by what llama.cpp computes otherwise
 		"gemma2": "query_pre_attn_scalar = 5, where llama.cpp has 16", "gemma3": "query_pre_attn_scalar", "gemma3_images": "query_pre_attn_scalar",
 		"ministral": `model_type "ministral" has no architecture in llama.cpp`, "olmo2": "a bias on the output projection", "olmo3": `model_type "olmo3" has no architecture in llama.cpp`,
+		"ministral3": `model_type "ministral3" has no architecture in llama.cpp`, "ministral3_images": "queries that grow with their position (llama_4_scaling_beta = 0.5)",
 		"ernie4_5": "use_bias, where llama.cpp has no biases in the MLP",
 		"seed_oss": `model_type "seed_oss" has no architecture in llama.cpp`, "smollm3": "leaves out the positions in each fourth layer",
 	}

@@ -28,6 +28,7 @@ type Config struct {
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
 	ExpertLayers     bool // gpt_oss: an expert's matrices are a linear layer each in the folder, as Unsloth quantises them
 	TieWithoutHead   bool // of a folder with images: so it is where the checkpoint has no lm_head
+	HeadIfThere      bool // of a folder with images: so it is not where the checkpoint has an lm_head
 	QKVBias          bool // biases on q, k and v
 	OBias            bool // a bias on o
 	MLPBias          bool // biases on gate, up and down
@@ -150,14 +151,16 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	if len(architectures) > 0 && !d.named(architectures) {
 		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
 	}
+	around, tied := false, false
 	if d.Text != nil {
-		k.Bool("tie_word_embeddings", &c.TieWithoutHead) // text_config's counts where there is a head
-		k = k.text(d)
-		d = *d.Text
+		around = k.Bool("tie_word_embeddings", &tied)
+		k, d = k.text(d)
 		c.Multimodal = true
 	}
 	c.read(k, d)
-	c.TieWithoutHead = c.TieWithoutHead && !c.TieEmbeddings
+	if around { // where it contradicts text_config the checkpoint's tensors tell
+		c.TieWithoutHead, c.HeadIfThere = tied && !c.TieEmbeddings, !tied && c.TieEmbeddings
+	}
 	k.rest(d)
 	for key, msg := range c.problems() {
 		if field, ok := strings.CutPrefix(key, "rope_scaling."); ok && k.given["rope_parameters"] {
@@ -185,6 +188,12 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.needInt("num_hidden_layers", &c.NumLayers)
 	k.needInt("num_attention_heads", &c.NumHeads)
 	k.needInt("max_position_embeddings", &c.MaxPositions)
+	if k.null("num_key_value_heads") {
+		c.NumKVHeads = 0 // as many as heads, whatever the family has where the key is absent
+	}
+	if k.null("head_dim") {
+		c.HeadDim = 0 // the width's share
+	}
 	if c.NumKVHeads == 0 {
 		if !k.Has("num_key_value_heads") && !d.KVHeadsOptional {
 			k.Fail("num_key_value_heads", "is missing")

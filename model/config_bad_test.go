@@ -12,7 +12,7 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: ernie4_5, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, granite, llama, ministral, mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3)`},
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: ernie4_5, gemma, gemma2, gemma3, gemma3_text, glm4, gpt_oss, granite, llama, ministral, ministral3, mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3)`},
 		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
 		{"llama", `"hidden_act":"relu"`, `hidden_act = "relu": supported are silu, gelu_pytorch_tanh and gelu`},
@@ -155,6 +155,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type":"llama",` + sizes + `,"rope_scaling":{"type":"yarn","factor":4}}`))
 	f.Add([]byte(`{"model_type":"mistral",` + sizes + `,"rope_parameters":{"rope_type":"dynamic","factor":4}}`))
 	f.Add([]byte(`{"model_type":"phi3",` + sizes + `,"partial_rotary_factor":0.25,"rope_scaling":{"type":"su","short_factor":[1,1],"long_factor":[1,2]}}`))
+	f.Add([]byte(`{"model_type":"ministral3",` + sizes + `,"rope_parameters":{"type":"yarn","factor":2,"llama_4_scaling_beta":0.1,"original_max_position_embeddings":1}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := families.ParseConfig(data)
 		if err != nil {
@@ -169,6 +170,9 @@ func FuzzParseConfig(f *testing.F) {
 		freq, scale, err := c.InvFreq(c.MaxPositions)
 		if err != nil || len(freq) != c.RotaryColumns()/2 || c.RotaryColumns() > c.HeadDim || !(scale > 0) {
 			t.Fatalf("%d frequencies, scale %g, %v", len(freq), scale, err)
+		}
+		if of := c.QueryScale(c.MaxPositions); of != nil && (of(0) != 1 || !(of(c.MaxPositions-1) >= 1) || math.IsInf(of(c.MaxPositions-1), 0)) {
+			t.Fatalf("queries times %g and %g of %+v", of(0), of(c.MaxPositions-1), c)
 		}
 		for i, w := range freq {
 			if !(w >= 0 && w <= 1) && (c.RopeScaling.Type != "longrope" || math.IsInf(w, 0)) { // its factors may be below 1

@@ -28,9 +28,14 @@ type Dialect struct {
 	RopeTypes map[string]string
 	// LayerRope: rope_parameters may hold an object for each kind of layer.
 	LayerRope bool
-	// Text is the dialect of text_config, the language model of a model of text and images, TextType its model_type and Other
-	// the keys beside text_config of which any value will do, as they say what images are. nil = a language model alone.
-	Text     *Dialect
+	// QueryScale: rotary scaling also says how queries grow with their position (Config.QueryScale).
+	QueryScale bool
+	// Rope is the rotation of files that name none; nil = the plain one.
+	Rope *DefaultRope
+	// Text are the dialects of text_config, the language model of a model of text and images, by its model_type, TextType the one
+	// that it has where it names none, and Other the keys beside text_config of which any value will do, as they say what images
+	// are. nil = a language model alone.
+	Text     map[string]Dialect
 	TextType string
 	Other    []string
 	// Defaults sets what absent keys mean where it is not 1e-6 for rms_norm_eps, 10000 for rope_theta, false for
@@ -214,37 +219,11 @@ func (k *Keys) Fail(key, format string, args ...any) {
 // Has tells whether the key is there, null or not, and not yet taken.
 func (k *Keys) Has(key string) bool { _, ok := k.raw[key]; return ok }
 
-// text judges the keys around text_config and returns those of text_config.
-func (k *Keys) text(d Dialect) *Keys {
-	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}, parts: map[string]float64{}, five: k.five}
-	var raw json.RawMessage
-	if !k.take("text_config", "an object", &raw) {
-		k.Fail("text_config", "is missing")
-	} else if fields, err := object(raw); err != nil {
-		k.Fail("text_config", "= %s: %v", shown(raw), err)
-	} else {
-		inner.raw = fields
-	}
-	kind := d.TextType
-	if inner.Text("model_type", &kind); kind != d.TextType {
-		k.Fail("text_config.model_type", "= %q: must be %s", kind, d.TextType)
-	}
-	inner.Drop("architectures")
-	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype", quantizationKey} { // said of the whole model, they count
-		if k.Has(key) && string(k.raw[key]) != "null" {
-			inner.raw[key] = k.raw[key]
-		}
-		k.Drop(key)
-	}
-	for key := range inner.raw {
-		inner.given[key] = true
-	}
-	for _, key := range d.Other {
-		k.Drop(key)
-	}
-	k.rest(d)
-	return inner
-}
+// null tells whether the key is there as null.
+func (k *Keys) null(key string) bool { return string(k.raw[key]) == "null" }
+
+// absent tells whether the key is not there, or null.
+func (k *Keys) absent(key string) bool { return !k.Has(key) || k.null(key) }
 
 // Given tells whether the file has the key, null or not, taken or not.
 func (k *Keys) Given(key string) bool { return k.given[key] }

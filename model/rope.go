@@ -22,6 +22,7 @@ type RopeScaling struct {
 	MScale, MScaleAllDim float64 // yarn, optional: make the attention factor
 	BetaFast, BetaSlow   float64 // yarn, optional: 32 and 1
 	NoTruncate           bool    // yarn: "truncate": false keeps the fractional bounds
+	QueryBeta            float64 // grows queries with their position (Config.QueryScale); 0 = they stay. ministral3
 	// ShortFactor and LongFactor divide the frequencies one by one: the long ones in sequences of more than
 	// OriginalMaxPositions tokens. longrope.
 	ShortFactor, LongFactor []float64
@@ -58,6 +59,10 @@ func listed[V any](m map[string]V) string { return strings.Join(slices.Sorted(ma
 // beside or inside them.
 func (c *Config) readRope(k *Keys) {
 	haveTheta := k.Float("rope_theta", &c.RopeTheta)
+	if k.dialect.Rope != nil && k.absent("rope_scaling") && k.absent("rope_parameters") {
+		c.readDefaultRope(k, haveTheta)
+		return
+	}
 	c.RopeScaling = RopeScaling{Type: "default"}
 	old, oldTheta, haveOld := readRopeObject(k, "rope_scaling")
 	now, nowTheta, haveNow := readRopeObject(k, "rope_parameters")
@@ -90,6 +95,23 @@ func (c *Config) readRope(k *Keys) {
 	if k.dialect.RopeTypes == nil && c.RopeScaling.Type == "longrope" {
 		c.readLongRope(k, haveNow)
 	}
+}
+
+// DefaultRope is the rotation of a family's files that name no rotary scaling, not even the plain one.
+type DefaultRope struct {
+	Theta   float64
+	Scaling RopeScaling
+}
+
+// readDefaultRope takes the dialect's rotation for a file without one. transformers does not read rope_theta then.
+func (c *Config) readDefaultRope(k *Keys, haveTheta bool) {
+	k.Drop("rope_scaling")
+	k.Drop("rope_parameters")
+	d := k.dialect.Rope
+	if haveTheta && c.RopeTheta != d.Theta {
+		k.Fail("rope_theta", "= %g: without rope_parameters it is %g, whatever rope_theta says; write both in rope_parameters", c.RopeTheta, d.Theta)
+	}
+	c.RopeTheta, c.RopeScaling = d.Theta, d.Scaling
 }
 
 // splitRope takes rope_parameters with an object for each kind of layer apart, as transformers 5 writes them: the full layers' takes
@@ -145,9 +167,12 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	}
 	r.Type = kind
 	takes := ropeTypes[kind]
+	if parent.dialect.QueryScale {
+		takes = withQueryScale(kind, takes)
+	}
 	for _, field := range slices.Sorted(maps.Keys(takes)) {
-		if v := fields[field]; takes[field] && (v == nil || string(v) == "null") {
-			k.Fail(field, "is missing; type %q needs it", r.Type)
+		if takes[field] && k.absent(field) {
+			k.Fail(field, "is missing; %s needs it", parent.dialect.neededBy(field, kind))
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
@@ -168,7 +193,11 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	}
 	k.Float("rope_theta", &theta)
 	k.Float("factor", &r.Factor)
-	k.Int("original_max_position_embeddings", &r.OriginalMaxPositions)
+	if k.Int(originalLength, &r.OriginalMaxPositions) && r.OriginalMaxPositions == 0 {
+		k.Fail(originalLength, "= 0: must be 1 to %d", 1<<30)
+	}
+	k.Float(queryBeta, &r.QueryBeta)
+	k.Int("max_position_embeddings", new(int))
 	k.Float("low_freq_factor", &r.LowFreqFactor)
 	k.Float("high_freq_factor", &r.HighFreqFactor)
 	k.Float("attention_factor", &r.AttentionFactor)
@@ -207,6 +236,8 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 		check(r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
 	}
 	check(r.OriginalMaxPositions >= 0 && r.OriginalMaxPositions <= 1<<30, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
+	check(r.QueryBeta >= 0, "rope_scaling."+queryBeta, "= %g: must not be negative", r.QueryBeta)
+	check(r.QueryBeta < 1e9, "rope_scaling."+queryBeta, "= %g: must be below 1e9", r.QueryBeta)
 	switch kind {
 	case "longrope":
 		c.longRopeProblems(check)

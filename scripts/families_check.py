@@ -12,7 +12,7 @@ that before `dtype`, or transformers 5's. For each model, all bounds 1e-4 relati
 - a folder that bitsandbytes quantised, some layers left out or not: evaluated as its dequantised weights are, and where no layer was left out to the
   bit as the original is when the program quantises it.
 gpt_oss also has adapters on parameters of experts, and an adapter that PEFT saved is evaluated, started from and merged.
-Needs torch, transformers 4.57, PEFT, bitsandbytes and safetensors on a CPU. Exit code 1: something differs.
+Needs torch, transformers 4.57 or 5 (ministral3 is in 5 alone), PEFT, bitsandbytes and safetensors on a CPU. Exit code 1: something differs.
 """
 import argparse
 import json
@@ -157,6 +157,17 @@ def mistral3(r, c):
     c.pop("rope_scaling", None)
 
 
+def ministral3(r, c):
+    rope = dict(factor=r.choice([2.0, 16.0]), beta_fast=r.choice([32.0, 4.0]), beta_slow=1.0, mscale=1.0, mscale_all_dim=r.choice([1.0, 0.0, 0.5])) | query_scale(r, c)
+    c.update(sliding_window=r.choice([None, None, 9]), rope_parameters=dict({r.choice(["rope_type", "type"]): "yarn"}, **rope))
+
+
+def query_scale(r, c):
+    """Queries that grow from a position on that most rows reach, or few."""
+    more = r.choice([{}, dict(max_position_embeddings=c["max_position_embeddings"])])
+    return dict(rope_theta=c.pop("rope_theta", 1e4), original_max_position_embeddings=r.choice([3, 6, 16, 40]), llama_4_scaling_beta=r.choice([0.1, 0.4, 0.0])) | more
+
+
 def gemma(r, c):
     c.update(attention_bias=r.random() < 0.3, hidden_act=r.choice(["gelu_pytorch_tanh", "gelu"]))
 
@@ -253,7 +264,7 @@ def odd(family, seed, c):
         c["eos_token_id"] = [2, 5]
     if r.random() < 0.3:
         c.update(bos_token_id=None, pad_token_id=None)
-    if family in ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "olmo3", "seed_oss", "ministral", "mistral3", "mixtral", "qwen3_moe") and r.random() < 0.3:
+    if family in ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "olmo3", "seed_oss", "ministral", "mistral3", "ministral3", "ministral3_images", "mixtral", "qwen3_moe") and r.random() < 0.3:
         c["hidden_act"] = r.choice(["gelu", "gelu_pytorch_tanh", "swish", "gelu_new"])
     if family == "olmo2":
         c.pop("rope_scaling", None)
@@ -279,6 +290,12 @@ def odd(family, seed, c):
             more["longrope"] = {k: v[:part] if isinstance(v, list) else v for k, v in more["longrope"].items()}
         if kind == "longrope":
             c["original_max_position_embeddings"] = r.choice([8, 16, 24, 200])
+        if family.startswith("ministral3"):
+            c.pop("original_max_position_embeddings", None)
+            if kind == "longrope" and seed % 2:  # greedy texts of it go by another length
+                kind = "yarn"
+            c["rope_parameters"] = query_scale(r, c) | dict(rope_type=kind) | more[kind]
+            return
         c["rope_scaling"] = dict(rope_type=kind) | more[kind] if kind != "default" else None
 
 
@@ -328,18 +345,22 @@ def gemma3_images(r, c):
 
 FAMILIES = {  # name: the first part of transformers' class names, what its configuration is drawn by
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "qwen2": ("Qwen2", qwen2), "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "granite": ("Granite", granite),
-    "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ernie4_5": ("Ernie4_5", ernie4_5), "glm4": ("Glm4", glm4), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
+    "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ernie4_5": ("Ernie4_5", ernie4_5), "glm4": ("Glm4", glm4), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3),
+    "ministral3": ("Ministral3", ministral3), "ministral3_images": ("Mistral3", ministral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
 }
 
 
+IMAGES = {"gemma3": {}, "mistral3": dict(model_type="mistral"), "ministral3_images": dict(model_type="ministral3")}  # the language model of a folder with images
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14)
 
 
 def build(family, c):
     name = FAMILIES[family][0]
-    if family in ("gemma3", "mistral3"):  # the language model of a folder with images
+    if family in IMAGES:
         more = dict(mm_tokens_per_image=4, vision_config=VISION) if family == "gemma3" else dict(vision_config=VISION | dict(head_dim=8))
-        config = getattr(transformers, f"{name}Config")(text_config=c | ({} if family == "gemma3" else dict(model_type="mistral")), **more)
+        if family == "ministral3_images":
+            more["tie_word_embeddings"] = c["tie_word_embeddings"]
+        config = getattr(transformers, f"{name}Config")(text_config=c | IMAGES[family], **more)
         return getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
     config = (getattr(transformers, f"{name}TextConfig", None) or getattr(transformers, f"{name}Config"))(**c, attn_implementation="eager")
     return getattr(transformers, f"{name}ForCausalLM")(config).eval()
@@ -352,6 +373,9 @@ def spell(config, how):
     if how == "old":
         if "dtype" in config:
             config["torch_dtype"] = config.pop("dtype")
+        if "llama_4_scaling_beta" in config.get("rope_parameters", {}):  # transformers 5 reads them in this place too
+            config["rope_scaling"] = config.pop("rope_parameters")
+            config["rope_theta"] = config["rope_scaling"].pop("rope_theta")
         return config
     if "rope_theta" not in config:
         return config
@@ -599,7 +623,7 @@ def check(trainer, family, seed, folder, strange=False):
     run(trainer, "train", folder / "run.yaml", "--quiet")
     tensors = load_file(folder / "run/adapter_model.safetensors")
     saved = json.loads((folder / "run/adapter_config.json").read_text())
-    targets = TEXT if family in ("gemma3", "mistral3") else "all-linear"
+    targets = TEXT if family in IMAGES else "all-linear"
     fresh = get_peft_model(load(folder / "reference"), LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM", **more))
     want = {k: tuple(v.shape) for k, v in get_peft_model_state_dict(fresh).items()}
     got = {k: tuple(v.shape) for k, v in tensors.items()}
@@ -627,7 +651,7 @@ def main():
     ap.add_argument("--seeds", type=int, default=3)
     ap.add_argument("--first", type=int, default=0)
     ap.add_argument("--odd", action="store_true", help="sizes that divide nothing, and rare options")
-    ap.add_argument("--families", default=",".join(FAMILIES))
+    ap.add_argument("--families", default=",".join(f for f, (name, _) in FAMILIES.items() if hasattr(transformers, name + "Config")))
     ap.add_argument("--keep", type=pathlib.Path, help="folder for the models and runs")
     a = ap.parse_args()
     torch.set_num_threads(1)

@@ -212,6 +212,7 @@ func (p *Plan) rope() {
 	if original == 0 {
 		original = p.c.MaxPositions
 	}
+	p.need(r.QueryBeta == 0, "queries that grow with their position (llama_4_scaling_beta = %g): llama.cpp has them in its architecture mistral3, which was not compared", r.QueryBeta)
 	switch r.Type {
 	case "", "default":
 	case "linear":

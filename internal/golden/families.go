@@ -10,8 +10,8 @@ import (
 )
 
 // FamilyFolders are the folders of testdata with small models of families whose runs other programs made.
-var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemma", "interleaved", "linear_attention", "linear_experts", "llama_like", "more_families", "mxfp4", "phi",
-	"shared_experts"}
+var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemma", "interleaved", "linear_attention", "linear_experts", "llama_like",
+	"ministral3", "more_families", "mxfp4", "phi", "shared_experts"}
 
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }

@@ -116,14 +116,14 @@ def save_adapter(peft, folder, name):
     path.write_text(json.dumps(config, indent=2, sort_keys=True))
 
 
-def gradients(out, name, m, lora):
-    """Loss and LoRA gradients of two rows with masked labels."""
+def gradients(out, name, m, lora, draw=lambda x: x):
+    """Loss and LoRA gradients of two rows with masked labels. draw rounds the adapter's random numbers."""
     from peft import LoraConfig, get_peft_model
     g = torch.Generator().manual_seed(11)
     peft = get_peft_model(m, LoraConfig(task_type="CAUSAL_LM", **lora)).eval()
     for n, p in sorted(peft.named_parameters()):
         if "lora_" in n:
-            p.data = 0.3 * torch.randn(p.shape, generator=g)
+            p.data = draw(0.3 * torch.randn(p.shape, generator=g))
     ids = torch.randint(0, VOCAB, (2, T), generator=g)
     labels = ids.clone()
     labels[0, :9] = -100

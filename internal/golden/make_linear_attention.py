@@ -48,6 +48,10 @@ def randomise(m, seed):
             p.data = (p.data / 2).bfloat16().float()
 
 
+def rounded(x):
+    return x.bfloat16().float()
+
+
 def build(name, extra, seed=None, prefix="Qwen3_5", seeds=SEEDS):
     """A language model alone, or, of a name without _text, in a folder with images."""
     sizes, seed = {**SIZES, **extra}, seeds[name]  # not the order of names
@@ -105,7 +109,7 @@ def main():
         m = models[name][1]
         runs = {**nll(m)}
         runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
-        families.gradients(out, name, copy.deepcopy(m), dict(r=2, lora_alpha=3, target_modules=TEXT if name == "qwen3_5" else PROJECTIONS))
+        families.gradients(out, name, copy.deepcopy(m), dict(r=2, lora_alpha=3, target_modules=TEXT if name == "qwen3_5" else PROJECTIONS), rounded)
         runs["bf16"] = bf16_errors(m, out / (name + ".lora"))
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr=3e-3)
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1], runs["bf16"])

@@ -18,7 +18,7 @@ import make_experts
 import make_families
 import make_fused_experts
 from make_experts import bf16_errors, clear, curve, draws, greedy, nll
-from make_linear_attention import DELTA, FULL, LINEAR, build
+from make_linear_attention import DELTA, FULL, LINEAR, build, rounded
 
 # all-linear, of the language model
 LAYERS = "(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_qkv|in_proj_z|in_proj_b|in_proj_a|out_proj|shared_expert_gate)"
@@ -54,7 +54,7 @@ def main():
     models = make_families.logits(out, MODELS, lambda name, extra, seed: build(name, extra, seed, "Qwen3_5Moe", SEEDS))
     for name, (_, m) in models.items():
         adapter = out / (name + ".lora")
-        make_families.gradients(out, name, copy.deepcopy(m), dict(LORA, target_modules=r".*language_model.*\." + LAYERS if name == "qwen3_5_moe" else r".*\." + LAYERS))
+        make_families.gradients(out, name, copy.deepcopy(m), dict(LORA, target_modules=r".*language_model.*\." + LAYERS if name == "qwen3_5_moe" else r".*\." + LAYERS), rounded)
         runs = nll(m) | greedy(m, [[1, 5, 9, 30], [1, 40]])
         runs["curve"] = curve(copy.deepcopy(m), adapter, RATE)
         runs["draws"], off = draws(m, adapter, RATE)

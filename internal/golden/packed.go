@@ -14,9 +14,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packings are the endings of packed reference files: gzip, zstd for the few that repeat themselves over more than gzip's
-// 32 KiB, and for a copy of another file a line with that file's place in testdata. pack.py packs them.
-var packings = []string{".gz", ".zst", ".same"}
+// packings are the endings of packed reference files: gzip, of the bytes in their order or of those at every second or fourth place
+// together, zstd for the few that repeat themselves over more than gzip's 32 KiB, and for a copy of another file a line with that
+// file's place in testdata. pack.py packs them.
+var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same"}
+
+// planes are how many places the bytes of a gzip file are sorted by.
+var planes = map[string]int{".gz2": 2, ".gz4": 4}
 
 // unpack is what the packed bytes of the file name hold.
 func unpack(name string, packed []byte) ([]byte, error) {
@@ -32,7 +36,19 @@ func unpack(name string, packed []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(z)
+	sorted, err := io.ReadAll(z)
+	n := planes[filepath.Ext(name)]
+	if err != nil || n == 0 {
+		return sorted, err
+	}
+	b, from := make([]byte, len(sorted)), 0
+	for place := range n {
+		for i := place; i < len(b); i += n {
+			b[i] = sorted[from]
+			from++
+		}
+	}
+	return b, nil
 }
 
 // Unpacked is what the packed file at path holds.

@@ -51,6 +51,7 @@ var Table = map[string]Family{
 	"granite":          {Build: llama.Build, Dialect: llama.Granite},
 	"llama":            {Build: llama.Build, Dialect: llama.Llama},
 	"ministral":        {Build: llama.Build, Dialect: llama.Ministral},
+	"ministral3":       {Build: llama.Build, Dialect: llama.Ministral3},
 	"mistral":          {Build: llama.Build, Dialect: llama.Mistral},
 	"mistral3":         {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
 	"mixtral":          {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own},

@@ -38,8 +38,8 @@ func Tie(c model.Config, w *weights.Set) model.Config {
 	if part := Table[c.ModelType].ExpertLayers; part != "" {
 		c.ExpertLayers = slices.ContainsFunc(w.Names(), func(name string) bool { return strings.Contains(name, part) })
 	}
-	if c.TieWithoutHead && !slices.ContainsFunc(w.Names(), hasHead) {
-		c.TieEmbeddings = true
+	if c.TieWithoutHead || c.HeadIfThere {
+		c.TieEmbeddings = !slices.ContainsFunc(w.Names(), hasHead)
 	}
 	return c
 }

@@ -82,7 +82,7 @@ var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hi
 }}
 
 // Gemma3Multimodal is what config.json says of Gemma 3 with images, of which the language model is used.
-var Gemma3Multimodal = model.Dialect{Architecture: "Gemma3ForConditionalGeneration", Text: &withImages, TextType: "gemma3_text", Other: []string{
+var Gemma3Multimodal = model.Dialect{Architecture: "Gemma3ForConditionalGeneration", Text: map[string]model.Dialect{"gemma3_text": withImages}, TextType: "gemma3_text", Other: []string{
 	"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index", "boi_token_id", "eoi_token_id", "image_token_id",
 }}
 

@@ -15,13 +15,24 @@ var Llama = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: tru
 }}
 
 // Mistral is Llama with a sliding window and without biases.
-var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: mistralWindows, Fixed: map[string]model.Fixed{
+var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: func(c *model.Config, k *model.Keys) { alikeWindows(c, k, "mistral", 4096) }, Fixed: map[string]model.Fixed{
 	"attention_bias": {Value: false, Why: "mistral has no biases"},
 	"mlp_bias":       {Value: false, Why: "mistral has no biases"},
 }}
 
-// Mistral3 is Mistral in a folder with images: Mistral Small 3.1, 3.2 and Magistral, of which the language model is used.
-var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration", Text: &Mistral, TextType: "mistral", Other: []string{
+// Ministral3 is Mistral with queries that grow with their position: Ministral 3. What a file leaves out is as in the release of 8B.
+var Ministral3 = model.Dialect{Architecture: "Ministral3ForCausalLM", QueryScale: true, Rope: &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{
+	Type: "yarn", Factor: 16, OriginalMaxPositions: 16384, BetaFast: 32, BetaSlow: 1, MScale: 1, MScaleAllDim: 1, QueryBeta: 0.1,
+}}, Defaults: func(c *model.Config) {
+	c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers, c.MaxPositions = 131072, 4096, 14336, 34, 262144
+	c.NumHeads, c.NumKVHeads, c.HeadDim, c.RMSNormEps = 32, 8, 128, 1e-5
+}, Read: func(c *model.Config, k *model.Keys) { alikeWindows(c, k, "ministral3", 0) }, Fixed: map[string]model.Fixed{
+	"attention_bias": {Value: false, Why: "ministral3 has no biases"},
+	"mlp_bias":       {Value: false, Why: "ministral3 has no biases"},
+}}
+
+// Mistral3 is Mistral in a folder with images, Mistral Small 3.1, 3.2 and Magistral, or Ministral 3, of which the language model is used.
+var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration", Text: map[string]model.Dialect{"mistral": Mistral, "ministral3": Ministral3}, TextType: "mistral", Other: []string{
 	"vision_config", "vision_feature_layer", "spatial_merge_size", "image_token_index", "image_token_id", "projector_hidden_act", "multimodal_projector_bias",
 }}
 
@@ -116,10 +127,10 @@ func layerTypes(c *model.Config, k *model.Keys, keys string) {
 	}
 }
 
-// mistralWindows: one window for all layers, 4096 when the key is absent.
-func mistralWindows(c *model.Config, k *model.Keys) {
+// alikeWindows: one window for all layers, or none; absent is what it is when the key is.
+func alikeWindows(c *model.Config, k *model.Keys, family string, absent int) {
 	if !k.Has("sliding_window") {
-		c.SlidingWindow = 4096
+		c.SlidingWindow = absent
 	}
 	k.Int("sliding_window", &c.SlidingWindow)
 	c.LayerTypes = k.Texts("layer_types")
@@ -129,7 +140,7 @@ func mistralWindows(c *model.Config, k *model.Keys) {
 	}
 	for i, kind := range c.LayerTypes {
 		if kind != want {
-			k.Fail("layer_types", "[%d] = %q: mistral's layers are alike, with sliding_window %d all are %s", i, kind, c.SlidingWindow, want)
+			k.Fail("layer_types", "[%d] = %q: %s's layers are alike, with sliding_window %d all are %s", i, kind, family, c.SlidingWindow, want)
 			break
 		}
 	}

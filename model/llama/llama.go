@@ -34,7 +34,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 					}
 				}
 				if c.Rotates(i) {
-					a.RoPE = rope.Table
+					a.RoPE, a.QueryRoPE = rope.Table, rope.Queries
 				}
 				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, a))
 				h = n.RMSNorm("post_attention_layernorm", x, eps)

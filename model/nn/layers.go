@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -80,17 +81,18 @@ func (n *Net) Scale(x *Value, by float64) *Value {
 // Add is the residual sum.
 func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 
-// ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times
-// scale. invFreq has D/2 elements.
-func (n *Net) ropeTable(name string, positions int, invFreq []float64, scale float64) *Value {
-	half := len(invFreq)
-	v := n.Frozen(name, kernel.T(n.Float(), positions, 2*half))
+// ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times scale of the position.
+// invFreq, with D/2 elements, may be several: their rows follow each other.
+func (n *Net) ropeTable(name string, positions int, scale func(position int) float64, invFreq ...[]float64) *Value {
+	v := n.Frozen(name, kernel.T(n.Float(), len(invFreq)*positions, 2*len(invFreq[0])))
 	if n.seen[name] {
 		return v
 	}
 	n.seen[name] = true
 	n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
-		fillAngles(dst[0], 0, positions, invFreq, scale)
+		for i, f := range invFreq {
+			fillAngles(dst[0], i*positions, positions, f, scale)
+		}
 		return nil
 	}})
 	return v
@@ -111,7 +113,7 @@ func (n *Net) Table(name string, fill func(dst []int32), shape ...int) *Value {
 }
 
 // fillAngles fills rows of a table, from row on, with the angles of positions from 0 on.
-func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale float64) {
+func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale func(position int) float64) {
 	at := row * 2 * len(invFreq)
 	if table.DType == kernel.F64 {
 		fillRoPE(table.F64()[at:], positions, invFreq, scale, func(pos int, f float64) float64 { return float64(pos) * f })
@@ -121,13 +123,13 @@ func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scal
 	fillRoPE(table.F32()[at:], positions, invFreq, scale, func(pos int, f float64) float64 { return float64(float32(pos) * float32(f)) })
 }
 
-func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale float64, angle func(pos int, f float64) float64) {
+func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale func(position int) float64, angle func(pos int, f float64) float64) {
 	half := len(invFreq)
 	for pos := range positions {
-		row := table[pos*2*half:]
+		row, by := table[pos*2*half:], scale(pos)
 		for i, f := range invFreq {
 			sin, cos := math.Sincos(angle(pos, f))
-			row[i], row[half+i] = F(cos*scale), F(sin*scale)
+			row[i], row[half+i] = F(cos*by), F(sin*by)
 		}
 	}
 }
@@ -140,6 +142,7 @@ type Attention struct {
 	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
 	Cap                     float64 // soft cap of the scores, as kernel.Attention has it; 0 = none
 	RoPE                    *Value  // [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
+	QueryRoPE               *Value  // the same for queries; nil = RoPE. A fused projection has one for both
 	Interleaved             bool    // the rotation is of neighbouring columns, not of halves
 	Fused                   bool    // one qkv_proj in the place of q_proj, k_proj and v_proj
 	Gated                   bool    // q_proj has a gate beside each head's query, whose sigmoid multiplies what the head gives
@@ -164,7 +167,7 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
 		}
 		if a.RoPE != nil {
-			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query, a.RoPE, in.Positions)
+			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query, cmp.Or(a.QueryRoPE, a.RoPE), in.Positions)
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
 		}
 		if n.ranks > 1 {

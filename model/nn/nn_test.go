@@ -3,6 +3,7 @@ package nn_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -147,6 +148,75 @@ type twoFrequencies struct{}
 
 func (twoFrequencies) InvFreq(int) ([]float64, float64, error) { return []float64{1, 0.1}, 1, nil }
 func (twoFrequencies) LongRope(int) (int, bool)                { return 0, false }
+func (twoFrequencies) QueryScale(int) func(int) float64        { return nil }
+
+// scaledFrequencies also scale queries from position 3 on.
+type scaledFrequencies struct{ twoFrequencies }
+
+func (scaledFrequencies) QueryScale(longest int) func(int) float64 {
+	if longest <= 3 {
+		return nil
+	}
+	return func(position int) float64 { return 1 + float64(position/3) }
+}
+
+// TestScaledQueriesHaveATable of their own, but where no position is far enough: a query is rotated and scaled by it.
+func TestScaledQueriesHaveATable(t *testing.T) {
+	const M = 5
+	for _, float := range []kernel.DType{kernel.F32, kernel.F64} {
+		if r := nn.New(nn.Options{Float: float}).Rotary(scaledFrequencies{}, nn.Batch{MaxLen: 3}); r.Queries != r.Table {
+			t.Error("two tables, and all queries times one")
+		}
+		n := nn.New(nn.Options{Float: float})
+		x, positions := n.Batch("x", kernel.T(float, M, 4)), n.Batch("positions", kernel.T(kernel.I32, M))
+		r := n.Rotary(scaledFrequencies{}, nn.Batch{MaxLen: 8})
+		key, query := n.Apply(kernel.RoPE{Heads: 1, HeadDim: 4}, x, r.Table, positions), n.Apply(kernel.RoPE{Heads: 1, HeadDim: 4}, x, r.Queries, positions)
+		p, err := n.Compile(1, key, query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := graph.NewMemory(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range n.Weights() {
+			if err := w.Fill(nil, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run, err := p.Bind(m, kernel.NewCPU(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := []int32{0, 2, 3, 6, 7}
+		for i := range M * 4 {
+			v, _ := m.Tensor("x")
+			if float == kernel.F64 {
+				v.F64()[i] = float64(i) - 7
+			} else {
+				v.F32()[i] = float32(i) - 7
+			}
+		}
+		v, _ := m.Tensor("positions")
+		copy(v.I32(), at)
+		run.Run("main")
+		for i, by := range []float64{1, 1, 2, 3, 3} {
+			for j := i * 4; j < i*4+4; j++ {
+				got, want := number(run.Tensor(query), j), by*number(run.Tensor(key), j)
+				if math.Abs(got-want) > 1e-5 {
+					t.Errorf("%v, position %d: a query is %g, want %g times the key's rotation, %g", float, at[i], got, by, want)
+				}
+			}
+		}
+	}
+}
+
+func number(x kernel.Tensor, i int) float64 {
+	if x.DType == kernel.F64 {
+		return x.F64()[i]
+	}
+	return float64(x.F32()[i])
+}
 
 // TestWrapSeesEveryLinearLayer by the path that the checkpoint's name has.
 func TestWrapSeesEveryLinearLayer(t *testing.T) {

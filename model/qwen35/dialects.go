@@ -27,8 +27,8 @@ var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOp
 
 // Folder is Text in a folder with images, MixtureFolder MixtureText: those of the releases.
 var (
-	Folder        = model.Dialect{Architecture: "Qwen3_5ForConditionalGeneration", Text: &Text, TextType: "qwen3_5_text", Other: ofImages}
-	MixtureFolder = model.Dialect{Architecture: "Qwen3_5MoeForConditionalGeneration", Text: &MixtureText, TextType: "qwen3_5_moe_text", Other: ofImages}
+	Folder        = model.Dialect{Architecture: "Qwen3_5ForConditionalGeneration", Text: map[string]model.Dialect{"qwen3_5_text": Text}, TextType: "qwen3_5_text", Other: ofImages}
+	MixtureFolder = model.Dialect{Architecture: "Qwen3_5MoeForConditionalGeneration", Text: map[string]model.Dialect{"qwen3_5_moe_text": MixtureText}, TextType: "qwen3_5_moe_text", Other: ofImages}
 )
 
 var ofImages = []string{"vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id", "language_model_only"}
