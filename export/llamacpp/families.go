@@ -260,23 +260,31 @@ func qwen3MoE(p *Plan) {
 	p.decoder(false, true, func(_ int, to, from string) { p.mixed(to, from+"mlp.", "gate_proj", "up_proj", "down_proj") })
 }
 
+// shared adds the keys of experts beside which there is a shared one.
+func (p *Plan) shared() {
+	p.set("expert_feed_forward_length", p.c.ExpertSize)
+	p.set("expert_shared_feed_forward_length", p.c.SharedSize)
+}
+
+// withShared are a layer's router and experts, and the shared one.
+func (p *Plan) withShared(_ int, to, from string) {
+	p.mixed(to, from+"mlp.", "gate_proj", "up_proj", "down_proj")
+	p.put(to+"ffn_gate_inp_shexp.weight", from+"mlp.shared_expert_gate.weight", true, nil, 0)
+	last := &p.Tensors[len(p.Tensors)-1]
+	last.Shape = last.Shape[:1] // [1,C] is a vector there
+	p.linear(to+"ffn_gate_shexp", from+"mlp.shared_expert.gate_proj", nil)
+	p.linear(to+"ffn_up_shexp", from+"mlp.shared_expert.up_proj", nil)
+	p.linear(to+"ffn_down_shexp", from+"mlp.shared_expert.down_proj", nil)
+}
+
 func qwen2MoE(p *Plan) {
 	p.mixture(false)
 	p.square()
-	p.set("expert_feed_forward_length", p.c.ExpertSize)
-	p.set("expert_shared_feed_forward_length", p.c.SharedSize)
+	p.shared()
 	if p.c.TieEmbeddings {
 		p.put("output.weight", p.c.Scope()+".embed_tokens.weight", false, nil, 0)
 	}
-	p.decoder(false, false, func(_ int, to, from string) {
-		p.mixed(to, from+"mlp.", "gate_proj", "up_proj", "down_proj")
-		p.put(to+"ffn_gate_inp_shexp.weight", from+"mlp.shared_expert_gate.weight", true, nil, 0)
-		last := &p.Tensors[len(p.Tensors)-1]
-		last.Shape = last.Shape[:1] // [1,C] is a vector there
-		p.linear(to+"ffn_gate_shexp", from+"mlp.shared_expert.gate_proj", nil)
-		p.linear(to+"ffn_up_shexp", from+"mlp.shared_expert.up_proj", nil)
-		p.linear(to+"ffn_down_shexp", from+"mlp.shared_expert.down_proj", nil)
-	})
+	p.decoder(false, false, p.withShared)
 }
 
 func gptOSS(p *Plan) {

@@ -85,7 +85,14 @@ func (p *Plan) update(t Tensor, from []string, updates map[string]*Update, alpha
 	p.Tensors = append(p.Tensors,
 		Tensor{Name: t.Name + ".lora_a", Shape: shapeA, Rows: func(row int, dst []float32) error {
 			for ; len(dst) > 0; row, dst = row+1, dst[first.In:] {
-				copy(dst[:first.In], own[row/first.Rank].A[row%first.Rank*first.In:])
+				a := own[row/first.Rank].A[row%first.Rank*first.In:]
+				if t.Columns == nil {
+					copy(dst[:first.In], a)
+					continue
+				}
+				for i := range first.In {
+					dst[i] = a[t.Columns(i)]
+				}
 			}
 			return nil
 		}},

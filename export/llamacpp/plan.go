@@ -41,8 +41,9 @@ type Tensor struct {
 	// Rows reads the rows from row on that dst has room for.
 	Rows func(row int, dst []float32) error
 	// From is the checkpoint's tensor, and Order where a row of a matrix is in it, nil = in its place: what an adapter follows.
-	From  string
-	Order func(row int) int
+	From    string
+	Order   func(row int) int
+	Columns func(column int) int // likewise
 	// Stack are the checkpoint's tensors, one for each expert; nil = it is one.
 	Stack []string
 }
@@ -68,25 +69,29 @@ type family struct {
 
 // families are the model types that are written. Each line was compared with llama.cpp: scripts/export_check.py.
 var families = map[string]family{
-	"ernie4_5":    {"ernie4_5", ernie},
-	"gemma":       {"gemma", gemma},
-	"gemma2":      {"gemma2", gemma2},
-	"gemma3":      {"gemma3", gemma3},
-	"gemma3_text": {"gemma3", gemma3},
-	"glm4":        {"glm4", glm4},
-	"gpt_oss":     {"gpt-oss", gptOSS},
-	"granite":     {"granite", granite},
-	"llama":       {"llama", llama},
-	"mistral":     {"llama", llama},
-	"mistral3":    {"llama", llama},
-	"mixtral":     {"llama", mixtral},
-	"olmo2":       {"olmo2", olmo2},
-	"phi3":        {"phi3", phi3},
-	"qwen2":       {"qwen2", qwen2},
-	"qwen2_moe":   {"qwen2moe", qwen2MoE},
-	"qwen3":       {"qwen3", qwen3},
-	"qwen3_moe":   {"qwen3moe", qwen3MoE},
-	"smollm3":     {"smollm3", smollm3},
+	"ernie4_5":         {"ernie4_5", ernie},
+	"gemma":            {"gemma", gemma},
+	"gemma2":           {"gemma2", gemma2},
+	"gemma3":           {"gemma3", gemma3},
+	"gemma3_text":      {"gemma3", gemma3},
+	"glm4":             {"glm4", glm4},
+	"gpt_oss":          {"gpt-oss", gptOSS},
+	"granite":          {"granite", granite},
+	"llama":            {"llama", llama},
+	"mistral":          {"llama", llama},
+	"mistral3":         {"llama", llama},
+	"mixtral":          {"llama", mixtral},
+	"olmo2":            {"olmo2", olmo2},
+	"phi3":             {"phi3", phi3},
+	"qwen2":            {"qwen2", qwen2},
+	"qwen2_moe":        {"qwen2moe", qwen2MoE},
+	"qwen3":            {"qwen3", qwen3},
+	"qwen3_moe":        {"qwen3moe", qwen3MoE},
+	"qwen3_5":          {"qwen35", qwen35Dense},
+	"qwen3_5_text":     {"qwen35", qwen35Dense},
+	"qwen3_5_moe":      {"qwen35moe", qwen35MoE},
+	"qwen3_5_moe_text": {"qwen35moe", qwen35MoE},
+	"smollm3":          {"smollm3", smollm3},
 }
 
 // Make plans the file of a model, without its file type, which follows from how tensors are stored.
