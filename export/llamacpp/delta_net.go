@@ -85,6 +85,10 @@ func (p *Plan) interval() int {
 	for n <= p.c.NumLayers && p.c.LinearLayer(n-1) {
 		n++
 	}
+	if n == 1 || n > p.c.NumLayers {
+		p.fail("layers of one kind alone, where llama.cpp needs both attention and linear attention")
+		return n
+	}
 	for i := range p.c.NumLayers {
 		p.need(p.c.LinearLayer(i) == ((i+1)%n != 0), "layer %d: llama.cpp has attention in each %d. layer and linear attention in all others", i, n)
 	}
