@@ -101,6 +101,9 @@ func (p *Plan) qwen35s(mlp func(i int, to, from string)) {
 	p.silu()
 	p.need(!p.c.QKVBias && !p.c.OBias, "attention_bias, where llama.cpp has no biases")
 	p.need(d.KeySize == d.ValueSize, "linear_key_head_dim %d and linear_value_head_dim %d, where llama.cpp has one size", d.KeySize, d.ValueSize)
+	if p.c.RMSNormEps > 1e-5 {
+		p.note("rms_norm_eps = %g bounds the lengths of linear attention's queries and keys in llama.cpp, where the model adds 1e-6 to their squares: short ones differ", p.c.RMSNormEps)
+	}
 	switch p.c.RopeScaling.Type {
 	case "", "default", "linear", "yarn":
 		p.rope()
