@@ -12,12 +12,13 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 )
 
 // adapted are the linear layers, projections, routers, experts, and parameters of experts.
-var adapted = regexp.MustCompile(`(_proj|gate|\.w[123])\.weight$|\.experts\.(gate_up|down)_proj$`)
+var adapted = regexp.MustCompile(`(_proj|gate|\.w[123]|in_proj_(qkv|z|b|a))\.weight$|\.experts\.(gate_up|down)_proj$`)
 
 // TestMergeOfFamilies: a merged model has the tensors of its base by the same names, of which the adapted layers' weights
 // differ and no other; what a language model leaves out is there too.
@@ -43,6 +44,15 @@ func TestMergeOfFamilies(t *testing.T) {
 		merged, err := weights.OpenDir(out)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if families.Table[opened.Config.ModelType].WholeExperts { // each expert's matrices were merged by themselves
+			if !slices.Equal(merged.Names(), names) {
+				t.Errorf("%s: the merged model has the tensors %q, its base %q", m.Name, merged.Names(), names)
+			}
+			if err := errors.Join(families.Rename(opened.Config, base), families.Rename(opened.Config, merged)); err != nil {
+				t.Fatal(err)
+			}
+			names = base.Names()
 		}
 		changed := map[string]bool{}
 		for _, name := range names {

@@ -179,6 +179,8 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"ministral": `model_type "ministral" has no architecture in llama.cpp`, "olmo2": "a bias on the output projection", "olmo3": `model_type "olmo3" has no architecture in llama.cpp`,
 		"ministral3": `model_type "ministral3" has no architecture in llama.cpp`, "ministral3_images": "queries that grow with their position (llama_4_scaling_beta = 0.5)",
 		"ernie4_5": "use_bias, where llama.cpp has no biases in the MLP",
+		"qwen3_5":  `model_type "qwen3_5" has no architecture in llama.cpp`, "qwen3_5_text": `model_type "qwen3_5_text" has no architecture in llama.cpp`,
+		"qwen3_5_moe": `model_type "qwen3_5_moe" has no`, "qwen3_5_moe_text": `model_type "qwen3_5_moe_text" has no`,
 		"seed_oss": `model_type "seed_oss" has no architecture in llama.cpp`, "smollm3": "leaves out the positions in each fourth layer",
 	}
 	for _, m := range golden.FamilyModels(t) {

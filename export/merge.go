@@ -12,6 +12,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -167,6 +168,7 @@ type merging struct {
 	stored  map[string]bool         // weights that are written quantised
 	names   map[string]string       // the model's, by those in the file
 	parts   map[string][]byte       // tensors that were made already, by their names in the file
+	wholes  map[string][]string     // of tensors that are written as one, the model's names, by that in the file
 	sums    map[string][32]byte     // SHA-256 of what was written, by the names in the file
 	lost    map[string]*layerCounts // of the adapted weights, by the layers
 	bytes   int64
@@ -192,6 +194,15 @@ func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 	}
 	if o.DType == NF4 {
 		m.stored, err = quantisedBy(s, quant.Default())
+	}
+	if families.Table[s.Base.Config.ModelType].WholeExperts {
+		m.wholes = map[string][]string{}
+		for name, whole := range s.Base.Weights.Wholes() {
+			m.wholes[name] = whole.Parts
+			for _, part := range whole.Parts { // bitsandbytes quantises linear layers, which these are not
+				delete(m.stored, part)
+			}
+		}
 	}
 	return m, err
 }
@@ -258,8 +269,11 @@ func ParseAdapter(text string) (WeightedAdapter, error) {
 
 // modules are the modules of two-dimensional weights that are not written quantised, for readers that would quantise them.
 func (m *merging) modules() []string {
-	skip := []string{"lm_head"}
+	skip, partOf := []string{"lm_head"}, m.partOf()
 	for _, name := range m.s.Base.Tensors().Names() {
+		if partOf[name] != "" {
+			continue
+		}
 		t, _ := m.s.Base.Tensors().Tensor(name)
 		if module, ok := cutWeight(t.Name); ok && len(t.Shape) == 2 && !m.stored[name] && module != "lm_head" && !isEmbedding(module) {
 			skip = append(skip, module)
