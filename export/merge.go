@@ -12,7 +12,6 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -164,13 +163,13 @@ type merging struct {
 	o       MergeOptions
 	cpu     *kernel.CPU
 	updates map[string]adapter.Merger
-	trained map[string]bool         // weights that were trained over quantised, by their names
-	stored  map[string]bool         // weights that are written quantised
-	names   map[string]string       // the model's, by those in the file
-	parts   map[string][]byte       // tensors that were made already, by their names in the file
-	wholes  map[string][]string     // of tensors that are written as one, the model's names, by that in the file
-	sums    map[string][32]byte     // SHA-256 of what was written, by the names in the file
-	lost    map[string]*layerCounts // of the adapted weights, by the layers
+	trained map[string]bool          // weights that were trained over quantised, by their names
+	stored  map[string]bool          // weights that are written quantised
+	names   map[string]string        // the model's, by those in the file
+	parts   map[string][]byte        // tensors that were made already, by their names in the file
+	wholes  map[string]weights.Whole // the tensors that are written as one, by their names in the file
+	sums    map[string][32]byte      // SHA-256 of what was written, by the names in the file
+	lost    map[string]*layerCounts  // of the adapted weights, by the layers
 	bytes   int64
 
 	quantiser, plain, again quant.Quantiser
@@ -195,13 +194,10 @@ func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 	if o.DType == NF4 {
 		m.stored, err = quantisedBy(s, quant.Default())
 	}
-	if families.Table[s.Base.Config.ModelType].WholeExperts {
-		m.wholes = map[string][]string{}
-		for name, whole := range s.Base.Weights.Wholes() {
-			m.wholes[name] = whole.Parts
-			for _, part := range whole.Parts { // bitsandbytes quantises linear layers, which these are not
-				delete(m.stored, part)
-			}
+	m.wholes = s.Base.WholeExperts()
+	for _, whole := range m.wholes {
+		for _, part := range whole.Parts { // bitsandbytes quantises linear layers, which these are not
+			delete(m.stored, part)
 		}
 	}
 	return m, err

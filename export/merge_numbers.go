@@ -214,7 +214,7 @@ func firstBad(x []float32) int {
 func (m *merging) partOf() map[string]string {
 	of := map[string]string{}
 	for whole, parts := range m.wholes {
-		for _, part := range parts {
+		for _, part := range parts.Parts {
 			of[part] = whole
 		}
 	}
@@ -233,10 +233,10 @@ func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 		m.names[t.Name] = name
 		own := []weights.Tensor{{Name: t.Name, DType: m.target(t), Shape: t.Shape}}
 		if whole := partOf[name]; whole != "" {
-			if m.wholes[whole][0] != name {
+			if m.wholes[whole].Parts[0] != name {
 				continue
 			}
-			own[0].Name, own[0].Shape = whole, m.s.Base.Weights.Wholes()[whole].Shape
+			own[0].Name, own[0].Shape = whole, m.wholes[whole].Shape
 		}
 		if m.stored[name] {
 			if own, err = m.storedTensors(ctx, name, t); err != nil {
@@ -268,7 +268,8 @@ func (m *merging) bytesOf(ctx context.Context, t weights.Tensor, w io.Writer) er
 		_, err := w.Write(data)
 		return err
 	}
-	for _, part := range m.wholes[t.Name] {
+	whole, ok := m.wholes[t.Name]
+	for _, part := range whole.Parts {
 		of, err := m.tensor(part)
 		if err == nil {
 			err = m.bytesOf(ctx, weights.Tensor{Name: part, DType: t.DType, Shape: of.Shape}, w)
@@ -277,7 +278,7 @@ func (m *merging) bytesOf(ctx context.Context, t weights.Tensor, w io.Writer) er
 			return err
 		}
 	}
-	if m.wholes[t.Name] != nil {
+	if ok {
 		return nil
 	}
 	name := m.names[t.Name]
