@@ -248,7 +248,7 @@ def odd(family, seed, c):
     for key in ("moe_intermediate_size", "shared_expert_intermediate_size"):
         if key in c:
             c[key] = r.choice([18, 25, 44])
-    if moe and r.random() < 0.2 and not family.startswith("gpt_oss"):
+    if moe and r.random() < 0.2 and not family.startswith(("gpt_oss", "qwen3_5")):
         c.update(num_experts_per_tok=1, **{"num_experts" if "num_experts" in c else "num_local_experts": 1})
     c["rms_norm_eps"], c["num_hidden_layers"] = r.choice([1e-3, 1e-5, 1e-12]), r.choice([1, 2, 3, 5])
     if "layer_types" in c:
@@ -629,6 +629,7 @@ def prequantised(trainer, family, folder, rows, r, of):
     differs("mean NLL of bitsandbytes' folder", ours, nll(m, rows), of)
     other_bytes = o.get("bnb_4bit_use_double_quant") and nested_table(folder) != -1  # of scales, from bitsandbytes 0.50 on, which also rounds FP4 otherwise
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "fp4" and version("bitsandbytes") >= "0.50"
+    other_bytes = other_bytes or family.startswith("qwen3_5_moe")  # bitsandbytes leaves experts that are parameters as they are
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "nf4" and any(on_midpoints(v.to(dtype)) for v in linear)
     if not layers and dtype in (json_dtype(folder), torch.float32) and not other_bytes:
         here = value("--set", "adapter=qlora", *stored)
