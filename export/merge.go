@@ -163,12 +163,13 @@ type merging struct {
 	o       MergeOptions
 	cpu     *kernel.CPU
 	updates map[string]adapter.Merger
-	trained map[string]bool         // weights that were trained over quantised, by their names
-	stored  map[string]bool         // weights that are written quantised
-	names   map[string]string       // the model's, by those in the file
-	parts   map[string][]byte       // tensors that were made already, by their names in the file
-	sums    map[string][32]byte     // SHA-256 of what was written, by the names in the file
-	lost    map[string]*layerCounts // of the adapted weights, by the layers
+	trained map[string]bool          // weights that were trained over quantised, by their names
+	stored  map[string]bool          // weights that are written quantised
+	names   map[string]string        // the model's, by those in the file
+	parts   map[string][]byte        // tensors that were made already, by their names in the file
+	wholes  map[string]weights.Whole // the tensors that are written as one, by their names in the file
+	sums    map[string][32]byte      // SHA-256 of what was written, by the names in the file
+	lost    map[string]*layerCounts  // of the adapted weights, by the layers
 	bytes   int64
 
 	quantiser, plain, again quant.Quantiser
@@ -192,6 +193,12 @@ func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 	}
 	if o.DType == NF4 {
 		m.stored, err = quantisedBy(s, quant.Default())
+	}
+	m.wholes = s.Base.WholeExperts()
+	for _, whole := range m.wholes {
+		for _, part := range whole.Parts { // bitsandbytes quantises linear layers, which these are not
+			delete(m.stored, part)
+		}
 	}
 	return m, err
 }
@@ -258,8 +265,11 @@ func ParseAdapter(text string) (WeightedAdapter, error) {
 
 // modules are the modules of two-dimensional weights that are not written quantised, for readers that would quantise them.
 func (m *merging) modules() []string {
-	skip := []string{"lm_head"}
+	skip, partOf := []string{"lm_head"}, m.partOf()
 	for _, name := range m.s.Base.Tensors().Names() {
+		if partOf[name] != "" {
+			continue
+		}
 		t, _ := m.s.Base.Tensors().Tensor(name)
 		if module, ok := cutWeight(t.Name); ok && len(t.Shape) == 2 && !m.stored[name] && module != "lm_head" && !isEmbedding(module) {
 			skip = append(skip, module)

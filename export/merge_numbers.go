@@ -210,9 +210,21 @@ func firstBad(x []float32) int {
 	return -1
 }
 
+// partOf are the tensors in the file that the model's tensors are written in, by the model's names.
+func (m *merging) partOf() map[string]string {
+	of := map[string]string{}
+	for whole, parts := range m.wholes {
+		for _, part := range parts.Parts {
+			of[part] = whole
+		}
+	}
+	return of
+}
+
 // tensors lists what the folder will hold, by the names in its files.
 func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 	var all []weights.Tensor
+	partOf := m.partOf()
 	for _, name := range m.s.Base.Tensors().Names() {
 		t, err := m.tensor(name)
 		if err != nil {
@@ -220,6 +232,12 @@ func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 		}
 		m.names[t.Name] = name
 		own := []weights.Tensor{{Name: t.Name, DType: m.target(t), Shape: t.Shape}}
+		if whole := partOf[name]; whole != "" {
+			if m.wholes[whole].Parts[0] != name {
+				continue
+			}
+			own[0].Name, own[0].Shape = whole, m.wholes[whole].Shape
+		}
 		if m.stored[name] {
 			if own, err = m.storedTensors(ctx, name, t); err != nil {
 				return nil, err
@@ -249,6 +267,19 @@ func (m *merging) bytesOf(ctx context.Context, t weights.Tensor, w io.Writer) er
 	if data, ok := m.parts[t.Name]; ok {
 		_, err := w.Write(data)
 		return err
+	}
+	whole, ok := m.wholes[t.Name]
+	for _, part := range whole.Parts {
+		of, err := m.tensor(part)
+		if err == nil {
+			err = m.bytesOf(ctx, weights.Tensor{Name: part, DType: t.DType, Shape: of.Shape}, w)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if ok {
+		return nil
 	}
 	name := m.names[t.Name]
 	from, err := m.tensor(name)

@@ -77,7 +77,7 @@ func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache rows": &r.places, "logit rows": &r.rows, session.AdapterRows: &r.adapters,
 	} {
 		t, err := m.Tensor(l.prefix + name)
-		if err != nil && (name == "positions" || name == session.AdapterRows) { // a model whose layers all go without, a network without several adapters
+		if err != nil && (name == "positions" || name == "cache rows" || name == session.AdapterRows) { // a model whose layers all go without, a network without several adapters
 			continue
 		}
 		if err != nil {
@@ -124,7 +124,9 @@ func (r *logitsRun) forward(pieces ...piece) error {
 			if r.adapters != nil {
 				r.adapters[at] = p.adapter
 			}
-			r.places[at] = int32(first + p.start + k)
+			if r.places != nil {
+				r.places[at] = int32(first + p.start + k)
+			}
 			at++
 		}
 		r.cuQ[2*i+1], r.cuK[2*i+1] = int32(at), int32(first+p.start+len(p.ids))

@@ -214,7 +214,7 @@ def gpt_oss(r, c):
 
 def parameters(r, family, layers):
     """Target parameters for gpt-oss, with ranks and scales of their own: some of the experts' projections, in some of the layers."""
-    if not family.startswith("gpt_oss"):
+    if not family.startswith(("gpt_oss", "qwen3_5_moe")):
         return {}
     names = [name for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if r.random() < 0.8]
     names = [f"layers.{r.randrange(layers)}.{name}" if r.random() < 0.3 else name for name in names]
@@ -248,7 +248,7 @@ def odd(family, seed, c):
     for key in ("moe_intermediate_size", "shared_expert_intermediate_size"):
         if key in c:
             c[key] = r.choice([18, 25, 44])
-    if moe and r.random() < 0.2 and not family.startswith("gpt_oss"):
+    if moe and r.random() < 0.2 and not family.startswith(("gpt_oss", "qwen3_5")):
         c.update(num_experts_per_tok=1, **{"num_experts" if "num_experts" in c else "num_local_experts": 1})
     c["rms_norm_eps"], c["num_hidden_layers"] = r.choice([1e-3, 1e-5, 1e-12]), r.choice([1, 2, 3, 5])
     if "layer_types" in c:
@@ -260,6 +260,14 @@ def odd(family, seed, c):
     if c.get("sliding_window"):
         c["sliding_window"] = r.choice([2, 3, 7, 300])
     c["tie_word_embeddings"] = r.random() < 0.5 and not family.startswith("gpt_oss")
+    if family.startswith("qwen3_5"):
+        c["rms_norm_eps"] = r.choice([1e-2, 1e-3])
+        if "layer_types" in c:
+            c["layer_types"] = [r.choice(["linear_attention", "full_attention"]) for _ in range(c["num_hidden_layers"])]
+        part = 1.0 if c["head_dim"] % 4 else 0.5
+        c["rope_parameters"].update(partial_rotary_factor=part, **r.choice([{}, dict(rope_type="linear", factor=1.7), dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)]))
+        c["partial_rotary_factor"] = part
+        return
     if r.random() < 0.5:
         c["eos_token_id"] = [2, 5]
     if r.random() < 0.3:
@@ -338,6 +346,30 @@ def qwen2_moe(r, c):
         c.update(use_sliding_window=True, sliding_window=r.choice([5, 9]), max_window_layers=r.choice([0, 1, 2]))
 
 
+def qwen3_5(r, c):
+    """Layers of both kinds or of one; rows of text have no use for mrope's sections, which a file may name."""
+    keys, layers = r.choice([1, 2, 3]), r.choice([2, 3, 4, 5])
+    c.update(num_hidden_layers=layers, rms_norm_eps=r.choice([1e-2, 1e-3]), attention_bias=r.random() < 0.3, linear_num_key_heads=keys, linear_num_value_heads=keys * r.choice([1, 2, 3]),
+             linear_key_head_dim=r.choice([4, 8, 14]), linear_value_head_dim=r.choice([4, 8, 10]), linear_conv_kernel_dim=r.choice([1, 2, 3, 4]))
+    if r.random() < 0.5:
+        c["full_attention_interval"] = r.choice([1, 2, 3, 4])
+    else:
+        c["layer_types"] = [r.choice(["linear_attention", "full_attention"]) for _ in range(layers)]
+    part = r.choice([p for p in (0.25, 0.5, 0.75, 1.0) if int(c["head_dim"] * p) % 2 == 0])
+    c["rope_parameters"] = dict(rope_type="default", rope_theta=c.pop("rope_theta"), partial_rotary_factor=part, mrope_section=[1, 1, 1], mrope_interleaved=True)
+    c["partial_rotary_factor"] = part
+
+
+def qwen3_5_moe(r, c):
+    qwen3_5(r, c)
+    experts = r.choice([4, 6, 8])
+    c.update(num_experts=experts, num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=r.choice([24, 40]), shared_expert_intermediate_size=r.choice([24, 56]))
+
+
+# What released files of Qwen3.5 name besides, and transformers reads past.
+PASSED = dict(attn_output_gate=True, output_gate_type="swish", mamba_ssm_dtype="float32", mtp_num_hidden_layers=1, mtp_use_dedicated_embeddings=False)
+
+
 def gemma3_images(r, c):
     gemma3(r, c)
     c.pop("final_logit_softcapping", None)
@@ -347,15 +379,20 @@ FAMILIES = {  # name: the first part of transformers' class names, what its conf
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "qwen2": ("Qwen2", qwen2), "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "granite": ("Granite", granite),
     "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ernie4_5": ("Ernie4_5", ernie4_5), "glm4": ("Glm4", glm4), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3),
     "ministral3": ("Ministral3", ministral3), "ministral3_images": ("Mistral3", ministral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
+    "qwen3_5": ("Qwen3_5", qwen3_5), "qwen3_5_text": ("Qwen3_5", qwen3_5), "qwen3_5_moe": ("Qwen3_5Moe", qwen3_5_moe), "qwen3_5_moe_text": ("Qwen3_5Moe", qwen3_5_moe),
 }
 
 
-IMAGES = {"gemma3": {}, "mistral3": dict(model_type="mistral"), "ministral3_images": dict(model_type="ministral3")}  # the language model of a folder with images
+IMAGES = {"gemma3": {}, "mistral3": dict(model_type="mistral"), "ministral3_images": dict(model_type="ministral3"), "qwen3_5": {}, "qwen3_5_moe": {}}  # the language model of a folder with images
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14)
+VISION_QWEN = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, spatial_merge_size=1, temporal_patch_size=1, num_position_embeddings=4)
 
 
 def build(family, c):
     name = FAMILIES[family][0]
+    if family.startswith("qwen3_5") and family in IMAGES:
+        config = getattr(transformers, f"{name}Config")(text_config=c, vision_config=VISION_QWEN | dict(out_hidden_size=c["hidden_size"]), tie_word_embeddings=c["tie_word_embeddings"], attn_implementation="eager")
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
     if family in IMAGES:
         more = dict(mm_tokens_per_image=4, vision_config=VISION) if family == "gemma3" else dict(vision_config=VISION | dict(head_dim=8))
         if family == "ministral3_images":
@@ -402,13 +439,13 @@ def make(family, seed, folder, strange=False):
     torch.manual_seed(seed)
     m = build(family, c)
     g = torch.Generator().manual_seed(seed)
-    plus = family.startswith("gemma")
+    plus = family.startswith(("gemma", "qwen3_5"))
     with torch.no_grad():
         for n, p in sorted(m.named_parameters()):
-            if "vision" in n or "projector" in n:
+            if of_images(n):
                 continue
             if p.dim() == 1 and "norm" in n:
-                p.copy_((0 if plus else 1) + 0.2 * torch.randn(p.shape, generator=g))
+                p.copy_((0 if plus and "linear_attn" not in n else 1) + 0.2 * torch.randn(p.shape, generator=g))
             elif p.dim() == 1:
                 p.copy_(0.3 * torch.randn(p.shape, generator=g))
             elif "embed_tokens" in n:
@@ -418,6 +455,8 @@ def make(family, seed, folder, strange=False):
     stored = r.choice([torch.bfloat16, torch.float32, torch.float16])
     shards = {} if family.endswith("mxfp4") or r.random() < 0.7 else dict(max_shard_size="40KB")
     m.to(stored).save_pretrained(folder / "model", **shards)
+    if family.startswith("qwen3_5") and not shards:
+        as_released(folder / "model", r)
     if family.endswith("mxfp4"):
         to_mxfp4(folder / "model")
     if seed % 2:  # rows of ids need no tokenizer
@@ -437,6 +476,20 @@ def make(family, seed, folder, strange=False):
         rows.append(dict(input_ids=ids, labels=[-100] * cut + ids[cut:]))
     (folder / "rows.jsonl").write_text("".join(json.dumps(x) + "\n" for x in rows))
     return m, rows, c, r
+
+
+def of_images(name):
+    return any(part in name for part in ("vision", "visual", "projector"))
+
+
+def as_released(folder, r):
+    """What released folders of Qwen3.5 hold besides: keys and tensors that the language model does not read."""
+    config = json.loads((folder / "config.json").read_text())
+    config.get("text_config", config).update({k: v for k, v in PASSED.items() if r.random() < 0.7})
+    (folder / "config.json").write_text(json.dumps(config))
+    if r.random() < 0.5:
+        state = load_file(folder / "model.safetensors") | {"mtp.fc.weight": torch.ones(4, 8), "mtp.layers.0.self_attn.q_proj.weight": torch.ones(2, 2)}
+        save_file(state, str(folder / "model.safetensors"), metadata={"format": "pt"})
 
 
 def nll(m, rows):
@@ -522,18 +575,31 @@ def in_nf4(m):
     table[0] = -1
     with torch.no_grad():
         for n, mod in m.named_modules():
-            if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head") and "vision" not in n and "projector" not in n:
-                codes, state = F.quantize_4bit(mod.weight.data.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=False)
-                if on_midpoints(mod.weight):
-                    each = torch.cat([torch.bucketize(b * (1 / b.abs().max()), nf4_midpoints()) for b in mod.weight.data.reshape(-1).split(64)])
-                    each = torch.nn.functional.pad(each, (0, len(each) % 2), value=7)
-                    codes = (each[::2] << 4 | each[1::2]).to(torch.uint8).view(codes.shape)
-                offset = state.absmax.mean()
-                for scales in state.absmax.split(256):  # views
-                    top = (scales - offset).abs().max()
-                    scales.copy_(table[scale_codes((scales - offset) * (1 / top), table)] * top + offset if top > 0 else scales)
-                mod.weight.copy_(dequantise_4bit(codes, state))
+            if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head") and not of_images(n):
+                round_nf4(mod.weight, table)
+        for n, p in m.named_parameters():  # experts, each matrix by itself, which transformers has as parameters
+            if n.endswith("experts.gate_up_proj"):
+                for w in p:
+                    for half in w.chunk(2):
+                        round_nf4(half, table)
+            elif n.endswith("experts.down_proj") and p.dim() == 3:
+                for w in p:
+                    round_nf4(w, table)
     return m
+
+
+def round_nf4(weight, table):
+    import bitsandbytes.functional as F
+    codes, state = F.quantize_4bit(weight.data.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=False)
+    if on_midpoints(weight):
+        each = torch.cat([torch.bucketize(b * (1 / b.abs().max()), nf4_midpoints()) for b in weight.data.reshape(-1).split(64)])
+        each = torch.nn.functional.pad(each, (0, len(each) % 2), value=7)
+        codes = (each[::2] << 4 | each[1::2]).to(torch.uint8).view(codes.shape)
+    offset = state.absmax.mean()
+    for scales in state.absmax.split(256):  # views
+        top = (scales - offset).abs().max()
+        scales.copy_(table[scale_codes((scales - offset) * (1 / top), table)] * top + offset if top > 0 else scales)
+    weight.copy_(dequantise_4bit(codes, state))
 
 
 def prequantised(trainer, family, folder, rows, r, of):
@@ -542,15 +608,15 @@ def prequantised(trainer, family, folder, rows, r, of):
     options.append(dict(load_in_8bit=True))
     o = dict(r.choice(options))
     original = load(folder / "reference").state_dict()
-    linear = [v for k, v in original.items() if "_proj" in k and v.dim() == 2 and "vision" not in k]
+    linear = [v for k, v in original.items() if "_proj" in k and v.dim() == 2 and not of_images(k)]
     dtype = torch.float16 if "load_in_8bit" in o else torch.bfloat16
     if "load_in_4bit" in o and any(v.numel() % 64 for v in linear):
         dtype = torch.float32  # on a CPU bitsandbytes scales a last block that is not full in 16 bits, where the weight is in 16 bits
     original = {k: v.to(dtype).float() for k, v in original.items()}
-    of_images = ["vision_tower", "multi_modal_projector"] if r.random() < 0.5 else []
+    images = ["vision_tower", "multi_modal_projector", "visual"] if r.random() < 0.5 or family.startswith("qwen3_5") else []
     few = load(folder / "reference").config.get_text_config().num_hidden_layers < 2
     layers = [n for n in ("self_attn", "layers.0.mlp", "down_proj") if r.random() < 0.25 and "moe" not in family and family != "mixtral" and not few]
-    skipped = ["lm_head"] + of_images + layers
+    skipped = ["lm_head"] + images + layers
     q = load(folder / "reference", dtype=dtype, device_map={"": "cpu"}, quantization_config=transformers.BitsAndBytesConfig(**o, llm_int8_skip_modules=skipped))
     q.save_pretrained(folder / "bnb")
     m = load(folder / "reference")
@@ -563,6 +629,7 @@ def prequantised(trainer, family, folder, rows, r, of):
     differs("mean NLL of bitsandbytes' folder", ours, nll(m, rows), of)
     other_bytes = o.get("bnb_4bit_use_double_quant") and nested_table(folder) != -1  # of scales, from bitsandbytes 0.50 on, which also rounds FP4 otherwise
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "fp4" and version("bitsandbytes") >= "0.50"
+    other_bytes = other_bytes or family.startswith("qwen3_5_moe")  # bitsandbytes leaves experts that are parameters as they are
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "nf4" and any(on_midpoints(v.to(dtype)) for v in linear)
     if not layers and dtype in (json_dtype(folder), torch.float32) and not other_bytes:
         here = value("--set", "adapter=qlora", *stored)
@@ -596,14 +663,14 @@ def back(trainer, folder, adapted, value, rows, of):
     if ours.keys() != peft.keys() or any(not torch.allclose(ours[k], peft[k], rtol=0, atol=1e-6) for k in ours):
         raise RuntimeError("an adapter started from PEFT's is another without training")
     run(trainer, "merge", "--model", folder / "model", "--adapter", folder / "peft", "--out", folder / "merged")
-    merged = transformers.AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32, attn_implementation="eager").eval()
+    merged = load(folder / "merged")
     wide = adapted.merge_and_unload().state_dict()
     for n, p in merged.state_dict().items():
         if not torch.allclose(p, wide[n], rtol=2 ** -8, atol=1e-6 * float(wide[n].abs().max())):  # as the base is stored
             raise RuntimeError(f"merged: {n} differs by {float((p - wide[n]).abs().max())}")
 
 
-TEXT = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"  # images have layers of these names too
+TEXT = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_qkv|in_proj_z|in_proj_b|in_proj_a|out_proj|shared_expert_gate)"  # images have layers of these names too
 
 
 def check(trainer, family, seed, folder, strange=False):

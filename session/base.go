@@ -250,6 +250,14 @@ func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from
 	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
 }
 
+// WholeExperts are the checkpoint's tensors that hold all experts of a layer, where other programs read no others; none of most models.
+func (b *Base) WholeExperts() map[string]weights.Whole {
+	if !families.Table[b.Config.ModelType].WholeExperts {
+		return nil
+	}
+	return b.Weights.Wholes()
+}
+
 // Tensors are Weights by the names and shapes that the model knows: a quantised weight is one tensor.
 func (b *Base) Tensors() *quantised.Checkpoint {
 	if b.tensors == nil {

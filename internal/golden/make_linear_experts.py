@@ -35,6 +35,15 @@ SEEDS = {"qwen3_5_moe": 3, "qwen3_5_moe_text": 2}
 RATE = 4e-3
 
 
+def in_nf4(m):
+    """make_fused_experts.in_nf4, but for routers, which are no linear layers."""
+    low = make_fused_experts.in_nf4(m)
+    for (n, p), (_, was) in zip(low.named_parameters(), m.named_parameters()):
+        if n.endswith("mlp.gate.weight"):
+            p.data = was.data.clone()
+    return low
+
+
 def watch_leads(peft):
     """make_fused_experts.watch_leads, of a configuration that may be inside of another."""
     leads, chosen = [], peft.config.get_text_config().num_experts_per_tok
@@ -50,7 +59,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    make_experts.in_nf4, make_experts.watch_leads = make_fused_experts.in_nf4, watch_leads
+    make_experts.in_nf4, make_experts.watch_leads = in_nf4, watch_leads
     models = make_families.logits(out, MODELS, lambda name, extra, seed: build(name, extra, seed, "Qwen3_5Moe", SEEDS))
     for name, (_, m) in models.items():
         adapter = out / (name + ".lora")

@@ -37,6 +37,8 @@ type Family struct {
 	ExpertLayers string
 	// Experts are the names of experts' tensors where a checkpoint may have those of a layer in one; nil = there are none.
 	Experts *mixtral.Names
+	// WholeExperts: transformers reads a layer's experts as one tensor alone.
+	WholeExperts bool
 }
 
 // Table names every architecture.
@@ -62,8 +64,8 @@ var Table = map[string]Family{
 	"qwen2_moe":        {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
 	"qwen3":            {Build: llama.Build, Dialect: llama.Qwen3},
 	"qwen3_5":          {Build: qwen35.Build, Dialect: qwen35.Folder, Unused: qwen35.Unused},
-	"qwen3_5_moe":      {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused, Experts: &mixtral.Qwen},
-	"qwen3_5_moe_text": {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused, Experts: &mixtral.Qwen},
+	"qwen3_5_moe":      {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused, Experts: &mixtral.Qwen, WholeExperts: true},
+	"qwen3_5_moe_text": {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused, Experts: &mixtral.Qwen, WholeExperts: true},
 	"qwen3_5_text":     {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
 	"qwen3_moe":        {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen},
 	"seed_oss":         {Build: llama.Build, Dialect: llama.SeedOSS},

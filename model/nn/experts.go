@@ -147,7 +147,8 @@ type MoE struct {
 	Gate, Up, Down           string // the names of an expert's linear layers
 	Shared                   int    // inner size of the expert that all tokens go through; 0 = none
 	Activation               string // of the experts' gates, as model.Config.HiddenAct names it
-	// Parameters: transformers has the experts' matrices as parameters, and the router as no linear layer, whatever is adapted.
+	// Parameters: transformers has the experts' matrices as parameters, and the router as no linear layer, whatever is adapted: it
+	// stays as it is stored.
 	Parameters bool
 }
 
@@ -160,7 +161,13 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	n.In(name, func() {
 		width := x.Width()
 		parameters := m.Parameters || n.expertParameters
-		logits := n.linear("gate", width, m.Experts, false, !parameters).Apply(x)
+		var logits *Value
+		if m.Parameters {
+			name := n.Scope() + ".gate.weight"
+			logits = n.Apply(kernel.MatMul{TransB: true}, x, n.add(name, []int{m.Experts, width}, n.matrix(m.Experts, width, name)))
+		} else {
+			logits = n.linear("gate", width, m.Experts, false, !parameters).Apply(x)
+		}
 		n.RouterLogits = append(n.RouterLogits, logits)
 		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
 			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")

@@ -27,6 +27,7 @@ const (
 type Set struct {
 	files   []*File
 	tensors map[string]Tensor
+	whole   map[string]Whole
 }
 
 // OpenDir maps the model in dir: model.safetensors, or when that is absent the
@@ -252,7 +253,7 @@ func (s *Set) Rename(to func(name string) string) error {
 // Split replaces tensors by others whose elements lie in them one after the other, all of one shape: parts names them and gives
 // the shape, or no names for a tensor that stays as it is. No bytes are copied. It is an error if one is there already.
 func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error)) error {
-	split := make(map[string]Tensor, len(s.tensors))
+	split, whole := make(map[string]Tensor, len(s.tensors)), map[string]Whole{}
 	for _, name := range s.Names() {
 		t := s.tensors[name]
 		names, shape, err := parts(t)
@@ -278,10 +279,22 @@ func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error
 			}
 			split[part] = one
 		}
+		if len(names) > 1 {
+			whole[t.Name] = Whole{t.Shape, names}
+		}
 	}
-	s.tensors = split
+	s.tensors, s.whole = split, whole
 	return nil
 }
+
+// Whole is a tensor of a file that Split has found as others.
+type Whole struct {
+	Shape []int
+	Parts []string // their names, one after the other
+}
+
+// Wholes are the tensors of the files that Split has taken apart, by their names in the files.
+func (s *Set) Wholes() map[string]Whole { return s.whole }
 
 // Close unmaps all files. Every Data taken from the set is invalid afterwards.
 func (s *Set) Close() error {
