@@ -252,6 +252,39 @@ def families():
         made(kind)
     for kind in ("Llama", "Mistral", "Mixtral", "Granite"):
         longrope(kind)
+    for kind in ("Qwen3_5", "Qwen3_5Moe"):
+        linear_attention(kind)
+
+
+def linear_attention(kind):
+    """Two key heads for six value heads, with attention in the third layer alone, and tokens one by one behind a text."""
+    import torch
+    import transformers
+    if not hasattr(transformers, kind + "TextConfig"):
+        print("      %-20s transformers %s does not know it" % (kind, transformers.__version__))
+        return
+    torch.manual_seed(5)
+    more = dict(moe_intermediate_size=48, shared_expert_intermediate_size=32, num_experts=6, num_experts_per_tok=2) if "Moe" in kind else {}
+    config = getattr(transformers, kind + "TextConfig")(
+        vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=5, full_attention_interval=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=32, linear_value_head_dim=32, max_position_embeddings=512, **more)
+    model = getattr(transformers, kind + "ForCausalLM")(config).float().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape) * (0.25 if p.dim() == 2 else 0.6))
+    with tempfile.TemporaryDirectory() as d:
+        model.save_pretrained(d)
+        out = os.path.join(d, "m.gguf")
+        export(out, d, "f32")
+        ids = np.random.default_rng(1).integers(3, 128, 200)
+        with torch.no_grad():
+            want = model(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
+        m = llamacpp.Llama(out)
+        got = m.logits(ids[:150].tolist())
+        got = np.concatenate([got] + [m.decode([int(ids[i])], i) for i in range(150, 200)])[:, :128]
+        m.close()
+        off = float(np.abs(got - want).max())
+        check(off < 5e-4, "%-20s logits off by %.2g of %.3g" % (kind, off, np.abs(want).max()))
 
 
 def longrope(kind):
