@@ -181,6 +181,7 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"ernie4_5": "use_bias, where llama.cpp has no biases in the MLP",
 		"qwen3_5":  `model_type "qwen3_5" has no architecture in llama.cpp`, "qwen3_5_text": `model_type "qwen3_5_text" has no architecture in llama.cpp`,
 		"qwen3_5_moe": `model_type "qwen3_5_moe" has no`, "qwen3_5_moe_text": `model_type "qwen3_5_moe_text" has no`,
+		"gemma4": `model_type "gemma4" has no architecture in llama.cpp`, "gemma4_text": `model_type "gemma4_text" has no architecture in llama.cpp`,
 		"seed_oss": `model_type "seed_oss" has no architecture in llama.cpp`, "smollm3": "leaves out the positions in each fourth layer",
 	}
 	for _, m := range golden.FamilyModels(t) {
