@@ -50,6 +50,10 @@ func TestGemma4Config(t *testing.T) {
 		small.RopeScaling.Proportion != 0.25 || small.RopeTheta != 1e6 || small.LocalRopeTheta != 1e4 {
 		t.Errorf("%+v, %v", small, err)
 	}
+	last, err := parse("gemma4_text", `"num_kv_shared_layers":1,"layer_types":["full_attention","full_attention","sliding_attention","full_attention"]`)
+	if err != nil || last.KVLayer(3) != 1 {
+		t.Errorf("layer 3 has keys of %d, %v, want those of the last full layer before it", last.KVLayer(3), err)
+	}
 	stored := families.Unused(small)
 	if len(stored) != 6 || !slices.Contains(stored, "model.layers.2.self_attn.k_proj.weight") || slices.Contains(stored, "model.layers.1.self_attn.k_proj.weight") {
 		t.Errorf("left out %v", stored)
