@@ -40,6 +40,8 @@ type Config struct {
 	LayerTypes []string
 	// DeltaNet are the sizes of the layers of linear attention; the zero value = there are none.
 	DeltaNet DeltaNet
+	// Gemma4 is how layers of Gemma 4 differ from each other; the zero value = it is another family.
+	Gemma4 Gemma4
 	// Multipliers of Granite, 0 = 1: of the embeddings, of what a layer adds to the residual stream, and the divisor
 	// of the logits. AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim).
 	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
@@ -280,6 +282,7 @@ func (c Config) problems() map[string]string {
 		check(kind == FullAttention || kind == other, "layer_types", "[%d] = %q: supported are %s and %s", i, kind, FullAttention, other)
 	}
 	c.deltaNetProblems(check)
+	c.gemma4Problems(check)
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
 	c.expertProblems(check)
 	c.ropeProblems(check)

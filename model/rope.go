@@ -13,7 +13,7 @@ import (
 // RopeScaling says how the rotary frequencies are stretched beyond the length a
 // model was first trained for. A zero optional value means: not given.
 type RopeScaling struct {
-	Type                 string  // "default" (or ""), "linear", "dynamic", "llama3", "yarn", "longrope"
+	Type                 string  // "default" (or ""), "linear", "dynamic", "llama3", "yarn", "longrope", "proportional"
 	Factor               float64 // all but default; at least 1; optional for longrope (else MaxPositions / OriginalMaxPositions)
 	OriginalMaxPositions int     // llama3; optional for yarn and longrope (else MaxPositions)
 	LowFreqFactor        float64 // llama3
@@ -22,6 +22,7 @@ type RopeScaling struct {
 	MScale, MScaleAllDim float64 // yarn, optional: make the attention factor
 	BetaFast, BetaSlow   float64 // yarn, optional: 32 and 1
 	NoTruncate           bool    // yarn: "truncate": false keeps the fractional bounds
+	Proportion           float64 // proportional, optional: the share of a head's frequencies that are not zero, 0 = all
 	QueryBeta            float64 // grows queries with their position (Config.QueryScale); 0 = they stay. ministral3
 	// ShortFactor and LongFactor divide the frequencies one by one: the long ones in sequences of more than
 	// OriginalMaxPositions tokens. longrope.
@@ -39,6 +40,8 @@ var ropeTypes = map[string]map[string]bool{
 	"yarn": {"factor": true, "original_max_position_embeddings": false, "attention_factor": false, "mscale": false,
 		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false, "attn_factor": false},
 	"longrope": {"short_factor": true, "long_factor": true, "factor": false, "attention_factor": false, "original_max_position_embeddings": false},
+	// the first share of a head's frequencies, which are reckoned by the whole head, the rest zero. gemma4
+	"proportional": {"partial_rotary_factor": false, "factor": false},
 }
 
 // generalRopeTypes are what the families take that say nothing else.
@@ -193,6 +196,7 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	}
 	k.Float("rope_theta", &theta)
 	k.Float("factor", &r.Factor)
+	r.readProportion(k)
 	if k.Int(originalLength, &r.OriginalMaxPositions) && r.OriginalMaxPositions == 0 {
 		k.Fail(originalLength, "= 0: must be 1 to %d", 1<<30)
 	}
@@ -241,6 +245,8 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 	switch kind {
 	case "longrope":
 		c.longRopeProblems(check)
+	case "proportional":
+		c.proportionalProblems(check)
 	case "dynamic":
 		check(c.rotaryDim() > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d", kind, c.rotaryDim())
 	case "llama3":
@@ -301,6 +307,8 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 	case "longrope":
 		invFreq, attentionScale = c.longRope(seqLen)
 		return invFreq, attentionScale, nil
+	case "proportional":
+		invFreq = c.proportional()
 	default:
 		invFreq = frequencies(c.RopeTheta, dim)
 	}

@@ -78,7 +78,7 @@ func TestInvFreqRefuses(t *testing.T) {
 		{func(c *model.Config) { c.MaxPositions = 0 }, "max_position_embeddings = 0"},
 		{func(c *model.Config) { c.RopeTheta = 0 }, "rope_theta = 0: must be above 1"},
 		{func(c *model.Config) { c.RopeTheta = math.NaN() }, "rope_theta = NaN"},
-		{func(c *model.Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, longrope, yarn)`},
+		{func(c *model.Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, longrope, proportional, yarn)`},
 		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "linear"} }, "rope_scaling.factor = 0: must be at least 1"},
 		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "dynamic", Factor: 2}; c.HeadDim = 2 }, "needs a head size above 2, not 2"},
 		{func(c *model.Config) {

@@ -295,7 +295,7 @@ func (b *Base) StoredAs() string {
 
 // Check compares the checkpoint's tensors with those a network reads.
 func (b *Base) Check(n *nn.Net) error {
-	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Table[b.Config.ModelType].Unused...)
+	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Unused(b.Config)...)
 	if b.Config.TieEmbeddings {
 		allowed = append(allowed, head)
 	}

@@ -193,6 +193,9 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	fmt.Fprintf(w, "model       %s\nfamily      %s, %d layers\n", m.Model, m.Family, k.NumLayers)
 	fmt.Fprintf(w, "width       %d, MLP %d, vocabulary %d\n", k.HiddenSize, k.IntermediateSize, k.VocabSize)
 	fmt.Fprintf(w, "attention   %d heads of %d, %d key/value heads\n", k.NumHeads, k.HeadDim, k.NumKVHeads)
+	if g := k.Gemma4; g.FullHeadDim > 0 {
+		fmt.Fprintf(w, "full layers %d heads of %d, %d key/value heads\n", k.NumHeads, g.FullHeadDim, g.FullKVHeads)
+	}
 	for _, g := range m.Windows {
 		if g.Window > 0 {
 			fmt.Fprintf(w, "window      %d tokens in %d of %d layers\n", g.Window, g.Layers, k.NumLayers)

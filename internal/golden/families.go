@@ -10,14 +10,16 @@ import (
 )
 
 // FamilyFolders are the folders of testdata with small models of families whose runs other programs made.
-var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemma", "interleaved", "linear_attention", "linear_experts", "llama_like",
+var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemma", "gemma4", "interleaved", "linear_attention", "linear_experts", "llama_like",
 	"ministral3", "more_families", "mxfp4", "phi", "shared_experts"}
 
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }
 
-// GPU tells whether the kernels of the model have GPU bodies: those of linear attention have none yet.
-func (m FamilyModel) GPU() bool { return !strings.HasPrefix(m.Folder, "linear_") }
+// GPU tells whether the kernels of the model have GPU bodies: those of linear attention and of Gemma 4's layers have none yet.
+func (m FamilyModel) GPU() bool {
+	return !strings.HasPrefix(m.Folder, "linear_") && m.Folder != "gemma4"
+}
 
 // FamilyRuns is what transformers, PEFT and bitsandbytes make of a small model.
 type FamilyRuns struct {

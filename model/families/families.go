@@ -48,6 +48,8 @@ var Table = map[string]Family{
 	"gemma2":           {Build: gemma.Build2, Dialect: gemma.Gemma2},
 	"gemma3":           {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
 	"gemma3_text":      {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"gemma4":           {Build: gemma.Build4, Dialect: gemma.Gemma4Multimodal, Unused: gemma.UnusedOf4},
+	"gemma4_text":      {Build: gemma.Build4, Dialect: gemma.Gemma4},
 	"glm4":             {Build: glm4.Build, Dialect: glm4.Dialect},
 	"gpt_oss":          {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name, ExpertLayers: gptoss.ExpertLayers},
 	"granite":          {Build: llama.Build, Dialect: llama.Granite},

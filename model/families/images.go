@@ -1,6 +1,7 @@
 package families
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -24,11 +25,22 @@ func withImages(tensor string) string {
 
 // ReadsTensor tells whether the network of c reads a checkpoint's tensor, and does not leave it out as one that belongs to images.
 func ReadsTensor(c model.Config, tensor string) bool {
-	f := Table[c.ModelType]
-	if f.Names != nil {
+	if f := Table[c.ModelType]; f.Names != nil {
 		tensor = f.Names(tensor)
 	}
-	return !slices.ContainsFunc(f.Unused, func(pattern string) bool { return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*")) })
+	return !slices.ContainsFunc(Unused(c), func(pattern string) bool { return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*")) })
+}
+
+// Unused are the patterns of tensors that the network of c leaves out: those of its family, and the keys and values of layers that
+// attend to those of others, which releases of Gemma 4 have and transformers does not read.
+func Unused(c model.Config) []string {
+	unused := slices.Clone(Table[c.ModelType].Unused)
+	for i := c.NumLayers - c.Gemma4.SharedKV; i < c.NumLayers; i++ {
+		for _, name := range []string{"k_proj.weight", "v_proj.weight", "k_norm.weight"} {
+			unused = append(unused, fmt.Sprintf("%s.layers.%d.self_attn.%s", c.Scope(), i, name))
+		}
+	}
+	return unused
 }
 
 // Tie is c with what only the tensors of a folder tell: whether experts are linear layers and, of a folder with images, whether the head is the embeddings, where text_config does not

@@ -1,6 +1,7 @@
 package gemma
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/tierlora/tierlora/model"
@@ -62,20 +63,7 @@ var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hi
 		pattern = 1
 	}
 	windows(c, k, pattern)
-	c.LocalRopeTheta, c.LocalRopeScaling = 10000, model.RopeScaling{Type: "default"}
-	given := k.Float("rope_local_base_freq", &c.LocalRopeTheta)
-	scaling, theta, ok := k.Rope("rope_parameters." + model.SlidingAttention)
-	if !ok {
-		return
-	}
-	c.LocalRopeScaling = scaling
-	switch {
-	case theta == 0:
-	case given && theta != c.LocalRopeTheta:
-		k.Fail("rope_local_base_freq", "= %g contradicts rope_parameters.%s.rope_theta = %g", c.LocalRopeTheta, model.SlidingAttention, theta)
-	default:
-		c.LocalRopeTheta = theta
-	}
+	localRope(c, k)
 }, Fixed: map[string]model.Fixed{
 	"use_bidirectional_attention": {Value: false, Why: bidirectional},
 	"cache_implementation":        {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, windows in some layers, is known"},
@@ -96,6 +84,24 @@ var withImages = func() model.Dialect {
 	}
 	return d
 }()
+
+// localRope reads the rotation of windowed layers.
+func localRope(c *model.Config, k *model.Keys) {
+	c.LocalRopeTheta, c.LocalRopeScaling = 10000, model.RopeScaling{Type: "default"}
+	given := k.Float("rope_local_base_freq", &c.LocalRopeTheta)
+	scaling, theta, ok := k.Rope("rope_parameters." + model.SlidingAttention)
+	if !ok {
+		return
+	}
+	c.LocalRopeScaling = scaling
+	switch {
+	case theta == 0:
+	case given && theta != c.LocalRopeTheta:
+		k.Fail("rope_local_base_freq", "= %g contradicts rope_parameters.%s.rope_theta = %g", c.LocalRopeTheta, model.SlidingAttention, theta)
+	default:
+		c.LocalRopeTheta = theta
+	}
+}
 
 const bidirectional = "attention to later tokens is for embedding models; only causal language models are trained here"
 
@@ -128,7 +134,7 @@ func softCap(k *model.Keys, key string, absent float64) float64 {
 
 // windows: a window in all layers but each pattern-th, or in those that layer_types names.
 func windows(c *model.Config, k *model.Keys, pattern int) {
-	c.SlidingWindow = 4096
+	c.SlidingWindow = cmp.Or(c.SlidingWindow, 4096)
 	if given := k.Has("sliding_window"); given && !k.Int("sliding_window", &c.SlidingWindow) || c.SlidingWindow < 1 {
 		k.Fail("sliding_window", "must be a number of tokens, 1 or more; layer_types says which layers have it")
 	}

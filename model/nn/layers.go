@@ -149,35 +149,52 @@ type Attention struct {
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
 	Sinks  bool // each head has an attention sink
+	// ValuesAreKeys: values are what k_proj gives, before norm and rotation; there is no v_proj. ValueNorm norms them; nil = no norm.
+	ValuesAreKeys bool
+	ValueNorm     func(x *Value, heads int) *Value
+	// Keep gets the keys and values, which a later layer has as Of in place of its own.
+	Keep, Of *KeysValues
 }
 
 // SelfAttention is o_proj(attention(rope(norm(q_proj x)), rope(norm(k_proj x)), v_proj x)): [M,C] -> [M,C].
 func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value {
 	var y *Value
 	n.In(name, func() {
-		width, q, kv := x.Width(), a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
+		width, q := x.Width(), a.Heads*a.HeadDim
 		if a.Fused {
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.fusedAttention(x, in, a))
 			return
 		}
 		query, gated := n.queries(x, a)
-		key := n.Linear("k_proj", width, kv, a.QKVBias).Apply(x)
-		value := n.Linear("v_proj", width, kv, a.QKVBias).Apply(x)
+		var key, value *Value
+		if a.Of != nil {
+			key, value = a.Of.key, a.Of.value
+		} else {
+			key, value = n.keysAndValues(x, a)
+		}
 		if a.QKNorm != nil {
-			query, key = a.QKNorm("q_norm", query, a.Heads), a.QKNorm("k_norm", key, a.KVHeads)
+			query = a.QKNorm("q_norm", query, a.Heads)
+		}
+		if a.QKNorm != nil && a.Of == nil {
+			key = a.QKNorm("k_norm", key, a.KVHeads)
 		}
 		if a.RoPE != nil {
 			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query, cmp.Or(a.QueryRoPE, a.RoPE), in.Positions)
+		}
+		if a.RoPE != nil && a.Of == nil {
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
+		}
+		if in.Cache != nil && a.Of == nil && n.ranks == 1 {
+			key = n.cached("key", key, in)
+			value = n.cached("value", value, in)
+		}
+		if a.Keep != nil {
+			a.Keep.key, a.Keep.value = key, value
 		}
 		if n.ranks > 1 {
 			heads := gated(n.sharedAttention(in, a, query, key, value)) // before o_proj, as below: slices of the base model have its values in their order
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return
-		}
-		if in.Cache != nil {
-			key = n.cached("key", key, in)
-			value = n.cached("value", value, in)
 		}
 		var heads *Value
 		if a.Sinks {

@@ -1,0 +1,49 @@
+package gemma
+
+import "github.com/tierlora/tierlora/model"
+
+// Gemma4 is what config.json says of the language model of Gemma 4.
+var Gemma4 = model.Dialect{Architecture: "Gemma4ForCausalLM", ActivationKey: "hidden_activation", LayerRope: true,
+	RopeTypes: map[string]string{"default": "default", "proportional": "proportional"},
+	Rope:      &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{Type: "proportional", Proportion: 0.25}},
+	Defaults: func(c *model.Config) {
+		sizes(c, 262144, 2304, 9216, 30, 8, 4, 131072)
+		c.RopeTheta, c.SlidingWindow = 1e6, 512
+	}, Read: func(c *model.Config, k *model.Keys) {
+		biases(c, k)
+		c.LogitCap = softCap(k, "final_logit_softcapping", 0)
+		windows(c, k, 6)
+		if n := len(c.LayerTypes); n > 0 { // transformers says so and does it
+			c.LayerTypes[n-1] = model.FullAttention
+		}
+		if sliding := "rope_parameters." + model.SlidingAttention; k.Given("rope_parameters") && !k.Has(sliding) {
+			k.Fail(sliding, "is missing: each kind of layer has a rotation of its own")
+		}
+		if k.Given("rope_scaling") {
+			k.Fail("rope_scaling", "is not read by gemma4: rope_parameters has the rotation of each kind of layer")
+		}
+		localRope(c, k)
+		c.ReadGemma4(k)
+		seen := ""
+		if k.Text("use_bidirectional_attention", &seen); seen != "" && seen != "vision" { // of images alone
+			k.Fail("use_bidirectional_attention", "= %q: %s", seen, bidirectional)
+		}
+		moe := false
+		if k.Bool("enable_moe_block", &moe); moe {
+			k.Fail("enable_moe_block", "= true: experts beside the MLP, as Gemma 4 26B-A4B has them, are not supported")
+			for _, key := range []string{"num_experts", "top_k_experts", "moe_intermediate_size"} {
+				k.Drop(key)
+			}
+		}
+	}, Fixed: map[string]model.Fixed{
+		"top_k_experts": {Why: "gemma4 has experts only where enable_moe_block says so, which is not supported"},
+	}}
+
+// Gemma4Multimodal is what config.json says of Gemma 4 with images and sound, of which the language model is used.
+var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGeneration", Text: map[string]model.Dialect{"gemma4_text": Gemma4}, TextType: "gemma4_text", Other: []string{
+	"vision_config", "audio_config", "boi_token_id", "eoi_token_id", "image_token_id", "video_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index", "audio_token_id",
+	"vision_soft_tokens_per_image",
+}}
+
+// UnusedOf4 are the patterns of tensors that Gemma 4's language model leaves out: what belongs to images and sound.
+var UnusedOf4 = []string{"model.vision_tower.*", "model.embed_vision.*", "model.audio_tower.*", "model.embed_audio.*"}

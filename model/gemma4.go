@@ -1,0 +1,161 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Gemma4 is how layers of Gemma 4 differ from each other.
+type Gemma4 struct {
+	FullHeadDim, FullKVHeads int  // heads of full layers; HeadDim and NumKVHeads are those of windowed ones
+	ValuesAreKeys            bool // values of full layers are what k_proj gives, before norm and rotation
+	SharedKV                 int  // so many layers, the last, attend to keys and values of an earlier layer
+	DoubleMLP                bool // those layers have twice the intermediate size
+	PerLayerInput            int  // columns that each layer gets of a token beside what the layer before gives; 0 = none
+	PerLayerVocab            int  // rows of the table of those
+}
+
+// Heads are a layer's head size and key heads.
+func (c Config) Heads(layer int) (size, kvHeads int) {
+	if c.Gemma4 != (Gemma4{}) && c.Window(layer) == 0 {
+		return c.Gemma4.FullHeadDim, c.Gemma4.FullKVHeads
+	}
+	return c.HeadDim, c.NumKVHeads
+}
+
+// KVLayer is the layer whose keys and values a layer attends to: itself, or the last of its kind before those that share.
+func (c Config) KVLayer(layer int) int {
+	own := c.NumLayers - c.Gemma4.SharedKV
+	if layer < own {
+		return layer
+	}
+	for i := own - 1; i >= 0; i-- {
+		if c.LayerTypes[i] == c.LayerTypes[layer] {
+			return i
+		}
+	}
+	return -1
+}
+
+// FullRope is the configuration whose InvFreq is that of full layers.
+func (c Config) FullRope() Config {
+	c.HeadDim, c.Gemma4.FullHeadDim = c.fullHeadDim(), 0
+	return c
+}
+
+func (c Config) fullHeadDim() int { return cmp.Or(c.Gemma4.FullHeadDim, c.HeadDim) }
+
+// rotated is how many frequencies of a head proportional rotation leaves.
+func (r RopeScaling) rotated(headDim int) int {
+	return int(cmp.Or(r.Proportion, 1) * float64(headDim) / 2)
+}
+
+func (r *RopeScaling) readProportion(k *Keys) {
+	if r.Type == "proportional" && k.Float("partial_rotary_factor", &r.Proportion) && !(r.Proportion > 0 && r.Proportion <= 1) {
+		k.Fail("partial_rotary_factor", "= %g: must be above 0 and at most 1", r.Proportion)
+		r.Proportion = 1
+	}
+}
+
+func (c Config) proportionalProblems(check func(ok bool, key, format string, args ...any)) {
+	r := c.RopeScaling
+	check(r.Factor == 0 || r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
+	check(c.HeadDim < 2 || r.rotated(c.fullHeadDim()) > 0, "rope_scaling.partial_rotary_factor", "= %g: rotates nothing of a head of %d", r.Proportion, c.fullHeadDim())
+}
+
+// proportional are frequencies reckoned by the whole head, of which the first share turns.
+func (c Config) proportional() []float64 {
+	f := frequencies(c.RopeTheta, c.HeadDim)
+	clear(f[c.RopeScaling.rotated(c.HeadDim):])
+	for i := range f {
+		f[i] /= cmp.Or(c.RopeScaling.Factor, 1)
+	}
+	return f
+}
+
+// ReadGemma4 takes the keys of Gemma 4's layers, whose kinds are set already. Files have the heads of full layers as global_head_dim
+// and num_global_key_value_heads or, of transformers 5.17, for each layer in per_layer_config, which counts where it is.
+func (c *Config) ReadGemma4(k *Keys) {
+	g := &c.Gemma4
+	*g = Gemma4{FullHeadDim: 512, FullKVHeads: c.NumKVHeads, PerLayerInput: 256, PerLayerVocab: 262144}
+	k.Bool("attention_k_eq_v", &g.ValuesAreKeys)
+	k.Int("global_head_dim", &g.FullHeadDim)
+	if kv := 0; k.Int("num_global_key_value_heads", &kv) && g.ValuesAreKeys { // else transformers does not read it
+		g.FullKVHeads = kv
+	}
+	c.readPerLayer(k)
+	k.Int("num_kv_shared_layers", &g.SharedKV)
+	k.Bool("use_double_wide_mlp", &g.DoubleMLP)
+	k.Int("hidden_size_per_layer_input", &g.PerLayerInput)
+	if k.Int("vocab_size_per_layer_input", &g.PerLayerVocab); g.PerLayerInput == 0 {
+		g.PerLayerVocab = 0
+	}
+}
+
+func (c *Config) readPerLayer(k *Keys) {
+	var layers map[string]map[string]int
+	if !k.take("per_layer_config", "an object of objects of whole numbers", &layers) || len(c.LayerTypes) != c.NumLayers {
+		return
+	}
+	type heads struct{ size, kv int }
+	base, full := heads{c.HeadDim, c.NumKVHeads}, []heads{}
+	for _, key := range slices.Sorted(maps.Keys(layers)) {
+		if i, err := strconv.Atoi(key); err != nil || i < 0 || i >= c.NumLayers {
+			k.Fail("per_layer_config", "names layer %q, of %d", key, c.NumLayers)
+			return
+		}
+		for what := range layers[key] {
+			if what != "head_dim" && what != "num_key_value_heads" {
+				k.Fail("per_layer_config."+key, "has %s: only head_dim and num_key_value_heads differ from layer to layer", what)
+				return
+			}
+		}
+	}
+	for i, kind := range c.LayerTypes {
+		of, own := layers[fmt.Sprint(i)], base
+		if size, ok := of["head_dim"]; ok {
+			own.size = size
+		}
+		if kv, ok := of["num_key_value_heads"]; ok {
+			own.kv = kv
+		}
+		if kind == FullAttention {
+			full = append(full, own)
+		} else if own != base {
+			k.Fail("per_layer_config", "has other heads for layer %d, which has a window: only those of full layers may differ", i)
+			return
+		}
+	}
+	for _, h := range full {
+		if h != full[0] {
+			k.Fail("per_layer_config", "has heads of %d and of %d, or other numbers of key heads, for full layers: they must be alike", full[0].size, h.size)
+			return
+		}
+	}
+	if len(full) > 0 {
+		c.Gemma4.FullHeadDim, c.Gemma4.FullKVHeads = full[0].size, full[0].kv
+	}
+}
+
+func (c Config) gemma4Problems(check func(ok bool, key, format string, args ...any)) {
+	g := c.Gemma4
+	if g == (Gemma4{}) {
+		return
+	}
+	check(g.FullHeadDim >= 2 && g.FullHeadDim <= 1<<14 && g.FullHeadDim%2 == 0, "global_head_dim", "= %d: must be even, 2 to %d", g.FullHeadDim, 1<<14)
+	check(g.FullKVHeads >= 1 && (c.NumHeads < 1 || c.NumHeads%g.FullKVHeads == 0) || g.FullKVHeads == c.NumKVHeads, "num_global_key_value_heads", "= %d does not divide num_attention_heads %d", g.FullKVHeads, c.NumHeads)
+	check(g.PerLayerInput >= 0 && g.PerLayerInput <= 1<<16, "hidden_size_per_layer_input", "= %d: must be 0 to %d", g.PerLayerInput, 1<<16)
+	check(g.PerLayerInput == 0 || g.PerLayerVocab >= c.VocabSize && g.PerLayerVocab <= 1<<24, "vocab_size_per_layer_input", "= %d: must be vocab_size %d or more", g.PerLayerVocab, c.VocabSize)
+	if g.SharedKV < 0 || g.SharedKV > 0 && g.SharedKV >= c.NumLayers {
+		check(c.NumLayers < 1, "num_kv_shared_layers", "= %d: must be 0 to %d", g.SharedKV, c.NumLayers-1)
+		return
+	}
+	if len(c.LayerTypes) == c.NumLayers {
+		for i := range c.NumLayers {
+			check(c.KVLayer(i) >= 0, "num_kv_shared_layers", "= %d: no layer before them is a layer of %s, as layer %d is", g.SharedKV, c.LayerTypes[i], i)
+		}
+	}
+}

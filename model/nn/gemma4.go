@@ -1,0 +1,73 @@
+package nn
+
+import "github.com/tierlora/tierlora/kernel"
+
+// KeysValues are keys and values of a layer's attention that later layers attend to, all of a cache where there is one.
+type KeysValues struct{ key, value *Value }
+
+// UnitRMSNorm is HeadsRMSNorm without a weight: a table of ones stands for it.
+func (n *Net) UnitRMSNorm(x *Value, heads int, eps float64) *Value {
+	size := x.Width() / heads
+	name := "ones" + n.Scope() // by layer: sizes differ
+	ones := n.Frozen(name, kernel.T(n.Float(), size))
+	if !n.seen[name] {
+		n.seen[name] = true
+		n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
+			fillOnes(dst[0])
+			return nil
+		}})
+	}
+	return n.Apply(kernel.RMSNorm{Eps: eps, Heads: heads}, x, ones)
+}
+
+func fillOnes(t kernel.Tensor) {
+	if t.DType == kernel.F64 {
+		for i := range t.F64() {
+			t.F64()[i] = 1
+		}
+		return
+	}
+	for i := range t.F32() {
+		t.F32()[i] = 1
+	}
+}
+
+// ScaleBy multiplies by the checkpoint's number of that name in the current scope, which stays frozen whatever a run trains: in
+// transformers it is a buffer.
+func (n *Net) ScaleBy(name string, x *Value) *Value {
+	name = n.Scope() + "." + name
+	s := n.Frozen(name, kernel.T(n.Float(), 1))
+	if !n.seen[name] {
+		n.seen[name] = true
+		n.weights = append(n.weights, Weight{Name: name, Shape: []int{1}, Into: []string{name}, device: true, fill: func(r Reader, dst []kernel.Tensor) error {
+			return fillFloats(r, name, dst[0])
+		}})
+	}
+	return n.Apply(kernel.ScaleBy{}, x, s)
+}
+
+// Slice is the i-th of parts of each row's columns.
+func (n *Net) Slice(x *Value, i, parts int) *Value {
+	width := x.Width() / parts
+	return n.Apply(kernel.HeadColumns{Heads: 1, Of: x.Width(), From: i * width, Width: width}, x)
+}
+
+// GatedInput is projection(activation(gate x) * input), [M,C] -> [M,C], under the names that Gemma 4 gives the two linear layers.
+func (n *Net) GatedInput(x, input *Value, activation string) *Value {
+	k := n.gateKernel(activation)
+	gate := n.Linear("per_layer_input_gate", x.Width(), input.Width(), false).Apply(x)
+	return n.Linear("per_layer_projection", input.Width(), x.Width(), false).Apply(n.Apply(k, gate, input))
+}
+
+// keysAndValues are those of a layer, before a cache; keys are not yet normed.
+func (n *Net) keysAndValues(x *Value, a Attention) (key, value *Value) {
+	kv := a.KVHeads * a.HeadDim
+	key = n.Linear("k_proj", x.Width(), kv, a.QKVBias).Apply(x)
+	if value = key; !a.ValuesAreKeys {
+		value = n.Linear("v_proj", x.Width(), kv, a.QKVBias).Apply(x)
+	}
+	if a.ValueNorm != nil {
+		value = a.ValueNorm(value, a.KVHeads)
+	}
+	return key, value
+}
