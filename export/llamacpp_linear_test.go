@@ -115,13 +115,7 @@ func linearModel(t *testing.T, experts bool) (dir, lora string) {
 
 // TestLlamaCPPReadsLinearAttention: llama.cpp's logits of Qwen3.5 are the trainer's own, alone, with an adapter, and merged with it.
 func TestLlamaCPPReadsLinearAttention(t *testing.T) {
-	python := os.Getenv("TRAINER_PYTHON")
-	if python == "" {
-		python = "python3"
-	}
-	if err := exec.Command(python, "-c", "import numpy, xllamacpp").Run(); err != nil {
-		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
-	}
+	python := withLlamaCPP(t)
 	ctx := context.Background()
 	ids := make([]int32, 90)
 	random := rand.New(rand.NewPCG(3, 4))

@@ -35,9 +35,9 @@ type llamaAnswer struct {
 	IDs [][]int32 `json:"ids"`
 }
 
-// TestLlamaCPPReadsExports: llama.cpp itself, as the Python package xllamacpp has it, loads a model, a merged model and an adapter, writes
-// transformers' greedy texts, and cuts texts into Hugging Face's tokens. TRAINER_PYTHON names a Python with xllamacpp and numpy.
-func TestLlamaCPPReadsExports(t *testing.T) {
+// withLlamaCPP is a Python that has llama.cpp; a test is skipped where there is none.
+func withLlamaCPP(t *testing.T) string {
+	t.Helper()
 	python := os.Getenv("TRAINER_PYTHON")
 	if python == "" {
 		python = "python3"
@@ -45,6 +45,13 @@ func TestLlamaCPPReadsExports(t *testing.T) {
 	if err := exec.Command(python, "-c", "import numpy, xllamacpp").Run(); err != nil {
 		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
 	}
+	return python
+}
+
+// TestLlamaCPPReadsExports: llama.cpp itself, as the Python package xllamacpp has it, loads a model, a merged model and an adapter, writes
+// transformers' greedy texts, and cuts texts into Hugging Face's tokens. TRAINER_PYTHON names a Python with xllamacpp and numpy.
+func TestLlamaCPPReadsExports(t *testing.T) {
+	python := withLlamaCPP(t)
 	dir := t.TempDir()
 	adapterDir := golden.Path(t, "train/lora/final")
 	file := func(o Options) string {

@@ -157,13 +157,7 @@ print(json.dumps(out))
 
 // TestLlamaCPPCutsTexts: llama.cpp cuts texts into the ids of every tokenizer that is exported, but for those that a note names.
 func TestLlamaCPPCutsTexts(t *testing.T) {
-	python := os.Getenv("TRAINER_PYTHON")
-	if python == "" {
-		python = "python3"
-	}
-	if err := exec.Command(python, "-c", "import numpy, xllamacpp").Run(); err != nil {
-		t.Skipf("%s has no xllamacpp and numpy; TRAINER_PYTHON names one that has", python)
-	}
+	python := withLlamaCPP(t)
 	var texts []string
 	golden.JSON(t, golden.Path(t, "tokenizers/corpus.json"), &texts)
 	models, want := map[string]string{}, map[string][][]int32{}

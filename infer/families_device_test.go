@@ -27,7 +27,7 @@ func TestGPUFamilies(t *testing.T) {
 	gputest.Need(t)
 	for _, folder := range append([]string{"families"}, golden.FamilyFolders...) {
 		if !(golden.FamilyModel{Folder: folder}).GPU() {
-			t.Logf("%s: left out, linear attention has no GPU body", folder)
+			t.Logf("%s: left out, an operation has no GPU body", folder)
 			continue
 		}
 		if _, err := os.Stat(golden.Path(t, folder+"/logits.safetensors")); err == nil { // else models of another folder, adapted in another way

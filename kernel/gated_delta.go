@@ -93,7 +93,7 @@ func (o GatedDelta) Cost(in, out []Type, _ Content) Cost {
 //	G = G + q doᵀ,  dq = S do,  de = beta Gᵀk,  dbeta = eᵀ(Gᵀk),  dv = de
 //	dk = beta G e - g S' de,  G = G - k deᵀ,  dg = <G, S'>,  G = g G
 //
-// S' is S before the token. States are made again, from those kept at every so many tokens.
+// S' is S before the token. States are recomputed, from those kept at every so many tokens.
 type GatedDeltaGrad GatedDelta
 
 func (GatedDeltaGrad) Name() string { return "gated_delta_grad" }

@@ -2,7 +2,7 @@ package kernel
 
 import "math"
 
-// deltaStretch is how many tokens lie between two states that are kept of n tokens: as many states are kept as are then made again.
+// deltaStretch is how many tokens lie between two states that are kept of n tokens: as many states are kept as are then recomputed.
 func deltaStretch(n int) int { return max(1, int(math.Ceil(math.Sqrt(float64(n))))) }
 
 // backwardSlot is a thread's memory in bytes: the states kept, those of a stretch, the gradient of one, e of a stretch, and rows.

@@ -156,6 +156,8 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type":"mistral",` + sizes + `,"rope_parameters":{"rope_type":"dynamic","factor":4}}`))
 	f.Add([]byte(`{"model_type":"phi3",` + sizes + `,"partial_rotary_factor":0.25,"rope_scaling":{"type":"su","short_factor":[1,1],"long_factor":[1,2]}}`))
 	f.Add([]byte(`{"model_type":"ministral3",` + sizes + `,"rope_parameters":{"type":"yarn","factor":2,"llama_4_scaling_beta":0.1,"original_max_position_embeddings":1}}`))
+	f.Add([]byte(`{"model_type":"qwen3_5_moe_text",` + sizes + `,"full_attention_interval":2,"linear_num_key_heads":1,"rope_parameters":{"rope_type":"default","mrope_section":[1]}}`))
+	f.Add([]byte(`{"model_type":"gemma4_text",` + sizes + `,"num_kv_shared_layers":1,"global_head_dim":8,"layer_types":["sliding_attention","full_attention"]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := families.ParseConfig(data)
 		if err != nil {
@@ -166,6 +168,10 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		for i := range c.NumLayers {
 			c.Window(i)
+			c.LinearLayer(i)
+			if c.KVLayer(i) < 0 {
+				t.Fatalf("layer %d of %+v has no keys", i, c)
+			}
 		}
 		freq, scale, err := c.InvFreq(c.MaxPositions)
 		if err != nil || len(freq) != c.RotaryColumns()/2 || c.RotaryColumns() > c.HeadDim || !(scale > 0) {

@@ -68,7 +68,7 @@ func TestGPUFamilyGradients(t *testing.T) {
 	nf4 := quant.Default()
 	for _, m := range golden.FamilyModels(t) {
 		if !m.GPU() {
-			t.Logf("%s: left out, linear attention has no GPU body", m.Name)
+			t.Logf("%s: left out, an operation has no GPU body", m.Name)
 			continue
 		}
 		for name, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &nf4} {
@@ -126,7 +126,7 @@ func TestGPUFamiliesTrain(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range golden.FamilyModels(t) {
 		if !m.GPU() {
-			t.Logf("%s: left out, linear attention has no GPU body", m.Name)
+			t.Logf("%s: left out, an operation has no GPU body", m.Name)
 			continue
 		}
 		cpu := familySpec(t, m)

@@ -88,7 +88,7 @@ func TestGPUGradCheck(t *testing.T) {
 	}
 	for _, m := range golden.FamilyModels(t) {
 		if !m.GPU() {
-			t.Logf("%s: left out, linear attention has no GPU body", m.Name)
+			t.Logf("%s: left out, an operation has no GPU body", m.Name)
 			continue
 		}
 		s := familySpec(t, m)

@@ -2,9 +2,6 @@ package nn
 
 import "github.com/tierlora/tierlora/kernel"
 
-// KeysValues are keys and values of a layer's attention that later layers attend to, all of a cache where there is one.
-type KeysValues struct{ key, value *Value }
-
 // UnitRMSNorm is HeadsRMSNorm without a weight: a table of ones stands for it.
 func (n *Net) UnitRMSNorm(x *Value, heads int, eps float64) *Value {
 	size := x.Width() / heads
@@ -57,17 +54,4 @@ func (n *Net) GatedInput(x, input *Value, activation string) *Value {
 	k := n.gateKernel(activation)
 	gate := n.Linear("per_layer_input_gate", x.Width(), input.Width(), false).Apply(x)
 	return n.Linear("per_layer_projection", input.Width(), x.Width(), false).Apply(n.Apply(k, gate, input))
-}
-
-// keysAndValues are those of a layer, before a cache; keys are not yet normed.
-func (n *Net) keysAndValues(x *Value, a Attention) (key, value *Value) {
-	kv := a.KVHeads * a.HeadDim
-	key = n.Linear("k_proj", x.Width(), kv, a.QKVBias).Apply(x)
-	if value = key; !a.ValuesAreKeys {
-		value = n.Linear("v_proj", x.Width(), kv, a.QKVBias).Apply(x)
-	}
-	if a.ValueNorm != nil {
-		value = a.ValueNorm(value, a.KVHeads)
-	}
-	return key, value
 }
