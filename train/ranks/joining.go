@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,17 +89,25 @@ func (j *joining) begin(s *session) error {
 // tell says to those that have come, and to those that will, why the run cannot begin.
 func (j *joining) tell(err error) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.failed = err
 	close(j.over)
-	lost := &LostError{Rank: 0, Doing: "waiting for all to join", Why: plain(err.Error(), 2000)}
-	for _, l := range j.at[1:] {
-		if l != nil {
-			l.send(frame{kind: kindLost, data: lost.encode()})
-			l.end()
-			<-l.written
-			l.conn.Close() //nolint:errcheck // all was said
-		}
+	come := slices.DeleteFunc(slices.Clone(j.at[1:]), func(l *link) bool { return l == nil })
+	j.mu.Unlock()
+	lastWords(err, come...)
+}
+
+// lastWords says to processes why the run cannot begin, and waits until they have ended: a connection that is closed with something
+// unread takes back what was said on it.
+func lastWords(why error, links ...*link) {
+	lost := &LostError{Rank: 0, Doing: "waiting for all to join", Why: plain(why.Error(), 2000)}
+	for _, l := range links {
+		l.send(frame{kind: kindLost, data: lost.encode()})
+		l.end()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	for _, l := range links {
+		l.await(ctx.Done())
 	}
 }
 
@@ -153,7 +162,10 @@ func (j *joining) attend(l *link, process int) {
 			j.fails(fmt.Errorf("process %d of %d ended before all had come: %s", process, j.me.World, why))
 			<-j.over
 		}
-		if j.hub == nil || j.hub.got(process, f, err) {
+		switch {
+		case j.hub != nil && j.hub.got(process, f, err):
+			return
+		case j.hub == nil && err != nil:
 			return
 		}
 	}
@@ -195,7 +207,9 @@ func (j *joining) accept(listener net.Listener) {
 				conn.Close() //nolint:errcheck // the error is told
 				j.refused(conn.RemoteAddr(), they, err)
 			} else if err := j.add(conn, they); err != nil {
-				conn.Close() //nolint:errcheck // the error is told
+				l := newLink(conn, j.s.timeout)
+				go l.drain()
+				lastWords(err, l)
 				j.fails(err)
 			}
 		}()

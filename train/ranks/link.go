@@ -158,6 +158,16 @@ func (l *link) await(deadline <-chan struct{}) {
 	l.conn.Close() //nolint:errcheck // all was said
 }
 
+// drain reads what a process sends, and leaves it, until the end.
+func (l *link) drain() {
+	defer close(l.read)
+	for {
+		if _, err := l.next(); err != nil {
+			return
+		}
+	}
+}
+
 // why says of the end of a connection what it means.
 func (l *link) why(err error) string {
 	switch {
