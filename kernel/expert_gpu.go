@@ -26,7 +26,7 @@ func (p expertOp) up() bool { return p.k <= 64 && p.k%8 == 0 && p.n > 32 && p.n%
 
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
 	low := p.low
-	if !p.up() && p.hopper(g.Device.SM()) && (x|w)%16 == 0 && (low.rank == 0 || cuda.ExpertsTakeUpdate(low.rank) && low.transB == p.transB && (low.u|low.v)%16 == 0) {
+	if !p.up() && p.hopper(g.Device.SM()) && (y|x|w)%16 == 0 && (low.rank == 0 || cuda.ExpertsTakeUpdate(low.rank) && low.transB == p.transB && (low.u|low.v)%16 == 0) {
 		return p.bindHopper(g, y, x, w, starts)
 	}
 	if p.low.rank > 0 {

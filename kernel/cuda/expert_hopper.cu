@@ -1,27 +1,115 @@
 // expert_hopper.cu: the GEMMs over rows of expert_gemm.cu for compute capability 9.0: y_e = alpha x_e op(w_e) + beta y_e for each of E
 // experts over rows sorted by expert, and with a low-rank update of the same rows, y_e = x_e op(w_e) + scale u_e op(v_e) + beta y_e.
-// Layout: y [S,N] elem; starts [E+1] as there. x [S,K] and w come as tensor maps of elem with boxes of 64 columns, 128-byte swizzle:
-// x boxes of 64 x 128; w [E][N,K] (nt) boxes of 64 x BN, or [E][K,N] (nn) of 64 x 64, with the expert as third dimension, so that what
-// a box has beyond an expert's matrix is zero. Rows of a box beyond the expert's are another expert's; they are not stored. u [S,R] and
-// v [E][N,R] (nt) or [E][R,N] (nn) come in the same way; R is at most 64, 0 where there is no update.
-// Tiles are counted by columns, then by the experts' tiles of 128 rows; block b makes the b-th, and every gridDim.x-th after it, as
-// gemm_hopper.cu makes its own: the copy engine is ahead of the multiplications by as many stages as there are, over the end of a tile
-// too, and brings a finished tile from shared memory to y while the next is multiplied; what is added to comes into the same memory
-// while its tile is multiplied. A warpgroup without rows lets the other multiply alone. The update is a tile's first stage, and the
-// accumulator is scaled behind it. The warps beside the one that copies make y's rows of no expert, from starts[E] on. No order of sums
-// depends on the other experts, nor on the grid.
-// Accumulation fp32. FLOPs 2 S N (K + R). Goal: 80 % of gemm_hopper.cu at as many rows.
+// Layout: y [S,N] elem, its address and rows multiples of 16 bytes; starts [E+1] as there. x [S,K] and w come as tensor maps of elem with
+// boxes of 64 columns, 128-byte swizzle: x boxes of 64 x 128; w [E][N,K] (nt) boxes of 64 x BN, or [E][K,N] (nn) of 64 x 64, with the expert
+// as third dimension, so that what a box has beyond an expert's matrix is zero. Rows of a box beyond the expert's are another expert's; they
+// are not stored. u [S,R] and v [E][N,R] (nt) or [E][R,N] (nn) come in the same way; R is at most 64, 0 where there is no update.
+// Tiles of 128 x BN are counted by columns, then by the experts' tiles of 128 rows; block b makes the b-th, and every gridDim.x-th after it.
+// Its two warpgroups that multiply take them in turns, each a whole one, whose accumulators fill its registers: while one multiplies, the
+// other brings its tile to shared memory, and from there to y by bulk copies, which also bring what is added to.
+//   warpgroup 0   warp 0: copy engine -> stages of one tile after the other, as far ahead as there are stages
+//                 the other warps: y's rows of no expert, from starts[E] on
+//   warpgroup 1   multiplies tile 0 | stores it         | multiplies tile 2 | ...     The turn goes over when all but a tile's last stage
+//   warpgroup 2                     | multiplies tile 1 | stores it         | ...     is begun.
+// Of a tile with 64 rows or fewer only as many are multiplied. The update is a tile's first stage, and the accumulator is scaled behind it.
+// No order of sums depends on the other experts, nor on the grid.
+// Accumulation fp32. FLOPs 2 S N (K + R). Goal: 85 % of cuBLASLt at as many rows.
 // Elements: bf16, f16.
 #include "experts.cuh"
 #include "gemm_hopper.cuh"
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <int HALVES, int BN>
+__device__ __forceinline__ void scale(float (&acc)[2][BN / 2], float by) {
+    if (by == 1.f) return;
+#pragma unroll
+    for (int h = 0; h < HALVES; h++)
+#pragma unroll
+        for (int j = 0; j < BN / 2; j++) acc[h][j] *= by;
+}
+
+// The sums of a tile's first HALVES times 64 rows, from the i-th stage on; the other warpgroup waits for its turn at barrier `next`.
+template <int HALVES, class Tile, int BN>
+__device__ __forceinline__ void sums(Tile &tile, float (&acc)[2][BN / 2], int R, int steps, float alpha, int i, int next) {
+    if (R) {
+        tile.template begin<HALVES, true>(acc, i, R);
+        tile.template finish<HALVES>(acc);
+        tile.release(i++);
+        scale<HALVES, BN>(acc, alpha);
+        tile.template begin<HALVES>(acc, i);
+    } else {
+        tile.template begin<HALVES, true>(acc, i);
+    }
+    int last = i + steps - 1, give = max(i, last - 1);
+    if (give == i) turn_give(next);
+    for (int k = i + 1; k <= last; k++) {
+        tile.template begin<HALVES>(acc, k);
+        if (give == k) turn_give(next);
+        wgmma_wait<1>();
+        tile.release(k - 1);
+    }
+    tile.template finish<HALVES>(acc);
+    tile.release(last);
+    if (!R) scale<HALVES, BN>(acc, alpha);
+}
+
+// A warp's 16 rows on their way between y and the sums: in shared memory, LD bytes a row, lane l < 16 copies the l-th. Of the rows and
+// columns as many as given are there; y is the first.
+template <int BN>
+struct Rows {
+    static constexpr int LD = 2 * BN + 16, SIZE = 16 * LD;
+    uint32_t buf, bar;
+    int phase = 0;
+
+    // Begins to bring what is added to, when what was stored before has left.
+    __device__ __forceinline__ void fetch(const elem *y, int rows, int cols, int N) {
+        int lane = threadIdx.x & 31;
+        bulk_wait_read();
+        if (lane == 0) barrier_expect(bar, min(rows, 16) * cols * 2);
+        __syncwarp();
+        if (lane < min(rows, 16)) bulk_load(buf + lane * LD, y + (int64_t)lane * N, cols * 2, bar);
+    }
+    // Begins to store the sums, with beta times what was fetched.
+    __device__ __forceinline__ void store(const float (&acc)[BN / 2], elem *y, int rows, int cols, int N, float beta) {
+        int lane = threadIdx.x & 31;
+        if (beta != 0.f) {
+            barrier_wait(bar, phase);
+            phase ^= 1;
+        } else {
+            bulk_wait_read();
+            __syncwarp();
+        }
+        uint32_t at = buf + (lane & 15) * LD + lane / 16 * 16;
+#pragma unroll
+        for (int j = 0; j < BN / 16; j++) {
+            uint32_t v[4];
+            if (beta != 0.f) {
+                ldmatrix4(v, at + j * 32);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    float2 was = unpack2(v[k]);
+                    v[k] = pack2(fmaf(beta, was.x, acc[8 * j + 2 * k]), fmaf(beta, was.y, acc[8 * j + 2 * k + 1]));
+                }
+            } else {
+#pragma unroll
+                for (int k = 0; k < 4; k++) v[k] = pack2(acc[8 * j + 2 * k], acc[8 * j + 2 * k + 1]);
+            }
+            stmatrix4(at + j * 32, v);
+        }
+        bulk_fence();
+        __syncwarp();
+        if (lane < min(rows, 16)) bulk_store(y + (int64_t)lane * N, buf + lane * LD, cols * 2);
+        bulk_commit();
+    }
+};
+#endif
+
 template <int TB, int BN>
 __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const int *starts, int S, int E, int N, int K, float alpha, float beta, const TensorMap *mu, const TensorMap *mv, int R) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr int LD = 2 * BN + 16;   // bytes of a row of the finished tile, which lies behind the stages
-    using Tile = Stages<0, TB, BN, 225280 - 128 * LD>;
+    using Tile = Stages<0, TB, BN, 1, 215040 - 8 * Rows<BN>::SIZE>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[2];
+    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8];
     if (threadIdx.x == 0) {
         prefetch_map(mx);
         prefetch_map(mw);
@@ -29,8 +117,7 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             prefetch_map(mu);
             prefetch_map(mv);
         }
-        barrier_init(smem(olds), 64);
-        barrier_init(smem(olds) + 8, 64);
+        for (int i = 0; i < 8; i++) barrier_init(smem(olds + i), 1);
     }
     int update = R > 0, steps = (K + 63) / 64, all = steps + update, cols = (N + BN - 1) / BN, e, row0, from = 0, before = 0;
     Tile tile(shared, bars);
@@ -51,81 +138,29 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
         return;
     }
     registers_up<232>();
-    int wg = threadIdx.x / 128 - 1, lane = threadIdx.x & 31, r = threadIdx.x % 128, added = 0;
-    uint32_t done = tile.base + Tile::STAGES * Tile::STAGE + wg * 64 * LD, old = smem(olds) + 8 * wg;
-    bool bulk = N % 8 == 0 && !((uint64_t)y & 15);
-    for (int t = blockIdx.x, i = 0; expert_tile<128>(starts, E, t / cols, e, row0, from, before); t += gridDim.x, i += all) {
-        int64_t first = starts[e];
-        int count = starts[e + 1] - (int)first - row0, col0 = t % cols * BN, width = 2 * min(BN, N - col0);   // rows from row0 on; bytes of a row
-        if (wg * 64 >= count) {
-            tile.skip(1 + wg, all, i);
-            continue;
+    int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 - 4, r = warp % 4 * 16;
+    Rows<BN> mine{tile.base + Tile::STAGES * Tile::STAGE + warp * Rows<BN>::SIZE, smem(olds + warp)};
+    if (wg == 1) turn_give(1);
+    for (int n = wg, t; expert_tile<128>(starts, E, (t = blockIdx.x + n * gridDim.x) / cols, e, row0, from, before); n += 2) {
+        auto count = [&] { return starts[e + 1] - starts[e] - row0; };   // read again, not kept: registers are few
+        auto at = [&](int r) { return y + (int64_t)(starts[e] + row0 + r) * N + t % cols * BN; };
+        auto width = [&] { return min(BN, N - t % cols * BN); };
+        if (beta != 0.f && r < count()) mine.fetch(at(r), count() - r, width(), N);
+        float acc[2][BN / 2];
+        turn_wait(1 + wg);
+        if (count() > 64) sums<2, Tile, BN>(tile, acc, R, steps, alpha, n * all, 2 - wg);
+        else sums<1, Tile, BN>(tile, acc, R, steps, alpha, n * all, 2 - wg);
+        if (r < count()) mine.store(acc[0], at(r), count() - r, width(), N, beta);
+        if (64 + r < count()) {
+            if (beta != 0.f) mine.fetch(at(64 + r), count() - 64 - r, width(), N);
+            mine.store(acc[1], at(64 + r), count() - 64 - r, width(), N, beta);
         }
-        first += row0;
-        elem *to = y + (first + wg * 64 + r) * N + col0;
-        bool mine = r < 64 && wg * 64 + r < count;   // a row that this thread copies
-        if (bulk && beta != 0.f) {
-            bulk_wait_read();   // the tile before has left
-            warpgroup_meet(1 + wg);
-            if (mine) {
-                barrier_expect(old, width);
-                bulk_load(done + r * LD, to, width, old);
-            } else if (r < 64) {
-                barrier_arrive(old);
-            }
-        }
-        float acc[BN / 2];
-        if (R) {
-            tile.multiply_one(acc, wg, R, i);
-            if (alpha != 1.f) {
-#pragma unroll
-                for (int j = 0; j < BN / 2; j++) acc[j] *= alpha;
-            }
-            tile.template multiply<true, true>(acc, wg, steps, i + 1);
-        } else {
-            tile.template multiply<true>(acc, wg, steps, i);
-            if (alpha != 1.f) {
-#pragma unroll
-                for (int j = 0; j < BN / 2; j++) acc[j] *= alpha;
-            }
-        }
-        if (!bulk) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                int r = Tile::row(wg, h);
-                if (r < count) store_row<BN / 8>(nullptr, y, false, beta, (first + r) * N, col0, N, [&](int j, int e) { return acc[4 * j + 2 * h + e]; });
-            }
-            continue;
-        }
-        if (beta != 0.f) {
-            barrier_wait(old, added++ & 1);
-        } else {
-            bulk_wait_read();   // the tile before has left
-            warpgroup_meet(1 + wg);
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t at = done + (Tile::row(wg, h) - wg * 64) * LD + lane % 4 * 4;
-#pragma unroll
-            for (int j = 0; j < BN / 8; j++) {
-                float a = acc[4 * j + 2 * h], b = acc[4 * j + 2 * h + 1];
-                if (beta != 0.f) {
-                    float2 was = unpack2(load_shared(at + j * 16));
-                    a = fmaf(beta, was.x, a), b = fmaf(beta, was.y, b);
-                }
-                store_shared(at + j * 16, pack2(a, b));
-            }
-        }
-        bulk_fence();
-        warpgroup_meet(1 + wg);
-        if (mine) bulk_store(to, done + r * LD, width);
-        bulk_commit();
     }
     bulk_wait();
 #endif
 }
 
-// Grid as many blocks as run at once, or the tiles where these are fewer; block 384, dynamic shared memory 226304 bytes. alpha is the
+// Grid as many blocks as run at once, or the tiles where these are fewer; block 384, dynamic shared memory 216064 bytes. alpha is the
 // update's scale where there is one, the GEMM's else.
 #define EXPERT(NAME, TB, BN) \
     extern "C" __global__ void __launch_bounds__(384, 1) expert_hopper_##NAME(elem *y, const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w, \
@@ -136,7 +171,7 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
         const int *starts, int S, int E, int N, int K, float scale, float beta, const __grid_constant__ TensorMap u, const __grid_constant__ TensorMap v, int R) { \
         rows<TB, BN>(y, &x, &w, starts, S, E, N, K, scale, beta, &u, &v, R); \
     }
-EXPERT(nn_256, 1, 256)
-EXPERT(nt_256, 0, 256)
+EXPERT(nn_192, 1, 192)
+EXPERT(nt_192, 0, 192)
 EXPERT(nn_128, 1, 128)
 EXPERT(nt_128, 0, 128)

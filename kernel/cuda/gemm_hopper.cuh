@@ -1,12 +1,13 @@
-// gemm_hopper.cuh: what a block of 3 warpgroups does for a tile of 128 x BN of a GEMM on compute capability 9.0, as gemm_hopper.cu says:
-// stages of 64 inner values in shared memory, filled by one thread, multiplied by two warpgroups.
+// gemm_hopper.cuh: what a block of 3 warpgroups does for a tile of 128 x BN of a GEMM on compute capability 9.0, as gemm_hopper.cu and
+// expert_hopper.cu say: stages of 64 inner values in shared memory, filled by one thread, multiplied by two warpgroups together, 64 rows
+// each, or by one of them.
 #pragma once
 #include "gemm.cuh"
 #include "hopper.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// SPACE bytes of shared memory are for stages.
-template <int TA, int TB, int BN, int SPACE = 204800>
+// SPACE bytes of shared memory are for stages; READERS warpgroups multiply each.
+template <int TA, int TB, int BN, int READERS = 2, int SPACE = 204800>
 struct Stages {
     static constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = SPACE / STAGE;
     uint32_t base, full, empty;
@@ -16,7 +17,7 @@ struct Stages {
         if (threadIdx.x == 0) {
             for (int s = 0; s < STAGES; s++) {
                 barrier_init(full + 8 * s, 1);
-                barrier_init(empty + 8 * s, 2);
+                barrier_init(empty + 8 * s, READERS);
             }
             barrier_fence();
         }
@@ -47,12 +48,11 @@ struct Stages {
     }
 
     // Warpgroup wg of the two multiplies its 64 rows: element e of this lane's pair of the j-th eight columns of row(wg, h) is
-    // acc[4 j + 2 h + e]. `before` stages were other tiles'; MORE: another tile follows, which wants the last stage too; ONTO: adds to
-    // what is in acc.
-    template <bool MORE = false, bool ONTO = false>
-    __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int wg, int steps, int before = 0) {
-        if (!ONTO) zero(acc);
-        for (int i = before; i < before + steps; i++) {
+    // acc[4 j + 2 h + e].
+    __device__ __forceinline__ void multiply(float (&acc)[BN / 2], int wg, int steps) {
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
+        for (int i = 0; i < steps; i++) {
             int s = i % STAGES;
             uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
             barrier_wait(full + 8 * s, i / STAGES & 1);
@@ -63,42 +63,48 @@ struct Stages {
             wgmma_commit();
             hold(acc);
             wgmma_wait<1>();   // the GEMMs of the stage before are done with it
-            if (i > before && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((i - 1) % STAGES));
+            if (i > 0) release(i - 1);
         }
         wgmma_wait<0>();
         hold(acc);
-        if (MORE && threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * ((before + steps - 1) % STAGES));
     }
 
-    // The same of one stage, the i-th, of no more than `depth` inner values, which may be fewer than 64.
-    __device__ __forceinline__ void multiply_one(float (&acc)[BN / 2], int wg, int depth, int i) {
+    // A warpgroup that has a tile to itself begins to multiply its first HALVES times 64 rows by the i-th stage, of which `depth` inner
+    // values count; acc[h] as above for those from row 64 h on. ZERO: the sums begin here.
+    template <int HALVES, bool ZERO = false>
+    __device__ __forceinline__ void begin(float (&acc)[2][BN / 2], int i, int depth = BK) {
         int s = i % STAGES;
-        uint32_t a = base + s * STAGE + wg * 8192, b = base + s * STAGE + SIZE_A;
-        zero(acc);
+        uint32_t a = base + s * STAGE, b = a + SIZE_A;
         barrier_wait(full + 8 * s, i / STAGES & 1);
-        hold(acc);
+        if (!ZERO) keep<HALVES>(acc);
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (k * 16 < depth) Wgmma<BN, TA, TB, 0>::shared(acc, operand(a + k * (TA ? 2048 : 32), 8192), operand(b + k * (TB ? 2048 : 32), 8192));
-        wgmma_commit();
-        wgmma_wait<0>();
-        hold(acc);
-        if (threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * s);
-    }
-    static __device__ __forceinline__ void zero(float (&acc)[BN / 2]) {
+        for (int k = 0; k < 4; k++) {
+            if (k * 16 >= depth) continue;
 #pragma unroll
-        for (int i = 0; i < BN / 2; i++) acc[i] = 0.f;
-    }
-
-    // The same for a warpgroup without rows: one thread says for all that the stages are empty. The others wait for it at a barrier of
-    // their own: a stage's barrier tells two uses of it apart, not three.
-    __device__ __forceinline__ void skip(int id, int steps, int before) {
-        for (int i = before; i < before + steps && threadIdx.x % 128 == 0; i++) {
-            barrier_wait(full + 8 * (i % STAGES), i / STAGES & 1);
-            barrier_arrive(empty + 8 * (i % STAGES));
+            for (int h = 0; h < HALVES; h++) {
+                uint64_t left = operand(a + h * 8192 + k * (TA ? 2048 : 32), 8192), right = operand(b + k * (TB ? 2048 : 32), 8192);
+                if (ZERO && k == 0) Wgmma<BN, TA, TB, 1>::shared(acc[h], left, right);
+                else Wgmma<BN, TA, TB, 0>::shared(acc[h], left, right);
+            }
         }
-        warpgroup_meet(id);
+        wgmma_commit();
+        keep<HALVES>(acc);
+    }
+    // Waits for all that it has begun.
+    template <int HALVES>
+    __device__ __forceinline__ void finish(float (&acc)[2][BN / 2]) {
+        wgmma_wait<0>();
+        keep<HALVES>(acc);
+    }
+    template <int HALVES>
+    static __device__ __forceinline__ void keep(float (&acc)[2][BN / 2]) {
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) hold(acc[h]);
+    }
+    // This warpgroup is done with the i-th stage.
+    __device__ __forceinline__ void release(int i) {
+        if (threadIdx.x % 128 == 0) barrier_arrive(empty + 8 * (i % STAGES));
     }
 
     static __device__ __forceinline__ int row(int wg, int h) { return wg * 64 + threadIdx.x / 32 % 4 * 16 + h * 8 + (threadIdx.x & 31) / 4; }

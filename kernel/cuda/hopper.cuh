@@ -38,11 +38,6 @@ __device__ __forceinline__ void copy_box(uint32_t dst, const TensorMap *map, uin
 __device__ __forceinline__ void bulk_load(uint32_t dst, const void *src, int bytes, uint32_t barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src), "r"(bytes), "r"(barrier) : "memory");
 }
-__device__ __forceinline__ uint32_t load_shared(uint32_t from) {
-    uint32_t v;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
-    return v;
-}
 __device__ __forceinline__ void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void bulk_store(void *dst, uint32_t src, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
@@ -51,8 +46,11 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint32_t v) { asm vola
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// The 128 threads that name the same barrier (1 to 15) meet.
-__device__ __forceinline__ void warpgroup_meet(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+
+// Four 8 x 8 matrices of 16-bit values to shared memory, as ldmatrix4 reads them: lane l has row l%8 of the l/8-th at `to`.
+__device__ __forceinline__ void stmatrix4(uint32_t to, const uint32_t *r) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
 
 // Turns of two warpgroups at the tensor cores: the one that waits and the one that gives meet at a named barrier (1 to 15).
 __device__ __forceinline__ void turn_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
