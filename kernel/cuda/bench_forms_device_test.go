@@ -72,6 +72,18 @@ func (f *forms) moved(name string, bytes float64, g Geometry, args ...any) {
 // BenchmarkForms prints a table of the families' forms of kernels, each beside its plain form in the same run: time, and the
 // share of the ceiling: a copy's bytes or a GEMM's FLOPs a second, both measured first. Run with -test.benchtime=1x.
 func BenchmarkForms(b *testing.B) {
+	f := newForms(b)
+	f.attentionForms()
+	for _, tokens := range []int{8192, 512} {
+		f.expertForms(tokens)
+		f.routingForms(tokens)
+	}
+	f.normForms()
+	f.skinnyForms()
+}
+
+// newForms measures what the device can do, and prints the head of the table.
+func newForms(b *testing.B) *forms {
 	f := &forms{harness: newHarness(b, 12<<30)}
 	b.ReportMetric(0, "ns/op")
 	var err error
@@ -84,13 +96,7 @@ func BenchmarkForms(b *testing.B) {
 	f.gemmRate = 1 / f.dense(8192, 11008, 4096).took * 2 * 8192 * 11008 * 4096
 	fmt.Printf("%s, cuBLASLt %s: copy %.0f GB/s, GEMM %.0f TFLOP/s\n%-58s %9s %6s   %-40s %9s %6s %7s\n", f.d.Properties, f.blas.Version, f.copyRate/1e9, f.gemmRate/1e12,
 		"form", "us", "%", "plain form", "us", "%", "times")
-	f.attentionForms()
-	for _, tokens := range []int{8192, 512} {
-		f.expertForms(tokens)
-		f.routingForms(tokens)
-	}
-	f.normForms()
-	f.skinnyForms()
+	return f
 }
 
 // attentionForm is one attention to time.

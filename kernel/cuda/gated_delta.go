@@ -1,0 +1,61 @@
+package cuda
+
+import "fmt"
+
+// Sizes of gated_delta.cuh, gated_delta.cu and gated_delta_backward.cu.
+const (
+	deltaChunk = 32
+	deltaHead  = 128
+	deltaBlock = 32 // columns of a value head at a time in gated_delta_gradients
+
+	deltaKeys  = deltaChunk * (deltaHead + 4)  // floats of a chunk's keys
+	deltaPairs = deltaChunk * (deltaChunk + 4) // of a matrix of its tokens by its tokens
+)
+
+// FitsGatedDelta tells whether the gated_delta_* kernels take queries and keys of D and values of E.
+func FitsGatedDelta(D, E int) bool { return D > 0 && D <= deltaHead && D%4 == 0 && E > 0 && E%4 == 0 }
+
+// GatedDelta is the geometry of gated_delta_forward_* over S sequences and V value heads of E.
+func GatedDelta(S, V, E int) Geometry {
+	return delta("gated_delta", "gated_delta_forward", S, V, E, 2*deltaKeys+2*deltaPairs)
+}
+
+// GatedDeltaStates is that of gated_delta_states_*.
+func GatedDeltaStates(S, V, E int) Geometry {
+	return delta("gated_delta", "gated_delta_states", S, V, E, deltaKeys+deltaPairs)
+}
+
+// GatedDeltaCarry is that of gated_delta_carry_*.
+func GatedDeltaCarry(S, V, E int) Geometry {
+	return delta("gated_delta_backward", "gated_delta_carry", S, V, E, 2*deltaKeys+2*deltaPairs)
+}
+
+// delta is a block's for a sequence's value head and 64 columns of it, or 32 where that would leave multiprocessors without work; which of
+// them does not change a bit. A block also has a state and two matrices of its chunk in that many columns.
+func delta(stem, entry string, S, V, E, floats int) Geometry {
+	cols := 64
+	if S*V*ceil(E, 64) <= 96 {
+		cols = 32
+	}
+	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{256, 1, 1}, 4 * (floats + (deltaHead+2*deltaChunk)*(cols+8))}
+}
+
+// GatedDeltaGradients is the geometry of gated_delta_gradients over M rows of K key heads.
+func GatedDeltaGradients(M, K int) Geometry {
+	floats := 2*deltaKeys + 2*deltaPairs + (2*deltaHead+3*deltaChunk)*(deltaBlock+8)
+	return Geometry{"gated_delta_backward", "gated_delta_gradients", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{256, 1, 1}, 4 * floats}
+}
+
+// GatedDeltaKept is how many bytes the states before the chunks of M rows take, or their gradients, where elem is the element type's name.
+func GatedDeltaKept(elem string, M, V, D, E int) int64 {
+	size := int64(4)
+	if elem == "bf16" {
+		size = 2
+	}
+	return (int64(ceil(M, deltaChunk)+1)*int64(V)*int64(D)*int64(E)*size + 255) &^ 255
+}
+
+// GatedDeltaCached is the geometry of gated_delta_cached over S sequences and V value heads of E.
+func GatedDeltaCached(S, V, E int) Geometry {
+	return Geometry{"gated_delta_cached", "gated_delta_cached", [3]int{S, V, ceil(E, 32)}, [3]int{128, 1, 1}, 0}
+}
