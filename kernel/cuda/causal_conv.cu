@@ -3,31 +3,34 @@
 // Layout: x, y [M,C] elem packed, w [C,K] elem, cu [S+1] int32 row numbers where sequences start, rising, entries may repeat. Rows in no
 // sequence give zeros. state [slots,(K-1)*C] elem, a slot's rows oldest first; keys [S+1] int32: sequence s has keys[s+1]-keys[s] tokens
 // in all and the slot keys[s]/tokens.
-// causal_conv_K is for K of 2 to 4, causal_conv_any for any. Block: 32 to 128 threads, of 8 columns each (16 bytes) where C is a multiple of 8
-// and K has a form, else of one. blockIdx.y counts blocks of columns, blockIdx.x stretches of rows: of the matrix; cached, of each sequence.
-// Accumulation fp32. Bytes: 4 a value and (K-1)/rows of 2 more, from the second-level cache. Goal: 80 % of copy.
+// causal_conv_K is for K of 2 to 4, causal_conv_any for any. Block: 32 to 128 threads, of 4 columns each where C is a multiple of 4 and K has
+// a form, else of one: of 8 each, which keep 7 numbers a column, too few threads fit. blockIdx.y counts blocks of columns, blockIdx.x
+// stretches of rows: of the matrix; cached, of each sequence.
+// Accumulation fp32. Bytes: 4 a value and (K-1)/rows of 2 more, from the second-level cache. Goal: 75 % of copy.
 // Elements: bf16, f16, f32.
 #include "causal_conv.cuh"
 
-// y of rows a..b, for which f has begun. y and x from the thread's column.
+// y of rows a..b, for which f has begun. y and x from the thread's column. AHEAD is a multiple of the K-1 rows that f keeps, so that none of
+// them moves from register to register in the unrolled loop.
 template <int K, int N>
 __device__ __forceinline__ void walk(elem *__restrict__ y, const elem *__restrict__ x, filter<K, N> &f, int a, int b, int64_t C) {
-    for (int t = a; t < b; t += AHEAD) {
-        few<N> v[AHEAD];
+    few<N> v[AHEAD];
 #pragma unroll
-        for (int g = 0; g < AHEAD; g++)
-            if (t + g < b) v[g].load(x + (t + g) * C);
+    for (int g = 0; g < AHEAD; g++)
+        if (a + g < b) v[g].load(x + (a + g) * C);
+    for (int t = a; t < b; t += AHEAD)
 #pragma unroll
         for (int g = 0; g < AHEAD; g++)
             if (t + g < b) {
                 float s[N];
                 f.next(v[g], s);
+                if (t + g + AHEAD < b) v[g].load(x + (t + g + AHEAD) * C);
 #pragma unroll
                 for (int n = 0; n < N; n++) s[n] = silu(s[n]);
-                v[g].narrowed(s);
-                v[g].store(y + (t + g) * C);
+                few<N> out;
+                out.narrowed(s);
+                out.store(y + (t + g) * C);
             }
-    }
 }
 
 template <int K, int N>
@@ -100,12 +103,12 @@ __device__ __forceinline__ void cached(elem *y, elem *state, const elem *x, cons
 // Grid: (M / rows rounded up, C / columns a block rounded up). K is the filter's taps.
 #define FILTERS(K) \
     extern "C" __global__ void __launch_bounds__(128) causal_conv_##K(elem *y, const elem *x, const elem *w, const int *cu, int M, int C, int S, int rows, int) { \
-        if (C % 8 == 0) conv<K, 8>(y, x, w, cu, M, C, S, rows); \
+        if (C % 4 == 0) conv<K, 4>(y, x, w, cu, M, C, S, rows); \
         else conv<K, 1>(y, x, w, cu, M, C, S, rows); \
     } \
     extern "C" __global__ void __launch_bounds__(128) causal_conv_cached_##K(elem *y, elem *state, const elem *x, const elem *w, const int *cu, const int *keys, \
                                                                              int M, int C, int S, int slots, int tokens, int rows, int) { \
-        if (C % 8 == 0) cached<K, 8>(y, state, x, w, cu, keys, M, C, S, slots, tokens, rows); \
+        if (C % 4 == 0) cached<K, 4>(y, state, x, w, cu, keys, M, C, S, slots, tokens, rows); \
         else cached<K, 1>(y, state, x, w, cu, keys, M, C, S, slots, tokens, rows); \
     }
 FILTERS(2)

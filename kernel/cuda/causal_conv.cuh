@@ -1,12 +1,12 @@
 // causal_conv.cuh: what the forms of the short causal convolution share: s[t,c] = sum(w[c,j] x[t-K+1+j,c], j = 0..K-1) in a sequence.
-// A thread takes N neighbouring columns, 8 or 1, and walks down a stretch of rows of one sequence at a time. Filters of 2 to 4 taps keep
+// A thread takes N neighbouring columns, 4 or 1, and walks down a stretch of rows of one sequence at a time. Filters of 2 to 4 taps keep
 // the last K-1 rows in registers (filter); others read them again, a column a thread (sum_any). Both add in the order of j, in fp32.
 #pragma once
 #include "few.cuh"
+#include "sigmoid.cuh"
 
-enum { AHEAD = 4 };   // rows that are loaded before the first of them is used
+enum { AHEAD = 6 };   // rows on their way to a thread
 
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
 __device__ __forceinline__ float silu_slope(float x) {
     float s = sigmoid(x);

@@ -26,21 +26,25 @@ __device__ __forceinline__ void grad(elem *__restrict__ dx, const elem *__restri
 #pragma unroll
             for (int n = 0; n < N; n++) open[i][n] = 0.f;
         f.begin(x, a, first, ld);
-        for (int t = a; t < last; t += AHEAD / 2) {
-            few<N> v[AHEAD / 2], d[AHEAD / 2];
+        few<N> v[AHEAD], d[AHEAD];
 #pragma unroll
-            for (int g = 0; g < AHEAD / 2; g++)
-                if (t + g < last) {
-                    v[g].load(x + (t + g) * ld);
-                    d[g].load(dy + (t + g) * ld);
-                }
+        for (int g = 0; g < AHEAD; g++)
+            if (a + g < last) {
+                v[g].load(x + (a + g) * ld);
+                d[g].load(dy + (a + g) * ld);
+            }
+        for (int t = a; t < last; t += AHEAD)
 #pragma unroll
-            for (int g = 0; g < AHEAD / 2; g++)
+            for (int g = 0; g < AHEAD; g++)
                 if (t + g < last) {
-                    int done = t + g - (K - 1);
+                    int done = t + g - (K - 1), next = t + g + AHEAD;
                     float s[N], ds[N];
                     f.next(v[g], s);
                     d[g].widened(ds);
+                    if (next < last) {
+                        v[g].load(x + next * ld);
+                        d[g].load(dy + next * ld);
+                    }
 #pragma unroll
                     for (int n = 0; n < N; n++) {
                         ds[n] *= silu_slope(s[n]);
@@ -50,11 +54,11 @@ __device__ __forceinline__ void grad(elem *__restrict__ dx, const elem *__restri
                         open[K - 2][n] = f.w[K - 1][n] * ds[n];
                     }
                     if (done >= a) {
-                        v[g].narrowed(s);
-                        v[g].store(dx + done * ld);
+                        few<N> out;
+                        out.narrowed(s);
+                        out.store(dx + done * ld);
                     }
                 }
-        }
 #pragma unroll
         for (int i = 0; i < K - 1; i++) {   // at a sequence's end
             int t = last - (K - 1) + i;
@@ -69,8 +73,8 @@ __device__ __forceinline__ void grad(elem *__restrict__ dx, const elem *__restri
 
 // Grid: (M / rows rounded up, C / columns a block rounded up). K is the filter's taps.
 #define FILTERS(K) \
-    extern "C" __global__ void __launch_bounds__(128) causal_conv_grad_##K(elem *dx, const elem *x, const elem *w, const int *cu, const elem *dy, int M, int C, int S, int rows, int) { \
-        if (C % 8 == 0) grad<K, 8>(dx, x, w, cu, dy, M, C, S, rows); \
+    extern "C" __global__ void __launch_bounds__(128, 3) causal_conv_grad_##K(elem *dx, const elem *x, const elem *w, const int *cu, const elem *dy, int M, int C, int S, int rows, int) { \
+        if (C % 4 == 0) grad<K, 4>(dx, x, w, cu, dy, M, C, S, rows); \
         else grad<K, 1>(dx, x, w, cu, dy, M, C, S, rows); \
     }
 FILTERS(2)
