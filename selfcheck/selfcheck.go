@@ -98,7 +98,7 @@ type selfChecker struct {
 }
 
 func newSelfChecker(env session.Env) *selfChecker {
-	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), deltaChecks())
+	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks())
 	cpu := graph.NewCPU(env.Workers)
 	return &selfChecker{cpu: cpu, began: time.Now(), checks: checks, references: make([][][]float64, len(checks)), judging: make(chan struct{}, 2*cpu.Workers())}
 }

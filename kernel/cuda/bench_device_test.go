@@ -147,6 +147,29 @@ func BenchmarkKernels(b *testing.B) {
 		moved(fmt.Sprintf("swiglu_forward %dx%d, halves of rows", M, F), float64(6*n), Swiglu("swiglu_forward", M, F), Y, gate, up, i32(M), i32(F), i32(2*F))
 		moved(fmt.Sprintf("swiglu_grad_rows %dx%d, halves of rows", M, F), float64(10*n), SwigluGradRows(M, F), dgate, dup, gate, up, DY, i32(F), i32(2*F))
 	}
+	for _, c := range [][2]int{{8192, 8192}, {8192, 6144}, {512, 8192}} {
+		M, C := c[0], c[1]
+		const K = 4
+		r.reset()
+		n := int64(M) * int64(C)
+		Y, X, DY, W, CU := r.out("y", 2*n), r.randomBF16("x", n), r.randomBF16("dy", n), r.randomBF16("w", int64(C*K)), in(r, "cu", []int32{0, i32(M / 3), i32(M / 2), i32(M)})
+		forward, rows := CausalConv(M, C, K, false)
+		moved(fmt.Sprintf("causal_conv %dx%d, %d taps", M, C, K), float64(4*n), forward, Y, X, W, CU, i32(M), i32(C), i32(3), i32(rows), i32(K))
+		backward, rows := CausalConv(M, C, K, true)
+		moved(fmt.Sprintf("causal_conv_grad %dx%d, %d taps", M, C, K), float64(6*n), backward, Y, X, W, CU, DY, i32(M), i32(C), i32(3), i32(rows), i32(K))
+	}
+	for _, c := range [][3]int{{8192, 16, 256}, {8192, 8, 256}, {512, 16, 256}} {
+		M, H, D := c[0], c[1], c[2]
+		r.reset()
+		heads, n := int64(M*H), int64(M*H*D)
+		Y, X, DY, B, DB := r.out("y", 2*n), r.randomBF16("x", n), r.randomBF16("dy", n), r.randomBF16("both", 2*n), r.out("dboth", 4*n)
+		moved(fmt.Sprintf("head_gate_forward %v", c), float64(6*n), HeadGate("head_gate_forward", heads, D), Y, X, B, uint32(heads), i32(D))
+		moved(fmt.Sprintf("head_gate_grad %v", c), float64(12*n), HeadGate("head_gate_grad", heads, D), Y, DB, X, B, DY, uint32(heads), i32(D))
+		take, unit := HeadColumns("head_columns_take", heads, 2*D, 0, D)
+		moved(fmt.Sprintf("head_columns_take %v", c), float64(4*n), take, Y, B, uint32(heads), i32(2*D), i32(0), i32(D), i32(unit))
+		spread, unit := HeadColumns("head_columns_spread", heads, 2*D, 0, D)
+		moved(fmt.Sprintf("head_columns_spread %v", c), float64(6*n), spread, DB, X, uint32(heads), i32(2*D), i32(0), i32(D), i32(unit))
+	}
 	{
 		r.reset()
 		const M, V, C = 8192, 32000, 4096

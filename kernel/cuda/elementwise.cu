@@ -85,3 +85,19 @@ extern "C" __global__ void __launch_bounds__(256) elementwise_scale(elem *y, con
         }
     }
 }
+
+// y elem <- alpha[0] x; y may be x.
+extern "C" __global__ void __launch_bounds__(256) elementwise_scale_by(elem *y, const elem *x, const float *alpha, int64_t n) {
+    float by = alpha[0];
+    EACH8(n) {
+        if (i + 8 <= n) {
+            float f[8];
+            unpack(load8(x + i), f);
+#pragma unroll
+            for (int k = 0; k < 8; k++) f[k] *= by;
+            store8(y + i, pack(f));
+        } else {
+            for (int64_t k = i; k < n; k++) y[k] = narrow(by * widen(x[k]));
+        }
+    }
+}

@@ -7,21 +7,7 @@
 // value's place takes no division of 64 bits.
 // Bytes: 4 a value. Goal: copy.
 // Elements: bf16, f16, f32.
-#include "common.cuh"
-
-// walk goes through rows of width units, a thread of the grid at a time.
-struct walk {
-    unsigned width, row, at, rows_a_step, units_a_step;
-    __device__ explicit walk(unsigned width) : width(width) {
-        unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
-        row = thread / width, at = thread % width;
-        rows_a_step = step / width, units_a_step = step % width;
-    }
-    __device__ void next() {
-        row += rows_a_step, at += units_a_step;
-        if (at >= width) at -= width, row++;
-    }
-};
+#include "walk.cuh"
 
 // Grid: any.
 extern "C" __global__ void __launch_bounds__(256) heads_split(elem *together, const elem *apart, int M, int ranks, int C, int W, int own, int heads,
