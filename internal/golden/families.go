@@ -16,10 +16,8 @@ var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemm
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }
 
-// GPU tells whether the kernels of the model have GPU bodies: those of linear attention and of Gemma 4's layers have none yet.
-func (m FamilyModel) GPU() bool {
-	return !strings.HasPrefix(m.Folder, "linear_") && m.Folder != "gemma4"
-}
+// GPU tells whether the kernels of the model have GPU bodies: those of Gemma 4's layers have none yet.
+func (m FamilyModel) GPU() bool { return m.Folder != "gemma4" }
 
 // FamilyRuns is what transformers, PEFT and bitsandbytes make of a small model.
 type FamilyRuns struct {

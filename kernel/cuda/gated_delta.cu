@@ -132,10 +132,10 @@ __device__ void forward(elem *o, kept *states, const Rule r) {
 #define RULE const elem *qkv, const elem *b, const elem *a, const float *log_a, const float *dt, const int *cu, int M, int S, int K, int V, int D, int E
 
 #define FORMS(COLS)                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(256, 2) gated_delta_forward_##COLS(elem *o, RULE) {                             \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_forward_##COLS(elem *o, RULE) {                             \
         forward<false, COLS>(o, 0, Rule{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E});                                            \
     }                                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256, 2) gated_delta_states_##COLS(kept *states, RULE) {                         \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_states_##COLS(kept *states, RULE) {                         \
         forward<true, COLS>(0, states, Rule{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E});                                        \
     }
 FORMS(64)

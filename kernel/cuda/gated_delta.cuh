@@ -9,7 +9,7 @@
 // Matrices lie in shared memory as fp32 and are multiplied as TF32. Where elem is bf16 operands are rounded to its 10 bits of mantissa,
 // where it is f16 or f32 they are split in two, which leaves 21 bits.
 #pragma once
-#include "common.cuh"
+#include "sigmoid.cuh"
 
 enum {
     CHUNK = 32,
@@ -17,6 +17,13 @@ enum {
     LDK = HEAD + 4,    // floats of its row
     LDC = CHUNK + 4,   // of a row of A and P
 };
+
+// Blocks that a multiprocessor's shared memory has room for.
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+#define BLOCKS 2
+#else
+#define BLOCKS 1
+#endif
 
 #if defined(ELEM_F16) || defined(ELEM_F32)
 #define OPERANDS_SPLIT
@@ -154,7 +161,6 @@ struct Rows {
     }
 };
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 // The logarithm of a decay whose gate is a.
 __device__ __forceinline__ float log_decay(float a, float log_a, float dt) {
     float x = a + dt;

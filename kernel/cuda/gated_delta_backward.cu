@@ -14,6 +14,11 @@
 // Elements: bf16, f16, f32.
 #include "gated_delta.cuh"
 
+#ifdef OPERANDS_SPLIT
+enum { DEEP = 2 };   // steps of a product in flight
+#else
+enum { DEEP = 4 };
+#endif
 enum { BLOCK = 32, LDB = BLOCK + 8 };
 
 template <int COLS>
@@ -152,8 +157,8 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
     for (int i = 0; i < 16; i++) (&dq[0][0])[i] = (&dk[0][0])[i] = 0.f;
     auto key_of = [&](int i, int l) { return k[(row0 + i) * LDK + l]; };
     auto key_row = [&](int l, int) { return k[(8 * quarter + g) * LDK + l]; };
-    product<1, HEAD / 8, 4>(kk, key_of, key_row);
-    product<1, HEAD / 8, 4>(qk, [&](int i, int l) { return q[(row0 + i) * LDK + l]; }, key_row);
+    product<1, HEAD / 8, DEEP>(kk, key_of, key_row);
+    product<1, HEAD / 8, DEEP>(qk, [&](int i, int l) { return q[(row0 + i) * LDK + l]; }, key_row);
     auto along = [&](float *sum, const float *m, float (*d)[4]) {   // of rows i0 and i0 + 8, with gradients
 #pragma unroll
         for (int n = 0; n < 4; n++)
@@ -202,21 +207,21 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                 value[i] = i0 + 8 * i < count && e0 + j0 < r.E ? load2(r.row(row + i0 + 8 * i) + r.value_at(v) + e0 + j0) : make_float2(0.f, 0.f);
             __syncthreads();
             float said[2][4] = {}, rhs[4], out[1][4];   // K S0 and K G
-            product<2, HEAD / 8, 4>(said, key_of, [&](int l, int n) { return (n ? G : s)[l * LDB + 8 * quarter + g]; });
+            product<2, HEAD / 8, DEEP>(said, key_of, [&](int l, int n) { return (n ? G : s)[l * LDB + 8 * quarter + g]; });
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int at = i0 + i / 2 * 8;
                 rhs[i] = gates.beta[at] * ((i % 2 ? value[i / 2].y : value[i / 2].x) - gates.decay[at] * said[0][i]);
                 out[0][i] = gates.rest[at] * said[1][i];
             }
-            product<1, CHUNK / 8, 4>(out, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int) { return o[l * LDB + 8 * quarter + g]; });
+            product<1, CHUNK / 8, DEEP>(out, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int) { return o[l * LDB + 8 * quarter + g]; });
             float *xo = x + i0 * LDB + j0, *yo = y + i0 * LDB + j0;
 #pragma unroll
             for (int i = 0; i < 4; i++) xo[i / 2 * 8 * LDB + i % 2] = operand(rhs[i]), yo[i / 2 * 8 * LDB + i % 2] = operand(out[0][i]);
             __syncthreads();
             float added[1][4] = {}, dx[1][4] = {};
-            product<1, CHUNK / 8, 4>(added, [&](int i, int l) { return A[(row0 + i) * LDC + l]; }, [&](int l, int) { return x[l * LDB + 8 * quarter + g]; });
-            product<1, CHUNK / 8, 4>(dx, [&](int i, int l) { return A[l * LDC + row0 + i]; }, [&](int l, int) { return y[l * LDB + 8 * quarter + g]; });
+            product<1, CHUNK / 8, DEEP>(added, [&](int i, int l) { return A[(row0 + i) * LDC + l]; }, [&](int l, int) { return x[l * LDB + 8 * quarter + g]; });
+            product<1, CHUNK / 8, DEEP>(dx, [&](int i, int l) { return A[l * LDC + row0 + i]; }, [&](int l, int) { return y[l * LDB + 8 * quarter + g]; });
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -228,12 +233,12 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
             }
             __syncthreads();
             auto added_row = [&](int l, int) { return x[(8 * quarter + g) * LDB + l]; };
-            product<1, BLOCK / 8, 4>(dP, [&](int i, int l) { return o[(row0 + i) * LDB + l]; }, added_row);
-            product<1, BLOCK / 8, 4>(dA, [&](int i, int l) { return y[(row0 + i) * LDB + l]; }, added_row);
+            product<1, BLOCK / 8, DEEP>(dP, [&](int i, int l) { return o[(row0 + i) * LDB + l]; }, added_row);
+            product<1, BLOCK / 8, DEEP>(dA, [&](int i, int l) { return y[(row0 + i) * LDB + l]; }, added_row);
             auto state_row = [&](int l, int n) { return s[(32 * quarter + 8 * n + g) * LDB + l]; };
-            product<4, BLOCK / 8, 4>(dq, [&](int i, int l) { return operand(o[(row0 + i) * LDB + l] * gates.decay[row0 + i]); }, state_row);
-            product<4, BLOCK / 8, 4>(dk, [&](int i, int l) { return operand(y[(row0 + i) * LDB + l] * -gates.beta[row0 + i] * gates.decay[row0 + i]); }, state_row);
-            product<4, BLOCK / 8, 4>(dk, [&](int i, int l) { return operand(x[(row0 + i) * LDB + l] * gates.rest[row0 + i]); },
+            product<4, BLOCK / 8, DEEP>(dq, [&](int i, int l) { return operand(o[(row0 + i) * LDB + l] * gates.decay[row0 + i]); }, state_row);
+            product<4, BLOCK / 8, DEEP>(dk, [&](int i, int l) { return operand(y[(row0 + i) * LDB + l] * -gates.beta[row0 + i] * gates.decay[row0 + i]); }, state_row);
+            product<4, BLOCK / 8, DEEP>(dk, [&](int i, int l) { return operand(x[(row0 + i) * LDB + l] * gates.rest[row0 + i]); },
                                   [&](int l, int n) { return G[(32 * quarter + 8 * n + g) * LDB + l]; });
             __syncthreads();
         }
@@ -257,10 +262,10 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
         }
         __syncthreads();
         auto key_at = [&](int l, int n) { return k[l * LDK + 32 * quarter + 8 * n + g]; };
-        product<4, CHUNK / 8, 4>(dq, [&](int i, int l) { return P[(row0 + i) * LDC + l]; }, key_at);
-        product<4, CHUNK / 8, 4>(dk, [&](int i, int l) { return A[(row0 + i) * LDC + l]; }, key_at);
-        product<4, CHUNK / 8, 4>(dk, [&](int i, int l) { return A[l * LDC + row0 + i]; }, key_at);
-        product<4, CHUNK / 8, 4>(dk, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int n) { return q[l * LDK + 32 * quarter + 8 * n + g]; });
+        product<4, CHUNK / 8, DEEP>(dq, [&](int i, int l) { return P[(row0 + i) * LDC + l]; }, key_at);
+        product<4, CHUNK / 8, DEEP>(dk, [&](int i, int l) { return A[(row0 + i) * LDC + l]; }, key_at);
+        product<4, CHUNK / 8, DEEP>(dk, [&](int i, int l) { return A[l * LDC + row0 + i]; }, key_at);
+        product<4, CHUNK / 8, DEEP>(dk, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int n) { return q[l * LDK + 32 * quarter + 8 * n + g]; });
         float pairs = 0.f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {   // reads of token j; lane: of tokens before it
@@ -328,13 +333,13 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 #define RULE const elem *qkv, const elem *b, const elem *a, const float *log_a, const float *dt, const int *cu, int M, int S, int K, int V, int D, int E
 
 #define FORM(COLS)                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256, 2) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const elem *d_o, RULE) { \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const elem *d_o, RULE) { \
         carry<COLS>(d_qkv, grads, d_o, Rule{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E});                                        \
     }
 FORM(64)
 FORM(32)
 
-extern "C" __global__ void __launch_bounds__(256, 2) gated_delta_gradients(elem *d_qkv, elem *d_b, elem *d_a, const elem *d_o, const kept *states, const kept *grads, RULE) {
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_gradients(elem *d_qkv, elem *d_b, elem *d_a, const elem *d_o, const kept *states, const kept *grads, RULE) {
     Rule r{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E};
     int from = blockIdx.x * CHUNK, to = min(from + CHUNK, M), key = blockIdx.y, group = V / K;
     int lo = 0, hi = S;   // the first sequence that ends behind from
