@@ -60,6 +60,26 @@ func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *
 	return all
 }
 
+// draws are what rowGradients adds to ids for each of the numbers, on which PEFT's own error is known; none: nothing, once.
+func draws(rows int, numbers []int32) (adds [][]int32) {
+	if numbers == nil {
+		return [][]int32{nil}
+	}
+	for _, n := range numbers {
+		adds = append(adds, slices.Repeat([]int32{n}, rows))
+	}
+	return adds
+}
+
+// drawnGradients are rowGradients of each of the draws, one behind the other.
+func drawnGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, draws [][]int32, scale float64) (all []float64) {
+	t.Helper()
+	for _, add := range draws {
+		all = append(all, rowGradients(t, on, m, scheme, add, scale)...)
+	}
+	return all
+}
+
 // TestGPUFamilyGradients holds bf16's error to 1.5 times PEFT's own for every family, those of fp16 and TF32 to a quarter of
 // that and fp32 to the CPU's; over NF4 weights too. These three are held on rows of which they can tell a mixture's experts apart:
 // a token that goes to another expert changes a gradient as much in fp16 as in bf16, only less often.
@@ -76,15 +96,13 @@ func TestGPUFamilyGradients(t *testing.T) {
 			if scheme != nil {
 				clear = m.Runs(t).Clear.NF4.Add
 			}
-			asTheyAre := rowGradients(t, graph.NewCPU(2), m, scheme, nil, 1)
-			wantClear := asTheyAre
-			if clear != nil {
-				wantClear = rowGradients(t, graph.NewCPU(2), m, scheme, clear, 1)
-			}
+			ofPEFT := draws(len(m.Runs(t).Curve.Rows), m.Runs(t).BF16.Add)
+			wantOfPEFT := drawnGradients(t, graph.NewCPU(2), m, scheme, ofPEFT, 1)
+			wantClear := rowGradients(t, graph.NewCPU(2), m, scheme, clear, 1)
 			for _, p := range gpuPrecisions {
-				add, want := clear, wantClear
-				if p == kernel.PrecisionBF16 { // PEFT's own error is of the rows as they are
-					add, want = nil, asTheyAre
+				add, want := [][]int32{clear}, wantClear
+				if p == kernel.PrecisionBF16 {
+					add, want = ofPEFT, wantOfPEFT
 				}
 				on, err := graph.NewGPU(0, 0, p)
 				if err != nil {
@@ -94,10 +112,10 @@ func TestGPUFamilyGradients(t *testing.T) {
 				if p.Scaled() {
 					scale = Default().LossScale
 				}
-				got := rowGradients(t, on, m, scheme, add, scale)
+				got := drawnGradients(t, on, m, scheme, add, scale)
 				for p.Scaled() && slices.ContainsFunc(got, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) && scale > 1 { // as a run does
 					scale /= 2
-					got = rowGradients(t, on, m, scheme, add, scale)
+					got = drawnGradients(t, on, m, scheme, add, scale)
 				}
 				var e errorNorm
 				e.add(got, want)

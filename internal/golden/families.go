@@ -34,6 +34,7 @@ type FamilyRuns struct {
 	BF16 struct { // error of PEFT's own bf16 against fp32 over the curve's rows, one by one, with the adapter NAME.lora
 		Logits   float64 `json:"logits"`
 		Gradient float64 `json:"gradient"`
+		Add      []int32 `json:"add"` // what is added to the rows' ids, all of them together; none: the rows as they are
 		// Of mixtures of experts alone, where a token may be given to another expert: the gradient's over NF4 weights, and
 		// that of the draws' losses, relative, in the mean.
 		GradientNF4 float64 `json:"gradient_nf4"`

@@ -127,11 +127,12 @@ def curve(model, adapter, steps=20, batch=4, lr=5e-3):
     return c
 
 
-def bf16_errors(model, adapter):
+def bf16_errors(model, adapter, adds=(0,)):
     """The error of PEFT's own bf16 (base in bf16, adapter in fp32, autocast) against fp32, as norms over the rows' logits and
-    gradients, each row a batch of its own."""
+    gradients, each row a batch of its own, with each of adds added to every id: where one draw's error is chance, several say how large it is."""
     from peft import PeftModel
     ids, labels, _ = rows()
+    ids, labels = torch.cat([(ids + a) % families.VOCAB for a in adds]), torch.cat([torch.where(labels < 0, labels, (labels + a) % families.VOCAB) for a in adds])
 
     def run(m, autocast):
         peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()
@@ -146,7 +147,7 @@ def bf16_errors(model, adapter):
         return torch.stack(all_logits), torch.stack(grads)
 
     ref, got = run(copy.deepcopy(model), False), run(copy.deepcopy(model).bfloat16(), True)
-    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
+    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)} | ({"add": list(adds)} if len(adds) > 1 else {})
 
 
 def tokenizer(path):

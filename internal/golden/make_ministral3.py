@@ -77,7 +77,8 @@ def main():
         runs = {**nll(m)}
         runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
         families.gradients(out, name, copy.deepcopy(m), dict(r=2, lora_alpha=3, target_modules=make_gemma.TEXT if images else EVERYTHING))
-        runs["bf16"] = (make_gemma.bf16_errors if images else bf16_errors)(m, out / (name + ".lora"))
+        # of one draw of ids PEFT's own gradients are off by 0.06 to 0.24 in the first
+        runs["bf16"] = make_gemma.bf16_errors(m, out / (name + ".lora")) if images else bf16_errors(m, out / (name + ".lora"), range(0, 60, 5))
         # at 1e-2 the first one's curve is chaotic: weights that differ by 1e-7 change a step's gradient norm by 1e-2
         runs["curve"] = (make_gemma.curve if images else curve)(copy.deepcopy(m), out / (name + ".lora"), lr=1e-2 if images else 5e-3)
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1], runs["bf16"])
