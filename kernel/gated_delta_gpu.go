@@ -3,9 +3,11 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 func (GatedDelta) Stored([]DType) (want, out []DType) {
@@ -41,30 +43,35 @@ func (o GatedDeltaGrad) CheckGPU(in, out []Type, sm int) error {
 	return GatedDelta(o).CheckGPU(in, out, sm)
 }
 
-// keptBytes are those of the states before each chunk.
-func (o GatedDeltaGrad) keptBytes(qkv Type) int64 {
-	return cuda.GatedDeltaKept(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
+func (o GatedDeltaGrad) scratch(qkv Type) cuda.GatedDeltaScratch {
+	return cuda.NewGatedDeltaScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
 }
 
-// ScratchGPU are the states before each chunk, and their gradients.
-func (o GatedDeltaGrad) ScratchGPU(in, _ []Type, _ int) int64 { return 2 * o.keptBytes(in[0]) }
+// ScratchGPU are the states before the chunks of a window of rows, and their gradients.
+func (o GatedDeltaGrad) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
 
+// GPU goes over the rows in windows, from the last to the first. Where there are several, the states before them are worked out first.
 func (o GatedDeltaGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rule, dy, M, S, E := GatedDelta(o), in[6].Ptr, in[0].Shape[0], in[5].Shape[0]-1, GatedDelta(o).valueSize(in[0].Type)
-	states, grads, all := g.Scratch, g.Scratch.Add(o.keptBytes(in[0].Type)), rule.arguments(in)
-	first, err := g.Launch(cuda.GatedDeltaStates(S, o.ValueHeads, E), append([]any{states}, all...)...)
-	if err != nil {
-		return nil, err
+	s, window, inputs := o.scratch(in[0].Type), cuda.DeltaWindow, rule.arguments(in)
+	states, grads, borders := g.Scratch, g.Scratch.Add(s.Grads), g.Scratch.Add(s.Borders)
+	var all []func() error
+	var failed error
+	add := func(at cuda.Geometry, args ...any) {
+		work, err := g.Launch(at, append(args, inputs...)...)
+		all, failed = append(all, work), errors.Join(failed, err)
 	}
-	second, err := g.Launch(cuda.GatedDeltaCarry(S, o.ValueHeads, E), append([]any{out[0].Ptr, grads, dy}, all...)...)
-	if err != nil {
-		return nil, err
+	if M > window {
+		add(cuda.GatedDeltaStates(S, o.ValueHeads, E), gpu.Ptr(0), borders, int32(window), int32(0), int32(M))
 	}
-	third, err := g.Launch(cuda.GatedDeltaGradients(M, o.KeyHeads), append([]any{out[0].Ptr, out[1].Ptr, out[2].Ptr, dy, states, grads}, all...)...)
-	if err != nil {
-		return nil, err
+	for from := (M - 1) / window * window; from >= 0; from -= window {
+		to, turn := min(from+window, M), int64(from/window%2)
+		behind, before := g.Scratch.Add(s.Edges+(1-turn)*s.Edge), g.Scratch.Add(s.Edges+turn*s.Edge)
+		add(cuda.GatedDeltaStates(S, o.ValueHeads, E), states, borders, int32(window), int32(from), int32(to))
+		add(cuda.GatedDeltaCarry(S, o.ValueHeads, E), out[0].Ptr, grads, behind, before, dy, int32(from), int32(to))
+		add(cuda.GatedDeltaGradients(to-from, o.KeyHeads), out[0].Ptr, out[1].Ptr, out[2].Ptr, dy, states, grads, int32(from))
 	}
-	return inOrder(first, second, third), nil
+	return inOrder(all...), failed
 }
 
 func (GatedDeltaCached) Stored([]DType) (want, out []DType) {

@@ -38,13 +38,16 @@ struct Rule {
     const float *log_a, *dt;
     const int *cu;
     int M, S, K, V, D, E;
+    int from, to;   // the chunks that begin in these rows are gone through
     __device__ int64_t width() const { return (int64_t)2 * K * D + (int64_t)V * E; }
     __device__ const elem *row(int64_t m) const { return qkv + m * width(); }
     __device__ int value_at(int v) const { return 2 * K * D + v * E; }
     __device__ int first(int s) const { return min(cu[s], M); }
     __device__ float query_scale() const { return 1.f / sqrtf((float)D); }
+    // The row where the first of a sequence's chunks begins that begin at or behind a row.
+    __device__ int chunk_from(int first, int row) const { return first < row ? first + (row - first + CHUNK - 1) / CHUNK * CHUNK : first; }
     // Where the state of value head v lies that is kept at a row where a chunk begins; no two of them lie in one stretch of CHUNK rows.
-    __device__ int64_t kept_at(int row, int v) const { return ((int64_t)(row / CHUNK) * V + v) * D * E; }
+    __device__ int64_t kept_at(int row, int v) const { return ((int64_t)((row - from) / CHUNK) * V + v) * D * E; }
 };
 
 __device__ __forceinline__ float tf32(float x) {
@@ -192,11 +195,11 @@ struct Gates {
     }
 };
 
-// The warps 0 and 1 make (1 + A)^-1 of A, which is strictly lower, in its place. All are operands.
+// A warp makes (1 + A)^-1 of A, which is strictly lower, in its place. All are operands. scratch: INVERT floats.
+enum { LDM = 24, INVERT = 16 * LDM };
 __device__ __forceinline__ void invert(float *A, float *scratch) {
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    float *own = A + 16 * warp * (LDC + 1), *square = own + (lane >> 3 & 1) * 8 * (LDC + 1), *m = scratch + 128 * warp;
-    float x[8];   // column lane % 8 of one of the two squares of 8 on the diagonal
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    float *square = A + 8 * (lane >> 3) * (LDC + 1), x[8];   // column lane % 8 of one of the four squares of 8 on the diagonal
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         x[i] = i == (lane & 7) ? 1.f : 0.f;
@@ -204,29 +207,52 @@ __device__ __forceinline__ void invert(float *A, float *scratch) {
         for (int j = 0; j < i; j++) x[i] -= square[i * LDC + j] * x[j];
     }
     __syncwarp();
-    if (lane < 16)
 #pragma unroll
-        for (int i = 0; i < 8; i++) square[i * LDC + (lane & 7)] = operand(x[i]);
+    for (int i = 0; i < 8; i++) square[i * LDC + (lane & 7)] = operand(x[i]);
     __syncwarp();
-    float *low = own + 8 * LDC, u = 0.f, v = 0.f;
 #pragma unroll
-    for (int l = 0; l < 8; l++) u += low[g * LDC + l] * own[l * LDC + 2 * t], v += low[g * LDC + l] * own[l * LDC + 2 * t + 1];
-    m[8 * g + 2 * t] = u, m[8 * g + 2 * t + 1] = v;
+    for (int half = 0; half < 2; half++) {   // the square below the first of two, of each half
+        float *own = A + 16 * half * (LDC + 1), *low = own + 8 * LDC, u = 0.f, v = 0.f;
+#pragma unroll
+        for (int l = 0; l < 8; l++) u += low[g * LDC + l] * own[l * LDC + 2 * t], v += low[g * LDC + l] * own[l * LDC + 2 * t + 1];
+        *(float2 *)(scratch + 64 * half + 8 * g + 2 * t) = make_float2(u, v);
+    }
     __syncwarp();
-    u = v = 0.f;
 #pragma unroll
-    for (int l = 0; l < 8; l++) u -= low[g * LDC + 8 + l] * m[8 * l + 2 * t], v -= low[g * LDC + 8 + l] * m[8 * l + 2 * t + 1];
-    low[g * LDC + 2 * t] = operand(u), low[g * LDC + 2 * t + 1] = operand(v);
-    asm volatile("bar.sync 1, 64;" ::: "memory");
-    float c[1][4] = {}, d[1][4] = {};   // columns 8 warp to 8 warp + 7 of the lower left 16 x 16
-    product<1, 2>(c, [&](int i, int l) { return A[(16 + i) * LDC + l]; }, [&](int l, int) { return A[l * LDC + 8 * warp + g]; });
+    for (int half = 0; half < 2; half++) {
+        float *low = A + 16 * half * (LDC + 1) + 8 * LDC, *m = scratch + 64 * half, u = 0.f, v = 0.f;
 #pragma unroll
-    for (int i = 0; i < 4; i++) m[8 * (g + i / 2 * 8) + 2 * t + i % 2] = operand(c[0][i]);
+        for (int l = 0; l < 8; l++) u -= low[g * LDC + 8 + l] * m[8 * l + 2 * t], v -= low[g * LDC + 8 + l] * m[8 * l + 2 * t + 1];
+        *(float2 *)(low + g * LDC + 2 * t) = make_float2(operand(u), operand(v));
+    }
     __syncwarp();
-    product<1, 2>(d, [&](int i, int l) { return A[(16 + i) * LDC + 16 + l]; }, [&](int l, int) { return m[8 * l + g]; });
-    asm volatile("bar.sync 1, 64;" ::: "memory");
+    float c[2][4] = {}, d[2][4] = {};   // the lower left 16 x 16
+    product<2, 2>(c, [&](int i, int l) { return A[(16 + i) * LDC + l]; }, [&](int l, int n) { return A[l * LDC + 8 * n + g]; });
 #pragma unroll
-    for (int i = 0; i < 4; i++) A[(16 + g + i / 2 * 8) * LDC + 8 * warp + 2 * t + i % 2] = operand(-d[0][i]);
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) *(float2 *)(scratch + (g + 8 * i) * LDM + 8 * n + 2 * t) = make_float2(operand(c[n][2 * i]), operand(c[n][2 * i + 1]));
+    __syncwarp();
+    product<2, 2>(d, [&](int i, int l) { return A[(16 + i) * LDC + 16 + l]; }, [&](int l, int n) { return scratch[l * LDM + 8 * n + g]; });
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            *(float2 *)(A + (16 + g + 8 * i) * LDC + 8 * n + 2 * t) = make_float2(operand(-d[n][2 * i]), operand(-d[n][2 * i + 1]));
+}
+
+// Calls f(n, i, at, own) for the pairs of a state's numbers that a thread holds, in columns e0 on, of rows 16 warp + lane/4 + 8 i and columns
+// 8 n + 2 (lane%4): at is a pair's place in [D,E], own that in shared memory.
+template <int COLS, class F>
+__device__ __forceinline__ void each_pair(const Rule &r, int e0, F f, float *s) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int d = 16 * warp + (lane >> 2) + 8 * i, e = 8 * n + 2 * (lane & 3);
+            if (d < r.D && e0 + e < r.E) f(n, i, (int64_t)d * r.E + e0 + e, s + d * (COLS + 8) + e);
+        }
 }
 
 // Zeros in n columns of a row of which a thread of so many writes its share, for the rows that no sequence has: those before the first

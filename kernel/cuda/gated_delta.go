@@ -46,13 +46,32 @@ func GatedDeltaGradients(M, K int) Geometry {
 	return Geometry{"gated_delta_backward", "gated_delta_gradients", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{256, 1, 1}, 4 * floats}
 }
 
-// GatedDeltaKept is how many bytes the states before the chunks of M rows take, or their gradients, where elem is the element type's name.
-func GatedDeltaKept(elem string, M, V, D, E int) int64 {
-	size := int64(4)
+// DeltaWindow is how many rows have their states in memory at a time, in the backward pass of the gated delta rule.
+const DeltaWindow = 8192
+
+// GatedDeltaScratch is where the backward pass of M rows leaves what its kernels tell one another, in bytes from its beginning.
+type GatedDeltaScratch struct {
+	Grads   int64 // behind the states before the chunks of a window: their gradients
+	Borders int64 // the states before the windows
+	Edges   int64 // two, by turns: the gradient of the state behind a window
+	Edge    int64 // bytes of one
+	Bytes   int64
+}
+
+// NewGatedDeltaScratch lays it out for V value heads of E and elem, the element type's name.
+func NewGatedDeltaScratch(elem string, M, V, D, E int) (s GatedDeltaScratch) {
+	size, rows, state := int64(4), min(M, DeltaWindow), int64(V)*int64(D)*int64(E)
 	if elem == "bf16" {
 		size = 2
 	}
-	return (int64(ceil(M, deltaChunk)+1)*int64(V)*int64(D)*int64(E)*size + 255) &^ 255
+	s.Grads = (int64(ceil(rows, deltaChunk)+1)*state*size + 255) &^ 255
+	s.Borders, s.Bytes = 2*s.Grads, 2*s.Grads
+	if M > DeltaWindow {
+		s.Edge = 4 * state
+		s.Edges = s.Borders + int64(ceil(M, DeltaWindow))*s.Edge
+		s.Bytes = (s.Edges + 2*s.Edge + 255) &^ 255
+	}
+	return s
 }
 
 // GatedDeltaCached is the geometry of gated_delta_cached over S sequences and V value heads of E.

@@ -4,7 +4,8 @@
 //   dY = P' do + rest K G      (1 + A)' dX = dY      dv = beta dX      dS0 = whole G + (decay Q)' do - (beta decay K)' dX
 //   dA = -dX Y'    dP = do Y'    dq = decay do S0' + P-part    dk = -beta decay dX S0' + rest Y G' + A-part + P-part
 // gated_delta_carry goes from a sequence's last chunk to its first as gated_delta.cu goes forward, a block of 256 for one value head and
-// COLS columns; it makes dv, and writes G before every chunk but the first. gated_delta_gradients then makes all the rest, a block of 256
+// COLS columns; it makes dv, and writes G before every chunk but the first. It takes the chunks that begin in a window of rows, and where a
+// sequence goes on in the next window it has G from there (behind, [V,D,E] fp32), as it leaves its own (before). gated_delta_gradients then makes all the rest, a block of 256
 // for the chunks that begin in CHUNK rows and one key head: its value heads in turn, BLOCK columns of each at a time, with S0 from
 // gated_delta_states. A token's decay multiplies what it and later tokens of the chunk read of earlier ones and of S0, and what those leave
 // to G; its gradient is the sum of just these products, as a difference of longer sums would leave little of a small one. No sum depends
@@ -22,22 +23,23 @@ enum { DEEP = 4 };
 enum { BLOCK = 32, LDB = BLOCK + 8 };
 
 template <int COLS>
-__device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const elem *d_o, const Rule r) {
+__device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const float *behind, float *before, const elem *d_o, const Rule r) {
     constexpr int LDE = COLS + 8, NY = COLS / 32, QUADS = COLS / 4;
     extern __shared__ __align__(16) float shared[];
     __shared__ Gates gates;
-    __shared__ float scratch[256];
+    __shared__ __align__(8) float scratch[INVERT];
     float *k = shared, *q = k + CHUNK * LDK, *s = q + CHUNK * LDK, *y = s + HEAD * LDE, *o = y + CHUNK * LDE, *A = o + CHUNK * LDE, *P = A + CHUNK * LDC;
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     int seq = blockIdx.x, v = blockIdx.y, e0 = blockIdx.z * COLS, first = r.first(seq), end = r.first(seq + 1), key = v / (r.V / r.K);
-    if (first >= end) return;
+    int begin = r.chunk_from(first, r.from), stop = min(end, r.to);
+    if (begin >= stop) return;
     int row0 = (warp & 1) * 16, keys0 = (warp >> 2) * 16, cols0 = (warp >> 1) * 8 * NY;   // of a warp's products
     bool queries = warp & 2;
     float log_a = r.log_a[v], dt = r.dt[v], gate_a = 0.f, gate_b = 0.f;
     Rows keys, asks;
     Four out[NY];
     auto fetch = [&](int row) {
-        int count = row < first ? 0 : end - row;
+        int count = row < begin ? 0 : end - row;
         keys.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
         asks.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
         if (warp == 7 && lane < count) gate_a = widen(r.a[(int64_t)(row + lane) * r.V + v]), gate_b = widen(r.b[(int64_t)(row + lane) * r.V + v]);
@@ -47,13 +49,22 @@ __device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const elem *d_o,
             out[i] = four(d_o + ((int64_t)(row + at) * r.V + v) * r.E + e, at < count && e < r.E);
         }
     };
-    int last = first + (end - first - 1) / CHUNK * CHUNK;
+    int last = begin + (stop - begin - 1) / CHUNK * CHUNK;
     fetch(last);
     float grad[COLS / 8][4];
 #pragma unroll
     for (int i = 0; i < COLS / 2; i++) (&grad[0][0])[i] = 0.f;
     for (int i = threadIdx.x; i < HEAD * LDE; i += 256) s[i] = 0.f;
-    for (int row = last; row >= first; row -= CHUNK) {
+    if (last + CHUNK < end) {
+        __syncthreads();
+        each_pair<COLS>(r, e0, [&](int n, int i, int64_t at, float *own) {
+            float2 w = *(const float2 *)(behind + (int64_t)v * r.D * r.E + at);
+            grad[n][2 * i] = w.x, grad[n][2 * i + 1] = w.y;
+            *(float2 *)own = make_float2(operand(w.x), operand(w.y));
+            store_kept(grads + r.kept_at(last + CHUNK, v) + at, w.x, w.y);
+        }, s);
+    }
+    for (int row = last; row >= begin; row -= CHUNK) {
         int count = min(CHUNK, end - row);
         __syncthreads();
         keys.store(k, 0, 1.f);
@@ -89,7 +100,7 @@ __device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const elem *d_o,
         for (int n = 0; n < NY; n++)
 #pragma unroll
             for (int i = 0; i < 2; i++) *(float2 *)(own + 8 * i * LDE + 8 * n) = make_float2(operand(d[n][2 * i]), operand(d[n][2 * i + 1]));
-        if (warp < 2) invert(A, scratch);
+        if (warp == 0) invert(A, scratch);
         __syncthreads();
         product<NY, CHUNK / 8>(dx, [&](int i, int l) { return A[l * LDC + row0 + i]; }, [&](int l, int n) { return y[l * LDE + cols0 + 8 * n + g]; });
         __syncthreads();
@@ -110,12 +121,12 @@ __device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const elem *d_o,
 #pragma unroll
         for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                float a = grad[n][2 * i], b = grad[n][2 * i + 1];
-                int at = 16 * warp + g + 8 * i, e = 8 * n + 2 * t;
-                *(float2 *)(s + at * LDE + e) = make_float2(operand(a), operand(b));
-                if (row > first && at < r.D && e0 + e < r.E) store_kept(grads + r.kept_at(row, v) + (int64_t)at * r.E + e0 + e, a, b);
-            }
+            for (int i = 0; i < 2; i++)
+                *(float2 *)(s + (16 * warp + g + 8 * i) * LDE + 8 * n + 2 * t) = make_float2(operand(grad[n][2 * i]), operand(grad[n][2 * i + 1]));
+        if (row > begin)
+            each_pair<COLS>(r, e0, [&](int n, int i, int64_t at, float *) { store_kept(grads + r.kept_at(row, v) + at, grad[n][2 * i], grad[n][2 * i + 1]); }, s);
+        else if (row > first)
+            each_pair<COLS>(r, e0, [&](int n, int i, int64_t at, float *) { *(float2 *)(before + (int64_t)v * r.D * r.E + at) = make_float2(grad[n][2 * i], grad[n][2 * i + 1]); }, s);
     }
 }
 
@@ -138,7 +149,7 @@ struct Gradients {
 __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule &r, int key, int first, int end, int row) {
     extern __shared__ __align__(16) float shared[];
     __shared__ Gates gates;
-    __shared__ float inverse_k[CHUNK], inverse_q[CHUNK], scratch[256];
+    __shared__ float inverse_k[CHUNK], inverse_q[CHUNK];
     float *k = shared, *q = k + CHUNK * LDK, *A = q + CHUNK * LDK, *P = A + CHUNK * LDC, *s = P + CHUNK * LDC, *G = s + HEAD * LDB;
     float *x = G + HEAD * LDB, *y = x + CHUNK * LDB, *o = y + CHUNK * LDB;   // Y, dX and do
     Parts &parts = *(Parts *)x;
@@ -185,7 +196,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
         }
         along(before, q, dq);
         __syncthreads();
-        if (warp < 2) invert(A, scratch);
+        if (warp == 0) invert(A, x);
         for (int e0 = 0; e0 < r.E; e0 += BLOCK) {
 #pragma unroll
             for (int i = 0; i < HEAD * BLOCK / 4 / 256; i++) {
@@ -333,15 +344,15 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 #define RULE const elem *qkv, const elem *b, const elem *a, const float *log_a, const float *dt, const int *cu, int M, int S, int K, int V, int D, int E
 
 #define FORM(COLS)                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const elem *d_o, RULE) { \
-        carry<COLS>(d_qkv, grads, d_o, Rule{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E});                                        \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const elem *d_o, int from, int to, RULE) { \
+        carry<COLS>(d_qkv, grads, behind, before, d_o, Rule{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E, from, to});              \
     }
 FORM(64)
 FORM(32)
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_gradients(elem *d_qkv, elem *d_b, elem *d_a, const elem *d_o, const kept *states, const kept *grads, RULE) {
-    Rule r{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E};
-    int from = blockIdx.x * CHUNK, to = min(from + CHUNK, M), key = blockIdx.y, group = V / K;
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_gradients(elem *d_qkv, elem *d_b, elem *d_a, const elem *d_o, const kept *states, const kept *grads, int window, RULE) {
+    Rule r{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E, window, M};
+    int from = window + blockIdx.x * CHUNK, to = min(from + CHUNK, M), key = blockIdx.y, group = V / K;
     int lo = 0, hi = S;   // the first sequence that ends behind from
     while (lo < hi) {
         int mid = (lo + hi) / 2;
@@ -351,7 +362,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_gradients(
             lo = mid + 1;
     }
     for (int s = lo; s < S && r.first(s) < to; s++) {
-        int first = r.first(s), end = r.first(s + 1), row = first < from ? first + (from - first + CHUNK - 1) / CHUNK * CHUNK : first;
+        int first = r.first(s), end = r.first(s + 1), row = r.chunk_from(first, from);
         if (row < min(to, end)) chunk_gradients(Gradients{d_qkv, d_b, d_a, d_o, states, grads}, r, key, first, end, row);
     }
     int before = min(to, r.first(0)), behind = max(from, r.first(S));

@@ -48,27 +48,43 @@ func (d deltaRows) sizes() []any {
 	return []any{i32(d.all), i32(len(d.cu) - 1), i32(d.K), i32(d.V), i32(d.D), i32(d.E)}
 }
 
-// run gives o, and the gradients of qkv, b and a.
-func (d deltaRows) run(r *harness) [][]byte {
+// run gives o, and the gradients of qkv, b and a, whose backward pass goes over so many rows at a time.
+func (d deltaRows) run(r *harness, window int) [][]byte {
 	S, args := len(d.cu)-1, append(d.inputs(r), d.sizes()...)
 	o, dqkv, db, da := r.out("o", int64(2*d.all*d.values)), r.out("dqkv", int64(2*d.all*d.width)), r.out("db", int64(2*d.all*d.V)), r.out("da", int64(2*d.all*d.V))
-	states, grads := r.out("states", GatedDeltaKept("bf16", d.all, d.V, d.D, d.E)), r.out("grads", GatedDeltaKept("bf16", d.all, d.V, d.D, d.E))
+	size := NewGatedDeltaScratch("bf16", window, d.V, d.D, d.E).Grads
+	edge := int64(4 * d.values * d.D)
+	states, grads, borders, edges := r.out("states", size), r.out("grads", size), r.out("borders", edge*int64(ceil(d.all, window))), r.out("edges", 2*edge)
 	dy := in(r, "dy", d.dy)
-	r.run(GatedDelta(S, d.V, d.E), append([]any{o}, args...)...)
-	r.run(GatedDeltaStates(S, d.V, d.E), append([]any{states}, args...)...)
-	r.run(GatedDeltaCarry(S, d.V, d.E), append([]any{dqkv, grads, dy}, args...)...)
-	r.run(GatedDeltaGradients(d.all, d.K), append([]any{dqkv, db, da, dy, states, grads}, args...)...)
+	with := func(g Geometry, first ...any) { r.run(g, append(first, args...)...) }
+	with(GatedDelta(S, d.V, d.E), o)
+	with(GatedDeltaStates(S, d.V, d.E), gpu.Ptr(0), borders, i32(window), i32(0), i32(d.all))
+	for from := (d.all - 1) / window * window; from >= 0; from -= window {
+		to, turn := min(from+window, d.all), int64(from/window%2)
+		with(GatedDeltaStates(S, d.V, d.E), states, borders, i32(window), i32(from), i32(to))
+		with(GatedDeltaCarry(S, d.V, d.E), dqkv, grads, edges.Add((1-turn)*edge), edges.Add(turn*edge), dy, i32(from), i32(to))
+		with(GatedDeltaGradients(to-from, d.K), dqkv, db, da, dy, states, grads, i32(from))
+	}
 	return [][]byte{get[byte](r, o, 2*d.all*d.values), get[byte](r, dqkv, 2*d.all*d.width), get[byte](r, db, 2*d.all*d.V), get[byte](r, da, 2*d.all*d.V)}
 }
 
-// TestGatedDeltaOfPackedRows demands that a sequence's numbers are the same, bit for bit, wherever it lies and whatever lies beside it, and
-// zeros in rows of no sequence. selfcheck compares them with float64.
+// TestGatedDeltaOfPackedRows demands that a sequence's numbers are the same, bit for bit, wherever it lies, whatever lies beside it and
+// whatever windows its rows are gone through in, and zeros in rows of no sequence. selfcheck compares them with float64.
 func TestGatedDeltaOfPackedRows(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	for _, c := range [][4]int{{1, 1, 8, 12}, {1, 2, 64, 100}, {2, 4, 128, 128}} {
 		r.reset()
 		d := newDeltaRows(r, c[0], c[1], c[2], c[3], 190, 3, 4, 37, 37, 101, 187)
-		all := r.repeat(func() [][]byte { return d.run(r) })
+		all := r.repeat(func() [][]byte { return d.run(r, 8192) })
+		for _, window := range []int{32, 64, 96} {
+			r.reset()
+			d = newDeltaRows(r, c[0], c[1], c[2], c[3], 190, 3, 4, 37, 37, 101, 187)
+			for out, windows := range d.run(r, window) {
+				if !bytes.Equal(windows, all[out]) {
+					t.Errorf("%v: output %d is another in windows of %d rows", c, out, window)
+				}
+			}
+		}
 		rows := func(out int) int { return len(all[out]) / d.all }
 		for out := range all {
 			rest := append(slices.Clone(all[out][:3*rows(out)]), all[out][187*rows(out):]...)
@@ -82,7 +98,7 @@ func TestGatedDeltaOfPackedRows(t *testing.T) {
 				continue
 			}
 			r.reset()
-			for out, alone := range d.part(from, to).run(r) {
+			for out, alone := range d.part(from, to).run(r, 8192) {
 				if !bytes.Equal(alone, all[out][from*rows(out):to*rows(out)]) {
 					t.Errorf("%v: output %d of rows %d to %d differs from that of the sequence alone", c, out, from, to)
 				}
@@ -108,7 +124,7 @@ func TestGatedDeltaCached(t *testing.T) {
 			r.run(GatedDeltaCached(1, d.V, d.E), args...)
 			return get[byte](r, o, 2*d.all*d.values)
 		}
-		chunked := whole.run(r)[0]
+		chunked := whole.run(r, 8192)[0]
 		runs := r.repeat(func() [][]byte {
 			state := r.floats("state", int64(size), 0x7fc00000) // NaN: nothing of it is to be read
 			all := goOn(whole, state, 0)
@@ -138,7 +154,7 @@ func TestGatedDeltaCached(t *testing.T) {
 // BenchmarkGatedDelta prints a table as BenchmarkForms does.
 func BenchmarkGatedDelta(b *testing.B) {
 	f := newForms(b)
-	for _, c := range [][2]int{{8192, 2048}, {512, 512}, {16384, 16384}} {
+	for _, c := range [][2]int{{8192, 2048}, {512, 512}, {8192, 8192}} {
 		f.deltaForms(c[0], c[1])
 	}
 }
@@ -156,7 +172,8 @@ func (f *forms) deltaForms(rows, length int) {
 	M := int64(rows)
 	args := []any{x("qkv", M*width), x("b", M*V), x("a", M*V), f.floats("log A", V, 0), f.floats("dt", V, 0), in(f.harness, "cu", cu), i32(rows), i32(S), i32(K), i32(V), i32(D), i32(D)}
 	o, dy, dqkv, db, da := x("o", M*V*D), x("dy", M*V*D), x("dqkv", M*width), x("db", M*V), x("da", M*V)
-	states, grads := f.out("states", GatedDeltaKept("bf16", rows, V, D, D)), f.out("grads", GatedDeltaKept("bf16", rows, V, D, D))
+	size := NewGatedDeltaScratch("bf16", rows, V, D, D).Grads
+	states, grads := f.out("states", size), f.out("grads", size)
 	with := func(g Geometry, first ...any) *gpu.Launch { return f.launch(g, append(first, args...)...) }
 	name := func(what string) string { return fmt.Sprintf("gated delta %s, %d rows of %d", what, rows, length) }
 	flops := func(perToken float64) float64 { return 2 * float64(M) * V * perToken }
@@ -166,9 +183,9 @@ func (f *forms) deltaForms(rows, length int) {
 	gemms.took = gemms.least
 	f.row(forward, gemms)
 	for _, p := range []timed{
-		{name("states"), f.time(with(GatedDeltaStates(S, V, D), states)), least(flops(2*D*D + 32*1.5*D))},
-		{name("carry"), f.time(with(GatedDeltaCarry(S, V, D), dqkv, grads, dy)), least(flops(3*D*D + 32*4*D))},
-		{name("gradients"), f.time(with(GatedDeltaGradients(rows, K), dqkv, db, da, dy, states, grads)), least(flops(5*D*D + 32*10*D))},
+		{name("states"), f.time(with(GatedDeltaStates(S, V, D), states, gpu.Ptr(0), i32(rows), i32(0), i32(rows))), least(flops(2*D*D + 32*1.5*D))},
+		{name("carry"), f.time(with(GatedDeltaCarry(S, V, D), dqkv, grads, gpu.Ptr(0), gpu.Ptr(0), dy, i32(0), i32(rows))), least(flops(3*D*D + 32*4*D))},
+		{name("gradients"), f.time(with(GatedDeltaGradients(rows, K), dqkv, db, da, dy, states, grads, i32(0))), least(flops(5*D*D + 32*10*D))},
 	} {
 		f.row(p, gemms)
 	}
