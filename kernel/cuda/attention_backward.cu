@@ -195,16 +195,17 @@ extern "C" __global__ void __launch_bounds__(256) attention_combine(elem *dk, el
     }
 }
 
-template <int DP, int MT, int BN, int STAGES, bool CAP>
+// WM warps divide BM = 16 MT WM query rows, DS of them the columns of dQ.
+template <int DP, int MT, int WM, int DS, int BN, int STAGES, bool CAP>
 __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v, const elem *d_o, const float *lse, const float *delta,
                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
-    constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8, STAGE = 2 * Tile<DP>::bytes(BN);
+    constexpr int BM = 16 * MT * WM, LD = Tile<DP>::LD, THREADS = 32 * WM * DS, NT = BN / 8, W = DP / DS, STAGE = 2 * Tile<DP>::bytes(BN);
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
     uint32_t sq = smem(shared), sd = sq + Tile<DP>::bytes(BM), stages = sd + Tile<DP>::bytes(BM);
     int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM;
     k += head / (H / K) * D, v += head / (H / K) * D;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = warp * 16 * MT;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = (DS == 1 ? warp : warp % WM) * 16 * MT, col = DS == 1 ? 0 : warp / WM * W;
     for (int i = threadIdx.x; i < BM; i += THREADS) first[i] = first_key(cu, B, min(row0 + i, M - 1), window);
     load_tile<DP, BM, THREADS>(sq, q + head * D, row0, M, D, ldq);
     load_tile<DP, BM, THREADS>(sd, d_o + head * D, row0, M, D, ldo);
@@ -224,7 +225,7 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
             lse2[i][h] = lse[at] * LOG2E;
             dl[i][h] = delta[at];
         }
-    float acc[MT][DP / 8][4];
+    float acc[MT][W / 8][4];
     clear(acc);
     float scale2 = (CAP ? cap : scale) * LOG2E, factor = CAP ? cap_factor(scale, cap) : 0.f;
 #pragma unroll
@@ -273,19 +274,19 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
                     p[i][j][c] = x * (dp[i][j][c] - dl[i][c >> 1]);
                 }
             }
-        mma_pb<DP, DP, MT, NT>(acc, p, sk);
+        mma_pb<DP, W, MT, NT>(acc, p, sk + col * 2);
         if (STAGES == 1) __syncthreads();
     }
     cp_wait<0>();
     float f[MT][2];
 #pragma unroll
     for (int i = 0; i < MT; i++) f[i][0] = f[i][1] = scale;
-    store_rows<DP, MT>(dq + head * D, acc, f, row0 + wrow, M, 0, D, ldq);
+    store_rows<W, MT>(dq + head * D, acc, f, row0 + wrow, M, col, D, ldq);
 }
 
 // attention_backward_kv_DP: grid (M / keys of a tile rounded up, K, splits), splits divides H / K, block 32 WN DS; part may be 0
-// when splits is 1. attention_backward_q_DP: grid (M / (64 MT) rounded up, H), block 128.
-#define BACKWARD(DP, MT, WN, DS, BQ, STAGES, QMT, QBN, QSTAGES) \
+// when splits is 1. attention_backward_q_DP: grid (M / (16 MT WM) rounded up, H), block 32 WM DS.
+#define BACKWARD(DP, MT, WN, DS, BQ, STAGES, QMT, QWM, QDS, QBN, QSTAGES) \
     extern "C" __global__ void __launch_bounds__(32 * WN * DS) attention_backward_kv_##DP(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
         backward_kv<DP, MT, WN, DS, BQ, STAGES, false>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
@@ -294,17 +295,18 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
         backward_kv<DP, MT, WN, DS, BQ, STAGES, true>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     } \
-    extern "C" __global__ void __launch_bounds__(128) attention_backward_q_capped_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
+    extern "C" __global__ void __launch_bounds__(32 * QWM * QDS) attention_backward_q_capped_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
-        backward_q<DP, QMT, QBN, QSTAGES, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
+        backward_q<DP, QMT, QWM, QDS, QBN, QSTAGES, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     } \
-    extern "C" __global__ void __launch_bounds__(128) attention_backward_q_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
+    extern "C" __global__ void __launch_bounds__(32 * QWM * QDS) attention_backward_q_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        backward_q<DP, QMT, QBN, QSTAGES, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
+        backward_q<DP, QMT, QWM, QDS, QBN, QSTAGES, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
     }
-BACKWARD(32, 2, 4, 1, 32, 2, 2, 64, 2)
-BACKWARD(64, 2, 4, 1, 32, 2, 2, 32, 2)
-BACKWARD(80, 1, 4, 1, 64, 2, 2, 32, 2)
-BACKWARD(96, 1, 4, 1, 64, 2, 2, 32, 1)
-BACKWARD(128, 1, 4, 1, 32, 2, 2, 32, 1)
-BACKWARD(256, 1, 2, 2, 32, 1, 1, 16, 1)
+BACKWARD(32, 2, 4, 1, 32, 2, 2, 4, 1, 64, 2)
+BACKWARD(64, 2, 4, 1, 32, 2, 2, 4, 1, 32, 2)
+BACKWARD(80, 1, 4, 1, 64, 2, 2, 4, 1, 32, 2)
+BACKWARD(96, 1, 4, 1, 64, 2, 2, 4, 1, 32, 1)
+BACKWARD(128, 1, 4, 1, 32, 2, 2, 4, 1, 32, 1)
+BACKWARD(256, 1, 2, 2, 32, 1, 1, 4, 1, 16, 1)
+BACKWARD(512, 1, 2, 4, 16, 1, 1, 2, 2, 16, 1)

@@ -162,7 +162,7 @@ func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launc
 }
 
 func TestAttention(t *testing.T) {
-	t.Run("mma", func(t *testing.T) { testAttention(t, MMA, []int{8, 16, 32, 40, 64, 80, 96, 128, 256}) })
+	t.Run("mma", func(t *testing.T) { testAttention(t, MMA, []int{8, 16, 32, 40, 64, 80, 96, 128, 256, 320, 512}) })
 	t.Run("hopper", func(t *testing.T) {
 		if n, _ := gpu.Devices(); n > 0 {
 			if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {

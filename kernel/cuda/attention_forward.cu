@@ -15,22 +15,23 @@
 // Elements: bf16, f16.
 #include "attention_forward.cuh"
 
-// Grid (M / rows of a tile rounded up, H), block 128, dynamic shared memory (rows + 2 BN) (DP + 8) 2 bytes.
-#define FORWARD(DP, MT, BN) \
-    extern "C" __global__ void __launch_bounds__(128) attention_forward_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
+// Grid (M / rows of a tile rounded up, H), block 128 DS, dynamic shared memory (rows + 2 BN) (DP + 8) 2 bytes.
+#define FORWARD(DP, MT, BN, DS) \
+    extern "C" __global__ void __launch_bounds__(128 * DS) attention_forward_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        forward<DP, MT, BN, false>(o, lse, q, k, v, OwnKeys{cu, B, M, window}, M, H, K, D, ldq, ldk, ldo, scale, 0.f); \
+        forward<DP, MT, BN, false, OwnKeys, DS>(o, lse, q, k, v, OwnKeys{cu, B, M, window}, M, H, K, D, ldq, ldk, ldo, scale, 0.f); \
     } \
-    extern "C" __global__ void __launch_bounds__(128) attention_forward_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
+    extern "C" __global__ void __launch_bounds__(128 * DS) attention_forward_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
-        forward<DP, MT, BN, true>(o, lse, q, k, v, OwnKeys{cu, B, M, window}, M, H, K, D, ldq, ldk, ldo, scale, cap); \
+        forward<DP, MT, BN, true, OwnKeys, DS>(o, lse, q, k, v, OwnKeys{cu, B, M, window}, M, H, K, D, ldq, ldk, ldo, scale, cap); \
     }
-FORWARD(32, 2, 64)
-FORWARD(64, 2, 64)
-FORWARD(80, 2, 64)
-FORWARD(96, 2, 64)
-FORWARD(128, 2, 64)
-FORWARD(256, 1, 32)
+FORWARD(32, 2, 64, 1)
+FORWARD(64, 2, 64, 1)
+FORWARD(80, 2, 64, 1)
+FORWARD(96, 2, 64, 1)
+FORWARD(128, 2, 64, 1)
+FORWARD(256, 1, 32, 1)
+FORWARD(512, 1, 16, 2)
 
 // order[n] <- the tiles of `rows` rows by falling length, equal ones by rising number: query tiles (by_keys 0) by the keys they
 // see, key tiles (by_keys 1) by the queries that see them. Once a batch, not a layer. Grid 1, block 1024, dynamic shared memory 4 n.

@@ -6,16 +6,17 @@
 // Elements: bf16, f16.
 #include "attention_forward.cuh"
 
-// Grid (M / rows of a tile rounded up, H), block 128, dynamic shared memory (rows + 2 BN) (DP + 8) 2 bytes.
-#define PROMPT(DP, MT, BN) \
-    extern "C" __global__ void __launch_bounds__(128) attention_prompt_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
+// Grid (M / rows of a tile rounded up, H), block 128 DS, dynamic shared memory (rows + 2 BN) (DP + 8) 2 bytes.
+#define PROMPT(DP, MT, BN, DS) \
+    extern "C" __global__ void __launch_bounds__(128 * DS) attention_prompt_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
         const int *cuk, int M, int N, int H, int K, int D, float scale, int window) { \
-        forward<DP, MT, BN, false>(o, lse, q, k, v, CacheKeys(cuq, cuk, M, N, window), M, H, K, D, H * D, K * D, H * D, scale, 0.f); \
+        forward<DP, MT, BN, false, CacheKeys, DS>(o, lse, q, k, v, CacheKeys(cuq, cuk, M, N, window), M, H, K, D, H * D, K * D, H * D, scale, 0.f); \
     } \
-    extern "C" __global__ void __launch_bounds__(128) attention_prompt_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
+    extern "C" __global__ void __launch_bounds__(128 * DS) attention_prompt_capped_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, \
         const int *cuk, int M, int N, int H, int K, int D, float scale, int window, float cap) { \
-        forward<DP, MT, BN, true>(o, lse, q, k, v, CacheKeys(cuq, cuk, M, N, window), M, H, K, D, H * D, K * D, H * D, scale, cap); \
+        forward<DP, MT, BN, true, CacheKeys, DS>(o, lse, q, k, v, CacheKeys(cuq, cuk, M, N, window), M, H, K, D, H * D, K * D, H * D, scale, cap); \
     }
-PROMPT(64, 2, 64)
-PROMPT(128, 2, 64)
-PROMPT(256, 1, 32)
+PROMPT(64, 2, 64, 1)
+PROMPT(128, 2, 64, 1)
+PROMPT(256, 1, 32, 1)
+PROMPT(512, 1, 16, 2)
