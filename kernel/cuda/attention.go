@@ -195,9 +195,14 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 		kv = tileBytes(dp, 2*t.kvKeys) + t.kvStages*(tileBytes(dp, 2*t.kvQueries)+8*t.kvQueries)
 		query = tileBytes(dp, 2*t.queryRows) + t.queryStgs*tileBytes(dp, 2*t.queryKeys)
 	}
+	backward := "backward"
+	if dp > 256 {
+		backward = "backward_wide"
+		kv, query = tileBytes(dp, 2*(t.kvKeys+t.kvQueries))+512, tileBytes(dp, 2*(t.queryRows+t.queryKeys))+512
+	}
 	a.Forward = launch("forward", "forward", t.forwardRows, H, 1, forward)
-	a.KV = launch("backward", "backward_kv", t.kvKeys, K, a.Splits, kv)
-	a.Query = launch("backward", "backward_q", t.queryRows, H, 1, query)
+	a.KV = launch(backward, "backward_kv", t.kvKeys, K, a.Splits, kv)
+	a.Query = launch(backward, "backward_q", t.queryRows, H, 1, query)
 	if t.threads[0] > 0 {
 		a.Forward.Block[0], a.KV.Block[0], a.Query.Block[0] = t.threads[0], t.threads[1], t.threads[2]
 	}

@@ -12,10 +12,9 @@
 //   each 8 columns 2 (l%4) and the next.
 // Tensor cores by mma.sync (compute capability 8.0 and later), cp.async, accumulation fp32.
 // FLOPs: 14 D for every visible pair. Goal: 85 % of FlashAttention-2's rate (10 D a pair counted).
+// Heads above 256 columns: attention_backward_wide.cu.
 // Elements: bf16, f16.
-#include "attention.cuh"
-
-constexpr float LOG2E = 1.4426950408889634f;
+#include "attention_backward.cuh"
 
 template <int ROWS, int THREADS>
 __device__ __forceinline__ void load_floats(uint32_t dst, const float *src, int row, int M) {
@@ -24,14 +23,6 @@ __device__ __forceinline__ void load_floats(uint32_t dst, const float *src, int 
         int n = valid ? 4 : 0;
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst + threadIdx.x * 4), "l"(src + (valid ? row + threadIdx.x : 0)), "r"(n));
     }
-}
-
-template <int MT, int NT>
-__device__ __forceinline__ void clear(float (&a)[MT][NT][4]) {
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int j = 0; j < NT; j++) a[i][j][0] = a[i][j][1] = a[i][j][2] = a[i][j][3] = 0.f;
 }
 
 // Keys by warp row, queries by column. WN warps divide BN = 16 MT WN keys, DS of them the columns of dK and dV.
@@ -152,32 +143,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
         if (STAGES == 1) __syncthreads();
     }
     cp_wait<0>();
-    if (gridDim.z == 1) {
-        float one[MT][2], f[MT][2];
-#pragma unroll
-        for (int i = 0; i < MT; i++) one[i][0] = one[i][1] = 1.f, f[i][0] = f[i][1] = scale;
-        store_rows<W, MT>(dk + kv * D, gk, f, key0 + wrow, M, col, D, ldk);
-        store_rows<W, MT>(dv + kv * D, gv, one, key0 + wrow, M, col, D, ldk);
-        return;
-    }
-    int64_t size = (int64_t)M * K * D;
-    part += (int64_t)blockIdx.z * 2 * size;
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int row = key0 + wrow + i * 16 + h * 8 + lane / 4;
-            if (row >= M) continue;
-#pragma unroll
-            for (int d = 0; d < W / 8; d++) {
-                int c = col + d * 8 + lane % 4 * 2;
-                int64_t at = ((int64_t)row * K + kv) * D + c;
-                if (c < D) {
-                    *(float2 *)(part + at) = make_float2(gk[i][d][2 * h] * scale, gk[i][d][2 * h + 1] * scale);
-                    *(float2 *)(part + size + at) = make_float2(gv[i][d][2 * h], gv[i][d][2 * h + 1]);
-                }
-            }
-        }
+    store_keys<W, MT>(dk, dv, part, gk, gv, key0 + wrow, kv, col, M, K, D, ldk, scale);
 }
 
 // dk, dv <- sum over z of part[z]. Grid-stride over M K D / 2 pairs.
@@ -195,17 +161,16 @@ extern "C" __global__ void __launch_bounds__(256) attention_combine(elem *dk, el
     }
 }
 
-// WM warps divide BM = 16 MT WM query rows, DS of them the columns of dQ.
-template <int DP, int MT, int WM, int DS, int BN, int STAGES, bool CAP>
+template <int DP, int MT, int BN, int STAGES, bool CAP>
 __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v, const elem *d_o, const float *lse, const float *delta,
                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
-    constexpr int BM = 16 * MT * WM, LD = Tile<DP>::LD, THREADS = 32 * WM * DS, NT = BN / 8, W = DP / DS, STAGE = 2 * Tile<DP>::bytes(BN);
+    constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8, STAGE = 2 * Tile<DP>::bytes(BN);
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
     uint32_t sq = smem(shared), sd = sq + Tile<DP>::bytes(BM), stages = sd + Tile<DP>::bytes(BM);
     int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM;
     k += head / (H / K) * D, v += head / (H / K) * D;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = (DS == 1 ? warp : warp % WM) * 16 * MT, col = DS == 1 ? 0 : warp / WM * W;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = warp * 16 * MT;
     for (int i = threadIdx.x; i < BM; i += THREADS) first[i] = first_key(cu, B, min(row0 + i, M - 1), window);
     load_tile<DP, BM, THREADS>(sq, q + head * D, row0, M, D, ldq);
     load_tile<DP, BM, THREADS>(sd, d_o + head * D, row0, M, D, ldo);
@@ -225,7 +190,7 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
             lse2[i][h] = lse[at] * LOG2E;
             dl[i][h] = delta[at];
         }
-    float acc[MT][W / 8][4];
+    float acc[MT][DP / 8][4];
     clear(acc);
     float scale2 = (CAP ? cap : scale) * LOG2E, factor = CAP ? cap_factor(scale, cap) : 0.f;
 #pragma unroll
@@ -274,19 +239,19 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
                     p[i][j][c] = x * (dp[i][j][c] - dl[i][c >> 1]);
                 }
             }
-        mma_pb<DP, W, MT, NT>(acc, p, sk + col * 2);
+        mma_pb<DP, DP, MT, NT>(acc, p, sk);
         if (STAGES == 1) __syncthreads();
     }
     cp_wait<0>();
     float f[MT][2];
 #pragma unroll
     for (int i = 0; i < MT; i++) f[i][0] = f[i][1] = scale;
-    store_rows<W, MT>(dq + head * D, acc, f, row0 + wrow, M, col, D, ldq);
+    store_rows<DP, MT>(dq + head * D, acc, f, row0 + wrow, M, 0, D, ldq);
 }
 
 // attention_backward_kv_DP: grid (M / keys of a tile rounded up, K, splits), splits divides H / K, block 32 WN DS; part may be 0
-// when splits is 1. attention_backward_q_DP: grid (M / (16 MT WM) rounded up, H), block 32 WM DS.
-#define BACKWARD(DP, MT, WN, DS, BQ, STAGES, QMT, QWM, QDS, QBN, QSTAGES) \
+// when splits is 1. attention_backward_q_DP: grid (M / (64 MT) rounded up, H), block 128.
+#define BACKWARD(DP, MT, WN, DS, BQ, STAGES, QMT, QBN, QSTAGES) \
     extern "C" __global__ void __launch_bounds__(32 * WN * DS) attention_backward_kv_##DP(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
         backward_kv<DP, MT, WN, DS, BQ, STAGES, false>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
@@ -295,18 +260,17 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
         backward_kv<DP, MT, WN, DS, BQ, STAGES, true>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     } \
-    extern "C" __global__ void __launch_bounds__(32 * QWM * QDS) attention_backward_q_capped_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
+    extern "C" __global__ void __launch_bounds__(128) attention_backward_q_capped_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
-        backward_q<DP, QMT, QWM, QDS, QBN, QSTAGES, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
+        backward_q<DP, QMT, QBN, QSTAGES, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, cap); \
     } \
-    extern "C" __global__ void __launch_bounds__(32 * QWM * QDS) attention_backward_q_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
+    extern "C" __global__ void __launch_bounds__(128) attention_backward_q_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
-        backward_q<DP, QMT, QWM, QDS, QBN, QSTAGES, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
+        backward_q<DP, QMT, QBN, QSTAGES, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
     }
-BACKWARD(32, 2, 4, 1, 32, 2, 2, 4, 1, 64, 2)
-BACKWARD(64, 2, 4, 1, 32, 2, 2, 4, 1, 32, 2)
-BACKWARD(80, 1, 4, 1, 64, 2, 2, 4, 1, 32, 2)
-BACKWARD(96, 1, 4, 1, 64, 2, 2, 4, 1, 32, 1)
-BACKWARD(128, 1, 4, 1, 32, 2, 2, 4, 1, 32, 1)
-BACKWARD(256, 1, 2, 2, 32, 1, 1, 4, 1, 16, 1)
-BACKWARD(512, 1, 2, 4, 16, 1, 1, 2, 2, 16, 1)
+BACKWARD(32, 2, 4, 1, 32, 2, 2, 64, 2)
+BACKWARD(64, 2, 4, 1, 32, 2, 2, 32, 2)
+BACKWARD(80, 1, 4, 1, 64, 2, 2, 32, 2)
+BACKWARD(96, 1, 4, 1, 64, 2, 2, 32, 1)
+BACKWARD(128, 1, 4, 1, 32, 2, 2, 32, 1)
+BACKWARD(256, 1, 2, 2, 32, 1, 1, 16, 1)
