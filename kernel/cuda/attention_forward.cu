@@ -2,14 +2,15 @@
 // Layout: q [M,H,D], k and v [M,K,D] elem, rows ldq and ldk values apart (three parts of one matrix work); o [M,H,D] elem, rows
 // ldo apart; lse [H,M] fp32, natural logarithm; cu [B+1] int32 row numbers where sequences start (attention.cuh), H a multiple of K.
 // Query i sees keys j <= i of its own sequence, with window > 0 only the last `window` of them, itself included.
-// D is a multiple of 8; the kernel with the next larger DP serves it (32, 64, 80, 96, 128, 256), the rest is zero.
-// One block of 128 threads: 16 MT 4 query rows of one head; it walks the keys in tiles of BN, which cp.async loads while the
+// D is a multiple of 8; the kernel with the next larger DP serves it (32, 64, 80, 96, 128, 256, 512), the rest is zero.
+// One block of 128 DS threads: 16 MT 4 query rows of one head; it walks the keys in tiles of BN, which cp.async loads while the
 // tensor cores (mma.sync, compute capability 8.0 and later) work on the tile before. Sums, softmax and statistics in fp32.
 //               keys ->
 //   query rows   | BN | BN | BN |       a warp holds 16 MT rows: scores [16 MT,BN] and O [16 MT,DP] stay in its registers,
 //   warp 0   |   | S  | S  | S\         lane l has rows l/4 and l/4 + 8 of each 16, and of each 8 columns 2 (l%4) and the
 //   warp 1   v   | S  | S  | S \        next: a row's maximum and sum take two shuffles. Above the diagonal nothing is
 //   ...          | S  | S  | S  \       computed.
+// Of heads above 256 two warps (DS = 2) have the same rows and scores, and half of O's columns each.
 // The capped forms put tanh(scale Q K^T / cap) cap in place of scale Q K^T: three special functions for a score, else one.
 // FLOPs: 4 D for every visible pair; bytes: q, o once, k and v once for each query tile (cache). Goal: FlashAttention-2's rate.
 // Elements: bf16, f16.

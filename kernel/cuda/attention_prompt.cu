@@ -1,7 +1,7 @@
 // attention_prompt.cu: attention_forward.cu where a piece of a prompt reads the keys and values of a cache: the same pass over other keys.
 // Layout: q, o [M,H,D], k, v [N,K,D] elem; lse [H,M] fp32; cuq, cuk [2] int32: the one sequence has the queries cuq[0] .. cuq[1]-1 and the
 // keys cuk[0] .. cuk[1]-1, of which the queries are the last. Bounds beyond M and N are cut. A row that sees no key, or is not of the
-// sequence, gives 0, in lse too. The capped forms are those of attention_forward.cu. Heads up to 64, 128 and 256.
+// sequence, gives 0, in lse too. The capped forms are those of attention_forward.cu. Heads up to 64, 128, 256 and 512.
 // FLOPs: 4 D for every visible pair; bytes: q, o once, k and v once for each query tile (cache). Goal: that of attention_forward.cu.
 // Elements: bf16, f16.
 #include "attention_forward.cuh"
