@@ -58,7 +58,7 @@ func gpuFamilies(t *testing.T, folder string) {
 				}
 				e, err := familyError(t, folder, name, models[name], on)
 				if size := headSize(t, folder, name); size%8 != 0 {
-					if want := fmt.Sprintf("head size %d is not supported on the GPU; multiples of 8 up to 256 are", size); err == nil || !strings.Contains(err.Error(), want) {
+					if want := fmt.Sprintf("head size %d is not supported on the GPU; multiples of 8 up to 512 are", size); err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("heads of %d in %v: %v", size, p, err)
 					}
 				} else if t.Logf("%v: relative error of the logits %.3g, on the CPU %.3g", p, e, cpu); err != nil || !(e < limit) {

@@ -45,7 +45,7 @@ func attentionChecks() []check {
 		}
 	}
 	n = newNumbers()
-	for _, D := range append(slices.Clone(checkHeads), 256) {
+	for _, D := range append(slices.Clone(checkHeads), 256, 320, 512) {
 		a := attentionCheck{queries: []int{1, 63, 65, 17}, keys: []int{1, 63, 65, 17}, heads: 4, kv: 2, D: D, cap: 1.5}
 		windowed := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: 2, kv: 2, D: D, window: 50, cap: 50}
 		cache := attentionCheck{queries: []int{37}, keys: []int{101}, after: 27, heads: 4, kv: 2, D: D, cap: 1.5}

@@ -11,9 +11,10 @@ import (
 // TestPlanNamesMissingKernels: a head size that no GPU kernel has is refused when the run is planned, with those that are served.
 func TestPlanNamesMissingKernels(t *testing.T) {
 	for _, c := range []struct{ heads, want string }{
-		{"12", "attention: head size 12 is not supported on the GPU; multiples of 8 up to 256 are"},
-		{"264", "attention: head size 264 is not supported on the GPU; multiples of 8 up to 256 are"},
+		{"12", "attention: head size 12 is not supported on the GPU; multiples of 8 up to 512 are"},
+		{"520", "attention: head size 520 is not supported on the GPU; multiples of 8 up to 512 are"},
 		{"256", ""},
+		{"512", ""},
 	} {
 		s := quickSpec(t)
 		s.BaseModel = withoutWeights(t, `"head_dim": 8`, `"head_dim": `+c.heads)

@@ -13,10 +13,12 @@ import (
 func TestStrictNamesSlowKernels(t *testing.T) {
 	for _, c := range []struct{ chip, heads, want string }{
 		{"h100", "256", "attention over heads of 256 runs on mma.sync"},
+		{"h100", "512", "attention over heads of 512 runs on mma.sync"},
 		{"h100", "16", "attention over heads of 16 runs on mma.sync"},
 		{"h100", "64", ""},
 		{"a100", "256", ""},
 		{"4090", "256", ""},
+		{"4090", "512", ""},
 	} {
 		s := quickSpec(t)
 		s.BaseModel = withoutWeights(t, `"head_dim": 8`, `"head_dim": `+c.heads)

@@ -40,32 +40,34 @@ type headTile struct {
 	forwardRows, forwardKeys        int
 	kvKeys, kvQueries, kvStages     int
 	queryRows, queryKeys, queryStgs int
+	threads                         [3]int // of a block of the three launches, where not 128
 }
 
 var headTiles = map[int]headTile{
-	32:  {128, 64, 128, 32, 2, 128, 64, 2},
-	64:  {128, 64, 128, 32, 2, 128, 32, 2},
-	80:  {128, 64, 64, 64, 2, 128, 32, 2},
-	96:  {128, 64, 64, 64, 2, 128, 32, 1},
-	128: {128, 64, 64, 32, 2, 128, 32, 1},
-	256: {64, 32, 32, 32, 1, 64, 16, 1},
+	32:  {128, 64, 128, 32, 2, 128, 64, 2, [3]int{}},
+	64:  {128, 64, 128, 32, 2, 128, 32, 2, [3]int{}},
+	80:  {128, 64, 64, 64, 2, 128, 32, 2, [3]int{}},
+	96:  {128, 64, 64, 64, 2, 128, 32, 1, [3]int{}},
+	128: {128, 64, 64, 32, 2, 128, 32, 1, [3]int{}},
+	256: {64, 32, 32, 32, 1, 64, 16, 1, [3]int{}},
+	512: {64, 16, 32, 16, 1, 32, 16, 1, [3]int{256, 256, 128}},
 }
 
 var hopperTiles = map[int]headTile{
-	64:  {192, 128, 128, 128, 2, 128, 128, 2},
-	128: {128, 128, 128, 64, 2, 128, 64, 2},
+	64:  {192, 128, 128, 128, 2, 128, 128, 2, [3]int{}},
+	128: {128, 128, 128, 64, 2, 128, 64, 2, [3]int{}},
 }
 
 // HeadSize is the instance of the attention kernels that serves heads of size D, or an error naming what is supported.
 func HeadSize(D int) (int, error) {
 	if D >= 8 && D%8 == 0 {
-		for _, d := range []int{32, 64, 80, 96, 128, 256} {
+		for _, d := range []int{32, 64, 80, 96, 128, 256, 512} {
 			if D <= d {
 				return d, nil
 			}
 		}
 	}
-	return 0, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 256 are, and device: cpu takes any even one", D)
+	return 0, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 512 are, and device: cpu takes any even one", D)
 }
 
 // Boxes are the rows of the tensor maps that the Hopper family's launches take, {64, 1, rows} of {D, heads, M}.
@@ -118,7 +120,7 @@ func (g Geometry) capped() Geometry {
 func newSingle(dp, M, H, K int) Attention {
 	R := 32 // rows of a tile
 	if dp > 128 {
-		R = 16
+		R = 4096 / dp
 	}
 	launch := func(stem, pass string, heads, tiles, scores int) Geometry {
 		return Geometry{"attention_single_" + stem, fmt.Sprintf("attention_single_%s_%d", pass, dp), [3]int{ceil(M, R), heads, 1}, [3]int{8 * R, 1, 1},
@@ -193,9 +195,17 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 		kv = tileBytes(dp, 2*t.kvKeys) + t.kvStages*(tileBytes(dp, 2*t.kvQueries)+8*t.kvQueries)
 		query = tileBytes(dp, 2*t.queryRows) + t.queryStgs*tileBytes(dp, 2*t.queryKeys)
 	}
+	backward := "backward"
+	if dp > 256 {
+		backward = "backward_wide"
+		kv, query = tileBytes(dp, 2*(t.kvKeys+t.kvQueries))+512, tileBytes(dp, 2*(t.queryRows+t.queryKeys))+512
+	}
 	a.Forward = launch("forward", "forward", t.forwardRows, H, 1, forward)
-	a.KV = launch("backward", "backward_kv", t.kvKeys, K, a.Splits, kv)
-	a.Query = launch("backward", "backward_q", t.queryRows, H, 1, query)
+	a.KV = launch(backward, "backward_kv", t.kvKeys, K, a.Splits, kv)
+	a.Query = launch(backward, "backward_q", t.queryRows, H, 1, query)
+	if t.threads[0] > 0 {
+		a.Forward.Block[0], a.KV.Block[0], a.Query.Block[0] = t.threads[0], t.threads[1], t.threads[2]
+	}
 	if f == Hopper {
 		a.Forward.Block[0] = 128 * (t.forwardRows/64 + 1)
 		for _, o := range []Order{{Rows: t.forwardRows}, {Rows: t.queryRows}, {Rows: t.kvKeys, ByKeys: true}} {

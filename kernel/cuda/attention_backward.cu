@@ -12,10 +12,9 @@
 //   each 8 columns 2 (l%4) and the next.
 // Tensor cores by mma.sync (compute capability 8.0 and later), cp.async, accumulation fp32.
 // FLOPs: 14 D for every visible pair. Goal: 85 % of FlashAttention-2's rate (10 D a pair counted).
+// Heads above 256 columns: attention_backward_wide.cu.
 // Elements: bf16, f16.
-#include "attention.cuh"
-
-constexpr float LOG2E = 1.4426950408889634f;
+#include "attention_backward.cuh"
 
 template <int ROWS, int THREADS>
 __device__ __forceinline__ void load_floats(uint32_t dst, const float *src, int row, int M) {
@@ -24,14 +23,6 @@ __device__ __forceinline__ void load_floats(uint32_t dst, const float *src, int 
         int n = valid ? 4 : 0;
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst + threadIdx.x * 4), "l"(src + (valid ? row + threadIdx.x : 0)), "r"(n));
     }
-}
-
-template <int MT, int NT>
-__device__ __forceinline__ void clear(float (&a)[MT][NT][4]) {
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int j = 0; j < NT; j++) a[i][j][0] = a[i][j][1] = a[i][j][2] = a[i][j][3] = 0.f;
 }
 
 // Keys by warp row, queries by column. WN warps divide BN = 16 MT WN keys, DS of them the columns of dK and dV.
@@ -152,32 +143,7 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
         if (STAGES == 1) __syncthreads();
     }
     cp_wait<0>();
-    if (gridDim.z == 1) {
-        float one[MT][2], f[MT][2];
-#pragma unroll
-        for (int i = 0; i < MT; i++) one[i][0] = one[i][1] = 1.f, f[i][0] = f[i][1] = scale;
-        store_rows<W, MT>(dk + kv * D, gk, f, key0 + wrow, M, col, D, ldk);
-        store_rows<W, MT>(dv + kv * D, gv, one, key0 + wrow, M, col, D, ldk);
-        return;
-    }
-    int64_t size = (int64_t)M * K * D;
-    part += (int64_t)blockIdx.z * 2 * size;
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int row = key0 + wrow + i * 16 + h * 8 + lane / 4;
-            if (row >= M) continue;
-#pragma unroll
-            for (int d = 0; d < W / 8; d++) {
-                int c = col + d * 8 + lane % 4 * 2;
-                int64_t at = ((int64_t)row * K + kv) * D + c;
-                if (c < D) {
-                    *(float2 *)(part + at) = make_float2(gk[i][d][2 * h] * scale, gk[i][d][2 * h + 1] * scale);
-                    *(float2 *)(part + size + at) = make_float2(gv[i][d][2 * h], gv[i][d][2 * h + 1]);
-                }
-            }
-        }
+    store_keys<W, MT>(dk, dv, part, gk, gv, key0 + wrow, kv, col, M, K, D, ldk, scale);
 }
 
 // dk, dv <- sum over z of part[z]. Grid-stride over M K D / 2 pairs.

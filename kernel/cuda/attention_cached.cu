@@ -3,8 +3,8 @@
 // The last query of a sequence sees all its keys, the one before all but the last, and so on; with window > 0 only the last
 // window of them. A row that sees no key or is in no sequence gives 0, in lse too. Bounds beyond M and N are cut.
 // The capped forms put tanh(scale q k / cap) cap in place of scale q k.
-// One block a query row and head. DP/8 threads share a key, each 8 of its values; every such group runs an online softmax over
-// keys of its own, four at a time so that their loads overlap; the groups' results are added in fixed order. Accumulation fp32.
+// One block a query row and head. DP/8 threads, at most 32, share a key, each 8 of its values or, of heads above 256, 8 of each half;
+// every such group runs an online softmax over keys of its own, several at a time so that their loads overlap; the groups' results are added in fixed order. Accumulation fp32.
 // attention_split_*: the same, the keys of a row divided among the blocks of grid.z, so that few rows over many keys fill the device: block
 // z has those from its sequence's first key plus z times span on, the last block the rest. attention_join adds what they leave, in
 // ascending order: part [M,H,Z,D] fp32, sums of exponentials times values; stat [M,H,Z,2] fp32, each block's largest score and sum.
@@ -17,10 +17,12 @@
 template <int DP, bool CAP, bool SPLIT>
 __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cuq, const int *cuk,
                                        int M, int N, int S, int H, int K, int D, float scale, int window, float cap, float *partial, float *stat, int span) {
-    constexpr int L = DP / 8, GROUPS = 128 / L, AHEAD = 4;   // threads a key; keys at a time; rounds whose loads are in flight
+    constexpr int L = DP > 256 ? 32 : DP / 8, PARTS = DP / (8 * L), GROUPS = 128 / L, AHEAD = 4 / PARTS;   // threads a key; eights of a thread; keys at a time; rounds whose loads are in flight
     __shared__ float part[GROUPS][DP], top[GROUPS], sum[GROUPS];
     int row = blockIdx.x, head = blockIdx.y, kv = head / (H / K), group = threadIdx.x / L, at = threadIdx.x % L * 8;
-    bool mine = at < D;
+    bool mine[PARTS];
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) mine[i] = at + i * 8 * L < D;
     let_next_begin();
     wait_for_earlier();
     int s = S > 0 ? sequence_of(cuq, S, row) : S, lo = 0, hi = 0;
@@ -41,30 +43,38 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
         }
         return;
     }
-    float x[8], acc[8], m = -INF, t = 0;
+    float x[PARTS][8], acc[PARTS][8], m = -INF, t = 0;
 #pragma unroll
-    for (int e = 0; e < 8; e++) x[e] = acc[e] = 0;
-    if (mine) unpack(load8(q + ((int64_t)row * H + head) * D + at), x);
+    for (int i = 0; i < PARTS; i++) {
 #pragma unroll
-    for (int e = 0; e < 8; e++) x[e] *= scale;
+        for (int e = 0; e < 8; e++) x[i][e] = acc[i][e] = 0;
+        if (mine[i]) unpack(load8(q + ((int64_t)row * H + head) * D + at + i * 8 * L), x[i]);
+#pragma unroll
+        for (int e = 0; e < 8; e++) x[i][e] *= scale;
+    }
     int64_t ld = (int64_t)K * D;
     k += kv * D + at;
     v += kv * D + at;
     for (int base = lo; base < hi; base += AHEAD * GROUPS) {   // the same rounds in all threads: they shuffle
-        Eight<elem> keys[AHEAD], values[AHEAD];
+        Eight<elem> keys[AHEAD][PARTS], values[AHEAD][PARTS];
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             int key = base + a * GROUPS + group;
-            bool there = mine && key < hi;
-            keys[a] = values[a] = fill8(0);
-            if (there) keys[a] = load8(k + key * ld), values[a] = load8(v + key * ld);
+#pragma unroll
+            for (int i = 0; i < PARTS; i++) {
+                keys[a][i] = values[a][i] = fill8(0);
+                if (mine[i] && key < hi) keys[a][i] = load8(k + key * ld + i * 8 * L), values[a][i] = load8(v + key * ld + i * 8 * L);
+            }
         }
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             float y[8], score = 0;
-            unpack(keys[a], y);
 #pragma unroll
-            for (int e = 0; e < 8; e++) score = fmaf(x[e], y[e], score);
+            for (int i = 0; i < PARTS; i++) {
+                unpack(keys[a][i], y);
+#pragma unroll
+                for (int e = 0; e < 8; e++) score = fmaf(x[i][e], y[e], score);
+            }
 #pragma unroll
             for (int d = L / 2; d; d >>= 1) score += __shfl_xor_sync(~0u, score, d);
             if (CAP) score = cap * (1.f - __fdividef(2.f, expf(score * (2.f / cap)) + 1.f));
@@ -72,14 +82,19 @@ __device__ __forceinline__ void cached(elem *o, float *lse, const elem *q, const
             float up = there ? fmaxf(m, score) : m, shrink = there ? expf(m - up) : 1.f, p = there ? expf(score - up) : 0.f;
             m = up;
             t = fmaf(t, shrink, p);
-            unpack(values[a], y);
 #pragma unroll
-            for (int e = 0; e < 8; e++) acc[e] = fmaf(p, y[e], acc[e] * shrink);
+            for (int i = 0; i < PARTS; i++) {
+                unpack(values[a][i], y);
+#pragma unroll
+                for (int e = 0; e < 8; e++) acc[i][e] = fmaf(p, y[e], acc[i][e] * shrink);
+            }
         }
     }
     if (at == 0) top[group] = m, sum[group] = t;
 #pragma unroll
-    for (int e = 0; e < 8; e++) part[group][at + e] = acc[e];
+    for (int i = 0; i < PARTS; i++)
+#pragma unroll
+        for (int e = 0; e < 8; e++) part[group][at + i * 8 * L + e] = acc[i][e];
     __syncthreads();
     float all = -INF, total = 0;
     for (int g = 0; g < GROUPS; g++) all = fmaxf(all, top[g]);
@@ -123,6 +138,7 @@ CACHED(32)
 CACHED(64)
 CACHED(128)
 CACHED(256)
+CACHED(512)
 
 // Grid (M, H), block 128.
 extern "C" __global__ void __launch_bounds__(128) attention_join(elem *o, float *lse, const float *part, const float *stat, int M, int H, int D, int Z) {

@@ -3,17 +3,19 @@
 #pragma once
 #include "attention.cuh"
 
-template <int DP, int MT, int BN, bool CAP, class View>
+// DS groups of four warps have the same rows, and of the output's columns a part each: as many sums as a thread's registers hold. Each
+// group computes all scores.
+template <int DP, int MT, int BN, bool CAP, class View, int DS = 1>
 __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const View view,
                         int M, int H, int K, int D, int ldq, int ldk, int ldo, float scale, float cap) {
-    constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8;
+    constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128 * DS, NT = BN / 8, W = DP / DS;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
     uint32_t sq = smem(shared), sk = sq + Tile<DP>::bytes(BM), sv = sk + Tile<DP>::bytes(BN);
     int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM;   // long rows first: the short ones fill the end
     q += head * D, o += head * D;
     k += head / (H / K) * D, v += head / (H / K) * D;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = warp * 16 * MT;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = (DS == 1 ? warp : warp % 4) * 16 * MT, col = DS == 1 ? 0 : warp / 4 * W;
     if (view.none(row0, BM)) return zero_tile<THREADS>(o, lse + (int64_t)head * M, row0, BM, M, D, ldo);
     for (int i = threadIdx.x; i < BM; i += THREADS) first[i] = view.first(row0 + i);
     load_tile<DP, BM, THREADS>(sq, q, row0, M, D, ldq);
@@ -22,11 +24,11 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
     load_tile<DP, BN, THREADS>(sk, k, begin, view.rows(hi), D, ldk);
     cp_commit();
 
-    float acc[MT][DP / 8][4], max_[MT][2], sum[MT][2];
+    float acc[MT][W / 8][4], max_[MT][2], sum[MT][2];
 #pragma unroll
     for (int i = 0; i < MT; i++) {
 #pragma unroll
-        for (int d = 0; d < DP / 8; d++) acc[i][d][0] = acc[i][d][1] = acc[i][d][2] = acc[i][d][3] = 0.f;
+        for (int d = 0; d < W / 8; d++) acc[i][d][0] = acc[i][d][1] = acc[i][d][2] = acc[i][d][3] = 0.f;
         max_[i][0] = max_[i][1] = -INF;
         sum[i][0] = sum[i][1] = 0.f;
     }
@@ -89,14 +91,14 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
                     }
                 sum[i][h] = fmaf(sum[i][h], shrink, t);   // this thread's keys; the four threads of a row are added at the end
 #pragma unroll
-                for (int d = 0; d < DP / 8; d++) {
+                for (int d = 0; d < W / 8; d++) {
                     acc[i][d][2 * h] *= shrink;
                     acc[i][d][2 * h + 1] *= shrink;
                 }
             }
         cp_wait<1>();   // this v
         __syncthreads();
-        mma_pb<DP, DP, MT, NT>(acc, s, sv);
+        mma_pb<DP, W, MT, NT>(acc, s, sv + col * 2);
         __syncthreads();   // every warp is done with v
     }
     cp_wait<0>();
@@ -110,7 +112,7 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
             t += __shfl_xor_sync(~0u, t, 2);
             inv[i][h] = View::ALL || t != 0 ? 1.f / t : 0.f;
             int row = row0 + wrow + i * 16 + h * 8 + lane / 4;
-            if (lane % 4 == 0 && row < M) lse[(int64_t)head * M + row] = View::ALL || t != 0 ? max_[i][h] * top + logf(t) : 0.f;
+            if (col == 0 && lane % 4 == 0 && row < M) lse[(int64_t)head * M + row] = View::ALL || t != 0 ? max_[i][h] * top + logf(t) : 0.f;
         }
-    store_rows<DP, MT>(o, acc, inv, row0 + wrow, M, 0, D, ldo);
+    store_rows<W, MT>(o, acc, inv, row0 + wrow, M, col, D, ldo);
 }

@@ -9,7 +9,7 @@ import (
 // error naming what is supported.
 func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 	if D >= 8 && D%8 == 0 {
-		for _, d := range []int{8, 16, 32, 64, 128, 256} {
+		for _, d := range []int{8, 16, 32, 64, 128, 256, 512} {
 			if D <= d {
 				g := Geometry{"attention_cached", fmt.Sprintf("attention_cached_%d", d), [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}
 				if capped {
@@ -19,7 +19,7 @@ func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 			}
 		}
 	}
-	return Geometry{}, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 256 are, and device: cpu takes any even one", D)
+	return Geometry{}, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 512 are, and device: cpu takes any even one", D)
 }
 
 // splitRows is the most query rows for which keys are divided among blocks: more of them fill a device by themselves.
@@ -73,7 +73,7 @@ func NewAttentionPrompt(f Family, M, H, D int, capped bool) (a AttentionPrompt, 
 		dp *= 2
 	}
 	t := headTiles[dp]
-	g := Geometry{"attention_prompt", "attention_prompt", [3]int{ceil(M, t.forwardRows), H, 1}, [3]int{128, 1, 1}, tileBytes(dp, t.forwardRows+2*t.forwardKeys)}
+	g := Geometry{"attention_prompt", "attention_prompt", [3]int{ceil(M, t.forwardRows), H, 1}, [3]int{max(128, t.threads[0]), 1, 1}, tileBytes(dp, t.forwardRows+2*t.forwardKeys)}
 	if f == Hopper {
 		if t = hopperTiles[dp]; t.forwardRows == 0 {
 			return a, fmt.Errorf("attention: head size %d has no wgmma kernel; 40 to 128 have", D)

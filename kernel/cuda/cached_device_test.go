@@ -103,7 +103,7 @@ func (c cachedCase) attendCached(q, k, v []float64, M int, low bool) (o, lse []f
 func TestAttentionCached(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	var cases []cachedCase
-	for _, D := range []int{8, 16, 24, 32, 40, 64, 80, 96, 128, 256} {
+	for _, D := range []int{8, 16, 24, 32, 40, 64, 80, 96, 128, 256, 320, 512} {
 		cases = append(cases,
 			cachedCase{queries: []int{1}, keys: []int{1}, spare: 3, H: 2, K: 1, D: D},
 			cachedCase{queries: []int{1}, keys: []int{517}, spare: 11, H: 6, K: 2, D: D},

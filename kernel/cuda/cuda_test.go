@@ -284,13 +284,13 @@ func entries(t *testing.T, stem string) []string {
 }
 
 func TestAttentionGeometry(t *testing.T) {
-	for D, want := range map[int]int{8: 32, 16: 32, 32: 32, 40: 64, 64: 64, 72: 80, 80: 80, 96: 96, 112: 128, 128: 128, 192: 256, 256: 256} {
+	for D, want := range map[int]int{8: 32, 16: 32, 32: 32, 40: 64, 64: 64, 72: 80, 80: 80, 96: 96, 112: 128, 128: 128, 192: 256, 256: 256, 264: 512, 320: 512, 512: 512} {
 		if got, err := HeadSize(D); err != nil || got != want {
 			t.Errorf("head size %d: %d, %v; want %d", D, got, err, want)
 		}
 	}
-	for _, D := range []int{0, 4, 12, 264} {
-		if _, err := HeadSize(D); err == nil || !strings.Contains(err.Error(), "multiples of 8 up to 256") {
+	for _, D := range []int{0, 4, 12, 260, 520} {
+		if _, err := HeadSize(D); err == nil || !strings.Contains(err.Error(), "multiples of 8 up to 512") {
 			t.Errorf("head size %d: %v", D, err)
 		}
 	}
@@ -322,7 +322,7 @@ func TestAttentionFamily(t *testing.T) {
 		elem  string
 		sm, D int
 		want  Family
-	}{{"bf16", 80, 128, MMA}, {"f16", 89, 64, MMA}, {"bf16", 90, 128, Hopper}, {"bf16", 90, 64, Hopper}, {"bf16", 90, 96, Hopper}, {"bf16", 90, 32, MMA}, {"bf16", 90, 8, MMA}, {"bf16", 90, 256, MMA}, {"f16", 100, 128, MMA}, {"bf16", 120, 64, MMA}, {"f16", 90, 64, Hopper}, {"f32", 90, 128, Single}, {"f32", 80, 256, Single}, {"f32", 120, 8, Single}} {
+	}{{"bf16", 80, 128, MMA}, {"f16", 89, 64, MMA}, {"bf16", 90, 128, Hopper}, {"bf16", 90, 64, Hopper}, {"bf16", 90, 96, Hopper}, {"bf16", 90, 32, MMA}, {"bf16", 90, 8, MMA}, {"bf16", 90, 256, MMA}, {"bf16", 90, 512, MMA}, {"f16", 120, 512, MMA}, {"f32", 90, 512, Single}, {"f16", 100, 128, MMA}, {"bf16", 120, 64, MMA}, {"f16", 90, 64, Hopper}, {"f32", 90, 128, Single}, {"f32", 80, 256, Single}, {"f32", 120, 8, Single}} {
 		f, err := AttentionFamily(c.elem, c.sm, c.D)
 		if err != nil || f != c.want {
 			t.Errorf("sm %d, head size %d: %v, %v; want %v", c.sm, c.D, f, err, c.want)

@@ -52,7 +52,7 @@ func (r *harness) attendPrompt(f Family, c promptCase, before, behind int, q, k,
 // TestAttentionPrompt: pieces of prompts are attention as it is defined, their bits do not depend on where in the cache they lie, and
 // nothing that is not finite reaches them from there.
 func TestAttentionPrompt(t *testing.T) {
-	t.Run("mma", func(t *testing.T) { testAttentionPrompt(t, MMA, []int{8, 32, 40, 64, 72, 96, 128, 192, 256}) })
+	t.Run("mma", func(t *testing.T) { testAttentionPrompt(t, MMA, []int{8, 32, 40, 64, 72, 96, 128, 192, 256, 320, 512}) })
 	t.Run("hopper", func(t *testing.T) {
 		if n, _ := gpu.Devices(); n > 0 {
 			if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {

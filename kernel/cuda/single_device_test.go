@@ -92,7 +92,7 @@ func TestGemmSingle(t *testing.T) {
 }
 
 func TestAttentionSingle(t *testing.T) {
-	for _, D := range []int{8, 16, 32, 40, 64, 72, 80, 96, 112, 128, 256} {
+	for _, D := range []int{8, 16, 32, 40, 64, 72, 80, 96, 112, 128, 256, 320, 512} {
 		t.Run(fmt.Sprintf("heads of %d", D), func(t *testing.T) { testAttentionSingle(t, D) })
 	}
 }
