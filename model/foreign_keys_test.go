@@ -18,7 +18,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 	}{
 		"embedding_multiplier":    {"12.0", []string{"granite"}},
 		"no_rope_layers":          {"[0,1,1,1]", []string{"smollm3"}},
-		"final_logit_softcapping": {"30.0", []string{"gemma2", "gemma3_text", "gemma4_text"}},
+		"final_logit_softcapping": {"30.0", []string{"gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text"}},
 		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},
 		"full_attn_mod":           {"2", nil},
 		"interpolate_factor":      {"2", nil},

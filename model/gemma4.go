@@ -77,10 +77,11 @@ func (c Config) proportional() []float64 {
 }
 
 // ReadGemma4 takes the keys of Gemma 4's layers, whose kinds are set already. Files have the heads of full layers as global_head_dim
-// and num_global_key_value_heads or, of transformers 5.17, for each layer in per_layer_config, which counts where it is.
-func (c *Config) ReadGemma4(k *Keys) {
+// and num_global_key_value_heads or, of transformers 5.17, for each layer in per_layer_config, which counts where it is. perLayer is the
+// width of a layer's input where they do not say it.
+func (c *Config) ReadGemma4(k *Keys, perLayer int) {
 	g := &c.Gemma4
-	*g = Gemma4{FullHeadDim: 512, FullKVHeads: c.NumKVHeads, PerLayerInput: 256, PerLayerVocab: 262144}
+	*g = Gemma4{FullHeadDim: 512, FullKVHeads: c.NumKVHeads, PerLayerInput: perLayer, PerLayerVocab: 262144}
 	k.Bool("attention_k_eq_v", &g.ValuesAreKeys)
 	k.Int("global_head_dim", &g.FullHeadDim)
 	if kv := 0; k.Int("num_global_key_value_heads", &kv) && g.ValuesAreKeys { // else transformers does not read it

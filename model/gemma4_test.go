@@ -54,6 +54,12 @@ func TestGemma4Config(t *testing.T) {
 	if err != nil || last.KVLayer(3) != 1 {
 		t.Errorf("layer 3 has keys of %d, %v, want those of the last full layer before it", last.KVLayer(3), err)
 	}
+	unified, err := families.ParseConfig([]byte(`{"model_type":"gemma4_unified","architectures":["Gemma4UnifiedForConditionalGeneration"],"eoa_token_index":258883,"vision_config":{"a":1},"audio_config":{},
+		"tie_word_embeddings":true,"text_config":{"model_type":"gemma4_unified_text","hidden_size":3840,"intermediate_size":15360,"num_hidden_layers":48,"num_attention_heads":16,"num_key_value_heads":8,
+		"num_global_key_value_heads":1,"attention_k_eq_v":true,"final_logit_softcapping":30.0,` + rope4 + `}}`)) // the 12B's sizes
+	if err != nil || unified.Window(0) != 1024 || unified.Window(5) != 0 || unified.Gemma4.PerLayerInput != 0 || unified.Gemma4.PerLayerVocab != 0 || unified.MaxPositions != 262144 {
+		t.Errorf("%+v, %v", unified, err)
+	}
 	stored := families.Unused(small)
 	if len(stored) != 6 || !slices.Contains(stored, "model.layers.2.self_attn.k_proj.weight") || slices.Contains(stored, "model.layers.1.self_attn.k_proj.weight") {
 		t.Errorf("left out %v", stored)

@@ -17,6 +17,7 @@ func deltaChecks() []check {
 		}
 		all = append(all, deltaCachedCheck(n, h))
 	}
+	all = append(all, deltaCheck(n, [4]int{1, 2, 128, 128}, []int{600})...)
 	all = append(all, deltaCheck(n, [4]int{1, 2, 8, 8}, []int{100, 8150, 70})...) // more rows than the backward pass has states of at a time
 	return all
 }

@@ -2,42 +2,54 @@ package gemma
 
 import "github.com/tierlora/tierlora/model"
 
-// Gemma4 is what config.json says of the language model of Gemma 4.
-var Gemma4 = model.Dialect{Architecture: "Gemma4ForCausalLM", ActivationKey: "hidden_activation", LayerRope: true,
-	RopeTypes: map[string]string{"default": "default", "proportional": "proportional"},
-	Rope:      &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{Type: "proportional", Proportion: 0.25}},
-	Defaults: func(c *model.Config) {
-		sizes(c, 262144, 2304, 9216, 30, 8, 4, 131072)
-		c.RopeTheta, c.SlidingWindow = 1e6, 512
-	}, Read: func(c *model.Config, k *model.Keys) {
-		biases(c, k)
-		c.LogitCap = softCap(k, "final_logit_softcapping", 0)
-		windows(c, k, 6)
-		if n := len(c.LayerTypes); n > 0 { // transformers says so and does it
-			c.LayerTypes[n-1] = model.FullAttention
+// Gemma4 and Gemma4Unified are what config.json says of the language model of Gemma 4: the latter of a folder whose images and sound
+// have no networks of their own (the 12B), which has no inputs for each layer.
+var (
+	Gemma4        = gemma4("Gemma4ForCausalLM", 512, 131072, 256)
+	Gemma4Unified = gemma4("Gemma4UnifiedForCausalLM", 1024, 262144, 0)
+)
+
+// gemma4 differs in defaults: a window, a context, and the width of a layer's input.
+func gemma4(architecture string, window, context, perLayer int) model.Dialect {
+	return model.Dialect{Architecture: architecture, ActivationKey: "hidden_activation", LayerRope: true,
+		RopeTypes: map[string]string{"default": "default", "proportional": "proportional"},
+		Rope:      &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{Type: "proportional", Proportion: 0.25}},
+		Defaults: func(c *model.Config) {
+			sizes(c, 262144, 2304, 9216, 30, 8, 4, context)
+			c.RopeTheta, c.SlidingWindow = 1e6, window
+		}, Read: func(c *model.Config, k *model.Keys) { readGemma4(c, k, perLayer) },
+		Fixed: map[string]model.Fixed{
+			"top_k_experts": {Why: "gemma4 has experts only where enable_moe_block says so, which is not supported"},
+		}}
+}
+
+func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
+	biases(c, k)
+	c.LogitCap = softCap(k, "final_logit_softcapping", 0)
+	windows(c, k, 6)
+	if n := len(c.LayerTypes); n > 0 { // transformers says so and does it
+		c.LayerTypes[n-1] = model.FullAttention
+	}
+	if sliding := "rope_parameters." + model.SlidingAttention; k.Given("rope_parameters") && !k.Has(sliding) {
+		k.Fail(sliding, "is missing: each kind of layer has a rotation of its own")
+	}
+	if k.Given("rope_scaling") {
+		k.Fail("rope_scaling", "is not read by gemma4: rope_parameters has the rotation of each kind of layer")
+	}
+	localRope(c, k)
+	c.ReadGemma4(k, perLayer)
+	seen := ""
+	if k.Text("use_bidirectional_attention", &seen); seen != "" && seen != "vision" { // of images alone
+		k.Fail("use_bidirectional_attention", "= %q: %s", seen, bidirectional)
+	}
+	moe := false
+	if k.Bool("enable_moe_block", &moe); moe {
+		k.Fail("enable_moe_block", "= true: experts beside the MLP, as Gemma 4 26B-A4B has them, are not supported")
+		for _, key := range []string{"num_experts", "top_k_experts", "moe_intermediate_size"} {
+			k.Drop(key)
 		}
-		if sliding := "rope_parameters." + model.SlidingAttention; k.Given("rope_parameters") && !k.Has(sliding) {
-			k.Fail(sliding, "is missing: each kind of layer has a rotation of its own")
-		}
-		if k.Given("rope_scaling") {
-			k.Fail("rope_scaling", "is not read by gemma4: rope_parameters has the rotation of each kind of layer")
-		}
-		localRope(c, k)
-		c.ReadGemma4(k)
-		seen := ""
-		if k.Text("use_bidirectional_attention", &seen); seen != "" && seen != "vision" { // of images alone
-			k.Fail("use_bidirectional_attention", "= %q: %s", seen, bidirectional)
-		}
-		moe := false
-		if k.Bool("enable_moe_block", &moe); moe {
-			k.Fail("enable_moe_block", "= true: experts beside the MLP, as Gemma 4 26B-A4B has them, are not supported")
-			for _, key := range []string{"num_experts", "top_k_experts", "moe_intermediate_size"} {
-				k.Drop(key)
-			}
-		}
-	}, Fixed: map[string]model.Fixed{
-		"top_k_experts": {Why: "gemma4 has experts only where enable_moe_block says so, which is not supported"},
-	}}
+	}
+}
 
 // Gemma4Multimodal is what config.json says of Gemma 4 with images and sound, of which the language model is used.
 var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGeneration", Text: map[string]model.Dialect{"gemma4_text": Gemma4}, TextType: "gemma4_text", Other: []string{
@@ -45,5 +57,9 @@ var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGenerati
 	"vision_soft_tokens_per_image",
 }}
 
+// Gemma4UnifiedMultimodal is what config.json says of a folder whose language model Gemma4Unified is.
+var Gemma4UnifiedMultimodal = model.Dialect{Architecture: "Gemma4UnifiedForConditionalGeneration", Text: map[string]model.Dialect{"gemma4_unified_text": Gemma4Unified},
+	TextType: "gemma4_unified_text", Other: Gemma4Multimodal.Other}
+
 // UnusedOf4 are the patterns of tensors that Gemma 4's language model leaves out: what belongs to images and sound.
-var UnusedOf4 = []string{"model.vision_tower.*", "model.embed_vision.*", "model.audio_tower.*", "model.embed_audio.*"}
+var UnusedOf4 = []string{"model.vision_tower.*", "model.vision_embedder.*", "model.embed_vision.*", "model.audio_tower.*", "model.embed_audio.*"}

@@ -64,7 +64,8 @@ func TestEveryFamilyHasARelease(t *testing.T) {
 		"gemma3":    true,                      // rows of google/gemma-3 are of the language model, whose text_config is gemma3_text
 		"ministral": true,                      // its only release names its model_type mistral
 		"gemma4":    true, "gemma4_text": true, // no released config.json of theirs was at hand
-		"qwen3_5": true, "qwen3_5_moe": true, // rows of Qwen3.5 are of the language model, whose text_config is one of the _text forms
+		"gemma4_unified": true,                      // google/gemma-4-12B-it's row is of the language model
+		"qwen3_5":        true, "qwen3_5_moe": true, // rows of Qwen3.5 are of the language model, whose text_config is one of the _text forms
 	}
 	for _, r := range inRoot(t) {
 		raw, err := r.raw()
