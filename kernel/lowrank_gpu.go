@@ -31,6 +31,9 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 	if form == noLowRank || all%16 != 0 || g.Precision.Stored(ComputeType) == F32 {
 		return nil, false, nil
 	}
+	if form == lowRankUp && len(d) > 1 || form == lowRankDown && len(a) > 1 { // of a model that is no wider than a rank
+		return nil, false, nil
+	}
 	layout, _ := p.layout()
 	sizes := []any{int32(l.M), int32(l.C), int32(l.R)}
 	switch form {
