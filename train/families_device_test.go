@@ -87,10 +87,6 @@ func TestGPUFamilyGradients(t *testing.T) {
 	gputest.Need(t)
 	nf4 := quant.Default()
 	for _, m := range golden.FamilyModels(t) {
-		if !m.GPU() {
-			t.Logf("%s: left out, an operation has no GPU body", m.Name)
-			continue
-		}
 		for name, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &nf4} {
 			clear := m.Runs(t).Clear.Floats.Add
 			if scheme != nil {
@@ -143,10 +139,6 @@ func TestGPUFamilyGradients(t *testing.T) {
 func TestGPUFamiliesTrain(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range golden.FamilyModels(t) {
-		if !m.GPU() {
-			t.Logf("%s: left out, an operation has no GPU body", m.Name)
-			continue
-		}
 		cpu := familySpec(t, m)
 		want := mustStart(t, cpu, Env{})
 		var first []byte

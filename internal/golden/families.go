@@ -16,9 +16,6 @@ var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemm
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }
 
-// GPU tells whether the kernels of the model have GPU bodies: those of Gemma 4's layers have none yet.
-func (m FamilyModel) GPU() bool { return m.Folder != "gemma4" }
-
 // FamilyRuns is what transformers, PEFT and bitsandbytes make of a small model.
 type FamilyRuns struct {
 	Rows []struct {

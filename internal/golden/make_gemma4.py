@@ -22,11 +22,12 @@ from make_gemma import curve
 from make_llama_like import EVERYTHING, SIZES, bf16_errors, greedy, nll, tokenizer
 
 SLIDING, FULL = "sliding_attention", "full_attention"
-OWN = dict(hidden_size=16, intermediate_size=8, num_attention_heads=2, num_key_value_heads=2, head_dim=4, global_head_dim=8, sliding_window=5, rms_norm_eps=1e-2,
+OWN = dict(hidden_size=16, intermediate_size=8, num_attention_heads=2, num_key_value_heads=2, head_dim=8, global_head_dim=16, sliding_window=5, rms_norm_eps=1e-2,
            hidden_size_per_layer_input=0, rope_parameters={
                SLIDING: dict(rope_type="default", rope_theta=100.0), FULL: dict(rope_type="proportional", partial_rotary_factor=0.6, rope_theta=5000.0)})
-SMALL = dict(OWN, num_key_value_heads=1, num_hidden_layers=4, layer_types=[SLIDING, FULL, SLIDING, FULL], num_kv_shared_layers=2, use_double_wide_mlp=True,
-             hidden_size_per_layer_input=4, vocab_size_per_layer_input=families.VOCAB, use_bidirectional_attention="vision")
+# A layer's input of 4 columns and an epsilon of 1e-2 make nearly every draw chaotic: norms enlarge errors of small sums by up to 1/sqrt(epsilon).
+SMALL = dict(OWN, num_key_value_heads=1, num_hidden_layers=4, layer_types=[SLIDING, FULL, SLIDING, FULL], num_kv_shared_layers=2, use_double_wide_mlp=True, rms_norm_eps=0.1,
+             hidden_size_per_layer_input=8, vocab_size_per_layer_input=families.VOCAB, use_bidirectional_attention="vision")
 PROJECTIONS = EVERYTHING + ["per_layer_model_projection", "per_layer_input_gate", "per_layer_projection"]
 TEXT = r".*language_model.*\.(" + "|".join(EVERYTHING) + ")"  # the vision tower has layers of these names too
 VISION = dict(num_hidden_layers=1, hidden_size=4, intermediate_size=4, num_attention_heads=1, num_key_value_heads=1, head_dim=4, patch_size=1,
@@ -38,8 +39,9 @@ MODELS = {
                                         num_global_key_value_heads=1, final_logit_softcapping=3.0)),
     "gemma4_text": ("gemma4_text", "gemma4_text", SMALL),
 }
-# Draws whose curves rounding moves little.
-SEEDS = {"gemma4": 3, "gemma4_text": 9}
+# Draws of which errors of bf16's size move gradients little (make_first_families.py's moved, at most MOVED) and a change of the weights by
+# 1e-7 the curves' gradient norms by less than 1e-4; and PEFT's own bf16 errors over floats and over NF4 are alike and no single row's.
+SEEDS = {"gemma4": 7, "gemma4_text": 30}
 
 
 def build(name, extra, seed=None):
@@ -57,8 +59,10 @@ def build(name, extra, seed=None):
         text = m.model
     families.randomise(text, seed)
     for n, p in text.named_parameters():
-        if "embed_tokens" in n or "q_norm" in n:  # embeddings are scaled, scores are not
+        if "embed_tokens" in n:  # they are scaled
             p.data = (0.4 * p.data).bfloat16().float()
+        elif "q_norm" in n:  # scores are not scaled
+            p.data = (0.25 * p.data).bfloat16().float()
     for i, layer in enumerate(text.layers):
         layer.layer_scalar.fill_([0.75, 1.25, 0.625, 1.5][i])
     return config, m
@@ -81,7 +85,7 @@ def main():
         runs = {**nll(m)}
         runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
         families.gradients(out, name, copy.deepcopy(m), dict(r=1, lora_alpha=1.5, target_modules=TEXT if name == "gemma4" else PROJECTIONS), rounded)
-        runs["bf16"] = bf16_errors(m, out / (name + ".lora"))
+        runs["bf16"] = bf16_errors(m, out / (name + ".lora"), range(0, families.VOCAB, 3))
         runs["curve"] = curve(copy.deepcopy(m), out / (name + ".lora"), lr=2e-2 if name == "gemma4" else 2e-3)
         print(name, "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0], runs["curve"]["loss"][-1], runs["bf16"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
