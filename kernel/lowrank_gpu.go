@@ -28,24 +28,23 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 			all |= x
 		}
 	}
-	if form == noLowRank || all%16 != 0 || g.Precision.Stored(ComputeType) == F32 {
-		return nil, false, nil
-	}
-	if form == lowRankUp && len(d) > 1 || form == lowRankDown && len(a) > 1 { // of a model that is no wider than a rank
+	wide := map[lowRankForm][]gpu.Ptr{lowRankDown: a, lowRankUp: d, lowRankGrad: b, lowRankGradFlipped: a}[form]
+	// In a model that is no wider than a rank, what GEMMs share may be their narrow operand: then there are several wide ones.
+	if len(wide) != 1 || all%16 != 0 || g.Precision.Stored(ComputeType) == F32 {
 		return nil, false, nil
 	}
 	layout, _ := p.layout()
 	sizes := []any{int32(l.M), int32(l.C), int32(l.R)}
 	switch form {
 	case lowRankDown:
-		work, err = g.Launch(l.Down(layout), slices.Concat(four(d), []any{a[0]}, four(b), []any{int32(l.Count)}, sizes, []any{p.alpha})...)
+		work, err = g.Launch(l.Down(layout), slices.Concat(four(d), []any{wide[0]}, four(b), []any{int32(l.Count)}, sizes, []any{p.alpha})...)
 	case lowRankUp:
 		at, tiles := l.Up(layout)
-		work, err = g.Launch(at, slices.Concat([]any{d[0]}, four(a), four(b), sizes, []any{int32(tiles), p.alpha, p.beta})...)
+		work, err = g.Launch(at, slices.Concat([]any{wide[0]}, four(a), four(b), sizes, []any{int32(tiles), p.alpha, p.beta})...)
 	default:
-		wide, narrow, flip := b, a, int32(0)
+		narrow, flip := a, int32(0)
 		if form == lowRankGradFlipped {
-			wide, narrow, flip = a, b, 1
+			narrow, flip = b, 1
 		}
 		at, shares := l.Grad()
 		counters := gpu.Ptr(0)
