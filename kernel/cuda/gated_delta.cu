@@ -30,12 +30,12 @@ __device__ void forward(elem *o, kept *states, float *borders, int window, const
     int row0 = (warp & 1) * 16, part = STATES ? warp >> 1 : warp >> 2, keys0 = part * NK, cols0 = part * NS;
     bool queries = !STATES && (warp & 2);
     float log_a = r.log_a[v], dt = r.dt[v], gate_a = 0.f, gate_b = 0.f;
-    Rows keys, asks;
+    Rows key_rows, query_rows;
     Two value[NS][2];
     auto fetch = [&](int row) {
         int count = end - row;
-        keys.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
-        if (!STATES) asks.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
+        key_rows.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
+        if (!STATES) query_rows.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
         if (warp == 7 && lane < count) gate_a = widen(r.a[(int64_t)(row + lane) * r.V + v]), gate_b = widen(r.b[(int64_t)(row + lane) * r.V + v]);
     };
     auto fetch_values = [&](int row) {
@@ -67,8 +67,8 @@ __device__ void forward(elem *o, kept *states, float *borders, int window, const
     for (int row = begin; row < stop; row += CHUNK) {
         int count = min(CHUNK, end - row);
         __syncthreads();
-        keys.store(k, 0, 1.f);
-        if (!STATES) asks.store(q, 0, r.query_scale());
+        key_rows.store(k, 0, 1.f);
+        if (!STATES) query_rows.store(q, 0, r.query_scale());
         if (warp == 7) gates.store(gate_a, gate_b, log_a, dt, count);
         fetch(row + CHUNK);
         float d[NK + NS][4];

@@ -36,12 +36,12 @@ __device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const float *beh
     int row0 = (warp & 1) * 16, keys0 = (warp >> 2) * 16, cols0 = (warp >> 1) * 8 * NY;   // of a warp's products
     bool queries = warp & 2;
     float log_a = r.log_a[v], dt = r.dt[v], gate_a = 0.f, gate_b = 0.f;
-    Rows keys, asks;
+    Rows key_rows, query_rows;
     Four out[NY];
     auto fetch = [&](int row) {
         int count = row < begin ? 0 : end - row;
-        keys.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
-        asks.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
+        key_rows.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
+        query_rows.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
         if (warp == 7 && lane < count) gate_a = widen(r.a[(int64_t)(row + lane) * r.V + v]), gate_b = widen(r.b[(int64_t)(row + lane) * r.V + v]);
 #pragma unroll
         for (int i = 0; i < NY; i++) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const float *beh
     for (int row = last; row >= begin; row -= CHUNK) {
         int count = min(CHUNK, end - row);
         __syncthreads();
-        keys.store(k, 0, 1.f);
-        asks.store(q, 0, r.query_scale());
+        key_rows.store(k, 0, 1.f);
+        query_rows.store(q, 0, r.query_scale());
         if (warp == 7) gates.store(gate_a, gate_b, log_a, dt, count);
 #pragma unroll
         for (int i = 0; i < NY; i++) store_operands(o + (threadIdx.x + 256 * i) / QUADS * LDE + threadIdx.x % QUADS * 4, widen4(out[i]));
@@ -156,11 +156,11 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, row0 = (warp & 1) * 16, quarter = warp >> 1;
     int count = min(CHUNK, end - row), group = r.V / r.K, i0 = row0 + g, j0 = 8 * quarter + 2 * t;
     {
-        Rows keys, asks;
-        keys.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
-        asks.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
-        keys.store(k, inverse_k, 1.f);
-        asks.store(q, inverse_q, r.query_scale());
+        Rows key_rows, query_rows;
+        key_rows.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
+        query_rows.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
+        key_rows.store(k, inverse_k, 1.f);
+        query_rows.store(q, inverse_q, r.query_scale());
     }
     __syncthreads();
     float kk[1][4] = {}, qk[1][4] = {}, dq[4][4], dk[4][4];

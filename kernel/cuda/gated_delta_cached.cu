@@ -30,15 +30,15 @@ extern "C" __global__ void __launch_bounds__(128) gated_delta_cached(elem *o, fl
     bool inside = e < E, goes_on = cu_k[seq + 1] - cu_k[seq] > end - first;
 #pragma unroll
     for (int i = 0; i < PART; i++) s[i] = goes_on && inside && part * PART + i < D ? own[(int64_t)i * E] : 0.f;
-    Four keys[TOKENS / 4], asks[TOKENS / 4];   // of the next rows: warp, and every fourth behind it
+    Four key_rows[TOKENS / 4], query_rows[TOKENS / 4];   // of the next rows: warp, and every fourth behind it
     float values[TOKENS / 4], gate_a[TOKENS / 4], gate_b[TOKENS / 4], log_a_v = log_a[v], dt_v = dt[v];
     auto fetch = [&](int row) {
 #pragma unroll
         for (int i = 0; i < TOKENS / 4; i++) {
             int64_t at = row + warp + 4 * i;
             bool there = at < end;
-            keys[i] = four(r.row(at) + (K + key) * D + 4 * lane, there && 4 * lane < D);
-            asks[i] = four(r.row(at) + key * D + 4 * lane, there && 4 * lane < D);
+            key_rows[i] = four(r.row(at) + (K + key) * D + 4 * lane, there && 4 * lane < D);
+            query_rows[i] = four(r.row(at) + key * D + 4 * lane, there && 4 * lane < D);
             values[i] = there && lane < n ? widen(r.row(at)[r.value_at(v) + blockIdx.z * 32 + lane]) : 0.f;
             gate_a[i] = there ? widen(a[at * V + v]) : 0.f, gate_b[i] = there ? widen(b[at * V + v]) : 0.f;
         }
@@ -49,14 +49,14 @@ extern "C" __global__ void __launch_bounds__(128) gated_delta_cached(elem *o, fl
         __syncthreads();
         float fk[TOKENS / 4], fq[TOKENS / 4];
 #pragma unroll
-        for (int i = 0; i < TOKENS / 4; i++) fk[i] = square(widen4(keys[i])), fq[i] = square(widen4(asks[i]));
+        for (int i = 0; i < TOKENS / 4; i++) fk[i] = square(widen4(key_rows[i])), fq[i] = square(widen4(query_rows[i]));
         norm_factors(fk);
         norm_factors(fq);
 #pragma unroll
         for (int i = 0; i < TOKENS / 4; i++) {
             int at = warp + 4 * i;
-            store_row(k[at], widen4(keys[i]), fk[i]);
-            store_row(q[at], widen4(asks[i]), fq[i] * r.query_scale());
+            store_row(k[at], widen4(key_rows[i]), fk[i]);
+            store_row(q[at], widen4(query_rows[i]), fq[i] * r.query_scale());
             value[at][lane] = values[i];
             if (lane == 0) decay[at] = expf(log_decay(gate_a[i], log_a_v, dt_v)), beta[at] = sigmoid(gate_b[i]);
         }

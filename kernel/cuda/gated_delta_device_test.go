@@ -16,16 +16,15 @@ type deltaRows struct {
 	K, V, D, E         int
 	qkv, b, a, dy      []uint16
 	logA, dt           []float32
-	qkv64, b64, a64    []float64
 	cu                 []int32
 	width, values, all int // of rows of qkv and of o; rows
 }
 
 func newDeltaRows(r *harness, K, V, D, E, rows int, cu ...int32) deltaRows {
 	d := deltaRows{K: K, V: V, D: D, E: E, cu: cu, width: 2*K*D + V*E, values: V * E, all: rows}
-	d.qkv, d.qkv64 = r.random(rows*d.width, 1)
-	d.b, d.b64 = r.random(rows*V, 1)
-	d.a, d.a64 = r.random(rows*V, 1)
+	d.qkv, _ = r.random(rows*d.width, 1)
+	d.b, _ = r.random(rows*V, 1)
+	d.a, _ = r.random(rows*V, 1)
 	d.dy, _ = r.random(rows*d.values, 1)
 	for v := range V {
 		d.logA, d.dt = append(d.logA, float32(v)/8-1), append(d.dt, float32(v)/4-0.5)
