@@ -15,7 +15,7 @@ export TRAINER_GPU=require TRAINER_BINARY=$bin/trainer
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 tools='racecheck memcheck initcheck'
 # Tests that share the card with others: no timing, no reading of free memory.
-beside='TestGPU(SelfCheck|SmolLM2Curve|Families|Gradients|Precisions|Overflow|LossOverflow|Curve|Evaluates|WithoutBLAS|Dropout)'
+beside='TestGPU(SelfCheck|SmolLM2Curve|Families|ExpertsAsLayers|Gradients|Precisions|Overflow|LossOverflow|Curve|Evaluates|WithoutBLAS|Dropout)'
 
 say() { echo "$*" | tee -a "$out/summary.txt"; }
 wants() { [[ " $parts " == *" $1 "* ]]; }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -139,26 +140,57 @@ func TestGPUFamilyGradients(t *testing.T) {
 func TestGPUFamiliesTrain(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range golden.FamilyModels(t) {
-		cpu := familySpec(t, m)
-		want := mustStart(t, cpu, Env{})
-		var first []byte
-		for range 2 {
-			s := familySpec(t, m)
-			s.Device = "cuda"
-			got := mustStart(t, s, Env{})
-			var mean float64
-			for i, l := range want.Losses {
-				mean += math.Abs(got.Losses[i]-l) / l / float64(len(want.Losses))
-			}
-			t.Logf("%s: losses differ by %.3g in the mean", m.Name, mean)
-			if !(mean < 0.05) {
-				t.Errorf("%s: losses %v, on the CPU %v", m.Name, got.Losses, want.Losses)
-			}
-			saved := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
-			if first != nil && !slices.Equal(first, saved) {
-				t.Errorf("%s: a second run trains another adapter", m.Name)
-			}
-			first = saved
+		trainsAsOnCPU(t, m.Name, func() Spec { return familySpec(t, m) })
+	}
+}
+
+// TestGPUExpertsAsLayers does the same for gpt_oss in the layout of Unsloth's folders, in 4 bits and not.
+func TestGPUExpertsAsLayers(t *testing.T) {
+	gputest.Need(t)
+	tested := 0
+	for _, m := range golden.FamilyModels(t) {
+		if m.Folder != "experts" || !strings.HasPrefix(m.Name, "gpt_oss") {
+			continue
 		}
+		tested++
+		dir := asLayers(t, m)
+		for _, kind := range []string{"lora", "qlora"} {
+			trainsAsOnCPU(t, m.Name+", "+kind, func() Spec {
+				s := familySpec(t, m)
+				s.BaseModel, s.Adapter = dir, kind
+				if kind == "lora" {
+					s.Quantization = nil
+				}
+				return s
+			})
+		}
+	}
+	if tested == 0 {
+		t.Error("no model was trained")
+	}
+}
+
+// trainsAsOnCPU demands that a run's losses on a GPU are within 5 % of the CPU's in the mean, and its adapter the same twice.
+func trainsAsOnCPU(t *testing.T, name string, spec func() Spec) {
+	t.Helper()
+	want := mustStart(t, spec(), Env{})
+	var first []byte
+	for range 2 {
+		s := spec()
+		s.Device = "cuda"
+		got := mustStart(t, s, Env{})
+		var mean float64
+		for i, l := range want.Losses {
+			mean += math.Abs(got.Losses[i]-l) / l / float64(len(want.Losses))
+		}
+		t.Logf("%s: losses differ by %.3g in the mean", name, mean)
+		if !(mean < 0.05) {
+			t.Errorf("%s: losses %v, on the CPU %v", name, got.Losses, want.Losses)
+		}
+		saved := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
+		if first != nil && !slices.Equal(first, saved) {
+			t.Errorf("%s: a second run trains another adapter", name)
+		}
+		first = saved
 	}
 }

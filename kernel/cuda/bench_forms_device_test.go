@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -74,12 +75,17 @@ func (f *forms) moved(name string, bytes float64, g Geometry, args ...any) {
 func BenchmarkForms(b *testing.B) {
 	f := newForms(b)
 	f.attentionForms()
+	f.normForms()
+	f.skinnyForms()
+}
+
+// BenchmarkFormsOfExperts times mixtures' kernels, beside dense GEMMs and copies.
+func BenchmarkFormsOfExperts(b *testing.B) {
+	f := newForms(b)
 	for _, tokens := range []int{8192, 512} {
 		f.expertForms(tokens)
 		f.routingForms(tokens)
 	}
-	f.normForms()
-	f.skinnyForms()
 }
 
 // newForms measures what the device can do, and prints the head of the table.
@@ -202,6 +208,11 @@ func (f *forms) dense(M, N, K int) timed {
 	return timed{fmt.Sprintf("cuBLASLt %dx%dx%d", M, N, K), t, f.floor(2*float64(M*K+N*K+M*N), 2*float64(M)*float64(N)*float64(K))}
 }
 
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
 // qwen3Experts are Qwen3-30B-A3B's: experts, choices of a token, width, and width inside an expert.
 var qwen3Experts = struct{ E, K, C, F int }{128, 8, 2048, 768}
 
@@ -220,7 +231,8 @@ func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, ro
 	return
 }
 
-// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs.
+// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout. A card at its power limit
+// runs at a clock that depends on what has just run, so each form takes turns with the plain one.
 func (f *forms) expertForms(tokens int) {
 	e := qwen3Experts
 	S := tokens * e.K
@@ -235,33 +247,36 @@ func (f *forms) expertForms(tokens int) {
 		{"A of gate", 16, e.C, true}, {"B of gate", e.F, 16, true}, {"onto the gradient of gate's input", e.C, 16, false}} {
 		f.reset()
 		_, _, _, _, starts, _, _ := f.routed(tokens)
-		x, y, w := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K))
-		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0))),
-			f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
-		forms := []timed{form}
+		layout := NN
+		if p.transB {
+			layout = NT
+		}
+		x, y, w, work := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K)), f.out("work", 64<<20)
+		flops := 2 * float64(S) * float64(p.N) * float64(p.K)
+		beside := func(what string, l *gpu.Launch) {
+			defer l.Free()
+			var own, dense []float64
+			for range 5 {
+				own = append(own, f.measure(func() error { return l.Run(f.s) }).Seconds())
+				dense = append(dense, f.vendor(f.blas, gemmShape{layout, S, p.N, p.K, false}, x, w, y, work))
+			}
+			f.row(timed{name(p.what, p.N, p.K) + what, median(own), f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), flops)},
+				timed{fmt.Sprintf("cuBLASLt %dx%dx%d", S, p.N, p.K), median(dense), f.floor(2*float64(S*p.K+S*p.N+p.N*p.K), flops)})
+		}
+		beside("", f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
 		if f.d.SM() == 90 && p.N > 64 && p.K > 32 {
 			plain, rank := f.expertHopper(p.transB, S, p.N, p.K, e.E, 0, x, w), 16
 			with := f.expertHopper(p.transB, S, p.N, p.K, e.E, rank, x, w)
 			low := f.expertHopper(p.transB, S, p.N, rank, e.E, rank, f.randomBF16("u", int64(S*rank)), f.randomBF16("v", int64(e.E*p.N*rank)))
 			for beta, onto := range []string{"", " onto"} {
-				form.name = name(p.what, p.N, p.K) + ", wgmma" + onto
-				form.took = f.time(f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
-				update := timed{form.name + " with rank 16", f.time(f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank))), form.least}
-				forms = append(forms, form, update)
+				beside(", wgmma"+onto, f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
+				beside(", wgmma"+onto+" with rank 16", f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank)))
 			}
 		}
 		if p.K == 16 {
-			form.name += ", up"
-			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
-			forms = append(forms, form)
-			form.name += ", onto"
-			form.took = f.time(f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(1)))
-			forms = append(forms, form)
-		}
-		f.reset()
-		dense := f.dense(S, p.N, p.K)
-		for _, form := range forms {
-			f.row(form, dense)
+			for beta, onto := range []string{", up", ", up, onto"} {
+				beside(onto, f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
+			}
 		}
 	}
 	for _, p := range []struct {
