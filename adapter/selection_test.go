@@ -77,3 +77,23 @@ func TestSelectionEqualsPEFT(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetsBesideImages: in a folder with a network for images a name would stand for its layers too, so the file has the paths.
+func TestTargetsBesideImages(t *testing.T) {
+	c := Default()
+	c.TargetModules = Targets{AllLinear}
+	layers := []string{"model.language_model.layers.0.self_attn.q_proj", "model.language_model.layers.0.mlp.up_proj"}
+	raw, err := formatLoRA(c, "base", layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{layers[0]: true, layers[1]: true, "model.vision_tower.encoder.layers.0.self_attn.q_proj": false} {
+		if s.Config.Adapts(path) != want {
+			t.Errorf("%s: adapted %v, want %v; the file has %v", path, !want, want, s.Config.TargetModules)
+		}
+	}
+}

@@ -32,6 +32,16 @@ func (o RouteExpertsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, err
 	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K), flag(o.Normalise))
 }
 
+// Stored: a number of each expert costs nothing to keep as it is.
+func (WeighExperts) Stored([]DType) (want, out []DType) {
+	return []DType{F32, I32, F32}, []DType{F32}
+}
+
+func (WeighExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	n, E := int64(out[0].Elems()), int32(in[2].Elems())
+	return g.Launch(cuda.MoEWeigh(n), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, E, n)
+}
+
 func (o SortByExpert) Stored([]DType) (want, out []DType) {
 	want = []DType{I32}
 	if o.Real {

@@ -54,6 +54,13 @@ func TestGemma4Config(t *testing.T) {
 	if err != nil || last.KVLayer(3) != 1 {
 		t.Errorf("layer 3 has keys of %d, %v, want those of the last full layer before it", last.KVLayer(3), err)
 	}
+	mixture, err := parse("gemma4_text", `"enable_moe_block":true,"num_experts":128,"top_k_experts":8,"moe_intermediate_size":704,"hidden_size_per_layer_input":0`) // the 26B-A4B's
+	if err != nil || mixture.Experts != 128 || mixture.ExpertsPerToken != 8 || mixture.ExpertSize != 704 {
+		t.Errorf("%+v, %v", mixture, err)
+	}
+	if plain, err := parse("gemma4_text", `"enable_moe_block":false,"num_experts":128,"top_k_experts":8`); err != nil || plain.Experts != 0 { // as transformers
+		t.Errorf("%+v, %v", plain, err)
+	}
 	unified, err := families.ParseConfig([]byte(`{"model_type":"gemma4_unified","architectures":["Gemma4UnifiedForConditionalGeneration"],"eoa_token_index":258883,"vision_config":{"a":1},"audio_config":{},
 		"tie_word_embeddings":true,"text_config":{"model_type":"gemma4_unified_text","hidden_size":3840,"intermediate_size":15360,"num_hidden_layers":48,"num_attention_heads":16,"num_key_value_heads":8,
 		"num_global_key_value_heads":1,"attention_k_eq_v":true,"final_logit_softcapping":30.0,` + rope4 + `}}`)) // the 12B's sizes
@@ -69,26 +76,28 @@ func TestGemma4Config(t *testing.T) {
 func TestGemma4Refuses(t *testing.T) {
 	types := `"layer_types":["sliding_attention","sliding_attention","full_attention","full_attention"],`
 	for more, want := range map[string]string{
-		`"enable_moe_block":true,"num_experts":128,"top_k_experts":8,"moe_intermediate_size":704`: "enable_moe_block = true: experts beside the MLP, as Gemma 4 26B-A4B has them, are not supported",
-		`"top_k_experts":8`:                                          "top_k_experts = 8: gemma4 has experts only where",
-		`"use_bidirectional_attention":"all"`:                        `use_bidirectional_attention = "all": attention to later tokens`,
-		`"num_kv_shared_layers":4`:                                   "num_kv_shared_layers = 4: must be 0 to 3",
-		types + `"num_kv_shared_layers":2`:                           "num_kv_shared_layers = 2: no layer before them is a layer of full_attention, as layer 2 is",
-		`"global_head_dim":15`:                                       "global_head_dim = 15: must be even",
-		`"attention_k_eq_v":true,"num_global_key_value_heads":3`:     "num_global_key_value_heads = 3 does not divide num_attention_heads 4",
-		`"vocab_size_per_layer_input":99`:                            "vocab_size_per_layer_input = 99: must be vocab_size 100 or more",
-		`"hidden_size_per_layer_input":-1`:                           "hidden_size_per_layer_input = -1: must be 0 to",
-		`"per_layer_config":{"0":{"head_dim":8}}`:                    "per_layer_config has other heads for layer 0, which has a window",
-		`"per_layer_config":{"9":{"head_dim":8}}`:                    `per_layer_config names layer "9", of 4`,
-		`"per_layer_config":{"3":{"window":8}}`:                      "per_layer_config.3 has window: only head_dim and num_key_value_heads differ",
-		types + `"per_layer_config":{"3":{"head_dim":8}}`:            "per_layer_config has heads of 256 and of 8",
-		`"rope_scaling":{"rope_type":"default"}`:                     "rope_scaling is not read by gemma4",
-		`"rope_parameters":{"rope_type":"default"}`:                  "rope_parameters.sliding_attention is missing",
-		strings.Replace(rope4, "0.25", "0.001", 1):                   "rope_parameters.partial_rotary_factor = 0.001: rotates nothing of a head of 512",
-		strings.Replace(rope4, "0.25", "1.5", 1):                     "rope_parameters.partial_rotary_factor = 1.5: must be above 0 and at most 1",
-		strings.Replace(rope4, `"proportional"`, `"yarn"`, 1):        `"yarn" is not supported (supported: default, proportional)`,
-		strings.Replace(rope4, `"default"}`, `"default","zz":1}`, 1): "zz = 1",
-		`"altup_num_inputs":4`:                                       "altup_num_inputs = 4: unknown key",
+		`"enable_moe_block":true,"num_experts":128,"moe_intermediate_size":704`:                 "top_k_experts is missing: enable_moe_block is true",
+		`"enable_moe_block":true,"num_experts":0,"top_k_experts":1,"moe_intermediate_size":704`: "num_experts = 0: must be 1 to 1024",
+		`"enable_moe_block":true,"num_experts":4,"top_k_experts":5,"moe_intermediate_size":704`: "top_k_experts = 5: must be 1 to 64, and at most the 4 experts",
+		`"enable_moe_block":true,"num_experts":4,"top_k_experts":2,"moe_intermediate_size":0`:   "moe_intermediate_size = 0: must be 1 to",
+		`"use_bidirectional_attention":"all"`:                                                   `use_bidirectional_attention = "all": attention to later tokens`,
+		`"num_kv_shared_layers":4`:                                                              "num_kv_shared_layers = 4: must be 0 to 3",
+		types + `"num_kv_shared_layers":2`:                                                      "num_kv_shared_layers = 2: no layer before them is a layer of full_attention, as layer 2 is",
+		`"global_head_dim":15`:                                                                  "global_head_dim = 15: must be even",
+		`"attention_k_eq_v":true,"num_global_key_value_heads":3`:                                "num_global_key_value_heads = 3 does not divide num_attention_heads 4",
+		`"vocab_size_per_layer_input":99`:                                                       "vocab_size_per_layer_input = 99: must be vocab_size 100 or more",
+		`"hidden_size_per_layer_input":-1`:                                                      "hidden_size_per_layer_input = -1: must be 0 to",
+		`"per_layer_config":{"0":{"head_dim":8}}`:                                               "per_layer_config has other heads for layer 0, which has a window",
+		`"per_layer_config":{"9":{"head_dim":8}}`:                                               `per_layer_config names layer "9", of 4`,
+		`"per_layer_config":{"3":{"window":8}}`:                                                 "per_layer_config.3 has window: only head_dim and num_key_value_heads differ",
+		types + `"per_layer_config":{"3":{"head_dim":8}}`:                                       "per_layer_config has heads of 256 and of 8",
+		`"rope_scaling":{"rope_type":"default"}`:                                                "rope_scaling is not read by gemma4",
+		`"rope_parameters":{"rope_type":"default"}`:                                             "rope_parameters.sliding_attention is missing",
+		strings.Replace(rope4, "0.25", "0.001", 1):                                              "rope_parameters.partial_rotary_factor = 0.001: rotates nothing of a head of 512",
+		strings.Replace(rope4, "0.25", "1.5", 1):                                                "rope_parameters.partial_rotary_factor = 1.5: must be above 0 and at most 1",
+		strings.Replace(rope4, `"proportional"`, `"yarn"`, 1):                                   `"yarn" is not supported (supported: default, proportional)`,
+		strings.Replace(rope4, `"default"}`, `"default","zz":1}`, 1):                            "zz = 1",
+		`"altup_num_inputs":4`:                                                                  "altup_num_inputs = 4: unknown key",
 	} {
 		if _, err := parse("gemma4_text", more); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", more, err, want)

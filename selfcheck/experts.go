@@ -119,6 +119,7 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 	if pad != noPadding {
 		return all
 	}
+	all = append(all, check{kernel: "moe_weigh", name: size, build: one(kernel.WeighExperts{}), bounds: []bound{summed}, inPlace: []int{0}, in: []checkInput{weights, experts, n.normal32(1, E)}})
 	for _, normalise := range []bool{false, true} {
 		route := kernel.RouteExperts{TopK: K, Normalise: normalise}
 		grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {

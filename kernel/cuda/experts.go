@@ -14,6 +14,9 @@ func warps(stem, entry string, rows, warps, shared int) Geometry {
 func MoERoute(M, E int) Geometry     { return warps("moe", "moe_route", M, 8, 4*E) }
 func MoERouteGrad(M, E int) Geometry { return warps("moe", "moe_route_grad", M, 8, 8*E) }
 
+// MoEWeigh is the geometry of moe_weigh over n values.
+func MoEWeigh(n int64) Geometry { return Flat("moe_weigh", "moe_weigh", n) }
+
 // MoEPieces is into how many pieces n slots are sorted; moe_count and moe_place keep a count of each expert for each.
 func MoEPieces(n int) int { return max(1, ceil(n, 256)) }
 

@@ -9,16 +9,15 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// The tensors of a layer's experts as transformers 5 keeps them, and saves them with save_original_format=False: gate_up_proj
-// [E,2I,C], an expert's rows of gate before those of up, and down_proj [E,C,I], in a module mlp whatever the checkpoint's name.
-const fusedGateUp, fusedDown = ".mlp.experts.gate_up_proj", ".mlp.experts.down_proj"
-
-// splitExperts has a checkpoint's fused experts found as the tensors of each expert that they are.
+// splitExperts has a checkpoint's fused experts found as the tensors of each expert that they are. Those of a layer are as transformers 5
+// keeps them, and saves them with save_original_format=False: gate_up_proj [E,2I,C], an expert's rows of gate before those of up, and
+// down_proj [E,C,I], in a module of its own name whatever the checkpoint's.
 func splitExperts(c model.Config, w *weights.Set) error {
 	names := Table[c.ModelType].Experts
 	if names == nil {
 		return nil
 	}
+	fusedGateUp, fusedDown := part(names.Fused)+".experts.gate_up_proj", part(names.Fused)+".experts.down_proj"
 	fused := slices.ContainsFunc(w.Names(), func(name string) bool {
 		return strings.HasSuffix(name, fusedGateUp) || strings.HasSuffix(name, fusedDown)
 	})
@@ -26,8 +25,8 @@ func splitExperts(c model.Config, w *weights.Set) error {
 		return nil
 	}
 	return w.Split(func(t weights.Tensor) (parts []string, shape []int, err error) {
-		if layer, ok := strings.CutSuffix(t.Name, ".mlp.gate.weight"); ok && names.Block != "mlp" {
-			return []string{layer + "." + names.Block + ".gate.weight"}, t.Shape, nil
+		if layer, ok := strings.CutSuffix(t.Name, ".mlp.gate.weight"); ok && names.Block != names.Fused {
+			return []string{layer + part(names.Block) + ".gate.weight"}, t.Shape, nil
 		}
 		layer, gateUp := strings.CutSuffix(t.Name, fusedGateUp)
 		of, shape, rows := []string{names.Gate, names.Up}, []int{c.ExpertSize, c.HiddenSize}, 2*c.ExpertSize
@@ -43,9 +42,17 @@ func splitExperts(c model.Config, w *weights.Set) error {
 		}
 		for e := range c.Experts {
 			for _, name := range of {
-				parts = append(parts, fmt.Sprintf("%s.%s.experts.%d.%s.weight", layer, names.Block, e, name))
+				parts = append(parts, fmt.Sprintf("%s%s.experts.%d.%s.weight", layer, part(names.Block), e, name))
 			}
 		}
 		return parts, shape, nil
 	})
+}
+
+// part is a block's name inside of its layer's.
+func part(block string) string {
+	if block == "" {
+		return ""
+	}
+	return "." + block
 }

@@ -139,18 +139,7 @@ func TestGradientsEqualPEFT(t *testing.T) {
 		adapters++
 		t.Run(m.name, func(t *testing.T) {
 			w, r, grads, ref := runPEFT(t, dir, m.config(t), m.open(t))
-			if got := len(ref.Names()) - 4; got != len(grads) {
-				t.Errorf("%d gradients, PEFT has %d", len(grads), got)
-			}
-			worst := 0.0
-			for i, v := range w.trained.Params {
-				d, size := furthest(t, r.run.Tensor(grads[i]).F32(), ref.Floats("base_model.model."+v.Name))
-				worst = max(worst, d/size)
-				if !(d <= 1e-4*size) {
-					t.Errorf("gradient of %s is off by %.3g of %.3g", v.Name, d, size)
-				}
-			}
-			t.Logf("gradients differ by at most %.3g of a tensor's largest", worst)
+			sameGradients(t, w, r, grads, ref, len(ref.Names())-4)
 		})
 	}
 	const elsewhere = 4 // llama's are in train's TestGradientsEqualPEFT, those of the three with experts in experts_test.go

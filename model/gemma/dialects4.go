@@ -17,10 +17,7 @@ func gemma4(architecture string, window, context, perLayer int) model.Dialect {
 		Defaults: func(c *model.Config) {
 			sizes(c, 262144, 2304, 9216, 30, 8, 4, context)
 			c.RopeTheta, c.SlidingWindow = 1e6, window
-		}, Read: func(c *model.Config, k *model.Keys) { readGemma4(c, k, perLayer) },
-		Fixed: map[string]model.Fixed{
-			"top_k_experts": {Why: "gemma4 has experts only where enable_moe_block says so, which is not supported"},
-		}}
+		}, Read: func(c *model.Config, k *model.Keys) { readGemma4(c, k, perLayer) }}
 }
 
 func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
@@ -44,10 +41,21 @@ func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
 	}
 	moe := false
 	if k.Bool("enable_moe_block", &moe); moe {
-		k.Fail("enable_moe_block", "= true: experts beside the MLP, as Gemma 4 26B-A4B has them, are not supported")
-		for _, key := range []string{"num_experts", "top_k_experts", "moe_intermediate_size"} {
-			k.Drop(key)
+		for key, n := range map[string]*int{"num_experts": &c.Experts, "top_k_experts": &c.ExpertsPerToken, "moe_intermediate_size": &c.ExpertSize} {
+			if !k.Int(key, n) {
+				k.Fail(key, "is missing: enable_moe_block is true")
+			}
 		}
+		if c.Experts < 1 {
+			k.Fail("num_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
+		} else if most := min(c.Experts, model.MaxExpertsPerToken); c.ExpertsPerToken < 1 || c.ExpertsPerToken > most {
+			k.Fail("top_k_experts", "= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, model.MaxExpertsPerToken, c.Experts)
+			c.ExpertsPerToken = 1
+		}
+		return
+	}
+	for _, key := range []string{"num_experts", "top_k_experts", "moe_intermediate_size"} {
+		k.Drop(key)
 	}
 }
 

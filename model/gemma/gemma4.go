@@ -9,8 +9,9 @@ import (
 
 // Build4 is the language model of Gemma 4: four norms a layer with plain weights, norms of queries, keys and values, scores that are
 // not scaled, heads of their own in full layers, and a number that multiplies what each layer gives. The small models have inputs of
-// their own for each layer, and last layers without keys and values.
+// their own for each layer, and last layers without keys and values; the mixture has experts beside each layer's MLP.
 func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken, Inner: c.ExpertSize, Activation: c.HiddenAct}
 	var x *nn.Value
 	n.In(c.Scope(), func() {
 		local, _ := c.LocalRope()
@@ -48,6 +49,10 @@ func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				}
 				x = n.Add(x, norm("post_attention_layernorm", n.SelfAttention("self_attn", norm("input_layernorm", x), rope.In, a)))
 				y := n.GatedMLP("mlp", norm("pre_feedforward_layernorm", x), inner, false, c.HiddenAct)
+				if c.Experts > 0 {
+					z := n.ScaledMoE(norm("pre_feedforward_layernorm_2", x), x, in.Real, moe, c.RMSNormEps)
+					y = n.Add(norm("post_feedforward_layernorm_1", y), norm("post_feedforward_layernorm_2", z))
+				}
 				x = n.Add(x, norm("post_feedforward_layernorm", y))
 				if inputs != nil {
 					y := n.GatedInput(x, n.Slice(inputs, i, c.NumLayers), c.HiddenAct)

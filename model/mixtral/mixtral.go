@@ -7,13 +7,15 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Names are those of a layer's experts in a checkpoint: the block, and an expert's linear layers.
-type Names struct{ Block, Gate, Up, Down string }
+// Names are those of a layer's experts in a checkpoint: the block, and an expert's linear layers; Fused is the block where those of a layer
+// are one tensor. A block without a name is the layer.
+type Names struct{ Block, Gate, Up, Down, Fused string }
 
-// Own are Mixtral's names, Qwen those of Qwen's mixtures.
+// Own are Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.
 var (
-	Own  = Names{"block_sparse_moe", "w1", "w3", "w2"}
-	Qwen = Names{"mlp", "gate_proj", "up_proj", "down_proj"}
+	Own   = Names{"block_sparse_moe", "w1", "w3", "w2", "mlp"}
+	Qwen  = Names{"mlp", "gate_proj", "up_proj", "down_proj", "mlp"}
+	Gemma = Names{"", "gate_proj", "up_proj", "down_proj", ""}
 )
 
 // Build applies Mixtral to a batch, up to and with the final norm: -> [M,C].

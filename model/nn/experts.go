@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -174,13 +175,7 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
 		weights, experts := routed[0], routed[1]
-		at := n.sortByExpert(m.Experts, experts, real)
-		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
-		gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), parameters, m.Experts, width, m.Inner, m.Gate, m.Up)
-		gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
-		inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, at.Rows, at.Source)
-		down := n.expertLayers("experts", expertParameter(module, downParameter), parameters, m.Experts, m.Inner, width, m.Down)[0]
-		y = n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
+		y = n.mixture(x, weights, n.sortByExpert(m.Experts, experts, real), m, module, parameters)
 		if m.Shared > 0 {
 			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)
 			open := n.Linear("shared_expert_gate", width, 1, false).Apply(x) // [M,1]
@@ -188,6 +183,37 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		}
 	})
 	return y
+}
+
+// mixture is the sum over a token's experts of weight * down(activation(gate x) * up x), of the layers under experts in the current
+// scope: [M,C] -> [M,C]. module is that of the parameters that transformers 5 has them in.
+func (n *Net) mixture(x, weights *Value, at Sorted, m MoE, module string, parameters bool) *Value {
+	width := x.Width()
+	each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
+	gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), parameters, m.Experts, width, m.Inner, m.Gate, m.Up)
+	gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
+	inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, at.Rows, at.Source)
+	down := n.expertLayers("experts", expertParameter(module, downParameter), parameters, m.Experts, m.Inner, width, m.Down)[0]
+	return n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
+}
+
+// ScaledMoE is Gemma 4's mixture of experts: those of rows x [M,C] are chosen by what the router, a linear layer router.proj, gives of
+// rows from [M,C], normed and scaled, and count a number of each expert times their shares of the chosen ones: [M,C] -> [M,C].
+// Padding is as in MoE.
+func (n *Net) ScaledMoE(x, from, real *Value, m MoE, eps float64) *Value {
+	width := x.Width()
+	var weights, chosen *Value
+	n.In("router", func() {
+		scale := n.add(n.Scope()+".scale", []int{width}, kernel.T(n.Float(), width))
+		h := n.Scale(n.Apply(kernel.RMSNorm{Eps: eps, Heads: 1}, from, scale), 1/math.Sqrt(float64(width)))
+		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: true}, n.Linear("proj", width, m.Experts, false).Apply(h))
+		if m.PerToken == 1 { // its weight is 1
+			n.Uninfluential = append(n.Uninfluential, n.Scope()+".proj")
+		}
+		each := n.add(n.Scope()+".per_expert_scale", []int{m.Experts}, kernel.T(n.Float(), m.Experts))
+		weights, chosen = n.Apply(kernel.WeighExperts{}, routed[0], routed[1], each), routed[1]
+	})
+	return n.mixture(x, weights, n.sortByExpert(m.Experts, chosen, real), m, n.Scope()+".experts", true)
 }
 
 // FusedExperts is a mixture of experts whose gate and up projections are one matrix.
