@@ -1,0 +1,260 @@
+// gated_delta_chunk.cuh: products of a chunk of the gated delta rule on tensor cores. A tile of 16 rows lies in a warp's registers as sums
+// do: of each 8 columns a thread has rows lane/4 and 8 more, columns 2 (lane%4) and the next. Two such, of 16 columns, are a left operand
+// of the next product as they are, so that a warp that holds columns of values as rows goes from product to product without shared memory.
+// Where elem is bf16 an operand is two bf16, the number rounded and the rest, or one where it is exact; where it is f16 or f32 it is two of
+// TF32's 11 bits. Sums are fp32.
+#pragma once
+#include "gated_delta.cuh"
+
+enum {
+    LDK = HEAD + 16 / sizeof(elem),   // numbers of a row of queries, keys or a state in shared memory
+    LDC = CHUNK + 8,                  // of T, P and what else has tokens as columns
+};
+
+#ifdef OPERANDS_SPLIT
+__device__ __forceinline__ float tf32(float x) {
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return __uint_as_float(r);
+}
+__device__ __forceinline__ void mma_tf32(float *d, const float *a, float b0, float b1) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)),
+                   "r"(__float_as_uint(b1)));
+}
+
+// A left operand [16,16], and a right one [16,16] of which a thread has column lane/4 of each 8, rows 2 (lane%4), the next, and 8 behind them.
+struct Left {
+    float x[2][4];
+    __device__ __forceinline__ Left() {}
+    __device__ __forceinline__ Left(const float (*d)[4]) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) (&x[0][0])[i] = (&d[0][0])[i];
+    }
+};
+struct Right {
+    float x[2][4];
+};
+// d[16, 16 N] += a b
+template <int N>
+__device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right (&b)[N]) {
+#pragma unroll
+    for (int k = 0; k < 2; k++) {   // column 2 t stands as t, the next as t + 4
+        float x[4] = {a.x[k][0], a.x[k][2], a.x[k][1], a.x[k][3]}, high[4], low[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) high[i] = tf32(x[i]), low[i] = tf32(x[i] - high[i]);
+#pragma unroll
+        for (int n = 0; n < 2 * N; n++) {
+            float y0 = b[n / 2].x[n % 2][2 * k], y1 = b[n / 2].x[n % 2][2 * k + 1], h0 = tf32(y0), h1 = tf32(y1);
+            mma_tf32(d[n], low, h0, h1);
+            mma_tf32(d[n], high, tf32(y0 - h0), tf32(y1 - h1));
+            mma_tf32(d[n], high, h0, h1);
+        }
+    }
+}
+template <int N>
+__device__ __forceinline__ void times_exact(float (*d)[4], const Left &a, const Right (&b)[N]) { times(d, a, b); }
+
+// The left operand at rows m0 and columns k0 of a matrix in shared memory, of which TRANSPOSED has the other index first; and the right one.
+template <bool TRANSPOSED, class X>
+__device__ __forceinline__ Left left(const X *m, int ld, int m0, int k0) {
+    Left a;
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int row = m0 + g + i / 2 % 2 * 8, k = k0 + i / 4 * 8 + 2 * t + i % 2;
+        a.x[i / 4][i % 4] = widen(TRANSPOSED ? m[k * ld + row] : m[row * ld + k]);
+    }
+    return a;
+}
+template <bool TRANSPOSED, class X>
+__device__ __forceinline__ Right right(const X *m, int ld, int k0, int n0) {
+    Right b;
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int n = n0 + i / 4 * 8 + g, k = k0 + i / 2 % 2 * 8 + 2 * t + i % 2;
+        b.x[i / 4][i % 4] = widen(TRANSPOSED ? m[k * ld + n] : m[n * ld + k]);
+    }
+    return b;
+}
+__device__ __forceinline__ void unpack(const Left &a, float (*d)[4]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) (&d[0][0])[i] = (&a.x[0][0])[i];
+}
+#else
+// A left operand [16,16] and a right one, as mma has them.
+struct Left {
+    uint32_t high[4], low[4];
+    __device__ __forceinline__ Left() {}
+    __device__ __forceinline__ Left(const float (*d)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float x = d[i / 2][i % 2 * 2], y = d[i / 2][i % 2 * 2 + 1];
+            high[i] = pack2(x, y);
+            low[i] = pack2(x - __uint_as_float(high[i] << 16), y - __uint_as_float(high[i] & 0xffff0000));
+        }
+    }
+};
+struct Right {
+    uint32_t x[4];
+};
+// d[16, 16 N] += a b; times_exact where the low part of a is zero.
+template <int N>
+__device__ __forceinline__ void times_exact(float (*d)[4], const Left &a, const Right (&b)[N]) {
+#pragma unroll
+    for (int n = 0; n < 2 * N; n++) mma(d[n], a.high, b[n / 2].x[n % 2 * 2], b[n / 2].x[n % 2 * 2 + 1]);
+}
+template <int N>
+__device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right (&b)[N]) {
+#pragma unroll
+    for (int n = 0; n < 2 * N; n++) mma(d[n], a.low, b[n / 2].x[n % 2 * 2], b[n / 2].x[n % 2 * 2 + 1]);
+    times_exact(d, a, b);
+}
+
+// The left operand at rows m0 and columns k0 of a matrix in shared memory, of which TRANSPOSED has the other index first; and the right one.
+template <bool TRANSPOSED>
+__device__ __forceinline__ Left left(const bf16 *m, int ld, int m0, int k0) {
+    Left a;
+    int lane = threadIdx.x & 31, up = lane >> 3 & 1, over = lane >> 4;
+    if (TRANSPOSED)
+        ldmatrix4t(a.high, smem(m + (k0 + (lane & 7) + 8 * over) * ld + m0 + 8 * up));
+    else
+        ldmatrix4(a.high, smem(m + (m0 + (lane & 7) + 8 * up) * ld + k0 + 8 * over));
+    return a;
+}
+template <bool TRANSPOSED>
+__device__ __forceinline__ Right right(const bf16 *m, int ld, int k0, int n0) {
+    Right b;
+    int lane = threadIdx.x & 31, up = lane >> 3 & 1, over = lane >> 4;
+    if (TRANSPOSED)
+        ldmatrix4t(b.x, smem(m + (k0 + (lane & 7) + 8 * up) * ld + n0 + 8 * over));
+    else
+        ldmatrix4(b.x, smem(m + (n0 + (lane & 7) + 8 * over) * ld + k0 + 8 * up));
+    return b;
+}
+// The numbers of an operand of one part, as sums lie.
+__device__ __forceinline__ void unpack(const Left &a, float (*d)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[i / 2][i % 2 * 2] = __uint_as_float(a.high[i] << 16), d[i / 2][i % 2 * 2 + 1] = __uint_as_float(a.high[i] & 0xffff0000);
+}
+#endif
+
+// d += a b for the right operand at k0, n0 of a matrix of PARTS parts, `part` numbers apart. EXACT: a has one part.
+template <bool TRANSPOSED, bool EXACT>
+__device__ __forceinline__ void times_parts(float (*d)[4], const Left &a, const kept *m, int part, int ld, int k0, int n0) {
+    Right b[1] = {right<TRANSPOSED>(m, ld, k0, n0)};
+    if (PARTS == 2) {
+        Right low[1] = {right<TRANSPOSED>(m + part, ld, k0, n0)};
+        times_exact(d, a, low);
+    }
+    if (EXACT)
+        times_exact(d, a, b);
+    else
+        times(d, a, b);
+}
+// d += a T or P, d [16,CHUNK]; TRANSPOSED: T' or P', of which a has the index of their columns. Squares of zeros are left out.
+template <bool TRANSPOSED, bool EXACT = false>
+__device__ __forceinline__ void times_square(float (*d)[4], const float (*a)[4], const kept *m) {
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        Left x(a + 2 * k);
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            if (TRANSPOSED ? n <= k : k <= n) times_parts<TRANSPOSED, EXACT>(d + 2 * n, x, m, CHUNK * LDC, LDC, 16 * k, 16 * n);
+    }
+}
+
+// Copies 8 numbers to shared memory, of which the first `left` are there, the rest zeros.
+template <class X>
+__device__ __forceinline__ void copy8(X *to, const X *from, int left, bool wide) {
+    if (sizeof(X) == 2 && wide)
+        cp16(smem(to), from, left > 0);
+    else
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            if (sizeof(X) == 4)
+                cp16(smem(to + i), from + i, left > i);
+            else
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(smem(to + i)), "l"(from + i), "r"(left > i ? 8 : 0));
+        }
+}
+// Copies ROWS rows of COLS numbers, of which rows and cols are there.
+template <int ROWS, int COLS, int THREADS, class X>
+__device__ __forceinline__ void copy_rows(X *to, int ld, const X *from, int64_t width, int rows, int cols, bool wide) {
+#pragma unroll
+    for (int i = 0; i < ROWS * COLS / 8; i += THREADS) {
+        int row = (i + threadIdx.x) / (COLS / 8), c = (i + threadIdx.x) % (COLS / 8) * 8;
+        copy8(to + row * ld + c, from + row * width + c, row < rows ? cols - c : 0, wide);
+    }
+}
+// Copies what is prepared of a chunk's value head: t [PARTS,CHUNK,LDC], with WITH_P behind it p, and the gates.
+template <bool WITH_P, int THREADS>
+__device__ __forceinline__ void copy_prepared(kept *t, float (*gate)[GATES], const Prepared *from, int V, int rows) {
+    constexpr int UNIT = 16 / sizeof(kept), UNITS = (WITH_P ? 2 : 1) * PARTS * CHUNK / UNIT;
+#pragma unroll
+    for (int i = 0; i < CHUNK * UNITS; i += THREADS) {
+        int row = (i + threadIdx.x) / UNITS, c = (i + threadIdx.x) % UNITS * UNIT;
+        cp16(smem(t + (c / CHUNK * CHUNK + row) * LDC + c % CHUNK), from[(int64_t)row * V].t[0] + c, row < rows);
+    }
+#pragma unroll
+    for (int i = threadIdx.x; i < 2 * CHUNK; i += THREADS) cp16(smem(gate[i / 2] + i % 2 * 4), from[(int64_t)(i / 2) * V].gate + i % 2 * 4, i / 2 < rows);
+}
+
+// A chunk of a value head as the kernels hold it that go from chunk to chunk: columns of values, or of their gradients, in the last.
+template <int COLS>
+struct Stage {
+    enum { LDV = COLS + 8, THREADS = 2 * COLS };
+    elem k[CHUNK * LDK], q[CHUNK * LDK];
+    kept t[PARTS * CHUNK * LDC], p[PARTS * CHUNK * LDC];
+    elem value[CHUNK * LDV];
+    float gate[CHUNK][GATES];
+    template <bool QUERIES>
+    __device__ __forceinline__ void load(const Rule &r, const Prepared *prepared, int v, int row, int count, const elem *values, int64_t width, int e0) {
+        bool wide = r.wide();
+        const elem *key = r.row(row) + v / (r.V / r.K) * r.D;
+        copy_rows<CHUNK, HEAD, THREADS>(k, LDK, key + r.K * r.D, r.width(), count, r.D, wide);
+        if (QUERIES) copy_rows<CHUNK, HEAD, THREADS>(q, LDK, key, r.width(), count, r.D, wide);
+        copy_prepared<QUERIES, THREADS>(t, gate, prepared + r.prepared_at(row, v), r.V, count);
+        copy_rows<CHUNK, COLS, THREADS>(value, LDV, values + row * width + e0, width, count, r.E - e0, wide);
+        cp_commit();
+    }
+};
+enum { STAGES = sizeof(elem) == 2 ? 2 : 1 };
+
+// Calls f(n, i, at) for the pairs of a state's numbers that a warp holds in columns e0 on as rows, sums of 16 x HEAD: at is a pair's place
+// in [E,D].
+template <class F>
+__device__ __forceinline__ void each_pair(const Rule &r, int e0, F f) {
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < HEAD / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int d = 8 * n + 2 * (lane & 3), e = e0 + (lane >> 2) + 8 * i;
+            if (d < r.D && e < r.E) f(n, 2 * i, (int64_t)e * r.D + d);
+        }
+}
+__device__ __forceinline__ void store_kept(float *p, const float *x) { *(float2 *)p = make_float2(x[0], x[1]); }
+__device__ __forceinline__ void store_kept(bf16 *p, const float *x) { *(__nv_bfloat162 *)p = __floats2bfloat162_rn(x[0], x[1]); }
+
+// Calls f(i, token, row) for the 16 numbers that a thread has of a warp's 16 x CHUNK.
+template <class F>
+__device__ __forceinline__ void each_token(F f) {
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < 16; i++) f(i, i / 4 * 8 + 2 * t + i % 2, g + i / 2 % 2 * 8);
+}
+
+// 1/|x| for a chunk's rows of queries or keys, of 4 warps.
+__device__ __forceinline__ void inverse_norms(float *to, const elem *m) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    float n[CHUNK / 4];
+#pragma unroll
+    for (int i = 0; i < CHUNK / 4; i++) n[i] = square(widen4(*(const Four *)(m + (warp + 4 * i) * LDK + 4 * lane)));
+    norm_factors(n);
+#pragma unroll
+    for (int i = 0; i < CHUNK / 4; i++)
+        if (lane == 0) to[warp + 4 * i] = n[i];
+}

@@ -1,0 +1,94 @@
+// gated_delta_prepare.cu: what chunks of the gated delta rule have before any state is known.
+// Layout: as gated_delta.cu; prepared [to-from, V]; o [M,VE] elem, of which rows in no sequence become zeros, or none.
+// A block of 128 takes the chunks that begin in CHUNK rows and one key head. Its warps multiply queries and keys by keys, exactly as they
+// come; then each takes a value head: a lane has a token's gates, and a column of T, which it solves for from the first row to the last.
+// Gates, with 1/|k| and the scale of queries over |q|, as products take queries and keys as they come:
+//   OF_KEY beta decay/|k|    OF_QUERY decay scale/|q|    OF_REST rest/|k|    DECAY exp(gam)    GAM + LOW gam
+// with rest = exp(gam_last - gam). Sums of logarithms are kept as two floats: their differences are as exact as those of neighbours.
+// Accumulation fp32, of logarithms fp64. Bytes: queries and keys once, sizeof(Prepared) a row and value head written.
+// Elements: bf16, f16, f32.
+#include "gated_delta_chunk.cuh"
+
+enum { LDS = CHUNK + 4 };   // floats of a row of a square in shared memory
+
+__device__ __forceinline__ void store_parts(float *to, float x) { *to = x; }
+__device__ __forceinline__ void store_parts(bf16 *to, float x) { to[0] = __float2bfloat16(x), to[CHUNK] = __float2bfloat16(x - __bfloat162float(to[0])); }
+
+// A warp's work for value head v.
+__device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v, int row, int count, const float *kk, const float *qk, float *A, const float *inverse_k, const float *inverse_q) {
+    int lane = threadIdx.x & 31;
+    int64_t at = (int64_t)(row + lane) * r.V + v;
+    double sum = lane < count ? log_decay(widen(r.a[at]), r.log_a[v], r.dt[v]) : 0.f;
+    float beta = lane < count ? sigmoid(widen(r.b[at])) : 0.f;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        double before = __shfl_up_sync(~0u, sum, o);
+        if (lane >= o) sum += before;
+    }
+    double last = __shfl_sync(~0u, sum, 31);
+    float gam = (float)sum, low = (float)(sum - gam), decay = expf(gam) * (1.f + low), of_k = inverse_k[lane], of_q = inverse_q[lane] * r.query_scale();
+    Prepared *to = prepared + r.prepared_at(row, v);
+    if (lane < count) {
+        float4 *gate = (float4 *)to[(int64_t)lane * r.V].gate;
+        gate[0] = make_float4(beta * decay * of_k, decay * of_q, expf((float)(last - sum)) * of_k, beta);
+        gate[1] = make_float4(decay, gam, low, 0.f);
+    }
+    __syncwarp();
+#pragma unroll 4
+    for (int i = 0; i < CHUNK; i++) {
+        float between = expf((__shfl_sync(~0u, gam, i) - gam) + (__shfl_sync(~0u, low, i) - low)), by_k = __shfl_sync(~0u, beta * of_k, i), by_q = __shfl_sync(~0u, of_q, i);
+        float by = i < lane ? 0.f : between * of_k;
+        A[i * LDS + lane] = i > lane ? by_k * by * kk[i * LDS + lane] : 0.f;
+        if (i < count) store_parts(&to[(int64_t)i * r.V].p[0][lane], by_q * by * qk[i * LDS + lane]);
+    }
+    __syncwarp();
+    float x[CHUNK];
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) {
+        x[i] = i == lane ? 1.f : 0.f;
+#pragma unroll
+        for (int j = 0; j < i; j += 4) {
+            float4 w = *(const float4 *)(A + i * LDS + j);
+            x[i] -= w.x * x[j];
+            if (j + 1 < i) x[i] -= w.y * x[j + 1];
+            if (j + 2 < i) x[i] -= w.z * x[j + 2];
+            if (j + 3 < i) x[i] -= w.w * x[j + 3];
+        }
+        if (i < count) store_parts(&to[(int64_t)i * r.V].t[0][lane], x[i]);
+    }
+    __syncwarp();
+}
+
+extern "C" __global__ void __launch_bounds__(128) gated_delta_prepare(Prepared *prepared, elem *o, int from, int to, RULE) {
+    extern __shared__ __align__(16) char shared[];
+    elem *k = (elem *)shared, *q = k + CHUNK * LDK;
+    float *kk = (float *)(shared + max(2 * CHUNK * LDK * (int)sizeof(elem), 4 * 4 * CHUNK * LDS)), *qk = kk + CHUNK * LDS, *A = (float *)shared;   // of each warp, where keys and queries were
+    __shared__ float inverse_k[CHUNK], inverse_q[CHUNK];
+    Rule r = RULE_OF(from, to);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, key = blockIdx.y, group = V / K, row0 = from + blockIdx.x * CHUNK, row1 = min(row0 + CHUNK, to);
+    each_chunk(r, row0, row1, [&](int, int end, int row) {
+        int count = min(CHUNK, end - row);
+        copy_rows<CHUNK, HEAD, 128>(k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, r.wide());
+        copy_rows<CHUNK, HEAD, 128>(q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, r.wide());
+        cp_commit();
+        cp_wait<0>();
+        __syncthreads();
+        inverse_norms(inverse_k, k);
+        inverse_norms(inverse_q, q);
+        float d[4][4] = {};
+        int m0 = (warp & 1) * 16;
+#pragma unroll
+        for (int l = 0; l < HEAD; l += 16) {
+            Right b[2] = {right<false>(k, LDK, l, 0), right<false>(k, LDK, l, 16)};
+            times_exact(d, left<false>(warp < 2 ? k : q, LDK, m0, l), b);
+        }
+        each_token([&](int i, int token, int at) { (warp < 2 ? kk : qk)[(m0 + at) * LDS + token] = (&d[0][0])[i]; });
+        __syncthreads();
+        for (int v = key * group + warp; v < (key + 1) * group; v += 4) prepare(prepared, r, v, row, count, kk, qk, A + warp * CHUNK * LDS, inverse_k, inverse_q);
+        __syncthreads();
+    });
+    if (!o) return;
+    int before = min(row1, r.first(0)), behind = max(row0, r.first(S)), n = group * E;
+    clear_rows(o + key * n, (int64_t)V * E, n, row0, before, threadIdx.x, 128);
+    clear_rows(o + key * n, (int64_t)V * E, n, behind, row1, threadIdx.x, 128);
+}
