@@ -12,31 +12,27 @@
 
 template <bool QUERIES, int COLS>
 __device__ void forward(elem *o, kept *states, const float *behind, float *ahead, const Prepared *prepared, const Rule r) {
+    typedef Stage<COLS> Stage;
     extern __shared__ __align__(16) char shared[];
-    Stage<COLS> *stages = (Stage<COLS> *)shared, *now = stages;
     int seq = blockIdx.x, v = blockIdx.y, e0 = blockIdx.z * COLS, first = r.first(seq), end = r.first(seq + 1), begin = r.chunk_from(first, r.from), stop = min(end, r.to);
     if (begin >= stop) return;
-    auto load = [&](Stage<COLS> *to, int row) { to->template load<QUERIES>(r, prepared, v, row, end - row, r.qkv + r.value_at(v), r.width(), e0); };
-    load(now, begin);
     int warp0 = threadIdx.x / 32 * 16;
     float state[HEAD / 8][4];
 #pragma unroll
     for (int i = 0; i < HEAD / 2; i++) (&state[0][0])[i] = 0.f;
-    if (begin > first)
+    if (begin > first && threadIdx.x < Stage::WORKERS)
         each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) {
             *(float2 *)(state[n] + i) = *(const float2 *)(behind + (int64_t)v * r.D * r.E + at);
             if (states) store_kept(states + r.kept_at(begin, v) + at, state[n] + i);
         });
-    for (int row = begin; row < stop; row += CHUNK) {
-        int count = min(CHUNK, end - row), next = row + CHUNK;
-        cp_wait<0>();
-        __syncthreads();
-        if (STAGES == 2 && next < stop) load(stages + (now == stages), next);
-        float d[QUERIES ? 8 : 4][4], y[4][4];   // what the state says of keys, then X; what it says of queries; Y
+    auto load = [&](Stage *to, int row) { to->template load<QUERIES>(r, prepared, v, row, end - row, r.qkv + r.value_at(v), r.width(), e0); };
+    auto compute = [&](Stage *now, int row) {
+        float d[QUERIES ? 8 : 4][4], y[4][4], value[4][4];   // what the state says of keys, then X; what it says of queries; Y
 #pragma unroll
         for (int i = 0; i < (QUERIES ? 32 : 16); i++) (&d[0][0])[i] = 0.f;
 #pragma unroll
         for (int i = 0; i < 16; i++) (&y[0][0])[i] = 0.f;
+        now->values(value);
 #pragma unroll
         for (int l = 0; l < HEAD; l += 16) {
             Right b[QUERIES ? 4 : 2];
@@ -44,9 +40,6 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
             for (int n = 0; n < (QUERIES ? 4 : 2); n++) b[n] = right<false>(n < 2 ? now->k : now->q, LDK, l, n % 2 * 16);
             times(d, Left(state + l / 8), b);
         }
-        float value[4][4];
-        unpack(left<true>(now->value, now->LDV, warp0, 0), value);
-        unpack(left<true>(now->value, now->LDV, warp0, 16), value + 2);
         each_token([&](int i, int token, int) {
             float4 gate = *(const float4 *)now->gate[token];
             float &x = (&d[0][0])[i];
@@ -56,12 +49,9 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
         times_square<false>(y, d, now->t);
         if (QUERIES) {
             times_square<false>(d + (QUERIES ? 4 : 0), y, now->p);
-            elem *to = o + ((int64_t)row * r.V + v) * r.E + e0 + warp0;
-            each_token([&](int i, int token, int e) {
-                if (token < count && e0 + warp0 + e < r.E) to[(int64_t)token * r.V * r.E + e] = narrow((&d[QUERIES ? 4 : 0][0])[i]);
-            });
+            each_token([&](int i, int token, int e) { now->value[token * now->LDV + warp0 + e] = narrow((&d[QUERIES ? 4 : 0][0])[i]); });
         }
-        float whole = now->gate[count - 1][DECAY];
+        float whole = now->gate[min(CHUNK, end - row) - 1][DECAY];
 #pragma unroll
         for (int i = 0; i < HEAD / 2; i++) (&state[0][0])[i] *= whole;
         each_token([&](int i, int token, int) { (&y[0][0])[i] *= now->gate[token][OF_REST]; });
@@ -74,24 +64,29 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
                 times(state + n / 8, a, b);
             }
         }
-        if (next < stop && states)
-            each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { store_kept(states + r.kept_at(next, v) + at, state[n] + i); });
+        int next = row + CHUNK;
+        if (next < stop && states) {
+            if (Stage::STATE_FITS)
+                now->put_state(state);
+            else
+                each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { store_kept(states + r.kept_at(next, v) + at, state[n] + i); });
+        }
         if (next >= stop && next < end && ahead)
             each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { *(float2 *)(ahead + (int64_t)v * r.D * r.E + at) = *(float2 *)(state[n] + i); });
-        if (STAGES == 2)
-            now = stages + (now == stages);
-        else if (next < stop) {
-            __syncthreads();
-            load(now, next);
-        }
-    }
+    };
+    through((Stage *)shared, begin, CHUNK, (stop - begin + CHUNK - 1) / CHUNK, load, compute, [&](Stage *from, int row) {
+        if (QUERIES)
+            copy_back<CHUNK, COLS, Stage::FEEDERS>(o + ((int64_t)row * r.V + v) * r.E + e0, (int64_t)r.V * r.E, from->value, from->LDV, end - row, r.E - e0, r.wide(), from->feeder());
+        else if (Stage::STATE_FITS && states && row + CHUNK < stop)
+            from->take_state(states + r.kept_at(row + CHUNK, v), r, e0);
+    });
 }
 
 #define FORMS(COLS)                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(2 * COLS) gated_delta_forward_##COLS(elem *o, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS / 32) gated_delta_forward_##COLS(elem *o, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
         forward<true, COLS>(o, 0, behind, ahead, prepared, RULE_OF(from, to));                                                             \
     }                                                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(2 * COLS) gated_delta_states_##COLS(kept *states, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS / 32) gated_delta_states_##COLS(kept *states, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
         forward<false, COLS>(0, states, behind, ahead, prepared, RULE_OF(from, to));                                                       \
     }
 FORMS(64)

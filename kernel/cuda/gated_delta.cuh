@@ -61,6 +61,16 @@ __device__ __forceinline__ float4 widen4(Four u) {
     return make_float4(x.x, x.y, y.x, y.y);
 }
 #endif
+template <int N>
+struct Bytes;   // an unsigned type of so many
+template <>
+struct Bytes<8> {
+    typedef uint2 type;
+};
+template <>
+struct Bytes<16> {
+    typedef uint4 type;
+};
 __device__ __forceinline__ Four four(const elem *p, bool inside) { return inside ? *(const Four *)p : Four{}; }
 __device__ __forceinline__ float square(float4 x) { return (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w); }
 // 1/norm of n rows whose squares a warp's lanes hold parts of.

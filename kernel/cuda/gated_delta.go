@@ -38,7 +38,7 @@ func delta(stem, entry string, S, V, E int) Geometry {
 		cols = 32
 	}
 	stage := 2*2*deltaChunk*(deltaHead+8) + 2*4*deltaChunk*(deltaChunk+8) + 2*deltaChunk*(cols+8) + deltaChunk*8*4
-	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{2 * cols, 1, 1}, 2 * stage}
+	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{96 + cols, 1, 1}, 2 * stage}
 }
 
 // GatedDeltaGradients is the geometry of gated_delta_gradients over M rows of K key heads. Its tiles are largest in fp32.

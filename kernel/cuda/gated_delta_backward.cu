@@ -18,48 +18,41 @@
 
 template <int COLS>
 __device__ void carry(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, const Rule r) {
+    typedef Stage<COLS> Stage;
     extern __shared__ __align__(16) char shared[];
-    Stage<COLS> *stages = (Stage<COLS> *)shared, *now = stages;
     int seq = blockIdx.x, v = blockIdx.y, e0 = blockIdx.z * COLS, first = r.first(seq), end = r.first(seq + 1), begin = r.chunk_from(first, r.from), stop = min(end, r.to);
     if (begin >= stop) return;
-    auto load = [&](Stage<COLS> *to, int row) { to->template load<true>(r, prepared, v, row, end - row, d_o + v * r.E, (int64_t)r.V * r.E, e0); };
-    int warp0 = threadIdx.x / 32 * 16, last = begin + (stop - begin - 1) / CHUNK * CHUNK;
-    load(now, last);
+    int warp0 = threadIdx.x / 32 * 16, chunks = (stop - begin + CHUNK - 1) / CHUNK, last = begin + (chunks - 1) * CHUNK;
     float grad[HEAD / 8][4];
 #pragma unroll
     for (int i = 0; i < HEAD / 2; i++) (&grad[0][0])[i] = 0.f;
-    if (last + CHUNK < end)
+    if (last + CHUNK < end && threadIdx.x < Stage::WORKERS)
         each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) {
             *(float2 *)(grad[n] + i) = *(const float2 *)(behind + (int64_t)v * r.D * r.E + at);
             store_kept(grads + r.kept_at(last + CHUNK, v) + at, grad[n] + i);
         });
-    for (int row = last; row >= begin; row -= CHUNK) {
-        int count = min(CHUNK, end - row);
-        cp_wait<0>();
-        __syncthreads();
-        if (STAGES == 2 && row > begin) load(stages + (now == stages), row - CHUNK);
+    auto load = [&](Stage *to, int row) { to->template load<true>(r, prepared, v, row, end - row, d_o + v * r.E, (int64_t)r.V * r.E, e0); };
+    auto compute = [&](Stage *now, int row) {
         float d[4][4], dx[4][4], out[4][4];   // dY, dX, do
 #pragma unroll
         for (int i = 0; i < 16; i++) (&d[0][0])[i] = (&dx[0][0])[i] = 0.f;
+        now->values(out);
 #pragma unroll
         for (int l = 0; l < HEAD; l += 16) {
             Right b[2] = {right<false>(now->k, LDK, l, 0), right<false>(now->k, LDK, l, 16)};
             times(d, Left(grad + l / 8), b);
         }
-        unpack(left<true>(now->value, now->LDV, warp0, 0), out);
-        unpack(left<true>(now->value, now->LDV, warp0, 16), out + 2);
         each_token([&](int i, int token, int) { (&d[0][0])[i] *= now->gate[token][OF_REST]; });
         times_square<true, true>(d, out, now->p);
         times_square<true>(dx, d, now->t);
-        elem *to = d_qkv + row * r.width() + r.value_at(v) + e0 + warp0;
         each_token([&](int i, int token, int e) {
             float4 gate = *(const float4 *)now->gate[token];
             float &x = (&dx[0][0])[i];
-            if (token < count && e0 + warp0 + e < r.E) to[token * r.width() + e] = narrow(gate.w * x);
+            now->value[token * now->LDV + warp0 + e] = narrow(gate.w * x);
             x *= -gate.x;
             (&out[0][0])[i] *= gate.y;
         });
-        float whole = now->gate[count - 1][DECAY];
+        float whole = now->gate[min(CHUNK, end - row) - 1][DECAY];
 #pragma unroll
         for (int i = 0; i < HEAD / 2; i++) (&grad[0][0])[i] *= whole;
 #pragma unroll
@@ -72,23 +65,24 @@ __device__ void carry(elem *d_qkv, kept *grads, const float *behind, float *befo
                 times(grad + n / 8, of_dx, k);
             }
         }
-        if (row > begin)
-            each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { store_kept(grads + r.kept_at(row, v) + at, grad[n] + i); });
-        else if (row > first)
+        if (row > begin) {
+            if (Stage::STATE_FITS)
+                now->put_state(grad);
+            else
+                each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { store_kept(grads + r.kept_at(row, v) + at, grad[n] + i); });
+        } else if (row > first)
             each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { *(float2 *)(before + (int64_t)v * r.D * r.E + at) = *(float2 *)(grad[n] + i); });
-        if (STAGES == 2)
-            now = stages + (now == stages);
-        else if (row > begin) {
-            __syncthreads();
-            load(now, row - CHUNK);
-        }
-    }
+    };
+    through((Stage *)shared, last, -CHUNK, chunks, load, compute, [&](Stage *from, int row) {
+        copy_back<CHUNK, COLS, Stage::FEEDERS>(d_qkv + row * r.width() + r.value_at(v) + e0, r.width(), from->value, from->LDV, end - row, r.E - e0, r.wide(), from->feeder());
+        if (Stage::STATE_FITS && row > begin) from->take_state(grads + r.kept_at(row, v), r, e0);
+    });
 }
 
 #ifdef OPERANDS_SPLIT
-enum { BLOCK = 32 };
+enum { BLOCK = 32, DEEP = 1 };   // columns of a value head at a time; steps of a product in flight
 #else
-enum { BLOCK = 64 };
+enum { BLOCK = 64, DEEP = 2 };
 #endif
 enum { LDB = BLOCK + 8, PART = BLOCK * LDC };
 
@@ -159,19 +153,19 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
     int i0 = (warp & 1) * 16, j0 = (warp >> 1) * 16, d0 = 32 * warp, warp0 = 16 * warp;   // of a warp's tokens by tokens, keys, and columns of values
     int count = min(CHUNK, end - row), group = r.V / r.K;
     bool wide = r.wide();
-    copy_rows<CHUNK, HEAD, 128>(m.k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, wide);
-    copy_rows<CHUNK, HEAD, 128>(m.q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, wide);
+    copy_rows<CHUNK, HEAD, 128>(m.k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, wide, threadIdx.x);
+    copy_rows<CHUNK, HEAD, 128>(m.q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, wide, threadIdx.x);
     float dq[2][4][4], dk[2][4][4];   // over 1/|k|, and of queries over |q| and by their scale
 #pragma unroll
     for (int i = 0; i < 32; i++) (&dq[0][0][0])[i] = (&dk[0][0][0])[i] = 0.f;
     for (int v = key * group; v < (key + 1) * group; v++) {
         float dP[2][4] = {}, dA[2][4] = {}, of_beta[8] = {}, of_state[8] = {}, of_rest[8] = {}, of_query[4] = {}, whole = 0.f;
         for (int e0 = 0; e0 < r.E; e0 += BLOCK) {
-            copy_rows<BLOCK, HEAD, 128>(m.s, LDK, io.states + r.kept_at(row, v) + (int64_t)e0 * r.D, r.D, row > first ? r.E - e0 : 0, r.D, wide);
-            copy_rows<BLOCK, HEAD, 128>(m.g, LDK, io.grads + r.kept_at(row + CHUNK, v) + (int64_t)e0 * r.D, r.D, row + CHUNK < end ? r.E - e0 : 0, r.D, wide);
-            copy_rows<CHUNK, BLOCK, 128>(m.out, LDB, io.d_o + ((int64_t)row * r.V + v) * r.E + e0, (int64_t)r.V * r.E, count, r.E - e0, wide);
-            copy_rows<CHUNK, BLOCK, 128>(m.value, LDB, r.row(row) + r.value_at(v) + e0, r.width(), count, r.E - e0, wide);
-            if (e0 == 0) copy_prepared<true, 128>(m.t, m.gate, io.prepared + r.prepared_at(row, v), r.V, count);
+            copy_rows<BLOCK, HEAD, 128>(m.s, LDK, io.states + r.kept_at(row, v) + (int64_t)e0 * r.D, r.D, row > first ? r.E - e0 : 0, r.D, wide, threadIdx.x);
+            copy_rows<BLOCK, HEAD, 128>(m.g, LDK, io.grads + r.kept_at(row + CHUNK, v) + (int64_t)e0 * r.D, r.D, row + CHUNK < end ? r.E - e0 : 0, r.D, wide, threadIdx.x);
+            copy_rows<CHUNK, BLOCK, 128>(m.out, LDB, io.d_o + ((int64_t)row * r.V + v) * r.E + e0, (int64_t)r.V * r.E, count, r.E - e0, wide, threadIdx.x);
+            copy_rows<CHUNK, BLOCK, 128>(m.value, LDB, r.row(row) + r.value_at(v) + e0, r.width(), count, r.E - e0, wide, threadIdx.x);
+            if (e0 == 0) copy_prepared<true, 128>(m.t, m.gate, io.prepared + r.prepared_at(row, v), r.V, count, threadIdx.x);
             cp_commit();
             cp_wait<0>();
             __syncthreads();
@@ -179,7 +173,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                 float said[8][4], y[4][4], dx[4][4], x[4][4], out[4][4];   // S0 and G of keys; Y; dX; X; do, and dY
 #pragma unroll
                 for (int i = 0; i < 16; i++) (&said[0][0])[i] = (&said[4][0])[i] = (&y[0][0])[i] = (&dx[0][0])[i] = 0.f;
-#pragma unroll 2
+#pragma unroll DEEP
                 for (int l = 0; l < HEAD; l += 16) {
                     Right b[2] = {right<false>(m.k, LDK, l, 0), right<false>(m.k, LDK, l, 16)};
                     Left s = left<false>(m.s, LDK, warp0, l), G = left<false>(m.g, LDK, warp0, l);
@@ -214,7 +208,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                 });
             }
             __syncthreads();
-#pragma unroll 2
+#pragma unroll DEEP
             for (int e = 0; e < BLOCK; e += 16) {
                 times_parts<true, true>(dP, left<false>(m.out, LDB, i0, e), m.y, PART, LDC, e, j0);
                 times_parts<true, false>(dA, left_parts<true>(m.dx, PART, LDC, i0, e), m.y, PART, LDC, e, j0);
@@ -232,7 +226,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                 float by[2];
 #pragma unroll
                 for (int i = 0; i < 16; i++) (&c[0][0])[i] = 0.f;
-#pragma unroll 2
+#pragma unroll DEEP
                 for (int e = 0; e < BLOCK; e += 16) {
                     Right b[2] = {right<true>(m.s, LDK, e, d0), right<true>(m.s, LDK, e, d0 + 16)};
                     times_exact(c, left<false>(m.out, LDB, 16 * h, e), b);
@@ -242,14 +236,14 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                 for (int i = 0; i < 16; i++)
                     of_query[2 * h + i / 2 % 2] += by[i / 2 % 2] * (&c[0][0])[i] * widen(m.q[(16 * h + g + i / 2 % 2 * 8) * LDK + d0 + i / 4 * 8 + 2 * t + i % 2]);
                 add(dq[h], by);
-#pragma unroll 2
+#pragma unroll DEEP
                 for (int e = 0; e < BLOCK; e += 16) {
                     Right b[2] = {right<true>(m.s, LDK, e, d0), right<true>(m.s, LDK, e, d0 + 16)};
                     times(c, left_parts<true>(m.dx, PART, LDC, 16 * h, e), b);
                 }
                 gates(by, OF_KEY, -1.f);
                 add(dk[h], by);
-#pragma unroll 2
+#pragma unroll DEEP
                 for (int e = 0; e < BLOCK; e += 16) {
                     Right b[2] = {right<true>(m.g, LDK, e, d0), right<true>(m.g, LDK, e, d0 + 16)};
                     times(c, left_parts<true>(m.y, PART, LDC, 16 * h, e), b);
@@ -265,7 +259,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
             __syncthreads();
         }
         float kk[2][4] = {}, qk[2][4] = {}, beta[2] = {};
-#pragma unroll 2
+#pragma unroll DEEP
         for (int l = 0; l < HEAD; l += 16) {
             Right b[1] = {right<false>(m.k, LDK, l, j0)};
             times_exact(kk, left<false>(m.k, LDK, i0, l), b);
@@ -385,7 +379,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 }
 
 #define FORM(COLS)                                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(2 * COLS) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS / 32) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
         carry<COLS>(d_qkv, grads, behind, before, prepared, d_o, RULE_OF(from, to));                                                       \
     }
 FORM(64)

@@ -55,6 +55,8 @@ __device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right 
 }
 template <int N>
 __device__ __forceinline__ void times_exact(float (*d)[4], const Left &a, const Right (&b)[N]) { times(d, a, b); }
+template <int N>
+__device__ __forceinline__ void times_low(float (*)[4], const Left &, const Right (&)[N]) {}
 
 // The left operand at rows m0 and columns k0 of a matrix in shared memory, of which TRANSPOSED has the other index first; and the right one.
 template <bool TRANSPOSED, class X>
@@ -100,16 +102,20 @@ struct Left {
 struct Right {
     uint32_t x[4];
 };
-// d[16, 16 N] += a b; times_exact where the low part of a is zero.
+// d[16, 16 N] += a b; times_exact where the low part of a is zero, times_low of it alone.
 template <int N>
 __device__ __forceinline__ void times_exact(float (*d)[4], const Left &a, const Right (&b)[N]) {
 #pragma unroll
     for (int n = 0; n < 2 * N; n++) mma(d[n], a.high, b[n / 2].x[n % 2 * 2], b[n / 2].x[n % 2 * 2 + 1]);
 }
 template <int N>
-__device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right (&b)[N]) {
+__device__ __forceinline__ void times_low(float (*d)[4], const Left &a, const Right (&b)[N]) {
 #pragma unroll
     for (int n = 0; n < 2 * N; n++) mma(d[n], a.low, b[n / 2].x[n % 2 * 2], b[n / 2].x[n % 2 * 2 + 1]);
+}
+template <int N>
+__device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right (&b)[N]) {
+    times_low(d, a, b);
     times_exact(d, a, b);
 }
 
@@ -157,14 +163,29 @@ __device__ __forceinline__ void times_parts(float (*d)[4], const Left &a, const 
 // d += a T or P, d [16,CHUNK]; TRANSPOSED: T' or P', of which a has the index of their columns. Squares of zeros are left out.
 template <bool TRANSPOSED, bool EXACT = false>
 __device__ __forceinline__ void times_square(float (*d)[4], const float (*a)[4], const kept *m) {
+    float low[4][4] = {};   // sums of the low parts of either
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         Left x(a + 2 * k);
 #pragma unroll
         for (int n = 0; n < 2; n++)
-            if (TRANSPOSED ? n <= k : k <= n) times_parts<TRANSPOSED, EXACT>(d + 2 * n, x, m, CHUNK * LDC, LDC, 16 * k, 16 * n);
+            if (TRANSPOSED ? n <= k : k <= n) {
+                Right b[1] = {right<TRANSPOSED>(m, LDC, 16 * k, 16 * n)};
+                times_exact(d + 2 * n, x, b);
+                if (PARTS == 2) {
+                    Right c[1] = {right<TRANSPOSED>(m + CHUNK * LDC, LDC, 16 * k, 16 * n)};
+                    times_exact(low + 2 * n, x, c);
+                    if (!EXACT) times_low(low + 2 * n, x, b);
+                }
+            }
     }
+    if (PARTS == 2)
+#pragma unroll
+        for (int i = 0; i < 16; i++) (&d[0][0])[i] += (&low[0][0])[i];
 }
+
+__device__ __forceinline__ void store_kept(float *p, const float *x) { *(float2 *)p = make_float2(x[0], x[1]); }
+__device__ __forceinline__ void store_kept(bf16 *p, const float *x) { *(__nv_bfloat162 *)p = __floats2bfloat162_rn(x[0], x[1]); }
 
 // Copies 8 numbers to shared memory, of which the first `left` are there, the rest zeros.
 template <class X>
@@ -180,48 +201,117 @@ __device__ __forceinline__ void copy8(X *to, const X *from, int left, bool wide)
                 asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(smem(to + i)), "l"(from + i), "r"(left > i ? 8 : 0));
         }
 }
-// Copies ROWS rows of COLS numbers, of which rows and cols are there.
+// Copies ROWS rows of COLS numbers, of which rows and cols are there; thread is one of so many.
 template <int ROWS, int COLS, int THREADS, class X>
-__device__ __forceinline__ void copy_rows(X *to, int ld, const X *from, int64_t width, int rows, int cols, bool wide) {
+__device__ __forceinline__ void copy_rows(X *to, int ld, const X *from, int64_t width, int rows, int cols, bool wide, int thread) {
+    constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
+    int row = thread / UNITS, left = cols - thread % UNITS * 8;
+    to += row * ld + thread % UNITS * 8, from += row * width + thread % UNITS * 8;
 #pragma unroll
-    for (int i = 0; i < ROWS * COLS / 8; i += THREADS) {
-        int row = (i + threadIdx.x) / (COLS / 8), c = (i + threadIdx.x) % (COLS / 8) * 8;
-        copy8(to + row * ld + c, from + row * width + c, row < rows ? cols - c : 0, wide);
+    for (int i = 0; i < ROWS; i += HOP, to += HOP * ld, from += HOP * width) copy8(to, from, row + i < rows ? left : 0, wide);
+}
+// Copies them from shared memory, those that are there.
+template <int ROWS, int COLS, int THREADS, class X>
+__device__ __forceinline__ void copy_back(X *to, int64_t width, const X *from, int ld, int rows, int cols, bool wide, int thread) {
+    constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
+    int row = thread / UNITS, left = cols - thread % UNITS * 8;
+    to += row * width + thread % UNITS * 8, from += row * ld + thread % UNITS * 8;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += HOP, to += HOP * width, from += HOP * ld) {
+        if (row + i >= rows || left <= 0) continue;
+        if (sizeof(X) == 2 && wide)
+            *(uint4 *)to = *(const uint4 *)from;
+        else
+#pragma unroll
+            for (int c = 0; c < 8; c += 4) {
+                typedef typename Bytes<4 * sizeof(X)>::type Unit;
+                if (c < left) *(Unit *)(to + c) = *(const Unit *)(from + c);
+            }
     }
 }
 // Copies what is prepared of a chunk's value head: t [PARTS,CHUNK,LDC], with WITH_P behind it p, and the gates.
 template <bool WITH_P, int THREADS>
-__device__ __forceinline__ void copy_prepared(kept *t, float (*gate)[GATES], const Prepared *from, int V, int rows) {
-    constexpr int UNIT = 16 / sizeof(kept), UNITS = (WITH_P ? 2 : 1) * PARTS * CHUNK / UNIT;
+__device__ __forceinline__ void copy_prepared(kept *t, float (*gate)[GATES], const Prepared *from, int V, int rows, int thread) {
+    constexpr int UNIT = 16 / sizeof(kept), UNITS = (WITH_P ? 2 : 1) * PARTS * CHUNK / UNIT, HOP = THREADS / UNITS;
+    int row = thread / UNITS, c = thread % UNITS * UNIT;
+    const char *own = (const char *)(from[(int64_t)row * V].t[0] + c);
 #pragma unroll
-    for (int i = 0; i < CHUNK * UNITS; i += THREADS) {
-        int row = (i + threadIdx.x) / UNITS, c = (i + threadIdx.x) % UNITS * UNIT;
-        cp16(smem(t + (c / CHUNK * CHUNK + row) * LDC + c % CHUNK), from[(int64_t)row * V].t[0] + c, row < rows);
-    }
+    for (int i = 0; i < CHUNK; i += HOP, own += (int64_t)HOP * V * sizeof(Prepared)) cp16(smem(t + (c / CHUNK * CHUNK + row + i) * LDC + c % CHUNK), own, row + i < rows);
 #pragma unroll
-    for (int i = threadIdx.x; i < 2 * CHUNK; i += THREADS) cp16(smem(gate[i / 2] + i % 2 * 4), from[(int64_t)(i / 2) * V].gate + i % 2 * 4, i / 2 < rows);
+    for (int i = thread; i < 2 * CHUNK; i += THREADS) cp16(smem(gate[i / 2] + i % 2 * 4), from[(int64_t)(i / 2) * V].gate + i % 2 * 4, i / 2 < rows);
 }
 
-// A chunk of a value head as the kernels hold it that go from chunk to chunk: columns of values, or of their gradients, in the last.
+enum { STAGES = sizeof(elem) == 2 ? 2 : 1 };
+
+// A chunk of a value head as the kernels hold it that go from chunk to chunk. Columns of values, or of their gradients, are last: of COLS;
+// as many make place for what the chunk gives in them, and for states keys and queries do.
 template <int COLS>
 struct Stage {
-    enum { LDV = COLS + 8, THREADS = 2 * COLS };
+    enum { LDV = COLS + 8, WORKERS = 2 * COLS, FEEDERS = 96 - COLS };
     elem k[CHUNK * LDK], q[CHUNK * LDK];
     kept t[PARTS * CHUNK * LDC], p[PARTS * CHUNK * LDC];
     elem value[CHUNK * LDV];
     float gate[CHUNK][GATES];
+    static __device__ __forceinline__ int feeder() { return (int)threadIdx.x - WORKERS; }
     template <bool QUERIES>
     __device__ __forceinline__ void load(const Rule &r, const Prepared *prepared, int v, int row, int count, const elem *values, int64_t width, int e0) {
         bool wide = r.wide();
         const elem *key = r.row(row) + v / (r.V / r.K) * r.D;
-        copy_rows<CHUNK, HEAD, THREADS>(k, LDK, key + r.K * r.D, r.width(), count, r.D, wide);
-        if (QUERIES) copy_rows<CHUNK, HEAD, THREADS>(q, LDK, key, r.width(), count, r.D, wide);
-        copy_prepared<QUERIES, THREADS>(t, gate, prepared + r.prepared_at(row, v), r.V, count);
-        copy_rows<CHUNK, COLS, THREADS>(value, LDV, values + row * width + e0, width, count, r.E - e0, wide);
+        copy_rows<CHUNK, HEAD, FEEDERS>(k, LDK, key + r.K * r.D, r.width(), count, r.D, wide, feeder());
+        if (QUERIES) copy_rows<CHUNK, HEAD, FEEDERS>(q, LDK, key, r.width(), count, r.D, wide, feeder());
+        copy_prepared<QUERIES, FEEDERS>(t, gate, prepared + r.prepared_at(row, v), r.V, count, feeder());
+        copy_rows<CHUNK, COLS, FEEDERS>(value, LDV, values + row * width + e0, width, count, r.E - e0, wide, feeder());
         cp_commit();
     }
+    // A warp's columns of values, as rows.
+    __device__ __forceinline__ void values(float (*d)[4]) const {
+        unpack(left<true>(value, LDV, threadIdx.x / 32 * 16, 0), d);
+        unpack(left<true>(value, LDV, threadIdx.x / 32 * 16, 16), d + 2);
+    }
+    // The place of a state, [COLS,LDK]; a worker's share of one, and a feeder's way with it to global memory.
+    enum { STATE_FITS = sizeof(kept) == sizeof(elem) };
+    __device__ __forceinline__ kept *state() { return (kept *)k; }
+    __device__ __forceinline__ void put_state(const float (*d)[4]) {
+        workers_wait();
+        kept *to = state() + (threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) * LDK + 2 * (threadIdx.x & 3);
+#pragma unroll
+        for (int n = 0; n < HEAD / 8; n++) store_kept(to + 8 * n, d[n]), store_kept(to + 8 * LDK + 8 * n, d[n] + 2);
+    }
+    __device__ __forceinline__ void take_state(kept *to, const Rule &r, int e0) {
+        copy_back<COLS, HEAD, FEEDERS>(to + (int64_t)e0 * r.D, r.D, state(), LDK, r.E - e0, r.D, r.wide(), feeder());
+    }
+    // Until all other workers, or feeders, have come here.
+    static __device__ __forceinline__ void workers_wait() { asm volatile("bar.sync 1, %0;" ::"n"((int)WORKERS) : "memory"); }
+    static __device__ __forceinline__ void feeders_wait() { asm volatile("bar.sync 2, %0;" ::"n"((int)FEEDERS) : "memory"); }
 };
-enum { STAGES = sizeof(elem) == 2 ? 2 : 1 };
+
+// Goes through n chunks, at row from and each `step` rows on: workers compute one while feeders take what the one before gave and load the
+// next.
+template <int COLS, class L, class C, class T>
+__device__ __forceinline__ void through(Stage<COLS> *stages, int from, int step, int n, L load, C compute, T take) {
+    bool feeds = Stage<COLS>::feeder() >= 0;
+    auto feed = [&](int done, int next) {   // chunks, of one stage
+        Stage<COLS> *stage = stages + (next & STAGES - 1);
+        if (done >= 0) take(stage, from + done * step);
+        Stage<COLS>::feeders_wait();
+        if (next < n) load(stage, from + next * step);
+        cp_wait<0>();
+    };
+    if (feeds) feed(-1, 0);
+    for (int i = 0; i < n; i++) {
+        __syncthreads();
+        if (!feeds)
+            compute(stages + (i & STAGES - 1), from + i * step);
+        else if (STAGES == 2)
+            feed(i - 1, i + 1);
+        if (STAGES == 1) {
+            __syncthreads();
+            if (feeds) feed(i, i + 1);
+        }
+    }
+    __syncthreads();
+    if (STAGES == 2 && feeds) take(stages + (n - 1 & 1), from + (n - 1) * step);
+}
 
 // Calls f(n, i, at) for the pairs of a state's numbers that a warp holds in columns e0 on as rows, sums of 16 x HEAD: at is a pair's place
 // in [E,D].
@@ -236,9 +326,6 @@ __device__ __forceinline__ void each_pair(const Rule &r, int e0, F f) {
             if (d < r.D && e < r.E) f(n, 2 * i, (int64_t)e * r.D + d);
         }
 }
-__device__ __forceinline__ void store_kept(float *p, const float *x) { *(float2 *)p = make_float2(x[0], x[1]); }
-__device__ __forceinline__ void store_kept(bf16 *p, const float *x) { *(__nv_bfloat162 *)p = __floats2bfloat162_rn(x[0], x[1]); }
-
 // Calls f(i, token, row) for the 16 numbers that a thread has of a warp's 16 x CHUNK.
 template <class F>
 __device__ __forceinline__ void each_token(F f) {

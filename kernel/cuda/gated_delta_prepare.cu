@@ -14,8 +14,8 @@ enum { LDS = CHUNK + 4 };   // floats of a row of a square in shared memory
 __device__ __forceinline__ void store_parts(float *to, float x) { *to = x; }
 __device__ __forceinline__ void store_parts(bf16 *to, float x) { to[0] = __float2bfloat16(x), to[CHUNK] = __float2bfloat16(x - __bfloat162float(to[0])); }
 
-// A warp's work for value head v.
-__device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v, int row, int count, const float *kk, const float *qk, float *A, const float *inverse_k, const float *inverse_q) {
+// A warp's work for value head v: T, or P and the gates.
+__device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v, bool with_t, int row, int count, const float *kk, const float *qk, float *A, const float *inverse_k, const float *inverse_q) {
     int lane = threadIdx.x & 31;
     int64_t at = (int64_t)(row + lane) * r.V + v;
     double sum = lane < count ? log_decay(widen(r.a[at]), r.log_a[v], r.dt[v]) : 0.f;
@@ -28,18 +28,24 @@ __device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v
     double last = __shfl_sync(~0u, sum, 31);
     float gam = (float)sum, low = (float)(sum - gam), decay = expf(gam) * (1.f + low), of_k = inverse_k[lane], of_q = inverse_q[lane] * r.query_scale();
     Prepared *to = prepared + r.prepared_at(row, v);
-    if (lane < count) {
-        float4 *gate = (float4 *)to[(int64_t)lane * r.V].gate;
-        gate[0] = make_float4(beta * decay * of_k, decay * of_q, expf((float)(last - sum)) * of_k, beta);
-        gate[1] = make_float4(decay, gam, low, 0.f);
+    auto between = [&](int i) { return expf((__shfl_sync(~0u, gam, i) - gam) + (__shfl_sync(~0u, low, i) - low)); };
+    if (!with_t) {
+        if (lane < count) {
+            float4 *gate = (float4 *)to[(int64_t)lane * r.V].gate;
+            gate[0] = make_float4(beta * decay * of_k, decay * of_q, expf((float)(last - sum)) * of_k, beta);
+            gate[1] = make_float4(decay, gam, low, 0.f);
+        }
+#pragma unroll 4
+        for (int i = 0; i < CHUNK; i++) {
+            float by = between(i) * of_k, by_q = __shfl_sync(~0u, of_q, i);
+            if (i < count) store_parts(&to[(int64_t)i * r.V].p[0][lane], i < lane ? 0.f : by_q * by * qk[i * LDS + lane]);
+        }
+        return;
     }
-    __syncwarp();
 #pragma unroll 4
     for (int i = 0; i < CHUNK; i++) {
-        float between = expf((__shfl_sync(~0u, gam, i) - gam) + (__shfl_sync(~0u, low, i) - low)), by_k = __shfl_sync(~0u, beta * of_k, i), by_q = __shfl_sync(~0u, of_q, i);
-        float by = i < lane ? 0.f : between * of_k;
+        float by = between(i) * of_k, by_k = __shfl_sync(~0u, beta * of_k, i);
         A[i * LDS + lane] = i > lane ? by_k * by * kk[i * LDS + lane] : 0.f;
-        if (i < count) store_parts(&to[(int64_t)i * r.V].p[0][lane], by_q * by * qk[i * LDS + lane]);
     }
     __syncwarp();
     float x[CHUNK];
@@ -68,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(128) gated_delta_prepare(Prepared *
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, key = blockIdx.y, group = V / K, row0 = from + blockIdx.x * CHUNK, row1 = min(row0 + CHUNK, to);
     each_chunk(r, row0, row1, [&](int, int end, int row) {
         int count = min(CHUNK, end - row);
-        copy_rows<CHUNK, HEAD, 128>(k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, r.wide());
-        copy_rows<CHUNK, HEAD, 128>(q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, r.wide());
+        copy_rows<CHUNK, HEAD, 128>(k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, r.wide(), threadIdx.x);
+        copy_rows<CHUNK, HEAD, 128>(q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, r.wide(), threadIdx.x);
         cp_commit();
         cp_wait<0>();
         __syncthreads();
@@ -84,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(128) gated_delta_prepare(Prepared *
         }
         each_token([&](int i, int token, int at) { (warp < 2 ? kk : qk)[(m0 + at) * LDS + token] = (&d[0][0])[i]; });
         __syncthreads();
-        for (int v = key * group + warp; v < (key + 1) * group; v += 4) prepare(prepared, r, v, row, count, kk, qk, A + warp * CHUNK * LDS, inverse_k, inverse_q);
+        for (int i = warp; i < 2 * group; i += 4) prepare(prepared, r, key * group + i / 2, i % 2, row, count, kk, qk, A + warp * CHUNK * LDS, inverse_k, inverse_q);
         __syncthreads();
     });
     if (!o) return;
