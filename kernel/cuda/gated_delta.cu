@@ -38,8 +38,13 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
             Right b[QUERIES ? 4 : 2];
 #pragma unroll
             for (int n = 0; n < (QUERIES ? 4 : 2); n++) b[n] = right<false>(n < 2 ? now->k : now->q, LDK, l, n % 2 * 16);
-            times(d, Left(state + l / 8), b);
+            Left a(state + l / 8);
+            times_low(QUERIES ? d : y, a, b);
+            times_high(d, a, b);
         }
+        if (!QUERIES)   // the low parts' sums
+#pragma unroll
+            for (int i = 0; i < 16; i++) (&d[0][0])[i] += (&y[0][0])[i], (&y[0][0])[i] = 0.f;
         each_token([&](int i, int token, int) {
             float4 gate = *(const float4 *)now->gate[token];
             float &x = (&d[0][0])[i];
@@ -59,8 +64,8 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
         for (int l = 0; l < CHUNK; l += 16) {
             Left a(y + l / 8);
 #pragma unroll
-            for (int n = 0; n < HEAD; n += 32) {
-                Right b[2] = {right<true>(now->k, LDK, l, n), right<true>(now->k, LDK, l, n + 16)};
+            for (int n = 0; n < HEAD; n += 64) {
+                Right b[4] = {right<true>(now->k, LDK, l, n), right<true>(now->k, LDK, l, n + 16), right<true>(now->k, LDK, l, n + 32), right<true>(now->k, LDK, l, n + 48)};
                 times(state + n / 8, a, b);
             }
         }

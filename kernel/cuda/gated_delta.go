@@ -31,14 +31,14 @@ func GatedDeltaCarry(S, V, E int) Geometry {
 }
 
 // delta is a block's for a sequence's value head and 64 columns of it, or 32 where that would leave multiprocessors without work; which of
-// them does not change a bit. It has two stages of 16-bit numbers in shared memory; one of fp32 takes less.
+// them does not change a bit. It has three stages of 16-bit numbers in shared memory; one of fp32 takes less.
 func delta(stem, entry string, S, V, E int) Geometry {
 	cols := 64
 	if S*V*ceil(E, 64) <= 96 {
 		cols = 32
 	}
 	stage := 2*2*deltaChunk*(deltaHead+8) + 2*4*deltaChunk*(deltaChunk+8) + 2*deltaChunk*(cols+8) + deltaChunk*8*4
-	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{96 + cols, 1, 1}, 2 * stage}
+	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{64 + 2*cols, 1, 1}, 3 * stage}
 }
 
 // GatedDeltaGradients is the geometry of gated_delta_gradients over M rows of K key heads. Its tiles are largest in fp32.

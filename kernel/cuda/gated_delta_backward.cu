@@ -33,17 +33,19 @@ __device__ void carry(elem *d_qkv, kept *grads, const float *behind, float *befo
         });
     auto load = [&](Stage *to, int row) { to->template load<true>(r, prepared, v, row, end - row, d_o + v * r.E, (int64_t)r.V * r.E, e0); };
     auto compute = [&](Stage *now, int row) {
-        float d[4][4], dx[4][4], out[4][4];   // dY, dX, do
+        float d[4][4], dx[4][4], out[4][4], said[4][4], low[4][4];   // dY, dX, do; what G says of keys, and of its low parts
 #pragma unroll
-        for (int i = 0; i < 16; i++) (&d[0][0])[i] = (&dx[0][0])[i] = 0.f;
+        for (int i = 0; i < 16; i++) (&d[0][0])[i] = (&dx[0][0])[i] = (&said[0][0])[i] = (&low[0][0])[i] = 0.f;
         now->values(out);
+        times_square<true, true>(d, out, now->p);
 #pragma unroll
         for (int l = 0; l < HEAD; l += 16) {
             Right b[2] = {right<false>(now->k, LDK, l, 0), right<false>(now->k, LDK, l, 16)};
-            times(d, Left(grad + l / 8), b);
+            Left a(grad + l / 8);
+            times_low(low, a, b);
+            times_high(said, a, b);
         }
-        each_token([&](int i, int token, int) { (&d[0][0])[i] *= now->gate[token][OF_REST]; });
-        times_square<true, true>(d, out, now->p);
+        each_token([&](int i, int token, int) { (&d[0][0])[i] += now->gate[token][OF_REST] * ((&said[0][0])[i] + (&low[0][0])[i]); });
         times_square<true>(dx, d, now->t);
         each_token([&](int i, int token, int e) {
             float4 gate = *(const float4 *)now->gate[token];
@@ -111,9 +113,12 @@ struct Tiles {
     float gate[CHUNK][GATES];
 };
 
-__device__ __forceinline__ void put(float *to, int, float x) { *to = x; }
-__device__ __forceinline__ void put(bf16 *to, int part, float x) { to[0] = __float2bfloat16(x), to[part] = __float2bfloat16(x - __bfloat162float(to[0])); }
-// The left operand of a matrix of PARTS parts.
+__device__ __forceinline__ void put(float *to, float x) { *to = x; }
+__device__ __forceinline__ void put(bf16 *to, float x) { *to = __float2bfloat16(x); }
+
+// A number in PARTS parts, and the left operand of a matrix of such.
+__device__ __forceinline__ void put_parts(float *to, float x) { *to = x; }
+__device__ __forceinline__ void put_parts(bf16 *to, float x) { to[0] = __float2bfloat16(x), to[PART] = __float2bfloat16(x - __bfloat162float(to[0])); }
 template <bool TRANSPOSED>
 __device__ __forceinline__ Left left_parts(const kept *m, int part, int ld, int m0, int k0) {
     Left a = left<TRANSPOSED>(m, ld, m0, k0);
@@ -137,10 +142,15 @@ __device__ __forceinline__ float over_row(float v) {
     v += __shfl_xor_sync(~0u, v, 1);
     return v + __shfl_xor_sync(~0u, v, 2);
 }
-__device__ __forceinline__ float over_column(float v) {
-    v += __shfl_xor_sync(~0u, v, 4);
-    v += __shfl_xor_sync(~0u, v, 8);
-    return v + __shfl_xor_sync(~0u, v, 16);
+// Of 8 columns, of which a lane gets that of lane/4.
+__device__ __forceinline__ float over_column(const float *v) {
+    float x[4], y[2];
+    bool a = threadIdx.x & 16, b = threadIdx.x & 8, c = threadIdx.x & 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = (a ? v[i + 4] : v[i]) + __shfl_xor_sync(~0u, a ? v[i] : v[i + 4], 16);
+#pragma unroll
+    for (int i = 0; i < 2; i++) y[i] = (b ? x[i + 2] : x[i]) + __shfl_xor_sync(~0u, b ? x[i] : x[i + 2], 8);
+    return (c ? y[1] : y[0]) + __shfl_xor_sync(~0u, c ? y[0] : y[1], 4);
 }
 
 // One chunk of a key head.
@@ -155,11 +165,23 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
     bool wide = r.wide();
     copy_rows<CHUNK, HEAD, 128>(m.k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, wide, threadIdx.x);
     copy_rows<CHUNK, HEAD, 128>(m.q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, wide, threadIdx.x);
+    cp_commit();
+    cp_wait<0>();
+    __syncthreads();
+    inverse_norms(inverse_k, m.k);
+    inverse_norms(inverse_q, m.q);
+    float kk[2][4] = {}, qk[2][4] = {};
+#pragma unroll DEEP
+    for (int l = 0; l < HEAD; l += 16) {
+        Right b[1] = {right<false>(m.k, LDK, l, j0)};
+        times_high(kk, left<false>(m.k, LDK, i0, l), b);
+        times_high(qk, left<false>(m.q, LDK, i0, l), b);
+    }
     float dq[2][4][4], dk[2][4][4];   // over 1/|k|, and of queries over |q| and by their scale
 #pragma unroll
     for (int i = 0; i < 32; i++) (&dq[0][0][0])[i] = (&dk[0][0][0])[i] = 0.f;
     for (int v = key * group; v < (key + 1) * group; v++) {
-        float dP[2][4] = {}, dA[2][4] = {}, of_beta[8] = {}, of_state[8] = {}, of_rest[8] = {}, of_query[4] = {}, whole = 0.f;
+        float dP[2][4] = {}, dA[2][4] = {}, of_beta = 0.f, of_state = 0.f, of_rest = 0.f, of_query[4] = {}, whole = 0.f;
         for (int e0 = 0; e0 < r.E; e0 += BLOCK) {
             copy_rows<BLOCK, HEAD, 128>(m.s, LDK, io.states + r.kept_at(row, v) + (int64_t)e0 * r.D, r.D, row > first ? r.E - e0 : 0, r.D, wide, threadIdx.x);
             copy_rows<BLOCK, HEAD, 128>(m.g, LDK, io.grads + r.kept_at(row + CHUNK, v) + (int64_t)e0 * r.D, r.D, row + CHUNK < end ? r.E - e0 : 0, r.D, wide, threadIdx.x);
@@ -169,16 +191,23 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
             cp_commit();
             cp_wait<0>();
             __syncthreads();
+            int more = e0 + BLOCK < r.E ? e0 + BLOCK : 0, w = more ? v : v + 1;   // what is next
+            if (w < (key + 1) * group && threadIdx.x < 2 * BLOCK && more + (int)threadIdx.x % BLOCK < r.E) {
+                bool of_g = threadIdx.x >= BLOCK;
+                const kept *next = (of_g ? io.grads + r.kept_at(row + CHUNK, w) : io.states + r.kept_at(row, w)) + (int64_t)(more + threadIdx.x % BLOCK) * r.D;
+                if (of_g ? row + CHUNK < end : row > first)
+                    for (int i = 0; i < r.D; i += 128 / sizeof(kept)) asm volatile("prefetch.global.L2 [%0];" ::"l"(next + i));
+            }
             if (warp0 < BLOCK) {
-                float said[8][4], y[4][4], dx[4][4], x[4][4], out[4][4];   // S0 and G of keys; Y; dX; X; do, and dY
+                float said[8][4], y[4][4], dx[4][4], x[4][4], out[4][4];   // S0 and G of keys, then dY; Y; dX; X; do
 #pragma unroll
                 for (int i = 0; i < 16; i++) (&said[0][0])[i] = (&said[4][0])[i] = (&y[0][0])[i] = (&dx[0][0])[i] = 0.f;
 #pragma unroll DEEP
                 for (int l = 0; l < HEAD; l += 16) {
                     Right b[2] = {right<false>(m.k, LDK, l, 0), right<false>(m.k, LDK, l, 16)};
                     Left s = left<false>(m.s, LDK, warp0, l), G = left<false>(m.g, LDK, warp0, l);
-                    times_exact(said, s, b);
-                    times_exact(said + 4, G, b);
+                    times_high(said, s, b);
+                    times_high(said + 4, G, b);
                     float a[2][4], c[2][4];
                     unpack(s, a);
                     unpack(G, c);
@@ -187,25 +216,30 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                 }
                 unpack(left<true>(m.value, LDB, warp0, 0), x);
                 unpack(left<true>(m.value, LDB, warp0, 16), x + 2);
-                unpack(left<true>(m.out, LDB, warp0, 0), out);
-                unpack(left<true>(m.out, LDB, warp0, 16), out + 2);
                 each_token([&](int i, int token, int) {
                     float4 gate = *(const float4 *)m.gate[token];
                     float &of_s = (&said[0][0])[i], &of_g = (&said[4][0])[i], &u = (&x[0][0])[i];
                     of_s *= gate.x, of_g *= gate.z, u = gate.w * u - of_s;
                 });
                 times_square<false>(y, x, m.t);
+                float sum[8] = {}, of_x[8] = {};
 #pragma unroll
-                for (int i = 0; i < 16; i++) of_rest[i / 4 * 2 + i % 2] += (&y[0][0])[i] * (&said[4][0])[i];
+                for (int i = 0; i < 16; i++) sum[i / 4 * 2 + i % 2] += (&y[0][0])[i] * (&said[4][0])[i];
+                of_rest += over_column(sum);
+                unpack(left<true>(m.out, LDB, warp0, 0), out);
+                unpack(left<true>(m.out, LDB, warp0, 16), out + 2);
                 times_square<true, true>(said + 4, out, m.p);
                 times_square<true>(dx, said + 4, m.t);
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum[i] = 0.f;
                 each_token([&](int i, int token, int e) {
-                    float of_y = (&y[0][0])[i], of_x = (&dx[0][0])[i];
-                    of_beta[i / 4 * 2 + i % 2] += of_x * (&x[0][0])[i];
-                    of_state[i / 4 * 2 + i % 2] -= of_x * (&said[0][0])[i];
-                    put(m.y + (warp0 + e) * LDC + token, PART, of_y);
-                    put(m.dx + (warp0 + e) * LDC + token, PART, of_x);
+                    float y_i = (&y[0][0])[i], dx_i = (&dx[0][0])[i];
+                    sum[i / 4 * 2 + i % 2] += dx_i * (&x[0][0])[i];
+                    of_x[i / 4 * 2 + i % 2] -= dx_i * (&said[0][0])[i];
+                    put_parts(m.y + (warp0 + e) * LDC + token, y_i);
+                    put_parts(m.dx + (warp0 + e) * LDC + token, dx_i);
                 });
+                of_beta += over_column(sum), of_state += over_column(of_x);
             }
             __syncthreads();
 #pragma unroll DEEP
@@ -229,7 +263,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 #pragma unroll DEEP
                 for (int e = 0; e < BLOCK; e += 16) {
                     Right b[2] = {right<true>(m.s, LDK, e, d0), right<true>(m.s, LDK, e, d0 + 16)};
-                    times_exact(c, left<false>(m.out, LDB, 16 * h, e), b);
+                    times_high(c, left<false>(m.out, LDB, 16 * h, e), b);
                 }
                 gates(by, OF_QUERY, 1.f);
 #pragma unroll
@@ -239,52 +273,37 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 #pragma unroll DEEP
                 for (int e = 0; e < BLOCK; e += 16) {
                     Right b[2] = {right<true>(m.s, LDK, e, d0), right<true>(m.s, LDK, e, d0 + 16)};
-                    times(c, left_parts<true>(m.dx, PART, LDC, 16 * h, e), b);
+                    times_high(c, left<true>(m.dx, LDC, 16 * h, e), b);
                 }
                 gates(by, OF_KEY, -1.f);
                 add(dk[h], by);
 #pragma unroll DEEP
                 for (int e = 0; e < BLOCK; e += 16) {
                     Right b[2] = {right<true>(m.g, LDK, e, d0), right<true>(m.g, LDK, e, d0 + 16)};
-                    times(c, left_parts<true>(m.y, PART, LDC, 16 * h, e), b);
+                    times_high(c, left<true>(m.y, LDC, 16 * h, e), b);
                 }
                 gates(by, OF_REST, 1.f);
                 add(dk[h], by);
             }
             __syncthreads();
         }
-        if (v == key * group) {
-            inverse_norms(inverse_k, m.k);
-            inverse_norms(inverse_q, m.q);
-            __syncthreads();
-        }
-        float kk[2][4] = {}, qk[2][4] = {}, beta[2] = {};
-#pragma unroll DEEP
-        for (int l = 0; l < HEAD; l += 16) {
-            Right b[1] = {right<false>(m.k, LDK, l, j0)};
-            times_exact(kk, left<false>(m.k, LDK, i0, l), b);
-            times_exact(qk, left<false>(m.q, LDK, i0, l), b);
-        }
+        float beta[2] = {};
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             int at = i0 + g + i / 2 % 2 * 8, j = j0 + i / 4 * 8 + 2 * t + i % 2;
             float *of = m.gate[at], *before = m.gate[j];
             float between = j <= at && at < count ? expf((of[GAM] - before[GAM]) + (of[LOW] - before[LOW])) * inverse_k[j] : 0.f;
             float p = between * inverse_q[at] * r.query_scale() * (&dP[0][0])[i], a = j < at ? -of[BETA] * between * inverse_k[at] * (&dA[0][0])[i] : 0.f, own = a * (&kk[0][0])[i];
-            put(m.p + at * LDC + j, CHUNK * LDC, p);
-            if (j <= at) put(m.t + at * LDC + j, CHUNK * LDC, a);
-            if (j < at) put(m.t + j * LDC + at, CHUNK * LDC, a);
+            put(m.p + at * LDC + j, p);
+            if (j <= at) put(m.t + at * LDC + j, a);
+            if (j < at) put(m.t + j * LDC + at, a);
             parts.pairs[at][j] = j < at ? own + p * (&qk[0][0])[i] : 0.f;
             beta[i / 2 % 2] += own;
         }
         whole = warp_sum(whole);
         if (lane == 0) parts.whole[warp] = whole;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float b = over_column(of_beta[i]), c = over_column(of_state[i]), d = over_column(of_rest[i]);
-            int token = i / 2 * 8 + 2 * t + i % 2;
-            if (g == 0) parts.beta[warp][token] = b, parts.state[warp][token] = c, parts.rest[warp][token] = d;
-        }
+        int token = g / 2 * 8 + 2 * t + g % 2;
+        parts.beta[warp][token] = of_beta, parts.state[warp][token] = of_state, parts.rest[warp][token] = of_rest;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float q = over_row(of_query[i]);
@@ -301,23 +320,23 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
             Right k[2] = {right<true>(m.k, LDK, l, d0), right<true>(m.k, LDK, l, d0 + 16)}, q[2] = {right<true>(m.q, LDK, l, d0), right<true>(m.q, LDK, l, d0 + 16)};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                times(dq[h], left_parts<false>(m.p, CHUNK * LDC, LDC, 16 * h, l), k);
-                times(dk[h], left_parts<false>(m.t, CHUNK * LDC, LDC, 16 * h, l), k);
-                times(dk[h], left_parts<true>(m.p, CHUNK * LDC, LDC, 16 * h, l), q);
+                times_high(dq[h], left<false>(m.p, LDC, 16 * h, l), k);
+                times_high(dk[h], left<false>(m.t, LDC, 16 * h, l), k);
+                times_high(dk[h], left<true>(m.p, LDC, 16 * h, l), q);
             }
         }
+        {   // reads of token j, of tokens before another: those of 8, then with all before
+            float *own = parts.pairs[threadIdx.x / 4] + t * 8, sum[8], all = 0.f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[i] = all, all += own[i];
+            float one = __shfl_up_sync(~0u, all, 1), two = __shfl_up_sync(~0u, all, 2), three = __shfl_up_sync(~0u, all, 3), before = (t > 2 ? three : 0.f) + (t > 1 ? two : 0.f) + (t > 0 ? one : 0.f);
+#pragma unroll
+            for (int i = 0; i < 8; i++) own[i] = sum[i] + before;
+        }
+        __syncthreads();
         float across = 0.f;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {   // reads of token j; lane: of tokens before it
-            int j = 8 * warp + i;
-            float own = parts.pairs[j][lane], sum = own;
-#pragma unroll
-            for (int w = 1; w < 32; w *= 2) {
-                float z = __shfl_up_sync(~0u, sum, w);
-                if (lane >= w) sum += z;
-            }
-            if (lane <= j) across += sum - own;
-        }
+        for (int i = 0; i < 8; i++) across += 8 * warp + i >= lane ? parts.pairs[8 * warp + i][lane] : 0.f;
         parts.across[warp][lane] = across;
         __syncthreads();
         if (warp == 0) {

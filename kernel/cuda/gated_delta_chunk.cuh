@@ -1,8 +1,8 @@
 // gated_delta_chunk.cuh: products of a chunk of the gated delta rule on tensor cores. A tile of 16 rows lies in a warp's registers as sums
 // do: of each 8 columns a thread has rows lane/4 and 8 more, columns 2 (lane%4) and the next. Two such, of 16 columns, are a left operand
 // of the next product as they are, so that a warp that holds columns of values as rows goes from product to product without shared memory.
-// Where elem is bf16 an operand is two bf16, the number rounded and the rest, or one where it is exact; where it is f16 or f32 it is two of
-// TF32's 11 bits. Sums are fp32.
+// Where elem is bf16 an operand is two bf16, the number rounded and the rest, or one where it is exact or what comes of it is rounded as
+// well; where it is f16 or f32 it is two of TF32's 11 bits. Sums are fp32.
 #pragma once
 #include "gated_delta.cuh"
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right 
     }
 }
 template <int N>
-__device__ __forceinline__ void times_exact(float (*d)[4], const Left &a, const Right (&b)[N]) { times(d, a, b); }
+__device__ __forceinline__ void times_high(float (*d)[4], const Left &a, const Right (&b)[N]) { times(d, a, b); }
 template <int N>
 __device__ __forceinline__ void times_low(float (*)[4], const Left &, const Right (&)[N]) {}
 
@@ -102,9 +102,9 @@ struct Left {
 struct Right {
     uint32_t x[4];
 };
-// d[16, 16 N] += a b; times_exact where the low part of a is zero, times_low of it alone.
+// d[16, 16 N] += a b; times_high without the low part of a, times_low with it alone.
 template <int N>
-__device__ __forceinline__ void times_exact(float (*d)[4], const Left &a, const Right (&b)[N]) {
+__device__ __forceinline__ void times_high(float (*d)[4], const Left &a, const Right (&b)[N]) {
 #pragma unroll
     for (int n = 0; n < 2 * N; n++) mma(d[n], a.high, b[n / 2].x[n % 2 * 2], b[n / 2].x[n % 2 * 2 + 1]);
 }
@@ -116,7 +116,7 @@ __device__ __forceinline__ void times_low(float (*d)[4], const Left &a, const Ri
 template <int N>
 __device__ __forceinline__ void times(float (*d)[4], const Left &a, const Right (&b)[N]) {
     times_low(d, a, b);
-    times_exact(d, a, b);
+    times_high(d, a, b);
 }
 
 // The left operand at rows m0 and columns k0 of a matrix in shared memory, of which TRANSPOSED has the other index first; and the right one.
@@ -147,21 +147,21 @@ __device__ __forceinline__ void unpack(const Left &a, float (*d)[4]) {
 }
 #endif
 
-// d += a b for the right operand at k0, n0 of a matrix of PARTS parts, `part` numbers apart. EXACT: a has one part.
-template <bool TRANSPOSED, bool EXACT>
+// d += a b for the right operand at k0, n0 of a matrix of PARTS parts, `part` numbers apart. HIGH: without the low part of a.
+template <bool TRANSPOSED, bool HIGH>
 __device__ __forceinline__ void times_parts(float (*d)[4], const Left &a, const kept *m, int part, int ld, int k0, int n0) {
     Right b[1] = {right<TRANSPOSED>(m, ld, k0, n0)};
     if (PARTS == 2) {
         Right low[1] = {right<TRANSPOSED>(m + part, ld, k0, n0)};
-        times_exact(d, a, low);
+        times_high(d, a, low);
     }
-    if (EXACT)
-        times_exact(d, a, b);
+    if (HIGH)
+        times_high(d, a, b);
     else
         times(d, a, b);
 }
 // d += a T or P, d [16,CHUNK]; TRANSPOSED: T' or P', of which a has the index of their columns. Squares of zeros are left out.
-template <bool TRANSPOSED, bool EXACT = false>
+template <bool TRANSPOSED, bool HIGH = false>
 __device__ __forceinline__ void times_square(float (*d)[4], const float (*a)[4], const kept *m) {
     float low[4][4] = {};   // sums of the low parts of either
 #pragma unroll
@@ -171,11 +171,11 @@ __device__ __forceinline__ void times_square(float (*d)[4], const float (*a)[4],
         for (int n = 0; n < 2; n++)
             if (TRANSPOSED ? n <= k : k <= n) {
                 Right b[1] = {right<TRANSPOSED>(m, LDC, 16 * k, 16 * n)};
-                times_exact(d + 2 * n, x, b);
+                times_high(d + 2 * n, x, b);
                 if (PARTS == 2) {
                     Right c[1] = {right<TRANSPOSED>(m + CHUNK * LDC, LDC, 16 * k, 16 * n)};
-                    times_exact(low + 2 * n, x, c);
-                    if (!EXACT) times_low(low + 2 * n, x, b);
+                    times_high(low + 2 * n, x, c);
+                    if (!HIGH) times_low(low + 2 * n, x, b);
                 }
             }
     }
@@ -241,13 +241,13 @@ __device__ __forceinline__ void copy_prepared(kept *t, float (*gate)[GATES], con
     for (int i = thread; i < 2 * CHUNK; i += THREADS) cp16(smem(gate[i / 2] + i % 2 * 4), from[(int64_t)(i / 2) * V].gate + i % 2 * 4, i / 2 < rows);
 }
 
-enum { STAGES = sizeof(elem) == 2 ? 2 : 1 };
+enum { STAGES = sizeof(elem) == 2 ? 3 : 1 };
 
 // A chunk of a value head as the kernels hold it that go from chunk to chunk. Columns of values, or of their gradients, are last: of COLS;
 // as many make place for what the chunk gives in them, and for states keys and queries do.
 template <int COLS>
 struct Stage {
-    enum { LDV = COLS + 8, WORKERS = 2 * COLS, FEEDERS = 96 - COLS };
+    enum { LDV = COLS + 8, WORKERS = 2 * COLS, FEEDERS = 64 };
     elem k[CHUNK * LDK], q[CHUNK * LDK];
     kept t[PARTS * CHUNK * LDC], p[PARTS * CHUNK * LDC];
     elem value[CHUNK * LDV];
@@ -261,7 +261,6 @@ struct Stage {
         if (QUERIES) copy_rows<CHUNK, HEAD, FEEDERS>(q, LDK, key, r.width(), count, r.D, wide, feeder());
         copy_prepared<QUERIES, FEEDERS>(t, gate, prepared + r.prepared_at(row, v), r.V, count, feeder());
         copy_rows<CHUNK, COLS, FEEDERS>(value, LDV, values + row * width + e0, width, count, r.E - e0, wide, feeder());
-        cp_commit();
     }
     // A warp's columns of values, as rows.
     __device__ __forceinline__ void values(float (*d)[4]) const {
@@ -285,32 +284,37 @@ struct Stage {
     static __device__ __forceinline__ void feeders_wait() { asm volatile("bar.sync 2, %0;" ::"n"((int)FEEDERS) : "memory"); }
 };
 
-// Goes through n chunks, at row from and each `step` rows on: workers compute one while feeders take what the one before gave and load the
-// next.
+// Goes through n chunks, at row from and each `step` rows on: workers compute one while feeders take what the one before gave and load one
+// in its stage.
 template <int COLS, class L, class C, class T>
 __device__ __forceinline__ void through(Stage<COLS> *stages, int from, int step, int n, L load, C compute, T take) {
+    constexpr int AHEAD = STAGES == 1 ? 1 : STAGES - 1;
     bool feeds = Stage<COLS>::feeder() >= 0;
-    auto feed = [&](int done, int next) {   // chunks, of one stage
-        Stage<COLS> *stage = stages + (next & STAGES - 1);
-        if (done >= 0) take(stage, from + done * step);
-        Stage<COLS>::feeders_wait();
-        if (next < n) load(stage, from + next * step);
-        cp_wait<0>();
+    auto feed = [&](int next) {
+        if (next >= 0 && next < n) load(stages + next % STAGES, from + next * step);
+        cp_commit();
     };
-    if (feeds) feed(-1, 0);
+    auto replace = [&](int done) {
+        if (done >= 0) take(stages + done % STAGES, from + done * step);
+        Stage<COLS>::feeders_wait();
+        feed(done + STAGES);
+    };
+    if (feeds)
+        for (int i = 0; i < AHEAD; i++) feed(i);
     for (int i = 0; i < n; i++) {
+        if (feeds) cp_wait<AHEAD - 1>();
         __syncthreads();
         if (!feeds)
-            compute(stages + (i & STAGES - 1), from + i * step);
-        else if (STAGES == 2)
-            feed(i - 1, i + 1);
+            compute(stages + i % STAGES, from + i * step);
+        else if (STAGES > 1)
+            replace(i - 1);
         if (STAGES == 1) {
             __syncthreads();
-            if (feeds) feed(i, i + 1);
+            if (feeds) replace(i);
         }
     }
     __syncthreads();
-    if (STAGES == 2 && feeds) take(stages + (n - 1 & 1), from + (n - 1) * step);
+    if (STAGES > 1 && feeds) take(stages + (n - 1) % STAGES, from + (n - 1) * step);
 }
 
 // Calls f(n, i, at) for the pairs of a state's numbers that a warp holds in columns e0 on as rows, sums of 16 x HEAD: at is a pair's place

@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(128) gated_delta_prepare(Prepared *
 #pragma unroll
         for (int l = 0; l < HEAD; l += 16) {
             Right b[2] = {right<false>(k, LDK, l, 0), right<false>(k, LDK, l, 16)};
-            times_exact(d, left<false>(warp < 2 ? k : q, LDK, m0, l), b);
+            times_high(d, left<false>(warp < 2 ? k : q, LDK, m0, l), b);
         }
         each_token([&](int i, int token, int at) { (warp < 2 ? kk : qk)[(m0 + at) * LDS + token] = (&d[0][0])[i]; });
         __syncthreads();
