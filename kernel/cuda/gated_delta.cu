@@ -54,6 +54,7 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
         times_square<false>(y, d, now->t);
         if (QUERIES) {
             times_square<false>(d + (QUERIES ? 4 : 0), y, now->p);
+            __syncwarp();   // outputs take the place of values
             each_token([&](int i, int token, int e) { now->value[token * now->LDV + warp0 + e] = narrow((&d[QUERIES ? 4 : 0][0])[i]); });
         }
         float whole = now->gate[min(CHUNK, end - row) - 1][DECAY];

@@ -47,6 +47,7 @@ __device__ void carry(elem *d_qkv, kept *grads, const float *behind, float *befo
         }
         each_token([&](int i, int token, int) { (&d[0][0])[i] += now->gate[token][OF_REST] * ((&said[0][0])[i] + (&low[0][0])[i]); });
         times_square<true>(dx, d, now->t);
+        __syncwarp();   // dv takes the place of do
         each_token([&](int i, int token, int e) {
             float4 gate = *(const float4 *)now->gate[token];
             float &x = (&dx[0][0])[i];
@@ -113,23 +114,9 @@ struct Tiles {
     float gate[CHUNK][GATES];
 };
 
-__device__ __forceinline__ void put(float *to, float x) { *to = x; }
-__device__ __forceinline__ void put(bf16 *to, float x) { *to = __float2bfloat16(x); }
-
-// A number in PARTS parts, and the left operand of a matrix of such.
-__device__ __forceinline__ void put_parts(float *to, float x) { *to = x; }
-__device__ __forceinline__ void put_parts(bf16 *to, float x) { to[0] = __float2bfloat16(x), to[PART] = __float2bfloat16(x - __bfloat162float(to[0])); }
-template <bool TRANSPOSED>
-__device__ __forceinline__ Left left_parts(const kept *m, int part, int ld, int m0, int k0) {
-    Left a = left<TRANSPOSED>(m, ld, m0, k0);
-#ifndef OPERANDS_SPLIT
-    Left low = left<TRANSPOSED>(m + part, ld, m0, k0);
-#pragma unroll
-    for (int i = 0; i < 4; i++) a.low[i] = low.high[i];
-#endif
-    return a;
-}
-
+// A number in PARTS parts, `part` numbers apart.
+__device__ __forceinline__ void put(float *to, int, float x) { *to = x; }
+__device__ __forceinline__ void put(bf16 *to, int part, float x) { to[0] = __float2bfloat16(x), to[part] = __float2bfloat16(x - __bfloat162float(to[0])); }
 struct Gradients {
     elem *d_qkv, *d_b, *d_a;
     const elem *d_o;
@@ -168,8 +155,8 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
     cp_commit();
     cp_wait<0>();
     __syncthreads();
-    inverse_norms(inverse_k, m.k);
-    inverse_norms(inverse_q, m.q);
+    inverse_norms<4>(inverse_k, m.k);
+    inverse_norms<4>(inverse_q, m.q);
     float kk[2][4] = {}, qk[2][4] = {};
 #pragma unroll DEEP
     for (int l = 0; l < HEAD; l += 16) {
@@ -236,16 +223,22 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
                     float y_i = (&y[0][0])[i], dx_i = (&dx[0][0])[i];
                     sum[i / 4 * 2 + i % 2] += dx_i * (&x[0][0])[i];
                     of_x[i / 4 * 2 + i % 2] -= dx_i * (&said[0][0])[i];
-                    put_parts(m.y + (warp0 + e) * LDC + token, y_i);
-                    put_parts(m.dx + (warp0 + e) * LDC + token, dx_i);
+                    put(m.y + (warp0 + e) * LDC + token, PART, y_i);
+                    put(m.dx + (warp0 + e) * LDC + token, PART, dx_i);
                 });
                 of_beta += over_column(sum), of_state += over_column(of_x);
             }
             __syncthreads();
 #pragma unroll DEEP
             for (int e = 0; e < BLOCK; e += 16) {
-                times_parts<true, true>(dP, left<false>(m.out, LDB, i0, e), m.y, PART, LDC, e, j0);
-                times_parts<true, false>(dA, left_parts<true>(m.dx, PART, LDC, i0, e), m.y, PART, LDC, e, j0);
+                Left out = left<false>(m.out, LDB, i0, e), of_x = left<true>(m.dx, LDC, i0, e);
+#pragma unroll
+                for (int part = PARTS - 1; part >= 0; part--) {
+                    Right b[1] = {right<true>(m.y + part * PART, LDC, e, j0)};
+                    times_high(dP, out, b);
+                    times_high(dA, of_x, b);
+                    if (PARTS == 2 && part == 0) times_high(dA, left<true>(m.dx + PART, LDC, i0, e), b);
+                }
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {   // 16 tokens
@@ -294,9 +287,9 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
             float *of = m.gate[at], *before = m.gate[j];
             float between = j <= at && at < count ? expf((of[GAM] - before[GAM]) + (of[LOW] - before[LOW])) * inverse_k[j] : 0.f;
             float p = between * inverse_q[at] * r.query_scale() * (&dP[0][0])[i], a = j < at ? -of[BETA] * between * inverse_k[at] * (&dA[0][0])[i] : 0.f, own = a * (&kk[0][0])[i];
-            put(m.p + at * LDC + j, p);
-            if (j <= at) put(m.t + at * LDC + j, a);
-            if (j < at) put(m.t + j * LDC + at, a);
+            put(m.p + at * LDC + j, CHUNK * LDC, p);
+            if (j <= at) put(m.t + at * LDC + j, CHUNK * LDC, a);
+            if (j < at) put(m.t + j * LDC + at, CHUNK * LDC, a);
             parts.pairs[at][j] = j < at ? own + p * (&qk[0][0])[i] : 0.f;
             beta[i / 2 % 2] += own;
         }
@@ -315,14 +308,17 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
             if (t == 0) parts.beta[4 + warp / 2][i0 + g + 8 * i] = b;
         }
         __syncthreads();
-#pragma unroll 1
+#pragma unroll
         for (int l = 0; l < CHUNK; l += 16) {
             Right k[2] = {right<true>(m.k, LDK, l, d0), right<true>(m.k, LDK, l, d0 + 16)}, q[2] = {right<true>(m.q, LDK, l, d0), right<true>(m.q, LDK, l, d0 + 16)};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                times_high(dq[h], left<false>(m.p, LDC, 16 * h, l), k);
-                times_high(dk[h], left<false>(m.t, LDC, 16 * h, l), k);
-                times_high(dk[h], left<true>(m.p, LDC, 16 * h, l), q);
+#pragma unroll
+                for (int part = PARTS - 1; part >= 0; part--) {
+                    times_high(dq[h], left<false>(m.p + part * CHUNK * LDC, LDC, 16 * h, l), k);
+                    times_high(dk[h], left<false>(m.t + part * CHUNK * LDC, LDC, 16 * h, l), k);
+                    times_high(dk[h], left<true>(m.p + part * CHUNK * LDC, LDC, 16 * h, l), q);
+                }
             }
         }
         {   // reads of token j, of tokens before another: those of 8, then with all before

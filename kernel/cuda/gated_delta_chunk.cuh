@@ -147,19 +147,6 @@ __device__ __forceinline__ void unpack(const Left &a, float (*d)[4]) {
 }
 #endif
 
-// d += a b for the right operand at k0, n0 of a matrix of PARTS parts, `part` numbers apart. HIGH: without the low part of a.
-template <bool TRANSPOSED, bool HIGH>
-__device__ __forceinline__ void times_parts(float (*d)[4], const Left &a, const kept *m, int part, int ld, int k0, int n0) {
-    Right b[1] = {right<TRANSPOSED>(m, ld, k0, n0)};
-    if (PARTS == 2) {
-        Right low[1] = {right<TRANSPOSED>(m + part, ld, k0, n0)};
-        times_high(d, a, low);
-    }
-    if (HIGH)
-        times_high(d, a, b);
-    else
-        times(d, a, b);
-}
 // d += a T or P, d [16,CHUNK]; TRANSPOSED: T' or P', of which a has the index of their columns. Squares of zeros are left out.
 template <bool TRANSPOSED, bool HIGH = false>
 __device__ __forceinline__ void times_square(float (*d)[4], const float (*a)[4], const kept *m) {
@@ -338,14 +325,15 @@ __device__ __forceinline__ void each_token(F f) {
     for (int i = 0; i < 16; i++) f(i, i / 4 * 8 + 2 * t + i % 2, g + i / 2 % 2 * 8);
 }
 
-// 1/|x| for a chunk's rows of queries or keys, of 4 warps.
+// 1/|x| for a chunk's rows of queries or keys, of so many warps.
+template <int WARPS>
 __device__ __forceinline__ void inverse_norms(float *to, const elem *m) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    float n[CHUNK / 4];
+    float n[CHUNK / WARPS];
 #pragma unroll
-    for (int i = 0; i < CHUNK / 4; i++) n[i] = square(widen4(*(const Four *)(m + (warp + 4 * i) * LDK + 4 * lane)));
+    for (int i = 0; i < CHUNK / WARPS; i++) n[i] = square(widen4(*(const Four *)(m + (warp + WARPS * i) * LDK + 4 * lane)));
     norm_factors(n);
 #pragma unroll
-    for (int i = 0; i < CHUNK / 4; i++)
-        if (lane == 0) to[warp + 4 * i] = n[i];
+    for (int i = 0; i < CHUNK / WARPS; i++)
+        if (lane == 0) to[warp + WARPS * i] = n[i];
 }

@@ -1,7 +1,8 @@
 // gated_delta_prepare.cu: what chunks of the gated delta rule have before any state is known.
 // Layout: as gated_delta.cu; prepared [to-from, V]; o [M,VE] elem, of which rows in no sequence become zeros, or none.
 // A block of 128 takes the chunks that begin in CHUNK rows and one key head. Its warps multiply queries and keys by keys, exactly as they
-// come; then each takes a value head: a lane has a token's gates, and a column of T, which it solves for from the first row to the last.
+// come; then each takes T or P of a value head: a lane has
+// a token's gates, and a column, and solves for that of T from the first row to the last.
 // Gates, with 1/|k| and the scale of queries over |q|, as products take queries and keys as they come:
 //   OF_KEY beta decay/|k|    OF_QUERY decay scale/|q|    OF_REST rest/|k|    DECAY exp(gam)    GAM + LOW gam
 // with rest = exp(gam_last - gam). Sums of logarithms are kept as two floats: their differences are as exact as those of neighbours.
@@ -13,6 +14,16 @@ enum { LDS = CHUNK + 4 };   // floats of a row of a square in shared memory
 
 __device__ __forceinline__ void store_parts(float *to, float x) { *to = x; }
 __device__ __forceinline__ void store_parts(bf16 *to, float x) { to[0] = __float2bfloat16(x), to[CHUNK] = __float2bfloat16(x - __bfloat162float(to[0])); }
+
+// A warp's way with rows of T or P, in parts, from shared memory.
+__device__ __forceinline__ void write(kept *to, int V, const float *A, int count) {
+    int row = (threadIdx.x & 31) >> 3, unit = threadIdx.x & 7;
+    __syncwarp();
+#pragma unroll
+    for (int i = row; i < CHUNK; i += 4)
+        if (i < count) ((uint4 *)((char *)to + (int64_t)i * V * sizeof(Prepared)))[unit] = *(const uint4 *)(A + i * LDS + 4 * unit);
+    __syncwarp();
+}
 
 // A warp's work for value head v: T, or P and the gates.
 __device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v, bool with_t, int row, int count, const float *kk, const float *qk, float *A, const float *inverse_k, const float *inverse_q) {
@@ -38,34 +49,42 @@ __device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v
 #pragma unroll 4
         for (int i = 0; i < CHUNK; i++) {
             float by = between(i) * of_k, by_q = __shfl_sync(~0u, of_q, i);
-            if (i < count) store_parts(&to[(int64_t)i * r.V].p[0][lane], i < lane ? 0.f : by_q * by * qk[i * LDS + lane]);
+            store_parts((kept *)(A + i * LDS) + lane, i < lane ? 0.f : by_q * by * qk[i * LDS + lane]);
         }
+        write(to->p[0], r.V, A, count);
         return;
     }
-#pragma unroll 4
-    for (int i = 0; i < CHUNK; i++) {
-        float by = between(i) * of_k, by_k = __shfl_sync(~0u, beta * of_k, i);
-        A[i * LDS + lane] = i > lane ? by_k * by * kk[i * LDS + lane] : 0.f;
+#pragma unroll 2
+    for (int i = 0; i < CHUNK; i += 4) {   // a row of A': what a token is told of the lane's
+        float w[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float by = between(i + j) * of_k, by_k = __shfl_sync(~0u, beta * of_k, i + j);
+            w[j] = i + j > lane ? by_k * by * kk[(i + j) * LDS + lane] : 0.f;
+        }
+        *(float4 *)(A + lane * LDS + i) = make_float4(w[0], w[1], w[2], w[3]);
     }
     __syncwarp();
     float x[CHUNK];
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-        x[i] = i == lane ? 1.f : 0.f;
+    for (int i = 0; i < CHUNK; i++) x[i] = i == lane ? 1.f : 0.f;
 #pragma unroll
-        for (int j = 0; j < i; j += 4) {
-            float4 w = *(const float4 *)(A + i * LDS + j);
-            x[i] -= w.x * x[j];
-            if (j + 1 < i) x[i] -= w.y * x[j + 1];
-            if (j + 2 < i) x[i] -= w.z * x[j + 2];
-            if (j + 3 < i) x[i] -= w.w * x[j + 3];
+    for (int j = 0; j < CHUNK - 1; j++)   // row j is solved
+#pragma unroll
+        for (int i = (j + 1) / 4 * 4; i < CHUNK; i += 4) {
+            float4 w = *(const float4 *)(A + j * LDS + i);
+            if (i > j) x[i] -= w.x * x[j];
+            if (i + 1 > j) x[i + 1] -= w.y * x[j];
+            if (i + 2 > j) x[i + 2] -= w.z * x[j];
+            x[i + 3] -= w.w * x[j];
         }
-        if (i < count) store_parts(&to[(int64_t)i * r.V].t[0][lane], x[i]);
-    }
     __syncwarp();
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) store_parts((kept *)(A + i * LDS) + lane, x[i]);
+    write(to->t[0], r.V, A, count);
 }
 
-extern "C" __global__ void __launch_bounds__(128) gated_delta_prepare(Prepared *prepared, elem *o, int from, int to, RULE) {
+extern "C" __global__ void __launch_bounds__(128, PARTS == 2 ? 4 : 1) gated_delta_prepare(Prepared *prepared, elem *o, int from, int to, RULE) {
     extern __shared__ __align__(16) char shared[];
     elem *k = (elem *)shared, *q = k + CHUNK * LDK;
     float *kk = (float *)(shared + max(2 * CHUNK * LDK * (int)sizeof(elem), 4 * 4 * CHUNK * LDS)), *qk = kk + CHUNK * LDS, *A = (float *)shared;   // of each warp, where keys and queries were
@@ -79,8 +98,8 @@ extern "C" __global__ void __launch_bounds__(128) gated_delta_prepare(Prepared *
         cp_commit();
         cp_wait<0>();
         __syncthreads();
-        inverse_norms(inverse_k, k);
-        inverse_norms(inverse_q, q);
+        inverse_norms<4>(inverse_k, k);
+        inverse_norms<4>(inverse_q, q);
         float d[4][4] = {};
         int m0 = (warp & 1) * 16;
 #pragma unroll
