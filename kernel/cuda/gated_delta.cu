@@ -66,7 +66,9 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
             Left a(y + l / 8);
 #pragma unroll
             for (int n = 0; n < HEAD; n += 64) {
-                Right b[4] = {right<true>(now->k, LDK, l, n), right<true>(now->k, LDK, l, n + 16), right<true>(now->k, LDK, l, n + 32), right<true>(now->k, LDK, l, n + 48)};
+                Right b[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) b[i] = right<true>(now->k, LDK, l, n + 16 * i);
                 times(state + n / 8, a, b);
             }
         }
@@ -89,10 +91,10 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
 }
 
 #define FORMS(COLS)                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS / 32) gated_delta_forward_##COLS(elem *o, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_forward_##COLS(elem *o, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
         forward<true, COLS>(o, 0, behind, ahead, prepared, RULE_OF(from, to));                                                             \
     }                                                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS / 32) gated_delta_states_##COLS(kept *states, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_states_##COLS(kept *states, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
         forward<false, COLS>(0, states, behind, ahead, prepared, RULE_OF(from, to));                                                       \
     }
 FORMS(64)

@@ -394,7 +394,7 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 }
 
 #define FORM(COLS)                                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS / 32) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
         carry<COLS>(d_qkv, grads, behind, before, prepared, d_o, RULE_OF(from, to));                                                       \
     }
 FORM(64)

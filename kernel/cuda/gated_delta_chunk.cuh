@@ -6,6 +6,13 @@
 #pragma once
 #include "gated_delta.cuh"
 
+// Blocks that a multiprocessor's shared memory has room for.
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+#define BLOCKS 2
+#else
+#define BLOCKS 1
+#endif
+
 enum {
     LDK = HEAD + 16 / sizeof(elem),   // numbers of a row of queries, keys or a state in shared memory
     LDC = CHUNK + 8,                  // of T, P and what else has tokens as columns
