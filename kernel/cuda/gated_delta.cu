@@ -1,10 +1,11 @@
 // gated_delta.cu: linear attention by the gated delta rule, and the states that its backward pass begins from.
 // Layout: qkv [M, 2KD+VE], b, a [M,V], o [M,VE] elem; log_a, dt [V] fp32; cu [S+1]; kept [window/CHUNK+1, V, E, D]: bf16 where elem is,
 // else fp32; behind, ahead [V,E,D] fp32; prepared [window,V]. D and E are multiples of 4, D is at most HEAD.
-// A block of 2 COLS threads takes one sequence's value head and COLS columns of it, 64, or 32 where that would be few blocks, through the
-// chunks that begin in a window of rows; the next chunk is copied to shared memory while one is computed. A warp holds the state of 16
-// columns in registers, as rows, and makes X, Y, its outputs and the next state of one another there (gated_delta_chunk.cuh): warps wait
-// for copies alone. Where a sequence goes on from the window before, its state is behind; where it goes on in the next, it is left ahead.
+// A block takes one sequence's value head and COLS columns of it, 64, or 32 where that would be few blocks, through the chunks that begin
+// in a window of rows. Two of its warps feed it: they copy the next chunks to shared memory, STAGES of them, and results from there. Each
+// of the others holds the state of 16 columns in registers, as rows, and makes X, Y, its outputs and the next state of one another there
+// (gated_delta_chunk.cuh): they wait for copies alone. Where a sequence goes on from the window before, its state is behind; where it goes
+// on in the next, it is left ahead.
 // gated_delta_states leaves queries and outputs out, and keeps the state before every chunk but a sequence's first, if it is to.
 // Accumulation fp32. FLOPs a token and value head: 2 (3 D E + CHUNK 2 E), twice for numbers of two parts. Goal: a tenth of a layer's GEMMs.
 // Elements: bf16, f16, f32.
@@ -91,10 +92,12 @@ __device__ void forward(elem *o, kept *states, const float *behind, float *ahead
 }
 
 #define FORMS(COLS)                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_forward_##COLS(elem *o, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_forward_##COLS( \
+        elem *o, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
         forward<true, COLS>(o, 0, behind, ahead, prepared, RULE_OF(from, to));                                                             \
     }                                                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_states_##COLS(kept *states, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_states_##COLS( \
+        kept *states, const float *behind, float *ahead, const Prepared *prepared, int from, int to, RULE) { \
         forward<false, COLS>(0, states, behind, ahead, prepared, RULE_OF(from, to));                                                       \
     }
 FORMS(64)

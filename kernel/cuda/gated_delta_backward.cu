@@ -117,6 +117,7 @@ struct Tiles {
 // A number in PARTS parts, `part` numbers apart.
 __device__ __forceinline__ void put(float *to, int, float x) { *to = x; }
 __device__ __forceinline__ void put(bf16 *to, int part, float x) { to[0] = __float2bfloat16(x), to[part] = __float2bfloat16(x - __bfloat162float(to[0])); }
+
 struct Gradients {
     elem *d_qkv, *d_b, *d_a;
     const elem *d_o;
@@ -394,7 +395,8 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
 }
 
 #define FORM(COLS)                                                                                                                         \
-    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_carry_##COLS( \
+        elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
         carry<COLS>(d_qkv, grads, behind, before, prepared, d_o, RULE_OF(from, to));                                                       \
     }
 FORM(64)

@@ -237,8 +237,8 @@ __device__ __forceinline__ void copy_prepared(kept *t, float (*gate)[GATES], con
 
 enum { STAGES = sizeof(elem) == 2 ? 3 : 1 };
 
-// A chunk of a value head as the kernels hold it that go from chunk to chunk. Columns of values, or of their gradients, are last: of COLS;
-// as many make place for what the chunk gives in them, and for states keys and queries do.
+// A chunk of a value head as the kernels hold it that go from chunk to chunk, COLS columns of its values or of the gradients of what it
+// gives. What comes of these columns takes their place, and a state that of keys and queries. WORKERS compute, FEEDERS copy.
 template <int COLS>
 struct Stage {
     enum { LDV = COLS + 8, WORKERS = 2 * COLS, FEEDERS = 64 };
@@ -324,6 +324,7 @@ __device__ __forceinline__ void each_pair(const Rule &r, int e0, F f) {
             if (d < r.D && e < r.E) f(n, 2 * i, (int64_t)e * r.D + d);
         }
 }
+
 // Calls f(i, token, row) for the 16 numbers that a thread has of a warp's 16 x CHUNK.
 template <class F>
 __device__ __forceinline__ void each_token(F f) {

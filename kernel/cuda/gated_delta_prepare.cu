@@ -1,12 +1,12 @@
 // gated_delta_prepare.cu: what chunks of the gated delta rule have before any state is known.
 // Layout: as gated_delta.cu; prepared [to-from, V]; o [M,VE] elem, of which rows in no sequence become zeros, or none.
 // A block of 128 takes the chunks that begin in CHUNK rows and one key head. Its warps multiply queries and keys by keys, exactly as they
-// come; then each takes T or P of a value head: a lane has
-// a token's gates, and a column, and solves for that of T from the first row to the last.
+// come; then each takes T of a value head, or P and the gates: a lane has a token's gates and a column, and solves for that of T.
 // Gates, with 1/|k| and the scale of queries over |q|, as products take queries and keys as they come:
 //   OF_KEY beta decay/|k|    OF_QUERY decay scale/|q|    OF_REST rest/|k|    DECAY exp(gam)    GAM + LOW gam
 // with rest = exp(gam_last - gam). Sums of logarithms are kept as two floats: their differences are as exact as those of neighbours.
-// Accumulation fp32, of logarithms fp64. Bytes: queries and keys once, sizeof(Prepared) a row and value head written.
+// Accumulation fp32, of logarithms fp64. Bytes: queries and keys once, sizeof(Prepared) a row and value head written. Goal: half of a
+// copy's rate.
 // Elements: bf16, f16, f32.
 #include "gated_delta_chunk.cuh"
 
@@ -26,7 +26,8 @@ __device__ __forceinline__ void write(kept *to, int V, const float *A, int count
 }
 
 // A warp's work for value head v: T, or P and the gates.
-__device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v, bool with_t, int row, int count, const float *kk, const float *qk, float *A, const float *inverse_k, const float *inverse_q) {
+__device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v, bool with_t, int row, int count, const float *kk, const float *qk, float *A,
+                                        const float *inverse_k, const float *inverse_q) {
     int lane = threadIdx.x & 31;
     int64_t at = (int64_t)(row + lane) * r.V + v;
     double sum = lane < count ? log_decay(widen(r.a[at]), r.log_a[v], r.dt[v]) : 0.f;
@@ -87,7 +88,8 @@ __device__ __forceinline__ void prepare(Prepared *prepared, const Rule &r, int v
 extern "C" __global__ void __launch_bounds__(128, PARTS == 2 ? 4 : 1) gated_delta_prepare(Prepared *prepared, elem *o, int from, int to, RULE) {
     extern __shared__ __align__(16) char shared[];
     elem *k = (elem *)shared, *q = k + CHUNK * LDK;
-    float *kk = (float *)(shared + max(2 * CHUNK * LDK * (int)sizeof(elem), 4 * 4 * CHUNK * LDS)), *qk = kk + CHUNK * LDS, *A = (float *)shared;   // of each warp, where keys and queries were
+    float *A = (float *)shared;   // of each warp, where keys and queries were
+    float *kk = (float *)(shared + max(2 * CHUNK * LDK * (int)sizeof(elem), 4 * 4 * CHUNK * LDS)), *qk = kk + CHUNK * LDS;
     __shared__ float inverse_k[CHUNK], inverse_q[CHUNK];
     Rule r = RULE_OF(from, to);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, key = blockIdx.y, group = V / K, row0 = from + blockIdx.x * CHUNK, row1 = min(row0 + CHUNK, to);
