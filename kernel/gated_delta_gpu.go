@@ -30,9 +30,36 @@ func (o GatedDelta) arguments(in []DeviceTensor) []any {
 		int32(o.KeySize), int32(o.valueSize(in[0].Type))}
 }
 
+func (o GatedDelta) scratch(qkv Type) cuda.GatedDeltaScratch {
+	return cuda.NewGatedDeltaScratch(qkv.Shape[0], o.ValueHeads, o.KeySize, o.valueSize(qkv))
+}
+
+// ScratchGPU is what is prepared of a window of rows, and where there are several the states between them.
+func (o GatedDelta) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
+
+// deltaLaunches are launches one after the other, of which all end with the rule's arguments.
+type deltaLaunches struct {
+	g      *GPU
+	inputs []any
+	all    []func() error
+	err    error
+}
+
+func (l *deltaLaunches) add(at cuda.Geometry, args ...any) {
+	work, err := l.g.Launch(at, append(args, l.inputs...)...)
+	l.all, l.err = append(l.all, work), errors.Join(l.err, err)
+}
+
+// GPU goes over the rows in windows, from the first to the last.
 func (o GatedDelta) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	at := cuda.GatedDelta(in[5].Shape[0]-1, o.ValueHeads, o.valueSize(in[0].Type))
-	return g.Launch(at, append([]any{out[0].Ptr}, o.arguments(in)...)...)
+	M, S, E, s, l := in[0].Shape[0], in[5].Shape[0]-1, o.valueSize(in[0].Type), o.scratch(in[0].Type), deltaLaunches{g: g, inputs: o.arguments(in)}
+	for from := 0; from < M; from += cuda.DeltaWindow {
+		to, turn := int32(min(from+cuda.DeltaWindow, M)), int64(from/cuda.DeltaWindow%2)
+		behind, ahead := g.Scratch.Add(s.Edges+turn*s.Edge), g.Scratch.Add(s.Edges+(1-turn)*s.Edge)
+		l.add(cuda.GatedDeltaPrepare(int(to)-from, o.KeyHeads), g.Scratch, out[0].Ptr, int32(from), to)
+		l.add(cuda.GatedDelta(S, o.ValueHeads, E), out[0].Ptr, behind, ahead, g.Scratch, int32(from), to)
+	}
+	return inOrder(l.all...), l.err
 }
 
 func (GatedDeltaGrad) Stored([]DType) (want, out []DType) {
@@ -43,35 +70,34 @@ func (o GatedDeltaGrad) CheckGPU(in, out []Type, sm int) error {
 	return GatedDelta(o).CheckGPU(in, out, sm)
 }
 
-func (o GatedDeltaGrad) scratch(qkv Type) cuda.GatedDeltaScratch {
-	return cuda.NewGatedDeltaScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
+func (o GatedDeltaGrad) scratch(qkv Type) cuda.GatedDeltaGradScratch {
+	return cuda.NewGatedDeltaGradScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
 }
 
-// ScratchGPU are the states before the chunks of a window of rows, and their gradients.
+// ScratchGPU is that of GatedDelta, the states before the chunks of a window of rows, and their gradients.
 func (o GatedDeltaGrad) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
 
 // GPU goes over the rows in windows, from the last to the first. Where there are several, the states before them are worked out first.
 func (o GatedDeltaGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rule, dy, M, S, E := GatedDelta(o), in[6].Ptr, in[0].Shape[0], in[5].Shape[0]-1, GatedDelta(o).valueSize(in[0].Type)
-	s, window, inputs := o.scratch(in[0].Type), cuda.DeltaWindow, rule.arguments(in)
-	states, grads, borders := g.Scratch, g.Scratch.Add(s.Grads), g.Scratch.Add(s.Borders)
-	var all []func() error
-	var failed error
-	add := func(at cuda.Geometry, args ...any) {
-		work, err := g.Launch(at, append(args, inputs...)...)
-		all, failed = append(all, work), errors.Join(failed, err)
+	s, window, l := o.scratch(in[0].Type), cuda.DeltaWindow, deltaLaunches{g: g, inputs: rule.arguments(in)}
+	prepared, states, grads := g.Scratch, g.Scratch.Add(s.States), g.Scratch.Add(s.Grads)
+	forward := func(from int, states, ahead gpu.Ptr) {
+		to := min(from+window, M)
+		l.add(cuda.GatedDeltaPrepare(to-from, o.KeyHeads), prepared, gpu.Ptr(0), int32(from), int32(to))
+		l.add(cuda.GatedDeltaStates(S, o.ValueHeads, E), states, g.Scratch.Add(s.Borders+int64(from/window)*s.Edge), ahead, prepared, int32(from), int32(to))
 	}
-	if M > window {
-		add(cuda.GatedDeltaStates(S, o.ValueHeads, E), gpu.Ptr(0), borders, int32(window), int32(0), int32(M))
+	for from := 0; from+window < M; from += window {
+		forward(from, 0, g.Scratch.Add(s.Borders+int64(from/window+1)*s.Edge))
 	}
 	for from := (M - 1) / window * window; from >= 0; from -= window {
 		to, turn := min(from+window, M), int64(from/window%2)
 		behind, before := g.Scratch.Add(s.Edges+(1-turn)*s.Edge), g.Scratch.Add(s.Edges+turn*s.Edge)
-		add(cuda.GatedDeltaStates(S, o.ValueHeads, E), states, borders, int32(window), int32(from), int32(to))
-		add(cuda.GatedDeltaCarry(S, o.ValueHeads, E), out[0].Ptr, grads, behind, before, dy, int32(from), int32(to))
-		add(cuda.GatedDeltaGradients(to-from, o.KeyHeads), out[0].Ptr, out[1].Ptr, out[2].Ptr, dy, states, grads, int32(from))
+		forward(from, states, 0)
+		l.add(cuda.GatedDeltaCarry(S, o.ValueHeads, E), out[0].Ptr, grads, behind, before, prepared, dy, int32(from), int32(to))
+		l.add(cuda.GatedDeltaGradients(to-from, o.KeyHeads), out[0].Ptr, out[1].Ptr, out[2].Ptr, dy, states, grads, prepared, int32(from))
 	}
-	return inOrder(all...), failed
+	return inOrder(l.all...), l.err
 }
 
 func (GatedDeltaCached) Stored([]DType) (want, out []DType) {

@@ -1,308 +1,352 @@
 // gated_delta_backward.cu: the gradients of the gated delta rule for qkv, b and a.
 // Layout: as gated_delta.cu; d_o [M,VE], d_qkv [M, 2KD+VE], d_b, d_a [M,V] elem; grads as its states.
 // With G the gradient of the state behind a chunk, and of X, Y, A and P (gated_delta.cuh) as they are named:
-//   dY = P' do + rest K G      (1 + A)' dX = dY      dv = beta dX      dS0 = whole G + (decay Q)' do - (beta decay K)' dX
+//   dY = P' do + rest K G      dX = T' dY      dv = beta dX      dS0 = whole G + (decay Q)' do - (beta decay K)' dX
 //   dA = -dX Y'    dP = do Y'    dq = decay do S0' + P-part    dk = -beta decay dX S0' + rest Y G' + A-part + P-part
-// gated_delta_carry goes from a sequence's last chunk to its first as gated_delta.cu goes forward, a block of 256 for one value head and
-// COLS columns; it makes dv, and writes G before every chunk but the first. It takes the chunks that begin in a window of rows, and where a
-// sequence goes on in the next window it has G from there (behind, [V,D,E] fp32), as it leaves its own (before). gated_delta_gradients then makes all the rest, a block of 256
-// for the chunks that begin in CHUNK rows and one key head: its value heads in turn, BLOCK columns of each at a time, with S0 from
-// gated_delta_states. A token's decay multiplies what it and later tokens of the chunk read of earlier ones and of S0, and what those leave
-// to G; its gradient is the sum of just these products, as a difference of longer sums would leave little of a small one. No sum depends
-// on the grid.
-// Accumulation fp32. FLOPs a token and value head: carry 2 (3 D E + CHUNK (2 D + 2 E)), gradients 2 (5 D E + CHUNK (5 D + 5 E)).
-// Goal: a tenth of a layer's GEMMs.
+// gated_delta_carry goes from a sequence's last chunk to its first as gated_delta.cu goes forward, a block for one value head and COLS
+// columns; it makes dv, and writes G before every chunk but the first. It takes the chunks that begin in a window of rows, and where a
+// sequence goes on in the next window it has G from there (behind, [V,E,D] fp32), as it leaves its own (before). gated_delta_gradients then
+// makes all the rest, a block of 128 for the chunks that begin in CHUNK rows and one key head: its value heads in turn, BLOCK columns of
+// each at a time, with S0 from gated_delta_states. Warps make Y and dX of 16 columns as gated_delta.cu does; of these in shared memory each
+// makes a quarter of what has tokens and keys as columns. A token's decay multiplies what it and later tokens of the chunk read of earlier
+// ones and of S0, and what those leave to G; its gradient is the sum of just these products, as a difference of longer sums would leave
+// little of a small one. No sum depends on the grid.
+// Accumulation fp32. FLOPs a token and value head: carry 2 (3 D E + CHUNK 2 E), gradients 2 (5 D E + CHUNK 5 E) and less for queries and
+// keys; those of numbers in two parts twice. Goal: a tenth of a layer's GEMMs.
 // Elements: bf16, f16, f32.
-#include "gated_delta.cuh"
-
-#ifdef OPERANDS_SPLIT
-enum { DEEP = 2 };   // steps of a product in flight
-#else
-enum { DEEP = 4 };
-#endif
-enum { BLOCK = 32, LDB = BLOCK + 8 };
+#include "gated_delta_chunk.cuh"
 
 template <int COLS>
-__device__ __forceinline__ void carry(elem *d_qkv, kept *grads, const float *behind, float *before, const elem *d_o, const Rule r) {
-    constexpr int LDE = COLS + 8, NY = COLS / 32, QUADS = COLS / 4;
-    extern __shared__ __align__(16) float shared[];
-    __shared__ Gates gates;
-    __shared__ __align__(8) float scratch[INVERT];
-    float *k = shared, *q = k + CHUNK * LDK, *s = q + CHUNK * LDK, *y = s + HEAD * LDE, *o = y + CHUNK * LDE, *A = o + CHUNK * LDE, *P = A + CHUNK * LDC;
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    int seq = blockIdx.x, v = blockIdx.y, e0 = blockIdx.z * COLS, first = r.first(seq), end = r.first(seq + 1), key = v / (r.V / r.K);
-    int begin = r.chunk_from(first, r.from), stop = min(end, r.to);
+__device__ void carry(elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, const Rule r) {
+    typedef Stage<COLS> Stage;
+    extern __shared__ __align__(16) char shared[];
+    int seq = blockIdx.x, v = blockIdx.y, e0 = blockIdx.z * COLS, first = r.first(seq), end = r.first(seq + 1), begin = r.chunk_from(first, r.from), stop = min(end, r.to);
     if (begin >= stop) return;
-    int row0 = (warp & 1) * 16, keys0 = (warp >> 2) * 16, cols0 = (warp >> 1) * 8 * NY;   // of a warp's products
-    bool queries = warp & 2;
-    float log_a = r.log_a[v], dt = r.dt[v], gate_a = 0.f, gate_b = 0.f;
-    Rows key_rows, query_rows;
-    Four out[NY];
-    auto fetch = [&](int row) {
-        int count = row < begin ? 0 : end - row;
-        key_rows.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
-        query_rows.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
-        if (warp == 7 && lane < count) gate_a = widen(r.a[(int64_t)(row + lane) * r.V + v]), gate_b = widen(r.b[(int64_t)(row + lane) * r.V + v]);
+    int warp0 = threadIdx.x / 32 * 16, chunks = (stop - begin + CHUNK - 1) / CHUNK, last = begin + (chunks - 1) * CHUNK;
+    float grad[HEAD / 8][4];
 #pragma unroll
-        for (int i = 0; i < NY; i++) {
-            int at = (threadIdx.x + 256 * i) / QUADS, e = e0 + threadIdx.x % QUADS * 4;
-            out[i] = four(d_o + ((int64_t)(row + at) * r.V + v) * r.E + e, at < count && e < r.E);
+    for (int i = 0; i < HEAD / 2; i++) (&grad[0][0])[i] = 0.f;
+    if (last + CHUNK < end && threadIdx.x < Stage::WORKERS)
+        each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) {
+            *(float2 *)(grad[n] + i) = *(const float2 *)(behind + (int64_t)v * r.D * r.E + at);
+            store_kept(grads + r.kept_at(last + CHUNK, v) + at, grad[n] + i);
+        });
+    auto load = [&](Stage *to, int row) { to->template load<true>(r, prepared, v, row, end - row, d_o + v * r.E, (int64_t)r.V * r.E, e0); };
+    auto compute = [&](Stage *now, int row) {
+        float d[4][4], dx[4][4], out[4][4], said[4][4], low[4][4];   // dY, dX, do; what G says of keys, and of its low parts
+#pragma unroll
+        for (int i = 0; i < 16; i++) (&d[0][0])[i] = (&dx[0][0])[i] = (&said[0][0])[i] = (&low[0][0])[i] = 0.f;
+        now->values(out);
+        times_square<true, true>(d, out, now->p);
+#pragma unroll
+        for (int l = 0; l < HEAD; l += 16) {
+            Right b[2] = {right<false>(now->k, LDK, l, 0), right<false>(now->k, LDK, l, 16)};
+            Left a(grad + l / 8);
+            times_low(low, a, b);
+            times_high(said, a, b);
         }
+        each_token([&](int i, int token, int) { (&d[0][0])[i] += now->gate[token][OF_REST] * ((&said[0][0])[i] + (&low[0][0])[i]); });
+        times_square<true>(dx, d, now->t);
+        __syncwarp();   // dv takes the place of do
+        each_token([&](int i, int token, int e) {
+            float4 gate = *(const float4 *)now->gate[token];
+            float &x = (&dx[0][0])[i];
+            now->value[token * now->LDV + warp0 + e] = narrow(gate.w * x);
+            x *= -gate.x;
+            (&out[0][0])[i] *= gate.y;
+        });
+        float whole = now->gate[min(CHUNK, end - row) - 1][DECAY];
+#pragma unroll
+        for (int i = 0; i < HEAD / 2; i++) (&grad[0][0])[i] *= whole;
+#pragma unroll
+        for (int l = 0; l < CHUNK; l += 16) {
+            Left of_out(out + l / 8), of_dx(dx + l / 8);
+#pragma unroll
+            for (int n = 0; n < HEAD; n += 32) {
+                Right q[2] = {right<true>(now->q, LDK, l, n), right<true>(now->q, LDK, l, n + 16)}, k[2] = {right<true>(now->k, LDK, l, n), right<true>(now->k, LDK, l, n + 16)};
+                times(grad + n / 8, of_out, q);
+                times(grad + n / 8, of_dx, k);
+            }
+        }
+        if (row > begin) {
+            if (Stage::STATE_FITS)
+                now->put_state(grad);
+            else
+                each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { store_kept(grads + r.kept_at(row, v) + at, grad[n] + i); });
+        } else if (row > first)
+            each_pair(r, e0 + warp0, [&](int n, int i, int64_t at) { *(float2 *)(before + (int64_t)v * r.D * r.E + at) = *(float2 *)(grad[n] + i); });
     };
-    int last = begin + (stop - begin - 1) / CHUNK * CHUNK;
-    fetch(last);
-    float grad[COLS / 8][4];
-#pragma unroll
-    for (int i = 0; i < COLS / 2; i++) (&grad[0][0])[i] = 0.f;
-    for (int i = threadIdx.x; i < HEAD * LDE; i += 256) s[i] = 0.f;
-    if (last + CHUNK < end) {
-        __syncthreads();
-        each_pair<COLS>(r, e0, [&](int n, int i, int64_t at, float *own) {
-            float2 w = *(const float2 *)(behind + (int64_t)v * r.D * r.E + at);
-            grad[n][2 * i] = w.x, grad[n][2 * i + 1] = w.y;
-            *(float2 *)own = make_float2(operand(w.x), operand(w.y));
-            store_kept(grads + r.kept_at(last + CHUNK, v) + at, w.x, w.y);
-        }, s);
-    }
-    for (int row = last; row >= begin; row -= CHUNK) {
-        int count = min(CHUNK, end - row);
-        __syncthreads();
-        key_rows.store(k, 0, 1.f);
-        query_rows.store(q, 0, r.query_scale());
-        if (warp == 7) gates.store(gate_a, gate_b, log_a, dt, count);
-#pragma unroll
-        for (int i = 0; i < NY; i++) store_operands(o + (threadIdx.x + 256 * i) / QUADS * LDE + threadIdx.x % QUADS * 4, widen4(out[i]));
-        fetch(row - CHUNK);
-        __syncthreads();
-        float c[2][4] = {}, d[NY][4] = {}, dx[NY][4] = {};
-        const float *from = (queries ? q : k) + row0 * LDK;
-        product<2, HEAD / 8>(c, [&](int i, int l) { return from[i * LDK + l]; }, [&](int l, int n) { return k[(keys0 + 8 * n + g) * LDK + l]; });
-        product<NY, HEAD / 8>(d, [&](int i, int l) { return k[(row0 + i) * LDK + l]; }, [&](int l, int n) { return s[l * LDE + cols0 + 8 * n + g]; });
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = row0 + g + i / 2 * 8, j = keys0 + 8 * n + 2 * t + i % 2;
-                float w = j <= at ? gates.between(at, j) * c[n][i] : 0.f;
-                if (queries)
-                    P[at * LDC + j] = operand(w);
-                else
-                    A[at * LDC + j] = j < at ? operand(gates.beta[at] * w) : 0.f;
-            }
-#pragma unroll
-        for (int n = 0; n < NY; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) d[n][i] *= gates.rest[row0 + g + i / 2 * 8];
-        __syncthreads();
-        product<NY, CHUNK / 8>(d, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int n) { return o[l * LDE + cols0 + 8 * n + g]; });
-        float *own = y + (row0 + g) * LDE + cols0 + 2 * t;
-#pragma unroll
-        for (int n = 0; n < NY; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) *(float2 *)(own + 8 * i * LDE + 8 * n) = make_float2(operand(d[n][2 * i]), operand(d[n][2 * i + 1]));
-        if (warp == 0) invert(A, scratch);
-        __syncthreads();
-        product<NY, CHUNK / 8>(dx, [&](int i, int l) { return A[l * LDC + row0 + i]; }, [&](int l, int n) { return y[l * LDE + cols0 + 8 * n + g]; });
-        __syncthreads();
-#pragma unroll
-        for (int n = 0; n < NY; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int at = row0 + g + 8 * i, e = e0 + cols0 + 8 * n + 2 * t;
-                float a = gates.beta[at] * dx[n][2 * i], b = gates.beta[at] * dx[n][2 * i + 1], decay = gates.decay[at];
-                *(float2 *)(own + 8 * i * LDE + 8 * n) = make_float2(operand(-decay * a), operand(-decay * b));
-                if (at < count && e < r.E) store2(d_qkv + (row + at) * r.width() + r.value_at(v) + e, a, b);
-            }
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < COLS / 2; i++) (&grad[0][0])[i] *= gates.whole;
-        product<COLS / 8, CHUNK / 8>(grad, [&](int i, int l) { return operand(q[l * LDK + 16 * warp + i] * gates.decay[l]); }, [&](int l, int n) { return o[l * LDE + 8 * n + g]; });
-        product<COLS / 8, CHUNK / 8>(grad, [&](int i, int l) { return k[l * LDK + 16 * warp + i]; }, [&](int l, int n) { return y[l * LDE + 8 * n + g]; });
-#pragma unroll
-        for (int n = 0; n < COLS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                *(float2 *)(s + (16 * warp + g + 8 * i) * LDE + 8 * n + 2 * t) = make_float2(operand(grad[n][2 * i]), operand(grad[n][2 * i + 1]));
-        if (row > begin)
-            each_pair<COLS>(r, e0, [&](int n, int i, int64_t at, float *) { store_kept(grads + r.kept_at(row, v) + at, grad[n][2 * i], grad[n][2 * i + 1]); }, s);
-        else if (row > first)
-            each_pair<COLS>(r, e0, [&](int n, int i, int64_t at, float *) { *(float2 *)(before + (int64_t)v * r.D * r.E + at) = make_float2(grad[n][2 * i], grad[n][2 * i + 1]); }, s);
-    }
+    through((Stage *)shared, last, -CHUNK, chunks, load, compute, [&](Stage *from, int row) {
+        copy_back<CHUNK, COLS, Stage::FEEDERS>(d_qkv + row * r.width() + r.value_at(v) + e0, r.width(), from->value, from->LDV, end - row, r.E - e0, r.wide(), from->feeder());
+        if (Stage::STATE_FITS && row > begin) from->take_state(grads + r.kept_at(row, v), r, e0);
+    });
 }
 
-// What a chunk's tokens are told of one value head, over the columns that each warp has.
+#ifdef OPERANDS_SPLIT
+enum { BLOCK = 32, DEEP = 1 };   // columns of a value head at a time; steps of a product in flight
+#else
+enum { BLOCK = 64, DEEP = 2 };
+#endif
+enum { LDB = BLOCK + 8, PART = BLOCK * LDC };
+
+// What a chunk's tokens are told of one value head, over what each warp has.
 struct Parts {
-    float beta[4][CHUNK];    // the gradient of beta, times beta
-    float state[4][CHUNK];   // that of the decays up to the token, through what it reads of S0
-    float rest[4][CHUNK];    // that of the decays behind the token, through what is left of it in the state
-    float pairs[8][CHUNK];   // that of the token's decay, through what is read at or behind it of tokens before it
-    float whole[8];          // <G, S0>
+    float pairs[CHUNK][CHUNK + 1];                    // of a token and one before it: what is read there
+    float beta[6][CHUNK];                             // the gradient of beta, times beta
+    float state[8][CHUNK];                            // that of the decays up to the token, through what it reads of S0
+    float rest[4][CHUNK];                             // that of the decays behind the token, through what is left of it in the state
+    float across[4][CHUNK];                           // that of the token's decay, through what is read at or behind it of tokens before it
+    float whole[4];                                   // <G, S0>
+    float along_q[4][CHUNK], along_k[4][CHUNK];       // of gradients with queries and keys
 };
+
+struct Tiles {
+    elem k[CHUNK * LDK], q[CHUNK * LDK];
+    kept s[BLOCK * LDK], g[BLOCK * LDK];                       // S0 and G, columns of values as rows
+    elem out[CHUNK * LDB], value[CHUNK * LDB];                 // do
+    kept t[PARTS * CHUNK * LDC], p[PARTS * CHUNK * LDC];       // then A-part and P-part
+    union {
+        struct {
+            kept y[PARTS * PART], dx[PARTS * PART];            // Y and dX, columns of values as rows
+        };
+        Parts parts;
+    };
+    float gate[CHUNK][GATES];
+};
+
+// A number in PARTS parts, `part` numbers apart.
+__device__ __forceinline__ void put(float *to, int, float x) { *to = x; }
+__device__ __forceinline__ void put(bf16 *to, int part, float x) { to[0] = __float2bfloat16(x), to[part] = __float2bfloat16(x - __bfloat162float(to[0])); }
 
 struct Gradients {
     elem *d_qkv, *d_b, *d_a;
     const elem *d_o;
     const kept *states, *grads;
+    const Prepared *prepared;
 };
+
+// Sums over the lanes that hold a tile's row, and its column.
+__device__ __forceinline__ float over_row(float v) {
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
+}
+// Of 8 columns, of which a lane gets that of lane/4.
+__device__ __forceinline__ float over_column(const float *v) {
+    float x[4], y[2];
+    bool a = threadIdx.x & 16, b = threadIdx.x & 8, c = threadIdx.x & 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = (a ? v[i + 4] : v[i]) + __shfl_xor_sync(~0u, a ? v[i] : v[i + 4], 16);
+#pragma unroll
+    for (int i = 0; i < 2; i++) y[i] = (b ? x[i + 2] : x[i]) + __shfl_xor_sync(~0u, b ? x[i] : x[i + 2], 8);
+    return (c ? y[1] : y[0]) + __shfl_xor_sync(~0u, c ? y[0] : y[1], 4);
+}
 
 // One chunk of a key head.
 __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule &r, int key, int first, int end, int row) {
-    extern __shared__ __align__(16) float shared[];
-    __shared__ Gates gates;
+    extern __shared__ __align__(16) char shared[];
     __shared__ float inverse_k[CHUNK], inverse_q[CHUNK];
-    float *k = shared, *q = k + CHUNK * LDK, *A = q + CHUNK * LDK, *P = A + CHUNK * LDC, *s = P + CHUNK * LDC, *G = s + HEAD * LDB;
-    float *x = G + HEAD * LDB, *y = x + CHUNK * LDB, *o = y + CHUNK * LDB;   // Y, dX and do
-    Parts &parts = *(Parts *)x;
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, row0 = (warp & 1) * 16, quarter = warp >> 1;
-    int count = min(CHUNK, end - row), group = r.V / r.K, i0 = row0 + g, j0 = 8 * quarter + 2 * t;
-    {
-        Rows key_rows, query_rows;
-        key_rows.fetch(r.row(row) + (r.K + key) * r.D, r.width(), count, r.D);
-        query_rows.fetch(r.row(row) + key * r.D, r.width(), count, r.D);
-        key_rows.store(k, inverse_k, 1.f);
-        query_rows.store(q, inverse_q, r.query_scale());
-    }
+    Tiles &m = *(Tiles *)shared;
+    Parts &parts = m.parts;
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    int i0 = (warp & 1) * 16, j0 = (warp >> 1) * 16, d0 = 32 * warp, warp0 = 16 * warp;   // of a warp's tokens by tokens, keys, and columns of values
+    int count = min(CHUNK, end - row), group = r.V / r.K;
+    bool wide = r.wide();
+    copy_rows<CHUNK, HEAD, 128>(m.k, LDK, r.row(row) + (r.K + key) * r.D, r.width(), count, r.D, wide, threadIdx.x);
+    copy_rows<CHUNK, HEAD, 128>(m.q, LDK, r.row(row) + key * r.D, r.width(), count, r.D, wide, threadIdx.x);
+    cp_commit();
+    cp_wait<0>();
     __syncthreads();
-    float kk[1][4] = {}, qk[1][4] = {}, dq[4][4], dk[4][4];
+    inverse_norms<4>(inverse_k, m.k);
+    inverse_norms<4>(inverse_q, m.q);
+    float kk[2][4] = {}, qk[2][4] = {};
+#pragma unroll DEEP
+    for (int l = 0; l < HEAD; l += 16) {
+        Right b[1] = {right<false>(m.k, LDK, l, j0)};
+        times_high(kk, left<false>(m.k, LDK, i0, l), b);
+        times_high(qk, left<false>(m.q, LDK, i0, l), b);
+    }
+    float dq[2][4][4], dk[2][4][4];   // over 1/|k|, and of queries over |q| and by their scale
 #pragma unroll
-    for (int i = 0; i < 16; i++) (&dq[0][0])[i] = (&dk[0][0])[i] = 0.f;
-    auto key_of = [&](int i, int l) { return k[(row0 + i) * LDK + l]; };
-    auto key_row = [&](int l, int) { return k[(8 * quarter + g) * LDK + l]; };
-    product<1, HEAD / 8, DEEP>(kk, key_of, key_row);
-    product<1, HEAD / 8, DEEP>(qk, [&](int i, int l) { return q[(row0 + i) * LDK + l]; }, key_row);
-    auto along = [&](float *sum, const float *m, float (*d)[4]) {   // of rows i0 and i0 + 8, with gradients
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[i / 2] += m[(i0 + i / 2 * 8) * LDK + 32 * quarter + 8 * n + 2 * t + i % 2] * d[n][i];
-    };
-    auto over_row = [&](float v) {
-        v += __shfl_xor_sync(~0u, v, 1);
-        return v + __shfl_xor_sync(~0u, v, 2);
-    };
+    for (int i = 0; i < 32; i++) (&dq[0][0][0])[i] = (&dk[0][0][0])[i] = 0.f;
     for (int v = key * group; v < (key + 1) * group; v++) {
-        if (warp == 7) {
-            int64_t at = (int64_t)(row + min(lane, count - 1)) * r.V + v;
-            gates.store(widen(r.a[at]), widen(r.b[at]), r.log_a[v], r.dt[v], count);
-        }
-        __syncthreads();
-        float dP[1][4] = {}, dA[1][4] = {}, of_beta[2] = {}, of_state[2] = {}, of_rest[2] = {}, before[2] = {}, behind[2] = {}, whole = 0.f;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = i0 + i / 2 * 8, j = j0 + i % 2;
-            float between = j <= at ? gates.between(at, j) : 0.f;
-            P[at * LDC + j] = operand(between * qk[0][i]);
-            A[at * LDC + j] = j < at ? operand(gates.beta[at] * between * kk[0][i]) : 0.f;
-        }
-        along(before, q, dq);
-        __syncthreads();
-        if (warp == 0) invert(A, x);
+        float dP[2][4] = {}, dA[2][4] = {}, of_beta = 0.f, of_state = 0.f, of_rest = 0.f, of_query[4] = {}, whole = 0.f;
         for (int e0 = 0; e0 < r.E; e0 += BLOCK) {
-#pragma unroll
-            for (int i = 0; i < HEAD * BLOCK / 4 / 256; i++) {
-                int at = (threadIdx.x + 256 * i) / (BLOCK / 4), e = (threadIdx.x + 256 * i) % (BLOCK / 4) * 4;
-                bool inside = at < r.D && e0 + e < r.E;
-                int64_t from = (int64_t)at * r.E + e0 + e;
-                float4 a = load_kept(io.states + r.kept_at(row, v) + from, inside && row > first), b = load_kept(io.grads + r.kept_at(row + CHUNK, v) + from, inside && row + CHUNK < end);
-                whole += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-                store_operands(s + at * LDB + e, a);
-                store_operands(G + at * LDB + e, b);
-            }
-            {
-                int at = threadIdx.x / (BLOCK / 4), e = threadIdx.x % (BLOCK / 4) * 4;
-                store_operands(o + at * LDB + e, load4(io.d_o + ((int64_t)(row + at) * r.V + v) * r.E + e0 + e, at < count && e0 + e < r.E));
-            }
-            float2 value[2];
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                value[i] = i0 + 8 * i < count && e0 + j0 < r.E ? load2(r.row(row + i0 + 8 * i) + r.value_at(v) + e0 + j0) : make_float2(0.f, 0.f);
+            copy_rows<BLOCK, HEAD, 128>(m.s, LDK, io.states + r.kept_at(row, v) + (int64_t)e0 * r.D, r.D, row > first ? r.E - e0 : 0, r.D, wide, threadIdx.x);
+            copy_rows<BLOCK, HEAD, 128>(m.g, LDK, io.grads + r.kept_at(row + CHUNK, v) + (int64_t)e0 * r.D, r.D, row + CHUNK < end ? r.E - e0 : 0, r.D, wide, threadIdx.x);
+            copy_rows<CHUNK, BLOCK, 128>(m.out, LDB, io.d_o + ((int64_t)row * r.V + v) * r.E + e0, (int64_t)r.V * r.E, count, r.E - e0, wide, threadIdx.x);
+            copy_rows<CHUNK, BLOCK, 128>(m.value, LDB, r.row(row) + r.value_at(v) + e0, r.width(), count, r.E - e0, wide, threadIdx.x);
+            if (e0 == 0) copy_prepared<true, 128>(m.t, m.gate, io.prepared + r.prepared_at(row, v), r.V, count, threadIdx.x);
+            cp_commit();
+            cp_wait<0>();
             __syncthreads();
-            float said[2][4] = {}, rhs[4], out[1][4];   // K S0 and K G
-            product<2, HEAD / 8, DEEP>(said, key_of, [&](int l, int n) { return (n ? G : s)[l * LDB + 8 * quarter + g]; });
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = i0 + i / 2 * 8;
-                rhs[i] = gates.beta[at] * ((i % 2 ? value[i / 2].y : value[i / 2].x) - gates.decay[at] * said[0][i]);
-                out[0][i] = gates.rest[at] * said[1][i];
+            int more = e0 + BLOCK < r.E ? e0 + BLOCK : 0, w = more ? v : v + 1;   // what is next
+            if (w < (key + 1) * group && threadIdx.x < 2 * BLOCK && more + (int)threadIdx.x % BLOCK < r.E) {
+                bool of_g = threadIdx.x >= BLOCK;
+                const kept *next = (of_g ? io.grads + r.kept_at(row + CHUNK, w) : io.states + r.kept_at(row, w)) + (int64_t)(more + threadIdx.x % BLOCK) * r.D;
+                if (of_g ? row + CHUNK < end : row > first)
+                    for (int i = 0; i < r.D; i += 128 / sizeof(kept)) asm volatile("prefetch.global.L2 [%0];" ::"l"(next + i));
             }
-            product<1, CHUNK / 8, DEEP>(out, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int) { return o[l * LDB + 8 * quarter + g]; });
-            float *xo = x + i0 * LDB + j0, *yo = y + i0 * LDB + j0;
+            if (warp0 < BLOCK) {
+                float said[8][4], y[4][4], dx[4][4], x[4][4], out[4][4];   // S0 and G of keys, then dY; Y; dX; X; do
 #pragma unroll
-            for (int i = 0; i < 4; i++) xo[i / 2 * 8 * LDB + i % 2] = operand(rhs[i]), yo[i / 2 * 8 * LDB + i % 2] = operand(out[0][i]);
-            __syncthreads();
-            float added[1][4] = {}, dx[1][4] = {};
-            product<1, CHUNK / 8, DEEP>(added, [&](int i, int l) { return A[(row0 + i) * LDC + l]; }, [&](int l, int) { return x[l * LDB + 8 * quarter + g]; });
-            product<1, CHUNK / 8, DEEP>(dx, [&](int i, int l) { return A[l * LDC + row0 + i]; }, [&](int l, int) { return y[l * LDB + 8 * quarter + g]; });
-            __syncthreads();
+                for (int i = 0; i < 16; i++) (&said[0][0])[i] = (&said[4][0])[i] = (&y[0][0])[i] = (&dx[0][0])[i] = 0.f;
+#pragma unroll DEEP
+                for (int l = 0; l < HEAD; l += 16) {
+                    Right b[2] = {right<false>(m.k, LDK, l, 0), right<false>(m.k, LDK, l, 16)};
+                    Left s = left<false>(m.s, LDK, warp0, l), G = left<false>(m.g, LDK, warp0, l);
+                    times_high(said, s, b);
+                    times_high(said + 4, G, b);
+                    float a[2][4], c[2][4];
+                    unpack(s, a);
+                    unpack(G, c);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = i0 + i / 2 * 8;
-                xo[i / 2 * 8 * LDB + i % 2] = operand(added[0][i]), yo[i / 2 * 8 * LDB + i % 2] = operand(dx[0][i]);
-                of_beta[i / 2] += dx[0][i] * rhs[i];
-                of_state[i / 2] -= gates.beta[at] * gates.decay[at] * dx[0][i] * said[0][i];
-                of_rest[i / 2] += gates.rest[at] * added[0][i] * said[1][i];
+                    for (int i = 0; i < 8; i++) whole += (&a[0][0])[i] * (&c[0][0])[i];
+                }
+                unpack(left<true>(m.value, LDB, warp0, 0), x);
+                unpack(left<true>(m.value, LDB, warp0, 16), x + 2);
+                each_token([&](int i, int token, int) {
+                    float4 gate = *(const float4 *)m.gate[token];
+                    float &of_s = (&said[0][0])[i], &of_g = (&said[4][0])[i], &u = (&x[0][0])[i];
+                    of_s *= gate.x, of_g *= gate.z, u = gate.w * u - of_s;
+                });
+                times_square<false>(y, x, m.t);
+                float sum[8] = {}, of_x[8] = {};
+#pragma unroll
+                for (int i = 0; i < 16; i++) sum[i / 4 * 2 + i % 2] += (&y[0][0])[i] * (&said[4][0])[i];
+                of_rest += over_column(sum);
+                unpack(left<true>(m.out, LDB, warp0, 0), out);
+                unpack(left<true>(m.out, LDB, warp0, 16), out + 2);
+                times_square<true, true>(said + 4, out, m.p);
+                times_square<true>(dx, said + 4, m.t);
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum[i] = 0.f;
+                each_token([&](int i, int token, int e) {
+                    float y_i = (&y[0][0])[i], dx_i = (&dx[0][0])[i];
+                    sum[i / 4 * 2 + i % 2] += dx_i * (&x[0][0])[i];
+                    of_x[i / 4 * 2 + i % 2] -= dx_i * (&said[0][0])[i];
+                    put(m.y + (warp0 + e) * LDC + token, PART, y_i);
+                    put(m.dx + (warp0 + e) * LDC + token, PART, dx_i);
+                });
+                of_beta += over_column(sum), of_state += over_column(of_x);
             }
             __syncthreads();
-            auto added_row = [&](int l, int) { return x[(8 * quarter + g) * LDB + l]; };
-            product<1, BLOCK / 8, DEEP>(dP, [&](int i, int l) { return o[(row0 + i) * LDB + l]; }, added_row);
-            product<1, BLOCK / 8, DEEP>(dA, [&](int i, int l) { return y[(row0 + i) * LDB + l]; }, added_row);
-            auto state_row = [&](int l, int n) { return s[(32 * quarter + 8 * n + g) * LDB + l]; };
-            product<4, BLOCK / 8, DEEP>(dq, [&](int i, int l) { return operand(o[(row0 + i) * LDB + l] * gates.decay[row0 + i]); }, state_row);
-            product<4, BLOCK / 8, DEEP>(dk, [&](int i, int l) { return operand(y[(row0 + i) * LDB + l] * -gates.beta[row0 + i] * gates.decay[row0 + i]); }, state_row);
-            product<4, BLOCK / 8, DEEP>(dk, [&](int i, int l) { return operand(x[(row0 + i) * LDB + l] * gates.rest[row0 + i]); },
-                                  [&](int l, int n) { return G[(32 * quarter + 8 * n + g) * LDB + l]; });
+#pragma unroll DEEP
+            for (int e = 0; e < BLOCK; e += 16) {
+                Left out = left<false>(m.out, LDB, i0, e), of_x = left<true>(m.dx, LDC, i0, e);
+#pragma unroll
+                for (int part = PARTS - 1; part >= 0; part--) {
+                    Right b[1] = {right<true>(m.y + part * PART, LDC, e, j0)};
+                    times_high(dP, out, b);
+                    times_high(dA, of_x, b);
+                    if (PARTS == 2 && part == 0) times_high(dA, left<true>(m.dx + PART, LDC, i0, e), b);
+                }
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {   // 16 tokens
+                float c[4][4];
+                auto add = [&](float (*to)[4], const float *a) {   // each row by its factor
+#pragma unroll
+                    for (int i = 0; i < 16; i++) (&to[0][0])[i] += a[i / 2 % 2] * (&c[0][0])[i];
+#pragma unroll
+                    for (int i = 0; i < 16; i++) (&c[0][0])[i] = 0.f;
+                };
+                auto gates = [&](float *a, int gate, float by) { a[0] = by * m.gate[16 * h + g][gate], a[1] = by * m.gate[16 * h + g + 8][gate]; };
+                float by[2];
+#pragma unroll
+                for (int i = 0; i < 16; i++) (&c[0][0])[i] = 0.f;
+#pragma unroll DEEP
+                for (int e = 0; e < BLOCK; e += 16) {
+                    Right b[2] = {right<true>(m.s, LDK, e, d0), right<true>(m.s, LDK, e, d0 + 16)};
+                    times_high(c, left<false>(m.out, LDB, 16 * h, e), b);
+                }
+                gates(by, OF_QUERY, 1.f);
+#pragma unroll
+                for (int i = 0; i < 16; i++)
+                    of_query[2 * h + i / 2 % 2] += by[i / 2 % 2] * (&c[0][0])[i] * widen(m.q[(16 * h + g + i / 2 % 2 * 8) * LDK + d0 + i / 4 * 8 + 2 * t + i % 2]);
+                add(dq[h], by);
+#pragma unroll DEEP
+                for (int e = 0; e < BLOCK; e += 16) {
+                    Right b[2] = {right<true>(m.s, LDK, e, d0), right<true>(m.s, LDK, e, d0 + 16)};
+                    times_high(c, left<true>(m.dx, LDC, 16 * h, e), b);
+                }
+                gates(by, OF_KEY, -1.f);
+                add(dk[h], by);
+#pragma unroll DEEP
+                for (int e = 0; e < BLOCK; e += 16) {
+                    Right b[2] = {right<true>(m.g, LDK, e, d0), right<true>(m.g, LDK, e, d0 + 16)};
+                    times_high(c, left<true>(m.y, LDC, 16 * h, e), b);
+                }
+                gates(by, OF_REST, 1.f);
+                add(dk[h], by);
+            }
             __syncthreads();
         }
-        along(behind, q, dq);   // and before, less of all but what this head's S0 added
-        of_state[0] += behind[0] - before[0], of_state[1] += behind[1] - before[1];
+        float beta[2] = {};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = i0 + i / 2 * 8, j = j0 + i % 2;
-            float between = j <= at ? gates.between(at, j) : 0.f, p = between * dP[0][i], a = j < at ? -gates.beta[at] * between * dA[0][i] : 0.f;
-            P[at * LDC + j] = operand(p);
-            A[at * LDC + j] = operand(a);
-            y[at * (CHUNK + 1) + j] = j < at ? a * kk[0][i] + p * qk[0][i] : 0.f;
-            of_beta[i / 2] += a * kk[0][i];
+        for (int i = 0; i < 8; i++) {
+            int at = i0 + g + i / 2 % 2 * 8, j = j0 + i / 4 * 8 + 2 * t + i % 2;
+            float *of = m.gate[at], *before = m.gate[j];
+            float between = j <= at && at < count ? expf((of[GAM] - before[GAM]) + (of[LOW] - before[LOW])) * inverse_k[j] : 0.f;
+            float p = between * inverse_q[at] * r.query_scale() * (&dP[0][0])[i], a = j < at ? -of[BETA] * between * inverse_k[at] * (&dA[0][0])[i] : 0.f, own = a * (&kk[0][0])[i];
+            put(m.p + at * LDC + j, CHUNK * LDC, p);
+            if (j <= at) put(m.t + at * LDC + j, CHUNK * LDC, a);
+            if (j < at) put(m.t + j * LDC + at, CHUNK * LDC, a);
+            parts.pairs[at][j] = j < at ? own + p * (&qk[0][0])[i] : 0.f;
+            beta[i / 2 % 2] += own;
         }
         whole = warp_sum(whole);
         if (lane == 0) parts.whole[warp] = whole;
+        int token = g / 2 * 8 + 2 * t + g % 2;
+        parts.beta[warp][token] = of_beta, parts.state[warp][token] = of_state, parts.rest[warp][token] = of_rest;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float q = over_row(of_query[i]);
+            if (t == 0) parts.state[4 + warp][8 * i + g] = q;
+        }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float b = over_row(of_beta[i]), c = over_row(of_state[i]), d = over_row(of_rest[i]);
-            if (t == 0) parts.beta[quarter][i0 + 8 * i] = b, parts.state[quarter][i0 + 8 * i] = c, parts.rest[quarter][i0 + 8 * i] = d;
+            float b = over_row(beta[i]);
+            if (t == 0) parts.beta[4 + warp / 2][i0 + g + 8 * i] = b;
         }
         __syncthreads();
-        auto key_at = [&](int l, int n) { return k[l * LDK + 32 * quarter + 8 * n + g]; };
-        product<4, CHUNK / 8, DEEP>(dq, [&](int i, int l) { return P[(row0 + i) * LDC + l]; }, key_at);
-        product<4, CHUNK / 8, DEEP>(dk, [&](int i, int l) { return A[(row0 + i) * LDC + l]; }, key_at);
-        product<4, CHUNK / 8, DEEP>(dk, [&](int i, int l) { return A[l * LDC + row0 + i]; }, key_at);
-        product<4, CHUNK / 8, DEEP>(dk, [&](int i, int l) { return P[l * LDC + row0 + i]; }, [&](int l, int n) { return q[l * LDK + 32 * quarter + 8 * n + g]; });
-        float pairs = 0.f;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {   // reads of token j; lane: of tokens before it
-            int j = 4 * warp + i;
-            float own = y[j * (CHUNK + 1) + lane], sum = own;
+        for (int l = 0; l < CHUNK; l += 16) {
+            Right k[2] = {right<true>(m.k, LDK, l, d0), right<true>(m.k, LDK, l, d0 + 16)}, q[2] = {right<true>(m.q, LDK, l, d0), right<true>(m.q, LDK, l, d0 + 16)};
 #pragma unroll
-            for (int w = 1; w < 32; w *= 2) {
-                float z = __shfl_up_sync(~0u, sum, w);
-                if (lane >= w) sum += z;
+            for (int h = 0; h < 2; h++) {
+#pragma unroll
+                for (int part = PARTS - 1; part >= 0; part--) {
+                    times_high(dq[h], left<false>(m.p + part * CHUNK * LDC, LDC, 16 * h, l), k);
+                    times_high(dk[h], left<false>(m.t + part * CHUNK * LDC, LDC, 16 * h, l), k);
+                    times_high(dk[h], left<true>(m.p + part * CHUNK * LDC, LDC, 16 * h, l), q);
+                }
             }
-            if (lane <= j) pairs += sum - own;
         }
-        parts.pairs[warp][lane] = pairs;
+        {   // reads of token j, of tokens before another: those of 8, then with all before
+            float *own = parts.pairs[threadIdx.x / 4] + t * 8, sum[8], all = 0.f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum[i] = all, all += own[i];
+            float one = __shfl_up_sync(~0u, all, 1), two = __shfl_up_sync(~0u, all, 2), three = __shfl_up_sync(~0u, all, 3), before = (t > 2 ? three : 0.f) + (t > 1 ? two : 0.f) + (t > 0 ? one : 0.f);
+#pragma unroll
+            for (int i = 0; i < 8; i++) own[i] = sum[i] + before;
+        }
+        __syncthreads();
+        float across = 0.f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) across += 8 * warp + i >= lane ? parts.pairs[8 * warp + i][lane] : 0.f;
+        parts.across[warp][lane] = across;
         __syncthreads();
         if (warp == 0) {
             auto sum4 = [&](float (*p)[CHUNK]) { return (p[0][lane] + p[1][lane]) + (p[2][lane] + p[3][lane]); };
-            float behind = sum4(parts.state), rest = sum4(parts.rest), before = rest, b = sum4(parts.beta), all = 0.f;
+            float behind = sum4(parts.state) + sum4(parts.state + 4), rest = sum4(parts.rest), before = rest, b = sum4(parts.beta) + (parts.beta[4][lane] + parts.beta[5][lane]);
 #pragma unroll
             for (int w = 1; w < 32; w *= 2) {
                 float z = __shfl_down_sync(~0u, behind, w), u = __shfl_up_sync(~0u, before, w);
                 if (lane + w < 32) behind += z;
                 if (lane >= w) before += u;
             }
-#pragma unroll
-            for (int i = 0; i < 8; i++) all += parts.whole[i];
-            float d = behind + (before - rest) + gates.whole * all + (sum4(parts.pairs) + sum4(parts.pairs + 4));
+            float all = (parts.whole[0] + parts.whole[1]) + (parts.whole[2] + parts.whole[3]);
+            float d = behind + (before - rest) + m.gate[count - 1][DECAY] * all + sum4(parts.across);
             if (lane < count) {
                 int64_t at = (int64_t)(row + lane) * r.V + v;
                 io.d_b[at] = narrow(b * sigmoid(-widen(r.b[at])));
@@ -311,67 +355,64 @@ __device__ __forceinline__ void chunk_gradients(const Gradients &io, const Rule 
         }
         __syncthreads();
     }
-    // The gradient of by x/|x| for x: (by d - along x/|x|) / |x|.
-    float along_q[2] = {}, along_k[2] = {};
-    along(along_q, q, dq);
-    along(along_k, k, dk);
+    // The gradient of x/|x| for x: (d - x/|x| along x/|x|) / |x|.
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float a = over_row(along_q[i]), b = over_row(along_k[i]);
-        if (t == 0) parts.beta[quarter][i0 + 8 * i] = a, parts.rest[quarter][i0 + 8 * i] = b;
-    }
-    __syncthreads();
-    float by = r.query_scale();
+    for (int h = 0; h < 2; h++)
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int at = i0 + 8 * i;
-        if (at >= count) continue;
-        float aq = (parts.beta[0][at] + parts.beta[1][at]) + (parts.beta[2][at] + parts.beta[3][at]), ak = (parts.rest[0][at] + parts.rest[1][at]) + (parts.rest[2][at] + parts.rest[3][at]);
-        float fq = inverse_q[at], fk = inverse_k[at];
-        elem *to = io.d_qkv + (row + at) * r.width() + key * r.D;
+        for (int half = 0; half < 2; half++) {
+            int at = 16 * h + 8 * half + g;
+            float along_q = 0.f, along_k = 0.f;
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            int d = 32 * quarter + 8 * n + 2 * t;
-            if (d >= r.D) continue;
-            const float *u = q + at * LDK + d, *w = k + at * LDK + d;
-            store2(to + d, fq * (by * dq[n][2 * i] - aq / by * u[0]), fq * (by * dq[n][2 * i + 1] - aq / by * u[1]));
-            store2(to + r.K * r.D + d, fk * (dk[n][2 * i] - ak * w[0]), fk * (dk[n][2 * i + 1] - ak * w[1]));
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    int d = at * LDK + d0 + 8 * n + 2 * t + i;
+                    along_q += widen(m.q[d]) * dq[h][n][2 * half + i], along_k += widen(m.k[d]) * dk[h][n][2 * half + i];
+                }
+            along_q = over_row(along_q), along_k = over_row(along_k);
+            if (t == 0) parts.along_q[warp][at] = along_q, parts.along_k[warp][at] = along_k;
         }
-    }
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int at = 16 * h + 8 * half + g;
+            if (at >= count) continue;
+            auto sum4 = [&](float (*p)[CHUNK], float f) { return ((p[0][at] + p[1][at]) + (p[2][at] + p[3][at])) * f * f; };
+            float aq = sum4(parts.along_q, inverse_q[at]), ak = sum4(parts.along_k, inverse_k[at]);
+            elem *to = io.d_qkv + (row + at) * r.width() + key * r.D;
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                int d = d0 + 8 * n + 2 * t;
+                if (d >= r.D) continue;
+                const elem *u = m.q + at * LDK + d, *w = m.k + at * LDK + d;
+                store2(to + d, dq[h][n][2 * half] - aq * widen(u[0]), dq[h][n][2 * half + 1] - aq * widen(u[1]));
+                store2(to + r.K * r.D + d, dk[h][n][2 * half] - ak * widen(w[0]), dk[h][n][2 * half + 1] - ak * widen(w[1]));
+            }
+        }
     __syncthreads();
 }
 
-#define RULE const elem *qkv, const elem *b, const elem *a, const float *log_a, const float *dt, const int *cu, int M, int S, int K, int V, int D, int E
-
-#define FORM(COLS)                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_carry_##COLS(elem *d_qkv, kept *grads, const float *behind, float *before, const elem *d_o, int from, int to, RULE) { \
-        carry<COLS>(d_qkv, grads, behind, before, d_o, Rule{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E, from, to});              \
+#define FORM(COLS)                                                                                                                         \
+    extern "C" __global__ void __launch_bounds__(Stage<COLS>::WORKERS + Stage<COLS>::FEEDERS, COLS == 64 ? BLOCKS : 1) gated_delta_carry_##COLS( \
+        elem *d_qkv, kept *grads, const float *behind, float *before, const Prepared *prepared, const elem *d_o, int from, int to, RULE) { \
+        carry<COLS>(d_qkv, grads, behind, before, prepared, d_o, RULE_OF(from, to));                                                       \
     }
 FORM(64)
 FORM(32)
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) gated_delta_gradients(elem *d_qkv, elem *d_b, elem *d_a, const elem *d_o, const kept *states, const kept *grads, int window, RULE) {
-    Rule r{qkv, b, a, log_a, dt, cu, M, S, K, V, D, E, window, M};
+extern "C" __global__ void __launch_bounds__(128) gated_delta_gradients(elem *d_qkv, elem *d_b, elem *d_a, const elem *d_o, const kept *states, const kept *grads, const Prepared *prepared, int window, RULE) {
+    Rule r = RULE_OF(window, M);
     int from = window + blockIdx.x * CHUNK, to = min(from + CHUNK, M), key = blockIdx.y, group = V / K;
-    int lo = 0, hi = S;   // the first sequence that ends behind from
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (cu[mid + 1] > from)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    for (int s = lo; s < S && r.first(s) < to; s++) {
-        int first = r.first(s), end = r.first(s + 1), row = r.chunk_from(first, from);
-        if (row < min(to, end)) chunk_gradients(Gradients{d_qkv, d_b, d_a, d_o, states, grads}, r, key, first, end, row);
-    }
+    each_chunk(r, from, to, [&](int first, int end, int row) { chunk_gradients(Gradients{d_qkv, d_b, d_a, d_o, states, grads, prepared}, r, key, first, end, row); });
     int before = min(to, r.first(0)), behind = max(from, r.first(S));
     for (int part = 0; part < 2; part++) {
         int r0 = part ? behind : from, r1 = part ? to : before;
-        clear_rows(d_qkv + key * D, r.width(), D, r0, r1, threadIdx.x, 256);
-        clear_rows(d_qkv + (K + key) * D, r.width(), D, r0, r1, threadIdx.x, 256);
-        clear_rows(d_qkv + r.value_at(key * group), r.width(), group * E, r0, r1, threadIdx.x, 256);
-        clear_rows(d_b + key * group, V, group, r0, r1, threadIdx.x, 256);
-        clear_rows(d_a + key * group, V, group, r0, r1, threadIdx.x, 256);
+        clear_rows(d_qkv + key * D, r.width(), D, r0, r1, threadIdx.x, 128);
+        clear_rows(d_qkv + (K + key) * D, r.width(), D, r0, r1, threadIdx.x, 128);
+        clear_rows(d_qkv + r.value_at(key * group), r.width(), group * E, r0, r1, threadIdx.x, 128);
+        clear_rows(d_b + key * group, V, group, r0, r1, threadIdx.x, 128);
+        clear_rows(d_a + key * group, V, group, r0, r1, threadIdx.x, 128);
     }
 }

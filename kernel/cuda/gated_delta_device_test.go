@@ -51,18 +51,23 @@ func (d deltaRows) sizes() []any {
 func (d deltaRows) run(r *harness, window int) [][]byte {
 	S, args := len(d.cu)-1, append(d.inputs(r), d.sizes()...)
 	o, dqkv, db, da := r.out("o", int64(2*d.all*d.values)), r.out("dqkv", int64(2*d.all*d.width)), r.out("db", int64(2*d.all*d.V)), r.out("da", int64(2*d.all*d.V))
-	size := NewGatedDeltaScratch("bf16", window, d.V, d.D, d.E).Grads
-	edge := int64(4 * d.values * d.D)
-	states, grads, borders, edges := r.out("states", size), r.out("grads", size), r.out("borders", edge*int64(ceil(d.all, window))), r.out("edges", 2*edge)
-	dy := in(r, "dy", d.dy)
+	size, edge := deltaKept("bf16", window, d.V, d.D, d.E), int64(4*d.values*d.D)
+	states, grads, borders, edges := r.out("states", size), r.out("grads", size), r.out("borders", edge*int64(ceil(d.all, window)+1)), r.out("edges", 2*edge)
+	prepared, dy := r.out("prepared", int64(min(d.all, window+deltaChunk-1)*d.V*deltaPrepared)), in(r, "dy", d.dy)
 	with := func(g Geometry, first ...any) { r.run(g, append(first, args...)...) }
-	with(GatedDelta(S, d.V, d.E), o)
-	with(GatedDeltaStates(S, d.V, d.E), gpu.Ptr(0), borders, i32(window), i32(0), i32(d.all))
+	border := func(row int) gpu.Ptr { return borders.Add(int64(row/window) * edge) }
+	for from := 0; from < d.all; from += window {
+		to, turn := min(from+window, d.all), int64(from/window%2)
+		with(GatedDeltaPrepare(to-from, d.K), prepared, o, i32(from), i32(to))
+		with(GatedDelta(S, d.V, d.E), o, edges.Add(turn*edge), edges.Add((1-turn)*edge), prepared, i32(from), i32(to))
+		with(GatedDeltaStates(S, d.V, d.E), gpu.Ptr(0), border(from), border(from+window), prepared, i32(from), i32(to))
+	}
 	for from := (d.all - 1) / window * window; from >= 0; from -= window {
 		to, turn := min(from+window, d.all), int64(from/window%2)
-		with(GatedDeltaStates(S, d.V, d.E), states, borders, i32(window), i32(from), i32(to))
-		with(GatedDeltaCarry(S, d.V, d.E), dqkv, grads, edges.Add((1-turn)*edge), edges.Add(turn*edge), dy, i32(from), i32(to))
-		with(GatedDeltaGradients(to-from, d.K), dqkv, db, da, dy, states, grads, i32(from))
+		with(GatedDeltaPrepare(to-from, d.K), prepared, gpu.Ptr(0), i32(from), i32(to))
+		with(GatedDeltaStates(S, d.V, d.E), states, border(from), gpu.Ptr(0), prepared, i32(from), i32(to))
+		with(GatedDeltaCarry(S, d.V, d.E), dqkv, grads, edges.Add((1-turn)*edge), edges.Add(turn*edge), prepared, dy, i32(from), i32(to))
+		with(GatedDeltaGradients(to-from, d.K), dqkv, db, da, dy, states, grads, prepared, i32(from))
 	}
 	return [][]byte{get[byte](r, o, 2*d.all*d.values), get[byte](r, dqkv, 2*d.all*d.width), get[byte](r, db, 2*d.all*d.V), get[byte](r, da, 2*d.all*d.V)}
 }
@@ -171,20 +176,21 @@ func (f *forms) deltaForms(rows, length int) {
 	M := int64(rows)
 	args := []any{x("qkv", M*width), x("b", M*V), x("a", M*V), f.floats("log A", V, 0), f.floats("dt", V, 0), in(f.harness, "cu", cu), i32(rows), i32(S), i32(K), i32(V), i32(D), i32(D)}
 	o, dy, dqkv, db, da := x("o", M*V*D), x("dy", M*V*D), x("dqkv", M*width), x("db", M*V), x("da", M*V)
-	size := NewGatedDeltaScratch("bf16", rows, V, D, D).Grads
-	states, grads := f.out("states", size), f.out("grads", size)
+	size := deltaKept("bf16", rows, V, D, D)
+	states, grads, prepared := f.out("states", size), f.out("grads", size), f.out("prepared", M*V*deltaPrepared)
 	with := func(g Geometry, first ...any) *gpu.Launch { return f.launch(g, append(first, args...)...) }
 	name := func(what string) string { return fmt.Sprintf("gated delta %s, %d rows of %d", what, rows, length) }
 	flops := func(perToken float64) float64 { return 2 * float64(M) * V * perToken }
 	least := func(n float64) float64 { return n / f.gemmRate }
-	forward := timed{name("forward"), f.time(with(GatedDelta(S, V, D), o)), least(flops(3*D*D + 32*3.5*D))}
 	gemms := timed{fmt.Sprintf("its GEMMs of %d columns", hidden), 0, least(2 * float64(M) * hidden * float64(width+2*V*D))}
 	gemms.took = gemms.least
-	f.row(forward, gemms)
+	none := gpu.Ptr(0)
 	for _, p := range []timed{
-		{name("states"), f.time(with(GatedDeltaStates(S, V, D), states, gpu.Ptr(0), i32(rows), i32(0), i32(rows))), least(flops(2*D*D + 32*1.5*D))},
-		{name("carry"), f.time(with(GatedDeltaCarry(S, V, D), dqkv, grads, gpu.Ptr(0), gpu.Ptr(0), dy, i32(0), i32(rows))), least(flops(3*D*D + 32*4*D))},
-		{name("gradients"), f.time(with(GatedDeltaGradients(rows, K), dqkv, db, da, dy, states, grads, i32(0))), least(flops(5*D*D + 32*10*D))},
+		{name("prepare"), f.time(with(GatedDeltaPrepare(rows, K), prepared, o, i32(0), i32(rows))), f.bytes(float64(M) * (2*2*K*D + V*deltaPrepared))},
+		{name("forward"), f.time(with(GatedDelta(S, V, D), o, none, none, prepared, i32(0), i32(rows))), least(flops(3*D*D + 32*2*D))},
+		{name("states"), f.time(with(GatedDeltaStates(S, V, D), states, none, none, prepared, i32(0), i32(rows))), least(flops(2*D*D + 32*D))},
+		{name("carry"), f.time(with(GatedDeltaCarry(S, V, D), dqkv, grads, none, none, prepared, dy, i32(0), i32(rows))), least(flops(3*D*D + 32*2*D))},
+		{name("gradients"), f.time(with(GatedDeltaGradients(rows, K), dqkv, db, da, dy, states, grads, prepared, i32(0))), least(flops(5*D*D + 32*5*D))},
 	} {
 		f.row(p, gemms)
 	}
