@@ -74,12 +74,13 @@ func FamilyModels(t testing.TB) (all []FamilyModel) {
 	t.Helper()
 	const ending = ".runs.json"
 	for _, folder := range FamilyFolders {
-		files, err := filepath.Glob(Path(t, folder+"/*"+ending))
+		files, err := filepath.Glob(Path(t, folder+"/*"+ending+"*")) // packed or not
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: no runs (%v)", folder, err)
 		}
 		for _, f := range files {
-			all = append(all, FamilyModel{folder, strings.TrimSuffix(filepath.Base(f), ending)})
+			name, _, _ := strings.Cut(filepath.Base(f), ending)
+			all = append(all, FamilyModel{folder, name})
 		}
 	}
 	return all
