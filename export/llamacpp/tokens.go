@@ -92,7 +92,7 @@ func (p *Plan) tokens(m Model) error {
 		if byteTokens {
 			list[id] = strings.ReplaceAll(token, "▁", " ")
 		}
-		if m.Tokenizer.IsSpecial(int32(id)) {
+		if m.Tokenizer.IsSpecial(int32(id)) && !(p.Architecture == "gemma4" && slices.Contains(shownOfGemma4, token)) {
 			list[id], kinds[id] = token, kindControl
 		}
 		if f.Added[a].LStrip || f.Added[a].RStrip || f.Added[a].Single {
@@ -107,6 +107,7 @@ func (p *Plan) tokens(m Model) error {
 		seen[token] = id
 	}
 	switch {
+	case p.Architecture == "gemma4" && byteTokens && p.characters(f, m.Tokenizer):
 	case f.Model.Type == "BPE" && byteTokens:
 		err = p.sentencePiece(f, list, kinds)
 	case f.Model.Type == "BPE":
@@ -160,6 +161,9 @@ func (p *Plan) specials(m Model) error {
 	}
 	if !slices.Equal(plain, around) {
 		return fmt.Errorf("it puts more around a text than a token at its begin and its end (%d tokens around %d)", len(around)-len(plain), len(plain))
+	}
+	if p.Architecture == "gemma4" {
+		p.gemma4Specials(m, addBOS)
 	}
 	p.add("tokenizer.ggml.add_bos_token", addBOS)
 	p.add("tokenizer.ggml.add_eos_token", addEOS)
