@@ -37,12 +37,8 @@ func (p *Plan) characters(f *file, t *tokenizer.Tokenizer) bool {
 	return true
 }
 
-// gemma4Specials adds the tokens that answers never have, which llama.cpp reads for Gemma 4, and notes the token that it puts before texts.
-func (p *Plan) gemma4Specials(m Model, addBOS bool) {
-	never := slices.DeleteFunc(slices.Clone(m.Chat.Never), func(id int32) bool { return id < 0 || int(id) >= m.Config.VocabSize })
-	if len(never) > 0 {
-		p.add("tokenizer.ggml.suppress_tokens", never)
-	}
+// beforeGemma4 notes the token that llama.cpp puts before texts of such a tokenizer, whatever the file says.
+func (p *Plan) beforeGemma4(addBOS bool) {
 	merged := slices.ContainsFunc(p.KVs, func(kv gguf.KV) bool { return kv.Key == "tokenizer.ggml.model" && kv.Value == "gemma4" })
 	if merged && !addBOS {
 		p.note("llama.cpp puts the first token (bos_token) before every text of a Gemma 4 model, this model's tokenizer doesn't")

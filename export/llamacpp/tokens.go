@@ -162,9 +162,7 @@ func (p *Plan) specials(m Model) error {
 	if !slices.Equal(plain, around) {
 		return fmt.Errorf("it puts more around a text than a token at its begin and its end (%d tokens around %d)", len(around)-len(plain), len(plain))
 	}
-	if p.Architecture == "gemma4" {
-		p.gemma4Specials(m, addBOS)
-	}
+	p.beforeGemma4(addBOS)
 	p.add("tokenizer.ggml.add_bos_token", addBOS)
 	p.add("tokenizer.ggml.add_eos_token", addEOS)
 	for _, id := range append(slices.Clone(m.Chat.Stops), endOfTurn(m)...) {
@@ -172,6 +170,9 @@ func (p *Plan) specials(m Model) error {
 			p.add("tokenizer.ggml.eot_token_id", uint32(id))
 			break
 		}
+	}
+	if never := slices.DeleteFunc(slices.Clone(m.Chat.Never), func(id int32) bool { return id < 0 || int(id) >= m.Config.VocabSize }); len(never) > 0 {
+		p.add("tokenizer.ggml.suppress_tokens", never)
 	}
 	if text, ok := m.Chat.Templates["default"]; ok {
 		p.add("tokenizer.chat_template", text)
