@@ -181,8 +181,7 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"qwen3_5": "linear_key_head_dim 8 and linear_value_head_dim 12, where llama.cpp has one size", "qwen3_5_text": "linear_key_head_dim 8 and linear_value_head_dim 12",
 		"qwen3_5_moe": "linear_key_head_dim 8 and linear_value_head_dim 12", "qwen3_5_moe_text": "linear_key_head_dim 8 and linear_value_head_dim 12",
 		"ernie4_5": "use_bias, where llama.cpp has no biases in the MLP",
-		"gemma4":   `model_type "gemma4" has no architecture in llama.cpp`, "gemma4_experts": `model_type "gemma4" has no architecture in llama.cpp`, "gemma4_text": `model_type "gemma4_text" has no architecture in llama.cpp`,
-		"gemma4_unified": `model_type "gemma4_unified" has no architecture in llama.cpp`, "gemma4_unified_text": `model_type "gemma4_unified_text" has no architecture in llama.cpp`,
+		"gemma4_experts": "experts beside each layer's MLP",
 		"seed_oss": `model_type "seed_oss" has no architecture in llama.cpp`, "smollm3": "leaves out the positions in each fourth layer",
 	}
 	for _, m := range golden.FamilyModels(t) {

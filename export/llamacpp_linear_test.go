@@ -1,40 +1,19 @@
 package export
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 )
-
-// logitsOfLlamaCPP loads files, adapters with them, and says the logits of ids, the last ones one by one.
-const logitsOfLlamaCPP = `
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import llamacpp
-q = json.load(sys.stdin)
-out = []
-for model, lora in q["cases"]:
-    m = llamacpp.Llama(model, lora=lora or None)
-    rows = m.logits(q["ids"][:-8]).tolist()
-    for i in range(len(q["ids"]) - 8, len(q["ids"])):
-        rows += m.decode([q["ids"][i]], i).tolist()
-    out.append(rows)
-    m.close()
-print(json.dumps(out))
-`
 
 // linearModel is a small Qwen3.5 of random numbers, with experts or without, and an adapter of the layers whose heads change places.
 func linearModel(t *testing.T, experts bool) (dir, lora string) {
@@ -122,7 +101,7 @@ func TestLlamaCPPReadsLinearAttention(t *testing.T) {
 	for i := range ids {
 		ids[i] = random.Int32N(64)
 	}
-	var cases [][2]string
+	var cases []llamaCase
 	var want []logits
 	for _, experts := range []bool{false, true} {
 		dir, lora := linearModel(t, experts)
@@ -144,27 +123,12 @@ func TestLlamaCPPReadsLinearAttention(t *testing.T) {
 			t.Fatal(err)
 		}
 		base := file(Options{Format: "gguf"})
-		cases = append(cases, [2]string{base}, [2]string{file(Options{Format: "gguf", Adapter: lora})}, [2]string{base, file(Options{Format: "gguf-lora", Adapter: lora})})
+		cases = append(cases, llamaCase{Model: base}, llamaCase{Model: file(Options{Format: "gguf", Adapter: lora})}, llamaCase{Model: base, LoRA: file(Options{Format: "gguf-lora", Adapter: lora})})
 		want = append(want, own, with, with)
 	}
-	question, err := json.Marshal(map[string]any{"cases": cases, "ids": ids})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-c", logitsOfLlamaCPP, filepath.Join(golden.Root(t), "scripts"))
-	cmd.Stdin = bytes.NewReader(question)
-	var said strings.Builder
-	cmd.Stderr = &said
-	raw, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
-	}
-	var got []logits
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
+	got := askLogits(t, python, cases, ids)
 	for i := range want {
-		if most, _ := want[i].far(got[i]); most > 5e-4 {
+		if most, _ := want[i].far(got[i].Logits); most > 5e-4 {
 			t.Errorf("case %d: logits differ by up to %.2g", i, most)
 		} else {
 			t.Logf("case %d: logits differ by up to %.2g", i, most)

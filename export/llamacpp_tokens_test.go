@@ -21,8 +21,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// tinyModel is a model of one small layer with a tokenizer's files, a llama or a glm4.
-func tinyModel(t *testing.T, files map[string][]byte, vocab int, glm4 bool) string {
+// tinyModel is a model of one small layer with a tokenizer's files, a llama or a glm4, or a gemma4 of two.
+func tinyModel(t *testing.T, files map[string][]byte, vocab int, family string) string {
 	t.Helper()
 	dir := t.TempDir()
 	const width, mlp = 32, 32
@@ -30,9 +30,19 @@ func tinyModel(t *testing.T, files map[string][]byte, vocab int, glm4 bool) stri
 		"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
 		"hidden_act": "silu", "tie_word_embeddings": true, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
 	norms, linear := []string{"input_layernorm", "post_attention_layernorm"}, map[string]int{"gate_proj": mlp, "up_proj": mlp, "down_proj": width}
-	if glm4 {
+	layers := 1
+	switch family {
+	case "glm4":
 		config["model_type"], config["architectures"], config["attention_bias"], config["head_dim"] = "glm4", []string{"Glm4ForCausalLM"}, false, width/2
 		norms, linear = append(norms, "post_self_attn_layernorm", "post_mlp_layernorm"), map[string]int{"gate_up_proj": 2 * mlp, "down_proj": width}
+	case "gemma4":
+		layers = 2
+		config["model_type"], config["architectures"], config["head_dim"], config["global_head_dim"] = "gemma4_text", []string{"Gemma4ForCausalLM"}, width/2, width/2
+		config["hidden_activation"], config["hidden_size_per_layer_input"], config["num_hidden_layers"] = "gelu_pytorch_tanh", 0, layers
+		config["layer_types"] = []string{"sliding_attention", "full_attention"}
+		delete(config, "hidden_act")
+		delete(config, "rope_theta")
+		norms = append(norms, "pre_feedforward_layernorm", "post_feedforward_layernorm")
 	}
 	raw, err := json.Marshal(config)
 	if err != nil {
@@ -62,15 +72,23 @@ func tinyModel(t *testing.T, files map[string][]byte, vocab int, glm4 bool) stri
 		all = append(all, one)
 	}
 	add("model.embed_tokens.weight", vocab, width)
-	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
-		add("model.layers.0.self_attn."+name+".weight", width, width)
-	}
-	for name, rows := range linear {
-		add("model.layers.0.mlp."+name+".weight", rows, width)
-	}
 	add("model.norm.weight", width)
-	for _, name := range norms {
-		add("model.layers.0."+name+".weight", width)
+	for i := range layers {
+		layer := fmt.Sprintf("model.layers.%d.", i)
+		for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
+			add(layer+"self_attn."+name+".weight", width, width)
+		}
+		for name, rows := range linear {
+			add(layer+"mlp."+name+".weight", rows, width)
+		}
+		for _, name := range norms {
+			add(layer+name+".weight", width)
+		}
+		if family == "gemma4" {
+			add(layer+"self_attn.q_norm.weight", width/2)
+			add(layer+"self_attn.k_norm.weight", width/2)
+			add(layer+"layer_scalar", 1)
+		}
 	}
 	if err := weights.Write(filepath.Join(dir, "model.safetensors"), all, nil); err != nil {
 		t.Fatal(err)
@@ -83,7 +101,7 @@ type cut struct {
 	files  map[string][]byte
 	differ func(text string) bool
 	noted  []string // parts of the notes
-	glm4   bool     // of a model of that architecture, which names what cuts texts
+	family string   // of a model that names what cuts texts; "" = llama
 }
 
 // cuts are the tokenizers of releases over small vocabularies, and whole ones where TRAINER_DATA is there.
@@ -101,7 +119,8 @@ func cuts(t *testing.T) map[string]cut {
 	for _, name := range []string{"qwen3", "qwen3_5"} {
 		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}, differ: notNFC, noted: []string{"NFC"}}
 	}
-	all["glm4"] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases["glm4"].File}, glm4: true, noted: []string{`"[gMASK]<sop>" before a text`}}
+	all["glm4"] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases["glm4"].File}, family: "glm4", noted: []string{`"[gMASK]<sop>" before a text`}}
+	all["gemma4"] = cut{files: map[string][]byte{"tokenizer.json": byLines(t, releases.Cases["gemma"].File)}, family: "gemma4"}
 	all["stories260K"] = cut{files: folder(t, golden.StoriesDir(t))}
 	if os.Getenv("TRAINER_DATA") == "" {
 		return all
@@ -126,8 +145,32 @@ func cuts(t *testing.T) map[string]cut {
 	if gemma["tokenizer.json"], err = json.Marshal(file); err != nil {
 		t.Fatal(err)
 	}
-	all["Gemma's pipeline"] = cut{files: gemma}
+	all["Gemma's pipeline"], all["Gemma's pipeline, gemma4"] = cut{files: gemma}, cut{files: gemma, family: "gemma4"}
 	return all
+}
+
+// byLines is a tokenizer.json in which, as in Gemma's, no token has line ends beside other characters, and three of them are one token.
+func byLines(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	var file map[string]any
+	if err := json.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	m := file["model"].(map[string]any)
+	vocab := m["vocab"].(map[string]any)
+	merges := slices.DeleteFunc(m["merges"].([]any), func(one any) bool { return strings.Contains(one.(string), "\n") })
+	next := len(vocab) + len(file["added_tokens"].([]any))
+	for i, token := range []string{"\n\n", "\n\n\n"} {
+		vocab[token] = next + i
+	}
+	m["merges"] = append(merges, "\n \n", "\n\n \n", "\n \n\n")
+	file["added_tokens"] = append(slices.DeleteFunc(file["added_tokens"].([]any), func(one any) bool { return one.(map[string]any)["special"] != true }),
+		map[string]any{"id": vocab["<unk>"], "content": "<unk>", "special": true})
+	raw, err := json.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // folder are a tokenizer's files.
@@ -160,6 +203,7 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 	python := withLlamaCPP(t)
 	var texts []string
 	golden.JSON(t, golden.Path(t, "tokenizers/corpus.json"), &texts)
+	texts = append(texts, "a\n\n\nb\n\n\n\n c", strings.Repeat("\n", 40)+" \n \n\n")
 	models, want := map[string]string{}, map[string][][]int32{}
 	all := cuts(t)
 	for name, c := range all {
@@ -177,7 +221,7 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 			want[name] = append(want[name], tok.IDs(text, false))
 		}
 		out := filepath.Join(where, "model.gguf")
-		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files, tok.VocabSize(), c.glm4), Out: out}, session.Env{})
+		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files, tok.VocabSize(), c.family), Out: out}, session.Env{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -25,6 +25,7 @@ type Sources struct {
 	Templates map[string]string // by name; a single one is called default
 	Tokens    *jinja.Dict       // bos_token, eos_token, …: variables of the templates
 	Stops     []int32           // eos_token_id of generation_config.json: what the model's authors stop at
+	Never     []int32           // suppress_tokens of the same: what answers never have
 }
 
 const (
@@ -53,6 +54,7 @@ func FindFor(model fs.FS, adapterDir string) (*Sources, error) {
 	if len(own.Stops) == 0 {
 		own.Stops = base.Stops
 	}
+	own.Never = base.Never
 	return own, nil
 }
 
@@ -222,11 +224,16 @@ func tokenValue(raw json.RawMessage) (jinja.Value, error) {
 	return jinja.NewList(items...), nil
 }
 
-// findStops reads eos_token_id, one id or a list.
+// findStops reads eos_token_id, one id or a list, and suppress_tokens, a list.
 func (s *Sources) findStops(folder fs.FS) error {
 	config, err := readObject(folder, "generation_config.json")
 	if err != nil {
 		return err
+	}
+	if raw := config["suppress_tokens"]; len(raw) > 0 {
+		if err := json.Unmarshal(raw, &s.Never); err != nil {
+			return fmt.Errorf("generation_config.json: suppress_tokens is %s, want a list of ids", clip(string(raw)))
+		}
 	}
 	raw := config["eos_token_id"]
 	var one int32

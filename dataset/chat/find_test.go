@@ -36,6 +36,7 @@ func TestFind(t *testing.T) {
 		{"wrong type", map[string]string{"tokenizer_config.json": `{"chat_template":5}`}, "", "tokenizer_config.json: chat_template is neither a template nor a list of {name, template}", ""},
 		{"no JSON", map[string]string{"tokenizer_config.json": `{`}, "", "tokenizer_config.json: ", ""},
 		{"wrong stop", map[string]string{"generation_config.json": `{"eos_token_id":"x"}`}, "", `generation_config.json: eos_token_id is "x", want an id or a list of ids`, ""},
+		{"wrong tokens that are never said", map[string]string{"generation_config.json": `{"suppress_tokens":7}`}, "", `generation_config.json: suppress_tokens is 7, want a list of ids`, ""},
 		{"wrong token", map[string]string{"tokenizer_config.json": `{"bos_token":5}`}, "", "the model's bos_token: 5 is neither a token nor a list of tokens", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -89,6 +89,8 @@ func (p *Plan) mix(most gguf.Type, name string, width int, tied bool) gguf.Type 
 			typ = gguf.Q8_0
 		}
 		return typ
+	case name == "per_layer_model_proj.weight": // one for all layers: llama.cpp's quantiser leaves it as it is
+		return gguf.F16
 	case is("attn_k.weight") && eight:
 		return gguf.Q8_0
 	case is("ffn_down") && most == gguf.Q4_K && more():

@@ -69,29 +69,33 @@ type family struct {
 
 // families are the model types that are written. Each line was compared with llama.cpp: scripts/export_check.py.
 var families = map[string]family{
-	"ernie4_5":         {"ernie4_5", ernie},
-	"gemma":            {"gemma", gemma},
-	"gemma2":           {"gemma2", gemma2},
-	"gemma3":           {"gemma3", gemma3},
-	"gemma3_text":      {"gemma3", gemma3},
-	"glm4":             {"glm4", glm4},
-	"gpt_oss":          {"gpt-oss", gptOSS},
-	"granite":          {"granite", granite},
-	"llama":            {"llama", llama},
-	"mistral":          {"llama", llama},
-	"mistral3":         {"llama", llama},
-	"mixtral":          {"llama", mixtral},
-	"olmo2":            {"olmo2", olmo2},
-	"phi3":             {"phi3", phi3},
-	"qwen2":            {"qwen2", qwen2},
-	"qwen2_moe":        {"qwen2moe", qwen2MoE},
-	"qwen3":            {"qwen3", qwen3},
-	"qwen3_moe":        {"qwen3moe", qwen3MoE},
-	"qwen3_5":          {"qwen35", qwen35Dense},
-	"qwen3_5_text":     {"qwen35", qwen35Dense},
-	"qwen3_5_moe":      {"qwen35moe", qwen35MoE},
-	"qwen3_5_moe_text": {"qwen35moe", qwen35MoE},
-	"smollm3":          {"smollm3", smollm3},
+	"ernie4_5":            {"ernie4_5", ernie},
+	"gemma":               {"gemma", gemma},
+	"gemma2":              {"gemma2", gemma2},
+	"gemma3":              {"gemma3", gemma3},
+	"gemma3_text":         {"gemma3", gemma3},
+	"gemma4":              {"gemma4", gemma4},
+	"gemma4_text":         {"gemma4", gemma4},
+	"gemma4_unified":      {"gemma4", gemma4},
+	"gemma4_unified_text": {"gemma4", gemma4},
+	"glm4":                {"glm4", glm4},
+	"gpt_oss":             {"gpt-oss", gptOSS},
+	"granite":             {"granite", granite},
+	"llama":               {"llama", llama},
+	"mistral":             {"llama", llama},
+	"mistral3":            {"llama", llama},
+	"mixtral":             {"llama", mixtral},
+	"olmo2":               {"olmo2", olmo2},
+	"phi3":                {"phi3", phi3},
+	"qwen2":               {"qwen2", qwen2},
+	"qwen2_moe":           {"qwen2moe", qwen2MoE},
+	"qwen3":               {"qwen3", qwen3},
+	"qwen3_moe":           {"qwen3moe", qwen3MoE},
+	"qwen3_5":             {"qwen35", qwen35Dense},
+	"qwen3_5_text":        {"qwen35", qwen35Dense},
+	"qwen3_5_moe":         {"qwen35moe", qwen35MoE},
+	"qwen3_5_moe_text":    {"qwen35moe", qwen35MoE},
+	"smollm3":             {"smollm3", smollm3},
 }
 
 // Make plans the file of a model, without its file type, which follows from how tensors are stored.
@@ -137,7 +141,7 @@ func network(m Model) (*Plan, error) {
 
 func (p *Plan) add(key string, value any) { p.KVs = append(p.KVs, gguf.KV{Key: key, Value: value}) }
 
-// set adds a key of the architecture.
+// set adds a key of the architecture, in the place of one that is there.
 func (p *Plan) set(key string, value any) {
 	if n, ok := value.(int); ok {
 		value = uint32(n)
@@ -145,7 +149,12 @@ func (p *Plan) set(key string, value any) {
 	if x, ok := value.(float64); ok {
 		value = float32(x)
 	}
-	p.add(p.Architecture+"."+key, value)
+	key = p.Architecture + "." + key
+	if at := slices.IndexFunc(p.KVs, func(kv gguf.KV) bool { return kv.Key == key }); at >= 0 {
+		p.KVs[at].Value = value
+		return
+	}
+	p.add(key, value)
 }
 
 func (p *Plan) note(format string, args ...any) {

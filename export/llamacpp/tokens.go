@@ -92,7 +92,7 @@ func (p *Plan) tokens(m Model) error {
 		if byteTokens {
 			list[id] = strings.ReplaceAll(token, "▁", " ")
 		}
-		if m.Tokenizer.IsSpecial(int32(id)) {
+		if m.Tokenizer.IsSpecial(int32(id)) && !(p.Architecture == "gemma4" && slices.Contains(shownOfGemma4, token)) {
 			list[id], kinds[id] = token, kindControl
 		}
 		if f.Added[a].LStrip || f.Added[a].RStrip || f.Added[a].Single {
@@ -107,6 +107,7 @@ func (p *Plan) tokens(m Model) error {
 		seen[token] = id
 	}
 	switch {
+	case p.Architecture == "gemma4" && byteTokens && p.characters(f, m.Tokenizer):
 	case f.Model.Type == "BPE" && byteTokens:
 		err = p.sentencePiece(f, list, kinds)
 	case f.Model.Type == "BPE":
@@ -161,6 +162,7 @@ func (p *Plan) specials(m Model) error {
 	if !slices.Equal(plain, around) {
 		return fmt.Errorf("it puts more around a text than a token at its begin and its end (%d tokens around %d)", len(around)-len(plain), len(plain))
 	}
+	p.beforeGemma4(addBOS)
 	p.add("tokenizer.ggml.add_bos_token", addBOS)
 	p.add("tokenizer.ggml.add_eos_token", addEOS)
 	for _, id := range append(slices.Clone(m.Chat.Stops), endOfTurn(m)...) {
@@ -168,6 +170,9 @@ func (p *Plan) specials(m Model) error {
 			p.add("tokenizer.ggml.eot_token_id", uint32(id))
 			break
 		}
+	}
+	if never := slices.DeleteFunc(slices.Clone(m.Chat.Never), func(id int32) bool { return id < 0 || int(id) >= m.Config.VocabSize }); len(never) > 0 {
+		p.add("tokenizer.ggml.suppress_tokens", never)
 	}
 	if text, ok := m.Chat.Templates["default"]; ok {
 		p.add("tokenizer.chat_template", text)

@@ -1,0 +1,61 @@
+package export
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+)
+
+// logitsOfLlamaCPP loads files, adapters with them, and says the logits of ids, the last ones one by one, and greedy texts.
+const logitsOfLlamaCPP = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import llamacpp
+q = json.load(sys.stdin)
+out = []
+for case in q["cases"]:
+    m = llamacpp.Llama(case["model"], lora=case["lora"] or None)
+    rows = m.logits(q["ids"][:-8]).tolist()
+    for i in range(len(q["ids"]) - 8, len(q["ids"])):
+        rows += m.decode([q["ids"][i]], i).tolist()
+    out.append({"logits": rows, "new": [m.greedy(p, case["new"])[0] for p in case["prompts"] or []]})
+    m.close()
+print(json.dumps(out))
+`
+
+// llamaCase is a file, an adapter with it, and prompts that so many tokens are written behind.
+type llamaCase struct {
+	Model   string    `json:"model"`
+	LoRA    string    `json:"lora"`
+	Prompts [][]int32 `json:"prompts"`
+	New     int       `json:"new"`
+}
+
+type llamaLogits struct {
+	Logits logits    `json:"logits"`
+	New    [][]int32 `json:"new"`
+}
+
+func askLogits(t *testing.T, python string, cases []llamaCase, ids []int32) []llamaLogits {
+	t.Helper()
+	question, err := json.Marshal(map[string]any{"cases": cases, "ids": ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", logitsOfLlamaCPP, filepath.Join(golden.Root(t), "scripts"))
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(question), &said
+	raw, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	var got []llamaLogits
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
