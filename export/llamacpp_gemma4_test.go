@@ -59,9 +59,13 @@ func TestLlamaCPPReadsGemma4(t *testing.T) {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
 		whole := llamaCase{Model: file(Options{Format: "gguf", Adapter: lora})}
-		if m.Name == "gemma4_text" { // the adapter is of a layer that a GGUF adapter has no place for
-			lora = adapterOf(t, map[string][2]int{"model.layers.0.per_layer_input_gate": {16, 8}, "model.layers.2.per_layer_projection": {8, 16}, "model.layers.3.self_attn.q_proj": {16, 32},
-				"model.layers.2.mlp.down_proj": {16, 16}}, func(_ bool, i int) float32 { return float32(i%5-2) / 4 })
+		small := map[string]map[string][2]int{ // of two the adapter is of what a GGUF adapter has no place for
+			"gemma4_text": {"model.layers.0.per_layer_input_gate": {16, 8}, "model.layers.2.per_layer_projection": {8, 16}, "model.layers.3.self_attn.q_proj": {16, 32},
+				"model.layers.2.mlp.down_proj": {16, 16}},
+			"gemma4_experts": {"model.language_model.layers.0.router.proj": {16, 5}, "model.language_model.layers.1.self_attn.q_proj": {16, 32}, "model.language_model.layers.1.mlp.down_proj": {8, 16}},
+		}
+		if sizes := small[m.Name]; sizes != nil {
+			lora = adapterOf(t, sizes, func(_ bool, i int) float32 { return float32(i%5-2) / 4 })
 		}
 		names = append(names, m.Name, m.Name+", merged", m.Name+" and an adapter")
 		cases = append(cases, base, whole, llamaCase{Model: base.Model, LoRA: file(Options{Format: "gguf-lora", Adapter: lora})})

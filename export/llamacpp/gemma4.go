@@ -13,7 +13,6 @@ const unturned = 1e30
 func gemma4(p *Plan) {
 	g := p.c.Gemma4
 	p.need(p.c.HiddenAct == "gelu_pytorch_tanh", "the activation %s, where llama.cpp has gelu_pytorch_tanh", p.c.HiddenAct)
-	p.need(p.c.Experts == 0, "experts beside each layer's MLP, whose mapping to llama.cpp is not written")
 	p.need(!p.c.QKVBias && !p.c.OBias, "attention_bias, where llama.cpp has no biases")
 	p.need(g.PerLayerInput == 0 || g.PerLayerVocab >= p.c.VocabSize, "vocab_size_per_layer_input %d, where llama.cpp has vocab_size %d", g.PerLayerVocab, p.c.VocabSize)
 	p.set("attention.key_length", g.FullHeadDim)
@@ -24,6 +23,11 @@ func gemma4(p *Plan) {
 	p.set("embedding_length_per_layer_input", g.PerLayerInput)
 	p.set("final_logit_softcapping", p.c.LogitCap) // 0 = none; without the key it is 30
 	p.need(p.windows(), "no layer with a window, on which llama.cpp ends the process")
+	if p.c.Experts > 0 {
+		p.set("expert_count", p.c.Experts)
+		p.set("expert_used_count", p.c.ExpertsPerToken)
+		p.set("expert_feed_forward_length", p.c.ExpertSize)
+	}
 	p.gemma4Layers()
 	p.gemma4Ropes()
 	p.outer(0, false)
@@ -45,6 +49,9 @@ func gemma4(p *Plan) {
 		p.norm(to+"post_attention_norm", from+"post_attention_layernorm", 0)
 		p.norm(to+"ffn_norm", from+"pre_feedforward_layernorm", 0)
 		p.mlp(to, from)
+		if p.c.Experts > 0 {
+			p.gemma4Experts(to, from)
+		}
 		p.norm(to+"post_ffw_norm", from+"post_feedforward_layernorm", 0)
 		if g.PerLayerInput > 0 {
 			p.linear(to+"inp_gate", from+"per_layer_input_gate", nil)
@@ -53,6 +60,19 @@ func gemma4(p *Plan) {
 		}
 		p.put(to+"layer_output_scale.weight", from+"layer_scalar", true, nil, 0)
 	})
+}
+
+// gemma4Experts are a layer's router and experts beside its MLP, and the norms of both.
+func (p *Plan) gemma4Experts(to, from string) {
+	p.norm(to+"post_ffw_norm_1", from+"post_feedforward_layernorm_1", 0)
+	p.norm(to+"pre_ffw_norm_2", from+"pre_feedforward_layernorm_2", 0)
+	p.norm(to+"post_ffw_norm_2", from+"post_feedforward_layernorm_2", 0)
+	p.put(to+"ffn_gate_inp.weight", from+"router.proj.weight", true, nil, 0)
+	p.put(to+"ffn_gate_inp.scale", from+"router.scale", true, nil, 0)
+	p.experts(to+"ffn_gate_exps", from+"experts", "gate_proj")
+	p.experts(to+"ffn_up_exps", from+"experts", "up_proj")
+	p.experts(to+"ffn_down_exps", from+"experts", "down_proj")
+	p.put(to+"ffn_down_exps.scale", from+"router.per_expert_scale", true, nil, 0)
 }
 
 // gemma4Layers says what differs from layer to layer, and checks whose keys and values the last ones attend to: in llama.cpp those of

@@ -133,11 +133,11 @@ def in_nf4(m):
     return m
 
 
-def bf16_errors(model, adapter):
+def bf16_errors(model, adapter, adds=(0,)):
     """The error of PEFT's own bf16 (base in bf16, adapter in fp32, autocast) against fp32, as norms over the rows' logits and
-    gradients, each row a batch of its own. An expert without a token has no gradient."""
+    gradients, each row a batch of its own, with each of adds added to every id. An expert without a token has no gradient."""
     from peft import PeftModel
-    ids, labels, _ = rows()
+    ids, labels = (torch.cat([rows(a)[i] for a in adds]) for i in (0, 1))
 
     def run(m, autocast):
         peft = PeftModel.from_pretrained(m, str(adapter), is_trainable=True).eval()
@@ -153,7 +153,7 @@ def bf16_errors(model, adapter):
         return torch.stack(all_logits), torch.stack(grads)
 
     ref, got = run(copy.deepcopy(model), False), run(in_bf16(model), True)
-    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)}
+    return {k: float((g - r).norm() / r.norm()) for k, r, g in zip(("logits", "gradient"), ref, got)} | ({"add": list(adds)} if len(adds) > 1 else {})
 
 
 def watch_leads(peft):

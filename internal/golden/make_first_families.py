@@ -43,8 +43,8 @@ class Rounded(torch.autograd.Function):
         return Rounded.forward(ctx, dy, ctx.size, ctx.g), None, None
 
 
-def row_gradients(model, adapter, size, seed):
-    """Gradients in float64 of the curve's rows, each a batch of its own, where every weight and every output of a linear layer, a norm,
+def row_gradients(model, adapter, size, seed, rows=rows):
+    """Gradients in float64 of the curve's rows, or of others, each a batch of its own, where every weight and every output of a linear layer, a norm,
     an activation or an MLP, and its gradient, has an error of up to size."""
     from peft import PeftModel
     g = torch.Generator().manual_seed(seed)

@@ -18,7 +18,7 @@ import make_experts
 import make_families
 import make_fused_experts
 from make_experts import bf16_errors, clear, curve, draws, greedy, nll
-from make_linear_attention import DELTA, FULL, LINEAR, build, rounded
+from make_linear_attention import DELTA, FULL, LINEAR, build, calm, rounded
 
 # all-linear, of the language model
 LAYERS = "(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_qkv|in_proj_z|in_proj_b|in_proj_a|out_proj|shared_expert_gate)"
@@ -68,7 +68,8 @@ def main():
         runs["curve"] = curve(copy.deepcopy(m), adapter, RATE)
         runs["draws"], off = draws(m, adapter, RATE)
         runs["clear"] = clear(m, adapter)
-        runs["bf16"] = bf16_errors(m, adapter) | {"curve": off, "gradient_nf4": bf16_errors(make_experts.in_nf4(m), adapter)["gradient"]}
+        adds = calm(m, in_nf4(m), adapter, make_experts.rows)
+        runs["bf16"] = bf16_errors(m, adapter, adds) | {"curve": off, "gradient_nf4": bf16_errors(in_nf4(m), adapter, adds)["gradient"]}
         print(name, "bf16", runs["bf16"], "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0],
               runs["curve"]["loss"][-1], "lead of the experts", runs["curve"]["lead"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
