@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestGemma4AsGGUF: adapters of Gemma 4 alone are written, but for one of a layer that llama.cpp has no update for; experts are refused.
+// TestGemma4AsGGUF: adapters of Gemma 4 alone are written, but for one of a layer that llama.cpp has no update for.
 // Nothing is left of what is refused.
 func TestGemma4AsGGUF(t *testing.T) {
 	export := func(m golden.FamilyModel) (Report, error) {

@@ -180,8 +180,8 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"ministral3": `model_type "ministral3" has no architecture in llama.cpp`, "ministral3_images": "queries that grow with their position (llama_4_scaling_beta = 0.5)",
 		"qwen3_5": "linear_key_head_dim 8 and linear_value_head_dim 12, where llama.cpp has one size", "qwen3_5_text": "linear_key_head_dim 8 and linear_value_head_dim 12",
 		"qwen3_5_moe": "linear_key_head_dim 8 and linear_value_head_dim 12", "qwen3_5_moe_text": "linear_key_head_dim 8 and linear_value_head_dim 12",
-		"ernie4_5":       "use_bias, where llama.cpp has no biases in the MLP",
-		"seed_oss":       `model_type "seed_oss" has no architecture in llama.cpp`, "smollm3": "leaves out the positions in each fourth layer",
+		"ernie4_5": "use_bias, where llama.cpp has no biases in the MLP",
+		"seed_oss": `model_type "seed_oss" has no architecture in llama.cpp`, "smollm3": "leaves out the positions in each fourth layer",
 	}
 	for _, m := range golden.FamilyModels(t) {
 		dir := m.Dir(t)
