@@ -61,9 +61,9 @@ func TestTableHasTheReleases(t *testing.T) {
 // TestEveryFamilyHasARelease: a family that people train has a row.
 func TestEveryFamilyHasARelease(t *testing.T) {
 	seen := map[string]bool{
-		"gemma3":    true,                      // rows of google/gemma-3 are of the language model, whose text_config is gemma3_text
-		"ministral": true,                      // its only release names its model_type mistral
-		"gemma4":    true, "gemma4_text": true, // no released config.json of theirs was at hand
+		"gemma3":         true,                      // rows of google/gemma-3 are of the language model, whose text_config is gemma3_text
+		"ministral":      true,                      // its only release names its model_type mistral
+		"gemma4":         true,                      // rows of google/gemma-4 are of the language model, whose text_config is gemma4_text
 		"gemma4_unified": true,                      // google/gemma-4-12B-it's row is of the language model
 		"qwen3_5":        true, "qwen3_5_moe": true, // rows of Qwen3.5 are of the language model, whose text_config is one of the _text forms
 	}
