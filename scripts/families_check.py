@@ -11,9 +11,9 @@ that before `dtype`, or transformers 5's. For each model, all bounds 1e-4 relati
 - where the folder has a tokenizer, the same greedy text as transformers;
 - a folder that bitsandbytes quantised, some layers left out or not: evaluated as its dequantised weights are, and where no layer was left out to the
   bit as the original is when the program quantises it.
-gpt_oss and the mixtures of qwen3_5 also have adapters on parameters of experts, and an adapter that PEFT saved is evaluated, started from and merged.
+gpt_oss and the mixtures of qwen3_5 and gemma4 also have adapters on parameters of experts, and an adapter that PEFT saved is evaluated, started from and merged.
 qwen3_5 has rows longer than a chunk of transformers' rule, evaluated packed and not.
-Needs torch, transformers 4.57 or 5 (ministral3 is in 5 alone), PEFT, bitsandbytes and safetensors on a CPU. Exit code 1: something differs.
+Needs torch, transformers 4.57 or 5 (gemma4, ministral3 and qwen3_5 are in 5 alone), PEFT, bitsandbytes and safetensors on a CPU. Exit code 1: something differs.
 """
 import argparse
 import json
@@ -215,13 +215,14 @@ def gpt_oss(r, c):
 
 def parameters(r, family, layers):
     """Target parameters for gpt-oss, with ranks and scales of their own: some of the experts' projections, in some of the layers."""
-    if not family.startswith(("gpt_oss", "qwen3_5_moe")):
+    if not family.startswith(("gpt_oss", "qwen3_5_moe", "gemma4_experts")):
         return {}
-    names = [name for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj") if r.random() < 0.8]
+    experts = "experts" if family.startswith("gemma4") else "mlp.experts"
+    names = [name for name in (experts + ".gate_up_proj", experts + ".down_proj") if r.random() < 0.8]
     names = [f"layers.{r.randrange(layers)}.{name}" if r.random() < 0.3 else name for name in names]
     if not names:
         return {}
-    return dict(target_parameters=names, rank_pattern={names[0]: 3}, alpha_pattern={r"layers\.1\.mlp\.experts\..*": 5}, use_rslora=r.random() < 0.5)
+    return dict(target_parameters=names, rank_pattern={names[0]: 3}, alpha_pattern={r"layers\.1\..*experts\..*": 5}, use_rslora=r.random() < 0.5)
 
 
 def gpt_oss_mxfp4(r, c):
@@ -369,6 +370,26 @@ def qwen3_5_moe(r, c):
     c.update(num_experts=experts, num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=r.choice([24, 40]), shared_expert_intermediate_size=r.choice([24, 56]))
 
 
+def gemma4(r, c):
+    """Heads of their own in full layers, values that are keys, last layers that share, inputs of each layer. An epsilon that keeps norms of small sums calm."""
+    layers = c["num_hidden_layers"]
+    kinds = [r.choice(["sliding_attention", "sliding_attention", "full_attention"]) for _ in range(layers - 1)] + ["full_attention"]
+    shared = max((n for n in range(layers - 1) if all(k in kinds[:layers - n] for k in kinds[layers - n:])), default=0)
+    c.update(layer_types=kinds, sliding_window=r.choice([5, 9]), global_head_dim=r.choice([8, 16, 24]), attention_k_eq_v=r.random() < 0.5, num_kv_shared_layers=r.choice([0, shared]),
+             use_double_wide_mlp=r.random() < 0.5, hidden_size_per_layer_input=r.choice([0, 0, 8]), vocab_size_per_layer_input=c["vocab_size"], rms_norm_eps=1e-2,
+             final_logit_softcapping=r.choice([None, 5.0, 30.0]))
+    if c["attention_k_eq_v"]:
+        c["num_global_key_value_heads"] = r.choice([k for k in range(1, c["num_attention_heads"] + 1) if c["num_attention_heads"] % k == 0])
+    c["rope_parameters"] = dict(sliding_attention=dict(rope_type="default", rope_theta=1e4), full_attention=dict(
+        rope_type="proportional", rope_theta=c.pop("rope_theta"), partial_rotary_factor=r.choice([0.25, 0.5, 1.0])))
+
+
+def gemma4_experts(r, c):
+    gemma4(r, c)
+    experts = r.choice([3, 4, 6])
+    c.update(enable_moe_block=True, num_experts=experts, top_k_experts=r.choice([1, 2, 3]), moe_intermediate_size=r.choice([24, 40]))
+
+
 # What released files of Qwen3.5 name besides, and transformers reads past.
 PASSED = dict(attn_output_gate=True, output_gate_type="swish", mamba_ssm_dtype="float32", mtp_num_hidden_layers=1, mtp_use_dedicated_embeddings=False, mlp_only_layers=[])
 
@@ -383,16 +404,22 @@ FAMILIES = {  # name: the first part of transformers' class names, what its conf
     "olmo2": ("Olmo2", olmo2), "olmo3": ("Olmo3", olmo3), "seed_oss": ("SeedOss", seed_oss), "ernie4_5": ("Ernie4_5", ernie4_5), "glm4": ("Glm4", glm4), "ministral": ("Ministral", ministral), "mistral3": ("Mistral3", mistral3),
     "ministral3": ("Ministral3", ministral3), "ministral3_images": ("Mistral3", ministral3), "gemma": ("Gemma", gemma), "gemma3": ("Gemma3", gemma3_images), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3", gemma3), "phi3": ("Phi3", phi3), "mixtral": ("Mixtral", mixtral), "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "gpt_oss": ("GptOss", gpt_oss), "gpt_oss_mxfp4": ("GptOss", gpt_oss_mxfp4),
     "qwen3_5": ("Qwen3_5", qwen3_5), "qwen3_5_text": ("Qwen3_5", qwen3_5), "qwen3_5_moe": ("Qwen3_5Moe", qwen3_5_moe), "qwen3_5_moe_text": ("Qwen3_5Moe", qwen3_5_moe),
+    "gemma4": ("Gemma4", gemma4), "gemma4_text": ("Gemma4", gemma4), "gemma4_experts": ("Gemma4", gemma4_experts), "gemma4_experts_text": ("Gemma4", gemma4_experts),
 }
 
 
-IMAGES = {"gemma3": {}, "mistral3": dict(model_type="mistral"), "ministral3_images": dict(model_type="ministral3"), "qwen3_5": {}, "qwen3_5_moe": {}}  # the language model of a folder with images
+IMAGES = {"gemma3": {}, "mistral3": dict(model_type="mistral"), "ministral3_images": dict(model_type="ministral3"), "qwen3_5": {}, "qwen3_5_moe": {}, "gemma4": {}, "gemma4_experts": {}}  # the language model of a folder with images
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14)
 VISION_QWEN = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, spatial_merge_size=1, temporal_patch_size=1, num_position_embeddings=4)
+VISION_GEMMA4 = dict(num_hidden_layers=1, hidden_size=8, intermediate_size=8, num_attention_heads=1, num_key_value_heads=1, head_dim=8, patch_size=1, position_embedding_size=4,
+                     pooling_kernel_size=1)
 
 
 def build(family, c):
     name = FAMILIES[family][0]
+    if family.startswith("gemma4") and family in IMAGES:
+        config = transformers.Gemma4Config(text_config=c, vision_config=VISION_GEMMA4, audio_config=None, tie_word_embeddings=c["tie_word_embeddings"], attn_implementation="eager")
+        return transformers.Gemma4ForConditionalGeneration(config).eval()
     if family.startswith("qwen3_5") and family in IMAGES:
         config = getattr(transformers, f"{name}Config")(text_config=c, vision_config=VISION_QWEN | dict(out_hidden_size=c["hidden_size"]), tie_word_embeddings=c["tie_word_embeddings"], attn_implementation="eager")
         return getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
@@ -446,7 +473,7 @@ def make(family, seed, folder, strange=False):
     torch.manual_seed(seed)
     m = build(family, c)
     g = torch.Generator().manual_seed(seed)
-    plus = family.startswith(("gemma", "qwen3_5"))
+    plus = family.startswith(("gemma", "qwen3_5")) and not family.startswith("gemma4")
     with torch.no_grad():
         for n, p in sorted(m.named_parameters()):
             if of_images(n):
@@ -622,9 +649,9 @@ def prequantised(trainer, family, folder, rows, r, of):
     if "load_in_4bit" in o and any(v.numel() % 64 for v in linear):
         dtype = torch.float32  # on a CPU bitsandbytes scales a last block that is not full in 16 bits, where the weight is in 16 bits
     original = {k: v.to(dtype).float() for k, v in original.items()}
-    images = ["vision_tower", "multi_modal_projector", "visual"] if r.random() < 0.5 or family.startswith("qwen3_5") else []
+    images = ["vision_tower", "multi_modal_projector", "visual", "embed_vision"] if r.random() < 0.5 or family.startswith(("qwen3_5", "gemma4")) else []
     few = load(folder / "reference").config.get_text_config().num_hidden_layers < 2
-    layers = [n for n in ("self_attn", "layers.0.mlp", "down_proj") if r.random() < 0.25 and "moe" not in family and family != "mixtral" and not few]
+    layers = [n for n in ("self_attn", "layers.0.mlp", "down_proj") if r.random() < 0.25 and "moe" not in family and "experts" not in family and family != "mixtral" and not few]
     skipped = ["lm_head"] + images + layers
     q = load(folder / "reference", dtype=dtype, device_map={"": "cpu"}, quantization_config=transformers.BitsAndBytesConfig(**o, llm_int8_skip_modules=skipped))
     q.save_pretrained(folder / "bnb")
@@ -638,7 +665,7 @@ def prequantised(trainer, family, folder, rows, r, of):
     differs("mean NLL of bitsandbytes' folder", ours, nll(m, rows), of)
     other_bytes = o.get("bnb_4bit_use_double_quant") and nested_table(folder) != -1  # of scales, from bitsandbytes 0.50 on, which also rounds FP4 otherwise
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "fp4" and version("bitsandbytes") >= "0.50"
-    other_bytes = other_bytes or family.startswith("qwen3_5_moe")  # bitsandbytes leaves experts that are parameters as they are
+    other_bytes = other_bytes or family.startswith(("qwen3_5_moe", "gemma4_experts"))  # bitsandbytes leaves experts that are parameters as they are
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "nf4" and any(on_midpoints(v.to(dtype)) for v in linear)
     if not layers and dtype in (json_dtype(folder), torch.float32) and not other_bytes:
         here = value("--set", "adapter=qlora", *stored)
@@ -679,7 +706,7 @@ def back(trainer, folder, adapted, value, rows, of):
             raise RuntimeError(f"merged: {n} differs by {float((p - wide[n]).abs().max())}")
 
 
-TEXT = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_qkv|in_proj_z|in_proj_b|in_proj_a|out_proj|shared_expert_gate)"  # images have layers of these names too
+TEXT = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|in_proj_qkv|in_proj_z|in_proj_b|in_proj_a|out_proj|shared_expert_gate|router\.proj|per_layer_model_projection|per_layer_input_gate|per_layer_projection)"  # images have layers of these names too
 
 
 def check(trainer, family, seed, folder, strange=False):
