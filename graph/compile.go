@@ -38,6 +38,7 @@ var passes = []pass{
 	{"list inputs", onAll, listInputs},
 	{"element types", onAll, assignStorage},
 	{"check bodies", onAll, checkServed},
+	{"sink wide values", onAll, sinkWide},
 	{"schedule early", onAll, scheduleEarly},
 	{"shard frozen values", onAll, shardFrozen},
 	{"lay out memory", onAll, layOut},
