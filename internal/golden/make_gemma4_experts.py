@@ -20,7 +20,7 @@ import transformers
 import make_experts
 import make_fused_experts
 from make_experts import bf16_errors, clear, curve, draws, lead_of, nll
-from make_linear_attention import rounded
+from make_linear_attention import calm, rounded
 from make_llama_like import SIZES, greedy
 
 LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|router\.proj)"  # all-linear, of the language model
@@ -79,7 +79,8 @@ def main():
         runs["curve_of_floats"] = curve(copy.deepcopy(m), adapter, RATE, packed=False)
         runs["draws"], off = draws(m, adapter, RATE)
         runs["clear"] = clear(m, adapter)
-        runs["bf16"] = bf16_errors(m, adapter) | {"curve": off, "gradient_nf4": bf16_errors(make_experts.in_nf4(m), adapter)["gradient"]}
+        adds = calm(m, make_experts.in_nf4(m), adapter, make_experts.rows)
+        runs["bf16"] = bf16_errors(m, adapter, adds) | {"curve": off, "gradient_nf4": bf16_errors(make_experts.in_nf4(m), adapter, adds)["gradient"]}
         print(name, "bf16", runs["bf16"], "mean NLL", runs["mean_nll"], "lead", runs["lead"], "losses", runs["curve"]["loss"][0],
               runs["curve"]["loss"][-1], "lead of the experts", runs["curve"]["lead"])
         (out / (name + ".runs.json")).write_text(json.dumps(runs) + "\n")
