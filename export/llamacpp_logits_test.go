@@ -1,14 +1,6 @@
 package export
 
-import (
-	"bytes"
-	"encoding/json"
-	"os/exec"
-	"path/filepath"
-	"testing"
-
-	"github.com/tierlora/tierlora/internal/golden"
-)
+import "testing"
 
 // logitsOfLlamaCPP loads files, adapters with them, and says the logits of ids, the last ones one by one, and greedy texts.
 const logitsOfLlamaCPP = `
@@ -42,20 +34,7 @@ type llamaLogits struct {
 
 func askLogits(t *testing.T, python string, cases []llamaCase, ids []int32) []llamaLogits {
 	t.Helper()
-	question, err := json.Marshal(map[string]any{"cases": cases, "ids": ids})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-c", logitsOfLlamaCPP, filepath.Join(golden.Root(t), "scripts"))
-	var said bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(question), &said
-	raw, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
-	}
 	var got []llamaLogits
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, python, logitsOfLlamaCPP, map[string]any{"cases": cases, "ids": ids}, &got)
 	return got
 }

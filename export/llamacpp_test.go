@@ -48,6 +48,24 @@ func withLlamaCPP(t *testing.T) string {
 	return python
 }
 
+// ask has a script that imports llamacpp answer a question, both in JSON.
+func ask(t *testing.T, python, script string, question, answer any) {
+	t.Helper()
+	raw, err := json.Marshal(question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", script, filepath.Join(golden.Root(t), "scripts"))
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(raw), &said
+	if raw, err = cmd.Output(); err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLlamaCPPReadsExports: llama.cpp itself, as the Python package xllamacpp has it, loads a model, a merged model and an adapter, writes
 // transformers' greedy texts, and cuts texts into Hugging Face's tokens. TRAINER_PYTHON names a Python with xllamacpp and numpy.
 func TestLlamaCPPReadsExports(t *testing.T) {
@@ -87,22 +105,8 @@ func TestLlamaCPPReadsExports(t *testing.T) {
 		{"model": f16, "lora": file(Options{Format: "gguf-lora", DType: "f32", Adapter: adapterDir})},
 		{"model": file(Options{Format: "gguf", DType: "q4_k_m"})},
 	}
-	question, err := json.Marshal(map[string]any{"cases": cases, "prompts": prompts, "new": len(texts.Base[0].New), "texts": corpus})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-c", askLlamaCPP, filepath.Join(golden.Root(t), "scripts"))
-	cmd.Stdin = bytes.NewReader(question)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	raw, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
-	}
 	var answers []llamaAnswer
-	if err := json.Unmarshal(raw, &answers); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, python, askLlamaCPP, map[string]any{"cases": cases, "prompts": prompts, "new": len(texts.Base[0].New), "texts": corpus}, &answers)
 	for i, a := range answers {
 		want := texts.Base
 		if i == 2 || i == 3 {

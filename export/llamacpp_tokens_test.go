@@ -1,13 +1,11 @@
 package export
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -233,21 +231,8 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 		}
 		models[name] = out
 	}
-	question, err := json.Marshal(map[string]any{"models": models, "texts": texts})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(python, "-c", askTokens, filepath.Join(golden.Root(t), "scripts"))
-	var said bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(question), &said
-	raw, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
-	}
 	var got map[string][][]int32
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, python, askTokens, map[string]any{"models": models, "texts": texts}, &got)
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		wrong, expected := []string{}, 0
 		for i, text := range texts {

@@ -67,6 +67,10 @@ func TestGemma4Config(t *testing.T) {
 	if err != nil || unified.Window(0) != 1024 || unified.Window(5) != 0 || unified.Gemma4.PerLayerInput != 0 || unified.Gemma4.PerLayerVocab != 0 || unified.MaxPositions != 262144 {
 		t.Errorf("%+v, %v", unified, err)
 	}
+	const moe = `"enable_moe_block":true,"num_experts":4,"top_k_experts":2,"moe_intermediate_size":8`
+	if _, err := parse("gemma4_unified_text", moe); err == nil || !strings.Contains(err.Error(), "enable_moe_block = true: gemma4_unified has no experts") {
+		t.Errorf("experts of gemma4_unified: %v", err)
+	}
 	stored := families.Unused(small)
 	if len(stored) != 6 || !slices.Contains(stored, "model.layers.2.self_attn.k_proj.weight") || slices.Contains(stored, "model.layers.1.self_attn.k_proj.weight") {
 		t.Errorf("left out %v", stored)

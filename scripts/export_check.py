@@ -275,6 +275,23 @@ def families():
         gemma4(kind)
 
 
+def exported(model):
+    """By how much llama.cpp's logits of a model's file are off over 200 tokens, the last 50 one by one, and the largest logit."""
+    import torch
+    with tempfile.TemporaryDirectory() as d:
+        model.save_pretrained(d)
+        out = os.path.join(d, "m.gguf")
+        export(out, d, "f32")
+        ids = np.random.default_rng(1).integers(3, 128, 200)
+        with torch.no_grad():
+            want = model(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
+        m = llamacpp.Llama(out)
+        got = m.logits(ids[:150].tolist())
+        got = np.concatenate([got] + [m.decode([int(ids[i])], i) for i in range(150, 200)])[:, :128]
+        m.close()
+        return np.abs(got - want), float(np.abs(want).max())
+
+
 def linear_attention(kind):
     """Two key heads for six value heads, with attention in the third layer alone, and tokens one by one behind a text."""
     import torch
@@ -291,19 +308,8 @@ def linear_attention(kind):
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.randn(p.shape) * (0.25 if p.dim() == 2 else 0.6))
-    with tempfile.TemporaryDirectory() as d:
-        model.save_pretrained(d)
-        out = os.path.join(d, "m.gguf")
-        export(out, d, "f32")
-        ids = np.random.default_rng(1).integers(3, 128, 200)
-        with torch.no_grad():
-            want = model(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
-        m = llamacpp.Llama(out)
-        got = m.logits(ids[:150].tolist())
-        got = np.concatenate([got] + [m.decode([int(ids[i])], i) for i in range(150, 200)])[:, :128]
-        m.close()
-        off = float(np.abs(got - want).max())
-        check(off < 5e-4, "%-20s logits off by %.2g of %.3g" % (kind, off, np.abs(want).max()))
+    off, largest = exported(model)
+    check(off.max() < 5e-4, "%-20s logits off by %.2g of %.3g" % (kind, off.max(), largest))
 
 
 def gemma4(kind):
@@ -327,19 +333,8 @@ def gemma4(kind):
             p.copy_(torch.randn(p.shape) * 0.25 + (p.dim() == 1) * (0.5 if "q_norm" in name else 1))
         for i, layer in enumerate(model.model.layers):
             layer.layer_scalar.fill_([0.75, 1.25][i % 2])
-    with tempfile.TemporaryDirectory() as d:
-        model.save_pretrained(d)
-        out = os.path.join(d, "m.gguf")
-        export(out, d, "f32")
-        ids = np.random.default_rng(1).integers(3, 128, 200)
-        with torch.no_grad():
-            want = model(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
-        m = llamacpp.Llama(out)
-        got = m.logits(ids[:150].tolist())
-        got = np.concatenate([got] + [m.decode([int(ids[i])], i) for i in range(150, 200)])[:, :128]
-        m.close()
-        off = np.abs(got - want)
-        check(off.max() < 1e-2 and np.median(off) < 5e-4, "%-20s logits off by %.2g, in the median by %.2g, of %.3g" % (kind, off.max(), np.median(off), np.abs(want).max()))
+    off, largest = exported(model)
+    check(off.max() < 1e-2 and np.median(off) < 5e-4, "%-20s logits off by %.2g, in the median by %.2g, of %.3g" % (kind, off.max(), np.median(off), largest))
 
 
 def longrope(kind):

@@ -236,6 +236,10 @@ func (p *Plan) mixture(normalised bool) {
 	for i := range p.c.NumLayers {
 		p.need(p.c.ExpertLayer(i), "layer %d has no experts, where llama.cpp has them in every layer", i)
 	}
+	p.numberOfExperts()
+}
+
+func (p *Plan) numberOfExperts() {
 	p.set("expert_count", p.c.Experts)
 	p.set("expert_used_count", p.c.ExpertsPerToken)
 }
@@ -243,6 +247,11 @@ func (p *Plan) mixture(normalised bool) {
 // mixed are a layer's router and experts.
 func (p *Plan) mixed(to, from, gate, up, down string) {
 	p.put(to+"ffn_gate_inp.weight", from+"gate.weight", true, nil, 0)
+	p.stacks(to, from, gate, up, down)
+}
+
+// stacks are the matrices of a layer's experts.
+func (p *Plan) stacks(to, from, gate, up, down string) {
 	p.experts(to+"ffn_gate_exps", from+"experts", gate)
 	p.experts(to+"ffn_up_exps", from+"experts", up)
 	p.experts(to+"ffn_down_exps", from+"experts", down)
@@ -290,8 +299,7 @@ func qwen2MoE(p *Plan) {
 func gptOSS(p *Plan) {
 	p.rope()
 	p.need(p.windows(), "no layer with a window")
-	p.set("expert_count", p.c.Experts)
-	p.set("expert_used_count", p.c.ExpertsPerToken)
+	p.numberOfExperts()
 	p.set("expert_feed_forward_length", p.c.ExpertSize)
 	p.outer(0, true)
 	p.layers(func(_ int, to, from string) {

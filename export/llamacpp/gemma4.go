@@ -24,8 +24,7 @@ func gemma4(p *Plan) {
 	p.set("final_logit_softcapping", p.c.LogitCap) // 0 = none; without the key it is 30
 	p.need(p.windows(), "no layer with a window, on which llama.cpp ends the process")
 	if p.c.Experts > 0 {
-		p.set("expert_count", p.c.Experts)
-		p.set("expert_used_count", p.c.ExpertsPerToken)
+		p.numberOfExperts()
 		p.set("expert_feed_forward_length", p.c.ExpertSize)
 	}
 	p.gemma4Layers()
@@ -69,9 +68,7 @@ func (p *Plan) gemma4Experts(to, from string) {
 	p.norm(to+"post_ffw_norm_2", from+"post_feedforward_layernorm_2", 0)
 	p.put(to+"ffn_gate_inp.weight", from+"router.proj.weight", true, nil, 0)
 	p.put(to+"ffn_gate_inp.scale", from+"router.scale", true, nil, 0)
-	p.experts(to+"ffn_gate_exps", from+"experts", "gate_proj")
-	p.experts(to+"ffn_up_exps", from+"experts", "up_proj")
-	p.experts(to+"ffn_down_exps", from+"experts", "down_proj")
+	p.stacks(to, from, "gate_proj", "up_proj", "down_proj")
 	p.put(to+"ffn_down_exps.scale", from+"router.per_expert_scale", true, nil, 0)
 }
 

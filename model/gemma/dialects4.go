@@ -5,19 +5,22 @@ import "github.com/tierlora/tierlora/model"
 // Gemma4 and Gemma4Unified are what config.json says of the language model of Gemma 4: the latter of a folder whose images and sound
 // have no networks of their own (the 12B), which has no inputs for each layer.
 var (
-	Gemma4        = gemma4("Gemma4ForCausalLM", 512, 131072, 256)
-	Gemma4Unified = gemma4("Gemma4UnifiedForCausalLM", 1024, 262144, 0)
+	Gemma4        = gemma4("Gemma4ForCausalLM", 512, 131072, 256, readExperts4)
+	Gemma4Unified = gemma4("Gemma4UnifiedForCausalLM", 1024, 262144, 0, noExperts4)
 )
 
-// gemma4 differs in defaults: a window, a context, and the width of a layer's input.
-func gemma4(architecture string, window, context, perLayer int) model.Dialect {
+// gemma4 differs in defaults, a window, a context, and the width of a layer's input, and in the keys of experts.
+func gemma4(architecture string, window, context, perLayer int, experts func(c *model.Config, k *model.Keys)) model.Dialect {
 	return model.Dialect{Architecture: architecture, ActivationKey: "hidden_activation", LayerRope: true,
 		RopeTypes: map[string]string{"default": "default", "proportional": "proportional"},
 		Rope:      &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{Type: "proportional", Proportion: 0.25}},
 		Defaults: func(c *model.Config) {
 			sizes(c, 262144, 2304, 9216, 30, 8, 4, context)
 			c.RopeTheta, c.SlidingWindow = 1e6, window
-		}, Read: func(c *model.Config, k *model.Keys) { readGemma4(c, k, perLayer) }}
+		}, Read: func(c *model.Config, k *model.Keys) {
+			readGemma4(c, k, perLayer)
+			experts(c, k)
+		}}
 }
 
 func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
@@ -39,21 +42,38 @@ func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
 	if k.Text("use_bidirectional_attention", &seen); seen != "" && seen != "vision" { // of images alone
 		k.Fail("use_bidirectional_attention", "= %q: %s", seen, bidirectional)
 	}
+}
+
+// readExperts4 takes the keys of the mixture, which transformers reads where there is one.
+func readExperts4(c *model.Config, k *model.Keys) {
 	moe := false
-	if k.Bool("enable_moe_block", &moe); moe {
-		for key, n := range map[string]*int{"num_experts": &c.Experts, "top_k_experts": &c.ExpertsPerToken, "moe_intermediate_size": &c.ExpertSize} {
-			if !k.Int(key, n) {
-				k.Fail(key, "is missing: enable_moe_block is true")
-			}
-		}
-		if c.Experts < 1 {
-			k.Fail("num_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
-		} else if most := min(c.Experts, model.MaxExpertsPerToken); c.ExpertsPerToken < 1 || c.ExpertsPerToken > most {
-			k.Fail("top_k_experts", "= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, model.MaxExpertsPerToken, c.Experts)
-			c.ExpertsPerToken = 1
-		}
+	if k.Bool("enable_moe_block", &moe); !moe {
+		dropExperts4(k)
 		return
 	}
+	for key, n := range map[string]*int{"num_experts": &c.Experts, "top_k_experts": &c.ExpertsPerToken, "moe_intermediate_size": &c.ExpertSize} {
+		if !k.Int(key, n) {
+			k.Fail(key, "is missing: enable_moe_block is true")
+		}
+	}
+	if c.Experts < 1 {
+		k.Fail("num_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
+	} else if c.ExpertsPerToken < 1 || c.ExpertsPerToken > min(c.Experts, model.MaxExpertsPerToken) {
+		k.Fail("top_k_experts", "= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, model.MaxExpertsPerToken, c.Experts)
+		c.ExpertsPerToken = 1
+	}
+}
+
+// noExperts4 refuses a mixture of a family that has none in transformers.
+func noExperts4(_ *model.Config, k *model.Keys) {
+	moe := false
+	if k.Bool("enable_moe_block", &moe); moe {
+		k.Fail("enable_moe_block", "= true: gemma4_unified has no experts in transformers")
+	}
+	dropExperts4(k)
+}
+
+func dropExperts4(k *model.Keys) {
 	for _, key := range []string{"num_experts", "top_k_experts", "moe_intermediate_size"} {
 		k.Drop(key)
 	}
