@@ -96,6 +96,19 @@ __device__ __forceinline__ Sum8 pack_sum(const float *f) {
 }
 #endif
 
+// The same where low may be 0: the sums are then stored as the nearest elem alone.
+__device__ __forceinline__ Sum8 pack_sum(const float *f, const uint8_t *low) {
+    if (low) return pack_sum(f);
+    Sum8 s;
+    s.near = pack(f);
+    s.low = make_uint2(0x80808080u, 0x80808080u);
+    return s;
+}
+__device__ __forceinline__ void store_sum8_near(elem *near, uint8_t *low, int64_t i, const Sum8 &s) {
+    if (low) store_sum8(near, low, i, s);
+    else store8(near + i, s.near);
+}
+
 // One value, for rows whose length is no multiple of eight.
 __device__ __forceinline__ float load_sum(const elem *near, const uint8_t *low, int64_t i) { return join_sum(near[i], low ? low[i] : 0x80); }
 // Stores a sum and returns it as stored.
@@ -108,4 +121,8 @@ __device__ __forceinline__ float store_sum(elem *near, uint8_t *low, int64_t i, 
     low[i] = (uint8_t)t;
 #endif
     return join_sum(n, t);
+}
+__device__ __forceinline__ float store_sum_near(elem *near, uint8_t *low, int64_t i, float x) {
+    if (low) return store_sum(near, low, i, x);
+    return widen(near[i] = narrow(x));
 }

@@ -56,8 +56,8 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const
                     unpack(load8(r + c), g);
 #pragma unroll
                     for (int k = 0; k < 8; k++) f[k] += g[k];
-                    v[j] = pack_sum(f);
-                    store_sum8(sum, sum_low, c, v[j]);
+                    v[j] = pack_sum(f, sum_low);
+                    store_sum8_near(sum, sum_low, c, v[j]);
                     unpack(v[j], f);   // the norm sees the sum as it is stored
                 }
 #pragma unroll
@@ -83,7 +83,7 @@ __device__ void forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const
     float s = 0;
     for (int c = threadIdx.x; c < C; c += blockDim.x) {
         float f = load_sum(x, low, c);
-        if (ADD) f = store_sum(sum, sum_low, c, f + widen(r[c]));
+        if (ADD) f = store_sum_near(sum, sum_low, c, f + widen(r[c]));
         s = fmaf(f, f, s);
     }
     float q = rsqrtf(block_sum(s) / C + eps);
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_forward(elem *y, fl
     forward<false, false>(y, 0, 0, rstd, x, low, (const elem *)0, w, C, eps);
 }
 
-// sum with its low bits (f32: 0) = x with its low bits or 0 + r, y = norm(sum). sum may be x or r itself, its low bits those of x. Grid M.
+// sum with its low bits or 0 (f32: 0) = x with its low bits or 0 + r, y = norm(sum). sum may be x or r itself, its low bits those of x. Grid M.
 extern "C" __global__ void __launch_bounds__(512, 1) rmsnorm_add_forward(elem *y, elem *sum, uint8_t *sum_low, float *rstd, const elem *x, const uint8_t *low, const elem *r, const elem *w, int C, float eps) {
     forward<true, false>(y, sum, sum_low, rstd, x, low, r, w, C, eps);
 }
