@@ -119,7 +119,13 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 	if pad != noPadding {
 		return all
 	}
-	all = append(all, check{kernel: "moe_weigh", name: size, build: one(kernel.WeighExperts{}), bounds: []bound{summed}, inPlace: []int{0}, in: []checkInput{weights, experts, n.normal32(1, E)}})
+	each := n.normal32(1, E)
+	twice := func(b *graph.Builder, in []*graph.Value) []*graph.Value { // the second time in place
+		return b.ApplyAll(kernel.WeighExperts{}, b.Apply(kernel.WeighExperts{}, in...), in[1], in[2])
+	}
+	all = append(all,
+		check{kernel: "moe_weigh", name: size, build: one(kernel.WeighExperts{}), bounds: []bound{summed}, in: []checkInput{weights, experts, each}},
+		check{kernel: "moe_weigh", name: size + ", twice", build: twice, bounds: []bound{summed}, in: []checkInput{weights, experts, each}})
 	for _, normalise := range []bool{false, true} {
 		route := kernel.RouteExperts{TopK: K, Normalise: normalise}
 		grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
