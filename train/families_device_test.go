@@ -128,6 +128,13 @@ func TestGPUFamilyGradients(t *testing.T) {
 					limit = 1e-4
 				}
 				t.Logf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p, e.relative(), limit, scale)
+				if part := len(got) / len(add); len(add) > 1 {
+					for i := range add {
+						var of errorNorm
+						of.add(got[i*part:][:part], want[i*part:][:part])
+						t.Logf("ids plus %d: gradients off by %.3g", add[i][0], of.relative())
+					}
+				}
 				if !(e.relative() <= limit) {
 					t.Errorf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p, e.relative(), limit, scale)
 				}

@@ -71,13 +71,14 @@ def build(name, extra, seed=None, prefix="Qwen3_5", seeds=SEEDS):
     return config, m
 
 
-def calm(m, packed, adapter, rows):
-    """The draws of ids, every third number added to them, in which errors of bf16's size move the gradients by at most MOVED over the weights
-    as they are and packed: in others PEFT's own error is as large as the gradients now and then. rows(add) are a draw's."""
+def calm(m, packed, adapter, rows, every=3, times=4):
+    """The draws of ids, every third number added to them, in which errors of bf16's size, made at random so many times, move the gradients by
+    at most MOVED over the weights as they are and packed: in others PEFT's own error is as large as the gradients now and then. rows(add) are
+    a draw's."""
     def moved(base, add):
         exact = row_gradients(base, adapter, 0.0, 0, lambda: rows(add))
-        return max(float((row_gradients(base, adapter, ROUNDING, 1 + d, lambda: rows(add)) - exact).norm() / exact.norm()) for d in range(4))
-    return [add for add in range(0, families.VOCAB, 3) if max(moved(m, add), moved(packed, add)) <= MOVED]
+        return max(float((row_gradients(base, adapter, ROUNDING, 1 + d, lambda: rows(add)) - exact).norm() / exact.norm()) for d in range(times))
+    return [add for add in range(0, families.VOCAB, every) if max(moved(m, add), moved(packed, add)) <= MOVED]
 
 
 def drawn(add):
