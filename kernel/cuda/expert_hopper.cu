@@ -4,10 +4,14 @@
 // boxes of 64 columns, 128-byte swizzle: x boxes of 64 x 128; w [E][N,K] (nt) boxes of 64 x BN, or [E][K,N] (nn) of 64 x 64, with the expert
 // as third dimension, so that what a box has beyond an expert's matrix is zero. Rows of a box beyond the expert's are another expert's; they
 // are not stored. u [S,R] and v [E][N,R] (nt) or [E][R,N] (nn) come in the same way; R is at most 64, 0 where there is no update.
-// Tiles of 128 x BN are counted by columns, then by the experts' tiles of 128 rows; block b makes the b-th, and every gridDim.x-th after it.
+// Tiles are 128 x BN, and an expert's last rows, fewer than 128, a tile by itself. They are dealt to the blocks in turn, by columns, then by
+// rows. Where there are more than 7 full ones for 4 others, these are dealt apart, from the last block on, so that all blocks have as many
+// of both, but for one. A block makes both side by side, so that what is at work at a time is of few experts; with fewer full ones it is
+// not, and weights would be read twice.
 // Its two warpgroups that multiply take them in turns, each a whole one, whose accumulators fill its registers: while one multiplies, the
 // other brings its tile to shared memory, and from there to y by bulk copies, which also bring what is added to.
 //   warpgroup 0   warp 0: copy engine -> stages of one tile after the other, as far ahead as there are stages
+//                 warp 1: says which tiles
 //                 the other warps: y's rows of no expert, from starts[E] on
 //   warpgroup 1   multiplies tile 0 | stores it         | multiplies tile 2 | ...     The turn goes over when all but a tile's last stage
 //   warpgroup 2                     | multiplies tile 1 | stores it         | ...     is begun.
@@ -19,6 +23,60 @@
 #include "gemm_hopper.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// A tile: rows of an expert's from `row` of y on, none behind the last tile, and columns from BN col on.
+struct Task {
+    int row, rows, col, expert;
+};
+
+constexpr int TOLD = 4;   // tiles that are known ahead
+
+// The block's tiles, one after the other; all lanes of a warp call both.
+struct Tasks {
+    struct Kind {
+        int all, next, first = 0, before = 0;   // tiles of all blocks; the block's next; where the search for it begins
+    } full, part;   // part has none where they are not dealt apart
+    const int *starts;
+    int E, cols;
+    bool apart;
+
+    __device__ __forceinline__ int full_of(int n) const { return (n + (apart ? 0 : 127)) / 128; }
+    __device__ __forceinline__ static int part_of(int n) { return n % 128 != 0; }
+
+    __device__ __forceinline__ Tasks(const int *starts, int E, int cols) : starts(starts), E(E), cols(cols) {
+        int f = 0, p = 0;
+        for (int e = threadIdx.x & 31; e < E; e += 32) {
+            int n = starts[e + 1] - starts[e];
+            f += n / 128;
+            p += part_of(n);
+        }
+        full.all = __reduce_add_sync(~0u, f) * cols;
+        part.all = __reduce_add_sync(~0u, p) * cols;
+        apart = 4 * full.all > 7 * part.all;
+        if (!apart) {
+            full.all += part.all;
+            part.all = 0;
+        }
+        full.next = blockIdx.x;
+        part.next = gridDim.x - 1 - blockIdx.x;
+    }
+    __device__ __forceinline__ Task next() {
+        int e = 0, i = 0;
+        if (full.next < full.all && (part.next >= part.all || (int64_t)full.next * part.all <= (int64_t)part.next * full.all)) {
+            expert_tile(starts, E, full.next / cols, [this](int n) { return full_of(n); }, e, i, full.first, full.before);
+            int row = starts[e] + i * 128;
+            Task t{row, min(128, starts[e + 1] - row), full.next % cols, e};
+            full.next += gridDim.x;
+            return t;
+        }
+        if (part.next >= part.all) return {};
+        expert_tile(starts, E, part.next / cols, part_of, e, i, part.first, part.before);
+        int end = starts[e + 1], n = (end - starts[e]) % 128;
+        Task t{end - n, n, part.next % cols, e};
+        part.next += gridDim.x;
+        return t;
+    }
+};
+
 template <int HALVES, int BN>
 __device__ __forceinline__ void scale(float (&acc)[2][BN / 2], float by) {
     if (by == 1.f) return;
@@ -109,7 +167,10 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Tile = Stages<0, TB, BN, 1, 215040 - 8 * Rows<BN>::SIZE>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8];
+    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8], tellings[2 * TOLD];
+    __shared__ Task told[TOLD];   // the n-th of the block's tiles in the n%TOLD-th
+    int update = R > 0, steps = (K + 63) / 64, all = steps + update;
+    uint32_t said = smem(tellings), heard = said + 8 * TOLD;
     if (threadIdx.x == 0) {
         prefetch_map(mx);
         prefetch_map(mw);
@@ -118,22 +179,44 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             prefetch_map(mv);
         }
         for (int i = 0; i < 8; i++) barrier_init(smem(olds + i), 1);
+        for (int i = 0; i < TOLD; i++) {
+            barrier_init(said + 8 * i, 1);
+            barrier_init(heard + 8 * i, 129);   // the copying thread and a warpgroup
+        }
     }
-    int update = R > 0, steps = (K + 63) / 64, all = steps + update, cols = (N + BN - 1) / BN, e, row0, from = 0, before = 0;
     Tile tile(shared, bars);
+    // Waits till the n-th tile is known.
+    auto hear = [&](int n) -> const Task & {
+        barrier_wait(said + 8 * (n % TOLD), n / TOLD & 1);
+        return told[n % TOLD];
+    };
     if (threadIdx.x < 128) {
         registers_down<40>();
-        if (threadIdx.x >= 32) {
-            if (beta == 0.f) no_expert(y, starts[E], S, N, blockIdx.x * 96 + threadIdx.x - 32, gridDim.x * 96);
+        if (threadIdx.x >= 64) {
+            if (beta == 0.f) no_expert(y, starts[E], S, N, blockIdx.x * 64 + threadIdx.x - 64, gridDim.x * 64);
             return;
         }
-        for (int t = blockIdx.x, i = 0; expert_tile<128>(starts, E, t / cols, e, row0, from, before); t += gridDim.x, i += all) {
-            if (threadIdx.x == 0) {
-                int row = starts[e] + row0, col = t % cols * BN;
-                if (R) tile.fill(mu, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mv, bar, c0, c1, e); }, row, col, 0, 1, i);
-                tile.fill(mx, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mw, bar, c0, c1, e); }, row, col, 0, steps, i + update);
+        if (threadIdx.x >= 32) {
+            Tasks tasks(starts, E, (N + BN - 1) / BN);
+            for (int n = 0, none = 0; none < 2; n++) {
+                Task t = tasks.next();
+                none += t.rows == 0;
+                if (threadIdx.x == 32) {
+                    if (n >= TOLD) barrier_wait(heard + 8 * (n % TOLD), (n / TOLD - 1) & 1);
+                    told[n % TOLD] = t;
+                    barrier_arrive(said + 8 * (n % TOLD));
+                }
+                __syncwarp();
             }
-            __syncwarp();
+            return;
+        }
+        if (threadIdx.x == 0) {
+            for (int n = 0, i = 0; hear(n).rows; n++, i += all) {
+                Task t = told[n % TOLD];
+                barrier_arrive(heard + 8 * (n % TOLD));
+                if (R) tile.fill(mu, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mv, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, 1, i);
+                tile.fill(mx, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mw, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, steps, i + update);
+            }
         }
         return;
     }
@@ -141,10 +224,11 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
     int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 - 4, r = warp % 4 * 16;
     Rows<BN> mine{tile.base + Tile::STAGES * Tile::STAGE + warp * Rows<BN>::SIZE, smem(olds + warp)};
     if (wg == 1) turn_give(1);
-    for (int n = wg, t; expert_tile<128>(starts, E, (t = blockIdx.x + n * gridDim.x) / cols, e, row0, from, before); n += 2) {
-        auto count = [&] { return starts[e + 1] - starts[e] - row0; };   // read again, not kept: registers are few
-        auto at = [&](int r) { return y + (int64_t)(starts[e] + row0 + r) * N + t % cols * BN; };
-        auto width = [&] { return min(BN, N - t % cols * BN); };
+    for (int n = wg; hear(n).rows; n += 2) {
+        const Task &t = told[n % TOLD];
+        auto count = [&] { return t.rows; };   // read again, not kept: registers are few
+        auto at = [&](int r) { return y + (int64_t)(t.row + r) * N + t.col * BN; };
+        auto width = [&] { return min(BN, N - t.col * BN); };
         if (beta != 0.f && r < count()) mine.fetch(at(r), count() - r, width(), N);
         float acc[2][BN / 2];
         turn_wait(1 + wg);
@@ -155,6 +239,7 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             if (beta != 0.f) mine.fetch(at(64 + r), count() - 64 - r, width(), N);
             mine.store(acc[1], at(64 + r), count() - 64 - r, width(), N, beta);
         }
+        barrier_arrive(heard + 8 * (n % TOLD));
     }
     bulk_wait();
 #endif

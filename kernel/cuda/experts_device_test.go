@@ -251,11 +251,15 @@ func TestExpertHopper(t *testing.T) {
 		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
 	}
 	r := newHarness(t, 256<<20)
-	multiplied(r, []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328}},
-		func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
+	cases := []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328},
+		{[]int{0, 700, 1, 300, 515, 128}, 264, 136}}
+	for _, blocks := range []int{r.d.SMs, 7, 1} { // few make many tiles each
+		multiplied(r, cases, func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
 			h := r.expertHopper(transB, S, N, K, E, 0, x, w)
+			h.Grid[0] = min(h.Grid[0], blocks)
 			return h.Geometry, h.a, h.b
 		})
+	}
 	E, S, N, K := 2, 300, 136, 72 // neither fills its boxes
 	for _, transB := range []bool{false, true} {
 		xs, _ := r.random(S*K, 1)
@@ -308,6 +312,9 @@ func TestExpertHopperUpdate(t *testing.T) {
 				Y := in(r, "y", ys)
 				base := r.expertHopper(transB, S, c.N, c.K, E, c.rank, in(r, "x", xs), in(r, "w", ws))
 				low := r.expertHopper(transB, S, c.N, c.rank, E, c.rank, in(r, "u", us), in(r, "v", vs))
+				if i%3 == 1 { // few blocks make many tiles each
+					base.Grid[0] = min(base.Grid[0], 7)
+				}
 				r.run(base.Geometry, Y, base.a, base.b, in(r, "starts", starts), i32(S), i32(E), i32(c.N), i32(c.K), float32(0.75), beta, low.a, low.b, i32(c.rank))
 				return [][]byte{get[byte](r, Y, 2*S*c.N)}
 			})
