@@ -158,7 +158,7 @@ func TestGatedDeltaCached(t *testing.T) {
 // BenchmarkGatedDelta prints a table as BenchmarkForms does.
 func BenchmarkGatedDelta(b *testing.B) {
 	f := newForms(b)
-	for _, c := range [][2]int{{8192, 2048}, {512, 512}, {8192, 8192}} {
+	for _, c := range [][2]int{{8192, 2048}, {512, 512}, {8192, 8192}, {16384, 16384}} {
 		f.deltaForms(c[0], c[1])
 	}
 }
