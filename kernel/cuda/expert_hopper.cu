@@ -4,10 +4,7 @@
 // boxes of 64 columns, 128-byte swizzle: x boxes of 64 x 128; w [E][N,K] (nt) boxes of 64 x BN, or [E][K,N] (nn) of 64 x 64, with the expert
 // as third dimension, so that what a box has beyond an expert's matrix is zero. Rows of a box beyond the expert's are another expert's; they
 // are not stored. u [S,R] and v [E][N,R] (nt) or [E][R,N] (nn) come in the same way; R is at most 64, 0 where there is no update.
-// Tiles are 128 x BN, and an expert's last rows, fewer than 128, a tile by itself. They are dealt to the blocks in turn, by columns, then by
-// rows. Where there are more than 7 full ones for 4 others, these are dealt apart, from the last block on, so that all blocks have as many
-// of both, but for one. A block makes both side by side, so that what is at work at a time is of few experts; with fewer full ones it is
-// not, and weights would be read twice.
+// Tiles of 128 x BN are counted by columns, then by the experts' tiles of 128 rows; block b makes the b-th, and every gridDim.x-th after it.
 // Its two warpgroups that multiply take them in turns, each a whole one, whose accumulators fill its registers: while one multiplies, the
 // other brings its tile to shared memory, and from there to y by bulk copies, which also bring what is added to.
 //   warpgroup 0   warp 0: copy engine -> stages of one tile after the other, as far ahead as there are stages
@@ -29,53 +26,6 @@ struct Task {
 };
 
 constexpr int TOLD = 4;   // tiles that are known ahead
-
-// The block's tiles, one after the other; all lanes of a warp call both.
-struct Tasks {
-    struct Kind {
-        int all, next, first = 0, before = 0;   // tiles of all blocks; the block's next; where the search for it begins
-    } full, part;   // part has none where they are not dealt apart
-    const int *starts;
-    int E, cols;
-    bool apart;
-
-    __device__ __forceinline__ int full_of(int n) const { return (n + (apart ? 0 : 127)) / 128; }
-    __device__ __forceinline__ static int part_of(int n) { return n % 128 != 0; }
-
-    __device__ __forceinline__ Tasks(const int *starts, int E, int cols) : starts(starts), E(E), cols(cols) {
-        int f = 0, p = 0;
-        for (int e = threadIdx.x & 31; e < E; e += 32) {
-            int n = starts[e + 1] - starts[e];
-            f += n / 128;
-            p += part_of(n);
-        }
-        full.all = __reduce_add_sync(~0u, f) * cols;
-        part.all = __reduce_add_sync(~0u, p) * cols;
-        apart = 4 * full.all > 7 * part.all;
-        if (!apart) {
-            full.all += part.all;
-            part.all = 0;
-        }
-        full.next = blockIdx.x;
-        part.next = gridDim.x - 1 - blockIdx.x;
-    }
-    __device__ __forceinline__ Task next() {
-        int e = 0, i = 0;
-        if (full.next < full.all && (part.next >= part.all || (int64_t)full.next * part.all <= (int64_t)part.next * full.all)) {
-            expert_tile(starts, E, full.next / cols, [this](int n) { return full_of(n); }, e, i, full.first, full.before);
-            int row = starts[e] + i * 128;
-            Task t{row, min(128, starts[e + 1] - row), full.next % cols, e};
-            full.next += gridDim.x;
-            return t;
-        }
-        if (part.next >= part.all) return {};
-        expert_tile(starts, E, part.next / cols, part_of, e, i, part.first, part.before);
-        int end = starts[e + 1], n = (end - starts[e]) % 128;
-        Task t{end - n, n, part.next % cols, e};
-        part.next += gridDim.x;
-        return t;
-    }
-};
 
 template <int HALVES, int BN>
 __device__ __forceinline__ void scale(float (&acc)[2][BN / 2], float by) {
@@ -197,13 +147,14 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             return;
         }
         if (threadIdx.x >= 32) {
-            Tasks tasks(starts, E, (N + BN - 1) / BN);
-            for (int n = 0, none = 0; none < 2; n++) {
-                Task t = tasks.next();
-                none += t.rows == 0;
+            int cols = (N + BN - 1) / BN, e, row, first = 0, before = 0;
+            for (int n = 0, none = 0, t = blockIdx.x; none < 2; n++, t += gridDim.x) {   // each warpgroup hears that there is none left
+                Task task{};
+                if (expert_tile<128>(starts, E, t / cols, e, row, first, before)) task = {starts[e] + row, min(128, starts[e + 1] - starts[e] - row), t % cols, e};
+                else none++;
                 if (threadIdx.x == 32) {
                     if (n >= TOLD) barrier_wait(heard + 8 * (n % TOLD), (n / TOLD - 1) & 1);
-                    told[n % TOLD] = t;
+                    told[n % TOLD] = task;
                     barrier_arrive(said + 8 * (n % TOLD));
                 }
                 __syncwarp();

@@ -2,14 +2,14 @@
 #pragma once
 #include "gemm.cuh"
 
-// Finds the t-th tile of rows, counted over the experts one after the other: its expert and which of the expert's it is; false where there
-// are no so many. tiles(n): how many an expert of n rows has. starts [E+1]: the experts' first rows. All lanes of a warp call it. The search
-// begins at expert `first`, with `before` tiles before it, and leaves in both where the one for a later tile may begin.
-template <class Tiles>
-__device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, Tiles tiles, int &expert, int &of, int &first, int &before) {
+// Finds the t-th tile of BM rows, counted over the experts one after the other: its expert and its first row among the expert's; false
+// where there are no so many tiles. starts [E+1]: the experts' first rows. All lanes of a warp call it. The search begins at expert
+// `first`, with `before` tiles before it, and leaves in both where the one for a later tile may begin.
+template <int BM>
+__device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row, int &first, int &before) {
     int lane = threadIdx.x & 31;
     for (; first < E; first += 32) {
-        int e = first + lane, own = e < E ? tiles(starts[e + 1] - starts[e]) : 0, sum = own;
+        int e = first + lane, tiles = e < E ? (starts[e + 1] - starts[e] + BM - 1) / BM : 0, sum = tiles;
 #pragma unroll
         for (int o = 1; o < 32; o <<= 1) {
             int below = __shfl_up_sync(~0u, sum, o);
@@ -19,7 +19,7 @@ __device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, Til
         if (t < before + all) {
             int l = __ffs(__ballot_sync(~0u, before + sum > t)) - 1;
             expert = first + l;
-            of = t - before - __shfl_sync(~0u, sum - own, l);
+            row = (t - before - __shfl_sync(~0u, sum - tiles, l)) * BM;
             return true;
         }
         before += all;
@@ -46,10 +46,7 @@ __device__ __forceinline__ void no_expert(T *y, int end, int S, int N, int i, in
 template <int BM, typename T>
 __device__ __forceinline__ bool block_tile(T *y, const int *starts, int S, int E, int N, float beta, int &expert, int &row) {
     int first = 0, before = 0;
-    if (expert_tile(starts, E, blockIdx.y, [](int n) { return (n + BM - 1) / BM; }, expert, row, first, before)) {
-        row *= BM;
-        return true;
-    }
+    if (expert_tile<BM>(starts, E, blockIdx.y, expert, row, first, before)) return true;
     if (beta == 0.f)
         no_expert(y, starts[E], S, N, ((blockIdx.y - before) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x, (gridDim.y - before) * gridDim.x * blockDim.x);
     return false;
