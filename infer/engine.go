@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
@@ -55,7 +56,8 @@ type Engine struct {
 	decode   []*logitsRun // by size
 	score    *logitsRun   // nil without EngineOptions.Score
 	eos      map[int32]bool
-	slots    []*sequence // nil = free
+	never    map[int32]bool // tokens
+	slots    []*sequence    // nil = free
 	started  uint64
 }
 
@@ -119,6 +121,9 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 		dirs[i] = a.Dir
 	}
 	var err error
+	if e.never, err = neverOf(s); err != nil {
+		return nil, err
+	}
 	switch {
 	case o.Only:
 		err = s.UseAdapter(dirs[0])
@@ -168,6 +173,18 @@ func endsOf(s *session.Session) map[int32]bool {
 		ends[id] = true
 	}
 	return ends
+}
+
+// neverOf are the tokens that no text of the model has: what generation_config.json suppresses, as transformers' generate does.
+func neverOf(s *session.Session) (map[int32]bool, error) {
+	ids, err := chat.Never(s.Base.Folder)
+	never := map[int32]bool{}
+	for _, id := range ids {
+		if id >= 0 && int(id) < s.Base.Config.VocabSize {
+			never[id] = true
+		}
+	}
+	return never, err
 }
 
 // Close releases memory, mapped weights, adapters and the device.
@@ -263,6 +280,7 @@ func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, 
 	}
 	e.started++
 	e.slots[slot] = newSequence(e.started, slot, which, ids, ends, stop, e.Base.Tokenizer, o)
+	e.slots[slot].sampler.never = e.never
 	return nil
 }
 

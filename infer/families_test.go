@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -30,6 +31,39 @@ func TestFamiliesGenerateAsTransformers(t *testing.T) {
 				t.Errorf("%s: after %v ids %v, transformers %v", m.Name, w.Prompt, ids, w.New)
 			}
 		}
+	}
+}
+
+// TestSuppressedTokens: what generation_config.json suppresses is never chosen, whether the likeliest token is taken or one is drawn.
+func TestSuppressedTokens(t *testing.T) {
+	m := golden.FamilyModel{Folder: "gemma4_experts", Name: "gemma4_experts"}
+	dir, want := m.Dir(t), m.Runs(t).Suppressed
+	raw, err := json.Marshal(map[string]any{"suppress_tokens": append([]int32{-1, 1 << 30}, want.IDs...)}) // two that no model has
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "generation_config.json")
+	if err := os.WriteFile(path, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g := generator(t, dir, "")
+	for _, w := range want.Texts {
+		ids, err := g.generateIDs(context.Background(), w.Prompt, GenerateOptions{MaxTokens: len(w.New)})
+		if err != nil || !slices.Equal(ids, w.New) {
+			t.Errorf("after %v ids %v, transformers %v (%v)", w.Prompt, ids, w.New, err)
+		}
+		for seed := range uint64(20) {
+			ids, err := g.generateIDs(context.Background(), w.Prompt, GenerateOptions{MaxTokens: 10, Temperature: 3, Seed: seed})
+			if err != nil || slices.ContainsFunc(ids, func(id int32) bool { return slices.Contains(want.IDs, id) }) {
+				t.Errorf("drawn with seed %d: %v, of which %v are suppressed (%v)", seed, ids, want.IDs, err)
+			}
+		}
+	}
+	if err := os.WriteFile(path, []byte(`{"suppress_tokens": "none"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "", session.Env{}); err == nil || !strings.Contains(err.Error(), `suppress_tokens is "none", want a list of ids`) {
+		t.Errorf("a text for a list: %v", err)
 	}
 }
 

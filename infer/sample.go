@@ -17,6 +17,7 @@ type sampler struct {
 	scores []float32         // scratch
 	heap   []candidate       // scratch
 	ends   map[int32]bool    // tokens that end a text
+	never  map[int32]bool    // tokens that are not chosen
 	form   jsonform.Acceptor // with GenerateOptions.Form: how far the answer is
 	masked []float32         // scratch
 }
@@ -47,7 +48,7 @@ func (s *sampler) formed(x []float32) []float32 {
 // choose picks the next token, -1 where the form leaves none: the likeliest at temperature 0, else by softmax(logits/temperature) among those that top-k,
 // top-p and min-p leave.
 func (s *sampler) choose(logits []float32) int32 {
-	x := s.penalised(logits)
+	x := s.allowed(s.penalised(logits))
 	if s.o.Form != nil {
 		if x = s.formed(x); math.IsInf(float64(x[likeliest(x)]), -1) {
 			return -1
@@ -59,6 +60,21 @@ func (s *sampler) choose(logits []float32) int32 {
 	}
 	s.note(id)
 	return id
+}
+
+// allowed are the logits, minus infinity for tokens that are not chosen.
+func (s *sampler) allowed(x []float32) []float32 {
+	if len(s.never) == 0 {
+		return x
+	}
+	if !s.changes() { // x is not the sampler's own
+		s.scores = append(s.scores[:0], x...)
+		x = s.scores
+	}
+	for id := range s.never {
+		x[id] = float32(math.Inf(-1))
+	}
+	return x
 }
 
 // note remembers a token of the answer.

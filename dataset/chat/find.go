@@ -28,6 +28,8 @@ type Sources struct {
 	Never     []int32           // suppress_tokens of the same: what answers never have
 }
 
+const generationConfigFile = "generation_config.json"
+
 const (
 	defaultName = "default"
 	toolsName   = "tool_use" // chosen where a conversation has tools
@@ -69,6 +71,9 @@ func Find(folder fs.FS) (*Sources, error) {
 		return nil, err
 	}
 	if err := s.findTokens(folder, config); err != nil {
+		return nil, err
+	}
+	if s.Never, err = Never(folder); err != nil {
 		return nil, err
 	}
 	return s, s.findStops(folder)
@@ -224,16 +229,22 @@ func tokenValue(raw json.RawMessage) (jinja.Value, error) {
 	return jinja.NewList(items...), nil
 }
 
-// findStops reads eos_token_id, one id or a list, and suppress_tokens, a list.
+// Never reads suppress_tokens of a folder's generation_config.json: what answers never have.
+func Never(folder fs.FS) (ids []int32, err error) {
+	config, err := readObject(folder, generationConfigFile)
+	if raw := config["suppress_tokens"]; err == nil && len(raw) > 0 {
+		if err := json.Unmarshal(raw, &ids); err != nil {
+			return nil, fmt.Errorf("%s: suppress_tokens is %s, want a list of ids", generationConfigFile, clip(string(raw)))
+		}
+	}
+	return ids, err
+}
+
+// findStops reads eos_token_id, one id or a list.
 func (s *Sources) findStops(folder fs.FS) error {
-	config, err := readObject(folder, "generation_config.json")
+	config, err := readObject(folder, generationConfigFile)
 	if err != nil {
 		return err
-	}
-	if raw := config["suppress_tokens"]; len(raw) > 0 {
-		if err := json.Unmarshal(raw, &s.Never); err != nil {
-			return fmt.Errorf("generation_config.json: suppress_tokens is %s, want a list of ids", clip(string(raw)))
-		}
 	}
 	raw := config["eos_token_id"]
 	var one int32
@@ -245,7 +256,7 @@ func (s *Sources) findStops(folder fs.FS) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, &s.Stops); err != nil {
-		return fmt.Errorf("generation_config.json: eos_token_id is %s, want an id or a list of ids", clip(string(raw)))
+		return fmt.Errorf("%s: eos_token_id is %s, want an id or a list of ids", generationConfigFile, clip(string(raw)))
 	}
 	return nil
 }

@@ -23,11 +23,13 @@ type FamilyRuns struct {
 		Labels []int32 `json:"labels"`
 		NLL    float64 `json:"nll"` // summed over the trained tokens
 	} `json:"rows"`
-	Mean  float64 `json:"mean_nll"` // over the rows' trained tokens
-	Texts []struct {
-		Prompt []int32 `json:"prompt_ids"`
-		New    []int32 `json:"new_ids"` // greedy
-	} `json:"texts"`
+	Mean  float64      `json:"mean_nll"` // over the rows' trained tokens
+	Texts []FamilyText `json:"texts"`
+	// Suppressed are texts of a model whose generation_config.json has these suppress_tokens; none of most models.
+	Suppressed struct {
+		IDs   []int32      `json:"ids"`
+		Texts []FamilyText `json:"texts"`
+	} `json:"suppressed"`
 	BF16 struct { // error of PEFT's own bf16 against fp32 over the curve's rows, one by one, with the adapter NAME.lora
 		Logits   float64 `json:"logits"`
 		Gradient float64 `json:"gradient"`
@@ -50,6 +52,12 @@ type FamilyRuns struct {
 	Curve FamilyCurve `json:"curve"` // of PEFT over NF4 weights, from the adapter NAME.lora
 	// CurveOfFloats is the same over the weights as they are; none of most models.
 	CurveOfFloats FamilyCurve `json:"curve_of_floats"`
+}
+
+// FamilyText is a prompt and how it goes on greedily.
+type FamilyText struct {
+	Prompt []int32 `json:"prompt_ids"`
+	New    []int32 `json:"new_ids"`
 }
 
 // FamilyCurve is what PEFT's steps gave.

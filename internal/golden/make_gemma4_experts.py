@@ -74,7 +74,10 @@ def main():
         adapter = out / (name + ".lora")
         families.gradients(out, name, copy.deepcopy(m), LORA, rounded)
         runs = nll(m)
-        runs["texts"], runs["lead"] = greedy(m, [[1, 5, 9, 30], [1, 40]])
+        prompts = [[1, 5, 9, 30], [1, 40]]
+        runs["texts"], runs["lead"] = greedy(m, prompts)
+        never = sorted({t["new_ids"][i] for t in runs["texts"] for i in (0, 7)})
+        runs["suppressed"] = {"ids": never, "texts": greedy(m, prompts, never=never)[0]}
         runs["curve"] = curve(copy.deepcopy(m), adapter, RATE)
         runs["curve_of_floats"] = curve(copy.deepcopy(m), adapter, RATE, packed=False)
         runs["draws"], off = draws(m, adapter, RATE)

@@ -74,18 +74,22 @@ def nll(model):
     return {"rows": out, "mean_nll": total / count}
 
 
-def greedy(model, prompts, new=20):
-    """Greedy continuations, and the least lead of a best logit: ids must be equal where that is far above rounding."""
+def greedy(model, prompts, new=20, never=None):
+    """Greedy continuations without the tokens of never, a list, and the least lead of a best logit: ids must be equal where that is far above
+    rounding."""
     texts, lead = [], float("inf")
     for p in prompts:
         ids = torch.tensor([p])
         for _ in range(new):
             with torch.no_grad():
-                best = model(input_ids=ids).logits[0, -1].topk(2)
+                logits = model(input_ids=ids).logits[0, -1]
+            logits[never or []] = float("-inf")
+            best = logits.topk(2)
             lead = min(lead, float(best.values[0] - best.values[1]))
             ids = torch.cat([ids, best.indices[:1].reshape(1, 1)], 1)
         with torch.no_grad():
-            made = model.generate(torch.tensor([p]), attention_mask=torch.ones(1, len(p)), max_new_tokens=new, do_sample=False, eos_token_id=None)
+            made = model.generate(torch.tensor([p]), attention_mask=torch.ones(1, len(p)), max_new_tokens=new, do_sample=False, eos_token_id=None,
+                                  suppress_tokens=never)
         assert ids[0].tolist() == made[0].tolist(), "greedy is not what generate does"
         texts.append({"prompt_ids": p, "new_ids": ids[0, len(p):].tolist()})
     return texts, lead
