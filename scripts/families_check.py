@@ -613,6 +613,8 @@ def in_nf4(m):
         for n, mod in m.named_modules():
             if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head") and not of_images(n):
                 round_nf4(mod.weight, table)
+        if m.config.model_type == "gpt_oss":  # its experts stay as they are stored
+            return m
         for n, p in m.named_parameters():  # experts, each matrix by itself, which transformers has as parameters
             if n.endswith("experts.gate_up_proj"):
                 for w in p:
@@ -757,7 +759,7 @@ def main():
     ap.add_argument("--seeds", type=int, default=3)
     ap.add_argument("--first", type=int, default=0)
     ap.add_argument("--odd", action="store_true", help="sizes that divide nothing, and rare options")
-    ap.add_argument("--families", default=",".join(f for f, (name, _) in FAMILIES.items() if hasattr(transformers, name + "Config")))
+    ap.add_argument("--families", default=",".join(f for f, (name, _) in FAMILIES.items() if hasattr(transformers, name + "Config") and IMAGES.get(f, {}).get("model_type", "llama") in transformers.CONFIG_MAPPING))
     ap.add_argument("--keep", type=pathlib.Path, help="folder for the models and runs")
     a = ap.parse_args()
     torch.set_num_threads(1)
