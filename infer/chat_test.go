@@ -2,6 +2,7 @@ package infer
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +129,12 @@ func TestContinueStops(t *testing.T) {
 	got, err = g.Continue(context.Background(), Prompt{IDs: g.Text("Once upon a time").IDs, Ends: []int32{third}}, GenerateOptions{MaxTokens: 60}, nil)
 	if err != nil || got.Stopped != StoppedEnd || slices.Contains(got.IDs, third) || got.StoppedBy == "" {
 		t.Errorf("%+v, %v", got, err)
+	}
+	// A token that generation_config.json ends texts with.
+	dir := storiesWith(t, "{}")
+	write(t, filepath.Join(dir, "generation_config.json"), fmt.Sprintf(`{"eos_token_id": [1, %d]}`, third))
+	if again, err := generator(t, dir, "").Generate(context.Background(), "Once upon a time", GenerateOptions{MaxTokens: 60}, nil); err != nil || again.Stopped != StoppedEnd || !slices.Equal(again.IDs, got.IDs) {
+		t.Errorf("%+v, %v; want %+v", again, err, got)
 	}
 	// A text with which it does, where the tokenizer has no token for it.
 	prompt := g.Text("Once upon a time")

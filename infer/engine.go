@@ -55,10 +55,9 @@ type Engine struct {
 	prefill  []*logitsRun // by size
 	decode   []*logitsRun // by size
 	score    *logitsRun   // nil without EngineOptions.Score
-	eos      map[int32]bool
-	never    map[int32]bool // tokens
-	slots    []*sequence    // nil = free
-	started  uint64
+	rules
+	slots   []*sequence // nil = free
+	started uint64
 }
 
 // NamedAdapter is an adapter and the name by which sequences ask for it.
@@ -121,7 +120,7 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 		dirs[i] = a.Dir
 	}
 	var err error
-	if e.never, err = neverOf(s); err != nil {
+	if e.rules, err = rulesOf(s); err != nil {
 		return nil, err
 	}
 	switch {
@@ -141,7 +140,6 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 
 // open takes the memory.
 func (e *Engine) open(ctx context.Context, o EngineOptions) error {
-	e.eos = endsOf(e.Session)
 	e.Net.KeepHalves(e.Base, e.On)
 	p, err := planEngine(e.Session, o.Slots, o.MaxLen, o.Score)
 	if err != nil {
@@ -163,28 +161,31 @@ func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	return nil
 }
 
-// endsOf are the tokens that end a text of the model.
-func endsOf(s *session.Session) map[int32]bool {
-	ends := map[int32]bool{}
+// rules are the tokens that end a text of a model, and those that no text has.
+type rules struct{ ends, never map[int32]bool }
+
+// rulesOf are those of config.json, the tokenizer and generation_config.json.
+func rulesOf(s *session.Session) (rules, error) {
+	g, err := chat.FindGeneration(s.Base.Folder)
+	if err != nil {
+		return rules{}, err
+	}
+	ends, never := map[int32]bool{}, map[int32]bool{}
 	for _, id := range s.Base.Config.EOS {
 		ends[int32(id)] = true
 	}
 	if id, ok := s.Base.Tokenizer.EOS(); ok {
 		ends[id] = true
 	}
-	return ends
-}
-
-// neverOf are the tokens that no text of the model has: what generation_config.json suppresses, as transformers' generate does.
-func neverOf(s *session.Session) (map[int32]bool, error) {
-	ids, err := chat.Never(s.Base.Folder)
-	never := map[int32]bool{}
-	for _, id := range ids {
+	for _, id := range g.Stops {
+		ends[id] = true
+	}
+	for _, id := range g.Never {
 		if id >= 0 && int(id) < s.Base.Config.VocabSize {
 			never[id] = true
 		}
 	}
-	return never, err
+	return rules{ends, never}, nil
 }
 
 // Close releases memory, mapped weights, adapters and the device.
@@ -228,7 +229,7 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	if err != nil {
 		return err
 	}
-	ends := maps.Clone(e.eos)
+	ends := maps.Clone(e.ends)
 	for _, id := range prompt.Ends {
 		ends[id] = true
 	}

@@ -43,8 +43,8 @@ type Generator struct {
 	*session.Session
 	engine     *Engine // nil before the first text
 	adapterDir string  // "" = none
-	never      map[int32]bool
-	shared     bool // the engine's memory is another's: see SamplePlan
+	rules
+	shared bool // the engine's memory is another's: see SamplePlan
 }
 
 // NewGenerator opens a model and the adapter of a PEFT folder, no adapter where that is empty.
@@ -68,11 +68,11 @@ func newGenerator(s *session.Session, adapterDir string) (*Generator, error) {
 	if s.Base.Tokenizer.OnlyNumbers() {
 		return nil, fmt.Errorf("generate: %w", tokenizer.ErrNumbers)
 	}
-	never, err := neverOf(s)
+	rules, err := rulesOf(s)
 	if err != nil {
 		return nil, err
 	}
-	return &Generator{Session: s, adapterDir: adapterDir, never: never}, nil
+	return &Generator{Session: s, adapterDir: adapterDir, rules: rules}, nil
 }
 
 // Close releases memory, mapped weights and the device.
@@ -96,7 +96,7 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 		return nil
 	}
 	if g.engine == nil {
-		g.engine = &Engine{Session: g.Session, never: g.never}
+		g.engine = &Engine{Session: g.Session, rules: g.rules}
 	}
 	// LongRoPE's frequencies go by the length that there is memory for: a short text has those of short ones.
 	length := max(n, leastLen)

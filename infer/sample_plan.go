@@ -32,7 +32,7 @@ func (s *SamplePlan) Bind(g *Generator, m graph.Store, runs []graph.Runner) (err
 	if len(runs) != len(s.plan.steps) {
 		return fmt.Errorf("bind the samples: %d runners, want %d", len(runs), len(s.plan.steps))
 	}
-	e := &Engine{Session: g.Session, engineShape: s.plan.engineShape, eos: endsOf(g.Session), never: g.never, slots: make([]*sequence, 1)}
+	e := &Engine{Session: g.Session, engineShape: s.plan.engineShape, rules: g.rules, slots: make([]*sequence, 1)}
 	if e.prefill, e.decode, err = s.plan.bind(m, runs); err != nil {
 		return err
 	}

@@ -24,11 +24,14 @@ import (
 type Sources struct {
 	Templates map[string]string // by name; a single one is called default
 	Tokens    *jinja.Dict       // bos_token, eos_token, …: variables of the templates
-	Stops     []int32           // eos_token_id of generation_config.json: what the model's authors stop at
-	Never     []int32           // suppress_tokens of the same: what answers never have
+	Generation
 }
 
-const generationConfigFile = "generation_config.json"
+// Generation is what generation_config.json says of answers.
+type Generation struct {
+	Stops []int32 // what the model's authors stop at
+	Never []int32 // what answers never have
+}
 
 const (
 	defaultName = "default"
@@ -73,10 +76,8 @@ func Find(folder fs.FS) (*Sources, error) {
 	if err := s.findTokens(folder, config); err != nil {
 		return nil, err
 	}
-	if s.Never, err = Never(folder); err != nil {
-		return nil, err
-	}
-	return s, s.findStops(folder)
+	s.Generation, err = FindGeneration(folder)
+	return s, err
 }
 
 // findTemplates: files of templates come before those in tokenizer_config.json; chat_template.json is a processor's.
@@ -229,36 +230,31 @@ func tokenValue(raw json.RawMessage) (jinja.Value, error) {
 	return jinja.NewList(items...), nil
 }
 
-// Never reads suppress_tokens of a folder's generation_config.json: what answers never have.
-func Never(folder fs.FS) (ids []int32, err error) {
-	config, err := readObject(folder, generationConfigFile)
-	if raw := config["suppress_tokens"]; err == nil && len(raw) > 0 {
-		if err := json.Unmarshal(raw, &ids); err != nil {
-			return nil, fmt.Errorf("%s: suppress_tokens is %s, want a list of ids", generationConfigFile, clip(string(raw)))
-		}
-	}
-	return ids, err
-}
-
-// findStops reads eos_token_id, one id or a list.
-func (s *Sources) findStops(folder fs.FS) error {
-	config, err := readObject(folder, generationConfigFile)
+// FindGeneration reads a folder's generation_config.json: eos_token_id, one id or a list, and suppress_tokens, a list.
+func FindGeneration(folder fs.FS) (g Generation, err error) {
+	const file = "generation_config.json"
+	config, err := readObject(folder, file)
 	if err != nil {
-		return err
+		return g, err
+	}
+	if raw := config["suppress_tokens"]; len(raw) > 0 {
+		if err := json.Unmarshal(raw, &g.Never); err != nil {
+			return g, fmt.Errorf("%s: suppress_tokens is %s, want a list of ids", file, clip(string(raw)))
+		}
 	}
 	raw := config["eos_token_id"]
 	var one int32
 	if len(raw) == 0 || string(raw) == "null" {
-		return nil
+		return g, nil
 	}
 	if json.Unmarshal(raw, &one) == nil {
-		s.Stops = []int32{one}
-		return nil
+		g.Stops = []int32{one}
+		return g, nil
 	}
-	if err := json.Unmarshal(raw, &s.Stops); err != nil {
-		return fmt.Errorf("%s: eos_token_id is %s, want an id or a list of ids", generationConfigFile, clip(string(raw)))
+	if err := json.Unmarshal(raw, &g.Stops); err != nil {
+		return g, fmt.Errorf("%s: eos_token_id is %s, want an id or a list of ids", file, clip(string(raw)))
 	}
-	return nil
+	return g, nil
 }
 
 // readObject reads a JSON object of the folder; a file that is not there is an empty one.

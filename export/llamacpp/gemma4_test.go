@@ -179,7 +179,7 @@ func TestGemma4Tokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &Plan{Architecture: "gemma4"}
-		err = addTokenizer(t, p, raw, &chat.Sources{Tokens: jinja.NewDict(), Never: c.never})
+		err = addTokenizer(t, p, raw, &chat.Sources{Tokens: jinja.NewDict(), Generation: chat.Generation{Never: c.never}})
 		if c.failed != "" {
 			if err == nil || !strings.Contains(err.Error(), c.failed) {
 				t.Errorf("%s: %v, want %s", name, err, c.failed)
