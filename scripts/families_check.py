@@ -646,7 +646,7 @@ def prequantised(trainer, family, folder, rows, r, of):
     options.append(dict(load_in_8bit=True))
     o = dict(r.choice(options))
     original = load(folder / "reference").state_dict()
-    linear = [v for k, v in original.items() if "_proj" in k and v.dim() == 2 and not of_images(k)]
+    linear = [v for k, v in original.items() if any(n in k for n in ("_proj", ".w1.", ".w2.", ".w3.")) and v.dim() == 2 and not of_images(k)]  # mixtral's too
     dtype = torch.float16 if "load_in_8bit" in o else torch.bfloat16
     if "load_in_4bit" in o and any(v.numel() % 64 for v in linear):
         dtype = torch.float32  # on a CPU bitsandbytes scales a last block that is not full in 16 bits, where the weight is in 16 bits
