@@ -44,12 +44,16 @@ func TestMoreFamilies(t *testing.T) {
 	if _, own := c.LocalRope(); err != nil || own || c.SlidingWindow != 9 || !slices.Equal(c.LayerTypes, patterned(4, 4)) {
 		t.Errorf("olmo3: %+v, %v", c, err)
 	}
+	c, err = parse("olmo3", `"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":500},"sliding_attention":{"rope_type":"default","rope_theta":600}}`)
+	if local, own := c.LocalRope(); err != nil || !own || local.RopeTheta != 600 || local.RopeScaling.Type != "default" || c.RopeTheta != 500 {
+		t.Errorf("olmo3 with a base of its own in layers with a window: %+v, %v", c, err)
+	}
 	for _, c := range []struct{ family, more, want string }{
 		{"olmo3", `"sliding_window":null`, `sliding_window must be a number of tokens, 1 or more`},
 		{"olmo3", `"layer_types":["full_attention"]`, `layer_types names 1 layers, num_hidden_layers is 4`},
 		{"olmo3", `"clip_qkv":8.0`, `clip_qkv = 8.0: this change to the attention`},
-		{"olmo3", `"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":500},"sliding_attention":{"rope_type":"default","rope_theta":600}}`,
-			`rope_parameters.sliding_attention is not the plain rotation with rope_theta = 500, which olmo3 has there`},
+		{"olmo3", `"rope_parameters":{"full_attention":{"rope_type":"default","rope_theta":500},"sliding_attention":{"rope_type":"linear","factor":2,"rope_theta":500}}`,
+			`rope_parameters.sliding_attention has rope_type = "linear": only the plain rotation is supported there`},
 		{"qwen3_moe", `"qkv_bias":true`, `qkv_bias = true: qwen3_moe says it by attention_bias`},
 		{"qwen3_moe", `"use_qk_norm":false`, `use_qk_norm = false: qwen3_moe always norms queries and keys`},
 		{"seed_oss", `"residual_dropout":1.5`, `residual_dropout = 1.5: must be at least 0 and below 1`},

@@ -3,7 +3,7 @@ package olmo2
 import "github.com/tierlora/tierlora/model"
 
 // Olmo3 is what config.json says of an OLMo 3 model: OLMo 2 with a window in all layers but each fourth, or in those that
-// layer_types names. The scaling of the rotary frequencies is that of the full layers alone.
+// layer_types names. The scaling of the rotary frequencies is that of the full layers alone; the others may have a base of their own.
 var Olmo3 = model.Dialect{Architecture: "Olmo3ForCausalLM", KVHeadsOptional: true, LayerRope: true, Defaults: Dialect.Defaults, Read: func(c *model.Config, k *model.Keys) {
 	Dialect.Read(c, k)
 	c.SlidingWindow = 4096
@@ -20,10 +20,13 @@ var Olmo3 = model.Dialect{Architecture: "Olmo3ForCausalLM", KVHeadsOptional: tru
 		}
 	}
 	local, theta, ok := k.Rope("rope_parameters." + model.SlidingAttention)
+	if theta == 0 {
+		theta = c.RopeTheta
+	}
 	switch {
-	case ok && (local.Type != "default" || theta != 0 && theta != c.RopeTheta):
-		k.Fail("rope_parameters."+model.SlidingAttention, "is not the plain rotation with rope_theta = %g, which olmo3 has there", c.RopeTheta)
-	case c.RopeScaling.Type != "default" && c.RopeTheta > 1:
-		c.LocalRopeTheta, c.LocalRopeScaling = c.RopeTheta, model.RopeScaling{Type: "default"}
+	case ok && local.Type != "default":
+		k.Fail("rope_parameters."+model.SlidingAttention, "has rope_type = %q: only the plain rotation is supported there", local.Type)
+	case c.RopeTheta > 1 && (c.RopeScaling.Type != "default" || theta != c.RopeTheta):
+		c.LocalRopeTheta, c.LocalRopeScaling = theta, model.RopeScaling{Type: "default"}
 	}
 }, Fixed: Dialect.Fixed}
