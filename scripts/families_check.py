@@ -583,14 +583,25 @@ def greedy(trainer, folder, m, rows):
 
 
 def scale_codes(v, table):
-    """The entries that bitsandbytes' CPU code had for numbers in [-1,1] before 0.50: the nearest, of two that are as near the one that a binary search stands on
-    last."""
+    """The entries that the program has for numbers in [-1,1], as bitsandbytes' CUDA code: the nearest, of two that are as near the one that a binary search stands
+    on last."""
     at, below, above = torch.full(v.shape, 127), torch.zeros(v.shape, dtype=torch.long), torch.full(v.shape, 255)
     for step in (64, 32, 16, 8, 4, 2, 1):
         up = v > table[at]
         below, above, at = torch.where(up, at, below), torch.where(up, above, at), torch.where(up, at + step, at - step)
     up = v > table[at]
     return torch.where(up, torch.where(v > (table[above] + table[at]) * 0.5, above, at), torch.where(v < (table[below] + table[at]) * 0.5, below, at))
+
+
+def scales_on_midpoints(weight):
+    """Whether a scale has another code than by bitsandbytes' CPU code before 0.50, which has the lower one of two that are as near."""
+    import bitsandbytes.functional as F
+    table = F.create_dynamic_map()
+    table[0] = -1
+    _, state = F.quantize_4bit(weight.contiguous(), blocksize=64, quant_type="nf4", compress_statistics=False)
+    off = state.absmax.float() - state.absmax.float().mean()
+    theirs, _ = F.quantize_blockwise(off, blocksize=256)
+    return any(bool((scale_codes(b * (1 / b.abs().max()), table) != t).any()) for b, t in zip(off.split(256), theirs.split(256)) if b.abs().max() > 0)
 
 
 def nf4_midpoints():
@@ -647,8 +658,9 @@ def prequantised(trainer, family, folder, rows, r, of):
     options = [dict(load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=nested) for kind in ("nf4", "fp4") for nested in (False, True)]
     options.append(dict(load_in_8bit=True))
     o = dict(r.choice(options))
-    original = load(folder / "reference").state_dict()
-    linear = [v for k, v in original.items() if any(n in k for n in ("_proj", ".w1.", ".w2.", ".w3.")) and v.dim() == 2 and not of_images(k)]  # mixtral's too
+    reference = load(folder / "reference")
+    original = reference.state_dict()
+    linear = [mod.weight.data for n, mod in reference.named_modules() if isinstance(mod, torch.nn.Linear) and not n.endswith("lm_head") and not of_images(n)]
     dtype = torch.float16 if "load_in_8bit" in o else torch.bfloat16
     if "load_in_4bit" in o and any(v.numel() % 64 for v in linear):
         dtype = torch.float32  # on a CPU bitsandbytes scales a last block that is not full in 16 bits, where the weight is in 16 bits
@@ -671,6 +683,7 @@ def prequantised(trainer, family, folder, rows, r, of):
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "fp4" and version("bitsandbytes") >= "0.50"
     other_bytes = other_bytes or family.startswith(("qwen3_5_moe", "gemma4_experts"))  # bitsandbytes leaves experts that are parameters as they are
     other_bytes = other_bytes or o.get("bnb_4bit_quant_type") == "nf4" and any(on_midpoints(v.to(dtype)) for v in linear)
+    other_bytes = other_bytes or o.get("bnb_4bit_use_double_quant") and any(scales_on_midpoints(v.to(dtype)) for v in linear)
     if not layers and dtype in (json_dtype(folder), torch.float32) and not other_bytes:
         here = value("--set", "adapter=qlora", *stored)
         # torch adds up the scales, whose mean double quantisation stores, in float32: exact in bf16, else off by a rounding, and then a scale may have another code
