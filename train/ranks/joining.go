@@ -204,8 +204,8 @@ func (j *joining) accept(listener net.Listener) {
 		go func() {
 			defer func() { <-room }()
 			if they, err := receive(conn, j.o.Key, func(they hello) *refusal { return j.check(they) }); err != nil {
-				conn.Close() //nolint:errcheck // the error is told
-				j.refused(conn.RemoteAddr(), they, err)
+				j.refused(conn.RemoteAddr(), they, err) // first: who sees the end was told of
+				conn.Close()                            //nolint:errcheck // the error is told
 			} else if err := j.add(conn, they); err != nil {
 				l := newLink(conn, j.s.timeout)
 				go l.drain()
