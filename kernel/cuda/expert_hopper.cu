@@ -8,7 +8,7 @@
 // Its two warpgroups that multiply take them in turns, each a whole one, whose accumulators fill its registers: while one multiplies, the
 // other brings its tile to shared memory, and from there to y by bulk copies, which also bring what is added to.
 //   warpgroup 0   warp 0: copy engine -> stages of one tile after the other, as far ahead as there are stages
-//                 warp 1: says which tiles
+//                 warp 1: scheduler, finds the tiles, up to four ahead
 //                 the other warps: y's rows of no expert, from starts[E] on
 //   warpgroup 1   multiplies tile 0 | stores it         | multiplies tile 2 | ...     The turn goes over when all but a tile's last stage
 //   warpgroup 2                     | multiplies tile 1 | stores it         | ...     is begun.
@@ -21,11 +21,11 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // A tile: rows of an expert's from `row` of y on, none behind the last tile, and columns from BN col on.
-struct Task {
+struct WorkTile {
     int row, rows, col, expert;
 };
 
-constexpr int TOLD = 4;   // tiles that are known ahead
+constexpr int AHEAD = 4;   // tiles that the scheduler is ahead
 
 template <int HALVES, int BN>
 __device__ __forceinline__ void scale(float (&acc)[2][BN / 2], float by) {
@@ -117,10 +117,10 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Tile = Stages<0, TB, BN, 1, 215040 - 8 * Rows<BN>::SIZE>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8], tellings[2 * TOLD];
-    __shared__ Task told[TOLD];   // the n-th of the block's tiles in the n%TOLD-th
+    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8], work_bars[2 * AHEAD];
+    __shared__ WorkTile work[AHEAD];   // the n-th of the block's tiles in the n%AHEAD-th
     int update = R > 0, steps = (K + 63) / 64, all = steps + update;
-    uint32_t said = smem(tellings), heard = said + 8 * TOLD;
+    uint32_t work_full = smem(work_bars), work_empty = work_full + 8 * AHEAD;
     if (threadIdx.x == 0) {
         prefetch_map(mx);
         prefetch_map(mw);
@@ -129,16 +129,16 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             prefetch_map(mv);
         }
         for (int i = 0; i < 8; i++) barrier_init(smem(olds + i), 1);
-        for (int i = 0; i < TOLD; i++) {
-            barrier_init(said + 8 * i, 1);
-            barrier_init(heard + 8 * i, 129);   // the copying thread and a warpgroup
+        for (int i = 0; i < AHEAD; i++) {
+            barrier_init(work_full + 8 * i, 1);
+            barrier_init(work_empty + 8 * i, 129);   // the copying thread and a warpgroup
         }
     }
     Tile tile(shared, bars);
     // Waits till the n-th tile is known.
-    auto hear = [&](int n) -> const Task & {
-        barrier_wait(said + 8 * (n % TOLD), n / TOLD & 1);
-        return told[n % TOLD];
+    auto await_work = [&](int n) -> const WorkTile & {
+        barrier_wait(work_full + 8 * (n % AHEAD), n / AHEAD & 1);
+        return work[n % AHEAD];
     };
     if (threadIdx.x < 128) {
         registers_down<40>();
@@ -148,23 +148,23 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
         }
         if (threadIdx.x >= 32) {
             int cols = (N + BN - 1) / BN, e, row, first = 0, before = 0;
-            for (int n = 0, none = 0, t = blockIdx.x; none < 2; n++, t += gridDim.x) {   // each warpgroup hears that there is none left
-                Task task{};
-                if (expert_tile<128>(starts, E, t / cols, e, row, first, before)) task = {starts[e] + row, min(128, starts[e + 1] - starts[e] - row), t % cols, e};
+            for (int n = 0, none = 0, t = blockIdx.x; none < 2; n++, t += gridDim.x) {   // each warpgroup is told that there is none left
+                WorkTile found{};
+                if (expert_tile<128>(starts, E, t / cols, e, row, first, before)) found = {starts[e] + row, min(128, starts[e + 1] - starts[e] - row), t % cols, e};
                 else none++;
                 if (threadIdx.x == 32) {
-                    if (n >= TOLD) barrier_wait(heard + 8 * (n % TOLD), (n / TOLD - 1) & 1);
-                    told[n % TOLD] = task;
-                    barrier_arrive(said + 8 * (n % TOLD));
+                    if (n >= AHEAD) barrier_wait(work_empty + 8 * (n % AHEAD), (n / AHEAD - 1) & 1);
+                    work[n % AHEAD] = found;
+                    barrier_arrive(work_full + 8 * (n % AHEAD));
                 }
                 __syncwarp();
             }
             return;
         }
         if (threadIdx.x == 0) {
-            for (int n = 0, i = 0; hear(n).rows; n++, i += all) {
-                Task t = told[n % TOLD];
-                barrier_arrive(heard + 8 * (n % TOLD));
+            for (int n = 0, i = 0; await_work(n).rows; n++, i += all) {
+                WorkTile t = work[n % AHEAD];
+                barrier_arrive(work_empty + 8 * (n % AHEAD));
                 if (R) tile.fill(mu, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mv, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, 1, i);
                 tile.fill(mx, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mw, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, steps, i + update);
             }
@@ -175,8 +175,8 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
     int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 - 4, r = warp % 4 * 16;
     Rows<BN> mine{tile.base + Tile::STAGES * Tile::STAGE + warp * Rows<BN>::SIZE, smem(olds + warp)};
     if (wg == 1) turn_give(1);
-    for (int n = wg; hear(n).rows; n += 2) {
-        const Task &t = told[n % TOLD];
+    for (int n = wg; await_work(n).rows; n += 2) {
+        const WorkTile &t = work[n % AHEAD];
         auto count = [&] { return t.rows; };   // read again, not kept: registers are few
         auto at = [&](int r) { return y + (int64_t)(t.row + r) * N + t.col * BN; };
         auto width = [&] { return min(BN, N - t.col * BN); };
@@ -190,7 +190,7 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             if (beta != 0.f) mine.fetch(at(64 + r), count() - 64 - r, width(), N);
             mine.store(acc[1], at(64 + r), count() - 64 - r, width(), N, beta);
         }
-        barrier_arrive(heard + 8 * (n % TOLD));
+        barrier_arrive(work_empty + 8 * (n % AHEAD));
     }
     bulk_wait();
 #endif
