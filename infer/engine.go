@@ -185,6 +185,9 @@ func rulesOf(s *session.Session) (rules, error) {
 			never[id] = true
 		}
 	}
+	if len(never) == s.Base.Config.VocabSize {
+		return rules{}, fmt.Errorf("generation_config.json: suppress_tokens has all %d tokens of the model, so there is none to generate", len(never))
+	}
 	return rules{ends, never}, nil
 }
 

@@ -23,11 +23,11 @@ func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error
 		if err != nil {
 			return nil, err
 		}
-		serve := true
+		usable := true
 		for i, s := range of {
-			serve = serve && ids[i] >= 0 && !s.sampler.never[ids[i]]
+			usable = usable && ids[i] >= 0 && !s.sampler.never[ids[i]]
 		}
-		if serve {
+		if usable {
 			for i, s := range of {
 				tokens[i] = s.takeLikeliest(ids[i])
 				e.taken(ctx, s, &tokens[i])

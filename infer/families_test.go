@@ -59,11 +59,21 @@ func TestSuppressedTokens(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(path, []byte(`{"suppress_tokens": "none"}`), 0o644); err != nil {
+	var all []int
+	for id := range g.Base.Config.VocabSize {
+		all = append(all, id)
+	}
+	every, err := json.Marshal(map[string]any{"suppress_tokens": all})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "", session.Env{}); err == nil || !strings.Contains(err.Error(), `suppress_tokens is "none", want a list of ids`) {
-		t.Errorf("a text for a list: %v", err)
+	for text, want := range map[string]string{`{"suppress_tokens": "none"}`: `suppress_tokens is "none", want a list of ids`, string(every): "so there is none to generate"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "", session.Env{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %s", text, err, want)
+		}
 	}
 }
 
