@@ -204,7 +204,7 @@ func (f *forms) attended(c attentionForm) [2]timed {
 func (f *forms) dense(M, N, K int) timed {
 	f.t.Helper()
 	a, b, d, w := f.randomBF16("a", int64(M*K)), f.randomBF16("b", int64(N*K)), f.out("d", int64(2*M*N)), f.out("w", 64<<20)
-	t := f.vendor(f.blas, gemmShape{NT, M, N, K, false}, a, b, d, w)
+	t := f.vendor(f.blas, gemmShape{NT, M, N, K, false}, a, b, d, w, 0)
 	return timed{fmt.Sprintf("cuBLASLt %dx%dx%d", M, N, K), t, f.floor(2*float64(M*K+N*K+M*N), 2*float64(M)*float64(N)*float64(K))}
 }
 
@@ -231,7 +231,8 @@ func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, ro
 	return
 }
 
-// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout. A card at its power limit
+// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout, without an update, added to
+// what is there where the form is. A card at its power limit
 // runs at a clock that depends on what has just run, so each form takes turns with the plain one.
 func (f *forms) expertForms(tokens int) {
 	e := qwen3Experts
@@ -252,30 +253,31 @@ func (f *forms) expertForms(tokens int) {
 			layout = NT
 		}
 		x, y, w, work := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K)), f.out("work", 64<<20)
-		flops := 2 * float64(S) * float64(p.N) * float64(p.K)
-		beside := func(what string, l *gpu.Launch) {
+		beside := func(what string, l *gpu.Launch, rank int, beta float32) {
 			defer l.Free()
 			var own, dense []float64
 			for range 5 {
 				own = append(own, f.measure(func() error { return l.Run(f.s) }).Seconds())
-				dense = append(dense, f.vendor(f.blas, gemmShape{layout, S, p.N, p.K, false}, x, w, y, work))
+				dense = append(dense, f.vendor(f.blas, gemmShape{layout, S, p.N, p.K, false}, x, w, y, work, beta))
 			}
-			f.row(timed{name(p.what, p.N, p.K) + what, median(own), f.floor(2*float64(S*p.K+S*p.N+e.E*p.N*p.K), flops)},
-				timed{fmt.Sprintf("cuBLASLt %dx%dx%d", S, p.N, p.K), median(dense), f.floor(2*float64(S*p.K+S*p.N+p.N*p.K), flops)})
+			least := func(matrices, depth int) float64 {
+				return f.floor(2*(float64(S*depth)+float64(S*p.N)*float64(1+beta)+float64(matrices*p.N*depth)), 2*float64(S)*float64(p.N)*float64(depth))
+			}
+			f.row(timed{name(p.what, p.N, p.K) + what, median(own), least(e.E, p.K+rank)}, timed{fmt.Sprintf("cuBLASLt %dx%dx%d", S, p.N, p.K), median(dense), least(1, p.K)})
 		}
-		beside("", f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)))
+		beside("", f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)), 0, 0)
 		if f.d.SM() == 90 && p.N > 64 && p.K > 32 {
 			plain, rank := f.expertHopper(p.transB, S, p.N, p.K, e.E, 0, x, w), 16
 			with := f.expertHopper(p.transB, S, p.N, p.K, e.E, rank, x, w)
 			low := f.expertHopper(p.transB, S, p.N, rank, e.E, rank, f.randomBF16("u", int64(S*rank)), f.randomBF16("v", int64(e.E*p.N*rank)))
 			for beta, onto := range []string{"", " onto"} {
-				beside(", wgmma"+onto, f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
-				beside(", wgmma"+onto+" with rank 16", f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank)))
+				beside(", wgmma"+onto, f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)), 0, float32(beta))
+				beside(", wgmma"+onto+" with rank 16", f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank)), rank, float32(beta))
 			}
 		}
 		if p.K == 16 {
 			for beta, onto := range []string{", up", ", up, onto"} {
-				beside(onto, f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)))
+				beside(onto, f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)), 0, float32(beta))
 			}
 		}
 	}

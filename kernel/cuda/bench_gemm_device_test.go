@@ -33,7 +33,7 @@ func BenchmarkGemm(b *testing.B) {
 	for _, c := range shapes {
 		r.reset()
 		A, B, D, W := r.randomBF16("a", int64(c.M*c.K)), r.randomBF16("b", int64(c.N*c.K)), r.out("d", int64(4*c.M*c.N)), r.out("w", 64<<20)
-		t1 := r.vendor(blas, c, A, B, D, W)
+		t1 := r.vendor(blas, c, A, B, D, W, 0)
 		t2 := r.parted(c, GemmParts(c.l, c.M, c.N, c.K), D, A, B, func(parts int, to gpu.Ptr, flag int32) *gpu.Launch {
 			lda, ldb := c.strides()
 			return r.launch(Gemm(c.l, c.M, c.N, c.K, parts), to, A, B, i32(c.M), i32(c.N), i32(c.K), i32(lda), i32(ldb), i32(c.N), float32(1), float32(0), flag)
@@ -72,14 +72,14 @@ func (c gemmShape) strides() (lda, ldb int) {
 	return lda, ldb
 }
 
-// vendor is cuBLASLt's time of a GEMM in seconds.
-func (r *harness) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr) float64 {
+// vendor is cuBLASLt's time of a GEMM in seconds, added to beta times what is there.
+func (r *harness) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr, beta float32) float64 {
 	r.t.Helper()
 	out := gpu.BF16
 	if c.f32 {
 		out = gpu.F32
 	}
-	p, err := blas.Plan(gpu.Gemm{M: c.M, N: c.N, K: c.K, TransA: c.l == TN, TransB: c.l == NT, Out: out, Alpha: 1}, 64<<20, nil)
+	p, err := blas.Plan(gpu.Gemm{M: c.M, N: c.N, K: c.K, TransA: c.l == TN, TransB: c.l == NT, Out: out, Alpha: 1, Beta: beta}, 64<<20, nil)
 	r.ok(err)
 	defer p.Free()
 	return r.measure(func() error { return p.Run(r.s, D, A, B, W) }).Seconds()

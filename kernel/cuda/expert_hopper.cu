@@ -1,32 +1,25 @@
 // expert_hopper.cu: the GEMMs over rows of expert_gemm.cu for compute capability 9.0: y_e = alpha x_e op(w_e) + beta y_e for each of E
 // experts over rows sorted by expert, and with a low-rank update of the same rows, y_e = x_e op(w_e) + scale u_e op(v_e) + beta y_e.
 // Layout: y [S,N] elem, its address and rows multiples of 16 bytes; starts [E+1] as there. x [S,K] and w come as tensor maps of elem with
-// boxes of 64 columns, 128-byte swizzle: x boxes of 64 x 128; w [E][N,K] (nt) boxes of 64 x BN, or [E][K,N] (nn) of 64 x 64, with the expert
+// boxes of 64 columns, 128-byte swizzle: x boxes of 64 x 64; w [E][N,K] (nt) boxes of 64 x BN, or [E][K,N] (nn) of 64 x 64, with the expert
 // as third dimension, so that what a box has beyond an expert's matrix is zero. Rows of a box beyond the expert's are another expert's; they
 // are not stored. u [S,R] and v [E][N,R] (nt) or [E][R,N] (nn) come in the same way; R is at most 64, 0 where there is no update.
-// Tiles of 128 x BN are counted by columns, then by the experts' tiles of 128 rows; block b makes the b-th, and every gridDim.x-th after it.
-// Its two warpgroups that multiply take them in turns, each a whole one, whose accumulators fill its registers: while one multiplies, the
-// other brings its tile to shared memory, and from there to y by bulk copies, which also bring what is added to.
+// Tiles of 128 x BN are dealt to the blocks as expert_schedule.cuh says. A block's two warpgroups that multiply take them in turns, each a
+// whole one, whose accumulators fill its registers: while one multiplies, the other brings its tile to shared memory, and from there to y by
+// bulk copies, which also bring what is added to.
 //   warpgroup 0   warp 0: copy engine -> stages of one tile after the other, as far ahead as there are stages
-//                 warp 1: scheduler, finds the tiles, up to four ahead
-//                 the other warps: y's rows of no expert, from starts[E] on
+//                 warp 1: scheduler, finds the tiles, up to four ahead; warp 2: deals those of the last rounds by work
+//                 warp 3: y's rows of no expert, from starts[E] on
 //   warpgroup 1   multiplies tile 0 | stores it         | multiplies tile 2 | ...     The turn goes over when all but a tile's last stage
 //   warpgroup 2                     | multiplies tile 1 | stores it         | ...     is begun.
-// Of a tile with 64 rows or fewer only as many are multiplied. The update is a tile's first stage, and the accumulator is scaled behind it.
+// Of a tile with 64 rows or fewer only as many are read and multiplied. The update is a tile's first stage, and the accumulator is scaled behind it.
 // No order of sums depends on the other experts, nor on the grid.
-// Accumulation fp32. FLOPs 2 S N (K + R). Goal: 85 % of cuBLASLt at as many rows.
+// Accumulation fp32. FLOPs 2 S N (K + R). Goal: at most 5 % over what cuBLASLt takes for one GEMM of as many rows.
 // Elements: bf16, f16.
-#include "experts.cuh"
+#include "expert_schedule.cuh"
 #include "gemm_hopper.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// A tile: rows of an expert's from `row` of y on, none behind the last tile, and columns from BN col on.
-struct WorkTile {
-    int row, rows, col, expert;
-};
-
-constexpr int AHEAD = 4;   // tiles that the scheduler is ahead
-
 template <int HALVES, int BN>
 __device__ __forceinline__ void scale(float (&acc)[2][BN / 2], float by) {
     if (by == 1.f) return;
@@ -115,12 +108,13 @@ struct Rows {
 template <int TB, int BN>
 __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const int *starts, int S, int E, int N, int K, float alpha, float beta, const TensorMap *mu, const TensorMap *mv, int R) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using Tile = Stages<0, TB, BN, 1, 215040 - 8 * Rows<BN>::SIZE>;
+    using Tile = Stages<0, TB, BN, 1, 215040 - 8 * Rows<BN>::SIZE, 64>;
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8], work_bars[2 * AHEAD];
-    __shared__ WorkTile work[AHEAD];   // the n-th of the block's tiles in the n%AHEAD-th
+    __shared__ __align__(8) uint64_t bars[2 * Tile::STAGES], olds[8], work_bars[2 * AHEAD + 1];
+    __shared__ WorkTile work[AHEAD];
+    __shared__ int small[BALANCED_BLOCKS], last[LAST_TILES + 1];
     int update = R > 0, steps = (K + 63) / 64, all = steps + update;
-    uint32_t work_full = smem(work_bars), work_empty = work_full + 8 * AHEAD;
+    uint32_t work_full = smem(work_bars), work_empty = work_full + 8 * AHEAD, balanced = work_empty + 8 * AHEAD;
     if (threadIdx.x == 0) {
         prefetch_map(mx);
         prefetch_map(mw);
@@ -129,6 +123,7 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
             prefetch_map(mv);
         }
         for (int i = 0; i < 8; i++) barrier_init(smem(olds + i), 1);
+        barrier_init(balanced, 32);
         for (int i = 0; i < AHEAD; i++) {
             barrier_init(work_full + 8 * i, 1);
             barrier_init(work_empty + 8 * i, 129);   // the copying thread and a warpgroup
@@ -142,31 +137,19 @@ __device__ void rows(elem *y, const TensorMap *mx, const TensorMap *mw, const in
     };
     if (threadIdx.x < 128) {
         registers_down<40>();
-        if (threadIdx.x >= 64) {
-            if (beta == 0.f) no_expert(y, starts[E], S, N, blockIdx.x * 64 + threadIdx.x - 64, gridDim.x * 64);
-            return;
-        }
         if (threadIdx.x >= 32) {
-            int cols = (N + BN - 1) / BN, e, row, first = 0, before = 0;
-            for (int n = 0, none = 0, t = blockIdx.x; none < 2; n++, t += gridDim.x) {   // each warpgroup is told that there is none left
-                WorkTile found{};
-                if (expert_tile<128>(starts, E, t / cols, e, row, first, before)) found = {starts[e] + row, min(128, starts[e + 1] - starts[e] - row), t % cols, e};
-                else none++;
-                if (threadIdx.x == 32) {
-                    if (n >= AHEAD) barrier_wait(work_empty + 8 * (n % AHEAD), (n / AHEAD - 1) & 1);
-                    work[n % AHEAD] = found;
-                    barrier_arrive(work_full + 8 * (n % AHEAD));
-                }
-                __syncwarp();
-            }
+            Scheduler scheduler{starts, E, (N + BN - 1) / BN, work, work_full, work_empty, small, last, balanced};
+            if (threadIdx.x < 64) scheduler.run();
+            else if (threadIdx.x < 96) scheduler.balance();
+            else if (beta == 0.f) no_expert(y, starts[E], S, N, blockIdx.x * 32 + threadIdx.x - 96, gridDim.x * 32);
             return;
         }
         if (threadIdx.x == 0) {
             for (int n = 0, i = 0; await_work(n).rows; n++, i += all) {
                 WorkTile t = work[n % AHEAD];
                 barrier_arrive(work_empty + 8 * (n % AHEAD));
-                if (R) tile.fill(mu, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mv, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, 1, i);
-                tile.fill(mx, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mw, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, steps, i + update);
+                if (R) tile.fill(mu, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mv, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, 1, i, t.rows);
+                tile.fill(mx, [&](uint32_t to, uint32_t bar, int c0, int c1) { copy_box(to, mw, bar, c0, c1, t.expert); }, t.row, t.col * BN, 0, steps, i + update, t.rows);
             }
         }
         return;

@@ -2,6 +2,17 @@
 #pragma once
 #include "gemm.cuh"
 
+// The sum of a lane's number and those of the lanes below it.
+__device__ __forceinline__ int sum_so_far(int own) {
+    int lane = threadIdx.x & 31, sum = own;
+#pragma unroll
+    for (int o = 1; o < 32; o <<= 1) {
+        int below = __shfl_up_sync(~0u, sum, o);
+        if (lane >= o) sum += below;
+    }
+    return sum;
+}
+
 // Finds the t-th tile of BM rows, counted over the experts one after the other: its expert and its first row among the expert's; false
 // where there are no so many tiles. starts [E+1]: the experts' first rows. All lanes of a warp call it. The search begins at expert
 // `first`, with `before` tiles before it, and leaves in both where the one for a later tile may begin.
@@ -9,12 +20,7 @@ template <int BM>
 __device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row, int &first, int &before) {
     int lane = threadIdx.x & 31;
     for (; first < E; first += 32) {
-        int e = first + lane, tiles = e < E ? (starts[e + 1] - starts[e] + BM - 1) / BM : 0, sum = tiles;
-#pragma unroll
-        for (int o = 1; o < 32; o <<= 1) {
-            int below = __shfl_up_sync(~0u, sum, o);
-            if (lane >= o) sum += below;
-        }
+        int e = first + lane, tiles = e < E ? (starts[e + 1] - starts[e] + BM - 1) / BM : 0, sum = sum_so_far(tiles);
         int all = __shfl_sync(~0u, sum, 31);
         if (t < before + all) {
             int l = __ffs(__ballot_sync(~0u, before + sum > t)) - 1;

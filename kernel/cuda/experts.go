@@ -110,7 +110,7 @@ func ExpertHopper(transB bool, S, N, K, E, rank int) (g Geometry, boxX [2]int, b
 		entry += "update_"
 	}
 	return Geometry{"expert_hopper", fmt.Sprintf("%s%s_%d", entry, rowsLayout(transB), bn), [3]int{ceil(N, bn) * expertTiles(S, E, 128), 1, 1}, [3]int{384, 1, 1}, 216064},
-		[2]int{64, 128}, boxW
+		[2]int{64, 64}, boxW
 }
 
 // expertTiles is more than the tiles of rows that S rows of E experts have: what is left over makes the rows of no expert.

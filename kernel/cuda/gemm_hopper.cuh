@@ -6,8 +6,8 @@
 #include "hopper.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// SPACE bytes of shared memory are for stages; READERS warpgroups multiply each.
-template <int TA, int TB, int BN, int READERS = 2, int SPACE = 204800>
+// SPACE bytes of shared memory are for stages; READERS warpgroups multiply each; A comes in boxes of BOX rows, where it is not transposed.
+template <int TA, int TB, int BN, int READERS = 2, int SPACE = 204800, int BOX = 128>
 struct Stages {
     static constexpr int BM = 128, BK = 64, SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2, STAGE = SIZE_A + SIZE_B, STAGES = SPACE / STAGE;
     uint32_t base, full, empty;
@@ -25,19 +25,20 @@ struct Stages {
     }
 
     // Thread 0 of the first warpgroup fills `steps` stages from inner value 64 first on, with A's rows from row0 on and B's columns from
-    // col0 on; copy_b(to, barrier, c0, c1) brings a box of B. `before` stages have been filled for other tiles.
+    // col0 on; copy_b(to, barrier, c0, c1) brings a box of B. `before` stages have been filled for other tiles. Of A's boxes as many come as
+    // hold `rows`.
     template <class CopyB>
-    __device__ __forceinline__ void fill(const TensorMap *ma, CopyB copy_b, int row0, int col0, int first, int steps, int before = 0) {
+    __device__ __forceinline__ void fill(const TensorMap *ma, CopyB copy_b, int row0, int col0, int first, int steps, int before = 0, int rows = BM) {
         first -= before;
+        int boxes = TA ? BM / 64 : (rows + BOX - 1) / BOX;
         for (int i = before; i < before + steps; i++) {
             int s = i % STAGES, k = (first + i) * BK;
             uint32_t a = base + s * STAGE, b = a + SIZE_A, bar = full + 8 * s;
             if (i >= STAGES) barrier_wait(empty + 8 * s, (i / STAGES - 1) & 1);
-            barrier_expect(bar, STAGE);
-            if (TA) {
-                for (int j = 0; j < BM / 64; j++) copy_box(a + j * 8192, ma, bar, row0 + j * 64, k);
-            } else {
-                copy_box(a, ma, bar, k, row0);
+            barrier_expect(bar, TA ? STAGE : boxes * BOX * BK * 2 + SIZE_B);
+            for (int j = 0; j < boxes; j++) {
+                if (TA) copy_box(a + j * 8192, ma, bar, row0 + j * 64, k);
+                else copy_box(a + j * BOX * 128, ma, bar, k, row0 + j * BOX);
             }
             if (TB) {
                 for (int j = 0; j < BN / 64; j++) copy_b(b + j * 8192, bar, col0 + j * 64, k);
