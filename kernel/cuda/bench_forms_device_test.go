@@ -232,8 +232,8 @@ func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, ro
 }
 
 // expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout, without an update, added to
-// what is there where the form is. A card at its power limit
-// runs at a clock that depends on what has just run, so each form takes turns with the plain one.
+// what is there where the form is. A card at its power limit runs at a clock that depends on what has just run, so each form takes turns with
+// the plain one.
 func (f *forms) expertForms(tokens int) {
 	e := qwen3Experts
 	S := tokens * e.K
