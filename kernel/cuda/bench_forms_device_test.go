@@ -231,21 +231,33 @@ func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, ro
 	return
 }
 
+// inTurns prints a form and a plain one, of which it runs one after the other: a card at its power limit runs at a clock that depends on
+// what has just run. least are the times that the bytes and FLOPs of each allow.
+func (f *forms) inTurns(form string, l *gpu.Launch, least float64, plain string, run func() float64, leastPlain float64) {
+	f.t.Helper()
+	defer l.Free()
+	var own, other []float64
+	for range 5 {
+		own = append(own, f.measure(func() error { return l.Run(f.s) }).Seconds())
+		other = append(other, run())
+	}
+	f.row(timed{form, median(own), least}, timed{plain, median(other), leastPlain})
+}
+
 // expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout, without an update, added to
-// what is there where the form is. A card at its power limit runs at a clock that depends on what has just run, so each form takes turns with
-// the plain one.
+// what is there where the form is.
 func (f *forms) expertForms(tokens int) {
 	e := qwen3Experts
 	S := tokens * e.K
-	name := func(what string, n, k int) string {
-		return fmt.Sprintf("%d rows, %d experts: %s %dx%d", S, e.E, what, n, k)
-	}
 	for _, p := range []struct {
 		what   string
 		N, K   int // columns and depth of the result
 		transB bool
 	}{{"gate, up", e.F, e.C, true}, {"down", e.C, e.F, true}, {"gradient of gate, up", e.C, e.F, false}, {"gradient of down", e.F, e.C, false},
-		{"A of gate", 16, e.C, true}, {"B of gate", e.F, 16, true}, {"onto the gradient of gate's input", e.C, 16, false}} {
+		{"A of gate", 16, e.C, true}, {"A of down", 16, e.F, true}, {"onto rank, gate's gradient", 16, e.F, false}, {"onto rank, down's gradient", 16, e.C, false},
+		{"A of gate", 64, e.C, true}, {"onto rank, down's gradient", 64, e.C, false},
+		{"B of gate", e.F, 16, true}, {"B of down", e.C, 16, true}, {"onto the gradient of gate's input", e.C, 16, false}, {"onto the gradient of down's input", e.F, 16, false},
+		{"B of gate", e.F, 64, true}, {"onto the gradient of gate's input", e.C, 64, false}} {
 		f.reset()
 		_, _, _, _, starts, _, _ := f.routed(tokens)
 		layout := NN
@@ -254,19 +266,16 @@ func (f *forms) expertForms(tokens int) {
 		}
 		x, y, w, work := f.randomBF16("x", int64(S*p.K)), f.out("y", int64(2*S*p.N)), f.randomBF16("w", int64(e.E*p.N*p.K)), f.out("work", 64<<20)
 		beside := func(what string, l *gpu.Launch, rank int, beta float32) {
-			defer l.Free()
-			var own, dense []float64
-			for range 5 {
-				own = append(own, f.measure(func() error { return l.Run(f.s) }).Seconds())
-				dense = append(dense, f.vendor(f.blas, gemmShape{layout, S, p.N, p.K, false}, x, w, y, work, beta))
-			}
 			least := func(matrices, depth int) float64 {
 				return f.floor(2*(float64(S*depth)+float64(S*p.N)*float64(1+beta)+float64(matrices*p.N*depth)), 2*float64(S)*float64(p.N)*float64(depth))
 			}
-			f.row(timed{name(p.what, p.N, p.K) + what, median(own), least(e.E, p.K+rank)}, timed{fmt.Sprintf("cuBLASLt %dx%dx%d", S, p.N, p.K), median(dense), least(1, p.K)})
+			f.inTurns(fmt.Sprintf("%d rows, %d experts: %s %dx%d%s", S, e.E, p.what, p.N, p.K, what), l, least(e.E, p.K+rank),
+				fmt.Sprintf("cuBLASLt %dx%dx%d", S, p.N, p.K), func() float64 { return f.vendor(f.blas, gemmShape{layout, S, p.N, p.K, false}, x, w, y, work, beta) }, least(1, p.K))
 		}
-		beside("", f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)), 0, 0)
-		if f.d.SM() == 90 && p.N > 64 && p.K > 32 {
+		if p.K > 64 {
+			beside("", f.launch(ExpertGemm(p.transB, S, p.N, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)), 0, 0)
+		}
+		if f.d.SM() == 90 && p.N > 64 && p.K > 64 {
 			plain, rank := f.expertHopper(p.transB, S, p.N, p.K, e.E, 0, x, w), 16
 			with := f.expertHopper(p.transB, S, p.N, p.K, e.E, rank, x, w)
 			low := f.expertHopper(p.transB, S, p.N, rank, e.E, rank, f.randomBF16("u", int64(S*rank)), f.randomBF16("v", int64(e.E*p.N*rank)))
@@ -275,36 +284,53 @@ func (f *forms) expertForms(tokens int) {
 				beside(", wgmma"+onto+" with rank 16", f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank)), rank, float32(beta))
 			}
 		}
-		if p.K == 16 {
-			for beta, onto := range []string{", up", ", up, onto"} {
+		if p.K <= 64 {
+			for beta, onto := range []string{"", ", onto"} {
 				beside(onto, f.launch(ExpertUp(p.transB, S, p.N, p.K, e.E), y, x, w, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)), 0, float32(beta))
 			}
 		}
 	}
+	f.expertGradients(tokens)
+	f.expertsNF4()
+}
+
+// expertGradients are the gradients of experts' LoRA matrices, in fp32, beside one dense GEMM's.
+func (f *forms) expertGradients(tokens int) {
+	e := qwen3Experts
+	S := tokens * e.K
 	for _, p := range []struct {
 		what string
 		N, K int
-	}{{"gradient of A of gate", 16, e.C}, {"gradient of B of gate", e.F, 16}} {
+	}{{"gradient of A of gate", 16, e.C}, {"gradient of A of down", 16, e.F}, {"gradient of B of gate", e.F, 16}, {"gradient of B of down", e.C, 16}} {
 		f.reset()
 		_, _, _, _, starts, _, source := f.routed(tokens)
-		a, b, dw := f.randomBF16("a", int64(S*p.N)), f.randomBF16("b", int64(S*p.K)), f.out("dw", int64(4*e.E*p.N*p.K))
-		form := timed{name(p.what, p.N, p.K), f.time(f.launch(ExpertWeight(p.N, p.K, e.E), dw, a, b, starts, i32(p.N), i32(p.K), float32(1), float32(0))),
-			f.floor(2*float64(S*p.K+S*p.N)+4*float64(e.E*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))}
-		moved := f.copied(2*float64(S*p.K+S*p.N) + 4*float64(e.E*p.N*p.K))
-		f.row(form, moved)
+		a, b, dw, work := f.randomBF16("a", int64(S*p.N)), f.randomBF16("b", int64(S*p.K)), f.out("dw", int64(4*e.E*p.N*p.K)), f.out("work", 64<<20)
+		least := func(matrices int) float64 {
+			return f.floor(2*float64(S*p.K+S*p.N)+4*float64(matrices*p.N*p.K), 2*float64(S)*float64(p.N)*float64(p.K))
+		}
+		beside := func(what string, l *gpu.Launch) {
+			f.inTurns(fmt.Sprintf("%d rows, %d experts: %s %dx%d%s", S, e.E, p.what, p.N, p.K, what), l, least(e.E),
+				fmt.Sprintf("cuBLASLt %dx%dx%d", p.N, p.K, S), func() float64 { return f.vendor(f.blas, gemmShape{TN, p.N, p.K, S, true}, a, b, dw, work, 0) }, least(1))
+		}
+		beside("", f.launch(ExpertWeight(p.N, p.K, e.E), dw, a, b, starts, i32(p.N), i32(p.K), float32(1), float32(0)))
 		if p.K == e.C {
-			form.name += ", of gathered rows"
-			form.took = f.time(f.launch(ExpertWeightGathered(p.N, p.K, e.E, false), dw, a, b, source, starts, i32(p.N), i32(p.K), i32(e.K), i32(tokens), float32(1), float32(0)))
-			f.row(form, moved)
+			beside(", of gathered rows", f.launch(ExpertWeightGathered(p.N, p.K, e.E, false), dw, a, b, source, starts, i32(p.N), i32(p.K), i32(e.K), i32(tokens), float32(1), float32(0)))
 		}
 	}
+}
+
+// expertsNF4 dequantises the matrices of all experts, beside as many values of one.
+func (f *forms) expertsNF4() {
 	f.reset()
+	e := qwen3Experts
 	n := int64(e.F * e.C)
 	all := int64(e.E) * n
 	w, packed, code := f.out("w", 2*all), f.out("packed", all/2), f.floats("code", 16, 0x3f000000)
 	scale8, table, scale2, offset := f.out("scale8", all/64), f.floats("map", 256, 0x3f000000), f.floats("scale2", all/16384, 0x3f000000), f.floats("offset", int64(e.E), 0)
-	form := timed{fmt.Sprintf("%d experts: NF4 dequantised %dx%d", e.E, e.F, e.C), f.time(f.launch(ExpertNF4("expert_nf4_dequantise_nested", n, e.E), w, packed, code, scale8, table, scale2, offset, n)), f.bytes(2.52 * float64(all))}
-	f.row(form, timed{"nf4_dequantise_nested of as many", f.time(f.launch(NF4Dequantise("nf4_dequantise_nested", all), w, packed, code, scale8, table, scale2, offset, all)), f.bytes(2.52 * float64(all))})
+	plain := f.launch(NF4Dequantise("nf4_dequantise_nested", all), w, packed, code, scale8, table, scale2, offset, all)
+	defer plain.Free()
+	f.inTurns(fmt.Sprintf("%d experts: NF4 dequantised %dx%d", e.E, e.F, e.C), f.launch(ExpertNF4("expert_nf4_dequantise_nested", n, e.E), w, packed, code, scale8, table, scale2, offset, n),
+		f.bytes(2.52*float64(all)), "nf4_dequantise_nested of as many", func() float64 { return f.measure(func() error { return plain.Run(f.s) }).Seconds() }, f.bytes(2.52*float64(all)))
 }
 
 // routingForms are what moves tokens to experts and back, beside copies of as many bytes.

@@ -14,18 +14,28 @@ __device__ __forceinline__ int sum_so_far(int own) {
 }
 
 // Finds the t-th tile of BM rows, counted over the experts one after the other: its expert and its first row among the expert's; false
-// where there are no so many tiles. starts [E+1]: the experts' first rows. All lanes of a warp call it. The search begins at expert
-// `first`, with `before` tiles before it, and leaves in both where the one for a later tile may begin.
-template <int BM>
+// where there are no so many tiles. starts [E+1]: the experts' first rows. All lanes of a warp call it, and each looks at EACH experts at a
+// time. The search begins at expert `first`, with `before` tiles before it, and leaves in both where the one for a later tile may begin.
+template <int BM, int EACH = 1>
 __device__ __forceinline__ bool expert_tile(const int *starts, int E, int t, int &expert, int &row, int &first, int &before) {
     int lane = threadIdx.x & 31;
-    for (; first < E; first += 32) {
-        int e = first + lane, tiles = e < E ? (starts[e + 1] - starts[e] + BM - 1) / BM : 0, sum = sum_so_far(tiles);
-        int all = __shfl_sync(~0u, sum, 31);
+    for (; first < E; first += 32 * EACH) {
+        int tiles[EACH], own = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int e = first + EACH * lane + i;
+            tiles[i] = e < E ? (starts[e + 1] - starts[e] + BM - 1) / BM : 0;
+            own += tiles[i];
+        }
+        int sum = sum_so_far(own), all = __shfl_sync(~0u, sum, 31);
         if (t < before + all) {
-            int l = __ffs(__ballot_sync(~0u, before + sum > t)) - 1;
-            expert = first + l;
-            row = (t - before - __shfl_sync(~0u, sum - tiles, l)) * BM;
+            int l = __ffs(__ballot_sync(~0u, before + sum > t)) - 1, left = t - before - __shfl_sync(~0u, sum - own, l), i = 0;
+#pragma unroll
+            for (int k = 0; k + 1 < EACH; k++)
+                if (i == k && left >= tiles[k]) left -= tiles[k], i++;
+            if (EACH > 1) i = __shfl_sync(~0u, i, l), left = __shfl_sync(~0u, left, l);
+            expert = first + EACH * l + i;
+            row = left * BM;
             return true;
         }
         before += all;
@@ -47,13 +57,20 @@ __device__ __forceinline__ void no_expert(T *y, int end, int S, int N, int i, in
     }
 }
 
-// The tile of rows of y [S,N] that a block has by blockIdx.y. Where there are no so many, it makes its part of the rows of no expert, unless
-// the product is added to y, and the answer is false. The grid has more rows of blocks than there can be tiles.
+// What the blocks do that are behind the last tile of rows: the rows of no expert, unless the product is added to y. `tiles` are all before
+// them; the grid has more rows of blocks than there can be tiles.
+template <typename T>
+__device__ __forceinline__ void behind_tiles(T *y, const int *starts, int S, int E, int N, float beta, int tiles) {
+    if (beta == 0.f)
+        no_expert(y, starts[E], S, N, ((blockIdx.y - tiles) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x, (gridDim.y - tiles) * gridDim.x * blockDim.x);
+}
+
+// The tile of rows of y [S,N] that a block has by blockIdx.y, found by each of its warps. Where there is none, it does what blocks behind the
+// tiles do, and the answer is false.
 template <int BM, typename T>
 __device__ __forceinline__ bool block_tile(T *y, const int *starts, int S, int E, int N, float beta, int &expert, int &row) {
     int first = 0, before = 0;
     if (expert_tile<BM>(starts, E, blockIdx.y, expert, row, first, before)) return true;
-    if (beta == 0.f)
-        no_expert(y, starts[E], S, N, ((blockIdx.y - before) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x, (gridDim.y - before) * gridDim.x * blockDim.x);
+    behind_tiles(y, starts, S, E, N, beta, before);
     return false;
 }

@@ -60,24 +60,34 @@ func MoEBalanceGrad(M, E int) Geometry { return warps("moe_balance", "moe_balanc
 // ExpertGemm is the geometry of expert_gemm_nn_* (transB: nt) over S rows of any E experts, with N columns of the result. The
 // tile follows from the shape alone; it suits experts of about S/E rows.
 func ExpertGemm(transB bool, S, N, E int) Geometry {
-	size, bm, bn := "large", 128, 128
+	t := expertTile{"large", 128, 128, 32, 4, 4}
 	switch {
 	case N <= 32:
-		size, bn = "thin", 32
-	case S <= 96*E || N <= 64:
-		size, bm, bn = "small", 64, 64
+		t = expertTile{"thin", 64, 32, 128, 3, 8}
+	case N <= 64:
+		t = expertTile{"narrow", 64, 64, 128, 2, 4}
+	case S <= 96*E:
+		t = expertTile{"small", 64, 64, 32, 4, 4}
 	}
-	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + size, [3]int{ceil(N, bn), expertTiles(S, E, bm), 1}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
+	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + t.name, [3]int{ceil(N, t.bn), expertTiles(S, E, t.bm), 1}, [3]int{32 * t.warps, 1, 1}, t.shared()}
 }
+
+// expertTile is a tile bm x bn of expert_gemm.cu: a block has so many warps, and stages of a depth of bk.
+type expertTile struct {
+	name                      string
+	bm, bn, bk, stages, warps int
+}
+
+func (t expertTile) shared() int { return 2 * t.bk * t.stages * (t.bm + t.bn) }
 
 // ExpertUp is ExpertGemm for a depth K of at most 64; N, K and addresses are as expert_up.cu says.
 func ExpertUp(transB bool, S, N, K, E int) Geometry {
 	depth := ceil(K, 16) * 16
-	weights := 264 * depth
+	weights := 136 * depth
 	if transB {
-		weights = 256 * (depth + 8)
+		weights = 128 * (depth + 8)
 	}
-	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 256), expertTiles(S, E, 128), 1}, [3]int{256, 1, 1}, 2 * (128*(depth+8) + weights)}
+	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 128), expertTiles(S, E, 64), 1}, [3]int{128, 1, 1}, 2 * (64*(depth+8+136) + weights)}
 }
 
 // decodeRows is as many rows as no step of generation has: 256 sequences of 8 experts a token.
@@ -125,11 +135,14 @@ func rowsLayout(transB bool) string {
 
 // ExpertWeight is the geometry of expert_gemm_weight_*, the gradients [N,K] of E matrices.
 func ExpertWeight(N, K, E int) Geometry {
-	size, bm, bn := "small", 64, 64
-	if K <= 32 {
-		size, bm, bn = "thin", 128, 32
+	t := expertTile{"small", 64, 64, 32, 4, 4}
+	switch {
+	case K <= 32:
+		t = expertTile{"thin", 128, 32, 32, 4, 4}
+	case N <= 32:
+		t = expertTile{"wide", 32, 256, 32, 4, 4}
 	}
-	return Geometry{"expert_gemm", "expert_gemm_weight_" + size, [3]int{ceil(K, bn), ceil(N, bm), E}, [3]int{128, 1, 1}, 4 * 64 * (bm + bn)}
+	return Geometry{"expert_gemm", "expert_gemm_weight_" + t.name, [3]int{ceil(K, t.bn), ceil(N, t.bm), E}, [3]int{32 * t.warps, 1, 1}, t.shared()}
 }
 
 // ExpertWeightGathered is ExpertWeight, or in fp32 ExpertSingleWeight, of rows that are read where their tokens have them.

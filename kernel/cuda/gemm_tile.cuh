@@ -4,7 +4,7 @@
 
 // A stage's tile of one operand: ROWS x COLS values as stored, its 16-byte units permuted so that the 8 rows an ldmatrix reads
 // lie in different banks. A thread always loads the same column of every HOP-th row, so an address is one addition away from
-// the one before; HOP is a multiple of 8, so the permutation stays too.
+// the one before. HOP is a power of two: the permutation stays where it is 8 or more, else an exclusive-or of a constant turns it.
 template <int ROWS, int COLS, int THREADS>
 struct Operand {
     static constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
@@ -19,12 +19,15 @@ struct Operand {
         from = src + (row + r) * ld + col + c;
         hop = HOP * ld;
     }
+    // Where the thread's j-th unit is, of which the permutation would have it at p.
+    static __device__ __forceinline__ uint8_t *turned(uint8_t *dst, uint8_t *p, int j) { return HOP < 8 ? dst + ((p - dst) ^ (j * HOP & 7) * 16) : p; }
     // rows, cols: how many of the tile's are inside the matrix; ahead: values to add to the first tile's address.
     __device__ __forceinline__ void load(uint8_t *dst, int64_t ahead, int rows, int cols, bool aligned) const {
         const elem *p = from + ahead;
-        uint8_t *to = dst + at(r, c / 8);
+        uint8_t *unit = dst + at(r, c / 8);
 #pragma unroll
-        for (int j = 0; j < ROWS / HOP; j++, p += hop, to += HOP * COLS * 2) {
+        for (int j = 0; j < ROWS / HOP; j++, p += hop, unit += HOP * COLS * 2) {
+            uint8_t *to = turned(dst, unit, j);
             bool valid = r + j * HOP < rows && c < cols;
             if (aligned) {
                 cp16(smem(to), valid ? p : from, valid);
@@ -43,7 +46,8 @@ struct Operand {
 // other from the first row on, ahead counts rows; an index is read a tile before its row.
 template <int ROWS, int COLS, int THREADS>
 struct GatheredOperand {
-    static constexpr int UNITS = COLS / 8, HOP = THREADS / UNITS;
+    typedef Operand<ROWS, COLS, THREADS> Tile;
+    static constexpr int UNITS = Tile::UNITS, HOP = Tile::HOP;
     const elem *from;
     const int *source;
     int64_t ld;
@@ -59,9 +63,10 @@ struct GatheredOperand {
         for (int j = 0; j < ROWS / HOP; j++) next[j] = r + j * HOP < rows ? source[ahead + r + j * HOP] : -1;
     }
     __device__ __forceinline__ void load(uint8_t *dst, int64_t ahead, int rows, int cols, bool aligned) {
-        uint8_t *to = dst + Operand<ROWS, COLS, THREADS>::at(r, c / 8);
+        uint8_t *unit = dst + Tile::at(r, c / 8);
 #pragma unroll
-        for (int j = 0; j < ROWS / HOP; j++, to += HOP * COLS * 2) {
+        for (int j = 0; j < ROWS / HOP; j++, unit += HOP * COLS * 2) {
+            uint8_t *to = Tile::turned(dst, unit, j);
             int token = next[j] / per;
             bool valid = next[j] >= 0 && token < tokens && c < cols;
             const elem *p = valid ? from + token * ld : from;
@@ -79,13 +84,13 @@ struct GatheredOperand {
     }
 };
 
-// D's tile at row0, col0 over the inner values k0 to k1; D begins at element out0 of out and is fp32 where f32 says so. Block 32 WARPS_M WARPS_N, dynamic shared memory 4
-// stages of (BM + BN) 64 bytes.
+// D's tile at row0, col0 over the inner values k0 to k1; D begins at element out0 of out and is fp32 where f32 says so. Block 32 WARPS_M WARPS_N, dynamic shared memory
+// STAGES stages of 2 BK (BM + BN) bytes; BK and STAGES change no order of sums.
 // ob loads the tiles of b, whose rows lie ldb of what it counts in apart; fb: by 16 bytes at once.
-template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N, class B>
+template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N, int BK = 32, int STAGES = 4, class B>
 __device__ __forceinline__ void gemm_tile_of(void *out, int64_t out0, const elem *a, B ob, bool fb, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
                                              float alpha, float beta, bool f32) {
-    constexpr int BK = 32, STAGES = 4, THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
+    constexpr int THREADS = 32 * WARPS_M * WARPS_N, MT = BM / WARPS_M / 16, NT = BN / WARPS_N / 8;
     constexpr int SIZE_A = BM * BK * 2, SIZE_B = BN * BK * 2;
     typedef Operand<TA ? BK : BM, TA ? BM : BK, THREADS> OperandA;
     typedef Operand<TB ? BN : BK, TB ? BK : BN, THREADS> OperandB;
@@ -162,10 +167,10 @@ __device__ __forceinline__ void gemm_tile_of(void *out, int64_t out0, const elem
 }
 
 // The same with b [k1,N], or of TB [N,k1], in rows of ldb.
-template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N>
+template <bool TA, bool TB, int BM, int BN, int WARPS_M, int WARPS_N, int BK = 32, int STAGES = 4>
 __device__ void gemm_tile(void *out, int64_t out0, const elem *a, const elem *b, int M, int N, int row0, int col0, int k0, int k1, int64_t lda, int64_t ldb, int64_t ldd,
                           float alpha, float beta, bool f32) {
     bool fb = (((uint64_t)b & 15) | (ldb & 7) | ((TB ? k1 : N) & 7)) == 0;
-    Operand<TB ? BN : 32, TB ? 32 : BN, 32 * WARPS_M * WARPS_N> ob(b, ldb, TB ? col0 : k0, TB ? k0 : col0);
-    gemm_tile_of<TA, TB, BM, BN, WARPS_M, WARPS_N>(out, out0, a, ob, fb, M, N, row0, col0, k0, k1, lda, ldb, ldd, alpha, beta, f32);
+    Operand<TB ? BN : BK, TB ? BK : BN, 32 * WARPS_M * WARPS_N> ob(b, ldb, TB ? col0 : k0, TB ? k0 : col0);
+    gemm_tile_of<TA, TB, BM, BN, WARPS_M, WARPS_N, BK, STAGES>(out, out0, a, ob, fb, M, N, row0, col0, k0, k1, lda, ldb, ldd, alpha, beta, f32);
 }

@@ -2,82 +2,25 @@
 // Layout: a matrix of n values flattened row-major, blocks of 64; packed [(n+1)/2], first value in the high nibble;
 // absmax [(n+63)/64] fp32, or nested: scale8 u8 with map [256] fp32, scale2 [blocks/256] fp32 and offset (one fp32 on the device).
 // value = code[c] * absmax; nested absmax = map[scale8] * scale2 (rounded) + offset (rounded, no fused multiply-add).
-// Dequantise: a thread makes 8 values (4 bytes in, one 16-byte store), four rounds in flight; the code table is in shared
-// memory, where 16 words never conflict. Quantise: 8 threads a block of 64 values.
+// Dequantise: nf4.cuh. Quantise: 8 threads a block of 64 values.
 // Bytes: dequantise 2.52 a value nested (0.5 + 0.02 read, 2 written), goal 85 % of copy; quantise 2.56 from bf16.
 // Elements: bf16, f16, f32.
-#include "common.cuh"
+#include "nf4.cuh"
 
-struct Scale {
-    const float *absmax;                                  // plain
-    const uint8_t *scale8;                                // nested
-    const float *map, *scale2, *offset;
-};
-__device__ __forceinline__ float absmax_of(const Scale &s, int64_t block, const float *map, float offset) {
-    if (s.absmax) return s.absmax[block];
-    return __fadd_rn(__fmul_rn(map[s.scale8[block]], s.scale2[block >> 8]), offset);
-}
-
-template <typename T>
-__device__ void dequantise(T *w, const uint8_t *packed, const float *code, Scale s, int64_t n) {
-    __shared__ float table[16], map[256];
-    constexpr int ROUNDS = 4;
-    int64_t at = ((int64_t)blockIdx.x * blockDim.x * ROUNDS + threadIdx.x) * 8;
-    uint32_t q[ROUNDS], s8[ROUNDS];
-    float a[ROUNDS];
-#pragma unroll
-    for (int r = 0; r < ROUNDS; r++) {   // every load is under way before the tables are waited for
-        int64_t i = at + (int64_t)r * blockDim.x * 8;
-        if (i + 8 <= n) {
-            q[r] = __ldcs((const uint32_t *)(packed + (i >> 1)));
-            if (s.absmax) {
-                a[r] = s.absmax[i >> 6];
-            } else {
-                s8[r] = s.scale8[i >> 6];
-                a[r] = s.scale2[i >> 14];
-            }
-        }
-    }
-    if (threadIdx.x < 16) table[threadIdx.x] = code[threadIdx.x];
-    if (!s.absmax) for (int i = threadIdx.x; i < 256; i += blockDim.x) map[i] = s.map[i];
-    float offset = s.absmax ? 0.f : *s.offset;
-    __syncthreads();
-#pragma unroll
-    for (int r = 0; r < ROUNDS; r++) {
-        int64_t i = at + (int64_t)r * blockDim.x * 8;
-        if (i + 8 <= n) {
-            if (!s.absmax) a[r] = __fadd_rn(__fmul_rn(map[s8[r]], a[r]), offset);
-            float f[8];
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                uint32_t b = q[r] >> (8 * k);
-                f[2 * k] = table[b >> 4 & 15] * a[r];
-                f[2 * k + 1] = table[b & 15] * a[r];
-            }
-            store8(w + i, pack<T>(f));
-        } else {
-            for (int64_t k = i; k < n; k++) {
-                int b = packed[k >> 1];
-                w[k] = narrow<T>(table[k & 1 ? b & 15 : b >> 4] * absmax_of(s, k >> 6, map, offset));
-            }
-        }
-    }
-}
-
-// Grid: n / (32 blockDim.x) rounded up, at least 1. code [16]: NF4's or another 4-bit table.
+// Grid: n / 8192 rounded up, at least 1; block 256. code [16]: NF4's or another 4-bit table.
 extern "C" __global__ void __launch_bounds__(256) nf4_dequantise(elem *w, const uint8_t *packed, const float *code, const float *absmax, int64_t n) {
-    dequantise(w, packed, code, Scale{absmax, 0, 0, 0, 0}, n);
+    dequantise(w, packed, code, Scale{absmax, 0, 0, 0, 0}, n, true);
 }
 extern "C" __global__ void __launch_bounds__(256) nf4_dequantise_nested(elem *w, const uint8_t *packed, const float *code, const uint8_t *scale8, const float *map,
                                                                        const float *scale2, const float *offset, int64_t n) {
-    dequantise(w, packed, code, Scale{0, scale8, map, scale2, offset}, n);
+    dequantise(w, packed, code, Scale{0, scale8, map, scale2, offset}, n, true);
 }
 extern "C" __global__ void __launch_bounds__(256) nf4_dequantise_f32(float *w, const uint8_t *packed, const float *code, const float *absmax, int64_t n) {
-    dequantise(w, packed, code, Scale{absmax, 0, 0, 0, 0}, n);
+    dequantise(w, packed, code, Scale{absmax, 0, 0, 0, 0}, n, true);
 }
 extern "C" __global__ void __launch_bounds__(256) nf4_dequantise_nested_f32(float *w, const uint8_t *packed, const float *code, const uint8_t *scale8, const float *map,
                                                                            const float *scale2, const float *offset, int64_t n) {
-    dequantise(w, packed, code, Scale{0, scale8, map, scale2, offset}, n);
+    dequantise(w, packed, code, Scale{0, scale8, map, scale2, offset}, n, true);
 }
 
 // Midpoints between NF4's codes as bitsandbytes' CUDA kernels have them: the code is the number of midpoints below x.
