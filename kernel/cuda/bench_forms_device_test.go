@@ -350,7 +350,11 @@ func (f *forms) routingForms(tokens int) {
 		f.launch(MoEPlace(S, e.E), rows, source, experts, gpu.Ptr(0), counts, starts, i32(S), i32(e.E), i32(e.K))), f.bytes(sorting)}
 	f.row(sort, f.copied(sorting))
 	f.moved(name("gather"), float64(4*S*e.C), MoERows("moe_gather", S, e.C), wide, x, source, i32(S), i32(e.C), i32(e.K))
-	f.moved(name("scale"), float64(4*S*e.F), MoERows("moe_scale", S, e.F), inner, other, weights, source, i32(S), i32(e.F))
+	values := int64(S * e.F)
+	plain := f.launch(Elementwise("elementwise_scale", values), inner, other, float32(0.5), values)
+	defer plain.Free()
+	f.inTurns(name("scale"), f.launch(MoERows("moe_scale", S, e.F), inner, other, weights, source, i32(S), i32(e.F)), f.bytes(4*float64(values)),
+		"scale by one number", func() float64 { return f.measure(func() error { return plain.Run(f.s) }).Seconds() }, f.bytes(4*float64(values)))
 	f.moved(name("gradient of scale"), float64(4*S*e.F), MoEScaleGrad(S), weights, inner, other, rows, i32(S), i32(e.F))
 	f.moved(name("sum"), float64(2*tokens*e.C+2*S*e.C), MoERows("moe_sum", tokens, e.C), x, wide, rows, i32(tokens), i32(e.C), i32(e.K))
 }

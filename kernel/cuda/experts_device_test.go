@@ -157,6 +157,42 @@ func TestExperts(t *testing.T) {
 }
 
 // expertRows is a case of a GEMM over experts' rows: each expert's, and columns and depth of the result.
+// TestMoERouteChoice chooses among ties, zeros of both signs, infinities and numbers that are none.
+func TestMoERouteChoice(t *testing.T) {
+	r := newHarness(t, 64<<20)
+	special := []uint16{0x7fc0, 0xffc1, 0x7f80, 0xff80, 0x0000, 0x8000, 0x3f80, 0x3f80, 0xbf80, 0x3f81}
+	for _, E := range []int{1, 4, 31, 33, 130, 1024} {
+		const M = 19
+		K := min(E, 64)
+		logits := make([]uint16, M*E)
+		out := r.repeat(func() [][]byte {
+			for i := range logits {
+				logits[i] = special[r.rnd.IntN(len(special))]
+			}
+			weights, experts := r.out("weights", 4*int64(M*K)), r.out("experts", 4*int64(M*K))
+			r.run(MoERoute(M, E), weights, experts, in(r, "logits", logits), int32(M), int32(E), int32(K), int32(1))
+			return [][]byte{get[byte](r, experts, 4*M*K)}
+		})
+		for m := range M {
+			row, order := logits[m*E:][:E], make([]int, E)
+			value := func(i int) float64 { return bfFloats([]byte{byte(row[i]), byte(row[i] >> 8)})[0] }
+			for e := range order {
+				order[e] = e
+			}
+			sort.SliceStable(order, func(a, b int) bool {
+				x, y := value(order[a]), value(order[b])
+				return x > y || y != y && x == x
+			})
+			for k, want := range order[:K] {
+				at := 2 * (m*K + k)
+				if got := int(words(out[0], at)) | int(words(out[0], at+1))<<16; got != want {
+					t.Fatalf("row %d of %d logits: choice %d is %d, want %d", m, E, k, got, want)
+				}
+			}
+		}
+	}
+}
+
 type expertRows struct {
 	rows []int
 	N, K int

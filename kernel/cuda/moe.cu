@@ -8,6 +8,7 @@
 // value of y, sum 2 + 2 K a value. Goal: 85 % of copy.
 // Elements: bf16, f16, f32.
 #include "moe.cuh"
+#include "walk.cuh"
 
 enum { WARPS = 8, PIECE = 256 };
 
@@ -19,11 +20,11 @@ extern "C" __global__ void __launch_bounds__(256) moe_route(float *weights, int 
     if (m >= M) return;
     for (int i = lane; i < E; i += 32) row[i] = widen(logits[(int64_t)m * E + i]);
     __syncwarp();
-    uint32_t taken = 0;
+    Choice choice(row, E);
     float top = 0.f, chosen = 0.f, mine[2] = {0.f, 0.f};
     int index[2] = {0, 0};
     for (int k = 0; k < K; k++) {
-        int e = next_expert(row, E, taken);
+        int e = choice.next();
         if (k == 0) top = row[e];
         float p = expf(row[e] - top);
         chosen += p;
@@ -148,59 +149,63 @@ extern "C" __global__ void __launch_bounds__(256) moe_place(int *rows, int *sour
 
 // y[r] <- x[source[r] / K], 0 where row r has no slot, S rows of C. Flat over groups of 8 where C allows it, else over values.
 extern "C" __global__ void __launch_bounds__(256) moe_gather(elem *y, const elem *x, const int *source, int S, int C, int K) {
-    int wide = C % 8 == 0 ? 8 : 1, per = C / wide;
-    int64_t total = (int64_t)S * per;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        int s = source[i / per];
-        int64_t from = (int64_t)(s / K) * C + i % per * wide;
-        if (wide == 8) store8(y + i * 8, s < 0 ? fill8(0) : load8(x + from));
-        else y[i] = s < 0 ? narrow(0.f) : x[from];
+    int wide = C % 8 == 0 ? 8 : 1;
+    for (walk w(C / wide); w.row < S; w.next()) {
+        int s = source[w.row];
+        const elem *from = x + (int64_t)(s / K) * C + w.at * wide;
+        elem *to = y + (int64_t)w.row * C + w.at * wide;
+        if (wide == 8) store8(to, s < 0 ? fill8(0) : load8(from));
+        else *to = s < 0 ? narrow(0.f) : *from;
     }
 }
 
 // y[t] <- sum of x[rows[t][k]] over k, 0 where t's slots have no rows, M rows of C. Flat as moe_gather.
 extern "C" __global__ void __launch_bounds__(256) moe_sum(elem *y, const elem *x, const int *rows, int M, int C, int K) {
-    int wide = C % 8 == 0 ? 8 : 1, per = C / wide;
-    int64_t total = (int64_t)M * per;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        int64_t t = i / per, c = i % per * wide;
+    constexpr int AHEAD = 4;   // loads under way at once
+    int wide = C % 8 == 0 ? 8 : 1;
+    for (walk w(C / wide); w.row < M; w.next()) {
+        const int *slots = rows + (int64_t)w.row * K;
+        const elem *from = x + w.at * wide;
         float sum[8] = {0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f};
-        for (int k = 0, slots = rows[t * K] < 0 ? 0 : K; k < slots; k++) {
-            const elem *from = x + (int64_t)rows[t * K + k] * C + c;
-            if (wide == 8) {
-                float f[8];
-                unpack(load8_stream(from), f);
+        int n = slots[0] < 0 ? 0 : K;
+        if (wide == 8) {
+            for (int k = 0; k < n; k += AHEAD) {
+                Eight<elem> v[AHEAD];
 #pragma unroll
-                for (int j = 0; j < 8; j++) sum[j] += f[j];
-            } else {
-                sum[0] += widen(*from);
+                for (int j = 0; j < AHEAD; j++)
+                    if (k + j < n) v[j] = load8_stream(from + (int64_t)slots[k + j] * C);
+#pragma unroll
+                for (int j = 0; j < AHEAD; j++) {
+                    if (k + j >= n) break;
+                    float f[8];
+                    unpack(v[j], f);
+#pragma unroll
+                    for (int i = 0; i < 8; i++) sum[i] += f[i];
+                }
             }
+            store8(y + (int64_t)w.row * C + w.at * 8, pack<elem>(sum));
+        } else {
+            for (int k = 0; k < n; k++) sum[0] += widen(from[(int64_t)slots[k] * C]);
+            y[(int64_t)w.row * C + w.at] = narrow(sum[0]);
         }
-        if (wide == 8) store8(y + i * 8, pack<elem>(sum));
-        else y[i] = narrow(sum[0]);
     }
 }
 
 // y[r] <- x[r] weights[source[r]], 0 where row r has no slot, S rows of F; y may be x. Flat as moe_gather.
 extern "C" __global__ void __launch_bounds__(256) moe_scale(elem *y, const elem *x, const float *weights, const int *source, int S, int F) {
-    int wide = F % 8 == 0 ? 8 : 1, per = F / wide;
-    int64_t total = (int64_t)S * per;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-        int s = source[i / per];
-        if (s < 0) {
-            if (wide == 8) store8(y + i * 8, fill8(0));
-            else y[i] = narrow(0.f);
-            continue;
-        }
-        float w = weights[s];
+    int wide = F % 8 == 0 ? 8 : 1;
+    for (walk w(F / wide); w.row < S; w.next()) {
+        int64_t at = (int64_t)w.row * F + w.at * wide;
+        int s = source[w.row];
         if (wide == 8) {
-            float f[8];
-            unpack(load8(x + i * 8), f);
+            Eight<elem> v = load8(x + at);   // under way before the weight is known
+            float by = s < 0 ? 0.f : weights[s], f[8];
+            unpack(v, f);
 #pragma unroll
-            for (int j = 0; j < 8; j++) f[j] *= w;
-            store8(y + i * 8, pack<elem>(f));
+            for (int j = 0; j < 8; j++) f[j] = s < 0 ? 0.f : f[j] * by;
+            store8(y + at, pack<elem>(f));
         } else {
-            y[i] = narrow(widen(x[i]) * w);
+            y[at] = narrow(s < 0 ? 0.f : widen(x[at]) * weights[s]);
         }
     }
 }

@@ -10,7 +10,7 @@
 
 enum { WARPS = 4, BLOCKS = 64 };
 
-// Turns a row of logits into scores. top: the largest of them; taken: this lane's bits of the K largest, as next_expert leaves them.
+// Turns a row of logits into scores. top: the largest of them; taken: this lane's bits of the K largest, as Choice leaves them.
 __device__ __forceinline__ void to_scores(float *row, int E, float top, uint32_t taken) {
     int lane = threadIdx.x & 31;
     float sum = 0.f;
@@ -33,15 +33,15 @@ extern "C" __global__ void __launch_bounds__(128) moe_balance_rows(float *part, 
         if (!real[m]) continue;
         for (int i = lane; i < E; i += 32) row[i] = widen(logits[(int64_t)m * E + i]);
         __syncwarp();
-        uint32_t taken = 0;
+        Choice choice(row, E);
         float top = 0.f;
         for (int k = 0; k < K; k++) {
-            int e = next_expert(row, E, taken);
+            int e = choice.next();
             if (k == 0) top = row[e];
             if ((e & 31) == lane) chosen[e] += 1.f;
         }
         if (scores) {
-            to_scores(row, E, top, taken);
+            to_scores(row, E, top, choice.taken);
             top = 0.f;
         }
         float sum = exp_sum(row, E, top);
@@ -119,10 +119,10 @@ extern "C" __global__ void __launch_bounds__(128) moe_balance_grad(elem *dlogits
     }
     top = warp_max(top);
     __syncwarp();
-    uint32_t taken = 0;
     if (scores) {
-        for (int k = 0; k < K; k++) next_expert(row, E, taken);
-        to_scores(row, E, top, taken);
+        Choice choice(row, E);
+        for (int k = 0; k < K; k++) choice.next();
+        to_scores(row, E, top, choice.taken);
         top = 0.f;
     }
     float sum = exp_sum(row, E, top);
