@@ -279,6 +279,11 @@ func (f *forms) expertForms(tokens int) {
 			plain, rank := f.expertHopper(p.transB, S, p.N, p.K, e.E, 0, x, w), 16
 			with := f.expertHopper(p.transB, S, p.N, p.K, e.E, rank, x, w)
 			low := f.expertHopper(p.transB, S, p.N, rank, e.E, rank, f.randomBF16("u", int64(S*rank)), f.randomBF16("v", int64(e.E*p.N*rank)))
+			equal := make([]int32, e.E+1) // no tile is cut
+			for i := range equal {
+				equal[i] = int32(i * S / e.E)
+			}
+			beside(", wgmma, equal rows", f.launch(plain.Geometry, y, plain.a, plain.b, in(f.harness, "equal", equal), i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(0)), 0, 0)
 			for beta, onto := range []string{"", " onto"} {
 				beside(", wgmma"+onto, f.launch(plain.Geometry, y, plain.a, plain.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(1), float32(beta)), 0, float32(beta))
 				beside(", wgmma"+onto+" with rank 16", f.launch(with.Geometry, y, with.a, with.b, starts, i32(S), i32(e.E), i32(p.N), i32(p.K), float32(2), float32(beta), low.a, low.b, i32(rank)), rank, float32(beta))
