@@ -231,6 +231,12 @@ func (f *forms) routed(tokens int) (logits, weights, experts, counts, starts, ro
 	return
 }
 
+// again times a launch that is kept, in seconds.
+func (f *forms) again(l *gpu.Launch) float64 {
+	f.t.Helper()
+	return f.measure(func() error { return l.Run(f.s) }).Seconds()
+}
+
 // inTurns prints a form and a plain one, of which it runs one after the other: a card at its power limit runs at a clock that depends on
 // what has just run. least are the times that the bytes and FLOPs of each allow.
 func (f *forms) inTurns(form string, l *gpu.Launch, least float64, plain string, run func() float64, leastPlain float64) {
@@ -238,7 +244,7 @@ func (f *forms) inTurns(form string, l *gpu.Launch, least float64, plain string,
 	defer l.Free()
 	var own, other []float64
 	for range 5 {
-		own = append(own, f.measure(func() error { return l.Run(f.s) }).Seconds())
+		own = append(own, f.again(l))
 		other = append(other, run())
 	}
 	f.row(timed{form, median(own), least}, timed{plain, median(other), leastPlain})
@@ -335,7 +341,7 @@ func (f *forms) expertsNF4() {
 	plain := f.launch(NF4Dequantise("nf4_dequantise_nested", all), w, packed, code, scale8, table, scale2, offset, all)
 	defer plain.Free()
 	f.inTurns(fmt.Sprintf("%d experts: NF4 dequantised %dx%d", e.E, e.F, e.C), f.launch(ExpertNF4("expert_nf4_dequantise_nested", n, e.E), w, packed, code, scale8, table, scale2, offset, n),
-		f.bytes(2.52*float64(all)), "nf4_dequantise_nested of as many", func() float64 { return f.measure(func() error { return plain.Run(f.s) }).Seconds() }, f.bytes(2.52*float64(all)))
+		f.bytes(2.52*float64(all)), "nf4_dequantise_nested of as many", func() float64 { return f.again(plain) }, f.bytes(2.52*float64(all)))
 }
 
 // routingForms are what moves tokens to experts and back, beside copies of as many bytes.
@@ -359,7 +365,7 @@ func (f *forms) routingForms(tokens int) {
 	plain := f.launch(Elementwise("elementwise_scale", values), inner, other, float32(0.5), values)
 	defer plain.Free()
 	f.inTurns(name("scale"), f.launch(MoERows("moe_scale", S, e.F), inner, other, weights, source, i32(S), i32(e.F)), f.bytes(4*float64(values)),
-		"scale by one number", func() float64 { return f.measure(func() error { return plain.Run(f.s) }).Seconds() }, f.bytes(4*float64(values)))
+		"scale by one number", func() float64 { return f.again(plain) }, f.bytes(4*float64(values)))
 	f.moved(name("gradient of scale"), float64(4*S*e.F), MoEScaleGrad(S), weights, inner, other, rows, i32(S), i32(e.F))
 	f.moved(name("sum"), float64(2*tokens*e.C+2*S*e.C), MoERows("moe_sum", tokens, e.C), x, wide, rows, i32(tokens), i32(e.C), i32(e.K))
 }

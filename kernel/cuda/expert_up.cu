@@ -4,8 +4,8 @@
 // bytes.
 // A block of 4 warps makes 64 rows of 128 columns: x, w and, where beta is not 0, y come into shared memory at once. A warp keeps its 16
 // rows of x in registers, walks over the columns, 16 at a time, and leaves the sums in shared memory, from where rows go out in pieces of 256
-// bytes. Each element is summed as expert_gemm.cu does it. What bounds it is the rate of instructions: one warp searches the block's tile, and
-// a lane's addresses are found once. Bytes: x, w and y once, y twice where beta is not 0. Goal: 80 % of copy.
+// bytes. Each element is summed as expert_gemm.cu does it. So that instructions do not bound it, one warp searches the block's tile, and a
+// lane's addresses are found once. Bytes: x, w and y once, y twice where beta is not 0. Goal: 80 % of copy.
 // Elements: bf16, f16.
 #include "experts.cuh"
 
@@ -77,8 +77,9 @@ __device__ __forceinline__ void tile(elem *y, const elem *x, const elem *w, int 
         if (r < left) store8_whole(y + (int64_t)r * N, load8(own + r * LDY));
 }
 
+// The tile, added to y or not.
 template <bool TB, int STEPS>
-__device__ __forceinline__ void any_beta(elem *y, const elem *x, const elem *w, int count, int N, int K, int columns, float alpha, float beta) {
+__device__ __forceinline__ void tile_by_beta(elem *y, const elem *x, const elem *w, int count, int N, int K, int columns, float alpha, float beta) {
     if (beta != 0.f) tile<TB, STEPS, true>(y, x, w, count, N, K, columns, alpha, beta);
     else tile<TB, STEPS, false>(y, x, w, count, N, K, columns, alpha, beta);
 }
@@ -100,10 +101,10 @@ __device__ void up(elem *y, const elem *x, const elem *w, const int *starts, int
     int64_t first = starts[e] + row;
     int count = min(starts[e + 1] - (int)first, BM), col0 = blockIdx.x * BN, columns = min(N - col0, BN);
     y += first * N + col0, x += first * K, w += (int64_t)e * N * K + (int64_t)col0 * (TB ? K : 1);
-    if (K <= 16) any_beta<TB, 1>(y, x, w, count, N, K, columns, alpha, beta);
-    else if (K <= 32) any_beta<TB, 2>(y, x, w, count, N, K, columns, alpha, beta);
-    else if (K <= 48) any_beta<TB, 3>(y, x, w, count, N, K, columns, alpha, beta);
-    else any_beta<TB, 4>(y, x, w, count, N, K, columns, alpha, beta);
+    if (K <= 16) tile_by_beta<TB, 1>(y, x, w, count, N, K, columns, alpha, beta);
+    else if (K <= 32) tile_by_beta<TB, 2>(y, x, w, count, N, K, columns, alpha, beta);
+    else if (K <= 48) tile_by_beta<TB, 3>(y, x, w, count, N, K, columns, alpha, beta);
+    else tile_by_beta<TB, 4>(y, x, w, count, N, K, columns, alpha, beta);
 }
 
 // Grid (N / 128 rounded up, tiles of 64 rows and more, 1), block 128, dynamic shared memory 2 (64 (ldx + 136) + (nt ? 128 ldx : 136 depth))
