@@ -158,6 +158,9 @@ func TestBrokenContainers(t *testing.T) {
 		{"numbers for a text", "d.parquet", made(t, "numbers.parquet"), nil, "d.parquet row 1: field \"text\" is a number, want a string\nd.parquet row 2: field \"text\" is a number, want a string"},
 		{"a list for a text", "d.parquet", made(t, "lists.parquet"), nil, `d.parquet row 1: field "completion" is a list, want a string`},
 		{"null", "d.parquet", made(t, "nulls.parquet"), nil, `d.parquet row 2: field "text" is null`},
+		{"a JSON column whose text is no JSON", "d.parquet", made(t, "broken_json.parquet"), func(c *Config) { c.Format = "text"; c.Fields = map[string]string{"text": "j"} }, "d.parquet row 1: field \"j\" is an object, want a string\n" +
+			`d.parquet row 2: column "j" is of type JSON, and its text is no JSON: byte 6: expected a value, found the end of the text` +
+			"\nd.parquet row 3: field \"j\" is null\nd.parquet row 4: field \"j\" is null\nd.parquet row 5: field \"j\" is null"},
 		{"a text that is not UTF-8", "d.parquet", made(t, "latin1.parquet"), nil, `d.parquet row 2: column "text" is not UTF-8: byte 4 is 0xe9`},
 		{"a page that says it is huge", "d.parquet", replaced(t, chat, "\x15\x04\x15\x90\x03\x15\x90\x03", "\x15\x04\x15\x80\x80\x80\x80\x08\x15\x90\x03"), nil,
 			"d.parquet: the Parquet file is damaged: column \"id\": a page would have 1073741824 bytes, at most 256 MiB are read"},

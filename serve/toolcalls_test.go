@@ -112,3 +112,28 @@ func TestToolCallsOfAServer(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestNoCallsInHistory: clients send back messages with every key of the reply, null or empty where nothing was called.
+// The prompt is the one without these keys, with templates that ask whether a message has calls.
+func TestNoCallsInHistory(t *testing.T) {
+	const template = "{% for m in messages %}{% if 'tool_calls' in m %}{% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}" +
+		"{{ m.role + m.content + m.tool_calls[0].function.name }}{% else %}{{ m.role + m.content }}{% endif %}</s>{% endfor %}"
+	l := library(t, template)
+	prompt := func(plain, calling string) string {
+		t.Helper()
+		r, err := l.conversation([]byte(`{"model":"base","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"hello"` + plain + `},{"role":"user","content":"look"},
+			{"role":"assistant"` + calling + `,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"blue"}]}`))
+		if err != nil {
+			t.Fatalf("%s%s: %v", plain, calling, err)
+		}
+		return fmt.Sprint(r.prompts[0].IDs)
+	}
+	want := prompt("", `,"content":""`)
+	for _, plain := range []string{`,"tool_calls":[]`, `,"tool_calls":null`, `,"tool_calls":null,"function_call":null,"refusal":null,"annotations":[],"audio":null`} {
+		for _, calling := range []string{"", `,"content":null`} {
+			if got := prompt(plain, calling); got != want {
+				t.Errorf("%s%s: %q, want %q", plain, calling, got, want)
+			}
+		}
+	}
+}

@@ -9,7 +9,8 @@ import (
 )
 
 // adapt gives the conversation the form that the template takes: contents as strings or as lists of parts, arguments of
-// calls as objects or as strings. What it takes in either form stays as it is.
+// calls as objects or as strings, no content beside a call as null or as an empty one. What the template takes in either
+// form stays as it is.
 func (c *Chat) adapt(t *Template, conv *Conversation) *Conversation {
 	known := c.known[t]
 	if known == nil {
@@ -29,6 +30,15 @@ func (c *Chat) adapt(t *Template, conv *Conversation) *Conversation {
 			if known.partsOnly {
 				f = f.Copy()
 				f.Set("content", asParts(string(v)))
+			}
+		default:
+			instead := known.forNull
+			if content == nil {
+				instead = known.forAbsent
+			}
+			if instead != nil && m.has("tool_calls") {
+				f = f.Copy()
+				f.Set("content", instead)
 			}
 		}
 		if known.callText && m.has("tool_calls") {

@@ -7,18 +7,25 @@ import (
 )
 
 // readCalls checks tool_calls and makes every call's arguments an object: OpenAI's API and many data sets have them as a
-// string of JSON, which most templates would write as a string within a string.
+// string of JSON, which most templates would write as a string within a string. Null and an empty list call nothing: the
+// key is dropped, since templates ask whether it is there.
 func readCalls(m *Message) error {
-	v, _ := m.Fields.Get("tool_calls")
-	if v == nil || !m.has("tool_calls") {
+	v, ok := m.Fields.Get("tool_calls")
+	if !ok {
 		return nil
+	}
+	v, err := fromText(v)
+	if err != nil {
+		return fmt.Errorf(".tool_calls is a string that is no JSON: %w", err)
 	}
 	list, ok := v.(*jinja.List)
+	if _, null := v.(jinja.None); null || ok && len(list.Items) == 0 {
+		m.Fields = m.Fields.Copy()
+		m.Fields.Delete("tool_calls")
+		return nil
+	}
 	if !ok {
 		return fmt.Errorf(".tool_calls is %s, want a list", typeOf(v))
-	}
-	if len(list.Items) == 0 {
-		return nil
 	}
 	if m.Role != "assistant" {
 		return fmt.Errorf(" has tool_calls, but its role is %s: only an assistant calls tools", m.Role)
@@ -87,6 +94,19 @@ func readCall(c *jinja.Dict) (*jinja.Dict, error) {
 	return c, nil
 }
 
+// fromText returns the value that a string holds as JSON, null for a blank one; other values as they are. A table has no
+// lists, and some data sets keep them as text.
+func fromText(v jinja.Value) (jinja.Value, error) {
+	s, ok := v.(jinja.Str)
+	switch {
+	case !ok:
+		return v, nil
+	case trimSpace(string(s)) == "":
+		return jinja.None{}, nil
+	}
+	return jinja.FromJSON([]byte(s))
+}
+
 // callsOf reads ShareGPT's function_call: {"name", "arguments"}, or a list of them, as JSON.
 func callsOf(text string) (*jinja.List, error) {
 	v, err := jinja.FromJSON([]byte(text))
@@ -121,18 +141,14 @@ func readTools(raw []byte) (jinja.Value, error) {
 		return nil, nil
 	}
 	v, err := jinja.FromJSON(raw)
-	if err == nil {
-		if s, ok := v.(jinja.Str); ok {
-			if trimSpace(string(s)) == "" {
-				return nil, nil
-			}
-			if v, err = jinja.FromJSON([]byte(s)); err != nil {
-				return nil, fmt.Errorf("field \"tools\" is a string that is no JSON: %w", err)
-			}
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("field \"tools\": %w", err)
+	}
+	if v, err = fromText(v); err != nil {
+		return nil, fmt.Errorf("field \"tools\" is a string that is no JSON: %w", err)
+	}
+	if _, null := v.(jinja.None); null {
+		return nil, nil
 	}
 	list, ok := v.(*jinja.List)
 	if !ok {

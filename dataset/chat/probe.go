@@ -2,6 +2,7 @@ package chat
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/jinja"
@@ -19,6 +20,9 @@ type traits struct {
 	textOnly  bool      // contents must be strings, not lists of parts
 	partsOnly bool      // contents must be lists of parts
 	callText  bool      // a call's arguments must be a string of JSON
+	// forNull and forAbsent are the contents that a message which only calls tools is given where its own is null, and
+	// where it has none; nil: it stays as it is.
+	forNull, forAbsent jinja.Value
 }
 
 // probeLimits are ample for conversations of three messages.
@@ -74,6 +78,7 @@ func (c *Chat) try(t *Template, known *traits) {
 		known.textOnly = true
 	}
 	known.callText = c.probeCalls(t)
+	known.forNull, known.forAbsent = c.probeNoContent(t, known)
 	asked := talk(content)
 	asked.Messages = asked.Messages[:len(asked.Messages)-1]
 	unasked, err := t.Text(asked, false)
@@ -171,26 +176,98 @@ func asParts(s string) jinja.Value {
 // probeCalls reports whether a template writes a call's arguments only if they are a string of JSON.
 func (c *Chat) probeCalls(t *Template) bool {
 	try := func(arguments jinja.Value) bool {
-		function, call, schema, tool := jinja.NewDict(), jinja.NewDict(), jinja.NewDict(), jinja.NewDict()
-		function.Set("name", jinja.Str("look"))
-		function.Set("arguments", arguments)
-		call.Set("id", jinja.Str("abcdefghi"))
-		call.Set("type", jinja.Str("function"))
-		call.Set("function", function)
-		m := fields("assistant", jinja.Str(""))
-		m.Set("tool_calls", jinja.NewList(call))
-		schema.Set("name", jinja.Str("look"))
-		schema.Set("description", jinja.Str("x"))
-		schema.Set("parameters", jinja.NewDict())
-		tool.Set("type", jinja.Str("function"))
-		tool.Set("function", schema)
-		text, err := t.Text(&Conversation{
-			Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}, {Role: "assistant", Fields: m}},
-			Tools:    jinja.NewList(tool),
-		}, false)
+		text, err := t.Text(callingTalk(jinja.Str(""), arguments), false)
 		return err == nil && strings.Contains(text, "\uE002") && !strings.Contains(text, `'at'`) && !strings.Contains(text, `\"at`)
 	}
+	return !try(callObject()) && try(callString)
+}
+
+// callString and callObject are the arguments of a probe's call in both forms.
+const callString = jinja.Str("{\"at\": \"\uE002\"}")
+
+func callObject() *jinja.Dict {
 	object := jinja.NewDict()
 	object.Set("at", jinja.Str("\uE002"))
-	return !try(object) && try(jinja.Str("{\"at\": \"\uE002\"}"))
+	return object
+}
+
+// callingTalk is a conversation in which the assistant calls a tool, beside a content.
+func callingTalk(content, arguments jinja.Value) *Conversation {
+	function, call, schema, tool := jinja.NewDict(), jinja.NewDict(), jinja.NewDict(), jinja.NewDict()
+	function.Set("name", jinja.Str("look"))
+	function.Set("arguments", arguments)
+	call.Set("id", jinja.Str("abcdefghi"))
+	call.Set("type", jinja.Str("function"))
+	call.Set("function", function)
+	m := fields("assistant", content)
+	m.Set("tool_calls", jinja.NewList(call))
+	schema.Set("name", jinja.Str("look"))
+	schema.Set("description", jinja.Str("x"))
+	schema.Set("parameters", jinja.NewDict())
+	tool.Set("type", jinja.Str("function"))
+	tool.Set("function", schema)
+	return &Conversation{
+		Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}, {Role: "assistant", Fields: m}},
+		Tools:    jinja.NewList(tool),
+	}
+}
+
+// probeNoContent finds the contents for messages that only call a tool, where the template fails at null or writes None,
+// and where it fails without content: an empty string, or an empty text part. nil stands where nothing is better than
+// what is there.
+func (c *Chat) probeNoContent(t *Template, known *traits) (forNull, forAbsent jinja.Value) {
+	var arguments jinja.Value = callObject()
+	if known.callText {
+		arguments = callString
+	}
+	asText := func(s string) jinja.Value { return jinja.Str(s) }
+	if known.partsOnly {
+		asText = asParts
+	}
+	result := fields("tool", asText("x"))
+	result.Set("tool_call_id", jinja.Str("abcdefghi"))
+	result.Set("name", jinja.Str("look"))
+	more := []Message{{Role: "tool", Fields: result}, {Role: "assistant", Fields: fields("assistant", asText("x"))}, {Role: "user", Fields: fields("user", asText("x"))}}
+	// One conversation ends with the call, the other goes on.
+	short := callingTalk(jinja.Str(""), arguments)
+	short.Messages[0].Fields = fields("user", asText("x"))
+	long := *short
+	long.Messages = append(slices.Clone(short.Messages), more...)
+	// better returns the first content with the most conversations that are rendered as cleanly as any content's.
+	better := func(contents ...jinja.Value) (best jinja.Value) {
+		good := make([]int, len(contents))
+		for _, talk := range []*Conversation{short, &long} {
+			noise, least := make([]int, len(contents)), -1
+			for i, content := range contents {
+				talk.Messages[1].Fields = withContent(talk.Messages[1].Fields, content)
+				text, err := t.Text(talk, false)
+				if noise[i] = strings.Count(text, "None") + strings.Count(text, "null"); err != nil {
+					noise[i] = -1
+				} else if least < 0 || noise[i] < least {
+					least = noise[i]
+				}
+			}
+			for i, n := range noise {
+				if n >= 0 && n == least {
+					good[i]++
+				}
+			}
+		}
+		return contents[slices.Index(good, slices.Max(good))]
+	}
+	if forNull = better(jinja.None{}, jinja.Str(""), asParts("")); forNull == (jinja.None{}) {
+		forNull = nil
+	}
+	return forNull, better(nil, jinja.None{}, jinja.Str(""), asParts(""))
+}
+
+// withContent is a message's fields with another content; nil leaves it out.
+func withContent(f *jinja.Dict, content jinja.Value) *jinja.Dict {
+	f = f.Copy()
+	if content == nil {
+		f.Delete("content")
+	} else {
+		f.Set("content", content)
+	}
+	return f
 }

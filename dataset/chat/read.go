@@ -122,6 +122,10 @@ func message(d *jinja.Dict) (Message, error) {
 			m.Fields.Delete(key)
 		}
 	}
+	if _, null := d.Get("function_call"); null {
+		m.Fields = m.Fields.Copy()
+		m.Fields.Delete("function_call")
+	}
 	if err := readCalls(&m); err != nil {
 		return Message{}, err
 	}

@@ -176,6 +176,33 @@ func differ(got, want any, values *int) string {
 	return ": " + string(g) + ", want " + string(w)
 }
 
+// TestJSONColumns: both annotations that say a column holds JSON are known, an empty text is null and a broken one the
+// error of its row alone.
+func TestJSONColumns(t *testing.T) {
+	var newer, older element
+	newer.readLogical(&thrift{data: []byte{0}}, 12, thriftStruct)
+	older.convert(19)
+	if newer.means != holdsJSON || older.means != holdsJSON {
+		t.Errorf("logical type JSON is %d, converted type JSON %d, want %d", newer.means, older.means, holdsJSON)
+	}
+	f, err := os.Open("testdata/broken_json.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, _ := f.Stat()
+	in := NewReader(f, Options{Path: f.Name(), At: f, Size: info.Size()})
+	for i, want := range []string{`{"j":{"a": 1}}`, "", `{"j":null}`, `{"j":null}`, `{"j":null}`} {
+		row, err := in.Next()
+		if wrong := (*RowError)(nil); want == "" != errors.As(err, &wrong) || string(row.Data) != want {
+			t.Errorf("row %d: %s (%v), want %s", i, row.Data, err, want)
+		}
+	}
+	if _, err := in.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("behind the last row: %v", err)
+	}
+}
+
 // TestSplitsAsDatasets compares slices with those of datasets.ReadInstruction.
 func TestSplitsAsDatasets(t *testing.T) {
 	for _, c := range readExpected(t).Splits {

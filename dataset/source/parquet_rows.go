@@ -93,17 +93,40 @@ func (p *parquetRows) write(b ...byte) {
 	}
 }
 
+// object writes a group with its members. A struct has a member for every key that any row of the file has, so a member
+// that is null is left out where leavesOut says so: the row that the file was made from did not have it.
 func (p *parquetRows) object(n *node) error {
 	p.write('{')
-	for i, child := range n.nodes {
-		if i > 0 {
+	written := 0
+	for _, child := range n.nodes {
+		leave := n.parent != nil && leavesOut(child.name)
+		if leave && child.repetition == optional {
+			_, def, err := p.levels(child)
+			if err != nil {
+				return err
+			}
+			if def < child.def {
+				if err := p.pass(child); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		before := len(p.data)
+		if written > 0 {
 			p.write(',')
 		}
 		p.write(child.key...)
 		p.write(':')
+		start := len(p.data)
 		if err := p.value(child); err != nil {
 			return err
 		}
+		if leave && child.means == holdsJSON && string(p.data[start:]) == "null" { // datasets writes the text null
+			p.data = p.data[:before]
+			continue
+		}
+		written++
 	}
 	p.write('}')
 	return nil

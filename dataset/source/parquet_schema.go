@@ -41,6 +41,7 @@ const (
 	isUUID
 	isFloat16
 	isBinary
+	holdsJSON
 )
 
 // element is one line of the footer's schema.
@@ -99,7 +100,7 @@ func readElement(t *thrift) (e element) {
 // readLogical reads a member of the union LogicalType.
 func (e *element) readLogical(t *thrift, id int, kind byte) {
 	e.means = map[int]meaning{1: isText, 2: isMap, 3: isList, 4: isText, 5: isDecimal, 6: isDate, 7: isTime, 8: isTimestamp,
-		12: isText, 13: isBinary, 14: isUUID, 15: isFloat16}[id]
+		12: holdsJSON, 13: isBinary, 14: isUUID, 15: isFloat16}[id]
 	if kind != thriftStruct {
 		t.skip(kind, 0)
 		return
@@ -131,8 +132,10 @@ func (e *element) readLogical(t *thrift, id int, kind byte) {
 // convert reads the older ConvertedType, which writers still give beside the newer one.
 func (e *element) convert(converted int) {
 	switch {
-	case converted == 0 || converted == 4 || converted == 19:
+	case converted == 0 || converted == 4:
 		e.means = isText
+	case converted == 19:
+		e.means = holdsJSON
 	case converted == 1 || converted == 2:
 		e.means = isMap
 	case converted == 3:

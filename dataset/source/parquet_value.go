@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
 // appendValue writes a value as JSON: texts, numbers and truth values as such, dates and times as ISO 8601, decimals
@@ -71,23 +74,47 @@ func appendPiece(out []byte, n *node, b []byte) ([]byte, error) {
 	case n.means == isFloat16 && len(b) == 2:
 		return appendFloat(out, float16(binary.LittleEndian.Uint16(b)), 32), nil
 	}
+	if n.means == holdsJSON {
+		return appendJSON(out, n.path(), b)
+	}
 	if utf8.Valid(b) && n.means != isBinary {
 		return appendString(out, b), nil
 	}
 	if n.means == isText {
-		at := 0
-		for at < len(b) {
-			r, size := utf8.DecodeRune(b[at:])
-			if r == utf8.RuneError && size == 1 {
-				break
-			}
-			at += size
-		}
-		return append(out, "null"...), fmt.Errorf("column %q is not UTF-8: byte %d is 0x%02x", n.path(), at+1, b[at])
+		return append(out, "null"...), notUTF8(n.path(), b)
 	}
 	out = append(out, '"')
 	out = base64.StdEncoding.AppendEncode(out, b)
 	return append(out, '"'), nil
+}
+
+// notUTF8 is the error for a column's text that is not UTF-8; it names the first byte that is wrong.
+func notUTF8(column string, b []byte) error {
+	at := 0
+	for at < len(b) {
+		r, size := utf8.DecodeRune(b[at:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		at += size
+	}
+	return fmt.Errorf("column %q is not UTF-8: byte %d is 0x%02x", column, at+1, b[at])
+}
+
+// appendJSON writes a value of a column whose type is JSON: the value itself, not the text that holds it. A text without a
+// value is null. Text that is no JSON is an error of the row.
+func appendJSON(out []byte, column string, b []byte) ([]byte, error) {
+	if !utf8.Valid(b) {
+		return append(out, "null"...), notUTF8(column, b)
+	}
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return append(out, "null"...), nil
+	}
+	if wrong := jsonerr.Check(b); wrong != nil {
+		return append(out, "null"...), fmt.Errorf("column %q is of type JSON, and its text is no JSON: byte %d: %s", column, wrong.Offset+1, wrong.Text)
+	}
+	return append(out, b...), nil
 }
 
 func appendFloat(out []byte, f float64, bits int) []byte {
