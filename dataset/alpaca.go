@@ -18,6 +18,7 @@ var alpaca = Format{
 		{Name: "history", Keys: []string{"history"}, Optional: true},
 	},
 	Render: renderAlpaca,
+	AsChat: alpacaAsChat,
 }
 
 const (

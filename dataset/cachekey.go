@@ -42,6 +42,9 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("train_reasoning", cfg.TrainReasoning)
 	put("train_tool_calls", cfg.TrainToolCalls)
 	put("templates", cfg.chat.print())
+	if cfg.AsChat != "" || cfg.System != "" { // so that the keys of older configurations stay
+		put("as_chat", []string{cfg.AsChat, cfg.System})
+	}
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}

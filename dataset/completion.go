@@ -8,6 +8,7 @@ var completion = Format{
 	},
 	Separated: true,
 	Render:    renderCompletion,
+	AsChat:    completionAsChat,
 }
 
 func renderCompletion(f Fields, cfg Config) (Example, error) {

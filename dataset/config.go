@@ -50,8 +50,17 @@ type Config struct {
 	// TextBy is what a row of a text file (.txt) is: a line, a paragraph (what stands between blank lines), or the whole
 	// document.
 	TextBy string `mapstructure:"text_by" yaml:"text_by"`
-	// ChatTemplate is the template of conversations (formats messages and sharegpt): a .jinja file, the name of one of
-	// the model's own templates, or chatml, vicuna or zephyr. Empty is the model's own, chosen as transformers does.
+	// AsChat says whether rows of a prompt and an answer (formats completion and alpaca) are trained as conversations, a
+	// user message and the assistant's answer in the model's chat template: yes, no (as plain text), or auto, which is
+	// yes where the model has a chat template or chat_template names one. Empty means no, and the run warns where the
+	// model has a chat template.
+	AsChat string `mapstructure:"as_chat" yaml:"as_chat,omitempty"`
+	// System is the text of the system message of every conversation that brings none of its own. A column of the rows
+	// is named in fields instead: {system: KEY}.
+	System string `mapstructure:"system" yaml:"system,omitempty"`
+	// ChatTemplate is the template of conversations (formats messages and sharegpt, and rows that as_chat makes
+	// conversations): a .jinja file, the name of one of the model's own templates, or chatml, vicuna or zephyr. Empty is
+	// the model's own, chosen as transformers does.
 	ChatTemplate string `mapstructure:"chat_template" yaml:"chat_template"`
 	// TrainOn says what of a conversation is trained: assistant (all messages of RolesToTrain), last (the last of them)
 	// or all (every token). A message's own train or weight overrides it.
@@ -178,17 +187,20 @@ func (c Config) Validate() []error {
 	problems = append(problems, c.validateChat()...)
 	problems = append(problems, c.validateSources()...)
 	problems = append(problems, c.validateStreaming()...)
+	problems = append(problems, c.validateAsChat()...)
 	if c.Format == "" || c.Format == FormatAuto {
 		problems = append(problems, c.validateRoles("", allRoles())...)
 		return problems
 	}
-	f, ok := Formats[c.Format]
-	if !ok {
+	if _, ok := Formats[c.Format]; !ok {
 		bad("format is %q, want one of %s%s", c.Format, strings.Join(formatNames(), ", "), didYouMean(c.Format, formatNames()))
 		return problems
 	}
+	f := c.formatOf(c.Format)
 	problems = append(problems, c.validateRoles(c.Format, f.roleNames())...)
-	problems = append(problems, c.validateUse(c.Format, f)...)
+	if c.AsChat != AsChatAuto || f.AsChat == nil { // auto is decided by the model's files
+		problems = append(problems, c.validateUse(c.Format, f)...)
+	}
 	return problems
 }
 
@@ -224,8 +236,15 @@ func (c Config) validateUse(name string, f Format) []error {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
 	}
 	if !f.Chat {
+		remedy := "which has no conversations: remove it"
+		if f.AsChat != nil {
+			remedy = "whose rows are trained as plain text: remove it, or set dataset.as_chat: yes to train them as conversations"
+		}
 		for _, key := range c.chatKeys() {
-			problems = append(problems, fmt.Errorf("dataset.%s does nothing with format %s, which has no conversations: remove it", key, name))
+			problems = append(problems, fmt.Errorf("dataset.%s does nothing with format %s, %s", key, name, remedy))
+		}
+		if c.AsChat == AsChatYes {
+			problems = append(problems, fmt.Errorf("dataset.as_chat is yes, and rows of the format %s have no prompt and answer to make a conversation of: remove it", name))
 		}
 	}
 	if c.TrainOnPrompt && f.NoPrompt != "" {

@@ -22,6 +22,7 @@ type chatCounts struct {
 	split  bool  // the conversation has several rows
 	broken bool  // its only turn is cut before its end
 
+	system   string   // text of the system message, "" without one
 	messages int      // of the row
 	found    []string // special tokens in messages, each once
 }
@@ -66,6 +67,7 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 		}
 		all = append(all, e)
 	}
+	all[0].chat.system, _ = conv.System()
 	first := all[0]
 	first.more = all[1:]
 	return first, nil
@@ -85,6 +87,31 @@ type ChatReport struct {
 	Left          int     `json:"unwritten,omitempty"`       // texts of messages that the template does not write
 	Special       int     `json:"special_allowed,omitempty"` // special tokens inside messages that allow_special names
 	Found         []Found `json:"special_found,omitempty"`   // which they are, in the order of the rows
+	// SystemPrompts tells whether all conversations begin with the same system message or with none ("same"), or differ
+	// ("several"). "" = not known: no conversation was read, or an older program counted.
+	SystemPrompts string `json:"system_prompts,omitempty"`
+	// System is the text of the system message that every conversation begins with; "" where they have none or differ.
+	System string `json:"system,omitempty"`
+}
+
+// Values of ChatReport.SystemPrompts.
+const (
+	sameSystem    = "same"
+	severalSystem = "several"
+)
+
+// maxSystem bounds the system message that a report keeps in bytes; conversations with longer ones count as several.
+const maxSystem = 64 << 10
+
+// system counts one conversation's system message.
+func (c *ChatReport) system(text string) {
+	if c.SystemPrompts == severalSystem || len(text) > maxSystem || c.SystemPrompts == sameSystem && c.System != text {
+		c.SystemPrompts, c.System = severalSystem, ""
+		return
+	}
+	if c.SystemPrompts == "" {
+		c.SystemPrompts, c.System = sameSystem, text
+	}
 }
 
 // Found is a special token that stands inside messages.
@@ -121,6 +148,19 @@ func (c *ChatReport) add(o ChatReport) {
 	for _, f := range o.Found {
 		c.find(f.Token, f.Rows)
 	}
+	if o.Conversations == 0 {
+		return
+	}
+	switch known := c.SystemPrompts != "" && o.SystemPrompts != ""; {
+	case c.Conversations == o.Conversations: // the first
+		c.SystemPrompts, c.System = o.SystemPrompts, o.System
+	case !known:
+		c.SystemPrompts, c.System = "", ""
+	case o.SystemPrompts == severalSystem || c.SystemPrompts == severalSystem:
+		c.SystemPrompts, c.System = severalSystem, ""
+	default:
+		c.system(o.System)
+	}
 }
 
 func (r *Report) countChat(b *booked) {
@@ -146,6 +186,9 @@ func (r *Report) countChat(b *booked) {
 		c.find(token, 1)
 	}
 	if b.drop == "" {
+		if !b.more {
+			c.system(b.chat.system)
+		}
 		c.Turns += b.chat.turns
 		if b.chat.broken {
 			c.Broken++
@@ -188,7 +231,7 @@ func (c Config) chatKeys() []string {
 		key string
 		set bool
 	}{
-		{"chat_template", c.ChatTemplate != d.ChatTemplate}, {"train_on", c.TrainOn != d.TrainOn},
+		{"system", c.System != d.System}, {"chat_template", c.ChatTemplate != d.ChatTemplate}, {"train_on", c.TrainOn != d.TrainOn},
 		{"roles_to_train", !slices.Equal(c.RolesToTrain, d.RolesToTrain)}, {"train_reasoning", c.TrainReasoning != d.TrainReasoning},
 		{"train_tool_calls", c.TrainToolCalls != d.TrainToolCalls}, {"split_turns", c.SplitTurns != d.SplitTurns},
 		{"allow_special", len(c.AllowSpecial) > 0},

@@ -18,6 +18,8 @@ type Format struct {
 	Trains    string // what is trained, for the report; empty: the answer
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
+	// AsChat renders a row of a prompt and an answer as a conversation; nil where rows have no such form.
+	AsChat func(f Fields, cfg Config) (Example, error)
 	// Untrainable is why no run can use the rows, which are read and checked nevertheless; empty if one can.
 	Untrainable string
 }
@@ -137,7 +139,7 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 func detect(o Object, cfg Config) (string, error) {
 	best, rank, tie := "", [3]int{}, ""
 	for _, name := range formatNames() {
-		f := Formats[name]
+		f := cfg.formatOf(name)
 		keys, missing := f.bind(o, cfg.Fields)
 		if missing != "" || !f.hasRoles(cfg.fieldRoles()) {
 			continue

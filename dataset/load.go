@@ -216,6 +216,9 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if err != nil {
 		return encoded{}, err
 	}
+	if ex.Conversation != nil {
+		ex.Conversation.GiveSystem(s.cfg.System)
+	}
 	if s.cfg.look != nil {
 		return unseen(), s.cfg.look.take(s.path, raw.Line, ex, s.tok, s.cfg)
 	}
@@ -230,11 +233,11 @@ func (s *loading) chooseFormat(o Object) error {
 		if name, err = detect(o, s.cfg); err != nil {
 			return err
 		}
-		if problems := s.cfg.validateUse(name, Formats[name]); len(problems) > 0 {
-			return joinProblems(problems)
-		}
 	}
-	s.format = Formats[name]
+	var err error
+	if s.format, err = s.cfg.settle(name); err != nil {
+		return err
+	}
 	if s.format.Chat {
 		if _, err := s.cfg.chat.open(); err != nil {
 			return err

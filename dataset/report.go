@@ -17,6 +17,10 @@ type Report struct {
 	Detected bool   `json:"format_detected"`   // found from the keys of the first row
 	Fields   string `json:"fields,omitempty"`  // "prompt=question, completion=answer"; "" when roles and keys are the same
 	Trained  string `json:"trained,omitempty"` // what is trained, in a sentence
+	// AsChat says that rows of a prompt and an answer are trained as conversations.
+	AsChat bool `json:"as_chat,omitempty"`
+	// Warning says what of the data a person should look at before training; "" = nothing.
+	Warning string `json:"warning,omitempty"`
 
 	Files  int       `json:"files,omitempty"`  // that the numbers are of, if several
 	Parts  []*Report `json:"parts,omitempty"`  // of each source, if there are several

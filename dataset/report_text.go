@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -35,6 +36,9 @@ func (r *Report) write(b *strings.Builder, title string) {
 	if r.Detected {
 		b.WriteString(", found from the keys of the first row")
 	}
+	if r.AsChat {
+		b.WriteString(", trained as conversations")
+	}
 	if r.Files > 1 && r.Parts == nil {
 		fmt.Fprintf(b, ", %d files", r.Files)
 	}
@@ -42,6 +46,9 @@ func (r *Report) write(b *strings.Builder, title string) {
 		fmt.Fprintf(b, " (%s)", r.Fields)
 	}
 	line := func(format string, args ...any) { fmt.Fprintf(b, "\n  "+format, args...) }
+	if r.Warning != "" {
+		line("warning: %s", r.Warning)
+	}
 	if r.Streamed != "" {
 		line("streaming: %s", r.Streamed)
 	}
@@ -100,6 +107,9 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 		return
 	}
 	line("conversations: %d, turns trained %d", c.Conversations, c.Turns)
+	if c.System != "" {
+		line("system: %s, in every conversation", strconv.Quote(clip(c.System, 80)))
+	}
 	if c.Broken > 0 {
 		line("no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained (on_truncated: drop leaves them out)", c.Broken)
 	}

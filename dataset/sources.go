@@ -169,8 +169,12 @@ func (c Config) validateList(key string, sources []Source) []error {
 			continue
 		}
 		own := Default()
-		own.Path, own.Format, own.Fields = "-", c.of(s).Format, c.of(s).Fields
+		own.Path, own.Format, own.Fields, own.AsChat = "-", c.of(s).Format, c.of(s).Fields, c.AsChat
 		for _, err := range own.Validate() {
+			if strings.HasPrefix(err.Error(), "dataset.as_chat ") { // it is of all sources
+				bad(": %w", err)
+				continue
+			}
 			problems = append(problems, fmt.Errorf("%s.%s", at, strings.TrimPrefix(err.Error(), "dataset.")))
 		}
 	}

@@ -93,9 +93,15 @@ func (r *Report) describe(cfg Config, tok Tokenizer) error {
 		if err := p.describe(cfg, tok); err != nil {
 			return err
 		}
+		r.AsChat = r.AsChat || p.AsChat
 	}
 	if r.Val != nil {
 		if err := r.Val.describe(cfg, tok); err != nil {
+			return err
+		}
+	}
+	if r.Parts == nil {
+		if err := r.noteAsChat(cfg); err != nil {
 			return err
 		}
 	}

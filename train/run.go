@@ -100,6 +100,11 @@ func (p *prepared) train(ctx context.Context) (_ Result, err error) {
 		}()
 	}
 	p.env.Newsf("%s", strings.TrimRight(p.report.String(), "\n"))
+	if p.env.Quiet { // the report, which says it too, is not printed
+		for _, warning := range p.report.Warnings() {
+			p.env.Logf("warning: %s", warning)
+		}
+	}
 	if lost := lostRows(p.report); p.env.Quiet && lost != "" {
 		p.env.Logf("data: %s", lost)
 	}

@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -38,7 +37,7 @@ func (p *prepared) openSamples(ctx context.Context) (*samples, error) {
 	for i, text := range c.SamplePrompts {
 		prompt := g.Text(text)
 		if p.talks() {
-			if prompt, err = s.talk(text, p.spec.Dataset.ChatTemplate); err != nil {
+			if prompt, err = s.talk(text, p.report.Chat.System, p.spec.Dataset.ChatTemplate); err != nil {
 				return nil, fmt.Errorf("training.sample_prompts[%d]: %w", i, err)
 			}
 		}
@@ -69,19 +68,12 @@ func (p *prepared) talks() bool {
 			return true
 		}
 	}
-	return false
+	return p.report.AsChat
 }
 
-func (s *samples) talk(text, template string) (infer.Prompt, error) {
-	raw, err := json.Marshal([]map[string]string{{"role": "user", "content": text}})
-	if err != nil {
-		return infer.Prompt{}, err
-	}
-	conv, err := chat.Read(chat.Raw{Key: "messages", Messages: raw})
-	if err != nil {
-		return infer.Prompt{}, err
-	}
-	return s.ChatPrompt(conv, template)
+// talk is the prompt of a user's message, behind the system message that all training rows have.
+func (s *samples) talk(text, system, template string) (infer.Prompt, error) {
+	return s.ChatPrompt(chat.Dialogue(system, text), template)
 }
 
 // samplesAfter tells whether samples are made behind a step.

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tierlora/tierlora/dataset"
 )
 
 // keyDevices is a text that may stand as a number or a list.
@@ -17,6 +20,9 @@ const keyDevices = "devices"
 func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
 	if k.path == keyDevices {
 		n = asText(n)
+	}
+	if slices.Contains(choices[k.path], any(dataset.AsChatYes)) {
+		n = yesOrNo(n)
 	}
 	switch k.kind {
 	case kindSection:
@@ -46,6 +52,17 @@ func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
 			values[k.name] = v
 		}
 	}
+}
+
+// yesOrNo returns true as the text yes and false as no, for keys whose values are these words; anything else as it is.
+func yesOrNo(n *yaml.Node) *yaml.Node {
+	word, ok := map[string]string{"true": dataset.AsChatYes, "false": dataset.AsChatNo}[n.Value]
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || !ok {
+		return n
+	}
+	text := *n
+	text.Tag, text.Value = "!!str", word
+	return &text
 }
 
 // asText is a whole number, or a list of them, as the text that stands for it; anything else as it is.

@@ -30,6 +30,7 @@ var choices = map[string][]any{
 	"quantization.block_size": schemeNumbers(quant.Scheme.BlockSizes),
 	"dataset.format":          formats,
 	"dataset.pad_to":          {dataset.PadNone, dataset.PadMaxLength},
+	"dataset.as_chat":         anyOf(append([]string{""}, dataset.AsChatChoices...)),
 	"dataset.train_on":        {chat.TrainAssistant, chat.TrainLast, chat.TrainAll},
 	"dataset.split_turns":     {chat.SplitAuto, chat.SplitAlways, chat.SplitNever},
 	"dataset.on_truncated":    {dataset.TruncatedAuto, dataset.TruncatedChunk, dataset.TruncatedKeep, dataset.TruncatedDrop, dataset.TruncatedError},
