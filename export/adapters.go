@@ -28,27 +28,28 @@ type pair struct {
 	scale float64
 }
 
-// readPairs reads the adapter of a folder for a model, by its layers. files are the tokenizer's, which go beside it.
-func readPairs(ctx context.Context, o Options, env session.Env) (pairs []pair, c adapter.Config, files map[string][]byte, err error) {
+// readPairs reads the adapter of a folder for a model, by its layers. files go beside it: the tokenizer's, the chat template
+// and the tokens that end an answer.
+func readPairs(ctx context.Context, o Options, env session.Env) (pairs []pair, c adapter.Config, files map[string][]byte, answers Answers, err error) {
 	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
 	if err != nil {
-		return nil, c, nil, err
+		return nil, c, nil, answers, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.UseAdapter(o.Adapter); err != nil {
-		return nil, c, nil, err
+		return nil, c, nil, answers, err
 	}
 	c = s.Net.Adapter
 	trained, params, err := s.AdapterTensors()
 	if err != nil {
-		return nil, c, nil, fmt.Errorf("adapter %s: %w", o.Adapter, err)
+		return nil, c, nil, answers, fmt.Errorf("adapter %s: %w", o.Adapter, err)
 	}
 	if len(trained.Parameters) > 0 {
 		why := "which no program reads in this format:"
 		if o.Format == "peft" {
 			why = "and PEFT reads its folder as it is. For other programs"
 		}
-		return nil, c, nil, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)", trained.Parameters[0].Name, why)
+		return nil, c, nil, answers, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)", trained.Parameters[0].Name, why)
 	}
 	byName := map[string]adapter.Param{}
 	for _, p := range params {
@@ -57,7 +58,9 @@ func readPairs(ctx context.Context, o Options, env session.Env) (pairs []pair, c
 	for _, l := range trained.Layers {
 		pairs = append(pairs, pair{l, byName[l+".lora_A.weight"], byName[l+".lora_B.weight"], c.Scale(l)})
 	}
-	return pairs, c, s.Base.Tokenizer.Files(), nil
+	files = s.Base.Tokenizer.Files()
+	answers, _, err = answering(s.Base, []string{o.Adapter}, files, false)
+	return pairs, c, files, answers, err
 }
 
 // uniform gives all layers one rank, by rows and columns of zeros, and one scale, by scaling B where it differs.
@@ -175,7 +178,7 @@ const vllmRank = 512
 // vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration; patterns
 // are read by newer versions alone, saved modules by none (vllm/lora/peft_helper.py, lora_model.py).
 func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
-	pairs, c, files, err := readPairs(ctx, o, env)
+	pairs, c, files, answers, err := readPairs(ctx, o, env)
 	if err != nil {
 		return Report{}, err
 	}
@@ -188,7 +191,14 @@ func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	if rank > vllmRank {
 		return Report{}, fmt.Errorf("the adapter has rank %d; vLLM serves at most %d: merge it instead (trainer merge)", rank, vllmRank)
 	}
-	notes = append(notes, fmt.Sprintf("start it with: vllm serve BASE --enable-lora --max-lora-rank %d --lora-modules NAME=%s", vllmLimit(rank), o.Out))
+	start := fmt.Sprintf("start it with: vllm serve BASE --enable-lora --max-lora-rank %d --lora-modules NAME=%s", vllmLimit(rank), o.Out)
+	if answers.other && files[templateFile] != nil {
+		start += fmt.Sprintf(" --chat-template %s", filepath.Join(o.Out, templateFile))
+	}
+	if answers.more != nil {
+		start += " --generation-config " + o.Out
+	}
+	notes = append(notes, start)
 	if slices.ContainsFunc(pairs, func(p pair) bool { return strings.Contains(p.layer, ".experts.") }) {
 		notes = append(notes, "adapters of experts are served by versions of vLLM that support them for the model (fused MoE LoRA); older ones refuse the folder")
 	}
@@ -209,11 +219,15 @@ func vllmLimit(rank int) int {
 
 // peftAdapter writes a PEFT folder with one rank and one scale in the type that is asked for, for programs that know no patterns.
 func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
-	pairs, c, files, err := readPairs(ctx, o, env)
+	pairs, c, files, answers, err := readPairs(ctx, o, env)
 	if err != nil {
 		return Report{}, err
 	}
 	rank, scale, notes := uniform(pairs)
+	if answers.more != nil {
+		notes = append(notes, fmt.Sprintf("PEFT's generate takes the end of an answer from the base model, which does not name %s: pass generation_config=GenerationConfig.from_pretrained(%q)",
+			strings.Join(answers.more, ", "), o.Out))
+	}
 	r, err := writePEFT(o, c, pairs, rank, scale, files)
 	r.Notes = notes
 	return r, err
@@ -257,7 +271,7 @@ var mlxLayer = regexp.MustCompile(`^model\.layers\.(\d+)\.(.+)$`)
 // mlxAdapter writes the folder that mlx-lm loads by --adapter-path: adapters.safetensors with lora_a [In,R] and lora_b [R,Out], and
 // adapter_config.json with one rank and scale (mlx_lm/tuner/utils.py, load_adapters). The last num_layers blocks are adapted alike.
 func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
-	pairs, _, _, err := readPairs(ctx, o, env)
+	pairs, _, files, answers, err := readPairs(ctx, o, env)
 	if err != nil {
 		return Report{}, err
 	}
@@ -320,8 +334,16 @@ func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error)
 	if err != nil {
 		return Report{}, err
 	}
-	r, err := writeAdapter(o, "adapters.safetensors", tensors, map[string]string{"format": "mlx"}, map[string][]byte{adapter.ConfigFile: append(config, '\n')})
-	r.Notes = append(notes, fmt.Sprintf("use it with: mlx_lm.generate --model BASE --adapter-path %s", o.Out))
+	files[adapter.ConfigFile] = append(config, '\n')
+	r, err := writeAdapter(o, "adapters.safetensors", tensors, map[string]string{"format": "mlx"}, files)
+	use := fmt.Sprintf("use it with: mlx_lm.generate --model BASE --adapter-path %s", o.Out)
+	if answers.more != nil {
+		use += " --extra-eos-token '" + strings.Join(answers.more, "' '") + "'"
+	}
+	if answers.other {
+		use += "; mlx-lm takes the chat template from BASE: make a copy of BASE with this folder's chat_template.jinja and tokenizer_config.json, or merge"
+	}
+	r.Notes = append(notes, use)
 	return r, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -25,6 +26,14 @@ func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err er
 	plan, err := llamacpp.Adapter(llamacpp.Model{Name: title(o.Adapter), Config: c.s.Base.Config, Source: c, Tensors: names}, updates, alpha)
 	if err != nil {
 		return r, err
+	}
+	answers, _, err := answering(c.s.Base, []string{o.Adapter}, map[string][]byte{}, false)
+	if err != nil {
+		return r, err
+	}
+	if answers.other && !o.Separate { // Ollama's own template goes beside it
+		plan.Notes = append(plan.Notes, fmt.Sprintf("the adapter was trained with another chat template than the base model's, for which the file has no place: "+
+			"start llama.cpp with --jinja --chat-template-file %s", filepath.Join(answers.Template, templateFile)))
 	}
 	return writeGGUF(ctx, o.Out, plan, o, c.s.On.Workers())
 }

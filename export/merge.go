@@ -68,6 +68,7 @@ type MergeReport struct {
 	Bytes    int64    `json:"bytes"`  // of the tensors
 	Rounding Rounding `json:"rounding"`
 	Drift    *Drift   `json:"drift,omitempty"`
+	Answers  Answers  `json:"answers"`
 	Notes    []string `json:"notes,omitempty"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/jsonedit"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
@@ -21,6 +22,14 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	if err != nil {
 		return report, err
 	}
+	var dirs []string
+	for _, a := range m.o.Adapters {
+		dirs = append(dirs, a.Dir)
+	}
+	answers, notes, err := answering(m.s.Base, dirs, files, true)
+	if err != nil {
+		return report, err
+	}
 	if err := refuseOthers(files, m.o.Out); err != nil {
 		return report, err
 	}
@@ -28,12 +37,10 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	if err != nil {
 		return report, err
 	}
-	report = MergeReport{Model: m.o.Model, Output: m.o.Out, Base: m.baseText(), DType: m.o.DType, Layers: len(m.updates), Bytes: m.bytes}
+	report = MergeReport{Model: m.o.Model, Output: m.o.Out, Base: m.baseText(), DType: m.o.DType, Layers: len(m.updates), Bytes: m.bytes,
+		Adapters: dirs, Answers: answers, Notes: notes}
 	if report.DType == "" {
 		report.DType = "as the base"
-	}
-	for _, a := range m.o.Adapters {
-		report.Adapters = append(report.Adapters, a.Dir)
 	}
 	if err := m.refuseLoss(ctx); err != nil {
 		return report, err
@@ -117,7 +124,7 @@ func (m *merging) modelFiles() (map[string][]byte, error) {
 	config := files[configFile]
 	var err error
 	if b.Tensors().Quantised() > 0 {
-		if config, err = withoutKey(config, "quantization_config"); err != nil {
+		if config, err = jsonedit.Delete(config, "quantization_config"); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +141,7 @@ func (m *merging) modelFiles() (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if config, err = withKey(config, "quantization_config", q); err != nil {
+		if config, err = jsonedit.Set(config, "quantization_config", q); err != nil {
 			return nil, fmt.Errorf("%s: %w", configFile, err)
 		}
 	}

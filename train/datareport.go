@@ -31,9 +31,23 @@ func (p *prepared) writeDataReport() error {
 	return nil
 }
 
-// besideAdapter are the files that lie beside an adapter's own: the tokenizer's, and the chat template that the run trains
-// with in the place where generation looks first.
+// besideAdapter are the files that lie beside an adapter's own: the tokenizer's, the chat template that the run trains with
+// in the place where generation looks first, and the tokens at which an answer ends, for other programs.
 func (p *prepared) besideAdapter() (map[string][]byte, error) {
+	files, err := p.tokenizerFiles()
+	if err != nil {
+		return files, err
+	}
+	c, err := p.data.Chat()
+	if err != nil {
+		return files, err
+	}
+	return files, chat.Answering{Base: p.Base.Folder, EOS: p.Base.Config.EOS, Vocab: p.Base.Config.VocabSize, Tok: p.Base.Tokenizer, Chat: c}.Save(files)
+}
+
+// tokenizerFiles are the base model's files of the tokenizer, with the chat template that the run trains with: what a run's
+// manifest has the hash of.
+func (p *prepared) tokenizerFiles() (map[string][]byte, error) {
 	files := p.Base.Tokenizer.Files()
 	c, err := p.data.Chat()
 	if c == nil || err != nil {

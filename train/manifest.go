@@ -33,7 +33,7 @@ type Manifest struct {
 	Seed      uint64 `json:"seed"`
 	Losses    string `json:"losses_sha256"` // over the float64 loss of each step, little endian
 	// What decides the last bits of the numbers, or the rows that a step sees. "" = not known, or none.
-	Tokenizer string         `json:"tokenizer_sha256,omitempty"` // over the files that are saved with the adapter
+	Tokenizer string         `json:"tokenizer_sha256,omitempty"` // over the base model's tokenizer files and the chat template
 	Plan      string         `json:"plan_sha256,omitempty"`      // over the calls of every program, with their places in memory
 	Software  graph.Software `json:"software"`
 	Steps     int            `json:"steps"`                   // those that were left out, too

@@ -90,7 +90,7 @@ func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
 	return files, nil
 }
 
-// adapterFiles are the adapter folder: PEFT's two files, the tokenizer's and the chat template.
+// adapterFiles are the adapter folder: PEFT's two files, the tokenizer's, the chat template and the tokens that end an answer.
 func (s *saver) adapterFiles() (map[string][]byte, error) {
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *running) manifest(ctx context.Context) (Manifest, error) {
 		io.WriteString(plans, plan.String()) //nolint:errcheck // a hash takes everything
 	}
 	m.Plan = hex.EncodeToString(plans.Sum(nil))
-	beside, err := r.besideAdapter()
+	beside, err := r.tokenizerFiles()
 	if err != nil {
 		return m, err
 	}

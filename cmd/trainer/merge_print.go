@@ -25,6 +25,7 @@ func printMerge(c *console, r export.MergeReport) error {
 	}
 	line("base", "%s", base)
 	line("written", "%s, %d file%s, read back and compared", r.DType, r.Files, plural(r.Files))
+	line("answers", "%s", r.Answers)
 	line("rounding", "%.1f %% of the update kept, noise %.3g of it; %.1f %% of the adapted weights change by less than half a step", 100*r.Rounding.Kept, r.Rounding.Noise, 100*r.Rounding.BelowHalfStep)
 	for _, l := range r.Rounding.Worst(3) {
 		line("", "least: %s, %.1f %% kept; update %.3g, half a step %.3g (root mean squares)", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)

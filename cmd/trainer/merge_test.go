@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/infer"
 )
 
 // TestMergeNotesOnce: what holds of several adapters is one note that names them all.
@@ -52,5 +55,31 @@ func TestExportBase(t *testing.T) {
 		if _, err := findExportBase(&o, baseOriginal); err == nil {
 			t.Errorf("--format %s takes a --base", format)
 		}
+	}
+}
+
+// TestFoldersAnswerAsTrained: a run whose conversations end otherwise than the model's own leaves the template and the end of
+// a turn in the adapter's folder, and a merge in the merged folder, with which the model answers as it does with the adapter.
+func TestFoldersAnswerAsTrained(t *testing.T) {
+	dir := chatPlace(t)
+	other := "{% for m in messages %}{{ m.role }} says {{ m.content }}<s>{% endfor %}{% if add_generation_prompt %}assistant says {% endif %}"
+	put(t, dir, map[string]string{"other.jinja": other})
+	for _, args := range [][]string{{"train", "run.yaml", "--set", "dataset.chat_template=other.jinja"}, {"merge", "--adapter", "out", "--out", "merged", "--dtype", "fp32"}} {
+		if code, _, errOut := trainer(t, dir, nil, "", args...); code != 0 {
+			t.Fatal(errOut)
+		}
+	}
+	for _, folder := range []string{"out", "merged", "out/checkpoint-2"} {
+		for name, want := range map[string]string{"chat_template.jinja": other, "generation_config.json": `"eos_token_id": [1,2]`, "tokenizer_config.json": `"eos_token": "<s>"`} {
+			if got, err := os.ReadFile(filepath.Join(dir, folder, name)); err != nil || !strings.Contains(string(got), want) {
+				t.Errorf("%s/%s: %s, %v", folder, name, got, err)
+			}
+		}
+	}
+	_, beside, _ := trainer(t, dir, nil, "", "generate", "--adapter", "out", "--chat", "--prompt", "hi", "--max-tokens", "8", "--json")
+	code, merged, errOut := trainer(t, dir, nil, "", "generate", "--model", "merged", "--chat", "--prompt", "hi", "--max-tokens", "8", "--json")
+	var a, b infer.Generated
+	if err := errors.Join(json.Unmarshal([]byte(beside), &a), json.Unmarshal([]byte(merged), &b)); code != 0 || err != nil || a.Text != b.Text || a.PromptTokens != b.PromptTokens {
+		t.Errorf("%v: with the adapter %+v, merged %+v\n%s", err, a, b, errOut)
 	}
 }

@@ -232,11 +232,26 @@ func tokenValue(raw json.RawMessage) (jinja.Value, error) {
 
 // FindGeneration reads a folder's generation_config.json: eos_token_id, one id or a list, and suppress_tokens, a list.
 func FindGeneration(folder fs.FS) (g Generation, err error) {
-	const file = "generation_config.json"
-	config, err := readObject(folder, file)
+	config, err := readObject(folder, generationFile)
 	if err != nil {
 		return g, err
 	}
+	return parseGeneration(config)
+}
+
+// ParseGeneration is FindGeneration for the content of the file; empty content says nothing.
+func ParseGeneration(file []byte) (g Generation, err error) {
+	var config map[string]json.RawMessage
+	if len(file) > 0 {
+		if err := jsonerr.Unmarshal(file, &config); err != nil {
+			return g, fmt.Errorf("%s: %w", generationFile, err)
+		}
+	}
+	return parseGeneration(config)
+}
+
+func parseGeneration(config map[string]json.RawMessage) (g Generation, err error) {
+	const file = generationFile
 	if raw := config["suppress_tokens"]; len(raw) > 0 {
 		if err := json.Unmarshal(raw, &g.Never); err != nil {
 			return g, fmt.Errorf("%s: suppress_tokens is %s, want a list of ids", file, clip(string(raw)))

@@ -165,7 +165,12 @@ func (p *Plan) specials(m Model) error {
 	p.beforeGemma4(addBOS)
 	p.add("tokenizer.ggml.add_bos_token", addBOS)
 	p.add("tokenizer.ggml.add_eos_token", addEOS)
-	for _, id := range append(slices.Clone(m.Chat.Stops), endOfTurn(m)...) {
+	trained, others := endOfTurn(m) // the file has one place beside eos_token: where that ends no trained turn, what does comes first
+	ends := append(slices.Clone(m.Chat.Stops), others...)
+	if len(trained) > 0 && !slices.Contains(trained, eos) {
+		ends = append(trained, ends...)
+	}
+	for _, id := range ends {
 		if id != eos && int(id) < m.Config.VocabSize && id >= 0 {
 			p.add("tokenizer.ggml.eot_token_id", uint32(id))
 			break
@@ -180,16 +185,17 @@ func (p *Plan) specials(m Model) error {
 	return nil
 }
 
-// endOfTurn are the tokens of which one ends a turn by the chat template, none where there is no template that can be tried.
-func endOfTurn(m Model) []int32 {
+// endOfTurn returns the tokens that the chat template ends a turn with, and those with the model's own that are special;
+// none where there is no template that can be tried.
+func endOfTurn(m Model) (trained, all []int32) {
 	if len(m.Chat.Templates) == 0 {
-		return nil
+		return nil, nil
 	}
 	c, err := chat.New(m.Chat, "", m.Tokenizer, chat.DefaultOptions())
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	return c.EndOfTurn(conversation(samples[0])).IDs
+	return c.Ends().IDs, c.EndOfTurn(conversation(samples[0])).IDs
 }
 
 func allSpecial(t *tokenizer.Tokenizer, ids []int32) bool {

@@ -1,0 +1,155 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/session"
+)
+
+// templateFile is the file in which transformers keeps a chat template.
+const templateFile = "chat_template.jinja"
+
+// Answers says what the files beside the weights tell other programs of conversations.
+type Answers struct {
+	Template string   `json:"chat_template"` // the folder that it is from; "" = there is none
+	Ends     []string `json:"ends"`          // the tokens at which an answer ends
+
+	other bool     // the template is not the base model's
+	more  []string // of Ends those that the base model's files do not name
+}
+
+// answering puts the chat template and the end of an answer into the files of a folder that is to be written: those that the
+// first of the adapters was trained with whose folder has them, else the base model's. whole says that the folder becomes a
+// model's, not an adapter's.
+func answering(b *session.Base, adapters []string, files map[string][]byte, whole bool) (a Answers, notes []string, err error) {
+	base, err := chat.Find(b.Folder)
+	if err != nil {
+		return a, nil, err
+	}
+	w := chat.Answering{Base: b.Folder, EOS: b.Config.EOS, Vocab: b.Config.VocabSize, Tok: b.Tokenizer, Whole: whole}
+	sources := base
+	for _, dir := range adapters {
+		own, err := ownSources(dir)
+		if err != nil {
+			return a, nil, err
+		}
+		if own == nil {
+			continue
+		}
+		w.Stops = append(w.Stops, own.Stops...)
+		switch {
+		case len(own.Templates) == 0:
+		case a.Template == "":
+			sources, a.Template = own, dir
+			if token := own.EndToken(); token != base.EndToken() {
+				w.Turn = token
+			}
+		case !sameTemplates(own, sources):
+			notes = append(notes, fmt.Sprintf("%s and %s were trained with different chat templates: the folder has the one of %s", a.Template, dir, a.Template))
+		}
+	}
+	if a.Template == "" && len(base.Templates) > 0 {
+		a.Template = b.Name
+	}
+	plain, tools, err := sources.Choose("")
+	switch {
+	case errors.Is(err, chat.ErrNoTemplate):
+	case err != nil: // named templates, none of which is the default
+		notes = append(notes, "the end of an answer is the base model's: "+err.Error())
+	default:
+		if w.Chat, err = chat.New(sources, "", b.Tokenizer, chat.DefaultOptions()); err != nil {
+			w.Chat, notes = nil, append(notes, "the end of an answer is the base model's: "+err.Error())
+		}
+		if a.other = !sameTemplates(sources, base); a.other {
+			if err := chat.Save(files, plain, tools); err != nil {
+				return a, nil, err
+			}
+		}
+	}
+	if err := w.Save(files); err != nil {
+		return a, nil, err
+	}
+	if w.Chat != nil {
+		if text := w.Chat.Ends().Text; text != "" {
+			notes = append(notes, fmt.Sprintf("the chat template ends a turn with the text %s, which is no token of the model, so generation_config.json cannot name it: "+
+				"tell transformers generate(..., stop_strings=[%s], tokenizer=tokenizer), vLLM and llama.cpp's server \"stop\": [%s]",
+				strconv.Quote(text), strconv.Quote(text), strconv.Quote(text)))
+		}
+	}
+	if a.Ends, err = endsOf(b, files); err != nil {
+		return a, nil, err
+	}
+	own, err := endsOf(b, map[string][]byte{})
+	if len(base.Stops) > 0 {
+		own = tokenNames(b, base.Stops)
+	}
+	for _, name := range a.Ends {
+		if !slices.Contains(own, name) {
+			a.more = append(a.more, name)
+		}
+	}
+	return a, notes, err
+}
+
+// ownSources are what an adapter's folder says of conversations; nil = there is no folder.
+func ownSources(dir string) (*chat.Sources, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, nil //nolint:nilerr // the adapter was opened before
+	}
+	own, err := chat.Find(os.DirFS(dir))
+	if err != nil {
+		return nil, fmt.Errorf("adapter %s: %w", dir, err)
+	}
+	return own, nil
+}
+
+// sameTemplates tells whether two folders' files lead to the same templates.
+func sameTemplates(a, b *chat.Sources) bool {
+	plain, tools, err := a.Choose("")
+	plain2, tools2, err2 := b.Choose("")
+	return err == nil && err2 == nil && plain.Source == plain2.Source && tools.Source == tools2.Source
+}
+
+// endsOf are the tokens at which programs that read a folder's generation_config.json end an answer.
+func endsOf(b *session.Base, files map[string][]byte) ([]string, error) {
+	g, err := chat.ParseGeneration(files["generation_config.json"])
+	if err != nil {
+		return nil, err
+	}
+	ids := g.Stops
+	if len(ids) == 0 {
+		for _, id := range b.Config.EOS {
+			ids = append(ids, int32(id))
+		}
+	}
+	return tokenNames(b, ids), nil
+}
+
+func tokenNames(b *session.Base, ids []int32) []string {
+	names := []string{}
+	for _, id := range ids {
+		name, ok := b.Tokenizer.Token(id)
+		if !ok {
+			name = strconv.Itoa(int(id))
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func (a Answers) String() string {
+	text := "the folder has no chat template"
+	if a.Template != "" {
+		text = "chat template of " + a.Template
+	}
+	if len(a.Ends) == 0 {
+		return text
+	}
+	return text + "; an answer ends at " + strings.Join(slices.Compact(slices.Clone(a.Ends)), ", ")
+}
