@@ -139,7 +139,8 @@ func TestBrokenContainers(t *testing.T) {
 		{"a zip", "d.csv", "PK\x03\x04", nil, "d.csv: the file is a zip archive: unpack it first"},
 		{"xz", "d.jsonl.xz", "\xfd7zXZ\x00", nil, "d.jsonl.xz: the file is xz-compressed: unpack it first"},
 		{"Arrow", "d.arrow", "ARROW1\x00\x00", nil, "d.arrow: the file is Arrow: convert it to Parquet or JSONL first"},
-		{"a Git LFS pointer", "d.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", nil, "d.jsonl: the file is a Git LFS pointer, not the data: fetch it with `git lfs pull`"},
+		{"a Git LFS pointer", "d.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", nil, "d.jsonl: the file is a Git LFS pointer, not the content: run `git lfs pull` in the folder"},
+		{"a Git LFS pointer for Parquet", "d.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", nil, "d.parquet: the file is a Git LFS pointer, not the content: run `git lfs pull` in the folder"},
 		// Parquet
 		{"no Parquet", "d.parquet", "{\"text\":1}", nil, `d.parquet: the file is named .parquet and begins with "{\"te" instead of "PAR1": it is no Parquet file`},
 		{"magic alone", "d.parquet", "PAR1", nil, "d.parquet: the Parquet file is damaged: it has 4 bytes"},

@@ -162,11 +162,14 @@ func detect(o Object, cfg Config) (string, error) {
 		return "", fmt.Errorf("the keys %s fit the formats %s and %s: set dataset.format", o.keyList(), best, tie)
 	}
 	if best == "" {
+		if err := o.conversationAdvice(); err != nil {
+			return "", err
+		}
 		if name, fields := o.nestedFormat(); name != "" {
 			return "", fmt.Errorf("the keys %s hold a part of a row of format %s, and what it lacks lies in a list: set dataset.fields to {%s}", o.keyList(), name, fields)
 		}
-		if key, ok := o.onlyRows(); ok {
-			return "", fmt.Errorf("the rows are a list under the key %q of one object: write that list alone into the file (with jq: jq .%s FILE)", key, key)
+		if err := o.listAdvice(); err != nil {
+			return "", err
 		}
 		if err := advised(o, cfg); err != nil {
 			return "", err

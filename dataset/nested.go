@@ -3,6 +3,7 @@ package dataset
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,9 @@ func (o Object) nestedFormat() (name, fields string) {
 		return "", ""
 	}
 	raw, _ := o.lookup(list + ".0")
+	if kindOf(raw) != "an object" {
+		return "", ""
+	}
 	inner, err := splitObject(raw)
 	if err != nil {
 		return "", ""
@@ -83,6 +87,91 @@ func (o Object) nestedFormat() (name, fields string) {
 		}
 	}
 	return "", ""
+}
+
+// onlyRows is the key whose value alone is a list of objects: a file that is one object around its rows.
+func (o Object) onlyRows() (string, bool) {
+	found := ""
+	for i, v := range o.values {
+		if kindOf(v) != "a list" {
+			continue
+		}
+		items := splitList(v)
+		if len(items) == 0 || kindOf(items[0]) != "an object" && roleOfMessages(items[0]) == "" {
+			continue
+		}
+		if found != "" {
+			return "", false
+		}
+		found = o.keys[i]
+	}
+	return found, found != ""
+}
+
+// roleOfMessages is the role of a format under which a list is a conversation: messages where its first element has role
+// and content, conversations where it has from and value; "" where it is none.
+func roleOfMessages(value json.RawMessage) string {
+	if kindOf(value) != "a list" {
+		return ""
+	}
+	items := splitList(value)
+	if len(items) == 0 || kindOf(items[0]) != "an object" {
+		return ""
+	}
+	message, err := splitObject(items[0])
+	switch {
+	case err != nil:
+		return ""
+	case message.Has("role") && (message.Has("content") || message.Has("tool_calls")):
+		return messages.Roles[0].Name
+	case message.Has("from") && message.Has("value"):
+		return sharegpt.Roles[0].Name
+	}
+	return ""
+}
+
+// conversationAdvice says which key of a row that fits no format holds its conversation.
+func (o Object) conversationAdvice() error {
+	var keys []string
+	role := ""
+	for i, v := range o.values {
+		if r := roleOfMessages(v); r != "" {
+			keys, role = append(keys, o.keys[i]), r
+		}
+	}
+	switch {
+	case len(keys) == 1:
+		return fmt.Errorf("the row's conversation is under the key %q: set dataset.fields to {%s: %s}", keys[0], role, yamlKey(keys[0]))
+	case len(keys) > 1:
+		return fmt.Errorf("the row has conversations under the keys %s: set dataset.fields to {%s: KEY} with the one to train on", strings.Join(keys[:min(len(keys), 8)], ", "), role)
+	case o.Has("role") && o.Has("content") || o.Has("from") && o.Has("value"):
+		return fmt.Errorf("the row is one message, and a row is a whole conversation, such as {%q: [...]}: where the file is a single one, wrap it (with jq: jq '{messages: .}' FILE)", messages.Roles[0].Name)
+	}
+	return nil
+}
+
+// listAdvice says what to do with a file that is one object around its rows.
+func (o Object) listAdvice() error {
+	key, ok := o.onlyRows()
+	if !ok {
+		return nil
+	}
+	at := "." + key
+	if plainKey.FindString(key) == "" {
+		at = fmt.Sprintf("'.[%q]'", key)
+	}
+	return fmt.Errorf("the rows are a list under the key %q of one object: write that list alone into the file (with jq: jq %s FILE)", key, at)
+}
+
+// plainKey is a key that needs no quotes, in jq and in YAML.
+var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// yamlKey is a key of a row as a value of dataset.fields.
+func yamlKey(key string) string {
+	if plainKey.MatchString(key) {
+		return key
+	}
+	return strconv.Quote(key)
 }
 
 // maxElements bounds a list of objects.

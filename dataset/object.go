@@ -52,25 +52,6 @@ func (o Object) keyList() string {
 	return strings.Join(shown, ", ")
 }
 
-// onlyRows is the key whose value alone is a list of objects: a file that is one object around its rows.
-func (o Object) onlyRows() (string, bool) {
-	found := ""
-	for i, v := range o.values {
-		if kindOf(v) != "a list" {
-			continue
-		}
-		items := splitList(v)
-		if len(items) == 0 || kindOf(items[0]) != "an object" {
-			continue
-		}
-		if found != "" {
-			return "", false
-		}
-		found = o.keys[i]
-	}
-	return found, found != ""
-}
-
 // clip shortens a text of the file for an error.
 func clip(s string, n int) string {
 	if len(s) <= n {
@@ -112,6 +93,9 @@ func parseObject(data []byte) (Object, error) {
 		return Object{}, err
 	}
 	if kind := kindOf(data); kind != "an object" {
+		if roleOfMessages(data) != "" { // a conversation by itself
+			return Object{keys: []string{messages.Roles[0].Name}, values: []json.RawMessage{data}}, nil
+		}
 		return Object{}, fmt.Errorf("the row is %s, want an object like {\"prompt\": …, \"completion\": …}", kind)
 	}
 	return splitObject(data)

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// jsonRows streams the rows of a JSONL file or of a JSON list, detected from the first byte.
+// jsonRows streams the rows of a JSONL file or of a JSON list, detected from the first byte. In a JSONL file whose lines
+// are lists, which begins as a JSON list does, each line is a row.
 type jsonRows struct {
 	in    *bufio.Reader
 	row   []byte // buffer of the row at hand
@@ -26,6 +29,18 @@ func (r *jsonRows) begin() error {
 	if err != nil {
 		return err
 	}
+	if c == '[' {
+		if err := r.in.UnreadByte(); err != nil {
+			return err
+		}
+		lists, err := r.listsInLines()
+		if err != nil || lists {
+			return err
+		}
+		if c, err = r.nextToken(); err != nil {
+			return err
+		}
+	}
 	if r.list = c == '['; !r.list {
 		if c != '{' {
 			return &FileError{r.line, fmt.Sprintf("the file begins with %q: want JSONL (an object a line) or a JSON list of objects, or a name that ends in .csv, .tsv, .txt or .parquet", rune(c))}
@@ -42,6 +57,43 @@ func (r *jsonRows) begin() error {
 		return r.end()
 	}
 	return r.in.UnreadByte()
+}
+
+// listsInLines reports whether the file's first line is a whole list and another list follows in the next one. What it
+// reads, at most a row's length and one line, is read again.
+func (r *jsonRows) listsInLines() (bool, error) {
+	var line []byte
+	for len(line) <= r.limit {
+		part, err := r.in.ReadSlice('\n')
+		line = append(line, part...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			r.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(line), r.in), bufferBytes)
+			return false, err
+		}
+	}
+	blanks := len(line)
+	lists := false
+	for lists = bytes.HasSuffix(line, []byte("\n")) && jsonerr.Check(line) == nil; lists; {
+		c, err := r.in.ReadByte()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		if lists = err == nil && len(line)-blanks < bufferBytes; err != nil {
+			break
+		}
+		if line = append(line, c); !isSpace(c) {
+			lists = c == '['
+			break
+		}
+	}
+	r.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(line), r.in), bufferBytes)
+	return lists, nil
 }
 
 func (r *jsonRows) next() (Row, error) {

@@ -262,7 +262,7 @@ func (n *node) isMapOf() bool {
 		return false
 	}
 	key := n.nodes[0].nodes[0]
-	return !key.group && key.repetition == required && key.kind == kindBytes
+	return !key.group && key.repetition == required && key.kind == kindBytes && key.means != holdsJSON
 }
 
 func codecName(codec int) string {

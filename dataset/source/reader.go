@@ -11,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // MaxRowBytes bounds the memory that one row can take.
@@ -217,7 +219,6 @@ var magics = []struct{ bytes, text string }{
 	{"\xff\xfe", "the file is UTF-16: save it as UTF-8"},
 	{"\xfe\xff", "the file is UTF-16: save it as UTF-8"},
 	{"SQLite format 3\x00", "the file is an SQLite database: export its rows to JSONL or CSV first"},
-	{"version https://git-lfs.github.com/", "the file is a Git LFS pointer, not the data: fetch it with `git lfs pull`"},
 	{parquetMagic, "the file is Parquet inside a compressed file: unpack it first"},
 }
 
@@ -232,6 +233,9 @@ func (r *Reader) open() (rows, error) {
 	head, err := in.Peek(tarMagicAt + 5)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
+	}
+	if regular.Pointer(head) {
+		return nil, &FileError{0, "the file is " + regular.IsPointer}
 	}
 	if bytes.HasPrefix(head, []byte(parquetMagic)) || containerOf(r.o.Path) == inParquet {
 		return openParquet(head, r.o)

@@ -41,7 +41,7 @@ var imports = map[string][]string{
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
 	"dataset/jinja":     {},
-	"dataset/source":    {"internal/jsonerr"},
+	"dataset/source":    {"internal/jsonerr", "internal/regular"},
 	"dataset/chat":      {"dataset/jinja", "dataset/tokenizer", "internal/jsonedit", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"dataset/chat", "dataset/source", "dataset/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"session": {"adapter", "dataset", "dataset/chat", "dataset/source", "dataset/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",

@@ -1,8 +1,9 @@
 // Package regular opens regular files and refuses everything else before it reads: a named pipe that nobody writes to
-// would block for ever.
+// would block for ever. What it reads whole is never a Git LFS pointer, which stands where a file was not fetched.
 package regular
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -25,7 +26,8 @@ func ReadFile(path string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return os.ReadFile(path)
+	data, err := os.ReadFile(path)
+	return content(path, data, err)
 }
 
 // ReadFS reads a whole regular file of fsys.
@@ -35,7 +37,24 @@ func ReadFS(fsys fs.FS, path string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return fs.ReadFile(fsys, path)
+	data, err := fs.ReadFile(fsys, path)
+	return content(path, data, err)
+}
+
+// IsPointer says what a Git LFS pointer is and what to do, behind a file's name and "is".
+const IsPointer = "a Git LFS pointer, not the content: run `git lfs pull` in the folder"
+
+// Pointer reports whether a file that begins with head is a Git LFS pointer. 32 bytes are enough.
+func Pointer(head []byte) bool {
+	return bytes.HasPrefix(head, []byte("version https://git-lfs")) || bytes.HasPrefix(head, []byte("version https://hawser.github.c"))
+}
+
+// content is what was read of a file, or an error where it is a Git LFS pointer.
+func content(path string, data []byte, err error) ([]byte, error) {
+	if err == nil && Pointer(data) {
+		return nil, fmt.Errorf("%s is %s", path, IsPointer)
+	}
+	return data, err
 }
 
 // Check says what path is if it is no regular file; info is of what a symbolic link leads to.

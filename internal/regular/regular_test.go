@@ -79,3 +79,27 @@ func TestOnlyRegularFiles(t *testing.T) {
 		t.Errorf("an absent file: %v", err)
 	}
 }
+
+// TestPointers: a Git LFS pointer is never what its file holds, whatever the file is.
+func TestPointers(t *testing.T) {
+	dir := t.TempDir()
+	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 3185280\n"
+	for name, text := range map[string]string{"tokenizer.json": pointer, "old.json": strings.Replace(pointer, "git-lfs.github.com", "hawser.github.com", 1), "about.txt": "version https://git.example.org\n"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for reader, read := range map[string]func() ([]byte, error){
+			"ReadFile": func() ([]byte, error) { return ReadFile(path) },
+			"ReadFS":   func() ([]byte, error) { return ReadFS(os.DirFS(dir), name) },
+		} {
+			data, err := read()
+			switch {
+			case name == "about.txt" && (err != nil || string(data) != text):
+				t.Errorf("%s %s: %q, %v", reader, name, data, err)
+			case name != "about.txt" && (err == nil || !strings.HasSuffix(err.Error(), name+" is a Git LFS pointer, not the content: run `git lfs pull` in the folder")):
+				t.Errorf("%s %s: %v", reader, name, err)
+			}
+		}
+	}
+}

@@ -26,7 +26,6 @@ const (
 	adviceFlax = "a Flax file. Convert it with transformers 4 and Flax:\n" +
 		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", from_flax=True).save_pretrained(\"OUT\", safe_serialization=True)'"
 	adviceONNX    = "an ONNX graph, an export for inference. Use the model in SafeTensors that it was exported from"
-	advicePointer = "a Git LFS pointer, not the file itself: run `git lfs pull` in the folder"
 	adviceAdapter = "an adapter without its base model. Name the base model (base_model_name_or_path in adapter_config.json)"
 	adviceQuant   = "which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits while they load"
 )
@@ -49,7 +48,7 @@ var noWeights = []string{"training_args.bin", "optimizer.", "scheduler.", "rng_s
 // magics is the advice by how a file begins.
 var magics = []struct{ begin, advice string }{
 	{"GGUF", adviceGGUF}, {"PK\x03\x04", advicePickle}, {"\x80\x02", advicePickle}, {"\x80\x04", advicePickle},
-	{"\x89HDF\r\n", adviceTensorFlow}, {"version https://git-lfs", advicePointer},
+	{"\x89HDF\r\n", adviceTensorFlow},
 }
 
 // Advice says what the first file with weights among names is and how to make a SafeTensors model of it; "" if there is
@@ -104,6 +103,9 @@ func AdviceFile(name string) string {
 
 // adviceBytes is the advice by how the file called name begins.
 func adviceBytes(begin []byte, name string) string {
+	if regular.Pointer(begin) {
+		return regular.IsPointer
+	}
 	for _, m := range magics {
 		if bytes.HasPrefix(begin, []byte(m.begin)) {
 			return strings.NewReplacer("FILE", filepath.Base(name), "DIR", filepath.Dir(name)).Replace(m.advice)

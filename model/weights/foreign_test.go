@@ -64,7 +64,7 @@ func TestForeignFiles(t *testing.T) {
 		{"m", "PK\x03\x04", "is a PyTorch pickle"},
 		{"m", "\x80\x02}q\x00", "is a PyTorch pickle"},
 		{"m", "\x89HDF\r\n\x1a\n", "is a TensorFlow or Keras file"},
-		{"m", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer, not the file itself: run `git lfs pull`"},
+		{"m", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer, not the content: run `git lfs pull`"},
 		{"m", "text", ""},
 	} {
 		path := filepath.Join(dir, c.name)
