@@ -183,7 +183,7 @@ func (s *loading) book(c *chunk) error {
 
 // begin looks at the rows up to the first whole one, which decides the format. Its errors are *source.FileError.
 func (s *loading) begin(raw source.Row, index int) error {
-	o, err := parseObject(raw.Data)
+	o, err := parseRow(raw.Data)
 	if err == nil {
 		err = s.chooseFormat(o)
 	} else if syntax := (*syntaxError)(nil); !errors.As(err, &syntax) || !syntax.cutOff || index > 0 {
@@ -202,7 +202,7 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if s.cfg.look != nil && !s.cfg.look.wants(s.path, raw.Line) {
 		return unseen(), nil
 	}
-	o, err := parseObject(raw.Data)
+	o, err := parseRow(raw.Data)
 	if err != nil {
 		if syntax := (*syntaxError)(nil); errors.As(err, &syntax) {
 			err = &source.RowError{Line: raw.Line + bytes.Count(raw.Data[:syntax.offset], []byte("\n")), Err: err}

@@ -3,6 +3,7 @@ package dataset
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -93,12 +94,18 @@ func parseObject(data []byte) (Object, error) {
 		return Object{}, err
 	}
 	if kind := kindOf(data); kind != "an object" {
-		if roleOfMessages(data) != "" { // a conversation by itself
-			return Object{keys: []string{messages.Roles[0].Name}, values: []json.RawMessage{data}}, nil
-		}
 		return Object{}, fmt.Errorf("the row is %s, want an object like {\"prompt\": …, \"completion\": …}", kind)
 	}
 	return splitObject(data)
+}
+
+// parseRow is parseObject that takes a conversation by itself too, a list of messages, as the object around it.
+func parseRow(data []byte) (Object, error) {
+	o, err := parseObject(data)
+	if err != nil && bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) && !errors.As(err, new(*syntaxError)) && roleOfMessages(data) != "" {
+		return Object{keys: []string{messages.Roles[0].Name}, values: []json.RawMessage{data}}, nil
+	}
+	return o, err
 }
 
 func checkJSON(data []byte) error {

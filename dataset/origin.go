@@ -138,7 +138,7 @@ func (c Config) eachOf(ctx context.Context, path string, open opener, see func(I
 		case err != nil:
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if item.object, err = parseObject(raw.Data); err != nil {
+		if item.object, err = parseRow(raw.Data); err != nil {
 			return fmt.Errorf("%s: %w", item.Where(), err)
 		}
 		if err := see(item); err != nil {
