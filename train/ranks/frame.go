@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -160,18 +161,21 @@ func unpackParts(b []byte, world int) ([][]byte, error) {
 
 // status is what a rank last said of itself.
 type status struct {
-	count uint64 // of its calls of At: it gets on
-	step  int
-	doing string
+	count   uint64 // of its calls of At: it gets on
+	step    int
+	doing   string
+	slowest time.Duration // is the longest step that it has finished, the first of its process left out; 0 = none yet
 }
 
-const statusBytes = 14
+// statusBytes is the size of a packed status without its text.
+const statusBytes = 22
 
 func packStatus(all []status) []byte {
 	var b []byte
 	for _, s := range all {
 		b = binary.LittleEndian.AppendUint64(b, s.count)
 		b = binary.LittleEndian.AppendUint32(b, uint32(s.step))
+		b = binary.LittleEndian.AppendUint64(b, uint64(s.slowest))
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(s.doing)))
 		b = append(b, s.doing...)
 	}
@@ -184,11 +188,15 @@ func unpackStatus(b []byte) ([]status, error) {
 		if len(b) < statusBytes {
 			return nil, errTooShort
 		}
-		named := int(binary.LittleEndian.Uint16(b[12:]))
+		named := int(binary.LittleEndian.Uint16(b[20:]))
 		if named > maxWhat || len(b) < statusBytes+named {
 			return nil, errTooShort
 		}
-		all = append(all, status{binary.LittleEndian.Uint64(b), int(binary.LittleEndian.Uint32(b[8:])), plain(string(b[statusBytes:statusBytes+named]), maxWhat)})
+		all = append(all, status{
+			count: binary.LittleEndian.Uint64(b), step: int(binary.LittleEndian.Uint32(b[8:])),
+			doing:   plain(string(b[statusBytes:statusBytes+named]), maxWhat),
+			slowest: max(time.Duration(binary.LittleEndian.Uint64(b[12:])), 0),
+		})
 		b = b[statusBytes+named:]
 	}
 	return all, nil

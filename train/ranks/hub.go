@@ -32,7 +32,6 @@ type hub struct {
 	ranks  []rankState
 	round  exchange
 	before time.Time // when the last round ended
-	steps  stepTimes
 	stall  stall
 	warned time.Time // of what has been waited for since then
 }

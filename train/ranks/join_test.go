@@ -228,7 +228,7 @@ func TestBrokenProcess(t *testing.T) {
 func FuzzFrame(f *testing.F) {
 	whole, _ := frame{kind: kindPart, rank: 3, seq: 7, what: "gradients", data: []byte("abc")}.header()
 	f.Add(append(whole, "abc"...))
-	f.Add(packStatus([]status{{1, 2, "save"}, {3, 4, ""}}))
+	f.Add(packStatus([]status{{1, 2, "save", time.Second}, {3, 4, "", 0}}))
 	parts, _ := packParts([][]byte{{1}, nil, {2, 3}})
 	f.Add(parts)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -48,8 +48,10 @@ type participant struct {
 	results chan gathered
 
 	// guarded by s.mu
-	at   status
-	left bool
+	at    status
+	warm  bool      // a step has ended: the next ones are timed
+	began time.Time // when the step at hand did
+	left  bool
 }
 
 type gathered struct {
@@ -159,9 +161,16 @@ func (m *participant) At(step int, doing string) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	m.at.count++
-	if m.at.step != step || m.at.doing != doing {
+	now, before := time.Now(), m.at
+	if before.step != step || before.doing != doing {
 		m.at.step, m.at.doing = max(step, 0), plain(doing, maxWhat)
 	}
+	if stepped := before.step > 0 && m.at.step == before.step+1 && m.at.doing == before.doing; stepped && m.warm {
+		m.at.slowest = max(m.at.slowest, now.Sub(m.began))
+	} else if stepped {
+		m.warm = true // the first step of a process loads kernels and connects devices: it is not typical
+	}
+	m.began = now
 }
 
 // Gather's results are shared by the ranks of a process: read them only.

@@ -12,23 +12,6 @@ import (
 // letGoTime is for devices to answer when what they wait for has been ended; it is a part of the timeout.
 func (h *hub) letGoTime() time.Duration { return min(5*time.Second, h.timeout/4) }
 
-// stepTimes is how long steps take, by what ranks say.
-type stepTimes struct {
-	step    int       // the newest that any rank is in
-	since   time.Time // it is
-	slowest time.Duration
-}
-
-// note takes in that the ranks have come to a step, or that what they do is none.
-func (t *stepTimes) note(step int, inSteps bool, now time.Time) {
-	if step > t.step && t.step > 0 && inSteps {
-		t.slowest = max(t.slowest, now.Sub(t.since))
-	}
-	if step > t.step || !inSteps {
-		t.step, t.since = step, now
-	}
-}
-
 // stall is devices that wait for one another.
 type stall struct {
 	since  time.Time // they were told to let go; zero = they were not
@@ -44,21 +27,21 @@ func (h *hub) onDevices(now time.Time, heldUp bool) (lost *LostError, slow strin
 	if !h.stall.since.IsZero() {
 		return h.verdict(now), ""
 	}
-	newest, inSteps, step := h.before, !heldUp, 0
+	newest, inSteps, step, slowest := h.before, !heldUp, 0, time.Duration(0)
 	for rank := range h.ranks {
 		state := &h.ranks[rank]
 		inSteps = inSteps && !state.left && state.step > 0 && (h.quick == "" || state.doing == h.quick)
-		if step = max(step, state.step); state.since.After(newest) {
+		step, slowest = max(step, state.step), max(slowest, state.slowest)
+		if state.since.After(newest) {
 			newest = state.since
 		}
 	}
 	if heldUp {
 		h.before = now
 	}
-	h.steps.note(step, inSteps, now)
 	waited, patience := now.Sub(newest), h.long
-	if h.steps.slowest > 0 {
-		patience = min(max(h.timeout-h.letGoTime(), slowFactor*h.steps.slowest), h.long)
+	if slowest > 0 {
+		patience = min(max(h.timeout-h.letGoTime(), slowFactor*slowest), h.long)
 	}
 	switch {
 	case !inSteps:
@@ -73,7 +56,7 @@ func (h *hub) onDevices(now time.Time, heldUp bool) (lost *LostError, slow strin
 		h.letGo()
 	case waited >= patience/2 && h.warned.Before(newest):
 		h.warned = now
-		slow = fmt.Sprintf("step %d: no rank has got on for %v; after %v the run ends (training.ddp_timeout)", h.steps.step, waited.Round(time.Second/10), patience)
+		slow = fmt.Sprintf("step %d: no rank has got on for %v; after %v the run ends (training.ddp_timeout)", step, waited.Round(time.Second/10), patience)
 	}
 	return nil, slow
 }

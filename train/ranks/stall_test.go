@@ -77,6 +77,49 @@ func TestStalledDevices(t *testing.T) {
 	}
 }
 
+// TestQuickStepsAreTimed: steps that are done between two looks of the coordinator are timed all the same, so that a rank that
+// stands after them is found within the timeout; the first step of a process, which loads kernels, does not count.
+func TestQuickStepsAreTimed(t *testing.T) {
+	for name, processes := range map[string][]int{"in one process": {2}, "in two": {1, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			timeout := 2 * time.Second
+			all := flat(joinAll(t, Options{Timeout: timeout, Quick: "training", Devices: true}, nil, processes...))
+			for step := 1; step <= 12; step++ {
+				for _, g := range all {
+					g.At(step, "training")
+				}
+				if step == 1 {
+					time.Sleep(timeout * 6 / 10) // three times that would be more than the timeout
+				}
+			}
+			began := time.Now()
+			errs := each(all, func(g Group) error {
+				select {
+				case <-g.Stalled():
+				case <-time.After(patience):
+					return errors.New("it is not told that the devices wait for one another")
+				}
+				if g.Rank() == 1 {
+					g.At(12, "ending")
+				}
+				<-g.Lost()
+				return g.Err()
+			})
+			took := time.Since(began)
+			for rank, err := range errs {
+				var lost *LostError
+				if !errors.As(err, &lost) || lost.Rank != 0 || lost.Step != 12 {
+					t.Errorf("rank %d: %v, want rank 0", rank, err)
+				}
+			}
+			if took > timeout+timeout/2 {
+				t.Errorf("it took %v, with a timeout of %v", took, timeout)
+			}
+		})
+	}
+}
+
 // TestNobodyIsStalled: ranks that get on, load, save or compute on the host are left alone.
 func TestNobodyIsStalled(t *testing.T) {
 	now := time.Now()
@@ -102,12 +145,12 @@ func TestNobodyIsStalled(t *testing.T) {
 	} {
 		s := newSession(2, 30*time.Second)
 		h := &hub{session: s, links: []*link{nil}, quick: "training", long: longPatience, devices: !c.alone, before: now.Add(-2 * time.Hour)}
+		c.at.slowest = c.slowest
 		h.ranks = []rankState{{status: c.at, since: now.Add(-c.since)}, {status: c.at, since: now.Add(-c.since)}}
 		h.world = 2
 		for _, m := range s.members {
 			m.at = c.at
 		}
-		h.steps = stepTimes{step: c.at.step, since: now.Add(-c.since), slowest: c.slowest}
 		lost, _ := h.look(now, c.heldUp)
 		if stalls := !h.stall.since.IsZero(); lost != nil || stalls != c.stalls {
 			t.Errorf("%s: stalled %v, lost %v", c.name, stalls, lost)
