@@ -34,11 +34,13 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 			{ failed=1; say "$1 on $5: $(tail -2 "$out/$1-$5.log")"; return; }
 		local base=${1%-slices}
 		python3 - "$out/$1-$5.json" "$out/${base%-context}-1.json" <<-'PY' | tee -a "$out/summary.txt"
-			import json, sys
-			now, one = (json.load(open(f)) for f in sys.argv[1:3])
+			import json, os, sys
+			now = json.load(open(sys.argv[1]))
+			one = json.load(open(sys.argv[2])) if os.path.exists(sys.argv[2]) else None
 			n = now.get("ranks", 1)
+			times = f'{now["tokens_per_step"] * one["ahead_ms"] / one["tokens_per_step"] / now["ahead_ms"]:.3f} times one, ' if one else ""
 			print(f'{now["shape"]} {now["batch"]}x{now["length"]} on {n}{", base in slices" if "base_sharding" in now["layout"] else ""}: {now["median_ms"]:.3f} ms waited, {now["ahead_ms"]:.3f} ms queued ahead, '
-			      f'{now["tokens_per_step"] * one["ahead_ms"] / one["tokens_per_step"] / now["ahead_ms"]:.3f} times one, {now["queued"]} nodes, held {now["held_bytes"]} bytes each')
+			      f'{times}{now["queued"]} nodes, held {now["held_bytes"]} bytes each')
 		PY
 	}
 	for n in 1 2 4 8; do
@@ -47,6 +49,10 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 		step 1b tinyllama-1.1b 4 2048 "$n"
 		step 7b llama-2-7b 4 2048 "$n"
 		[ "$n" -gt 1 ] && step 7b-slices llama-2-7b 4 2048 "$n" --base-sharding always
+		# 70 billion parameters: on one card where they fit it, in slices of four and more
+		if [ "$n" = 1 ] || [ "$n" -ge 4 ]; then
+			step 70b llama-3.3-70b 4 2048 "$n" --steps 5 --warmup 2 --base-sharding "$([ "$n" = 1 ] && echo never || echo always)"
+		fi
 		if [ "$n" = 1 ]; then # a long row, on one card and shared
 			step 7b-long llama-2-7b 1 16384 1
 		else
