@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/session"
 )
@@ -75,6 +76,9 @@ func answering(b *session.Base, adapters []string, files map[string][]byte, whol
 	if err := w.Save(files); err != nil {
 		return a, nil, err
 	}
+	if err := keepPromptFormat(b, adapters, files); err != nil {
+		return a, nil, err
+	}
 	if w.Chat != nil {
 		if text := w.Chat.Ends().Text; text != "" {
 			notes = append(notes, fmt.Sprintf("the chat template ends a turn with the text %s, which is no token of the model, so generation_config.json cannot name it: "+
@@ -95,6 +99,35 @@ func answering(b *session.Base, adapters []string, files map[string][]byte, whol
 		}
 	}
 	return a, notes, err
+}
+
+// promptFormat says which prompts the adapters were trained on, else the model, which may be a merged one; nil where no folder
+// says it.
+func promptFormat(b *session.Base, adapters []string) (all *dataset.PromptFormat, err error) {
+	if len(adapters) == 0 {
+		return dataset.FindPromptFormat(b.Folder, "")
+	}
+	for _, dir := range adapters {
+		own, err := dataset.FindPromptFormat(nil, dir)
+		if err != nil {
+			return nil, fmt.Errorf("adapter %s: %w", dir, err)
+		}
+		if own != nil {
+			all = all.Join(own)
+		}
+	}
+	return all, nil
+}
+
+// keepPromptFormat puts what promptFormat says into the files of a folder that is to be written.
+func keepPromptFormat(b *session.Base, adapters []string, files map[string][]byte) error {
+	p, err := promptFormat(b, adapters)
+	if p == nil || err != nil {
+		delete(files, dataset.PromptFormatFile) // of a merged base model, which another adapter was trained over since
+		return err
+	}
+	files[dataset.PromptFormatFile], err = p.Bytes()
+	return err
 }
 
 // ownSources are what an adapter's folder says of conversations; nil = there is no folder.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/export/llamacpp"
@@ -43,7 +44,23 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 	if err != nil {
 		return r, err
 	}
-	file, notes := llamacpp.NewModelfile(llamacpp.Model{Config: c.s.Base.Config, Tokenizer: c.s.Base.Tokenizer, Chat: sources}, ollamaModel)
+	var adapters []string
+	if o.Adapter != "" {
+		adapters = []string{o.Adapter}
+	}
+	trained, err := promptFormat(c.s.Base, adapters)
+	if err != nil {
+		return r, err
+	}
+	model := llamacpp.Model{Config: c.s.Base.Config, Tokenizer: c.s.Base.Tokenizer, Chat: sources}
+	if trained != nil {
+		model.System = trained.System
+	}
+	file, notes := llamacpp.NewModelfile(model, ollamaModel)
+	if trained != nil && trained.Plain() {
+		notes = append(notes, "the adapter was trained on plain text ("+strings.Join(trained.Prompts, ", ")+"), and Ollama asks by a chat template: "+
+			"ask with \"raw\": true and the text of training, or train with dataset.as_chat: yes")
+	}
 	if o.Separate {
 		file.Adapter = ollamaAdapter
 	}

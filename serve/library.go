@@ -16,6 +16,10 @@ type Model struct {
 	Adapter string     // the engine's name for it; "" = the base model alone
 	Chat    *chat.Chat // how conversations are written; nil: NoChat says why not
 	NoChat  error
+	// System is the system message of conversations that bring none, "" for none: the one that an adapter was trained with.
+	System string
+	// TextNote is logged at the first request for a plain text: that the adapter was not trained on those; "" = nothing.
+	TextNote string
 }
 
 // Library is what an engine answers with.

@@ -218,6 +218,7 @@ func (l *Library) write(m *Model, messages []map[string]json.RawMessage, raw cha
 	if err != nil {
 		return prompt{}, invalid("messages", "%s", err)
 	}
+	conv.GiveSystem(m.System)
 	p, err := infer.ChatPrompt(m.Chat, l.Tokenizer, conv)
 	if err != nil {
 		return prompt{}, invalid("messages", "messages: %s", err)

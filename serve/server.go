@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -67,6 +68,7 @@ type Server struct {
 	scheduler *Scheduler
 	metrics   metrics
 	http      *http.Server
+	noted     sync.Map // names of models whose TextNote was logged
 }
 
 // New makes a server, whose Run uses the engine.
@@ -332,6 +334,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func([]byte
 	req, wrong := read(body)
 	if wrong != nil {
 		return wrong
+	}
+	if m := req.model; !req.chat && m.TextNote != "" {
+		if _, said := s.noted.LoadOrStore(m.Name, true); !said {
+			s.o.Log(r.URL.Path + ": " + m.TextNote)
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), s.o.Timeout, fmt.Errorf("%w, %v", errTimeout, s.o.Timeout))
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
@@ -32,10 +33,14 @@ func (p *prepared) writeDataReport() error {
 }
 
 // besideAdapter are the files that lie beside an adapter's own: the tokenizer's, the chat template that the run trains with
-// in the place where generation looks first, and the tokens at which an answer ends, for other programs.
+// in the place where generation looks first, which prompts the rows have, and the tokens at which an answer ends, for other
+// programs.
 func (p *prepared) besideAdapter() (map[string][]byte, error) {
 	files, err := p.tokenizerFiles()
 	if err != nil {
+		return files, err
+	}
+	if files[dataset.PromptFormatFile], err = p.report.PromptFormat(p.spec.Dataset).Bytes(); err != nil {
 		return files, err
 	}
 	c, err := p.data.Chat()

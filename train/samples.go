@@ -52,6 +52,9 @@ func (p *prepared) openSamples(ctx context.Context) (*samples, error) {
 		if err != nil {
 			return nil, fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
 		}
+		if t.System == "" && t.Chat != tasks.ChatNever && p.talks() {
+			t.System = p.report.Chat.System
+		}
 		sheet, err := tasks.Prepare(ctx, g, t, "")
 		if err != nil {
 			return nil, fmt.Errorf("training.eval_tasks[%d]: %w", i, err)

@@ -90,7 +90,8 @@ func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
 	return files, nil
 }
 
-// adapterFiles are the adapter folder: PEFT's two files, the tokenizer's, the chat template and the tokens that end an answer.
+// adapterFiles are the adapter folder: PEFT's two files, the tokenizer's, the chat template, the tokens that end an answer,
+// and which prompts the rows have.
 func (s *saver) adapterFiles() (map[string][]byte, error) {
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
@@ -30,7 +31,8 @@ func TestVerify(t *testing.T) {
 	s, m := verified(t)
 	env := Env{Config: []byte("a: 1\n")}
 	yes, no := true, false
-	if len(m.Files) != 6 || m.Files["generation_config.json"] == "" || m.Files[adapter.WeightsFile] != hashBytes(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) ||
+	if len(m.Files) != 7 || m.Files[dataset.PromptFormatFile] == "" || m.Files["generation_config.json"] == "" ||
+		m.Files[adapter.WeightsFile] != hashBytes(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) ||
 		m.Files["checkpoint-6/optimizer.safetensors"] != hashBytes(golden.ReadFile(t, s.OutputDir, "checkpoint-6", "optimizer.safetensors")) {
 		t.Fatalf("the manifest says of the files %v", m.Files)
 	}

@@ -45,12 +45,13 @@ for a line break.`,
 			if err := o.check(); err != nil {
 				return err
 			}
+			t.systemGiven = cmd.Flags().Changed("system")
 			return runChat(cmd.Context(), c, o, &t)
 		},
 	}
 	o.register(cmd, c)
 	f := cmd.Flags()
-	f.StringVar(&t.system, "system", "", "`TEXT` of a system message that comes first")
+	f.StringVar(&t.system, "system", "", "`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
 	f.IntVar(&t.options.MaxTokens, "max-tokens", chatTokens, "largest number of tokens of an answer, or what there is room for")
 	f.Float64Var(&t.options.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&t.options.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")

@@ -138,7 +138,7 @@ func (t *talk) setSystem(_ context.Context, text string) error {
 	case "none":
 		text = ""
 	}
-	t.system = text
+	t.system, t.systemGiven = text, true
 	t.c.say("the system message is changed from here on")
 	return nil
 }

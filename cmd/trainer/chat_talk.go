@@ -22,11 +22,13 @@ type talk struct {
 	adapter  string // that answers; "" = the base model
 	writer   *chat.Chat
 	system   string
-	turns    []turn // user and assistant by turns
-	options  infer.GenerateOptions
-	terminal bool // a person is there
-	colour   bool
-	json     bool
+	// systemGiven says that the person chose system, if only as ""; else it is the one that the adapter was trained with.
+	systemGiven bool
+	turns       []turn // user and assistant by turns
+	options     infer.GenerateOptions
+	terminal    bool // a person is there
+	colour      bool
+	json        bool
 }
 
 type turn struct {
@@ -55,7 +57,24 @@ func (t *talk) use(name string) error {
 	if err != nil {
 		return errors.New(asFlag(err))
 	}
+	p, err := t.engine.PromptFormat(name)
+	if err != nil {
+		return err
+	}
 	t.adapter, t.writer = name, writer
+	if note := askedOtherwise(p, t.name(), wayChat); note != "" {
+		t.c.say("note: %s", note)
+	}
+	if t.systemGiven {
+		return nil
+	}
+	if system := trainedSystem(p); system != t.system {
+		if t.system = system; system == "" {
+			t.c.say("system: none, as %s was trained", t.name())
+		} else {
+			t.c.say("system: %s, with which %s was trained; /system TEXT gives another, /system none removes it", shown(system), t.name())
+		}
+	}
 	return nil
 }
 

@@ -188,10 +188,33 @@ func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Opt
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
+	p, err := g.PromptFormat()
+	if err != nil {
+		return nil, usage(err)
+	}
+	said := map[string]bool{}
+	say := func(format string, args ...any) {
+		if line := fmt.Sprintf(format, args...); !said[line] {
+			said[line] = true
+			c.say("%s", line)
+		}
+	}
 	for _, t := range o.tasks.found {
+		if system := trainedSystem(p); t.System == "" && t.Chat != tasks.ChatNever && system != "" {
+			own := *t
+			own.System, t = system, &own
+			say("system: %s, with which %s was trained; a task file of your own may name another", shown(system), whose(adapter))
+		}
 		r, err := tasks.Run(cmd.Context(), g, t, adapter, nil)
 		if err != nil {
 			return nil, err
+		}
+		way := wayText
+		if r.Chat {
+			way = wayChat
+		}
+		if note := askedOtherwise(p, whose(adapter), way); note != "" {
+			say("note: task %s: %s; a task file says it by chat: always or never", t.Name, note)
 		}
 		results = append(results, r)
 	}

@@ -171,6 +171,36 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	return checkAdapter(o.adapter)
 }
 
+// asTrained gives a conversation the system message of training where none is given, and says where the prompt is of
+// another form than those of training.
+func (o *generateOptions) asTrained(c *console, g *infer.Generator) error {
+	p, err := g.PromptFormat()
+	if err != nil {
+		return usage(err)
+	}
+	who, way := whose(o.adapter), wayText
+	switch {
+	case o.talk.conversation != nil:
+		way = wayChat
+		if _, has := o.talk.conversation.System(); !has && !o.talk.systemGiven {
+			if system := trainedSystem(p); system != "" {
+				o.talk.conversation.GiveSystem(system)
+				c.say("system: %s, with which %s was trained; --system TEXT gives another, --system \"\" none", shown(system), who)
+			}
+		}
+	case o.instruction != "":
+		way = wayInstruction
+	}
+	note := askedOtherwise(p, who, way)
+	if way.asked == wayText.asked && note == "" {
+		note = withoutSeparator(p, who, o.prompt)
+	}
+	if note != "" {
+		c.say("note: %s", note)
+	}
+	return nil
+}
+
 func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) {
 	env := environment(c, o.workers)
 	if err := findModel(cmd.Context(), c, env, &o.model, o.adapter); err != nil {
@@ -186,6 +216,9 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
+	if err := o.asTrained(c, g); err != nil {
+		return err
+	}
 	prompt, err := o.talk.promptOf(g, o.prompt)
 	if err != nil {
 		return err

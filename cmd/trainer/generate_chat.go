@@ -30,13 +30,14 @@ type chatOptions struct {
 	messages, system, template, kwargs string
 
 	conversation *chat.Conversation // nil: the prompt is a plain text
+	systemGiven  bool               // --system is given, if only as ""
 }
 
 func (o *chatOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.chat, "chat", false, "answer the prompt as a user's message, by the model's own chat template")
 	pathVar(cmd, &o.messages, "messages", "", "conversation to answer: a JSON `FILE` with a list of messages, or with an object of messages and tools; - reads standard input")
-	f.StringVar(&o.system, "system", "", "`TEXT` of a system message that comes first")
+	f.StringVar(&o.system, "system", "", "`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
 	pathVar(cmd, &o.template, "chat-template", "", "chat template: a .jinja `FILE`, or the name of one of the model's or "+strings.Join(chat.BuiltIn(), ", "))
 	f.StringVar(&o.kwargs, "chat-template-kwargs", "", "`JSON` object of more variables for the template, such as {\"enable_thinking\": false}")
 }
@@ -55,6 +56,7 @@ func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error 
 	if !o.chat {
 		return nil
 	}
+	o.systemGiven = given("system")
 	if given("chat-template") && o.template == "" {
 		return errors.New("--chat-template: the name is empty")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/serve"
 )
@@ -28,6 +29,8 @@ const cutWait = 5 * time.Second
 type serveOptions struct {
 	engineFlags
 	host, name string
+	system     string
+	ownSystem  bool // --system is given, if only as ""
 	port       int
 	grace      time.Duration
 	json       bool
@@ -53,12 +56,14 @@ SIGTERM take no more requests and finish those that are there; a second one stop
 			if err := o.checkServe(cmd); err != nil {
 				return err
 			}
+			o.ownSystem = cmd.Flags().Changed("system")
 			return runServe(cmd.Context(), c, o)
 		},
 	}
 	o.register(cmd, c)
 	f := cmd.Flags()
 	f.StringVar(&o.name, "served-model-name", "", "`NAME` of the base model for clients; left out, the folder's")
+	f.StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none; left out, the one that an adapter was trained with, \"\" none")
 	f.StringVar(&o.host, "host", "127.0.0.1", "`ADDRESS` to listen on; 0.0.0.0 and :: are all of this machine's")
 	f.IntVar(&o.port, "port", 8000, "port to listen on; 0 = a free one, which is printed")
 	f.StringVar(&o.APIKey, "api-key", "", "`KEY` that clients have to send; or the variable "+apiKeyVariable)
@@ -216,9 +221,38 @@ func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, err
 			m.Chat, m.NoChat = nil, err
 			c.say("note: %s answers no conversations: %s", m.Name, err)
 		}
+		if err := o.asTrained(c, e, &m); err != nil {
+			return nil, err
+		}
 		lib.Models = append(lib.Models, m)
 	}
 	return lib, nil
+}
+
+// asTrained gives a model the system message of training unless --system says another, and says where conversations are
+// of another form than the rows of training.
+func (o *serveOptions) asTrained(c *console, e *infer.Engine, m *serve.Model) error {
+	p, err := e.PromptFormat(m.Adapter)
+	if err != nil {
+		return usage(err)
+	}
+	who := m.Name
+	if m.Adapter != "" {
+		who = whose(m.Name)
+	}
+	if p != nil && p.Only(dataset.PromptChat) {
+		m.TextNote = fmt.Sprintf("%s was trained on conversations, and is asked with a text as it is: /v1/chat/completions asks as in training", who)
+	}
+	if note := askedOtherwise(p, who, wayChat); note != "" && m.Chat != nil {
+		c.say("note: /v1/chat/completions: %s, and so does /v1/completions with the same text", note)
+	}
+	if m.System = o.system; !o.ownSystem {
+		m.System = trainedSystem(p)
+	}
+	if m.System != "" && m.Chat != nil && !o.ownSystem {
+		c.say("system: %s, with which %s was trained, for conversations that bring none; --system TEXT gives another, --system \"\" none", shown(m.System), who)
+	}
+	return nil
 }
 
 // baseName is how clients call the base model.

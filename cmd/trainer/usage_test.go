@@ -294,7 +294,7 @@ completion bash x
 
 // rightUse has flags whose every value may be right, by command: texts, and names that another machine knows.
 var rightUse = map[string]string{
-	"chat": "system", "generate": "prompt system instruction input", "inspect template": "bos eos", "serve": "served-model-name",
+	"chat": "system", "generate": "prompt system instruction input", "inspect template": "bos eos", "serve": "served-model-name system",
 	"push": "base-model license message", "report": "title", "bench": "targets", "download": "out",
 }
 

@@ -14,6 +14,9 @@ import (
 // maxContext is the most tokens that a Modelfile asks for by itself: more takes memory that a small machine lacks.
 const maxContext = 8192
 
+// quotes begin and end a text of several lines in a Modelfile.
+const quotes = `"""`
+
 // Modelfile is what ollama create reads (https://github.com/ollama/ollama/blob/main/docs/modelfile.mdx).
 type Modelfile struct {
 	From, Adapter    string // files beside it
@@ -33,7 +36,7 @@ func (m Modelfile) String() (string, error) {
 		if part[1] == "" {
 			continue
 		}
-		if strings.Contains(part[1], `"""`) {
+		if strings.Contains(part[1], quotes) {
 			return "", fmt.Errorf("%s has three quotes, which a Modelfile can't hold", part[0])
 		}
 		fmt.Fprintf(&b, "%s \"\"\"%s\"\"\"\n", part[0], part[1])
@@ -73,15 +76,19 @@ var samples = [][]turn{
 }
 
 // NewModelfile says how Ollama talks to a model: by a template in its own form where the model's is a known format, with the system
-// message that the model's template puts in by itself, and stopping where answers end. The notes say what was not found.
+// message of training, else the one that the model's template puts in by itself, and stopping where answers end. The notes say what was not found.
 func NewModelfile(m Model, from string) (f Modelfile, notes []string) {
-	f = Modelfile{From: from, Context: min(m.Config.MaxPositions, maxContext)}
+	f = Modelfile{From: from, Context: min(m.Config.MaxPositions, maxContext), System: m.System}
+	if strings.Contains(m.System, quotes) || strings.HasSuffix(m.System, `"`) {
+		f.System = ""
+		notes = append(notes, "the system message of training has three quotes or ends with one, which a Modelfile can't hold: give it in each request")
+	}
 	if m.Tokenizer.OnlyNumbers() {
-		return f, nil
+		return f, notes
 	}
 	c, err := chat.New(m.Chat, "", m.Tokenizer, chat.DefaultOptions())
 	if err != nil {
-		return f, []string{"no chat template was found, so the Modelfile has none: Ollama gives the model texts as they are"}
+		return f, append(notes, "no chat template was found, so the Modelfile has none: Ollama gives the model texts as they are")
 	}
 	for _, id := range c.EndOfTurn(conversation(samples[0])).IDs {
 		if token, ok := m.Tokenizer.Token(id); ok && plain(token) {
@@ -94,12 +101,14 @@ func NewModelfile(m Model, from string) (f Modelfile, notes []string) {
 	}
 	for _, form := range chatForms {
 		if system, ok := writes(c, form.template, bos); ok {
-			f.Template, f.System = lastNewlines(form.template), system
-			return f, nil
+			if f.Template = lastNewlines(form.template); f.System == "" {
+				f.System = system
+			}
+			return f, notes
 		}
 	}
-	return f, []string{"the model's chat template is none of the formats that are known in Ollama's form (" + formNames() +
-		"), so the Modelfile has no TEMPLATE: Ollama takes one that it recognises by the template inside the GGUF file, else write one"}
+	return f, append(notes, "the model's chat template is none of the formats that are known in Ollama's form ("+formNames()+
+		"), so the Modelfile has no TEMPLATE: Ollama takes one that it recognises by the template inside the GGUF file, else write one")
 }
 
 // lastNewlines writes the newlines at the end of a template as an action, so that nothing that trims the file's texts takes them.

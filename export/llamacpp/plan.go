@@ -29,6 +29,7 @@ type Model struct {
 	Config    model.Config
 	Tokenizer *tokenizer.Tokenizer
 	Chat      *chat.Sources // whose default template is taken, and the tokens that answers end with
+	System    string        // the system message that every conversation was trained with; "" = none
 	Source    Source
 	Tensors   []string // that the network reads: each must find its place
 }
