@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -30,6 +32,7 @@ type peftConfig struct {
 	PEFTType        string             `json:"peft_type"`
 	R               int                `json:"r"`
 	RankPattern     map[string]int     `json:"rank_pattern"`
+	Revision        string             `json:"revision,omitempty"` // of the base model on the hub
 	TargetModules   any                `json:"target_modules"`
 	Parameters      []string           `json:"target_parameters,omitempty"`
 	TaskType        string             `json:"task_type"`
@@ -128,12 +131,29 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if len(problems) == 0 {
 		problems = c.Validate()
 	}
-	return c, p.BaseModel, errors.Join(problems...)
+	return c, withRevision(p.BaseModel, p.Revision), errors.Join(problems...)
+}
+
+// hubName is a model's name on the hub with a revision behind it.
+var hubName = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*)@([A-Za-z0-9][A-Za-z0-9._/-]*)$`)
+
+// withRevision is the name of a base model with its revision, as base_model has it: org/name@revision. main is what a
+// name alone means, and a folder has no revision.
+func withRevision(base, revision string) string {
+	named := base + "@" + revision
+	if _, err := os.Stat(base); err == nil || revision == "main" || !hubName.MatchString(named) {
+		return base
+	}
+	return named
 }
 
 func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
+	revision := ""
+	if m := hubName.FindStringSubmatch(base); m != nil { // PEFT has it in a key of its own
+		base, revision = m[1], m[2]
+	}
 	return json.MarshalIndent(peftConfig{
-		AlphaPattern: orEmpty(c.AlphaPattern), RankPattern: orEmpty(c.RankPattern), BaseModel: base, Bias: "none", InferenceMode: true,
+		AlphaPattern: orEmpty(c.AlphaPattern), RankPattern: orEmpty(c.RankPattern), BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
 		TargetModules: c.fileTargets(layers), Parameters: c.TargetParameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
 	}, "", "  ")

@@ -347,3 +347,32 @@ func write(t testing.TB, dir, name string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+// TestRevisionOfTheBase: PEFT's files name a base model's revision in a key of its own, and base_model behind an @.
+func TestRevisionOfTheBase(t *testing.T) {
+	c := Default()
+	for base, want := range map[string][2]string{
+		"org/name@v1": {"org/name", "v1"}, "org/name@a/b": {"org/name", "a/b"}, "org/name": {"org/name", ""}, "./m@v1": {"./m@v1", ""}, "/models/m@v1": {"/models/m@v1", ""},
+	} {
+		raw, err := formatLoRA(c, base, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &keys); err != nil {
+			t.Fatal(err)
+		}
+		var name, revision string
+		_ = json.Unmarshal(keys["base_model_name_or_path"], &name)
+		_ = json.Unmarshal(keys["revision"], &revision)
+		if _, there := keys["revision"]; [2]string{name, revision} != want || there != (want[1] != "") {
+			t.Errorf("%s is written as %s, %s; want %v", base, name, revision, want)
+		}
+		if _, got, err := parseLoRA(raw, keys); err != nil || got != base {
+			t.Errorf("%s is read as %s (%v)", base, got, err)
+		}
+	}
+	if got := withRevision("org/name", "main"); got != "org/name" {
+		t.Errorf("main: %s", got)
+	}
+}

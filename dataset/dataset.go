@@ -9,6 +9,7 @@ package dataset
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -135,6 +136,9 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	if val := cfg.validation(); len(val) > 0 {
 		var parts []part
 		parts, report.Val, err = loadSources(ctx, cfg, val, tok, fsys)
+		if none := (*noRowError)(nil); errors.As(err, &none) {
+			err = none.validation()
+		}
 		if err != nil {
 			return nil, report, err
 		}

@@ -37,3 +37,30 @@ func TestFileWithoutRowsToTrain(t *testing.T) {
 		t.Errorf("of no file: %v", err)
 	}
 }
+
+// TestNoValidationRow: validation rows that are all dropped are an error that says that they are those of validation.
+func TestNoValidationRow(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"train.jsonl": `{"prompt":"a","completion":"b"}`, "val.jsonl": `{"prompt":"a","completion":""}`, "more.jsonl": `{"prompt":"c","completion":""}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for name, change := range map[string]func(*Config){
+		"val_path": func(c *Config) { c.ValPath = in("val.jsonl") },
+		"val_sources": func(c *Config) {
+			c.ValSources = []Source{{Path: in("val.jsonl"), Weight: 1}, {Path: in("more.jsonl"), Weight: 1}}
+		},
+		"streaming": func(c *Config) { c.ValPath, c.Streaming = in("val.jsonl"), true },
+	} {
+		cfg := Default()
+		cfg.Path = in("train.jsonl")
+		change(&cfg)
+		_, _, err := Load(context.Background(), cfg, bytesTokenizer{})
+		want := in("val.jsonl") + ": no validation row is left, all 1 were dropped: 1 because the answer is empty (" + in("val.jsonl") + ":1); name other validation rows, or none"
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}

@@ -111,9 +111,14 @@ func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
 }
 
 // noRowError is that of a file or source whose rows were all dropped.
-type noRowError struct{ why string }
+type noRowError struct{ source, why string }
 
-func (e *noRowError) Error() string { return e.why }
+func (e *noRowError) Error() string { return e.source + ": no row is left to train on, " + e.why }
+
+// validation is the error where the rows are those of validation.
+func (e *noRowError) validation() error {
+	return fmt.Errorf("%s: no validation row is left, %s; name other validation rows, or none", e.source, e.why)
+}
 
 // noRow says that a source has nothing to train on.
 func (r *Report) noRow() error {
@@ -121,7 +126,7 @@ func (r *Report) noRow() error {
 	if slices.ContainsFunc(r.Dropped, func(d Drop) bool { return d.Reason == dropCutAnswer || d.Reason == dropCut }) {
 		remedy = "; raise dataset.max_length, or shorten the rows"
 	}
-	return &noRowError{fmt.Sprintf("%s: no row is left to train on, all %d were dropped: %s%s", r.Source, r.Rows, r.dropList(), remedy)}
+	return &noRowError{r.Source, fmt.Sprintf("all %d were dropped: %s%s", r.Rows, r.dropList(), remedy)}
 }
 
 // pass hands the rows from s.index on to take, chunk by chunk.

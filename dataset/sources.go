@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -317,6 +319,40 @@ func findFiles(fsys fs.FS, path string, s Source) ([]source.File, error) {
 		return source.Find(fsys, path)
 	}
 	return source.FindSubset(fsys, path, s.Name)
+}
+
+// Check reports what of a source's files is not there or cannot be read, by names alone: no row is read.
+func (s Source) Check() error {
+	terms, err := source.ParseSplit(s.split())
+	if err != nil {
+		return fmt.Errorf("split %w", err)
+	}
+	path := filepath.ToSlash(s.Path)
+	if s.Folder != "" {
+		path = filepath.ToSlash(s.Folder)
+	}
+	files, err := findFiles(disk{}, path, s)
+	if err != nil {
+		return err
+	}
+	for _, term := range terms {
+		picked, err := source.Pick(files, term.Split)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Path, err)
+		}
+		for _, f := range picked {
+			info, err := os.Stat(f.Path)
+			if gone := (*fs.PathError)(nil); errors.As(err, &gone) {
+				gone.Op = "open" // as a run says it
+			} else if err == nil {
+				err = checkFile(f.Path, info, nil)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // spread cuts a run of a split's rows at the borders of its files.

@@ -16,27 +16,65 @@ import (
 // Face cache, downloaded if the options say so. Anything that is there under the name is no data set of the hub.
 func FindData(ctx context.Context, c dataset.Config, opts hub.Options) (dataset.Config, error) {
 	err := c.EachSource(func(key string, s *dataset.Source) error {
-		if !isHubData(s.Path) {
-			if s.Revision != "" {
-				return fmt.Errorf("%s: %s is no data set of the hub, so it has no revision %q", key, s.Path, s.Revision)
-			}
-			return nil
-		}
-		terms, err := source.ParseSplit(s.Split)
-		if s.Split == "" {
-			terms, err = []source.Slice{{Split: source.DefaultSplit}}, nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: split %w", key, err)
-		}
-		folder, err := findDataset(ctx, s, terms, opts)
-		if err != nil {
+		if err := findSource(ctx, s, opts); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-		s.Folder = folder
 		return nil
 	})
 	return c, err
+}
+
+// findSource notes where the files of a source lie that is a data set of the hub.
+func findSource(ctx context.Context, s *dataset.Source, opts hub.Options) error {
+	named := withRevision(*s)
+	if !isHubData(named.Path) {
+		if s.Revision != "" {
+			return fmt.Errorf("%s is no data set of the hub, so it has no revision %q", s.Path, s.Revision)
+		}
+		return nil
+	}
+	terms, err := source.ParseSplit(s.Split)
+	if s.Split == "" {
+		terms, err = []source.Slice{{Split: source.DefaultSplit}}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("split %w", err)
+	}
+	s.Folder, err = findDataset(ctx, &named, terms, opts)
+	return err
+}
+
+// CheckData lists what of a configuration's data is not there, each with its key. It reads no row and asks no hub. absent
+// are the data sets of the hub that the cache lacks, which --download would fetch.
+func CheckData(ctx context.Context, c dataset.Config, opts hub.Options) (problems, absent []error) {
+	opts.Download = false
+	_ = c.EachSource(func(key string, s *dataset.Source) error { // it never fails
+		if strings.HasPrefix(s.Path, EmbeddedPrefix) {
+			return nil
+		}
+		err, found := findSource(ctx, s, opts), &problems
+		if err != nil && isHubData(withRevision(*s).Path) {
+			found = &absent
+		} else if err == nil {
+			err = s.Check()
+		}
+		if err != nil {
+			*found = append(*found, fmt.Errorf("%s: %w", key, err))
+		}
+		return nil
+	})
+	return problems, absent
+}
+
+// withRevision is a source whose path names its revision, org/name@v1, with the revision by itself.
+func withRevision(s dataset.Source) dataset.Source {
+	if _, err := os.Lstat(s.Path); err == nil || s.Revision != "" {
+		return s
+	}
+	if name, revision := hub.SplitRevision(s.Path); revision != "" {
+		s.Path, s.Revision = name, revision
+	}
+	return s
 }
 
 func isHubData(path string) bool {

@@ -12,8 +12,8 @@ import (
 // Spec is a run's whole configuration, as the YAML file has it. Each section belongs to the package that
 // reads it. The comments of the fields are the reference of the keys (docs/CONFIG.md).
 type Spec struct {
-	// BaseModel is the model to fine-tune: a folder, a name such as org/name of a model in the Hugging Face cache, or
-	// embedded:stories260K.
+	// BaseModel is the model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the
+	// Hugging Face cache, or embedded:stories260K.
 	BaseModel string `mapstructure:"base_model" yaml:"base_model"`
 	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits.
 	Adapter string `mapstructure:"adapter" yaml:"adapter"`

@@ -16,6 +16,9 @@ func problemsOf(text string, environ, sets []string) string {
 }
 
 // TestBrokenConfigs: what is wrong, and the exact words that say so.
+// windowsPath is what a backslash in double quotes that YAML refuses is answered.
+const windowsPath = `a backslash in double quotes begins an escape such as \n or \u00e9, and this one is none: write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)`
+
 func TestBrokenConfigs(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"typo", least + "training:\n  lerning_rate: 1e-3\n",
@@ -122,6 +125,13 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:2: not valid YAML: did not find expected ',' or ']'"},
 		{"tab", "a:\n\tb: 1\n",
 			"run.yaml:2: not valid YAML: found character that cannot start any token: a tab stands in the indentation, which is made of spaces in YAML"},
+		{"a Windows path in double quotes", "base_model: m\noutput_dir: out\ndataset:\n  path: \"C:\\data\\rows.jsonl\"\n",
+			"run.yaml:4: not valid YAML: " + windowsPath},
+		{"a Windows path on the first line", "base_model: \"D:\\users\"\n",
+			"run.yaml:1: not valid YAML: " + windowsPath},
+		{"a Windows path with escapes that there are", "base_model: m\noutput_dir: \"C:\\temp\\new\"\ndataset: {path: \"rows\\read.jsonl\"}\n",
+			`run.yaml:2:13: output_dir: "C:\temp\new" has a control character (0x09), which no path has: a backslash in double quotes begins an escape, so write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)` + "\n" +
+				`run.yaml:3:17: dataset.path: "rows\read.jsonl" has a control character (0x0d), which no path has: a backslash in double quotes begins an escape, so write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)`},
 		{"two documents", least + "---\nbase_model: m\ndataset: {path: d.jsonl}\noutput_dir: out\n",
 			"run.yaml:4:1: a second document begins here: a configuration is one document"},
 		{"alias", "base_model: &m x\noutput_dir: *m\n",

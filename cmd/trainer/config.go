@@ -30,6 +30,7 @@ type loaded struct {
 	Notes []string // what was filled in by a rule or has another name now, to be told
 	// AssumedStorage is true where the section quantization was filled in: what the base model is stored as goes before it.
 	AssumedStorage bool
+	at             map[string]position // where each key was given
 }
 
 // invalid is the error of a configuration with problems.
@@ -158,7 +159,7 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	}
 	v := viper.New()
 	at, tables, lists := map[string]position{}, map[string]map[string]any{}, map[string][]map[string]any{}
-	c := loaded{Name: name}
+	c := loaded{Name: name, at: at}
 	var problems []problem
 	for _, l := range layers {
 		if err := v.MergeConfigMap(l.values); err != nil {

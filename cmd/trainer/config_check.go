@@ -3,8 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
@@ -13,6 +17,9 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
+
+// drive begins a Windows path.
+var drive = regexp.MustCompile(`^[A-Za-z]:`)
 
 // validate is every problem of a configuration: of the sections, and of what they say together. The message
 // begins with the key.
@@ -25,6 +32,13 @@ func validate(s train.Spec) []error {
 	if name, embedded := strings.CutPrefix(s.BaseModel, session.EmbeddedPrefix); embedded {
 		if _, err := configs.Model(name); err != nil {
 			bad("base_model: %w", err)
+		}
+	}
+	paths := pathsOf(&s)
+	for _, key := range slices.Sorted(maps.Keys(paths)) {
+		path := paths[key]
+		if at := strings.IndexFunc(*path, func(r rune) bool { return r >= '\b' && r <= '\r' || drive.MatchString(*path) && unicode.IsControl(r) }); at >= 0 {
+			bad("%s: %s has a control character (0x%02x), which no path has: a backslash in double quotes begins an escape, so %s", key, strconv.Quote(*path), (*path)[at], asPath)
 		}
 	}
 	data := s.Dataset

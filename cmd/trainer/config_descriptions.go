@@ -4,7 +4,7 @@ package main
 
 // descriptions are what the comments of the configuration's fields say, by key.
 var descriptions = map[string]string{
-	"base_model":                           "The model to fine-tune: a folder, a name such as org/name of a model in the Hugging Face cache, or embedded:stories260K.",
+	"base_model":                           "The model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the Hugging Face cache, or embedded:stories260K.",
 	"adapter":                              "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits.",
 	"lora":                                 "What is trained: rank, scale and layers of the adapter.",
 	"lora.r":                               "The rank of the update: more learns more and costs more.",

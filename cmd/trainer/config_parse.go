@@ -135,6 +135,9 @@ func (l *layer) parseNode(text []byte) (root *yaml.Node) {
 	return doc.Content[0]
 }
 
+// asPath says how a path of Windows is written in YAML.
+const asPath = `write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)`
+
 func (l *layer) badSyntax(err error) {
 	at := l.position(nil)
 	text := err.Error()
@@ -144,6 +147,12 @@ func (l *layer) badSyntax(err error) {
 	}
 	if strings.Contains(text, "character that cannot start any token") && l.tabbed {
 		text += ": a tab stands in the indentation, which is made of spaces in YAML"
+	}
+	if strings.Contains(text, "unknown escape character") || strings.Contains(text, "hexdecimal number") { // the parser's spelling
+		if l.key == "" {
+			at.line = max(at.line, 1) // the parser leaves the first line out
+		}
+		text = "a backslash in double quotes begins an escape such as \\n or \\u00e9, and this one is none: " + asPath
 	}
 	l.problems = append(l.problems, problem{at: at, text: "not valid YAML: " + text})
 }

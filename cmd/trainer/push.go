@@ -53,7 +53,7 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 			if err != nil {
 				return usage(err)
 			}
-			if base, err := adapter.BaseModel(expandHome(args[0])); err == nil && o.base == "" && !runs.IsHubName(base) {
+			if base, err := adapter.BaseModel(expandHome(args[0])); err == nil && o.base == "" && !runs.IsHubName(repoOf(base)) {
 				c.say("note: adapter_config.json names the base model %q, which others do not have: --base-model ORG/NAME names it as the hub does", base)
 			}
 			if o.dryRun {
@@ -200,6 +200,7 @@ func (o *pushFlags) card(dir string, isAdapter bool) ([]byte, error) {
 	if filepath.IsAbs(card.Base) || strings.HasPrefix(card.Base, ".") || strings.HasPrefix(card.Base, "~") {
 		card.Base = filepath.Base(card.Base) // a path says nothing elsewhere, and much about this computer
 	}
+	card.Base = repoOf(card.Base)
 	return []byte(card.Markdown(r)), nil
 }
 
@@ -264,4 +265,12 @@ func (c *console) uploading() func(file string, done, total int64) {
 			c.say("uploading %s, %s", file, session.FormatBytes(total))
 		}
 	}
+}
+
+// repoOf is a base model's name without the revision that stands behind a name of the hub.
+func repoOf(base string) string {
+	if name, _ := hub.SplitRevision(base); runs.IsHubName(name) {
+		return name
+	}
+	return base
 }

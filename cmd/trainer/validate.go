@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -18,30 +23,40 @@ func newValidate(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a configuration without running it",
-		Long: `Check a configuration without running it: every problem is listed, with its line. Nothing is loaded.
+		Long: `Check a configuration without running it: every problem is listed, with its line. Nothing is loaded, but the model's
+folder and the files of rows must be there: exit code 3 says that they are not.
 
 --show prints the effective configuration as YAML, which is a configuration again.`,
 		Example: `  trainer validate run.yaml
   trainer validate cpu_stories_quick.yaml --show > run.yaml
   trainer validate run.yaml --set training.max_steps=10 --json`,
 		Args: o.argument,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				config, err := o.read()
+				if err == nil {
+					err = config.checkFiles(cmd.Context(), c)
+				}
 				return validateJSON(c, config, err)
 			}
 			config, err := o.load(c)
 			if err != nil {
 				return err
 			}
+			missing := config.checkFiles(cmd.Context(), c)
 			if show {
-				c.say("ok  %s", config.Name)
+				if missing == nil {
+					c.say("ok  %s", config.Name)
+				}
 				if _, err := c.out.Write(Render(config.Spec)); err != nil {
 					return fmt.Errorf("write configuration: %w", err)
 				}
-			} else {
+			} else if missing == nil {
 				fmt.Fprintf(c.out, "ok  %s\n", plainText(config.Name))
 				summarize(c, config.Spec)
+			}
+			if missing != nil {
+				return missing
 			}
 			if err := train.CheckTrackers(config.Spec); err != nil {
 				c.say("note: a run is refused as things are here: %v", err)
@@ -53,6 +68,46 @@ func newValidate(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the outcome as JSON")
 	cmd.Flags().BoolVar(&show, "show", false, "print the effective configuration, every key included")
 	return cmd
+}
+
+// checkFiles is the error where the model's folder or files of rows are not there, with the lines that name them. What is
+// on the hub and not in the cache is a note: a run can fetch it.
+func (l *loaded) checkFiles(ctx context.Context, c *console) error {
+	hubOptions := c.hub()
+	hubOptions.Download = false
+	problems, absent := session.CheckData(ctx, l.Spec.Dataset, hubOptions)
+	if name := l.Spec.BaseModel; !strings.HasPrefix(name, session.EmbeddedPrefix) {
+		_, err := hub.Resolve(ctx, name, hubOptions)
+		_, there := os.Stat(name)
+		switch repo, _ := hub.SplitRevision(name); {
+		case err != nil && there != nil && hub.IsDatasetName(repo): // the form of a model's name with its owner is the same
+			absent = append([]error{fmt.Errorf("base_model: %w", err)}, absent...)
+		case err != nil:
+			problems = append([]error{fmt.Errorf("base_model: %w", err)}, problems...)
+		}
+	}
+	if p := l.Spec.LoRA.InitFrom; p != "" {
+		if err := checkAdapter(p); err != nil {
+			problems = append(problems, fmt.Errorf("lora.init_from: %s", strings.TrimPrefix(err.Error(), "--adapter ")))
+		}
+	}
+	for _, err := range absent {
+		l.Notes = append(l.Notes, err.Error())
+		c.say("note: %v", err)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	bad := &invalid{name: l.Name, hint: "; the configuration itself is right"}
+	for _, err := range problems {
+		p := problem{at: position{source: l.Name}, text: err.Error() + nearestFile(err)}
+		if at, ok := locate(l.at, pathOf(p.text)); ok {
+			p.at = at
+		}
+		bad.problems = append(bad.problems, p)
+	}
+	sortProblems(bad.problems)
+	return unfit(bad)
 }
 
 // summarize tells in a few lines what a configuration will do.

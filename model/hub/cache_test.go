@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // put makes a snapshot of org/name under root.
@@ -204,5 +205,43 @@ func TestToken(t *testing.T) {
 	t.Setenv("HF_TOKEN_PATH", filepath.Join(dir, "none"))
 	if _, err := environment(Options{}); err == nil || !strings.Contains(err.Error(), "read the hub token") {
 		t.Errorf("an absent HF_TOKEN_PATH: %v", err)
+	}
+}
+
+// TestRevisionInTheName: org/name@revision is the snapshot of that revision, downloaded or in the cache.
+func TestRevisionInTheName(t *testing.T) {
+	h := (&fakeHub{files: smallModel(), revision: "a/branch"}).start(t)
+	ask := func(name string, o Options) (string, error) {
+		o.pause = time.Millisecond
+		return Resolve(context.Background(), name, o)
+	}
+	_, err := ask("org/name@a/branch", Options{})
+	if err == nil || !strings.Contains(err.Error(), "fetch it with `trainer download org/name@a/branch`") {
+		t.Errorf("without consent: %v", err)
+	}
+	dir, err := ask("org/name@a/branch", Options{Download: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, dir, h.files, "config.json", "model.safetensors", "tokenizer.json")
+	for _, name := range []string{"org/name@a/branch", "org/name@" + commit} {
+		if again, err := ask(name, Options{}); err != nil || again != dir {
+			t.Errorf("%s from the cache: %s, %v", name, again, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"org/name@":        "it names no revision behind the @",
+		"org/name@../x":    "not a revision",
+		"org/name@v 1":     "not a revision",
+		"or g/name@v1":     `there is no folder "or g/name@v1" and it is no hub name`,
+		"./folder@v1":      "the folder ./folder@v1 does not exist",
+		"org/name@another": "fetch it with `trainer download org/name@another`",
+	} {
+		if _, err := ask(name, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	if _, err := ask("org/name@a/branch", Options{Revision: "main"}); err == nil || !strings.Contains(err.Error(), "it names the revision a/branch, and main is asked for") {
+		t.Errorf("two revisions: %v", err)
 	}
 }

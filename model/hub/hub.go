@@ -45,8 +45,8 @@ func (e *missingFolder) Error() string { return "find model: the folder " + e.Pa
 func (e *missingFolder) Unwrap() error { return &e.PathError }
 
 // Resolve returns the folder of the model called name. An existing folder wins;
-// otherwise name is "org/name" on the hub and the folder is its snapshot in the
-// cache. A complete snapshot is used without asking the network.
+// otherwise name is "org/name" or "org/name@revision" on the hub and the folder is
+// its snapshot in the cache. A complete snapshot is used without asking the network.
 func Resolve(ctx context.Context, name string, opts Options) (dir string, err error) {
 	if name == "" {
 		return "", errors.New("find model: the name is empty")
@@ -59,8 +59,9 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 	if looksLikePath(name) {
 		return "", &missingFolder{fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}}
 	}
-	if err := checkRepo(name); err != nil {
-		return "", fmt.Errorf("find model: there is no folder %q and it is no hub name: %w", name, err)
+	full := name
+	if name, opts.Revision, err = withRevision(name, opts.Revision); err != nil {
+		return "", fmt.Errorf("find model: there is no folder %q and it is no hub name: %w", full, err)
 	}
 	env, err := environment(opts)
 	if err != nil {
@@ -82,7 +83,27 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		return dir, nil
 	}
 	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `trainer download %s`, or give a folder",
-		name, cacheErr, adviceToDownload(opts, env), name)
+		full, cacheErr, adviceToDownload(opts, env), full)
+}
+
+// SplitRevision cuts "org/name@revision" into the name and the revision, which is empty where none is given.
+func SplitRevision(name string) (repo, revision string) {
+	repo, revision, _ = strings.Cut(name, "@")
+	return repo, revision
+}
+
+// withRevision is the name and revision of a repository, the revision given with the name or beside it.
+func withRevision(name, beside string) (repo, revision string, err error) {
+	repo, revision = SplitRevision(name)
+	switch {
+	case repo != name && revision == "":
+		return "", "", errors.New("it names no revision behind the @")
+	case revision != "" && beside != "" && revision != beside:
+		return "", "", fmt.Errorf("it names the revision %s, and %s is asked for", revision, beside)
+	case revision == "":
+		revision = beside
+	}
+	return repo, revision, checkRepo(repo)
 }
 
 func adviceToDownload(opts Options, env settings) string {
@@ -122,7 +143,13 @@ func checkFolder(name string, info fs.FileInfo) error {
 // looksLikePath: what nobody would mean as a hub name.
 func looksLikePath(name string) bool {
 	return filepath.IsAbs(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") ||
-		strings.Contains(name, `\`) || strings.Count(name, "/") > 1 || strings.HasSuffix(name, "/")
+		strings.Contains(name, `\`) || strings.Count(repoOf(name), "/") > 1 || strings.HasSuffix(name, "/")
+}
+
+// repoOf is the name without its revision, which may have slashes.
+func repoOf(name string) string {
+	repo, _ := SplitRevision(name)
+	return repo
 }
 
 var repoPart = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
