@@ -105,7 +105,7 @@ func TestShowIsAConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, shown, errOut := trainer(t, dir, nil, "", "validate", "a.yaml", "--show")
-		if code != 0 || !strings.HasPrefix(shown, "base_model: m\n") || !strings.Contains(errOut, "ok  a.yaml\n") {
+		if code != 0 || !strings.HasPrefix(shown, "base_model: m\n") || !strings.Contains(errOut, "problems in a.yaml; the configuration itself is right\n") {
 			t.Fatalf("exit code %d, stdout\n%s\nstderr\n%s", code, shown, errOut)
 		}
 		for _, k := range schema.leaves() {

@@ -47,6 +47,9 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 			if show {
 				if missing == nil {
 					c.say("ok  %s", config.Name)
+				} else {
+					c.say("note: %v", missing)
+					missing = nil // the configuration is what was asked for
 				}
 				if _, err := c.out.Write(Render(config.Spec)); err != nil {
 					return fmt.Errorf("write configuration: %w", err)
