@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
@@ -153,7 +154,7 @@ func (c *tokenCache) acquire(ctx context.Context, source string, size int64, wor
 
 // lockPart opens a file for this process alone; errHeld while another one has it.
 func lockPart(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := atomicfile.Open(path, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func lockPart(path string) (*os.File, error) {
 	if err == nil {
 		var now, then os.FileInfo
 		if then, err = f.Stat(); err == nil {
-			if now, err = os.Stat(path); err != nil || !os.SameFile(now, then) {
+			if now, err = os.Lstat(path); err != nil || !os.SameFile(now, then) {
 				err = errHeld // renamed or deleted meanwhile by who had it
 			} else if err = regular.Check(path, now); err == nil {
 				return f, nil
@@ -188,7 +189,7 @@ func (c *tokenCache) publish(s *store, sums []byte) string {
 	s.head.Key = c.key
 	err := writeHead(c.part, s.head, sums)
 	if err == nil {
-		err = os.Rename(c.part.Name(), c.path)
+		err = atomicfile.Install(c.part.Name(), c.path)
 	}
 	if err != nil {
 		return fmt.Sprintf("not written: %v", err)

@@ -27,6 +27,9 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 	if _, err := os.Lstat(o.Out); err == nil && !o.Overwrite {
 		return r, errors.New("it is there already; --overwrite replaces what it holds by these names")
 	}
+	if err := atomicfile.CheckOwn(filepath.Join(o.Out, modelfileName), "a Modelfile", "FROM "); err != nil {
+		return r, err
+	}
 	base := o
 	if o.Separate {
 		base.Adapter = ""

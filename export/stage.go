@@ -92,7 +92,7 @@ func install(from, outDir string) error {
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return lastness(a) - lastness(b) })
 	for _, name := range names {
-		if err := atomicfile.Rename(filepath.Join(from, name), filepath.Join(outDir, name)); err != nil {
+		if err := atomicfile.Install(filepath.Join(from, name), filepath.Join(outDir, name)); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // Command is a call of the program and how it ended.
@@ -49,12 +51,12 @@ var errStopped = errors.New("stopped")
 // process alone, or errStopped.
 func (r *runner) run(ctx context.Context, c call, v any) (Command, error) {
 	done := Command{Name: c.name, Args: c.args, ExitCode: -1}
-	out, err := os.Create(filepath.Join(c.dir, c.name+".json"))
+	out, err := atomicfile.Truncate(filepath.Join(c.dir, c.name+".json"), 0o644)
 	if err != nil {
 		return done, err
 	}
 	defer out.Close()
-	log, err := os.Create(filepath.Join(c.dir, c.name+".log"))
+	log, err := atomicfile.Truncate(filepath.Join(c.dir, c.name+".log"), 0o644)
 	if err != nil {
 		return done, err
 	}

@@ -58,7 +58,7 @@ func (c *csvFile) Start(r RunInfo) error {
 		err = atomicfile.Write(path, text.Bytes())
 	}
 	if err == nil {
-		c.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		c.file, err = atomicfile.Append(path, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)

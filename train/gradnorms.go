@@ -78,7 +78,7 @@ func (g *gradNormsFile) Start(r RunInfo) error {
 		err = atomicfile.Write(path, kept)
 	}
 	if err == nil {
-		g.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		g.file, err = atomicfile.Append(path, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)

@@ -22,7 +22,7 @@ func TestInert(t *testing.T) {
 		"tracking.tags":                {func(s *Spec) { s.Tracking.Tags = map[string]string{"a": "b"} }, reports("mlflow")},
 		"tracking.mlflow_url":          {func(s *Spec) { s.Tracking.MLflowURL = "http://a" }, reports("mlflow")},
 		"tracking.webhook_url":         {func(s *Spec) { s.Tracking.WebhookURL = "http://a" }, reports("webhook")},
-		"tracking.metrics_file":        {func(s *Spec) { s.Tracking.MetricsFile = "a" }, reports("csv", "prometheus")},
+		"tracking.metrics_file":        {func(s *Spec) { s.Tracking.MetricsFile = "a.prom" }, reports("csv", "prometheus")},
 		"tracking.metrics_addr":        {func(s *Spec) { s.Tracking.MetricsAddr = "127.0.0.1:1" }, reports("prometheus")},
 	} {
 		s := DefaultSpec()

@@ -34,7 +34,7 @@ func (m *metricsFile) Start(r RunInfo) error {
 	if err := atomicfile.Write(path, text); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
-	if m.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+	if m.file, err = atomicfile.Append(path, 0o644); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
 	return nil

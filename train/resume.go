@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
@@ -18,6 +19,9 @@ import (
 // resumeFrom finds the checkpoint to resume from, "" for a new run. Nothing is ever overwritten that a run to be
 // resumed has not written: own are the names of the files that it writes.
 func resumeFrom(resume, dir string, own []string, env Env) (string, error) {
+	if err := checkOwnFiles(dir, own); err != nil {
+		return "", err
+	}
 	switch resume {
 	case "auto":
 		path, damaged, err := checkpoint.Latest(dir)
@@ -96,6 +100,17 @@ func refuseRun(dir string) error {
 		err = fmt.Errorf("output_dir %s holds checkpoints of a run: set training.resume to auto to resume it, or choose another output_dir", dir)
 	}
 	return err
+}
+
+// checkOwnFiles is an error where a file of the run has become a link, a device or anything else that is not written to:
+// said before the first step, not when the adapter is to be saved.
+func checkOwnFiles(dir string, own []string) error {
+	for _, name := range own {
+		if err := atomicfile.Check(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("output_dir: %w", err)
+		}
+	}
+	return nil
 }
 
 // refuseForeign is an error where a folder that holds no run has files that the run would replace.

@@ -49,7 +49,7 @@ func (s *samplesFile) Start(r RunInfo) error {
 	}
 	if err == nil {
 		s.size = int64(len(kept))
-		s.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		s.file, err = atomicfile.Append(path, 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)

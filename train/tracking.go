@@ -32,19 +32,27 @@ func tracker(name string, make track.New) func(*prepared) Observer {
 	}
 }
 
-// CheckTrackers says what the configuration or the environment lacks for the trackers of training.report_to. It touches
-// neither network nor disk.
+// CheckTrackers says what the configuration or the environment lacks for the trackers of training.report_to, and which
+// file one of them would replace. It touches no network, and reads no more of the disk than the head of such a file.
 func CheckTrackers(s Spec) error {
 	var lack []error
 	for _, name := range s.Training.ReportTo {
 		if make := Observers[name]; make != nil {
 			if t, ok := make(&prepared{spec: s}).(*tracked); ok {
-				_, err := t.make(t.run(RunInfo{Dir: s.OutputDir}))
-				lack = append(lack, err)
+				to, err := t.make(t.run(RunInfo{Dir: s.OutputDir}))
+				lack = append(lack, err, checkFiles(to))
 			}
 		}
 	}
 	return errors.Join(lack...)
+}
+
+// checkFiles is an error where a tracker would write to a file that is not to be replaced.
+func checkFiles(t track.Tracker) error {
+	if f, ok := t.(interface{ CheckFiles() error }); ok {
+		return f.CheckFiles()
+	}
+	return nil
 }
 
 // unsentFile is the name of what could not be delivered, in a run's output folder.
@@ -73,6 +81,9 @@ func (t *tracked) run(r RunInfo) track.Run {
 func (t *tracked) Start(r RunInfo) error {
 	to, err := t.make(t.run(r))
 	if err != nil {
+		return err
+	}
+	if err := checkFiles(to); err != nil {
 		return err
 	}
 	if n, ok := to.(interface{ Notice() string }); ok {

@@ -155,7 +155,7 @@ func (o *benchOptions) run(ctx context.Context, c *console, device bool) error {
 		}
 	}
 	if o.trace != "" {
-		if err := writable(o.trace); err != nil {
+		if err := writable(o.trace, "a trace", `"otherData":`); err != nil {
 			return usage(fmt.Errorf("--trace: %w", err))
 		}
 		o.Trace = o.writeTrace

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // chatCommand is a line that begins with a slash.
@@ -218,7 +218,7 @@ func (t *talk) save(_ context.Context, path string) error {
 		return usage(errors.New("there is nothing to save yet"))
 	}
 	path = expandHome(path)
-	if err := plainFile(path); err != nil {
+	if err := atomicfile.CheckOwn(path, "a file of conversations", `"messages"`); err != nil {
 		return usage(err)
 	}
 	var messages []turn
@@ -240,7 +240,7 @@ func (t *talk) save(_ context.Context, path string) error {
 
 // addLine appends to a text file, behind a line break.
 func addLine(path string, line []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := atomicfile.Open(path, 0o644)
 	if err != nil {
 		return err
 	}

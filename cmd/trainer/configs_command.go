@@ -87,7 +87,7 @@ func withoutSchemaLine(text []byte) []byte {
 
 // writeNew writes a file that is not there yet. Where it fails there is none afterwards either.
 func writeNew(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := atomicfile.Create(path, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return usage(fmt.Errorf("%s is there already; name another file", path))
 	}

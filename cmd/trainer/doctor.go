@@ -102,16 +102,18 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 	if o.refresh && o.pins == "" {
 		return usage(errors.New("--refresh-pins: name the file: --fail-on-mismatch FILE"))
 	}
-	for _, f := range []struct{ flag, file string }{{"--emit-json", o.file}, {"--fail-on-mismatch", o.pins}} {
-		if f.file == "" {
-			continue
+	if o.file != "" {
+		if err := writable(o.file, "doctor's JSON", `"cpu_features":`); err != nil {
+			return usage(fmt.Errorf("--emit-json: %w", err))
 		}
+	}
+	if o.pins != "" {
 		check := plainFile
-		if f.file == o.file || o.refresh {
-			check = writable
+		if o.refresh {
+			check = func(path string) error { return writable(path, "a file of pins", "") } // ReadPins knows them from others
 		}
-		if err := check(f.file); err != nil {
-			return usage(fmt.Errorf("%s: %w", f.flag, err))
+		if err := check(o.pins); err != nil {
+			return usage(fmt.Errorf("--fail-on-mismatch: %w", err))
 		}
 	}
 	if o.file != "" && filepath.Clean(o.file) == filepath.Clean(o.pins) {

@@ -79,7 +79,7 @@ func (o *taskOptions) check(cmd *cobra.Command, all *evalOptions) error {
 		bad("--device %s: must be one of %s", o.device, strings.Join(graph.DeviceNames, ", "))
 	}
 	if o.answers != "" {
-		if err := writable(o.answers); err != nil {
+		if err := writable(o.answers, "a file of answers", `{"task":`); err != nil {
 			bad("--answers: %w", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -32,7 +33,7 @@ func newExport(c *console) *cobra.Command {
 				return usage(err)
 			}
 			if export.Formats[o.Format].Out == "FILE" {
-				if err := writable(o.Out); err != nil {
+				if err := writable(o.Out, "a GGUF file", gguf.Mark); err != nil {
 					return usage(fmt.Errorf("--out: %w", err))
 				}
 			}

@@ -210,7 +210,7 @@ func (o *initOptions) checkOut() error {
 	if _, err := os.Lstat(o.out); err == nil {
 		return usage(fmt.Errorf("init: %s is there already; name another file with --out", o.out))
 	}
-	if err := writable(o.out); err != nil {
+	if err := writable(o.out, "a configuration"); err != nil {
 		return usage(fmt.Errorf("init: --out: %w", err))
 	}
 	return nil

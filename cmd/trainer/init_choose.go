@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -179,7 +180,7 @@ func fullRows(dir string, s train.Spec) (string, error) {
 	}
 	path := filepath.Join(dir, "rows.jsonl")
 	text := strings.Repeat(string(row)+"\n", s.Training.BatchSize*s.Training.GradientAccumulationSteps)
-	return path, os.WriteFile(path, []byte(text), 0o600)
+	return path, atomicfile.WritePrivate(path, []byte(text), 0o600)
 }
 
 // explain says why each value is what it is.

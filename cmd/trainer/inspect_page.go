@@ -54,16 +54,16 @@ func checkPage(path, mark string) error {
 	if path == "" {
 		return errors.New("name a file")
 	}
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return writable(path)
+		return writable(path, "a page")
 	case err != nil:
 		return err
 	case info.IsDir():
 		return errors.New("this is a folder: name a file in it")
 	}
-	if err := plainFile(path); err != nil {
+	if err := atomicfile.Check(path); err != nil {
 		return err
 	}
 	f, err := os.Open(path)

@@ -42,7 +42,10 @@ into a folder, which man finds as ~/.local/share/man/man1.`,
 			eachAvailable(root, func(cmd *cobra.Command) {
 				if err == nil {
 					n++
-					err = atomicfile.Write(filepath.Join(dir, manName(cmd)+".1"), manPage(cmd))
+					path := filepath.Join(dir, manName(cmd)+".1")
+					if err = atomicfile.CheckOwn(path, "a manual page", ".TH "); err == nil {
+						err = atomicfile.Write(path, manPage(cmd))
+					}
 				}
 			})
 			if err != nil {

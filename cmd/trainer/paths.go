@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/train"
 )
@@ -75,9 +76,10 @@ func plainFile(path string) error {
 	return regular.Check(path, info)
 }
 
-// writable refuses a file to be written that is there and is none, or whose folder isn't there: a misspelt path makes
-// no folders.
-func writable(path string) error {
+// writable refuses a file that can't be written, before any work: its folder isn't there (a misspelt path makes no
+// folders), it is a link or no regular file, or it is a file that this command did not write. what names the files that it
+// writes, marks are texts of which one is in the first 4 KiB of each.
+func writable(path, what string, marks ...string) error {
 	if dir := filepath.Dir(path); dir != "." {
 		if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: there is no folder %s", path, dir)
@@ -91,7 +93,7 @@ func writable(path string) error {
 	if err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a folder: name a file in it", path)
 	}
-	return plainFile(path)
+	return atomicfile.CheckOwn(path, what, marks...)
 }
 
 // plainFiles refuses a folder of a model, adapter or checkpoint with an entry that can't be read to its end.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/report/runs"
 )
 
@@ -154,7 +155,7 @@ func (r *sweepRun) start(o *sweepOptions, stop *sweepStop) {
 		if err != nil {
 			return err
 		}
-		log, err := os.Create(r.dir + ".log")
+		log, err := atomicfile.Truncate(r.dir+".log", 0o644)
 		if err != nil {
 			return err
 		}

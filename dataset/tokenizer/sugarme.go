@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	sugarme "github.com/sugarme/tokenizer"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 var _ sugarme.Decoder = decoder(nil)
@@ -95,8 +96,8 @@ func (m sugarmeModel) Save(path string, prefix ...string) error {
 		merges.WriteString(m.tokens[pair[0]] + " " + m.tokens[pair[1]] + "\n")
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(path, lead+"vocab.json"), vocab, 0o644),
-		os.WriteFile(filepath.Join(path, lead+"merges.txt"), []byte(merges.String()), 0o644))
+		atomicfile.Write(filepath.Join(path, lead+"vocab.json"), vocab),
+		atomicfile.Write(filepath.Join(path, lead+"merges.txt"), []byte(merges.String())))
 }
 
 // mergesByRank returns the sides of every merge in the order of their ranks.

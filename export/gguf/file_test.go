@@ -79,14 +79,14 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "m.gguf")
-		if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(Mark+"old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := Write(c.ctx, path, filepath.Dir(path), h, true, c.fill); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 		entries, _ := os.ReadDir(dir)
-		if old, _ := os.ReadFile(path); string(old) != "old" || len(entries) != 1 {
+		if old, _ := os.ReadFile(path); string(old) != Mark+"old" || len(entries) != 1 {
 			t.Errorf("%s: the folder holds %v, the file %q", name, entries, old)
 		}
 	}

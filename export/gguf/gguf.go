@@ -9,6 +9,9 @@ import (
 	"math"
 )
 
+// Mark is what a GGUF file of version 3 begins with: the magic number and the version.
+const Mark = "GGUF\x03\x00\x00\x00"
+
 const (
 	magic     = "GGUF"
 	version   = 3

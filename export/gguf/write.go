@@ -36,6 +36,9 @@ func Write(ctx context.Context, path, beside string, h Header, overwrite bool, f
 	if info, err := os.Lstat(path); err == nil && (!overwrite || info.IsDir()) {
 		return ErrExists
 	}
+	if err := atomicfile.CheckOwn(path, "a GGUF file", Mark); err != nil {
+		return err
+	}
 	size, err := h.Size()
 	if err != nil {
 		return err
@@ -72,7 +75,7 @@ func Write(ctx context.Context, path, beside string, h Header, overwrite bool, f
 		}
 	}
 	if err == nil {
-		err = atomicfile.Rename(f.Name(), path)
+		err = atomicfile.Install(f.Name(), path)
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(dir)

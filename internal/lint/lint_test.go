@@ -25,7 +25,7 @@ var imports = map[string][]string{
 	"quant":             {},
 	"model/weights":     {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"model/hub":         {"internal/atomicfile", "internal/jsonerr", "internal/regular", "model/weights", "internal/safetext"},
-	"dataset/tokenizer": {"internal/jsonerr", "internal/regular"},
+	"dataset/tokenizer": {"internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"kernel/gemm":       {"kernel/simd"},
 	"kernel/simd":       {},
 	"kernel/cuda":       {},

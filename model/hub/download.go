@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model/weights"
@@ -162,7 +163,7 @@ func writeRef(path, commit string) error {
 	_, err = f.WriteString(commit)
 	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = atomicfile.Install(f.Name(), path)
 	}
 	if err != nil {
 		os.Remove(f.Name()) //nolint:errcheck // the first error is what matters

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
-	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // fetch downloads a file to blob. It arrives as blob.incomplete, where a later
@@ -29,19 +28,14 @@ func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata,
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
 		return atomicfile.Room(err, blob, m.size)
 	}
-	if err := atomicfile.Rename(partial, blob); err != nil {
+	if err := atomicfile.Install(partial, blob); err != nil {
 		return err
 	}
 	return atomicfile.SyncDir(filepath.Dir(blob))
 }
 
 func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m metadata, path string) (err error) {
-	if info, err := os.Stat(path); err == nil {
-		if err := regular.Check(path, info); err != nil {
-			return permanentError{err}
-		}
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := atomicfile.Open(path, 0o666)
 	if err != nil {
 		return permanentError{err}
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // lock waits until this process alone writes the blob; huggingface_hub locks
@@ -16,7 +18,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := atomicfile.Open(path, 0o666)
 	if err != nil {
 		return nil, err
 	}

@@ -207,7 +207,7 @@ func copyFile(from, to string) (err error) {
 		err = cerr
 	}
 	if err == nil {
-		err = atomicfile.Rename(f.Name(), to)
+		err = atomicfile.Install(f.Name(), to)
 	}
 	return atomicfile.Room(err, to, info.Size())
 }

@@ -104,6 +104,9 @@ func ownData(t Tensor, w io.Writer) error {
 
 // replaceFile writes a new file beside path, syncs it and gives it path's name.
 func replaceFile(path string, write func(io.Writer) error) (err error) {
+	if err := atomicfile.Check(path); err != nil {
+		return err
+	}
 	f, err := createBeside(path)
 	if err != nil {
 		return err
@@ -123,7 +126,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
-	if err = atomicfile.Rename(f.Name(), path); err != nil {
+	if err = atomicfile.Install(f.Name(), path); err != nil {
 		return err
 	}
 	return atomicfile.SyncDir(filepath.Dir(path))
@@ -135,7 +138,7 @@ func createBeside(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	for i := 0; ; i++ {
 		name := dir + "." + base + "." + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(i) + ".tmp"
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := atomicfile.Create(name, 0o666)
 		if !errors.Is(err, fs.ErrExist) || i == 1000 {
 			return f, err
 		}

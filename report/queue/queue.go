@@ -124,8 +124,8 @@ func (q *Queue) Add(e Entry, config []byte) (Entry, error) {
 	if err != nil {
 		return e, fmt.Errorf("add to the queue: %w", err)
 	}
-	if err = errors.Join(os.WriteFile(filepath.Join(making, configFile), config, 0o600), e.write(making)); err == nil {
-		err = os.Rename(making, filepath.Join(q.in(Waiting), e.ID))
+	if err = errors.Join(atomicfile.WritePrivate(filepath.Join(making, configFile), config, 0o600), e.write(making)); err == nil {
+		err = atomicfile.Rename(making, filepath.Join(q.in(Waiting), e.ID))
 	}
 	if err != nil {
 		os.RemoveAll(making) //nolint:errcheck // the first error is what matters
@@ -212,7 +212,7 @@ func (q *Queue) Remove(id string) error {
 		return ErrGone
 	}
 	gone := filepath.Join(q.dir, "gone-"+id)
-	if err := os.Rename(filepath.Join(q.in(Waiting), id), gone); err != nil {
+	if err := atomicfile.Rename(filepath.Join(q.in(Waiting), id), gone); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return ErrGone
 		}

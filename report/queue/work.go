@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/report/runs"
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
@@ -114,13 +115,13 @@ func (q *Queue) run(ctx context.Context, program string, e Entry) error {
 	if err := e.write(filepath.Join(q.in(Waiting), e.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("start %s: %w", e.Name, err)
 	}
-	if err := os.Rename(filepath.Join(q.in(Waiting), e.ID), dir); err != nil {
+	if err := atomicfile.Rename(filepath.Join(q.in(Waiting), e.ID), dir); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil // taken back meanwhile
 		}
 		return fmt.Errorf("start %s: %w", e.Name, err)
 	}
-	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := atomicfile.Append(filepath.Join(dir, logFile), 0o600)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", e.Name, err)
 	}

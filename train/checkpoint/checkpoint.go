@@ -193,7 +193,7 @@ var diskFree = atomicfile.Free
 // writeSynced writes a new file and tells its size and hash.
 func writeSynced(dir string, s Stream) (fileSum, error) {
 	path := filepath.Join(dir, s.Name)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return fileSum{}, atomicfile.Room(err, path, s.Bytes)
 	}

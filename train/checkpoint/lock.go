@@ -115,7 +115,7 @@ func Unwritable(err error) error {
 func (l *Lock) take() error {
 	var f *os.File
 	err := atomicfile.WhileInUse(func() (err error) {
-		f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o644)
+		f, err = atomicfile.Open(l.path, 0o644)
 		return err
 	})
 	if err != nil {
@@ -153,7 +153,7 @@ func sameFile(f *os.File, path string) error {
 	if err != nil {
 		return err
 	}
-	b, err := os.Stat(path)
+	b, err := os.Lstat(path)
 	if err == nil && !os.SameFile(a, b) {
 		err = fs.ErrNotExist
 	}

@@ -61,7 +61,7 @@ func create(path string) (old bool, err error) {
 	var first os.FileInfo
 	var since time.Time // first is there
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err := atomicfile.Create(path, 0o644)
 		if err == nil {
 			return old, f.Close()
 		}
@@ -69,7 +69,7 @@ func create(path string) (old bool, err error) {
 			return old, err
 		}
 		// What was there all the time is dead whatever its date says: clocks jump.
-		info, err := os.Stat(path)
+		info, err := os.Lstat(path)
 		if err == nil && (first == nil || !os.SameFile(first, info) || !first.ModTime().Equal(info.ModTime())) {
 			first, since = info, time.Now()
 		}

@@ -51,6 +51,31 @@ func NewPrometheus(r Run) (Tracker, error) {
 	return p, nil
 }
 
+// promMark is what the file begins with, so that one of an earlier run is known from another file.
+const promMark = "# HELP tierlora_step "
+
+// CheckFiles is an error where tracking.metrics_file names a file that is not to be replaced.
+func (p *prometheus) CheckFiles() error {
+	if p.run.MetricsFile == "" {
+		return atomicfile.Check(p.path)
+	}
+	if err := checkMetricsFile(p.run.MetricsFile); err != nil {
+		return fmt.Errorf("tracking.metrics_file: %w", err)
+	}
+	if err := atomicfile.CheckOwn(p.path, "a file of metrics", promMark); err != nil {
+		return fmt.Errorf("tracking.metrics_file: %w", err)
+	}
+	return nil
+}
+
+// checkMetricsFile refuses names that node_exporter does not read. No file of a run has such a name but metrics.prom.
+func checkMetricsFile(path string) error {
+	if filepath.Ext(path) != ".prom" {
+		return fmt.Errorf("%s: the file's name must end in .prom, as node_exporter's textfile collector wants it", path)
+	}
+	return nil
+}
+
 func (p *prometheus) Send(_ context.Context, events []Event) (int, error) {
 	urgent := false
 	for _, e := range events {
@@ -68,7 +93,11 @@ func (p *prometheus) Send(_ context.Context, events []Event) (int, error) {
 		}
 	}
 	if urgent || time.Since(p.written) >= promEvery {
-		if err := atomicfile.Write(p.path, []byte(text)); err != nil {
+		err := p.CheckFiles()
+		if err == nil {
+			err = atomicfile.Write(p.path, []byte(text))
+		}
+		if err != nil {
 			return 0, &Permanent{fmt.Errorf("write %s: %w", p.path, err)}
 		}
 		p.written = time.Now()

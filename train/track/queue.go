@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // Limits are the bounds of a queue.
@@ -260,7 +261,7 @@ func (q *Queue) keep(events []Event) {
 		}
 		text = append(append(text, line...), '\n')
 	}
-	f, err := os.OpenFile(q.unsent, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := atomicfile.Append(q.unsent, 0o644)
 	if err == nil {
 		_, err = f.Write(text)
 		err = errors.Join(err, f.Close())

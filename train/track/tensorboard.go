@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // TensorBoardDir is the folder in a run's output folder that holds the event files.
@@ -51,7 +53,7 @@ func (t *tensorBoard) open(at time.Time) error {
 	err := os.MkdirAll(dir, 0o755)
 	for n := 0; err == nil && n < 1000; n++ {
 		name := filepath.Join(dir, fmt.Sprintf("events.out.tfevents.%010d.tierlora.%03d", at.Unix(), n))
-		if t.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+		if t.file, err = atomicfile.Create(name, 0o644); err == nil {
 			return nil
 		}
 		if errors.Is(err, fs.ErrExist) {

@@ -29,7 +29,8 @@ type Config struct {
 	// WebhookURL gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment, the place for an
 	// address that is a secret.
 	WebhookURL string `mapstructure:"webhook_url" yaml:"webhook_url,omitempty"`
-	// MetricsFile is the file that report_to: prometheus writes; empty is metrics.prom in output_dir.
+	// MetricsFile is the file that report_to: prometheus writes; empty is metrics.prom in output_dir. Its name ends in
+	// .prom, and a file that is there is replaced only where a run wrote it.
 	MetricsFile string `mapstructure:"metrics_file" yaml:"metrics_file,omitempty"`
 	// MetricsAddr is a loopback address, such as 127.0.0.1:9400, where report_to: prometheus serves /metrics besides.
 	MetricsAddr string `mapstructure:"metrics_addr" yaml:"metrics_addr,omitempty"`
@@ -44,6 +45,11 @@ func (c Config) Validate() []error {
 		}
 		if _, err := address(u.key, u.text); err != nil {
 			problems = append(problems, err)
+		}
+	}
+	if c.MetricsFile != "" {
+		if err := checkMetricsFile(c.MetricsFile); err != nil {
+			problems = append(problems, fmt.Errorf("tracking.metrics_file: %w", err))
 		}
 	}
 	if c.MetricsAddr != "" {

@@ -149,7 +149,7 @@ func (w *wandb) open(at time.Time) error {
 		if err != nil {
 			break
 		}
-		f, err := os.OpenFile(filepath.Join(dir, "run-"+w.id+".wandb"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := atomicfile.Create(filepath.Join(dir, "run-"+w.id+".wandb"), 0o644)
 		if err != nil {
 			return fmt.Errorf("make the run's log: %w", err)
 		}
