@@ -17,6 +17,7 @@ var exampleRows = map[string]string{
 	"data/documents.jsonl": `{"text": "Once upon a time there was a cat."}` + "\n" + `{"text": "The cat sat. It was happy."}` + "\n",
 	"data/talks.jsonl": `{"messages": [{"role": "user", "content": "Who sat?"}, {"role": "assistant", "content": "The cat."}]}` + "\n" +
 		`{"messages": [{"role": "user", "content": "How was it?"}, {"role": "assistant", "content": "Happy."}]}` + "\n",
+	"data/faq.csv":         "Question,Answer\nWho sat?,The cat\nHow was it?,happy\n",
 	"data/questions.jsonl": `{"question": "Who sat?", "answer": "The cat"}` + "\n" + `{"question": "How was it?", "answer": "happy"}` + "\n",
 }
 
@@ -26,7 +27,10 @@ func writeRows(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for name, rows := range exampleRows {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat(rows, 10)), 0o644); err != nil {
+		if !strings.HasSuffix(name, ".csv") { // whose first line is the names
+			rows = strings.Repeat(rows, 10)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(rows), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,6 +46,7 @@ func TestExamplesRun(t *testing.T) {
 	writeRows(t, dir)
 	extra := map[string][]string{
 		"examples/chat":            {"--set", "dataset.chat_template=chatml"}, // the small model has no template
+		"examples/prompts_as_chat": {"--set", "dataset.chat_template=chatml"},
 		"examples/validate_resume": {"--set", "training.eval_steps=1", "--set", "training.save_steps=1"},
 	}
 	n := 0
@@ -100,7 +105,7 @@ func TestReadmeExampleRuns(t *testing.T) {
 	if s := merged(t, config, nil, nil); s.Dataset.Path != "mine.jsonl" || s.OutputDir != "runs/mine" {
 		t.Errorf("dataset.path %s, output_dir %s", s.Dataset.Path, s.OutputDir)
 	}
-	for _, want := range []string{"trainer init --model ./SmolLM2-135M --data mine.jsonl --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine "} {
+	for _, want := range []string{"trainer init --model ./SmolLM2-135M-Instruct --data mine.jsonl --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine\n"} {
 		if !strings.Contains(commands, want) || !strings.Contains(fenced(t, "python"), `"runs/mine"`) {
 			t.Errorf("the README's commands do not use its files, %q:\n%s", want, commands)
 		}
@@ -114,7 +119,8 @@ func TestReadmeExampleRuns(t *testing.T) {
 	} else if text, err := os.ReadFile(filepath.Join(made, "mine.yaml")); err != nil || !strings.Contains(string(text), "\noutput_dir: runs/mine\n") {
 		t.Errorf("init: %v\n%s", err, text)
 	}
-	code, out, errOut := trainer(t, dir, nil, "", append([]string{"--config", "mine.yaml", "--quiet"}, brief...)...)
+	args := append([]string{"--config", "mine.yaml", "--quiet", "--set", "dataset.chat_template=chatml"}, brief...) // the small model has no template
+	code, out, errOut := trainer(t, dir, nil, "", args...)
 	if code != 0 || !strings.Contains(out, "steps    2 of 2") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}

@@ -20,7 +20,11 @@ import (
 // initOptions are what trainer init is given, or asks for.
 type initOptions struct {
 	model, data, goal, device, vram, chip, out string
+	format, asChat, system                     string
+	fields                                     map[string]string
 	json                                       bool
+
+	lines *bufio.Reader // what a person types; nil: nobody is asked
 }
 
 // goals are what a person wants of a model, with the formats of rows that serve it.
@@ -46,16 +50,24 @@ func newInit(c *console) *cobra.Command {
 memory, plans runs until one fits, and says beside each value why it was chosen and what changes it. On a terminal it
 asks for what no flag says. A file that is there is never replaced.
 
+Rows of a prompt and an answer are trained as conversations where the model has a chat template, unless --as-chat no
+says that they are plain text. --format and --fields name what the rows are where that is not found from their keys.
+
 The model may be a folder that holds config.json and a tokenizer alone; without a tokenizer the plan is for full rows.`,
 		Example: `  trainer init
   trainer init --model embedded:stories260K --data embedded:gsm8k_300.jsonl --out run.yaml
-  trainer init --model ./SmolLM2-135M --data mine.jsonl --goal instruct --vram 8GiB`,
+  trainer init --model ./SmolLM2-135M --data mine.jsonl --goal instruct --vram 8GiB
+  trainer init --model ./SmolLM2-135M-Instruct --data faq.csv --fields prompt=Frage,completion=Antwort --system "Answer briefly."`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd.Context(), c, o) },
 	}
 	pathVar(cmd, &o.model, "model", "", "base model: a `FOLDER`, a name such as org/name, or embedded:stories260K")
 	pathVar(cmd, &o.data, "data", "", "rows: a `FILE`, folder, pattern, or data set of the hub")
 	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+"; found from the rows if not given")
+	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows: "+strings.Join(formatWords(), ", ")+"; found from their keys if not given")
+	cmd.Flags().StringToStringVar(&o.fields, "fields", nil, "keys of the rows by the format's `FIELD=KEY,...`, such as prompt=question,completion=answer")
+	cmd.Flags().StringVar(&o.asChat, "as-chat", "", "train rows of a prompt and an answer as conversations: "+strings.Join(dataset.AsChatChoices, ", ")+"; yes where the model has a chat template if not given")
+	cmd.Flags().StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none")
 	cmd.Flags().StringVar(&o.device, "device", "auto", "device: auto, cpu, cuda")
 	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB")
 	cmd.Flags().StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
@@ -63,6 +75,8 @@ The model may be a folder that holds config.json and a tokenizer alone; without 
 	cmd.Flags().BoolVar(&o.json, "json", false, "print what was chosen as JSON")
 	c.downloadFlag(cmd)
 	must(cmd.RegisterFlagCompletionFunc("goal", fixedWords(goalNames...)))
+	must(cmd.RegisterFlagCompletionFunc("format", fixedWords(formatWords()...)))
+	must(cmd.RegisterFlagCompletionFunc("as-chat", fixedWords(dataset.AsChatChoices...)))
 	must(cmd.RegisterFlagCompletionFunc("device", fixedWords("auto", "cpu", "cuda")))
 	return cmd
 }
@@ -81,9 +95,18 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 		return err
 	}
 	env.WithoutWeights = true
+	goal := o.goal
 	found, err := lookAt(ctx, o, env)
 	if err != nil {
 		return err
+	}
+	if again, err := found.askForm(c, o); err != nil {
+		return err
+	} else if again {
+		o.goal = goal
+		if found, err = lookAt(ctx, o, env); err != nil {
+			return err
+		}
 	}
 	chosen, err := found.choose(ctx, c, o, env)
 	if err != nil {
@@ -102,17 +125,19 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 			Out    string           `json:"out"`
 			Goal   string           `json:"goal"`
 			Format string           `json:"format"`
+			AsChat bool             `json:"as_chat"`
 			Rows   int              `json:"rows"`
 			Plan   train.PlanReport `json:"plan"`
 			Config string           `json:"config"`
-		}{o.out, o.goal, found.format, found.rows, chosen.plan, string(text)})
+		}{o.out, o.goal, found.format, found.asChat, found.rows, chosen.plan, string(text)})
 	}
 	return found.print(c, chosen, o)
 }
 
 // ask asks for what no flag says, and again where the answer can't be right.
 func (o *initOptions) ask(ctx context.Context, c *console) error {
-	lines, out := bufio.NewReader(c.in), c.err
+	o.lines = bufio.NewReader(c.in)
+	lines, out := o.lines, c.err
 	one := func(question, otherwise string, to *string, wrong func() error) error {
 		for *to == "" {
 			if otherwise != "" {
@@ -176,6 +201,9 @@ func (o *initOptions) check() error {
 	if o.goal != "" && goals[o.goal] == nil {
 		return usage(fmt.Errorf("init: --goal %s: must be one of %s", shellQuote(o.goal), strings.Join(goalNames, ", ")))
 	}
+	if err := o.checkRows(); err != nil {
+		return err
+	}
 	if o.vram != "" {
 		if n, err := session.ParseBytes(o.vram); err != nil {
 			return usage(fmt.Errorf("init: --vram: %w", err))
@@ -202,6 +230,39 @@ func (o *initOptions) check() error {
 	return nil
 }
 
+// checkRows refuses what dataset's section would refuse of the flags about rows.
+func (o *initOptions) checkRows() error {
+	c := dataset.Default()
+	c.Path = o.data
+	o.rows(&c)
+	if o.format == "" && o.asChat == "" { // the rows decide what a system message is for
+		c.System = ""
+	}
+	for _, err := range c.Validate() {
+		text := err.Error()
+		for _, flag := range []string{"format", "fields", "as_chat", "system"} {
+			if name := "dataset." + flag; strings.HasPrefix(text, name) {
+				return usage(fmt.Errorf("init: --%s%s", strings.ReplaceAll(flag, "_", "-"), strings.TrimPrefix(text, name)))
+			}
+		}
+	}
+	return nil
+}
+
+// rows puts what the flags say of the rows into a section.
+func (o *initOptions) rows(c *dataset.Config) {
+	c.Format, c.Fields, c.AsChat, c.System = o.format, o.fields, o.asChat, o.system
+	if c.Format == "" {
+		c.Format = dataset.FormatAuto
+	}
+	if c.AsChat == "" { // the wizard asks, and init writes what became of it
+		c.AsChat = dataset.AsChatAuto
+	}
+}
+
+// formatWords are the values of --format.
+func formatWords() []string { return sortedNames(dataset.Formats) }
+
 // checkOut refuses a name that no new configuration can have.
 func (o *initOptions) checkOut() error {
 	if ext := filepath.Ext(o.out); ext != ".yaml" && ext != ".yml" {
@@ -225,6 +286,9 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	}
 	line("model", "%s", f.modelLine())
 	line("data", "%s", f.dataLine())
+	if f.hasForms {
+		line("form", "%s", f.formLine(o))
+	}
 	line("goal", "%s: %s", o.goal, f.trained)
 	if len(f.shown) > 0 {
 		fmt.Fprintf(w, "\nas they are trained:\n")

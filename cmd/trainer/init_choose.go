@@ -10,6 +10,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/importer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -118,7 +120,9 @@ func (ch *choice) settle(o *initOptions) {
 	s.OutputDir = filepath.ToSlash(filepath.Join("runs", strings.TrimSuffix(filepath.Base(o.out), filepath.Ext(o.out))))
 	s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules = 16, 32, []string{"all-linear"}
 	d := &s.Dataset
+	o.rows(d)
 	d.Path, d.Format, d.ChatTemplate = o.data, f.format, f.template
+	d.AsChat = f.form(o)
 	d.MaxLength = f.length(o.goal)
 	d.Packing = o.goal == "text"
 	if f.rows >= fewRows {
@@ -130,6 +134,20 @@ func (ch *choice) settle(o *initOptions) {
 		t.Epochs = 1
 	}
 	ch.spec = s
+}
+
+// form is the value of dataset.as_chat that is written: what became of it, so that the configuration means the same on
+// another day. "" = the rows have one form, or the model no template.
+func (f *looked) form(o *initOptions) string {
+	switch {
+	case !f.hasForms:
+		return ""
+	case o.asChat != "":
+		return o.asChat
+	case f.asChat:
+		return dataset.AsChatYes
+	}
+	return ""
 }
 
 // length is the shortest of lengthSteps that cuts one row in a hundred or fewer.
@@ -163,7 +181,7 @@ func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOpti
 			return train.PlanReport{}, fmt.Errorf("plan: %w", err)
 		}
 		s.Dataset.Path, s.Dataset.Format, s.Dataset.Packing, s.Dataset.ValSplit = path, "tokenized", false, 0
-		s.Dataset.ChatTemplate = ""
+		s.Dataset.ChatTemplate, s.Dataset.AsChat, s.Dataset.System, s.Dataset.Fields = "", "", "", nil
 	}
 	return planReport(ctx, c, s, env, o.chip)
 }
@@ -206,6 +224,12 @@ func (ch *choice) explain(o *initOptions, full int) {
 	why["lora.target_modules"] = "all linear layers but the head learn more than q_proj and v_proj alone."
 	why["dataset.path"] = f.dataLine()
 	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " + shellQuote(o.out) + " shows every token."
+	why["dataset.fields"] = "which keys of the rows are read."
+	why["dataset.as_chat"] = "prompt and answer are a user's message and the assistant's, in the model's chat template, as an instruct model is asked; no trains plain text."
+	if !f.asChat {
+		why["dataset.as_chat"] = "prompt and answer are plain text, without the model's chat template; yes makes conversations of them."
+	}
+	why["dataset.system"] = "the system message of conversations that bring none; chat, generate and serve use it too."
 	why["dataset.chat_template"] = "the model's files have no chat template; an instruct model's own would be taken."
 	why["dataset.val_split"] = "rows held out, to see the loss on what was not trained; dataset.val_path names a file of your own instead."
 	why["dataset.packing"] = "texts are packed into full sequences; no text attends to another."
@@ -255,6 +279,19 @@ func (ch *choice) write(o *initOptions) []byte {
 		{path: "training.warmup_ratio", value: t.WarmupRatio}, {path: "training.gradient_checkpointing", value: t.GradientCheckpointing},
 		{path: "training.save_steps", value: t.SaveSteps}, {path: "training.save_total_limit", value: t.SaveTotalLimit},
 		{path: "output_dir", value: s.OutputDir}, {path: "device", value: s.Device},
+	}
+	if len(s.Dataset.Fields) > 0 {
+		var fields importer.Map
+		for _, name := range sortedNames(s.Dataset.Fields) {
+			fields = append(fields, importer.Pair{Key: name, Value: s.Dataset.Fields[name]})
+		}
+		values = append(values, commented{path: "dataset.fields", value: fields})
+	}
+	if s.Dataset.AsChat != "" {
+		values = append(values, commented{path: "dataset.as_chat", value: s.Dataset.AsChat})
+	}
+	if s.Dataset.System != "" {
+		values = append(values, commented{path: "dataset.system", value: s.Dataset.System})
 	}
 	if s.Dataset.ChatTemplate != "" {
 		values = append(values, commented{path: "dataset.chat_template", value: s.Dataset.ChatTemplate})

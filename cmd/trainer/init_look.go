@@ -25,6 +25,9 @@ type looked struct {
 	declared  bool
 
 	format   string
+	hasForms bool   // the rows are of a prompt and an answer: plain text or conversations
+	asChat   bool   // they are conversations
+	systems  bool   // the rows bring system messages of their own
 	template string // dataset.chat_template, where the model has none
 	rows     int
 	lengths  []int // of the rows, sorted
@@ -63,12 +66,16 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 		if tok, folder, err = openTokenizer(ctx, session.EmbeddedPrefix+"stories260K", env); err != nil {
 			return nil, err
 		}
+		if len(f.templates) > 0 {
+			folder = base.Folder
+		}
 	default:
 		return nil, err
 	}
 	s := train.DefaultSpec()
 	s.BaseModel = o.model
-	s.Dataset.Path, s.Dataset.Format = o.data, dataset.FormatAuto
+	s.Dataset.Path = o.data
+	o.rows(&s.Dataset)
 	s.Dataset.MaxLength = lookLength // longer than the context too, to know how long rows are
 	s.Dataset.OnTruncated = "keep"
 	set, report, err := openData(ctx, s, tok, folder, env)
@@ -78,10 +85,12 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 		set, report, err = openData(ctx, s, tok, folder, env)
 	}
 	if err != nil {
-		return nil, usage(fmt.Errorf("init: --data %s: %w", shellQuote(o.data), err))
+		return nil, usage(fmt.Errorf("init: --data %s: %s", shellQuote(o.data), asInitFlags.Replace(err.Error())))
 	}
 	f.format, f.rows, f.trained, f.dropped = report.Format, set.Train.Len(), report.Trained, report.DroppedRows()
 	f.longest = report.LongestRow.Tokens
+	f.asChat, f.hasForms = report.AsChat, dataset.Formats[report.Format].AsChat != nil
+	f.systems = report.Chat.SystemPrompts == "several" || report.Chat.System != o.system
 	if f.rows == 0 {
 		return nil, usage(fmt.Errorf("init: --data %s: no row is left to train on; trainer inspect data says why", shellQuote(o.data)))
 	}
@@ -100,13 +109,22 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	return f, nil
 }
 
+// asInitFlags names keys of a configuration as the flags of init.
+var asInitFlags = strings.NewReplacer("set dataset.format and dataset.fields", "give --format and --fields", "set dataset.format", "give --format",
+	"set dataset.fields to", "give --fields", "set dataset.as_chat: yes", "give --as-chat yes", "dataset.as_chat is", "--as-chat is",
+	"dataset.system does", "--system does", "dataset.fields", "--fields")
+
 // goal finds what the rows are for, or refuses rows that are of no use for what was asked.
 func (f *looked) goal(o *initOptions) error {
 	for _, name := range goalNames {
 		if slices.Contains(goals[name], f.format) {
+			if f.asChat && (o.goal == "" || o.goal == "chat") {
+				o.goal = "chat"
+				return nil
+			}
 			if o.goal != "" && o.goal != name && o.goal != "text" {
-				return usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s, which is for %s; %s takes rows of the formats %s (docs/DATA.md)",
-					o.goal, o.data, f.format, name, o.goal, strings.Join(goals[o.goal], ", ")))
+				return usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s, which is for %s; %s takes rows of the formats %s (docs/DATA.md)%s",
+					o.goal, o.data, f.format, name, o.goal, strings.Join(goals[o.goal], ", "), f.otherForm(o.goal)))
 			}
 			if o.goal == "text" && name != "text" {
 				return usage(fmt.Errorf("init: --goal text: the rows of %s are of the format %s, which is for %s; text takes rows with the key text, or .txt files (docs/DATA.md)", o.data, f.format, name))
@@ -116,6 +134,73 @@ func (f *looked) goal(o *initOptions) error {
 		}
 	}
 	return usage(fmt.Errorf("init: the rows of %s are of the format %s, which no goal uses", o.data, f.format))
+}
+
+// otherForm says how rows serve a goal in their other form; "" = in none.
+func (f *looked) otherForm(goal string) string {
+	if f.hasForms && goal == "chat" {
+		return "; --as-chat yes makes conversations of these rows"
+	}
+	return ""
+}
+
+// askForm asks a person in which form rows of a prompt and an answer are trained, and for a system message. again says that
+// the answers are not what the rows were looked at with.
+func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
+	if o.lines == nil || !f.asChat || o.asChat != "" {
+		return false, nil
+	}
+	ask := func(question string) (string, error) {
+		fmt.Fprintf(c.err, "%s: ", question)
+		line, err := o.lines.ReadString('\n')
+		if err != nil && line == "" {
+			fmt.Fprintln(c.err)
+			return "", usage(errors.New("init: the answers end before the form of the rows is chosen"))
+		}
+		return strings.TrimSpace(line), nil
+	}
+	for o.asChat == "" {
+		answer, err := ask("The model has a chat template, and the rows are prompts and answers. Train them as conversations? yes, or no for plain text [yes]")
+		if err != nil {
+			return false, err
+		}
+		switch strings.ToLower(answer) {
+		case "", "y", "yes", "true":
+			o.asChat = dataset.AsChatYes
+		case "n", "no", "false":
+			o.asChat = dataset.AsChatNo
+		default:
+			fmt.Fprintf(c.err, "  %s: want yes or no\n", oneLine(answer))
+		}
+	}
+	if o.asChat == dataset.AsChatNo {
+		if o.system != "" {
+			return false, usage(errors.New("init: --system is for conversations: leave it out, or answer yes"))
+		}
+		return true, nil
+	}
+	if o.system != "" || f.systems {
+		return false, nil
+	}
+	if o.system, err = ask("System message of every conversation [none]"); err != nil {
+		return false, err
+	}
+	return o.system != "", isText("the system message", o.system)
+}
+
+// formLine says in which form rows of a prompt and an answer are trained.
+func (f *looked) formLine(o *initOptions) string {
+	if f.asChat {
+		text := "conversations by the chat template: the prompt is the user's message, the answer the assistant's"
+		if o.system != "" {
+			text += "; system message " + shown(o.system)
+		}
+		return text + "; --as-chat no trains plain text"
+	}
+	if len(f.templates) > 0 {
+		return "plain text, as --as-chat says; the model's chat template is not used"
+	}
+	return "plain text, as the model has no chat template; --as-chat yes makes conversations by ChatML, which the model has to learn first"
 }
 
 // modelLine is "llama, 260032 parameters, 512 tokens, template none, context 512".

@@ -20,6 +20,10 @@ init --data x
 init --model STORIES --data nothing.jsonl
 init --model embedded:none --data embedded:gsm8k_300.jsonl
 init --model STORIES --data embedded:gsm8k_300.jsonl --goal nonsense
+init --model STORIES --data embedded:gsm8k_300.jsonl --format nonsense
+init --model STORIES --data embedded:gsm8k_300.jsonl --fields nonsense=question
+init --model STORIES --data embedded:gsm8k_300.jsonl --as-chat perhaps
+init --model STORIES --data embedded:gsm8k_300.jsonl --as-chat no --system nonsense
 init --model STORIES --data embedded:gsm8k_300.jsonl --device gpu
 init --model STORIES --data embedded:gsm8k_300.jsonl --gpu 9999x
 init --model STORIES --data embedded:gsm8k_300.jsonl --vram lots
