@@ -37,7 +37,10 @@ type Report struct {
 	Bytes   int64          `json:"bytes"` // of all files
 	Types   []StoredTensor `json:"types"` // by how tensors are stored
 	Notes   []string       `json:"notes"` // where other programs differ
-	Files   []string       `json:"files,omitempty"`
+	// Rounding is what the file's types leave of the adapter's update, over a sample of the rows of each adapted tensor; nil =
+	// no adapter became part of the weights.
+	Rounding *Rounding `json:"rounding,omitempty"`
+	Files    []string  `json:"files,omitempty"`
 }
 
 // StoredTensor is what the tensors of a type take.

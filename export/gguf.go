@@ -31,17 +31,23 @@ func ggufModel(ctx context.Context, o Options, env session.Env) (r Report, err e
 	if err != nil {
 		return r, err
 	}
-	return writeGGUF(ctx, o.Out, plan, o, c.s.On.Workers())
+	return writeGGUF(ctx, o.Out, plan, o, c)
 }
 
-// plan says what the file of a model holds.
+// plan says what the file of a model holds. Where an adapter becomes part of it, the checkpoint's base is the same file
+// without it.
 func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 	sources, err := chat.FindFor(c.s.Base.Folder, o.Adapter)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := llamacpp.Make(llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: c.s.Base.Config,
-		Tokenizer: c.s.Base.Tokenizer, Chat: sources, Source: c, Tensors: names})
+	model := llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: c.s.Base.Config,
+		Tokenizer: c.s.Base.Tokenizer, Chat: sources, Source: c, Tensors: names}
+	plan, err := llamacpp.Make(model)
+	if err == nil && c.updates != nil {
+		model.Source = c.bare()
+		c.base, err = llamacpp.Make(model)
+	}
 	if err == nil && c.over != nil && c.s.Base.Tensors().Quantised() == 0 {
 		plan.Notes = append(plan.Notes, "the adapter is added to the weights as they were "+trainedText(*c.over)+"; --base original adds it to the model's own")
 	}
@@ -49,19 +55,19 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 }
 
 // writeGGUF writes the file of a plan.
-func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options, workers int) (Report, error) {
+func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options, c *checkpoint) (Report, error) {
 	stored, err := plan.Store(o.DType)
 	if err != nil {
 		return Report{}, err
 	}
 	h := gguf.Header{KVs: plan.KVs, Tensors: stored}
-	w := &quantiser{workers: workers, errors: map[gguf.Type]*squares{}}
+	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return Report{}, err
 	}
 	err = unfinished(path, func(dir string) error {
 		return gguf.Write(ctx, path, dir, h, o.Overwrite, func(i int, out io.Writer) error {
-			if err := w.tensor(ctx, plan.Tensors[i], stored[i], out); err != nil {
+			if err := w.tensor(ctx, i, plan.Tensors[i], stored[i], out); err != nil {
 				return fmt.Errorf("tensor %s: %w", stored[i].Name, err)
 			}
 			return nil
@@ -74,6 +80,8 @@ func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options,
 		return Report{}, err
 	}
 	r := Report{Tensors: len(stored), Notes: plan.Notes}
+	rounding, notes := w.keeping.report()
+	r.Rounding, r.Notes = rounding, append(r.Notes, notes...)
 	r.Bytes, err = h.Size()
 	for _, t := range stored {
 		at := slices.IndexFunc(r.Types, func(s StoredTensor) bool { return s.Type == t.Type.String() })
@@ -102,10 +110,11 @@ func (s *squares) share() float64 {
 type quantiser struct {
 	workers int
 	errors  map[gguf.Type]*squares
+	keeping keeping
 }
 
-// tensor writes a tensor's bytes.
-func (q *quantiser) tensor(ctx context.Context, from llamacpp.Tensor, to gguf.Tensor, out io.Writer) error {
+// tensor writes the bytes of tensor i.
+func (q *quantiser) tensor(ctx context.Context, i int, from llamacpp.Tensor, to gguf.Tensor, out io.Writer) error {
 	width := to.Shape[0]
 	rows := to.Len() / width
 	step := min(rows, max(1, pieceNumbers/width))
@@ -117,7 +126,11 @@ func (q *quantiser) tensor(ctx context.Context, from llamacpp.Tensor, to gguf.Te
 			return err
 		}
 		n := min(step, rows-row)
+		q.keeping.c.adapted = ""
 		if err := from.Rows(row, x[:n*width]); err != nil {
+			return err
+		}
+		if err := q.keeping.rows(i, row, n, to, x); err != nil {
 			return err
 		}
 		if err := q.piece(to, x[:n*width], y[:n*rowBytes], n); err != nil {

@@ -68,14 +68,7 @@ func (m *merging) refuseLoss(ctx context.Context) error {
 			rest = append(rest, name)
 		}
 	}
-	some := rest
-	if len(rest) > sampleTensors {
-		some = nil
-		for i := range sampleTensors {
-			some = append(some, rest[i*len(rest)/sampleTensors])
-		}
-	}
-	if err := m.countTensors(ctx, some, sampleRows); err != nil {
+	if err := m.countTensors(ctx, sampled(rest), sampleRows); err != nil {
 		return err
 	}
 	r := m.rounding()
@@ -88,9 +81,53 @@ func (m *merging) refuseLoss(ctx context.Context) error {
 		return nil
 	}
 	if r.Kept < leastKept {
-		return &LossError{DType: m.typeText(), Rounding: r}
+		fp16, err := m.inFP16(ctx, r)
+		if err != nil {
+			return err
+		}
+		return &LossError{DType: m.typeText(), Rounding: r, FP16: fp16}
 	}
 	return nil
+}
+
+// sampled are some of the names, spread over all of them.
+func sampled(names []string) []string {
+	if len(names) <= sampleTensors {
+		return names
+	}
+	var some []string
+	for i := range sampleTensors {
+		some = append(some, names[i*len(names)/sampleTensors])
+	}
+	return some
+}
+
+// inFP16 is what fp16 leaves, by a sample, of an update that bf16 loses too much of; nil = bf16 is not what is written, or
+// loses little.
+func (m *merging) inFP16(ctx context.Context, r Rounding) (*Rounding, error) {
+	if !r.loses() {
+		return nil, nil
+	}
+	var names []string
+	for _, name := range m.s.Base.Tensors().Names() {
+		t, _ := m.s.Base.Tensors().Tensor(name)
+		if _, ok := m.updates[layer(name)]; ok && !m.stored[name] && m.target(t) == weights.BF16 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	fp16 := map[string]*layerCounts{}
+	for _, name := range sampled(names) {
+		c := &layerCounts{}
+		if err := m.eachOf(ctx, name, sampleRows, func(_ int, base, merged []float32) error { m.countRounded(c, weights.F16, base, merged); return nil }); err != nil {
+			return nil, err
+		}
+		fp16[layer(name)] = c
+	}
+	left := roundingOf(fp16)
+	return &left, nil
 }
 
 // countTensors counts what rounding leaves of tensors, or of a sample of their rows, for rounding to report.

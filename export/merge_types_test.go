@@ -162,7 +162,7 @@ func TestMergeRefusesLoss(t *testing.T) {
 	if !errors.As(err, &loss) || loss.Rounding.Kept > 0.2 || loss.Rounding.BelowHalfStep < 0.8 {
 		t.Fatalf("%v", err)
 	}
-	for _, want := range []string{"rounding to bf16 keeps ", " % of the adapter's update: ", "model.layers.0.self_attn.q_proj: ", "the update is 4.07e-08 (root mean square), half a step 0.000682",
+	for _, want := range []string{"rounding to bf16 keeps ", "% of the adapter's update: ", "model.layers.0.self_attn.q_proj: ", "the update is 4.07e-08 (root mean square), half a step 0.000682",
 		"write --dtype fp32, or serve the base model with the adapter beside it; --allow-loss writes the folder anyway"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)
@@ -179,6 +179,45 @@ func TestMergeRefusesLoss(t *testing.T) {
 	o.DType, o.AllowLoss, o.Out = "bf16", true, filepath.Join(above, "anyway")
 	if report, err = Merge(context.Background(), o, session.Env{}); err != nil || report.Rounding.Kept > 0.2 {
 		t.Errorf("allowed: %v, %+v", err, report.Rounding)
+	}
+}
+
+// TestMergeRoundsOnce: every adapted number of a folder is the base's in bf16, plus the update in float64, rounded to float32
+// and then to the folder's type; where bf16 loses more of the update than a stated share, a note says which type keeps it.
+func TestMergeRoundsOnce(t *testing.T) {
+	const name = "model.layers.2.self_attn.v_proj"
+	from := faint(t, map[string][2]int{name: {64, 32}})
+	base := inBF16(t, golden.StoriesDir(t), idle(t, nil))
+	was := read(t, base)
+	before, _ := was.Tensor(name + ".weight")
+	w := make([]float32, before.Len())
+	if err := weights.Float32s(before, w); err != nil {
+		t.Fatal(err)
+	}
+	for dtype, d := range map[string]weights.DType{"": weights.BF16, "bf16": weights.BF16, "fp16": weights.F16, "fp32": weights.F32} {
+		out := filepath.Join(t.TempDir(), "merged")
+		r, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: out, DType: dtype, AllowLoss: true, Check: []string{}}, session.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, _ := read(t, out).Tensor(name + ".weight")
+		got, want := make([]float32, len(w)), make([]float32, len(w))
+		if err := weights.Float32s(after, got); err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			want[i] = float32(float64(w[i]) + float64(0.01*float32(1+i/64%7))*float64(0.0015*float32(i%64%11-5)))
+		}
+		weights.RoundFloat32s(want, d, want)
+		if after.DType != d || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v, want %v", dtype, after.DType, got[:5], want[:5])
+		}
+		noted := slices.ContainsFunc(r.Notes, func(n string) bool {
+			return strings.HasPrefix(n, "bf16 keeps ") && strings.Contains(n, "--dtype fp16 keeps ") && strings.HasSuffix(n, " in the same size, fp32 all of it")
+		})
+		if noted != (d == weights.BF16) {
+			t.Errorf("%s: %.3f is kept, notes %q", dtype, r.Rounding.Kept, r.Notes)
+		}
 	}
 }
 

@@ -58,8 +58,15 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 			return err
 		}
 		report.Rounding = m.rounding()
+		fp16, err := m.inFP16(ctx, report.Rounding)
+		if err != nil {
+			return err
+		}
 		if !m.o.AllowLoss && report.Rounding.Kept < leastKept {
-			return &LossError{DType: m.typeText(), Rounding: report.Rounding}
+			return &LossError{DType: m.typeText(), Rounding: report.Rounding, FP16: fp16}
+		}
+		if fp16 != nil {
+			report.Notes = append(report.Notes, betterType(report.Rounding, *fp16, "fp16", "fp32"))
 		}
 		if err := m.readBack(ctx, dir); err != nil {
 			return err

@@ -36,6 +36,30 @@ type LayerRounding struct {
 // leastKept is the part of an update below which a merge has lost the adapter.
 const leastKept = 0.5
 
+// mostLost and mostLostLayer are the shares of an update from which on a message says that another type keeps it: of the
+// whole update, and of one layer's.
+const (
+	mostLost      = 0.02
+	mostLostLayer = 0.10
+)
+
+// loses tells whether rounding loses more of an update than goes without saying.
+func (r Rounding) loses() bool {
+	worst := r.Worst(1)
+	return r.Kept < 1-mostLost || len(worst) > 0 && worst[0].Kept < 1-mostLostLayer
+}
+
+// betterType says of an update that bf16 loses too much of which type keeps it, by the names that --dtype takes. fp16
+// is what fp16 keeps.
+func betterType(bf16, fp16 Rounding, half, full string) string {
+	worst := bf16.Worst(1)[0]
+	text := fmt.Sprintf("bf16 keeps %.1f%% of the adapter's update, and of one layer %.1f%% (%s)", 100*bf16.Kept, 100*worst.Kept, worst.Layer)
+	if fp16.loses() {
+		return fmt.Sprintf("%s: --dtype %s keeps all of it", text, full)
+	}
+	return fmt.Sprintf("%s: --dtype %s keeps %.1f%% in the same size, %s all of it", text, half, 100*fp16.Kept, full)
+}
+
 // layerCounts are sums over weights. Their order is that of the tensors, so that they repeat.
 type layerCounts struct {
 	n, below, unchanged int64
@@ -96,11 +120,14 @@ func halfSteps(d weights.DType) func(i int, w float32) float64 {
 	return func(_ int, w float32) float64 { return at[math.Float32bits(w)>>23&0xff] }
 }
 
-func (m *merging) rounding() Rounding {
+func (m *merging) rounding() Rounding { return roundingOf(m.lost) }
+
+// roundingOf sums up the counts of layers.
+func roundingOf(lost map[string]*layerCounts) Rounding {
 	var r Rounding
 	var all layerCounts
-	for _, name := range slices.Sorted(maps.Keys(m.lost)) {
-		c := m.lost[name]
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		c := lost[name]
 		all.plus(c)
 		l := LayerRounding{Layer: name}
 		l.Kept, l.Noise, l.BelowHalfStep, l.Unchanged = c.shares()
@@ -123,7 +150,8 @@ func (r Rounding) Worst(n int) []LayerRounding {
 type LossError struct {
 	DType    string
 	Rounding Rounding
-	Drift    *Drift // set where the texts show it
+	Drift    *Drift    // set where the texts show it
+	FP16     *Rounding // what fp16 leaves where bf16 loses it; nil = not known
 }
 
 func (e *LossError) Error() string {
@@ -132,11 +160,15 @@ func (e *LossError) Error() string {
 		text = fmt.Sprintf("the merged model is further from base and adapter (mean KL divergence %.3g on the sample text) than the adapter's own effect allows "+
 			"(%.3g): in %s the adapter is lost", d.MeanKL, d.AdapterKL, e.DType)
 	} else {
-		text = fmt.Sprintf("rounding to %s keeps %.1f %% of the adapter's update: %.1f %% of the adapted weights change by less than half a step", e.DType,
+		text = fmt.Sprintf("rounding to %s keeps %.1f%% of the adapter's update: %.1f%% of the adapted weights change by less than half a step", e.DType,
 			100*e.Rounding.Kept, 100*e.Rounding.BelowHalfStep)
 	}
 	for _, l := range e.Rounding.Worst(3) {
-		text += fmt.Sprintf("\n  %s: %.1f %% kept; the update is %.3g (root mean square), half a step %.3g", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)
+		text += fmt.Sprintf("\n  %s: %.1f%% kept; the update is %.3g (root mean square), half a step %.3g", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)
+	}
+	if e.FP16 != nil && !e.FP16.loses() {
+		return text + fmt.Sprintf("\nwrite --dtype fp16, which keeps %.1f%% of it in the same size, or fp32, or serve the base model with the adapter beside it; "+
+			"--allow-loss writes the folder anyway", 100*e.FP16.Kept)
 	}
 	return text + "\nwrite --dtype fp32, or serve the base model with the adapter beside it; --allow-loss writes the folder anyway"
 }

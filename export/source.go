@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
@@ -17,8 +18,9 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// checkpoint gives the numbers that a merged model has: the base's, with the adapter, rounded to the type that they are stored in.
-// One adapted tensor is held at a time, of others what is asked for.
+// checkpoint gives the numbers that a merged model has in float32: the base's, with the adapter's update added in float64.
+// Nothing is rounded to the type that the base is stored in, so that a file's own type is the only rounding. One adapted
+// tensor is held at a time, of others what is asked for.
 type checkpoint struct {
 	ctx     context.Context
 	s       *session.Session
@@ -31,6 +33,14 @@ type checkpoint struct {
 
 	name string // of the tensor that is held
 	held []float32
+
+	base    *llamacpp.Plan // of the file without the adapter; nil = there is none, or it has a file of its own
+	adapted string         // the adapted layer that was read last; "" = none was since it was cleared
+}
+
+// bare is the same model without the adapter's update.
+func (c *checkpoint) bare() *checkpoint {
+	return &checkpoint{ctx: c.ctx, s: c.s, cpu: c.cpu, over: c.over, trained: c.trained}
 }
 
 // openCheckpoint opens a model, with an adapter where one is named, and lists the tensors that its network reads.
@@ -97,7 +107,11 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	update, adapted := c.updates[strings.TrimSuffix(name, ".weight")]
+	layer := strings.TrimSuffix(name, ".weight")
+	update, adapted := c.updates[layer]
+	if adapted {
+		c.adapted = layer
+	}
 	trained := c.trained[name] && c.s.Base.Tensors().Config(name) == nil
 	if !adapted && !trained {
 		return c.read(name, from, dst)
@@ -116,9 +130,6 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 		width := max(1, t.Shape[len(t.Shape)-1])
 		if adapted {
 			c.cpu.Range(t.Len()/width, 16, func(from, to int) { update(c.held[from*width:to*width], from) })()
-		}
-		if err := c.round(t.DType, c.held); err != nil {
-			return err
 		}
 		if at := notFinite(c.held); at >= 0 {
 			return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", name, c.held[at], at, t.Shape)
@@ -144,7 +155,7 @@ func (c *checkpoint) asTrained(t weights.Tensor) error {
 	return err
 }
 
-// read reads numbers of the base. Those of quantised weights are rounded to the type from before, as a merged model has them.
+// read reads numbers of the base, quantised ones as the float32 that they stand for.
 func (c *checkpoint) read(name string, from int, dst []float32) error {
 	t, ok := c.s.Base.Tensors().Tensor(name)
 	if !ok {
@@ -156,21 +167,7 @@ func (c *checkpoint) read(name string, from int, dst []float32) error {
 	if at := notFinite(dst); at >= 0 {
 		return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", name, dst[at], from+at, t.Shape)
 	}
-	if c.s.Base.Tensors().Config(name) != nil {
-		return c.round(t.DType, dst)
-	}
 	return nil
-}
-
-func (c *checkpoint) round(d weights.DType, x []float32) error {
-	if d == weights.F32 || d == weights.F64 {
-		return nil
-	}
-	t, err := weights.FromFloat32s("", d, []int{len(x)}, x)
-	if err != nil {
-		return err
-	}
-	return weights.Float32s(t, x)
 }
 
 // notFinite is the place of the first number that is not finite, -1 where all are.

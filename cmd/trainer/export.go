@@ -115,6 +115,10 @@ func printExport(c *console, r export.Report) error {
 			_, err = fmt.Fprintf(c.out, "  %-5s %4d tensors, %9s, error %.3g %%\n", t.Type, t.Tensors, session.FormatBytes(t.Bytes), 100*t.Error)
 		}
 	}
+	if x := r.Rounding; x != nil && err == nil {
+		worst := x.Worst(1)[0]
+		_, err = fmt.Fprintf(c.out, "  update   %s, rounding noise %s of the update; least kept: %s, %s\n", kept(x.Kept), percent(x.Noise), worst.Layer, percent(worst.Kept))
+	}
 	for _, f := range r.Files {
 		if err == nil {
 			_, err = fmt.Fprintf(c.out, "  %s\n", f)

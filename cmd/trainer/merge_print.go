@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/export"
@@ -26,9 +27,9 @@ func printMerge(c *console, r export.MergeReport) error {
 	line("base", "%s", base)
 	line("written", "%s, %d file%s, read back and compared", r.DType, r.Files, plural(r.Files))
 	line("answers", "%s", r.Answers)
-	line("rounding", "%.1f %% of the update kept, noise %.3g of it; %.1f %% of the adapted weights change by less than half a step", 100*r.Rounding.Kept, r.Rounding.Noise, 100*r.Rounding.BelowHalfStep)
+	line("rounding", "%s, rounding noise %s of the update; %s of the adapted weights change by less than half a step", kept(r.Rounding.Kept), percent(r.Rounding.Noise), percent(r.Rounding.BelowHalfStep))
 	for _, l := range r.Rounding.Worst(3) {
-		line("", "least: %s, %.1f %% kept; update %.3g, half a step %.3g (root mean squares)", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)
+		line("", "least kept: %s, %s; update %.3g, half a step %.3g (root mean squares)", l.Layer, percent(l.Kept), l.Delta, l.HalfStep)
 	}
 	if d := r.Drift; d != nil {
 		line("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g (the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
@@ -43,6 +44,19 @@ func printMerge(c *console, r export.MergeReport) error {
 	_, err := c.out.Write([]byte(b.String()))
 	return err
 }
+
+// percent is a share for people: with as many digits behind the point as tell it from all and from nothing.
+func percent(share float64) string {
+	for digits := 1; digits < 4; digits++ {
+		if text := strconv.FormatFloat(100*share, 'f', digits, 64); share == 0 || share == 1 || strings.Trim(text, "0.-") != "" && text != strconv.FormatFloat(100, 'f', digits, 64) {
+			return strings.TrimSuffix(text, ".0") + "%"
+		}
+	}
+	return fmt.Sprintf("%.3g%%", 100*share)
+}
+
+// kept says how much of an update is kept.
+func kept(share float64) string { return percent(share) + " of the update kept" }
 
 func plural(n int) string {
 	if n == 1 {
