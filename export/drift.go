@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -19,12 +21,14 @@ import (
 type Drift struct {
 	Tokens     int     `json:"tokens"`
 	MaxLogit   float64 `json:"max_logit_difference"`
-	MeanKL     float64 `json:"mean_kl"`           // of the merged model
-	AdapterKL  float64 `json:"adapter_mean_kl"`   // of the base without the adapter: what the adapter does
-	Loss       float64 `json:"loss"`              // of base and adapter, mean over the tokens that have a next one
-	MergedLoss float64 `json:"merged_loss"`       //
-	BaseLoss   float64 `json:"base_loss"`         //
-	Trained    *Far    `json:"trained,omitempty"` // where the adapter was trained over other weights than it was added to
+	MeanKL     float64 `json:"mean_kl"`         // of the merged model
+	AdapterKL  float64 `json:"adapter_mean_kl"` // of the base without the adapter: what the adapter does
+	Loss       float64 `json:"loss"`            // of base and adapter, mean over the tokens that have a next one
+	MergedLoss float64 `json:"merged_loss"`     //
+	BaseLoss   float64 `json:"base_loss"`       //
+	// Own is over rows of the adapter's run; nil = there are none.
+	Own     *OwnDrift `json:"own_rows,omitempty"`
+	Trained *Far      `json:"trained,omitempty"` // where the adapter was trained over other weights than it was added to
 }
 
 // Far is a merged model beside what was trained.
@@ -50,35 +54,25 @@ const leastEffect = 1e-7
 
 // measure compares the folder with base and adapter, and refuses it where the adapter is lost.
 func (m *merging) measure(ctx context.Context, dir string, env session.Env, report *MergeReport) error {
-	if m.s.Base.Tokenizer.OnlyNumbers() && len(m.o.Check) > 0 {
-		report.Notes = append(report.Notes, "the logits are not compared: the model's folder has no tokenizer")
-		return m.reopen(ctx, dir, env)
+	rows, notes, err := samplesFor(m.s, m.o.Check, m.o.Own)
+	if err != nil {
+		return err
 	}
-	var ids [][]int32
-	for _, text := range m.o.Check {
-		row := m.s.Base.Tokenizer.IDs(text, true)
-		if slices.ContainsFunc(row, func(id int32) bool { return int(id) >= m.s.Base.Config.VocabSize }) {
-			report.Notes = append(report.Notes, "the logits are not compared: the tokenizer has ids that the model has no embeddings for")
-			return m.reopen(ctx, dir, env)
-		}
-		if len(row) > 1 {
-			ids = append(ids, row[:min(len(row), maxCheck, m.s.Base.Config.MaxPositions)])
-		}
-	}
-	if len(ids) == 0 {
-		if len(m.o.Check) > 0 {
-			return errors.New("the check text has fewer than two tokens")
-		}
+	report.Notes = append(report.Notes, notes...)
+	if rows.empty() {
 		return m.reopen(ctx, dir, env)
 	}
 	own := m.o.Trained
 	if m.o.Original {
 		own = nil
 	}
-	d, err := m.drift(ctx, dir, env, ids, own)
+	c := comparison{rows: rows, env: env, with: variant{name: m.o.Model, scheme: own, adapter: m.o.openAdapter}, merged: variant{name: dir}}
+	if t := m.o.Trained; t != nil && m.o.Original {
+		c.trained = &variant{name: m.o.Model, scheme: t, adapter: m.o.openAdapter}
+	}
+	d, err := c.drift(ctx)
 	if errors.Is(err, session.ErrDoesNotFit) {
-		why, _, _ := strings.Cut(err.Error(), ";") // what follows is for training
-		report.Notes = append(report.Notes, "the logits are not compared: "+why)
+		report.Notes = append(report.Notes, doesNotFit(err))
 		return m.reopen(ctx, dir, env)
 	}
 	if err != nil {
@@ -89,6 +83,11 @@ func (m *merging) measure(ctx context.Context, dir string, env session.Env, repo
 		return &LossError{DType: m.typeText(), Rounding: report.Rounding, Drift: d}
 	}
 	return nil
+}
+
+func doesNotFit(err error) string {
+	why, _, _ := strings.Cut(err.Error(), ";") // what follows is for training
+	return "the logits are not compared: " + why
 }
 
 // reopen opens the folder as every command does, where nothing is computed with it.
@@ -108,59 +107,130 @@ func (m *merging) reopen(ctx context.Context, dir string, env session.Env) error
 	return nil
 }
 
-func (m *merging) drift(ctx context.Context, dir string, env session.Env, ids [][]int32, own *quant.Config) (*Drift, error) {
-	with, err := m.logits(ctx, m.o.Model, own, true, env, ids)
+// samples are what models are compared over: texts, of which all next tokens count, and rows of a run, of which the trained
+// tokens do.
+type samples struct {
+	texts [][]int32
+	own   OwnRows
+}
+
+func (r samples) empty() bool { return len(r.texts) == 0 && len(r.own.IDs) == 0 }
+
+// samplesFor makes the samples of texts and of a run's rows.
+func samplesFor(s *session.Session, texts []string, own OwnRows) (rows samples, notes []string, err error) {
+	vocab := s.Base.Config.VocabSize
+	unknown := func(id int32) bool { return int(id) >= vocab }
+	rows.own = own
+	if own.Missing != "" && len(texts) > 0 {
+		notes = append(notes, "the run's own rows are not compared: "+own.Missing)
+	}
+	if s.Base.Tokenizer.OnlyNumbers() && len(texts) > 0 {
+		return rows, append(notes, "the logits of texts are not compared: the model's folder has no tokenizer"), nil
+	}
+	for _, text := range texts {
+		row := s.Base.Tokenizer.IDs(text, true)
+		if slices.ContainsFunc(row, unknown) {
+			rows.texts = nil
+			return rows, append(notes, "the logits of texts are not compared: the tokenizer has ids that the model has no embeddings for"), nil
+		}
+		if len(row) > 1 {
+			rows.texts = append(rows.texts, row[:min(len(row), maxCheck, s.Base.Config.MaxPositions)])
+		}
+	}
+	if len(texts) > 0 && len(rows.texts) == 0 {
+		return rows, notes, errors.New("the check text has fewer than two tokens")
+	}
+	return rows, notes, nil
+}
+
+// variant is a model that scores are computed with.
+type variant struct {
+	name    string
+	scheme  *quant.Config                  // how its linear layers are stored; nil = as they are
+	adapter func() (*adapter.Saved, error) // the adapter beside it; nil = none
+	reader  weightReader                   // in the place of the folder's numbers; nil = the folder's
+}
+
+// weightReader reads elements of the model's tensors, by the model's names.
+type weightReader interface {
+	Float32s(name string, from int, dst []float32) error
+}
+
+// comparison is of base and adapter with what was written, and with the base alone.
+type comparison struct {
+	rows         samples
+	env          session.Env
+	with, merged variant
+	trained      *variant // what was trained, where with is another; nil = with is it
+}
+
+func (c comparison) drift(ctx context.Context) (*Drift, error) {
+	with, err := c.scores(ctx, c.with)
 	if err != nil {
 		return nil, err
 	}
-	merged, err := m.logits(ctx, dir, nil, false, env, ids)
+	merged, err := c.scores(ctx, c.merged)
 	if err != nil {
 		return nil, fmt.Errorf("read back what was written: %w", err)
 	}
-	d := &Drift{Tokens: with.tokens(), Loss: with.loss(ids), MergedLoss: merged.loss(ids)}
-	d.MaxLogit, d.MeanKL = with.far(merged)
-	if t := m.o.Trained; t != nil && m.o.Original {
-		trained, err := m.logits(ctx, m.o.Model, t, true, env, ids)
+	d := &Drift{Tokens: len(with.texts), Loss: with.texts.loss(c.rows.texts), MergedLoss: merged.texts.loss(c.rows.texts)}
+	d.MaxLogit, d.MeanKL = with.texts.far(merged.texts)
+	if c.trained != nil {
+		trained, err := c.scores(ctx, *c.trained)
 		if err != nil {
 			return nil, err
 		}
-		f := &Far{Loss: trained.loss(ids)}
-		f.MaxLogit, f.MeanKL = trained.far(merged)
+		f := &Far{Loss: trained.texts.loss(c.rows.texts)}
+		f.MaxLogit, f.MeanKL = trained.texts.far(merged.texts)
 		d.Trained = f
 	}
-	merged = nil
-	without, err := m.logits(ctx, m.o.Model, own, false, env, ids)
+	merged.texts = nil
+	base := c.with
+	base.adapter = nil
+	without, err := c.scores(ctx, base)
 	if err != nil {
 		return nil, err
 	}
-	_, d.AdapterKL = with.far(without)
-	d.BaseLoss = without.loss(ids)
+	_, d.AdapterKL = with.texts.far(without.texts)
+	d.BaseLoss = without.texts.loss(c.rows.texts)
+	d.Own = ownDrift(c.rows.own, with.own, merged.own, without.own)
 	return d, nil
+}
+
+// scored are the scores of a model: the logits of every next token of texts, row by row, and what it makes of the trained
+// tokens of a run's rows.
+type scored struct {
+	texts logits
+	own   []guess
 }
 
 // logits are the scores of every next token, row by row of the texts.
 type logits [][]float32
 
-// logits computes with a model, its linear layers stored under a scheme, with the adapter or without.
-func (m *merging) logits(ctx context.Context, name string, scheme *quant.Config, adapted bool, env session.Env, ids [][]int32) (out logits, err error) {
+// scores computes with a model.
+func (c comparison) scores(ctx context.Context, v variant) (out scored, err error) {
+	env := c.env
 	env.Log, env.WithoutWeights = nil, false
-	s, err := session.Open(ctx, session.Options{Model: name, Device: "cpu"}, env)
+	s, err := session.Open(ctx, session.Options{Model: v.name, Device: "cpu"}, env)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if scheme != nil && s.Base.Tensors().Quantised() == 0 {
-		s.Net.Scheme = scheme
+	if v.reader != nil {
+		s.Net.Scheme, s.Net.Stored = nil, nil
 	}
-	if adapted {
-		saved, err := m.o.openAdapter()
+	if v.scheme != nil && s.Base.Tensors().Quantised() == 0 {
+		s.Net.Scheme = v.scheme
+	}
+	if v.adapter != nil {
+		saved, err := v.adapter()
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		s.UseSaved(saved)
 	}
 	longest := 0
-	for _, row := range ids {
+	for _, row := range append(slices.Clone(c.rows.texts), c.rows.own.IDs...) {
 		longest = max(longest, len(row))
 	}
 	n, trained, in := s.Net.Declare("", session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest})
@@ -172,15 +242,15 @@ func (m *merging) logits(ctx context.Context, name string, scheme *quant.Config,
 	}
 	plan, err := s.On.Compile(n.Builder, score)
 	if err != nil {
-		return nil, fmt.Errorf("plan the comparison of logits: %w", err)
+		return out, fmt.Errorf("plan the comparison of logits: %w", err)
 	}
 	p := &session.Program{Net: n, Trained: trained, Plan: plan}
 	if err := s.CheckFits(p); err != nil {
-		return nil, err
+		return out, err
 	}
-	memory, err := s.Hold(ctx, p)
+	memory, err := hold(ctx, s, p, v.reader)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer func() {
 		err = errors.Join(err, memory.Close())
@@ -188,9 +258,9 @@ func (m *merging) logits(ctx context.Context, name string, scheme *quant.Config,
 	}()
 	batch, err := session.BindBatch(memory, "")
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	for _, row := range ids {
+	run := func(row []int32, see func(t int, x []float32)) error {
 		clear(batch.IDs)
 		copy(batch.IDs, row)
 		for i := range batch.Positions {
@@ -198,24 +268,47 @@ func (m *merging) logits(ctx context.Context, name string, scheme *quant.Config,
 		}
 		batch.Cu[0], batch.Cu[1] = 0, int32(len(row))
 		if err := batch.Put(); err != nil {
-			return nil, err
+			return err
 		}
 		if err := memory.Runs[0].Run("main"); err != nil {
-			return nil, err
+			return err
 		}
 		got, err := memory.Runs[0].Read(score)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		width := got.Shape[1]
 		for t := range row {
-			out = append(out, append([]float32(nil), got.F32()[t*width:(t+1)*width]...))
+			see(t, got.F32()[t*width:(t+1)*width])
+		}
+		return ctx.Err()
+	}
+	for _, row := range c.rows.texts {
+		if err := run(row, func(_ int, x []float32) { out.texts = append(out.texts, slices.Clone(x)) }); err != nil {
+			return out, err
 		}
 	}
-	return out, ctx.Err()
+	for i, row := range c.rows.own.IDs {
+		labels := c.rows.own.Labels[i]
+		err := run(row, func(t int, x []float32) {
+			if t+1 < len(row) && labels[t+1] >= 0 {
+				out.own = append(out.own, guessOf(x, labels[t+1]))
+			}
+		})
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
 }
 
-func (l logits) tokens() int { return len(l) }
+// hold takes the memory of a program and loads a model, with its adapter, from its folder or from a reader.
+func hold(ctx context.Context, s *session.Session, p *session.Program, r weightReader) (*session.Memory, error) {
+	if r == nil {
+		return s.Hold(ctx, p)
+	}
+	return session.Hold(s.On, func(m graph.Store) error { return p.Net.Load(ctx, r, m, s.On.Workers()) }, p)
+}
 
 // far compares two models' logits: the largest difference, and the mean KL divergence of l from o.
 func (l logits) far(o logits) (most, kl float64) {
@@ -227,7 +320,7 @@ func (l logits) far(o logits) (most, kl float64) {
 			kl += math.Exp(x-a) * ((x - a) - (y - b))
 		}
 	}
-	return most, math.Max(0, kl/float64(len(l)))
+	return most, math.Max(0, kl/float64(max(1, len(l))))
 }
 
 // loss is the mean negative log-likelihood of the texts' next tokens.
@@ -241,7 +334,7 @@ func (l logits) loss(ids [][]int32) float64 {
 		}
 		at += len(row)
 	}
-	return sum / float64(n)
+	return sum / float64(max(1, n))
 }
 
 func logSum(x []float32) float64 {

@@ -24,6 +24,8 @@ type Options struct {
 	// Trained is how the adapter's run stored the weights that it trained over, to which it is added then, as a merge does; nil =
 	// as they are.
 	Trained *quant.Config
+	Check   []string // texts whose logits are compared where an adapter becomes part of the weights; empty = none
+	Own     OwnRows  // rows of the adapter's run, over which they are compared too
 }
 
 // Report is what was written.
@@ -40,7 +42,10 @@ type Report struct {
 	// Rounding is what the file's types leave of the adapter's update, over a sample of the rows of each adapted tensor; nil =
 	// no adapter became part of the weights.
 	Rounding *Rounding `json:"rounding,omitempty"`
-	Files    []string  `json:"files,omitempty"`
+	// Drift is how far the weights that the file stands for are from base and adapter, computed in float32; nil = it was not
+	// asked for, or cannot be computed, which a note says.
+	Drift *Drift   `json:"drift,omitempty"`
+	Files []string `json:"files,omitempty"`
 }
 
 // StoredTensor is what the tensors of a type take.

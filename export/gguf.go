@@ -31,7 +31,7 @@ func ggufModel(ctx context.Context, o Options, env session.Env) (r Report, err e
 	if err != nil {
 		return r, err
 	}
-	return writeGGUF(ctx, o.Out, plan, o, c)
+	return writeGGUF(ctx, o.Out, plan, o, env, c)
 }
 
 // plan says what the file of a model holds. Where an adapter becomes part of it, the checkpoint's base is the same file
@@ -55,13 +55,13 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 }
 
 // writeGGUF writes the file of a plan.
-func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options, c *checkpoint) (Report, error) {
+func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options, env session.Env, c *checkpoint) (Report, error) {
 	stored, err := plan.Store(o.DType)
 	if err != nil {
 		return Report{}, err
 	}
 	h := gguf.Header{KVs: plan.KVs, Tensors: stored}
-	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
+	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base, types: map[string]gguf.Tensor{}, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return Report{}, err
 	}
@@ -82,6 +82,12 @@ func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options,
 	r := Report{Tensors: len(stored), Notes: plan.Notes}
 	rounding, notes := w.keeping.report()
 	r.Rounding, r.Notes = rounding, append(r.Notes, notes...)
+	if c.base != nil {
+		drift, notes, err := c.drift(ctx, o, env, &w.keeping)
+		if r.Drift, r.Notes = drift, append(r.Notes, notes...); err != nil { // the file is whole
+			r.Notes = append(r.Notes, "the logits are not compared: "+err.Error())
+		}
+	}
 	r.Bytes, err = h.Size()
 	for _, t := range stored {
 		at := slices.IndexFunc(r.Types, func(s StoredTensor) bool { return s.Type == t.Type.String() })
@@ -126,7 +132,7 @@ func (q *quantiser) tensor(ctx context.Context, i int, from llamacpp.Tensor, to 
 			return err
 		}
 		n := min(step, rows-row)
-		q.keeping.c.adapted = ""
+		q.keeping.c.adapted, q.keeping.c.names = "", q.keeping.c.names[:0]
 		if err := from.Rows(row, x[:n*width]); err != nil {
 			return err
 		}

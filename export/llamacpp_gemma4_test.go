@@ -42,8 +42,7 @@ func TestLlamaCPPReadsGemma4(t *testing.T) {
 			return o.Out
 		}
 		of := func(dir, lora string) logits {
-			r := &merging{o: MergeOptions{Model: dir, Adapters: One(lora)}}
-			all, err := r.logits(ctx, dir, nil, lora != "", session.Env{}, [][]int32{ids})
+			all, err := logitsOf(ctx, dir, lora, ids)
 			if err != nil {
 				t.Fatalf("%s: %v", m.Name, err)
 			}

@@ -113,12 +113,11 @@ func TestLlamaCPPReadsLinearAttention(t *testing.T) {
 			}
 			return o.Out
 		}
-		m := &merging{o: MergeOptions{Model: dir, Adapters: One(lora)}}
-		own, err := m.logits(ctx, dir, nil, false, session.Env{}, [][]int32{ids})
+		own, err := logitsOf(ctx, dir, "", ids)
 		if err != nil {
 			t.Fatal(err)
 		}
-		with, err := m.logits(ctx, dir, nil, true, session.Env{}, [][]int32{ids})
+		with, err := logitsOf(ctx, dir, lora, ids)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,11 @@
 package export
 
-import "testing"
+import (
+	"context"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+)
 
 // logitsOfLlamaCPP loads files, adapters with them, and says the logits of ids, the last ones one by one, and greedy texts.
 const logitsOfLlamaCPP = `
@@ -37,4 +42,14 @@ func askLogits(t *testing.T, python string, cases []llamaCase, ids []int32) []ll
 	var got []llamaLogits
 	ask(t, python, logitsOfLlamaCPP, map[string]any{"cases": cases, "ids": ids}, &got)
 	return got
+}
+
+// logitsOf are the scores of every next token of a text by a model, with an adapter unless that is empty.
+func logitsOf(ctx context.Context, dir, lora string, ids []int32) (logits, error) {
+	v := variant{name: dir}
+	if lora != "" {
+		v.adapter = func() (*adapter.Saved, error) { return adapter.Open(lora) }
+	}
+	got, err := comparison{rows: samples{texts: [][]int32{ids}}}.scores(ctx, v)
+	return got.texts, err
 }

@@ -35,7 +35,7 @@ func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err er
 		plan.Notes = append(plan.Notes, fmt.Sprintf("the adapter was trained with another chat template than the base model's, for which the file has no place: "+
 			"start llama.cpp with --jinja --chat-template-file %s", filepath.Join(answers.Template, templateFile)))
 	}
-	return writeGGUF(ctx, o.Out, plan, o, c)
+	return writeGGUF(ctx, o.Out, plan, o, env, c)
 }
 
 // lora reads the updates of an adapter's linear layers, and its alpha.

@@ -31,6 +31,7 @@ type MergeOptions struct {
 	Original  bool
 	AllowLoss bool     // writes a model that has lost most of the adapter too
 	Check     []string // texts whose logits are compared; nil = DefaultCheck, empty = none
+	Own       OwnRows  // rows of the adapter's run, over which the models are compared too
 }
 
 // WeightedAdapter is a PEFT folder and the factor that its update counts by.

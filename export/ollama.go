@@ -85,7 +85,7 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 			}
 		}
 	}()
-	if r, err = writeGGUF(ctx, filepath.Join(o.Out, ollamaModel), plan, o, c); err != nil {
+	if r, err = writeGGUF(ctx, filepath.Join(o.Out, ollamaModel), plan, o, env, c); err != nil {
 		return r, err
 	}
 	r.Notes = append(r.Notes, notes...)

@@ -35,6 +35,7 @@ type checkpoint struct {
 	held []float32
 
 	base    *llamacpp.Plan // of the file without the adapter; nil = there is none, or it has a file of its own
+	names   []string       // that were read since the list was cleared
 	adapted string         // the adapted layer that was read last; "" = none was since it was cleared
 }
 
@@ -111,6 +112,9 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 	update, adapted := c.updates[layer]
 	if adapted {
 		c.adapted = layer
+	}
+	if n := len(c.names); n == 0 || c.names[n-1] != name {
+		c.names = append(c.names, name)
 	}
 	trained := c.trained[name] && c.s.Base.Tensors().Config(name) == nil
 	if !adapted && !trained {

@@ -19,6 +19,7 @@ func newExport(c *console) *cobra.Command {
 	o := export.Options{}
 	var workers int
 	var base string
+	var check checkFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "export --format NAME --model DIR [--adapter DIR] --out PATH",
@@ -30,6 +31,10 @@ func newExport(c *console) *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := export.Check(o); err != nil {
+				return usage(err)
+			}
+			texts, err := check.texts()
+			if err != nil {
 				return usage(err)
 			}
 			if export.Formats[o.Format].Out == "FILE" {
@@ -50,6 +55,12 @@ func newExport(c *console) *cobra.Command {
 			}
 			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
 			defer end()
+			if o.Adapter != "" && export.Formats[o.Format].Merges && !o.Separate {
+				if o.Check = texts; texts == nil {
+					o.Check = export.DefaultCheck
+				}
+				o.Own = check.ownRows(ctx, env, o.Model, o.Adapter)
+			}
 			report, err := export.Export(ctx, o, env)
 			if err != nil {
 				return err
@@ -71,6 +82,7 @@ func newExport(c *console) *cobra.Command {
 	cmd.Flags().StringVar(&o.DType, "dtype", "", "`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace a file that is there")
 	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false, "ollama: keep the adapter in a file of its own, which the Modelfile names")
+	check.register(cmd)
 	cmd.Flags().StringVar(&base, "base", baseAuto, "gguf, ollama: what the adapter is added to, as merge has it: "+bases)
 	c.downloadFlag(cmd)
 	workersVar(cmd, &workers)
@@ -112,12 +124,17 @@ func printExport(c *console, r export.Report) error {
 	_, err := fmt.Fprintf(c.out, "%s: %s%s as %s, %d tensors, %s, read back and compared\n", r.Output, r.Model, with, r.Format, r.Tensors, session.FormatBytes(r.Bytes))
 	for _, t := range r.Types {
 		if err == nil {
-			_, err = fmt.Fprintf(c.out, "  %-5s %4d tensors, %9s, error %.3g %%\n", t.Type, t.Tensors, session.FormatBytes(t.Bytes), 100*t.Error)
+			_, err = fmt.Fprintf(c.out, "  %-5s %4d tensors, %9s, error %.3g%%\n", t.Type, t.Tensors, session.FormatBytes(t.Bytes), 100*t.Error)
 		}
 	}
 	if x := r.Rounding; x != nil && err == nil {
 		worst := x.Worst(1)[0]
 		_, err = fmt.Fprintf(c.out, "  update   %s, rounding noise %s of the update; least kept: %s, %s\n", kept(x.Kept), percent(x.Noise), worst.Layer, percent(worst.Kept))
+	}
+	for _, l := range driftLines(r.Drift) {
+		if err == nil {
+			_, err = fmt.Fprintf(c.out, "  %-8s %s\n", l[0], l[1])
+		}
 	}
 	for _, f := range r.Files {
 		if err == nil {

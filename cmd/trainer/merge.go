@@ -42,10 +42,11 @@ func plainScales(name string) quant.Config {
 }
 
 type mergeFlags struct {
-	adapters               []string
-	base, shard, checkText string
-	asJSON                 bool
-	workers                int
+	adapters    []string
+	base, shard string
+	check       checkFlags
+	asJSON      bool
+	workers     int
 	export.MergeOptions
 }
 
@@ -57,7 +58,8 @@ func newMerge(c *console) *cobra.Command {
 		Long: `Write a model folder whose weights hold an adapter, for programs that know no adapters.
 
 The report says how much of the adapter the rounding to the folder's type leaves, and how far the folder, read back, is
-from base and adapter on sample text. A merge that would lose most of the adapter is refused. docs/MERGE.md has more.`,
+from base and adapter on sample text and on rows that the adapter's run held out. A merge that would lose most of the
+adapter is refused. docs/MERGE.md has more.`,
 		Example: `  trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged
   trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged --dtype fp32 --shard-size 2GB
   trainer merge --model ./SmolLM2-135M --adapter runs/first --adapter runs/second=0.5 --out both`,
@@ -73,7 +75,7 @@ from base and adapter on sample text. A merge that would lose most of the adapte
 	f.StringVar(&o.shard, "shard-size", "5GB", "most bytes of a file of weights, a `SIZE`")
 	f.StringVar(&o.base, "base", baseAuto, "what the adapter is added to: "+bases)
 	f.BoolVar(&o.AllowLoss, "allow-loss", false, "write the folder even if it has lost most of the adapter")
-	pathVar(cmd, &o.checkText, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none = no comparison")
+	o.check.register(cmd)
 	c.downloadFlag(cmd)
 	workersVar(cmd, &o.workers)
 	f.BoolVar(&o.asJSON, "json", false, "print as JSON")
@@ -103,6 +105,7 @@ func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
 	}
 	ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
 	defer end()
+	o.Own = o.check.ownRows(ctx, env, o.Model, o.Adapters[0].Dir)
 	report, err := export.Merge(ctx, o.MergeOptions, env)
 	if err != nil {
 		return err
@@ -132,21 +135,8 @@ func (o *mergeFlags) parse() (err error) {
 		}
 		o.Adapters = append(o.Adapters, a)
 	}
-	switch o.checkText {
-	case "":
-	case "none":
-		o.Check = []string{}
-	default:
-		raw, err := regular.ReadFile(o.checkText)
-		if err != nil {
-			return fmt.Errorf("--check-text: %w", err)
-		}
-		if len(raw) > 1<<20 {
-			return fmt.Errorf("--check-text %s has %d bytes; at most 1 MiB is read", o.checkText, len(raw))
-		}
-		o.Check = []string{string(raw)}
-	}
-	return nil
+	o.Check, err = o.check.texts()
+	return err
 }
 
 // findTrained finds out what adapters were trained over, and whether --base says that they are added to the original weights.
@@ -192,9 +182,9 @@ func sameStorage(a, b *quant.Config) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-// trainedOver reads how a run stored the weights that it trained over from the configuration in its folder, or above a
-// checkpoint of it; nil = as they were. ok is false where there is none.
-func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
+// runConfig reads the configuration of a run from its folder, or from above a checkpoint of it; ok is false where there is
+// none.
+func runConfig(dir string) (run loaded, folder string, ok bool, err error) {
 	dirs := []string{dir}
 	if abs, err := filepath.Abs(dir); err == nil && strings.HasPrefix(filepath.Base(abs), "checkpoint-") {
 		dirs = append(dirs, filepath.Dir(abs))
@@ -206,16 +196,29 @@ func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, false, err
+			return run, d, false, err
 		}
 		run, problems := mergeConfig(path, text, nil, nil)
 		if len(problems) > 0 {
-			return nil, false, fmt.Errorf("what it was trained over can't be read: %w", &invalid{path, problems[:1], ""})
+			return run, d, false, &invalid{path, problems[:1], ""}
 		}
-		if _, quantised := adapter.Quantised[run.Spec.Adapter]; quantised {
-			return run.Spec.Quantization, true, nil
-		}
-		return nil, true, nil
+		return run, d, true, nil
 	}
-	return nil, false, nil
+	return run, "", false, nil
+}
+
+// trainedOver reads how a run stored the weights that it trained over from the configuration in its folder, or above a
+// checkpoint of it; nil = as they were. ok is false where there is none.
+func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
+	run, _, ok, err := runConfig(dir)
+	if bad := (*invalid)(nil); errors.As(err, &bad) {
+		return nil, false, fmt.Errorf("what it was trained over can't be read: %w", err)
+	}
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	if _, quantised := adapter.Quantised[run.Spec.Adapter]; quantised {
+		return run.Spec.Quantization, true, nil
+	}
+	return nil, true, nil
 }

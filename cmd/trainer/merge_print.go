@@ -31,12 +31,8 @@ func printMerge(c *console, r export.MergeReport) error {
 	for _, l := range r.Rounding.Worst(3) {
 		line("", "least kept: %s, %s; update %.3g, half a step %.3g (root mean squares)", l.Layer, percent(l.Kept), l.Delta, l.HalfStep)
 	}
-	if d := r.Drift; d != nil {
-		line("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g (the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
-		line("loss", "%.6f merged, %.6f with the adapter beside the base, %.6f without it", d.MergedLoss, d.Loss, d.BaseLoss)
-		if f := d.Trained; f != nil {
-			line("trained", "the adapter saw other weights than it was added to: there the loss is %.6f, logits differ by at most %.3g, mean KL divergence %.3g; --base trained adds it to those", f.Loss, f.MaxLogit, f.MeanKL)
-		}
+	for _, l := range driftLines(r.Drift) {
+		line(l[0], "%s", l[1])
 	}
 	for _, n := range r.Notes {
 		line("note", "%s", n)
@@ -45,10 +41,35 @@ func printMerge(c *console, r export.MergeReport) error {
 	return err
 }
 
-// percent is a share for people: with as many digits behind the point as tell it from all and from nothing.
+// driftLines say for people how far what was written is from base and adapter, each with a label; none where it was not
+// compared.
+func driftLines(d *export.Drift) (lines [][2]string) {
+	if d == nil {
+		return nil
+	}
+	add := func(label, format string, args ...any) {
+		lines = append(lines, [2]string{label, fmt.Sprintf(format, args...)})
+	}
+	if d.Tokens > 0 {
+		add("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g (the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
+		add("loss", "%.6f merged, %.6f with the adapter beside the base, %.6f without it", d.MergedLoss, d.Loss, d.BaseLoss)
+	}
+	if f := d.Trained; f != nil && d.Tokens > 0 {
+		add("trained", "the adapter saw other weights than it was added to: there the loss is %.6f, logits differ by at most %.3g, mean KL divergence %.3g; --base trained adds it to those", f.Loss, f.MaxLogit, f.MeanKL)
+	}
+	if o := d.Own; o != nil {
+		add("own rows", "%d of %s, %d trained tokens: loss %.6f merged, %.6f with the adapter beside the base, %.6f without it", o.Rows, o.Data, o.Tokens, o.MergedLoss, o.Loss, o.BaseLoss)
+		add("", "the most likely token is the one with the adapter beside the base in %s of them; without the adapter in %s", percent(o.Agree), percent(o.BaseAgree))
+	}
+	return lines
+}
+
+// percent is a share for people, with as many digits behind the point as tell it from nothing and from all.
 func percent(share float64) string {
 	for digits := 1; digits < 4; digits++ {
-		if text := strconv.FormatFloat(100*share, 'f', digits, 64); share == 0 || share == 1 || strings.Trim(text, "0.-") != "" && text != strconv.FormatFloat(100, 'f', digits, 64) {
+		text := strconv.FormatFloat(100*share, 'f', digits, 64)
+		rounded := strings.Trim(text, "0.-") == "" && share != 0 || text == strconv.FormatFloat(100, 'f', digits, 64) && share < 1
+		if !rounded {
 			return strings.TrimSuffix(text, ".0") + "%"
 		}
 	}

@@ -213,6 +213,9 @@ merge --model STORIES --adapter RUN --out o --base none
 merge --model STORIES --adapter RUN --out o --combination none
 merge --model STORIES --adapter RUN --out o --shard-size lots
 merge --model STORIES --adapter RUN --out o --check-text nothing.txt
+merge --model STORIES --adapter RUN --out o --own-rows -1
+export --format gguf --model STORIES --adapter RUN --out o.gguf --check-text nothing.txt
+export --format gguf --model STORIES --adapter RUN --out o.gguf --own-rows -1
 merge --model STORIES --adapter RUN --out o --workers -1
 export
 export --format none --model STORIES --out o.gguf

@@ -51,7 +51,7 @@ var imports = map[string][]string{
 	"infer":          {"infer/jsonform", "adapter", "session", "train/objective", "dataset", "dataset/chat", "dataset/tokenizer", "graph", "kernel", "model/nn", "internal/safetext"},
 	"infer/tasks":    {"infer", "dataset", "dataset/chat", "internal/regular"},
 	"serve":          {"infer", "infer/jsonform", "dataset/chat", "dataset/tokenizer", "internal/jsonerr", "internal/safetext"},
-	"export": {"session", "adapter", "dataset", "dataset/chat", "export/*", "kernel", "model/weights", "quant", "train/checkpoint", "internal/atomicfile",
+	"export": {"session", "adapter", "dataset", "dataset/chat", "export/*", "graph", "kernel", "model/weights", "quant", "train/checkpoint", "internal/atomicfile",
 		"internal/jsonedit", "internal/regular", "internal/safetext"},
 	"export/gguf":      {"internal/atomicfile"},
 	"export/llamacpp":  {"dataset/chat", "dataset/jinja", "dataset/tokenizer", "export/gguf", "model"},

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
+)
+
+// How much of a run's rows is compared: so many rows unless --own-rows says otherwise, each cut at so many tokens, and in all
+// as many tokens as take about so many operations, within bounds.
+const (
+	defaultOwnRows  = 16
+	longestOwnRow   = 1024
+	leastOwnTokens  = 256
+	mostOwnTokens   = 4096
+	ownRowsOperates = 1e13
+)
+
+// checkFlags say over what an adapter in the weights is compared with the adapter beside them.
+type checkFlags struct {
+	text string // a file; "" = DefaultCheck, none = nothing is compared
+	rows int    // of the adapter's run
+}
+
+func (f *checkFlags) register(cmd *cobra.Command) {
+	pathVar(cmd, &f.text, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none = no comparison, of the run's rows neither")
+	cmd.Flags().IntVar(&f.rows, "own-rows", defaultOwnRows, "compare over at most `N` rows that the adapter's run held out; 0 = none")
+}
+
+// texts are what --check-text names; nil = DefaultCheck, empty = none.
+func (f *checkFlags) texts() ([]string, error) {
+	if f.rows < 0 {
+		return nil, fmt.Errorf("--own-rows %d: want 0 or more", f.rows)
+	}
+	switch f.text {
+	case "":
+		return nil, nil
+	case "none":
+		f.rows = 0
+		return []string{}, nil
+	}
+	raw, err := regular.ReadFile(f.text)
+	if err != nil {
+		return nil, fmt.Errorf("--check-text: %w", err)
+	}
+	if len(raw) > 1<<20 {
+		return nil, fmt.Errorf("--check-text %s has %d bytes; at most 1 MiB is read", f.text, len(raw))
+	}
+	return []string{string(raw)}, nil
+}
+
+// ownRows reads rows that the run of an adapter held out, or trained on where it held out none. What stands in the way is
+// told in their place.
+func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapter string) export.OwnRows {
+	if f.rows == 0 {
+		return export.OwnRows{}
+	}
+	missing := func(format string, args ...any) export.OwnRows {
+		return export.OwnRows{Missing: fmt.Sprintf(format, args...)}
+	}
+	run, folder, ok, err := runConfig(adapter)
+	switch {
+	case err != nil:
+		return missing("%v", err)
+	case !ok:
+		return missing("%s has no %s that names the data it was trained on", adapter, train.ConfigFile)
+	case run.Spec.Dataset.Streaming:
+		return missing("the run streamed its data (dataset.streaming)")
+	}
+	env.Log = nil // the run's log has what became of the data
+	s, err := session.Open(ctx, session.Options{Model: model, Device: "cpu"}, env)
+	if err != nil {
+		return missing("%v", err)
+	}
+	defer s.Close() //nolint:errcheck // it was only read
+	set, _, err := s.LoadData(ctx, run.Spec.Dataset, run.Spec.Seed)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing("the data that the run trained on is not there any more (%v); a relative path starts at the working folder", err)
+	}
+	if err != nil {
+		return missing("%v", err)
+	}
+	was, err := train.ReadManifest(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return missing("%v", err)
+	}
+	if loader, err := set.TrainLoader(run.Spec.Training.BatchSize); err == nil && was.Data != "" && loader.State().Data != was.Data {
+		return missing("the data has changed since the run: its tokens and labels have another hash than %s has (data_sha256)", train.ManifestFile)
+	}
+	rows, which := set.Val, "validation rows"
+	if rows.Len() == 0 {
+		rows, which = set.Train, "training rows (the run held none out)"
+	}
+	return pickRows(s, rows, f.rows, run.Spec.Dataset.Title()+", "+which)
+}
+
+// pickRows are at most n of the rows, spread over all of them.
+func pickRows(s *session.Session, rows dataset.Rows, n int, title string) export.OwnRows {
+	own := export.OwnRows{Data: title}
+	var numbers float64
+	for _, name := range s.Base.Tensors().Names() {
+		t, _ := s.Base.Tensors().Tensor(name)
+		numbers += float64(t.Len())
+	}
+	budget := max(leastOwnTokens, min(mostOwnTokens, int(ownRowsOperates/(2*max(1, numbers)))))
+	n = min(n, rows.Len())
+	for i := range n {
+		row := rows.Row(i * rows.Len() / n)
+		keep := min(len(row.IDs), longestOwnRow, s.Base.Config.MaxPositions, budget)
+		trained := 0
+		for k := 1; k < keep; k++ {
+			if row.Labels[k] != dataset.Ignore {
+				trained++
+			}
+		}
+		if trained == 0 {
+			continue
+		}
+		own.IDs, own.Labels = append(own.IDs, row.IDs[:keep]), append(own.Labels, row.Labels[:keep])
+		if budget -= keep; budget < 2 {
+			break
+		}
+	}
+	if len(own.IDs) == 0 {
+		own.Missing = "no row of " + title + " has a trained token within its first " + fmt.Sprint(longestOwnRow) + " tokens"
+	}
+	return own
+}
