@@ -133,7 +133,7 @@ func printExport(c *console, r export.Report) error {
 	}
 	for _, l := range driftLines(r.Drift) {
 		if err == nil {
-			_, err = fmt.Fprintf(c.out, "  %-8s %s\n", l[0], l[1])
+			_, err = fmt.Fprintf(c.out, "  %-8s %s\n", l[0], plainText(l[1]))
 		}
 	}
 	for _, f := range r.Files {

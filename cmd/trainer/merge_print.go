@@ -37,7 +37,7 @@ func printMerge(c *console, r export.MergeReport) error {
 	for _, n := range r.Notes {
 		line("note", "%s", n)
 	}
-	_, err := c.out.Write([]byte(b.String()))
+	_, err := c.out.Write([]byte(plainText(b.String())))
 	return err
 }
 
