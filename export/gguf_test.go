@@ -206,11 +206,14 @@ func TestGGUFOfFamilies(t *testing.T) {
 func TestStoppedExport(t *testing.T) {
 	dir := t.TempDir()
 	out, looks := filepath.Join(dir, "m.gguf"), 40
-	if err := os.WriteFile(out, []byte("old"), 0o644); err != nil {
+	o := Options{Format: "gguf", Model: golden.StoriesDir(t), Out: out, DType: "q8_0"}
+	if _, err := Export(context.Background(), o, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Export(endsAfter{context.Background(), &looks}, Options{Format: "gguf", Model: golden.StoriesDir(t), Out: out, Overwrite: true}, session.Env{})
-	if !errors.Is(err, context.Canceled) || len(entries(t, dir)) != 1 || string(golden.ReadFile(t, out)) != "old" {
+	old := golden.ReadFile(t, out)
+	o.Overwrite, o.DType = true, "f16"
+	_, err := Export(endsAfter{context.Background(), &looks}, o, session.Env{})
+	if !errors.Is(err, context.Canceled) || len(entries(t, dir)) != 1 || !bytes.Equal(golden.ReadFile(t, out), old) {
 		t.Errorf("%v, the folder holds %q", err, entries(t, dir))
 	}
 }

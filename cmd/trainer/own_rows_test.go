@@ -80,7 +80,9 @@ func TestOwnRows(t *testing.T) {
 	}
 	says := func(notes []string, want string) {
 		t.Helper()
-		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "the run's own rows are not compared: ") && strings.Contains(n, want) }) {
+		if !slices.ContainsFunc(notes, func(n string) bool {
+			return strings.HasPrefix(n, "the run's own rows are not compared: ") && strings.Contains(n, want)
+		}) {
 			t.Errorf("notes %q, want %s", notes, want)
 		}
 	}
