@@ -32,8 +32,7 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 		"$bin/trainer" bench --shape "$2" --batch "$3" --length "$4" --r 16 --targets all-linear --devices "$5" --device cuda --checkpointing auto \
 			--steps 20 --warmup 5 --steps-alone --json "${@:6}" >"$out/$1-$5.json" 2>"$out/$1-$5.log" ||
 			{ failed=1; say "$1 on $5: $(tail -2 "$out/$1-$5.log")"; return; }
-		local base=${1%-slices}
-		python3 - "$out/$1-$5.json" "$out/${base%-context}-1.json" <<-'PY' | tee -a "$out/summary.txt"
+		python3 - "$out/$1-$5.json" "$out/${1%-slices}-1.json" <<-'PY' | tee -a "$out/summary.txt"
 			import json, os, sys
 			now = json.load(open(sys.argv[1]))
 			one = json.load(open(sys.argv[2])) if os.path.exists(sys.argv[2]) else None
@@ -53,11 +52,8 @@ if [ -x "$bin/trainer" ] && { [ -z "$only" ] || [ "$only" = bench ]; }; then
 		if [ "$n" = 1 ] || [ "$n" -ge 4 ]; then
 			step 70b llama-3.3-70b 4 2048 "$n" --steps 5 --warmup 2 --base-sharding "$([ "$n" = 1 ] && echo never || echo always)"
 		fi
-		if [ "$n" = 1 ]; then # a long row, on one card and shared
-			step 7b-long llama-2-7b 1 16384 1
-		else
-			step 7b-long-context llama-2-7b 1 16384 "$n" --context-parallel "$n"
-		fi
+		# a long row, on one card and shared by all
+		step 8b-long qwen3-8b 1 32768 "$n" --steps 5 --warmup 2 --context-parallel "$n"
 	done
 fi
 say "$([ $failed = 0 ] && echo passed || echo FAILED)"
