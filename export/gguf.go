@@ -61,7 +61,7 @@ func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options,
 		return Report{}, err
 	}
 	h := gguf.Header{KVs: plan.KVs, Tensors: stored}
-	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base, types: map[string]gguf.Tensor{}, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
+	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base, types: map[string]place{}, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return Report{}, err
 	}
@@ -136,7 +136,7 @@ func (q *quantiser) tensor(ctx context.Context, i int, from llamacpp.Tensor, to 
 		if err := from.Rows(row, x[:n*width]); err != nil {
 			return err
 		}
-		if err := q.keeping.rows(i, row, n, to, x); err != nil {
+		if err := q.keeping.rows(i, row, n, from, to, x); err != nil {
 			return err
 		}
 		if err := q.piece(to, x[:n*width], y[:n*rowBytes], n); err != nil {

@@ -3,7 +3,6 @@ package export
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -16,7 +15,7 @@ import (
 type rounded struct {
 	mu    sync.Mutex
 	c     *checkpoint
-	types map[string]gguf.Type // by the model's names; others stay float32
+	types map[string]place // by the model's names; others stay float32
 
 	name string // of the tensor that is held
 	held []float32
@@ -27,7 +26,7 @@ func (r *rounded) Float32s(name string, from int, dst []float32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t, ok := r.types[name]
-	if !ok || t == gguf.F32 {
+	if !ok || t.Type == gguf.F32 {
 		return r.c.Floats(name, from, dst)
 	}
 	if r.name != name {
@@ -40,35 +39,41 @@ func (r *rounded) Float32s(name string, from int, dst []float32) error {
 		if err := r.c.Floats(name, 0, r.held); err != nil {
 			return err
 		}
-		width := shape[len(shape)-1]
-		r.c.cpu.Range(n/width, 16, func(a, b int) {
-			y := make([]byte, width/t.Block()*t.BlockBytes())
-			for row := a; row < b; row++ {
-				x := r.held[row*width : (row+1)*width]
-				t.Quantise(x, y)
-				t.Dequantise(y, x)
-			}
-		})()
+		r.round(t, shape)
 		r.name = name
 	}
 	copy(dst, r.held[from:])
 	return nil
 }
 
-// typesOf are the types that the model's tensors have in a file; odd is one whose blocks run along other numbers there than in
-// the model's order, "" = there is none.
-func (k *keeping) typesOf() (types map[string]gguf.Type, odd string) {
-	for name, to := range k.types {
-		shape := k.c.Shape(name)
-		if to.Type.Block() > 1 && (len(shape) == 0 || shape[len(shape)-1] != to.Shape[0]) {
-			return nil, name
+// round takes what is held of a tensor through its type, row by row of the file.
+func (r *rounded) round(t place, shape []int) {
+	width, step, rows := shape[len(shape)-1], 1, len(r.held)/shape[len(shape)-1]
+	start := func(row int) int { return row * width }
+	if t.from.Transposed { // [E,in,out]: a row is a column of one of E matrices
+		in, out := shape[1], shape[2]
+		width, step, rows = in, out, shape[0]*out
+		start = func(row int) int { return row/out*in*out + row%out }
+	}
+	r.c.cpu.Range(rows, 16, func(a, b int) {
+		x, y := make([]float32, width), make([]byte, width/t.Block()*t.BlockBytes())
+		at := func(row, k int) int {
+			if t.from.Columns != nil {
+				k = t.from.Columns(k)
+			}
+			return start(row) + k*step
 		}
-	}
-	types = map[string]gguf.Type{}
-	for name, to := range k.types {
-		types[name] = to.Type
-	}
-	return types, ""
+		for row := a; row < b; row++ {
+			for k := range x {
+				x[k] = r.held[at(row, k)]
+			}
+			t.Quantise(x, y)
+			t.Dequantise(y, x)
+			for k := range x {
+				r.held[at(row, k)] = x[k]
+			}
+		}
+	})()
 }
 
 // drift compares what a file stands for with base and adapter unmerged, over texts and over rows of the adapter's run.
@@ -77,13 +82,9 @@ func (c *checkpoint) drift(ctx context.Context, o Options, env session.Env, k *k
 	if err != nil || rows.empty() {
 		return nil, notes, err
 	}
-	types, odd := k.typesOf()
-	if odd != "" {
-		return nil, append(notes, fmt.Sprintf("the logits are not compared: the blocks of %s run along other numbers in the file than in the model", odd)), nil
-	}
 	again := &checkpoint{ctx: ctx, s: c.s, updates: c.updates, cpu: c.cpu, over: c.over, trained: c.trained}
 	with := variant{name: o.Model, scheme: c.over, adapter: func() (*adapter.Saved, error) { return adapter.Open(o.Adapter) }}
-	d, err := comparison{rows: rows, env: env, with: with, merged: variant{name: o.Model, reader: &rounded{c: again, types: types}}}.drift(ctx)
+	d, err := comparison{rows: rows, env: env, with: with, merged: variant{name: o.Model, reader: &rounded{c: again, types: k.types}}}.drift(ctx)
 	if errors.Is(err, session.ErrDoesNotFit) {
 		return nil, append(notes, doesNotFit(err)), nil
 	}

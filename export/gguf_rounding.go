@@ -14,15 +14,21 @@ type keeping struct {
 	c     *checkpoint
 	base  *llamacpp.Plan          // the same file of the model without the adapter; nil = there is no adapter
 	lost  map[string]*layerCounts // by the tensors of the file
-	types map[string]gguf.Tensor  // where the model's tensors go to, by the model's names
+	types map[string]place        // where the model's tensors go to, by the model's names
 	other map[string]*layerCounts // of tensors in bf16: what f16 would leave
 }
 
+// place is where a tensor of the model lies in a file.
+type place struct {
+	gguf.Type
+	from llamacpp.Tensor
+}
+
 // rows counts n rows of tensor i, which begin at row and hold x with the update.
-func (k *keeping) rows(i, row, n int, to gguf.Tensor, x []float32) error {
+func (k *keeping) rows(i, row, n int, from llamacpp.Tensor, to gguf.Tensor, x []float32) error {
 	for _, name := range k.c.names {
 		if _, ok := k.types[name]; !ok {
-			k.types[name] = to
+			k.types[name] = place{to.Type, from}
 		}
 	}
 	if k.base == nil || k.c.adapted == "" {

@@ -45,6 +45,8 @@ type Tensor struct {
 	From    string
 	Order   func(row int) int
 	Columns func(column int) int // likewise
+	// Transposed says that a row is a column of the checkpoint's tensor [E,in,out].
+	Transposed bool
 	// Stack are the checkpoint's tensors, one for each expert; nil = it is one.
 	Stack []string
 }

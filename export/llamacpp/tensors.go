@@ -161,7 +161,7 @@ func (p *Plan) transposed(to, from string, first, step int) {
 	p.used[from] = true
 	in, all, out := shape[1], shape[2], shape[2]/step
 	held, matrix := -1, []float32(nil)
-	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, shape[0]}, Rows: func(row int, dst []float32) error {
+	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, shape[0]}, Transposed: true, Rows: func(row int, dst []float32) error {
 		for ; len(dst) > 0; row, dst = row+1, dst[in:] {
 			if e := row / out; e != held {
 				if matrix == nil {
