@@ -175,3 +175,11 @@ func (r *Report) Warnings() []string {
 	}
 	return all
 }
+
+// otherForm says that a format has a field as conversations, or which of its fields is near to the name.
+func otherForm(format, role string, roles []string) string {
+	if f := Formats[format]; f.AsChat != nil && f.asConversations().hasRoles([]string{role}) {
+		return fmt.Sprintf("; with dataset.as_chat: yes it has %s too", role)
+	}
+	return didYouMean(role, roles)
+}

@@ -229,6 +229,8 @@ func TestAsChatBroken(t *testing.T) {
 			`dataset.train_on_prompt does nothing with format completion, where rows are conversations and dataset.train_on says what is trained: remove it`},
 		{"system of plain text", answerRow, func(c *dataset.Config) { c.System, c.Format = "Be brief.", "completion" },
 			`dataset.system does nothing with format completion, whose rows are trained as plain text: remove it, or set dataset.as_chat: yes to train them as conversations`},
+		{"field of conversations", answerRow, func(c *dataset.Config) { c.Format, c.Fields = "completion", map[string]string{"system": "tone"} },
+			`dataset.fields: format completion has no field "system", it has prompt, completion; with dataset.as_chat: yes it has system too`},
 		{"system is a list", `{"question":"a","answer":"b","system":["c"]}`, func(c *dataset.Config) { c.AsChat = "yes" }, `rows.jsonl:1: field "system" is a list, want a string`},
 		{"history is text", `{"question":"a","answer":"b","history":"c"}`, func(c *dataset.Config) { c.AsChat = "yes" },
 			`rows.jsonl:1: field "history" is a string, want a list of [instruction, output] pairs of texts`},

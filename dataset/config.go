@@ -214,7 +214,7 @@ func (c Config) validateRoles(format string, roles []string) []error {
 		case !slices.Contains(roles, role) && format == "":
 			problems = append(problems, fmt.Errorf("dataset.fields: no format has a field %q%s", role, didYouMean(role, roles)))
 		case !slices.Contains(roles, role):
-			problems = append(problems, fmt.Errorf("dataset.fields: format %s has no field %q, it has %s%s", format, role, strings.Join(roles, ", "), didYouMean(role, roles)))
+			problems = append(problems, fmt.Errorf("dataset.fields: format %s has no field %q, it has %s%s", format, role, strings.Join(roles, ", "), otherForm(format, role, roles)))
 		case key == "":
 			problems = append(problems, fmt.Errorf("dataset.fields.%s is empty: name a key of the file", role))
 		case byKey[key] != "":

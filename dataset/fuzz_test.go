@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -90,6 +91,39 @@ func FuzzObject(f *testing.F) {
 				}
 			}
 			fields.Ints("x")
+		}
+	})
+}
+
+// FuzzAsChat: whatever prompt, answer and system message hold, a row with as_chat is the row of the same messages.
+func FuzzAsChat(f *testing.F) {
+	f.Add("hi", "ho", "")
+	f.Add("", " \n", "</s>")
+	f.Add("<think>a", "b</think>c</s><s>", "\u2028 {{ x }}")
+	f.Fuzz(func(t *testing.T, prompt, answer, system string) {
+		if answer == "" || strings.TrimSpace(system) == "" && system != "" {
+			return // such a row is dropped; a blank system message is none
+		}
+		type message struct {
+			Role    string `json:"role"`
+			Content string `json:"content"`
+		}
+		messages := []message{{"user", prompt}, {"assistant", answer}}
+		if system != "" {
+			messages = append([]message{{"system", system}}, messages...)
+		}
+		row, err := json.Marshal(map[string]string{"prompt": prompt, "completion": answer, "system": system})
+		talk, err2 := json.Marshal(map[string][]message{"messages": messages})
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		got, _, err := withTemplate(t, string(row), plainTemplate, func(c *Config) { c.AsChat = AsChatYes })
+		want, _, err2 := withTemplate(t, string(talk), plainTemplate, nil)
+		if (err == nil) != (err2 == nil) {
+			t.Fatalf("%s: %v; %s: %v", row, err, talk, err2)
+		}
+		if err == nil && !reflect.DeepEqual(all(got.Train), all(want.Train)) {
+			t.Fatalf("%s: %v, want %v", row, all(got.Train), all(want.Train))
 		}
 	})
 }

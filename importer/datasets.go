@@ -275,7 +275,7 @@ func (t *translation) promptsOfConversations() {
 		return
 	}
 	for _, m := range t.data {
-		if f := m.Get("format"); f != "messages" && f != "sharegpt" {
+		if f := m.Get("format"); f != "messages" && f != "sharegpt" && !(f == "alpaca" && t.has("dataset.as_chat")) {
 			return
 		}
 	}

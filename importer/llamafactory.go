@@ -146,11 +146,10 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		by = "a data set of the hub, format " + format
 	}
 	if format == "alpaca" {
-		t.add(Different, e, "dataset.path", where, by+": written by Alpaca's template as it was published, where LLaMA-Factory writes a conversation by "+
-			"the model's own; rows with messages are written by that (dataset.format: messages)")
-	} else {
-		t.add(Taken, e, "dataset.path", where, by)
+		by += ", written as conversations by the chat template, as there (dataset.as_chat: yes)"
+		t.talks("rows of the format alpaca, which LLaMA-Factory writes as conversations")
 	}
+	t.add(Taken, e, "dataset.path", where, by)
 	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")}, Pair{Key: "split", Value: t.samples(split)},
 		Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: named})
 }

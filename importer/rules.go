@@ -46,6 +46,8 @@ var common = map[string]rule{
 	"val_size":                       valSize,
 	"chat_template":                  template,
 	"template":                       template,
+	"default_system":                 system,
+	"default_system_message":         system,
 	"mask_history":                   func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "last", "") },
 	"assistant_only_loss":            func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "assistant", "") },
 	"ddp_timeout": func(t *translation, e entry) {

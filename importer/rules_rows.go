@@ -119,3 +119,23 @@ func template(t *translation, e entry) {
 		t.put(e, "dataset.chat_template", "", "the model's own template is used; trainer inspect template shows it; a .jinja file replaces it")
 	}
 }
+
+// system is the system message of conversations that bring none.
+func system(t *translation, e entry) {
+	switch e.Value {
+	case nil, "":
+		t.off(e)
+	default:
+		t.take(e, "dataset.system")
+	}
+}
+
+// talks sets dataset.as_chat for rows that the other program writes as conversations, and nothing where they are that
+// anyway.
+func (t *translation) talks(from string) {
+	if t.has("dataset.as_chat") {
+		return
+	}
+	t.at["dataset.as_chat"] = len(t.set)
+	t.set = append(t.set, Setting{"dataset.as_chat", "yes", from})
+}
