@@ -137,10 +137,11 @@ type Trained struct {
 	linears map[string]bool     // the names of their weights
 
 	parameters []string        // of experts, that the model has
+	routers    map[string]bool // the names of routers' weights that are parameters and no linear layers'
 	covered    map[string]bool // the names of experts' layers that an adapted parameter has
 }
 
-// Updated are the names by which rank_pattern and alpha_pattern know what is adapted: paths of layers, names of parameters.
+// Updated lists what is adapted as Config.Rank and Config.Scale take it: paths of layers, names of parameters of experts.
 func (t *Trained) Updated() []string {
 	names := slices.Clone(t.Layers)
 	for _, p := range t.Parameters {
@@ -191,6 +192,24 @@ func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base 
 	}
 }
 
+// RouterWrapper is the nn.Options.WrapRouter of a method: it adapts the routers whose weights target_parameters name.
+func (m Method) RouterWrapper(t *Trained, c Config) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
+	return func(n *nn.Net, path string, base nn.Linear) nn.Linear {
+		if t.routers == nil {
+			t.routers = map[string]bool{}
+		}
+		t.routers[path+weightSuffix] = true
+		if !c.parameterMatches(path + weightSuffix) {
+			return base
+		}
+		t.Layers = append(t.Layers, path)
+		first := len(t.Params)
+		l := m.Wrap(t, c, n, path, base)
+		t.rate(m, c, first)
+		return l
+	}
+}
+
 // linear notes a linear layer of the model.
 func (t *Trained) linear(path string) {
 	if t.modules == nil {
@@ -221,7 +240,7 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 		return nil
 	}
 	valid := strings.Join(sortedKeys(t.modules), ", ")
-	if t.parameters != nil && len(c.TargetParameters) > 0 {
+	if t.parameters != nil && c.FusedExperts() {
 		valid += "; with lora.target_parameters experts and routers are parameters, as in transformers 5: name layers of attention"
 	}
 	if slices.ContainsFunc(c.TargetModules, ofVocabulary) {

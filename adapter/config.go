@@ -25,9 +25,9 @@ type Config struct {
 	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression that
 	// the whole path must match, or all-linear, which is all of them but the vocabulary head.
 	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
-	// TargetParameters are parameters of experts to adapt beside TargetModules, which may be []: PEFT's target_parameters, names
-	// or their ends, such as experts.down_proj. It needs Dropout 0. Experts and routers are then no linear layers to TargetModules,
-	// as in transformers 5, and gate and up of an expert have one A.
+	// TargetParameters are parameters to adapt beside TargetModules, which may be []: PEFT's target_parameters, names or their
+	// ends, such as experts.down_proj, or gate.weight for the routers. It needs Dropout 0. Experts and routers are then no linear
+	// layers to TargetModules, as in transformers 5, and gate and up of an expert have one A.
 	TargetParameters []string `mapstructure:"target_parameters" yaml:"target_parameters,omitempty"`
 	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
 	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`
@@ -43,6 +43,8 @@ type Config struct {
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 	selection             selection
+	expertLayers          bool      // experts are linear layers whatever TargetParameters name: see tensorNames
+	form                  *peftForm // what adapter_config.json has in place of the targets and patterns above; nil = these
 }
 
 // Targets is a list of module names, or one element that is a regular expression or all-linear.
@@ -143,17 +145,31 @@ func (t Targets) Match(path string) bool {
 
 // Rank and Scale of a layer's update, patterns applied.
 func (c Config) Rank(path string) int {
+	path = c.patternName(path)
 	return firstMatch(c.RankPattern, c.rankOrder, path, c.R)
 }
 
 // Scale is alpha/r, or alpha/sqrt(r) for rsLoRA (Kalajdzievski 2023), patterns applied.
 func (c Config) Scale(path string) float64 {
-	alpha := firstMatch(c.AlphaPattern, c.alphaOrder, path, c.Alpha)
-	r := float64(c.Rank(path))
+	alpha, r := c.alpha(path), float64(c.Rank(path))
 	if c.UseRSLoRA {
 		return alpha / math.Sqrt(r)
 	}
 	return alpha / r
+}
+
+// alpha is the alpha of a layer or parameter, patterns applied.
+func (c Config) alpha(path string) float64 {
+	return firstMatch(c.AlphaPattern, c.alphaOrder, c.patternName(path), c.Alpha)
+}
+
+// patternName is the name by which PEFT looks a linear layer up in patterns: its path, or its weight's name where the layer is adapted as
+// a parameter.
+func (c Config) patternName(path string) string {
+	if c.parameterMatches(path + weightSuffix) {
+		return nameIn5(path) + weightSuffix
+	}
+	return path
 }
 
 // firstMatch is the value of the first pattern that matches a layer's path, or otherwise.

@@ -18,8 +18,18 @@ type Parameter struct {
 	Layers [][]string
 }
 
-// parameterMatches is PEFT's rule for target_parameters: a name is the parameter's or its end.
+// weightSuffix ends the name of a linear layer's or router's weight as a parameter.
+const weightSuffix = ".weight"
+
+// FusedExperts tells whether experts and routers are parameters to the configuration, as in transformers 5, and no linear layers.
+func (c Config) FusedExperts() bool { return len(c.TargetParameters) > 0 && !c.expertLayers }
+
+// parameterMatches is PEFT's rule for target_parameters: a name is the parameter's or its end. Name may be the checkpoint's.
 func (c Config) parameterMatches(name string) bool {
+	if len(c.TargetParameters) == 0 {
+		return false
+	}
+	name = nameIn5(name)
 	return slices.ContainsFunc(c.TargetParameters, func(target string) bool {
 		return name == target || strings.HasSuffix(name, "."+target)
 	})
@@ -48,7 +58,7 @@ func (m Method) ParameterWrapper(t *Trained, c Config) func(n *nn.Net, of nn.Par
 		case m.WrapParameter == nil:
 			n.Fail(fmt.Errorf("lora.target_parameters: %s is a parameter of experts, which this adapter does not train", name))
 			return parts
-		case p.Experts == 1:
+		case p.Experts == 1 && p.Layers == nil:
 			n.Fail(fmt.Errorf("lora.target_parameters: %s is of one expert, for which PEFT has no update of the parameter's shape", name))
 			return parts
 		}
@@ -66,17 +76,16 @@ func (m Method) ParameterWrapper(t *Trained, c Config) func(n *nn.Net, of nn.Par
 	}
 }
 
-// CheckParameters reports target parameters that match nothing, or what no adapter of a parameter trains here. weights are the
-// names of the network's tensors.
+// CheckParameters reports target parameters that match nothing, or what no adapter of a parameter trains here: parameters of experts
+// are trained, and the weights of routers and of linear layers. weights are the names of the network's tensors.
 func (t *Trained) CheckParameters(c Config, weights []string) error {
 	for _, target := range c.TargetParameters {
 		one, found := Config{TargetParameters: []string{target}}, false
 		for _, name := range weights {
 			switch {
 			case slices.Contains(t.parameters, name) || !one.parameterMatches(name):
-			case t.linears[name]:
-				return fmt.Errorf("lora.target_parameters: %s is the weight of a linear layer, for which lora.target_modules: %s trains the same update",
-					name, strings.TrimSuffix(name[strings.LastIndexByte(strings.TrimSuffix(name, ".weight"), '.')+1:], ".weight"))
+			case t.linears[name] || t.routers[name]:
+				found = true
 			default:
 				return fmt.Errorf("lora.target_parameters: %s matches %s, which is no parameter of experts: %s", target, name, t.hasParameters())
 			}
@@ -102,7 +111,7 @@ func (t *Trained) hasParameters() string {
 		return "it has no experts; lora.target_modules names its linear layers"
 	}
 	var ends []string
-	for _, name := range t.parameters {
+	for _, name := range slices.Concat(t.parameters, sortedKeys(t.routers)) {
 		ends = append(ends, ParameterEnd(name))
 	}
 	slices.Sort(ends)
@@ -194,4 +203,18 @@ func mergeLayerOfParameter(p Parameter, a, b Param, rank int, scale float64, e, 
 			}
 		}
 	}
+}
+
+// LayerUpdate returns A [R,In] and B [Rows,R] of one expert's linear layer of a parameter that has Layers, under the layer's name. a and b
+// are the parameter's; part is the layer's place among those that the parameter has of an expert. Both updates are the same product.
+func (p Parameter) LayerUpdate(a, b Param, part, expert int) (layerA, layerB Param) {
+	path, rank, rows := p.Layers[part][expert], a.Shape[0]/p.Experts, p.Out/len(p.Layers)
+	layerA = Param{Name: path + suffixA, Shape: []int{rank, p.In}, Data: a.Data[expert*rank*p.In:][:rank*p.In]}
+	layerB = Param{Name: path + suffixB, Shape: []int{rows, rank}, Data: make([]float32, rows*rank)}
+	for o := range rows {
+		for r := range rank {
+			layerB.Data[o*rank+r] = b.Data[((part*rows+o)*rank+r)*p.Experts+expert]
+		}
+	}
+	return layerA, layerB
 }

@@ -19,25 +19,25 @@ var loraCodec = Codec{Type: "LORA", Parse: parseLoRA, Format: formatLoRA}
 
 // peftConfig is adapter_config.json as PEFT 0.18 writes it, keys in PEFT's (alphabetical) order.
 type peftConfig struct {
-	AlphaPattern    map[string]float64 `json:"alpha_pattern"`
-	AutoMapping     any                `json:"auto_mapping"`
-	BaseModel       string             `json:"base_model_name_or_path"`
-	Bias            string             `json:"bias"`
-	FanInFanOut     bool               `json:"fan_in_fan_out"`
-	InferenceMode   bool               `json:"inference_mode"`
-	InitLoRAWeights any                `json:"init_lora_weights"`
-	Alpha           json.Number        `json:"lora_alpha"`
-	Dropout         float64            `json:"lora_dropout"`
-	ModulesToSave   []string           `json:"modules_to_save"`
-	PEFTType        string             `json:"peft_type"`
-	R               int                `json:"r"`
-	RankPattern     map[string]int     `json:"rank_pattern"`
-	Revision        string             `json:"revision,omitempty"` // of the base model on the hub
-	TargetModules   any                `json:"target_modules"`
-	Parameters      []string           `json:"target_parameters,omitempty"`
-	TaskType        string             `json:"task_type"`
-	UseDoRA         bool               `json:"use_dora"`
-	UseRSLoRA       bool               `json:"use_rslora"`
+	AlphaPattern    patterns[float64] `json:"alpha_pattern"`
+	AutoMapping     any               `json:"auto_mapping"`
+	BaseModel       string            `json:"base_model_name_or_path"`
+	Bias            string            `json:"bias"`
+	FanInFanOut     bool              `json:"fan_in_fan_out"`
+	InferenceMode   bool              `json:"inference_mode"`
+	InitLoRAWeights any               `json:"init_lora_weights"`
+	Alpha           json.Number       `json:"lora_alpha"`
+	Dropout         float64           `json:"lora_dropout"`
+	ModulesToSave   []string          `json:"modules_to_save"`
+	PEFTType        string            `json:"peft_type"`
+	R               int               `json:"r"`
+	RankPattern     patterns[int]     `json:"rank_pattern"`
+	Revision        string            `json:"revision,omitempty"` // of the base model on the hub
+	TargetModules   any               `json:"target_modules"`
+	Parameters      []string          `json:"target_parameters,omitempty"`
+	TaskType        string            `json:"task_type"`
+	UseDoRA         bool              `json:"use_dora"`
+	UseRSLoRA       bool              `json:"use_rslora"`
 }
 
 // mustBeOff are keys of adapter_config.json that change the arithmetic in ways this package does not know:
@@ -105,7 +105,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if err != nil {
 		bad("alpha_pattern: %w", err)
 	}
-	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern, AlphaPattern: p.AlphaPattern,
+	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
 		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))}
 	switch t := p.TargetModules.(type) {
 	case string:
@@ -129,7 +129,11 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	_, expression := p.TargetModules.(string)
 	c.selection = readSelection(keys, expression, bad)
 	if len(problems) == 0 {
-		problems = c.Validate()
+		valid := c
+		if len(c.TargetParameters) > 0 {
+			valid.Dropout = 0 // PEFT refuses the two together, which is what such a file is for: see ForPEFT
+		}
+		problems = valid.Validate()
 	}
 	return c, withRevision(p.BaseModel, p.Revision), errors.Join(problems...)
 }
@@ -152,10 +156,15 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 	if m := hubName.FindStringSubmatch(base); m != nil { // PEFT has it in a key of its own
 		base, revision = m[1], m[2]
 	}
+	targets, parameters := c.fileTargets(layers), c.TargetParameters
+	ranks, alphas := patternsOf(c.RankPattern, c.rankOrder), patternsOf(c.AlphaPattern, c.alphaOrder)
+	if f := c.form; f != nil {
+		targets, parameters, ranks, alphas = f.modules, f.parameters, f.ranks.before(ranks), f.alphas.before(alphas)
+	}
 	return json.MarshalIndent(peftConfig{
-		AlphaPattern: orEmpty(c.AlphaPattern), RankPattern: orEmpty(c.RankPattern), BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
+		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
-		TargetModules: c.fileTargets(layers), Parameters: c.TargetParameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
+		TargetModules: targets, Parameters: parameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
 	}, "", "  ")
 }
 
@@ -186,13 +195,6 @@ func (c Config) fileTargets(layers []string) any {
 	}
 	sort.Strings(names)
 	return slices.Compact(names)
-}
-
-func orEmpty[V any](m map[string]V) map[string]V {
-	if m == nil {
-		return map[string]V{}
-	}
-	return m
 }
 
 // keyOrder lists the keys of a JSON object of plain values in the file's order.

@@ -64,6 +64,7 @@ func Open(dir string) (*Saved, error) {
 	if s.file, err = weights.Open(filepath.Join(dir, WeightsFile)); err != nil {
 		return nil, fmt.Errorf("read adapter: %w", err)
 	}
+	s.tensorNames()
 	return s, nil
 }
 
@@ -76,6 +77,7 @@ func Decode(config, model []byte) (*Saved, error) {
 	if s.file, err = weights.Decode(model); err != nil {
 		return nil, fmt.Errorf("read adapter: %s: %w", WeightsFile, err)
 	}
+	s.tensorNames()
 	return s, nil
 }
 
@@ -142,7 +144,7 @@ type Param struct {
 func (s *Saved) Read(params []Param) error {
 	want := make([]weights.Spec, len(params))
 	for i, p := range params {
-		want[i] = weights.Spec{Name: peftPrefix + p.Name, Shape: p.Shape}
+		want[i] = weights.Spec{Name: s.tensorName(p.Name), Shape: p.Shape}
 	}
 	if err := weights.Check(s.file, want); err != nil {
 		var misfit *weights.CheckError
@@ -153,7 +155,7 @@ func (s *Saved) Read(params []Param) error {
 			s.madeFor(), s.Config.R, len(s.file.Names()), len(params), misfit.List())
 	}
 	for _, p := range params {
-		t, _ := s.file.Tensor(peftPrefix + p.Name)
+		t, _ := s.file.Tensor(s.tensorName(p.Name))
 		if err := weights.Float32s(t, p.Data); err != nil {
 			return fmt.Errorf("read adapter tensor %s: %w", t.Name, err)
 		}

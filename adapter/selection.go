@@ -17,6 +17,8 @@ type selection struct {
 	without  []string         // exclude_modules as a list: names, or ends of paths
 	only     []int            // layers_to_transform; nil = all
 	patterns []*regexp.Regexp // how a path names its layer's number
+	// noExperts leaves the linear layers of experts out: the file was written where they are parameters. See tensorNames.
+	noExperts bool
 }
 
 // anyNumber finds the number of a layer where no layers_pattern says what stands before it: the path's last, as PEFT has it.
@@ -98,8 +100,15 @@ func (s selection) keeps(path string, whole bool) bool {
 	return false
 }
 
-// Adapts tells whether a linear layer is adapted: a target that the file's other keys do not leave out.
+// Adapts tells whether a linear layer is adapted: a target that the file's other keys do not leave out, or one whose weight
+// TargetParameters name.
 func (c Config) Adapts(path string) bool {
+	if c.parameterMatches(path + weightSuffix) {
+		return true
+	}
+	if _, _, _, ok := ExpertLayer(path); ok && c.selection.noExperts {
+		return false
+	}
 	return c.TargetModules.Match(path) && c.selection.keeps(path, slices.Contains(c.TargetModules, path))
 }
 

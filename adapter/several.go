@@ -2,6 +2,8 @@ package adapter
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -48,8 +50,17 @@ func NewSeveral(saved []*Saved) *Several {
 
 // Wrapper is the nn.Options.Wrap for a plan of so many tokens, whose data have a prefix.
 func (s *Several) Wrapper(prefix string, tokens int) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
+	return s.wrapper(prefix, tokens, Config.Adapts)
+}
+
+// Routers is Wrapper for routers that are parameters and no linear layers: the nn.Options.WrapRouter.
+func (s *Several) Routers(prefix string, tokens int) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
+	return s.wrapper(prefix, tokens, func(c Config, path string) bool { return c.parameterMatches(path + weightSuffix) })
+}
+
+func (s *Several) wrapper(prefix string, tokens int, adapts func(c Config, path string) bool) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
 	return func(n *nn.Net, path string, base nn.Linear) nn.Linear {
-		l := s.layer(path, base)
+		l := s.layer(path, base, adapts)
 		if l == nil {
 			return base
 		}
@@ -75,14 +86,14 @@ func (s *Several) Experts(n *nn.Net, paths []string, base nn.Experts) nn.Experts
 }
 
 // layer is what the adapters have for a linear layer; nil where none targets it.
-func (s *Several) layer(path string, base nn.Linear) *severalLayer {
+func (s *Several) layer(path string, base nn.Linear, adapts func(c Config, path string) bool) *severalLayer {
 	if l, ok := s.layers[path]; ok {
 		return l
 	}
 	l := &severalLayer{path: path}
 	l.in, l.out = base.Size()
 	for i, saved := range s.saved {
-		if c := saved.Config; c.Adapts(path) {
+		if c := saved.Config; adapts(c, path) {
 			m := severalMember{which: i, rank: c.Rank(path), from: l.width, scale: c.Scale(path)}
 			l.members, l.width = append(l.members, m), l.width+m.rank
 		}
@@ -99,7 +110,7 @@ func (s *Several) layer(path string, base nn.Linear) *severalLayer {
 // Load reads the adapters into the memory of plans whose networks were wrapped.
 func (s *Several) Load(m graph.Store) error {
 	for i, saved := range s.saved {
-		if len(saved.Config.TargetParameters) > 0 {
+		if slices.ContainsFunc(saved.Config.TargetParameters, func(name string) bool { return !strings.HasSuffix(name, weightSuffix) }) {
 			return fmt.Errorf("adapter %d of %d adapts the parameters %v of experts: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), saved.Config.TargetParameters)
 		}
 		params, err := s.read(i, saved)

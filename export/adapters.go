@@ -28,39 +28,56 @@ type pair struct {
 	scale float64
 }
 
-// readPairs reads the adapter of a folder for a model, by its layers. files go beside it: the tokenizer's, the chat template
-// and the tokens that end an answer.
-func readPairs(ctx context.Context, o Options, env session.Env) (pairs []pair, c adapter.Config, files map[string][]byte, answers Answers, err error) {
+// pairs is an adapter by its layers.
+type pairs struct {
+	all    []pair
+	config adapter.Config
+	// files go beside it: the tokenizer's, the chat template and the tokens that end an answer.
+	files   map[string][]byte
+	answers Answers
+	// linears declares every linear layer of the model; mixture is how transformers and PEFT take its experts.
+	linears *adapter.Trained
+	mixture adapter.Mixture
+}
+
+// readPairs reads the adapter of a folder for a model, by its layers.
+func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err error) {
 	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
 	if err != nil {
-		return nil, c, nil, answers, err
+		return r, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.UseAdapter(o.Adapter); err != nil {
-		return nil, c, nil, answers, err
+		return r, err
 	}
-	c = s.Net.Adapter
+	c := s.Net.Adapter
 	trained, params, err := s.AdapterTensors()
 	if err != nil {
-		return nil, c, nil, answers, fmt.Errorf("adapter %s: %w", o.Adapter, err)
+		return r, fmt.Errorf("adapter %s: %w", o.Adapter, err)
 	}
-	if len(trained.Parameters) > 0 {
-		why := "which no program reads in this format:"
-		if o.Format == "peft" {
-			why = "and PEFT reads its folder as it is. For other programs"
-		}
-		return nil, c, nil, answers, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)", trained.Parameters[0].Name, why)
+	r = pairs{config: c, files: s.Base.Tokenizer.Files(), mixture: s.Net.Mixture()}
+	if r.linears, err = linearLayers(s); err != nil {
+		return r, err
 	}
 	byName := map[string]adapter.Param{}
 	for _, p := range params {
 		byName[p.Name] = p
 	}
 	for _, l := range trained.Layers {
-		pairs = append(pairs, pair{l, byName[l+".lora_A.weight"], byName[l+".lora_B.weight"], c.Scale(l)})
+		r.all = append(r.all, pair{l, byName[l+".lora_A.weight"], byName[l+".lora_B.weight"], c.Scale(l)})
 	}
-	files = s.Base.Tokenizer.Files()
-	answers, _, err = answering(s.Base, []string{o.Adapter}, files, false)
-	return pairs, c, files, answers, err
+	for _, p := range trained.Parameters {
+		if o.Format != "peft" || !r.mixture.Stacked {
+			why := "which no program reads in this format:"
+			if o.Format == "peft" {
+				why = "and PEFT reads its folder as it is. For other programs"
+			}
+			return r, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)", p.Name, why)
+		}
+		r.all = append(r.all, expertPairs(p, byName, c.Scale(p.Name))...)
+	}
+	r.answers, _, err = answering(s.Base, []string{o.Adapter}, r.files, false)
+	return r, err
 }
 
 // uniform gives all layers one rank, by rows and columns of zeros, and one scale, by scaling B where it differs.
@@ -178,12 +195,13 @@ const vllmRank = 512
 // vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration; patterns
 // are read by newer versions alone, saved modules by none (vllm/lora/peft_helper.py, lora_model.py).
 func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
-	pairs, c, files, answers, err := readPairs(ctx, o, env)
+	read, err := readPairs(ctx, o, env)
 	if err != nil {
 		return Report{}, err
 	}
+	pairs := read.all
 	for _, p := range pairs {
-		if p.layer == "lm_head" || strings.HasSuffix(p.layer, ".gate") {
+		if p.layer == "lm_head" || strings.HasSuffix(p.layer, ".gate") || strings.HasSuffix(p.layer, ".router") {
 			return Report{}, fmt.Errorf("vLLM serves no adapter of %s: merge it instead (trainer merge)", p.layer)
 		}
 	}
@@ -192,17 +210,17 @@ func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 		return Report{}, fmt.Errorf("the adapter has rank %d; vLLM serves at most %d: merge it instead (trainer merge)", rank, vllmRank)
 	}
 	start := fmt.Sprintf("start it with: vllm serve BASE --enable-lora --max-lora-rank %d --lora-modules NAME=%s", vllmLimit(rank), o.Out)
-	if answers.other && files[templateFile] != nil {
+	if read.answers.other && read.files[templateFile] != nil {
 		start += fmt.Sprintf(" --chat-template %s", filepath.Join(o.Out, templateFile))
 	}
-	if answers.more != nil {
+	if read.answers.more != nil {
 		start += " --generation-config " + o.Out
 	}
 	notes = append(notes, start)
 	if slices.ContainsFunc(pairs, func(p pair) bool { return strings.Contains(p.layer, ".experts.") }) {
 		notes = append(notes, "adapters of experts are served by versions of vLLM that support them for the model (fused MoE LoRA); older ones refuse the folder")
 	}
-	r, err := writePEFT(o, c, pairs, rank, scale, files)
+	r, err := writePEFT(o, read, pairs, rank, scale)
 	r.Notes = notes
 	return r, err
 }
@@ -219,28 +237,37 @@ func vllmLimit(rank int) int {
 
 // peftAdapter writes a PEFT folder with one rank and one scale in the type that is asked for, for programs that know no patterns.
 func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
-	pairs, c, files, answers, err := readPairs(ctx, o, env)
+	read, err := readPairs(ctx, o, env)
 	if err != nil {
 		return Report{}, err
 	}
-	rank, scale, notes := uniform(pairs)
-	if answers.more != nil {
-		notes = append(notes, fmt.Sprintf("PEFT's generate takes the end of an answer from the base model, which does not name %s: pass generation_config=GenerationConfig.from_pretrained(%q)",
-			strings.Join(answers.more, ", "), o.Out))
+	rank, scale, notes := uniform(read.all)
+	pairs := read.all
+	if read.mixture.Stacked {
+		var more []string
+		pairs, more = fillExperts(pairs, read.linears.Linears())
+		notes = append(notes, more...)
 	}
-	r, err := writePEFT(o, c, pairs, rank, scale, files)
+	if more := read.answers.more; more != nil {
+		notes = append(notes, fmt.Sprintf("PEFT's generate takes the end of an answer from the base model, which does not name %s: pass generation_config=GenerationConfig.from_pretrained(%q)",
+			strings.Join(more, ", "), o.Out))
+	}
+	r, err := writePEFT(o, read, pairs, rank, scale)
 	r.Notes = notes
 	return r, err
 }
 
 // writePEFT writes layers of one rank and scale. Their targets are names; where they were not names alone, the layers' paths.
-func writePEFT(o Options, was adapter.Config, pairs []pair, rank int, scale float64, files map[string][]byte) (Report, error) {
+func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Report, error) {
+	was, files, linears := read.config, read.files, read.linears.Linears()
 	c := adapter.Config{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}
 	var layers []string
 	var tensors tensorList
 	for _, p := range pairs {
 		layers = append(layers, p.layer)
-		if was.ByName() {
+		if _, linear := slices.BinarySearch(linears, p.layer); !linear { // a router that is a parameter in every version
+			c.TargetParameters = append(c.TargetParameters, p.layer+".weight")
+		} else if was.ByName() {
 			c.TargetModules = append(c.TargetModules, p.layer[strings.LastIndexByte(p.layer, '.')+1:])
 		} else {
 			c.TargetModules = append(c.TargetModules, p.layer)
@@ -257,6 +284,10 @@ func writePEFT(o Options, was adapter.Config, pairs []pair, rank int, scale floa
 	if err != nil {
 		base = o.Model
 	}
+	if o.Format == "peft" && read.mixture.Stacked {
+		read.linears.Layers = layers
+		c, _ = c.ForPEFT(read.linears, read.mixture)
+	}
 	config, err := adapter.Methods["lora"].PEFT.Format(c, base, layers)
 	if err != nil {
 		return Report{}, err
@@ -271,10 +302,11 @@ var mlxLayer = regexp.MustCompile(`^model\.layers\.(\d+)\.(.+)$`)
 // mlxAdapter writes the folder that mlx-lm loads by --adapter-path: adapters.safetensors with lora_a [In,R] and lora_b [R,Out], and
 // adapter_config.json with one rank and scale (mlx_lm/tuner/utils.py, load_adapters). The last num_layers blocks are adapted alike.
 func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
-	pairs, _, files, answers, err := readPairs(ctx, o, env)
+	read, err := readPairs(ctx, o, env)
 	if err != nil {
 		return Report{}, err
 	}
+	pairs := read.all
 	rank, scale, notes := uniform(pairs)
 	keys, there := map[string][2]int{}, map[string]bool{}
 	first := -1
@@ -334,13 +366,13 @@ func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error)
 	if err != nil {
 		return Report{}, err
 	}
-	files[adapter.ConfigFile] = append(config, '\n')
-	r, err := writeAdapter(o, "adapters.safetensors", tensors, map[string]string{"format": "mlx"}, files)
+	read.files[adapter.ConfigFile] = append(config, '\n')
+	r, err := writeAdapter(o, "adapters.safetensors", tensors, map[string]string{"format": "mlx"}, read.files)
 	use := fmt.Sprintf("use it with: mlx_lm.generate --model BASE --adapter-path %s", o.Out)
-	if answers.more != nil {
-		use += " --extra-eos-token '" + strings.Join(answers.more, "' '") + "'"
+	if read.answers.more != nil {
+		use += " --extra-eos-token '" + strings.Join(read.answers.more, "' '") + "'"
 	}
-	if answers.other {
+	if read.answers.other {
 		use += "; mlx-lm takes the chat template from BASE: make a copy of BASE with this folder's chat_template.jinja and tokenizer_config.json, or merge"
 	}
 	r.Notes = append(notes, use)

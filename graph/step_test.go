@@ -67,7 +67,7 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora), WrapParameter: m.ParameterWrapper(trained, lora), ExpertParameters: len(lora.TargetParameters) > 0, Ranks: l.share}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora), WrapParameter: m.ParameterWrapper(trained, lora), WrapRouter: m.RouterWrapper(trained, lora), ExpertParameters: lora.FusedExperts(), Ranks: l.share}
 	tokens /= max(l.share, 1)
 	if quantised {
 		q := quant.Default()

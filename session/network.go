@@ -64,6 +64,12 @@ func (nw *Network) KeepHalves(b *Base, on graph.Machine) {
 	}
 }
 
+// Mixture says how transformers and PEFT take the model's mixture of experts.
+func (nw *Network) Mixture() adapter.Mixture {
+	f := families.Table[nw.Config.ModelType]
+	return adapter.Mixture{Stacked: f.Experts != nil && !f.WholeExperts, Renamed: f.PEFTRenames}
+}
+
 // AdapterRows is the name, after a plan's prefix, of what says which of Several each row of a batch has; -1 is none.
 const AdapterRows = adapter.SeveralRows
 
@@ -90,10 +96,12 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Halves: nw.Halves, Ranks: nw.Ranks}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
-		o.WrapParameter, o.ExpertParameters = nw.Method.ParameterWrapper(trained, nw.Adapter), len(nw.Adapter.TargetParameters) > 0
+		o.WrapParameter, o.ExpertParameters = nw.Method.ParameterWrapper(trained, nw.Adapter), nw.Adapter.FusedExperts()
+		o.WrapRouter = nw.Method.RouterWrapper(trained, nw.Adapter)
 	}
 	if nw.Several != nil {
 		o.Wrap, o.WrapExperts = nw.Several.Wrapper(prefix, s.Tokens), nw.Several.Experts
+		o.WrapRouter = nw.Several.Routers(prefix, s.Tokens)
 	}
 	n := nn.New(o)
 	n.Shard(nw.Layout.Shards)

@@ -163,17 +163,14 @@ func TestTargetParametersRefuse(t *testing.T) {
 		return bytes.Replace(raw, []byte(`"num_local_experts": 4`), []byte(`"num_local_experts": 1`), 1)
 	}
 	for _, c := range []struct{ model, target, want string }{
-		{"gpt_oss", "experts.up_proj", "lora.target_parameters: experts.up_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
-		{"gpt_oss", "own_proj", "lora.target_parameters: own_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
-		{"gpt_oss", "layers.2.mlp.experts.down_proj", "lora.target_parameters: layers.2.mlp.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
-		{"gpt_oss", "experts.down_proj_bias", "lora.target_parameters: experts.down_proj_bias matches model.layers.0.mlp.experts.down_proj_bias, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
-		{"gpt_oss", "mlp.router.weight", "lora.target_parameters: mlp.router.weight matches model.layers.0.mlp.router.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
-		{"gpt_oss", "q_proj.weight", "lora.target_parameters: model.layers.0.self_attn.q_proj.weight is the weight of a linear layer, for which lora.target_modules: q_proj trains the same update"},
+		{"gpt_oss", "experts.up_proj", "lora.target_parameters: experts.up_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "own_proj", "lora.target_parameters: own_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "layers.2.mlp.experts.down_proj", "lora.target_parameters: layers.2.mlp.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "experts.down_proj_bias", "lora.target_parameters: experts.down_proj_bias matches model.layers.0.mlp.experts.down_proj_bias, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj, router.weight"},
 		{"gpt_oss", "experts.gate_up_proj", "lora.target_parameters: model.layers.0.mlp.experts.gate_up_proj is of one expert, for which PEFT has no update of the parameter's shape"},
-		{"qwen3_moe", "experts.3.up_proj.weight", "lora.target_parameters: experts.3.up_proj.weight matches model.layers.0.mlp.experts.3.up_proj.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
-		{"qwen3_moe", "mlp.gate.weight", "lora.target_parameters: mlp.gate.weight matches model.layers.0.mlp.gate.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj"},
-		{"mixtral_balanced", "block_sparse_moe.experts.down_proj", "lora.target_parameters: block_sparse_moe.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
-		{"mixtral_balanced", "experts.w1", "lora.target_parameters: experts.w1 matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj"},
+		{"qwen3_moe", "experts.3.up_proj.weight", "lora.target_parameters: experts.3.up_proj.weight matches model.layers.0.mlp.experts.3.up_proj.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
+		{"mixtral_balanced", "block_sparse_moe.experts.down_proj", "lora.target_parameters: block_sparse_moe.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
+		{"mixtral_balanced", "experts.w1", "lora.target_parameters: experts.w1 matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
 		{"qwen3", "experts.down_proj", "lora.target_parameters: experts.down_proj matches no parameter of the model: it has no experts; lora.target_modules names its linear layers"},
 	} {
 		folder := "experts"
@@ -219,11 +216,11 @@ func TestTargetParametersRefuse(t *testing.T) {
 }
 
 // TestTargetsOfExpertsBesideParameters: Unsloth names the layers of experts too, which the parameters train; the adapter's file has
-// the names of layers alone, as PEFT reads others as more parameters.
+// the names of layers alone, as PEFT reads others as more parameters, and a module that transformers 4 alone has, at which PEFT refuses it.
 func TestTargetsOfExpertsBesideParameters(t *testing.T) {
 	for _, c := range []struct{ targets, saved adapter.Targets }{
-		{adapter.Targets{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, adapter.Targets{"o_proj", "q_proj"}},
-		{adapter.Targets{"gate_proj", "up_proj", "down_proj"}, nil},
+		{adapter.Targets{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, adapter.Targets{"experts.0", "o_proj", "q_proj"}},
+		{adapter.Targets{"gate_proj", "up_proj", "down_proj"}, adapter.Targets{"experts.0"}},
 	} {
 		s := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
 		s.LoRA.TargetModules, s.Training.MaxSteps = c.targets, 1

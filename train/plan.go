@@ -82,6 +82,7 @@ func (p *prepared) planReport() PlanReport {
 		}
 		r.Notes = append(r.Notes, note)
 	}
+	r.Notes = append(r.Notes, p.notesOnPEFT()...)
 	for _, t := range p.found.Rejected {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})
 	}
@@ -105,6 +106,12 @@ func (p *prepared) planReport() PlanReport {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))
 	}
 	return r
+}
+
+// notesOnPEFT says what of the adapter PEFT will not load as this run trains it, and which export it loads.
+func (p *prepared) notesOnPEFT() []string {
+	_, notes := p.spec.LoRA.ForPEFT(p.found.Step.train.Trained, p.Net.Mixture())
+	return notes
 }
 
 // Rates of links, bytes a second in one direction, that plans name times at: NVLink of an H100 and an H200, and a card's slot.

@@ -161,6 +161,11 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	p.env.Newsf("%s", p.planReport())
+	for _, note := range p.notesOnPEFT() {
+		if p.env.Quiet { // the plan says it otherwise
+			p.env.Logf("%s", note)
+		}
+	}
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world(), logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result

@@ -100,7 +100,8 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	if name := firstBadParam(params); name != "" { // by the newest update, whose loss no step has seen
 		return nil, fmt.Errorf("%w: the adapter itself is not, %s first, so nothing is written%s", ErrNotFinite, name, s.recorder.goBack())
 	}
-	files, err := s.Net.Method.Encode(s.spec.LoRA, s.Base.Name, s.step.Trained.Layers, params)
+	lora, _ := s.spec.LoRA.ForPEFT(s.step.Trained, s.Net.Mixture())
+	files, err := s.Net.Method.Encode(lora, s.Base.Name, s.step.Trained.Layers, params)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,8 @@ func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *ada
 	w := &network{trained: &adapter.Trained{}, config: c, rows: rows, ts: ts}
 	if method != nil {
 		o.Wrap, o.WrapExperts = method.Wrapper(w.trained, lora), method.ExpertWrapper(w.trained, lora)
-		o.WrapParameter, o.ExpertParameters = method.ParameterWrapper(w.trained, lora), len(lora.TargetParameters) > 0
+		o.WrapParameter, o.ExpertParameters = method.ParameterWrapper(w.trained, lora), lora.FusedExperts()
+		o.WrapRouter = method.RouterWrapper(w.trained, lora)
 	}
 	w.Net = nn.New(o)
 	i32 := func(n int) kernel.Type { return kernel.T(kernel.I32, n) }

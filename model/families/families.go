@@ -39,6 +39,8 @@ type Family struct {
 	Experts *mixtral.Names
 	// WholeExperts: transformers reads a layer's experts as one tensor alone.
 	WholeExperts bool
+	// PEFTRenames: PEFT under transformers 5 takes target_modules of the names of experts' layers for experts, whatever layer they name.
+	PEFTRenames bool
 }
 
 // Table names every architecture.
@@ -60,7 +62,7 @@ var Table = map[string]Family{
 	"ministral3":          {Build: llama.Build, Dialect: llama.Ministral3},
 	"mistral":             {Build: llama.Build, Dialect: llama.Mistral},
 	"mistral3":            {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
-	"mixtral":             {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own},
+	"mixtral":             {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own, PEFTRenames: true},
 	"olmo2":               {Build: olmo2.Build, Dialect: olmo2.Dialect},
 	"olmo3":               {Build: olmo2.Build, Dialect: olmo2.Olmo3},
 	"phi3":                {Build: phi3.Build, Dialect: phi3.Dialect},
@@ -71,7 +73,7 @@ var Table = map[string]Family{
 	"qwen3_5_moe":         {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused, Experts: &mixtral.Qwen, WholeExperts: true},
 	"qwen3_5_moe_text":    {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused, Experts: &mixtral.Qwen, WholeExperts: true},
 	"qwen3_5_text":        {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
-	"qwen3_moe":           {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen},
+	"qwen3_moe":           {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen, PEFTRenames: true},
 	"seed_oss":            {Build: llama.Build, Dialect: llama.SeedOSS},
 	"smollm3":             {Build: llama.Build, Dialect: llama.SmolLM3},
 }

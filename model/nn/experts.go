@@ -162,13 +162,16 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	n.In(name, func() {
 		width := x.Width()
 		parameters := m.Parameters || n.expertParameters
-		var logits *Value
+		var router Linear
 		if m.Parameters {
-			name := n.Scope() + ".gate.weight"
-			logits = n.Apply(kernel.MatMul{TransB: true}, x, n.add(name, []int{m.Experts, width}, n.matrix(m.Experts, width, name)))
+			n.In("gate", func() { router = newDense(n, width, m.Experts, nil) })
 		} else {
-			logits = n.linear("gate", width, m.Experts, false, !parameters).Apply(x)
+			router = n.linear("gate", width, m.Experts, false, !parameters)
 		}
+		if parameters {
+			router = n.router("gate", router)
+		}
+		logits := router.Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
 		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
 			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")
@@ -242,8 +245,12 @@ func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 		biases := func(name string, width int) *Value {
 			return n.add(n.Scope()+"."+name, []int{experts, width}, kernel.T(n.Float(), experts*width))
 		}
-		logits := n.biased(n.Apply(kernel.MatMul{TransB: true}, x, numbers("router.weight", experts, width)), numbers("router.bias", experts))
+		weight := numbers("router.weight", experts, width)
+		logits := n.router("router", &Dense{n, width, experts, weight, numbers("router.bias", experts)}).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
+		if experts == 1 || perToken == 1 { // its weight is 1
+			n.Uninfluential = append(n.Uninfluential, n.Scope()+".router")
+		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: perToken, Normalise: true}, logits)
 		weights, at := routed[0], n.sortByExpert(experts, routed[1], real)
 		multiply := func(x *Value, name string, in, out int) *Value {

@@ -51,6 +51,16 @@ func (n *Net) linear(name string, in, out int, bias, wrapped bool) Linear {
 	return l
 }
 
+// router is a mixture's router whose weight is a parameter to transformers: base, which is the linear layer name of the current
+// scope, wrapped by the run's adapter.
+func (n *Net) router(name string, base Linear) (l Linear) {
+	l = base
+	if n.wrapRouter != nil {
+		n.In(name, func() { l = n.wrapRouter(n, n.Scope(), base) })
+	}
+	return l
+}
+
 // Dense is a linear layer whose weight is stored as numbers.
 type Dense struct {
 	n       *Net

@@ -25,6 +25,7 @@ type Net struct {
 	wrap               func(*Net, string, Linear) Linear // nil = no adapter
 	wrapExperts        func(*Net, []string, Experts) Experts
 	wrapParameter      func(*Net, Parameter, []Experts) []Experts
+	wrapRouter         func(*Net, string, Linear) Linear
 	expertParameters   bool
 	trainable          func(*Net, string, kernel.Type) *Value
 	trained            map[string]*Value // by trainable
@@ -58,6 +59,9 @@ type Options struct {
 	WrapExperts func(n *Net, names []string, base Experts) Experts
 	// WrapParameter is Wrap for experts whose matrices are one parameter: in parts, as many as the result has.
 	WrapParameter func(n *Net, p Parameter, parts []Experts) []Experts
+	// WrapRouter is Wrap for a router whose weight is a parameter and not a linear layer: with ExpertParameters, and where transformers
+	// never has the router as a linear layer.
+	WrapRouter func(n *Net, name string, base Linear) Linear
 	// ExpertParameters says that what wraps takes a mixture as transformers 5 has it: the matrices of experts that are layers of
 	// their own in the checkpoint as parameters, and the router as no linear layer.
 	ExpertParameters bool
@@ -76,7 +80,7 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, expertParameters: o.ExpertParameters, trainable: o.Trainable, halves: o.Halves, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, wrapRouter: o.WrapRouter, expertParameters: o.ExpertParameters, trainable: o.Trainable, halves: o.Halves, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
 }
 
 type shared struct {
