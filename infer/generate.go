@@ -121,7 +121,7 @@ func (g *Generator) Text(prompt string) Prompt { return textPrompt(g.Session, pr
 // ChatPrompt renders a conversation by the chat template that name chooses ("" = the adapter's or model's own) and
 // tokenises it as training does. The answer ends at the tokens with which the template ends a turn.
 func (g *Generator) ChatPrompt(conv *chat.Conversation, name string) (Prompt, error) {
-	c, err := readChat(g.Session, g.adapterDir, name)
+	c, err := g.Chat(name)
 	if err != nil {
 		return Prompt{}, err
 	}

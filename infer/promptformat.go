@@ -1,6 +1,9 @@
 package infer
 
-import "github.com/tierlora/tierlora/dataset"
+import (
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
+)
 
 // PromptFormat says which prompts the adapter, or the merged model, was trained on. It is nil where the folder does not
 // say it.
@@ -20,4 +23,9 @@ func (e *Engine) PromptFormat(adapter string) (*dataset.PromptFormat, error) {
 		dir = e.adapters[which].Dir
 	}
 	return dataset.FindPromptFormat(e.Base.Folder, dir)
+}
+
+// Chat reads the chat template that name chooses ("" = the adapter's or model's own).
+func (g *Generator) Chat(name string) (*chat.Chat, error) {
+	return readChat(g.Session, g.adapterDir, name)
 }

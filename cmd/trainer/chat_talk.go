@@ -62,7 +62,11 @@ func (t *talk) use(name string) error {
 		return err
 	}
 	t.adapter, t.writer = name, writer
-	if note := askedOtherwise(p, t.name(), wayChat); note != "" {
+	note := askedOtherwise(p, t.name(), wayChat)
+	if note == "" {
+		note = otherTemplate(p, t.name(), writer)
+	}
+	if note != "" {
 		t.c.say("note: %s", note)
 	}
 	if t.systemGiven {

@@ -192,6 +192,13 @@ func (o *generateOptions) asTrained(c *console, g *infer.Generator) error {
 		way = wayInstruction
 	}
 	note := askedOtherwise(p, who, way)
+	if note == "" && o.talk.conversation != nil && o.talk.template != "" {
+		writer, err := g.Chat(o.talk.template)
+		if err != nil {
+			return usage(errors.New(asFlag(err)))
+		}
+		note = otherTemplate(p, who, writer)
+	}
 	if way.asked == wayText.asked && note == "" {
 		note = withoutSeparator(p, who, o.prompt)
 	}

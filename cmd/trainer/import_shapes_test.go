@@ -77,8 +77,8 @@ profiler: {_component_: torchtune.training.setup_torch_profiler, enabled: false,
 		[]string{"path: data/mine.json", "format: sharegpt", "fields: {conversations: talk, system: sys}"},
 		[]string{"tags: {role_tag: who, content_tag: text, user_tag: u}; messages have role and content"}},
 	{"llama-factory, validation rows and order", "sft.yaml", "model_name_or_path: org/m\nstage: sft\nfinetuning_type: lora\ndataset: [one, two]\neval_dataset: held\ndisable_shuffling: true\ncache_dir: /models\n" +
-		"max_length: 99\nmax_new_tokens: 5\ntemplate: qwen\neval_strategy: steps\neval_steps: 5\noutput_dir: o\n",
+		"max_length: 99\nmax_new_tokens: 5\ntemplate: qwen\ndefault_system: Be kind.\ntrain_on_prompt: true\neval_strategy: steps\neval_steps: 5\noutput_dir: o\n",
 		map[string]string{"data/dataset_info.json": `{"one": {"file_name": "one.json"}, "two": {"file_name": "two.json", "formatting": "sharegpt"}, "held": {"file_name": "held.json"}}`}, "llamafactory",
-		[]string{"- {path: data/one.json, format: alpaca}", "- {path: data/two.json, format: sharegpt}", "- {path: data/held.json, format: alpaca}", "as_chat: \"yes\"", "shuffle: false", "max_length: 2048", "eval_steps: 5"},
+		[]string{"- {path: data/one.json, format: alpaca}", "- {path: data/two.json, format: sharegpt}", "- {path: data/held.json, format: alpaca}", "as_chat: \"yes\"", "system: Be kind.", "train_on: all", "shuffle: false", "max_length: 2048", "eval_steps: 5"},
 		[]string{"eval_dataset: held -> dataset.val_sources", "cache_dir: /models; models", "max_length: 99; trainer generate makes text", "dataset: one -> dataset.path: data/one.json; by dataset_info.json, format alpaca, written as conversations by the chat template, as there (dataset.as_chat: yes)"}},
 }

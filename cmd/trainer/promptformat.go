@@ -1,12 +1,15 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/dataset/chat"
 )
 
 // promptWay is a way in which a prompt is made.
@@ -47,6 +50,19 @@ func askedOtherwise(p *dataset.PromptFormat, who string, way promptWay) string {
 		}
 	}
 	return ""
+}
+
+// otherTemplate says that who was trained with another chat template than the one that writes its conversations. "" = it
+// was trained with this one, or nothing is known.
+func otherTemplate(p *dataset.PromptFormat, who string, writer *chat.Chat) string {
+	if p == nil || p.TemplateSHA256 == "" || writer == nil {
+		return ""
+	}
+	plain, _ := writer.Used()
+	if sum := sha256.Sum256([]byte(plain.Source)); hex.EncodeToString(sum[:]) == p.TemplateSHA256 {
+		return ""
+	}
+	return fmt.Sprintf("%s was trained with another chat template than %s: leave out --chat-template to take the one beside the adapter", who, oneLine(plain.Name))
 }
 
 // withoutSeparator says that a prompt does not end as those of training did; "" = it does, or nothing is known.

@@ -87,6 +87,9 @@ func TestPromptFormat(t *testing.T) {
 		{"--adapter alpaca --prompt hi", "note: adapter alpaca was trained on Alpaca's text, and is asked with a text as it is: generate --instruction TEXT asks as in training"},
 		{"--adapter alpaca --instruction hi", ""},
 		{"--model model --chat --prompt hi", ""},
+		{"--adapter chat --chat --prompt hi --system= --chat-template model/chat_template.jinja", ""},
+		{"--adapter chat --chat --prompt hi --system= --chat-template chatml",
+			"note: adapter chat was trained with another chat template than the built-in template chatml: leave out --chat-template to take the one beside the adapter"},
 	} {
 		code, _, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--max-tokens", "1", "--model", "model"}, strings.Split(c.args, " ")...)...)
 		said := ""

@@ -246,6 +246,9 @@ func (o *serveOptions) asTrained(c *console, e *infer.Engine, m *serve.Model) er
 	if note := askedOtherwise(p, who, wayChat); note != "" && m.Chat != nil {
 		c.say("note: /v1/chat/completions: %s, and so does /v1/completions with the same text", note)
 	}
+	if note := otherTemplate(p, who, m.Chat); note != "" {
+		c.say("note: %s", note)
+	}
 	if m.System = o.system; !o.ownSystem {
 		m.System = trainedSystem(p)
 	}
