@@ -3,6 +3,8 @@ package doctor
 import (
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // variable is an environment variable that decides something about a run, or that people set for other programs.
@@ -83,8 +85,9 @@ func (l *findings) variables(f Facts) {
 	}
 }
 
-// Shown is text from outside as a terminal may show it: without control characters, at most 80 characters.
+// Shown is text from outside as a terminal may show it: without control characters and secrets, at most 80 characters.
 func Shown(s string) string {
+	s = safetext.Mask(s)
 	s = strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -132,7 +133,7 @@ func (t *tracked) Ending(e EndInfo) {
 	last := track.Event{Kind: track.KindEnd, Step: t.step, Status: track.StatusDone}
 	switch {
 	case e.Err != nil:
-		last.Status, last.Error = track.StatusFailed, e.Err.Error()
+		last.Status, last.Error = track.StatusFailed, safetext.Plain(safetext.Mask(e.Err.Error()))
 	case e.Logged == nil:
 		last.Status = track.StatusStopped
 	default:

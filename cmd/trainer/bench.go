@@ -212,7 +212,7 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 	if err := config.findBase(ctx, c, env.Env); err != nil {
 		return bench.Report{}, err
 	}
-	r, err := bench.RunConfig(ctx, config.Spec, o.Measure, env, string(Render(workOf(config.Spec))))
+	r, err := bench.RunConfig(ctx, config.Spec, o.Measure, env, string(Render(shownSpec(workOf(config.Spec)))))
 	r.Config = o.config.config
 	return r, err
 }

@@ -87,8 +87,8 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 		if state, err := term.GetState(int(in.Fd())); err == nil {
 			defer func() { _ = term.Restore(int(in.Fd()), state) }()
 		}
-		defer fmt.Fprint(c.out, "\x1b[?2004l")
-		return t.run(ctx, &typed{file: in, out: c.out, bold: t.colour})
+		defer fmt.Fprint(raw(c.out), "\x1b[?2004l")
+		return t.run(ctx, &typed{file: in, out: raw(c.out), bold: t.colour})
 	}
 	return t.run(ctx, &piped{r: bufio.NewReader(c.in)})
 }

@@ -198,7 +198,7 @@ func (t *talk) generate(ctx context.Context, prompt infer.Prompt, o infer.Genera
 				s.Stopped = token.Ended
 				text.WriteString(token.Text)
 				if t.terminal {
-					if _, err := io.WriteString(t.c.out, harmless(token.Text)); err != nil {
+					if _, err := io.WriteString(t.c.out, plainText(token.Text)); err != nil {
 						return fmt.Errorf("write the answer: %w", err)
 					}
 				}
@@ -240,7 +240,7 @@ func (t *talk) show(s said) error {
 		if note += ")"; t.colour {
 			note = "\x1b[2m" + note + "\x1b[0m"
 		}
-		_, err = fmt.Fprintln(t.c.out, note)
+		_, err = fmt.Fprintln(coloured(t.c.out), note)
 	}
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)

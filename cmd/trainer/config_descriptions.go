@@ -112,7 +112,7 @@ var descriptions = map[string]string{
 	"tracking.run_name":                    "The run's name in trackers; empty is the name of output_dir.",
 	"tracking.tags":                        "Names and values that trackers show with the run.",
 	"tracking.mlflow_url":                  "The address of an MLflow server; empty takes MLFLOW_TRACKING_URI from the environment.",
-	"tracking.webhook_url":                 "`webhook_url` gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment, the place for an address that is a secret.",
+	"tracking.webhook_url":                 "`webhook_url` gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment. A run's files and reports show its host alone.",
 	"tracking.metrics_file":                "The file that report_to: prometheus writes; empty is metrics.prom in output_dir. Its name ends in .prom, and a file that is there is replaced only where a run wrote it.",
 	"tracking.metrics_addr":                "A loopback address, such as 127.0.0.1:9400, where report_to: prometheus serves /metrics besides.",
 	"expect":                               "What must hold at the end of the run; where it does not, the exit code is 1.",

@@ -54,3 +54,9 @@ func quoteLines(n *yaml.Node) {
 		quoteLines(c)
 	}
 }
+
+// shownSpec is a configuration as others may see it: without secrets.
+func shownSpec(s train.Spec) train.Spec {
+	s.Tracking = s.Tracking.Saved()
+	return s
+}

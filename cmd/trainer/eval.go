@@ -141,4 +141,4 @@ func printGroups(w io.Writer, r infer.EvalReport) error {
 }
 
 // inTable is a text as a table shows it.
-func inTable(s string) string { return harmless(strings.Join(strings.Fields(s), " ")) }
+func inTable(s string) string { return plainText(strings.Join(strings.Fields(s), " ")) }

@@ -28,9 +28,6 @@ func foldWidth(w io.Writer) int {
 	if !isTerminal(w) {
 		return 0
 	}
-	if s, ok := w.(*sink); ok {
-		w = s.w
-	}
 	return max(columns(w), 40)
 }
 

@@ -43,6 +43,8 @@ message that looks like a special token is read as text, as in training.
 An adapter answers best to prompts as it was trained on. With --instruction, and --input where rows had one, the prompt
 is written by the template of the format alpaca; --prompt is continued as it is.
 
+On a terminal control characters of the answer are written out, as \x1b; a pipe or file gets the answer byte for byte.
+
 With --json-object or --json-schema the answer is JSON of that form: tokens that can't continue it are left out of the
 choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not whole.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
@@ -237,9 +239,13 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
 	var emit func(string)
+	out := c.out // on a terminal the answer steers nothing; a file or another program gets its bytes as they are
+	if !isTerminal(c.out) {
+		out = raw(c.out)
+	}
 	if !o.json {
 		emit = func(piece string) {
-			if _, err := fmt.Fprint(c.out, piece); err != nil {
+			if _, err := fmt.Fprint(out, piece); err != nil {
 				stop(fmt.Errorf("write the text: %w", err)) // nobody reads the rest
 			}
 		}
@@ -256,7 +262,7 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 			return err
 		}
 	} else if !strings.HasSuffix(answer.Text, "\n") {
-		fmt.Fprintln(c.out)
+		fmt.Fprintln(out)
 	}
 	if cut := o.form.cut(answer, o.MaxTokens); cut != "" {
 		return fmt.Errorf("generate: %s", cut)

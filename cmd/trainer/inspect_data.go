@@ -79,7 +79,7 @@ token. --html writes a page that needs no network.`,
 			case page != "":
 				return c.writePage(page, dataPage{Title: o.config, Model: config.Spec.BaseModel, Report: report, Rows: shown, First: first, All: rows})
 			}
-			w := bufio.NewWriter(c.out)
+			w := bufio.NewWriter(coloured(c.out))
 			fmt.Fprintln(w, plainText(report.String()))
 			for _, why := range report.Untrainable() {
 				fmt.Fprintf(w, "no run can use these rows: %s\n", plainText(why))

@@ -108,7 +108,7 @@ func plainPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
 
 // colourPart writes the tokens as running text.
 func colourPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
-	fmt.Fprintf(w, "%s%s%s\n", styleHeading, partHeading(p), styleOff)
+	fmt.Fprintf(w, "%s%s%s\n", styleHeading, plainText(partHeading(p)), styleOff)
 	on := ""
 	use := func(style string) {
 		if style != on {
@@ -121,7 +121,7 @@ func colourPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
 		for text != "" {
 			line, rest, broken := strings.Cut(text, "\n")
 			use(tokenStyle(tokens[i]))
-			w.WriteString(line)
+			w.WriteString(plainText(line))
 			if broken {
 				use("") // a style ends with its line
 				w.WriteByte('\n')

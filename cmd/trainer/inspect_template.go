@@ -91,7 +91,7 @@ func (o *templateOptions) run(c *console, given func(flag string) bool) error {
 	if err != nil {
 		return usage(fmt.Errorf("read conversations: %s: %w", o.conversations, err))
 	}
-	w := bufio.NewWriter(c.out)
+	w := bufio.NewWriter(coloured(c.out))
 	refused, unread := 0, 0
 	for i, conv := range conversations {
 		var out jinja.Output
@@ -245,7 +245,7 @@ func writeRendered(w io.Writer, out jinja.Output, refused error) error {
 func showRendered(w io.Writer, i int, out jinja.Output, refused error, colour bool) {
 	fmt.Fprintf(w, "conversation %d\n", i)
 	if refused != nil {
-		fmt.Fprintf(w, "refused: %v\n\n", refused)
+		fmt.Fprintf(w, "refused: %s\n\n", plainText(refused.Error()))
 		return
 	}
 	at := 0
@@ -253,18 +253,8 @@ func showRendered(w io.Writer, i int, out jinja.Output, refused error, colour bo
 		if !colour || out.Captured || s[0] < at {
 			break
 		}
-		fmt.Fprint(w, harmless(out.Text[at:s[0]]), styleTrained, harmless(out.Text[s[0]:s[1]]), styleOff)
+		fmt.Fprint(w, plainText(out.Text[at:s[0]]), styleTrained, plainText(out.Text[s[0]:s[1]]), styleOff)
 		at = s[1]
 	}
-	fmt.Fprintf(w, "%s\n\n", harmless(out.Text[at:]))
-}
-
-// harmless shows control characters that would steer a terminal.
-func harmless(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
+	fmt.Fprintf(w, "%s\n\n", plainText(out.Text[at:]))
 }

@@ -166,8 +166,11 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 		}
 		if rank == 0 {
 			cmd.Stdout, cmd.Stderr = c.out, c.err
-			if s, ok := c.out.(*sink); ok {
-				cmd.Stdout = s.w
+			if f, ok := behind(c.out).(*os.File); ok { // the child writes control characters out itself
+				cmd.Stdout = f
+			}
+			if f, ok := behind(c.err).(*os.File); ok {
+				cmd.Stderr = f
 			}
 		} else {
 			cmd.Stdout, cmd.Stderr = io.Discard, &prefixed{to: l.errOut, prefix: fmt.Sprintf("rank %d: ", rank)}

@@ -13,13 +13,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// console is where a command reads and writes. What the user asked for goes to out, everything else to err.
+// console is where a command reads and writes. What the user asked for goes to out, everything else to err. Both write
+// control characters out, err hides secrets too; raw is the way around for what the program draws itself.
 type console struct {
 	in       io.Reader
 	out      io.Writer
@@ -35,12 +37,12 @@ func (c *console) say(format string, args ...any) {
 // run is the program: its result is the exit code.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	result := &sink{w: out}
-	c := &console{in: in, out: result, err: errOut}
+	c := &console{in: in, out: safetext.NewWriter(result), err: safetext.NewMaskingWriter(errOut)}
 	root := newRoot(c)
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(result)
-	root.SetErr(errOut)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
 	err := graph.Diagnose(root.ExecuteContext(context.Background()))
 	if err == nil && result.err != nil {
 		err = fmt.Errorf("write the result: %w", result.err)
@@ -49,7 +51,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
 		c.say("trainer: %s%s", shortened(err.Error()), nearestFile(err))
 	}
-	if o, ok := c.err.(*outlet); ok {
+	if o, ok := raw(c.err).(*outlet); ok {
 		o.flush(outletWait)
 	}
 	return exitCode(err)

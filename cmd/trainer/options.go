@@ -166,13 +166,7 @@ func writeJSON(w io.Writer, v any) error {
 
 // isTerminal reports whether a person watches the writer.
 func isTerminal(w io.Writer) bool {
-	if s, ok := w.(*sink); ok {
-		w = s.w
-	}
-	if o, ok := w.(*outlet); ok {
-		w = o.w
-	}
-	f, ok := w.(*os.File)
+	f, ok := behind(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

@@ -1,6 +1,43 @@
 package main
 
-import "github.com/tierlora/tierlora/internal/safetext"
+import (
+	"io"
+
+	"github.com/tierlora/tierlora/internal/safetext"
+)
 
 // plainText writes control characters out, all but line breaks and tabs: names of files may hold what steers a terminal.
 func plainText(s string) string { return safetext.Plain(s) }
+
+// raw is the writer behind the one that writes control characters out: the program's own colours and pictures go there,
+// and text from elsewhere in them through plainText.
+func raw(w io.Writer) io.Writer {
+	if safe, ok := w.(*safetext.Writer); ok {
+		return safe.Unwrap()
+	}
+	return w
+}
+
+// coloured is raw(w) where colours may be written, else w.
+func coloured(w io.Writer) io.Writer {
+	if mayColour(w) {
+		return raw(w)
+	}
+	return w
+}
+
+// behind is the file, or what else, that a console's writer writes to at last.
+func behind(w io.Writer) io.Writer {
+	for {
+		switch of := w.(type) {
+		case *safetext.Writer:
+			w = of.Unwrap()
+		case *sink:
+			w = of.w
+		case *outlet:
+			w = of.w
+		default:
+			return w
+		}
+	}
+}

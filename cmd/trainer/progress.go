@@ -50,10 +50,7 @@ func newProgress(w io.Writer, every int) *progress {
 
 // columns is a terminal's width, 80 where it does not say.
 func columns(w io.Writer) int {
-	if o, ok := w.(*outlet); ok {
-		w = o.w
-	}
-	if f, ok := w.(*os.File); ok {
+	if f, ok := behind(w).(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}
@@ -153,7 +150,7 @@ func (p *progress) log(line string) {
 
 func (p *progress) line(line string) {
 	if p.bar {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		fmt.Fprint(raw(p.w), "\r\x1b[K")
 	}
 	fmt.Fprintln(p.w, plainText(line))
 }
@@ -187,7 +184,7 @@ func (p *progress) draw() {
 	if columns > 30 {
 		columns -= 2 // ^C is shown behind the bar
 	}
-	fmt.Fprint(p.w, "\r", p.frame(columns), "\x1b[K")
+	fmt.Fprint(raw(p.w), "\r", p.frame(columns), "\x1b[K")
 }
 
 // frame is the bar in at most so many columns. The least important parts go first: the pace, the time left, the

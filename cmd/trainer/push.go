@@ -16,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/report/runs"
 	"github.com/tierlora/tierlora/session"
@@ -56,6 +57,7 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 			if base, err := adapter.BaseModel(expandHome(args[0])); err == nil && o.base == "" && !runs.IsHubName(repoOf(base)) {
 				c.say("note: adapter_config.json names the base model %q, which others do not have: --base-model ORG/NAME names it as the hub does", base)
 			}
+			warnOfSecrets(c, files)
 			if o.dryRun {
 				return o.show(c, files, card)
 			}
@@ -82,6 +84,29 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 	f.BoolVar(&o.dryRun, "dry-run", false, "list the files and print the card, and push nothing")
 	f.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	return cmd
+}
+
+// mostSearched is how large a file may be that is searched for secrets before it is pushed: texts, not vocabularies.
+const mostSearched = 4 << 20
+
+// warnOfSecrets says which files hold what looks like a token, a password or a webhook's address, before others have them.
+func warnOfSecrets(c *console, files []hub.File) {
+	for _, f := range files {
+		text := f.Data
+		if f.Path != "" {
+			info, err := os.Stat(f.Path)
+			if err != nil || info.Size() > mostSearched || strings.HasSuffix(f.Name, ".safetensors") || f.Name == "tokenizer.json" || f.Name == "vocab.json" {
+				continue
+			}
+			if text, err = regular.ReadFile(f.Path); err != nil {
+				continue // the upload says so
+			}
+		}
+		if lines := safetext.Lines(string(text)); lines != nil {
+			c.say("warning: %s, line %d, holds what looks like a secret (a token, a password, the address of a webhook): who reads the repository has it; "+
+				"remove it and push again, and replace the secret where it was pushed already", f.Name, lines[0])
+		}
+	}
 }
 
 // isOurs tells whether a card may be replaced.

@@ -19,14 +19,14 @@ func (c *console) reading() func(dataset.Progress) {
 	return func(p dataset.Progress) {
 		if p.Doing == "" {
 			if shown {
-				fmt.Fprint(c.err, "\r\x1b[K")
+				fmt.Fprint(raw(c.err), "\r\x1b[K")
 			}
 			shown = false
 			return
 		}
 		shown = true
-		line := readingLine(p)
-		fmt.Fprint(c.err, "\r", line[:min(len(line), columns(c.err)-1)], "\x1b[K")
+		line := plainText(readingLine(p))
+		fmt.Fprint(raw(c.err), "\r", line[:min(len(line), columns(c.err)-1)], "\x1b[K")
 	}
 }
 

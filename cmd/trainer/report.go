@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/report/runs"
@@ -163,6 +164,10 @@ func settingsOf(config []byte) ([]runs.Setting, error) {
 	for i, s := range all {
 		value, known := defaults[s.Key]
 		all[i].Default, all[i].Changed = value, !known && s.Value != "" || known && value != s.Value
+		all[i].Value = safetext.Mask(s.Value)
+		if s.Key == "tracking.webhook_url" && s.Value != "" { // of a run by an earlier version
+			all[i].Value = safetext.Address(s.Value)
+		}
 	}
 	return all, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/serve"
 )
 
@@ -102,6 +103,7 @@ func (o *serveOptions) checkServe(cmd *cobra.Command) error {
 			bad("--allow-origin %s: want an origin such as https://example.org, or *", shellQuote(origin))
 		}
 	}
+	safetext.Keep(o.APIKey)
 	if err := errors.Join(problems...); err != nil {
 		return usage(err)
 	}

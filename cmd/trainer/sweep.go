@@ -289,7 +289,7 @@ func (r *sweepRun) look() error {
 	if err != nil {
 		return usage(fmt.Errorf("sweep: %w", err))
 	}
-	if string(config) != string(Render(r.spec)) {
+	if string(config) != string(savedConfig(r.spec)) {
 		return usage(fmt.Errorf("sweep: %s holds a run of another configuration; name another folder with --out, or remove it", r.dir))
 	}
 	found, err := runs.Read(r.dir)

@@ -171,6 +171,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		w = c.err
 	}
 	paint, width := painter(w), foldWidth(w)
+	w = coloured(w)
 	options := tier.Options{
 		Program: program, Dir: o.report, Tiers: tiers, Bases: bases, Sets: o.sets, Time: o.limit, Kept: kept,
 		CheckVRAM: o.checkVRAM, ContinueOnError: o.goOn, AllowSkip: o.allowSkip, FailOnRegression: o.failRegressed,
@@ -182,8 +183,10 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		Reference: func(name string) (*train.Reference, error) {
 			return train.OpenReference(name, session.Env{Data: configs.Data})
 		},
-		OnTier:  func(t tier.Tier) { fmt.Fprintf(w, "\n%s: %s\n", t.Name, t.What) },
-		OnCheck: func(x tier.Check) { fmt.Fprintf(w, "%s  %s\n", paint(x.Status), fold(x.Name+": "+x.Detail, width, 7)) },
+		OnTier: func(t tier.Tier) { fmt.Fprintf(w, "\n%s: %s\n", t.Name, t.What) },
+		OnCheck: func(x tier.Check) {
+			fmt.Fprintf(w, "%s  %s\n", paint(x.Status), fold(plainText(x.Name+": "+x.Detail), width, 7))
+		},
 		Exit:    tier.Exit{Failed: exitFailed, Unfit: exitUnfit, DoesNotFit: exitDoesNotFit, Skipped: exitSkipped, Stopped: stopped.exitCode},
 		Command: append([]string{"trainer"}, os.Args[1:]...),
 		About:   tier.Program{Version: version(), Commit: built.Commit, Dirty: built.Dirty, SHA256: sum},
@@ -196,7 +199,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		return usage(fmt.Errorf("--report: %w", err))
 	}
 	printTiers(w, report, paint, width)
-	fmt.Fprintf(w, "report   %s\n", filepath.Join(o.report, tier.ReportHTML))
+	fmt.Fprintf(w, "report   %s\n", plainText(filepath.Join(o.report, tier.ReportHTML)))
 	if o.json {
 		err = errors.Join(err, writeJSON(c.out, report))
 	}
@@ -225,7 +228,7 @@ func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int
 		if t.Status == tier.Pass && t.Loss != nil {
 			line = fmt.Sprintf("%d steps in %.1f s, loss %.4f to %.4f, %s held", t.Run.Steps, t.Seconds, t.Loss.FirstTenth, t.Loss.LastTenth, session.FormatBytes(t.Memory.Held))
 		}
-		fmt.Fprintf(w, "%s  %-18s %s\n", paint(t.Status), t.Tier, fold(line, width, 7+max(18, len(t.Tier))+1))
+		fmt.Fprintf(w, "%s  %-18s %s\n", paint(t.Status), t.Tier, fold(plainText(line), width, 7+max(18, len(t.Tier))+1))
 		if t.Comparison == nil {
 			continue
 		}
@@ -233,16 +236,16 @@ func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int
 			if !l.OK {
 				continue // a regression, which says it
 			}
-			fmt.Fprintf(w, "       %s: %s, was %s\n", l.What, tier.Figure(l.Now), tier.Figure(l.Was))
+			fmt.Fprintf(w, "       %s: %s, was %s\n", plainText(l.What), tier.Figure(l.Now), tier.Figure(l.Was))
 		}
 		for _, r := range t.Comparison.Regressions {
-			fmt.Fprintf(w, "%s  %s\n", paint("worse"), fold("regression: "+r, width, 7))
+			fmt.Fprintf(w, "%s  %s\n", paint("worse"), fold(plainText("regression: "+r), width, 7))
 		}
 		for _, n := range t.Comparison.Notes {
-			fmt.Fprintf(w, "       %s\n", fold("not compared: "+n, width, 7))
+			fmt.Fprintf(w, "       %s\n", fold(plainText("not compared: "+n), width, 7))
 		}
 	}
-	fmt.Fprintf(w, "%s  %s\n", paint(p.Status), fold(p.Summary(), width, 7))
+	fmt.Fprintf(w, "%s  %s\n", paint(p.Status), fold(plainText(p.Summary()), width, 7))
 }
 
 // painter writes a state as a word of five letters, coloured where the writer is a terminal.

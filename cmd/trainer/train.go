@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
@@ -71,8 +72,8 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if place.Rank > 0 { // rank 0 speaks for all; what goes wrong here is told with the rank
 		c.err = &prefixed{to: &lineWriter{w: c.err}, prefix: fmt.Sprintf("rank %d: ", place.Rank)}
 	}
-	messages := newOutlet(c.err)
-	c.err = messages
+	messages := newOutlet(raw(c.err))
+	c.err = safetext.NewMaskingWriter(messages)
 	ignoreFileLimit()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
 	if perr != nil {
@@ -141,9 +142,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if _, err := train.OpenReference(config.Spec.Expect.Reference, env.Env); err != nil {
 		return usage(err)
 	}
-	saved := config.Spec
-	saved.Training.Resume = "" // how this start began; the run is the same
-	env.Config = Render(saved)
+	env.Config = savedConfig(config.Spec)
 	if o.quiet && o.tui {
 		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
 	}
@@ -189,6 +188,13 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 		return &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
 	}
 	return errors.Join(err, written)
+}
+
+// savedConfig is the configuration as a run's folder keeps it: without how this start began, the run is the same, and
+// without secrets.
+func savedConfig(s train.Spec) []byte {
+	s.Training.Resume, s.Tracking = "", s.Tracking.Saved()
+	return Render(s)
 }
 
 // resumeCommand is the command line that resumes a stopped run, to be copied to a shell in this folder.
@@ -238,10 +244,7 @@ func checkCheckpoint(s train.Spec, flag string) error {
 // printResult sums a run up. Its result is the adapter, so that who does not read this, or has closed the pipe, neither
 // holds the program up nor makes it fail.
 func printResult(w io.Writer, r train.Result) error {
-	if checked, ok := w.(*sink); ok {
-		w = checked.w
-	}
-	out := newOutlet(w)
+	out := newOutlet(behind(w))
 	fmt.Fprintf(out, "steps    %d of %d", r.Steps, r.MaxSteps)
 	if r.Resumed > 0 {
 		fmt.Fprintf(out, ", resumed after step %d", r.Resumed)

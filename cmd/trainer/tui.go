@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/width"
 
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/report/runs"
 	"github.com/tierlora/tierlora/session"
@@ -80,17 +81,14 @@ func newTUI(w io.Writer, every int) *tui {
 		return nil
 	}
 	t := &tui{bar: newProgress(io.Discard, every), w: w, colour: mayColour(w), size: func() (int, int) { return terminalSize(w) }}
-	t.busy = func() bool { o, ok := w.(*outlet); return ok && o.pending() }
+	t.busy = func() bool { o, ok := raw(w).(*outlet); return ok && o.pending() }
 	t.bar.width = func() int { return 80 }
 	return t
 }
 
 // terminalSize is 80 by 24 where the terminal does not say.
 func terminalSize(w io.Writer) (columns, rows int) {
-	if o, ok := w.(*outlet); ok {
-		w = o.w
-	}
-	if f, ok := w.(*os.File); ok {
+	if f, ok := behind(w).(*os.File); ok {
 		if c, r, err := term.GetSize(int(f.Fd())); err == nil && c > 0 && r > 0 {
 			return c, r
 		}
@@ -232,7 +230,8 @@ func (t *tui) log(line string) {
 		fmt.Fprintln(t.w, line)
 		return
 	}
-	t.history = append(t.history, strings.Split(strings.TrimRight(line, "\n"), "\n")...)
+	line = safetext.Mask(strings.TrimRight(line, "\n"))
+	t.history = append(t.history, strings.Split(line, "\n")...)
 	if n := len(t.history) - tuiLog; n > 0 {
 		t.history = append([]string(nil), t.history[n:]...)
 	}
@@ -251,7 +250,7 @@ func (t *tui) draw() {
 
 // put writes a picture over the one before: from the top, each line to its end, and nothing below it.
 func (t *tui) put(lines []string) {
-	fmt.Fprint(t.w, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[J")
+	fmt.Fprint(raw(t.w), "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[J")
 }
 
 // picture is what the terminal shows, in at most rows-1 lines.

@@ -51,7 +51,7 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 					c.say("note: %v", missing)
 					missing = nil // the configuration is what was asked for
 				}
-				if _, err := c.out.Write(Render(config.Spec)); err != nil {
+				if _, err := c.out.Write(Render(shownSpec(config.Spec))); err != nil {
 					return fmt.Errorf("write configuration: %w", err)
 				}
 			} else if missing == nil {

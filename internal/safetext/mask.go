@@ -44,8 +44,8 @@ func Keep(values ...string) {
 // Forms of secrets that are known without their values.
 var (
 	userInfo    = regexp.MustCompile(`\b([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'<>@]+@`)
-	queryValue  = regexp.MustCompile(`(?i)([?&;][^\s=&"'<>]*(?:token|key|secret|sig|signature|passw[a-z]*|auth|credential)[^\s=&"'<>]*=)[^\s&#"'<>]+`)
-	header      = regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-api-key|api-key|x-auth-token|private-token|set-cookie|cookie)(["']?\s*[:=]\s*["'\[]*)[^\r\n"'\]]+`)
+	queryValue  = regexp.MustCompile(`(?i)([?&;#][^\s=&"'<>]*(?:token|key|secret|sig|signature|passw[a-z]*|auth|credential)[^\s=&"'<>]*=)[^\s&#"'<>]+`)
+	header      = regexp.MustCompile(`(?i)((?:^|[^-\w])(?:(?:proxy-)?authorization|x-api-key|api-key|x-auth-token|private-token|set-cookie|cookie))(["']?\s*[:=]\s*["'\[]*)[^\r\n"'\]]+`)
 	named       = regexp.MustCompile(`(?i)\b((?:[a-z0-9]+_)*(?:password|passwd|secret|api_?key|access_?token|auth_?token))(["']?\s*[:=]\s*["']?)[^\s"',;}]+`)
 	bearer      = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{6,})`)
 	tokens      = regexp.MustCompile(`\b(?:hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opusr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|wandb_v1_[A-Za-z0-9_]{16,}|AKIA[A-Z0-9]{16})`)
@@ -135,4 +135,18 @@ func maskedBearer(found string) string {
 		return found
 	}
 	return parts[1] + parts[2] + Hidden
+}
+
+// webhookKey is a line of YAML or JSON that names a webhook's address, whatever its host.
+var webhookKey = regexp.MustCompile(`(?i)webhook_url["']?\s*:\s*["']?(https?://[^\s"',}]+)`)
+
+// Lines are the numbers, from 1, of the lines of a text that hold what Mask would hide or the whole address of a webhook.
+func Lines(text string) (lines []int) {
+	for i, line := range strings.Split(text, "\n") {
+		found := webhookKey.FindStringSubmatch(line)
+		if Mask(line) != line || found != nil && Address(found[1]) != found[1] && !strings.HasSuffix(found[1], "/"+Hidden) {
+			lines = append(lines, i+1)
+		}
+	}
+	return lines
 }

@@ -86,6 +86,7 @@ func TestMask(t *testing.T) {
 		"hf_olmo_1b":                                      "hf_olmo_1b",
 		"password=hunter2, user=x":                        "password=***, user=x",
 		"WANDB_API_KEY=0123abc":                           "WANDB_API_KEY=***",
+		"--api-key: the key is empty":                     "--api-key: the key is empty",
 		"eos_token: </s>, token: 5, tokens: 512":          "eos_token: </s>, token: 5, tokens: 512",
 		"the key of a row: key=value":                     "the key of a row: key=value",
 		"dataset: {path: a.jsonl}":                        "dataset: {path: a.jsonl}",

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // settings are Options completed by the environment, by huggingface_hub's rules.
@@ -89,5 +90,7 @@ func token(opts Options, home string) (string, error) {
 		}
 		return "", fmt.Errorf("read the hub token: %w", err)
 	}
-	return strings.TrimSpace(string(raw)), nil
+	t := strings.TrimSpace(string(raw))
+	safetext.Keep(t)
+	return t, nil
 }

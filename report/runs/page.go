@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -60,7 +61,7 @@ func (r *Run) page() report.Page {
 	if len(r.Settings) > 0 {
 		p.Add("Configuration", report.Text("Bold: differs from the default."), settings(r.Settings))
 	} else if r.Config != nil {
-		p.Add("Configuration", report.Code{Text: string(r.Config[:min(len(r.Config), 64<<10)])})
+		p.Add("Configuration", report.Code{Text: safetext.Mask(string(r.Config[:min(len(r.Config), 64<<10)]))})
 	}
 	if e := r.environment(); len(e) > 0 {
 		p.Add("Environment", e)

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 const (
@@ -20,6 +22,7 @@ const (
 	jsonType     = "application/json"
 	userAgent    = "tierlora"
 	maxErrorText = 4096
+	maxQuoted    = 200 // characters of an answer in a message
 )
 
 // newClient is a client that follows no redirects: they would carry credentials elsewhere. roots nil = the system's.
@@ -36,14 +39,14 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	text := fmt.Sprintf("%s answered %s", e.host, e.status)
+	text := fmt.Sprintf("%s answered %s", e.host, safetext.Line(e.status, maxQuoted))
 	switch {
 	case e.code == http.StatusUnauthorized || e.code == http.StatusForbidden:
 		text += ": it refuses the credentials; see docs/TRACKERS.md for the variables that hold them"
 	case e.code >= 300 && e.code < 400:
 		text += ": redirects are not followed; configure the address that it leads to"
 	case len(e.body) > 0 && e.body[0] != '<': // a page says less than its status
-		text += ": " + oneLine(string(e.body))
+		text += ": " + safetext.Line(string(e.body), maxQuoted)
 	}
 	return text
 }
@@ -86,7 +89,7 @@ func call(ctx context.Context, c *http.Client, method string, u *url.URL, header
 		err = json.Unmarshal(data, reply)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: read the answer: %w", u.Host, err)
+		return fmt.Errorf("%s: read the answer: %w", u.Host, quoted(err))
 	}
 	return nil
 }
@@ -100,9 +103,17 @@ func sayTransport(host string, err error) error {
 	var cert *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &cert):
-		return &Permanent{fmt.Errorf("%s: its certificate is not trusted: %w", host, cert.Err)}
+		return &Permanent{fmt.Errorf("%s: its certificate is not trusted: %w", host, quoted(cert.Err))}
 	case timeout:
 		return fmt.Errorf("%s: no answer within %v", host, requestTime)
 	}
-	return fmt.Errorf("%s: %w", host, err)
+	return fmt.Errorf("%s: %w", host, quoted(err))
 }
+
+// quotedError is an error whose words may be a server's, or repeat what was sent to it.
+type quotedError struct{ error }
+
+func quoted(err error) error { return quotedError{err} }
+
+func (q quotedError) Error() string { return safetext.Line(q.error.Error(), 2*maxQuoted) }
+func (q quotedError) Unwrap() error { return q.error }

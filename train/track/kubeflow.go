@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // What Kubeflow Trainer's controller sets in a TrainJob's containers where its feature gate TrainJobStatus is on
@@ -130,6 +132,7 @@ func (k *kubeflow) report(ctx context.Context, body kubeflowReport) error {
 	if err != nil {
 		return &Permanent{fmt.Errorf("%s: %w", kubeflowToken, err)}
 	}
+	safetext.Keep(strings.TrimSpace(string(token)))
 	header := http.Header{"Authorization": {"Bearer " + strings.TrimSpace(string(token))}}
 	return call(ctx, k.client, http.MethodPost, k.to, header, body, nil)
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // Limits of MLflow's REST API 2.0 (runs/log-batch): of one request, and of a parameter.
@@ -51,6 +53,7 @@ func NewMLflow(r Run) (Tracker, error) {
 	} else if user := r.Getenv("MLFLOW_TRACKING_USERNAME"); user != "" {
 		req := http.Request{Header: m.header}
 		req.SetBasicAuth(user, r.Getenv("MLFLOW_TRACKING_PASSWORD"))
+		safetext.Keep(strings.TrimPrefix(m.header.Get("Authorization"), "Basic "))
 	}
 	return m, nil
 }

@@ -80,7 +80,7 @@ func TestAnswersThatRefuse(t *testing.T) {
 	}{
 		{401, "who?", "", true, host + " answered 401 Unauthorized: it refuses the credentials; see docs/TRACKERS.md for the variables that hold them"},
 		{302, "", "http://elsewhere/", true, host + " answered 302 Found: redirects are not followed; configure the address that it leads to"},
-		{422, "bad\n\x1b[31mfield", "", true, host + " answered 422 Unprocessable Entity: bad [31mfield"},
+		{422, "bad\n\x1b[31mfield", "", true, host + " answered 422 Unprocessable Entity: bad \\x1b[31mfield"},
 		{503, "", "", false, host + " answered 503 Service Unavailable"},
 	} {
 		status, body, location = c.status, c.body, c.location

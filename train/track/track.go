@@ -7,12 +7,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // Config is the `tracking:` section of a run's YAML. Credentials are read from the environment alone.
@@ -26,8 +28,8 @@ type Config struct {
 	Tags map[string]string `mapstructure:"tags" yaml:"tags,omitempty"`
 	// MLflowURL is the address of an MLflow server; empty takes MLFLOW_TRACKING_URI from the environment.
 	MLflowURL string `mapstructure:"mlflow_url" yaml:"mlflow_url,omitempty"`
-	// WebhookURL gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment, the place for an
-	// address that is a secret.
+	// WebhookURL gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment. A run's files and
+	// reports show its host alone.
 	WebhookURL string `mapstructure:"webhook_url" yaml:"webhook_url,omitempty"`
 	// MetricsFile is the file that report_to: prometheus writes; empty is metrics.prom in output_dir. Its name ends in
 	// .prom, and a file that is there is replaced only where a run wrote it.
@@ -71,6 +73,34 @@ func address(from, text string) (*url.URL, error) {
 	}
 	return u, nil
 }
+
+// Saved is the section as a run's files show it, which are read, reported and pushed by others: addresses of webhooks
+// without their paths, tags and names without secrets. A run that is resumed from it takes the address of its webhook from
+// the environment.
+func (c Config) Saved() Config {
+	if c.WebhookURL != "" && !local(c.WebhookURL) {
+		c.WebhookURL = safetext.Address(c.WebhookURL)
+	}
+	c.MLflowURL, c.Experiment, c.RunName = safetext.Mask(c.MLflowURL), safetext.Mask(c.Experiment), safetext.Mask(c.RunName)
+	c.Tags = maps.Clone(c.Tags)
+	for name, value := range c.Tags {
+		c.Tags[name] = safetext.Mask(value)
+	}
+	return c
+}
+
+// local tells whether an address is one of this machine, whose path tells others nothing.
+func local(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.RawQuery != "" || u.User != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// hidden tells whether an address is what Saved left of one.
+func hidden(address string) bool { return strings.HasSuffix(address, "/"+safetext.Hidden) }
 
 func loopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
@@ -196,12 +226,3 @@ func (p *Permanent) Unwrap() error { return p.Err }
 
 // partly is an error beside which all events were delivered; it is said once.
 type partly struct{ error }
-
-// oneLine is text from elsewhere, short and on one line, for messages.
-func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }), " ")
-	if r := []rune(text); len(r) > 200 {
-		text = string(r[:200]) + "..."
-	}
-	return strings.ToValidUTF8(text, "?")
-}

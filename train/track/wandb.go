@@ -19,6 +19,7 @@ import (
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // WandbDir is the folder that holds Weights & Biases' runs, in a run's output folder or in WANDB_DIR.
@@ -55,10 +56,10 @@ func NewWandb(r Run) (Tracker, error) {
 	case "disabled":
 		w.disabled = true
 	default:
-		return nil, fmt.Errorf("WANDB_MODE: %q is not a mode: write offline, or disabled; online is taken too, and writes offline for `wandb sync`", oneLine(mode))
+		return nil, fmt.Errorf("WANDB_MODE: %q is not a mode: write offline, or disabled; online is taken too, and writes offline for `wandb sync`", safetext.Line(mode, maxQuoted))
 	}
 	if w.id != "" && !wandbID.MatchString(w.id) {
-		return nil, fmt.Errorf("WANDB_RUN_ID: %q is not an id of up to 64 letters, digits, - and _", oneLine(w.id))
+		return nil, fmt.Errorf("WANDB_RUN_ID: %q is not an id of up to 64 letters, digits, - and _", safetext.Line(w.id, maxQuoted))
 	}
 	if dir := r.Getenv("WANDB_DIR"); dir != "" {
 		w.dir = filepath.Join(dir, WandbDir)
@@ -68,14 +69,14 @@ func NewWandb(r Run) (Tracker, error) {
 			continue
 		}
 		if utf8.RuneCountInString(tag) > maxWandbTag {
-			return nil, fmt.Errorf("WANDB_TAGS: the tag %q has more than %d characters", oneLine(tag), maxWandbTag)
+			return nil, fmt.Errorf("WANDB_TAGS: the tag %q has more than %d characters", safetext.Line(tag, maxQuoted), maxWandbTag)
 		}
 		w.tags = append(w.tags, tag)
 	}
 	for name, value := range r.Tags {
 		tag := name + ":" + value
 		if utf8.RuneCountInString(tag) > maxWandbTag {
-			return nil, fmt.Errorf("tracking.tags: %q has more than the %d characters of a tag of Weights & Biases", oneLine(tag), maxWandbTag)
+			return nil, fmt.Errorf("tracking.tags: %q has more than the %d characters of a tag of Weights & Biases", safetext.Line(tag, maxQuoted), maxWandbTag)
 		}
 		w.tags = append(w.tags, tag)
 	}

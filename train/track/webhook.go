@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // The environment of report_to: webhook.
@@ -29,12 +31,23 @@ type webhookBody struct {
 	Tags       map[string]string `json:"tags,omitempty"`
 }
 
+// nobody is a tracker that tells nobody, and says why.
+type nobody struct{ notice string }
+
+func (n *nobody) Notice() string                                    { return n.notice }
+func (*nobody) Send(_ context.Context, events []Event) (int, error) { return len(events), nil }
+func (*nobody) Close() error                                        { return nil }
+
 // NewWebhook makes the tracker of report_to: webhook. Where TRACKING_WEBHOOK_SECRET is set, each request has it as its
 // bearer token.
 func NewWebhook(r Run) (Tracker, error) {
 	from, text := "tracking.webhook_url", r.WebhookURL
-	if text == "" {
+	saved := hidden(text)
+	if text == "" || saved {
 		from, text = webhookURLVariable, r.Getenv(webhookURLVariable)
+	}
+	if text == "" && saved {
+		return &nobody{notice: "tracking: webhook: the saved configuration hides the address: set " + webhookURLVariable + " and the webhook is told of this run; now it is not"}, nil
 	}
 	if text == "" {
 		return nil, errors.New("training.report_to: webhook needs tracking.webhook_url, or " + webhookURLVariable + " in the environment")
@@ -43,6 +56,7 @@ func NewWebhook(r Run) (Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
+	safetext.Keep(text)
 	w := &webhook{run: r, to: u, header: http.Header{}, client: newClient(nil)}
 	if secret := r.Getenv(webhookSecretVariable); secret != "" {
 		w.header.Set("Authorization", "Bearer "+secret)
