@@ -103,6 +103,8 @@ func TestMergedAnswers(t *testing.T) {
 			adapter: []map[string]string{{"chat_template.jinja": plainTalk, "tokenizer_config.json": trainedTok}}, template: plainTalk, eos: "<|im_end|>", ids: "[286,2]"},
 		"a folder of this program, trained on plain texts": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
 			adapter: []map[string]string{{"generation_config.json": `{"eos_token_id": [286]}`}}, eos: "</s>", ids: "[286,2]"},
+		"files with a byte order mark": {base: []map[string]string{{"tokenizer_config.json": markedTok, "generation_config.json": "\xef\xbb\xbf{\"eos_token_id\": 2}"}},
+			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "<|im_end|>", ids: "[286,2]"},
 		"no template at all": {base: []map[string]string{{"tokenizer_config.json": markedTok}}, adapter: []map[string]string{none}, eos: "</s>"},
 		"a text that is no token": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
 			adapter:  []map[string]string{{"chat_template.jinja": strings.ReplaceAll(chatML, "im_end", "stop")}},

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,6 +131,7 @@ func (a Answering) saveGeneration(files map[string][]byte, ends, have []int32) e
 		}
 	}
 	raw, err := regular.ReadFS(a.Base, generationFile)
+	raw = withoutMark(raw)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
 		return err
@@ -186,7 +188,7 @@ func sameTemplate(files map[string][]byte) error {
 	var config struct {
 		Template json.RawMessage `json:"chat_template"`
 	}
-	raw := files[configFile]
+	raw := withoutMark(files[configFile])
 	if raw == nil {
 		return nil
 	}
@@ -215,7 +217,7 @@ func setEnd(files map[string][]byte, token string) error {
 	var config struct {
 		AddEOS bool `json:"add_eos_token"`
 	}
-	if raw := files[configFile]; raw == nil || jsonerr.Unmarshal(raw, &config) != nil || config.AddEOS {
+	if raw := withoutMark(files[configFile]); raw == nil || jsonerr.Unmarshal(raw, &config) != nil || config.AddEOS {
 		return nil
 	}
 	value, err := encode(token)
@@ -223,7 +225,7 @@ func setEnd(files map[string][]byte, token string) error {
 		return err
 	}
 	for _, name := range []string{configFile, specialFile} {
-		raw := files[name]
+		raw := withoutMark(files[name])
 		if raw == nil {
 			continue
 		}
@@ -234,6 +236,9 @@ func setEnd(files map[string][]byte, token string) error {
 	}
 	return nil
 }
+
+// withoutMark is a file's content without the byte order mark that some editors write before it.
+func withoutMark(raw []byte) []byte { return bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf")) }
 
 // EndToken is the eos_token that a folder's files name; "" = they name none.
 func (s *Sources) EndToken() string {

@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -281,7 +280,7 @@ func readObject(folder fs.FS, name string) (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
+	b = withoutMark(b)
 	var object map[string]json.RawMessage
 	if err := jsonerr.Unmarshal(b, &object); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -17,8 +17,12 @@ type Member struct {
 // Find looks for a key of a JSON object.
 func Find(object []byte, key string) (m Member, err error) {
 	dec := json.NewDecoder(bytes.NewReader(object))
-	if _, err := dec.Token(); err != nil {
+	first, err := dec.Token()
+	if err != nil {
 		return m, err
+	}
+	if first != json.Delim('{') {
+		return m, errors.New("it is no JSON object")
 	}
 	for m.Before = dec.InputOffset(); dec.More(); m.Before = dec.InputOffset() {
 		name, err := dec.Token()

@@ -22,6 +22,15 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestNoObject: what is no object is refused, whatever it holds.
+func TestNoObject(t *testing.T) {
+	for _, in := range []string{"", "[]", `[{}]`, "null", `"}"`, "5", `{"a"`} {
+		if out, err := Set([]byte(in), "dtype", []byte("1")); err == nil {
+			t.Errorf("%s becomes %s", in, out)
+		}
+	}
+}
+
 // FuzzKeys: of a JSON object comes a JSON object that has the key, or not; nothing panics.
 func FuzzKeys(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, `{"dtype":"x","a":[1,{"dtype":2}]}`, ` { "dtype" : { } } `, `[]`, `{"a":`, ``, `null`, `"}"`} {
