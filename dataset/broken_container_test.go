@@ -138,7 +138,11 @@ func TestBrokenContainers(t *testing.T) {
 		{"something behind zstd", "d.jsonl.zst", zs + "abcdefgh", nil, "d.jsonl.zst: the file's zstd data is damaged"},
 		{"a zip", "d.csv", "PK\x03\x04", nil, "d.csv: the file is a zip archive: unpack it first"},
 		{"xz", "d.jsonl.xz", "\xfd7zXZ\x00", nil, "d.jsonl.xz: the file is xz-compressed: unpack it first"},
-		{"Arrow", "d.arrow", "ARROW1\x00\x00", nil, "d.arrow: the file is Arrow: convert it to Parquet or JSONL first"},
+		{"Arrow without a schema", "d.arrow", "ARROW1\x00\x00", nil, "d.arrow: the Arrow file is damaged: it has no schema"},
+		{"Arrow cut off", "d.arrow", made(t, "types.arrow")[:3000], nil, "d.arrow: the Arrow file ends in the middle of a batch: it is cut off"},
+		{"Arrow of another program's compression", "d.arrow", made(t, "lz4.arrow"), nil, "d.arrow: the Arrow file is compressed with LZ4: write it without compression or with zstd"},
+		{"Arrow in gzip", "d.arrow.gz", gzipped(t, made(t, "types.arrow")), nil, "d.arrow.gz: the file is Arrow inside a compressed file: unpack it first"},
+		{"a Git LFS pointer for Arrow", "d.arrow", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", nil, "d.arrow: the file is a Git LFS pointer, not the content: run `git lfs pull` in the folder"},
 		{"a Git LFS pointer", "d.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", nil, "d.jsonl: the file is a Git LFS pointer, not the content: run `git lfs pull` in the folder"},
 		{"a Git LFS pointer for Parquet", "d.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", nil, "d.parquet: the file is a Git LFS pointer, not the content: run `git lfs pull` in the folder"},
 		// Parquet
@@ -189,7 +193,7 @@ func TestBrokenSources(t *testing.T) {
 		source Source
 		want   string
 	}{
-		{"an empty folder", Source{Path: "none"}, "read data: the folder none holds no data file (.csv, .json, .jsonl, .ndjson, .parquet, .tsv, .txt, also with .gz or .zst)"},
+		{"an empty folder", Source{Path: "none"}, "read data: the folder none holds no data file (.arrow, .csv, .json, .jsonl, .ndjson, .parquet, .tsv, .txt, also with .gz or .zst)"},
 		{"mixed files", Source{Path: "mixed"}, "read data: the folder mixed holds files of several kinds (b.jsonl, a.csv): name those to read, such as *.jsonl"},
 		{"a pattern that matches nothing", Source{Path: "one/*.jsonl"}, "read data: no file matches one/*.jsonl"},
 		{"a pattern that is none", Source{Path: "on[e.jsonl"}, "read data: the pattern on[e.jsonl has a bracket that is not closed"},

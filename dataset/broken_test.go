@@ -161,7 +161,7 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("absent file: %v", err)
 	}
 	cfg.Path = dir
-	if _, _, err = Load(ctx, cfg, bytesTokenizer{}); err == nil || err.Error() != "read data: the folder "+dir+" holds no data file (.csv, .json, .jsonl, .ndjson, .parquet, .tsv, .txt, also with .gz or .zst)" {
+	if _, _, err = Load(ctx, cfg, bytesTokenizer{}); err == nil || err.Error() != "read data: the folder "+dir+" holds no data file (.arrow, .csv, .json, .jsonl, .ndjson, .parquet, .tsv, .txt, also with .gz or .zst)" {
 		t.Errorf("folder: %v", err)
 	}
 	cfg.Path = filepath.Join(dir, "d.jsonl")

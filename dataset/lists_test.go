@@ -1,8 +1,14 @@
 package dataset
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/dataset/jinja"
 )
 
 // TestBareLists: a conversation that is a list by itself is read as the object around it is, as lines and as a list.
@@ -37,5 +43,51 @@ func TestBareLists(t *testing.T) {
 	_, _, err := withTemplate(t, one+"\n"+`[{"role":"user"]`, plainTemplate, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "data.jsonl:2: byte 16 of the row: ") {
 		t.Errorf("a broken second line: %v", err)
+	}
+}
+
+// TestContainersTrainTheSame: calls of tools give the same tokens from JSONL, Parquet and a folder of save_to_disk, whole
+// and as a stream.
+func TestContainersTrainTheSame(t *testing.T) {
+	const template = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}:{{ m.content }}" +
+		"{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+	load := func(change func(*Config)) string {
+		t.Helper()
+		cfg := Default()
+		cfg.MaxLength = 4096
+		tokens := jinja.NewDict()
+		tokens.Set("eos_token", jinja.Str("</s>"))
+		cfg.Chat = func() (*chat.Sources, error) {
+			return &chat.Sources{Templates: map[string]string{"default": template}, Tokens: tokens}, nil
+		}
+		change(&cfg)
+		set, report, err := LoadFS(context.Background(), os.DirFS("source/testdata"), cfg, bytesTokenizer{})
+		if err != nil {
+			t.Fatalf("%s: %v", cfg.Title(), err)
+		}
+		if cfg.Streaming {
+			return fmt.Sprint(report.Rows)
+		}
+		return fmt.Sprint(report.Rows, digest(set.Train))
+	}
+	fields := map[string]string{"messages": "whole", "tools": "struct.a"}
+	want := load(func(c *Config) { c.Path = "calls.parquet" })
+	for name, change := range map[string]func(*Config){
+		"JSON columns":          func(c *Config) { c.Path, c.Fields = "json.parquet", fields },
+		"JSON columns in Arrow": func(c *Config) { c.Path, c.Fields = "saved", fields },
+		"lists of JSON": func(c *Config) {
+			c.Path, c.Fields = "saved", map[string]string{"messages": "list", "tools": "struct.a"}
+		},
+	} {
+		if got := load(change); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	two := load(func(c *Config) { c.Sources = []Source{{Path: "calls.parquet", Split: "train[:2]", Weight: 1}} })
+	if got := load(func(c *Config) { c.Path = "saved_dict" }); got != two {
+		t.Errorf("structs in Arrow: %s, want %s", got, two)
+	}
+	if got := load(func(c *Config) { c.Path, c.Streaming = "saved_dict", true }); got != "2" {
+		t.Errorf("as a stream: %s rows", got)
 	}
 }

@@ -126,7 +126,7 @@ func (s *stream) slice(term source.Slice, files []source.File) ([]piece, error) 
 func (s *stream) known(files []source.File) (counts map[string]int, ok bool, err error) {
 	counts = map[string]int{}
 	for _, f := range files {
-		if path.Ext(f.Path) != ".parquet" {
+		if ext := path.Ext(f.Path); ext != ".parquet" && ext != ".arrow" {
 			return nil, false, nil
 		}
 		if counts[f.Path], err = s.cfg.countRows(s.ctx, f.Path, openIn(s.fsys)); err != nil {

@@ -125,6 +125,9 @@ func walk(fsys fs.FS, root string) ([]string, error) {
 }
 
 func findFolder(fsys fs.FS, folder string) ([]File, error) {
+	if files, err := findSaved(fsys, folder); files != nil || err != nil {
+		return files, err
+	}
 	all, err := walk(fsys, folder)
 	if err != nil {
 		return nil, err
@@ -174,7 +177,7 @@ func Split(names []string) ([]File, error) {
 	kinds := map[string]string{} // ending -> first file
 	for _, name := range names {
 		kind := containerOf(name)
-		if kind == "" || slices.Contains(notData, path.Base(name)) {
+		if kind == "" || slices.Contains(notData, path.Base(name)) || kind == inArrow && strings.HasPrefix(path.Base(name), "cache-") { // of datasets' map
 			continue
 		}
 		data = append(data, name)
@@ -187,7 +190,7 @@ func Split(names []string) ([]File, error) {
 	}
 	if len(kinds) > 1 {
 		var shown []string
-		for _, kind := range []string{inJSON, inCSV, inTSV, inText, inParquet} {
+		for _, kind := range []string{inJSON, inCSV, inTSV, inText, inParquet, inArrow} {
 			if kinds[kind] != "" {
 				shown = append(shown, kinds[kind])
 			}

@@ -25,6 +25,13 @@ func (p *parquetRows) at() int { return 0 }
 // count is known without reading the rows.
 func (p *parquetRows) count() int { return int(p.file.count) }
 
+func (p *parquetRows) close() {
+	if p.zstd != nil {
+		p.zstd.Close()
+		p.zstd = nil
+	}
+}
+
 // next guards against a panic over bytes that no check foresaw.
 func (p *parquetRows) next() (row Row, err error) {
 	defer func() {

@@ -1,5 +1,5 @@
 // Package source finds data files and gives their rows, each as the bytes of one JSON object, whatever the file holds:
-// JSON, JSONL, CSV, TSV, text or Parquet, the first five also in gzip or zstd.
+// JSON, JSONL, CSV, TSV, text, Parquet or Arrow, the first five also in gzip or zstd.
 package source
 
 import (
@@ -51,7 +51,7 @@ type Options struct {
 	Limit  int         // bytes of a row; 0 = MaxRowBytes
 	Rows   Span        // which rows are given
 	Leave  bool        // what comes behind Rows is not read
-	At     io.ReaderAt // the same bytes at any place, which Parquet needs
+	At     io.ReaderAt // the same bytes at any place, which Parquet and Arrow need
 	Size   int64       // of At
 }
 
@@ -125,9 +125,8 @@ func (r *Reader) Close() {
 func (r *Reader) release() {
 	r.close()
 	r.close = func() {}
-	if p, ok := r.rows.(*parquetRows); ok && p.zstd != nil {
-		p.zstd.Close()
-		p.zstd = nil
+	if c, ok := r.rows.(interface{ close() }); ok {
+		c.close()
 	}
 }
 
@@ -151,7 +150,7 @@ func (r *Reader) Line() int {
 	return r.rows.at()
 }
 
-// Count is the number of rows of a file, malformed ones counted. A Parquet file says it itself.
+// Count is the number of rows of a file, malformed ones counted. Parquet and Arrow files say it themselves.
 func Count(r io.Reader, o Options) (int, error) {
 	in := NewReader(r, o)
 	defer in.Close()
@@ -161,7 +160,7 @@ func Count(r io.Reader, o Options) (int, error) {
 		}
 		return 0, in.err
 	}
-	if known, ok := in.rows.(*parquetRows); ok {
+	if known, ok := in.rows.(interface{ count() int }); ok {
 		return known.count(), nil
 	}
 	for n := 0; ; n++ {
@@ -187,10 +186,12 @@ const (
 	inTSV     = "tsv"
 	inText    = "text"
 	inParquet = "parquet"
+	inArrow   = "arrow"
 )
 
 var endings = map[string]string{
 	".json": inJSON, ".jsonl": inJSON, ".ndjson": inJSON, ".csv": inCSV, ".tsv": inTSV, ".txt": inText, ".parquet": inParquet,
+	".arrow": inArrow,
 }
 
 // packed are the endings of compressed files.
@@ -212,8 +213,8 @@ var magics = []struct{ bytes, text string }{
 	{"PK\x03\x04", "the file is a zip archive: unpack it first"},
 	{"BZh", "the file is bzip2-compressed: unpack it first"},
 	{"\xfd7zXZ\x00", "the file is xz-compressed: unpack it first"},
-	{"ARROW1", "the file is Arrow: convert it to Parquet or JSONL first"},
-	{"\xff\xff\xff\xff", "the file is Arrow: convert it to Parquet or JSONL first"},
+	{"ARROW1", "the file is Arrow inside a compressed file: unpack it first"},
+	{arrowContinuation, "the file is Arrow inside a compressed file: unpack it first"},
 	{"\xff\xfe\x00\x00", "the file is UTF-32: save it as UTF-8"},
 	{"\x00\x00\xfe\xff", "the file is UTF-32: save it as UTF-8"},
 	{"\xff\xfe", "the file is UTF-16: save it as UTF-8"},
@@ -243,6 +244,9 @@ func (r *Reader) open() (rows, error) {
 	unpacked, closing, err := unpack(in, head)
 	if err != nil {
 		return nil, err
+	}
+	if isArrow(head) || unpacked == nil && containerOf(r.o.Path) == inArrow {
+		return openArrow(head, r.o)
 	}
 	if unpacked != nil {
 		r.close = closing

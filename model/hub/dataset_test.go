@@ -130,7 +130,7 @@ func TestDatasetRefusals(t *testing.T) {
 		{"a model", &fakeHub{files: smallModel()}, chooseSplit("", "train"), "404 Not Found: no such data set, revision or file"},
 		{"unknown subset", &fakeHub{dataset: true, files: gsm()}, chooseSplit("plain", "train"), `the revision main has no subset "plain"; it has main, socratic`},
 		{"unknown split", &fakeHub{dataset: true, files: gsm()}, chooseSplit("main", "dev"), `there is no split "dev"; there is train, test`},
-		{"only a script", &fakeHub{dataset: true, files: scripts}, chooseSplit("", "train"), "the revision main holds no data file (.csv, .json,"},
+		{"only a script", &fakeHub{dataset: true, files: scripts}, chooseSplit("", "train"), "the revision main holds no data file (.arrow, .csv, .json,"},
 		{"two kinds", &fakeHub{dataset: true, files: loose}, chooseSplit("", "train"), "holds files of several kinds (train.jsonl, train.csv): name those to read, such as *.jsonl"},
 		{"a shard is missing", &fakeHub{dataset: true, files: lacking}, chooseSplit("", "train"), "lacks main/train-00001-of-00002.parquet: main/train-00000-of-00002.parquet is one of 2"},
 		{"parent folder in the list", &fakeHub{dataset: true, files: gsm(), names: []string{"../train.csv"}}, chooseSplit("", "train"), `the name "../train.csv", which leads out of its folder`},

@@ -9,6 +9,7 @@ import gzip
 import json
 import math
 import os
+import shutil
 import sys
 import tempfile
 
@@ -199,6 +200,51 @@ for r in rows:
     r["struct"] = without_nulls(r["struct"], False)
 expected["files"]["json.parquet"] = rows
 parquet.write_table(pyarrow.table({"j": pyarrow.ExtensionArray.from_storage(pyarrow.json_(), pyarrow.array(['{"a": 1}', '{"a": ', None, " ", "null"]))}), f"{HERE}/broken_json.parquet")
+
+# Arrow: streams as datasets saves them, and files.
+def arrow(name, table, file=False, batch=None, **options):
+    path = f"{HERE}/{name}"
+    new = pyarrow.ipc.new_file if file else pyarrow.ipc.new_stream
+    with new(path, table.schema, options=pyarrow.ipc.IpcWriteOptions(**options)) as w:
+        w.write_table(table, batch)
+    rows = [without_nulls(plain(r)) for r in table.to_pylist()]
+    if name != "lz4.arrow":
+        expected["files"][name] = rows
+
+
+KEYS = pyarrow.table({
+    "big": pyarrow.array([["a", None], [], None, ["b"]], pyarrow.large_list(pyarrow.large_string())),
+    "pair": pyarrow.array([[1.5, 2], None, [3, None], [4, 5]], pyarrow.list_(pyarrow.float32(), 2)),
+    "half": pyarrow.array([0.5, None, -2, 65504], pyarrow.float16()),
+    "d256": pyarrow.array([D("12345678901234567890123456789012345678901234567890.25"), D("-0.01"), None, D("0.00")], pyarrow.decimal256(60, 2)),
+    "date64": pyarrow.array([datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), None, datetime.date(1970, 1, 1)], pyarrow.date64()),
+    "seconds": pyarrow.array([T(2024, 2, 29, 12, 30, 15), T(1969, 12, 31, 23, 59, 59), None, T(1970, 1, 1)], pyarrow.timestamp("s")),
+    "clock32": pyarrow.array([datetime.time(1, 2, 3), datetime.time(23, 59, 59), None, datetime.time(0)], pyarrow.time32("s")),
+    "coded": pyarrow.array([["red"], ["blue", None], None, ["red", "red"]], pyarrow.list_(pyarrow.dictionary(pyarrow.int8(), pyarrow.string()))),
+    "coded_structs": pyarrow.DictionaryArray.from_arrays(pyarrow.array([1, 0, None, 1], pyarrow.uint16()), pyarrow.array([{"x": 1, "y": None}, {"x": None, "y": "z"}])),
+    "nothing": pyarrow.nulls(4),
+    "nothings": pyarrow.array([[None], [], None, [None, None]], pyarrow.list_(pyarrow.null())),
+})
+arrow("types.arrow", types)
+arrow("types_file.arrow", types, file=True, batch=3, compression="zstd")
+arrow("more_types.arrow", KEYS, batch=2)
+arrow("lz4.arrow", types.select(["text"]), compression="lz4")
+grown = pyarrow.schema([("c", pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))])
+for name, deltas in (("deltas.arrow", True), ("replaced.arrow", False)):
+    with pyarrow.ipc.new_stream(f"{HERE}/{name}", grown, options=pyarrow.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas)) as w:
+        for words, picks in ((["a"], [0, 0, None]), (["a", "b", "c"], [2, 1, 0])):
+            w.write_batch(pyarrow.record_batch([pyarrow.DictionaryArray.from_arrays(pyarrow.array(picks, pyarrow.int32()), words)], schema=grown))
+    expected["files"][name] = [{"c": c} for c in ("a", "a", None, "c", "b", "a")]
+
+# Folders of save_to_disk, and their rows.
+shutil.rmtree(f"{HERE}/saved", ignore_errors=True)
+shutil.rmtree(f"{HERE}/saved_dict", ignore_errors=True)
+datasets.Dataset.from_list(JSON_ROWS, features=features).save_to_disk(f"{HERE}/saved", num_shards=2)
+datasets.DatasetDict({"train": datasets.Dataset.from_list(CALLS[:2]), "test": datasets.Dataset.from_list([{"text": "held out"}])}).save_to_disk(f"{HERE}/saved_dict")
+expected["files"]["saved/data-00000-of-00002.arrow"] = expected["files"]["json.parquet"][:2]
+expected["files"]["saved/data-00001-of-00002.arrow"] = expected["files"]["json.parquet"][2:]
+expected["files"]["saved_dict/train/data-00000-of-00001.arrow"] = CALLS[:2]
+expected["files"]["saved_dict/test/data-00000-of-00001.arrow"] = [{"text": "held out"}]
 
 # Rows for a stream: several windows of it, in row groups that end inside windows. They are not in expected.json.
 numbers = [f"{i} " + "x" * (i * 7919 % 41) if i % 701 != 700 else "" for i in range(9500)]
