@@ -233,6 +233,9 @@ func ofVocabulary(target string) bool {
 // CheckTargets reports target names that adapted no layer, and target parameters that are none of experts. weights are the names
 // of the network's tensors.
 func (t *Trained) CheckTargets(c Config, weights []string) error {
+	if err := c.broken(); err != nil {
+		return fmt.Errorf("lora: %w", err)
+	}
 	if err := t.CheckParameters(c, weights); err != nil {
 		return err
 	}

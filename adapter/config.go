@@ -5,7 +5,6 @@ package adapter
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -22,8 +21,8 @@ type Config struct {
 	Alpha float64 `mapstructure:"alpha" yaml:"alpha"`
 	// Dropout is the probability with which inputs of the low-rank branch are dropped while training.
 	Dropout float64 `mapstructure:"dropout" yaml:"dropout"`
-	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression that
-	// the whole path must match, or all-linear, which is all of them but the vocabulary head.
+	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression of Python's
+	// syntax that the whole path must match, or all-linear, which is all of them but the vocabulary head.
 	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
 	// TargetParameters are parameters to adapt beside TargetModules, which may be []: PEFT's target_parameters, names or their
 	// ends, such as experts.down_proj, or gate.weight for the routers. It needs Dropout 0. Experts and routers are then no linear
@@ -90,7 +89,7 @@ func (c Config) Validate() []error {
 		bad("dropout: %v does not go with target_parameters: the update is part of a parameter, whose input can't be dropped apart; write 0", c.Dropout)
 	}
 	if re, ok := c.TargetModules.expression(); ok {
-		if _, err := regexp.Compile(re); err != nil {
+		if _, err := whole(re); err != nil {
 			bad("target_modules: %q is no regular expression: %v", re, err)
 		}
 	}
@@ -98,7 +97,7 @@ func (c Config) Validate() []error {
 		problems = append(problems, err)
 	}
 	for _, k := range sortedKeys(c.RankPattern) {
-		if _, err := regexp.Compile(k); err != nil {
+		if _, err := ending(k); err != nil {
 			bad("rank_pattern: %q is no regular expression: %v", k, err)
 		}
 		if r := c.RankPattern[k]; r < 1 || r > maxRank {
@@ -106,7 +105,7 @@ func (c Config) Validate() []error {
 		}
 	}
 	for _, k := range sortedKeys(c.AlphaPattern) {
-		if _, err := regexp.Compile(k); err != nil {
+		if _, err := ending(k); err != nil {
 			bad("alpha_pattern: %q is no regular expression: %v", k, err)
 		}
 		if !(c.AlphaPattern[k] > 0) {
@@ -132,8 +131,8 @@ func (t Targets) Match(path string) bool {
 		return path != "lm_head"
 	}
 	if re, ok := t.expression(); ok {
-		ok, err := regexp.MatchString("^(?:"+re+")$", path)
-		return err == nil && ok
+		p, err := whole(re)
+		return err == nil && p.match(path)
 	}
 	for _, name := range t {
 		if path == name || strings.HasSuffix(path, "."+name) {
@@ -188,8 +187,8 @@ func firstMatch[V any](patterns map[string]V, order []string, path string, other
 // patternMatches is PEFT's rule for rank_pattern and alpha_pattern: the key matches the end of the path,
 // after a dot or from its start.
 func patternMatches(key, path string) bool {
-	ok, err := regexp.MatchString(`^(?:.*\.)?(?:`+key+`)$`, path)
-	return err == nil && ok
+	p, err := ending(key)
+	return err == nil && p.match(path)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -252,8 +252,8 @@ func TestBrokenAdapters(t *testing.T) {
 		{"no alpha", `lora_alpha "" is no number`, func(c map[string]any, _ map[string][]int) { delete(c, "lora_alpha") }},
 		{"no targets", "target_modules is missing", func(c map[string]any, _ map[string][]int) { delete(c, "target_modules") }},
 		{"targets of numbers", "target_modules holds 3, which is no name", set("target_modules", []any{"q_proj", 3})},
-		{"expression", "lora.target_modules: \"(q_proj\" is no regular expression: error parsing regexp: missing closing ): `(q_proj`", set("target_modules", "(q_proj")},
-		{"lookahead", "lora.rank_pattern: \"(?=q)\" is no regular expression: error parsing regexp: invalid or unsupported Perl syntax: `(?=`", set("rank_pattern", map[string]int{"(?=q)": 1})},
+		{"expression", "lora.target_modules: \"(q_proj\" is no regular expression: error parsing regexp: missing closing ) in `(q_proj`", set("target_modules", "(q_proj")},
+		{"lookahead", "lora.rank_pattern: \"(?=q\" is no regular expression: error parsing regexp: missing closing ) in `(?=q`", set("rank_pattern", map[string]int{"(?=q": 1})},
 		{"two faults", "use_dora is true: DoRA adapters are not supported\nlora_bias is true: it is not supported", func(c map[string]any, _ map[string][]int) {
 			c["use_dora"], c["lora_bias"] = true, true
 		}},

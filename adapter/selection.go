@@ -3,7 +3,6 @@ package adapter
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,16 +12,16 @@ import (
 // selection is what PEFT's exclude_modules, layers_to_transform and layers_pattern leave of the targets of an adapter's file. Runs of
 // this program have none: their target_modules name layers one by one or by an expression.
 type selection struct {
-	not      *regexp.Regexp   // exclude_modules as a text: it must match the whole path
-	without  []string         // exclude_modules as a list: names, or ends of paths
-	only     []int            // layers_to_transform; nil = all
-	patterns []*regexp.Regexp // how a path names its layer's number
+	not      *pattern   // exclude_modules as a text: it must match the whole path
+	without  []string   // exclude_modules as a list: names, or ends of paths
+	only     []int      // layers_to_transform; nil = all
+	patterns []*pattern // how a path names its layer's number
 	// noExperts leaves the linear layers of experts out: the file was written where they are parameters. See tensorNames.
 	noExperts bool
 }
 
 // anyNumber finds the number of a layer where no layers_pattern says what stands before it: the path's last, as PEFT has it.
-var anyNumber = regexp.MustCompile(`^.*\.[^.]*\.(\d+)\.`)
+var anyNumber = &pattern{linear: regexp.MustCompile(`^.*\.[^.]*\.(\d+)\.`)}
 
 // selectionKeys are the keys of adapter_config.json that readSelection reads.
 var selectionKeys = []string{"exclude_modules", "layers_to_transform", "layers_pattern"}
@@ -40,7 +39,7 @@ func readSelection(keys map[string]json.RawMessage, expression bool, bad func(fo
 		switch isText := json.Unmarshal(raw, &text) == nil; key {
 		case "exclude_modules":
 			if isText {
-				if s.not, err = regexp.Compile("^(?:" + text + ")$"); err != nil {
+				if s.not, err = whole(text); err != nil {
 					bad("exclude_modules: %q is no regular expression: %v", text, err)
 				}
 			} else if json.Unmarshal(raw, &s.without) != nil {
@@ -62,10 +61,7 @@ func readSelection(keys map[string]json.RawMessage, expression bool, bad func(fo
 				bad("layers_pattern is %s: no name and no list of names", bytes.TrimSpace(raw))
 			}
 			for _, text := range texts {
-				p, err := regexp.Compile(`^.*\.` + text + `\.(\d+)\.`)
-				if err == nil && p.NumSubexp() != 1 {
-					err = fmt.Errorf("it has groups of its own")
-				}
+				p, err := numbering(text)
 				if err != nil {
 					bad("layers_pattern: %q is no regular expression: %v", text, err)
 					continue
@@ -81,7 +77,7 @@ func (s selection) narrows() bool { return s.not != nil || s.without != nil || s
 
 // keeps tells whether a target stays one; whole = a target is its whole path, which layers_to_transform lets be.
 func (s selection) keeps(path string, whole bool) bool {
-	if s.not != nil && s.not.MatchString(path) || slices.ContainsFunc(s.without, func(name string) bool { return path == name || strings.HasSuffix(path, "."+name) }) {
+	if s.not != nil && s.not.match(path) || slices.ContainsFunc(s.without, func(name string) bool { return path == name || strings.HasSuffix(path, "."+name) }) {
 		return false
 	}
 	if s.only == nil || whole {
@@ -89,11 +85,11 @@ func (s selection) keeps(path string, whole bool) bool {
 	}
 	patterns := s.patterns
 	if len(patterns) == 0 {
-		patterns = []*regexp.Regexp{anyNumber}
+		patterns = []*pattern{anyNumber}
 	}
 	for _, p := range patterns {
-		if m := p.FindStringSubmatch(path); m != nil {
-			number, err := strconv.Atoi(m[1])
+		if text, ok := p.group(path); ok {
+			number, err := strconv.Atoi(text)
 			return err == nil && slices.Contains(s.only, number)
 		}
 	}

@@ -10,7 +10,7 @@ var descriptions = map[string]string{
 	"lora.r":                               "The rank of the update: more learns more and costs more.",
 	"lora.alpha":                           "Alpha scales the update: by alpha/r, or alpha/sqrt(r) with `use_rslora`.",
 	"lora.dropout":                         "The probability with which inputs of the low-rank branch are dropped while training.",
-	"lora.target_modules":                  "The linear layers to adapt: names (the end of a layer's path), or one regular expression that the whole path must match, or all-linear, which is all of them but the vocabulary head.",
+	"lora.target_modules":                  "The linear layers to adapt: names (the end of a layer's path), or one regular expression of Python's syntax that the whole path must match, or all-linear, which is all of them but the vocabulary head.",
 	"lora.target_parameters":               "Parameters to adapt beside `target_modules`, which may be []: PEFT's target_parameters, names or their ends, such as experts.down_proj, or gate.weight for the routers. It needs `dropout` 0. Experts and routers are then no linear layers to `target_modules`, as in transformers 5, and gate and up of an expert have one A.",
 	"lora.use_rslora":                      "`use_rslora` divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).",
 	"lora.rank_pattern":                    "`rank_pattern` gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks. Of several that match, the first counts: as the adapter's file has them, else by name.",

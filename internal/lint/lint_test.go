@@ -90,6 +90,7 @@ var imports = map[string][]string{
 
 // fences are packages, outside ones and the GPU's driver, that only the packages listed may import.
 var fences = map[string][]string{
+	"github.com/dlclark/regexp2":    {"adapter"},
 	module + "kernel/gpu":           {"kernel", "kernel/gpu", "graph"},
 	"gorgonia.org/gorgonia":         {"graph"},
 	"gorgonia.org/tensor":           {"graph"},
