@@ -34,7 +34,7 @@ func TestVerifyCommand(t *testing.T) {
 		}
 	}
 	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the losses of metrics.jsonl are those of the manifest, all 3\n"+
-		"files    the 5 of adapter and last checkpoint are as the run wrote them\nadapter  the replay's is the run's, byte for byte\nmade by  the same program", "run")
+		"files    the 7 of adapter and last checkpoint are as the run wrote them\nadapter  the replay's is the run's, byte for byte\nmade by  the same program", "run")
 	checkFilesChanged(t, filepath.Join(dir, "run"), check)
 	check(0, "steps    2 of 3 replayed", "run/", "--steps", "2", "--workers", "1")
 	check(0, `"equal": true`, "run", "--json")
@@ -77,7 +77,7 @@ func TestVerifyCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\n"+
-		"files    the 5 of adapter and last checkpoint are as the run wrote them\ndiffers  software.driver: , was 570.0\n", "run")
+		"files    the 7 of adapter and last checkpoint are as the run wrote them\ndiffers  software.driver: , was 570.0\n", "run")
 	check(1, `"different_at": 2`, "run", "--json")
 
 	check(2, "verify takes one argument, the output folder of a run; got 0")
@@ -128,7 +128,7 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 	if err := os.Rename(saved, saved+"-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	check(0, "files    the 3 of adapter and last checkpoint are as the run wrote them\nfiles    not compared, their folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n", "run", "--steps", "1")
+	check(0, "files    the 5 of adapter and last checkpoint are as the run wrote them\nfiles    not compared, their folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n", "run", "--steps", "1")
 	if err := os.Rename(saved+"-elsewhere", saved); err != nil {
 		t.Fatal(err)
 	}
