@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // short is a run of a second; long is one that lives until it is killed or has done its steps.
@@ -166,14 +168,21 @@ func TestLiveRunIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestFinishedRunStaysAsItIs: --resume auto on a finished run changes no file.
+// TestFinishedRunStaysAsItIs: --resume auto on a finished run changes no file but its log, which it adds to, and its
+// status, which stays "finished".
 func TestFinishedRunStaysAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	args := short("run", "--set", "training.max_steps=3", "--set", "dataset.val_split=0.05", "--set", "training.report_to=[csv]")
 	mustRun(t, dir, args...)
-	before := snapshot(t, filepath.Join(dir, "run"))
+	before, log := withoutJournal(t, filepath.Join(dir, "run")), read(t, dir, "run", "train.log")
 	mustRun(t, dir, append(args, "--resume", "auto")...)
-	if after := snapshot(t, filepath.Join(dir, "run")); after != before {
+	if after := withoutJournal(t, filepath.Join(dir, "run")); after != before {
 		t.Errorf("the folder was\n%s\nis\n%s", before, after)
+	}
+	if now := read(t, dir, "run", "train.log"); !strings.HasPrefix(now, log) {
+		t.Errorf("the log was\n%s\nis\n%s", log, now)
+	}
+	if s := statusOf(t, filepath.Join(dir, "run")); s.State != journal.Finished || s.Step != 3 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // binary builds the program once for all tests.
@@ -114,6 +116,28 @@ func snapshot(t testing.TB, dir string) string {
 		t.Fatal(err)
 	}
 	sort.Strings(lines)
+	return strings.Join(lines, "\n")
+}
+
+// withoutJournal is a snapshot but for the log and the status of runs, which a start that fails adds to, and folders that
+// hold nothing else.
+func withoutJournal(t testing.TB, dir string) string {
+	t.Helper()
+	var lines []string
+	held := map[string]bool{}
+	for _, line := range strings.Split(snapshot(t, dir), "\n") {
+		name := line[strings.LastIndexByte(line, ' ')+1:]
+		if base := filepath.Base(name); base == journal.LogFile || base == journal.StatusFile {
+			held[filepath.Dir(name)] = true
+			continue
+		}
+		lines = append(lines, line)
+	}
+	all := strings.Join(lines, "\n") + "\n"
+	lines = slices.DeleteFunc(lines, func(line string) bool {
+		name := line[strings.LastIndexByte(line, ' ')+1:]
+		return held[name] && name != "." && !strings.Contains(all, " "+name+"/")
+	})
 	return strings.Join(lines, "\n")
 }
 

@@ -19,6 +19,12 @@ type Env struct {
 	// Interrupted says that the user asked to stop: the run finishes its step, saves, and returns with
 	// Result.Stopped set; before its first step it ends at once with an error *Stopped. Cancelling the context stops without saving. nil = never.
 	Interrupted <-chan struct{}
+	// Taken is called once, before anything is written there, when the output folder is this run's: its lock is held, and it
+	// holds no run but the one to resume. Of several ranks the first calls it. nil = nobody is told.
+	Taken func(dir string)
+	// Failed is called with the error of each rank of this process that fails, of a run on several devices. nil = nobody is
+	// told.
+	Failed func(rank int, err error)
 
 	team     *team       // the ranks of the run as one of them sees them; nil = it is alone
 	ranks    int         // that a plan is for, where there is no team; 0 = one

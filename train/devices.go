@@ -210,6 +210,11 @@ func startAll(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 		results[i], problems[i] = startAt(ctx, s, env, openMachine(s, env))
 		return problems[i]
 	})
+	for i, err := range problems {
+		if err != nil && env.Failed != nil && !errors.As(err, new(*ranks.LostError)) {
+			env.Failed(groups[i].Rank(), err)
+		}
+	}
 	return results[0], causeOf(problems, groups)
 }
 

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,11 +11,13 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/track"
 )
 
 // resumeFrom finds the checkpoint to resume from, "" for a new run. Nothing is ever overwritten that a run to be
@@ -87,6 +91,71 @@ func refuseOlder(resume, dir string) error {
 	}
 	return nil
 }
+
+// take locks the output folder for the run that its first rank leads, before anything is read: another process that trains
+// into it is named at once, and a process that is killed leaves its lock. give unlocks it.
+func take(s Spec, env Env, at *whereabouts) (give func() error, err error) {
+	none := func() error { return nil }
+	if !env.team.leads() {
+		return none, nil
+	}
+	dir, resume := s.OutputDir, s.Training.Resume
+	if info, serr := os.Stat(dir); serr == nil && info.IsDir() && resume == "" {
+		err = refuseRun(dir)
+	}
+	lock, lerr := checkpoint.Acquire(dir)
+	if lerr != nil {
+		if errors.As(lerr, new(*checkpoint.HeldError)) { // by a run that lives: who it is says more
+			return none, lerr
+		}
+		return none, cmp.Or(err, fmt.Errorf("output_dir: %w", lerr))
+	}
+	at.holds(lock)
+	give = func() error {
+		if at.check() != nil { // the watchdog has released it
+			return nil
+		}
+		at.holds(nil)
+		return lock.Release()
+	}
+	if err == nil && resume == "" {
+		err = refuseRun(dir)
+	}
+	if err != nil {
+		give() //nolint:errcheck // that the folder is refused says more
+		return none, err
+	}
+	if isRunsOwn(resume, dir) {
+		at.taken(dir, env)
+	}
+	return give, nil
+}
+
+// isRunsOwn tells whether a folder is the run's by what can be known before the base model and the data are read: it holds
+// the run to resume, or none of the files that a run may write. resumeFrom looks closer.
+func isRunsOwn(resume, dir string) bool {
+	switch {
+	case resume == "":
+	case resume != "auto":
+		if sameFolder(filepath.Dir(filepath.Clean(resume)), dir) {
+			return true
+		}
+		if refuseRun(dir) != nil {
+			return false
+		}
+	default:
+		if steps, err := checkpoint.Steps(dir); err == nil && len(steps) > 0 || !exists(dir, adapter.WeightsFile) && exists(dir, MetricsFile) {
+			return true
+		}
+	}
+	return refuseForeign(dir, mayWrite) == nil
+}
+
+// mayWrite are names of files that runs write, whatever their configuration: more than any one does.
+var mayWrite = []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, SamplesFile,
+	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile, "tokenizer.json", "tokenizer.model",
+	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
+	"additional_chat_templates", "generation_config.json"}
 
 // refuseRun is an error where a folder holds a run.
 func refuseRun(dir string) error {

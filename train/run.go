@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/session"
-	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
@@ -48,8 +46,17 @@ func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) 
 	return e.result, e.err
 }
 
-func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hung chan<- error) (Result, error) {
+func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hung chan<- error) (_ Result, err error) {
 	at.enter(phaseOpen)
+	give, err := take(s, env, at)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		if gerr := give(); err == nil {
+			err = gerr
+		}
+	}()
 	on, err := open()
 	if err != nil {
 		return Result{}, err
@@ -60,16 +67,6 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 		return Result{}, errors.Join(err, on.Close())
 	}
 	defer leave()
-	if info, err := os.Stat(s.OutputDir); err == nil && info.IsDir() && s.Training.Resume == "" && env.team.leads() { // before the data is read; resumeFrom looks again
-		if err := refuseRun(s.OutputDir); err != nil {
-			if lock, held := checkpoint.Acquire(s.OutputDir); held != nil { // by a run that lives: who it is says more
-				return Result{}, held
-			} else if held = lock.Release(); held != nil {
-				return Result{}, held
-			}
-			return Result{}, err
-		}
-	}
 	p, err := prepareAt(ctx, s, env, on, at)
 	if err != nil {
 		return Result{}, err
@@ -78,26 +75,9 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 	return p.train(ctx)
 }
 
-func (p *prepared) train(ctx context.Context) (_ Result, err error) {
+func (p *prepared) train(ctx context.Context) (Result, error) {
 	if p.env.team.leads() {
-		var lock *checkpoint.Lock
-		if lock, err = checkpoint.Acquire(p.spec.OutputDir); err != nil {
-			if !errors.As(err, new(*checkpoint.HeldError)) {
-				err = fmt.Errorf("output_dir: %w", err)
-			}
-			return Result{}, err
-		}
 		atomicfile.Clear(p.spec.OutputDir, p.ownFiles()...) //nolint:errcheck // of a process that was killed; what is left harms nothing
-		p.at.holds(lock)
-		defer func() {
-			if p.at.check() != nil { // the watchdog has released it
-				return
-			}
-			p.at.holds(nil)
-			if rerr := lock.Release(); err == nil {
-				err = rerr
-			}
-		}()
 	}
 	p.env.Newsf("%s", strings.TrimRight(p.report.String(), "\n"))
 	if p.env.Quiet { // the report, which says it too, is not printed
@@ -212,6 +192,7 @@ func (p *prepared) begin() (from string, err error) {
 		if from, err = resumeFrom(p.spec.Training.Resume, p.spec.OutputDir, p.ownFiles(), p.env); err != nil {
 			return "", err
 		}
+		p.at.taken(p.spec.OutputDir, p.env)
 		if err := p.room(from); err != nil {
 			return "", err
 		}

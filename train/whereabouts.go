@@ -40,6 +40,7 @@ type whereabouts struct {
 	left        bool   // the watchdog has given the run up
 	result      Result // as far as it is known
 	lock        *checkpoint.Lock
+	told        bool // that the output folder is the run's
 	cancel      context.CancelFunc
 	ended       phase           // in which the run was asked to stop before its steps; "" = it was not
 	last        time.Time       // when the newest step was done
@@ -119,6 +120,20 @@ func (w *whereabouts) holds(l *checkpoint.Lock) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lock = l
+}
+
+// taken tells once that the output folder is the run's.
+func (w *whereabouts) taken(dir string, env Env) {
+	if w == nil || env.Taken == nil {
+		return
+	}
+	w.mu.Lock()
+	told := w.told
+	w.told = true
+	w.mu.Unlock()
+	if !told {
+		env.Taken(dir)
+	}
 }
 
 // errGivenUp ends what goes on, against expectation, after the watchdog gave a run up: its folder may be another's.

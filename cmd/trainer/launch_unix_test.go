@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // shared is a run whose step has six rows on any number of processes.
@@ -79,16 +81,18 @@ func TestLaunchFaults(t *testing.T) {
 		code   []int // of launch
 		want   []string
 		saved  int // the newest checkpoint
+		state  journal.State
+		ranks  []int // that failed, as the status in the run's folder says
 	}{
 		{"kill 1 6", []int{137}, []string{"\ntrainer: after step 5 of 10: segment sum: rank 1, step 6, training: the connection was closed; run/checkpoint-4 is whole: --resume auto continues from it",
-			"rank 2: trainer: after step 5 of 10: segment sum: rank 1, step 6", "launch: rank 1 of 3 failed first: it was ended by the signal 9, killed"}, 4},
-		{"kill 0 6", []int{137}, []string{"rank 1: trainer: after step 5 of 10: segment sum: rank 0, step 6, training: the connection was closed\n", "rank 2: trainer:"}, 4},
+			"rank 2: trainer: after step 5 of 10: segment sum: rank 1, step 6", "launch: rank 1 of 3 failed first: it was ended by the signal 9, killed"}, 4, journal.Failed, []int{1}},
+		{"kill 0 6", []int{137}, []string{"rank 1: trainer: after step 5 of 10: segment sum: rank 0, step 6, training: the connection was closed\n", "rank 2: trainer:"}, 4, journal.Running, nil},
 		// whether its silence or the others' waiting is 2 s old first is a matter of milliseconds
 		{"stop 2 6", []int{1}, []string{"\ntrainer: after step 5 of 10: segment sum: rank 2, step 6, training: ", "run/checkpoint-4 is whole: --resume auto continues from it",
-			"launch: 1 of 3 processes have not ended 3s after the first that failed: they are killed"}, 4},
-		{"hang 1 6", []int{1}, []string{`rank 1, step 6, training: others have waited for it in "the gradients" for `, "and it does not get on; run/checkpoint-4 is whole"}, 4},
-		{"full 0 6", []int{1}, []string{"rank 1: trainer: after step 6 of 10: rank 0, step 7, training: save run/checkpoint-6: no room for", "launch: rank 0 of 3 failed first: exit code 1"}, 4},
-		{"term 2 6", []int{143}, []string{"terminated: stopping", "stopped after step ", "resume, on any number of devices, with: "}, 6},
+			"launch: 1 of 3 processes have not ended 3s after the first that failed: they are killed"}, 4, journal.Failed, []int{2}},
+		{"hang 1 6", []int{1}, []string{`rank 1, step 6, training: others have waited for it in "the gradients" for `, "and it does not get on; run/checkpoint-4 is whole"}, 4, journal.Failed, []int{1}},
+		{"full 0 6", []int{1}, []string{"rank 1: trainer: after step 6 of 10: rank 0, step 7, training: save run/checkpoint-6: no room for", "launch: rank 0 of 3 failed first: exit code 1"}, 4, journal.Failed, []int{0}},
+		{"term 2 6", []int{143}, []string{"terminated: stopping", "stopped after step ", "resume, on any number of devices, with: "}, 6, journal.Interrupted, nil},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {
 			t.Parallel()
@@ -104,6 +108,17 @@ func TestLaunchFaults(t *testing.T) {
 			}
 			if steps, err := checkpoint.Steps(filepath.Join(dir, "run")); err != nil || len(steps) == 0 || steps[len(steps)-1] < c.saved {
 				t.Errorf("checkpoints %v, %v", steps, err)
+			}
+			status, err := journal.Read(filepath.Join(dir, "run", journal.StatusFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var failed []int
+			for _, r := range status.Ranks {
+				failed = append(failed, r.Rank)
+			}
+			if status.State != c.state || !slices.Equal(failed, c.ranks) || status.State == journal.Failed && status.Error == "" {
+				t.Errorf("the status is %+v, want %s, ranks %v", status, c.state, c.ranks)
 			}
 			if code, _, said := launchIt(t, dir, 2, "", "--resume", "auto"); code != 0 {
 				t.Errorf("resumed: exit code %d\n%s", code, said)

@@ -26,12 +26,17 @@ type console struct {
 	in       io.Reader
 	out      io.Writer
 	err      io.Writer
-	download bool // fetch models that the cache lacks
+	also     io.Writer // has the lines of say too: a run's journal; nil = nobody
+	download bool      // fetch models that the cache lacks
 }
 
 // say writes a line that is no result.
 func (c *console) say(format string, args ...any) {
-	fmt.Fprintln(c.err, plainText(fmt.Sprintf(format, args...)))
+	line := fmt.Sprintf(format, args...)
+	fmt.Fprintln(c.err, plainText(line))
+	if c.also != nil {
+		fmt.Fprintln(c.also, line)
+	}
 }
 
 // run is the program: its result is the exit code.

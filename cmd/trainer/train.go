@@ -74,6 +74,8 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	}
 	messages := newOutlet(raw(c.err))
 	c.err = safetext.NewMaskingWriter(messages)
+	k := keep(c, place)
+	defer k.end(&err)
 	ignoreFileLimit()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
 	if perr != nil {
@@ -115,6 +117,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	}
 	env := train.Env{Env: environment(c, o.workers)}
 	var stopped stopSignal
+	stopped.last = k.killed
 	env.Interrupted = stopped.watch(func(line string) { c.say("%s", line) })
 	spec := config.Spec
 	if spec, env.GPU, err = allot(spec, place); err != nil {
@@ -150,17 +153,18 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 		o.quiet, o.tui = true, false
 	}
 	if screen := newTUI(c.err, config.Spec.Training.LoggingSteps); o.tui && screen != nil {
-		env.Observers, env.Log = []train.Observer{screen}, screen.log
+		env.Observers, env.Log = []train.Observer{screen}, k.both(screen.log)
 		defer screen.close()
 	} else if !o.quiet {
 		if o.tui {
 			c.say("note: --tui needs a terminal; progress is shown as lines")
 		}
 		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
-		env.Observers, env.Log = []train.Observer{progress}, progress.log
+		env.Observers, env.Log = []train.Observer{progress}, k.both(progress.log)
 	} else {
 		env.Reading, env.Quiet = nil, true
 	}
+	k.watch(&env, config.Spec)
 	stopped.sayBy(env.Log)
 	result, err := train.Start(ctx, spec, env)
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
@@ -169,10 +173,11 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	messages.flush(outletWait)
 	if place.Rank > 0 {
 		if err == nil && result.Stopped {
-			err = &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
+			err = &exitError{code: stopped.exitCode(), err: errStopped, silent: true}
 		}
 		return err
 	}
+	fmt.Fprint(k, resultText(result))
 	var written error
 	if o.json {
 		written = writeJSON(c.out, result)
@@ -185,7 +190,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 			with = ", on any number of devices,"
 		}
 		c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, o.resumeCommand(config.Spec))
-		return &exitError{code: stopped.exitCode(), err: errors.New("stopped"), silent: true}
+		return &exitError{code: stopped.exitCode(), err: errStopped, silent: true}
 	}
 	return errors.Join(err, written)
 }
@@ -196,6 +201,9 @@ func savedConfig(s train.Spec) []byte {
 	s.Training.Resume, s.Tracking = "", s.Tracking.Saved()
 	return Render(s)
 }
+
+// errStopped ends a process whose run a signal has ended, and which has said so.
+var errStopped = errors.New("stopped")
 
 // resumeCommand is the command line that resumes a stopped run, to be copied to a shell in this folder.
 func (o *trainOptions) resumeCommand(s train.Spec) string {
@@ -241,10 +249,21 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	return usage(fmt.Errorf("%s: %s; choose from %s, or auto for the newest", said, what, strings.Join(there, ", ")))
 }
 
-// printResult sums a run up. Its result is the adapter, so that who does not read this, or has closed the pipe, neither
-// holds the program up nor makes it fail.
+// printResult prints what came of a run. Its result is the adapter, so that who does not read this, or has closed the
+// pipe, neither holds the program up nor makes it fail.
 func printResult(w io.Writer, r train.Result) error {
 	out := newOutlet(behind(w))
+	io.WriteString(out, resultText(r)) //nolint:errcheck // an outlet never fails here
+	out.flush(outletWait)
+	if err := out.failed(); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// resultText sums a run up.
+func resultText(r train.Result) string {
+	out := &strings.Builder{}
 	fmt.Fprintf(out, "steps    %d of %d", r.Steps, r.MaxSteps)
 	if r.Resumed > 0 {
 		fmt.Fprintf(out, ", resumed after step %d", r.Resumed)
@@ -280,16 +299,13 @@ func printResult(w io.Writer, r train.Result) error {
 	if r.Checkpoint != "" {
 		fmt.Fprintf(out, "newest checkpoint  %s\n", plainText(r.Checkpoint))
 	}
-	out.flush(outletWait)
-	if err := out.failed(); err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	return nil
+	return out.String()
 }
 
 // stopSignal remembers which signal asked for the stop.
 type stopSignal struct {
 	number atomic.Int32
+	last   func(exitCode int) // called before a second signal ends the process; nil = nothing is
 	stop   chan struct{}
 	say    atomic.Pointer[func(line string)]
 }
@@ -342,6 +358,9 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 		for next := range signals {
 			if next != syscall.SIGHUP {
 				s.set(next)
+				if s.last != nil {
+					s.last(s.exitCode())
+				}
 				os.Exit(s.exitCode())
 			}
 		}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/journal"
+	"github.com/tierlora/tierlora/train/ranks"
+)
+
+// keeper keeps a run's train.log and status.json.
+type keeper struct {
+	*journal.Journal
+	c    *console
+	dir  string // the run's output folder; "" = not known yet
+	rank int
+}
+
+// keep makes the journal of the run that a process is about to train.
+func keep(c *console, place ranks.Place) *keeper {
+	program := strings.TrimSpace("tierlora " + version() + " " + built.Commit)
+	k := &keeper{c: c, rank: place.Rank, Journal: journal.New(program)}
+	if place.Rank > 0 {
+		k.Journal = journal.NewRank(program, place.Rank)
+	}
+	c.also = k
+	return k
+}
+
+// watch makes a run write its journal.
+func (k *keeper) watch(env *train.Env, s train.Spec) {
+	k.dir = s.OutputDir
+	if k.rank > 0 {
+		return
+	}
+	env.Taken = func(dir string) {
+		for _, note := range k.Open(dir) {
+			env.Logf("note: %s", note)
+		}
+	}
+	env.Failed = k.Rank
+	env.Observers = append(env.Observers, newProgress(k, s.Training.LoggingSteps), &journalObserver{k: k})
+}
+
+// both gives a line to the terminal and to the journal.
+func (k *keeper) both(say func(line string)) func(line string) {
+	return func(line string) {
+		k.Line(line)
+		say(line)
+	}
+}
+
+// end writes how the process ended. It is deferred, and a panic goes on behind it.
+func (k *keeper) end(err *error) {
+	if p := recover(); p != nil {
+		k.Line(fmt.Sprintf("panic: %v\n%s", p, debug.Stack()))
+		k.End(journal.Failed, exitFailed, fmt.Errorf("panic: %v", p))
+		panic(p)
+	}
+	k.ended(*err)
+}
+
+// ended writes how a run ended.
+func (k *keeper) ended(err error) {
+	err = graph.Diagnose(err)
+	state, code, exit, lost := stateOf(err), exitCode(err), (*exitError)(nil), (*ranks.LostError)(nil)
+	switch {
+	case errors.Is(err, errStopped):
+		err = nil // the exit code says it
+	case err != nil && !(errors.As(err, &exit) && exit.silent):
+		k.Line("trainer: " + shortened(err.Error()) + nearestFile(err))
+	}
+	if errors.As(err, &lost) {
+		k.Rank(lost.Rank, lost)
+	} else if k.rank > 0 && state == journal.Failed && k.dir != "" {
+		if _, serr := os.Stat(filepath.Join(k.dir, journal.StatusFile)); serr == nil { // the first rank's
+			k.Open(k.dir)
+		}
+	}
+	k.End(state, code, err)
+}
+
+// stateOf is how a run ended that ended with an error; nil = without.
+func stateOf(err error) journal.State {
+	exit := (*exitError)(nil)
+	switch {
+	case err == nil:
+		return journal.Finished
+	case errors.As(err, new(*train.Missed)):
+		return journal.Missed
+	case errors.As(err, new(*train.Stopped)), errors.Is(err, context.Canceled):
+		return journal.Interrupted
+	case errors.As(err, &exit) && slices.Contains([]int{exitInterrupt, exitTerminated, exitHangup}, exit.code):
+		return journal.Interrupted
+	}
+	return journal.Failed
+}
+
+// killed writes that a second signal ends the process at once. It waits for the disk for a second at most.
+func (k *keeper) killed(exitCode int) {
+	done := make(chan struct{})
+	go func() {
+		k.End(journal.Interrupted, exitCode, errors.New("a second signal ended the process at once"))
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	}
+}
+
+// journalObserver is the observer that notes how far a run is.
+type journalObserver struct {
+	train.Silent
+	k     *keeper
+	total int
+}
+
+func (o *journalObserver) Start(r train.RunInfo) error {
+	o.total = r.Total
+	o.k.At(r.Done, r.Total)
+	return nil
+}
+
+func (o *journalObserver) Step(s train.StepInfo) error {
+	o.k.At(s.Step, o.total)
+	return nil
+}
+
+func (o *journalObserver) Save(s train.SaveInfo) error {
+	o.k.Saved(filepath.Base(s.Path))
+	return nil
+}
