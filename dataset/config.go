@@ -14,9 +14,9 @@ import (
 
 // Config is the `dataset:` section of a run's YAML.
 type Config struct {
-	// Path of the rows: a file (JSON, JSONL, CSV, TSV, text or Parquet; all but Parquet also gzip or zstd), a folder of
-	// them, a pattern such as data/*.jsonl, a data set of the Hugging Face hub such as org/name, or
-	// embedded:gsm8k_300.jsonl.
+	// Path of the rows: a file (JSON, JSONL, CSV, TSV, text, Parquet or Arrow; all but the last two also gzip or zstd), a
+	// folder of them or of datasets' save_to_disk, a pattern such as data/*.jsonl, a data set of the Hugging Face hub such
+	// as org/name or org/name@revision, or embedded:gsm8k_300.jsonl.
 	Path string `mapstructure:"path" yaml:"path"`
 	// Sources are several sources of rows with their weights, instead of Path.
 	Sources []Source `mapstructure:"sources" yaml:"sources,omitempty"`

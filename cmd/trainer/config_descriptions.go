@@ -23,7 +23,7 @@ var descriptions = map[string]string{
 	"quantization.block_size":              "The number of weights that share one scale. In int8 a row shares one, whatever is written here.",
 	"quantization.double_quant":            "`double_quant` stores the scales themselves in 8 bits; int8's are few and stay as they are.",
 	"dataset":                              "Where the rows come from and how they become token sequences.",
-	"dataset.path":                         "Path of the rows: a file (JSON, JSONL, CSV, TSV, text or Parquet; all but Parquet also gzip or zstd), a folder of them, a pattern such as data/*.jsonl, a data set of the Hugging Face hub such as org/name, or embedded:gsm8k_300.jsonl.",
+	"dataset.path":                         "Path of the rows: a file (JSON, JSONL, CSV, TSV, text, Parquet or Arrow; all but the last two also gzip or zstd), a folder of them or of datasets' save_to_disk, a pattern such as data/*.jsonl, a data set of the Hugging Face hub such as org/name or org/name@revision, or embedded:gsm8k_300.jsonl.",
 	"dataset.sources":                      "Several sources of rows with their weights, instead of `path`.",
 	"dataset.sources[].path":               "Path of the rows, as dataset.path.",
 	"dataset.sources[].name":               "Name of the subset of a hub data set, which datasets calls its configuration.",
