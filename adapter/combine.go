@@ -83,7 +83,7 @@ func adaptedBy(parts []Weighted) []string {
 	for _, p := range parts {
 		for _, name := range p.file.Names() {
 			if layer, ok := strings.CutSuffix(strings.TrimPrefix(name, peftPrefix), suffixA); ok {
-				layers = append(layers, layer)
+				layers = append(layers, nameSince452(layer))
 			}
 		}
 	}
@@ -141,8 +141,8 @@ func combineLayer(parts []Weighted, layer, how string) (a, b Param, err error) {
 
 // pair is an adapter's A [R,In] and B [Out,R] of a layer; ok is false where it has none.
 func (s *Saved) pair(layer string) (a, b Param, ok bool, err error) {
-	ta, okA := s.file.Tensor(peftPrefix + layer + suffixA)
-	tb, okB := s.file.Tensor(peftPrefix + layer + suffixB)
+	ta, okA := s.file.Tensor(s.tensorName(layer + suffixA))
+	tb, okB := s.file.Tensor(s.tensorName(layer + suffixB))
 	switch {
 	case !okA && !okB:
 		return a, b, false, nil

@@ -39,6 +39,7 @@ func cutLast(path string) (before, last string, ok bool) {
 //   - A file without a tensor of experts, all of whose target modules have tensors, was written where experts are parameters: PEFT under
 //     transformers 5 matches gate_proj with a shared expert and not with the experts.
 func (s *Saved) tensorNames() {
+	s.oldNames()
 	var layers []string
 	experts := false
 	for _, name := range s.file.Names() {
@@ -72,13 +73,54 @@ func (s *Saved) tensorNames() {
 func (s *Saved) tensorName(own string) string {
 	name := peftPrefix + own
 	if _, there := s.file.Tensor(name); !there {
-		if renamed := nameIn5(name); renamed != name {
-			if _, there := s.file.Tensor(renamed); there {
+		for _, renamed := range []string{nameIn5(name), peftPrefix + nameBefore452(own)} {
+			if _, there := s.file.Tensor(renamed); there && renamed != name {
 				return renamed
 			}
 		}
 	}
 	return name
+}
+
+// Names of the language model of a folder with images: as transformers has had them since 4.52, and before.
+const (
+	languageModel          = "model.language_model."
+	languageModelBefore452 = "language_model.model."
+)
+
+// nameBefore452 is the name that a tensor or layer of a language model beside images had before transformers 4.52.
+func nameBefore452(name string) string {
+	if rest, ok := strings.CutPrefix(name, languageModel); ok {
+		return languageModelBefore452 + rest
+	}
+	return name
+}
+
+// nameSince452 is nameBefore452's inverse.
+func nameSince452(name string) string {
+	if rest, ok := strings.CutPrefix(name, languageModelBefore452); ok {
+		return languageModel + rest
+	}
+	return name
+}
+
+// oldNames settles which layers an adapter with names from before transformers 4.52 adapts. Its tensors say so, by which a target that
+// is an expression or a path of those names is replaced.
+func (s *Saved) oldNames() {
+	var layers []string
+	for _, name := range s.file.Names() {
+		if layer, isA := strings.CutSuffix(strings.TrimPrefix(name, peftPrefix), suffixA); isA {
+			if now := nameSince452(layer); now != layer {
+				layers = append(layers, now)
+			}
+		}
+	}
+	for _, layer := range layers {
+		if !s.Config.Adapts(layer) {
+			s.Config.TargetModules, s.Config.selection = layers, selection{}
+			return
+		}
+	}
 }
 
 // allHaveTensors tells whether layers, which have tensors in a file, are of every target module.

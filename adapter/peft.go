@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,18 +51,25 @@ type Saved struct {
 // Close releases the mapped weights.
 func (s *Saved) Close() error { return s.file.Close() }
 
-// Open reads a PEFT adapter folder.
+// Open reads an adapter folder: PEFT's, or mlx-lm's.
 func Open(dir string) (*Saved, error) {
 	path := filepath.Join(dir, ConfigFile)
 	raw, err := readBounded(path, maxConfig)
 	if err != nil {
 		return nil, fmt.Errorf("read adapter: %w", err)
 	}
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(raw, &keys) == nil && isMLX(keys) {
+		return openMLX(dir, raw)
+	}
 	s, err := parseConfig(raw)
 	if err != nil {
 		return nil, fmt.Errorf("read adapter %s: %w", path, err)
 	}
 	if s.file, err = weights.Open(filepath.Join(dir, WeightsFile)); err != nil {
+		if other := noWeights(dir); other != nil && errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read adapter %s: %w", dir, other)
+		}
 		return nil, fmt.Errorf("read adapter: %w", err)
 	}
 	s.tensorNames()
@@ -125,6 +133,9 @@ func methodOf(keys map[string]json.RawMessage) (Method, error) {
 		case on:
 			return m, nil
 		}
+	}
+	if typ == "" {
+		return Method{}, fmt.Errorf("it has no peft_type, so it is not a file of PEFT's")
 	}
 	if plain == nil {
 		return Method{}, fmt.Errorf("peft_type %q is not one of %s", typ, strings.Join(slices.Compact(types), ", "))
@@ -209,7 +220,15 @@ func BaseModel(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read adapter: %w", err)
 	}
-	s, err := parseConfig(raw)
+	var keys map[string]json.RawMessage
+	s := &Saved{}
+	if json.Unmarshal(raw, &keys) == nil && isMLX(keys) {
+		var c mlxConfig
+		c, err = parseMLX(raw)
+		s.BaseModel = c.Model
+	} else {
+		s, err = parseConfig(raw)
+	}
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read adapter %s: %w", path, err)

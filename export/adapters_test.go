@@ -129,6 +129,9 @@ func TestAdapterFolders(t *testing.T) {
 		}
 		compareUpdate(t, "mlx "+l, got, want[l])
 	}
+	for l, got := range updatesOf(t, model, out) { // and read as an adapter
+		compareUpdate(t, "mlx, read, "+l, got, want[l])
+	}
 }
 
 // TestTargetsOfExports: what an exported folder says it adapts is what it holds, also where the adapter names layers one by one, or
