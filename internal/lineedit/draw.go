@@ -31,7 +31,7 @@ func (l *layout) put(from int, text string) {
 		case c == "\t":
 			w = len(tab)
 		}
-		if l.col+w > l.width {
+		if l.col > 0 && l.col+w > l.width { // a character wider than the terminal has a row of its own
 			l.col, l.rows = 0, append(l.rows, from)
 		}
 		l.col, from = l.col+w, from+len(c)
@@ -57,8 +57,10 @@ func (e *Editor) draw(prompt string) error {
 	row, full := rowsOf(all[:cursor], width)
 	rows, _ := rowsOf(all, width)
 	at := len(row) - 1
-	if full { // the cursor stands at the beginning of the next row
-		at++
+	if full { // the cursor stands at the beginning of the next row, which may have no text yet
+		if at++; at == len(rows) {
+			rows = append(rows, len(all))
+		}
 	}
 	first := max(0, at-height+1)
 	last := min(len(rows), first+height) - 1
@@ -74,9 +76,9 @@ func (e *Editor) draw(prompt string) error {
 	b.WriteString(e.shown(all, from, to, len(prompt)))
 	if cursor < len(all) {
 		b.WriteString(upwards(last - first))
-		b.WriteString(e.shown(all, from, cursor, len(prompt)))
+		b.WriteString(e.shown(all, min(from, cursor), cursor, len(prompt)))
 	}
-	if full {
+	if full && at > first {
 		b.WriteString("\r\n")
 	}
 	e.row = at - first
@@ -84,11 +86,11 @@ func (e *Editor) draw(prompt string) error {
 	return err
 }
 
-// rowsOf are where the rows of a text begin; full = it ends at the end of a row.
+// rowsOf are where the rows of a text begin; full means that it ends at the end of a row.
 func rowsOf(text string, width int) (rows []int, full bool) {
 	l := layout{width: width, rows: []int{0}}
 	l.put(0, text)
-	return l.rows, l.col == width
+	return l.rows, l.col >= width
 }
 
 // upwards moves the cursor to the beginning of a row that lies so many rows above.
