@@ -143,6 +143,12 @@ func TestPromptFormat(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
+	for _, folder := range []string{"chat", "merged"} {
+		code, out, errOut := trainer(t, dir, nil, "", "push", folder, "--repo", "me/x", "--dry-run")
+		if code != 0 || !strings.Contains(out, dataset.PromptFormatFile) {
+			t.Errorf("push %s: exit code %d\n%s%s", folder, code, out, errOut)
+		}
+	}
 	code, _, errOut = trainer(t, dir, nil, "", "generate", "--model", "merged", "--chat", "--prompt", "hi", "--max-tokens", "1")
 	if code != 0 || !strings.Contains(errOut, `system: "Be kind.", with which the model was trained;`) {
 		t.Errorf("the merged model: exit code %d\n%s", code, errOut)

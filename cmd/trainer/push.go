@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/export"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/internal/safetext"
@@ -171,7 +172,7 @@ func (o *pushFlags) gather(dir string) (files []hub.File, card []byte, err error
 // pushedNames are the small files that loading reads.
 var pushedNames = []string{
 	"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-	"tokenizer.model", "chat_template.jinja", "model.safetensors.index.json",
+	"tokenizer.model", "chat_template.jinja", "model.safetensors.index.json", dataset.PromptFormatFile,
 }
 
 func (o *pushFlags) wanted(name string, isAdapter bool) bool {

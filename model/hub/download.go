@@ -20,7 +20,7 @@ import (
 // smallFiles are fetched when the repository has them; weights come on top.
 var smallFiles = []string{
 	configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json", "prompt_format.json",
 }
 
 // download fetches the revision's model files into the cache. What an earlier
