@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/tierlora/tierlora/internal/jsonedit"
 )
@@ -40,8 +41,25 @@ func withDType(config []byte, name string) ([]byte, error) {
 	return jsonedit.Set(config, "torch_dtype", value)
 }
 
-// WithBaseModel is an adapter_config.json that names another base model, byte for byte else.
+// WithBaseModel is an adapter_config.json that names another base model, ORG/NAME or ORG/NAME@REVISION, byte for byte
+// else. A revision of the base model before goes.
 func WithBaseModel(config []byte, name string) ([]byte, error) {
+	name, revision, revised := strings.Cut(name, "@")
+	before, err := jsonedit.Find(config, "revision")
+	if err != nil {
+		return nil, err
+	}
+	if before.Found || revised {
+		value := []byte("null")
+		if revised {
+			if value, err = json.Marshal(revision); err != nil {
+				return nil, err
+			}
+		}
+		if config, err = jsonedit.Set(config, "revision", value); err != nil {
+			return nil, err
+		}
+	}
 	value, err := json.Marshal(name)
 	if err != nil {
 		return nil, err
