@@ -6,6 +6,7 @@
 package queue
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -13,8 +14,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +26,7 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/report/runs"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // State is how far an entry is.
@@ -64,6 +68,8 @@ const (
 	mostWaiting = 100
 	mostStarted = 200 // whose logs are kept
 	mostEntry   = 1 << 20
+	clockSkew   = 5 * time.Second  // by which a start may lie in the future
+	addingTime  = 10 * time.Second // for others that add at the same time
 )
 
 // Names of files of an entry.
@@ -72,6 +78,7 @@ const (
 	entryFile  = "entry.json"
 	logFile    = "log.txt"
 	orderFile  = "order.json" // of the queue: names of waiting runs, where they were moved
+	addingDir  = "adding"     // of the queue: whoever adds a run has its lock
 )
 
 // ErrGone is the error of an entry that waits no longer, or was never there.
@@ -80,7 +87,7 @@ var ErrGone = errors.New("no run of this name waits")
 // Open uses a folder as a queue; it is made where there is none, for its owner alone.
 func Open(dir string) (*Queue, error) {
 	q := &Queue{dir: dir}
-	for _, d := range []string{q.in(Waiting), q.in(Running)} {
+	for _, d := range []string{q.in(Waiting), q.in(Running), filepath.Join(dir, addingDir)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make the queue's folder: %w", err)
 		}
@@ -96,8 +103,16 @@ func (q *Queue) in(s State) string {
 	return filepath.Join(q.dir, "started")
 }
 
-// Add appends a run: trainer train --config FILE and e.Args, in e.Dir, where FILE holds config.
-func (q *Queue) Add(e Entry, config []byte) (Entry, error) {
+// Add appends a run: trainer train --config FILE and e.Args, in e.Dir, where FILE holds config. Of several that add a run
+// into one folder at the same time, also from several processes, one does.
+func (q *Queue) Add(e Entry, config []byte) (_ Entry, err error) {
+	q.moving.Lock()
+	defer q.moving.Unlock()
+	lock, err := q.lock(filepath.Join(q.dir, addingDir), addingTime)
+	if err != nil {
+		return e, fmt.Errorf("add to the queue: %w", err)
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
 	all, err := q.List()
 	if err != nil {
 		return e, err
@@ -108,7 +123,7 @@ func (q *Queue) Add(e Entry, config []byte) (Entry, error) {
 			continue
 		}
 		waiting++
-		if o.OutputDir == e.OutputDir {
+		if sameFolder(o.OutputDir, e.OutputDir) {
 			return e, fmt.Errorf("a run into %s is in the queue already (%s): wait for it, or choose another output_dir", e.OutputDir, o.State)
 		}
 	}
@@ -135,12 +150,81 @@ func (q *Queue) Add(e Entry, config []byte) (Entry, error) {
 	return e, nil
 }
 
+// lock takes the lock of a folder, and waits for whoever has it.
+func (q *Queue) lock(dir string, most time.Duration) (*checkpoint.Lock, error) {
+	for end := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
+		lock, err := checkpoint.Acquire(dir)
+		if held := (*checkpoint.HeldError)(nil); !errors.As(err, &held) || time.Now().After(end) {
+			return lock, err
+		}
+	}
+}
+
+// sameFolder tells whether two paths name one folder, which need not be there yet: links above it are followed.
+func sameFolder(a, b string) bool { return a == b || resolved(a) == resolved(b) }
+
+func resolved(path string) string {
+	rest := ""
+	for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if dir == filepath.Dir(dir) {
+			return filepath.Clean(path)
+		}
+		rest = filepath.Join(filepath.Base(dir), rest)
+	}
+}
+
+// write keeps an entry. Its file has room for what is written when the run has ended: see overwrite.
 func (e Entry) write(dir string) error {
+	text, err := e.text()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(dir, entryFile), text)
+}
+
+// text is the entry as its file has it: blanks follow it up to a multiple of entryRoom bytes.
+func (e Entry) text() ([]byte, error) {
+	text, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	room := entryRoom - (len(text)+entryGrowth)%entryRoom + entryGrowth
+	return append(append(text, bytes.Repeat([]byte{' '}, room-1)...), '\n'), nil
+}
+
+// entryGrowth is what an entry may grow by from its start to its end; entryRoom is the step of its file's size.
+const (
+	entryGrowth = 256
+	entryRoom   = 512
+)
+
+// overwrite writes an entry into the bytes that its file has: it needs no room on a disk that has filled up since.
+func (e Entry) overwrite(dir string) error {
+	path := filepath.Join(dir, entryFile)
 	text, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, entryFile), append(text, '\n'))
+	f, err := atomicfile.Open(path, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if int64(len(text)) > info.Size() || info.Size() > mostEntry {
+		return fmt.Errorf("%s has %d bytes, and %d are needed", path, info.Size(), len(text))
+	}
+	text = append(text, bytes.Repeat([]byte{' '}, int(info.Size())-len(text))...)
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // prune forgets the oldest runs that have ended.
@@ -159,11 +243,11 @@ func (q *Queue) prune(all []Entry) {
 func (q *Queue) List() ([]Entry, error) {
 	var all []Entry
 	for _, s := range []State{Running, Waiting} {
-		names, err := os.ReadDir(q.in(s))
+		folders, err := os.ReadDir(q.in(s))
 		if err != nil {
 			return nil, fmt.Errorf("read the queue: %w", err)
 		}
-		for _, d := range names {
+		for _, d := range folders {
 			if e, ok := q.read(s, d.Name()); ok {
 				all = append(all, e)
 			}
@@ -196,14 +280,18 @@ func (q *Queue) read(s State, id string) (Entry, bool) {
 // runs tells whether the process of a started entry is there still. It has the run's folder but for a moment at its
 // start; without that its number may be another process's by now.
 func (e Entry) runs() bool {
+	began := time.Since(e.Started)
+	if began < -clockSkew { // a start in the future says nothing: the file was edited, or the clock was set back
+		began = math.MaxInt64
+	}
 	if e.PID == 0 {
-		return time.Since(e.Started) < 10*time.Second // about to start
+		return began < 10*time.Second // about to start
 	}
 	if !runs.Alive(e.PID) {
 		return false
 	}
 	pid, held := runs.HeldBy(e.OutputDir)
-	return held && pid == e.PID || time.Since(e.Started) < 2*time.Minute
+	return held && pid == e.PID || began < 2*time.Minute
 }
 
 // Remove takes a run back that waits.
@@ -224,10 +312,11 @@ func (q *Queue) Remove(id string) error {
 	return nil
 }
 
-// valid tells whether a text may be an entry's name: no way out of the folder.
-func valid(id string) bool {
-	return id != "" && len(id) < 64 && strings.Trim(id, "0123456789abcdef-.") == "" && !strings.Contains(id, "..")
-}
+// names has the form of an entry's name, which Add makes: "." or any other name of a folder is none.
+var names = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}\.[0-9]{6}-[0-9a-f]{8}$`)
+
+// valid tells whether a text may be an entry's name.
+func valid(id string) bool { return names.MatchString(id) }
 
 // Log is the end of what a started run has said, at most so many bytes.
 func (q *Queue) Log(id string, most int64) string {

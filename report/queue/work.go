@@ -147,8 +147,10 @@ func (q *Queue) run(ctx context.Context, program string, e Entry) error {
 		}
 	}
 	e.ExitCode, e.Ended = &code, time.Now().UTC()
-	if err := e.write(dir); err != nil {
-		return fmt.Errorf("write down how %s ended: %w", e.Name, err)
+	if err := e.write(dir); err != nil { // the disk may be full
+		if other := e.overwrite(dir); other != nil {
+			return fmt.Errorf("write down how %s ended: %w", e.Name, errors.Join(err, other))
+		}
 	}
 	return nil
 }
