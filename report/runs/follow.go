@@ -39,10 +39,14 @@ func (s stamp) same(o stamp) bool {
 // followed is a file of lines, with what was read of it.
 type followed struct {
 	lines
-	was stamp
-	see func(text []byte) bool
-	run *Run // gathers
+	was  stamp
+	see  func(text []byte) bool
+	run  *Run // gathers
+	more bool // there is more of it than the last Read took in
 }
+
+// mostRead is how many bytes of a file of lines one Read takes in; the next one goes on from there. So a file of any size holds nobody up.
+const mostRead = 8 << 20
 
 // Follow reads the folder of a run from now on.
 func Follow(dir string) *Follower { return &Follower{dir: dir} }
@@ -85,7 +89,10 @@ func (f *Follower) Read() (r *Run, changed bool, err error) {
 		if g := f.growth[name]; g.was.info != nil {
 			r.Files = append(r.Files, name)
 			g.tell(r)
-			if len(g.tail) > 0 && !r.Held {
+			switch {
+			case g.more:
+				r.problem("%s is still being read: %d%% so far", name, 100*g.at/max(g.was.info.Size(), 1))
+			case len(g.tail) > 0 && !r.Held:
 				r.problem("%s: its last line, %d, is not whole: the run was cut off while it wrote it", name, g.n+1)
 			}
 		}
@@ -130,7 +137,7 @@ func (f *Follower) more(name string) (changed bool, err error) {
 	}
 	now := stat(filepath.Join(f.dir, name))
 	g := f.growth[name]
-	if g != nil && now.same(g.was) {
+	if g != nil && now.same(g.was) && !g.more {
 		return false, nil
 	}
 	if g == nil || now.info == nil || g.was.info == nil || !os.SameFile(now.info, g.was.info) || now.info.Size() < g.at {
@@ -148,7 +155,9 @@ func (f *Follower) more(name string) (changed bool, err error) {
 	if _, err := file.Seek(g.at, io.SeekStart); err != nil {
 		return true, err
 	}
-	g.read(g.run, file, g.see)
+	part := &io.LimitedReader{R: file, N: mostRead}
+	g.read(g.run, part, g.see)
+	g.more = part.N == 0 && g.n < mostLines
 	g.run.setSeconds()
 	return true, nil
 }

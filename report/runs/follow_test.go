@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
@@ -100,4 +101,52 @@ func TestFollowEqualsRead(t *testing.T) {
 // sum is a run in texts: NaN equals no NaN.
 func sum(r *Run) []string {
 	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Samples), fmt.Sprint(r.Tasks), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), string(r.Config)}
+}
+
+// TestLargeFilesHoldNobodyUp: a Read takes in a part of a file of lines, the next one goes on, and in the end the run is what one who
+// reads it at once knows; a line without an end, such as a hole of gigabytes, is passed over in the same way.
+func TestLargeFilesHoldNobodyUp(t *testing.T) {
+	dir := folder(t, nil)
+	path := filepath.Join(dir, train.MetricsFile)
+	long := strings.Repeat("x", 3*mostRead+5) + "\n"
+	text := stepLines(2) + long + strings.Repeat(" ", mostRead) + "\n" + stepLine(3, "1")
+	for n := 4; len(text) < 6*mostRead; n++ {
+		text += stepLine(n, "2") + strings.Repeat(" ", 100_000) + "\n"
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := Follow(dir)
+	var got *Run
+	reads := 0
+	for changed := true; changed; reads++ {
+		r, now, err := f.Read()
+		if err != nil || reads > 20 {
+			t.Fatal(reads, err)
+		}
+		if changed = now; changed {
+			got = r
+		}
+		if reads == 0 && !strings.Contains(strings.Join(r.Problems, "; "), "is still being read: 1") {
+			t.Errorf("the first says %v", r.Problems)
+		}
+	}
+	want, err := Read(dir)
+	if err != nil || reads < 6 {
+		t.Fatal(reads, err)
+	}
+	if len(got.Steps) != len(want.Steps) || !reflect.DeepEqual(got.Problems, want.Problems) || !reflect.DeepEqual(got.Steps[len(got.Steps)-1], want.Steps[len(want.Steps)-1]) {
+		t.Errorf("%d steps, %v; want %d, %v", len(got.Steps), got.Problems, len(want.Steps), want.Problems)
+	}
+
+	if err := os.Truncate(path, 3<<30); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, changed, err := f.Read(); !changed || err != nil {
+		t.Errorf("a hole: %v %v", changed, err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v to look at a file of 3 GiB", took)
+	}
 }

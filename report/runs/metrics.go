@@ -191,6 +191,7 @@ type lines struct {
 	at       int64 // where the line begins that is not whole yet
 	n        int   // whole lines
 	tail     []byte
+	inLong   bool // at is inside a line that is too long to be one
 	bad      int
 	firstBad int
 }
@@ -198,6 +199,7 @@ type lines struct {
 // read hands on the lines from where the last call ended; f stands there.
 func (l *lines) read(r *Run, f io.Reader, see func(text []byte) bool) {
 	in := bufio.NewReaderSize(f, 64<<10)
+	l.tail = nil
 	for l.n < mostLines {
 		text, size, err := line(in)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -205,12 +207,15 @@ func (l *lines) read(r *Run, f io.Reader, see func(text []byte) bool) {
 			return
 		}
 		if err != nil {
-			l.tail = text
+			if l.tail = text; size > mostLine { // the next call need not read it again
+				l.at, l.inLong = l.at+size, true
+			}
 			return
 		}
+		long := l.inLong || size > mostLine
 		l.n++
-		l.at += size
-		if long := size > mostLine; long || len(bytes.TrimSpace(text)) > 0 && !see(text) {
+		l.at, l.inLong = l.at+size, false
+		if long || len(bytes.TrimSpace(text)) > 0 && !see(text) {
 			if l.bad++; l.bad == 1 {
 				l.firstBad = l.n
 			}
@@ -269,9 +274,14 @@ func (r *Run) read(name string) ([]byte, bool) {
 		return nil, false
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostFile+1))
-	if err == nil && len(text) > mostFile {
-		err = fmt.Errorf("more than %d bytes", mostFile)
+	info, err := f.Stat()
+	var text []byte
+	switch {
+	case err != nil:
+	case info.Size() > mostFile:
+		err = fmt.Errorf("it has %d bytes, more than the %d that are read", info.Size(), mostFile)
+	default:
+		text, err = io.ReadAll(io.LimitReader(f, mostFile))
 	}
 	if err != nil {
 		r.problem("%s: %v; it is left out", name, err)
