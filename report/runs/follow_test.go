@@ -108,9 +108,9 @@ func sum(r *Run) []string {
 func TestLargeFilesHoldNobodyUp(t *testing.T) {
 	dir := folder(t, nil)
 	path := filepath.Join(dir, train.MetricsFile)
-	long := strings.Repeat("x", 3*mostRead+5) + "\n"
+	long := strings.Repeat("x", mostRead+5) + "\n"
 	text := stepLines(2) + long + strings.Repeat(" ", mostRead) + "\n" + stepLine(3, "1")
-	for n := 4; len(text) < 6*mostRead; n++ {
+	for n := 4; len(text) < 3*mostRead; n++ {
 		text += stepLine(n, "2") + strings.Repeat(" ", 100_000) + "\n"
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -127,15 +127,15 @@ func TestLargeFilesHoldNobodyUp(t *testing.T) {
 		if changed = now; changed {
 			got = r
 		}
-		if reads == 0 && !strings.Contains(strings.Join(r.Problems, "; "), "is still being read: 1") {
+		if reads == 0 && !strings.Contains(strings.Join(r.Problems, "; "), "is still being read: ") {
 			t.Errorf("the first says %v", r.Problems)
 		}
 	}
 	want, err := Read(dir)
-	if err != nil || reads < 6 {
+	if err != nil || reads < 4 {
 		t.Fatal(reads, err)
 	}
-	if len(got.Steps) != len(want.Steps) || !reflect.DeepEqual(got.Problems, want.Problems) || !reflect.DeepEqual(got.Steps[len(got.Steps)-1], want.Steps[len(want.Steps)-1]) {
+	if len(got.Steps) != len(want.Steps) || !reflect.DeepEqual(got.Problems, want.Problems) || fmt.Sprint(got.Steps) != fmt.Sprint(want.Steps) {
 		t.Errorf("%d steps, %v; want %d, %v", len(got.Steps), got.Problems, len(want.Steps), want.Problems)
 	}
 
