@@ -20,6 +20,7 @@ func newGetattr(x expr, name string) expr {
 }
 
 func (e *getattrExpr) eval(f *frame) Value {
+	f.st.step(1)
 	v := e.x.eval(f)
 	if d, ok := v.(*Dict); ok && e.dict == nil && !e.private {
 		if item := d.lookup(e.name); item != nil {
@@ -103,7 +104,10 @@ func attribute(st *state, v Value, name string) Value {
 		m = tupleMethods[name]
 	case *Dict:
 		m = dictMethods[name]
-	case Int, Bool, bigInt:
+	case Int, Bool:
+		return intAttribute(v, name)
+	case bigInt:
+		st.stepBig(v)
 		return intAttribute(v, name)
 	case Float:
 		return floatAttribute(v, name)
@@ -174,10 +178,10 @@ func item(st *state, v, key Value) Value {
 		if s, ok := key.(Str); ok {
 			return v.lookup(string(s))
 		}
-		if !hashable(key, 0) {
+		if !hashable(st, key, 0) {
 			return nil
 		}
-		if i := v.findKey(hashKey(key)); i >= 0 {
+		if i := v.findKey(st, hashKey(st, key)); i >= 0 {
 			return v.vals[i]
 		}
 		return nil
@@ -217,7 +221,8 @@ func item(st *state, v, key Value) Value {
 	return nil
 }
 
-func hashable(v Value, depth int) bool {
+func hashable(st *state, v Value, depth int) bool {
+	st.step(1)
 	switch v := v.(type) {
 	case *List, *Dict:
 		return false
@@ -226,7 +231,7 @@ func hashable(v Value, depth int) bool {
 	}
 	items, _ := asTuple(v)
 	for _, item := range items {
-		if depth > maxNest || !hashable(item, depth+1) {
+		if depth > maxNest || !hashable(st, item, depth+1) {
 			return false
 		}
 	}
@@ -273,11 +278,13 @@ type getitemExpr struct{ x, key expr }
 func newGetitem(x, key expr) expr { return &getitemExpr{x, key} }
 
 func (e *getitemExpr) eval(f *frame) Value {
+	f.st.step(1)
 	v := e.x.eval(f)
 	key := e.key.eval(f)
 	switch v := v.(type) {
 	case *Dict:
 		if s, ok := key.(Str); ok {
+			f.st.scan(len(s))
 			if item := v.lookup(string(s)); item != nil {
 				return item
 			}

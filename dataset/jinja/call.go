@@ -25,6 +25,7 @@ type argExprs struct {
 // eval puts the arguments behind those of calls that are under way; done gives the room back.
 func (e *argExprs) eval(f *frame, first Value) (a args, done int) {
 	st := f.st
+	st.step(len(e.pos) + len(e.keys))
 	done = len(st.stack)
 	if first != nil {
 		st.stack = append(st.stack, first)
@@ -41,17 +42,19 @@ func (e *argExprs) eval(f *frame, first Value) (a args, done int) {
 		if iterOf(v) == nil {
 			raise("TypeError", "Value after * must be an iterable, not %s", v.typeName())
 		}
-		st.stack = append(st.stack, items(st, v)...)
+		all := items(st, v)
+		st.charge(2 * valueSize * len(all))
+		st.stack = append(st.stack, all...)
 	}
 	if e.starStar != nil {
-		a.kw = spread(a.kw, e.starStar.eval(f))
+		a.kw = spread(st, a.kw, e.starStar.eval(f))
 	}
 	a.pos = st.stack[done:len(st.stack):len(st.stack)]
 	return a, done
 }
 
 // spread adds the items of a dict as keyword arguments.
-func spread(kw []kwarg, v Value) []kwarg {
+func spread(st *state, kw []kwarg, v Value) []kwarg {
 	d, ok := v.(*Dict)
 	if !ok {
 		if u, ok := v.(*undefined); ok {
@@ -64,11 +67,13 @@ func spread(kw []kwarg, v Value) []kwarg {
 		if !ok {
 			raise("TypeError", "keywords must be strings")
 		}
+		st.step(len(kw))
 		for _, old := range kw {
 			if old.name == name {
 				raise("TypeError", "got multiple values for keyword argument '%s'", name)
 			}
 		}
+		st.charge(4 * valueSize)
 		kw = append(kw, kwarg{name, d.vals[i]})
 	}
 	return kw
@@ -238,7 +243,6 @@ type (
 func (e *filterExpr) eval(f *frame) Value {
 	v := e.x.eval(f)
 	a, done := e.args.eval(f, v)
-	f.st.step(1)
 	if e.filter == nil {
 		raise("TemplateRuntimeError", "No filter named %s found.", quote(e.name))
 	}
@@ -249,6 +253,7 @@ func (e *filterExpr) eval(f *frame) Value {
 }
 
 func (f *filter) apply(st *state, a args) Value {
+	st.step(1)
 	st.scanAll(a.pos)
 	if f.open != nil {
 		return f.open(st, a)

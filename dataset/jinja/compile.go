@@ -40,7 +40,7 @@ func (s scope) inner(fn *scopeFunc) scope { return scope{newSymbols(s.symbols, f
 
 func compile(root []node) *Template {
 	c := &compiler{t: &Template{}, fn: newScopeFunc(nil), names: map[string]int{}}
-	c.consts = &state{limits: Limits{Steps: 100_000, Memory: 1 << 20}.withDefaults()}
+	c.consts = &state{limits: Limits{Steps: 1_000_000, Memory: 1 << 20}.withDefaults()}
 	c.consts.cur = &c.consts.top
 	s := scope{newSymbols(nil, c.fn), false}
 	if undeclared(root, "self")["self"] {
@@ -69,6 +69,7 @@ type loadOp struct {
 type enterScope []loadOp
 
 func (e enterScope) exec(f *frame) control {
+	f.st.step(len(e))
 	for _, op := range e {
 		if op.from == nil {
 			f.slots[op.slot] = nil
@@ -83,6 +84,7 @@ func (e enterScope) exec(f *frame) control {
 type leaveScope []int
 
 func (l leaveScope) exec(f *frame) control {
+	f.st.step(len(l))
 	for _, slot := range l {
 		f.slots[slot] = nil
 	}

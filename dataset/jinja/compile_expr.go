@@ -136,10 +136,11 @@ func (k *constant) or(runtime expr) expr {
 // for is known only while constants around it are folded.
 func (c *compiler) evaluate(e expr) *constant {
 	var v Value
-	if !c.try(func() { v = e.eval(&frame{st: c.consts}) }) {
+	literal := false
+	if !c.try(func() { v = e.eval(&frame{st: c.consts}); literal = keepable(c.consts, v, 0) }) {
 		return nil
 	}
-	if !keepable(v, 0) {
+	if !literal {
 		return &constant{v, e}
 	}
 	return &constant{v: v}
@@ -155,19 +156,20 @@ func (c *compiler) try(f func()) (ok bool) {
 			ok = false
 		}
 	}()
-	c.consts.depth, c.consts.stack, c.consts.rooms = 0, c.consts.stack[:0], 0
+	c.consts.depth, c.consts.pulls, c.consts.stack, c.consts.rooms = 0, 0, c.consts.stack[:0], 0
 	f()
 	return true
 }
 
 // keepable reports whether Python could write the value as a literal.
-func keepable(v Value, depth int) bool {
+func keepable(st *state, v Value, depth int) bool {
+	st.step(1)
 	if depth > maxDepth {
 		return false
 	}
 	all := func(items []Value) bool {
 		for _, v := range items {
-			if !keepable(v, depth+1) {
+			if !keepable(st, v, depth+1) {
 				return false
 			}
 		}

@@ -62,7 +62,8 @@ func (d *Dict) find(key string) int {
 	return -1
 }
 
-func (d *Dict) findKey(key any) int {
+// findKey is the place of a key that hashKey gave, -1 where there is none.
+func (d *Dict) findKey(st *state, key any) int {
 	if s, ok := key.(string); ok {
 		return d.find(s)
 	}
@@ -73,7 +74,7 @@ func (d *Dict) findKey(key any) int {
 		return -1
 	}
 	for i, k := range d.keys {
-		if hashKey(k) == key {
+		if hashKey(st, k) == key {
 			return i
 		}
 	}
@@ -81,13 +82,20 @@ func (d *Dict) findKey(key any) int {
 }
 
 // Set gives a string key a value: a new key comes last, an old one keeps its place.
-func (d *Dict) Set(key string, v Value) { d.put(Str(key), key, v) }
+func (d *Dict) Set(key string, v Value) { d.put(nil, Str(key), key, v) }
 
 // set is Set for any key that can be hashed.
-func (d *Dict) set(key, v Value) { d.put(key, hashKey(key), v) }
+func (d *Dict) set(st *state, key, v Value) {
+	hash := hashKey(st, key)
+	st.use(keySize)
+	d.put(st, key, hash, v)
+}
 
-func (d *Dict) put(key Value, hash any, v Value) {
-	if i := d.findKey(hash); i >= 0 {
+// keySize is what a key of a dict counts for, with its value and its place in the index.
+const keySize = 8 * valueSize
+
+func (d *Dict) put(st *state, key Value, hash any, v Value) {
+	if i := d.findKey(st, hash); i >= 0 {
 		d.vals[i] = v
 		return
 	}
@@ -96,14 +104,14 @@ func (d *Dict) put(key Value, hash any, v Value) {
 	if d.index != nil {
 		d.index[hash] = len(d.keys) - 1
 	} else if len(d.keys) > small {
-		d.reindex()
+		d.reindex(st)
 	}
 }
 
-func (d *Dict) reindex() {
+func (d *Dict) reindex(st *state) {
 	d.index = make(map[any]int, 2*len(d.keys))
 	for i, k := range d.keys {
-		d.index[hashKey(k)] = i
+		d.index[hashKey(st, k)] = i
 	}
 }
 
@@ -117,15 +125,20 @@ func (d *Dict) Delete(key string) {
 	d.vals = slices.Delete(d.vals, i, i+1)
 	d.index = nil
 	if len(d.keys) > small {
-		d.reindex()
+		d.reindex(nil)
 	}
 }
 
 // Copy is a dict of its own with the same values.
-func (d *Dict) Copy() *Dict {
+func (d *Dict) Copy() *Dict { return d.copied(nil) }
+
+func (d *Dict) copied(st *state) *Dict {
+	if st != nil {
+		st.charge(keySize * len(d.keys))
+	}
 	c := &Dict{keys: slices.Clone(d.keys), vals: slices.Clone(d.vals)}
 	if len(c.keys) > small {
-		c.reindex()
+		c.reindex(st)
 	}
 	return c
 }
@@ -141,9 +154,16 @@ type (
 
 // hashKey is a Go value that is equal for keys that are equal in Python: 1, 1.0 and True are one key. It
 // raises TypeError for what cannot be hashed.
-func hashKey(v Value) any { return hashDeep(v, 0) }
+// Its work is counted where st is not nil: only a template can make keys that are long to hash.
+func hashKey(st *state, v Value) any { return hashDeep(st, v, 0) }
 
-func hashDeep(v Value, depth int) any {
+func hashDeep(st *state, v Value, depth int) any {
+	if st != nil {
+		st.step(1)
+		if s, ok := asStr(v); ok {
+			st.scan(len(s))
+		}
+	}
 	if depth > maxNest {
 		raise("RecursionError", "tuples lie more than %d deep in each other", maxNest)
 	}
@@ -168,15 +188,18 @@ func hashDeep(v Value, depth int) any {
 		}
 		return f
 	case bigInt:
+		if st != nil {
+			st.stepBig(v)
+		}
 		return bigKey(v.n.String())
 	case None:
 		return noneKey{}
 	case *undefined:
 		return undefinedKey{}
 	case *Tuple:
-		return hashItems(v.items, depth)
+		return hashItems(st, v.items, depth)
 	case *groupTuple:
-		return hashItems(v.items, depth)
+		return hashItems(st, v.items, depth)
 	case *rangeObj:
 		n := v.length()
 		if n == 0 {
@@ -197,17 +220,30 @@ func hashDeep(v Value, depth int) any {
 }
 
 // hashItems writes the keys of a tuple's items one after the other, each with its kind and length.
-func hashItems(items []Value, depth int) any {
+func hashItems(st *state, items []Value, depth int) any {
 	var b strings.Builder
+	room := func(n int) {
+		if st != nil {
+			st.step(12)
+			st.grow(b.Len(), n+24)
+		}
+	}
 	for _, v := range items {
-		switch k := hashDeep(v, depth+1).(type) {
+		switch k := hashDeep(st, v, depth+1).(type) {
 		case string:
+			room(len(k))
 			fmt.Fprintf(&b, "s%d:%s", len(k), k)
 		case tupleKey:
+			room(len(k))
 			fmt.Fprintf(&b, "t%d:%s", len(k), string(k))
-		case int64, float64, bigKey, noneKey, undefinedKey, rangeKey:
+		case bigKey:
+			room(len(k))
+			fmt.Fprintf(&b, "%T%v,", k, k)
+		case int64, float64, noneKey, undefinedKey, rangeKey:
+			room(64)
 			fmt.Fprintf(&b, "%T%v,", k, k)
 		default:
+			room(64)
 			fmt.Fprintf(&b, "%T%p,", k, k)
 		}
 	}

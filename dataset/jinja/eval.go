@@ -60,7 +60,8 @@ type (
 )
 
 func evalAll(f *frame, items []expr) []Value {
-	f.st.charge(valueSize * len(items))
+	f.st.charge(4 * valueSize * len(items))
+	f.st.step(len(items))
 	all := make([]Value, len(items))
 	for i, e := range items {
 		all[i] = e.eval(f)
@@ -72,11 +73,11 @@ func (e *tupleExpr) eval(f *frame) Value { return &Tuple{evalAll(f, e.items)} }
 func (e *listExpr) eval(f *frame) Value  { return &List{evalAll(f, e.items)} }
 
 func (e *dictExpr) eval(f *frame) Value {
-	f.st.charge(2 * valueSize * len(e.keys))
+	f.st.step(len(e.keys))
 	d := NewDict()
 	for i, k := range e.keys {
 		key := k.eval(f)
-		d.set(key, e.values[i].eval(f))
+		d.set(f.st, key, e.values[i].eval(f))
 	}
 	return d
 }
@@ -87,6 +88,7 @@ type binaryExpr struct {
 }
 
 func (e *binaryExpr) eval(f *frame) Value {
+	f.st.step(1)
 	a := e.left.eval(f)
 	return binary(f.st, e.op, a, e.right.eval(f))
 }
@@ -118,6 +120,7 @@ func (e *sumExpr) eval(f *frame) Value {
 // values are the operands and the length of their text, -1 where one is no text.
 func (e *sumExpr) values(f *frame, all []Value) ([]Value, int) {
 	n := 0
+	f.st.step(len(e.parts))
 	for _, p := range e.parts {
 		v := p.eval(f)
 		if s, ok := v.(Str); ok && n >= 0 {
@@ -152,6 +155,7 @@ type concatExpr struct{ items []expr }
 func (e *concatExpr) eval(f *frame) Value {
 	var room [sumParts]string
 	all, n := room[:0], 0
+	f.st.step(len(e.items))
 	values := make([]Value, len(e.items))
 	for i, item := range e.items {
 		values[i] = item.eval(f)
@@ -171,6 +175,7 @@ type boolExpr struct {
 }
 
 func (e *boolExpr) eval(f *frame) Value {
+	f.st.step(1)
 	v := e.left.eval(f)
 	if truthy(f.st, v) != e.and {
 		return v
@@ -184,6 +189,7 @@ type unaryExpr struct {
 }
 
 func (e *unaryExpr) eval(f *frame) Value {
+	f.st.step(1)
 	v := e.x.eval(f)
 	if e.op == '!' {
 		return Bool(!truthy(f.st, v))
@@ -216,6 +222,7 @@ type condExpr struct {
 }
 
 func (e *condExpr) eval(f *frame) Value {
+	f.st.step(1)
 	if truthy(f.st, e.test.eval(f)) {
 		return e.yes.eval(f)
 	}
@@ -233,6 +240,7 @@ type compareExpr struct {
 }
 
 func (e *compareExpr) eval(f *frame) Value {
+	f.st.step(len(e.rest))
 	a := e.first.eval(f)
 	for i, op := range e.ops[:len(e.rest)] {
 		b := e.rest[i].eval(f)
@@ -281,11 +289,13 @@ func newCompare(op string, left, right expr) expr {
 }
 
 func (e *comparison) eval(f *frame) Value {
+	f.st.step(1)
 	a := e.left.eval(f)
 	return Bool(compare(f.st, e.op, a, e.right.eval(f)))
 }
 
 func (e *equalsText) eval(f *frame) Value {
+	f.st.step(1)
 	v := e.x.eval(f)
 	if s, ok := v.(Str); ok {
 		if len(s) == len(e.text) {
@@ -294,5 +304,6 @@ func (e *equalsText) eval(f *frame) Value {
 		return Bool((s == e.text) != e.not)
 	}
 	s, ok := v.(markup)
+	f.st.scan(len(s))
 	return Bool((ok && Str(s) == e.text) != e.not)
 }

@@ -4,6 +4,7 @@ import "unicode/utf8"
 
 func execAll(body []stmt, f *frame) control {
 	for _, s := range body {
+		f.st.step(1)
 		if c := s.exec(f); c != goOn {
 			return c
 		}
@@ -21,6 +22,7 @@ type (
 )
 
 func (o *outputStmt) exec(f *frame) control {
+	f.st.step(len(o.items))
 	for i := range o.items {
 		item := &o.items[i]
 		if item.e == nil {
@@ -55,6 +57,7 @@ type (
 )
 
 func (s *ifStmt) exec(f *frame) control {
+	f.st.step(len(s.arms))
 	for i := range s.arms {
 		arm := &s.arms[i]
 		f.st.line = arm.line
@@ -92,6 +95,7 @@ func (t tupleTarget) assign(f *frame, v Value) {
 		if next == nil {
 			raise("TypeError", "cannot unpack non-iterable %s object", v.typeName())
 		}
+		f.st.step(len(t))
 		for len(all) <= len(t) {
 			v := next(f.st)
 			if v == nil {
@@ -238,6 +242,7 @@ type withStmt struct {
 func (s *withStmt) exec(f *frame) control {
 	f.st.line = s.line
 	s.enter.exec(f)
+	f.st.step(len(s.targets))
 	for i, t := range s.targets {
 		t.assign(f, s.values[i].eval(f))
 	}
@@ -258,6 +263,7 @@ type macroStmt struct {
 }
 
 func (s *macroStmt) exec(f *frame) control {
+	f.keep()
 	f.slots[s.slot] = &macro{s.def, f}
 	return goOn
 }
@@ -270,6 +276,7 @@ type callBlockStmt struct {
 
 func (s *callBlockStmt) exec(f *frame) control {
 	f.st.line = s.line
+	f.keep()
 	writeString(f.st, s.call.evalWith(f, kwarg{"caller", &macro{s.def, f}}))
 	return goOn
 }
@@ -292,6 +299,7 @@ func (s *generationStmt) exec(f *frame) control {
 func (st *state) span(text string) {
 	st.charge(4 * valueSize)
 	start := len(st.top.b)
+	st.scan(start - st.counted[0] + len(text))
 	st.counted[1] += utf8.RuneCount(st.top.b[st.counted[0]:])
 	st.counted[0] = start
 	runes := st.counted[1]

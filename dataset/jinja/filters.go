@@ -44,18 +44,14 @@ func addText(add adder) {
 	})
 	for name, f := range map[string]func(string) string{"upper": upper, "lower": lower, "capitalize": capitalize} {
 		add(name+"(*s)", func(st *state, b *[maxParams]Value) Value {
-			s := str(st, b[0])
-			st.charge(len(s))
-			return like(b[0], f(s))
+			return like(b[0], changed(st, str(st, b[0]), f))
 		})
 	}
 	add("title(*s)", func(st *state, b *[maxParams]Value) Value {
-		s := str(st, b[0])
-		st.charge(len(s))
-		return Str(titleWords(s))
+		return Str(changed(st, str(st, b[0]), titleWords))
 	})
 	add("trim(*value, chars)", func(st *state, b *[maxParams]Value) Value {
-		return like(b[0], strip(str(st, b[0]), b[1], true, true))
+		return like(b[0], strip(st, str(st, b[0]), b[1], true, true))
 	})
 	add("replace(*s, *old, *new, count)", func(st *state, b *[maxParams]Value) Value {
 		n := int64(-1)
@@ -81,7 +77,7 @@ func addText(add adder) {
 	add("indent(*s, width, first, blank)", filterIndent)
 	add("truncate(*s, length, killwords, end, leeway)", filterTruncate)
 	add("wordwrap(*s, width, break_long_words, wrapstring, break_on_hyphens)", filterWordwrap)
-	add("wordcount(*s)", func(st *state, b *[maxParams]Value) Value { return Int(countWords(str(st, b[0]))) })
+	add("wordcount(*s)", func(st *state, b *[maxParams]Value) Value { return Int(countWords(looked(st, str(st, b[0])))) })
 	add("urlencode(*value)", filterURLEncode)
 	add("xmlattr(*d, autospace)", filterXMLAttr)
 	add("join(*value, d, attribute)", filterJoin)
@@ -156,11 +152,12 @@ func filterFormat(st *state, a args) Value {
 		self = Str(str(st, self))
 	}
 	if len(a.kw) == 0 {
+		st.charge(valueSize * len(rest))
 		return percent(st, self, text(self), NewTuple(append([]Value(nil), rest...)...))
 	}
 	d := NewDict()
 	for _, k := range a.kw {
-		d.Set(k.name, k.v)
+		d.set(st, Str(k.name), k.v)
 	}
 	return percent(st, self, text(self), d)
 }

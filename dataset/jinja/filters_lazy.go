@@ -7,7 +7,7 @@ import (
 
 func filterUnique(st *state, b *[maxParams]Value) Value {
 	v, attr, fold := b[0], b[2], !flag(st, b[1])
-	return lazily(func(st *state) pull {
+	return lazily(st, func(st *state) pull {
 		get := attrGetter(st, attr, fold, nil)
 		seen := map[any]bool{}
 		next := mustIter(v)
@@ -17,8 +17,8 @@ func filterUnique(st *state, b *[maxParams]Value) Value {
 				if v == nil {
 					return nil
 				}
-				if key := hashKey(get(st, v)); !seen[key] {
-					st.charge(valueSize)
+				if key := hashKey(st, get(st, v)); !seen[key] {
+					st.use(keySize)
 					seen[key] = true
 					return v
 				}
@@ -34,10 +34,11 @@ func filterBatch(st *state, b *[maxParams]Value) Value {
 	if f, ok := count.(Float); ok && f == Float(math.Trunc(float64(f))) && math.Abs(float64(f)) < 1<<53 {
 		size, whole = int64(f), true
 	}
-	return lazily(func(st *state) pull {
+	return lazily(st, func(st *state) pull {
 		next := mustIter(v)
 		var ahead Value
 		return func(st *state) Value {
+			st.use(4 * valueSize)
 			l := &List{}
 			if ahead != nil {
 				l.Items, ahead = append(l.Items, ahead), nil
@@ -56,7 +57,7 @@ func filterBatch(st *state, b *[maxParams]Value) Value {
 					ahead = v
 					return l
 				}
-				st.charge(valueSize)
+				st.use(2 * valueSize)
 				l.Items = append(l.Items, v)
 			}
 			if len(l.Items) == 0 {
@@ -77,7 +78,7 @@ func filterBatch(st *state, b *[maxParams]Value) Value {
 
 func filterSlice(st *state, b *[maxParams]Value) Value {
 	v, count, fill := b[0], b[1], b[2]
-	return lazily(func(st *state) pull {
+	return lazily(st, func(st *state) pull {
 		all := items(st, v)
 		size := Int(len(all))
 		per, more := binary(st, 'f', size, count), binary(st, '%', size, count)
@@ -92,12 +93,13 @@ func filterSlice(st *state, b *[maxParams]Value) Value {
 			if i >= n {
 				return nil
 			}
-			st.charge(valueSize)
 			end := at + each
 			if i < extra {
 				end++
 			}
-			part := slices.Clone(all[min(at, int64(len(all))):min(end, int64(len(all)))])
+			part := all[min(at, int64(len(all))):min(end, int64(len(all)))]
+			st.use(valueSize * (6 + 2*len(part)))
+			part = slices.Clone(part)
 			if _, none := fill.(None); fill != nil && !none && i >= extra {
 				part = append(part, fill)
 			}
@@ -111,7 +113,7 @@ func filterMap(st *state, a args) Value {
 	v := a.pos[0]
 	rest := append([]Value(nil), a.pos[1:]...)
 	kw := a.kw
-	return lazily(func(st *state) pull {
+	return lazily(st, func(st *state) pull {
 		if !truthy(st, v) {
 			return pullItems(nil)
 		}
@@ -154,18 +156,19 @@ func mapper(st *state, rest []Value, kw []kwarg) func(*state, Value) Value {
 	}
 	f := lookUp(filters, "filter", rest[0])
 	return func(st *state, v Value) Value {
-		return f().apply(st, args{append([]Value{v}, rest[1:]...), kw})
+		st.step(len(rest))
+		return f(st).apply(st, args{append([]Value{v}, rest[1:]...), kw})
 	}
 }
 
 // lookUp finds a filter or test by the name that a template gives; an unknown one is an error when it is used.
-func lookUp(table map[string]*filter, kind string, name Value) func() *filter {
-	return func() *filter {
+func lookUp(table map[string]*filter, kind string, name Value) func(*state) *filter {
+	return func(st *state) *filter {
 		s, ok := asStr(name)
 		if f := table[s]; ok && f != nil {
 			return f
 		}
-		hashKey(name)
+		hashKey(st, name)
 		raise("TemplateRuntimeError", "No %s named %s.", kind, safeRepr(name))
 		return nil
 	}
@@ -176,7 +179,7 @@ func selectFilter(name string, negate, byAttr bool) func(st *state, a args) Valu
 		v := a.pos[0]
 		rest := append([]Value(nil), a.pos[1:]...)
 		kw := a.kw
-		return lazily(func(st *state) pull {
+		return lazily(st, func(st *state) pull {
 			if !truthy(st, v) {
 				return pullItems(nil)
 			}
@@ -185,6 +188,7 @@ func selectFilter(name string, negate, byAttr bool) func(st *state, a args) Valu
 			return func(st *state) Value {
 				for {
 					v := next(st)
+					st.step(1)
 					if v == nil || passes(st, v) != negate {
 						return v
 					}
@@ -208,14 +212,18 @@ func selector(st *state, rest []Value, kw []kwarg, byAttr bool) func(*state, Val
 	}
 	t := lookUp(tests, "test", rest[0])
 	return func(st *state, v Value) bool {
-		return truthy(st, t().apply(st, args{append([]Value{get(st, v)}, rest[1:]...), kw}))
+		st.step(len(rest))
+		return truthy(st, t(st).apply(st, args{append([]Value{get(st, v)}, rest[1:]...), kw}))
 	}
 }
 
 // lazily is a generator whose work begins when the first item is asked for.
-func lazily(start func(st *state) pull) *iterator {
+func lazily(st *state, start func(st *state) pull) *iterator {
+	st.use(16 * valueSize)
 	var next pull
 	return &iterator{"generator", func(st *state) Value {
+		st.pull()
+		defer st.pulled()
 		if next == nil {
 			next = start(st)
 		}
@@ -225,7 +233,7 @@ func lazily(start func(st *state) pull) *iterator {
 
 func filterItems(st *state, b *[maxParams]Value) Value {
 	v := b[0]
-	return lazily(func(*state) pull {
+	return lazily(st, func(*state) pull {
 		switch v := v.(type) {
 		case *undefined:
 			return pullItems(nil)

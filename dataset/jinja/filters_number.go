@@ -177,7 +177,7 @@ func filterRound(st *state, b *[maxParams]Value) Value {
 	if b[2] != nil {
 		m, ok := asStr(b[2])
 		if !ok {
-			hashKey(b[2])
+			hashKey(st, b[2])
 		}
 		method = m
 	}

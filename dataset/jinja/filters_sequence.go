@@ -7,8 +7,9 @@ import (
 
 // attrGetter looks attributes such as "address.0.city" up by the rules of x[...].
 func attrGetter(st *state, attr Value, foldCase bool, otherwise Value) func(*state, Value) Value {
-	parts := attrParts(attr)
+	parts := attrParts(st, attr)
 	return func(st *state, v Value) Value {
+		st.step(len(parts))
 		for _, p := range parts {
 			v = getitem(st, v, p)
 			if otherwise != nil && isUndefined(v) {
@@ -16,13 +17,13 @@ func attrGetter(st *state, attr Value, foldCase bool, otherwise Value) func(*sta
 			}
 		}
 		if foldCase {
-			return ignoreCase(v)
+			return ignoreCase(st, v)
 		}
 		return v
 	}
 }
 
-func attrParts(attr Value) []Value {
+func attrParts(st *state, attr Value) []Value {
 	s, ok := asStr(attr)
 	if _, none := attr.(None); attr == nil || none {
 		return nil
@@ -31,6 +32,8 @@ func attrParts(attr Value) []Value {
 		return []Value{attr}
 	}
 	var parts []Value
+	st.step(len(s))
+	st.charge(6 * valueSize * (1 + strings.Count(s, ".")))
 	for _, p := range strings.Split(s, ".") {
 		if n := parseInt(p, 10); n != nil && p != "" && strings.IndexFunc(p, func(r rune) bool { return !isDigit(r) }) < 0 {
 			parts = append(parts, n)
@@ -41,12 +44,12 @@ func attrParts(attr Value) []Value {
 	return parts
 }
 
-func ignoreCase(v Value) Value {
+func ignoreCase(st *state, v Value) Value {
 	switch v := v.(type) {
 	case Str:
-		return Str(lower(string(v)))
+		return Str(changed(st, string(v), lower))
 	case markup:
-		return markup(lower(string(v)))
+		return markup(changed(st, string(v), lower))
 	}
 	return v
 }
@@ -67,6 +70,7 @@ func filterLast(st *state, b *[maxParams]Value) Value {
 func filterReverse(st *state, b *[maxParams]Value) Value {
 	if s, ok := asStr(b[0]); ok {
 		st.charge(5 * len(s))
+		st.step(len(s))
 		runes := []rune(s)
 		slices.Reverse(runes)
 		return like(b[0], string(runes))
@@ -85,7 +89,7 @@ func filterReverse(st *state, b *[maxParams]Value) Value {
 
 // sortBy sorts stably by keys as Python's sorted does.
 func sortBy(st *state, all []Value, reverse bool, key func(*state, Value) Value) []Value {
-	st.charge(4 * valueSize * len(all))
+	st.charge(8 * valueSize * len(all))
 	type keyed struct{ key, v Value }
 	ks := make([]keyed, len(all))
 	for i, v := range all {
@@ -131,10 +135,10 @@ func filterDictsort(st *state, b *[maxParams]Value) Value {
 	}
 	view := &dictView{d, "dict_items"}
 	sensitive := flag(st, b[1])
-	return &List{sortBy(st, view.list(), flag(st, b[3]), func(_ *state, v Value) Value {
+	return &List{sortBy(st, view.list(st), flag(st, b[3]), func(st *state, v Value) Value {
 		key := v.(*Tuple).items[at]
 		if !sensitive {
-			key = ignoreCase(key)
+			key = ignoreCase(st, key)
 		}
 		return key
 	})}
@@ -144,6 +148,7 @@ func filterSort(st *state, b *[maxParams]Value) Value {
 	fold := !flag(st, b[2])
 	var getters []func(*state, Value) Value
 	if s, ok := asStr(b[3]); ok {
+		st.charge(6 * valueSize * (1 + strings.Count(s, ",")))
 		for _, part := range strings.Split(s, ",") {
 			getters = append(getters, attrGetter(st, Str(part), fold, nil))
 		}
@@ -152,6 +157,7 @@ func filterSort(st *state, b *[maxParams]Value) Value {
 	}
 	all := drain(st, mustIter(b[0]))
 	return &List{sortBy(st, all, flag(st, b[1]), func(st *state, v Value) Value {
+		st.use(valueSize * (2 + len(getters)))
 		key := &List{make([]Value, len(getters))}
 		for i, get := range getters {
 			key.Items[i] = get(st, v)
@@ -210,7 +216,7 @@ func filterGroupby(st *state, b *[maxParams]Value) Value {
 	var lastKey Value
 	for _, v := range sortBy(st, drain(st, mustIter(b[0])), false, get) {
 		key := get(st, v)
-		if last == nil || key != lastKey && !equal(st, key, lastKey) {
+		if last == nil || !identical(st, key, lastKey) && !equal(st, key, lastKey) {
 			st.charge(4 * valueSize)
 			name := key
 			if fold {
@@ -219,6 +225,7 @@ func filterGroupby(st *state, b *[maxParams]Value) Value {
 			last, lastKey = &groupTuple{Tuple{[]Value{name, &List{}}}}, key
 			groups = append(groups, last)
 		}
+		st.use(2 * valueSize)
 		l := last.items[1].(*List)
 		l.Items = append(l.Items, v)
 	}

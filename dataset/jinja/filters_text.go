@@ -10,9 +10,34 @@ import (
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
 func escapeHTML(st *state, s string) string {
-	out := escaper.Replace(s)
-	st.charge(len(out))
-	return out
+	st.scan(8 * len(s))
+	n := len(s)
+	for i := range len(s) {
+		if strings.IndexByte("&<>'\"", s[i]) >= 0 {
+			n += len("&amp;") - 1
+		}
+	}
+	st.charge(n)
+	return escaper.Replace(s)
+}
+
+// looked counts a look at every code point of s.
+func looked(st *state, s string) string {
+	st.step(len(s))
+	return s
+}
+
+// changed is s with other letters, whose work and length it counts: a letter can become three, and where not all
+// are ASCII, each word may be looked up on its own.
+func changed(st *state, s string, change func(string) string) string {
+	if isASCII(s) {
+		st.step(len(s))
+		st.charge(2 * len(s))
+	} else {
+		st.step(16 * len(s))
+		st.charge(4 * len(s))
+	}
+	return change(s)
 }
 
 // escapeValue is v as safe HTML.
@@ -48,7 +73,9 @@ func titleWords(s string) string {
 
 // stripTags takes SGML tags and comments out, makes runs of space one space, and reads entities.
 func stripTags(st *state, s string) string {
-	st.charge(len(s))
+	st.step(len(s))
+	st.charge(3 * len(s))
+	st.charge(2 * valueSize * countFields(s))
 	var b strings.Builder
 	for {
 		i := strings.IndexByte(s, '<')
@@ -95,7 +122,7 @@ func filterIndent(st *state, b *[maxParams]Value) Value {
 	}
 	first := b[2] != nil && truthy(st, b[2])
 	blank := b[3] != nil && truthy(st, b[3])
-	lines := splitLines(s+"\n", false)
+	lines := splitLines(st, s+"\n", false)
 	st.charge(len(s) + product(len(lines), int64(len(width))+1))
 	var out strings.Builder
 	for i, line := range lines {
@@ -165,18 +192,20 @@ func countWords(s string) int {
 
 func urlQuote(st *state, v Value, safe string) string {
 	s := str(st, v)
+	st.step(2 * len(s))
+	st.charge(3 * len(s))
+	safe = "_.-~" + safe
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(s) {
 		c := s[i]
 		switch {
-		case c < utf8.RuneSelf && (unicode.IsLetter(rune(c)) || isDecimal(c)) || strings.IndexByte("_.-~"+safe, c) >= 0:
+		case c < utf8.RuneSelf && (unicode.IsLetter(rune(c)) || isDecimal(c)) || strings.IndexByte(safe, c) >= 0:
 			b.WriteByte(c)
 		default:
-			b.WriteString(string([]byte{'%', hex[c>>4], hex[c&15]}))
+			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
 		}
 	}
-	st.charge(b.Len())
 	return b.String()
 }
 
@@ -194,11 +223,14 @@ func filterURLEncode(st *state, b *[maxParams]Value) Value {
 		if pair == nil {
 			return Str(join(st, parts, "&"))
 		}
+		st.use(itemSize)
 		kv := &Tuple{make([]Value, 2)}
 		tupleTarget{itemTarget{kv, 0}, itemTarget{kv, 1}}.assign(&frame{st: st}, pair)
 		for i, v := range kv.items {
+			st.use(itemSize)
 			kv.items[i] = Str(strings.ReplaceAll(urlQuote(st, v, ""), "%20", "+"))
 		}
+		st.charge(len(text(kv.items[0])) + len(text(kv.items[1])))
 		parts = append(parts, text(kv.items[0])+"="+text(kv.items[1]))
 	}
 }
@@ -221,6 +253,7 @@ func filterXMLAttr(st *state, b *[maxParams]Value) Value {
 	}
 	var parts []string
 	for i, k := range d.keys {
+		st.use(itemSize)
 		v := d.vals[i]
 		if _, none := v.(None); none || isUndefined(v) {
 			continue
@@ -229,10 +262,13 @@ func filterXMLAttr(st *state, b *[maxParams]Value) Value {
 		if !ok {
 			raise("TypeError", "expected string or bytes-like object, got '%s'", k.typeName())
 		}
+		st.step(len(key))
 		if strings.ContainsAny(key, " \t\n\r\f\v/>=") {
 			raise("ValueError", "Invalid character in attribute name: %s", quote(key))
 		}
-		parts = append(parts, text(escapeValue(st, k))+`="`+text(escapeValue(st, v))+`"`)
+		name, value := text(escapeValue(st, k)), text(escapeValue(st, v))
+		st.charge(len(name) + len(value))
+		parts = append(parts, name+`="`+value+`"`)
 	}
 	s := join(st, parts, " ")
 	if s != "" && (b[1] == nil || truthy(st, b[1])) {
@@ -256,6 +292,7 @@ func filterJoin(st *state, b *[maxParams]Value) Value {
 		if v == nil {
 			return Str(join(st, parts, sep))
 		}
+		st.use(itemSize)
 		parts = append(parts, str(st, get(st, v)))
 	}
 }

@@ -9,6 +9,7 @@ func formatString(st *state, self Value, a args) string {
 	f := &formatter{st: st, pos: a.pos, auto: 0}
 	_, f.safe = self.(markup)
 	f.named = func(name string) Value {
+		st.step(len(a.kw))
 		for _, k := range a.kw {
 			if k.name == name {
 				return k.v
@@ -64,6 +65,7 @@ func (f *formatter) run(s string, levels int) string {
 			if n < 0 {
 				n = len(s) - i
 			}
+			f.st.grow(b.Len(), n)
 			b.WriteString(s[i : i+n])
 			i += n
 		case i+1 < len(s) && s[i+1] == c:
@@ -73,12 +75,14 @@ func (f *formatter) run(s string, levels int) string {
 			raise("ValueError", "Single '}' encountered in format string")
 		default:
 			n := fieldEnd(s[i+1:])
-			b.WriteString(f.field(s[i+1:i+1+n], levels))
+			f.st.step(n)
+			field := f.field(s[i+1:i+1+n], levels)
+			f.st.grow(b.Len(), len(field))
+			b.WriteString(field)
 			i += n + 2
 		}
 		f.st.step(1)
 	}
-	f.st.charge(b.Len())
 	return b.String()
 }
 
@@ -147,7 +151,7 @@ func (f *formatter) field(s string, levels int) string {
 	case 'r':
 		v = Str(repr(f.st, v))
 	case 'a':
-		v = Str(asciiRepr(repr(f.st, v)))
+		v = Str(asciiRepr(f.st, repr(f.st, v)))
 	default:
 		raise("ValueError", "Unknown conversion specifier %c", conversion)
 	}

@@ -39,19 +39,22 @@ func (p *percentFormat) run() string {
 	for {
 		i := strings.IndexByte(p.s[p.pos:], '%')
 		if i < 0 {
-			p.out.WriteString(p.s[p.pos:])
+			p.write(p.s[p.pos:])
 			break
 		}
-		p.out.WriteString(p.s[p.pos : p.pos+i])
+		p.write(p.s[p.pos : p.pos+i])
 		p.pos += i + 1
 		p.one()
-		p.st.step(1)
 	}
-	p.st.charge(p.out.Len())
 	if p.isTuple && p.used < len(p.tuple) || !p.isTuple && p.used == 0 && p.mapping == nil {
 		raise("TypeError", "not all arguments converted during string formatting")
 	}
 	return p.out.String()
+}
+
+func (p *percentFormat) write(s string) {
+	p.st.grow(p.out.Len(), len(s))
+	p.out.WriteString(s)
 }
 
 func (p *percentFormat) peek() byte {
@@ -140,7 +143,7 @@ func (p *percentFormat) one() {
 	kind := p.peek()
 	p.pos++
 	if kind == '%' {
-		p.out.WriteByte('%')
+		p.write("%")
 		return
 	}
 	v := keyed
@@ -172,6 +175,7 @@ func (p *percentFormat) key() Value {
 		}
 	}
 	name := p.s[start:p.pos]
+	p.st.scan(len(name))
 	p.pos++
 	d, ok := p.mapping.(*Dict)
 	if u, undef := p.mapping.(*undefined); undef {
@@ -208,16 +212,16 @@ func (p *percentFormat) convert(kind byte, v Value, f formatSpec, left bool) {
 	case 's', 'r', 'a':
 		s := p.text(v, kind != 's')
 		if kind == 'a' {
-			s = asciiRepr(s)
+			s = asciiRepr(p.st, s)
 		}
 		f.fill = " "
 		if f.precision >= 0 && int64(utf8.RuneCountInString(s)) > f.precision {
 			s = s[:byteOffset(s, int(f.precision))]
 		}
-		p.out.WriteString(f.pad(p.st, "", s, '>'))
+		p.write(f.pad(p.st, "", s, '>'))
 	case 'c':
 		f.fill = " "
-		p.out.WriteString(f.pad(p.st, "", percentChar(v), '>'))
+		p.write(f.pad(p.st, "", percentChar(v), '>'))
 	case 'd', 'i', 'u', 'o', 'x', 'X':
 		p.integer(kind, v, f, left)
 	case 'e', 'E', 'f', 'F', 'g', 'G':
@@ -231,8 +235,9 @@ func (p *percentFormat) convert(kind byte, v Value, f formatSpec, left bool) {
 		if left {
 			f.fill = " "
 		}
+		p.st.charge(2 * int(f.precision))
 		body := floatDigits(math.Abs(x), kind, int(f.precision), f.alternate)
-		p.out.WriteString(f.pad(p.st, f.signOf(math.Signbit(x) && x == x), body, '>'))
+		p.write(f.pad(p.st, f.signOf(math.Signbit(x) && x == x), body, '>'))
 	default:
 		r, _ := utf8.DecodeRuneInString(p.s[p.pos-1:])
 		raise("ValueError", "unsupported format character '%c' (0x%x)", r, r)
@@ -255,6 +260,7 @@ func (p *percentFormat) integer(kind byte, v Value, f formatSpec, left bool) {
 		}
 		n, _ = asBig(intOfFloat(float64(x)))
 	}
+	p.st.step(1 + n.BitLen()>>4)
 	abs := new(big.Int).Abs(n)
 	digits, prefix := "", ""
 	switch kind {
@@ -280,7 +286,7 @@ func (p *percentFormat) integer(kind byte, v Value, f formatSpec, left bool) {
 	if left {
 		f.fill = " "
 	}
-	p.out.WriteString(f.pad(p.st, sign, digits, '>'))
+	p.write(f.pad(p.st, sign, digits, '>'))
 }
 
 func percentChar(v Value) string {
@@ -311,7 +317,15 @@ func percentFloat(v Value) float64 {
 }
 
 // asciiRepr escapes what lies beyond ASCII.
-func asciiRepr(s string) string {
+func asciiRepr(st *state, s string) string {
+	st.step(2 * len(s))
+	n := len(s)
+	for _, r := range s {
+		if r >= utf8.RuneSelf {
+			n += len(escapedTwice(r))
+		}
+	}
+	st.charge(n)
 	var b strings.Builder
 	for _, r := range s {
 		if r < utf8.RuneSelf {

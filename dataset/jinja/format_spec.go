@@ -155,7 +155,9 @@ func (f *formatSpec) pad(st *state, sign, body string, align byte) string {
 	if f.align != 0 {
 		align = f.align
 	}
+	st.scan(len(body))
 	n := f.width - int64(utf8.RuneCountInString(sign)+utf8.RuneCountInString(body))
+	st.charge(len(sign) + len(body))
 	if n <= 0 {
 		return sign + body
 	}
@@ -191,6 +193,8 @@ func formatInt(st *state, v Value, f formatSpec) string {
 	if f.noMinus {
 		raise("ValueError", "Negative zero coercion (z) not allowed in integer format specifier")
 	}
+	st.step(1 + n.BitLen()>>3)
+	st.charge(n.BitLen())
 	abs := new(big.Int).Abs(n)
 	digits, prefix, every := "", "", 3
 	switch f.kind {
@@ -237,13 +241,16 @@ func (f *formatSpec) grouped(st *state, sign, digits, tail string, every int) st
 	if f.fill == "0" && f.align == '=' {
 		want = f.width - int64(len(sign)+len(tail))
 	}
-	for n := int64(len(digits)); n+(n-1)/int64(every) < want; n++ {
-		digits = "0" + digits
-		if len(digits)%every == 0 && int64(len(digits)+len(digits)/every) == want {
-			digits = "0" + digits
+	n, size := int64(len(digits)), int64(every)
+	for ; n+(n-1)/size < want; n++ {
+		if (n+1)%size == 0 && n+1+(n+1)/size == want {
+			n += 2
 			break
 		}
 	}
+	digits = repeatString(st, "0", n-int64(len(digits))) + digits
+	st.step(2 * len(digits))
+	st.charge(3 * len(digits))
 	var b strings.Builder
 	for i := range len(digits) {
 		if i > 0 && (len(digits)-i)%every == 0 {
@@ -268,6 +275,8 @@ func formatFloat(st *state, x float64, f formatSpec, v Value) string {
 	if kind == 'n' && f.group != 0 {
 		raise("ValueError", "Cannot specify '%c' with 'n'.", f.group)
 	}
+	st.charge(2 * max(precision, 0))
+	st.step(max(precision, 0))
 	negative := math.Signbit(x) && x == x
 	body := floatDigits(math.Abs(x), kind, precision, f.alternate)
 	if f.noMinus && negative && strings.Trim(body, "0.eE+-") == "" {

@@ -27,8 +27,9 @@ func init() { // the functions refer to the table by way of the state
 	add("function", "range", makeRange)
 	add("type", "dict", func(st *state, a args) Value { return makeDict(st, a) })
 	add("type", "jinja2.utils.Namespace", func(st *state, a args) Value { return &namespace{makeDict(st, a)} })
-	add("type", "jinja2.utils.Cycler", func(_ *state, a args) Value {
+	add("type", "jinja2.utils.Cycler", func(st *state, a args) Value {
 		a.noKeys("Cycler")
+		st.charge(valueSize * len(a.pos))
 		if len(a.pos) == 0 {
 			raise("RuntimeError", "at least one item has to be provided")
 		}
@@ -99,16 +100,15 @@ func makeDict(st *state, a args) *Dict {
 		fillDict(st, d, a.pos[0])
 	}
 	for _, k := range a.kw {
-		d.Set(k.name, k.v)
+		d.set(st, Str(k.name), k.v)
 	}
 	return d
 }
 
 func fillDict(st *state, d *Dict, v Value) {
 	if from, ok := v.(*Dict); ok {
-		st.charge(2 * valueSize * from.Len())
 		for i, k := range from.keys {
-			d.set(k, from.vals[i])
+			d.set(st, k, from.vals[i])
 		}
 		return
 	}
@@ -121,7 +121,6 @@ func fillDict(st *state, d *Dict, v Value) {
 		if pair == nil {
 			return
 		}
-		st.charge(2 * valueSize)
 		from := iterOf(pair)
 		if from == nil {
 			raise("TypeError", "cannot convert dictionary update sequence element #%d to a sequence", i)
@@ -130,7 +129,7 @@ func fillDict(st *state, d *Dict, v Value) {
 		if len(kv) != 2 {
 			raise("ValueError", "dictionary update sequence element #%d has length %d; 2 is required", i, len(kv))
 		}
-		d.set(kv[0], kv[1])
+		d.set(st, kv[0], kv[1])
 	}
 }
 

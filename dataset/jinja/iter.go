@@ -97,6 +97,10 @@ func items(st *state, v Value) []Value {
 	return drain(st, mustIter(v))
 }
 
+// itemSize is what an item counts for that was made for a list that grows.
+const itemSize = 4 * valueSize
+
+// drain is the items that are left.
 func drain(st *state, next pull) []Value {
 	var all []Value
 	for {
@@ -104,7 +108,7 @@ func drain(st *state, next pull) []Value {
 		if v == nil {
 			return all
 		}
-		st.charge(valueSize)
+		st.use(itemSize)
 		all = append(all, v)
 	}
 }
@@ -131,7 +135,9 @@ func (v *dictView) at(i int) Value {
 	return NewTuple(v.dict.keys[i], v.dict.vals[i])
 }
 
-func (v *dictView) list() []Value {
+func (v *dictView) list(st *state) []Value {
+	st.charge(itemSize * v.dict.Len())
+	st.step(v.dict.Len())
 	all := make([]Value, v.dict.Len())
 	for i := range all {
 		all[i] = v.at(i)
@@ -143,18 +149,18 @@ func (v *dictView) list() []Value {
 func (v *dictView) has(st *state, x Value) bool {
 	switch v.kind {
 	case "dict_keys":
-		return v.dict.findKey(hashKey(x)) >= 0
+		return v.dict.findKey(st, hashKey(st, x)) >= 0
 	case "dict_items":
 		pair, ok := asTuple(x)
 		if !ok || len(pair) != 2 {
 			return false
 		}
-		i := v.dict.findKey(hashKey(pair[0]))
+		i := v.dict.findKey(st, hashKey(st, pair[0]))
 		return i >= 0 && equal(st, v.dict.vals[i], pair[1])
 	}
 	st.step(v.dict.Len())
 	for _, w := range v.dict.vals {
-		if w == x || equal(st, w, x) {
+		if identical(st, w, x) || equal(st, w, x) {
 			return true
 		}
 	}
@@ -167,6 +173,7 @@ func (v *dictView) sameSet(st *state, w *dictView) bool {
 
 func (v *dictView) within(st *state, w *dictView) bool {
 	for i := range v.dict.keys {
+		st.step(1)
 		if !w.has(st, v.at(i)) {
 			return false
 		}
@@ -243,7 +250,7 @@ func reversed(st *state, v Value) *iterator {
 	case *Dict:
 		kind, all = "dict_reversekeyiterator", v.keys
 	case *dictView:
-		kind, all = "dict_reverseiterator", v.list()
+		kind, all = "dict_reverseiterator", v.list(st)
 	case *rangeObj:
 		i := v.length()
 		return &iterator{"range_iterator", func(st *state) Value {
@@ -280,9 +287,10 @@ func contains(st *state, x, v Value) bool {
 	switch v := v.(type) {
 	case *Dict:
 		if s, ok := x.(Str); ok {
+			st.scan(len(s))
 			return v.find(string(s)) >= 0
 		}
-		return v.findKey(hashKey(x)) >= 0
+		return v.findKey(st, hashKey(st, x)) >= 0
 	case *dictView:
 		return v.has(st, x)
 	case *rangeObj:
@@ -299,7 +307,7 @@ func contains(st *state, x, v Value) bool {
 		if w == nil {
 			return false
 		}
-		if w == x || equal(st, w, x) {
+		if identical(st, w, x) || equal(st, w, x) {
 			return true
 		}
 	}

@@ -108,7 +108,7 @@ func (r *jsonReader) object(depth int) Value {
 		}
 		r.i++
 		v := r.value(depth + 1)
-		d.put(r.key(key), key, v)
+		d.put(nil, r.key(key), key, v)
 	}
 }
 

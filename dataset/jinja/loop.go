@@ -31,11 +31,14 @@ func (t *loopTest) filter(up *frame, next pull) pull {
 			t.enter.exec(f)
 			entered = true
 		}
+		st.pull()
+		defer st.pulled()
 		for {
 			v := next(st)
 			if v == nil {
 				return nil
 			}
+			st.step(1)
 			t.target.assign(f, v)
 			st.line = t.line
 			if truthy(st, t.test.eval(f)) {
@@ -59,6 +62,7 @@ func (s *forStmt) exec(f *frame) control {
 func (s *forStmt) recurse(st *state, up *frame, v Value, depth int) string {
 	st.enter()
 	defer st.leave()
+	st.use(valueSize * s.slots)
 	before := st.push()
 	s.loop(&frame{st: st, slots: make([]Value, s.slots), up: up}, up, v, depth)
 	return st.pop(before)
@@ -73,6 +77,7 @@ func (s *forStmt) loop(f, up *frame, v Value, depth int) control {
 	}
 	var l *loopContext
 	if s.extended {
+		st.use(16 * valueSize)
 		l = &loopContext{next: next, index0: -1, depth0: depth}
 		if s.test == nil {
 			l.over = v
@@ -84,6 +89,7 @@ func (s *forStmt) loop(f, up *frame, v Value, depth int) control {
 	}
 	ran := false
 	for {
+		st.step(1)
 		var item Value
 		if l != nil {
 			item = l.advance(st)
@@ -134,11 +140,17 @@ type loopContext struct {
 	up      *frame
 }
 
+func (l *loopContext) pull(st *state) Value {
+	st.pull()
+	defer st.pulled()
+	return l.next(st)
+}
+
 func (l *loopContext) advance(st *state) Value {
 	v := l.after
 	if v != nil {
 		l.after = nil
-	} else if v = l.next(st); v == nil {
+	} else if v = l.pull(st); v == nil {
 		return nil
 	}
 	l.index0++
@@ -148,7 +160,7 @@ func (l *loopContext) advance(st *state) Value {
 
 func (l *loopContext) peek(st *state) Value {
 	if l.after == nil {
-		l.after = l.next(st)
+		l.after = l.pull(st)
 	}
 	return l.after
 }
@@ -231,6 +243,7 @@ func (l *loopContext) change(st *state, a args) Value {
 		return Bool(false)
 	}
 	l.called = true
+	st.charge(valueSize * len(a.pos))
 	l.changed = append([]Value(nil), a.pos...)
 	return Bool(true)
 }

@@ -39,10 +39,12 @@ func (m *macro) pyName() string {
 // call binds the arguments and gives the text of the body.
 func (m *macro) call(st *state, a args) string {
 	st.enter()
+	st.step(m.def.slots)
 	line := st.line
 	f := &frame{st: st, slots: make([]Value, m.def.slots), up: m.up}
 	m.bind(st, f, a)
 	m.def.enter.exec(f)
+	st.step(len(m.def.argSlots))
 	for i, slot := range m.def.argSlots {
 		if f.slots[slot] != nil {
 			continue
@@ -66,7 +68,9 @@ func (m *macro) bind(st *state, f *frame, a args) {
 	n := len(def.args)
 	taken := copyArgs(f, def.argSlots, a.pos)
 	kw := a.kw
+	st.step(len(a.pos) + len(kw))
 	pop := func(name string) Value {
+		st.step(len(kw))
 		for i, k := range kw {
 			if k.name == name {
 				kw = append(append([]kwarg(nil), kw[:i]...), kw[i+1:]...)
@@ -94,7 +98,7 @@ func (m *macro) bind(st *state, f *frame, a args) {
 	case def.kwargsSlot >= 0:
 		d := NewDict()
 		for _, k := range kw {
-			d.Set(k.name, k.v)
+			d.set(st, Str(k.name), k.v)
 		}
 		f.slots[def.kwargsSlot] = d
 	case len(kw) > 0:
@@ -107,6 +111,7 @@ func (m *macro) bind(st *state, f *frame, a args) {
 	}
 	switch {
 	case def.varargsSlot >= 0:
+		st.charge(valueSize * len(a.pos))
 		f.slots[def.varargsSlot] = NewTuple(append([]Value(nil), a.pos[taken:]...)...)
 	case len(a.pos) > n:
 		raise("TypeError", "macro %s takes not more than %d argument(s)", m.pyName(), n)

@@ -2,7 +2,7 @@ package jinja
 
 import (
 	"math"
-	"math/big"
+	"math/bits"
 )
 
 // method is a method of a built-in type.
@@ -14,6 +14,7 @@ type method struct {
 }
 
 func (m *method) call(st *state, self Value, a args) Value {
+	st.step(1)
 	if s, ok := asStr(self); ok {
 		st.scan(len(s))
 	}
@@ -66,7 +67,7 @@ func countItems(st *state, items []Value, v Value) Value {
 	st.step(len(items))
 	n := 0
 	for _, w := range items {
-		if w == v || equal(st, w, v) {
+		if identical(st, w, v) || equal(st, w, v) {
 			n++
 		}
 	}
@@ -89,7 +90,7 @@ func indexItems(st *state, kind string, items []Value, b *[maxParams]Value) Valu
 	}
 	for i := start; i < min(stop, int64(len(items))); i++ {
 		st.step(1)
-		if items[i] == b[0] || equal(st, items[i], b[0]) {
+		if identical(st, items[i], b[0]) || equal(st, items[i], b[0]) {
 			return Int(i)
 		}
 	}
@@ -104,9 +105,9 @@ func init() { // the table would refer to itself by way of getattr otherwise
 		"keys()":   func(st *state, self Value, _ *[maxParams]Value) Value { return &dictView{self.(*Dict), "dict_keys"} },
 		"values()": func(st *state, self Value, _ *[maxParams]Value) Value { return &dictView{self.(*Dict), "dict_values"} },
 		"items()":  func(st *state, self Value, _ *[maxParams]Value) Value { return &dictView{self.(*Dict), "dict_items"} },
-		"copy()":   func(st *state, self Value, _ *[maxParams]Value) Value { return self.(*Dict).Copy() },
+		"copy()":   func(st *state, self Value, _ *[maxParams]Value) Value { return self.(*Dict).copied(st) },
 		"get(*key, default, /)": func(st *state, self Value, b *[maxParams]Value) Value {
-			if i := self.(*Dict).findKey(hashKey(b[0])); i >= 0 {
+			if i := self.(*Dict).findKey(st, hashKey(st, b[0])); i >= 0 {
 				return self.(*Dict).vals[i]
 			}
 			if b[1] != nil {
@@ -117,7 +118,7 @@ func init() { // the table would refer to itself by way of getattr otherwise
 		"fromkeys(*iterable, value, /)": func(st *state, self Value, b *[maxParams]Value) Value {
 			d := NewDict()
 			for _, k := range items(st, b[0]) {
-				d.set(k, orNone(b[1]))
+				d.set(st, k, orNone(b[1]))
 			}
 			return d
 		},
@@ -157,8 +158,8 @@ func intAttribute(v Value, name string) Value {
 		return fixed(name, Int(n.BitLen()))
 	case "bit_count":
 		count := 0
-		for i := range n.BitLen() {
-			count += int(new(big.Int).Abs(n).Bit(i))
+		for _, w := range n.Bits() {
+			count += bits.OnesCount(uint(w))
 		}
 		return fixed(name, Int(count))
 	case "as_integer_ratio":

@@ -43,6 +43,7 @@ func zfill(st *state, v Value, b *[maxParams]Value) Value {
 	if n <= 0 {
 		return v
 	}
+	st.charge(len(s))
 	zeros := repeatString(st, "0", n)
 	if s != "" && (s[0] == '+' || s[0] == '-') {
 		return like(v, s[:1]+zeros+s[1:])
@@ -55,6 +56,8 @@ func expandTabs(st *state, v Value, b *[maxParams]Value) Value {
 	if b[0] != nil {
 		size = needShort("expandtabs", b[0])
 	}
+	st.step(len(text(v)))
+	st.charge(2 * len(text(v)))
 	var out strings.Builder
 	column := int64(0)
 	for _, r := range text(v) {
@@ -62,6 +65,7 @@ func expandTabs(st *state, v Value, b *[maxParams]Value) Value {
 		case r == '\t':
 			if size > 0 {
 				n := size - column%size
+				st.grow(out.Len(), int(n))
 				out.WriteString(repeatString(st, " ", n))
 				column += n
 			}

@@ -11,34 +11,43 @@ var strMethods map[string]*method
 
 func init() { // the methods refer to the table by way of getattr
 	strMethods = table(map[string]func(*state, Value, *[maxParams]Value) Value{
-		"strip(chars, /)":  func(st *state, v Value, b *[maxParams]Value) Value { return like(v, strip(text(v), b[0], true, true)) },
-		"lstrip(chars, /)": func(st *state, v Value, b *[maxParams]Value) Value { return like(v, strip(text(v), b[0], true, false)) },
-		"rstrip(chars, /)": func(st *state, v Value, b *[maxParams]Value) Value { return like(v, strip(text(v), b[0], false, true)) },
-		"upper()":          cased(upper),
-		"lower()":          cased(lower),
-		"title()":          cased(title),
-		"capitalize()":     cased(capitalize),
-		"swapcase()":       cased(swapcase),
-		"casefold()":       cased(casefold),
-		"isalnum()":        every(func(r rune) bool { return isAlpha(r) || isNumeric(r) }),
-		"isalpha()":        every(isAlpha),
-		"isdecimal()":      every(func(r rune) bool { return unicode.Is(unicode.Nd, r) }),
-		"isdigit()":        every(isDigit),
-		"isnumeric()":      every(isNumeric),
-		"isspace()":        every(isSpace),
-		"islower()":        func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isLower(text(v))) },
-		"isupper()":        func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isUpper(text(v))) },
-		"istitle()":        func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isTitle(text(v))) },
-		"isascii()":        func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isASCII(text(v))) },
-		"isprintable()": func(st *state, v Value, _ *[maxParams]Value) Value {
-			return Bool(strings.IndexFunc(text(v), func(r rune) bool { return !unicode.IsPrint(r) }) < 0)
+		"strip(chars, /)": func(st *state, v Value, b *[maxParams]Value) Value {
+			return like(v, strip(st, text(v), b[0], true, true))
 		},
-		"isidentifier()": func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isIdentifier(text(v))) },
+		"lstrip(chars, /)": func(st *state, v Value, b *[maxParams]Value) Value {
+			return like(v, strip(st, text(v), b[0], true, false))
+		},
+		"rstrip(chars, /)": func(st *state, v Value, b *[maxParams]Value) Value {
+			return like(v, strip(st, text(v), b[0], false, true))
+		},
+		"upper()":      cased(upper),
+		"lower()":      cased(lower),
+		"title()":      cased(title),
+		"capitalize()": cased(capitalize),
+		"swapcase()": func(st *state, v Value, _ *[maxParams]Value) Value {
+			st.step(product(1+len(text(v)), int64(strings.Count(text(v), "Σ")))) // each looks at the text around it
+			return like(v, changed(st, text(v), swapcase))
+		},
+		"casefold()":  cased(casefold),
+		"isalnum()":   every(func(r rune) bool { return isAlpha(r) || isNumeric(r) }),
+		"isalpha()":   every(isAlpha),
+		"isdecimal()": every(func(r rune) bool { return unicode.Is(unicode.Nd, r) }),
+		"isdigit()":   every(isDigit),
+		"isnumeric()": every(isNumeric),
+		"isspace()":   every(isSpace),
+		"islower()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isLower(looked(st, text(v)))) },
+		"isupper()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isUpper(looked(st, text(v)))) },
+		"istitle()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isTitle(looked(st, text(v)))) },
+		"isascii()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isASCII(text(v))) },
+		"isprintable()": func(st *state, v Value, _ *[maxParams]Value) Value {
+			return Bool(strings.IndexFunc(looked(st, text(v)), func(r rune) bool { return !unicode.IsPrint(r) }) < 0)
+		},
+		"isidentifier()": func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isIdentifier(looked(st, text(v)))) },
 		"startswith(*prefix, start, end, /)": func(st *state, v Value, b *[maxParams]Value) Value {
-			return Bool(affix("startswith", text(v), b, strings.HasPrefix))
+			return Bool(affix(st, "startswith", text(v), b, strings.HasPrefix))
 		},
 		"endswith(*suffix, start, end, /)": func(st *state, v Value, b *[maxParams]Value) Value {
-			return Bool(affix("endswith", text(v), b, strings.HasSuffix))
+			return Bool(affix(st, "endswith", text(v), b, strings.HasSuffix))
 		},
 		"find(*sub, start, end, /)":   func(st *state, v Value, b *[maxParams]Value) Value { return Int(find(st, "find", text(v), b, false)) },
 		"rfind(*sub, start, end, /)":  func(st *state, v Value, b *[maxParams]Value) Value { return Int(find(st, "rfind", text(v), b, true)) },
@@ -46,7 +55,7 @@ func init() { // the methods refer to the table by way of getattr
 		"rindex(*sub, start, end, /)": func(st *state, v Value, b *[maxParams]Value) Value { return mustFind(st, "rindex", text(v), b, true) },
 		"count(*sub, start, end, /)": func(st *state, v Value, b *[maxParams]Value) Value {
 			sub := needStr("count", b[0])
-			s, _, ok := window(text(v), b)
+			s, _, ok := window(st, text(v), b)
 			if !ok {
 				return Int(0)
 			}
@@ -60,7 +69,7 @@ func init() { // the methods refer to the table by way of getattr
 			return split(st, "rsplit", v, b, splitRight)
 		},
 		"splitlines(keepends)": func(st *state, v Value, b *[maxParams]Value) Value {
-			return listLike(st, v, splitLines(text(v), b[0] != nil && needShort("splitlines", b[0]) != 0))
+			return listLike(st, v, splitLines(st, text(v), b[0] != nil && needShort("splitlines", b[0]) != 0))
 		},
 		"join(*iterable, /)":  joinMethod,
 		"partition(*sep, /)":  func(st *state, v Value, b *[maxParams]Value) Value { return partition(v, b[0], false) },
@@ -138,19 +147,23 @@ func needShort(fn string, v Value) int64 {
 }
 
 // strip takes characters off the ends of s: space where chars is left out or None.
-func strip(s string, chars Value, left, right bool) string {
+func strip(st *state, s string, chars Value, left, right bool) string {
 	is := isSpace
 	if _, none := chars.(None); chars != nil && !none {
 		set := needStr("strip", chars)
 		is = func(r rune) bool { return strings.ContainsRune(set, r) }
 		if len(set) > 64 {
-			found := make(map[rune]bool, len(set))
+			st.step(len(set))
+			st.charge(4 * valueSize * len(set))
+			found := map[rune]bool{}
 			for _, r := range set {
 				found[r] = true
 			}
 			is = func(r rune) bool { return found[r] }
 		}
 	}
+	one := is
+	is = func(r rune) bool { st.step(1); return one(r) }
 	if left {
 		s = strings.TrimLeftFunc(s, is)
 	}
@@ -162,14 +175,13 @@ func strip(s string, chars Value, left, right bool) string {
 
 func cased(f func(string) string) func(*state, Value, *[maxParams]Value) Value {
 	return func(st *state, v Value, _ *[maxParams]Value) Value {
-		st.charge(len(text(v)))
-		return like(v, f(text(v)))
+		return like(v, changed(st, text(v), f))
 	}
 }
 
 func every(is func(rune) bool) func(*state, Value, *[maxParams]Value) Value {
-	return func(_ *state, v Value, _ *[maxParams]Value) Value {
-		s := text(v)
+	return func(st *state, v Value, _ *[maxParams]Value) Value {
+		s := looked(st, text(v))
 		return Bool(s != "" && strings.IndexFunc(s, func(r rune) bool { return !is(r) }) < 0)
 	}
 }
@@ -184,10 +196,11 @@ func isASCII(s string) bool {
 }
 
 // window is s[start:end] of the arguments b[1] and b[2], and the code points before it; false = it lies outside.
-func window(s string, b *[maxParams]Value) (string, int64, bool) {
+func window(st *state, s string, b *[maxParams]Value) (string, int64, bool) {
 	if b[1] == nil && b[2] == nil {
 		return s, 0, true
 	}
+	st.scan(3 * len(s))
 	n := int64(utf8.RuneCountInString(s))
 	clip := func(v Value, otherwise int64) int64 {
 		i, given := sliceIndex(v)
@@ -207,14 +220,16 @@ func window(s string, b *[maxParams]Value) (string, int64, bool) {
 	return s[from : from+byteOffset(s[from:], int(end-start))], start, true
 }
 
-func affix(fn, s string, b *[maxParams]Value, has func(s, affix string) bool) bool {
-	w, _, ok := window(s, b)
+func affix(st *state, fn, s string, b *[maxParams]Value, has func(s, affix string) bool) bool {
+	w, _, ok := window(st, s, b)
 	if all, isTuple := asTuple(b[0]); isTuple {
 		for _, v := range all {
 			a, isStr := asStr(v)
 			if !isStr {
 				raise("TypeError", "tuple for %s must only contain str, not %s", fn, v.typeName())
 			}
+			st.step(1)
+			st.scan(len(a))
 			if ok && has(w, a) {
 				return true
 			}
@@ -230,11 +245,11 @@ func affix(fn, s string, b *[maxParams]Value, has func(s, affix string) bool) bo
 
 func find(st *state, fn, s string, b *[maxParams]Value, last bool) int64 {
 	sub := needStr(fn, b[0])
-	w, before, ok := window(s, b)
+	w, before, ok := window(st, s, b)
 	if !ok {
 		return -1
 	}
-	st.charge(len(w) / 8)
+	st.scan(2 * len(w))
 	i := strings.Index(w, sub)
 	if last {
 		i = strings.LastIndex(w, sub)
@@ -271,6 +286,7 @@ func replaceMethod(st *state, v Value, b *[maxParams]Value) Value {
 }
 
 func replace(st *state, s, old, with string, n int64) string {
+	st.scan(2 * len(s))
 	count := int64(strings.Count(s, old))
 	if n >= 0 {
 		count = min(count, n)
@@ -278,10 +294,13 @@ func replace(st *state, s, old, with string, n int64) string {
 	if count == 0 {
 		return s
 	}
-	st.charge(len(s))
+	more := 0
 	if grown := len(with) - len(old); grown > 0 {
-		st.charge(product(grown, count))
+		more = product(grown, count)
 	}
+	st.grow(len(s), more)
+	st.use(len(s))
+	st.step(int(min(count, int64(len(s)))))
 	return strings.Replace(s, old, with, int(min(max(n, -1), math.MaxInt32)))
 }
 
@@ -293,6 +312,7 @@ func joinMethod(st *state, v Value, b *[maxParams]Value) Value {
 	all := drain(st, next)
 	_, safe := v.(markup)
 	parts := make([]string, len(all))
+	st.charge(valueSize * len(all))
 	for i, item := range all {
 		s, ok := asStr(item)
 		switch {
@@ -307,8 +327,10 @@ func joinMethod(st *state, v Value, b *[maxParams]Value) Value {
 }
 
 func join(st *state, parts []string, sep string) string {
+	n := 0
 	for _, p := range parts {
-		st.charge(len(p) + len(sep))
+		st.grow(n, len(p)+len(sep))
+		n += len(p) + len(sep)
 	}
 	return strings.Join(parts, sep)
 }

@@ -43,6 +43,9 @@ func asBig(v Value) (*big.Int, bool) {
 	return nil, false
 }
 
+// stepBig counts the work of writing an integer, or of comparing it.
+func (st *state) stepBig(v bigInt) { st.step(1 + v.n.BitLen()>>3) }
+
 // asInt is the value of an int or bool of 64 bits.
 func asInt(v Value) (int64, bool) {
 	switch v := v.(type) {
@@ -131,7 +134,11 @@ func number(st *state, op byte, a, b Value) Value {
 		n, _ := asBig(a)
 		m, _ := asBig(b)
 		st.charge((n.BitLen() + m.BitLen()) / 8)
-		st.step((1 + n.BitLen()/64) * (1 + m.BitLen()/64) / 64)
+		words := (1 + n.BitLen()/64) * (1 + m.BitLen()/64)
+		if op == '/' { // finds the greatest common divisor
+			words *= 16
+		}
+		st.step(1 + words/64)
 		return bigInts(op, n, m)
 	}
 	if op == '^' {

@@ -134,7 +134,7 @@ func add(st *state, a, b Value) Value {
 const valueSize = 16
 
 func joinItems(st *state, a, b []Value) []Value {
-	st.charge(valueSize * (len(a) + len(b)))
+	st.charge(valueSize * (2 + len(a) + len(b)))
 	return append(append(make([]Value, 0, len(a)+len(b)), a...), b...)
 }
 
@@ -169,6 +169,7 @@ func repeatItems(st *state, items []Value, n int64) []Value {
 		return nil
 	}
 	st.charge(product(valueSize*len(items), n))
+	st.step(product(len(items), n) / 8)
 	out := make([]Value, 0, len(items)*int(n))
 	for range n {
 		out = append(out, items...)
@@ -188,6 +189,7 @@ func product(a int, b int64) int {
 func equal(st *state, a, b Value) bool { return equalDeep(st, a, b, 0) }
 
 func equalDeep(st *state, a, b Value, depth int) bool {
+	st.step(1)
 	if depth > maxNest {
 		raise("RecursionError", "values lie more than %d deep in each other", maxNest)
 	}
@@ -200,7 +202,7 @@ func equalDeep(st *state, a, b Value, depth int) bool {
 		return false
 	}
 	if isNumber(a) {
-		return isNumber(b) && compareNumbers(a, b) == 0
+		return isNumber(b) && compareNumbers(st, a, b) == 0
 	}
 	if x, ok := asTuple(a); ok {
 		y, ok := asTuple(b)
@@ -218,10 +220,9 @@ func equalDeep(st *state, a, b Value, depth int) bool {
 		if a == b {
 			return true
 		}
-		st.step(a.Len())
 		for i, k := range a.keys {
-			j := b.findKey(hashKey(k))
-			if j < 0 || a.vals[i] != b.vals[j] && !equalDeep(st, a.vals[i], b.vals[j], depth+1) {
+			j := b.findKey(st, hashKey(st, k))
+			if j < 0 || !identical(st, a.vals[i], b.vals[j]) && !equalDeep(st, a.vals[i], b.vals[j], depth+1) {
 				return false
 			}
 		}
@@ -230,10 +231,20 @@ func equalDeep(st *state, a, b Value, depth int) bool {
 		return isUndefined(b)
 	case *rangeObj:
 		b, ok := b.(*rangeObj)
-		return ok && hashKey(a) == hashKey(b)
+		return ok && hashKey(st, a) == hashKey(st, b)
 	case *dictView:
 		b, ok := b.(*dictView)
 		return ok && (a == b || a.kind != "dict_values" && b.kind != "dict_values" && a.sameSet(st, b))
+	}
+	return a == b
+}
+
+// identical is a == b of Go: the same object, or the same text or number.
+func identical(st *state, a, b Value) bool {
+	if s, ok := asStr(a); ok {
+		if t, ok := asStr(b); ok && len(s) == len(t) {
+			st.scan(len(s))
+		}
 	}
 	return a == b
 }
@@ -244,7 +255,7 @@ func equalItems(st *state, a, b []Value, depth int) bool {
 	}
 	st.step(len(a))
 	for i := range a {
-		if a[i] != b[i] && !equalDeep(st, a[i], b[i], depth+1) {
+		if !identical(st, a[i], b[i]) && !equalDeep(st, a[i], b[i], depth+1) {
 			return false
 		}
 	}
@@ -255,7 +266,12 @@ func equalItems(st *state, a, b []Value, depth int) bool {
 const notANumber = 2
 
 // compareNumbers is exact: an int is not rounded to be compared with a float.
-func compareNumbers(a, b Value) int {
+func compareNumbers(st *state, a, b Value) int {
+	for _, v := range [2]Value{a, b} {
+		if n, ok := v.(bigInt); ok {
+			st.stepBig(n)
+		}
+	}
 	x, aSmall := asInt(a)
 	y, bSmall := asInt(b)
 	if aSmall && bSmall {
@@ -270,7 +286,7 @@ func compareNumbers(a, b Value) int {
 		}
 		return cmp.Compare(f, g)
 	case aFloat:
-		if r := compareNumbers(b, a); r != notANumber {
+		if r := compareNumbers(st, b, a); r != notANumber {
 			return -r
 		}
 		return notANumber
@@ -295,6 +311,7 @@ func compareNumbers(a, b Value) int {
 func order(st *state, op string, a, b Value) bool { return orderDeep(st, op, a, b, 0) }
 
 func orderDeep(st *state, op string, a, b Value, depth int) bool {
+	st.step(1)
 	if depth > maxNest {
 		raise("RecursionError", "values lie more than %d deep in each other", maxNest)
 	}
@@ -305,7 +322,7 @@ func orderDeep(st *state, op string, a, b Value, depth int) bool {
 		}
 	}
 	if isNumber(a) && isNumber(b) {
-		r := compareNumbers(a, b)
+		r := compareNumbers(st, a, b)
 		return r != notANumber && holds(op, r)
 	}
 	x, aList := a.(*List)
@@ -336,7 +353,7 @@ func orderDeep(st *state, op string, a, b Value, depth int) bool {
 func orderItems(st *state, op string, a, b []Value, depth int) bool {
 	st.step(min(len(a), len(b)))
 	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] && !equalDeep(st, a[i], b[i], depth+1) {
+		if !identical(st, a[i], b[i]) && !equalDeep(st, a[i], b[i], depth+1) {
 			return orderDeep(st, op, a[i], b[i], depth+1)
 		}
 	}

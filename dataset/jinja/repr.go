@@ -27,6 +27,7 @@ func str(st *state, v Value) string {
 	var w reprWriter
 	w.st = st
 	w.value(v, 0)
+	w.grow(0)
 	return w.String()
 }
 
@@ -34,6 +35,7 @@ func str(st *state, v Value) string {
 func repr(st *state, v Value) string {
 	w := reprWriter{st: st}
 	w.value(v, 0)
+	w.grow(0)
 	return w.String()
 }
 
@@ -47,7 +49,7 @@ func safeRepr(v Value) (s string) {
 			s = "<" + v.typeName() + ">"
 		}
 	}()
-	st := &state{limits: Limits{Memory: 1 << 16}.withDefaults()}
+	st := &state{limits: Limits{Steps: 1 << 16, Memory: 1 << 16}.withDefaults()}
 	return repr(st, v)
 }
 
@@ -57,18 +59,28 @@ type reprWriter struct {
 	charged int
 }
 
-func (w *reprWriter) grow() {
-	if n := w.Len() - w.charged; n > 4096 {
-		w.st.charge(n)
-		w.charged = w.Len()
-	}
+// grow counts what was written since it was last asked, and n bytes that come next.
+func (w *reprWriter) grow(n int) {
+	w.st.grow(w.charged, w.Len()+n-w.charged)
+	w.charged = w.Len() + n
+}
+
+// quoted writes a str as Python's repr does.
+func (w *reprWriter) quoted(s string) {
+	w.st.step(len(s))
+	n := quotedLen(s)
+	w.grow(2 * n) // as a text of its own, and here
+	w.WriteString(quote(s))
 }
 
 func (w *reprWriter) value(v Value, depth int) {
 	if depth > maxNest {
 		raise("RecursionError", "values lie more than %d deep in each other", maxNest)
 	}
-	w.grow()
+	w.st.step(1)
+	if w.Len()-w.charged > 4096 {
+		w.grow(0)
+	}
 	switch v := v.(type) {
 	case None:
 		w.WriteString("None")
@@ -77,13 +89,16 @@ func (w *reprWriter) value(v Value, depth int) {
 	case Int:
 		w.WriteString(strconv.FormatInt(int64(v), 10))
 	case bigInt:
+		w.st.stepBig(v)
 		w.WriteString(bigString(v))
 	case Float:
 		w.WriteString(floatRepr(float64(v)))
 	case Str:
-		w.WriteString(quote(string(v)))
+		w.quoted(string(v))
 	case markup:
-		w.WriteString("Markup(" + quote(string(v)) + ")")
+		w.WriteString("Markup(")
+		w.quoted(string(v))
+		w.WriteByte(')')
 	case *undefined:
 		w.WriteString("Undefined")
 	case *List:
@@ -96,7 +111,7 @@ func (w *reprWriter) value(v Value, depth int) {
 		w.dict(v, depth)
 	case *dictView:
 		w.WriteString(v.kind + "(")
-		w.items('[', v.list(), ']', depth)
+		w.items('[', v.list(w.st), ']', depth)
 		w.WriteByte(')')
 	case *namespace:
 		w.WriteString("<Namespace ")
@@ -156,6 +171,22 @@ func (w *reprWriter) dict(d *Dict, depth int) {
 		w.value(d.vals[i], depth+1)
 	}
 	w.WriteByte('}')
+}
+
+// quotedLen is at least the length of quote(s), and close to it.
+func quotedLen(s string) int {
+	n := len(s) + 2
+	for _, r := range s {
+		switch {
+		case r == '\'' || r == '\\':
+			n++
+		case r < ' ' || r == 0x7f:
+			n += 3
+		case r >= utf8.RuneSelf && !unicode.IsPrint(r):
+			n += 10
+		}
+	}
+	return n
 }
 
 // quote is Python's repr of a str.

@@ -14,6 +14,7 @@ type sliceExpr struct {
 }
 
 func (e *sliceExpr) eval(f *frame) Value {
+	f.st.step(1)
 	v := e.x.eval(f)
 	var parts [3]Value
 	for i, p := range e.parts {
@@ -150,7 +151,7 @@ func sliceItems(st *state, items []Value, parts [3]Value) []Value {
 }
 
 func sliceString(st *state, s string, parts [3]Value) string {
-	st.scan(len(s))
+	st.scan(2 * len(s)) // to count, and to find where it begins
 	n := utf8.RuneCountInString(s)
 	start, _, count, step := indices(parts, int64(n))
 	if count == 0 {
@@ -160,6 +161,7 @@ func sliceString(st *state, s string, parts [3]Value) string {
 		if step == 1 {
 			return s[start : start+count]
 		}
+		st.charge(int(count))
 		b := make([]byte, 0, count)
 		for ; count > 0; count-- {
 			b = append(b, s[start])
@@ -171,7 +173,8 @@ func sliceString(st *state, s string, parts [3]Value) string {
 		from := byteOffset(s, int(start))
 		return s[from : from+byteOffset(s[from:], int(count))]
 	}
-	st.charge(4 * n)
+	st.charge(4*n + 8*int(count))
+	st.step(n)
 	runes := []rune(s)
 	out := make([]rune, 0, count)
 	for ; count > 0; count-- {

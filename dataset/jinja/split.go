@@ -13,14 +13,16 @@ func split(st *state, fn string, v Value, b *[maxParams]Value, cut func(s, sep s
 		n = needInt(fn, b[1])
 	}
 	s := text(v)
-	st.charge(len(s) / 8)
 	if _, none := b[0].(None); b[0] == nil || none {
+		st.scan(8 * len(s))
+		st.charge(2 * valueSize * countFields(s))
 		return listLike(st, v, cut(s, "", n))
 	}
 	sep := needStr(fn, b[0])
 	if sep == "" {
 		raise("ValueError", "empty separator")
 	}
+	st.scan(2 * len(s))
 	st.charge(2 * valueSize * strings.Count(s, sep))
 	return listLike(st, v, cut(s, sep, n))
 }
@@ -85,8 +87,29 @@ func splitRight(s, sep string, n int64) []string {
 	return parts
 }
 
+// countFields is how many parts splitLeft makes at runs of space.
+func countFields(s string) int {
+	n, inside := 0, false
+	for _, r := range s {
+		space := isSpace(r)
+		if !space && !inside {
+			n++
+		}
+		inside = !space
+	}
+	return n
+}
+
 // splitLines cuts at every line break that Python knows.
-func splitLines(s string, keep bool) []string {
+func splitLines(st *state, s string, keep bool) []string {
+	st.scan(4 * len(s))
+	count := 0
+	for _, r := range s {
+		if isLineBreak(r) {
+			count++
+		}
+	}
+	st.charge(3 * valueSize * (1 + count))
 	var lines []string
 	start := 0
 	for i := 0; i < len(s); {

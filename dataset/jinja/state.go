@@ -21,6 +21,7 @@ type state struct {
 	steps     int
 	memory    int
 	depth     int
+	pulls     int // generators and loops that are asked for an item within each other
 }
 
 type buffer struct{ b []byte }
@@ -33,6 +34,9 @@ type frame struct {
 	up    *frame
 }
 
+// keep counts a frame that a macro or a loop may hold beyond its end.
+func (f *frame) keep() { f.st.use(valueSize * len(f.slots)) }
+
 func (st *state) reset(t *Template, vars *Dict, o Options) {
 	st.top.b = st.top.b[:0]
 	st.cur = &st.top
@@ -41,7 +45,7 @@ func (st *state) reset(t *Template, vars *Dict, o Options) {
 	st.rooms = 0
 	st.line = 1
 	st.now, st.limits = o.Now, o.Limits.withDefaults()
-	st.steps, st.memory, st.depth = 0, 0, 0
+	st.steps, st.memory, st.depth, st.pulls = 0, 0, 0, 0
 	if cap(st.names) < len(t.names) {
 		st.names = make([]Value, len(t.names))
 	}
@@ -68,14 +72,29 @@ func (st *state) release() {
 	}
 }
 
+// step counts work, before it is done; n is at least 0.
 func (st *state) step(n int) {
-	st.steps += n
-	if st.steps > st.limits.Steps {
-		raise("LimitError", "the template takes more than %d steps", st.limits.Steps)
+	if st.steps += n; st.steps > st.limits.Steps {
+		st.tooLong()
 	}
 }
 
-// scan counts the work of going through n bytes of text.
+func (st *state) tooLong() {
+	raise("LimitError", "the template takes more than %d steps", st.limits.Steps)
+}
+
+// pull counts a generator or a loop that asks another one for an item, until pulled.
+func (st *state) pull() {
+	st.step(1)
+	if st.pulls++; st.pulls > maxNest {
+		raise("RecursionError", "generators read from each other more than %d deep", maxNest)
+	}
+}
+
+func (st *state) pulled() { st.pulls-- }
+
+// scan counts the work of going through n bytes of text in a tight loop. Loops that look every code point up in a
+// table count a step for each byte.
 func (st *state) scan(n int) {
 	if n >= 256 {
 		st.step(n >> 4)
@@ -92,21 +111,23 @@ func (st *state) scanAll(values []Value) {
 }
 
 // charge counts bytes that are about to be built.
-func (st *state) charge(n int) {
-	if n > st.limits.Output {
+func (st *state) charge(n int) { st.grow(0, n) }
+
+// grow counts bytes that are about to be added to a value of have bytes.
+func (st *state) grow(have, n int) {
+	if n > st.limits.Output-have {
 		raise("LimitError", "the template builds a value of more than %d bytes", st.limits.Output)
 	}
+	st.use(n)
+}
+
+// use counts bytes of memory, and the work of writing them.
+func (st *state) use(n int) {
 	if n > st.limits.Memory-st.memory {
 		raise("LimitError", "the template builds more than %d bytes of values", st.limits.Memory)
 	}
 	st.memory += n
-	st.steps += n >> 8
-}
-
-func (st *state) checkOutput(n int) {
-	if n > st.limits.Output {
-		raise("LimitError", "the text has more than %d bytes", st.limits.Output)
-	}
+	st.step(1 + n>>8)
 }
 
 func (st *state) enter() {
@@ -120,10 +141,11 @@ func (st *state) enter() {
 func (st *state) leave() { st.depth-- }
 
 func (st *state) write(s string) {
-	st.cur.b = append(st.cur.b, s...)
-	if len(st.cur.b) > st.limits.Output {
-		st.checkOutput(len(st.cur.b))
+	if len(s) > st.limits.Output-len(st.cur.b) {
+		raise("LimitError", "the text has more than %d bytes", st.limits.Output)
 	}
+	st.use(len(s))
+	st.cur.b = append(st.cur.b, s...)
 }
 
 // push sends output to a buffer of its own until pop.

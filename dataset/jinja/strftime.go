@@ -9,6 +9,8 @@ import (
 
 // strftime is Python's datetime.strftime in the C locale, with glibc's flags.
 func strftime(st *state, t time.Time, layout string) string {
+	st.step(len(layout))
+	st.charge(2 * len(layout))
 	var b strings.Builder
 	for i := 0; i < len(layout); i++ {
 		if layout[i] != '%' {
@@ -51,8 +53,9 @@ func strftime(st *state, t time.Time, layout string) string {
 		} else if swap && (layout[i] == 'p' || layout[i] == 'Z') {
 			s = strings.ToLower(s)
 		}
+		st.step(16)
+		st.grow(b.Len(), len(s))
 		b.WriteString(s)
-		st.charge(len(s))
 	}
 	return b.String()
 }

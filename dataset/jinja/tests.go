@@ -32,11 +32,11 @@ func init() { // "is filter" and "is test" refer to the tables
 	is("iterable", func(v Value) bool { return iterOf(v) != nil })
 	is("callable", callable)
 	is("escaped", func(v Value) bool { _, ok := v.(markup); return ok })
-	add("lower(*value)", func(st *state, b *[maxParams]Value) bool { return isLower(str(st, b[0])) })
-	add("upper(*value)", func(st *state, b *[maxParams]Value) bool { return isUpper(str(st, b[0])) })
-	add("filter(*value)", func(_ *state, b *[maxParams]Value) bool { return named(filters, b[0]) })
-	add("test(*value)", func(_ *state, b *[maxParams]Value) bool { return named(tests, b[0]) })
-	add("sameas(*value, *other)", func(_ *state, b *[maxParams]Value) bool { return same(b[0], b[1]) })
+	add("lower(*value)", func(st *state, b *[maxParams]Value) bool { return isLower(looked(st, str(st, b[0]))) })
+	add("upper(*value)", func(st *state, b *[maxParams]Value) bool { return isUpper(looked(st, str(st, b[0]))) })
+	add("filter(*value)", func(st *state, b *[maxParams]Value) bool { return named(st, filters, b[0]) })
+	add("test(*value)", func(st *state, b *[maxParams]Value) bool { return named(st, tests, b[0]) })
+	add("sameas(*value, *other)", func(st *state, b *[maxParams]Value) bool { return same(st, b[0], b[1]) })
 	add("in(*value, *seq)", func(st *state, b *[maxParams]Value) bool { return contains(st, b[0], b[1]) })
 	add("eq(*a, *b, /)", func(st *state, b *[maxParams]Value) bool { return equal(st, b[0], b[1]) }, "==", "equalto")
 	add("ne(*a, *b, /)", func(st *state, b *[maxParams]Value) bool { return !equal(st, b[0], b[1]) }, "!=")
@@ -46,10 +46,10 @@ func init() { // "is filter" and "is test" refer to the tables
 	}
 }
 
-func named(table map[string]*filter, v Value) bool {
+func named(st *state, table map[string]*filter, v Value) bool {
 	name, ok := asStr(v)
 	if !ok {
-		hashKey(v) // raises where Python does
+		hashKey(st, v) // raises where Python does
 	}
 	return ok && table[name] != nil
 }
@@ -64,10 +64,10 @@ func isSequenceTest(v Value) bool {
 }
 
 // same is Python's "is", as far as it does not depend on how CPython shares its objects.
-func same(a, b Value) bool {
+func same(st *state, a, b Value) bool {
 	switch a.(type) {
 	case Float, bigInt:
 		return false
 	}
-	return a == b
+	return identical(st, a, b)
 }

@@ -53,17 +53,32 @@ func tojson(st *state, b *[maxParams]Value) Value {
 		}
 	}
 	w.value(b[0], 0)
-	st.charge(len(w.b) - w.charged)
+	w.grow(0)
+	st.charge(len(w.b)) // the text, beside the buffer
 	return Str(w.b)
+}
+
+// grow counts what was written since it was last asked, and n bytes that come next.
+func (w *jsonWriter) grow(n int) {
+	w.st.grow(w.charged, len(w.b)+n-w.charged)
+	w.charged = len(w.b) + n
+}
+
+// put writes a text of any length.
+func (w *jsonWriter) put(s string) {
+	if len(s) > 256 {
+		w.grow(len(s))
+	}
+	w.b = append(w.b, s...)
 }
 
 func (w *jsonWriter) value(v Value, depth int) {
 	if depth > maxNest {
 		raise("RecursionError", "values lie more than %d deep in each other", maxNest)
 	}
-	if n := len(w.b) - w.charged; n > 4096 {
-		w.st.charge(n)
-		w.charged = len(w.b)
+	w.st.step(1)
+	if len(w.b)-w.charged > 4096 {
+		w.grow(0)
 	}
 	switch v := v.(type) {
 	case Str:
@@ -77,7 +92,8 @@ func (w *jsonWriter) value(v Value, depth int) {
 	case Int:
 		w.b = strconv.AppendInt(w.b, int64(v), 10)
 	case bigInt:
-		w.b = append(w.b, bigString(v)...)
+		w.st.stepBig(v)
+		w.put(bigString(v))
 	case Float:
 		w.b = append(w.b, jsonFloat(float64(v))...)
 	case *List:
@@ -107,6 +123,7 @@ func jsonFloat(f float64) string {
 
 func (w *jsonWriter) newline(depth int) {
 	if w.pretty {
+		w.grow(1 + depth*len(w.indent))
 		w.b = append(w.b, '\n')
 		for range depth {
 			w.b = append(w.b, w.indent...)
@@ -122,7 +139,7 @@ func (w *jsonWriter) list(items []Value, depth int) {
 	w.b = append(w.b, '[')
 	for i, v := range items {
 		if i > 0 {
-			w.b = append(w.b, w.itemSep...)
+			w.put(w.itemSep)
 		}
 		w.newline(depth + 1)
 		w.value(v, depth+1)
@@ -136,12 +153,14 @@ func (w *jsonWriter) dict(d *Dict, depth int) {
 		w.b = append(w.b, "{}"...)
 		return
 	}
+	w.st.charge(8 * d.Len())
 	order := make([]int, d.Len())
 	for i := range order {
 		order[i] = i
 	}
 	if w.sortKeys {
 		slices.SortStableFunc(order, func(i, j int) int {
+			w.st.step(1)
 			switch {
 			case lessKey(w.st, d.keys[i], d.keys[j]):
 				return -1
@@ -154,11 +173,11 @@ func (w *jsonWriter) dict(d *Dict, depth int) {
 	w.b = append(w.b, '{')
 	for n, i := range order {
 		if n > 0 {
-			w.b = append(w.b, w.itemSep...)
+			w.put(w.itemSep)
 		}
 		w.newline(depth + 1)
 		w.key(d.keys[i])
-		w.b = append(w.b, w.keySep...)
+		w.put(w.keySep)
 		w.value(d.vals[i], depth+1)
 	}
 	w.newline(depth)
@@ -188,6 +207,8 @@ func (w *jsonWriter) key(k Value) {
 }
 
 func (w *jsonWriter) text(s string) {
+	w.st.scan(2 * len(s))
+	w.grow(len(s) + 2)
 	w.b = append(w.b, '"')
 	start := 0
 	for i := 0; i < len(s); {
@@ -196,6 +217,10 @@ func (w *jsonWriter) text(s string) {
 			i++
 			continue
 		}
+		if len(w.b)+len(s)-start+16 > w.charged { // escapes are longer than what they stand for
+			w.grow(len(s) - start + 4096)
+		}
+		w.st.step(1)
 		w.b = append(w.b, s[start:i]...)
 		n := 1
 		switch c {

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,7 +13,7 @@ func filterWordwrap(st *state, b *[maxParams]Value) Value {
 	if !ok {
 		raise("AttributeError", "'%s' object has no attribute 'splitlines'", b[0].typeName())
 	}
-	lines := splitLines(s, false)
+	lines := splitLines(st, s, false)
 	width := int64(79)
 	if n, isInt := indexOf(b[1]); isInt {
 		width = min(n, math.MaxInt32) // no line is longer
@@ -23,13 +24,13 @@ func filterWordwrap(st *state, b *[maxParams]Value) Value {
 	if _, none := b[3].(None); b[3] != nil && !none {
 		sep = needStr("wordwrap", b[3])
 	}
-	w := wrapper{width: int(width), long: b[2] == nil || truthy(st, b[2]), hyphens: b[4] == nil || truthy(st, b[4])}
+	w := wrapper{st: st, width: int(width), long: b[2] == nil || truthy(st, b[2]), hyphens: b[4] == nil || truthy(st, b[4])}
 	var paragraphs []string
 	for _, line := range lines {
-		st.charge(4 * len(line))
 		if width <= 0 {
 			raise("ValueError", "invalid width %d (must be > 0)", width)
 		}
+		st.charge(4 * valueSize)
 		paragraphs = append(paragraphs, join(st, w.wrap(line), sep))
 	}
 	return Str(join(st, paragraphs, sep))
@@ -37,6 +38,7 @@ func filterWordwrap(st *state, b *[maxParams]Value) Value {
 
 // wrapper breaks a line as Python's textwrap does, without expanding tabs or replacing space.
 type wrapper struct {
+	st            *state
 	width         int
 	long, hyphens bool
 }
@@ -45,19 +47,20 @@ func (w *wrapper) wrap(line string) []string {
 	chunks := w.chunks(line)
 	var lines []string
 	for len(chunks) > 0 {
-		var cur []string
+		w.st.charge(4 * valueSize)
+		var cur [][]rune
 		size := 0
-		if len(lines) > 0 && strings.TrimFunc(chunks[0], isSpace) == "" {
+		if len(lines) > 0 && blank(chunks[0]) {
 			chunks = chunks[1:]
 		}
 		for len(chunks) > 0 {
-			n := utf8.RuneCountInString(chunks[0])
+			n := len(chunks[0])
 			if size+n > w.width {
 				break
 			}
 			cur, chunks, size = append(cur, chunks[0]), chunks[1:], size+n
 		}
-		if len(chunks) > 0 && utf8.RuneCountInString(chunks[0]) > w.width {
+		if len(chunks) > 0 && len(chunks[0]) > w.width {
 			room := w.width - size
 			if w.long {
 				end := w.cut(chunks[0], room)
@@ -67,21 +70,51 @@ func (w *wrapper) wrap(line string) []string {
 				cur, chunks = append(cur, chunks[0]), chunks[1:]
 			}
 		}
-		if n := len(cur); n > 0 && strings.TrimFunc(cur[n-1], isSpace) == "" {
+		if n := len(cur); n > 0 && blank(cur[n-1]) {
 			cur = cur[:n-1]
 		}
 		if len(cur) > 0 {
-			lines = append(lines, strings.Join(cur, ""))
+			lines = append(lines, w.joined(cur))
 		}
 	}
 	return lines
 }
 
-// cut is where a word that is too long is broken: after a hyphen where one fits, else at the width.
-func (w *wrapper) cut(chunk string, room int) int {
-	end := byteOffset(chunk, room)
-	if w.hyphens && utf8.RuneCountInString(chunk) > room {
-		if i := strings.LastIndexByte(chunk[:end], '-'); i > 0 && strings.Trim(chunk[:i], "-") != "" {
+// blank reports whether a chunk is space alone.
+func blank(chunk []rune) bool {
+	return !slices.ContainsFunc(chunk, func(r rune) bool { return !isSpace(r) })
+}
+
+// joined is a line of these chunks.
+func (w *wrapper) joined(chunks [][]rune) string {
+	n := 0
+	for _, c := range chunks {
+		n += len(c)
+	}
+	w.st.step(n)
+	w.st.charge(utf8.UTFMax * n)
+	var b strings.Builder
+	for _, c := range chunks {
+		for _, r := range c {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// cut is where a word that is too long is broken: after a hyphen where one fits, else at the width. It looks at no
+// more code points than there is room for.
+func (w *wrapper) cut(chunk []rune, room int) int {
+	end := min(room, len(chunk))
+	if !w.hyphens || len(chunk) <= room {
+		return end
+	}
+	i := end - 1
+	for i >= 0 && chunk[i] != '-' {
+		i--
+	}
+	for j := range max(i, 0) {
+		if chunk[j] != '-' {
 			return i + 1
 		}
 	}
@@ -98,9 +131,11 @@ func wrapLetter(r rune) bool { return isWordRune(r) && !unicode.Is(unicode.Nd, r
 func wrapWord(r rune) bool { return isWordRune(r) || strings.ContainsRune("!\"'&.,?", r) }
 
 // chunks parts a line into words, runs of space, and the pieces of words with hyphens.
-func (w *wrapper) chunks(line string) []string {
+func (w *wrapper) chunks(line string) [][]rune {
+	w.st.step(4 * len(line))
+	w.st.charge(4 * len(line))
 	s := []rune(line)
-	var out []string
+	var out [][]rune
 	for i := 0; i < len(s); {
 		end := i + 1
 		switch {
@@ -122,7 +157,8 @@ func (w *wrapper) chunks(line string) []string {
 				end++
 			}
 		}
-		out = append(out, string(s[i:end]))
+		w.st.charge(4 * valueSize)
+		out = append(out, s[i:end:end])
 		i = end
 	}
 	return out
