@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,6 +68,9 @@ func Sums(path string) (map[string]string, error) {
 	return sums, nil
 }
 
+// maxFile is the most bytes of a checkpoint's file: states of an optimizer over 100 billion numbers fit.
+const maxFile = 1 << 40
+
 func readSums(path string) (summary, error) {
 	var all summary
 	name := filepath.Join(path, SumFile)
@@ -90,10 +94,17 @@ func readSums(path string) (summary, error) {
 	if all.Format != format {
 		return all, fmt.Errorf("%s has format %d, this program reads %d", SumFile, all.Format, format)
 	}
+	seen := map[string]bool{}
 	for _, s := range all.Files {
-		if !simpleName(s.Name) {
+		switch {
+		case !simpleName(s.Name):
 			return all, fmt.Errorf("%s is damaged: %q is no file name", SumFile, s.Name)
+		case seen[s.Name]:
+			return all, fmt.Errorf("%s is damaged: %s stands there twice", SumFile, s.Name)
+		case s.Bytes < 0 || s.Bytes > maxFile:
+			return all, fmt.Errorf("%s is damaged: %s has %d bytes", SumFile, s.Name, s.Bytes)
 		}
+		seen[s.Name] = true
 	}
 	return all, nil
 }
@@ -111,12 +122,22 @@ func readSummed(dir string, s fileSum) ([]byte, error) {
 	case info.Size() != s.Bytes:
 		return nil, fmt.Errorf("%s is damaged: it has %d bytes, saved were %d", s.Name, info.Size(), s.Bytes)
 	}
-	data, err := regular.ReadFile(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != s.SHA256 {
-		return nil, fmt.Errorf("%s is damaged: its SHA-256 is %x, saved was %s", s.Name, sum, s.SHA256)
+	defer f.Close()
+	// The hash first, which takes no memory: a size that a foreign file claims is not believed.
+	hash := sha256.New()
+	if _, err := io.Copy(hash, io.LimitReader(f, s.Bytes)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.Name, err)
+	}
+	if sum := hex.EncodeToString(hash.Sum(nil)); sum != s.SHA256 {
+		return nil, fmt.Errorf("%s is damaged: its SHA-256 is %s, saved was %s", s.Name, sum, s.SHA256)
+	}
+	data := make([]byte, s.Bytes)
+	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read %s: %w", s.Name, err)
 	}
 	return data, nil
 }
