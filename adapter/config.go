@@ -44,6 +44,7 @@ type Config struct {
 	selection             selection
 	expertLayers          bool      // experts are linear layers whatever TargetParameters name: see tensorNames
 	form                  *peftForm // what adapter_config.json has in place of the targets and patterns above; nil = these
+	named                 []string  // the names that an expression of TargetModules stands for; nil = they are not known
 }
 
 // Targets is a list of module names, or one element that is a regular expression or all-linear.

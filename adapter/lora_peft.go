@@ -168,18 +168,21 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 	}, "", "  ")
 }
 
-// fileTargets are the targets as PEFT saves them: all-linear as the names it stood for. Beside target_parameters PEFT 0.21 takes a
-// name of experts' layers for more of them, so names without a layer are left out. Beside a network for images, whose layers have the
-// same names, they are the layers' paths: PEFT would adapt those too, and refuses Gemma 4's.
+// fileTargets are the targets as PEFT saves them: all-linear, and an expression, as the names they stood for. PEFT matches an expression
+// with every module of the model, also with those that are no linear layers, which it refuses, and with those of a network for images,
+// which then lack tensors. Beside target_parameters PEFT 0.21 takes a name of experts' layers for more of them, so names without a layer
+// are left out. Beside a network for images, whose layers have the same names, they are the layers' paths: PEFT would adapt those too, and
+// refuses Gemma 4's.
 func (c Config) fileTargets(layers []string) any {
-	if c.selection.narrows() {
-		return slices.Sorted(slices.Values(layers))
+	paths := func() any { return slices.Sorted(slices.Values(layers)) }
+	if c.selection.narrows() || slices.ContainsFunc(layers, func(l string) bool { return strings.Contains(l, ".language_model.") }) {
+		return paths()
 	}
 	if re, ok := c.TargetModules.expression(); ok {
+		if c.named != nil {
+			return c.named
+		}
 		return re
-	}
-	if slices.ContainsFunc(layers, func(l string) bool { return strings.Contains(l, ".language_model.") }) {
-		return slices.Sorted(slices.Values(layers))
 	}
 	names := append(Targets{}, c.TargetModules...)
 	if len(names) == 1 && names[0] == AllLinear {

@@ -210,6 +210,15 @@ func (c Config) ForPEFT(t *Trained, mixture Mixture) (Config, []string) {
 		notes = append(notes, "adapter in PEFT: under transformers 4, PEFT 0.19 and later takes the parameters of these experts for transposed; load the adapter under transformers 5, or with PEFT 0.18")
 	}
 	if !mixture.Stacked {
+		if _, expression := c.TargetModules.expression(); expression {
+			var layers []string
+			for _, path := range t.Layers {
+				if !c.parameterMatches(path + weightSuffix) {
+					layers = append(layers, path)
+				}
+			}
+			c.named = shortest(layers, t.Linears(), 1)
+		}
 		return c, notes
 	}
 	f.findModules()

@@ -148,7 +148,7 @@ func TestPatternsEqualPEFT(t *testing.T) {
 	}
 }
 
-// TestEncodeTargets: all-linear is written as the names it stood for, an expression as itself.
+// TestEncodeTargets: all-linear is written as the names it stood for, an expression whose model is not known as itself.
 func TestEncodeTargets(t *testing.T) {
 	for _, c := range []struct {
 		targets Targets
@@ -171,6 +171,31 @@ func TestEncodeTargets(t *testing.T) {
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, p.Targets); err != nil || compact.String() != c.want {
 			t.Errorf("%v is written as %s, want %s", c.targets, &compact, c.want)
+		}
+	}
+}
+
+// TestExpressionAsNames: the file has the shortest names that mean the layers of an expression. PEFT would match the expression with
+// modules that are no linear layers, such as model.layers.0.self_attn, and with those of a network for images.
+func TestExpressionAsNames(t *testing.T) {
+	for _, c := range []struct{ scope, expression, want string }{
+		{"model", `.*self_attn.*`, `["k_proj","q_proj"]`},
+		{"model", `.*layers\.1\..*q_proj`, `["model.layers.1.self_attn.q_proj"]`},
+		{"model", `^(?!.*layers\.0).*(mlp|self_attn)\..*`, `["model.layers.1.mlp.up_proj","model.layers.1.self_attn.k_proj","model.layers.1.self_attn.q_proj"]`},
+		{"model.language_model", `.*q_proj`, `["model.language_model.layers.0.self_attn.q_proj","model.language_model.layers.1.self_attn.q_proj"]`},
+	} {
+		config := Default()
+		config.TargetModules = Targets{c.expression}
+		trained := &Trained{}
+		for _, layer := range []string{"0.self_attn.q_proj", "0.self_attn.k_proj", "0.mlp.up_proj", "1.self_attn.q_proj", "1.self_attn.k_proj", "1.mlp.up_proj"} {
+			path := c.scope + ".layers." + layer
+			if trained.linear(path); config.Adapts(path) {
+				trained.Layers = append(trained.Layers, path)
+			}
+		}
+		written, notes := config.ForPEFT(trained, Mixture{})
+		if got, _ := json.Marshal(written.fileTargets(trained.Layers)); string(got) != c.want || notes != nil {
+			t.Errorf("%s: %s, want %s %v", c.expression, got, c.want, notes)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -285,8 +286,25 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	if err := s.restoreOptimizer(path, files[optimizerFile]); err != nil {
 		return err
 	}
+	s.forgetGoneBest(&state)
 	s.recorder.state, s.recorder.progress = state, c
 	return nil
+}
+
+// forgetGoneBest takes the best checkpoint out of the state if its folder is no longer in output_dir, and says so. The next evaluation
+// is then the best one, and its checkpoint is kept.
+func (s *saver) forgetGoneBest(state *checkpoint.State) {
+	best := state.BestModelCheckpoint
+	if best == "" || exists(s.spec.OutputDir, best) {
+		return
+	}
+	loss := "unknown"
+	if state.BestMetric != nil {
+		loss = strconv.FormatFloat(*state.BestMetric, 'g', 6, 64)
+	}
+	s.env.Newsf("the best checkpoint so far, %s (eval_loss %s), is not in %s: it is forgotten, and the best of the evaluations from here on is kept",
+		best, loss, s.spec.OutputDir)
+	state.BestMetric, state.BestModelCheckpoint = nil, ""
 }
 
 func (s *saver) restoreAdapter(files map[string][]byte) error {
