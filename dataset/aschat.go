@@ -173,7 +173,15 @@ func (r *Report) Warnings() []string {
 			all = append(all, part.Warning)
 		}
 	}
+	if r.Leaked > 0 {
+		all = append(all, r.leak())
+	}
 	return all
+}
+
+// leak says how many validation rows are trained, and what that does.
+func (r *Report) leak() string {
+	return fmt.Sprintf("leak: %d of the %d validation rows are training rows too; the validation loss is lower than on new rows", r.Leaked, r.ValRows)
 }
 
 // otherForm says that a format has a field as conversations, or which of its fields is near to the name.

@@ -190,7 +190,7 @@ func TestDuplicatesAndLeaks(t *testing.T) {
 	if report.Duplicates != 2 || report.Leaked != 1 {
 		t.Errorf("%d duplicates, %d leaked, want 2 and 1", report.Duplicates, report.Leaked)
 	}
-	for _, want := range []string{"\n  duplicates: 2 rows have the tokens of an earlier row\n", "\n  leak: 1 of the 2 validation rows are training rows too\n"} {
+	for _, want := range []string{"\n  duplicates: 2 rows have the tokens of an earlier row\n", "\n  warning: leak: 1 of the 2 validation rows are training rows too; the validation loss is lower than on new rows\n"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("no %q in\n%s", want, report)
 		}

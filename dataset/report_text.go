@@ -72,7 +72,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 		line("duplicates: %d rows have the tokens of an earlier row", r.Duplicates)
 	}
 	if r.Leaked > 0 {
-		line("leak: %d of the %d validation rows are training rows too", r.Leaked, r.ValRows)
+		line("warning: %s", r.leak())
 	}
 	if r.Batches != nil {
 		line("batches: %v", r.Batches)

@@ -128,6 +128,8 @@ func stateName(s State) string {
 		return "fail"
 	case Skip:
 		return "skipped"
+	case Warn:
+		return "warning"
 	}
 	return ""
 }

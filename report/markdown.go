@@ -54,6 +54,8 @@ func stateWord(s State) string {
 		return "❌ fail:"
 	case Skip:
 		return "⚠️ skipped:"
+	case Warn:
+		return "⚠️ warning:"
 	}
 	return ""
 }

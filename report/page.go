@@ -32,6 +32,7 @@ const (
 	Fail State = "fail"
 	Skip State = "skip" // not tried, or not known: not a pass
 	Note State = "note" // neither good nor bad: a run on its way
+	Warn State = "warn" // it did not fail, and a person should look at it
 )
 
 // Verdict is the page's answer in one line, under its title.

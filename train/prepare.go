@@ -279,9 +279,6 @@ func lostRows(r *dataset.Report) string {
 	if n := r.Truncated.Count; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d cut at max_length", n))
 	}
-	if r.Leaked > 0 {
-		parts = append(parts, fmt.Sprintf("%d held out that are trained too", r.Leaked))
-	}
 	if parts == nil {
 		return ""
 	}

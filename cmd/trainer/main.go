@@ -33,7 +33,7 @@ type console struct {
 // say writes a line that is no result.
 func (c *console) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	fmt.Fprintln(c.err, plainText(line))
+	sayLine(c.err, line)
 	if c.also != nil {
 		fmt.Fprintln(c.also, line)
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/tierlora/tierlora/internal/safetext"
 )
@@ -40,4 +42,24 @@ func behind(w io.Writer) io.Writer {
 			return w
 		}
 	}
+}
+
+// sayLine writes a line for a person, on a terminal with its warnings in amber.
+func sayLine(w io.Writer, line string) {
+	if !strings.Contains(line, "warning: ") || !mayColour(w) {
+		fmt.Fprintln(w, plainText(line))
+		return
+	}
+	fmt.Fprintln(raw(w), amberWarnings(plainText(safetext.Mask(line))))
+}
+
+// amberWarnings colours the lines that begin with a warning.
+func amberWarnings(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(strings.TrimLeft(line, " "), "warning: ") {
+			lines[i] = "\x1b[33m" + line + "\x1b[0m"
+		}
+	}
+	return strings.Join(lines, "\n")
 }

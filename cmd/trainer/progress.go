@@ -152,7 +152,7 @@ func (p *progress) line(line string) {
 	if p.bar {
 		fmt.Fprint(raw(p.w), "\r\x1b[K")
 	}
-	fmt.Fprintln(p.w, plainText(line))
+	sayLine(p.w, line)
 }
 
 // drawSoon draws now, or when the last drawing is old enough, so that the newest step is always seen.

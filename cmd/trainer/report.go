@@ -32,16 +32,18 @@ const mostReported = 100
 func newReport(c *console) *cobra.Command {
 	o := &reportOptions{}
 	cmd := &cobra.Command{
-		Use:   "report RUN...",
+		Use:   "report FOLDER...",
 		Short: "Show a run, or several beside each other, on one page",
 		Long: `Write a page about a run from the files in its output folder: state, loss, learning rate, gradient norm, throughput,
 memory, data, configuration, environment. Of several runs the page shows the curves over each other and what differs;
 the best by evaluation loss is marked, and runs that differ in their seed alone are a band. The run may be finished,
-stopped, failed or on its way. Nothing in its folder is changed. The folder of a sweep stands for its runs.
+stopped, failed or on its way. Nothing in its folder is changed. FOLDER is a run's output folder, a sweep's, or one that
+holds runs: it then stands for all of them, at most 100.
 
 The page is one HTML file that loads nothing from elsewhere and runs nothing but its own script. With a name that ends
 in .md it is Markdown; - prints Markdown.`,
 		Example: `  trainer report runs/cpu_stories_quick
+  trainer report runs
   trainer report runs/a runs/b runs/c --out compared.html --title "Three learning rates"
   trainer report runs/cpu_stories_quick --out -`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -81,16 +83,20 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	if o.json && out == "-" {
 		return usage(errors.New("--json and --out - both print: name a file for one of them"))
 	}
-	folders, err := sweepFolders(dirs)
+	folders, found, err := runFolders(dirs)
 	if err != nil {
 		return usage(err)
 	}
-	if len(folders) == 0 || len(folders) > mostReported {
-		return usage(fmt.Errorf("%s: %d runs; a page shows 1 to %d", strings.Join(dirs, " "), len(folders), mostReported))
+	if len(folders) > mostReported {
+		return usage(fmt.Errorf("%s: more than %d runs, which is the most that a page shows: name some of them; trainer ui lists all",
+			strings.Join(dirs, " "), mostReported))
 	}
 	var all []*runs.Run
 	for _, dir := range folders {
 		r, err := runs.Read(dir)
+		if found[dir] && errors.Is(err, runs.ErrNoRun) {
+			continue // it only has a file of such a name
+		}
 		if err != nil {
 			return usage(err)
 		}
@@ -98,6 +104,9 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 			r.Problems = append(r.Problems, fmt.Sprintf("%s: %v; it is shown as it is", train.ConfigFile, err))
 		}
 		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return usage(fmt.Errorf("%s: no run was found there", strings.Join(dirs, " ")))
 	}
 	runs.SetNames(all)
 	if o.json {
@@ -133,11 +142,21 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	}
 	if !o.json {
 		for _, r := range all {
-			fmt.Fprintf(c.out, "%s: %s\n", plainText(r.Name), r.Verdict(r.Checks()).Text)
+			fmt.Fprintf(coloured(c.out), "%s: %s\n", plainText(r.Name), verdictText(r.Verdict(r.Checks()), mayColour(c.out)))
 		}
 		fmt.Fprintf(c.out, "page: %s\n", plainText(out))
 	}
 	return nil
+}
+
+// verdictText is a verdict for a terminal: in colour red where something failed, amber where something is to be looked at.
+func verdictText(v report.Verdict, colour bool) string {
+	text := plainText(v.Text)
+	code := map[report.State]string{report.Fail: "31", report.Skip: "33", report.Warn: "33"}[v.State]
+	if code == "" || !colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
 // settingsOf lists the keys of a run's configuration, and which of them differ from the defaults. Keys that this

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,21 @@ func TestReportCommand(t *testing.T) {
 		}
 	}
 	check(0, `"status": "finished"`, "run1", "--json")
+
+	// a folder stands for the runs below it, as it does for trainer ui; what has only a file of such a name is none
+	trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=more/failed", "--vram", "1MiB"}, small...)...)
+	for name, text := range map[string]string{"other/status.json": `{"state":"up"}`, "more/.hidden/metrics.jsonl": "", "more/notes/x": ""} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(0, "failed: failed, before the first step: the run does not fit: ", "more")
+	check(0, "page: all.html", ".", "--out", "all.html")
+	if code, out, _ := trainer(t, dir, nil, "", "report", ".", "run1", "--json"); code != 0 || strings.Count(out, `"status": `) != 3 {
+		t.Errorf("the runs below: exit code %d\n%s", code, out)
+	}
+	check(2, "other holds none of the files", "other")
+	check(2, "more/notes holds none of the files", "more/notes")
 
 	if err := os.WriteFile(filepath.Join(dir, "mine.html"), []byte("<p>mine"), 0o644); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -136,33 +137,58 @@ func (s *sweepSummary) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// sweepFolders are the runs in the folder of a sweep that have begun; other folders stand for themselves.
-func sweepFolders(dirs []string) ([]string, error) {
-	var all []string
+// runFolders are the runs that folders on the command line stand for: one of a run itself, one of a sweep its runs that have
+// begun, any other one the runs below it. found tells those that were looked for from those that were named.
+func runFolders(dirs []string) (all []string, found map[string]bool, err error) {
+	found = map[string]bool{}
+	add := func(dir string, looked bool) {
+		if !slices.Contains(all, dir) {
+			all = append(all, dir)
+			found[dir] = looked
+		}
+	}
 	for _, dir := range dirs {
 		dir = expandHome(dir)
-		path := filepath.Join(dir, sweepFile)
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-			all = append(all, dir)
-			continue
-		}
-		text, err := readBounded(path, maxConfigBytes)
+		names, err := sweepRuns(dir)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		var s struct {
-			Runs []struct{ Name string }
+		if names == nil && !runs.IsRun(dir) {
+			names = runs.Find([]string{dir}, mostReported+1)
 		}
-		if err := json.Unmarshal(text, &s); err != nil || len(text) > maxConfigBytes {
-			return nil, fmt.Errorf("%s is not what trainer sweep writes", path)
+		for _, one := range names {
+			add(one, true)
 		}
-		for _, r := range s.Runs {
-			if !filepath.IsLocal(r.Name) || r.Name != filepath.Base(r.Name) {
-				return nil, fmt.Errorf("%s names %q, which is no folder beside it", path, shorten(r.Name))
-			}
-			if info, err := os.Stat(filepath.Join(dir, r.Name)); err == nil && info.IsDir() {
-				all = append(all, filepath.Join(dir, r.Name))
-			}
+		if len(names) == 0 {
+			add(dir, false)
+		}
+	}
+	return all, found, nil
+}
+
+// sweepRuns are the runs of a sweep's folder that have begun; nil of any other folder.
+func sweepRuns(dir string) ([]string, error) {
+	path := filepath.Join(dir, sweepFile)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, nil //nolint:nilerr // no sweep's
+	}
+	text, err := readBounded(path, maxConfigBytes)
+	if err != nil {
+		return nil, err
+	}
+	var s struct {
+		Runs []struct{ Name string }
+	}
+	if err := json.Unmarshal(text, &s); err != nil || len(text) > maxConfigBytes {
+		return nil, fmt.Errorf("%s is not what trainer sweep writes", path)
+	}
+	all := []string{}
+	for _, r := range s.Runs {
+		if !filepath.IsLocal(r.Name) || r.Name != filepath.Base(r.Name) {
+			return nil, fmt.Errorf("%s names %q, which is no folder beside it", path, shorten(r.Name))
+		}
+		if one := filepath.Join(dir, r.Name); runs.IsRun(one) {
+			all = append(all, one)
 		}
 	}
 	return all, nil

@@ -49,7 +49,7 @@ func (s *Server) fresh(text string) string {
 	}
 	parent, name := filepath.Dir(dir), filepath.Base(dir)
 	for _, root := range s.o.Roots {
-		if a, err := filepath.Abs(root); err == nil && !s.hub.within(abs) && !isRun(a) {
+		if a, err := filepath.Abs(root); err == nil && !s.hub.within(abs) && !runs.IsRun(a) {
 			parent = root
 			break
 		}
@@ -132,7 +132,7 @@ func (s *Server) refusedDir(dir string) string {
 	if !s.hub.within(abs) {
 		return "output_dir: " + dir + " is not inside what this page shows (" + strings.Join(s.o.Roots, ", ") + "): choose a folder there"
 	}
-	if isRun(abs) {
+	if runs.IsTaken(abs) {
 		return "output_dir: " + dir + " holds a run already: choose another folder, or resume that run"
 	}
 	return ""

@@ -6,29 +6,27 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/report/queue"
 	"github.com/tierlora/tierlora/report/runs"
 	"github.com/tierlora/tierlora/train"
-	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // Bounds of what is looked for, and how often.
 const (
-	mostRuns    = 500
-	mostFolders = 5_000
-	mostDepth   = 3
-	scanEvery   = 2 * time.Second
-	oldEvery    = 5 * time.Second        // of runs that nobody looks at and that are not on their way
-	firstReads  = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
-	logBytes    = 32 << 10
+	mostRuns   = 500
+	scanEvery  = 2 * time.Second
+	oldEvery   = 5 * time.Second        // of runs that nobody looks at and that are not on their way
+	firstReads = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
+	logBytes   = 32 << 10
 )
 
 // newsEvery is how often runs on their way, and those that are looked at, are asked for news.
@@ -150,30 +148,15 @@ func (h *hub) shown() []*item {
 
 // scan finds folders of runs below the roots, without following links, and forgets those that are gone.
 func (h *hub) scan() {
-	found, folders := map[string]bool{}, 0
-	var walk func(dir string, depth int)
-	walk = func(dir string, depth int) {
-		if folders++; folders > mostFolders || len(found) >= mostRuns {
-			return
-		}
-		if isRun(dir) {
-			found[dir] = true
-			return
-		}
-		entries, err := os.ReadDir(dir)
-		if err != nil || depth == mostDepth {
-			return
-		}
-		for _, e := range entries {
-			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-				walk(filepath.Join(dir, e.Name()), depth+1)
-			}
-		}
-	}
+	var roots []string
 	for _, root := range h.o.Roots {
 		if abs, err := filepath.Abs(root); err == nil {
-			walk(abs, 0)
+			roots = append(roots, abs)
 		}
+	}
+	found := map[string]bool{}
+	for _, dir := range runs.Find(roots, mostRuns) {
+		found[dir] = true
 	}
 	for dir := range found {
 		if id := idOf(dir); h.items[id] == nil {
@@ -191,16 +174,6 @@ func (h *hub) scan() {
 	}
 }
 
-// isRun tells whether a folder holds what a run writes first.
-func isRun(dir string) bool {
-	for _, name := range []string{train.MetricsFile, train.PlanReportFile, train.ManifestFile, checkpoint.LockFile} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
-			return true
-		}
-	}
-	return false
-}
-
 // within tells whether a folder is inside one of the roots, and not one itself.
 func (h *hub) within(dir string) bool {
 	for _, root := range h.o.Roots {
@@ -208,7 +181,7 @@ func (h *hub) within(dir string) bool {
 		if err != nil {
 			continue
 		}
-		if rel, err := filepath.Rel(abs, dir); err == nil && filepath.IsLocal(rel) && (rel != "." || isRun(abs)) {
+		if rel, err := filepath.Rel(abs, dir); err == nil && filepath.IsLocal(rel) && (rel != "." || runs.IsRun(abs)) {
 			return true
 		}
 	}
@@ -227,7 +200,7 @@ func (h *hub) view(ids []string) (report.Page, bool) {
 		return h.entry(ids)
 	}
 	p := runs.Page(all, "")
-	if len(all) == 1 {
+	if len(all) == 1 && all[0].Log == "" {
 		if e, ok := h.started(all[0].Dir); ok {
 			if text := h.o.Queue.Log(e.ID, logBytes); text != "" {
 				p.Sections = append(p.Sections, report.Section{Title: "Log", Blocks: []report.Block{report.Code{Text: text}}, Folded: true})
@@ -253,8 +226,9 @@ func (h *hub) entry(ids []string) (report.Page, bool) {
 		if !slices.Contains(ids, e.ID) {
 			continue
 		}
-		p := report.Page{Title: e.Name, Subtitle: "into " + e.OutputDir, Verdict: report.Verdict{State: report.Note, Text: entryText(e)}}
-		if e.State == queue.Ended && *e.ExitCode != 0 || e.State == queue.Lost {
+		text, bad := h.entryText(e, mostWhy)
+		p := report.Page{Title: e.Name, Subtitle: "into " + e.OutputDir, Verdict: report.Verdict{State: report.Note, Text: text}}
+		if bad {
 			p.Verdict.State = report.Fail
 		}
 		if text := h.o.Queue.Log(e.ID, logBytes); text != "" {
@@ -265,8 +239,53 @@ func (h *hub) entry(ids []string) (report.Page, bool) {
 	return report.Page{}, false
 }
 
-// entryText is how far a run of the queue is, in words.
-func entryText(e queue.Entry) string {
+// How many characters of an error a page and a line of the list have.
+const (
+	mostWhy     = 600
+	mostWhyLine = 160
+)
+
+// entryText is how far a run of the queue is, in words, and why it ended if that says more; bad says that it failed.
+func (h *hub) entryText(e queue.Entry, most int) (text string, bad bool) {
+	text = stateText(e)
+	if e.State != queue.Ended && e.State != queue.Lost {
+		return text, false
+	}
+	s, err := journal.Read(filepath.Join(e.OutputDir, journal.StatusFile))
+	own := err == nil && e.PID != 0 && s.PID == e.PID && !s.Began.Before(e.Started.Add(-time.Minute))
+	if e.State == queue.Lost && own && s.ExitCode != nil { // nobody saw how it ended, but it wrote it down
+		e.State, e.ExitCode, e.Ended = queue.Ended, s.ExitCode, s.Ended
+		text = stateText(e)
+	}
+	if e.State == queue.Ended && (*e.ExitCode == 0 || *e.ExitCode > 128) {
+		return text, false
+	}
+	why := h.lastWords(e, most)
+	if own && s.Error != "" {
+		why = safetext.Line(s.Error, most)
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text, true
+}
+
+// lastWords is what a run of the queue that failed said last: its error, or the line of a crash.
+func (h *hub) lastWords(e queue.Entry, most int) string {
+	if h.o.Queue == nil {
+		return ""
+	}
+	log := h.o.Queue.Log(e.ID, 8<<10)
+	for _, line := range slices.Backward(strings.Split(log, "\n")) {
+		if why, ok := strings.CutPrefix(line, "trainer: "); ok {
+			return safetext.Line(why, most)
+		}
+	}
+	return safetext.Line(journal.Crash(log), most)
+}
+
+// stateText is how far a run of the queue is.
+func stateText(e queue.Entry) string {
 	switch e.State {
 	case queue.Waiting:
 		return "waiting for the runs before it"

@@ -203,7 +203,8 @@ const ui = (() => {
     box.setAttribute("aria-label", "compare " + r.name);
     if (name.textContent !== r.name) { name.textContent = r.name; }
     button.title = r.dir;
-    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` · loss ${r.loss}`, document.createElement("br"), `step ${r.steps}`);
+    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` · loss ${r.loss}`, document.createElement("br"), `step ${r.steps}`,
+      ...(r.error ? [document.createElement("br"), make("span", { class: "is-failed why" }, r.error)] : []));
     svg.firstChild.setAttribute("d", r.spark);
     bar.hidden = r.status !== "running" || !r.part;
     bar.value = r.part;

@@ -23,6 +23,7 @@ type row struct {
 	Name     string      `json:"name"`
 	Dir      string      `json:"dir"`
 	Status   runs.Status `json:"status"`
+	Error    string      `json:"error"` // what it failed with; "" = it did not
 	Steps    string      `json:"steps"`
 	Part     float64     `json:"part"` // of the steps, 0 to 1
 	Loss     string      `json:"loss"`
@@ -34,7 +35,7 @@ type row struct {
 
 func rowOf(it *item) row {
 	s := it.run.Summary()
-	r := row{ID: it.id, Name: s.Name, Dir: it.dir, Status: s.Status, Steps: report.Whole(int64(s.Step)), Loss: "–", Spark: spark(it.run.Smoothed()),
+	r := row{ID: it.id, Name: s.Name, Dir: it.dir, Status: s.Status, Error: it.run.Error(mostWhyLine), Steps: report.Whole(int64(s.Step)), Loss: "–", Spark: spark(it.run.Smoothed()),
 		CanStop: it.run.Held, CanGoOn: !it.run.Held && s.Status != runs.Finished && len(it.run.Checkpoints) > 0 && it.run.Config != nil, Snapshot: it.run.Config != nil}
 	if s.Total > 0 {
 		r.Steps += " / " + report.Whole(int64(s.Total))
@@ -93,7 +94,8 @@ func (h *hub) list() (rows []row, entries []waiting) {
 				continue
 			}
 		}
-		w := waiting{ID: e.ID, Name: e.Name, State: e.State, Text: entryText(e), Bad: e.State == queue.Lost || e.ExitCode != nil && *e.ExitCode > 0 && *e.ExitCode < 100}
+		w := waiting{ID: e.ID, Name: e.Name, State: e.State}
+		w.Text, w.Bad = h.entryText(e, mostWhyLine)
 		if it := h.items[idOf(e.OutputDir)]; it != nil && it.run != nil {
 			w.Run = it.id
 		}

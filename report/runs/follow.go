@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // Follower reads a run's folder again and again: of its files of lines only what is new, of the others what has changed.
@@ -52,7 +53,8 @@ const mostRead = 8 << 20
 func Follow(dir string) *Follower { return &Follower{dir: dir} }
 
 // steady are files that are written once, or anew.
-var steady = []string{".", train.ConfigFile, train.PlanReportFile, train.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile}
+var steady = []string{".", train.ConfigFile, train.PlanReportFile, train.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
+	journal.StatusFile, journal.LogFile}
 
 // Read is the run as its folder says it now, and whether that is something new. Settings of the last run stay where its
 // configuration does.
@@ -110,6 +112,7 @@ func (f *Follower) Read() (r *Run, changed bool, err error) {
 func (f *Follower) heldStill() bool {
 	now := &Run{Dir: f.dir}
 	now.readLock()
+	now.readJournal()
 	return now.Held
 }
 

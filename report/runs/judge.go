@@ -1,14 +1,17 @@
 package runs
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // LastStep is the last step that the folder knows of; 0 = none.
@@ -29,7 +32,8 @@ func (r *Run) LastStep() int {
 // Status is how far a run came, as its files tell it.
 type Status string
 
-// The states of a run. A run that was interrupted and one that an error ended leave the same files.
+// The states of a run. Runs of before there was a journal left the same files where a signal stopped them and where an error
+// ended them: those are Stopped.
 const (
 	Finished Status = "finished"
 	Running  Status = "running"
@@ -37,18 +41,47 @@ const (
 	Failed   Status = "failed"
 )
 
-// Status judges by the files: a line about the whole run is written last, and a lock is there while a process has it.
+// Status judges by the files: a line about the whole run is written last, a lock is there while a process has it, and the
+// journal says how the newest start ended.
 func (r *Run) Status() Status {
+	said := journal.State("")
+	if r.Journal != nil {
+		said = r.Journal.State
+	}
 	switch {
-	case r.End != nil && !r.Held:
-		return Finished
 	case r.Held:
 		return Running
-	case r.Crashed || len(r.Steps) > 0 && !finite(r.Steps[len(r.Steps)-1].Loss):
+	case r.End != nil && (said != journal.Failed || !r.Journal.ReachedSteps):
+		return Finished
+	case said == journal.Failed, r.Crashed:
+		return Failed
+	case said == journal.Interrupted:
+		return Stopped
+	case len(r.Steps) > 0 && !finite(r.Steps[len(r.Steps)-1].Loss):
 		return Failed
 	}
 	return Stopped
 }
+
+// Error is what the newest start of the run failed with, in one line of at most so many characters; "" = it did not, or nothing
+// says it.
+func (r *Run) Error(most int) string {
+	switch {
+	case r.Held:
+		return ""
+	case r.Journal != nil && (r.Journal.State == journal.Failed || r.Journal.State == journal.Missed):
+		return safetext.Line(r.Journal.Error, most)
+	case r.Crashed:
+		if line := journal.Crash(r.Log); line != "" {
+			return safetext.Line(line, most)
+		}
+		return "the process died: it was killed, or it crashed"
+	}
+	return ""
+}
+
+// shownError is how many characters of an error a verdict has.
+const shownError = 600
 
 // Verdict is the state of a run in a sentence.
 func (r *Run) Verdict(checks report.Checks) report.Verdict {
@@ -61,24 +94,7 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 	}
 	switch r.Status() {
 	case Finished:
-		v := report.Verdict{State: report.Pass, Text: fmt.Sprintf("finished: %s steps", report.Whole(int64(r.End.Step)))}
-		if r.Total > r.End.Step {
-			v.Text += " of " + report.Whole(int64(r.Total))
-		}
-		if s := r.seconds(); s > 0 {
-			v.Text += " in " + report.Duration(seconds(s))
-		}
-		var missed []string
-		for _, c := range checks {
-			if c.State == report.Fail {
-				missed = append(missed, c.What)
-			}
-		}
-		if missed != nil {
-			v.State = report.Fail
-			v.Text += "; missed: " + strings.Join(missed, ", ")
-		}
-		return v
+		return r.finishedVerdict(checks)
 	case Running:
 		v := report.Verdict{State: report.Note, Text: "running: " + at}
 		if left := r.left(); left > 0 {
@@ -89,12 +105,61 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 		}
 		return v
 	case Failed:
-		if r.Crashed {
-			return report.Verdict{State: report.Fail, Text: "failed: the process went away without a word, " + at + "." + r.resumes()}
+		why := cmp.Or(r.Error(shownError), "the loss is not finite")
+		if k == 0 {
+			at = "before the first step"
 		}
-		return report.Verdict{State: report.Fail, Text: "failed: the loss is not finite, " + at + "." + r.resumes()}
+		return report.Verdict{State: report.Fail, Text: fmt.Sprintf("failed, %s: %s", at, ended(why)) + r.resumes()}
+	}
+	if r.Journal != nil && r.Journal.State == journal.Interrupted {
+		by := ""
+		if r.Journal.ExitCode != nil {
+			by = map[int]string{129: " by SIGHUP", 130: " by Ctrl-C (SIGINT)", 143: " by SIGTERM"}[*r.Journal.ExitCode]
+		}
+		if k == 0 {
+			at = "before the first step"
+		}
+		return report.Verdict{State: report.Note, Text: fmt.Sprintf("stopped%s: %s.", by, at) + r.resumes()}
 	}
 	return report.Verdict{State: report.Note, Text: "stopped, or ended by an error: " + at + "." + r.resumes()}
+}
+
+// finishedVerdict is the sentence about a run that did all its steps.
+func (r *Run) finishedVerdict(checks report.Checks) report.Verdict {
+	v := report.Verdict{State: report.Pass, Text: fmt.Sprintf("finished: %s steps", report.Whole(int64(r.End.Step)))}
+	if r.Total > r.End.Step {
+		v.Text += " of " + report.Whole(int64(r.Total))
+	}
+	if s := r.seconds(); s > 0 {
+		v.Text += " in " + report.Duration(seconds(s))
+	}
+	var missed []string
+	for _, c := range checks {
+		if c.State == report.Fail {
+			missed = append(missed, c.What)
+		}
+	}
+	why := r.Error(shownError)
+	switch {
+	case missed != nil:
+		v.State = report.Fail
+		v.Text += "; missed: " + strings.Join(missed, ", ")
+	case r.Journal != nil && r.Journal.State == journal.Missed:
+		v.State = report.Fail
+		v.Text += "; " + why
+	case why != "":
+		v.State = report.Warn
+		v.Text += "; a later start failed: " + why
+	}
+	return v
+}
+
+// ended is a text with the mark that ends a sentence.
+func ended(text string) string {
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "!") || strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
 }
 
 // resumes says what goes on from here.

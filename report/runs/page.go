@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // Page lays out one run, or several beside each other.
@@ -34,8 +35,14 @@ func (r *Run) page() report.Page {
 	if bar, ok := r.memory(); ok {
 		p.Sections[0].Blocks = append(p.Sections[0].Blocks, bar)
 	}
+	if warnings := r.warnings(); len(warnings) > 0 {
+		p.Add("Warnings", warnings)
+	}
 	if len(r.Problems) > 0 {
 		p.Add("What could not be read", problems(r))
+	}
+	if r.Status() == Failed {
+		r.addLog(&p)
 	}
 	if curves := r.curves(); curves != nil {
 		p.Add("Curves", curves...)
@@ -66,7 +73,35 @@ func (r *Run) page() report.Page {
 	if e := r.environment(); len(e) > 0 {
 		p.Add("Environment", e)
 	}
+	if r.Status() != Failed {
+		r.addLog(&p)
+	}
 	return p
+}
+
+// addLog adds what ranks failed with, and the end of the log, which is open where the run has failed.
+func (r *Run) addLog(p *report.Page) {
+	if r.Journal != nil && len(r.Journal.Ranks) > 0 && r.Journal.State == journal.Failed {
+		var ranks report.Checks
+		for _, one := range r.Journal.Ranks {
+			ranks = append(ranks, report.Check{What: fmt.Sprintf("rank %d", one.Rank), State: report.Fail, Detail: safetext.Line(one.Error, shownError)})
+		}
+		p.Add("Ranks that failed", ranks)
+	}
+	if r.Log != "" {
+		p.Sections = append(p.Sections, report.Section{Title: "Log", Blocks: []report.Block{report.Code{Text: r.Log}}, Folded: r.Status() != Failed})
+	}
+}
+
+// warnings are what a person should look at in the data.
+func (r *Run) warnings() report.Checks {
+	var all report.Checks
+	if r.Data != nil {
+		for _, text := range r.Data.Warnings() {
+			all = append(all, report.Check{What: "data", State: report.Warn, Detail: safetext.Line(text, shownError)})
+		}
+	}
+	return all
 }
 
 func problems(r *Run) report.Checks {

@@ -17,8 +17,10 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/journal"
 )
 
 // Run is what a run's folder says.
@@ -47,6 +49,8 @@ type Run struct {
 	Held        bool              // a process has the folder
 	Holder      checkpoint.Holder // what its lock says of that process
 	Crashed     bool              // a process had it and went without giving it back
+	Journal     *journal.Status   // how the newest start ended, by its own account; nil = nothing says it
+	Log         string            // the end of the run's log; "" = there is none
 
 	Files    []string // that were read
 	Problems []string // what could not be read
@@ -104,6 +108,7 @@ func (r *Run) readFiles() {
 	}
 	r.readCheckpoints()
 	r.readLock()
+	r.readJournal()
 }
 
 // finish is an error where the folder is none of a run.
@@ -211,6 +216,34 @@ func (r *Run) readLock() {
 	if r.Holder.Host == host {
 		r.Held = Alive(r.Holder.PID)
 	} else {
+		r.Held = time.Since(r.lastWrite(info.ModTime())) < 10*time.Minute
+	}
+	r.Crashed = !r.Held
+}
+
+// shownLog is how many bytes of a log's end a page shows.
+const shownLog = 16 << 10
+
+// readJournal reads what the newest start of the run wrote of how it went. A process that wrote that it runs and is gone
+// has crashed, also where its lock was not copied along.
+func (r *Run) readJournal() {
+	text, ok := r.read(journal.StatusFile)
+	if !ok {
+		return
+	}
+	s, err := journal.Parse(text)
+	if err != nil { // another program's: it makes no folder a run's
+		r.Files = slices.DeleteFunc(r.Files, func(name string) bool { return name == journal.StatusFile })
+		r.problem("%s: %v; it is left out", journal.StatusFile, err)
+		return
+	}
+	r.Journal, r.Log = s, safetext.Plain(journal.Tail(r.Dir, shownLog))
+	if s.State != journal.Running || r.Held || r.Crashed {
+		return
+	}
+	if host, _ := os.Hostname(); s.Host == host {
+		r.Held = Alive(s.PID) // it has just given its lock back
+	} else if info, err := os.Stat(filepath.Join(r.Dir, journal.StatusFile)); err == nil {
 		r.Held = time.Since(r.lastWrite(info.ModTime())) < 10*time.Minute
 	}
 	r.Crashed = !r.Held

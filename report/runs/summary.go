@@ -10,6 +10,8 @@ type Summary struct {
 	Dir             string   `json:"dir"`
 	Status          Status   `json:"status"`
 	Verdict         string   `json:"verdict"`
+	Error           string   `json:"error,omitempty"`
+	ExitCode        *int     `json:"exit_code,omitempty"` // of the newest start, where it has ended
 	Step            int      `json:"step"`
 	Total           int      `json:"max_steps,omitempty"`
 	Loss            *float64 `json:"train_loss_smoothed,omitempty"`
@@ -38,11 +40,17 @@ type Key struct {
 	Value string `json:"value"`
 }
 
+// mostSaid is how many characters of an error a summary has.
+const mostSaid = 4000
+
 // Summary sums a run up.
 func (r *Run) Summary() Summary {
 	checks := r.Checks()
 	s := Summary{Name: r.Name, Dir: r.Dir, Status: r.Status(), Verdict: r.Verdict(checks).Text, Step: r.LastStep(), Total: r.Total,
-		HeldBytes: r.HeldBytes(), Problems: r.Problems}
+		HeldBytes: r.HeldBytes(), Problems: r.Problems, Error: r.Error(mostSaid)}
+	if r.Journal != nil && !r.Held {
+		s.ExitCode = r.Journal.ExitCode
+	}
 	if y := r.Smoothed(); len(y) > 0 {
 		s.Loss = known(y[len(y)-1])
 		last := r.Steps[len(r.Steps)-1]

@@ -1,0 +1,69 @@
+package runs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/journal"
+)
+
+// Bounds of a search for runs.
+const (
+	mostFolders = 5_000
+	mostDepth   = 3
+)
+
+// IsRun reports whether a folder holds a file that a run writes first. Read may still find that it holds no run.
+func IsRun(dir string) bool {
+	return holds(dir, train.MetricsFile, train.PlanReportFile, train.ManifestFile, checkpoint.LockFile, journal.StatusFile)
+}
+
+// IsTaken reports whether no new run may write into a folder. The log and the status of a start that failed are in nobody's
+// way.
+func IsTaken(dir string) bool {
+	_, held := HeldBy(dir)
+	return held || holds(dir, train.MetricsFile, train.PlanReportFile, train.ManifestFile)
+}
+
+func holds(dir string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		info, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && info.Mode().IsRegular()
+	})
+}
+
+// Find returns the folders of runs among roots and up to three levels below them, in the order of their names, at most so
+// many. It follows no links, and looks neither into runs nor into folders whose names begin with a dot.
+func Find(roots []string, most int) []string {
+	var found []string
+	folders := 0
+	var walk func(dir string, depth int)
+	walk = func(dir string, depth int) {
+		if folders++; folders > mostFolders || len(found) >= most {
+			return
+		}
+		if IsRun(dir) {
+			if !slices.Contains(found, dir) {
+				found = append(found, dir)
+			}
+			return
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || depth == mostDepth {
+			return
+		}
+		for _, e := range entries {
+			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+				walk(filepath.Join(dir, e.Name()), depth+1)
+			}
+		}
+	}
+	for _, root := range roots {
+		walk(filepath.Clean(root), 0)
+	}
+	return found
+}
