@@ -14,7 +14,7 @@ var alpaca = Format{
 		{Name: "instruction", Keys: []string{"instruction"}},
 		{Name: "input", Keys: []string{"input", "context"}, Optional: true},
 		{Name: "output", Keys: []string{"output", "response"}},
-		{Name: "system", Keys: []string{"system"}, Optional: true},
+		{Name: "system", Keys: systemKeys, Optional: true},
 		{Name: "history", Keys: []string{"history"}, Optional: true},
 	},
 	Render: renderAlpaca,

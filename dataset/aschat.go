@@ -45,7 +45,7 @@ func (c Config) formatOf(name string) Format {
 func (f Format) asConversations() Format {
 	f.Render, f.Chat, f.Separated, f.Trains = f.AsChat, true, false, ""
 	f.NoPrompt = "rows are conversations and dataset.train_on says what is trained"
-	for _, r := range []Role{{Name: "system", Keys: []string{"system", "system_prompt"}}, {Name: "history", Keys: []string{"history"}}} {
+	for _, r := range []Role{{Name: "system", Keys: systemKeys}, {Name: "history", Keys: []string{"history"}}} {
 		if !f.hasRoles([]string{r.Name}) {
 			r.Optional = true
 			f.Roles = append(slices.Clip(f.Roles), r)
@@ -169,8 +169,13 @@ func (r *Report) noteAsChat(cfg Config) error {
 func (r *Report) Warnings() []string {
 	var all []string
 	for _, part := range append([]*Report{r, r.Val}, r.Parts...) {
-		if part != nil && part.Warning != "" && !slices.Contains(all, part.Warning) {
-			all = append(all, part.Warning)
+		if part == nil {
+			continue
+		}
+		for _, warning := range []string{part.Warning, part.unreadWarning()} {
+			if warning != "" && !slices.Contains(all, warning) {
+				all = append(all, warning)
+			}
 		}
 	}
 	if r.Leaked > 0 {

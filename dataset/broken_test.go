@@ -116,7 +116,7 @@ var brokenFiles = []brokenFile{
 	{"an answer in a list", "data.jsonl", `{"id":1,"instruction":"a","instances":[{"input":"","output":"b"}]}`, nil,
 		`data.jsonl:1: the keys id, instruction, instances hold a part of a row of format alpaca, and what it lacks lies in a list: set dataset.fields to {input: instances.0.input, output: instances.0.output}`},
 	{"ambiguous format", "data.jsonl", `{"instruction":"a","output":"b","prompt":"c","completion":"d"}`, nil,
-		"data.jsonl:1: the keys instruction, output, prompt, completion fit the formats alpaca and completion: set dataset.format"},
+		"data.jsonl:1: the keys instruction, output, prompt, completion fit the formats alpaca (instruction, output) and completion (prompt, completion): set dataset.format to the one to train on; keys that it does not read are named in the report"},
 	{"lengths differ", "data.jsonl", `{"input_ids":[5,6,7],"labels":[5,6]}`, nil,
 		`data.jsonl:1: field "input_ids" has 3 elements and field "labels" has 2: they must be equally long`},
 	{"id outside the vocabulary", "data.jsonl", `{"input_ids":[5,260],"labels":[5,260]}`, nil,

@@ -20,7 +20,7 @@ import (
 )
 
 // cacheVersion is part of every key. TestCacheVersion tells when a change of the rows calls for a new one.
-const cacheVersion = 4
+const cacheVersion = 5
 
 // cacheKey hashes all that decides the rows and the report. What comes later does not: keyless says what that is.
 func cacheKey(cfg Config, path, data, tokenizer string) string {

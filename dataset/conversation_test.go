@@ -127,8 +127,6 @@ var brokenTalks = []struct {
 		`data.jsonl:1: conversations[1].value: a function_call that is no JSON: JSON at byte 0: a value cannot begin with 'f'`},
 	{"the older form of a call", `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}]}`, plainTemplate, nil,
 		`data.jsonl:1: messages[1].function_call is the older form of a call: write tool_calls: [{"type": "function", "function": {"name": …, "arguments": …}}], and give the message with the result the role tool`},
-	{"two system messages", `{"conversations":[{"from":"system","value":"a"},{"from":"human","value":"x"}],"system":"b"}`, plainTemplate, nil,
-		`data.jsonl:1: conversations[0] is a system message, and the row has a field system too: keep one`},
 
 	{"no template", goodTalk, "", nil,
 		`data.jsonl:1: the model's files hold no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so a conversation has no text: name one by dataset.chat_template, a .jinja file or one of chatml, vicuna, zephyr`},

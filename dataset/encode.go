@@ -28,6 +28,7 @@ type encoded struct {
 	drop        string
 	chat        *chatCounts // of a conversation
 	more        []encoded   // further rows of the same example
+	unread      []string    // keys of the source row that nothing reads
 }
 
 // buffers are used again from row to row.

@@ -50,6 +50,7 @@ var Formats = map[string]Format{
 
 // Example is a row as a format reads it: segments of text, a conversation, or ids that are given.
 type Example struct {
+	Unused       []string // keys of fields whose value gives way to another of the row
 	Segments     []Segment
 	Conversation *chat.Conversation
 	Verbatim     bool    // the text brings its own start and end tokens
@@ -135,15 +136,18 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 
 // detect finds the format from the keys of the first row: of the formats whose required fields are there, the one that
 // requires most, then the one that reads most keys, then the one by whose own names the keys go. Two of equal rank are
-// an error.
+// an error, and so are two that require other keys each, as a conversation beside a prompt and its answer: either may be
+// what is to be trained. The key text alone gives way: it is what another program made of the other keys.
 func detect(o Object, cfg Config) (string, error) {
 	best, rank, tie := "", [3]int{}, ""
+	var fit []string
 	for _, name := range formatNames() {
 		f := cfg.formatOf(name)
 		keys, missing := f.bind(o, cfg.Fields)
 		if missing != "" || !f.hasRoles(cfg.fieldRoles()) {
 			continue
 		}
+		fit = append(fit, name)
 		n := [3]int{f.required()}
 		for _, r := range f.Roles {
 			if key := keys[r.Name]; o.Has(key) {
@@ -158,8 +162,12 @@ func detect(o Object, cfg Config) (string, error) {
 			tie = name
 		}
 	}
+	if tie == "" {
+		tie = otherFit(best, fit, o, cfg)
+	}
 	if tie != "" {
-		return "", fmt.Errorf("the keys %s fit the formats %s and %s: set dataset.format", o.keyList(), best, tie)
+		return "", fmt.Errorf("the keys %s fit the formats %s (%s) and %s (%s): set dataset.format to the one to train on; keys that it does not read are named in the report",
+			o.keyList(), best, boundKeys(best, o, cfg), tie, boundKeys(tie, o, cfg))
 	}
 	if best == "" {
 		if err := o.conversationAdvice(); err != nil {
@@ -177,6 +185,40 @@ func detect(o Object, cfg Config) (string, error) {
 		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(), formatNeeds())
 	}
 	return best, nil
+}
+
+// otherFit returns a format that fits the row as well as best does and shares no required key with it; "" = none.
+func otherFit(best string, fit []string, o Object, cfg Config) string {
+	of := func(name string) []string {
+		keys, _ := Formats[name].bind(o, cfg.Fields)
+		return Formats[name].requiredKeys(keys)
+	}
+	for _, name := range fit {
+		if name == best || name == "text" {
+			continue
+		}
+		if !slices.ContainsFunc(of(name), func(key string) bool { return slices.Contains(of(best), key) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// boundKeys lists the keys of a row that are a format's required fields.
+func boundKeys(name string, o Object, cfg Config) string {
+	keys, _ := Formats[name].bind(o, cfg.Fields)
+	return strings.Join(Formats[name].requiredKeys(keys), ", ")
+}
+
+// requiredKeys lists the keys of the required roles in the order of the roles.
+func (f Format) requiredKeys(keys map[string]string) []string {
+	var required []string
+	for _, r := range f.Roles {
+		if !r.Optional {
+			required = append(required, keys[r.Name])
+		}
+	}
+	return required
 }
 
 // advised is the error for a row that lacks one field of a format, where its Advice says what to write.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -86,6 +87,7 @@ type loading struct {
 	tok    Tokenizer
 	format Format
 	keys   map[string]string
+	reads  []string // the keys of the file that some field of the format is read from
 	report *Report
 	keep   func(r *booked, words []byte) error
 	meter  *meter
@@ -170,6 +172,7 @@ func (s *loading) book(c *chunk) error {
 			return err
 		}
 	}
+	s.advise()
 	s.meter.rows(s.index)
 	var file *source.FileError
 	switch {
@@ -217,7 +220,8 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if err := s.checkFields(o); err != nil {
 		return encoded{}, err
 	}
-	ex, err := s.format.Render(Fields{row: o, keys: s.keys}, s.cfg)
+	fields := s.fields(o)
+	ex, err := s.format.Render(fields, s.cfg)
 	if err != nil {
 		return encoded{}, err
 	}
@@ -227,7 +231,9 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if s.cfg.look != nil {
 		return unseen(), s.cfg.look.take(s.path, raw.Line, ex, s.tok, s.cfg)
 	}
-	return encode(ex, s.tok, s.cfg, b)
+	e, err := encode(ex, s.tok, s.cfg, b)
+	e.unread = s.unread(fields, ex.Unused)
+	return e, err
 }
 
 // chooseFormat fixes the format and the keys by the first row; later rows must have the same keys.
@@ -249,6 +255,7 @@ func (s *loading) chooseFormat(o Object) error {
 		}
 	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
+	s.reads = slices.Collect(maps.Values(s.keys))
 	s.report.Format, s.report.Fields, s.report.Detected = name, s.format.describe(s.keys), name != s.cfg.Format
 	return nil
 }

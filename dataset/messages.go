@@ -1,12 +1,23 @@
 package dataset
 
-import "github.com/tierlora/tierlora/dataset/chat"
+import (
+	"strings"
 
-// messages is {messages: [{role, content}], tools}: OpenAI's form, as the model's chat template takes it.
+	"github.com/tierlora/tierlora/dataset/chat"
+)
+
+// Keys under which rows of conversations have a system message and tools. OpenAI's older form calls tools functions.
+var (
+	systemKeys = []string{"system", "system_prompt"}
+	toolKeys   = []string{"tools", chat.FunctionsKey}
+)
+
+// messages is {messages: [{role, content}], tools, system}: OpenAI's form, as the model's chat template takes it.
 var messages = Format{
 	Roles: []Role{
 		{Name: "messages", Keys: []string{"messages"}},
-		{Name: "tools", Keys: []string{"tools"}, Optional: true},
+		{Name: "system", Keys: systemKeys, Optional: true},
+		{Name: "tools", Keys: toolKeys, Optional: true},
 		{Name: "chat_template_kwargs", Keys: []string{"chat_template_kwargs"}, Optional: true},
 	},
 	Chat:     true,
@@ -15,17 +26,28 @@ var messages = Format{
 }
 
 func renderMessages(f Fields, _ Config) (Example, error) {
-	return conversation(f, "messages", "")
+	return conversation(f, "messages")
 }
 
-// conversation reads the fields that the formats of conversations share.
-func conversation(f Fields, role, system string) (ex Example, err error) {
-	raw := chat.Raw{Key: f.Key(role), System: system}
+// conversation reads the fields that the formats of conversations share. The field system is a message before the others,
+// unless these begin with a system message of their own.
+func conversation(f Fields, role string) (ex Example, err error) {
+	raw := chat.Raw{Key: f.Key(role), ToolsKey: f.Key("tools")}
 	for role, to := range map[string]*[]byte{role: &raw.Messages, "tools": &raw.Tools, "chat_template_kwargs": &raw.Vars} {
 		if *to, err = f.JSON(role); err != nil {
 			return Example{}, err
 		}
 	}
-	ex.Conversation, err = chat.Read(raw)
-	return ex, err
+	system, err := f.Text("system")
+	if err != nil {
+		return Example{}, err
+	}
+	if ex.Conversation, err = chat.Read(raw); err != nil {
+		return Example{}, err
+	}
+	own, has := ex.Conversation.System()
+	if ex.Conversation.GiveSystem(system); has && strings.TrimSpace(own) != strings.TrimSpace(system) {
+		ex.Unused = []string{f.Key("system")}
+	}
+	return ex, nil
 }

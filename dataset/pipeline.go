@@ -52,6 +52,7 @@ type booked struct {
 	maxID       int32
 	err         error // *source.RowError
 	chat        *chatCounts
+	unread      []string // keys of the source row that nothing reads; nil where more is true
 }
 
 // pipeline reads on one goroutine, encodes on several, and hands over the chunks in the order of the file.
@@ -197,7 +198,7 @@ func (p *pipeline) tokenise(c *chunk, b *buffers) {
 
 // book appends what became of an example, which may be several rows.
 func (c *chunk) book(r booked, e encoded) {
-	r.chat, r.drop, r.length = e.chat, e.drop, e.length
+	r.chat, r.drop, r.length, r.unread = e.chat, e.drop, e.length, e.unread
 	switch {
 	case r.err != nil || r.drop != "":
 		c.booked = append(c.booked, r)
@@ -205,7 +206,9 @@ func (c *chunk) book(r booked, e encoded) {
 		parts := e.rows()
 		for i, part := range parts {
 			r.chunks, r.more = 0, i > 0
-			if i == 0 {
+			if i > 0 {
+				r.unread = nil
+			} else {
 				r.chunks = len(parts)
 			}
 			c.booked = append(c.booked, c.write(r, part))

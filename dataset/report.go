@@ -41,6 +41,12 @@ type Report struct {
 	LongestRow    Extent `json:"longest"`        // before the cut, of all rows that have tokens
 	ShortestRow   Extent `json:"shortest"`
 
+	// Unread are keys of rows that nothing reads, in the order in which they came, at most maxUnread of them. Rows whose
+	// value is null or empty are not counted.
+	Unread []Unread `json:"unread_keys,omitempty"`
+	// UnreadMore is how many times rows have a key that Unread has no room for.
+	UnreadMore int `json:"unread_more,omitempty"`
+
 	Chat     ChatReport     `json:"conversations"`     // of formats with conversations
 	Template TemplateReport `json:"template,omitzero"` // by which they are written
 
@@ -116,6 +122,9 @@ func (r *Report) DroppedRows() int {
 func (r *Report) count(b *booked, path string) {
 	if !b.more {
 		r.Rows++
+	}
+	for _, key := range b.unread {
+		r.countUnread(Unread{Key: key, Rows: 1})
 	}
 	r.countChat(b)
 	extent := Extent{Tokens: b.length, Where: place(path, b.line, b.index)}

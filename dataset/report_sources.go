@@ -13,6 +13,7 @@ func (r *Report) add(o *Report) {
 	r.Longest = max(r.Longest, o.Longest)
 	r.extend(o.LongestRow)
 	r.extend(o.ShortestRow)
+	r.addUnread(o)
 	r.Chat.add(o.Chat)
 	r.Detected = r.Detected || o.Detected
 	r.Truncated.join(o.Truncated)

@@ -53,6 +53,9 @@ func (r *Report) write(b *strings.Builder, title string) {
 		line("streaming: %s", r.Streamed)
 	}
 	r.writeRows(b, line)
+	if keys := r.KeysNotRead(); keys != "" {
+		line("keys not read: %s", keys)
+	}
 	share := 0.0
 	if r.TotalTokens > 0 {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)

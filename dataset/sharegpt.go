@@ -4,8 +4,8 @@ package dataset
 var sharegpt = Format{
 	Roles: []Role{
 		{Name: "conversations", Keys: []string{"conversations", "conversation"}},
-		{Name: "system", Keys: []string{"system"}, Optional: true},
-		{Name: "tools", Keys: []string{"tools"}, Optional: true},
+		{Name: "system", Keys: systemKeys, Optional: true},
+		{Name: "tools", Keys: toolKeys, Optional: true},
 		{Name: "chat_template_kwargs", Keys: []string{"chat_template_kwargs"}, Optional: true},
 	},
 	Chat:     true,
@@ -14,9 +14,5 @@ var sharegpt = Format{
 }
 
 func renderShareGPT(f Fields, _ Config) (Example, error) {
-	system, err := f.Text("system")
-	if err != nil {
-		return Example{}, err
-	}
-	return conversation(f, "conversations", system)
+	return conversation(f, "conversations")
 }

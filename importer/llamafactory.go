@@ -127,7 +127,7 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		t.missing(e, "pairs of preferences, which are not trained on")
 		return
 	case kind == "sharegpt" && tags.Get("role_tag") == "role", kind == "openai":
-		format, named = "messages", fields([2]any{"messages", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")})
+		format, named = "messages", fields([2]any{"messages", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")}, [2]any{"system", columns.Get("system")})
 	case kind == "sharegpt":
 		format, named = "sharegpt", fields([2]any{"conversations", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")}, [2]any{"system", columns.Get("system")})
 	default:

@@ -127,9 +127,10 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 			Format string           `json:"format"`
 			AsChat bool             `json:"as_chat"`
 			Rows   int              `json:"rows"`
+			Unread []dataset.Unread `json:"unread_keys,omitempty"`
 			Plan   train.PlanReport `json:"plan"`
 			Config string           `json:"config"`
-		}{o.out, o.goal, found.format, found.asChat, found.rows, chosen.plan, string(text)})
+		}{o.out, o.goal, found.format, found.asChat, found.rows, found.keys, chosen.plan, string(text)})
 	}
 	return found.print(c, chosen, o)
 }
@@ -286,6 +287,9 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	}
 	line("model", "%s", f.modelLine())
 	line("data", "%s", f.dataLine())
+	if f.unread != "" {
+		line("", "keys not read: %s", oneLine(f.unread))
+	}
 	if f.hasForms {
 		line("form", "%s", f.formLine(o))
 	}

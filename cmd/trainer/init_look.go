@@ -28,6 +28,8 @@ type looked struct {
 	hasForms bool   // the rows are of a prompt and an answer: plain text or conversations
 	asChat   bool   // they are conversations
 	systems  bool   // the rows bring system messages of their own
+	unread   string // keys of the rows that nothing reads
+	keys     []dataset.Unread
 	template string // dataset.chat_template, where the model has none
 	rows     int
 	lengths  []int // of the rows, sorted
@@ -89,6 +91,7 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	}
 	f.format, f.rows, f.trained, f.dropped = report.Format, set.Train.Len(), report.Trained, report.DroppedRows()
 	f.longest = report.LongestRow.Tokens
+	f.unread, f.keys = report.KeysNotRead(), report.Unread
 	f.asChat, f.hasForms = report.AsChat, dataset.Formats[report.Format].AsChat != nil
 	f.systems = report.Chat.SystemPrompts == "several" || report.Chat.System != o.system
 	if f.rows == 0 {

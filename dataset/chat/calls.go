@@ -135,34 +135,49 @@ func callsOf(text string) (*jinja.List, error) {
 	return jinja.NewList(items...), nil
 }
 
-// readTools reads the tools of a row: a list of objects, or such a list as a string. They go to the template as they are.
-func readTools(raw []byte) (jinja.Value, error) {
+// FunctionsKey is the key of a row's tools in OpenAI's older form, in which a tool is its function alone.
+const FunctionsKey = "functions"
+
+// readTools reads the tools of a row: a list of objects, or such a list as a string. They go to the template as they are,
+// but those under FunctionsKey in the form of tools.
+func readTools(raw []byte, key string) (jinja.Value, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
 	v, err := jinja.FromJSON(raw)
 	if err != nil {
-		return nil, fmt.Errorf("field \"tools\": %w", err)
+		return nil, fmt.Errorf("field %q: %w", key, err)
 	}
 	if v, err = fromText(v); err != nil {
-		return nil, fmt.Errorf("field \"tools\" is a string that is no JSON: %w", err)
+		return nil, fmt.Errorf("field %q is a string that is no JSON: %w", key, err)
 	}
 	if _, null := v.(jinja.None); null {
 		return nil, nil
 	}
 	list, ok := v.(*jinja.List)
 	if !ok {
-		return nil, fmt.Errorf("field \"tools\" is %s, want a list of tools", typeOf(v))
+		return nil, fmt.Errorf("field %q is %s, want a list of tools", key, typeOf(v))
 	}
 	if len(list.Items) == 0 {
 		return nil, nil // transformers gives templates None where there are no tools
 	}
+	tools := make([]jinja.Value, len(list.Items))
 	for i, item := range list.Items {
-		if _, ok := item.(*jinja.Dict); !ok {
-			return nil, fmt.Errorf("tools[%d] is %s, want an object", i, typeOf(item))
+		tool, ok := item.(*jinja.Dict)
+		if text, err := fromText(item); err == nil && !ok {
+			tool, ok = text.(*jinja.Dict)
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s[%d] is %s, want an object", key, i, typeOf(item))
+		}
+		tools[i] = tool
+		if _, whole := tool.Get("function"); key == FunctionsKey && !whole {
+			tools[i] = jinja.NewDict()
+			tools[i].(*jinja.Dict).Set("type", jinja.Str("function"))
+			tools[i].(*jinja.Dict).Set("function", tool)
 		}
 	}
-	return list, nil
+	return jinja.NewList(tools...), nil
 }
 
 // checkCalls refuses results without a call and, inside of a conversation, calls without a result. Where no message has

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ type Raw struct {
 	Key      string // of Messages
 	Messages []byte // a list, or such a list as a string
 	Tools    []byte // a list of tools, or such a list as a string
+	ToolsKey string // of Tools; "" = tools. Under FunctionsKey they have OpenAI's older form
 	Vars     []byte // an object: more variables for the template
 	System   string // a system message that comes first
 }
@@ -75,7 +77,7 @@ func Read(raw Raw) (*Conversation, error) {
 	if err := checkCalls(raw.Key, c.Messages[len(c.Messages)-len(list.Items):]); err != nil {
 		return nil, err
 	}
-	if c.Tools, err = readTools(raw.Tools); err != nil {
+	if c.Tools, err = readTools(raw.Tools, cmp.Or(raw.ToolsKey, "tools")); err != nil {
 		return nil, err
 	}
 	if len(raw.Vars) > 0 {
