@@ -194,6 +194,11 @@ func (c *tokenCache) publish(s *store, sums []byte) string {
 	if err != nil {
 		return fmt.Sprintf("not written: %v", err)
 	}
+	if s.file != nil {
+		if f, err := openRegular(c.path); err == nil {
+			s.unread = newUnread(f, sums, 0)
+		}
+	}
 	rememberWhole(c.path)
 	note := fmt.Sprintf("%s (%s", c.note, sizeText(s.head.size()))
 	if c.auto {

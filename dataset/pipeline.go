@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // Bounds of what one file has on its way: a chunk is what a worker takes at a time.
@@ -79,9 +80,9 @@ func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error
 	p.room.L = &p.mu
 	p.ordered, p.work = make(chan *chunk, 2*workers), make(chan *chunk, 2*workers)
 	p.free = make(chan *chunk, 4*workers+2)
-	p.wg.Go(func() { p.read(ctx) })
+	p.wg.Go(rescue.Wrap(func() { p.read(ctx) }))
 	for range workers {
-		p.wg.Go(func() {
+		p.wg.Go(rescue.Wrap(func() {
 			var b buffers
 			for c := range p.work {
 				if ctx.Err() == nil {
@@ -89,7 +90,7 @@ func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error
 				}
 				c.done <- struct{}{}
 			}
-		})
+		}))
 	}
 	var failed error
 	for c := range p.ordered {

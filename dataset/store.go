@@ -3,6 +3,9 @@ package dataset
 import (
 	"encoding/binary"
 	"runtime"
+	"slices"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // store is tokenised rows in one piece of bytes, memory or a mapped file (storefile.go has its form). Integers are
@@ -19,7 +22,7 @@ type store struct {
 	trained []byte // [Rows] u32
 
 	file   []byte  // of a mapped file: all of it up to the columns' end
-	unread *unread // pages of words that were not checked yet; nil = none
+	unread *unread // of a cache file: its checksums, and which pages were compared; nil = no cache file
 }
 
 // storeHead is what is known of all rows.
@@ -94,11 +97,25 @@ func (s *store) Continues(i int) bool {
 
 func (s *store) Row(i int) Row {
 	from, to := s.span(i)
+	if from > to || to > s.head.Tokens { // of a mapped file that changed since Verify
+		rescue.Stop(s.changed())
+	}
 	words := s.words[4*from : 4*to]
 	r := Row{Index: int(u64(s.indices, i)), Line: int(u64(s.lines, i)), Source: s.path}
 	r.IDs, r.Labels = fromWords(words)
+	if s.file != nil && slices.Max(r.IDs) > s.head.MaxID {
+		rescue.Stop(s.changed())
+	}
 	runtime.KeepAlive(s)
 	return r
+}
+
+// changed is the error of rows that are no longer what was written.
+func (s *store) changed() error {
+	if s.unread == nil {
+		return &rescue.ChangedError{Path: "the temporary file with the tokens of " + s.path}
+	}
+	return &rescue.ChangedError{Path: s.unread.path}
 }
 
 // fromWords gives the ids and labels of a row's words.

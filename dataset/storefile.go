@@ -17,6 +17,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // A cache file, integers little endian:
@@ -96,7 +98,15 @@ func openStore(ctx context.Context, path, key, source string, workers int, m *me
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	s, err := openStoreFile(ctx, f, key, source, workers, m)
+	if err != nil {
+		f.Close() //nolint:errcheck // read only
+	}
+	return s, err
+}
+
+// openStoreFile is openStore for an open file, which the store keeps.
+func openStoreFile(ctx context.Context, f *os.File, key, source string, workers int, m *meter) (*store, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -117,8 +127,8 @@ func openStore(ctx context.Context, path, key, source string, workers int, m *me
 		return nil, err
 	}
 	s, err := mapStore(f, head, source)
-	if err == nil && from > 0 {
-		s.unread = newUnread(path, sums, from)
+	if err == nil {
+		s.unread = newUnread(f, sums, from)
 	}
 	return s, err
 }
@@ -182,7 +192,7 @@ func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byt
 	fail := func(err error) { failed.CompareAndSwap(nil, &err) }
 	var wg sync.WaitGroup
 	for range min(workers, readers) {
-		wg.Go(func() {
+		wg.Go(rescue.Wrap(func() {
 			buf := make([]byte, readBytes)
 			for failed.Load() == nil {
 				at := from + (next.Add(1)-1)*readBytes
@@ -207,7 +217,7 @@ func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byt
 				}
 				done(len(part))
 			}
-		})
+		}))
 	}
 	wg.Wait()
 	if err := failed.Load(); err != nil {
@@ -234,6 +244,7 @@ func mapStore(f *os.File, head storeHead, source string) (*store, error) {
 		unmap()
 		return nil, err
 	}
-	runtime.AddCleanup(s, func(unmap func()) { unmap() }, unmap)
+	forget := rescue.Mapped(f.Name(), data)
+	runtime.AddCleanup(s, func(unmap func()) { forget(); unmap() }, unmap)
 	return s, nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // streamTokens is how many tokens end a window of a stream before it has packWindow rows: 64 MB of memory.
@@ -137,10 +139,10 @@ func (w *windows) open(at start) {
 			return ctx.Err()
 		}
 	}
-	go func() {
+	rescue.Go(func() {
 		defer close(out)
 		w.err = r.run(ctx)
-	}()
+	})
 }
 
 func (w *windows) close() {

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/export/llamacpp"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -162,7 +163,7 @@ func (q *quantiser) piece(to gguf.Tensor, x []float32, y []byte, n int) error {
 	var wait sync.WaitGroup
 	for range max(1, q.workers) {
 		wait.Add(1)
-		go func() {
+		rescue.Go(func() {
 			defer wait.Done()
 			back := make([]float32, width)
 			for i := range next {
@@ -177,7 +178,7 @@ func (q *quantiser) piece(to gguf.Tensor, x []float32, y []byte, n int) error {
 					}
 				}
 			}
-		}()
+		})
 	}
 	wait.Wait()
 	s := q.errors[to.Type]

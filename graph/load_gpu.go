@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
@@ -241,7 +242,7 @@ func (l *loading) share(n int, wait bool, do func(r *reader, i int) error) error
 	var wg sync.WaitGroup
 	for k, r := range l.readers {
 		wg.Add(1)
-		go func() {
+		rescue.Go(func() {
 			defer wg.Done()
 			runtime.LockOSThread() // the context is the thread's
 			defer runtime.UnlockOSThread()
@@ -260,7 +261,7 @@ func (l *loading) share(n int, wait bool, do func(r *reader, i int) error) error
 			} else if wait {
 				errs[k] = r.g.Stream.Synchronize()
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	for _, err := range errs {

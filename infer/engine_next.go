@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // nextTokens are the next tokens of sequences, at most as many as the largest step has pieces.
@@ -44,7 +46,7 @@ func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error
 	} else {
 		var all sync.WaitGroup // choosing takes long where many tokens are sorted
 		for i, s := range of {
-			all.Go(func() { tokens[i] = s.take(logits[i]) })
+			all.Go(rescue.Wrap(func() { tokens[i] = s.take(logits[i]) }))
 		}
 		all.Wait()
 	}

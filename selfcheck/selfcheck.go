@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
@@ -130,7 +131,7 @@ func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan reference {
 		}
 	}
 	ready := make(chan reference, 64)
-	go func() {
+	rescue.Go(func() {
 		defer close(ready)
 		for _, i := range of {
 			out, err := s.checks[i].run(s.cpu, kernel.F64, 1)
@@ -140,7 +141,7 @@ func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan reference {
 				return
 			}
 		}
-	}()
+	})
 	return ready
 }
 
@@ -212,11 +213,11 @@ func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
 		s.lost = c.kernel + " " + c.name
 	}
 	s.judging <- struct{}{}
-	s.judged.Go(func() {
+	s.judged.Go(rescue.Wrap(func() {
 		*r = c.compare(formats[precision], got, again, want, err)
 		r.Precision = precision.String()
 		<-s.judging
-	})
+	}))
 }
 
 func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // Options are a server's limits. Zero is the default.
@@ -91,7 +93,7 @@ func (s *Server) Run() { s.scheduler.Run() }
 // Serve answers until Close, or until the engine is given up, which is its error.
 func (s *Server) Serve(l net.Listener) error {
 	ended := make(chan error, 1)
-	go func() { ended <- s.http.Serve(limit(l, s.o.MaxConnections)) }()
+	rescue.Go(func() { ended <- s.http.Serve(limit(l, s.o.MaxConnections)) })
 	select {
 	case err := <-ended:
 		if errors.Is(err, http.ErrServerClosed) {

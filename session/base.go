@@ -13,6 +13,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
@@ -347,13 +348,13 @@ func (b *Base) Digest(ctx context.Context, workers int) (string, error) {
 	var wg sync.WaitGroup
 	for range max(workers, 1) {
 		wg.Add(1)
-		go func() {
+		rescue.Go(func() {
 			defer wg.Done()
 			for i := range next {
 				t, _ := b.Weights.Tensor(names[i])
 				sums[i] = sha256.Sum256(t.Data)
 			}
-		}()
+		})
 	}
 	for i := range names {
 		if ctx.Err() != nil {

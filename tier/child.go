@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // Command is a call of the program and how it ended.
@@ -77,14 +78,14 @@ func (r *runner) run(ctx context.Context, c call, v any) (Command, error) {
 		return done, nil
 	}
 	ended, watched := make(chan struct{}), make(chan struct{})
-	go func() {
+	rescue.Go(func() {
 		defer close(watched)
 		if c.watch != nil {
 			c.watch(cmd.Process.Pid, ended)
 		}
-	}()
+	})
 	finished := make(chan error, 1)
-	go func() { finished <- cmd.Wait() }()
+	rescue.Go(func() { finished <- cmd.Wait() })
 	hung, stopped := waitFor(ctx, cmd, finished, c.limit)
 	close(ended)
 	<-watched

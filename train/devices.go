@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/ranks"
 )
@@ -235,11 +236,11 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 		if g.Rank() > 0 {
 			own.Observers, own.Config, own.Log, own.Reading, own.silent = nil, nil, nil, nil, true
 		}
-		all.Go(func() {
+		all.Go(rescue.Wrap(func() {
 			err := errors.New("it ended without a result")
 			defer func() { own.team.leave(err) }()
 			err = run(ctx, i, own)
-		})
+		}))
 	}
 	all.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -211,13 +212,13 @@ func (p *prepared) planSmaller(z shapes) error {
 	problems := make([]error, len(smaller))
 	var all sync.WaitGroup
 	for i, tokens := range smaller {
-		all.Go(func() {
+		all.Go(rescue.Wrap(func() {
 			shape := z.train
 			shape.Tokens = tokens
 			nw := p.Net
 			nw.Ranks = p.spec.Training.sharing()
 			planned[i], problems[i] = PlanStep(nw, shape, p.spec.Training, p.summing(z), p.On)
-		})
+		}))
 	}
 	all.Wait()
 	if err := errors.Join(problems...); err != nil {

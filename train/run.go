@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -29,11 +30,12 @@ func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) 
 	at := &whereabouts{cancel: cancel, seen: env.phases, interrupted: env.Interrupted, team: env.team}
 	hung, ended := make(chan error, 1), make(chan ending, 1)
 	defer at.stopEarly()()
-	go func() {
+	rescue.Go(func() {
 		e := ending{err: errors.New("an observer ended the run's goroutine")}
 		defer func() { ended <- e }()
+		defer rescue.Catch(&e.err)
 		e.result, e.err = run(ctx, s, env, open, at, hung)
-	}()
+	})
 	var e ending
 	select {
 	case err := <-hung:
@@ -100,7 +102,7 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err = r.loop(ctx); err != nil { // before memory is given back that an exchange with the others may be in
+	if err = rescue.Do(func() error { return r.loop(ctx) }); err != nil { // before memory is given back that an exchange with the others may be in
 		err = p.env.team.cause(r.recorder.step()+1, err)
 		p.env.team.leave(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -57,7 +58,7 @@ func (t *team) join(on graph.Machine) (end func(), err error) {
 	}
 	done := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { // from the first collective operation on
+	watch.Go(rescue.Wrap(func() { // from the first collective operation on
 		select {
 		case <-t.Lost():
 			joiner.Abandon()
@@ -65,7 +66,7 @@ func (t *team) join(on graph.Machine) (end func(), err error) {
 			joiner.Abandon()
 		case <-done:
 		}
-	})
+	}))
 	end = sync.OnceFunc(func() {
 		close(done)
 		watch.Wait()

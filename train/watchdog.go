@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -56,7 +57,7 @@ func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- err
 		every = min(every, dog.grace/20)
 	}
 	tick, done := time.NewTicker(every), make(chan struct{})
-	go func() {
+	rescue.Go(func() {
 		defer tick.Stop()
 		for {
 			select {
@@ -69,7 +70,7 @@ func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- err
 				}
 			}
 		}
-	}()
+	})
 	return func() { close(done) }
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
@@ -164,7 +165,7 @@ func (s *Stopped) Unwrap() error { return context.Canceled }
 // stopEarly ends a run that is asked to stop before its steps begin. What it returns ends the listening.
 func (w *whereabouts) stopEarly() (end func()) {
 	done := make(chan struct{})
-	go func() {
+	rescue.Go(func() {
 		select {
 		case <-w.interrupted:
 			w.mu.Lock()
@@ -172,7 +173,7 @@ func (w *whereabouts) stopEarly() (end func()) {
 			w.endEarly()
 		case <-done:
 		}
-	}()
+	})
 	return func() { close(done) }
 }
 

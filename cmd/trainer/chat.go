@@ -16,6 +16,7 @@ import (
 
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/lineedit"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 func newChat(c *console) *cobra.Command {
@@ -208,11 +209,11 @@ func endOnTerm(in *os.File, terminal bool) {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
-	go func() {
+	rescue.Go(func() {
 		<-signals
 		if state != nil {
 			_ = term.Restore(int(in.Fd()), state)
 		}
 		os.Exit(exitTerminated)
-	}()
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -52,6 +53,8 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
+	case errors.As(err, new(*rescue.Defect)):
+		return exitFailed
 	case errors.As(err, &exit):
 		return exit.code
 	case os.Getenv(launchedVariable) != "" && errors.As(err, new(*ranks.LostError)):

@@ -3,15 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/journal"
 	"github.com/tierlora/tierlora/train/ranks"
@@ -33,6 +33,8 @@ func keep(c *console, place ranks.Place) *keeper {
 		k.Journal = journal.NewRank(program, place.Rank)
 	}
 	c.also = k
+	ended := k.ended
+	unreturned.Store(&ended)
 	return k
 }
 
@@ -59,12 +61,13 @@ func (k *keeper) both(say func(line string)) func(line string) {
 	}
 }
 
-// end writes how the process ended. It is deferred, and a panic goes on behind it.
+// unreturned is told the error of a goroutine that nobody waits for, before it ends the process.
+var unreturned atomic.Pointer[func(error)]
+
+// end writes how the process ended. It is deferred; a panic is the error.
 func (k *keeper) end(err *error) {
 	if p := recover(); p != nil {
-		k.Line(fmt.Sprintf("panic: %v\n%s", p, debug.Stack()))
-		k.End(journal.Failed, exitFailed, fmt.Errorf("panic: %v", p))
-		panic(p)
+		*err = rescue.Error(p)
 	}
 	k.ended(*err)
 }
@@ -72,6 +75,9 @@ func (k *keeper) end(err *error) {
 // ended writes how a run ended.
 func (k *keeper) ended(err error) {
 	err = graph.Diagnose(err)
+	if defect := (*rescue.Defect)(nil); errors.As(err, &defect) {
+		k.Line(string(defect.Stack))
+	}
 	state, code, exit, lost := stateOf(err), exitCode(err), (*exitError)(nil), (*ranks.LostError)(nil)
 	switch {
 	case errors.Is(err, errStopped):
@@ -107,14 +113,19 @@ func stateOf(err error) journal.State {
 
 // killed writes that a second signal ends the process at once. It waits for the disk for a second at most.
 func (k *keeper) killed(exitCode int) {
+	atMost(time.Second, func() { k.End(journal.Interrupted, exitCode, errors.New("a second signal ended the process at once")) })
+}
+
+// atMost waits for work on another goroutine, at most so long.
+func atMost(most time.Duration, work func()) {
 	done := make(chan struct{})
-	go func() {
-		k.End(journal.Interrupted, exitCode, errors.New("a second signal ended the process at once"))
-		close(done)
-	}()
+	rescue.Go(func() {
+		defer close(done)
+		work()
+	})
 	select {
 	case <-done:
-	case <-time.After(time.Second):
+	case <-time.After(most):
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -239,13 +240,13 @@ func (l *launched) run(c *console) error {
 			}
 			return fmt.Errorf("launch: start rank %d: %w", rank, err)
 		}
-		go func() {
+		rescue.Go(func() {
 			cmd.Wait() //nolint:errcheck // its state tells
 			if p, ok := cmd.Stderr.(*prefixed); ok && len(p.partial) > 0 {
 				p.line(p.partial)
 			}
 			l.exits <- rank
-		}()
+		})
 	}
 	first, others, signalled := -1, -1, false // the first that failed by itself, and because of another
 	var late <-chan time.Time

@@ -8,15 +8,25 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 func main() {
+	rescue.Fatal = func(err error) { // of a goroutine that nobody waits for
+		c := &console{err: safetext.NewMaskingWriter(os.Stderr)}
+		c.say("trainer: %s", shortened(err.Error()))
+		if last := unreturned.Swap(nil); last != nil {
+			atMost(time.Second, func() { (*last)(err) })
+		}
+		os.Exit(exitFailed)
+	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -48,7 +58,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	err := graph.Diagnose(root.ExecuteContext(context.Background()))
+	err := graph.Diagnose(rescue.Do(func() error { return root.ExecuteContext(context.Background()) }))
 	if err == nil && result.err != nil {
 		err = fmt.Errorf("write the result: %w", result.err)
 	}

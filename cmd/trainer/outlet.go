@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // outlet writes to a terminal or pipe without ever waiting for who reads it: what comes while nobody reads is kept up to
@@ -62,7 +64,7 @@ func (o *outlet) keep(p []byte) {
 	o.waiting, o.bytes = append(o.waiting, p), o.bytes+len(p)
 	if !o.busy {
 		o.busy = true
-		go o.drain()
+		rescue.Go(func() { o.drain() })
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/schollz/progressbar/v3"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -162,11 +163,11 @@ func (p *progress) drawSoon() {
 	case wait <= 0 || p.step == p.total:
 		p.draw()
 	case p.later == nil:
-		p.later = time.AfterFunc(wait, func() {
+		p.later = time.AfterFunc(wait, rescue.Wrap(func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.draw()
-		})
+		}))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/serve"
 )
@@ -119,7 +120,7 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 	var stopped stopSignal
 	ready := make(chan struct{})
 	stop := make(chan struct{})
-	go func() {
+	rescue.Go(func() {
 		sig, ok := <-signals
 		if !ok {
 			return
@@ -135,9 +136,9 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		for next := range signals {
 			stopped.set(next)
 			cancel()
-			time.AfterFunc(cutWait, func() { os.Exit(stopped.exitCode()) })
+			time.AfterFunc(cutWait, rescue.Wrap(func() { os.Exit(stopped.exitCode()) }))
 		}
-	}()
+	})
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
 	if err != nil {
 		err = fmt.Errorf("listen on %s port %d: %w", o.host, o.port, err)
@@ -175,7 +176,7 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		return err
 	}
 	outcome := make(chan error, 1)
-	go func() { outcome <- answer(ctx, server, listener, stop, o.grace, &stopped) }()
+	rescue.Go(func() { outcome <- answer(ctx, server, listener, stop, o.grace, &stopped) })
 	server.Run() // by this goroutine, which made the engine
 	return <-outcome
 }
@@ -183,7 +184,7 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 // answer serves clients until stop is closed, and then those that are here for as long as grace allows.
 func answer(ctx context.Context, server *serve.Server, l net.Listener, stop <-chan struct{}, grace time.Duration, stopped *stopSignal) error {
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
+	rescue.Go(func() { ended <- server.Serve(l) })
 	select {
 	case err := <-ended:
 		return errors.Join(err, server.Close(ctx))

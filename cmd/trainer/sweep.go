@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/report/runs"
 )
 
@@ -125,7 +126,7 @@ func (o *sweepOptions) train(c *console, all []*sweepRun, stop *sweepStop) {
 	var wait sync.WaitGroup
 	var said sync.Mutex
 	for range min(o.parallel, len(all)) {
-		wait.Go(func() {
+		wait.Go(rescue.Wrap(func() {
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(all) || stop.signal() != nil {
@@ -142,7 +143,7 @@ func (o *sweepOptions) train(c *console, all []*sweepRun, stop *sweepStop) {
 				c.say("%d/%d  %s  %s", i+1, len(all), r.Name, line)
 				said.Unlock()
 			}
-		})
+		}))
 	}
 	wait.Wait()
 }
@@ -223,7 +224,7 @@ func newSweepStop() *sweepStop {
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(s.signals, syscall.SIGHUP)
 	}
-	go func() {
+	rescue.Go(func() {
 		for {
 			select {
 			case sig := <-s.signals:
@@ -239,7 +240,7 @@ func newSweepStop() *sweepStop {
 				return
 			}
 		}
-	}()
+	})
 	return s
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/tier"
 	"github.com/tierlora/tierlora/train"
@@ -159,13 +160,13 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var stopped stopSignal
-	go func() {
+	rescue.Go(func() {
 		signals := make(chan os.Signal, 4)
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 		stopped.set(<-signals)
 		c.say("stopping: the run may save first, for half a minute at most")
 		cancel()
-	}()
+	})
 	w := c.out
 	if o.json {
 		w = c.err

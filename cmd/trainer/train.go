@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -319,13 +320,13 @@ func (s *stopSignal) unless(ctx context.Context, work func(context.Context) erro
 	defer cancel()
 	done := make(chan struct{})
 	defer close(done)
-	go func() {
+	rescue.Go(func() {
 		select {
 		case <-s.stop:
 			cancel()
 		case <-done:
 		}
-	}()
+	})
 	return work(ctx)
 }
 
@@ -350,7 +351,7 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 	}
 	s.stop = make(chan struct{})
 	s.sayBy(say)
-	go func() {
+	rescue.Go(func() {
 		first := <-signals
 		s.set(first)
 		close(s.stop)
@@ -364,7 +365,7 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 				os.Exit(s.exitCode())
 			}
 		}
-	}()
+	})
 	return s.stop
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/width"
 
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/report/runs"
@@ -122,7 +123,7 @@ func (t *tui) Start(r train.RunInfo) error {
 	t.on, t.stop, t.stopped = true, make(chan struct{}), make(chan struct{})
 	_, rows := t.size()
 	fmt.Fprint(t.w, strings.Repeat("\n", rows)) // what was on the screen stays above it
-	go t.drawing()
+	rescue.Go(func() { t.drawing() })
 	return nil
 }
 

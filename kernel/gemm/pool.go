@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // Pool is a fixed set of worker goroutines with scratch memory of their own.
@@ -56,11 +58,11 @@ func NewPool(workers int) *Pool {
 		p.own[w] = &Pool{space: newScratch()}
 		wake := make(chan struct{}, 1)
 		p.wake = append(p.wake, wake)
-		go func() {
+		rescue.Go(func() {
 			for range wake {
 				p.work(w)
 			}
-		}()
+		})
 	}
 	for _, own := range p.own {
 		own.own = []*Pool{own}
@@ -192,6 +194,7 @@ func (p *Pool) take(worker int) {
 func (p *Pool) call(worker, i int) {
 	defer func() {
 		if v := recover(); v != nil {
+			rescue.Saw(v)
 			p.failed.CompareAndSwap(nil, &failure{v})
 		}
 	}()

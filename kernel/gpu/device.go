@@ -17,6 +17,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel/gpu/libcuda"
 )
 
@@ -150,7 +151,7 @@ func Open(i int) (*Device, error) {
 		return nil, wrap(fmt.Sprintf("open device %d (%s)", i, p.Name), "cuDevicePrimaryCtxRetain", err)
 	}
 	lastOpened.Store(&p)
-	go WatchCards() //nolint:errcheck // without it an error is told without the driver's Xid
+	rescue.Go(func() { _ = WatchCards() }) //nolint:errcheck // without it an error is told without the driver's Xid
 	return d, d.Use()
 }
 

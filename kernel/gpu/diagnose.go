@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // lastOpened is the device that this process works on.
@@ -47,7 +49,7 @@ func readCardOf(p Properties) (Card, error) {
 		err  error
 	}
 	got := make(chan answer, 1)
-	go func() {
+	rescue.Go(func() {
 		waitXids()
 		cards, err := ReadCards()
 		if err != nil {
@@ -59,7 +61,7 @@ func readCardOf(p Properties) (Card, error) {
 			err = errors.New("NVML lists the card no more")
 		}
 		got <- answer{card, err}
-	}()
+	})
 	select {
 	case a := <-got:
 		return a.card, a.err

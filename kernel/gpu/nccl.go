@@ -57,6 +57,8 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // ncclNames are the library's files.
@@ -153,7 +155,7 @@ func (n *NCCL) Join(d *Device, id []byte, rank, world int, lost <-chan struct{})
 		err  error
 	}
 	done := make(chan joined, 1)
-	go func() { // on a thread of its own: the call cannot be interrupted
+	rescue.Go(func() { // on a thread of its own: the call cannot be interrupted
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := d.Use(); err != nil {
@@ -167,7 +169,7 @@ func (n *NCCL) Join(d *Device, id []byte, rank, world int, lost <-chan struct{})
 			return
 		}
 		done <- joined{comm: comm}
-	}()
+	})
 	select {
 	case j := <-done:
 		if j.err != nil {
@@ -251,12 +253,12 @@ func (c *Comm) Abandon() {
 	}
 	c.ended = make(chan struct{})
 	comm, ended := c.comm, c.ended
-	go func() {
+	rescue.Go(func() {
 		defer close(ended)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		C.nccl_abort(comm) // what it says of a communicator that is given up changes nothing
-	}()
+	})
 }
 
 // abandonWait is how long Close waits for an abandoned communicator, which lets go when the graphs are gone that use it.

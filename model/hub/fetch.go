@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // fetch downloads a file to blob. It arrives as blob.incomplete, where a later
@@ -76,7 +77,7 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.watchdog = time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no byte arrived for %s", stallTimeout)) })
+	p.watchdog = time.AfterFunc(stallTimeout, rescue.Wrap(func() { cancel(fmt.Errorf("no byte arrived for %s", stallTimeout)) }))
 	defer p.watchdog.Stop()
 	header := http.Header{}
 	if p.have > 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // lfsJSON is the type of requests of git's large file storage (https://github.com/git-lfs/git-lfs, docs/api/batch.md).
@@ -209,7 +210,7 @@ func (u *upload) put(ctx context.Context, e *entry, to *url.URL, from, n int64) 
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		w := &sending{from: io.LimitReader(in, n), watchdog: time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no byte could be sent for %s", stallTimeout)) }), report: func(done int64) {
+		w := &sending{from: io.LimitReader(in, n), watchdog: time.AfterFunc(stallTimeout, rescue.Wrap(func() { cancel(fmt.Errorf("no byte could be sent for %s", stallTimeout)) })), report: func(done int64) {
 			if u.progress != nil {
 				u.progress(e.Name, from+done, e.size)
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 )
@@ -107,12 +108,12 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 	var wg sync.WaitGroup
 	for range min(max(workers, 1), len(which)) {
 		wg.Add(1)
-		go func() {
+		rescue.Go(func() {
 			defer wg.Done()
 			for i := range next {
 				errs[i] = n.weights[i].Fill(r, m)
 			}
-		}()
+		})
 	}
 	for _, i := range which {
 		if ctx.Err() != nil {

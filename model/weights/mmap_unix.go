@@ -10,10 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// mapFile maps a regular file read-only. The file must not be shortened while
-// it is mapped; replacing it by a rename, as Write does, is safe.
+// mapFile maps a regular file read-only. Reading it after it was shortened is a
+// panic that rescue.Do makes a ChangedError; replacing the file by a rename, as
+// Write does, is safe.
 func mapFile(path string) (data []byte, unmap func() error, err error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -35,7 +37,8 @@ func mapFile(path string) (data []byte, unmap func() error, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	return data, func() error { return unix.Munmap(data) }, nil
+	forget := rescue.Mapped(path, data)
+	return data, func() error { forget(); return unix.Munmap(data) }, nil
 }
 
 // release drops the whole pages of part, which lies in a mapping.

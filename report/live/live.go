@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/report/queue"
 	"github.com/tierlora/tierlora/report/runs"
 )
@@ -106,7 +107,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: 3 * headerTime, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: quietLog}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(bounded(l, mostConnections)) }()
+	rescue.Go(func() { ended <- server.Serve(bounded(l, mostConnections)) })
 	select {
 	case err := <-ended:
 		return err

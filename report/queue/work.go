@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/report/runs"
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
@@ -138,7 +139,7 @@ func (q *Queue) run(ctx context.Context, program string, e Entry) error {
 			fmt.Fprintf(log, "trainer: the queue can't write down that it runs: %v\n", err)
 		}
 		ended := make(chan struct{})
-		go func() { cmd.Wait(); close(ended) }() //nolint:errcheck // the exit code tells
+		rescue.Go(func() { cmd.Wait(); close(ended) }) //nolint:errcheck // the exit code tells
 		select {
 		case <-ended:
 			code = cmd.ProcessState.ExitCode()
@@ -186,6 +187,6 @@ func Spawn(program string, words ...string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the process that works the queue off: %w", err)
 	}
-	go cmd.Wait() //nolint:errcheck // it writes down what comes of its runs
+	rescue.Go(func() { cmd.Wait() }) //nolint:errcheck // it writes down what comes of its runs
 	return nil
 }

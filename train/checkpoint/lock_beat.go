@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 func newHolder() Holder {
@@ -49,7 +50,7 @@ func (l *Lock) takeByBeat() error {
 		return errHeld
 	}
 	l.stop, l.done = make(chan struct{}), make(chan struct{})
-	go l.beat()
+	rescue.Go(func() { l.beat() })
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // longPatience is how long a rank that answers may say nothing new outside of steps: loading, saving and making samples
@@ -172,7 +174,7 @@ func (h *hub) close() {
 	var wait sync.WaitGroup
 	for _, l := range h.links[1:] {
 		l.end()
-		wait.Go(func() { l.await(ctx.Done()) })
+		wait.Go(rescue.Wrap(func() { l.await(ctx.Done()) }))
 	}
 	wait.Wait()
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // Options is how a process joins a group.
@@ -105,8 +107,8 @@ func (h *hub) run() {
 	for i := range h.ranks {
 		h.ranks[i] = rankState{status: status{doing: "starting"}, since: time.Now()}
 	}
-	go h.watch()
-	go h.beating()
+	rescue.Go(func() { h.watch() })
+	rescue.Go(func() { h.beating() })
 }
 
 // dial reaches the coordinator, which may start later than this process.
@@ -140,8 +142,8 @@ func (s *session) dial(ctx context.Context, p Place, o Options, me hello) error 
 func (s *session) joined(ctx context.Context, conn net.Conn, p Place, o Options) error {
 	way := &spoke{session: s, process: p.Rank, link: newLink(conn, s.timeout), start: make(chan struct{}), hub: status{doing: "starting"}}
 	s.way = way
-	go way.listen()
-	go s.beating()
+	rescue.Go(func() { way.listen() })
+	rescue.Go(func() { s.beating() })
 	if o.failed != nil {
 		way.link.send(frame{kind: kindLeave, data: (&LostError{Rank: p.Rank, Doing: "starting", Why: plain(o.failed.Error(), 2000)}).encode()})
 		s.finish()

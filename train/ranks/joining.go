@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // joining is the coordinator while processes come.
@@ -41,7 +43,7 @@ func (s *session) coordinate(ctx context.Context, p Place, o Options, me hello) 
 		bad: make(chan error, 1), all: make(chan struct{}), over: make(chan struct{}),
 	}
 	j.of[0] = me
-	go j.accept(listener)
+	rescue.Go(func() { j.accept(listener) })
 	defer listener.Close() //nolint:errcheck // who comes then comes too late
 	err = j.wait(ctx, p, listener.Addr())
 	if o.failed != nil {
@@ -201,18 +203,18 @@ func (j *joining) accept(listener net.Listener) {
 			continue
 		}
 		room <- struct{}{}
-		go func() {
+		rescue.Go(func() {
 			defer func() { <-room }()
 			if they, err := receive(conn, j.o.Key, func(they hello) *refusal { return j.check(they) }); err != nil {
 				j.refused(conn.RemoteAddr(), they, err) // first: who sees the end was told of
 				conn.Close()                            //nolint:errcheck // the error is told
 			} else if err := j.add(conn, they); err != nil {
 				l := newLink(conn, j.s.timeout)
-				go l.drain()
+				rescue.Go(func() { l.drain() })
 				lastWords(err, l)
 				j.fails(err)
 			}
-		}()
+		})
 	}
 }
 
@@ -260,7 +262,7 @@ func (j *joining) add(conn net.Conn, they hello) error {
 	}
 	l := newLink(conn, j.s.timeout)
 	j.at[they.Rank], j.of[they.Rank] = l, they
-	go j.attend(l, they.Rank)
+	rescue.Go(func() { j.attend(l, they.Rank) })
 	if j.came++; j.came == len(j.at)-1 {
 		close(j.all)
 	}

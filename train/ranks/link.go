@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // chunk is what is read or written between two looks at the clock.
@@ -36,7 +38,7 @@ func newLink(c net.Conn, timeout time.Duration) *link {
 	l := &link{conn: c, timeout: timeout, written: make(chan struct{}), read: make(chan struct{})}
 	l.wake = sync.NewCond(&l.mu)
 	l.in = bufio.NewReaderSize(patient{l}, 64<<10)
-	go l.write()
+	rescue.Go(func() { l.write() })
 	return l
 }
 

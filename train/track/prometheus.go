@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // MetricsPromFile is the default name of what report_to: prometheus writes into a run's output folder.
@@ -159,7 +160,7 @@ func (p *prometheus) serve() error {
 		w.Write([]byte(text)) //nolint:errcheck // the reader has gone
 	})
 	p.listen, p.server = l, &http.Server{Handler: mux, ReadTimeout: requestTime, WriteTimeout: requestTime, MaxHeaderBytes: 1 << 14}
-	go p.server.Serve(l) //nolint:errcheck // ends with Close
+	rescue.Go(func() { p.server.Serve(l) }) //nolint:errcheck // ends with Close
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/rescue"
 )
 
 // Limits are the bounds of a queue.
@@ -55,7 +56,7 @@ type Queue struct {
 func NewQueue(name string, t Tracker, unsent string, l Limits) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
 	q := &Queue{name: name, tracker: t, limits: l, unsent: unsent, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{})}
-	go q.work()
+	rescue.Go(func() { q.work() })
 	return q
 }
 
