@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -35,6 +34,7 @@ var newsEvery = time.Second
 // hub knows the runs below the roots. It looks when it is asked and not before.
 type hub struct {
 	o       Options
+	reading chan struct{} // holds one while somebody reads folders of runs
 	mu      sync.Mutex
 	items   map[string]*item
 	scanned time.Time
@@ -44,14 +44,18 @@ type hub struct {
 // item is a run's folder.
 type item struct {
 	id, dir string
-	follow  *runs.Follower
-	run     *runs.Run // nil = not read yet, or no run
-	read    time.Time
+	follow  *runs.Follower // for whoever has reading
+	run     *runs.Run      // nil = not read yet, or no run
+	read    time.Time      // when it was last looked at
+	written time.Time      // when the run wrote its last line
+	touched time.Time      // when its folder was found to have changed last
 	row     row
 	version int
 }
 
-func newHub(o Options) *hub { return &hub{o: o, items: map[string]*item{}} }
+func newHub(o Options) *hub {
+	return &hub{o: o, reading: make(chan struct{}, 1), items: map[string]*item{}}
+}
 
 // idOf names a folder.
 func idOf(dir string) string {
@@ -59,44 +63,67 @@ func idOf(dir string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// refresh looks for what is new. Runs in want are looked at as often as those on their way.
+// refresh looks for what is new. Runs in want are looked at as often as those on their way. Files are read by one caller at
+// a time and while h.mu is free, so that a page of what is known never waits for them; who finds another one reading waits
+// for a moment at most.
 func (h *hub) refresh(want []string) {
+	select {
+	case h.reading <- struct{}{}:
+	case <-time.After(firstReads):
+		return
+	}
+	defer func() { <-h.reading }()
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	now := time.Now()
 	if now.Sub(h.scanned) >= scanEvery {
 		h.scan()
 		h.scanned = time.Now()
 	}
-	changed, spent := false, time.Duration(0)
-	for _, id := range slices.Sorted(maps.Keys(h.items)) {
-		it := h.items[id]
+	var due []*item
+	for _, it := range h.byAge() {
 		every := oldEvery
-		if it.run != nil && it.run.Held || slices.Contains(want, id) {
+		if it.run != nil && it.run.Held || slices.Contains(want, it.id) {
 			every = newsEvery * 9 / 10 // who asks every newsEvery is never told to come back
 		}
+		if now.Sub(it.read) >= every {
+			due = append(due, it)
+		}
+	}
+	h.mu.Unlock()
+	changed, spent := false, time.Duration(0)
+	for _, it := range due {
 		first := it.read.IsZero()
-		if now.Sub(it.read) < every || first && spent > firstReads && !slices.Contains(want, id) {
+		if first && spent > firstReads && !slices.Contains(want, it.id) {
 			continue
 		}
 		start := time.Now()
 		changed = h.look(it) || changed
-		if it.read = time.Now(); first {
+		if first {
 			spent += time.Since(start)
 		}
 	}
 	if changed {
+		h.mu.Lock()
 		h.name()
+		h.mu.Unlock()
 	}
 }
 
-// look reads a run's folder again.
+// byAge are all items, those that are looked at first in front: runs that wrote last.
+func (h *hub) byAge() []*item {
+	return slices.SortedFunc(maps.Values(h.items), func(a, b *item) int {
+		if c := b.touched.Compare(a.touched); c != 0 {
+			return c
+		}
+		return strings.Compare(a.id, b.id)
+	})
+}
+
+// look reads a run's folder again; the caller has h.reading and not h.mu.
 func (h *hub) look(it *item) bool {
 	r, changed, _ := it.follow.Read()
-	if !changed {
-		return false
-	}
-	if r != nil && h.o.Settings != nil {
+	written := it.follow.Written()
+	if changed && r != nil && h.o.Settings != nil {
 		if old := it.run; old != nil && string(old.Config) == string(r.Config) {
 			r.Settings = old.Settings
 		} else if s, err := h.o.Settings(r.Config); err == nil {
@@ -105,9 +132,14 @@ func (h *hub) look(it *item) bool {
 			r.Problems = append(r.Problems, fmt.Sprintf("%s: %v; it is shown as it is", train.ConfigFile, err))
 		}
 	}
-	it.run = r
-	it.version++
-	return true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	it.read = time.Now()
+	if changed {
+		it.run, it.written = r, written
+		it.version++
+	}
+	return changed
 }
 
 // name gives all runs their names, and makes their rows.
@@ -137,7 +169,7 @@ func (h *hub) shown() []*item {
 			return map[bool]int{true: -1, false: 1}[a.run.Held]
 		}
 		if !a.run.Held {
-			if c := cmp.Compare(a.follow.Written().UnixNano(), b.follow.Written().UnixNano()); c != 0 {
+			if c := a.written.Compare(b.written); c != 0 {
 				return -c
 			}
 		}
