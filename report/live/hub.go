@@ -48,7 +48,7 @@ type item struct {
 	run     *runs.Run      // nil = not read yet, or no run
 	read    time.Time      // when it was last looked at
 	written time.Time      // when the run wrote its last line
-	touched time.Time      // when its folder was found to have changed last
+	touched time.Time      // when its files had changed last as it was found
 	row     row
 	version int
 }
@@ -192,7 +192,7 @@ func (h *hub) scan() {
 	}
 	for dir := range found {
 		if id := idOf(dir); h.items[id] == nil {
-			h.items[id] = &item{id: id, dir: dir, follow: runs.Follow(dir)}
+			h.items[id] = &item{id: id, dir: dir, follow: runs.Follow(dir), touched: runs.Changed(dir)}
 		}
 	}
 	for id, it := range h.items {

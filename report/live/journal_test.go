@@ -57,7 +57,7 @@ func TestFailedRunsAreSeen(t *testing.T) {
 		{"failed", queue.Entry{State: queue.Ended, ExitCode: &one, PID: os.Getpid(), OutputDir: dir}, `failed after 0 ms, exit code 1: no room for \x1b[31mx`, true},
 		{"lost", queue.Entry{State: queue.Lost, PID: os.Getpid(), OutputDir: dir}, `exit code 1: no room for \x1b[31mx`, true},
 		{"lost by another", queue.Entry{State: queue.Lost, PID: 1 << 30, OutputDir: dir}, `ended; nobody saw how`, true},
-		{"refused", queue.Entry{ID: "1-a", State: queue.Ended, ExitCode: &two, OutputDir: filepath.Join(root, "none")}, `refused: its configuration is not right: lora.r: must be above 0`, true},
+		{"refused", queue.Entry{ID: "20260101-000000.000000-aabbccdd", State: queue.Ended, ExitCode: &two, OutputDir: filepath.Join(root, "none")}, `refused: its configuration is not right: lora.r: must be above 0`, true},
 		{"killed", queue.Entry{State: queue.Ended, ExitCode: &minus, OutputDir: filepath.Join(root, "none")}, `did not start, or was ended by a signal`, true},
 		{"done", queue.Entry{State: queue.Ended, ExitCode: &zero, PID: os.Getpid(), OutputDir: dir}, `done in 0 ms`, false},
 		{"waiting", queue.Entry{State: queue.Waiting}, "waiting", false},

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
@@ -36,14 +37,24 @@ func holds(dir string, names ...string) bool {
 	})
 }
 
+// Changed is when one of the files that a run writes last changed; the zero time where there is none.
+func Changed(dir string) (last time.Time) {
+	for _, name := range []string{train.MetricsFile, train.PlanReportFile, train.ManifestFile, journal.StatusFile} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
+}
+
 // Find returns the folders of runs among roots and up to three levels below them, in the order of their names, at most so
-// many. It follows no links, and looks neither into runs nor into folders whose names begin with a dot.
+// many: of more, those that changed last. It follows no links, and looks neither into runs nor into folders whose names begin with a dot.
 func Find(roots []string, most int) []string {
 	var found []string
 	folders := 0
 	var walk func(dir string, depth int)
 	walk = func(dir string, depth int) {
-		if folders++; folders > mostFolders || len(found) >= most {
+		if folders++; folders > mostFolders {
 			return
 		}
 		if IsRun(dir) {
@@ -65,5 +76,18 @@ func Find(roots []string, most int) []string {
 	for _, root := range roots {
 		walk(filepath.Clean(root), 0)
 	}
-	return found
+	if len(found) <= most {
+		return found
+	}
+	changed := map[string]time.Time{}
+	for _, dir := range found {
+		changed[dir] = Changed(dir)
+	}
+	newest := slices.Clone(found)
+	slices.SortStableFunc(newest, func(a, b string) int { return changed[b].Compare(changed[a]) })
+	kept := map[string]bool{}
+	for _, dir := range newest[:max(most, 0)] {
+		kept[dir] = true
+	}
+	return slices.DeleteFunc(found, func(dir string) bool { return !kept[dir] })
 }
