@@ -9,29 +9,29 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// Names of the tensors that a model may have once or twice.
-const (
-	embeddings = "model.embed_tokens.weight"
-	head       = "lm_head.weight"
-)
+// head is the network's name of the vocabulary head, which a tied model may have stored beside its embeddings.
+const head = "lm_head.weight"
+
+// embeddings is the network's name of the embeddings, whichever folder the language model is in.
+func (b *Base) embeddings() string { return b.Config.Scope() + ".embed_tokens.weight" }
 
 // checkVocabulary compares vocab_size with the rows of the embedding, in words that say more than two shapes.
 func (b *Base) checkVocabulary() error {
-	t, ok := b.Weights.Tensor(embeddings)
+	t, ok := b.Weights.Tensor(b.embeddings())
 	if !ok || len(t.Shape) != 2 || t.Shape[0] == b.Config.VocabSize {
 		return nil
 	}
 	return fmt.Errorf("config.json says vocab_size = %d, %s has %d rows: they are of different checkpoints, or the vocabulary was resized and only one of them saved",
-		b.Config.VocabSize, embeddings, t.Shape[0])
+		b.Config.VocabSize, t.Name, t.Shape[0])
 }
 
 // CheckTied refuses a checkpoint that stores embeddings and head though config.json says they are one, where they differ:
-// nothing tells which of the two is meant.
+// nothing tells which of the two is meant. transformers 4.57 takes the embeddings for the head then, transformers 5.17 the head.
 func (b *Base) CheckTied(ctx context.Context) error {
 	if !b.Config.TieEmbeddings {
 		return nil
 	}
-	e, ok := b.Weights.Tensor(embeddings)
+	e, ok := b.Weights.Tensor(b.embeddings())
 	h, both := b.Weights.Tensor(head)
 	if !ok || !both {
 		return nil
@@ -45,7 +45,7 @@ func (b *Base) CheckTied(ctx context.Context) error {
 	}
 	if !equal {
 		return fmt.Errorf("base model %q: tie_word_embeddings is true in config.json, and %s is stored beside %s with other values: set tie_word_embeddings to false if the head has weights of its own, else delete %s from the checkpoint",
-			b.Name, head, embeddings, head)
+			b.Name, h.Name, e.Name, h.Name)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +20,21 @@ import (
 // TestTwiceStoredEmbeddings: a tied model whose checkpoint has a head too is taken where that is the embedding, in any
 // type, and refused where it is another; so is a vocabulary that the embedding has not.
 func TestTwiceStoredEmbeddings(t *testing.T) {
-	data := golden.ReadFile(t, golden.Path(t, "families/llama_biases.safetensors"))
-	config := string(golden.ReadFile(t, golden.Path(t, "families/llama_biases.config.json")))
+	for _, folder := range []struct{ name, embeddings, head string }{
+		{"families/llama_biases", "model.embed_tokens.weight", "lm_head.weight"},
+		{"gemma/gemma3_images", "model.language_model.embed_tokens.weight", "lm_head.weight"},
+		{"gemma/gemma3_images", "language_model.model.embed_tokens.weight", "language_model.lm_head.weight"},
+	} {
+		t.Run(folder.embeddings, func(t *testing.T) { twiceStored(t, folder.name, folder.embeddings, folder.head) })
+	}
+}
+
+func twiceStored(t *testing.T, folder, embeddings, head string) {
+	data := golden.ReadFile(t, golden.Path(t, folder+".safetensors"))
+	config := string(golden.ReadFile(t, golden.Path(t, folder+".config.json")))
+	vocabulary := regexp.MustCompile(`"vocab_size": (\d+)`)
+	rows := vocabulary.FindStringSubmatch(config)[1]
+	larger := vocabulary.ReplaceAllString(config, `"vocab_size": 160`)
 	open := func(config string, edit func(all []weights.Tensor) []weights.Tensor) *Base {
 		src, err := weights.OpenFS(fstest.MapFS{"model.safetensors": {Data: data}}, ".")
 		if err != nil {
@@ -30,6 +44,9 @@ func TestTwiceStoredEmbeddings(t *testing.T) {
 		for _, name := range src.Names() {
 			x, _ := src.Tensor(name)
 			x.Data = slices.Clone(x.Data)
+			if strings.HasSuffix(x.Name, ".embed_tokens.weight") {
+				x.Name = embeddings
+			}
 			all = append(all, x)
 		}
 		raw, err := weights.Encode(edit(all), nil)
@@ -41,6 +58,10 @@ func TestTwiceStoredEmbeddings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b.Config, err = families.ParseConfig([]byte(config)); err != nil {
+			t.Fatal(err)
+		}
+		b.Config = families.Tie(b.Config, b.Weights)
+		if err := families.Rename(b.Config, b.Weights); err != nil {
 			t.Fatal(err)
 		}
 		return b
@@ -65,9 +86,9 @@ func TestTwiceStoredEmbeddings(t *testing.T) {
 			return append(all, h)
 		}
 	}
-	const unequal = `base model "tiny": tie_word_embeddings is true in config.json, and lm_head.weight is stored beside model.embed_tokens.weight with other values: ` +
-		`set tie_word_embeddings to false if the head has weights of its own, else delete lm_head.weight from the checkpoint`
-	const resized = `base model "tiny": config.json says vocab_size = 96, model.embed_tokens.weight has 64 rows: ` +
+	unequal := `base model "tiny": tie_word_embeddings is true in config.json, and ` + head + ` is stored beside ` + embeddings + ` with other values: ` +
+		`set tie_word_embeddings to false if the head has weights of its own, else delete ` + head + ` from the checkpoint`
+	resized := `base model "tiny": config.json says vocab_size = 160, ` + embeddings + ` has ` + rows + ` rows: ` +
 		`they are of different checkpoints, or the vocabulary was resized and only one of them saved`
 	for what, c := range map[string]struct {
 		config string
@@ -79,7 +100,7 @@ func TestTwiceStoredEmbeddings(t *testing.T) {
 		"twice, in another type":   {config, with(weights.F32, 0), ""},
 		"unequal":                  {config, with(weights.BF16, 1), unequal},
 		"unequal, in another type": {config, with(weights.F32, 1e-6), unequal},
-		"a larger vocabulary":      {strings.Replace(config, `"vocab_size": 64`, `"vocab_size": 96`, 1), with(weights.BF16, 0), resized},
+		"a larger vocabulary":      {larger, with(weights.BF16, 0), resized},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := open(c.config, c.edit)
