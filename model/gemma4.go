@@ -2,10 +2,10 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Gemma4 is how layers of Gemma 4 differ from each other.
@@ -96,6 +96,7 @@ func (c *Config) ReadGemma4(k *Keys, perLayer int) {
 	}
 }
 
+// readPerLayer takes per_layer_config, whose keys are numbers of layers. transformers 5.17 pads them with zeros to one width.
 func (c *Config) readPerLayer(k *Keys) {
 	var layers map[string]map[string]int
 	if !k.take("per_layer_config", "an object of objects of whole numbers", &layers) || len(c.LayerTypes) != c.NumLayers {
@@ -103,9 +104,15 @@ func (c *Config) readPerLayer(k *Keys) {
 	}
 	type heads struct{ size, kv int }
 	base, full := heads{c.HeadDim, c.NumKVHeads}, []heads{}
+	byNumber := map[int]map[string]int{}
 	for _, key := range slices.Sorted(maps.Keys(layers)) {
-		if i, err := strconv.Atoi(key); err != nil || i < 0 || i >= c.NumLayers {
+		i, err := strconv.Atoi(key)
+		if err != nil || strings.Trim(key, "0123456789") != "" || i >= c.NumLayers {
 			k.Fail("per_layer_config", "names layer %q, of %d", key, c.NumLayers)
+			return
+		}
+		if byNumber[i] != nil {
+			k.Fail("per_layer_config", "names layer %d twice", i)
 			return
 		}
 		for what := range layers[key] {
@@ -114,9 +121,13 @@ func (c *Config) readPerLayer(k *Keys) {
 				return
 			}
 		}
+		byNumber[i] = layers[key]
+		if byNumber[i] == nil { // null
+			byNumber[i] = map[string]int{}
+		}
 	}
 	for i, kind := range c.LayerTypes {
-		of, own := layers[fmt.Sprint(i)], base
+		of, own := byNumber[i], base
 		if size, ok := of["head_dim"]; ok {
 			own.size = size
 		}

@@ -23,9 +23,9 @@ func TestGemma4Config(t *testing.T) {
 	for i := 5; i < 60; i += 6 {
 		layers = append(layers, `"`+string([]byte{byte('0' + i/10), byte('0' + i%10)})+`":{"head_dim":512,"num_key_value_heads":4}`)
 	}
-	layers[0] = `"5":{"head_dim":512,"num_key_value_heads":4}`
+	padded := `"per_layer_config":{` + strings.Join(layers, ",") + `}}}` // as transformers 5.17 writes it
 	var both []model.Config
-	for _, more := range []string{`"global_head_dim":512,"num_global_key_value_heads":4}}`, `"per_layer_config":{` + strings.Join(layers, ",") + `}}}`} {
+	for _, more := range []string{`"global_head_dim":512,"num_global_key_value_heads":4}}`, padded, strings.Replace(padded, `"05"`, `"5"`, 1)} {
 		c, err := families.ParseConfig([]byte(dense + more))
 		if err != nil {
 			t.Fatal(err)
@@ -33,8 +33,13 @@ func TestGemma4Config(t *testing.T) {
 		both = append(both, c)
 	}
 	c := both[0]
-	if !reflect.DeepEqual(c, both[1]) {
-		t.Errorf("the spellings differ: %+v, %+v", c, both[1])
+	if !reflect.DeepEqual(c, both[1]) || !reflect.DeepEqual(c, both[2]) {
+		t.Errorf("the spellings differ: %+v, %+v, %+v", c, both[1], both[2])
+	}
+	for _, wrong := range []string{`"+5"`, `"60"`, `"05":{},"5"`, `""`} {
+		if _, err := families.ParseConfig([]byte(dense + strings.Replace(padded, `"05"`, wrong, 1))); err == nil || !strings.Contains(err.Error(), "per_layer_config names layer") {
+			t.Errorf("a layer %s: %v", wrong, err)
+		}
 	}
 	size, kv := c.Heads(5)
 	local, localKV := c.Heads(0)
