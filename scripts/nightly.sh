@@ -10,7 +10,7 @@
 #            configuration's name
 #   REPORTS  where this night's reports go (runs/nightly/reports/TIME)
 #   KEPT     the reports of nights that passed, TIER/TIME each (runs/nightly/kept); the newest ten of a tier stay
-#   DRY_RUN  1 = print the commands alone
+#   DRY_RUN  1 = print the commands and do nothing else: no file and no folder is made or removed
 # Exit code: 0, or that of the first command that failed. Reports are there in either case.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,15 +24,20 @@ kept=${KEPT:-runs/nightly/kept}
 pins=${PINS:-/etc/tierlora/pins.json}
 models=${MODELS:-/srv/tierlora/models}
 
-# do_it COMMAND... runs it, or prints it.
+# do_it NAME COMMAND... runs a command, or prints it. What it says of errors goes to the terminal, and to NAME.err of the
+# reports, which stays where it fails: the text of the issue has it where no report says more.
 do_it() {
+	local name=$1 status=0
+	shift
 	if [ "${DRY_RUN:-}" = 1 ]; then
 		printf '%q ' "$@"
 		echo
-	else
-		echo "== $*" >&2
-		"$@"
+		return
 	fi
+	echo "== $*" >&2
+	{ "$@" 2>&1 >&3 | tee "$reports/$name.err" >&2; } 3>&1 || status=$?
+	[ $status -ne 0 ] || rm -f "$reports/$name.err"
+	return $status
 }
 
 code=0
@@ -44,16 +49,20 @@ note() {
 # finish writes the text of an issue about what failed, and ends.
 finish() {
 	if [ "${DRY_RUN:-}" = 1 ]; then
-		rm -rf "$reports"
+		:
 	elif command -v python3 >/dev/null; then
 		python3 scripts/nightly_issue.py "$reports" --out "$reports/issue.md" || note $?
 	fi
 	exit $code
 }
 
-mkdir -p "$reports" "$kept"
+[ "${DRY_RUN:-}" = 1 ] || mkdir -p "$reports" "$kept"
 if [ -z "${TRAINER:-}" ]; then
-	do_it make gpu
+	do_it build make gpu || note $?
+	if [ $code -ne 0 ]; then
+		echo "scripts/nightly.sh: make gpu ended with exit code $code: nothing was run" >&2
+		finish
+	fi
 	TRAINER=./trainer
 fi
 export TRAINER
@@ -64,7 +73,7 @@ if [ "$pins" = none ]; then
 else
 	check+=(--fail-on-mismatch "$pins")
 fi
-do_it "$TRAINER" doctor "${check[@]}" || note $?
+do_it doctor "$TRAINER" doctor "${check[@]}" || note $?
 if [ $code -ne 0 ]; then
 	echo "scripts/nightly.sh: doctor ended with exit code $code: no tier was run" >&2
 	finish
@@ -84,19 +93,20 @@ for name in "$@"; do
 	full) size=7b ;;
 	*) size= ;;
 	esac
-	mkdir -p "$kept/$name"
+	[ "${DRY_RUN:-}" = 1 ] || mkdir -p "$kept/$name"
 	mine=()
 	for word in ${base[@]+"${base[@]}"}; do
 		if [[ $word == "$size="* ]]; then mine=(--base "$word"); fi
 	done
 	if [ "$name" = all ]; then mine=(${base[@]+"${base[@]}"}); fi
 	status=0
+	out=$reports/$name.out
+	[ "${DRY_RUN:-}" != 1 ] || out=/dev/stdout
 	# what scripts/gpu-test.sh calls too
-	do_it "$TRAINER" tier "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
-		--report "$reports/$name" --compare "$kept/$name" ${mine[@]+"${mine[@]}"} >"$reports/$name.out" || status=$?
-	if [ "${DRY_RUN:-}" = 1 ]; then cat "$reports/$name.out"; fi
+	do_it "$name" "$TRAINER" tier "$name" --check-vram --verbose --json --fail-on-regression --continue-on-error \
+		--report "$reports/$name" --compare "$kept/$name" ${mine[@]+"${mine[@]}"} >"$out" || status=$?
 	note $status
-	if [ $status -eq 0 ] && [ -s "$reports/$name/report.json" ]; then
+	if [ "${DRY_RUN:-}" != 1 ] && [ $status -eq 0 ] && [ -s "$reports/$name/report.json" ]; then
 		mkdir -p "$kept/$name/$now"
 		cp "$reports/$name/report.json" "$kept/$name/$now/"
 		# names are times, so their order is the order of the nights

@@ -3,7 +3,8 @@
 
     nightly_issue.py FOLDER [--out FILE] [--post] [--run URL]
 
-FOLDER is searched for report.json (trainer tier) and doctor.json. The text goes to FILE (standard output), with the title
+FOLDER is searched for report.json (trainer tier), doctor.json and NAME.err, what a command said that failed without either.
+The text goes to FILE (standard output), with the title
 as its first line; nothing is written where everything passed. --post gives it to GitHub's gh: a comment on the open issue
 with the label nightly, or a new one. Text from reports is data: it is cut, and quoted so that it is no Markdown and names
 nobody. Exit code 0, 2 where FOLDER holds no report or --post failed.
@@ -18,6 +19,7 @@ from pathlib import Path
 LABEL = "nightly"
 MOST_BYTES = 64 << 20  # of a report; one with the samples of hours has a few
 MOST_LINES = 40  # of checks for one tier
+MOST_SAID = 20  # last lines of what a command said that left no report
 
 
 def quoted(text, most=300):
@@ -97,6 +99,15 @@ def doctor_text(path, doctor):
     return [f"## {quoted(path)}", "", *lines, ""] if lines else []
 
 
+def said_text(path, name):
+    """The last lines of what a command said that failed and left no report."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - (64 << 10)))
+        lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    return [f"## {quoted(name)}", "", *(f"- {quoted(line)}" for line in lines[-MOST_SAID:] or ["it said nothing"]), ""]
+
+
 def text(folder, run=""):
     """Title and body; ("", "") where everything passed. The second value says how many reports there were."""
     body, bad, seen = [], [], 0
@@ -126,6 +137,16 @@ def text(folder, run=""):
         if lines:
             bad.append("doctor")
             body += lines
+    for path in sorted(folder.rglob("*.err")):
+        if path.with_suffix(".json").exists() or (path.with_suffix("") / "report.json").exists():
+            continue  # which says more
+        seen += 1
+        bad.append(path.stem)
+        name = path.relative_to(folder).as_posix()
+        try:
+            body += said_text(path, name)
+        except OSError as problem:
+            body += [f"## {quoted(name)}", "", f"- can't be read: {quoted(problem)}", ""]
     if not bad:
         return "", "", seen
     names = re.sub(r"[^A-Za-z0-9_./, -]", "?", ", ".join(dict.fromkeys(bad)))[:120]

@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +23,7 @@ while [ $# -gt 0 ]; do
 	shift
 done
 if [ "$what" = doctor ]; then
+	if [ -e "$here/doctor.says" ]; then cat "$here/doctor.says" >&2; exit 2; fi
 	if [ -e "$here/doctor.fails" ]; then cp "$here/doctor.fails" "$emit"; exit 3; fi
 	echo '{"findings": []}' >"$emit"
 	exit 0
@@ -65,11 +68,13 @@ func TestNightlyScript(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	more := []string{}
 	night := func(reports string, words ...string) (int, string) {
 		t.Helper()
 		cmd := exec.Command(filepath.Join(golden.Root(t), "scripts", "nightly.sh"), words...)
 		cmd.Env = append(os.Environ(), "TRAINER="+filepath.Join(dir, "trainer"), "MODELS="+filepath.Join(dir, "models"), "PINS=none",
 			"REPORTS="+filepath.Join(dir, reports), "KEPT="+filepath.Join(dir, "kept"), "DRY_RUN=")
+		cmd.Env = append(cmd.Env, more...)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState == nil {
 			t.Fatal(err)
@@ -130,4 +135,52 @@ func TestNightlyScript(t *testing.T) {
 	if issue := read("third/issue.md"); !strings.Contains(issue, "`550.1, pinned 580.2`") || !strings.Contains(issue, "`<b>550.1`, pinned `580.2`") {
 		t.Errorf("the issue does not say what doctor found:\n%s", issue)
 	}
+
+	// pins that are not there: doctor ends before it writes a report
+	write("doctor.says", "trainer: read pins: open /etc/@x/pins.json: no such file or directory; --refresh-pins writes the file\n", 0o644)
+	code, out := night("fifth", "quick")
+	issue = read("fifth/issue.md")
+	if code != 2 || !strings.Contains(out, "no such file or directory") || !strings.HasPrefix(issue, "Nightly validation failed: doctor\n") ||
+		!strings.Contains(issue, "- `trainer: read pins: open /etc/@x/pins.json: no such file or directory; --refresh-pins writes the file`") {
+		t.Errorf("exit code %d: %s\n%s", code, out, issue)
+	}
+	// a program that is not built
+	write("make", "#!/bin/sh\necho 'no compiler' >&2; exit 4\n", 0o755)
+	more = []string{"TRAINER=", "PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH")}
+	if code, out := night("sixth", "quick"); code != 4 || !strings.Contains(read("sixth/issue.md"), "Nightly validation failed: build\n") || !strings.Contains(read("sixth/issue.md"), "- `no compiler`") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+
+	// a dry run prints what it would do, and touches nothing
+	before := tree(t, dir)
+	more = []string{"DRY_RUN=1"}
+	for _, reports := range []string{"seventh", "first"} {
+		code, out := night(reports, "doctor", "quick", "full")
+		if code != 0 || !strings.Contains(out, "doctor --cuda --emit-json") || !strings.Contains(out, "tier quick --check-vram") || !strings.Contains(out, "tier full --check-vram") {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+	}
+	if after := tree(t, dir); after != before {
+		t.Errorf("a dry run changed files:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// tree lists the files below a folder with their sizes and times.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintln(&b, path, info.Size(), info.ModTime().UnixNano())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
