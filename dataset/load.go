@@ -21,7 +21,7 @@ const shownErrors = 5
 func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (Rows, *Report, error) {
 	f, err := open(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read data: %w", err)
+		return nil, nil, fmt.Errorf("read data: %w", Missing(err))
 	}
 	defer func() { f.Close() }()
 	cache := openCache(ctx, cfg, path, tok, open, f)

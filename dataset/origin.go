@@ -112,7 +112,7 @@ func EachRow(ctx context.Context, fsys fs.FS, c Config, see func(Item) error) er
 func (c Config) eachOf(ctx context.Context, path string, open opener, see func(Item) error) error {
 	f, err := open(path)
 	if err != nil {
-		return fmt.Errorf("read data: %w", err)
+		return fmt.Errorf("read data: %w", Missing(err))
 	}
 	defer f.Close()
 	o := c.reading(ctx, path, f)

@@ -277,7 +277,7 @@ func (c Config) pieces(ctx context.Context, s Source, fsys fs.FS) ([]piece, erro
 	}
 	files, err := findFiles(fsys, path, s)
 	if err != nil {
-		return nil, fmt.Errorf("read data: %w", err)
+		return nil, fmt.Errorf("read data: %w", Missing(err))
 	}
 	counts := map[string]int{}
 	var pieces []piece

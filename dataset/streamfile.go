@@ -53,7 +53,7 @@ func (s *stream) find(from Source) ([]streamFile, error) {
 				err = checkFile(p.path, info, nil)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read data: %w", err)
+				return nil, fmt.Errorf("read data: %w", Missing(err))
 			}
 			f.size, f.modified = info.Size(), info.ModTime()
 			files = append(files, f)

@@ -17,7 +17,7 @@ import (
 func FindData(ctx context.Context, c dataset.Config, opts hub.Options) (dataset.Config, error) {
 	err := c.EachSource(func(key string, s *dataset.Source) error {
 		if err := findSource(ctx, s, opts); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+			return fmt.Errorf("%s: %w", key, dataset.Missing(err))
 		}
 		return nil
 	})

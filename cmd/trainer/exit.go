@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/rescue"
@@ -20,7 +21,7 @@ const (
 	exitDone       = 0
 	exitFailed     = 1   // the run, a criterion or a check failed; the device failed
 	exitUsage      = 2   // bad command line or configuration: a word, flag, value or file named that can't be right; TestUsage
-	exitUnfit      = 3   // the machine lacks something: GPU, driver, model, a fast path that training.strict asks for
+	exitUnfit      = 3   // the machine lacks something: GPU, driver, model, data, a fast path that training.strict asks for
 	exitDoesNotFit = 4   // refused by the plan
 	exitLost       = 75  // said to trainer launch alone: another rank has failed
 	exitSkipped    = 77  // a skip is not a pass
@@ -59,7 +60,7 @@ func exitCode(err error) int {
 		return exit.code
 	case os.Getenv(launchedVariable) != "" && errors.As(err, new(*ranks.LostError)):
 		return exitLost
-	case errors.Is(err, session.ErrNoDevice), errors.Is(err, train.ErrSlowPath):
+	case errors.Is(err, session.ErrNoDevice), errors.Is(err, train.ErrSlowPath), errors.Is(err, dataset.ErrMissing):
 		return exitUnfit
 	case errors.Is(err, session.ErrDoesNotFit):
 		return exitDoesNotFit

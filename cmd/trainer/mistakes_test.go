@@ -50,7 +50,7 @@ func TestMistakesOfANewUser(t *testing.T) {
 	}{
 		{"the model's folder misspelt", []string{"--set", "base_model=./modle"}, 3, []string{"the folder ./modle does not exist; the nearest name is ./model"}},
 		{"the model's folder elsewhere", []string{"--set", "base_model=./quite/another"}, 3, []string{"the folder ./quite/another does not exist"}},
-		{"the data's name misspelt", data("goood.jsonl"), 1, []string{"goood.jsonl", "the nearest name is good.jsonl"}},
+		{"the data's name misspelt", data("goood.jsonl"), 3, []string{"goood.jsonl", "the nearest name is good.jsonl"}},
 		{"a column that is not there", []string{"--set", "dataset.format=completion", "--set", "dataset.fields={prompt: query}"}, 1,
 			[]string{`good.jsonl:1: field "query" is missing; the row has prompt, completion: dataset.fields says which keys are read`}},
 		{"columns of no format", data("odd.jsonl"), 1, []string{"odd.jsonl:1: no format fits the keys question_text, reply", "set dataset.format and dataset.fields"}},

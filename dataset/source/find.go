@@ -65,10 +65,16 @@ func findPattern(fsys fs.FS, pattern string) ([]File, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("no file matches %s", pattern)
+		return nil, noMatch(pattern)
 	}
 	return files, nil
 }
+
+// noMatch is the error of a pattern that no file matches. It is fs.ErrNotExist.
+type noMatch string
+
+func (n noMatch) Error() string        { return "no file matches " + string(n) }
+func (n noMatch) Is(target error) bool { return target == fs.ErrNotExist }
 
 // matches compares a name with a pattern part by part; ** stands for any number of parts. Only the last ** is ever tried
 // again, so the time is bounded by the product of the lengths.
