@@ -38,7 +38,8 @@ type buffers struct{ ids, labels []int32 }
 // MaxLength. A segment is tokenised by itself, so that prompt and answer never share a token.
 //
 // The result lies in b or in the example: what is kept of it is copied.
-func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) {
+func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err error) {
+	defer tokenizer.Caught(&err)
 	if ex.Empty != "" {
 		return encoded{drop: ex.Empty}, nil
 	}

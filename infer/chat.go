@@ -24,7 +24,8 @@ func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
 
 // ChatPrompt renders a conversation by a template that was read already and tokenises it as training does. The answer ends
 // at the tokens with which the template ends a turn.
-func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation) (Prompt, error) {
+func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation) (_ Prompt, err error) {
+	defer tokenizer.Caught(&err)
 	p, err := c.Prompted(conv)
 	if err != nil {
 		return Prompt{}, err

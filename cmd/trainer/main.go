@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
@@ -58,7 +59,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	err := graph.Diagnose(rescue.Do(func() error { return root.ExecuteContext(context.Background()) }))
+	err := graph.Diagnose(rescue.Do(func() error { return execute(root) }))
 	if err == nil && result.err != nil {
 		err = fmt.Errorf("write the result: %w", result.err)
 	}
@@ -70,6 +71,12 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		o.flush(outletWait)
 	}
 	return exitCode(err)
+}
+
+// execute runs a command. A tokenizer that takes time or memory out of proportion to a text is its error.
+func execute(root *cobra.Command) (err error) {
+	defer tokenizer.Caught(&err)
+	return root.ExecuteContext(context.Background())
 }
 
 // longestLine is the most bytes of a line of an error that are shown: a value that somebody gave may be of any size.

@@ -24,7 +24,8 @@ type Looked struct {
 }
 
 // Look makes a conversation's rows as Rows does and finds the messages in them.
-func (c *Chat) Look(conv *Conversation) ([]Looked, error) {
+func (c *Chat) Look(conv *Conversation) (_ []Looked, err error) {
+	defer tokenizer.Caught(&err)
 	rows, err := c.Rows(conv)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,8 @@ type Prompted struct {
 
 // Prompted renders a conversation with the template's generation prompt and tokenises it as Rows does: special tokens
 // in texts of messages are read as the text they are, but for those that Options.Allow names, and none is added in front.
-func (c *Chat) Prompted(conv *Conversation) (Prompted, error) {
+func (c *Chat) Prompted(conv *Conversation) (_ Prompted, err error) {
+	defer tokenizer.Caught(&err)
 	t := c.template(conv)
 	conv = c.adapt(t, conv)
 	if err := c.checkOutside(conv); err != nil {

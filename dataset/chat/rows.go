@@ -40,7 +40,8 @@ type Span struct {
 
 // Rows renders the conversation and tokenises it: one row, or several where turns are split. An error says why the
 // conversation cannot be trained on; it is the template's own where that refuses.
-func (c *Chat) Rows(conv *Conversation) ([]Row, error) {
+func (c *Chat) Rows(conv *Conversation) (_ []Row, err error) {
+	defer tokenizer.Caught(&err)
 	t := c.template(conv)
 	conv = c.adapt(t, conv)
 	if err := c.checkOutside(conv); err != nil {

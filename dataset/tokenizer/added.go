@@ -77,7 +77,7 @@ func (f *finder) child(n int32, b byte) int32 {
 }
 
 // at returns the longest token that begins at s[i].
-func (f *finder) at(s string, i int) (found *addedToken, end int) {
+func (f *finder) at(s string, i int, w *work) (found *addedToken, end int) {
 	n := int32(0)
 	for k := i; k < len(s); k++ {
 		edges, next := f.nodes[n].edges, int32(-1)
@@ -91,6 +91,7 @@ func (f *finder) at(s string, i int) (found *addedToken, end int) {
 			break
 		}
 		n = next
+		w.spend(1)
 		if t := f.nodes[n].token; t != nil {
 			found, end = t, k+1
 		}
@@ -106,7 +107,7 @@ type found struct {
 }
 
 // next finds the first token at or after s[from] that counts; done is the end of what was already given out.
-func (f *finder) next(s string, from, done int) found {
+func (f *finder) next(s string, from, done int, w *work) found {
 	for i := from; i < len(s); {
 		if f.only >= 0 {
 			k := strings.IndexByte(s[i:], byte(f.only))
@@ -118,7 +119,7 @@ func (f *finder) next(s string, from, done int) found {
 			i++
 			continue
 		}
-		t, end := f.at(s, i)
+		t, end := f.at(s, i, w)
 		if t == nil {
 			i++
 			continue
@@ -134,6 +135,7 @@ func (f *finder) next(s string, from, done int) found {
 		if t.RStrip {
 			end = len(s) - len(strings.TrimLeftFunc(s[end:], unicode.IsSpace))
 		}
+		w.spend(end - start)
 		return found{t, start, end, core}
 	}
 	return found{}

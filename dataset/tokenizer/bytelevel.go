@@ -46,13 +46,14 @@ func byteLevelBytes(token string) (b []byte, ok bool) {
 
 // byteLevelText writes every byte of p as its character.
 func byteLevelText(p piece) piece {
+	p.work.room(len(p.s))
 	if p.at == nil {
 		var b strings.Builder
 		b.Grow(len(p.s) * 5 / 4)
 		for i := range len(p.s) {
 			b.WriteString(byteChar[p.s[i]])
 		}
-		return piece{s: b.String(), first: p.first}
+		return piece{s: b.String(), first: p.first, work: p.work}
 	}
 	w := newRewriter(p)
 	for i := range len(p.s) {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Decode returns the text of ids. Ids that stand for no token are left out, and special tokens too when skipSpecial is set.
+// Decode returns the text of ids, or U+FFFD where that is out of proportion to them (LimitError). Ids that stand for no token are left out, and special tokens too when skipSpecial is set.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -17,7 +17,16 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	if t.decode == nil {
 		return strings.Join(tokens, " ")
 	}
-	return t.decode.Decode(tokens)
+	text, err := t.decoded(tokens)
+	if err != nil {
+		return string(utf8.RuneError)
+	}
+	return text
+}
+
+func (t *Tokenizer) decoded(tokens []string) (text string, err error) {
+	defer Caught(&err)
+	return t.decode.Decode(tokens), nil
 }
 
 // decoder is a step of decoding, with the methods of sugarme's Decoder.
@@ -38,11 +47,21 @@ func (c chain) Decode(tokens []string) string { return strings.Join(c(tokens), "
 // decodeSequence runs steps one after another.
 func decodeSequence(steps []decoder) chain {
 	return func(tokens []string) []string {
+		w := newWork(bytesOf(tokens))
 		for _, s := range steps {
 			tokens = s.DecodeChain(tokens)
+			w.room(bytesOf(tokens))
 		}
 		return tokens
 	}
+}
+
+func bytesOf(tokens []string) int {
+	n := 0
+	for _, t := range tokens {
+		n += len(t)
+	}
+	return n
 }
 
 // decodeByteLevel reads the characters of tokens as bytes; a token with another character stands for itself.
@@ -118,8 +137,11 @@ func decodeStrip(content string, start, stop int) chain {
 func decodeReplace(r replaceText) chain {
 	return func(tokens []string) []string {
 		out := make([]string, len(tokens))
+		w, total := newWork(bytesOf(tokens)), 0
 		for i, t := range tokens {
-			out[i] = r.normalize(piece{s: t}).s
+			out[i] = r.normalize(piece{s: t, work: w}).s
+			total += len(out[i])
+			w.room(total)
 		}
 		return out
 	}

@@ -75,7 +75,8 @@ func (t *Tokenizer) encode(text string, align bool, out *output) {
 		text = replaceInvalid(text)
 	}
 	sc := t.scratch.Get().(*scratch)
-	p := piece{s: text, first: true, from: 1}
+	p := piece{s: text, first: true, from: 1, work: newWork(len(text))}
+	sc.work = p.work
 	switch {
 	case align:
 		p.at = alignments(text, 0)
@@ -83,9 +84,7 @@ func (t *Tokenizer) encode(text string, align bool, out *output) {
 		p.at = byteAlignments(text)
 	}
 	t.extract(t.found, p, sc, out, func(p piece) {
-		for _, n := range t.normalizers {
-			p = n.normalize(p)
-		}
+		p = t.normalizers.normalize(p)
 		t.extract(t.foundNormal, p, sc, out, func(p piece) { t.pretokenize(0, p, sc, out) })
 	})
 	t.scratch.Put(sc)
@@ -96,7 +95,7 @@ func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest f
 	done := 0
 	if f != nil {
 		for from := 0; from < len(p.s); {
-			a := f.next(p.s, from, done)
+			a := f.next(p.s, from, done, p.work)
 			if a.token == nil {
 				break
 			}
@@ -132,6 +131,8 @@ func (t *Tokenizer) pretokenize(step int, p piece, sc *scratch, out *output) {
 		t.model.tokenize(p, sc, out)
 		return
 	}
+	p.work.spend(len(p.s) + 1)
+	p.work.room(len(p.s))
 	base := len(sc.cuts)
 	p, sc.cuts = t.preTokenizers[step].split(p, sc.cuts)
 	for k, end := base, len(sc.cuts); k < end; k++ {

@@ -31,19 +31,19 @@ func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
 			return nil, fmt.Errorf("added_tokens: %w", err)
 		}
 	}
-	if t.normalizers, err = parseNormalizer(json.RawMessage(parts["normalizer"]), "normalizer"); err != nil {
+	if t.normalizers, err = parseNormalizer(json.RawMessage(parts["normalizer"]), "normalizer", 0); err != nil {
 		return nil, err
 	}
-	if t.preTokenizers, err = parsePreTokenizer(json.RawMessage(parts["pre_tokenizer"]), "pre_tokenizer"); err != nil {
+	if t.preTokenizers, err = parsePreTokenizer(json.RawMessage(parts["pre_tokenizer"]), "pre_tokenizer", 0); err != nil {
 		return nil, err
 	}
 	if t.model, err = parseModel(parts["model"]); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if err = parsePostProcessor(json.RawMessage(parts["post_processor"]), "post_processor", &t.post); err != nil {
+	if err = parsePostProcessor(json.RawMessage(parts["post_processor"]), "post_processor", 0, &t.post); err != nil {
 		return nil, err
 	}
-	if t.decode, err = parseDecoder(json.RawMessage(parts["decoder"]), "decoder"); err != nil {
+	if t.decode, err = parseDecoder(json.RawMessage(parts["decoder"]), "decoder", 0); err != nil {
 		return nil, err
 	}
 	return added, t.assemble()

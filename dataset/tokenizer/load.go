@@ -17,7 +17,8 @@ var fileNames = []string{
 	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",
 }
 
-func load(fsys fs.FS, dir string) (*Tokenizer, error) {
+func load(fsys fs.FS, dir string) (_ *Tokenizer, err error) {
+	defer Caught(&err)
 	t := &Tokenizer{files: map[string][]byte{}, bos: -1, eos: -1, pad: -1}
 	t.scratch.New = func() any { return new(scratch) }
 	if _, err := fs.Stat(fsys, dir); err != nil {
@@ -132,7 +133,7 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 			plain, plainTexts = append(plain, a), append(plainTexts, a.Content)
 			continue
 		}
-		normal, normalTexts = append(normal, a), append(normalTexts, t.normalizers.normalize(piece{s: a.Content, first: true}).s)
+		normal, normalTexts = append(normal, a), append(normalTexts, t.normalizers.normalize(piece{s: a.Content, first: true, work: newWork(len(a.Content))}).s)
 	}
 	t.found, t.foundNormal = newFinder(plainTexts, plain), newFinder(normalTexts, normal)
 	return nil

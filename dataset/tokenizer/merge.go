@@ -20,6 +20,7 @@ type scratch struct {
 	nearby  []nearWord
 	best    []bestCut
 	name    []byte
+	work    *work // of the text at hand
 }
 
 // mergeAll applies merges to the symbols in sc, lowest rank first and leftmost first among equals, and leaves the rest in order.

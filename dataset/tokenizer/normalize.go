@@ -15,7 +15,9 @@ type normalizers []normalizer
 
 func (ns normalizers) normalize(p piece) piece {
 	for _, n := range ns {
+		p.work.spend(len(p.s) + 1)
 		p = n.normalize(p)
+		p.work.room(len(p.s))
 	}
 	return p
 }
@@ -35,7 +37,7 @@ func (t replaceText) normalize(p piece) piece {
 	if l, ok := t.on.(literal); ok {
 		return replaceAll(p, string(l), t.content)
 	}
-	found := t.on.matches(p.s, nil)
+	found := t.on.matches(p.s, p.work, nil)
 	if len(found) == 0 {
 		return p
 	}

@@ -16,9 +16,12 @@ var forms = map[string]unicodeForm{
 	"NFKD": {norm.NFKD, norm.NFKD, false},
 }
 
-func parseNormalizer(b json.RawMessage, where string) (normalizers, error) {
+func parseNormalizer(b json.RawMessage, where string, depth int) (normalizers, error) {
 	if isNull(b) {
 		return nil, nil
+	}
+	if depth > maxNesting {
+		return nil, tooDeep(where)
 	}
 	kind, err := kindOf(b, where)
 	if err != nil {
@@ -37,11 +40,13 @@ func parseNormalizer(b json.RawMessage, where string) (normalizers, error) {
 		}
 		var all normalizers
 		for i, part := range f.Normalizers {
-			n, err := parseNormalizer(part, fmt.Sprintf("%s.normalizers[%d]", where, i))
+			n, err := parseNormalizer(part, fmt.Sprintf("%s.normalizers[%d]", where, i), depth+1)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, n...)
+			if all = append(all, n...); len(all) > maxParts {
+				return nil, tooMany(where, "normalisers")
+			}
 		}
 		return all, nil
 	case "Prepend":
@@ -86,6 +91,14 @@ func parseNormalizer(b json.RawMessage, where string) (normalizers, error) {
 	return nil, unknown(where, "normalizer", kind)
 }
 
+func tooDeep(where string) error {
+	return fmt.Errorf("%.80s...: sequences lie more than %d deep in each other", where, maxNesting)
+}
+
+func tooMany(where, what string) error {
+	return fmt.Errorf("%s: more than %d %s", where, maxParts, what)
+}
+
 func parseBertNormalizer(b json.RawMessage, where string) (normalizers, error) {
 	var f struct {
 		Clean   bool  `json:"clean_text"`
@@ -114,9 +127,12 @@ func parseReplace(b json.RawMessage, where string) (replaceText, error) {
 	return replaceText{m, f.Content}, err
 }
 
-func parsePreTokenizer(b json.RawMessage, where string) ([]preTokenizer, error) {
+func parsePreTokenizer(b json.RawMessage, where string, depth int) ([]preTokenizer, error) {
 	if isNull(b) {
 		return nil, nil
+	}
+	if depth > maxNesting {
+		return nil, tooDeep(where)
 	}
 	kind, err := kindOf(b, where)
 	if err != nil {
@@ -132,11 +148,13 @@ func parsePreTokenizer(b json.RawMessage, where string) ([]preTokenizer, error) 
 		}
 		var all []preTokenizer
 		for i, part := range f.Parts {
-			p, err := parsePreTokenizer(part, fmt.Sprintf("%s.pretokenizers[%d]", where, i))
+			p, err := parsePreTokenizer(part, fmt.Sprintf("%s.pretokenizers[%d]", where, i), depth+1)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, p...)
+			if all = append(all, p...); len(all) > maxParts {
+				return nil, tooMany(where, "pre-tokenizers")
+			}
 		}
 		return all, nil
 	case "Split":
@@ -266,9 +284,12 @@ func parseMetaspace(b json.RawMessage, where string) (metaspace, error) {
 	return m, nil
 }
 
-func parseDecoder(b json.RawMessage, where string) (decoder, error) {
+func parseDecoder(b json.RawMessage, where string, depth int) (decoder, error) {
 	if isNull(b) {
 		return nil, nil
+	}
+	if depth > maxNesting {
+		return nil, tooDeep(where)
 	}
 	kind, err := kindOf(b, where)
 	if err != nil {
@@ -284,12 +305,14 @@ func parseDecoder(b json.RawMessage, where string) (decoder, error) {
 		}
 		var steps []decoder
 		for i, part := range f.Decoders {
-			d, err := parseDecoder(part, fmt.Sprintf("%s.decoders[%d]", where, i))
+			d, err := parseDecoder(part, fmt.Sprintf("%s.decoders[%d]", where, i), depth+1)
 			if err != nil {
 				return nil, err
 			}
 			if d != nil {
-				steps = append(steps, d)
+				if steps = append(steps, d); len(steps) > maxParts {
+					return nil, tooMany(where, "decoders")
+				}
 			}
 		}
 		return decodeSequence(steps), nil

@@ -7,13 +7,13 @@ import (
 
 // matcher finds all matches of a pattern in s, in order and without overlap.
 type matcher interface {
-	matches(s string, out []cut) []cut
+	matches(s string, w *work, out []cut) []cut
 }
 
 // literal matches a fixed string.
 type literal string
 
-func (l literal) matches(s string, out []cut) []cut {
+func (l literal) matches(s string, _ *work, out []cut) []cut {
 	for i := 0; l != ""; {
 		k := strings.Index(s[i:], string(l))
 		if k < 0 {
@@ -28,7 +28,7 @@ func (l literal) matches(s string, out []cut) []cut {
 // runes matches each code point for which it is true.
 type runes func(rune) bool
 
-func (f runes) matches(s string, out []cut) []cut {
+func (f runes) matches(s string, _ *work, out []cut) []cut {
 	for i, r := range s {
 		if f(r) {
 			out = append(out, cut{i, i + utf8.RuneLen(r)})
@@ -40,7 +40,7 @@ func (f runes) matches(s string, out []cut) []cut {
 // words matches every word of a wordSplitter.
 type words struct{ wordSplitter }
 
-func (w words) matches(s string, out []cut) []cut {
+func (w words) matches(s string, _ *work, out []cut) []cut {
 	for i := 0; i < len(s); {
 		end := w.next(s, i)
 		out = append(out, cut{i, end})

@@ -16,9 +16,12 @@ type templatePiece struct {
 	} `json:"Sequence"`
 }
 
-func parsePostProcessor(b json.RawMessage, where string, pp *postProcessor) error {
+func parsePostProcessor(b json.RawMessage, where string, depth int, pp *postProcessor) error {
 	if isNull(b) {
 		return nil
+	}
+	if depth > maxNesting {
+		return tooDeep(where)
 	}
 	kind, err := kindOf(b, where)
 	if err != nil {
@@ -32,8 +35,11 @@ func parsePostProcessor(b json.RawMessage, where string, pp *postProcessor) erro
 		if err := component(b, where, kind, &f); err != nil {
 			return err
 		}
+		if len(f.Processors) > maxParts {
+			return tooMany(where, "post-processors")
+		}
 		for i, part := range f.Processors {
-			if err := parsePostProcessor(part, fmt.Sprintf("%s.processors[%d]", where, i), pp); err != nil {
+			if err := parsePostProcessor(part, fmt.Sprintf("%s.processors[%d]", where, i), depth+1, pp); err != nil {
 				return err
 			}
 		}

@@ -86,10 +86,14 @@ func (t *precompiled) text(at int) string {
 
 func (t *precompiled) normalize(p piece) piece {
 	var done []change
-	changed := false
+	changed, grown := false, 0
 	put := func(old string, at int) {
 		changed = true
-		done = replaceChange(done, old, t.text(at))
+		text := t.text(at)
+		grown += len(text)
+		p.work.spend(len(text))
+		p.work.room(grown)
+		done = replaceChange(done, old, text)
 	}
 	keep := func(s string) {
 		for _, r := range s {
@@ -145,7 +149,7 @@ func (t *precompiled) normalize(p piece) piece {
 		for _, c := range done {
 			b.WriteRune(c.r)
 		}
-		return piece{s: b.String(), first: p.first}
+		return piece{s: b.String(), first: p.first, work: p.work}
 	}
 	return applyChanges(p, done)
 }

@@ -31,9 +31,9 @@ type splitBy struct {
 
 func (d splitBy) split(p piece, cuts []cut) (piece, []cut) {
 	if w, ok := d.on.(words); ok && d.behavior == isolated {
-		return p, w.matches(p.s, cuts) // every byte is in a match: the matches are the cuts
+		return p, w.matches(p.s, p.work, cuts) // every byte is in a match: the matches are the cuts
 	}
-	found := d.on.matches(p.s, nil)
+	found := d.on.matches(p.s, p.work, nil)
 	base, last, previous := len(cuts), 0, false
 	add := func(c cut, match bool) {
 		if c.start == c.end {
@@ -113,7 +113,7 @@ func (b byteLevel) split(p piece, cuts []cut) (piece, []cut) {
 	if b.words == nil {
 		cuts = append(cuts, cut{0, len(p.s)})
 	} else {
-		cuts = words{b.words}.matches(p.s, cuts)
+		cuts = words{b.words}.matches(p.s, p.work, cuts)
 	}
 	if !b.rewrite {
 		return p, cuts

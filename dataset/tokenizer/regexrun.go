@@ -7,8 +7,8 @@ type expression struct {
 	prog []regexStep
 }
 
-func (e *expression) matches(s string, out []cut) []cut {
-	r := regexRun{prog: e.prog, s: s}
+func (e *expression) matches(s string, w *work, out []cut) []cut {
+	r := regexRun{prog: e.prog, s: s, work: w}
 	last := -1
 	for i := 0; i <= len(s); {
 		start, end := r.find(i)
@@ -35,6 +35,7 @@ type regexRun struct {
 	prog  []regexStep
 	s     string
 	tries []regexTry
+	work  *work
 	inner map[int]*seenStates // by the first step of a program within the program
 }
 
@@ -69,6 +70,29 @@ type seenStates struct {
 	idle              map[int]bool // the heads of idle loops that were passed, noted down from the beginning
 }
 
+// waits counts the memory of one more way that is left to try.
+func (r *regexRun) waits() {
+	if len(r.tries) == cap(r.tries) {
+		r.work.spend(4 * len(r.tries))
+	}
+}
+
+// passed is seenStates.passed with its memory counted.
+func (r *regexRun) passed(seen *seenStates, step, at int) bool {
+	r.work.spend(16)
+	return seen.passed(step, at)
+}
+
+// again is seenStates.again with the memory of the states counted.
+func (r *regexRun) again(seen *seenStates, step, at int) bool {
+	if seen.bits != nil {
+		return seen.again(step, at)
+	}
+	tried := seen.again(step, at)
+	r.work.spend(8 * len(seen.bits))
+	return tried
+}
+
 // passed notes an idle loop's head down and tells whether it was: nothing was taken since, or the way was tried in vain.
 func (n *seenStates) passed(step, at int) bool {
 	k := (at-n.from)*n.steps + step
@@ -83,7 +107,7 @@ func (n *seenStates) passed(step, at int) bool {
 }
 
 // maxSeen is how many states are noted down at most.
-const maxSeen = 1 << 30
+const maxSeen = 1 << 28
 
 // again notes a state down and tells whether it was.
 func (n *seenStates) again(step, at int) bool {
@@ -126,6 +150,7 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 	base := len(r.tries)
 	defer func() { r.tries = r.tries[:base] }()
 	for {
+		r.work.spend(1)
 		ok := true
 		switch p := &r.prog[step]; p.op {
 		case opMatch:
@@ -137,7 +162,7 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 		case opRepeat:
 			step, at, ok = r.repeat(p, step, at)
 		case opSplit:
-			if p.idle && seen.passed(step, at) {
+			if p.idle && r.passed(seen, step, at) {
 				ok = false
 				break
 			}
@@ -152,7 +177,8 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 					break
 				}
 			}
-			if ok = !seen.again(step, at); ok {
+			if ok = !r.again(seen, step, at); ok {
+				r.waits()
 				r.tries = append(r.tries, regexTry{step: int32(p.y), at: int32(at), least: int32(at)})
 				step = p.x
 			}
@@ -172,12 +198,13 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 			step++
 		}
 		for !ok {
+			r.work.spend(1)
 			n := len(r.tries) - 1
 			if n < base {
 				return -1
 			}
 			step, at, ok = r.next(n)
-			ok = ok && !(r.prog[step].op != opSplit && seen.again(step, at))
+			ok = ok && !(r.prog[step].op != opSplit && r.again(seen, step, at))
 		}
 	}
 }
@@ -230,11 +257,13 @@ func (r *regexRun) repeat(p *regexStep, step, at int) (int, int, bool) {
 		}
 		at = to
 	}
+	r.work.spend(count)
 	if p.lazy {
 		left := int32(-1)
 		if p.most >= 0 {
 			left = int32(p.most - count)
 		}
+		r.waits()
 		r.tries = append(r.tries, regexTry{step: int32(step + 1), at: int32(at), lazy: int32(step + 1), left: left})
 		return step + 1, at, true
 	}
@@ -246,7 +275,9 @@ func (r *regexRun) repeat(p *regexStep, step, at int) (int, int, bool) {
 		}
 		at, width = to, to-at
 	}
+	r.work.spend(at - least)
 	if at > least && !p.possessive {
+		r.waits()
 		r.tries = append(r.tries, regexTry{step: int32(step + 1), at: int32(at - width), least: int32(least)})
 	}
 	return step + 1, at, true
@@ -255,6 +286,7 @@ func (r *regexRun) repeat(p *regexStep, step, at int) (int, int, bool) {
 // look reports whether a look-around's program matches.
 func (r *regexRun) look(p *regexStep, at int) bool {
 	from := at
+	r.work.spend(p.behind)
 	for range p.behind {
 		if from == 0 {
 			return false

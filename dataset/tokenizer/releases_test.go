@@ -108,7 +108,7 @@ func TestExpressionEnds(t *testing.T) {
 			continue
 		}
 		text := string(bytes.Repeat([]byte("a"), 3000)) + "!"
-		if got := m.matches(text, nil); len(got) != 0 {
+		if got := m.matches(text, nil, nil); len(got) != 0 {
 			t.Errorf("%s: %v", pattern, clip(got))
 		}
 	}
@@ -125,7 +125,7 @@ func FuzzExpression(f *testing.F) {
 			return
 		}
 		last := 0
-		for _, c := range m.matches(text, nil) {
+		for _, c := range m.matches(text, nil, nil) {
 			if c.start < last || c.end < c.start || c.end > len(text) {
 				t.Fatalf("%q on %q: %v behind %d", pattern, text, c, last)
 			}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math"
 	"strings"
 	"unicode/utf8"
 )
@@ -17,11 +18,12 @@ type piece struct {
 	at    []span // for each byte of s, the code points it came from; nil when offsets are not wanted
 	first bool   // s begins where the original text begins
 	from  int    // 1 + the byte of the original text where s begins, unchanged; 0 when s was rewritten
+	work  *work  // what the text may still cost
 }
 
 // sub returns the part of p in c.
 func (p piece) sub(c cut) piece {
-	q := piece{s: p.s[c.start:c.end], first: p.first && c.start == 0}
+	q := piece{s: p.s[c.start:c.end], first: p.first && c.start == 0, work: p.work}
 	if p.from > 0 {
 		q.from = p.from + c.start
 	}
@@ -63,6 +65,7 @@ func newRewriter(p piece) *rewriter {
 
 // keep copies bytes [i,j) of the source with their alignments.
 func (w *rewriter) keep(i, j int) {
+	w.from.work.room(w.b.Len() + j - i)
 	w.b.WriteString(w.from.s[i:j])
 	if w.from.at != nil {
 		w.at = append(w.at, w.from.at[i:j]...)
@@ -71,6 +74,7 @@ func (w *rewriter) keep(i, j int) {
 
 // put writes s aligned with byte i of the source (with nothing when i is outside it).
 func (w *rewriter) put(s string, i int) {
+	w.from.work.room(w.b.Len() + len(s))
 	w.b.WriteString(s)
 	if w.from.at == nil {
 		return
@@ -85,7 +89,7 @@ func (w *rewriter) put(s string, i int) {
 }
 
 func (w *rewriter) piece() piece {
-	return piece{s: w.b.String(), at: w.at, first: w.from.first}
+	return piece{s: w.b.String(), at: w.at, first: w.from.first, work: w.from.work}
 }
 
 // prepend puts prefix before p; it shares the alignment of p's first character.
@@ -93,8 +97,10 @@ func prepend(p piece, prefix string) piece {
 	if p.s == "" {
 		return p
 	}
+	p.work.spend(len(p.s) / 4)
+	p.work.room(len(prefix) + len(p.s))
 	if p.at == nil {
-		return piece{s: prefix + p.s, first: p.first}
+		return piece{s: prefix + p.s, first: p.first, work: p.work}
 	}
 	w := newRewriter(p)
 	w.put(prefix, 0)
@@ -107,8 +113,11 @@ func replaceAll(p piece, from, to string) piece {
 	if from == "" || !strings.Contains(p.s, from) {
 		return p
 	}
+	if n := strings.Count(p.s, from); len(to) > len(from) && len(p.s) < math.MaxInt/(len(to)+1) {
+		p.work.room(len(p.s) + n*(len(to)-len(from)))
+	}
 	if p.at == nil {
-		return piece{s: strings.ReplaceAll(p.s, from, to), first: p.first}
+		return piece{s: strings.ReplaceAll(p.s, from, to), first: p.first, work: p.work}
 	}
 	w := newRewriter(p)
 	i := 0

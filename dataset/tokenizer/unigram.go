@@ -114,7 +114,7 @@ func (m *unigram) viterbi(s string, sc *scratch) {
 		if s[i] >= utf8.RuneSelf {
 			_, width = utf8.DecodeRuneInString(s[i:])
 		}
-		single := false
+		single, walked := false, 1
 		node := t.root[s[i]]
 		for end := i + 1; node >= 0; end++ {
 			if id := t.id[node]; id >= 0 {
@@ -126,8 +126,10 @@ func (m *unigram) viterbi(s string, sc *scratch) {
 			if end == len(s) {
 				break
 			}
+			walked++
 			node = t.find(node, s[end])
 		}
+		sc.work.spend(walked)
 		if !single {
 			if to, score := &best[i+width], m.unkScore+here; to.start < 0 || score > to.score {
 				*to = bestCut{score, int32(i), m.unk}

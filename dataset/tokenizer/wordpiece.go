@@ -75,6 +75,7 @@ func (m *wordPiece) cut(w string, sc *scratch) {
 		id, end := int32(-1), len(w)
 		for ; end > start; end -= lastRune(w[start:end]) {
 			var ok bool
+			sc.work.spend(1 + (end-start)/8)
 			if start == 0 {
 				id, ok = m.vocab[w[:end]]
 			} else {
