@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -224,18 +225,23 @@ func hashItems(st *state, items []Value, depth int) any {
 	var b strings.Builder
 	room := func(n int) {
 		if st != nil {
-			st.step(12)
+			st.step(20)
 			st.grow(b.Len(), n+24)
 		}
+	}
+	write := func(kind byte, s string) {
+		room(len(s))
+		b.WriteByte(kind)
+		b.WriteString(strconv.Itoa(len(s)))
+		b.WriteByte(':')
+		b.WriteString(s)
 	}
 	for _, v := range items {
 		switch k := hashDeep(st, v, depth+1).(type) {
 		case string:
-			room(len(k))
-			fmt.Fprintf(&b, "s%d:%s", len(k), k)
+			write('s', k)
 		case tupleKey:
-			room(len(k))
-			fmt.Fprintf(&b, "t%d:%s", len(k), string(k))
+			write('t', string(k))
 		case bigKey:
 			room(len(k))
 			fmt.Fprintf(&b, "%T%v,", k, k)

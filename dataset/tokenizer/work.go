@@ -15,7 +15,7 @@ type work struct {
 // long: where NFKC writes an Arabic phrase out and the bytes are written as characters.
 const (
 	leastSteps   = 8 << 20
-	stepsPerByte = 400
+	stepsPerByte = 250
 	leastGrown   = 64 << 10
 	timesGrown   = 32
 	freelyGrown  = 32 << 20 // beyond it a text may grow to timesGrownFar as long
