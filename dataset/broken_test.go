@@ -96,7 +96,7 @@ var brokenFiles = []brokenFile{
 		},
 		`data.jsonl:1: field "questions" is missing; the nearest key of the row is "question"`},
 	{"unknown format", "data.jsonl", "\n{\"letters\":[]}", nil,
-		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; completion needs prompt and completion; messages needs messages; preference needs chosen and rejected; segments needs segments; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
+		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; chat_completion needs prompt and completion as lists of messages; completion needs prompt and completion; messages needs messages; preference needs chosen and rejected; segments needs segments; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
 	{"rows in an object", "data.json", `{"version":"1.0","data":[{"prompt":"a","completion":"b"}]}`, nil,
 		`data.json:1: the rows are a list under the key "data" of one object: write that list alone into the file (with jq: jq .data FILE)`},
 	{"rows under a key with a blank", "data.json", `{"my rows":[{"prompt":"a","completion":"b"}]}`, nil,
@@ -206,7 +206,7 @@ func TestValidate(t *testing.T) {
 			"dataset.val_split is 1, want 0 <= val_split < 1",
 			`dataset.pad_to is "long", want none or max_length`,
 			`dataset.on_truncated is "cut", want one of auto, chunk, keep, drop, error`,
-			`dataset.format is "alpacca", want one of alpaca, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?`,
+			`dataset.format is "alpacca", want one of alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?`,
 		}},
 		{"two validation sources", func(c *Config) { c.ValSplit, c.ValPath = 0.1, "data.jsonl" }, []string{
 			"dataset.val_split and val_path are both set: keep one",

@@ -58,8 +58,8 @@ type Config struct {
 	// System is the text of the system message of every conversation that brings none of its own. A column of the rows
 	// is named in fields instead: {system: KEY}.
 	System string `mapstructure:"system" yaml:"system,omitempty"`
-	// ChatTemplate is the template of conversations (formats messages and sharegpt, and rows that as_chat makes
-	// conversations): a .jinja file, the name of one of the model's own templates, or chatml, vicuna or zephyr. Empty is
+	// ChatTemplate is the template of conversations (formats messages, sharegpt and chat_completion, and rows that as_chat
+	// makes conversations): a .jinja file, the name of one of the model's own templates, or chatml, vicuna or zephyr. Empty is
 	// the model's own, chosen as transformers does.
 	ChatTemplate string `mapstructure:"chat_template" yaml:"chat_template"`
 	// TrainOn says what of a conversation is trained: assistant (all messages of RolesToTrain), last (the last of them)

@@ -16,6 +16,10 @@ type Format struct {
 	Chat      bool   // its rows are conversations
 	NoPrompt  string // why it has no prompt to train on; empty if it has one
 	Trains    string // what is trained, for the report; empty: the answer
+	// Fits reports whether the values of a row that has the required fields are of the format; nil = any are.
+	Fits func(f Fields) bool
+	// Other says what to do with rows that do not fit, where the format is the one that is asked for.
+	Other string
 	// Render makes the example. Errors are about this row: a wrong type, a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
 	// AsChat renders a row of a prompt and an answer as a conversation; nil where rows have no such form.
@@ -38,14 +42,15 @@ const FormatAuto = "auto"
 
 // Formats is the table of formats, by the value of `dataset.format`.
 var Formats = map[string]Format{
-	"alpaca":     alpaca,
-	"completion": completion,
-	"preference": preference,
-	"segments":   segments,
-	"messages":   messages,
-	"sharegpt":   sharegpt,
-	"text":       text,
-	"tokenized":  tokenized,
+	"alpaca":          alpaca,
+	"chat_completion": chatCompletion,
+	"completion":      completion,
+	"preference":      preference,
+	"segments":        segments,
+	"messages":        messages,
+	"sharegpt":        sharegpt,
+	"text":            text,
+	"tokenized":       tokenized,
 }
 
 // Example is a row as a format reads it: segments of text, a conversation, or ids that are given.
@@ -144,7 +149,7 @@ func detect(o Object, cfg Config) (string, error) {
 	for _, name := range formatNames() {
 		f := cfg.formatOf(name)
 		keys, missing := f.bind(o, cfg.Fields)
-		if missing != "" || !f.hasRoles(cfg.fieldRoles()) {
+		if missing != "" || !f.hasRoles(cfg.fieldRoles()) || f.Fits != nil && !f.Fits(Fields{row: o, keys: keys}) {
 			continue
 		}
 		fit = append(fit, name)
@@ -253,7 +258,11 @@ func formatNeeds() string {
 				need = append(need, r.Name)
 			}
 		}
-		parts = append(parts, name+" needs "+strings.Join(need, " and "))
+		text := name + " needs " + strings.Join(need, " and ")
+		if Formats[name].Fits != nil && Formats[name].Chat {
+			text += " as lists of messages"
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -255,6 +255,9 @@ func (s *loading) chooseFormat(o Object) error {
 		}
 	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
+	if missing := s.checkFields(o); missing == nil && s.format.Fits != nil && !s.format.Fits(Fields{row: o, keys: s.keys}) {
+		return errors.New(s.format.Other)
+	}
 	s.reads = slices.Collect(maps.Values(s.keys))
 	s.report.Format, s.report.Fields, s.report.Detected = name, s.format.describe(s.keys), name != s.cfg.Format
 	return nil

@@ -26,13 +26,19 @@ var messages = Format{
 }
 
 func renderMessages(f Fields, _ Config) (Example, error) {
-	return conversation(f, "messages")
+	return conversation(f, "messages", "")
 }
 
 // conversation reads the fields that the formats of conversations share. The field system is a message before the others,
-// unless these begin with a system message of their own.
-func conversation(f Fields, role string) (ex Example, err error) {
+// unless these begin with a system message of their own. The messages of the role completion follow, where it is not "".
+func conversation(f Fields, role, completion string) (ex Example, err error) {
 	raw := chat.Raw{Key: f.Key(role), ToolsKey: f.Key("tools")}
+	if completion != "" {
+		raw.CompletionKey = f.Key(completion)
+		if raw.Completion, err = f.JSON(completion); err != nil {
+			return Example{}, err
+		}
+	}
 	for role, to := range map[string]*[]byte{role: &raw.Messages, "tools": &raw.Tools, "chat_template_kwargs": &raw.Vars} {
 		if *to, err = f.JSON(role); err != nil {
 			return Example{}, err
@@ -46,7 +52,7 @@ func conversation(f Fields, role string) (ex Example, err error) {
 		return Example{}, err
 	}
 	own, has := ex.Conversation.System()
-	if ex.Conversation.GiveSystem(system); has && strings.TrimSpace(own) != strings.TrimSpace(system) {
+	if ex.Conversation.GiveSystem(system); has && system != "" && strings.TrimSpace(own) != strings.TrimSpace(system) {
 		ex.Unused = []string{f.Key("system")}
 	}
 	return ex, nil

@@ -123,9 +123,9 @@ func roleOfMessages(value json.RawMessage) string {
 	case err != nil:
 		return ""
 	case message.Has("role") && (message.Has("content") || message.Has("tool_calls")):
-		return messages.Roles[0].Name
+		return "messages"
 	case message.Has("from") && message.Has("value"):
-		return sharegpt.Roles[0].Name
+		return "conversations"
 	}
 	return ""
 }

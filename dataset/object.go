@@ -251,6 +251,10 @@ func (f Fields) Text(role string) (string, error) {
 	key := f.keys[role]
 	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a string" {
+		if roleOfMessages(raw) != "" {
+			return "", fmt.Errorf("field %q is a list of messages, want a string: messages are read by the formats messages and sharegpt, "+
+				"and by chat_completion where both prompt and completion are messages", key)
+		}
 		return "", fmt.Errorf("field %q is %s, want a string", key, kind)
 	}
 	if lone := loneSurrogate(raw); lone != "" {

@@ -14,5 +14,5 @@ var sharegpt = Format{
 }
 
 func renderShareGPT(f Fields, _ Config) (Example, error) {
-	return conversation(f, "conversations")
+	return conversation(f, "conversations", "")
 }

@@ -42,11 +42,11 @@ func (r *Report) describeChat(c *chat.Chat, cfg Config, tok Tokenizer) {
 	if end.Text != "" && !slices.Contains(r.Template.Ends, end.Text) {
 		r.Template.Ends = append(r.Template.Ends, end.Text)
 	}
-	r.Trained = cfg.trainedOfConversations(end.Text, r.Template.Ends)
+	r.Trained = cfg.trainedOfConversations(end.Text, r.Template.Ends, r.Format == "chat_completion")
 }
 
-// trainedOfConversations is the sentence of what is trained.
-func (c Config) trainedOfConversations(end string, ends []string) string {
+// trainedOfConversations is the sentence of what is trained: of the whole conversations, or of their completions alone.
+func (c Config) trainedOfConversations(end string, ends []string, completion bool) string {
 	if c.TrainOn == chat.TrainAll {
 		return "every token, what the template writes too"
 	}
@@ -55,11 +55,17 @@ func (c Config) trainedOfConversations(end string, ends []string) string {
 	if c.TrainOn == chat.TrainLast {
 		s = "the last message of the " + who
 	}
+	if completion {
+		s += " in the completion"
+	}
 	switch {
 	case end != "":
 		s += ", up to and with " + end + ", which ends its turn"
 	case len(ends) > 0:
 		s += ", up to and with the token that begins the next turn (" + strings.Join(ends, ", ") + ")"
+	}
+	if completion {
+		s += ", and what the template writes behind the last message"
 	}
 	var without []string
 	if !c.TrainReasoning {

@@ -49,6 +49,8 @@ func TestContextIsRead(t *testing.T) {
 			"<s>system: Be kind.</s>\nuser: Hi</s>\nassistant: Ho</s>\n", "system in 1 row"},
 		{"a system column beside a system turn", `{"system":"Be rude.","conversations":[{"from":"system","value":"Be kind."},{"from":"human","value":"Hi"},{"from":"gpt","value":"Ho"}]}`, "",
 			"<s>system: Be kind.</s>\nuser: Hi</s>\nassistant: Ho</s>\n", "system in 1 row"},
+		{"a system message alone", `{"system":"","messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Hi"},{"role":"assistant","content":"Ho"}]}`, "",
+			"<s>system: Be kind.</s>\nuser: Hi</s>\nassistant: Ho</s>\n", ""},
 		{"functions", `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"No call."}],"functions":[{"name":"f","parameters":{}}]}`, "",
 			`<s>TOOLS [{"type": "function", "function": {"name": "f", "parameters": {}}}]` + "\nuser: Hi</s>\nassistant: No call.</s>\n", ""},
 		{"functions as text", `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"No call."}],"functions":"[{\"name\":\"f\"}]"}`, "",

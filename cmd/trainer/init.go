@@ -29,7 +29,7 @@ type initOptions struct {
 
 // goals are what a person wants of a model, with the formats of rows that serve it.
 var goals = map[string][]string{
-	"chat":     {"messages", "sharegpt"},
+	"chat":     {"messages", "sharegpt", "chat_completion"},
 	"instruct": {"alpaca", "completion", "segments"},
 	"text":     {"text"},
 	"tokens":   {"tokenized"},

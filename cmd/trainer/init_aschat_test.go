@@ -81,13 +81,13 @@ func TestInitAsChat(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--data qa.jsonl --as-chat ja":                      `init: --as-chat is "ja", want auto, yes or no`,
-		"--data qa.jsonl --format alpacka":                  `init: --format is "alpacka", want one of alpaca, completion`,
+		"--data qa.jsonl --format alpacka":                  `init: --format is "alpacka", want one of alpaca, chat_completion, completion`,
 		"--data qa.jsonl --fields prompt":                   "--fields",
 		"--data qa.jsonl --format completion --fields q=x":  `init: --fields: format completion has no field "q"`,
 		"--data qa.jsonl --fields prompt=":                  "init: --fields.prompt is empty: name a key of the file",
 		"--data qa.csv":                                     "init: --data qa.csv: qa.csv:2: no format fits the keys Frage, Antwort",
 		"--data qa.jsonl --as-chat no --system x":           "init: --data qa.jsonl: qa.jsonl:1: --system does nothing with format completion, whose rows are trained as plain text: remove it, or give --as-chat yes to",
-		"--data qa.jsonl --goal chat --as-chat no":          "init: --goal chat: the rows of qa.jsonl are of the format completion, which is for instruct; chat takes rows of the formats messages, sharegpt (docs/DATA.md); --as-chat yes makes conversations of these rows",
+		"--data qa.jsonl --goal chat --as-chat no":          "init: --goal chat: the rows of qa.jsonl are of the format completion, which is for instruct; chat takes rows of the formats messages, sharegpt, chat_completion (docs/DATA.md); --as-chat yes makes conversations of these rows",
 		"--data qa.jsonl --format text --as-chat yes":       "init: --as-chat is yes, and rows of the format text have no prompt and answer",
 		"--data talks.jsonl --format completion":            "init: --data talks.jsonl: talks.jsonl:1: ",
 		"--data qa.jsonl --fields prompt=question,prompt=x": "init: --data qa.jsonl: ",

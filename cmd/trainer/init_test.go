@@ -166,7 +166,7 @@ func TestInitBroken(t *testing.T) {
 		{"--data a.jsonl", 2, "init: give --model: a folder, a name such as org/name, or embedded:stories260K"},
 		{"--model " + stories, 2, "init: give --data: a file, folder, pattern, or data set of the hub"},
 		{"--model " + stories + " --data a.jsonl --goal win", 2, "init: --goal win: must be one of chat, instruct, text, tokens"},
-		{"--model " + stories + " --data a.jsonl --goal chat", 2, "init: --goal chat: the rows of a.jsonl are of the format alpaca, which is for instruct; chat takes rows of the formats messages, sharegpt (docs/DATA.md)"},
+		{"--model " + stories + " --data a.jsonl --goal chat", 2, "init: --goal chat: the rows of a.jsonl are of the format alpaca, which is for instruct; chat takes rows of the formats messages, sharegpt, chat_completion (docs/DATA.md)"},
 		{"--model " + stories + " --data a.jsonl --goal text", 2, "init: --goal text: the rows of a.jsonl are of the format alpaca, which is for instruct; text takes rows with the key text"},
 		{"--model " + stories + " --data a.jsonl --vram lots", 2, `init: --vram: "lots" is no amount of memory: write it like "256MiB", "2GiB" or "2GB"`},
 		{"--model " + stories + " --data a.jsonl --vram 0", 2, "init: --vram: no run fits in nothing; leave the flag out to use what is free"},

@@ -182,7 +182,8 @@ func readTools(raw []byte, key string) (jinja.Value, error) {
 
 // checkCalls refuses results without a call and, inside of a conversation, calls without a result. Where no message has
 // tool_calls the calls are in the texts and only their order is checked.
-func checkCalls(key string, messages []Message) error {
+func (c *Conversation) checkCalls() error {
+	messages := c.Messages
 	structured := false
 	for _, m := range messages {
 		structured = structured || len(m.callNames()) > 0
@@ -194,19 +195,19 @@ func checkCalls(key string, messages []Message) error {
 		case "tool", "function", "ipython":
 			if !structured {
 				if i == 0 || messages[i-1].Role == "user" || messages[i-1].Role == "system" || messages[i-1].Role == "developer" {
-					return fmt.Errorf("%s[%d] is a tool's result, but no assistant's message before it calls a tool", key, i)
+					return fmt.Errorf("%s is a tool's result, but no assistant's message before it calls a tool", c.name(i))
 				}
 				continue
 			}
 			if len(pending) == 0 {
-				return fmt.Errorf("%s[%d] is a tool's result, but no call is open", key, i)
+				return fmt.Errorf("%s is a tool's result, but no call is open", c.name(i))
 			}
 			at := 0
 			if id, _ := m.Fields.Get("tool_call_id"); id != nil {
 				if s, ok := id.(jinja.Str); ok && s != "" {
 					if at = indexOf(pending, string(s)); at < 0 {
 						if pending[0] != "" {
-							return fmt.Errorf("%s[%d].tool_call_id is %q, but no open call has that id", key, i, clip(string(s)))
+							return fmt.Errorf("%s.tool_call_id is %q, but no open call has that id", c.name(i), clip(string(s)))
 						}
 						at = 0
 					}
@@ -216,7 +217,7 @@ func checkCalls(key string, messages []Message) error {
 			results++
 		default:
 			if len(pending) > 0 && (results == 0 || pending[0] != "") { // calls without ids may share a result
-				return fmt.Errorf("%s[%d] calls %s, but no tool's result follows", key, waiting, messages[waiting].callNames()[0])
+				return fmt.Errorf("%s calls %s, but no tool's result follows", c.name(waiting), messages[waiting].callNames()[0])
 			}
 			if pending = callIDs(m); len(pending) > 0 {
 				waiting, results = i, 0

@@ -135,7 +135,8 @@ func (c *Chat) chosen(conv *Conversation) []bool {
 	on := make([]bool, len(conv.Messages))
 	last := -1
 	for i, m := range conv.Messages {
-		if on[i] = slices.Contains(c.o.Roles, m.Role); on[i] {
+		prompt := conv.asked > 0 && i < conv.before+conv.asked
+		if on[i] = slices.Contains(c.o.Roles, m.Role) && !prompt; on[i] {
 			last = i
 		}
 	}

@@ -20,6 +20,10 @@ type Conversation struct {
 
 	key    string // the row's name for the messages; "" = messages
 	before int    // messages that come from another field
+	// asked is how many messages after those of before are the prompt of a completion, whose messages alone are trained;
+	// 0 = the conversation has no such prompt. completionKey is the row's name for the completion.
+	asked         int
+	completionKey string
 }
 
 // name is how errors call message i.
@@ -30,6 +34,8 @@ func (c *Conversation) name(i int) string {
 		return "system"
 	case key == "":
 		key = "messages"
+	case c.asked > 0 && i-c.before >= c.asked:
+		return fmt.Sprintf("%s[%d]", c.completionKey, i-c.before-c.asked)
 	}
 	return fmt.Sprintf("%s[%d]", key, i-c.before)
 }

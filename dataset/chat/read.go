@@ -34,47 +34,49 @@ type Raw struct {
 	ToolsKey string // of Tools; "" = tools. Under FunctionsKey they have OpenAI's older form
 	Vars     []byte // an object: more variables for the template
 	System   string // a system message that comes first
+	// Completion is a list of messages that follow Messages and alone are trained; nil = there is none. CompletionKey is
+	// its name.
+	Completion    []byte
+	CompletionKey string
 }
 
 // Read makes a conversation of {role, content} messages, or of ShareGPT's {from, value} turns. Errors name the message
 // that is wrong.
 func Read(raw Raw) (*Conversation, error) {
-	v, err := jinja.FromJSON(raw.Messages)
+	asked, err := listOf(raw.Key, raw.Messages)
 	if err != nil {
-		return nil, fmt.Errorf("field %q: %w", raw.Key, err)
+		return nil, err
 	}
-	list, ok := v.(*jinja.List)
-	if text, is := v.(jinja.Str); is { // a CSV file has no lists
-		if inner, err := jinja.FromJSON([]byte(text)); err == nil {
-			list, ok = inner.(*jinja.List)
+	items := asked
+	c := &Conversation{key: raw.Key}
+	if raw.Completion != nil {
+		answers, err := listOf(raw.CompletionKey, raw.Completion)
+		if err != nil {
+			return nil, err
 		}
+		items = slices.Concat(asked, answers)
+		c.asked, c.completionKey = len(asked), raw.CompletionKey
 	}
-	if !ok {
-		return nil, fmt.Errorf("field %q is %s, want a list of messages", raw.Key, typeOf(v))
-	}
-	if len(list.Items) == 0 {
-		return nil, fmt.Errorf("field %q is an empty list: a conversation has at least one message", raw.Key)
-	}
-	c := &Conversation{Messages: make([]Message, 0, len(list.Items)+1), key: raw.Key}
 	if raw.System != "" {
 		c.before = 1
 		c.Messages = append(c.Messages, Message{Role: "system", Fields: fields("system", jinja.Str(raw.System))})
 	}
-	for i, item := range list.Items {
+	for _, item := range items {
+		name := c.name(len(c.Messages))
 		d, ok := item.(*jinja.Dict)
 		if !ok {
-			return nil, fmt.Errorf("%s[%d] is %s, want an object with role and content", raw.Key, i, typeOf(item))
+			return nil, fmt.Errorf("%s is %s, want an object with role and content", name, typeOf(item))
 		}
 		m, err := message(d)
 		if err != nil {
-			return nil, fmt.Errorf("%s[%d]%w", raw.Key, i, err)
+			return nil, fmt.Errorf("%s%w", name, err)
 		}
 		c.Messages = append(c.Messages, m)
 	}
 	if raw.System != "" && c.Messages[1].Role == "system" {
-		return nil, fmt.Errorf("%s[0] is a system message, and the row has a field system too: keep one", raw.Key)
+		return nil, fmt.Errorf("%s is a system message, and the row has a field system too: keep one", c.name(1))
 	}
-	if err := checkCalls(raw.Key, c.Messages[len(c.Messages)-len(list.Items):]); err != nil {
+	if err := c.checkCalls(); err != nil {
 		return nil, err
 	}
 	if c.Tools, err = readTools(raw.Tools, cmp.Or(raw.ToolsKey, "tools")); err != nil {
@@ -85,11 +87,33 @@ func Read(raw Raw) (*Conversation, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the template's variables: %w", err)
 		}
+		var ok bool
 		if c.Vars, ok = v.(*jinja.Dict); !ok {
 			return nil, fmt.Errorf("the template's variables are %s, want an object", typeOf(v))
 		}
 	}
 	return c, nil
+}
+
+// listOf reads a field that is a list of messages which is not empty, or such a list as a string.
+func listOf(key string, raw []byte) ([]jinja.Value, error) {
+	v, err := jinja.FromJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("field %q: %w", key, err)
+	}
+	list, ok := v.(*jinja.List)
+	if text, is := v.(jinja.Str); is { // a CSV file has no lists
+		if inner, err := jinja.FromJSON([]byte(text)); err == nil {
+			list, ok = inner.(*jinja.List)
+		}
+	}
+	if !ok {
+		return nil, fmt.Errorf("field %q is %s, want a list of messages", key, typeOf(v))
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("field %q is an empty list: a conversation has at least one message", key)
+	}
+	return list.Items, nil
 }
 
 func fields(role string, content jinja.Value) *jinja.Dict {

@@ -146,11 +146,28 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		}
 		if c.o.TrainOn == TrainAll {
 			row.Spans = allBut(row)
+		} else if conv.asked > 0 && shaped.upto == len(messages) {
+			row.toEnd(shaped, ends)
 		}
 		c.encode(&row, shaped, ends, given, len(out.Text))
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// toEnd trains what the template writes behind the last message too, where that message is trained up to its end: TRL
+// trains all that follows the prompt of a completion.
+func (r *Row) toEnd(shaped *rowShape, ends []int) {
+	for _, turn := range shaped.turns {
+		if turn.message != shaped.upto-1 {
+			continue
+		}
+		for i := range r.Spans {
+			if s := &r.Spans[i]; s.Message == turn.message && s.Start < s.End && s.End == turn.end.byteOf(ends) {
+				s.End = len(r.Text)
+			}
+		}
+	}
 }
 
 // text is the prompt for a turn and the turn, which is cut from the rendering after.
