@@ -18,6 +18,7 @@ type chatCounts struct {
 	plain  int   // special tokens in messages that were read as text
 	kept   int   // special tokens in messages that are allowed
 	other  int   // turns that begin otherwise than the template's prompt for them
+	tools  int   // tools that the template does not write
 	left   int   // texts of messages that the template does not write
 	split  bool  // the conversation has several rows
 	broken bool  // its only turn is cut before its end
@@ -59,7 +60,7 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 	var all []encoded
 	for _, row := range rows {
 		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, chat: &chatCounts{
-			ends: row.Ends, turns: len(row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left, split: row.Split,
+			ends: row.Ends, turns: len(row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left, tools: row.Tools, split: row.Split,
 			messages: row.Messages, found: row.Found,
 		}}, cfg)
 		if err != nil {
@@ -76,17 +77,19 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 // ChatReport is the part of a report that is about conversations.
 type ChatReport struct {
 	Conversations int     `json:"count"`
-	Turns         int     `json:"trained_turns"`             // and kept
-	Broken        int     `json:"without_end"`               // kept rows whose only turn is cut at max_length before the token that ends it
-	Split         int     `json:"split,omitempty"`           // conversations rendered turn by turn, because the template writes earlier turns otherwise
-	SplitRows     int     `json:"split_rows,omitempty"`      // their rows
-	Across        int     `json:"across_tokens"`             // across the border of a mask; they are trained
-	Plain         int     `json:"special_as_text"`           // special tokens inside messages, read as plain text
-	PlainRows     int     `json:"special_as_text_rows"`      //
-	Other         int     `json:"other_prompts,omitempty"`   // turns that begin otherwise than the template's prompt for them
-	Left          int     `json:"unwritten,omitempty"`       // texts of messages that the template does not write
-	Special       int     `json:"special_allowed,omitempty"` // special tokens inside messages that allow_special names
-	Found         []Found `json:"special_found,omitempty"`   // which they are, in the order of the rows
+	Turns         int     `json:"trained_turns"`                           // and kept
+	Broken        int     `json:"without_end"`                             // kept rows whose only turn is cut at max_length before the token that ends it
+	Split         int     `json:"split,omitempty"`                         // conversations rendered turn by turn, because the template writes earlier turns otherwise
+	SplitRows     int     `json:"split_rows,omitempty"`                    // their rows
+	Across        int     `json:"across_tokens"`                           // across the border of a mask; they are trained
+	Plain         int     `json:"special_as_text"`                         // special tokens inside messages, read as plain text
+	PlainRows     int     `json:"special_as_text_rows"`                    //
+	Other         int     `json:"other_prompts,omitempty"`                 // turns that begin otherwise than the template's prompt for them
+	Left          int     `json:"unwritten,omitempty"`                     // texts of messages that the template does not write
+	Tools         int     `json:"unwritten_tools,omitempty"`               // tools that the template does not write
+	Toolless      int     `json:"unwritten_tools_conversations,omitempty"` // that have such tools
+	Special       int     `json:"special_allowed,omitempty"`               // special tokens inside messages that allow_special names
+	Found         []Found `json:"special_found,omitempty"`                 // which they are, in the order of the rows
 	// SystemPrompts tells whether all conversations begin with the same system message or with none ("same"), or differ
 	// ("several"). "" = not known: no conversation was read, or an older program counted.
 	SystemPrompts string `json:"system_prompts,omitempty"`
@@ -141,7 +144,7 @@ func (c *ChatReport) add(o ChatReport) {
 		of int
 	}{
 		{&c.Conversations, o.Conversations}, {&c.Turns, o.Turns}, {&c.Broken, o.Broken}, {&c.Split, o.Split}, {&c.SplitRows, o.SplitRows}, {&c.Across, o.Across},
-		{&c.Plain, o.Plain}, {&c.PlainRows, o.PlainRows}, {&c.Other, o.Other}, {&c.Left, o.Left}, {&c.Special, o.Special},
+		{&c.Plain, o.Plain}, {&c.PlainRows, o.PlainRows}, {&c.Other, o.Other}, {&c.Left, o.Left}, {&c.Tools, o.Tools}, {&c.Toolless, o.Toolless}, {&c.Special, o.Special},
 	} {
 		*n.to += n.of
 	}
@@ -195,6 +198,9 @@ func (r *Report) countChat(b *booked) {
 		}
 		c.Across += b.chat.across
 		c.Left += b.chat.left
+		if c.Tools += b.chat.tools; b.chat.tools > 0 {
+			c.Toolless++
+		}
 		c.Other += b.chat.other
 	}
 }

@@ -128,6 +128,10 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 	if c.Left > 0 {
 		line("left out: the template does not write %d texts or calls of messages", c.Left)
 	}
+	if c.Tools > 0 {
+		line("tools: the template does not write %s of %s: the model is not told of them (dataset.chat_template names a template that does)",
+			counted(c.Tools, "tool"), counted(c.Toolless, "conversation"))
+	}
 	if c.Plain > 0 {
 		line("special tokens: %d inside the messages of %d rows, read as plain text%s", c.Plain, c.PlainRows, c.which())
 	}

@@ -150,3 +150,34 @@ func TestTwoFormatsThatFit(t *testing.T) {
 		}
 	}
 }
+
+// TestToolsThatATemplateDoesNotWrite: they are counted and said, all of them or those that are left out.
+func TestToolsThatATemplateDoesNotWrite(t *testing.T) {
+	const turns = `{% for m in messages %}{{ m.role + ':' + m.content + '</s>' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}`
+	row := func(tools string) string {
+		return `{"messages":[{"role":"user","content":"look"},{"role":"assistant","content":"see"}],"tools":` + tools + `}`
+	}
+	two := `[{"type":"function","function":{"name":"look"}},{"name":"see"}]`
+	for _, c := range []struct {
+		template, row        string
+		tools, conversations int
+		said                 string
+	}{
+		{turns, row(two), 2, 1, "\n  tools: the template does not write 2 tools of 1 conversation: "},
+		{turns, row(two) + "\n" + row("null") + "\n" + row("[]") + "\n" + row(two), 4, 2, "\n  tools: the template does not write 4 tools of 2 conversations: "},
+		{"{% if tools %}{{ tools | tojson }}{% endif %}" + turns, row(two), 0, 0, ""},
+		{"{% if tools %}{{ tools[0] | tojson }}{% endif %}" + turns, row(two), 1, 1, "1 tool of 1 conversation"}, // the messages have the other's name
+		{"{% if tools %}You may call tools.{% endif %}" + turns, row(two), 2, 1, "2 tools of 1 conversation"},
+		{"{% if not tools is defined or not tools %}none{% endif %}" + turns, row(`[{"name":"f"}]`), 1, 1, "1 tool of"},
+		{turns, row("null"), 0, 0, ""},
+	} {
+		set, report, err := withSources(t, c.row, c.template, "<s>", "</s>", func(*dataset.Config) {})
+		if err != nil {
+			t.Errorf("%s: %v", c.template, err)
+			continue
+		}
+		if got := report.Chat; got.Tools != c.tools || got.Toolless != c.conversations || !strings.Contains(report.String(), c.said) || strings.Contains(report.String(), "\n  tools:") != (c.said != "") {
+			t.Errorf("%s, %d rows: %d tools of %d conversations\n%v", c.template, set.Train.Len(), got.Tools, got.Toolless, report)
+		}
+	}
+}

@@ -180,6 +180,22 @@ func readTools(raw []byte, key string) (jinja.Value, error) {
 	return jinja.NewList(tools...), nil
 }
 
+// toolName is the name of a tool, of {function: {name}} or {name}; "" where it has none.
+func toolName(tool jinja.Value) string {
+	d, _ := tool.(*jinja.Dict)
+	if d == nil {
+		return ""
+	}
+	if f, _ := d.Get("function"); f != nil {
+		if inner, ok := f.(*jinja.Dict); ok {
+			d = inner
+		}
+	}
+	name, _ := d.Get("name")
+	s, _ := name.(jinja.Str)
+	return string(s)
+}
+
 // checkCalls refuses results without a call and, inside of a conversation, calls without a result. Where no message has
 // tool_calls the calls are in the texts and only their order is checked.
 func (c *Conversation) checkCalls() error {

@@ -23,7 +23,9 @@ const (
 type shape struct {
 	how  scheme
 	rows []rowShape
-	err  error // why conversations of this shape cannot be trained on
+	// tools is how many of the conversation's tools the template does not write.
+	tools int
+	err   error // why conversations of this shape cannot be trained on
 }
 
 // rowShape is one rendering that becomes a row: the first messages of the conversation.
@@ -163,7 +165,7 @@ func (p *prover) shape() (*shape, error) {
 	if err := p.checkNull(whole.Text); err != nil {
 		return nil, err
 	}
-	s := &shape{how: p.how}
+	s := &shape{how: p.how, tools: p.leftTools(whole.Text)}
 	l, err := p.read(whole.Text)
 	if err != nil {
 		return nil, err
@@ -204,6 +206,29 @@ func (p *prover) shape() (*shape, error) {
 		s.rows = append(s.rows, row)
 	}
 	return s, p.rows(s, pending)
+}
+
+// leftTools counts the tools of the conversation that the template does not write: all where the rendering is the same
+// without them, else those whose name is nowhere in it.
+func (p *prover) leftTools(whole string) int {
+	list, _ := p.conv.Tools.(*jinja.List)
+	if list == nil {
+		return 0
+	}
+	without := *p.conv
+	without.Tools = nil
+	out, err := p.t.render(&without, p.messages, false)
+	p.bytes += len(out.Text)
+	if err == nil && out.Text == whole {
+		return len(list.Items)
+	}
+	left := 0
+	for _, item := range list.Items {
+		if name := toolName(item); !strings.Contains(whole, name) {
+			left++
+		}
+	}
+	return left
 }
 
 // generated reports whether the template's {% generation %} blocks say what is trained of a message.

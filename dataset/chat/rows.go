@@ -24,6 +24,7 @@ type Row struct {
 	Kept   int     // special tokens in texts of messages that Options.Allow names
 	Other  int     // turns that begin otherwise than the template's prompt for them
 	Left   int     // texts of messages and names of calls that the template does not write
+	Tools  int     // tools that the template does not write; of a conversation's first row
 	Split  bool    // the row holds a part of the conversation's trained turns
 
 	Messages int      // of the conversation that the row holds
@@ -120,6 +121,9 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 			return nil, errUnread
 		}
 		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil, Messages: shaped.upto}
+		if r == 0 {
+			row.Tools = s.tools
+		}
 		if s.how != bare {
 			row.Left = shaped.leftOut(texts)
 		}
