@@ -274,8 +274,8 @@ func ShapeOf(l *dataset.Loader) session.Shape {
 
 func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, tell func(row int, of RowLoss), progress func(done, of int)) (sum Sum, err error) {
 	shape := ShapeOf(loader)
-	if shape.MaxLen > s.Base.Config.MaxPositions {
-		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", shape.MaxLen, s.Base.Config.MaxPositions)
+	if most := s.Base.Config.LongestRow(); shape.MaxLen > most {
+		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", shape.MaxLen, most)
 	}
 	step, err := PlanEval(s.Net, shape, s.On)
 	if err != nil {

@@ -225,6 +225,9 @@ func (k *Keys) null(key string) bool { return string(k.raw[key]) == "null" }
 // absent tells whether the key is not there, or null.
 func (k *Keys) absent(key string) bool { return !k.Has(key) || k.null(key) }
 
+// Five tells whether transformers 5 or a later one wrote the file, as transformers_version says it.
+func (k *Keys) Five() bool { return k.five }
+
 // Given tells whether the file has the key, null or not, taken or not.
 func (k *Keys) Given(key string) bool { return k.given[key] }
 

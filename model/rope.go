@@ -121,14 +121,17 @@ func (c *Config) readDefaultRope(k *Keys, haveTheta bool) {
 // its place, the windowed layers' stands beside it for a dialect that takes it.
 func (k *Keys) splitRope() {
 	var kinds map[string]json.RawMessage
-	if json.Unmarshal(k.raw["rope_parameters"], &kinds) != nil || kinds[FullAttention] == nil {
+	if json.Unmarshal(k.raw["rope_parameters"], &kinds) != nil || kinds[FullAttention] == nil && kinds[SlidingAttention] == nil {
 		return
 	}
 	for kind, raw := range kinds {
 		k.raw["rope_parameters."+kind] = raw
 	}
-	k.raw["rope_parameters"] = k.raw["rope_parameters."+FullAttention]
-	k.Drop("rope_parameters." + FullAttention)
+	k.Drop("rope_parameters")
+	if full := "rope_parameters." + FullAttention; k.Has(full) {
+		k.raw["rope_parameters"] = k.raw[full]
+		k.Drop(full)
+	}
 }
 
 // Rope reads an object like rope_parameters; theta is 0 where it names none.
@@ -212,7 +215,7 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	k.take("short_factor", "a list of numbers", &r.ShortFactor)
 	k.take("long_factor", "a list of numbers", &r.LongFactor)
 	k.Float("attn_factor", new(float64))
-	truncate := true
+	truncate := !k.null("truncate") // null counts as false, as in Python
 	k.Bool("truncate", &truncate)
 	r.NoTruncate = !truncate
 	return r, theta, true
@@ -313,6 +316,15 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 		invFreq = frequencies(c.RopeTheta, dim)
 	}
 	return invFreq, 1, nil
+}
+
+// LongestRow is the longest row in tokens that is trained or evaluated: MaxPositions, or Factor times as many with "dynamic" scaling,
+// whose frequencies follow the longest row.
+func (c Config) LongestRow() int {
+	if c.RopeScaling.Type != "dynamic" {
+		return c.MaxPositions
+	}
+	return int(min(float64(c.MaxPositions)*c.RopeScaling.Factor, 1<<30))
 }
 
 // frequencies is theta^(-2i/dim) for 2i < dim.

@@ -20,7 +20,7 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 	if err != nil {
 		return nil, nil, err
 	}
-	set.Positions = s.Base.Config.MaxPositions
+	set.Positions = s.Base.Config.LongestRow()
 	return set, report, checkIDs(set, s.Base.Config.VocabSize)
 }
 

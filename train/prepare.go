@@ -168,8 +168,8 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n := z.train.MaxLen; n > p.Base.Config.MaxPositions {
-		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, p.Base.Config.MaxPositions)
+	if n, most := z.train.MaxLen, p.Base.Config.LongestRow(); n > most {
+		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, most)
 	}
 	if z, err = p.fit(z); err != nil {
 		return err

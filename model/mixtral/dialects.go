@@ -68,9 +68,20 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	}
 	k.Bool("norm_topk_prob", &c.NormTopK)
 	denseLayers(c, k)
+	first := 28
+	k.Int("max_window_layers", &first)
 	windows(c, k)
 	// transformers 5 writes which layers have the window, transformers 4 has it in all.
 	c.LayerTypes = k.Texts("layer_types")
+	if c.LayerTypes == nil && c.SlidingWindow > 0 && k.Five() && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers { // what transformers 5 takes without it
+		for i := range c.NumLayers {
+			kind := model.FullAttention
+			if i%2 == 0 && i < first {
+				kind = model.SlidingAttention
+			}
+			c.LayerTypes = append(c.LayerTypes, kind)
+		}
+	}
 	if i := slices.Index(c.LayerTypes, model.SlidingAttention); i >= 0 && c.SlidingWindow == 0 {
 		k.Fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i, model.SlidingAttention)
 	} else if c.LayerTypes != nil && i < 0 {

@@ -4,7 +4,10 @@ import "github.com/tierlora/tierlora/model"
 
 // Olmo3 is what config.json says of an OLMo 3 model: OLMo 2 with a window in all layers but each fourth, or in those that
 // layer_types names. The scaling of the rotary frequencies is that of the full layers alone; the others may have a base of their own.
-var Olmo3 = model.Dialect{Architecture: "Olmo3ForCausalLM", KVHeadsOptional: true, LayerRope: true, Defaults: Dialect.Defaults, Read: func(c *model.Config, k *model.Keys) {
+var Olmo3 = model.Dialect{Architecture: "Olmo3ForCausalLM", KVHeadsOptional: true, LayerRope: true, Defaults: func(c *model.Config) {
+	Dialect.Defaults(c)
+	c.RopeTheta = 500000 // as in transformers 5; transformers 4.57 always writes it
+}, Read: func(c *model.Config, k *model.Keys) {
 	Dialect.Read(c, k)
 	c.SlidingWindow = 4096
 	if given := k.Has("sliding_window"); given && !k.Int("sliding_window", &c.SlidingWindow) || c.SlidingWindow < 1 {

@@ -27,8 +27,12 @@ func read(c *model.Config, k *model.Keys) {
 	original := 4096
 	top := k.Int("original_max_position_embeddings", &original)
 	if s := &c.RopeScaling; s.Type == "longrope" {
-		if inside := s.OriginalMaxPositions; inside > 0 && top && inside != original {
+		switch inside := s.OriginalMaxPositions; {
+		case inside == 0 || inside == original:
+		case top:
 			k.Fail("original_max_position_embeddings", "= %d contradicts the %d of the rotary scaling", original, inside)
+		default: // transformers reads the one beside the rotary scaling alone
+			k.Fail("original_max_position_embeddings", "is missing, and then %d in transformers, not the %d of the rotary scaling: write it beside the rotary scaling", original, inside)
 		}
 		if s.OriginalMaxPositions == 0 {
 			s.OriginalMaxPositions = original

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Lists what transformers saves of every family: config.json of a narrow model with all its layers, and the names and shapes of its tensors.
+
+    python scripts/saved_configs.py session/testdata/saved_configs    # once with transformers 4.57, once with 5.17
+
+Writes OUT/<version>.json.gz: by model_type config (the text of config.json), tensors (a name to its shape), and absent, the keys whose
+absence changes nothing in transformers: a key of config.json, or key.field of an object in it. CPU, no network.
+"""
+import copy
+import gzip
+import json
+import logging
+import pathlib
+import sys
+import tempfile
+import warnings
+
+warnings.filterwarnings("ignore")
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+logging.disable(logging.CRITICAL)
+NARROW = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+OWN = {  # what a family needs beside that, to be narrow
+    "ernie4_5": {}, "gemma": {}, "gemma2": {}, "gemma3_text": {}, "glm4": dict(pad_token_id=0), "granite": {}, "llama": {}, "ministral": {}, "ministral3": {}, "mistral": {},
+    "olmo2": {}, "olmo3": {}, "phi3": dict(pad_token_id=0), "qwen2": {}, "qwen3": {}, "seed_oss": {}, "smollm3": dict(pad_token_id=0),
+    "gemma4_text": dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=128), "gemma4_unified_text": {},
+    "gpt_oss": dict(num_local_experts=4), "mixtral": dict(num_local_experts=4),
+    "qwen2_moe": dict(num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16), "qwen3_moe": dict(num_experts=4, moe_intermediate_size=16, num_experts_per_tok=2),
+    "qwen3_5_text": dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8),
+    "qwen3_5_moe_text": dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4, num_experts_per_tok=2,
+                             moe_intermediate_size=16, shared_expert_intermediate_size=16),
+}
+TOWER = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+FOLDERS = {"gemma3": ("gemma3_text", TOWER), "mistral3": ("mistral", TOWER), "gemma4": ("gemma4_text", None), "gemma4_unified": ("gemma4_unified_text", None),
+           "qwen3_5": ("qwen3_5_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32)),
+           "qwen3_5_moe": ("qwen3_5_moe_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32))}
+
+
+def config_of(kind):
+    if kind in OWN:
+        return CONFIG_MAPPING[kind](**NARROW | OWN[kind])
+    text, tower = FOLDERS[kind]
+    options = dict(text_config=NARROW | OWN[text] | {"model_type": text})
+    if tower:
+        options["vision_config"] = dict(tower)
+    return CONFIG_MAPPING[kind](**options)
+
+
+def said(values):
+    """What a config says, once transformers has filled it in; {} where it refuses it."""
+    try:
+        config = AutoConfig.for_model(**copy.deepcopy(values))
+        return {k: v for k, v in config.to_dict().items() if k != "transformers_version"}
+    except Exception:
+        return {}
+
+
+def absent(values):
+    whole, keys = said(values), []
+    for key in sorted(values):
+        if key in ("model_type", "transformers_version", "architectures", "dtype", "torch_dtype"):
+            continue
+        if said({k: v for k, v in values.items() if k != key}) == whole:
+            keys.append(key)
+        if isinstance(values[key], dict):
+            for field in sorted(values[key]):
+                if field == "model_type":
+                    continue
+                if said(values | {key: {k: v for k, v in values[key].items() if k != field}}) == whole:
+                    keys.append(f"{key}.{field}")
+    return keys
+
+
+def saved(kind):
+    config = config_of(kind)
+    auto = AutoModelForImageTextToText if kind in FOLDERS else AutoModelForCausalLM
+    with tempfile.TemporaryDirectory() as folder:
+        auto.from_config(config, dtype=torch.bfloat16).save_pretrained(folder, max_shard_size="100GB")
+        text = pathlib.Path(folder, "config.json").read_text()
+        raw = pathlib.Path(folder, "model.safetensors").read_bytes()
+    header = json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])
+    header.pop("__metadata__", None)
+    return {"config": text, "tensors": {k: v["shape"] for k, v in sorted(header.items())}, "absent": absent(json.loads(text))}
+
+
+def main(out):
+    out.mkdir(parents=True, exist_ok=True)
+    all_of, torch_seed = {}, torch.manual_seed(0)
+    for kind in sorted(OWN | FOLDERS):
+        if kind not in CONFIG_MAPPING:
+            print(f"{kind}: transformers {transformers.__version__} has none")
+            continue
+        try:
+            all_of[kind] = saved(kind)
+            print(kind, len(all_of[kind]["tensors"]), len(all_of[kind]["absent"]), flush=True)
+        except Exception as e:
+            print(f"{kind}: {type(e).__name__}: {str(e)[:300]}", flush=True)
+    data = json.dumps(all_of, separators=(",", ":")).encode()
+    (out / f"{transformers.__version__}.json.gz").write_bytes(gzip.compress(data, 9, mtime=0))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
