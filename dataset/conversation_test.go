@@ -115,6 +115,8 @@ var brokenTalks = []struct {
 		`data.jsonl:1: field "tools" is a string that is no JSON: JSON at byte 0: a value cannot begin with 'f'`},
 	{"tool is text", `{"messages":[{"role":"user","content":"hi"}],"tools":["f"]}`, plainTemplate, nil,
 		`data.jsonl:1: tools[0] is a string, want an object`},
+	{"variables replace the messages", `{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"messages":[]}}`, plainTemplate, nil,
+		`data.jsonl:1: the template's variables: messages is set from the conversation, its tools or the tokenizer, and cannot be given as a variable`},
 	{"variables are a list", `{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":[1]}`, plainTemplate, nil,
 		`data.jsonl:1: the template's variables are a list, want an object`},
 	{"sharegpt without a value", `{"conversations":[{"from":"human"}]}`, plainTemplate, nil,

@@ -32,17 +32,23 @@ type fields struct {
 	err    *Error
 }
 
-// readFields takes a body apart.
-func readFields(body []byte) (*fields, *Error) {
+// readFields takes a body apart, which may hold so many token ids.
+func readFields(body []byte, ids int) (*fields, *Error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8: byte %d is no part of a character", invalidAt(body))
 	}
 	if depth := depthOf(body); depth > maxDepth {
 		return nil, invalid("", "the body's JSON is nested deeper than %d levels", maxDepth)
 	}
+	if n, keys := countValues(body), topKeys(body); n > maxValues+ids || keys > maxKeys {
+		return nil, invalid("", "the body holds more than %d values, or more than %d keys", maxValues+ids, maxKeys)
+	}
 	f := &fields{}
 	if err := jsonerr.Unmarshal(body, &f.object); err != nil {
 		return nil, invalid("", "the body is no JSON object: %s", err)
+	}
+	if n := countValues(body) - countValues(f.object["prompt"]); n > maxValues {
+		return nil, invalid("", "the body holds more than %d values besides the prompt", maxValues)
 	}
 	if f.object == nil {
 		return nil, invalid("", "the body is null, want a JSON object")

@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tierlora/tierlora/dataset/chat"
@@ -30,6 +31,9 @@ type Library struct {
 	Models     []Model // the base model comes first
 	Created    time.Time
 	tokens     tokens
+
+	longestOnce sync.Once // sets longest
+	longest     int       // bytes of the longest token, at least leastLongest
 }
 
 // find looks a name up.

@@ -143,7 +143,7 @@ func (l *Library) bias(f *fields, s *Sampling) {
 
 // completion reads the body of /v1/completions.
 func (l *Library) completion(body []byte) (*request, *Error) {
-	f, err := readFields(body)
+	f, err := readFields(body, maxPrompts*l.MaxLen)
 	if err != nil {
 		return nil, err
 	}
@@ -168,60 +168,6 @@ func (l *Library) completion(body []byte) (*request, *Error) {
 	return r, l.fits(r)
 }
 
-// readPrompts reads prompt: a text, a list of texts, a list of token ids, or a list of such lists.
-func (l *Library) readPrompts(f *fields) []prompt {
-	v := f.raw("prompt")
-	if v == nil {
-		f.wrong("prompt", "is missing: want a string, a list of strings, or token ids")
-		return nil
-	}
-	const want = "a string, a list of strings, a list of token ids, or a list of lists of token ids"
-	text, isText := as[string](v)
-	many, areTexts := as[[]string](v)
-	ids, areIDs := as[[]float64](v)
-	lists, areLists := as[[][]float64](v)
-	switch {
-	case isText:
-		many, lists = []string{text}, nil
-	case areTexts:
-		lists = nil
-	case areIDs:
-		many, lists = nil, [][]float64{ids}
-	case areLists:
-		many = nil
-	default:
-		f.wrong("prompt", "is %s, want %s", kindOf(v), want)
-		return nil
-	}
-	if n := len(many) + len(lists); n == 0 || n > maxPrompts {
-		f.wrong("prompt", "has %d prompts, want 1 to %d", n, maxPrompts)
-		return nil
-	}
-	var all []prompt
-	for _, text := range many {
-		all = append(all, prompt{Prompt: infer.Prompt{IDs: l.Tokenizer.IDs(text, true)}, echo: text})
-	}
-	for i, list := range lists {
-		p := prompt{}
-		for _, x := range list {
-			id := int32(x)
-			if float64(id) != x || id < 0 || int(id) >= l.Vocabulary {
-				f.wrong("prompt", "prompt %d holds %v, which is no token of this model: ids are 0 to %d", i, x, l.Vocabulary-1)
-				return nil
-			}
-			p.IDs = append(p.IDs, id)
-		}
-		p.echo = l.Tokenizer.Decode(p.IDs, false)
-		all = append(all, p)
-	}
-	for i, p := range all {
-		if len(p.IDs) == 0 {
-			f.wrong("prompt", "prompt %d has no token", i)
-		}
-	}
-	return all
-}
-
 // as reads JSON of a type.
 func as[T any](raw []byte) (v T, ok bool) {
 	err := json.Unmarshal(raw, &v)
@@ -243,9 +189,7 @@ func (l *Library) fits(r *request) *Error {
 	}
 	switch {
 	case longest >= l.MaxLen:
-		e := invalid(from, "%s: %s has %d tokens, and a sequence may have %d with its answer", from, what, longest, l.MaxLen)
-		e.Code = "context_length_exceeded"
-		return e
+		return l.tooLong(from, what, longest)
 	case r.fill:
 		r.sampling.MaxTokens = l.MaxLen - longest
 	case longest+r.sampling.MaxTokens > l.MaxLen:

@@ -10,9 +10,12 @@ import (
 	"github.com/tierlora/tierlora/infer"
 )
 
+// mostEscaped is how many bytes of JSON a byte of a text has at most: \u0041.
+const mostEscaped = 6
+
 // conversation reads the body of /v1/chat/completions.
 func (l *Library) conversation(body []byte) (*request, *Error) {
-	f, err := readFields(body)
+	f, err := readFields(body, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +41,8 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 	if v := f.raw("chat_template_kwargs"); v != nil {
 		if raw.Vars = v; kindOf(v) != "an object" {
 			f.wrong("chat_template_kwargs", "is %s, want an object", kindOf(v))
+		} else if _, err := chat.Vars(v); err != nil {
+			f.wrong("chat_template_kwargs", "%s", err)
 		}
 	}
 	raw.Vars = f.effort(raw.Vars)
@@ -45,6 +50,13 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 	f.unknown()
 	if f.err != nil {
 		return nil, f.err
+	}
+	texts := len(raw.Vars) + len(tools)
+	for _, m := range messages {
+		texts += len(m["content"])
+	}
+	if err := l.tooLarge("messages", "the conversation", texts/mostEscaped); err != nil {
+		return nil, err
 	}
 	p, err := l.write(r.model, messages, raw)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/internal/listen"
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
@@ -26,6 +28,7 @@ type Options struct {
 	Waiting        int           // requests that may wait for a slot
 	Timeout        time.Duration // of a request, from its arrival to its last token
 	MaxBody        int64         // bytes
+	MaxBodies      int64         // bytes of all bodies that are read and taken apart at once
 	MaxConnections int
 	HeaderTimeout  time.Duration // for a request's headers
 	BodyTimeout    time.Duration // for its body
@@ -51,6 +54,9 @@ func (o *Options) defaults() {
 	if o.MaxBody == 0 {
 		o.MaxBody = 16 << 20
 	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = 4 * o.MaxBody
+	}
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 512
 	}
@@ -69,6 +75,7 @@ type Server struct {
 	guard     guard
 	scheduler *Scheduler
 	metrics   metrics
+	intake    intake
 	http      *http.Server
 	noted     sync.Map // names of models whose TextNote was logged
 }
@@ -79,7 +86,7 @@ func New(lib *Library, e Engine, o Options) (*Server, error) {
 		return nil, err
 	}
 	o.defaults()
-	s := &Server{lib: lib, o: o, guard: newGuard(o), scheduler: NewScheduler(e, o.Waiting), metrics: newMetrics()}
+	s := &Server{lib: lib, o: o, guard: newGuard(o), scheduler: NewScheduler(e, o.Waiting), metrics: newMetrics(), intake: intake{most: o.MaxBodies}}
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout, MaxHeaderBytes: maxHeaders,
 		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong on the wire is no news
@@ -93,7 +100,9 @@ func (s *Server) Run() { s.scheduler.Run() }
 // Serve answers until Close, or until the engine is given up, which is its error.
 func (s *Server) Serve(l net.Listener) error {
 	ended := make(chan error, 1)
-	rescue.Go(func() { ended <- s.http.Serve(limit(l, s.o.MaxConnections)) })
+	places := listen.Bound(l, s.o.MaxConnections)
+	s.http.ConnState = places.State
+	rescue.Go(func() { ended <- s.http.Serve(places) })
 	select {
 	case err := <-ended:
 		if errors.Is(err, http.ErrServerClosed) {
@@ -298,42 +307,59 @@ func (s *Server) models(w http.ResponseWriter, name string) *Error {
 }
 
 // body reads a request's JSON within its limits of time and size.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *Error) {
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, release func(), _ *Error) {
+	release = func() {}
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if kind = strings.TrimSpace(strings.ToLower(kind)); kind != "application/json" {
-		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body is of type %q, want the header Content-Type: application/json", clip(kind))
+		return nil, release, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body is of type %q, want the header Content-Type: application/json", clip(kind))
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body is packed (%s), want plain JSON", clip(coding))
+		return nil, release, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body is packed (%s), want plain JSON", clip(coding))
 	}
 	large := refused(http.StatusRequestEntityTooLarge, "request_too_large", "the body has more than %d bytes", s.o.MaxBody)
 	if r.ContentLength > s.o.MaxBody {
-		return nil, large
+		return nil, release, large
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	body, release, err := s.intake.read(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
 	var tooLarge *http.MaxBytesError
 	var slow net.Error
 	switch {
+	case errors.Is(err, errFull):
+		return nil, release, refused(http.StatusTooManyRequests, "requests_too_large", "the requests at hand have %d MB together: ask again later", s.o.MaxBodies>>20)
 	case errors.As(err, &tooLarge):
-		return nil, large
+		return nil, release, large
 	case errors.As(err, &slow) && slow.Timeout():
-		return nil, refused(http.StatusRequestTimeout, "request_timeout", "the body did not arrive within %v", s.o.BodyTimeout)
+		return nil, release, refused(http.StatusRequestTimeout, "request_timeout", "the body did not arrive within %v", s.o.BodyTimeout)
 	case err != nil:
-		return nil, refused(http.StatusBadRequest, "incomplete_body", "the body is not whole: it ended after %d bytes", len(body))
+		return nil, release, refused(http.StatusBadRequest, "incomplete_body", "the body is not whole: it ended after %d bytes", len(body))
 	}
 	// From here on reading only finds out that the client is gone.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return body, nil
+	return body, release, nil
+}
+
+// request reads a body and takes it apart. The body counts until then.
+func (s *Server) request(w http.ResponseWriter, r *http.Request, read func([]byte) (*request, *Error)) (req *request, wrong *Error) {
+	body, release, wrong := s.body(w, r)
+	defer release()
+	if wrong != nil {
+		return nil, wrong
+	}
+	var slow error
+	func() {
+		defer tokenizer.Caught(&slow)
+		req, wrong = read(body)
+	}()
+	if slow != nil {
+		return nil, invalid("", "%s", slow)
+	}
+	return req, wrong
 }
 
 // answer is both endpoints; read takes the body apart.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func([]byte) (*request, *Error)) *Error {
 	arrived := time.Now()
-	body, wrong := s.body(w, r)
-	if wrong != nil {
-		return wrong
-	}
-	req, wrong := read(body)
+	req, wrong := s.request(w, r, read)
 	if wrong != nil {
 		return wrong
 	}

@@ -102,6 +102,9 @@ func checkKwargs(raw []byte) error {
 	if _, ok := v.(*jinja.Dict); !ok {
 		return errors.New("--chat-template-kwargs: want a JSON object, such as {\"enable_thinking\": false}")
 	}
+	if _, err := chat.Vars(raw); err != nil {
+		return fmt.Errorf("--chat-template-kwargs: %w", err)
+	}
 	return nil
 }
 

@@ -83,13 +83,8 @@ func Read(raw Raw) (*Conversation, error) {
 		return nil, err
 	}
 	if len(raw.Vars) > 0 {
-		v, err := jinja.FromJSON(raw.Vars)
-		if err != nil {
-			return nil, fmt.Errorf("the template's variables: %w", err)
-		}
-		var ok bool
-		if c.Vars, ok = v.(*jinja.Dict); !ok {
-			return nil, fmt.Errorf("the template's variables are %s, want an object", typeOf(v))
+		if c.Vars, err = Vars(raw.Vars); err != nil {
+			return nil, err
 		}
 	}
 	return c, nil

@@ -96,3 +96,16 @@ func (t *Tokenizer) Files() map[string][]byte {
 	}
 	return files
 }
+
+// LongestToken is the length of the longest token in bytes, as the vocabulary writes it. No token stands for more bytes
+// of a text, but for an unknown one and where the tokenizer drops or shortens what it reads.
+func (t *Tokenizer) LongestToken() int {
+	n := 0
+	for _, s := range t.vocab.tokens {
+		n = max(n, len(s))
+	}
+	for s := range t.added {
+		n = max(n, len(s))
+	}
+	return n
+}

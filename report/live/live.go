@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/listen"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/report/queue"
 	"github.com/tierlora/tierlora/report/runs"
@@ -104,10 +105,11 @@ func New(ctx context.Context, o Options) *Server {
 
 // Serve answers on a listener until the end of ctx.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: 3 * headerTime, IdleTimeout: time.Minute,
+	places := listen.Bound(l, mostConnections)
+	server := &http.Server{Handler: s.Handler(), ConnState: places.State, ReadHeaderTimeout: headerTime, ReadTimeout: 3 * headerTime, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: quietLog}
 	ended := make(chan error, 1)
-	rescue.Go(func() { ended <- server.Serve(bounded(l, mostConnections)) })
+	rescue.Go(func() { ended <- server.Serve(places) })
 	select {
 	case err := <-ended:
 		return err
@@ -119,35 +121,4 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	return server.Close()
-}
-
-// bounded accepts at most so many connections at a time.
-func bounded(l net.Listener, n int) net.Listener {
-	return &boundedListener{Listener: l, room: make(chan struct{}, n)}
-}
-
-type boundedListener struct {
-	net.Listener
-	room chan struct{}
-}
-
-func (b *boundedListener) Accept() (net.Conn, error) {
-	b.room <- struct{}{}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.room
-		return nil, err
-	}
-	return &boundedConn{Conn: c, room: b.room}, nil
-}
-
-type boundedConn struct {
-	net.Conn
-	once sync.Once
-	room chan struct{}
-}
-
-func (c *boundedConn) Close() error {
-	c.once.Do(func() { <-c.room })
-	return c.Conn.Close()
 }

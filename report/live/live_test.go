@@ -318,3 +318,32 @@ func FuzzRequests(f *testing.F) {
 		}
 	})
 }
+
+// TestIdleConnections: connections that stay open without asking keep nobody out.
+func TestIdleConnections(t *testing.T) {
+	s, _ := fixture(t, nil)
+	address := serve(t, s)
+	for range mostConnections {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // reading tells
+		fmt.Fprint(c, "GET /live.css HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // reading tells
+	fmt.Fprint(c, "GET /live.css HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if line, err := bufio.NewReader(c).ReadString('\n'); !strings.Contains(line, "200 OK") || time.Since(start) > 5*time.Second {
+		t.Errorf("one more: %q, %v, after %v", line, err, time.Since(start))
+	}
+}

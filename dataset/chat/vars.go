@@ -1,0 +1,36 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tierlora/tierlora/dataset/jinja"
+)
+
+// reserved are the names that a rendering sets itself besides the special tokens: another value would replace the
+// conversation behind the checks of its roles, its tools and the special tokens in its texts, or the functions with which a
+// template refuses a conversation. documents is not among them: transformers takes it from its caller too.
+var reserved = append([]string{
+	"messages", "tools", "add_generation_prompt", "continue_final_message",
+	"raise_exception", "strftime_now", "range", "dict", "namespace", "cycler", "joiner", "lipsum",
+	"loop", "self", "caller", "varargs", "kwargs",
+}, tokenNames...)
+
+// Vars reads more variables for a template, a JSON object. It refuses names that a rendering sets itself.
+func Vars(raw []byte) (*jinja.Dict, error) {
+	v, err := jinja.FromJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the template's variables: %w", err)
+	}
+	d, ok := v.(*jinja.Dict)
+	if !ok {
+		return nil, fmt.Errorf("the template's variables are %s, want an object", typeOf(v))
+	}
+	for i := range d.Len() {
+		key, _ := d.At(i)
+		if name, ok := key.(jinja.Str); ok && slices.Contains(reserved, string(name)) {
+			return nil, fmt.Errorf("the template's variables: %s is set from the conversation, its tools or the tokenizer, and cannot be given as a variable", name)
+		}
+	}
+	return d, nil
+}
