@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -138,6 +137,7 @@ func (r *reading) node(n *yaml.Node, depth int) (any, error) {
 
 func (r *reading) mapping(n *yaml.Node, depth int) (any, error) {
 	var m, merged Map
+	given := make(map[string]bool, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
 		v, err := r.node(n.Content[i+1], depth+1)
@@ -155,13 +155,15 @@ func (r *reading) mapping(n *yaml.Node, depth int) (any, error) {
 			merged = append(merged, from...)
 			continue
 		}
-		if slices.ContainsFunc(m, func(p Pair) bool { return p.Key == k.Value }) {
+		if given[k.Value] {
 			return nil, fmt.Errorf("line %d: %s is given twice", k.Line, shorten(k.Value))
 		}
+		given[k.Value] = true
 		m = append(m, Pair{k.Value, v, k.Line})
 	}
 	for _, p := range merged {
-		if !slices.ContainsFunc(m, func(own Pair) bool { return own.Key == p.Key }) {
+		if !given[p.Key] {
+			given[p.Key] = true
 			m = append(m, p)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -46,11 +47,15 @@ func (e *invalid) Error() string {
 		b.WriteString(p.Error())
 		b.WriteByte('\n')
 	}
+	n := 0
+	for _, p := range e.problems {
+		n += max(1, p.left)
+	}
 	noun := "problems"
-	if len(e.problems) == 1 {
+	if n == 1 {
 		noun = "problem"
 	}
-	fmt.Fprintf(&b, "%d %s %s%s", len(e.problems), noun, e.places(), e.hint)
+	fmt.Fprintf(&b, "%d %s %s%s", n, noun, e.places(), e.hint)
 	return b.String()
 }
 
@@ -167,6 +172,11 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		}
 		mergeLists(lists, at, l)
 		problems = append(problems, l.problems...)
+		if l.left > 0 {
+			last := l.position(nil)
+			last.line = math.MaxInt
+			problems = append(problems, problem{at: last, text: fmt.Sprintf("%d more problems are left out here", l.left), left: l.left})
+		}
 		c.Notes = append(c.Notes, l.notes...)
 		for path, p := range l.at {
 			at[path] = p

@@ -40,11 +40,15 @@ type problem struct {
 	at   position
 	text string // begins with the key
 	guess
+	left int // of a problem that stands for others: how many
 }
 
 // Error says where and what. A flag names its key already.
 func (p problem) Error() string {
 	text := p.text
+	if p.left > 0 {
+		return fmt.Sprintf("%s: %s", p.at.source, text)
+	}
 	if p.at.key != "" {
 		text = strings.TrimPrefix(text, p.at.key+": ")
 	}
@@ -63,6 +67,7 @@ type layer struct {
 	rowSets  []rowSet
 	at       map[string]position // of every key given
 	problems []problem
+	left     int      // problems beyond mostProblems, which are counted only
 	notes    []string // what was understood though it is written otherwise now
 	tabbed   bool     // a line begins with a tab
 }
@@ -79,14 +84,33 @@ func (l *layer) position(n *yaml.Node) position {
 	return position{l.source, l.key, l.order, n.Line, n.Column}
 }
 
+// mostProblems are the problems and the notes of a source that are told: who has more reads the first and starts over, and
+// a file of many thousand unknown keys is compared with the known ones no more often.
+const mostProblems = 100
+
+// full tells whether a further problem is only counted, and counts it.
+func (l *layer) full() bool {
+	if len(l.problems) < mostProblems {
+		return false
+	}
+	l.left++
+	return true
+}
+
 func (l *layer) bad(n *yaml.Node, format string, args ...any) {
+	if l.full() {
+		return
+	}
 	l.problems = append(l.problems, problem{at: l.position(n), text: fmt.Sprintf(format, args...)})
 }
 
 // unknown reports a key that the section does not have.
 func (l *layer) unknown(n *yaml.Node, section *key, path, name string) {
+	if l.full() {
+		return
+	}
 	g := unknownKey(section, name)
-	l.problems = append(l.problems, problem{l.position(n), path + ": " + g.text, g})
+	l.problems = append(l.problems, problem{at: l.position(n), text: path + ": " + g.text, guess: g})
 }
 
 var tabIndent = regexp.MustCompile(`(?m)^ *\t`)
@@ -238,6 +262,9 @@ func (l *layer) note(n *yaml.Node, path, format string, args ...any) {
 	if l.lenient {
 		n = nil // lines within a value say nothing
 	}
+	if len(l.notes) >= mostProblems {
+		return
+	}
 	l.notes = append(l.notes, fmt.Sprintf("%s: %s %s", l.position(n), path, fmt.Sprintf(format, args...)))
 }
 
@@ -317,7 +344,7 @@ func (l *layer) assign(path, text string) {
 		}
 	}
 	for _, p := range one.problems {
-		l.problems = append(l.problems, problem{l.position(nil), p.text, p.guess}) // lines within a value say nothing
+		l.problems = append(l.problems, problem{at: l.position(nil), text: p.text, guess: p.guess}) // lines within a value say nothing
 	}
 	l.notes = append(l.notes, one.notes...)
 }

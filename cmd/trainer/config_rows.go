@@ -87,7 +87,7 @@ func (l *layer) assignRow(path, text string) bool {
 		}
 	}
 	for _, p := range one.problems {
-		l.problems = append(l.problems, problem{l.position(nil), p.text, p.guess})
+		l.problems = append(l.problems, problem{at: l.position(nil), text: p.text, guess: p.guess})
 	}
 	if v, ok := values[k.name]; ok {
 		l.at[path] = l.position(nil)

@@ -40,12 +40,23 @@ func TestGroupMemory(t *testing.T) {
 	} {
 		var set int64
 		g := withinGroup(group(c.limit, c.used), func(n int64) int64 { set = n; return math.MaxInt64 })
-		err := g.holds(c.tokenizer)
+		err := g.holds(c.tokenizer, 1)
 		if set != c.collected {
 			t.Errorf("%s: the collector's limit is %d, want %d", name, set, c.collected)
 		}
 		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), c.want) || exitCode(err) != exitDoesNotFit) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	g := withinGroup(group("41943040", "4194304"), func(n int64) int64 { return n }) // 40 MiB, 36 of them left
+	for n, fits := range map[int]bool{0: true, 1: true, 7: true, 8: false, 16: false, 64: false} {
+		if err := g.holds(0, n); (err == nil) != fits || err != nil && (exitCode(err) != exitDoesNotFit || !strings.Contains(err.Error(), "the program with ")) {
+			t.Errorf("%d ranks of a process in 40 MiB: %v", n, err)
+		}
+	}
+	for n, fits := range map[int]bool{0: true, 1: true, 2: true, 3: false, 4: false} {
+		if err := g.holdsProcesses(n); (err == nil) != fits || err != nil && (exitCode(err) != exitDoesNotFit || !strings.Contains(err.Error(), "processes take ")) {
+			t.Errorf("%d processes in 40 MiB: %v", n, err)
 		}
 	}
 	t.Setenv("GOMEMLIMIT", "1GiB")

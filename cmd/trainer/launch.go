@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,6 +149,9 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 	}
 	if err := o.check(); err != nil {
 		return err
+	}
+	if err := withinGroup("/", debug.SetMemoryLimit).holdsProcesses(o.processes); err != nil {
+		return fmt.Errorf("launch: %w", err)
 	}
 	program, err := os.Executable()
 	if err != nil {

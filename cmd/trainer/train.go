@@ -83,7 +83,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 		return usage(perr)
 	}
 	group := withinGroup("/", debug.SetMemoryLimit)
-	if err := group.holds(0); err != nil {
+	if err := errors.Join(group.holds(0, 1), group.holdsProcesses(place.LocalWorld)); err != nil {
 		return err
 	}
 	told := place.World == 1
@@ -140,7 +140,8 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if spec.Quantization = config.Spec.Quantization; note != "" && place.Rank == 0 {
 		c.say("note: %s", note)
 	}
-	if err := group.holds(tokenizerBytes(ctx, config.Spec.BaseModel, env.Env)); err != nil {
+	inProcess, _ := spec.RanksAsked() // what is wrong with it was said
+	if err := group.holds(tokenizerBytes(ctx, config.Spec.BaseModel, env.Env), inProcess); err != nil {
 		return err
 	}
 	if _, err := train.OpenReference(config.Spec.Expect.Reference, env.Env); err != nil {

@@ -11,7 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report/live"
+	"github.com/tierlora/tierlora/train"
 )
 
 // checkedText checks a configuration as a run would read it.
@@ -32,6 +35,9 @@ func checkedText(text []byte) live.Checked {
 	if len(problems) == 0 {
 		if err := checkDevice(config.Spec); err != nil {
 			checked.Problems = append(checked.Problems, live.Problem{Key: "device", Message: err.Error()})
+		}
+		if err := train.CheckTrackers(config.Spec); errors.Is(err, atomicfile.ErrNotOurs) { // what the environment lacks is not known here
+			checked.Problems = append(checked.Problems, live.Problem{Key: "tracking.metrics_file", Message: safetext.Mask(err.Error())})
 		}
 	}
 	if given, err := settingsOf(text); err == nil {

@@ -132,6 +132,9 @@ func (s *Server) refusedDir(dir string) string {
 	if !s.hub.within(abs) {
 		return "output_dir: " + dir + " is not inside what this page shows (" + strings.Join(s.o.Roots, ", ") + "): choose a folder there"
 	}
+	if s.hub.leaves(abs) {
+		return "output_dir: " + dir + " is under a link that leads out of what this page shows (" + strings.Join(s.o.Roots, ", ") + "): choose a folder there"
+	}
 	if runs.IsTaken(abs) {
 		return "output_dir: " + dir + " holds a run already: choose another folder, or resume that run"
 	}
@@ -250,6 +253,8 @@ func (s *Server) resume(_ *http.Request, q request) (any, error) {
 		return nil, refuse(http.StatusConflict, "%s is running: there is nothing to resume", r.Name)
 	case r.Status() == runs.Finished:
 		return nil, refuse(http.StatusConflict, "%s has finished: start a new run to train further (lora.init_from)", r.Name)
+	case s.hub.leaves(r.Dir):
+		return nil, refuse(http.StatusForbidden, "%s is under a link that leads out of what this page shows: resume it by trainer train", r.Name)
 	case len(r.Checkpoints) == 0:
 		return nil, refuse(http.StatusConflict, "%s saved no checkpoint to resume from", r.Name)
 	case r.Config == nil:

@@ -3,8 +3,11 @@ package live
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -218,6 +221,40 @@ func (h *hub) within(dir string) bool {
 		}
 	}
 	return false
+}
+
+// leaves tells whether a folder of a run, which may not be there yet, is outside of the roots once links are followed.
+func (h *hub) leaves(dir string) bool {
+	real, err := realPath(dir)
+	if err != nil {
+		return true
+	}
+	for _, root := range h.o.Roots {
+		abs, err := filepath.Abs(root)
+		if err != nil {
+			continue
+		}
+		if abs, err = realPath(abs); err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(abs, real); err == nil && filepath.IsLocal(rel) {
+			return false
+		}
+	}
+	return true
+}
+
+// realPath is a path without links; what is not there yet is no link.
+func realPath(path string) (string, error) {
+	rest := ""
+	for at := path; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at {
+			rest = filepath.Join(filepath.Base(at), rest)
+			continue
+		}
+		real, err := filepath.EvalSymlinks(at)
+		return filepath.Join(real, rest), err
+	}
 }
 
 // view is what a page shows of some runs: one, or several beside each other; false where none is known.
